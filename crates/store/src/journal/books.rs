@@ -12,7 +12,7 @@
 //!
 //! * A change that is answered as durable is *forced*: it waits for the record that has it. One record is written at a
 //!   time, so that all records before one that is whole are whole; while it is written the next one collects.
-//! * Other changes are kept in memory, in order, as long as they are few ([`LOOSE_BYTES_MAX`]): a flush forces them.
+//! * Other changes are kept in memory, in order, as long as they are few ([`Limits`]): a flush forces them.
 //!   When they are more, they are dropped, and the next flush syncs the store.
 //! * A *checkpoint* syncs the store, then moves the tail of the log in its header. It covers the changes with numbers
 //!   below all that are under way when it begins. Meanwhile no record gets a change that is covered: a replay of it
@@ -24,23 +24,35 @@ use std::ops::Range;
 use super::format::{Address, Entry, Header, encode_record, place};
 use super::replay::Binding;
 
-/// The most bytes of changes that are kept for a flush.
-pub(super) const LOOSE_BYTES_MAX: usize = 8 << 20;
+/// How much is kept in memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// The most bytes of changes that are kept for a flush.
+    pub loose_bytes: usize,
+    /// How many changes are kept for a flush, at most.
+    pub loose_changes: usize,
+    /// How many records may be in the log before the store is synced.
+    pub live_records: usize,
+    /// With [`Bias::Throughput`], durable writes of this size or more pass by the log.
+    pub pass_bytes: usize,
+    /// Which bytes the log has is known in pieces of this size.
+    pub chunk_bytes: u64,
+    /// A change of more pieces counts for the whole store.
+    pub chunks: u64,
+}
 
-/// How many changes are kept for a flush, at most.
-const LOOSE_MAX: usize = 4096;
-
-/// How many records may be in the log before the store is synced.
-const LIVE_MAX: usize = 16 << 10;
-
-/// With [`Bias::Throughput`], durable writes of this size or more pass by the log.
-pub(super) const PASS_BYTES_MIN: usize = 64 << 10;
-
-/// Which bytes the log has is known in pieces of this size.
-const CHUNK_BYTES: u64 = 1 << 20;
-
-/// A change of more pieces counts for the whole store.
-const CHUNKS_MAX: u64 = 64;
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            loose_bytes: 8 << 20,
+            loose_changes: 4096,
+            live_records: 16 << 10,
+            pass_bytes: 64 << 10,
+            chunk_bytes: 1 << 20,
+            chunks: 64,
+        }
+    }
+}
 
 /// What the log is for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -148,21 +160,31 @@ struct Checkpoint {
 }
 
 /// Which pieces of the store the log has changes of.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Chunks {
+    limits: Limits,
     counts: HashMap<u64, u32>,
     /// Changes of too many pieces.
     wide: u32,
 }
 
 impl Chunks {
-    fn of(range: &Range<u64>) -> Range<u64> {
-        range.start / CHUNK_BYTES..range.end.div_ceil(CHUNK_BYTES)
+    fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            counts: HashMap::new(),
+            wide: 0,
+        }
+    }
+
+    const fn of(&self, range: &Range<u64>) -> Range<u64> {
+        let bytes = self.limits.chunk_bytes;
+        range.start / bytes..range.end.div_ceil(bytes)
     }
 
     fn add(&mut self, range: &Range<u64>) {
-        let chunks = Self::of(range);
-        if chunks.end - chunks.start > CHUNKS_MAX {
+        let chunks = self.of(range);
+        if chunks.end - chunks.start > self.limits.chunks {
             self.wide += 1;
             return;
         }
@@ -172,8 +194,8 @@ impl Chunks {
     }
 
     fn remove(&mut self, range: &Range<u64>) {
-        let chunks = Self::of(range);
-        if chunks.end - chunks.start > CHUNKS_MAX {
+        let chunks = self.of(range);
+        if chunks.end - chunks.start > self.limits.chunks {
             self.wide -= 1;
             return;
         }
@@ -188,13 +210,14 @@ impl Chunks {
     }
 
     fn has(&self, range: &Range<u64>) -> bool {
-        self.wide > 0 || Self::of(range).any(|chunk| self.counts.contains_key(&chunk))
+        self.wide > 0 || self.of(range).any(|chunk| self.counts.contains_key(&chunk))
     }
 }
 
 #[derive(Debug)]
 pub(super) struct Books {
     bias: Bias,
+    limits: Limits,
     condition: Condition,
     /// The one on the log device.
     header: Header,
@@ -235,9 +258,10 @@ pub(super) struct Books {
 
 impl Books {
     /// Of a log with this header, which has no records.
-    pub(super) fn new(header: Header, bias: Bias) -> Self {
+    pub(super) fn new(header: Header, bias: Bias, limits: Limits) -> Self {
         Self {
             bias,
+            limits,
             condition: Condition::Working,
             next: 1,
             places: 0,
@@ -254,7 +278,7 @@ impl Books {
             sequence: header.sequence,
             record: None,
             live: VecDeque::new(),
-            chunks: Chunks::default(),
+            chunks: Chunks::new(limits),
             checkpoint: None,
             wanted: BTreeSet::new(),
             is_full: false,
@@ -367,7 +391,7 @@ impl Books {
 
     /// Whether a durable write goes to the store alone.
     pub(super) fn passes(&self, range: &Range<u64>) -> bool {
-        let is_large = range.end - range.start >= PASS_BYTES_MIN as u64;
+        let is_large = range.end - range.start >= self.limits.pass_bytes as u64;
         self.bias == Bias::Throughput
             && is_large
             && !self.chunks.has(range)
@@ -378,8 +402,8 @@ impl Books {
     pub(super) fn keeps(&self, len: usize) -> bool {
         self.condition == Condition::Working
             && self.lost <= self.synced
-            && self.loose_bytes + len <= LOOSE_BYTES_MAX
-            && self.loose.len() < LOOSE_MAX
+            && self.loose_bytes + len <= self.limits.loose_bytes
+            && self.loose.len() < self.limits.loose_changes
     }
 
     /// The change that goes now is not kept, so that the next flush has to sync the store, which has all others, too.
@@ -589,7 +613,7 @@ impl Books {
         let is_due = self.is_full
             || self.is_aged
             || used > self.header.ring_bytes / 2
-            || self.live.len() > LIVE_MAX;
+            || self.live.len() > self.limits.live_records;
         let moves = self.live.front().is_some_and(|one| one.highest < covered);
         let is_begun = is_due && moves || self.meets_wanted(covered);
         if !is_begun {
@@ -747,7 +771,7 @@ impl Books {
         self.forced.clear();
         self.loose.clear();
         self.live.clear();
-        self.chunks = Chunks::default();
+        self.chunks = Chunks::new(self.limits);
         self.end_answered();
     }
 }

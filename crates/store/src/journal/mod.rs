@@ -24,21 +24,23 @@ mod held;
 mod open;
 mod replay;
 mod shared;
+mod start;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 
-pub use self::books::Bias;
 use self::books::Condition;
+pub use self::books::{Bias, Limits};
 pub use self::format::{Header, LOG_BYTES_MIN, LogId, UnitName};
 use self::handle::Handle;
 pub use self::held::Held;
 #[cfg(target_os = "linux")]
-pub use self::open::{Known, LogOptions, Logged, NotLogged};
-pub use self::replay::{Binding, Misfit};
+pub use self::open::{Logged, NotLogged};
+pub use self::replay::{Binding, Medium, Misfit, Replayed};
 use self::shared::Shared;
 pub use self::shared::{Noted, Use};
+pub use self::start::{Known, LogOptions, Shape};
 use crate::Backstore;
 
 /// A log in use, for all cores.
@@ -46,12 +48,6 @@ use crate::Backstore;
 pub struct Journal(Arc<Shared>);
 
 impl Journal {
-    /// Of a log with this header, which is durable, and without records. With `writes_through` every change is durable
-    /// before it is answered.
-    pub fn new(header: Header, bias: Bias, writes_through: bool, noted: Arc<dyn Noted>) -> Self {
-        Self(Arc::new(Shared::new(header, bias, writes_through, noted)))
-    }
-
     /// A handle for the calling core, of its handles of the store and of the log device. The store must write lazily,
     /// and carry out each request of the log device by operations on files.
     pub fn handle(&self, store: Box<dyn Backstore>, log: Box<dyn Backstore>) -> Box<dyn Backstore> {

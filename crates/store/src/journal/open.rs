@@ -6,40 +6,12 @@ use std::path::Path;
 use std::sync::{Arc, PoisonError};
 
 use super::Journal;
-use super::books::Bias;
-use super::format::{
-    BLOCK_BYTES, Deed, Entry, Header, LogId, RECORD_BYTES_MAX, UnitName, ring_bytes,
-};
-use super::replay::{Binding, Medium, Misfit, Replayed, find, replay};
+use super::format::{Header, ring_bytes};
+use super::replay::{Binding, Medium, Misfit, Replayed};
 use super::shared::{Noted, OnClose, Use};
+use super::start::{LogOptions, Shape};
 use crate::blocking::Blocking;
 use crate::{Backstore, Capabilities, SharedStore};
-
-/// What is known of the log of a unit, outside of the log.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Known {
-    /// The log that it was served with last.
-    pub log: Binding,
-    /// How it stood to that.
-    pub how: Use,
-}
-
-/// How a store is opened with a log.
-#[derive(Clone, Debug)]
-pub struct LogOptions {
-    /// The designator of the unit.
-    pub unit: UnitName,
-    /// What is known of its log, if it ever had one.
-    pub known: Option<Known>,
-    /// The name of the log, if it has to be made.
-    pub new_id: LogId,
-    /// What the log is for.
-    pub bias: Bias,
-    /// Every change is durable before it is answered.
-    pub writes_through: bool,
-    /// Where it is kept how the unit stands to its log.
-    pub noted: Arc<dyn Noted>,
-}
 
 /// Why a store is not served with a log.
 #[derive(Debug, thiserror::Error)]
@@ -104,20 +76,9 @@ impl Logged {
             Blocking::new(&*store).map_err(Misfit::from)?,
         );
         let size = store.capabilities().size_bytes;
-        let (header, replayed) = recover(&device, log_bytes, &medium, size, options)?;
-        let header = begin(&device, header, ring_bytes, options).map_err(Misfit::from)?;
-        let binding = Binding {
-            id: header.id,
-            generation: header.generation,
-        };
-        let noted = options.noted.note(binding, Use::Serving);
-        noted.map_err(Misfit::from)?;
-        let journal = Journal::new(
-            header,
-            options.bias,
-            options.writes_through,
-            Arc::clone(&options.noted),
-        );
+        let shape = Shape::of_device(ring_bytes);
+        let (journal, replayed) =
+            Journal::start(&device, log_bytes, &medium, size, options, shape)?;
         let close = {
             let (store, log, noted) = (
                 Arc::clone(&store),
@@ -159,95 +120,6 @@ impl Logged {
     pub fn trouble(&self) -> Option<&'static str> {
         self.journal.trouble()
     }
-}
-
-/// Brings the store to where the log ends. The last header of the log, if it has one, and what was done.
-pub(super) fn recover(
-    log: &impl Medium,
-    log_bytes: u64,
-    store: &impl Medium,
-    store_bytes: u64,
-    options: &LogOptions,
-) -> Result<(Option<Header>, Replayed), Misfit> {
-    let is_served = |known: &Known| known.how == Use::Serving;
-    let served = options.known.filter(is_served).map(|known| known.log);
-    if options
-        .known
-        .is_some_and(|known| known.how == Use::Discarded)
-    {
-        return Ok((None, Replayed::default()));
-    }
-    let Some(header) = find(log, log_bytes, &options.unit, served)? else {
-        return Ok((None, Replayed::default()));
-    };
-    if let Some(known) = options.known.filter(|known| !is_served(known)) {
-        // The store has everything, and may have had more since; another log of the unit is an older one.
-        if header.id != known.log.id && !header.is_clean {
-            return Err(Misfit::OtherLog);
-        }
-        return Ok((Some(header), Replayed::default()));
-    }
-    let done = replay(log, &header, |entry| apply(store, store_bytes, &entry))?;
-    if done.records > 0 {
-        store.sync()?;
-    }
-    Ok((Some(header), done))
-}
-
-fn apply(store: &impl Medium, store_bytes: u64, entry: &Entry) -> Result<(), Misfit> {
-    let Entry { deed, range, data } = entry;
-    if range.end > store_bytes {
-        return Err(Misfit::StoreEnds { byte: range.end });
-    }
-    match deed {
-        Deed::Write => store.write(range.start, data)?,
-        Deed::Zeros => store.clear(range.clone(), false)?,
-        Deed::Unmap => store.clear(range.clone(), true)?,
-    }
-    Ok(())
-}
-
-/// Begins a new generation of a log, or a new log: with no records.
-pub(super) fn begin(
-    log: &impl Medium,
-    header: Option<Header>,
-    ring_bytes: u64,
-    options: &LogOptions,
-) -> io::Result<Header> {
-    let is_new = header.is_none();
-    let before = header.unwrap_or(Header {
-        turn: 0,
-        id: options.new_id,
-        unit: options.unit,
-        generation: 0,
-        ring_bytes,
-        record_bytes: RECORD_BYTES_MAX,
-        tail: 0,
-        sequence: 0,
-        is_clean: true,
-    });
-    let known = options.known.map(|known| known.log);
-    let last = known
-        .filter(|known| known.id == before.id)
-        .map_or(0, |known| known.generation);
-    let header = Header {
-        turn: before.turn + 1,
-        generation: before.generation.max(last) + 1,
-        ring_bytes,
-        record_bytes: before.record_bytes,
-        tail: 0,
-        sequence: 1,
-        is_clean: false,
-        id: before.id,
-        unit: before.unit,
-    };
-    if is_new {
-        // What was in the other place is no header of this log.
-        log.write(0, &vec![0; 2 * BLOCK_BYTES])?;
-    }
-    log.write(header.place(), &header.encode())?;
-    log.sync()?;
-    Ok(header)
 }
 
 impl SharedStore for Logged {

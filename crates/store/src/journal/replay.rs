@@ -9,7 +9,7 @@ use super::format::{
 };
 
 /// Where a log, and a store that it is replayed into, are read and written. All of it may block.
-pub(super) trait Medium {
+pub trait Medium {
     /// Fills the buffer from this byte on.
     ///
     /// # Errors
@@ -148,7 +148,7 @@ pub(super) fn find(
 
 /// What a replay has done.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(super) struct Replayed {
+pub struct Replayed {
     /// Records that were found whole.
     pub records: u64,
     /// Changes of the store that they had.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::books::{Bias, Books};
+use super::books::{Bias, Books, Limits};
 use super::format::Header;
 use super::replay::Binding;
 use crate::{Capabilities, Waker};
@@ -76,11 +76,12 @@ impl Shared {
     pub(super) fn new(
         header: Header,
         bias: Bias,
+        limits: Limits,
         writes_through: bool,
         noted: Arc<dyn Noted>,
     ) -> Self {
         Self {
-            books: Mutex::new(Books::new(header, bias)),
+            books: Mutex::new(Books::new(header, bias, limits)),
             wakers: Mutex::default(),
             noted,
             writes_through,
