@@ -65,7 +65,7 @@ class Confined(Tarn):
 
     def ready(self):
         """Whether it said that it serves; what it prints comes after it has given up what it gives up."""
-        return wait_for(self.out, 20, "the banner")
+        return wait_for(self.has_said, 20, "the banner")
 
 
 def write_and_read(port, luns):
@@ -301,6 +301,7 @@ class Activated(Confined):
             for n, number in enumerate(high):
                 os.dup2(number, 3 + n)
         with open(self.log_path, "ab") as log, open(self.out_path, "ab") as out:
+            self.said_before = out.tell()
             words = [sys.executable, "-c", PASS_ON, str(len(self.sockets)), *self.command()]
             self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=log, cwd=self.dir,
                                             env=self.environment(), preexec_fn=place, close_fds=False)

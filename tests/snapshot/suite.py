@@ -5,10 +5,12 @@ The file systems are made in files and mounted by loop devices, which needs root
 
     suite.py [--list] [PATTERN...]
 """
+import collections
 import contextlib
 import http.client
 import os
 import pathlib
+import re
 import shutil
 import struct
 import subprocess
@@ -173,6 +175,42 @@ def a_snapshot_that_is_served_is_not_removed():
         tarn.run("target", "unmap", IQN, "1", "--yes")
         tarn.run("lun", "rm", "old", "--yes")
         wait_for(lambda: tarn.api().ask("DELETE", "luns/disk/snapshots/first").status == 204, 10, "it can be removed")
+
+
+@test
+def a_store_names_a_snapshot_by_its_lun():
+    """It is only read and not removed; it follows the LUN's id, and the LUN is not removed before it."""
+    with file_system("xfs") as place:
+        luns = {"disk": f"file:{place}/disk.img?size=16M&blocksize=4096", "memory": "mem:1M"}
+        with Daemon(luns) as tarn:
+            (one,) = tarn.take("disk", name="first")["snapshots"]
+            def add(id, store):
+                return tarn.api().ask("PUT", f"luns/{id}", {"id": id, "store": store})
+            for store, word in [("snap:none@first", "none"), ("snap:memory@first", "whose store is a file"),
+                                ("snap:disk", "names no snapshot"), ("snap:disk@none", "tarn snapshot list"),
+                                ("snap:disk@first?size=32M", "size")]:
+                answer = add("old", store)
+                check(400 <= answer.status < 500 and word in answer.body.decode(), f"{store}: {answer}")
+            tarn.run("lun", "add", "old", "snap:disk@first", "--target", IQN)
+            lun = tarn.api().get("luns/old")
+            equal((lun["kind"], lun["readonly"], lun["block_bytes"], lun["size_bytes"]), ("snapshot", True, 4096, 16 * MIB), "the LUN")
+            answer = tarn.api().ask("DELETE", "luns/disk/snapshots/first")
+            check(answer.status == 409 and "in use by lun old" in answer.json["detail"], answer)
+            answer = add("two", f"file:{one['path']}?readonly")
+            check(400 <= answer.status < 500 and "already used" in answer.body.decode(), answer)
+            tarn.run("lun", "rename", "disk", "web")
+            equal(tarn.api().get("luns/old")["spec"]["store"], "snap:web@first", "after the rename")
+            tarn.run("target", "unmap", IQN, "0", "--yes")
+            check("lun old" in tarn.run("lun", "rm", "web", "--yes", code=CONFLICT), "who uses it")
+            with session_with(tarn) as reader:
+                reader.clear_unit_attentions(2)
+                outcome = reader.command(scsi.read16(0, 1), read=4096, lun=2)
+                check(outcome.good and outcome.data == bytes(4096), f"read: {outcome}")
+                outcome = reader.command(scsi.write16(0, 1), write=bytes(4096), lun=2)
+                check(not outcome.good, "a write is refused")
+            tarn.run("target", "unmap", IQN, "2", "--yes")
+            tarn.run("lun", "rm", "old", "--yes")
+            tarn.run("lun", "rm", "web", "--yes")
 
 
 @test
@@ -386,6 +424,75 @@ def a_file_system_that_hangs_keeps_no_other_lun_from_its_commands():
             wait_for(lambda: os.listdir(f"{frozen}/disk.img.snapshots") == [], 10, "what came late is removed")
             equal(tarn.names("disk"), ["b"], "the other LUN")
             tarn.take("disk", "frozen", name="a")
+
+
+SCHEDULED = re.compile(r"(hourly|daily|weekly)-\d{4}-\d\d-\d\dT\d\d\.\d\dZ")
+
+
+def with_schedule(path, schedule):
+    """A configuration of one LUN with this schedule."""
+    section = lun_section("disk", f"file:{path}?size=16M")
+    return f"{section}snapshots = {schedule}\n" + target_section("disk")
+
+
+def scheduled(tarn):
+    """How many snapshots of each period there are."""
+    return collections.Counter(name.split("-")[0] for name in tarn.names("disk") if SCHEDULED.fullmatch(name))
+
+
+@test
+def a_schedule_takes_what_is_due_and_keeps_so_many():
+    """Only its own are removed, the oldest first; what is served stays; a change of it takes effect at once."""
+    for kind in REFLINKS:
+        with file_system(kind) as place:
+            directory = place / "disk.img.snapshots"
+            directory.mkdir()
+            old = [f"hourly-2001-01-01T0{hour}.00Z" for hour in range(4)]
+            others = ["before-upgrade", "hourly-2001", "daily-2001-01-01T00.00Z", "weekly-2001-01-07T00.00Z"]
+            for name in [*old, *others]:
+                (directory / name).write_bytes(bytes(MIB))
+            config = lun_section("served", f"snap:disk@{old[0]}") + with_schedule(place / "disk.img", "{ hourly = 3, daily = 2 }")
+            with Daemon({}, config=config) as tarn:
+                wait_for(lambda: scheduled(tarn)["daily"] == 2, 30, "the first run of each period")
+                wait_for(lambda: old[1] not in tarn.names("disk"), 30, "what is kept no longer goes")
+                names = tarn.names("disk")
+                check(old[0] in names and old[3] in names, names)
+                check(set(others) <= set(names), names)
+                (new,) = [name for name in names if name.startswith("hourly-20") and name > "hourly-2002" and SCHEDULED.fullmatch(name)][:1]
+                refused = tarn.api().ask("POST", "snapshots", {"luns": ["disk"], "name": new.replace("20", "21", 1)})
+                check(refused.status == 400 and "schedule" in refused.json["detail"], refused)
+                tarn.run("lun", "set", "disk", "--snapshots", "weekly=1,at=00:00")
+                wait_for(lambda: scheduled(tarn)["weekly"] == 1 and others[3] not in tarn.names("disk"), 30, "the new schedule")
+                equal(scheduled(tarn)["daily"], 2, "of a period that is left out")
+                text = tarn.run("lun", "show", "disk")
+                check("weekly=1,at=00:00" in text, text)
+                tarn.run("lun", "set", "disk", "--snapshots", "")
+                check("snapshots" not in tarn.api().get("luns/disk")["spec"], "no schedule")
+
+
+@test
+def a_full_file_system_stops_a_schedule_and_removes_nothing():
+    """There is an event and a finding; with room, and a touch of the schedule, it goes on."""
+    with file_system("xfs", 320 * MIB) as place:
+        directory = place / "disk.img.snapshots"
+        directory.mkdir()
+        old = [f"daily-2001-01-0{day}T00.00Z" for day in range(1, 5)]
+        for name in old:
+            (directory / name).write_bytes(bytes(MIB))
+        with contextlib.suppress(OSError), open(place / "filler", "wb") as filler:
+            (place / "disk.img").write_bytes(bytes(16 * MIB))
+            while True:
+                filler.write(bytes(MIB))
+                filler.flush()
+        with Daemon({}, config=with_schedule(place / "disk.img", "{ daily = 2 }")) as tarn:
+            wait_for(lambda: "snapshot-missed" in [event["kind"] for event in tarn.api().get("events")], 30, "the event")
+            findings = [one for one in tarn.api().get("findings") if one["code"] == "snapshot-missed"]
+            check(len(findings) == 1 and "make room" in findings[0]["message"], findings)
+            equal(tarn.names("disk"), old, "what is there")
+            os.remove(place / "filler")
+            tarn.run("lun", "set", "disk", "--snapshots", "daily=3")
+            wait_for(lambda: scheduled(tarn)["daily"] == 3 and old[1] not in tarn.names("disk"), 30, "it goes on")
+            check(not [one for one in tarn.api().get("findings") if one["code"] == "snapshot-missed"], "the finding goes")
 
 
 @test

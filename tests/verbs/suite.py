@@ -179,6 +179,18 @@ TARGET                         LUN  GROUPS  FLAGS
 
 
 @test
+def a_disk_gets_an_owner_and_loses_it():
+    """`--owner` of add and set is in the configuration, and an empty one is nobody."""
+    with Daemon() as daemon:
+        daemon.run("lun", "add", "owned", "mem:8M", "--owner", "alice")
+        check(re.search(r"^owner +alice$", daemon.run("lun", "show", "owned"), re.M), "the owner of add")
+        daemon.run("lun", "set", "owned", "--owner", "bob")
+        equal(daemon.json("lun", "show", "owned")["spec"]["owner"], "bob", "the owner of set")
+        daemon.run("lun", "set", "owned", "--owner", "")
+        check("owner" not in daemon.json("lun", "show", "owned")["spec"], "nobody's")
+
+
+@test
 def units_come_change_and_go():
     """A unit is added, with its place at a target in the same revision, renamed, resized, unmapped and removed."""
     with Daemon() as daemon:

@@ -55,6 +55,7 @@ function applied(context, text, comment) {
 
 function resource(context, kind) {
   const { world, request, parts: [, name, action] } = context;
+  if (kind === "lun" && action === "snapshots") return snapshotsOf(context, name);
   const { model } = world.configuration;
   const moves = kind === "lun" && request.method === "POST";
   demand(context, moves ? "operator" : "viewer");
@@ -64,6 +65,52 @@ function resource(context, kind) {
   if (!found) throw missing(`${kind} ${name}`);
   if (moves) moveMedium(world, found, action);
   return { body: shown(found) };
+}
+
+/** What is at `luns/ID/snapshots`. */
+function snapshotsOf(context, id) {
+  const { world, request, parts: [, , , name, action], body } = context;
+  const spec = world.configuration.model.lun.find((each) => each.id === id);
+  if (!spec) throw missing(`lun ${id}`);
+  demand(context, name === undefined ? "viewer" : "admin");
+  fileOf(spec);
+  const own = world.snapshots.filter(({ lun }) => lun === id);
+  if (name === undefined) return { body: own };
+  const found = own.find((each) => each.name === name);
+  if (!found) throw missing(`snapshot ${name}`);
+  if (action === "clone") {
+    const model = structuredClone(world.configuration.model);
+    makeEdit(model, { add: body });
+    return { body: applied(context, render(model), `lun ${body.lun.id} from ${id}@${name}`) };
+  }
+  const [kind, said] = action === "rollback" ? ["snapshot-restored", "it has the data again"] : ["snapshot-removed", "it is removed"];
+  if (action === undefined) world.snapshots.splice(world.snapshots.indexOf(found), 1);
+  world.note("info", kind, `lun ${id}: snapshot ${name}: ${said}`, { lun: id });
+  return { status: 204 };
+}
+
+/** The file of a unit; others have no snapshots. */
+function fileOf({ id, store }) {
+  const { kind, path } = storeOf(store);
+  if (kind !== "file") throw new Problem(409, "conflict", `lun "${id}" has no snapshots, because its store is no file`);
+  return path;
+}
+
+/** `POST /snapshots` */
+function takeSnapshots(context) {
+  const { world, body: { luns, name = new Date().toISOString().slice(0, 19).replaceAll(":", "-") + "Z" } } = context;
+  demand(context, "operator");
+  const { model } = world.configuration;
+  const taken = luns.map((lun) => {
+    const spec = model.lun.find(({ id }) => id === lun);
+    if (!spec) throw missing(`lun ${lun}`);
+    const path = `${fileOf(spec)}.snapshots/${name}`;
+    if (world.snapshots.some((each) => each.path === path)) throw new Problem(409, "conflict", `there is a snapshot ${name} already`);
+    return { lun, name, path, size_bytes: lunView(model, spec, world.ejected).size_bytes, taken_ms: Date.now() };
+  });
+  world.snapshots.push(...taken);
+  for (const { lun } of taken) world.note("info", "snapshot-taken", `lun ${lun}: snapshot ${name} is taken`, { lun });
+  return { status: 201, body: { snapshots: taken, paused_us: 900 } };
 }
 
 /** `POST /luns/ID/eject` and `load`. */
@@ -152,7 +199,7 @@ const reading = (answer) => (context) => {
 };
 
 const TABLE = {
-  login, sessions, config, tokens,
+  login, sessions, config, tokens, snapshots: takeSnapshots,
   luns: (context) => resource(context, "lun"),
   targets: (context) => resource(context, "target"),
   groups: (context) => resource(context, "group"),

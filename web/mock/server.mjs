@@ -27,7 +27,7 @@ const empty = "# Nothing is configured yet.\n";
 const configuration = new Configuration(flags.empty ? empty : readFileSync(join(here, "demo.toml"), "utf8"));
 const load = new Load(configuration);
 const world = {
-  configuration, load, events: [], logins: new Map(), streams: new Set(), ejected: new Set(),
+  configuration, load, events: [], logins: new Map(), streams: new Set(), ejected: new Set(), snapshots: [],
   tokens: ["admin", "operator", "viewer"].map((role) => ({ name: role, role, made_ms: Date.now() - 9e7, token: `${role}-token` })),
   note(severity, kind, message, about = {}) {
     const event = { number: (this.events.at(-1)?.number ?? 0) + 1, at_ms: Date.now(), severity, kind, message, ...about };

@@ -201,6 +201,35 @@ function addChangeTests({ browser, world }) {
     await close(page);
   });
 
+  test("a snapshot is taken, cloned, rolled back to and removed", async () => {
+    if (!world.empty) throw new Skip("file systems with snapshots are in the mock only");
+    const page = await open(browser, world.base);
+    await login(page, world.token);
+    await visit(page, "luns/database");
+    await button(page, "Take snapshot").click();
+    await page.getByLabel("Name", { exact: true }).fill("../up");
+    assert.ok(await button(dialog(page), "Take").isDisabled());
+    await page.getByLabel("Name", { exact: true }).fill("before-upgrade");
+    await button(dialog(page), "Take").click();
+    await dialog(page).waitFor({ state: "detached" });
+    await page.getByText("before-upgrade", { exact: true }).waitFor();
+    await button(page, "Roll back").click();
+    await dialog(page).getByText(/All data written since .* is gone/).waitFor();
+    assert.ok(await button(dialog(page), "Roll back").isDisabled());
+    await page.getByLabel("Type database to confirm").fill("database");
+    await button(dialog(page), "Roll back").click();
+    await dialog(page).waitFor({ state: "detached" });
+    await button(page, "Clone").click();
+    await button(dialog(page), "Clone").click();
+    await dialog(page).waitFor({ state: "detached" });
+    assert.ok((await ask(page, "luns")).some(({ spec }) => spec.id === "database-clone"));
+    await page.getByLabel("Snapshots").getByRole("button", { name: "Remove" }).click();
+    await button(dialog(page), "Remove").click();
+    await page.getByText("There are none.").waitFor();
+    assert.deepEqual(await ask(page, "luns/database/snapshots"), []);
+    await close(page);
+  });
+
   test("targets, groups and users are added, changed and removed", async () => {
     const page = await open(browser, world.base);
     await login(page, world.token);

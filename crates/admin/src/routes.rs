@@ -12,7 +12,7 @@ use api::request::{
 };
 use api::spec;
 use api::stats::Stats;
-use api::view::{Access, Lun, Session, Snapshot, SnapshotsTaken, Status, Target, Trace};
+use api::view::{Access, Flattened, Lun, Session, Snapshot, SnapshotsTaken, Status, Target, Trace};
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{delete, get, post, put};
@@ -81,6 +81,9 @@ pub(crate) static ROUTES: &[Route] = &[
         Gives::Nothing, || post(snapshots::roll_back)),
     Route::post("/api/v1/luns/{id}/snapshots/{name}/clone", Admin, "Makes a unit with the data of a snapshot",
         Gives::One(of::<Applied>()), || post(snapshots::clone)).takes(of::<NewClone>()).makes(),
+    Route::post("/api/v1/luns/{id}/flatten", Operator,
+        "Gives a unit that is a clone all data of its snapshot; answers after some seconds, and may be asked again",
+        Gives::One(of::<Flattened>()), || post(snapshots::flatten)),
     Route::get("/api/v1/snapshots", Viewer, "The snapshots of all units",
         Gives::Many(of::<Snapshot>()), || get(snapshots::list)),
     Route::post("/api/v1/snapshots", Operator, "Takes snapshots of units, all at one moment",

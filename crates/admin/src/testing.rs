@@ -1,6 +1,5 @@
 //! What the unit tests of this crate share.
 
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -11,7 +10,8 @@ use api::problem::{Problem, ProblemKind};
 use api::request::{EventQuestion, Rollback, TakeSnapshots, Tracing};
 use api::stats::Stats;
 use api::view::{
-    Access, AccessQuestion, Lun, Session, Snapshot, SnapshotsTaken, Status, Target, Trace,
+    Access, AccessQuestion, Flattened, Lun, Session, Snapshot, SnapshotsTaken, Status, Target,
+    Trace,
 };
 use durable::scratch::Scratch;
 use tokio::sync::watch;
@@ -189,11 +189,15 @@ impl Control for Double {
         panic!("{UNASKED}")
     }
 
-    fn clone_snapshot(&self, _: (&str, &str), _: &str) -> Result<PathBuf, Problem> {
+    fn clone_snapshot(&self, _: (&str, &str), _: &str) -> Result<(), Problem> {
         panic!("{UNASKED}")
     }
 
-    fn discard_clone(&self, _: &Path) {
+    fn discard_clone(&self, _: &str, _: &str) {
+        panic!("{UNASKED}")
+    }
+
+    fn flatten(&self, _: &str) -> Result<Flattened, Problem> {
         panic!("{UNASKED}")
     }
 

@@ -1,14 +1,13 @@
 //! What the administration asks of the daemon it belongs to.
 
-use std::path::{Path, PathBuf};
-
 use crate::event::{Event, Finding};
 use crate::plan::{Applied, Change, Document, Inspection, Origin, Plan, Revision};
 use crate::problem::Problem;
 use crate::request::{EventQuestion, Rollback, TakeSnapshots, Tracing};
 use crate::stats::Stats;
 use crate::view::{
-    Access, AccessQuestion, Lun, Session, Snapshot, SnapshotsTaken, Status, Target, Trace,
+    Access, AccessQuestion, Flattened, Lun, Session, Snapshot, SnapshotsTaken, Status, Target,
+    Trace,
 };
 
 /// The daemon, as its administration sees it. Calls may block for as long as a step of a plan
@@ -146,16 +145,24 @@ pub trait Control: Send + Sync + 'static {
     /// There is no such snapshot, or a step failed; the data is as it was unless the detail says otherwise.
     fn restore_snapshot(&self, lun: &str, name: &str) -> Result<(), Problem>;
 
-    /// Makes the file that a STORE names with the data of a snapshot, of this unit and name, for a unit that is added
-    /// next. Gives its path.
+    /// Makes the file or the image that a STORE names with the data of a snapshot, of this unit and name, for a
+    /// unit that is added next.
     ///
     /// # Errors
     ///
-    /// There is no such snapshot, the STORE is no new file on its file system, or has other blocks.
-    fn clone_snapshot(&self, which: (&str, &str), store: &str) -> Result<PathBuf, Problem>;
+    /// There is no such snapshot, the STORE is nothing new beside it, or has other blocks.
+    fn clone_snapshot(&self, which: (&str, &str), store: &str) -> Result<(), Problem>;
 
-    /// The unit was not added: the file that was made for it goes.
-    fn discard_clone(&self, path: &Path);
+    /// The unit was not added: what was made for it, as a clone of this unit, goes.
+    fn discard_clone(&self, lun: &str, store: &str);
+
+    /// Gives a unit that is a clone all data of its snapshot, or goes on waiting for that. Answers after some
+    /// seconds how far it is.
+    ///
+    /// # Errors
+    ///
+    /// There is no such unit, it is no clone, or it has failed.
+    fn flatten(&self, lun: &str) -> Result<Flattened, Problem>;
 
     /// All targets, in the order of the file.
     ///

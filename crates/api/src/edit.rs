@@ -137,6 +137,9 @@ pub struct LunKeys {
     /// What the log is for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sync_bias: Option<String>,
+    /// Snapshots that are taken by themselves; an empty one: none are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshots: Option<spec::Schedule>,
 }
 
 /// Keys of a target.

@@ -14,7 +14,8 @@ pub struct Event {
     pub severity: Severity,
     /// Of initiators `session-began`, `session-ended`, `connection-joined`, `login-failed`,
     /// `slow-command`, `command-hangs`, `slow-send`; of units `lun-resized`, `medium-ejected`,
-    /// `medium-loaded`, `snapshot-taken`, `snapshot-removed`, `snapshot-restored`, `store-stuck`,
+    /// `medium-loaded`, `snapshot-taken`, `snapshot-removed`, `snapshot-restored`, `snapshot-missed`,
+    /// `lun-flattened`, `store-stuck`,
     /// `store-lost`, `store-reached`, `state-not-kept`, `state-conflict`; of quotas `quota-soft`,
     /// `quota-full`, `quota-free`; of cores `core-stalled`; of
     /// the start `state-damaged`, `state-unwritable`, `state-foreign`, `reservations-lost`,
@@ -109,7 +110,7 @@ pub struct Finding {
     /// `write-cache`, `descriptors`, `strangers`, `little-memory`,
     /// `socket-buffers`, `violations`, `digests`, `clock`, `trace`; of the network `mtu`,
     /// `unanswered`, `retransmissions`, `receive-window`, `send-buffer`; of files `file-system`,
-    /// `space`, `file-replaced`; of quotas `quota-soft`, `quota-full`.
+    /// `space`, `file-replaced`, `snapshot-missed`; of quotas `quota-soft`, `quota-full`.
     pub code: String,
     /// What it is about: an id, a name, an address; empty for the whole daemon.
     pub subject: String,

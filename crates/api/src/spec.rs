@@ -32,6 +32,28 @@ pub struct Lun {
     /// What the log is for: `latency` or `throughput`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sync_bias: Option<String>,
+    /// Snapshots that are taken by themselves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshots: Option<Schedule>,
+}
+
+/// How often snapshots of a unit are taken, and how many of each period are kept; absent: none of it.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = spec::Schedule)]
+pub struct Schedule {
+    /// How many are kept of those of full hours, up to 168.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hourly: Option<u16>,
+    /// How many are kept of those of days, up to 180.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub daily: Option<u16>,
+    /// How many are kept of those of weeks (Sundays), up to 104.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weekly: Option<u16>,
+    /// When those of days and weeks are taken, `HH:MM` in UTC; absent: midnight.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<String>,
 }
 
 /// `[[store]]`: a store that a unit names as a member.

@@ -88,8 +88,19 @@ pub struct Snapshot {
     pub taken_ms: u64,
     /// Size of the unit then.
     pub size_bytes: u64,
-    /// The file that has it.
+    /// The file that has it, or the STORE of it in its cluster without options.
     pub path: String,
+}
+
+/// How far a flatten is.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct Flattened {
+    /// The unit.
+    pub lun: String,
+    /// It has all of its data. Otherwise the flatten goes on; who asks again waits for it.
+    pub done: bool,
+    /// How much of it is done.
+    pub percent: u8,
 }
 
 /// Snapshots of one moment.

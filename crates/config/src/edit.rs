@@ -129,6 +129,7 @@ impl Draft {
         keys.set_text("owner", lun.owner.as_deref(), str::eq);
         keys.set_text("log", lun.log.as_deref(), str::eq);
         keys.set_text("sync_bias", lun.sync_bias.as_deref(), str::eq);
+        set_schedule(&mut keys, lun.snapshots.as_ref());
         if is_made {
             self.began_as.insert(lun.id.clone(), None);
         }
@@ -145,7 +146,13 @@ impl Draft {
             let shows = |target: &spec::Target| target.luns.iter().any(|entry| entry.id == id);
             let targets = draft.targets().into_iter().filter(shows);
             let targets = targets.map(|target| format!("target {}", target.name));
-            targets.chain(draft.nbd_with("luns", id)).collect()
+            let snapshots = draft
+                .luns()
+                .into_iter()
+                .filter(|lun| snapshot_of(lun, id).is_some());
+            let snapshots = snapshots.map(|lun| format!("lun {}", lun.id));
+            let shown = targets.chain(draft.nbd_with("luns", id));
+            shown.chain(snapshots).collect()
         })?;
         self.began_as.remove(id);
         Ok(())
@@ -207,6 +214,13 @@ impl Draft {
         }
         self.find(LUN, old)?.set_text("id", Some(new), str::eq);
         self.follow_rename(old, new);
+        for lun in self.luns() {
+            if let Some(rest) = snapshot_of(&lun, old) {
+                let store = format!("snap:{new}{rest}");
+                self.find(LUN, &lun.id)?
+                    .set_text("store", Some(&store), str::eq);
+            }
+        }
         let began_as = self.began_as.remove(old);
         let began_as = began_as.unwrap_or_else(|| Some(old.to_owned()));
         self.began_as.insert(new.to_owned(), began_as);
@@ -427,8 +441,34 @@ impl fmt::Display for Draft {
     }
 }
 
+/// What follows the `id` in the store of a unit that is a snapshot of the unit with this one.
+fn snapshot_of(lun: &spec::Lun, id: &str) -> Option<String> {
+    let rest = lun.store.strip_prefix("snap:")?.strip_prefix(id)?;
+    rest.starts_with('@').then(|| rest.to_owned())
+}
+
 fn is_same_naa(a: &str, b: &str) -> bool {
     a == b || Naa::parse(a).is_ok_and(|naa| Naa::parse(b) == Ok(naa))
+}
+
+fn set_schedule(lun: &mut Keys<'_>, wanted: Option<&spec::Schedule>) {
+    let there = lun.read().get("snapshots").and_then(Item::as_table_like);
+    if there.map(read::schedule).as_ref() == wanted {
+        return;
+    }
+    let table = wanted.map(|wanted| {
+        let counts = [
+            ("hourly", wanted.hourly),
+            ("daily", wanted.daily),
+            ("weekly", wanted.weekly),
+        ];
+        let counts = counts
+            .into_iter()
+            .filter_map(|(key, count)| Some((key, Value::from(i64::from(count?)))));
+        let at = wanted.at.as_deref().map(|at| ("at", Value::from(at)));
+        InlineTable::from_iter(counts.chain(at)).into()
+    });
+    lun.set("snapshots", table);
 }
 
 fn set_mutual(user: &mut Keys<'_>, name: &str, file: &str) {

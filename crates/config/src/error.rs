@@ -253,6 +253,49 @@ pub enum Rule {
         "sync_bias is about the log of the unit, and it has none; add log, or remove sync_bias"
     )]
     BiasWithoutLog,
+    /// A snapshot of what has none.
+    #[error("a lun with store {store:?} has no snapshot that snap: can name; {remedy}")]
+    SnapshotOfOther {
+        /// The store of the lun as written.
+        store: String,
+        /// What to do instead.
+        remedy: String,
+    },
+    /// A snapshot of a unit where no unit has a name.
+    #[error(
+        "store {text:?} names a [[lun]] section, which a command line has not; name the file of the snapshot, as \
+         file:PATH?readonly"
+    )]
+    SnapshotWithoutFile {
+        /// The store as written.
+        text: String,
+    },
+    /// A schedule for what has no snapshots.
+    #[error(
+        "store {store:?} has no snapshots that Tarn takes; remove snapshots, or put the data into a file on XFS or \
+         btrfs"
+    )]
+    ScheduleNotPossible {
+        /// The store of the unit as written.
+        store: String,
+    },
+    /// A schedule that takes nothing.
+    #[error(
+        "a schedule needs hourly, daily or weekly; give one of them the number of snapshots that are kept, or remove \
+         snapshots"
+    )]
+    ScheduleEmpty,
+    /// A time of day for runs that have none.
+    #[error(
+        "at is about daily and weekly runs, and there are none; add daily or weekly, or remove at"
+    )]
+    ScheduleAtUnused,
+    /// A time of day that is none.
+    #[error("{text:?} is no time of day; write HH:MM in UTC, as 02:30")]
+    ScheduleTime {
+        /// The time as written.
+        text: String,
+    },
     /// A composition where no section can be named.
     #[error(
         "store {text:?} names [[store]] sections, which a command line has not; write a file with them and start with \

@@ -13,12 +13,13 @@ use crate::keys::{
 use crate::limits::NUMBERS;
 use crate::quota::read_quotas;
 use crate::reader::{Field, Section, Source};
+use crate::store::resolve_snapshots;
 use crate::{
     Certificate, ChapAlgorithm, Cidr, Coalescing, ConfigError, DigestPolicy, Group, GroupIndex,
     HostPort, InitiatorMatch, IscsiName, Limits, LogDevice, LogLevel, LunNumber, Model, Mutual,
     NBD_PORT, Naa, NamePattern, NamedStore, NbdPlace, NbdServer, NbdTls, Place, Portal, Rule,
     SecretFile, Serial, Server, StoreSpec, SyncBias, Target, TargetIndex, TargetLun, TargetLuns,
-    Unit, UnitIndex, User, UserIndex, address, admin, confine, log_device, shorthand,
+    Unit, UnitIndex, User, UserIndex, address, admin, confine, log_device, schedule, shorthand,
 };
 
 /// Longest `id` of a unit or group in bytes.
@@ -386,10 +387,12 @@ fn read_units(
             serial: read_serial(section.field("serial"), &store)?,
             naa,
             owner,
+            snapshots: schedule::read(&section, &store)?,
             store: store.below(directory),
             place,
         });
     }
+    resolve_snapshots(&mut units)?;
     Ok(units)
 }
 

@@ -30,6 +30,7 @@ mod name;
 mod place;
 mod quota;
 mod reader;
+mod schedule;
 mod schema;
 mod shorthand;
 mod size;
@@ -59,14 +60,15 @@ pub use model::{
 pub use name::{IscsiName, NamePattern, default_target_name};
 pub use place::Place;
 pub use quota::{Quota, QuotaOf};
+pub use schedule::Schedule;
 pub use schema::schema;
 pub use shorthand::PORTAL_DEFAULT;
 pub use size::{SIZE_BYTES_MAX, parse_size};
 pub use specs::Specs;
 pub use store::{
     BlockSize, CacheMode, Export, Image, KINDS, KindRow, Medium, Members, NamedStore, Node,
-    OPTIONS, OptionRow, ServerAddress, StoreAt, StoreKind, StoreOption, StorePlace, StoreSpec,
-    store_help, store_reference,
+    OPTIONS, OptionRow, ServerAddress, SnapshotOf, StoreAt, StoreKind, StoreOption, StorePlace,
+    StoreSpec, store_help, store_reference,
 };
 pub use unit::{Naa, Serial};
 pub use warning::Warning;

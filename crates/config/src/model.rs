@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::{
     Admin, Certificate, Cidr, ConfigError, Confine, HostPort, IscsiName, Limits, LogDevice, Medium,
-    Naa, NamePattern, NamedStore, Place, Quota, Rule, Serial, StoreSpec, TargetLuns,
+    Naa, NamePattern, NamedStore, Place, Quota, Rule, Schedule, Serial, StoreSpec, TargetLuns,
 };
 
 /// What Tarn is to serve. Checked: only [`Model::from_toml`] and [`Model::from_stores`] make one.
@@ -201,6 +201,8 @@ pub struct Unit {
     pub owner: Option<String>,
     /// Where its log is, if it has one.
     pub log: Option<LogDevice>,
+    /// How often snapshots of it are taken, if they are by themselves.
+    pub snapshots: Option<Schedule>,
     /// Where the store is given, for errors that only opening it shows.
     pub place: Place,
 }

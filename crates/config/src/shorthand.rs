@@ -26,6 +26,18 @@ pub(crate) fn default_portal(place: Place) -> Portal {
     }
 }
 
+/// A store that names a section has none on a command line.
+fn check_alone(store: &StoreSpec) -> Result<(), Rule> {
+    let text = store.text.clone();
+    if !store.member_ids().is_empty() {
+        return Err(Rule::MembersWithoutFile { text });
+    }
+    match store.snapshot() {
+        Some(_) => Err(Rule::SnapshotWithoutFile { text }),
+        None => Ok(()),
+    }
+}
+
 impl Model {
     /// The model of a command line: one target with the stores as LUN 0, 1, 2 and so on, open to
     /// everyone who can reach it.
@@ -50,10 +62,7 @@ impl Model {
         for (position, text) in stores.iter().enumerate() {
             let place = Place::argument(format!("STORE {text:?}"));
             let store = StoreSpec::parse(text).at(|| place.clone())?;
-            if !store.member_ids().is_empty() {
-                let text = text.clone();
-                return Err(Rule::MembersWithoutFile { text }.at(place));
-            }
+            check_alone(&store).at(|| place.clone())?;
             let lun = u16::try_from(position).ok().and_then(LunNumber::new);
             luns.push(TargetLun {
                 lun: lun.ok_or_else(|| {
@@ -74,6 +83,7 @@ impl Model {
                 serial: store.serial.clone(),
                 naa: None,
                 log: None,
+                snapshots: None,
                 store,
                 place,
             });

@@ -4,7 +4,7 @@
 use api::spec;
 
 use crate::value::{initiator, user_name};
-use crate::{Group, Model, Portal, SecretFile, Target, TargetLun, Unit, User};
+use crate::{Group, Model, Portal, Schedule, SecretFile, Target, TargetLun, Unit, User};
 
 /// What is configured, list by list, in the order of the file.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -86,6 +86,7 @@ fn lun(unit: &Unit) -> spec::Lun {
         naa: unit.naa.map(|naa| naa.to_string()),
         log: unit.log.as_ref().map(|log| log.store.text.clone()),
         sync_bias: unit.log.as_ref().map(|log| log.bias.as_str().to_owned()),
+        snapshots: unit.snapshots.as_ref().map(Schedule::to_spec),
     }
 }
 

@@ -9,6 +9,7 @@ mod image;
 mod kind;
 mod members;
 mod option;
+mod snapshot;
 
 use std::fmt::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -20,6 +21,8 @@ pub(crate) use self::kind::{usages, words};
 pub use self::members::{Members, NamedStore};
 pub(crate) use self::option::words as option_words;
 pub use self::option::{OPTIONS, OptionRow, StoreOption};
+pub use self::snapshot::SnapshotOf;
+pub(crate) use self::snapshot::resolve as resolve_snapshots;
 use crate::{Rule, Serial};
 
 /// Where the data of a unit lives and how it is to be treated.
@@ -152,7 +155,8 @@ impl StoreSpec {
         spec.read_only |= spec
             .at
             .image()
-            .is_some_and(|image| image.snapshot().is_some());
+            .is_some_and(|image| image.snapshot().is_some())
+            || spec.snapshot().is_some();
         spec.check_socket()?;
         spec.check_whole_blocks()?;
         Ok(spec)

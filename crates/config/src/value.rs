@@ -6,8 +6,8 @@ use std::path::Path;
 use crate::file::CERTIFICATE;
 use crate::keys::size_text;
 use crate::{
-    Group, InitiatorMatch, Model, Mutual, NamedStore, NbdServer, Portal, Quota, SecretFile, Server,
-    StoreOption, StoreSpec, Target, TargetLun, Unit, User, UserIndex,
+    Group, InitiatorMatch, Model, Mutual, NamedStore, NbdServer, Portal, Quota, Schedule,
+    SecretFile, Server, StoreOption, StoreSpec, Target, TargetLun, Unit, User, UserIndex,
 };
 
 /// A key of a thing of the model and how to read its value.
@@ -66,6 +66,7 @@ pub(crate) const UNIT: &[KeyOf<Unit>] = &[
     key("naa", unit_naa),
     key("log", unit_log),
     key("sync_bias", unit_bias),
+    key("snapshots", unit_schedule),
 ];
 
 /// A named store.
@@ -81,6 +82,7 @@ pub(crate) const UNIT_SECTION: &[KeyOf<Unit>] = &[
     key("naa", unit_naa),
     key("log", unit_log),
     key("sync_bias", unit_bias),
+    key("snapshots", unit_schedule),
 ];
 
 /// A target, without what it is found by and without its lists.
@@ -215,6 +217,10 @@ fn unit_log(_: &Model, unit: &Unit) -> Option<String> {
 
 fn unit_bias(_: &Model, unit: &Unit) -> Option<String> {
     unit.log.as_ref().map(|log| quoted(log.bias.as_str()))
+}
+
+fn unit_schedule(_: &Model, unit: &Unit) -> Option<String> {
+    unit.snapshots.as_ref().map(Schedule::to_string)
 }
 
 fn full_store(store: &StoreSpec) -> String {

@@ -76,6 +76,11 @@ impl Inherited {
         found.map(|(_, listener)| listener.try_clone()).transpose()
     }
 
+    /// Whether a unix socket was passed on that listens at a path.
+    pub fn has_path(&self, path: &Path) -> bool {
+        self.unix.iter().any(|(bound, _)| bound == path)
+    }
+
     /// The socket that listens there. It is kept, for a portal that goes and comes back.
     ///
     /// # Errors

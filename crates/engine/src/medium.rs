@@ -44,7 +44,8 @@ impl<C: Carrier> Engine<C> {
     /// Moves the medium of a unit that this core owns. The outcome comes with
     /// [`Report::MediumMoved`].
     pub fn move_medium(&mut self, unit: UnitIndex, order: MediumOrder) {
-        let Some(owner) = &self.units[unit].owner else {
+        let one = &self.units[unit];
+        let Some(owner) = one.owner.as_ref().filter(|_| !one.is_leaving) else {
             self.report_medium(unit, Err(MediumFailure::Gone));
             return;
         };

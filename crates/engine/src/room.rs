@@ -319,6 +319,8 @@ impl<C: Carrier> Engine<C> {
             self.serve_sharing_sessions();
         }
         self.adjust_windows();
+        // A store that was given a request may have answered others meanwhile.
+        self.settle_answers();
         if cfg!(debug_assertions) {
             // Once a turn, when all that has happened has been carried on.
             self.check();

@@ -53,6 +53,8 @@ pub(crate) struct Unit {
     pub(crate) held_bytes: Rc<Cell<usize>>,
     /// What its owner keeps, on the core that owns it.
     pub(crate) owner: Option<UnitOwner>,
+    /// It is being removed: administrators get no order of it through any more.
+    pub(crate) is_leaving: bool,
 }
 
 impl Unit {
@@ -72,6 +74,7 @@ impl Unit {
             full: VecDeque::new(),
             held_bytes: Rc::default(),
             owner,
+            is_leaving: false,
         }
     }
 }

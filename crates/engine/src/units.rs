@@ -50,6 +50,12 @@ impl<C: Carrier> Engine<C> {
         }
     }
 
+    /// A unit is being removed. Orders of its medium that are under way end by themselves, and no others begin; so one that
+    /// was idle once stays so.
+    pub fn leave_unit(&mut self, unit: UnitIndex) {
+        self.units[unit].is_leaving = true;
+    }
+
     /// The store of a unit is closed, and so is the owner's part: nobody uses it, on any core.
     pub fn close_unit(&mut self, index: UnitIndex) {
         let unit = &mut self.units[index];

@@ -71,6 +71,7 @@ impl Core {
     /// Keeps the receipt of each unit until nothing on this core uses it.
     pub(crate) fn handle_drain_units(&mut self, units: &[UnitIndex], receipt: &Receipt) {
         for &unit in units {
+            self.engine.leave_unit(unit);
             self.draining.push((unit, receipt.clone()));
         }
     }

@@ -42,6 +42,36 @@ pub(crate) struct Setting {
     pub(crate) source: c_int,
 }
 
+/// One snapshot of an image.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SnapshotInfo {
+    /// Its number.
+    pub(crate) id: u64,
+    /// The size of the image then.
+    pub(crate) size_bytes: u64,
+    /// Its name; null behind the last one.
+    pub(crate) name: *const c_char,
+}
+
+/// One clone of a snapshot.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Child {
+    /// The number of its pool.
+    pub(crate) pool_id: i64,
+    /// The name of its pool.
+    pub(crate) pool_name: *mut c_char,
+    /// Its namespace there.
+    pub(crate) namespace: *mut c_char,
+    /// Its identity in the pool.
+    pub(crate) image_id: *mut c_char,
+    /// Its name.
+    pub(crate) image_name: *mut c_char,
+    /// It is in the trash.
+    pub(crate) is_trash: bool,
+}
+
 macro_rules! calls {
     ($($(#[$doc:meta])* $library:ident $name:ident($($argument:ty),*) $(-> $answer:ty)?;)*) => {
         /// The functions, as addresses: those of the libraries, or of a test.
@@ -149,6 +179,41 @@ calls! {
     rbd rbd_update_unwatch(Handle, u64) -> c_int;
     /// Walks over the parts of an image that differ from a snapshot, or with null from nothing.
     rbd rbd_diff_iterate2(Handle, *const c_char, u64, u64, u8, u8, DiffCallback, *mut c_void) -> c_int;
+    /// The snapshots of an image. The count is that of the places, one more than there are; it is set to what is needed
+    /// where it is too small.
+    rbd rbd_snap_list(Handle, *mut SnapshotInfo, *mut c_int) -> c_int;
+    /// Frees what that gave.
+    rbd rbd_snap_list_end(*mut SnapshotInfo);
+    /// Whose snapshot it is: 0 for those of users.
+    rbd rbd_snap_get_namespace_type(Handle, u64, *mut c_int) -> c_int;
+    /// When it was taken.
+    rbd rbd_snap_get_timestamp(Handle, u64, *mut libc::timespec) -> c_int;
+    /// Takes a snapshot.
+    rbd rbd_snap_create(Handle, *const c_char) -> c_int;
+    /// Removes one.
+    rbd rbd_snap_remove(Handle, *const c_char) -> c_int;
+    /// Gives one another name.
+    rbd rbd_snap_rename(Handle, *const c_char, *const c_char) -> c_int;
+    /// Whether somebody keeps it from being removed.
+    rbd rbd_snap_is_protected(Handle, *const c_char, *mut c_int) -> c_int;
+    /// Gives the image the data and the size of a snapshot.
+    rbd rbd_snap_rollback_with_progress(Handle, *const c_char, ProgressCallback, *mut c_void) -> c_int;
+    /// The clones of the snapshot that is open. The count is that of the places, and is set to what is needed.
+    rbd rbd_list_children3(Handle, *mut Child, *mut usize) -> c_int;
+    /// Frees what that gave.
+    rbd rbd_linked_image_spec_list_cleanup(*mut Child, usize);
+    /// Makes an image that begins with the data of a snapshot: of this image and name, and where with what name.
+    rbd rbd_clone3(Handle, *const c_char, *const c_char, Handle, *const c_char, Handle) -> c_int;
+    /// Gives a clone all data of its snapshot.
+    rbd rbd_flatten_with_progress(Handle, ProgressCallback, *mut c_void) -> c_int;
+    /// Removes an image.
+    rbd rbd_remove(Handle, *const c_char) -> c_int;
+    /// Makes options for an image.
+    rbd rbd_image_options_create(*mut Handle);
+    /// Frees them.
+    rbd rbd_image_options_destroy(Handle);
+    /// Sets one of them.
+    rbd rbd_image_options_set_uint64(Handle, c_int, u64) -> c_int;
     /// Makes what a request ends with.
     rbd rbd_aio_create_completion(*mut c_void, AioCallback, *mut Handle) -> c_int;
     /// Gives it back.

@@ -146,6 +146,7 @@ impl Cluster {
     ///
     /// There is no such pool (`ENOENT`), or the user must not use it (`EPERM`).
     pub fn pool(self: &Arc<Self>, name: &str, namespace: &str) -> Result<Pool, CallError> {
+        let called = (name.to_owned(), namespace.to_owned());
         let (name, namespace) = (text(name)?, text(namespace)?);
         let mut handle = ptr::null_mut();
         // SAFETY: connected; the name is a string of C, the handle ours to fill.
@@ -153,7 +154,11 @@ impl Cluster {
             unsafe { (self.calls.rados_ioctx_create)(self.handle, name.as_ptr(), &raw mut handle) };
         check("rados_ioctx_create", answer)?;
         let cluster = Arc::clone(self);
-        let pool = Pool { cluster, handle };
+        let pool = Pool {
+            cluster,
+            handle,
+            name: called,
+        };
         // SAFETY: the pool is open, the namespace a string of C.
         unsafe { (self.calls.rados_ioctx_set_namespace)(pool.handle, namespace.as_ptr()) };
         // SAFETY: the pool is open.
@@ -179,6 +184,8 @@ impl fmt::Debug for Cluster {
 pub struct Pool {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) handle: Handle,
+    /// With its namespace.
+    name: (String, String),
 }
 
 // SAFETY: as for a cluster; a pool belongs to no thread.
@@ -200,6 +207,23 @@ impl Pool {
             (self.cluster.calls.rbd_create)(self.handle, name.as_ptr(), size_bytes, &raw mut order)
         };
         check("rbd_create", answer).map(drop)
+    }
+
+    /// Removes an image, whose space it gives back. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// There is none (`ENOENT`), somebody has it open (`EBUSY`), it has snapshots (`ENOTEMPTY`).
+    pub fn remove_image(&self, name: &str) -> Result<(), CallError> {
+        let name = text(name)?;
+        // SAFETY: the pool is open, the name a string of C.
+        let answer = unsafe { (self.cluster.calls.rbd_remove)(self.handle, name.as_ptr()) };
+        check("rbd_remove", answer).map(drop)
+    }
+
+    /// The same pool once more.
+    pub(crate) fn again(&self) -> Result<Self, CallError> {
+        self.cluster.pool(&self.name.0, &self.name.1)
     }
 
     /// Its number in the cluster.

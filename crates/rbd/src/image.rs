@@ -53,10 +53,11 @@ pub enum Lock {
 
 /// An open image. It is closed when it is dropped, which waits for its requests: not on a thread of the library.
 pub struct Image {
-    calls: &'static Calls,
-    handle: Handle,
+    pub(crate) calls: &'static Calls,
+    pub(crate) handle: Handle,
+    pub(crate) name: String,
     // After the handle is closed.
-    _pool: Pool,
+    pub(crate) pool: Pool,
 }
 
 // SAFETY: librbd may be called from any thread, and its handles belong to none.
@@ -72,6 +73,7 @@ impl Image {
     /// There is no such image or snapshot (`ENOENT`), or the user must not use it (`EPERM`).
     pub fn open(pool: Pool, name: &str, mode: &Mode) -> Result<Self, CallError> {
         let calls = pool.cluster.calls;
+        let named = name.to_owned();
         let name = text(name)?;
         let mut handle = ptr::null_mut();
         match mode {
@@ -104,7 +106,8 @@ impl Image {
         Ok(Self {
             calls,
             handle,
-            _pool: pool,
+            name: named,
+            pool,
         })
     }
 
@@ -608,7 +611,7 @@ unsafe extern "C" fn note(offset: u64, len: usize, is_data: c_int, walk: *mut c_
 /// # Safety
 ///
 /// It is null, or a string of C that stays during the call.
-unsafe fn string(text: *const c_char) -> String {
+pub(crate) unsafe fn string(text: *const c_char) -> String {
     if text.is_null() {
         return String::new();
     }

@@ -14,6 +14,7 @@ mod calls;
 mod cluster;
 mod completion;
 mod image;
+mod snapshot;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 #[cfg(test)]
@@ -23,6 +24,7 @@ pub use calls::{Library, LoadError};
 pub use cluster::{Cluster, ClusterOptions, Patience, Pool};
 pub use completion::{Completion, Lent};
 pub use image::{Image, Lock, Mode, Watch};
+pub use snapshot::{ImageSnapshot, Progress};
 
 /// A function of the libraries failed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]

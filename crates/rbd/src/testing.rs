@@ -6,6 +6,8 @@
     reason = "a function of the libraries gets several pointers, for one reason"
 )]
 
+mod snapshots;
+
 use std::collections::{HashMap, VecDeque};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::PathBuf;
@@ -99,6 +101,7 @@ struct State {
     metadata: Mutex<HashMap<String, String>>,
     /// Held while metadata is set.
     setting: Mutex<()>,
+    snapshots: snapshots::FakeSnapshots,
 }
 
 /// A cluster with its one image.
@@ -152,6 +155,7 @@ impl FakeCluster {
             is_missing: AtomicBool::new(false),
             metadata: Mutex::default(),
             setting: Mutex::default(),
+            snapshots: snapshots::FakeSnapshots::default(),
         });
         lock(clusters()).insert(name.clone(), Arc::clone(&state));
         let weak = Arc::downgrade(&state);
@@ -449,12 +453,12 @@ unsafe extern "C" fn open(
 ) -> c_int {
     // SAFETY: a handle of ours, strings of C or null, the caller's to be filled.
     unsafe {
-        if CStr::from_ptr(name) != c"disk"
-            || (!snapshot.is_null() && CStr::from_ptr(snapshot) != c"yesterday")
-        {
+        let state = Arc::clone(state(pool));
+        let has = |snapshot: &CStr| snapshot == c"yesterday" || state.snapshots.has(snapshot);
+        let is_there = snapshot.is_null() || has(CStr::from_ptr(snapshot));
+        if CStr::from_ptr(name) != c"disk" || !is_there {
             return -libc::ENOENT;
         }
-        let state = Arc::clone(state(pool));
         if state.is_missing.load(Ordering::SeqCst) {
             return -libc::ENOENT;
         }
@@ -856,6 +860,23 @@ static CALLS: Calls = Calls {
     rbd_update_watch: watch,
     rbd_update_unwatch: unwatch,
     rbd_diff_iterate2: diff,
+    rbd_snap_list: snapshots::list,
+    rbd_snap_list_end: snapshots::free_list,
+    rbd_snap_get_namespace_type: snapshots::kind,
+    rbd_snap_get_timestamp: snapshots::time,
+    rbd_snap_create: snapshots::create,
+    rbd_snap_remove: snapshots::remove,
+    rbd_snap_rename: snapshots::rename,
+    rbd_snap_is_protected: snapshots::is_protected,
+    rbd_snap_rollback_with_progress: snapshots::roll_back,
+    rbd_list_children3: snapshots::children,
+    rbd_linked_image_spec_list_cleanup: snapshots::free_children,
+    rbd_clone3: snapshots::clone,
+    rbd_flatten_with_progress: snapshots::flatten,
+    rbd_remove: snapshots::remove_image,
+    rbd_image_options_create: snapshots::make_options,
+    rbd_image_options_destroy: snapshots::free_options,
+    rbd_image_options_set_uint64: snapshots::set_option,
     rbd_aio_create_completion: create_completion,
     rbd_aio_release: release,
     rbd_aio_get_return_value: return_value,

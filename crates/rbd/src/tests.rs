@@ -216,3 +216,69 @@ fn what_is_not_there_is_an_error_of_its_call() {
     );
     assert_eq!(open("a\0b", &Mode::Write).unwrap_err().errno, libc::EINVAL);
 }
+
+#[test]
+fn an_image_has_snapshots_and_goes_back_to_one() {
+    let fake = FakeCluster::new(1 << 20);
+    let image = image(&fake);
+    assert_eq!(image.snapshots().unwrap(), []);
+    for n in 0..70 {
+        image.take_snapshot(&format!("s{n}")).unwrap();
+    }
+    image.take_snapshot("in trash").unwrap();
+    let all = image.snapshots().unwrap();
+    assert_eq!(
+        (all.len(), &*all[69].name, all[69].size_bytes),
+        (70, "s69", 1 << 20)
+    );
+    assert_eq!(image.take_snapshot("s1").unwrap_err().errno, libc::EEXIST);
+    image.rename_snapshot("s1", "one").unwrap();
+    assert_eq!(
+        image.rename_snapshot("one", "s2").unwrap_err().errno,
+        libc::EEXIST
+    );
+    image.remove_snapshot("s2").unwrap();
+    assert_eq!(image.remove_snapshot("s2").unwrap_err().errno, libc::ENOENT);
+    image.grow(2 << 20).unwrap();
+    let ended = image.roll_back("one", &|_, _| false).unwrap_err();
+    assert_eq!(
+        (ended.errno, image.size_bytes()),
+        (libc::ECANCELED, Ok(2 << 20))
+    );
+    let seen = std::sync::Mutex::new(Vec::new());
+    let note = |done, all| {
+        seen.lock().unwrap().push((done, all));
+        true
+    };
+    image.roll_back("one", &note).unwrap();
+    assert_eq!(*seen.lock().unwrap(), [(0, 4), (1, 4), (2, 4), (3, 4)]);
+    assert_eq!(image.size_bytes(), Ok(1 << 20));
+}
+
+#[test]
+fn a_snapshot_has_clones_and_a_clone_is_flattened() {
+    let fake = FakeCluster::new(1 << 20);
+    let image = image(&fake);
+    image.take_snapshot("a").unwrap();
+    assert_eq!(image.is_snapshot_protected("a"), Ok(false));
+    assert_eq!(image.clones("a").unwrap(), [""; 0]);
+    let pool = image.other_pool("rbd", "").unwrap();
+    image.clone_to("a", &pool, "copy").unwrap();
+    assert_eq!(
+        image.clone_to("b", &pool, "copy").unwrap_err().errno,
+        libc::ENOENT
+    );
+    assert_eq!(image.clones("a").unwrap(), ["rbd/copy"]);
+    pool.remove_image("copy").unwrap();
+    assert_eq!(pool.remove_image("copy").unwrap_err().errno, libc::ENOENT);
+    fake.protect_snapshots();
+    assert_eq!(image.is_snapshot_protected("a"), Ok(true));
+    assert_eq!(image.remove_snapshot("a").unwrap_err().errno, libc::EBUSY);
+    assert_eq!(image.flatten(&|_, _| true).unwrap_err().errno, libc::EINVAL);
+    fake.make_clone();
+    assert_eq!(
+        image.flatten(&|_, _| false).unwrap_err().errno,
+        libc::ECANCELED
+    );
+    image.flatten(&|_, _| true).unwrap();
+}

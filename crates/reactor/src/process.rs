@@ -2,8 +2,16 @@
 
 use std::io::Write as _;
 use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::lane;
+
+static IS_ENDING: AtomicBool = AtomicBool::new(false);
+
+/// Whether [`end_at_once`] was called. A thread whose end is that of the process then has to wait for it.
+pub fn is_ending() -> bool {
+    IS_ENDING.load(Ordering::SeqCst)
+}
 
 /// Ends the process at once with this exit status: no destructor runs, no other thread is waited
 /// for. A thread that serves holds promises to others (mail, letters, locks); without it they would
@@ -11,8 +19,11 @@ use crate::lane;
 ///
 /// `line` goes to the standard error output first, past a log that may have a queue.
 pub fn end_at_once(status: u8, line: &str) -> ! {
+    IS_ENDING.store(true, Ordering::SeqCst);
     // Nobody may be there to read it.
     drop(writeln!(std::io::stderr(), "{line}"));
+    // Another thread may meet a file that was given back, and fail. The line above says all that is to be said.
+    std::panic::set_hook(Box::new(|_| {}));
     release();
     // SAFETY: `_exit` has no precondition, and does not return.
     unsafe { libc::_exit(i32::from(status)) }

@@ -4,6 +4,8 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+#[cfg(target_os = "linux")]
+use crate::native::NativeSnapshots;
 use crate::notes::Notes;
 use crate::operation::{HelperResult, RingOperation};
 use crate::outlet::{Outlet, PartTag, SocketResult, SocketTag};
@@ -206,6 +208,12 @@ pub trait SharedStore: Send + Sync + fmt::Debug {
 
     /// The place for short texts that the medium has, if it has one and they may be written.
     fn notes(&self) -> Option<Arc<dyn Notes>> {
+        None
+    }
+
+    /// The snapshots that are made where the data is, if it is somewhere that makes them.
+    #[cfg(target_os = "linux")]
+    fn native_snapshots(&self) -> Option<Arc<dyn NativeSnapshots>> {
         None
     }
 

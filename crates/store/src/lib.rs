@@ -34,6 +34,8 @@ mod latch;
 #[cfg(target_os = "linux")]
 mod memory_disk;
 #[cfg(target_os = "linux")]
+#[cfg(target_os = "linux")]
+mod native;
 mod next;
 mod notes;
 #[cfg(target_os = "linux")]
@@ -73,6 +75,8 @@ pub use journal::{
 pub use journal::{Logged, NotLogged};
 #[cfg(target_os = "linux")]
 pub use memory_disk::MemoryDisk;
+#[cfg(target_os = "linux")]
+pub use native::{ClonePlace, NativeError, NativeSnapshot, NativeSnapshots, Progress, TakenNative};
 pub use notes::{Note, Notes};
 #[cfg(target_os = "linux")]
 pub use null::NullDisk;

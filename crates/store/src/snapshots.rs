@@ -80,6 +80,15 @@ pub struct Snapshot {
     pub size_bytes: u64,
 }
 
+/// What is free of a file system.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Room {
+    /// What others than root may still write.
+    pub free_bytes: u64,
+    /// All of it.
+    pub size_bytes: u64,
+}
+
 /// Why something is not done with a snapshot.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
@@ -192,6 +201,20 @@ impl Snapshots {
         directory.push(DIRECTORY);
         let directory = PathBuf::from(directory);
         Ok(Self { file, directory })
+    }
+
+    /// How full their file system is.
+    ///
+    /// # Errors
+    ///
+    /// The system refuses.
+    pub fn room(&self) -> Result<Room, SnapshotError> {
+        let found = rustix::fs::statvfs(&self.file);
+        let found = found.map_err(|error| system("look at the file system")(error.into()))?;
+        Ok(Room {
+            free_bytes: found.f_bavail.saturating_mul(found.f_frsize),
+            size_bytes: found.f_blocks.saturating_mul(found.f_frsize),
+        })
     }
 
     fn path_of(&self, name: &SnapshotName) -> PathBuf {

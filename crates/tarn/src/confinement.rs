@@ -5,12 +5,14 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use api::plan::Kind;
+use admin::ListenError;
+use api::plan::{Action, Kind};
 use api::problem::{Problem, ProblemKind};
 use config::{Image, Model, Place, SecretFile, ServerAddress, StoreKind, StoreSpec, Unit};
 use confine::account::Account;
 use confine::calls::Connections;
 use confine::files::{Right, Rule};
+use confine::inherited::Inherited;
 use confine::roots::Roots;
 use confine::{Enforced, calls, files, privileges};
 
@@ -99,6 +101,8 @@ pub(crate) struct Reach {
     files: Option<Within>,
     /// The servers that stores were behind at the start; `None`: all.
     servers: Option<Servers>,
+    /// Whether no unix socket can be made any more ([`Confinement::seal`]).
+    is_sealed: bool,
 }
 
 #[derive(Debug)]
@@ -187,10 +191,15 @@ impl Reach {
         state: Option<&Path>,
     ) -> Result<Self, StartError> {
         let is_limited = model.confine().seccomp || model.confine().roots.is_some();
-        let servers = is_limited.then(|| Servers::of(model));
+        let of_units = Servers::of(model);
+        let is_sealed = model.confine().seccomp && !of_units.are_any;
+        let servers = is_limited.then_some(of_units);
         let Some(roots) = &model.confine().roots else {
-            let files = None;
-            return Ok(Self { files, servers });
+            return Ok(Self {
+                files: None,
+                servers,
+                is_sealed,
+            });
         };
         let mut stores = Roots::default();
         for root in roots {
@@ -219,7 +228,11 @@ impl Reach {
             readable.add(&directory).map_err(StartError::Confine)?;
         }
         let files = Some(Within { stores, readable });
-        let reach = Self { files, servers };
+        let reach = Self {
+            files,
+            servers,
+            is_sealed,
+        };
         match model.units().iter().find_map(|unit| reach.outside(unit)) {
             Some(error) => Err(error),
             None => Ok(reach),
@@ -290,8 +303,10 @@ impl Reach {
         }
     }
 
-    /// Refuses the steps to stores that lie elsewhere.
-    pub(crate) fn refuse(&self, steps: &mut [PlannedStep], model: &Model) {
+    /// Refuses the steps to stores that lie elsewhere, and to sockets that cannot be made any more; the service manager has
+    /// made those of `inherited`.
+    pub(crate) fn refuse(&self, steps: &mut [PlannedStep], model: &Model, inherited: &Inherited) {
+        self.refuse_sockets(steps, model, inherited);
         for unit in model.units() {
             let name = unit.to_string();
             let is_its = |step: &&mut PlannedStep| step.kind == Kind::Lun && step.name == name;
@@ -300,6 +315,29 @@ impl Reach {
                 && let Some(outside) = self.outside(unit)
             {
                 step.consequence = Consequence::OutOfReach(outside.to_string());
+            }
+        }
+    }
+
+    fn refuse_sockets(&self, steps: &mut [PlannedStep], model: &Model, inherited: &Inherited) {
+        if !self.is_sealed {
+            return;
+        }
+        let added = steps
+            .iter_mut()
+            .filter(|step| step.kind == Kind::Nbd && step.action == Action::Add);
+        for step in added {
+            let server = model
+                .nbd()
+                .iter()
+                .find(|server| server.at.to_string() == step.name);
+            let socket = server.and_then(|server| Some((server, server.at.socket()?.0)));
+            if let Some((server, path)) = socket
+                && !inherited.has_path(path)
+            {
+                let path = path.to_owned();
+                let reason = format!("{}: {}", server.place, ListenError::Sealed { path });
+                step.consequence = Consequence::OutOfReach(reason);
             }
         }
     }
@@ -539,13 +577,14 @@ mod tests {
         }
         let file = scratch.path().join("etc/tarn.toml");
         let reach = Reach::of(&model(&scratch, ROOTS), Some(&file), None).unwrap();
-        let (action, name) = (api::plan::Action::Add, "a".to_owned());
+        let none = Inherited::default();
+        let (action, name) = (Action::Add, "a".to_owned());
         let mut step = PlannedStep::new(action, Kind::Lun, name, String::new());
         let inside = model(&scratch, &lun("disks/a.img?size=1M"));
-        reach.refuse(std::slice::from_mut(&mut step), &inside);
+        reach.refuse(std::slice::from_mut(&mut step), &inside, &none);
         assert_eq!(step.consequence, Consequence::Nothing);
         let outside = model(&scratch, &lun("a.img?size=1M"));
-        reach.refuse(std::slice::from_mut(&mut step), &outside);
+        reach.refuse(std::slice::from_mut(&mut step), &outside, &none);
         assert!(matches!(step.consequence, Consequence::OutOfReach(_)));
         assert!(
             step.consequence

@@ -241,6 +241,12 @@ fn locate_new(
 /// What to do about a store that is missing and is not made.
 fn remedy_for_missing(store: &StoreSpec) -> Option<&'static str> {
     let (_, node) = store.at.node()?;
+    if store.snapshot().is_some() {
+        return Some(
+            "name a snapshot that is there (tarn snapshot list); where the path of the lun is a link, name the file of \
+             the snapshot instead, as file:PATH?readonly",
+        );
+    }
     match (node.takes_files(), store.read_only, store.size_bytes) {
         (false, _, _) => Some("connect the device, or name another one"),
         (true, true, _) => {

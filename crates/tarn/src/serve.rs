@@ -65,13 +65,14 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited, log: &Log) -> anyh
     daemon.note_troubles();
     let reloads = Reloads::start(&daemon)?;
     let accountant = daemon::Accountant::start(&daemon)?;
+    let scheduler = daemon::Scheduler::start(&daemon)?;
     Confinement::seal(&model)?;
     reactor::process::guard();
     say(io::stdout().lock(), &banner);
     service::ready(&daemon.in_words());
     let signal = signals.wait(|| reloads.ask());
     reloads.stop();
-    drop(accountant);
+    drop((accountant, scheduler));
     service::stopping();
     tracing::info!(signal, "stopping");
     end(plane, &daemon, administration)

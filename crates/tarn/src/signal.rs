@@ -1,6 +1,7 @@
 //! The signals that end the program, and the one that makes it read its configuration again.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals as Caught;
@@ -33,8 +34,19 @@ impl Signals {
         self.0.forever().next();
     }
 
-    /// Waits for one that ends the program and gives its name; `reload` is called at every SIGHUP.
-    pub(crate) fn wait(mut self, mut reload: impl FnMut()) -> &'static str {
+    /// Waits for one that ends the program and gives its name; `reload` is called at every SIGHUP. Where a core has failed, the
+    /// socket that signals come by is given back before the process ends: then this waits for that end.
+    pub(crate) fn wait(self, reload: impl FnMut()) -> &'static str {
+        match catch_unwind(AssertUnwindSafe(|| self.next_end(reload))) {
+            Ok(name) => name,
+            Err(_) if reactor::process::is_ending() => loop {
+                std::thread::park();
+            },
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+
+    fn next_end(mut self, mut reload: impl FnMut()) -> &'static str {
         for signal in self.0.forever() {
             if signal == SIGHUP {
                 reload();

@@ -48,6 +48,7 @@ fn lun(id: &str) -> Lun {
             naa: None,
             log: None,
             sync_bias: None,
+            snapshots: None,
         },
         kind: "memory".to_owned(),
         size_bytes: 1 << 20,

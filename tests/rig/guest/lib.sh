@@ -11,6 +11,9 @@
 #   hostcall upgrade-VERB   a verb of `upgrade host`: begin note TERM KILL compare rollback end
 #   hostcall hold | unhold  another initiator reserves the disk (Write Exclusive, Registrants Only) / lets it go
 #   hostcall flushes        whether a SYNCHRONIZE CACHE went through PORTAL3
+#   NBD                 an NBD server with the export "disk", which is the disk of IQN
+#   TARN, CUT           Tarn's binary, for a daemon in the guest, and its directory; hostcall replay looks at what was recorded
+#   GATEWAYS, IQN_GATEWAYS  two gateways of one image; hostcall gateways-begin | gateways-takeover | gateways-end
 
 say()  { echo "--- $*"; }
 fail() { echo "FAIL: $*"; exit 1; }

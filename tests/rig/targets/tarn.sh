@@ -1,6 +1,7 @@
 #!/bin/bash
 # Target adapter for Tarn's release binary; see tgt.sh for the verbs and the environment.
 # Targets: T_IQN (a disk), T_IQN:chap (the same disk with CHAP, mutual if the initiator wants).
+# At T_PORT6 the disk is an export of NBD, too.
 set -e
 root=$(cd "$(dirname "$0")/../../.." && pwd)
 tarn=${TARN_BIN:-$root/target/release/tarn}
@@ -31,6 +32,9 @@ name = "$T_IQN:chap"
 portals = ["127.0.0.1:$T_PORT", "127.0.0.1:$T_PORT2"]
 auth = ["$CHAP_USER"]
 luns = [{ lun = 0, id = "disk" }]
+[[nbd]]
+bind = "127.0.0.1:$T_PORT6"
+luns = ["disk"]
 END
     "$tarn" serve --config "$T_DIR/tarn.toml" --state "$T_DIR/state" >>"$T_DIR/tarn.out" 2>>"$T_DIR/tarn.log" &
     echo $! >"$T_DIR/pid"

@@ -1,8 +1,8 @@
 /** Requests to `/api/v1`. Every failure is a `Failure` with the problem the server told, or one that says it is away. */
 import { Store } from "../lib/store";
 import type {
-  Access, Applied, Document, Edit, Finding, Group, Lun, Plan, Problem, Revision, Role, Session, Stats,
-  Status, Target, Token, Trace, User, WhoAmI,
+  Access, Applied, Document, Edit, Finding, Group, Lun, Plan, Problem, Revision, Role, Session, Snapshot,
+  Stats, Status, Target, Token, Trace, User, WhoAmI,
 } from "./types";
 
 const PREFIX = "/api/v1";
@@ -87,6 +87,13 @@ export const api = {
   luns: () => get<Lun[]>("/luns"),
   eject: (id: string, force: boolean) => request<Lun>("POST", at("luns", id, "eject"), { body: { force } }),
   load: (id: string) => request<Lun>("POST", at("luns", id, "load")),
+  snapshots: (lun: string) => get<Snapshot[]>(at("luns", lun, "snapshots")),
+  takeSnapshot: (lun: string, name: string) =>
+    request<void>("POST", "/snapshots", { body: name ? { luns: [lun], name } : { luns: [lun] } }),
+  removeSnapshot: (lun: string, name: string) => request<void>("DELETE", at("luns", lun, "snapshots", name)),
+  restoreSnapshot: (lun: string, name: string) => request<void>("POST", at("luns", lun, "snapshots", name, "rollback")),
+  cloneSnapshot: (lun: string, name: string, clone: { id: string; store: string }) =>
+    request<Applied>("POST", at("luns", lun, "snapshots", name, "clone"), { body: { lun: clone } }),
   targets: () => get<Target[]>("/targets"),
   groups: () => get<Group[]>("/groups"),
   users: () => get<User[]>("/users"),

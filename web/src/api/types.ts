@@ -163,7 +163,8 @@ export interface Event {
   /**
    * Of initiators `session-began`, `session-ended`, `connection-joined`, `login-failed`,
    * `slow-command`, `command-hangs`, `slow-send`; of units `lun-resized`, `medium-ejected`,
-   * `medium-loaded`, `snapshot-taken`, `snapshot-removed`, `snapshot-restored`, `store-stuck`,
+   * `medium-loaded`, `snapshot-taken`, `snapshot-removed`, `snapshot-restored`, `snapshot-missed`,
+   * `lun-flattened`, `store-stuck`,
    * `store-lost`, `store-reached`, `state-not-kept`, `state-conflict`; of quotas `quota-soft`,
    * `quota-full`, `quota-free`; of cores `core-stalled`; of
    * the start `state-damaged`, `state-unwritable`, `state-foreign`, `reservations-lost`,
@@ -193,7 +194,7 @@ export interface Finding {
    * `write-cache`, `descriptors`, `strangers`, `little-memory`,
    * `socket-buffers`, `violations`, `digests`, `clock`, `trace`; of the network `mtu`,
    * `unanswered`, `retransmissions`, `receive-window`, `send-buffer`; of files `file-system`,
-   * `space`, `file-replaced`; of quotas `quota-soft`, `quota-full`.
+   * `space`, `file-replaced`, `snapshot-missed`; of quotas `quota-soft`, `quota-full`.
    */
   code: string;
   /** What is the matter, with the figure that shows it. */
@@ -204,6 +205,16 @@ export interface Finding {
   severity: Severity;
   /** What it is about: an id, a name, an address; empty for the whole daemon. */
   subject: string;
+}
+
+/** How far a flatten is. */
+export interface Flattened {
+  /** It has all of its data. Otherwise the flatten goes on; who asks again waits for it. */
+  done: boolean;
+  /** The unit. */
+  lun: string;
+  /** How much of it is done. */
+  percent: number;
 }
 
 /** `[[group]]`: a group of initiators. */
@@ -307,6 +318,7 @@ export interface LunKeys {
   owner?: string;
   /** Unit serial number. */
   serial?: string;
+  snapshots?: ScheduleSpec;
   /** Where the data lives. */
   store?: string;
   /** What the log is for. */
@@ -337,6 +349,7 @@ export interface LunSpec {
   owner?: string;
   /** Unit serial number, if not the one that was made. */
   serial?: string;
+  snapshots?: ScheduleSpec;
   /** Where the data lives, as `file:/srv/disk.img?size=10G`. */
   store: string;
   /** What the log is for: `latency` or `throughput`. */
@@ -514,6 +527,18 @@ export interface Rollback {
   revision: number;
 }
 
+/** How often snapshots of a unit are taken, and how many of each period are kept; absent: none of it. */
+export interface ScheduleSpec {
+  /** When those of days and weeks are taken, `HH:MM` in UTC; absent: midnight. */
+  at?: string;
+  /** How many are kept of those of days, up to 180. */
+  daily?: number;
+  /** How many are kept of those of full hours, up to 168. */
+  hourly?: number;
+  /** How many are kept of those of weeks (Sundays), up to 104. */
+  weekly?: number;
+}
+
 /** The commands of one initiator to one unit. */
 export interface Series {
   /** Commands that wait for something: data, the store, another command. */
@@ -619,7 +644,7 @@ export interface Snapshot {
   lun: string;
   /** Its name. The unit has no other one of this name. */
   name: string;
-  /** The file that has it. */
+  /** The file that has it, or the STORE of it in its cluster without options. */
   path: string;
   /** Size of the unit then. */
   size_bytes: number;
@@ -912,6 +937,7 @@ export const STORE_KINDS = [
   {"word":"nbds","place":"//HOST[:PORT][/EXPORT]","shown":"nbd","title":"NBD export over TLS","meaning":"an export of an NBD server, over TLS","options":["blocksize","readonly","thin","serial","removable","ca","connections","retry"]},
   {"word":"nbd+unix","place":"///[EXPORT]?socket=PATH","shown":"nbd","title":"NBD export on a unix socket","meaning":"an export of an NBD server on a unix socket","options":["blocksize","readonly","thin","serial","removable","socket","connections","retry"]},
   {"word":"rbd","place":"POOL[/NAMESPACE]/IMAGE[@SNAP]","shown":"rbd","title":"Ceph RBD image","meaning":"an image of a Ceph cluster, or a snapshot of one (needs librbd1)","options":["size","blocksize","readonly","thin","serial","removable","retry","conf","user","keyring","takeover"]},
+  {"word":"snap","place":"LUN@NAME","shown":"snapshot","title":"Snapshot","meaning":"a snapshot of a LUN of this configuration, which is only read","options":["readonly","serial"]},
   {"word":"stripe","place":"ID,...","shown":"stripe","title":"Stripe","meaning":"2 to 16 named stores (`[[store]]`), a chunk of each in turn","options":["readonly","serial","removable","chunk"]},
   {"word":"concat","place":"ID,...","shown":"concat","title":"Concat","meaning":"1 to 16 named stores (`[[store]]`), one behind the other; more can be added at its end","options":["readonly","serial","removable"]},
 ] as const;

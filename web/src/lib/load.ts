@@ -10,7 +10,7 @@ export const generation = new Store(0);
 export const touch = () => generation.set(generation.get() + 1);
 
 /** Events after which lists look different. */
-const TELLING = /^(config-|session-|lun-)/;
+const TELLING = /^(config-|session-|lun-|snapshot-)/;
 let seen = 0;
 events.watch((all) => {
   const fresh = all.filter(({ number }) => number > seen);

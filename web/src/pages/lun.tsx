@@ -8,6 +8,7 @@ import type { PageProps } from "../app";
 import { removeLun, rename, resize } from "../lib/changes";
 import { touch, useLoad, useTask } from "../lib/load";
 import { percentile } from "../lib/rates";
+import { Snapshots } from "./lun-snapshots";
 import { useStore } from "../lib/store";
 import { isSized } from "../lib/wish";
 import { bytes, count, exactSize, latency, NONE, parseSize, throughput } from "../lib/units";
@@ -66,6 +67,7 @@ function Detail({ lun }: { lun: Lun }) {
         <Card title="Properties"><About lun={lun} /></Card>
         <Card title="Exported by"><Paths lun={lun} /></Card>
       </div>
+      <Snapshots lun={lun} />
     </>
   );
 }

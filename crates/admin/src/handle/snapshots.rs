@@ -54,7 +54,8 @@ pub(crate) async fn clone(
     Told(NewClone { lun, view }): Told<NewClone>,
 ) -> Answer {
     let change = move |control: &dyn Control| {
-        let path = control.clone_snapshot((&id, &name), &lun.store)?;
+        let store = lun.store.clone();
+        control.clone_snapshot((&id, &name), &store)?;
         let comment = Some(format!("lun {} from {id}@{name}", lun.id));
         let view = view.map(|view| Edit::Add(Thing::View(view)));
         let edits = [Edit::Add(Thing::Lun(lun))]
@@ -62,11 +63,17 @@ pub(crate) async fn clone(
             .chain(view)
             .collect();
         let applied = edit::apply(control, None, &caller, Edits { edits, comment });
-        applied.inspect_err(|_| control.discard_clone(&path))
+        applied.inspect_err(|_| control.discard_clone(&id, &store))
     };
     let (applied, _) = app.calls.change(change).await??;
     let applied = app.calls.settle(applied).await;
     Ok(answer::applied(&applied, true))
+}
+
+/// `POST /luns/{id}/flatten`
+pub(crate) async fn flatten(State(app): State<Arc<App>>, Named(id): Named<String>) -> Answer {
+    let flatten = app.calls.act(move |control| control.flatten(&id));
+    Ok(json(&flatten.await??))
 }
 
 /// `POST /luns/{id}/snapshots/{name}/rollback`

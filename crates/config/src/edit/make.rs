@@ -127,6 +127,9 @@ impl Draft {
         replace(&mut lun.owner, keys.owner.as_ref());
         replace(&mut lun.log, keys.log.as_ref());
         replace(&mut lun.sync_bias, keys.sync_bias.as_ref());
+        if let Some(schedule) = &keys.snapshots {
+            lun.snapshots = Some(schedule.clone()).filter(|it| *it != spec::Schedule::default());
+        }
         self.put_lun(&lun).map(drop)
     }
 

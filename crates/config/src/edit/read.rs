@@ -16,6 +16,19 @@ pub(super) fn lun(table: &dyn TableLike) -> spec::Lun {
         owner: text(table, "owner"),
         log: text(table, "log"),
         sync_bias: text(table, "sync_bias"),
+        snapshots: table
+            .get("snapshots")
+            .and_then(Item::as_table_like)
+            .map(schedule),
+    }
+}
+
+pub(super) fn schedule(table: &dyn TableLike) -> spec::Schedule {
+    spec::Schedule {
+        hourly: number(table, "hourly"),
+        daily: number(table, "daily"),
+        weekly: number(table, "weekly"),
+        at: text(table, "at"),
     }
 }
 

@@ -11,7 +11,8 @@ pub(super) fn resized(id: &str, text: &str, wanted_bytes: u64) -> Result<String,
             store: text.to_owned(),
         });
     }
-    if store.at.image().is_some_and(|it| it.snapshot().is_some()) {
+    let is_image = store.at.image().is_some_and(|it| it.snapshot().is_some());
+    if is_image || store.snapshot().is_some() {
         return Err(EditError::SizeOfSnapshot {
             id: id.to_owned(),
             store: text.to_owned(),
@@ -49,6 +50,7 @@ pub(super) fn resized(id: &str, text: &str, wanted_bytes: u64) -> Result<String,
         StorePlace::Path(_)
         | StorePlace::Export(_)
         | StorePlace::Image(_)
+        | StorePlace::Snapshot(_)
         | StorePlace::Members(_) => with_option(text, "size=", &keys::size_text(wanted_bytes)),
     };
     StoreSpec::parse(&resized)?;

@@ -65,6 +65,7 @@ fn lun(id: &str, store: &str) -> spec::Lun {
         naa: None,
         log: None,
         sync_bias: None,
+        snapshots: None,
     }
 }
 

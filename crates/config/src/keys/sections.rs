@@ -4,11 +4,13 @@ use super::pattern::{ADDRESS_PORT, ANYTHING, BIND, ID_PATTERN, ISCSI_NAME, TEXT}
 use super::{Fallback, Form, Key, SectionKeys};
 use crate::admin::{HISTORY_DEFAULT, HISTORY_MAX};
 use crate::limits::LIMIT_KEYS;
+use crate::schedule::{DAILY_MAX, HOURLY_MAX, WEEKLY_MAX};
 
 /// All sections, in the order of the documentation.
 pub const SECTIONS: &[SectionKeys] = &[
     SECTION_TOP,
     SECTION_LUN,
+    SECTION_SCHEDULE,
     SECTION_STORE,
     SECTION_TARGET,
     SECTION_PORTAL,
@@ -122,6 +124,32 @@ pub(crate) const SECTION_LUN: SectionKeys = SectionKeys {
             "What the log is for: with `latency` everything that has to be durable goes there, with `throughput` writes of \
              64 KiB and more go to the store alone.",
             "if large durable writes are many, and the store is as fast with them as the log"),
+        key("snapshots", Form::Table { words: "table `{ hourly, daily, weekly, at }`", keys: &SECTION_SCHEDULE },
+            Fallback::Words("none are taken by themselves"),
+            "Snapshots that are taken by themselves, for a file on XFS or btrfs. SNAPSHOTS.md says how.",
+            "to have the data of yesterday"),
+    ],
+};
+
+/// When snapshots of a unit are taken.
+#[rustfmt::skip]
+pub(crate) const SECTION_SCHEDULE: SectionKeys = SectionKeys {
+    heading: "table `snapshots`",
+    meaning: "How many snapshots of each period are kept; of a period that is left out none is taken.",
+    keys: &[
+        key("hourly", Form::Number { min: 1, max: HOURLY_MAX }, Fallback::Words("none"),
+            "Snapshots of the full hours that are kept.",
+            "if the work of an hour is worth it"),
+        key("daily", Form::Number { min: 1, max: DAILY_MAX }, Fallback::Words("none"),
+            "Snapshots of days that are kept.",
+            "always"),
+        key("weekly", Form::Number { min: 1, max: WEEKLY_MAX }, Fallback::Words("none"),
+            "Snapshots of weeks that are kept. They are taken on Sundays.",
+            "if a mistake may show late"),
+        key("at", Form::Text { words: "`\"HH:MM\"` in UTC", pattern: r"^([01][0-9]|2[0-3]):[0-5][0-9]$" },
+            Fallback::Value("\"00:00\""),
+            "When those of days and weeks are taken.",
+            "for a time when the data is at rest"),
     ],
 };
 

@@ -11,6 +11,7 @@ use super::export::Export;
 use super::image::Image;
 use super::members::Members;
 use super::option::StoreOption;
+use super::snapshot::SnapshotOf;
 use crate::keys::{SIZE, size_text};
 use crate::{Rule, parse_size};
 
@@ -35,6 +36,8 @@ pub enum StoreKind {
     NbdUnix,
     /// An image of a Ceph cluster.
     Rbd,
+    /// A snapshot of a unit of the same configuration.
+    Snapshot,
     /// Named stores, a chunk of each in turn.
     Stripe,
     /// Named stores, one behind the other.
@@ -76,7 +79,7 @@ pub struct KindRow {
     /// store has a medium of its own, which lives and ends with its unit.
     space: Option<&'static str>,
     /// What has to be at the path that the process opens, locks and watches; `None` where there is none.
-    node: Option<Node>,
+    pub(super) node: Option<Node>,
     /// What the administration calls the kind, and how it calls the same on a block device.
     pub shown: (&'static str, &'static str),
     /// Whether the data takes memory of the process.
@@ -101,12 +104,15 @@ const NO_SOCKET: &str = "the server is a host; write nbd+unix: for a socket";
 pub(super) const SIZE_OF_SNAPSHOT: &str = "a snapshot keeps the size that it has";
 const CACHE_OF_IMAGE: &str = "the cache of librbd is always off";
 const BYTES_OF_IMAGE: &str = "the cluster gives the bytes of the disk";
+const BLOCKS_OF_LUN: &str = "a snapshot has the blocks of its lun";
+const FORMAT_OF_LUN: &str = "a snapshot is read as its lun is";
+const NO_WRITES: &str = "a snapshot is only read";
 const OF_MEMBERS: &str = "write it in the [[store]] of each member";
 const NO_CHUNKS: &str = "a concat has no chunks";
 
 /// All kinds, in the order of the documentation.
 #[rustfmt::skip] // One kind a block, one column a line.
-pub const KINDS: [KindRow; 11] = [
+pub const KINDS: [KindRow; 12] = [
     KindRow {
         kind: StoreKind::Path, word: "", place: PlaceForm::Path,
         space: Some(""), node: Some(Node::FileOrDevice), shown: ("file", "block"), is_memory: false,
@@ -182,6 +188,16 @@ pub const KINDS: [KindRow; 11] = [
         meaning: "an image of a Ceph cluster, or a snapshot of one (needs librbd1)",
     },
     KindRow {
+        kind: StoreKind::Snapshot, word: "snap", place: PlaceForm::Snapshot,
+        space: Some(""), node: Some(Node::File), shown: ("snapshot", "snapshot"), is_memory: false,
+        without: &[
+            (StoreOption::Size, SIZE_OF_SNAPSHOT), (StoreOption::BlockSize, BLOCKS_OF_LUN), (StoreOption::Cache, NO_WRITES),
+            (StoreOption::Thin, NO_WRITES), (StoreOption::Format, FORMAT_OF_LUN), (StoreOption::Removable, NO_WRITES),
+        ],
+        title: "Snapshot",
+        meaning: "a snapshot of a LUN of this configuration, which is only read",
+    },
+    KindRow {
         kind: StoreKind::Stripe, word: "stripe", place: PlaceForm::Members { count_min: 2 },
         space: None, node: None, shown: ("stripe", "stripe"), is_memory: false,
         without: &[
@@ -254,7 +270,7 @@ impl KindRow {
             PlaceForm::Server | PlaceForm::Socket => Some(Family::Servers),
             PlaceForm::Image => Some(Family::Clusters),
             PlaceForm::Members { .. } => Some(Family::Compositions),
-            PlaceForm::Path | PlaceForm::Size => None,
+            PlaceForm::Path | PlaceForm::Size | PlaceForm::Snapshot => None,
         }
     }
 
@@ -333,6 +349,8 @@ enum PlaceForm {
     Socket,
     /// An image of a pool.
     Image,
+    /// A unit and a snapshot of it.
+    Snapshot,
     /// The ids of named stores.
     Members {
         /// How many there are at least.
@@ -351,6 +369,8 @@ pub enum StorePlace {
     Export(Export),
     /// An image of a Ceph cluster.
     Image(Image),
+    /// A snapshot of a unit.
+    Snapshot(SnapshotOf),
     /// Named stores.
     Members(Members),
 }
@@ -364,6 +384,7 @@ impl PlaceForm {
             Self::Server => StorePlace::Export(self.take(text, Export::of_server(place))?),
             Self::Socket => StorePlace::Export(self.take(text, Export::of_socket(place))?),
             Self::Image => StorePlace::Image(self.take(text, Image::parse(place))?),
+            Self::Snapshot => StorePlace::Snapshot(self.take(text, SnapshotOf::parse(place))?),
             Self::Members { count_min } => {
                 StorePlace::Members(Members::parse(text, place, count_min)?)
             }
@@ -385,6 +406,7 @@ impl PlaceForm {
             Self::Server => "//HOST[:PORT][/EXPORT]",
             Self::Socket => "///[EXPORT]?socket=PATH",
             Self::Image => "POOL[/NAMESPACE]/IMAGE[@SNAP]",
+            Self::Snapshot => "LUN@NAME",
             Self::Members { .. } => "ID,...",
         }
     }
@@ -397,6 +419,7 @@ impl PlaceForm {
             Self::Server => r"//[^/?]+(?:/[^?]*)?",
             Self::Socket => r"//(?:/[^?]*)?",
             Self::Image => "[^?/]+(?:/[^?/]+){1,2}",
+            Self::Snapshot => "[A-Za-z0-9._-]+@[A-Za-z0-9][A-Za-z0-9._-]{0,63}",
             Self::Members { .. } => "[^?]+",
         }
     }
@@ -450,6 +473,7 @@ impl StoreAt {
     pub fn node(&self) -> Option<(&Path, Node)> {
         match &self.place {
             StorePlace::Path(path) => Some((path, self.kind.row().node?)),
+            StorePlace::Snapshot(snapshot) => snapshot.at()?.node(),
             StorePlace::Size(_)
             | StorePlace::Export(_)
             | StorePlace::Image(_)
@@ -465,6 +489,7 @@ impl StoreAt {
             StorePlace::Path(path) => path.as_os_str(),
             StorePlace::Export(export) => OsStr::new(export.text()),
             StorePlace::Image(image) => OsStr::new(image.text()),
+            StorePlace::Snapshot(snapshot) => return snapshot.at()?.medium(),
             StorePlace::Size(_) | StorePlace::Members(_) => return None,
         };
         Some(Medium { space, name })
@@ -477,6 +502,7 @@ impl StoreAt {
             StorePlace::Path(_)
             | StorePlace::Size(_)
             | StorePlace::Image(_)
+            | StorePlace::Snapshot(_)
             | StorePlace::Members(_) => None,
         }
     }
@@ -488,6 +514,7 @@ impl StoreAt {
             StorePlace::Path(_)
             | StorePlace::Size(_)
             | StorePlace::Export(_)
+            | StorePlace::Snapshot(_)
             | StorePlace::Members(_) => None,
         }
     }
@@ -506,6 +533,7 @@ impl StoreAt {
             StorePlace::Path(_)
             | StorePlace::Export(_)
             | StorePlace::Image(_)
+            | StorePlace::Snapshot(_)
             | StorePlace::Members(_) => None,
         }
     }
@@ -517,17 +545,22 @@ impl StoreAt {
             StorePlace::Path(path) => *path = directory.join(&path).components().collect(),
             StorePlace::Export(export) => export.below(directory),
             StorePlace::Image(image) => image.below(directory),
-            StorePlace::Size(_) | StorePlace::Members(_) => {}
+            StorePlace::Size(_) | StorePlace::Snapshot(_) | StorePlace::Members(_) => {}
         }
     }
 
     /// The store without its size: what changes when it is another one.
     pub(crate) fn without_size(&self) -> String {
-        match self.place {
+        match &self.place {
             StorePlace::Path(_)
             | StorePlace::Export(_)
             | StorePlace::Image(_)
             | StorePlace::Members(_) => self.before_options(),
+            // By whatever name the unit goes, it is the same store.
+            StorePlace::Snapshot(snapshot) => match snapshot.at() {
+                Some(at) => format!("snap:{}", at.before_options()),
+                None => self.before_options(),
+            },
             StorePlace::Size(_) => self.kind.name().to_owned(),
         }
     }
@@ -540,6 +573,7 @@ impl StoreAt {
             StorePlace::Size(bytes) => size_text(*bytes),
             StorePlace::Export(export) => export.before_options(),
             StorePlace::Image(image) => image.before_options(),
+            StorePlace::Snapshot(snapshot) => snapshot.text(),
             StorePlace::Members(members) => members.text(),
         };
         let is_plain = word.is_empty();

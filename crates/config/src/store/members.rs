@@ -68,7 +68,8 @@ impl StoreSpec {
             StorePlace::Path(_)
             | StorePlace::Size(_)
             | StorePlace::Export(_)
-            | StorePlace::Image(_) => &[],
+            | StorePlace::Image(_)
+            | StorePlace::Snapshot(_) => &[],
         }
     }
 
@@ -79,7 +80,8 @@ impl StoreSpec {
             StorePlace::Path(_)
             | StorePlace::Size(_)
             | StorePlace::Export(_)
-            | StorePlace::Image(_) => &[],
+            | StorePlace::Image(_)
+            | StorePlace::Snapshot(_) => &[],
         }
     }
 

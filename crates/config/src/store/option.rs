@@ -468,7 +468,8 @@ pub(super) fn read_all(spec: &mut StoreSpec, text: &str) -> Result<(), Rule> {
         given.push(row.option);
     }
     let snapshot = spec.at.image().and_then(Image::snapshot);
-    if snapshot.is_some() && given.contains(&StoreOption::ReadOnly) && !spec.read_only {
+    let is_snapshot = snapshot.is_some() || spec.snapshot().is_some();
+    if is_snapshot && given.contains(&StoreOption::ReadOnly) && !spec.read_only {
         return Err(Rule::StoreOptionValue {
             option: "readonly",
             value: "false".to_owned(),
@@ -538,6 +539,7 @@ mod tests {
                     | StoreKind::File
                     | StoreKind::Block
                     | StoreKind::Memory
+                    | StoreKind::Snapshot
                     | StoreKind::Null => "a",
                 };
                 let text = format!("{store}?{}={value}", row.word);

@@ -129,3 +129,21 @@ fn a_medium_is_held_by_one_and_does_not_move_meanwhile() {
     bench.reports.clear();
     bench.end();
 }
+
+#[test]
+fn a_unit_that_is_leaving_is_not_held_any_more_and_a_hold_of_before_ends_by_itself() {
+    let mut bench = Bench::new(2);
+    hold(&mut bench);
+    assert_eq!(moved(&mut bench), [Ok(())]);
+    bench.cores[0].leave_unit(UNIT);
+    assert!(!bench.cores[0].is_unit_idle(UNIT), "it is held");
+    assert!(release(&mut bench));
+    bench.reports.clear();
+    assert!(bench.cores[0].is_unit_idle(UNIT));
+    hold(&mut bench);
+    eject(&mut bench, true);
+    let gone = || Err(MediumFailure::Gone);
+    assert_eq!(moved(&mut bench), [gone(), gone()]);
+    assert!(bench.cores[0].is_unit_idle(UNIT), "and stays so");
+    bench.end();
+}

@@ -136,7 +136,10 @@ fn impossible(unit: &Unit) -> Option<(String, &'static str)> {
         }
         StorePlace::Size(size_bytes) => *size_bytes,
         // Its server or cluster has the size.
-        StorePlace::Export(_) | StorePlace::Image(_) | StorePlace::Members(_) => return None,
+        StorePlace::Export(_)
+        | StorePlace::Image(_)
+        | StorePlace::Snapshot(_)
+        | StorePlace::Members(_) => return None,
     };
     let is_whole = size_bytes != 0
         && size_bytes <= config::SIZE_BYTES_MAX

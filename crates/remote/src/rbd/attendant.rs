@@ -16,6 +16,7 @@ use store::{Extent, IoFailure, IoTag, Sender};
 use super::notes::Question;
 use super::open::{NOT_PERMITTED, RbdFailure, RbdOptions, living_user};
 use super::shared::{Common, Mail, Standing};
+use super::snapshots;
 
 /// Between two attempts to open.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -184,6 +185,9 @@ impl Attendant {
             self.note_stranger();
             return Ok(());
         }
+        if self.common.found.texts.is_some() {
+            snapshots::end_rollback(&self.common, &image)?;
+        }
         let image = Arc::new(image);
         let work = self.work.clone();
         // The queue may have ended, and then nobody wants to know.
@@ -196,6 +200,10 @@ impl Attendant {
     }
 
     fn look(&self, image: &Image) {
+        // A rollback makes it smaller for a moment.
+        if self.common.is_closed() {
+            return;
+        }
         match image.size_bytes() {
             Ok(size_bytes) => self.common.note_size(size_bytes),
             Err(error) => {

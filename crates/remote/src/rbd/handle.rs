@@ -75,6 +75,8 @@ pub(super) struct RbdHandle {
     number: usize,
     image: Option<Arc<Image>>,
     is_gone: bool,
+    /// The image gets the data of a snapshot.
+    is_closed: bool,
     mail: Option<(Sender<Mail>, Receiver<Mail>)>,
     open: HashMap<IoTag, Open>,
     answered: usize,
@@ -98,6 +100,7 @@ impl RbdHandle {
             number,
             image: None,
             is_gone: false,
+            is_closed: false,
             mail: None,
             open: HashMap::new(),
             answered: 0,
@@ -188,7 +191,14 @@ impl RbdHandle {
             && !rest.is_empty()
             && let Some(image) = self.image.clone()
         {
-            let again = self.begin_zeros(&image, tag, rest.clone(), *keeps_space);
+            // A piece that comes after a rollback would be of data that nobody has seen.
+            let again = match self.users.common.is_closed() {
+                true => Err(CallError {
+                    call: "rbd_aio_write_zeroes",
+                    errno: AGAIN,
+                }),
+                false => self.begin_zeros(&image, tag, rest.clone(), *keeps_space),
+            };
             match again {
                 Ok(kind) => {
                     open.kind = kind;
@@ -275,7 +285,7 @@ impl RbdHandle {
     /// Something was answered.
     fn note_life(&mut self, outlet: &mut Outlet) {
         self.silence = 0;
-        if self.image.is_some() && !self.is_gone {
+        if self.image.is_some() && !self.is_gone && !self.is_closed {
             self.set_reach(true, outlet);
         }
     }
@@ -324,6 +334,7 @@ impl RbdHandle {
     /// The image has another standing or size.
     fn look(&mut self, outlet: &mut Outlet) {
         outlet.look_at_size();
+        let was_closed = std::mem::replace(&mut self.is_closed, self.users.common.is_closed());
         match self.users.common.standing() {
             Standing::Opening => {}
             Standing::Up(image) if self.image.is_none() => {
@@ -335,6 +346,11 @@ impl RbdHandle {
                     }
                 }
             }
+            Standing::Up(_) if self.is_closed => {
+                self.set_reach(false, outlet);
+                self.refuse_waiting(outlet);
+            }
+            Standing::Up(_) if was_closed => self.note_life(outlet),
             Standing::Up(_) => {}
             Standing::Gone => {
                 self.is_gone = true;
@@ -412,6 +428,10 @@ impl Backstore for RbdHandle {
             return Submitted::Done(Err(failure));
         }
         if self.is_gone || !self.is_reached || self.answered >= ANSWERED_MAX {
+            return Submitted::Done(Err(IoFailure::NotReady));
+        }
+        // Mail about that may be under way.
+        if self.users.common.is_closed() {
             return Submitted::Done(Err(IoFailure::NotReady));
         }
         let Some(image) = self.image.clone() else {

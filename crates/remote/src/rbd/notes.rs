@@ -30,6 +30,9 @@ const fn key(note: Note) -> &'static str {
     }
 }
 
+/// A rollback that was begun: the identity of the image, its size before, the snapshot. Empty when it has ended.
+pub(super) const ROLLBACK: &str = "tarn.rollback";
+
 /// What is known of the texts of an image.
 #[derive(Clone, Debug, Default)]
 struct Known {
@@ -102,6 +105,32 @@ impl Texts {
         image.set_metadata(key(note), &format!("{} {text}", self.id))?;
         *self.known().text(note) = Some(text.to_owned());
         Ok(())
+    }
+
+    /// The rollback that was begun and has not ended: the snapshot, and the size that the image is to have.
+    pub(super) fn unfinished_rollback(
+        &self,
+        image: &Image,
+    ) -> Result<Option<(String, u64)>, CallError> {
+        let value = image.metadata(ROLLBACK)?;
+        let mut words = value.as_deref().unwrap_or_default().split(' ');
+        // That of another image came with a copy.
+        if words.next() != Some(&self.id) {
+            return Ok(None);
+        }
+        let size_bytes = words.next().and_then(|word| word.parse().ok());
+        let name = words.next().map(str::to_owned);
+        Ok(name.zip(size_bytes))
+    }
+
+    /// Notes a rollback that begins, or with `None` that it has ended.
+    pub(super) fn note_rollback(
+        &self,
+        image: &Image,
+        rollback: Option<(&str, u64)>,
+    ) -> Result<(), CallError> {
+        let text = rollback.map(|(name, size_bytes)| format!("{} {size_bytes} {name}", self.id));
+        image.set_metadata(ROLLBACK, &text.unwrap_or_default())
     }
 
     /// Answers a question, on the thread of the attendant.

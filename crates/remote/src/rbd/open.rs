@@ -198,7 +198,7 @@ fn connecting(errno: i32) -> String {
 pub(super) const NOT_PERMITTED: i32 = 1;
 pub(super) const NOT_FOUND: i32 = 2;
 pub(super) const DENIED: i32 = 13;
-const EXISTS: i32 = 17;
+pub(super) const EXISTS: i32 = 17;
 pub(super) const TIMED_OUT: i32 = 110;
 
 /// What the first look found.
@@ -208,6 +208,8 @@ pub(super) struct Found {
     pub(super) compare_and_write_bytes: u32,
     /// How many bytes are walked through at a time to see which hold data.
     pub(super) walk_bytes: u64,
+    /// Names the image among all: the cluster, the pool, the namespace, its identity.
+    pub(super) medium: String,
     /// `None` where this store must not write them.
     pub(super) texts: Option<Arc<Texts>>,
     /// Kept until the store is gone, or has to be opened again.
@@ -230,7 +232,7 @@ fn claims() -> MutexGuard<'static, BTreeSet<String>> {
 }
 
 impl Claim {
-    fn new(medium: String) -> Result<Self, RbdFailure> {
+    pub(super) fn new(medium: String) -> Result<Self, RbdFailure> {
         match claims().insert(medium.clone()) {
             true => Ok(Self {
                 _claimed: Arc::new(Claimed(medium)),
@@ -337,6 +339,7 @@ impl RbdOptions {
         };
         let snapshot = self.snapshot.as_deref().unwrap_or_default();
         let namespace = &self.namespace;
+        let medium = format!("{fsid}/{pool_id}/{namespace}/{id}");
         Ok(Found {
             size_bytes,
             compare_and_write_bytes: compare_bytes(self.block_bytes),
@@ -344,9 +347,8 @@ impl RbdOptions {
                 .saturating_mul(WALK_OBJECTS)
                 .min(WALK_BYTES_MAX),
             texts: texts.map(Arc::new),
-            claim: Some(Claim::new(format!(
-                "{fsid}/{pool_id}/{namespace}/{id}@{snapshot}"
-            ))?),
+            claim: Some(Claim::new(format!("{medium}@{snapshot}"))?),
+            medium,
         })
     }
 

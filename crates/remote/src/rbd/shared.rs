@@ -2,18 +2,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rbd::{Completion, Image, Library};
-use store::{Backstore, Capabilities, Extent, IoFailure, IoTag, Notes, Sender, SharedStore};
+use store::{
+    Backstore, Capabilities, Extent, IoFailure, IoTag, NativeSnapshots, Notes, Sender, SharedStore,
+};
 
 use super::attendant::{self, Work};
 use super::handle::RbdHandle;
+use super::job::Job;
 use super::notes::ImageNotes;
 use super::open::{self, Claim, Found, RbdOptions};
+use super::snapshots::ImageSnapshots;
 
 /// To the core of a handle.
 #[derive(Debug)]
@@ -58,6 +62,8 @@ struct State {
     claim: Option<Claim>,
     /// Handles whose requests are not answered.
     silent: BTreeSet<usize>,
+    /// The snapshot whose data it is to get, while requests are refused for that.
+    closed_for: Option<String>,
     mailboxes: BTreeMap<usize, Sender<Mail>>,
     /// Until the attendant begins.
     queue: Option<Receiver<Work>>,
@@ -71,6 +77,15 @@ pub(super) struct Common {
     pub(super) found: Found,
     size_bytes: AtomicU64,
     state: Mutex<State>,
+    /// As `closed_for`, for the cores.
+    is_closed: AtomicBool,
+    /// A rollback was begun and has not ended: nobody knows which data there is.
+    pub(super) is_mixed: AtomicBool,
+    /// What takes long.
+    pub(super) rollback: Job,
+    pub(super) flatten: Job,
+    /// Snapshots that are being taken and not kept yet.
+    pub(super) taking: Mutex<BTreeSet<String>>,
     /// The first attempt to open the image is over.
     tried: Condvar,
 }
@@ -99,6 +114,22 @@ impl Common {
         self.state().standing = standing;
         self.tried.notify_all();
         self.notify();
+    }
+
+    /// Whether requests are refused because the image gets the data of a snapshot.
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::SeqCst)
+    }
+
+    /// Refuses requests from now on, or with `None` takes them again; the handles are notified.
+    pub(super) fn close_for(&self, snapshot: Option<String>) {
+        self.is_closed.store(snapshot.is_some(), Ordering::SeqCst);
+        self.state().closed_for = snapshot;
+        self.notify();
+    }
+
+    pub(super) fn closed_for(&self) -> Option<String> {
+        self.state().closed_for.clone()
     }
 
     /// What was found of the image does not hold any more: the store has no part in it from now on.
@@ -148,6 +179,13 @@ impl Common {
 
     pub(super) fn outage(&self) -> Option<String> {
         let state = self.state();
+        if let (Standing::Up(_), Some(name)) = (&state.standing, &state.closed_for) {
+            let how_far = self.rollback.words();
+            return Some(format!(
+                "image {}: it gets the data of snapshot {name} back ({how_far})",
+                self.options
+            ));
+        }
         let reason = match &state.standing {
             Standing::Up(_) if state.silent.is_empty() => return None,
             Standing::Up(_) => "the cluster does not answer",
@@ -217,6 +255,9 @@ impl Users {
 
 impl Drop for Users {
     fn drop(&mut self) {
+        // What takes long would keep the image open.
+        self.common.rollback.give_up();
+        self.common.flatten.give_up();
         self.ask(Work::End);
     }
 }
@@ -243,9 +284,15 @@ impl RbdDisk {
                 is_outdated: false,
                 claim,
                 silent: BTreeSet::new(),
+                closed_for: None,
                 mailboxes: BTreeMap::new(),
                 queue: Some(queue),
             }),
+            is_closed: AtomicBool::new(false),
+            is_mixed: AtomicBool::new(false),
+            rollback: Job::default(),
+            flatten: Job::default(),
+            taking: Mutex::default(),
             tried: Condvar::new(),
         });
         Self {
@@ -275,7 +322,7 @@ impl SharedStore for RbdDisk {
         if common.options.is_read_only() {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        let Standing::Up(image) = common.standing() else {
+        let (Standing::Up(image), false) = (common.standing(), common.is_closed()) else {
             let why = common.outage().unwrap_or_default();
             return Err(io::Error::new(io::ErrorKind::NotConnected, why));
         };
@@ -318,6 +365,13 @@ impl SharedStore for RbdDisk {
             texts,
             work,
         }))
+    }
+
+    fn native_snapshots(&self) -> Option<Arc<dyn NativeSnapshots>> {
+        let common = Arc::clone(&self.users.common);
+        // One that is a snapshot itself has none.
+        let has_some = common.options.snapshot.is_none();
+        has_some.then(|| Arc::new(ImageSnapshots { common }) as Arc<dyn NativeSnapshots>)
     }
 
     fn is_flush_latched(&self) -> bool {

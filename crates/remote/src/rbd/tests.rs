@@ -1,5 +1,7 @@
 //! The store over a cluster in memory.
 
+mod snapshots;
+
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 

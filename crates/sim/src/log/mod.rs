@@ -218,8 +218,6 @@ impl World {
             loose_changes: prng.size(4, 40),
             live_records: prng.size(2, 20),
             pass_bytes: SECTOR * prng.size(8, 32),
-            chunk_bytes: (SECTOR * prng.size(4, 32)) as u64,
-            chunks: prng.within(1, 8),
         };
         let is_calm = prng.chance(400);
         let store = Medium::new(vec![0; SECTORS * SECTOR]);

@@ -13,15 +13,17 @@
 //! * A change that is answered as durable is *forced*: it waits for the record that has it. One record is written at a
 //!   time, so that all records before one that is whole are whole; while it is written the next one collects.
 //! * Other changes are kept in memory, in order, as long as they are few ([`Limits`]): a flush forces them.
-//!   When they are more, they are dropped, and the next flush syncs the store.
+//!   When they are more, they are dropped, and the next flush syncs the store. No two of them have bytes in common: of
+//!   two that are answered, a record could have the first alone. A later one takes the place of those that it covers.
 //! * A *checkpoint* syncs the store, then moves the tail of the log in its header. It covers the changes with numbers
 //!   below all that are under way when it begins. Meanwhile no record gets a change that is covered: a replay of it
 //!   would undo what the store has from later ones.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
 use super::format::{Address, Entry, Header, encode_record, place};
+use super::ranges::Ranges;
 use super::replay::Binding;
 
 /// How much is kept in memory.
@@ -35,10 +37,6 @@ pub struct Limits {
     pub live_records: usize,
     /// With [`Bias::Throughput`], durable writes of this size or more pass by the log.
     pub pass_bytes: usize,
-    /// Which bytes the log has is known in pieces of this size.
-    pub chunk_bytes: u64,
-    /// A change of more pieces counts for the whole store.
-    pub chunks: u64,
 }
 
 impl Default for Limits {
@@ -48,8 +46,6 @@ impl Default for Limits {
             loose_changes: 4096,
             live_records: 16 << 10,
             pass_bytes: 64 << 10,
-            chunk_bytes: 1 << 20,
-            chunks: 64,
         }
     }
 }
@@ -116,7 +112,7 @@ pub(super) enum Wait {
 struct Running {
     /// Counts the changes as they come.
     place: u64,
-    /// `None` as long as it waits.
+    /// `None` as long as the store has not carried it out.
     number: Option<u64>,
     range: Range<u64>,
 }
@@ -130,6 +126,16 @@ struct Pending {
 }
 
 impl Pending {
+    fn is_within(&self, range: &Range<u64>) -> bool {
+        self.entry
+            .as_ref()
+            .is_some_and(|it| range.start <= it.range.start && it.range.end <= range.end)
+    }
+
+    fn data_bytes(&self) -> usize {
+        self.entry.as_ref().map_or(0, |it| it.data.len())
+    }
+
     fn meets(&self, range: &Range<u64>) -> bool {
         self.entry
             .as_ref()
@@ -157,61 +163,6 @@ struct Checkpoint {
     covered: u64,
     /// The header that is being written.
     header: Option<Header>,
-}
-
-/// Which pieces of the store the log has changes of.
-#[derive(Debug)]
-struct Chunks {
-    limits: Limits,
-    counts: HashMap<u64, u32>,
-    /// Changes of too many pieces.
-    wide: u32,
-}
-
-impl Chunks {
-    fn new(limits: Limits) -> Self {
-        Self {
-            limits,
-            counts: HashMap::new(),
-            wide: 0,
-        }
-    }
-
-    const fn of(&self, range: &Range<u64>) -> Range<u64> {
-        let bytes = self.limits.chunk_bytes;
-        range.start / bytes..range.end.div_ceil(bytes)
-    }
-
-    fn add(&mut self, range: &Range<u64>) {
-        let chunks = self.of(range);
-        if chunks.end - chunks.start > self.limits.chunks {
-            self.wide += 1;
-            return;
-        }
-        for chunk in chunks {
-            *self.counts.entry(chunk).or_default() += 1;
-        }
-    }
-
-    fn remove(&mut self, range: &Range<u64>) {
-        let chunks = self.of(range);
-        if chunks.end - chunks.start > self.limits.chunks {
-            self.wide -= 1;
-            return;
-        }
-        for chunk in chunks {
-            if let Some(count) = self.counts.get_mut(&chunk) {
-                *count -= 1;
-                if *count == 0 {
-                    self.counts.remove(&chunk);
-                }
-            }
-        }
-    }
-
-    fn has(&self, range: &Range<u64>) -> bool {
-        self.wide > 0 || self.of(range).any(|chunk| self.counts.contains_key(&chunk))
-    }
 }
 
 #[derive(Debug)]
@@ -243,7 +194,8 @@ pub(super) struct Books {
     sequence: u64,
     record: Option<Live>,
     live: VecDeque<Live>,
-    chunks: Chunks,
+    /// What is in the log, or on its way there.
+    logged: Ranges,
     checkpoint: Option<Checkpoint>,
     /// Flushes wait until all changes below these numbers are synced.
     wanted: BTreeSet<u64>,
@@ -278,7 +230,7 @@ impl Books {
             sequence: header.sequence,
             record: None,
             live: VecDeque::new(),
-            chunks: Chunks::new(limits),
+            logged: Ranges::default(),
             checkpoint: None,
             wanted: BTreeSet::new(),
             is_full: false,
@@ -287,6 +239,11 @@ impl Books {
             news: false,
             header,
         }
+    }
+
+    /// The store serves alone from the start.
+    pub(super) const fn leave_unused(&mut self) {
+        self.condition = Condition::Left;
     }
 
     pub(super) const fn condition(&self) -> Condition {
@@ -335,18 +292,43 @@ impl Books {
         place
     }
 
-    /// A change goes, if none before it has bytes in common with it: its number.
-    pub(super) fn go(&mut self, place: u64) -> Option<u64> {
-        let at = self.running.iter().position(|one| one.place == place)?;
-        let range = &self.running.get(at)?.range;
+    /// Whether a change may go: none before it has bytes in common with it.
+    pub(super) fn may_go(&self, place: u64) -> bool {
+        let Some(at) = self.running.iter().position(|one| one.place == place) else {
+            return false;
+        };
         let mut before = self.running.iter().take(at);
-        if before.any(|one| have_common(&one.range, range)) {
-            return None;
-        }
+        self.running
+            .get(at)
+            .is_some_and(|own| !before.any(|one| have_common(&one.range, &own.range)))
+    }
+
+    /// The store has carried a change out: its number.
+    pub(super) fn carried_out(&mut self, place: u64) -> u64 {
         let number = self.next;
         self.next += 1;
-        self.running.get_mut(at)?.number = Some(number);
-        Some(number)
+        if let Some(one) = self.running.iter_mut().find(|one| one.place == place) {
+            one.number = Some(number);
+        }
+        number
+    }
+
+    /// The store has failed to carry a change out, and may have done some of it. What the log has of its bytes is not to be
+    /// replayed for longer than need be.
+    pub(super) fn failed(&mut self, place: u64) {
+        let one = self.running.iter().find(|one| one.place == place);
+        let is_logged = one.is_some_and(|one| self.logged.meet(&one.range));
+        let number = self.carried_out(place);
+        if self.condition == Condition::Working {
+            self.lose(number);
+            self.is_aged |= is_logged;
+        }
+        self.end(place);
+    }
+
+    /// Whether the log has, or will have, data for some of these bytes.
+    pub(super) fn has_changes_of(&self, range: &Range<u64>) -> bool {
+        self.logged.meet(range)
     }
 
     /// A change is over, or does not take place.
@@ -394,19 +376,22 @@ impl Books {
         let is_large = range.end - range.start >= self.limits.pass_bytes as u64;
         self.bias == Bias::Throughput
             && is_large
-            && !self.chunks.has(range)
+            && !self.logged.meet(range)
             && !self.loose.iter().any(|one| one.meets(range))
     }
 
-    /// Whether a change that need not be durable yet is kept, with so many bytes of data. Else it is lost to the log.
-    pub(super) fn keeps(&self, len: usize) -> bool {
+    /// Whether a change of this range that need not be durable yet is kept, with so many bytes of data. Else it is lost
+    /// to the log.
+    pub(super) fn keeps(&self, range: &Range<u64>, len: usize) -> bool {
+        let is_cut = |one: &Pending| one.meets(range) && !one.is_within(range);
         self.condition == Condition::Working
             && self.lost <= self.synced
             && self.loose_bytes + len <= self.limits.loose_bytes
             && self.loose.len() < self.limits.loose_changes
+            && !self.loose.iter().any(is_cut)
     }
 
-    /// The change that goes now is not kept, so that the next flush has to sync the store, which has all others, too.
+    /// A change that the store has is not kept, so that the next flush has to sync the store, which has all others, too.
     pub(super) fn lose(&mut self, number: u64) {
         self.loose.clear();
         self.loose_bytes = 0;
@@ -414,7 +399,13 @@ impl Books {
     }
 
     /// Keeps a change for the next flush, after [`Books::keeps`].
-    pub(super) fn keep(&mut self, number: u64, entries: impl IntoIterator<Item = Entry>) {
+    pub(super) fn keep(&mut self, number: u64, range: &Range<u64>, entries: Vec<Entry>) {
+        let bytes = &mut self.loose_bytes;
+        self.loose.retain(|one| {
+            let is_replaced = one.is_within(range);
+            *bytes -= if is_replaced { one.data_bytes() } else { 0 };
+            !is_replaced
+        });
         for entry in entries {
             self.loose_bytes += entry.data.len();
             let entry = Some(entry);
@@ -482,12 +473,8 @@ impl Books {
 
     fn push(&mut self, pending: Pending) {
         self.appended += 1;
-        if let Some(entry) = pending
-            .entry
-            .as_ref()
-            .filter(|_| self.bias == Bias::Throughput)
-        {
-            self.chunks.add(&entry.range);
+        if let Some(entry) = &pending.entry {
+            self.logged.add(&entry.range);
         }
         self.forced.push_back(pending);
     }
@@ -543,10 +530,7 @@ impl Books {
             position: self.head,
         };
         let bytes = encode_record(&address, &entries);
-        let ranges = match self.bias {
-            Bias::Latency => Vec::new(),
-            Bias::Throughput => entries.into_iter().map(|it| it.range).collect(),
-        };
+        let ranges = entries.into_iter().map(|it| it.range).collect();
         self.record = Some(Live {
             position: self.head,
             end: self.head + bytes.len() as u64,
@@ -705,26 +689,21 @@ impl Books {
         {
             one.ranges
                 .iter()
-                .for_each(|range| self.chunks.remove(range));
+                .for_each(|range| self.logged.remove(range));
         }
         // What is still in the log must not undo what counts as synced.
         let lowest = self.live.iter().map(|one| one.lowest).min();
         let synced = covered.min(lowest.unwrap_or(covered));
         for one in self.forced.iter_mut().filter(|one| one.number < synced) {
-            let entry = one.entry.take().filter(|_| self.bias == Bias::Throughput);
-            if let Some(entry) = entry {
-                self.chunks.remove(&entry.range);
+            if let Some(entry) = one.entry.take() {
+                self.logged.remove(&entry.range);
             }
         }
         let waiting = self.forced.iter().filter(|one| one.entry.is_some());
         let synced = synced.min(waiting.map(|one| one.number).min().unwrap_or(synced));
         self.synced = self.synced.max(synced);
         self.loose.retain(|one| one.number >= synced);
-        let bytes = self
-            .loose
-            .iter()
-            .filter_map(|one| Some(one.entry.as_ref()?.data.len()));
-        self.loose_bytes = bytes.sum();
+        self.loose_bytes = self.loose.iter().map(Pending::data_bytes).sum();
         self.wanted = self.wanted.split_off(&(self.synced + 1));
     }
 
@@ -771,7 +750,7 @@ impl Books {
         self.forced.clear();
         self.loose.clear();
         self.live.clear();
-        self.chunks = Chunks::new(self.limits);
+        self.logged = Ranges::default();
         self.end_answered();
     }
 }

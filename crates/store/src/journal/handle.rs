@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use memory::Payload;
 
-use super::books::{Books, Condition, Wait, Work};
-use super::format::{Deed, Entry};
+use super::books::{Wait, Work};
+use super::plan::{Logging, enter, plan, stuck};
 use super::shared::{Shared, Use};
 use crate::compose::slots::{Key, Slots};
 use crate::request::admit;
@@ -75,6 +75,8 @@ struct Job {
     tag: IoTag,
     /// Among the changes; a flush has none.
     place: Option<u64>,
+    /// What a change changes.
+    range: Range<u64>,
     is_cancelled: bool,
     state: State,
 }
@@ -83,8 +85,8 @@ struct Job {
 enum State {
     /// A change before it has bytes in common.
     Parked { request: IoRequest, durable: bool },
-    /// The store has it, and this is left then.
-    Under(Wait),
+    /// The store has it. Then this goes into the books, and is waited for if it is `durable`.
+    Under { logging: Logging, durable: bool },
     /// The store has it behind it, with success.
     Waits(Wait),
     /// It is flushed in the store.
@@ -320,7 +322,7 @@ impl Handle {
     fn begin_flush(&mut self, tag: IoTag) {
         let wait = self.shared.books().flush();
         let state = State::Waits(wait);
-        self.insert(tag, None, state);
+        self.insert(tag, None, 0..0, state);
     }
 
     fn begin_change(&mut self, tag: IoTag, request: IoRequest, range: Range<u64>, durable: bool) {
@@ -329,15 +331,16 @@ impl Handle {
             self.answers.push((tag, Ok(IoAnswer::Done)));
             return;
         }
-        let place = self.shared.books().begin(range);
-        self.insert(tag, Some(place), State::Parked { request, durable });
+        let place = self.shared.books().begin(range.clone());
+        self.insert(tag, Some(place), range, State::Parked { request, durable });
     }
 
     /// What it waits for is looked at when all that has happened is settled.
-    fn insert(&mut self, tag: IoTag, place: Option<u64>, state: State) {
+    fn insert(&mut self, tag: IoTag, place: Option<u64>, range: Range<u64>, state: State) {
         let key = self.jobs.insert(Job {
             tag,
             place,
+            range,
             is_cancelled: false,
             state,
         });
@@ -350,9 +353,9 @@ impl Handle {
         };
         job.is_cancelled = true;
         match job.state {
-            // Nothing of it is under way, or only its record.
+            // Nothing of it is under way, or the store has it, and only its record is.
             State::Parked { .. } | State::Waits(_) => self.finish(key, Err(IoFailure::Cancelled)),
-            State::Under(_) | State::Flushes => {}
+            State::Under { .. } | State::Flushes => {}
         }
     }
 
@@ -364,8 +367,8 @@ impl Handle {
         self.waiting.retain(|one| *one != key);
         if let Some(place) = job.place {
             let wait = match job.state {
-                State::Under(wait) | State::Waits(wait) => wait,
-                State::Parked { .. } | State::Flushes => Wait::Nothing,
+                State::Waits(wait) => wait,
+                State::Parked { .. } | State::Under { .. } | State::Flushes => Wait::Nothing,
             };
             self.shared.books().end_after(place, wait);
         }
@@ -382,7 +385,7 @@ impl Handle {
             has_gone |= match job.state {
                 State::Parked { .. } => self.try_change(key),
                 State::Waits(wait) => self.try_finish(key, wait),
-                State::Under(_) | State::Flushes => false,
+                State::Under { .. } | State::Flushes => false,
             };
         }
         has_gone
@@ -391,30 +394,27 @@ impl Handle {
     /// A change begins, if none before it has bytes in common.
     fn try_change(&mut self, key: Key) -> bool {
         let shared = Arc::clone(&self.shared);
-        let mut books = shared.books();
+        let books = shared.books();
         let Some(job) = self.jobs.get_mut(key) else {
             return false;
         };
-        let Some(number) = job.place.and_then(|place| books.go(place)) else {
+        if !job.place.is_some_and(|place| books.may_go(place)) {
+            return false;
+        }
+        let State::Parked { request, durable } =
+            std::mem::replace(&mut job.state, State::Waits(Wait::Nothing))
+        else {
             return false;
         };
-        let state = std::mem::replace(&mut job.state, State::Under(Wait::Nothing));
-        let State::Parked { request, durable } = state else {
-            return false;
-        };
-        let (request, wait) = prepare(&mut books, number, request, durable);
+        let planned = plan(&books, request, &job.range, durable);
         drop(books);
-        job.state = State::Under(wait);
         self.waiting.retain(|one| *one != key);
-        match (&request, wait) {
-            (_, Wait::Stuck) => self.finish(
-                key,
-                Err(IoFailure::Hardware {
-                    errno: INPUT_OUTPUT,
-                }),
-            ),
-            (_, Wait::Frozen) => self.finish(key, Err(IoFailure::FlushLatched)),
-            _ => self.order(Side::Store, Purpose::Change(key), request),
+        match planned {
+            Ok((request, logging)) => {
+                job.state = State::Under { logging, durable };
+                self.order(Side::Store, Purpose::Change(key), request);
+            }
+            Err(failure) => self.finish(key, Err(failure)),
         }
         true
     }
@@ -424,12 +424,7 @@ impl Handle {
         match now {
             Wait::Nothing => self.finish(key, Ok(IoAnswer::Done)),
             Wait::Committed(_) | Wait::Synced(_) => return false,
-            Wait::Stuck => self.finish(
-                key,
-                Err(IoFailure::Hardware {
-                    errno: INPUT_OUTPUT,
-                }),
-            ),
+            Wait::Stuck => self.finish(key, Err(stuck())),
             Wait::Frozen => self.finish(key, Err(IoFailure::FlushLatched)),
             Wait::Flush => {
                 if let Some(job) = self.jobs.get_mut(key) {
@@ -447,132 +442,28 @@ impl Handle {
         let Some(job) = self.jobs.get_mut(key) else {
             return;
         };
-        match (result, &job.state) {
-            (Ok(_), State::Under(Wait::Nothing)) => self.finish(key, Ok(IoAnswer::Done)),
-            (Ok(_), _) if job.is_cancelled => self.finish(key, Err(IoFailure::Cancelled)),
-            (Ok(_), State::Under(wait)) => {
-                let wait = match *wait {
-                    // One that is too large for the log: as a flush that comes now.
-                    Wait::Synced(_) => {
-                        let place = job.place.take();
-                        let mut books = self.shared.books();
-                        place.into_iter().for_each(|place| books.end(place));
-                        books.flush()
-                    }
-                    wait @ (Wait::Nothing
-                    | Wait::Committed(_)
-                    | Wait::Flush
-                    | Wait::Stuck
-                    | Wait::Frozen) => wait,
-                };
-                if let Some(job) = self.jobs.get_mut(key) {
-                    job.state = State::Waits(wait);
-                    self.waiting.push(key);
-                }
-            }
-            (result, _) => self.finish(key, result),
+        let is_cancelled = job.is_cancelled;
+        let state = std::mem::replace(&mut job.state, State::Waits(Wait::Nothing));
+        let (State::Under { logging, durable }, Some(place)) = (state, job.place) else {
+            return;
+        };
+        if let Err(failure) = result {
+            self.shared.books().failed(place);
+            self.finish(key, Err(failure));
+            return;
         }
-    }
-}
-
-/// Puts a change into the books: what the store gets, and what it waits for beside it.
-fn prepare(books: &mut Books, number: u64, request: IoRequest, durable: bool) -> (IoRequest, Wait) {
-    let serves_alone = match books.condition() {
-        Condition::Left => true,
-        Condition::Stuck if durable => return (request, Wait::Stuck),
-        Condition::Frozen if durable => return (request, Wait::Frozen),
-        Condition::Working
-        | Condition::Broken
-        | Condition::Leaving
-        | Condition::Stuck
-        | Condition::Frozen => false,
-    };
-    match request {
-        IoRequest::Write { offset, data, .. } => {
-            let range = offset..offset + data.len() as u64;
-            let passes = durable && (serves_alone || books.passes(&range));
-            let wait = match durable {
-                true if passes => Wait::Nothing,
-                true if books.fits(data.len()) => {
-                    books.force(number, entries(offset, &data, books.entry_bytes()))
-                }
-                _ => {
-                    if books.keeps(data.len()) {
-                        books.keep(number, entries(offset, &data, books.entry_bytes()));
-                    } else {
-                        books.lose(number);
-                    }
-                    if durable {
-                        Wait::Synced(number)
-                    } else {
-                        Wait::Nothing
-                    }
-                }
-            };
-            let durable = passes;
+        let change = (place, &job.range);
+        let wait = enter(&mut self.shared.books(), change, logging, durable);
+        job.state = State::Waits(wait);
+        match (is_cancelled, wait) {
+            (true, _) => self.finish(key, Err(IoFailure::Cancelled)),
+            (false, Wait::Nothing) => self.finish(key, Ok(IoAnswer::Done)),
             (
-                IoRequest::Write {
-                    offset,
-                    data,
-                    durable,
-                },
-                wait,
-            )
+                false,
+                Wait::Committed(_) | Wait::Synced(_) | Wait::Flush | Wait::Stuck | Wait::Frozen,
+            ) => self.waiting.push(key),
         }
-        IoRequest::WriteZeros { range, .. } => {
-            let wait = match durable && !serves_alone {
-                true => books.force(number, vec![entry(Deed::Zeros, &range)]),
-                false => keep(books, number, entry(Deed::Zeros, &range)),
-            };
-            let durable = durable && serves_alone;
-            (IoRequest::WriteZeros { range, durable }, wait)
-        }
-        IoRequest::Unmap { range } => {
-            let wait = match durable {
-                true if serves_alone => Wait::Flush,
-                true => books.force(number, vec![entry(Deed::Unmap, &range)]),
-                false => keep(books, number, entry(Deed::Unmap, &range)),
-            };
-            (IoRequest::Unmap { range }, wait)
-        }
-        request @ (IoRequest::Read { .. }
-        | IoRequest::Extents { .. }
-        | IoRequest::Flush
-        | IoRequest::CompareAndWrite { .. }) => (request, Wait::Nothing),
     }
-}
-
-fn keep(books: &mut Books, number: u64, entry: Entry) -> Wait {
-    if books.keeps(0) {
-        books.keep(number, vec![entry]);
-    } else {
-        books.lose(number);
-    }
-    Wait::Nothing
-}
-
-fn entry(deed: Deed, range: &Range<u64>) -> Entry {
-    Entry {
-        deed,
-        range: range.clone(),
-        data: Vec::new(),
-    }
-}
-
-/// The data of a write, in pieces that fit into records.
-fn entries(offset: u64, data: &Payload, bytes_max: usize) -> Vec<Entry> {
-    let starts = (0..data.len()).step_by(bytes_max);
-    let piece = |start: usize| {
-        let mut bytes = vec![0; bytes_max.min(data.len() - start)];
-        data.copy_to(start, &mut bytes);
-        let from = offset + start as u64;
-        Entry {
-            deed: Deed::Write,
-            range: from..from + bytes.len() as u64,
-            data: bytes,
-        }
-    };
-    starts.map(piece).collect()
 }
 
 /// Requests inside.

@@ -22,6 +22,8 @@ mod handle;
 mod held;
 #[cfg(target_os = "linux")]
 mod open;
+mod plan;
+mod ranges;
 mod replay;
 mod shared;
 mod start;
@@ -38,6 +40,7 @@ pub use self::held::Held;
 #[cfg(target_os = "linux")]
 pub use self::open::{Logged, NotLogged};
 pub use self::replay::{Binding, Medium, Misfit, Replayed};
+pub(crate) use self::shared::Alone;
 use self::shared::Shared;
 pub use self::shared::{Noted, Use};
 pub use self::start::{Known, LogOptions, Shape};
@@ -58,9 +61,19 @@ impl Journal {
     pub fn trouble(&self) -> Option<&'static str> {
         match self.0.books().condition() {
             Condition::Working | Condition::Broken | Condition::Leaving => None,
-            Condition::Left => Some(
-                "its log device failed and is not in use any more; restart Tarn to use it again",
-            ),
+            Condition::Left => Some(match self.0.alone {
+                Some(Alone::NotNoted) => {
+                    "that it is served with its log could not be saved in the state directory, so its log is not in use; \
+                     make room there, or make it writable, and restart Tarn"
+                }
+                Some(Alone::Unreadable) => {
+                    "its log device cannot be read or written and is not in use; its store has everything: repair the log \
+                     device and restart Tarn"
+                }
+                None => {
+                    "its log device failed and is not in use any more; restart Tarn to use it again"
+                }
+            }),
             Condition::Stuck => Some(
                 "its log device failed, and that could not be saved in the state directory; nothing is durable: \
                  restart Tarn",

@@ -88,6 +88,18 @@ pub enum Misfit {
         /// The end of the data.
         byte: u64,
     },
+    /// Changes that it has were refused by the store. All others are there, durably.
+    #[error(
+        "the store does not take {failed} of the {entries} changes that it has, and has all others; the first one: {first}"
+    )]
+    NotReplayed {
+        /// Changes that the store refused.
+        failed: u64,
+        /// All changes.
+        entries: u64,
+        /// Why it refused the first of them.
+        first: Box<Self>,
+    },
     /// It cannot be read or written, or the store cannot.
     #[error(transparent)]
     Io(#[from] io::Error),

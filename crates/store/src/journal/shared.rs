@@ -22,6 +22,15 @@ pub enum Use {
     Discarded,
 }
 
+/// Why the store serves alone from the start, with a log that is not used.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Alone {
+    /// That the unit is served with the log could not be saved.
+    NotNoted,
+    /// The log has nothing that the store has not, and cannot be read or written.
+    Unreadable,
+}
+
 /// Keeps how a unit stands to its log, outside of the log.
 pub trait Noted: Send + Sync + fmt::Debug {
     /// Saves it. May block.
@@ -38,6 +47,7 @@ pub(super) struct Shared {
     books: Mutex<Books>,
     wakers: Mutex<Vec<Option<Waker>>>,
     pub(super) noted: Arc<dyn Noted>,
+    pub(super) alone: Option<Alone>,
     /// Every change is durable before it is answered.
     pub(super) writes_through: bool,
     /// What is to be done when nobody uses the log any more.
@@ -79,11 +89,17 @@ impl Shared {
         limits: Limits,
         writes_through: bool,
         noted: Arc<dyn Noted>,
+        alone: Option<Alone>,
     ) -> Self {
+        let mut books = Books::new(header, bias, limits);
+        if alone.is_some() {
+            books.leave_unused();
+        }
         Self {
-            books: Mutex::new(Books::new(header, bias, limits)),
+            books: Mutex::new(books),
             wakers: Mutex::default(),
             noted,
+            alone,
             writes_through,
             #[cfg(target_os = "linux")]
             closing: Mutex::default(),

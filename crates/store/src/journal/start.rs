@@ -7,7 +7,7 @@ use super::Journal;
 use super::books::{Bias, Limits};
 use super::format::{BLOCK_BYTES, Deed, Entry, Header, LogId, RECORD_BYTES_MAX, UnitName};
 use super::replay::{Binding, Medium, Misfit, Replayed, find, replay};
-use super::shared::{Noted, Shared, Use};
+use super::shared::{Alone, Noted, Shared, Use};
 
 /// What is known of the log of a unit, outside of the log.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -72,27 +72,58 @@ impl Journal {
         options: &LogOptions,
         shape: Shape,
     ) -> Result<(Self, Replayed), Misfit> {
-        let (header, replayed) = recover(log, log_bytes, store, store_bytes, options)?;
-        let header = begin(log, header, shape, options)?;
-        let binding = Binding {
-            id: header.id,
-            generation: header.generation,
+        let begun =
+            recover(log, log_bytes, store, store_bytes, options).and_then(|(last, replayed)| {
+                let header = begin(log, last, shape, options)?;
+                Ok((header, replayed))
+            });
+        let (header, replayed, alone) = match begun {
+            Ok((header, replayed)) => {
+                let binding = Binding {
+                    id: header.id,
+                    generation: header.generation,
+                };
+                let noted = options.noted.note(binding, Use::Serving);
+                // The log has no records: the next start replays nothing of it, whatever of this was saved.
+                let alone = noted.err().map(|_| Alone::NotNoted);
+                (header, replayed, alone)
+            }
+            // The store has everything.
+            Err(Misfit::Io(_)) if options.known.is_some_and(|known| is_apart(known.how)) => {
+                let header = first_header(options, shape);
+                (header, Replayed::default(), Some(Alone::Unreadable))
+            }
+            Err(misfit) => return Err(misfit),
         };
-        options.noted.note(binding, Use::Serving)?;
-        let noted = Arc::clone(&options.noted);
         let shared = Shared::new(
             header,
             options.bias,
             shape.limits,
             options.writes_through,
-            noted,
+            Arc::clone(&options.noted),
+            alone,
         );
         Ok((Self(Arc::new(shared)), replayed))
     }
 }
 
 /// Brings the store to where the log ends. The last header of the log, if it has one, and what was done.
+///
+/// The store is synced in any case: an earlier process may have been killed with changes in the cache of the kernel, which no
+/// flush of this one would make durable.
 pub(super) fn recover(
+    log: &impl Medium,
+    log_bytes: u64,
+    store: &impl Medium,
+    store_bytes: u64,
+    options: &LogOptions,
+) -> Result<(Option<Header>, Replayed), Misfit> {
+    let found = read_back(log, log_bytes, store, store_bytes, options);
+    store.sync()?;
+    found
+}
+
+fn read_back(
     log: &impl Medium,
     log_bytes: u64,
     store: &impl Medium,
@@ -117,11 +148,22 @@ pub(super) fn recover(
         }
         return Ok((Some(header), Replayed::default()));
     }
-    let done = replay(log, &header, |entry| apply(store, store_bytes, &entry))?;
-    if done.records > 0 {
-        store.sync()?;
+    let mut refused: Option<(u64, Misfit)> = None;
+    // What the store refuses is left out, and stays in the log: an administrator who decides to do without it loses no more.
+    let done = replay(log, &header, |entry| {
+        if let Err(misfit) = apply(store, store_bytes, &entry) {
+            refused.get_or_insert((0, misfit)).0 += 1;
+        }
+        Ok(())
+    })?;
+    match refused {
+        None => Ok((Some(header), done)),
+        Some((failed, first)) => Err(Misfit::NotReplayed {
+            failed,
+            entries: done.entries,
+            first: Box::new(first),
+        }),
     }
-    Ok((Some(header), done))
 }
 
 fn apply(store: &impl Medium, store_bytes: u64, entry: &Entry) -> Result<(), Misfit> {
@@ -137,6 +179,29 @@ fn apply(store: &impl Medium, store_bytes: u64, entry: &Entry) -> Result<(), Mis
     Ok(())
 }
 
+/// Whether the store has everything, so that its log is not to be replayed.
+const fn is_apart(how: Use) -> bool {
+    match how {
+        Use::Left | Use::Closed => true,
+        Use::Serving | Use::Discarded => false,
+    }
+}
+
+/// Of a log that was not there before.
+const fn first_header(options: &LogOptions, shape: Shape) -> Header {
+    Header {
+        turn: 0,
+        id: options.new_id,
+        unit: options.unit,
+        generation: 0,
+        ring_bytes: shape.ring_bytes,
+        record_bytes: shape.record_bytes,
+        tail: 0,
+        sequence: 0,
+        is_clean: true,
+    }
+}
+
 /// Begins a new generation of a log, or a new log: with no records.
 pub(super) fn begin(
     log: &impl Medium,
@@ -144,27 +209,19 @@ pub(super) fn begin(
     shape: Shape,
     options: &LogOptions,
 ) -> io::Result<Header> {
-    let ring_bytes = shape.ring_bytes;
     let is_new = header.is_none();
-    let before = header.unwrap_or(Header {
-        turn: 0,
-        id: options.new_id,
-        unit: options.unit,
-        generation: 0,
-        ring_bytes,
-        record_bytes: shape.record_bytes,
-        tail: 0,
-        sequence: 0,
-        is_clean: true,
-    });
-    let known = options.known.map(|known| known.log);
-    let last = known
-        .filter(|known| known.id == before.id)
-        .map_or(0, |known| known.generation);
+    let before = header.unwrap_or_else(|| first_header(options, shape));
+    let known = options.known.filter(|known| known.log.id == before.id);
+    let generation = match known {
+        // One more than is known also where an earlier start got no further than its header: it has no records.
+        Some(known) if known.how == Use::Serving => known.log.generation + 1,
+        Some(known) => before.generation.max(known.log.generation) + 1,
+        None => before.generation + 1,
+    };
     let header = Header {
         turn: before.turn + 1,
-        generation: before.generation.max(last) + 1,
-        ring_bytes,
+        generation,
+        ring_bytes: shape.ring_bytes,
         record_bytes: before.record_bytes,
         tail: 0,
         sequence: 1,

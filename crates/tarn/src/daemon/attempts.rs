@@ -137,14 +137,27 @@ impl Patience<'_> {
         path: &Path,
         call: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Unanswered> {
+        let place = self.enter_in_turn(path)?;
+        self.ask_at(place, path, move || reactor::process::apart(call))
+    }
+
+    /// As [`Patience::ask_library`], in turn.
+    pub(crate) fn ask_library_in_turn<T: Send + 'static>(
+        &self,
+        path: &Path,
+        call: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Unanswered> {
+        self.ask_at(self.enter_in_turn(path)?, path, move || Ok(call()))
+    }
+
+    fn enter_in_turn(&self, path: &Path) -> Result<Place, Unanswered> {
         let until = self.until.min(Instant::now() + self.call_max);
-        let place = loop {
+        loop {
             match self.attempts.enter(path) {
                 Err(Unanswered::StillHangs { .. }) if Instant::now() < until => pause(TURN_PAUSE),
-                entered => break entered?,
+                entered => return entered,
             }
-        };
-        self.ask_at(place, path, move || reactor::process::apart(call))
+        }
     }
 
     fn ask_at<T: Send + 'static>(

@@ -31,6 +31,7 @@ use super::open::pause;
 use super::paced::Paced;
 use super::quotas::Accounts;
 use super::running::{Running, RunningUnit};
+use super::schedule::Missed;
 use super::secrets::SecretFiles;
 use super::settling::{OWN_PATIENCE, Progress, Settling, Settlings};
 use super::steps::{self, Match};
@@ -112,6 +113,7 @@ pub(crate) struct Daemon {
     sessions: Paced<Result<Arc<[SessionReport]>, NoAnswer>>,
     doctor: Doctor,
     pub(super) accounts: Accounts,
+    pub(super) missed: Missed,
 }
 
 /// What a daemon is made from.
@@ -212,6 +214,7 @@ impl Daemon {
             sessions: Paced::new(SESSIONS_PAUSE),
             doctor: parts.doctor,
             accounts: Accounts::default(),
+            missed: Missed::default(),
         })
     }
 
@@ -406,7 +409,9 @@ impl Daemon {
         let mut steps = steps::steps(&old.model, &model, &differences, sizes_of);
         let mut warnings: Vec<String> = model.warnings().iter().map(ToString::to_string).collect();
         match inspection {
-            Inspection::Files => foresight::inspect(&mut steps, old, &model, &self.reach)?,
+            Inspection::Files => {
+                foresight::inspect(&mut steps, old, &model, &self.reach, &self.inherited)?;
+            }
             Inspection::DocumentOnly => warnings.push(NOT_INSPECTED.to_owned()),
         }
         let medium = |unit: &RunningUnit| self.plane.medium(unit.index);
@@ -793,12 +798,16 @@ impl Control for Daemon {
         snapshots::roll_back(self, lun, name)
     }
 
-    fn clone_snapshot(&self, which: (&str, &str), store: &str) -> Result<PathBuf, Problem> {
+    fn clone_snapshot(&self, which: (&str, &str), store: &str) -> Result<(), Problem> {
         snapshots::clone(self, which, store)
     }
 
-    fn discard_clone(&self, path: &Path) {
-        snapshots::discard(self, path);
+    fn discard_clone(&self, lun: &str, store: &str) {
+        snapshots::discard(self, lun, store);
+    }
+
+    fn flatten(&self, lun: &str) -> Result<view::Flattened, Problem> {
+        snapshots::flatten(self, lun)
     }
 
     fn targets(&self) -> Result<Vec<view::Target>, Problem> {

@@ -100,6 +100,7 @@ impl Doctor {
             conflicts: &conflicts.collect::<Vec<_>>(),
             quotas: &held,
             logs: &logs.collect::<Vec<_>>(),
+            missed: &daemon.missed.all(),
             sessions: &views::sessions(&in_force, &sessions),
             shares: &locked(&self.looks).shares(now, &stats.cores),
             stats: &stats,
@@ -173,6 +174,8 @@ struct Facts<'a> {
     quotas: &'a [Held],
     /// Units whose log is not in use, and why.
     logs: &'a [(String, LogTrouble)],
+    /// Units whose schedule has missed a snapshot, and why.
+    missed: &'a [(String, String)],
     sessions: &'a [Session],
     stats: &'a Stats,
     shares: &'a [Share],
@@ -197,6 +200,7 @@ const RULES: &[fn(&Facts<'_>) -> Vec<Finding>] = &[
     service::states_of_others,
     space::scarce_space,
     space::reached_quotas,
+    space::missed_snapshots,
     service::guessed_secrets,
     service::warnings_of_the_configuration,
     network::black_holes,

@@ -6,6 +6,7 @@ use admin::ServiceTls;
 use api::plan::{Action, Effect, Kind, Plan, Step};
 use api::problem::Problem;
 use config::{Model, Place, StoreSpec, Unit};
+use confine::inherited::Inherited;
 use plane::MediumReport;
 
 use super::apply::on_thread;
@@ -109,8 +110,9 @@ pub(super) fn inspect(
     old: &Running,
     model: &Model,
     reach: &Reach,
+    inherited: &Inherited,
 ) -> Result<(), Problem> {
-    reach.refuse(steps, model);
+    reach.refuse(steps, model, inherited);
     let renewed = new_certificates(old, model).map_err(|error| unprepared(&error))?;
     steps.extend(renewed);
     Ok(())

@@ -24,9 +24,9 @@ impl<'a> Permit<'a> {
 
     /// One of so many.
     pub(super) fn of(orders: &'a AtomicUsize, most: usize) -> Option<Self> {
-        let more = |orders: usize| (orders < most).then_some(orders + 1);
+        let more = |orders: usize| (orders < most).then(|| orders + 1);
         let taken = orders.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more);
-        taken.is_ok().then_some(Self(orders))
+        taken.is_ok().then(|| Self(orders))
     }
 }
 
@@ -143,9 +143,13 @@ mod tests {
         let orders = AtomicUsize::new(0);
         let mut permits: Vec<_> = (0..ORDERS_MAX).map(|_| Permit::new(&orders)).collect();
         assert!(permits.iter().all(Option::is_some));
-        assert!(Permit::new(&orders).is_none());
+        // Who is refused takes and gives nothing.
+        assert!((0..3).all(|_| Permit::new(&orders).is_none()));
+        assert_eq!(orders.load(Ordering::SeqCst), ORDERS_MAX);
         permits.pop();
         assert!(Permit::new(&orders).is_some());
+        permits.clear();
+        assert_eq!(orders.load(Ordering::SeqCst), 0);
     }
 
     #[test]

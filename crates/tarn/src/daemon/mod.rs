@@ -16,6 +16,7 @@
 //! | `paced` | questions that disturb the cores, asked only so often |
 //! | `traces` | what goes over connections, for those who look for a fault |
 //! | `media`, `snapshots` | media that move, and copies of them at one moment |
+//! | `schedule` | copies that are made by themselves |
 //! | `views`, `stats` | what runs, in the words of the API |
 //! | `secrets`, `events` | what their names say |
 
@@ -34,6 +35,7 @@ mod open;
 mod paced;
 mod quotas;
 mod running;
+mod schedule;
 mod secrets;
 mod settling;
 mod snapshots;
@@ -51,3 +53,4 @@ pub(crate) use log_device::close_logs;
 pub(crate) use open::{Opener, open_store, open_tls, retry_while_in_use, stand_in};
 pub(crate) use quotas::{Accountant, check as check_quotas};
 pub(crate) use running::{PortNumbers, Running, RunningUnit, nbd_places, slow_command};
+pub(crate) use schedule::Scheduler;

@@ -144,6 +144,7 @@ pub(super) fn open_with(
         | config::StoreKind::Nbd
         | config::StoreKind::Nbds
         | config::StoreKind::NbdUnix
+        | config::StoreKind::Snapshot
         | config::StoreKind::Rbd => {
             return open(spec, &unit.place).map(OpenStore::plain);
         }
@@ -203,9 +204,23 @@ pub(super) fn open_part(
                 source: Box::new(source),
             })
         }
+        StorePlace::Snapshot(_) => open_snapshot(spec, place, opener),
         StorePlace::Path(_) | StorePlace::Size(_) | StorePlace::Members(_) => {
             open_local(spec, place)
         }
+    }
+}
+
+/// Opens what has the data of a snapshot; that is no snapshot itself.
+fn open_snapshot(
+    spec: &StoreSpec,
+    place: &Place,
+    opener: &Opener,
+) -> Result<Arc<dyn SharedStore>, StartError> {
+    let opened = spec.opened();
+    match opened.snapshot() {
+        None => open_part(&opened, place, opener),
+        Some(_) => open_local(&opened, place),
     }
 }
 
@@ -350,7 +365,7 @@ fn options(spec: &StoreSpec) -> OpenOptions {
         | config::StoreKind::Stripe
         | config::StoreKind::Concat
         | config::StoreKind::Path => store::StoreKind::Path,
-        config::StoreKind::File => store::StoreKind::File,
+        config::StoreKind::File | config::StoreKind::Snapshot => store::StoreKind::File,
         config::StoreKind::Block => store::StoreKind::Block,
         config::StoreKind::Memory => store::StoreKind::Memory,
         config::StoreKind::Null => store::StoreKind::Null,

@@ -4,6 +4,10 @@
 //! holds the media of all of them, so no command is at work on any; it counts only if all are still held when the
 //! last copy is made. What fails in between takes all copies back. Every call to a file system is made on a thread of
 //! its own, with a deadline; what comes too late is dropped there, and the copy is removed with it.
+//!
+//! A unit of an image has its snapshots in the cluster ([`images`]): the same steps, by other calls.
+
+mod images;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +21,10 @@ use api::request::TakeSnapshots;
 use api::view;
 use config::{StoreKind, StoreSpec, Unit};
 use plane::{MediumFailure, NotHeld, SessionReport, UnitIndex};
-use store::{NewSnapshot, SharedStore, Snapshot, SnapshotError, SnapshotName, Snapshots};
+use store::{
+    NativeSnapshots, NewSnapshot, SharedStore, Snapshot, SnapshotError, SnapshotName, Snapshots,
+    TakenNative,
+};
 
 use super::attempts::Patience;
 use super::control::Daemon;
@@ -25,6 +32,7 @@ use super::events::milliseconds;
 use super::log_device::LogUse;
 use super::media::Permit;
 use super::running::RunningUnit;
+use super::schedule::Period;
 use crate::calendar::Moment;
 
 /// Units of one moment, at most: each has a thread for its copy.
@@ -38,6 +46,9 @@ static ORDERS: AtomicUsize = AtomicUsize::new(0);
 /// How long commands may wait for all copies, the wait for commands at work included.
 const HOLD_MAX: Duration = Duration::from_secs(5);
 
+/// A schedule takes no snapshot where less of the file system is free than this part of it: 5 %.
+const FREE_PART: u64 = 20;
+
 /// How long the steps before and after that may take. The caller waits for all three.
 const STEP_MAX: Duration = Duration::from_secs(10);
 
@@ -48,6 +59,20 @@ struct Source {
     path: PathBuf,
     store: Arc<dyn SharedStore>,
     has_log: bool,
+    /// Of an image, whose `path` is its name.
+    image: Option<Arc<dyn NativeSnapshots>>,
+}
+
+/// A snapshot that has been begun.
+enum New {
+    File(NewSnapshot),
+    Image,
+}
+
+/// A copy that was made and is not kept yet. Nothing of it is left when it is dropped.
+enum Copied {
+    File(NewSnapshot),
+    Image(TakenNative),
 }
 
 impl Source {
@@ -64,13 +89,14 @@ impl Source {
             StoreKind::Nbd | StoreKind::Nbds | StoreKind::NbdUnix => {
                 Some("take them where the server has the data")
             }
-            StoreKind::Rbd => Some("use rbd snap create"),
+            StoreKind::Rbd => return images::source(unit, served),
+            StoreKind::Snapshot => Some("take them of the lun that it is a snapshot of"),
             StoreKind::Stripe | StoreKind::Concat => Some("serve one file instead of several"),
         };
         let refused = |remedy| {
             let detail = format!(
-                "lun {lun:?} has no snapshots, because its store is no file: Tarn takes snapshots of files on XFS and \
-                 btrfs; {remedy}"
+                "lun {lun:?} has no snapshots, because its store is no file and no image: Tarn takes snapshots of \
+                 files on XFS and btrfs, and of RBD images; {remedy}"
             );
             Problem::new(ProblemKind::Conflict, detail)
         };
@@ -80,6 +106,7 @@ impl Source {
                 path: path.to_owned(),
                 store: Arc::clone(&served.store),
                 has_log: unit.log.is_some(),
+                image: None,
                 lun,
             }),
             (remedy, _) => Err(refused(remedy.unwrap_or("put its data into a file"))),
@@ -103,6 +130,41 @@ impl Source {
         outcome.map_err(|error| self.problem(&error))
     }
 
+    fn take(&self, new: New, name: &SnapshotName, step: &Patience<'_>) -> Result<Copied, Problem> {
+        match (new, &self.image) {
+            (New::File(new), _) => {
+                let (path, store) = (self.path.clone(), Arc::clone(&self.store));
+                self.ask(step, move || {
+                    new.take()?;
+                    // A rollback may have put another file there since the copy was begun.
+                    match store.is_at(&path) {
+                        Ok(true) => Ok(Copied::File(new)),
+                        Ok(false) | Err(_) => Err(SnapshotError::Replaced),
+                    }
+                })
+            }
+            (New::Image, Some(image)) => {
+                let (image, name) = (Arc::clone(image), name.clone());
+                self.ask_image(step, move || {
+                    TakenNative::take(image, name).map(Copied::Image)
+                })
+            }
+            (New::Image, None) => Err(self.problem(&SnapshotError::NotAFile)),
+        }
+    }
+
+    fn keep(&self, copy: Copied, step: &Patience<'_>) -> Result<view::Snapshot, Problem> {
+        match copy {
+            Copied::File(copy) => self
+                .ask(step, move || copy.keep())
+                .map(|one| self.view(one)),
+            Copied::Image(copy) => {
+                let kept = self.ask_image(step, move || copy.keep())?;
+                Ok(self.view_of_image(kept))
+            }
+        }
+    }
+
     fn problem(&self, error: &SnapshotError) -> Problem {
         let detail = format!("lun {:?} ({}): {error}", self.lun, self.path.display());
         let kind = match error {
@@ -120,19 +182,34 @@ impl Source {
         Problem::new(kind, detail)
     }
 
-    fn begin(&self, name: &SnapshotName, patience: &Patience<'_>) -> Result<NewSnapshot, Problem> {
+    fn begin(&self, name: &SnapshotName, patience: &Patience<'_>) -> Result<New, Problem> {
+        if let Some(image) = self.image.clone() {
+            let name = name.clone();
+            let begun = self.ask_image(patience, move || image.begin(&name));
+            return begun.map(|()| New::Image);
+        }
         let (path, store, name) = (self.path.clone(), Arc::clone(&self.store), name.clone());
         self.ask(patience, move || {
-            Snapshots::of(&path)?.begin(&name, |there| store.is_at(there))
+            let new = Snapshots::of(&path)?.begin(&name, |there| store.is_at(there));
+            new.map(New::File)
         })
     }
 
     fn remove(&self, name: &SnapshotName, patience: &Patience<'_>) -> Result<(), Problem> {
+        if let Some(image) = self.image.clone() {
+            let name = name.clone();
+            return self.ask_image(patience, move || image.remove(&name));
+        }
         let (path, name) = (self.path.clone(), name.clone());
         self.ask(patience, move || Snapshots::of(&path)?.remove(&name))
     }
 
     fn list(&self, patience: &Patience<'_>) -> Result<Vec<view::Snapshot>, Problem> {
+        if let Some(image) = self.image.clone() {
+            let all = self.ask_image(patience, move || image.list())?;
+            let all = all.into_iter().map(|one| self.view_of_image(one));
+            return Ok(all.collect());
+        }
         let path = self.path.clone();
         let all = self.ask(patience, move || Snapshots::of(&path)?.list())?;
         Ok(all.into_iter().map(|one| self.view(one)).collect())
@@ -158,34 +235,47 @@ pub(super) fn take(
         Some(name) => parse(name)?,
         None => name_at(SystemTime::now()),
     };
-    let sources = sources(daemon, &wanted.luns)?;
+    if Period::of(&name).is_some() {
+        let detail = format!(
+            "{name} is a name of a schedule, which removes the snapshots that have one: choose another name"
+        );
+        let mut problem = Problem::new(ProblemKind::BadRequest, detail);
+        problem.place = Some("name".to_owned());
+        return Err(problem);
+    }
+    take_named(daemon, &wanted.luns, &name)
+}
+
+/// As [`take`], under a name that may be one of a schedule.
+pub(super) fn take_named(
+    daemon: &Daemon,
+    luns: &[String],
+    name: &SnapshotName,
+) -> Result<view::SnapshotsTaken, Problem> {
+    let sources = sources(daemon, luns)?;
     let Some(_permit) = Permit::of(&ORDERS, ORDERS_MAX) else {
         let detail = format!("{ORDERS_MAX} snapshots are being taken; try again in a moment");
         return Err(Problem::new(ProblemKind::Unavailable, detail));
     };
     let step = daemon.attempts().begin_step(STEP_MAX);
-    let begun = at_once(sources.iter(), |source| source.begin(&name, &step))?;
-    let (copies, paused) = copy(daemon, &sources, begun)?;
+    let begun = at_once(sources.iter(), |source| source.begin(name, &step))?;
+    let (copies, paused) = copy(daemon, &sources, begun, name)?;
     let step = daemon.attempts().begin_step(STEP_MAX);
     let kept = outcomes_of(sources.iter().zip(copies), |(source, copy)| {
-        source.ask(&step, move || copy.keep())
+        source.keep(copy, &step)
     });
     let kept = all_or_none(kept, &sources, |source| {
         let step = daemon.attempts().begin_step(STEP_MAX);
         // One that cannot be removed is listed.
-        drop(source.remove(&name, &step));
+        drop(source.remove(name, &step));
     })?;
     let paused_ms = paused.as_secs_f64() * 1e3;
     for source in &sources {
         let message = format!("snapshot {name} is taken; commands waited {paused_ms:.1} ms");
         note(daemon, "snapshot-taken", &source.lun, &message);
     }
-    let snapshots = sources
-        .iter()
-        .zip(kept)
-        .map(|(source, one)| source.view(one));
     Ok(view::SnapshotsTaken {
-        snapshots: snapshots.collect(),
+        snapshots: kept,
         paused_us: u64::try_from(paused.as_micros()).unwrap_or(u64::MAX),
     })
 }
@@ -194,8 +284,9 @@ pub(super) fn take(
 fn copy(
     daemon: &Daemon,
     sources: &[Source],
-    begun: Vec<NewSnapshot>,
-) -> Result<(Vec<NewSnapshot>, Duration), Problem> {
+    begun: Vec<New>,
+    name: &SnapshotName,
+) -> Result<(Vec<Copied>, Duration), Problem> {
     let units: Vec<UnitIndex> = sources.iter().map(|source| source.index).collect();
     let since = Instant::now();
     let hold = daemon.plane.hold_media(&units, HOLD_MAX);
@@ -205,15 +296,7 @@ fn copy(
     })?;
     let step = daemon.attempts().begin_step(HOLD_MAX);
     let copies = at_once(sources.iter().zip(begun), |(source, new)| {
-        let (path, store) = (source.path.clone(), Arc::clone(&source.store));
-        source.ask(&step, move || {
-            new.take()?;
-            // A rollback may have put another file there since the copy was begun.
-            match store.is_at(&path) {
-                Ok(true) => Ok(new),
-                Ok(false) | Err(_) => Err(SnapshotError::Replaced),
-            }
-        })
+        source.take(new, name, &step)
     });
     let all_stood = hold.release();
     let copies = copies?;
@@ -265,10 +348,30 @@ fn outcomes_of<T: Send, R: Send>(
     })
 }
 
+/// Refuses to take away what a unit of the configuration is, whether that has it open or not.
+fn refuse_configured(daemon: &Daemon, lun: &str, name: &SnapshotName) -> Result<(), Problem> {
+    let in_force = daemon.in_force();
+    let mut units = in_force.running.model.units().iter();
+    let is_of = |unit: &&Unit| {
+        let snapshot = unit.store.snapshot();
+        snapshot.is_some_and(|it| it.lun == lun && it.name == name.as_str())
+    };
+    match units.find(is_of) {
+        None => Ok(()),
+        Some(unit) => {
+            let detail = format!(
+                "snapshot {name} of lun {lun:?} is in use by lun {unit}: remove that first"
+            );
+            Err(Problem::new(ProblemKind::Conflict, detail))
+        }
+    }
+}
+
 /// Removes a snapshot.
 pub(super) fn remove(daemon: &Daemon, lun: &str, name: &str) -> Result<(), Problem> {
     let source = source(daemon, lun)?;
     let name = parse(name)?;
+    refuse_configured(daemon, lun, &name)?;
     source.remove(&name, &daemon.attempts().begin_step(STEP_MAX))?;
     note(
         daemon,
@@ -284,6 +387,9 @@ pub(super) fn remove(daemon: &Daemon, lun: &str, name: &str) -> Result<(), Probl
 pub(super) fn roll_back(daemon: &Daemon, lun: &str, name: &str) -> Result<(), Problem> {
     let source = source(daemon, lun)?;
     let name = parse(name)?;
+    if let Some(image) = &source.image {
+        return images::roll_back(daemon, &source, image, &name);
+    }
     if source.has_log {
         let detail = format!(
             "lun {lun:?} has a log device, which would write later data over that of the snapshot: remove the lun, add \
@@ -329,51 +435,93 @@ fn end_sessions(daemon: &Daemon, source: &Source) -> Result<(), Problem> {
     Err(Problem::new(ProblemKind::Unavailable, detail))
 }
 
-/// Makes the file that a STORE names, with the data of a snapshot. Gives its path.
+fn wrong_store(kind: ProblemKind, detail: String) -> Problem {
+    let mut problem = Problem::new(kind, detail);
+    problem.place = Some("lun.store".to_owned());
+    problem
+}
+
+/// The store of a clone.
+fn parse_clone(store: &str) -> Result<StoreSpec, Problem> {
+    let spec = StoreSpec::parse(store);
+    spec.map_err(|rule| wrong_store(ProblemKind::BadRequest, rule.to_string()))
+}
+
+/// Makes the file or the image that a STORE names, with the data of a snapshot.
 pub(super) fn clone(
     daemon: &Daemon,
     (lun, name): (&str, &str),
     store: &str,
-) -> Result<PathBuf, Problem> {
+) -> Result<(), Problem> {
     let source = source(daemon, lun)?;
     let name = parse(name)?;
-    let wrong = |kind, detail| {
-        let mut problem = Problem::new(kind, detail);
-        problem.place = Some("lun.store".to_owned());
-        problem
-    };
-    let spec = StoreSpec::parse(store);
-    let spec = spec.map_err(|rule| wrong(ProblemKind::BadRequest, rule.to_string()))?;
+    let wrong = wrong_store;
+    let spec = parse_clone(store)?;
+    if source.image.is_none() && spec.at.kind == StoreKind::Rbd {
+        let detail = format!("{store}: lun {lun:?} is a file, and so are its clones; name a file");
+        return Err(wrong(ProblemKind::BadRequest, detail));
+    }
+    check_block_size(&source, &spec)?;
+    if let Some(image) = &source.image {
+        return images::clone(daemon, &source, image, &name, (store, &spec));
+    }
     let (StoreKind::Path | StoreKind::File, Some((path, _))) = (spec.at.kind, spec.at.node())
     else {
         let detail = format!("{store}: a clone is a file beside that of the snapshot; name one");
         return Err(wrong(ProblemKind::BadRequest, detail));
     };
-    let (has, wanted) = (
-        source.store.capabilities().block_bytes,
-        spec.block_size.bytes(),
-    );
-    if has != wanted {
-        let detail = format!(
-            "lun {lun:?} has blocks of {has} bytes, and the clone would have {wanted}: say blocksize={has}"
-        );
-        return Err(wrong(ProblemKind::Conflict, detail));
-    }
-    let file = daemon.file.as_deref().and_then(Path::parent);
-    let path = file.map_or_else(|| path.to_owned(), |directory| directory.join(path));
-    let (from, to) = (source.path.clone(), path.clone());
+    let (from, to) = (source.path.clone(), absolute(daemon, path));
     let step = daemon.attempts().begin_step(STEP_MAX);
-    source.ask(&step, move || Snapshots::of(&from)?.clone_to(&name, &to))?;
-    Ok(path)
+    source.ask(&step, move || Snapshots::of(&from)?.clone_to(&name, &to))
 }
 
-/// Removes the file of a clone that no unit serves.
-pub(super) fn discard(daemon: &Daemon, path: &Path) {
+fn check_block_size(source: &Source, spec: &StoreSpec) -> Result<(), Problem> {
+    let has = source.store.capabilities().block_bytes;
+    let wanted = spec.block_size.bytes();
+    if has == wanted {
+        return Ok(());
+    }
+    let detail = format!(
+        "lun {:?} has blocks of {has} bytes, and the clone would have {wanted}: say blocksize={has}",
+        source.lun
+    );
+    Err(wrong_store(ProblemKind::Conflict, detail))
+}
+
+/// A path as the configuration means it.
+fn absolute(daemon: &Daemon, path: &Path) -> PathBuf {
+    let file = daemon.file.as_deref().and_then(Path::parent);
+    file.map_or_else(|| path.to_owned(), |directory| directory.join(path))
+}
+
+/// Removes what was made for a clone that no unit serves.
+pub(super) fn discard(daemon: &Daemon, lun: &str, store: &str) {
+    let Ok(spec) = parse_clone(store) else {
+        return;
+    };
+    let Some((path, _)) = spec.at.node() else {
+        return images::discard(daemon, lun, &spec);
+    };
+    let path = &absolute(daemon, path);
     let step = daemon.attempts().begin_step(STEP_MAX);
-    let file = path.to_owned();
+    let file = path.clone();
     let removed = step.ask_in_turn(path, move || std::fs::remove_file(file));
     if let Ok(Err(error)) = removed {
         tracing::warn!(path = %path.display(), %error, "the file of a clone that is not served is left over");
+    }
+}
+
+/// Gives a unit that is a clone all data of its snapshot. Waits for that a while.
+pub(super) fn flatten(daemon: &Daemon, lun: &str) -> Result<view::Flattened, Problem> {
+    let source = source(daemon, lun)?;
+    match &source.image {
+        Some(image) => images::flatten(daemon, &source, image),
+        None => {
+            let detail = format!(
+                "lun {lun:?} is a file, which needs no other one: there is nothing to flatten"
+            );
+            Err(Problem::new(ProblemKind::Conflict, detail))
+        }
     }
 }
 
@@ -397,6 +545,42 @@ pub(super) fn list(daemon: &Daemon, lun: Option<&str>) -> Result<Vec<view::Snaps
         }
     }
     Ok(all)
+}
+
+/// The names of the snapshots of a unit.
+pub(super) fn names(daemon: &Daemon, lun: &str) -> Result<Vec<SnapshotName>, Problem> {
+    let all = source(daemon, lun)?.list(&daemon.attempts().begin_step(STEP_MAX))?;
+    let names = all.iter().map(|one| SnapshotName::parse(&one.name));
+    Ok(names.flatten().collect())
+}
+
+/// Refuses where the file system is so full that the unit needs what is left: after a snapshot, each block that it
+/// writes again takes space.
+pub(super) fn check_room(daemon: &Daemon, lun: &str) -> Result<(), Problem> {
+    let source = source(daemon, lun)?;
+    if source.image.is_some() {
+        // A pool that is full takes no snapshot.
+        return Ok(());
+    }
+    let path = source.path.clone();
+    let room = source.ask(&daemon.attempts().begin_step(STEP_MAX), move || {
+        Snapshots::of(&path)?.room()
+    })?;
+    if room.free_bytes >= room.size_bytes / FREE_PART {
+        return Ok(());
+    }
+    let (free, percent) = (room.free_bytes >> 20, 100 / FREE_PART);
+    let detail = format!(
+        "lun {lun:?} ({}): {free} MiB are free on its file system, which is less than {percent} %: make room, or \
+         remove snapshots (tarn snapshot rm)",
+        source.path.display()
+    );
+    Err(Problem::new(ProblemKind::StorageFull, detail))
+}
+
+/// A run of a schedule has no snapshot.
+pub(super) fn note_missed(daemon: &Daemon, lun: &str, why: &str) {
+    note_as(daemon, Severity::Warning, "snapshot-missed", lun, why);
 }
 
 fn source(daemon: &Daemon, lun: &str) -> Result<Source, Problem> {
@@ -501,11 +685,18 @@ fn not_held(lun: &str, why: &NotHeld) -> Problem {
 }
 
 fn note(daemon: &Daemon, kind: &str, lun: &str, message: &str) {
-    tracing::info!(lun, "{message}");
+    note_as(daemon, Severity::Info, kind, lun, message);
+}
+
+fn note_as(daemon: &Daemon, severity: Severity, kind: &str, lun: &str, message: &str) {
+    match severity {
+        Severity::Info => tracing::info!(lun, "{message}"),
+        Severity::Warning | Severity::Error => tracing::warn!(lun, "{message}"),
+    }
     daemon.events.note(Event {
         number: 0,
         at_ms: 0,
-        severity: Severity::Info,
+        severity,
         kind: kind.to_owned(),
         message: format!("lun {lun}: {message}"),
         lun: Some(lun.to_owned()),

@@ -320,8 +320,9 @@ fn share_medium(one: &Unit, other: &Unit) -> bool {
 /// What other keys of a unit cost, its parts having these sizes in bytes now.
 fn changed_unit(before: &Unit, after: &Unit, keys: &[KeyChange], sizes: &[u64]) -> Consequence {
     let mut keys: BTreeSet<&str> = keys.iter().map(|change| change.key).collect();
-    // Initiators do not know whose disk it is.
-    if keys.remove("owner") && keys.is_empty() {
+    // Initiators do not know whose disk it is, nor when it is copied.
+    keys.retain(|key| !matches!(*key, "owner" | "snapshots"));
+    if keys.is_empty() {
         return Consequence::Nothing;
     }
     let (old_medium, new_medium) = (before.store.at.medium(), after.store.at.medium());
@@ -514,6 +515,7 @@ store = "stripe:p,q"
         ("size=8M", "size=8M&cache=direct", (Action::Change, Kind::Lun, Effect::Refused)),
         ("file:/srv/f.img", "file:/srv/other.img", (Action::Change, Kind::Lun, Effect::NeedsDrain)),
         ("size=8M", "size=8M\"\nlog = \"file:/srv/l.img?size=16M", (Action::Change, Kind::Lun, Effect::Refused)),
+        ("size=8M", "size=8M\"\nsnapshots = { daily = 7 }\nowner = \"o", (Action::Change, Kind::Lun, Effect::Online)),
         ("/run/s", "/run/t", (Action::Change, Kind::Lun, Effect::NeedsDrain)),
         ("/run/s", "/run/s&retry=0", (Action::Change, Kind::Lun, Effect::Refused)),
         ("mem:8M", "mem:16M", (Action::Change, Kind::Lun, Effect::Refused)),

@@ -137,7 +137,8 @@ pub struct Add {
     /// Store of its data.
     store: String,
     /// Snapshot whose data it begins with, LUN@NAME; STORE is a file that is not there, beside that of
-    /// LUN. Use it for a writable copy, or to look at the data of before.
+    /// LUN, or for the snapshot of an RBD image another image of its cluster. Use it for a writable
+    /// copy, or to look at the data of before.
     #[arg(long, value_name = "SNAPSHOT")]
     clone: Option<Which>,
     /// Unit serial number. Use it to migrate a disk whose serial number initiators already know.
@@ -157,6 +158,10 @@ pub struct Add {
     /// [default: latency]
     #[arg(long, value_name = "WORD", requires = "log")]
     sync_bias: Option<String>,
+    /// Snapshots that are taken by themselves, and how many are kept, as
+    /// hourly=24,daily=7,weekly=4,at=02:30 (UTC). Use it to have the data of yesterday.
+    #[arg(long, value_name = "WORDS", value_parser = config::Schedule::parse_words)]
+    snapshots: Option<spec::Schedule>,
     /// Target that exports it. Use it to add and export a disk in one change.
     #[arg(long, value_name = "IQN")]
     target: Option<String>,
@@ -194,6 +199,10 @@ pub struct Set {
     /// Owner of the disk; empty for nobody. Use it with quotas.
     #[arg(long, value_name = "NAME")]
     owner: Option<String>,
+    /// Snapshots that are taken by themselves, as hourly=24,daily=7,weekly=4,at=02:30 (UTC); empty
+    /// for none. Use it to have the data of yesterday.
+    #[arg(long, value_name = "WORDS", value_parser = config::Schedule::parse_words)]
+    snapshots: Option<spec::Schedule>,
 }
 
 const COLUMNS: &[Column<Lun>] = &[
@@ -226,8 +235,9 @@ const FIELDS: &[Column<Lun>] = &[
     words("naa", |l| l.naa.clone()),
     words("owner", |l| l.spec.owner.clone().unwrap_or_default()),
     words("log", |l| l.spec.log.clone().unwrap_or_default()),
-    words("sync bias", |l| {
-        l.spec.sync_bias.clone().unwrap_or_default()
+    words("log bias", |l| l.spec.sync_bias.clone().unwrap_or_default()),
+    words("schedule", |l| {
+        l.spec.snapshots.as_ref().map_or_else(String::new, schedule)
     }),
     words("cache", |l| l.cache.clone().unwrap_or_default()),
     words("thin", |l| mark(l.thin, "yes")),
@@ -298,6 +308,20 @@ impl Ask for LunVerb {
 
 fn at(id: &str) -> Path {
     path(&["luns", id])
+}
+
+/// As it is written on a command line.
+fn schedule(schedule: &spec::Schedule) -> String {
+    let counts = [
+        ("hourly", schedule.hourly),
+        ("daily", schedule.daily),
+        ("weekly", schedule.weekly),
+    ];
+    let counts = counts
+        .into_iter()
+        .filter_map(|(word, count)| Some(format!("{word}={}", count?)));
+    let at = schedule.at.iter().map(|at| format!("at={at}"));
+    counts.chain(at).collect::<Vec<_>>().join(",")
 }
 
 /// Where the medium is; empty for a fixed one.
@@ -402,6 +426,7 @@ impl Add {
             owner: self.owner.clone(),
             log: self.log.clone(),
             sync_bias: self.sync_bias.clone(),
+            snapshots: self.snapshots.clone(),
         };
         let view = self.target.as_ref().map(|target| View {
             target: target.clone(),
@@ -424,7 +449,7 @@ impl Add {
 impl Set {
     fn ask(&self, api: &ApiSession) -> Outcome {
         let is_given = [&self.store, &self.serial, &self.naa, &self.owner];
-        if is_given.iter().all(|value| value.is_none()) {
+        if self.snapshots.is_none() && is_given.iter().all(|value| value.is_none()) {
             return Err(Failure::NothingGiven { noun: "lun" });
         }
         let keys = LunKeys {
@@ -432,7 +457,10 @@ impl Set {
             store: self.store.clone(),
             serial: self.serial.clone(),
             naa: self.naa.clone(),
-            ..LunKeys::default()
+            owner: self.owner.clone(),
+            snapshots: self.snapshots.clone(),
+            log: None,
+            sync_bias: None,
         };
         api.edit(vec![Edit::Set(Keys::Lun(keys))], None)
     }
@@ -450,6 +478,7 @@ mod tests {
                 serial: None,
                 naa: None,
                 owner: None,
+                snapshots: None,
                 log: None,
                 sync_bias: None,
             },

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use api::request::TakeSnapshots;
-use api::view::{Snapshot, SnapshotsTaken};
+use api::view::{Flattened, Snapshot, SnapshotsTaken};
 use clap::{Args, Subcommand};
 use client::{Path, path};
 
@@ -15,9 +15,10 @@ use super::{Outcome, human, terminal};
 
 const CREATE_HELP: &str = "\
 Commands of the units wait until the copies are made, which takes some milliseconds as a rule. The
-store must be a file on XFS or btrfs; the snapshot is a file in a directory beside it, and takes
-space as the two diverge. File systems that are mounted from the unit are in the state of a power
-cut: freeze or unmount them first to have all their data (fsfreeze).
+store must be a file on XFS or btrfs, or an RBD image; the snapshot is a file in a directory beside
+it, or one of the image, and takes space as the two diverge. File systems that are mounted from the
+unit are in the state of a power cut: freeze or unmount them first to have all their data
+(fsfreeze).
 
 Examples:
   tarn snapshot create web before-upgrade
@@ -30,6 +31,14 @@ snapshot first to keep the data of now.
 Examples:
   tarn snapshot create web after-all
   tarn snapshot rollback web@before-upgrade";
+
+const FLATTEN_HELP: &str = "\
+Clones of RBD images share data with their snapshot. Clones of files need nothing of it.
+
+Examples:
+  tarn lun add test rbd:rbd/test --clone web@before-upgrade
+  tarn snapshot flatten test
+  tarn snapshot rm web@before-upgrade";
 
 /// `tarn snapshot`
 #[derive(Debug, Subcommand)]
@@ -50,6 +59,13 @@ pub enum SnapshotVerb {
         /// Do not ask for confirmation. Use it in scripts.
         #[arg(long)]
         yes: bool,
+    },
+    /// Give a unit that is a clone all data of its snapshot, so that it does not need that any more. It
+    /// is served meanwhile; a flatten that is interrupted goes on with the next one.
+    #[command(after_help = FLATTEN_HELP)]
+    Flatten {
+        /// The unit.
+        lun: String,
     },
     /// Remove a snapshot that nobody uses, with its data.
     Rm {
@@ -115,10 +131,28 @@ impl Ask for SnapshotVerb {
             Self::Create(create) => create.ask(api),
             Self::List { lun: None } => api.list(&path(&["snapshots"]), COLUMNS),
             Self::List { lun: Some(lun) } => api.list(&path(&["luns", lun, "snapshots"]), COLUMNS),
+            Self::Flatten { lun } => flatten(api, lun),
             Self::Rollback { snapshot, yes } => snapshot.roll_back(api, *yes),
             Self::Rm { snapshot, yes } => snapshot.remove(api, *yes),
         }
     }
+}
+
+/// Asks until it is done: each answer comes after some seconds.
+fn flatten(api: &ApiSession, lun: &str) -> Outcome {
+    let at = path(&["luns", lun, "flatten"]);
+    let answer = terminal::busy("flattening", || {
+        loop {
+            match api.client.order::<Flattened>(&at) {
+                Ok(answer) if !answer.value.done => {}
+                ended => return ended,
+            }
+        }
+    })?;
+    api.output.print(&answer.json, || {
+        format!("lun {lun}: has all of its data, and needs no snapshot\n")
+    });
+    Ok(Exit::Done)
 }
 
 impl Create {

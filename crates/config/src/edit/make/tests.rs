@@ -101,6 +101,7 @@ fn lun(id: &str) -> spec::Lun {
         naa: None,
         log: None,
         sync_bias: None,
+        snapshots: None,
     }
 }
 

@@ -60,6 +60,14 @@ pub(super) struct Disk {
     bytes: u64,
 }
 
+/// How a crash comes about.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum End {
+    Power,
+    /// The kernel goes on, with what it has in its memory.
+    Process,
+}
+
 impl Disk {
     pub(super) fn new(bytes: u64) -> Self {
         let state = Rc::default();
@@ -102,8 +110,15 @@ impl Disk {
         core
     }
 
-    /// What waits takes part of its effect; what is not durable may be lost; nobody gets an answer.
-    pub(super) fn crash(&self, chance: &mut Chance) {
+    /// Whether any sector ever had this mark.
+    pub(super) fn has_had(&self, mark: u64) -> bool {
+        let state = self.state.borrow();
+        let mut past = state.past.values().flatten();
+        past.any(|sector| sector[..8] == mark.to_le_bytes())
+    }
+
+    /// What waits takes part of its effect; what is not durable may be lost where the power fails; nobody gets an answer.
+    pub(super) fn crash(&self, chance: &mut Chance, end: End) {
         let mut state = self.state.borrow_mut();
         state.answers.clear();
         for Waiting { request, .. } in std::mem::take(&mut state.waiting) {
@@ -117,7 +132,7 @@ impl Disk {
             }
         }
         for at in std::mem::take(&mut state.dirty) {
-            let kept = if chance.hits(500) {
+            let kept = if end == End::Process || chance.hits(500) {
                 &state.content
             } else {
                 &state.durable

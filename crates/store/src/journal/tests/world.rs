@@ -1,12 +1,12 @@
 //! Cores, a store and a log device, which crash again and again: what was answered as durable is there.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use memory::{Payload, Pool};
 
-use super::disk::{Chance, Disk, SECTOR};
+use super::disk::{Chance, Disk, End, SECTOR};
 use crate::journal::books::Bias;
 use crate::journal::format::{BLOCK_BYTES, RING_OFFSET};
 use crate::journal::start::{Known, LogOptions, Shape};
@@ -78,6 +78,8 @@ struct World {
     changes: Vec<Change>,
     /// What each sector became before the crash, in order.
     past: HashMap<u64, Vec<[u8; SECTOR]>>,
+    /// Changes that ended as failed before the store had anything of them, by their marks.
+    nowhere: HashSet<u64>,
     now: u64,
     records: u64,
     laps: u64,
@@ -119,6 +121,7 @@ impl World {
             asked: HashMap::new(),
             changes: Vec::new(),
             past: HashMap::new(),
+            nowhere: HashSet::new(),
             now: 0,
             records: 0,
             laps: 0,
@@ -266,7 +269,13 @@ impl World {
                 assert_eq!(data.len() as u64, count * SECTOR as u64, "at {start}");
             }
             (Asked::Read { .. }, Ok(other)) => panic!("{other:?}"),
-            (_, Err(_)) => {}
+            (Asked::Change(at), Err(_)) => {
+                let change = &self.changes[at];
+                if change.mark > 0 && !self.disk.has_had(change.mark) {
+                    self.nowhere.insert(change.mark);
+                }
+            }
+            (Asked::Flush { .. } | Asked::Read { .. }, Err(_)) => {}
         }
     }
 
@@ -368,12 +377,19 @@ impl World {
         panic!("it does not come to an end: {:?}", self.asked);
     }
 
-    fn crash(&mut self) {
+    fn crash(&mut self, is_sound: bool) {
         self.asked.clear();
         self.cores.clear();
         self.past = self.disk.state.borrow().past.clone();
-        self.disk.crash(&mut self.chance);
-        self.log.crash(&mut self.chance);
+        // Where only the process ends, nothing that was answered may be missing. A store that failed may be frozen.
+        let is_killed = is_sound && self.chance.hits(300);
+        if is_killed {
+            let answered = self.changes.iter_mut().filter(|it| it.ended.is_some());
+            answered.for_each(|it| it.durable = true);
+        }
+        let end = if is_killed { End::Process } else { End::Power };
+        self.disk.crash(&mut self.chance, end);
+        self.log.crash(&mut self.chance, end);
     }
 
     /// Each sector holds what the last durable change made of it, or a later one, in the order of the store.
@@ -395,6 +411,11 @@ impl World {
         let found = self.disk.sector(at);
         let mark = u64::from_le_bytes(found[..8].try_into().unwrap());
         assert_eq!(found, sector(mark, at), "seed {seed}: sector {at} is torn");
+        let is_nowhere = self.nowhere.contains(&mark);
+        assert!(
+            !is_nowhere,
+            "seed {seed}: sector {at} has {mark}, which was given up"
+        );
         let touches = |it: &&Change| (it.start..it.start + it.count).contains(&at);
         let changes: Vec<&Change> = self.changes.iter().filter(touches).collect();
         let past = self.past.get(&at).cloned().unwrap_or_default();
@@ -430,13 +451,14 @@ impl World {
         for _ in 0..4 {
             self.start();
             self.check(seed);
+            let is_sound = self.faults == (0, 0);
             for _ in 0..self.chance.below(1500) {
                 self.step();
             }
             if self.chance.hits(200) {
                 self.run_out();
             }
-            self.crash();
+            self.crash(is_sound);
         }
         self.start();
         self.check(seed);

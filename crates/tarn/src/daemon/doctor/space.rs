@@ -248,6 +248,14 @@ pub(super) fn reached_quotas(facts: &Facts<'_>) -> Vec<Finding> {
     reached.collect()
 }
 
+pub(super) fn missed_snapshots(facts: &Facts<'_>) -> Vec<Finding> {
+    let missed = facts.missed.iter().map(|(lun, why)| {
+        let remedy = "do what it says, or take one by hand (tarn snapshot create); it is tried again every 5 minutes";
+        finding(Severity::Warning, "snapshot-missed", lun, why, remedy)
+    });
+    missed.collect()
+}
+
 fn scarce(system: &FileSystem) -> Option<Finding> {
     let free = system.free_bytes as f64 / system.size_bytes.max(1) as f64;
     if system.promised_bytes <= system.free_bytes || free >= SHORT {

@@ -1,0 +1,257 @@
+//! Snapshots of the image, taken by those who serve it.
+
+use store::{ClonePlace, NativeError, NativeSnapshots, Progress, SnapshotName, TakenNative};
+
+use super::*;
+
+const AT_ONCE: Duration = Duration::ZERO;
+/// `ENOSPC`
+const NO_SPACE: i32 = 28;
+
+fn name(text: &str) -> SnapshotName {
+    SnapshotName::parse(text).unwrap()
+}
+
+fn of(disk: &Arc<dyn SharedStore>) -> Arc<dyn NativeSnapshots> {
+    disk.native_snapshots().unwrap()
+}
+
+fn keep(disk: &Arc<dyn SharedStore>, text: &str) {
+    of(disk).begin(&name(text)).unwrap();
+    let taken = TakenNative::take(of(disk), name(text)).unwrap();
+    assert_eq!(taken.keep().unwrap().place, format!("rbd:rbd/disk@{text}"));
+}
+
+fn names(disk: &Arc<dyn SharedStore>) -> Vec<String> {
+    let all = of(disk).list().unwrap();
+    all.into_iter().map(|one| one.name.to_string()).collect()
+}
+
+/// Opens the image, which another store of this process may have for a moment yet.
+fn open_in_turn(options: &RbdOptions) -> Arc<dyn SharedStore> {
+    loop {
+        match open(options.clone()) {
+            Err(why) if why.contains("another store") => std::thread::yield_now(),
+            opened => return opened.unwrap(),
+        }
+    }
+}
+
+fn rig(fake: &FakeCluster) -> (Arc<dyn SharedStore>, Rig) {
+    let disk = open_in_turn(&options(fake));
+    let mut rig = Rig::new(&*disk);
+    let write = rig.write(0, 1);
+    rig.begin(1, write);
+    assert!(matches!(rig.answer(), (1, Ok(IoAnswer::Done))));
+    (disk, rig)
+}
+
+#[test]
+fn a_snapshot_has_its_name_when_it_is_kept_and_a_crash_leaves_none() {
+    let fake = FakeCluster::new(MIB);
+    let (disk, _rig) = rig(&fake);
+    let taken = TakenNative::take(of(&disk), name("a")).unwrap();
+    assert_eq!(
+        (names(&disk).len(), fake.snapshots()),
+        (0, vec![".a.new".to_owned()])
+    );
+    // One that is being taken is not what a crash has left.
+    of(&disk).begin(&name("b")).unwrap();
+    let twice = TakenNative::take(of(&disk), name("a")).unwrap_err();
+    assert_eq!(twice, NativeError::Exists { name: name("a") });
+    drop(taken);
+    assert_eq!(fake.snapshots(), [""; 0]);
+    keep(&disk, "a");
+    let again = of(&disk).begin(&name("a")).unwrap_err();
+    assert_eq!(again, NativeError::Exists { name: name("a") });
+    std::mem::forget(TakenNative::take(of(&disk), name("b")).unwrap());
+    drop((_rig, disk));
+    let (disk, _rig) = rig(&fake);
+    assert_eq!(fake.snapshots(), ["a", ".b.new"]);
+    of(&disk).begin(&name("c")).unwrap();
+    assert_eq!(fake.snapshots(), ["a"]);
+}
+
+#[test]
+fn a_snapshot_that_is_needed_is_not_removed() {
+    let fake = FakeCluster::new(MIB);
+    let (disk, _rig) = rig(&fake);
+    keep(&disk, "a");
+    let mut served = options(&fake);
+    served.snapshot = Some("a".to_owned());
+    let reader = open(served).unwrap();
+    assert!(reader.native_snapshots().is_none());
+    let remove = || of(&disk).remove(&name("a"));
+    assert_eq!(
+        remove().unwrap_err(),
+        NativeError::InUse { name: name("a") }
+    );
+    drop(reader);
+    let place = ClonePlace {
+        pool: "rbd".to_owned(),
+        namespace: String::new(),
+        name: "copy".to_owned(),
+    };
+    of(&disk).clone_to(&name("a"), &place).unwrap();
+    let missing = of(&disk).clone_to(&name("b"), &place).unwrap_err();
+    assert_eq!(missing, NativeError::Missing { name: name("b") });
+    let clones = vec!["rbd/copy".to_owned()];
+    let error = NativeError::HasClones {
+        name: name("a"),
+        clones,
+    };
+    assert_eq!(remove().unwrap_err(), error);
+    of(&disk).remove_clone(&place).unwrap();
+    fake.protect_snapshots();
+    assert_eq!(
+        remove().unwrap_err(),
+        NativeError::Protected { name: name("a") }
+    );
+    let mut read_only = options(&fake);
+    read_only.read_only = true;
+    drop((_rig, disk));
+    let disk = open_in_turn(&read_only);
+    let _rig = Rig::new(&*disk);
+    while disk.outage().is_some() {
+        std::thread::yield_now();
+    }
+    assert_eq!(names(&disk), ["a"]);
+    assert_eq!(
+        of(&disk).begin(&name("b")).unwrap_err(),
+        NativeError::ReadOnly
+    );
+}
+
+/// Which data there is at the start, by a READ.
+fn first_byte(rig: &mut Rig, tag: u64) -> Result<u8, IoFailure> {
+    let read = rig.read(0);
+    let result = match rig.submit(tag, read) {
+        Some(done) => done,
+        None => rig.answer().1,
+    };
+    match result? {
+        IoAnswer::Data(data) => Ok(data.to_vec()[0]),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn requests_are_refused_while_an_image_is_rolled_back() {
+    let fake = FakeCluster::new(MIB);
+    let (disk, mut rig) = rig(&fake);
+    keep(&disk, "a");
+    let write = rig.write(0, 2);
+    rig.begin(2, write);
+    let _written = rig.answer();
+    disk.grow(2 * MIB as u64).unwrap();
+    let missing = of(&disk).close_for_rollback(&name("b")).unwrap_err();
+    assert_eq!(missing, NativeError::Missing { name: name("b") });
+    of(&disk).close_for_rollback(&name("a")).unwrap();
+    assert_eq!(first_byte(&mut rig, 3), Err(IoFailure::NotReady));
+    of(&disk).open_again();
+    assert_eq!(first_byte(&mut rig, 4), Ok(2));
+    of(&disk).close_for_rollback(&name("a")).unwrap();
+    fake.stand_still(true);
+    let under_way = of(&disk).roll_back(AT_ONCE).unwrap();
+    assert!(
+        matches!(under_way, Progress::UnderWay { .. }),
+        "{under_way:?}"
+    );
+    assert!(disk.outage().unwrap().contains("data of snapshot a back"));
+    // Whatever is said meanwhile.
+    of(&disk).open_again();
+    assert_eq!(first_byte(&mut rig, 5), Err(IoFailure::NotReady));
+    let busy = of(&disk).begin(&name("c")).unwrap_err();
+    assert_eq!(busy, NativeError::Busy { what: "a rollback" });
+    fake.stand_still(false);
+    assert_eq!(of(&disk).roll_back(PATIENCE), Ok(Progress::Done));
+    assert_eq!(first_byte(&mut rig, 6), Ok(1));
+    assert_eq!(disk.capabilities().size_bytes, 2 * MIB as u64);
+    assert_eq!(
+        (disk.outage(), fake.metadata("tarn.rollback")),
+        (None, Some(String::new()))
+    );
+}
+
+#[test]
+fn a_rollback_that_was_cut_ends_before_the_image_is_served() {
+    let fake = FakeCluster::new(MIB);
+    let (disk, mut one) = rig(&fake);
+    keep(&disk, "a");
+    let write = one.write(0, 2);
+    one.begin(2, write);
+    let _written = one.answer();
+    of(&disk).close_for_rollback(&name("a")).unwrap();
+    fake.stand_still(true);
+    of(&disk).roll_back(AT_ONCE).unwrap();
+    drop((one, disk));
+    // It was given up, so it ends although it stands still.
+    while fake.counts().2 > 0 {
+        std::thread::yield_now();
+    }
+    fake.stand_still(false);
+    let (disk, mut rig) = {
+        let disk = open_in_turn(&options(&fake));
+        let rig = Rig::new(&*disk);
+        (disk, rig)
+    };
+    assert_eq!(first_byte(&mut rig, 1), Ok(1));
+    assert_eq!(fake.metadata("tarn.rollback"), Some(String::new()));
+    drop((rig, disk));
+    // That of a copy is not its own.
+    fake.set_metadata("tarn.rollback", "other 1048576 a");
+    let (_disk, _rig) = self::rig(&fake);
+    assert_eq!(fake.byte(0), 1);
+}
+
+#[test]
+fn a_rollback_that_fails_leaves_the_image_closed_until_one_ends_well() {
+    let fake = FakeCluster::new(MIB);
+    let (disk, mut rig) = rig(&fake);
+    keep(&disk, "a");
+    of(&disk).close_for_rollback(&name("a")).unwrap();
+    let ended = {
+        fake.stand_still(true);
+        of(&disk).roll_back(AT_ONCE).unwrap();
+        of(&disk).remove(&name("a")).unwrap_err()
+    };
+    assert_eq!(ended, NativeError::Busy { what: "a rollback" });
+    fake.stand_still(false);
+    assert_eq!(of(&disk).roll_back(PATIENCE), Ok(Progress::Done));
+    // Before anything is changed.
+    of(&disk).close_for_rollback(&name("a")).unwrap();
+    fake.set_faults(Faults {
+        change: Some(NO_SPACE),
+        ..Faults::default()
+    });
+    assert!(of(&disk).roll_back(PATIENCE).is_err());
+    of(&disk).open_again();
+    assert_eq!(first_byte(&mut rig, 2), Ok(1));
+}
+
+#[test]
+fn a_clone_is_flattened_while_it_is_served_and_ends_with_its_unit() {
+    let fake = FakeCluster::new(MIB);
+    let (disk, mut rig) = rig(&fake);
+    assert_eq!(of(&disk).flatten(PATIENCE), Err(NativeError::NoClone));
+    fake.make_clone();
+    fake.stand_still(true);
+    let under_way = of(&disk).flatten(AT_ONCE).unwrap();
+    assert!(
+        matches!(under_way, Progress::UnderWay { .. }),
+        "{under_way:?}"
+    );
+    keep(&disk, "a");
+    let busy = of(&disk).close_for_rollback(&name("a")).unwrap_err();
+    assert_eq!(busy, NativeError::Busy { what: "a flatten" });
+    assert_eq!(first_byte(&mut rig, 2), Ok(1));
+    fake.stand_still(false);
+    assert_eq!(of(&disk).flatten(PATIENCE), Ok(Progress::Done));
+    fake.make_clone();
+    fake.stand_still(true);
+    of(&disk).flatten(AT_ONCE).unwrap();
+    drop((rig, disk));
+    while fake.counts().2 > 0 {
+        std::thread::yield_now();
+    }
+}

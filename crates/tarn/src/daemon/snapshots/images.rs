@@ -1,0 +1,224 @@
+//! Snapshots of images, which their cluster makes.
+//!
+//! Every call to the cluster is made on a thread of its own, with a deadline, and in this process, as the library has
+//! threads here. What takes long goes on without its caller, who is answered how far it is.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::problem::{Problem, ProblemKind};
+use api::view;
+use config::{Image, StoreSpec, Unit};
+use store::{ClonePlace, NativeError, NativeSnapshot, NativeSnapshots, Progress, SnapshotName};
+
+use super::{STEP_MAX, Source, end_sessions, note, source as find, wrong_store};
+use crate::daemon::attempts::Patience;
+use crate::daemon::control::Daemon;
+use crate::daemon::events::milliseconds;
+use crate::daemon::running::RunningUnit;
+
+/// How long a caller waits for what takes long; the call itself may take a step more.
+const LONG_MAX: Duration = Duration::from_secs(10);
+
+/// The unit of an image, if that has snapshots.
+pub(super) fn source(unit: &Unit, served: &RunningUnit) -> Result<Source, Problem> {
+    let lun = unit.to_string();
+    let refused = |why: &str| {
+        let detail = format!("lun {lun:?} has no snapshots: {why}");
+        Err(Problem::new(ProblemKind::Conflict, detail))
+    };
+    if unit.log.is_some() {
+        return refused(
+            "its log device has data that the image has not; remove the lun, and add it without log",
+        );
+    }
+    let (Some(image), Some(medium)) = (served.store.native_snapshots(), unit.store.at.medium())
+    else {
+        return refused("it is a snapshot itself; take those of the image");
+    };
+    Ok(Source {
+        index: served.index,
+        path: PathBuf::from(medium.to_string()),
+        store: Arc::clone(&served.store),
+        has_log: false,
+        image: Some(image),
+        lun,
+    })
+}
+
+impl Source {
+    /// The outcome of a call to its cluster.
+    pub(super) fn ask_image<T: Send + 'static>(
+        &self,
+        patience: &Patience<'_>,
+        call: impl FnOnce() -> Result<T, NativeError> + Send + 'static,
+    ) -> Result<T, Problem> {
+        // Not the image itself: who opens that finds it in use, which it is not.
+        self.ask_image_for(" snapshots", patience, call)
+    }
+
+    fn ask_image_for<T: Send + 'static>(
+        &self,
+        what: &str,
+        patience: &Patience<'_>,
+        call: impl FnOnce() -> Result<T, NativeError> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let mut key = self.path.clone().into_os_string();
+        key.push(what);
+        let answer = patience.ask_library_in_turn(Path::new(&key), call);
+        let outcome = answer.map_err(|unanswered| {
+            let detail = format!("lun {:?}: {unanswered}; look at its cluster", self.lun);
+            Problem::new(ProblemKind::Unavailable, detail)
+        })?;
+        outcome.map_err(|error| self.problem_of_image(&error))
+    }
+
+    fn problem_of_image(&self, error: &NativeError) -> Problem {
+        let kind = match error {
+            NativeError::Missing { .. } => ProblemKind::NotFound,
+            NativeError::Call { .. } => ProblemKind::Failed,
+            NativeError::ReadOnly
+            | NativeError::Exists { .. }
+            | NativeError::InUse { .. }
+            | NativeError::HasClones { .. }
+            | NativeError::Protected { .. }
+            | NativeError::TooMany
+            | NativeError::CloneExists { .. }
+            | NativeError::NoClone
+            // Another gateway may have it for days, and that hides the snapshots of no other unit.
+            | NativeError::Unreached(_)
+            | NativeError::Busy { .. } => ProblemKind::Conflict,
+        };
+        Problem::new(kind, format!("lun {:?}: {error}", self.lun))
+    }
+
+    pub(super) fn view_of_image(&self, snapshot: NativeSnapshot) -> view::Snapshot {
+        view::Snapshot {
+            lun: self.lun.clone(),
+            name: snapshot.name.to_string(),
+            taken_ms: milliseconds(snapshot.taken),
+            size_bytes: snapshot.size_bytes,
+            path: snapshot.place,
+        }
+    }
+}
+
+/// Has the cluster write the data of a snapshot over that of the image, which is refused to everybody meanwhile. The
+/// sessions that have read it end before that.
+pub(super) fn roll_back(
+    daemon: &Daemon,
+    source: &Source,
+    image: &Arc<dyn NativeSnapshots>,
+    name: &SnapshotName,
+) -> Result<(), Problem> {
+    let step = || daemon.attempts().begin_step(STEP_MAX);
+    let (closing, of) = (Arc::clone(image), name.clone());
+    source.ask_image(&step(), move || closing.close_for_rollback(&of))?;
+    end_sessions(daemon, source).inspect_err(|_| image.open_again())?;
+    let rolling = Arc::clone(image);
+    let patience = daemon.attempts().begin_step(LONG_MAX + STEP_MAX);
+    let progress = source
+        .ask_image(&patience, move || rolling.roll_back(LONG_MAX))
+        .inspect_err(|_| image.open_again())?;
+    let lun = &source.lun;
+    match progress {
+        Progress::Done => {
+            let message = format!("it has the data of snapshot {name} again");
+            note(daemon, "snapshot-restored", lun, &message);
+            Ok(())
+        }
+        Progress::UnderWay { percent } => {
+            let detail = format!(
+                "the rollback of lun {lun:?} to {name} goes on ({percent} % is done): the lun is not ready until it is \
+                 over, see tarn lun show {lun}; nothing has to be asked again"
+            );
+            Err(Problem::new(ProblemKind::Unavailable, detail))
+        }
+    }
+}
+
+/// Where the clone is to be: another image of the same cluster.
+fn place_of(spec: &StoreSpec) -> Option<ClonePlace> {
+    let image = spec.at.image()?;
+    let place = ClonePlace {
+        pool: image.pool().to_owned(),
+        namespace: image.namespace().to_owned(),
+        name: image.name().to_owned(),
+    };
+    image.snapshot().is_none().then_some(place)
+}
+
+/// Makes an image that begins with the data of a snapshot.
+pub(super) fn clone(
+    daemon: &Daemon,
+    source: &Source,
+    image: &Arc<dyn NativeSnapshots>,
+    name: &SnapshotName,
+    (store, spec): (&str, &StoreSpec),
+) -> Result<(), Problem> {
+    let lun = &source.lun;
+    let Some(place) = place_of(spec) else {
+        let detail = format!(
+            "{store}: a clone of lun {lun:?} is an image of the same cluster; name one, as rbd:POOL/IMAGE"
+        );
+        return Err(wrong_store(ProblemKind::BadRequest, detail));
+    };
+    let in_force = daemon.in_force();
+    let mut units = in_force.running.model.units().iter();
+    let own = units.find(|unit| unit.to_string() == *lun);
+    let conf = |image: Option<&Image>| {
+        let path = image.and_then(Image::conf);
+        path.map(|path| super::absolute(daemon, path))
+    };
+    if conf(own.and_then(|unit| unit.store.at.image())) != conf(spec.at.image()) {
+        let detail = format!(
+            "{store}: it is not of the cluster of lun {lun:?}: say the same conf= as that one"
+        );
+        return Err(wrong_store(ProblemKind::Conflict, detail));
+    }
+    let (image, name) = (Arc::clone(image), name.clone());
+    let step = daemon.attempts().begin_step(STEP_MAX);
+    source.ask_image(&step, move || image.clone_to(&name, &place))
+}
+
+/// Removes the image of a clone that no unit serves.
+pub(super) fn discard(daemon: &Daemon, lun: &str, spec: &StoreSpec) {
+    let Ok(source) = find(daemon, lun) else {
+        return;
+    };
+    let (Some(image), Some(place)) = (source.image.clone(), place_of(spec)) else {
+        return;
+    };
+    let step = daemon.attempts().begin_step(STEP_MAX);
+    let removed = source.ask_image(&step, move || image.remove_clone(&place));
+    if let Err(problem) = removed {
+        tracing::warn!(lun, %problem, "the image of a clone that is not served is left over");
+    }
+}
+
+/// Begins to flatten a clone, or goes on waiting for that.
+pub(super) fn flatten(
+    daemon: &Daemon,
+    source: &Source,
+    image: &Arc<dyn NativeSnapshots>,
+) -> Result<view::Flattened, Problem> {
+    let flattening = Arc::clone(image);
+    let patience = daemon.attempts().begin_step(LONG_MAX + STEP_MAX);
+    // Not in the turn of snapshots, which are taken meanwhile.
+    let flatten = move || flattening.flatten(LONG_MAX);
+    let progress = source.ask_image_for(" flatten", &patience, flatten)?;
+    let percent = match progress {
+        Progress::Done => {
+            let message = "it has all of its data, and needs no snapshot any more";
+            note(daemon, "lun-flattened", &source.lun, message);
+            100
+        }
+        Progress::UnderWay { percent } => percent,
+    };
+    Ok(view::Flattened {
+        lun: source.lun.clone(),
+        done: progress == Progress::Done,
+        percent,
+    })
+}

@@ -1,0 +1,158 @@
+/** The snapshots of a LUN, and what can be done with them. */
+import type { ComponentChildren } from "preact";
+import { useState } from "preact/hooks";
+import { api, may } from "../api/client";
+import type { Lun, Snapshot } from "../api/types";
+import { touch, useLoad, useTask } from "../lib/load";
+import { bytes, moment } from "../lib/units";
+import { Button, Card, Empty, ProblemBox } from "../ui/basics";
+import { Dialog } from "../ui/dialog";
+import { Text } from "../ui/form";
+import { Table } from "../ui/table";
+import { say } from "../ui/toast";
+
+/** What the server takes as the name of a snapshot. */
+const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
+const NAME_HINT = "a letter or digit, then letters, digits, . _ and -, 64 at most";
+
+type Asked = { what: "take" } | { what: "remove" | "restore" | "clone"; snapshot: Snapshot };
+
+export function Snapshots({ lun }: { lun: Lun }) {
+  const { id } = lun.spec;
+  const all = useLoad(() => api.snapshots(id), id);
+  const [asked, setAsked] = useState<Asked>();
+  const close = () => setAsked(undefined);
+  // A store without snapshots says so, and what to do instead.
+  const none = all.problem?.status === 409 ? all.problem.detail : undefined;
+  return (
+    <Card
+      title="Snapshots"
+      actions={may("operator") && !none && <Button onClick={() => setAsked({ what: "take" })}>Take snapshot</Button>}
+    >
+      {none ? <p>{none}</p> : <ProblemBox problem={all.problem} retry={all.reload} />}
+      {all.value?.length === 0 && !all.problem && <Empty title="There are none." />}
+      {all.value && all.value.length > 0 && <List all={all.value} ask={setAsked} />}
+      {asked?.what === "take" && <Take id={id} close={close} />}
+      {asked?.what === "remove" && <Remove of={asked.snapshot} close={close} />}
+      {asked?.what === "restore" && <Restore of={asked.snapshot} close={close} />}
+      {asked?.what === "clone" && <Clone of={asked.snapshot} lun={lun} close={close} />}
+    </Card>
+  );
+}
+
+function List({ all, ask }: { all: Snapshot[]; ask: (asked: Asked) => void }) {
+  const buttons = (snapshot: Snapshot) => (
+    <div class="actions">
+      <Button onClick={() => ask({ what: "clone", snapshot })}>Clone</Button>
+      <Button tone="danger" onClick={() => ask({ what: "restore", snapshot })}>Roll back</Button>
+      <Button tone="danger" onClick={() => ask({ what: "remove", snapshot })}>Remove</Button>
+    </div>
+  );
+  return (
+    <Table
+      label="Snapshots" rows={all} keyOf={({ name }) => name} sort={{ title: "Taken", descending: true }}
+      columns={[
+        { title: "Name", cell: ({ name }) => <code class="name">{name}</code>, by: ({ name }) => name },
+        { title: "Taken", cell: ({ taken_ms }) => moment(taken_ms), by: ({ taken_ms }) => taken_ms },
+        { title: "Size", cell: ({ size_bytes }) => bytes(size_bytes), by: ({ size_bytes }) => size_bytes, numeric: true },
+        ...(may("admin") ? [{ title: "Actions", cell: buttons }] : []),
+      ]}
+    />
+  );
+}
+
+/** A dialog that does one thing, which cannot be done before `error` is empty. */
+function Deed(props: {
+  title: string; verb: string; close: () => void; run: () => Promise<unknown>; done: string; danger?: boolean;
+  error?: string | undefined; children: ComponentChildren;
+}) {
+  const task = useTask();
+  const { title, verb, close, run, done, danger, error, children } = props;
+  const submit = (event: SubmitEvent) => {
+    event.preventDefault();
+    if (error) return;
+    task.run(async () => {
+      await run();
+      touch();
+      say(done);
+      close();
+    });
+  };
+  return (
+    <Dialog title={title} close={close}>
+      <form onSubmit={submit}>
+        {children}
+        <ProblemBox problem={task.problem} />
+        <div class="actions end">
+          <Button onClick={close}>Cancel</Button>
+          <Button tone={danger ? "danger" : "primary"} type="submit" disabled={task.busy || Boolean(error)}>{verb}</Button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}
+
+function Take({ id, close }: { id: string; close: () => void }) {
+  const [name, setName] = useState("");
+  const error = name === "" || NAME.test(name) ? undefined : NAME_HINT;
+  return (
+    <Deed
+      title={`Take a snapshot of ${id}`} verb="Take" close={close} error={error} done={`A snapshot of ${id} is taken`}
+      run={() => api.takeSnapshot(id, name)}
+    >
+      <p>It has all that was answered until then. What initiators have in memory is not in it.</p>
+      <Text label="Name" value={name} set={setName} error={error} hint="If left empty, the time in UTC." />
+    </Deed>
+  );
+}
+
+function Remove({ of: { lun, name }, close }: { of: Snapshot; close: () => void }) {
+  return (
+    <Deed
+      title={`Remove snapshot ${name} of ${lun}`} verb="Remove" danger close={close} done={`Snapshot ${name} of ${lun} is removed`}
+      run={() => api.removeSnapshot(lun, name)}
+    >
+      <p>The data of {lun} and its other snapshots stay.</p>
+    </Deed>
+  );
+}
+
+function Restore({ of: { lun, name, taken_ms }, close }: { of: Snapshot; close: () => void }) {
+  const [text, setText] = useState("");
+  const sessions = useLoad(api.sessions, lun);
+  const names = (sessions.value ?? []).filter(({ luns }) => luns.some(({ id }) => id === lun)).map(({ initiator }) => initiator);
+  return (
+    <Deed
+      title={`Roll ${lun} back to ${name}`} verb="Roll back" danger close={close} done={`${lun} has the data of ${name} again`}
+      error={text === lun ? undefined : `type ${lun}`} run={() => api.restoreSnapshot(lun, name)}
+    >
+      <p>All data written since {moment(taken_ms)} is gone. Take a snapshot first to keep it.</p>
+      {names.length === 0 ? <p>No session sees it now.</p> : (
+        <p>These sessions end; unmount its file systems there first: {names.map((each) => <code class="name">{each} </code>)}</p>
+      )}
+      <Text label={`Type ${lun} to confirm`} value={text} set={setText} />
+    </Deed>
+  );
+}
+
+/** The path of the STORE with another last part. */
+const beside = (store: string, name: string) => {
+  const path = store.replace(/\?.*/, "").replace(/^file:/, "");
+  return `file:${path.slice(0, path.lastIndexOf("/") + 1)}${name}.img`;
+};
+
+function Clone({ of: { lun, name }, lun: { spec, block_bytes }, close }: { of: Snapshot; lun: Lun; close: () => void }) {
+  const [id, setId] = useState(`${lun}-clone`);
+  const [store, setStore] = useState(beside(spec.store, `${lun}-clone`) + (block_bytes === 512 ? "" : `?blocksize=${block_bytes}`));
+  const error = /^[A-Za-z0-9._-]{1,64}$/.test(id) ? undefined : "1 to 64 of a-z A-Z 0-9 - _ .";
+  return (
+    <Deed
+      title={`Clone ${name} of ${lun}`} verb="Clone" close={close} done={`LUN ${id} has the data of ${name}`}
+      error={error ?? (store ? undefined : "name a file")} run={() => api.cloneSnapshot(lun, name, { id, store })}
+    >
+      <p>A new LUN with the data of the snapshot. Both share blocks until one of them changes.</p>
+      <Text label="Id" value={id} set={setId} error={error} />
+      <Text label="Store" value={store} set={setStore} hint="A file that is not there yet, on the file system of the snapshot." />
+    </Deed>
+  );
+}
