@@ -98,8 +98,8 @@ pub(super) fn enter(
     let number = books.carried_out(place);
     // A flush may have forced older changes of its bytes meanwhile.
     let logging = match (logging, books.has_changes_of(range)) {
-        (Logging::Keep(entries), true) => Logging::Force(entries),
-        (Logging::Lose, true) => Logging::TooLarge,
+        (Logging::Keep(entries), true) if books.fits(bytes_of(&entries)) => Logging::Force(entries),
+        (Logging::Keep(_) | Logging::Lose, true) => Logging::TooLarge,
         (logging, _) => logging,
     };
     let not_logged = |wait| match durable {
@@ -116,8 +116,7 @@ pub(super) fn enter(
             books.force(number, entries)
         }
         (Logging::Keep(entries), Condition::Working | Condition::Broken | Condition::Leaving) => {
-            let bytes = entries.iter().map(|entry| entry.data.len()).sum();
-            match books.keeps(range, bytes) {
+            match books.keeps(range, bytes_of(&entries)) {
                 true => books.keep(number, range, entries),
                 false => books.lose(number),
             }
@@ -133,6 +132,10 @@ pub(super) fn enter(
             books.flush()
         }
     }
+}
+
+fn bytes_of(entries: &[Entry]) -> usize {
+    entries.iter().map(|entry| entry.data.len()).sum()
 }
 
 fn with_durability(request: IoRequest, durable: bool) -> IoRequest {
