@@ -163,7 +163,11 @@ fn is_before(one: &Change, other: &Change, past: &[(u64, u64)]) -> bool {
     if one.ended.is_some_and(|ended| ended < other.begun) {
         return true;
     }
-    // Zeros may be those of another change that was under way then, so the doubt is in favour of the store.
+    // Zeros may be those of another change that was under way then, so the doubt is in favour of the store: its own may
+    // be yet to come.
+    if one.mark == 0 && one.ended.is_none() {
+        return false;
+    }
     let is_of = |change: &Change, (when, mark): &(u64, u64)| {
         let is_within = *when >= change.begun && change.ended.is_none_or(|ended| *when <= ended);
         *mark == change.mark && is_within
