@@ -5,7 +5,11 @@
 //! `flush` or `log`. `--seed 7` runs one and prints its diary, `--actions 12` only so much of it, `--world log` that
 //! of a log. The exit code is 1 if a rule was broken.
 #![forbid(unsafe_code)]
-#![expect(clippy::print_stdout, reason = "the output is what it is for")]
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "the output is what it is for"
+)]
 
 use std::process::ExitCode;
 
@@ -21,7 +25,13 @@ fn main() -> ExitCode {
     };
     let actions = number("--actions").and_then(|actions| usize::try_from(actions).ok());
     let actions = actions.unwrap_or(usize::MAX);
-    let world = Only::of(&arguments);
+    let world = match Only::of(&arguments) {
+        Ok(world) => world,
+        Err(other) => {
+            eprintln!("--world {other}: there are target, flush and log");
+            return ExitCode::from(2);
+        }
+    };
     if let Some(seed) = number("--seed") {
         return match world {
             Only::Log => print_log(seed),
@@ -80,13 +90,16 @@ enum Only {
 }
 
 impl Only {
-    fn of(arguments: &[String]) -> Self {
-        let at = arguments.iter().position(|argument| argument == "--world");
-        match at.and_then(|at| arguments.get(at + 1)).map(String::as_str) {
-            Some("target") => Self::Target,
-            Some("flush") => Self::Flush,
-            Some("log") => Self::Log,
-            Some(_) | None => Self::All,
+    /// The name is the error where there is no such world.
+    fn of(arguments: &[String]) -> Result<Self, &str> {
+        let Some(at) = arguments.iter().position(|argument| argument == "--world") else {
+            return Ok(Self::All);
+        };
+        match arguments.get(at + 1).map_or("", String::as_str) {
+            "target" => Ok(Self::Target),
+            "flush" => Ok(Self::Flush),
+            "log" => Ok(Self::Log),
+            other => Err(other),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What each sector may hold after a crash.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use super::medium::{Medium, SECTOR};
@@ -30,6 +30,24 @@ struct Change {
     is_good: bool,
     /// A crash must not take it back.
     is_promised: bool,
+}
+
+impl Change {
+    /// Whether a start has to find it. Where only the process ends, that is all that was answered.
+    const fn is_kept(&self, is_killed: bool) -> bool {
+        self.is_promised || is_killed && self.is_good
+    }
+}
+
+/// How a life ended.
+#[derive(Debug)]
+pub(super) struct End<'a> {
+    /// The store as it was then.
+    pub lived: &'a Medium,
+    /// The process was killed, and the machine went on.
+    pub is_killed: bool,
+    /// The marks of changes that ended as failed before the store had anything of them.
+    pub given_up: &'a BTreeSet<u64>,
 }
 
 /// All changes since the last start, and what there was then.
@@ -103,8 +121,14 @@ impl Ledger {
         }
     }
 
-    /// What is wrong with what a start has found, if anything. `lived` is the store as it was when the machine stopped.
-    pub(super) fn judge(&self, found: &Medium, lived: &Medium) -> Option<(&'static str, String)> {
+    /// The mark of a change, if it is not zeros.
+    pub(super) fn mark(&self, number: usize) -> Option<u64> {
+        let mark = self.changes.get(number)?.mark;
+        (mark > 0).then_some(mark)
+    }
+
+    /// What is wrong with what a start has found, if anything.
+    pub(super) fn judge(&self, found: &Medium, end: &End<'_>) -> Option<(&'static str, String)> {
         (0..).zip(&self.base).find_map(|(at, base)| {
             let bytes = found.sector(at);
             let mark = mark_of(&bytes);
@@ -113,7 +137,11 @@ impl Ledger {
                     format!("sector {at} begins with mark {mark} and goes on with another");
                 return Some(("sectors-are-whole", detail));
             }
-            self.judge_sector(at, mark, *base, lived)
+            if end.given_up.contains(&mark) {
+                let detail = format!("sector {at} has mark {mark}");
+                return Some(("what-was-given-up-stays-away", detail));
+            }
+            self.judge_sector(at, mark, *base, end)
         })
     }
 
@@ -122,7 +150,7 @@ impl Ledger {
         at: u64,
         mark: u64,
         base: u64,
-        lived: &Medium,
+        end: &End<'_>,
     ) -> Option<(&'static str, String)> {
         let rule = "what-was-answered-is-there";
         let touching = self
@@ -131,8 +159,8 @@ impl Ledger {
             .into_iter()
             .flatten();
         let touching: Vec<&Change> = touching.filter_map(|one| self.changes.get(*one)).collect();
-        let past = lived.past(at);
-        let promised = || touching.iter().filter(|one| one.is_promised);
+        let past = end.lived.past(at);
+        let promised = || touching.iter().filter(|one| one.is_kept(end.is_killed));
         if mark == base && promised().next().is_none() {
             return None;
         }
@@ -145,10 +173,13 @@ impl Ledger {
                 Some(other) => missing = Some(other),
             }
         }
-        let missing = missing.or_else(|| promised().last())?;
+        let Some(missing) = missing.or_else(|| promised().last()) else {
+            let detail = format!("sector {at} has mark {mark}, had {base}, and nobody changed it");
+            return Some((rule, detail));
+        };
         let (begun, ended) = (missing.begun, missing.ended.unwrap_or_default());
         let detail = format!(
-            "sector {at} has mark {mark}; that of {:?} to mark {}, {begun} to {ended}, was durable and came later",
+            "sector {at} has mark {mark}; that of {:?} to mark {}, {begun} to {ended}, was answered and came later",
             missing.sectors, missing.mark
         );
         Some((rule, detail))

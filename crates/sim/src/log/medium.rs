@@ -222,6 +222,34 @@ impl Medium {
         Some(core)
     }
 
+    /// Whether it ever had this mark.
+    pub(super) fn has_had(&self, mark: u64) -> bool {
+        let state = self.0.borrow();
+        let mut past = state.past.values().flatten();
+        past.any(|(_, own)| *own == mark)
+    }
+
+    /// What it is for the next process when the one that uses it is killed now, while the machine goes on: of what is
+    /// asked for any part may be carried out, and nothing is lost. What is not durable is still not.
+    pub(super) fn after_kill(&self, prng: &mut Prng) -> Self {
+        let state = self.0.borrow();
+        let mut next = State {
+            content: state.content.clone(),
+            durable: state.durable.clone(),
+            pending: state.pending.clone(),
+            done: state.done,
+            ..State::default()
+        };
+        for waiting in &state.waiting {
+            next.done += 1;
+            let share = prng.pick(&[0, 500, 1000]).unwrap_or(0);
+            let mut strokes = strokes_of(&waiting.request, next.done);
+            strokes.retain(|_| prng.chance(share));
+            next.write(strokes, 0);
+        }
+        Self(Rc::new(RefCell::new(next)))
+    }
+
     /// What may be on it after a crash now.
     pub(super) fn after_crash(&self, kept: Kept, prng: &mut Prng) -> Vec<u8> {
         let state = self.0.borrow();

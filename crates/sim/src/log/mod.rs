@@ -5,12 +5,13 @@
 //! dropped changes and writes past the log are frequent. After every step in
 //! which something happened to the store, its log or what is noted of it, the machine stops: of what was not synced
 //! any part may be there ([`medium`]), a start brings the store to where the log ends, now and then stops and begins
-//! again, and each sector is compared with what was answered ([`ledger`]). Then the life goes on as if nothing had
-//! been.
+//! again, and each sector is compared with what was answered ([`ledger`]). Or only the process is killed, and the
+//! machine goes on with what it has in its memory. Then the life goes on as if nothing had been.
 //!
 //! | Rule | What must hold |
 //! | --- | --- |
 //! | `what-was-answered-is-there` | nothing older than what was durable comes back |
+//! | `what-was-given-up-stays-away` | a change that ended as failed before the store had it is never there |
 //! | `sectors-are-whole` | a sector holds what one change made of it |
 //! | `the-log-is-found` | a start finds the log and can read it |
 //! | `one-answer` | each request is answered once |
@@ -18,14 +19,16 @@
 //! | `it-ends` | every request ends when the media carry out all |
 //! | `no-panic` | nothing panics |
 //!
-//! Durable is what was answered as that, and what was answered before a flush began that ended well.
+//! Durable is what was answered as that, and what was answered before a flush began that ended well. Where only the
+//! process is killed, everything is there that was answered as good, unless a sync of the store had failed, or that a
+//! log is left could not be noted: from then on the log does not follow the store.
 
 mod ledger;
 mod medium;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,7 +40,7 @@ use store::{
     LogOptions, Noted, Order, Outlet, PartTag, Replayed, Shape, Submitted, Use, Waker,
 };
 
-use self::ledger::{Ledger, sector_of};
+use self::ledger::{End, Ledger, sector_of};
 pub use self::medium::Wrong;
 use self::medium::{Fate, Kept, Medium, SECTOR};
 use crate::flush::Breach;
@@ -57,6 +60,8 @@ const OPEN_MAX: usize = 24;
 pub struct Report {
     /// How often the machine stopped.
     pub crashes: u64,
+    /// How often only the process was killed, of these.
+    pub kills: u64,
     /// How many records starts have replayed, in all.
     pub records: u64,
     /// How many requests ended well.
@@ -65,6 +70,15 @@ pub struct Report {
     pub laps: u64,
     /// How many logs were left.
     pub left: u64,
+}
+
+/// How a process ends.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Stop {
+    /// With its machine. So much of what was not synced is there.
+    Power { store: Kept, log: Kept },
+    /// It is killed, and the machine goes on.
+    Killed,
 }
 
 /// What goes wrong besides what a seed draws: no seed ever draws it; tests put it in.
@@ -174,6 +188,10 @@ struct World {
     asked: BTreeMap<u64, (usize, Asked)>,
     is_spoiled: bool,
     has_lost: bool,
+    /// The log does not follow the store any more.
+    is_apart: bool,
+    /// The marks of changes that ended as failed before the store had anything of them.
+    given_up: BTreeSet<u64>,
     now: u64,
     report: Report,
     diary: Option<Vec<String>>,
@@ -248,6 +266,8 @@ impl World {
             asked: BTreeMap::new(),
             is_spoiled: false,
             has_lost: false,
+            is_apart: false,
+            given_up: BTreeSet::new(),
             now: 0,
             report: Report::default(),
             diary: None,
@@ -269,7 +289,7 @@ impl World {
     fn live(&mut self) -> Result<(), Breach> {
         for _ in 0..self.prng.size(1, 3) {
             self.start()?;
-            for _ in 0..self.prng.size(20, 350) {
+            for _ in 0..self.prng.size(20, 600) {
                 self.step()?;
             }
             if self.prng.chance(300) {
@@ -277,11 +297,9 @@ impl World {
             }
             self.asked.clear();
             self.cores.clear();
-            let kept = self.draw_kept();
-            self.note(|| format!("the machine stops: {kept:?}"));
-            let store = self.store.after_crash(kept.0, &mut self.prng);
-            let log = self.log.after_crash(kept.1, &mut self.prng);
-            (self.store, self.log) = (Medium::new(store), Medium::new(log));
+            let how = self.draw_end();
+            self.note(|| format!("the end: {how:?}"));
+            (self.store, self.log) = self.end_with(how);
         }
         Ok(())
     }
@@ -294,6 +312,7 @@ impl World {
             self.log.clone(),
             Arc::clone(&self.notes),
         );
+        self.draw_failure(&notes);
         let (journal, done) = self.open(&log, &store, &notes)?;
         self.note(|| format!("a start: {done:?}"));
         self.store.set_wrong(self.planted.store);
@@ -301,6 +320,7 @@ impl World {
         self.ledger = Ledger::new(&self.store);
         self.is_spoiled = false;
         self.has_lost = false;
+        self.is_apart = false;
         self.cores = (0..CORES).map(|core| self.core(&journal, core)).collect();
         Ok(())
     }
@@ -438,7 +458,12 @@ impl World {
             return self.breach("every-failure-has-a-reason", format!("{tag}: {result:?}"));
         }
         match asked {
-            Asked::Change(number) => self.ledger.end(number, is_good, self.now),
+            Asked::Change(number) => {
+                self.ledger.end(number, is_good, self.now);
+                let mark = self.ledger.mark(number).filter(|_| !is_good);
+                let nowhere = mark.filter(|mark| !self.store.has_had(*mark));
+                self.given_up.extend(nowhere);
+            }
             Asked::Flush { begun } if is_good => self.ledger.flushed(begun),
             Asked::Flush { .. } | Asked::Read => {}
         }
@@ -489,6 +514,7 @@ impl World {
         };
         self.is_spoiled |= fate == Fate::Failed;
         self.has_lost |= fate == Fate::Lost;
+        self.is_apart |= fate == Fate::Failed && is_store && what == "flush";
         let name = if is_store { "store" } else { "log" };
         self.note(|| format!("{name} {what}: {fate:?}"));
         let core = medium.complete(at, fate, self.now, &mut self.prng);
@@ -534,6 +560,7 @@ impl World {
             self.notes.saved().fails = fails.then(|| self.prng.chance(500));
             let result = (operation.work)();
             self.report.left += u64::from(result.is_ok());
+            self.is_apart |= result.is_err();
             one.store
                 .handle_helper_result(part, result, &mut one.outlet);
             self.note(|| format!("core{core} has noted that the log is left: fails {fails}"));
@@ -573,7 +600,10 @@ impl World {
 
 /// What would be left if the machine stopped now.
 impl World {
-    fn draw_kept(&mut self) -> (Kept, Kept) {
+    fn draw_end(&mut self) -> Stop {
+        if !self.is_apart && self.prng.chance(300) {
+            return Stop::Killed;
+        }
         let all = [
             (Kept::Nothing, Kept::Nothing),
             (Kept::Nothing, Kept::Asked),
@@ -584,34 +614,80 @@ impl World {
             (Kept::Sectors, Kept::Blocks),
             (Kept::Blocks, Kept::Done),
         ];
-        self.prng
-            .pick(&all)
-            .unwrap_or((Kept::Nothing, Kept::Nothing))
+        let drawn = self.prng.pick(&all);
+        let (store, log) = drawn.unwrap_or((Kept::Nothing, Kept::Nothing));
+        Stop::Power { store, log }
+    }
+
+    /// The store and the log after that.
+    fn end_with(&mut self, how: Stop) -> (Medium, Medium) {
+        let (of_store, of_log, prng) = (&self.store, &self.log, &mut self.prng);
+        match how {
+            Stop::Killed => (of_store.after_kill(prng), of_log.after_kill(prng)),
+            Stop::Power { store, log } => (
+                Medium::new(of_store.after_crash(store, prng)),
+                Medium::new(of_log.after_crash(log, prng)),
+            ),
+        }
+    }
+
+    /// Whether the next save fails.
+    fn draw_failure(&mut self, notes: &Notes) {
+        let fails = self.prng.chance(self.faults.note);
+        notes.saved().fails = fails.then(|| self.prng.chance(500));
     }
 
     fn stop_and_start(&mut self) -> Result<(), Breach> {
-        let kept = self.draw_kept();
-        let mut store = Medium::new(self.store.after_crash(kept.0, &mut self.prng));
-        let mut log = Medium::new(self.log.after_crash(kept.1, &mut self.prng));
+        let how = self.draw_end();
+        let (mut store, mut log) = self.end_with(how);
         let notes = Arc::new(Notes::default());
         *notes.saved() = *self.notes.saved();
         self.report.crashes += 1;
+        self.report.kills += u64::from(how == Stop::Killed);
         if self.prng.chance(150) {
-            // The machine stops again in the middle of the start.
+            // The process is stopped again in the middle of the start, or the machine.
             store.set_fuel(Some(self.prng.below(12)));
             log.set_fuel(Some(self.prng.below(3)));
+            self.draw_failure(&notes);
             drop(self.open(&log, &store, &notes));
-            store = Medium::new(store.after_crash(Kept::Sectors, &mut self.prng));
-            log = Medium::new(log.after_crash(Kept::Sectors, &mut self.prng));
+            (store, log) = match how {
+                Stop::Killed => (
+                    store.after_kill(&mut self.prng),
+                    log.after_kill(&mut self.prng),
+                ),
+                Stop::Power { .. } => self.cut(&store, &log),
+            };
         }
+        self.draw_failure(&notes);
         let (_, done) = self.open(&log, &store, &notes)?;
         self.report.records += done.records;
         self.report.laps = self.report.laps.max(done.end / self.shape.ring_bytes);
-        match self.ledger.judge(&store, &self.store) {
+        self.judge(&store, how)?;
+        if how == Stop::Killed && self.prng.chance(500) {
+            // A flush that is asked for now is answered at once: all of it is durable.
+            let (store, log) = self.cut(&store, &log);
+            self.open(&log, &store, &notes)?;
+            self.judge(&store, how)?;
+        }
+        Ok(())
+    }
+
+    /// The power fails while two media are used by nobody.
+    fn cut(&mut self, store: &Medium, log: &Medium) -> (Medium, Medium) {
+        let store = store.after_crash(Kept::Sectors, &mut self.prng);
+        let log = log.after_crash(Kept::Sectors, &mut self.prng);
+        (Medium::new(store), Medium::new(log))
+    }
+
+    fn judge(&self, found: &Medium, how: Stop) -> Result<(), Breach> {
+        let end = End {
+            lived: &self.store,
+            is_killed: how == Stop::Killed,
+            given_up: &self.given_up,
+        };
+        match self.ledger.judge(found, &end) {
             None => Ok(()),
-            Some((rule, detail)) => {
-                self.breach(rule, format!("after a crash with {kept:?}: {detail}"))
-            }
+            Some((rule, detail)) => self.breach(rule, format!("after {how:?}: {detail}")),
         }
     }
 }

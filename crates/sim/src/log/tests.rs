@@ -12,12 +12,14 @@ fn nothing_that_was_acknowledged_is_lost_at_any_step() {
             panic!("{breach:?}\n{}", diary[last..].join("\n"))
         });
         all.crashes += report.crashes;
+        all.kills += report.kills;
         all.records += report.records;
         all.good += report.good;
         all.laps = all.laps.max(report.laps);
         all.left += report.left;
     }
     assert!(all.crashes > 5000, "{all:?}");
+    assert!(all.kills > 1000, "{all:?}");
     assert!(all.records > 5000, "{all:?}");
     assert!(all.good > 1000, "{all:?}");
     assert!(all.laps > 1, "the rings were not wrapped: {all:?}");
