@@ -59,6 +59,10 @@ pub const TARGETS: &[Target] = &[
     target("config", 8 * 1024, small::config),
     target("import", 8 * 1024, import::run),
     target("nbd", 8 * 1024, nbd::run),
+    target("hyperscsi-pdu", 2048, hyperscsi::fuzz::pdu),
+    target("hyperscsi-login", 1024, hyperscsi::fuzz::login),
+    target("hyperscsi-exchange", 256, hyperscsi::fuzz::exchange),
+    target("hyperscsi-session", 2048, hyperscsi::fuzz::session),
 ];
 
 /// The entry point of that name.

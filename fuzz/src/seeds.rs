@@ -43,6 +43,10 @@ pub fn of(target: &str) -> Vec<Seed> {
         "state" => states(),
         "config" => configs(),
         "import" => imports(),
+        "hyperscsi-pdu" => hyperscsi::fuzz::seeds("pdu"),
+        "hyperscsi-login" => hyperscsi::fuzz::seeds("login"),
+        "hyperscsi-exchange" => hyperscsi::fuzz::seeds("exchange"),
+        "hyperscsi-session" => hyperscsi::fuzz::seeds("session"),
         "nbd" => [nbd_servers(), nbd_clients()].concat(),
         _ => Vec::new(),
     }

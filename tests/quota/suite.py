@@ -99,6 +99,23 @@ def more_than_is_promised_is_refused():
         check("other.toml:" in done.stderr and "raise the quota" in done.stderr, done.stderr)
 
 
+@test
+def a_log_device_counts_where_it_lies():
+    """The log of a disk is part of what its owner and a pool have, also where the path has dots; the data elsewhere is not."""
+    text = lun("a", "{dir}/a.img?size=8M", "alice") + target_section("a") + quota(ALICE, provisioned="40M") \
+        + quota({"pool": "{dir}/fast"}, provisioned="8M")
+    with Tarn(config=text) as tarn:
+        (tarn.dir / "fast").mkdir()
+        def refused(path, size, by):
+            new = {"id": "b", "store": f"{tarn.dir}/b.img?size=8M", "owner": "alice", "log": f"file:{path}?size={size}"}
+            answer = tarn.api().good("PUT", "luns/b?plan=true", new).json
+            reasons = " ".join(step.get("reason") or "" for step in answer["steps"])
+            check(not answer["is_applicable"] and by in reasons, reasons)
+        refused(tarn.dir / "b.log", "32M", "owner alice")
+        refused(tarn.dir / "fast/b.log", "16M", "pool")
+        refused(tarn.dir / "other/../fast/b.log", "16M", "pool")
+
+
 @test(limit_s=120)
 def what_disks_take_is_limited():
     """Two thin disks of one owner: at `soft` a unit attention, a finding and an event; at `used` blocks with space are written

@@ -214,6 +214,47 @@ def a_store_names_a_snapshot_by_its_lun():
 
 
 @test
+def nobody_writes_a_snapshot():
+    """The file of a snapshot is served with readonly only, also by a link, and no clone is made among snapshots."""
+    with file_system(REFLINKS[0]) as place, Daemon({"disk": f"file:{place}/disk.img?size=16M"}) as tarn:
+        tarn.take("disk", name="first")
+        file = place / "disk.img.snapshots/first"
+        (place / "link").symlink_to(place / "disk.img.snapshots")
+        for path in (file, place / "link/first"):
+            said = tarn.run("lun", "add", "old", f"file:{path}", code=WRONG)
+            check("which nobody may write; add readonly" in said, said)
+        said = tarn.run("lun", "add", "new", f"file:{place}/link/other", "--clone", "disk@first", code=CONFLICT)
+        check("choose another directory" in said, said)
+        equal([one.name for one in (place / "disk.img.snapshots").iterdir()], ["first"], "snapshots")
+        tarn.run("lun", "add", "old", f"file:{file}?readonly")
+
+
+@test
+def many_snapshots_and_removals_of_luns_at_once_end_no_daemon():
+    """Snapshots are taken of a LUN that is removed and added again: each is made or refused."""
+    with file_system(REFLINKS[0]) as place, Daemon({"disk": f"file:{place}/disk.img?size=4M", "other": "mem:1M"}) as tarn:
+        disk = tarn.api().get("luns/disk")["spec"]
+        done = threading.Event()
+        def take():
+            while not done.is_set():
+                tarn.api().ask("POST", "snapshots", {"luns": ["disk"]})
+        takers = [threading.Thread(target=take) for _ in range(2)]
+        for taker in takers:
+            taker.start()
+        try:
+            for _ in range(30):
+                tarn.api().good("DELETE", f"targets/{IQN}/luns/0")
+                tarn.api().good("DELETE", "luns/disk")
+                tarn.api().good("PUT", "luns/disk", disk)
+                tarn.api().good("PUT", f"targets/{IQN}/luns/0", {"id": "disk"})
+        finally:
+            done.set()
+            for taker in takers:
+                taker.join()
+        wait_for(lambda: tarn.api().ask("POST", "snapshots", {"luns": ["disk"], "name": "last"}).status == 201, 10, "one more is taken")
+
+
+@test
 def snapshots_stay_with_the_file():
     """When the LUN gets another id, grows, is removed and is added again; a LUN whose file was replaced has none of it."""
     with file_system("xfs") as place, Daemon({"disk": f"file:{place}/disk.img?size=16M", "two": "mem:1M"}) as tarn:

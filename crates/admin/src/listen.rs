@@ -10,6 +10,8 @@ use std::os::unix::fs::{
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
+
 /// Why the administration cannot listen.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
@@ -148,6 +150,12 @@ pub fn tcp(address: SocketAddr) -> Result<TcpListener, ListenError> {
     TcpListener::bind(address).map_err(|source| ListenError::Tcp { address, source })
 }
 
+/// `O_NOFOLLOW` and `O_NONBLOCK`.
+const NOT_FOLLOWED: i32 = OFlags::NOFOLLOW
+    .union(OFlags::NONBLOCK)
+    .bits()
+    .cast_signed();
+
 /// Of two that start at once, one gets the lock.
 fn lock(path: &Path) -> Result<File, ListenError> {
     let failed = |source| ListenError::Unix {
@@ -156,6 +164,8 @@ fn lock(path: &Path) -> Result<File, ListenError> {
     };
     let mut options = OpenOptions::new();
     let options = options.write(true).create(true).truncate(false).mode(0o600);
+    // What is there may be a pipe that nobody reads, or a link to another file.
+    let options = options.custom_flags(NOT_FOLLOWED);
     let file = options.open(beside(path, ".lock")).map_err(failed)?;
     match file.try_lock() {
         Ok(()) => Ok(file),

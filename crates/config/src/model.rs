@@ -216,6 +216,12 @@ impl Unit {
         own.into_iter().chain(members)
     }
 
+    /// What quotas count of it: the stores that have its data, and its log.
+    pub fn counted(&self) -> impl Iterator<Item = &StoreSpec> {
+        let log = self.log.as_ref().map(|log| &log.store);
+        self.parts().map(|(store, _)| store).chain(log)
+    }
+
     /// The media that its data is on, and its log.
     pub fn media(&self) -> impl Iterator<Item = Medium<'_>> {
         self.stores().filter_map(|(store, _)| store.at.medium())

@@ -1,7 +1,7 @@
 //! `[[quota]]`: how much space the disks of an owner, or of a place, may take.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use crate::error::At as _;
 use crate::file::FirstUse;
@@ -46,7 +46,7 @@ impl Quota {
             QuotaOf::Directory(directory) => part
                 .at
                 .node()
-                .is_some_and(|(path, _)| path.starts_with(directory)),
+                .is_some_and(|(path, _)| plain(path).starts_with(plain(directory))),
             QuotaOf::Pool(pool) => part.at.image().is_some_and(|image| image.pool() == pool),
         }
     }
@@ -56,6 +56,24 @@ impl Quota {
         let hundredth = u128::from(self.used_bytes?) * u128::from(self.soft_percent);
         u64::try_from(hundredth / 100).ok()
     }
+}
+
+/// The same path without `.` and `..`. Links are not followed.
+fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::CurDir => {}
+            Component::ParentDir if plain.file_name().is_some() => {
+                plain.pop();
+            }
+            Component::ParentDir
+            | Component::Prefix(_)
+            | Component::RootDir
+            | Component::Normal(_) => plain.push(component),
+        }
+    }
+    plain
 }
 
 impl QuotaOf {
@@ -225,5 +243,19 @@ mod tests {
         let other = model(&text.replace("2G", "3G")).unwrap();
         let differences = crate::diff(&one, &other);
         assert_eq!(differences.quotas.len(), 1, "{differences:?}");
+    }
+
+    #[test]
+    fn a_pool_has_a_path_however_its_dots_are_written() {
+        for (path, expected) in [
+            ("/p/a.img", "/p/a.img"),
+            ("/p/./a.img", "/p/a.img"),
+            ("/q/../p/a.img", "/p/a.img"),
+            ("/../p/a.img", "/../p/a.img"),
+            ("../p/a.img", "../p/a.img"),
+            ("p/../../a.img", "../a.img"),
+        ] {
+            assert_eq!(plain(Path::new(path)), Path::new(expected), "{path}");
+        }
     }
 }

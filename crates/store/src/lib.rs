@@ -95,6 +95,6 @@ pub use request::{
 #[cfg(target_os = "linux")]
 pub use snapshots::{
     Exchanged, NewSnapshot, Rollback, SNAPSHOTS_MAX, Snapshot, SnapshotError, SnapshotName,
-    Snapshots,
+    Snapshots, file_of_snapshot,
 };
 pub use wake::{Receiver, Sender, Waker, channel};

@@ -115,6 +115,14 @@ pub enum SnapshotError {
         /// Where.
         path: PathBuf,
     },
+    /// The new file would be among snapshots.
+    #[error("{} is where snapshots of {} are: choose another directory", path.display(), of.display())]
+    AmongSnapshots {
+        /// Where.
+        path: PathBuf,
+        /// Whose snapshots.
+        of: PathBuf,
+    },
     /// The name is taken.
     #[error("there is a snapshot {name} already: choose another name, or remove that one")]
     Exists {
@@ -409,6 +417,10 @@ impl Snapshots {
     ///
     /// Something is at the path already, or the copy fails; nothing is left.
     pub fn clone_to(&self, name: &SnapshotName, path: &Path) -> Result<(), SnapshotError> {
+        if let Some(of) = file_of_snapshot(path) {
+            let path = path.to_owned();
+            return Err(SnapshotError::AmongSnapshots { path, of });
+        }
         let snapshot = self.open(name)?;
         let copy = create(path).map_err(|error| {
             let path = path.to_owned();
@@ -426,6 +438,14 @@ impl Snapshots {
         unfinished.stays();
         Ok(())
     }
+}
+
+/// The file that a path is a snapshot of, or would be.
+pub fn file_of_snapshot(path: &Path) -> Option<PathBuf> {
+    let directory = fs::canonicalize(path.parent()?).ok()?;
+    let name = directory.file_name()?.to_str()?.strip_suffix(DIRECTORY)?;
+    let file = directory.with_file_name(name);
+    file.is_file().then_some(file)
 }
 
 /// A snapshot that is being made. Nothing of it is left when it is dropped.

@@ -341,6 +341,19 @@ pub enum StartError {
         /// What the system says.
         source: io::Error,
     },
+    /// A snapshot that would be written.
+    #[error(
+        "{place}: {} is a snapshot of {}, which nobody may write; add readonly, or make a copy (tarn lun add --clone)",
+        path.display(), of.display()
+    )]
+    SnapshotWritable {
+        /// Where the store is named.
+        place: Place,
+        /// The snapshot.
+        path: PathBuf,
+        /// The file that it is of.
+        of: PathBuf,
+    },
     /// A store outside the roots.
     #[error(
         "{place}: {} is outside the roots ({roots}); move it there, or name its directory in confine.roots and \

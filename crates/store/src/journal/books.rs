@@ -313,8 +313,8 @@ impl Books {
         number
     }
 
-    /// The store has failed to carry a change out, and may have done some of it. What the log has of its bytes is not to be
-    /// replayed for longer than need be.
+    /// The store has failed to carry a change out, and may have done some of it. What the log has of its bytes is not
+    /// to be replayed for longer than need be.
     pub(super) fn failed(&mut self, place: u64) {
         let one = self.running.iter().find(|one| one.place == place);
         let is_logged = one.is_some_and(|one| self.logged.meet(&one.range));
@@ -391,7 +391,8 @@ impl Books {
             && !self.loose.iter().any(is_cut)
     }
 
-    /// A change that the store has is not kept, so that the next flush has to sync the store, which has all others, too.
+    /// A change that the store has is not kept, so that the next flush has to sync the store, which has all others,
+    /// too.
     pub(super) fn lose(&mut self, number: u64) {
         self.loose.clear();
         self.loose_bytes = 0;

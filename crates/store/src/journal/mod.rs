@@ -63,12 +63,12 @@ impl Journal {
             Condition::Working | Condition::Broken | Condition::Leaving => None,
             Condition::Left => Some(match self.0.alone {
                 Some(Alone::NotNoted) => {
-                    "that it is served with its log could not be saved in the state directory, so its log is not in use; \
-                     make room there, or make it writable, and restart Tarn"
+                    "that it is served with its log could not be saved in the state directory, so its log is not in \
+                     use; make room there, or make it writable, and restart Tarn"
                 }
                 Some(Alone::Unreadable) => {
-                    "its log device cannot be read or written and is not in use; its store has everything: repair the log \
-                     device and restart Tarn"
+                    "its log device cannot be read or written and is not in use; its store has everything: repair the \
+                     log device and restart Tarn"
                 }
                 None => {
                     "its log device failed and is not in use any more; restart Tarn to use it again"

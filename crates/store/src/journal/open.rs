@@ -116,6 +116,11 @@ impl Logged {
         }
     }
 
+    /// The log device.
+    pub fn device(&self) -> Arc<dyn SharedStore> {
+        Arc::clone(&self.log)
+    }
+
     /// Why the log is not in use any more, in words.
     pub fn trouble(&self) -> Option<&'static str> {
         self.journal.trouble()

@@ -1,7 +1,7 @@
 //! What becomes of a change: what the store gets of it, and what the books get when the store has it.
 //!
-//! Nothing of a change is in the books before the store has carried it out. So what is aborted on its way to the store, or fails
-//! there, is never replayed; and the log has changes in the order in which the store had them.
+//! Nothing of a change is in the books before the store has carried it out. So what is aborted on its way to the store,
+//! or fails there, is never replayed; and the log has changes in the order in which the store had them.
 
 use std::ops::Range;
 
@@ -33,8 +33,8 @@ pub(super) enum Logging {
 
 /// What the store gets, and what the books get then.
 ///
-/// A change that need not be durable is logged all the same if the log has older data for some of its bytes: without it a replay
-/// would bring that back over what was read since, also where only this process ends and no power fails.
+/// A change that need not be durable is logged all the same if the log has older data for some of its bytes: without it
+/// a replay would bring that back over what was read since, also where only this process ends and no power fails.
 ///
 /// # Errors
 ///

@@ -90,7 +90,8 @@ pub enum Misfit {
     },
     /// Changes that it has were refused by the store. All others are there, durably.
     #[error(
-        "the store does not take {failed} of the {entries} changes that it has, and has all others; the first one: {first}"
+        "the store does not take {failed} of the {entries} changes that it has, and has all others; the first one: \
+         {first}"
     )]
     NotReplayed {
         /// Changes that the store refused.

@@ -109,8 +109,8 @@ impl Journal {
 
 /// Brings the store to where the log ends. The last header of the log, if it has one, and what was done.
 ///
-/// The store is synced in any case: an earlier process may have been killed with changes in the cache of the kernel, which no
-/// flush of this one would make durable.
+/// The store is synced in any case: an earlier process may have been killed with changes in the cache of the kernel,
+/// which no flush of this one would make durable.
 pub(super) fn recover(
     log: &impl Medium,
     log_bytes: u64,
@@ -149,7 +149,8 @@ fn read_back(
         return Ok((Some(header), Replayed::default()));
     }
     let mut refused: Option<(u64, Misfit)> = None;
-    // What the store refuses is left out, and stays in the log: an administrator who decides to do without it loses no more.
+    // What the store refuses is left out, and stays in the log: an administrator who decides to do without it loses no
+    // more.
     let done = replay(log, &header, |entry| {
         if let Err(misfit) = apply(store, store_bytes, &entry) {
             refused.get_or_insert((0, misfit)).0 += 1;

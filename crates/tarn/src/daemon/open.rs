@@ -16,6 +16,7 @@ use remote::{
 };
 use store::{
     Composed, Form, Held, Logged, Member, OpenError, OpenFailure, OpenOptions, SharedStore,
+    file_of_snapshot,
 };
 
 use super::log_device::{LogUse, attach, lazily};
@@ -112,6 +113,15 @@ impl OpenStore {
             .iter()
             .map(|one| one.capabilities().size_bytes)
             .collect()
+    }
+
+    /// Those, and then the log device that is in use: all that quotas count.
+    pub(crate) fn counted(&self) -> Vec<Arc<dyn SharedStore>> {
+        let log = match &self.log {
+            LogUse::InUse(logged) => Some(logged.device()),
+            LogUse::None | LogUse::Held(_) => None,
+        };
+        self.parts().into_iter().chain(log).collect()
     }
 }
 
@@ -225,6 +235,7 @@ fn open_snapshot(
 }
 
 fn open_local(spec: &StoreSpec, place: &Place) -> Result<Arc<dyn SharedStore>, StartError> {
+    refuse_to_write_snapshot(spec, place)?;
     let is_in_use = |error: &OpenError| {
         // The kernel calls its own use what a worker of a closed store still has open.
         matches!(
@@ -236,6 +247,20 @@ fn open_local(spec: &StoreSpec, place: &Place) -> Result<Arc<dyn SharedStore>, S
         place: place.clone(),
         source,
     })
+}
+
+/// A user who may do everything may write it, whatever its mode says.
+fn refuse_to_write_snapshot(spec: &StoreSpec, place: &Place) -> Result<(), StartError> {
+    let node = spec.at.node().filter(|_| !spec.read_only);
+    let snapshot = node.and_then(|(path, _)| Some((path, file_of_snapshot(path)?)));
+    match snapshot {
+        None => Ok(()),
+        Some((path, of)) => Err(StartError::SnapshotWritable {
+            place: place.clone(),
+            path: path.to_owned(),
+            of,
+        }),
+    }
 }
 
 /// What stands in for the store of a unit that is not served, whose own is not touched.

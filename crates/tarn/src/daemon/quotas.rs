@@ -26,25 +26,28 @@ use crate::StartError;
 /// Between two looks at what disks take.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// The sizes of the parts of a unit, in bytes; those of stores that have grown beyond their configured size, too.
+/// The sizes of what quotas count of a unit, in bytes; those of stores that have grown beyond their configured size, too.
 fn part_sizes(unit: &Unit, served: Option<&RunningUnit>) -> Vec<u64> {
     let found = served
-        .map(|served| served.opened.sizes())
+        .map(|served| served.opened.counted())
         .unwrap_or_default();
     let mut found = found.into_iter();
-    let size = |(part, _): (&config::StoreSpec, _)| {
-        let found = found.next().unwrap_or_default();
-        part.configured_size_bytes().unwrap_or_default().max(found)
+    let size = |part: &config::StoreSpec| {
+        let found = found.next().map(|store| store.capabilities().size_bytes);
+        let configured = part.configured_size_bytes();
+        configured
+            .unwrap_or_default()
+            .max(found.unwrap_or_default())
     };
-    unit.parts().map(size).collect()
+    unit.counted().map(size).collect()
 }
 
 /// How many bytes all units have that a quota counts. `sizes` has those of their parts.
 fn counted(quota: &Quota, model: &Model, sizes: &[Vec<u64>]) -> u64 {
     let units = model.units().iter().zip(sizes);
     let of_unit = units.flat_map(|(unit, sizes)| {
-        let parts = unit.parts().zip(sizes);
-        parts.filter_map(|((part, _), size)| quota.counts(unit, part).then_some(*size))
+        let parts = unit.counted().zip(sizes);
+        parts.filter_map(|(part, size)| quota.counts(unit, part).then_some(*size))
     });
     of_unit.fold(0, u64::saturating_add)
 }
@@ -93,7 +96,7 @@ pub(super) fn refuse(steps: &mut [PlannedStep], old: &Running, model: &Model, un
                     .units()
                     .iter()
                     .find(|one| one.to_string() == step.name);
-                unit.is_some_and(|unit| unit.parts().any(|(part, _)| quota.counts(unit, part)))
+                unit.is_some_and(|unit| unit.counted().any(|part| quota.counts(unit, part)))
             }
             Kind::Quota => step.name == quota.of.to_string(),
             Kind::Store => true,
@@ -199,11 +202,14 @@ impl Daemon {
             let mut bytes = 0_u64;
             let mut counted = Vec::new();
             for (unit, served) in running.model.units().iter().zip(&running.units) {
-                for (number, (part, _)) in unit.parts().enumerate() {
+                let of_data = unit.parts().count();
+                for (number, part) in unit.counted().enumerate() {
                     if quota.counts(unit, part) {
                         let taken = parts.get(&(served.index, number)).copied();
                         bytes = bytes.saturating_add(taken.unwrap_or_default());
-                        counted.push(served.index);
+                        // A log has its space from the start: writes to it take no more.
+                        let grows = number < of_data;
+                        counted.extend(grows.then_some(served.index));
                     }
                 }
             }
@@ -254,13 +260,15 @@ impl Daemon {
         let last = self.accounts.lock().parts.clone();
         let mut taken = HashMap::new();
         for (unit, served) in running.model.units().iter().zip(&running.units) {
-            let parts = unit.parts().zip(served.opened.parts()).enumerate();
-            for (number, ((part, place), store)) in parts {
+            let parts = unit.counted().zip(served.opened.counted()).enumerate();
+            for (number, (part, store)) in parts {
                 if !quotas.iter().any(|quota| quota.counts(unit, part)) {
                     continue;
                 }
                 let size_bytes = store.capabilities().size_bytes;
-                let asked = on_thread((part, place), &patience, move |_, _| store.used_bytes());
+                let asked = on_thread((part, &unit.place), &patience, move |_, _| {
+                    store.used_bytes()
+                });
                 let key = (served.index, number);
                 let bytes = match asked {
                     // One that cannot say it takes all of its size.

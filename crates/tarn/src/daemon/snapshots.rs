@@ -174,6 +174,7 @@ impl Source {
             | SnapshotError::NoReflinks
             | SnapshotError::OtherFileSystem
             | SnapshotError::FileExists { .. }
+            | SnapshotError::AmongSnapshots { .. }
             | SnapshotError::Exists { .. }
             | SnapshotError::InUse { .. }
             | SnapshotError::TooMany

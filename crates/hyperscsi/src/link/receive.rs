@@ -1,0 +1,271 @@
+//! Frames that come.
+
+use std::time::Duration;
+
+use super::{EndReason, Link, generation, low};
+use crate::assembly::{Assembly, Taken};
+use crate::control::{Ack, Probe};
+use crate::frame::FragmentHeader;
+use crate::keys::{FORGERIES_MAX, SealError};
+use crate::limits::ACK_DELAY;
+use crate::pdu::{Header, Level, Opcode, is_intact};
+use crate::planted::{self, Bug};
+
+/// A PDU that has arrived whole and right.
+#[derive(Debug)]
+pub(crate) enum Arrival {
+    /// Under the tag of a slot.
+    Pdu {
+        slot: u16,
+        sequence: u64,
+        header: Header,
+        level: Level,
+        pdu: Vec<u8>,
+    },
+    /// A control PDU that is not of this layer: its opcode and body.
+    Control(Opcode, Vec<u8>),
+}
+
+impl<D: AsRef<[u8]>> Link<D> {
+    /// Takes a frame from behind its Ethernet header, of the peer's address. Gives a PDU that it completes.
+    pub(crate) fn receive(&mut self, now: Duration, frame: &[u8]) -> Option<Arrival> {
+        self.counters.frames_in += 1;
+        let Some((head, rest)) = frame.split_first_chunk::<3>() else {
+            self.counters.strange += 1;
+            return None;
+        };
+        let head = FragmentHeader::decode(*head);
+        if !head.is_sealed {
+            let slot = self.slot_of(head.tag);
+            if self.levels.values().all(|&level| super::is_sealed(level)) {
+                // No device is open for what anybody could send: that takes no memory here.
+                self.counters.strange += 1;
+                return None;
+            }
+            if slot.is_none() {
+                self.counters.strange += 1;
+            }
+            return self.take_fragment(now, slot?, head, None, rest);
+        }
+        let mut room = std::mem::take(&mut self.room);
+        let arrival = match self.opener.open(frame, &mut room) {
+            Ok(opened) => {
+                let (sequence, number) = (opened.sequence, opened.number);
+                self.last_heard = now;
+                if head.tag == self.terms.first_tag {
+                    self.take_control(now, number, opened.text)
+                } else if let Some(slot) = self.slot_of(head.tag) {
+                    self.take_fragment(now, slot, head, Some(sequence), opened.text)
+                } else {
+                    self.counters.strange += 1;
+                    None
+                }
+            }
+            Err(error) => {
+                self.count_seal_error(error);
+                None
+            }
+        };
+        self.room = room;
+        arrival
+    }
+
+    fn count_seal_error(&mut self, error: SealError) {
+        match error {
+            SealError::Replayed => self.counters.stale += 1,
+            SealError::Short => self.counters.strange += 1,
+            SealError::Forged => self.counters.forged += 1,
+        }
+        if self.counters.forged >= FORGERIES_MAX {
+            self.end(EndReason::Forged);
+        }
+    }
+
+    fn take_control(&mut self, now: Duration, number: u64, pdu: &[u8]) -> Option<Arrival> {
+        let header = Header::decode(pdu)?;
+        let body = header.body(pdu)?;
+        match header.opcode {
+            Opcode::Probe => {
+                let probe = Probe::decode(body)?;
+                for tag in &probe.tags {
+                    let slot = self.slot_of(*tag).map(usize::from);
+                    if let Some(incoming) = slot.and_then(|slot| self.incoming.get_mut(slot)) {
+                        incoming.is_owed = true;
+                    }
+                }
+                self.owed.probe = probe.id;
+                self.owed.now = true;
+                self.owed.newest = now;
+                None
+            }
+            Opcode::Ack => {
+                // What an older one says may not hold any more.
+                if self.newest_ack.is_none_or(|newest| number > newest) {
+                    self.newest_ack = Some(number);
+                    self.handle_ack(now, &Ack::decode(body)?);
+                }
+                None
+            }
+            Opcode::Request | Opcode::Reply | Opcode::Discovery | Opcode::DiscoveryAnswer => {
+                self.counters.strange += 1;
+                None
+            }
+            Opcode::Negotiation
+            | Opcode::NegotiationAnswer
+            | Opcode::Disconnect
+            | Opcode::DisconnectAnswer => Some(Arrival::Control(header.opcode, body.to_vec())),
+        }
+    }
+
+    fn take_fragment(
+        &mut self,
+        now: Duration,
+        slot: u16,
+        head: FragmentHeader,
+        sequence: Option<u32>,
+        payload: &[u8],
+    ) -> Option<Arrival> {
+        let incoming = self.incoming.get_mut(usize::from(slot))?;
+        let (done, next) = (incoming.done, incoming.done + 1);
+        let is_of = |whole: u64| match sequence {
+            Some(sequence) => sequence == low(whole),
+            None => head.generation == generation(whole),
+        };
+        let twice = planted::has(Bug::Duplicates);
+        if is_of(done) && done > 0 && !twice {
+            // It has come before: its sender does not know.
+            self.counters.stale += 1;
+            incoming.is_owed = true;
+            self.owe(now, head.wants_ack);
+            return None;
+        }
+        if !(incoming.expects && is_of(next) || twice) {
+            self.counters.stale += 1;
+            return None;
+        }
+        let is_sealed = sequence.is_some();
+        let guess = usize::from(self.sizes_seen[usize::from(is_sealed)]);
+        let held = incoming.assembly.as_ref().map_or(0, Assembly::held_bytes);
+        let others = self.held_bytes.saturating_sub(held);
+        if let Some(assembly) = &incoming.assembly
+            && assembly.is_sealed() != is_sealed
+        {
+            // Anybody may send what is not sealed; what is sealed comes from the peer.
+            if !is_sealed {
+                self.counters.stale += 1;
+                return None;
+            }
+            incoming.assembly = None;
+            self.held_bytes = others;
+        }
+        let session = self.terms.session;
+        let budget = crate::bytes::size(self.settings.begun_bytes);
+        let assembly = incoming
+            .assembly
+            .get_or_insert_with(|| Assembly::new(is_sealed, guess, (session, low(next))));
+        let room = budget
+            .saturating_sub(others)
+            .saturating_sub(assembly.held_bytes());
+        let taken = assembly.take(head.fragment, head.is_last, payload, room);
+        self.held_bytes = others + assembly.held_bytes();
+        self.settle_fragment(now, slot, head, taken)
+    }
+
+    /// Counts a fragment, and gives the PDU that it completes.
+    fn settle_fragment(
+        &mut self,
+        now: Duration,
+        slot: u16,
+        head: FragmentHeader,
+        taken: Taken,
+    ) -> Option<Arrival> {
+        let incoming = self.incoming.get_mut(usize::from(slot))?;
+        match taken {
+            Taken::Placed { after_gap } => {
+                incoming.is_owed = true;
+                incoming.is_void = false;
+                if let Some(assembly) = &incoming.assembly
+                    && !head.is_last
+                {
+                    self.sizes_seen[usize::from(head.is_sealed)] = assembly.fragment_bytes();
+                }
+                if incoming.assembly.as_ref().is_some_and(Assembly::is_whole) {
+                    let arrival = self.complete(slot);
+                    self.owe(now, head.wants_ack || arrival.is_none());
+                    if arrival.is_some() {
+                        self.last_heard = now;
+                    }
+                    return arrival;
+                }
+                self.owe(now, head.wants_ack || after_gap);
+            }
+            Taken::Again => {
+                self.counters.stale += 1;
+                incoming.is_owed = true;
+                self.owe(now, true);
+            }
+            Taken::Strange => {
+                self.counters.corrupt += 1;
+                // Should what is there be wrong, it would refuse what is right for ever.
+                if let Some(wrong) = incoming.assembly.take() {
+                    self.held_bytes = self.held_bytes.saturating_sub(wrong.held_bytes());
+                }
+                incoming.is_void = true;
+                incoming.is_owed = true;
+                self.owe(now, true);
+            }
+            Taken::NoRoom => {
+                self.counters.no_room += 1;
+                self.owe(now, head.wants_ack);
+            }
+        }
+        None
+    }
+
+    /// All fragments are there: is it what the peer sent?
+    fn complete(&mut self, slot: u16) -> Option<Arrival> {
+        let tag = self.tag_of(slot);
+        let incoming = self.incoming.get_mut(usize::from(slot))?;
+        let assembly = incoming.assembly.take()?;
+        self.held_bytes = self.held_bytes.saturating_sub(assembly.held_bytes());
+        let sealed = assembly.is_sealed();
+        let sequence = incoming.done + 1;
+        if let Some((header, pdu)) = assembly.finish() {
+            let level = header.level(sealed);
+            let opcode = match self.side {
+                crate::keys::Side::Client => Opcode::Reply,
+                crate::keys::Side::Target => Opcode::Request,
+            };
+            let is_right = header.session == self.terms.session
+                && (header.sequence == low(sequence) || planted::has(Bug::Duplicates))
+                && header.opcode == opcode
+                // Before the sequence number is used up: anybody could send what is not protected.
+                && self.levels.get(&header.device) == Some(&level)
+                && (is_intact(level, &self.mac_in, tag, sequence, &pdu) || planted::has(Bug::Checksum));
+            if is_right {
+                incoming.done = sequence;
+                incoming.expects = false;
+                return Some(Arrival::Pdu {
+                    slot,
+                    sequence,
+                    header,
+                    level,
+                    pdu,
+                });
+            }
+        }
+        self.counters.corrupt += 1;
+        incoming.is_void = true;
+        None
+    }
+
+    /// An acknowledgement is to be sent, now or soon.
+    fn owe(&mut self, now: Duration, at_once: bool) {
+        self.owed.newest = now;
+        self.owed.frames = self.owed.frames.saturating_add(1);
+        self.owed.due.get_or_insert(now + ACK_DELAY);
+        if at_once || self.owed.frames >= (self.settings.window / 4).max(1) {
+            self.owed.now = true;
+        }
+    }
+}

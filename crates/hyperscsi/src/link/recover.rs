@@ -1,0 +1,308 @@
+//! Acknowledgements, what is lost, timers.
+
+use std::time::Duration;
+
+use super::{EndReason, Link, Retransmit, low, payload_bytes};
+use crate::control::{Ack, Entry};
+use crate::limits::KEEP_ALIVE;
+use crate::outgoing::State;
+use crate::planted::{self, Bug};
+
+/// Probes that are answered while no large fragment arrives, until frames become smaller.
+const BARREN_MAX: u8 = 2;
+/// How often a size of frames is tried.
+const TRIES_MAX: u8 = 3;
+/// A size between the largest and the base, for networks of that kind.
+const FRAME_MIDDLE_BYTES: u16 = 4096;
+/// How long a size that did not get through is not tried again.
+const TRIAL_PAUSE: Duration = Duration::from_secs(60);
+
+/// What an acknowledgement brought.
+#[derive(Default)]
+struct News {
+    /// Fragments that have arrived.
+    count: u64,
+    /// The newest of them that was sent once: its number, and when.
+    newest: Option<(u64, Duration)>,
+    /// One of them was larger than the base allows.
+    large: bool,
+}
+
+impl<D: AsRef<[u8]>> Link<D> {
+    pub(super) fn handle_ack(&mut self, now: Duration, ack: &Ack) {
+        self.peer_window = ack.window;
+        let before = self.in_flight;
+        let mut news = News::default();
+        for entry in &ack.entries {
+            self.handle_entry(now, entry, &mut news);
+        }
+        let probe = self
+            .probe
+            .filter(|&(id, _, _)| ack.probe != 0 && id == ack.probe);
+        if let Some((_, order, sent_at)) = probe {
+            self.probe = None;
+            self.path.arrived_order = self.path.arrived_order.max(Some(order));
+            news.newest = news.newest.max(Some((order, sent_at)));
+            self.path.backoff = 0;
+        }
+        if let Some((order, sent_at)) = news.newest {
+            let took = now.saturating_sub(sent_at).saturating_sub(ack.delay());
+            self.path.sample(now, order, took);
+        }
+        if news.count > 0 {
+            self.path.backoff = 0;
+            self.path.arrive(news.count, before);
+        }
+        if news.count > 0 || probe.is_some() {
+            self.timer_from = now;
+        }
+        self.handle_trial(now, ack.probe);
+        if news.large {
+            self.frame_size.barren = 0;
+        }
+        self.detect_losses(now);
+        if probe.is_some() && news.count == 0 && self.in_flight + self.lost.len() > 0 {
+            self.note_barren(now);
+        }
+    }
+
+    fn handle_entry(&mut self, now: Duration, entry: &Entry, news: &mut News) {
+        let Some(slot) = self.slot_of(entry.tag) else {
+            return;
+        };
+        let base = usize::from(self.frame_size.base);
+        let min_rtt = self.path.min_rtt();
+        let Some(pdu) = self
+            .outgoing
+            .get_mut(usize::from(slot))
+            .and_then(Option::as_mut)
+        else {
+            return;
+        };
+        let is_whole = entry.contiguous.is_none();
+        let size = usize::from(entry.fragment_bytes);
+        // Of fragments of another size none counts: the receiver has to begin again.
+        let counts_alike = is_whole || size == 0 || size == pdu.fragment_bytes();
+        if low(pdu.sequence) != entry.sequence || !pdu.is_begun() {
+            return;
+        }
+        news.large |= pdu.fragment_bytes() > base && counts_alike && (is_whole || size > 0);
+        for (at, fragment) in (0_u16..).zip(&mut pdu.fragments) {
+            match (fragment.state, counts_alike && entry.has(at)) {
+                (State::Flying | State::Lost, true) => {
+                    if fragment.state == State::Flying {
+                        self.in_flight -= 1;
+                        self.path.arrived_order = self.path.arrived_order.max(Some(fragment.order));
+                    }
+                    if fragment.transmissions == 1 {
+                        news.newest = news.newest.max(Some((fragment.order, fragment.sent_at)));
+                    } else if fragment.state == State::Lost
+                        || now.saturating_sub(fragment.sent_at) < min_rtt / 2
+                    {
+                        self.counters.spurious += 1;
+                        self.path.note_spurious();
+                    }
+                    fragment.state = State::Arrived;
+                    news.count += 1;
+                }
+                // What had arrived was wrong, and was dropped.
+                (State::Arrived, false) if !planted::has(Bug::Void) => {
+                    fragment.state = State::Lost;
+                    self.lost.insert((slot, at));
+                }
+                (State::Waiting, _)
+                | (State::Flying | State::Lost, false)
+                | (State::Arrived, _) => {}
+            }
+        }
+        if is_whole {
+            self.drop_outgoing(slot);
+            return;
+        }
+        let is_all = pdu.fragments.iter().all(|at| at.state == State::Arrived);
+        if is_all && !planted::has(Bug::Void) {
+            // The peer has all and is not content: what it has is not what was sent.
+            for (at, fragment) in (0_u16..).zip(&mut pdu.fragments) {
+                fragment.state = State::Lost;
+                self.lost.insert((slot, at));
+            }
+        }
+    }
+
+    /// Finds fragments that others have overtaken by too much, or too long ago.
+    fn detect_losses(&mut self, now: Duration) {
+        self.loss_at = None;
+        let Some(arrived) = self.path.arrived_order else {
+            return;
+        };
+        let delay = self.path.loss_delay();
+        let mut all_lost = false;
+        let mut flights = std::mem::take(&mut self.flights);
+        flights.retain(|flight| {
+            let place = self
+                .outgoing
+                .get_mut(usize::from(flight.slot))
+                .and_then(Option::as_mut);
+            let Some(pdu) = place.filter(|pdu| pdu.sequence == flight.sequence) else {
+                return false;
+            };
+            let Some(fragment) = pdu.fragments.get_mut(usize::from(flight.fragment)) else {
+                return false;
+            };
+            if fragment.state != State::Flying || fragment.order != flight.order {
+                return false;
+            }
+            let due = fragment.sent_at + delay;
+            let is_lost =
+                flight.order < arrived && (self.path.is_overtaken(flight.order) || due <= now);
+            if is_lost || all_lost {
+                fragment.state = State::Lost;
+                self.lost.insert((flight.slot, flight.fragment));
+                self.in_flight -= 1;
+                self.path.lose(flight.order);
+                all_lost |= self.settings.retransmit == Retransmit::Window;
+                return false;
+            }
+            if flight.order < arrived {
+                self.loss_at = Some(self.loss_at.map_or(due, |at| at.min(due)));
+            }
+            true
+        });
+        self.flights = flights;
+    }
+
+    /// Drops what is remembered of transmissions that are not under way any more.
+    pub(super) fn drop_landed(&mut self) {
+        let outgoing = &self.outgoing;
+        self.flights.retain(|flight| {
+            let pdu = outgoing
+                .get(usize::from(flight.slot))
+                .and_then(Option::as_ref);
+            let pdu = pdu.filter(|pdu| pdu.sequence == flight.sequence);
+            let fragment = pdu.and_then(|pdu| pdu.fragments.get(usize::from(flight.fragment)));
+            fragment.is_some_and(|at| at.state == State::Flying && at.order == flight.order)
+        });
+    }
+
+    /// The peer answers, but what is sent does not arrive: are frames too large for the path?
+    fn note_barren(&mut self, now: Duration) {
+        let size = &mut self.frame_size;
+        if size.now <= size.base || planted::has(Bug::FrameSize) {
+            return;
+        }
+        size.barren += 1;
+        if size.barren < BARREN_MAX {
+            return;
+        }
+        size.barren = 0;
+        size.now = size.base;
+        size.trial = None;
+        size.next_trial = Some(now + TRIAL_PAUSE);
+        self.counters.fallbacks += 1;
+        self.cut_again();
+    }
+
+    /// All that is begun is cut into frames of the size of now.
+    fn cut_again(&mut self) {
+        for slot in 0..self.terms.slots {
+            let tag = self.tag_of(slot);
+            let size = self.frame_size.now;
+            let place = self
+                .outgoing
+                .get_mut(usize::from(slot))
+                .and_then(Option::as_mut);
+            let Some(pdu) = place.filter(|pdu| pdu.is_begun()) else {
+                continue;
+            };
+            let payload = payload_bytes(size, super::is_sealed(pdu.level));
+            if pdu.fragment_bytes() > usize::from(payload) {
+                self.in_flight -= pdu.flying();
+                pdu.cut(payload, tag, &self.mac_out);
+                self.lost.retain(|&(of, _)| of != slot);
+                self.waiting.push_back(slot);
+            }
+        }
+    }
+
+    /// The peer has answered a long probe: frames may be as long.
+    fn handle_trial(&mut self, now: Duration, answered: u32) {
+        if let Some((size, id, _)) = self.frame_size.trial
+            && id != 0
+            && id == answered
+        {
+            self.frame_size.now = size;
+            self.frame_size.trial = None;
+            self.frame_size.next_trial = (size < self.frame_size.max).then_some(now + TRIAL_PAUSE);
+        }
+    }
+
+    /// When [`Self::handle_deadline`] wants to be called; earlier does no harm.
+    pub(crate) fn deadline(&self) -> Option<Duration> {
+        if self.ended.is_some() {
+            return None;
+        }
+        [
+            Some(self.last_heard + self.settings.silence),
+            self.owed.due,
+            self.loss_at,
+            self.probe_at(),
+            self.frame_size.next_trial,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// When the peer is asked what has arrived, or whether it is there.
+    fn probe_at(&self) -> Option<Duration> {
+        if self.probe_wanted || planted::has(Bug::Probe) {
+            return None;
+        }
+        if self.is_idle() && self.probe.is_none() {
+            return Some(self.last_heard.max(self.timer_from) + KEEP_ALIVE);
+        }
+        Some(self.timer_from + self.path.probe_delay())
+    }
+
+    /// Time has passed.
+    pub(crate) fn handle_deadline(&mut self, now: Duration) {
+        if now >= self.last_heard + self.settings.silence {
+            self.end(EndReason::Silent);
+        }
+        if self.loss_at.is_some_and(|at| at <= now) {
+            self.detect_losses(now);
+        }
+        if self.probe_at().is_some_and(|at| at <= now) {
+            if self.probe.is_some() {
+                self.path.backoff += 1;
+            }
+            self.probe_wanted = true;
+            self.timer_from = now;
+        }
+        if self.frame_size.next_trial.is_some_and(|at| at <= now) {
+            self.next_trial(now);
+        }
+    }
+
+    /// Tries the next size of frames, or the same again.
+    fn next_trial(&mut self, now: Duration) {
+        let size = &mut self.frame_size;
+        size.next_trial = None;
+        let next = match size.trial {
+            None => size.max,
+            Some((tried, _, tries)) if tries < TRIES_MAX => tried,
+            Some((tried, _, _)) if tried > FRAME_MIDDLE_BYTES => FRAME_MIDDLE_BYTES,
+            Some(_) => 0,
+        };
+        let tries = size
+            .trial
+            .filter(|trial| trial.0 == next)
+            .map_or(0, |trial| trial.2);
+        size.trial = (next > size.now).then_some((next, 0, tries));
+        if size.trial.is_some() {
+            size.next_trial = Some(now + self.path.probe_delay().max(Duration::from_millis(50)));
+        } else if size.now < size.max {
+            size.next_trial = Some(now + TRIAL_PAUSE);
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! A PDU that is sent in fragments, and what is known of each.
+
+use std::time::Duration;
+
+use crate::keys::MacKey;
+use crate::pdu::{Header, Level, trailer};
+
+/// Where a fragment is.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) enum State {
+    /// Not sent yet.
+    #[default]
+    Waiting,
+    /// Sent, and nothing is known of it.
+    Flying,
+    /// To be sent again.
+    Lost,
+    /// The peer has it.
+    Arrived,
+}
+
+/// One fragment.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Fragment {
+    pub(crate) state: State,
+    /// The number of its last transmission.
+    pub(crate) order: u64,
+    pub(crate) sent_at: Duration,
+    pub(crate) transmissions: u32,
+}
+
+/// A PDU on its way.
+#[derive(Debug)]
+pub(crate) struct Outgoing<D> {
+    pub(crate) header: Header,
+    pub(crate) sequence: u64,
+    pub(crate) level: Level,
+    /// Its header, and its body up to the data.
+    head: Vec<u8>,
+    data: D,
+    trailer: Vec<u8>,
+    /// Empty before it is begun.
+    pub(crate) fragments: Vec<Fragment>,
+    fragment_bytes: usize,
+    /// Fragments before this one are not waiting.
+    pub(crate) next: usize,
+}
+
+impl<D: AsRef<[u8]>> Outgoing<D> {
+    /// A PDU with this body, and data behind it.
+    pub(crate) fn new(header: Header, sequence: u64, level: Level, body: &[u8], data: D) -> Self {
+        let mut head = header.encode().to_vec();
+        head.extend_from_slice(body);
+        Self {
+            header: header.at(level),
+            sequence,
+            level,
+            head,
+            data,
+            trailer: Vec::new(),
+            fragments: Vec::new(),
+            fragment_bytes: 0,
+            next: 0,
+        }
+    }
+
+    /// With its trailer, in bytes.
+    pub(crate) fn whole_bytes(&self) -> usize {
+        self.head.len() + self.data.as_ref().len() + self.level.trailer_bytes()
+    }
+
+    pub(crate) const fn is_begun(&self) -> bool {
+        !self.fragments.is_empty()
+    }
+
+    pub(crate) const fn fragment_bytes(&self) -> usize {
+        self.fragment_bytes
+    }
+
+    /// Cuts it into fragments; what was known of those before is void.
+    pub(crate) fn cut(&mut self, fragment_bytes: u16, tag: u16, key: &MacKey) {
+        self.header.fragment_bytes = fragment_bytes;
+        let header = self.header.encode();
+        self.head[..header.len()].copy_from_slice(&header);
+        let pieces = [&self.head[..], self.data.as_ref()];
+        self.trailer = trailer(self.level, key, tag, self.sequence, &pieces);
+        self.fragment_bytes = usize::from(fragment_bytes);
+        let count = self.whole_bytes().div_ceil(self.fragment_bytes);
+        self.fragments = vec![Fragment::default(); count];
+        self.next = 0;
+    }
+
+    /// The pieces of a fragment.
+    pub(crate) fn pieces(&self, fragment: usize) -> [&[u8]; 3] {
+        let mut from = fragment * self.fragment_bytes;
+        let mut left = self.fragment_bytes;
+        [&self.head[..], self.data.as_ref(), &self.trailer[..]].map(|part| {
+            let start = from.min(part.len());
+            let end = (start + left).min(part.len());
+            from -= start;
+            left -= end - start;
+            &part[start..end]
+        })
+    }
+
+    pub(crate) fn flying(&self) -> usize {
+        self.count(State::Flying)
+    }
+
+    fn count(&self, state: State) -> usize {
+        let is_in = |fragment: &&Fragment| fragment.state == state;
+        self.fragments.iter().filter(is_in).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pdu::{Opcode, is_intact};
+
+    #[test]
+    fn the_fragments_are_the_pdu_whatever_their_size() {
+        let key = MacKey::new([1; 32]);
+        for (size, length) in [(10, 0), (10, 1), (64, 200), (300, 200), (26, 0)] {
+            let data = vec![0xab; length];
+            let header = Header::new(Opcode::Reply, 5 + length);
+            let mut pdu = Outgoing::new(header, 9, Level::Hash, b"abcde", data);
+            pdu.cut(size, 3, &key);
+            let whole: Vec<u8> = (0..pdu.fragments.len())
+                .flat_map(|fragment| pdu.pieces(fragment).concat())
+                .collect();
+            assert_eq!(whole.len(), pdu.whole_bytes());
+            assert!(is_intact(Level::Hash, &key, 3, 9, &whole));
+            let last = pdu.fragments.len() - 1;
+            assert!(!pdu.pieces(last).concat().is_empty());
+        }
+    }
+}

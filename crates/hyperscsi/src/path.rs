@@ -1,0 +1,242 @@
+//! What a sender knows of the way to its peer: round trips, how much may be under way, and when something is lost.
+
+use std::time::Duration;
+
+/// Frames under way at first, and timers: what kind of network it is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Profile {
+    /// The least time before a probe.
+    pub timer_floor: Duration,
+    /// Frames that may be under way at first.
+    pub first_frames: u32,
+    /// Time in queues that a sender leaves alone.
+    pub delay_target: Duration,
+}
+
+impl Profile {
+    /// Switched Ethernet.
+    pub const WIRED: Self = Self {
+        timer_floor: Duration::from_millis(2),
+        first_frames: 32,
+        delay_target: Duration::from_millis(2),
+    };
+    /// Radio: round trips vary, and frames are repeated below.
+    pub const WIRELESS: Self = Self {
+        timer_floor: Duration::from_millis(20),
+        first_frames: 8,
+        delay_target: Duration::from_millis(40),
+    };
+}
+
+/// Frames are counted in parts of this many, so that one can be added over many acknowledgements.
+const PART: u64 = 1024;
+/// The fewest frames under way.
+const FRAMES_MIN: u64 = 2;
+/// The most, whatever a peer grants.
+const FRAMES_MAX: u64 = 4096;
+/// So many frames sent later have arrived, at first: a frame before them is lost.
+const REORDER_MIN: u64 = 8;
+/// The same where frames pass each other.
+const REORDER_MAX: u64 = 128;
+/// The shortest round trip is that of the last so long.
+const MIN_AGE: Duration = Duration::from_secs(10);
+/// The first probe, while no round trip is known.
+const FIRST_PROBE: Duration = Duration::from_millis(20);
+/// Nothing is known lost earlier than this after it was sent.
+const LOSS_MIN: Duration = Duration::from_micros(200);
+
+/// See above.
+#[derive(Debug)]
+pub(crate) struct Path {
+    profile: Profile,
+    smooth: Option<Duration>,
+    variance: Duration,
+    latest: Duration,
+    /// The shortest of this interval and of the one before, and when it began.
+    shortest: (Duration, Duration, Duration),
+    /// In parts.
+    window: u64,
+    threshold: u64,
+    /// Loss and delay of frames sent before this one have had their effect.
+    recovery: u64,
+    reorder: u64,
+    /// Probes that were not answered.
+    pub(crate) backoff: u32,
+    /// The number of the next transmission.
+    pub(crate) next_order: u64,
+    /// The newest transmission that is known to have arrived.
+    pub(crate) arrived_order: Option<u64>,
+}
+
+impl Path {
+    pub(crate) fn new(profile: Profile) -> Self {
+        Self {
+            profile,
+            smooth: None,
+            variance: Duration::ZERO,
+            latest: Duration::ZERO,
+            shortest: (Duration::MAX, Duration::MAX, Duration::ZERO),
+            window: u64::from(profile.first_frames) * PART,
+            threshold: FRAMES_MAX * PART,
+            recovery: 0,
+            reorder: REORDER_MIN,
+            backoff: 0,
+            next_order: 1,
+            arrived_order: None,
+        }
+    }
+
+    /// Frames that may be under way.
+    pub(crate) fn frames(&self) -> usize {
+        usize::try_from(self.window / PART).unwrap_or(usize::MAX)
+    }
+
+    /// A round trip was measured.
+    pub(crate) fn sample(&mut self, now: Duration, order: u64, took: Duration) {
+        self.latest = took;
+        if now.saturating_sub(self.shortest.2) > MIN_AGE {
+            self.shortest = (took, self.shortest.0, now);
+        }
+        self.shortest.0 = self.shortest.0.min(took);
+        match self.smooth {
+            None => {
+                self.smooth = Some(took);
+                self.variance = took / 2;
+            }
+            Some(smooth) => {
+                self.variance = (self.variance * 3 + smooth.abs_diff(took)) / 4;
+                self.smooth = Some((smooth * 7 + took) / 8);
+            }
+        }
+        if took > self.min_rtt() + self.profile.delay_target && order >= self.recovery {
+            self.reduce(9);
+        }
+    }
+
+    pub(crate) fn min_rtt(&self) -> Duration {
+        self.shortest.0.min(self.shortest.1)
+    }
+
+    /// Leaves so many tenths of the window.
+    fn reduce(&mut self, tenths: u64) {
+        self.window = (self.window * tenths / 10).max(FRAMES_MIN * PART);
+        self.threshold = self.window;
+        self.recovery = self.next_order;
+    }
+
+    /// A frame was lost.
+    pub(crate) fn lose(&mut self, order: u64) {
+        if order >= self.recovery {
+            self.reduce(7);
+        }
+    }
+
+    /// Frames have arrived while so many were under way.
+    pub(crate) fn arrive(&mut self, frames: u64, in_flight: usize) {
+        let is_used = in_flight.saturating_mul(2) >= self.frames();
+        if !is_used {
+            return;
+        }
+        let more = if self.window < self.threshold {
+            frames * PART
+        } else {
+            frames * PART * PART / self.window
+        };
+        self.window = (self.window + more).min(FRAMES_MAX * PART);
+    }
+
+    /// A frame that was sent again had not been lost.
+    pub(crate) fn note_spurious(&mut self) {
+        self.reorder = (self.reorder * 2).min(REORDER_MAX);
+    }
+
+    /// When a frame that was sent before one that has arrived is lost.
+    pub(crate) fn loss_delay(&self) -> Duration {
+        let smooth = self.smooth.unwrap_or(self.profile.timer_floor);
+        let base = smooth.max(self.latest);
+        // Where frames pass each other, they get more time, up to a whole round trip.
+        let extra = base / 8
+            * u32::try_from(self.reorder / REORDER_MIN)
+                .unwrap_or(8)
+                .min(8);
+        (base + extra).max(LOSS_MIN)
+    }
+
+    /// So many later ones have arrived that this one is lost.
+    pub(crate) fn is_overtaken(&self, order: u64) -> bool {
+        self.arrived_order
+            .is_some_and(|arrived| order + self.reorder <= arrived)
+    }
+
+    /// How long the sender waits for a sign of its peer before it asks.
+    pub(crate) fn probe_delay(&self) -> Duration {
+        let floor = self.profile.timer_floor;
+        let first = floor.max(FIRST_PROBE);
+        let base = self
+            .smooth
+            .map_or(first, |smooth| (smooth + self.variance * 4).max(floor));
+        let factor = 1 << self.backoff.min(10);
+        (base * factor).min(crate::limits::PROBE_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn probes_come_at_the_floor_and_back_off_to_a_second() {
+        let mut path = Path::new(Profile::WIRED);
+        (0..50).for_each(|_| path.sample(MS, 1, Duration::from_micros(50)));
+        assert_eq!(path.probe_delay(), 2 * MS);
+        path.backoff = 3;
+        assert_eq!(path.probe_delay(), 16 * MS);
+        path.backoff = 60;
+        assert_eq!(path.probe_delay(), 1000 * MS);
+    }
+
+    #[test]
+    fn a_loss_counts_once_for_each_round_trip() {
+        let mut path = Path::new(Profile::WIRED);
+        path.next_order = 40;
+        path.lose(3);
+        path.lose(4);
+        assert_eq!(path.frames(), 22);
+        path.next_order = 80;
+        path.lose(41);
+        assert_eq!(path.frames(), 15);
+        (100..200).for_each(|order| {
+            path.next_order = order + 1;
+            path.lose(order);
+        });
+        assert_eq!(path.frames(), 2);
+    }
+
+    #[test]
+    fn queues_slow_the_sender_before_frames_are_lost() {
+        let mut path = Path::new(Profile::WIRED);
+        path.sample(MS, 1, MS);
+        path.next_order = 10;
+        path.sample(MS, 2, 3 * MS);
+        assert_eq!(path.frames(), 32);
+        path.sample(MS, 2, 3 * MS + Duration::from_micros(1));
+        assert_eq!(path.frames(), 28);
+    }
+
+    #[test]
+    fn the_window_grows_only_while_it_is_used() {
+        let mut path = Path::new(Profile::WIRED);
+        path.arrive(8, 15);
+        assert_eq!(path.frames(), 32);
+        path.arrive(8, 16);
+        assert_eq!(path.frames(), 40);
+        path.next_order = 5;
+        path.lose(1);
+        (0..28).for_each(|_| path.arrive(1, 28));
+        assert_eq!(path.frames(), 28);
+        (0..2).for_each(|_| path.arrive(1, 28));
+        assert_eq!(path.frames(), 29, "one more for each round trip");
+    }
+}

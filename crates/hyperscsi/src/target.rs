@@ -1,0 +1,342 @@
+//! A session as its target has it: requests come out once, replies go in.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::bytes::size;
+use crate::command::{Command, Function, Outcome, Reply, Request};
+use crate::data::Data;
+use crate::device::{Device, Inquiry, Opening};
+use crate::keys::{Keys, Side};
+use crate::link::{Arrival, Counters, EndReason, Link, Settings, Terms};
+use crate::outgoing::Outgoing;
+use crate::pdu::{Header, Level, Opcode};
+
+/// Names a request of a session. Never given twice.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct TaskId {
+    /// Its place in the table of commands of the session: small numbers, used again.
+    pub slot: u16,
+    /// How often the place was used.
+    pub sequence: u64,
+}
+
+/// What a client wants.
+#[derive(Debug, Eq, PartialEq)]
+pub enum TargetEvent {
+    /// A command. It comes once, and wants one reply.
+    Command {
+        /// Its name.
+        id: TaskId,
+        /// The device.
+        device: u16,
+        /// What it is.
+        command: Command,
+        /// Its data.
+        data: Data,
+    },
+    /// A task management function. It comes once, and wants one reply.
+    Management {
+        /// Its name.
+        id: TaskId,
+        /// The device.
+        device: u16,
+        /// What it is.
+        function: Function,
+        /// The command that it names, if that waits for its reply.
+        task: Option<TaskId>,
+    },
+    /// A device was opened at this level.
+    Opened {
+        /// The device.
+        device: u16,
+        /// Of all its PDUs.
+        level: Level,
+    },
+    /// The session is over. Commands without a reply need none.
+    Ended(EndReason),
+}
+
+/// What a slot is busy with.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct Busy {
+    sequence: u64,
+    device: u16,
+    level: Level,
+    /// What its client has room for.
+    data_in_bytes: usize,
+}
+
+/// A session.
+#[derive(Debug)]
+pub struct TargetSession<D> {
+    link: Link<D>,
+    devices: Vec<Device>,
+    busy: Vec<Option<Busy>>,
+    /// Each slot has one request at most, and a client one question at a time; opening is bounded by the devices.
+    events: VecDeque<TargetEvent>,
+    ended: bool,
+}
+
+impl<D: AsRef<[u8]> + Default> TargetSession<D> {
+    /// A session that a login has led to.
+    pub(crate) fn new(
+        now: Duration,
+        keys: &Keys,
+        terms: Terms,
+        settings: Settings,
+        devices: Vec<Device>,
+    ) -> Self {
+        Self {
+            link: Link::new(now, Side::Target, keys, terms, settings),
+            busy: vec![None; usize::from(terms.slots)],
+            devices,
+            events: VecDeque::new(),
+            ended: false,
+        }
+    }
+
+    /// Its terms.
+    #[must_use]
+    pub const fn terms(&self) -> &Terms {
+        &self.link.terms
+    }
+
+    /// Takes a frame from behind its Ethernet header, of the client's address, with a tag of this session.
+    pub fn handle_frame(&mut self, now: Duration, frame: &[u8]) {
+        if self.ended {
+            return;
+        }
+        match self.link.receive(now, frame) {
+            Some(Arrival::Pdu {
+                slot,
+                sequence,
+                header,
+                level,
+                pdu,
+            }) => self.handle_request(now, TaskId { slot, sequence }, &header, level, pdu),
+            Some(Arrival::Control(opcode, body)) => self.handle_control(opcode, &body),
+            None => {}
+        }
+        self.note_end();
+    }
+
+    fn handle_request(
+        &mut self,
+        now: Duration,
+        id: TaskId,
+        header: &Header,
+        level: Level,
+        pdu: Vec<u8>,
+    ) {
+        // Its client has used the tag again, so it has the last reply.
+        self.link.drop_outgoing(id.slot);
+        let decoded = header.body(&pdu).and_then(Request::decode);
+        let decoded = decoded.map(|(request, data)| (request, data.len()));
+        let data_in_bytes = match &decoded {
+            Some((Request::Command(command), _)) => size(command.data_in_bytes),
+            Some((Request::Management(_), _)) | None => 0,
+        };
+        let device = header.device;
+        if let Some(place) = self.busy.get_mut(usize::from(id.slot)) {
+            *place = Some(Busy {
+                sequence: id.sequence,
+                device,
+                level,
+                data_in_bytes,
+            });
+        }
+        if !self.devices.iter().any(|known| known.handle == device) {
+            self.respond(now, id, Reply::of(Outcome::NotOpen), D::default());
+            return;
+        }
+        match decoded {
+            Some((Request::Command(command), length)) => {
+                let data = Data::before(pdu, size(header.length), length);
+                self.events.push_back(TargetEvent::Command {
+                    id,
+                    device,
+                    command,
+                    data,
+                });
+            }
+            Some((Request::Management(function), _)) => {
+                let task = self.task_of(function);
+                self.events.push_back(TargetEvent::Management {
+                    id,
+                    device,
+                    function,
+                    task,
+                });
+            }
+            None => self.respond(now, id, Reply::of(Outcome::Malformed), D::default()),
+        }
+    }
+
+    /// The task that a function names.
+    fn task_of(&self, function: Function) -> Option<TaskId> {
+        let name = match function {
+            Function::AbortTask(name) => name,
+            Function::AbortTaskSet | Function::ClearTaskSet | Function::LogicalUnitReset => {
+                return None;
+            }
+        };
+        let slot = self.link.slot_of_task(name)?;
+        let busy = self.busy.get(usize::from(slot))?.as_ref()?;
+        let is_it = self.link.task_name(slot, busy.sequence) == name;
+        is_it.then_some(TaskId {
+            slot,
+            sequence: busy.sequence,
+        })
+    }
+
+    /// Answers a request, once. A command that was aborted is answered, too, with [`Outcome::Aborted`]: it frees its
+    /// slot. Data that its client has no room for are left out by the caller.
+    pub fn respond(&mut self, now: Duration, id: TaskId, reply: Reply, data: D) {
+        let place = self.busy.get_mut(usize::from(id.slot));
+        let Some(busy) = place.and_then(|place| place.take_if(|busy| busy.sequence == id.sequence))
+        else {
+            // The session that it was of is over, or it was answered.
+            return;
+        };
+        debug_assert!(
+            data.as_ref().len() <= busy.data_in_bytes,
+            "more data than there is room for"
+        );
+        let body = reply.encode(data.as_ref().len());
+        let length = body.len() + data.as_ref().len();
+        let header = self
+            .link
+            .header(Opcode::Reply, busy.device, id.sequence, length);
+        let pdu = Outgoing::new(header, id.sequence, busy.level, &body, data);
+        self.link.submit(now, id.slot, pdu);
+        self.link.expect(id.slot);
+    }
+
+    fn handle_control(&mut self, opcode: Opcode, body: &[u8]) {
+        match opcode {
+            Opcode::Negotiation => {
+                let answer = match Inquiry::decode(body) {
+                    Some(Inquiry::List { id, first }) => Inquiry::Listed {
+                        id,
+                        page: Inquiry::page(&self.devices, first),
+                    },
+                    Some(Inquiry::Open { id, handle, level }) => {
+                        let opening = self.open(handle, level);
+                        Inquiry::Opened {
+                            id,
+                            handle,
+                            opening,
+                        }
+                    }
+                    Some(Inquiry::Listed { .. } | Inquiry::Opened { .. }) | None => return,
+                };
+                self.answer(Opcode::NegotiationAnswer, answer.encode());
+            }
+            Opcode::Disconnect => {
+                self.answer(Opcode::DisconnectAnswer, Vec::new());
+                self.link.end(EndReason::Disconnected);
+            }
+            Opcode::Request
+            | Opcode::Reply
+            | Opcode::Discovery
+            | Opcode::DiscoveryAnswer
+            | Opcode::NegotiationAnswer
+            | Opcode::DisconnectAnswer
+            | Opcode::Probe
+            | Opcode::Ack => {}
+        }
+    }
+
+    /// Opens a device, if its client asks for as much as its server does.
+    fn open(&mut self, handle: u16, level: Level) -> Opening {
+        let Some(device) = self.devices.iter().find(|device| device.handle == handle) else {
+            return Opening::Unknown;
+        };
+        if level < device.level {
+            return Opening::TooLow(device.level);
+        }
+        match self.link.levels.get(&handle) {
+            Some(&open) if open != level => Opening::OtherLevel(open),
+            Some(_) => Opening::Open(level),
+            None => {
+                self.link.levels.insert(handle, level);
+                self.events.push_back(TargetEvent::Opened {
+                    device: handle,
+                    level,
+                });
+                Opening::Open(level)
+            }
+        }
+    }
+
+    /// One answer waits at a time: what comes faster is asked again.
+    fn answer(&mut self, opcode: Opcode, body: Vec<u8>) {
+        self.link.control.clear();
+        self.link.control.push_back((opcode, body));
+    }
+
+    /// Devices that the client sees from now on. Commands on one that is gone are not ended here.
+    pub fn set_devices(&mut self, devices: Vec<Device>) {
+        self.devices = devices;
+    }
+
+    /// Grants so many frames from now on. What is under way stays so.
+    pub fn set_window(&mut self, frames: u16) {
+        self.link.set_window(frames);
+    }
+
+    /// When [`Self::handle_deadline`] wants to be called.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Duration> {
+        self.link.deadline()
+    }
+
+    /// Time has passed.
+    pub fn handle_deadline(&mut self, now: Duration) {
+        self.link.handle_deadline(now);
+        self.note_end();
+    }
+
+    /// Ends the session. A frame for its client may be left to send.
+    pub fn close(&mut self, reason: EndReason) {
+        if self.link.ended.is_none() {
+            self.answer(Opcode::Disconnect, vec![0]);
+            self.link.end(reason);
+        }
+        self.note_end();
+    }
+
+    fn note_end(&mut self) {
+        if let Some(reason) = self.link.ended
+            && !self.ended
+        {
+            self.ended = true;
+            self.busy.fill(None);
+            self.events.push_back(TargetEvent::Ended(reason));
+        }
+    }
+
+    /// What happened.
+    pub fn poll_event(&mut self) -> Option<TargetEvent> {
+        self.events.pop_front()
+    }
+
+    /// Writes the next frame to send, from behind its Ethernet header, and gives its length. `to` has room for the
+    /// largest.
+    pub fn poll_frame(&mut self, now: Duration, to: &mut [u8]) -> Option<usize> {
+        self.link.poll_frame(now, to)
+    }
+
+    /// What is under way, for messages of tests.
+    #[cfg(test)]
+    pub(crate) fn state(&self) -> String {
+        self.link.state()
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub const fn counters(&self) -> &Counters {
+        &self.link.counters
+    }
+}
