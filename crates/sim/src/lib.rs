@@ -13,6 +13,7 @@
 //! | [`authority`] | what is saved of the unit, also by another target |
 //! | [`ledger`] | what each block may hold |
 //! | [`flush`] | the file store that ships, on a kernel that loses flushes |
+//! | [`mod@log`] | the journal that ships, on media that stop after every step |
 //! | [`initiator`] | the other end of the protocol, and its judge |
 //! | [`setup`] | the configuration of the machines under test |
 //! | [`host`] | the machines under test, bound to simulated cores |
@@ -32,6 +33,7 @@ pub mod host;
 pub mod initiator;
 pub mod inspect;
 pub mod ledger;
+pub mod log;
 pub mod network;
 pub mod prng;
 pub mod sabotage;

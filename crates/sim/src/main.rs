@@ -1,13 +1,20 @@
 //! Runs many seeds, or prints the events of one.
 //!
-//! `sim --seeds 1000` runs seeds 0 to 999, each in the world and in that of flushes; `--from 5000` begins
-//! elsewhere; `--first` ends with the first seed that fails, as it is. `--seed 7` runs one and prints its
-//! diary, `--actions 12` only so much of it. The exit code is 1 if a rule was broken.
+//! `sim --seeds 1000` runs seeds 0 to 999, each in the world and in those of flushes and of logs; `--from 5000` begins
+//! elsewhere; `--first` ends with the first seed that fails, as it is; `--world NAME` runs one of them: `target`,
+//! `flush` or `log`. `--seed 7` runs one and prints its diary, `--actions 12` only so much of it, `--world log` that
+//! of a log. The exit code is 1 if a rule was broken.
 #![forbid(unsafe_code)]
-#![expect(clippy::print_stdout, reason = "the output is what it is for")]
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "the output is what it is for"
+)]
 
 use std::process::ExitCode;
 
+use sim::flush::Breach;
+use sim::log::Planted;
 use sim::shrink::{Failure, examine, run};
 
 fn main() -> ExitCode {
@@ -18,8 +25,18 @@ fn main() -> ExitCode {
     };
     let actions = number("--actions").and_then(|actions| usize::try_from(actions).ok());
     let actions = actions.unwrap_or(usize::MAX);
+    let world = match Only::of(&arguments) {
+        Ok(world) => world,
+        Err(other) => {
+            eprintln!("--world {other}: there are target, flush and log");
+            return ExitCode::from(2);
+        }
+    };
     if let Some(seed) = number("--seed") {
-        return tell(seed, actions);
+        return match world {
+            Only::Log => print_log(seed),
+            Only::All | Only::Target | Only::Flush => tell(seed, actions),
+        };
     }
     let (first, count) = (
         number("--from").unwrap_or(0),
@@ -27,13 +44,15 @@ fn main() -> ExitCode {
     );
     let stops = arguments.iter().any(|argument| argument == "--first");
     let mut failures: u64 = 0;
-    let (mut events, mut good) = (0, 0);
+    let (mut events, mut good, mut crashes) = (0, 0, 0);
     for seed in first..first + count {
-        if let Err(breach) = sim::flush::run(seed) {
+        for breach in aside(world, seed, &mut crashes) {
             failures += 1;
             println!("seed {seed}: {}: {}", breach.rule, breach.detail);
         }
-        if stops {
+        if !matches!(world, Only::All | Only::Target) {
+            // The rest of the loop is the world of the target.
+        } else if stops {
             let report = run(seed, actions, false);
             if let Some(breach) = report.breach {
                 failures += 1;
@@ -55,8 +74,60 @@ fn main() -> ExitCode {
             break;
         }
     }
-    println!("{count} seeds, {events} events, {good} commands answered GOOD, {failures} failures");
+    println!(
+        "{count} seeds, {events} events, {good} commands answered GOOD, {crashes} crashes of logs, {failures} failures"
+    );
     ExitCode::from(u8::from(failures > 0))
+}
+
+/// Which worlds a seed is lived in.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Only {
+    All,
+    Target,
+    Flush,
+    Log,
+}
+
+impl Only {
+    /// The name is the error where there is no such world.
+    fn of(arguments: &[String]) -> Result<Self, &str> {
+        let Some(at) = arguments.iter().position(|argument| argument == "--world") else {
+            return Ok(Self::All);
+        };
+        match arguments.get(at + 1).map_or("", String::as_str) {
+            "target" => Ok(Self::Target),
+            "flush" => Ok(Self::Flush),
+            "log" => Ok(Self::Log),
+            other => Err(other),
+        }
+    }
+}
+
+/// The worlds beside that of the target.
+fn aside(world: Only, seed: u64, crashes: &mut u64) -> Vec<Breach> {
+    let mut breaches = Vec::new();
+    if matches!(world, Only::All | Only::Flush) {
+        breaches.extend(sim::flush::run(seed).err());
+    }
+    if matches!(world, Only::All | Only::Log) {
+        match sim::log::run(seed, Planted::default()) {
+            Ok(report) => *crashes += report.crashes,
+            Err(breach) => breaches.push(breach),
+        }
+    }
+    breaches
+}
+
+/// The diary of a log.
+fn print_log(seed: u64) -> ExitCode {
+    let (result, diary) = sim::log::run_noted(seed, Planted::default());
+    diary.iter().for_each(|line| println!("{line}"));
+    match &result {
+        Ok(report) => println!("{report:?}"),
+        Err(breach) => println!("{}: {}", breach.rule, breach.detail),
+    }
+    ExitCode::from(u8::from(result.is_err()))
 }
 
 /// A failure in one line.

@@ -68,10 +68,11 @@ pub use file::find_size;
 #[cfg(not(target_os = "linux"))]
 pub use fileless::StoreFile;
 pub use journal::{
-    Bias, Binding, Header, Held, Journal, LOG_BYTES_MIN, LogId, Misfit, Noted, UnitName, Use,
+    Bias, Binding, Header, Held, Journal, Known, LOG_BYTES_MIN, Limits, LogId, LogOptions, Medium,
+    Misfit, Noted, Replayed, Shape, UnitName, Use,
 };
 #[cfg(target_os = "linux")]
-pub use journal::{Known, LogOptions, Logged, NotLogged};
+pub use journal::{Logged, NotLogged};
 #[cfg(target_os = "linux")]
 pub use memory_disk::MemoryDisk;
 #[cfg(target_os = "linux")]

@@ -422,7 +422,7 @@ impl World {
 }
 
 /// What a panic said.
-fn words(panic: &(dyn std::any::Any + Send)) -> String {
+pub(crate) fn words(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
     text.unwrap_or("a panic without words").to_owned()

@@ -12,7 +12,7 @@
 //!
 //! * A change that is answered as durable is *forced*: it waits for the record that has it. One record is written at a
 //!   time, so that all records before one that is whole are whole; while it is written the next one collects.
-//! * Other changes are kept in memory, in order, as long as they are few ([`LOOSE_BYTES_MAX`]): a flush forces them.
+//! * Other changes are kept in memory, in order, as long as they are few ([`Limits`]): a flush forces them.
 //!   When they are more, they are dropped, and the next flush syncs the store. No two of them have bytes in common: of
 //!   two that are answered, a record could have the first alone. A later one takes the place of those that it covers.
 //! * A *checkpoint* syncs the store, then moves the tail of the log in its header. It covers the changes with numbers
@@ -26,17 +26,29 @@ use super::format::{Address, Entry, Header, encode_record, place};
 use super::ranges::Ranges;
 use super::replay::Binding;
 
-/// The most bytes of changes that are kept for a flush.
-pub(super) const LOOSE_BYTES_MAX: usize = 8 << 20;
+/// How much is kept in memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// The most bytes of changes that are kept for a flush.
+    pub loose_bytes: usize,
+    /// How many changes are kept for a flush, at most.
+    pub loose_changes: usize,
+    /// How many records may be in the log before the store is synced.
+    pub live_records: usize,
+    /// With [`Bias::Throughput`], durable writes of this size or more pass by the log.
+    pub pass_bytes: usize,
+}
 
-/// How many changes are kept for a flush, at most.
-const LOOSE_MAX: usize = 4096;
-
-/// How many records may be in the log before the store is synced.
-const LIVE_MAX: usize = 16 << 10;
-
-/// With [`Bias::Throughput`], durable writes of this size or more pass by the log.
-pub(super) const PASS_BYTES_MIN: usize = 64 << 10;
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            loose_bytes: 8 << 20,
+            loose_changes: 4096,
+            live_records: 16 << 10,
+            pass_bytes: 64 << 10,
+        }
+    }
+}
 
 /// What the log is for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -156,6 +168,7 @@ struct Checkpoint {
 #[derive(Debug)]
 pub(super) struct Books {
     bias: Bias,
+    limits: Limits,
     condition: Condition,
     /// The one on the log device.
     header: Header,
@@ -197,9 +210,10 @@ pub(super) struct Books {
 
 impl Books {
     /// Of a log with this header, which has no records.
-    pub(super) fn new(header: Header, bias: Bias) -> Self {
+    pub(super) fn new(header: Header, bias: Bias, limits: Limits) -> Self {
         Self {
             bias,
+            limits,
             condition: Condition::Working,
             next: 1,
             places: 0,
@@ -299,8 +313,8 @@ impl Books {
         number
     }
 
-    /// The store has failed to carry a change out, and may have done some of it. What the log has of its bytes is not to be
-    /// replayed for longer than need be.
+    /// The store has failed to carry a change out, and may have done some of it. What the log has of its bytes is not
+    /// to be replayed for longer than need be.
     pub(super) fn failed(&mut self, place: u64) {
         let one = self.running.iter().find(|one| one.place == place);
         let is_logged = one.is_some_and(|one| self.logged.meet(&one.range));
@@ -359,7 +373,7 @@ impl Books {
 
     /// Whether a durable write goes to the store alone.
     pub(super) fn passes(&self, range: &Range<u64>) -> bool {
-        let is_large = range.end - range.start >= PASS_BYTES_MIN as u64;
+        let is_large = range.end - range.start >= self.limits.pass_bytes as u64;
         self.bias == Bias::Throughput
             && is_large
             && !self.logged.meet(range)
@@ -372,12 +386,13 @@ impl Books {
         let is_cut = |one: &Pending| one.meets(range) && !one.is_within(range);
         self.condition == Condition::Working
             && self.lost <= self.synced
-            && self.loose_bytes + len <= LOOSE_BYTES_MAX
-            && self.loose.len() < LOOSE_MAX
+            && self.loose_bytes + len <= self.limits.loose_bytes
+            && self.loose.len() < self.limits.loose_changes
             && !self.loose.iter().any(is_cut)
     }
 
-    /// A change that the store has is not kept, so that the next flush has to sync the store, which has all others, too.
+    /// A change that the store has is not kept, so that the next flush has to sync the store, which has all others,
+    /// too.
     pub(super) fn lose(&mut self, number: u64) {
         self.loose.clear();
         self.loose_bytes = 0;
@@ -583,7 +598,7 @@ impl Books {
         let is_due = self.is_full
             || self.is_aged
             || used > self.header.ring_bytes / 2
-            || self.live.len() > LIVE_MAX;
+            || self.live.len() > self.limits.live_records;
         let moves = self.live.front().is_some_and(|one| one.highest < covered);
         let is_begun = is_due && moves || self.meets_wanted(covered);
         if !is_begun {

@@ -26,22 +26,24 @@ mod plan;
 mod ranges;
 mod replay;
 mod shared;
+mod start;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 
-pub use self::books::Bias;
 use self::books::Condition;
+pub use self::books::{Bias, Limits};
 pub use self::format::{Header, LOG_BYTES_MIN, LogId, UnitName};
 use self::handle::Handle;
 pub use self::held::Held;
 #[cfg(target_os = "linux")]
-pub use self::open::{Known, LogOptions, Logged, NotLogged};
-pub use self::replay::{Binding, Misfit};
+pub use self::open::{Logged, NotLogged};
+pub use self::replay::{Binding, Medium, Misfit, Replayed};
 pub(crate) use self::shared::Alone;
 use self::shared::Shared;
 pub use self::shared::{Noted, Use};
+pub use self::start::{Known, LogOptions, Shape};
 use crate::Backstore;
 
 /// A log in use, for all cores.
@@ -49,19 +51,6 @@ use crate::Backstore;
 pub struct Journal(Arc<Shared>);
 
 impl Journal {
-    /// Of a log with this header, which is durable, and without records. With `writes_through` every change is durable
-    /// before it is answered. With `alone` the log is not used.
-    pub fn new(
-        header: Header,
-        bias: Bias,
-        writes_through: bool,
-        noted: Arc<dyn Noted>,
-        alone: Option<Alone>,
-    ) -> Self {
-        let shared = Shared::new(header, bias, writes_through, noted, alone);
-        Self(Arc::new(shared))
-    }
-
     /// A handle for the calling core, of its handles of the store and of the log device. The store must write lazily,
     /// and carry out each request of the log device by operations on files.
     pub fn handle(&self, store: Box<dyn Backstore>, log: Box<dyn Backstore>) -> Box<dyn Backstore> {
@@ -74,12 +63,12 @@ impl Journal {
             Condition::Working | Condition::Broken | Condition::Leaving => None,
             Condition::Left => Some(match self.0.alone {
                 Some(Alone::NotNoted) => {
-                    "that it is served with its log could not be saved in the state directory, so its log is not in use; \
-                     make room there, or make it writable, and restart Tarn"
+                    "that it is served with its log could not be saved in the state directory, so its log is not in \
+                     use; make room there, or make it writable, and restart Tarn"
                 }
                 Some(Alone::Unreadable) => {
-                    "its log device cannot be read or written and is not in use; its store has everything: repair the log \
-                     device and restart Tarn"
+                    "its log device cannot be read or written and is not in use; its store has everything: repair the \
+                     log device and restart Tarn"
                 }
                 None => {
                     "its log device failed and is not in use any more; restart Tarn to use it again"

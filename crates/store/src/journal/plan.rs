@@ -1,7 +1,7 @@
 //! What becomes of a change: what the store gets of it, and what the books get when the store has it.
 //!
-//! Nothing of a change is in the books before the store has carried it out. So what is aborted on its way to the store, or fails
-//! there, is never replayed; and the log has changes in the order in which the store had them.
+//! Nothing of a change is in the books before the store has carried it out. So what is aborted on its way to the store,
+//! or fails there, is never replayed; and the log has changes in the order in which the store had them.
 
 use std::ops::Range;
 
@@ -33,8 +33,8 @@ pub(super) enum Logging {
 
 /// What the store gets, and what the books get then.
 ///
-/// A change that need not be durable is logged all the same if the log has older data for some of its bytes: without it a replay
-/// would bring that back over what was read since, also where only this process ends and no power fails.
+/// A change that need not be durable is logged all the same if the log has older data for some of its bytes: without it
+/// a replay would bring that back over what was read since, also where only this process ends and no power fails.
 ///
 /// # Errors
 ///
@@ -98,8 +98,8 @@ pub(super) fn enter(
     let number = books.carried_out(place);
     // A flush may have forced older changes of its bytes meanwhile.
     let logging = match (logging, books.has_changes_of(range)) {
-        (Logging::Keep(entries), true) => Logging::Force(entries),
-        (Logging::Lose, true) => Logging::TooLarge,
+        (Logging::Keep(entries), true) if books.fits(bytes_of(&entries)) => Logging::Force(entries),
+        (Logging::Keep(_) | Logging::Lose, true) => Logging::TooLarge,
         (logging, _) => logging,
     };
     let not_logged = |wait| match durable {
@@ -116,8 +116,7 @@ pub(super) fn enter(
             books.force(number, entries)
         }
         (Logging::Keep(entries), Condition::Working | Condition::Broken | Condition::Leaving) => {
-            let bytes = entries.iter().map(|entry| entry.data.len()).sum();
-            match books.keeps(range, bytes) {
+            match books.keeps(range, bytes_of(&entries)) {
                 true => books.keep(number, range, entries),
                 false => books.lose(number),
             }
@@ -133,6 +132,10 @@ pub(super) fn enter(
             books.flush()
         }
     }
+}
+
+fn bytes_of(entries: &[Entry]) -> usize {
+    entries.iter().map(|entry| entry.data.len()).sum()
 }
 
 fn with_durability(request: IoRequest, durable: bool) -> IoRequest {

@@ -9,7 +9,7 @@ use super::format::{
 };
 
 /// Where a log, and a store that it is replayed into, are read and written. All of it may block.
-pub(super) trait Medium {
+pub trait Medium {
     /// Fills the buffer from this byte on.
     ///
     /// # Errors
@@ -90,7 +90,8 @@ pub enum Misfit {
     },
     /// Changes that it has were refused by the store. All others are there, durably.
     #[error(
-        "the store does not take {failed} of the {entries} changes that it has, and has all others; the first one: {first}"
+        "the store does not take {failed} of the {entries} changes that it has, and has all others; the first one: \
+         {first}"
     )]
     NotReplayed {
         /// Changes that the store refused.
@@ -160,7 +161,7 @@ pub(super) fn find(
 
 /// What a replay has done.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(super) struct Replayed {
+pub struct Replayed {
     /// Records that were found whole.
     pub records: u64,
     /// Changes of the store that they had.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::books::{Bias, Books};
+use super::books::{Bias, Books, Limits};
 use super::format::Header;
 use super::replay::Binding;
 use crate::{Capabilities, Waker};
@@ -24,7 +24,7 @@ pub enum Use {
 
 /// Why the store serves alone from the start, with a log that is not used.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Alone {
+pub(crate) enum Alone {
     /// That the unit is served with the log could not be saved.
     NotNoted,
     /// The log has nothing that the store has not, and cannot be read or written.
@@ -86,11 +86,12 @@ impl Shared {
     pub(super) fn new(
         header: Header,
         bias: Bias,
+        limits: Limits,
         writes_through: bool,
         noted: Arc<dyn Noted>,
         alone: Option<Alone>,
     ) -> Self {
-        let mut books = Books::new(header, bias);
+        let mut books = Books::new(header, bias, limits);
         if alone.is_some() {
             books.leave_unused();
         }

@@ -117,7 +117,8 @@ impl Disk {
         past.any(|sector| sector[..8] == mark.to_le_bytes())
     }
 
-    /// What waits takes part of its effect; what is not durable may be lost where the power fails; nobody gets an answer.
+    /// What waits takes part of its effect; what is not durable may be lost where the power fails; nobody gets an
+    /// answer.
     pub(super) fn crash(&self, chance: &mut Chance, end: End) {
         let mut state = self.state.borrow_mut();
         state.answers.clear();

@@ -8,9 +8,9 @@ use memory::{Payload, Pool};
 
 use super::disk::{Chance, Disk, End, SECTOR};
 use crate::journal::books::Bias;
-use crate::journal::format::{BLOCK_BYTES, Header, RING_OFFSET};
-use crate::journal::open::{Known, LogOptions, begin, recover};
-use crate::journal::{Binding, Journal, Noted, Use};
+use crate::journal::format::{BLOCK_BYTES, RING_OFFSET};
+use crate::journal::start::{Known, LogOptions, Shape};
+use crate::journal::{Binding, Journal, Limits, Noted, Use};
 use crate::{
     Backstore, HelperOperation, IoAnswer, IoRequest, IoResult, IoTag, Order, Outlet, PartTag,
     Submitted, Waker,
@@ -140,26 +140,15 @@ impl World {
         };
         let log_bytes = RING_OFFSET + RING_BYTES;
         let size = (SECTORS * SECTOR) as u64;
-        let (header, done) = recover(&self.log, log_bytes, &self.disk, size, &options).unwrap();
+        let shape = Shape {
+            ring_bytes: RING_BYTES,
+            record_bytes: RECORD_BYTES,
+            limits: Limits::default(),
+        };
+        let (journal, done) =
+            Journal::start(&self.log, log_bytes, &self.disk, size, &options, shape).unwrap();
         self.records += done.records;
         self.laps = self.laps.max(done.end / RING_BYTES);
-        let header = header.map(|it| Header {
-            record_bytes: RECORD_BYTES,
-            ..it
-        });
-        let is_new = header.is_none();
-        let mut header = begin(&self.log, header, RING_BYTES, &options).unwrap();
-        if is_new {
-            header.record_bytes = RECORD_BYTES;
-            Disk::write_header(&self.log, &header);
-        }
-        let binding = Binding {
-            id: header.id,
-            generation: header.generation,
-        };
-        self.notes.note(binding, Use::Serving).unwrap();
-        let noted = Arc::clone(&self.notes) as Arc<dyn Noted>;
-        let journal = Journal::new(header, self.bias, self.writes_through, noted, None);
         self.cores = (0..CORES).map(|core| self.core(&journal, core)).collect();
     }
 
@@ -474,14 +463,6 @@ impl World {
         self.start();
         self.check(seed);
         (self.records, self.laps)
-    }
-}
-
-impl Disk {
-    fn write_header(log: &Self, header: &Header) {
-        use crate::journal::replay::Medium as _;
-        log.write(header.place(), &header.encode()).unwrap();
-        log.sync().unwrap();
     }
 }
 
