@@ -254,6 +254,66 @@ def groups_change_who_sees_what():
             pass
 
 
+def own_disks(luns, groups):
+    """A target that shows each group another disk under one number: (LUN, id, groups) each."""
+    lines = [f'[[lun]]\nid = "{id}"\nstore = "mem:{size}M"' for id, size in (("d0", 16), ("d1", 32), ("d2", 48))]
+    lines += [f'[[group]]\nid = "{id}"\ninitiators = {json.dumps(initiators)}' for id, initiators in groups.items()]
+    entries = [f'{{ lun = {lun}, id = "{id}"' + (f", groups = {json.dumps(of)} }}" if of else " }") for lun, id, of in luns]
+    lines += [f'[[target]]\nname = "{NAME}:one"\nportals = ["127.0.0.1:{{port}}"]\nluns = [{", ".join(entries)}]']
+    return "\n".join(lines) + "\n"
+
+
+def capacity(session, lun=0):
+    data = session.command(scsi.read_capacity16(), read=32, lun=lun).data
+    return (int.from_bytes(data[:8], "big") + 1) * BLOCK // MIB
+
+
+@test
+def each_group_has_a_disk_of_its_own_as_lun_0():
+    """Hosts that boot from LUN 0 of one target see different disks there, and all others a third; a change of one view is for
+    its group alone; who is excluded is among the others; who is in two groups is refused with both names."""
+    groups = {"g1": [f"{NAME}:init-a"], "g2": [f"{NAME}:init-*", f"!{NAME}:init-a", f"!{NAME}:init-c"]}
+    luns = [(0, "d0", ["g1"]), (0, "d1", ["g2"]), (0, "d2", []), (1, "d2", ["g1"])]
+    with Changing(config=own_disks(luns, groups)) as tarn, \
+            tarn.session("one", "a") as a, tarn.session("one", "b") as b, tarn.session("one", "c") as c:
+        equal([luns_of(one) for one in (a, b, c)], [[0, 1], [0], [0]], "LUNs")
+        for one in (a, b, c):
+            one.clear_unit_attentions()
+        equal([capacity(one) for one in (a, b, c)], [16, 32, 48], "MiB of LUN 0")
+        write_and_read(a, lba=3)
+        equal(b.command(scsi.read16(3, 1), read=BLOCK).data, bytes(BLOCK), "what b reads of its own disk")
+
+        # One view comes, and another goes. What is not concerned goes on without a word.
+        tarn.applied(own_disks(luns[:3] + [(1, "d2", ["g2"])], groups))
+        equal((attention(b), attention(c)), (REPORTED_LUNS_CHANGED, None), "unit attentions")
+        for one in (a, b):
+            one.clear_unit_attentions()
+        equal([luns_of(one) for one in (a, b, c)], [[0], [0, 1], [0]], "LUNs after the change")
+        equal([capacity(one) for one in (a, b, c)], [16, 32, 48], "MiB of LUN 0 after the change")
+
+        # The wildcard takes b, and it is in the other group too: no choice is made.
+        both = dict(groups, g1=[f"{NAME}:init-a", f"{NAME}:init-b"])
+        tarn.refused(own_disks(luns, both), "LUN 0 is one unit for group")
+        line = tarn.reload(own_disks(luns, both))
+        for word in ("g1", "g2", f"{NAME}:init-b", "is in both"):
+            check(word in line, f"{word!r} is not in: {line}")
+        equal([luns_of(one) for one in (a, b, c)], [[0], [0, 1], [0]], "LUNs after what was refused")
+
+        # Whether a name comes from an address is known at the login alone: the session ends, and is not let in again.
+        here = dict(groups, g1=["127.0.0.0/8", f"!{NAME}:init-c"])
+        tarn.applied(own_disks([(0, "d0", ["g1"]), (0, "d1", ["g2"]), (0, "d2", [])], here))
+        check(b.connection.closed_within(5), "a session for which LUN 0 is two disks lives on")
+        try:
+            tarn.session("one", "b").close()
+            check(False, "an initiator logs in for which LUN 0 is two disks")
+        except iscsi.LoginError:
+            pass
+        wait_for(lambda: [line for line in tarn.log().splitlines() if "group g1" in line and "group g2" in line and "in both" in line],
+                 5, "a line of the log with both groups")
+        a.clear_unit_attentions()
+        equal((capacity(a), capacity(c)), (16, 48), "MiB of LUN 0 of the others")
+
+
 @test
 def targets_and_portals_come_and_go():
     """A second target and portal are reached at once; when they go, their sessions end and no other."""

@@ -101,7 +101,9 @@ pub(crate) static ROUTES: &[Route] = &[
         Gives::One(of::<Applied>()), || put(resources::put_target_lun))
         .takes(of::<spec::TargetLun>()).makes().conditional(),
     Route::delete("/api/v1/targets/{name}/luns/{lun}", Admin, "Shows nothing under a number any more",
-        Gives::One(of::<Applied>()), || delete(resources::remove_target_lun)).conditional(),
+        Gives::One(of::<Applied>()), || delete(resources::remove_target_lun))
+        .asks(&[Field::optional("group", Value::Text, "The group that sees it no more, or `*` for those who are in no \
+            group; needed where several units have the number")]).conditional(),
     Route::put("/api/v1/targets/{name}/portals/{bind}", Admin, "Has a target reached by an address",
         Gives::One(of::<Applied>()), || put(resources::put_portal))
         .takes(of::<spec::Portal>()).makes().conditional(),

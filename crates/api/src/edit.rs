@@ -76,7 +76,7 @@ pub enum Thing {
 pub struct View {
     /// The target.
     pub target: String,
-    /// The logical unit number; absent: the lowest that is free.
+    /// The logical unit number; absent: the lowest that nobody sees.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lun: Option<u16>,
     /// The `id` of the unit.
@@ -229,6 +229,10 @@ pub enum Name {
         target: String,
         /// The logical unit number.
         lun: u16,
+        /// The group that sees it no more, or `*` for those who are in no group; needed where several units have the
+        /// number.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        group: Option<String>,
     },
     /// An address of a target.
     Portal {

@@ -112,7 +112,7 @@ pub struct Portal {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TargetLun {
-    /// The logical unit number, up to 16383.
+    /// The logical unit number, up to 16383. Several entries may have it if each is for other groups.
     pub lun: u16,
     /// The `id` of the unit.
     pub id: String,
@@ -130,7 +130,7 @@ pub struct TargetLun {
 pub struct Group {
     /// What units call the group.
     pub id: String,
-    /// Name patterns, addresses, networks and users.
+    /// Name patterns, addresses, networks and users; what follows a `!` is not in the group.
     pub initiators: Vec<String>,
 }
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use crate::{
     ChapAlgorithm, Group, GroupIndex, InitiatorMatch, LunNumber, Model, NbdServer, Target,
-    TargetIndex, UnitIndex, UserIndex, Viewers,
+    TargetIndex, TargetLun, UnitIndex, UserIndex, Viewers,
 };
 
 /// What is known of an initiator.
@@ -22,7 +22,7 @@ pub struct Initiator<'a> {
 }
 
 /// Why an initiator may not log in.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Denial {
     /// The target wants CHAP and there was none.
     #[error("target needs CHAP and the initiator did not authenticate")]
@@ -39,6 +39,19 @@ pub enum Denial {
     /// None of the target's units is for this initiator.
     #[error("no LUN of the target is for this initiator")]
     NothingToSee,
+    /// Two units are meant for this initiator under one number, and neither comes first.
+    #[error(
+        "LUN {lun} of the target is one unit for group {first} and another for group {second}, and the initiator is \
+         in both"
+    )]
+    TwoUnits {
+        /// The number.
+        lun: LunNumber,
+        /// A group that it is in.
+        first: String,
+        /// Another one.
+        second: String,
+    },
 }
 
 /// Whether a login uses CHAP, and who may prove to be whom.
@@ -91,7 +104,8 @@ impl Model {
     /// Whether the initiator may log in to the target, and which units it sees.
     ///
     /// A target with `auth` takes only those users. A unit with `groups` is seen by members of
-    /// one of them, a unit without by everyone who may log in. An initiator that would see none
+    /// one of them, a unit without by everyone who may log in. Under a number that several units have, each is for the
+    /// members of its groups, and one without groups for all others. An initiator that would see none
     /// of a target's units may not log in; a target without any units takes everyone, so that it can be
     /// filled later.
     ///
@@ -109,21 +123,58 @@ impl Model {
         }
         let takes_users = self.takes_users(target);
         self.check_name(initiator, takes_users)?;
-        let mut entries: Vec<LunEntry> = Vec::new();
-        for (key, entry) in target.luns.by_key() {
-            let is_taken = entries.last().is_some_and(|last| last.lun == key.lun);
-            if !is_taken && self.is_viewer(key.viewers, initiator) {
-                entries.push(LunEntry {
-                    lun: key.lun,
-                    unit: entry.unit,
-                    read_only: entry.read_only,
-                });
-            }
-        }
+        let entries = self.visible(target, initiator)?;
         if entries.is_empty() && !target.luns.is_empty() {
             return Err(Denial::NothingToSee);
         }
         Ok(LunMap { entries })
+    }
+
+    /// What the initiator sees of the target.
+    ///
+    /// # Errors
+    ///
+    /// Two groups that it is in see different units under one number.
+    fn visible(&self, target: &Target, initiator: &Initiator<'_>) -> Result<Vec<LunEntry>, Denial> {
+        let mut entries: Vec<LunEntry> = Vec::new();
+        // Where the last of them comes from.
+        let mut last: Option<(Viewers, &TargetLun)> = None;
+        for (key, entry) in target.luns.by_key() {
+            if !self.is_viewer(key.viewers, initiator) {
+                continue;
+            }
+            match last.filter(|(_, there)| there.lun == key.lun) {
+                Some((first, there)) if key.viewers != Viewers::All => {
+                    if !std::ptr::eq(there, entry) {
+                        return Err(Denial::TwoUnits {
+                            lun: key.lun,
+                            first: self.viewers_name(first),
+                            second: self.viewers_name(key.viewers),
+                        });
+                    }
+                }
+                Some(_) => {}
+                None => {
+                    last = Some((key.viewers, entry));
+                    entries.push(LunEntry {
+                        lun: key.lun,
+                        unit: entry.unit,
+                        read_only: entry.read_only,
+                    });
+                }
+            }
+        }
+        Ok(entries)
+    }
+
+    fn viewers_name(&self, viewers: Viewers) -> String {
+        match viewers {
+            Viewers::Group(group) => {
+                let group = self.groups.get(group.0);
+                group.map_or_else(String::new, |group| group.id.clone())
+            }
+            Viewers::All => "*".to_owned(),
+        }
     }
 
     /// Whether the initiator may have the name that it claims. Where nobody is asked who he is,
@@ -264,15 +315,8 @@ impl Model {
 impl Group {
     /// Whether the initiator belongs to the group.
     pub fn has(&self, initiator: &Initiator<'_>) -> bool {
-        self.initiators.iter().any(|entry| match entry {
-            InitiatorMatch::Name(pattern) => pattern.matches(initiator.name),
-            InitiatorMatch::Address(network) => network.contains(initiator.address),
-            InitiatorMatch::User(user) => initiator.user == Some(*user),
-            InitiatorMatch::Certificate(pattern) => {
-                let mut names = initiator.certificate.iter();
-                names.any(|name| pattern.matches(name))
-            }
-        })
+        let is_it = |entry: &InitiatorMatch| entry.is_it(initiator);
+        self.initiators.iter().any(is_it) && !self.excluded.iter().any(is_it)
     }
 
     /// The users that belong to the group by being themselves.
@@ -283,6 +327,20 @@ impl Group {
             | InitiatorMatch::Address(_)
             | InitiatorMatch::Certificate(_) => None,
         })
+    }
+}
+
+impl InitiatorMatch {
+    fn is_it(&self, initiator: &Initiator<'_>) -> bool {
+        match self {
+            Self::Name(pattern) => pattern.matches(initiator.name),
+            Self::Address(network) => network.contains(initiator.address),
+            Self::User(user) => initiator.user == Some(*user),
+            Self::Certificate(pattern) => {
+                let mut names = initiator.certificate.iter();
+                names.any(|name| pattern.matches(name))
+            }
+        }
     }
 }
 
@@ -299,7 +357,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::{TargetLun, TargetLuns};
+    use crate::TargetLuns;
 
     const FILE: &str = r#"
         lun = [
@@ -383,9 +441,8 @@ mod tests {
         }
     }
 
-    /// What no text can say yet.
     #[test]
-    fn under_one_number_each_sees_the_unit_of_its_first_group_and_all_others_another() {
+    fn under_one_number_each_sees_the_unit_of_its_group_and_all_others_another() {
         let mut model = model();
         let target = model
             .target_by_name("iqn.2026-11.example.tarn:mixed")
@@ -402,8 +459,21 @@ mod tests {
             (STRANGER, "198.51.100.1", "", "open"),
             (STRANGER, "198.51.100.1", "alice", "hers"),
             (STRANGER, "192.0.2.9", "", "hers"),
-            (LAB, "198.51.100.1", "alice", "lab"),
+            (LAB, "198.51.100.1", "bob", "lab"),
+            (LAB, "198.51.100.1", "alice", ""),
+            (LAB, "192.0.2.9", "", ""),
         ] {
+            let login = model.login(target, &initiator(&model, name, address, user));
+            if unit.is_empty() {
+                let second = if user.is_empty() { "net" } else { "hers" };
+                let expected = Denial::TwoUnits {
+                    lun: LunNumber(0),
+                    first: "lab".to_owned(),
+                    second: second.to_owned(),
+                };
+                assert_eq!(login, Err(expected), "{name} {address} {user}");
+                continue;
+            }
             let map = model
                 .login(target, &initiator(&model, name, address, user))
                 .unwrap();
@@ -413,6 +483,37 @@ mod tests {
             let seen = model.units()[entry.unit.position()].id.as_deref();
             assert_eq!(seen, Some(unit), "{name} {address} {user}");
         }
+    }
+
+    #[test]
+    fn who_is_excluded_is_in_no_group_whatever_else_matches() {
+        let text = FILE.replace(
+            "[\"iqn.2001-01.example.lab:*\"]",
+            "[\"!iqn.2001-01.example.LAB:b*\", \"iqn.2001-01.example.lab:*\", \"!192.0.2.0/24\", \"alice\"]",
+        );
+        let model = Model::from_toml(&text, Path::new("tarn.toml")).unwrap();
+        let lab = &model.groups()[0];
+        for (name, address, user, is_in) in [
+            (LAB, "198.51.100.1", "", true),
+            ("iqn.2001-01.example.lab:bad", "198.51.100.1", "", false),
+            (
+                "IQN.2001-01.example.lab:BAD",
+                "198.51.100.1",
+                "alice",
+                false,
+            ),
+            (LAB, "192.0.2.1", "", false),
+            (LAB, "::ffff:192.0.2.1", "", false),
+            (STRANGER, "198.51.100.1", "alice", true),
+            (STRANGER, "198.51.100.1", "", false),
+        ] {
+            let initiator = initiator(&model, name, address, user);
+            assert_eq!(lab.has(&initiator), is_in, "{name} {address} {user}");
+        }
+        let effective = model.effective();
+        let again = Model::from_toml(&effective, Path::new("tarn.toml")).unwrap();
+        assert_eq!(again.groups()[0], *lab);
+        assert!(crate::diff(&model, &again).groups.is_empty());
     }
 
     #[test]
@@ -457,14 +558,14 @@ mod tests {
     fn a_user_is_bound_to_its_names_and_they_to_the_user() {
         const OWN: &str = "iqn.2001-01.example.OWN:x";
         let model = model();
-        let other = Err(Denial::NameOfAnotherUser);
+        let other = || Err(Denial::NameOfAnotherUser);
         for (target, name, user, expected) in [
             ("mixed", OWN, "mallory", Ok(1)),
             ("mixed", STRANGER, "mallory", Err(Denial::NameNotOfUser)),
-            ("mixed", OWN, "", other),
-            ("mixed", OWN, "alice", other),
+            ("mixed", OWN, "", other()),
+            ("mixed", OWN, "alice", other()),
             ("mixed", STRANGER, "alice", Ok(2)),
-            ("closed", OWN, "alice", other),
+            ("closed", OWN, "alice", other()),
             // Nobody is asked there who he is.
             ("empty", OWN, "", Ok(0)),
             ("empty", STRANGER, "mallory", Err(Denial::NameNotOfUser)),

@@ -231,6 +231,16 @@ impl Cidr {
         let address = address.to_canonical();
         address.is_ipv4() == self.address.is_ipv4() && mask(address, self.prefix) == self.address
     }
+
+    /// The first address that lies in both networks.
+    pub(crate) fn common(&self, other: &Self) -> Option<IpAddr> {
+        let (one, two) = (self.address, other.address);
+        match (self.contains(two), other.contains(one)) {
+            (true, _) => Some(two),
+            (false, true) => Some(one),
+            (false, false) => None,
+        }
+    }
 }
 
 impl fmt::Display for Cidr {

@@ -12,6 +12,25 @@ pub struct ConfigError {
     pub rule: Box<Rule>,
 }
 
+/// Two groups that see different units under one number, and an initiator that is in both.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error(
+    "LUN {lun} is one unit for group {other:?} (at {first}) and another for group {this:?}, and {who} is in both; \
+     take it out of one of them (an entry with ! excludes), or take another number"
+)]
+pub struct Overlap {
+    /// The number.
+    pub lun: crate::LunNumber,
+    /// The group of this entry.
+    pub this: String,
+    /// The group of the other.
+    pub other: String,
+    /// Who is in both.
+    pub who: String,
+    /// The other entry.
+    pub first: Place,
+}
+
 /// A rule of the configuration that was broken, with what was found and what would be right.
 ///
 /// A rule knows no place: the functions that check single words return a rule, and
@@ -340,6 +359,35 @@ pub enum Rule {
         /// The entry as written.
         pattern: String,
     },
+    /// A group of nobody.
+    #[error(
+        "the group only excludes initiators, so nobody is in it; add those it is for, or \"*\" for all others"
+    )]
+    OnlyExclusions,
+    /// An exclusion that everybody could evade.
+    #[error(
+        "user {text:?} cannot be excluded, as an initiator that does not authenticate is nobody's user; name the users \
+         that belong to the group instead"
+    )]
+    UserExcluded {
+        /// What stands behind the exclamation mark.
+        text: String,
+    },
+    /// Two units for one group under one number.
+    #[error(
+        "group {group:?} already sees another unit as LUN {lun}, at {first}; take another number, or other groups"
+    )]
+    ViewTwice {
+        /// The number.
+        lun: crate::LunNumber,
+        /// The group.
+        group: String,
+        /// The other entry.
+        first: Place,
+    },
+    /// Two units for one initiator under one number.
+    #[error("{0}")]
+    GroupsOverlap(Box<Overlap>),
     /// A pattern of a user that no name matches.
     #[error(
         "initiator {pattern:?} of a user matches no iSCSI name; write a pattern of names (iqn.*, eui.*, naa.* or *)"

@@ -14,6 +14,7 @@ use crate::limits::NUMBERS;
 use crate::quota::read_quotas;
 use crate::reader::{Field, Section, Source};
 use crate::store::resolve_snapshots;
+use crate::views::ViewCheck;
 use crate::{
     Certificate, ChapAlgorithm, Cidr, Coalescing, ConfigError, DigestPolicy, Group, GroupIndex,
     HostPort, InitiatorMatch, IscsiName, Limits, LogDevice, LogLevel, LunNumber, Model, Mutual,
@@ -60,7 +61,8 @@ impl Model {
             groups: &group_names,
             units: &unit_names,
         };
-        let (targets, target_names) = read_targets(&top, &names, &units)?;
+        let mut views = ViewCheck::new(&groups);
+        let (targets, target_names) = read_targets(&top, &names, &units, &mut views)?;
         let nbd = read_nbd(&top, &names, directory)?;
         let model = Self {
             server: read_server(&top, directory, &user_names)?,
@@ -239,9 +241,11 @@ fn read_groups(top: &Section<'_>, users: &Names<'_>) -> Result<Vec<Group>, Confi
     for entry in top.entries("group")? {
         let section = entry.section(SECTION_GROUP)?;
         let id = section.required("id")?;
+        let (initiators, excluded) = read_initiators(&section.required("initiators")?, users)?;
         let group = Group {
             id: read_id(&id)?,
-            initiators: read_initiators(&section.required("initiators")?, users)?,
+            initiators,
+            excluded,
         };
         ids.insert(&group.id, id.place())?;
         groups.push(group);
@@ -249,25 +253,33 @@ fn read_groups(top: &Section<'_>, users: &Names<'_>) -> Result<Vec<Group>, Confi
     Ok(groups)
 }
 
+/// Those who are in a group, and those who are not although they match.
 fn read_initiators(
     field: &Field<'_>,
     users: &Names<'_>,
-) -> Result<Vec<InitiatorMatch>, ConfigError> {
-    let initiators = field
-        .entries()?
-        .iter()
-        .map(|entry| read_initiator(entry.text()?, users).at(|| entry.place()))
-        .collect::<Result<Vec<_>, _>>()?;
-    if initiators.is_empty() {
-        return Err(NO_INITIATORS.at(field.place()));
+) -> Result<(Vec<InitiatorMatch>, Vec<InitiatorMatch>), ConfigError> {
+    let (mut initiators, mut excluded) = (Vec::new(), Vec::new());
+    for entry in field.entries()? {
+        let text = entry.text()?;
+        match text.strip_prefix(EXCLUDED) {
+            Some(rest) => excluded.push(read_excluded(rest, users).at(|| entry.place())?),
+            None => initiators.push(read_initiator(text, users).at(|| entry.place())?),
+        }
     }
-    Ok(initiators)
+    match (initiators.is_empty(), excluded.is_empty()) {
+        (true, true) => Err(NO_INITIATORS.at(field.place())),
+        (true, false) => Err(Rule::OnlyExclusions.at(field.place())),
+        (false, _) => Ok((initiators, excluded)),
+    }
 }
 
 /// A group of nobody.
 pub(crate) const NO_INITIATORS: Rule = Rule::EmptyList {
     remedy: "name an initiator, or write \"*\" for all",
 };
+
+/// What stands before an entry of a group that takes initiators out of it.
+pub(crate) const EXCLUDED: char = '!';
 
 /// What stands before a name in a certificate.
 pub(crate) const CERTIFICATE: &str = "certificate:";
@@ -276,7 +288,7 @@ pub(crate) const CERTIFICATE: &str = "certificate:";
 pub(crate) fn initiator_user(text: &str) -> Option<&str> {
     match text.strip_prefix("user:") {
         Some(user) => Some(user),
-        None if text.starts_with(CERTIFICATE) => None,
+        None if text.starts_with(CERTIFICATE) || text.starts_with(EXCLUDED) => None,
         None if NamePattern::looks_like(text) || Cidr::looks_like(text) => None,
         None => Some(text),
     }
@@ -284,6 +296,9 @@ pub(crate) fn initiator_user(text: &str) -> Option<&str> {
 
 /// The one form of an entry of a group, by which two of them are compared.
 pub(crate) fn initiator_form(text: &str) -> String {
+    if let Some(rest) = text.strip_prefix(EXCLUDED) {
+        return format!("{EXCLUDED}{}", initiator_form(rest));
+    }
     match initiator_user(text) {
         Some(user) => format!("user:{user}"),
         None => Cidr::parse(text).map_or_else(|_| text.to_ascii_lowercase(), |c| c.to_string()),
@@ -310,6 +325,18 @@ fn read_initiator(text: &str, users: &Names<'_>) -> Result<InitiatorMatch, Rule>
             .map(UserIndex)
             .map(InitiatorMatch::User)
             .map_err(unknown)
+    }
+}
+
+/// What stands behind the exclamation mark.
+fn read_excluded(text: &str, users: &Names<'_>) -> Result<InitiatorMatch, Rule> {
+    match read_initiator(text, users)? {
+        InitiatorMatch::User(_) => Err(Rule::UserExcluded {
+            text: text.to_owned(),
+        }),
+        entry @ (InitiatorMatch::Name(_)
+        | InitiatorMatch::Address(_)
+        | InitiatorMatch::Certificate(_)) => Ok(entry),
     }
 }
 
@@ -441,6 +468,7 @@ fn read_targets(
     top: &Section<'_>,
     names: &AllNames<'_>,
     units: &[Unit],
+    views: &mut ViewCheck<'_>,
 ) -> Result<Targets, ConfigError> {
     let mut target_names = FirstUse::new("target");
     let mut by_name = BTreeMap::new();
@@ -460,7 +488,7 @@ fn read_targets(
             cold_reset: section
                 .field("cold_reset")
                 .map_or(Ok(false), |field| field.flag())?,
-            luns: read_target_luns(&section, names, units)?,
+            luns: read_target_luns(&section, names, units, views)?,
             place: name_field.place(),
         };
         target_names.insert(target.name.as_str(), name_field.place())?;
@@ -625,14 +653,14 @@ fn read_target_luns(
     target: &Section<'_>,
     names: &AllNames<'_>,
     units: &[Unit],
+    views: &mut ViewCheck<'_>,
 ) -> Result<TargetLuns, ConfigError> {
-    let mut numbers = FirstUse::new("lun");
-    let mut luns = Vec::new();
+    let (mut luns, mut places) = (Vec::new(), Vec::new());
     for entry in target.entries("luns")? {
         let section = entry.section(SECTION_TARGET_LUN)?;
         let lun_field = section.required("lun")?;
         let lun = LunNumber(read_u16(&lun_field, 0, LunNumber::MAX)?);
-        numbers.insert(lun.to_string(), lun_field.place())?;
+        places.push(lun_field.place());
         let id_field = section.required("id")?;
         let position = names.units.find(id_field.text()?).at(|| id_field.place())?;
         let is_read_only_here = section
@@ -646,6 +674,7 @@ fn read_target_luns(
                 || units.get(position).is_some_and(|unit| unit.store.read_only),
         });
     }
+    views.check(&luns, &places)?;
     Ok(TargetLuns::new(luns))
 }
 

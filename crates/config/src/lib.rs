@@ -38,6 +38,7 @@ mod specs;
 mod store;
 mod unit;
 mod value;
+mod views;
 mod warning;
 
 pub use access::{Authentication, Denial, Initiator, LunEntry, LunMap};
@@ -48,7 +49,7 @@ pub use diff::{
     Difference, Differences, InTarget, KeyChange, NewSecrets, Renamed, diff, diff_with,
 };
 pub use edit::{Draft, EditError};
-pub use error::{ConfigError, Rule};
+pub use error::{ConfigError, Overlap, Rule};
 pub use limits::{DigestPolicy, Limits};
 pub use log_device::{LogDevice, SyncBias};
 pub use luns::{LunKey, TargetLun, TargetLuns, Viewers};

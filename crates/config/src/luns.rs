@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::{GroupIndex, LunNumber, UnitIndex};
 
-/// What a unit of a target is found by. Of all keys with one number that are meant for an initiator, the first holds.
+/// What a unit of a target is found by. An initiator in groups of two entries with one number may not log in; one
+/// that is in none of the groups sees the entry without groups, if there is one.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct LunKey {
     /// The number.
@@ -36,7 +37,7 @@ pub struct TargetLun {
 }
 
 impl TargetLun {
-    fn keys(&self) -> impl Iterator<Item = LunKey> + '_ {
+    pub(crate) fn keys(&self) -> impl Iterator<Item = LunKey> + '_ {
         let groups = self.groups.iter().map(|group| Viewers::Group(*group));
         let all = self.groups.is_empty().then_some(Viewers::All);
         let lun = self.lun;

@@ -296,8 +296,10 @@ pub struct SecretFile {
 pub struct Group {
     /// The `id` of the file.
     pub id: String,
-    /// An initiator that one of these matches belongs to the group.
+    /// An initiator that one of these matches belongs to the group; at least one.
     pub initiators: Vec<InitiatorMatch>,
+    /// Unless one of these matches it. None is a user: who does not authenticate would be nobody's exclusion.
+    pub excluded: Vec<InitiatorMatch>,
 }
 
 /// What makes an initiator belong to a group.

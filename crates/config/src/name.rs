@@ -1,5 +1,7 @@
 //! iSCSI names, and patterns that match them.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
 
 use crate::Rule;
@@ -177,6 +179,30 @@ impl NamePattern {
         &self.0
     }
 
+    /// A name that both patterns match, if there is one.
+    pub fn common(&self, other: &Self) -> Option<String> {
+        let (one, two) = (self.0.as_bytes(), other.0.as_bytes());
+        if !may_begin_alike(one, two) {
+            return None;
+        }
+        // From how much of each has been matched to what was matched before, and by which character.
+        let mut reached: HashMap<State, Option<(State, Option<u8>)>> = HashMap::new();
+        let mut open = vec![(0, 0)];
+        reached.insert((0, 0), None);
+        while let Some(state) = open.pop() {
+            if state == (one.len(), two.len()) {
+                return Some(way(&reached, state));
+            }
+            for (next, byte) in steps(one, two, state).into_iter().flatten() {
+                if let Entry::Vacant(entry) = reached.entry(next) {
+                    entry.insert(Some((state, byte)));
+                    open.push(next);
+                }
+            }
+        }
+        None
+    }
+
     /// Whether the whole of `name` matches. Takes at most pattern times name steps.
     pub fn matches(&self, name: &str) -> bool {
         let mut pattern = self.0.as_bytes();
@@ -210,9 +236,87 @@ impl NamePattern {
     }
 }
 
+/// How much of two patterns has been matched.
+type State = (usize, usize);
+
+/// Without a character that differs before the first `*` or `?`.
+fn may_begin_alike(one: &[u8], two: &[u8]) -> bool {
+    let plain = |pattern: &[u8]| pattern.iter().position(|byte| matches!(byte, b'*' | b'?'));
+    let ends = [plain(one), plain(two)].map(|end| end.unwrap_or(usize::MAX));
+    let both = one
+        .iter()
+        .zip(two)
+        .take(ends.into_iter().min().unwrap_or(0));
+    both.into_iter().all(|(one, two)| one == two)
+}
+
+/// What comes next, and the character that a common name has there.
+fn steps(one: &[u8], two: &[u8], (i, j): State) -> [Option<(State, Option<u8>)>; 2] {
+    match (one.get(i), two.get(j)) {
+        (Some(b'*'), Some(b'*')) => [Some(((i + 1, j), None)), Some(((i, j + 1), None))],
+        (Some(b'*'), next) => [
+            next.map(|byte| ((i, j + 1), Some(*byte))),
+            Some(((i + 1, j), None)),
+        ],
+        (next, Some(b'*')) => [
+            next.map(|byte| ((i + 1, j), Some(*byte))),
+            Some(((i, j + 1), None)),
+        ],
+        (Some(b'?'), Some(byte)) | (Some(byte), Some(b'?')) => {
+            [Some(((i + 1, j + 1), Some(*byte))), None]
+        }
+        (Some(one), Some(two)) if one == two => [Some(((i + 1, j + 1), Some(*one))), None],
+        (_, _) => [None, None],
+    }
+}
+
+/// The characters on the way to a state; for any one character, an `x`.
+fn way(reached: &HashMap<State, Option<(State, Option<u8>)>>, end: State) -> String {
+    let mut bytes = Vec::new();
+    let mut state = end;
+    while let Some((before, byte)) = reached.get(&state).copied().flatten() {
+        bytes.extend(byte.map(|byte| if byte == b'?' { 'x' } else { char::from(byte) }));
+        state = before;
+    }
+    bytes.into_iter().rev().collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_that_two_patterns_have_in_common_is_found() {
+        for (one, two, common) in [
+            ("iqn.a:b", "IQN.a:B", Some("iqn.a:b")),
+            ("iqn.a:b", "iqn.a:c", None),
+            ("iqn.a:b", "iqn.a:bc", None),
+            ("iqn.a:*", "iqn.a:b", Some("iqn.a:b")),
+            ("iqn.a:*", "iqn.b:*", None),
+            ("*", "*", Some("")),
+            ("*", "iqn.a:?", Some("iqn.a:x")),
+            ("iqn.a*c", "iqn.ab*", Some("iqn.abc")),
+            ("*a", "*b", None),
+            ("*a*b", "?b*", Some("aab")),
+            ("iqn.?", "iqn.", None),
+            ("a?c", "?b?", Some("abc")),
+            ("iqn.a:*1", "iqn.a:*2", None),
+        ] {
+            let [one, two] = [one, two].map(|text| NamePattern::parse(text).unwrap());
+            for (one, two) in [(&one, &two), (&two, &one)] {
+                let found = one.common(two);
+                assert_eq!(found.is_some(), common.is_some(), "{one} {two} {found:?}");
+                let is_in_both = |name: &String| one.matches(name) && two.matches(name);
+                assert!(
+                    found.as_ref().is_none_or(is_in_both),
+                    "{one} {two} {found:?}"
+                );
+            }
+        }
+        let long = |end: &str| NamePattern::parse(&format!("{}{end}", "a*".repeat(111))).unwrap();
+        assert_eq!(long("c").common(&long("b")), None);
+        assert!(long("").common(&long("b")).is_some());
+    }
 
     #[test]
     fn names_of_the_three_types_are_read_and_folded() {

@@ -3,7 +3,7 @@
 
 use api::spec;
 
-use crate::value::{initiator, user_name};
+use crate::value::{initiators, user_name};
 use crate::{Group, Model, Portal, Schedule, SecretFile, Target, TargetLun, Unit, User};
 
 /// What is configured, list by list, in the order of the file.
@@ -67,10 +67,9 @@ impl Model {
     }
 
     fn group(&self, group: &Group) -> spec::Group {
-        let initiators = group.initiators.iter();
         spec::Group {
             id: group.id.clone(),
-            initiators: initiators.map(|entry| initiator(self, entry)).collect(),
+            initiators: initiators(self, group),
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::file::CERTIFICATE;
+use crate::file::{CERTIFICATE, EXCLUDED};
 use crate::keys::size_text;
 use crate::{
     Group, InitiatorMatch, Model, Mutual, NamedStore, NbdServer, Portal, Quota, Schedule,
@@ -135,8 +135,9 @@ pub(crate) const USER: &[KeyOf<User>] = &[
 
 /// A group, without what it is found by.
 pub(crate) const GROUP: &[KeyOf<Group>] = &[key("initiators", |model, group| {
-    let entries = group.initiators.iter();
-    Some(list(entries.map(|entry| quoted(&initiator(model, entry)))))
+    Some(list(
+        initiators(model, group).iter().map(|entry| quoted(entry)),
+    ))
 })];
 
 /// A server of NBD, without what it is found by.
@@ -227,8 +228,16 @@ fn full_store(store: &StoreSpec) -> String {
     store.to_store(|row, _| row.option != StoreOption::Serial)
 }
 
-/// An entry of a group as the file has it.
-pub(crate) fn initiator(model: &Model, entry: &InitiatorMatch) -> String {
+/// The entries of a group as the file has them, exclusions last.
+pub(crate) fn initiators(model: &Model, group: &Group) -> Vec<String> {
+    let members = group.initiators.iter();
+    let members = members.map(|entry| initiator(model, entry));
+    let excluded = group.excluded.iter();
+    let excluded = excluded.map(|entry| format!("{EXCLUDED}{}", initiator(model, entry)));
+    members.chain(excluded).collect()
+}
+
+fn initiator(model: &Model, entry: &InitiatorMatch) -> String {
     match entry {
         InitiatorMatch::Name(pattern) => pattern.as_str().to_owned(),
         InitiatorMatch::Address(network) => network.to_string(),

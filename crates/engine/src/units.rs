@@ -50,8 +50,8 @@ impl<C: Carrier> Engine<C> {
         }
     }
 
-    /// A unit is being removed. Orders of its medium that are under way end by themselves, and no others begin; so one that
-    /// was idle once stays so.
+    /// A unit is being removed. Orders of its medium that are under way end by themselves, and no others begin; so
+    /// one that was idle once stays so.
     pub fn leave_unit(&mut self, unit: UnitIndex) {
         self.units[unit].is_leaving = true;
     }

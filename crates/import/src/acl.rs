@@ -13,8 +13,8 @@ pub(crate) struct Acl {
 impl Acl {
     /// Adds the group of those whom both lists let pass; gives its `id`, `None` for everyone.
     ///
-    /// An entry of a group of Tarn is enough by itself, so of two lists one is kept: the addresses,
-    /// which are harder to claim.
+    /// An entry of a group of Tarn is enough by itself, so it cannot be said that both are needed: then it is a group
+    /// of nobody, and what it guards is left out.
     pub(crate) fn into_group(
         mut self,
         id: &str,
@@ -28,9 +28,16 @@ impl Acl {
         }
         if !self.names.is_empty() && !self.addresses.is_empty() {
             let message = "initiators needed a listed name and a listed address; in a group of Tarn one is \
-                enough, so only the addresses are kept";
-            let remedy = "give each initiator a user of its own, and put that into auth";
+                enough, so nobody sees what they saw";
+            let remedy = "add a group of the addresses or the names, and the luns for it; or give each initiator a \
+                user of its own, and put that into auth";
             found.left_out(place, &format!("access to {id}"), message, remedy);
+            found.groups.push(Group {
+                place: place.clone(),
+                id: id.to_owned(),
+                initiators: Vec::new(),
+            });
+            return Some(id.to_owned());
         }
         let initiators = if self.addresses.is_empty() {
             self.names

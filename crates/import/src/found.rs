@@ -122,7 +122,7 @@ pub(crate) struct View {
 pub(crate) struct Group {
     pub(crate) place: Place,
     pub(crate) id: String,
-    /// Name patterns, addresses and networks.
+    /// Name patterns, addresses and networks; what follows a `!` is not in the group. Empty: nobody is in it.
     pub(crate) initiators: Vec<String>,
 }
 

@@ -132,13 +132,16 @@ fn write_target(out: &mut String, target: &Target, units: &[Unit]) -> fmt::Resul
         return Ok(());
     }
     writeln!(out, "luns = [")?;
-    for entries in target.views.chunk_by(|a, b| a.lun == b.lun) {
+    for entries in target
+        .views
+        .chunk_by(|a, b| (a.lun, a.unit) == (b.lun, b.unit))
+    {
         write_view(out, entries, units)?;
     }
     writeln!(out, "]")
 }
 
-/// All entries of one number, which are of one unit.
+/// All entries of one unit under one number.
 fn write_view(out: &mut String, entries: &[View], units: &[Unit]) -> fmt::Result {
     let Some(first) = entries.first() else {
         return Ok(());

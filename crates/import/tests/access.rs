@@ -293,3 +293,110 @@ fn what_discovery_no_longer_tells_is_in_the_list() {
         assert_eq!(shown.count(), 2 - hidden, "{finder}");
     }
 }
+
+/// What an initiator of this name, at this address, sees of each target: LUN and `id`.
+fn seen(model: &Model, name: &str, address: &str) -> Vec<String> {
+    let initiator = config::Initiator {
+        name: &format!("iqn.2026-11.example:{name}"),
+        address: address.parse().unwrap(),
+        user: None,
+        certificate: &[],
+    };
+    let units = |index| -> Vec<String> {
+        let map = model.login(index, &initiator).unwrap_or_default();
+        let entries = map.entries().iter();
+        let unit = |entry: &config::LunEntry| &model.units()[entry.unit.position()];
+        let words = entries.map(|entry| format!("{} {}", entry.lun, unit(entry)));
+        words.collect()
+    };
+    model.target_indices().flat_map(units).collect()
+}
+
+/// An initiator of SCST is in one group: the first that has it, or else that of the target itself.
+#[test]
+fn groups_of_scst_show_each_initiator_what_they_showed_it() {
+    let config = |groups: &str| {
+        format!(
+            "HANDLER vdisk_fileio {{\nDEVICE a {{\nfilename /a\n}}\nDEVICE b {{\nfilename /b\n}}\nDEVICE c {{\n\
+             filename /c\n}}\n}}\nTARGET_DRIVER iscsi {{\nTARGET iqn.2026-11.example:t {{\nenabled 1\n{groups}\n}}\n\
+             }}\n"
+        )
+    };
+    let group = |name: &str, initiators: &[&str], luns: &str| {
+        let initiators = initiators.iter();
+        let lines = initiators
+            .map(|one| format!("INITIATOR {}\n", one.replace('@', "iqn.2026-11.example:")));
+        format!("GROUP {name} {{\n{luns}\n{}}}\n", lines.collect::<String>())
+    };
+    let (h1, h2, h3) = ("h1", "h2", "x");
+    let two = group("g", &["@h1"], "LUN 0 a") + &group("g2", &["@h*"], "LUN 0 b");
+    #[rustfmt::skip]
+    let cases: [(String, [&[&str]; 3]); 6] = [
+        (two.clone(), [&["0 a"], &["0 b"], &[]]),
+        (format!("LUN 0 c\n{two}"), [&["0 a"], &["0 b"], &["0 c"]]),
+        (group("g", &["@h*", "!@h2"], "LUN 0 a"), [&["0 a"], &[], &[]]),
+        (group("g", &["!@h2"], "LUN 0 a"), [&["0 a"], &[], &["0 a"]]),
+        // What Tarn cannot exclude takes along what it guarded, and those it was for do not get the disks of others.
+        (group("g", &["@h*", "!@h2#192.0.2.1"], "LUN 0 a"), [&[], &[], &[]]),
+        (format!("LUN 1 c\n{}", group("g", &["@h1#192.0.2.1"], "LUN 0 a")), [&[], &["1 c"], &["1 c"]]),
+    ];
+    for (groups, expected) in cases {
+        let model = import(Format::Scst, &[("scst.conf", &config(&groups))]);
+        let got = match &model {
+            Ok(model) => [h1, h2, h3].map(|name| seen(model, name, "198.51.100.1")),
+            Err(ReadError::NoTarget { .. }) => [const { Vec::new() }; 3],
+            Err(error) => panic!("{error}"),
+        };
+        assert_eq!(got, expected.map(<[&str]>::to_vec), "{groups}");
+    }
+}
+
+#[test]
+fn a_name_and_an_address_that_were_both_needed_are_not_either_of_them() {
+    let text = "auth-group a { auth-type none; initiator-name iqn.2026-11.example:h; initiator-portal 192.0.2.0/24; }\n\
+        portal-group p { listen 192.0.2.1; discovery-auth-group no-authentication; }\n\
+        target iqn.2026-11.example:t { auth-group a; portal-group p; lun 0 { path /d; } }\n";
+    let model = import(Format::Ctl, &[("ctl.conf", text)]).unwrap();
+    for (name, address) in [
+        ("h", "198.51.100.1"),
+        ("x", "192.0.2.9"),
+        ("h", "192.0.2.9"),
+    ] {
+        assert!(seen(&model, name, address).is_empty(), "{name} {address}");
+    }
+}
+
+/// A target that was reached in one network is not reached in all because another one is.
+#[test]
+fn a_portal_of_one_address_does_not_become_one_of_all() {
+    let text = "portal-group inside { listen 192.0.2.1; discovery-auth-group no-authentication; }\n\
+        portal-group all { listen 0.0.0.0; discovery-auth-group no-authentication; }\n\
+        target iqn.2026-11.example:t { auth-group no-authentication; portal-group inside; lun 0 { path /a; } }\n\
+        target iqn.2026-11.example:u { auth-group no-authentication; portal-group all; lun 0 { path /b; } }\n\
+        target iqn.2026-11.example:v { auth-group no-authentication; portal-group all; portal-group inside; lun 0 { \
+        path /c; } }\n";
+    let model = import(Format::Ctl, &[("ctl.conf", text)]).unwrap();
+    let targets = model.targets().iter();
+    let got: Vec<_> = targets
+        .map(|target| (target.name.as_str(), target.portals.len()))
+        .collect();
+    assert_eq!(
+        got,
+        [("iqn.2026-11.example:u", 1), ("iqn.2026-11.example:v", 1)]
+    );
+}
+
+#[test]
+fn discovery_that_asked_for_a_user_does_not_become_open() {
+    let long = "x".repeat(300);
+    let text = format!(
+        "auth-group d {{ chap {long} secret-of-user; }}\n\
+         portal-group p {{ listen 192.0.2.1; discovery-auth-group d; }}\n\
+         target iqn.2026-11.example:t {{ auth-group no-authentication; portal-group p; lun 0 {{ path /d; }} }}\n"
+    );
+    let model = import(Format::Ctl, &[("ctl.conf", &text)]);
+    assert!(
+        matches!(model, Err(ReadError::NoTarget { .. })),
+        "{model:?}"
+    );
+}

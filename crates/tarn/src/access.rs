@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use config::{Authentication, DigestPolicy, Initiator, Limits, Model, UserIndex};
+use config::{Authentication, Denial, DigestPolicy, Initiator, Limits, Model, UserIndex};
 use iscsi::chap::{ChapAccount, ChapAlgorithm, Credentials, Secret};
 use iscsi::limits::DISCOVERY_SEGMENT_MAX_BYTES;
 use iscsi::login::{TargetAuth, TargetPolicy};
@@ -202,6 +202,10 @@ impl Policy for ModelPolicy {
         let initiator = self.initiator(asker);
         // As if there were none: one that it may not see is not to be found by its name.
         if !self.model.discovers(index, &initiator) {
+            let denial = self.model.login(index, &initiator).err();
+            if let Some(denial @ Denial::TwoUnits { .. }) = denial {
+                tracing::warn!(initiator = asker.initiator_name, %denial, "login denied");
+            }
             return Err(LoginStatus::NotFound);
         }
         let auth = |is_required, users: &[UserIndex]| {

@@ -303,8 +303,8 @@ impl Reach {
         }
     }
 
-    /// Refuses the steps to stores that lie elsewhere, and to sockets that cannot be made any more; the service manager has
-    /// made those of `inherited`.
+    /// Refuses the steps to stores that lie elsewhere, and to sockets that cannot be made any more; the service
+    /// manager has made those of `inherited`.
     pub(crate) fn refuse(&self, steps: &mut [PlannedStep], model: &Model, inherited: &Inherited) {
         self.refuse_sockets(steps, model, inherited);
         for unit in model.units() {

@@ -34,8 +34,8 @@ impl Signals {
         self.0.forever().next();
     }
 
-    /// Waits for one that ends the program and gives its name; `reload` is called at every SIGHUP. Where a core has failed, the
-    /// socket that signals come by is given back before the process ends: then this waits for that end.
+    /// Waits for one that ends the program and gives its name; `reload` is called at every SIGHUP. Where a core has
+    /// failed, the socket that signals come by is given back before the process ends: then this waits for that end.
     pub(crate) fn wait(self, reload: impl FnMut()) -> &'static str {
         match catch_unwind(AssertUnwindSafe(|| self.next_end(reload))) {
             Ok(name) => name,

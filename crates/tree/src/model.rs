@@ -1,6 +1,7 @@
 //! What is at a place: names, texts, links, and what a write means. Pure: looks at a [`View`], and
 //! knows no kernel.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use api::view::{Lun, Session, Target};
@@ -214,11 +215,24 @@ fn files(view: &Arc<dyn View>, directory: &Directory) -> Result<Box<dyn Files>, 
     }
 }
 
+/// A link for each number; where a number is another unit for each group, `NUMBER@GROUP`.
 fn lun_links(target: &Target) -> Vec<(String, String)> {
-    let luns = target.spec.luns.iter();
     let link = |id: &str| format!("../../../luns/{}", encoded(id));
-    luns.map(|entry| (entry.lun.to_string(), link(&entry.id)))
-        .collect()
+    let mut counts: HashMap<u16, usize> = HashMap::new();
+    for entry in &target.spec.luns {
+        *counts.entry(entry.lun).or_default() += 1;
+    }
+    let mut links = Vec::new();
+    for entry in &target.spec.luns {
+        let is_shared = counts.get(&entry.lun).is_some_and(|count| *count > 1);
+        let groups: &[String] = if is_shared { &entry.groups } else { &[] };
+        let names = groups
+            .iter()
+            .map(|group| format!("{}@{}", entry.lun, encoded(group)));
+        let alone = groups.is_empty().then(|| entry.lun.to_string());
+        links.extend(names.chain(alone).map(|name| (name, link(&entry.id))));
+    }
+    links
 }
 
 fn session_links(sessions: &[Session], target: &str) -> Vec<(String, String)> {

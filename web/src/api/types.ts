@@ -221,7 +221,7 @@ export interface Flattened {
 export interface Group {
   /** What units call the group. */
   id: string;
-  /** Name patterns, addresses, networks and users. */
+  /** Name patterns, addresses, networks and users; what follows a `!` is not in the group. */
   initiators: string[];
 }
 
@@ -393,6 +393,11 @@ export type Name = {
 } | {
   /** A number of a target. */
   view: {
+    /**
+     * The group that sees it no more, or `*` for those who are in no group; needed where several units have the
+     * number.
+     */
+    group?: string;
     /** The logical unit number. */
     lun: number;
     /** The target. */
@@ -776,7 +781,7 @@ export interface TargetLun {
   groups?: string[];
   /** The `id` of the unit. */
   id: string;
-  /** The logical unit number, up to 16383. */
+  /** The logical unit number, up to 16383. Several entries may have it if each is for other groups. */
   lun: number;
   /** Writes are refused through this entry. */
   readonly?: boolean;
@@ -908,7 +913,7 @@ export interface View {
   groups?: string[];
   /** The `id` of the unit. */
   id: string;
-  /** The logical unit number; absent: the lowest that is free. */
+  /** The logical unit number; absent: the lowest that nobody sees. */
   lun?: number;
   /** Writes are refused through this entry. */
   readonly?: boolean;

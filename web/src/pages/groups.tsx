@@ -48,7 +48,7 @@ function GroupCard({ group, targets, edit, remove }: { group: Group; targets: Ta
       <ul class="chips">{group.initiators.map((each) => <li key={each}><code class="name">{each}</code></li>)}</ul>
       {views.length === 0 ? <Empty title="It sees no LUN." /> : (
         <Table
-          label="LUNs it sees" rows={views} keyOf={(view) => `${view.target} ${view.lun}`}
+          label="LUNs it sees" rows={views} keyOf={(view) => `${view.target} ${view.lun} ${view.id}`}
           columns={[
             { title: "Unit", cell: ({ id }) => <a class="name" href={href("luns", id)}>{id}</a> },
             { title: "Target", cell: ({ target }) => <span class="name">{target}</span> },

@@ -124,7 +124,7 @@ function Paths({ lun }: { lun: Lun }) {
   if (lun.shown_by.length === 0) return <Empty title="No target exports it, so no initiator sees it." />;
   return (
     <Table
-      label="Targets that export it" rows={lun.shown_by} keyOf={(path) => `${path.target} ${path.lun}`}
+      label="Targets that export it" rows={lun.shown_by} keyOf={(path) => `${path.target} ${path.lun} ${path.groups.join()}`}
       columns={[
         { title: "Target", cell: (path) => <a class="name" href={href("targets")}>{path.target}</a> },
         { title: "LUN", cell: (path) => path.lun },

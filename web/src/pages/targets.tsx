@@ -74,7 +74,7 @@ function Views({ views }: { views: TargetLun[] }) {
   if (views.length === 0) return <Empty title="It exports no LUN." />;
   return (
     <Table
-      label="LUNs it exports" rows={views} keyOf={({ lun }) => lun}
+      label="LUNs it exports" rows={views} keyOf={({ lun, id, groups = [] }) => `${lun} ${id} ${groups.join()}`}
       columns={[
         { title: "LUN", cell: ({ lun }) => lun },
         { title: "Unit", cell: ({ id }) => <a class="name" href={href("luns", id)}>{id}</a> },

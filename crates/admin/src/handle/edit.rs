@@ -179,6 +179,7 @@ fn problem_of(error: &EditError) -> Problem {
         EditError::Exists { .. }
         | EditError::InUse { .. }
         | EditError::LunTaken { .. }
+        | EditError::LunShared { .. }
         | EditError::NoFreeLun { .. }
         | EditError::LastPortal { .. }
         | EditError::CannotShrink { .. }

@@ -9,13 +9,13 @@ use api::spec;
 use axum::Extension;
 use axum::extract::State;
 use config::Draft;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::daemon::missing;
 use super::edit;
 use crate::answer::{Answer, Refusal, json_at};
 use crate::app::App;
-use crate::ask::{Named, Terms, Told};
+use crate::ask::{Asked, Named, Terms, Told};
 use crate::call::Much;
 use crate::guard::Caller;
 
@@ -118,14 +118,22 @@ pub(crate) async fn put_target_lun(
     edit::one(&app, caller, terms, edit).await
 }
 
+/// Who sees a number no more. The terms are in the same query.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Whose {
+    group: Option<String>,
+}
+
 /// `DELETE /targets/{name}/luns/{lun}`
 pub(crate) async fn remove_target_lun(
     State(app): Shared,
     Extension(caller): Who,
     terms: Terms,
-    Named((name, lun)): Named<(String, u16)>,
+    Named((target, lun)): Named<(String, u16)>,
+    Asked(whose): Asked<Whose>,
 ) -> Answer {
-    let edit = Edit::Remove(Name::View { target: name, lun });
+    let group = whose.group;
+    let edit = Edit::Remove(Name::View { target, lun, group });
     edit::one(&app, caller, terms, edit).await
 }
 

@@ -56,14 +56,24 @@ pub enum EditError {
     },
     /// A number of a target that shows another unit.
     #[error(
-        "target {target} shows another unit as LUN {lun}; unmap that first (tarn target unmap {target} {lun}), or take \
-         another number"
+        "target {target} shows another unit as LUN {lun}; unmap that first (tarn target unmap {target} {lun}), take \
+         another number, or give each unit groups of its own"
     )]
     LunTaken {
         /// The target.
         target: String,
         /// The number.
         lun: u16,
+    },
+    /// A number under which each group sees another unit.
+    #[error("target {target} shows several units as LUN {lun}; say whose with --group: {}", some(.groups))]
+    LunShared {
+        /// The target.
+        target: String,
+        /// The number.
+        lun: u16,
+        /// The first group of each unit.
+        groups: Vec<String>,
     },
     /// A target that shows as many units as it may.
     #[error(

@@ -3,6 +3,7 @@
 use api::edit::{Edit, GroupKeys, Keys, LunKeys, Name, TargetKeys, Thing, UserKeys, View};
 use api::spec;
 
+use super::target::shares_view;
 use super::{Draft, EditError, GROUP, Kind, LUN, STORE, TARGET, USER};
 use crate::LunNumber;
 use crate::address::is_same_bind;
@@ -67,12 +68,17 @@ impl Draft {
 
     fn check_free(&self, view: &View) -> Result<(), EditError> {
         let luns = self.target(&view.target)?.luns;
-        match view.lun {
-            Some(lun) if luns.iter().any(|entry| entry.lun == lun) => Err(EditError::LunTaken {
+        let Some(lun) = view.lun else {
+            return Ok(());
+        };
+        let wanted = self.entry(view)?;
+        let is_taken = |entry: &spec::TargetLun| entry.lun == lun && shares_view(entry, &wanted);
+        match luns.iter().any(is_taken) {
+            true => Err(EditError::LunTaken {
                 target: view.target.clone(),
                 lun,
             }),
-            Some(_) | None => Ok(()),
+            false => Ok(()),
         }
     }
 
@@ -192,7 +198,9 @@ impl Draft {
             Name::Target(name) => self.remove_target(name),
             Name::Group(id) => self.remove_group(id),
             Name::User(name) => self.remove_user(name),
-            Name::View { target, lun } => self.remove_target_lun(target, *lun),
+            Name::View { target, lun, group } => {
+                self.remove_target_lun(target, *lun, group.as_deref())
+            }
             Name::Portal { target, bind } => self.remove_portal(target, bind),
         }
     }
@@ -201,9 +209,7 @@ impl Draft {
     fn hide_lun(&mut self, id: &str) -> Result<(), EditError> {
         found(self.luns(), LUN, id, |lun| &lun.id)?;
         for target in self.targets() {
-            for entry in target.luns.iter().filter(|entry| entry.id == id) {
-                self.remove_target_lun(&target.name, entry.lun)?;
-            }
+            self.hide_at(&target.name, id)?;
         }
         Ok(())
     }

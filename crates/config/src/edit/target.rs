@@ -1,5 +1,7 @@
 //! Changes to targets, their portals and the units they show.
 
+use std::collections::{HashMap, HashSet};
+
 use api::spec;
 use toml_edit::{InlineTable, Item, Value};
 
@@ -51,7 +53,8 @@ impl Draft {
         let name = target;
         let mut target = self.find(TARGET, target)?;
         let found = position_of_view(&target, lun);
-        if found.is_none() && position_of_lun(&target, lun.lun).is_some() {
+        let is_taken = |entry: &spec::TargetLun| entry.lun == lun.lun && shares_view(entry, lun);
+        if found.is_none() && luns(&target).iter().any(is_taken) {
             return Err(EditError::LunTaken {
                 target: name.to_owned(),
                 lun: lun.lun,
@@ -69,23 +72,68 @@ impl Draft {
         Ok(found.is_none())
     }
 
-    /// Takes a number from a target.
+    /// Takes a number from a target: for everyone, or for this group alone, where `*` is what those see who are in no
+    /// group. The other groups that see the same unit under the number go on to.
     ///
     /// # Errors
     ///
-    /// There is no such target, or nothing under the number.
-    pub fn remove_target_lun(&mut self, target: &str, lun: u16) -> Result<(), EditError> {
+    /// There is no such target, nothing under the number for the group, or no group and several units.
+    pub fn remove_target_lun(
+        &mut self,
+        target: &str,
+        lun: u16,
+        group: Option<&str>,
+    ) -> Result<(), EditError> {
         let mut keys = self.find(TARGET, target)?;
-        let found = position_of_lun(&keys, lun);
-        let (mut list, at) =
-            keys.list("luns")
-                .zip(found)
-                .ok_or_else(|| EditError::NotAtTarget {
-                    target: target.to_owned(),
-                    what: "LUN",
-                    name: lun.to_string(),
-                })?;
-        list.remove(at);
+        let there = luns(&keys);
+        let missing = || EditError::NotAtTarget {
+            target: target.to_owned(),
+            what: "LUN",
+            name: match group {
+                Some(group) => format!("{lun} for group {group}"),
+                None => lun.to_string(),
+            },
+        };
+        let sees = |entry: &spec::TargetLun| match group {
+            None => true,
+            Some(EVERYONE) => entry.groups.is_empty(),
+            Some(group) => entry.groups.iter().any(|one| one == group),
+        };
+        let mut views = there.iter().filter(|one| one.lun == lun && sees(one));
+        let view = views.next().ok_or_else(missing)?;
+        if views.next().is_some() {
+            let of_number = there.iter().filter(|one| one.lun == lun);
+            return Err(EditError::LunShared {
+                target: target.to_owned(),
+                lun,
+                groups: of_number.map(viewers).collect(),
+            });
+        }
+        let rest = view
+            .groups
+            .iter()
+            .filter(|one| group.is_some_and(|group| *one != group));
+        let rest: Vec<String> = rest.cloned().collect();
+        let at = position_of(&keys, |entry| entry == view).ok_or_else(missing)?;
+        let mut list = keys.list("luns").ok_or_else(missing)?;
+        match list.table(at).filter(|_| !rest.is_empty()) {
+            Some(mut entry) => set_names(&mut entry, "groups", &rest),
+            None => {
+                list.remove(at);
+            }
+        }
+        tidy(&mut keys, "luns");
+        Ok(())
+    }
+
+    /// Takes a unit from a target, under whatever numbers it is shown.
+    pub(super) fn hide_at(&mut self, target: &str, id: &str) -> Result<(), EditError> {
+        let mut keys = self.find(TARGET, target)?;
+        while let Some(at) = position_of(&keys, |entry| entry.id == id)
+            && let Some(mut list) = keys.list("luns")
+        {
+            list.remove(at);
+        }
         tidy(&mut keys, "luns");
         Ok(())
     }
@@ -285,29 +333,52 @@ fn portal_table(portal: &spec::Portal) -> InlineTable {
     table
 }
 
-fn position_of_lun(target: &Keys<'_>, lun: u16) -> Option<usize> {
-    rows(target.read().get("luns"))
-        .into_iter()
-        .position(|row| read::target_lun(row).is_some_and(|entry| entry.lun == lun))
+/// What stands in the place of a group for those who are in none.
+const EVERYONE: &str = "*";
+
+fn luns(target: &Keys<'_>) -> Vec<spec::TargetLun> {
+    let rows = rows(target.read().get("luns")).into_iter();
+    rows.filter_map(read::target_lun).collect()
 }
 
-/// Where a target shows this unit under this number.
-fn position_of_view(target: &Keys<'_>, wanted: &spec::TargetLun) -> Option<usize> {
-    let is_it = |entry: &spec::TargetLun| entry.lun == wanted.lun && entry.id == wanted.id;
+fn position_of(target: &Keys<'_>, is_it: impl Fn(&spec::TargetLun) -> bool) -> Option<usize> {
     rows(target.read().get("luns"))
         .into_iter()
         .position(|row| read::target_lun(row).is_some_and(|entry| is_it(&entry)))
 }
 
+/// Where a target shows this unit under this number: to these groups, or else to others, if that is in one place.
+fn position_of_view(target: &Keys<'_>, wanted: &spec::TargetLun) -> Option<usize> {
+    let is_it = |entry: &spec::TargetLun| entry.lun == wanted.lun && entry.id == wanted.id;
+    let same = position_of(target, |one| is_it(one) && one.groups == wanted.groups);
+    same.or_else(|| {
+        let luns = luns(target);
+        let is_alone = luns.iter().filter(|one| is_it(one)).count() == 1;
+        position_of(target, is_it).filter(|_| is_alone)
+    })
+}
+
+/// Whether some initiator would see both entries if they had one number. An entry for everyone next to one for a group
+/// is not made by an edit of one view: members of the group would get another disk under a number they know.
+pub(super) fn shares_view(one: &spec::TargetLun, two: &spec::TargetLun) -> bool {
+    let is_common = |group: &String| two.groups.contains(group);
+    one.groups.is_empty() || two.groups.is_empty() || one.groups.iter().any(is_common)
+}
+
+/// Who sees an entry, as [`Draft::remove_target_lun`] takes it.
+fn viewers(entry: &spec::TargetLun) -> String {
+    let first = entry.groups.first();
+    first.map_or_else(|| format!("\"{EVERYONE}\""), String::clone)
+}
+
 fn set_luns(target: &mut Keys<'_>, wanted: &[spec::TargetLun]) {
     // The order of the file means nothing here, so it stays.
-    let there: Vec<u16> = rows(target.read().get("luns"))
-        .into_iter()
-        .filter_map(|row| Some(read::target_lun(row)?.lun))
-        .collect();
-    let order: std::collections::HashMap<u16, usize> = there.into_iter().zip(0..).collect();
+    let there = luns(target);
+    let shared = shared_numbers(&[&there, wanted]);
+    let name = |entry: &spec::TargetLun| view_name(entry, shared.contains(&entry.lun));
+    let order: HashMap<String, usize> = there.iter().map(name).zip(0..).collect();
     let mut wanted: Vec<&spec::TargetLun> = wanted.iter().collect();
-    wanted.sort_by_key(|entry| order.get(&entry.lun).copied().unwrap_or(usize::MAX));
+    wanted.sort_by_key(|entry| order.get(&name(entry)).copied().unwrap_or(usize::MAX));
 
     let Some(mut list) = target.list("luns") else {
         if !wanted.is_empty() {
@@ -316,9 +387,9 @@ fn set_luns(target: &mut Keys<'_>, wanted: &[spec::TargetLun]) {
         }
         return;
     };
-    let names: Vec<String> = wanted.iter().map(|entry| entry.lun.to_string()).collect();
+    let names: Vec<String> = wanted.iter().map(|entry| name(entry)).collect();
     let name = |row: Row<'_>| match read::target_lun(row) {
-        Some(entry) => entry.lun.to_string(),
+        Some(entry) => name(&entry),
         None => String::new(),
     };
     let make = |at: usize| {
@@ -333,6 +404,23 @@ fn set_luns(target: &mut Keys<'_>, wanted: &[spec::TargetLun]) {
         }
     }
     tidy(target, "luns");
+}
+
+/// The numbers that several entries of one list have.
+fn shared_numbers(lists: &[&[spec::TargetLun]]) -> HashSet<u16> {
+    let mut shared = HashSet::new();
+    for list in lists {
+        let mut seen = HashSet::new();
+        let again = list.iter().filter(|entry| !seen.insert(entry.lun));
+        shared.extend(again.map(|entry| entry.lun));
+    }
+    shared
+}
+
+/// What an entry is found by: its number, and the first of its groups where the number is shared.
+fn view_name(entry: &spec::TargetLun, is_shared: bool) -> String {
+    let first = entry.groups.first().filter(|_| is_shared);
+    format!("{} {}", entry.lun, first.map_or("", String::as_str))
 }
 
 fn lun_value(lun: &spec::TargetLun) -> Value {

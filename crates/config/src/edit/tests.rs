@@ -128,14 +128,14 @@ const EDITS: &[(Change, &[&str], &[&str])] = &[
     (|d| assert_eq!(d.put_target_lun(T, &entry(2, "a")), Ok(true)), &[], &["    { lun = 2, id = \"a\" },"]),
     (|d| assert_eq!(d.put_target_lun(T, &entry(0, "b")), Ok(false)), &["    { lun = 0, id = \"b\", groups = [\"lab\"] },"], &["    { lun = 0, id = \"b\" },"]),
     (|d| assert_eq!(d.put_target_lun(T, &spec::TargetLun { readonly: true, ..entry(1, "a") }), Ok(false)), &["    { lun = 1, id = \"a\" }, # the first"], &["    { lun = 1, id = \"a\", readonly = true }, # the first"]),
-    (|d| d.remove_target_lun(T, 1).unwrap(), &["    { lun = 1, id = \"a\" }, # the first"], &[]),
+    (|d| d.remove_target_lun(T, 1, None).unwrap(), &["    { lun = 1, id = \"a\" }, # the first"], &[]),
     (|d| assert_eq!(d.put_portal(T, &portal("192.0.2.1:1", Some(2))), Ok(true)), &[], &["portals = [\"127.0.0.1:3260\", { bind = \"192.0.2.1:1\", group = 2 }]"]),
     (|d| assert_eq!(d.put_portal(T, &portal("127.0.0.1", Some(1))), Ok(false)), &[], &[]),
     (|d| assert_eq!(d.put_group(&lab(&["IQN.x:*", "alice", "192.0.2.1/32"])), Ok(false)), &[], &["    \"alice\","]),
     (|d| assert_eq!(d.put_user(&alice_with_mutual()), Ok(false)), &[], &["mutual = { name = \"tarn\", secret_file = \"m\" }", "initiators = [\"iqn.2026-11.example:*\"]"]),
     (|d| d.remove_user("alice").unwrap(), &["[[user]]", "name = \"alice\"", "secret_file = \"alice.secret\""], &[]),
     (|d| d.remove_target(T).unwrap(), &["# What initiators see.", "[[target]]", "name = \"iqn.2026-11.example.tarn:t\"", "luns = [", "    { lun = 1, id = \"a\" }, # the first", "    { lun = 0, id = \"b\", groups = [\"lab\"] },"], &[]),
-    (|d| { d.remove_target_lun(T, 1).unwrap(); d.remove_lun("a").unwrap(); }, &["# Of the demo.", "id = \"a\"", "store = \"mem:1M\"   # grows", "    { lun = 1, id = \"a\" }, # the first"], &[]),
+    (|d| { d.remove_target_lun(T, 1, None).unwrap(); d.remove_lun("a").unwrap(); }, &["# Of the demo.", "id = \"a\"", "store = \"mem:1M\"   # grows", "    { lun = 1, id = \"a\" }, # the first"], &[]),
 ];
 
 #[test]
@@ -185,8 +185,8 @@ const REFUSED: &[(Attempt, &str)] = &[
     (|d| d.remove_group("lab"), "group \"lab\" is still used by lun 0 of target iqn.2026-11.example.tarn:t; remove it there first"),
     (|d| d.remove_portal(T, "127.0.0.1:3260"), "portal 127.0.0.1:3260 is the only one of target iqn.2026-11.example.tarn:T; add another first, or remove the target"),
     (|d| d.remove_portal(T, "127.0.0.1:1"), "target iqn.2026-11.example.tarn:T has no portal 127.0.0.1:1; see tarn target show iqn.2026-11.example.tarn:T"),
-    (|d| d.remove_target_lun(T, 9), "target iqn.2026-11.example.tarn:T has no LUN 9; see tarn target show iqn.2026-11.example.tarn:T"),
-    (|d| d.put_target_lun(T, &entry(0, "a")).map(drop), "target iqn.2026-11.example.tarn:T shows another unit as LUN 0; unmap that first (tarn target unmap iqn.2026-11.example.tarn:T 0), or take another number"),
+    (|d| d.remove_target_lun(T, 9, None), "target iqn.2026-11.example.tarn:T has no LUN 9; see tarn target show iqn.2026-11.example.tarn:T"),
+    (|d| d.put_target_lun(T, &entry(0, "a")).map(drop), "target iqn.2026-11.example.tarn:T shows another unit as LUN 0; unmap that first (tarn target unmap iqn.2026-11.example.tarn:T 0), take another number, or give each unit groups of its own"),
     (|d| d.put_target_lun("iqn.x", &entry(0, "a")).map(drop), "there is no target \"iqn.x\"; check the name, or add it first"),
     (|d| d.put_lun(&lun("a", "mem:x")).map(drop), "size \"x\": no number; write it as 512, 64k, 1M, 2G or 1T"),
     (|d| d.put_group(&lab(&[])).map(drop), "the list is empty; name an initiator, or write \"*\" for all"),
@@ -244,7 +244,7 @@ fn a_user_is_held_by_targets_groups_and_discovery() {
 #[test]
 fn a_headline_outlives_the_table_below_it() {
     let mut draft = draft(TEXT);
-    draft.remove_target_lun(T, 1).unwrap();
+    draft.remove_target_lun(T, 1, None).unwrap();
     draft.remove_lun("a").unwrap();
     assert!(
         draft
@@ -273,5 +273,112 @@ fn servers_of_nbd_follow_renames_and_hold_what_they_use() {
     assert!(
         draft.to_string().contains("luns = [\"b\"] # one"),
         "{draft}"
+    );
+}
+
+/// Each group has a disk of its own as LUN 0, and all others a third one.
+const SHARED: &str = r#"lun = [
+    { id = "a", store = "mem:1M" }, { id = "b", store = "mem:1M" }, { id = "c", store = "mem:1M" },
+]
+group = [
+    { id = "g1", initiators = ["iqn.x"] }, { id = "g2", initiators = ["iqn.y"] },
+    { id = "g3", initiators = ["iqn.z"] },
+]
+[[target]]
+name = "iqn.2026-11.example.tarn:t"
+luns = [
+    { lun = 0, id = "a", groups = ["g1", "g3"] }, # the first
+    { lun = 0, id = "b", groups = ["g2"] }, # the second
+    { lun = 0, id = "c" }, # of all others
+]
+"#;
+
+fn views(draft: &Draft) -> Vec<(String, String)> {
+    let luns = draft.targets().remove(0).luns.into_iter();
+    luns.map(|lun| (lun.id, lun.groups.join(" "))).collect()
+}
+
+#[test]
+fn of_units_that_share_a_number_one_is_taken_from_the_group_that_is_named() {
+    for (group, left) in [
+        (Some("g2"), Ok(&[("a", "g1 g3"), ("c", "")][..])),
+        (Some("g1"), Ok(&[("a", "g3"), ("b", "g2"), ("c", "")])),
+        (Some("*"), Ok(&[("a", "g1 g3"), ("b", "g2")])),
+        (Some("g4"), Err("has no LUN 0 for group g4")),
+        (
+            None,
+            Err("several units as LUN 0; say whose with --group: g1, g2, \"*\""),
+        ),
+    ] {
+        let mut draft = draft(SHARED);
+        let got = draft.remove_target_lun(T, 0, group);
+        match (got, left) {
+            (Ok(()), Ok(left)) => {
+                let views = views(&draft);
+                let views = views
+                    .iter()
+                    .map(|(id, groups)| (id.as_str(), groups.as_str()));
+                assert_eq!(views.collect::<Vec<_>>(), left, "{group:?}");
+                Model::from_toml(&draft.to_string(), Path::new("t")).unwrap();
+            }
+            (Err(error), Err(words)) => {
+                let text = error.to_string();
+                assert!(text.contains(words), "{text}");
+                assert_eq!(draft.to_string(), SHARED);
+            }
+            (got, _) => panic!("{group:?}: {got:?}"),
+        }
+    }
+    // The last group takes the entry along: without groups it would be everyone's.
+    let mut draft = draft(SHARED);
+    draft.remove_target_lun(T, 0, Some("g1")).unwrap();
+    draft.remove_target_lun(T, 0, Some("g3")).unwrap();
+    assert_eq!(views(&draft).len(), 2);
+    assert!(!draft.to_string().contains("# the first"));
+}
+
+#[test]
+fn a_unit_is_added_beside_others_of_its_number_only_for_groups_of_its_own() {
+    let of = |id: &str, groups: &[&str]| spec::TargetLun {
+        groups: groups.iter().map(|&one| one.to_owned()).collect(),
+        ..entry(0, id)
+    };
+    let two = SHARED.replace("    { lun = 0, id = \"c\" }, # of all others\n", "");
+    for (wanted, taken) in [
+        (of("c", &["g1"]), true),
+        (of("c", &["g2", "g3"]), true),
+        (of("c", &[]), true),
+        (of("b", &["g3"]), false),
+    ] {
+        let mut draft = draft(&two);
+        let got = draft.put_target_lun(T, &wanted);
+        assert_eq!(got.is_err(), taken, "{wanted:?}: {got:?}");
+    }
+    let mut three = draft(&two.replace("[\"g1\", \"g3\"]", "[\"g1\"]"));
+    assert_eq!(three.put_target_lun(T, &of("c", &["g3"])), Ok(true));
+    assert_eq!(views(&three).len(), 3);
+    // One whose groups change is the same entry, with its comment.
+    assert_eq!(three.put_target_lun(T, &of("b", &["g2", "g3"])), Ok(false));
+    assert!(
+        three
+            .to_string()
+            .contains("[\"g2\", \"g3\"] }, # the second"),
+        "{three}"
+    );
+
+    let mut draft = draft(SHARED);
+    let mut target = draft.targets().remove(0);
+    target.luns.reverse();
+    target.luns[1].id = "a".to_owned();
+    target.luns[2].id = "b".to_owned();
+    draft.put_target(&target).unwrap();
+    let text = draft.to_string();
+    assert!(
+        text.contains("id = \"b\", groups = [\"g1\", \"g3\"] }, # the first"),
+        "{text}"
+    );
+    assert!(
+        text.contains("id = \"a\", groups = [\"g2\"] }, # the second"),
+        "{text}"
     );
 }

@@ -263,14 +263,18 @@ pub(crate) const SECTION_TARGET_LUN: SectionKeys = SectionKeys {
     meaning: "A unit that a target exports.",
     keys: &[
         key("lun", Form::Number { min: 0, max: 16_383 }, Fallback::Required,
-            "The logical unit number; a target has each number once.",
+            "The logical unit number. A target has each number once, or once for each of several groups: \
+             `{ lun = 0, id = \"a\", groups = [\"g1\"] }, { lun = 0, id = \"b\", groups = [\"g2\"] }`. One entry of the \
+             number may be without groups; it is for initiators that are in none of the others' groups. An initiator \
+             in groups of two of them is refused.",
             "always"),
         key("id", Form::Text { words: "`id` of a `[[lun]]`", pattern: ID_PATTERN }, Fallback::Required,
             "The unit.",
             "always"),
         key("groups", Form::List { words: "list of `id`s of `[[group]]`s", entries: &[ID] },
             Fallback::Words("every initiator that may log in"),
-            "The initiators that see the unit; for others it does not exist.",
+            "The initiators that see the unit; for others it does not exist. A cluster boots from SAN with a disk of \
+             its own for each host as LUN 0.",
             "for several initiators"),
         key("readonly", Form::Flag, Fallback::Value("false"),
             "Refuses writes through this entry, whatever the store allows.",
@@ -325,7 +329,7 @@ pub(crate) const SECTION_MUTUAL: SectionKeys = SectionKeys {
 #[rustfmt::skip]
 pub(crate) const SECTION_GROUP: SectionKeys = SectionKeys {
     heading: "[[group]]",
-    meaning: "A group of initiators. An initiator that matches any entry belongs to the group.",
+    meaning: "A group of initiators. An initiator that matches any entry, and no exclusion, belongs to the group.",
     keys: &[
         key("id", ID, Fallback::Required,
             "The name by which targets refer to the group.",
@@ -333,7 +337,7 @@ pub(crate) const SECTION_GROUP: SectionKeys = SectionKeys {
         key(
             "initiators",
             Form::List {
-                words: "list of name patterns, addresses, networks, users and names of certificates",
+                words: "list of name patterns, addresses, networks, users, names of certificates and exclusions",
                 entries: &[Form::Text {
                     words: "pattern, address, network, user or name of a certificate",
                     pattern: ANYTHING,
@@ -342,7 +346,9 @@ pub(crate) const SECTION_GROUP: SectionKeys = SectionKeys {
             Fallback::Required,
             "`\"iqn.1993-08.org.debian:*\"` matches names (`*` any characters, `?` one), `\"10.0.0.0/24\"` \
                 addresses, `\"alice\"` or `\"user:alice\"` the CHAP user, `\"certificate:*.example\"` names in \
-                certificates of clients of NBD. An initiator can pretend to any name or address; only CHAP users and \
+                certificates of clients of NBD. An entry that begins with `!` excludes: \
+                `[\"iqn.1993-08.org.debian:*\", \"!iqn.1993-08.org.debian:bad\"]` is all but one, in whatever order; a \
+                user cannot be excluded. An initiator can pretend to any name or address; only CHAP users and \
                 certificates are authenticated.",
             "for several initiators",
         ),

@@ -11,7 +11,7 @@ use crate::found::{self, Found, Group, Mutual, Secret, Target, Unit, View};
 use crate::lines::{is_yes, size_bytes};
 use crate::tree::Node;
 use crate::{ReadError, Source, braces, crc32c};
-use config::{CacheMode, StoreAt, StoreKind};
+use config::{CacheMode, NamePattern, StoreAt, StoreKind};
 use keys::{OF_DEVICE, OF_TARGET};
 
 /// Handlers whose devices are disks on a file, a block device or nothing.
@@ -209,18 +209,42 @@ fn read_target(node: &Node, devices: &BTreeMap<String, usize>, found: &mut Found
     target.alias = node.value_of("alias").map(str::to_owned);
     read_portals(node, &mut target, found);
     read_users(node, &mut target, found);
+    let mut earlier: Vec<String> = Vec::new();
     for group in node.all("GROUP") {
-        let id = add_group(name, group, found);
+        let id = add_group(name, group, &mut earlier, found);
         add_views(group, Some(&id), devices, &mut target, found);
     }
     let has_groups = node.all("GROUP").next().is_some();
-    if has_groups && node.all("LUN").next().is_some() {
-        let message = "its own LUNs were for initiators in none of its groups; now those in groups see them, too";
-        let remedy = "give these LUNs a group of the initiators they are for";
-        found.changed(&node.place, &subject, message, remedy);
-    }
-    add_views(node, None, devices, &mut target, found);
+    let others = (has_groups && node.all("LUN").next().is_some())
+        .then(|| add_others(name, node, &earlier, found));
+    add_views(node, others.as_deref(), devices, &mut target, found);
     found.targets.push(target);
+}
+
+/// The group of those who are in no group of a target, and see its own LUNs.
+fn add_others(target: &str, node: &Node, members: &[String], found: &mut Found) -> String {
+    let id = format!("{target}/others");
+    let subject = format!("target {target}");
+    let mut initiators = vec!["*".to_owned()];
+    let is_all = members.iter().any(|member| member == "*");
+    if is_all {
+        let message =
+            "its own LUNs were for the few that a group with * excludes; nobody sees them now";
+        let remedy = "add a group of these initiators, and the luns for it";
+        found.left_out(&node.place, &subject, message, remedy);
+        initiators.clear();
+    } else {
+        let message =
+            "its own LUNs are for initiators in none of its groups: a group of all others was made";
+        found.changed(&node.place, &subject, message, "nothing");
+        initiators.extend(members.iter().map(|member| format!("!{member}")));
+    }
+    found.groups.push(Group {
+        place: node.place.clone(),
+        id: id.clone(),
+        initiators,
+    });
+    id
 }
 
 fn read_portals(node: &Node, target: &mut Target, found: &mut Found) {
@@ -254,32 +278,56 @@ fn read_users(node: &Node, target: &mut Target, found: &mut Found) {
     }
 }
 
-fn add_group(target: &str, group: &Node, found: &mut Found) -> String {
+/// An initiator is in the first group of a target that has it. So each takes out the members of `earlier` ones, and its
+/// own are added to those.
+fn add_group(target: &str, group: &Node, earlier: &mut Vec<String>, found: &mut Found) -> String {
     let id = format!("{target}/{}", group.value());
-    let mut initiators = Vec::new();
+    let subject = format!("group {:?}", group.value());
+    let mut initiators: Vec<String> = Vec::new();
+    let mut is_whole = true;
+    let mut portals = Vec::new();
     for initiator in group.all("INITIATOR") {
         let name = initiator.value();
-        if name.starts_with('!') || name.contains('#') {
-            let message = format!(
-                "INITIATOR {name:?} excludes, or goes by the portal; groups of Tarn only include, by name or address"
-            );
-            let remedy = "list those who may see the disks instead";
-            found.left_out(
-                &initiator.place,
-                &format!("group {:?}", group.value()),
-                message,
-                remedy,
-            );
-        } else {
+        let Some((before, _)) = name.split_once('#') else {
             initiators.push(name.to_owned());
-        }
+            continue;
+        };
+        let message =
+            format!("INITIATOR {name:?} goes by the portal; groups of Tarn go by name or address");
+        let remedy = "list those who may see the disks instead";
+        found.left_out(&initiator.place, &subject, message, remedy);
+        // Who was taken out would be in it.
+        is_whole &= !name.starts_with('!');
+        portals.push(before.to_owned());
     }
+    let is_exclusion = |name: &String| name.starts_with('!');
+    if !initiators.is_empty() && initiators.iter().all(is_exclusion) {
+        initiators.insert(0, "*".to_owned());
+    }
+    let members = initiators.iter().filter(|name| !is_exclusion(name));
+    let members: Vec<String> = members.cloned().chain(portals).collect();
+    let taken = earlier.iter().filter(|other| overlaps(&members, other));
+    initiators.extend(taken.map(|other| format!("!{other}")));
+    if !is_whole {
+        initiators.clear();
+    }
+    earlier.extend(members);
     found.groups.push(Group {
         place: group.place.clone(),
         id: id.clone(),
         initiators,
     });
     id
+}
+
+/// Whether a pattern may match an initiator that one of the others matches.
+fn overlaps(members: &[String], other: &str) -> bool {
+    let parse = |text: &str| NamePattern::parse(text).ok();
+    let Some(other) = parse(other) else {
+        return false;
+    };
+    let mut members = members.iter().filter_map(|member| parse(member));
+    members.any(|member| member.common(&other).is_some())
 }
 
 fn add_views(

@@ -67,18 +67,17 @@ fn merge_user(found: &mut Found, first: &mut User, user: User) {
     merge_names(found, &user.place, first, &user.initiators);
 }
 
-/// The names a user may come with are the same for all targets in Tarn: those of all of them, and any if it may come
-/// with any somewhere.
+/// The names a user may come with are the same for all targets in Tarn: those of all of them that name some.
 fn merge_names(found: &mut Found, place: &Place, first: &mut User, more: &[String]) {
     if first.initiators.is_empty() != more.is_empty() {
-        let message =
-            "some targets took it from one initiator only; now it may come with any initiator name";
-        let remedy = "add the names it may come with to its initiators";
+        let message = "some targets took it from any initiator, others from named ones only; now it may come with \
+            these names only";
+        let remedy = "add the other names it may come with to its initiators";
         found.changed(place, &subject(&first.name), message, remedy);
     }
-    if more.is_empty() {
-        first.initiators.clear();
-    } else if !first.initiators.is_empty() {
+    if first.initiators.is_empty() {
+        first.initiators = more.to_vec();
+    } else {
         for name in more {
             if !first.initiators.contains(name) {
                 first.initiators.push(name.clone());
@@ -135,10 +134,11 @@ fn settle_discovery(found: &mut Found, names: &BTreeSet<String>, dropped: Option
         .discovery_auth
         .retain(|name| names.contains(name) && seen.insert(name.clone()));
     if let (true, true, Some(user)) = (had_users, found.discovery_auth.is_empty(), dropped) {
-        let message =
-            "none of its users could be imported; discovery is now open to every initiator";
-        let remedy = "add a user, and discovery_auth with it";
+        let message = "none of its users could be imported, and without it would be open to every initiator; so no \
+            target is imported";
+        let remedy = "give the user another name there, and import again";
         found.left_out(&user.place, "discovery", message, remedy);
+        found.targets.clear();
     }
 }
 
@@ -197,7 +197,8 @@ fn settle_groups(found: &mut Found) {
 fn check_members(found: &mut Found, group: &mut Group) {
     let subject = format!("group {:?}", group.id);
     let mut seen = BTreeSet::new();
-    let mut kept = Vec::new();
+    let mut kept: Vec<String> = Vec::new();
+    let mut is_whole = true;
     for initiator in std::mem::take(&mut group.initiators) {
         match legal_member(&initiator) {
             Some(member) if seen.insert(member.clone()) => kept.push(member),
@@ -206,14 +207,24 @@ fn check_members(found: &mut Found, group: &mut Group) {
                 let message = format!("{initiator:?} is no initiator name, address or network");
                 let remedy = "add who was meant to initiators of the group";
                 found.left_out(&group.place, &subject, message, remedy);
+                // Who was to be taken out would be in it.
+                is_whole &= !initiator.starts_with('!');
             }
         }
+    }
+    if !is_whole || kept.iter().all(|member| member.starts_with('!')) {
+        kept.clear();
     }
     group.initiators = kept;
 }
 
-/// As Tarn writes it: a name pattern, an address or a network.
+/// As Tarn writes it: a name pattern, an address or a network, or one of these that is taken out.
 fn legal_member(text: &str) -> Option<String> {
+    if let Some(rest) = text.strip_prefix('!') {
+        let is_plain = !rest.starts_with('!');
+        let member = legal_member(rest).filter(|_| is_plain)?;
+        return Some(format!("!{member}"));
+    }
     if let Some(network) = address::network(text) {
         return Some(network);
     }

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use config::{IscsiName, LunNumber};
+use config::{IscsiName, LunNumber, NamePattern};
 
-use crate::Options;
-use crate::found::{Found, Portal, Target, View};
+use crate::found::{Found, Group, Portal, Target, View};
+use crate::{Options, Place};
 
 pub(super) fn settle(found: &mut Found, options: &Options) {
     let mut names = BTreeSet::new();
@@ -71,34 +71,87 @@ fn settle_alias(found: &mut Found, target: &mut Target) {
     }
 }
 
-/// One entry per number: groups of the same unit come together, another unit under a number that is
-/// taken goes.
+/// One entry per number and unit: groups of the same unit come together. Another unit under a number goes, unless it is
+/// for groups that have nobody in common with those of the first.
 fn settle_views(found: &mut Found, target: &mut Target) {
     let subject = subject(target);
+    let groups: BTreeMap<&str, &Group> = found
+        .groups
+        .iter()
+        .map(|group| (group.id.as_str(), group))
+        .collect();
+    let are_apart = |one: &View, two: &View| {
+        let group = |view: &View| groups.get(view.group.as_deref()?).copied();
+        group(one)
+            .zip(group(two))
+            .is_some_and(|(one, two)| have_nobody_in_common(one, two))
+    };
     let mut kept: BTreeMap<u64, Vec<View>> = BTreeMap::new();
+    let mut left_out: Vec<(Place, String, &str)> = Vec::new();
     for view in std::mem::take(&mut target.views) {
         if view.lun > u64::from(LunNumber::MAX) {
             let message = format!("LUN {} is above {}", view.lun, LunNumber::MAX);
             let remedy = "give the disk a smaller number by hand";
-            found.left_out(&view.place, &subject, message, remedy);
+            left_out.push((view.place.clone(), message, remedy));
             continue;
         }
         let entries = kept.entry(view.lun).or_default();
-        if entries.first().is_some_and(|first| first.unit != view.unit) {
+        if !entries
+            .iter()
+            .all(|other| other.unit == view.unit || are_apart(other, &view))
+        {
             let message = format!(
-                "LUN {} is another disk to other initiators, which one target of Tarn cannot show",
+                "LUN {} is another disk to other initiators, and some may be among both",
                 view.lun
             );
-            let remedy = "add a second target for these initiators, or give the disk a free number";
-            found.left_out(&view.place, &subject, message, remedy);
+            let remedy =
+                "give the two groups no initiator in common, or give the disk a free number";
+            left_out.push((view.place.clone(), message, remedy));
             continue;
         }
         entries.push(view);
     }
-    for entries in kept.values_mut() {
+    for (place, message, remedy) in left_out {
+        found.left_out(&place, &subject, message, remedy);
+    }
+    let mut by_unit: BTreeMap<(u64, usize), Vec<View>> = BTreeMap::new();
+    for view in kept.into_values().flatten() {
+        by_unit.entry((view.lun, view.unit)).or_default().push(view);
+    }
+    for entries in by_unit.values_mut() {
         settle_entry(found, &subject, entries);
     }
-    target.views = kept.into_values().flatten().collect();
+    target.views = by_unit.into_values().flatten().collect();
+}
+
+/// Whether it is certain that nobody is in both groups: names that differ, or that one of the groups takes out.
+fn have_nobody_in_common(one: &Group, two: &Group) -> bool {
+    let takes_out = |group: &Group, name: &str| {
+        let mut excluded = group
+            .initiators
+            .iter()
+            .filter_map(|entry| entry.strip_prefix('!'));
+        excluded.any(|excluded| excluded == name)
+    };
+    let members = |group: &Group| -> Vec<String> {
+        let members = group
+            .initiators
+            .iter()
+            .filter(|entry| !entry.starts_with('!'));
+        members.cloned().collect()
+    };
+    let others = members(two);
+    members(one).iter().all(|a| {
+        others.iter().all(|b| {
+            let is_name = |text: &str| !text.starts_with(|c: char| c.is_ascii_digit() || c == '[');
+            let pattern = |text: &str| NamePattern::parse(text).ok().filter(|_| is_name(text));
+            let patterns = pattern(a).zip(pattern(b));
+            patterns.is_some_and(|(a, b)| a.common(&b).is_none())
+                || [one, two]
+                    .iter()
+                    .any(|group| takes_out(group, a) || takes_out(group, b))
+        })
+    })
 }
 
 /// The entries of one unit under one number: all see it alike, and everyone's makes the others idle.
@@ -137,7 +190,7 @@ fn settle_portals(found: &mut Found, options: &Options) {
     }
     let wild = wild_ports(&targets);
     for target in &mut targets {
-        widen_portals(found, target, &wild);
+        drop_covered(found, target, &wild);
     }
     targets.retain(|target| {
         let has_portals = !target.portals.is_empty();
@@ -171,24 +224,28 @@ fn wild_ports(targets: &[Target]) -> BTreeSet<(bool, u16)> {
         .collect()
 }
 
-/// An address for all takes the port of every single one of its family: Tarn refuses both at once.
-fn widen_portals(found: &mut Found, target: &mut Target, wild: &BTreeSet<(bool, u16)>) {
+/// An address for all takes the port of every single one of its family: Tarn refuses both at once. A target that was at
+/// the single one only is not reached at all others instead.
+fn drop_covered(found: &mut Found, target: &mut Target, wild: &BTreeSet<(bool, u16)>) {
     let subject = subject(target);
-    for portal in &mut target.portals {
+    let own = wild_ports(std::slice::from_ref(target));
+    let place = target.place.clone();
+    target.portals.retain(|portal| {
         let Ok(address) = portal.bind.parse::<SocketAddr>() else {
-            continue;
+            return true;
         };
-        let is_covered = wild.contains(&(address.is_ipv4(), address.port()));
-        if is_covered && !address.ip().is_unspecified() {
-            let any = if address.is_ipv4() { "0.0.0.0" } else { "[::]" };
-            let message = format!("{address} is {any} now, as another portal has all addresses");
-            let remedy = "give each portal an address of its own where a target must not be reached everywhere";
-            found.changed(&target.place, &subject, message, remedy);
-            portal.bind = format!("{any}:{}", address.port());
+        let port = (address.is_ipv4(), address.port());
+        if address.ip().is_unspecified() || !wild.contains(&port) {
+            return true;
         }
-    }
-    let mut seen = BTreeSet::new();
-    target
-        .portals
-        .retain(|portal| seen.insert(portal.bind.clone()));
+        if !own.contains(&port) {
+            let message = format!(
+                "it is not reached at {address}, as another target listens at all addresses"
+            );
+            let remedy =
+                "give --listen ADDRESS:PORT, or give that target addresses of its own there";
+            found.left_out(&place, &subject, message, remedy);
+        }
+        false
+    });
 }

@@ -26,7 +26,8 @@ use crate::StartError;
 /// Between two looks at what disks take.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// The sizes of what quotas count of a unit, in bytes; those of stores that have grown beyond their configured size, too.
+/// The sizes of what quotas count of a unit, in bytes; those of stores that have grown beyond their configured size,
+/// too.
 fn part_sizes(unit: &Unit, served: Option<&RunningUnit>) -> Vec<u64> {
     let found = served
         .map(|served| served.opened.counted())

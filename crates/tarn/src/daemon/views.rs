@@ -298,7 +298,11 @@ fn by_groups(model: &Model, target: &config::Target, is_member: &[bool]) -> Stri
     let hidden: Vec<_> = entries.iter().filter(is_hidden).collect();
     for one in hidden.iter().take(NAMED_MAX) {
         let groups = names(&mut one.groups.iter());
-        text += &format!("; LUN {} is only for {groups}", one.lun);
+        let is_shared = entries.iter().filter(|other| other.lun == one.lun).count() > 1;
+        text += &match model.units().get(one.unit.position()) {
+            Some(unit) if is_shared => format!("; LUN {} as {unit} is only for {groups}", one.lun),
+            Some(_) | None => format!("; LUN {} is only for {groups}", one.lun),
+        };
     }
     match hidden.len().saturating_sub(NAMED_MAX) {
         0 => text,

@@ -37,10 +37,11 @@ pub enum GroupVerb {
 }
 
 const ADD_HELP: &str = "\
-INITIATOR is a name, a pattern of names, an address, a network, or a CHAP user.
+INITIATOR is a name, a pattern of names, an address, a network, or a CHAP user; what follows a ! is not in the group.
 
 Examples:
-  tarn group add blades 'iqn.2026-11.example:blade*' 192.0.2.0/24";
+  tarn group add blades 'iqn.2026-11.example:blade*' 192.0.2.0/24
+  tarn group add others '*' '!iqn.2026-11.example:blade*'";
 
 /// `tarn group add`
 #[derive(Args, Debug)]

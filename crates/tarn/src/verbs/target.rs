@@ -42,6 +42,10 @@ pub enum TargetVerb {
         name: String,
         /// The logical unit number.
         lun: u16,
+        /// The group that sees it no more, or '*' for the initiators that are in no group. Use it where each group
+        /// sees another unit under the number.
+        #[arg(long, value_name = "GROUP")]
+        group: Option<String>,
         /// Do not ask for confirmation. Use it in scripts.
         #[arg(long)]
         yes: bool,
@@ -103,7 +107,11 @@ pub struct Set {
 const MAP_HELP: &str = "\
 Examples:
   tarn target map iqn.2026-11.example:web 0 disk
-  tarn target map iqn.2026-11.example:web 1 backup --groups vaults --readonly";
+  tarn target map iqn.2026-11.example:web 1 backup --groups vaults --readonly
+
+Each group can have a disk of its own under one number, as for hosts that boot from LUN 0:
+  tarn target map iqn.2026-11.example:boot 0 host1-root --groups host1
+  tarn target map iqn.2026-11.example:boot 0 host2-root --groups host2";
 
 /// `tarn target map`
 #[derive(Args, Debug)]
@@ -169,9 +177,17 @@ impl Ask for TargetVerb {
                 api.remove(&at(name), *yes, &question)
             }
             Self::Map(map) => api.put(&entry(&map.name, map.lun), &map.entry()),
-            Self::Unmap { name, lun, yes } => {
-                let question = format!("Show no LUN {lun} at {name} any more?");
-                api.remove(&entry(name, *lun), *yes, &question)
+            Self::Unmap {
+                name,
+                lun,
+                group,
+                yes,
+            } => {
+                let group = group.as_deref();
+                let whom = group.map_or_else(String::new, |group| format!(" to group {group}"));
+                let question = format!("Show no LUN {lun} at {name}{whom} any more?");
+                let entry = entry(name, *lun).with("group", group);
+                api.remove(&entry, *yes, &question)
             }
         }
     }

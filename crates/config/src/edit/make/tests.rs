@@ -281,6 +281,7 @@ fn comments_order_and_unwritten_defaults_outlive_edits_of_views() {
             vec![Edit::Remove(Name::View {
                 target: text(T),
                 lun: 3,
+                group: None,
             })],
             &["    { lun = 3, groups = [\"lab\"], id = \"b\" },"],
             &[],
@@ -346,7 +347,7 @@ fn what_cannot_be_made_says_why() {
         (
             Edit::Add(Thing::View(view(Some(1), "b"))),
             "target iqn.2026-11.example.tarn:T shows another unit as LUN 1; unmap that first (tarn target unmap \
-             iqn.2026-11.example.tarn:T 1), or take another number",
+             iqn.2026-11.example.tarn:T 1), take another number, or give each unit groups of its own",
         ),
         (
             Edit::Remove(Name::Lun(text("a"))),

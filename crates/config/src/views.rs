@@ -1,0 +1,263 @@
+//! Several units under one number of a target: each is for the members of its groups, and for nobody twice.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+
+use crate::value::quoted;
+use crate::{
+    ConfigError, Group, GroupIndex, InitiatorMatch, LunNumber, NamePattern, Overlap, Place, Rule,
+    TargetLun, Viewers,
+};
+
+/// Finds initiators to which one number would be two units.
+///
+/// It refuses what is certain, and names the initiator. From which address a name comes, and which user has it, is
+/// known at the login; there such an initiator is refused ([`Denial::TwoUnits`](crate::Denial)).
+pub(crate) struct ViewCheck<'a> {
+    groups: &'a [Group],
+    /// Which groups see another unit than which, as it was found good: often the same for many numbers.
+    good: HashSet<Vec<(usize, GroupIndex)>>,
+}
+
+impl<'a> ViewCheck<'a> {
+    pub(crate) fn new(groups: &'a [Group]) -> Self {
+        Self {
+            groups,
+            good: HashSet::new(),
+        }
+    }
+
+    /// The units of one target, and where their numbers are.
+    pub(crate) fn check(
+        &mut self,
+        luns: &[TargetLun],
+        places: &[Place],
+    ) -> Result<(), ConfigError> {
+        let mut by_number: BTreeMap<LunNumber, Vec<(&TargetLun, &Place)>> = BTreeMap::new();
+        for (lun, place) in luns.iter().zip(places) {
+            by_number.entry(lun.lun).or_default().push((lun, place));
+        }
+        let shared = by_number.values().filter(|entries| entries.len() > 1);
+        for entries in shared {
+            self.check_keys(entries)?;
+            self.check_members(entries)?;
+        }
+        Ok(())
+    }
+
+    fn check_keys(&self, entries: &[(&TargetLun, &Place)]) -> Result<(), ConfigError> {
+        let mut first_use: BTreeMap<Viewers, &Place> = BTreeMap::new();
+        for (entry, place) in entries {
+            for key in entry.keys() {
+                let Some(first) = first_use.insert(key.viewers, place) else {
+                    continue;
+                };
+                let (lun, first) = (key.lun, first.clone());
+                let rule = match key.viewers {
+                    Viewers::All => Rule::Twice {
+                        what: "lun",
+                        name: lun.to_string(),
+                        first,
+                    },
+                    Viewers::Group(group) => Rule::ViewTwice {
+                        lun,
+                        group: self.id(group),
+                        first,
+                    },
+                };
+                return Err(rule.at((*place).clone()));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_members(&mut self, entries: &[(&TargetLun, &Place)]) -> Result<(), ConfigError> {
+        let all = entries.iter().enumerate();
+        let all = all.flat_map(|(at, (entry, _))| entry.groups.iter().map(move |one| (at, *one)));
+        let views: Vec<(usize, GroupIndex)> = all.collect();
+        if self.good.contains(&views) {
+            return Ok(());
+        }
+        if let Some((first, second, who)) = self.shared(&views) {
+            let place = |at: usize| entries.get(at).map(|(_, place)| (*place).clone());
+            let lun = entries.first().map(|(entry, _)| entry.lun);
+            if let (Some(lun), Some(place), Some(first_place)) =
+                (lun, place(second.0), place(first.0))
+            {
+                let (this, other) = (self.id(second.1), self.id(first.1));
+                let who = who.to_string();
+                let first = first_place;
+                return Err(Rule::GroupsOverlap(Box::new(Overlap {
+                    lun,
+                    this,
+                    other,
+                    who,
+                    first,
+                }))
+                .at(place));
+            }
+        }
+        self.good.insert(views);
+        Ok(())
+    }
+
+    /// Two groups of different entries, and who is in both.
+    fn shared(&self, views: &[(usize, GroupIndex)]) -> Option<(View, View, Who)> {
+        // Names are most of what groups have, and are compared by a table.
+        let mut names: BTreeMap<&str, View> = BTreeMap::new();
+        for &(entry, group) in views {
+            for pattern in self.group(group)?.names().filter(|one| one.is_name()) {
+                let name = pattern.as_str();
+                let first = names
+                    .insert(name, (entry, group))
+                    .filter(|first| first.0 != entry);
+                let Some(first) = first else { continue };
+                if let Some(who) = self.common_name(first.1, group, name) {
+                    return Some((first, (entry, group), who));
+                }
+            }
+        }
+        for (at, &second) in views.iter().enumerate() {
+            let has_pattern = |view: &View| self.group(view.1).is_some_and(Group::is_open_ended);
+            for &first in views.iter().take(at).filter(|first| first.0 != second.0) {
+                if has_pattern(&first) || has_pattern(&second) {
+                    let groups = self.group(first.1).zip(self.group(second.1));
+                    if let Some(who) = groups.and_then(|(one, two)| one.shares(two)) {
+                        return Some((first, second, who));
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    fn common_name(&self, one: GroupIndex, two: GroupIndex, name: &str) -> Option<Who> {
+        let is_out = |group| {
+            self.group(group)
+                .is_none_or(|group| group.excludes_name(name))
+        };
+        (!is_out(one) && !is_out(two)).then(|| Who::Name(name.to_owned()))
+    }
+
+    fn group(&self, group: GroupIndex) -> Option<&'a Group> {
+        self.groups.get(group.position())
+    }
+
+    fn id(&self, group: GroupIndex) -> String {
+        let group = self.group(group);
+        group.map_or_else(String::new, |group| group.id.clone())
+    }
+}
+
+/// A group, and the entry whose unit it sees.
+type View = (usize, GroupIndex);
+
+/// Who is in two groups.
+enum Who {
+    /// The initiator of this name.
+    Name(String),
+    /// Initiators of names that both patterns match.
+    Patterns(String, String),
+    /// An initiator at this address.
+    Address(std::net::IpAddr),
+    /// Someone who is the same in both.
+    Same(&'static str),
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => write!(f, "initiator {}", quoted(name)),
+            Self::Patterns(one, two) if one == two => write!(f, "initiator {}", quoted(one)),
+            Self::Patterns(one, two) => write!(
+                f,
+                "an initiator whose name matches {} and {}",
+                quoted(one),
+                quoted(two)
+            ),
+            Self::Address(address) => write!(f, "an initiator at {address}"),
+            Self::Same(what) => f.write_str(what),
+        }
+    }
+}
+
+impl NamePattern {
+    /// It matches one name alone.
+    fn is_name(&self) -> bool {
+        !self.as_str().contains(['*', '?'])
+    }
+}
+
+impl Group {
+    fn names(&self) -> impl Iterator<Item = &NamePattern> {
+        self.initiators.iter().filter_map(|entry| match entry {
+            InitiatorMatch::Name(pattern) => Some(pattern),
+            InitiatorMatch::Address(_)
+            | InitiatorMatch::User(_)
+            | InitiatorMatch::Certificate(_) => None,
+        })
+    }
+
+    /// Other entries than names of one initiator.
+    fn is_open_ended(&self) -> bool {
+        self.initiators.iter().any(|entry| match entry {
+            InitiatorMatch::Name(pattern) => !pattern.is_name(),
+            InitiatorMatch::Address(_)
+            | InitiatorMatch::User(_)
+            | InitiatorMatch::Certificate(_) => true,
+        })
+    }
+
+    fn excludes_name(&self, name: &str) -> bool {
+        self.excluded.iter().any(|entry| match entry {
+            InitiatorMatch::Name(pattern) => pattern.matches(name),
+            InitiatorMatch::Address(_)
+            | InitiatorMatch::User(_)
+            | InitiatorMatch::Certificate(_) => false,
+        })
+    }
+
+    fn excludes_address(&self, address: std::net::IpAddr) -> bool {
+        self.excluded.iter().any(|entry| match entry {
+            InitiatorMatch::Address(network) => network.contains(address),
+            InitiatorMatch::Name(_) | InitiatorMatch::User(_) | InitiatorMatch::Certificate(_) => {
+                false
+            }
+        })
+    }
+
+    /// Who is in both groups, where that is certain.
+    fn shares(&self, other: &Self) -> Option<Who> {
+        let pairs = self.initiators.iter();
+        let mut pairs = pairs.flat_map(|one| other.initiators.iter().map(move |two| (one, two)));
+        pairs.find_map(|(one, two)| match (one, two) {
+            (InitiatorMatch::Name(one), InitiatorMatch::Name(two)) => {
+                let name = one.common(two)?;
+                let is_in = !self.excludes_name(&name) && !other.excludes_name(&name);
+                is_in.then(|| match one.is_name() || two.is_name() {
+                    true => Who::Name(name),
+                    false => Who::Patterns(one.to_string(), two.to_string()),
+                })
+            }
+            (InitiatorMatch::Address(one), InitiatorMatch::Address(two)) => {
+                let address = one.common(two)?;
+                let is_in = !self.excludes_address(address) && !other.excludes_address(address);
+                is_in.then_some(Who::Address(address))
+            }
+            (InitiatorMatch::User(one), InitiatorMatch::User(two)) => {
+                (one == two).then_some(Who::Same("a user that both name"))
+            }
+            // Certificates are those of clients of NBD, who see no numbers.
+            (
+                InitiatorMatch::Name(_)
+                | InitiatorMatch::Address(_)
+                | InitiatorMatch::User(_)
+                | InitiatorMatch::Certificate(_),
+                _,
+            ) => None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;
