@@ -28,7 +28,9 @@ fn main() -> ExitCode {
     let world = match Only::of(&arguments) {
         Ok(world) => world,
         Err(other) => {
-            eprintln!("--world {other}: there are target, flush and log");
+            eprintln!(
+                "--world \"{other}\": there are target, flush and log; without it all are run"
+            );
             return ExitCode::from(2);
         }
     };

@@ -173,7 +173,7 @@ impl Ledger {
                 Some(other) => missing = Some(other),
             }
         }
-        let Some(missing) = missing.or_else(|| promised().last()) else {
+        let Some(missing) = missing.or_else(|| promised().next_back()) else {
             let detail = format!("sector {at} has mark {mark}, had {base}, and nobody changed it");
             return Some((rule, detail));
         };
