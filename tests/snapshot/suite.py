@@ -25,7 +25,7 @@ from reflinks import BLOCK, GIB, MIB, Daemon, file_of_pieces, file_system, rando
 from tarn import IQN, lun_section, target_section
 
 REFLINKS = ["xfs", "btrfs"]
-WRONG, NOT_FOUND, CONFLICT = 2, 5, 6
+FAILED, WRONG, NOT_FOUND, CONFLICT = 1, 2, 5, 6
 
 
 def read(session, at, length, lun=0):
@@ -221,7 +221,7 @@ def nobody_writes_a_snapshot():
         file = place / "disk.img.snapshots/first"
         (place / "link").symlink_to(place / "disk.img.snapshots")
         for path in (file, place / "link/first"):
-            said = tarn.run("lun", "add", "old", f"file:{path}", code=WRONG)
+            said = tarn.run("lun", "add", "old", f"file:{path}", code=FAILED)
             check("which nobody may write; add readonly" in said, said)
         said = tarn.run("lun", "add", "new", f"file:{place}/link/other", "--clone", "disk@first", code=CONFLICT)
         check("choose another directory" in said, said)
@@ -246,7 +246,7 @@ def many_snapshots_and_removals_of_luns_at_once_end_no_daemon():
                 tarn.api().good("DELETE", f"targets/{IQN}/luns/0")
                 tarn.api().good("DELETE", "luns/disk")
                 tarn.api().good("PUT", "luns/disk", disk)
-                tarn.api().good("PUT", f"targets/{IQN}/luns/0", {"id": "disk"})
+                tarn.api().good("PUT", f"targets/{IQN}/luns/0", {"lun": 0, "id": "disk"})
         finally:
             done.set()
             for taker in takers:
