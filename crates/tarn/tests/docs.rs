@@ -119,6 +119,7 @@ fn the_kinds_of_events_are_documented_as_they_are_emitted() {
     let emitted = [
         read("crates/tarn/src/daemon/events.rs"),
         read("crates/tarn/src/daemon/snapshots.rs"),
+        read("crates/tarn/src/daemon/snapshots/images.rs"),
         read("crates/admin/src/audit.rs"),
         read("crates/tarn/src/state/troubles.rs"),
     ];
