@@ -205,7 +205,8 @@ fn a_unit_with_an_id_keeps_its_identity_whatever_its_store() {
 #[test]
 fn what_the_administrator_says_wins_over_what_was_made() {
     let world = World::new();
-    let text = "[[lun]]\nid = \"a\"\nstore = \"mem:1M\"\nserial = \"S\"\nnaa = \"5000000000000001\"\n[[target]]\nname = \"iqn.2026-11.a:t\"\n";
+    let text = "[[lun]]\nid = \"a\"\nstore = \"mem:1M\"\nserial = \"S\"\n\
+                naa = \"5000000000000001\"\n[[target]]\nname = \"iqn.2026-11.a:t\"\n";
     let model = Model::from_toml(text, Path::new("t.toml")).unwrap();
     let identities = world.state.identities(&model, &[None]).unwrap();
     assert_eq!(identities[0].serial.as_str(), "S");

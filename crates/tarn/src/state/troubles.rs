@@ -76,7 +76,8 @@ impl Trouble {
             let remedy = if *has_copy {
                 "its copy is used, and changes that need it are refused; run tarn state restore, then restart Tarn"
             } else {
-                "restore it from a backup and restart Tarn; or give its luns the serial and naa that initiators know, run tarn state restore --discard, and restart Tarn"
+                "restore it from a backup and restart Tarn; or give its luns the serial and naa that \
+                 initiators know, run tarn state restore --discard, and restart Tarn"
             };
             ("state-damaged", remedy)
         } else {
@@ -100,8 +101,10 @@ impl Trouble {
             code: "state-foreign",
             subject: directory.display().to_string(),
             is_of_unit: false,
-            message: "it has the identities of other luns and of none that is configured, so all have new ones: initiators take them for new disks".to_owned(),
-            remedy: "if initiators know these luns, stop Tarn and start it with the state directory they were served with; else nothing".to_owned(),
+            message: "it has the identities of other luns and of none that is configured, so all have new \
+                      ones: initiators take them for new disks".to_owned(),
+            remedy: "if initiators know these luns, stop Tarn and start it with the state directory they \
+                     were served with; else nothing".to_owned(),
         }
     }
 
@@ -131,7 +134,8 @@ impl Trouble {
             message: format!(
                 "its reservations cannot be read, so it refuses what they could forbid: {error}"
             ),
-            remedy: "stop Tarn and run tarn state restore, or have an initiator replace them (PERSISTENT RESERVE OUT, REPLACE LOST RESERVATION)".to_owned(),
+            remedy: "stop Tarn and run tarn state restore, or have an initiator replace them (PERSISTENT \
+                     RESERVE OUT, REPLACE LOST RESERVATION)".to_owned(),
         }
     }
 }
