@@ -97,7 +97,16 @@ impl<C: Carrier> Engine<C> {
     }
 
     /// The store has answered. The result of the task's own request, if it is there or will not be.
+    #[inline]
     pub(crate) fn looked(&mut self, key: TaskKey, result: IoResult) -> Option<IoResult> {
+        match self.tasks[key].look {
+            Look::None => Some(result),
+            Look::Asked { .. } | Look::Passed => self.go_on_looking(key, result),
+        }
+    }
+
+    #[inline(never)]
+    fn go_on_looking(&mut self, key: TaskKey, result: IoResult) -> Option<IoResult> {
         let running = &mut self.tasks[key];
         let Look::Asked { request, from } = std::mem::take(&mut running.look) else {
             return Some(result);

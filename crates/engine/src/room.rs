@@ -316,11 +316,15 @@ impl<C: Carrier> Engine<C> {
         }
         if !self.pool.is_crowded() {
             self.serve_shares();
-            self.serve_sharing_sessions();
+            if !self.sharing_sessions.is_empty() {
+                self.serve_sharing_sessions();
+            }
         }
         self.adjust_windows();
         // A store that was given a request may have answered others meanwhile.
-        self.settle_answers();
+        if self.stores.has_answers() {
+            self.settle_answers();
+        }
         if cfg!(debug_assertions) {
             // Once a turn, when all that has happened has been carried on.
             self.check();

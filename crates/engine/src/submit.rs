@@ -31,22 +31,22 @@ impl<C: Carrier> Engine<C> {
             self.turn_down(key, Outcome::check(sense));
             return None;
         }
-        if !unit.side.is_open()
-            && let Some(blocks) = running.blocks()
-        {
-            if self.refuse_blocks(key, Some(blocks.clone())) {
-                return None;
+        if !unit.side.is_open() {
+            if let Some(blocks) = running.blocks() {
+                if self.refuse_blocks(key, Some(blocks.clone())) {
+                    return None;
+                }
+                let running = &self.tasks[key];
+                let side = &self.units[running.unit].side;
+                let is_flush = matches!(request, IoRequest::Flush);
+                if !is_flush && side.is_fenced(&blocks, key, running.fence()) {
+                    self.park(key, request);
+                    return None;
+                }
             }
-            let running = &self.tasks[key];
-            let side = &self.units[running.unit].side;
-            let is_flush = matches!(request, IoRequest::Flush);
-            if !is_flush && side.is_fenced(&blocks, key, running.fence()) {
-                self.park(key, request);
-                return None;
+            if let Some(range) = self.has_to_look(key, &request) {
+                return self.look_first(key, request, range);
             }
-        }
-        if let Some(range) = self.has_to_look(key, &request) {
-            return self.look_first(key, request, range);
         }
         let request = match self.make_room_for(key, request) {
             Room::Ready(request) => request,

@@ -207,32 +207,41 @@ impl Disk {
     /// Goes on with a command when what its last step asked for is there.
     #[inline]
     pub(crate) fn resume(&self, job: &mut Job, input: Input) -> Step {
-        let work = mem::replace(&mut job.work, Work::Over);
+        // The plain states keep nothing that would have to be taken out and dropped.
         let next = match input {
-            Input::Io(result) => match work {
+            Input::Io(result) => match job.work {
                 Work::Read => return self.end_read(job, result),
                 Work::Last { purpose } => return self.end_last(job, purpose, result),
                 Work::FlushBeforeRead => self.read_flushed(job, result),
-                Work::Rare(rare) => self.advance(job, *rare, Input::Io(result)),
-                Work::Over | Work::WriteData { .. } => Err(unexpected(&work, &result)),
-            },
-            Input::DataOut(data) => match work {
-                Work::WriteData { durable } => return self.write(job, data, durable),
-                Work::Rare(rare) => self.advance(job, *rare, Input::DataOut(data)),
-                Work::Over | Work::Read | Work::FlushBeforeRead | Work::Last { .. } => {
-                    Err(unexpected(&work, &data))
+                Work::Over | Work::WriteData { .. } | Work::Rare(_) => {
+                    self.resume_rare(job, Input::Io(result))
                 }
             },
-            input @ (Input::FenceGranted | Input::Owner(_) | Input::Turn) => match work {
-                Work::Rare(rare) => self.advance(job, *rare, input),
+            Input::DataOut(data) => match job.work {
+                Work::WriteData { durable } => return self.write(job, data, durable),
                 Work::Over
                 | Work::Read
                 | Work::FlushBeforeRead
-                | Work::WriteData { .. }
-                | Work::Last { .. } => Err(unexpected(&work, &input)),
+                | Work::Last { .. }
+                | Work::Rare(_) => self.resume_rare(job, Input::DataOut(data)),
             },
+            input @ (Input::FenceGranted | Input::Owner(_) | Input::Turn) => {
+                self.resume_rare(job, input)
+            }
         };
         next.unwrap_or_else(|sense| Step::Done(Outcome::check(sense)))
+    }
+
+    #[inline(never)]
+    fn resume_rare(&self, job: &mut Job, input: Input) -> Result<Step, Sense> {
+        match mem::replace(&mut job.work, Work::Over) {
+            Work::Rare(rare) => self.advance(job, *rare, input),
+            work @ (Work::Over
+            | Work::Read
+            | Work::FlushBeforeRead
+            | Work::WriteData { .. }
+            | Work::Last { .. }) => Err(unexpected(&work, &input)),
+        }
     }
 
     /// The default self-test: the first block can be read.
