@@ -83,9 +83,12 @@ function snapshotsOf(context, id) {
     makeEdit(model, { add: body });
     return { body: applied(context, render(model), `lun ${body.lun.id} from ${id}@${name}`) };
   }
-  const [kind, said] = action === "rollback" ? ["snapshot-restored", "it has the data again"] : ["snapshot-removed", "it is removed"];
-  if (action === undefined) world.snapshots.splice(world.snapshots.indexOf(found), 1);
-  world.note("info", kind, `lun ${id}: snapshot ${name}: ${said}`, { lun: id });
+  if (action === "rollback") {
+    world.note("info", "snapshot-restored", `lun ${id}: snapshot ${name}: it has the data again`, { lun: id });
+  } else if (action === undefined) {
+    world.snapshots.splice(world.snapshots.indexOf(found), 1);
+    world.note("info", "snapshot-removed", `lun ${id}: snapshot ${name}: it is removed`, { lun: id });
+  }
   return { status: 204 };
 }
 
