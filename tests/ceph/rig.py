@@ -178,6 +178,11 @@ def not_ready(outcome):
     return not outcome.good and outcome.sense.key == scsi.NOT_READY
 
 
+def held_elsewhere(outcome):
+    """The refusal that no path checker and no kernel repeats."""
+    return not_ready(outcome) and outcome.sense.code == scsi.MANUAL_INTERVENTION_REQUIRED
+
+
 def told(tarn):
     """The kinds of events about stores."""
     kinds = [event["kind"] for event in tarn.api().get("events?after=0&most=1000")]

@@ -22,8 +22,8 @@ import harness
 import iscsi
 import scsi
 from harness import check, equal, test, wait_for
-from rig import BLOCK, CHUNK, LIMITS, MIB, Cluster, cluster, compare_and_write, config, good, lost, not_ready, pr_out, read, \
-    registrations, serve, serve_waiting, shown, told, write
+from rig import BLOCK, CHUNK, LIMITS, MIB, Cluster, cluster, compare_and_write, config, good, held_elsewhere, lost, not_ready, \
+    pr_out, read, registrations, serve, serve_waiting, shown, told, write
 from tarn import IQN, Tarn, free_port, run, target_section
 
 # Their tests are of this suite.
@@ -31,6 +31,16 @@ import faults
 import snapshots
 
 PARTS = [snapshots, faults]
+
+# What a unit answers whose image another client has.
+DESCRIBING = {
+    "INQUIRY": scsi.inquiry(),
+    "READ CAPACITY (10)": bytes([0x25]) + bytes(9),
+    "READ CAPACITY (16)": scsi.read_capacity16(),
+    "REPORT LUNS": scsi.report_luns(255),
+    "PERSISTENT RESERVE IN": bytes([0x5E, 0, 0, 0, 0, 0, 0, 0, 255, 0]),
+    "MODE SENSE": bytes([0x1A, 0, 0x3F, 0, 255, 0]),
+}
 
 
 def refused(*stores, limit_s=30):
@@ -337,7 +347,12 @@ def a_waiting_gateway_takes_over():
                 session.clear_unit_attentions(0)
                 before = shown(session)
                 with serve_waiting(waits) as (second, waiting):
-                    check(not_ready(read(waiting, 0, BLOCK)), "a READ of the one that waits")
+                    wait_for(lambda: held_elsewhere(waiting.command(scsi.test_unit_ready())), 10, "TEST UNIT READY is refused")
+                    for what, outcome in (("READ", read(waiting, 0, BLOCK)), ("WRITE", write(waiting, 0, bytes(BLOCK))),
+                                          ("SYNCHRONIZE CACHE", waiting.command(bytes([0x35]) + bytes(9)))):
+                        check(held_elsewhere(outcome), f"{what} of the one that waits: {outcome}")
+                    for what, cdb in DESCRIBING.items():
+                        good(waiting.command(cdb, read=255), f"{what} of the one that waits")
                     wait_for(lambda: "it waits for the client at 127.0.0.1" in lost(second), 10, "the finding of the doctor")
                     good(write(session, 0, data), "WRITE")
                     pr_out(session, 6, new_key=0xABC, aptpl=True)
@@ -352,6 +367,7 @@ def a_waiting_gateway_takes_over():
                     equal(good(read(waiting, 0, CHUNK), "READ"), data, "data")
                     equal([key for key, _ in registrations(waiting)], [0xABC], "registrations")
                     equal(shown(waiting), before, "serial number and NAA")
+                    good(waiting.command(scsi.test_unit_ready()), "TEST UNIT READY")
                     good(write(waiting, 0, data), "WRITE")
         harness.measured(", ".join(f"{seconds:.1f} s" for seconds in took))
         check(statistics.median(took) <= 7, f"the median of {took} is more than 7 s")
@@ -370,7 +386,9 @@ def a_client_that_lives_is_fenced_and_can_take_the_image_back():
             with serve_waiting(waits, code=1) as (other, there):
                 other.api().post("luns/lun0/takeover", None)
                 wait_for(lambda: write(there, 0, b"b" * BLOCK).good, 20, "the other one serves")
-                wait_for(lambda: not_ready(write(here, 0, b"c" * BLOCK)), 20, "the first one is fenced")
+                wait_for(lambda: held_elsewhere(write(here, 0, b"c" * BLOCK)), 20, "the first one is fenced")
+                check(held_elsewhere(here.command(scsi.test_unit_ready())), "TEST UNIT READY of the first one")
+                good(here.command(scsi.test_unit_ready(), lun=1), "TEST UNIT READY of another unit")
                 wait_for(lambda: "blocklisted" in lost(one), 10, "the finding of the doctor")
                 equal(good(read(there, 0, BLOCK), "READ"), b"b" * BLOCK, "data")
                 one.api().post("luns/lun0/takeover", None)

@@ -10,8 +10,8 @@ use api::problem::{Problem, ProblemKind};
 use api::request::{EventQuestion, Rollback, TakeSnapshots, Tracing};
 use api::stats::Stats;
 use api::view::{
-    Access, AccessQuestion, Flattened, Lun, Session, Snapshot, SnapshotsTaken, Status, Target,
-    Trace,
+    Access, AccessQuestion, Flattened, Lun, Session, Snapshot, SnapshotsTaken, Status,
+    Target, Trace,
 };
 use durable::scratch::Scratch;
 use tokio::sync::watch;
@@ -177,7 +177,7 @@ impl Control for Double {
         panic!("{UNASKED}")
     }
 
-    fn take_snapshots(&self, _: TakeSnapshots) -> Result<SnapshotsTaken, Problem> {
+    fn take_snapshots(&self, _: TakeSnapshots, _: &str) -> Result<SnapshotsTaken, Problem> {
         panic!("{UNASKED}")
     }
 

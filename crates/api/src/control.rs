@@ -6,8 +6,8 @@ use crate::problem::Problem;
 use crate::request::{EventQuestion, Rollback, TakeSnapshots, Tracing};
 use crate::stats::Stats;
 use crate::view::{
-    Access, AccessQuestion, Flattened, Lun, Session, Snapshot, SnapshotsTaken, Status, Target,
-    Trace,
+    Access, AccessQuestion, Flattened, Lun, Session, Snapshot, SnapshotsTaken, Status,
+    Target, Trace,
 };
 
 /// The daemon, as its administration sees it. Calls may block for as long as a step of a plan
@@ -129,7 +129,11 @@ pub trait Control: Send + Sync + 'static {
     /// # Errors
     ///
     /// Why there is none of them.
-    fn take_snapshots(&self, wanted: TakeSnapshots) -> Result<SnapshotsTaken, Problem>;
+    fn take_snapshots(
+        &self,
+        wanted: TakeSnapshots,
+        author: &str,
+    ) -> Result<SnapshotsTaken, Problem>;
 
     /// Removes a snapshot that nobody uses.
     ///

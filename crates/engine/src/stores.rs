@@ -276,6 +276,7 @@ impl<O: Copy + Debug> Stores<O> {
                     unit: index,
                     is_reached,
                 }),
+                Order::HeldElsewhere { is_held } => unit.view.set_held_elsewhere(is_held),
                 Order::OpenSocket { socket, descriptor } => {
                     debug_assert!(
                         !self.sockets.contains(&(index, socket)),

@@ -20,7 +20,7 @@ use crate::sam::profile::Profile;
 use crate::sam::sense::{Sense, SenseCode, SenseKey};
 use crate::sam::status::Status;
 use crate::sam::task_set::TaskSet;
-use crate::spc::gate::{self, Gate};
+use crate::spc::gate::{Gate, Shut};
 use crate::spc::mode::{self, ModeState};
 use crate::spc::peripheral::Peripheral;
 use crate::spc::reservation::{BASIC_BYTES, PARAMETER_LIST_BYTES_MAX, Refusal, Surroundings};
@@ -48,8 +48,7 @@ pub struct LogicalUnit {
     device: Device,
     /// The device's.
     features: Features,
-    /// An I/O of the past is not accounted for, so nothing new may touch the medium.
-    refuses_access: bool,
+    shut: Shut,
     attached: Vec<Option<Gate>>,
     /// Slots that nobody has; some are gone or were taken again.
     vacant: Vec<usize>,
@@ -65,7 +64,7 @@ impl LogicalUnit {
             device,
             profile,
             shared,
-            refuses_access: false,
+            shut: Shut::default(),
             attached: Vec::new(),
             vacant: Vec::new(),
         }
@@ -73,7 +72,7 @@ impl LogicalUnit {
 
     /// Adds a nexus whose first unit attention is `reason`.
     pub fn attach(&mut self, nexus: Nexus, reason: Option<UnitAttention>) -> NexusSlot {
-        let attached = Gate::new(nexus, reason, self.refuses_access, &self.shared);
+        let attached = Gate::new(nexus, reason, self.shut, &self.shared);
         while let Some(at) = self.vacant.pop() {
             // One that was behind the last may be gone, or be taken again.
             if let Some(slot @ None) = self.attached.get_mut(at) {
@@ -117,15 +116,31 @@ impl LogicalUnit {
     /// Commands that need the medium end in NOT READY from now on, or run again. This holds on
     /// this core at once and is no part of the shared state.
     pub fn refuse_access(&mut self, refuses: bool) {
-        self.refuses_access = refuses;
+        self.set_shut(Shut {
+            refuses_access: refuses,
+            ..self.shut
+        });
+    }
+
+    /// Another client has the medium from now on, or has it no more: the same, with a sense that initiators do not
+    /// repeat, and READ CAPACITY is executed.
+    pub fn set_held_elsewhere(&mut self, is_held: bool) {
+        self.set_shut(Shut {
+            is_held_elsewhere: is_held,
+            ..self.shut
+        });
+    }
+
+    fn set_shut(&mut self, shut: Shut) {
+        self.shut = shut;
         for attached in self.attached.iter_mut().flatten() {
-            attached.refuse_access(refuses, &self.shared);
+            attached.set_shut(shut, &self.shared);
         }
     }
 
     /// Whether commands that need the medium are refused.
     pub const fn refuses_access(&self) -> bool {
-        self.refuses_access
+        self.shut.refuses_access
     }
 
     /// Why a request of a command that was let pass earlier may not go to the store now, if it may
@@ -167,10 +182,10 @@ impl LogicalUnit {
 
     /// Why no request may go to the store now, if access is refused.
     fn refusal(&self) -> Option<Sense> {
-        match self.refuses_access {
-            true => gate::not_ready(true, &self.shared),
-            false => None,
-        }
+        let is_refused = self.shut.refuses_access;
+        is_refused
+            .then(|| self.shut.not_ready(&self.shared))
+            .flatten()
     }
 
     /// The ports of an attached nexus.
@@ -442,7 +457,7 @@ impl LogicalUnit {
             .and_then(|attached| attached.take_attention(&shared));
         let sense = attention
             .map(UnitAttention::sense)
-            .or_else(|| gate::not_ready(self.refuses_access, &shared))
+            .or_else(|| self.shut.not_ready(&shared))
             .unwrap_or(Sense::new(
                 SenseKey::NoSense,
                 SenseCode::NO_ADDITIONAL_SENSE_INFORMATION,

@@ -119,7 +119,8 @@ impl Blocking {
                 | IoFailure::Cancelled
                 | IoFailure::ReadOnly
                 | IoFailure::Miscompare { .. }
-                | IoFailure::NotReady) => io::Error::other(other),
+                | IoFailure::NotReady
+                | IoFailure::HeldElsewhere) => io::Error::other(other),
             })
     }
 }
@@ -158,6 +159,7 @@ impl Inner {
                 | Order::Timer { .. }
                 | Order::Size
                 | Order::Reach { .. }
+                | Order::HeldElsewhere { .. }
                 | Order::OpenSocket { .. }
                 | Order::Socket { .. }
                 | Order::CloseSocket(_) => {}

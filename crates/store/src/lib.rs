@@ -76,7 +76,9 @@ pub use journal::{Logged, NotLogged};
 #[cfg(target_os = "linux")]
 pub use memory_disk::MemoryDisk;
 #[cfg(target_os = "linux")]
-pub use native::{ClonePlace, NativeError, NativeSnapshot, NativeSnapshots, Progress, TakenNative};
+pub use native::{
+    ClonePlace, Ended, NativeError, NativeSnapshot, NativeSnapshots, Progress, TakenNative,
+};
 pub use notes::{Note, Notes};
 #[cfg(target_os = "linux")]
 pub use null::NullDisk;

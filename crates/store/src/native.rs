@@ -120,6 +120,10 @@ pub enum NativeError {
     },
 }
 
+/// Called once by what takes long, when it has ended by itself, whether somebody waits for it then or not. It is dropped
+/// without that where it was not begun, or ends because the store is not served any more.
+pub type Ended = Box<dyn FnOnce(&Result<(), NativeError>) + Send>;
+
 /// The snapshots of one store. All may be called from several threads at once.
 pub trait NativeSnapshots: fmt::Debug + Send + Sync {
     /// All of them, the oldest first.
@@ -176,7 +180,7 @@ pub trait NativeSnapshots: fmt::Debug + Send + Sync {
     /// # Errors
     ///
     /// It was not begun, or has failed; while it is not known which data there is, requests are refused.
-    fn roll_back(&self, limit: Duration) -> Result<Progress, NativeError>;
+    fn roll_back(&self, limit: Duration, ended: Ended) -> Result<Progress, NativeError>;
 
     /// Makes something of its own that begins with the data of a snapshot.
     ///
@@ -198,7 +202,7 @@ pub trait NativeSnapshots: fmt::Debug + Send + Sync {
     /// # Errors
     ///
     /// It is no clone, or the flatten has failed.
-    fn flatten(&self, limit: Duration) -> Result<Progress, NativeError>;
+    fn flatten(&self, limit: Duration, ended: Ended) -> Result<Progress, NativeError>;
 }
 
 /// A snapshot that was taken and is not kept yet. It is removed when it is dropped.

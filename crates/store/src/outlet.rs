@@ -139,6 +139,11 @@ pub enum Order {
         /// Requests are carried out again.
         is_reached: bool,
     },
+    /// [`Outlet::report_held_elsewhere`].
+    HeldElsewhere {
+        /// Another client has the medium.
+        is_held: bool,
+    },
     /// [`Outlet::open_socket`].
     OpenSocket {
         /// The new name.
@@ -220,6 +225,12 @@ impl Outlet {
     /// on, because who has the data cannot be reached, or that this is over. Not more often than once a second.
     pub fn report_reach(&mut self, is_reached: bool) {
         self.push(Order::Reach { is_reached });
+    }
+
+    /// Another client has the medium from now on, or has it no more. As long as it has, initiators are refused what
+    /// needs the medium, in a way that makes them use another path instead of trying again here.
+    pub fn report_held_elsewhere(&mut self, is_held: bool) {
+        self.push(Order::HeldElsewhere { is_held });
     }
 
     /// Hands a connected socket to the reactor, under a name that no open one has. Resolve names and connect in

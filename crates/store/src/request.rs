@@ -184,6 +184,10 @@ pub enum IoFailure {
     /// that only has too much to do returns requests instead ([`Outlet::give_back`](crate::Outlet::give_back)).
     #[error("the store cannot be reached now")]
     NotReady,
+    /// Another client has the medium, and may have it for long. It comes only between an
+    /// [`Order::HeldElsewhere`](crate::Order::HeldElsewhere) that says so and the one that takes it back.
+    #[error("another client has the medium")]
+    HeldElsewhere,
 }
 
 /// The outcome of one request.

@@ -272,7 +272,7 @@ impl Snapshots {
     ) -> Result<NewSnapshot, SnapshotError> {
         let source = self.open_meant(is_meant)?;
         flush(&source).map_err(system("flush the file"))?;
-        let directory = self.make_directory()?;
+        let (directory, made) = self.make_directory()?;
         self.remove_unfinished()?;
         if self.list()?.len() >= SNAPSHOTS_MAX {
             return Err(SnapshotError::TooMany);
@@ -288,6 +288,7 @@ impl Snapshots {
             directory,
             unfinished,
             finished,
+            _made: made,
         })
     }
 
@@ -347,11 +348,15 @@ impl Snapshots {
     }
 
     /// The directory, made where it is not there.
-    fn make_directory(&self) -> Result<File, SnapshotError> {
-        let made = DirBuilder::new().mode(0o700).create(&self.directory);
-        match made {
-            Ok(()) => sync_directory_of(&self.directory)
-                .map_err(system("make the directory of its snapshots durable"))?,
+    fn make_directory(&self) -> Result<(File, Option<MadeDirectory>), SnapshotError> {
+        let created = DirBuilder::new().mode(0o700).create(&self.directory);
+        let mut made = None;
+        match created {
+            Ok(()) => {
+                made = Some(MadeDirectory(self.directory.clone()));
+                sync_directory_of(&self.directory)
+                    .map_err(system("make the directory of its snapshots durable"))?;
+            }
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             Err(error) => return Err(system("make the directory of its snapshots")(error)),
         }
@@ -360,7 +365,8 @@ impl Snapshots {
             .read(true)
             .custom_flags(flags)
             .open(&self.directory);
-        opened.map_err(system("open the directory of its snapshots"))
+        let opened = opened.map_err(system("open the directory of its snapshots"))?;
+        Ok((opened, made))
     }
 
     /// Removes what a crash has left. What is being made is locked.
@@ -456,6 +462,20 @@ pub struct NewSnapshot {
     directory: File,
     unfinished: Unfinished,
     finished: PathBuf,
+    // Dropped last: nothing of the copy is in it then.
+    _made: Option<MadeDirectory>,
+}
+
+/// A directory that was made for the first snapshot. If that is refused, none is left: it goes again where nothing is
+/// in it.
+#[derive(Debug)]
+struct MadeDirectory(PathBuf);
+
+impl Drop for MadeDirectory {
+    fn drop(&mut self) {
+        // One that has something in it stays.
+        drop(fs::remove_dir(&self.0));
+    }
 }
 
 impl NewSnapshot {
@@ -861,6 +881,9 @@ mod tests {
         if let Err(error) = new.take() {
             assert!(matches!(error, SnapshotError::NoReflinks), "{error}");
             assert!(error.to_string().contains("XFS"));
+            assert!(disk.directory.is_dir());
+            drop(new);
+            assert!(!disk.directory.exists(), "it is left over");
             let clone = scratch.0.join("clone.img");
             keep(&disk, "b");
             assert!(disk.clone_to(&name("b"), &clone).is_err());

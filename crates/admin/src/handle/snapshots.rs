@@ -23,8 +23,14 @@ pub(crate) async fn list(State(app): State<Arc<App>>) -> Answer {
 }
 
 /// `POST /snapshots`
-pub(crate) async fn take(State(app): State<Arc<App>>, Told(wanted): Told<TakeSnapshots>) -> Answer {
-    let take = app.calls.act(move |control| control.take_snapshots(wanted));
+pub(crate) async fn take(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    Told(wanted): Told<TakeSnapshots>,
+) -> Answer {
+    let take = app
+        .calls
+        .act(move |control| control.take_snapshots(wanted, &caller.author));
     Ok(made(json(&take.await??), true))
 }
 

@@ -188,6 +188,7 @@ impl FileLane {
                 | Order::Timer { .. }
                 | Order::Size
                 | Order::Reach { .. }
+                | Order::HeldElsewhere { .. }
                 | Order::OpenSocket { .. }
                 | Order::Socket { .. }
                 | Order::CloseSocket(_) => {

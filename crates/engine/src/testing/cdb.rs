@@ -102,6 +102,13 @@ pub fn read(lba: u32, blocks: u16) -> Cdb {
     command
 }
 
+/// READ CAPACITY (10).
+pub fn read_capacity() -> Cdb {
+    let mut command = Cdb::new(extent(0x25, 0, 0));
+    command.in_bytes = 8;
+    command
+}
+
 /// Every byte of the data is `fill`.
 pub fn write(lba: u32, blocks: u16, fill: u8) -> Cdb {
     let data = vec![fill; usize::from(blocks) * BLOCK];

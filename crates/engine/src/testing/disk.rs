@@ -58,6 +58,8 @@ struct State {
     pending: VecDeque<IoTag>,
     /// Answers that wait for a wake.
     answers: Vec<(IoTag, IoResult)>,
+    /// What it reports of another client when it is woken.
+    held_elsewhere: Option<bool>,
     cancelled: Vec<IoTag>,
     last_tag: Option<IoTag>,
     /// It looks at its size on the ring, and not at once.
@@ -106,6 +108,7 @@ impl Disk {
             held: BTreeMap::new(),
             pending: VecDeque::new(),
             answers: Vec::new(),
+            held_elsewhere: None,
             cancelled: Vec::new(),
             last_tag: None,
             probes_on_ring: false,
@@ -194,6 +197,11 @@ impl Disk {
     /// The store answers this when it is woken, whether it was asked or not.
     pub fn answer(&self, tag: IoTag, result: IoResult) {
         self.state.borrow_mut().answers.push((tag, result));
+    }
+
+    /// The store reports when it is woken that another client has the medium, or has it no more.
+    pub fn hold_elsewhere(&self, is_held: bool) {
+        self.state.borrow_mut().held_elsewhere = Some(is_held);
     }
 
     fn execute(&self, request: IoRequest) -> IoResult {
@@ -436,6 +444,10 @@ impl Backstore for Handle {
         let answers = std::mem::take(&mut self.disk.state.borrow_mut().answers);
         for (tag, result) in answers {
             outlet.answer(tag, result);
+        }
+        let held = self.disk.state.borrow_mut().held_elsewhere.take();
+        if let Some(is_held) = held {
+            outlet.report_held_elsewhere(is_held);
         }
     }
 

@@ -27,6 +27,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const NOT_NOW: (scsi::Status, Option<(u8, u8, u8)>) =
     (scsi::Status::CheckCondition, Some((2, 4, 1)));
 
+/// NOT READY, manual intervention required: another client has the medium.
+const HELD: (scsi::Status, Option<(u8, u8, u8)>) = (scsi::Status::CheckCondition, Some((2, 4, 3)));
+
 impl Bench {
     /// One core with one unit on a disk of another thread.
     fn with_foreign(disk: &ForeignDisk) -> Self {
@@ -185,6 +188,47 @@ fn a_failure_that_passes_is_no_medium_error_and_passes() {
         bench.await_wake();
         assert_eq!(bench.answer(who).end(), GOOD);
     }
+    bench.end();
+}
+
+/// Each core has it from its own handle.
+#[test]
+fn a_medium_that_another_client_has_is_refused_for_long_and_the_unit_describes_itself() {
+    let mut bench = Bench::new(2);
+    let who = [bench.log_in(0), bench.log_in(1)];
+    bench.disk(0).take(Take::Pending);
+    bench.send(who[0], cdb::read(0, 1));
+    let begun = bench.disk(0).last_tag();
+    for (core, who) in who.into_iter().enumerate() {
+        bench.disk(core).hold_elsewhere(true);
+        bench.wake(core);
+        for command in [
+            cdb::test_unit_ready(),
+            cdb::read(0, 1),
+            cdb::write(0, 1, 1),
+            cdb::synchronize(),
+        ] {
+            bench.send(who, command);
+            assert_eq!(bench.answer(who).end(), HELD);
+        }
+        for command in [cdb::inquiry(), cdb::read_capacity()] {
+            bench.send(who, command);
+            assert_eq!(bench.answer(who).end(), GOOD);
+        }
+    }
+    bench.disk(0).answer(begun, Err(IoFailure::HeldElsewhere));
+    bench.wake(0);
+    assert_eq!(bench.answer(who[0]).end(), HELD, "one that had begun");
+    bench.disk(0).take(Take::Now);
+    bench.disk(0).hold_elsewhere(false);
+    bench.wake(0);
+    for (who, end) in [(who[0], GOOD), (who[1], HELD)] {
+        bench.send(who, cdb::test_unit_ready());
+        assert_eq!(bench.answer(who).end(), end);
+        bench.send(who, cdb::read(0, 1));
+        assert_eq!(bench.answer(who).end(), end);
+    }
+    bench.disk(0).log();
     bench.end();
 }
 

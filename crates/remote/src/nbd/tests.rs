@@ -313,7 +313,10 @@ impl Core {
             Order::Timer { number, after } => self.timers.push((now + after, number)),
             Order::Size => drop(self.handle.refresh_size()),
             Order::Reach { is_reached } => self.reports.push(is_reached),
-            other @ (Order::Ring { .. } | Order::CancelParts(_) | Order::CancelPart(_)) => {
+            other @ (Order::Ring { .. }
+            | Order::HeldElsewhere { .. }
+            | Order::CancelParts(_)
+            | Order::CancelPart(_)) => {
                 panic!("{other:?}")
             }
         }

@@ -166,6 +166,10 @@ impl Attendant {
         let options = &self.common.options;
         let image = open_image(self.common.library, options, &mut self.waiting);
         let image = image.map_err(|error| match error {
+            NotOpened::Call(error) if is_held(error) => {
+                self.common.note_holder();
+                reason(error)
+            }
             NotOpened::Call(error) => {
                 if error.errno == BLOCKLISTED {
                     Clusters::forget(&options.cluster);
@@ -174,6 +178,7 @@ impl Attendant {
             }
             NotOpened::Cache => RbdFailure::Cache.to_string(),
             NotOpened::Locked { address } => {
+                self.common.note_holder();
                 format!("it waits for the client at {address}, which has its exclusive lock")
             }
         })?;
@@ -269,6 +274,7 @@ impl Attendant {
              restart Tarn"
                 .to_owned(),
         );
+        self.common.note_holder();
         self.common.set_standing(Standing::Gone);
     }
 
@@ -286,16 +292,21 @@ impl Attendant {
              (tarn lun takeover), or restart Tarn"
                 .to_owned(),
         );
+        self.common.note_holder();
         // The image stays open, as handles may have it.
         self.common.set_standing(Standing::Gone);
     }
 }
 
+/// Whether the call failed because another client has the image.
+fn is_held(error: CallError) -> bool {
+    let is_refused = matches!(error.errno, READ_ONLY | BUSY | NOT_PERMITTED);
+    error.call == "rbd_lock_acquire" && is_refused
+}
+
 fn reason(error: CallError) -> String {
     match (error.call, error.errno) {
-        ("rbd_lock_acquire", READ_ONLY | BUSY | NOT_PERMITTED) => {
-            "another client has its exclusive lock; end that client".to_owned()
-        }
+        _ if is_held(error) => "another client has its exclusive lock; end that client".to_owned(),
         ("rados_connect", errno) => format!("cannot connect: {}", words(errno)),
         _ => error.to_string(),
     }

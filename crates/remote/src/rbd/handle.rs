@@ -77,6 +77,7 @@ pub(super) struct RbdHandle {
     is_gone: bool,
     /// The image gets the data of a snapshot.
     is_closed: bool,
+    is_held_elsewhere: bool,
     mail: Option<(Sender<Mail>, Receiver<Mail>)>,
     open: HashMap<IoTag, Open>,
     answered: usize,
@@ -101,6 +102,7 @@ impl RbdHandle {
             image: None,
             is_gone: false,
             is_closed: false,
+            is_held_elsewhere: false,
             mail: None,
             open: HashMap::new(),
             answered: 0,
@@ -312,10 +314,19 @@ impl RbdHandle {
         }
     }
 
+    /// Why requests are not begun.
+    const fn refusal(&self) -> IoFailure {
+        match self.is_held_elsewhere {
+            true => IoFailure::HeldElsewhere,
+            false => IoFailure::NotReady,
+        }
+    }
+
     /// Nothing of what waits has begun.
     fn refuse_waiting(&mut self, outlet: &mut Outlet) {
+        let failure = self.refusal();
         for (tag, _) in self.waiting.drain(..) {
-            outlet.answer(tag, Err(IoFailure::NotReady));
+            outlet.answer(tag, Err(failure.clone()));
         }
     }
 
@@ -334,8 +345,13 @@ impl RbdHandle {
     /// The image has another standing or size.
     fn look(&mut self, outlet: &mut Outlet) {
         outlet.look_at_size();
+        let is_held = self.users.common.is_held_elsewhere();
+        if std::mem::replace(&mut self.is_held_elsewhere, is_held) != is_held {
+            outlet.report_held_elsewhere(is_held);
+        }
         let was_closed = std::mem::replace(&mut self.is_closed, self.users.common.is_closed());
         match self.users.common.standing() {
+            Standing::Opening if is_held => self.refuse_waiting(outlet),
             Standing::Opening => {}
             Standing::Up(image) if self.image.is_none() => {
                 self.image = Some(Arc::clone(&image));
@@ -427,8 +443,9 @@ impl Backstore for RbdHandle {
         if let Some(failure) = refuse(&self.capabilities, &request) {
             return Submitted::Done(Err(failure));
         }
-        if self.is_gone || !self.is_reached || self.answered >= ANSWERED_MAX {
-            return Submitted::Done(Err(IoFailure::NotReady));
+        let is_refused = self.is_held_elsewhere || self.is_gone || !self.is_reached;
+        if is_refused || self.answered >= ANSWERED_MAX {
+            return Submitted::Done(Err(self.refusal()));
         }
         // Mail about that may be under way.
         if self.users.common.is_closed() {

@@ -79,6 +79,10 @@ impl Job {
         self.lock().is_given_up = true;
     }
 
+    pub(super) fn is_given_up(&self) -> bool {
+        self.lock().is_given_up
+    }
+
     /// Waits for its end, no longer than this. The outcome is given once.
     pub(super) fn wait(&self, limit: Duration) -> Result<Progress, NativeError> {
         let is_under_way = |shared: &mut Shared| matches!(shared.state, State::UnderWay { .. });

@@ -59,6 +59,8 @@ struct State {
     reason: String,
     /// What was found of the image does not hold any more.
     is_outdated: bool,
+    /// Another client has it, as far as is known.
+    is_held_elsewhere: bool,
     claim: Option<Claim>,
     /// Handles whose requests are not answered.
     silent: BTreeSet<usize>,
@@ -111,9 +113,26 @@ impl Common {
 
     /// The image is open, or lost for good; the handles are notified.
     pub(super) fn set_standing(&self, standing: Standing) {
-        self.state().standing = standing;
+        let mut state = self.state();
+        if let Standing::Up(_) = standing {
+            state.is_held_elsewhere = false;
+        }
+        state.standing = standing;
+        drop(state);
         self.tried.notify_all();
         self.notify();
+    }
+
+    /// Another client has the image, until it is open here; the handles are notified. An outage of the cluster shows
+    /// nothing else.
+    pub(super) fn note_holder(&self) {
+        if !std::mem::replace(&mut self.state().is_held_elsewhere, true) {
+            self.notify();
+        }
+    }
+
+    pub(super) fn is_held_elsewhere(&self) -> bool {
+        self.state().is_held_elsewhere
     }
 
     /// Whether requests are refused because the image gets the data of a snapshot.
@@ -136,6 +155,8 @@ impl Common {
     pub(super) fn set_outdated(&self) {
         let mut state = self.state();
         state.is_outdated = true;
+        // It is opened again with its unit, which sees who has it then.
+        state.is_held_elsewhere = false;
         state.claim = None;
         drop(state);
         self.set_standing(Standing::Gone);
@@ -282,6 +303,7 @@ impl RbdDisk {
                 standing: Standing::Opening,
                 reason: String::new(),
                 is_outdated: false,
+                is_held_elsewhere: false,
                 claim,
                 silent: BTreeSet::new(),
                 closed_for: None,

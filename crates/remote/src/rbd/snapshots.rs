@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use rbd::{CallError, Image, words};
 use store::{
-    ClonePlace, NativeError, NativeSnapshot, NativeSnapshots, Progress, SNAPSHOTS_MAX, SnapshotName,
+    ClonePlace, Ended, NativeError, NativeSnapshot, NativeSnapshots, Progress, SNAPSHOTS_MAX,
+    SnapshotName,
 };
 
 use super::attendant::{Counted, READ_ONLY};
@@ -131,6 +132,7 @@ impl ImageSnapshots {
         image: Arc<Image>,
         counted: Counted,
         (job, name, drops_outcome): (fn(&Common) -> &Job, &str, bool),
+        ended: Ended,
         run: impl FnOnce(&Common, &Image) -> Result<(), NativeError> + Send + 'static,
     ) {
         if !job(&self.common).begin(drops_outcome) {
@@ -144,6 +146,9 @@ impl ImageSnapshots {
             match &outcome {
                 Ok(()) => tracing::info!(image = %name, "{what} has ended"),
                 Err(error) => tracing::warn!(image = %name, %error, "{what} has not ended well"),
+            }
+            if !job(&common).is_given_up() {
+                ended(&outcome);
             }
             job(&common).end(outcome);
             drop((image, counted));
@@ -273,7 +278,7 @@ impl NativeSnapshots for ImageSnapshots {
         }
     }
 
-    fn roll_back(&self, limit: Duration) -> Result<Progress, NativeError> {
+    fn roll_back(&self, limit: Duration, ended: Ended) -> Result<Progress, NativeError> {
         let (image, counted) = self.image()?;
         let (Some(name), Some(_)) = (self.common.closed_for(), &self.common.found.texts) else {
             return self.common.rollback.wait(limit);
@@ -285,7 +290,13 @@ impl NativeSnapshots for ImageSnapshots {
             }
             restored
         };
-        self.begin_job(image, counted, (rollback_of, "a rollback", true), run);
+        self.begin_job(
+            image,
+            counted,
+            (rollback_of, "a rollback", true),
+            ended,
+            run,
+        );
         self.common.rollback.wait(limit)
     }
 
@@ -334,7 +345,7 @@ impl NativeSnapshots for ImageSnapshots {
         }
     }
 
-    fn flatten(&self, limit: Duration) -> Result<Progress, NativeError> {
+    fn flatten(&self, limit: Duration, ended: Ended) -> Result<Progress, NativeError> {
         let (image, counted) = self.image_to_change()?;
         let run = |common: &Common, image: &Image| {
             let flat = image.flatten(&|done, all| common.flatten.note(done, all));
@@ -344,7 +355,7 @@ impl NativeSnapshots for ImageSnapshots {
                 _ => failed("flatten it", error),
             })
         };
-        self.begin_job(image, counted, (flatten_of, "a flatten", false), run);
+        self.begin_job(image, counted, (flatten_of, "a flatten", false), ended, run);
         self.common.flatten.wait(limit)
     }
 }

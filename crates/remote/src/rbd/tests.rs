@@ -52,6 +52,7 @@ struct Rig {
     woken: mpsc::Receiver<()>,
     pool: Pool,
     reach: Vec<bool>,
+    held: Vec<bool>,
     sizes: usize,
     timers: usize,
 }
@@ -72,6 +73,7 @@ impl Rig {
             woken,
             pool: Pool::new(0).unwrap(),
             reach: Vec::new(),
+            held: Vec::new(),
             sizes: 0,
             timers: 0,
         }
@@ -109,12 +111,24 @@ impl Rig {
         }
     }
 
+    /// The outcome of a request, at once or later.
+    fn ask(&mut self, tag: u64, request: IoRequest) -> IoResult {
+        match self.submit(tag, request) {
+            Some(done) => done,
+            None => match self.answer() {
+                (answered, result) if answered == tag => result,
+                other => panic!("{other:?}"),
+            },
+        }
+    }
+
     /// The next answer among the orders that there are.
     fn answered(&mut self) -> Option<(u64, IoResult)> {
         while let Some(order) = self.outlet.next_order() {
             match order {
                 Order::Answer { tag, result } => return Some((tag.0, result)),
                 Order::Reach { is_reached } => self.reach.push(is_reached),
+                Order::HeldElsewhere { is_held } => self.held.push(is_held),
                 Order::Size => self.sizes += 1,
                 Order::Timer { .. } => self.timers += 1,
                 other @ (Order::Ring { .. }
@@ -343,7 +357,7 @@ fn a_client_that_was_blocklisted_serves_no_more() {
     assert!(disk.outage().unwrap().contains("blocklisted"));
     let read = rig.read(0);
     let refused = rig.submit(3, read);
-    assert!(matches!(refused, Some(Err(IoFailure::NotReady))));
+    assert!(matches!(refused, Some(Err(IoFailure::HeldElsewhere))));
     assert!(rig.is_whole());
 }
 
@@ -476,10 +490,8 @@ fn an_image_that_another_tarn_has_served_meanwhile_is_opened_again() {
     let disk = open(options(&fake)).unwrap();
     fake.set_metadata("tarn.state", "abc123 newer");
     let mut rig = Rig::new(&*disk);
-    // At once where the thread of the image has seen it by then.
-    let flushed = rig.submit(1, IoRequest::Flush);
-    let flushed = flushed.unwrap_or_else(|| rig.answer().1);
-    assert!(matches!(flushed, Err(IoFailure::NotReady)), "{flushed:?}");
+    let refused = rig.ask(1, IoRequest::Flush);
+    assert!(matches!(refused, Err(IoFailure::NotReady)));
     assert!(
         disk.outage()
             .unwrap()
@@ -520,15 +532,20 @@ fn an_image_of_another_client_is_waited_for_if_asked() {
     while !disk.outage().is_some_and(|why| why.contains("192.0.2.1")) {
         std::thread::yield_now();
     }
-    rig.begin(1, IoRequest::Flush);
-    rig.tick(RETRY);
-    let refused = rig.answered();
-    assert!(matches!(refused, Some((1, Err(IoFailure::NotReady)))));
+    while rig.held.is_empty() {
+        assert!(rig.answered().is_none());
+        if rig.held.is_empty() {
+            rig.turn();
+        }
+    }
+    let refused = rig.submit(1, IoRequest::Flush);
+    assert!(matches!(refused, Some(Err(IoFailure::HeldElsewhere))));
     fake.set_faults(has(false));
     while disk.outage().is_some() {
         rig.turn();
         assert!(rig.answered().is_none());
     }
+    assert_eq!(rig.held, [true, false]);
     rig.begin(2, IoRequest::Flush);
     assert!(matches!(rig.answer(), (2, Ok(IoAnswer::Done))));
 }
@@ -547,9 +564,14 @@ fn an_image_is_taken_from_a_client_that_has_it() {
     };
     let disk = open(waits).unwrap();
     let mut rig = Rig::new(&*disk);
-    rig.begin(1, IoRequest::Flush);
+    // Also if it came before anybody knew.
+    let refused = rig.ask(1, IoRequest::Flush);
+    assert!(matches!(refused, Err(IoFailure::HeldElsewhere)));
     disk.take_over().unwrap();
-    assert!(matches!(rig.answer(), (1, Ok(IoAnswer::Done))));
+    while rig.held != [true, false] {
+        rig.turn();
+        assert!(rig.answered().is_none());
+    }
     disk.take_over().unwrap();
     // Another one has taken it back.
     fake.treat_next([Manner::Fails(108)]);
@@ -560,6 +582,7 @@ fn an_image_is_taken_from_a_client_that_has_it() {
         assert!(rig.answered().is_none());
     }
     assert!(!disk.is_outdated());
+    assert_eq!(rig.held, [true, false, true]);
     disk.take_over().unwrap();
     assert!(disk.is_outdated(), "it is opened again");
     let read_only = RbdOptions {

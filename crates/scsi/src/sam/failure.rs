@@ -54,6 +54,7 @@ pub(crate) fn sense_of(failure: &IoFailure, purpose: Purpose, block_bytes: u32) 
         IoFailure::NotReady => {
             Sense::new(SenseKey::NotReady, SenseCode::LOGICAL_UNIT_BECOMING_READY)
         }
+        IoFailure::HeldElsewhere => held_elsewhere(),
         // Spec: SBC-4, COMPARE AND WRITE: INFORMATION is the offset in the data.
         IoFailure::Miscompare { offset } => Sense::new(
             SenseKey::Miscompare,
@@ -61,6 +62,13 @@ pub(crate) fn sense_of(failure: &IoFailure, purpose: Purpose, block_bytes: u32) 
         )
         .with_information(*offset),
     }
+}
+
+/// Another client has the medium. No initiator repeats this by itself, as it does what becomes ready: Linux and its
+/// multipath then take the path for failed and use another one. It is what arrays report on a path to a controller that
+/// has the unit not. No state of target ports is claimed, which REPORT TARGET PORT GROUPS would have to report, too.
+pub(crate) const fn held_elsewhere() -> Sense {
+    Sense::new(SenseKey::NotReady, SenseCode::MANUAL_INTERVENTION_REQUIRED)
 }
 
 #[cfg(test)]
@@ -93,6 +101,8 @@ mod tests {
             (&IoFailure::NotReady, Read, 0x70, [0x02, 0x04, 0x01]),
             (&IoFailure::NotReady, Write, 0x70, [0x02, 0x04, 0x01]),
             (&IoFailure::NotReady, Flush, 0x70, [0x02, 0x04, 0x01]),
+            (&IoFailure::HeldElsewhere, Read, 0x70, [0x02, 0x04, 0x03]),
+            (&IoFailure::HeldElsewhere, Flush, 0x70, [0x02, 0x04, 0x03]),
             (&miscompare, Write, 0xf0, [0x0e, 0x1d, 0x00]),
             (
                 &IoFailure::Hardware { errno: 5 },

@@ -10,6 +10,7 @@ use super::shared::Shared;
 use crate::sam::attention::{AttentionQueue, UnitAttention};
 use crate::sam::cdb::Cdb;
 use crate::sam::command::Outcome;
+use crate::sam::failure;
 use crate::sam::nexus::Nexus;
 use crate::sam::sense::{Sense, SenseCode, SenseKey};
 use crate::sam::status::Status;
@@ -20,6 +21,37 @@ use crate::table::row::{CommandSpec, Traits};
 /// What a read-only view of a unit has no right to.
 const NEEDS_RIGHT_TO_WRITE: Traits = Traits::WRITES.with(Traits::ALTERS);
 
+/// Why a core keeps commands from the medium, beside what the shared state says.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Shut {
+    /// An I/O of the past is not accounted for.
+    pub(crate) refuses_access: bool,
+    /// Another client has the medium.
+    pub(crate) is_held_elsewhere: bool,
+}
+
+impl Shut {
+    /// Why commands that need the medium end in NOT READY, if they do.
+    pub(crate) fn not_ready(self, shared: &Shared) -> Option<Sense> {
+        let refused = Sense::new(SenseKey::NotReady, SenseCode::LOGICAL_UNIT_NOT_READY);
+        self.refuses_access
+            .then_some(refused)
+            .or_else(|| shared.not_ready())
+            .or_else(|| self.is_held_elsewhere.then(failure::held_elsewhere))
+    }
+
+    /// The same for this command, if it is one that needs the medium.
+    fn refusal(self, spec: &CommandSpec, shared: &Shared) -> Option<Sense> {
+        let is_there = Self {
+            is_held_elsewhere: self.is_held_elsewhere
+                && !spec.traits.has(Traits::WHEN_HELD_ELSEWHERE),
+            ..self
+        };
+        let needs_medium = !spec.traits.has(Traits::WHEN_NOT_READY);
+        needs_medium.then(|| is_there.not_ready(shared)).flatten()
+    }
+}
+
 /// A nexus that is attached on this core.
 #[derive(Debug)]
 pub(crate) struct Gate {
@@ -28,7 +60,7 @@ pub(crate) struct Gate {
     attentions: AttentionQueue,
     blocked: Blocked,
     /// As the unit's.
-    refuses_access: bool,
+    shut: Shut,
     /// Something must be looked at before a command may run. Tested once per command.
     is_gated: bool,
 }
@@ -38,7 +70,7 @@ impl Gate {
     pub(crate) fn new(
         nexus: Nexus,
         reason: Option<UnitAttention>,
-        refuses_access: bool,
+        shut: Shut,
         shared: &Shared,
     ) -> Self {
         let mut gate = Self {
@@ -46,7 +78,7 @@ impl Gate {
             tasks: TaskSet::default(),
             attentions: AttentionQueue::default(),
             blocked: Blocked::NONE,
-            refuses_access,
+            shut,
             is_gated: false,
         };
         gate.tell(reason, shared);
@@ -79,8 +111,8 @@ impl Gate {
     }
 
     /// Commands that need the medium end in NOT READY from now on, or run again.
-    pub(crate) fn refuse_access(&mut self, refuses: bool, shared: &Shared) {
-        self.refuses_access = refuses;
+    pub(crate) fn set_shut(&mut self, shut: Shut, shared: &Shared) {
+        self.shut = shut;
         self.refresh(shared);
     }
 
@@ -113,7 +145,7 @@ impl Gate {
         self.blocked = shared.reservations.blocked(self.nexus.id, &self.nexus.port);
         self.is_gated = !self.attentions.is_empty()
             || self.blocked != Blocked::NONE
-            || not_ready(self.refuses_access, shared).is_some()
+            || self.shut.not_ready(shared).is_some()
             || shared.reservations.lost_sense().is_some();
     }
 
@@ -136,9 +168,9 @@ impl Gate {
         {
             return Err(Outcome::check(sense));
         }
-        match not_ready(self.refuses_access, shared) {
-            Some(sense) if !spec.traits.has(Traits::WHEN_NOT_READY) => Err(Outcome::check(sense)),
-            Some(_) | None => Ok(()),
+        match self.shut.refusal(spec, shared) {
+            Some(sense) => Err(Outcome::check(sense)),
+            None => Ok(()),
         }
     }
 
@@ -174,14 +206,6 @@ impl Gate {
         };
         Some(Sense::new(SenseKey::DataProtect, code))
     }
-}
-
-/// Why commands that need the medium end in NOT READY, if they do.
-pub(crate) fn not_ready(refuses_access: bool, shared: &Shared) -> Option<Sense> {
-    let refused = Sense::new(SenseKey::NotReady, SenseCode::LOGICAL_UNIT_NOT_READY);
-    refuses_access
-        .then_some(refused)
-        .or_else(|| shared.not_ready())
 }
 
 /// Why a nexus that sees the unit read-only may not have this command, if it may not: the command

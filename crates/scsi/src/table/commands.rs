@@ -26,6 +26,8 @@ const AT_ALL_TIMES: Traits = Traits::BYPASSES_ATTENTION
 /// Needs no medium.
 const ANSWERS: Traits = Traits::WHEN_NOT_READY;
 const ANSWERS_IF_LOST: Traits = ANSWERS.with(Traits::WHEN_LOST);
+/// Needs a medium, and nothing of what is on it.
+const DESCRIBES: Traits = Traits::WHEN_HELD_ELSEWHERE;
 const CHANGES: Traits = ANSWERS.with(Traits::ALTERS);
 const CHANGES_IF_LOST: Traits = CHANGES.with(Traits::WHEN_LOST);
 
@@ -83,7 +85,7 @@ pub static COMMANDS: &[CommandSpec] = table![
     DISK "1b 01 0000 07 00"                       No  Alters CHANGES_IF_LOST Removable 120 Owned StartStopUnit             "START STOP UNIT";
     ALL  "1d 14 0000 00 00"                       No  Alters NONE            Nothing   30  Spc SendDiagnostic              "SEND DIAGNOSTIC";
     ALL  "1e 000000 01 00"                        No  Alters CHANGES         Removable 30  Owned PreventAllowMediumRemoval "PREVENT ALLOW MEDIUM REMOVAL";
-    DISK "25 00 00000000 0000 00 00"              In  Always NONE            Nothing   30  Disk ReadCapacity10             "READ CAPACITY (10)";
+    DISK "25 00 00000000 0000 00 00"              In  Always DESCRIBES       Nothing   30  Disk ReadCapacity10             "READ CAPACITY (10)";
     DISK "28 18 LLLLLLLL 1f NNNN 00"              In  Reads  NONE            Nothing   30  Disk Read                       "READ (10)";
     DISK "2a 18 LLLLLLLL 1f NNNN 00"              Out Alters WRITES          Nothing   30  Disk Write                      "WRITE (10)";
     DISK "2e 12 LLLLLLLL 1f NNNN 00"              Out Alters WRITES          Nothing   30  Disk WriteAndVerify             "WRITE AND VERIFY (10)";
@@ -122,7 +124,7 @@ pub static COMMANDS: &[CommandSpec] = table![
     DISK "91 02 LLLLLLLLLLLLLLLL NNNNNNNN 1f 00"  No  Alters NONE            Nothing   120 Disk SynchronizeCache           "SYNCHRONIZE CACHE (16)";
     DISK "93 09 LLLLLLLLLLLLLLLL NNNNNNNN 1f 00"  Out Alters WRITES          Thin      120 Disk WriteSame                  "WRITE SAME (16)";
     DISK "93 01 LLLLLLLLLLLLLLLL NNNNNNNN 1f 00"  Out Alters WRITES          Thick     120 Disk WriteSame                  "WRITE SAME (16)";
-    DISK "9e:10 0000000000000000 AAAAAAAA 00 00"  In  Always NONE            Nothing   30  Disk ReadCapacity16             "READ CAPACITY (16)";
+    DISK "9e:10 0000000000000000 AAAAAAAA 00 00"  In  Always DESCRIBES       Nothing   30  Disk ReadCapacity16             "READ CAPACITY (16)";
     DISK "9e:12 LLLLLLLLLLLLLLLL AAAAAAAA 00 00"  In  Reads  NONE            Nothing   120 Disk GetLbaStatus               "GET LBA STATUS";
     ALL  "a0 00 ff 000000 AAAAAAAA 00 00"         In  Always AT_ALL_TIMES    Nothing   30  Spc ReportLuns                  "REPORT LUNS";
     ALL  "a3:ea 00000000 AAAAAAAA 00 00"          In  Asks   ANSWERS_IF_LOST Nothing   30  Spc ReportTargetPortGroups      "REPORT TARGET PORT GROUPS";

@@ -96,6 +96,8 @@ impl Traits {
     pub const WHEN_LOST: Self = Self(0x08);
     /// Changes the unit for other nexuses without writing blocks: needs a nexus that may write.
     pub const ALTERS: Self = Self(0x10);
+    /// Executed although another client has the medium, as what has [`Traits::WHEN_NOT_READY`].
+    pub const WHEN_HELD_ELSEWHERE: Self = Self(0x20);
 
     /// Both sets together.
     pub const fn with(self, other: Self) -> Self {

@@ -120,6 +120,41 @@ fn a_new_capacity_is_told_to_all_and_in_force_on_all_cores() {
 }
 
 #[test]
+fn a_unit_whose_medium_another_client_has_refuses_that_and_describes_itself() {
+    let (mut rig, at) = Rig::ready(profile());
+    let held = (2, 0x04, 0x03);
+    rig.cores[at.0].set_held_elsewhere(true);
+    for cdb in [ten(0x28, 0, 0, 1), ten(0x2a, 0, 0, 1), ten(0x35, 0, 0, 0)] {
+        assert_eq!(sense(&rig.run(at, &cdb, &[0; BLOCK])), held);
+    }
+    assert_eq!(sense(&rig.run(at, &TEST_UNIT_READY, &[])), held);
+    let describing: [&[u8]; 6] = [
+        &[0x12, 0, 0, 0, 36, 0],
+        &ten(0x25, 0, 0, 0),
+        &[0x9e, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 32, 0, 0],
+        &[0xa0, 0, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0],
+        &[0x5e, 0, 0, 0, 0, 0, 0, 0, 8, 0],
+        &[0x1a, 0, 0x3f, 0, 192, 0],
+    ];
+    for cdb in describing {
+        good(&rig.run(at, cdb, &[]));
+    }
+    let data = data(rig.run(at, &[0x03, 0, 0, 0, 18, 0], &[]));
+    assert_eq!((data[2], data[12], data[13]), held);
+    // What comes later finds the same, and what the unit itself refuses is not covered by it.
+    let late = rig.attach(at.0, 7);
+    assert_eq!(sense(&rig.run(late, &TEST_UNIT_READY, &[])), held);
+    rig.cores[at.0].refuse_access(true);
+    assert_eq!(
+        sense(&rig.run(at, &ten(0x25, 0, 0, 0), &[])),
+        (2, 0x04, 0x00)
+    );
+    rig.cores[at.0].refuse_access(false);
+    rig.cores[at.0].set_held_elsewhere(false);
+    good(&rig.run(at, &TEST_UNIT_READY, &[]));
+}
+
+#[test]
 fn a_unit_that_refuses_access_answers_what_needs_no_medium() {
     let (mut rig, at) = Rig::ready(profile());
     rig.cores

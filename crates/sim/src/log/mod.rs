@@ -483,6 +483,7 @@ impl World {
                 | Order::CancelPart(_)
                 | Order::Size
                 | Order::Reach { .. }
+                | Order::HeldElsewhere { .. }
                 | Order::OpenSocket { .. }
                 | Order::Socket { .. }
                 | Order::CloseSocket(_)) => {

@@ -54,6 +54,7 @@ struct OnCore {
     sockets: Vec<(SocketTag, SocketTag)>,
     /// It carries requests out.
     is_reached: bool,
+    is_held_elsewhere: bool,
 }
 
 /// What becomes of a part that is submitted.
@@ -110,6 +111,7 @@ impl OnCore {
             waiting: VecDeque::new(),
             sockets: Vec::new(),
             is_reached: true,
+            is_held_elsewhere: false,
         })
     }
 }
@@ -553,7 +555,8 @@ impl Handle {
             | IoFailure::Cancelled
             | IoFailure::ReadOnly
             | IoFailure::Miscompare { .. }
-            | IoFailure::NotReady) => failure,
+            | IoFailure::NotReady
+            | IoFailure::HeldElsewhere) => failure,
         }
     }
 
@@ -637,6 +640,15 @@ impl Handle {
                 let after = is_all(&self.members);
                 if before != after {
                     outlet.report_reach(after);
+                }
+            }
+            Order::HeldElsewhere { is_held } => {
+                let is_any = |members: &[OnCore]| members.iter().any(|one| one.is_held_elsewhere);
+                let before = is_any(&self.members);
+                self.members[member].is_held_elsewhere = is_held;
+                let after = is_any(&self.members);
+                if before != after {
+                    outlet.report_held_elsewhere(after);
                 }
             }
             Order::OpenSocket { socket, descriptor } => {

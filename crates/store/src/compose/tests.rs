@@ -135,6 +135,7 @@ impl Rig {
                 | Order::Timer { .. }
                 | Order::Size
                 | Order::Reach { .. }
+                | Order::HeldElsewhere { .. }
                 | Order::OpenSocket { .. }
                 | Order::Socket { .. }
                 | Order::CloseSocket(_)) => panic!("{other:?}"),
@@ -714,6 +715,7 @@ impl Backstore for Busy {
         outlet.cancel_parts(tag);
         outlet.look_at_size();
         outlet.report_reach(false);
+        outlet.report_held_elsewhere(true);
         Submitted::Taken
     }
 
@@ -730,6 +732,7 @@ impl Backstore for Busy {
     fn handle_timer(&mut self, number: u64, outlet: &mut Outlet) {
         assert_eq!(number, u64::MAX);
         outlet.report_reach(true);
+        outlet.report_held_elsewhere(false);
         self.note("timer");
     }
 
@@ -750,7 +753,7 @@ fn names_of_two_members_are_kept_apart_and_come_back_as_they_were() {
     let orders: Vec<Order> = std::iter::from_fn(|| outlet.next_order()).collect();
     let (mut open, mut parts, mut cancelled) = (Vec::new(), Vec::new(), Vec::new());
     let mut timers = Vec::new();
-    let (mut works, mut reports) = (Vec::new(), Vec::new());
+    let (mut works, mut reports, mut held) = (Vec::new(), Vec::new(), Vec::new());
     for order in orders {
         match order {
             Order::OpenSocket { socket, .. } => open.push(socket),
@@ -763,6 +766,7 @@ fn names_of_two_members_are_kept_apart_and_come_back_as_they_were() {
             }
             Order::Size => {}
             Order::Reach { is_reached } => reports.push(is_reached),
+            Order::HeldElsewhere { is_held } => held.push(is_held),
             other @ (Order::Answer { .. } | Order::Ring { .. } | Order::CancelParts(_)) => {
                 panic!("{other:?}")
             }
@@ -770,6 +774,7 @@ fn names_of_two_members_are_kept_apart_and_come_back_as_they_were() {
     }
     assert!(open.is_empty());
     assert_eq!(reports, [false], "both are out of reach");
+    assert_eq!(held, [true], "another client has both");
     assert_eq!(composed.outage().unwrap(), "b: no answer");
     assert!(parts.iter().all(|part| part.request == Some(IoTag(1))));
     let on_open: Vec<bool> = works.iter().map(|work| work.2).collect();
@@ -790,6 +795,11 @@ fn names_of_two_members_are_kept_apart_and_come_back_as_they_were() {
     }
     let report = outlet.next_order();
     assert!(matches!(report, Some(Order::Reach { is_reached: true })));
+    let report = outlet.next_order();
+    assert!(matches!(
+        report,
+        Some(Order::HeldElsewhere { is_held: false })
+    ));
     for part in parts.into_iter().rev() {
         assert!(outlet.is_empty(), "not answered before the last");
         store.handle_helper_result(part, Ok(HelperAnswer::Done), &mut outlet);

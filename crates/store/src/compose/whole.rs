@@ -143,13 +143,14 @@ impl Whole {
         let rank = |failure: &IoFailure| match failure {
             IoFailure::Cancelled => (0, 0),
             IoFailure::NotReady => (1, 0),
-            IoFailure::Miscompare { offset } => (2, u64::MAX - offset),
-            IoFailure::ReadOnly => (3, 0),
-            IoFailure::NoSpace { offset } => (4, u64::MAX - offset),
-            IoFailure::Truncated { offset } => (5, u64::MAX - offset),
-            IoFailure::Medium { offset } => (6, u64::MAX - offset),
-            IoFailure::Hardware { .. } => (7, 0),
-            IoFailure::FlushLatched => (8, 0),
+            IoFailure::HeldElsewhere => (2, 0),
+            IoFailure::Miscompare { offset } => (3, u64::MAX - offset),
+            IoFailure::ReadOnly => (4, 0),
+            IoFailure::NoSpace { offset } => (5, u64::MAX - offset),
+            IoFailure::Truncated { offset } => (6, u64::MAX - offset),
+            IoFailure::Medium { offset } => (7, u64::MAX - offset),
+            IoFailure::Hardware { .. } => (8, 0),
+            IoFailure::FlushLatched => (9, 0),
         };
         let is_worse = self
             .failure

@@ -623,6 +623,9 @@ impl Handle {
             Order::Size if side == Side::Log => {}
             Order::Size => outlet.look_at_size(),
             Order::Reach { is_reached } => outlet.report_reach(is_reached),
+            // A log is for one unit alone: who has it serves the unit.
+            Order::HeldElsewhere { .. } if side == Side::Log => {}
+            Order::HeldElsewhere { is_held } => outlet.report_held_elsewhere(is_held),
             Order::OpenSocket { socket, descriptor } => outlet.open_socket(socket, descriptor),
             Order::Socket {
                 socket,

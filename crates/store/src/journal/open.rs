@@ -73,7 +73,7 @@ impl Logged {
         let ring_bytes = ring_bytes(log_bytes).ok_or(NotLogged::Small { bytes: log_bytes })?;
         let (device, medium) = (
             Blocking::new(&*log).map_err(Misfit::from)?,
-            Blocking::new(&*store).map_err(Misfit::from)?,
+            Blocking::new(&*store).map_err(Misfit::Store)?,
         );
         let size = store.capabilities().size_bytes;
         let shape = Shape::of_device(ring_bytes);

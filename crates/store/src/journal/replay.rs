@@ -101,9 +101,12 @@ pub enum Misfit {
         /// Why it refused the first of them.
         first: Box<Self>,
     },
-    /// It cannot be read or written, or the store cannot.
+    /// It cannot be read or written.
     #[error(transparent)]
     Io(#[from] io::Error),
+    /// The store cannot be written or synced.
+    #[error("{0}")]
+    Store(io::Error),
 }
 
 fn in_hex(name: &UnitName) -> String {

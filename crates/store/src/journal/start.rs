@@ -88,7 +88,7 @@ impl Journal {
                 let alone = noted.err().map(|_| Alone::NotNoted);
                 (header, replayed, alone)
             }
-            // The store has everything.
+            // The store has everything. Where the store itself cannot be synced, it is not served at all.
             Err(Misfit::Io(_)) if options.known.is_some_and(|known| is_apart(known.how)) => {
                 let header = first_header(options, shape);
                 (header, Replayed::default(), Some(Alone::Unreadable))
@@ -119,7 +119,7 @@ pub(super) fn recover(
     options: &LogOptions,
 ) -> Result<(Option<Header>, Replayed), Misfit> {
     let found = read_back(log, log_bytes, store, store_bytes, options);
-    store.sync()?;
+    store.sync().map_err(Misfit::Store)?;
     found
 }
 
@@ -173,11 +173,11 @@ fn apply(store: &impl Medium, store_bytes: u64, entry: &Entry) -> Result<(), Mis
         return Err(Misfit::StoreEnds { byte: range.end });
     }
     match deed {
-        Deed::Write => store.write(range.start, data)?,
-        Deed::Zeros => store.clear(range.clone(), false)?,
-        Deed::Unmap => store.clear(range.clone(), true)?,
+        Deed::Write => store.write(range.start, data),
+        Deed::Zeros => store.clear(range.clone(), false),
+        Deed::Unmap => store.clear(range.clone(), true),
     }
-    Ok(())
+    .map_err(Misfit::Store)
 }
 
 /// Whether the store has everything, so that its log is not to be replayed.

@@ -147,6 +147,7 @@ impl Bench {
                 | Order::Timer { .. }
                 | Order::Size
                 | Order::Reach { .. }
+                | Order::HeldElsewhere { .. }
                 | Order::OpenSocket { .. }
                 | Order::Socket { .. }
                 | Order::CloseSocket(_)) => panic!("{other:?}"),

@@ -786,8 +786,12 @@ impl Control for Daemon {
         snapshots::list(self, lun)
     }
 
-    fn take_snapshots(&self, wanted: TakeSnapshots) -> Result<view::SnapshotsTaken, Problem> {
-        snapshots::take(self, &wanted)
+    fn take_snapshots(
+        &self,
+        wanted: TakeSnapshots,
+        author: &str,
+    ) -> Result<view::SnapshotsTaken, Problem> {
+        snapshots::take(self, &wanted, author)
     }
 
     fn remove_snapshot(&self, lun: &str, name: &str) -> Result<(), Problem> {

@@ -8,8 +8,8 @@ use std::time::Duration;
 use api::problem::{Problem, ProblemKind};
 use config::{LogDevice, StoreSpec, SyncBias};
 use store::{
-    Bias, Held, Known, LogOptions, Logged, NotLogged, Noted, OpenFailure, OpenOptions, SharedStore,
-    Use,
+    Bias, Held, Known, LogOptions, Logged, Misfit, NotLogged, Noted, OpenFailure, OpenOptions,
+    SharedStore, Use,
 };
 
 use super::control::Daemon;
@@ -99,6 +99,15 @@ pub(super) fn attach(
             }
             Ok(opened.with_log(Arc::new(logged)))
         }
+        // No log is to blame, and to discard it would not help.
+        Err(NotLogged::Misfit(Misfit::Store(error))) => {
+            let at = medium_of(&unit.store);
+            let why = format!(
+                "its store {at} cannot be synced, and writes of before may not be durable: {error}; look at the \
+                 store, then start Tarn again"
+            );
+            Ok(not_served(unit, opened, why))
+        }
         Err(NotLogged::Misfit(misfit)) => {
             let path = log.store.at.to_string();
             Ok(held(
@@ -147,6 +156,11 @@ fn options(
 fn held(unit: &config::Unit, opened: OpenStore, why: &str) -> OpenStore {
     let lun = unit.to_string();
     let why = format!("{why}; or do without what the log has: tarn lun log discard {lun}");
+    not_served(unit, opened, why)
+}
+
+fn not_served(unit: &config::Unit, opened: OpenStore, why: String) -> OpenStore {
+    let lun = unit.to_string();
     tracing::error!(lun, why, "a lun is not ready");
     let store = Held::new(opened.store.capabilities());
     opened.held(Arc::new(store), why)

@@ -25,6 +25,8 @@ use super::snapshots;
 /// Between two looks at the clock.
 const PAUSE: Duration = Duration::from_secs(5);
 
+/// Whose orders those of schedules are.
+const AUTHOR: &str = "schedule";
 /// After a run that failed.
 const RETRY: Duration = Duration::from_secs(300);
 
@@ -137,7 +139,8 @@ fn carry_out<'a>(
         let mut there = snapshots::names(daemon, lun).map_err(of_run)?;
         if !there.contains(&run.name) {
             snapshots::check_room(daemon, lun).map_err(of_run)?;
-            snapshots::take_named(daemon, &[lun.to_owned()], &run.name).map_err(of_run)?;
+            snapshots::take_named(daemon, (&[lun.to_owned()], &run.name), AUTHOR)
+                .map_err(of_run)?;
             there.push(run.name.clone());
         }
         for name in expired(run, run.period.kept(schedule), there.iter()) {

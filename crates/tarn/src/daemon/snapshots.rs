@@ -8,10 +8,10 @@
 //! A unit of an image has its snapshots in the cluster ([`images`]): the same steps, by other calls.
 
 mod images;
+mod orders;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -28,20 +28,14 @@ use store::{
 
 use super::attempts::Patience;
 use super::control::Daemon;
-use super::events::milliseconds;
+use super::events::{Events, milliseconds};
 use super::log_device::LogUse;
-use super::media::Permit;
 use super::running::RunningUnit;
 use super::schedule::Period;
 use crate::calendar::Moment;
 
 /// Units of one moment, at most: each has a thread for its copy.
 const UNITS_MAX: usize = 16;
-
-/// Orders at a time. Each takes a thread of the administration for as long as a file system hangs.
-const ORDERS_MAX: usize = 2;
-
-static ORDERS: AtomicUsize = AtomicUsize::new(0);
 
 /// How long commands may wait for all copies, the wait for commands at work included.
 const HOLD_MAX: Duration = Duration::from_secs(5);
@@ -231,6 +225,7 @@ impl Source {
 pub(super) fn take(
     daemon: &Daemon,
     wanted: &TakeSnapshots,
+    author: &str,
 ) -> Result<view::SnapshotsTaken, Problem> {
     let name = match &wanted.name {
         Some(name) => parse(name)?,
@@ -244,20 +239,18 @@ pub(super) fn take(
         problem.place = Some("name".to_owned());
         return Err(problem);
     }
-    take_named(daemon, &wanted.luns, &name)
+    take_named(daemon, (&wanted.luns, &name), author)
 }
 
 /// As [`take`], under a name that may be one of a schedule.
 pub(super) fn take_named(
     daemon: &Daemon,
-    luns: &[String],
-    name: &SnapshotName,
+    (luns, name): (&[String], &SnapshotName),
+    author: &str,
 ) -> Result<view::SnapshotsTaken, Problem> {
     let sources = sources(daemon, luns)?;
-    let Some(_permit) = Permit::of(&ORDERS, ORDERS_MAX) else {
-        let detail = format!("{ORDERS_MAX} snapshots are being taken; try again in a moment");
-        return Err(Problem::new(ProblemKind::Unavailable, detail));
-    };
+    let permit = orders::begin(&orders::ORDERS, author);
+    let _permit = permit.map_err(|detail| Problem::new(ProblemKind::Unavailable, detail))?;
     let step = daemon.attempts().begin_step(STEP_MAX);
     let begun = at_once(sources.iter(), |source| source.begin(name, &step))?;
     let (copies, paused) = copy(daemon, &sources, begun, name)?;
@@ -690,11 +683,15 @@ fn note(daemon: &Daemon, kind: &str, lun: &str, message: &str) {
 }
 
 fn note_as(daemon: &Daemon, severity: Severity, kind: &str, lun: &str, message: &str) {
+    note_in(&daemon.events, severity, kind, lun, message);
+}
+
+fn note_in(events: &Events, severity: Severity, kind: &str, lun: &str, message: &str) {
     match severity {
         Severity::Info => tracing::info!(lun, "{message}"),
         Severity::Warning | Severity::Error => tracing::warn!(lun, "{message}"),
     }
-    daemon.events.note(Event {
+    events.note(Event {
         number: 0,
         at_ms: 0,
         severity,

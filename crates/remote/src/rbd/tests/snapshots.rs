@@ -1,6 +1,6 @@
 //! Snapshots of the image, taken by those who serve it.
 
-use store::{ClonePlace, NativeError, NativeSnapshots, Progress, SnapshotName, TakenNative};
+use store::{ClonePlace, Ended, NativeError, NativeSnapshots, Progress, SnapshotName, TakenNative};
 
 use super::*;
 
@@ -129,6 +129,44 @@ fn first_byte(rig: &mut Rig, tag: u64) -> Result<u8, IoFailure> {
     }
 }
 
+fn unnoted() -> Ended {
+    Box::new(|_| {})
+}
+
+/// Notes how it ends.
+fn noted() -> (Ended, mpsc::Receiver<bool>) {
+    let (sender, ends) = mpsc::channel();
+    let ended = move |outcome: &Result<(), NativeError>| sender.send(outcome.is_ok()).unwrap();
+    (Box::new(ended), ends)
+}
+
+#[test]
+fn who_has_begun_what_takes_long_is_notified_once_when_it_ends_and_not_when_it_is_given_up() {
+    let fake = FakeCluster::new(MIB);
+    let (disk, rig) = rig(&fake);
+    keep(&disk, "a");
+    of(&disk).close_for_rollback(&name("a")).unwrap();
+    fake.stand_still(true);
+    let ((ended, ends), (further, ends_further)) = (noted(), noted());
+    of(&disk).roll_back(AT_ONCE, ended).unwrap();
+    of(&disk).roll_back(AT_ONCE, further).unwrap();
+    assert!(ends.try_recv().is_err(), "it has not ended");
+    fake.stand_still(false);
+    assert_eq!(ends.recv(), Ok(true));
+    assert!(ends.recv().is_err() && ends_further.recv().is_err());
+    assert_eq!(of(&disk).roll_back(PATIENCE, unnoted()), Ok(Progress::Done));
+    let (ended, ends) = noted();
+    let refused = of(&disk).flatten(PATIENCE, ended);
+    assert_eq!(refused, Err(NativeError::NoClone));
+    assert_eq!(ends.recv(), Ok(false));
+    fake.make_clone();
+    fake.stand_still(true);
+    let (ended, ends) = noted();
+    of(&disk).flatten(AT_ONCE, ended).unwrap();
+    drop((rig, disk));
+    assert!(ends.recv().is_err(), "its unit is gone");
+}
+
 #[test]
 fn requests_are_refused_while_an_image_is_rolled_back() {
     let fake = FakeCluster::new(MIB);
@@ -146,7 +184,7 @@ fn requests_are_refused_while_an_image_is_rolled_back() {
     assert_eq!(first_byte(&mut rig, 4), Ok(2));
     of(&disk).close_for_rollback(&name("a")).unwrap();
     fake.stand_still(true);
-    let under_way = of(&disk).roll_back(AT_ONCE).unwrap();
+    let under_way = of(&disk).roll_back(AT_ONCE, unnoted()).unwrap();
     assert!(
         matches!(under_way, Progress::UnderWay { .. }),
         "{under_way:?}"
@@ -158,7 +196,7 @@ fn requests_are_refused_while_an_image_is_rolled_back() {
     let busy = of(&disk).begin(&name("c")).unwrap_err();
     assert_eq!(busy, NativeError::Busy { what: "a rollback" });
     fake.stand_still(false);
-    assert_eq!(of(&disk).roll_back(PATIENCE), Ok(Progress::Done));
+    assert_eq!(of(&disk).roll_back(PATIENCE, unnoted()), Ok(Progress::Done));
     assert_eq!(first_byte(&mut rig, 6), Ok(1));
     assert_eq!(disk.capabilities().size_bytes, 2 * MIB as u64);
     assert_eq!(
@@ -177,7 +215,7 @@ fn a_rollback_that_was_cut_ends_before_the_image_is_served() {
     let _written = one.answer();
     of(&disk).close_for_rollback(&name("a")).unwrap();
     fake.stand_still(true);
-    of(&disk).roll_back(AT_ONCE).unwrap();
+    of(&disk).roll_back(AT_ONCE, unnoted()).unwrap();
     drop((one, disk));
     // It was given up, so it ends although it stands still.
     while fake.counts().2 > 0 {
@@ -206,19 +244,19 @@ fn a_rollback_that_fails_leaves_the_image_closed_until_one_ends_well() {
     of(&disk).close_for_rollback(&name("a")).unwrap();
     let ended = {
         fake.stand_still(true);
-        of(&disk).roll_back(AT_ONCE).unwrap();
+        of(&disk).roll_back(AT_ONCE, unnoted()).unwrap();
         of(&disk).remove(&name("a")).unwrap_err()
     };
     assert_eq!(ended, NativeError::Busy { what: "a rollback" });
     fake.stand_still(false);
-    assert_eq!(of(&disk).roll_back(PATIENCE), Ok(Progress::Done));
+    assert_eq!(of(&disk).roll_back(PATIENCE, unnoted()), Ok(Progress::Done));
     // Before anything is changed.
     of(&disk).close_for_rollback(&name("a")).unwrap();
     fake.set_faults(Faults {
         change: Some(NO_SPACE),
         ..Faults::default()
     });
-    assert!(of(&disk).roll_back(PATIENCE).is_err());
+    assert!(of(&disk).roll_back(PATIENCE, unnoted()).is_err());
     of(&disk).open_again();
     assert_eq!(first_byte(&mut rig, 2), Ok(1));
 }
@@ -227,10 +265,13 @@ fn a_rollback_that_fails_leaves_the_image_closed_until_one_ends_well() {
 fn a_clone_is_flattened_while_it_is_served_and_ends_with_its_unit() {
     let fake = FakeCluster::new(MIB);
     let (disk, mut rig) = rig(&fake);
-    assert_eq!(of(&disk).flatten(PATIENCE), Err(NativeError::NoClone));
+    assert_eq!(
+        of(&disk).flatten(PATIENCE, unnoted()),
+        Err(NativeError::NoClone)
+    );
     fake.make_clone();
     fake.stand_still(true);
-    let under_way = of(&disk).flatten(AT_ONCE).unwrap();
+    let under_way = of(&disk).flatten(AT_ONCE, unnoted()).unwrap();
     assert!(
         matches!(under_way, Progress::UnderWay { .. }),
         "{under_way:?}"
@@ -240,10 +281,10 @@ fn a_clone_is_flattened_while_it_is_served_and_ends_with_its_unit() {
     assert_eq!(busy, NativeError::Busy { what: "a flatten" });
     assert_eq!(first_byte(&mut rig, 2), Ok(1));
     fake.stand_still(false);
-    assert_eq!(of(&disk).flatten(PATIENCE), Ok(Progress::Done));
+    assert_eq!(of(&disk).flatten(PATIENCE, unnoted()), Ok(Progress::Done));
     fake.make_clone();
     fake.stand_still(true);
-    of(&disk).flatten(AT_ONCE).unwrap();
+    of(&disk).flatten(AT_ONCE, unnoted()).unwrap();
     drop((rig, disk));
     while fake.counts().2 > 0 {
         std::thread::yield_now();

@@ -3,13 +3,18 @@
 use std::cell::RefCell;
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::disk::Chance;
+use crate::journal::Journal;
 use crate::journal::format::{
     Address, BLOCK_BYTES, Deed, Entry, Header, NotAHeader, RECORD_BYTES_MAX, RING_OFFSET,
     decode_record, encode_record, place, record_bytes,
 };
 use crate::journal::replay::{Binding, Medium, Misfit, find, replay};
+use crate::journal::shared::{Alone, Noted, Use};
+use crate::journal::start::{LogOptions, Shape};
+use crate::journal::{Bias, Known};
 
 const RECORD_BYTES: usize = 4 * BLOCK_BYTES;
 
@@ -44,6 +49,36 @@ fn entries(seed: u64) -> Vec<Entry> {
         Entry { deed, range, data }
     };
     (0..1 + seed % 4).map(entry).collect()
+}
+
+/// A device that cannot be read or synced.
+struct Broken;
+
+impl Medium for Broken {
+    fn read(&self, _: u64, _: &mut [u8]) -> io::Result<()> {
+        Err(io::ErrorKind::InvalidData.into())
+    }
+
+    fn write(&self, _: u64, _: &[u8]) -> io::Result<()> {
+        Err(io::ErrorKind::InvalidData.into())
+    }
+
+    fn clear(&self, _: Range<u64>, _: bool) -> io::Result<()> {
+        Err(io::ErrorKind::InvalidData.into())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Err(io::ErrorKind::InvalidData.into())
+    }
+}
+
+#[derive(Debug)]
+struct Unnoted;
+
+impl Noted for Unnoted {
+    fn note(&self, _: Binding, _: Use) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 struct Bytes(RefCell<Vec<u8>>);
@@ -321,4 +356,39 @@ fn a_log_is_found_by_its_unit_and_by_what_is_known_of_it() {
         self::find(&log, bytes, &header.unit, None),
         Err(Misfit::NotEmpty)
     ));
+}
+
+/// The store has everything: without the log it can serve, and with the log alone it cannot.
+#[test]
+fn a_log_that_cannot_be_read_is_done_without_and_a_store_that_cannot_be_synced_is_not() {
+    let (log, header, _) = log(1, 0);
+    let log_bytes = RING_OFFSET + header.ring_bytes;
+    let store = Bytes(RefCell::new(vec![0; 1 << 21]));
+    let shape = Shape {
+        record_bytes: RECORD_BYTES,
+        ..Shape::of_device(header.ring_bytes)
+    };
+    for how in [Use::Closed, Use::Left] {
+        let binding = Binding {
+            id: header.id,
+            generation: header.generation,
+        };
+        let options = LogOptions {
+            unit: header.unit,
+            known: Some(Known { log: binding, how }),
+            new_id: [1; 16],
+            bias: Bias::Latency,
+            writes_through: false,
+            noted: Arc::new(Unnoted),
+        };
+        let begun = Journal::start(&Broken, log_bytes, &store, 1 << 21, &options, shape);
+        let (journal, _) = begun.unwrap();
+        assert_eq!(journal.0.alone, Some(Alone::Unreadable));
+        let begun = Journal::start(&log, log_bytes, &Broken, 1 << 21, &options, shape);
+        let misfit = begun.map(drop).unwrap_err();
+        assert!(matches!(misfit, Misfit::Store(_)), "{misfit}");
+        let begun = Journal::start(&Broken, log_bytes, &Broken, 1 << 21, &options, shape);
+        let misfit = begun.map(drop).unwrap_err();
+        assert!(matches!(misfit, Misfit::Store(_)), "both: {misfit}");
+    }
 }

@@ -290,6 +290,7 @@ impl World {
                 | Order::CancelPart(_)
                 | Order::Size
                 | Order::Reach { .. }
+                | Order::HeldElsewhere { .. }
                 | Order::OpenSocket { .. }
                 | Order::Socket { .. }
                 | Order::CloseSocket(_)) => panic!("{other:?}"),

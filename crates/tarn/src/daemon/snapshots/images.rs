@@ -7,12 +7,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::event::Severity;
 use api::problem::{Problem, ProblemKind};
 use api::view;
 use config::{Image, StoreSpec, Unit};
-use store::{ClonePlace, NativeError, NativeSnapshot, NativeSnapshots, Progress, SnapshotName};
+use store::{
+    ClonePlace, Ended, NativeError, NativeSnapshot, NativeSnapshots, Progress, SnapshotName,
+};
 
-use super::{STEP_MAX, Source, end_sessions, note, source as find, wrong_store};
+use super::{STEP_MAX, Source, end_sessions, note_in, source as find, wrong_store};
 use crate::daemon::attempts::Patience;
 use crate::daemon::control::Daemon;
 use crate::daemon::events::milliseconds;
@@ -104,6 +107,23 @@ impl Source {
     }
 }
 
+/// Reports the end of what may outlive its request, whoever waits for it then.
+fn at_end(
+    daemon: &Daemon,
+    source: &Source,
+    (done, done_message): (&'static str, String),
+    (failed, failed_message): (&'static str, String),
+) -> Ended {
+    let (events, lun) = (Arc::clone(&daemon.events), source.lun.clone());
+    Box::new(move |outcome| match outcome {
+        Ok(()) => note_in(&events, Severity::Info, done, &lun, &done_message),
+        Err(error) => {
+            let message = format!("{failed_message}: {error}");
+            note_in(&events, Severity::Error, failed, &lun, &message);
+        }
+    })
+}
+
 /// Has the cluster write the data of a snapshot over that of the image, which is refused to everybody meanwhile. The
 /// sessions that have read it end before that.
 pub(super) fn roll_back(
@@ -117,17 +137,25 @@ pub(super) fn roll_back(
     source.ask_image(&step(), move || closing.close_for_rollback(&of))?;
     end_sessions(daemon, source).inspect_err(|_| image.open_again())?;
     let rolling = Arc::clone(image);
+    let ended = at_end(
+        daemon,
+        source,
+        (
+            "snapshot-restored",
+            format!("it has the data of snapshot {name} again"),
+        ),
+        (
+            "rollback-failed",
+            format!("the rollback to snapshot {name} has failed"),
+        ),
+    );
     let patience = daemon.attempts().begin_step(LONG_MAX + STEP_MAX);
     let progress = source
-        .ask_image(&patience, move || rolling.roll_back(LONG_MAX))
+        .ask_image(&patience, move || rolling.roll_back(LONG_MAX, ended))
         .inspect_err(|_| image.open_again())?;
     let lun = &source.lun;
     match progress {
-        Progress::Done => {
-            let message = format!("it has the data of snapshot {name} again");
-            note(daemon, "snapshot-restored", lun, &message);
-            Ok(())
-        }
+        Progress::Done => Ok(()),
         Progress::UnderWay { percent } => {
             let detail = format!(
                 "the rollback of lun {lun:?} to {name} goes on ({percent} % is done): the lun is not ready until it is \
@@ -205,15 +233,18 @@ pub(super) fn flatten(
 ) -> Result<view::Flattened, Problem> {
     let flattening = Arc::clone(image);
     let patience = daemon.attempts().begin_step(LONG_MAX + STEP_MAX);
+    let done = "it has all of its data, and needs no snapshot any more";
+    let ended = at_end(
+        daemon,
+        source,
+        ("lun-flattened", done.to_owned()),
+        ("flatten-failed", "the flatten has failed".to_owned()),
+    );
     // Not in the turn of snapshots, which are taken meanwhile.
-    let flatten = move || flattening.flatten(LONG_MAX);
+    let flatten = move || flattening.flatten(LONG_MAX, ended);
     let progress = source.ask_image_for(" flatten", &patience, flatten)?;
     let percent = match progress {
-        Progress::Done => {
-            let message = "it has all of its data, and needs no snapshot any more";
-            note(daemon, "lun-flattened", &source.lun, message);
-            100
-        }
+        Progress::Done => 100,
         Progress::UnderWay { percent } => percent,
     };
     Ok(view::Flattened {
