@@ -16,11 +16,12 @@ use store::{
     ClonePlace, NativeError, NativeSnapshot, NativeSnapshots, Progress, SNAPSHOTS_MAX, SnapshotName,
 };
 
-use super::attendant::{Counted, READ_ONLY};
+use super::attendant::READ_ONLY;
 use super::job::Job;
 use super::notes::ROLLBACK;
 use super::open::{Claim, DENIED, EXISTS, NOT_FOUND, NOT_PERMITTED};
 use super::shared::{Common, Standing};
+use crate::attendants::Counted;
 
 /// `EBUSY`, `EINVAL`, `EDQUOT`, `ECANCELED`.
 const BUSY: i32 = 16;
