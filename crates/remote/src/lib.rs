@@ -1,16 +1,35 @@
-//! Stores that another program or machine has, reached over a connection: exports of NBD servers ([`NbdOptions`]), and
-//! images of Ceph clusters ([`RbdOptions`]).
+//! Stores that another program or machine has, reached over a connection: exports of NBD servers ([`NbdOptions`]),
+//! devices of HyperSCSI servers ([`HyperscsiOptions`]), and images of Ceph clusters ([`RbdOptions`]).
 //!
 //! Each is a [`store::SharedStore`]: it never blocks a core, and what takes time goes through its outlet. An NBD
 //! connection is a state machine between the bytes of the core's ring and the requests of the engine. An image is in
-//! the hands of a library with threads of its own, whose completions come to the core as mail.
+//! the hands of a library with threads of its own, whose completions come to the core as mail. The
+//! session of a HyperSCSI store is in the hands of a thread of its own, too.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod attendants;
+mod hyperscsi;
 mod nbd;
 mod rbd;
+mod writes;
 
+pub use ::hyperscsi::{Device, Level};
 pub use ::rbd::{ClusterOptions, Library, LoadError};
 
+pub use self::attendants::wait_for_images;
+pub use self::hyperscsi::{
+    Carrier, HyperscsiFailure, HyperscsiOpenError, HyperscsiOptions, Password, ServerFound,
+    discover,
+};
 pub use self::nbd::{NbdFailure, NbdOptions, NbdServer, OpenError, TlsOptions};
-pub use self::rbd::{Looks, RbdFailure, RbdOpenError, RbdOptions, wait_for_images};
+pub use self::rbd::{Looks, RbdFailure, RbdOpenError, RbdOptions};
+
+/// An error of the system, without its number.
+fn words(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    match text.split_once(" (os error") {
+        Some((words, _)) => words.to_owned(),
+        None => text,
+    }
+}

@@ -21,9 +21,9 @@ use store::{
 
 use super::job::{self, Brought, Job, JobWork};
 use super::link::{Happened, Link};
-use super::open::words;
 use super::request::{self, Open};
 use super::shared::{Mail, Mailbox, Posted, Shared};
+use crate::words;
 
 /// Between two attempts to connect. A connection that was up for so long has settled: when it is lost, another attempt
 /// is made at once.

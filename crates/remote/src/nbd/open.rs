@@ -17,6 +17,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use store::SharedStore;
 
 use super::shared::NbdDisk;
+use crate::words;
 
 /// The port of NBD.
 const PORT: u16 = 10809;
@@ -349,15 +350,6 @@ fn with_remedy(error: &HandshakeError) -> String {
         return format!("{error}; connect without TLS, or have the server use it");
     }
     error.to_string()
-}
-
-/// An error of the system, without its number.
-pub(super) fn words(error: &io::Error) -> String {
-    let text = error.to_string();
-    match text.split_once(" (os error") {
-        Some((words, _)) => words.to_owned(),
-        None => text,
-    }
 }
 
 impl NbdOptions {

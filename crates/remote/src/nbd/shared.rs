@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nbd::Export;
@@ -11,6 +11,7 @@ use store::{Backstore, Capabilities, IoFailure, Sender, SharedStore};
 use super::disk::NbdHandle;
 use super::job::Brought;
 use super::open::{NbdOptions, Tls};
+use crate::writes::Writes;
 
 /// From one core to another.
 #[derive(Debug)]
@@ -54,62 +55,6 @@ pub(super) enum Mailbox {
     Here(Sender<Mail>),
     /// No longer.
     Gone,
-}
-
-/// What is known of writes that a flush has to cover.
-#[derive(Debug, Default)]
-pub(super) struct Writes {
-    /// How many the server answered without being durable.
-    answered: AtomicU64,
-    /// How many of those a flush has covered.
-    covered: AtomicU64,
-    /// A connection was lost after writes that no flush had covered: the server may have dropped them.
-    is_lost: AtomicBool,
-    /// The server could not make writes durable, and may report the next flush as good, as the kernel does with its
-    /// cache.
-    has_failed: AtomicBool,
-}
-
-impl Writes {
-    pub(super) fn note_answered(&self) {
-        self.answered.fetch_add(1, Ordering::SeqCst);
-    }
-
-    /// What a flush that begins now covers.
-    pub(super) fn mark(&self) -> u64 {
-        self.answered.load(Ordering::SeqCst)
-    }
-
-    pub(super) fn note_flushed(&self, mark: u64) {
-        self.covered.fetch_max(mark, Ordering::SeqCst);
-    }
-
-    /// A connection is lost.
-    pub(super) fn note_lost(&self) {
-        let answered = self.mark();
-        if self.covered.fetch_max(answered, Ordering::SeqCst) < answered {
-            self.is_lost.store(true, Ordering::SeqCst);
-        }
-    }
-
-    /// The server failed a flush, or a write that was to be durable.
-    pub(super) fn note_failed(&self) {
-        self.has_failed.store(true, Ordering::SeqCst);
-    }
-
-    /// Whether nothing can be made durable any more, until the store is opened again.
-    pub(super) fn has_failed(&self) -> bool {
-        self.has_failed.load(Ordering::SeqCst)
-    }
-
-    /// Whether a flush has to report a loss, which is reported once.
-    pub(super) fn take_lost(&self) -> bool {
-        self.is_lost.swap(false, Ordering::SeqCst)
-    }
-
-    fn is_latched(&self) -> bool {
-        self.has_failed() || self.is_lost.load(Ordering::SeqCst)
-    }
 }
 
 /// Which handles have no connection, and why.

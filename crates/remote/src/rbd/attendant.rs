@@ -6,9 +6,9 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rbd::{CallError, Cluster, ClusterOptions, Image, Library, Patience, Watch, words};
 use store::{Extent, IoFailure, IoTag, Sender};
@@ -17,6 +17,7 @@ use super::notes::Question;
 use super::open::{NOT_PERMITTED, RbdFailure, RbdOptions, living_user};
 use super::shared::{Common, Mail, Standing};
 use super::snapshots;
+use crate::attendants::Counted;
 
 /// Between two attempts to open.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -57,46 +58,6 @@ pub(super) enum Work {
     LockLost,
     /// The last user is gone.
     End,
-}
-
-/// How many attendants there are.
-static ATTENDANTS: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
-
-fn attendants() -> MutexGuard<'static, usize> {
-    ATTENDANTS.0.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Waits until all images are closed whose stores were dropped, but no longer than this. False when some are not: the
-/// libraries have threads then, and the process must end without what C libraries do at an ordinary end.
-pub fn wait_for_images(limit: Duration) -> bool {
-    let until = Instant::now() + limit;
-    let mut count = attendants();
-    while *count > 0 {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return false;
-        }
-        let waited = ATTENDANTS.1.wait_timeout(count, left);
-        count = waited.unwrap_or_else(PoisonError::into_inner).0;
-    }
-    true
-}
-
-/// Counts an attendant, or another thread that ends what is the libraries', until it ends.
-pub(super) struct Counted;
-
-impl Counted {
-    pub(super) fn new() -> Self {
-        *attendants() += 1;
-        Self
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        *attendants() -= 1;
-        ATTENDANTS.1.notify_all();
-    }
 }
 
 /// Starts the thread.

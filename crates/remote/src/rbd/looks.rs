@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rbd::{CallError, Cluster, ClusterOptions, Library, Patience};
 
-use super::attendant::Counted;
+use crate::attendants::Counted;
 
 /// For each step of a look. A change gives up later (`tarn::daemon::attempts`).
 const LOOK_MAX: Duration = Duration::from_secs(4);

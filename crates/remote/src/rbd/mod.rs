@@ -17,6 +17,5 @@ mod snapshots;
 #[cfg(test)]
 mod tests;
 
-pub use attendant::wait_for_images;
 pub use looks::Looks;
 pub use open::{RbdFailure, RbdOpenError, RbdOptions};

@@ -17,11 +17,12 @@ use store::{
     SnapshotName,
 };
 
-use super::attendant::{Counted, READ_ONLY};
+use super::attendant::READ_ONLY;
 use super::job::Job;
 use super::notes::ROLLBACK;
 use super::open::{Claim, DENIED, EXISTS, NOT_FOUND, NOT_PERMITTED};
 use super::shared::{Common, Standing};
+use crate::attendants::Counted;
 
 /// `EBUSY`, `EINVAL`, `EDQUOT`, `ECANCELED`.
 const BUSY: i32 = 16;

@@ -1,0 +1,170 @@
+//! What the attendant carries out for a handle: one command each.
+
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyperscsi::Data;
+use store::{Extent, IoFailure};
+
+/// Data of a write. It stays until the write is answered, because it may have to be sent again.
+#[derive(Clone, Default)]
+pub(super) struct Bytes(Arc<[u8]>);
+
+impl From<Vec<u8>> for Bytes {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(bytes.into())
+    }
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl AsRef<[u8]> for Bytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes", self.len())
+    }
+}
+
+/// What is to be done.
+#[derive(Clone, Debug)]
+pub(super) enum Work {
+    Read {
+        bytes: u32,
+    },
+    /// With `durable`, the device can write durably by itself.
+    Write {
+        data: Bytes,
+        durable: bool,
+    },
+    Flush,
+    Zeros {
+        bytes: u64,
+        unmap: bool,
+    },
+    /// What is compared, then as much to write.
+    Compare {
+        data: Bytes,
+        durable: bool,
+    },
+    Extents {
+        range: Range<u64>,
+        count_max: usize,
+    },
+    /// How large the device is now, for the attendant itself.
+    Capacity,
+}
+
+impl Work {
+    /// The device may still lose it with its cache after it was answered.
+    pub(super) const fn writes_volatile(&self) -> bool {
+        match self {
+            Self::Write { durable, .. } | Self::Compare { durable, .. } => !*durable,
+            Self::Zeros { .. } => true,
+            Self::Read { .. } | Self::Flush | Self::Extents { .. } | Self::Capacity => false,
+        }
+    }
+
+    /// What it has written, or all that was written before, is durable when it succeeds.
+    pub(super) const fn makes_durable(&self) -> bool {
+        match self {
+            Self::Flush => true,
+            Self::Write { durable, .. } | Self::Compare { durable, .. } => *durable,
+            Self::Zeros { .. } | Self::Read { .. } | Self::Extents { .. } | Self::Capacity => false,
+        }
+    }
+
+    /// Done twice it has the effect of once.
+    pub(super) const fn may_be_repeated(&self) -> bool {
+        match self {
+            Self::Compare { .. } => false,
+            Self::Read { .. }
+            | Self::Write { .. }
+            | Self::Flush
+            | Self::Zeros { .. }
+            | Self::Extents { .. }
+            | Self::Capacity => true,
+        }
+    }
+}
+
+/// Work with its place.
+#[derive(Debug)]
+pub(super) struct Job {
+    /// The handle that wants it.
+    pub(super) core: usize,
+    /// As the handle calls it.
+    pub(super) number: u64,
+    /// In bytes.
+    pub(super) offset: u64,
+    pub(super) work: Work,
+    /// How often its session was lost when it had been sent.
+    pub(super) losses: u8,
+    /// How often it met a unit attention.
+    pub(super) attentions: u8,
+    /// When the device first would not take it.
+    pub(super) refused_at: Option<Duration>,
+    /// Nobody needs its result.
+    pub(super) is_cancelled: bool,
+}
+
+impl Job {
+    pub(super) const fn new(core: usize, number: u64, offset: u64, work: Work) -> Self {
+        Self {
+            core,
+            number,
+            offset,
+            work,
+            losses: 0,
+            attentions: 0,
+            refused_at: None,
+            is_cancelled: false,
+        }
+    }
+}
+
+/// What a job brought.
+#[derive(Debug)]
+pub(super) enum Brought {
+    Nothing,
+    Data(Data),
+    Extents(Vec<Extent>),
+}
+
+/// To the attendant.
+#[derive(Debug)]
+pub(super) enum Letter {
+    Job(Job),
+    /// Nobody needs the result of this job.
+    Cancel {
+        core: usize,
+        number: u64,
+    },
+    /// The last user is gone.
+    End,
+}
+
+/// To a handle.
+#[derive(Debug)]
+pub(super) enum Mail {
+    /// A job is over.
+    Done {
+        number: u64,
+        result: Result<Brought, IoFailure>,
+    },
+    /// The size may have changed.
+    Size,
+    /// Requests end as not ready from now on, or no longer.
+    Reach { is_reached: bool },
+}

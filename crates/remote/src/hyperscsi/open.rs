@@ -1,0 +1,593 @@
+//! Where a device is, how it is reached, and what it is found to be when it is opened.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyperscsi::{
+    Attribute, ClientEvent, Command, Data, Device, Level, LoginError, Outcome, Reply, Secret,
+};
+use store::SharedStore;
+
+use super::scsi::{
+    self, BUSY, CHECK_CONDITION, Cdb, Facts, GOOD, KEY_ATTENTION, Sense, TASK_SET_FULL,
+};
+use super::shared::HyperscsiDisk;
+use super::station::{Connection, Host, Nobody, Station, StepError};
+use super::wire::{Carrier, Wire, of_bytes};
+
+/// How long servers are looked for.
+const SEARCH_MAX: Duration = Duration::from_secs(3);
+/// How long others may answer after the first. A server waits 20 ms at most; one question may be lost.
+const OTHERS_MAX: Duration = Duration::from_millis(500);
+/// Servers that are logged in at to find a device, at most; beyond it one has to be named. Each costs a tenth of a
+/// second.
+const SERVERS_MAX: usize = 8;
+/// How often a command is tried where the device has something else to say first.
+const TRIES: usize = 16;
+/// In a message, at most.
+const NAMED_MAX: usize = 8;
+
+/// A password, which no log shows.
+#[derive(Clone, Default)]
+pub struct Password(Secret);
+
+impl Password {
+    /// Of these bytes. A group without password has the empty one.
+    pub fn new(bytes: Vec<u8>) -> Self {
+        Self(Secret::new(bytes))
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Password")
+    }
+}
+
+/// What to open and how.
+#[derive(Clone, Debug)]
+pub struct HyperscsiOptions {
+    /// What carries frames.
+    pub carrier: Carrier,
+    /// The group.
+    pub group: String,
+    /// The name of the device, or its place in the table of its server, from 1.
+    pub device: String,
+    /// The server, if several have such a device.
+    pub server: Option<String>,
+    /// Whose password it is, if it is not that of the group.
+    pub user: Option<String>,
+    /// The password.
+    pub password: Password,
+    /// At least this level of protection; `None`: what the server asks for.
+    pub level: Option<Level>,
+    /// How long requests wait for a server that does not answer before they fail. Zero: they fail at once.
+    pub retry: Duration,
+    /// Refuse all writes.
+    pub read_only: bool,
+    /// Unmapped blocks release their space, if the device can do that.
+    pub thin: bool,
+    /// Logical block length, 512 or 4096.
+    pub block_bytes: u32,
+}
+
+/// Why a device cannot be a store: the place, the reason, the remedy.
+#[derive(Debug, thiserror::Error)]
+#[error("{carrier}, group {group:?}, device {device:?}: {reason}")]
+pub struct HyperscsiOpenError {
+    carrier: Carrier,
+    group: String,
+    device: String,
+    /// What was found.
+    pub reason: Box<HyperscsiFailure>,
+}
+
+/// What keeps a device from being a store.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HyperscsiFailure {
+    /// No socket, or no such host.
+    #[error("cannot be reached: {}; check the name of the host", crate::words(.0))]
+    Carrier(io::Error),
+    /// The system has no random bytes.
+    #[error("the system gives no random bytes")]
+    NoRandom,
+    /// Nobody has the group.
+    #[error(
+        "no server answers for this group within {} s; check the name of the group, the address, and that the server runs",
+        SEARCH_MAX.as_secs()
+    )]
+    NoServer,
+    /// Others have it.
+    #[error("no server of the name {wanted:?} answers; those that do are {found}")]
+    OtherServer {
+        /// The name that was asked for.
+        wanted: String,
+        /// Those that answer.
+        found: String,
+    },
+    /// The login failed.
+    #[error("server {server:?}: {reason}; {}", remedy(.reason))]
+    Login {
+        /// Its name.
+        server: String,
+        /// Why.
+        reason: LoginError,
+    },
+    /// The server does not do what it has to.
+    #[error("server {server:?}: {reason}; try again, or look at the log of the server")]
+    Broken {
+        /// Its name.
+        server: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// There is no such device.
+    #[error("there is no such device; there are {found}")]
+    NoDevice {
+        /// The names.
+        found: String,
+    },
+    /// There are several.
+    #[error("several servers have such a device: {servers}; add server=NAME")]
+    Ambiguous {
+        /// Their names.
+        servers: String,
+    },
+    /// There are too many servers to look at.
+    #[error(
+        "{count} servers have this group, more than the {SERVERS_MAX} that are looked at; add server=NAME"
+    )]
+    TooMany {
+        /// How many.
+        count: usize,
+    },
+    /// It is no disk.
+    #[error("it is no disk")]
+    NoDisk,
+    /// Blocks of the device are other ones than those of the disk.
+    #[error("its blocks have {device_bytes} bytes, those of the disk {block_bytes}; {remedy}")]
+    Blocks {
+        /// Of the device.
+        device_bytes: u32,
+        /// Of the disk.
+        block_bytes: u32,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// Not a whole number of blocks, or none.
+    #[error(
+        "{size_bytes} bytes are not a whole number of blocks of {block_bytes} bytes, at least one"
+    )]
+    Size {
+        /// Of the device.
+        size_bytes: u64,
+        /// Of the disk.
+        block_bytes: u32,
+    },
+    /// The device takes no writes.
+    #[error("the device is read-only; open it read-only")]
+    ReadOnly,
+}
+
+const fn remedy(error: &LoginError) -> &'static str {
+    match error {
+        LoginError::Password => "check the password, the group and the user",
+        LoginError::NoPlace => "end another session, or raise the limit of the server",
+        LoginError::Silent => {
+            "check that the server works; after several attempts it is silent for some seconds"
+        }
+    }
+}
+
+/// A server that answered for a group.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ServerFound {
+    /// Its name for people.
+    pub name: String,
+    /// A random number that stays the same.
+    pub id: [u8; 16],
+    /// Where it answered from.
+    pub address: String,
+    /// Which of the groups it has, in the order they were asked for, and whether they need no password.
+    pub groups: Vec<(String, bool)>,
+}
+
+/// Looks for servers of these groups, at most 16. Blocks, for about two seconds.
+///
+/// # Errors
+///
+/// There is no socket, or no such host.
+pub fn discover(
+    carrier: &Carrier,
+    groups: &[String],
+) -> Result<Vec<ServerFound>, HyperscsiFailure> {
+    let mut station = station(carrier)?;
+    let until = station.now() + OTHERS_MAX * 4;
+    let found = station.search(groups.to_vec(), until, &mut Nobody, |_| false);
+    let found = found.unwrap_or_default().into_iter().map(|found| {
+        let answer = found.answer;
+        let named = groups.iter().enumerate();
+        let named = named.filter(|(at, _)| answer.groups >> at & 1 != 0);
+        ServerFound {
+            groups: named
+                .map(|(at, name)| (name.clone(), answer.open >> at & 1 != 0))
+                .collect(),
+            name: answer.name,
+            id: answer.server,
+            address: of_bytes(&found.address).map_or_else(String::new, |place| place.to_string()),
+        }
+    });
+    Ok(found.collect())
+}
+
+fn station(carrier: &Carrier) -> Result<Station, HyperscsiFailure> {
+    let mut seed = [0; 32];
+    getrandom::fill(&mut seed).map_err(|_| HyperscsiFailure::NoRandom)?;
+    let wire = Wire::open(carrier).map_err(HyperscsiFailure::Carrier)?;
+    Ok(Station::new(wire, &seed))
+}
+
+/// What the first look has found.
+#[derive(Debug)]
+pub(super) struct Look {
+    pub(super) server: [u8; 16],
+    pub(super) server_name: String,
+    pub(super) device: Device,
+    pub(super) facts: Facts,
+}
+
+/// The device, if it is in the table.
+fn find<'a>(table: &'a [Device], wanted: &str) -> Option<&'a Device> {
+    let named = table.iter().find(|device| device.name == wanted);
+    let place = || wanted.parse::<usize>().ok()?.checked_sub(1);
+    named.or_else(|| table.get(place()?))
+}
+
+/// Some names, for a message.
+fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<String> = names.map(|name| format!("{name:?}")).collect();
+    match names.len() {
+        0 => "none".to_owned(),
+        1..=NAMED_MAX => names.join(", "),
+        count => {
+            let first = names.get(..NAMED_MAX).unwrap_or_default().join(", ");
+            format!("{first} and {} others", count - NAMED_MAX)
+        }
+    }
+}
+
+impl HyperscsiOptions {
+    /// Finds the device, looks at it, and gives the store. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// There is no such device, it cannot be a disk, or it cannot be reached.
+    pub fn open(self) -> Result<Arc<dyn SharedStore>, HyperscsiOpenError> {
+        let opened = self.look().and_then(|(station, look)| {
+            let disk = HyperscsiDisk::new(self.clone(), station, look);
+            disk.map_err(HyperscsiFailure::Carrier)
+        });
+        let disk = opened.map_err(|reason| HyperscsiOpenError {
+            carrier: self.carrier,
+            group: self.group,
+            device: self.device,
+            reason: Box::new(reason),
+        })?;
+        Ok(Arc::new(disk))
+    }
+
+    /// The devices of a server, with its name. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be reached, or refuses the password.
+    pub fn devices(&self) -> Result<Vec<(String, Device)>, HyperscsiFailure> {
+        let mut station = station(&self.carrier)?;
+        let mut all = Vec::new();
+        for found in self.servers(&mut station)? {
+            let name = found.answer.name.clone();
+            let (connection, table) = self.table(&mut station, &found)?;
+            station.close(connection);
+            all.extend(table.into_iter().map(|device| (name.clone(), device)));
+        }
+        Ok(all)
+    }
+
+    fn servers(&self, station: &mut Station) -> Result<Vec<hyperscsi::Found>, HyperscsiFailure> {
+        let many = station.wire.reaches_many();
+        let groups = vec![self.group.clone()];
+        let until = station.now() + SEARCH_MAX;
+        let is_wanted = |name: &str| self.server.as_ref().is_none_or(|wanted| wanted == name);
+        let is_enough = |found: &hyperscsi::Found| {
+            !many || self.server.is_some() && is_wanted(&found.answer.name)
+        };
+        // The first shows that there are some; others may be slower.
+        let search =
+            |station: &mut Station, until, is_enough: &mut dyn FnMut(&hyperscsi::Found) -> bool| {
+                let found = station.search(groups.clone(), until, &mut Nobody, is_enough);
+                found.unwrap_or_default()
+            };
+        let mut found = search(station, until, &mut |found| {
+            is_enough(found) || self.server.is_none()
+        });
+        if many && self.server.is_none() && !found.is_empty() {
+            let until = station.now() + OTHERS_MAX;
+            found = search(station, until, &mut |_| false);
+        }
+        if found.is_empty() {
+            return Err(HyperscsiFailure::NoServer);
+        }
+        let names = listed(found.iter().map(|found| found.answer.name.as_str()));
+        found.retain(|found| is_wanted(&found.answer.name));
+        match (&self.server, found.len()) {
+            (Some(wanted), 0) => Err(HyperscsiFailure::OtherServer {
+                wanted: wanted.clone(),
+                found: names,
+            }),
+            (_, count) if count > SERVERS_MAX => Err(HyperscsiFailure::TooMany { count }),
+            (_, _) => Ok(found),
+        }
+    }
+
+    fn table(
+        &self,
+        station: &mut Station,
+        found: &hyperscsi::Found,
+    ) -> Result<(Connection, Vec<Device>), HyperscsiFailure> {
+        let server = || found.answer.name.clone();
+        let who = (
+            self.group.as_str(),
+            self.user.as_deref(),
+            self.password.bytes(),
+        );
+        let failed = |error| failure(server(), error);
+        let mut connection = station
+            .log_in(found, who, hyperscsi::limits::SILENCE_DEFAULT, &mut Nobody)
+            .map_err(failed)?;
+        let table = station.list(&mut connection, &mut Nobody).map_err(failed)?;
+        Ok((connection, table))
+    }
+
+    fn look(&self) -> Result<(Station, Look), HyperscsiFailure> {
+        let mut station = station(&self.carrier)?;
+        let servers = self.servers(&mut station)?;
+        let mut matching = Vec::new();
+        let mut others: Vec<String> = Vec::new();
+        for found in servers {
+            let (connection, table) = self.table(&mut station, &found)?;
+            match find(&table, &self.device) {
+                Some(device) => matching.push((found, connection, device.clone())),
+                None => {
+                    others.extend(table.into_iter().map(|device| device.name));
+                    station.close(connection);
+                }
+            }
+        }
+        if matching.len() > 1 {
+            let servers = listed(
+                matching
+                    .iter()
+                    .map(|(found, ..)| found.answer.name.as_str()),
+            );
+            return Err(HyperscsiFailure::Ambiguous { servers });
+        }
+        let Some((found, mut connection, device)) = matching.pop() else {
+            let found = listed(others.iter().map(String::as_str));
+            return Err(HyperscsiFailure::NoDevice { found });
+        };
+        let failed = |error| failure(found.answer.name.clone(), error);
+        station
+            .open(&mut connection, &device, self.level, &mut Nobody)
+            .map_err(failed)?;
+        let facts = facts(&mut station, &mut connection, &device, &mut Nobody).map_err(failed)?;
+        station.close(connection);
+        self.check(&facts, &device)?;
+        let look = Look {
+            server: found.answer.server,
+            server_name: found.answer.name,
+            device,
+            facts,
+        };
+        Ok((station, look))
+    }
+
+    fn check(&self, facts: &Facts, device: &Device) -> Result<(), HyperscsiFailure> {
+        let (block_bytes, device_bytes) = (self.block_bytes, facts.block_bytes);
+        if !facts.is_disk {
+            return Err(HyperscsiFailure::NoDisk);
+        }
+        if device_bytes == 0
+            || !block_bytes.is_multiple_of(device_bytes)
+            || facts.transfer_bytes_max < block_bytes
+        {
+            let remedy = match device_bytes {
+                4096 => "use blocks of 4096 bytes",
+                _ => "such a device cannot be a disk here",
+            };
+            return Err(HyperscsiFailure::Blocks {
+                device_bytes,
+                block_bytes,
+                remedy,
+            });
+        }
+        let size_bytes = facts.size_bytes;
+        if size_bytes == 0 || !size_bytes.is_multiple_of(block_bytes.into()) {
+            return Err(HyperscsiFailure::Size {
+                size_bytes,
+                block_bytes,
+            });
+        }
+        if (facts.is_read_only || device.is_read_only) && !self.read_only {
+            return Err(HyperscsiFailure::ReadOnly);
+        }
+        Ok(())
+    }
+}
+
+fn failure(server: String, error: StepError) -> HyperscsiFailure {
+    match error {
+        StepError::Login(reason) => HyperscsiFailure::Login { server, reason },
+        StepError::Broken(reason) => HyperscsiFailure::Broken {
+            server,
+            reason: reason.to_owned(),
+        },
+        StepError::Unknown => HyperscsiFailure::Broken {
+            server,
+            reason: "the device has left meanwhile".to_owned(),
+        },
+        StepError::GivenUp => HyperscsiFailure::Broken {
+            server,
+            reason: "nobody waits any more".to_owned(),
+        },
+    }
+}
+
+/// Asks a device what it is.
+fn facts(
+    station: &mut Station,
+    connection: &mut Connection,
+    device: &Device,
+    host: &mut impl Host,
+) -> Result<Facts, StepError> {
+    let handle = device.handle;
+    let mut facts = Facts::default();
+    let mut ask = |cdb: Cdb| ask(station, connection, handle, &cdb, host);
+    if let Some(data) = ask(scsi::inquiry(None))? {
+        facts.take_inquiry(&data);
+    }
+    let capacity = ask(scsi::read_capacity())?;
+    if capacity
+        .and_then(|data| facts.take_capacity(&data))
+        .is_none()
+    {
+        return Err(StepError::Broken("the device does not tell its size"));
+    }
+    match ask(scsi::mode_sense())? {
+        Some(data) => facts.take_mode(&data),
+        // Nobody says that there is no cache.
+        None => facts.has_cache = true,
+    }
+    let data_bytes_max = device
+        .data_max_bytes
+        .clamp(4096, hyperscsi::limits::DATA_MAX_BYTES);
+    let mut unmaps = false;
+    for page in [0xb0, 0xb1, 0xb2] {
+        if let Some(data) = ask(scsi::inquiry(Some(page)))? {
+            facts.take_page(page, &data, data_bytes_max);
+            unmaps |= page == 0xb2;
+        }
+    }
+    facts.can_unmap &= unmaps;
+    facts.settle(data_bytes_max);
+    Ok(facts)
+}
+
+/// One command. `None` where the device refuses it.
+fn ask(
+    station: &mut Station,
+    connection: &mut Connection,
+    device: u16,
+    cdb: &Cdb,
+    host: &mut impl Host,
+) -> Result<Option<Data>, StepError> {
+    for token in 0..TRIES as u64 {
+        let command = Command {
+            attribute: Attribute::Simple,
+            cdb: cdb.bytes.clone(),
+            data_in_bytes: cdb.room,
+            data_out_bytes: 0,
+        };
+        let now = station.now();
+        let submitted = connection
+            .session
+            .submit(now, token, device, command, cdb.data.clone());
+        submitted.map_err(|_| StepError::Broken("it takes no command"))?;
+        let answer = station.event(connection, host, |event| match event {
+            ClientEvent::Answer {
+                token: of,
+                reply,
+                data,
+            } if of == token => Some(Some((reply, data))),
+            ClientEvent::Lost { token: of, .. } if of == token => Some(None),
+            ClientEvent::Answer { .. }
+            | ClientEvent::Lost { .. }
+            | ClientEvent::Devices(_)
+            | ClientEvent::Opening { .. }
+            | ClientEvent::Ended(_) => None,
+        })?;
+        let Some((reply, data)) = answer else {
+            return Err(StepError::Broken("a command is lost"));
+        };
+        match verdict(&reply) {
+            Verdict::Good => return Ok(Some(data)),
+            Verdict::Refused => return Ok(None),
+            Verdict::Again => {}
+        }
+    }
+    Err(StepError::Broken("the device is busy"))
+}
+
+enum Verdict {
+    Good,
+    Refused,
+    Again,
+}
+
+fn verdict(reply: &Reply) -> Verdict {
+    match reply.outcome {
+        Outcome::Status(GOOD) => Verdict::Good,
+        Outcome::Status(CHECK_CONDITION) if Sense::parse(&reply.sense).key == KEY_ATTENTION => {
+            Verdict::Again
+        }
+        Outcome::Status(BUSY | TASK_SET_FULL) => Verdict::Again,
+        Outcome::Status(_)
+        | Outcome::Aborted
+        | Outcome::NotOpen
+        | Outcome::Malformed
+        | Outcome::FunctionComplete
+        | Outcome::FunctionRejected => Verdict::Refused,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_found_by_its_name_before_its_place() {
+        let device = |handle, name: &str| Device {
+            handle,
+            level: Level::Crc,
+            is_read_only: false,
+            is_removable: false,
+            peripheral_type: 0,
+            block_bytes: 512,
+            blocks: 8,
+            data_max_bytes: 1 << 20,
+            designator: [1; 16],
+            name: name.to_owned(),
+        };
+        let table = [device(7, "a"), device(9, "1"), device(4, "c")];
+        let handle = |wanted| find(&table, wanted).map(|device| device.handle);
+        assert_eq!(handle("1"), Some(9));
+        assert_eq!(handle("3"), Some(4));
+        for unknown in ["0", "4", "b", ""] {
+            assert_eq!(handle(unknown), None, "{unknown:?}");
+        }
+    }
+
+    #[test]
+    fn a_message_names_some_and_counts_the_others() {
+        assert_eq!(listed([].into_iter()), "none");
+        assert_eq!(listed(["a", "b"].into_iter()), "\"a\", \"b\"");
+        let many = listed(["a"; 11].into_iter());
+        assert!(many.ends_with("\"a\" and 3 others"), "{many}");
+    }
+}

@@ -1,0 +1,372 @@
+//! What a client does before it has a device, step by step, in blocking calls: find servers, log in, list, open.
+//!
+//! Whoever waits here has something else to look after ([`Host`]), and may want it to end.
+
+use std::time::{Duration, Instant};
+
+use hyperscsi::{
+    ClientEvent, ClientSession, Device, Entropy, Found, FragmentHeader, Level, Login, LoginError,
+    LoginProgress, OpaqueClient, Opening, Search, Settings, Wish,
+};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::AsFd;
+
+use super::job::Bytes;
+use super::wire::{Place, Wire, of_bytes, to_bytes};
+
+/// For one step: a login, a part of the table, an opening.
+const STEP_MAX: Duration = Duration::from_secs(5);
+/// The table of a server is read in so many parts at most: it has 1024 devices at most, and a part at least one.
+const PARTS_MAX: usize = 1024;
+/// Commands under way. What all have to write together is bounded by the handles.
+const SLOTS: u16 = 64;
+/// What every path over UDP carries.
+const FRAME_BYTES: u16 = 1280;
+/// Frames that are taken in one turn before others get theirs.
+const FRAMES_MAX: usize = 128;
+
+/// Whoever waits has no time any more.
+#[derive(Debug)]
+pub(super) struct GivenUp;
+
+/// What is looked after while something is waited for.
+pub(super) trait Host {
+    /// Called again and again. Says when it wants to be called next at the latest, or that nobody needs the outcome.
+    fn turn(&mut self, now: Duration) -> Result<Option<Duration>, GivenUp>;
+}
+
+/// Waits for nothing else.
+pub(super) struct Nobody;
+
+impl Host for Nobody {
+    fn turn(&mut self, _now: Duration) -> Result<Option<Duration>, GivenUp> {
+        Ok(None)
+    }
+}
+
+/// Why a step failed.
+#[derive(Debug)]
+pub(super) enum StepError {
+    GivenUp,
+    Login(LoginError),
+    /// The session has ended, or has no answer.
+    Broken(&'static str),
+    /// The device has left.
+    Unknown,
+}
+
+impl From<GivenUp> for StepError {
+    fn from(_: GivenUp) -> Self {
+        Self::GivenUp
+    }
+}
+
+pub(super) type Session = ClientSession<Bytes>;
+
+/// A session, and where its server is.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) session: Box<Session>,
+    pub(super) place: Place,
+}
+
+/// The end of a store on the network.
+#[derive(Debug)]
+pub(super) struct Station {
+    pub(super) wire: Wire,
+    began: Instant,
+    entropy: Entropy,
+    client: [u8; 16],
+    buffer: Vec<u8>,
+}
+
+impl Station {
+    pub(super) fn new(wire: Wire, seed: &[u8; 32]) -> Self {
+        let mut entropy = Entropy::new(seed);
+        Self {
+            wire,
+            began: Instant::now(),
+            client: entropy.bytes(),
+            entropy,
+            buffer: vec![0; usize::from(hyperscsi::limits::FRAME_MAX_BYTES)],
+        }
+    }
+
+    pub(super) fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    fn seed(&mut self) -> Entropy {
+        Entropy::new(&self.entropy.bytes())
+    }
+
+    /// Waits for a frame or this moment.
+    fn receive(
+        &mut self,
+        until: Duration,
+        host: &mut impl Host,
+    ) -> Result<Option<(usize, Place)>, GivenUp> {
+        let next = host.turn(self.now())?;
+        if let Some(found) = self.wire.receive(&mut self.buffer) {
+            return Ok(Some(found));
+        }
+        let until = next.map_or(until, |next| next.min(until));
+        self.wait(until, None::<&Wire>);
+        Ok(self.wire.receive(&mut self.buffer))
+    }
+
+    /// Waits for the wire, something else, or this moment.
+    pub(super) fn wait(&self, until: Duration, other: Option<&impl AsFd>) {
+        let left = until.saturating_sub(self.now());
+        // Rounded up: a turn too early would find nothing to do.
+        let left = Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(left.subsec_nanos()),
+        };
+        let mut places = vec![PollFd::new(&self.wire, PollFlags::IN)];
+        places.extend(other.map(|other| PollFd::new(other, PollFlags::IN)));
+        // An interrupted wait is a short one.
+        let _ready = poll(&mut places, Some(&left));
+    }
+
+    /// Asks for servers until this moment, or until `is_enough`, which sees each new one.
+    pub(super) fn search(
+        &mut self,
+        groups: Vec<String>,
+        until: Duration,
+        host: &mut impl Host,
+        mut is_enough: impl FnMut(&Found) -> bool,
+    ) -> Result<Vec<Found>, GivenUp> {
+        let entropy = self.seed();
+        let mut search = Search::new(self.now(), self.client, groups, entropy);
+        loop {
+            let now = self.now();
+            if now >= until {
+                break;
+            }
+            if let Some(frame) = search.poll_frame(now) {
+                self.wire.ask(&frame);
+            }
+            if let Some((count, from)) = self.receive(until.min(search.deadline()), host)? {
+                let frame = self.buffer.get(..count).unwrap_or_default();
+                let found = search.handle_frame(&to_bytes(&from), frame);
+                if found.is_some_and(&mut is_enough) {
+                    break;
+                }
+            }
+        }
+        Ok(search.found().cloned().collect())
+    }
+
+    /// Logs in at a server.
+    pub(super) fn log_in(
+        &mut self,
+        found: &Found,
+        (group, user, password): (&str, Option<&str>, &[u8]),
+        silence: Duration,
+        host: &mut impl Host,
+    ) -> Result<Connection, StepError> {
+        let place = of_bytes(&found.address).ok_or(StepError::Broken("it has no address"))?;
+        let settings = Settings {
+            frame_bytes: FRAME_BYTES,
+            silence,
+            ..Settings::default()
+        };
+        let wish = Wish {
+            client: self.client,
+            group: group.to_owned(),
+            user: user.map(str::to_owned),
+            slots: SLOTS,
+            window: settings.window,
+            begun_bytes: settings.begun_bytes,
+            frame_bytes_max: settings.frame_bytes_max,
+        };
+        let exchange = OpaqueClient::new(password, &mut self.entropy)
+            .ok_or(StepError::Broken("the random bytes are of no use"))?;
+        let (now, entropy) = (self.now(), self.seed());
+        let mut login = Login::new(
+            now,
+            now + STEP_MAX,
+            wish,
+            settings,
+            found.answer.cookie,
+            exchange,
+            entropy,
+        );
+        loop {
+            let now = self.now();
+            if let Some(frame) = login.poll_frame(now) {
+                self.wire.send(&place, &frame);
+            }
+            let mut progress = login.handle_deadline(now);
+            if matches!(progress, LoginProgress::Going)
+                && let Some((count, from)) = self.receive(login.deadline(), host)?
+                && from == place
+            {
+                let (now, frame) = (self.now(), self.buffer.get(..count).unwrap_or_default());
+                if tag_of(frame) == Some(0) {
+                    progress = login.handle_frame(now, frame);
+                }
+            }
+            match progress {
+                LoginProgress::Going => {}
+                LoginProgress::Done(session) => return Ok(Connection { session, place }),
+                LoginProgress::Failed(error) => return Err(StepError::Login(error)),
+            }
+        }
+    }
+
+    /// The table of devices.
+    pub(super) fn list(
+        &mut self,
+        connection: &mut Connection,
+        host: &mut impl Host,
+    ) -> Result<Vec<Device>, StepError> {
+        let mut table: Vec<Device> = Vec::new();
+        for _ in 0..PARTS_MAX {
+            let now = self.now();
+            let first = u16::try_from(table.len()).unwrap_or(u16::MAX);
+            connection.session.list(now, first);
+            let page = self.event(connection, host, |event| match event {
+                ClientEvent::Devices(page) => Some(page),
+                ClientEvent::Answer { .. }
+                | ClientEvent::Lost { .. }
+                | ClientEvent::Opening { .. }
+                | ClientEvent::Ended(_) => None,
+            })?;
+            let is_last = page.devices.is_empty();
+            table.extend(page.devices);
+            if is_last || table.len() >= usize::from(page.total) {
+                return Ok(table);
+            }
+        }
+        Err(StepError::Broken("its table of devices has no end"))
+    }
+
+    /// Opens a device at its level, or at a higher one that is asked for. Gives the level.
+    pub(super) fn open(
+        &mut self,
+        connection: &mut Connection,
+        device: &Device,
+        level: Option<Level>,
+        host: &mut impl Host,
+    ) -> Result<Level, StepError> {
+        let mut level = level.map_or(device.level, |level| level.max(device.level));
+        // Each time a server asks for more there is less above it.
+        for _ in Level::ALL {
+            let now = self.now();
+            connection.session.open(now, device.handle, level);
+            let opening = self.event(connection, host, |event| match event {
+                ClientEvent::Opening { opening, .. } => Some(opening),
+                ClientEvent::Answer { .. }
+                | ClientEvent::Lost { .. }
+                | ClientEvent::Devices(_)
+                | ClientEvent::Ended(_) => None,
+            })?;
+            match opening {
+                Opening::Open(level) => return Ok(level),
+                Opening::TooLow(least) if least > level => level = least,
+                Opening::TooLow(_) | Opening::OtherLevel(_) => break,
+                Opening::Unknown => return Err(StepError::Unknown),
+            }
+        }
+        Err(StepError::Broken(
+            "it refuses to open the device at the level that it asks for",
+        ))
+    }
+
+    /// Waits for an event of this kind.
+    pub(super) fn event<T>(
+        &mut self,
+        connection: &mut Connection,
+        host: &mut impl Host,
+        mut take: impl FnMut(ClientEvent) -> Option<T>,
+    ) -> Result<T, StepError> {
+        let until = self.now() + STEP_MAX;
+        loop {
+            while let Some(event) = connection.session.poll_event() {
+                if let ClientEvent::Ended(_) = event {
+                    return Err(StepError::Broken("the session has ended"));
+                }
+                if let Some(found) = take(event) {
+                    return Ok(found);
+                }
+            }
+            let now = self.now();
+            if now >= until {
+                return Err(StepError::Broken("it does not answer in its session"));
+            }
+            self.send_all(connection);
+            let deadline = connection.session.deadline().unwrap_or(until).min(until);
+            if let Some((count, from)) = self.receive(deadline, host)? {
+                self.hand_over(connection, count, from);
+            }
+            let now = self.now();
+            if connection.session.deadline().is_some_and(|at| at <= now) {
+                connection.session.handle_deadline(now);
+            }
+        }
+    }
+
+    /// Takes what has come for a session: how many frames came, and whether one was of its server.
+    pub(super) fn take_frames(&mut self, connection: &mut Connection) -> (usize, bool) {
+        let (mut taken, mut heard) = (0, false);
+        while taken < FRAMES_MAX
+            && let Some((count, from)) = self.wire.receive(&mut self.buffer)
+        {
+            heard |= self.hand_over(connection, count, from);
+            taken += 1;
+        }
+        (taken, heard)
+    }
+
+    /// Whether it was a frame of the server of this session. One with tag 0 may be anybody's.
+    fn hand_over(&self, connection: &mut Connection, count: usize, from: Place) -> bool {
+        let frame = self.buffer.get(..count).unwrap_or_default();
+        if from != connection.place {
+            return false;
+        }
+        match tag_of(frame) {
+            Some(0) => {
+                if let Some(tag) = hyperscsi::read_unknown_session(frame) {
+                    connection.session.handle_unknown(tag);
+                }
+                false
+            }
+            Some(_) => {
+                connection.session.handle_frame(self.now(), frame);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Sends what a session has to send.
+    pub(super) fn send_all(&mut self, connection: &mut Connection) {
+        let now = self.now();
+        while let Some(count) = connection.session.poll_frame(now, &mut self.buffer) {
+            let frame = self.buffer.get(..count).unwrap_or_default();
+            self.wire.send(&connection.place, frame);
+        }
+    }
+
+    /// Ends a session that is not needed any more; its server gets a frame, once.
+    pub(super) fn close(&mut self, mut connection: Connection) {
+        connection.session.close();
+        self.send_all(&mut connection);
+    }
+
+    /// Waits until this moment.
+    pub(super) fn pause(&mut self, until: Duration, host: &mut impl Host) -> Result<(), GivenUp> {
+        while self.now() < until {
+            // What comes now is for nobody.
+            let _frame = self.receive(until, host)?;
+        }
+        Ok(())
+    }
+}
+
+fn tag_of(frame: &[u8]) -> Option<u16> {
+    let head = frame.first_chunk::<3>()?;
+    Some(FragmentHeader::decode(*head).tag)
+}

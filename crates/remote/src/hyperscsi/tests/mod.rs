@@ -1,0 +1,472 @@
+//! A store and its server, over loopback. Each wait has an end that is far away: what is tested is what happens, not
+//! when.
+
+mod target;
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use memory::{Payload, Pool};
+use store::{
+    Backstore, Extent, IoAnswer, IoFailure, IoRequest, IoResult, IoTag, Order, Outlet, SharedStore,
+    Submitted, Waker,
+};
+
+use super::open::{HyperscsiFailure, HyperscsiOptions, Password};
+use super::wire::Carrier;
+use target::{BLOCK, GROUP, PASSWORD, Target};
+
+const SIZE: usize = 4 << 20;
+/// Longer than anything here takes.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
+fn options(target: &Target, retry: u64) -> HyperscsiOptions {
+    HyperscsiOptions {
+        carrier: Carrier::udp("127.0.0.1", Some(target.port())),
+        group: GROUP.to_owned(),
+        device: "disk".to_owned(),
+        server: None,
+        user: None,
+        password: Password::new(PASSWORD.to_vec()),
+        level: None,
+        retry: Duration::from_secs(retry),
+        read_only: false,
+        thin: true,
+        block_bytes: 512,
+    }
+}
+
+type Woken = Arc<(Mutex<bool>, Condvar)>;
+
+struct Client {
+    disk: Arc<dyn SharedStore>,
+    handle: Box<dyn Backstore>,
+    outlet: Outlet,
+    woken: Woken,
+    pool: Pool,
+    next: u64,
+    answers: HashMap<IoTag, IoResult>,
+    reach: Vec<bool>,
+}
+
+impl Client {
+    fn new(target: &Target, retry: u64) -> Self {
+        let disk = options(target, retry).open().unwrap();
+        let mut handle = disk.handle().unwrap();
+        let mut outlet = Outlet::default();
+        let woken = Woken::default();
+        let of_waker = Arc::clone(&woken);
+        let make = move || {
+            let woken = Arc::clone(&of_waker);
+            Waker::new(move || {
+                *woken.0.lock().unwrap() = true;
+                woken.1.notify_all();
+            })
+        };
+        handle.start(&make, &mut outlet);
+        Self {
+            disk,
+            handle,
+            outlet,
+            woken,
+            pool: Pool::new(64 << 20).unwrap(),
+            next: 0,
+            answers: HashMap::new(),
+            reach: Vec::new(),
+        }
+    }
+
+    fn submit(&mut self, request: IoRequest) -> IoTag {
+        let tag = IoTag(self.next);
+        self.next += 1;
+        if let Submitted::Done(result) = self.handle.submit(tag, request, &mut self.outlet) {
+            self.answers.insert(tag, result);
+        }
+        assert!(self.outlet.take_returned().is_none());
+        tag
+    }
+
+    fn take_orders(&mut self) {
+        while let Some(order) = self.outlet.next_order() {
+            match order {
+                Order::Answer { tag, result } => {
+                    assert!(self.answers.insert(tag, result).is_none(), "{tag:?} twice");
+                }
+                Order::Reach { is_reached } => self.reach.push(is_reached),
+                Order::Size => {
+                    self.handle.refresh_size();
+                }
+                other @ (Order::Ring { .. }
+                | Order::Helper { .. }
+                | Order::CancelParts(_)
+                | Order::CancelPart(_)
+                | Order::Timer { .. }
+                | Order::OpenSocket { .. }
+                | Order::Socket { .. }
+                | Order::CloseSocket(_)) => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// Works until something is so.
+    fn until<T>(&mut self, what: &str, mut is_so: impl FnMut(&mut Self) -> Option<T>) -> T {
+        loop {
+            self.take_orders();
+            if let Some(found) = is_so(self) {
+                return found;
+            }
+            let (lock, condition) = &*self.woken;
+            let woken = lock.lock().unwrap();
+            let waited = condition.wait_timeout_while(woken, WAIT_MAX, |woken| !*woken);
+            let (mut woken, waited) = waited.unwrap();
+            assert!(!waited.timed_out(), "{what} never comes");
+            *woken = false;
+            drop(woken);
+            self.handle.handle_wake(&mut self.outlet);
+        }
+    }
+
+    fn answer(&mut self, tag: IoTag) -> IoResult {
+        self.until("an answer", |client| client.answers.remove(&tag))
+    }
+
+    fn write(&mut self, offset: u64, bytes: Vec<u8>, durable: bool) -> IoTag {
+        let data = Payload::from(bytes);
+        self.submit(IoRequest::Write {
+            offset,
+            data,
+            durable,
+        })
+    }
+
+    fn write_now(&mut self, offset: u64, bytes: Vec<u8>) {
+        let tag = self.write(offset, bytes, false);
+        assert!(matches!(self.answer(tag), Ok(IoAnswer::Done)));
+    }
+
+    fn read(&mut self, offset: u64, len: usize) -> IoTag {
+        let buffer = Some(self.pool.allocate(len).unwrap());
+        self.submit(IoRequest::Read {
+            offset,
+            len,
+            buffer,
+        })
+    }
+
+    fn read_now(&mut self, offset: u64, len: usize) -> Vec<u8> {
+        let tag = self.read(offset, len);
+        match self.answer(tag) {
+            Ok(IoAnswer::Data(data)) => data.to_vec(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn flush_now(&mut self) -> Result<(), IoFailure> {
+        let tag = self.submit(IoRequest::Flush);
+        self.answer(tag).map(drop)
+    }
+}
+
+fn pattern(length: usize) -> Vec<u8> {
+    (0..length)
+        .map(|at| u8::try_from(at / 7 % 251).unwrap())
+        .collect()
+}
+
+fn cut(target: &Target, is_cut: bool) {
+    target.net.is_cut.store(is_cut, Ordering::SeqCst);
+}
+
+#[test]
+fn data_arrives_whole_through_loss_and_in_any_order() {
+    let target = Target::new(SIZE);
+    let mut client = Client::new(&target, 20);
+    target.net.drop_every.store(13, Ordering::SeqCst);
+    target.net.swaps.store(true, Ordering::SeqCst);
+    let bytes = pattern(3 << 20);
+    let tags: Vec<_> = bytes
+        .chunks(700 << 10)
+        .scan(4096, |offset, chunk| {
+            let at = *offset;
+            *offset += chunk.len() as u64;
+            Some((at, chunk.to_vec()))
+        })
+        .collect();
+    let tags: Vec<_> = tags
+        .into_iter()
+        .map(|(offset, chunk)| client.write(offset, chunk, false))
+        .collect();
+    for tag in tags {
+        assert!(client.answer(tag).is_ok());
+    }
+    assert_eq!(client.flush_now(), Ok(()));
+    assert_eq!(client.read_now(4096, 3 << 20), bytes);
+    assert!(target.medium().bytes[4096..][..3 << 20] == bytes[..]);
+    assert_eq!(target.medium().counts[&0x91], 1);
+    assert!(!client.disk.is_flush_latched());
+}
+
+#[test]
+fn a_disk_is_what_its_device_says() {
+    let target = Target::new(SIZE);
+    let client = Client::new(&target, 20);
+    let found = client.handle.capabilities();
+    assert_eq!(
+        (
+            found.size_bytes,
+            found.block_bytes,
+            found.physical_block_bytes
+        ),
+        (SIZE as u64, 512, 4096)
+    );
+    assert!(found.thin && found.volatile_cache && found.solid_state && !found.read_only);
+    assert_eq!(found.compare_and_write_bytes, 4096);
+}
+
+#[test]
+fn a_device_that_cannot_be_opened_says_why() {
+    let target = Target::new(SIZE);
+    let reason = |options: HyperscsiOptions| *options.open().unwrap_err().reason;
+    let base = options(&target, 0);
+    let failure = reason(HyperscsiOptions {
+        device: "disc".to_owned(),
+        ..base.clone()
+    });
+    assert_eq!(
+        failure.to_string(),
+        "there is no such device; there are \"disk\""
+    );
+    let failure = reason(HyperscsiOptions {
+        server: Some("s2".to_owned()),
+        ..base.clone()
+    });
+    // Another server of the host could still answer, but only one is asked.
+    assert!(
+        matches!(failure, HyperscsiFailure::OtherServer { .. }),
+        "{failure}"
+    );
+    let failure = reason(HyperscsiOptions {
+        password: Password::new(b"wrong one".to_vec()),
+        ..base.clone()
+    });
+    assert!(
+        failure.to_string().contains("check the password"),
+        "{failure}"
+    );
+    target.medium().is_read_only = true;
+    assert!(matches!(reason(base.clone()), HyperscsiFailure::ReadOnly));
+    let read_only = HyperscsiOptions {
+        read_only: true,
+        device: "1".to_owned(),
+        ..base
+    };
+    assert!(read_only.open().unwrap().capabilities().read_only);
+}
+
+#[test]
+fn a_restart_of_the_server_fails_the_next_flush_once_and_repeats_what_was_under_way() {
+    let mut target = Target::new(SIZE);
+    let mut client = Client::new(&target, 60);
+    client.write_now(0, vec![1; BLOCK]);
+    target.medium().holds = true;
+    let (write, read) = (
+        client.write(512, vec![2; BLOCK], false),
+        client.read(0, BLOCK),
+    );
+    target.kill();
+    target.medium().holds = false;
+    target.medium().attentions.push_back((0x29, 0));
+    target.start();
+    assert!(client.answer(write).is_ok());
+    assert!(client.answer(read).is_ok());
+    assert_eq!(client.flush_now(), Err(IoFailure::FlushLatched));
+    assert_eq!(client.flush_now(), Ok(()));
+    assert_eq!(client.read_now(512, BLOCK), vec![2; BLOCK]);
+    assert_eq!(client.disk.outage(), None);
+}
+
+#[test]
+fn a_compare_and_write_that_was_lost_is_not_repeated() {
+    let mut target = Target::new(SIZE);
+    let mut client = Client::new(&target, 60);
+    let compare = |client: &mut Client, old: u8, new: u8| {
+        let data = [vec![old; BLOCK], vec![new; BLOCK]].concat();
+        client.submit(IoRequest::CompareAndWrite {
+            offset: 1024,
+            data: Payload::from(data),
+            durable: false,
+        })
+    };
+    let tag = compare(&mut client, 0, 1);
+    assert!(client.answer(tag).is_ok());
+    let tag = compare(&mut client, 0, 2);
+    assert_eq!(
+        client.answer(tag).unwrap_err(),
+        IoFailure::Miscompare { offset: 0 }
+    );
+    target.medium().holds = true;
+    let tag = compare(&mut client, 1, 3);
+    // It is under way when a later write is held, too.
+    let read = client.read(0, BLOCK);
+    client.until_held(&target);
+    target.kill();
+    target.medium().holds = false;
+    target.start();
+    assert_eq!(client.answer(tag).unwrap_err(), IoFailure::NotReady);
+    assert!(client.answer(read).is_ok());
+    assert_eq!(target.medium().counts[&0x89], 2);
+}
+
+impl Client {
+    /// A command that is not held comes through, so those before it have arrived.
+    fn until_held(&mut self, target: &Target) {
+        let asked = |target: &Target| target.medium().counts.get(&0x9e).copied().unwrap_or(0);
+        let before = asked(target);
+        let extents = self.submit(IoRequest::Extents {
+            range: 0..BLOCK as u64,
+            count_max: 1,
+        });
+        assert!(self.answer(extents).is_ok());
+        assert!(asked(target) > before);
+    }
+}
+
+#[test]
+fn a_server_that_is_away_too_long_makes_requests_fail_for_a_while() {
+    let target = Target::new(SIZE);
+    let mut client = Client::new(&target, 3);
+    client.write_now(0, vec![7; BLOCK]);
+    cut(&target, true);
+    let read = client.read(0, BLOCK);
+    assert_eq!(client.answer(read).unwrap_err(), IoFailure::NotReady);
+    assert!(
+        client
+            .disk
+            .outage()
+            .unwrap()
+            .starts_with("server \"s1\": it does not answer")
+    );
+    client.until("a report", |client| (client.reach == [false]).then_some(()));
+    let write = client.write(512, vec![8; BLOCK], false);
+    assert_eq!(client.answer(write).unwrap_err(), IoFailure::NotReady);
+    cut(&target, false);
+    client.until("a report", |client| {
+        (client.reach == [false, true]).then_some(())
+    });
+    assert_eq!(client.read_now(0, BLOCK), vec![7; BLOCK]);
+    assert_eq!(client.flush_now(), Err(IoFailure::FlushLatched));
+}
+
+#[test]
+fn attentions_and_a_busy_device_are_waited_for_and_a_larger_one_is_seen() {
+    let target = Target::new(SIZE);
+    let mut client = Client::new(&target, 20);
+    {
+        let mut medium = target.medium();
+        medium.bytes.resize(SIZE + 8192, 0);
+        medium.attentions.extend([(0x2a, 0x09), (0x3f, 0x03)]);
+        medium.busy = 2;
+    }
+    client.write_now(0, vec![1; BLOCK]);
+    client.until("a size", |client| {
+        let bytes = client.handle.capabilities().size_bytes;
+        (bytes == SIZE as u64 + 8192).then_some(())
+    });
+    client.write_now(SIZE as u64, vec![9; 8192]);
+    assert_eq!(target.medium().bytes[SIZE..], [9; 8192]);
+}
+
+#[test]
+fn a_device_that_is_another_one_is_not_used() {
+    let mut target = Target::new(SIZE);
+    let mut client = Client::new(&target, 5);
+    client.write_now(0, vec![1; BLOCK]);
+    target.kill();
+    target.medium().designator = [6; 16];
+    target.start();
+    let write = client.write(0, vec![2; BLOCK], false);
+    assert_eq!(client.answer(write).unwrap_err(), IoFailure::NotReady);
+    let outage = client.disk.outage().unwrap();
+    assert!(
+        outage.ends_with("the device of this name is another one now"),
+        "{outage}"
+    );
+    assert_eq!(target.medium().bytes[..BLOCK], [1; BLOCK]);
+}
+
+#[test]
+fn a_cancelled_request_is_aborted_at_the_device() {
+    let target = Target::new(SIZE);
+    let mut client = Client::new(&target, 20);
+    target.medium().holds = true;
+    let held = client.write(0, vec![1; BLOCK], false);
+    client.until_held(&target);
+    client.handle.cancel(held, &mut client.outlet);
+    assert_eq!(client.answer(held).unwrap_err(), IoFailure::Cancelled);
+    assert_eq!(target.medium().aborted, 1);
+}
+
+#[test]
+fn space_is_given_back_and_reads_zeros() {
+    let target = Target::new(SIZE);
+    let mut client = Client::new(&target, 20);
+    client.write_now(0, vec![1; 8192]);
+    let unmap = client.submit(IoRequest::Unmap { range: 512..4096 });
+    assert!(client.answer(unmap).is_ok());
+    assert!(target.medium().unmapped);
+    let mut expected = vec![1; 8192];
+    expected[512..4096].fill(0);
+    assert_eq!(client.read_now(0, 8192), expected);
+    let asked = client.submit(IoRequest::Extents {
+        range: 512..4096,
+        count_max: 4,
+    });
+    let range = 512..4096;
+    match client.answer(asked) {
+        Ok(IoAnswer::Extents(found)) => assert_eq!(
+            found,
+            [Extent {
+                range,
+                mapped: false
+            }]
+        ),
+        other => panic!("{other:?}"),
+    }
+    let zeros = client.submit(IoRequest::WriteZeros {
+        range: 0..512,
+        durable: true,
+    });
+    assert!(client.answer(zeros).is_ok());
+    let medium = target.medium();
+    assert!(!medium.unmapped);
+    assert_eq!((medium.counts[&0x93], medium.counts[&0x91]), (2, 1));
+}
+
+#[test]
+fn a_flush_that_the_device_failed_is_remembered() {
+    let target = Target::new(SIZE);
+    let mut client = Client::new(&target, 20);
+    target.medium().flush_fails = Some(3);
+    assert!(matches!(client.flush_now(), Err(IoFailure::Medium { .. })));
+    target.medium().flush_fails = None;
+    assert_eq!(client.flush_now(), Err(IoFailure::FlushLatched));
+    let durable = client.write(0, vec![1; BLOCK], true);
+    assert_eq!(client.answer(durable).unwrap_err(), IoFailure::FlushLatched);
+    assert!(client.disk.is_flush_latched());
+    client.write_now(0, vec![2; BLOCK]);
+}
+
+#[test]
+fn servers_of_a_group_are_found_and_say_whether_they_want_a_password() {
+    let target = Target::new(SIZE);
+    let carrier = Carrier::udp("127.0.0.1", Some(target.port()));
+    let groups = ["other".to_owned(), GROUP.to_owned()];
+    let found = super::discover(&carrier, &groups).unwrap();
+    assert_eq!(found.len(), 1);
+    assert_eq!(
+        (found[0].name.as_str(), &found[0].groups[..]),
+        ("s1", &[(GROUP.to_owned(), false)][..])
+    );
+}

@@ -1,0 +1,60 @@
+//! Which writes a server answered and no flush has covered, for all cores of a store.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// What is known of writes that a flush has to cover.
+#[derive(Debug, Default)]
+pub(crate) struct Writes {
+    /// How many the server answered without being durable.
+    answered: AtomicU64,
+    /// How many of those a flush has covered.
+    covered: AtomicU64,
+    /// The connection was lost after writes that no flush had covered: the server may have dropped them.
+    is_lost: AtomicBool,
+    /// The server could not make writes durable, and may report the next flush as good, as the kernel does with its
+    /// cache.
+    has_failed: AtomicBool,
+}
+
+impl Writes {
+    pub(crate) fn note_answered(&self) {
+        self.answered.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// What a flush that begins now covers.
+    pub(crate) fn mark(&self) -> u64 {
+        self.answered.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn note_flushed(&self, mark: u64) {
+        self.covered.fetch_max(mark, Ordering::SeqCst);
+    }
+
+    /// A connection is lost.
+    pub(crate) fn note_lost(&self) {
+        let answered = self.mark();
+        if self.covered.fetch_max(answered, Ordering::SeqCst) < answered {
+            self.is_lost.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// The server failed a flush, or a write that was to be durable.
+    pub(crate) fn note_failed(&self) {
+        self.has_failed.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether nothing can be made durable any more, until the store is opened again.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::SeqCst)
+    }
+
+    /// Whether a flush has to report a loss, which is reported once.
+    pub(crate) fn take_lost(&self) -> bool {
+        self.is_lost.swap(false, Ordering::SeqCst)
+    }
+
+    /// Whether a flush would fail.
+    pub(crate) fn is_latched(&self) -> bool {
+        self.has_failed() || self.is_lost.load(Ordering::SeqCst)
+    }
+}
