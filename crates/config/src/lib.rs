@@ -27,6 +27,7 @@ mod log_device;
 mod luns;
 mod model;
 mod name;
+mod nbd;
 mod place;
 mod quota;
 mod reader;
@@ -55,10 +56,11 @@ pub use log_device::{LogDevice, SyncBias};
 pub use luns::{LunKey, TargetLun, TargetLuns, Viewers};
 pub use model::{
     ChapAlgorithm, Coalescing, Group, GroupIndex, InitiatorMatch, Listener, LogLevel, LunNumber,
-    Model, Mutual, NbdIndex, NbdPlace, NbdServer, NbdTls, Portal, QuotaIndex, SecretFile, Server,
-    StoreIndex, Target, TargetIndex, Unit, UnitIndex, User, UserIndex,
+    Model, Mutual, NbdIndex, Portal, QuotaIndex, SecretFile, Server, StoreIndex, Target,
+    TargetIndex, Unit, UnitIndex, User, UserIndex,
 };
 pub use name::{IscsiName, NamePattern, default_target_name};
+pub use nbd::{NbdPlace, NbdServer, NbdTls};
 pub use place::Place;
 pub use quota::{Quota, QuotaOf};
 pub use schedule::Schedule;

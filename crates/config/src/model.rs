@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::{
-    Admin, Certificate, Cidr, ConfigError, Confine, HostPort, IscsiName, Limits, LogDevice, Medium,
-    Naa, NamePattern, NamedStore, Place, Quota, Rule, Schedule, Serial, StoreSpec, TargetLuns,
+    Admin, Cidr, ConfigError, Confine, HostPort, IscsiName, Limits, LogDevice, Medium, Naa,
+    NamePattern, NamedStore, NbdServer, Place, Quota, Rule, Schedule, Serial, StoreSpec,
+    TargetLuns,
 };
 
 /// What Tarn is to serve. Checked: only [`Model::from_toml`] and [`Model::from_stores`] make one.
@@ -378,72 +379,6 @@ impl Portal {
         let is_reachable = !ip.to_canonical().is_loopback() || from.to_canonical().is_loopback();
         is_reachable.then(|| format!("{},{tag}", SocketAddr::new(ip, bound.port())))
     }
-}
-
-/// Where clients of NBD come in.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum NbdPlace {
-    /// At an address; port 0 is any free port.
-    Address(SocketAddr),
-    /// At a unix socket.
-    Socket {
-        /// Where it is.
-        path: PathBuf,
-        /// Who may connect, as the mode of its file.
-        mode: u32,
-    },
-}
-
-impl NbdPlace {
-    /// The address, unless it is a unix socket.
-    pub const fn address(&self) -> Option<SocketAddr> {
-        match self {
-            Self::Address(address) => Some(*address),
-            Self::Socket { .. } => None,
-        }
-    }
-
-    /// The unix socket and its mode, if it is one.
-    pub fn socket(&self) -> Option<(&Path, u32)> {
-        match self {
-            Self::Address(_) => None,
-            Self::Socket { path, mode } => Some((path, *mode)),
-        }
-    }
-}
-
-/// The address or the path, by which a server is known.
-impl fmt::Display for NbdPlace {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Address(address) => address.fmt(f),
-            Self::Socket { path, .. } => path.display().fmt(f),
-        }
-    }
-}
-
-/// The TLS of a server of NBD.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct NbdTls {
-    /// Certificate and key.
-    pub certificate: Certificate,
-    /// The certificates that vouch for those of clients; `None`: clients need none.
-    pub ca: Option<PathBuf>,
-}
-
-/// Where clients of NBD come in, and what they find there.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct NbdServer {
-    /// Where to listen.
-    pub at: NbdPlace,
-    /// With it, clients have to begin TLS.
-    pub tls: Option<NbdTls>,
-    /// The units, each an export under its `id`; at least one.
-    pub luns: Vec<UnitIndex>,
-    /// Who may have them; empty: everyone.
-    pub groups: Vec<GroupIndex>,
-    /// Where the address is given.
-    pub place: Place,
 }
 
 /// A logical unit number that fits the flat addressing method.
