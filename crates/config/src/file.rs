@@ -5,6 +5,7 @@ use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 
 use crate::error::{At as _, nearest_hint};
+use crate::hyperscsi::read_hyperscsi;
 use crate::keys::{
     SECTION_GROUP, SECTION_LIMITS, SECTION_LUN, SECTION_MUTUAL, SECTION_PORTAL, SECTION_SERVER,
     SECTION_STORE, SECTION_TARGET, SECTION_TARGET_LUN, SECTION_TOP, SECTION_USER,
@@ -61,6 +62,7 @@ impl Model {
         let mut views = ViewCheck::new(&groups);
         let (targets, target_names) = read_targets(&top, &names, &units, &mut views)?;
         let nbd = read_nbd(&top, &names, directory)?;
+        let hyperscsi = read_hyperscsi(&top, &names, &units, directory)?;
         let model = Self {
             server: read_server(&top, directory, &user_names)?,
             limits: read_limits(&top)?,
@@ -72,6 +74,7 @@ impl Model {
             groups,
             targets,
             nbd,
+            hyperscsi,
             quotas: read_quotas(&top, directory)?,
             target_names,
             discoverers: BTreeSet::new(),
@@ -709,26 +712,41 @@ fn read_user_name(field: &Field<'_>) -> Result<String, ConfigError> {
 
 /// A text that goes over the wire as the value of a key.
 fn read_text(what: &'static str, field: &Field<'_>) -> Result<String, ConfigError> {
+    read_text_of(what, TEXT_BYTES_MAX, field)
+}
+
+/// The same with this many bytes at most.
+pub(crate) fn read_text_of(
+    what: &'static str,
+    max_bytes: usize,
+    field: &Field<'_>,
+) -> Result<String, ConfigError> {
     let text = field.text()?;
-    let rule = if text.is_empty() {
-        Rule::EmptyName { what }
-    } else if text.len() > TEXT_BYTES_MAX {
-        Rule::TooLong {
+    check_text(what, max_bytes, text).at(|| field.place())?;
+    Ok(text.to_owned())
+}
+
+/// Whether a text can go over the wire.
+pub(crate) fn check_text(what: &'static str, max_bytes: usize, text: &str) -> Result<(), Rule> {
+    if text.is_empty() {
+        return Err(Rule::EmptyName { what });
+    }
+    if text.len() > max_bytes {
+        return Err(Rule::TooLong {
             what,
             got_bytes: text.len(),
-            max_bytes: TEXT_BYTES_MAX,
-        }
-    } else if let Some(character) = text.chars().find(|c| c.is_control()) {
-        Rule::Character {
+            max_bytes,
+        });
+    }
+    match text.chars().find(|c| c.is_control()) {
+        Some(character) => Err(Rule::Character {
             what,
             text: text.to_owned(),
             character,
             allowed: "characters that can be printed",
-        }
-    } else {
-        return Ok(text.to_owned());
-    };
-    Err(rule.at(field.place()))
+        }),
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]

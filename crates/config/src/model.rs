@@ -7,9 +7,9 @@ use std::num::NonZeroU16;
 use std::path::PathBuf;
 
 use crate::{
-    Admin, Cidr, ConfigError, Confine, HostPort, IscsiName, Limits, LogDevice, Medium, Naa,
-    NamePattern, NamedStore, NbdServer, Place, Quota, Rule, Schedule, Serial, StoreSpec,
-    TargetLuns,
+    Admin, Cidr, ConfigError, Confine, HostPort, HyperScsiGroup, IscsiName, Limits, LogDevice,
+    Medium, Naa, NamePattern, NamedStore, NbdServer, Place, Quota, Rule, Schedule, Serial,
+    StoreSpec, TargetLuns,
 };
 
 /// What Tarn is to serve. Checked: only [`Model::from_toml`] and [`Model::from_stores`] make one.
@@ -25,6 +25,7 @@ pub struct Model {
     pub(crate) groups: Vec<Group>,
     pub(crate) targets: Vec<Target>,
     pub(crate) nbd: Vec<NbdServer>,
+    pub(crate) hyperscsi: Vec<HyperScsiGroup>,
     pub(crate) quotas: Vec<Quota>,
     /// From the folded name to the target.
     pub(crate) target_names: BTreeMap<String, TargetIndex>,
@@ -73,6 +74,10 @@ index! {
 index! {
     /// Names an [`NbdServer`] of one model.
     NbdIndex
+}
+index! {
+    /// Names a [`HyperScsiGroup`] of one model.
+    HyperScsiIndex
 }
 index! {
     /// Names a [`Quota`] of one model.
@@ -486,6 +491,7 @@ impl Model {
             groups: Vec::new(),
             targets: Vec::new(),
             nbd: Vec::new(),
+            hyperscsi: Vec::new(),
             quotas: Vec::new(),
             target_names: BTreeMap::new(),
             discoverers: BTreeSet::new(),
@@ -547,6 +553,11 @@ impl Model {
     /// All servers of NBD, by the position of their index.
     pub fn nbd(&self) -> &[NbdServer] {
         &self.nbd
+    }
+
+    /// All groups of HyperSCSI, by the position of their index.
+    pub fn hyperscsi(&self) -> &[HyperScsiGroup] {
+        &self.hyperscsi
     }
 
     /// All quotas, by the position of their index.
@@ -611,6 +622,7 @@ impl Model {
         self.check_identities()?;
         self.check_nbd()?;
         self.check_portals()?;
+        self.check_hyperscsi()?;
         self.discoverers = self.users_for_discovery_alone();
         Ok(self)
     }
@@ -715,6 +727,33 @@ impl Model {
                     first: portal.place.clone(),
                 }
                 .at(listener.place.clone()));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Model {
+    /// One address for all groups of a port, or several that do not overlap. Ports of UDP are not those of TCP.
+    fn check_hyperscsi(&self) -> Result<(), ConfigError> {
+        let mut earlier: Vec<(SocketAddr, &Place)> = Vec::new();
+        for group in &self.hyperscsi {
+            let Some(bind) = group.at.udp() else {
+                continue;
+            };
+            if let Some((other, first)) = earlier
+                .iter()
+                .find(|(other, _)| overlap(*other, bind) && *other != bind)
+            {
+                return Err(Rule::PortalsOverlap {
+                    this: bind.to_string(),
+                    other: other.to_string(),
+                    first: (*first).clone(),
+                }
+                .at(group.at_place.clone()));
+            }
+            if earlier.iter().all(|(other, _)| *other != bind) {
+                earlier.push((bind, &group.at_place));
             }
         }
         Ok(())
