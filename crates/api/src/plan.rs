@@ -109,6 +109,9 @@ pub enum Kind {
     User,
     /// A server of NBD.
     Nbd,
+    /// A group of HyperSCSI.
+    #[serde(rename = "hyperscsi")]
+    HyperScsi,
     /// A quota.
     Quota,
     /// A key of `[server]`.

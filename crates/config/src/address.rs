@@ -15,6 +15,11 @@ pub const ISCSI_PORT: u16 = 3260;
 /// Spec: the NBD protocol; IANA, Service Name and Transport Protocol Port Number Registry.
 pub const NBD_PORT: u16 = 10_809;
 
+/// The port of HyperSCSI over UDP, where none is given.
+///
+/// Spec: docs/HYPERSCSI.md, carriers.
+pub const HYPERSCSI_PORT: u16 = 5674;
+
 /// Reads an address to listen on; port 0 asks the system for a free one.
 pub(crate) fn parse_bind(text: &str) -> Result<SocketAddr, Rule> {
     parse_bind_or(text, ISCSI_PORT, |text| Rule::PortalAddress { text })
@@ -23,6 +28,11 @@ pub(crate) fn parse_bind(text: &str) -> Result<SocketAddr, Rule> {
 /// The same for a server of NBD.
 pub(crate) fn parse_nbd_bind(text: &str) -> Result<SocketAddr, Rule> {
     parse_bind_or(text, NBD_PORT, |text| Rule::NbdAddress { text })
+}
+
+/// The same for HyperSCSI over UDP.
+pub(crate) fn parse_hyperscsi_bind(text: &str) -> Result<SocketAddr, Rule> {
+    parse_bind_or(text, HYPERSCSI_PORT, |text| Rule::HyperScsiAddress { text })
 }
 
 /// The same, with this port where none is given, and this rule for what is no address.

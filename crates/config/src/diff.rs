@@ -8,11 +8,11 @@ use crate::admin::ADMIN;
 use crate::confine::CONFINE;
 use crate::limits::LIMIT_VALUES;
 use crate::value::{
-    GROUP, KeyOf, NBD, PORTAL, QUOTA, SERVER, STORE, TARGET, TARGET_LUN, UNIT, USER,
+    GROUP, HYPERSCSI, KeyOf, NBD, PORTAL, QUOTA, SERVER, STORE, TARGET, TARGET_LUN, UNIT, USER,
 };
 use crate::{
-    GroupIndex, Model, NbdIndex, QuotaIndex, StoreIndex, TargetIndex, TargetLun, Unit, UnitIndex,
-    UserIndex,
+    GroupIndex, HyperScsiGroup, HyperScsiIndex, HyperScsiPassword, Model, NbdIndex, QuotaIndex,
+    StoreIndex, TargetIndex, TargetLun, Unit, UnitIndex, UserIndex,
 };
 
 /// A key whose value differs. The values are TOML on one line; one that is not there reads
@@ -90,6 +90,8 @@ pub struct Differences {
     pub targets: Vec<Difference<TargetIndex>>,
     /// Servers of NBD, by the address they are bound to or the path of their socket.
     pub nbd: Vec<Difference<NbdIndex>>,
+    /// Groups of HyperSCSI, by their name and place.
+    pub hyperscsi: Vec<Difference<HyperScsiIndex>>,
     /// Quotas, by what they count.
     pub quotas: Vec<Difference<QuotaIndex>>,
     /// Portals of targets that both models have, by the address they are bound to.
@@ -112,7 +114,51 @@ impl Differences {
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
+
+    /// Adds what no model shows: groups of HyperSCSI, here by what they are called, that have another password.
+    pub fn add_new_passwords(&mut self, old: &Model, new: &Model, is_new: impl Fn(&str) -> bool) {
+        let written = |group: &HyperScsiGroup| match &group.password {
+            HyperScsiPassword::Written { password, .. } => Some(password.clone()),
+            HyperScsiPassword::File(_) | HyperScsiPassword::Open { .. } => None,
+        };
+        let kind = |group: &HyperScsiGroup| std::mem::discriminant(&group.password);
+        for (position, group) in new.hyperscsi.iter().enumerate() {
+            let name = group.to_string();
+            let old_at = old.hyperscsi.iter().position(|one| one.to_string() == name);
+            let Some((old_at, before)) = old_at.and_then(|at| Some((at, old.hyperscsi.get(at)?)))
+            else {
+                continue;
+            };
+            let is_same =
+                kind(before) == kind(group) && written(before) == written(group) && !is_new(&name);
+            if is_same {
+                continue;
+            }
+            let index = HyperScsiIndex(position);
+            let change = KeyChange {
+                key: NEW_PASSWORD,
+                old: "that of before".to_owned(),
+                new: "another one".to_owned(),
+            };
+            let known = self.hyperscsi.iter_mut().find_map(|one| match one {
+                Difference::Changed { new, keys, .. } if *new == index => Some(keys),
+                Difference::Changed { .. } | Difference::Added(_) | Difference::Removed(_) => None,
+            });
+            match known {
+                Some(keys) if keys.iter().any(|one| one.key.contains(NEW_PASSWORD)) => {}
+                Some(keys) => keys.push(change),
+                None => self.hyperscsi.push(Difference::Changed {
+                    old: HyperScsiIndex(old_at),
+                    new: index,
+                    keys: vec![change],
+                }),
+            }
+        }
+    }
 }
+
+/// The key of a password that differs.
+const NEW_PASSWORD: &str = "password";
 
 /// How `new` differs from `old`.
 pub fn diff(old: &Model, new: &Model) -> Differences {
@@ -174,6 +220,13 @@ pub fn diff_with(
             NBD,
             NbdIndex,
         ),
+        hyperscsi: both.list(
+            &old.hyperscsi,
+            &new.hyperscsi,
+            |_, group| group.to_string(),
+            HYPERSCSI,
+            HyperScsiIndex,
+        ),
         quotas: both.list(
             &old.quotas,
             &new.quotas,
@@ -188,6 +241,7 @@ pub fn diff_with(
         ..Differences::default()
     };
     both.add_new_secrets(&mut differences.users, new_secrets);
+    differences.add_new_passwords(old, new, |_| false);
     match renames {
         Some(renames) => differences.renamed = both.renamed(renames),
         None => both.take_renamed(&mut differences),

@@ -152,6 +152,7 @@ impl Draft {
                 .filter(|lun| snapshot_of(lun, id).is_some());
             let snapshots = snapshots.map(|lun| format!("lun {}", lun.id));
             let shown = targets.chain(draft.nbd_with("luns", id));
+            let shown = shown.chain(draft.hyperscsi_with(id));
             shown.chain(snapshots).collect()
         })?;
         self.began_as.remove(id);

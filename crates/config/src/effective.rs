@@ -4,8 +4,8 @@ use crate::admin::ADMIN;
 use crate::confine::CONFINE;
 use crate::limits::LIMIT_VALUES;
 use crate::value::{
-    GROUP, KeyOf, NBD, PORTAL, QUOTA, SERVER, STORE, TARGET, TARGET_LUN, UNIT_SECTION, USER, list,
-    quoted,
+    GROUP, HYPERSCSI, KeyOf, NBD, PORTAL, QUOTA, SERVER, STORE, TARGET, TARGET_LUN, UNIT_SECTION,
+    USER, list, quoted,
 };
 use crate::{Model, NbdPlace, Portal, TargetLun};
 
@@ -57,6 +57,13 @@ impl Model {
             let place = server.at.to_string();
             text.section("[[nbd]]", Some((key, &place)), NBD, server);
         }
+        for group in &self.hyperscsi {
+            let name = Some(("name", group.name.as_str()));
+            let (key, place) = group.at.key_and_value();
+            text.section_of("[[hyperscsi.group]]", name);
+            text.line(key, &quoted(&place));
+            text.keys(HYPERSCSI, group);
+        }
         for quota in &self.quotas {
             let (key, value) = quota.of.key_and_value();
             text.section("[[quota]]", Some((key, &value)), QUOTA, quota);
@@ -80,6 +87,11 @@ impl Text<'_> {
         keys: &[KeyOf<T>],
         thing: &T,
     ) {
+        self.section_of(heading, identity);
+        self.keys(keys, thing);
+    }
+
+    fn section_of(&mut self, heading: &str, identity: Option<(&str, &str)>) {
         if !self.text.is_empty() {
             self.text.push('\n');
         }
@@ -88,6 +100,9 @@ impl Text<'_> {
         if let Some((key, name)) = identity {
             self.line(key, &quoted(name));
         }
+    }
+
+    fn keys<T>(&mut self, keys: &[KeyOf<T>], thing: &T) {
         for (key, value) in values(self.model, keys, thing) {
             self.line(key, &value);
         }

@@ -504,6 +504,53 @@ pub enum Rule {
         /// The address as written.
         text: String,
     },
+    /// The same for HyperSCSI over UDP.
+    #[error(
+        "{text:?} is not an address; write 192.0.2.1:5674 or [2001:db8::1]:5674, and [::]:5674 or 0.0.0.0:5674 for \
+         all addresses"
+    )]
+    HyperScsiAddress {
+        /// The address as written.
+        text: String,
+    },
+    /// Something that cannot be the name of an interface.
+    #[error(
+        "{text:?} is not the name of an interface; write 1 to 15 bytes without blanks, colons and slashes, as \
+         `ip link` shows them"
+    )]
+    Interface {
+        /// The name as written.
+        text: String,
+    },
+    /// A group of HyperSCSI that is nowhere.
+    #[error(
+        "the group has no place; give interface = \"NAME\" for frames of Ethernet, or udp = \"ADDRESS\""
+    )]
+    HyperScsiNowhere,
+    /// A group of HyperSCSI that forgot its password.
+    #[error(
+        "the group has no password; give password_file, or open = true if everybody who reaches it may have its \
+         devices"
+    )]
+    HyperScsiNoPassword,
+    /// A group of HyperSCSI with more devices than the wire has.
+    #[error("the group has {got} devices, at most {max} are possible; make several groups")]
+    HyperScsiDevices {
+        /// How many there are.
+        got: usize,
+        /// How many there may be.
+        max: usize,
+    },
+    /// A password that is too short or too long.
+    #[error("the password has {got_bytes} bytes; it must have {min_bytes} to {max_bytes}")]
+    PasswordLength {
+        /// What it has.
+        got_bytes: usize,
+        /// What it needs.
+        min_bytes: usize,
+        /// What it may have.
+        max_bytes: usize,
+    },
     /// Something that is no mode of a socket.
     #[error("{text:?} is not the mode of a socket; write four octal digits, as in \"0660\"")]
     SocketMode {

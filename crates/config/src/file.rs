@@ -1,26 +1,27 @@
 //! From the text of a configuration file to a [`Model`]: one function per section.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 
 use crate::error::{At as _, nearest_hint};
+use crate::hyperscsi::read_hyperscsi;
 use crate::keys::{
-    SECTION_GROUP, SECTION_LIMITS, SECTION_LUN, SECTION_MUTUAL, SECTION_NBD, SECTION_PORTAL,
-    SECTION_SERVER, SECTION_STORE, SECTION_TARGET, SECTION_TARGET_LUN, SECTION_TOP, SECTION_USER,
+    SECTION_GROUP, SECTION_LIMITS, SECTION_LUN, SECTION_MUTUAL, SECTION_PORTAL, SECTION_SERVER,
+    SECTION_STORE, SECTION_TARGET, SECTION_TARGET_LUN, SECTION_TOP, SECTION_USER,
 };
 use crate::limits::NUMBERS;
+use crate::nbd::read_nbd;
 use crate::quota::read_quotas;
 use crate::reader::{Field, Section, Source};
 use crate::store::resolve_snapshots;
 use crate::views::ViewCheck;
 use crate::{
-    Certificate, ChapAlgorithm, Cidr, Coalescing, ConfigError, DigestPolicy, Group, GroupIndex,
-    HostPort, InitiatorMatch, IscsiName, Limits, LogDevice, LogLevel, LunNumber, Model, Mutual,
-    NBD_PORT, Naa, NamePattern, NamedStore, NbdPlace, NbdServer, NbdTls, Place, Portal, Rule,
-    SecretFile, Serial, Server, StoreSpec, SyncBias, Target, TargetIndex, TargetLun, TargetLuns,
-    Unit, UnitIndex, User, UserIndex, address, admin, confine, log_device, schedule, shorthand,
+    ChapAlgorithm, Cidr, Coalescing, ConfigError, DigestPolicy, Group, GroupIndex, HostPort,
+    InitiatorMatch, IscsiName, Limits, LogDevice, LogLevel, LunNumber, Model, Mutual, Naa,
+    NamePattern, NamedStore, Place, Portal, Rule, SecretFile, Serial, Server, StoreSpec, SyncBias,
+    Target, TargetIndex, TargetLun, TargetLuns, Unit, UnitIndex, User, UserIndex, address, admin,
+    confine, log_device, schedule, shorthand,
 };
 
 /// Longest `id` of a unit or group in bytes.
@@ -30,9 +31,6 @@ const ID_BYTES_MAX: usize = 64;
 ///
 /// Spec: RFC 7143 section 6.1.
 const TEXT_BYTES_MAX: usize = 255;
-
-/// Only the user that Tarn runs as, and root, may connect.
-const SOCKET_MODE_DEFAULT: u32 = 0o600;
 
 impl Model {
     /// Reads the text of a configuration file.
@@ -64,6 +62,7 @@ impl Model {
         let mut views = ViewCheck::new(&groups);
         let (targets, target_names) = read_targets(&top, &names, &units, &mut views)?;
         let nbd = read_nbd(&top, &names, directory)?;
+        let hyperscsi = read_hyperscsi(&top, &names, &units, directory)?;
         let model = Self {
             server: read_server(&top, directory, &user_names)?,
             limits: read_limits(&top)?,
@@ -75,6 +74,7 @@ impl Model {
             groups,
             targets,
             nbd,
+            hyperscsi,
             quotas: read_quotas(&top, directory)?,
             target_names,
             discoverers: BTreeSet::new(),
@@ -85,7 +85,7 @@ impl Model {
 }
 
 /// The names that references of one kind may lead to, by position.
-struct Names<'a> {
+pub(crate) struct Names<'a> {
     what: &'static str,
     positions: BTreeMap<&'a str, usize>,
 }
@@ -99,7 +99,7 @@ impl<'a> Names<'a> {
     }
 
     /// The position of the name, or the error that it does not exist.
-    fn find(&self, name: &str) -> Result<usize, Rule> {
+    pub(crate) fn find(&self, name: &str) -> Result<usize, Rule> {
         self.positions.get(name).copied().ok_or_else(|| {
             let what = self.what;
             Rule::Unknown {
@@ -112,7 +112,7 @@ impl<'a> Names<'a> {
         })
     }
 
-    fn find_all<T>(
+    pub(crate) fn find_all<T>(
         &self,
         field: Option<Field<'_>>,
         index: fn(usize) -> T,
@@ -131,10 +131,10 @@ impl<'a> Names<'a> {
     }
 }
 
-struct AllNames<'a> {
-    users: &'a Names<'a>,
-    groups: &'a Names<'a>,
-    units: &'a Names<'a>,
+pub(crate) struct AllNames<'a> {
+    pub(crate) users: &'a Names<'a>,
+    pub(crate) groups: &'a Names<'a>,
+    pub(crate) units: &'a Names<'a>,
 }
 
 /// Refuses the second use of a name; the error says where the first is.
@@ -541,96 +541,6 @@ fn read_portal(entry: &Field<'_>) -> Result<Portal, ConfigError> {
     })
 }
 
-/// Where a server of NBD listens, and where that is said.
-fn read_nbd_place(
-    section: &Section<'_>,
-    directory: &Path,
-) -> Result<(NbdPlace, Place), ConfigError> {
-    let mode = section.field("mode");
-    let (bind, socket) = (section.field("bind"), section.field("socket"));
-    match (bind, socket) {
-        (Some(_), Some(socket)) => Err(Rule::NotBoth { other: "bind" }.at(socket.place())),
-        (None, Some(socket)) => {
-            let mode = match mode {
-                Some(field) => read_mode(field.text()?).at(|| field.place())?,
-                None => SOCKET_MODE_DEFAULT,
-            };
-            let path = read_path("path of the socket", &socket, directory)?;
-            Ok((NbdPlace::Socket { path, mode }, socket.place()))
-        }
-        (bind, None) => {
-            if let Some(mode) = mode {
-                return Err(Rule::NotAlone { missing: "socket" }.at(mode.place()));
-            }
-            let address = match &bind {
-                Some(field) => address::parse_nbd_bind(field.text()?).at(|| field.place())?,
-                None => SocketAddr::from((Ipv4Addr::LOCALHOST, NBD_PORT)),
-            };
-            let place = bind.map_or_else(|| section.place(), |field| field.place());
-            Ok((NbdPlace::Address(address), place))
-        }
-    }
-}
-
-fn read_nbd_tls(section: &Section<'_>, directory: &Path) -> Result<Option<NbdTls>, ConfigError> {
-    let (certificate, key) = (section.field("certificate"), section.field("key"));
-    let ca = section.field("ca");
-    match (certificate, key, ca) {
-        (None, None, None) => Ok(None),
-        (Some(certificate), Some(key), ca) => Ok(Some(NbdTls {
-            certificate: Certificate {
-                certificate: read_path("path of the certificate", &certificate, directory)?,
-                key: read_path("path of the key", &key, directory)?,
-                place: certificate.place(),
-            },
-            ca: ca
-                .map(|ca| read_path("path of the certificates", &ca, directory))
-                .transpose()?,
-        })),
-        (Some(alone), None, _) => Err(Rule::NotAlone { missing: "key" }.at(alone.place())),
-        (None, Some(alone), _) | (None, None, Some(alone)) => {
-            let missing = "certificate";
-            Err(Rule::NotAlone { missing }.at(alone.place()))
-        }
-    }
-}
-
-/// A mode of a file as it is usually written, in octal.
-fn read_mode(text: &str) -> Result<u32, Rule> {
-    let wrong = || Rule::SocketMode {
-        text: text.to_owned(),
-    };
-    let is_octal = text.len() == 4 && text.bytes().all(|byte| matches!(byte, b'0'..=b'7'));
-    let mode = u32::from_str_radix(text, 8).ok().filter(|_| is_octal);
-    mode.filter(|mode| *mode <= 0o777).ok_or_else(wrong)
-}
-
-fn read_nbd(
-    top: &Section<'_>,
-    names: &AllNames<'_>,
-    directory: &Path,
-) -> Result<Vec<NbdServer>, ConfigError> {
-    let mut servers = Vec::new();
-    for entry in top.entries("nbd")? {
-        let section = entry.section(SECTION_NBD)?;
-        let luns = section.required("luns")?;
-        let (at, place) = read_nbd_place(&section, directory)?;
-        let server = NbdServer {
-            at,
-            tls: read_nbd_tls(&section, directory)?,
-            luns: names.units.find_all(Some(luns.clone()), UnitIndex)?,
-            groups: names.groups.find_all(section.field("groups"), GroupIndex)?,
-            place,
-        };
-        if server.luns.is_empty() {
-            let remedy = "name a lun, or remove the section";
-            return Err(Rule::EmptyList { remedy }.at(luns.place()));
-        }
-        servers.push(server);
-    }
-    Ok(servers)
-}
-
 fn read_chap_algorithms(field: Option<Field<'_>>) -> Result<Vec<ChapAlgorithm>, ConfigError> {
     let Some(field) = field else {
         return Ok(ChapAlgorithm::ALL.to_vec());
@@ -802,26 +712,41 @@ fn read_user_name(field: &Field<'_>) -> Result<String, ConfigError> {
 
 /// A text that goes over the wire as the value of a key.
 fn read_text(what: &'static str, field: &Field<'_>) -> Result<String, ConfigError> {
+    read_text_of(what, TEXT_BYTES_MAX, field)
+}
+
+/// The same with this many bytes at most.
+pub(crate) fn read_text_of(
+    what: &'static str,
+    max_bytes: usize,
+    field: &Field<'_>,
+) -> Result<String, ConfigError> {
     let text = field.text()?;
-    let rule = if text.is_empty() {
-        Rule::EmptyName { what }
-    } else if text.len() > TEXT_BYTES_MAX {
-        Rule::TooLong {
+    check_text(what, max_bytes, text).at(|| field.place())?;
+    Ok(text.to_owned())
+}
+
+/// Whether a text can go over the wire.
+pub(crate) fn check_text(what: &'static str, max_bytes: usize, text: &str) -> Result<(), Rule> {
+    if text.is_empty() {
+        return Err(Rule::EmptyName { what });
+    }
+    if text.len() > max_bytes {
+        return Err(Rule::TooLong {
             what,
             got_bytes: text.len(),
-            max_bytes: TEXT_BYTES_MAX,
-        }
-    } else if let Some(character) = text.chars().find(|c| c.is_control()) {
-        Rule::Character {
+            max_bytes,
+        });
+    }
+    match text.chars().find(|c| c.is_control()) {
+        Some(character) => Err(Rule::Character {
             what,
             text: text.to_owned(),
             character,
             allowed: "characters that can be printed",
-        }
-    } else {
-        return Ok(text.to_owned());
-    };
-    Err(rule.at(field.place()))
+        }),
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]

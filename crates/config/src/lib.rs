@@ -21,12 +21,14 @@ mod edit;
 mod effective;
 mod error;
 mod file;
+mod hyperscsi;
 pub mod keys;
 mod limits;
 mod log_device;
 mod luns;
 mod model;
 mod name;
+mod nbd;
 mod place;
 mod quota;
 mod reader;
@@ -42,7 +44,7 @@ mod views;
 mod warning;
 
 pub use access::{Authentication, Denial, Initiator, LunEntry, LunMap};
-pub use address::{Cidr, HostPort, ISCSI_PORT, NBD_PORT, is_host};
+pub use address::{Cidr, HYPERSCSI_PORT, HostPort, ISCSI_PORT, NBD_PORT, is_host};
 pub use admin::{Admin, AdminListener, Certificate};
 pub use confine::{Account, Confine, Root};
 pub use diff::{
@@ -50,15 +52,21 @@ pub use diff::{
 };
 pub use edit::{Draft, EditError};
 pub use error::{ConfigError, Overlap, Rule};
+pub use hyperscsi::{
+    HYPERSCSI_NAME_BYTES_MAX, HyperScsiArguments, HyperScsiDevice, HyperScsiGroup, HyperScsiLevel,
+    HyperScsiPassword, HyperScsiPlace, HyperScsiProfile, HyperScsiRetransmit, PASSWORD_BYTES_MAX,
+    PASSWORD_BYTES_MIN, WrittenPassword,
+};
 pub use limits::{DigestPolicy, Limits};
 pub use log_device::{LogDevice, SyncBias};
 pub use luns::{LunKey, TargetLun, TargetLuns, Viewers};
 pub use model::{
-    ChapAlgorithm, Coalescing, Group, GroupIndex, InitiatorMatch, Listener, LogLevel, LunNumber,
-    Model, Mutual, NbdIndex, NbdPlace, NbdServer, NbdTls, Portal, QuotaIndex, SecretFile, Server,
+    ChapAlgorithm, Coalescing, Group, GroupIndex, HyperScsiIndex, InitiatorMatch, Listener,
+    LogLevel, LunNumber, Model, Mutual, NbdIndex, Portal, QuotaIndex, SecretFile, Server,
     StoreIndex, Target, TargetIndex, Unit, UnitIndex, User, UserIndex,
 };
 pub use name::{IscsiName, NamePattern, default_target_name};
+pub use nbd::{NbdPlace, NbdServer, NbdTls};
 pub use place::Place;
 pub use quota::{Quota, QuotaOf};
 pub use schedule::Schedule;

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::{
-    Admin, Certificate, Cidr, ConfigError, Confine, HostPort, IscsiName, Limits, LogDevice, Medium,
-    Naa, NamePattern, NamedStore, Place, Quota, Rule, Schedule, Serial, StoreSpec, TargetLuns,
+    Admin, Cidr, ConfigError, Confine, HostPort, HyperScsiGroup, IscsiName, Limits, LogDevice,
+    Medium, Naa, NamePattern, NamedStore, NbdServer, Place, Quota, Rule, Schedule, Serial,
+    StoreSpec, TargetLuns,
 };
 
 /// What Tarn is to serve. Checked: only [`Model::from_toml`] and [`Model::from_stores`] make one.
@@ -24,6 +25,7 @@ pub struct Model {
     pub(crate) groups: Vec<Group>,
     pub(crate) targets: Vec<Target>,
     pub(crate) nbd: Vec<NbdServer>,
+    pub(crate) hyperscsi: Vec<HyperScsiGroup>,
     pub(crate) quotas: Vec<Quota>,
     /// From the folded name to the target.
     pub(crate) target_names: BTreeMap<String, TargetIndex>,
@@ -72,6 +74,10 @@ index! {
 index! {
     /// Names an [`NbdServer`] of one model.
     NbdIndex
+}
+index! {
+    /// Names a [`HyperScsiGroup`] of one model.
+    HyperScsiIndex
 }
 index! {
     /// Names a [`Quota`] of one model.
@@ -380,72 +386,6 @@ impl Portal {
     }
 }
 
-/// Where clients of NBD come in.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum NbdPlace {
-    /// At an address; port 0 is any free port.
-    Address(SocketAddr),
-    /// At a unix socket.
-    Socket {
-        /// Where it is.
-        path: PathBuf,
-        /// Who may connect, as the mode of its file.
-        mode: u32,
-    },
-}
-
-impl NbdPlace {
-    /// The address, unless it is a unix socket.
-    pub const fn address(&self) -> Option<SocketAddr> {
-        match self {
-            Self::Address(address) => Some(*address),
-            Self::Socket { .. } => None,
-        }
-    }
-
-    /// The unix socket and its mode, if it is one.
-    pub fn socket(&self) -> Option<(&Path, u32)> {
-        match self {
-            Self::Address(_) => None,
-            Self::Socket { path, mode } => Some((path, *mode)),
-        }
-    }
-}
-
-/// The address or the path, by which a server is known.
-impl fmt::Display for NbdPlace {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Address(address) => address.fmt(f),
-            Self::Socket { path, .. } => path.display().fmt(f),
-        }
-    }
-}
-
-/// The TLS of a server of NBD.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct NbdTls {
-    /// Certificate and key.
-    pub certificate: Certificate,
-    /// The certificates that vouch for those of clients; `None`: clients need none.
-    pub ca: Option<PathBuf>,
-}
-
-/// Where clients of NBD come in, and what they find there.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct NbdServer {
-    /// Where to listen.
-    pub at: NbdPlace,
-    /// With it, clients have to begin TLS.
-    pub tls: Option<NbdTls>,
-    /// The units, each an export under its `id`; at least one.
-    pub luns: Vec<UnitIndex>,
-    /// Who may have them; empty: everyone.
-    pub groups: Vec<GroupIndex>,
-    /// Where the address is given.
-    pub place: Place,
-}
-
 /// A logical unit number that fits the flat addressing method.
 ///
 /// Spec: SAM, flat space addressing.
@@ -551,6 +491,7 @@ impl Model {
             groups: Vec::new(),
             targets: Vec::new(),
             nbd: Vec::new(),
+            hyperscsi: Vec::new(),
             quotas: Vec::new(),
             target_names: BTreeMap::new(),
             discoverers: BTreeSet::new(),
@@ -612,6 +553,11 @@ impl Model {
     /// All servers of NBD, by the position of their index.
     pub fn nbd(&self) -> &[NbdServer] {
         &self.nbd
+    }
+
+    /// All groups of HyperSCSI, by the position of their index.
+    pub fn hyperscsi(&self) -> &[HyperScsiGroup] {
+        &self.hyperscsi
     }
 
     /// All quotas, by the position of their index.
@@ -676,6 +622,7 @@ impl Model {
         self.check_identities()?;
         self.check_nbd()?;
         self.check_portals()?;
+        self.check_hyperscsi()?;
         self.discoverers = self.users_for_discovery_alone();
         Ok(self)
     }
@@ -780,6 +727,33 @@ impl Model {
                     first: portal.place.clone(),
                 }
                 .at(listener.place.clone()));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Model {
+    /// One address for all groups of a port, or several that do not overlap. Ports of UDP are not those of TCP.
+    fn check_hyperscsi(&self) -> Result<(), ConfigError> {
+        let mut earlier: Vec<(SocketAddr, &Place)> = Vec::new();
+        for group in &self.hyperscsi {
+            let Some(bind) = group.at.udp() else {
+                continue;
+            };
+            if let Some((other, first)) = earlier
+                .iter()
+                .find(|(other, _)| overlap(*other, bind) && *other != bind)
+            {
+                return Err(Rule::PortalsOverlap {
+                    this: bind.to_string(),
+                    other: other.to_string(),
+                    first: (*first).clone(),
+                }
+                .at(group.at_place.clone()));
+            }
+            if earlier.iter().all(|(other, _)| *other != bind) {
+                earlier.push((bind, &group.at_place));
             }
         }
         Ok(())

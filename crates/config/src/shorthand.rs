@@ -1,13 +1,13 @@
 //! From the STOREs of a command line to a [`Model`]: a short way to say what a file would.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use crate::error::At as _;
 use crate::{
-    Admin, ChapAlgorithm, ConfigError, Confine, ISCSI_PORT, IscsiName, Limits, LunNumber, Model,
-    Place, Portal, Rule, Server, StoreSpec, Target, TargetIndex, TargetLun, TargetLuns, Unit,
-    UnitIndex, address,
+    Admin, ChapAlgorithm, ConfigError, Confine, HyperScsiArguments, ISCSI_PORT, IscsiName, Limits,
+    LunNumber, Model, Place, Portal, Rule, Server, StoreSpec, Target, TargetIndex, TargetLun,
+    TargetLuns, Unit, UnitIndex, address,
 };
 
 /// Where a target is reached that nobody gave a portal.
@@ -53,51 +53,39 @@ impl Model {
         target_name: IscsiName,
         listens: &[String],
     ) -> Result<Self, ConfigError> {
+        Self::from_arguments(stores, Some((target_name, listens)), None)
+    }
+
+    /// As [`Model::from_stores`], with a target or without one, and with a group of HyperSCSI.
+    ///
+    /// # Errors
+    ///
+    /// The first broken rule, with the argument it is in.
+    pub fn from_arguments(
+        stores: &[String],
+        target: Option<(IscsiName, &[String])>,
+        group: Option<&HyperScsiArguments<'_>>,
+    ) -> Result<Self, ConfigError> {
         if stores.is_empty() {
             let remedy = "name a STORE such as disk.img?size=1G or mem:256M, or give --config FILE";
             return Err(Rule::NothingToServe { remedy }.at(Place::argument("STORE")));
         }
-        let mut units = Vec::new();
-        let mut luns = Vec::new();
-        for (position, text) in stores.iter().enumerate() {
-            let place = Place::argument(format!("STORE {text:?}"));
-            let store = StoreSpec::parse(text).at(|| place.clone())?;
-            check_alone(&store).at(|| place.clone())?;
-            let lun = u16::try_from(position).ok().and_then(LunNumber::new);
-            luns.push(TargetLun {
-                lun: lun.ok_or_else(|| {
-                    Rule::OutOfRange {
-                        got: position.to_string(),
-                        min: 0,
-                        max: u64::from(LunNumber::MAX),
-                    }
-                    .at(place.clone())
-                })?,
-                unit: UnitIndex(position),
-                groups: Vec::new(),
-                read_only: store.read_only,
-            });
-            units.push(Unit {
-                id: None,
-                owner: None,
-                serial: store.serial.clone(),
-                naa: None,
-                log: None,
-                snapshots: None,
-                store,
-                place,
+        let (units, luns) = read_stores(stores)?;
+        let hyperscsi = group.map(|group| group.read(&units)).transpose()?;
+        let mut targets = Vec::new();
+        if let Some((name, listens)) = target {
+            targets.push(Target {
+                name,
+                alias: None,
+                portals: read_listens(listens)?,
+                auth: Vec::new(),
+                chap_algorithms: ChapAlgorithm::ALL.to_vec(),
+                cold_reset: false,
+                luns: TargetLuns::new(luns),
+                place: Place::argument("--target"),
             });
         }
-        let target = Target {
-            name: target_name,
-            alias: None,
-            portals: read_listens(listens)?,
-            auth: Vec::new(),
-            chap_algorithms: ChapAlgorithm::ALL.to_vec(),
-            cold_reset: false,
-            luns: TargetLuns::new(luns),
-            place: Place::argument("--target"),
-        };
+        let names = targets.iter().map(|target| target.name.to_string());
         let model = Self {
             server: Server::default(),
             limits: Limits::default(),
@@ -107,15 +95,52 @@ impl Model {
             units,
             users: Vec::new(),
             groups: Vec::new(),
-            target_names: BTreeMap::from([(target.name.to_string(), TargetIndex(0))]),
-            targets: vec![target],
+            target_names: names.zip((0..).map(TargetIndex)).collect(),
+            targets,
             nbd: Vec::new(),
+            hyperscsi: hyperscsi.into_iter().collect(),
             quotas: Vec::new(),
             discoverers: BTreeSet::new(),
             place: Place::argument("STORE"),
         };
         model.seal()
     }
+}
+
+/// The stores of a command line as units, and as those of a target.
+fn read_stores(stores: &[String]) -> Result<(Vec<Unit>, Vec<TargetLun>), ConfigError> {
+    let mut units = Vec::new();
+    let mut luns = Vec::new();
+    for (position, text) in stores.iter().enumerate() {
+        let place = Place::argument(format!("STORE {text:?}"));
+        let store = StoreSpec::parse(text).at(|| place.clone())?;
+        check_alone(&store).at(|| place.clone())?;
+        let lun = u16::try_from(position).ok().and_then(LunNumber::new);
+        luns.push(TargetLun {
+            lun: lun.ok_or_else(|| {
+                Rule::OutOfRange {
+                    got: position.to_string(),
+                    min: 0,
+                    max: u64::from(LunNumber::MAX),
+                }
+                .at(place.clone())
+            })?,
+            unit: UnitIndex(position),
+            groups: Vec::new(),
+            read_only: store.read_only,
+        });
+        units.push(Unit {
+            id: None,
+            owner: None,
+            serial: store.serial.clone(),
+            naa: None,
+            log: None,
+            snapshots: None,
+            store,
+            place,
+        });
+    }
+    Ok((units, luns))
 }
 
 fn read_listens(listens: &[String]) -> Result<Vec<Portal>, ConfigError> {

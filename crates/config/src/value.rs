@@ -6,8 +6,9 @@ use std::path::Path;
 use crate::file::{CERTIFICATE, EXCLUDED};
 use crate::keys::size_text;
 use crate::{
-    Group, InitiatorMatch, Model, Mutual, NamedStore, NbdServer, Portal, Quota, Schedule,
-    SecretFile, Server, StoreOption, StoreSpec, Target, TargetLun, Unit, User, UserIndex,
+    Group, HyperScsiDevice, HyperScsiGroup, HyperScsiPassword, InitiatorMatch, Model, Mutual,
+    NamedStore, NbdServer, Portal, Quota, Schedule, SecretFile, Server, StoreOption, StoreSpec,
+    Target, TargetLun, Unit, User, UserIndex,
 };
 
 /// A key of a thing of the model and how to read its value.
@@ -166,6 +167,39 @@ pub(crate) const NBD: &[KeyOf<NbdServer>] = &[
         Some(list(groups.map(|group| quoted(&group.id))))
     }),
 ];
+
+/// A group of HyperSCSI, without what it is found by.
+pub(crate) const HYPERSCSI: &[KeyOf<HyperScsiGroup>] = &[
+    key("user", |_, group| group.user.as_deref().map(quoted)),
+    key("password_file", |_, group| match &group.password {
+        HyperScsiPassword::File(file) => Some(secret_path(file)),
+        HyperScsiPassword::Written { .. } | HyperScsiPassword::Open { .. } => None,
+    }),
+    key("password", |_, group| match &group.password {
+        // Nobody is shown it. What differs is compared beside the model.
+        HyperScsiPassword::Written { .. } => Some(quoted(NOT_SHOWN)),
+        HyperScsiPassword::File(_) | HyperScsiPassword::Open { .. } => None,
+    }),
+    key("open", |_, group| match &group.password {
+        HyperScsiPassword::Open { .. } => Some("true".to_owned()),
+        HyperScsiPassword::File(_) | HyperScsiPassword::Written { .. } => None,
+    }),
+    key("retransmit", |_, group| {
+        Some(quoted(group.retransmit.as_str()))
+    }),
+    key("profile", |_, group| Some(quoted(group.profile.as_str()))),
+    key("device", |_, group| {
+        let device = |device: &HyperScsiDevice| {
+            let (id, level) = (quoted(&device.name), quoted(device.level.as_str()));
+            let read_only = device.read_only;
+            format!("{{ id = {id}, level = {level}, readonly = {read_only} }}")
+        };
+        Some(list(group.devices.iter().map(device)))
+    }),
+];
+
+/// In place of a password.
+const NOT_SHOWN: &str = "(not shown)";
 
 /// A quota, without what it is found by.
 pub(crate) const QUOTA: &[KeyOf<Quota>] = &[

@@ -2,8 +2,12 @@
 
 use std::collections::HashSet;
 use std::net::IpAddr;
+use std::path::Path;
 
-use crate::{ChapAlgorithm, Group, InitiatorMatch, Model, NbdServer, Place, Target, UserIndex};
+use crate::{
+    ChapAlgorithm, Group, HyperScsiGroup, HyperScsiPassword, InitiatorMatch, Model, NbdServer,
+    Place, Target, UserIndex,
+};
 
 /// Something legal that an administrator should know of.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -44,6 +48,34 @@ pub enum Warning {
         /// What to add.
         remedy: &'static str,
     },
+    /// Everyone who reaches the place can read and write.
+    #[error(
+        "{place}: group {group} of HyperSCSI needs no password, so everybody who reaches {at} may have its devices; \
+         give it a password_file"
+    )]
+    HyperScsiOpen {
+        /// The key that says so.
+        place: Place,
+        /// The group.
+        group: String,
+        /// Where it is.
+        at: String,
+    },
+    /// A password in a file that others may read.
+    #[error(
+        "{place}: others may read the password of group {group}, as the file has mode {mode:04o}; use password_file, \
+         or run chmod 600 {file}"
+    )]
+    PasswordExposed {
+        /// The password.
+        place: Place,
+        /// The group.
+        group: String,
+        /// The configuration file.
+        file: String,
+        /// Its mode.
+        mode: u32,
+    },
     /// Only the weakest algorithm is allowed.
     #[error(
         "{place}: target {target} accepts CHAP with md5 only, which a listener can attack offline; add sha256 or \
@@ -67,7 +99,8 @@ pub enum Warning {
     },
     /// A configuration that serves nothing yet.
     #[error(
-        "{place}: there is no [[target]] and no [[nbd]]; nothing can be reached until one is added"
+        "{place}: there is no [[target]], no [[nbd]] and no [[hyperscsi.group]]; nothing can be reached until one is \
+         added"
     )]
     NoTarget {
         /// The file.
@@ -82,7 +115,9 @@ pub enum Warning {
         target: String,
     },
     /// A unit that no target shows.
-    #[error("{place}: lun {id:?} is in no target and no [[nbd]], so nobody sees it")]
+    #[error(
+        "{place}: lun {id:?} is in no target, no [[nbd]] and no [[hyperscsi.group]], so nobody sees it"
+    )]
     UnitUnused {
         /// The store of the unit.
         place: Place,
@@ -114,6 +149,8 @@ impl Warning {
             Self::OpenOffLoopback { place, .. }
             | Self::NbdOffLoopback { place, .. }
             | Self::NbdNobody { place, .. }
+            | Self::HyperScsiOpen { place, .. }
+            | Self::PasswordExposed { place, .. }
             | Self::Md5Only { place, .. }
             | Self::Underscore { place, .. }
             | Self::NoTarget { place, .. }
@@ -165,7 +202,37 @@ impl NbdServer {
     }
 }
 
+impl HyperScsiGroup {
+    /// What is legal about it and most likely not meant.
+    fn warning(&self) -> Option<Warning> {
+        match &self.password {
+            HyperScsiPassword::Open { place } => Some(Warning::HyperScsiOpen {
+                place: place.clone(),
+                group: self.name.clone(),
+                at: self.at.to_string(),
+            }),
+            HyperScsiPassword::Written { .. } | HyperScsiPassword::File(_) => None,
+        }
+    }
+}
+
 impl Model {
+    /// A warning for each password that stands in the configuration, if others than the owner may read `file`.
+    pub fn exposed_passwords(&self, file: &Path, mode: u32) -> Vec<Warning> {
+        let is_exposed = mode & 0o044 != 0;
+        let groups = self.hyperscsi.iter().filter(|_| is_exposed);
+        let warning = |group: &HyperScsiGroup| match &group.password {
+            HyperScsiPassword::Written { place, .. } => Some(Warning::PasswordExposed {
+                place: place.clone(),
+                group: group.name.clone(),
+                file: file.display().to_string(),
+                mode,
+            }),
+            HyperScsiPassword::Open { .. } | HyperScsiPassword::File(_) => None,
+        };
+        groups.filter_map(warning).collect()
+    }
+
     /// The warnings that the other model does not have, wherever they stand.
     pub fn new_warnings(&self, old: &Self) -> Vec<String> {
         let known: HashSet<String> = old.warnings().iter().map(Warning::words).collect();
@@ -178,7 +245,7 @@ impl Model {
 
     /// Everything that is legal and most likely not meant, in the order of the file.
     pub fn warnings(&self) -> Vec<Warning> {
-        let is_empty = self.targets.is_empty() && self.nbd.is_empty();
+        let is_empty = self.targets.is_empty() && self.nbd.is_empty() && self.hyperscsi.is_empty();
         let no_target = is_empty.then(|| Warning::NoTarget {
             place: self.place.clone(),
         });
@@ -191,6 +258,7 @@ impl Model {
             .into_iter()
             .chain(of_targets)
             .chain(of_nbd)
+            .chain(self.hyperscsi.iter().filter_map(HyperScsiGroup::warning))
             .chain(self.unused_units())
             .chain(self.unused_stores())
             .chain(self.unused_users())
@@ -200,7 +268,12 @@ impl Model {
     fn unused_units(&self) -> impl Iterator<Item = Warning> + '_ {
         let entries = self.targets.iter().flat_map(|target| target.luns.entries());
         let exports = self.nbd.iter().flat_map(|server| &server.luns);
-        let units = entries.map(|entry| &entry.unit).chain(exports);
+        let devices = self.hyperscsi.iter().flat_map(|group| &group.devices);
+        let devices = devices.map(|device| &device.unit);
+        let units = entries
+            .map(|entry| &entry.unit)
+            .chain(exports)
+            .chain(devices);
         let used: HashSet<usize> = units.map(|unit| unit.position()).collect();
         self.units
             .iter()
@@ -373,7 +446,8 @@ mod tests {
         assert_eq!(
             got,
             [
-                "t.toml:1: there is no [[target]] and no [[nbd]]; nothing can be reached until one is added"
+                "t.toml:1: there is no [[target]], no [[nbd]] and no [[hyperscsi.group]]; nothing can be reached until one is \
+         added"
             ]
         );
     }
@@ -390,7 +464,7 @@ mod tests {
             [
                 "t.toml:3: target[0].name: target iqn.2026-11.example.tarn:t has no luns; initiators will see an \
                  empty target",
-                "t.toml:1: lun[0].store: lun \"a\" is in no target and no [[nbd]], so nobody sees it",
+                "t.toml:1: lun[0].store: lun \"a\" is in no target, no [[nbd]] and no [[hyperscsi.group]], so nobody sees it",
                 "t.toml:2: user[0].secret_file: user \"alice\" is in no auth, discovery_auth or group, so it is \
                  never used",
             ]

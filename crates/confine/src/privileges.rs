@@ -14,6 +14,9 @@ use crate::account::Account;
 /// What opening needs: files and directories of others.
 const OPENING: CapabilitySet = CapabilitySet::DAC_OVERRIDE;
 
+/// What taking frames of interfaces needs. Where this process has it, [`opening`] has it, and nothing later.
+const FRAMES: CapabilitySet = CapabilitySet::NET_RAW;
+
 /// What may be wanted later: ports below 1024.
 const LOW_PORTS: CapabilitySet = CapabilitySet::NET_BIND_SERVICE;
 
@@ -38,7 +41,7 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Becomes the user. What is left of root's rights is ports below 1024, and [`opening`] for files; both
+/// Becomes the user. What is left of root's rights is ports below 1024, and [`opening`] for files and interfaces; all
 /// until [`give_up`].
 ///
 /// # Errors
@@ -47,13 +50,14 @@ pub fn is_root() -> bool {
 pub fn become_user(account: &Account) -> io::Result<()> {
     let groups: Vec<Gid> = account.groups.iter().copied().map(Gid::from_raw).collect();
     let (uid, gid) = (Uid::from_raw(account.uid), Gid::from_raw(account.gid));
+    let frames = thread::capabilities(None)?.permitted & FRAMES;
     empty_bounding_set()?;
     thread::set_thread_groups(&groups)?;
     thread::set_thread_res_gid(gid, gid, gid)?;
     thread::set_keep_capabilities(true)?;
     thread::set_thread_res_uid(uid, uid, uid)?;
     thread::set_keep_capabilities(false)?;
-    set_capabilities(LOW_PORTS, OPENING | LOW_PORTS)
+    set_capabilities(LOW_PORTS, OPENING | LOW_PORTS | frames)
 }
 
 /// Nothing that is started later gets more, whatever its file says.
@@ -77,12 +81,13 @@ fn set_capabilities(effective: CapabilitySet, permitted: CapabilitySet) -> io::R
     Ok(thread::set_capabilities(None, sets)?)
 }
 
-/// Runs this with the right to open what belongs to others, where [`become_user`] has left it.
+/// Runs this with the right to open what belongs to others, and to take frames, where [`become_user`] has left it.
 pub fn opening<T>(open: impl FnOnce() -> T) -> T {
     let before = thread::capabilities(None).ok();
     let raised = before.filter(|sets| {
-        sets.permitted.contains(OPENING)
-            && set_capabilities(sets.effective | OPENING, sets.permitted).is_ok()
+        let wanted = sets.permitted & (OPENING | FRAMES);
+        !sets.effective.contains(wanted)
+            && set_capabilities(sets.effective | wanted, sets.permitted).is_ok()
     });
     let result = open();
     if let Some(sets) = raised
@@ -126,7 +131,12 @@ pub fn keep_serving(keeps_rings: bool) -> io::Result<()> {
     if had.effective.contains(CapabilitySet::SETPCAP) {
         empty_bounding_set()?;
     }
-    set_capabilities(had.effective & wanted, had.permitted & wanted)
+    let (effective, permitted) = (had.effective & wanted, had.permitted & wanted);
+    // A service manager that gave none may not allow the call at all.
+    if (effective, permitted) == (had.effective, had.permitted) && had.inheritable.is_empty() {
+        return Ok(());
+    }
+    set_capabilities(effective, permitted)
 }
 
 /// Nothing that is started later gets more rights than this process.

@@ -11,9 +11,11 @@
 //! | `others` | what iSCSI hands on to other transports |
 //! | `iscsi` | iSCSI: the front, and the sessions of a core with their connections |
 //! | `nbd` | NBD: the same |
+//! | `hyperscsi` | HyperSCSI: the same, with its logins on every core |
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod hyperscsi;
 mod identity;
 pub mod iscsi;
 mod names;

@@ -78,8 +78,8 @@ pub use handle::Handle;
 pub use logins::{Guessing, LoginCounts};
 pub use medium::{Hold, MEDIUM_PATIENCE, MediumReport, NotHeld};
 pub use plan::{
-    Access, PortPlan, PortalIndex, Restored, Settings, TargetIndex, TargetPlan, UnitDescription,
-    UnitIndex, UnitPlan,
+    Access, Group, GroupDevice, Hyperscsi, Place, PortPlan, PortalIndex, Restored, Server,
+    Settings, TargetIndex, TargetPlan, UnitDescription, UnitIndex, UnitPlan,
 };
 pub use plane::{DataPlane, StartError, Stopped};
 pub use receipt::{AddUnitError, Confirmation, NoAnswer};

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use engine::{SavedState, StateAuthority};
 pub use engine::{TargetIndex, UnitIndex};
+pub use front::hyperscsi::{Group, GroupDevice, Place, Server};
 pub use front::{PortPlan, TargetPlan};
-use reactor::Listener;
+use reactor::{Listener, Site};
 use store::SharedStore;
 
 use front::Policy;
@@ -67,6 +68,18 @@ pub struct Access {
     pub open_nbd: Vec<(Listener, Arc<str>)>,
     /// Portals to close.
     pub close: Vec<PortalIndex>,
+}
+
+/// What HyperSCSI serves from now on, as a whole: [`crate::Handle::set_hyperscsi`].
+#[derive(Debug)]
+pub struct Hyperscsi {
+    /// What its clients see of the server. With other keys or another number, logins under way fail; sessions stay.
+    pub server: Server,
+    /// All groups. What is at a place without a group is over.
+    pub groups: Vec<Group>,
+    /// The sockets of places that have none yet, with one for each core: [`Settings::cores`]. Those of interfaces need
+    /// CAP_NET_RAW while they are made, so before the process gives up its rights.
+    pub open: Vec<(Place, Site)>,
 }
 
 /// Sizes and times of the plane. All are limits on what peers can make it do.

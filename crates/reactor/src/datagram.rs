@@ -3,7 +3,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::ptr;
 use std::rc::Rc;
 
@@ -37,6 +37,10 @@ impl DatagramSocket {
     pub(crate) fn raw(&self) -> RawFd {
         self.0.as_raw_fd()
     }
+
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
 }
 
 /// Where a datagram comes from or goes to.
@@ -50,6 +54,8 @@ pub enum Address {
         interface: i32,
         /// Of the station.
         hardware: [u8; 6],
+        /// The type of the frame. What is sent through a socket of whole frames has it there, and 0 here.
+        protocol: u16,
     },
 }
 
@@ -74,10 +80,10 @@ impl Address {
             Self::Link {
                 interface,
                 hardware,
+                protocol,
             } => {
                 name.put(&family(libc::AF_PACKET));
-                // The protocol is in the frame itself.
-                name.put(&[0; 2]);
+                name.put(&protocol.to_be_bytes());
                 name.put(&interface.to_ne_bytes());
                 // Kinds of hardware and packet mean nothing here; then the length of the address.
                 name.put(&[0, 0, 0, 6]);
@@ -108,6 +114,7 @@ impl Address {
             libc::AF_PACKET => Some(Self::Link {
                 interface: i32::from_ne_bytes(four(4)?),
                 hardware: name.get(12..18)?.try_into().ok()?,
+                protocol: u16::from_be_bytes(two(2)?),
             }),
             _ => None,
         }
@@ -203,6 +210,7 @@ mod tests {
                 Address::Link {
                     interface: 3,
                     hardware: [2, 0, 0, 0, 0, 7],
+                    protocol: 0x889a,
                 },
                 20,
             ),

@@ -30,6 +30,7 @@ pub mod process;
 mod reactor;
 mod ring;
 mod settings;
+mod site;
 mod socket;
 
 pub use datagram::{Address, Datagram, DatagramSocket};
@@ -39,4 +40,5 @@ pub use reactor::Reactor;
 /// The error numbers of the kernel, as events report them.
 pub use rustix::io::Errno;
 pub use settings::{Settings, SetupError, TurnError};
+pub use site::{Interface, InterfaceError, InterfaceState, Site, SiteSocket};
 pub use socket::{ParkedSocket, Socket};

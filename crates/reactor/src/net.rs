@@ -61,7 +61,7 @@ pub enum BindError {
 }
 
 impl BindError {
-    fn new(address: SocketAddr, errno: Errno) -> Self {
+    pub(crate) fn new(address: SocketAddr, errno: Errno) -> Self {
         if errno == Errno::ADDRINUSE {
             Self::InUse { address }
         } else if errno == Errno::ACCESS {

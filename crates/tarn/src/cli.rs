@@ -54,6 +54,7 @@ STORE says where the data of a disk is:
 Examples:
   tarn serve mem:256M
   tarn serve 'disk.img?size=10G' block:/dev/vg/data
+  tarn serve --hyperscsi eth1 --group ABC --password-file abc.secret disk.img
   tarn serve --config /etc/tarn/tarn.toml"
     )
 }
@@ -80,6 +81,25 @@ pub struct ServeArgs {
     /// renamed. [default: iqn.2026-11.example.tarn:HOST]
     #[arg(long, value_name = "IQN")]
     pub target: Option<String>,
+
+    /// Serve the disks over HyperSCSI: on an interface (frames of Ethernet), or with udp: before an
+    /// address. Use it for initiators that speak HyperSCSI; there is no iSCSI target then, unless
+    /// --listen or --target asks for one.
+    #[arg(
+        long,
+        value_name = "INTERFACE|udp:ADDR[:PORT]",
+        conflicts_with = "config",
+        requires_all = ["group", "password_file"]
+    )]
+    pub hyperscsi: Option<String>,
+
+    /// Name by which initiators find the disks. Use it with --hyperscsi.
+    #[arg(long, value_name = "NAME", requires = "hyperscsi")]
+    pub group: Option<String>,
+
+    /// File with the password that initiators need, of 8 to 128 bytes. Use it with --hyperscsi.
+    #[arg(long, value_name = "FILE", requires = "hyperscsi")]
+    pub password_file: Option<PathBuf>,
 
     /// Directory for what must survive a restart: identities, reservations, saved mode pages. Use
     /// it in containers and services. [default: /var/lib/tarn for root, else $XDG_STATE_HOME/tarn
@@ -187,6 +207,26 @@ mod tests {
             assert!(parse(&arguments).is_err(), "{more:?}");
         }
         assert!(parse(&["tarn", "serve", "--config", "f", "--cores", "1"]).is_ok());
+    }
+
+    #[test]
+    fn a_group_of_hyperscsi_needs_all_of_its_flags_and_no_file() {
+        let all = [
+            "--hyperscsi",
+            "eth1",
+            "--group",
+            "G",
+            "--password-file",
+            "p",
+        ];
+        let serve = |flags: &[&str]| parse(&[&["tarn", "serve", "a"][..], flags].concat());
+        assert!(serve(&all).is_ok());
+        for missing in [0, 2, 4] {
+            let flags = [&all[..missing], &all[missing + 2..]].concat();
+            assert!(serve(&flags).is_err(), "{flags:?}");
+        }
+        let with_file = [&["tarn", "serve", "--config", "f"][..], &all[..]].concat();
+        assert!(parse(&with_file).is_err());
     }
 
     #[test]

@@ -364,10 +364,15 @@ impl Reach {
 }
 
 fn secrets_of(model: &Model) -> impl Iterator<Item = &SecretFile> {
-    model.users().iter().flat_map(|user| {
+    let of_users = model.users().iter().flat_map(|user| {
         let mutual = user.mutual.as_ref().map(|mutual| &mutual.secret);
         std::iter::once(&user.secret).chain(mutual)
-    })
+    });
+    let groups = model.hyperscsi().iter();
+    of_users.chain(groups.filter_map(|group| match &group.password {
+        config::HyperScsiPassword::File(file) => Some(file),
+        config::HyperScsiPassword::Written { .. } | config::HyperScsiPassword::Open { .. } => None,
+    }))
 }
 
 fn directory_of(path: &Path) -> PathBuf {

@@ -97,7 +97,7 @@ pub enum StartError {
     // Secrets.
     /// There is no such secret file, or it cannot be read.
     #[error(
-        "{place}: cannot read secret file {}, make it with 12 to 128 bytes and chmod 600",
+        "{place}: cannot read secret file {}, make it with {min} to {max} bytes and chmod 600",
         path.display()
     )]
     SecretUnreadable {
@@ -105,6 +105,10 @@ pub enum StartError {
         place: Place,
         /// The file.
         path: PathBuf,
+        /// Shortest legal length.
+        min: usize,
+        /// Longest legal length.
+        max: usize,
         /// What the system says.
         source: io::Error,
     },
@@ -312,6 +316,27 @@ pub enum StartError {
         place: Place,
         /// Why not.
         reason: Box<admin::TlsError>,
+    },
+
+    /// There is no such interface, or no frames go over it.
+    #[error("{place}: {problem}")]
+    Interface {
+        /// Where it is named.
+        place: Place,
+        /// What is wrong with it, and the remedy.
+        problem: crate::interface::Problem,
+    },
+    /// A group that this version does not serve.
+    #[error("{place}: this version serves no groups of HyperSCSI yet; remove the section")]
+    GroupUnserved {
+        /// Where it is named.
+        place: Place,
+    },
+    /// A password of HyperSCSI that nothing can be made of.
+    #[error("{place}: no record can be made of the password; choose another one")]
+    PasswordUnusable {
+        /// The group.
+        place: Place,
     },
 
     // Confinement.

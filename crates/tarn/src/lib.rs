@@ -20,6 +20,7 @@ pub mod environment;
 pub mod error;
 mod headroom;
 mod import;
+pub mod interface;
 pub mod locate;
 pub mod logging;
 pub mod prepare;

@@ -4,10 +4,11 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::num::NonZeroU16;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use config::{IscsiName, Model, Place, Warning, default_target_name};
+use config::{HyperScsiArguments, IscsiName, Model, Place, Warning, default_target_name};
 use confine::privileges::opening;
 
 use crate::administration::{self, SocketPath};
@@ -63,6 +64,7 @@ pub struct Prepared {
 /// directory and identities in it.
 pub fn prepare(args: &ServeArgs, environment: &Environment) -> Result<Prepared, StartError> {
     let (model, text) = read_model(args, environment)?;
+    crate::daemon::check_interfaces(&model)?;
     let log = LogFilter::choose(args.log, environment, model.server().log)?;
     let uid = confinement::become_user(&model, environment.uid)?;
     let secrets = Secrets::read(&model, uid)?;
@@ -77,7 +79,7 @@ pub fn prepare(args: &ServeArgs, environment: &Environment) -> Result<Prepared, 
     let identities = state.identities(&model, &locations)?;
     Ok(Prepared {
         socket: SocketPath::choose(environment, &model, state.directory()),
-        warnings: model.warnings(),
+        warnings: warnings(&model, file),
         model,
         secrets: Arc::new(secrets),
         identities,
@@ -147,12 +149,25 @@ fn read_model(args: &ServeArgs, environment: &Environment) -> Result<(Model, Str
                 }
                 None => default_target_name(&environment.host),
             };
-            let model = Model::from_stores(&args.stores, name, &args.listen)?;
-            (model, String::new())
+            (model_of(args, name)?, String::new())
         }
     };
     Flags::of(args).work_into(&mut model);
     Ok((model, text))
+}
+
+/// The model of a command line. With a group of HyperSCSI there is a target only if something asks for one.
+fn model_of(args: &ServeArgs, name: IscsiName) -> Result<Model, StartError> {
+    let group = args.hyperscsi.as_deref().zip(args.group.as_deref());
+    let group = group.zip(args.password_file.as_deref());
+    let group = group.map(|((at, group), password_file)| HyperScsiArguments {
+        at,
+        group,
+        password_file,
+    });
+    let has_target = group.is_none() || args.target.is_some() || !args.listen.is_empty();
+    let target = has_target.then_some((name, args.listen.as_slice()));
+    Ok(Model::from_arguments(&args.stores, target, group.as_ref())?)
 }
 
 fn read_file(path: &Path) -> Result<(Model, String), StartError> {
@@ -204,6 +219,7 @@ pub fn check(args: &CheckArgs, environment: &Environment) -> Result<String, Star
     let (model, _) = read_file(&args.file)?;
     confinement::account(&model)?;
     Secrets::read(&model, environment.uid)?;
+    crate::daemon::check_interfaces(&model)?;
     administration::check_certificate(&model)?;
     crate::daemon::open_tls(&model)?;
     let locations = locate_all(&model)?;
@@ -216,6 +232,21 @@ pub fn check(args: &CheckArgs, environment: &Environment) -> Result<String, Star
     Ok(report(&args.file, &model, &locations, note.as_deref()))
 }
 
+/// What is legal and most likely not meant, also in the mode of the file.
+pub(crate) fn warnings(model: &Model, file: Option<&Path>) -> Vec<Warning> {
+    let exposed = file.map(|file| exposed_passwords(model, file));
+    let warnings = model.warnings().into_iter();
+    warnings.chain(exposed.into_iter().flatten()).collect()
+}
+
+/// Warnings of passwords that stand in a file which others may read.
+pub(crate) fn exposed_passwords(model: &Model, file: &Path) -> Vec<Warning> {
+    let metadata = fs::metadata(file).ok();
+    metadata.map_or_else(Vec::new, |metadata| {
+        model.exposed_passwords(file, metadata.mode() & 0o7777)
+    })
+}
+
 fn report(
     file: &Path,
     model: &Model,
@@ -223,7 +254,7 @@ fn report(
     note: Option<&str>,
 ) -> String {
     let mut text = String::new();
-    for warning in model.warnings() {
+    for warning in warnings(model, Some(file)) {
         // Writing to a String cannot fail.
         let _infallible = writeln!(text, "warning: {warning}");
     }

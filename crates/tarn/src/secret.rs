@@ -1,11 +1,15 @@
-//! CHAP secrets: read from private files, wiped from memory, never shown.
+//! Secrets of CHAP and passwords of HyperSCSI: read from private files, wiped from memory, never shown.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};
+use std::ops::RangeInclusive;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-use config::{Model, Place, SecretFile, User, UserIndex};
+use config::{
+    HyperScsiGroup, HyperScsiPassword, Model, PASSWORD_BYTES_MAX, PASSWORD_BYTES_MIN, Place,
+    SecretFile, User, UserIndex,
+};
 use zeroize::Zeroizing;
 
 use crate::StartError;
@@ -17,6 +21,10 @@ pub const SECRET_BYTES_MIN: usize = 12;
 
 /// Longest secret in bytes.
 pub const SECRET_BYTES_MAX: usize = 128;
+
+const CHAP_BYTES: RangeInclusive<usize> = SECRET_BYTES_MIN..=SECRET_BYTES_MAX;
+
+const PASSWORD_BYTES: RangeInclusive<usize> = PASSWORD_BYTES_MIN..=PASSWORD_BYTES_MAX;
 
 /// A secret. Has no `Debug` and no `Display`; its memory is wiped when it is dropped.
 #[derive(Clone, Eq, PartialEq)]
@@ -60,6 +68,8 @@ pub struct UserSecrets {
 pub struct Secrets {
     /// By the position of the user; `None` for one whose files were not read.
     users: Vec<Option<UserSecrets>>,
+    /// By the position of the group of HyperSCSI; `None` for one whose file was not read. That of an open one is empty.
+    passwords: Vec<Option<Secret>>,
 }
 
 impl Secrets {
@@ -74,11 +84,16 @@ impl Secrets {
         for user in model.users() {
             let mutual = user.mutual.as_ref();
             users.push(Some(UserSecrets {
-                forward: read(&user.secret, uid)?,
-                mutual: mutual.map(|mutual| read(&mutual.secret, uid)).transpose()?,
+                forward: read(&user.secret, CHAP_BYTES, uid)?,
+                mutual: mutual
+                    .map(|mutual| read(&mutual.secret, CHAP_BYTES, uid))
+                    .transpose()?,
             }));
         }
-        let secrets = Self { users };
+        let groups = model.hyperscsi().iter();
+        let passwords = groups.map(|group| password(group, uid).map(Some));
+        let passwords = passwords.collect::<Result<_, _>>()?;
+        let secrets = Self { users, passwords };
         secrets.check_directions(model)?;
         Ok(secrets)
     }
@@ -86,6 +101,11 @@ impl Secrets {
     /// The secrets of a user of the model this was read for.
     pub fn of(&self, user: UserIndex) -> Option<&UserSecrets> {
         self.users.get(user.position())?.as_ref()
+    }
+
+    /// The password of a group of HyperSCSI of the model this was read for, by its position.
+    pub(crate) fn password(&self, position: usize) -> Option<&Secret> {
+        self.passwords.get(position)?.as_ref()
     }
 
     /// These secrets for another model, without a look at any file: of the users who are in both
@@ -96,8 +116,14 @@ impl Secrets {
             let before = from.users().get(index.position())?;
             (paths(before) == paths(user)).then(|| self.of(index).cloned())?
         };
+        let password = |group: &HyperScsiGroup| {
+            let mut groups = from.hyperscsi().iter().zip(&self.passwords);
+            let (_, password) = groups.find(|(before, _)| before.password == group.password)?;
+            password.clone()
+        };
         Self {
             users: to.users().iter().map(carried).collect(),
+            passwords: to.hyperscsi().iter().map(password).collect(),
         }
     }
 
@@ -145,14 +171,26 @@ pub(crate) fn read_alone(flag: &str, path: &Path, uid: u32) -> Result<Secret, St
         text: path.display().to_string(),
         place: Place::argument(flag),
     };
-    read(&file, uid)
+    read(&file, CHAP_BYTES, uid)
 }
 
-fn read(file: &SecretFile, uid: u32) -> Result<Secret, StartError> {
+fn password(group: &HyperScsiGroup, uid: u32) -> Result<Secret, StartError> {
+    match &group.password {
+        HyperScsiPassword::Open { .. } => Ok(Secret::from_text("")),
+        HyperScsiPassword::Written { password, .. } => Ok(Secret::from_text(password.as_str())),
+        HyperScsiPassword::File(file) => read(file, PASSWORD_BYTES, uid),
+    }
+}
+
+/// Reads a secret that has so many bytes.
+fn read(file: &SecretFile, bytes: RangeInclusive<usize>, uid: u32) -> Result<Secret, StartError> {
+    let (min, max) = (*bytes.start(), *bytes.end());
     let SecretFile { path, place, .. } = file;
     let unreadable = |source| StartError::SecretUnreadable {
         place: place.clone(),
         path: path.clone(),
+        min,
+        max,
         source,
     };
     let file = open_regular(path).map_err(unreadable)?;
@@ -179,23 +217,23 @@ fn read(file: &SecretFile, uid: u32) -> Result<Secret, StartError> {
     }
     // Room for a line end of two bytes and one byte that is too many. Its full size at once: a
     // vector that grows would leave copies behind.
-    let room = SECRET_BYTES_MAX + 3;
+    let room = max + 3;
     let mut bytes = Zeroizing::new(Vec::with_capacity(room));
     file.take(room as u64)
         .read_to_end(&mut bytes)
         .map_err(unreadable)?;
     strip_line_end(&mut bytes);
-    if !(SECRET_BYTES_MIN..=SECRET_BYTES_MAX).contains(&bytes.len()) {
+    if !(min..=max).contains(&bytes.len()) {
         return Err(StartError::SecretLength {
             place: place.clone(),
             path: path.clone(),
-            got: if bytes.len() > SECRET_BYTES_MAX {
-                format!("more than {SECRET_BYTES_MAX}")
+            got: if bytes.len() > max {
+                format!("more than {max}")
             } else {
                 bytes.len().to_string()
             },
-            min: SECRET_BYTES_MIN,
-            max: SECRET_BYTES_MAX,
+            min,
+            max,
         });
     }
     Ok(Secret(bytes))

@@ -6,6 +6,7 @@
 //! lock                       held while identities.toml is read, changed and written
 //! history/NAME/NNNNNN.toml   the revisions of a configuration file
 //! secrets/NAME/HEX.secret    secrets that its administration has set
+//! hyperscsi.toml[.last]      the key and the number of the server of HyperSCSI, made once
 //! units/NAA/lock             held as long as a process serves the unit
 //! units/NAA/saved[.last]     registrations with APTPL and saved mode pages, in a form of the
 //!                            device server's own, with a version that counts the saves
@@ -21,6 +22,7 @@
 //!
 //! A medium that has a place for it keeps identity and state of its unit itself (`medium`).
 
+mod hyperscsi;
 mod identity;
 mod log;
 mod medium;
@@ -45,6 +47,7 @@ use crate::StartError;
 use crate::daemon::retry_while_in_use;
 use crate::locate::Location;
 use durable::{Found as FoundFile, copy_of};
+pub(crate) use hyperscsi::{ServerKey, entropy};
 use identity::{Ledger, MadeIdentity};
 pub(crate) use log::{LogNote, LogNotes};
 pub(crate) use medium::check_identities;

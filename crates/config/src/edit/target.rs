@@ -190,6 +190,7 @@ impl Draft {
     /// Calls a unit by its new `id` wherever a target shows it.
     pub(super) fn follow_rename(&mut self, old: &str, new: &str) {
         self.follow_in_nbd(old, new);
+        self.follow_in_hyperscsi(old, new);
         let Some(mut targets) = self.document.get_mut(TARGET.list).and_then(List::of) else {
             return;
         };
@@ -227,6 +228,47 @@ impl Draft {
                 server.set_texts("luns", &after, str::to_owned);
             }
         }
+    }
+
+    fn follow_in_hyperscsi(&mut self, old: &str, new: &str) {
+        let section = self.document.get_mut("hyperscsi").and_then(Keys::of);
+        let Some(mut section) = section else {
+            return;
+        };
+        let Some(mut groups) = section.list("group") else {
+            return;
+        };
+        for at in 0..groups.len() {
+            let Some(mut group) = groups.table(at) else {
+                continue;
+            };
+            let Some(mut devices) = group.list("device") else {
+                continue;
+            };
+            for at in 0..devices.len() {
+                if devices.row(at).and_then(|row| row.text("id")) == Some(old)
+                    && let Some(mut keys) = devices.table(at)
+                {
+                    keys.set_text("id", Some(new), str::eq);
+                }
+            }
+        }
+    }
+
+    /// The groups of HyperSCSI that have this unit as a device, in words.
+    pub(super) fn hyperscsi_with(&self, id: &str) -> Vec<String> {
+        let section = self.document.get("hyperscsi");
+        let groups = section.and_then(|section| section.as_table_like()?.get("group"));
+        let uses = rows(groups).into_iter().filter_map(|row| match row {
+            Row::Table(group) => {
+                let mut devices = rows(group.get("device")).into_iter();
+                let has = devices.any(|row| row.text("id") == Some(id));
+                let name = table::text(group, "name").unwrap_or_default();
+                has.then(|| format!("hyperscsi.group {name}"))
+            }
+            Row::Text(_) => None,
+        });
+        uses.collect()
     }
 
     /// The servers of NBD whose list under this key has the name, in words.

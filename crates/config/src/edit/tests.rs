@@ -276,6 +276,22 @@ fn servers_of_nbd_follow_renames_and_hold_what_they_use() {
     );
 }
 
+#[test]
+fn groups_of_hyperscsi_follow_renames_and_hold_what_they_use() {
+    for text in [
+        "lun = [{ id = \"a\", store = \"mem:1M\" }]\n[[hyperscsi.group]]\nname = \"G\"\nudp = \"127.0.0.1\"\n\
+         open = true\n[[hyperscsi.group.device]]\nid = \"a\" # one\n",
+        "lun = [{ id = \"a\", store = \"mem:1M\" }]\nhyperscsi = { group = [{ name = \"G\", udp = \"127.0.0.1\", \
+         open = true, device = [{ id = \"a\" }] }] } # one\n",
+    ] {
+        let mut draft = Draft::parse(text).unwrap();
+        let error = draft.remove_lun("a").unwrap_err();
+        assert!(error.to_string().contains("hyperscsi.group G"), "{error}");
+        draft.rename_lun("a", "b").unwrap();
+        assert_eq!(draft.to_string(), text.replace("\"a\"", "\"b\""));
+    }
+}
+
 /// Each group has a disk of its own as LUN 0, and all others a third one.
 const SHARED: &str = r#"lun = [
     { id = "a", store = "mem:1M" }, { id = "b", store = "mem:1M" }, { id = "c", store = "mem:1M" },

@@ -5,6 +5,8 @@
 pub(super) const ANYTHING: &str = "^.+$";
 /// A text of the protocol.
 pub(super) const TEXT: &str = r"^[^\x00-\x1f\x7f]{1,255}$";
+/// A name on the wire of HyperSCSI.
+pub(super) const NAME_64: &str = r"^[^\x00-\x1f\x7f]{1,64}$";
 /// What names a unit or a group.
 pub(super) const ID_PATTERN: &str = r"^(?!\.{1,2}$)[A-Za-z0-9._-]{1,64}$";
 /// An address with its port.

@@ -1,6 +1,6 @@
 //! The tables of all keys, section by section.
 
-use super::pattern::{ADDRESS_PORT, ANYTHING, BIND, ID_PATTERN, ISCSI_NAME, TEXT};
+use super::pattern::{ADDRESS_PORT, ANYTHING, BIND, ID_PATTERN, ISCSI_NAME, NAME_64, TEXT};
 use super::{Fallback, Form, Key, SectionKeys};
 use crate::admin::{HISTORY_DEFAULT, HISTORY_MAX};
 use crate::limits::LIMIT_KEYS;
@@ -19,6 +19,9 @@ pub const SECTIONS: &[SectionKeys] = &[
     SECTION_MUTUAL,
     SECTION_GROUP,
     SECTION_NBD,
+    SECTION_HYPERSCSI,
+    SECTION_HYPERSCSI_GROUP,
+    SECTION_HYPERSCSI_DEVICE,
     SECTION_QUOTA,
     SECTION_SERVER,
     SECTION_LIMITS,
@@ -63,6 +66,10 @@ pub(crate) const SECTION_TOP: SectionKeys = SectionKeys {
             Fallback::Words("none"),
             "Servers of NBD: units as exports for clients that speak no iSCSI.",
             "for QEMU, nbd-client and libnbd"),
+        key("hyperscsi", Form::Table { words: "`[[hyperscsi.group]]`, any number", keys: &SECTION_HYPERSCSI },
+            Fallback::Words("none"),
+            "Groups of HyperSCSI: units for clients that send SCSI in frames of Ethernet, or over UDP.",
+            "for HyperSCSI"),
         key("quota",
             Form::List { words: "`[[quota]]`, any number", entries: &[Form::Table { words: "`[[quota]]`", keys: &SECTION_QUOTA }] },
             Fallback::Words("none"),
@@ -400,6 +407,93 @@ pub(crate) const SECTION_NBD: SectionKeys = SectionKeys {
             "Certificates in PEM that vouch for those of clients: a client needs one. Its names are the DNS names \
              among its subjectAltNames, which `\"certificate:NAME\"` in groups is compared with.",
             "if not everybody who reaches the address may have the data"),
+    ],
+};
+
+/// What is served over HyperSCSI.
+#[rustfmt::skip]
+pub(crate) const SECTION_HYPERSCSI: SectionKeys = SectionKeys {
+    heading: "table `hyperscsi`",
+    meaning: "What is served over HyperSCSI.",
+    keys: &[
+        key("group",
+            Form::List { words: "`[[hyperscsi.group]]`, any number", entries: &[Form::Table { words: "`[[hyperscsi.group]]`", keys: &SECTION_HYPERSCSI_GROUP }] },
+            Fallback::Words("none"),
+            "Groups of devices.",
+            "for HyperSCSI"),
+    ],
+};
+
+/// A group of HyperSCSI.
+#[rustfmt::skip]
+pub(crate) const SECTION_HYPERSCSI_GROUP: SectionKeys = SectionKeys {
+    heading: "[[hyperscsi.group]]",
+    meaning: "A group of devices, which clients of HyperSCSI find by its name. A session is an I_T nexus of its units, so \
+        reservations, write protection and ejected media hold for it, too (HYPERSCSI.md).",
+    keys: &[
+        key("name",
+            Form::Text { words: "text of 1 to 64 bytes without control characters", pattern: NAME_64 },
+            Fallback::Required,
+            "By which clients find the group. Everybody on the network can read it.",
+            "always"),
+        key("interface",
+            Form::Text { words: "name of an interface", pattern: r"^(?!\.{1,2}$)[!-.0-9;-~]{1,15}$" },
+            Fallback::Words("`udp` says it"),
+            "The interface whose frames are taken (EtherType 0x889A). Tarn needs CAP_NET_RAW when it starts.",
+            "to serve without TCP and IP"),
+        key("udp",
+            Form::Text { words: "`\"ADDRESS:PORT\"`, IPv6 in brackets; port 5674 if left out, a free one if 0", pattern: BIND },
+            Fallback::Words("`interface` says it"),
+            "The address whose datagrams are taken, in place of `interface`.",
+            "across routers, or without CAP_NET_RAW"),
+        key("user",
+            Form::Text { words: "text of 1 to 64 bytes without control characters", pattern: NAME_64 },
+            Fallback::Words("clients log in with the name of the group"),
+            "The name that clients log in with.",
+            "if clients should have to know it as well"),
+        key("password_file", PATH, Fallback::Words("`password` or `open` says it"),
+            "A file with the password: one line of 8 to 128 bytes. Only its owner may have access to it. A relative path \
+             starts at the directory of the configuration file.",
+            "always, unless everybody may have the devices"),
+        key("password",
+            Form::Text { words: "text of 8 to 128 bytes", pattern: r"^[\s\S]{3,128}$" },
+            Fallback::Words("`password_file` says it"),
+            "The password itself. It is in every copy of the configuration, also in its history and in what \
+             administrators of the API read; `password_file` is better.",
+            "for tests"),
+        key("open", Form::Flag, Fallback::Value("false"),
+            "Whether the group has no password: everybody who reaches its place may have its devices.",
+            "on a network that only trusted machines reach"),
+        key("retransmit", Form::OneOf(&["selective", "window"]), Fallback::Value("\"selective\""),
+            "What is sent again after a loss: what is lost, or all that was sent after it, too.",
+            "for measurements"),
+        key("profile", Form::OneOf(&["wired", "wireless"]), Fallback::Value("\"wired\""),
+            "What losses mean: on wires that a queue is full, so less is sent; on radio nothing.",
+            "if the clients are on a wireless network"),
+        key("device",
+            Form::List { words: "`[[hyperscsi.group.device]]`, 1 to 1024", entries: &[Form::Table { words: "`[[hyperscsi.group.device]]`", keys: &SECTION_HYPERSCSI_DEVICE }] },
+            Fallback::Required,
+            "The units of the group.",
+            "always"),
+    ],
+};
+
+/// A device of a group of HyperSCSI.
+#[rustfmt::skip]
+pub(crate) const SECTION_HYPERSCSI_DEVICE: SectionKeys = SectionKeys {
+    heading: "[[hyperscsi.group.device]]",
+    meaning: "A unit as a device of the group.",
+    keys: &[
+        key("id", ID, Fallback::Required,
+            "The `id` of a `[[lun]]`, by which clients name the device. Targets may export it, too.",
+            "always"),
+        key("level", Form::OneOf(&["none", "crc", "hash", "encrypt"]), Fallback::Value("\"encrypt\""),
+            "The least protection that is accepted: `none`, `crc` against wrong bytes, `hash` against those who change \
+             what is under way, `encrypt` against those who listen, too. Logins are always protected.",
+            "if the network is trusted and the processor is slow"),
+        key("readonly", Form::Flag, Fallback::Value("false"),
+            "Whether clients may only read. A `readonly` store is never written.",
+            "for data that nobody should change"),
     ],
 };
 

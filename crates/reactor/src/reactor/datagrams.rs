@@ -5,7 +5,7 @@ use std::mem;
 use memory::{Message, PIECE_BYTES, Pool};
 
 use super::Reactor;
-use crate::chunks::Chunks;
+use crate::chunks::{Chunks, FRAME_GROUP};
 use crate::datagram::HEAD_BYTES;
 use crate::event::{OperationId, Token};
 use crate::in_flight::Key;
@@ -42,12 +42,35 @@ pub(super) fn frames(settings: &Settings, pool: &Pool) -> Result<Option<Chunks>,
 }
 
 impl Reactor {
+    /// Makes frames for datagrams where the reactor was made without ([`Settings::frames`]): so many of this size, beside
+    /// the address of the sender. Those that are there stay as they are.
+    ///
+    /// # Errors
+    ///
+    /// The pool has no room for them now, or the kernel none.
+    pub fn prepare_frames(&mut self, frames: usize, frame_bytes: usize) -> Result<(), SetupError> {
+        if self.frames.is_some() {
+            return Ok(());
+        }
+        let settings = Settings {
+            frames,
+            frame_bytes,
+            ..Settings::default()
+        };
+        let made = self::frames(&settings, &self.pool)?;
+        if let Some(frames) = &made {
+            self.ring.register_chunks(frames, FRAME_GROUP)?;
+        }
+        self.frames = made;
+        Ok(())
+    }
+
     /// Receives datagrams, an [`Event::Datagram`] for each, until it is cancelled or fails. While
     /// no frame is free they wait in the socket.
     ///
     /// # Panics
     ///
-    /// When the reactor was made without frames ([`Settings::frames`]).
+    /// When the reactor has no frames ([`Settings::frames`], [`Self::prepare_frames`]).
     pub fn receive_datagrams(&mut self, socket: &DatagramSocket, token: Token) -> OperationId {
         assert!(self.frames.is_some(), "a reactor without frames");
         self.start(Operation::ReceiveDatagrams {

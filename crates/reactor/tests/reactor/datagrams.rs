@@ -77,6 +77,28 @@ fn each_datagram_comes_whole_with_its_sender() {
 }
 
 #[test]
+fn frames_may_be_made_when_they_are_needed_first() {
+    let mut reactor = Reactor::new(&settings()).unwrap();
+    reactor.prepare_frames(8, FRAME_BYTES).unwrap();
+    let free = reactor.pool().free_bytes();
+    reactor.prepare_frames(8, FRAME_BYTES).unwrap();
+    assert_eq!(reactor.pool().free_bytes(), free, "they are there");
+    let (ours, address, peer) = pair();
+    reactor.receive_datagrams(&ours, 7);
+    for n in 0..20_u8 {
+        peer.send_to(&[n], address).unwrap();
+    }
+    let all = datagrams(&mut reactor, 20);
+    for (n, one) in (0..).zip(&all) {
+        assert_eq!(one.bytes(), [n]);
+    }
+    let more = usize::MAX / 4;
+    let mut reactor = Reactor::new(&settings()).unwrap();
+    let error = reactor.prepare_frames(more, FRAME_BYTES).unwrap_err();
+    assert!(error.to_string().contains("make the pool larger"), "{error}");
+}
+
+#[test]
 fn what_is_longer_than_a_frame_is_cut_and_says_so() {
     let mut reactor = reactor();
     let (ours, address, peer) = pair();
@@ -297,6 +319,7 @@ fn frames_of_a_link_come_and_go_with_their_headers() {
         let named = Address::Link {
             interface,
             hardware,
+            protocol: 0,
         };
         let to = (n % 2 == 0).then_some(named);
         reactor.send_datagram(&peer, 100 + u64::from(n), to, message(&frame(n)));

@@ -404,13 +404,21 @@ impl Daemon {
             Origin::Written => None,
             Origin::Edited { renames, .. } => Some(renames),
         };
-        let differences = config::diff_with(&old.model, &model, renames, secrets_differ);
+        let mut differences = config::diff_with(&old.model, &model, renames, secrets_differ);
+        if inspection == Inspection::Files {
+            differences.add_new_passwords(&old.model, &model, |group| {
+                let old = (&*old.model, &*old.secrets);
+                secrets::password_differs(old, (&model, &secrets), group)
+            });
+        }
         let units = Match::of(&old.model, &model, &differences);
         let mut steps = steps::steps(&old.model, &model, &differences, sizes_of);
         let mut warnings: Vec<String> = model.warnings().iter().map(ToString::to_string).collect();
         match inspection {
             Inspection::Files => {
                 foresight::inspect(&mut steps, old, &model, &self.reach, &self.inherited)?;
+                let exposed = crate::prepare::exposed_passwords(&model, file);
+                warnings.extend(exposed.iter().map(ToString::to_string));
             }
             Inspection::DocumentOnly => warnings.push(NOT_INSPECTED.to_owned()),
         }

@@ -107,6 +107,7 @@ pub(super) fn refuse(steps: &mut [PlannedStep], old: &Running, model: &Model, un
             | Kind::Group
             | Kind::User
             | Kind::Nbd
+            | Kind::HyperScsi
             | Kind::Server
             | Kind::Limits
             | Kind::Admin

@@ -46,6 +46,21 @@ pub(super) fn differ(
     }
 }
 
+/// Whether a group of HyperSCSI that both configurations have, here by what it is called, has another password in the
+/// second.
+pub(super) fn password_differs(
+    (old, old_secrets): (&Model, &Secrets),
+    (new, new_secrets): (&Model, &Secrets),
+    group: &str,
+) -> bool {
+    let of = |model: &Model, secrets: &Secrets| {
+        let mut groups = model.hyperscsi().iter();
+        let position = groups.position(|one| one.to_string() == group)?;
+        secrets.password(position).cloned()
+    };
+    of(old, old_secrets) != of(new, new_secrets)
+}
+
 /// The files of one configuration's secrets.
 #[derive(Debug)]
 pub(super) struct SecretFiles {

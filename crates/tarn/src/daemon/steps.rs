@@ -150,6 +150,12 @@ pub(super) fn steps(
         steps.push(models.plain(Kind::View, difference, name));
     }
     steps.extend(differences.nbd.iter().map(|one| models.nbd(one)));
+    steps.extend(
+        differences
+            .hyperscsi
+            .iter()
+            .map(|one| models.hyperscsi(one)),
+    );
     steps.extend(differences.quotas.iter().map(|one| models.quota(one)));
     for (kind, section, changes) in [
         (Kind::Server, &keys::SECTION_SERVER, &differences.server),
@@ -227,6 +233,22 @@ impl Models<'_> {
         if one.action == Action::Remove {
             one.consequence = Consequence::SessionsEnd;
         }
+        one
+    }
+
+    fn hyperscsi(&self, difference: &Difference<config::HyperScsiIndex>) -> PlannedStep {
+        let name = |model: &Model, at: config::HyperScsiIndex| {
+            Some(model.hyperscsi().get(at.position())?.to_string())
+        };
+        let mut one = self.plain(Kind::HyperScsi, difference, name);
+        let is_of_logins = |change: &KeyChange| matches!(change.key, "retransmit" | "profile");
+        one.consequence = match difference {
+            Difference::Removed(_) => Consequence::SessionsEnd,
+            Difference::Changed { keys, .. } if keys.iter().all(is_of_logins) => {
+                Consequence::NextSessions
+            }
+            Difference::Added(_) | Difference::Changed { .. } => Consequence::Nothing,
+        };
         one
     }
 
@@ -531,6 +553,8 @@ store = "stripe:p,q"
         ("[limits]", "[[user]]\nname = \"u\"\nsecret_file = \"s\"\n[limits]", (Action::Add, Kind::User, Effect::Online)),
         ("luns = [", "portals = [\"127.0.0.1:3261\", \"127.0.0.1:3260\"]\nluns = [", (Action::Add, Kind::Portal, Effect::Online)),
         ("[limits]", "[[nbd]]\nluns = [\"m\"]\n[limits]", (Action::Add, Kind::Nbd, Effect::Online)),
+        ("[limits]", "[[hyperscsi.group]]\nname = \"G\"\nudp = \"[::1]\"\nopen = true\ndevice = [{ id = \"m\" }]\n[limits]",
+            (Action::Add, Kind::HyperScsi, Effect::Online)),
         ("[limits]", "[[target]]\nname = \"iqn.2026-11.example:n\"\n[limits]", (Action::Add, Kind::Target, Effect::Online)),
     ];
 

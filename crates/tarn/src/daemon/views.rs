@@ -56,6 +56,7 @@ pub(super) fn step_line(step: &Step) -> String {
         Kind::Group => "group",
         Kind::User => "user",
         Kind::Nbd => "nbd",
+        Kind::HyperScsi => "hyperscsi",
         Kind::Quota => "quota",
         Kind::Server => "server key",
         Kind::Limits => "limit",

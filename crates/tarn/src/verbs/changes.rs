@@ -25,6 +25,7 @@ const fn noun(kind: Kind) -> &'static str {
         Kind::Group => "group",
         Kind::User => "user",
         Kind::Nbd => "nbd",
+        Kind::HyperScsi => "hyperscsi",
         Kind::Quota => "quota",
         Kind::Server => "server",
         Kind::Limits => "limits",

@@ -1,0 +1,179 @@
+//! Interfaces of this machine, as the kernel shows them.
+
+use std::fs;
+use std::path::PathBuf;
+
+use hyperscsi::limits::FRAME_LEAST_BYTES;
+use rustix::net::{AddressFamily, SocketType, netdevice, socket};
+use rustix::thread::{CapabilitySet, capabilities};
+
+/// Where the kernel shows interfaces.
+const INTERFACES: &str = "/sys/class/net";
+
+/// An interface takes frames.
+///
+/// Spec: Linux, IFF_UP.
+const UP: u32 = 1;
+
+/// The kinds of hardware whose addresses have six bytes and whose frames are those of Ethernet: Ethernet and loopback.
+///
+/// Spec: Linux, ARPHRD_ETHER, ARPHRD_LOOPBACK.
+const KINDS: [u32; 2] = [1, 772];
+
+/// Most names that a message lists.
+const NAMED_MAX: usize = 8;
+
+/// An interface that takes frames.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Interface {
+    /// What the kernel calls it.
+    pub index: u32,
+    /// Bytes of a frame behind its header, if the kernel shows that.
+    pub mtu: Option<u32>,
+}
+
+/// Why an interface cannot be used.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum Problem {
+    /// There is none of this name.
+    #[error("there is no interface {name:?}; this machine has {known}")]
+    Unknown {
+        /// The name.
+        name: String,
+        /// Those that there are.
+        known: String,
+    },
+    /// It takes no frames.
+    #[error("interface {name} is down; run ip link set {name} up")]
+    Down {
+        /// The name.
+        name: String,
+    },
+    /// It is not one of Ethernet.
+    #[error("interface {name} does not carry frames of Ethernet; name another one, or use udp")]
+    NoEthernet {
+        /// The name.
+        name: String,
+    },
+    /// Its frames are too small.
+    #[error(
+        "interface {name} has an MTU of {mtu}, HyperSCSI needs {min}; run ip link set {name} mtu {min}, or more"
+    )]
+    SmallMtu {
+        /// The name.
+        name: String,
+        /// What it has.
+        mtu: u32,
+        /// What is needed.
+        min: u16,
+    },
+    /// This process has no right to it.
+    #[error(
+        "frames of interface {name} need CAP_NET_RAW, which this process does not have; start Tarn as root or by its \
+         systemd unit with AmbientCapabilities=CAP_NET_RAW, or use udp"
+    )]
+    NoRight {
+        /// The name.
+        name: String,
+    },
+    /// This process had the right only when it started.
+    #[error(
+        "this process has given up CAP_NET_RAW, so it cannot take frames of another interface than at its start; write \
+         the group to the file and restart Tarn, or use udp"
+    )]
+    GivenUp,
+    /// The system does not give it.
+    #[error("interface {name}: {error}; look at ip link")]
+    Failed {
+        /// The name.
+        name: String,
+        /// What the system says.
+        error: String,
+    },
+}
+
+/// A number that the kernel shows of an interface.
+fn number(name: &str, what: &str) -> Option<u32> {
+    let text = fs::read_to_string(PathBuf::from(INTERFACES).join(name).join(what)).ok()?;
+    let text = text.trim();
+    match text.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+/// The interface of this name, if it takes frames. What the kernel does not show here is not held against it.
+///
+/// # Errors
+///
+/// There is none, it is down, or it is of another kind.
+pub fn find(name: &str) -> Result<Interface, Problem> {
+    let any = socket(AddressFamily::INET, SocketType::DGRAM, None);
+    let any = any.or_else(|_| socket(AddressFamily::UNIX, SocketType::DGRAM, None));
+    let found = any.and_then(|socket| netdevice::name_to_index(&socket, name));
+    let index = found.map_err(|_| Problem::Unknown {
+        name: name.to_owned(),
+        known: known(),
+    })?;
+    // What is shown may be that of another network namespace.
+    let is_shown = number(name, "ifindex") == Some(index);
+    let shown = |what| is_shown.then(|| number(name, what)).flatten();
+    if shown("flags").is_some_and(|flags| flags & UP == 0) {
+        let name = name.to_owned();
+        return Err(Problem::Down { name });
+    }
+    if shown("type").is_some_and(|kind| !KINDS.contains(&kind)) {
+        let name = name.to_owned();
+        return Err(Problem::NoEthernet { name });
+    }
+    let (mtu, min) = (shown("mtu"), FRAME_LEAST_BYTES);
+    match mtu.filter(|mtu| *mtu < min.into()) {
+        None => Ok(Interface { index, mtu }),
+        Some(mtu) => Err(Problem::SmallMtu {
+            name: name.to_owned(),
+            mtu,
+            min,
+        }),
+    }
+}
+
+/// The names of all, or of some.
+fn known() -> String {
+    let entries = fs::read_dir(INTERFACES).into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    if names.is_empty() {
+        return "none that can be seen".to_owned();
+    }
+    let more = names.len().saturating_sub(NAMED_MAX);
+    names.truncate(NAMED_MAX);
+    let names = names.join(", ");
+    match more {
+        0 => names,
+        more => format!("{names} and {more} more"),
+    }
+}
+
+/// Whether this process may take frames of interfaces.
+pub fn may_take_frames() -> bool {
+    capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::NET_RAW))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interface_is_found_by_its_name_and_an_unknown_one_names_the_others() {
+        assert!(
+            find("lo").is_ok_and(|found| found.index > 0),
+            "{:?}",
+            find("lo")
+        );
+        let error = find("no-such-one").unwrap_err();
+        assert!(matches!(error, Problem::Unknown { .. }), "{error}");
+        let text = error.to_string();
+        assert!(text.starts_with("there is no interface \"no-such-one\"; this machine has "));
+    }
+}
