@@ -191,6 +191,50 @@ def a_disk_gets_an_owner_and_loses_it():
 
 
 @test
+def sections_of_stores_nbd_and_quotas_come_change_and_go():
+    """Named stores, servers of NBD and quotas are added, shown, changed and removed by themselves, and comments stay. What refers
+    to a store keeps it; a plan says what an edit would do; a quota shows what its disks hold and refuses what is beyond it."""
+    with Daemon() as daemon:
+        daemon.run("store", "add", "left", "mem:4M")
+        daemon.run("store", "add", "right", "mem:4M")
+        daemon.run("lun", "add", "both", "concat:left,right", "--owner", "alice")
+        check("both" in daemon.run("store", "rm", "left", "--yes", code=CONFLICT), "the error names who has the store")
+        daemon.run("store", "add", "spare", "mem:1M")
+        daemon.run("store", "set", "spare", "mem:2M")
+        equal([store["store"] for store in daemon.json("store", "list")], ["mem:4M", "mem:4M", "mem:2M"], "stores")
+        daemon.run("store", "rm", "spare", "--yes")
+
+        place = f"{daemon.dir}/nbd.sock"
+        daemon.run("nbd", "add", place, "--luns", "disk,both", "--mode", "0660")
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(place)
+            equal(client.recv(8), b"NBDMAGIC", "greeting of the server")
+        daemon.run("nbd", "set", place, "--luns", "disk", "--groups", "blades")
+        equal(daemon.json("nbd", "show", place), {"socket": place, "mode": "0660", "luns": ["disk"], "groups": ["blades"]}, "server")
+        daemon.run("nbd", "set", place, code=WRONG)
+        daemon.run("nbd", "rm", place, "--yes")
+        equal(daemon.json("nbd", "list"), [], "servers at the end")
+        check(not os.path.exists(place), "the socket is left")
+
+        daemon.run("quota", "add", "owner:alice", "--provisioned", "8M", "--used", "6M")
+        check("8" in daemon.run("lun", "add", "more", "mem:1M", "--owner", "alice", code=REFUSED), "a disk beyond the quota")
+        daemon.run("quota", "set", "owner:alice", "--provisioned", "16M", "--soft", "50")
+        daemon.run("lun", "add", "more", "mem:1M", "--owner", "alice")
+        quota, = daemon.json("quota", "list")
+        equal((quota["name"], quota["luns"], quota["provisioned_bytes"], quota["provisioned_max_bytes"], quota["used_max_bytes"]),
+              ("owner:alice", ["both", "more"], 9 << 20, 16 << 20, 6 << 20), "quota")
+        equal(quota["spec"], {"owner": "alice", "provisioned": "16M", "used": "6M", "soft": 50}, "as configured")
+        wait_for(lambda: daemon.json("quota", "show", "owner:alice")["used_bytes"] is not None, 15, "a look at what is used")
+        plan = daemon.api().ask("DELETE", "quotas/owner:alice?plan=true")
+        equal(plan.status, 200, "a plan")
+        daemon.run("quota", "add", "mine", code=WRONG)
+        daemon.run("quota", "rm", "owner:alice", "--yes")
+        daemon.run("quota", "show", "owner:alice", code=NOT_FOUND)
+        text = (daemon.dir / "tarn.toml").read_text()
+        check("# the first" in text and "quota" not in text and "nbd" not in text, f"the text at the end:\n{text}")
+
+
+@test
 def units_come_change_and_go():
     """A unit is added, with its place at a target in the same revision, renamed, resized, unmapped and removed."""
     with Daemon() as daemon:
