@@ -589,7 +589,7 @@ impl World {
         self.awaited = Some(then);
         let mut cdb = vec![0x5f, action, kind, 0, 0, 0, 0, 0, 24, 0];
         if self.planted == Some(Planted::NoReservations) && action == 1 {
-            // A reservation that lets everybody write who is registered, and nobody is told of it.
+            // A reservation that lets everybody write who is registered, and no core knows of it.
             cdb = vec![0x5f, 0, 0, 0, 0, 0, 0, 0, 24, 0];
         }
         let mut parameters = vec![0; 24];
