@@ -22,7 +22,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
 import iscsi
 import scsi
 from harness import Failure, check, equal, main, test, wait_for
-from tarn import BINARY, IQN, Tarn
+from tarn import BINARY, IQN, Tarn, free_port
 
 DONE, FAILED, WRONG, UNREACHABLE, NOT_ALLOWED, NOT_FOUND, CONFLICT, REFUSED, DIFFERS = 0, 1, 2, 3, 4, 5, 6, 7, 10
 OTHER = "iqn.2026-11.example:other"
@@ -188,6 +188,49 @@ def a_disk_gets_an_owner_and_loses_it():
         equal(daemon.json("lun", "show", "owned")["spec"]["owner"], "bob", "the owner of set")
         daemon.run("lun", "set", "owned", "--owner", "")
         check("owner" not in daemon.json("lun", "show", "owned")["spec"], "nobody's")
+
+
+@test
+def sections_of_stores_nbd_and_quotas_come_change_and_go():
+    """Named stores, servers of NBD and quotas are added, shown, changed and removed by themselves, and comments stay. What refers
+    to a store keeps it; a plan says what an edit would do; a quota shows what its disks hold and refuses what is beyond it."""
+    with Daemon() as daemon:
+        daemon.run("store", "add", "left", "mem:4M")
+        daemon.run("store", "add", "right", "mem:4M")
+        daemon.run("lun", "add", "both", "concat:left,right", "--owner", "alice")
+        check("both" in daemon.run("store", "rm", "left", "--yes", code=CONFLICT), "the error names who has the store")
+        daemon.run("store", "add", "spare", "mem:1M")
+        daemon.run("store", "set", "spare", "mem:2M")
+        equal([store["store"] for store in daemon.json("store", "list")], ["mem:4M", "mem:4M", "mem:2M"], "stores")
+        daemon.run("store", "rm", "spare", "--yes")
+
+        port = free_port()
+        place = f"127.0.0.1:{port}"
+        daemon.run("nbd", "add", place, "--luns", "disk,both")
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+            equal(client.recv(8), b"NBDMAGIC", "greeting of the server")
+        daemon.run("nbd", "set", place, "--luns", "disk", "--groups", "blades")
+        equal(daemon.json("nbd", "show", place), {"bind": place, "luns": ["disk"], "groups": ["blades"]}, "server")
+        daemon.run("nbd", "set", place, code=WRONG)
+        daemon.run("nbd", "rm", place, "--yes")
+        equal(daemon.json("nbd", "list"), [], "servers at the end")
+
+        daemon.run("quota", "add", "owner:alice", "--provisioned", "8M", "--used", "6M")
+        check("8" in daemon.run("lun", "add", "more", "mem:1M", "--owner", "alice", code=REFUSED), "a disk beyond the quota")
+        daemon.run("quota", "set", "owner:alice", "--provisioned", "16M", "--soft", "50")
+        daemon.run("lun", "add", "more", "mem:1M", "--owner", "alice")
+        quota, = daemon.json("quota", "list")
+        equal((quota["name"], quota["luns"], quota["provisioned_bytes"], quota["provisioned_max_bytes"], quota["used_max_bytes"]),
+              ("owner:alice", ["both", "more"], 9 << 20, 16 << 20, 6 << 20), "quota")
+        equal(quota["spec"], {"owner": "alice", "provisioned": "16M", "used": "6M", "soft": 50}, "as configured")
+        wait_for(lambda: daemon.json("quota", "show", "owner:alice")["used_bytes"] is not None, 15, "a look at what is used")
+        plan = daemon.api().ask("DELETE", "quotas/owner:alice?plan=true")
+        equal(plan.status, 200, "a plan")
+        daemon.run("quota", "add", "mine", code=WRONG)
+        daemon.run("quota", "rm", "owner:alice", "--yes")
+        daemon.run("quota", "show", "owner:alice", code=NOT_FOUND)
+        text = (daemon.dir / "tarn.toml").read_text()
+        check("# the first" in text and "quota" not in text and "nbd" not in text, f"the text at the end:\n{text}")
 
 
 @test

@@ -6,6 +6,7 @@ pub(crate) mod edit;
 pub(crate) mod login;
 pub(crate) mod media;
 pub(crate) mod resources;
+pub(crate) mod sections;
 pub(crate) mod snapshots;
 pub(crate) mod tokens;
 pub(crate) mod traces;

@@ -12,14 +12,16 @@ use api::request::{
 };
 use api::spec;
 use api::stats::Stats;
-use api::view::{Access, Flattened, Lun, Session, Snapshot, SnapshotsTaken, Status, Target, Trace};
+use api::view::{
+    Access, Flattened, Lun, Quota, Session, Snapshot, SnapshotsTaken, Status, Target, Trace,
+};
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{delete, get, post, put};
 
 use crate::app::App;
 use crate::handle::{
-    configuration, daemon, edit, login, media, resources, snapshots, tokens, traces,
+    configuration, daemon, edit, login, media, resources, sections, snapshots, tokens, traces,
 };
 use crate::route::{Field, Gives, Route, Value, of};
 use crate::{console, guard, limits, live, metrics, openapi};
@@ -118,6 +120,24 @@ pub(crate) static ROUTES: &[Route] = &[
         .takes(of::<spec::Store>()).makes().conditional(),
     Route::delete("/api/v1/stores/{id}", Admin, "Removes a named store",
         Gives::One(of::<Applied>()), || delete(resources::remove_store)).conditional(),
+    Route::get("/api/v1/nbd", Viewer, "All servers of NBD",
+        Gives::Many(of::<spec::Nbd>()), || get(sections::servers)).tagged(),
+    Route::get("/api/v1/nbd/{place}", Viewer, "A server of NBD, by its socket or address",
+        Gives::One(of::<spec::Nbd>()), || get(sections::server)).tagged(),
+    Route::put("/api/v1/nbd/{place}", Admin, "Makes a server of NBD, or makes it so",
+        Gives::One(of::<Applied>()), || put(sections::put_server))
+        .takes(of::<spec::Nbd>()).makes().conditional(),
+    Route::delete("/api/v1/nbd/{place}", Admin, "Removes a server of NBD; its sessions end",
+        Gives::One(of::<Applied>()), || delete(sections::remove_server)).conditional(),
+    Route::get("/api/v1/quotas", Viewer, "All quotas, and what the disks hold that they count",
+        Gives::Many(of::<Quota>()), || get(sections::quotas)).tagged(),
+    Route::get("/api/v1/quotas/{name}", Viewer, "A quota, by `owner:NAME` or `pool:PLACE`",
+        Gives::One(of::<Quota>()), || get(sections::quota)).tagged(),
+    Route::put("/api/v1/quotas/{name}", Admin, "Makes a quota, or makes it so",
+        Gives::One(of::<Applied>()), || put(sections::put_quota))
+        .takes(of::<spec::Quota>()).makes().conditional(),
+    Route::delete("/api/v1/quotas/{name}", Admin, "Removes a quota",
+        Gives::One(of::<Applied>()), || delete(sections::remove_quota)).conditional(),
     Route::get("/api/v1/groups", Viewer, "All groups of initiators",
         Gives::Many(of::<spec::Group>()), || get(resources::groups)).tagged(),
     Route::get("/api/v1/groups/{id}", Viewer, "A group",

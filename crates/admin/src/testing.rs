@@ -10,7 +10,7 @@ use api::problem::{Problem, ProblemKind};
 use api::request::{EventQuestion, Rollback, TakeSnapshots, Tracing};
 use api::stats::Stats;
 use api::view::{
-    Access, AccessQuestion, Flattened, Lun, Session, Snapshot, SnapshotsTaken, Status,
+    Access, AccessQuestion, Flattened, Lun, Quota, Session, Snapshot, SnapshotsTaken, Status,
     Target, Trace,
 };
 use durable::scratch::Scratch;
@@ -154,6 +154,10 @@ impl Control for Double {
     }
 
     fn luns(&self) -> Vec<Lun> {
+        panic!("{UNASKED}")
+    }
+
+    fn quotas(&self) -> Vec<Quota> {
         panic!("{UNASKED}")
     }
 

@@ -6,7 +6,7 @@ use crate::problem::Problem;
 use crate::request::{EventQuestion, Rollback, TakeSnapshots, Tracing};
 use crate::stats::Stats;
 use crate::view::{
-    Access, AccessQuestion, Flattened, Lun, Session, Snapshot, SnapshotsTaken, Status,
+    Access, AccessQuestion, Flattened, Lun, Quota, Session, Snapshot, SnapshotsTaken, Status,
     Target, Trace,
 };
 
@@ -84,6 +84,9 @@ pub trait Control: Send + Sync + 'static {
 
     /// All units, in the order of the file.
     fn luns(&self) -> Vec<Lun>;
+
+    /// All quotas with what they hold, in the order of the file.
+    fn quotas(&self) -> Vec<Quota>;
 
     /// Ejects the medium of a unit, when the commands at work on it have ended and it is flushed.
     /// `force`: although initiators prevent that.

@@ -58,6 +58,10 @@ pub enum Thing {
     Lun(spec::Lun),
     /// A named store.
     Store(spec::Store),
+    /// A server of NBD.
+    Nbd(spec::Nbd),
+    /// A quota.
+    Quota(spec::Quota),
     /// A target.
     Target(spec::Target),
     /// A group of initiators.
@@ -105,6 +109,12 @@ pub struct TargetPortal {
 pub enum Keys {
     /// Of a unit.
     Lun(LunKeys),
+    /// Of a named store.
+    Store(StoreKeys),
+    /// Of a server of NBD.
+    Nbd(NbdKeys),
+    /// Of a quota.
+    Quota(QuotaKeys),
     /// Of a target.
     Target(TargetKeys),
     /// Of a group of initiators.
@@ -140,6 +150,60 @@ pub struct LunKeys {
     /// Snapshots that are taken by themselves; an empty one: none are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshots: Option<spec::Schedule>,
+}
+
+/// Keys of a named store.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StoreKeys {
+    /// Which store.
+    pub id: String,
+    /// Where the data lives.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store: Option<String>,
+}
+
+/// Keys of a server of NBD.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NbdKeys {
+    /// Which server: its socket or address.
+    pub nbd: String,
+    /// The mode of the file of its socket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
+    /// The units that are its exports, all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub luns: Option<Vec<String>>,
+    /// The groups of clients that find them; empty: everyone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub groups: Option<Vec<String>>,
+    /// The file of its certificate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<String>,
+    /// The file of the private key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// The file of those who vouch for clients.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca: Option<String>,
+}
+
+/// Keys of a quota.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct QuotaKeys {
+    /// Which quota: `owner:NAME` or `pool:PLACE`.
+    pub quota: String,
+    /// The most that the sizes may be together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provisioned: Option<String>,
+    /// The most that the disks may take together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used: Option<String>,
+    /// The part of `used`, in percent, from which on everyone is notified; 0: the default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub soft: Option<u16>,
 }
 
 /// Keys of a target.
@@ -217,6 +281,10 @@ pub enum Name {
     Lun(String),
     /// The `id` of a named store.
     Store(String),
+    /// The socket or the address of a server of NBD.
+    Nbd(String),
+    /// What a quota counts: `owner:NAME` or `pool:PLACE`.
+    Quota(String),
     /// The name of a target.
     Target(String),
     /// The `id` of a group.

@@ -15,7 +15,7 @@ pub struct Event {
     /// Of initiators `session-began`, `session-ended`, `connection-joined`, `login-failed`,
     /// `slow-command`, `command-hangs`, `slow-send`; of units `lun-resized`, `medium-ejected`,
     /// `medium-loaded`, `snapshot-taken`, `snapshot-removed`, `snapshot-restored`, `snapshot-missed`,
-    /// `lun-flattened`, `store-stuck`,
+    /// `rollback-failed`, `lun-flattened`, `flatten-failed`, `store-stuck`,
     /// `store-lost`, `store-reached`, `state-not-kept`, `state-conflict`; of quotas `quota-soft`,
     /// `quota-full`, `quota-free`; of cores `core-stalled`; of
     /// the start `state-damaged`, `state-unwritable`, `state-foreign`, `reservations-lost`,

@@ -67,6 +67,77 @@ pub struct Store {
     pub store: String,
 }
 
+/// `[[nbd]]`: a server of NBD. It is known by its `socket`, else by its `bind`.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = spec::Nbd)]
+pub struct Nbd {
+    /// The address it listens on, as `127.0.0.1:10809`, which is what is meant if neither this nor `socket` is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bind: Option<String>,
+    /// The unix socket it listens on instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub socket: Option<String>,
+    /// The mode of the file of the socket, as `0660`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
+    /// The `id`s of the units that are its exports.
+    pub luns: Vec<String>,
+    /// The groups of clients that find them; empty: everyone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
+    /// The file of its certificate: clients have to begin TLS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<String>,
+    /// The file of the private key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// The file of those who vouch for the certificates of clients.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca: Option<String>,
+}
+
+/// `[[quota]]`: what some disks may take together. It is known as `owner:NAME` or `pool:PLACE`.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = spec::Quota)]
+pub struct Quota {
+    /// It counts the disks of this owner.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// It counts the disks in this directory, or with `rbd:POOL` the images of this pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// The most that their sizes may be together, as `2T` or in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provisioned: Option<String>,
+    /// The most that they may take together, as `500G` or in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used: Option<String>,
+    /// The part of `used`, in percent, from which on everyone is notified.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub soft: Option<u16>,
+}
+
+impl Nbd {
+    /// What it is known by.
+    pub fn place(&self) -> &str {
+        let place = self.socket.as_deref().or(self.bind.as_deref());
+        place.unwrap_or("127.0.0.1:10809")
+    }
+}
+
+impl Quota {
+    /// What it is known by.
+    pub fn name(&self) -> String {
+        match (&self.owner, &self.pool) {
+            (Some(owner), _) => format!("owner:{owner}"),
+            (None, Some(pool)) => format!("pool:{pool}"),
+            (None, None) => String::new(),
+        }
+    }
+}
+
 /// `[[target]]`: an iSCSI target.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]

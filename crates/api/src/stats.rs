@@ -35,6 +35,22 @@ pub struct Stats {
     pub logins: Logins,
     /// Sessions now.
     pub sessions: u32,
+    /// The connections of units whose data others have.
+    #[serde(default)]
+    pub stores: Vec<Connections>,
+}
+
+/// How the store of a unit reaches those who have its data: servers of NBD, a Ceph cluster.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
+pub struct Connections {
+    /// The unit.
+    pub lun: String,
+    /// Connections that are up; an image that is open is one.
+    pub up: u64,
+    /// How often one was made again that was up before.
+    pub again: u64,
+    /// Requests that wait for one, or for an answer on one that is silent.
+    pub held: u64,
 }
 
 /// A core.

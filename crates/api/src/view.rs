@@ -77,6 +77,28 @@ pub struct Medium {
     pub prevented_by: Vec<String>,
 }
 
+/// A quota, and what the disks hold that it counts.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[schema(as = view::Quota)]
+pub struct Quota {
+    /// `owner:NAME` or `pool:PLACE`.
+    pub name: String,
+    /// As it is configured.
+    pub spec: spec::Quota,
+    /// The units that it counts, some of them perhaps in part.
+    pub luns: Vec<String>,
+    /// How large they are together.
+    pub provisioned_bytes: u64,
+    /// How large they may be together.
+    pub provisioned_max_bytes: Option<u64>,
+    /// What they were found to take together; absent: nobody has looked, as is so without `used`.
+    pub used_bytes: Option<u64>,
+    /// What they may take together.
+    pub used_max_bytes: Option<u64>,
+    /// `free`; `low`: initiators are notified; `full`: what needs space fails.
+    pub space: String,
+}
+
 /// The data of a unit as it was at one moment.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 pub struct Snapshot {

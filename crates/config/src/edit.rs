@@ -5,6 +5,7 @@ mod error;
 mod list;
 mod make;
 mod read;
+mod section;
 mod size;
 mod table;
 mod target;
@@ -18,6 +19,7 @@ use toml_edit::{ArrayOfTables, DocumentMut, InlineTable, Item, TableLike, TomlEr
 
 pub use self::error::EditError;
 use self::list::{List, Row, rows};
+use self::section::Identity;
 use self::table::Keys;
 use crate::reader::Source;
 use crate::{ConfigError, Model, Naa, StoreSpec, file};
@@ -42,32 +44,37 @@ pub struct Draft {
 struct Kind {
     /// Its key, and what messages call it.
     list: &'static str,
-    /// The key it is found by.
-    identity: &'static str,
+    /// What it is found by.
+    identity: Identity,
 }
-
-/// The key of the servers of NBD.
-const NBD_LIST: &str = "nbd";
 
 const LUN: Kind = Kind {
     list: "lun",
-    identity: "id",
+    identity: Identity::Key("id"),
 };
 const STORE: Kind = Kind {
     list: "store",
-    identity: "id",
+    identity: Identity::Key("id"),
 };
 const TARGET: Kind = Kind {
     list: "target",
-    identity: "name",
+    identity: Identity::Key("name"),
+};
+const NBD: Kind = Kind {
+    list: "nbd",
+    identity: Identity::Place,
+};
+const QUOTA: Kind = Kind {
+    list: "quota",
+    identity: Identity::Counted,
 };
 const GROUP: Kind = Kind {
     list: "group",
-    identity: "id",
+    identity: Identity::Key("id"),
 };
 const USER: Kind = Kind {
     list: "user",
-    identity: "name",
+    identity: Identity::Key("name"),
 };
 
 impl Draft {
@@ -97,7 +104,17 @@ impl Draft {
 
     /// The named stores, as the text has them.
     pub fn stores(&self) -> Vec<spec::Store> {
-        self.read(STORE, read::store)
+        self.sections()
+    }
+
+    /// The servers of NBD, as the text has them.
+    pub fn nbd(&self) -> Vec<spec::Nbd> {
+        self.sections()
+    }
+
+    /// The quotas, as the text has them.
+    pub fn quotas(&self) -> Vec<spec::Quota> {
+        self.sections()
     }
 
     /// The targets, as the text has them.
@@ -157,34 +174,6 @@ impl Draft {
         })?;
         self.began_as.remove(id);
         Ok(())
-    }
-
-    /// Adds a named store, or changes the one with this `id`. True when it was made.
-    ///
-    /// # Errors
-    ///
-    /// Its store is none.
-    pub fn put_store(&mut self, store: &spec::Store) -> Result<bool, EditError> {
-        StoreSpec::parse(&store.store)?;
-        let (mut keys, is_made) = self.find_or_add(STORE, &store.id)?;
-        keys.set_text("store", Some(&store.store), str::eq);
-        Ok(is_made)
-    }
-
-    /// Removes a named store.
-    ///
-    /// # Errors
-    ///
-    /// There is none with this `id`, or a unit has it as a member.
-    pub fn remove_store(&mut self, id: &str) -> Result<(), EditError> {
-        self.remove(STORE, id, |draft| {
-            let has = |lun: &spec::Lun| {
-                let store = StoreSpec::parse(&lun.store);
-                store.is_ok_and(|store| store.member_ids().iter().any(|member| member == id))
-            };
-            let luns = draft.luns().into_iter().filter(has);
-            luns.map(|lun| format!("lun {}", lun.id)).collect()
-        })
     }
 
     /// Gives a unit another size in bytes.
@@ -344,9 +333,12 @@ impl Draft {
     }
 
     fn position(&self, kind: Kind, name: &str) -> Option<usize> {
-        let is_it = |row: &Row<'_>| {
-            let found = row.text(kind.identity);
-            found.is_some_and(|found| kind.is_same(found, name))
+        let is_it = |row: &Row<'_>| match row {
+            Row::Table(table) => {
+                let found = kind.identity.of(*table);
+                found.is_some_and(|found| kind.is_same(&found, name))
+            }
+            Row::Text(_) => false,
         };
         rows(self.document.get(kind.list)).iter().position(is_it)
     }
@@ -362,6 +354,8 @@ impl Draft {
     /// The thing of this name, and whether it had to be made.
     fn find_or_add(&mut self, kind: Kind, name: &str) -> Result<(Keys<'_>, bool), EditError> {
         let found = self.position(kind, name);
+        let identity = kind.identity.key(name);
+        let identity = identity.ok_or_else(|| kind.not_found(name))?;
         if self
             .document
             .get_mut(kind.list)
@@ -377,7 +371,6 @@ impl Draft {
             .ok_or_else(|| kind.not_found(name))?;
         let position = found.unwrap_or(list.len());
         if found.is_none() {
-            let identity = (kind.identity, Value::from(name));
             list.insert(position, InlineTable::from_iter([identity]).into());
         }
         let keys = list.into_table(position);
@@ -426,7 +419,7 @@ impl Kind {
 
     /// Whether two names mean one thing: those of targets do in any case of letters.
     fn is_same(self, a: &str, b: &str) -> bool {
-        a == b || (self.list == TARGET.list && a.eq_ignore_ascii_case(b))
+        self.identity.is_same(a, b) || (self.list == TARGET.list && a.eq_ignore_ascii_case(b))
     }
 }
 

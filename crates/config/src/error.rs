@@ -69,6 +69,20 @@ pub enum Rule {
         /// What is there, with its value if that is short.
         got: String,
     },
+    /// Something else where a table has to be.
+    #[error("{got} found where a table is needed; write {example}")]
+    NoTable {
+        /// What is there.
+        got: String,
+        /// A table that may be there.
+        example: String,
+    },
+    /// One section where any number of them may be.
+    #[error("a table found where a list is needed; write [[{list}]] above it, with two brackets")]
+    OneOfList {
+        /// The list.
+        list: String,
+    },
     /// A number outside its range.
     #[error("{got} is outside {min}..={max}; choose a number in that range")]
     OutOfRange {

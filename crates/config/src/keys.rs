@@ -24,6 +24,8 @@ pub struct SectionKeys {
     pub heading: &'static str,
     /// What the section is about, one sentence.
     pub meaning: &'static str,
+    /// How one is written as a value, shown where something else stands: `%s` is what was written, `%n` its position.
+    pub example: &'static str,
     /// Its keys.
     pub keys: &'static [Key],
 }
@@ -233,6 +235,7 @@ impl fmt::Display for SectionKeys {
             heading,
             meaning,
             keys,
+            example: _,
         } = self;
         let heading = if heading.starts_with('[') {
             format!("`{heading}`")

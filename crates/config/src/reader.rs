@@ -233,7 +233,7 @@ impl<'a> Field<'a> {
             .value
             .get_ref()
             .as_array()
-            .ok_or_else(|| self.wrong_type("a list"))?;
+            .ok_or_else(|| self.no_list())?;
         Ok(array
             .iter()
             .enumerate()
@@ -250,7 +250,7 @@ impl<'a> Field<'a> {
             .value
             .get_ref()
             .as_table()
-            .ok_or_else(|| self.wrong_type("a table"))?;
+            .ok_or_else(|| self.no_table(&known))?;
         Section::open(
             self.source,
             table,
@@ -260,8 +260,41 @@ impl<'a> Field<'a> {
         )
     }
 
+    fn no_list(&self) -> ConfigError {
+        let is_section = self.value.get_ref().as_table().is_some() && !self.path.contains('.');
+        if is_section {
+            let list = self.path.clone();
+            return Rule::OneOfList { list }.at(self.place());
+        }
+        self.wrong_type("a list")
+    }
+
+    fn no_table(&self, known: &SectionKeys) -> ConfigError {
+        let position = self.path.rsplit_once('[');
+        let position = position.and_then(|(_, rest)| rest.strip_suffix(']'));
+        let written = match self.value.get_ref() {
+            DeValue::String(text) => format!("{text:?}"),
+            DeValue::Integer(_)
+            | DeValue::Float(_)
+            | DeValue::Boolean(_)
+            | DeValue::Datetime(_)
+            | DeValue::Array(_)
+            | DeValue::Table(_) => "\"NAME\"".to_owned(),
+        };
+        let example = known.example.replace("%n", position.unwrap_or("0"));
+        let example = example.replace("%s", &written);
+        let got = self.got();
+        Rule::NoTable { got, example }.at(self.place())
+    }
+
     fn wrong_type(&self, wanted: &'static str) -> ConfigError {
-        let got = match self.value.get_ref() {
+        let got = self.got();
+        Rule::WrongType { wanted, got }.at(self.place())
+    }
+
+    /// What is there, with its value if that is short.
+    fn got(&self) -> String {
+        match self.value.get_ref() {
             DeValue::String(text) => format!("the string {text:?}"),
             DeValue::Integer(number) => format!("the number {number}"),
             DeValue::Float(number) => format!("the number {}", number.as_str()),
@@ -269,7 +302,6 @@ impl<'a> Field<'a> {
             DeValue::Datetime(date) => format!("the date {date}"),
             DeValue::Array(_) => "a list".to_owned(),
             DeValue::Table(_) => "a table".to_owned(),
-        };
-        Rule::WrongType { wanted, got }.at(self.place())
+        }
     }
 }

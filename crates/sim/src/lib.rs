@@ -13,6 +13,7 @@
 //! | [`authority`] | what is saved of the unit, also by another target |
 //! | [`ledger`] | what each block may hold |
 //! | [`flush`] | the file store that ships, on a kernel that loses flushes |
+//! | [`mod@nbd`] | sessions of NBD on several cores, beside an initiator that reserves |
 //! | [`mod@log`] | the journal that ships, on media that stop after every step |
 //! | [`initiator`] | the other end of the protocol, and its judge |
 //! | [`setup`] | the configuration of the machines under test |
@@ -34,6 +35,7 @@ pub mod initiator;
 pub mod inspect;
 pub mod ledger;
 pub mod log;
+pub mod nbd;
 pub mod network;
 pub mod prng;
 pub mod sabotage;

@@ -1,9 +1,9 @@
 //! Runs many seeds, or prints the events of one.
 //!
-//! `sim --seeds 1000` runs seeds 0 to 999, each in the world and in those of flushes and of logs; `--from 5000` begins
-//! elsewhere; `--first` ends with the first seed that fails, as it is; `--world NAME` runs one of them: `target`,
-//! `flush` or `log`. `--seed 7` runs one and prints its diary, `--actions 12` only so much of it, `--world log` that
-//! of a log. The exit code is 1 if a rule was broken.
+//! `sim --seeds 1000` runs seeds 0 to 999, each in the world and in those of flushes, of logs and of NBD; `--from 5000`
+//! begins elsewhere; `--first` ends with the first seed that fails, as it is; `--world NAME` runs one of them:
+//! `target`, `flush`, `log` or `nbd`. `--seed 7` runs one and prints its diary, `--actions 12` only so much of it,
+//! `--world log` or `nbd` that of another one. The exit code is 1 if a rule was broken.
 #![forbid(unsafe_code)]
 #![expect(
     clippy::print_stdout,
@@ -29,14 +29,15 @@ fn main() -> ExitCode {
         Ok(world) => world,
         Err(other) => {
             eprintln!(
-                "--world \"{other}\": there are target, flush and log; without it all are run"
+                "--world \"{other}\": there are target, flush, log and nbd; without it all are run"
             );
             return ExitCode::from(2);
         }
     };
     if let Some(seed) = number("--seed") {
         return match world {
-            Only::Log => print_log(seed),
+            Only::Log => print_life(sim::log::run_noted(seed, Planted::default())),
+            Only::Nbd => print_life(sim::nbd::run_noted(seed, None)),
             Only::All | Only::Target | Only::Flush => tell(seed, actions),
         };
     }
@@ -89,6 +90,7 @@ enum Only {
     Target,
     Flush,
     Log,
+    Nbd,
 }
 
 impl Only {
@@ -101,6 +103,7 @@ impl Only {
             "target" => Ok(Self::Target),
             "flush" => Ok(Self::Flush),
             "log" => Ok(Self::Log),
+            "nbd" => Ok(Self::Nbd),
             other => Err(other),
         }
     }
@@ -118,12 +121,14 @@ fn aside(world: Only, seed: u64, crashes: &mut u64) -> Vec<Breach> {
             Err(breach) => breaches.push(breach),
         }
     }
+    if matches!(world, Only::All | Only::Nbd) {
+        breaches.extend(sim::nbd::run(seed, None).err());
+    }
     breaches
 }
 
-/// The diary of a log.
-fn print_log(seed: u64) -> ExitCode {
-    let (result, diary) = sim::log::run_noted(seed, Planted::default());
+/// The diary of a life in one of those.
+fn print_life<R: std::fmt::Debug>((result, diary): (Result<R, Breach>, Vec<String>)) -> ExitCode {
     diary.iter().for_each(|line| println!("{line}"));
     match &result {
         Ok(report) => println!("{report:?}"),

@@ -143,6 +143,29 @@ pub trait Backstore: fmt::Debug {
     fn refresh_size(&mut self) -> Option<u64>;
 }
 
+/// How a store reaches those who have its data, now.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Connections {
+    /// Connections that are up.
+    pub up: u64,
+    /// How often one was made again that was up before.
+    pub again: u64,
+    /// Requests that wait for one, or for an answer on one that is silent.
+    pub held: u64,
+}
+
+impl Connections {
+    /// Those of two stores together.
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        Self {
+            up: self.up.saturating_add(other.up),
+            again: self.again.saturating_add(other.again),
+            held: self.held.saturating_add(other.held),
+        }
+    }
+}
+
 /// A store that was opened once, and of which every core takes its handle.
 pub trait SharedStore: Send + Sync + fmt::Debug {
     /// A handle for the calling core.
@@ -220,6 +243,11 @@ pub trait SharedStore: Send + Sync + fmt::Debug {
     /// Why requests wait or end with [`IoFailure::NotReady`](crate::IoFailure::NotReady), in words, if that is so now:
     /// who has the data cannot be reached.
     fn outage(&self) -> Option<String> {
+        None
+    }
+
+    /// Its connections, if its data is behind some. Does not block: it is asked for each reading of the counters.
+    fn connections(&self) -> Option<Connections> {
         None
     }
 }

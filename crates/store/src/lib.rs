@@ -58,7 +58,7 @@ mod wake;
 mod zeros;
 
 pub use compose::{ComposeError, Composed, Form, Member};
-pub use contract::{Backstore, SharedStore, Submitted};
+pub use contract::{Backstore, Connections, SharedStore, Submitted};
 #[cfg(target_os = "linux")]
 pub use disk_file::{CacheProbe, DiskFile, StoreFile, set_cache_probe, set_closer};
 #[cfg(target_os = "linux")]

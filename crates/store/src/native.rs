@@ -120,8 +120,8 @@ pub enum NativeError {
     },
 }
 
-/// Called once by what takes long, when it has ended by itself, whether somebody waits for it then or not. It is dropped
-/// without that where it was not begun, or ends because the store is not served any more.
+/// Called once by what takes long, when it has ended by itself, whether somebody waits for it then or not. It is
+/// dropped without that where it was not begun, or ends because the store is not served any more.
 pub type Ended = Box<dyn FnOnce(&Result<(), NativeError>) + Send>;
 
 /// The snapshots of one store. All may be called from several threads at once.

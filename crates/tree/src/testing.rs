@@ -216,6 +216,7 @@ impl View for Fixed {
             ],
             logins: api::stats::Logins::default(),
             sessions: 1,
+            stores: Vec::new(),
         })
     }
 

@@ -34,7 +34,7 @@ has_map() { multipathd show maps raw format "%n" 2>/dev/null | grep -q .; }
 retry 30 has_map || { multipathd show paths; fail "no map"; }
 map=/dev/mapper/$(multipathd show maps raw format "%n" | awk 'NR == 1 { print $1 }')
 a=$(first_disk "$iqn")
-# The kernel reads the partition table of the path that waits until that answers: neither udev nor login may be waited for.
+# The path that waits refuses the partition table at once (04h/03h), and tur takes it for down until it serves.
 iscsiadm -m node -o new -T "$iqn" -p "$two" >/dev/null && iscsiadm -m node -T "$iqn" -p "$two" --login || fail "login at $two"
 retry 20 two_disks || fail "no disk at $two"
 b=$(disks "$iqn" | grep -vx "$a")

@@ -71,6 +71,18 @@ export interface Connection {
   portal: string;
 }
 
+/** How the store of a unit reaches those who have its data: servers of NBD, a Ceph cluster. */
+export interface Connections {
+  /** How often one was made again that was up before. */
+  again: number;
+  /** Requests that wait for one, or for an answer on one that is silent. */
+  held: number;
+  /** The unit. */
+  lun: string;
+  /** Connections that are up; an image that is open is one. */
+  up: number;
+}
+
 /** A core. */
 export interface Core {
   /** Processor time it has used. */
@@ -164,7 +176,7 @@ export interface Event {
    * Of initiators `session-began`, `session-ended`, `connection-joined`, `login-failed`,
    * `slow-command`, `command-hangs`, `slow-send`; of units `lun-resized`, `medium-ejected`,
    * `medium-loaded`, `snapshot-taken`, `snapshot-removed`, `snapshot-restored`, `snapshot-missed`,
-   * `lun-flattened`, `store-stuck`,
+   * `rollback-failed`, `lun-flattened`, `flatten-failed`, `store-stuck`,
    * `store-lost`, `store-reached`, `state-not-kept`, `state-conflict`; of quotas `quota-soft`,
    * `quota-full`, `quota-free`; of cores `core-stalled`; of
    * the start `state-damaged`, `state-unwritable`, `state-foreign`, `reservations-lost`,
@@ -241,6 +253,15 @@ export interface GroupKeys {
 export type Keys = {
   /** Of a unit. */
   lun: LunKeys;
+} | {
+  /** Of a named store. */
+  store: StoreKeys;
+} | {
+  /** Of a server of NBD. */
+  nbd: NbdKeys;
+} | {
+  /** Of a quota. */
+  quota: QuotaKeys;
 } | {
   /** Of a target. */
   target: TargetKeys;
@@ -382,6 +403,12 @@ export type Name = {
   /** The `id` of a named store. */
   store: string;
 } | {
+  /** The socket or the address of a server of NBD. */
+  nbd: string;
+} | {
+  /** What a quota counts: `owner:NAME` or `pool:PLACE`. */
+  quota: string;
+} | {
   /** The name of a target. */
   target: string;
 } | {
@@ -412,6 +439,44 @@ export type Name = {
     target: string;
   };
 };
+
+/** Keys of a server of NBD. */
+export interface NbdKeys {
+  /** The file of those who vouch for clients. */
+  ca?: string;
+  /** The file of its certificate. */
+  certificate?: string;
+  /** The groups of clients that find them; empty: everyone. */
+  groups?: string[];
+  /** The file of the private key. */
+  key?: string;
+  /** The units that are its exports, all of them. */
+  luns?: string[];
+  /** The mode of the file of its socket. */
+  mode?: string;
+  /** Which server: its socket or address. */
+  nbd: string;
+}
+
+/** `[[nbd]]`: a server of NBD. It is known by its `socket`, else by its `bind`. */
+export interface NbdSpec {
+  /** The address it listens on, as `127.0.0.1:10809`, which is what is meant if neither this nor `socket` is there. */
+  bind?: string;
+  /** The file of those who vouch for the certificates of clients. */
+  ca?: string;
+  /** The file of its certificate: clients have to begin TLS. */
+  certificate?: string;
+  /** The groups of clients that find them; empty: everyone. */
+  groups?: string[];
+  /** The file of the private key. */
+  key?: string;
+  /** The `id`s of the units that are its exports. */
+  luns: string[];
+  /** The mode of the file of the socket, as `0660`. */
+  mode?: string;
+  /** The unix socket it listens on instead. */
+  socket?: string;
+}
 
 /** A new unit with the data of a snapshot. */
 export interface NewClone {
@@ -491,6 +556,52 @@ export interface Problem {
 
 /** What kind of problem it is. */
 export type ProblemKind = "bad-request" | "unauthorized" | "forbidden" | "not-found" | "method-not-allowed" | "invalid-config" | "refused" | "conflict" | "revision-mismatch" | "too-large" | "unsupported-media-type" | "too-many-requests" | "apply-failed" | "storage-full" | "failed" | "unavailable";
+
+/** Keys of a quota. */
+export interface QuotaKeys {
+  /** The most that the sizes may be together. */
+  provisioned?: string;
+  /** Which quota: `owner:NAME` or `pool:PLACE`. */
+  quota: string;
+  /** The part of `used`, in percent, from which on everyone is notified; 0: the default. */
+  soft?: number;
+  /** The most that the disks may take together. */
+  used?: string;
+}
+
+/** `[[quota]]`: what some disks may take together. It is known as `owner:NAME` or `pool:PLACE`. */
+export interface QuotaSpec {
+  /** It counts the disks of this owner. */
+  owner?: string;
+  /** It counts the disks in this directory, or with `rbd:POOL` the images of this pool. */
+  pool?: string;
+  /** The most that their sizes may be together, as `2T` or in bytes. */
+  provisioned?: string;
+  /** The part of `used`, in percent, from which on everyone is notified. */
+  soft?: number;
+  /** The most that they may take together, as `500G` or in bytes. */
+  used?: string;
+}
+
+/** A quota, and what the disks hold that it counts. */
+export interface QuotaView {
+  /** The units that it counts, some of them perhaps in part. */
+  luns: string[];
+  /** `owner:NAME` or `pool:PLACE`. */
+  name: string;
+  /** How large they are together. */
+  provisioned_bytes: number;
+  /** How large they may be together. */
+  provisioned_max_bytes?: number;
+  /** `free`; `low`: initiators are notified; `full`: what needs space fails. */
+  space: string;
+  /** As it is configured. */
+  spec: QuotaSpec;
+  /** What they were found to take together; absent: nobody has looked, as is so without `used`. */
+  used_bytes?: number;
+  /** What they may take together. */
+  used_max_bytes?: number;
+}
 
 /** Another id for a unit. */
 export interface Rename {
@@ -680,6 +791,8 @@ export interface Stats {
   series: Series[];
   /** Sessions now. */
   sessions: number;
+  /** The connections of units whose data others have. */
+  stores?: Connections[];
 }
 
 /** The daemon in one look. */
@@ -726,6 +839,14 @@ export interface Step {
   reason?: string;
   /** The sessions that end with it. */
   sessions_ended?: number[];
+}
+
+/** Keys of a named store. */
+export interface StoreKeys {
+  /** Which store. */
+  id: string;
+  /** Where the data lives. */
+  store?: string;
 }
 
 /** `[[store]]`: a store that a unit names as a member. */
@@ -820,6 +941,12 @@ export type Thing = {
 } | {
   /** A named store. */
   store: StoreSpec;
+} | {
+  /** A server of NBD. */
+  nbd: NbdSpec;
+} | {
+  /** A quota. */
+  quota: QuotaSpec;
 } | {
   /** A target. */
   target: TargetSpec;

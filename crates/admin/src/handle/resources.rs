@@ -288,7 +288,7 @@ pub(crate) async fn remove_user(
 }
 
 /// What the document says, and its revision.
-async fn configured<T, F>(app: &App, read: F) -> Result<Much<(Vec<T>, u64)>, Refusal>
+pub(super) async fn configured<T, F>(app: &App, read: F) -> Result<Much<(Vec<T>, u64)>, Refusal>
 where
     T: Serialize + Send + 'static,
     F: FnOnce(&Draft) -> Vec<T> + Send + 'static,
@@ -302,7 +302,7 @@ where
 }
 
 /// The path and the body must name the same thing.
-fn check_same<T: PartialEq + std::fmt::Debug>(
+pub(super) fn check_same<T: PartialEq + std::fmt::Debug>(
     field: &str,
     path: &T,
     body: &T,

@@ -1,6 +1,6 @@
 //! The table of metrics.
 
-use api::stats::{Core, LoginFailures, Operations, Series};
+use api::stats::{Connections, Core, LoginFailures, Operations, Series};
 use api::view::{Session, Status};
 
 use super::Snapshot;
@@ -40,6 +40,8 @@ pub(super) enum Samples {
     OfStatus(fn(&Status) -> Vec<String>),
     /// One for each core.
     OfCores(fn(&Core) -> Value),
+    /// One for each unit whose data others have.
+    OfStores(fn(&Connections) -> Value),
     /// One for each cause of failed logins.
     OfLogins(fn(&LoginFailures) -> Value),
     /// One for each session, with text in the labels.
@@ -176,6 +178,15 @@ pub(super) static METRICS: &[Metric] = &[
     Metric::new(Kind::Counter, "tarn_slow_commands", "", &["lun", "initiator"],
         "SCSI commands that took longer than slow_command_ms of [limits]; `tarn events` reports them.",
         Samples::OfSeries(|series| Value::Count(series.slow))),
+    Metric::new(Kind::Gauge, "tarn_store_connections", "", &["lun"],
+        "Connections to the servers of NBD that have the data of a unit; an image of a Ceph cluster that is open is one.",
+        Samples::OfStores(|store| Value::Count(store.up))),
+    Metric::new(Kind::Counter, "tarn_store_reconnects", "", &["lun"],
+        "Connections of a store that were made again.",
+        Samples::OfStores(|store| Value::Count(store.again))),
+    Metric::new(Kind::Gauge, "tarn_store_held_requests", "", &["lun"],
+        "Requests of a store that wait for a connection, or for an answer on one that is silent.",
+        Samples::OfStores(|store| Value::Count(store.held))),
     Metric::new(Kind::Counter, "tarn_reactor_busy_seconds", "seconds", &["core"],
         "Processor time of a core's thread.",
         Samples::OfCores(|core| Value::Micros(core.busy_us))),

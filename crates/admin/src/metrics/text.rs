@@ -142,6 +142,12 @@ fn write_sample(out: &mut String, metric: &Metric, number: usize, all: &Snapshot
             };
             sample.value(&[&core.core.to_string()], read(core));
         }
+        Samples::OfStores(read) => {
+            let Some(store) = all.stats.stores.get(number) else {
+                return false;
+            };
+            sample.value(&[&store.lun], read(store));
+        }
         Samples::OfLogins(read) => {
             let Some(failures) = all.stats.logins.failed.get(number) else {
                 return false;

@@ -1,10 +1,13 @@
 //! Edits as the API says them, carried out on a draft.
 
-use api::edit::{Edit, GroupKeys, Keys, LunKeys, Name, TargetKeys, Thing, UserKeys, View};
+use api::edit::{
+    Edit, GroupKeys, Keys, LunKeys, Name, NbdKeys, QuotaKeys, TargetKeys, Thing, UserKeys, View,
+};
 use api::spec;
 
+use super::section::Section as _;
 use super::target::shares_view;
-use super::{Draft, EditError, GROUP, Kind, LUN, STORE, TARGET, USER};
+use super::{Draft, EditError, GROUP, Kind, LUN, NBD, QUOTA, STORE, TARGET, USER};
 use crate::LunNumber;
 use crate::address::is_same_bind;
 
@@ -32,7 +35,9 @@ impl Draft {
     fn put(&mut self, thing: &Thing) -> Result<bool, EditError> {
         match thing {
             Thing::Lun(lun) => self.put_lun(lun),
-            Thing::Store(store) => self.put_store(store),
+            Thing::Store(store) => self.put_section(store),
+            Thing::Nbd(server) => self.put_section(server),
+            Thing::Quota(quota) => self.put_section(quota),
             Thing::Target(target) => self.put_target(target),
             Thing::Group(group) => self.put_group(group),
             Thing::User(user) => self.put_user(user),
@@ -47,21 +52,23 @@ impl Draft {
     /// Nothing is there yet under the name of this thing.
     fn check_new(&self, thing: &Thing) -> Result<(), EditError> {
         let (kind, name) = match thing {
-            Thing::Lun(lun) => (LUN, &lun.id),
-            Thing::Store(store) => (STORE, &store.id),
-            Thing::Target(target) => (TARGET, &target.name),
-            Thing::Group(group) => (GROUP, &group.id),
-            Thing::User(user) => (USER, &user.name),
+            Thing::Lun(lun) => (LUN, lun.id.clone()),
+            Thing::Store(store) => (STORE, store.named()?),
+            Thing::Nbd(server) => (NBD, server.named()?),
+            Thing::Quota(quota) => (QUOTA, quota.named()?),
+            Thing::Target(target) => (TARGET, target.name.clone()),
+            Thing::Group(group) => (GROUP, group.id.clone()),
+            Thing::User(user) => (USER, user.name.clone()),
             Thing::View(view) => return self.check_free(view),
             Thing::Portal(portal) => {
                 return self.check_unbound(&portal.target, &portal.portal.bind);
             }
         };
-        match self.position(kind, name) {
+        match self.position(kind, &name) {
             None => Ok(()),
             Some(_) => Err(EditError::Exists {
                 what: kind.list,
-                name: name.clone(),
+                name,
             }),
         }
     }
@@ -117,6 +124,13 @@ impl Draft {
     fn set(&mut self, keys: &Keys) -> Result<(), EditError> {
         match keys {
             Keys::Lun(keys) => self.set_lun(keys),
+            Keys::Store(keys) => self.set_section(&keys.id, |store: &mut spec::Store| {
+                if let Some(text) = &keys.store {
+                    store.store.clone_from(text);
+                }
+            }),
+            Keys::Nbd(keys) => self.set_section(&keys.nbd, |server| set_nbd(server, keys)),
+            Keys::Quota(keys) => self.set_section(&keys.quota, |quota| set_quota(quota, keys)),
             Keys::Target(keys) => self.set_target(keys),
             Keys::Group(keys) => self.set_group(keys),
             Keys::User(keys) => self.set_user(keys),
@@ -194,7 +208,9 @@ impl Draft {
     fn remove_named(&mut self, name: &Name) -> Result<(), EditError> {
         match name {
             Name::Lun(id) => self.remove_lun(id),
-            Name::Store(id) => self.remove_store(id),
+            Name::Store(id) => self.remove_section::<spec::Store>(id),
+            Name::Nbd(place) => self.remove_section::<spec::Nbd>(place),
+            Name::Quota(of) => self.remove_section::<spec::Quota>(of),
             Name::Target(name) => self.remove_target(name),
             Name::Group(id) => self.remove_group(id),
             Name::User(name) => self.remove_user(name),
@@ -229,6 +245,27 @@ fn found<T>(
     let mut all = all.into_iter();
     let found = all.find(|one| kind.is_same(name_of(one), name));
     found.ok_or_else(|| kind.not_found(name))
+}
+
+fn set_nbd(server: &mut spec::Nbd, keys: &NbdKeys) {
+    replace(&mut server.mode, keys.mode.as_ref());
+    if let Some(luns) = &keys.luns {
+        server.luns.clone_from(luns);
+    }
+    if let Some(groups) = &keys.groups {
+        server.groups.clone_from(groups);
+    }
+    replace(&mut server.certificate, keys.certificate.as_ref());
+    replace(&mut server.key, keys.key.as_ref());
+    replace(&mut server.ca, keys.ca.as_ref());
+}
+
+fn set_quota(quota: &mut spec::Quota, keys: &QuotaKeys) {
+    replace(&mut quota.provisioned, keys.provisioned.as_ref());
+    replace(&mut quota.used, keys.used.as_ref());
+    if let Some(soft) = keys.soft {
+        quota.soft = (soft != 0).then_some(soft);
+    }
 }
 
 /// Takes a value over, if there is one; an empty one takes the key away.

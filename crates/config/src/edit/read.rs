@@ -32,13 +32,6 @@ pub(super) fn schedule(table: &dyn TableLike) -> spec::Schedule {
     }
 }
 
-pub(super) fn store(table: &dyn TableLike) -> spec::Store {
-    spec::Store {
-        id: text(table, "id").unwrap_or_default(),
-        store: text(table, "store").unwrap_or_default(),
-    }
-}
-
 pub(super) fn target(table: &dyn TableLike) -> spec::Target {
     let portals = table.get("portals");
     let algorithms = table.get("chap_algorithms");

@@ -7,7 +7,7 @@ use toml_edit::{InlineTable, Item, Value};
 
 use super::list::{List, Row, array_of, rows};
 use super::table::Keys;
-use super::{Draft, EditError, NBD_LIST, TARGET, read, table};
+use super::{Draft, EditError, NBD, TARGET, read, table};
 use crate::address::{is_same_bind, parse_bind};
 use crate::{ChapAlgorithm, HostPort, IscsiName, PORTAL_DEFAULT, shorthand};
 
@@ -212,7 +212,7 @@ impl Draft {
     }
 
     fn follow_in_nbd(&mut self, old: &str, new: &str) {
-        let Some(mut servers) = self.document.get_mut(NBD_LIST).and_then(List::of) else {
+        let Some(mut servers) = self.document.get_mut(NBD.list).and_then(List::of) else {
             return;
         };
         for at in 0..servers.len() {
@@ -273,7 +273,7 @@ impl Draft {
 
     /// The servers of NBD whose list under this key has the name, in words.
     pub(super) fn nbd_with(&self, key: &str, name: &str) -> Vec<String> {
-        let rows = rows(self.document.get(NBD_LIST)).into_iter();
+        let rows = rows(self.document.get(NBD.list)).into_iter();
         let uses = rows.filter_map(|row| match row {
             Row::Table(server) => {
                 let has = table::texts(server, key).iter().any(|one| one == name);

@@ -209,23 +209,26 @@ fn a_named_store_is_put_and_held_by_the_lun_that_has_it() {
         store: store.to_owned(),
     };
     let (gone, came) = change(TEXT, |draft| {
-        assert_eq!(draft.put_store(&store("m", "mem:1M")), Ok(true));
-        assert_eq!(draft.put_store(&store("m", "mem:2M")), Ok(false));
+        assert_eq!(draft.put_section(&store("m", "mem:1M")), Ok(true));
+        assert_eq!(draft.put_section(&store("m", "mem:2M")), Ok(false));
         assert_eq!(draft.put_lun(&lun("wide", "concat:m")), Ok(true));
         assert_eq!(draft.stores(), [store("m", "mem:2M")]);
         assert_eq!(
-            draft.remove_store("m").unwrap_err().to_string(),
+            draft
+                .remove_section::<spec::Store>("m")
+                .unwrap_err()
+                .to_string(),
             "store \"m\" is still used by lun wide; remove it there first"
         );
     });
     assert!(gone.is_empty(), "{gone:?}");
     assert!(came.contains(&"store = \"mem:2M\"".to_owned()), "{came:?}");
     let mut draft = draft(TEXT);
-    draft.put_store(&store("m", "mem:1M")).unwrap();
-    draft.remove_store("m").unwrap();
+    draft.put_section(&store("m", "mem:1M")).unwrap();
+    draft.remove_section::<spec::Store>("m").unwrap();
     assert_eq!(draft.stores(), []);
-    assert!(draft.remove_store("m").is_err());
-    assert!(draft.put_store(&store("m", "mem:x")).is_err());
+    assert!(draft.remove_section::<spec::Store>("m").is_err());
+    assert!(draft.put_section(&store("m", "mem:x")).is_err());
 }
 
 #[test]

@@ -35,6 +35,7 @@ pub(crate) const SECTION_TOP: SectionKeys = SectionKeys {
     heading: "the file",
     meaning: "The sections a file may have; each may be left out, though a file without a target serves \
         nothing until one is added.",
+    example: "lun = []",
     keys: &[
         key("lun",
             Form::List { words: "`[[lun]]`, any number", entries: &[Form::Table { words: "`[[lun]]`", keys: &SECTION_LUN }] },
@@ -96,6 +97,7 @@ pub(crate) const SECTION_TOP: SectionKeys = SectionKeys {
 pub(crate) const SECTION_LUN: SectionKeys = SectionKeys {
     heading: "[[lun]]",
     meaning: "A logical unit. It has one identity and one state, even if several targets export it.",
+    example: "{ id = \"disk\", store = \"mem:1G\" }",
     keys: &[
         key("id", ID, Fallback::Required,
             "The name by which targets refer to the unit. Its serial number, NAA designator, reservations and \
@@ -143,6 +145,7 @@ pub(crate) const SECTION_LUN: SectionKeys = SectionKeys {
 pub(crate) const SECTION_SCHEDULE: SectionKeys = SectionKeys {
     heading: "table `snapshots`",
     meaning: "How many snapshots of each period are kept; of a period that is left out none is taken.",
+    example: "{ daily = 7 }",
     keys: &[
         key("hourly", Form::Number { min: 1, max: HOURLY_MAX }, Fallback::Words("none"),
             "Snapshots of the full hours that are kept.",
@@ -165,6 +168,7 @@ pub(crate) const SECTION_SCHEDULE: SectionKeys = SectionKeys {
 pub(crate) const SECTION_STORE: SectionKeys = SectionKeys {
     heading: "[[store]]",
     meaning: "A store that a `[[lun]]` names as a member, as in `stripe:a,b`. It is a member of one logical unit.",
+    example: "{ id = \"part\", store = \"mem:1G\" }",
     keys: &[
         key("id", ID, Fallback::Required,
             "The name by which a composition refers to the store. Another name for the same store changes nothing else.",
@@ -181,6 +185,7 @@ pub(crate) const SECTION_STORE: SectionKeys = SectionKeys {
 pub(crate) const SECTION_TARGET: SectionKeys = SectionKeys {
     heading: "[[target]]",
     meaning: "An iSCSI target: its name, its addresses, who may log in, and which units they see.",
+    example: "{ name = \"iqn.2026-11.example:san\", luns = [{ lun = 0, id = \"disk\" }] }",
     keys: &[
         key("name", Form::Text { words: "iSCSI name", pattern: ISCSI_NAME }, Fallback::Required,
             "The name initiators log in to, `iqn.`, `eui.` or `naa.`, converted to lower case. `_` is \
@@ -247,6 +252,7 @@ pub(crate) const SECTION_TARGET: SectionKeys = SectionKeys {
 pub(crate) const SECTION_PORTAL: SectionKeys = SectionKeys {
     heading: "portal table in `portals`",
     meaning: "An address of a target, if more than the address has to be said.",
+    example: "{ bind = \"127.0.0.1:3260\" }",
     keys: &[
         key("bind",
             Form::Text { words: "`\"ADDRESS:PORT\"`, IPv6 in brackets; port 3260 if left out, a free one if 0", pattern: BIND },
@@ -268,6 +274,7 @@ pub(crate) const SECTION_PORTAL: SectionKeys = SectionKeys {
 pub(crate) const SECTION_TARGET_LUN: SectionKeys = SectionKeys {
     heading: "unit table in `luns`",
     meaning: "A unit that a target exports.",
+    example: "{ lun = %n, id = %s }",
     keys: &[
         key("lun", Form::Number { min: 0, max: 16_383 }, Fallback::Required,
             "The logical unit number. A target has each number once, or once for each of several groups: \
@@ -294,6 +301,7 @@ pub(crate) const SECTION_TARGET_LUN: SectionKeys = SectionKeys {
 pub(crate) const SECTION_USER: SectionKeys = SectionKeys {
     heading: "[[user]]",
     meaning: "A CHAP user: the name and the secret with which initiators authenticate.",
+    example: "{ name = \"alice\", secret_file = \"alice.secret\" }",
     keys: &[
         key("name", NAME, Fallback::Required,
             "The name the initiator sends (CHAP_N).",
@@ -322,6 +330,7 @@ pub(crate) const SECTION_USER: SectionKeys = SectionKeys {
 pub(crate) const SECTION_MUTUAL: SectionKeys = SectionKeys {
     heading: "table `mutual`",
     meaning: "How the target authenticates to this user.",
+    example: "{ name = %s, secret_file = \"mutual.secret\" }",
     keys: &[
         key("name", NAME, Fallback::Required,
             "The name the target sends (CHAP_N).",
@@ -337,6 +346,7 @@ pub(crate) const SECTION_MUTUAL: SectionKeys = SectionKeys {
 pub(crate) const SECTION_GROUP: SectionKeys = SectionKeys {
     heading: "[[group]]",
     meaning: "A group of initiators. An initiator that matches any entry, and no exclusion, belongs to the group.",
+    example: "{ id = \"hosts\", initiators = [%s] }",
     keys: &[
         key("id", ID, Fallback::Required,
             "The name by which targets refer to the group.",
@@ -368,6 +378,7 @@ pub(crate) const SECTION_NBD: SectionKeys = SectionKeys {
     heading: "[[nbd]]",
     meaning: "A server of NBD. Each client is an I_T nexus of the unit, so reservations, write protection and ejected \
         media hold for it, too (NBD.md).",
+    example: "{ luns = [%s] }",
     keys: &[
         key("bind",
             Form::Text { words: "`\"ADDRESS:PORT\"`, IPv6 in brackets; port 10809 if left out, a free one if 0", pattern: BIND },
@@ -503,6 +514,7 @@ pub(crate) const SECTION_QUOTA: SectionKeys = SectionKeys {
     heading: "[[quota]]",
     meaning: "A limit on the space that some disks may take together: those of an `owner`, or those of a `pool`. A disk that several \
         quotas count has to keep to all of them.",
+    example: "{ owner = %s, used = \"500G\" }",
     keys: &[
         key("owner", ID,
             Fallback::Words("`pool` says it"),
@@ -539,6 +551,7 @@ pub(crate) const SECTION_QUOTA: SectionKeys = SectionKeys {
 pub const SECTION_SERVER: SectionKeys = SectionKeys {
     heading: "[server]",
     meaning: "The process itself. A flag of the command line overrides the key of the same name.",
+    example: "{ cores = 2 }",
     keys: &[
         key("state", PATH,
             Fallback::Words("`/var/lib/tarn` for root, else `$XDG_STATE_HOME/tarn` or `~/.local/state/tarn`"),
@@ -570,6 +583,7 @@ pub const SECTION_SERVER: SectionKeys = SectionKeys {
 pub const SECTION_LIMITS: SectionKeys = SectionKeys {
     heading: "[limits]",
     meaning: "Limits of the server and parameters of the protocol. The defaults suit most installations.",
+    example: "{ queue_depth = 64 }",
     keys: &LIMIT_KEYS,
 };
 
@@ -579,6 +593,7 @@ pub const SECTION_ADMIN: SectionKeys = SectionKeys {
     heading: "[admin]",
     meaning: "How administrators reach the daemon: the command line over a unix socket, the API and the \
         console over TCP.",
+    example: "{ socket = %s }",
     keys: &[
         key("enabled", Form::Flag, Fallback::Value("true"),
             "Whether the daemon can be administered at all. If not, only a change of the file followed by \
@@ -640,6 +655,7 @@ pub const SECTION_ADMIN: SectionKeys = SectionKeys {
 pub const SECTION_CONFINE: SectionKeys = SectionKeys {
     heading: "[confine]",
     meaning: "Rights that the process gives up before it serves, so that an attacker who takes it over gains little.",
+    example: "{ roots = [%s] }",
     keys: &[
         key("user", ACCOUNT, Fallback::Words("the user that started Tarn"),
             "The user to become when Tarn is started as root, after stores and ports are open. The user must \

@@ -93,6 +93,8 @@ pub(super) struct NbdHandle {
     losses: HashMap<u64, u8>,
     /// The core with connections is gone.
     is_left: bool,
+    /// Jobs that wait, as it was noted last.
+    held: u64,
     /// Jobs that are over and were not looked at yet.
     over: VecDeque<(Job, Result<(), IoFailure>)>,
 }
@@ -117,6 +119,7 @@ impl NbdHandle {
             marks: HashMap::new(),
             losses: HashMap::new(),
             is_left: false,
+            held: 0,
             over: VecDeque::new(),
             shared,
         }
@@ -225,6 +228,11 @@ impl NbdHandle {
             if let Slot::Linked(link) = slot {
                 link.pump(outlet);
             }
+        }
+        let held = self.waiting.len() as u64;
+        if held != self.held {
+            self.shared.note_held(self.held, held);
+            self.held = held;
         }
     }
 
@@ -384,6 +392,7 @@ impl NbdHandle {
             return Happened::Progress;
         };
         let place = (self.number, slot);
+        self.shared.note_up(place);
         if self.shared.note_size(place, Some(export.size_bytes)) {
             outlet.look_at_size();
         }
@@ -651,6 +660,7 @@ impl Drop for NbdHandle {
     fn drop(&mut self) {
         self.shared.set_mailbox(self.number, Mailbox::Gone);
         self.shared.note_outage(self.number, false);
+        self.shared.note_held(self.held, 0);
         for slot in 0..self.slots.len() {
             let _size = self.shared.note_size((self.number, slot), None);
         }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nbd::Export;
-use store::{Backstore, Capabilities, IoFailure, Sender, SharedStore};
+use store::{Backstore, Capabilities, Connections, IoFailure, Sender, SharedStore};
 
 use super::disk::NbdHandle;
 use super::job::Brought;
@@ -87,6 +87,10 @@ pub(super) struct Shared {
     /// How many connections there are for all cores.
     pub(super) connections: usize,
     outages: Mutex<Outages>,
+    /// Connections, by handle and slot, that have been up.
+    known: Mutex<BTreeSet<(usize, usize)>>,
+    again: AtomicU64,
+    held: AtomicU64,
     /// How large the export is for each connection that is up, by handle and slot: a connection knows the size of its
     /// beginning.
     sizes: Mutex<BTreeMap<(usize, usize), u64>>,
@@ -125,6 +129,20 @@ impl Shared {
         };
         let least = sizes.values().min().copied().unwrap_or(0);
         self.size_bytes.fetch_max(least, Ordering::SeqCst) < least
+    }
+
+    /// A connection is up.
+    pub(super) fn note_up(&self, place: (usize, usize)) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if !known.insert(place) {
+            self.again.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A handle has so many jobs waiting, and had so many before.
+    pub(super) fn note_held(&self, before: u64, now: u64) {
+        self.held.fetch_add(now, Ordering::Relaxed);
+        self.held.fetch_sub(before, Ordering::Relaxed);
     }
 
     /// Why an attempt to connect failed, or a connection ended.
@@ -233,6 +251,9 @@ impl NbdDisk {
             writes: Writes::default(),
             connections,
             outages: Mutex::default(),
+            known: Mutex::default(),
+            again: AtomicU64::new(0),
+            held: AtomicU64::new(0),
             sizes: Mutex::default(),
             mailboxes: Mutex::default(),
             handles: AtomicUsize::new(0),
@@ -257,6 +278,15 @@ impl SharedStore for NbdDisk {
 
     fn is_flush_latched(&self) -> bool {
         self.0.writes.is_latched()
+    }
+
+    fn connections(&self) -> Option<Connections> {
+        let sizes = self.0.sizes.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(Connections {
+            up: sizes.len() as u64,
+            again: self.0.again.load(Ordering::Relaxed),
+            held: self.0.held.load(Ordering::Relaxed),
+        })
     }
 
     fn outage(&self) -> Option<String> {

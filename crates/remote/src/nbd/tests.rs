@@ -11,8 +11,8 @@ use std::time::Duration;
 use memory::{Payload, Pool};
 use nbd::{Export, TransmissionFlags};
 use store::{
-    Backstore, Extent, IoAnswer, IoFailure, IoRequest, IoResult, IoTag, Order, Outlet, SharedStore,
-    SocketResult, SocketTag, SocketWork, Submitted, Waker,
+    Backstore, Connections, Extent, IoAnswer, IoFailure, IoRequest, IoResult, IoTag, Order, Outlet,
+    SharedStore, SocketResult, SocketTag, SocketWork, Submitted, Waker,
 };
 
 mod server;
@@ -462,6 +462,12 @@ fn requests_outlast_a_lost_connection() {
     let late = world.write(0, 1 << 18, 2, 512, true);
     world.pass(Duration::from_secs(10));
     assert!(world.cores[0].answers.is_empty());
+    let away = Connections {
+        up: 0,
+        again: 0,
+        held: 3,
+    };
+    assert_eq!(world.disk.connections(), Some(away));
     world.server.is_silent = false;
     world.come_up();
     world.pass(Duration::from_secs(2));
@@ -471,6 +477,9 @@ fn requests_outlast_a_lost_connection() {
     assert_eq!(world.server.stable[65535], 1);
     assert_eq!(world.server.stable[1 << 18], 2);
     assert_eq!(world.flush_now(0), Ok(()), "nothing was lost");
+    let back = world.disk.connections().unwrap();
+    assert_eq!((back.up, back.held), (back.again, 0), "each was made again");
+    assert!(back.up > 0);
 }
 
 #[test]

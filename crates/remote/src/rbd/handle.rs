@@ -84,6 +84,8 @@ pub(super) struct RbdHandle {
     /// What came before the image was open.
     waiting: VecDeque<(IoTag, IoRequest)>,
     is_ticking: bool,
+    /// Requests that nobody answers, as it was noted last.
+    held: u64,
     /// Ticks since anything was answered while something could have been.
     silence: u64,
     is_reached: bool,
@@ -108,6 +110,7 @@ impl RbdHandle {
             answered: 0,
             waiting: VecDeque::new(),
             is_ticking: false,
+            held: 0,
             silence: 0,
             is_reached: true,
             patience: retry.as_secs(),
@@ -330,8 +333,18 @@ impl RbdHandle {
         }
     }
 
+    fn note_held(&mut self) {
+        let silent = if self.silence > 0 { self.open.len() } else { 0 };
+        let held = (self.waiting.len() + silent) as u64;
+        if held != self.held {
+            self.users.common.note_held(self.held, held);
+            self.held = held;
+        }
+    }
+
     /// Ticks follow while anything is under way or waits.
     fn keep_ticking(&mut self, outlet: &mut Outlet) {
+        self.note_held();
         let is_busy = !self.open.is_empty() || !self.waiting.is_empty();
         if is_busy && !self.is_ticking {
             self.is_ticking = true;
@@ -515,6 +528,7 @@ impl Backstore for RbdHandle {
 
 impl Drop for RbdHandle {
     fn drop(&mut self) {
+        self.users.common.note_held(self.held, 0);
         self.users.leave(self.number);
     }
 }

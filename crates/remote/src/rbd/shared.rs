@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use rbd::{Completion, Image, Library};
 use store::{
-    Backstore, Capabilities, Extent, IoFailure, IoTag, NativeSnapshots, Notes, Sender, SharedStore,
+    Backstore, Capabilities, Connections, Extent, IoFailure, IoTag, NativeSnapshots, Notes, Sender,
+    SharedStore,
 };
 
 use super::attendant::{self, Work};
@@ -90,6 +91,10 @@ pub(super) struct Common {
     pub(super) taking: Mutex<BTreeSet<String>>,
     /// The first attempt to open the image is over.
     tried: Condvar,
+    /// How often it was opened.
+    opened: AtomicU64,
+    /// Requests of all handles that nobody answers.
+    held: AtomicU64,
 }
 
 impl Common {
@@ -116,6 +121,7 @@ impl Common {
         let mut state = self.state();
         if let Standing::Up(_) = standing {
             state.is_held_elsewhere = false;
+            self.opened.fetch_add(1, Ordering::Relaxed);
         }
         state.standing = standing;
         drop(state);
@@ -187,6 +193,12 @@ impl Common {
         for mailbox in self.state().mailboxes.values() {
             mailbox.push(Mail::Changed);
         }
+    }
+
+    /// A handle has so many requests that nobody answers, and had so many before.
+    pub(super) fn note_held(&self, before: u64, now: u64) {
+        self.held.fetch_add(now, Ordering::Relaxed);
+        self.held.fetch_sub(before, Ordering::Relaxed);
     }
 
     /// The requests of a handle are not answered, or are again.
@@ -316,6 +328,8 @@ impl RbdDisk {
             flatten: Job::default(),
             taking: Mutex::default(),
             tried: Condvar::new(),
+            opened: AtomicU64::new(0),
+            held: AtomicU64::new(0),
         });
         Self {
             users: Arc::new(Users { common, work }),
@@ -402,5 +416,15 @@ impl SharedStore for RbdDisk {
 
     fn outage(&self) -> Option<String> {
         self.users.common.outage()
+    }
+
+    fn connections(&self) -> Option<Connections> {
+        let common = &self.users.common;
+        let opened = common.opened.load(Ordering::Relaxed);
+        Some(Connections {
+            up: matches!(common.standing(), Standing::Up(_)).into(),
+            again: opened.saturating_sub(1),
+            held: common.held.load(Ordering::Relaxed),
+        })
     }
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use memory::{Payload, Pool};
 use rbd::testing::{FakeCluster, Faults, Manner, library};
 use store::{
-    Backstore, Extent, IoAnswer, IoFailure, IoRequest, IoResult, IoTag, Note, Order, Outlet,
-    SharedStore, Submitted, Waker,
+    Backstore, Connections, Extent, IoAnswer, IoFailure, IoRequest, IoResult, IoTag, Note, Order,
+    Outlet, SharedStore, Submitted, Waker,
 };
 
 use super::looks::Looks;
@@ -269,6 +269,12 @@ fn while_nothing_is_answered_only_writes_that_have_begun_wait() {
     rig.begin(3, write);
     rig.tick(RETRY - 1);
     assert!(rig.answered().is_none() && disk.outage().is_none());
+    let silent = Connections {
+        up: 1,
+        again: 0,
+        held: 2,
+    };
+    assert_eq!(disk.connections(), Some(silent));
     rig.tick(1);
     assert!(matches!(
         rig.answered(),

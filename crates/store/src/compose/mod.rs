@@ -31,7 +31,7 @@ use self::handle::Handle;
 pub use self::layout::Form;
 pub use self::plan::Member;
 use self::plan::{Shared, merged};
-use crate::{Backstore, Capabilities, SharedStore};
+use crate::{Backstore, Capabilities, Connections, SharedStore};
 
 /// Why stores make no composition.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -243,6 +243,12 @@ impl SharedStore for Composed {
         });
         let outages: Vec<String> = outages.collect();
         (!outages.is_empty()).then(|| outages.join("; "))
+    }
+
+    fn connections(&self) -> Option<Connections> {
+        let members = self.0.members();
+        let connections = members.iter().filter_map(|one| one.store.connections());
+        connections.reduce(Connections::with)
     }
 }
 

@@ -741,6 +741,18 @@ impl Backstore for Busy {
     }
 }
 
+#[track_caller]
+fn assert_reached_again(outlet: &mut Outlet) {
+    let reports = [outlet.next_order(), outlet.next_order()];
+    assert!(matches!(
+        reports,
+        [
+            Some(Order::Reach { is_reached: true }),
+            Some(Order::HeldElsewhere { is_held: false })
+        ]
+    ));
+}
+
 #[test]
 fn names_of_two_members_are_kept_apart_and_come_back_as_they_were() {
     let (seen, notes) = mpsc::channel();
@@ -752,8 +764,7 @@ fn names_of_two_members_are_kept_apart_and_come_back_as_they_were() {
     assert!(matches!(taken, Submitted::Taken));
     let orders: Vec<Order> = std::iter::from_fn(|| outlet.next_order()).collect();
     let (mut open, mut parts, mut cancelled) = (Vec::new(), Vec::new(), Vec::new());
-    let mut timers = Vec::new();
-    let (mut works, mut reports, mut held) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut works, mut reports, mut held, mut timers) = (vec![], vec![], vec![], vec![]);
     for order in orders {
         match order {
             Order::OpenSocket { socket, .. } => open.push(socket),
@@ -793,13 +804,7 @@ fn names_of_two_members_are_kept_apart_and_come_back_as_they_were() {
         assert!(outlet.is_empty(), "one is still out of reach");
         store.handle_timer(number, &mut outlet);
     }
-    let report = outlet.next_order();
-    assert!(matches!(report, Some(Order::Reach { is_reached: true })));
-    let report = outlet.next_order();
-    assert!(matches!(
-        report,
-        Some(Order::HeldElsewhere { is_held: false })
-    ));
+    assert_reached_again(&mut outlet);
     for part in parts.into_iter().rev() {
         assert!(outlet.is_empty(), "not answered before the last");
         store.handle_helper_result(part, Ok(HelperAnswer::Done), &mut outlet);

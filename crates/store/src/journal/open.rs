@@ -11,7 +11,7 @@ use super::replay::{Binding, Medium, Misfit, Replayed};
 use super::shared::{Noted, OnClose, Use};
 use super::start::{LogOptions, Shape};
 use crate::blocking::Blocking;
-use crate::{Backstore, Capabilities, SharedStore};
+use crate::{Backstore, Capabilities, Connections, SharedStore};
 
 /// Why a store is not served with a log.
 #[derive(Debug, thiserror::Error)]
@@ -156,6 +156,10 @@ impl SharedStore for Logged {
 
     fn outage(&self) -> Option<String> {
         self.store.outage()
+    }
+
+    fn connections(&self) -> Option<Connections> {
+        self.store.connections()
     }
 }
 

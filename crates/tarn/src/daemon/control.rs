@@ -774,6 +774,10 @@ impl Control for Daemon {
         views::luns(&self.in_force(), &self.plane)
     }
 
+    fn quotas(&self) -> Vec<view::Quota> {
+        quotas::views(self)
+    }
+
     fn eject(&self, lun: &str, force: bool) -> Result<(), Problem> {
         media::order(self, lun, MediumOrder::Eject { force })
     }

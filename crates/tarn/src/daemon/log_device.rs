@@ -99,22 +99,10 @@ pub(super) fn attach(
             }
             Ok(opened.with_log(Arc::new(logged)))
         }
-        // No log is to blame, and to discard it would not help.
-        Err(NotLogged::Misfit(Misfit::Store(error))) => {
-            let at = medium_of(&unit.store);
-            let why = format!(
-                "its store {at} cannot be synced, and writes of before may not be durable: {error}; look at the \
-                 store, then start Tarn again"
-            );
-            Ok(not_served(unit, opened, why))
-        }
+        Err(NotLogged::Misfit(Misfit::Store(error))) => Ok(unsynced(unit, opened, &error)),
         Err(NotLogged::Misfit(misfit)) => {
-            let path = log.store.at.to_string();
-            Ok(held(
-                unit,
-                opened,
-                &format!("its log {path} is not usable: {misfit}"),
-            ))
+            let why = format!("its log {} is not usable: {misfit}", log.store.at);
+            Ok(held(unit, opened, &why))
         }
         Err(source @ NotLogged::Small { .. }) => {
             let place = log.place.clone();
@@ -156,6 +144,16 @@ fn options(
 fn held(unit: &config::Unit, opened: OpenStore, why: &str) -> OpenStore {
     let lun = unit.to_string();
     let why = format!("{why}; or do without what the log has: tarn lun log discard {lun}");
+    not_served(unit, opened, why)
+}
+
+/// The store is at fault. No log is to blame, and to discard it would not help.
+fn unsynced(unit: &config::Unit, opened: OpenStore, error: &std::io::Error) -> OpenStore {
+    let at = medium_of(&unit.store);
+    let why = format!(
+        "its store {at} cannot be synced, and writes of before may not be durable: {error}; look at the store, then \
+         start Tarn again"
+    );
     not_served(unit, opened, why)
 }
 

@@ -13,6 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use api::plan::Kind;
+use api::{spec, view};
 use config::{Model, Quota, QuotaOf, Unit};
 use plane::{Space, UnitIndex};
 
@@ -281,6 +282,48 @@ impl Daemon {
             }
         }
         taken
+    }
+}
+
+/// All quotas with what they hold, in the order of the file.
+pub(super) fn views(daemon: &Daemon) -> Vec<view::Quota> {
+    let in_force = daemon.in_force();
+    let model = &in_force.running.model;
+    let units = || model.units().iter().zip(&in_force.running.units);
+    let sizes: Vec<_> = units()
+        .map(|(unit, served)| part_sizes(unit, Some(served)))
+        .collect();
+    let found = daemon.accounts.lock();
+    let draft = config::Draft::parse(&in_force.document.text);
+    // What runs was read from it.
+    let specs = draft.map(|draft| draft.quotas()).unwrap_or_default();
+    let view = |(spec, quota): (spec::Quota, &Quota)| {
+        let held = found.held.get(&quota.of);
+        let counts = |unit: &&Unit| unit.counted().any(|part| quota.counts(unit, part));
+        view::Quota {
+            name: spec.name(),
+            spec,
+            luns: model
+                .units()
+                .iter()
+                .filter(counts)
+                .map(Unit::to_string)
+                .collect(),
+            provisioned_bytes: counted(quota, model, &sizes),
+            provisioned_max_bytes: quota.provisioned_bytes,
+            used_bytes: held.map(|held| held.bytes),
+            used_max_bytes: quota.used_bytes,
+            space: word(held.map(|held| held.space).unwrap_or_default()).to_owned(),
+        }
+    };
+    specs.into_iter().zip(model.quotas()).map(view).collect()
+}
+
+const fn word(space: Space) -> &'static str {
+    match space {
+        Space::Free => "free",
+        Space::Low => "low",
+        Space::Full => "full",
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::SystemTime;
 
-use api::stats::{Core, Logins, Operations, Series, Stats};
+use api::stats::{Connections, Core, Logins, Operations, Series, Stats};
 use plane::{CoreCounts, KindCounts, LoginCause, SeriesCounts};
 
 use super::control::Daemon;
@@ -55,6 +55,21 @@ pub(super) fn stats(daemon: &Daemon) -> Stats {
         cores: (0..).zip(&counts).map(core).collect(),
         series: series.into_values().collect(),
         logins: logins(&daemon.plane.login_counts()),
+        stores: running
+            .model
+            .units()
+            .iter()
+            .zip(&running.units)
+            .filter_map(|(unit, served)| {
+                let found = served.store.connections()?;
+                Some(Connections {
+                    lun: unit.to_string(),
+                    up: found.up,
+                    again: found.again,
+                    held: found.held,
+                })
+            })
+            .collect(),
     }
 }
 

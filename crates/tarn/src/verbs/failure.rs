@@ -27,6 +27,12 @@ pub(crate) enum Failure {
         /// What kind of thing.
         noun: &'static str,
     },
+    /// A quota that says not which disks it counts.
+    #[error("{of:?} does not say which disks the quota counts: give owner:NAME or pool:PLACE")]
+    QuotaOfNothing {
+        /// What was given.
+        of: String,
+    },
     /// Another medium for a disk that has a fixed one.
     #[error(
         "the medium of lun {id:?} is fixed; only a STORE with the option removable can be loaded"
@@ -157,6 +163,7 @@ impl Failure {
             Self::NotConfirmed | Self::Terminal(_) | Self::Signals(_) => Exit::Failed,
             Self::Start(_)
             | Self::NothingGiven { .. }
+            | Self::QuotaOfNothing { .. }
             | Self::NoFile { .. }
             | Self::NoToken
             | Self::Store(_)

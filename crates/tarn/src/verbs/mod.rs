@@ -19,8 +19,10 @@ mod human;
 mod lun;
 mod man;
 mod mount;
+mod nbd;
 mod output;
 mod portal;
+mod quota;
 mod rates;
 mod remote;
 mod screen;
@@ -28,6 +30,7 @@ mod secrets;
 mod session;
 mod snapshot;
 mod status;
+mod store;
 mod table;
 mod target;
 mod terminal;
@@ -70,6 +73,12 @@ pub enum Verb {
     Portal(Noun<portal::PortalVerb>),
     /// Groups of initiators.
     Group(Noun<group::GroupVerb>),
+    /// Stores without a number, of which a unit is composed.
+    Store(Noun<store::StoreVerb>),
+    /// Servers of NBD: units for clients that speak no iSCSI.
+    Nbd(Noun<nbd::NbdVerb>),
+    /// Quotas: what disks may be large and take together.
+    Quota(Noun<quota::QuotaVerb>),
     /// CHAP users.
     User(Noun<user::UserVerb>),
     /// Sessions of initiators.
@@ -124,6 +133,9 @@ fn carry_out(verb: &Verb, environment: &Environment) -> Outcome {
         Verb::Target(noun) => noun.run(environment),
         Verb::Portal(noun) => noun.run(environment),
         Verb::Group(noun) => noun.run(environment),
+        Verb::Store(noun) => noun.run(environment),
+        Verb::Nbd(noun) => noun.run(environment),
+        Verb::Quota(noun) => noun.run(environment),
         Verb::User(noun) => noun.run(environment),
         Verb::Session(noun) => noun.run(environment),
         Verb::Trace(noun) => noun.run(environment),

@@ -169,6 +169,7 @@ mod tests {
             series: series.collect(),
             logins: api::stats::Logins::default(),
             sessions: 0,
+            stores: Vec::new(),
         }
     }
 

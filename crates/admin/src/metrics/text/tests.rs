@@ -1,4 +1,4 @@
-use api::stats::{Core, LoginFailures, Logins, Stats};
+use api::stats::{Connections, Core, LoginFailures, Logins, Stats};
 use api::view::{Session, Status};
 
 use super::*;
@@ -51,6 +51,12 @@ fn snapshot(series: usize) -> Snapshot {
                 failed: vec![failures],
             },
             sessions: 1,
+            stores: vec![Connections {
+                lun: "far".to_owned(),
+                up: 2,
+                again: 1,
+                held: 4,
+            }],
         },
         status: Status {
             version: "0.1.0".to_owned(),
@@ -111,6 +117,9 @@ fn open_metrics_has_units_and_an_end() {
         "tarn_login_failures_total{cause=\"not-found\"} 2",
         "tarn_session_info{session=\"1\",initiator=\"iqn.x\",target=\"\",portal_group=\"1\",core=\"0\"} 1",
         "tarn_session_window{session=\"1\"} 1",
+        "tarn_store_connections{lun=\"far\"} 2",
+        "tarn_store_reconnects_total{lun=\"far\"} 1",
+        "tarn_store_held_requests{lun=\"far\"} 4",
     ] {
         assert!(text.lines().any(|own| own == line), "{line}\n{text}");
     }

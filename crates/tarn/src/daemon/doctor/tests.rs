@@ -60,6 +60,7 @@ fn writes(lun: &str, count: u64, mean_us: u64) -> Stats {
     Stats {
         at_ms: 0,
         sessions: 0,
+        stores: Vec::new(),
         cores: Vec::new(),
         series: vec![api::stats::Series {
             lun: lun.to_owned(),

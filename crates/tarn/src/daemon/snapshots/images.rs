@@ -107,7 +107,7 @@ impl Source {
     }
 }
 
-/// Reports the end of what may outlive its request, whoever waits for it then.
+/// Reports the end of what may outlive its request, also where nobody waits for it then.
 fn at_end(
     daemon: &Daemon,
     source: &Source,
