@@ -22,6 +22,7 @@ mod headroom;
 mod import;
 pub mod locate;
 pub mod logging;
+mod password;
 pub mod prepare;
 pub mod secret;
 mod serve;
@@ -52,7 +53,7 @@ pub use prepare::{Prepared, prepare};
 const EXIT_WRONG: u8 = 2;
 /// Something went wrong that nobody can put right before the start.
 const EXIT_FAILED: u8 = 1;
-/// For the images of Ceph clusters to be closed at the end.
+/// For the images of Ceph clusters and sessions of HyperSCSI to be closed at the end.
 const CLOSE_MAX: std::time::Duration = std::time::Duration::from_secs(3);
 
 /// Runs the program with these arguments and says how it ended: 0 for a clean end, 2 for what an
@@ -87,7 +88,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
     };
     if !remote::wait_for_images(CLOSE_MAX) {
-        let line = "an RBD image is not closed: its cluster does not answer";
+        let line = "a store is not closed: its server or cluster does not answer";
         reactor::process::end_at_once(status, line);
     }
     ExitCode::from(status)
