@@ -10,6 +10,7 @@
 
 mod access;
 mod administration;
+mod attach;
 pub mod banner;
 mod bench;
 mod calendar;
@@ -42,6 +43,7 @@ use confine::inherited::Inherited;
 #[cfg(test)]
 use durable::scratch;
 
+pub use crate::attach::{AttachArgs, DiscoverArgs, DiscoverVerb};
 pub use crate::bench::{BenchArgs, CpuList};
 pub use cli::{CheckArgs, Cli, Command, ServeArgs};
 pub use environment::Environment;
@@ -68,6 +70,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let outcome = match &cli.command {
         Command::Serve(args) => serve(args, &environment),
         Command::Check(args) => check(args, &environment),
+        Command::Attach(args) => attach::attach(args, &environment),
+        Command::Discover { verb } => attach::discover(verb, &environment),
         Command::Bench(args) => bench::run(args, &environment),
         Command::Verb(verb) => return verbs::run(verb, &environment),
         Command::Import(args) => import::run(args),

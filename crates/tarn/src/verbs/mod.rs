@@ -30,7 +30,7 @@ mod snapshot;
 mod status;
 mod table;
 mod target;
-mod terminal;
+pub(crate) mod terminal;
 mod token;
 mod top;
 mod trace;
