@@ -201,7 +201,7 @@ impl Key {
 }
 
 /// A number of bytes with the largest suffix that leaves no rest.
-pub(crate) fn size_text(bytes: u64) -> String {
+pub fn size_text(bytes: u64) -> String {
     [("T", 40), ("G", 30), ("M", 20), ("k", 10)]
         .into_iter()
         .find(|(_, shift)| bytes != 0 && bytes.trailing_zeros() >= *shift)

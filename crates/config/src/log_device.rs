@@ -52,6 +52,7 @@ const fn is_local(kind: StoreKind) -> bool {
         | StoreKind::Nbds
         | StoreKind::NbdUnix
         | StoreKind::Rbd
+        | StoreKind::Hyperscsi
         | StoreKind::Snapshot
         | StoreKind::Stripe
         | StoreKind::Concat => false,

@@ -100,6 +100,7 @@ const fn has_snapshots(kind: StoreKind) -> bool {
         | StoreKind::Nbd
         | StoreKind::Nbds
         | StoreKind::NbdUnix
+        | StoreKind::Hyperscsi
         | StoreKind::Snapshot
         | StoreKind::Stripe
         | StoreKind::Concat => false,

@@ -4,6 +4,7 @@
 //! stands for a question mark and `%25` for a percent sign, in an option that is a path `%26` for an ampersand; a
 //! percent sign before anything else stands for itself.
 
+mod device;
 mod export;
 mod image;
 mod kind;
@@ -14,6 +15,7 @@ mod snapshot;
 use std::fmt::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+pub use self::device::GroupDevice;
 pub use self::export::{Export, ServerAddress};
 pub use self::image::Image;
 pub use self::kind::{KINDS, KindRow, Medium, Node, StoreAt, StoreKind, StorePlace};
@@ -158,6 +160,7 @@ impl StoreSpec {
             .is_some_and(|image| image.snapshot().is_some())
             || spec.snapshot().is_some();
         spec.check_socket()?;
+        spec.check_carrier()?;
         spec.check_whole_blocks()?;
         Ok(spec)
     }
@@ -205,6 +208,18 @@ impl StoreSpec {
                 })
             }
             Some(ServerAddress::Unix(_) | ServerAddress::Tcp(_)) | None => Ok(()),
+        }
+    }
+
+    /// Nothing says by itself where servers of a group are.
+    fn check_carrier(&self) -> Result<(), Rule> {
+        match self.at.device() {
+            Some(device) if device.udp().is_none() => Err(Rule::StoreServer {
+                text: self.text.clone(),
+                problem: "does not say where servers are asked",
+                usage: "//GROUP/DEVICE?udp=HOST[:PORT]",
+            }),
+            Some(_) | None => Ok(()),
         }
     }
 
@@ -446,6 +461,28 @@ mod tests {
     }
 
     #[test]
+    fn devices_of_groups_are_read_and_have_one_form() {
+        let text =
+            "hyperscsi://a%2Fb/d?server=s%26t&udp=H&password_file=p&user=u&level=hash&retry=0";
+        let spec = StoreSpec::parse(text).unwrap();
+        let device = spec.at.device().unwrap();
+        assert_eq!((device.group(), device.device()), ("a/b", "d"));
+        assert_eq!(
+            (device.server(), device.user.as_deref()),
+            (Some("s&t"), Some("u"))
+        );
+        assert_eq!(device.udp().unwrap().to_string(), "h:5674");
+        assert_eq!(device.level.as_deref(), Some("hash"));
+        let medium = "hyperscsi://a%2Fb/d?server=s%26t&udp=h:5674";
+        assert_eq!(spec.at.medium().unwrap().to_string(), medium);
+        let spec = spec.below(Path::new("/etc"));
+        let shown = format!("{medium}&password_file=/etc/p&user=u");
+        assert_eq!(spec.at.to_string(), shown);
+        let again = StoreSpec::parse(&spec.to_store(|_, _| true)).unwrap();
+        assert_eq!((again.at, again.retry_seconds), (spec.at, 0));
+    }
+
+    #[test]
     fn what_is_no_store_names_the_rule() {
         #[rustfmt::skip]
         let cases = [
@@ -463,6 +500,15 @@ mod tests {
             ("rbd:p/i?user=client.a", "use a name, without client."),
             ("rbd:p/i?user=", "use a name, without client."),
             ("rbd:p/i@s?readonly=false", "use true, as a snapshot is only read"),
+            ("hyperscsi:g/d?udp=h", "has no // before its group; write //GROUP/DEVICE after the colon"),
+            ("hyperscsi://g?udp=h", "names no device"),
+            ("hyperscsi://g/?udp=h", "has a name that is empty"),
+            ("hyperscsi://g/d", "does not say where servers are asked; write //GROUP/DEVICE?udp=HOST[:PORT] after the colon"),
+            ("hyperscsi://g/d?udp=h:0", "store option udp=\"h:0\" is not known; use HOST or HOST:PORT"),
+            ("hyperscsi://g/d?udp=h&server=", "use a name of 1 to 64 bytes"),
+            ("hyperscsi://g/d?udp=h&level=all", "use none, crc, hash or encrypt"),
+            ("hyperscsi://g/d?udp=h&size=1M", "the device brings its own size"),
+            ("nbd://h?level=crc", "there is no HyperSCSI group"),
             ("nbd://h?conf=a", "there is no Ceph cluster"),
             ("a?keyring=a", "there is no Ceph cluster"),
             ("a+b:c", "store kind \"a+b\" is not known"),

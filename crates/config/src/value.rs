@@ -62,6 +62,12 @@ pub(crate) const UNIT: &[KeyOf<Unit>] = &[
     key("conf", |_, unit| StoreOption::Conf.toml(&unit.store)),
     key("user", |_, unit| StoreOption::User.toml(&unit.store)),
     key("keyring", |_, unit| StoreOption::Keyring.toml(&unit.store)),
+    key("server", |_, unit| StoreOption::Server.toml(&unit.store)),
+    key("udp", |_, unit| StoreOption::Udp.toml(&unit.store)),
+    key("password_file", |_, unit| {
+        StoreOption::PasswordFile.toml(&unit.store)
+    }),
+    key("level", |_, unit| StoreOption::Level.toml(&unit.store)),
     key("owner", unit_owner),
     key("serial", unit_serial),
     key("naa", unit_naa),

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use config::LogLevel;
 
+use crate::attach::{AttachArgs, DiscoverVerb};
 use crate::bench::BenchArgs;
 use crate::import::ImportArgs;
 use crate::upkeep::StateVerb;
@@ -27,6 +28,14 @@ pub enum Command {
     Serve(ServeArgs),
     /// Check a configuration file, its secrets and its stores; serve nothing.
     Check(CheckArgs),
+    /// Use a HyperSCSI device on this machine, as an export of NBD.
+    Attach(Box<AttachArgs>),
+    /// Find servers on the network.
+    Discover {
+        /// What kind of servers.
+        #[command(subcommand)]
+        verb: DiscoverVerb,
+    },
     /// Measure targets: I/Os per second, latency, CPU time; or verify that they return the data
     /// written.
     Bench(Box<BenchArgs>),
@@ -233,7 +242,7 @@ mod tests {
     fn the_command_is_known_from_a_line_that_is_wrong() {
         for (line, expected) in [
             ("tarn", "tarn"),
-            ("tarn attach", "tarn"),
+            ("tarn atach", "tarn"),
             ("tarn serve --cores 0", "tarn serve"),
             ("tarn lun lst", "tarn lun"),
             ("tarn lun --json add disk", "tarn lun add"),

@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use admin::ListenError;
 use api::plan::{Action, Kind};
 use api::problem::{Problem, ProblemKind};
-use config::{Image, Model, Place, SecretFile, ServerAddress, StoreKind, StoreSpec, Unit};
+use config::{
+    GroupDevice, Image, Model, Place, SecretFile, ServerAddress, StoreKind, StoreSpec, Unit,
+};
 use confine::account::Account;
 use confine::calls::Connections;
 use confine::files::{Right, Rule};
@@ -120,6 +122,8 @@ struct Servers {
     are_any: bool,
     /// Images: their libraries are loaded, and parts of a cluster may be at any port.
     are_images: bool,
+    /// Devices of HyperSCSI groups, over UDP.
+    are_devices: bool,
     ports: BTreeSet<u16>,
     /// The certificates of one are checked against those that this machine trusts.
     needs_authorities: bool,
@@ -132,6 +136,10 @@ impl Servers {
             if store.at.image().is_some() {
                 servers.are_any = true;
                 servers.are_images = true;
+            }
+            if store.at.device().is_some() {
+                servers.are_any = true;
+                servers.are_devices = true;
             }
             let Some(export) = store.at.export() else {
                 continue;
@@ -159,7 +167,8 @@ impl Servers {
 
     /// What only connections to them read.
     fn read(&self) -> impl Iterator<Item = PathBuf> + use<> {
-        let resolver = (!self.ports.is_empty() || self.are_images).then_some(RESOLVER);
+        let resolver =
+            (!self.ports.is_empty() || self.are_images || self.are_devices).then_some(RESOLVER);
         let authorities = self.needs_authorities.then_some(AUTHORITIES);
         let of_clusters = self.are_images.then(files_of_ceph);
         let resolver = resolver.into_iter().flatten();
@@ -215,7 +224,9 @@ impl Reach {
         let stores_of_units = model.units().iter().flat_map(Unit::parts);
         let certificates = stores_of_units.flat_map(|(store, _)| {
             let of_image = store.at.image().into_iter().flat_map(Image::files);
-            of_image.chain(store.ca.as_deref())
+            let of_device = store.at.device();
+            let of_device = of_device.and_then(|device| device.password_file.as_deref());
+            of_image.chain(of_device).chain(store.ca.as_deref())
         });
         let certificates = certificates.map(directory_of);
         let mut readable = stores.clone();
@@ -276,10 +287,27 @@ impl Reach {
         })
     }
 
+    /// Why the servers of a group cannot be reached.
+    fn device_beyond(&self, device: &GroupDevice) -> Option<String> {
+        if !self.servers.as_ref()?.are_devices {
+            return Some("no store was a device of a HyperSCSI group at the start".to_owned());
+        }
+        let (within, file) = (self.files.as_ref()?, device.password_file.as_ref()?);
+        (!within.readable.contain(file)).then(|| {
+            format!(
+                "no store had a password in the directory of {} at the start",
+                file.display()
+            )
+        })
+    }
+
     /// Why the server of a store cannot be reached.
     fn beyond(&self, store: &StoreSpec) -> Option<String> {
         if let Some(image) = store.at.image() {
             return self.image_beyond(image);
+        }
+        if let Some(device) = store.at.device() {
+            return self.device_beyond(device);
         }
         let (servers, export) = (self.servers.as_ref()?, store.at.export()?);
         if !servers.are_any {

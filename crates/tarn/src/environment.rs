@@ -43,6 +43,8 @@ pub struct Environment {
     pub log: Option<String>,
     /// `TARN_BENCH_SECRET`.
     pub bench_secret: Option<Secret>,
+    /// `TARN_PASSWORD`: of a HyperSCSI group or user.
+    pub password: Option<Zeroizing<String>>,
     /// The host name.
     pub host: String,
 }
@@ -77,6 +79,8 @@ impl Environment {
             bench_secret: std::env::var_os("TARN_BENCH_SECRET").map(|text| {
                 Secret::from_text(&Zeroizing::new(text.to_string_lossy().into_owned()))
             }),
+            password: std::env::var_os("TARN_PASSWORD")
+                .map(|text| Zeroizing::new(text.to_string_lossy().into_owned())),
             // Only a name to show; without one the target is called localhost.
             host: fs::read_to_string("/proc/sys/kernel/hostname")
                 .map(|name| name.trim().to_owned())

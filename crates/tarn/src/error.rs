@@ -15,6 +15,14 @@ pub enum StartError {
     /// The text of the configuration is wrong.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// An argument of the command line is wrong.
+    #[error("{place}: {reason}")]
+    Argument {
+        /// Which.
+        place: Place,
+        /// What is wrong, with the remedy.
+        reason: String,
+    },
     /// There is no such configuration file, or it cannot be read.
     #[error("cannot read configuration file {}, name one that exists and is readable", path.display())]
     ConfigUnreadable {
@@ -270,6 +278,26 @@ pub enum StartError {
         place: Place,
         /// What is wrong with it.
         source: Box<remote::RbdOpenError>,
+    },
+
+    /// A device cannot be opened; the message of the source names device and remedy.
+    #[error("{place}")]
+    Device {
+        /// Where it is named.
+        place: Place,
+        /// What is wrong with it.
+        source: Box<remote::HyperscsiOpenError>,
+    },
+
+    /// A password cannot be had.
+    #[error("{place}: password file {path} {reason}", path = .path.display())]
+    Password {
+        /// Where it is named.
+        place: Place,
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
     },
 
     /// Members do not fit together; the message of the source names them and the remedy.

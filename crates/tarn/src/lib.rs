@@ -10,6 +10,7 @@
 
 mod access;
 mod administration;
+mod attach;
 pub mod banner;
 mod bench;
 mod calendar;
@@ -23,6 +24,7 @@ mod import;
 pub mod interface;
 pub mod locate;
 pub mod logging;
+mod password;
 pub mod prepare;
 pub mod secret;
 mod serve;
@@ -42,6 +44,7 @@ use confine::inherited::Inherited;
 #[cfg(test)]
 use durable::scratch;
 
+pub use crate::attach::{AttachArgs, DiscoverArgs, DiscoverVerb};
 pub use crate::bench::{BenchArgs, CpuList};
 pub use cli::{CheckArgs, Cli, Command, ServeArgs};
 pub use environment::Environment;
@@ -53,7 +56,7 @@ pub use prepare::{Prepared, prepare};
 const EXIT_WRONG: u8 = 2;
 /// Something went wrong that nobody can put right before the start.
 const EXIT_FAILED: u8 = 1;
-/// For the images of Ceph clusters to be closed at the end.
+/// For the images of Ceph clusters and sessions of HyperSCSI to be closed at the end.
 const CLOSE_MAX: std::time::Duration = std::time::Duration::from_secs(3);
 
 /// Runs the program with these arguments and says how it ended: 0 for a clean end, 2 for what an
@@ -68,6 +71,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let outcome = match &cli.command {
         Command::Serve(args) => serve(args, &environment),
         Command::Check(args) => check(args, &environment),
+        Command::Attach(args) => attach::attach(args, &environment),
+        Command::Discover { verb } => attach::discover(verb, &environment),
         Command::Bench(args) => bench::run(args, &environment),
         Command::Verb(verb) => return verbs::run(verb, &environment),
         Command::Import(args) => import::run(args),
@@ -88,7 +93,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
     };
     if !remote::wait_for_images(CLOSE_MAX) {
-        let line = "an RBD image is not closed: its cluster does not answer";
+        let line = "a store is not closed: its server or cluster does not answer";
         reactor::process::end_at_once(status, line);
     }
     ExitCode::from(status)

@@ -134,7 +134,8 @@ pub(crate) fn locate_store(
     place: &Place,
 ) -> Result<Option<Location>, StartError> {
     let Some((path, node)) = store.at.node() else {
-        return Ok(at_server(store).or_else(|| in_cluster(store)));
+        let found = at_server(store).or_else(|| in_cluster(store));
+        return Ok(found.or_else(|| in_group(store)));
     };
     let unreachable = |source| StartError::StoreUnreachable {
         place: place.clone(),
@@ -193,6 +194,12 @@ fn in_cluster(store: &StoreSpec) -> Option<Location> {
         Some(conf) => format!("{name}?conf={}", conf.display()),
         None => medium,
     }))
+}
+
+/// A device is known by its group; which server has it, only opening shows.
+fn in_group(store: &StoreSpec) -> Option<Location> {
+    store.at.device()?;
+    Some(elsewhere(store.at.medium()?.to_string()))
 }
 
 fn elsewhere(path: String) -> Location {

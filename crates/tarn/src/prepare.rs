@@ -63,9 +63,24 @@ pub struct Prepared {
 /// The first thing that is wrong. Nothing was started, and nothing was made but the state
 /// directory and identities in it.
 pub fn prepare(args: &ServeArgs, environment: &Environment) -> Result<Prepared, StartError> {
-    let (model, text) = read_model(args, environment)?;
+    let read = read_model(args, environment)?;
+    let file = args.config.as_deref();
+    prepare_model(read, file, Flags::of(args), environment)
+}
+
+/// The same for a model with its text.
+///
+/// # Errors
+///
+/// As [`prepare`].
+pub(crate) fn prepare_model(
+    (model, text): (Model, String),
+    file: Option<&Path>,
+    flags: Flags,
+    environment: &Environment,
+) -> Result<Prepared, StartError> {
     crate::daemon::check_interfaces(&model)?;
-    let log = LogFilter::choose(args.log, environment, model.server().log)?;
+    let log = LogFilter::choose(flags.log, environment, model.server().log)?;
     let uid = confinement::become_user(&model, environment.uid)?;
     let secrets = Secrets::read(&model, uid)?;
     let locations = opening(|| locate_all(&model))?;
@@ -74,7 +89,6 @@ pub fn prepare(args: &ServeArgs, environment: &Environment) -> Result<Prepared, 
         None => environment.state_directory()?,
     };
     let state = opening(|| State::open(directory))?;
-    let file = args.config.as_deref();
     let reach = opening(|| Reach::of(&model, file, Some(state.directory())))?;
     let identities = state.identities(&model, &locations)?;
     Ok(Prepared {
@@ -85,12 +99,12 @@ pub fn prepare(args: &ServeArgs, environment: &Environment) -> Result<Prepared, 
         identities,
         state,
         log,
-        file: args.config.clone(),
+        file: file.map(Path::to_owned),
         text,
         uid,
         is_other_user: uid != environment.uid,
         reach,
-        flags: Flags::of(args),
+        flags,
         host: environment.host.clone(),
     })
 }
@@ -110,7 +124,7 @@ impl Prepared {
 }
 
 /// The flags of the command line that win over keys of the file.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Flags {
     state: Option<PathBuf>,
     log: Option<config::LogLevel>,
@@ -119,6 +133,14 @@ pub struct Flags {
 }
 
 impl Flags {
+    /// Only how much to log.
+    pub(crate) fn with_log(log: Option<config::LogLevel>) -> Self {
+        Self {
+            log,
+            ..Self::default()
+        }
+    }
+
     fn of(args: &ServeArgs) -> Self {
         Self {
             state: args.state.clone(),

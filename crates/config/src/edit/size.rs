@@ -5,7 +5,7 @@ use crate::{EditError, StoreAt, StoreOption, StorePlace, StoreSpec, keys};
 /// The STORE of unit `id` with another size.
 pub(super) fn resized(id: &str, text: &str, wanted_bytes: u64) -> Result<String, EditError> {
     let store = StoreSpec::parse(text)?;
-    if store.at.export().is_some() {
+    if store.at.export().is_some() || store.at.device().is_some() {
         return Err(EditError::SizeOfExport {
             id: id.to_owned(),
             store: text.to_owned(),
@@ -50,6 +50,7 @@ pub(super) fn resized(id: &str, text: &str, wanted_bytes: u64) -> Result<String,
         StorePlace::Path(_)
         | StorePlace::Export(_)
         | StorePlace::Image(_)
+        | StorePlace::Device(_)
         | StorePlace::Snapshot(_)
         | StorePlace::Members(_) => with_option(text, "size=", &keys::size_text(wanted_bytes)),
     };

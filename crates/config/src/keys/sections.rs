@@ -425,6 +425,7 @@ pub(crate) const SECTION_NBD: SectionKeys = SectionKeys {
 #[rustfmt::skip]
 pub(crate) const SECTION_HYPERSCSI: SectionKeys = SectionKeys {
     heading: "table `hyperscsi`",
+    example: "{ group = [] }",
     meaning: "What is served over HyperSCSI.",
     keys: &[
         key("group",
@@ -439,6 +440,7 @@ pub(crate) const SECTION_HYPERSCSI: SectionKeys = SectionKeys {
 #[rustfmt::skip]
 pub(crate) const SECTION_HYPERSCSI_GROUP: SectionKeys = SectionKeys {
     heading: "[[hyperscsi.group]]",
+    example: "{ name = %s, udp = \"0.0.0.0\", password_file = \"disks.secret\", device = [{ id = \"disk\" }] }",
     meaning: "A group of devices, which clients of HyperSCSI find by its name. A session is an I_T nexus of its units, so \
         reservations, write protection and ejected media hold for it, too (HYPERSCSI.md).",
     keys: &[
@@ -493,6 +495,7 @@ pub(crate) const SECTION_HYPERSCSI_GROUP: SectionKeys = SectionKeys {
 #[rustfmt::skip]
 pub(crate) const SECTION_HYPERSCSI_DEVICE: SectionKeys = SectionKeys {
     heading: "[[hyperscsi.group.device]]",
+    example: "{ id = %s }",
     meaning: "A unit as a device of the group.",
     keys: &[
         key("id", ID, Fallback::Required,

@@ -46,7 +46,7 @@ impl Export {
             .strip_prefix("//")
             .ok_or("has no // before its server")?;
         let (authority, name) = rest.split_once('/').unwrap_or((rest, ""));
-        Self::new(ServerAddress::Tcp(host_port(authority)?), name)
+        Self::new(ServerAddress::Tcp(host_port(authority, PORT)?), name)
     }
 
     /// Reads `//[/EXPORT]`, or gives what is wrong with it. The socket is an option.
@@ -133,7 +133,8 @@ impl fmt::Display for Export {
     }
 }
 
-fn host_port(authority: &str) -> Result<HostPort, &'static str> {
+/// Reads `HOST[:PORT]`, or gives what is wrong with it.
+pub(super) fn host_port(authority: &str, port_default: u16) -> Result<HostPort, &'static str> {
     let (host, port) = match authority.strip_prefix('[') {
         Some(rest) => {
             let (host, behind) = rest
@@ -167,7 +168,7 @@ fn host_port(authority: &str) -> Result<HostPort, &'static str> {
         }
     };
     let port = match port {
-        None => PORT,
+        None => port_default,
         Some(port) => port
             .parse()
             .ok()

@@ -7,6 +7,7 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use super::device::GroupDevice;
 use super::export::Export;
 use super::image::Image;
 use super::members::Members;
@@ -36,6 +37,8 @@ pub enum StoreKind {
     NbdUnix,
     /// An image of a Ceph cluster.
     Rbd,
+    /// A device of a HyperSCSI group.
+    Hyperscsi,
     /// A snapshot of a unit of the same configuration.
     Snapshot,
     /// Named stores, a chunk of each in turn.
@@ -51,6 +54,8 @@ pub(super) enum Family {
     Servers,
     /// A Ceph cluster has it.
     Clusters,
+    /// A server of a HyperSCSI group has it.
+    Groups,
     /// Named stores have it.
     Compositions,
 }
@@ -61,6 +66,7 @@ impl Family {
         match self {
             Self::Servers => "there is no server",
             Self::Clusters => "there is no Ceph cluster",
+            Self::Groups => "there is no HyperSCSI group",
             Self::Compositions => "there are no members",
         }
     }
@@ -96,6 +102,7 @@ const SIZED: &str = "the size follows the colon";
 const NO_CACHE: &str = "there is nothing below it to cache";
 const NO_IMAGE: &str = "there is no image to look at";
 const OWN_SIZE: &str = "a device brings its own size";
+const SIZE_OF_DEVICE: &str = "the device brings its own size";
 const SIZE_OF_SERVER: &str = "an export brings its own size";
 const CACHE_OF_SERVER: &str = "the server has the cache";
 const BYTES_OF_SERVER: &str = "the server gives the bytes of the disk";
@@ -112,7 +119,7 @@ const NO_CHUNKS: &str = "a concat has no chunks";
 
 /// All kinds, in the order of the documentation.
 #[rustfmt::skip] // One kind a block, one column a line.
-pub const KINDS: [KindRow; 12] = [
+pub const KINDS: [KindRow; 13] = [
     KindRow {
         kind: StoreKind::Path, word: "", place: PlaceForm::Path,
         space: Some(""), node: Some(Node::FileOrDevice), shown: ("file", "block"), is_memory: false,
@@ -186,6 +193,16 @@ pub const KINDS: [KindRow; 12] = [
         ],
         title: "Ceph RBD image",
         meaning: "an image of a Ceph cluster, or a snapshot of one (needs librbd1)",
+    },
+    KindRow {
+        kind: StoreKind::Hyperscsi, word: "hyperscsi", place: PlaceForm::Device,
+        space: Some("hyperscsi"), node: None, shown: ("hyperscsi", "hyperscsi"), is_memory: false,
+        without: &[
+            (StoreOption::Size, SIZE_OF_DEVICE), (StoreOption::Cache, CACHE_OF_SERVER),
+            (StoreOption::Format, BYTES_OF_SERVER),
+        ],
+        title: "HyperSCSI device",
+        meaning: "a device of a HyperSCSI group",
     },
     KindRow {
         kind: StoreKind::Snapshot, word: "snap", place: PlaceForm::Snapshot,
@@ -269,6 +286,7 @@ impl KindRow {
         match self.place {
             PlaceForm::Server | PlaceForm::Socket => Some(Family::Servers),
             PlaceForm::Image => Some(Family::Clusters),
+            PlaceForm::Device => Some(Family::Groups),
             PlaceForm::Members { .. } => Some(Family::Compositions),
             PlaceForm::Path | PlaceForm::Size | PlaceForm::Snapshot => None,
         }
@@ -349,6 +367,8 @@ enum PlaceForm {
     Socket,
     /// An image of a pool.
     Image,
+    /// A device of a group.
+    Device,
     /// A unit and a snapshot of it.
     Snapshot,
     /// The ids of named stores.
@@ -369,6 +389,8 @@ pub enum StorePlace {
     Export(Export),
     /// An image of a Ceph cluster.
     Image(Image),
+    /// A device of a HyperSCSI group.
+    Device(GroupDevice),
     /// A snapshot of a unit.
     Snapshot(SnapshotOf),
     /// Named stores.
@@ -384,6 +406,7 @@ impl PlaceForm {
             Self::Server => StorePlace::Export(self.take(text, Export::of_server(place))?),
             Self::Socket => StorePlace::Export(self.take(text, Export::of_socket(place))?),
             Self::Image => StorePlace::Image(self.take(text, Image::parse(place))?),
+            Self::Device => StorePlace::Device(self.take(text, GroupDevice::parse(place))?),
             Self::Snapshot => StorePlace::Snapshot(self.take(text, SnapshotOf::parse(place))?),
             Self::Members { count_min } => {
                 StorePlace::Members(Members::parse(text, place, count_min)?)
@@ -406,6 +429,7 @@ impl PlaceForm {
             Self::Server => "//HOST[:PORT][/EXPORT]",
             Self::Socket => "///[EXPORT]?socket=PATH",
             Self::Image => "POOL[/NAMESPACE]/IMAGE[@SNAP]",
+            Self::Device => "//GROUP/DEVICE",
             Self::Snapshot => "LUN@NAME",
             Self::Members { .. } => "ID,...",
         }
@@ -419,6 +443,7 @@ impl PlaceForm {
             Self::Server => r"//[^/?]+(?:/[^?]*)?",
             Self::Socket => r"//(?:/[^?]*)?",
             Self::Image => "[^?/]+(?:/[^?/]+){1,2}",
+            Self::Device => "//[^?/]+/[^?/]+",
             Self::Snapshot => "[A-Za-z0-9._-]+@[A-Za-z0-9][A-Za-z0-9._-]{0,63}",
             Self::Members { .. } => "[^?]+",
         }
@@ -477,6 +502,7 @@ impl StoreAt {
             StorePlace::Size(_)
             | StorePlace::Export(_)
             | StorePlace::Image(_)
+            | StorePlace::Device(_)
             | StorePlace::Members(_) => None,
         }
     }
@@ -489,6 +515,7 @@ impl StoreAt {
             StorePlace::Path(path) => path.as_os_str(),
             StorePlace::Export(export) => OsStr::new(export.text()),
             StorePlace::Image(image) => OsStr::new(image.text()),
+            StorePlace::Device(device) => OsStr::new(device.text()),
             StorePlace::Snapshot(snapshot) => return snapshot.at()?.medium(),
             StorePlace::Size(_) | StorePlace::Members(_) => return None,
         };
@@ -502,6 +529,7 @@ impl StoreAt {
             StorePlace::Path(_)
             | StorePlace::Size(_)
             | StorePlace::Image(_)
+            | StorePlace::Device(_)
             | StorePlace::Snapshot(_)
             | StorePlace::Members(_) => None,
         }
@@ -514,6 +542,20 @@ impl StoreAt {
             StorePlace::Path(_)
             | StorePlace::Size(_)
             | StorePlace::Export(_)
+            | StorePlace::Device(_)
+            | StorePlace::Snapshot(_)
+            | StorePlace::Members(_) => None,
+        }
+    }
+
+    /// The device, if a HyperSCSI server has the data.
+    pub fn device(&self) -> Option<&GroupDevice> {
+        match &self.place {
+            StorePlace::Device(device) => Some(device),
+            StorePlace::Path(_)
+            | StorePlace::Size(_)
+            | StorePlace::Export(_)
+            | StorePlace::Image(_)
             | StorePlace::Snapshot(_)
             | StorePlace::Members(_) => None,
         }
@@ -533,6 +575,7 @@ impl StoreAt {
             StorePlace::Path(_)
             | StorePlace::Export(_)
             | StorePlace::Image(_)
+            | StorePlace::Device(_)
             | StorePlace::Snapshot(_)
             | StorePlace::Members(_) => None,
         }
@@ -545,6 +588,7 @@ impl StoreAt {
             StorePlace::Path(path) => *path = directory.join(&path).components().collect(),
             StorePlace::Export(export) => export.below(directory),
             StorePlace::Image(image) => image.below(directory),
+            StorePlace::Device(device) => device.below(directory),
             StorePlace::Size(_) | StorePlace::Snapshot(_) | StorePlace::Members(_) => {}
         }
     }
@@ -555,6 +599,7 @@ impl StoreAt {
             StorePlace::Path(_)
             | StorePlace::Export(_)
             | StorePlace::Image(_)
+            | StorePlace::Device(_)
             | StorePlace::Members(_) => self.before_options(),
             // By whatever name the unit goes, it is the same store.
             StorePlace::Snapshot(snapshot) => match snapshot.at() {
@@ -573,6 +618,7 @@ impl StoreAt {
             StorePlace::Size(bytes) => size_text(*bytes),
             StorePlace::Export(export) => export.before_options(),
             StorePlace::Image(image) => image.before_options(),
+            StorePlace::Device(device) => device.before_options(),
             StorePlace::Snapshot(snapshot) => snapshot.text(),
             StorePlace::Members(members) => members.text(),
         };
@@ -595,6 +641,7 @@ impl fmt::Display for StoreAt {
         let socket = self.export().and_then(Export::socket);
         let socket = socket.map(|socket| format!("socket={socket}"));
         let options = socket.or_else(|| self.image().map(Image::options));
+        let options = options.or_else(|| self.device().map(GroupDevice::options));
         let mut options = options.iter().filter(|options| !options.is_empty());
         options.try_for_each(|options| write!(f, "?{options}"))
     }
@@ -731,6 +778,8 @@ mod tests {
         assert_eq!(export.medium().unwrap().to_string(), "nbd://h:10809/a");
         let image = store("rbd:p/n/i@s");
         assert_eq!(image.medium().unwrap().to_string(), "rbd:p/n/i@s");
+        let device = store("hyperscsi://g/d");
+        assert_eq!(device.medium().unwrap().to_string(), "hyperscsi://g/d");
         assert_eq!(store("mem:1M").medium(), None);
         assert_eq!(store("null:1M").medium(), None);
         assert_eq!(store("file:a%3Fb").medium().unwrap().to_string(), "a?b");

@@ -69,6 +69,7 @@ impl StoreSpec {
             | StorePlace::Size(_)
             | StorePlace::Export(_)
             | StorePlace::Image(_)
+            | StorePlace::Device(_)
             | StorePlace::Snapshot(_) => &[],
         }
     }
@@ -81,6 +82,7 @@ impl StoreSpec {
             | StorePlace::Size(_)
             | StorePlace::Export(_)
             | StorePlace::Image(_)
+            | StorePlace::Device(_)
             | StorePlace::Snapshot(_) => &[],
         }
     }

@@ -44,6 +44,14 @@ pub enum StoreOption {
     Takeover,
     /// `chunk=`
     Chunk,
+    /// `server=`
+    Server,
+    /// `udp=`
+    Udp,
+    /// `password_file=`
+    PasswordFile,
+    /// `level=`
+    Level,
 }
 
 /// One row of the table.
@@ -93,6 +101,10 @@ enum Takes {
         max: u32,
     },
     Path,
+    /// A name that people give.
+    Name,
+    /// A host with a port.
+    Address,
 }
 
 /// A value as it was read.
@@ -106,7 +118,7 @@ enum Value<'a> {
 
 /// All options, in the order of the documentation.
 #[rustfmt::skip] // One option a block.
-pub const OPTIONS: [OptionRow; 17] = [
+pub const OPTIONS: [OptionRow; 21] = [
     OptionRow {
         option: StoreOption::Size, word: "size", takes: Takes::Size, of: &[], fallback: "the file or image must exist",
         help: ("size=SIZE", "create a missing file or image of this size, grow a smaller one"),
@@ -205,7 +217,7 @@ pub const OPTIONS: [OptionRow; 17] = [
         get: |spec| spec.connections.map(|connections| connections.to_string()),
     },
     OptionRow {
-        option: StoreOption::Retry, word: "retry", takes: Takes::Count { min: 0, max: 3600 }, of: &[Family::Servers, Family::Clusters],
+        option: StoreOption::Retry, word: "retry", takes: Takes::Count { min: 0, max: 3600 }, of: &[Family::Servers, Family::Clusters, Family::Groups],
         fallback: "`20`",
         help: ("retry=SECONDS", "how long commands wait for a lost server or cluster (20); 0: they fail at once"),
         meaning: "Seconds that commands wait while the server cannot be reached; then they end with NOT READY until it can be. \
@@ -229,16 +241,23 @@ pub const OPTIONS: [OptionRow; 17] = [
         get: |spec| spec.at.image()?.conf_option(),
     },
     OptionRow {
-        option: StoreOption::User, word: "user", takes: Takes::User, of: &[Family::Clusters], fallback: "`admin`",
-        help: ("user=NAME", "the user of the Ceph cluster, without client."),
-        meaning: "The user of the Ceph cluster, without `client.`.",
+        option: StoreOption::User, word: "user", takes: Takes::User, of: &[Family::Clusters, Family::Groups],
+        fallback: "`admin`; of a HyperSCSI group, the group itself",
+        help: ("user=NAME", "the user of the Ceph cluster, without client.; of a HyperSCSI group"),
+        meaning: "The user of the Ceph cluster, without `client.`, or of the HyperSCSI group.",
         set: |spec, value| {
+            let user = Some(value.text().to_owned());
             if let StorePlace::Image(image) = &mut spec.at.place {
-                image.user = Some(value.text().to_owned());
+                image.user = user;
+            } else if let StorePlace::Device(device) = &mut spec.at.place {
+                device.user = user;
             }
             Ok(())
         },
-        get: |spec| spec.at.image()?.user.clone(),
+        get: |spec| {
+            let of_image = spec.at.image().and_then(|image| image.user.clone());
+            of_image.or_else(|| spec.at.device()?.user.clone())
+        },
     },
     OptionRow {
         option: StoreOption::Keyring, word: "keyring", takes: Takes::Path, of: &[Family::Clusters],
@@ -270,6 +289,55 @@ pub const OPTIONS: [OptionRow; 17] = [
         meaning: "How many bytes a stripe has on one member before it goes on with the next.",
         set: |spec, value| { spec.chunk_bytes = value.bytes().unwrap_or(spec.chunk_bytes); Ok(()) },
         get: |spec| Some(size_text(spec.chunk_bytes)),
+    },
+    OptionRow {
+        option: StoreOption::Server, word: "server", takes: Takes::Name, of: &[Family::Groups],
+        fallback: "the only one of the group that has the device",
+        help: ("server=NAME", "the server of a HyperSCSI group, if several have such a device"),
+        meaning: "The server, if several servers of the group have such a device.",
+        set: |spec, value| {
+            let StorePlace::Device(device) = &mut spec.at.place else { return Ok(()) };
+            right("server", value.text(), device.set_server(value.text()), "a name of 1 to 64 bytes")
+        },
+        get: |spec| spec.at.device()?.server_option(),
+    },
+    OptionRow {
+        option: StoreOption::Udp, word: "udp", takes: Takes::Address, of: &[Family::Groups], fallback: "required",
+        help: ("udp=HOST[:PORT]", "where servers of a HyperSCSI group are asked (port 5674)"),
+        meaning: "Where servers of the group are asked, over UDP: a host, or the broadcast address of a network. The port is 5674 if \
+                  there is none.",
+        set: |spec, value| {
+            let StorePlace::Device(device) = &mut spec.at.place else { return Ok(()) };
+            right("udp", value.text(), device.set_udp(value.text()), "HOST or HOST:PORT (IPv6 in brackets)")
+        },
+        get: |spec| spec.at.device()?.udp_option(),
+    },
+    OptionRow {
+        option: StoreOption::PasswordFile, word: "password_file", takes: Takes::Path, of: &[Family::Groups],
+        fallback: "the group has no password",
+        help: ("password_file=PATH", "the file with the password of a HyperSCSI group or user"),
+        meaning: "The file with the password of the group or user: at least 8 bytes. A line end at its end does not count.",
+        set: |spec, value| {
+            let file = path_of_option("password_file", value.text())?;
+            if let StorePlace::Device(device) = &mut spec.at.place {
+                device.password_file = Some(file);
+            }
+            Ok(())
+        },
+        get: |spec| spec.at.device()?.password_option(),
+    },
+    OptionRow {
+        option: StoreOption::Level, word: "level", takes: Takes::Word(&["none", "crc", "hash", "encrypt"]), of: &[Family::Groups],
+        fallback: "what the server asks for",
+        help: ("level=LEVEL", "the least protection of a HyperSCSI device: none, crc, hash or encrypt"),
+        meaning: "The least level of protection of commands and data. The server may ask for more.",
+        set: |spec, value| {
+            if let StorePlace::Device(device) = &mut spec.at.place {
+                device.level = Some(value.text().to_owned());
+            }
+            Ok(())
+        },
+        get: |spec| spec.at.device()?.level.clone(),
     },
 ];
 
@@ -328,6 +396,8 @@ impl StoreOption {
             | Takes::Word(_)
             | Takes::Serial
             | Takes::User
+            | Takes::Name
+            | Takes::Address
             | Takes::Path => crate::value::quoted(&value),
         })
     }
@@ -345,6 +415,8 @@ impl OptionRow {
             | Takes::Serial
             | Takes::User
             | Takes::Count { .. }
+            | Takes::Name
+            | Takes::Address
             | Takes::Path => {
                 format!("{}=", self.word)
             }
@@ -371,6 +443,8 @@ impl OptionRow {
             Takes::Count { min, max } => format!("a number from {min} to {max}"),
             Takes::User => "a name, without `client.`".to_owned(),
             Takes::Path => "a path".to_owned(),
+            Takes::Name => "a name of 1 to 64 bytes".to_owned(),
+            Takes::Address => "a host, or a host and a port".to_owned(),
         }
     }
 
@@ -388,7 +462,7 @@ impl OptionRow {
             Takes::Serial => format!("{word}=[!-%'-~]{{1,64}}"),
             Takes::Count { max, .. } => format!("{word}=[0-9]{{1,{}}}", digits(max)),
             Takes::User => format!("{word}=(?!client\\.)[!-%'-~]{{1,64}}"),
-            Takes::Path => format!("{word}=[^&]+"),
+            Takes::Path | Takes::Name | Takes::Address => format!("{word}=[^&]+"),
         }
     }
 
@@ -411,7 +485,7 @@ impl OptionRow {
             Takes::Flag if value.is_none() => Value::Flag(true),
             Takes::Flag => one_of(&["true", "false"]).map(|_| Value::Flag(text == "true"))?,
             Takes::Number(words) | Takes::Word(words) => one_of(words)?,
-            Takes::Serial | Takes::Path => Value::Text(text),
+            Takes::Serial | Takes::Path | Takes::Name | Takes::Address => Value::Text(text),
             Takes::User if is_user(text) => Value::Text(text),
             Takes::User => return Err(wrong("a name, without client.".to_owned())),
             Takes::Power { min, max } => {
@@ -428,6 +502,18 @@ impl OptionRow {
             }
         };
         (self.set)(spec, value)
+    }
+}
+
+/// Refuses what is not right.
+fn right(option: &'static str, value: &str, is_right: bool, wanted: &str) -> Result<(), Rule> {
+    match is_right {
+        true => Ok(()),
+        false => Err(Rule::StoreOptionValue {
+            option,
+            value: value.to_owned(),
+            wanted: wanted.to_owned(),
+        }),
     }
 }
 
@@ -525,6 +611,8 @@ mod tests {
                 Takes::Count { min, max } => vec![min.to_string(), max.to_string()],
                 Takes::User => vec!["target".to_owned()],
                 Takes::Path => vec!["a/b?=%26%25".to_owned()],
+                Takes::Name => vec!["a/b?=%26%25".to_owned()],
+                Takes::Address => vec!["h:1".to_owned()],
             };
             for value in values {
                 let is_its = |kind: &&KindRow| kind.takes(row.option);
@@ -533,6 +621,7 @@ mod tests {
                     StoreKind::Nbds => "nbds://h",
                     StoreKind::NbdUnix => "nbd+unix:///",
                     StoreKind::Rbd => "rbd:p/i",
+                    StoreKind::Hyperscsi => "hyperscsi://g/d?udp=h",
                     StoreKind::Stripe => "stripe:a,b",
                     StoreKind::Concat => "concat:a",
                     StoreKind::Path
@@ -542,7 +631,13 @@ mod tests {
                     | StoreKind::Snapshot
                     | StoreKind::Null => "a",
                 };
-                let text = format!("{store}?{}={value}", row.word);
+                // A device always has an address.
+                let store = match row.option == StoreOption::Udp {
+                    true => "hyperscsi://g/d",
+                    false => store,
+                };
+                let joint = if store.contains('?') { '&' } else { '?' };
+                let text = format!("{store}{joint}{}={value}", row.word);
                 let spec = StoreSpec::parse(&text).unwrap();
                 assert_eq!(row.option.value(&spec), Some(value), "{text}");
             }

@@ -85,9 +85,10 @@ fn find(of: &StoreSpec, name: &str) -> Result<StoreAt, Rule> {
             Err(none(format!("write {image}@{name}")))
         }
         StorePlace::Snapshot(_) => Err(none("name the lun that it is a snapshot of".to_owned())),
-        StorePlace::Size(_) | StorePlace::Export(_) | StorePlace::Members(_) => {
-            Err(none("name a lun whose store is a file".to_owned()))
-        }
+        StorePlace::Size(_)
+        | StorePlace::Export(_)
+        | StorePlace::Device(_)
+        | StorePlace::Members(_) => Err(none("name a lun whose store is a file".to_owned())),
     }
 }
 
@@ -100,6 +101,7 @@ impl StoreSpec {
             | StorePlace::Size(_)
             | StorePlace::Export(_)
             | StorePlace::Image(_)
+            | StorePlace::Device(_)
             | StorePlace::Members(_) => None,
         }
     }

@@ -138,6 +138,7 @@ fn impossible(unit: &Unit) -> Option<(String, &'static str)> {
         // Its server or cluster has the size.
         StorePlace::Export(_)
         | StorePlace::Image(_)
+        | StorePlace::Device(_)
         | StorePlace::Snapshot(_)
         | StorePlace::Members(_) => return None,
     };

@@ -191,6 +191,7 @@ fn open_device(log: &LogDevice) -> Result<Arc<dyn SharedStore>, store::OpenError
         | config::StoreKind::Nbds
         | config::StoreKind::NbdUnix
         | config::StoreKind::Rbd
+        | config::StoreKind::Hyperscsi
         | config::StoreKind::Snapshot
         | config::StoreKind::Stripe
         | config::StoreKind::Concat => store::StoreKind::Path,

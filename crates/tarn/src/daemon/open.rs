@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use admin::{ListenError, ServiceTls, SocketFile};
 use config::{
-    Export, HostPort, Image, Model, NamedStore, Place, ServerAddress, StorePlace, StoreSpec,
+    Export, GroupDevice, HostPort, Image, Model, NamedStore, Place, ServerAddress, StorePlace,
+    StoreSpec,
 };
 use confine::inherited::Inherited;
 use reactor::Listener;
 use reactor::net::BindError;
 use remote::{
-    ClusterOptions, Looks, NbdOptions, NbdServer, RbdFailure, RbdOpenError, RbdOptions, TlsOptions,
+    Carrier, ClusterOptions, HyperscsiOptions, Level, Looks, NbdOptions, NbdServer, Password,
+    RbdFailure, RbdOpenError, RbdOptions, TlsOptions,
 };
 use store::{
     Composed, Form, Held, Logged, Member, OpenError, OpenFailure, OpenOptions, SharedStore,
@@ -20,8 +22,8 @@ use store::{
 };
 
 use super::log_device::{LogUse, attach, lazily};
-use crate::StartError;
 use crate::state::UnitIdentity;
+use crate::{StartError, password};
 
 /// Connections that may wait to be accepted, per portal.
 const BACKLOG: i32 = 4096;
@@ -155,6 +157,7 @@ pub(super) fn open_with(
         | config::StoreKind::Nbds
         | config::StoreKind::NbdUnix
         | config::StoreKind::Snapshot
+        | config::StoreKind::Hyperscsi
         | config::StoreKind::Rbd => {
             return open(spec, &unit.place).map(OpenStore::plain);
         }
@@ -210,6 +213,13 @@ pub(super) fn open_part(
             let opened =
                 retry_while_in_use(|| image_options(spec, image).open(&opener.looks), is_in_use);
             opened.map_err(|source| StartError::Image {
+                place: place.clone(),
+                source: Box::new(source),
+            })
+        }
+        StorePlace::Device(device) => {
+            let opened = device_options(spec, device, place)?.open();
+            opened.map_err(|source| StartError::Device {
                 place: place.clone(),
                 source: Box::new(source),
             })
@@ -361,6 +371,42 @@ fn export_options(spec: &StoreSpec, export: &Export, cores: usize) -> NbdOptions
     }
 }
 
+/// The options of a device. Reads the file of its password.
+pub(crate) fn device_options(
+    spec: &StoreSpec,
+    device: &GroupDevice,
+    place: &Place,
+) -> Result<HyperscsiOptions, StartError> {
+    let password = match &device.password_file {
+        Some(path) => password::from_file(path, place)?,
+        None => Password::default(),
+    };
+    let carrier = match device.udp() {
+        Some(HostPort { host, port }) => Carrier::udp(host.clone(), Some(*port)),
+        // The reader of the configuration refuses that.
+        None => Carrier::udp("localhost", None),
+    };
+    let level = |word: &String| match word.as_str() {
+        "none" => Level::None,
+        "crc" => Level::Crc,
+        "hash" => Level::Hash,
+        _ => Level::Encrypt,
+    };
+    Ok(HyperscsiOptions {
+        carrier,
+        group: device.group().to_owned(),
+        device: device.device().to_owned(),
+        server: device.server().map(str::to_owned),
+        user: device.user.clone(),
+        password,
+        level: device.level.as_ref().map(level),
+        retry: Duration::from_secs(spec.retry_seconds.into()),
+        read_only: spec.read_only,
+        thin: spec.thin.unwrap_or(true),
+        block_bytes: spec.block_size.bytes(),
+    })
+}
+
 fn image_options(spec: &StoreSpec, image: &Image) -> RbdOptions {
     RbdOptions {
         cluster: ClusterOptions {
@@ -384,6 +430,7 @@ fn image_options(spec: &StoreSpec, image: &Image) -> RbdOptions {
 fn options(spec: &StoreSpec) -> OpenOptions {
     let kind = match spec.at.kind {
         config::StoreKind::Rbd
+        | config::StoreKind::Hyperscsi
         | config::StoreKind::Nbd
         | config::StoreKind::Nbds
         | config::StoreKind::NbdUnix

@@ -80,7 +80,7 @@ impl Source {
             StoreKind::Path | StoreKind::File => None,
             StoreKind::Block => Some("use those of its volume manager (LVM, ZFS)"),
             StoreKind::Memory | StoreKind::Null => Some("put its data into a file"),
-            StoreKind::Nbd | StoreKind::Nbds | StoreKind::NbdUnix => {
+            StoreKind::Nbd | StoreKind::Nbds | StoreKind::NbdUnix | StoreKind::Hyperscsi => {
                 Some("take them where the server has the data")
             }
             StoreKind::Rbd => return images::source(unit, served),

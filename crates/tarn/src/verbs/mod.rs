@@ -33,7 +33,7 @@ mod status;
 mod store;
 mod table;
 mod target;
-mod terminal;
+pub(crate) mod terminal;
 mod token;
 mod top;
 mod trace;

@@ -19,7 +19,7 @@ const SPINNER: [char; 4] = ['|', '/', '-', '\\'];
 const CLEAR_LINE: &str = "\r\x1b[K";
 
 /// Somebody reads questions and can answer them.
-pub(super) fn has_person() -> bool {
+pub(crate) fn has_person() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }
 
@@ -38,7 +38,7 @@ pub(super) fn ask_yes(question: &str) -> Result<bool, Failure> {
 }
 
 /// Asks for a secret, which the terminal does not show.
-pub(super) fn ask_secret(prompt: &str) -> Result<Zeroizing<String>, Failure> {
+pub(crate) fn ask_secret(prompt: &str) -> Result<Zeroizing<String>, Failure> {
     let _quiet = Modes::without(LocalModes::ECHO)?;
     say(io::stderr().lock(), prompt);
     let mut secret = Zeroizing::new(String::new());

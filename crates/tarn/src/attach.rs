@@ -1,0 +1,561 @@
+//! `tarn attach` and `tarn discover`: the client's side of HyperSCSI for people.
+//!
+//! `attach` serves as `serve` does, with a configuration that it makes from its arguments: the devices as stores, one
+//! unit, and one server of NBD. Nothing of it is in a file, but for a directory of its own with the state of the unit,
+//! which ends with it.
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use config::{GroupDevice, HYPERSCSI_PORT, Model, Place, StoreSpec};
+use remote::{Carrier, HyperscsiOptions, Password, ServerFound};
+use rustix::fs::{MemfdFlags, Mode, memfd_create};
+use serde_json::{Value, json};
+
+use crate::prepare::{Flags, prepare_model};
+use crate::verbs::terminal;
+use crate::{Environment, StartError, logging, password, say, serve};
+
+const ATTACH_HELP: &str = "\
+URL is a device of a HyperSCSI group, with options as in the configuration file:
+  hyperscsi://GROUP/DEVICE[?server=NAME&user=NAME&level=LEVEL&retry=SECONDS&readonly]
+DEVICE is the name of the device, or its place in the table of its server, from 1.
+
+The device is served until a signal (SIGTERM, SIGINT) ends it; then it is flushed and closed. The
+password is asked for where there is a terminal, or comes from --password-file or TARN_PASSWORD.
+
+Examples:
+  tarn attach --udp 192.0.2.7 --as nbd:/run/disk.sock hyperscsi://storage/disk
+  qemu-img info 'nbd+unix:///?socket=/run/disk.sock'
+  tarn attach --udp 192.0.2.255 --as nbd:127.0.0.1:10809 --stripe 64k hyperscsi://storage/a hyperscsi://storage/b";
+
+/// `tarn attach`.
+#[derive(Args, Debug)]
+#[command(after_help = ATTACH_HELP)]
+pub struct AttachArgs {
+    /// Devices; several are one disk with --stripe.
+    #[arg(value_name = "URL", required = true)]
+    pub urls: Vec<String>,
+
+    /// What the disk becomes: nbd:SOCKET or nbd:ADDR:PORT, an export of NBD. Use it to say where
+    /// programs find the disk.
+    #[arg(long = "as", value_name = "FORM")]
+    pub form: String,
+
+    /// Where servers are asked, over UDP: a host, or the broadcast address of a network. Use it for
+    /// URLs without udp=.
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub udp: Option<String>,
+
+    /// Make one disk of several devices, with so much on each in turn. Use it for the speed of all.
+    #[arg(long, value_name = "CHUNK")]
+    pub stripe: Option<String>,
+
+    /// The least protection: none, crc, hash or encrypt. Use it where the network is not trusted
+    /// and the server asks for less.
+    #[arg(long, value_name = "LEVEL")]
+    pub level: Option<String>,
+
+    /// Seconds that commands wait for a server that does not answer. Use it to wait longer for a
+    /// restart. [default: 20]
+    #[arg(long, value_name = "SECONDS")]
+    pub retry: Option<u32>,
+
+    /// File with the password of the group or user. Use it where nobody can type it; the variable
+    /// TARN_PASSWORD does the same.
+    #[arg(long, value_name = "FILE")]
+    pub password_file: Option<PathBuf>,
+
+    /// How much to log: off, error, warn, info, debug or trace. Use it to find a fault; the
+    /// variable TARN_LOG does the same. [default: info]
+    #[arg(long, value_name = "LEVEL", value_parser = config::LogLevel::parse)]
+    pub log: Option<config::LogLevel>,
+}
+
+const DISCOVER_HELP: &str = "\
+Servers answer only who asks for a group that they have, and the question takes two seconds.
+
+Examples:
+  tarn discover hyperscsi --udp 192.0.2.255 --group storage
+  tarn discover hyperscsi --udp 192.0.2.7 --group storage --password-file password";
+
+/// `tarn discover`.
+#[derive(Debug, Subcommand)]
+pub enum DiscoverVerb {
+    /// Find servers of HyperSCSI groups, and the devices of groups whose password is known.
+    Hyperscsi(DiscoverArgs),
+}
+
+/// `tarn discover hyperscsi`.
+#[derive(Args, Debug)]
+#[command(after_help = DISCOVER_HELP)]
+pub struct DiscoverArgs {
+    /// Name of a group, up to 16 times. Use it for each group whose servers are wanted.
+    #[arg(long, value_name = "NAME", required = true)]
+    pub group: Vec<String>,
+
+    /// Where servers are asked, over UDP: a host, or the broadcast address of a network. Use it to
+    /// choose the network.
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub udp: String,
+
+    /// File with the password of the groups. Use it to see the devices, too; the variable
+    /// TARN_PASSWORD does the same.
+    #[arg(long, value_name = "FILE")]
+    pub password_file: Option<PathBuf>,
+
+    /// Print JSON. Use it in programs.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// An argument that is wrong.
+fn wrong(argument: impl Into<String>, reason: impl Into<String>) -> StartError {
+    StartError::Argument {
+        place: Place::argument(argument),
+        reason: reason.into(),
+    }
+}
+
+// ---- attach ----------------------------------------------------------------------------------
+
+/// Serves devices until a signal.
+///
+/// # Errors
+///
+/// An argument is wrong, a device cannot be opened, or what `serve` may find.
+pub(crate) fn attach(args: &AttachArgs, environment: &Environment) -> anyhow::Result<()> {
+    // Open as long as the stores may be opened.
+    let secret = Secret::of(args, environment)?;
+    let stores = stores(args, secret.path().as_deref())?;
+    let export = export(&args.form)?;
+    let home = Home::make(environment)?;
+    let text = configuration(&stores, args.stripe.as_deref(), &export, &home.0);
+    let model = Model::from_toml(&text, Path::new("tarn attach")).map_err(StartError::from)?;
+    let flags = Flags::with_log(args.log);
+    let prepared = prepare_model((model, text), None, flags, environment)?;
+    let log = logging::start(&prepared.log)?;
+    let outcome = serve::serve(prepared, confine::inherited::Inherited::default(), &log);
+    drop((home, secret));
+    outcome
+}
+
+/// The password, in a file that has no name and is in no directory.
+struct Secret(Option<SecretPlace>);
+
+enum SecretPlace {
+    File(PathBuf),
+    Memory(std::fs::File),
+}
+
+impl Secret {
+    fn of(args: &AttachArgs, environment: &Environment) -> Result<Self, StartError> {
+        if let Some(path) = &args.password_file {
+            let path = std::path::absolute(path).map_err(StartError::Confine)?;
+            return Ok(Self(Some(SecretPlace::File(path))));
+        }
+        let text = match &environment.password {
+            Some(text) => Some(text.clone()),
+            None if terminal::has_person() => {
+                let asked = terminal::ask_secret("Password of the group: ");
+                Some(asked.map_err(|error| wrong("password", error.to_string()))?)
+            }
+            None => None,
+        };
+        // A group without password has the empty one.
+        let Some(text) = text.filter(|text| !text.trim_end().is_empty()) else {
+            return Ok(Self(None));
+        };
+        let failed = |error: io::Error| wrong("password", format!("it cannot be kept: {error}"));
+        password::checked(text.as_bytes().to_vec())
+            .map_err(|reason| wrong("password", format!("it {reason}")))?;
+        let memory = memfd_create("tarn-password", MemfdFlags::CLOEXEC)
+            .map_err(|error| failed(error.into()))?;
+        rustix::fs::fchmod(&memory, Mode::RUSR).map_err(|error| failed(error.into()))?;
+        let mut memory = std::fs::File::from(memory);
+        memory.write_all(text.as_bytes()).map_err(failed)?;
+        Ok(Self(Some(SecretPlace::Memory(memory))))
+    }
+
+    fn path(&self) -> Option<PathBuf> {
+        Some(match self.0.as_ref()? {
+            SecretPlace::File(path) => path.clone(),
+            SecretPlace::Memory(file) => {
+                PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
+            }
+        })
+    }
+}
+
+/// The directory of the unit's state, which ends with the process.
+struct Home(PathBuf);
+
+impl Home {
+    fn make(environment: &Environment) -> Result<Self, StartError> {
+        let above = environment.xdg_runtime_dir.clone();
+        let above = above
+            .filter(|path| path.is_dir())
+            .unwrap_or_else(std::env::temp_dir);
+        let path = above.join(format!("tarn-attach-{}", std::process::id()));
+        let made = std::fs::DirBuilder::new().mode(0o700).create(&path);
+        made.map_err(|error| {
+            wrong(
+                path.display().to_string(),
+                format!("it cannot be made: {error}"),
+            )
+        })?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        // What is left takes a few kilobytes.
+        let _removed = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The devices as stores, with what the flags add.
+fn stores(args: &AttachArgs, password: Option<&Path>) -> Result<Vec<String>, StartError> {
+    if args.urls.len() > 1 && args.stripe.is_none() {
+        let reason =
+            "several devices are one disk only with --stripe CHUNK; or attach each by itself";
+        return Err(wrong("URL", reason));
+    }
+    if args.urls.len() == 1 && args.stripe.is_some() {
+        return Err(wrong(
+            "--stripe",
+            "it wants two devices at least; leave it out for one",
+        ));
+    }
+    let stores = args.urls.iter().map(|url| {
+        let mut text = url.clone();
+        let mut add = |option: &str, value: String| {
+            let given = text.split_once('?').map_or("", |(_, options)| options);
+            let has = given
+                .split('&')
+                .any(|one| one.split('=').next() == Some(option));
+            if !has {
+                let joint = if text.contains('?') { '&' } else { '?' };
+                // Writing to a String cannot fail.
+                let _infallible = write!(text, "{joint}{option}={value}");
+            }
+        };
+        if let Some(udp) = &args.udp {
+            add("udp", udp.clone());
+        }
+        if let Some(level) = &args.level {
+            add("level", level.clone());
+        }
+        if let Some(retry) = args.retry {
+            add("retry", retry.to_string());
+        }
+        if let Some(password) = password {
+            let path = password.display().to_string();
+            add(
+                "password_file",
+                path.replace('%', "%25").replace('&', "%26"),
+            );
+        }
+        let place = || Place::argument(format!("URL {url:?}"));
+        if text.contains(char::is_control) || !text.starts_with("hyperscsi:") {
+            return Err(wrong(
+                format!("URL {url:?}"),
+                "it is no device; write hyperscsi://GROUP/DEVICE",
+            ));
+        }
+        match StoreSpec::parse(&text) {
+            Ok(_) => Ok(text),
+            Err(rule) if args.udp.is_none() && !url.contains("udp=") => Err(wrong(
+                format!("URL {url:?}"),
+                format!("{rule}; or add --udp HOST[:PORT]"),
+            )),
+            Err(rule) => Err(StartError::from(rule.at(place()))),
+        }
+    });
+    stores.collect()
+}
+
+/// The place of the server of NBD, as a key of its section.
+fn export(form: &str) -> Result<String, StartError> {
+    let place = form.strip_prefix("nbd:").filter(|place| !place.is_empty());
+    let Some(place) = place else {
+        return Err(wrong(
+            "--as",
+            format!("{form:?} is no form; write nbd:SOCKET or nbd:ADDR:PORT"),
+        ));
+    };
+    if let Ok(address) = place.parse::<SocketAddr>() {
+        return Ok(format!("bind = {}", quoted(&address.to_string())));
+    }
+    let path = std::path::absolute(place);
+    let path = path.map_err(|error| wrong("--as", format!("{place:?} is no path: {error}")))?;
+    Ok(format!("socket = {}", quoted(&path.display().to_string())))
+}
+
+/// A text as TOML has it.
+fn quoted(text: &str) -> String {
+    let text = text.replace('\\', "\\\\").replace('"', "\\\"");
+    format!("\"{}\"", text.replace(char::is_control, " "))
+}
+
+fn configuration(stores: &[String], stripe: Option<&str>, export: &str, home: &Path) -> String {
+    let home = home.display().to_string();
+    let mut text = format!(
+        "[server]\nstate = {}\n[admin]\nsocket = {}\n",
+        quoted(&home),
+        quoted(&format!("{home}/tarn.sock")),
+    );
+    let mut store = stores.first().cloned().unwrap_or_default();
+    if let Some(chunk) = stripe {
+        let mut ids = Vec::new();
+        for (number, member) in stores.iter().enumerate() {
+            let id = format!("d{number}");
+            // Writing to a String cannot fail.
+            let _infallible = write!(
+                text,
+                "[[store]]\nid = {}\nstore = {}\n",
+                quoted(&id),
+                quoted(member)
+            );
+            ids.push(id);
+        }
+        store = format!("stripe:{}?chunk={chunk}", ids.join(","));
+        if stores.iter().any(|store| is_read_only(store)) {
+            store.push_str("&readonly");
+        }
+    }
+    let unit = format!("[[lun]]\nid = \"disk\"\nstore = {}\n", quoted(&store));
+    format!("{text}{unit}[[nbd]]\n{export}\nluns = [\"disk\"]\n")
+}
+
+fn is_read_only(store: &str) -> bool {
+    StoreSpec::parse(store).is_ok_and(|spec| spec.read_only)
+}
+
+// ---- discover --------------------------------------------------------------------------------
+
+/// Finds servers, and their devices where a password is known or not needed.
+///
+/// # Errors
+///
+/// An argument is wrong, or there is no network.
+pub(crate) fn discover(verb: &DiscoverVerb, environment: &Environment) -> anyhow::Result<()> {
+    let DiscoverVerb::Hyperscsi(args) = verb;
+    if args.group.len() > 16 {
+        return Err(wrong("--group", "16 groups at most are asked for at a time").into());
+    }
+    let carrier = carrier(&args.udp)?;
+    let password = match (&args.password_file, &environment.password) {
+        (Some(path), _) => Some(password::from_file(
+            path,
+            &Place::argument("--password-file"),
+        )?),
+        (None, Some(text)) => {
+            let checked = password::checked(text.as_bytes().to_vec());
+            Some(checked.map_err(|reason| wrong("TARN_PASSWORD", format!("it {reason}")))?)
+        }
+        (None, None) => None,
+    };
+    let failed = |error: remote::HyperscsiFailure| wrong("--udp", error.to_string());
+    let servers = remote::discover(&carrier, &args.group).map_err(failed)?;
+    let mut found = Vec::new();
+    for server in servers {
+        for (group, is_open) in &server.groups {
+            let password = match is_open {
+                true => Some(Password::default()),
+                false => password.clone(),
+            };
+            let devices = password.map(|password| devices(&carrier, &server, group, password));
+            found.push((server.clone(), group.clone(), *is_open, devices));
+        }
+    }
+    let text = match args.json {
+        true => format!("{:#}\n", Value::from_iter(found.iter().map(in_json))),
+        false if found.is_empty() => {
+            let groups = args.group.join(", ");
+            return Err(anyhow::anyhow!(
+                "no server answers for {groups} at {carrier}; check the names, the address, and that servers run"
+            ));
+        }
+        false => found.iter().map(in_words).collect(),
+    };
+    say(io::stdout().lock(), &text);
+    Ok(())
+}
+
+/// The address of a flag, checked as that of a store.
+fn carrier(udp: &str) -> Result<Carrier, StartError> {
+    let spec = StoreSpec::parse(&format!("hyperscsi://group/device?udp={udp}"));
+    let spec = spec.map_err(|rule| StartError::from(rule.at(Place::argument("--udp"))))?;
+    let address = spec.at.device().and_then(GroupDevice::udp);
+    Ok(match address {
+        Some(address) => Carrier::udp(address.host.clone(), Some(address.port)),
+        None => Carrier::udp(udp, Some(HYPERSCSI_PORT)),
+    })
+}
+
+type Devices = Result<Vec<remote::Device>, String>;
+
+fn devices(carrier: &Carrier, server: &ServerFound, group: &str, password: Password) -> Devices {
+    let options = HyperscsiOptions {
+        carrier: carrier.clone(),
+        group: group.to_owned(),
+        device: String::new(),
+        server: Some(server.name.clone()),
+        user: None,
+        password,
+        level: None,
+        retry: std::time::Duration::ZERO,
+        read_only: true,
+        thin: false,
+        block_bytes: 512,
+    };
+    let found = options.devices().map_err(|error| error.to_string())?;
+    Ok(found.into_iter().map(|(_, device)| device).collect())
+}
+
+type FoundGroup = (ServerFound, String, bool, Option<Devices>);
+
+fn in_json((server, group, is_open, devices): &FoundGroup) -> Value {
+    let id: String = server.id.iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut value = json!({
+        "server": server.name, "id": id, "address": server.address, "group": group, "needs_password": !is_open,
+    });
+    let key = match devices {
+        None => None,
+        Some(Err(error)) => Some(("error", Value::from(error.as_str()))),
+        Some(Ok(devices)) => {
+            let devices = devices.iter().enumerate().map(|(at, device)| {
+                json!({
+                    "place": at + 1, "name": device.name, "level": level(device.level),
+                    "read_only": device.is_read_only, "removable": device.is_removable,
+                    "type": device.peripheral_type, "block_bytes": device.block_bytes,
+                    "size_bytes": device.blocks.saturating_mul(device.block_bytes.into()),
+                })
+            });
+            Some(("devices", Value::from_iter(devices)))
+        }
+    };
+    if let (Some((key, devices)), Some(map)) = (key, value.as_object_mut()) {
+        map.insert(key.to_owned(), devices);
+    }
+    value
+}
+
+const fn level(level: remote::Level) -> &'static str {
+    match level {
+        remote::Level::None => "none",
+        remote::Level::Crc => "crc",
+        remote::Level::Hash => "hash",
+        remote::Level::Encrypt => "encrypt",
+    }
+}
+
+fn in_words((server, group, is_open, devices): &FoundGroup) -> String {
+    // What another machine has sent may have signs that a terminal obeys.
+    let plain = |text: &str| text.replace(char::is_control, "?");
+    let password = if *is_open { "no password" } else { "password" };
+    let mut text = format!(
+        "{}\t{}\t{group}\t{password}\n",
+        plain(&server.name),
+        server.address
+    );
+    match devices {
+        None => {}
+        Some(Err(error)) => {
+            let _infallible = writeln!(text, "  its devices are not known: {}", plain(error));
+        }
+        Some(Ok(devices)) => {
+            for (at, device) in devices.iter().enumerate() {
+                let size = config::keys::size_text(
+                    device.blocks.saturating_mul(device.block_bytes.into()),
+                );
+                let (name, level) = (plain(&device.name), level(device.level));
+                let read_only = if device.is_read_only {
+                    "\tread-only"
+                } else {
+                    ""
+                };
+                let _infallible =
+                    writeln!(text, "  {}\t{name}\t{size}\t{level}{read_only}", at + 1);
+            }
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(urls: &[&str]) -> AttachArgs {
+        AttachArgs {
+            urls: urls.iter().map(|&url| url.to_owned()).collect(),
+            form: "nbd:/run/s".to_owned(),
+            udp: Some("192.0.2.1".to_owned()),
+            stripe: None,
+            level: Some("hash".to_owned()),
+            retry: Some(7),
+            password_file: None,
+            log: None,
+        }
+    }
+
+    #[test]
+    fn flags_fill_in_what_a_url_leaves_out() {
+        let password = Path::new("/a%b&c");
+        let stores = stores(&args(&["hyperscsi://g/d?level=crc"]), Some(password)).unwrap();
+        let [store] = &stores[..] else {
+            panic!("{stores:?}");
+        };
+        let expected = "hyperscsi://g/d?level=crc&udp=192.0.2.1&retry=7&password_file=/a%25b%26c";
+        assert_eq!(store, expected);
+        let device = StoreSpec::parse(store).unwrap();
+        let file = device.at.device().unwrap().password_file.clone();
+        assert_eq!(file.as_deref(), Some(password));
+    }
+
+    #[test]
+    fn what_is_made_of_the_arguments_is_a_configuration() {
+        let mut striped = args(&["hyperscsi://g/a", "hyperscsi://g/b?readonly"]);
+        striped.stripe = Some("64k".to_owned());
+        for (args, members) in [(args(&["hyperscsi://g/\"d\\"]), 0), (striped, 2)] {
+            let stores = stores(&args, None).unwrap();
+            let export = export("nbd:127.0.0.1:10809").unwrap();
+            let text = configuration(&stores, args.stripe.as_deref(), &export, Path::new("/h"));
+            let model = Model::from_toml(&text, Path::new("t")).unwrap();
+            let [unit] = model.units() else {
+                panic!("{text}");
+            };
+            assert_eq!(unit.store.members().len(), members, "{text}");
+            assert_eq!(unit.store.read_only, members > 0);
+            assert_eq!(model.nbd().len(), 1);
+            assert_eq!(model.targets().len(), 0);
+        }
+    }
+
+    #[test]
+    fn arguments_that_are_wrong_say_what_to_write() {
+        let refused = |args: &AttachArgs| stores(args, None).unwrap_err().to_string();
+        let mut bare = args(&["hyperscsi://g/d"]);
+        bare.udp = None;
+        assert!(refused(&bare).ends_with("or add --udp HOST[:PORT]"));
+        assert!(refused(&args(&["hyperscsi://g/a", "hyperscsi://g/b"])).contains("--stripe CHUNK"));
+        assert!(refused(&args(&["nbd://h"])).contains("write hyperscsi://GROUP/DEVICE"));
+        for form in ["fuse:/mnt", "block", "nbd:", "nbd"] {
+            let error = export(form).unwrap_err().to_string();
+            assert!(
+                error.contains("write nbd:SOCKET or nbd:ADDR:PORT"),
+                "{error}"
+            );
+        }
+        assert_eq!(export("nbd:/run/s").unwrap(), "socket = \"/run/s\"");
+        assert_eq!(export("nbd:[::1]:2").unwrap(), "bind = \"[::1]:2\"");
+    }
+}
