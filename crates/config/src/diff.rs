@@ -220,13 +220,7 @@ pub fn diff_with(
             NBD,
             NbdIndex,
         ),
-        hyperscsi: both.list(
-            &old.hyperscsi,
-            &new.hyperscsi,
-            |_, group| group.to_string(),
-            HYPERSCSI,
-            HyperScsiIndex,
-        ),
+        hyperscsi: both.hyperscsi(),
         quotas: both.list(
             &old.quotas,
             &new.quotas,
@@ -314,6 +308,12 @@ impl Both<'_> {
             |thing: &T| identity(self.new, thing),
         );
         self.matched((old, of_old), (new, of_new), keys, index)
+    }
+
+    fn hyperscsi(&self) -> Vec<Difference<HyperScsiIndex>> {
+        let name = |_: &Model, group: &HyperScsiGroup| group.to_string();
+        let (old, new) = (&self.old.hyperscsi, &self.new.hyperscsi);
+        self.list(old, new, name, HYPERSCSI, HyperScsiIndex)
     }
 
     /// The units. One that was renamed is found by the `id` it had, which no other unit is found by then.

@@ -541,7 +541,7 @@ pub enum Rule {
         "the group has no place; give interface = \"NAME\" for frames of Ethernet, or udp = \"ADDRESS\""
     )]
     HyperScsiNowhere,
-    /// A group of HyperSCSI that forgot its password.
+    /// A group of HyperSCSI without a password.
     #[error(
         "the group has no password; give password_file, or open = true if everybody who reaches it may have its \
          devices"

@@ -100,7 +100,7 @@ pub enum Warning {
     /// A configuration that serves nothing yet.
     #[error(
         "{place}: there is no [[target]], no [[nbd]] and no [[hyperscsi.group]]; nothing can be reached until one is \
-         added"
+         one is added"
     )]
     NoTarget {
         /// The file.
@@ -446,7 +446,7 @@ mod tests {
         assert_eq!(
             got,
             [
-                "t.toml:1: there is no [[target]], no [[nbd]] and no [[hyperscsi.group]]; nothing can be reached until one is \
+                "t.toml:1: there is no [[target]], no [[nbd]] and no [[hyperscsi.group]]; nothing can be reached until \
          added"
             ]
         );
@@ -464,7 +464,8 @@ mod tests {
             [
                 "t.toml:3: target[0].name: target iqn.2026-11.example.tarn:t has no luns; initiators will see an \
                  empty target",
-                "t.toml:1: lun[0].store: lun \"a\" is in no target, no [[nbd]] and no [[hyperscsi.group]], so nobody sees it",
+                "t.toml:1: lun[0].store: lun \"a\" is in no target, no [[nbd]] and no [[hyperscsi.group]], so nobody \
+                 sees it",
                 "t.toml:2: user[0].secret_file: user \"alice\" is in no auth, discovery_auth or group, so it is \
                  never used",
             ]

@@ -68,6 +68,36 @@ pub fn nbd_banner(model: &Model, units: &[ServedUnit], places: &[String]) -> Str
     text
 }
 
+/// The text for each group of HyperSCSI, with the places at which they are.
+pub fn hyperscsi_banner(model: &Model, units: &[ServedUnit], places: &[String]) -> String {
+    let mut text = String::new();
+    for (group, place) in model.hyperscsi().iter().zip(places) {
+        let _infallible = writeln!(text, "hyperscsi group {} at {place}", group.name);
+        for device in &group.devices {
+            let position = device.unit.position();
+            let (Some(unit), Some(served)) = (model.units().get(position), units.get(position))
+            else {
+                continue;
+            };
+            let _infallible = writeln!(
+                text,
+                "  device {}  {}  {}  {}{}",
+                device.name,
+                size_text(served.size_bytes),
+                unit.store,
+                device.level.as_str(),
+                if device.read_only {
+                    "  (read-only)"
+                } else {
+                    ""
+                },
+            );
+        }
+        text.push('\n');
+    }
+    text
+}
+
 fn write_target(
     text: &mut String,
     target: &Target,
@@ -225,6 +255,21 @@ mod tests {
         assert_eq!(
             nbd_banner(&model, &[unit], &bound),
             "nbd at 127.0.0.1:7\n  export a  1 MiB  mem:1M\n\n"
+        );
+    }
+
+    #[test]
+    fn groups_of_hyperscsi_are_shown_with_their_devices() {
+        let text = "lun = [{ id = \"a\", store = \"mem:1M\" }, { id = \"b\", store = \"mem:1M?readonly\" }]\n\
+                    [[hyperscsi.group]]\nname = \"G\"\nudp = \"127.0.0.1:0\"\nopen = true\n\
+                    device = [{ id = \"a\", level = \"crc\" }, { id = \"b\" }]\n";
+        let model = Model::from_toml(text, Path::new("t.toml")).unwrap();
+        let unit = || served(1 << 20, "3000000000000001");
+        let places = ["udp:127.0.0.1:7".to_owned()];
+        assert_eq!(
+            hyperscsi_banner(&model, &[unit(), unit()], &places),
+            "hyperscsi group G at udp:127.0.0.1:7\n  device a  1 MiB  mem:1M  crc\n  \
+             device b  1 MiB  mem:1M?readonly  encrypt  (read-only)\n\n"
         );
     }
 

@@ -484,8 +484,11 @@ impl Confinement<'_> {
         let portals = self.model.listeners();
         let portals = portals.iter().map(|listener| listener.bind);
         let admin = self.model.admin().listen.iter().map(|one| one.bind);
+        let groups = self.model.hyperscsi().iter();
+        let groups = groups.filter_map(|group| group.at.udp());
         portals
             .chain(admin)
+            .chain(groups)
             .any(|bind| (1..PORT_OF_ALL_MIN).contains(&bind.port()))
     }
 

@@ -360,6 +360,14 @@ pub enum StartError {
         /// Where it is named.
         place: Place,
     },
+    /// Frames of an interface cannot be taken; the message of the source names it and the remedy.
+    #[error("{place}")]
+    Frames {
+        /// Where it is named.
+        place: Place,
+        /// What is wrong with it.
+        source: reactor::InterfaceError,
+    },
     /// A password of HyperSCSI that nothing can be made of.
     #[error("{place}: no record can be made of the password; choose another one")]
     PasswordUnusable {

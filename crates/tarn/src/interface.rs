@@ -102,7 +102,7 @@ fn number(name: &str, what: &str) -> Option<u32> {
     }
 }
 
-/// The interface of this name, if it takes frames. What the kernel does not show here is not held against it.
+/// The interface of this name, if it takes frames. What the kernel does not show here counts as right.
 ///
 /// # Errors
 ///

@@ -116,10 +116,20 @@ impl Secrets {
             let before = from.users().get(index.position())?;
             (paths(before) == paths(user)).then(|| self.of(index).cloned())?
         };
-        let password = |group: &HyperScsiGroup| {
-            let mut groups = from.hyperscsi().iter().zip(&self.passwords);
-            let (_, password) = groups.find(|(before, _)| before.password == group.password)?;
-            password.clone()
+        let file_of = |group: &HyperScsiGroup| match &group.password {
+            HyperScsiPassword::File(file) => Some(file.path.clone()),
+            HyperScsiPassword::Written { .. } | HyperScsiPassword::Open { .. } => None,
+        };
+        let password = |group: &HyperScsiGroup| match &group.password {
+            HyperScsiPassword::Open { .. } => Some(Secret::from_text("")),
+            HyperScsiPassword::Written { password, .. } => {
+                Some(Secret::from_text(password.as_str()))
+            }
+            HyperScsiPassword::File(file) => {
+                let mut groups = from.hyperscsi().iter().zip(&self.passwords);
+                let same = groups.find(|(before, _)| file_of(before).as_ref() == Some(&file.path));
+                same?.1.clone()
+            }
         };
         Self {
             users: to.users().iter().map(carried).collect(),
@@ -487,5 +497,60 @@ mod tests {
             "D/t.toml:4: user[0].mutual.secret_file: the secret is the same as that of D/t.toml:7: \
              user[1].secret_file; give each direction its own"
         );
+    }
+
+    fn group(path: &Path, password: &str) -> Model {
+        let text = format!(
+            "lun = [{{ id = \"a\", store = \"mem:1M\" }}]\n[[hyperscsi.group]]\nname = \"G\"\nudp = \"[::1]\"\n\
+             {password}\ndevice = [{{ id = \"a\" }}]\n"
+        );
+        Model::from_toml(&text, &path.join("t.toml")).unwrap()
+    }
+
+    #[test]
+    fn a_password_is_in_a_file_or_written_or_empty_and_shorter_than_a_secret_of_chap() {
+        let scratch = Scratch::new();
+        let path = scratch.path();
+        put(path, "p", b"eight by\n", 0o600);
+        for (text, expected) in [
+            ("password_file = \"p\"", &b"eight by"[..]),
+            ("password = \"written in\"", b"written in"),
+            ("open = true", b""),
+        ] {
+            let secrets = Secrets::read(&group(path, text), uid()).ok().unwrap();
+            assert_eq!(secrets.password(0).unwrap().as_bytes(), expected);
+            assert!(secrets.password(1).is_none());
+        }
+        let wrong = |text| {
+            let error = Secrets::read(&group(path, text), uid()).err().unwrap();
+            crate::error::chain(&error)
+        };
+        put(path, "p", b"seven b", 0o600);
+        let error = wrong("password_file = \"p\"");
+        assert!(
+            error.contains("t.toml:5: hyperscsi.group[0].password_file"),
+            "{error}"
+        );
+        assert!(
+            error.ends_with("has 7 bytes; it must have 8 to 128"),
+            "{error}"
+        );
+        put(path, "p", b"eight by", 0o644);
+        assert!(wrong("password_file = \"p\"").contains("chmod 600"));
+        assert!(wrong("password_file = \"absent\"").contains("with 8 to 128 bytes"));
+    }
+
+    #[test]
+    fn passwords_are_carried_over_without_a_look_at_files() {
+        let scratch = Scratch::new();
+        let path = scratch.path();
+        put(path, "p", b"eight by", 0o600);
+        let before = group(path, "password_file = \"p\"");
+        let secrets = Secrets::read(&before, uid()).ok().unwrap();
+        fs::remove_file(path.join("p")).unwrap();
+        let same = secrets.carried_over(&before, &before);
+        assert_eq!(same.password(0).unwrap().as_bytes(), b"eight by");
+        let other = group(path, "password_file = \"q\"");
+        assert!(secrets.carried_over(&before, &other).password(0).is_none());
     }
 }

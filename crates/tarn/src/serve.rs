@@ -20,11 +20,11 @@ use plane::{Coalescing, DataPlane, Holding, Settings};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::administration::{AdminSockets, Administration};
-use crate::banner::{BoundPortal, ServedUnit, banner, nbd_banner};
+use crate::banner::{BoundPortal, ServedUnit, banner, hyperscsi_banner, nbd_banner};
 use crate::confinement::Confinement;
 use crate::daemon::{
-    self, Daemon, Events, Opener, PortNumbers, Running, RunningUnit, close_logs, nbd_places,
-    open_listeners, open_store, open_tls, slow_command, stand_in,
+    self, Daemon, Events, Opener, PortNumbers, Running, RunningUnit, close_logs, hyperscsi_places,
+    nbd_places, open_hyperscsi, open_listeners, open_store, open_tls, slow_command, stand_in,
 };
 use crate::logging::Log;
 use crate::prepare::Prepared;
@@ -163,6 +163,7 @@ fn notice(running: &Running, note: Option<String>) -> String {
     let portals = bound_portals(&running.model, &running.bound());
     let units = served_units(running);
     let mut text = nbd_banner(&running.model, &units, &nbd_places(running));
+    text += &hyperscsi_banner(&running.model, &units, &hyperscsi_places(running));
     text += &banner(&running.model, &units, &portals);
     if let Some(note) = note {
         // Writing to a String cannot fail.
@@ -348,7 +349,8 @@ fn open(
     }
     let nothing = Running::nothing(model);
     let (opened, _) = open_listeners(&mut running, &nothing, inherited)?;
-    Ok(daemon::Prepared::first(running, opened))
+    let sites = open_hyperscsi(&mut running, &nothing, &prepared.state, cores)?;
+    Ok(daemon::Prepared::first(running, opened, sites))
 }
 
 /// A socket that nothing asks for is a slip of the finger, most likely in the port.

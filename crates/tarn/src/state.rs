@@ -47,7 +47,7 @@ use crate::StartError;
 use crate::daemon::retry_while_in_use;
 use crate::locate::Location;
 use durable::{Found as FoundFile, copy_of};
-pub(crate) use hyperscsi::{ServerKey, entropy};
+pub(crate) use hyperscsi::entropy;
 use identity::{Ledger, MadeIdentity};
 pub(crate) use log::{LogNote, LogNotes};
 pub(crate) use medium::check_identities;

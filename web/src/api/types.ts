@@ -274,7 +274,7 @@ export type Keys = {
 };
 
 /** What a step is about. */
-export type Kind = "lun" | "store" | "target" | "portal" | "view" | "group" | "user" | "nbd" | "quota" | "server" | "limits" | "admin" | "confine";
+export type Kind = "lun" | "store" | "target" | "portal" | "view" | "group" | "user" | "nbd" | "hyperscsi" | "quota" | "server" | "limits" | "admin" | "confine";
 
 /** The way into the console. */
 export interface Login {

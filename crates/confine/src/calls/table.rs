@@ -341,7 +341,8 @@ const NOT_EXECUTABLE: Argument = Argument::Masked {
     value: 0,
 };
 
-/// Which index, flags and MTU an interface has; whether a stream is a terminal; whether a descriptor waits; what a block device is and can; a file that shares the
+/// Which index, flags and MTU an interface has.
+/// Whether a stream is a terminal; whether a descriptor waits; what a block device is and can; a file that shares the
 /// blocks of another.
 ///
 /// Spec: linux/fs.h, asm-generic/ioctls.h.

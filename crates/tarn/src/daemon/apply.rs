@@ -23,6 +23,7 @@ use reactor::Listener;
 use store::{ComposeError, Form, Member, SharedStore};
 
 use super::attempts::Patience;
+use super::hyperscsi::{Served, Sites};
 use super::log_device::{attach, lazily};
 use super::open::{
     OpenStore, Opener, bind, bind_socket, open_members, open_part, open_tls, open_with,
@@ -48,6 +49,7 @@ pub(crate) struct Prepared {
     removed: Vec<UnitIndex>,
     opened: Vec<Listener>,
     closed: Vec<PortalIndex>,
+    sites: Sites,
     /// Positions of units whose store grows.
     grown: Vec<(usize, Growth)>,
 }
@@ -147,6 +149,7 @@ pub(super) fn prepare(
     let removed = removed.map(|unit| unit.index).collect();
     number_targets(&mut running, old);
     let (opened, closed) = open_listeners(&mut running, old, means.inherited)?;
+    let sites = open_hyperscsi(&mut running, old, state, means.opener.cores)?;
     Ok(Prepared {
         added: prepared.added,
         grown: prepared.grown,
@@ -154,6 +157,7 @@ pub(super) fn prepare(
         removed,
         opened,
         closed,
+        sites,
     })
 }
 
@@ -390,6 +394,20 @@ pub(crate) fn open_listeners(
     Ok((opened, closed))
 }
 
+/// Makes what HyperSCSI needs, and opens places where nobody of `old` is.
+pub(crate) fn open_hyperscsi(
+    running: &mut Running,
+    old: &Running,
+    state: &State,
+    cores: usize,
+) -> Result<Sites, StartError> {
+    let model = Arc::clone(&running.model);
+    let mut served = Served::of((&model, &running.secrets), &running.units, old, state)?;
+    let sites = served.open_sites(&model, &old.hyperscsi, cores)?;
+    running.hyperscsi = served;
+    Ok(sites)
+}
+
 fn open_sockets(
     running: &mut Running,
     old: &Running,
@@ -424,7 +442,7 @@ fn open_sockets(
 
 impl Prepared {
     /// The first configuration of a run, whose stores and addresses were opened while that was allowed.
-    pub(crate) fn first(mut running: Running, opened: Vec<Listener>) -> Self {
+    pub(crate) fn first(mut running: Running, opened: Vec<Listener>, sites: Sites) -> Self {
         let nothing = Running::nothing(&running.model);
         number_targets(&mut running, &nothing);
         Self {
@@ -432,6 +450,7 @@ impl Prepared {
             removed: Vec::new(),
             opened,
             closed: Vec::new(),
+            sites,
             grown: Vec::new(),
             running,
         }
@@ -559,6 +578,9 @@ impl Prepared {
         for (index, given) in indices.filter(|one| **one == NO_PORTAL).zip(opened) {
             *index = given;
         }
+        let sites = std::mem::take(&mut self.sites);
+        let groups = self.running.hyperscsi.for_plane(&self.running, sites);
+        debug_assert!(groups.is_none(), "no configuration with groups is taken up");
         described.and(switched)
     }
 

@@ -37,6 +37,7 @@ use super::control::{Daemon, InForce};
 use super::log_device::LogUse;
 use super::quotas::Held;
 use super::{stats, traces, views};
+use crate::interface;
 
 /// What the doctor examines with, and what it saw when it last did.
 pub(crate) struct Doctor {
@@ -101,6 +102,7 @@ impl Doctor {
             quotas: &held,
             logs: &logs.collect::<Vec<_>>(),
             missed: &daemon.missed.all(),
+            interfaces: &super::hyperscsi::interfaces(&running.model),
             sessions: &views::sessions(&in_force, &sessions),
             shares: &locked(&self.looks).shares(now, &stats.cores),
             stats: &stats,
@@ -176,6 +178,8 @@ struct Facts<'a> {
     logs: &'a [(String, LogTrouble)],
     /// Units whose schedule has missed a snapshot, and why.
     missed: &'a [(String, String)],
+    /// Interfaces that groups of HyperSCSI are on, with what is wrong with them now.
+    interfaces: &'a [(String, interface::Problem)],
     sessions: &'a [Session],
     stats: &'a Stats,
     shares: &'a [Share],
@@ -196,6 +200,7 @@ const RULES: &[fn(&Facts<'_>) -> Vec<Finding>] = &[
     service::failed_flushes,
     service::lost_stores,
     service::unused_logs,
+    network::silent_interfaces,
     space::replaced_files,
     service::states_of_others,
     space::scarce_space,

@@ -113,7 +113,7 @@ pub(super) fn inspect(
     inherited: &Inherited,
 ) -> Result<(), Problem> {
     reach.refuse(steps, model, inherited);
-    super::hyperscsi::check_interfaces(model).map_err(|error| unprepared(&error))?;
+    super::hyperscsi::refuse(steps, old, model);
     let renewed = new_certificates(old, model).map_err(|error| unprepared(&error))?;
     steps.extend(renewed);
     Ok(())

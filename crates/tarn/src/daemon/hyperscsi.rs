@@ -1,8 +1,83 @@
 //! HyperSCSI: what a configuration needs that is served over it, beside what its model says.
+//!
+//! Records of passwords are made here, of those that are new, and kept in memory alone. Devices keep their numbers as
+//! long as their group has them.
 
-use config::Model;
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
 
+use api::plan::{Action, Kind};
+use config::{
+    HyperScsiGroup, HyperScsiLevel, HyperScsiPassword, HyperScsiPlace, HyperScsiProfile,
+    HyperScsiRetransmit, Model,
+};
+use hyperscsi::{Level, Profile, Retransmit, Wish};
+use plane::{Group, GroupDevice, Hyperscsi, Place, Server, UnitIndex};
+use reactor::Site;
+use reactor::net::BindError;
+
+use super::effect::{Consequence, PlannedStep};
+use super::open::retry_while_in_use;
+use super::running::{Running, RunningUnit};
+use crate::secret::Secrets;
+use crate::state::{State, entropy};
 use crate::{StartError, interface};
+
+/// The EtherType of its frames.
+///
+/// Spec: docs/HYPERSCSI.md, carriers.
+const ETHER_TYPE: u16 = 0x889a;
+
+/// Longest name of a server in bytes.
+const NAME_BYTES_MAX: usize = 64;
+
+/// PERIPHERAL DEVICE TYPE of all that a store can be.
+///
+/// Spec: SPC-5, direct access block device.
+const DISK: u8 = 0;
+
+/// What is served over HyperSCSI, beside the model.
+#[derive(Clone, Default)]
+pub(crate) struct Served {
+    /// `None` until there was a group.
+    server: Option<Server>,
+    /// By the position of the group in the model.
+    groups: Vec<ServedGroup>,
+    /// Where frames come in.
+    pub(crate) sites: Vec<ServedSite>,
+}
+
+#[derive(Clone)]
+struct ServedGroup {
+    record: Arc<Vec<u8>>,
+    /// By the position of the device.
+    handles: Vec<u16>,
+    /// The handle of the next device that comes.
+    next: u16,
+}
+
+/// A place that is open.
+#[derive(Clone, Debug)]
+pub(crate) struct ServedSite {
+    pub(crate) at: HyperScsiPlace,
+    /// As it is, where it is an address; never port 0.
+    pub(crate) bound: Option<SocketAddr>,
+}
+
+impl ServedSite {
+    /// What the data plane calls it.
+    fn place(&self) -> Place {
+        match (&self.at, self.bound) {
+            (HyperScsiPlace::Interface(name), _) => Place::Interface(name.as_str().into()),
+            (HyperScsiPlace::Udp(_), Some(bound)) => Place::Udp(bound),
+            (HyperScsiPlace::Udp(wanted), None) => Place::Udp(*wanted),
+        }
+    }
+}
+
+/// What a change opens.
+pub(crate) type Sites = Vec<(Place, Site)>;
 
 /// Whether all interfaces of the model can take frames, as far as can be seen without taking any.
 ///
@@ -10,20 +85,410 @@ use crate::{StartError, interface};
 ///
 /// The first that cannot.
 pub(crate) fn check_interfaces(model: &Model) -> Result<(), StartError> {
-    for group in model.hyperscsi() {
-        let Some(name) = group.at.interface() else {
+    let mut groups = model.hyperscsi().iter();
+    groups.try_for_each(check_interface)?;
+    check_served(model)
+}
+
+/// The data plane takes no groups yet.
+fn check_served(model: &Model) -> Result<(), StartError> {
+    let place = |group: &HyperScsiGroup| group.place.clone();
+    let first = model.hyperscsi().first().map(place);
+    first.map_or(Ok(()), |place| Err(StartError::GroupUnserved { place }))
+}
+
+fn check_interface(group: &HyperScsiGroup) -> Result<(), StartError> {
+    let Some(name) = group.at.interface() else {
+        return Ok(());
+    };
+    let found = interface::find(name);
+    found.map(drop).map_err(|problem| StartError::Interface {
+        place: group.at_place.clone(),
+        problem,
+    })
+}
+
+/// Refuses the steps to groups whose interface this process cannot open any more.
+pub(super) fn refuse(steps: &mut [PlannedStep], old: &Running, model: &Model) {
+    let added =
+        |step: &&mut PlannedStep| step.kind == Kind::HyperScsi && step.action == Action::Add;
+    for step in steps.iter_mut().filter(added) {
+        let mut groups = model.hyperscsi().iter();
+        let Some(group) = groups.find(|group| group.to_string() == step.name) else {
             continue;
         };
-        interface::find(name).map_err(|problem| StartError::Interface {
-            place: group.at_place.clone(),
-            problem,
-        })?;
+        let is_open = old.hyperscsi.sites.iter().any(|site| site.at == group.at);
+        if group.at.interface().is_none() || is_open {
+            continue;
+        }
+        let error = check_interface(group).err();
+        let error = error.or_else(|| check_served(model).err()).or_else(|| {
+            (!interface::may_take_frames()).then(|| StartError::Interface {
+                place: group.at_place.clone(),
+                problem: interface::Problem::GivenUp,
+            })
+        });
+        if let Some(error) = error {
+            step.consequence = Consequence::OutOfReach(error.to_string());
+        }
     }
-    // Until the data plane takes groups.
-    match model.hyperscsi().first() {
-        None => Ok(()),
-        Some(group) => Err(StartError::GroupUnserved {
-            place: group.place.clone(),
-        }),
+}
+
+impl Served {
+    /// What the model needs, with all that is as it was.
+    ///
+    /// # Errors
+    ///
+    /// A password of which no record can be made, or the state directory cannot be used.
+    pub(super) fn of(
+        (model, secrets): (&Model, &Secrets),
+        units: &[RunningUnit],
+        old: &Running,
+        state: &State,
+    ) -> Result<Self, StartError> {
+        let before = &old.hyperscsi;
+        let mut served = Self {
+            server: before.server.clone(),
+            ..Self::default()
+        };
+        if model.hyperscsi().is_empty() {
+            return Ok(served);
+        }
+        check_served(model)?;
+        let server = match served.server.take() {
+            Some(server) => server,
+            None => server(state)?,
+        };
+        for (position, group) in model.hyperscsi().iter().enumerate() {
+            let was = old.hyperscsi_named(&group.to_string());
+            let password = secrets.password(position);
+            let keeps = was.filter(|(at, was)| {
+                was.user == group.user && old.secrets.password(*at) == password
+            });
+            let record = keeps.and_then(|(at, _)| Some(Arc::clone(&before.groups.get(at)?.record)));
+            let record = match record {
+                Some(record) => record,
+                None => Arc::new(record_of(&server, group, password)?),
+            };
+            let (handles, next) = handles(group, units, old, was.map(|(at, _)| at));
+            served.groups.push(ServedGroup {
+                record,
+                handles,
+                next,
+            });
+        }
+        served.server = Some(server);
+        Ok(served)
+    }
+
+    /// Opens places where nobody of `old` is.
+    pub(super) fn open_sites(
+        &mut self,
+        model: &Model,
+        old: &Self,
+        cores: usize,
+    ) -> Result<Sites, StartError> {
+        let mut sites = Sites::new();
+        let mut known = BTreeSet::new();
+        for group in model.hyperscsi() {
+            if !known.insert(&group.at) {
+                continue;
+            }
+            let site = match old.sites.iter().find(|site| site.at == group.at) {
+                Some(same) => same.clone(),
+                None => {
+                    let opened = open_site(group, cores)?;
+                    let site = ServedSite {
+                        at: group.at.clone(),
+                        bound: opened.address(),
+                    };
+                    sites.push((site.place(), opened));
+                    site
+                }
+            };
+            self.sites.push(site);
+        }
+        Ok(sites)
+    }
+
+    /// What the data plane gets, when it has all units; `None` as long as there was no group.
+    pub(super) fn for_plane(&self, running: &Running, open: Sites) -> Option<Hyperscsi> {
+        Some(Hyperscsi {
+            server: self.server.clone()?,
+            groups: self.plans(running),
+            open,
+        })
+    }
+
+    /// The real place of a group.
+    fn place_of(&self, group: &HyperScsiGroup) -> Option<Place> {
+        let site = self.sites.iter().find(|site| site.at == group.at)?;
+        Some(site.place())
+    }
+
+    fn plans(&self, running: &Running) -> Vec<Group> {
+        let groups = running.model.hyperscsi().iter().zip(&self.groups);
+        let plan = |(group, served): (&HyperScsiGroup, &ServedGroup)| {
+            let devices = group.devices.iter().zip(&served.handles);
+            Some(Group {
+                name: group.name.clone(),
+                place: self.place_of(group)?,
+                profile: profile(group.profile),
+                retransmit: retransmit(group.retransmit),
+                is_open: matches!(group.password, HyperScsiPassword::Open { .. }),
+                record: served.record.to_vec(),
+                devices: devices
+                    .filter_map(|(device, handle)| device_plan(running, device, *handle))
+                    .collect(),
+            })
+        };
+        groups.filter_map(plan).collect()
+    }
+}
+
+impl Running {
+    /// The group of HyperSCSI that is called so, and its position.
+    fn hyperscsi_named(&self, name: &str) -> Option<(usize, &HyperScsiGroup)> {
+        let mut groups = self.model.hyperscsi().iter().enumerate();
+        groups.find(|(_, group)| group.to_string() == name)
+    }
+}
+
+/// A unit as a device; `None` where nobody may see it.
+fn device_plan(
+    running: &Running,
+    device: &config::HyperScsiDevice,
+    handle: u16,
+) -> Option<GroupDevice> {
+    let unit = running.units.get(device.unit.position())?;
+    if unit.identity.is_withheld {
+        return None;
+    }
+    let naa = unit.identity.naa.as_bytes();
+    let mut designator = [0; 16];
+    designator
+        .iter_mut()
+        .zip(naa)
+        .for_each(|(to, from)| *to = *from);
+    let model = running.model.units().get(device.unit.position())?;
+    Some(GroupDevice {
+        handle,
+        name: device.name.clone(),
+        unit: unit.index,
+        level: level(device.level),
+        read_only: device.read_only,
+        is_removable: model.store.removable,
+        peripheral_type: DISK,
+        designator,
+    })
+}
+
+/// The handles of the devices of a group, and the next one. A unit that stays in its group keeps its handle; no
+/// other gets one that was in use.
+fn handles(
+    group: &HyperScsiGroup,
+    units: &[RunningUnit],
+    old: &Running,
+    was: Option<usize>,
+) -> (Vec<u16>, u16) {
+    let before = was.and_then(|at| {
+        Some((
+            old.model.hyperscsi().get(at)?,
+            old.hyperscsi.groups.get(at)?,
+        ))
+    });
+    let known: Vec<_> = before
+        .into_iter()
+        .flat_map(|(group, served)| group.devices.iter().zip(&served.handles))
+        .filter_map(|(device, handle)| {
+            Some((old.units.get(device.unit.position())?.index, *handle))
+        })
+        .collect();
+    let next = before.map_or(1, |(_, served)| served.next);
+    let devices = group.devices.iter();
+    let wanted = devices.map(|device| units.get(device.unit.position()).map(|unit| unit.index));
+    number(&known, next, wanted)
+}
+
+/// A number for each unit: that which is known, or the next that is free.
+fn number(
+    known: &[(UnitIndex, u16)],
+    mut next: u16,
+    wanted: impl Iterator<Item = Option<UnitIndex>>,
+) -> (Vec<u16>, u16) {
+    let mut used: BTreeSet<u16> = known.iter().map(|(_, handle)| *handle).collect();
+    let handles = wanted.map(|index| {
+        let same = known.iter().find(|(known, _)| Some(*known) == index);
+        if let Some((_, handle)) = same {
+            return *handle;
+        }
+        // There are at most 1024 devices before and after.
+        while !used.insert(next) {
+            next = if next >= HANDLE_MAX { 1 } else { next + 1 };
+        }
+        next
+    });
+    (handles.collect(), next)
+}
+
+/// Largest handle of a device: it is a LUN of its sessions.
+const HANDLE_MAX: u16 = config::LunNumber::MAX;
+
+/// The server of this process.
+fn server(state: &State) -> Result<Server, StartError> {
+    let key = state.hyperscsi_key()?;
+    let keys = key.target().ok_or_else(|| StartError::StateUnusable {
+        path: state.directory().join("hyperscsi.toml"),
+        source: std::io::ErrorKind::InvalidData.into(),
+    })?;
+    Ok(Server {
+        id: key.server,
+        name: server_name(),
+        keys: Arc::new(keys),
+    })
+}
+
+/// What people know this machine by, cut to what goes over the wire.
+fn server_name() -> String {
+    let system = rustix::system::uname();
+    let name = system.nodename().to_string_lossy();
+    let mut name: String = name.chars().filter(|c| !c.is_control()).collect();
+    while name.len() > NAME_BYTES_MAX {
+        name.pop();
+    }
+    if name.is_empty() {
+        name.push_str("localhost");
+    }
+    name
+}
+
+fn record_of(
+    server: &Server,
+    group: &HyperScsiGroup,
+    password: Option<&crate::secret::Secret>,
+) -> Result<Vec<u8>, StartError> {
+    let name = Wish::credential(&group.name, group.user.as_deref());
+    let password = password.map(crate::secret::Secret::as_bytes);
+    let mut entropy = entropy()?;
+    let record = password.and_then(|password| server.keys.record(&name, password, &mut entropy));
+    record.ok_or_else(|| StartError::PasswordUnusable {
+        place: group.place.clone(),
+    })
+}
+
+fn open_site(group: &HyperScsiGroup, cores: usize) -> Result<Site, StartError> {
+    match &group.at {
+        HyperScsiPlace::Interface(name) => {
+            check_interface(group)?;
+            let place = || group.at_place.clone();
+            if !interface::may_take_frames() {
+                let name = name.clone();
+                let problem = interface::Problem::NoRight { name };
+                return Err(StartError::Interface {
+                    place: place(),
+                    problem,
+                });
+            }
+            Site::interface(name, ETHER_TYPE, cores).map_err(|source| StartError::Frames {
+                place: place(),
+                source,
+            })
+        }
+        HyperScsiPlace::Udp(address) => {
+            let is_in_use = |error: &BindError| matches!(error, BindError::InUse { .. });
+            let opened = retry_while_in_use(|| Site::udp(*address, cores), is_in_use);
+            opened.map_err(|source| StartError::Bind {
+                place: group.at_place.clone(),
+                source,
+            })
+        }
+    }
+}
+
+const fn level(level: HyperScsiLevel) -> Level {
+    match level {
+        HyperScsiLevel::None => Level::None,
+        HyperScsiLevel::Crc => Level::Crc,
+        HyperScsiLevel::Hash => Level::Hash,
+        HyperScsiLevel::Encrypt => Level::Encrypt,
+    }
+}
+
+const fn profile(profile: HyperScsiProfile) -> Profile {
+    match profile {
+        HyperScsiProfile::Wired => Profile::WIRED,
+        HyperScsiProfile::Wireless => Profile::WIRELESS,
+    }
+}
+
+const fn retransmit(retransmit: HyperScsiRetransmit) -> Retransmit {
+    match retransmit {
+        HyperScsiRetransmit::Selective => Retransmit::Selective,
+        HyperScsiRetransmit::Window => Retransmit::Window,
+    }
+}
+
+/// The interfaces of groups of which something is wrong now.
+pub(super) fn interfaces(model: &Model) -> Vec<(String, interface::Problem)> {
+    let names: BTreeSet<&str> = model
+        .hyperscsi()
+        .iter()
+        .filter_map(|group| group.at.interface())
+        .collect();
+    let wrong = names.into_iter().filter_map(|name| {
+        let problem = interface::find(name).err()?;
+        Some((name.to_owned(), problem))
+    });
+    wrong.collect()
+}
+
+/// Where each group is reached, as the start shows it.
+pub(crate) fn hyperscsi_places(running: &Running) -> Vec<String> {
+    let groups = running.model.hyperscsi().iter();
+    let place = |group: &HyperScsiGroup| {
+        let mut sites = running.hyperscsi.sites.iter();
+        let site = sites.find(|site| site.at == group.at);
+        let bound = site.and_then(|site| site.bound);
+        bound.map_or_else(|| group.at.to_string(), |bound| format!("udp:{bound}"))
+    };
+    groups.map(place).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_that_stays_keeps_its_number_and_no_other_gets_it() {
+        let wanted = |units: &[u32]| {
+            let units = units.iter().map(|unit| Some(UnitIndex(*unit)));
+            units.collect::<Vec<_>>().into_iter()
+        };
+        let known = |units: &[u32], handles: &[u16]| {
+            let units = units.iter().map(|unit| UnitIndex(*unit));
+            units.zip(handles.iter().copied()).collect::<Vec<_>>()
+        };
+        let (first, next) = number(&[], 1, wanted(&[7, 8, 9]));
+        assert_eq!(first, [1, 2, 3]);
+        let (second, next) = number(&known(&[7, 8, 9], &first), next, wanted(&[9, 5, 7]));
+        assert_eq!(second, [3, 4, 1]);
+        let (third, next) = number(&known(&[9, 5, 7], &second), next, wanted(&[8]));
+        assert_eq!(
+            (third[0], next),
+            (5, 5),
+            "8 was gone: its number is not given again"
+        );
+        let (last, next) = number(&[(UnitIndex(1), 1)], HANDLE_MAX, wanted(&[1, 2, 3]));
+        assert_eq!((last, next), (vec![1, HANDLE_MAX, 2], 2));
+        // New units have no index of their own yet.
+        let new = UnitIndex(u32::MAX);
+        let (new, _) = number(&[], 1, [Some(new), Some(new), None].into_iter());
+        assert_eq!(new, [1, 2, 3]);
+    }
+
+    #[test]
+    fn the_name_of_the_server_goes_over_the_wire() {
+        let name = server_name();
+        assert!((1..=NAME_BYTES_MAX).contains(&name.len()), "{name}");
     }
 }

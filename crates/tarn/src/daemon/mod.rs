@@ -12,6 +12,7 @@
 //! | `control` | the one writer, the answers to the administration |
 //! | `foresight` | what a plan sees of what would keep its change from being made |
 //! | `effect` | what the steps of a plan do to those who work meanwhile |
+//! | `hyperscsi` | what HyperSCSI needs beside the model: places, records of passwords, numbers of devices |
 //! | `doctor` | what limits or endangers the service, rule by rule |
 //! | `paced` | questions that disturb the cores, asked only so often |
 //! | `traces` | what goes over connections, for those who look for a fault |
@@ -45,12 +46,12 @@ mod steps;
 mod traces;
 mod views;
 
-pub(crate) use apply::{Prepared, open_listeners};
+pub(crate) use apply::{Prepared, open_hyperscsi, open_listeners};
 pub(crate) use control::{Daemon, Parts};
 pub(crate) use doctor::Doctor;
 pub(crate) use effect::{Consequence, PlannedStep};
 pub(crate) use events::Events;
-pub(crate) use hyperscsi::check_interfaces;
+pub(crate) use hyperscsi::{check_interfaces, hyperscsi_places};
 pub(crate) use log_device::close_logs;
 pub(crate) use open::{Opener, open_store, open_tls, retry_while_in_use, stand_in};
 pub(crate) use quotas::{Accountant, check as check_quotas};

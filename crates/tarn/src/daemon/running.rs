@@ -17,6 +17,7 @@ use plane::{
 use scsi::{Identity, Profile, TargetPort};
 use store::SharedStore;
 
+use super::hyperscsi::Served;
 use super::open::OpenStore;
 use crate::StartError;
 use crate::access::{ModelPolicy, Rules, WITHHELD};
@@ -53,6 +54,8 @@ pub(crate) struct Running {
     pub(crate) sockets: Vec<RunningSocket>,
     /// By the position of the server of NBD: its TLS, from the files as they were read last.
     pub(crate) tls: Vec<Option<ServiceTls>>,
+    /// What is served over HyperSCSI.
+    pub(crate) hyperscsi: Served,
 }
 
 /// Stands for the index of a unit that the data plane does not have yet.
@@ -202,6 +205,7 @@ impl Running {
             listeners: Vec::new(),
             sockets: Vec::new(),
             tls: Vec::new(),
+            hyperscsi: Served::default(),
         }
     }
 

@@ -149,14 +149,7 @@ pub(super) fn steps(
         };
         steps.push(models.plain(Kind::View, difference, name));
     }
-    steps.extend(differences.nbd.iter().map(|one| models.nbd(one)));
-    steps.extend(
-        differences
-            .hyperscsi
-            .iter()
-            .map(|one| models.hyperscsi(one)),
-    );
-    steps.extend(differences.quotas.iter().map(|one| models.quota(one)));
+    steps.extend(models.of_services(differences));
     for (kind, section, changes) in [
         (Kind::Server, &keys::SECTION_SERVER, &differences.server),
         (Kind::Limits, &keys::SECTION_LIMITS, &differences.limits),
@@ -223,6 +216,15 @@ impl Models<'_> {
             }
         };
         PlannedStep::new(action, kind, name.unwrap_or_default(), detail)
+    }
+
+    /// What is not iSCSI, and quotas.
+    fn of_services(&self, differences: &Differences) -> Vec<PlannedStep> {
+        let nbd = differences.nbd.iter().map(|one| self.nbd(one));
+        let hyperscsi = differences.hyperscsi.iter();
+        let hyperscsi = hyperscsi.map(|one| self.hyperscsi(one));
+        let quotas = differences.quotas.iter().map(|one| self.quota(one));
+        nbd.chain(hyperscsi).chain(quotas).collect()
     }
 
     fn nbd(&self, difference: &Difference<config::NbdIndex>) -> PlannedStep {

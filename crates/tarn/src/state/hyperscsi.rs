@@ -1,6 +1,6 @@
 //! The key of the server of HyperSCSI: made once, and kept.
 //!
-//! Its seed makes the answers to names that are not known, so that nobody can tell them from others, also over a
+//! Its seed makes the answers to names that are not known, so that they look like those to known ones, also after a
 //! restart; its number is what clients know the server by. Records of passwords are not kept: they are made of the
 //! passwords at each start, so that a thief of this directory has nothing to try passwords with.
 
@@ -17,11 +17,8 @@ use super::{State, Trouble};
 use crate::StartError;
 
 /// The key and the number of the server.
+/// It has no `Debug`: secrets are not to reach a log.
 #[derive(Clone)]
-#[expect(
-    missing_debug_implementations,
-    reason = "secrets are not to reach a log"
-)]
 pub(crate) struct ServerKey {
     /// What clients know the server by.
     pub(crate) server: [u8; 16],
@@ -119,7 +116,7 @@ fn read(path: &Path) -> Read {
 }
 
 impl State {
-    fn hyperscsi_path(&self) -> PathBuf {
+    pub(super) fn hyperscsi_path(&self) -> PathBuf {
         self.directory.join("hyperscsi.toml")
     }
 
@@ -166,7 +163,8 @@ fn renewed(path: &Path, problem: &str) -> Trouble {
         subject: "hyperscsi.toml".to_owned(),
         is_of_unit: false,
         message: format!(
-            "the key of HyperSCSI in {} could not be used ({problem}), so there is a new one: clients see another server",
+            "the key of HyperSCSI in {} could not be used ({problem}), so there is a new one: clients see another \
+             server",
             path.display()
         ),
         remedy:

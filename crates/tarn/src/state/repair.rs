@@ -24,7 +24,8 @@ pub(crate) struct Damaged {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Kind {
     Ledger,
-    Tokens,
+    /// Tokens, or the key of HyperSCSI.
+    Table,
     Saved,
     /// A revision of a configuration; it has no copy.
     Record,
@@ -72,7 +73,7 @@ impl State {
             let is_missed = match kind {
                 Kind::Ledger => copy.exists() || self.was_used(),
                 Kind::Saved => copy.exists() || path.parent().is_some_and(|it| saved.contains(it)),
-                Kind::Tokens | Kind::Record => copy.exists(),
+                Kind::Table | Kind::Record => copy.exists(),
             };
             let problem = if path.exists() {
                 kind.problem(&path)?
@@ -91,7 +92,8 @@ impl State {
             Ok(())
         };
         look(self.ledger_path(), Kind::Ledger)?;
-        look(self.directory.join("tokens.toml"), Kind::Tokens)?;
+        look(self.directory.join("tokens.toml"), Kind::Table)?;
+        look(self.hyperscsi_path(), Kind::Table)?;
         for unit in saved
             .iter()
             .cloned()

@@ -103,6 +103,7 @@ impl Client {
                 | Order::CancelParts(_)
                 | Order::CancelPart(_)
                 | Order::Timer { .. }
+                | Order::HeldElsewhere { .. }
                 | Order::OpenSocket { .. }
                 | Order::Socket { .. }
                 | Order::CloseSocket(_)) => panic!("{other:?}"),

@@ -30,6 +30,20 @@ const HELD: f64 = 0.3;
 /// Less time with data to send is not significant.
 const BUSY_MIN_US: u64 = 500_000;
 
+/// No frames go over an interface that clients come in at.
+pub(super) fn silent_interfaces(facts: &Facts<'_>) -> Vec<Finding> {
+    let findings = facts.interfaces.iter().map(|(name, problem)| {
+        finding(
+            Severity::Error,
+            "interface",
+            name.as_str(),
+            format!("its groups of HyperSCSI cannot be reached: {problem}"),
+            "put the interface right; Tarn uses it again when it is back",
+        )
+    });
+    findings.collect()
+}
+
 /// Segments to a host are smaller than this side's MTU allows.
 pub(super) fn different_mtus(facts: &Facts<'_>) -> Vec<Finding> {
     let narrow = facts.hosts.iter().filter(|host| {
