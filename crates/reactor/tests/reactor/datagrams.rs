@@ -95,7 +95,10 @@ fn frames_may_be_made_when_they_are_needed_first() {
     let more = usize::MAX / 4;
     let mut reactor = Reactor::new(&settings()).unwrap();
     let error = reactor.prepare_frames(more, FRAME_BYTES).unwrap_err();
-    assert!(error.to_string().contains("make the pool larger"), "{error}");
+    assert!(
+        error.to_string().contains("make the pool larger"),
+        "{error}"
+    );
 }
 
 #[test]
