@@ -7,7 +7,7 @@ use super::kind::{Escapes, escape, unescape};
 use crate::HostPort;
 
 /// The port of HyperSCSI over UDP.
-pub const HYPERSCSI_PORT: u16 = 5674;
+const PORT: u16 = 5674;
 /// Longest name of a group, a device, a server or a user in bytes.
 const NAME_BYTES_MAX: usize = 64;
 /// What has a meaning of its own in a name.
@@ -131,7 +131,7 @@ impl GroupDevice {
 
     /// Takes the address at which servers are asked. False where that is none.
     pub(super) fn set_udp(&mut self, value: &str) -> bool {
-        let udp = host_port(value, HYPERSCSI_PORT).ok();
+        let udp = host_port(value, PORT).ok();
         let is_right = udp.is_some();
         self.udp = udp;
         self.set_text();
