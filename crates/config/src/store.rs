@@ -483,6 +483,26 @@ mod tests {
     }
 
     #[test]
+    fn what_is_no_device_of_a_group_names_the_rule() {
+        #[rustfmt::skip]
+        let cases = [
+            ("hyperscsi:g/d?udp=h", "has no // before its group; write //GROUP/DEVICE after the colon"),
+            ("hyperscsi://g?udp=h", "names no device"),
+            ("hyperscsi://g/?udp=h", "has a name that is empty"),
+            ("hyperscsi://g/d", "does not say where servers are asked; write //GROUP/DEVICE?udp=HOST[:PORT] after the colon"),
+            ("hyperscsi://g/d?udp=h:0", "store option udp=\"h:0\" is not known; use HOST or HOST:PORT"),
+            ("hyperscsi://g/d?udp=h&server=", "use a name of 1 to 64 bytes"),
+            ("hyperscsi://g/d?udp=h&level=all", "use none, crc, hash or encrypt"),
+            ("hyperscsi://g/d?udp=h&size=1M", "the device brings its own size"),
+            ("nbd://h?level=crc", "there is no HyperSCSI group"),
+        ];
+        for (text, part) in cases {
+            let message = StoreSpec::parse(text).unwrap_err().to_string();
+            assert!(message.contains(part), "{text:?}: {message}");
+        }
+    }
+
+    #[test]
     fn what_is_no_store_names_the_rule() {
         #[rustfmt::skip]
         let cases = [
@@ -500,15 +520,6 @@ mod tests {
             ("rbd:p/i?user=client.a", "use a name, without client."),
             ("rbd:p/i?user=", "use a name, without client."),
             ("rbd:p/i@s?readonly=false", "use true, as a snapshot is only read"),
-            ("hyperscsi:g/d?udp=h", "has no // before its group; write //GROUP/DEVICE after the colon"),
-            ("hyperscsi://g?udp=h", "names no device"),
-            ("hyperscsi://g/?udp=h", "has a name that is empty"),
-            ("hyperscsi://g/d", "does not say where servers are asked; write //GROUP/DEVICE?udp=HOST[:PORT] after the colon"),
-            ("hyperscsi://g/d?udp=h:0", "store option udp=\"h:0\" is not known; use HOST or HOST:PORT"),
-            ("hyperscsi://g/d?udp=h&server=", "use a name of 1 to 64 bytes"),
-            ("hyperscsi://g/d?udp=h&level=all", "use none, crc, hash or encrypt"),
-            ("hyperscsi://g/d?udp=h&size=1M", "the device brings its own size"),
-            ("nbd://h?level=crc", "there is no HyperSCSI group"),
             ("nbd://h?conf=a", "there is no Ceph cluster"),
             ("a?keyring=a", "there is no Ceph cluster"),
             ("a+b:c", "store kind \"a+b\" is not known"),

@@ -11,7 +11,8 @@ fn attendants() -> MutexGuard<'static, usize> {
 }
 
 /// Waits until all images and sessions are closed whose stores were dropped, but no longer than this. False when some
-/// are not: the libraries may have threads then, and the process must end without what C libraries do at an ordinary end.
+/// are not: the libraries may have threads then, and the process must end without what C libraries do at an ordinary
+/// end.
 pub fn wait_for_images(limit: Duration) -> bool {
     let until = Instant::now() + limit;
     let mut count = attendants();

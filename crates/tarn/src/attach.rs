@@ -12,7 +12,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use config::{GroupDevice, HYPERSCSI_PORT, Model, Place, StoreSpec};
+use config::{GroupDevice, Model, Place, StoreSpec};
 use remote::{Carrier, HyperscsiOptions, Password, ServerFound};
 use rustix::fs::{MemfdFlags, Mode, memfd_create};
 use serde_json::{Value, json};
@@ -396,7 +396,7 @@ fn carrier(udp: &str) -> Result<Carrier, StartError> {
     let address = spec.at.device().and_then(GroupDevice::udp);
     Ok(match address {
         Some(address) => Carrier::udp(address.host.clone(), Some(address.port)),
-        None => Carrier::udp(udp, Some(HYPERSCSI_PORT)),
+        None => Carrier::udp(udp, None),
     })
 }
 

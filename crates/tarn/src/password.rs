@@ -37,7 +37,8 @@ pub(crate) fn from_file(path: &Path, place: &Place) -> Result<Password, StartErr
     let mode = metadata.mode() & 0o7777;
     if mode & 0o077 != 0 {
         let path = path.display();
-        tracing::warn!(%place, %path, mode = format!("{mode:04o}"), "others may read a password; run chmod 600 on the file");
+        let mode = format!("{mode:04o}");
+        tracing::warn!(%place, %path, mode, "others may read a password; run chmod 600 on the file");
     }
     let mut bytes = Vec::with_capacity(BYTES_MAX + 3);
     file.take(BYTES_MAX as u64 + 3)

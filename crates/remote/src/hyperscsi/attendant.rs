@@ -9,6 +9,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
@@ -80,6 +81,7 @@ pub(super) fn begin(common: &Arc<Common>, station: Station) {
     let thread = thread::Builder::new().name("tarn-hyperscsi".to_owned());
     if let Err(error) = thread.spawn(run) {
         common.set_outage(Some(format!("there is no thread for it: {error}")));
+        common.is_gone.store(true, Ordering::SeqCst);
     }
 }
 
@@ -107,7 +109,7 @@ struct Jobs {
     /// The device is not open any more.
     is_closed: bool,
     is_ended: bool,
-    /// When the server was heard last, and since when it has had something to answer.
+    /// When a frame of the server last came, and since when it has had something to answer.
     heard_at: Duration,
     busy_since: Option<Duration>,
 }

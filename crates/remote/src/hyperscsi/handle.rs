@@ -6,6 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use memory::{Buffer, Payload};
 use store::{
@@ -322,6 +323,9 @@ impl Backstore for HyperscsiHandle {
     fn submit(&mut self, tag: IoTag, request: IoRequest, outlet: &mut Outlet) -> Submitted {
         if let Some(failure) = refuse(&self.capabilities, &request) {
             return Submitted::Done(Err(failure));
+        }
+        if self.users.0.is_gone.load(Ordering::SeqCst) {
+            return Submitted::Done(Err(IoFailure::NotReady));
         }
         let is_flush = matches!(request, IoRequest::Flush);
         if is_flush && !self.capabilities.volatile_cache {

@@ -100,7 +100,7 @@ pub enum HyperscsiFailure {
     NoRandom,
     /// Nobody has the group.
     #[error(
-        "no server answers for this group within {} s; check the name of the group, the address, and that the server runs",
+        "no server answers for this group within {} s; check the name of the group, the address and the server",
         SEARCH_MAX.as_secs()
     )]
     NoServer,
@@ -467,7 +467,7 @@ fn facts(
         .and_then(|data| facts.take_capacity(&data))
         .is_none()
     {
-        return Err(StepError::Broken("the device does not tell its size"));
+        return Err(StepError::Broken("the device has no size"));
     }
     match ask(scsi::mode_sense())? {
         Some(data) => facts.take_mode(&data),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hyperscsi::Device;
@@ -39,6 +39,8 @@ pub(super) struct Common {
     station: Mutex<Option<Station>>,
     mailboxes: Mutex<BTreeMap<usize, Sender<Mail>>>,
     outage: Mutex<Option<String>>,
+    /// There is no attendant, so nothing is carried out.
+    pub(super) is_gone: AtomicBool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -67,7 +69,7 @@ impl Common {
         }
     }
 
-    /// The first handle reports to administrators, so that they hear it once.
+    /// The first handle reports to administrators, so that it comes once.
     pub(super) fn report_reach(&self, is_reached: bool) {
         let first = lock(&self.mailboxes).keys().next().copied();
         if let Some(core) = first {
@@ -178,6 +180,7 @@ impl HyperscsiDisk {
             station: Mutex::new(Some(station)),
             mailboxes: Mutex::default(),
             outage: Mutex::default(),
+            is_gone: AtomicBool::new(false),
         };
         Ok(Self {
             users: Arc::new(Users(Arc::new(common))),

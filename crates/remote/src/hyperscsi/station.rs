@@ -1,6 +1,6 @@
 //! What a client does before it has a device, step by step, in blocking calls: find servers, log in, list, open.
 //!
-//! Whoever waits here has something else to look after ([`Host`]), and may want it to end.
+//! The caller has something else to look after while it waits ([`Host`]), and may want it to end.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ const FRAME_BYTES: u16 = 1280;
 /// Frames that are taken in one turn before others get theirs.
 const FRAMES_MAX: usize = 128;
 
-/// Whoever waits has no time any more.
+/// The caller has no time any more.
 #[derive(Debug)]
 pub(super) struct GivenUp;
 

@@ -82,7 +82,7 @@ impl Wire {
         }
     }
 
-    /// Sends a frame to whoever may be a server. One that cannot be sent is lost, as any frame may be.
+    /// Sends a frame to all that may be servers. One that cannot be sent is lost, as any frame may be.
     pub(super) fn ask(&self, frame: &[u8]) {
         self.send(&self.everybody, frame);
     }

@@ -1,4 +1,4 @@
-//! A server in memory: the target of the crate behind a UDP socket of loopback, and a disk that does what it is told.
+//! A server in memory: the target of the crate behind a UDP socket of loopback, and a disk that obeys its test.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{SocketAddr, UdpSocket};
@@ -116,7 +116,7 @@ impl Target {
         }));
     }
 
-    /// It forgets all sessions, as a process that is killed.
+    /// It drops all sessions, as a process that is killed.
     pub(super) fn kill(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
         if let Some(thread) = self.thread.take() {
@@ -321,22 +321,6 @@ fn check(key: u8, code: u8, qualifier: u8, information: u32) -> (Reply, Vec<u8>)
 impl Medium {
     /// Carries a command out; `None`: it is held.
     fn execute(&mut self, cdb: &[u8], data: &[u8]) -> Option<(Reply, Vec<u8>)> {
-        let lba = usize::try_from(u64::from_be_bytes(
-            cdb.get(2..10)
-                .unwrap_or(&[0; 8])
-                .try_into()
-                .unwrap_or_default(),
-        ));
-        let count = u32::from_be_bytes(
-            cdb.get(10..14)
-                .unwrap_or(&[0; 4])
-                .try_into()
-                .unwrap_or_default(),
-        );
-        let (start, length) = (
-            lba.unwrap_or(0).saturating_mul(BLOCK),
-            count as usize * BLOCK,
-        );
         let is_of_medium = matches!(cdb[0], 0x88 | 0x89 | 0x8a | 0x91 | 0x93);
         if is_of_medium && self.holds {
             return None;
@@ -351,28 +335,25 @@ impl Medium {
             return Some((Reply::of(Outcome::Status(8)), Vec::new()));
         }
         *self.counts.entry(cdb[0]).or_default() += 1;
-        let blocks = (self.bytes.len() / BLOCK) as u64;
-        Some(match (cdb[0], cdb[1] & 0x1f) {
+        Some(match is_of_medium {
+            true => self.work(cdb, data),
+            false => self.describe(cdb),
+        })
+    }
+
+    /// What it is.
+    fn describe(&self, cdb: &[u8]) -> (Reply, Vec<u8>) {
+        match (cdb[0], cdb[1] & 0x1f) {
             (0x12, 0) => good(vec![0; 36]),
             (0x12, _) => self.page(cdb[2]),
             (0x5a, _) => {
-                let mut page = vec![
-                    0,
-                    0,
-                    0,
-                    0x10 | u8::from(self.is_read_only) << 7,
-                    0,
-                    0,
-                    0,
-                    0,
-                    0x08,
-                    18,
-                    0x04,
-                ];
+                let flags = 0x10 | u8::from(self.is_read_only) << 7;
+                let mut page = vec![0, 0, 0, flags, 0, 0, 0, 0, 0x08, 18, 0x04];
                 page.resize(28, 0);
                 good(page)
             }
             (0x9e, 0x10) => {
+                let blocks = (self.bytes.len() / BLOCK) as u64;
                 let mut capacity = (blocks - 1).to_be_bytes().to_vec();
                 capacity.extend([0, 0, 2, 0, 0, 3, 0xc0, 0]);
                 capacity.resize(32, 0);
@@ -380,30 +361,47 @@ impl Medium {
             }
             (0x9e, 0x12) => {
                 let mut status = vec![0, 0, 0, 20, 0, 0, 0, 0];
-                status.extend((start as u64 / BLOCK as u64).to_be_bytes());
+                status.extend(&cdb[2..10]);
                 status.extend(u32::MAX.to_be_bytes());
                 status.extend([u8::from(self.unmapped), 0, 0, 0]);
                 good(status)
             }
-            (0x88, _) => match self.bytes.get(start..start + length) {
-                Some(bytes) => good(bytes.to_vec()),
-                None => check(5, 0x21, 0, 0),
-            },
-            (0x8a, _) => {
-                self.bytes[start..start + length].copy_from_slice(data);
+            _ => check(5, 0x20, 0, 0),
+        }
+    }
+
+    /// What it does with its data.
+    fn work(&mut self, cdb: &[u8], data: &[u8]) -> (Reply, Vec<u8>) {
+        let lba = u64::from_be_bytes(cdb[2..10].try_into().unwrap());
+        let count = match cdb[0] {
+            0x89 => cdb[13].into(),
+            _ => u32::from_be_bytes(cdb[10..14].try_into().unwrap()),
+        };
+        let start = usize::try_from(lba).unwrap() * BLOCK;
+        let length = count as usize * BLOCK;
+        if cdb[0] == 0x91 {
+            return match self.flush_fails {
+                Some(key) => check(key, 0x0c, 0, 0),
+                None => good(Vec::new()),
+            };
+        }
+        let Some(place) = self.bytes.get_mut(start..start + length) else {
+            return check(5, 0x21, 0, 0);
+        };
+        match cdb[0] {
+            0x88 => good(place.to_vec()),
+            0x8a => {
+                place.copy_from_slice(data);
                 good(Vec::new())
             }
-            (0x93, flags) => {
-                self.unmapped = flags & 0x08 != 0;
-                for block in self.bytes[start..start + length].chunks_mut(BLOCK) {
-                    block.copy_from_slice(data);
-                }
+            0x93 => {
+                self.unmapped = cdb[1] & 0x08 != 0;
+                let blocks = place.chunks_mut(BLOCK);
+                blocks.for_each(|block| block.copy_from_slice(data));
                 good(Vec::new())
             }
-            (0x89, _) => {
-                let length = usize::from(cdb[13]) * BLOCK;
+            _ => {
                 let (expected, new) = data.split_at(length);
-                let place = &mut self.bytes[start..start + length];
                 match place.iter().zip(expected).position(|(a, b)| a != b) {
                     Some(at) => check(0x0e, 0x1d, 0, u32::try_from(at).unwrap()),
                     None => {
@@ -412,12 +410,7 @@ impl Medium {
                     }
                 }
             }
-            (0x91, _) => match self.flush_fails {
-                Some(key) => check(key, 0x0c, 0, 0),
-                None => good(Vec::new()),
-            },
-            _ => check(5, 0x20, 0, 0),
-        })
+        }
     }
 
     fn page(&self, page: u8) -> (Reply, Vec<u8>) {
