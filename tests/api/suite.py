@@ -224,6 +224,7 @@ def every_change_can_be_planned_first():
         api = tarn.api()
         target = f"targets/{name(IQN)}"
         other, bind = "iqn.2026-11.example.tarn:other", f"127.0.0.2:{free_port()}"
+        nbd, lun = f"127.0.0.1:{free_port()}", api.get("luns")[0]["spec"]["id"]
         text = api.get("config")["text"]
         changes = [
             ("PUT", "luns/two", {"id": "two", "store": "two.img?size=8M"}),
@@ -240,6 +241,10 @@ def every_change_can_be_planned_first():
             ("DELETE", "users/alice", None),
             ("PUT", "stores/part", {"id": "part", "store": "mem:1M"}),
             ("DELETE", "stores/part", None),
+            ("PUT", f"nbd/{name(nbd)}", {"bind": nbd, "luns": [lun]}),
+            ("DELETE", f"nbd/{name(nbd)}", None),
+            ("PUT", "quotas/owner%3Aalice", {"owner": "alice", "provisioned": "1G"}),
+            ("DELETE", "quotas/owner%3Aalice", None),
             ("PUT", f"targets/{name(other)}", {"name": other, "portals": [{"bind": f"127.0.0.1:{free_port()}"}]}),
             ("DELETE", f"targets/{name(other)}", None),
             ("POST", "config/edits", {"edits": [{"add": {"lun": {"id": "x", "store": "mem:1M"}}}]}),
