@@ -111,6 +111,8 @@ pub enum Kind {
     Nbd,
     /// A quota.
     Quota,
+    /// A web server that gets events.
+    Notify,
     /// A key of `[server]`.
     Server,
     /// A key of `[limits]`.

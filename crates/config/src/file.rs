@@ -20,7 +20,8 @@ use crate::{
     HostPort, InitiatorMatch, IscsiName, Limits, LogDevice, LogLevel, LunNumber, Model, Mutual,
     NBD_PORT, Naa, NamePattern, NamedStore, NbdPlace, NbdServer, NbdTls, Place, Portal, Rule,
     SecretFile, Serial, Server, StoreSpec, SyncBias, Target, TargetIndex, TargetLun, TargetLuns,
-    Unit, UnitIndex, User, UserIndex, address, admin, confine, log_device, schedule, shorthand,
+    Unit, UnitIndex, User, UserIndex, address, admin, confine, log_device, notify, schedule,
+    shorthand,
 };
 
 /// Longest `id` of a unit or group in bytes.
@@ -76,6 +77,7 @@ impl Model {
             targets,
             nbd,
             quotas: read_quotas(&top, directory)?,
+            notify: notify::read(&top, directory)?,
             target_names,
             discoverers: BTreeSet::new(),
             place: top.place(),
@@ -196,7 +198,10 @@ fn read_users(top: &Section<'_>, directory: &Path) -> Result<Vec<User>, ConfigEr
     Ok(users)
 }
 
-fn read_secret(section: &Section<'_>, directory: &Path) -> Result<SecretFile, ConfigError> {
+pub(crate) fn read_secret(
+    section: &Section<'_>,
+    directory: &Path,
+) -> Result<SecretFile, ConfigError> {
     let field = section.required("secret_file")?;
     Ok(SecretFile {
         path: read_path("path of the secret", &field, directory)?,

@@ -27,6 +27,7 @@ mod log_device;
 mod luns;
 mod model;
 mod name;
+mod notify;
 mod place;
 mod quota;
 mod reader;
@@ -59,6 +60,7 @@ pub use model::{
     StoreIndex, Target, TargetIndex, Unit, UnitIndex, User, UserIndex,
 };
 pub use name::{IscsiName, NamePattern, default_target_name};
+pub use notify::{EVENT_KINDS, Notify, NotifyIndex, WebhookUrl};
 pub use place::Place;
 pub use quota::{Quota, QuotaOf};
 pub use schedule::Schedule;

@@ -25,6 +25,7 @@ pub struct Model {
     pub(crate) targets: Vec<Target>,
     pub(crate) nbd: Vec<NbdServer>,
     pub(crate) quotas: Vec<Quota>,
+    pub(crate) notify: Vec<crate::Notify>,
     /// From the folded name to the target.
     pub(crate) target_names: BTreeMap<String, TargetIndex>,
     /// Users that may discover and that no target and no group names.
@@ -552,6 +553,7 @@ impl Model {
             targets: Vec::new(),
             nbd: Vec::new(),
             quotas: Vec::new(),
+            notify: Vec::new(),
             target_names: BTreeMap::new(),
             discoverers: BTreeSet::new(),
             place: self.place.clone(),
@@ -612,11 +614,6 @@ impl Model {
     /// All servers of NBD, by the position of their index.
     pub fn nbd(&self) -> &[NbdServer] {
         &self.nbd
-    }
-
-    /// All quotas, by the position of their index.
-    pub fn quotas(&self) -> &[Quota] {
-        &self.quotas
     }
 
     /// The target with this name, in any case of letters.

@@ -111,6 +111,7 @@ impl Model {
             targets: vec![target],
             nbd: Vec::new(),
             quotas: Vec::new(),
+            notify: Vec::new(),
             discoverers: BTreeSet::new(),
             place: Place::argument("STORE"),
         };

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::file::{CERTIFICATE, EXCLUDED};
 use crate::keys::size_text;
 use crate::{
-    Group, InitiatorMatch, Model, Mutual, NamedStore, NbdServer, Portal, Quota, Schedule,
+    Group, InitiatorMatch, Model, Mutual, NamedStore, NbdServer, Notify, Portal, Quota, Schedule,
     SecretFile, Server, StoreOption, StoreSpec, Target, TargetLun, Unit, User, UserIndex,
 };
 
@@ -164,6 +164,14 @@ pub(crate) const NBD: &[KeyOf<NbdServer>] = &[
         let groups = server.groups.iter().map(|group| group.position());
         let groups = groups.filter_map(|position| model.groups.get(position));
         Some(list(groups.map(|group| quoted(&group.id))))
+    }),
+];
+
+/// A web server that gets events, without what it is found by.
+pub(crate) const NOTIFY: &[KeyOf<Notify>] = &[
+    key("secret_file", |_, notify| Some(path(&notify.secret.path))),
+    key("events", |_, notify| {
+        Some(list(notify.events.iter().map(|kind| quoted(kind))))
     }),
 ];
 

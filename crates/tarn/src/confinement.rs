@@ -114,7 +114,7 @@ struct Within {
 /// Where Ceph looks for the configuration of a cluster and for keys.
 const CEPH: &str = "/etc/ceph";
 
-/// The servers and clusters that stores are behind.
+/// The servers and clusters that stores are behind, and those that get events.
 #[derive(Debug, Default)]
 struct Servers {
     are_any: bool,
@@ -141,6 +141,11 @@ impl Servers {
                 servers.ports.insert(server.port);
             }
             servers.needs_authorities |= needs_authorities(store);
+        }
+        for one in model.notify() {
+            servers.are_any = true;
+            servers.ports.insert(one.url.port);
+            servers.needs_authorities |= one.url.is_tls;
         }
         servers
     }
@@ -364,10 +369,11 @@ impl Reach {
 }
 
 fn secrets_of(model: &Model) -> impl Iterator<Item = &SecretFile> {
-    model.users().iter().flat_map(|user| {
+    let of_users = model.users().iter().flat_map(|user| {
         let mutual = user.mutual.as_ref().map(|mutual| &mutual.secret);
         std::iter::once(&user.secret).chain(mutual)
-    })
+    });
+    of_users.chain(model.notify().iter().map(|one| &one.secret))
 }
 
 fn directory_of(path: &Path) -> PathBuf {

@@ -78,9 +78,22 @@ impl Secrets {
                 mutual: mutual.map(|mutual| read(&mutual.secret, uid)).transpose()?,
             }));
         }
+        for one in model.notify() {
+            // Wrong ones are to be found when others are; it is read again when events begin to be sent.
+            read(&one.secret, uid)?;
+        }
         let secrets = Self { users };
         secrets.check_directions(model)?;
         Ok(secrets)
+    }
+
+    /// Reads one secret file that no user has.
+    ///
+    /// # Errors
+    ///
+    /// As [`Secrets::read`].
+    pub(crate) fn read_one(file: &SecretFile, uid: u32) -> Result<Secret, StartError> {
+        read(file, uid)
     }
 
     /// The secrets of a user of the model this was read for.

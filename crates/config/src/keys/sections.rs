@@ -68,6 +68,11 @@ pub(crate) const SECTION_TOP: SectionKeys = SectionKeys {
             Fallback::Words("none"),
             "How much space the disks of an owner, or of a place, may take.",
             "if several departments or tenants share a server"),
+        key("notify",
+            Form::List { words: "`[[notify]]`, any number", entries: &[Form::Table { words: "`[[notify]]`", keys: &SECTION_NOTIFY }] },
+            Fallback::Words("none"),
+            "Web servers that get events as they happen.",
+            "to be notified of findings where alerts are read"),
         key("server", Form::Table { words: "`[server]`, once", keys: &SECTION_SERVER }, Fallback::Words("defaults"),
             "The process itself.",
             "later, if at all"),
@@ -400,6 +405,29 @@ pub(crate) const SECTION_NBD: SectionKeys = SectionKeys {
             "Certificates in PEM that vouch for those of clients: a client needs one. Its names are the DNS names \
              among its subjectAltNames, which `\"certificate:NAME\"` in groups is compared with.",
             "if not everybody who reaches the address may have the data"),
+    ],
+};
+
+/// Who gets events.
+#[rustfmt::skip]
+pub(crate) const SECTION_NOTIFY: SectionKeys = SectionKeys {
+    heading: "[[notify]]",
+    meaning: "A web server that gets events as they happen, in requests that are signed. It is read when Tarn starts. See \
+        [NOTIFY.md](NOTIFY.md).",
+    keys: &[
+        key("url",
+            Form::Text { words: "`\"https://HOST[:PORT]/PATH\"`", pattern: r"^(https://|http://(localhost|127\.0\.0\.1|\[::1\])([:/?]|$))[!-~]*$" },
+            Fallback::Required,
+            "Where events are sent. `http://` is for this machine only.",
+            "always"),
+        key("secret_file", PATH, Fallback::Required,
+            "A file with the secret that requests are signed with, as that of a user: 12 to 255 bytes, readable by its owner only.",
+            "always"),
+        key("events",
+            Form::List { words: "kinds of events, as [API.md](API.md#events) lists them", entries: &[Form::Text { words: "kind", pattern: r"^[a-z]+(-[a-z]+)*$" }] },
+            Fallback::Words("`[\"finding-began\", \"finding-ended\"]`"),
+            "Which events are sent.",
+            "to get more than findings, or less"),
     ],
 };
 

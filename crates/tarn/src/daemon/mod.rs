@@ -18,6 +18,8 @@
 //! | `media`, `snapshots` | media that move, and copies of them at one moment |
 //! | `schedule` | copies that are made by themselves |
 //! | `views`, `stats` | what runs, in the words of the API |
+//! | `notices` | events on their way to web servers |
+//! | `watch` | findings that begin and end |
 //! | `secrets`, `events` | what their names say |
 
 mod apply;
@@ -31,6 +33,7 @@ mod foresight;
 mod history;
 mod log_device;
 mod media;
+mod notices;
 mod open;
 mod paced;
 mod quotas;
@@ -43,6 +46,7 @@ mod stats;
 mod steps;
 mod traces;
 mod views;
+mod watch;
 
 pub(crate) use apply::{Prepared, open_listeners};
 pub(crate) use control::{Daemon, Parts};
@@ -50,7 +54,9 @@ pub(crate) use doctor::Doctor;
 pub(crate) use effect::{Consequence, PlannedStep};
 pub(crate) use events::Events;
 pub(crate) use log_device::close_logs;
+pub(crate) use notices::Receivers;
 pub(crate) use open::{Opener, open_store, open_tls, retry_while_in_use, stand_in};
 pub(crate) use quotas::{Accountant, check as check_quotas};
 pub(crate) use running::{PortNumbers, Running, RunningUnit, nbd_places, slow_command};
 pub(crate) use schedule::Scheduler;
+pub(crate) use watch::Watcher;

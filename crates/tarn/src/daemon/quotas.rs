@@ -107,6 +107,7 @@ pub(super) fn refuse(steps: &mut [PlannedStep], old: &Running, model: &Model, un
             | Kind::Group
             | Kind::User
             | Kind::Nbd
+            | Kind::Notify
             | Kind::Server
             | Kind::Limits
             | Kind::Admin

@@ -703,6 +703,7 @@ fn note_as(daemon: &Daemon, severity: Severity, kind: &str, lun: &str, message: 
         lun: Some(lun.to_owned()),
         target: None,
         initiator: None,
+        user: None,
         author: None,
         command: None,
     });

@@ -149,8 +149,7 @@ pub(super) fn steps(
         };
         steps.push(models.plain(Kind::View, difference, name));
     }
-    steps.extend(differences.nbd.iter().map(|one| models.nbd(one)));
-    steps.extend(differences.quotas.iter().map(|one| models.quota(one)));
+    steps.extend(models.around(differences));
     for (kind, section, changes) in [
         (Kind::Server, &keys::SECTION_SERVER, &differences.server),
         (Kind::Limits, &keys::SECTION_LIMITS, &differences.limits),
@@ -219,6 +218,14 @@ impl Models<'_> {
         PlannedStep::new(action, kind, name.unwrap_or_default(), detail)
     }
 
+    /// Servers of NBD, quotas, and who gets events.
+    fn around(&self, differences: &Differences) -> Vec<PlannedStep> {
+        let nbd = differences.nbd.iter().map(|one| self.nbd(one));
+        let quotas = differences.quotas.iter().map(|one| self.quota(one));
+        let notify = differences.notify.iter().map(|one| self.notify(one));
+        nbd.chain(quotas).chain(notify).collect()
+    }
+
     fn nbd(&self, difference: &Difference<config::NbdIndex>) -> PlannedStep {
         let name = |model: &Model, at: config::NbdIndex| {
             Some(model.nbd().get(at.position())?.at.to_string())
@@ -239,6 +246,17 @@ impl Models<'_> {
             Some(model.quotas().get(at.position())?.of.to_string())
         };
         self.plain(Kind::Quota, difference, name)
+    }
+
+    /// Its secret and the way to it are out of reach once the start is over.
+    fn notify(&self, difference: &Difference<config::NotifyIndex>) -> PlannedStep {
+        let name = |model: &Model, at: config::NotifyIndex| {
+            Some(model.notify().get(at.position())?.url.text.clone())
+        };
+        PlannedStep {
+            consequence: Consequence::Restart,
+            ..self.plain(Kind::Notify, difference, name)
+        }
     }
 
     fn renamed(&self, renamed: &Renamed) -> PlannedStep {

@@ -57,6 +57,7 @@ pub(super) fn step_line(step: &Step) -> String {
         Kind::User => "user",
         Kind::Nbd => "nbd",
         Kind::Quota => "quota",
+        Kind::Notify => "notify",
         Kind::Server => "server key",
         Kind::Limits => "limit",
         Kind::Admin => "admin key",

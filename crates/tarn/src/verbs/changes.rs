@@ -26,6 +26,7 @@ const fn noun(kind: Kind) -> &'static str {
         Kind::User => "user",
         Kind::Nbd => "nbd",
         Kind::Quota => "quota",
+        Kind::Notify => "notify",
         Kind::Server => "server",
         Kind::Limits => "limits",
         Kind::Admin => "admin",
