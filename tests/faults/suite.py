@@ -9,12 +9,17 @@ are those of files once more: an NBD server (nbdkit) has the file, and Tarn its 
 """
 import contextlib
 import functools
+import hashlib
+import hmac
+import http.server
+import json
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
@@ -427,6 +432,294 @@ def buffered_pages_do_not_hide_a_failed_write_back():
             measured(f"WRITE {first}, SYNCHRONIZE CACHE {second}")
             equal(session.nop(b"alive"), b"alive", "answer to a ping")
             fs.heal()
+
+
+# What is told of all this: an event, a line of the log, a finding, a metric.
+
+# Between two looks of the doctor, with room for a machine that has much to do.
+LOOK_S = 60
+
+
+class Told:
+    """What a Tarn says of its LUN "faulty"."""
+
+    def __init__(self, tarn):
+        self.tarn, self.api = tarn, tarn.api()
+
+    def findings(self):
+        """The codes of what is found about it."""
+        return {one["code"] for one in self.api.get("findings") if one.get("lun") == "faulty"}
+
+    def events(self, kind):
+        return [one for one in self.api.get(f"events?after=0&most=1000&kind={kind}") if one.get("lun") == "faulty"]
+
+    def turns(self, kind, code):
+        """Findings of this code that have begun, or ended, as events say."""
+        return [one for one in self.events(kind) if one["message"].startswith(f"finding {code} of faulty")]
+
+    def lines(self, *words):
+        """Lines of the log with all these words."""
+        return [line for line in self.tarn.log().splitlines() if all(word in line for word in words)]
+
+    def errors(self):
+        """How many failures are counted, by cause."""
+        return {one["errno"]: one["count"] for one in self.api.get("stats").get("store_errors", [])}
+
+    def metrics(self, name):
+        """Samples of a metric, by their labels."""
+        text = self.api.ask("GET", "/metrics").body.decode()
+        pairs = [line.rsplit(" ", 1) for line in text.splitlines() if line.startswith(name + "{")]
+        return {labels: float(value) for labels, value in pairs}
+
+
+def fails(session, cdb, many=5, **data):
+    for n in range(many):
+        outcome = session.command(cdb, **data)
+        check(not outcome.good, f"command {n} does not fail: {outcome}")
+
+
+@test
+def a_full_store_is_told_everywhere_until_there_is_space():
+    """ENOSPC five times: one event and one line of the log, each failure counted, a finding that ends with its cause."""
+    with served() as (fs, tarn, session):
+        told = Told(tarn)
+        equal((told.errors(), told.findings()), ({}, set()), "before")
+        fs.full = True
+        fails(session, scsi.write16(0, 64), write=bytes([1]) * 64 * BLOCK)
+        equal(told.errors(), {"ENOSPC": 5}, "failures that are counted")
+        equal(told.metrics("tarn_store_errors_total"), {'tarn_store_errors_total{lun="faulty",errno="ENOSPC"}': 5}, "the metric")
+        (event,) = told.events("store-error")
+        equal(event["severity"], "error", "severity of the event")
+        check(event["message"].startswith("lun faulty: ") and "(ENOSPC)" in event["message"], f"the event: {event}")
+        equal(len(told.lines("the store of a unit failed", "ENOSPC")), 1, "lines of the log")
+        check("store-error" in told.findings(), "no finding")
+        name = 'tarn_findings{rule="store-error",severity="error",lun="faulty"}'
+        equal(told.metrics("tarn_findings").get(name), 1, "the metric of findings")
+        wait_for(lambda: told.turns("finding-began", "store-error"), LOOK_S, "the finding begins")
+        check(told.lines("finding", "store-error", "no space"), "no line of the log says that the finding begins")
+        fs.full = False
+        good(session.command(scsi.write16(0, 64), write=bytes([1]) * 64 * BLOCK), "WRITE with room")
+        wait_for(lambda: "store-error" not in told.findings(), LOOK_S, "the finding is over")
+        wait_for(lambda: told.turns("finding-ended", "store-error"), LOOK_S, "the event of its end")
+        equal(told.errors(), {"ENOSPC": 5}, "failures at the end")
+
+
+@test
+def a_bad_medium_is_told_everywhere():
+    """EIO of reads: MEDIUM ERROR for the initiator; event, line, finding and metric for the administrator."""
+    with served() as (fs, tarn, session):
+        told = Told(tarn)
+        fs.bad_reads = [(0, SIZE)]
+        fails(session, scsi.read16(0, 8), read=4096)
+        equal(told.errors(), {"EIO": 5}, "failures that are counted")
+        equal(len(told.events("store-error")), 1, "events")
+        equal(len(told.lines("the store of a unit failed", "EIO")), 1, "lines of the log")
+        check("store-error" in told.findings(), "no finding")
+
+
+@test
+def a_failed_flush_is_told_everywhere_until_the_lun_is_opened_again():
+    """An fsync that fails once: EIO for the flush, flush-failed for all later ones; event, line, finding and metric."""
+    with served(check_exit=False) as (fs, tarn, session):
+        told = Told(tarn)
+        good(session.command(scsi.write16(0, 8), write=bytes(4096)), "WRITE")
+        fs.fsync_failures = 1
+        fails(session, scsi.synchronize_cache16(), many=3)
+        equal(told.errors(), {"EIO": 1, "flush-failed": 2}, "failures that are counted")
+        equal(len(told.events("store-error")), 2, "events, one of each cause")
+        equal(len(told.lines("the store of a unit failed", "flush-failed")), 1, "lines of the log")
+        check("flush-failed" in told.findings(), "no finding")
+        wait_for(lambda: told.turns("finding-began", "flush-failed"), LOOK_S, "the finding begins")
+
+
+@test
+def a_shrunk_image_is_told_everywhere_until_it_is_as_large_as_before():
+    """A file that is cut while it is served: event, line, finding and metric; a file of the old size ends the finding."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = f"{directory}/disk.img"
+        with serve(path, f"?size={SIZE}") as tarn, iscsi.Session(tarn.port, IQN) as session:
+            session.clear_unit_attentions()
+            told = Told(tarn)
+            os.truncate(path, SIZE // 2)
+            wait_for(lambda: "store-short" in told.findings(), LOOK_S, "the finding")
+            (event,) = told.events("lun-resized")
+            equal(event["severity"], "error", "severity of the event")
+            check(told.lines("the store of a unit has shrunk"), "no line of the log")
+            name = 'tarn_findings{rule="store-short",severity="error",lun="faulty"}'
+            equal(told.metrics("tarn_findings").get(name), 1, "the metric")
+            os.truncate(path, SIZE)
+            wait_for(lambda: "store-short" not in told.findings(), LOOK_S, "the finding is over")
+
+
+@test
+def a_vanished_image_is_told_everywhere_until_it_is_back():
+    """A file that is moved away while it is served: finding, event, line and metric, without a command."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = f"{directory}/disk.img"
+        with serve(path, f"?size={SIZE}") as tarn:
+            told = Told(tarn)
+            os.rename(path, f"{path}.away")
+            wait_for(lambda: told.turns("finding-began", "file-replaced"), LOOK_S, "the finding begins")
+            check(told.lines("finding", "file-replaced", "is gone"), "no line of the log")
+            name = 'tarn_findings{rule="file-replaced",severity="error",lun="faulty"}'
+            equal(told.metrics("tarn_findings").get(name), 1, "the metric")
+            os.rename(f"{path}.away", path)
+            wait_for(lambda: told.turns("finding-ended", "file-replaced"), LOOK_S, "the finding is over")
+
+
+@test
+def a_store_that_hangs_is_told_everywhere_until_it_answers():
+    """A write that the store keeps beyond its deadline: slow, then stuck; both findings and the events name the LUN."""
+    with served() as (fs, tarn, session):
+        told = Told(tarn)
+        task = hang(fs, session, "write")
+        session.tmf(iscsi.ABORT_TASK, task=task, timeout_s=TASK_DEADLINE_S + 5)
+        wait_for(lambda: told.events("store-stuck"), LOOK_S, "the event")
+        check("store-stuck" in told.findings(), "no finding")
+        check(told.lines("did not end a request in time", "faulty"), "no line of the log")
+        name = 'tarn_findings{rule="store-stuck",severity="error",lun="faulty"}'
+        equal(told.metrics("tarn_findings").get(name), 1, "the metric")
+        fs.release()
+        wait_for(lambda: told.events("store-freed"), LOOK_S, "the event of its end")
+        check("store-stuck" not in told.findings(), "the finding is not over")
+        wait_for(lambda: "store-slow" in told.findings(), LOOK_S, "the command was slow")
+
+
+@test
+def what_is_no_fault_of_the_store_is_not_told_as_one():
+    """Unit attentions, a bad LBA and a miscompare are CHECK CONDITIONs, and no errors of the store."""
+    with served() as (_, tarn, session):
+        told = Told(tarn)
+        session.tmf(iscsi.LU_RESET)
+        outcome = session.command(scsi.test_unit_ready())
+        equal(outcome.sense.key, scsi.UNIT_ATTENTION, "after a reset")
+        fails(session, scsi.read16(SIZE // BLOCK, 8), many=1, read=4096)
+        equal((told.errors(), told.events("store-error")), ({}, []), "errors of the store")
+
+
+@test
+def space_is_in_the_metrics():
+    """The size of each LUN, what its file takes, and what its file system has and has promised."""
+    with served() as (_, tarn, session):
+        good(session.command(scsi.write16(0, 128), write=bytes([1]) * 65536), "WRITE")
+        good(session.command(scsi.synchronize_cache16()), "SYNCHRONIZE CACHE")
+        told = Told(tarn)
+        equal(told.metrics("tarn_lun_size_bytes"), {'tarn_lun_size_bytes{lun="faulty"}': SIZE,
+                                                    'tarn_lun_size_bytes{lun="sound"}': 16 * MIB}, "sizes")
+        wait_for(lambda: told.metrics("tarn_lun_allocated_bytes"), LOOK_S, "a look")
+        equal(list(told.metrics("tarn_lun_allocated_bytes")), ['tarn_lun_allocated_bytes{lun="faulty"}'], "files")
+        for name, least in (("size", 1), ("free", 1), ("promised", SIZE - 2 * MIB)):
+            (value,) = told.metrics(f"tarn_filesystem_{name}_bytes").values()
+            check(value >= least, f"{name}: {value}")
+
+
+# Who gets events.
+
+SECRET = "a secret of 26 characters."
+
+
+class Hook:
+    """A web server that keeps what it is sent. `answers` are the statuses of the next requests, then 204; None: it never answers."""
+
+    def __init__(self):
+        self.requests, self.answers, self.waits = [], [], threading.Event()
+        hook = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                status = hook.answers.pop(0) if hook.answers else 204
+                hook.requests.append((status, self.path, dict(self.headers), body))
+                if status is None:
+                    hook.waits.wait(30)
+                else:
+                    self.send_response(status)
+                    self.end_headers()
+
+            def log_message(self, *_):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.port = self.server.server_address[1]
+
+    def __enter__(self):
+        self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.waits.set()
+        self.server.shutdown()
+        self.server.server_close()
+
+    def events(self):
+        """Events of the requests that it has taken."""
+        return [event for status, _, _, body in self.requests if status == 204 for event in json.loads(body)["events"]]
+
+    def section(self, path="/hook", events=""):
+        return f'[[notify]]\nurl = "http://127.0.0.1:{self.port}{path}"\nsecret_file = "notify.secret"\n{events}\n'
+
+
+def notifying(sections, store="mem:16M"):
+    tarn = Tarn(config=CONFIG.replace("STORE", store) + sections)
+    tarn.secret("notify.secret", SECRET)
+    return tarn
+
+
+@test
+def findings_are_sent_signed_when_they_begin_and_end():
+    """A web server gets both, with a signature that holds, also under the filter of system calls; nothing else that happens."""
+    with tempfile.TemporaryDirectory() as directory, Hook() as hook:
+        path = f"{directory}/disk.img"
+        with notifying(hook.section(), f"file:{path}?size={SIZE}") as tarn:
+            iscsi.Session(tarn.port, IQN).logout()
+            os.rename(path, f"{path}.away")
+            sent = lambda kind: [one for one in hook.events() if one["kind"] == kind and one.get("lun") == "faulty"]
+            (began,) = wait_for(lambda: sent("finding-began"), LOOK_S, "the finding begins")
+            check("file-replaced" in began["message"], f"the event: {began}")
+            os.rename(f"{path}.away", path)
+            wait_for(lambda: sent("finding-ended"), LOOK_S, "the finding is over")
+            listed = {one["number"]: one for one in tarn.api().get("events?after=0&most=1000&kind=finding-began,finding-ended")}
+            for event in hook.events():
+                equal(event, listed[event["number"]], "an event that was sent, and as the API has it")
+        for status, path, headers, body in hook.requests:
+            equal((status, path, headers["Content-Type"]), (204, "/hook", "application/json"), "a request")
+            signed = headers["X-Tarn-Timestamp"].encode() + b"." + body
+            code = hmac.new(SECRET.encode(), signed, hashlib.sha256).hexdigest()
+            equal(headers["X-Tarn-Signature"], f"sha256={code}", "signature")
+
+
+@test
+def what_a_server_does_not_take_is_sent_again_and_holds_nobody_up():
+    """One server answers 500 twice, one never: the first gets the event in the end, the finding says so meanwhile, disks work."""
+    with Hook() as failing, Hook() as silent:
+        failing.answers, silent.answers = [500, 500], [None] * 100
+        kinds = 'events = ["session-began"]'
+        with notifying(failing.section(events=kinds) + silent.section(events=kinds)) as tarn:
+            with iscsi.Session(tarn.port, IQN) as session:
+                session.clear_unit_attentions(0)
+                found = lambda: [one for one in tarn.api().get("findings") if one["code"] == "notify-failed"]
+                wait_for(lambda: any("answered 500" in one["message"] for one in found()), LOOK_S, "the finding")
+                wait_for(failing.events, LOOK_S, "the event is taken")
+                good(session.command(scsi.write16(0, 8), write=bytes(4096)), "WRITE meanwhile")
+                wait_for(lambda: [one["subject"] for one in found()] == [f"http://127.0.0.1:{silent.port}/hook"], LOOK_S,
+                         "only the silent server fails")
+            bodies = {body for _, _, _, body in failing.requests[:3]}
+            equal(([status for status, *_ in failing.requests[:3]], len(bodies)), ([500, 500, 204], 1), "the same, three times")
+            tarn.await_log("events cannot be sent")
+            tarn.await_log("events are sent again")
+
+
+@test
+def a_change_of_notify_needs_a_restart():
+    """A reload with another URL is refused with the reason, and a wrong kind of event is an error with its place."""
+    with Hook() as hook, notifying(hook.section()) as tarn:
+        text = (tarn.dir / "tarn.toml").read_text()
+        plan = tarn.api().post("plan", {"text": text.replace("/hook", "/other")})
+        steps = [step for step in plan["steps"] if step["kind"] == "notify"]
+        check(steps and all(step["effect"] == "refused" for step in steps), f"the plan: {plan}")
+        wrong = tarn.api().ask("POST", "plan", {"text": text + 'events = ["no-such"]\n'})
+        check(wrong.status == 422 and "no-such" in wrong.json["detail"], f"a wrong kind: {wrong}")
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ class FaultFs:
 
     bad_reads, bad_writes   [(offset, length), ...]: EIO there. A read that begins before one stops short of it, as the
                             page cache of a real file system does, unless `whole_reads_fail`.
-    full                    writes fail with ENOSPC.
+    full                    writes fail with ENOSPC, and no block is free.
     fsync_failures          how many of the next fsyncs fail, each with EIO, as the kernel reports a lost write once.
     hang_after_failed_fsync as `hang`, from the moment an fsync has failed.
     answer_errno            {"write": (errno, count), ...}: the next so many of these operations fail with it.
@@ -238,7 +238,8 @@ class FaultFs:
         if opcode == LSEEK:
             return struct.pack("<Q", os.lseek(self._fd, *struct.unpack_from("<8xQI", body)))
         if opcode == STATFS:
-            return struct.pack("<5Q4I24x", 1 << 20, 1 << 20, 1 << 20, 1, 1, 4096, 255, 4096, 0)
+            free = 0 if self.full else 1 << 20
+            return struct.pack("<5Q4I24x", 1 << 20, free, free, 1, 1, 4096, 255, 4096, 0)
         if opcode == READDIR or opcode in (RELEASE, RELEASEDIR, FLUSH, ACCESS, DESTROY):
             return b""
         raise OSError(errno.ENOSYS, "not here")

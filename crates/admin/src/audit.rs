@@ -130,6 +130,12 @@ impl Entry {
             (false, Purpose::Change) => ("admin-change", Severity::Info),
             (false, Purpose::Question | Purpose::File) => ("admin-read", Severity::Info),
         };
+        let done = match (is_refusal, self.purpose) {
+            (true, _) => "refused to",
+            (false, Purpose::Change) if status.is_success() => "done by",
+            (false, Purpose::Change) => "tried by",
+            (false, Purpose::Question | Purpose::File) => "read by",
+        };
         let who = self.author.as_deref().unwrap_or("unknown caller");
         let path: String = self.path.chars().take(PATH_MAX).collect();
         Event {
@@ -138,7 +144,7 @@ impl Entry {
             severity,
             kind: kind.to_owned(),
             message: format!(
-                "{} {path} by {who} from {}: {}",
+                "{} {path} was {done} {who} from {}: {}",
                 self.method,
                 self.peer,
                 status.as_u16()
@@ -146,6 +152,7 @@ impl Entry {
             lun: None,
             target: None,
             initiator: None,
+            user: None,
             author: self.author,
             command: None,
         }

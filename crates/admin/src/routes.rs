@@ -184,7 +184,14 @@ pub(crate) static ROUTES: &[Route] = &[
         .asks(&[
             Field::optional("after", Value::Number(u64::MAX), "Only events with a number above this; absent: the newest"),
             Field::optional("most", Value::Number(limits::EVENTS_MAX as u64), "How many; 100 if it is absent"),
+            Field::optional("limit", Value::Number(limits::EVENTS_MAX as u64), "The same as `most`, which counts if both are there"),
             Field::optional("severity", Value::Text, "Only events as bad as this or worse: info, warning or error"),
+            Field::optional("kind", Value::Text, "Only events of this kind; several with commas between them"),
+            Field::optional("lun", Value::Text, "Only events about this unit"),
+            Field::optional("target", Value::Text, "Only events about this target"),
+            Field::optional("initiator", Value::Text, "Only events about this initiator"),
+            Field::optional("user", Value::Text, "Only events about this user, or by this administrator"),
+            Field::optional("since", Value::Number(u64::MAX), "Only events from this moment on, in milliseconds since 1970"),
         ]),
     Route::get("/api/v1/live", Viewer, "Counters once a second (`stats`) and events as they come (`event`), as server-sent events",
         Gives::Texts(&["text/event-stream"]), || get(live::live))

@@ -30,6 +30,7 @@ pub(crate) fn event(kind: &str) -> Event {
         lun: None,
         target: None,
         initiator: None,
+        user: None,
         author: None,
         command: None,
     }
@@ -238,6 +239,10 @@ impl Control for Double {
     }
 
     fn access(&self, _question: &AccessQuestion) -> Result<Vec<Access>, Problem> {
+        panic!("{UNASKED}")
+    }
+
+    fn space(&self) -> api::stats::Space {
         panic!("{UNASKED}")
     }
 

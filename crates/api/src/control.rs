@@ -4,7 +4,7 @@ use crate::event::{Event, Finding};
 use crate::plan::{Applied, Change, Document, Inspection, Origin, Plan, Revision};
 use crate::problem::Problem;
 use crate::request::{EventQuestion, Rollback, TakeSnapshots, Tracing};
-use crate::stats::Stats;
+use crate::stats::{Space, Stats};
 use crate::view::{
     Access, AccessQuestion, Flattened, Lun, Quota, Session, Snapshot, SnapshotsTaken, Status,
     Target, Trace,
@@ -238,6 +238,9 @@ pub trait Control: Send + Sync + 'static {
 
     /// Counters, now.
     fn stats(&self) -> Stats;
+
+    /// The space of units and of the file systems they are on, as of a moment ago.
+    fn space(&self) -> Space;
 
     /// The events that are asked for, the oldest first.
     fn events(&self, question: EventQuestion) -> Vec<Event>;

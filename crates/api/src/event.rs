@@ -15,9 +15,9 @@ pub struct Event {
     /// Of initiators `session-began`, `session-ended`, `connection-joined`, `login-failed`,
     /// `slow-command`, `command-hangs`, `slow-send`; of units `lun-resized`, `medium-ejected`,
     /// `medium-loaded`, `snapshot-taken`, `snapshot-removed`, `snapshot-restored`, `snapshot-missed`,
-    /// `rollback-failed`, `lun-flattened`, `flatten-failed`, `store-stuck`,
+    /// `rollback-failed`, `lun-flattened`, `flatten-failed`, `store-error`, `store-stuck`, `store-freed`,
     /// `store-lost`, `store-reached`, `state-not-kept`, `state-conflict`; of quotas `quota-soft`,
-    /// `quota-full`, `quota-free`; of cores `core-stalled`; of
+    /// `quota-full`, `quota-free`; of findings `finding-began`, `finding-ended`; of cores `core-stalled`; of
     /// the start `state-damaged`, `state-unwritable`, `state-foreign`, `reservations-lost`,
     /// `lun-withheld`, `administration`; of administrators `config-applied`, `admin-change`,
     /// `admin-read`, `admin-refused`.
@@ -33,6 +33,9 @@ pub struct Event {
     /// The initiator it is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initiator: Option<String>,
+    /// The user that the initiator has proved to be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
     /// Who did it, if an administrator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub author: Option<String>,
@@ -86,11 +89,23 @@ pub struct CommandPhase {
 
 /// How bad.
 #[derive(
-    Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize, ToSchema,
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    Deserialize,
+    Eq,
+    Hash,
+    Ord,
+    PartialEq,
+    PartialOrd,
+    Serialize,
+    ToSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
     /// Good to know.
+    #[default]
     Info,
     /// Look at it.
     Warning,
@@ -105,15 +120,19 @@ pub struct Finding {
     pub severity: Severity,
     /// Stable, for scripts. Of the state `lun-withheld`, `reservations-lost`, `state-damaged`,
     /// `state-unwritable`, `state-foreign`, `state-conflict`, `administration`; of the configuration
-    /// file `file-invalid`, `file-edited`; of the service `flush-failed`,
-    /// `store-lost`, `config`, `cores-busy`, `one-session`, `core-busy`, `buffers-short`, `window-full`,
+    /// file `file-invalid`, `file-edited`; of the service `notify-failed`, `flush-failed`,
+    /// `store-lost`, `store-error`, `store-stuck`, `store-slow`, `log-lost`,
+    /// `log-failed`, `config`, `cores-busy`, `one-session`, `core-busy`, `buffers-short`, `window-full`,
     /// `write-cache`, `descriptors`, `strangers`, `little-memory`,
     /// `socket-buffers`, `violations`, `digests`, `clock`, `trace`; of the network `mtu`,
     /// `unanswered`, `retransmissions`, `receive-window`, `send-buffer`; of files `file-system`,
-    /// `space`, `file-replaced`, `snapshot-missed`; of quotas `quota-soft`, `quota-full`.
+    /// `space`, `file-replaced`, `store-short`, `snapshot-missed`; of quotas `quota-soft`, `quota-full`.
     pub code: String,
     /// What it is about: an id, a name, an address; empty for the whole daemon.
     pub subject: String,
+    /// The unit it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lun: Option<String>,
     /// What is the matter, with the figure that shows it.
     pub message: String,
     /// What to do.

@@ -114,6 +114,8 @@ pub enum Kind {
     HyperScsi,
     /// A quota.
     Quota,
+    /// A web server that gets events.
+    Notify,
     /// A key of `[server]`.
     Server,
     /// A key of `[limits]`.

@@ -5,7 +5,7 @@ use utoipa::ToSchema;
 
 use crate::access::Role;
 use crate::edit::View;
-use crate::event::Severity;
+use crate::event::{Event, Severity};
 use crate::spec;
 
 /// Another size for a unit.
@@ -107,7 +107,7 @@ pub struct WhoAmI {
 }
 
 /// Which events are asked for.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct EventQuestion {
     /// Those with a number above this, the oldest of them first; `None`: the newest there are.
     pub after: Option<u64>,
@@ -115,6 +115,18 @@ pub struct EventQuestion {
     pub most: usize,
     /// Those as bad as this or worse.
     pub severity: Severity,
+    /// Those of these kinds; empty: of any.
+    pub kinds: Vec<String>,
+    /// Those about this unit.
+    pub lun: Option<String>,
+    /// Those about this target.
+    pub target: Option<String>,
+    /// Those about this initiator.
+    pub initiator: Option<String>,
+    /// Those about, or by, this user or administrator.
+    pub user: Option<String>,
+    /// Those from this moment on, in milliseconds since 1970-01-01 UTC.
+    pub since_ms: Option<u64>,
 }
 
 impl EventQuestion {
@@ -124,7 +136,24 @@ impl EventQuestion {
         Self {
             after: Some(number),
             most,
-            severity: Severity::Info,
+            ..Self::default()
         }
+    }
+
+    /// Whether it asks for this event, whatever its number.
+    #[must_use]
+    pub fn wants(&self, event: &Event) -> bool {
+        let is = |asked: &Option<String>, found: &[Option<&String>]| {
+            asked
+                .as_ref()
+                .is_none_or(|asked| found.contains(&Some(asked)))
+        };
+        event.severity >= self.severity
+            && (self.kinds.is_empty() || self.kinds.contains(&event.kind))
+            && is(&self.lun, &[event.lun.as_ref()])
+            && is(&self.target, &[event.target.as_ref()])
+            && is(&self.initiator, &[event.initiator.as_ref()])
+            && is(&self.user, &[event.user.as_ref(), event.author.as_ref()])
+            && self.since_ms.is_none_or(|since| event.at_ms >= since)
     }
 }

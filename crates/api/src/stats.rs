@@ -31,6 +31,10 @@ pub struct Stats {
     /// Commands, by unit and initiator. Beyond the limit of series those that came last are
     /// counted together under the initiator `other`.
     pub series: Vec<Series>,
+    /// Commands that failed because of a store, by unit and cause, since the unit was opened. Unit attentions,
+    /// reservations and bad commands are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub store_errors: Vec<StoreErrors>,
     /// Logins.
     pub logins: Logins,
     /// Sessions now.
@@ -107,6 +111,50 @@ pub struct Operations {
     /// when there were none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub latency: Vec<u64>,
+}
+
+/// Commands that failed because of a store, for one cause.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct StoreErrors {
+    /// The unit.
+    pub lun: String,
+    /// The name of an error number (`EIO`, `ENOSPC`), or `truncated`, `flush-failed`, `not-ready`, `unknown`.
+    pub errno: String,
+    /// How many.
+    pub count: u64,
+}
+
+/// The space that units have, and that of the file systems they are on.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Space {
+    /// Units.
+    pub luns: Vec<LunSpace>,
+    /// File systems with files of units.
+    pub file_systems: Vec<FileSystemSpace>,
+}
+
+/// The space of a unit.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct LunSpace {
+    /// The unit.
+    pub lun: String,
+    /// What initiators see.
+    pub size_bytes: u64,
+    /// What its files take where they are; `None` where it has none, or nothing is known yet.
+    pub allocated_bytes: Option<u64>,
+}
+
+/// The space of a file system.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct FileSystemSpace {
+    /// One of the files on it.
+    pub path: String,
+    /// All.
+    pub size_bytes: u64,
+    /// What others than root may still write.
+    pub free_bytes: u64,
+    /// What the files of units may still take: where it is more than is free, the file system is over-committed.
+    pub promised_bytes: u64,
 }
 
 /// Logins since the start.

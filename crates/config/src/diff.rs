@@ -8,11 +8,12 @@ use crate::admin::ADMIN;
 use crate::confine::CONFINE;
 use crate::limits::LIMIT_VALUES;
 use crate::value::{
-    GROUP, HYPERSCSI, KeyOf, NBD, PORTAL, QUOTA, SERVER, STORE, TARGET, TARGET_LUN, UNIT, USER,
+    GROUP, HYPERSCSI, KeyOf, NBD, NOTIFY, PORTAL, QUOTA, SERVER, STORE, TARGET, TARGET_LUN, UNIT,
+    USER,
 };
 use crate::{
-    GroupIndex, HyperScsiGroup, HyperScsiIndex, HyperScsiPassword, Model, NbdIndex, QuotaIndex,
-    StoreIndex, TargetIndex, TargetLun, Unit, UnitIndex, UserIndex,
+    GroupIndex, HyperScsiGroup, HyperScsiIndex, HyperScsiPassword, Model, NbdIndex, Notify,
+    NotifyIndex, QuotaIndex, StoreIndex, TargetIndex, TargetLun, Unit, UnitIndex, UserIndex,
 };
 
 /// A key whose value differs. The values are TOML on one line; one that is not there reads
@@ -94,6 +95,8 @@ pub struct Differences {
     pub hyperscsi: Vec<Difference<HyperScsiIndex>>,
     /// Quotas, by what they count.
     pub quotas: Vec<Difference<QuotaIndex>>,
+    /// Those that get events, by their URL.
+    pub notify: Vec<Difference<NotifyIndex>>,
     /// Portals of targets that both models have, by the address they are bound to.
     pub portals: Vec<Difference<InTarget>>,
     /// Units of targets that both models have, by their number, and by their groups where several have one number. A
@@ -228,6 +231,7 @@ pub fn diff_with(
             QUOTA,
             QuotaIndex,
         ),
+        notify: both.notify(),
         server: both.keys(SERVER, &old.server, &new.server),
         limits: both.keys(&LIMIT_VALUES, &old.limits, &new.limits),
         admin: both.keys(&ADMIN, &old.admin, &new.admin),
@@ -282,6 +286,11 @@ struct Both<'a> {
 }
 
 impl Both<'_> {
+    fn notify(&self) -> Vec<Difference<NotifyIndex>> {
+        let url = |_: &Model, notify: &Notify| notify.url.text.clone();
+        self.list(&self.old.notify, &self.new.notify, url, NOTIFY, NotifyIndex)
+    }
+
     fn keys<T>(&self, keys: &[KeyOf<T>], old: &T, new: &T) -> Vec<KeyChange> {
         let change = |key: &KeyOf<T>| {
             let (old, new) = ((key.value)(self.old, old), (key.value)(self.new, new));

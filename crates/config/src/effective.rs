@@ -4,8 +4,8 @@ use crate::admin::ADMIN;
 use crate::confine::CONFINE;
 use crate::limits::LIMIT_VALUES;
 use crate::value::{
-    GROUP, HYPERSCSI, KeyOf, NBD, PORTAL, QUOTA, SERVER, STORE, TARGET, TARGET_LUN, UNIT_SECTION,
-    USER, list, quoted,
+    GROUP, HYPERSCSI, KeyOf, NBD, NOTIFY, PORTAL, QUOTA, SERVER, STORE, TARGET, TARGET_LUN,
+    UNIT_SECTION, USER, list, quoted,
 };
 use crate::{Model, NbdPlace, Portal, TargetLun};
 
@@ -67,6 +67,14 @@ impl Model {
         for quota in &self.quotas {
             let (key, value) = quota.of.key_and_value();
             text.section("[[quota]]", Some((key, &value)), QUOTA, quota);
+        }
+        for notify in &self.notify {
+            text.section(
+                "[[notify]]",
+                Some(("url", &notify.url.text)),
+                NOTIFY,
+                notify,
+            );
         }
         text.text
     }

@@ -464,6 +464,31 @@ pub enum Rule {
         /// The one of the key.
         key: String,
     },
+    /// What events cannot be sent to.
+    #[error(
+        "{url:?} is no address that events can be sent to; write https://HOST[:PORT]/PATH, without user and fragment"
+    )]
+    Webhook {
+        /// As it is written.
+        url: String,
+    },
+    /// Events would go over the network for all to read.
+    #[error(
+        "{url:?} has no TLS; write https://, as http:// is for localhost, 127.0.0.1 and [::1] only"
+    )]
+    WebhookInClear {
+        /// As it is written.
+        url: String,
+    },
+    /// A kind of events that there is not.
+    #[error("there are no events of the kind {kind:?}; docs/API.md lists the kinds")]
+    EventKind {
+        /// As it is written.
+        kind: String,
+    },
+    /// A server that gets nothing.
+    #[error("events is empty, so nothing would be sent; name kinds of events, or leave it out")]
+    NoEvents,
     /// A quota of an owner and of a pool.
     #[error("a quota is that of an owner or of a pool; make two sections")]
     QuotaOfTwo,

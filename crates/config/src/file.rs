@@ -21,7 +21,7 @@ use crate::{
     InitiatorMatch, IscsiName, Limits, LogDevice, LogLevel, LunNumber, Model, Mutual, Naa,
     NamePattern, NamedStore, Place, Portal, Rule, SecretFile, Serial, Server, StoreSpec, SyncBias,
     Target, TargetIndex, TargetLun, TargetLuns, Unit, UnitIndex, User, UserIndex, address, admin,
-    confine, log_device, schedule, shorthand,
+    confine, log_device, notify, schedule, shorthand,
 };
 
 /// Longest `id` of a unit or group in bytes.
@@ -76,6 +76,7 @@ impl Model {
             nbd,
             hyperscsi,
             quotas: read_quotas(&top, directory)?,
+            notify: notify::read(&top, directory)?,
             target_names,
             discoverers: BTreeSet::new(),
             place: top.place(),
@@ -196,7 +197,10 @@ fn read_users(top: &Section<'_>, directory: &Path) -> Result<Vec<User>, ConfigEr
     Ok(users)
 }
 
-fn read_secret(section: &Section<'_>, directory: &Path) -> Result<SecretFile, ConfigError> {
+pub(crate) fn read_secret(
+    section: &Section<'_>,
+    directory: &Path,
+) -> Result<SecretFile, ConfigError> {
     let field = section.required("secret_file")?;
     Ok(SecretFile {
         path: read_path("path of the secret", &field, directory)?,

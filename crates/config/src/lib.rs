@@ -29,6 +29,7 @@ mod luns;
 mod model;
 mod name;
 mod nbd;
+mod notify;
 mod place;
 mod quota;
 mod reader;
@@ -67,6 +68,7 @@ pub use model::{
 };
 pub use name::{IscsiName, NamePattern, default_target_name};
 pub use nbd::{NbdPlace, NbdServer, NbdTls};
+pub use notify::{EVENT_KINDS, Notify, NotifyIndex, WebhookUrl};
 pub use place::Place;
 pub use quota::{Quota, QuotaOf};
 pub use schedule::Schedule;

@@ -27,6 +27,7 @@ pub struct Model {
     pub(crate) nbd: Vec<NbdServer>,
     pub(crate) hyperscsi: Vec<HyperScsiGroup>,
     pub(crate) quotas: Vec<Quota>,
+    pub(crate) notify: Vec<crate::Notify>,
     /// From the folded name to the target.
     pub(crate) target_names: BTreeMap<String, TargetIndex>,
     /// Users that may discover and that no target and no group names.
@@ -493,6 +494,7 @@ impl Model {
             nbd: Vec::new(),
             hyperscsi: Vec::new(),
             quotas: Vec::new(),
+            notify: Vec::new(),
             target_names: BTreeMap::new(),
             discoverers: BTreeSet::new(),
             place: self.place.clone(),
@@ -558,11 +560,6 @@ impl Model {
     /// All groups of HyperSCSI, by the position of their index.
     pub fn hyperscsi(&self) -> &[HyperScsiGroup] {
         &self.hyperscsi
-    }
-
-    /// All quotas, by the position of their index.
-    pub fn quotas(&self) -> &[Quota] {
-        &self.quotas
     }
 
     /// The target with this name, in any case of letters.

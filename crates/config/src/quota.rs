@@ -7,7 +7,7 @@ use crate::error::At as _;
 use crate::file::FirstUse;
 use crate::keys::SECTION_QUOTA;
 use crate::reader::{Field, Section};
-use crate::{ConfigError, Place, Rule, StoreSpec, Unit};
+use crate::{ConfigError, Model, Place, Rule, StoreSpec, Unit};
 
 /// Which disks a quota counts.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -124,6 +124,13 @@ fn read_of(
     }
 }
 
+impl Model {
+    /// All quotas, by the position of their index.
+    pub fn quotas(&self) -> &[Quota] {
+        &self.quotas
+    }
+}
+
 /// The quotas of a file.
 pub(crate) fn read_quotas(top: &Section<'_>, directory: &Path) -> Result<Vec<Quota>, ConfigError> {
     let mut seen = FirstUse::new("quota");
@@ -163,7 +170,6 @@ pub(crate) fn read_quotas(top: &Section<'_>, directory: &Path) -> Result<Vec<Quo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Model;
 
     fn model(text: &str) -> Result<Model, String> {
         Model::from_toml(text, Path::new("/etc/t.toml")).map_err(|error| error.to_string())

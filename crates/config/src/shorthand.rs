@@ -100,6 +100,7 @@ impl Model {
             nbd: Vec::new(),
             hyperscsi: hyperscsi.into_iter().collect(),
             quotas: Vec::new(),
+            notify: Vec::new(),
             discoverers: BTreeSet::new(),
             place: Place::argument("STORE"),
         };

@@ -7,8 +7,8 @@ use crate::file::{CERTIFICATE, EXCLUDED};
 use crate::keys::size_text;
 use crate::{
     Group, HyperScsiDevice, HyperScsiGroup, HyperScsiPassword, InitiatorMatch, Model, Mutual,
-    NamedStore, NbdServer, Portal, Quota, Schedule, SecretFile, Server, StoreOption, StoreSpec,
-    Target, TargetLun, Unit, User, UserIndex,
+    NamedStore, NbdServer, Notify, Portal, Quota, Schedule, SecretFile, Server, StoreOption,
+    StoreSpec, Target, TargetLun, Unit, User, UserIndex,
 };
 
 /// A key of a thing of the model and how to read its value.
@@ -206,6 +206,14 @@ pub(crate) const HYPERSCSI: &[KeyOf<HyperScsiGroup>] = &[
 
 /// In place of a password.
 const NOT_SHOWN: &str = "(not shown)";
+
+/// A web server that gets events, without what it is found by.
+pub(crate) const NOTIFY: &[KeyOf<Notify>] = &[
+    key("secret_file", |_, notify| Some(path(&notify.secret.path))),
+    key("events", |_, notify| {
+        Some(list(notify.events.iter().map(|kind| quoted(kind))))
+    }),
+];
 
 /// A quota, without what it is found by.
 pub(crate) const QUOTA: &[KeyOf<Quota>] = &[

@@ -49,10 +49,17 @@ pub enum News {
         /// Which.
         unit: UnitIndex,
     },
+    /// A store has given back every request on this core of which [`News::StoreStuck`] came.
+    StoreFreed {
+        /// Which.
+        unit: UnitIndex,
+    },
     /// The size of a unit is another one.
     UnitResized {
         /// Which.
         unit: UnitIndex,
+        /// Its blocks until now.
+        before: u64,
         /// Its blocks now.
         blocks: u64,
     },

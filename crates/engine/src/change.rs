@@ -202,6 +202,7 @@ impl<C: Carrier> Engine<C> {
         }
         self.carrier.notify(News::UnitResized {
             unit: index,
+            before: known,
             blocks,
         });
         let ticket = receipt.map_or(Ticket::NOBODY, |receipt| {

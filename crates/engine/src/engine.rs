@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use memory::Pool;
-use scsi::{Change, LogicalUnit};
+use scsi::{Change, LogicalUnit, StoreFailures};
 use store::Capabilities;
 
 use crate::agree::{ToOwner, UnitOwner};
@@ -369,6 +369,13 @@ impl<C: Carrier> Engine<C> {
     pub fn hanging_task(&self, place: usize, patience: Duration) -> Option<TaskKey> {
         let key = self.tasks.in_place(place)?;
         self.tasks[key].hangs(self.now, patience).then_some(key)
+    }
+
+    /// What failed in the store of a unit since the last time this was asked, where an initiator was answered so. Noted
+    /// where a failure becomes sense data; to be asked after a command that was not answered GOOD.
+    pub fn take_store_failures(&self, unit: UnitIndex) -> Vec<StoreFailures> {
+        let unit = self.units.get(unit);
+        unit.map_or_else(Vec::new, |unit| unit.view.take_failures())
     }
 
     /// How many tasks wait for something.

@@ -92,6 +92,9 @@ impl<C: Carrier> Engine<C> {
     /// An orphan has come back.
     pub(crate) fn end_orphan(&mut self, unit: UnitIndex, key: TaskKey) {
         let waits = self.units[unit].side.end_orphan(key);
+        if self.units[unit].side.orphans() == 0 {
+            self.carrier.notify(News::StoreFreed { unit });
+        }
         self.settle_access(unit);
         self.name_orphans(unit, false);
         for wait in waits {

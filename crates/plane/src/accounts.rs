@@ -1,9 +1,10 @@
-//! What a core counts at the end of each turn, and which slow commands it report.
+//! What a core counts at the end of each turn, and which slow commands and failures of stores it reports.
 
 use std::time::Duration;
 
-use engine::{Ending, TaskKey};
-use scsi::describe;
+use engine::{Ending, Phase, TaskKey, UnitIndex};
+use scsi::{StoreFailures, describe};
+use store::Cause;
 
 use crate::core::Core;
 use crate::counters::SlowReport;
@@ -27,6 +28,38 @@ impl Core {
             for report in self.engine.carrier.tally.count(began, now) {
                 self.report_slow(&report, now);
             }
+            for unit in self.engine.carrier.tally.take_unhappy() {
+                self.report_failures(unit, now);
+            }
+        }
+    }
+
+    /// Counts what the store of a unit failed to do, and reports some of it.
+    fn report_failures(&self, index: UnitIndex, now: Duration) {
+        let (engine, carrier) = (&self.engine, &self.engine.carrier);
+        for failures in engine.take_store_failures(index) {
+            let StoreFailures {
+                cause,
+                first,
+                count,
+            } = failures;
+            let troubles = &carrier.tally.shared.troubles;
+            let unreported = troubles.note_failures(index, cause, count, now);
+            // There is an event of its own when it begins and when it ends.
+            if cause == Cause::NotReady {
+                continue;
+            }
+            let (Some(unreported), Some(unit)) = (unreported, carrier.units.get(index)) else {
+                continue;
+            };
+            let unit = &*unit.name;
+            tracing::error!(unit, %cause, unreported, failure = %first, "the store of a unit failed");
+            carrier.events.emit(&Event::StoreFailed {
+                unit,
+                cause,
+                failure: &first,
+                unreported,
+            });
         }
     }
 
@@ -35,6 +68,11 @@ impl Core {
         let Some((unit, initiator)) = self.engine.carrier.tally.whose(report.account) else {
             return;
         };
+        let phases = report.life.phases();
+        let longest = phases.iter().max_by_key(|one| one.took);
+        if longest.is_some_and(|one| one.phase == Phase::Store) {
+            self.engine.carrier.tally.shared.troubles.note_slow(unit);
+        }
         let Some(unit) = self.engine.carrier.units.get(unit) else {
             return;
         };
@@ -47,12 +85,13 @@ impl Core {
             unit: &unit.name,
             initiator: who.map_or(initiator, |who| who.initiator),
             target: who.and_then(|who| who.target),
+            user: who.and_then(|who| who.user),
             session: report.account.session,
             task_tag: report.account.task_tag,
             description: describe(&report.account.cdb),
             bytes: report.account.bytes,
             took: report.life.age(now),
-            phases: report.life.phases(),
+            phases,
             ending: report.ending,
             unreported: report.unreported,
         };

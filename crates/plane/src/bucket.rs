@@ -59,6 +59,11 @@ impl Bucket {
         true
     }
 
+    /// More came with one that is reported: they are counted as left out.
+    pub(crate) const fn leave_out(&mut self, count: u64) {
+        self.unreported = self.unreported.saturating_add(count);
+    }
+
     /// How many were not reported since the last call.
     pub(crate) const fn take_unreported(&mut self) -> u64 {
         std::mem::replace(&mut self.unreported, 0)

@@ -20,6 +20,7 @@ use scsi::kind_of;
 use slab::Slab;
 
 use crate::slow::{SlowLimit, SlowLog};
+use crate::troubles::{StoreTrouble, Troubles};
 
 /// Buckets of a latency histogram: two to the octave from 4 us on, and one for what is above.
 pub const LATENCY_BUCKETS: usize = 41;
@@ -139,6 +140,8 @@ pub(crate) struct CoreCounters {
     pool_free_bytes: AtomicU64,
     /// Locked to add a series, to take those of a unit out, and to read.
     series: Mutex<Vec<Arc<SeriesCounters>>>,
+    /// What is the matter with stores.
+    pub(crate) troubles: Troubles,
 }
 
 impl CoreCounters {
@@ -169,6 +172,7 @@ impl CoreCounters {
             pool_bytes: value(&self.pool_bytes),
             pool_free_bytes: value(&self.pool_free_bytes),
             series: self.series().iter().map(series).collect(),
+            troubles: self.troubles.read(),
         }
     }
 }
@@ -190,6 +194,8 @@ pub struct CoreCounts {
     pub pool_free_bytes: u64,
     /// Commands.
     pub series: Vec<SeriesCounts>,
+    /// What is the matter with stores, by unit.
+    pub troubles: Vec<StoreTrouble>,
 }
 
 /// HyperSCSI on a core, at one moment.
@@ -259,7 +265,7 @@ pub(crate) struct SlowReport {
 /// The series of one core, and what is yet to be counted.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    shared: Arc<CoreCounters>,
+    pub(crate) shared: Arc<CoreCounters>,
     /// By number. Readers know nothing of numbers: one that is given again leads to new counters.
     series: Slab<Arc<SeriesCounters>>,
     found: HashMap<(UnitIndex, Box<str>), u32>,
@@ -268,6 +274,9 @@ pub(crate) struct Tally {
     /// The other commands that ended in this turn.
     lived: Vec<(Account, Ending, Life)>,
     pub(crate) slow: SlowLog,
+    /// Units with a command that was not answered GOOD in the turns that were counted: what their stores say of it is
+    /// yet to be asked.
+    unhappy: Vec<UnitIndex>,
 }
 
 impl Tally {
@@ -318,6 +327,8 @@ impl Tally {
         self.at_once.retain(|(account, _)| !is_gone(account));
         self.lived.retain(|(account, ..)| !is_gone(account));
         self.found.retain(|(of, _), _| *of != unit);
+        self.unhappy.retain(|of| *of != unit);
+        self.shared.troubles.remove_unit(unit);
         self.series.retain(|_, series| series.unit != unit);
         self.shared.series().retain(|series| series.unit != unit);
     }
@@ -372,6 +383,11 @@ impl Tally {
         self.at_once.is_empty() && self.lived.is_empty()
     }
 
+    /// Units with commands that were not answered GOOD, once.
+    pub(crate) fn take_unhappy(&mut self) -> Vec<UnitIndex> {
+        std::mem::take(&mut self.unhappy)
+    }
+
     pub(crate) fn note_starved(&self) {
         add(&self.shared.starved, 1);
     }
@@ -384,6 +400,9 @@ impl Tally {
             let Some(series) = self.series.get(account.series as usize) else {
                 continue;
             };
+            if status != Status::Good && !self.unhappy.contains(&series.unit) {
+                self.unhappy.push(series.unit);
+            }
             if series.count(account, Some(status), now) > limit_us {
                 let life = Life::new(account.since, began);
                 let ending = Ending::Answered(status);
@@ -398,6 +417,9 @@ impl Tally {
                 Ending::Answered(status) => Some(status),
                 Ending::Aborted | Ending::Pending => None,
             };
+            if status != Some(Status::Good) && !self.unhappy.contains(&series.unit) {
+                self.unhappy.push(series.unit);
+            }
             if series.count(account, status, now) > limit_us {
                 reports.extend(series.note_slow(&mut self.slow, (account, ending, life), now));
             }

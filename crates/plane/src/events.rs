@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use engine::SaveError;
 use front::iscsi::{LoginCause, Who};
+use store::{Cause, IoFailure};
 
 use crate::slow::SlowCommand;
 
@@ -45,6 +46,8 @@ pub enum Event<'a> {
     UnitResized {
         /// The unit.
         unit: &'a str,
+        /// Its blocks until now.
+        before: u64,
         /// Its blocks now.
         blocks: u64,
     },
@@ -59,6 +62,24 @@ pub enum Event<'a> {
     StoreStuck {
         /// The unit.
         unit: &'a str,
+    },
+    /// A store has given back every request on a core of which [`Event::StoreStuck`] came.
+    StoreFreed {
+        /// The unit.
+        unit: &'a str,
+        /// The core.
+        core: usize,
+    },
+    /// A command failed because of its store. Of each cause of a unit only some are reported.
+    StoreFailed {
+        /// The unit.
+        unit: &'a str,
+        /// The cause.
+        cause: Cause,
+        /// What failed.
+        failure: &'a IoFailure,
+        /// How many failures of this cause, unit and core were not reported since the last one that was.
+        unreported: u64,
     },
     /// On one core a store begins to end commands with NOT READY, because who has the data cannot be reached, or
     /// carries them out again.

@@ -61,6 +61,7 @@ mod slow;
 mod stop;
 mod token;
 mod trace;
+mod troubles;
 mod watchdog;
 mod wire;
 
@@ -88,7 +89,9 @@ pub use plan::{
 pub use plane::{DataPlane, StartError, Stopped};
 pub use receipt::{AddUnitError, Confirmation, NoAnswer};
 pub use slow::SlowCommand;
+pub use store::Cause;
 pub use trace::{
     DATA_BYTES_MAX, KEEP_BYTES_MAX, KEEP_BYTES_MIN, NoTrace, Subject, TRACES_MAX, TraceLimits,
     TraceReport,
 };
+pub use troubles::{StoreFailing, StoreTrouble};

@@ -110,6 +110,21 @@ impl Outside {
         })
     }
 
+    fn report_size(&self, unit: UnitIndex, before: u64, blocks: u64) {
+        self.tally.shared.troubles.note_size(unit, before, blocks);
+        let unit = self.name_of(unit);
+        if blocks < before {
+            tracing::error!(unit, before, blocks, "the store of a unit has shrunk");
+        } else {
+            tracing::info!(unit, before, blocks, "the size of a unit changed");
+        }
+        self.events.emit(&Event::UnitResized {
+            unit,
+            before,
+            blocks,
+        });
+    }
+
     fn name_of(&self, unit: UnitIndex) -> &str {
         self.units.get(unit).map_or("?", |unit| &unit.name)
     }
@@ -201,9 +216,16 @@ impl Carrier for Outside {
     fn notify(&mut self, news: News) {
         match news {
             News::StoreStuck { unit } => {
+                self.tally.shared.troubles.set_stuck(unit, true);
                 let unit = self.name_of(unit);
                 tracing::error!(unit, "the store did not end a request in time");
                 self.events.emit(&Event::StoreStuck { unit });
+            }
+            News::StoreFreed { unit } => {
+                self.tally.shared.troubles.set_stuck(unit, false);
+                let (unit, core) = (self.name_of(unit), self.index);
+                tracing::info!(unit, core, "the store has given back what it kept");
+                self.events.emit(&Event::StoreFreed { unit, core });
             }
             News::StoreConfused { unit } => {
                 let unit = self.name_of(unit);
@@ -212,11 +234,11 @@ impl Carrier for Outside {
                     "the store answered a request twice; please report this"
                 );
             }
-            News::UnitResized { unit, blocks } => {
-                let unit = self.name_of(unit);
-                tracing::info!(unit, blocks, "the size of a unit changed");
-                self.events.emit(&Event::UnitResized { unit, blocks });
-            }
+            News::UnitResized {
+                unit,
+                before,
+                blocks,
+            } => self.report_size(unit, before, blocks),
             News::MediumMoved { unit, is_in } => {
                 let is_logged = self.admits(LineKind::MediumMoved);
                 let unit = self.name_of(unit);

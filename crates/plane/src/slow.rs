@@ -71,6 +71,8 @@ pub struct SlowCommand<'a> {
     pub initiator: &'a str,
     /// TargetName, while the session is there.
     pub target: Option<&'a str>,
+    /// The user that the initiator has proved to be, while the session is there.
+    pub user: Option<&'a str>,
     /// Its session.
     pub session: SessionId,
     /// Initiator Task Tag.
@@ -206,6 +208,7 @@ mod tests {
             unit: "disk",
             initiator: "iqn.x",
             target: None,
+            user: None,
             session: SessionId(3),
             task_tag: 0x1a2b,
             description: Description {

@@ -5,6 +5,7 @@ use std::ops::Range;
 use crate::disk::{self, Disk};
 use crate::sam::cdb::Cdb;
 use crate::sam::command::{Command, Input, Outcome, Step};
+use crate::sam::failures::StoreFailures;
 use crate::sam::profile::Profile;
 use crate::sam::sense::Sense;
 use crate::spc::parameters::{Modes, PageCode};
@@ -104,6 +105,13 @@ impl Device {
     pub(crate) fn resume(&self, job: &mut Job, input: Input) -> Step {
         match (self, job) {
             (Self::Disk(disk), Job::Disk(job)) => disk.resume(job, input),
+        }
+    }
+
+    /// What failed in its store since the last time this was asked.
+    pub(crate) fn take_failures(&self) -> Vec<StoreFailures> {
+        match self {
+            Self::Disk(disk) => disk.failures.take(),
         }
     }
 

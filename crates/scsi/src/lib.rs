@@ -47,6 +47,7 @@ pub use sam::attention::{AttentionQueue, UnitAttention};
 pub use sam::cdb::Cdb;
 pub use sam::change::{Change, ChangeKind, Notice, Reply, Who};
 pub use sam::command::{Command, Input, Outcome, PIECE_BYTES_MAX, Step};
+pub use sam::failures::StoreFailures;
 pub use sam::lun::{Lun, LunInventory, UnsupportedLun};
 pub use sam::nexus::{Nexus, NexusId, NexusSlot, PortName, Principal};
 pub use sam::profile::{Identity, Limits, Profile, TargetPort};

@@ -15,6 +15,7 @@ use crate::sam::attention::UnitAttention;
 use crate::sam::cdb::Cdb;
 use crate::sam::change::{Change, ChangeKind, Notice, Reply};
 use crate::sam::command::{Command, Input, Outcome, PIECE_BYTES_MAX, Step};
+use crate::sam::failures::StoreFailures;
 use crate::sam::nexus::{Nexus, NexusId, NexusSlot, PortName};
 use crate::sam::profile::Profile;
 use crate::sam::sense::{Sense, SenseCode, SenseKey};
@@ -251,6 +252,11 @@ impl LogicalUnit {
         self.device.install(&self.shared);
         self.features = self.device.features();
         self.profile = profile;
+    }
+
+    /// What failed in its store since the last time this was asked, where an initiator was answered so.
+    pub fn take_failures(&self) -> Vec<StoreFailures> {
+        self.device.take_failures()
     }
 
     /// The snapshot in force.

@@ -16,6 +16,7 @@
 
 #[cfg(target_os = "linux")]
 mod blocking;
+mod cause;
 mod compose;
 mod contract;
 #[cfg(target_os = "linux")]
@@ -57,6 +58,7 @@ mod wake;
 #[cfg(target_os = "linux")]
 mod zeros;
 
+pub use cause::Cause;
 pub use compose::{ComposeError, Composed, Form, Member};
 pub use contract::{Backstore, Connections, SharedStore, Submitted};
 #[cfg(target_os = "linux")]

@@ -116,7 +116,7 @@ struct Within {
 /// Where Ceph looks for the configuration of a cluster and for keys.
 const CEPH: &str = "/etc/ceph";
 
-/// The servers and clusters that stores are behind.
+/// The servers and clusters that stores are behind, and those that get events.
 #[derive(Debug, Default)]
 struct Servers {
     are_any: bool,
@@ -149,6 +149,11 @@ impl Servers {
                 servers.ports.insert(server.port);
             }
             servers.needs_authorities |= needs_authorities(store);
+        }
+        for one in model.notify() {
+            servers.are_any = true;
+            servers.ports.insert(one.url.port);
+            servers.needs_authorities |= one.url.is_tls;
         }
         servers
     }
@@ -397,6 +402,7 @@ fn secrets_of(model: &Model) -> impl Iterator<Item = &SecretFile> {
         std::iter::once(&user.secret).chain(mutual)
     });
     let groups = model.hyperscsi().iter();
+    let of_users = of_users.chain(model.notify().iter().map(|one| &one.secret));
     of_users.chain(groups.filter_map(|group| match &group.password {
         config::HyperScsiPassword::File(file) => Some(file),
         config::HyperScsiPassword::Written { .. } | config::HyperScsiPassword::Open { .. } => None,

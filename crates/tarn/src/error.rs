@@ -228,6 +228,14 @@ pub enum StartError {
         source: io::Error,
     },
 
+    /// Events cannot be sent there.
+    #[error("{place}: events cannot be sent: {reason}")]
+    Notify {
+        /// Where the server is given.
+        place: Place,
+        /// What is wrong.
+        reason: String,
+    },
     /// Disks are larger together than a quota allows.
     #[error(
         "{place}: the disks of {quota} have {wanted_bytes} bytes together, more than provisioned = {allowed_bytes}; \

@@ -90,12 +90,25 @@ impl Secrets {
                     .transpose()?,
             }));
         }
+        for one in model.notify() {
+            // Wrong ones are to be found when others are; it is read again when events begin to be sent.
+            read(&one.secret, CHAP_BYTES, uid)?;
+        }
         let groups = model.hyperscsi().iter();
         let passwords = groups.map(|group| password(group, uid).map(Some));
         let passwords = passwords.collect::<Result<_, _>>()?;
         let secrets = Self { users, passwords };
         secrets.check_directions(model)?;
         Ok(secrets)
+    }
+
+    /// Reads one secret file that no user has.
+    ///
+    /// # Errors
+    ///
+    /// As [`Secrets::read`].
+    pub(crate) fn read_one(file: &SecretFile, uid: u32) -> Result<Secret, StartError> {
+        read(file, uid)
     }
 
     /// The secrets of a user of the model this was read for.

@@ -50,6 +50,7 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited, log: &Log) -> anyh
     signals.catch_end()?;
     tell_unused(&inherited, &prepared.model);
     let doctor = daemon::Doctor::open(note.clone());
+    let receivers = daemon::Receivers::of(&prepared.model, prepared.uid, &prepared.host)?;
     service::connect();
     confine(&prepared, sockets.as_ref())?;
     // Not before: a thread has what it had when it began.
@@ -57,6 +58,8 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited, log: &Log) -> anyh
     let banner = notice(first.running(), note);
     let model = Arc::clone(&first.running().model);
     let (plane, daemon) = connect(prepared, inherited, first, settings, doctor)?;
+    receivers.start()?;
+    daemon.events().send_to(receivers);
     let control = Arc::clone(&daemon) as Arc<dyn Control>;
     let administration = match sockets {
         Some(sockets) => administration(sockets, control, &daemon)?,
@@ -66,13 +69,14 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited, log: &Log) -> anyh
     let reloads = Reloads::start(&daemon)?;
     let accountant = daemon::Accountant::start(&daemon)?;
     let scheduler = daemon::Scheduler::start(&daemon)?;
+    let watcher = daemon::Watcher::start(&daemon)?;
     Confinement::seal(&model)?;
     reactor::process::guard();
     say(io::stdout().lock(), &banner);
     service::ready(&daemon.in_words());
     let signal = signals.wait(|| reloads.ask());
     reloads.stop();
-    drop((accountant, scheduler));
+    drop((accountant, scheduler, watcher));
     service::stopping();
     tracing::info!(signal, "stopping");
     end(plane, &daemon, administration)

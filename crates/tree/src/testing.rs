@@ -112,6 +112,7 @@ impl View for Fixed {
                 severity: Severity::Warning,
                 code: "write-cache".to_owned(),
                 subject: "disk0".to_owned(),
+                lun: None,
                 message: "each write waits for the disk".to_owned(),
                 remedy: "take cache=writeback".to_owned(),
             }],
@@ -208,6 +209,7 @@ impl View for Fixed {
     fn stats(&self) -> Result<Arc<Stats>, Refusal> {
         self.say(Stats {
             at_ms: 4,
+            store_errors: Vec::new(),
             cores: Vec::new(),
             series: vec![
                 series("disk0", "iqn.x:host", 1),

@@ -178,7 +178,7 @@ export interface Event {
    * `medium-loaded`, `snapshot-taken`, `snapshot-removed`, `snapshot-restored`, `snapshot-missed`,
    * `rollback-failed`, `lun-flattened`, `flatten-failed`, `store-stuck`,
    * `store-lost`, `store-reached`, `state-not-kept`, `state-conflict`; of quotas `quota-soft`,
-   * `quota-full`, `quota-free`; of cores `core-stalled`; of
+   * `quota-full`, `quota-free`; of findings `finding-began`, `finding-ended`; of cores `core-stalled`; of
    * the start `state-damaged`, `state-unwritable`, `state-foreign`, `reservations-lost`,
    * `lun-withheld`, `administration`; of administrators `config-applied`, `admin-change`,
    * `admin-read`, `admin-refused`.
@@ -194,6 +194,8 @@ export interface Event {
   severity: Severity;
   /** The target it is about. */
   target?: string;
+  /** The user that the initiator has proved to be. */
+  user?: string;
 }
 
 /** What limits or endangers the service, in words: `tarn doctor`. */
@@ -202,13 +204,15 @@ export interface Finding {
    * Stable, for scripts. Of the state `lun-withheld`, `reservations-lost`, `state-damaged`,
    * `state-unwritable`, `state-foreign`, `state-conflict`, `administration`; of the configuration
    * file `file-invalid`, `file-edited`; of the service `flush-failed`,
-   * `store-lost`, `config`, `cores-busy`, `one-session`, `core-busy`, `buffers-short`, `window-full`,
+   * `store-lost`, `store-error`, `store-stuck`, `store-slow`, `log-lost`, `log-failed`, `config`, `cores-busy`, `one-session`, `core-busy`, `buffers-short`, `window-full`,
    * `write-cache`, `descriptors`, `strangers`, `little-memory`,
    * `socket-buffers`, `violations`, `digests`, `clock`, `trace`; of the network `mtu`,
    * `unanswered`, `retransmissions`, `receive-window`, `send-buffer`; of files `file-system`,
-   * `space`, `file-replaced`, `snapshot-missed`; of quotas `quota-soft`, `quota-full`.
+   * `space`, `file-replaced`, `store-short`, `snapshot-missed`; of quotas `quota-soft`, `quota-full`.
    */
   code: string;
+  /** The unit it is about. */
+  lun?: string;
   /** What is the matter, with the figure that shows it. */
   message: string;
   /** What to do. */
@@ -791,8 +795,11 @@ export interface Stats {
   series: Series[];
   /** Sessions now. */
   sessions: number;
-  /** The connections of units whose data others have. */
-  stores?: Connections[];
+  /**
+   * Commands that failed because of a store, by unit and cause, since the unit was opened. Unit attentions,
+   * reservations and bad commands are none.
+   */
+  store_errors?: StoreErrors[];
 }
 
 /** The daemon in one look. */

@@ -113,16 +113,31 @@ pub(crate) async fn stats(State(app): State<Arc<App>>) -> Answer {
 pub(crate) struct Which {
     after: Option<u64>,
     most: Option<usize>,
+    limit: Option<usize>,
     severity: Option<Severity>,
+    kind: Option<String>,
+    lun: Option<String>,
+    target: Option<String>,
+    initiator: Option<String>,
+    user: Option<String>,
+    since: Option<u64>,
 }
 
 /// `GET /events`
 pub(crate) async fn events(State(app): State<Arc<App>>, Asked(which): Asked<Which>) -> Answer {
-    let most = which.most.unwrap_or(limits::EVENTS_DEFAULT);
+    let most = which.most.or(which.limit);
+    let most = most.unwrap_or(limits::EVENTS_DEFAULT);
+    let kinds = which.kind.iter().flat_map(|kinds| kinds.split(','));
     let question = EventQuestion {
         after: which.after,
         most,
         severity: which.severity.unwrap_or(Severity::Info),
+        kinds: kinds.map(str::to_owned).collect(),
+        lun: which.lun,
+        target: which.target,
+        initiator: which.initiator,
+        user: which.user,
+        since_ms: which.since,
     };
     let ask = app.calls.read(move |control| control.events(question));
     Ok(json(&ask.await?))

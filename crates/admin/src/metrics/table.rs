@@ -1,6 +1,8 @@
 //! The table of metrics.
 
-use api::stats::{Connections, Core, LoginFailures, Operations, Series};
+use api::stats::{
+    Connections, Core, FileSystemSpace, LoginFailures, LunSpace, Operations, Series, StoreErrors,
+};
 use api::view::{Session, Status};
 
 use super::Snapshot;
@@ -44,6 +46,14 @@ pub(super) enum Samples {
     OfStores(fn(&Connections) -> Value),
     /// One for each cause of failed logins.
     OfLogins(fn(&LoginFailures) -> Value),
+    /// How many there are, for each rule, severity and unit.
+    Findings,
+    /// One for each unit and cause of failures of its store.
+    OfStoreErrors(fn(&StoreErrors) -> Value),
+    /// One for each unit, where it is known.
+    OfLuns(fn(&LunSpace) -> Option<Value>),
+    /// One for each file system with files of units.
+    OfFileSystems(fn(&FileSystemSpace) -> Value),
     /// One for each session, with text in the labels.
     OfSessions(fn(&Session) -> Vec<String>),
     /// One for each session, by its id.
@@ -133,9 +143,9 @@ pub(super) static METRICS: &[Metric] = &[
     Metric::new(Kind::Gauge, "tarn_targets", "", &[],
         "Targets.",
         Samples::One(|all| Value::Count(all.status.targets.into()))),
-    Metric::new(Kind::Gauge, "tarn_findings", "", &[],
+    Metric::new(Kind::Gauge, "tarn_findings", "", &["rule", "severity", "lun"],
         "Findings: what limits or endangers the service; `tarn doctor` lists them.",
-        Samples::One(|all| Value::Count(all.status.findings.len() as u64))),
+        Samples::Findings),
     Metric::new(Kind::Gauge, "tarn_sessions", "", &[],
         "Sessions, discovery sessions too.",
         Samples::One(|all| Value::Count(all.stats.sessions.into()))),
@@ -169,6 +179,24 @@ pub(super) static METRICS: &[Metric] = &[
     Metric::new(Kind::Counter, "tarn_scsi_errors", "", OPERATION,
         "SCSI commands that were not answered GOOD.",
         Samples::OfOperations(|operations| Value::Count(operations.errors))),
+    Metric::new(Kind::Counter, "tarn_store_errors", "", &["lun", "errno"],
+        "SCSI commands that failed because of the store of a unit.",
+        Samples::OfStoreErrors(|errors| Value::Count(errors.count))),
+    Metric::new(Kind::Gauge, "tarn_lun_size_bytes", "bytes", &["lun"],
+        "The size of a unit, as initiators see it.",
+        Samples::OfLuns(|lun| Some(Value::Count(lun.size_bytes)))),
+    Metric::new(Kind::Gauge, "tarn_lun_allocated_bytes", "bytes", &["lun"],
+        "What the files of a unit take where they are.",
+        Samples::OfLuns(|lun| lun.allocated_bytes.map(Value::Count))),
+    Metric::new(Kind::Gauge, "tarn_filesystem_size_bytes", "bytes", &["path"],
+        "The size of a file system with files of units.",
+        Samples::OfFileSystems(|system| Value::Count(system.size_bytes))),
+    Metric::new(Kind::Gauge, "tarn_filesystem_free_bytes", "bytes", &["path"],
+        "What others than root may still write to a file system.",
+        Samples::OfFileSystems(|system| Value::Count(system.free_bytes))),
+    Metric::new(Kind::Gauge, "tarn_filesystem_promised_bytes", "bytes", &["path"],
+        "What the files of units on a file system may still take; more than is free is over-commitment.",
+        Samples::OfFileSystems(|system| Value::Count(system.promised_bytes))),
     Metric::new(Kind::Histogram, "tarn_scsi_command_duration_seconds", "seconds", OPERATION,
         "From the arrival of a SCSI command to its answer.",
         Samples::Latencies),

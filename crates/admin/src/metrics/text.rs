@@ -154,6 +154,10 @@ fn write_sample(out: &mut String, metric: &Metric, number: usize, all: &Snapshot
             };
             sample.value(&[&failures.cause], read(failures));
         }
+        Samples::Findings
+        | Samples::OfStoreErrors(_)
+        | Samples::OfLuns(_)
+        | Samples::OfFileSystems(_) => return write_of_stores(&mut sample, number, all),
         Samples::OfSessions(read) => {
             let Some(session) = all.sessions.get(number) else {
                 return false;
@@ -188,6 +192,48 @@ fn write_sample(out: &mut String, metric: &Metric, number: usize, all: &Snapshot
                 sample.histogram(&labels, operations);
             }
         }
+    }
+    true
+}
+
+/// As [`write_sample`], of what units and file systems have.
+fn write_of_stores(sample: &mut Sample<'_>, number: usize, all: &Snapshot) -> bool {
+    match sample.metric.samples {
+        Samples::Findings => {
+            let Some(([rule, severity, lun], count)) = all.findings.get(number) else {
+                return false;
+            };
+            sample.value(&[rule, severity, lun], Value::Count(*count));
+        }
+        Samples::OfStoreErrors(read) => {
+            let Some(errors) = all.stats.store_errors.get(number) else {
+                return false;
+            };
+            sample.value(&[&errors.lun, &errors.errno], read(errors));
+        }
+        Samples::OfLuns(read) => {
+            let Some(lun) = all.space.luns.get(number) else {
+                return false;
+            };
+            if let Some(value) = read(lun) {
+                sample.value(&[&lun.lun], value);
+            }
+        }
+        Samples::OfFileSystems(read) => {
+            let Some(system) = all.space.file_systems.get(number) else {
+                return false;
+            };
+            sample.value(&[&system.path], read(system));
+        }
+        Samples::One(_)
+        | Samples::OfStatus(_)
+        | Samples::OfCores(_)
+        | Samples::OfLogins(_)
+        | Samples::OfSessions(_)
+        | Samples::OfEachSession(_)
+        | Samples::OfSeries(_)
+        | Samples::OfOperations(_)
+        | Samples::Latencies => return false,
     }
     true
 }

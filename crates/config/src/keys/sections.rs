@@ -76,6 +76,11 @@ pub(crate) const SECTION_TOP: SectionKeys = SectionKeys {
             Fallback::Words("none"),
             "How much space the disks of an owner, or of a place, may take.",
             "if several departments or tenants share a server"),
+        key("notify",
+            Form::List { words: "`[[notify]]`, any number", entries: &[Form::Table { words: "`[[notify]]`", keys: &SECTION_NOTIFY }] },
+            Fallback::Words("none"),
+            "Web servers that get events as they happen.",
+            "to be notified of findings where alerts are read"),
         key("server", Form::Table { words: "`[server]`, once", keys: &SECTION_SERVER }, Fallback::Words("defaults"),
             "The process itself.",
             "later, if at all"),
@@ -508,6 +513,30 @@ pub(crate) const SECTION_HYPERSCSI_DEVICE: SectionKeys = SectionKeys {
         key("readonly", Form::Flag, Fallback::Value("false"),
             "Whether clients may only read. A `readonly` store is never written.",
             "for data that nobody should change"),
+    ],
+};
+
+/// Who gets events.
+#[rustfmt::skip]
+pub(crate) const SECTION_NOTIFY: SectionKeys = SectionKeys {
+    heading: "[[notify]]",
+    example: "{ url = %s, secret_file = \"hook.secret\" }",
+    meaning: "A web server that gets events as they happen, in requests that are signed. It is read when Tarn starts. See \
+        [NOTIFY.md](NOTIFY.md).",
+    keys: &[
+        key("url",
+            Form::Text { words: "`\"https://HOST[:PORT]/PATH\"`", pattern: r"^(https://|http://(localhost|127\.0\.0\.1|\[::1\])([:/?]|$))[!-~]*$" },
+            Fallback::Required,
+            "Where events are sent. `http://` is for this machine only.",
+            "always"),
+        key("secret_file", PATH, Fallback::Required,
+            "A file with the secret that requests are signed with, as that of a user: 12 to 255 bytes, readable by its owner only.",
+            "always"),
+        key("events",
+            Form::List { words: "kinds of events, as [API.md](API.md#events) lists them", entries: &[Form::Text { words: "kind", pattern: r"^[a-z]+(-[a-z]+)*$" }] },
+            Fallback::Words("`[\"finding-began\", \"finding-ended\"]`"),
+            "Which events are sent.",
+            "to get more than findings, or less"),
     ],
 };
 

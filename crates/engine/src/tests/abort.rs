@@ -316,6 +316,7 @@ fn at_the_deadline_an_abort_is_rejected_and_access_refused_until_the_store_gives
     assert_eq!(bench.cores[0].orphans().count(), 1);
     assert!(bench.cores[0].has_orphans());
     bench.finish_all(0);
+    assert_eq!(bench.news(0), [News::StoreFreed { unit: UNIT }]);
     assert_eq!(bench.refusing(), [0; 0]);
     assert_eq!((bench.answers(who), bench.managed(who)), (vec![], vec![]));
     assert_eq!(bench.port(who).abandoned, [id]);
@@ -395,10 +396,13 @@ fn two_hanging_commands_both_have_to_come_back() {
         [(second, ManagementOutcome::Rejected)]
     );
     assert_eq!(bench.cores[0].orphans().count(), 2);
+    bench.news(0);
     bench.finish(0, 0);
     assert_eq!(bench.refusing(), [0], "one may still land");
+    assert_eq!(bench.news(0), [], "the store has one still");
     bench.finish(0, 1);
     assert_eq!(bench.refusing(), [0; 0]);
+    assert_eq!(bench.news(0), [News::StoreFreed { unit: UNIT }]);
     bench.end();
 }
 

@@ -255,8 +255,13 @@ fn a_new_size_is_found_by_the_owner_and_reported_on_every_core() {
     }
     bench.settle();
     assert_eq!((bench.disk(0).probes(), bench.disk(1).probes()), (1, 0));
-    let blocks = 2 * SIZE / 512;
-    assert_eq!(bench.news(0), [News::UnitResized { unit: UNIT, blocks }]);
+    let (before, blocks) = (SIZE / 512, 2 * SIZE / 512);
+    let news = News::UnitResized {
+        unit: UNIT,
+        before,
+        blocks,
+    };
+    assert_eq!(bench.news(0), [news]);
     bench.send(who, cdb::test_unit_ready());
     assert_eq!(bench.answer(who).sense, CAPACITY_CHANGED);
     let last = u32::try_from(blocks).unwrap() - 1;

@@ -75,6 +75,29 @@ fn a_transfer_in_pieces_is_answered_after_its_last_one() {
 }
 
 #[test]
+fn failures_of_the_store_are_counted_by_cause_and_other_refusals_are_not() {
+    let mut bench = Bench::new(1);
+    let who = bench.log_in(0);
+    let full = IoFailure::NoSpace { offset: 0 };
+    for failure in [full.clone(), full.clone(), IoFailure::FlushLatched] {
+        bench.disk(0).take_next([Take::Fail(failure)]);
+        bench.send(who, cdb::write(0, 1, 1));
+        assert!(!bench.answer(who).is_good());
+    }
+    let failures = bench.cores[0].take_store_failures(UNIT);
+    let counts = failures.iter().map(|one| (&one.first, one.count));
+    let expected = [(&full, 2), (&IoFailure::FlushLatched, 1)];
+    assert_eq!(counts.collect::<Vec<_>>(), expected);
+    // Behind the last block, which is the initiator's mistake; then nothing is wrong.
+    bench.send(who, cdb::read(u32::MAX, 1));
+    assert!(!bench.answer(who).is_good());
+    bench.send(who, cdb::read(0, 1));
+    assert_eq!(bench.answer(who).end(), GOOD);
+    assert_eq!(bench.cores[0].take_store_failures(UNIT), []);
+    bench.end();
+}
+
+#[test]
 fn a_failure_of_the_store_is_the_answer_wherever_it_comes() {
     let failure = IoFailure::Hardware { errno: 5 };
     for take in [Take::Fail(failure), Take::Ring, Take::Helper] {

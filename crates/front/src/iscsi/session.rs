@@ -74,6 +74,7 @@ impl Detail {
             initiator: &self.profile.initiator_name,
             peer: self.profile.peer,
             target: self.profile.target_name.as_deref(),
+            user: self.profile.user.as_deref(),
         }
     }
 
@@ -99,6 +100,8 @@ pub struct Who<'a> {
     pub peer: SocketAddr,
     /// TargetName; `None` for discovery.
     pub target: Option<&'a str>,
+    /// The user that it has proved to be.
+    pub user: Option<&'a str>,
 }
 
 /// A connection in full-feature phase.

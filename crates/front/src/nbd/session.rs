@@ -72,6 +72,7 @@ impl Detail {
             initiator: &self.client,
             peer: self.peer,
             target: Some(&self.export),
+            user: None,
         }
     }
 }

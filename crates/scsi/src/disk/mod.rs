@@ -17,6 +17,7 @@ use store::{Capabilities, IoRequest};
 use crate::sam::cdb::Cdb;
 use crate::sam::command::{Command, Input, Outcome, Step};
 use crate::sam::failure::Purpose;
+use crate::sam::failures::Failures;
 use crate::sam::profile::{Limits, Profile};
 use crate::sam::sense::{Sense, SenseCode};
 use crate::spc::shared::Shared;
@@ -36,6 +37,8 @@ pub(crate) struct Disk {
     blocks: u64,
     /// A write is durable only if it is asked to be.
     is_cached: bool,
+    /// What failed in the store.
+    pub(crate) failures: Failures,
 }
 
 /// A block command in execution.
@@ -152,6 +155,7 @@ impl Disk {
             removable: profile.identity.removable,
             blocks: 0,
             is_cached: false,
+            failures: Failures::default(),
         }
     }
 

@@ -363,6 +363,7 @@ impl Disk {
 
     #[cold]
     fn failed(&self, failure: &IoFailure, purpose: Purpose) -> Step {
+        self.failures.note(failure);
         let sense = sense_of(failure, purpose, self.capabilities.block_bytes);
         Step::Done(Outcome::check(sense))
     }
@@ -462,7 +463,10 @@ impl Disk {
 
     pub(super) fn answer(&self, result: IoResult, purpose: Purpose) -> Result<IoAnswer, Sense> {
         let block_bytes = self.capabilities.block_bytes;
-        result.map_err(|failure| sense_of(&failure, purpose, block_bytes))
+        result.map_err(|failure| {
+            self.failures.note(&failure);
+            sense_of(&failure, purpose, block_bytes)
+        })
     }
 }
 

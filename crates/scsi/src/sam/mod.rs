@@ -7,6 +7,7 @@ pub(crate) mod cdb;
 pub(crate) mod change;
 pub(crate) mod command;
 pub(crate) mod failure;
+pub(crate) mod failures;
 pub(crate) mod lun;
 pub(crate) mod nexus;
 pub(crate) mod profile;

@@ -13,7 +13,7 @@ use api::event::{Event, Finding, Severity};
 use api::plan::{Applied, Change, Document, Effect, Inspection, Origin, Plan, Revision, Step};
 use api::problem::{Problem, ProblemKind};
 use api::request::{EventQuestion, Rollback, TakeSnapshots, Tracing};
-use api::stats::Stats;
+use api::stats::{Space, Stats};
 use api::view;
 use config::{Model, NewSecrets};
 use confine::inherited::Inherited;
@@ -296,6 +296,7 @@ impl Daemon {
         let of_trouble = |trouble: Trouble| Finding {
             severity: trouble.severity,
             code: trouble.code.to_owned(),
+            lun: trouble.is_of_unit.then(|| trouble.subject.clone()),
             subject: trouble.subject,
             message: trouble.message,
             remedy: trouble.remedy,
@@ -306,6 +307,7 @@ impl Daemon {
             severity: Severity::Warning,
             code: "change-unsettled".to_owned(),
             subject: String::new(),
+            lun: None,
             message,
             remedy: "look at the stores of the luns that are named and at the kernel log; it ends by itself when \
                 they answer".to_owned(),
@@ -505,12 +507,19 @@ impl Daemon {
             severity: Severity::Info,
             kind: "config-applied".to_owned(),
             message: match applied.steps.len() {
-                1 => format!("revision {} with 1 step", applied.revision),
-                steps => format!("revision {} with {steps} steps", applied.revision),
+                1 => format!(
+                    "revision {} was applied by {author} with 1 step",
+                    applied.revision
+                ),
+                steps => format!(
+                    "revision {} was applied by {author} with {steps} steps",
+                    applied.revision
+                ),
             },
             lun: None,
             target: None,
             initiator: None,
+            user: None,
             author: Some(author.to_owned()),
             command: None,
         });
@@ -888,8 +897,12 @@ impl Control for Daemon {
         stats::stats(self)
     }
 
+    fn space(&self) -> Space {
+        self.doctor.space(self)
+    }
+
     fn events(&self, question: EventQuestion) -> Vec<Event> {
-        self.events.find(question)
+        self.events.find(&question)
     }
 
     fn note(&self, event: Event) {

@@ -6,6 +6,7 @@
 //! | `network` | rules about the way to the initiators |
 //! | `document` | the rule about the configuration file |
 //! | `space` | the rules about files of units and the file systems they grow on, and the look at them |
+//! | `stores` | the rules about stores that fail, hang or are short |
 //! | `looks` | the machine, and the load of the cores between two looks |
 //! | `hosts`, `tcp` | what the kernel reports about the connections, summed up by host |
 
@@ -15,6 +16,7 @@ mod looks;
 mod network;
 mod service;
 mod space;
+mod stores;
 mod tcp;
 #[cfg(test)]
 mod tests;
@@ -23,7 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use api::event::{Finding, Severity};
-use api::stats::Stats;
+use api::stats::{FileSystemSpace, LunSpace, Stats};
 use api::view::{Session, Trace};
 use config::Model;
 use plane::Guessing;
@@ -32,6 +34,7 @@ use document::DocumentLooks;
 use hosts::{Host, Network};
 use looks::{Looks, Machine, Share};
 use space::{Room, Space, UnitFile};
+use stores::Troubled;
 
 use super::control::{Daemon, InForce};
 use super::log_device::LogUse;
@@ -97,6 +100,9 @@ impl Doctor {
         findings.extend(examine(&Facts {
             model: &running.model,
             failed: &failed.map(|(unit, _)| unit.to_string()).collect::<Vec<_>>(),
+            troubled: &stores::troubled(running, &daemon.plane.counts()),
+            now,
+            unsent: &daemon.events().unsent(),
             outages: &outages.collect::<Vec<_>>(),
             conflicts: &conflicts.collect::<Vec<_>>(),
             quotas: &held,
@@ -120,6 +126,37 @@ impl Doctor {
             ),
         }));
         findings
+    }
+
+    /// The space of units and file systems, from the look that findings are from.
+    pub(super) fn space(&self, daemon: &Daemon) -> api::stats::Space {
+        let in_force = daemon.in_force();
+        let files = || unit_files(daemon, &in_force);
+        let room = locked(&self.space).room(Instant::now(), files);
+        let running = &in_force.running;
+        let units = running.model.units().iter().zip(&running.units);
+        let luns = units.map(|(unit, served)| {
+            let lun = unit.to_string();
+            let files = room.files.iter().filter(|file| file.lun == lun);
+            let taken = files
+                .map(|file| file.taken_bytes)
+                .reduce(u64::saturating_add);
+            LunSpace {
+                lun,
+                size_bytes: served.store.capabilities().size_bytes,
+                allocated_bytes: taken,
+            }
+        });
+        let systems = room.systems.iter().map(|system| FileSystemSpace {
+            path: system.path.display().to_string(),
+            size_bytes: system.size_bytes,
+            free_bytes: system.free_bytes,
+            promised_bytes: system.promised_bytes,
+        });
+        api::stats::Space {
+            luns: luns.collect(),
+            file_systems: systems.collect(),
+        }
     }
 }
 
@@ -168,6 +205,11 @@ struct Facts<'a> {
     model: &'a Model,
     /// Units with a failed flush behind them.
     failed: &'a [String],
+    /// Units whose stores fail, hang or are slow.
+    troubled: &'a [Troubled],
+    now: Instant,
+    /// Web servers that do not take events, and why.
+    unsent: &'a [(String, String)],
     /// Units whose data cannot be reached, and why.
     outages: &'a [(String, String)],
     /// Units whose state another program has saved, and what was found.
@@ -201,17 +243,22 @@ const RULES: &[fn(&Facts<'_>) -> Vec<Finding>] = &[
     service::lost_stores,
     service::unused_logs,
     network::silent_interfaces,
+    stores::store_errors,
+    stores::stuck_stores,
     space::replaced_files,
+    stores::short_stores,
     service::states_of_others,
     space::scarce_space,
     space::reached_quotas,
     space::missed_snapshots,
+    service::unsent_events,
     service::guessed_secrets,
     service::warnings_of_the_configuration,
     network::black_holes,
     network::lossy_paths,
     service::busy_cores,
     service::short_buffers,
+    stores::slow_stores,
     service::little_memory,
     service::full_windows,
     network::held_back,
@@ -241,7 +288,22 @@ fn finding(
         severity,
         code: code.to_owned(),
         subject: subject.into(),
+        lun: None,
         message: message.into(),
         remedy: remedy.into(),
+    }
+}
+
+/// What was found about a unit.
+fn of_lun(
+    severity: Severity,
+    code: &str,
+    lun: &str,
+    message: impl Into<String>,
+    remedy: impl Into<String>,
+) -> Finding {
+    Finding {
+        lun: Some(lun.to_owned()),
+        ..finding(severity, code, lun, message, remedy)
     }
 }

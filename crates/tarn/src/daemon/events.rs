@@ -4,14 +4,16 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use api::event::{CommandPhase, Event, Severity};
+use api::event::{CommandPhase, Event, Finding, Severity};
 use api::request::EventQuestion;
 use durable::Found;
-use plane::{Ending, EventSink, FailedLogin, SaveError, SlowCommand, Space, Who};
+use plane::{Cause, Ending, EventSink, FailedLogin, SaveError, SlowCommand, Space, Who};
+use store::IoFailure;
 
+use super::notices::Receivers;
 use super::quotas::Held;
 use crate::state::Trouble;
 
@@ -33,7 +35,10 @@ const AUDIT_KINDS: [&str; 4] = [
 /// Events of initiators and stores, and those of administrators, with one row of numbers. Noting one takes a moment, so
 /// a core may do it.
 #[derive(Debug, Default)]
-pub(crate) struct Events(Mutex<Rings>);
+pub(crate) struct Events {
+    rings: Mutex<Rings>,
+    receivers: OnceLock<Receivers>,
+}
 
 #[derive(Debug, Default)]
 struct Rings {
@@ -118,12 +123,27 @@ impl Events {
             last: milliseconds(now),
             ..Rings::default()
         };
-        Self(Mutex::new(rings))
+        Self {
+            rings: Mutex::new(rings),
+            receivers: OnceLock::new(),
+        }
     }
 
     /// A thread that panicked while it held the lock left whole rings behind.
     fn lock(&self) -> MutexGuard<'_, Rings> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.rings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hands all that comes from now on to these, too. The first who are given stay.
+    pub(crate) fn send_to(&self, receivers: Receivers) {
+        drop(self.receivers.set(receivers));
+    }
+
+    /// Those that do not take what is sent, and why.
+    pub(super) fn unsent(&self) -> Vec<(String, String)> {
+        self.receivers
+            .get()
+            .map_or_else(Vec::new, Receivers::troubles)
     }
 
     /// Adds an event, with the number and the time it gets here.
@@ -132,6 +152,9 @@ impl Events {
         rings.last += 1;
         event.number = rings.last;
         event.at_ms = milliseconds(SystemTime::now());
+        if let Some(receivers) = self.receivers.get() {
+            receivers.offer(&event);
+        }
         if AUDIT_KINDS.contains(&event.kind.as_str()) {
             rings.audit.push(event);
             return;
@@ -143,17 +166,14 @@ impl Events {
     }
 
     /// Those that are asked for, the oldest first.
-    pub(crate) fn find(&self, question: EventQuestion) -> Vec<Event> {
+    pub(crate) fn find(&self, question: &EventQuestion) -> Vec<Event> {
         let rings = self.lock();
         let all = rings
             .events
             .iter()
             .chain(rings.audit.rows.values().flatten());
-        let mut found: Vec<&Event> = all
-            .filter(|event| {
-                event.severity >= question.severity && Some(event.number) > question.after
-            })
-            .collect();
+        let wanted = |event: &&Event| Some(event.number) > question.after && question.wants(event);
+        let mut found: Vec<&Event> = all.filter(wanted).collect();
         found.sort_unstable_by_key(|event| event.number);
         let before = match question.after {
             Some(_) => 0,
@@ -175,6 +195,7 @@ fn event(severity: Severity, kind: &str, message: String) -> Event {
         lun: None,
         target: None,
         initiator: None,
+        user: None,
         author: None,
         command: None,
     }
@@ -184,8 +205,32 @@ fn of_session(kind: &str, message: String, who: Who<'_>) -> Event {
     Event {
         initiator: Some(who.initiator.to_owned()),
         target: who.target.map(str::to_owned),
+        user: who.user.map(str::to_owned),
         ..event(Severity::Info, kind, message)
     }
+}
+
+/// What is said of a session: who, to what, as whom, and from where.
+fn about(who: &Who<'_>, verb: &str) -> String {
+    let target = who.target.unwrap_or("discovery");
+    let user = who
+        .user
+        .map_or_else(String::new, |user| format!(" as {user}"));
+    format!("{} {verb} {target}{user} from {}", who.initiator, who.peer)
+}
+
+fn of_join(who: Who<'_>, cid: u16, replaces: bool) -> Event {
+    let instead = if replaces {
+        ", in place of an older one"
+    } else {
+        ""
+    };
+    let message = format!(
+        "{}, CID {cid} of session {}{instead}",
+        about(&who, "added a connection to"),
+        who.session
+    );
+    of_session("connection-joined", message, who)
 }
 
 /// What is said of a unit names it in the message, too: most readers show that alone.
@@ -199,7 +244,13 @@ fn of_unit(severity: Severity, kind: &str, message: &str, unit: &str) -> Event {
 
 fn of_login(failed: &FailedLogin<'_>) -> Event {
     let FailedLogin { peer, reason, .. } = failed;
-    let mut message = format!("login from {peer}: {reason} ({})", failed.cause.as_str());
+    let initiator = failed.initiator.unwrap_or("an initiator without a name");
+    let target = failed
+        .target
+        .map_or_else(String::new, |target| format!(" to {target}"));
+    let cause = failed.cause.as_str();
+    let mut message =
+        format!("{initiator} could not log in{target} from {peer}: {reason} ({cause})");
     if failed.unreported > 0 {
         message += &format!("; {} more failed and are not listed", failed.unreported);
     }
@@ -236,6 +287,44 @@ pub(super) fn of_trouble(trouble: &Trouble) -> Event {
     event(*severity, code, format!("{subject}: {message}"))
 }
 
+/// A unit that has lost blocks has lost data.
+fn of_size(unit: &str, before: u64, blocks: u64) -> Event {
+    if blocks < before {
+        let message = format!(
+            "its store has shrunk from {before} to {blocks} blocks: what was behind them is lost"
+        );
+        return of_unit(Severity::Error, "lun-resized", &message, unit);
+    }
+    let message = format!("it has {blocks} blocks now, and had {before}");
+    of_unit(Severity::Info, "lun-resized", &message, unit)
+}
+
+/// A command failed because of its store.
+fn of_failure(unit: &str, cause: Cause, failure: &IoFailure, unreported: u64) -> Event {
+    let mut message = format!("its store failed a command: {failure} ({cause})");
+    if unreported > 0 {
+        message += &format!("; {unreported} more failed and are not listed");
+    }
+    of_unit(Severity::Error, "store-error", &message, unit)
+}
+
+/// A finding begins or is over.
+pub(super) fn of_finding(finding: &Finding, begins: bool) -> Event {
+    let Finding { code, subject, .. } = finding;
+    let of = if subject.is_empty() { "" } else { " of " };
+    let about = format!("finding {code}{of}{subject}");
+    let found = if begins {
+        let message = format!("{about}: {}; {}", finding.message, finding.remedy);
+        event(finding.severity, "finding-began", message)
+    } else {
+        event(Severity::Info, "finding-ended", format!("{about} is over"))
+    };
+    Event {
+        lun: finding.lun.clone(),
+        ..found
+    }
+}
+
 /// The life of a command, in one line and in parts.
 fn of_reach(unit: &str, core: usize, is_reached: bool) -> Event {
     if is_reached {
@@ -252,9 +341,16 @@ fn of_command(command: &SlowCommand<'_>) -> Event {
         Ending::Pending => "command-hangs",
     };
     let (unit, initiator) = (command.unit, command.initiator);
-    let message = format!("{command}, {initiator}");
+    let user = command
+        .user
+        .map_or_else(String::new, |user| format!(" as {user}"));
+    let target = command
+        .target
+        .map_or_else(String::new, |target| format!(" through {target}"));
+    let message = format!("{command}, from {initiator}{user}{target}");
     Event {
         target: command.target.map(str::to_owned),
+        user: command.user.map(str::to_owned),
         initiator: Some(initiator.to_owned()),
         command: Some(command_in_parts(command)),
         ..of_unit(Severity::Warning, kind, &message, unit)
@@ -285,10 +381,10 @@ fn command_in_parts(command: &SlowCommand<'_>) -> api::event::SlowCommand {
 
 fn of_send(who: Who<'_>, took: Duration, bytes: usize, unreported: u64) -> Event {
     let mut message = format!(
-        "session {} at {} took {:.3} s to take {bytes} bytes of answers",
-        who.session,
-        who.peer,
-        took.as_secs_f64()
+        "{} and took {:.3} s to take {bytes} bytes of answers, session {}",
+        about(&who, "is logged in to"),
+        took.as_secs_f64(),
+        who.session
     );
     if unreported > 0 {
         message += &format!("; {unreported} more were slow and are not listed");
@@ -313,30 +409,21 @@ impl EventSink for Events {
                 return;
             }
             plane::Event::SessionBegan { who } => {
-                let message = format!("session {} from {}", who.session, who.peer);
+                let message = format!("{}, session {}", about(&who, "logged in to"), who.session);
                 of_session("session-began", message, who)
             }
-            plane::Event::ConnectionJoined { who, cid, replaces } => {
-                let instead = if replaces {
-                    ", in place of an older one"
-                } else {
-                    ""
-                };
-                let message = format!(
-                    "session {} has another connection from {}, CID {cid}{instead}",
-                    who.session, who.peer
-                );
-                of_session("connection-joined", message, who)
-            }
+            plane::Event::ConnectionJoined { who, cid, replaces } => of_join(who, cid, replaces),
             plane::Event::SessionEnded { who, reason } => {
-                let message = format!("session {} from {}: {reason}", who.session, who.peer);
+                let about = about(&who, "was logged out of");
+                let message = format!("{about}, session {}: {reason}", who.session);
                 of_session("session-ended", message, who)
             }
             plane::Event::LoginFailed(failed) => of_login(failed),
-            plane::Event::UnitResized { unit, blocks } => {
-                let message = format!("it has {blocks} blocks now");
-                of_unit(Severity::Info, "lun-resized", &message, unit)
-            }
+            plane::Event::UnitResized {
+                unit,
+                before,
+                blocks,
+            } => of_size(unit, before, blocks),
             plane::Event::MediumMoved { unit, is_in } => {
                 let (kind, message) = if is_in {
                     ("medium-loaded", "its medium is in")
@@ -350,6 +437,16 @@ impl EventSink for Events {
                     "its store does not give a request back; what that may write is refused until then";
                 of_unit(Severity::Error, "store-stuck", message, unit)
             }
+            plane::Event::StoreFreed { unit, core } => {
+                let message = format!("its store has given back every request that core {core} waited for");
+                of_unit(Severity::Info, "store-freed", &message, unit)
+            }
+            plane::Event::StoreFailed {
+                unit,
+                cause,
+                failure,
+                unreported,
+            } => of_failure(unit, cause, failure, unreported),
             plane::Event::StoreReach {
                 unit,
                 core,
@@ -403,10 +500,10 @@ mod tests {
         for _ in 0..EVENTS_MAX + 2 {
             events.note(event.clone());
         }
-        let all = events.find(EventQuestion::after(0, usize::MAX));
+        let all = events.find(&EventQuestion::after(0, usize::MAX));
         assert_eq!((all.len(), all[0].number), (EVENTS_MAX, 3));
         assert!(all[0].at_ms > 0);
-        assert_eq!(events.find(EventQuestion::after(4096, 1))[0].number, 4097);
+        assert_eq!(events.find(&EventQuestion::after(4096, 1))[0].number, 4097);
     }
 
     #[test]
@@ -417,7 +514,7 @@ mod tests {
             events.note(event(Severity::Info, "session-began", String::new()));
         }
         events.note(event(Severity::Info, "admin-refused", String::new()));
-        let all = events.find(EventQuestion::after(0, usize::MAX));
+        let all = events.find(&EventQuestion::after(0, usize::MAX));
         assert_eq!(all.len(), EVENTS_MAX + 2);
         let kinds = |event: &Event| event.kind.starts_with("admin-");
         assert!(all.first().is_some_and(kinds) && all.last().is_some_and(kinds));
@@ -436,7 +533,7 @@ mod tests {
         note("root");
         (0..2 * AUDIT_MAX).for_each(|_| note("loud"));
         (0..9).for_each(|_| note("calm"));
-        let all = events.find(EventQuestion::after(0, usize::MAX));
+        let all = events.find(&EventQuestion::after(0, usize::MAX));
         let count = |author: &str| {
             let has_author = |event: &&Event| event.author.as_deref() == Some(author);
             all.iter().filter(has_author).count()
@@ -451,10 +548,21 @@ mod tests {
         let events = Events::default();
         let unit = "web";
         for event in [
-            plane::Event::UnitResized { unit, blocks: 8 },
+            plane::Event::UnitResized {
+                unit,
+                before: 4,
+                blocks: 8,
+            },
             plane::Event::MediumMoved { unit, is_in: true },
             plane::Event::MediumMoved { unit, is_in: false },
             plane::Event::StoreStuck { unit },
+            plane::Event::StoreFreed { unit, core: 0 },
+            plane::Event::StoreFailed {
+                unit,
+                cause: Cause::NoSpace,
+                failure: &IoFailure::NoSpace { offset: 512 },
+                unreported: 3,
+            },
             plane::Event::StoreReach {
                 unit,
                 core: 0,
@@ -472,8 +580,8 @@ mod tests {
         ] {
             events.emit(&event);
         }
-        let all = events.find(EventQuestion::after(0, usize::MAX));
-        assert_eq!(all.len(), 7);
+        let all = events.find(&EventQuestion::after(0, usize::MAX));
+        assert_eq!(all.len(), 9);
         for event in all {
             assert_eq!(event.lun.as_deref(), Some("web"));
             assert!(event.message.starts_with("lun web: "), "{}", event.message);
@@ -494,13 +602,96 @@ mod tests {
             (Some(1), 9, Severity::Warning, vec![3]),
             (None, 0, Severity::Info, vec![]),
         ] {
-            let found = events.find(EventQuestion {
+            let found = events.find(&EventQuestion {
                 after,
                 most,
                 severity,
+                ..EventQuestion::default()
             });
             let found: Vec<_> = found.iter().map(|event| event.number).collect();
             assert_eq!(found, numbers, "{after:?} {most} {severity:?}");
+        }
+    }
+
+    fn who(user: Option<&'static str>) -> Who<'static> {
+        Who {
+            session: plane::SessionId(7),
+            initiator: "iqn.2026-11.acme:h1",
+            peer: "192.0.2.1:5000".parse().unwrap(),
+            target: Some("iqn.2026-11.acme:disks"),
+            user,
+        }
+    }
+
+    #[test]
+    fn events_of_sessions_are_sentences_with_initiator_target_user_and_cause() {
+        let events = Events::default();
+        let who = who(Some("alice"));
+        events.emit(&plane::Event::SessionBegan { who });
+        let reason = "the initiator broke the protocol";
+        events.emit(&plane::Event::SessionEnded { who, reason });
+        events.emit(&plane::Event::SessionBegan {
+            who: self::who(None),
+        });
+        let found = events.find(&EventQuestion::after(0, 9));
+        let messages: Vec<_> = found.iter().map(|event| event.message.as_str()).collect();
+        assert_eq!(
+            messages,
+            [
+                "iqn.2026-11.acme:h1 logged in to iqn.2026-11.acme:disks as alice from 192.0.2.1:5000, session 7",
+                "iqn.2026-11.acme:h1 was logged out of iqn.2026-11.acme:disks as alice from 192.0.2.1:5000, session 7: \
+                 the initiator broke the protocol",
+                "iqn.2026-11.acme:h1 logged in to iqn.2026-11.acme:disks from 192.0.2.1:5000, session 7",
+            ]
+        );
+        assert_eq!(found[0].user.as_deref(), Some("alice"));
+        assert_eq!(found[2].user, None);
+    }
+
+    #[test]
+    fn events_are_found_by_what_they_are_about() {
+        let events = Events::default();
+        events.emit(&plane::Event::SessionBegan {
+            who: who(Some("alice")),
+        });
+        events.emit(&plane::Event::StoreStuck { unit: "web" });
+        events.note(Event {
+            author: Some("alice".to_owned()),
+            ..event(Severity::Info, "admin-change", String::new())
+        });
+        let any = || EventQuestion::after(0, 9);
+        let some = |text: &str| Some(text.to_owned());
+        let with = |change: fn(&mut EventQuestion, Option<String>), text| {
+            let mut question = any();
+            change(&mut question, some(text));
+            question
+        };
+        let cases = [
+            (
+                with(|one, kind| one.kinds = Vec::from_iter(kind), "store-stuck"),
+                vec![2],
+            ),
+            (with(|one, lun| one.lun = lun, "web"), vec![2]),
+            (with(|one, lun| one.lun = lun, "we"), vec![]),
+            (
+                with(|one, name| one.initiator = name, "iqn.2026-11.acme:h1"),
+                vec![1],
+            ),
+            (
+                with(|one, name| one.target = name, "iqn.2026-11.acme:disks"),
+                vec![1],
+            ),
+            (with(|one, user| one.user = user, "alice"), vec![1, 3]),
+            (with(|one, _| one.since_ms = Some(u64::MAX), ""), vec![]),
+            (
+                with(|one, _| (one.since_ms, one.most) = (Some(1), 2), ""),
+                vec![1, 2],
+            ),
+        ];
+        for (question, numbers) in cases {
+            let found = events.find(&question);
+            let found: Vec<_> = found.iter().map(|event| event.number).collect();
+            assert_eq!(found, numbers, "{question:?}");
         }
     }
 
@@ -516,7 +707,7 @@ mod tests {
             for _ in 0..3 {
                 events.note(event(Severity::Info, "test", String::new()));
             }
-            let found = events.find(EventQuestion::after(0, usize::MAX));
+            let found = events.find(&EventQuestion::after(0, usize::MAX));
             assert!(found[0].number > last, "{days_back} days back");
             last = found[2].number;
             if !is_killed {
@@ -534,7 +725,7 @@ mod tests {
         );
         let number = |events: &Events| {
             events.note(event(Severity::Info, "test", String::new()));
-            events.find(EventQuestion::after(0, 1))[0].number
+            events.find(&EventQuestion::after(0, 1))[0].number
         };
         assert!(number(&second) > number(&first));
     }

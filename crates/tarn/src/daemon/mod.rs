@@ -19,6 +19,8 @@
 //! | `media`, `snapshots` | media that move, and copies of them at one moment |
 //! | `schedule` | copies that are made by themselves |
 //! | `views`, `stats` | what runs, in the words of the API |
+//! | `notices` | events on their way to web servers |
+//! | `watch` | findings that begin and end |
 //! | `secrets`, `events` | what their names say |
 
 mod apply;
@@ -33,6 +35,7 @@ mod history;
 mod hyperscsi;
 mod log_device;
 mod media;
+mod notices;
 mod open;
 mod paced;
 mod quotas;
@@ -45,6 +48,7 @@ mod stats;
 mod steps;
 mod traces;
 mod views;
+mod watch;
 
 pub(crate) use apply::{Prepared, open_hyperscsi, open_listeners};
 pub(crate) use control::{Daemon, Parts};
@@ -53,7 +57,9 @@ pub(crate) use effect::{Consequence, PlannedStep};
 pub(crate) use events::Events;
 pub(crate) use hyperscsi::{check_interfaces, hyperscsi_places};
 pub(crate) use log_device::close_logs;
+pub(crate) use notices::Receivers;
 pub(crate) use open::{Opener, open_store, open_tls, retry_while_in_use, stand_in};
 pub(crate) use quotas::{Accountant, check as check_quotas};
 pub(crate) use running::{PortNumbers, Running, RunningUnit, nbd_places, slow_command};
 pub(crate) use schedule::Scheduler;
+pub(crate) use watch::Watcher;

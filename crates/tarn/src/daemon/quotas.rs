@@ -109,6 +109,7 @@ pub(super) fn refuse(steps: &mut [PlannedStep], old: &Running, model: &Model, un
             | Kind::User
             | Kind::Nbd
             | Kind::HyperScsi
+            | Kind::Notify
             | Kind::Server
             | Kind::Limits
             | Kind::Admin

@@ -700,6 +700,7 @@ fn note_in(events: &Events, severity: Severity, kind: &str, lun: &str, message: 
         lun: Some(lun.to_owned()),
         target: None,
         initiator: None,
+        user: None,
         author: None,
         command: None,
     });

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::SystemTime;
 
-use api::stats::{Connections, Core, Logins, Operations, Series, Stats};
+use api::stats::{Connections, Core, Logins, Operations, Series, Stats, StoreErrors};
 use plane::{CoreCounts, KindCounts, LoginCause, SeriesCounts};
 
+use super::Running;
 use super::control::Daemon;
 use super::events::milliseconds;
 
@@ -54,6 +55,7 @@ pub(super) fn stats(daemon: &Daemon) -> Stats {
         sessions: sessions_of(&counts),
         cores: (0..).zip(&counts).map(core).collect(),
         series: series.into_values().collect(),
+        store_errors: store_errors(running, &counts),
         logins: logins(&daemon.plane.login_counts()),
         stores: running
             .model
@@ -71,6 +73,23 @@ pub(super) fn stats(daemon: &Daemon) -> Stats {
             })
             .collect(),
     }
+}
+
+/// Failures of stores by unit and cause. A unit that is gone takes its figures with it.
+fn store_errors(running: &Running, counts: &[CoreCounts]) -> Vec<StoreErrors> {
+    let mut sums: BTreeMap<(String, String), u64> = BTreeMap::new();
+    for trouble in counts.iter().flat_map(|core| &core.troubles) {
+        let at = running.unit_position(trouble.unit);
+        let Some(unit) = at.and_then(|at| running.model.units().get(at)) else {
+            continue;
+        };
+        for one in &trouble.failures {
+            let key = (unit.to_string(), one.cause.label().into_owned());
+            *sums.entry(key).or_insert(0) += one.count;
+        }
+    }
+    let errors = |((lun, errno), count)| StoreErrors { lun, errno, count };
+    sums.into_iter().map(errors).collect()
 }
 
 fn small(value: u64) -> u32 {

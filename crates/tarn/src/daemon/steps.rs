@@ -218,13 +218,15 @@ impl Models<'_> {
         PlannedStep::new(action, kind, name.unwrap_or_default(), detail)
     }
 
-    /// What is not iSCSI, and quotas.
+    /// What is not iSCSI, quotas, and who gets events.
     fn of_services(&self, differences: &Differences) -> Vec<PlannedStep> {
         let nbd = differences.nbd.iter().map(|one| self.nbd(one));
         let hyperscsi = differences.hyperscsi.iter();
         let hyperscsi = hyperscsi.map(|one| self.hyperscsi(one));
         let quotas = differences.quotas.iter().map(|one| self.quota(one));
-        nbd.chain(hyperscsi).chain(quotas).collect()
+        let notify = differences.notify.iter().map(|one| self.notify(one));
+        let others = nbd.chain(hyperscsi).chain(quotas);
+        others.chain(notify).collect()
     }
 
     fn nbd(&self, difference: &Difference<config::NbdIndex>) -> PlannedStep {
@@ -263,6 +265,17 @@ impl Models<'_> {
             Some(model.quotas().get(at.position())?.of.to_string())
         };
         self.plain(Kind::Quota, difference, name)
+    }
+
+    /// Its secret and the way to it are out of reach once the start is over.
+    fn notify(&self, difference: &Difference<config::NotifyIndex>) -> PlannedStep {
+        let name = |model: &Model, at: config::NotifyIndex| {
+            Some(model.notify().get(at.position())?.url.text.clone())
+        };
+        PlannedStep {
+            consequence: Consequence::Restart,
+            ..self.plain(Kind::Notify, difference, name)
+        }
     }
 
     fn renamed(&self, renamed: &Renamed) -> PlannedStep {

@@ -58,6 +58,7 @@ pub(super) fn step_line(step: &Step) -> String {
         Kind::Nbd => "nbd",
         Kind::HyperScsi => "hyperscsi",
         Kind::Quota => "quota",
+        Kind::Notify => "notify",
         Kind::Server => "server key",
         Kind::Limits => "limit",
         Kind::Admin => "admin key",

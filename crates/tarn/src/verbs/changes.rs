@@ -27,6 +27,7 @@ const fn noun(kind: Kind) -> &'static str {
         Kind::Nbd => "nbd",
         Kind::HyperScsi => "hyperscsi",
         Kind::Quota => "quota",
+        Kind::Notify => "notify",
         Kind::Server => "server",
         Kind::Limits => "limits",
         Kind::Admin => "admin",

@@ -1,6 +1,9 @@
 //! `tarn events`
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use api::event::{Event, Severity};
+use api::request::EventQuestion;
 use clap::{Args, ValueEnum};
 use client::{Message, path};
 
@@ -15,6 +18,7 @@ use crate::error::plain;
 const AFTER_HELP: &str = "\
 Examples:
   tarn events --most 1000 --severity warning
+  tarn events --lun web --since 2h
   tarn events --follow --json | jq .message";
 
 /// `tarn events`
@@ -35,6 +39,43 @@ pub struct Events {
     /// Only events of at least this severity. Use it to find problems.
     #[arg(long, value_enum, default_value_t = Worst::Info)]
     severity: Worst,
+    /// Only events of these kinds, with commas between them; docs/API.md lists them.
+    #[arg(long, value_name = "KIND", value_delimiter = ',')]
+    kind: Vec<String>,
+    /// Only events about this LUN. Use it when a disk makes trouble.
+    #[arg(long, value_name = "ID")]
+    lun: Option<String>,
+    /// Only events about this target.
+    #[arg(long, value_name = "NAME")]
+    target: Option<String>,
+    /// Only events about this initiator. Use it when a host makes trouble.
+    #[arg(long, value_name = "NAME")]
+    initiator: Option<String>,
+    /// Only events about this user, or by this administrator.
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// Only events of the last so many seconds, minutes, hours or days: 90s, 15m, 2h, 7d.
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
+    since: Option<u64>,
+}
+
+/// A time back from now, in seconds.
+fn seconds(text: &str) -> Result<u64, String> {
+    let wrong = || format!("{text:?} is no time; write 90s, 15m, 2h or 7d");
+    let unit = text.chars().last().ok_or_else(wrong)?;
+    let factor = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 60 * 60,
+        'd' => 24 * 60 * 60,
+        _ => return Err(wrong()),
+    };
+    let number = text
+        .strip_suffix(unit)
+        .and_then(|number| number.parse::<u64>().ok());
+    number
+        .and_then(|number| number.checked_mul(factor))
+        .ok_or_else(wrong)
 }
 
 /// How bad events must be.
@@ -71,13 +112,22 @@ impl From<Worst> for Severity {
 
 impl Ask for Events {
     fn ask(&self, api: &ApiSession) -> Outcome {
+        let wanted = self.wanted();
+        let since = wanted.since_ms.map(|since| since.to_string());
+        let kinds = (!self.kind.is_empty()).then(|| self.kind.join(","));
         let question = path(&["events"])
             .with(
                 "after",
                 self.after.map(|after| after.to_string()).as_deref(),
             )
             .with("most", Some(&self.most.to_string()))
-            .with("severity", Some(self.severity.word()));
+            .with("severity", Some(self.severity.word()))
+            .with("kind", kinds.as_deref())
+            .with("lun", self.lun.as_deref())
+            .with("target", self.target.as_deref())
+            .with("initiator", self.initiator.as_deref())
+            .with("user", self.user.as_deref())
+            .with("since", since.as_deref());
         let answer = api.get::<Vec<Event>>(&question)?;
         if self.follow {
             let last = answer.value.last().map(|last| last.number).or(self.after);
@@ -86,7 +136,7 @@ impl Ask for Events {
                 api.output.print_line(json, || line(api.output, event));
             }
             // What there was before and is not as bad comes again, and is left out again.
-            return self.follow(api, last.unwrap_or(0));
+            return follow(api, &wanted, last.unwrap_or(0));
         }
         api.output.print(&answer.json, || {
             let lines = answer.value.iter().map(|event| line(api.output, event));
@@ -97,29 +147,46 @@ impl Ask for Events {
 }
 
 impl Events {
-    fn has(&self, event: &Event) -> bool {
-        event.severity >= self.severity.into()
-    }
-
-    /// Prints what happens until the daemon ends, which is a failure to follow it.
-    fn follow(&self, api: &ApiSession, after: u64) -> Outcome {
-        let stream = path(&["live"]).with("after", Some(&after.to_string()));
-        for message in api.client.live(&stream)? {
-            match message? {
-                Message::Event(event, json) if self.has(&event) => {
-                    api.output.print_line(&json, || line(api.output, &event));
-                }
-                Message::Event(..) | Message::Stats(_) => {}
-            }
+    /// What is asked for, as the daemon has it.
+    fn wanted(&self) -> EventQuestion {
+        let since = self.since.map(|seconds| {
+            let now = SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .unwrap_or_default();
+            let since = now.saturating_sub(Duration::from_secs(seconds));
+            u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+        });
+        EventQuestion {
+            severity: self.severity.into(),
+            kinds: self.kind.clone(),
+            lun: self.lun.clone(),
+            target: self.target.clone(),
+            initiator: self.initiator.clone(),
+            user: self.user.clone(),
+            since_ms: since,
+            ..EventQuestion::default()
         }
-        Err(Failure::StreamEnded)
     }
+}
+
+/// Prints what happens until the daemon ends, which is a failure to follow it.
+fn follow(api: &ApiSession, wanted: &EventQuestion, after: u64) -> Outcome {
+    let stream = path(&["live"]).with("after", Some(&after.to_string()));
+    for message in api.client.live(&stream)? {
+        match message? {
+            Message::Event(event, json) if wanted.wants(&event) => {
+                api.output.print_line(&json, || line(api.output, &event));
+            }
+            Message::Event(..) | Message::Stats(_) => {}
+        }
+    }
+    Err(Failure::StreamEnded)
 }
 
 fn line(output: Output, event: &Event) -> String {
     let (word, tone) = doctor::severity(event.severity);
     // The message of an audit event names it already.
-    let is_named = |author: &&String| event.message.contains(&format!(" by {author} "));
+    let is_named = |author: &&String| event.message.contains(author.as_str());
     let author = event.author.as_ref().filter(|author| !is_named(author));
     let author = author.map(|author| format!(" ({author})"));
     format!(
@@ -129,4 +196,18 @@ fn line(output: Output, event: &Event) -> String {
         plain(&event.message),
         plain(&author.unwrap_or_default()),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::seconds;
+
+    #[test]
+    fn a_time_back_has_a_unit() {
+        assert_eq!(seconds("90s"), Ok(90));
+        assert_eq!(seconds("7d"), Ok(604_800));
+        for wrong in ["", "s", "90", "1.5h", "-1m", "9w", "18446744073709551615m"] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
+    }
 }

@@ -165,6 +165,7 @@ mod tests {
         });
         Stats {
             at_ms,
+            store_errors: Vec::new(),
             cores: Vec::new(),
             series: series.collect(),
             logins: api::stats::Logins::default(),

@@ -1,7 +1,11 @@
-use api::stats::{Connections, Core, LoginFailures, Logins, Stats};
+use api::event::{Finding, Severity};
+use api::stats::{
+    Connections, Core, FileSystemSpace, LoginFailures, Logins, LunSpace, Space, Stats, StoreErrors,
+};
 use api::view::{Session, Status};
 
 use super::*;
+use crate::metrics::by_labels;
 
 fn operations(count: u64) -> Operations {
     let mut latency = vec![0; LATENCY_BOUNDS_US.len() + 1];
@@ -40,11 +44,19 @@ fn snapshot(series: usize) -> Snapshot {
         cause: "not-found".to_owned(),
         count: 2,
     };
+    let errors = StoreErrors {
+        lun: "disk 0".to_owned(),
+        errno: "ENOSPC".to_owned(),
+        count: 4,
+    };
     Snapshot {
+        space: space(),
+        findings: by_labels(&[finding("a"), finding("a"), finding("b")]),
         stats: Stats {
             at_ms: 0,
             cores: vec![core],
             series: (0..series).map(one).collect(),
+            store_errors: vec![errors],
             logins: Logins {
                 accepted: 7,
                 succeeded: 5,
@@ -74,6 +86,54 @@ fn snapshot(series: usize) -> Snapshot {
         },
         sessions: vec![session()],
     }
+}
+
+/// A file that takes little and may take more than there is, and a disk of which nothing is known.
+fn space() -> Space {
+    let lun = |lun: &str, allocated_bytes| LunSpace {
+        lun: lun.to_owned(),
+        size_bytes: 1 << 30,
+        allocated_bytes,
+    };
+    Space {
+        luns: vec![lun("raw", None), lun("thin", Some(4096))],
+        file_systems: vec![FileSystemSpace {
+            path: "/srv/a.img".to_owned(),
+            size_bytes: 1000,
+            free_bytes: 10,
+            promised_bytes: 11,
+        }],
+    }
+}
+
+fn finding(lun: &str) -> Finding {
+    Finding {
+        severity: Severity::Error,
+        code: "store-error".to_owned(),
+        subject: lun.to_owned(),
+        lun: Some(lun.to_owned()),
+        message: String::new(),
+        remedy: String::new(),
+    }
+}
+
+#[test]
+fn findings_and_failures_are_counted_by_unit_and_space_is_given_where_it_is_known() {
+    let text = text(Format::OpenMetrics);
+    for line in [
+        "tarn_findings{rule=\"store-error\",severity=\"error\",lun=\"a\"} 2",
+        "tarn_findings{rule=\"store-error\",severity=\"error\",lun=\"b\"} 1",
+        "tarn_store_errors_total{lun=\"disk 0\",errno=\"ENOSPC\"} 4",
+        "tarn_lun_size_bytes{lun=\"raw\"} 1073741824",
+        "tarn_lun_allocated_bytes{lun=\"thin\"} 4096",
+        "tarn_filesystem_promised_bytes{path=\"/srv/a.img\"} 11",
+    ] {
+        assert!(text.lines().any(|own| own == line), "{line}\n{text}");
+    }
+    assert!(
+        !text.contains("tarn_lun_allocated_bytes{lun=\"raw\"}"),
+        "{text}"
+    );
 }
 
 fn session() -> Session {

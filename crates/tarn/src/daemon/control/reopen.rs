@@ -240,6 +240,7 @@ impl Daemon {
             lun: Some(lun.to_owned()),
             target: None,
             initiator: None,
+            user: None,
             author: None,
             command: None,
         });

@@ -6,7 +6,7 @@ use api::event::{Finding, Severity};
 use config::CacheMode;
 use plane::Guessing;
 
-use super::{Facts, LogTrouble, finding};
+use super::{Facts, LogTrouble, finding, of_lun};
 use crate::state::CONFLICT_REMEDY;
 
 /// A core is busy that works for so much of the time.
@@ -29,7 +29,7 @@ const CLOCK_STEP: Duration = Duration::from_secs(5);
 
 pub(super) fn failed_flushes(facts: &Facts<'_>) -> Vec<Finding> {
     let findings = facts.failed.iter().map(|unit| {
-        finding(
+        of_lun(
             Severity::Error,
             "flush-failed",
             unit,
@@ -44,7 +44,17 @@ pub(super) fn lost_stores(facts: &Facts<'_>) -> Vec<Finding> {
     let findings = facts.outages.iter().map(|(unit, why)| {
         let message = format!("its data cannot be reached: {why}");
         let remedy = "check the server or the cluster, and the network; Tarn tries every second";
-        finding(Severity::Error, "store-lost", unit, message, remedy)
+        of_lun(Severity::Error, "store-lost", unit, message, remedy)
+    });
+    findings.collect()
+}
+
+pub(super) fn unsent_events(facts: &Facts<'_>) -> Vec<Finding> {
+    let findings = facts.unsent.iter().map(|(url, why)| {
+        let message = format!("events are not taken there: {why}");
+        let remedy =
+            "check the server, its certificate and the network; Tarn tries every minute at least";
+        finding(Severity::Warning, "notify-failed", url, message, remedy)
     });
     findings.collect()
 }
@@ -54,11 +64,11 @@ pub(super) fn unused_logs(facts: &Facts<'_>) -> Vec<Finding> {
         LogTrouble::Held(why) => {
             let message = format!("it is not ready: {why}");
             let remedy = "put the log back and start Tarn again, or discard it";
-            finding(Severity::Error, "log-lost", unit, message, remedy)
+            of_lun(Severity::Error, "log-lost", unit, message, remedy)
         }
         LogTrouble::Unused(why) => {
             let remedy = "look at the log device and the kernel log; see docs/LOG.md";
-            finding(Severity::Error, "log-failed", unit, *why, remedy)
+            of_lun(Severity::Error, "log-failed", unit, *why, remedy)
         }
     });
     findings.collect()
@@ -69,7 +79,7 @@ pub(super) fn states_of_others(facts: &Facts<'_>) -> Vec<Finding> {
         let message = format!(
             "its reservations and saved mode pages cannot be changed, as another program has saved them: {what}"
         );
-        finding(Severity::Error, "state-conflict", unit, message, CONFLICT_REMEDY)
+        of_lun(Severity::Error, "state-conflict", unit, message, CONFLICT_REMEDY)
     });
     findings.collect()
 }
@@ -180,10 +190,10 @@ pub(super) fn slow_writes(facts: &Facts<'_>) -> Vec<Finding> {
         });
         let mean_us = (count >= WRITES_MIN).then(|| latency_us / count)?;
         (mean_us > SLOW_WRITE_US).then(|| {
-            finding(
+            of_lun(
                 Severity::Info,
                 "write-cache",
-                name,
+                &name,
                 format!(
                     "a write takes {}.{} ms on average, because cache = {} waits for the medium",
                     mean_us / 1000,

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use api::event::{Finding, Severity};
 use store::SharedStore;
 
-use super::{Facts, finding};
+use super::{Facts, finding, of_lun};
 
 /// Between two looks, at least.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
@@ -41,6 +41,29 @@ pub(super) struct UnitFile {
     pub(super) open: Option<Arc<dyn SharedStore>>,
     /// How large it may become.
     pub(super) size_bytes: u64,
+}
+
+/// A file of a unit, as it was found.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct FileLook {
+    pub(super) lun: String,
+    pub(super) path: PathBuf,
+    /// How large the unit says it is; `None` where the file at the path need not be what is open.
+    pub(super) wanted_bytes: Option<u64>,
+    /// Where it ends.
+    pub(super) len_bytes: u64,
+    /// What it takes of its file system.
+    pub(super) taken_bytes: u64,
+    /// What is free there.
+    pub(super) free_bytes: u64,
+}
+
+impl FileLook {
+    /// How much shorter it is than its unit.
+    pub(super) fn missing_bytes(&self) -> u64 {
+        let wanted = self.wanted_bytes.unwrap_or_default();
+        wanted.saturating_sub(self.len_bytes)
+    }
 }
 
 /// A unit whose file is not at its place.
@@ -77,14 +100,20 @@ pub(super) struct Space {
 /// What a look has seen.
 #[derive(Clone, Debug, Default)]
 struct Seen {
+    /// When the look began.
+    looked: Option<Instant>,
     systems: Vec<FileSystem>,
+    files: Vec<FileLook>,
     replaced: Vec<Replaced>,
 }
 
 /// What is known.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Room {
+    /// When the look began that this is from.
+    pub(super) looked: Option<Instant>,
     pub(super) systems: Vec<FileSystem>,
+    pub(super) files: Vec<FileLook>,
     pub(super) replaced: Vec<Replaced>,
     /// A file system does not answer.
     pub(super) is_late: bool,
@@ -99,9 +128,16 @@ impl Space {
             self.under_way = begin(files());
         }
         let is_late = self.wait();
-        let Seen { systems, replaced } = self.known.clone();
-        Room {
+        let Seen {
+            looked,
             systems,
+            files,
+            replaced,
+        } = self.known.clone();
+        Room {
+            looked,
+            systems,
+            files,
             replaced,
             is_late,
         }
@@ -138,9 +174,16 @@ fn begin(files: Vec<UnitFile>) -> Option<Receiver<Seen>> {
     }
     let (answer, answered) = channel();
     let look = move || {
-        let look = || Seen {
-            systems: systems(&files),
-            replaced: files.iter().filter_map(replaced).collect(),
+        let look = || {
+            let looked = Some(Instant::now());
+            let replaced: Vec<_> = files.iter().filter_map(replaced).collect();
+            let (systems, files) = systems(&files, &replaced);
+            Seen {
+                looked,
+                systems,
+                files,
+                replaced,
+            }
         };
         match reactor::process::apart(look) {
             // Nobody waits any more when the daemon has ended.
@@ -153,8 +196,9 @@ fn begin(files: Vec<UnitFile>) -> Option<Receiver<Seen>> {
 }
 
 /// Files that cannot be reached, or are none, are left out.
-fn systems(files: &[UnitFile]) -> Vec<FileSystem> {
+fn systems(files: &[UnitFile], replaced: &[Replaced]) -> (Vec<FileSystem>, Vec<FileLook>) {
     let mut systems: BTreeMap<u64, FileSystem> = BTreeMap::new();
+    let mut looks = Vec::new();
     for file in files {
         let Ok(metadata) = fs::metadata(&file.path) else {
             continue;
@@ -166,15 +210,25 @@ fn systems(files: &[UnitFile]) -> Vec<FileSystem> {
             continue;
         };
         let taken = metadata.blocks().saturating_mul(STAT_BLOCK_BYTES);
+        let free_bytes = system.f_bavail.saturating_mul(system.f_frsize);
+        let is_open = file.open.is_some() && replaced.iter().all(|one| one.path != file.path);
+        looks.push(FileLook {
+            lun: file.lun.clone(),
+            path: file.path.clone(),
+            wanted_bytes: is_open.then_some(file.size_bytes),
+            len_bytes: metadata.len(),
+            taken_bytes: taken,
+            free_bytes,
+        });
         let entry = systems.entry(metadata.dev()).or_insert_with(|| FileSystem {
             path: file.path.clone(),
-            free_bytes: system.f_bavail.saturating_mul(system.f_frsize),
+            free_bytes,
             size_bytes: system.f_blocks.saturating_mul(system.f_frsize),
             promised_bytes: 0,
         });
         entry.promised_bytes += file.size_bytes.saturating_sub(taken);
     }
-    systems.into_values().collect()
+    (systems.into_values().collect(), looks)
 }
 
 /// What cannot be looked at is left out.
@@ -200,10 +254,10 @@ pub(super) fn replaced_files(facts: &Facts<'_>) -> Vec<Finding> {
         } else {
             format!("{path} is gone, and only this Tarn still has the file open")
         };
-        finding(
+        of_lun(
             Severity::Error,
             "file-replaced",
-            one.lun.clone(),
+            &one.lun,
             format!("{what}: what initiators write is lost when the LUN or Tarn ends"),
             "copy what is open, through an initiator or, while nobody writes, from /proc/PID/fd of Tarn; then, to \
              serve what is at the path, eject and load a removable medium, and remove and add any other LUN",
@@ -251,7 +305,7 @@ pub(super) fn reached_quotas(facts: &Facts<'_>) -> Vec<Finding> {
 pub(super) fn missed_snapshots(facts: &Facts<'_>) -> Vec<Finding> {
     let missed = facts.missed.iter().map(|(lun, why)| {
         let remedy = "do what it says, or take one by hand (tarn snapshot create); it is tried again every 5 minutes";
-        finding(Severity::Warning, "snapshot-missed", lun, why, remedy)
+        of_lun(Severity::Warning, "snapshot-missed", lun, why, remedy)
     });
     missed.collect()
 }
@@ -316,6 +370,33 @@ mod tests {
         fs::remove_file(&path).unwrap();
         file.open = None;
         assert_eq!(seen(&file), None);
+    }
+
+    #[test]
+    fn a_file_that_was_cut_is_shorter_than_its_unit_while_it_is_what_is_open() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("disk.img");
+        let mut options = OpenOptions::new(StoreKind::File, path.clone());
+        options.size_bytes = Some(1 << 20);
+        let mut file = unit_file(path.clone(), 1 << 20);
+        file.open = Some(options.open().unwrap());
+        let missing = |file: &UnitFile| {
+            let gone: Vec<_> = replaced(file).into_iter().collect();
+            let (_, looks) = systems(std::slice::from_ref(file), &gone);
+            looks
+                .iter()
+                .map(FileLook::missing_bytes)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(missing(&file), [0]);
+        let cut = fs::File::options().write(true).open(&path).unwrap();
+        cut.set_len((1 << 20) - 512).unwrap();
+        assert_eq!(missing(&file), [512]);
+        fs::rename(&path, scratch.path().join("old.img")).unwrap();
+        fs::write(&path, b"").unwrap();
+        assert_eq!(missing(&file), [0], "another file says nothing of it");
+        file.open = None;
+        assert_eq!(missing(&file), [0]);
     }
 
     #[test]

@@ -1,4 +1,6 @@
-use plane::Space;
+use std::collections::BTreeMap;
+
+use plane::{Cause, Space};
 
 use super::*;
 
@@ -62,6 +64,7 @@ fn writes(lun: &str, count: u64, mean_us: u64) -> Stats {
         sessions: 0,
         stores: Vec::new(),
         cores: Vec::new(),
+        store_errors: Vec::new(),
         series: vec![api::stats::Series {
             lun: lun.to_owned(),
             initiator: "a".to_owned(),
@@ -92,6 +95,9 @@ fn held(space: Space) -> Held {
 struct Given {
     model: Model,
     failed: Vec<String>,
+    troubled: Vec<Troubled>,
+    now: Instant,
+    unsent: Vec<(String, String)>,
     outages: Vec<(String, String)>,
     conflicts: Vec<(String, String)>,
     quotas: Vec<Held>,
@@ -115,6 +121,9 @@ impl Given {
         Self {
             model: model(&text("mem:1M")),
             failed: Vec::new(),
+            troubled: Vec::new(),
+            now: Instant::now(),
+            unsent: Vec::new(),
             outages: Vec::new(),
             conflicts: Vec::new(),
             quotas: Vec::new(),
@@ -133,6 +142,8 @@ impl Given {
             hosts: vec![host()],
             room: Room {
                 systems: vec![file_system(900, 5000)],
+                looked: None,
+                files: Vec::new(),
                 replaced: Vec::new(),
                 is_late: false,
             },
@@ -150,6 +161,9 @@ impl Given {
             conflicts: &self.conflicts,
             quotas: &self.quotas,
             logs: &self.logs,
+            troubled: &self.troubled,
+            now: self.now,
+            unsent: &self.unsent,
             missed: &self.missed,
             interfaces: &self.interfaces,
             sessions: &self.sessions,
@@ -210,6 +224,86 @@ fn share(core: u32, sessions: u32, busy: f64, starved: u64) -> Share {
     }
 }
 
+/// A file of a unit of 512 bytes.
+fn file(len_bytes: u64, free_bytes: u64) -> space::FileLook {
+    space::FileLook {
+        lun: "a".to_owned(),
+        path: "/srv/a.img".into(),
+        wanted_bytes: Some(512),
+        len_bytes,
+        taken_bytes: 0,
+        free_bytes,
+    }
+}
+
+/// A unit of which a command failed so long ago.
+fn failing(given: &Given, cause: Cause, seconds_ago: u64) -> Vec<Troubled> {
+    let last = given.now - Duration::from_secs(seconds_ago);
+    vec![Troubled {
+        lun: "a".to_owned(),
+        failures: BTreeMap::from([(cause, (7, last))]),
+        ..Troubled::default()
+    }]
+}
+
+/// The machine may be up for less time than a rule looks back.
+fn later(given: &mut Given) {
+    given.now += Duration::from_secs(1000);
+}
+
+#[test]
+fn a_failure_of_a_store_is_over_when_its_cause_is_or_long_after_it() {
+    let mut given = Given::quiet();
+    later(&mut given);
+    for cause in [
+        Cause::Medium,
+        Cause::NoSpace,
+        Cause::Truncated,
+        Cause::System(30),
+    ] {
+        given.troubled = failing(&given, cause, 299);
+        assert_eq!(given.codes(), ["store-error"], "{cause}");
+        given.troubled = failing(&given, cause, 300);
+        assert!(given.codes().is_empty(), "{cause}");
+    }
+    // A look before the failure says nothing, one after it does; a medium is not looked at.
+    for (cause, file, looked, codes) in [
+        (Cause::NoSpace, file(512, 16 << 20), 10, vec!["store-error"]),
+        (Cause::NoSpace, file(512, 16 << 20), 4, vec![]),
+        (
+            Cause::NoSpace,
+            file(512, (16 << 20) - 1),
+            4,
+            vec!["store-error"],
+        ),
+        (Cause::Truncated, file(512, 0), 4, vec![]),
+        (Cause::Truncated, file(511, 0), 4, vec!["store-error"]),
+        (Cause::Medium, file(512, 1 << 30), 4, vec!["store-error"]),
+    ] {
+        given.troubled = failing(&given, cause, 5);
+        given.room.looked = given.now.checked_sub(Duration::from_secs(looked));
+        given.room.files = vec![file];
+        assert_eq!(given.codes(), codes, "{cause} {looked}");
+    }
+    given.room.files.clear();
+    given.troubled = failing(&given, Cause::NoSpace, 5);
+    assert_eq!(
+        given.codes(),
+        ["store-error"],
+        "nothing is known of the file system"
+    );
+}
+
+/// They have rules of their own.
+#[test]
+fn a_failed_flush_and_a_lost_server_are_found_once() {
+    let mut given = Given::quiet();
+    for cause in [Cause::FlushFailed, Cause::NotReady] {
+        given.troubled = failing(&given, cause, 0);
+        assert!(given.codes().is_empty(), "{cause}");
+    }
+}
+
 type Change = fn(&mut Given);
 
 #[rustfmt::skip]
@@ -256,6 +350,10 @@ const CASES: &[(Change, &[&str])] = &[
     (|given| given.room.systems.push(file_system(10, 10)), &[]),
     (|given| given.room.systems.push(file_system(10, 11)), &["space"]),
     (|given| given.room.is_late = true, &["file-system"]),
+    (|given| given.unsent.push(("https://a".to_owned(), "why".to_owned())), &["notify-failed"]),
+    (|given| given.troubled.push(Troubled { lun: "a".to_owned(), shrunk: Some((8, 7)), ..Troubled::default() }), &["store-short"]),
+    (|given| given.troubled.push(Troubled { lun: "a".to_owned(), is_stuck: true, slow: Some(given.now), ..Troubled::default() }), &["store-stuck"]),
+    (|given| given.troubled.push(Troubled { lun: "a".to_owned(), slow: Some(given.now), ..Troubled::default() }), &["store-slow"]),
     (|given| given.room.replaced.push(space::Replaced { lun: "a".to_owned(), path: "/x".into(), by_another: true }), &["file-replaced"]),
 ];
 
@@ -287,6 +385,7 @@ fn the_codes_are_documented() {
         include_str!("service.rs"),
         include_str!("network.rs"),
         include_str!("space.rs"),
+        include_str!("stores.rs"),
         include_str!("../../state/troubles.rs"),
         include_str!("../../state/hyperscsi.rs"),
         include_str!("../../serve.rs"),
@@ -298,7 +397,7 @@ fn the_codes_are_documented() {
         .filter(|code| rules.contains(&format!("\"{code}\",")))
         .collect();
     assert_eq!(given, documented);
-    assert_eq!(documented.len(), 39);
+    assert_eq!(documented.len(), 43);
 }
 
 #[test]
