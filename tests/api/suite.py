@@ -663,7 +663,7 @@ def metrics_are_what_prometheus_reads():
     with Daemon() as tarn:
         reader = tarn.remote("metrics")
         before = reader.ask("GET", "/metrics").body.decode()
-        check('lun="disk"' not in before, "a series before the first command")
+        check('tarn_scsi_commands_total{lun="disk"' not in before, "a series before the first command")
         with tarn.session() as session:
             for _ in range(5):
                 session.command(scsi.read10(0, 8), read=4096)
