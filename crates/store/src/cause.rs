@@ -64,7 +64,7 @@ impl fmt::Display for Cause {
 
 impl IoFailure {
     /// As what this is counted. `None` where nothing is wrong with the store: the request was cancelled, the data that
-    /// it compares differs, or the store is only read here.
+    /// it compares differs, the store is only read here, or another client has it.
     pub const fn cause(&self) -> Option<Cause> {
         match self {
             Self::Medium { .. } => Some(Cause::Medium),
@@ -73,7 +73,9 @@ impl IoFailure {
             Self::Truncated { .. } => Some(Cause::Truncated),
             Self::FlushLatched => Some(Cause::FlushFailed),
             Self::NotReady => Some(Cause::NotReady),
-            Self::Cancelled | Self::ReadOnly | Self::Miscompare { .. } => None,
+            Self::Cancelled | Self::ReadOnly | Self::Miscompare { .. } | Self::HeldElsewhere => {
+                None
+            }
         }
     }
 }

@@ -108,7 +108,7 @@ impl Secrets {
     ///
     /// As [`Secrets::read`].
     pub(crate) fn read_one(file: &SecretFile, uid: u32) -> Result<Secret, StartError> {
-        read(file, uid)
+        read(file, CHAP_BYTES, uid)
     }
 
     /// The secrets of a user of the model this was read for.

@@ -142,12 +142,6 @@ fn write_sample(out: &mut String, metric: &Metric, number: usize, all: &Snapshot
             };
             sample.value(&[&core.core.to_string()], read(core));
         }
-        Samples::OfStores(read) => {
-            let Some(store) = all.stats.stores.get(number) else {
-                return false;
-            };
-            sample.value(&[&store.lun], read(store));
-        }
         Samples::OfLogins(read) => {
             let Some(failures) = all.stats.logins.failed.get(number) else {
                 return false;
@@ -155,6 +149,7 @@ fn write_sample(out: &mut String, metric: &Metric, number: usize, all: &Snapshot
             sample.value(&[&failures.cause], read(failures));
         }
         Samples::Findings
+        | Samples::OfStores(_)
         | Samples::OfStoreErrors(_)
         | Samples::OfLuns(_)
         | Samples::OfFileSystems(_) => return write_of_stores(&mut sample, number, all),
@@ -204,6 +199,12 @@ fn write_of_stores(sample: &mut Sample<'_>, number: usize, all: &Snapshot) -> bo
                 return false;
             };
             sample.value(&[rule, severity, lun], Value::Count(*count));
+        }
+        Samples::OfStores(read) => {
+            let Some(store) = all.stats.stores.get(number) else {
+                return false;
+            };
+            sample.value(&[&store.lun], read(store));
         }
         Samples::OfStoreErrors(read) => {
             let Some(errors) = all.stats.store_errors.get(number) else {

@@ -68,6 +68,7 @@ impl Detail {
             initiator: &self.name,
             peer: self.station.peer(),
             target: Some(&self.group),
+            user: None,
         }
     }
 }
