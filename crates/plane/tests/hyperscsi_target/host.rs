@@ -1,0 +1,208 @@
+//! A data plane with disks in memory, and groups of them.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hyperscsi::{Level, OpaqueTarget, Profile, Retransmit};
+use iscsi::login::{TargetAuth, TargetPolicy};
+use iscsi::negotiate::OperationalPreferences;
+use iscsi::pdu::LoginStatus;
+use plane::{
+    Asker, Authorization, Coalescing, DataPlane, Event, EventSink, Group, GroupDevice, Holding,
+    Hyperscsi, HyperscsiCounts, Place, Policy, Restored, Save, SaveError, SavedState, Server,
+    Settings, StateAuthority, TargetIndex, UnitIndex, UnitPlan, Version, VisibleLun, VisibleTarget,
+};
+use reactor::Site;
+use scsi::{Identity, Limits};
+use store::{MemoryDisk, SharedStore};
+
+use crate::PATIENCE;
+use crate::client::entropy;
+
+pub(crate) const BLOCK_BYTES: usize = 512;
+
+#[derive(Debug)]
+struct Nowhere;
+
+impl StateAuthority for Nowhere {
+    fn load(&self) -> io::Result<Option<SavedState>> {
+        Ok(None)
+    }
+
+    fn save(&self, _: &Save) -> Result<Version, SaveError> {
+        Ok(Version(1))
+    }
+}
+
+#[derive(Debug)]
+struct NoEvents;
+
+impl EventSink for NoEvents {
+    fn emit(&self, _: &Event<'_>) {}
+}
+
+/// Gives everybody the first unit as LUN 0.
+#[derive(Debug)]
+struct Everybody;
+
+impl Policy for Everybody {
+    fn authorize(&self, _: &Asker<'_>, name: Option<&str>) -> Result<Authorization, LoginStatus> {
+        Ok(Authorization {
+            target: name.map(|_| TargetIndex(0)),
+            policy: TargetPolicy {
+                auth: TargetAuth::None,
+                preferences: OperationalPreferences::default(),
+                portal_group_tag: 1,
+                target_alias: None,
+            },
+        })
+    }
+
+    fn luns(&self, _: &Asker<'_>, _: TargetIndex) -> Result<Vec<VisibleLun>, LoginStatus> {
+        Ok(vec![VisibleLun {
+            lun: 0,
+            unit: UnitIndex(0),
+            read_only: false,
+        }])
+    }
+
+    fn may_discover(&self, _: &Asker<'_>) -> bool {
+        true
+    }
+
+    fn targets(&self, _: &Asker<'_>, _: Option<TargetIndex>) -> Vec<VisibleTarget> {
+        Vec::new()
+    }
+}
+
+fn unit(name: &str, store: Arc<dyn SharedStore>) -> UnitPlan {
+    let identity = Identity {
+        vendor: "TARN".to_owned(),
+        product: name.to_owned(),
+        revision: String::new(),
+        serial: name.to_owned(),
+        naa: vec![0x30; 8],
+        eui: None,
+        target_ports: Vec::new(),
+        protocol_identifier: 5,
+        protocol_version: 0,
+        task_management: [0; 2],
+        removable: false,
+    };
+    UnitPlan {
+        name: name.to_owned(),
+        profile: scsi::Profile {
+            identity,
+            limits: Limits::default(),
+            capabilities: store.capabilities(),
+            keeps_state: false,
+        },
+        store,
+        restored: Restored::Nothing,
+        authority: Arc::new(Nowhere),
+    }
+}
+
+/// The keys of a server, which stay over a restart.
+pub(crate) struct Keys(pub(crate) Server);
+
+impl Keys {
+    pub(crate) fn new() -> Self {
+        Self(Server {
+            id: entropy().bytes(),
+            name: "tarn".to_owned(),
+            keys: Arc::new(OpaqueTarget::new(&mut entropy())),
+        })
+    }
+
+    /// A group with the devices 1 and 2, of the units 0 and 1.
+    pub(crate) fn group(&self, name: &str, password: &str, place: &Place) -> Group {
+        let credential = Group::credential(name);
+        let record = self
+            .0
+            .keys
+            .record(&credential, password.as_bytes(), &mut entropy());
+        Group {
+            name: name.to_owned(),
+            place: place.clone(),
+            profile: Profile::WIRED,
+            retransmit: Retransmit::Selective,
+            is_open: password.is_empty(),
+            record: record.unwrap(),
+            devices: vec![device(1, 0, Level::Crc), device(2, 1, Level::Encrypt)],
+        }
+    }
+}
+
+pub(crate) fn device(handle: u16, unit: u32, level: Level) -> GroupDevice {
+    GroupDevice {
+        handle,
+        name: format!("disk{handle}"),
+        unit: UnitIndex(unit),
+        level,
+        read_only: false,
+        is_removable: false,
+        peripheral_type: 0,
+        designator: [7; 16],
+    }
+}
+
+/// Two cores with two disks of 4 MiB.
+pub(crate) fn start() -> DataPlane {
+    let settings = Settings {
+        cores: 2,
+        pool_bytes: 32 << 20,
+        busy_poll: Duration::ZERO,
+        coalescing: Coalescing::Adaptive,
+        sessions_max: 64,
+        logins_max: 8,
+        discovery_max: 8,
+        discovery_lifetime: PATIENCE,
+        unproved_per_address_max: 8,
+        connections_max: 64,
+        holding: Holding::new(1 << 20),
+        gap_timeout: PATIENCE,
+        login_timeout: PATIENCE,
+        queue_depth: 32,
+        nop_interval: None,
+        nop_timeout: PATIENCE,
+        abort_timeout: 2 * PATIENCE,
+        fence_timeout: PATIENCE,
+        core_stall_limit: 3 * PATIENCE,
+        stop_timeout: Duration::from_secs(1),
+        slow_command: None,
+    };
+    let plane = DataPlane::start(settings, Arc::new(Everybody), Arc::new(NoEvents)).unwrap();
+    let disk = || {
+        let disk = MemoryDisk::new(4 << 20, 512, false, true).unwrap();
+        Arc::new(disk) as Arc<dyn SharedStore>
+    };
+    let units = vec![unit("first", disk()), unit("second", disk())];
+    plane.handle().add_units(units).unwrap();
+    plane
+}
+
+/// Serves these groups, with sockets for a new place.
+pub(crate) fn serve(plane: &DataPlane, keys: &Keys, groups: Vec<Group>, open: Vec<(Place, Site)>) {
+    let mut done = plane.handle().set_hyperscsi(Hyperscsi {
+        server: keys.0.clone(),
+        groups,
+        open,
+    });
+    assert!(done.wait_until(Instant::now() + PATIENCE));
+}
+
+/// UDP sockets for both cores.
+pub(crate) fn udp(address: SocketAddr) -> (SocketAddr, Place, Site) {
+    let site = Site::udp(address, 2).unwrap();
+    let address = site.address().unwrap();
+    (address, Place::Udp(address), site)
+}
+
+/// What both cores have counted together.
+pub(crate) fn total(plane: &DataPlane, of: impl Fn(&HyperscsiCounts) -> u64) -> u64 {
+    let reports = plane.handle().hyperscsi().unwrap();
+    reports.iter().map(|report| of(&report.counts)).sum()
+}

@@ -1,0 +1,16 @@
+//! HyperSCSI against a data plane: real cores, real sockets.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests, outside of #[test] functions"
+)]
+
+mod client;
+mod host;
+mod link;
+mod udp;
+
+use std::time::Duration;
+
+/// Longer than anything here takes, however busy the machine is.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
