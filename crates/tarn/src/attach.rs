@@ -314,14 +314,14 @@ fn configuration(stores: &[String], stripe: Option<&str>, export: &str, home: &P
     let mut store = stores.first().cloned().unwrap_or_default();
     if let Some(chunk) = stripe {
         let mut ids = Vec::new();
-        for (number, member) in stores.iter().enumerate() {
+        for (number, one) in stores.iter().enumerate() {
             let id = format!("d{number}");
             // Writing to a String cannot fail.
             let _infallible = write!(
                 text,
                 "[[store]]\nid = {}\nstore = {}\n",
                 quoted(&id),
-                quoted(member)
+                quoted(&member(one))
             );
             ids.push(id);
         }
@@ -336,6 +336,16 @@ fn configuration(stores: &[String], stripe: Option<&str>, export: &str, home: &P
 
 fn is_read_only(store: &str) -> bool {
     StoreSpec::parse(store).is_ok_and(|spec| spec.read_only)
+}
+
+/// A member of a stripe, which says for all of them whether they may be written.
+fn member(store: &str) -> String {
+    let Some((place, options)) = store.split_once('?') else {
+        return store.to_owned();
+    };
+    let is_kept = |option: &&str| option.split('=').next() != Some("readonly");
+    let options: Vec<&str> = options.split('&').filter(is_kept).collect();
+    format!("{place}?{}", options.join("&"))
 }
 
 // ---- discover --------------------------------------------------------------------------------

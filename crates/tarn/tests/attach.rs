@@ -5,7 +5,6 @@
 )]
 
 #[path = "../../remote/src/hyperscsi/tests/target.rs"]
-#[expect(dead_code, reason = "the tests of the store use more of it")]
 mod target;
 
 use std::io::{BufRead as _, BufReader};

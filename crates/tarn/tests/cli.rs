@@ -101,8 +101,8 @@ fn a_wrong_command_line_is_one_line() {
             "the argument '--config <FILE>' cannot be used with '[STORE]...'; see tarn serve --help",
         ),
         (
-            &["attach"],
-            "unrecognized subcommand 'attach'; see tarn --help",
+            &["mirror"],
+            "unrecognized subcommand 'mirror'; see tarn --help",
         ),
     ] {
         assert_eq!(scratch.refusal(arguments), expected);
