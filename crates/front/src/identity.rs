@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use iscsi::pdu::{Isid, Tsih};
 
+use crate::hyperscsi::{Place, Station};
+
 /// Names a session for administrators. It is given when the session is placed, from 1, and never
 /// again while the process runs; zero names none.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -34,5 +36,14 @@ pub enum TransportDetails {
         service: Arc<str>,
         /// The names that its certificate proves.
         names: Arc<[String]>,
+    },
+    /// HyperSCSI.
+    Hyperscsi {
+        /// The group.
+        group: Arc<str>,
+        /// The place where the client came in.
+        place: Place,
+        /// Where it is.
+        station: Station,
     },
 }

@@ -6,6 +6,7 @@
 //! | `policy` | what is asked of the configuration: who may log in, and what they see |
 //! | `identity` | how a session is called, whatever carries it |
 //! | `report` | what is told of sessions |
+//! | `luns` | what a session sees changes |
 //! | `names` | names of commands and requests of a session |
 //! | `port` | a session of any transport, as the engine keeps it |
 //! | `others` | what iSCSI hands on to other transports |
@@ -18,6 +19,7 @@
 pub mod hyperscsi;
 mod identity;
 pub mod iscsi;
+mod luns;
 mod names;
 pub mod nbd;
 mod others;
@@ -27,7 +29,7 @@ mod report;
 
 pub use identity::{SessionId, TransportDetails};
 pub use names::{CommandId, ManagementId};
-pub use others::{NoOthers, Others};
+pub use others::{NoOthers, OtherSessions, Others};
 pub use policy::{
     Asker, Authorization, ExportAsker, Policy, PortPlan, TargetPlan, VisibleExport, VisibleTarget,
 };

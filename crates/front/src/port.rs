@@ -13,7 +13,7 @@ use scsi::TaskAttribute;
 use crate::identity::SessionId;
 use crate::iscsi::{SessionPort, Who};
 use crate::names::{CommandId, ManagementId};
-use crate::nbd;
+use crate::{hyperscsi, nbd};
 
 /// A session.
 #[derive(Debug)]
@@ -26,6 +26,8 @@ pub enum Port {
     Iscsi(SessionPort),
     /// Of NBD.
     Nbd(nbd::SessionPort),
+    /// Of HyperSCSI. Behind a pointer, as it is the largest.
+    Hyperscsi(Box<hyperscsi::SessionPort>),
 }
 
 impl Port {
@@ -34,7 +36,7 @@ impl Port {
     pub const fn iscsi(&self) -> Option<&SessionPort> {
         match self {
             Self::Iscsi(port) => Some(port),
-            Self::Nbd(_) => None,
+            Self::Nbd(_) | Self::Hyperscsi(_) => None,
         }
     }
 
@@ -43,7 +45,7 @@ impl Port {
     pub const fn iscsi_mut(&mut self) -> Option<&mut SessionPort> {
         match self {
             Self::Iscsi(port) => Some(port),
-            Self::Nbd(_) => None,
+            Self::Nbd(_) | Self::Hyperscsi(_) => None,
         }
     }
 
@@ -52,7 +54,7 @@ impl Port {
     pub fn nbd(&self) -> Option<&nbd::SessionPort> {
         match self {
             Self::Nbd(port) => Some(port),
-            Self::Iscsi(_) => None,
+            Self::Iscsi(_) | Self::Hyperscsi(_) => None,
         }
     }
 
@@ -61,7 +63,25 @@ impl Port {
     pub fn nbd_mut(&mut self) -> Option<&mut nbd::SessionPort> {
         match self {
             Self::Nbd(port) => Some(port),
-            Self::Iscsi(_) => None,
+            Self::Iscsi(_) | Self::Hyperscsi(_) => None,
+        }
+    }
+
+    /// The session, if it is one of HyperSCSI.
+    #[inline]
+    pub fn hyperscsi(&self) -> Option<&hyperscsi::SessionPort> {
+        match self {
+            Self::Hyperscsi(port) => Some(port),
+            Self::Iscsi(_) | Self::Nbd(_) => None,
+        }
+    }
+
+    /// The session, if it is one of HyperSCSI.
+    #[inline]
+    pub fn hyperscsi_mut(&mut self) -> Option<&mut hyperscsi::SessionPort> {
+        match self {
+            Self::Hyperscsi(port) => Some(port),
+            Self::Iscsi(_) | Self::Nbd(_) => None,
         }
     }
 
@@ -71,6 +91,7 @@ impl Port {
         match self {
             Self::Iscsi(port) => port.detail.id,
             Self::Nbd(port) => port.detail.id,
+            Self::Hyperscsi(port) => port.detail.id,
         }
     }
 
@@ -79,6 +100,7 @@ impl Port {
         match self {
             Self::Iscsi(port) => port.detail.who(),
             Self::Nbd(port) => port.detail.who(),
+            Self::Hyperscsi(port) => port.detail.who(),
         }
     }
 }
@@ -135,6 +157,7 @@ impl engine::Port for Port {
         match self {
             Self::Iscsi(port) => port.arrival_of(id.into()),
             Self::Nbd(port) => port.arrival_of(id),
+            Self::Hyperscsi(port) => port.arrival_of(id),
         }
     }
 
@@ -143,6 +166,7 @@ impl engine::Port for Port {
         match self {
             Self::Iscsi(port) => port.request_data(id.into(), length, pool),
             Self::Nbd(port) => port.request_data(id, length),
+            Self::Hyperscsi(port) => port.request_data(id, length),
         }
     }
 
@@ -151,6 +175,8 @@ impl engine::Port for Port {
         match self {
             Self::Iscsi(port) => port.leave_chunk(id.into(), pool),
             Self::Nbd(port) => port.leave_chunk(id, pool),
+            // Its data are in the pool.
+            Self::Hyperscsi(_) => {}
         }
     }
 
@@ -159,6 +185,8 @@ impl engine::Port for Port {
         match self {
             Self::Iscsi(port) => port.needs_stable_data(id.into()),
             Self::Nbd(_) => false,
+            // A reply is protected once, and may be sent several times.
+            Self::Hyperscsi(_) => true,
         }
     }
 
@@ -171,6 +199,10 @@ impl engine::Port for Port {
                 // There is one connection.
                 Some(0)
             }
+            Self::Hyperscsi(port) => {
+                port.respond(id, response);
+                Some(0)
+            }
         }
     }
 
@@ -178,6 +210,8 @@ impl engine::Port for Port {
         match self {
             Self::Iscsi(port) => port.return_data(id.into(), data),
             Self::Nbd(port) => port.return_data(id, data),
+            // Its client gives the command again, with the data.
+            Self::Hyperscsi(_) => drop(data),
         }
     }
 
@@ -185,6 +219,7 @@ impl engine::Port for Port {
         match self {
             Self::Iscsi(port) => port.abandon(id.into()),
             Self::Nbd(port) => port.handle_abort(id),
+            Self::Hyperscsi(port) => port.abandon(id),
         }
     }
 
@@ -196,6 +231,10 @@ impl engine::Port for Port {
         match self {
             Self::Iscsi(port) => port.respond_management(id.into(), outcome),
             Self::Nbd(_) => None,
+            Self::Hyperscsi(port) => {
+                port.respond_management(id, outcome);
+                Some(0)
+            }
         }
     }
 
@@ -204,6 +243,7 @@ impl engine::Port for Port {
         match self {
             Self::Iscsi(port) => port.has_event(),
             Self::Nbd(port) => port.has_event(),
+            Self::Hyperscsi(port) => port.has_event(),
         }
     }
 
@@ -212,6 +252,7 @@ impl engine::Port for Port {
         match self {
             Self::Iscsi(port) => port.starves_for(),
             Self::Nbd(port) => port.starves_for(),
+            Self::Hyperscsi(port) => port.starves_for(),
         }
     }
 
@@ -219,6 +260,7 @@ impl engine::Port for Port {
         match self {
             Self::Iscsi(port) => port.handle_memory(pool),
             Self::Nbd(port) => port.handle_memory(pool),
+            Self::Hyperscsi(port) => port.handle_memory(pool),
         }
     }
 
@@ -226,6 +268,7 @@ impl engine::Port for Port {
         match self {
             Self::Iscsi(port) => port.set_queue_limit(commands),
             Self::Nbd(port) => port.set_limit(commands),
+            Self::Hyperscsi(port) => port.set_limit(commands),
         }
     }
 
@@ -234,6 +277,7 @@ impl engine::Port for Port {
         match self {
             Self::Iscsi(port) => port.unsent_bytes(),
             Self::Nbd(port) => port.unsent_bytes(),
+            Self::Hyperscsi(port) => port.unsent_bytes(),
         }
     }
 }

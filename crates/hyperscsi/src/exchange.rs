@@ -54,6 +54,26 @@ pub trait TargetExchange: std::fmt::Debug {
     fn finish(&self, pending: Self::Pending, last: &[u8], context: &[u8]) -> Option<Secret>;
 }
 
+/// One part for several gates.
+impl<X: TargetExchange> TargetExchange for std::sync::Arc<X> {
+    type Pending = X::Pending;
+
+    fn answer(
+        &self,
+        name: &[u8],
+        record: Option<&[u8]>,
+        first: &[u8],
+        context: &[u8],
+        entropy: &mut Entropy,
+    ) -> Option<(X::Pending, Vec<u8>)> {
+        X::answer(self, name, record, first, context, entropy)
+    }
+
+    fn finish(&self, pending: X::Pending, last: &[u8], context: &[u8]) -> Option<Secret> {
+        X::finish(self, pending, last, context)
+    }
+}
+
 /// The suite.
 struct Suite;
 

@@ -73,7 +73,8 @@ impl Opcode {
     }
 
     /// The byte on the wire.
-    pub(crate) const fn to_wire(self) -> u8 {
+    #[must_use]
+    pub const fn to_wire(self) -> u8 {
         self.code()
     }
 }

@@ -281,6 +281,12 @@ impl<D: AsRef<[u8]> + Default> TargetSession<D> {
         self.devices = devices;
     }
 
+    /// No request waits for its reply, and no reply for its acknowledgement.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.events.is_empty() && self.busy.iter().all(Option::is_none) && self.link.is_idle()
+    }
+
     /// Grants so many frames from now on. What is under way stays so.
     pub fn set_window(&mut self, frames: u16) {
         self.link.set_window(frames);

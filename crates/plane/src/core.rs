@@ -8,10 +8,10 @@ use std::time::{Duration, SystemTime};
 
 use engine::Engine;
 use front::iscsi::{Beyond, ConnectionKey, FrontLetter, LoginKey, Sessions};
-use front::nbd;
+use front::{OtherSessions, SessionId, SessionReport, hyperscsi, nbd};
 use memory::{Buffer, Message};
 use reactor::mail::Mailbox;
-use reactor::{Errno, Event, Received, Wait as ReactorWait};
+use reactor::{Errno, Event, Received, Token, Wait as ReactorWait};
 use store::SocketResult;
 
 use crate::accept::Acceptor;
@@ -51,6 +51,8 @@ pub(crate) struct Core {
     pub(crate) sessions: Sessions<Outside>,
     /// NBD: the same.
     pub(crate) nbd: nbd::Sessions<Outside>,
+    /// HyperSCSI: the same, with its logins.
+    pub(crate) hyperscsi: hyperscsi::Sessions<Outside>,
     /// The most sessions and logins since memory was given back.
     pub(crate) sessions_most: usize,
     /// Removed units whose commands are still ending, each with the receipt of the caller that waits.
@@ -96,8 +98,13 @@ impl Core {
             self.settle();
             self.handle_own_letters();
             self.check_draining();
-            self.sessions.flush(&mut self.engine, &mut self.nbd);
+            let mut others = OtherSessions {
+                nbd: &mut self.nbd,
+                hyperscsi: &mut self.hyperscsi,
+            };
+            self.sessions.flush(&mut self.engine, &mut others);
             self.nbd.flush(&mut self.engine);
+            self.hyperscsi.flush(&mut self.engine);
             self.count_turn();
         }
         self.engine.carrier.line_limits.log_left_out(self.index);
@@ -111,7 +118,14 @@ impl Core {
 
     /// Does what engine and sessions can go on with, until nothing is left.
     pub(crate) fn settle(&mut self) {
-        while let Some(beyond) = self.sessions.settle(&mut self.engine, &mut self.nbd) {
+        loop {
+            let mut others = OtherSessions {
+                nbd: &mut self.nbd,
+                hyperscsi: &mut self.hyperscsi,
+            };
+            let Some(beyond) = self.sessions.settle(&mut self.engine, &mut others) else {
+                return;
+            };
             match beyond {
                 Beyond::TargetReset(target) => {
                     let letter = || Letter::Front(FrontLetter::EndTarget { target });
@@ -129,13 +143,14 @@ impl Core {
     fn next_wait(&mut self) -> ReactorWait {
         let has_letters = !self.engine.carrier.own_letters.is_empty();
         let has_work = self.engine.has_more() || self.engine.has_pieces();
-        let has_more = self.sessions.has_more() || self.nbd.has_more();
+        let has_more = self.sessions.has_more() || self.nbd.has_more() || self.hyperscsi.has_more();
         if has_letters || has_more || has_work {
             return ReactorWait::Poll;
         }
         let engine = self.engine.poll_timeout();
         let sessions = self.sessions.poll_timeout(&self.engine);
         let nbd = self.nbd.poll_timeout();
+        let hyperscsi = self.hyperscsi.poll_timeout(&self.engine);
         let acceptor = self.acceptor.as_ref().and_then(Acceptor::poll_timeout);
         let tick = Some(self.next_tick);
         let stop = self.stop_at.and_then(|asked| {
@@ -143,27 +158,14 @@ impl Core {
             let now = self.now();
             moments.into_iter().find(|moment| now < *moment)
         });
-        let all = [engine, sessions, nbd, acceptor, tick, stop];
+        let all = [engine, sessions, nbd, hyperscsi, acceptor, tick, stop];
         let soonest = all.into_iter().flatten().min();
         soonest.map_or(ReactorWait::Forever, ReactorWait::Until)
     }
 
     fn handle_event(&mut self, event: Event) {
         match event {
-            Event::Received { token, result } => match Purpose::of(token) {
-                Some(Purpose::Receive(key)) => self.handle_received(key, result),
-                Some(Purpose::NbdReceive(key)) => self.handle_nbd_received(key, result),
-                Some(Purpose::LoginReceive(key)) => self.handle_login_received(key, result),
-                Some(Purpose::HandshakeReceive(key)) => self.handle_handshake(key, result),
-                Some(Purpose::Store(part)) => {
-                    let came = result.map(|came| (came.chunk, came.len));
-                    self.engine.handle_socket_result(
-                        part,
-                        SocketResult::Received(came.map_err(number_of)),
-                    );
-                }
-                other => unexpected("received", other),
-            },
+            Event::Received { token, result } => self.handle_received_event(token, result),
             Event::Sent {
                 token,
                 message,
@@ -173,6 +175,7 @@ impl Core {
                 Some(Purpose::NbdSend(key)) => self.handle_nbd_sent(key, message, result),
                 Some(Purpose::LoginSend(key)) => self.handle_login_sent(key, result),
                 Some(Purpose::HandshakeSend(key)) => self.handle_handshake_sent(key, result),
+                Some(Purpose::FrameSent(key)) => self.handle_frame_sent(key, result),
                 Some(Purpose::Store(part)) => {
                     let result = result.map_err(number_of);
                     self.engine
@@ -209,12 +212,30 @@ impl Core {
                 Some(Purpose::Keep(unit)) => self.handle_saved(unit),
                 other => unexpected("helper work", other),
             },
-            Event::Datagram { token, .. } => unexpected("datagram", Purpose::of(token)),
+            Event::Datagram { token, result } => match Purpose::of(token) {
+                Some(Purpose::Frames(key)) => self.handle_datagram(key, result),
+                other => unexpected("datagram", other),
+            },
             Event::Accepted { token, result } => match Purpose::of(token) {
                 Some(Purpose::Accept(portal)) => self.handle_accepted(portal, result),
                 other => unexpected("accepted", other),
             },
             Event::Mail { .. } => self.take_mail(),
+        }
+    }
+
+    fn handle_received_event(&mut self, token: Token, result: Result<Received, Errno>) {
+        match Purpose::of(token) {
+            Some(Purpose::Receive(key)) => self.handle_received(key, result),
+            Some(Purpose::NbdReceive(key)) => self.handle_nbd_received(key, result),
+            Some(Purpose::LoginReceive(key)) => self.handle_login_received(key, result),
+            Some(Purpose::HandshakeReceive(key)) => self.handle_handshake(key, result),
+            Some(Purpose::Store(part)) => {
+                let came = result.map(|came| (came.chunk, came.len));
+                self.engine
+                    .handle_socket_result(part, SocketResult::Received(came.map_err(number_of)));
+            }
+            other => unexpected("received", other),
         }
     }
 
@@ -309,6 +330,7 @@ impl Core {
                 }
             }
             Letter::Nbd(letter) => self.handle_nbd_letter(letter),
+            Letter::Hyperscsi(letter) => self.handle_hyperscsi_letter(letter),
             Letter::Unit { unit, letter } => self.engine.handle_letter(unit, letter),
             Letter::StoreWake { unit } => self.engine.handle_store_wake(unit),
             Letter::Quiet => self.quiet_cores += 1,
@@ -326,12 +348,16 @@ impl Core {
                 self.handle_set_access(*access);
                 drop(receipt);
             }
+            Letter::SetHyperscsi {
+                server,
+                groups,
+                sockets,
+                receipt,
+            } => self.handle_set_hyperscsi((server, groups), sockets, &receipt),
             // The caller may have given up waiting.
-            Letter::Report(report) => {
-                let mut all = self.sessions.report(&self.engine);
-                all.append(&mut self.nbd.report(&self.engine));
-                drop(report.send(all));
-            }
+            Letter::ReportHyperscsi(report) => drop(report.send(self.report_hyperscsi())),
+            // The caller may have given up waiting.
+            Letter::Report(report) => drop(report.send(self.report_sessions())),
             Letter::Grant { grant, receipt } => {
                 self.sessions.grant(&mut self.engine, *grant, &receipt);
             }
@@ -339,14 +365,7 @@ impl Core {
                 session,
                 reason,
                 receipt,
-            } => {
-                let engine = &mut self.engine;
-                if self.nbd.session(session).is_some() {
-                    self.nbd.dismiss(engine, session, reason, receipt);
-                } else {
-                    self.sessions.dismiss(engine, session, reason, receipt);
-                }
-            }
+            } => self.handle_dismiss(session, reason, receipt),
             Letter::SetSpace { unit, space } => self.engine.set_space(unit, space),
             Letter::SizeChanged { unit, receipt } => {
                 self.engine.handle_size_changed(unit, receipt);
@@ -369,6 +388,24 @@ impl Core {
         }
     }
 
+    fn report_sessions(&self) -> Vec<SessionReport> {
+        let mut all = self.sessions.report(&self.engine);
+        all.append(&mut self.nbd.report(&self.engine));
+        all.append(&mut self.hyperscsi.report(&self.engine));
+        all
+    }
+
+    fn handle_dismiss(&mut self, session: SessionId, reason: &'static str, receipt: Receipt) {
+        let engine = &mut self.engine;
+        if self.nbd.session(session).is_some() {
+            self.nbd.dismiss(engine, session, reason, receipt);
+        } else if self.hyperscsi.session(session).is_some() {
+            self.hyperscsi.dismiss(engine, session, reason, receipt);
+        } else {
+            self.sessions.dismiss(engine, session, reason, receipt);
+        }
+    }
+
     // ---- time --------------------------------------------------------------------------------
 
     fn handle_time(&mut self) {
@@ -378,6 +415,7 @@ impl Core {
         self.sessions
             .handle_timeout(&mut self.engine, SystemTime::now);
         self.nbd.handle_timeout(&mut self.engine);
+        self.hyperscsi.handle_timeout(&mut self.engine);
         if now >= self.next_tick {
             self.next_tick = now + TICK;
             self.tick(now);
@@ -385,12 +423,14 @@ impl Core {
         if self.stop_at.is_some_and(|deadline| now >= deadline) {
             self.sessions.end_all(&mut self.engine, "the target stops");
             self.nbd.end_all(&mut self.engine, "the target stops");
+            self.hyperscsi.end_all(&mut self.engine, "the target stops");
         }
     }
 
     fn tick(&mut self, now: Duration) {
         self.engine.probe_some();
         self.nbd.look(&mut self.engine);
+        self.retry_doors();
         self.report_hanging(now);
         self.give_back();
         self.engine.carrier.line_limits.log_left_out(self.index);
@@ -409,6 +449,7 @@ impl Core {
         self.engine.shrink();
         self.sessions.shrink();
         self.nbd.shrink();
+        self.hyperscsi.shrink();
         self.engine.carrier.own_letters.shrink_to_fit();
         memory::give_back();
     }
@@ -421,6 +462,7 @@ impl Core {
         self.stop_listening();
         self.sessions.request_logouts(&mut self.engine, seconds);
         self.nbd.stop(&mut self.engine);
+        self.hyperscsi.stop(&mut self.engine);
     }
 
     /// When the core ends whatever is left, given when sessions were to be gone.
@@ -448,6 +490,7 @@ impl Core {
         }
         let has_sessions =
             self.engine.session_count() > 0 || !self.sessions.is_quiet() || !self.nbd.is_quiet();
+        // Those of HyperSCSI have nothing but what the engine counts.
         let is_over = late || !has_sessions;
         if is_over && !std::mem::replace(&mut self.is_quiet, true) {
             self.post_to_all(|| Letter::Quiet);

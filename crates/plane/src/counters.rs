@@ -13,7 +13,7 @@ use std::time::Duration;
 #[cfg(test)]
 use engine::NO_SERIES;
 use engine::{Ending, Life, Port as _, UnitIndex};
-use front::{Command, CommandId, Port, SessionId};
+use front::{Command, CommandId, Port, SessionId, hyperscsi};
 use reactor::cores;
 use scsi::Status;
 use scsi::kind_of;
@@ -192,6 +192,17 @@ pub struct CoreCounts {
     pub series: Vec<SeriesCounts>,
 }
 
+/// HyperSCSI on a core, at one moment.
+#[derive(Clone, Debug)]
+pub struct HyperscsiReport {
+    /// The core.
+    pub core: usize,
+    /// Places that are away: their interfaces are gone or down.
+    pub away: Vec<hyperscsi::Place>,
+    /// What it has counted since it began.
+    pub counts: hyperscsi::Counts,
+}
+
 /// Where and as what a command is to be counted, and which it was.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Account {
@@ -211,6 +222,7 @@ impl Account {
         let (session, task_tag) = match port {
             Port::Iscsi(port) => (port.detail.id, port.session.tag_of(id.into())),
             Port::Nbd(port) => (port.detail.id, id.place),
+            Port::Hyperscsi(port) => (port.detail.id, id.place),
         };
         Self {
             series,

@@ -6,9 +6,11 @@ use std::sync::mpsc::Sender;
 
 use engine::{MediumFailure, MediumOrder, Space};
 use front::iscsi::{FrontLetter, Grant};
-use front::nbd;
 use front::{SessionId, SessionReport};
+use front::{hyperscsi, nbd};
+use reactor::SiteSocket;
 
+use crate::counters::HyperscsiReport;
 use crate::line::{ParkedLink, ParkedNbdLink};
 use crate::plan::{Access, UnitDescription, UnitIndex, UnitPlan};
 use crate::receipt::{AddUnitError, Receipt};
@@ -21,6 +23,8 @@ pub(crate) enum Letter {
     Front(FrontLetter<ParkedLink>),
     /// The same of NBD.
     Nbd(nbd::Letter<ParkedNbdLink>),
+    /// The same of HyperSCSI.
+    Hyperscsi(hyperscsi::Letter),
     /// Between the owner of this unit and a core.
     Unit {
         unit: UnitIndex,
@@ -56,6 +60,15 @@ pub(crate) enum Letter {
         access: Box<Access>,
         receipt: Receipt,
     },
+    /// Administrator to every core: what HyperSCSI serves from now on, with the sockets of new places.
+    SetHyperscsi {
+        server: hyperscsi::Server,
+        groups: Arc<[hyperscsi::Group]>,
+        sockets: Vec<(hyperscsi::Place, SiteSocket)>,
+        receipt: Receipt,
+    },
+    /// Administrator to every core: what has HyperSCSI counted?
+    ReportHyperscsi(Sender<HyperscsiReport>),
     /// Administrator to every core: report your sessions.
     Report(Sender<Vec<SessionReport>>),
     /// Administrator to the core of a session: what it sees from now on.

@@ -24,13 +24,13 @@
 //! | `wire` | the same for its sessions of iSCSI: sockets, mail, logs, events |
 //! | `accept` | the listening sockets |
 //! | `core` | the turn of a core, mail, time |
-//! | `nbd` | a core carries out what its sessions of NBD ask for, and gives them what comes |
+//! | `nbd`, `hyperscsi` | a core carries out what its sessions of these ask for, and gives them what comes |
 //! | `accept::listeners` | a core accepts connections |
 //! | `accounts` | a core counts what a turn has completed, and reports slow commands |
 //! | `change` | a core adds and removes units |
 //! | `medium::core`, `trace::core` | a core moves media, and follows connections |
 //! | `stop` | the end of a core: its last flushes |
-//! | `handle`, `medium::handle`, `trace::handle` | what an administrator may change, and waits for |
+//! | `handle`; `handle` of `medium`, `trace`, `hyperscsi` | what an administrator may change, and waits for |
 //! | `watchdog` | that every core turns |
 //! | `plane` | the threads, started and stopped together |
 //!
@@ -46,6 +46,7 @@ mod core;
 mod counters;
 mod events;
 mod handle;
+mod hyperscsi;
 mod letter;
 mod line;
 mod lines;
@@ -65,6 +66,7 @@ mod wire;
 
 pub use engine::{Ending, MediumFailure, MediumOrder, Phase, PhaseTime, VisibleLun};
 pub use engine::{Save, SaveError, SavedState, Space, StateAuthority, Version};
+pub use front::hyperscsi::{Counts as HyperscsiCounts, Station};
 pub use front::iscsi::{Coalescing, Grant, Holding, LoginCause, Who};
 pub use front::nbd::TlsConfig;
 pub use front::{
@@ -72,7 +74,9 @@ pub use front::{
     TransportDetails, VisibleExport, VisibleTarget,
 };
 
-pub use counters::{CoreCounts, KindCounts, LATENCY_BUCKETS, SeriesCounts, latency_bucket};
+pub use counters::{
+    CoreCounts, HyperscsiReport, KindCounts, LATENCY_BUCKETS, SeriesCounts, latency_bucket,
+};
 pub use events::{Event, EventSink, FailedLogin};
 pub use handle::Handle;
 pub use logins::{Guessing, LoginCounts};

@@ -21,10 +21,11 @@ pub(crate) enum LineKind {
     ProtocolViolation,
     MediumMoved,
     HandshakeFails,
+    HyperscsiRefused,
 }
 
 impl LineKind {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::SessionBegins,
         Self::SessionEnds,
         Self::ConnectionJoins,
@@ -32,6 +33,7 @@ impl LineKind {
         Self::ProtocolViolation,
         Self::MediumMoved,
         Self::HandshakeFails,
+        Self::HyperscsiRefused,
     ];
 
     const fn name(self) -> &'static str {
@@ -43,6 +45,7 @@ impl LineKind {
             Self::ProtocolViolation => "protocol violations",
             Self::MediumMoved => "media that are ejected or loaded",
             Self::HandshakeFails => "handshakes of NBD that fail",
+            Self::HyperscsiRefused => "logins of HyperSCSI that are refused",
         }
     }
 }

@@ -29,7 +29,7 @@ use engine::Engine;
 use engine::table::ByUnit;
 use front::Policy;
 use front::iscsi::{Front, FrontSettings, Sessions, SharedLists};
-use front::nbd;
+use front::{hyperscsi, nbd};
 
 /// Size of one receive chunk. Large enough for some thousand commands, small enough that a chunk
 /// kept by one write does not weigh much.
@@ -40,6 +40,12 @@ const TURN_BYTES: usize = 1024 * 1024;
 
 /// Threads per core for what a ring cannot do to memory. They start when needed.
 const HELPER_THREADS_MAX: usize = 4;
+
+/// Sessions of HyperSCSI on one core: each may have 2 MiB that are not whole, and as much that waits.
+const HYPERSCSI_SESSIONS_MAX: usize = 128;
+
+/// Those of one host.
+const HYPERSCSI_PER_HOST_MAX: usize = 32;
 
 /// How long the end of the cores may take beyond the configured times: the kernel ends operations.
 const END_MARGIN: Duration = Duration::from_secs(10);
@@ -286,6 +292,29 @@ fn handshake_settings(settings: &Settings) -> nbd::FrontSettings {
     }
 }
 
+/// The sessions of HyperSCSI of a core. The core with the front has their places.
+fn hyperscsi_sessions(
+    core: usize,
+    cores: usize,
+    settings: &Settings,
+    has_front: bool,
+) -> Result<hyperscsi::Sessions<Outside>, StartError> {
+    let own = hyperscsi::SessionSettings {
+        core,
+        cores,
+        queue_depth: settings.queue_depth,
+        sessions_max: HYPERSCSI_SESSIONS_MAX,
+        per_host_max: HYPERSCSI_PER_HOST_MAX,
+    };
+    let mut seed = [0; 32];
+    getrandom::fill(&mut seed).map_err(|error| StartError::System {
+        action: "get random bytes",
+        source: io::Error::other(error.to_string()),
+    })?;
+    let places = has_front.then(hyperscsi::Places::default);
+    Ok(hyperscsi::Sessions::new(own, &seed, places))
+}
+
 /// The two ends of a mailbox.
 type Channel = (Post<Letter>, Mailbox<Letter>);
 
@@ -369,6 +398,7 @@ impl Core {
             queue_depth: settings.queue_depth,
         };
         let nbd = nbd::Sessions::new(of_nbd, handshakes);
+        let hyperscsi = hyperscsi_sessions(index, core_count, &settings, acceptor.is_some())?;
         Ok(Self {
             index,
             settings,
@@ -376,6 +406,7 @@ impl Core {
             mailbox,
             sessions,
             nbd,
+            hyperscsi,
             sessions_most: 0,
             draining: Vec::new(),
             closing: Vec::new(),

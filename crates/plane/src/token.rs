@@ -3,7 +3,7 @@
 use engine::table::Key;
 use engine::{PartKey, UnitIndex};
 use front::iscsi::{ConnectionKey, LoginKey};
-use front::nbd;
+use front::{hyperscsi, nbd};
 use reactor::Token;
 
 /// The purpose of an operation. Keys are those of one core and never given twice, so an operation that ends
@@ -34,6 +34,10 @@ pub(crate) enum Purpose {
     HandshakeReceive(nbd::HandshakeKey),
     /// An answer of a handshake.
     HandshakeSend(nbd::HandshakeKey),
+    /// What comes in at a place of HyperSCSI.
+    Frames(hyperscsi::PlaceKey),
+    /// A frame that leaves there.
+    FrameSent(hyperscsi::PlaceKey),
 }
 
 const KEY_BITS: u32 = 56;
@@ -53,6 +57,8 @@ impl Purpose {
             Self::NbdSend(key) => (9, key.to_bits()),
             Self::HandshakeReceive(key) => (10, key.to_bits()),
             Self::HandshakeSend(key) => (11, key.to_bits()),
+            Self::Frames(key) => (12, key.to_bits()),
+            Self::FrameSent(key) => (13, key.to_bits()),
         };
         kind << KEY_BITS | key
     }
@@ -77,6 +83,8 @@ impl Purpose {
             9 => Self::NbdSend(Key::from_bits(bits)),
             10 => Self::HandshakeReceive(Key::from_bits(bits)),
             11 => Self::HandshakeSend(Key::from_bits(bits)),
+            12 => Self::Frames(Key::from_bits(bits)),
+            13 => Self::FrameSent(Key::from_bits(bits)),
             _ => return None,
         })
     }
@@ -101,6 +109,8 @@ mod tests {
             Purpose::NbdSend(Key::from_bits(7)),
             Purpose::HandshakeReceive(Key::from_bits(8)),
             Purpose::HandshakeSend(Key::from_bits(9)),
+            Purpose::Frames(Key::from_bits(10)),
+            Purpose::FrameSent(Key::from_bits(11)),
         ] {
             assert_eq!(Purpose::of(purpose.token()), Some(purpose));
         }

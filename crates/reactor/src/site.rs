@@ -1,10 +1,11 @@
 //! The sockets of a place where datagrams come in: one for each core, and the kernel gives each datagram to the core of
 //! its sender.
 //!
-//! The core of a sender is a number of 32 bits, the last of its IP address or MAC address, modulo the cores. UDP sockets
-//! share their port (`SO_REUSEPORT`), and a program of the kernel says which of them gets a datagram; broadcasts come to
-//! all of them. Sockets of a link have a filter each, which takes what is for its core: unlike those of a fanout group,
-//! they can be bound once more, to an interface that has come back. Only making them needs a right (CAP_NET_RAW).
+//! The core of a sender is a number of 32 bits, the last of its IP address or MAC address, modulo the cores. UDP
+//! sockets share their port (`SO_REUSEPORT`), and a program of the kernel says which of them gets a datagram;
+//! broadcasts come to all of them. Sockets of a link have a filter each, which takes what is for its core: unlike those
+//! of a fanout group, they can be bound once more, to an interface that has come back. Only making them needs a right
+//! (CAP_NET_RAW).
 
 use std::ffi::{c_int, c_ulong, c_void};
 use std::io;
@@ -42,6 +43,9 @@ const LINK: u32 = 0xffe0_0000;
 const SENDER_OF_IPV4: u32 = NETWORK + 12;
 const SENDER_OF_IPV6: u32 = NETWORK + 20;
 const SENDER_OF_ETHERNET: u32 = LINK + 8;
+/// What the kernel knows of a frame: whom it is for. An interface that listens to everything gets those of others.
+const PACKET_TYPE: u32 = 0xffff_f000 + 4;
+const FOR_OTHERS: u32 = 3;
 
 /// Why an interface cannot be used. Each message names the remedy.
 #[derive(Debug, thiserror::Error)]
@@ -312,7 +316,15 @@ fn link_socket(core: usize, cores: usize) -> io::Result<OwnedFd> {
     let (Ok(core), Ok(cores)) = (u32::try_from(core), u32::try_from(cores)) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
+    // Each jump leads to the end, where nothing is taken.
     let program = [
+        instruction(LOAD_WORD, PACKET_TYPE),
+        libc::sock_filter {
+            code: JUMP_IF_EQUAL,
+            jt: 4,
+            jf: 0,
+            k: FOR_OTHERS,
+        },
         instruction(LOAD_WORD, SENDER_OF_ETHERNET),
         instruction(MODULO, cores),
         libc::sock_filter {

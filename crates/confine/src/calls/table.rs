@@ -341,20 +341,16 @@ const NOT_EXECUTABLE: Argument = Argument::Masked {
     value: 0,
 };
 
-/// Which index, flags and MTU an interface has.
 /// Whether a stream is a terminal; whether a descriptor waits; what a block device is and can; a file that shares the
-/// blocks of another.
+/// blocks of another; whether a network interface is there, for frames that are received again when it comes back.
 ///
-/// Spec: linux/fs.h, asm-generic/ioctls.h.
+/// Spec: linux/fs.h, asm-generic/ioctls.h, linux/sockios.h.
 const CONTROLS: &[u64] = &[
     0x5401,      // TCGETS
     0x5413,      // TIOCGWINSZ
     0x5421,      // FIONBIO
     0x5451,      // FIOCLEX
     0x541b,      // FIONREAD
-    0x8913,      // SIOCGIFFLAGS
-    0x8921,      // SIOCGIFMTU
-    0x8933,      // SIOCGIFINDEX
     0x125e,      // BLKROGET
     0x1268,      // BLKSSZGET
     0x1277,      // BLKDISCARD
@@ -364,6 +360,9 @@ const CONTROLS: &[u64] = &[
     0x127f,      // BLKZEROOUT
     0x8008_1272, // BLKGETSIZE64
     0x4004_9409, // FICLONE
+    0x8913,      // SIOCGIFFLAGS
+    0x8921,      // SIOCGIFMTU
+    0x8933,      // SIOCGIFINDEX
 ];
 
 const fn bits(number: libc::c_int) -> u64 {

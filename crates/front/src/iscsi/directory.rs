@@ -246,8 +246,13 @@ impl<W> Directory<W> {
         self.seen.shrink_to_fit();
     }
 
-    /// A place for a session of another transport, whose client has not authenticated.
-    pub(super) fn place_other(&mut self, address: IpAddr) -> Option<OtherPlace> {
+    /// A place for a session of another transport, whose client has not authenticated. On the core with the fewest
+    /// sessions, or on a certain one.
+    pub(super) fn place_other(
+        &mut self,
+        address: IpAddr,
+        core: Option<usize>,
+    ) -> Option<OtherPlace> {
         let holder = Holder::Origin(origin(address));
         let shares = match self.holders.get(&holder) {
             Some(shares) => shares.clone(),
@@ -258,7 +263,8 @@ impl<W> Directory<W> {
         }
         shares.sessions.count();
         self.holders.insert(holder.clone(), shares.clone());
-        let (core, id, nexus) = self.next_names();
+        let core = core.unwrap_or_else(|| self.emptiest_core());
+        let (id, nexus) = self.next_names(core);
         Some(OtherPlace {
             core,
             id,
@@ -284,18 +290,21 @@ impl<W> Directory<W> {
         }
     }
 
-    /// The core with the fewest sessions, and names that no session has had.
-    fn next_names(&mut self) -> (usize, SessionId, NexusId) {
+    /// The core with the fewest sessions.
+    fn emptiest_core(&self) -> usize {
         let loads = self.per_core.iter().enumerate();
-        let core = loads
-            .min_by_key(|(_, load)| **load)
-            .map_or(0, |(core, _)| core);
+        let emptiest = loads.min_by_key(|(_, load)| **load);
+        emptiest.map_or(0, |(core, _)| core)
+    }
+
+    /// Names that no session has had, for one more session on this core.
+    fn next_names(&mut self, core: usize) -> (SessionId, NexusId) {
         if let Some(load) = self.per_core.get_mut(core) {
             *load += 1;
         }
         self.next_nexus = self.next_nexus.wrapping_add(1);
         self.placed += 1;
-        (core, SessionId(self.placed), NexusId(self.next_nexus))
+        (SessionId(self.placed), NexusId(self.next_nexus))
     }
 
     /// A core has a session less.
@@ -354,7 +363,8 @@ impl<W> Directory<W> {
     }
 
     fn place(&mut self, member: Option<Member>, replaces: bool, random: u16) -> Placement {
-        let (core, id, nexus) = self.next_names();
+        let core = self.emptiest_core();
+        let (id, nexus) = self.next_names(core);
         let tsih = self.free_tsih(random);
         let key = member.as_ref().map(|member| &member.nexus);
         let seen = key.and_then(|key| self.remember(key, replaces));

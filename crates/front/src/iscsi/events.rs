@@ -133,7 +133,7 @@ impl<C: Wire> Sessions<C> {
             Report::SessionOver { session, left, .. } => {
                 let port = match session.port {
                     Port::Iscsi(port) => port,
-                    other @ Port::Nbd(_) => {
+                    other @ (Port::Nbd(_) | Port::Hyperscsi(_)) => {
                         others.handle_over(engine, other);
                         return None;
                     }

@@ -218,7 +218,12 @@ impl<L: Line> Front<L> {
 
     /// A place for a session of another transport.
     pub fn place_other(&mut self, address: IpAddr) -> Option<OtherPlace> {
-        self.directory.place_other(address)
+        self.directory.place_other(address, None)
+    }
+
+    /// The same on a certain core, which has the way to its client.
+    pub fn place_other_on(&mut self, address: IpAddr, core: usize) -> Option<OtherPlace> {
+        self.directory.place_other(address, Some(core))
     }
 
     /// That session is over, with all its tasks.

@@ -14,6 +14,7 @@ use super::sessions::{SessionEntry, Sessions};
 use super::unproved::SharedLists;
 use super::wire::{Line, Wire};
 use crate::identity::{SessionId, TransportDetails};
+use crate::luns::change_luns;
 use crate::policy::VisibleTarget;
 use crate::report::{ConnectionReport, SessionReport};
 
@@ -147,39 +148,7 @@ impl<C: Wire> Sessions<C> {
         if before == grant.luns {
             return;
         }
-        let is_in = |all: &[VisibleLun], one: &VisibleLun| {
-            let same = |other: &&VisibleLun| other.lun == one.lun && other.unit == one.unit;
-            all.iter().find(same).copied()
-        };
-        let gone = before
-            .iter()
-            .filter(|old| is_in(&grant.luns, old).is_none());
-        let gone: Vec<VisibleLun> = gone.copied().collect();
-        let come = grant
-            .luns
-            .iter()
-            .filter(|new| is_in(&before, new).is_none());
-        let come: Vec<VisibleLun> = come.copied().collect();
-        let luns_differ = !(gone.is_empty() && come.is_empty());
-        for old in &before {
-            let Some(new) = is_in(&grant.luns, old) else {
-                continue;
-            };
-            // A unit that stays tells that others came or went, and whether it may be written to.
-            if luns_differ {
-                engine.notify_luns_changed(key, new.lun);
-            }
-            if old.read_only != new.read_only {
-                let receipt = receipt.clone();
-                engine.set_read_only(key, new.lun, new.read_only, receipt);
-            }
-        }
-        for lun in gone {
-            engine.take_lun(key, lun.lun, receipt.clone());
-        }
-        for lun in come {
-            engine.give_lun(key, lun, receipt.clone());
-        }
+        change_luns(engine, key, (&before, &grant.luns), receipt);
     }
 }
 

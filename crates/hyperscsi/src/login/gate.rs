@@ -112,6 +112,11 @@ impl<X: TargetExchange> Gate<X> {
         self.records = records;
     }
 
+    /// What sessions do that are accepted from now on.
+    pub const fn set_session(&mut self, session: Settings) {
+        self.settings.session = session;
+    }
+
     /// Takes a frame with tag 0 from this address. Gives an answer, which is not longer, and a client that has
     /// authenticated.
     pub fn handle_frame(

@@ -42,8 +42,8 @@ pub(super) fn frames(settings: &Settings, pool: &Pool) -> Result<Option<Chunks>,
 }
 
 impl Reactor {
-    /// Makes frames for datagrams where the reactor was made without ([`Settings::frames`]): so many of this size, beside
-    /// the address of the sender. Those that are there stay as they are.
+    /// Makes frames for datagrams where the reactor was made without ([`Settings::frames`]): so many of this size,
+    /// beside the address of the sender. Those that are there stay as they are.
     ///
     /// # Errors
     ///

@@ -679,6 +679,10 @@ fn luns_of(policy: &ModelPolicy, session: &SessionReport) -> Option<Vec<VisibleL
             .map(|one| vec![one.lun])
             .filter(|luns| *luns == session.luns);
     }
+    if let TransportDetails::Hyperscsi { .. } = session.transport {
+        // The plane changes what they see.
+        return Some(session.luns.clone());
+    }
     let Some(target) = session.target else {
         return policy.may_discover(&session.asker()).then(Vec::new);
     };

@@ -38,8 +38,13 @@ pub(super) fn start(
             let detail = format!("there is no session {id}; see tarn session list");
             Problem::new(ProblemKind::NotFound, detail)
         })?;
-        if let TransportDetails::Nbd { .. } = session.transport {
-            let detail = format!("session {id} is one of NBD; only those of iSCSI have PDUs");
+        let other = match session.transport {
+            TransportDetails::Iscsi { .. } => None,
+            TransportDetails::Nbd { .. } => Some("NBD"),
+            TransportDetails::Hyperscsi { .. } => Some("HyperSCSI"),
+        };
+        if let Some(other) = other {
+            let detail = format!("session {id} is one of {other}; only those of iSCSI have PDUs");
             return Err(Problem::new(ProblemKind::Conflict, detail));
         }
     }

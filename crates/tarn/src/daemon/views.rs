@@ -79,7 +79,7 @@ pub(super) fn name_ended(steps: &mut [PlannedStep], old: &Running, ended: Vec<Se
         let name = name.map_or("", |target| target.name.as_str());
         let service = match &session.transport {
             TransportDetails::Nbd { service, .. } => Some(&**service),
-            TransportDetails::Iscsi { .. } => None,
+            TransportDetails::Iscsi { .. } | TransportDetails::Hyperscsi { .. } => None,
         };
         let of_target = |step: &PlannedStep| {
             let word = step.name.split(' ').next().unwrap_or_default();
@@ -237,6 +237,9 @@ pub(super) fn sessions(in_force: &InForce, sessions: &[SessionReport]) -> Vec<vi
             }
             TransportDetails::Nbd { export, .. } => {
                 (0, String::new(), Some(format!("nbd:{export}")))
+            }
+            TransportDetails::Hyperscsi { group, .. } => {
+                (0, String::new(), Some(format!("hyperscsi:{group}")))
             }
         };
         view::Session {

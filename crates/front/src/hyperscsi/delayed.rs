@@ -1,0 +1,66 @@
+//! Answers to questions of discovery, which wait so that those of all servers do not come at once.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::keys::PlaceKey;
+use super::plan::Station;
+
+/// Answers that wait.
+const ANSWERS_MAX: usize = 256;
+
+/// An answer: where from, where to, and the frame.
+pub(super) type Answer = (PlaceKey, Station, Vec<u8>);
+
+/// See above.
+#[derive(Debug, Default)]
+pub(super) struct Delayed {
+    answers: BTreeMap<(Duration, u64), Answer>,
+    next: u64,
+}
+
+impl Delayed {
+    /// The answer is sent at this time. False: too many wait, and it is not.
+    pub(super) fn push(&mut self, at: Duration, answer: Answer) -> bool {
+        if self.answers.len() >= ANSWERS_MAX {
+            return false;
+        }
+        self.next = self.next.wrapping_add(1);
+        self.answers.insert((at, self.next), answer);
+        true
+    }
+
+    /// When the next one is to be sent.
+    pub(super) fn next(&self) -> Option<Duration> {
+        self.answers.keys().next().map(|(at, _)| *at)
+    }
+
+    /// Takes one that is to be sent now.
+    pub(super) fn take(&mut self, now: Duration) -> Option<Answer> {
+        let first = self.answers.first_entry()?;
+        (first.key().0 <= now).then(|| first.remove())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engine::table::Key;
+
+    #[test]
+    fn answers_leave_when_their_time_has_come_and_too_many_do_not_wait() {
+        let ms = Duration::from_millis;
+        let mut delayed = Delayed::default();
+        let answer = |n: u8| (Key::NONE, Station::Link([n; 6]), vec![n]);
+        for n in 0..=u8::MAX {
+            assert!(delayed.push(ms(u64::from(n) / 2), answer(n)));
+        }
+        assert!(!delayed.push(ms(0), answer(0)), "it is full");
+        assert_eq!(delayed.take(ms(0)).unwrap().2, [0]);
+        assert_eq!(delayed.take(ms(0)).unwrap().2, [1]);
+        assert_eq!(delayed.take(ms(0)), None);
+        assert_eq!(delayed.next(), Some(ms(1)));
+        assert!(delayed.push(ms(0), answer(7)), "there is room again");
+        assert_eq!(delayed.take(ms(0)).unwrap().2, [7]);
+    }
+}

@@ -1,0 +1,288 @@
+//! HyperSCSI on a core: carries out what its sessions ask for, and gives them what has come.
+//!
+//! A core has a socket of each place. One that fails, say because its interface is gone, is away: it is tried again
+//! each second, and sessions go on where it is back before they are over.
+
+mod handle;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use front::hyperscsi::{
+    FrameSizes, Group, Letter as HyperscsiLetter, Notice, Place, PlaceKey, Server, Station, Wire,
+};
+use memory::Message;
+use reactor::{Address, Datagram, DatagramSocket, Errno, Interface, OperationId, SiteSocket};
+
+use crate::core::{Core, was_sent};
+use crate::counters::HyperscsiReport;
+use crate::events::Event;
+use crate::letter::Letter;
+use crate::lines::LineKind;
+use crate::outside::Outside;
+use crate::receipt::Receipt;
+use crate::token::Purpose;
+
+/// Frames that datagrams of a core are received into, and their size: the largest frame.
+const FRAMES: usize = 128;
+const FRAME_BYTES: usize = 9000;
+
+/// The socket of a place on a core.
+#[derive(Debug)]
+pub(crate) struct Door {
+    socket: DatagramSocket,
+    /// Of a link: the interface, and its index when it was there last.
+    link: Option<(Interface, i32)>,
+    /// What receives there; `None` while the place is away.
+    receive: Option<OperationId>,
+}
+
+impl Door {
+    fn new(socket: SiteSocket) -> io::Result<Self> {
+        let link = socket.interface.clone().map(|interface| (interface, 0));
+        Ok(Self {
+            socket: socket.open()?,
+            link,
+            receive: None,
+        })
+    }
+
+    /// Has it receive what comes in at its interface, if it is one of a link. Gives the sizes of frames there.
+    fn bind(&mut self) -> io::Result<FrameSizes> {
+        let Some((interface, index)) = &mut self.link else {
+            return Ok(FrameSizes::UDP);
+        };
+        let state = interface.bind(&self.socket)?;
+        *index = state.index;
+        FrameSizes::of_mtu(state.mtu).ok_or_else(|| {
+            let what = format!(
+                "its MTU is {}, and frames of 1280 bytes are needed: raise it (`ip link set {} mtu 1500`)",
+                state.mtu,
+                interface.name()
+            );
+            io::Error::other(what)
+        })
+    }
+
+    fn address(&self, to: Station) -> Option<Address> {
+        match (to, &self.link) {
+            (Station::Inet(address), None) => Some(Address::Inet(address)),
+            (Station::Link(hardware), Some((interface, index))) => Some(Address::Link {
+                interface: *index,
+                hardware,
+                protocol: interface.protocol(),
+            }),
+            (Station::Inet(_), Some(_)) | (Station::Link(_), None) => None,
+        }
+    }
+}
+
+fn station_of(datagram: &Datagram) -> Option<Station> {
+    match datagram.sender()? {
+        Address::Inet(address) => {
+            Some(Station::Inet(SocketAddr::new(address.ip(), address.port())))
+        }
+        Address::Link { hardware, .. } => Some(Station::Link(hardware)),
+    }
+}
+
+impl Wire for Outside {
+    type HyperscsiSocket = Door;
+
+    fn send_frame(&mut self, door: &Door, key: PlaceKey, to: Station, frame: &[u8]) {
+        let mut message = Message::default();
+        message.push_bytes(frame);
+        let token = Purpose::FrameSent(key).token();
+        let to = door.address(to);
+        debug_assert!(to.is_some(), "a station of another kind of place");
+        self.reactor.send_datagram(&door.socket, token, to, message);
+    }
+
+    fn post_letter(&mut self, core: usize, letter: HyperscsiLetter) {
+        Self::send(self, core, Letter::Hyperscsi(letter));
+    }
+
+    fn report(&mut self, notice: Notice<'_>) {
+        match notice {
+            Notice::SessionBegins { session } => {
+                self.login_log.succeed();
+                let who = session.who();
+                if self.admits(LineKind::SessionBegins) {
+                    tracing::info!(
+                        client = %who.initiator,
+                        station = %session.station,
+                        session = session.id.0,
+                        group = %session.group,
+                        core = self.index,
+                        "HyperSCSI session begins"
+                    );
+                }
+                self.events.emit(&Event::SessionBegan { who });
+            }
+            Notice::SessionEnds { session, reason } => {
+                let who = session.who();
+                if self.admits(LineKind::SessionEnds) {
+                    tracing::info!(
+                        client = %who.initiator,
+                        session = session.id.0,
+                        "HyperSCSI session ends: {reason}"
+                    );
+                }
+                self.events.emit(&Event::SessionEnded { who, reason });
+            }
+            Notice::LoginRefused {
+                station,
+                group,
+                reason,
+            } => {
+                if self.admits(LineKind::HyperscsiRefused) {
+                    tracing::warn!(%station, %group, "HyperSCSI login refused: {reason}");
+                }
+            }
+            Notice::GroupAway { group, place } => {
+                tracing::error!(%group, %place, "no socket serves a group of HyperSCSI");
+            }
+        }
+    }
+}
+
+impl Core {
+    /// What is served by HyperSCSI from now on.
+    pub(crate) fn handle_set_hyperscsi(
+        &mut self,
+        what: (Server, Arc<[Group]>),
+        sockets: Vec<(Place, SiteSocket)>,
+        receipt: &Receipt,
+    ) {
+        let mut doors = Vec::new();
+        for (place, socket) in sockets {
+            let reactor = &mut self.engine.carrier.reactor;
+            if let Err(error) = reactor.prepare_frames(FRAMES, FRAME_BYTES) {
+                tracing::error!(%error, %place, "no memory for frames of HyperSCSI");
+                continue;
+            }
+            match Door::new(socket) {
+                Ok(door) => doors.push((place, door, FrameSizes::UDP)),
+                Err(error) => tracing::error!(%error, %place, "a socket cannot be used"),
+            }
+        }
+        let before: Vec<(PlaceKey, Option<OperationId>)> = self
+            .hyperscsi
+            .place_keys()
+            .into_iter()
+            .map(|key| {
+                (
+                    key,
+                    self.hyperscsi.socket(key).and_then(|door| door.receive),
+                )
+            })
+            .collect();
+        let changed = self
+            .hyperscsi
+            .set_groups(&mut self.engine, what, doors, receipt);
+        let closed = before
+            .into_iter()
+            .filter(|(key, _)| changed.closed.contains(key));
+        for operation in closed.filter_map(|(_, operation)| operation) {
+            self.engine.carrier.reactor.cancel(operation);
+        }
+        for key in changed.opened {
+            self.open_door(key, true);
+        }
+    }
+
+    /// Receives at a place that is away. Why that cannot be is reported if nobody knows yet.
+    fn open_door(&mut self, key: PlaceKey, is_news: bool) {
+        let Some(door) = self.hyperscsi.socket_mut(key) else {
+            return;
+        };
+        match door.bind() {
+            Ok(sizes) => {
+                let token = Purpose::Frames(key).token();
+                let reactor = &mut self.engine.carrier.reactor;
+                door.receive = Some(reactor.receive_datagrams(&door.socket, token));
+                self.hyperscsi.set_sizes(key, sizes);
+                if let Some(place) = self.hyperscsi.place(key)
+                    && self.index == 0
+                {
+                    tracing::info!(%place, "HyperSCSI is served here");
+                }
+            }
+            Err(error) => {
+                if let Some(place) = self.hyperscsi.place(key)
+                    && is_news
+                {
+                    let core = self.index;
+                    tracing::error!(%place, core, %error, "a place of HyperSCSI is away");
+                }
+            }
+        }
+    }
+
+    /// Tries places that are away. Called every second.
+    pub(crate) fn retry_doors(&mut self) {
+        if self.stop_at.is_some() {
+            return;
+        }
+        for key in self.hyperscsi.place_keys() {
+            let door = self.hyperscsi.socket(key);
+            if door.is_some_and(|door| door.receive.is_none()) {
+                self.open_door(key, false);
+            }
+        }
+    }
+
+    pub(crate) fn handle_datagram(&mut self, key: PlaceKey, result: Result<Datagram, Errno>) {
+        match result {
+            Ok(datagram) => match station_of(&datagram).filter(|_| !datagram.is_truncated) {
+                Some(from) => {
+                    let (engine, bytes) = (&mut self.engine, datagram.bytes());
+                    self.hyperscsi.handle_frame(engine, key, from, bytes);
+                }
+                None => self.hyperscsi.note_strange(),
+            },
+            Err(errno) => {
+                // One that is gone was cancelled.
+                let Some(door) = self.hyperscsi.socket_mut(key) else {
+                    return;
+                };
+                door.receive = None;
+                if let Some(place) = self.hyperscsi.place(key) {
+                    let core = self.index;
+                    tracing::error!(
+                        %place, core, %errno,
+                        "a place of HyperSCSI is away; it is tried again each second"
+                    );
+                }
+            }
+        }
+    }
+
+    pub(crate) fn handle_frame_sent(&mut self, key: PlaceKey, result: Result<(), Errno>) {
+        self.hyperscsi.handle_sent(key, was_sent(result));
+    }
+
+    pub(crate) fn handle_hyperscsi_letter(&mut self, letter: HyperscsiLetter) {
+        let (engine, front) = (&mut self.engine, self.sessions.front.as_mut());
+        self.hyperscsi
+            .handle_letter(engine, letter, front, SystemTime::now());
+    }
+
+    pub(crate) fn report_hyperscsi(&self) -> HyperscsiReport {
+        let keys = self.hyperscsi.place_keys().into_iter();
+        let is_away = |key: &PlaceKey| {
+            let door = self.hyperscsi.socket(*key);
+            door.is_some_and(|door| door.receive.is_none())
+        };
+        let away = keys.filter(is_away);
+        HyperscsiReport {
+            core: self.index,
+            away: away
+                .filter_map(|key| self.hyperscsi.place(key).cloned())
+                .collect(),
+            counts: self.hyperscsi.counts(&self.engine),
+        }
+    }
+}
