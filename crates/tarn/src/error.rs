@@ -362,12 +362,6 @@ pub enum StartError {
         /// What is wrong with it, and the remedy.
         problem: crate::interface::Problem,
     },
-    /// A group that this version does not serve.
-    #[error("{place}: this version serves no groups of HyperSCSI yet; remove the section")]
-    GroupUnserved {
-        /// Where it is named.
-        place: Place,
-    },
     /// Frames of an interface cannot be taken; the message of the source names it and the remedy.
     #[error("{place}")]
     Frames {

@@ -341,7 +341,6 @@ const NOT_EXECUTABLE: Argument = Argument::Masked {
     value: 0,
 };
 
-/// Which index, flags and MTU an interface has.
 /// Whether a stream is a terminal; whether a descriptor waits; what a block device is and can; a file that shares the
 /// blocks of another; whether a network interface is there, for frames that are received again when it comes back.
 ///
@@ -352,9 +351,6 @@ const CONTROLS: &[u64] = &[
     0x5421,      // FIONBIO
     0x5451,      // FIOCLEX
     0x541b,      // FIONREAD
-    0x8913,      // SIOCGIFFLAGS
-    0x8921,      // SIOCGIFMTU
-    0x8933,      // SIOCGIFINDEX
     0x125e,      // BLKROGET
     0x1268,      // BLKSSZGET
     0x1277,      // BLKDISCARD

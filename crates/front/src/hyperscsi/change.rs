@@ -177,7 +177,12 @@ impl<C: Wire> Sessions<C> {
             site.gate = gate;
         }
         let here = || groups.iter().filter(|group| group.place == site.place);
-        let record = |group: &Group| (Group::credential(&group.name), group.record.clone());
+        let record = |group: &Group| {
+            (
+                Group::credential(&group.name, group.user.as_deref()),
+                group.record.clone(),
+            )
+        };
         let records = here().map(record).collect();
         let shown = here().map(|group| Shown {
             name: group.name.clone(),

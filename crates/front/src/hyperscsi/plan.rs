@@ -43,6 +43,8 @@ pub struct Server {
 pub struct Group {
     /// Of 1 to 64 bytes. No other group at the place has it.
     pub name: String,
+    /// The name that clients log in with, if not that of the group.
+    pub user: Option<String>,
     /// Where its clients come in.
     pub place: Place,
     /// The kind of network.
@@ -61,8 +63,8 @@ pub struct Group {
 impl Group {
     /// The name that the password of a group is recorded under.
     #[must_use]
-    pub fn credential(name: &str) -> Vec<u8> {
-        Wish::credential(name, None)
+    pub fn credential(name: &str, user: Option<&str>) -> Vec<u8> {
+        Wish::credential(name, user)
     }
 
     /// What a session of the group sees.

@@ -16,8 +16,9 @@ use std::sync::Arc;
 use config::{Model, Place, StoreSpec};
 use confine::inherited::Inherited;
 use plane::{
-    Access, Asker, ConnectionReport, ExportAsker, Grant, Handle, NoAnswer, PortalIndex,
-    SessionReport, TargetIndex, TransportDetails, UnitDescription, UnitIndex, VisibleLun,
+    Access, Asker, Confirmation, ConnectionReport, ExportAsker, Grant, Handle, NoAnswer,
+    PortalIndex, SessionReport, TargetIndex, TransportDetails, UnitDescription, UnitIndex,
+    VisibleLun,
 };
 use reactor::Listener;
 use store::{ComposeError, Form, Member, SharedStore};
@@ -50,6 +51,8 @@ pub(crate) struct Prepared {
     opened: Vec<Listener>,
     closed: Vec<PortalIndex>,
     sites: Sites,
+    /// Sessions of HyperSCSI see what they are to see, or are over.
+    grouped: Option<Confirmation>,
     /// Positions of units whose store grows.
     grown: Vec<(usize, Growth)>,
 }
@@ -158,6 +161,7 @@ pub(super) fn prepare(
         opened,
         closed,
         sites,
+        grouped: None,
     })
 }
 
@@ -451,6 +455,7 @@ impl Prepared {
             opened,
             closed: Vec::new(),
             sites,
+            grouped: None,
             grown: Vec::new(),
             running,
         }
@@ -580,7 +585,7 @@ impl Prepared {
         }
         let sites = std::mem::take(&mut self.sites);
         let groups = self.running.hyperscsi.for_plane(&self.running, sites);
-        debug_assert!(groups.is_none(), "no configuration with groups is taken up");
+        self.grouped = groups.map(|groups| plane.set_hyperscsi(groups));
         described.and(switched)
     }
 
@@ -595,7 +600,7 @@ impl Prepared {
     }
 
     /// What is left to do when it is in force.
-    pub(super) fn rest(&self, old: &Running) -> Unsettled {
+    pub(super) fn rest(&mut self, old: &Running) -> Unsettled {
         let index = |(position, _): &(usize, Growth)| self.running.units[*position].index;
         let leaver = |&index: &UnitIndex| Leaver {
             index,
@@ -607,6 +612,7 @@ impl Prepared {
         Unsettled {
             grown: self.grown.iter().map(index).collect(),
             removed: self.removed.iter().map(leaver).collect(),
+            grouped: self.grouped.take(),
         }
     }
 

@@ -428,7 +428,9 @@ impl Daemon {
         foresight::refuse_by_media(&mut steps, old, &model, &units, medium);
         quotas::refuse(&mut steps, old, &model, &units);
         let policy = old.policy_of(&model, &units.from, &secrets);
-        let ended = apply::judge(&policy, &self.sessions_now()?).ended;
+        let sessions = self.sessions_now()?;
+        let mut ended = apply::judge(&policy, &sessions).ended;
+        ended.extend(super::hyperscsi::ended(old, &model, &sessions));
         views::name_ended(&mut steps, old, ended);
         let steps: Vec<Step> = steps.into_iter().map(Step::from).collect();
         let is_applicable = steps.iter().all(|step| step.effect != Effect::Refused);

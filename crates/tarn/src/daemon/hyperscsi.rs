@@ -12,8 +12,10 @@ use config::{
     HyperScsiGroup, HyperScsiLevel, HyperScsiPassword, HyperScsiPlace, HyperScsiProfile,
     HyperScsiRetransmit, Model,
 };
-use hyperscsi::{Level, Profile, Retransmit, Wish};
-use plane::{Group, GroupDevice, Hyperscsi, Place, Server, UnitIndex};
+use hyperscsi::{Level, Profile, Retransmit};
+use plane::{
+    Group, GroupDevice, Hyperscsi, Place, Server, SessionReport, TransportDetails, UnitIndex,
+};
 use reactor::Site;
 use reactor::net::BindError;
 
@@ -86,15 +88,7 @@ pub(crate) type Sites = Vec<(Place, Site)>;
 /// The first that cannot.
 pub(crate) fn check_interfaces(model: &Model) -> Result<(), StartError> {
     let mut groups = model.hyperscsi().iter();
-    groups.try_for_each(check_interface)?;
-    check_served(model)
-}
-
-/// The data plane takes no groups yet.
-fn check_served(model: &Model) -> Result<(), StartError> {
-    let place = |group: &HyperScsiGroup| group.place.clone();
-    let first = model.hyperscsi().first().map(place);
-    first.map_or(Ok(()), |place| Err(StartError::GroupUnserved { place }))
+    groups.try_for_each(check_interface)
 }
 
 fn check_interface(group: &HyperScsiGroup) -> Result<(), StartError> {
@@ -122,7 +116,7 @@ pub(super) fn refuse(steps: &mut [PlannedStep], old: &Running, model: &Model) {
             continue;
         }
         let error = check_interface(group).err();
-        let error = error.or_else(|| check_served(model).err()).or_else(|| {
+        let error = error.or_else(|| {
             (!interface::may_take_frames()).then(|| StartError::Interface {
                 place: group.at_place.clone(),
                 problem: interface::Problem::GivenUp,
@@ -154,7 +148,6 @@ impl Served {
         if model.hyperscsi().is_empty() {
             return Ok(served);
         }
-        check_served(model)?;
         let server = match served.server.take() {
             Some(server) => server,
             None => server(state)?,
@@ -232,6 +225,7 @@ impl Served {
             let devices = group.devices.iter().zip(&served.handles);
             Some(Group {
                 name: group.name.clone(),
+                user: group.user.clone(),
                 place: self.place_of(group)?,
                 profile: profile(group.profile),
                 retransmit: retransmit(group.retransmit),
@@ -367,7 +361,7 @@ fn record_of(
     group: &HyperScsiGroup,
     password: Option<&crate::secret::Secret>,
 ) -> Result<Vec<u8>, StartError> {
-    let name = Wish::credential(&group.name, group.user.as_deref());
+    let name = Group::credential(&group.name, group.user.as_deref());
     let password = password.map(crate::secret::Secret::as_bytes);
     let mut entropy = entropy()?;
     let record = password.and_then(|password| server.keys.record(&name, password, &mut entropy));
@@ -426,6 +420,45 @@ const fn retransmit(retransmit: HyperScsiRetransmit) -> Retransmit {
         HyperScsiRetransmit::Selective => Retransmit::Selective,
         HyperScsiRetransmit::Window => Retransmit::Window,
     }
+}
+
+/// The group of a session, if that is one of HyperSCSI.
+pub(super) fn group_of<'a>(
+    running: &'a Running,
+    session: &SessionReport,
+) -> Option<&'a HyperScsiGroup> {
+    let TransportDetails::Hyperscsi { group, place, .. } = &session.transport else {
+        return None;
+    };
+    let mut groups = running.model.hyperscsi().iter();
+    groups
+        .find(|one| one.name == **group && running.hyperscsi.place_of(one).as_ref() == Some(place))
+}
+
+/// The sessions that end with a change to this model: their group is gone, or they may have a device open at a level
+/// that is too low then.
+pub(super) fn ended(
+    old: &Running,
+    model: &Model,
+    sessions: &[SessionReport],
+) -> Vec<SessionReport> {
+    let ends = |session: &&SessionReport| {
+        let Some(before) = group_of(old, session).filter(|_| !session.is_ending) else {
+            return false;
+        };
+        let mut groups = model.hyperscsi().iter();
+        let after = groups.find(|group| group.to_string() == before.to_string());
+        after.is_none_or(|after| has_higher_level(before, after))
+    };
+    sessions.iter().filter(ends).cloned().collect()
+}
+
+/// Whether a device of both needs more protection in the second.
+pub(super) fn has_higher_level(before: &HyperScsiGroup, after: &HyperScsiGroup) -> bool {
+    before.devices.iter().any(|device| {
+        let mut devices = after.devices.iter();
+        devices.any(|one| one.name == device.name && one.level > device.level)
+    })
 }
 
 /// The interfaces of groups of which something is wrong now.

@@ -29,6 +29,8 @@ pub(super) struct Leaver {
 pub(super) struct Unsettled {
     pub(super) grown: Vec<UnitIndex>,
     pub(super) removed: Vec<Leaver>,
+    /// Sessions of HyperSCSI see what they are to see, or are over.
+    pub(super) grouped: Option<Confirmation>,
 }
 
 /// One change that is not settled.
@@ -75,6 +77,7 @@ impl Settling {
             rest: Unsettled {
                 grown: Vec::new(),
                 removed,
+                grouped: None,
             },
             stage: Stage::Leave(vec![plane.drain_units(&units)]),
             is_told: false,
@@ -100,11 +103,13 @@ impl Settling {
         let ended: Vec<(usize, SessionId)> = verdict.ended.iter().map(key).collect();
         let granted: Vec<Grant> = verdict.granted;
         let reason = "the configuration lets it in no longer";
-        self.stage = Stage::Leave(vec![
+        let mut leave = vec![
             plane.change_sessions(granted, &ended, reason),
             plane.announce_sizes(&self.rest.grown),
             plane.drain_units(&self.units()),
-        ]);
+        ];
+        leave.extend(self.rest.grouped.take());
+        self.stage = Stage::Leave(leave);
     }
 
     /// Goes as far as it gets until then. True when nothing is left to do.

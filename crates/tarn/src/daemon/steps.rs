@@ -12,6 +12,7 @@ use config::{
 };
 
 use super::effect::{Consequence, PlannedStep};
+use super::hyperscsi::has_higher_level;
 
 /// Where each unit of the new configuration comes from.
 pub(super) struct Match {
@@ -251,7 +252,15 @@ impl Models<'_> {
             Difference::Changed { keys, .. } if keys.iter().all(is_of_logins) => {
                 Consequence::NextSessions
             }
-            Difference::Added(_) | Difference::Changed { .. } => Consequence::Nothing,
+            Difference::Changed { old, new, .. } => {
+                let old = self.old.hyperscsi().get(old.position());
+                let both = old.zip(self.new.hyperscsi().get(new.position()));
+                match both.is_some_and(|(old, new)| has_higher_level(old, new)) {
+                    true => Consequence::AccessEnds,
+                    false => Consequence::Nothing,
+                }
+            }
+            Difference::Added(_) => Consequence::Nothing,
         };
         one
     }

@@ -16,6 +16,7 @@ use crate::locate::Location;
 use super::control::{Daemon, InForce};
 use super::effect::{Consequence, PlannedStep};
 use super::events::milliseconds;
+use super::hyperscsi::group_of;
 use super::running::Running;
 use super::stats;
 
@@ -82,11 +83,13 @@ pub(super) fn name_ended(steps: &mut [PlannedStep], old: &Running, ended: Vec<Se
             TransportDetails::Nbd { service, .. } => Some(&**service),
             TransportDetails::Iscsi { .. } | TransportDetails::Hyperscsi { .. } => None,
         };
+        let group = group_of(old, &session).map(ToString::to_string);
         let of_target = |step: &PlannedStep| {
             let word = step.name.split(' ').next().unwrap_or_default();
-            match service {
-                Some(service) => step.kind == Kind::Nbd && step.name == service,
-                None => {
+            match (service, &group) {
+                (Some(service), _) => step.kind == Kind::Nbd && step.name == service,
+                (None, Some(group)) => step.kind == Kind::HyperScsi && step.name == *group,
+                (None, None) => {
                     matches!(step.kind, Kind::Target | Kind::Portal | Kind::View) && word == name
                 }
             }
