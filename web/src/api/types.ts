@@ -191,8 +191,9 @@ export interface Finding {
   /**
    * Stable, for scripts. Of the state `lun-withheld`, `reservations-lost`, `state-damaged`,
    * `state-unwritable`, `state-foreign`, `state-conflict`, `administration`; of the configuration
-   * file `file-invalid`, `file-edited`; of the service `flush-failed`,
-   * `store-lost`, `store-error`, `store-stuck`, `store-slow`, `log-lost`, `log-failed`, `config`, `cores-busy`, `one-session`, `core-busy`, `buffers-short`, `window-full`,
+   * file `file-invalid`, `file-edited`; of the service `notify-failed`, `flush-failed`,
+   * `store-lost`, `store-error`, `store-stuck`, `store-slow`, `log-lost`,
+   * `log-failed`, `config`, `cores-busy`, `one-session`, `core-busy`, `buffers-short`, `window-full`,
    * `write-cache`, `descriptors`, `strangers`, `little-memory`,
    * `socket-buffers`, `violations`, `digests`, `clock`, `trace`; of the network `mtu`,
    * `unanswered`, `retransmissions`, `receive-window`, `send-buffer`; of files `file-system`,
@@ -257,7 +258,7 @@ export type Keys = {
 };
 
 /** What a step is about. */
-export type Kind = "lun" | "store" | "target" | "portal" | "view" | "group" | "user" | "nbd" | "quota" | "server" | "limits" | "admin" | "confine";
+export type Kind = "lun" | "store" | "target" | "portal" | "view" | "group" | "user" | "nbd" | "quota" | "notify" | "server" | "limits" | "admin" | "confine";
 
 /** The way into the console. */
 export interface Login {
