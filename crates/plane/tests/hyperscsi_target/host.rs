@@ -119,13 +119,14 @@ impl Keys {
 
     /// A group with the devices 1 and 2, of the units 0 and 1.
     pub(crate) fn group(&self, name: &str, password: &str, place: &Place) -> Group {
-        let credential = Group::credential(name);
+        let credential = Group::credential(name, None);
         let record = self
             .0
             .keys
             .record(&credential, password.as_bytes(), &mut entropy());
         Group {
             name: name.to_owned(),
+            user: None,
             place: place.clone(),
             profile: Profile::WIRED,
             retransmit: Retransmit::Selective,

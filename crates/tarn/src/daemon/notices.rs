@@ -125,7 +125,8 @@ impl Receiver {
                         "events cannot be sent; they are sent again"
                     );
                 }
-                thread::sleep(pause);
+                // Nobody unparks this thread; a wake-up without cause only sends a little earlier.
+                thread::park_timeout(pause);
                 pause = (pause * 2).min(PAUSE_MAX);
             }
             if self.lock().failure.take().is_some() || dropped > 0 {
