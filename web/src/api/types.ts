@@ -176,7 +176,7 @@ export interface Event {
    * Of initiators `session-began`, `session-ended`, `connection-joined`, `login-failed`,
    * `slow-command`, `command-hangs`, `slow-send`; of units `lun-resized`, `medium-ejected`,
    * `medium-loaded`, `snapshot-taken`, `snapshot-removed`, `snapshot-restored`, `snapshot-missed`,
-   * `rollback-failed`, `lun-flattened`, `flatten-failed`, `store-stuck`,
+   * `rollback-failed`, `lun-flattened`, `flatten-failed`, `store-error`, `store-stuck`, `store-freed`,
    * `store-lost`, `store-reached`, `state-not-kept`, `state-conflict`; of quotas `quota-soft`,
    * `quota-full`, `quota-free`; of findings `finding-began`, `finding-ended`; of cores `core-stalled`; of
    * the start `state-damaged`, `state-unwritable`, `state-foreign`, `reservations-lost`,
@@ -203,8 +203,9 @@ export interface Finding {
   /**
    * Stable, for scripts. Of the state `lun-withheld`, `reservations-lost`, `state-damaged`,
    * `state-unwritable`, `state-foreign`, `state-conflict`, `administration`; of the configuration
-   * file `file-invalid`, `file-edited`; of the service `flush-failed`,
-   * `store-lost`, `store-error`, `store-stuck`, `store-slow`, `log-lost`, `log-failed`, `config`, `cores-busy`, `one-session`, `core-busy`, `buffers-short`, `window-full`,
+   * file `file-invalid`, `file-edited`; of the service `notify-failed`, `flush-failed`,
+   * `store-lost`, `store-error`, `store-stuck`, `store-slow`, `log-lost`,
+   * `log-failed`, `config`, `cores-busy`, `one-session`, `core-busy`, `buffers-short`, `window-full`,
    * `write-cache`, `descriptors`, `strangers`, `little-memory`,
    * `socket-buffers`, `violations`, `digests`, `clock`, `trace`; of the network `mtu`,
    * `unanswered`, `retransmissions`, `receive-window`, `send-buffer`; of files `file-system`,
@@ -278,7 +279,7 @@ export type Keys = {
 };
 
 /** What a step is about. */
-export type Kind = "lun" | "store" | "target" | "portal" | "view" | "group" | "user" | "nbd" | "hyperscsi" | "quota" | "server" | "limits" | "admin" | "confine";
+export type Kind = "lun" | "store" | "target" | "portal" | "view" | "group" | "user" | "nbd" | "hyperscsi" | "quota" | "notify" | "server" | "limits" | "admin" | "confine";
 
 /** The way into the console. */
 export interface Login {
@@ -800,6 +801,8 @@ export interface Stats {
    * reservations and bad commands are none.
    */
   store_errors?: StoreErrors[];
+  /** The connections of units whose data others have. */
+  stores?: Connections[];
 }
 
 /** The daemon in one look. */
@@ -846,6 +849,16 @@ export interface Step {
   reason?: string;
   /** The sessions that end with it. */
   sessions_ended?: number[];
+}
+
+/** Commands that failed because of a store, for one cause. */
+export interface StoreErrors {
+  /** How many. */
+  count: number;
+  /** The name of an error number (`EIO`, `ENOSPC`), or `truncated`, `flush-failed`, `not-ready`, `unknown`. */
+  errno: string;
+  /** The unit. */
+  lun: string;
 }
 
 /** Keys of a named store. */
