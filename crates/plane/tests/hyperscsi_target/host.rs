@@ -10,17 +10,19 @@ use iscsi::login::{TargetAuth, TargetPolicy};
 use iscsi::negotiate::OperationalPreferences;
 use iscsi::pdu::LoginStatus;
 use plane::{
-    Asker, Authorization, Coalescing, DataPlane, Event, EventSink, Group, GroupDevice, Holding,
-    Hyperscsi, HyperscsiCounts, Place, Policy, Restored, Save, SaveError, SavedState, Server,
-    Settings, StateAuthority, TargetIndex, UnitIndex, UnitPlan, Version, VisibleLun, VisibleTarget,
+    Access, Asker, Authorization, Coalescing, DataPlane, Event, EventSink, Group, GroupDevice,
+    Holding, Hyperscsi, HyperscsiCounts, Place, Policy, PortPlan, Restored, Save, SaveError,
+    SavedState, Server, Settings, StateAuthority, TargetIndex, TargetPlan, UnitIndex, UnitPlan,
+    Version, VisibleLun, VisibleTarget,
 };
-use reactor::Site;
+use reactor::{Listener, Site};
 use scsi::{Identity, Limits};
 use store::{MemoryDisk, SharedStore};
 
 use crate::PATIENCE;
 use crate::client::entropy;
 
+pub(crate) const TARGET: &str = "iqn.2026-11.example:disks";
 pub(crate) const BLOCK_BYTES: usize = 512;
 
 #[derive(Debug)]
@@ -73,7 +75,10 @@ impl Policy for Everybody {
     }
 
     fn targets(&self, _: &Asker<'_>, _: Option<TargetIndex>) -> Vec<VisibleTarget> {
-        Vec::new()
+        vec![VisibleTarget {
+            name: TARGET.to_owned(),
+            addresses: Vec::new(),
+        }]
     }
 }
 
@@ -200,6 +205,30 @@ pub(crate) fn udp(address: SocketAddr) -> (SocketAddr, Place, Site) {
     let site = Site::udp(address, 2).unwrap();
     let address = site.address().unwrap();
     (address, Place::Udp(address), site)
+}
+
+/// A portal for iSCSI.
+pub(crate) fn listen(plane: &DataPlane) -> SocketAddr {
+    let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), 8).unwrap();
+    let address = listener.local_address();
+    let port = PortPlan {
+        portal_group_tag: 1,
+        relative_id: 1,
+    };
+    let target = TargetPlan {
+        name: TARGET.to_owned(),
+        ports: vec![port],
+        cold_reset: false,
+    };
+    let (_, confirmed) = plane.handle().set_access(Access {
+        policy: Arc::new(Everybody),
+        targets: vec![(TargetIndex(0), target)],
+        open: vec![listener],
+        open_nbd: Vec::new(),
+        close: Vec::new(),
+    });
+    assert_eq!(confirmed, Ok(()));
+    address
 }
 
 /// What both cores have counted together.

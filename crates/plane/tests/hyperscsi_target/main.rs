@@ -7,6 +7,7 @@
 
 mod client;
 mod host;
+mod initiator;
 mod link;
 mod udp;
 

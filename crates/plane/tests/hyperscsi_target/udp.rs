@@ -6,11 +6,13 @@ use hyperscsi::{EndReason, Function, Level, LoginError, Opening, Outcome};
 use plane::{DataPlane, Place, TransportDetails};
 
 use crate::client::{Client, Session};
-use crate::host::{BLOCK_BYTES, Keys, device, serve, start, total, udp};
+use crate::host::{BLOCK_BYTES, Keys, device, listen, serve, start, total, udp};
+use crate::initiator::Initiator;
 
 const INQUIRY: [u8; 6] = [0x12, 0, 0, 0, 96, 0];
 const GOOD: u8 = 0;
 const CHECK_CONDITION: u8 = 2;
+const RESERVATION_CONFLICT: u8 = 0x18;
 
 /// READ (10) or WRITE (10).
 fn blocks(opcode: u8, lba: u8, count: u16) -> [u8; 10] {
@@ -145,6 +147,52 @@ fn many_commands_at_once_are_each_answered_once() {
         assert!(left.remove(&token), "{token} is answered twice");
     }
     assert_eq!(total(&plane, |counts| counts.sessions.no_room), 0);
+    assert!(!plane.stop().is_core_lost);
+}
+
+/// PERSISTENT RESERVE OUT with a service action and type EXCLUSIVE ACCESS.
+fn reserve(session: &mut Session, action: u8, key: u8, new: u8) -> u8 {
+    let cdb = [0x5f, action, 3, 0, 0, 0, 0, 0, 24, 0];
+    let mut list = [0; 24];
+    (list[7], list[15]) = (key, new);
+    session.run_ready(1, &cdb, &list, 0).status()
+}
+
+#[test]
+fn a_unit_is_one_through_both_transports() {
+    let (plane, _, address, _) = plane_with(&[("ABC", "secret"), ("other", "secret")]);
+    let mut initiator = Initiator::login(listen(&plane));
+    let mut session = login(Client::udp([127, 0, 0, 1], address), "ABC", "secret");
+    session.open(1, Level::Crc);
+    let data = pattern(77, BLOCK_BYTES);
+    let done = session.run_ready(1, &blocks(0x2a, 0, 1), &data, 0);
+    assert_eq!(done.status(), GOOD);
+    assert_eq!(initiator.read_block(), (GOOD, data.clone()));
+    // REGISTER, RESERVE.
+    assert_eq!(reserve(&mut session, 0, 0, 5), GOOD);
+    assert_eq!(reserve(&mut session, 1, 5, 0), GOOD);
+    assert_eq!(initiator.read_block().0, RESERVATION_CONFLICT);
+    // The same client is the same port in its next session, whatever its address is; in another group it is somebody
+    // else.
+    let number = session.client.number;
+    session.close();
+    let mut client = Client::udp([127, 0, 0, 2], address);
+    client.number = number;
+    let mut session = login(client, "ABC", "secret");
+    session.open(1, Level::Crc);
+    assert_eq!(
+        session.run_ready(1, &blocks(0x28, 0, 1), &[], 512).data,
+        data
+    );
+    let mut client = Client::udp([127, 0, 0, 3], address);
+    client.number = number;
+    let mut other = login(client, "other", "secret");
+    other.open(1, Level::Crc);
+    let done = other.run_ready(1, &blocks(0x28, 0, 1), &[], 512);
+    assert_eq!(done.status(), RESERVATION_CONFLICT);
+    // RELEASE.
+    assert_eq!(reserve(&mut session, 2, 5, 0), GOOD);
+    assert_eq!(initiator.read_block(), (GOOD, data));
     assert!(!plane.stop().is_core_lost);
 }
 
