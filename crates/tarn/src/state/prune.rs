@@ -1,7 +1,7 @@
 //! Records that nobody uses any more.
 //!
-//! A unit that is removed keeps its identity, so that it is the same disk when it comes back. Each record notes the day of
-//! its last use. The longest unused go when there are very many, and when `tarn state prune` asks for it.
+//! A unit that is removed keeps its identity, so that it is the same disk when it comes back. Each record notes the day
+//! of its last use. The longest unused go when there are very many, and when `tarn state prune` asks for it.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
