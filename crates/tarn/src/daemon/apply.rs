@@ -147,9 +147,7 @@ pub(super) fn prepare(
     }
     super::quotas::check(&model, &running.units)?;
     check_identities(&model, running.units.iter().map(|unit| &unit.identity))?;
-    let stays = |unit: &&RunningUnit| running.units.iter().any(|one| one.index == unit.index);
-    let removed = old.units.iter().filter(|unit| !stays(unit));
-    let removed = removed.map(|unit| unit.index).collect();
+    let removed = leaving(&running, old);
     number_targets(&mut running, old);
     let (opened, closed) = open_listeners(&mut running, old, means.inherited)?;
     let sites = open_hyperscsi(&mut running, old, state, means.opener.cores)?;
@@ -163,6 +161,13 @@ pub(super) fn prepare(
         sites,
         grouped: None,
     })
+}
+
+/// The units that the data plane has, and the new configuration does not.
+fn leaving(running: &Running, old: &Running) -> Vec<UnitIndex> {
+    let stays = |unit: &&RunningUnit| running.units.iter().any(|one| one.index == unit.index);
+    let removed = old.units.iter().filter(|unit| !stays(unit));
+    removed.map(|unit| unit.index).collect()
 }
 
 /// What a store that is open has to become for a unit, and where all of it is then.
