@@ -1,6 +1,8 @@
 //! HyperSCSI against a data plane: real cores, real sockets.
 #![expect(
     clippy::unwrap_used,
+    clippy::result_large_err,
+    clippy::wildcard_enum_match_arm,
     clippy::panic,
     reason = "helpers of tests, outside of #[test] functions"
 )]
