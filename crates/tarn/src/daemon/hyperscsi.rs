@@ -52,7 +52,7 @@ pub(crate) struct Served {
 
 #[derive(Clone)]
 struct ServedGroup {
-    record: Arc<Vec<u8>>,
+    record: Arc<[u8]>,
     /// By the position of the device.
     handles: Vec<u16>,
     /// The handle of the next device that comes.
@@ -161,7 +161,7 @@ impl Served {
             let record = keeps.and_then(|(at, _)| Some(Arc::clone(&before.groups.get(at)?.record)));
             let record = match record {
                 Some(record) => record,
-                None => Arc::new(record_of(&server, group, password)?),
+                None => record_of(&server, group, password)?.into(),
             };
             let (handles, next) = handles(group, units, old, was.map(|(at, _)| at));
             served.groups.push(ServedGroup {
