@@ -409,7 +409,7 @@ def without_the_right_an_interface_is_refused_with_the_remedy():
     """A user without CAP_NET_RAW gets one line and exit code 2; UDP needs no right."""
     if os.geteuid() != 0:
         harness.skip("only root can become another user")
-    tarn = Grouped(LUNS + group(at='interface = "lo"'))
+    tarn = Grouped(lun_section("a", "mem:4M") + group(at='interface = "lo"'))
     try:
         tarn.command()
         for path in [tarn.dir, tarn.dir / "tarn.toml", tarn.dir / "abc.secret"]:
