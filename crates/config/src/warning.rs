@@ -100,7 +100,7 @@ pub enum Warning {
     /// A configuration that serves nothing yet.
     #[error(
         "{place}: there is no [[target]], no [[nbd]] and no [[hyperscsi.group]]; nothing can be reached until one is \
-         one is added"
+         added"
     )]
     NoTarget {
         /// The file.
@@ -447,7 +447,7 @@ mod tests {
             got,
             [
                 "t.toml:1: there is no [[target]], no [[nbd]] and no [[hyperscsi.group]]; nothing can be reached until \
-         added"
+                 one is added"
             ]
         );
     }
