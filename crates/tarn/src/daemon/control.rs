@@ -1,6 +1,7 @@
 //! The daemon as its administration asks for it.
 
 mod check;
+mod findings;
 mod reopen;
 
 use std::path::{Path, PathBuf};
@@ -24,7 +25,7 @@ use self::reopen::settle;
 use super::apply::{self, Prepared};
 use super::attempts::Attempts;
 use super::doctor::Doctor;
-use super::events::{Events, milliseconds, of_trouble};
+use super::events::{Events, milliseconds};
 use super::file::{self, Aside, Found, unwritten};
 use super::history::{History, Past, Record};
 use super::open::pause;
@@ -40,7 +41,7 @@ use crate::StartError;
 use crate::confinement::Reach;
 use crate::prepare::Flags;
 use crate::secret::Secrets;
-use crate::state::{State, Trouble, Troubles};
+use crate::state::{State, Trouble};
 
 /// Between two times that the cores are asked for their sessions, however many want to know.
 const SESSIONS_PAUSE: Duration = Duration::from_millis(20);
@@ -289,52 +290,6 @@ impl Daemon {
     pub(super) fn sessions_now(&self) -> Result<Arc<[SessionReport]>, Problem> {
         let ask = || self.plane.sessions().map(Arc::from);
         self.sessions.ask(ask).map_err(no_answer)
-    }
-
-    /// What limits or endangers the service, now.
-    pub(super) fn findings_now(&self) -> Vec<Finding> {
-        let of_trouble = |trouble: Trouble| Finding {
-            severity: trouble.severity,
-            code: trouble.code.to_owned(),
-            lun: trouble.is_of_unit.then(|| trouble.subject.clone()),
-            subject: trouble.subject,
-            message: trouble.message,
-            remedy: trouble.remedy,
-        };
-        let troubles = self.state.troubles().list().into_iter();
-        let mut findings: Vec<_> = troubles.map(of_trouble).collect();
-        findings.extend(self.settlings().late(SETTLING_PATIENCE).map(|message| Finding {
-            severity: Severity::Warning,
-            code: "change-unsettled".to_owned(),
-            subject: String::new(),
-            lun: None,
-            message,
-            remedy: "look at the stores of the luns that are named and at the kernel log; it ends by itself when \
-                they answer".to_owned(),
-        }));
-        findings.extend(self.doctor.findings(self));
-        findings
-    }
-
-    /// What is wrong with the state directory and the administration.
-    pub(crate) fn troubles(&self) -> &Troubles {
-        self.state.troubles()
-    }
-
-    /// Puts what was found wrong since the last time into the log and the events.
-    pub(crate) fn note_troubles(&self) {
-        for trouble in self.state.troubles().unreported() {
-            let Trouble {
-                severity: _,
-                code,
-                subject,
-                is_of_unit: _,
-                message,
-                remedy,
-            } = &trouble;
-            tracing::error!(code, subject, remedy, "{message}");
-            self.events.note(of_trouble(&trouble));
-        }
     }
 
     /// Files that are being looked at.

@@ -1,0 +1,55 @@
+//! What is wrong, as the administration asks for it.
+
+use api::event::{Finding, Severity};
+
+use super::{Daemon, SETTLING_PATIENCE};
+use crate::daemon::events::of_trouble;
+use crate::state::{Trouble, Troubles};
+
+impl Daemon {
+    /// What limits or endangers the service, now.
+    pub(in crate::daemon) fn findings_now(&self) -> Vec<Finding> {
+        let of_trouble = |trouble: Trouble| Finding {
+            severity: trouble.severity,
+            code: trouble.code.to_owned(),
+            lun: trouble.is_of_unit.then(|| trouble.subject.clone()),
+            subject: trouble.subject,
+            message: trouble.message,
+            remedy: trouble.remedy,
+        };
+        let troubles = self.state.troubles().list().into_iter();
+        let mut findings: Vec<_> = troubles.map(of_trouble).collect();
+        findings.extend(self.settlings().late(SETTLING_PATIENCE).map(|message| Finding {
+            severity: Severity::Warning,
+            code: "change-unsettled".to_owned(),
+            subject: String::new(),
+            lun: None,
+            message,
+            remedy: "look at the stores of the luns that are named and at the kernel log; it ends by itself when \
+                they answer".to_owned(),
+        }));
+        findings.extend(self.doctor.findings(self));
+        findings
+    }
+
+    /// What is wrong with the state directory and the administration.
+    pub(crate) fn troubles(&self) -> &Troubles {
+        self.state.troubles()
+    }
+
+    /// Puts what was found wrong since the last time into the log and the events.
+    pub(crate) fn note_troubles(&self) {
+        for trouble in self.state.troubles().unreported() {
+            let Trouble {
+                severity: _,
+                code,
+                subject,
+                is_of_unit: _,
+                message,
+                remedy,
+            } = &trouble;
+            tracing::error!(code, subject, remedy, "{message}");
+            self.events.note(of_trouble(&trouble));
+        }
+    }
+}
