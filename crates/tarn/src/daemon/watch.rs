@@ -80,7 +80,9 @@ impl Daemon {
     }
 }
 
-fn look(watch: &mut Watch, daemon: &Daemon) {
+/// Warnings that are there at the start are those of the machine and its settings, of which nothing has happened yet:
+/// then they are no warnings of the log.
+fn look(watch: &mut Watch, daemon: &Daemon, is_start: bool) {
     let turns = watch.look(daemon.findings_now());
     for finding in &turns.began {
         let Finding {
@@ -92,6 +94,9 @@ fn look(watch: &mut Watch, daemon: &Daemon) {
         } = finding;
         match finding.severity {
             Severity::Error => tracing::error!(code, subject, remedy, "finding: {message}"),
+            Severity::Warning if is_start => {
+                tracing::info!(code, subject, remedy, "finding: {message}");
+            }
             Severity::Warning => tracing::warn!(code, subject, remedy, "finding: {message}"),
             Severity::Info => {}
         }
@@ -115,8 +120,10 @@ impl Watcher {
         let daemon = Arc::downgrade(daemon);
         let run = move || {
             let mut watch = Watch::default();
+            let mut is_start = true;
             while let Some(daemon) = daemon.upgrade() {
-                look(&mut watch, &daemon);
+                look(&mut watch, &daemon, is_start);
+                is_start = false;
                 drop(daemon);
                 if ended.recv_timeout(PAUSE) != Err(RecvTimeoutError::Timeout) {
                     break;
