@@ -53,8 +53,8 @@ pub const EVENT_KINDS: &[&str] = &[
     "session-began", "session-ended", "connection-joined", "login-failed", "slow-command", "command-hangs", "slow-send",
     "state-damaged", "state-unwritable", "state-foreign", "reservations-lost", "lun-withheld", "administration",
     "core-stalled", "lun-resized", "medium-ejected", "medium-loaded", "snapshot-taken", "snapshot-removed",
-    "snapshot-restored", "snapshot-missed", "lun-flattened", "store-stuck", "store-freed", "store-lost", "store-reached",
-    "state-not-kept", "state-conflict", "store-error", "finding-began", "finding-ended", "quota-soft", "quota-full",
+    "snapshot-restored", "snapshot-missed", "rollback-failed", "lun-flattened", "flatten-failed", "store-stuck",
+    "store-freed", "store-lost", "store-reached", "state-not-kept", "state-conflict", "store-error", "finding-began", "finding-ended", "quota-soft", "quota-full",
     "quota-free", "config-applied", "admin-change", "admin-read", "admin-refused",
 ];
 

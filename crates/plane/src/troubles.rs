@@ -67,9 +67,9 @@ impl Troubles {
         });
         failing.count = failing.count.saturating_add(count);
         failing.last = at;
-        let unreported = failing.reports.take(now)?;
+        let unreported = failing.reports.take(now);
         failing.reports.leave_out(count.saturating_sub(1));
-        Some(unreported)
+        unreported
     }
 
     /// A store keeps a request, or has given all of them back.

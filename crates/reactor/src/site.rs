@@ -272,8 +272,9 @@ impl Interface {
         for (place, byte) in request.ifr_name.iter_mut().zip(self.name.bytes()) {
             *place = libc::c_char::from_ne_bytes([byte]);
         }
+        // An int in musl, a long elsewhere; the numbers have 16 bits.
         // SAFETY: these questions read and write one `ifreq`.
-        let asked = unsafe { libc::ioctl(socket.as_raw_fd(), question, &raw mut request) };
+        let asked = unsafe { libc::ioctl(socket.as_raw_fd(), question as _, &raw mut request) };
         if asked == 0 {
             Ok(request)
         } else {

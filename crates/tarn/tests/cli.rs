@@ -159,8 +159,8 @@ fn a_wrong_file_is_named_with_its_line() {
     for (text, expected) in [
         (
             format!("{unit}{target}[web]\n"),
-            "t.toml:7: unknown key \"web\"; known here: lun, store, target, user, group, nbd, quota, server, limits, \
-             admin, confine",
+            "t.toml:7: unknown key \"web\"; known here: lun, store, target, user, group, nbd, hyperscsi, quota, \
+             notify, server, limits, admin, confine",
         ),
         (
             format!("{unit}sise = 1\n{target}"),

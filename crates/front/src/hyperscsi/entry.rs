@@ -22,6 +22,13 @@ pub(super) struct PlaceEntry<S> {
     pub(super) sending: usize,
 }
 
+impl<S> PlaceEntry<S> {
+    /// The name of a group here. At another place the same name is that of another group.
+    pub(super) fn in_full(&self, group: &str) -> String {
+        format!("{group}@{}", self.place)
+    }
+}
+
 /// A client that has authenticated and waits for a place.
 #[derive(Debug)]
 pub(super) struct Asked {

@@ -85,13 +85,16 @@ impl<C: Wire> Sessions<C> {
     /// Asks the front for a place. What waits for it is bounded by the logins that a gate keeps.
     fn ask(&mut self, engine: &mut Engine<C>, place: PlaceKey, station: Station, proved: Proved) {
         self.counts.proved = self.counts.proved.wrapping_add(1);
+        let Some(site) = self.sites.get(place) else {
+            return;
+        };
         self.next_ticket = self.next_ticket.wrapping_add(1);
         let ticket = self.next_ticket;
         let ask = Ask {
             core: self.settings.core,
             ticket,
             client: proved.wish.client,
-            group: proved.wish.group.as_str().into(),
+            group: site.in_full(&proved.wish.group).into(),
             station,
         };
         let asked = Asked {
@@ -130,7 +133,7 @@ impl<C: Wire> Sessions<C> {
             }
             Letter::SessionEnded(id) => {
                 if let (Some(places), Some(front)) = (&mut self.places, front) {
-                    places.handle_ended(id, front);
+                    places.handle_ended(&mut engine.carrier, front, id);
                 }
             }
         }

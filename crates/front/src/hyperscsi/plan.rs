@@ -160,7 +160,8 @@ impl Station {
         match self {
             Self::Inet(address) => match address.ip().to_canonical() {
                 IpAddr::V4(address) => address.octets().to_vec(),
-                IpAddr::V6(address) => address.octets().to_vec(),
+                // Of its network a host has whatever address it likes.
+                IpAddr::V6(address) => address.octets().into_iter().take(8).collect(),
             },
             Self::Link(hardware) => hardware.to_vec(),
         }

@@ -156,6 +156,8 @@ struct Waiting {
 pub(super) enum Taken {
     /// A command is to be given to the engine.
     Command(CommandId, Command),
+    /// A command that the engine has came with less data than it takes.
+    TooShort(CommandId),
     /// A function is to be carried out by the engine.
     Management(ManagementId, Management<CommandId>),
     /// The session is over.
@@ -172,6 +174,8 @@ pub struct SessionPort {
     waiting: VecDeque<Waiting>,
     waiting_bytes: usize,
     starves: Option<NoRoom>,
+    /// Commands that want more data than came with them.
+    too_short: Vec<CommandId>,
     under_way: u32,
     limit: u32,
     /// To be given to the protocol, which wants to know the time.
@@ -207,6 +211,7 @@ impl SessionPort {
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             starves: None,
+            too_short: Vec::new(),
             under_way: 0,
             limit,
             replies: Vec::new(),
@@ -257,7 +262,7 @@ impl SessionPort {
 
     /// A command that waits may be given.
     pub(crate) fn has_event(&self) -> bool {
-        self.starves.is_none() && self.may_give()
+        !self.too_short.is_empty() || self.starves.is_none() && self.may_give()
     }
 
     fn may_give(&self) -> bool {
@@ -267,6 +272,9 @@ impl SessionPort {
     /// Takes what there is, up to what is to be done about it.
     pub(super) fn take(&mut self, pool: &Pool, now: Duration) -> Option<Taken> {
         loop {
+            if let Some(id) = self.too_short.pop() {
+                return Some(Taken::TooShort(id));
+            }
             if let Some(taken) = self.take_waiting(pool) {
                 return Some(taken);
             }
@@ -453,12 +461,20 @@ impl SessionPort {
         self.task(id).map_or(Duration::ZERO, |task| task.arrival)
     }
 
-    /// It was there before the command was given.
+    /// It was there before the command was given. What is more than the command takes is left out, as the residual says.
     pub(crate) fn request_data(&mut self, id: CommandId, length: u32) -> Option<Payload> {
         let slot = self.slots.get_mut(id.place as usize)?;
         let task = slot.task.as_mut().filter(|_| slot.serial == id.serial)?;
-        debug_assert_eq!(task.data.len(), length as usize, "data of another length");
-        Some(std::mem::replace(&mut task.data, Payload::Empty))
+        let length = length as usize;
+        if task.data.len() < length {
+            self.too_short.push(id);
+            return None;
+        }
+        let data = std::mem::replace(&mut task.data, Payload::Empty);
+        if data.len() > length {
+            return Some(data.into_shareable().part(0, length));
+        }
+        Some(data)
     }
 
     fn end_task(&mut self, id: CommandId) -> Option<Task> {

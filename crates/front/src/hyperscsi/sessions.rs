@@ -6,13 +6,15 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::hyperscsi::limits::{BEGUN_MAX_BYTES, FRAME_MAX_BYTES, PDU_MAX_BYTES, TAGS};
+use ::hyperscsi::limits::{BEGUN_MAX_BYTES, FRAME_MAX_BYTES, FRAME_MIN_BYTES, PDU_MAX_BYTES, TAGS};
 use ::hyperscsi::{EndReason, Entropy, FragmentHeader, TargetSession};
 use engine::deadlines::Deadlines;
 use engine::table::Table;
 use engine::{Engine, SessionKey};
 use memory::{Crowd, Party, Pool};
-use scsi::{PortName, Principal, UnitAttention};
+use scsi::{
+    Outcome as ScsiOutcome, PortName, Principal, Sense, SenseCode, SenseKey, UnitAttention,
+};
 
 use super::counts::{Counts, add};
 use super::delayed::Delayed;
@@ -182,7 +184,10 @@ impl<C: Wire> Sessions<C> {
         }
         let Some(key) = self.session_of(place, from, tag) else {
             self.counts.unknown_tag = self.counts.unknown_tag.wrapping_add(1);
-            self.answer_unknown(engine, place, from, tag);
+            // An answer is never larger than its question.
+            if frame.len() >= FRAME_MIN_BYTES {
+                self.answer_unknown(engine, place, from, tag);
+            }
             return;
         };
         let now = engine.now();
@@ -223,6 +228,11 @@ impl<C: Wire> Sessions<C> {
             match port.take(pool, now) {
                 Some(Taken::Command(id, command)) => {
                     engine.handle_command(key, id, command);
+                }
+                Some(Taken::TooShort(id)) => {
+                    let code = SenseCode::NOT_ENOUGH_UNSOLICITED_DATA;
+                    let sense = Sense::new(SenseKey::AbortedCommand, code);
+                    engine.handle_data_fault(key, id, ScsiOutcome::check(sense));
                 }
                 Some(Taken::Management(id, request)) => {
                     engine.handle_management(key, id, request);
@@ -408,7 +418,7 @@ impl<C: Wire> Sessions<C> {
             principal: if group.is_open {
                 Principal::Nobody
             } else {
-                Principal::User(format!("hyperscsi:{}", group.name).into())
+                Principal::User(format!("hyperscsi:{}@{}", group.name, group.place).into())
             },
         };
         engine

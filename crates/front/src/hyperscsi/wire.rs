@@ -40,7 +40,7 @@ pub struct Ask {
     pub ticket: u64,
     /// The number by which it calls itself.
     pub client: [u8; 16],
-    /// The group.
+    /// The group, with its place.
     pub group: Arc<str>,
     /// Where it is.
     pub station: Station,

@@ -14,6 +14,9 @@ use crate::plain;
 /// A request is repeated after so long, at first.
 const AGAIN: Duration = Duration::from_millis(100);
 
+/// How many cookies are answered as soon as they come.
+const COOKIES_AT_ONCE: u8 = 2;
+
 /// Why a login failed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum LoginError {
@@ -62,6 +65,8 @@ pub struct Login<X> {
     step: Step,
     next_at: Duration,
     again: Duration,
+    /// How many cookies came.
+    cookies: u8,
     gives_up_at: Duration,
 }
 
@@ -86,6 +91,7 @@ impl<X: ClientExchange> Login<X> {
             step: Step::First,
             next_at: now,
             again: AGAIN,
+            cookies: 0,
             gives_up_at,
         }
     }
@@ -148,7 +154,11 @@ impl<X: ClientExchange> Login<X> {
                 if nonce == self.nonce && cookie != self.cookie =>
             {
                 self.cookie = cookie;
-                self.go_on(now);
+                // A server has one, or two when it makes a new one; one that goes on is answered at its time.
+                if self.cookies < COOKIES_AT_ONCE {
+                    self.cookies = self.cookies.saturating_add(1);
+                    self.go_on(now);
+                }
                 LoginProgress::Going
             }
             (

@@ -39,22 +39,24 @@ pub struct Events {
     /// Only events of at least this severity. Use it to find problems.
     #[arg(long, value_enum, default_value_t = Worst::Info)]
     severity: Worst,
-    /// Only events of these kinds, with commas between them; docs/API.md lists them.
+    /// Only events of these kinds, with commas between them; docs/API.md lists them. Use it to
+    /// leave out the rest.
     #[arg(long, value_name = "KIND", value_delimiter = ',')]
     kind: Vec<String>,
     /// Only events about this LUN. Use it when a disk makes trouble.
     #[arg(long, value_name = "ID")]
     lun: Option<String>,
-    /// Only events about this target.
+    /// Only events about this target. Use it when one of several makes trouble.
     #[arg(long, value_name = "NAME")]
     target: Option<String>,
     /// Only events about this initiator. Use it when a host makes trouble.
     #[arg(long, value_name = "NAME")]
     initiator: Option<String>,
-    /// Only events about this user, or by this administrator.
+    /// Only events about this user, or by this administrator. Use it to see what one has done.
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
-    /// Only events of the last so many seconds, minutes, hours or days: 90s, 15m, 2h, 7d.
+    /// Only events of the last so many seconds, minutes, hours or days: 90s, 15m, 2h, 7d. Use
+    /// it to look at one time.
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     since: Option<u64>,
 }

@@ -58,22 +58,24 @@ pub struct Given {
     /// Its socket or address.
     #[arg(value_name = "PLACE")]
     place: String,
-    /// Units that clients may have, separated by commas.
+    /// Units that clients may have, separated by commas. Use it for each disk that is exported.
     #[arg(long, value_name = "ID,...")]
     luns: Option<String>,
-    /// Groups of clients that find them, separated by commas. Without it all do.
+    /// Groups of clients that find them, separated by commas. Without it all do. Use it to
+    /// limit who has them.
     #[arg(long, value_name = "ID,...")]
     groups: Option<String>,
-    /// Mode of the file of the socket, as 0660.
+    /// Mode of the file of the socket, as 0660. Use it to let a group of users in.
     #[arg(long)]
     mode: Option<String>,
-    /// File of the certificate, in PEM. Clients have to begin TLS then.
+    /// File of the certificate, in PEM. Clients have to begin TLS then. Use it off
+    /// loopback.
     #[arg(long, value_name = "FILE")]
     certificate: Option<String>,
-    /// File of the private key, in PEM.
+    /// File of the private key, in PEM. Use it with --certificate.
     #[arg(long, value_name = "FILE")]
     key: Option<String>,
-    /// File of certificates that vouch for those of clients.
+    /// File of certificates that vouch for those of clients. Use it to ask clients for one.
     #[arg(long, value_name = "FILE")]
     ca: Option<String>,
 }

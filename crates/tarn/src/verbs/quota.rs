@@ -58,13 +58,14 @@ pub struct Given {
     /// Which disks it counts: owner:NAME or pool:PLACE.
     #[arg(value_name = "OF")]
     of: String,
-    /// The most that the sizes of the disks may be together, as 2T.
+    /// The most that the sizes of the disks may be together, as 2T. Use it to limit promises.
     #[arg(long, value_name = "SIZE")]
     provisioned: Option<String>,
-    /// The most space that the disks may take together, as 500G.
+    /// The most space that the disks may take together, as 500G. Use it to limit real use.
     #[arg(long, value_name = "SIZE")]
     used: Option<String>,
-    /// The part of --used, in percent, from which on everyone is notified.
+    /// The part of --used, in percent, from which on everyone is notified. Use it to
+    /// learn of it in time.
     #[arg(long, value_name = "PERCENT")]
     soft: Option<u16>,
 }
