@@ -867,6 +867,6 @@ impl Control for Daemon {
     }
 
     fn findings(&self) -> Vec<Finding> {
-        self.findings_now()
+        self.findings_now(true)
     }
 }

@@ -71,14 +71,16 @@ impl Doctor {
     }
 
     /// What limits or endangers the service, now.
-    pub(super) fn findings(&self, daemon: &Daemon) -> Vec<Finding> {
+    /// Without `asks_cores` what sessions say about themselves is left out.
+    pub(super) fn findings(&self, daemon: &Daemon, asks_cores: bool) -> Vec<Finding> {
         let in_force = daemon.in_force();
         let running = &in_force.running;
         let stats = stats::stats(daemon);
         let now = Instant::now();
         let portals: Vec<_> = running.bound().into_iter().flatten().collect();
         // Cores that do not answer are no reason to say nothing of the rest.
-        let sessions = daemon.sessions_now().unwrap_or_default();
+        let sessions = asks_cores.then(|| daemon.sessions_now());
+        let sessions = sessions.and_then(Result::ok).unwrap_or_default();
         let units = running.model.units().iter().zip(&running.units);
         let failed = units
             .clone()

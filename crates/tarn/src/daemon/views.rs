@@ -37,7 +37,7 @@ pub(super) fn status(daemon: &Daemon) -> view::Status {
         luns: count(in_force.running.units.len()),
         targets: count(in_force.running.targets.len()),
         sessions: stats::sessions(daemon),
-        findings: daemon.findings_now(),
+        findings: daemon.findings_now(true),
     }
 }
 

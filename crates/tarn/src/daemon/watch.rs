@@ -83,7 +83,7 @@ impl Daemon {
 /// Warnings that are there at the start are those of the machine and its settings, of which nothing has happened yet:
 /// then they are no warnings of the log.
 fn look(watch: &mut Watch, daemon: &Daemon, is_start: bool) {
-    let turns = watch.look(daemon.findings_now());
+    let turns = watch.look(daemon.findings_now(false));
     for finding in &turns.began {
         let Finding {
             code,
@@ -121,13 +121,12 @@ impl Watcher {
         let run = move || {
             let mut watch = Watch::default();
             let mut is_start = true;
-            while let Some(daemon) = daemon.upgrade() {
+            while ended.recv_timeout(PAUSE) == Err(RecvTimeoutError::Timeout) {
+                let Some(daemon) = daemon.upgrade() else {
+                    break;
+                };
                 look(&mut watch, &daemon, is_start);
                 is_start = false;
-                drop(daemon);
-                if ended.recv_timeout(PAUSE) != Err(RecvTimeoutError::Timeout) {
-                    break;
-                }
             }
         };
         thread::Builder::new()

@@ -8,7 +8,8 @@ use crate::state::{Trouble, Troubles};
 
 impl Daemon {
     /// What limits or endangers the service, now.
-    pub(in crate::daemon) fn findings_now(&self) -> Vec<Finding> {
+    /// Without `asks_cores` no core is asked, which others would wait for.
+    pub(in crate::daemon) fn findings_now(&self, asks_cores: bool) -> Vec<Finding> {
         let of_trouble = |trouble: Trouble| Finding {
             severity: trouble.severity,
             code: trouble.code.to_owned(),
@@ -28,7 +29,7 @@ impl Daemon {
             remedy: "look at the stores of the luns that are named and at the kernel log; it ends by itself when \
                 they answer".to_owned(),
         }));
-        findings.extend(self.doctor.findings(self));
+        findings.extend(self.doctor.findings(self, asks_cores));
         findings
     }
 
