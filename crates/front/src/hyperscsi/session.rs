@@ -461,7 +461,8 @@ impl SessionPort {
         self.task(id).map_or(Duration::ZERO, |task| task.arrival)
     }
 
-    /// It was there before the command was given. What is more than the command takes is left out, as the residual says.
+    /// It was there before the command was given. What is more than the command takes is left out, as the residual
+    /// says.
     pub(crate) fn request_data(&mut self, id: CommandId, length: u32) -> Option<Payload> {
         let slot = self.slots.get_mut(id.place as usize)?;
         let task = slot.task.as_mut().filter(|_| slot.serial == id.serial)?;
