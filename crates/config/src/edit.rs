@@ -2,6 +2,7 @@
 //! form. What the text means as a whole is for [`Model::from_toml`] to check afterwards.
 
 mod error;
+mod hide;
 mod list;
 mod make;
 mod read;
@@ -18,6 +19,7 @@ use api::spec;
 use toml_edit::{ArrayOfTables, DocumentMut, InlineTable, Item, TableLike, TomlError, Value};
 
 pub use self::error::EditError;
+pub use self::hide::without_passwords;
 use self::list::{List, Row, rows};
 use self::section::Identity;
 use self::table::Keys;

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use api::access::Role;
 use api::control::Control;
-use api::plan::{Change, Inspection, Origin};
+use api::plan::{Change, Document, Inspection, Origin};
 use api::problem::Problem;
 use api::request::Rollback;
 use axum::Extension;
@@ -22,14 +23,29 @@ use crate::guard::Caller;
 const COMMENT_MAX: usize = 200;
 
 /// `GET /config`
-pub(crate) async fn document(State(app): State<Arc<App>>, headers: HeaderMap) -> Answer {
+pub(crate) async fn document(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
+) -> Answer {
     let document = app.calls.read_much(0, |control| control.document()).await?;
     let tag = answer::etag(document.revision);
     let known = headers.get(header::IF_NONE_MATCH);
     if known.is_some_and(|known| known.as_bytes() == tag.as_bytes()) {
         return Ok((StatusCode::NOT_MODIFIED, [(header::ETAG, tag)]).into_response());
     }
-    Ok(json_at(&*document, document.revision))
+    Ok(json_at(
+        &shown_to(&caller, document.clone()),
+        document.revision,
+    ))
+}
+
+/// A document without what only an administrator may read.
+fn shown_to(caller: &Caller, mut document: Document) -> Document {
+    if caller.role < Role::Admin {
+        document.text = config::without_passwords(&document.text).into_owned();
+    }
+    document
 }
 
 /// `GET /config/effective`
@@ -99,13 +115,17 @@ pub(crate) async fn history(State(app): State<Arc<App>>) -> Answer {
 }
 
 /// `GET /config/history/{revision}`
-pub(crate) async fn past(State(app): State<Arc<App>>, Named(revision): Named<u64>) -> Answer {
+pub(crate) async fn past(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    Named(revision): Named<u64>,
+) -> Answer {
     let ask = app
         .calls
         .read_much(0, move |control| control.document_of(revision));
     let document = ask.await?;
     let document = document.as_ref().ok_or_else(|| no_revision(revision))?;
-    Ok(json(document))
+    Ok(json(&shown_to(&caller, document.clone())))
 }
 
 /// `POST /config/rollback`
