@@ -299,6 +299,15 @@ impl<C: Carrier> Engine<C> {
         self.turn_down(key, Outcome::status(Status::TaskSetFull));
     }
 
+    /// Whether a task or a session of this core waits for memory.
+    pub fn is_short_of_memory(&self) -> bool {
+        let are_none = self.starved.is_empty()
+            && self.starved_sessions.is_empty()
+            && self.sharing.is_empty()
+            && self.sharing_sessions.is_empty();
+        !are_none
+    }
+
     /// Gives memory that came back to those who wait for it, first come first.
     pub fn handle_memory(&mut self) {
         self.pool.set_crowded(false);

@@ -9,6 +9,7 @@
 //! | `luns` | what a session sees changes |
 //! | `names` | names of commands and requests of a session |
 //! | `port` | a session of any transport, as the engine keeps it |
+//! | `sending` | how a send ends, and whether that wakes its core |
 //! | `others` | what iSCSI hands on to other transports |
 //! | `iscsi` | iSCSI: the front, and the sessions of a core with their connections |
 //! | `nbd` | NBD: the same |
@@ -26,6 +27,7 @@ mod others;
 mod policy;
 mod port;
 mod report;
+mod sending;
 
 pub use identity::{SessionId, TransportDetails};
 pub use names::{CommandId, ManagementId};
@@ -35,3 +37,4 @@ pub use policy::{
 };
 pub use port::{Command, Farewell, Port};
 pub use report::{ConnectionReport, SessionReport};
+pub use sending::{SendEnd, Sent};

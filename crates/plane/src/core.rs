@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use engine::Engine;
 use front::iscsi::{Beyond, ConnectionKey, FrontLetter, LoginKey, Sessions};
-use front::{OtherSessions, SessionId, SessionReport, hyperscsi, nbd};
+use front::{OtherSessions, Sent, SessionId, SessionReport, hyperscsi, nbd};
 use memory::{Buffer, Message};
 use reactor::mail::Mailbox;
 use reactor::{Errno, Event, Received, Token, Wait as ReactorWait};
@@ -170,8 +170,9 @@ impl Core {
                 token,
                 message,
                 result,
+                at_once,
             } => match Purpose::of(token) {
-                Some(Purpose::Send(key)) => self.handle_sent(key, message, result),
+                Some(Purpose::Send(key)) => self.handle_sent(key, message, (result, at_once)),
                 Some(Purpose::NbdSend(key)) => self.handle_nbd_sent(key, message, result),
                 Some(Purpose::LoginSend(key)) => self.handle_login_sent(key, result),
                 Some(Purpose::HandshakeSend(key)) => self.handle_handshake_sent(key, result),
@@ -250,9 +251,19 @@ impl Core {
         self.engine.handle_saved(unit, &outcome);
     }
 
-    fn handle_sent(&mut self, key: ConnectionKey, message: Message, result: Result<(), Errno>) {
-        let (engine, is_sent) = (&mut self.engine, was_sent(result));
-        self.sessions.handle_sent(engine, key, message, is_sent);
+    fn handle_sent(
+        &mut self,
+        key: ConnectionKey,
+        message: Message,
+        (result, at_once): (Result<(), Errno>, bool),
+    ) {
+        let sent = match was_sent(result) {
+            false => Sent::Not,
+            true if at_once => Sent::AtOnce,
+            true => Sent::Now,
+        };
+        let engine = &mut self.engine;
+        self.sessions.handle_sent(engine, key, message, sent);
     }
 
     fn handle_login_sent(&mut self, key: LoginKey, result: Result<(), Errno>) {

@@ -16,6 +16,8 @@ use crate::line::{NbdLink, ParkedNbdLink};
 use crate::lines::LineKind;
 use crate::outside::Outside;
 use crate::token::Purpose;
+use crate::wire::end_of;
+use front::SendEnd;
 
 const fn receive_token(key: LineKey) -> Token {
     match key {
@@ -48,8 +50,9 @@ impl Wire for Outside {
     }
 
     #[inline]
-    fn send(&mut self, line: &NbdLink, key: LineKey, message: Message) {
-        self.reactor.send(&line.socket, send_token(key), message);
+    fn send(&mut self, line: &NbdLink, key: LineKey, message: Message, end: SendEnd) {
+        let (socket, token) = (&line.socket, send_token(key));
+        self.reactor.send(socket, token, message, end_of(end));
     }
 
     fn shut(&mut self, line: &NbdLink) {

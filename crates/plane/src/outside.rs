@@ -153,7 +153,10 @@ impl Carrier for Outside {
                     SocketWork::ReceiveExact { buffer, range } => {
                         self.reactor.receive_exact(socket, token, buffer, range)
                     }
-                    SocketWork::Send(message) => self.reactor.send(socket, token, message),
+                    SocketWork::Send(message) => {
+                        self.reactor
+                            .send(socket, token, message, reactor::SendEnd::Wakes)
+                    }
                 }
             }
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use front::SendEnd;
 use front::iscsi::{Detail, FrontLetter, LineKey, Notice, Wire};
 use iscsi::target::Receive;
 use memory::Message;
@@ -34,6 +35,14 @@ const fn send_token(key: LineKey) -> Token {
     }
 }
 
+/// What the reactor calls it.
+pub(crate) const fn end_of(end: SendEnd) -> reactor::SendEnd {
+    match end {
+        SendEnd::Wakes => reactor::SendEnd::Wakes,
+        SendEnd::Waits => reactor::SendEnd::Waits,
+    }
+}
+
 impl Wire for Outside {
     type Line = Link;
 
@@ -55,8 +64,9 @@ impl Wire for Outside {
     }
 
     #[inline]
-    fn send(&mut self, line: &Link, key: LineKey, message: Message) {
-        self.reactor.send(&line.socket, send_token(key), message);
+    fn send(&mut self, line: &Link, key: LineKey, message: Message, end: SendEnd) {
+        let (socket, token) = (&line.socket, send_token(key));
+        self.reactor.send(socket, token, message, end_of(end));
     }
 
     fn shut(&mut self, line: &Link) {

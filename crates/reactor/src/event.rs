@@ -30,6 +30,16 @@ pub enum Wait {
     Forever,
 }
 
+/// Whether somebody waits for the end of a send.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum SendEnd {
+    /// [`Event::Sent`] ends a sleep.
+    Wakes,
+    /// Where the kernel takes the whole message when it is submitted, its [`Event::Sent`] comes with the next
+    /// event that ends a sleep, however late that is. Where it does not, as with [`SendEnd::Wakes`].
+    Waits,
+}
+
 /// The end of an operation, or mail.
 #[derive(Debug)]
 pub enum Event {
@@ -71,6 +81,8 @@ pub enum Event {
         message: Message,
         /// Good when all of it is in the hands of the kernel.
         result: Result<(), Errno>,
+        /// The kernel took all of it when it was submitted, which was before the sleep of this turn.
+        at_once: bool,
     },
     /// Of [`crate::Reactor::submit_store`].
     Store {

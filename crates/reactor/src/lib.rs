@@ -34,7 +34,7 @@ mod site;
 mod socket;
 
 pub use datagram::{Address, Datagram, DatagramSocket};
-pub use event::{Event, OperationId, Received, Token, Wait};
+pub use event::{Event, OperationId, Received, SendEnd, Token, Wait};
 pub use net::Listener;
 pub use reactor::Reactor;
 /// The error numbers of the kernel, as events report them.

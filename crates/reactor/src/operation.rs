@@ -19,9 +19,9 @@ use crate::datagram::{NAME_BYTES, Name};
 use crate::{Address, DatagramSocket, Listener, Socket, Token};
 
 /// The kernel takes no more parts in one call (`UIO_MAXIOV`).
-const PARTS_MAX: usize = 1024;
+pub(crate) const PARTS_MAX: usize = 1024;
 /// The kernel moves no more in one call (`MAX_RW_COUNT` is a little more).
-const CALL_BYTES_MAX: usize = 1 << 30;
+pub(crate) const CALL_BYTES_MAX: usize = 1 << 30;
 /// `IORING_RECVSEND_POLL_FIRST`: do not try first, there is nothing yet.
 const POLL_FIRST: u16 = 1 << 0;
 
@@ -51,6 +51,8 @@ pub(crate) enum Operation {
         message: Message,
         header: Box<SendHeader>,
         done: usize,
+        /// The kernel is to take all of it at once, without a completion, or to give it back.
+        at_once: bool,
     },
     /// Stays with the kernel from datagram to datagram.
     ReceiveDatagrams {
@@ -217,10 +219,18 @@ impl Operation {
                 message,
                 header,
                 done,
+                at_once,
                 ..
             } => {
                 let header = header.describe(message, *done);
-                send_entry(socket.raw(), header, libc::MSG_WAITALL)
+                if *at_once {
+                    // What may not wait ends while it is submitted. A part is no success with MSG_WAITALL, so it
+                    // has a completion, as every error has.
+                    send_entry(socket.raw(), header, libc::MSG_WAITALL | libc::MSG_DONTWAIT)
+                        .flags(Flags::SKIP_SUCCESS)
+                } else {
+                    send_entry(socket.raw(), header, libc::MSG_WAITALL)
+                }
             }
             Self::ReceiveDatagrams { socket, header, .. } => {
                 let header = &raw const *header.get();
@@ -262,6 +272,9 @@ impl Operation {
     pub(crate) fn advance(&mut self, result: i32, flags: u32, cancelled: bool) -> Step {
         if cqueue::more(flags) {
             return Step::GoOn;
+        }
+        if let Self::Send { at_once, .. } = self {
+            *at_once = false;
         }
         let errno = result.min(0).wrapping_neg();
         if matches!(errno, libc::EINTR | libc::EAGAIN) {

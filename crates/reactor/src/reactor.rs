@@ -17,12 +17,12 @@ use store::{HelperOperation, HelperResult, IoFailure, RingOperation, Route};
 
 use crate::again::Tries;
 use crate::chunks::{Chunks, FRAME_GROUP, GROUP};
-use crate::event::{Event, OperationId, Received, Token, Wait};
+use crate::event::{Event, OperationId, Received, SendEnd, Token, Wait};
 use crate::helper::Helpers;
 use crate::in_flight::{InFlight, Key, NO_KEY};
 use crate::lane::Lanes;
 use crate::mail::{Mailbox, Waker};
-use crate::operation::{Operation, SendHeader, Step, check};
+use crate::operation::{CALL_BYTES_MAX, Operation, PARTS_MAX, SendHeader, Step, check};
 use crate::ring::{Completion, Ring, Sleep};
 use crate::settings::{Settings, SetupError, TurnError};
 use crate::{Datagram, Listener, Socket, net};
@@ -63,6 +63,8 @@ pub struct Reactor {
     watched: Vec<Watched>,
     /// When the timers go off that wake from long sleeps.
     alarms: Vec<Duration>,
+    /// Sends that the kernel takes at once, without a completion, unless it gives them back with one.
+    at_once: Vec<Key>,
     /// Receives that found no chunk, oldest first.
     starved: Vec<Key>,
     /// Receives of datagrams that found no frame.
@@ -158,6 +160,7 @@ impl Reactor {
             watched: Vec::new(),
             alarms: Vec::new(),
             starved: Vec::new(),
+            at_once: Vec::new(),
             starved_of_frames: Vec::new(),
             paused: Vec::new(),
             ready: Vec::new(),
@@ -276,15 +279,27 @@ impl Reactor {
 
     /// Sends the whole message ([`Event::Sent`]). Have one send under way per socket: the parts
     /// of two would mix.
-    pub fn send(&mut self, socket: &Socket, token: Token, message: Message) -> OperationId {
+    pub fn send(
+        &mut self,
+        socket: &Socket,
+        token: Token,
+        message: Message,
+        end: SendEnd,
+    ) -> OperationId {
         if message.is_empty() {
             let result = Ok(());
             return self.finished(Event::Sent {
                 token,
                 message,
                 result,
+                at_once: false,
             });
         }
+        // Receives that have no chunk wait for what messages hold.
+        let at_once = end == SendEnd::Waits
+            && self.starved.is_empty()
+            && message.part_count() <= PARTS_MAX
+            && message.len() <= CALL_BYTES_MAX;
         let mut header = self.spare_headers.pop().unwrap_or_else(SendHeader::new);
         header.address(None);
         self.start(Operation::Send {
@@ -293,6 +308,7 @@ impl Reactor {
             message,
             header,
             done: 0,
+            at_once,
         })
     }
 
@@ -546,9 +562,13 @@ impl Reactor {
 
     fn submit(&mut self, key: Key) {
         let slot = self.in_flight.find(key);
-        if slot.is_some_and(|slot| slot.operation.is_for_lane()) {
-            self.submit_to_lane(key);
-            return;
+        match slot.map(|slot| &slot.operation) {
+            Some(operation) if operation.is_for_lane() => {
+                self.submit_to_lane(key);
+                return;
+            }
+            Some(Operation::Send { at_once: true, .. }) => self.at_once.push(key),
+            Some(_) | None => {}
         }
         let entry = self.in_flight.find(key).and_then(|s| s.operation.entry());
         let Some(entry) = entry else {
@@ -641,6 +661,9 @@ impl Reactor {
     fn reap(&mut self) -> std::io::Result<()> {
         let mut completions = mem::take(&mut self.completions);
         let reaped = self.ring.reap(&mut completions);
+        if !self.at_once.is_empty() && self.ring.is_submitted() {
+            self.finish_at_once(&completions);
+        }
         for completion in completions.drain(..) {
             if completion.user_data != NO_KEY {
                 self.handle_completion(completion);
@@ -648,6 +671,31 @@ impl Reactor {
         }
         self.completions = completions;
         reaped
+    }
+
+    /// Sends that the kernel was to take at once and has no completion for are over.
+    fn finish_at_once(&mut self, completions: &[Completion]) {
+        for key in mem::take(&mut self.at_once) {
+            let is_back = completions.iter().any(|one| one.user_data == key);
+            if !is_back && let Some(slot) = self.in_flight.remove(key) {
+                self.with_kernel -= 1;
+                if let Operation::Send {
+                    token,
+                    message,
+                    header,
+                    ..
+                } = slot.operation
+                {
+                    self.spare_headers.push(header);
+                    self.ready.push(Event::Sent {
+                        token,
+                        message,
+                        result: Ok(()),
+                        at_once: true,
+                    });
+                }
+            }
+        }
     }
 
     fn handle_completion(&mut self, completion: Completion) {
@@ -840,6 +888,7 @@ fn sent_event(token: Token, message: Message, result: i32) -> Event {
         token,
         message,
         result,
+        at_once: false,
     }
 }
 

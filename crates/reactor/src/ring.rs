@@ -237,6 +237,11 @@ impl Ring {
         }
     }
 
+    /// Whether the kernel has all that was queued.
+    pub(crate) fn is_submitted(&mut self) -> bool {
+        self.backlog.is_empty() && self.ring.submission().is_empty()
+    }
+
     /// Whether completions can be reaped.
     pub(crate) fn has_completions(&mut self) -> bool {
         !self.ring.completion().is_empty()

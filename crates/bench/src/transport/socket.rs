@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use memory::{Buffer, Message, Payload};
-use reactor::{Event, Reactor, Socket};
+use reactor::{Event, Reactor, SendEnd, Socket};
 
 use super::token;
 use crate::error::BenchError;
@@ -115,7 +115,12 @@ impl Pipe {
             if message.is_empty() {
                 self.message = Some(message);
             } else {
-                reactor.send(&self.socket, token(self.lane, PART_SEND), message);
+                reactor.send(
+                    &self.socket,
+                    token(self.lane, PART_SEND),
+                    message,
+                    SendEnd::Wakes,
+                );
             }
         }
         if !self.is_receiving {

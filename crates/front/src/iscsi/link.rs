@@ -13,6 +13,7 @@ use super::session::ConnectionKey;
 use super::sessions::{Coalescing, Sessions};
 use super::wire::{Line, LineKey, Notice, Wire};
 use crate::others::Others;
+use crate::sending::{SendEnd, Sent, UNWATCHED_BYTES_MAX};
 
 /// With more than this waiting to be sent, in bytes, nothing more is received.
 const OUTPUT_BYTES_MAX: usize = 8 * 1024 * 1024;
@@ -292,6 +293,7 @@ impl<C: Wire> Sessions<C> {
             return;
         }
         let now = engine.now();
+        let is_short = engine.is_short_of_memory() || connection.close_when_sent;
         let Some((entry, wire)) = engine.session_and_carrier(connection.session) else {
             return;
         };
@@ -307,7 +309,13 @@ impl<C: Wire> Sessions<C> {
             connection.sending_since = now;
             connection.sending_bytes = message.len();
             connection.sending_heap_bytes = message.heap_bytes();
-            wire.send(&connection.line, LineKey::Connection(key), message);
+            let is_last = !port.session.has_output(connection.index) && !connection.is_throttled;
+            let end = if is_last && !is_short && message.len() <= UNWATCHED_BYTES_MAX {
+                SendEnd::Waits
+            } else {
+                SendEnd::Wakes
+            };
+            wire.send(&connection.line, LineKey::Connection(key), message, end);
         } else if connection.close_when_sent {
             self.close_connection(engine, key);
         }
@@ -319,7 +327,7 @@ impl<C: Wire> Sessions<C> {
         engine: &mut Engine<C>,
         key: ConnectionKey,
         mut message: Message,
-        is_sent: bool,
+        sent: Sent,
     ) {
         let is_crowd = self.connections.len() > CONNECTIONS_FEW;
         message.clear(if is_crowd {
@@ -330,7 +338,10 @@ impl<C: Wire> Sessions<C> {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
-        let took = engine.now().saturating_sub(connection.sending_since);
+        let took = match sent {
+            Sent::AtOnce => Duration::ZERO,
+            Sent::Now | Sent::Not => engine.now().saturating_sub(connection.sending_since),
+        };
         if let Some((entry, wire)) = engine.session_and_carrier(connection.session)
             && let Some(port) = entry.port.iscsi_mut()
         {
@@ -347,7 +358,7 @@ impl<C: Wire> Sessions<C> {
         connection.spare = Some(message);
         if connection.is_closing {
             self.bury_connection(engine, key);
-        } else if is_sent {
+        } else if sent != Sent::Not {
             if !connection.is_dirty {
                 connection.is_dirty = true;
                 self.dirty.push(key);

@@ -31,6 +31,7 @@ use super::unproved::{LoginKey, SharedLists};
 use super::wire::{FRONT_CORE, FrontLetter, Line, LineKey, Notice, Wire};
 use crate::identity::SessionId;
 use crate::port::Port;
+use crate::sending::SendEnd;
 
 /// How much of a login is received at a time, in bytes: what is not the login's goes to a session
 /// that takes no more than it needs.
@@ -231,7 +232,7 @@ impl<C: Wire> Sessions<C> {
             }
             Action::Send(key, message) => {
                 if let Some(line) = front.line(key) {
-                    wire.send(line, LineKey::Login(key), message);
+                    wire.send(line, LineKey::Login(key), message, SendEnd::Wakes);
                 }
             }
             Action::Shut(key) => {

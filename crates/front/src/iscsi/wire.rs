@@ -17,6 +17,7 @@ use super::failure::LoginFailure;
 use super::session::{ConnectionKey, Detail};
 use super::unproved::LoginKey;
 use crate::port::Port;
+use crate::sending::SendEnd;
 
 /// A connection, as the owner of its socket sees it.
 pub trait Line: Debug {
@@ -172,7 +173,7 @@ pub trait Wire: Carrier<Port = Port> {
     /// Sends all of a message; one send is under way on a line at a time. It ends exactly once, with
     /// [`handle_sent`](super::Sessions::handle_sent) or
     /// [`handle_login_sent`](super::Sessions::handle_login_sent).
-    fn send(&mut self, line: &Self::Line, key: LineKey, message: Message);
+    fn send(&mut self, line: &Self::Line, key: LineKey, message: Message, end: SendEnd);
 
     /// Ends the connection both ways: what is under way on it ends soon. The line is closed when it is
     /// dropped.

@@ -30,6 +30,7 @@ use crate::identity::SessionId;
 use crate::iscsi::{Front as IscsiFront, Line as IscsiLine};
 use crate::iscsi::{OfLogin, OtherPlace, Peer, Unproved, UnprovedLimits};
 use crate::policy::{ExportAsker, Policy, VisibleExport};
+use crate::sending::SendEnd;
 
 /// How much is received at a time, in bytes.
 const RECEIVE_BYTES: usize = 4096;
@@ -408,7 +409,9 @@ impl<L: Line> Front<L> {
             let mut message = Message::default();
             message.push_bytes(&output);
             let key = LineKey::Handshake(key);
-            engine.carrier.send(&shaking.line, key, message);
+            engine
+                .carrier
+                .send(&shaking.line, key, message, SendEnd::Wakes);
         } else if matches!(shaking.end, Some(End::Close)) {
             self.close(engine, key);
         } else if !shaking.is_receiving {

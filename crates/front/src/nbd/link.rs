@@ -12,6 +12,7 @@ use super::sessions::{Connection, Sessions, nbd_port};
 use super::source::Source;
 use super::tls::Sealing;
 use super::wire::{LineKey, Notice, Receive, Wire};
+use crate::sending::{SendEnd, UNWATCHED_BYTES_MAX};
 
 /// How much room an emptied message keeps for its next use, in bytes.
 const MESSAGE_ROOM_BYTES: usize = 128 * 1024;
@@ -238,6 +239,7 @@ impl<C: Wire> Sessions<C> {
             return;
         }
         let session = connection.session;
+        let is_short = engine.is_short_of_memory();
         let Some((entry, wire)) = engine.session_and_carrier(session) else {
             return;
         };
@@ -250,14 +252,21 @@ impl<C: Wire> Sessions<C> {
             connection.sending_since = now;
             if connection.tls.is_none() {
                 connection.is_sending = true;
-                wire.send(&connection.line, LineKey::Connection(key), message);
+                let is_last = !port.has_output() && !port.is_over();
+                let end = if is_last && !is_short && message.len() <= UNWATCHED_BYTES_MAX {
+                    SendEnd::Waits
+                } else {
+                    SendEnd::Wakes
+                };
+                wire.send(&connection.line, LineKey::Connection(key), message, end);
                 return;
             }
             connection.sealing = Some(Sealing::new(message));
         }
         if let Some(message) = connection.seal_next() {
             connection.is_sending = true;
-            wire.send(&connection.line, LineKey::Connection(key), message);
+            let key = LineKey::Connection(key);
+            wire.send(&connection.line, key, message, SendEnd::Wakes);
         } else if port.is_over() {
             self.end(engine, session, "the client has disconnected");
         }

@@ -13,6 +13,7 @@ use super::keys::{ConnectionKey, HandshakeKey};
 use super::session::Detail;
 use crate::identity::SessionId;
 use crate::port::Port;
+use crate::sending::SendEnd;
 
 /// A connection, as the owner of its socket sees it.
 pub trait Line: Debug {
@@ -124,7 +125,7 @@ pub trait Wire: Carrier<Port = Port> {
     fn receive(&mut self, line: &Self::NbdLine, key: LineKey, how: Receive);
 
     /// Sends all of a message; one send is under way on a line at a time. It ends exactly once, with `handle_sent`.
-    fn send(&mut self, line: &Self::NbdLine, key: LineKey, message: Message);
+    fn send(&mut self, line: &Self::NbdLine, key: LineKey, message: Message, end: SendEnd);
 
     /// Ends the connection both ways: what is under way on it ends soon. The line is closed when it is dropped.
     fn shut(&mut self, line: &Self::NbdLine);

@@ -134,6 +134,7 @@ fn sends_of_one_turn_leave_together_each_to_its_address() {
                 token,
                 message,
                 result: Ok(()),
+                ..
             } = event
             else {
                 panic!("{event:?}");

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::common::{HANG, event, events, expect_quiet, pattern, reactor, settings};
 use memory::{Message, PIECE_BYTES, Payload};
-use reactor::{Errno, Event, Listener, Reactor, Received, Settings, Socket, Wait};
+use reactor::{Errno, Event, Listener, Reactor, Received, SendEnd, Settings, Socket, Wait};
 
 /// A connection over the loopback: our end, and the peer's.
 fn connection() -> (Socket, TcpStream) {
@@ -94,7 +94,7 @@ fn a_long_stream_is_echoed_unchanged() {
             }
             echoed += len;
             if back.len() > 6 << 20 {
-                reactor.send(&socket, 2, std::mem::take(&mut back));
+                reactor.send(&socket, 2, std::mem::take(&mut back), SendEnd::Wakes);
                 all_received.send(()).unwrap();
                 assert!(matches!(
                     event(&mut reactor),
@@ -106,7 +106,7 @@ fn a_long_stream_is_echoed_unchanged() {
                 ));
             }
         }
-        reactor.send(&socket, 2, back);
+        reactor.send(&socket, 2, back, SendEnd::Wakes);
         all_received.send(()).unwrap();
         assert!(matches!(
             event(&mut reactor),
@@ -130,12 +130,13 @@ fn a_message_of_more_parts_than_one_call_takes_arrives_in_order() {
     }
     assert_eq!(long.part_count(), 5_000);
     let expected = long.to_vec();
-    reactor.send(&socket, 7, long);
+    reactor.send(&socket, 7, long, SendEnd::Wakes);
     match event(&mut reactor) {
         Event::Sent {
             token: 7,
             message,
             result,
+            ..
         } => {
             result.unwrap();
             assert_eq!(message.to_vec(), expected, "the message comes back whole");
@@ -210,7 +211,7 @@ fn a_reset_is_an_error_of_receive_and_of_send() {
     let mut reactor = reactor();
     let (socket, peer) = connection();
     // Closing with unread data resets the connection.
-    reactor.send(&socket, 1, message(b"unread"));
+    reactor.send(&socket, 1, message(b"unread"), SendEnd::Wakes);
     assert!(matches!(
         event(&mut reactor),
         Event::Sent { result: Ok(()), .. }
@@ -222,7 +223,7 @@ fn a_reset_is_an_error_of_receive_and_of_send() {
         Event::Received { result, .. } => assert_eq!(result.unwrap_err(), Errno::CONNRESET),
         other => panic!("{other:?}"),
     }
-    reactor.send(&socket, 3, message(b"too late"));
+    reactor.send(&socket, 3, message(b"too late"), SendEnd::Wakes);
     match event(&mut reactor) {
         Event::Sent {
             message, result, ..
@@ -232,6 +233,103 @@ fn a_reset_is_an_error_of_receive_and_of_send() {
         }
         other => panic!("{other:?}"),
     }
+}
+
+/// Only the next event brings the end of a send that nobody waits for, and it comes first.
+#[test]
+fn an_end_that_nobody_waits_for_wakes_nobody() {
+    let mut reactor = reactor();
+    let (socket, mut peer) = connection();
+    for n in 0..20 {
+        let text = [n; 100];
+        reactor.receive(&socket, 2);
+        reactor.send(&socket, 1, message(&text), SendEnd::Waits);
+        let mut came = [0; 100];
+        let reader = thread::spawn({
+            let mut peer = peer.try_clone().unwrap();
+            move || {
+                peer.read_exact(&mut came).unwrap();
+                peer.write_all(b"go on").unwrap();
+                came
+            }
+        });
+        let mut came = events(&mut reactor).into_iter();
+        match came.next() {
+            Some(Event::Sent {
+                token: 1,
+                message,
+                result: Ok(()),
+                at_once: true,
+            }) => assert_eq!(message.to_vec(), text),
+            other => panic!("{other:?}"),
+        }
+        let answer = came.next().unwrap_or_else(|| event(&mut reactor));
+        assert_eq!(received(answer).len, 5);
+        assert_eq!(reader.join().unwrap(), text);
+        assert_eq!(reactor.in_flight(), 0);
+    }
+    // No event of its own, while nothing else happens.
+    reactor.send(&socket, 1, message(b"last"), SendEnd::Waits);
+    let soon = reactor.clock() + Duration::from_millis(50);
+    let mut events = Vec::new();
+    reactor.turn(Wait::Until(soon), &mut events).unwrap();
+    assert!(reactor.now() >= soon, "nothing has woken it: {events:?}");
+    assert_eq!(events.len(), 1);
+    peer.read_exact(&mut [0; 4]).unwrap();
+}
+
+/// The socket has not room for all of it, so the rest is sent as any message is.
+#[test]
+fn a_message_without_room_is_sent_whole_and_its_end_wakes() {
+    let mut reactor = reactor();
+    for parts in [1, 4_000] {
+        let (socket, mut peer) = connection();
+        let mut long = Message::default();
+        let data = long.push_payload(pattern(16 << 20).into());
+        let len = (16 << 20) / parts;
+        for n in 0..parts {
+            long.push_part(data, n * len, len);
+        }
+        let expected = long.to_vec();
+        reactor.send(&socket, 1, long, SendEnd::Waits);
+        expect_quiet(&mut reactor);
+        let reader = thread::spawn(move || {
+            let mut came = vec![0; expected.len()];
+            peer.read_exact(&mut came).unwrap();
+            assert_eq!(came, expected);
+            peer
+        });
+        match event(&mut reactor) {
+            Event::Sent {
+                result, at_once, ..
+            } => assert_eq!((result, at_once), (Ok(()), false)),
+            other => panic!("{other:?}"),
+        }
+        drop(reader.join().unwrap());
+        assert_eq!(reactor.in_flight(), 0);
+    }
+}
+
+#[test]
+fn a_send_that_fails_wakes_even_where_nobody_waits_for_its_end() {
+    let mut reactor = reactor();
+    let (socket, _peer) = connection();
+    socket.shutdown();
+    reactor.send(&socket, 3, message(b"too late"), SendEnd::Waits);
+    match event(&mut reactor) {
+        Event::Sent {
+            message, result, ..
+        } => {
+            assert_eq!(result, Err(Errno::PIPE));
+            assert_eq!(message.to_vec(), b"too late");
+        }
+        other => panic!("{other:?}"),
+    }
+    // A reactor that ends has it all back.
+    let (socket, _peer) = connection();
+    reactor.send(&socket, 4, message(b"the end"), SendEnd::Waits);
+    drop(reactor);
+    assert!(socket.park().is_ok());
 }
 
 #[test]
@@ -296,7 +394,7 @@ fn a_cancelled_receive_exact_and_send_give_their_memory_back() {
     peer.write_all(b"some").unwrap();
     let mut long = Message::default();
     long.push_zeros(64 << 20);
-    let send = reactor.send(&socket, 2, long);
+    let send = reactor.send(&socket, 2, long, SendEnd::Wakes);
     expect_quiet(&mut reactor);
     reactor.cancel(receive);
     reactor.cancel(send);

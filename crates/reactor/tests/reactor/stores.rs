@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 
 use crate::common::{HANG, event, pattern, reactor};
 use memory::{Message, Payload};
-use reactor::{Event, Reactor, Socket};
+use reactor::{Event, Reactor, SendEnd, Socket};
 use store::{
     Backstore, CacheMode, Extent, IoAnswer, IoRequest, IoResult, IoTag, OpenOptions, Order, Outlet,
     StoreKind, Submitted,
@@ -134,7 +134,7 @@ fn send_from_the_store(reactor: &mut Reactor, all: Payload, model: &[u8]) {
         peer.read_exact(&mut bytes).unwrap();
         bytes
     });
-    reactor.send(&socket, 1, message);
+    reactor.send(&socket, 1, message, SendEnd::Wakes);
     match event(reactor) {
         Event::Sent { result, .. } => result.unwrap(),
         other => panic!("{other:?}"),

@@ -9,7 +9,7 @@ use engine::{
     Carrier, Ending, Life, News, PartKey, Phase, Save, StoreWork, TargetIndex, UnitIndex,
 };
 use front::iscsi::{Detail, FrontLetter, LineKey, Notice, Wire};
-use front::{Command, CommandId, Port};
+use front::{Command, CommandId, Port, SendEnd};
 use iscsi::target::Receive;
 use memory::{Buffer, Message, Pool};
 use scsi::Status;
@@ -156,10 +156,17 @@ impl Wire for Outside {
         link.receiving = Some((key, how));
     }
 
-    fn send(&mut self, line: &Link, key: LineKey, message: Message) {
+    /// A send that nobody waits for may find room for all of it.
+    fn send(&mut self, line: &Link, key: LineKey, message: Message, end: SendEnd) {
         let link = self.links.entry(line.0).or_default();
-        debug_assert!(link.sending.is_none(), "two sends on {line:?}");
-        link.sending = Some(Sending::new(key, message));
+        let is_free = link.sending.is_none() && link.unwatched.is_none();
+        debug_assert!(is_free, "two sends on {line:?}");
+        if end == SendEnd::Waits && self.prng.chance(700) {
+            link.buffered.extend(message.to_vec());
+            link.unwatched = Some((key, message));
+        } else {
+            link.sending = Some(Sending::new(key, message));
+        }
     }
 
     fn shut(&mut self, line: &Link) {

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use engine::{Engine, MediumFailure, SessionKey, TaskKey, Version};
-use front::NoOthers;
 use front::iscsi::{Beyond, LineKey, LoginRandom, Sessions};
+use front::{NoOthers, Sent};
 use iscsi::pdu::Tsih;
 use iscsi::target::Receive;
-use memory::{Buffer, Pool};
+use memory::{Buffer, Message, Pool};
 use scsi::Owner;
 use store::Backstore;
 
@@ -81,6 +81,7 @@ impl Core {
     /// the links.
     pub(super) fn turn<T>(&mut self, now: Duration, happen: impl FnOnce(&mut Self) -> T) -> T {
         self.engine.begin_turn(now);
+        self.end_unwatched();
         let outcome = happen(self);
         self.settle();
         sabotage::forget_answers(&mut self.engine);
@@ -213,18 +214,37 @@ impl Core {
         };
         let taken = sending.as_mut().map(|sending| sending.take(len));
         if let Some(sending) = sending.take_if(|sending| sending.is_over()) {
-            self.handle_sent(sending, true);
+            self.handle_sent(sending.key, sending.message, Sent::Now);
         }
         taken.unwrap_or_default()
     }
 
-    fn handle_sent(&mut self, sending: Sending, is_sent: bool) {
+    /// Bytes that a link holds already; the core does not notice.
+    pub(super) fn take_buffered(&mut self, link: usize, len: usize) -> Vec<u8> {
+        let under_way = self.engine.carrier.links.get_mut(&link);
+        under_way.map_or_else(Vec::new, |way| {
+            let len = len.min(way.buffered.len());
+            way.buffered.drain(..len).collect()
+        })
+    }
+
+    /// Sends that nobody waited for have ended.
+    fn end_unwatched(&mut self) {
+        let links = self.engine.carrier.links.values_mut();
+        let over: Vec<_> = links.filter_map(|way| way.unwatched.take()).collect();
+        for (key, message) in over {
+            self.handle_sent(key, message, Sent::AtOnce);
+        }
+    }
+
+    fn handle_sent(&mut self, key: LineKey, message: Message, sent: Sent) {
         let clock = self.clock();
         let (sessions, engine) = (&mut self.sessions, &mut self.engine);
-        let Sending { key, message, .. } = sending;
         match key {
-            LineKey::Login(key) => sessions.handle_login_sent(engine, key, is_sent, clock),
-            LineKey::Connection(key) => sessions.handle_sent(engine, key, message, is_sent),
+            LineKey::Login(key) => {
+                sessions.handle_login_sent(engine, key, sent != Sent::Not, clock);
+            }
+            LineKey::Connection(key) => sessions.handle_sent(engine, key, message, sent),
         }
     }
 
@@ -239,8 +259,11 @@ impl Core {
         if let Some((key, how)) = under_way.receiving {
             self.handle_received(key, how, None);
         }
-        if let Some(sending) = under_way.sending {
-            self.handle_sent(sending, false);
+        if let Some(Sending { key, message, .. }) = under_way.sending {
+            self.handle_sent(key, message, Sent::Not);
+        }
+        if let Some((key, message)) = under_way.unwatched {
+            self.handle_sent(key, message, Sent::AtOnce);
         }
         true
     }

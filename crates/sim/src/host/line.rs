@@ -1,5 +1,6 @@
 //! Links of the world as the sessions of a core see them: one receive and one send under way on each.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use front::iscsi::{Detail, Line, LineKey};
@@ -75,6 +76,10 @@ impl Sending {
 pub(crate) struct UnderWay {
     pub(super) receiving: Option<(LineKey, Receive)>,
     pub(super) sending: Option<Sending>,
+    /// What was sent and the target need not wake for.
+    pub(super) buffered: VecDeque<u8>,
+    /// A send of which all is there. The target learns of its end with its next turn.
+    pub(super) unwatched: Option<(LineKey, Message)>,
     /// It was shut: whatever is under way has ended, and is to be said so.
     pub(super) is_shut: bool,
 }

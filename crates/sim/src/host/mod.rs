@@ -105,8 +105,9 @@ impl Host {
     /// Takes up to `len` bytes that are to be sent.
     pub fn take_output(&mut self, link: usize, len: usize, now: Duration) -> Vec<u8> {
         let core = self.core_of(link);
-        core.map_or_else(Vec::new, |core| {
-            core.turn(now, |core| core.take_output(link, len))
+        core.map_or_else(Vec::new, |core| match core.take_buffered(link, len) {
+            taken if taken.is_empty() => core.turn(now, |core| core.take_output(link, len)),
+            taken => taken,
         })
     }
 
@@ -114,7 +115,7 @@ impl Host {
     pub fn links_with_output(&self) -> Vec<usize> {
         let cores = self.cores.iter();
         let links = cores.flat_map(|core| &core.engine.carrier.links);
-        let sending = links.filter(|(_, under_way)| under_way.sending.is_some());
+        let sending = links.filter(|(_, way)| way.sending.is_some() || !way.buffered.is_empty());
         sending.map(|(link, _)| *link).collect()
     }
 

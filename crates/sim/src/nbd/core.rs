@@ -19,7 +19,7 @@ use front::nbd::{
     Front, FrontSettings, Letter, Line, LineKey, Notice, Receive, SessionSettings, Sessions, Wire,
 };
 use front::{
-    Asker, Authorization, Command, CommandId, ExportAsker, Others as _, Policy, Port,
+    Asker, Authorization, Command, CommandId, ExportAsker, Others as _, Policy, Port, SendEnd,
     VisibleExport, VisibleTarget,
 };
 use memory::{Buffer, Message, Pool};
@@ -164,7 +164,7 @@ impl Wire for Outside {
         self.on_links.push((line.0, OnLink::Receive(key, how)));
     }
 
-    fn send(&mut self, line: &Link, key: LineKey, message: Message) {
+    fn send(&mut self, line: &Link, key: LineKey, message: Message, _: SendEnd) {
         self.on_links.push((line.0, OnLink::Send(key, message)));
     }
 

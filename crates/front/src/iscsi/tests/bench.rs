@@ -38,8 +38,8 @@ use super::super::{
 };
 use crate::NoOthers;
 use crate::{
-    Asker, Authorization, Command, CommandId, Policy, Port, PortPlan, SessionId, SessionReport,
-    TargetPlan, VisibleTarget,
+    Asker, Authorization, Command, CommandId, Policy, Port, PortPlan, SendEnd, Sent, SessionId,
+    SessionReport, TargetPlan, VisibleTarget,
 };
 
 /// When every test begins: in the middle of a second.
@@ -196,7 +196,7 @@ impl Wire for Outside {
         assert!(before.is_none(), "two receives on {line:?}");
     }
 
-    fn send(&mut self, line: &TestLine, key: LineKey, message: Message) {
+    fn send(&mut self, line: &TestLine, key: LineKey, message: Message, _: SendEnd) {
         let before = self.ends[line.line].sending.replace((key, message));
         assert!(before.is_none(), "two sends on {line:?}");
     }
@@ -644,7 +644,10 @@ impl Bench {
         let (sessions, engine) = (&mut self.sessions, &mut self.engine);
         match key {
             LineKey::Login(key) => sessions.handle_login_sent(engine, key, true, clock),
-            LineKey::Connection(key) => sessions.handle_sent(engine, key, message, !is_over),
+            LineKey::Connection(key) => {
+                let sent = if is_over { Sent::Not } else { Sent::Now };
+                sessions.handle_sent(engine, key, message, sent);
+            }
         }
         self.listen(line);
         true

@@ -26,8 +26,8 @@ use store::{Capabilities, Descriptor, SocketTag, Waker};
 use super::super::*;
 use crate::iscsi::{self, FrontSettings as LoginSettings, Holding};
 use crate::{
-    Asker, Authorization, CommandId, ExportAsker, Others as _, Policy, Port, VisibleExport,
-    VisibleTarget,
+    Asker, Authorization, CommandId, ExportAsker, Others as _, Policy, Port, SendEnd,
+    VisibleExport, VisibleTarget,
 };
 
 pub(super) const BEGIN: Duration = Duration::from_secs(100);
@@ -157,7 +157,7 @@ impl Wire for Outside {
         assert!(before.is_none(), "two receives on {line:?}");
     }
 
-    fn send(&mut self, line: &TestLine, key: LineKey, message: Message) {
+    fn send(&mut self, line: &TestLine, key: LineKey, message: Message, _: SendEnd) {
         let before = self.ends[line.0].sending.replace((key, message));
         assert!(before.is_none(), "two sends on {line:?}");
     }
