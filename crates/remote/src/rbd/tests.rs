@@ -1,5 +1,6 @@
 //! The store over a cluster in memory.
 
+mod meter;
 mod snapshots;
 
 use std::sync::{Arc, mpsc};
