@@ -28,9 +28,10 @@ from tarn import IQN, Tarn, free_port, run, target_section
 
 # Their tests are of this suite.
 import faults
+import quotas
 import snapshots
 
-PARTS = [snapshots, faults]
+PARTS = [snapshots, faults, quotas]
 
 # What a unit answers whose image another client has.
 DESCRIBING = {

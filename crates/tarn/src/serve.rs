@@ -141,7 +141,10 @@ fn connect(
     let nobody = Arc::new(Running::nothing(&model).policy());
     let sink = Arc::clone(&events) as Arc<dyn plane::EventSink>;
     let plane = DataPlane::start(settings, nobody, sink)?;
-    let running = first.start(plane.handle()).map_err(anyhow::Error::msg)?;
+    let accounts = daemon::Accounts::default();
+    let running = first
+        .start(plane.handle(), &accounts)
+        .map_err(anyhow::Error::msg)?;
     // They hold the locks of units, which the units have themselves: one that is removed gives its own back.
     drop(prepared.identities);
     let daemon = Daemon::new(daemon::Parts {
@@ -158,6 +161,7 @@ fn connect(
         cores,
         events,
         doctor,
+        accounts,
     })?;
     Ok((plane, Arc::new(daemon)))
 }

@@ -29,6 +29,7 @@ use super::log_device::{attach, lazily};
 use super::open::{
     OpenStore, Opener, bind, bind_socket, open_members, open_part, open_tls, open_with,
 };
+use super::quotas::Accounts;
 use super::running::{
     NO_PORTAL, PortNumbers, Running, RunningListener, RunningSocket, RunningUnit, profile,
     slow_command, unit_plan,
@@ -472,9 +473,10 @@ impl Prepared {
     }
 
     /// Has a data plane that serves nothing serve it.
-    pub(crate) fn start(mut self, plane: &Handle) -> Result<Running, String> {
+    pub(crate) fn start(mut self, plane: &Handle, accounts: &Accounts) -> Result<Running, String> {
         let nothing = Running::nothing(&self.running.model);
         self.add_units(plane)?;
+        accounts.admit(plane, &self.running, &self.added);
         let switched = self.switch(&nothing, plane);
         switched.map_err(|error| error.to_string())?;
         Ok(self.running)
@@ -497,6 +499,11 @@ impl Prepared {
             running.units[position].index = index;
         }
         Ok(())
+    }
+
+    /// The positions of the units that it added.
+    pub(super) fn added_positions(&self) -> &[usize] {
+        &self.added
     }
 
     /// The units that it added, to be taken out again.

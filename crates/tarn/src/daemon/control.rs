@@ -30,7 +30,7 @@ use super::file::{self, Aside, Found, unwritten};
 use super::history::{History, Past, Record};
 use super::open::pause;
 use super::paced::Paced;
-use super::quotas::Accounts;
+use super::quotas::{Accounts, Summons};
 use super::running::{Running, RunningUnit};
 use super::schedule::Missed;
 use super::secrets::SecretFiles;
@@ -114,6 +114,8 @@ pub(crate) struct Daemon {
     sessions: Paced<Result<Arc<[SessionReport]>, NoAnswer>>,
     doctor: Doctor,
     pub(super) accounts: Accounts,
+    /// Of the thread that keeps them.
+    pub(super) summons: Arc<Summons>,
     pub(super) missed: Missed,
 }
 
@@ -133,6 +135,7 @@ pub(crate) struct Parts {
     pub(crate) cores: usize,
     pub(crate) events: Arc<Events>,
     pub(crate) doctor: Doctor,
+    pub(crate) accounts: Accounts,
 }
 
 /// A document that was read and compared with what runs.
@@ -214,7 +217,8 @@ impl Daemon {
             events: parts.events,
             sessions: Paced::new(SESSIONS_PAUSE),
             doctor: parts.doctor,
-            accounts: Accounts::default(),
+            accounts: parts.accounts,
+            summons: Arc::default(),
             missed: Missed::default(),
         })
     }
@@ -503,11 +507,16 @@ impl Daemon {
             .add_units(&self.plane)
             .map_err(failed)
             .inspect_err(settle_back)?;
+        let added = prepared.added_positions();
+        self.accounts.admit(&self.plane, prepared.running(), added);
         let saved = found.save(history, record);
         let grow = || prepared.grow(&means.patience).map_err(failed);
         let done = saved.and_then(|()| grow().inspect_err(|_| found.put_back(history)));
         let drop_units = |_: &Problem| {
-            let unseen = Settling::unseen(prepared.added(), &self.plane);
+            let added = prepared.added();
+            let indices: Vec<_> = added.iter().map(|unit| unit.index).collect();
+            self.accounts.dismiss(&indices);
+            let unseen = Settling::unseen(added, &self.plane);
             self.settlings().add(unseen);
         };
         done.inspect_err(drop_units).inspect_err(settle_back)?;
@@ -538,6 +547,7 @@ impl Daemon {
             .in_force
             .write()
             .unwrap_or_else(PoisonError::into_inner) = Arc::new(in_force);
+        self.summons.look();
         let mut settling = Settling::new(revision, prepared.rest(&now.running));
         if switched.is_ok() {
             settling.judge(&prepared.running.policy(), &self.plane);
