@@ -1,5 +1,7 @@
 //! Finds the files and devices of a model's units, without opening them.
 
+mod cluster;
+
 use std::collections::HashMap;
 use std::fs::{self, FileType, Metadata};
 use std::io::ErrorKind;
@@ -25,6 +27,8 @@ pub struct Location {
     pub mark: Option<FileMark>,
     /// It is a block device.
     pub is_device: bool,
+    /// Of an image: what it is called in its cluster, by each name that its configuration file has of that.
+    pub images: Vec<String>,
     /// Of a composition: where its further members are.
     pub further: Vec<Self>,
 }
@@ -76,13 +80,10 @@ pub fn locate_all(model: &Model) -> Result<Vec<Option<Location>>, StartError> {
 ///
 /// Two have.
 pub(crate) fn check_uses(model: &Model, locations: &[Option<Location>]) -> Result<(), StartError> {
-    let mut uses = Uses::default();
-    for (unit, location) in model.units().iter().zip(locations) {
-        if let Some(location) = location {
-            uses.claim(unit, location)?;
-        }
+    match first_twice(model, locations) {
+        Some((_, error)) => Err(error),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// Which unit has what. The model has compared the paths as they are written; this compares where
@@ -91,6 +92,7 @@ pub(crate) fn check_uses(model: &Model, locations: &[Option<Location>]) -> Resul
 struct Uses<'a> {
     paths: HashMap<PathBuf, &'a Unit>,
     marks: HashMap<FileMark, &'a Unit>,
+    images: HashMap<String, &'a Unit>,
 }
 
 impl<'a> Uses<'a> {
@@ -101,7 +103,12 @@ impl<'a> Uses<'a> {
         let by_path = self.paths.insert(location.path.clone(), unit);
         let mark = location.mark.as_ref();
         let by_mark = mark.and_then(|mark| self.marks.insert(mark.clone(), unit));
-        match by_path.or(by_mark) {
+        let images = location.images.iter();
+        let by_image = images.fold(None, |found, image| {
+            let before = self.images.insert(image.clone(), unit);
+            found.or(before)
+        });
+        match by_path.or(by_mark).or(by_image) {
             None => Ok(()),
             Some(first) => Err(Rule::StoreTwice {
                 path: location.path.display().to_string(),
@@ -154,6 +161,7 @@ pub(crate) fn locate_store(
             exists: true,
             mark: None,
             is_device: true,
+            images: Vec::new(),
             further: Vec::new(),
         }
     } else {
@@ -162,6 +170,7 @@ pub(crate) fn locate_store(
             exists: true,
             mark: FileMark::of(&metadata),
             is_device: false,
+            images: Vec::new(),
             further: Vec::new(),
         }
     };
@@ -190,10 +199,14 @@ fn in_cluster(store: &StoreSpec) -> Option<Location> {
     // One file has one path.
     let conf = image.conf().and_then(|conf| fs::canonicalize(conf).ok());
     let name = medium.split_once('?').map_or(medium.as_str(), |it| it.0);
-    Some(elsewhere(match conf {
+    let clusters = cluster::names(image.conf());
+    let images = clusters.map(|cluster| format!("{cluster} {name}"));
+    let images = images.collect();
+    let place = elsewhere(match conf {
         Some(conf) => format!("{name}?conf={}", conf.display()),
-        None => medium,
-    }))
+        None => medium.clone(),
+    });
+    Some(Location { images, ..place })
 }
 
 /// A device is known by its group; which server has it, only opening shows.
@@ -208,6 +221,7 @@ fn elsewhere(path: String) -> Location {
         exists: true,
         mark: None,
         is_device: false,
+        images: Vec::new(),
         further: Vec::new(),
     }
 }
@@ -232,6 +246,7 @@ fn locate_new(
             exists: false,
             mark: None,
             is_device: false,
+            images: Vec::new(),
             further: Vec::new(),
         })),
         Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -294,6 +309,19 @@ fn check_node(place: &Place, path: &Path, node: Node, found: FileType) -> Result
             "neither a file nor a block device"
         },
         wanted: node.wanted(),
+    })
+}
+
+/// The first unit that has what another one has already, by its position.
+pub(crate) fn first_twice(
+    model: &Model,
+    locations: &[Option<Location>],
+) -> Option<(usize, StartError)> {
+    let mut uses = Uses::default();
+    let mut units = model.units().iter().zip(locations).enumerate();
+    units.find_map(|(position, (unit, location))| {
+        let claimed = uses.claim(unit, location.as_ref()?);
+        claimed.err().map(|error| (position, error))
     })
 }
 
@@ -394,6 +422,42 @@ mod tests {
         assert_ne!(place("a", &conf), place("b", &conf));
         let plain = locate_one("rbd:p/a").unwrap().unwrap().path;
         assert_eq!(plain, Path::new("rbd:p/a"));
+    }
+
+    #[test]
+    fn an_image_is_one_by_whatever_file_names_its_cluster() {
+        let scratch = Scratch::new();
+        let conf = |name: &str, text: &str| {
+            let path = scratch.path().join(name);
+            fs::write(&path, text).unwrap();
+            format!("conf={}", path.display())
+        };
+        let whole = conf("whole", "[global]\nfsid = F-1\nmon host = [v2:a:1],b\n");
+        let minimal = conf("minimal", "[global]\n\tfsid=f-1\n");
+        let monitors = conf("monitors", "mon_host = b, [v2:a:1]\n");
+        let other = conf("other", "fsid = f-2 # not f-1\n");
+        let none = conf("none", "# fsid = f-1\n");
+        let are_one = |one: &str, other: &str| {
+            let stores = [one, other].map(|conf| format!("rbd:p/a?{conf}"));
+            let name = IscsiName::parse("iqn.2026-11.example.tarn:t").unwrap();
+            let model = Model::from_stores(&stores, name, &[]).unwrap();
+            match locate_all(&model) {
+                Ok(_) => false,
+                Err(error) => error.to_string().contains("is already used at STORE"),
+            }
+        };
+        for (one, two, expected) in [
+            (&whole, &minimal, true),
+            (&whole, &monitors, true),
+            (&minimal, &monitors, false),
+            (&whole, &other, false),
+            (&whole, &none, false),
+        ] {
+            assert_eq!(are_one(one, two), expected, "{one} {two}");
+        }
+        let stores = [format!("rbd:p/a?{whole}"), format!("rbd:p/b?{minimal}")];
+        let name = IscsiName::parse("iqn.2026-11.example.tarn:t").unwrap();
+        locate_all(&Model::from_stores(&stores, name, &[]).unwrap()).unwrap();
     }
 
     #[test]

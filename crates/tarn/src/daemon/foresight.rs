@@ -18,7 +18,7 @@ use super::running::{Running, RunningUnit};
 use super::steps::Match;
 use crate::StartError;
 use crate::confinement::Reach;
-use crate::locate::locate_store;
+use crate::locate::{Location, first_twice, locate_store};
 
 /// Refuses the steps of a plan whose stores are not where they must be. Nothing is opened, so what only opening shows
 /// is not seen here.
@@ -58,6 +58,42 @@ pub(super) fn refuse_unlocated(
                 plan.is_applicable = false;
             }
         }
+    }
+    refuse_twice(plan, old, model, units, patience);
+}
+
+/// Refuses a unit that would have what another one has. What cannot be looked at is left to the change.
+fn refuse_twice(
+    plan: &mut Plan,
+    old: &Running,
+    model: &Model,
+    units: &Match,
+    patience: &Patience<'_>,
+) {
+    let mut locations = Vec::new();
+    for (position, (unit, from)) in model.units().iter().zip(&units.from).enumerate() {
+        let kept = from.and_then(|at| Some((old.units.get(at)?, old.model.units().get(at)?)));
+        let kept = kept.filter(|(_, before)| units.keeps(position, before, unit));
+        let before = kept.and_then(|(served, _)| served.location.clone());
+        let count = kept.map_or(0, |(_, before)| before.parts().count());
+        let found = unit.parts().skip(count);
+        let found = found.filter_map(|part| on_thread(part, patience, locate_store).ok()?.ok()?);
+        locations.push(Location::joined(before, found.collect()));
+    }
+    let Some((position, error)) = first_twice(model, &locations) else {
+        return;
+    };
+    let name = model.units().get(position).map(ToString::to_string);
+    let mut steps = plan.steps.iter_mut();
+    let step = steps.find(|step| {
+        step.kind == Kind::Lun
+            && Some(&step.name) == name.as_ref()
+            && step.effect != Effect::Refused
+    });
+    if let Some(step) = step {
+        step.effect = Effect::Refused;
+        step.reason = Some(crate::error::chain(&error));
+        plan.is_applicable = false;
     }
 }
 
