@@ -43,10 +43,17 @@ name = "%s"
 portals = ["127.0.0.1:{port}"]
 luns = [{ lun = 0, id = "disk" }]
 """ % IQN
+EXPORT = '[[lun]]\nid = "plain"\nstore = "mem:16M"\n[[nbd]]\nsocket = "{dir}/nbd.sock"\nluns = ["plain"]\n' + target_section("plain")
 WRITERS = 16
 MONITORING = ROOT / "packaging/monitoring"
 VENV = ROOT / "target/schemathesis"
 SCHEMATHESIS = "schemathesis>=4,<5"
+
+
+def with_export(server):
+    """A configuration whose LUN 1 is the export of a server."""
+    lun = f'[[lun]]\nid = "export"\nstore = "nbd+unix:///plain?socket={server.dir}/nbd.sock&retry=0"\n\n'
+    return ONE.replace("[[target]]", lun + "[[target]]").replace('id = "disk" }]', 'id = "disk" }, { lun = 1, id = "export" }]')
 
 
 class Daemon(Tarn):
@@ -692,8 +699,10 @@ def alert_rules_say_what_they_should():
 @test(limit_s=180)
 def prometheus_scrapes_it_and_every_panel_shows_something():
     """A real Prometheus with a token of the role metrics and the alert rules: every query of the dashboard has an answer
-    while an initiator works, errs and is refused."""
-    with Daemon() as tarn, scraping(tarn) as asks, at_work(tarn):
+    while an initiator works, errs and is refused, and the server of one of its disks ends."""
+    server = Tarn(config=EXPORT, check_exit=False)
+    with server, Daemon(with_export(server), check_exit=False) as tarn, scraping(tarn) as asks, at_work(tarn):
+        server.kill()
         def found(query):
             answer = asks.ask("GET", f"/api/v1/query?query={name(query)}")
             equal(answer.status, 200, f"{query}: {answer}")
@@ -749,6 +758,7 @@ def at_work(tarn):
                 session.command(scsi.read10(0, 8), read=4096)
                 session.command(scsi.write10(0, 8), write=bytes(4096))
                 session.command(scsi.read10(0x7fff0000, 8), read=4096)
+                session.command(scsi.read10(0, 8), read=4096, lun=1)
                 with contextlib.suppress(iscsi.LoginError):
                     iscsi.Session(tarn.port, f"{IQN}-none")
     thread = threading.Thread(target=work)
