@@ -350,6 +350,18 @@ pub enum Rule {
         first: Place,
     },
 
+    /// A store that this very Tarn has to serve before it can open it.
+    #[error(
+        "store {store:?} is an export of this Tarn itself, of the server at {first}, which serves when all stores are \
+         open; name the store of that lun, or an export of another server"
+    )]
+    StoreOfOwn {
+        /// The export.
+        store: String,
+        /// Where the server is given.
+        first: Place,
+    },
+
     // Names and identities.
     /// An iSCSI name of a form that the standard does not have.
     ///

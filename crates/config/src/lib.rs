@@ -30,6 +30,7 @@ mod model;
 mod name;
 mod nbd;
 mod notify;
+mod own;
 mod place;
 mod quota;
 mod reader;

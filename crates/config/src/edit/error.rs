@@ -130,8 +130,8 @@ pub enum EditError {
     },
     /// Another size for a composition.
     #[error(
-        "lun {id:?} is {store}, whose members have the size; give a member a larger size= in its [[store]], or add a \
-         member to a concat (tarn apply)"
+        "lun {id:?} is {store}, whose members have the size; give a member a larger size= (tarn store set), or add \
+         a member to a concat (tarn lun set)"
     )]
     SizeOfMembers {
         /// The unit.

@@ -101,6 +101,7 @@ impl World {
             read_only: false,
             thin: true,
             block_bytes: 512,
+            own: Arc::default(),
         };
         let export = Export {
             size_bytes: SIZE as u64,

@@ -1,5 +1,6 @@
 //! Opens stores and binds addresses, at the start and for changes.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,19 +39,29 @@ pub(crate) struct Opener {
     pub(crate) cores: usize,
     /// Connections to look at images over.
     pub(crate) looks: Looks,
+    /// Where this process serves NBD.
+    own: Arc<[SocketAddr]>,
 }
 
 impl Opener {
     /// For a start. To be dropped before the process is confined.
     pub(crate) fn of_start(cores: usize) -> Self {
         let looks = Looks::default();
-        Self { cores, looks }
+        Self {
+            cores,
+            looks,
+            own: Arc::default(),
+        }
     }
 
-    /// For a change, which does not wait for the end of its looks: a cluster may hang.
-    pub(crate) fn of_change(cores: usize) -> Self {
-        let looks = Looks::ended_apart();
-        Self { cores, looks }
+    /// For a change of this configuration, which does not wait for the end of its looks: a cluster may hang.
+    pub(crate) fn of_change(cores: usize, model: &Model) -> Self {
+        let own = model.nbd().iter().filter_map(|one| one.at.address());
+        Self {
+            cores,
+            looks: Looks::ended_apart(),
+            own: own.collect(),
+        }
     }
 }
 
@@ -201,7 +212,7 @@ pub(super) fn open_part(
 ) -> Result<Arc<dyn SharedStore>, StartError> {
     match &spec.at.place {
         StorePlace::Export(export) => {
-            let opened = export_options(spec, export, opener.cores).open();
+            let opened = export_options(spec, export, opener).open();
             opened.map_err(|source| StartError::Export {
                 place: place.clone(),
                 source: Box::new(source),
@@ -345,7 +356,8 @@ pub(crate) fn bind(
     })
 }
 
-fn export_options(spec: &StoreSpec, export: &Export, cores: usize) -> NbdOptions {
+fn export_options(spec: &StoreSpec, export: &Export, opener: &Opener) -> NbdOptions {
+    let cores = opener.cores;
     let (server, host) = match export.server() {
         ServerAddress::Tcp(HostPort { host, port }) => {
             (NbdServer::tcp(host.clone(), Some(*port)), host.as_str())
@@ -368,6 +380,7 @@ fn export_options(spec: &StoreSpec, export: &Export, cores: usize) -> NbdOptions
         read_only: spec.read_only,
         thin: spec.thin.unwrap_or(true),
         block_bytes: spec.block_size.bytes(),
+        own: Arc::clone(&opener.own),
     }
 }
 

@@ -153,7 +153,7 @@ impl Daemon {
             state: &self.state,
             inherited: &self.inherited,
             patience,
-            opener: Opener::of_change(self.cores),
+            opener: Opener::of_change(self.cores, &self.in_force().running.model),
         }
     }
 
