@@ -158,6 +158,7 @@ def lies(name):
         with Liar() as server, serve(server) as (tarn, session):
             data = os.urandom(64 << 10)
             good(write(session, MIB, data), "WRITE")
+            good(session.command(scsi.synchronize_cache16()), "SYNCHRONIZE CACHE")
             server.read = getattr(server, name)
             outcome = read(session, MIB, len(data))
             check(not outcome.good, "the READ is answered as good")
@@ -181,6 +182,7 @@ def a_server_that_stands_still_within_its_answer_holds_its_own_unit_alone():
     with Liar() as server, serve(server) as (tarn, session):
         data = os.urandom(256 << 10)
         good(write(session, MIB, data), "WRITE")
+        good(session.command(scsi.synchronize_cache16()), "SYNCHRONIZE CACHE")
         server.read = server.stands_still
         waits = session.start(scsi.read16(MIB // BLOCK, len(data) // BLOCK), read=len(data))
         ends = session.start(scsi.read16(0, 8), read=PAGE)
@@ -222,3 +224,16 @@ def an_export_that_comes_back_as_another_one_is_not_used():
             wait_for(lambda: read(session, MIB, PAGE).good, 30, f"it is served again after {lie}")
             equal(good(read(session, MIB, len(data)), "READ"), data, f"data after {lie}")
         good(session.command(scsi.synchronize_cache16()), "SYNCHRONIZE CACHE of what was flushed before")
+
+
+@test
+def a_cache_that_is_lost_shows_at_the_end():
+    """A connection that is lost after a WRITE that no flush covered: the end of Tarn says so, whichever core has the connection."""
+    for _ in range(4):
+        with Liar() as server:
+            with Tarn(config=config(server.store), check_exit=False) as tarn, iscsi.Session(tarn.port, IQN, timeout_s=30) as session:
+                session.clear_unit_attentions()
+                good(write(session, 0, bytes(PAGE)), "WRITE")
+                server.cut()
+                wait_for(lambda: "is lost" in tarn.log() and read(session, 0, BLOCK).good, 20, "it is connected again")
+                equal(tarn.terminate(), 1, f"exit code; {tarn.log_tail(5)}")

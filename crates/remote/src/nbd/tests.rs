@@ -625,6 +625,30 @@ fn a_core_that_is_gone_owes_nothing() {
     }
 }
 
+/// A core that ends reports a lost cache to nobody: the flush that it has not looked at reports it elsewhere.
+#[test]
+fn a_lost_cache_is_reported_by_a_flush_that_comes_back_from_a_core_that_is_gone() {
+    let mut world = World::new(Wishes {
+        cores: 2,
+        ..Wishes::default()
+    });
+    let write = world.write(0, 0, 1, 512, false);
+    assert!(world.is_good(0, write));
+    world.crash();
+    world.come_up();
+    world.pass(Duration::from_secs(3));
+    let flush = world.submit(1, IoRequest::Flush);
+    let home = world.cores.remove(0);
+    drop(home);
+    world.pass(Duration::from_secs(1));
+    let answer = world.answer(0, flush);
+    assert!(
+        matches!(answer, Some(Err(IoFailure::FlushLatched))),
+        "{answer:?}"
+    );
+    assert_eq!(world.flush_now(0), Ok(()));
+}
+
 #[test]
 fn a_file_of_certificates_has_a_bound() {
     for path in ["/dev/zero", "/"] {
