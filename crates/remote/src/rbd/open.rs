@@ -331,15 +331,17 @@ impl RbdOptions {
         };
         let image = image.map_err(|error| self.failed(error))?;
         let id = image.id().map_err(RbdFailure::Call)?;
+        let snapshot = self.snapshot.as_deref().unwrap_or_default();
+        let namespace = &self.namespace;
+        let medium = format!("{fsid}/{pool_id}/{namespace}/{id}");
+        // Before its lock, which may be that of this process.
+        let claim = Some(Claim::new(format!("{medium}@{snapshot}"))?);
         let found = self.look_at(&image).map_err(|error| self.failed(error))??;
         let (size_bytes, stripe_bytes) = found;
         let texts = match self.is_read_only() {
             true => None,
             false => Some(Texts::find(&image, id.clone()).map_err(|error| self.failed(error))?),
         };
-        let snapshot = self.snapshot.as_deref().unwrap_or_default();
-        let namespace = &self.namespace;
-        let medium = format!("{fsid}/{pool_id}/{namespace}/{id}");
         Ok(Found {
             size_bytes,
             compare_and_write_bytes: compare_bytes(self.block_bytes),
@@ -347,7 +349,7 @@ impl RbdOptions {
                 .saturating_mul(WALK_OBJECTS)
                 .min(WALK_BYTES_MAX),
             texts: texts.map(Arc::new),
-            claim: Some(Claim::new(format!("{medium}@{snapshot}"))?),
+            claim,
             medium,
         })
     }
