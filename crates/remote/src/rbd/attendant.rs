@@ -192,7 +192,7 @@ impl Attendant {
         let is_unlocked = !is_locked && !self.common.options.is_read_only();
         if is_unlocked && !self.is_unlocked.get() {
             let image = &self.common.options;
-            tracing::warn!(%image, "an RBD image has no exclusive lock: nothing keeps other clients from writing to it");
+            tracing::warn!(%image, "an RBD image has no exclusive lock: nothing keeps others from writing to it");
         }
         self.is_unlocked.set(is_unlocked);
     }
