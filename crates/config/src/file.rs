@@ -4,6 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 
+use toml::Spanned;
+use toml::de::DeTable;
+
 use crate::error::{At as _, nearest_hint};
 use crate::hyperscsi::read_hyperscsi;
 use crate::keys::{
@@ -44,7 +47,16 @@ impl Model {
         let file_name = file.display().to_string();
         let source = Source::new(&file_name, text);
         let root = source.parse()?;
-        let top = Section::top(&source, &root, SECTION_TOP)?;
+        Self::from_tree(&source, &root, file)
+    }
+
+    /// Reads what was parsed.
+    pub(crate) fn from_tree(
+        source: &Source<'_>,
+        root: &Spanned<DeTable<'_>>,
+        file: &Path,
+    ) -> Result<Self, ConfigError> {
+        let top = Section::top(source, root, SECTION_TOP)?;
         let directory = file.parent().unwrap_or_else(|| Path::new(""));
 
         let users = read_users(&top, directory)?;

@@ -26,6 +26,7 @@ pub mod keys;
 mod limits;
 mod log_device;
 mod luns;
+mod mistakes;
 mod model;
 mod name;
 mod nbd;
