@@ -131,6 +131,16 @@ impl Site {
         Self::try_udp(address, cores.max(1)).map_err(|errno| BindError::new(address, errno))
     }
 
+    /// Whether an address could be had.
+    ///
+    /// # Errors
+    ///
+    /// As [`Site::udp`].
+    pub fn probe_udp(address: SocketAddr) -> Result<(), BindError> {
+        let socket = udp_socket(address, false);
+        socket.map(drop).map_err(|errno| BindError::new(address, errno))
+    }
+
     fn try_udp(address: SocketAddr, cores: usize) -> Result<Self, Errno> {
         if cores > 1 && address.port() != 0 {
             // Sockets that share a port would share it with another program of this user, too.

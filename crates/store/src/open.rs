@@ -1,7 +1,11 @@
 //! Opening a store: every check that keeps an administrator's slip from becoming lost data.
 
+mod probe;
+
+pub use probe::probe_growth;
+
 use std::fmt;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
@@ -72,15 +76,17 @@ impl OpenOptions {
     /// Opens the store. A file that had to be created is removed again when that fails.
     pub fn open(&self) -> Result<Arc<dyn SharedStore>, OpenError> {
         self.try_open().map_err(|reason| OpenError {
-            place: match self.kind {
-                StoreKind::Path | StoreKind::File | StoreKind::Block => {
-                    Place::Path(self.path.clone())
-                }
-                StoreKind::Memory => Place::Memory,
-                StoreKind::Null => Place::Null,
-            },
+            place: self.place(),
             reason,
         })
+    }
+
+    fn place(&self) -> Place {
+        match self.kind {
+            StoreKind::Path | StoreKind::File | StoreKind::Block => Place::Path(self.path.clone()),
+            StoreKind::Memory => Place::Memory,
+            StoreKind::Null => Place::Null,
+        }
     }
 
     fn try_open(&self) -> Result<Arc<dyn SharedStore>, OpenFailure> {
@@ -115,6 +121,21 @@ impl OpenOptions {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return self.create(),
             Err(error) => return Err(system("look at it")(error)),
         };
+        let (file, disk) = self.open_found(&found)?;
+        let is_block_device = found.file_type().is_block_device();
+        if !is_block_device {
+            self.extend(&file, disk.size_bytes)?;
+        }
+        Ok(Arc::new(FileDisk::new(
+            file,
+            disk,
+            self.cache,
+            is_block_device,
+        )))
+    }
+
+    /// Opens what is there, and says what it is as a disk.
+    fn open_found(&self, found: &Metadata) -> Result<(OwnedFd, Capabilities), OpenFailure> {
         let is_block_device = found.file_type().is_block_device();
         match self.kind {
             StoreKind::File if is_block_device => return Err(OpenFailure::NotAFile),
@@ -135,27 +156,12 @@ impl OpenOptions {
         let size = size_of_disk(&file, is_block_device).map_err(system("find out its size"))?;
         let size = self.grown_size(size, is_block_device)?;
         let disk = self.describe(&file, size, is_block_device)?;
-        if !is_block_device {
-            self.extend(&file, size)?;
-        }
-        Ok(Arc::new(FileDisk::new(
-            file,
-            disk,
-            self.cache,
-            is_block_device,
-        )))
+        Ok((file, disk))
     }
 
     /// Makes the file, and removes it again when it does not become a disk.
     fn create(&self) -> Result<Arc<dyn SharedStore>, OpenFailure> {
-        if self.kind == StoreKind::Block {
-            return Err(OpenFailure::Missing);
-        }
-        let size = self.size_bytes.ok_or(OpenFailure::MissingAndNoSize)?;
-        if self.read_only {
-            return Err(OpenFailure::Missing);
-        }
-        check_size(size, self.block_bytes.unwrap_or(512))?;
+        self.size_to_make()?;
         let options = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
         let created = rustix::fs::open(&self.path, options, Mode::RUSR | Mode::WUSR);
         drop(created.map_err(|errno| system("create it")(errno.into()))?);

@@ -275,6 +275,42 @@ impl RbdOptions {
         self.open_with(opened, looks)
     }
 
+    /// Looks at the image as [`RbdOptions::open`], and neither makes it nor makes it larger. `None`: it would be made.
+    ///
+    /// # Errors
+    ///
+    /// As [`RbdOptions::open`].
+    pub fn probe(self, looks: &Looks) -> Result<Option<Arc<dyn SharedStore>>, RbdOpenError> {
+        let (wanted, may_write, image) = (self.size_bytes, !self.is_read_only(), self.to_string());
+        let as_it_is = Self {
+            size_bytes: None,
+            ..self
+        };
+        let store = match as_it_is.open(looks) {
+            Err(error) => {
+                let is_missing = matches!(error.reason, RbdFailure::Image { .. });
+                let would_make = is_missing && may_write && wanted.is_some();
+                return if would_make { Ok(None) } else { Err(error) };
+            }
+            Ok(store) => store,
+        };
+        let actual_bytes = store.capabilities().size_bytes;
+        let reason = match wanted {
+            Some(wanted_bytes) if wanted_bytes < actual_bytes => RbdFailure::Larger {
+                actual_bytes,
+                wanted_bytes,
+            },
+            Some(wanted_bytes) if wanted_bytes > actual_bytes && !may_write => {
+                RbdFailure::CannotGrow {
+                    actual_bytes,
+                    wanted_bytes,
+                }
+            }
+            Some(_) | None => return Ok(Some(store)),
+        };
+        Err(RbdOpenError { image, reason })
+    }
+
     /// The same with a library that is loaded.
     pub(super) fn open_with(
         self,
