@@ -211,6 +211,33 @@ def a_plan_changes_nothing_and_a_rollback_is_a_new_revision():
         check("tarn.toml:2" in broken.json["place"], f"no place in {broken}")
 
 
+@test
+def point_1_plans_say_all_that_is_wrong_and_what_they_did_not_look_at():
+    """A text with several mistakes is answered with all of them, by plan and by change. An admin's plan has what only a look shows,
+    an operator's says that it has not looked, and by edits it is the same."""
+    with Daemon() as tarn:
+        api = tarn.api()
+        text = api.get("config")["text"]
+        wrong = text + '[[lun]]\nid = "a/b"\nstore = "mem:10X"\n[[user]]\nname = "u"\ncolour = "red"\n'
+        for method, path in (("POST", "plan"), ("PUT", "config")):
+            answer = refused(422, "invalid-config", api.ask, method, path, {"text": wrong}).json
+            keys = [one["place"].rsplit(": ", 1)[-1] for one in answer["mistakes"]]
+            equal(keys, ["lun[1].id", "lun[1].store", "user[0]", "user[0]"], f"places of {answer}")
+            equal((answer["place"], answer["detail"]), (answer["mistakes"][0]["place"], answer["mistakes"][0]["detail"]), "the first")
+        elsewhere = {"edits": [{"add": {"lun": {"id": "far", "store": f"file:{tarn.dir}/none/a.img?size=1M"}}},
+                               {"add": {"portal": {"target": IQN, "bind": "192.0.2.77:3260"}}}]}
+        plan = api.post("config/edits?plan=true", elsewhere)
+        equal((plan["is_applicable"], plan["outcome"], len(plan["mistakes"])), (False, "invalid-config", 2), f"the plan: {plan}")
+        check(all(step["effect"] == "refused" for step in plan["steps"]), plan["steps"])
+        answer = refused(422, "invalid-config", api.ask, "POST", "config/edits", elsewhere)
+        equal(answer.json["mistakes"], plan["mistakes"], "mistakes of the change")
+        seen = tarn.remote("operator").post("config/edits?plan=true", elsewhere)
+        equal((seen["is_applicable"], seen.get("mistakes"), seen.get("outcome")), (True, None, None), "the plan of an operator")
+        check("the store of far" in seen["not_probed"] and any("192.0.2.77" in one for one in seen["not_probed"]), seen["not_probed"])
+        check(any("below admin" in warning for warning in seen["warnings"]), seen["warnings"])
+        equal(plan.get("not_probed"), None, "what an admin's plan has not looked at")
+
+
 def steps_of(answer):
     """What a plan or a change says that it does, without the sessions that come and go."""
     return [(step["action"], step["kind"], step["name"], step["detail"], step["effect"]) for step in answer["steps"]]

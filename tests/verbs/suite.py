@@ -57,8 +57,8 @@ class Daemon(Tarn):
     def __init__(self, config=CONFIG.replace("{{", "{").replace("}}", "}"), **more):
         super().__init__(config=config, **more)
 
-    def run(self, *arguments, given="", code=DONE, environment=()):
-        """Runs a verb, which must end with this code; returns what it printed."""
+    def run(self, *arguments, given="", code=DONE, environment=(), mistakes=1):
+        """Runs a verb, which must end with this code; returns what it printed. An error has a line for each mistake."""
         variables = {**self.environment(), **dict(environment)}
         done = subprocess.run([BINARY, *map(str, arguments)], input=given, capture_output=True, text=True, timeout=30,
                               env=variables)
@@ -68,9 +68,9 @@ class Daemon(Tarn):
         check("\x1b" not in done.stdout + done.stderr, f"colour without a terminal: {said}")
         if code not in (DONE, DIFFERS) and not done.stdout:
             errors = [line for line in done.stderr.splitlines() if not line.startswith("tarn: warning: ")]
-            equal(len(errors), 1, f"lines of the error of {said}")
-            check(errors[0].startswith("tarn: "), said)
-            return errors[0]
+            equal(len(errors), mistakes, f"lines of the error of {said}")
+            check(all(line.startswith("tarn: ") for line in errors), said)
+            return "\n".join(errors)
         return done.stdout
 
     def json(self, *arguments, **more):
@@ -315,6 +315,44 @@ def a_medium_is_ejected_loaded_and_exchanged():
         session.clear_unit_attentions(1)
         equal(read().data, b"\x77" * 512, "data of the new medium")
         session.close()
+
+
+@test
+def point_1_plan_ends_as_apply_would():
+    """The exit code of `tarn plan` is that of `tarn apply` of the same file, with and without --exit-code, and all mistakes are told
+    at once with the name of that file; `tarn check` tells all of them, too."""
+    with Daemon() as daemon:
+        text = (daemon.dir / "tarn.toml").read_text()
+        new = daemon.dir / "new.toml"
+
+        def ends(text, code, differs=None, mistakes=1):
+            new.write_text(text)
+            told = [daemon.run("plan", new, code=code, mistakes=mistakes),
+                    daemon.run("plan", new, "--exit-code", code=code if differs is None else differs, mistakes=mistakes)]
+            apply = daemon.run("apply", new, "--yes", code=code, mistakes=mistakes)
+            return told[0], apply
+        ends(text, DONE)
+        ends(text + "# only a comment\n", DONE)
+        far = '[[lun]]\nid = "far"\nstore = "file:none/far.img?size=1M"\n[[user]]\nname = "u"\nsecret_file = "none"\n'
+        plan, apply = ends(text + far, WRONG, mistakes=2)
+        for told in (plan, apply):
+            check(f"{new}:" in told and "lun[2].store" in told and "user[0].secret_file" in told, told)
+        plan, _ = ends(text + '[[lun]]\nid = 5\ncolour = "red"\nstore = "mem:1X"\n', WRONG, mistakes=3)
+        check(plan.count(f"{new}:") == 3, plan)
+        plan, _ = ends(text.replace("mem:16M", "mem:8M"), REFUSED)
+        check("0 online" in plan and "1 refused" in plan, plan)
+        both = text.replace("mem:16M", "mem:8M") + far
+        check("far.img" in ends(both, REFUSED, mistakes=3)[1], "what else is wrong")
+        (daemon.dir / "tarn.toml").write_text(text + "# by hand\n")
+        plan, apply = ends(text + "# other\n", CONFLICT)
+        check("by hand" in plan and "by hand" in apply, plan)
+        (daemon.dir / "tarn.toml").write_text(text)
+        new.write_text(text + '[[lun]]\nid = "more"\nstore = "mem:1M"\n')
+        daemon.run("plan", new)
+        daemon.run("plan", new, "--exit-code", code=DIFFERS)
+        new.write_text(text + far + '[admin]\nlisten = ["127.0.0.1:0"]\ncertificate = "c.pem"\nkey = "k.pem"\n')
+        told = daemon.run("check", new, code=WRONG, mistakes=4)
+        check("c.pem" in told and "k.pem" in told and "far.img" in told and "secret_file" in told, told)
 
 
 def removable_daemon():

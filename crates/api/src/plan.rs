@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::access::Role;
+use crate::problem::{Mistake, ProblemKind};
 
 /// The configuration that runs.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
@@ -23,19 +24,29 @@ pub struct Plan {
     pub revision: u64,
     /// What would be done, in this order; empty when nothing differs.
     pub steps: Vec<Step>,
-    /// No step is refused.
+    /// Applying it now would succeed, as far as it was looked at.
     pub is_applicable: bool,
     /// The text is not the one that runs, if only in comments.
     #[serde(default)]
     pub changes_text: bool,
     /// What is legal and most likely not meant.
     pub warnings: Vec<String>,
+    /// All that was found wrong by looking: stores, addresses, secrets, certificates. Each is the reason of a refused
+    /// step, too, where it belongs to one. Steps that are refused by a rule are not here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mistakes: Vec<Mistake>,
+    /// What applying it now would be answered with, if it would fail.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<ProblemKind>,
+    /// What was not looked at, and may still keep it from being applied.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_probed: Vec<String>,
 }
 
 /// What a plan may look at besides the document and what runs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Inspection {
-    /// Secret files and the places of stores: for those who may read any file of the daemon anyway.
+    /// Secret files, stores, servers and addresses: for those who may read any file of the daemon anyway.
     Files,
     /// Nothing. No path of the document is looked at and no secret is compared, so the plan shows
     /// nothing that the document and the running configuration do not.

@@ -261,6 +261,19 @@ pub enum StartError {
         source: Unanswered,
     },
 
+    /// A store that is served cannot be made larger; the message of the source says why.
+    #[error("{place}: lun {lun} cannot grow to {size_bytes} bytes")]
+    Growth {
+        /// Where its size is named.
+        place: Place,
+        /// The unit.
+        lun: String,
+        /// What it would have.
+        size_bytes: u64,
+        /// What keeps it from growing.
+        source: store::OpenFailure,
+    },
+
     /// A store cannot be opened; the message of the source names path and remedy.
     #[error("{place}")]
     Store {
@@ -692,6 +705,21 @@ pub enum Unanswered {
         /// What was to be asked.
         path: PathBuf,
     },
+}
+
+impl StartError {
+    /// Whether the configuration has to be put right, rather than the machine or the state directory: where nothing
+    /// else is wrong, the same text may be applied later.
+    pub(crate) const fn is_of_configuration(&self) -> bool {
+        !matches!(
+            self,
+            Self::StoreHangs { .. }
+                | Self::StateUnusable { .. }
+                | Self::StateDamaged { .. }
+                | Self::UnitBusy { .. }
+                | Self::Random { .. }
+        )
+    }
 }
 
 /// An amount of memory, in a unit in which it has few digits.

@@ -44,6 +44,20 @@ impl Location {
     }
 }
 
+impl Location {
+    /// Whether both are, in part or as a whole, the same file, device or export.
+    pub(crate) fn shares(&self, other: &Self) -> bool {
+        let is_same = |one: &Self, two: &Self| {
+            one.path == two.path || (one.mark.is_some() && one.mark == two.mark)
+        };
+        self.all().any(|one| other.all().any(|two| is_same(one, two)))
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(&self.further)
+    }
+}
+
 impl FileMark {
     /// For the text of the state directory.
     pub(crate) fn as_str(&self) -> &str {
@@ -70,19 +84,46 @@ pub fn locate_all(model: &Model) -> Result<Vec<Option<Location>>, StartError> {
     Ok(locations)
 }
 
+/// As [`locate_all`], with all that is wrong; a unit that is not found has no location.
+pub(crate) fn locate_each(model: &Model) -> (Vec<Option<Location>>, Vec<StartError>) {
+    let mut mistakes = Vec::new();
+    let units = model.units().iter();
+    let locations = units.map(|unit| {
+        let found = unit.parts().filter_map(|(store, place)| {
+            let found = locate_store(store, place);
+            found.map_err(|error| mistakes.push(error)).ok().flatten()
+        });
+        let found = found.collect();
+        Location::joined(None, found)
+    });
+    let locations: Vec<_> = locations.collect();
+    let twice = double_uses(model, &locations);
+    mistakes.extend(twice.into_iter().map(|(_, error)| error));
+    (locations, mistakes)
+}
+
 /// Checks that no two units have the same file or device.
 ///
 /// # Errors
 ///
 /// Two have.
 pub(crate) fn check_uses(model: &Model, locations: &[Option<Location>]) -> Result<(), StartError> {
+    let mut twice = double_uses(model, locations).into_iter();
+    twice.next().map_or(Ok(()), |(_, error)| Err(error))
+}
+
+/// Units that have a file or device which another one before them has, by position.
+pub(crate) fn double_uses(
+    model: &Model,
+    locations: &[Option<Location>],
+) -> Vec<(usize, StartError)> {
     let mut uses = Uses::default();
-    for (unit, location) in model.units().iter().zip(locations) {
-        if let Some(location) = location {
-            uses.claim(unit, location)?;
-        }
-    }
-    Ok(())
+    let units = model.units().iter().zip(locations).enumerate();
+    let twice = units.filter_map(|(position, (unit, location))| {
+        let claimed = uses.claim(unit, location.as_ref()?);
+        Some((position, claimed.err()?))
+    });
+    twice.collect()
 }
 
 /// Which unit has what. The model has compared the paths as they are written; this compares where

@@ -328,7 +328,7 @@ pub(super) fn on_thread<T: Send + 'static>(
 }
 
 /// Units that are served and get another id.
-fn renames(old: &Model, new: &Model, units: &Match) -> Vec<Rename> {
+pub(super) fn renames(old: &Model, new: &Model, units: &Match) -> Vec<Rename> {
     let matched = new.units().iter().zip(&units.from);
     let renames = matched.filter_map(|(unit, from)| {
         let before = old.units().get((*from)?)?;

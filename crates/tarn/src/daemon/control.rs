@@ -2,16 +2,16 @@
 
 mod check;
 mod findings;
+mod planning;
 mod reopen;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 use std::time::{Duration, Instant, SystemTime};
 
-use api::access::Role;
 use api::control::Control;
 use api::event::{Event, Finding, Severity};
-use api::plan::{Applied, Change, Document, Effect, Inspection, Origin, Plan, Revision, Step};
+use api::plan::{Applied, Change, Document, Inspection, Origin, Plan, Revision};
 use api::problem::{Problem, ProblemKind};
 use api::request::{EventQuestion, Rollback, TakeSnapshots, Tracing};
 use api::stats::{Space, Stats};
@@ -20,10 +20,11 @@ use config::{Model, NewSecrets};
 use confine::inherited::Inherited;
 use plane::{Handle, MediumOrder, NoAnswer, SessionReport};
 
-use self::check::{check_applicable, check_revision, check_role};
+use self::check::{check_revision, check_role};
+use self::planning::{Planned, stand_in_the_way};
 use self::reopen::settle;
 use super::apply::{self, Prepared};
-use super::attempts::Attempts;
+use super::attempts::{Attempts, Patience};
 use super::doctor::Doctor;
 use super::events::{Events, milliseconds};
 use super::file::{self, Aside, Found, unwritten};
@@ -31,11 +32,10 @@ use super::history::{History, Past, Record};
 use super::open::pause;
 use super::paced::Paced;
 use super::quotas::Accounts;
-use super::running::{Running, RunningUnit};
+use super::running::Running;
 use super::schedule::Missed;
 use super::secrets::SecretFiles;
 use super::settling::{OWN_PATIENCE, Progress, Settling, Settlings};
-use super::steps::{self, Match};
 use super::{foresight, log_device, media, quotas, secrets, snapshots, stats, traces, views};
 use crate::StartError;
 use crate::confinement::Reach;
@@ -57,10 +57,6 @@ const SETTLING_PATIENCE: Duration = Duration::from_secs(15);
 
 /// Where the history of stores of the command line is kept.
 const NO_FILE: &str = "command-line";
-
-/// The warning of every plan that looks at no file, whatever the document says.
-const NOT_INSPECTED: &str = "no file was read, because the role is below admin: secret files and the paths of stores \
-    are checked when an admin plans or applies this";
 
 /// What is in force: the document, what it became, and what was before. Replaced as a whole, so
 /// that a read never waits for a change.
@@ -133,15 +129,6 @@ pub(crate) struct Parts {
     pub(crate) cores: usize,
     pub(crate) events: Arc<Events>,
     pub(crate) doctor: Doctor,
-}
-
-/// A document that was read and compared with what runs.
-struct Planned {
-    model: Model,
-    units: Match,
-    plan: Plan,
-    /// The role that applying it needs.
-    needs: Role,
 }
 
 impl Daemon {
@@ -333,94 +320,6 @@ impl Daemon {
         })
     }
 
-    fn planned(
-        &self,
-        now: &InForce,
-        text: &str,
-        origin: &Origin,
-        inspection: Inspection,
-    ) -> Result<Planned, Problem> {
-        let file = self.file()?;
-        file::check_length(text, &now.document.text)?;
-        let mut model = Model::from_toml(text, file).map_err(|error| {
-            let mut problem = Problem::new(ProblemKind::InvalidConfig, error.rule.to_string());
-            problem.place = Some(error.place.to_string());
-            problem
-        })?;
-        self.flags.work_into(&mut model);
-        let old = &now.running;
-        let secrets = self.secrets_of(old, &model, inspection)?;
-        let sizes_of = |at: usize| old.units[at].opened.sizes();
-        let secrets_differ = |user: &str| match inspection {
-            Inspection::Files => {
-                secrets::differ((&old.model, &old.secrets), (&model, &secrets), user)
-            }
-            Inspection::DocumentOnly => NewSecrets::default(),
-        };
-        let renames = match origin {
-            Origin::Written => None,
-            Origin::Edited { renames, .. } => Some(renames),
-        };
-        let mut differences = config::diff_with(&old.model, &model, renames, secrets_differ);
-        if inspection == Inspection::Files {
-            differences.add_new_passwords(&old.model, &model, |group| {
-                let old = (&*old.model, &*old.secrets);
-                secrets::password_differs(old, (&model, &secrets), group)
-            });
-        }
-        let units = Match::of(&old.model, &model, &differences);
-        let mut steps = steps::steps(&old.model, &model, &differences, sizes_of);
-        let mut warnings: Vec<String> = model.warnings().iter().map(ToString::to_string).collect();
-        match inspection {
-            Inspection::Files => {
-                foresight::inspect(&mut steps, old, &model, &self.reach, &self.inherited)?;
-                let exposed = crate::prepare::exposed_passwords(&model, file);
-                warnings.extend(exposed.iter().map(ToString::to_string));
-            }
-            Inspection::DocumentOnly => warnings.push(NOT_INSPECTED.to_owned()),
-        }
-        let medium = |unit: &RunningUnit| self.plane.medium(unit.index);
-        foresight::refuse_by_media(&mut steps, old, &model, &units, medium);
-        quotas::refuse(&mut steps, old, &model, &units);
-        let policy = old.policy_of(&model, &units.from, &secrets);
-        let sessions = self.sessions_now()?;
-        let mut ended = apply::judge(&policy, &sessions).ended;
-        ended.extend(super::hyperscsi::ended(old, &model, &sessions));
-        views::name_ended(&mut steps, old, ended);
-        let steps: Vec<Step> = steps.into_iter().map(Step::from).collect();
-        let is_applicable = steps.iter().all(|step| step.effect != Effect::Refused);
-        let plan = Plan {
-            revision: now.document.revision,
-            steps,
-            is_applicable,
-            changes_text: text != now.document.text,
-            warnings,
-        };
-        Ok(Planned {
-            model,
-            units,
-            plan,
-            needs: steps::needs(&differences),
-        })
-    }
-
-    /// The secrets of a model: as they are on disk, or those that run already.
-    fn secrets_of(
-        &self,
-        old: &Running,
-        model: &Model,
-        inspection: Inspection,
-    ) -> Result<Secrets, Problem> {
-        match inspection {
-            Inspection::Files => {
-                self.reach.check_secrets(model)?;
-                Secrets::read(model, self.uid)
-                    .map_err(|error| Problem::new(ProblemKind::InvalidConfig, error.to_string()))
-            }
-            Inspection::DocumentOnly => Ok(old.secrets.carried_over(&old.model, model)),
-        }
-    }
-
     /// The file may have been edited by hand and not applied: that must not be lost. Gives its
     /// text, and whether it is to be kept.
     fn found(
@@ -428,11 +327,12 @@ impl Daemon {
         now: &InForce,
         text: &str,
         edited: EditedFile,
+        patience: &Patience<'_>,
     ) -> Result<(Found<'_>, bool), Problem> {
         let file = self.file()?;
         let revision = now.document.revision;
         let runs = now.document.text.len();
-        let found = file::read_in_turn(file, runs, &self.attempts.begin())
+        let found = file::read_in_turn(file, runs, patience)
             .map_err(|error| Problem::new(ProblemKind::ApplyFailed, error))?;
         let found = Found::new(file, found);
         let Some(now_there) = found.text() else {
@@ -568,7 +468,8 @@ impl Daemon {
         let now = self.in_force();
         let revision = now.document.revision;
         check_revision(revision, only_at)?;
-        let planned = self.planned(&now, &change.text, &origin, Inspection::Files)?;
+        let how = (&origin, Inspection::Files);
+        let planned = self.planned(&now, &change.text, how, self.attempts.begin())?;
         check_role(&origin, &planned)?;
         let mut applied = Applied {
             revision,
@@ -578,8 +479,11 @@ impl Daemon {
             warnings: planned.model.new_warnings(&now.running.model),
             unsettled: None,
         };
-        let (found, is_edited) = self.found(&now, &change.text, edited)?;
-        check_applicable(&applied.steps)?;
+        let patience = self.attempts.begin();
+        let (found, is_edited) = self.found(&now, &change.text, edited, &patience)?;
+        if let Some(refusal) = planned.refusal {
+            return Err(refusal);
+        }
         let aside = is_edited.then(|| found.set_aside()).transpose();
         let aside =
             Aside(aside.map_err(|error| {
@@ -665,15 +569,13 @@ impl Control for Daemon {
 
     fn plan(&self, text: &str, origin: &Origin, inspection: Inspection) -> Result<Plan, Problem> {
         let now = self.in_force();
-        let Planned {
-            model,
-            units,
-            mut plan,
-            needs: _,
-        } = self.planned(&now, text, origin, inspection)?;
+        let patience = self.attempts.begin_plan();
+        let mut plan = self.planned(&now, text, (origin, inspection), patience)?.plan;
         if inspection == Inspection::Files {
             let patience = self.attempts.begin_plan();
-            foresight::refuse_unlocated(&mut plan, &now.running, &model, &units, &patience);
+            if let Err(problem) = self.found(&now, text, EditedFile::Stays, &patience) {
+                stand_in_the_way(&mut plan, problem);
+            }
         }
         Ok(plan)
     }

@@ -121,6 +121,11 @@ pub(crate) enum Consequence {
     /// A store that the confined process cannot reach, in words.
     #[error("{0}")]
     OutOfReach(String),
+
+    // It is not right as it is.
+    /// What was found by looking at files, servers and addresses, in words.
+    #[error("{0}")]
+    Wrong(String),
 }
 
 impl Consequence {
@@ -143,8 +148,14 @@ impl Consequence {
             | Self::MediumOut { .. }
             | Self::MediumHeld { .. }
             | Self::OverQuota { .. }
-            | Self::OutOfReach(_) => Effect::Refused,
+            | Self::OutOfReach(_)
+            | Self::Wrong(_) => Effect::Refused,
         }
+    }
+
+    /// Whether a rule refuses it, whatever was found by looking.
+    pub(super) const fn is_refused_by_rule(&self) -> bool {
+        matches!(self.effect(), Effect::Refused) && !matches!(self, Self::Wrong(_))
     }
 
     /// Whether it is without harm.
@@ -194,6 +205,30 @@ impl PlannedStep {
             detail,
             consequence: Consequence::Nothing,
             sessions_ended: Vec::new(),
+        }
+    }
+}
+
+impl PlannedStep {
+    /// What only a look at files, servers or addresses shows of it, if anything.
+    pub(super) fn looks_at(&self) -> Option<String> {
+        if self.action == Action::Remove {
+            return None;
+        }
+        let name = &self.name;
+        match self.kind {
+            Kind::Lun | Kind::Store => Some(format!("the store of {name}")),
+            Kind::Portal | Kind::Target => Some(format!("the addresses of {name}")),
+            Kind::Nbd | Kind::HyperScsi => Some(format!("the address and the files of {name}")),
+            Kind::User => Some(format!("the secrets of {name}")),
+            Kind::Admin => Some(format!("what {name} names")),
+            Kind::View
+            | Kind::Group
+            | Kind::Quota
+            | Kind::Notify
+            | Kind::Server
+            | Kind::Limits
+            | Kind::Confine => None,
         }
     }
 }

@@ -10,6 +10,7 @@
 //! | `attempts` | calls that a file system may never answer |
 //! | `file`, `history` | the configuration file, and the revisions on disk |
 //! | `control` | the one writer, the answers to the administration |
+//! | `rehearsal` | all of a change that can be tried without making it |
 //! | `foresight` | what a plan sees of what would keep its change from being made |
 //! | `effect` | what the steps of a plan do to those who work meanwhile |
 //! | `hyperscsi` | what HyperSCSI needs beside the model: places, records of passwords, numbers of devices |
@@ -39,6 +40,7 @@ mod notices;
 mod open;
 mod paced;
 mod quotas;
+mod rehearsal;
 mod running;
 mod schedule;
 mod secrets;
@@ -58,7 +60,9 @@ pub(crate) use events::Events;
 pub(crate) use hyperscsi::{check_interfaces, hyperscsi_places};
 pub(crate) use log_device::close_logs;
 pub(crate) use notices::Receivers;
-pub(crate) use open::{Opener, open_store, open_tls, retry_while_in_use, stand_in};
+pub(crate) use open::{
+    Opener, check_tls, open_store, open_tls, probe_new, retry_while_in_use, stand_in,
+};
 pub(crate) use quotas::{Accountant, check as check_quotas};
 pub(crate) use running::{PortNumbers, Running, RunningUnit, nbd_places, slow_command};
 pub(crate) use schedule::Scheduler;

@@ -138,10 +138,10 @@ pub(crate) fn open_store(
 }
 
 /// Opens the store of a unit, of which `open` opens each part.
-pub(super) fn open_with(
+pub(super) fn open_with<E: From<StartError>>(
     unit: &config::Unit,
-    mut open: impl FnMut(&StoreSpec, &Place) -> Result<Arc<dyn SharedStore>, StartError>,
-) -> Result<OpenStore, StartError> {
+    mut open: impl FnMut(&StoreSpec, &Place) -> Result<Arc<dyn SharedStore>, E>,
+) -> Result<OpenStore, E> {
     let spec = &unit.store;
     let form = match spec.at.kind {
         config::StoreKind::Stripe => Form::Stripe {
@@ -165,7 +165,7 @@ pub(super) fn open_with(
     let members = open_members(spec.members(), form == Form::Concat, open)?;
     let composed = Composed::new(form, members, spec.read_only).map_err(|source| {
         let place = unit.place.clone();
-        StartError::Members { place, source }
+        E::from(StartError::Members { place, source })
     })?;
     let composed = Arc::new(composed);
     Ok(OpenStore {
@@ -177,11 +177,11 @@ pub(super) fn open_with(
 }
 
 /// Opens members of a composition; those of a concat take the size that the configuration gives them.
-pub(super) fn open_members(
+pub(super) fn open_members<E>(
     members: &[NamedStore],
     is_concat: bool,
-    mut open: impl FnMut(&StoreSpec, &Place) -> Result<Arc<dyn SharedStore>, StartError>,
-) -> Result<Vec<Member>, StartError> {
+    mut open: impl FnMut(&StoreSpec, &Place) -> Result<Arc<dyn SharedStore>, E>,
+) -> Result<Vec<Member>, E> {
     let open = |one: &NamedStore| {
         let bytes = one.store.configured_size_bytes();
         Ok(Member {
@@ -231,6 +231,78 @@ pub(super) fn open_part(
     }
 }
 
+/// Finds out whether a store that has data can be opened, and what it is then; makes and changes nothing.
+pub(super) fn probe_part(
+    spec: &StoreSpec,
+    place: &Place,
+    opener: &Opener,
+) -> Result<Arc<dyn SharedStore>, StartError> {
+    match &spec.at.place {
+        StorePlace::Image(image) => {
+            let is_in_use = |error: &RbdOpenError| matches!(error.reason, RbdFailure::Twice);
+            let look = || image_options(spec, image).probe(&opener.looks);
+            let found = retry_while_in_use(look, is_in_use);
+            let found = found.map_err(|source| StartError::Image {
+                place: place.clone(),
+                source: Box::new(source),
+            })?;
+            match found {
+                Some(store) => Ok(store),
+                None => to_be_made(spec, place),
+            }
+        }
+        StorePlace::Export(_) | StorePlace::Device(_) => open_part(spec, place, opener),
+        StorePlace::Snapshot(_) => {
+            let opened = spec.opened();
+            match opened.snapshot() {
+                None => probe_part(&opened, place, opener),
+                Some(_) => probe_local(&opened, place),
+            }
+        }
+        StorePlace::Path(_) | StorePlace::Size(_) | StorePlace::Members(_) => {
+            probe_local(spec, place)
+        }
+    }
+}
+
+fn probe_local(spec: &StoreSpec, place: &Place) -> Result<Arc<dyn SharedStore>, StartError> {
+    refuse_to_write_snapshot(spec, place)?;
+    retry_while_in_use(|| options(spec).probe(), is_in_use).map_err(|source| StartError::Store {
+        place: place.clone(),
+        source,
+    })
+}
+
+/// What stands for a store that opening would make.
+fn to_be_made(spec: &StoreSpec, place: &Place) -> Result<Arc<dyn SharedStore>, StartError> {
+    let mut options = OpenOptions::new(store::StoreKind::Null, std::path::PathBuf::new());
+    options.size_bytes = spec.configured_size_bytes();
+    options.block_bytes = Some(spec.block_size.bytes());
+    options.open().map_err(|source| StartError::Store {
+        place: place.clone(),
+        source,
+    })
+}
+
+/// Whether a file that is not there yet can become a store. Of others nothing is said: they may be in use rightly.
+pub(crate) fn probe_new(spec: &StoreSpec, place: &Place) -> Result<(), StartError> {
+    let is_new = |path: &Path| !path.exists() && !spec.read_only;
+    match spec.at.node() {
+        Some((path, _)) if is_new(path) && spec.snapshot().is_none() => {
+            probe_local(spec, place).map(drop)
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// The kernel calls its own use what a worker of a closed store still has open.
+const fn is_in_use(error: &OpenError) -> bool {
+    matches!(
+        error.reason,
+        OpenFailure::InUse | OpenFailure::InUseByKernel
+    )
+}
+
 /// Opens what has the data of a snapshot; that is no snapshot itself.
 fn open_snapshot(
     spec: &StoreSpec,
@@ -246,13 +318,6 @@ fn open_snapshot(
 
 fn open_local(spec: &StoreSpec, place: &Place) -> Result<Arc<dyn SharedStore>, StartError> {
     refuse_to_write_snapshot(spec, place)?;
-    let is_in_use = |error: &OpenError| {
-        // The kernel calls its own use what a worker of a closed store still has open.
-        matches!(
-            error.reason,
-            OpenFailure::InUse | OpenFailure::InUseByKernel
-        )
-    };
     retry_while_in_use(|| options(spec).open(), is_in_use).map_err(|source| StartError::Store {
         place: place.clone(),
         source,
@@ -288,19 +353,72 @@ pub(crate) fn stand_in(unit: &config::Unit) -> Result<OpenStore, StartError> {
 
 /// Reads certificates and keys of the servers of NBD.
 pub(crate) fn open_tls(model: &Model) -> Result<Vec<Option<ServiceTls>>, StartError> {
-    let servers = model.nbd().iter();
-    let read = servers.map(|server| {
+    model.nbd().iter().map(read_tls).collect()
+}
+
+/// Reads certificate and key of a server of NBD.
+pub(super) fn read_tls(server: &config::NbdServer) -> Result<Option<ServiceTls>, StartError> {
+    let Some(tls) = &server.tls else {
+        return Ok(None);
+    };
+    let files = &tls.certificate;
+    let read = admin::service_tls(&files.certificate, &files.key, tls.ca.as_deref());
+    read.map(Some).map_err(|source| StartError::NbdCertificate {
+        place: files.place.clone(),
+        reason: Box::new(source),
+    })
+}
+
+/// All that is wrong with certificates and keys of the servers of NBD.
+pub(crate) fn check_tls(model: &Model) -> Vec<(&config::NbdServer, StartError)> {
+    let mut wrong = Vec::new();
+    for server in model.nbd() {
         let Some(tls) = &server.tls else {
-            return Ok(None);
+            continue;
         };
         let files = &tls.certificate;
-        let read = admin::service_tls(&files.certificate, &files.key, tls.ca.as_deref());
-        read.map(Some).map_err(|source| StartError::NbdCertificate {
+        let found = admin::check_files(&files.certificate, &files.key, tls.ca.as_deref());
+        let error = |source| StartError::NbdCertificate {
             place: files.place.clone(),
             reason: Box::new(source),
-        })
-    });
-    read.collect()
+        };
+        let found = found.err().unwrap_or_default();
+        wrong.extend(found.into_iter().map(|source| (server, error(source))));
+    }
+    wrong
+}
+
+/// Whether an address could be bound. Nobody can connect meanwhile.
+pub(super) fn probe_bind(
+    wanted: &config::Listener,
+    inherited: &Inherited,
+) -> Result<(), StartError> {
+    let passed = inherited.at(wanted.bind).map_err(StartError::Inherited)?;
+    if passed.is_some() {
+        return Ok(());
+    }
+    let is_in_use = |error: &BindError| matches!(error, BindError::InUse { .. });
+    let probe = || Listener::probe(wanted.bind);
+    retry_while_in_use(probe, is_in_use).map_err(|source| StartError::Bind {
+        place: wanted.place.clone(),
+        source,
+    })
+}
+
+/// Whether a unix socket for clients of NBD could be made.
+pub(super) fn probe_socket(
+    (place, path): (&Place, &Path),
+    inherited: &Inherited,
+) -> Result<(), StartError> {
+    if inherited.has_path(path) {
+        return Ok(());
+    }
+    let is_in_use = |error: &ListenError| matches!(error, ListenError::InUse { .. });
+    let probed = retry_while_in_use(|| admin::probe_unix(path), is_in_use);
+    probed.map_err(|source| StartError::NbdSocket {
+        place: place.clone(),
+        source,
+    })
 }
 
 /// Makes a unix socket for clients of NBD.

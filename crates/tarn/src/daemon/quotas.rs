@@ -16,6 +16,7 @@ use api::plan::Kind;
 use api::{spec, view};
 use config::{Model, Quota, QuotaOf, Unit};
 use plane::{Space, UnitIndex};
+use store::SharedStore;
 
 use super::apply::on_thread;
 use super::control::Daemon;
@@ -30,9 +31,12 @@ const PAUSE: Duration = Duration::from_secs(5);
 /// The sizes of what quotas count of a unit, in bytes; those of stores that have grown beyond their configured size,
 /// too.
 fn part_sizes(unit: &Unit, served: Option<&RunningUnit>) -> Vec<u64> {
-    let found = served
-        .map(|served| served.opened.counted())
-        .unwrap_or_default();
+    let found = served.map(|served| served.opened.counted());
+    sizes_with(unit, found.unwrap_or_default())
+}
+
+/// The same, of stores that were found.
+fn sizes_with(unit: &Unit, found: Vec<Arc<dyn SharedStore>>) -> Vec<u64> {
     let mut found = found.into_iter();
     let size = |part: &config::StoreSpec| {
         let found = found.next().map(|store| store.capabilities().size_bytes);
@@ -56,24 +60,34 @@ fn counted(quota: &Quota, model: &Model, sizes: &[Vec<u64>]) -> u64 {
 
 /// Refuses a configuration with disks that are larger than its quotas allow.
 pub(crate) fn check(model: &Model, served: &[RunningUnit]) -> Result<(), StartError> {
-    let units = model.units().iter().zip(served);
-    let sizes: Vec<_> = units
-        .map(|(unit, served)| part_sizes(unit, Some(served)))
+    let found = served.iter().map(|served| served.opened.counted());
+    let mut excess = excess(model, found).into_iter();
+    excess.next().map_or(Ok(()), |(_, error)| Err(error))
+}
+
+/// The quotas that disks exceed, with what they count. `found` has the stores of each unit, as far as they are known.
+pub(super) fn excess(
+    model: &Model,
+    found: impl Iterator<Item = Vec<Arc<dyn SharedStore>>>,
+) -> Vec<(String, StartError)> {
+    let sizes: Vec<_> = model
+        .units()
+        .iter()
+        .zip(found)
+        .map(|(unit, found)| sizes_with(unit, found))
         .collect();
-    for quota in model.quotas() {
+    let over = model.quotas().iter().filter_map(|quota| {
         let wanted_bytes = counted(quota, model, &sizes);
-        if let Some(allowed_bytes) = quota.provisioned_bytes
-            && wanted_bytes > allowed_bytes
-        {
-            return Err(StartError::OverQuota {
-                place: quota.place.clone(),
-                quota: quota.of.to_string(),
-                wanted_bytes,
-                allowed_bytes,
-            });
-        }
-    }
-    Ok(())
+        let allowed_bytes = quota.provisioned_bytes.filter(|most| wanted_bytes > *most)?;
+        let error = StartError::OverQuota {
+            place: quota.place.clone(),
+            quota: quota.of.to_string(),
+            wanted_bytes,
+            allowed_bytes,
+        };
+        Some((quota.of.to_string(), error))
+    });
+    over.collect()
 }
 
 /// Refuses the steps of a plan after which disks are larger than a quota allows.

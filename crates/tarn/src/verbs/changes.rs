@@ -1,6 +1,7 @@
 //! Steps of a plan as text, before and after they were done.
 
 use api::plan::{Action, Applied, Effect, Kind, Plan, Step};
+use api::problem::Mistake;
 
 use super::human;
 use super::output::{Output, Tone};
@@ -81,7 +82,9 @@ pub(super) fn steps(output: Output, steps: &[Step]) -> String {
 
 /// What a plan would do.
 pub(super) fn plan(output: Output, plan: &Plan) -> String {
+    let found = found(output, plan);
     match (plan.steps.is_empty(), plan.changes_text) {
+        (true, _) if !found.is_empty() => return found,
         (true, true) => {
             return "no steps: only the text differs, such as comments; tarn apply takes it over\n"
                 .to_owned();
@@ -93,7 +96,7 @@ pub(super) fn plan(output: Output, plan: &Plan) -> String {
     }
     let count = |effect| plan.steps.iter().filter(|s| s.effect == effect).count() as u64;
     format!(
-        "{}{} from revision {}: {} online, {} with drain, {} refused\n",
+        "{}{found}{} from revision {}: {} online, {} with drain, {} refused\n",
         steps(output, &plan.steps),
         human::count(plan.steps.len() as u64, "step"),
         plan.revision,
@@ -101,6 +104,22 @@ pub(super) fn plan(output: Output, plan: &Plan) -> String {
         count(Effect::NeedsDrain),
         count(Effect::Refused),
     )
+}
+
+/// What a plan has found wrong that no step names, and what it did not look at.
+fn found(output: Output, plan: &Plan) -> String {
+    let is_named = |mistake: &&Mistake| {
+        let mut reasons = plan.steps.iter().filter_map(|step| step.reason.as_ref());
+        reasons.any(|reason| reason.contains(&mistake.to_string()))
+    };
+    let mistakes = plan.mistakes.iter().filter(|mistake| !is_named(mistake));
+    let mistakes = mistakes.map(|mistake| {
+        let wrong = output.toned(Tone::Bad, "wrong");
+        format!("{wrong}: {}\n", plain(&mistake.to_string()))
+    });
+    let not_probed = plan.not_probed.iter();
+    let not_probed = not_probed.map(|what| format!("not looked at: {}\n", plain(what)));
+    mistakes.chain(not_probed).collect()
 }
 
 /// What a change has done.

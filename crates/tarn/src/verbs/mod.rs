@@ -115,8 +115,13 @@ pub(crate) fn run(verb: &Verb, environment: &Environment) -> ExitCode {
         Ok(exit) => exit.into(),
         Err(failure) => {
             let exit = failure.exit();
-            let line = error::one_line(&failure.into());
-            say(io::stderr().lock(), &format!("{line}\n"));
+            let lines = match failure.mistakes() {
+                [] => vec![error::one_line(&failure.into())],
+                all => all.iter().map(|one| error::plain(&format!("tarn: {one}"))).collect(),
+            };
+            for line in lines {
+                say(io::stderr().lock(), &format!("{line}\n"));
+            }
             exit.into()
         }
     }

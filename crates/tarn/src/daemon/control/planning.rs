@@ -1,0 +1,225 @@
+//! What a change would do, before anything is done.
+
+use std::path::Path;
+
+use api::access::Role;
+use api::plan::{Inspection, Origin, Plan, Step};
+use api::problem::{Mistake, Problem, ProblemKind};
+use config::{ConfigError, Differences, Model, NewSecrets};
+
+use super::{Daemon, InForce};
+use crate::StartError;
+use crate::daemon::apply;
+use crate::daemon::attempts::Patience;
+use crate::daemon::effect::PlannedStep;
+use crate::daemon::rehearsal::{self, Rehearsal};
+use crate::daemon::running::{Running, RunningUnit};
+use crate::daemon::steps::{self, Match};
+use crate::daemon::{file, foresight, hyperscsi, quotas, secrets, views};
+use crate::secret::Secrets;
+
+/// The warning of every plan that looks at no file, whatever the document says.
+const NOT_INSPECTED: &str = "no file was read, because the role is below admin: secret files, stores and addresses are \
+    checked when an admin plans or applies this";
+
+/// A document that was read and compared with what runs.
+pub(super) struct Planned {
+    pub(super) model: Model,
+    pub(super) units: Match,
+    pub(super) plan: Plan,
+    /// The role that applying it needs.
+    pub(super) needs: Role,
+    /// What applying it is answered with, if it cannot be.
+    pub(super) refusal: Option<Problem>,
+}
+
+/// A document as it is compared with what runs.
+struct Wanted<'a> {
+    old: &'a Running,
+    model: Model,
+    secrets: Secrets,
+    /// What is wrong with files of secrets.
+    wrong: Vec<StartError>,
+    inspection: Inspection,
+}
+
+impl Daemon {
+    /// Reads a document and finds out what it would do. Steps that cannot be carried out are refused.
+    ///
+    /// # Errors
+    ///
+    /// The text breaks rules of the configuration, or the cores do not answer.
+    pub(super) fn planned(
+        &self,
+        now: &InForce,
+        text: &str,
+        (origin, inspection): (&Origin, Inspection),
+        patience: Patience<'_>,
+    ) -> Result<Planned, Problem> {
+        let file = self.file()?;
+        let old = &now.running;
+        let wanted = self.wanted(now, text, inspection)?;
+        let differences = wanted.differences(origin);
+        let Wanted {
+            model,
+            secrets,
+            wrong,
+            ..
+        } = wanted;
+        let units = Match::of(&old.model, &model, &differences);
+        let sizes_of = |at: usize| old.units[at].opened.sizes();
+        let mut steps = steps::steps(&old.model, &model, &differences, sizes_of);
+        let mut warnings: Vec<String> = model.warnings().iter().map(ToString::to_string).collect();
+        if inspection == Inspection::Files {
+            foresight::inspect(&mut steps, old, &model, &self.reach, &self.inherited);
+            let exposed = crate::prepare::exposed_passwords(&model, file);
+            warnings.extend(exposed.iter().map(ToString::to_string));
+        }
+        let medium = |unit: &RunningUnit| self.plane.medium(unit.index);
+        foresight::refuse_by_media(&mut steps, old, &model, &units, medium);
+        quotas::refuse(&mut steps, old, &model, &units);
+        let looked = match inspection {
+            Inspection::Files => {
+                let rehearsal = Rehearsal {
+                    old,
+                    model: &model,
+                    units: &units,
+                    steps: &mut steps,
+                    means: &self.means(patience),
+                };
+                rehearsal.run(wrong)
+            }
+            Inspection::DocumentOnly => {
+                warnings.push(NOT_INSPECTED.to_owned());
+                rehearsal::Found::nothing(&steps)
+            }
+        };
+        let policy = old.policy_of(&model, &units.from, &secrets);
+        let sessions = self.sessions_now()?;
+        let mut ended = apply::judge(&policy, &sessions).ended;
+        ended.extend(hyperscsi::ended(old, &model, &sessions));
+        views::name_ended(&mut steps, old, ended);
+        let mistakes = mistakes_of(&looked.mistakes, file);
+        let refusal = rehearsal::refusal(&steps, &looked.mistakes, &mistakes);
+        let mut steps: Vec<Step> = steps.into_iter().map(Step::from).collect();
+        foresight::name_sizes_to_come(&mut steps, old, (&model, &units), &looked.sizes);
+        let plan = Plan {
+            revision: now.document.revision,
+            steps,
+            is_applicable: refusal.is_none(),
+            changes_text: text != now.document.text,
+            warnings,
+            mistakes,
+            outcome: refusal.as_ref().map(|problem| problem.kind),
+            not_probed: looked.not_probed,
+        };
+        Ok(Planned {
+            model,
+            units,
+            plan,
+            needs: steps::needs(&differences),
+            refusal,
+        })
+    }
+
+    fn wanted<'a>(
+        &self,
+        now: &'a InForce,
+        text: &str,
+        inspection: Inspection,
+    ) -> Result<Wanted<'a>, Problem> {
+        let path = self.file()?;
+        file::check_length(text, &now.document.text)?;
+        let mut model = Model::read(text, path).map_err(|errors| invalid(&errors))?;
+        self.flags.work_into(&mut model);
+        let old = &now.running;
+        let (secrets, wrong) = self.secrets_of(old, &model, inspection)?;
+        Ok(Wanted {
+            old,
+            model,
+            secrets,
+            wrong,
+            inspection,
+        })
+    }
+
+    /// The secrets of a model: as they are on disk, with what is wrong with them, or those that run already.
+    fn secrets_of(
+        &self,
+        old: &Running,
+        model: &Model,
+        inspection: Inspection,
+    ) -> Result<(Secrets, Vec<StartError>), Problem> {
+        match inspection {
+            Inspection::Files => {
+                self.reach.check_secrets(model)?;
+                Ok(Secrets::read_all(model, self.uid))
+            }
+            Inspection::DocumentOnly => {
+                Ok((old.secrets.carried_over(&old.model, model), Vec::new()))
+            }
+        }
+    }
+}
+
+impl Wanted<'_> {
+    fn differences(&self, origin: &Origin) -> Differences {
+        let Self {
+            old,
+            model,
+            secrets,
+            wrong: _,
+            inspection,
+        } = self;
+        let secrets_differ = |user: &str| match inspection {
+            Inspection::Files => {
+                secrets::differ((&old.model, &old.secrets), (model, secrets), user)
+            }
+            Inspection::DocumentOnly => NewSecrets::default(),
+        };
+        let renames = match origin {
+            Origin::Written => None,
+            Origin::Edited { renames, .. } => Some(renames),
+        };
+        let mut differences = config::diff_with(&old.model, model, renames, secrets_differ);
+        if *inspection == Inspection::Files {
+            differences.add_new_passwords(&old.model, model, |group| {
+                let old = (&*old.model, &*old.secrets);
+                secrets::password_differs(old, (model, secrets), group)
+            });
+        }
+        differences
+    }
+}
+
+/// The problem of a text that breaks rules.
+fn invalid(errors: &[ConfigError]) -> Problem {
+    let mistakes = errors.iter().map(|error| Mistake {
+        place: Some(error.place.to_string()),
+        detail: error.rule.to_string(),
+    });
+    Problem::of_mistakes(ProblemKind::InvalidConfig, mistakes.collect())
+}
+
+fn mistakes_of(errors: &[StartError], file: &Path) -> Vec<Mistake> {
+    let texts = errors.iter().map(|error| crate::error::chain(error));
+    texts.map(|text| rehearsal::mistake(&text, file)).collect()
+}
+
+/// What stands in the way of a plan beside what it does: it cannot be applied either.
+pub(super) fn stand_in_the_way(plan: &mut Plan, problem: Problem) {
+    plan.is_applicable = false;
+    plan.outcome = Some(problem.kind);
+    let Problem { place, detail, .. } = problem;
+    plan.mistakes.insert(0, Mistake { place, detail });
+}
+
+/// The steps that would be looked at by who may look.
+impl rehearsal::Found {
+    fn nothing(steps: &[PlannedStep]) -> Self {
+        Self {
+            not_probed: steps.iter().filter_map(PlannedStep::looks_at).collect(),
+            ..Self::default()
+        }
+    }
+}
