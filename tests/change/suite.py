@@ -852,6 +852,87 @@ def point_1_a_file_that_hangs_holds_nobody():
         fs.release()
 
 
+class Reader(threading.Thread):
+    """Reads a block of a LUN without a pause."""
+
+    def __init__(self, session, lun):
+        super().__init__(daemon=True)
+        self.session, self.lun, self.stopped, self.error = session, lun, False, None
+
+    def run(self):
+        try:
+            while not self.stopped:
+                check(self.session.command(scsi.read16(0, 1), read=BLOCK, lun=self.lun).good, "READ")
+        except Exception as error:      # told by finish
+            self.error = error
+
+    def finish(self):
+        self.stopped = True
+        self.join(20)
+        check(self.error is None, self.error)
+
+
+@test
+def point_2_what_is_taken_away_names_who_uses_it():
+    """A LUN that leaves its target, is removed or gets another store, a target and a portal that go: the step takes away, and names
+    initiator, target, LUN and the I/Os of the last second. What nobody uses is drained. It says what becomes of the data."""
+    config = one_disk()
+    config.luns.update(d1="file:{dir}/d1.img?size=8M", spare="mem:8M")
+    config.targets["one"]["luns"] = {0: "d0", 1: "d1"}
+    config.target("two", {0: "d1"}, portals=["127.0.0.1:{port}", "127.0.0.1:{port2}"])
+    with Changing(config=config.text()) as tarn, tarn.session("one", "busy") as busy, \
+            tarn.session("two", "idle", port=tarn.port2):
+        api = tarn.api()
+        for lun in (0, 1):
+            busy.clear_unit_attentions(lun)
+        ids = {one["initiator"]: one["id"] for one in api.get("sessions")}
+
+        def plan(change):
+            new = copy.deepcopy(config)
+            change(new)
+            answer = api.good("POST", "plan", dict(text=tarn.filled(new.text()))).json
+            check(answer["is_applicable"], answer)
+            return {(step["kind"], step["action"], step["name"].split(":")[-1]): step for step in answer["steps"]}
+
+        def losers(step):
+            return [(one["initiator"].split("init-")[1], (one.get("target") or ":").split(":")[1], one.get("lun"), one.get("id"))
+                    for one in step.get("taken", [])]
+
+        def unmap(new):
+            del new.targets["one"]["luns"][1]
+        reader = Reader(busy, 1)
+        reader.start()
+        view = ("view", "remove", "one LUN 1 (d1)")
+        step = wait_for(lambda: (found := plan(unmap)[view])["taken"][0]["ios_per_second"] and found, 30, "I/Os are counted")
+        equal((step["effect"], losers(step), step.get("sessions_ended")), ("takes-away", [("busy", "one", 1, "d1")], None), "unmap")
+        reader.finish()
+
+        def remove(new):
+            unmap(new)
+            del new.targets["two"], new.luns["d1"]
+        steps = plan(remove)
+        lun, target = steps["lun", "remove", "d1"], steps["target", "remove", "two"]
+        equal((lun["effect"], lun["data"], losers(lun)), ("takes-away", "stays", [("busy", "one", 1, "d1")]), "a LUN that is removed")
+        equal((target["effect"], losers(target), target["sessions_ended"]),
+              ("takes-away", [("idle", "two", 0, "d1")], [ids[f"{NAME}:init-idle"]]), "a target that is removed")
+        step = plan(lambda new: new.targets["two"]["portals"].pop())["portal", "remove", "{port2}".format(port2=tarn.port2)]
+        equal((step["effect"], losers(step)), ("takes-away", [("idle", "two", 0, "d1")]), "a portal that is removed")
+        step = plan(lambda new: new.luns.update(d1="file:{dir}/other.img?size=8M"))["lun", "change", "d1"]
+        equal((step["effect"], step["data"], sorted(losers(step))),
+              ("takes-away", "stays", [("busy", "one", 1, "d1"), ("idle", "two", 0, "d1")]), "another store")
+        step = plan(lambda new: new.luns.pop("spare"))["lun", "remove", "spare"]
+        equal((step["effect"], step["data"], losers(step)), ("drains", "lost", []), "what nobody uses")
+
+        def hide(new):
+            new.groups["none"] = ["iqn.2026-11.example:nobody"]
+            new.targets["one"]["groups"] = {1: "none"}
+        steps = plan(hide)
+        taking = [step for step in steps.values() if step["effect"] == "takes-away"]
+        equal([losers(step) for step in taking], [[("busy", "one", 1, "d1")]], f"a view that another group has: {steps}")
+        step = plan(lambda new: new.luns.update(more="mem:1M"))["lun", "add", "more"]
+        equal((step["effect"], losers(step)), ("online", []), "what takes nothing away")
+
+
 # State of earlier versions.
 
 @test

@@ -355,6 +355,29 @@ def point_1_plan_ends_as_apply_would():
         check("c.pem" in told and "k.pem" in told and "far.img" in told and "secret_file" in told, told)
 
 
+@test
+def point_2_people_are_asked_before_something_is_taken_away():
+    """On a terminal each verb that takes away what a session uses shows who loses what, and asks; a no changes nothing, --yes asks
+    nobody. A removal says what becomes of the data. What takes nothing away is not asked for."""
+    with Daemon() as daemon, daemon.login("iqn.2026-11.example:blade1"):
+        loses = "iqn.2026-11.example:blade1 loses"
+        for verb in (["target", "unmap", IQN, "0"], ["target", "rm", IQN], ["group", "set", "blades", "--add", "iqn.2026-11.example:x", "--remove", "iqn.2026-11.example:blade*"],
+                     ["target", "map", IQN, "1", "file", "--groups", "none"]):
+            if verb[1] == "map":
+                daemon.run("group", "add", "none", "iqn.2026-11.example:none")
+            before = daemon.json("show")["revision"]
+            shown = daemon.typed(*verb, keys=[(b"[y/N]", b"n\n")], code=FAILED)
+            check(loses in shown and "in the last second" in shown and "takes away" in shown, shown)
+            equal(daemon.json("show")["revision"], before, f"the revision after a no to {verb}")
+        daemon.typed("target", "set", IQN, "--alias", "disks", keys=[])
+        daemon.run("lun", "add", "ram", "mem:1M")
+        daemon.run("lun", "add", "img", "file:img?size=1M")
+        check("in memory and is lost" in daemon.typed("lun", "rm", "ram", keys=[(b"[y/N]", b"n\n")], code=FAILED), "memory")
+        check("stays in file:img" in daemon.typed("lun", "rm", "img", keys=[(b"[y/N]", b"y\n")]), "a file")
+        check((daemon.dir / "img").exists(), "the file is gone")
+        daemon.typed("target", "unmap", IQN, "0", "--yes", keys=[])
+
+
 def removable_daemon():
     """LUN 1 has a removable medium, file.img; other.img has other data. Both are seen by blades."""
     daemon = Daemon(config=CONFIG.replace("{{", "{").replace("}}", "}").replace("file.img?size=8M", "file.img?size=8M&removable"))

@@ -82,6 +82,52 @@ pub struct Step {
     /// The sessions that end with it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sessions_ended: Vec<u64>,
+    /// What it takes away from sessions, the busiest first; at most 100, of `taken_count`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub taken: Vec<Taken>,
+    /// How many units, or sessions without one, it takes away from sessions.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub taken_count: u64,
+    /// What becomes of the data of a store that is no longer served.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<DataFate>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants it so")]
+const fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+/// Something that a session uses and loses.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct Taken {
+    /// The session.
+    pub session: u64,
+    /// InitiatorName.
+    pub initiator: String,
+    /// TargetName; absent for sessions that have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    /// The logical unit number; absent where the session sees none and ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lun: Option<u16>,
+    /// The unit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// Commands of that initiator to that unit in the last second.
+    pub ios_per_second: u64,
+}
+
+/// What becomes of data.
+#[derive(
+    Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize, ToSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum DataFate {
+    /// It stays where it is: in its file, on its device, with its server.
+    Stays,
+    /// It is in the memory of Tarn, and is lost.
+    Lost,
 }
 
 /// What a step does.
@@ -145,9 +191,11 @@ pub enum Kind {
 pub enum Effect {
     /// Nobody loses anything; initiators learn of it by unit attention.
     Online,
-    /// Commands that are under way on it are ended first, or sessions are.
-    NeedsDrain,
-    /// It cannot be done while Tarn runs.
+    /// Sessions lose what they use now.
+    TakesAway,
+    /// Commands that are under way on it are ended first; nobody uses it now.
+    Drains,
+    /// It cannot be done, for the reason that is given.
     Refused,
 }
 

@@ -132,7 +132,11 @@ impl Problem {
         let detail = first.as_ref().map(|first| first.detail.clone());
         Self {
             place: first.and_then(|first| first.place),
-            mistakes: if mistakes.len() > 1 { mistakes } else { Vec::new() },
+            mistakes: if mistakes.len() > 1 {
+                mistakes
+            } else {
+                Vec::new()
+            },
             ..Self::new(kind, detail.unwrap_or_default())
         }
     }

@@ -188,7 +188,9 @@ impl Gone {
             if rest.is_empty() {
                 self.lists.insert(list);
             }
-            let entry = rest.strip_suffix(key).and_then(|rest| rest.strip_suffix('.'));
+            let entry = rest
+                .strip_suffix(key)
+                .and_then(|rest| rest.strip_suffix('.'));
             let number = entry.unwrap_or(rest).strip_prefix('[');
             let number = number.and_then(|rest| rest.strip_suffix(']')?.parse().ok());
             self.names
@@ -214,7 +216,9 @@ mod tests {
     use super::*;
 
     fn mistakes(text: &str) -> Vec<String> {
-        let all = Model::read(text, Path::new("t.toml")).err().unwrap_or_default();
+        let all = Model::read(text, Path::new("t.toml"))
+            .err()
+            .unwrap_or_default();
         let text = |error: &ConfigError| error.to_string();
         all.iter().map(text).collect()
     }
@@ -278,7 +282,10 @@ mod tests {
         ];
         for (at, start) in starts.iter().enumerate() {
             let found = found.get(at).map(String::as_str).unwrap_or_default();
-            assert!(found.starts_with(start), "{at}: {start:?} is not at the start of {found:?}");
+            assert!(
+                found.starts_with(start),
+                "{at}: {start:?} is not at the start of {found:?}"
+            );
         }
         assert_eq!(found.len(), starts.len(), "{found:#?}");
     }
@@ -305,7 +312,13 @@ mod tests {
     #[test]
     fn a_text_that_is_not_toml_and_one_that_is_right() {
         assert_eq!(mistakes("a = = 1").len(), 1);
-        assert!(Model::read("[[lun]]\nid = \"a\"\nstore = \"mem:1M\"", Path::new("t.toml")).is_ok());
+        assert!(
+            Model::read(
+                "[[lun]]\nid = \"a\"\nstore = \"mem:1M\"",
+                Path::new("t.toml")
+            )
+            .is_ok()
+        );
     }
 
     #[test]

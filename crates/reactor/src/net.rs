@@ -93,7 +93,9 @@ impl Listener {
     /// As [`Listener::bind`].
     pub fn probe(address: SocketAddr) -> Result<(), BindError> {
         let bound = Self::bound(address);
-        bound.map(drop).map_err(|errno| BindError::new(address, errno))
+        bound
+            .map(drop)
+            .map_err(|errno| BindError::new(address, errno))
     }
 
     /// A socket at an address, at which nobody listens yet.

@@ -138,7 +138,9 @@ impl Site {
     /// As [`Site::udp`].
     pub fn probe_udp(address: SocketAddr) -> Result<(), BindError> {
         let socket = udp_socket(address, false);
-        socket.map(drop).map_err(|errno| BindError::new(address, errno))
+        socket
+            .map(drop)
+            .map_err(|errno| BindError::new(address, errno))
     }
 
     fn try_udp(address: SocketAddr, cores: usize) -> Result<Self, Errno> {

@@ -84,7 +84,9 @@ impl AdminSockets {
         let own = || Certificate::Own {
             directory: state.to_owned(),
         };
-        check_certificate(model)?;
+        if let Some(error) = check_certificate(model).into_iter().next() {
+            return Err(error);
+        }
         let certificate = admin
             .tls
             .then(|| named_certificate(model).unwrap_or_else(own));

@@ -50,7 +50,8 @@ impl Location {
         let is_same = |one: &Self, two: &Self| {
             one.path == two.path || (one.mark.is_some() && one.mark == two.mark)
         };
-        self.all().any(|one| other.all().any(|two| is_same(one, two)))
+        self.all()
+            .any(|one| other.all().any(|two| is_same(one, two)))
     }
 
     fn all(&self) -> impl Iterator<Item = &Self> {

@@ -493,8 +493,17 @@ mod tests {
         for (found, start) in found.iter().zip(starts) {
             assert!(found.starts_with(start), "{found}");
         }
-        fs::write(path("t.toml"), "[server]\ncores = 0\n[limits]\nqueue_depth = 0\n").unwrap();
+        fs::write(
+            path("t.toml"),
+            "[server]\ncores = 0\n[limits]\nqueue_depth = 0\n",
+        )
+        .unwrap();
         let file = path("t.toml");
-        assert_eq!(check(&CheckArgs { file }, &environment(&scratch)).unwrap_err().len(), 2);
+        assert_eq!(
+            check(&CheckArgs { file }, &environment(&scratch))
+                .unwrap_err()
+                .len(),
+            2
+        );
     }
 }

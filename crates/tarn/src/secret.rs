@@ -90,9 +90,8 @@ impl Secrets {
     /// As [`Secrets::read`], with all that is wrong. Who has a file that cannot be used has no secret.
     pub(crate) fn read_all(model: &Model, uid: u32) -> (Self, Vec<StartError>) {
         let mut mistakes = Vec::new();
-        let mut noted = |read: Result<Secret, StartError>| {
-            read.map_err(|error| mistakes.push(error)).ok()
-        };
+        let mut noted =
+            |read: Result<Secret, StartError>| read.map_err(|error| mistakes.push(error)).ok();
         let users = model.users().iter().map(|user| {
             let forward = noted(read(&user.secret, CHAP_BYTES, uid));
             let mutual = user.mutual.as_ref();

@@ -257,7 +257,8 @@ impl State {
         let kept = units().filter_map(|(position, _)| Some(change.served_as(position)?.naa));
         let mut seen: BTreeSet<Naa> = kept.collect();
         let mut wrong = Vec::new();
-        for (position, unit) in units().filter(|(position, _)| change.served_as(*position).is_none())
+        for (position, unit) in
+            units().filter(|(position, _)| change.served_as(*position).is_none())
         {
             let known = unit.id.as_ref().and_then(|id| ledger.find_by_id(id));
             let known = known.and_then(|record| Naa::parse(&record.naa).ok());

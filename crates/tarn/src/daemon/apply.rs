@@ -198,7 +198,7 @@ fn growth(
     let added = open_members(added, is_concat, |spec, place| {
         let (store, location) = open_new_part((spec, place), None, means)?;
         found.extend(location);
-        Ok(store)
+        Ok::<_, StartError>(store)
     })?;
     let location = Location::joined(location, found);
     Ok((Some(Growth::Members { sizes, added }), location))
@@ -262,7 +262,7 @@ fn open_new(
     let store = open_with(unit, |spec, place| {
         let (store, location) = open_new_part((spec, place), open.next(), means)?;
         found.extend(location);
-        Ok(store)
+        Ok::<_, StartError>(store)
     })?;
     Ok((store, Location::joined(None, found)))
 }

@@ -16,7 +16,7 @@ use api::problem::{Problem, ProblemKind};
 use api::request::{EventQuestion, Rollback, TakeSnapshots, Tracing};
 use api::stats::{Space, Stats};
 use api::view;
-use config::{Model, NewSecrets};
+use config::Model;
 use confine::inherited::Inherited;
 use plane::{Handle, MediumOrder, NoAnswer, SessionReport};
 
@@ -29,6 +29,7 @@ use super::doctor::Doctor;
 use super::events::{Events, milliseconds};
 use super::file::{self, Aside, Found, unwritten};
 use super::history::{History, Past, Record};
+use super::losses::Readings;
 use super::open::pause;
 use super::paced::Paced;
 use super::quotas::Accounts;
@@ -36,7 +37,7 @@ use super::running::Running;
 use super::schedule::Missed;
 use super::secrets::SecretFiles;
 use super::settling::{OWN_PATIENCE, Progress, Settling, Settlings};
-use super::{foresight, log_device, media, quotas, secrets, snapshots, stats, traces, views};
+use super::{foresight, log_device, media, quotas, snapshots, stats, traces, views};
 use crate::StartError;
 use crate::confinement::Reach;
 use crate::prepare::Flags;
@@ -111,6 +112,8 @@ pub(crate) struct Daemon {
     doctor: Doctor,
     pub(super) accounts: Accounts,
     pub(super) missed: Missed,
+    /// How busy initiators have been.
+    readings: Readings,
 }
 
 /// What a daemon is made from.
@@ -203,6 +206,7 @@ impl Daemon {
             doctor: parts.doctor,
             accounts: Accounts::default(),
             missed: Missed::default(),
+            readings: Readings::default(),
         })
     }
 
@@ -263,6 +267,7 @@ impl Daemon {
     /// Does what changes have left to do, as far as it can be done now. To be called now and then.
     pub(crate) fn settle_rest(&self) {
         self.note_saved();
+        self.readings.read(&self.plane.counts());
         if self.settlings().is_empty() {
             return;
         }
@@ -570,7 +575,9 @@ impl Control for Daemon {
     fn plan(&self, text: &str, origin: &Origin, inspection: Inspection) -> Result<Plan, Problem> {
         let now = self.in_force();
         let patience = self.attempts.begin_plan();
-        let mut plan = self.planned(&now, text, (origin, inspection), patience)?.plan;
+        let mut plan = self
+            .planned(&now, text, (origin, inspection), patience)?
+            .plan;
         if inspection == Inspection::Files {
             let patience = self.attempts.begin_plan();
             if let Err(problem) = self.found(&now, text, EditedFile::Stays, &patience) {

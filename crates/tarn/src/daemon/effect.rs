@@ -1,6 +1,6 @@
 //! The effects of the steps of a plan on users. One variant for each reason, with its words and its effect.
 
-use api::plan::{Action, Effect, Kind, Step};
+use api::plan::{Action, DataFate, Effect, Kind, Step, Taken};
 
 /// What a step does to those who work meanwhile, and why. It reads as the reason that a plan gives.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -16,6 +16,9 @@ pub(crate) enum Consequence {
     /// A target goes.
     #[error("its sessions end")]
     SessionsEnd,
+    /// Sessions lose units that they see.
+    #[error("sessions that see it lose it")]
+    ViewEnds,
     /// The rules of access no longer let sessions be there.
     #[error("sessions that are no longer allowed end")]
     AccessEnds,
@@ -134,9 +137,10 @@ impl Consequence {
         match self {
             Self::Nothing | Self::NextSessions => Effect::Online,
             Self::SessionsEnd
+            | Self::ViewEnds
             | Self::AccessEnds
             | Self::UnitGoes { .. }
-            | Self::OtherStore { .. } => Effect::NeedsDrain,
+            | Self::OtherStore { .. } => Effect::Drains,
             Self::Restart
             | Self::OtherIdentity
             | Self::OpenTwice
@@ -156,6 +160,36 @@ impl Consequence {
     /// Whether a rule refuses it, whatever was found by looking.
     pub(super) const fn is_refused_by_rule(&self) -> bool {
         matches!(self.effect(), Effect::Refused) && !matches!(self, Self::Wrong(_))
+    }
+
+    /// What becomes of the data of a store that is no longer served.
+    const fn data(&self) -> Option<DataFate> {
+        match self {
+            Self::UnitGoes { in_memory: true } | Self::OtherStore { in_memory: true } => {
+                Some(DataFate::Lost)
+            }
+            Self::UnitGoes { in_memory: false } | Self::OtherStore { in_memory: false } => {
+                Some(DataFate::Stays)
+            }
+            Self::Nothing
+            | Self::NextSessions
+            | Self::SessionsEnd
+            | Self::ViewEnds
+            | Self::AccessEnds
+            | Self::Restart
+            | Self::OtherIdentity
+            | Self::OpenTwice
+            | Self::MemoryLost
+            | Self::StoreHeld { .. }
+            | Self::IdHeld { .. }
+            | Self::MemberMoves { .. }
+            | Self::Shrinks { .. }
+            | Self::MediumOut { .. }
+            | Self::MediumHeld { .. }
+            | Self::OverQuota { .. }
+            | Self::OutOfReach(_)
+            | Self::Wrong(_) => None,
+        }
     }
 
     /// Whether it is without harm.
@@ -193,6 +227,8 @@ pub(crate) struct PlannedStep {
     pub(crate) consequence: Consequence,
     /// The sessions that end with it.
     pub(crate) sessions_ended: Vec<u64>,
+    /// What sessions lose by it.
+    pub(crate) taken: Vec<Taken>,
 }
 
 impl PlannedStep {
@@ -205,6 +241,7 @@ impl PlannedStep {
             detail,
             consequence: Consequence::Nothing,
             sessions_ended: Vec::new(),
+            taken: Vec::new(),
         }
     }
 }
@@ -233,17 +270,39 @@ impl PlannedStep {
     }
 }
 
+/// What sessions lose that a step names.
+const TAKEN_MAX: usize = 100;
+
 impl From<PlannedStep> for Step {
     fn from(planned: PlannedStep) -> Self {
-        let reason = planned.consequence.to_string();
+        let (consequence, mut taken) = (planned.consequence, planned.taken);
+        let taken_count = taken.len();
+        taken.sort_by_key(|one| std::cmp::Reverse(one.ios_per_second));
+        taken.truncate(TAKEN_MAX);
+        let consequence = match consequence {
+            Consequence::Nothing | Consequence::NextSessions if taken_count > 0 => {
+                Consequence::ViewEnds
+            }
+            consequence => consequence,
+        };
+        let effect = match consequence.effect() {
+            Effect::Online | Effect::TakesAway | Effect::Drains if taken_count > 0 => {
+                Effect::TakesAway
+            }
+            effect => effect,
+        };
+        let reason = consequence.to_string();
         Self {
             action: planned.action,
             kind: planned.kind,
             name: planned.name,
             detail: planned.detail,
-            effect: planned.consequence.effect(),
+            effect,
             reason: (!reason.is_empty()).then_some(reason),
             sessions_ended: planned.sessions_ended,
+            taken,
+            taken_count: u64::try_from(taken_count).unwrap_or(u64::MAX),
+            data: consequence.data(),
         }
     }
 }

@@ -95,7 +95,9 @@ pub(super) fn name_sizes_to_come(
 
 /// Says beside the steps that were made how large the media are that have come, and those they came for.
 pub(super) fn name_sizes(steps: &mut [Step], old: &Running, new: &Running) {
-    let drains = |step: &&mut Step| step.kind == Kind::Lun && step.effect == Effect::NeedsDrain;
+    let drains = |step: &&mut Step| {
+        step.kind == Kind::Lun && matches!(step.effect, Effect::Drains | Effect::TakesAway)
+    };
     for step in steps.iter_mut().filter(drains) {
         if let (Some(before), Some(after)) =
             (old.unit_named(&step.name), new.unit_named(&step.name))

@@ -103,9 +103,13 @@ fn check_interface(group: &HyperScsiGroup) -> Result<(), StartError> {
 }
 
 /// The groups whose address cannot be had, with why.
-pub(super) fn probe_places<'a>(old: &Running, model: &'a Model) -> Vec<(&'a HyperScsiGroup, StartError)> {
+pub(super) fn probe_places<'a>(
+    old: &Running,
+    model: &'a Model,
+) -> Vec<(&'a HyperScsiGroup, StartError)> {
     let mut known = BTreeSet::new();
-    let is_open = |group: &HyperScsiGroup| old.hyperscsi.sites.iter().any(|site| site.at == group.at);
+    let is_open =
+        |group: &HyperScsiGroup| old.hyperscsi.sites.iter().any(|site| site.at == group.at);
     let is_in_use = |error: &BindError| matches!(error, BindError::InUse { .. });
     let new = model.hyperscsi().iter();
     let new = new.filter(|group| !is_open(group) && known.insert(&group.at));

@@ -12,6 +12,7 @@
 //! | `control` | the one writer, the answers to the administration |
 //! | `rehearsal` | all of a change that can be tried without making it |
 //! | `foresight` | what a plan sees of what would keep its change from being made |
+//! | `losses` | whom a change takes what away |
 //! | `effect` | what the steps of a plan do to those who work meanwhile |
 //! | `hyperscsi` | what HyperSCSI needs beside the model: places, records of passwords, numbers of devices |
 //! | `doctor` | what limits or endangers the service, rule by rule |
@@ -35,6 +36,7 @@ mod foresight;
 mod history;
 mod hyperscsi;
 mod log_device;
+mod losses;
 mod media;
 mod notices;
 mod open;

@@ -78,7 +78,9 @@ pub(super) fn excess(
         .collect();
     let over = model.quotas().iter().filter_map(|quota| {
         let wanted_bytes = counted(quota, model, &sizes);
-        let allowed_bytes = quota.provisioned_bytes.filter(|most| wanted_bytes > *most)?;
+        let allowed_bytes = quota
+            .provisioned_bytes
+            .filter(|most| wanted_bytes > *most)?;
         let error = StartError::OverQuota {
             place: quota.place.clone(),
             quota: quota.of.to_string(),

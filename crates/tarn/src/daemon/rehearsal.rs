@@ -22,7 +22,9 @@ use store::{Form, SharedStore};
 
 use super::apply::{Means, on_thread, renames};
 use super::effect::{Consequence, PlannedStep};
-use super::open::{OpenStore, check_tls, open_members, open_with, probe_bind, probe_part, probe_socket};
+use super::open::{
+    OpenStore, check_tls, open_members, open_with, probe_bind, probe_part, probe_socket,
+};
 use super::running::{Running, RunningUnit};
 use super::steps::Match;
 use super::{hyperscsi, log_device, quotas};
@@ -64,7 +66,8 @@ impl Rehearsal<'_> {
             self.wrong(&mut found, error, |_| false);
         }
         if let Err(error) = headroom::allow(&self.old.model, self.model) {
-            let has_memory = |step: &PlannedStep| step.kind == Kind::Lun && step.detail.starts_with("mem:");
+            let has_memory =
+                |step: &PlannedStep| step.kind == Kind::Lun && step.detail.starts_with("mem:");
             self.wrong(&mut found, error, has_memory);
         }
         let seen: Vec<Seen> = (0..self.model.units().len())
@@ -75,7 +78,9 @@ impl Rehearsal<'_> {
         self.identities(&seen, &mut found);
         self.certificates(&mut found);
         self.addresses(&mut found);
-        found.mistakes.sort_by_key(|error| line_of(&error.to_string()));
+        found
+            .mistakes
+            .sort_by_key(|error| line_of(&error.to_string()));
         found
     }
 
@@ -102,7 +107,9 @@ impl Rehearsal<'_> {
 
     fn wrong_unit(&mut self, found: &mut Found, unit: &Unit, error: StartError) {
         let name = unit.to_string();
-        self.wrong(found, error, |step| step.kind == Kind::Lun && step.name == name);
+        self.wrong(found, error, |step| {
+            step.kind == Kind::Lun && step.name == name
+        });
     }
 
     fn is_refused(&self, unit: &Unit) -> bool {
@@ -141,17 +148,29 @@ impl Rehearsal<'_> {
         let location = self.locate(unit, found);
         if let Some(holder) = location.as_ref().and_then(|it| self.holder(position, it)) {
             self.refuse(unit, Consequence::StoreHeld { holder });
-            return Seen { location, ..nothing };
+            return Seen {
+                location,
+                ..nothing
+            };
         }
         let own = served.and_then(|(_, served)| served.location.as_ref());
-        if own.zip(location.as_ref()).is_some_and(|(own, location)| own.shares(location)) {
+        if own
+            .zip(location.as_ref())
+            .is_some_and(|(own, location)| own.shares(location))
+        {
             self.refuse(unit, Consequence::OpenTwice);
-            return Seen { location, ..nothing };
+            return Seen {
+                location,
+                ..nothing
+            };
         }
         let is_elsewhere = |it: &Location| self.holder_that_stays(position, it);
         if location.as_ref().is_some_and(is_elsewhere) {
             // To be named with its place, as all that is used twice.
-            return Seen { location, ..nothing };
+            return Seen {
+                location,
+                ..nothing
+            };
         }
         let stores = self.open(unit, found);
         Seen { location, stores }
@@ -200,7 +219,10 @@ impl Rehearsal<'_> {
     ) -> Option<Result<T, StartError>> {
         let patience = &self.means.patience;
         if part.0.at.medium().is_some() && patience.is_over() {
-            let name = format!("{}: there was no time left to look at {}", part.1, part.0.at);
+            let name = format!(
+                "{}: there was no time left to look at {}",
+                part.1, part.0.at
+            );
             if !found.not_probed.contains(&name) {
                 found.not_probed.push(name);
             }
@@ -234,7 +256,9 @@ impl Rehearsal<'_> {
                 self.wrong_unit(found, unit, error);
             }
         }
-        let opened = open_with(&log_device::lazily(unit), |spec, place| self.open_part(spec, place, found));
+        let opened = open_with(&log_device::lazily(unit), |spec, place| {
+            self.open_part(spec, place, found)
+        });
         match opened {
             Ok(opened) => {
                 self.note_size(unit, &opened, found);
@@ -305,7 +329,9 @@ impl Rehearsal<'_> {
             let open = composed.members().len();
             let is_concat = composed.form() == Form::Concat;
             let added = members.get(open..).unwrap_or_default();
-            let added = open_members(added, is_concat, |spec, place| self.open_part(spec, place, found));
+            let added = open_members(added, is_concat, |spec, place| {
+                self.open_part(spec, place, found)
+            });
             let sizes = members.iter().map(|one| one.store.configured_size_bytes());
             let sizes: Vec<_> = sizes.take(open).collect();
             // Members that grow do so before the composition takes their sizes over.
@@ -343,14 +369,21 @@ impl Rehearsal<'_> {
                 matches!(&step.consequence, Consequence::OverQuota { quota: known, .. } if *known == quota)
             });
             if !is_known {
-                self.wrong(found, error, |step| step.kind == Kind::Quota && step.name == quota);
+                self.wrong(found, error, |step| {
+                    step.kind == Kind::Quota && step.name == quota
+                });
             }
         }
     }
 
     fn identities(&mut self, seen: &[Seen], found: &mut Found) {
         let locations: Vec<_> = seen.iter().map(|one| one.location.clone()).collect();
-        let served: Vec<_> = self.old.units.iter().map(|unit| unit.identity.clone()).collect();
+        let served: Vec<_> = self
+            .old
+            .units
+            .iter()
+            .map(|unit| unit.identity.clone())
+            .collect();
         let wrong = self.means.state.foresee_identities(&LedgerChange {
             old: &self.old.model,
             new: self.model,
@@ -360,7 +393,12 @@ impl Rehearsal<'_> {
             renames: &renames(&self.old.model, self.model, self.units),
         });
         for (position, error) in wrong {
-            if let Some(unit) = self.model.units().get(position).filter(|unit| !self.is_refused(unit)) {
+            if let Some(unit) = self
+                .model
+                .units()
+                .get(position)
+                .filter(|unit| !self.is_refused(unit))
+            {
                 self.wrong_unit(found, unit, error);
             }
         }
@@ -369,7 +407,9 @@ impl Rehearsal<'_> {
     fn certificates(&mut self, found: &mut Found) {
         for (server, error) in check_tls(self.model) {
             let name = server.at.to_string();
-            self.wrong(found, error, |step| step.kind == Kind::Nbd && step.name == name);
+            self.wrong(found, error, |step| {
+                step.kind == Kind::Nbd && step.name == name
+            });
         }
     }
 
@@ -401,7 +441,9 @@ impl Rehearsal<'_> {
         for server in model.nbd() {
             let name = server.at.to_string();
             let mut steps = self.steps.iter();
-            let is_refused = steps.any(|step| step.kind == Kind::Nbd && step.name == name && step.consequence.is_refused_by_rule());
+            let is_refused = steps.any(|step| {
+                step.kind == Kind::Nbd && step.name == name && step.consequence.is_refused_by_rule()
+            });
             let Some((path, _)) = server.at.socket().filter(|_| !is_refused) else {
                 continue;
             };
@@ -409,12 +451,16 @@ impl Rehearsal<'_> {
                 continue;
             }
             if let Err(error) = probe_socket((&server.place, path), self.means.inherited) {
-                self.wrong(found, error, |step| step.kind == Kind::Nbd && step.name == name);
+                self.wrong(found, error, |step| {
+                    step.kind == Kind::Nbd && step.name == name
+                });
             }
         }
         for (group, error) in hyperscsi::probe_places(old, model) {
             let name = group.to_string();
-            self.wrong(found, error, |step| step.kind == Kind::HyperScsi && step.name == name);
+            self.wrong(found, error, |step| {
+                step.kind == Kind::HyperScsi && step.name == name
+            });
         }
     }
 }
@@ -455,7 +501,9 @@ fn is_at(model: &Model, target: &str, bind: &str) -> bool {
 /// The number of the line that a message begins with.
 fn line_of(text: &str) -> u64 {
     let (place, _) = text.split_once(": ").unwrap_or((text, ""));
-    let line = place.rsplit_once(':').and_then(|(_, line)| line.parse().ok());
+    let line = place
+        .rsplit_once(':')
+        .and_then(|(_, line)| line.parse().ok());
     line.unwrap_or_default()
 }
 
@@ -466,7 +514,10 @@ pub(super) fn mistake(text: &str, file: &Path) -> Mistake {
         detail: text.to_owned(),
     };
     let file = file.display().to_string();
-    let Some(rest) = text.strip_prefix(&file).and_then(|rest| rest.strip_prefix(':')) else {
+    let Some(rest) = text
+        .strip_prefix(&file)
+        .and_then(|rest| rest.strip_prefix(':'))
+    else {
         return whole();
     };
     let Some((line, rest)) = rest.split_once(": ") else {
@@ -474,7 +525,9 @@ pub(super) fn mistake(text: &str, file: &Path) -> Mistake {
     };
     let is_key = |text: &str| {
         let mut all = text.bytes();
-        all.all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_.[]".contains(&byte))
+        all.all(|byte| {
+            byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_.[]".contains(&byte)
+        })
     };
     match rest.split_once(": ").filter(|(key, _)| is_key(key)) {
         Some((key, detail)) => Mistake {
@@ -494,10 +547,16 @@ pub(super) fn refusal(
     errors: &[StartError],
     mistakes: &[Mistake],
 ) -> Option<Problem> {
-    let refused = steps.iter().filter(|step| step.consequence.is_refused_by_rule());
+    let refused = steps
+        .iter()
+        .filter(|step| step.consequence.is_refused_by_rule());
     let refused = refused.map(|step| Mistake {
         place: None,
-        detail: format!("{}: {}", super::views::step_line(&Step::from(step.clone())), step.consequence),
+        detail: format!(
+            "{}: {}",
+            super::views::step_line(&Step::from(step.clone())),
+            step.consequence
+        ),
     });
     let mut all: Vec<Mistake> = refused.collect();
     let kind = match (all.is_empty(), errors) {
@@ -520,13 +579,24 @@ mod tests {
     fn a_message_is_taken_apart_into_its_place_and_the_rest() {
         let file = Path::new("/etc/t.toml");
         for (text, place, detail) in [
-            ("/etc/t.toml:3: lun[0].store: gone: b", Some("/etc/t.toml:3: lun[0].store"), "gone: b"),
-            ("/etc/t.toml:3: Not there", Some("/etc/t.toml:3"), "Not there"),
+            (
+                "/etc/t.toml:3: lun[0].store: gone: b",
+                Some("/etc/t.toml:3: lun[0].store"),
+                "gone: b",
+            ),
+            (
+                "/etc/t.toml:3: Not there",
+                Some("/etc/t.toml:3"),
+                "Not there",
+            ),
             ("memory disks: too large", None, "memory disks: too large"),
             ("/etc/t.toml", None, "/etc/t.toml"),
         ] {
             let found = mistake(text, file);
-            assert_eq!((found.place.as_deref(), found.detail.as_str()), (place, detail));
+            assert_eq!(
+                (found.place.as_deref(), found.detail.as_str()),
+                (place, detail)
+            );
         }
     }
 

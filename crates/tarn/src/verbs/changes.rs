@@ -1,11 +1,14 @@
 //! Steps of a plan as text, before and after they were done.
 
-use api::plan::{Action, Applied, Effect, Kind, Plan, Step};
+use api::plan::{Action, Applied, DataFate, Effect, Kind, Plan, Step, Taken};
 use api::problem::Mistake;
 
 use super::human;
 use super::output::{Output, Tone};
 use crate::error::plain;
+
+/// Sessions that are named of each step.
+const TAKEN_SHOWN: usize = 8;
 
 /// How an action is shown: its sign, and the tone of it.
 const fn sign(action: Action) -> (&'static str, Tone) {
@@ -40,7 +43,8 @@ const fn noun(kind: Kind) -> &'static str {
 const fn cost(effect: Effect) -> (&'static str, Tone) {
     match effect {
         Effect::Online => ("online", Tone::Good),
-        Effect::NeedsDrain => ("needs drain", Tone::Odd),
+        Effect::TakesAway => ("takes away", Tone::Bad),
+        Effect::Drains => ("drains", Tone::Odd),
         Effect::Refused => ("refused", Tone::Bad),
     }
 }
@@ -63,7 +67,9 @@ fn step(output: Output, step: &Step) -> String {
     match (&step.reason, step.effect) {
         (Some(reason), _) => costs.push(format!("{}: {}", output.toned(tone, cost), plain(reason))),
         (None, Effect::Online) => {}
-        (None, Effect::NeedsDrain | Effect::Refused) => costs.push(output.toned(tone, cost)),
+        (None, Effect::TakesAway | Effect::Drains | Effect::Refused) => {
+            costs.push(output.toned(tone, cost))
+        }
     }
     if !step.sessions_ended.is_empty() {
         let sessions: Vec<_> = step.sessions_ended.iter().map(u64::to_string).collect();
@@ -72,12 +78,52 @@ fn step(output: Output, step: &Step) -> String {
     if !costs.is_empty() {
         text.push_str(&format!("    {}\n", costs.join("; ")));
     }
+    text.push_str(&taken(step));
     text
+}
+
+/// Who loses what, a line each.
+fn taken(step: &Step) -> String {
+    let line = |one: &Taken| {
+        let place = match (&one.target, one.lun, &one.id) {
+            (Some(target), Some(lun), Some(id)) => format!("{target} LUN {lun} ({id})"),
+            (Some(target), _, _) => target.clone(),
+            (None, _, Some(id)) => id.clone(),
+            (None, _, None) => "its session".to_owned(),
+        };
+        let rate = human::count(one.ios_per_second, "I/O");
+        let line = format!("{} loses {place}: {rate} in the last second", one.initiator);
+        format!("      {}\n", plain(&line))
+    };
+    let shown: String = step.taken.iter().take(TAKEN_SHOWN).map(line).collect();
+    let rest = step.taken_count.saturating_sub(TAKEN_SHOWN as u64);
+    match rest {
+        0 => shown,
+        rest => format!("{shown}      and {rest} more\n"),
+    }
+}
+
+/// Whether a person is to be asked before it is done: sessions lose what they use, or data is lost.
+pub(super) fn takes_away(steps: &[Step]) -> bool {
+    let takes = |step: &Step| step.effect == Effect::TakesAway || step.data == Some(DataFate::Lost);
+    steps.iter().any(takes)
 }
 
 /// The steps, one below the other.
 pub(super) fn steps(output: Output, steps: &[Step]) -> String {
     steps.iter().map(|one| step(output, one)).collect()
+}
+
+/// What becomes of the data of units that go, as the end of a question.
+pub(super) fn fate(steps: &[Step]) -> String {
+    let removed = steps
+        .iter()
+        .filter(|step| step.kind == Kind::Lun && step.action == Action::Remove);
+    let fates = removed.filter_map(|step| match step.data? {
+        DataFate::Stays => Some(format!(" Its data stays in {}.", plain(&step.detail))),
+        DataFate::Lost => Some(" Its data is in memory and is lost.".to_owned()),
+    });
+    fates.collect()
 }
 
 /// What a plan would do.
@@ -96,12 +142,13 @@ pub(super) fn plan(output: Output, plan: &Plan) -> String {
     }
     let count = |effect| plan.steps.iter().filter(|s| s.effect == effect).count() as u64;
     format!(
-        "{}{found}{} from revision {}: {} online, {} with drain, {} refused\n",
+        "{}{found}{} from revision {}: {} online, {} taking away, {} draining, {} refused\n",
         steps(output, &plan.steps),
         human::count(plan.steps.len() as u64, "step"),
         plan.revision,
         count(Effect::Online),
-        count(Effect::NeedsDrain),
+        count(Effect::TakesAway),
+        count(Effect::Drains),
         count(Effect::Refused),
     )
 }

@@ -9,8 +9,8 @@ use client::path;
 use similar::TextDiff;
 
 use super::api_session::ApiSession;
-use super::failure::Failure;
 use super::exit::Exit;
+use super::failure::Failure;
 use super::output::{Output, Tone};
 use super::remote::Ask;
 use super::{Outcome, changes, configuration};

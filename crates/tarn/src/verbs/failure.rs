@@ -133,7 +133,9 @@ pub(crate) enum Failure {
     #[error("the daemon has ended or closed the stream, see its log")]
     StreamEnded,
     /// The plan, which has been printed, cannot be carried out.
-    #[error("nothing was changed: {refused} of {steps} cannot be done; put right what the plan says")]
+    #[error(
+        "nothing was changed: {refused} of {steps} cannot be done; put right what the plan says"
+    )]
     Refused {
         /// What applying it would be answered with.
         outcome: ProblemKind,

@@ -117,7 +117,10 @@ pub(crate) fn run(verb: &Verb, environment: &Environment) -> ExitCode {
             let exit = failure.exit();
             let lines = match failure.mistakes() {
                 [] => vec![error::one_line(&failure.into())],
-                all => all.iter().map(|one| error::plain(&format!("tarn: {one}"))).collect(),
+                all => all
+                    .iter()
+                    .map(|one| error::plain(&format!("tarn: {one}")))
+                    .collect(),
             };
             for line in lines {
                 say(io::stderr().lock(), &format!("{line}\n"));

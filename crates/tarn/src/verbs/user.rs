@@ -7,7 +7,7 @@ use api::spec::{Mutual, Secret, User};
 use clap::{Args, Subcommand};
 use client::{Path, path};
 
-use super::api_session::ApiSession;
+use super::api_session::{ApiSession, Consent};
 use super::failure::Failure;
 use super::remote::Ask;
 use super::table::{Column, fields, words};
@@ -31,9 +31,9 @@ pub enum UserVerb {
     Rm {
         /// The user.
         name: String,
-        /// Do not ask for confirmation. Use it in scripts.
-        #[arg(long)]
-        yes: bool,
+        /// Whether a person is asked.
+        #[command(flatten)]
+        consent: Consent,
     },
 }
 
@@ -91,6 +91,9 @@ pub struct Set {
     /// Ask for a new secret. Use it at a terminal.
     #[arg(long, conflicts_with_all = ["secret_from", "secret_file"])]
     ask: bool,
+    /// Whether a person is asked.
+    #[command(flatten)]
+    consent: Consent,
 }
 
 const COLUMNS: &[Column<User>] = &[
@@ -126,7 +129,9 @@ impl Ask for UserVerb {
             Self::Show { name } => api.show(&at(name), |user| fields(FIELDS, user)),
             Self::Add(change) => change.add(api),
             Self::Set(set) => set.ask(api),
-            Self::Rm { name, yes } => api.remove(&at(name), *yes, &format!("Remove user {name}?")),
+            Self::Rm { name, consent } => {
+                api.remove(&at(name), *consent, &format!("Remove user {name}?"))
+            }
         }
     }
 }
@@ -192,7 +197,7 @@ impl Change {
             mutual: self.mutual_of(&back),
             initiators: self.initiators(),
         };
-        api.edit(vec![Edit::Add(Thing::User(user))], None)
+        api.edit(Consent::GIVEN, vec![Edit::Add(Thing::User(user))], None)
     }
 
     fn mutual_of(&self, back: &Kept) -> Option<Mutual> {
@@ -228,6 +233,6 @@ impl Set {
             no_mutual: self.no_mutual,
             initiators: change.initiators(),
         };
-        api.edit(vec![Edit::Set(Keys::User(keys))], None)
+        api.edit(self.consent, vec![Edit::Set(Keys::User(keys))], None)
     }
 }

@@ -9,9 +9,11 @@ use config::{ConfigError, Differences, Model, NewSecrets};
 
 use super::{Daemon, InForce};
 use crate::StartError;
+use crate::access::ModelPolicy;
 use crate::daemon::apply;
 use crate::daemon::attempts::Patience;
 use crate::daemon::effect::PlannedStep;
+use crate::daemon::losses::Users;
 use crate::daemon::rehearsal::{self, Rehearsal};
 use crate::daemon::running::{Running, RunningUnit};
 use crate::daemon::steps::{self, Match};
@@ -95,10 +97,7 @@ impl Daemon {
             }
         };
         let policy = old.policy_of(&model, &units.from, &secrets);
-        let sessions = self.sessions_now()?;
-        let mut ended = apply::judge(&policy, &sessions).ended;
-        ended.extend(hyperscsi::ended(old, &model, &sessions));
-        views::name_ended(&mut steps, old, ended);
+        self.name_users(&mut steps, old, (&model, &policy))?;
         let mistakes = mistakes_of(&looked.mistakes, file);
         let refusal = rehearsal::refusal(&steps, &looked.mistakes, &mistakes);
         let mut steps: Vec<Step> = steps.into_iter().map(Step::from).collect();
@@ -120,6 +119,28 @@ impl Daemon {
             needs: steps::needs(&differences),
             refusal,
         })
+    }
+
+    /// Puts those who lose something beside the steps that are the reason.
+    fn name_users(
+        &self,
+        steps: &mut [PlannedStep],
+        old: &Running,
+        (model, policy): (&Model, &ModelPolicy),
+    ) -> Result<(), Problem> {
+        let sessions = self.sessions_now()?;
+        let mut verdict = apply::judge(policy, &sessions);
+        verdict
+            .ended
+            .extend(hyperscsi::ended(old, model, &sessions));
+        views::name_ended(steps, old, verdict.ended.clone());
+        let users = Users {
+            old,
+            sessions: &sessions,
+            rates: &self.readings.rates(&self.plane.counts()),
+        };
+        users.name(steps, &verdict);
+        Ok(())
     }
 
     fn wanted<'a>(
