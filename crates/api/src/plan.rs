@@ -195,6 +195,8 @@ pub enum Effect {
     TakesAway,
     /// Commands that are under way on it are ended first; nobody uses it now.
     Drains,
+    /// It takes effect when Tarn starts again.
+    Pending,
     /// It cannot be done, for the reason that is given.
     Refused,
 }
@@ -215,6 +217,8 @@ pub struct Change {
 pub enum Origin {
     /// Somebody wrote it. Which of its units is one that runs under another `id` is found by comparing.
     Written,
+    /// It ran before, and is to run again as far as it can.
+    Past,
     /// Edits made it of the document that runs.
     Edited {
         /// The units that have another `id` now: the new one, and the one before.

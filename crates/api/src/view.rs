@@ -32,6 +32,9 @@ pub struct Status {
     pub targets: u32,
     /// Sessions, discovery sessions too.
     pub sessions: u32,
+    /// Keys of the configuration that take effect when Tarn starts again, as `[server] cores: 2 -> 4`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pending: Vec<String>,
     /// What an administrator should look at, the worst first.
     pub findings: Vec<Finding>,
 }

@@ -6,6 +6,9 @@ use std::fmt;
 
 use crate::admin::ADMIN;
 use crate::confine::CONFINE;
+use crate::keys::{
+    Effective, SECTION_ADMIN, SECTION_CONFINE, SECTION_LIMITS, SECTION_SERVER,
+};
 use crate::limits::LIMIT_VALUES;
 use crate::value::{
     GROUP, HYPERSCSI, KeyOf, NBD, NOTIFY, PORTAL, QUOTA, SERVER, STORE, TARGET, TARGET_LUN, UNIT,
@@ -110,6 +113,32 @@ pub struct Differences {
     pub admin: Vec<KeyChange>,
     /// Keys of `[confine]`.
     pub confine: Vec<KeyChange>,
+}
+
+/// Keys of the process that are read when it starts and have another value now than then, one line each.
+pub fn pending_keys(begun: &Model, now: &Model) -> Vec<String> {
+    let of_notify = |model: &Model| -> Vec<_> {
+        let all = model.notify.iter();
+        all.map(|one| (one.url.clone(), one.secret.path.clone(), one.events.clone()))
+            .collect()
+    };
+    let is_other = of_notify(begun) != of_notify(now);
+    let differences = diff(&begun.emptied(), &now.emptied());
+    let sections = [
+        (&SECTION_SERVER, &differences.server),
+        (&SECTION_LIMITS, &differences.limits),
+        (&SECTION_ADMIN, &differences.admin),
+        (&SECTION_CONFINE, &differences.confine),
+    ];
+    let keys = sections.into_iter().flat_map(|(section, changes)| {
+        let waits = |change: &&KeyChange| {
+            Effective::of(section, change.key) == Effective::Restart
+        };
+        let waiting = changes.iter().filter(waits);
+        waiting.map(|change| format!("{} {change}", section.heading))
+    });
+    let notify = is_other.then(|| "[[notify]]".to_owned());
+    keys.chain(notify).collect()
 }
 
 impl Differences {

@@ -44,7 +44,7 @@ pub struct OpenOptions {
     pub kind: StoreKind,
     /// Where it is; not used for memory and zeros.
     pub path: PathBuf,
-    /// The size wanted. A missing file is created and a smaller one grows; nothing ever shrinks.
+    /// The least size wanted. A missing file is created and a smaller one grows; a larger one stays as it is.
     pub size_bytes: Option<u64>,
     /// Logical block length, 512 or 4096. By default that of the block device, else 512.
     pub block_bytes: Option<u32>,
@@ -230,8 +230,9 @@ impl OpenOptions {
     /// The size the disk will have.
     fn grown_size(&self, actual: u64, is_block_device: bool) -> Result<u64, OpenFailure> {
         match self.size_bytes {
-            Some(wanted) if wanted < actual => Err(OpenFailure::Larger { actual, wanted }),
-            Some(wanted) if wanted > actual && (self.read_only || is_block_device) => {
+            // It is the least that is wanted: a disk that has grown since stays as large.
+            Some(wanted) if wanted <= actual => Ok(actual),
+            Some(wanted) if self.read_only || is_block_device => {
                 Err(OpenFailure::CannotGrow { actual, wanted })
             }
             Some(wanted) => Ok(wanted),
@@ -400,17 +401,6 @@ pub enum OpenFailure {
     /// No writing there.
     #[error("its file system is read-only: open it read-only")]
     ReadOnlyFileSystem,
-    /// The file is larger than asked for.
-    #[error(
-        "it has {actual} bytes and only {wanted} were asked for, and nothing is ever cut off: \
-         leave the size out, or give the full one"
-    )]
-    Larger {
-        /// What it has.
-        actual: u64,
-        /// What was asked for.
-        wanted: u64,
-    },
     /// It is smaller than asked for and cannot grow.
     #[error("it has {actual} bytes, not {wanted}, and cannot grow: leave the size out")]
     CannotGrow {

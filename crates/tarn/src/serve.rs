@@ -26,7 +26,7 @@ use crate::daemon::{
     self, Daemon, Events, Opener, PortNumbers, Running, RunningUnit, close_logs, hyperscsi_places,
     nbd_places, open_hyperscsi, open_listeners, open_store, open_tls, slow_command, stand_in,
 };
-use crate::logging::Log;
+use crate::logging::{Log, LogSwitch};
 use crate::prepare::Prepared;
 use crate::signal::Signals;
 use crate::state::{Trouble, check_identities};
@@ -57,7 +57,7 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited, log: &Log) -> anyh
     let _last_lines = log.begin()?;
     let banner = notice(first.running(), note);
     let model = Arc::clone(&first.running().model);
-    let (plane, daemon) = connect(prepared, inherited, first, settings, doctor)?;
+    let (plane, daemon) = connect(prepared, inherited, first, settings, (doctor, log.switch()))?;
     receivers.start()?;
     daemon.events().send_to(receivers);
     let control = Arc::clone(&daemon) as Arc<dyn Control>;
@@ -127,7 +127,7 @@ fn connect(
     inherited: Inherited,
     first: daemon::Prepared,
     settings: Settings,
-    doctor: daemon::Doctor,
+    (doctor, log): (daemon::Doctor, LogSwitch),
 ) -> anyhow::Result<(DataPlane, Arc<Daemon>)> {
     let model = Arc::clone(&first.running().model);
     let (file, text) = (prepared.file.as_deref(), prepared.text.as_str());
@@ -158,6 +158,7 @@ fn connect(
         cores,
         events,
         doctor,
+        log,
     })?;
     Ok((plane, Arc::new(daemon)))
 }

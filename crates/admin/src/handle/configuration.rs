@@ -67,7 +67,8 @@ pub(crate) async fn apply(
     check_comment(change.comment.as_deref())?;
     if terms.is_plan {
         let bytes = change.text.len();
-        return planned(&app, &caller, terms, bytes, move |_| Ok(change.text)).await;
+        let text = move |_: &dyn Control| Ok((change.text, Origin::Written));
+        return planned(&app, &caller, terms, bytes, text).await;
     }
     let apply = move |control: &dyn Control| {
         control.apply(change, Origin::Written, terms.only_at, &caller.author)
@@ -88,7 +89,8 @@ pub(crate) async fn plan(
         is_plan: true,
     };
     let bytes = change.text.len();
-    planned(&app, &caller, terms, bytes, move |_| Ok(change.text)).await
+    let text = move |_: &dyn Control| Ok((change.text, Origin::Written));
+    planned(&app, &caller, terms, bytes, text).await
 }
 
 /// What applying the document would do that `text` gives, which has about so many bytes.
@@ -97,11 +99,12 @@ async fn planned(
     caller: &Caller,
     terms: Terms,
     bytes: usize,
-    text: impl FnOnce(&dyn Control) -> Result<String, Problem> + Send + 'static,
+    text: impl FnOnce(&dyn Control) -> Result<(String, Origin), Problem> + Send + 'static,
 ) -> Answer {
     let inspection = Inspection::of(caller.role);
     let ask = move |control: &dyn Control| {
-        let plan = control.plan(&text(control)?, &Origin::Written, inspection)?;
+        let (text, origin) = text(control)?;
+        let plan = control.plan(&text, &origin, inspection)?;
         check_revision(plan.revision, terms.only_at)?;
         Ok::<_, Problem>(plan)
     };
@@ -140,7 +143,7 @@ pub(crate) async fn rollback(
         let text = move |control: &dyn Control| {
             let past = control.document_of(back.revision);
             let past = past.ok_or_else(|| no_revision(back.revision).0)?;
-            Ok(past.text)
+            Ok((past.text, Origin::Past))
         };
         return planned(&app, &caller, terms, 0, text).await;
     }

@@ -108,17 +108,6 @@ pub enum RbdFailure {
         /// Words for one that could be made.
         of_size: &'static str,
     },
-    /// It is larger than the configured size.
-    #[error(
-        "it has {actual_bytes} bytes, more than size={wanted_bytes}, and would have to shrink; give its size or leave \
-         size= out"
-    )]
-    Larger {
-        /// Its size.
-        actual_bytes: u64,
-        /// The configured size.
-        wanted_bytes: u64,
-    },
     /// It is smaller than the configured size, and is only read.
     #[error(
         "it has {actual_bytes} bytes, size={wanted_bytes} are wanted, and it is opened readonly; leave size= out"
@@ -296,10 +285,6 @@ impl RbdOptions {
         };
         let actual_bytes = store.capabilities().size_bytes;
         let reason = match wanted {
-            Some(wanted_bytes) if wanted_bytes < actual_bytes => RbdFailure::Larger {
-                actual_bytes,
-                wanted_bytes,
-            },
             Some(wanted_bytes) if wanted_bytes > actual_bytes && !may_write => {
                 RbdFailure::CannotGrow {
                     actual_bytes,
@@ -397,21 +382,19 @@ impl RbdOptions {
     fn grow(&self, image: &Image) -> Result<Result<u64, RbdFailure>, CallError> {
         let actual_bytes = image.size_bytes()?;
         Ok(match self.size_bytes {
-            Some(wanted_bytes) if wanted_bytes < actual_bytes => Err(RbdFailure::Larger {
-                actual_bytes,
-                wanted_bytes,
-            }),
-            Some(wanted_bytes) if wanted_bytes > actual_bytes && self.is_read_only() => {
+            // It is the least that is wanted.
+            Some(wanted_bytes) if wanted_bytes <= actual_bytes => Ok(actual_bytes),
+            Some(wanted_bytes) if self.is_read_only() => {
                 Err(RbdFailure::CannotGrow {
                     actual_bytes,
                     wanted_bytes,
                 })
             }
-            Some(wanted_bytes) if wanted_bytes > actual_bytes => {
+            Some(wanted_bytes) => {
                 image.grow(wanted_bytes)?;
                 Ok(wanted_bytes)
             }
-            Some(_) | None => Ok(actual_bytes),
+            None => Ok(actual_bytes),
         })
     }
 

@@ -1,10 +1,12 @@
 //! The daemon as its administration asks for it.
 
+mod back;
 mod check;
 mod findings;
 mod planning;
 mod reopen;
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 use std::time::{Duration, Instant, SystemTime};
@@ -40,6 +42,7 @@ use super::settling::{OWN_PATIENCE, Progress, Settling, Settlings};
 use super::{foresight, log_device, media, quotas, snapshots, stats, traces, views};
 use crate::StartError;
 use crate::confinement::Reach;
+use crate::logging::LogSwitch;
 use crate::prepare::Flags;
 use crate::secret::Secrets;
 use crate::state::{State, Trouble};
@@ -114,6 +117,9 @@ pub(crate) struct Daemon {
     pub(super) missed: Missed,
     /// How busy initiators have been.
     readings: Readings,
+    /// The settings of the process that it was started with.
+    begun: Arc<Model>,
+    log: LogSwitch,
 }
 
 /// What a daemon is made from.
@@ -132,6 +138,8 @@ pub(crate) struct Parts {
     pub(crate) cores: usize,
     pub(crate) events: Arc<Events>,
     pub(crate) doctor: Doctor,
+    /// Changes how much is logged.
+    pub(crate) log: LogSwitch,
 }
 
 impl Daemon {
@@ -177,6 +185,7 @@ impl Daemon {
         let file = parts.file.as_deref().unwrap_or_else(|| Path::new(NO_FILE));
         let secret_files = SecretFiles::of(parts.state.directory(), file)?;
         secret_files.collect(file);
+        let begun = Arc::clone(&parts.running.model);
         let in_force = InForce {
             running: parts.running,
             document: Document {
@@ -207,6 +216,8 @@ impl Daemon {
             accounts: Accounts::default(),
             missed: Missed::default(),
             readings: Readings::default(),
+            begun,
+            log: parts.log,
         })
     }
 
@@ -277,6 +288,11 @@ impl Daemon {
             self.settlings().judge(&policy, &self.plane);
         }
         self.settlings().advance(&self.plane, SETTLING_PATIENCE);
+    }
+
+    /// Keys that take effect when Tarn starts again.
+    pub(super) fn pending(&self) -> Vec<String> {
+        config::pending_keys(&self.begun, &self.in_force().running.model)
     }
 
     pub(super) fn sessions_now(&self) -> Result<Arc<[SessionReport]>, Problem> {
@@ -430,6 +446,7 @@ impl Daemon {
         applied: &mut Applied,
     ) {
         settle(&self.state, &prepared.running.model);
+        self.log.set(prepared.running.model.server().log);
         foresight::name_sizes(&mut applied.steps, &now.running, &prepared.running);
         let switched = prepared.switch(&now.running, &self.plane);
         history.prune(history_max(&prepared.running.model));
@@ -466,11 +483,15 @@ impl Daemon {
         edited: EditedFile,
     ) -> Result<Applied, Problem> {
         let mut history = self.writer()?;
-        let (change, origin) = match wanted {
+        let (mut change, origin) = match wanted {
             Wanted::Document(change, origin) => (change, origin),
             Wanted::File => (self.file_now()?, Origin::Written),
         };
         let now = self.in_force();
+        let mut stays = Vec::new();
+        if origin == Origin::Past {
+            (change.text, stays) = self.way_back(&now, change.text, Inspection::Files);
+        }
         let revision = now.document.revision;
         check_revision(revision, only_at)?;
         let how = (&origin, Inspection::Files);
@@ -485,6 +506,7 @@ impl Daemon {
             unsettled: None,
         };
         let patience = self.attempts.begin();
+        applied.warnings.extend(stays);
         let (found, is_edited) = self.found(&now, &change.text, edited, &patience)?;
         if let Some(refusal) = planned.refusal {
             return Err(refusal);
@@ -574,13 +596,22 @@ impl Control for Daemon {
 
     fn plan(&self, text: &str, origin: &Origin, inspection: Inspection) -> Result<Plan, Problem> {
         let now = self.in_force();
+        let (text, stays, edited) = match origin {
+            Origin::Past => {
+                let (text, stays) = self.way_back(&now, text.to_owned(), inspection);
+                (Cow::Owned(text), stays, EditedFile::GoesAside)
+            }
+            Origin::Written | Origin::Edited { .. } => {
+                (Cow::Borrowed(text), Vec::new(), EditedFile::Stays)
+            }
+        };
         let patience = self.attempts.begin_plan();
-        let mut plan = self
-            .planned(&now, text, (origin, inspection), patience)?
-            .plan;
+        let how = (origin, inspection);
+        let mut plan = self.planned(&now, &text, how, patience)?.plan;
+        plan.warnings.extend(stays);
         if inspection == Inspection::Files {
             let patience = self.attempts.begin_plan();
-            if let Err(problem) = self.found(&now, text, EditedFile::Stays, &patience) {
+            if let Err(problem) = self.found(&now, &text, edited, &patience) {
                 stand_in_the_way(&mut plan, problem);
             }
         }
@@ -614,7 +645,7 @@ impl Control for Daemon {
             text: past.text,
             comment: Some(comment),
         };
-        let change = Wanted::Document(change, Origin::Written);
+        let change = Wanted::Document(change, Origin::Past);
         self.change(change, only_at, author, EditedFile::GoesAside)
     }
 

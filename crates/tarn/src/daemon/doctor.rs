@@ -99,6 +99,7 @@ impl Doctor {
         let (started, began) = self.started;
         let held = daemon.accounts.held();
         let mut findings = Vec::from_iter(self.document.look(daemon));
+        findings.extend(document::pending(&daemon.pending()));
         findings.extend(examine(&Facts {
             model: &running.model,
             failed: &failed.map(|(unit, _)| unit.to_string()).collect::<Vec<_>>(),

@@ -12,6 +12,16 @@ pub(crate) enum Consequence {
     #[error("only new sessions use it")]
     NextSessions,
 
+    /// A size below that of the disk.
+    #[error("the disk keeps its {size_bytes} bytes: size= is the least that it has")]
+    Keeps {
+        /// What it has.
+        size_bytes: u64,
+    },
+    /// A key that only the start reads.
+    #[error("pending until Tarn is restarted")]
+    Restart,
+
     // Something ends first.
     /// A target goes.
     #[error("its sessions end")]
@@ -39,9 +49,6 @@ pub(crate) enum Consequence {
     },
 
     // It cannot be done while Tarn runs.
-    /// A key that only the start reads.
-    #[error("it is only read when Tarn starts: write it to the file and restart Tarn")]
-    Restart,
     /// Another serial number or designator.
     #[error(
         "initiators know the disk by its identity: remove the lun in one change, add it again in the next"
@@ -135,14 +142,14 @@ impl Consequence {
     /// The effect that a plan shows.
     const fn effect(&self) -> Effect {
         match self {
-            Self::Nothing | Self::NextSessions => Effect::Online,
+            Self::Nothing | Self::NextSessions | Self::Keeps { .. } => Effect::Online,
+            Self::Restart => Effect::Pending,
             Self::SessionsEnd
             | Self::ViewEnds
             | Self::AccessEnds
             | Self::UnitGoes { .. }
             | Self::OtherStore { .. } => Effect::Drains,
-            Self::Restart
-            | Self::OtherIdentity
+            Self::OtherIdentity
             | Self::OpenTwice
             | Self::MemoryLost
             | Self::StoreHeld { .. }
@@ -173,6 +180,7 @@ impl Consequence {
             }
             Self::Nothing
             | Self::NextSessions
+            | Self::Keeps { .. }
             | Self::SessionsEnd
             | Self::ViewEnds
             | Self::AccessEnds
@@ -286,7 +294,9 @@ impl From<PlannedStep> for Step {
             consequence => consequence,
         };
         let effect = match consequence.effect() {
-            Effect::Online | Effect::TakesAway | Effect::Drains if taken_count > 0 => {
+            Effect::Online | Effect::TakesAway | Effect::Drains | Effect::Pending
+                if taken_count > 0 =>
+            {
                 Effect::TakesAway
             }
             effect => effect,

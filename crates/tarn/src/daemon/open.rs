@@ -17,7 +17,7 @@ use remote::{
     RbdFailure, RbdOpenError, RbdOptions, TlsOptions,
 };
 use store::{
-    Composed, Form, Held, Logged, Member, OpenError, OpenFailure, OpenOptions, SharedStore,
+    ComposeError, Composed, Form, Held, Logged, Member, OpenError, OpenFailure, OpenOptions, SharedStore,
     file_of_snapshot,
 };
 
@@ -177,18 +177,22 @@ pub(super) fn open_with<E: From<StartError>>(
 }
 
 /// Opens members of a composition; those of a concat take the size that the configuration gives them.
-pub(super) fn open_members<E>(
+///
+/// Nothing of a store is left out of a concat: what lies behind it would be elsewhere than before.
+pub(super) fn open_members<E: From<StartError>>(
     members: &[NamedStore],
     is_concat: bool,
     mut open: impl FnMut(&StoreSpec, &Place) -> Result<Arc<dyn SharedStore>, E>,
 ) -> Result<Vec<Member>, E> {
     let open = |one: &NamedStore| {
-        let bytes = one.store.configured_size_bytes();
-        Ok(Member {
-            name: format!("store {:?}", one.id),
-            store: open(&one.store, &one.place)?,
-            bytes: bytes.filter(|_| is_concat),
-        })
+        let bytes = one.store.configured_size_bytes().filter(|_| is_concat);
+        let (name, store) = (format!("store {:?}", one.id), open(&one.store, &one.place)?);
+        let now_bytes = store.capabilities().size_bytes;
+        if bytes.is_some_and(|bytes| bytes < now_bytes) {
+            let (place, source) = (one.place.clone(), ComposeError::Moves { name, now_bytes });
+            return Err(E::from(StartError::Members { place, source }));
+        }
+        Ok(Member { name, store, bytes })
     };
     members.iter().map(open).collect()
 }

@@ -37,6 +37,7 @@ pub(super) fn status(daemon: &Daemon) -> view::Status {
         luns: count(in_force.running.units.len()),
         targets: count(in_force.running.targets.len()),
         sessions: stats::sessions(daemon),
+        pending: daemon.pending(),
         findings: daemon.findings_now(true),
     }
 }

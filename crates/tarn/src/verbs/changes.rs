@@ -45,6 +45,7 @@ const fn cost(effect: Effect) -> (&'static str, Tone) {
         Effect::Online => ("online", Tone::Good),
         Effect::TakesAway => ("takes away", Tone::Bad),
         Effect::Drains => ("drains", Tone::Odd),
+        Effect::Pending => ("pending", Tone::Odd),
         Effect::Refused => ("refused", Tone::Bad),
     }
 }
@@ -67,7 +68,7 @@ fn step(output: Output, step: &Step) -> String {
     match (&step.reason, step.effect) {
         (Some(reason), _) => costs.push(format!("{}: {}", output.toned(tone, cost), plain(reason))),
         (None, Effect::Online) => {}
-        (None, Effect::TakesAway | Effect::Drains | Effect::Refused) => {
+        (None, Effect::TakesAway | Effect::Drains | Effect::Pending | Effect::Refused) => {
             costs.push(output.toned(tone, cost))
         }
     }
@@ -142,13 +143,14 @@ pub(super) fn plan(output: Output, plan: &Plan) -> String {
     }
     let count = |effect| plan.steps.iter().filter(|s| s.effect == effect).count() as u64;
     format!(
-        "{}{found}{} from revision {}: {} online, {} taking away, {} draining, {} refused\n",
+        "{}{found}{} from revision {}: {} online, {} taking away, {} draining, {} pending, {} refused\n",
         steps(output, &plan.steps),
         human::count(plan.steps.len() as u64, "step"),
         plan.revision,
         count(Effect::Online),
         count(Effect::TakesAway),
         count(Effect::Drains),
+        count(Effect::Pending),
         count(Effect::Refused),
     )
 }

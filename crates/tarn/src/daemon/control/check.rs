@@ -26,6 +26,6 @@ pub(super) fn check_role(origin: &Origin, planned: &Planned) -> Result<(), Probl
             );
             Err(Problem::new(ProblemKind::Forbidden, detail.to_lowercase()))
         }
-        Origin::Edited { .. } | Origin::Written => Ok(()),
+        Origin::Edited { .. } | Origin::Written | Origin::Past => Ok(()),
     }
 }

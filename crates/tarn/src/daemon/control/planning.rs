@@ -199,7 +199,7 @@ impl Wanted<'_> {
             Inspection::DocumentOnly => NewSecrets::default(),
         };
         let renames = match origin {
-            Origin::Written => None,
+            Origin::Written | Origin::Past => None,
             Origin::Edited { renames, .. } => Some(renames),
         };
         let mut differences = config::diff_with(&old.model, model, renames, secrets_differ);
