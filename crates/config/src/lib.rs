@@ -62,6 +62,7 @@ pub use hyperscsi::{
 pub use limits::{DigestPolicy, Limits};
 pub use log_device::{LogDevice, SyncBias};
 pub use luns::{LunKey, TargetLun, TargetLuns, Viewers};
+pub use mistakes::spoken_path;
 pub use model::{
     ChapAlgorithm, Coalescing, Group, GroupIndex, HyperScsiIndex, InitiatorMatch, Listener,
     LogLevel, LunNumber, Model, Mutual, NbdIndex, Portal, QuotaIndex, SecretFile, Server,

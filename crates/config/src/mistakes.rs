@@ -73,6 +73,25 @@ impl Model {
     }
 }
 
+/// What the path of a key in a text is called by who did not write its lines: `lun "a": store` for `lun[0].store`.
+pub fn spoken_path(text: &str, path: &str) -> String {
+    let found = spoken_entry(text, path);
+    found.unwrap_or_else(|| path.to_owned())
+}
+
+fn spoken_entry(text: &str, path: &str) -> Option<String> {
+    let (list, rest) = path.split_once('[')?;
+    let (at, rest) = rest.split_once(']')?;
+    let names = ["id", "name", "bind", "socket", "owner", "pool", "url"];
+    let root = Source::new("", text).parse().ok()?;
+    let at = at.parse().ok()?;
+    let name = names.iter().find_map(|key| name_of(&root, list, at, key))?;
+    Some(match rest.strip_prefix('.') {
+        Some(key) => format!("{list} {name:?}: {key}"),
+        None => format!("{list} {name:?}"),
+    })
+}
+
 fn line_of(place: &Place) -> usize {
     match place {
         Place::File { line, .. } => *line,
@@ -307,6 +326,21 @@ mod tests {
         assert_eq!(both.len(), 1, "{both:#?}");
         let of_list = mistakes("user = 5\n[[target]]\nname = \"iqn.2026-11.a:t\"\nauth = [\"u\"]");
         assert_eq!(of_list.len(), 1, "{of_list:#?}");
+    }
+
+    #[test]
+    fn a_path_is_called_by_the_name_of_its_entry() {
+        let text = "[[lun]]\nid = \"a\"\n[[lun]]\nid = \"b\"\n[[target]]\nname = \"iqn.2026-11.a:t\"\n[[nbd]]\n";
+        for (path, spoken) in [
+            ("lun[1].store", "lun \"b\": store"),
+            ("lun[0]", "lun \"a\""),
+            ("target[0].luns[2].id", "target \"iqn.2026-11.a:t\": luns[2].id"),
+            ("nbd[0].luns", "nbd[0].luns"),
+            ("lun[7].store", "lun[7].store"),
+            ("limits.queue_depth", "limits.queue_depth"),
+        ] {
+            assert_eq!(spoken_path(text, path), spoken);
+        }
     }
 
     #[test]

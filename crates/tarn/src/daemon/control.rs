@@ -502,7 +502,7 @@ impl Daemon {
             steps: planned.plan.steps.clone(),
             changes_text: planned.plan.changes_text,
             // Those that were there before are findings of the doctor.
-            warnings: planned.model.new_warnings(&now.running.model),
+            warnings: planned.plan.warnings.clone(),
             unsettled: None,
         };
         let patience = self.attempts.begin();

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use api::plan::{Action, Kind, Step};
 use api::problem::{Mistake, Problem, ProblemKind};
 use config::{Model, Place, StoreSpec, Unit};
+use reactor::Listener;
 use store::{Form, SharedStore};
 
 use super::apply::{Means, on_thread, renames};
@@ -28,6 +29,8 @@ use super::open::{
 use super::running::{Running, RunningUnit};
 use super::steps::Match;
 use super::{hyperscsi, log_device, quotas};
+use crate::administration::check_certificate;
+use crate::confinement::account;
 use crate::locate::{Location, double_uses, locate_store};
 use crate::state::LedgerChange;
 use crate::{StartError, headroom};
@@ -78,6 +81,7 @@ impl Rehearsal<'_> {
         self.identities(&seen, &mut found);
         self.certificates(&mut found);
         self.addresses(&mut found);
+        self.process(&mut found);
         found
             .mistakes
             .sort_by_key(|error| line_of(&error.to_string()));
@@ -461,6 +465,35 @@ impl Rehearsal<'_> {
             self.wrong(found, error, |step| {
                 step.kind == Kind::HyperScsi && step.name == name
             });
+        }
+    }
+}
+
+impl Rehearsal<'_> {
+    /// What the next start would meet with keys that are pending until then.
+    fn process(&mut self, found: &mut Found) {
+        let (old, model) = (self.old, self.model);
+        let has = |rehearsal: &Self, kind: Kind| rehearsal.steps.iter().any(|step| step.kind == kind);
+        if has(self, Kind::Admin) {
+            for error in check_certificate(model) {
+                let is_its = |step: &PlannedStep| {
+                    step.kind == Kind::Admin && matches!(step.name.as_str(), "certificate" | "key")
+                };
+                self.wrong(found, error, is_its);
+            }
+            let is_old = |bind| old.model.admin().listen.iter().any(|one| one.bind == bind);
+            for new in model.admin().listen.iter().filter(|new| !is_old(new.bind)) {
+                if let Err(source) = Listener::probe(new.bind) {
+                    let place = new.place.clone();
+                    let is_its = |step: &PlannedStep| step.kind == Kind::Admin && step.name == "listen";
+                    self.wrong(found, StartError::Bind { place, source }, is_its);
+                }
+            }
+        }
+        if has(self, Kind::Confine)
+            && let Err(error) = account(model)
+        {
+            self.wrong(found, error, |step| step.kind == Kind::Confine);
         }
     }
 }

@@ -1,5 +1,7 @@
 //! What a change would do, before anything is done.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use api::access::Role;
@@ -60,7 +62,7 @@ impl Daemon {
     ) -> Result<Planned, Problem> {
         let file = self.file()?;
         let old = &now.running;
-        let wanted = self.wanted(now, text, inspection)?;
+        let wanted = self.wanted(now, text, (origin, inspection))?;
         let differences = wanted.differences(origin);
         let Wanted {
             model,
@@ -71,11 +73,14 @@ impl Daemon {
         let units = Match::of(&old.model, &model, &differences);
         let sizes_of = |at: usize| old.units[at].opened.sizes();
         let mut steps = steps::steps(&old.model, &model, &differences, sizes_of);
-        let mut warnings: Vec<String> = model.warnings().iter().map(ToString::to_string).collect();
+        let mode = match inspection {
+            Inspection::Files => fs::metadata(file).ok().map(|found| found.mode() & 0o7777),
+            Inspection::DocumentOnly => None,
+        };
+        // Those that were there before are findings of the doctor.
+        let mut warnings = model.new_warnings(&old.model, mode.map(|mode| (file, mode)));
         if inspection == Inspection::Files {
             foresight::inspect(&mut steps, old, &model, &self.reach, &self.inherited);
-            let exposed = crate::prepare::exposed_passwords(&model, file);
-            warnings.extend(exposed.iter().map(ToString::to_string));
         }
         let medium = |unit: &RunningUnit| self.plane.medium(unit.index);
         foresight::refuse_by_media(&mut steps, old, &model, &units, medium);
@@ -98,9 +103,13 @@ impl Daemon {
         };
         let policy = old.policy_of(&model, &units.from, &secrets);
         self.name_users(&mut steps, old, (&model, &policy))?;
-        let mistakes = mistakes_of(&looked.mistakes, file);
+        let speech = Speech::of(origin, text, file);
+        let mistakes = speech.mistakes(&looked.mistakes);
         let refusal = rehearsal::refusal(&steps, &looked.mistakes, &mistakes);
+        let refusal = refusal.map(|problem| speech.problem(problem));
+        speech.lines(&mut warnings);
         let mut steps: Vec<Step> = steps.into_iter().map(Step::from).collect();
+        speech.lines(steps.iter_mut().filter_map(|step| step.reason.as_mut()));
         foresight::name_sizes_to_come(&mut steps, old, (&model, &units), &looked.sizes);
         let plan = Plan {
             revision: now.document.revision,
@@ -147,11 +156,11 @@ impl Daemon {
         &self,
         now: &'a InForce,
         text: &str,
-        inspection: Inspection,
+        (origin, inspection): (&Origin, Inspection),
     ) -> Result<Wanted<'a>, Problem> {
         let path = self.file()?;
         file::check_length(text, &now.document.text)?;
-        let mut model = Model::read(text, path).map_err(|errors| invalid(&errors))?;
+        let mut model = Model::read(text, path).map_err(|errors| Speech::of(origin, text, path).problem(invalid(&errors)))?;
         self.flags.work_into(&mut model);
         let old = &now.running;
         let (secrets, wrong) = self.secrets_of(old, &model, inspection)?;
@@ -222,9 +231,90 @@ fn invalid(errors: &[ConfigError]) -> Problem {
     Problem::of_mistakes(ProblemKind::InvalidConfig, mistakes.collect())
 }
 
-fn mistakes_of(errors: &[StartError], file: &Path) -> Vec<Mistake> {
-    let texts = errors.iter().map(|error| crate::error::chain(error));
-    texts.map(|text| rehearsal::mistake(&text, file)).collect()
+/// How what is wrong is said: by lines to who wrote the text, by names and verbs to who made an edit and has no line
+/// of the text before him.
+struct Speech<'a> {
+    text: &'a str,
+    file: &'a Path,
+    is_of_edit: bool,
+}
+
+impl<'a> Speech<'a> {
+    fn of(origin: &Origin, text: &'a str, file: &'a Path) -> Self {
+        Self {
+            text,
+            file,
+            is_of_edit: matches!(origin, Origin::Edited { .. }),
+        }
+    }
+
+    fn mistakes(&self, errors: &[StartError]) -> Vec<Mistake> {
+        let texts = errors.iter().map(|error| crate::error::chain(error));
+        let mistakes = texts.map(|text| rehearsal::mistake(&text, self.file));
+        mistakes.map(|mistake| self.mistake(mistake)).collect()
+    }
+
+    fn mistake(&self, mistake: Mistake) -> Mistake {
+        if !self.is_of_edit {
+            return mistake;
+        }
+        let place = mistake.place.as_deref().and_then(|place| self.place(place));
+        Mistake {
+            place,
+            detail: self.words(&mistake.detail),
+        }
+    }
+
+    fn problem(&self, problem: Problem) -> Problem {
+        let said = |mistake: Mistake| self.mistake(mistake);
+        let first = said(Mistake {
+            place: problem.place,
+            detail: problem.detail,
+        });
+        Problem {
+            place: first.place,
+            detail: first.detail,
+            mistakes: problem.mistakes.into_iter().map(said).collect(),
+            ..problem
+        }
+    }
+
+    /// Whole messages, each with its place before it.
+    fn lines<'t>(&self, lines: impl IntoIterator<Item = &'t mut String>) {
+        for line in lines.into_iter().filter(|_| self.is_of_edit) {
+            *line = self.mistake(rehearsal::mistake(line, self.file)).to_string();
+        }
+    }
+
+    /// A place without the line, by the name of what has the key.
+    fn place(&self, place: &str) -> Option<String> {
+        let file = self.file.display().to_string();
+        let line = place.strip_prefix(&file)?.strip_prefix(':')?;
+        let (_, key) = line.split_once(": ")?;
+        Some(config::spoken_path(self.text, key))
+    }
+
+    /// The words of a message: lines of the text have no name there, and what is to be added has a verb.
+    fn words(&self, detail: &str) -> String {
+        let file = format!("{}:", self.file.display());
+        let mut said = String::new();
+        let mut rest = detail;
+        while let Some((before, behind)) = rest.split_once(&file) {
+            let digits = behind.len() - behind.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+            let behind = behind.get(digits..).unwrap_or_default();
+            let behind = behind.strip_prefix(": ").unwrap_or(behind);
+            let end = behind.find([';', ',', ')', ' ']).unwrap_or(behind.len());
+            let (key, behind) = behind.split_at(end);
+            said += before;
+            said += &config::spoken_path(self.text, key);
+            rest = behind;
+        }
+        said += rest;
+        for noun in ["lun", "store", "group", "user", "target", "nbd", "quota"] {
+            said = said.replace(&format!("add a [[{noun}]] of that name"), &format!("add it: tarn {noun} add"));
+        }
+        said
+    }
 }
 
 /// What stands in the way of a plan beside what it does: it cannot be applied either.
