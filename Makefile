@@ -27,7 +27,7 @@ IQN := iqn.2026-11.example.tarn:demo
 
 serve: build $(DISK)
 	@[ "$$(id -u)" -ne 0 ] || echo "serve: running as root; an ordinary user is enough"
-	@exec target/release/tarn serve --listen 127.0.0.1:$(PORT) --target $(IQN) $(DISK)
+	@exec target/release/tarn serve --listen 127.0.0.1:$(PORT) --target $(IQN) --save $(DISK).toml $(DISK)
 
 # Sparse: takes room only as it is written to.
 $(DISK):

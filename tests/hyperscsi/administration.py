@@ -267,11 +267,13 @@ def a_new_password_is_a_step_and_ends_nothing():
 def a_password_that_others_may_read_is_warned_of():
     """The mode of the configuration file counts where the password stands in it; a password file of others is refused."""
     text = LUNS + group(password='password = "written in here"')
-    with Grouped(text) as tarn:
-        file = tarn.dir / "tarn.toml"
+    with Grouped(LUNS) as tarn:
+        file, other = tarn.dir / "tarn.toml", tarn.dir / "other.toml"
+        other.write_text(tarn.file(text))
         for mode, is_warned in [(0o644, True), (0o640, True), (0o600, False)]:
             file.chmod(mode)
-            done = run("check", file)
+            other.chmod(mode)
+            done = run("check", other)
             equal((done.returncode, "chmod 600" in done.stdout), (0, is_warned), f"{mode:o}: {done.stdout}{done.stderr}")
             warnings = " ".join(tarn.plan(text)["warnings"])
             equal("chmod 600" in warnings, is_warned, f"plan at {mode:o}: {warnings}")

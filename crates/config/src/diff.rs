@@ -6,9 +6,7 @@ use std::fmt;
 
 use crate::admin::ADMIN;
 use crate::confine::CONFINE;
-use crate::keys::{
-    Effective, SECTION_ADMIN, SECTION_CONFINE, SECTION_LIMITS, SECTION_SERVER,
-};
+use crate::keys::{Effective, SECTION_ADMIN, SECTION_CONFINE, SECTION_LIMITS, SECTION_SERVER};
 use crate::limits::LIMIT_VALUES;
 use crate::value::{
     GROUP, HYPERSCSI, KeyOf, NBD, NOTIFY, PORTAL, QUOTA, SERVER, STORE, TARGET, TARGET_LUN, UNIT,
@@ -131,9 +129,7 @@ pub fn pending_keys(begun: &Model, now: &Model) -> Vec<String> {
         (&SECTION_CONFINE, &differences.confine),
     ];
     let keys = sections.into_iter().flat_map(|(section, changes)| {
-        let waits = |change: &&KeyChange| {
-            Effective::of(section, change.key) == Effective::Restart
-        };
+        let waits = |change: &&KeyChange| Effective::of(section, change.key) == Effective::Restart;
         let waiting = changes.iter().filter(waits);
         waiting.map(|change| format!("{} {change}", section.heading))
     });

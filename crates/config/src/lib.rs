@@ -50,7 +50,8 @@ pub use address::{Cidr, HYPERSCSI_PORT, HostPort, ISCSI_PORT, NBD_PORT, is_host}
 pub use admin::{Admin, AdminListener, Certificate};
 pub use confine::{Account, Confine, Root};
 pub use diff::{
-    Difference, Differences, InTarget, KeyChange, NewSecrets, Renamed, diff, diff_with, pending_keys,
+    Difference, Differences, InTarget, KeyChange, NewSecrets, Renamed, diff, diff_with,
+    pending_keys,
 };
 pub use edit::{Draft, EditError, without_passwords};
 pub use error::{ConfigError, Overlap, Rule};

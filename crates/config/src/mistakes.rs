@@ -334,7 +334,10 @@ mod tests {
         for (path, spoken) in [
             ("lun[1].store", "lun \"b\": store"),
             ("lun[0]", "lun \"a\""),
-            ("target[0].luns[2].id", "target \"iqn.2026-11.a:t\": luns[2].id"),
+            (
+                "target[0].luns[2].id",
+                "target \"iqn.2026-11.a:t\": luns[2].id",
+            ),
             ("nbd[0].luns", "nbd[0].luns"),
             ("lun[7].store", "lun[7].store"),
             ("limits.queue_depth", "limits.queue_depth"),

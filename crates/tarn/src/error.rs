@@ -31,6 +31,14 @@ pub enum StartError {
         /// What the system says.
         source: io::Error,
     },
+    /// The configuration file that is to be made cannot be.
+    #[error("cannot make configuration file {}, name one in a directory that can be written to", path.display())]
+    Save {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
     /// A directory stands where the configuration file should be.
     #[error("configuration file {} is a directory, name a file", path.display())]
     ConfigDirectory {

@@ -17,6 +17,7 @@ use crate::administration::{self, SocketPath};
 use crate::confinement::{self, Reach};
 use crate::locate::{Location, locate_all, locate_each};
 use crate::logging::LogFilter;
+use crate::save;
 use crate::secret::Secrets;
 use crate::state::{State, UnitIdentity};
 use crate::{CheckArgs, Environment, ServeArgs, StartError, headroom, serve};
@@ -66,9 +67,48 @@ pub struct Prepared {
 /// directory and identities in it.
 pub fn prepare(args: &ServeArgs, environment: &Environment) -> Result<Prepared, StartError> {
     let read = read_model(args, environment)?;
+    if let Some(file) = &args.save {
+        return prepare_saved(read.0, file, Flags::of(args), environment);
+    }
     let file = args.config.as_deref();
     prepare_model(read, file, Flags::of(args), environment)
 }
+
+/// The same for a command line that is kept in a file: made when all is right, or read if it is there.
+fn prepare_saved(
+    asked: Model,
+    file: &Path,
+    flags: Flags,
+    environment: &Environment,
+) -> Result<Prepared, StartError> {
+    let save = |source| StartError::Save {
+        path: file.to_owned(),
+        source,
+    };
+    if !file.exists() {
+        let text = save::text_of(&asked, |_| None);
+        let text = text.map_err(|error| save(io::Error::other(error)))?;
+        let mut model = Model::from_toml(&text, file)?;
+        flags.work_into(&mut model);
+        let prepared = prepare_model((model, text), Some(file), flags, environment)?;
+        durable::make(file, prepared.text.as_bytes(), SAVED_MODE).map_err(save)?;
+        return Ok(prepared);
+    }
+    let (mut model, text) = read_file(file)?;
+    if let Some(missing) = save::differs(&asked, &model) {
+        let file = file.display();
+        let note = format!(
+            "tarn: note: {file} is there and counts; it does not have {missing}: change it with tarn lun, tarn target \
+             and tarn portal, or name another file\n"
+        );
+        crate::say(io::stderr().lock(), &note);
+    }
+    flags.work_into(&mut model);
+    prepare_model((model, text), Some(file), flags, environment)
+}
+
+/// The mode of a configuration file that is made.
+const SAVED_MODE: u32 = 0o640;
 
 /// The same for a model with its text.
 ///

@@ -108,6 +108,7 @@ impl View for Fixed {
             luns: 2,
             targets: 1,
             sessions: 1,
+            pending: Vec::new(),
             findings: vec![Finding {
                 severity: Severity::Warning,
                 code: "write-cache".to_owned(),

@@ -384,12 +384,10 @@ impl RbdOptions {
         Ok(match self.size_bytes {
             // It is the least that is wanted.
             Some(wanted_bytes) if wanted_bytes <= actual_bytes => Ok(actual_bytes),
-            Some(wanted_bytes) if self.is_read_only() => {
-                Err(RbdFailure::CannotGrow {
-                    actual_bytes,
-                    wanted_bytes,
-                })
-            }
+            Some(wanted_bytes) if self.is_read_only() => Err(RbdFailure::CannotGrow {
+                actual_bytes,
+                wanted_bytes,
+            }),
             Some(wanted_bytes) => {
                 image.grow(wanted_bytes)?;
                 Ok(wanted_bytes)

@@ -44,6 +44,7 @@ use crate::StartError;
 use crate::confinement::Reach;
 use crate::logging::LogSwitch;
 use crate::prepare::Flags;
+use crate::save;
 use crate::secret::Secrets;
 use crate::state::{State, Trouble};
 
@@ -186,11 +187,15 @@ impl Daemon {
         let secret_files = SecretFiles::of(parts.state.directory(), file)?;
         secret_files.collect(file);
         let begun = Arc::clone(&parts.running.model);
+        let text = match parts.file {
+            Some(_) => parts.text,
+            None => text_of_arguments(&parts.running),
+        };
         let in_force = InForce {
             running: parts.running,
             document: Document {
                 revision: parts.history.running(),
-                text: parts.text,
+                text,
             },
             past: parts.history.past(),
         };
@@ -310,7 +315,7 @@ impl Daemon {
             Problem::new(
                 ProblemKind::Refused,
                 "this Tarn was started with stores on its command line, so there is no configuration file to change; \
-                 write them as [[lun]] into a file and restart it as tarn serve --config FILE",
+                 start it with the same arguments and --save FILE, which makes one",
             )
         })
     }
@@ -545,6 +550,19 @@ impl Daemon {
         self.note_troubles();
         Ok(applied)
     }
+}
+
+/// The file that would say what the command line has said; none for what is served over HyperSCSI alone.
+fn text_of_arguments(running: &Running) -> String {
+    let identity = |position: usize| {
+        let identity = &running.units.get(position)?.identity;
+        let both = (identity.serial.to_string(), identity.naa.to_string());
+        identity.state.is_kept().then_some(both)
+    };
+    if !running.model.hyperscsi().is_empty() {
+        return String::new();
+    }
+    save::text_of(&running.model, identity).unwrap_or_default()
 }
 
 /// Nothing of the change was made.

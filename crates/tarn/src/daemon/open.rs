@@ -17,8 +17,8 @@ use remote::{
     RbdFailure, RbdOpenError, RbdOptions, TlsOptions,
 };
 use store::{
-    ComposeError, Composed, Form, Held, Logged, Member, OpenError, OpenFailure, OpenOptions, SharedStore,
-    file_of_snapshot,
+    ComposeError, Composed, Form, Held, Logged, Member, OpenError, OpenFailure, OpenOptions,
+    SharedStore, file_of_snapshot,
 };
 
 use super::log_device::{LogUse, attach, lazily};

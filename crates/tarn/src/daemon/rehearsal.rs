@@ -473,7 +473,8 @@ impl Rehearsal<'_> {
     /// What the next start would meet with keys that are pending until then.
     fn process(&mut self, found: &mut Found) {
         let (old, model) = (self.old, self.model);
-        let has = |rehearsal: &Self, kind: Kind| rehearsal.steps.iter().any(|step| step.kind == kind);
+        let has =
+            |rehearsal: &Self, kind: Kind| rehearsal.steps.iter().any(|step| step.kind == kind);
         if has(self, Kind::Admin) {
             for error in check_certificate(model) {
                 let is_its = |step: &PlannedStep| {
@@ -485,7 +486,8 @@ impl Rehearsal<'_> {
             for new in model.admin().listen.iter().filter(|new| !is_old(new.bind)) {
                 if let Err(source) = Listener::probe(new.bind) {
                     let place = new.place.clone();
-                    let is_its = |step: &PlannedStep| step.kind == Kind::Admin && step.name == "listen";
+                    let is_its =
+                        |step: &PlannedStep| step.kind == Kind::Admin && step.name == "listen";
                     self.wrong(found, StartError::Bind { place, source }, is_its);
                 }
             }

@@ -73,12 +73,7 @@ impl Daemon {
         let units = Match::of(&old.model, &model, &differences);
         let sizes_of = |at: usize| old.units[at].opened.sizes();
         let mut steps = steps::steps(&old.model, &model, &differences, sizes_of);
-        let mode = match inspection {
-            Inspection::Files => fs::metadata(file).ok().map(|found| found.mode() & 0o7777),
-            Inspection::DocumentOnly => None,
-        };
-        // Those that were there before are findings of the doctor.
-        let mut warnings = model.new_warnings(&old.model, mode.map(|mode| (file, mode)));
+        let mut warnings = warnings_of(old, &model, (file, inspection));
         if inspection == Inspection::Files {
             foresight::inspect(&mut steps, old, &model, &self.reach, &self.inherited);
         }
@@ -96,10 +91,7 @@ impl Daemon {
                 };
                 rehearsal.run(wrong)
             }
-            Inspection::DocumentOnly => {
-                warnings.push(NOT_INSPECTED.to_owned());
-                rehearsal::Found::nothing(&steps)
-            }
+            Inspection::DocumentOnly => rehearsal::Found::nothing(&steps),
         };
         let policy = old.policy_of(&model, &units.from, &secrets);
         self.name_users(&mut steps, old, (&model, &policy))?;
@@ -160,7 +152,8 @@ impl Daemon {
     ) -> Result<Wanted<'a>, Problem> {
         let path = self.file()?;
         file::check_length(text, &now.document.text)?;
-        let mut model = Model::read(text, path).map_err(|errors| Speech::of(origin, text, path).problem(invalid(&errors)))?;
+        let mut model = Model::read(text, path)
+            .map_err(|errors| Speech::of(origin, text, path).problem(invalid(&errors)))?;
         self.flags.work_into(&mut model);
         let old = &now.running;
         let (secrets, wrong) = self.secrets_of(old, &model, inspection)?;
@@ -222,6 +215,23 @@ impl Wanted<'_> {
     }
 }
 
+/// What is legal and most likely not meant, and was not so before: what was is a finding of the doctor.
+fn warnings_of(
+    old: &Running,
+    model: &Model,
+    (file, inspection): (&Path, Inspection),
+) -> Vec<String> {
+    let mode = match inspection {
+        Inspection::Files => fs::metadata(file).ok().map(|found| found.mode() & 0o7777),
+        Inspection::DocumentOnly => None,
+    };
+    let mut warnings = model.new_warnings(&old.model, mode.map(|mode| (file, mode)));
+    if inspection == Inspection::DocumentOnly {
+        warnings.push(NOT_INSPECTED.to_owned());
+    }
+    warnings
+}
+
 /// The problem of a text that breaks rules.
 fn invalid(errors: &[ConfigError]) -> Problem {
     let mistakes = errors.iter().map(|error| Mistake {
@@ -258,7 +268,7 @@ impl<'a> Speech<'a> {
         if !self.is_of_edit {
             return mistake;
         }
-        let place = mistake.place.as_deref().and_then(|place| self.place(place));
+        let place = mistake.place.and_then(|place| self.place(place));
         Mistake {
             place,
             detail: self.words(&mistake.detail),
@@ -282,14 +292,18 @@ impl<'a> Speech<'a> {
     /// Whole messages, each with its place before it.
     fn lines<'t>(&self, lines: impl IntoIterator<Item = &'t mut String>) {
         for line in lines.into_iter().filter(|_| self.is_of_edit) {
-            *line = self.mistake(rehearsal::mistake(line, self.file)).to_string();
+            *line = self
+                .mistake(rehearsal::mistake(line, self.file))
+                .to_string();
         }
     }
 
-    /// A place without the line, by the name of what has the key.
-    fn place(&self, place: &str) -> Option<String> {
-        let file = self.file.display().to_string();
-        let line = place.strip_prefix(&file)?.strip_prefix(':')?;
+    /// A place without the line, by the name of what has the key. One that is said so already stays.
+    fn place(&self, place: String) -> Option<String> {
+        let file = format!("{}:", self.file.display());
+        let Some(line) = place.strip_prefix(&file) else {
+            return Some(place);
+        };
         let (_, key) = line.split_once(": ")?;
         Some(config::spoken_path(self.text, key))
     }
@@ -300,7 +314,10 @@ impl<'a> Speech<'a> {
         let mut said = String::new();
         let mut rest = detail;
         while let Some((before, behind)) = rest.split_once(&file) {
-            let digits = behind.len() - behind.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+            let digits = behind.len()
+                - behind
+                    .trim_start_matches(|c: char| c.is_ascii_digit())
+                    .len();
             let behind = behind.get(digits..).unwrap_or_default();
             let behind = behind.strip_prefix(": ").unwrap_or(behind);
             let end = behind.find([';', ',', ')', ' ']).unwrap_or(behind.len());
@@ -311,7 +328,10 @@ impl<'a> Speech<'a> {
         }
         said += rest;
         for noun in ["lun", "store", "group", "user", "target", "nbd", "quota"] {
-            said = said.replace(&format!("add a [[{noun}]] of that name"), &format!("add it: tarn {noun} add"));
+            said = said.replace(
+                &format!("add a [[{noun}]] of that name"),
+                &format!("add it: tarn {noun} add"),
+            );
         }
         said
     }
