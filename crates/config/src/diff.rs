@@ -129,9 +129,10 @@ pub fn pending_keys(begun: &Model, now: &Model) -> Vec<String> {
         (&SECTION_CONFINE, &differences.confine),
     ];
     let keys = sections.into_iter().flat_map(|(section, changes)| {
-        let waits = |change: &&KeyChange| Effective::of(section, change.key) == Effective::Restart;
+        let waits =
+            move |change: &&KeyChange| Effective::of(section, change.key) == Effective::Restart;
         let waiting = changes.iter().filter(waits);
-        waiting.map(|change| format!("{} {change}", section.heading))
+        waiting.map(move |change| format!("{} {change}", section.heading))
     });
     let notify = is_other.then(|| "[[notify]]".to_owned());
     keys.chain(notify).collect()

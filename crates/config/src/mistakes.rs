@@ -73,7 +73,7 @@ impl Model {
     }
 }
 
-/// What the path of a key in a text is called by who did not write its lines: `lun "a": store` for `lun[0].store`.
+/// The path of a key with the name of its entry, for readers without the text: `lun "a": store` for `lun[0].store`.
 pub fn spoken_path(text: &str, path: &str) -> String {
     let found = spoken_entry(text, path);
     found.unwrap_or_else(|| path.to_owned())

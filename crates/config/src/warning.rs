@@ -233,8 +233,8 @@ impl Model {
         groups.filter_map(warning).collect()
     }
 
-    /// The warnings that the other model does not have, wherever they stand; also those of passwords in a `file` of this
-    /// mode, if it is known.
+    /// The warnings that the other model does not have, wherever they stand; also those of passwords in a `file` of
+    /// this mode, if it is known.
     pub fn new_warnings(&self, old: &Self, file: Option<(&Path, u32)>) -> Vec<String> {
         let all = |model: &Self| {
             let exposed = file.map(|(file, mode)| model.exposed_passwords(file, mode));

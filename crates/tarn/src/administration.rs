@@ -140,8 +140,8 @@ fn names(admin: &config::Admin, host: &str) -> Vec<String> {
     admin.names.iter().cloned().chain(machine).collect()
 }
 
-/// All that is wrong with the certificate that the configuration names and with its key, if they will be used: what would
-/// keep the administration from starting with them.
+/// All that is wrong with the certificate that the configuration names and with its key, if they will be used: what
+/// would keep the administration from starting with them.
 pub(crate) fn check_certificate(model: &Model) -> Vec<StartError> {
     let admin = model.admin();
     let is_used = admin.is_enabled && admin.tls && !admin.listen.is_empty();

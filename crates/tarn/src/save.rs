@@ -22,7 +22,8 @@ const ID_BYTES_MAX: usize = 32;
 /// Serial number and NAA designator of a unit, where they are known and stay.
 pub(crate) type Identity = (String, String);
 
-/// The text of a file that serves what this model of a command line does. `identity` gives what initiators know a unit by.
+/// The text of a file that serves what this model of a command line does. `identity` gives what initiators know a unit
+/// by.
 ///
 /// # Errors
 ///

@@ -122,7 +122,7 @@ pub const OPTIONS: [OptionRow; 21] = [
     OptionRow {
         option: StoreOption::Size, word: "size", takes: Takes::Size, of: &[], fallback: "the file or image must exist",
         help: ("size=SIZE", "create a missing file or image of this size, grow a smaller one"),
-        meaning: "Creates a missing file or image of this size and grows a smaller one; never shrinks one.",
+        meaning: "Creates a missing file or image of this size and grows a smaller one; a larger one stays as it is.",
         set: |spec, value| { spec.size_bytes = value.bytes(); Ok(()) },
         get: |spec| spec.size_bytes.map(size_text),
     },

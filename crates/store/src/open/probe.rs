@@ -136,3 +136,60 @@ fn directory_of(path: &Path) -> &Path {
     let directory = directory.filter(|path| !path.as_os_str().is_empty());
     directory.unwrap_or_else(|| Path::new("."))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+
+    use super::*;
+
+    fn options(path: &Path, size: Option<u64>) -> OpenOptions {
+        OpenOptions {
+            size_bytes: size,
+            ..OpenOptions::new(StoreKind::File, path)
+        }
+    }
+
+    #[test]
+    fn a_probe_says_what_an_open_would_and_makes_nothing() {
+        let directory = std::env::temp_dir().join(format!("tarn-probe-{}", std::process::id()));
+        fs::create_dir(&directory).unwrap();
+        let (new, old) = (directory.join("new.img"), directory.join("old.img"));
+        File::create(&old).unwrap().set_len(8192).unwrap();
+        let size = |path: &Path, wanted| {
+            let probed = options(path, wanted).probe();
+            probed.map(|store| store.capabilities().size_bytes)
+        };
+        assert_eq!(size(&new, Some(4096)).unwrap(), 4096);
+        assert!(matches!(
+            size(&new, None).unwrap_err().reason,
+            OpenFailure::MissingAndNoSize
+        ));
+        assert!(matches!(
+            size(&new, Some(4000)).unwrap_err().reason,
+            OpenFailure::PartialBlock { .. }
+        ));
+        let far = directory.join("none/new.img");
+        size(&far, Some(4096)).unwrap_err();
+        assert_eq!(size(&old, None).unwrap(), 8192);
+        assert_eq!(size(&old, Some(4096)).unwrap(), 8192, "a size is the least");
+        assert_eq!(size(&old, Some(16384)).unwrap(), 16384);
+        assert_eq!(
+            fs::metadata(&old).unwrap().len(),
+            8192,
+            "the file has grown"
+        );
+        let names = fs::read_dir(&directory).unwrap().count();
+        assert_eq!(names, 1, "a probe has made something");
+        let served = options(&old, None).open().unwrap();
+        assert!(matches!(
+            size(&old, None).unwrap_err().reason,
+            OpenFailure::InUse
+        ));
+        drop(served);
+        size(&old, None).unwrap();
+        probe_growth(&old, 8192, 1 << 20, true).unwrap();
+        probe_growth(&old, 8192, u64::MAX / 2 + 1, true).unwrap_err();
+        fs::remove_dir_all(&directory).unwrap();
+    }
+}

@@ -110,7 +110,7 @@ impl Attempts {
 }
 
 impl Patience<'_> {
-    /// All the time is over, whoever took it.
+    /// The time for all calls is over.
     pub(crate) fn is_over(&self) -> bool {
         Instant::now() >= self.until
     }

@@ -119,7 +119,7 @@ pub(crate) struct Daemon {
     /// How busy initiators have been.
     readings: Readings,
     /// The settings of the process that it was started with.
-    begun: Arc<Model>,
+    pub(super) begun: Arc<Model>,
     log: LogSwitch,
 }
 

@@ -49,6 +49,8 @@ pub(super) struct Found {
 /// What is planned, and what it is made with.
 pub(super) struct Rehearsal<'a> {
     pub(super) old: &'a Running,
+    /// The configuration that the process was started with: what it listens on for administrators.
+    pub(super) begun: &'a Model,
     pub(super) model: &'a Model,
     pub(super) units: &'a Match,
     pub(super) steps: &'a mut Vec<PlannedStep>,
@@ -472,7 +474,7 @@ impl Rehearsal<'_> {
 impl Rehearsal<'_> {
     /// What the next start would meet with keys that are pending until then.
     fn process(&mut self, found: &mut Found) {
-        let (old, model) = (self.old, self.model);
+        let (begun, model) = (self.begun, self.model);
         let has =
             |rehearsal: &Self, kind: Kind| rehearsal.steps.iter().any(|step| step.kind == kind);
         if has(self, Kind::Admin) {
@@ -482,7 +484,7 @@ impl Rehearsal<'_> {
                 };
                 self.wrong(found, error, is_its);
             }
-            let is_old = |bind| old.model.admin().listen.iter().any(|one| one.bind == bind);
+            let is_old = |bind| begun.admin().listen.iter().any(|one| one.bind == bind);
             for new in model.admin().listen.iter().filter(|new| !is_old(new.bind)) {
                 if let Err(source) = Listener::probe(new.bind) {
                     let place = new.place.clone();

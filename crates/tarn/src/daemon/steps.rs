@@ -432,7 +432,8 @@ fn changed_composition(before: &Unit, after: &Unit, sizes: &[u64]) -> Consequenc
     cost.unwrap_or(Consequence::Nothing)
 }
 
-/// What another member in the place of one with the same data costs. With `moves` other data of a concat lies behind it.
+/// What another member in the place of one with the same data costs. With `moves` other data of a concat lies behind
+/// it.
 fn changed_member(
     (before, after): (&NamedStore, &NamedStore),
     (is_concat, moves): (bool, bool),

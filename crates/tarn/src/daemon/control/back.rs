@@ -1,8 +1,9 @@
-//! The way back to an earlier revision. What cannot go back stays as it is, or is left out, and that is said: a rollback
-//! is what an administrator turns to when something is wrong, and a disk that has grown is no reason to refuse it.
+//! The way back to an earlier revision. What cannot go back stays as it is, or is left out, and a warning says so.
+//! Administrators need a rollback when something is wrong: a disk that has grown is no reason to refuse it.
 //!
-//! Only LUNs stay: their steps are the ones that can be refused for what happened since. The text of the earlier revision
-//! is edited for that, and is the text of the new one.
+//! Only LUNs stay: their steps can be refused for what happened since. The text of the earlier revision is edited for
+//! that, and becomes the text of the new one. It is planned once more than other changes for that, under the same
+//! limits, and the change that follows is rehearsed as any other.
 
 use api::edit::{Edit, Keys, LunKeys, Name, Thing};
 use api::plan::{Action, Effect, Inspection, Kind, Origin, Step};

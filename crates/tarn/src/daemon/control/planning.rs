@@ -84,6 +84,7 @@ impl Daemon {
             Inspection::Files => {
                 let rehearsal = Rehearsal {
                     old,
+                    begun: &self.begun,
                     model: &model,
                     units: &units,
                     steps: &mut steps,
@@ -241,8 +242,8 @@ fn invalid(errors: &[ConfigError]) -> Problem {
     Problem::of_mistakes(ProblemKind::InvalidConfig, mistakes.collect())
 }
 
-/// How what is wrong is said: by lines to who wrote the text, by names and verbs to who made an edit and has no line
-/// of the text before him.
+/// How mistakes are worded: with lines for the author of the text, with names and verbs for the author of an edit, who
+/// has no line of the text before them.
 struct Speech<'a> {
     text: &'a str,
     file: &'a Path,
@@ -345,8 +346,8 @@ pub(super) fn stand_in_the_way(plan: &mut Plan, problem: Problem) {
     plan.mistakes.insert(0, Mistake { place, detail });
 }
 
-/// The steps that would be looked at by who may look.
 impl rehearsal::Found {
+    /// Of a plan that looks at nothing.
     fn nothing(steps: &[PlannedStep]) -> Self {
         Self {
             not_probed: steps.iter().filter_map(PlannedStep::looks_at).collect(),
