@@ -426,7 +426,7 @@ mod tests {
             assert_eq!(files.check().is_ok(), is_good, "{mode:04o}");
             assert_eq!(Tls::load(&files, &[]).is_ok(), is_good, "{mode:04o}");
         }
-        let error = files.check().unwrap_err().to_string();
+        let error = files.check().unwrap_err()[0].to_string();
         assert!(
             error.contains("mode 0604") && error.contains("run chmod 600 "),
             "{error}"

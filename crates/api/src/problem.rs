@@ -24,8 +24,9 @@ pub struct Problem {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<u64>,
     /// All that is wrong, where it is more than what `detail` and `place` say; the first of it is that.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub mistakes: Vec<Mistake>,
+    #[serde(default, skip_serializing_if = "<[Mistake]>::is_empty")]
+    #[schema(value_type = Vec<Mistake>)]
+    pub mistakes: Box<[Mistake]>,
 }
 
 /// One thing that keeps a configuration from being applied.
@@ -122,7 +123,7 @@ impl Problem {
             detail: detail.into(),
             place: None,
             revision: None,
-            mistakes: Vec::new(),
+            mistakes: Box::default(),
         }
     }
 
@@ -132,10 +133,9 @@ impl Problem {
         let detail = first.as_ref().map(|first| first.detail.clone());
         Self {
             place: first.and_then(|first| first.place),
-            mistakes: if mistakes.len() > 1 {
-                mistakes
-            } else {
-                Vec::new()
+            mistakes: match mistakes.len() {
+                0 | 1 => Box::default(),
+                _ => mistakes.into(),
             },
             ..Self::new(kind, detail.unwrap_or_default())
         }

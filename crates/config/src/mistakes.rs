@@ -289,7 +289,7 @@ mod tests {
             "t.toml:8: lun[0].store: ",
             "t.toml:9: lun[0].naa: ",
             "t.toml:11: lun[1].id: ",
-            "t.toml:18: lun[3].store: \"/srv/d.img\" is already used at t.toml:15",
+            "t.toml:18: lun[3].store: store \"/srv/d.img\" is already used at t.toml:15",
             "t.toml:19: lun[4]: key \"id\" is missing",
             "t.toml:21: user[0]: key \"secret_file\" is missing",
             "t.toml:25: group[0].initiators[1]: ",

@@ -279,7 +279,7 @@ pub enum StartError {
         /// What it would have.
         size_bytes: u64,
         /// What keeps it from growing.
-        source: store::OpenFailure,
+        source: Box<store::OpenFailure>,
     },
 
     /// A store cannot be opened; the message of the source names path and remedy.

@@ -101,6 +101,9 @@ export interface Core {
   turns: number;
 }
 
+/** What becomes of data. */
+export type DataFate = "stays" | "lost";
+
 /** The configuration that runs. */
 export interface Document {
   /** Its revision. */
@@ -155,7 +158,7 @@ export interface Edits {
 }
 
 /** What a step costs those who work meanwhile. */
-export type Effect = "online" | "needs-drain" | "refused";
+export type Effect = "online" | "takes-away" | "drains" | "pending" | "refused";
 
 /** The way out for the medium of a unit. */
 export interface Eject {
@@ -203,7 +206,7 @@ export interface Finding {
   /**
    * Stable, for scripts. Of the state `lun-withheld`, `reservations-lost`, `state-damaged`,
    * `state-unwritable`, `state-foreign`, `state-conflict`, `administration`; of the configuration
-   * file `file-invalid`, `file-edited`; of the service `notify-failed`, `flush-failed`,
+   * file `file-invalid`, `file-edited`, `restart-pending`; of the service `notify-failed`, `flush-failed`,
    * `store-lost`, `store-error`, `store-stuck`, `store-slow`, `log-lost`,
    * `log-failed`, `config`, `cores-busy`, `one-session`, `core-busy`, `buffers-short`, `window-full`,
    * `write-cache`, `descriptors`, `strangers`, `little-memory`,
@@ -390,6 +393,14 @@ export interface Medium {
   prevented_by: string[];
 }
 
+/** One thing that keeps a configuration from being applied. */
+export interface Mistake {
+  /** What is wrong, and the remedy; one line. */
+  detail: string;
+  /** Where: a line of the document (`tarn.toml:12: lun[2].store`). */
+  place?: string;
+}
+
 /** The target's side of mutual CHAP. */
 export interface Mutual {
   /** CHAP_N of the target. */
@@ -519,8 +530,16 @@ export interface Operations {
 export interface Plan {
   /** The text is not the one that runs, if only in comments. */
   changes_text?: boolean;
-  /** No step is refused. */
+  /** Applying it now would succeed, as far as it was looked at. */
   is_applicable: boolean;
+  /**
+   * All that was found wrong by looking: stores, addresses, secrets, certificates. Each is the reason of a refused
+   * step, too, where it belongs to one. Steps that are refused by a rule are not here.
+   */
+  mistakes?: Mistake[];
+  /** What was not looked at, and may still keep it from being applied. */
+  not_probed?: string[];
+  outcome?: ProblemKind;
   /** The revision it starts from. */
   revision: number;
   /** What would be done, in this order; empty when nothing differs. */
@@ -547,6 +566,8 @@ export interface Portal {
 export interface Problem {
   /** What is wrong here, and the remedy; one line. */
   detail: string;
+  /** All that is wrong, where it is more than what `detail` and `place` say; the first of it is that. */
+  mistakes?: Mistake[];
   /** Where: a line of the document (`tarn.toml:12: lun[2].store`), or a field of the request. */
   place?: string;
   /** The revision that runs, when the request was for another. */
@@ -817,6 +838,8 @@ export interface Status {
   luns: number;
   /** Now, by the clock of the daemon. */
   now_ms: number;
+  /** Keys of the configuration that take effect when Tarn starts again, as `[server] cores: 2 -> 4`. */
+  pending?: string[];
   /** Process. */
   pid: number;
   /** Revision of the configuration that runs. */
@@ -837,6 +860,7 @@ export interface Status {
 export interface Step {
   /** What happens. */
   action: Action;
+  data?: DataFate;
   /** What differs, one line, as `store: "mem:1G" -> "mem:2G"`. */
   detail: string;
   /** With what consequence. */
@@ -849,6 +873,10 @@ export interface Step {
   reason?: string;
   /** The sessions that end with it. */
   sessions_ended?: number[];
+  /** What it takes away from sessions, the busiest first; at most 100, of `taken_count`. */
+  taken?: Taken[];
+  /** How many units, or sessions without one, it takes away from sessions. */
+  taken_count?: number;
 }
 
 /** Commands that failed because of a store, for one cause. */
@@ -886,6 +914,22 @@ export interface TakeSnapshots {
    * absent.
    */
   name?: string;
+}
+
+/** Something that a session uses and loses. */
+export interface Taken {
+  /** The unit. */
+  id?: string;
+  /** InitiatorName. */
+  initiator: string;
+  /** Commands of that initiator to that unit in the last second. */
+  ios_per_second: number;
+  /** The logical unit number; absent where the session sees none and ends. */
+  lun?: number;
+  /** The session. */
+  session: number;
+  /** TargetName; absent for sessions that have none. */
+  target?: string;
 }
 
 /** A target. */

@@ -273,11 +273,11 @@ fn keys_of_the_process_wait_for_a_restart_until_they_are_as_they_were() {
     let now = model(
         "[server]\ncores = 4\nlog = \"debug\"\n[limits]\nqueue_depth = 7\nslow_command_ms = 9\n",
     );
-    let pending = super::pending_keys(&begun, &now);
+    let pending = pending_keys(&begun, &now);
     assert_eq!(pending.len(), 2, "{pending:?}");
     assert!(
         pending[0].starts_with("[server] cores: ")
             && pending[1].starts_with("[limits] queue_depth: ")
     );
-    assert!(super::pending_keys(&begun, &begun).is_empty());
+    assert!(pending_keys(&begun, &begun).is_empty());
 }

@@ -729,7 +729,7 @@ fn what_cannot_be_a_disk_says_why() {
         ..Faults::default()
     };
     #[rustfmt::skip]
-    let cases: [Case<'_>; 13] = [
+    let cases: [Case<'_>; 12] = [
         (&none, |it| it.pool = "p".to_owned(), "image p/disk: there is no pool \"p\""),
         (&none, |it| it.image = "i".to_owned(), "image rbd/i: there is no such image; create it with rbd create"),
         (&none, |it| it.image = "i".to_owned(), "with rbd create or the option size=, or name"),

@@ -287,19 +287,20 @@ impl From<PlannedStep> for Step {
         let taken_count = taken.len();
         taken.sort_by_key(|one| std::cmp::Reverse(one.ios_per_second));
         taken.truncate(TAKEN_MAX);
-        let consequence = match consequence {
-            Consequence::Nothing | Consequence::NextSessions if taken_count > 0 => {
-                Consequence::ViewEnds
-            }
-            consequence => consequence,
+        let says_nothing = matches!(
+            consequence,
+            Consequence::Nothing | Consequence::NextSessions
+        );
+        let consequence = if says_nothing && taken_count > 0 {
+            Consequence::ViewEnds
+        } else {
+            consequence
         };
-        let effect = match consequence.effect() {
-            Effect::Online | Effect::TakesAway | Effect::Drains | Effect::Pending
-                if taken_count > 0 =>
-            {
-                Effect::TakesAway
-            }
-            effect => effect,
+        let effect = consequence.effect();
+        let effect = if effect != Effect::Refused && taken_count > 0 {
+            Effect::TakesAway
+        } else {
+            effect
         };
         let reason = consequence.to_string();
         Self {

@@ -99,13 +99,13 @@ impl Rehearsal<'_> {
     ) {
         let text = crate::error::chain(&error);
         for step in self.steps.iter_mut().filter(|step| is_its(step)) {
-            match &mut step.consequence {
-                Consequence::Wrong(before) if !before.contains(&text) => {
+            if let Consequence::Wrong(before) = &mut step.consequence {
+                if !before.contains(&text) {
                     before.push_str("; ");
                     before.push_str(&text);
                 }
-                refused if refused.is_refused_by_rule() => {}
-                harmless => *harmless = Consequence::Wrong(text.clone()),
+            } else if !step.consequence.is_refused_by_rule() {
+                step.consequence = Consequence::Wrong(text.clone());
             }
         }
         found.mistakes.push(error);
@@ -322,7 +322,7 @@ impl Rehearsal<'_> {
                         place: place.clone(),
                         lun,
                         size_bytes: wanted,
-                        source,
+                        source: Box::new(source),
                     })
                 });
                 if let Some(Err(error)) = grown {
