@@ -40,6 +40,11 @@ serial = "TREE1"
 [[group]]
 id = "lab"
 initiators = ["{INITIATOR}", "192.0.2.0/24"]
+[[hyperscsi.group]]
+name = "ABC"
+udp = "127.0.0.1:{{port2}}"
+open = true
+device = [{{ id = "memory", level = "crc" }}]
 [[user]]
 name = "alice"
 secret_file = "{{dir}}/alice.secret"
@@ -164,9 +169,17 @@ def everything_is_listed_and_can_be_read():
         session = os.listdir(tree.path("sessions"))[0]
         equal(texts[f"sessions/{session}/initiator"], f"{INITIATOR}\n", "initiator")
         equal(links[f"targets/{IQN}/sessions/{session}"], f"../../../sessions/{session}", "link of the session")
+        place = f"udp:127.0.0.1:{tarn.port2}"
+        grouped = f"hyperscsi/ABC at {place}/"
+        equal([texts[grouped + name] for name in ["name", "place", "password", "password_file", "devices"]],
+              ["ABC\n", f"{place}\n", "none\n", "", "memory crc rw\n"], "group of HyperSCSI")
+        equal(os.listdir(tree.path(grouped + "sessions")), [], "its sessions")
+        tree.write(grouped + "profile", "wireless\n")
+        equal(tree.read(grouped + "profile"), "wireless\n", "profile")
         told = {line.split()[0] for line in texts["help"].splitlines()}
         known = {"luns/image/": "luns/ID/", "luns/memory/": "luns/ID/", f"targets/{IQN}/": "targets/NAME/",
-                 f"sessions/{session}/": "sessions/ID/", "groups/lab/": "groups/ID/", "users/alice/": "users/NAME/"}
+                 f"sessions/{session}/": "sessions/ID/", "groups/lab/": "groups/ID/", "users/alice/": "users/NAME/",
+                 grouped: "hyperscsi/NAME/"}
         for path in texts:
             start = next((start for start in known if path.startswith(start)), "")
             check(known.get(start, "") + path[len(start):] in told, f"help has no {path}")

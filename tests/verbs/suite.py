@@ -191,6 +191,60 @@ def a_disk_gets_an_owner_and_loses_it():
 
 
 @test
+def groups_of_hyperscsi_come_change_and_go():
+    """Groups and their devices are added, shown, changed and removed by themselves, and comments stay. A plan says what an edit
+    costs, a password is kept in a private file, and a name that two groups have is asked about."""
+    with Daemon() as daemon:
+        place = f"udp:127.0.0.1:{free_port()}"
+        noun = "hyperscsi"
+        check("password" in daemon.run(noun, "group", "add", "ABC", place, "--devices", "disk", code=WRONG), "a password is needed")
+        check("8 to 128" in daemon.run(noun, "group", "add", "ABC", place, "--devices", "disk", "--password-from", "-", given="seven b",
+                                       code=WRONG), "a password that is too short")
+        daemon.run(noun, "group", "add", "ABC", place, "--devices", "disk", "--level", "crc", "--password-from", "-", given="eight by\n")
+        group, = daemon.json(noun, "group", "list")
+        kept = pathlib.Path(group["spec"]["password_file"])
+        equal((kept.read_text(), kept.stat().st_mode & 0o777), ("eight by", 0o600), "the file of the password")
+        equal((group["name"], group["place"], group["password"], group["sessions"]), (f"ABC at {place}", place, "file", []), "group")
+        check("eight by" not in (daemon.dir / "tarn.toml").read_text(), "the password is in the document")
+        before = (daemon.dir / "tarn.toml").read_text()
+
+        # The same again changes nothing, also for the password.
+        whole = {"name": "ABC", "udp": place[4:], "password": "eight by", "device": [{"id": "disk", "level": "crc"}]}
+        answer = daemon.api().ask("PUT", f"hyperscsi/ABC%20at%20{place}", whole)
+        equal((answer.status, answer.json["steps"]), (200, []), "the same again")
+        equal((daemon.dir / "tarn.toml").read_text(), before, "the document")
+        plan = daemon.api().ask("DELETE", "hyperscsi/ABC?plan=true")
+        equal([(step["kind"], step["name"]) for step in plan.json["steps"]], [("hyperscsi", f"ABC at {place}")], "a plan")
+        equal((daemon.dir / "tarn.toml").read_text(), before, "a plan changes nothing")
+
+        daemon.run(noun, "device", "add", "ABC", "file", "--readonly")
+        daemon.run(noun, "device", "add", "ABC", "file", code=CONFLICT)
+        daemon.run(noun, "device", "set", "ABC", "file", "--level", "hash", "--readonly", "false")
+        daemon.run(noun, "device", "set", "ABC", "file", code=WRONG)
+        check("hyperscsi.group ABC" in daemon.run("lun", "rm", "file", "--yes", code=CONFLICT), "a unit that a group has")
+        equal(daemon.json(noun, "group", "show", "ABC")["spec"]["device"],
+              [{"id": "disk", "level": "crc"}, {"id": "file", "level": "hash"}], "devices")
+        daemon.run(noun, "group", "set", "ABC", "--profile", "wireless", "--user", "alice")
+        shown = daemon.run(noun, "group", "show", f"ABC at {place}")
+        check(all(word in shown for word in ["alice", "wireless", "hash", str(kept)]), shown)
+        daemon.run(noun, "group", "set", "ABC", code=WRONG)
+        daemon.run(noun, "group", "set", "ABC", "--open")
+        check("needs none" in daemon.run(noun, "group", "list"), "an open group")
+
+        other = f"udp:127.0.0.1:{free_port()}"
+        daemon.run(noun, "group", "add", "ABC", other, "--devices", "disk", "--open")
+        check(f"ABC at {other}" in daemon.run(noun, "group", "rm", "ABC", "--yes", code=CONFLICT), "two of one name")
+        daemon.run(noun, "group", "rm", f"ABC at {other}", "--yes")
+        daemon.run(noun, "device", "rm", "ABC", "file", "--yes")
+        daemon.run(noun, "device", "rm", "ABC", "file", "--yes", code=NOT_FOUND)
+        daemon.run(noun, "device", "rm", "ABC", "disk", "--yes", code=WRONG)
+        daemon.run(noun, "group", "rm", "ABC", "--yes")
+        daemon.run(noun, "group", "show", "ABC", code=NOT_FOUND)
+        text = (daemon.dir / "tarn.toml").read_text()
+        check("# the first" in text and "hyperscsi" not in text, f"the text at the end:\n{text}")
+
+
+@test
 def sections_of_stores_nbd_and_quotas_come_change_and_go():
     """Named stores, servers of NBD and quotas are added, shown, changed and removed by themselves, and comments stay. What refers
     to a store keeps it; a plan says what an edit would do; a quota shows what its disks hold and refuses what is beyond it."""

@@ -13,7 +13,8 @@ use api::request::{
 use api::spec;
 use api::stats::Stats;
 use api::view::{
-    Access, Flattened, Lun, Quota, Session, Snapshot, SnapshotsTaken, Status, Target, Trace,
+    Access, Flattened, Hyperscsi, Lun, Quota, Session, Snapshot, SnapshotsTaken, Status, Target,
+    Trace,
 };
 use axum::Router;
 use axum::middleware::from_fn_with_state;
@@ -138,6 +139,21 @@ pub(crate) static ROUTES: &[Route] = &[
         .takes(of::<spec::Quota>()).makes().conditional(),
     Route::delete("/api/v1/quotas/{name}", Admin, "Removes a quota",
         Gives::One(of::<Applied>()), || delete(sections::remove_quota)).conditional(),
+    Route::get("/api/v1/hyperscsi", Viewer, "All groups of HyperSCSI, and their sessions",
+        Gives::Many(of::<Hyperscsi>()), || get(sections::hyperscsi_groups)).tagged(),
+    Route::get("/api/v1/hyperscsi/{name}", Viewer, "A group of HyperSCSI, by `NAME at PLACE`, or by its name where no other \
+        group has that",
+        Gives::One(of::<Hyperscsi>()), || get(sections::hyperscsi_group)).tagged(),
+    Route::put("/api/v1/hyperscsi/{name}", Admin, "Makes a group of HyperSCSI, or makes it so",
+        Gives::One(of::<Applied>()), || put(sections::put_hyperscsi_group))
+        .takes(of::<spec::Hyperscsi>()).makes().conditional(),
+    Route::delete("/api/v1/hyperscsi/{name}", Admin, "Removes a group of HyperSCSI; its sessions end",
+        Gives::One(of::<Applied>()), || delete(sections::remove_hyperscsi_group)).conditional(),
+    Route::put("/api/v1/hyperscsi/{name}/devices/{id}", Admin, "Gives a unit to a group of HyperSCSI",
+        Gives::One(of::<Applied>()), || put(sections::put_device))
+        .takes(of::<spec::HyperscsiDevice>()).makes().conditional(),
+    Route::delete("/api/v1/hyperscsi/{name}/devices/{id}", Admin, "Takes a unit from a group of HyperSCSI",
+        Gives::One(of::<Applied>()), || delete(sections::remove_device)).conditional(),
     Route::get("/api/v1/groups", Viewer, "All groups of initiators",
         Gives::Many(of::<spec::Group>()), || get(resources::groups)).tagged(),
     Route::get("/api/v1/groups/{id}", Viewer, "A group",

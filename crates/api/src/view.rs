@@ -99,6 +99,22 @@ pub struct Quota {
     pub space: String,
 }
 
+/// A group of HyperSCSI.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[schema(as = view::Hyperscsi)]
+pub struct Hyperscsi {
+    /// What it is known by: `NAME at INTERFACE` or `NAME at udp:ADDRESS:PORT`.
+    pub name: String,
+    /// As it is configured, defaults filled in.
+    pub spec: spec::Hyperscsi,
+    /// Where it is served: a port 0 of the file is the real one here.
+    pub place: String,
+    /// Where the password is: `file`, `configuration` or, without one, `none`.
+    pub password: String,
+    /// The ids of its sessions.
+    pub sessions: Vec<u64>,
+}
+
 /// The data of a unit as it was at one moment.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 pub struct Snapshot {

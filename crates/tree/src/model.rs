@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use api::view::{Lun, Session, Target};
+use api::view::{Hyperscsi, Lun, Session, Target};
 
 use crate::attribute::{File, Files};
 use crate::call::Call;
@@ -55,6 +55,11 @@ const USERS: Collection = Collection {
     member: |name| Some(Directory::User(name)),
 };
 
+const HYPERSCSI: Collection = Collection {
+    names: |view| Ok(all(&view.hyperscsi()?, |group| group.name.clone())),
+    member: |name| Some(Directory::HyperscsiGroup(name)),
+};
+
 /// What a directory holds.
 enum Content {
     /// The files of a thing, and directories of fixed names.
@@ -82,6 +87,7 @@ fn content(view: &Arc<dyn View>, directory: &Directory) -> Result<Content, Refus
                 ("sessions", Directory::Sessions),
                 ("groups", Directory::Groups),
                 ("users", Directory::Users),
+                ("hyperscsi", Directory::Hyperscsi),
             ],
         ),
         Directory::Luns => Content::Members(LUNS),
@@ -118,6 +124,14 @@ fn content(view: &Arc<dyn View>, directory: &Directory) -> Result<Content, Refus
         Directory::Groups => Content::Members(GROUPS),
         Directory::Group(id) => Content::files(find(&view.groups()?, |group| group.id == *id)?),
         Directory::Users => Content::Members(USERS),
+        Directory::Hyperscsi => Content::Members(HYPERSCSI),
+        Directory::HyperscsiGroup(name) => Content::Thing(
+            Box::new(hyperscsi(view, name)?),
+            vec![("sessions", Directory::HyperscsiSessions(name.clone()))],
+        ),
+        Directory::HyperscsiSessions(name) => {
+            Content::Links(links_of(hyperscsi(view, name)?.sessions.into_iter()))
+        }
         Directory::User(name) => Content::files(find(&view.users()?, |user| user.name == *name)?),
     })
 }
@@ -238,8 +252,12 @@ fn lun_links(target: &Target) -> Vec<(String, String)> {
 fn session_links(sessions: &[Session], target: &str) -> Vec<(String, String)> {
     let of_target = |session: &&Session| session.target.as_deref() == Some(target);
     let ids = sessions.iter().filter(of_target).map(|session| session.id);
-    ids.map(|id| (id.to_string(), format!("../../../sessions/{id}")))
-        .collect()
+    links_of(ids)
+}
+
+fn links_of(sessions: impl Iterator<Item = u64>) -> Vec<(String, String)> {
+    let link = |id: u64| (id.to_string(), format!("../../../sessions/{id}"));
+    sessions.map(link).collect()
 }
 
 fn lun(view: &Arc<dyn View>, id: &str) -> Result<Lun, Refusal> {
@@ -248,6 +266,10 @@ fn lun(view: &Arc<dyn View>, id: &str) -> Result<Lun, Refusal> {
 
 fn target(view: &Arc<dyn View>, name: &str) -> Result<Target, Refusal> {
     find(&view.targets()?, |target| target.spec.name == name)
+}
+
+fn hyperscsi(view: &Arc<dyn View>, name: &str) -> Result<Hyperscsi, Refusal> {
+    find(&view.hyperscsi()?, |group| group.name == name)
 }
 
 fn session(view: &Arc<dyn View>, id: u64) -> Result<Session, Refusal> {

@@ -41,6 +41,12 @@ pub(crate) enum Directory {
     Users,
     /// The CHAP user of this name.
     User(String),
+    /// All groups of HyperSCSI.
+    Hyperscsi,
+    /// The group of HyperSCSI that is known as this.
+    HyperscsiGroup(String),
+    /// The sessions of that group.
+    HyperscsiSessions(String),
 }
 
 impl Directory {
@@ -52,7 +58,8 @@ impl Directory {
             | Self::Targets
             | Self::Sessions
             | Self::Groups
-            | Self::Users => Self::Root,
+            | Self::Users
+            | Self::Hyperscsi => Self::Root,
             Self::Lun(_) => Self::Luns,
             Self::LunStats(id) => Self::Lun(id.clone()),
             Self::Target(_) => Self::Targets,
@@ -61,6 +68,8 @@ impl Directory {
             Self::SessionStats(id) => Self::Session(*id),
             Self::Group(_) => Self::Groups,
             Self::User(_) => Self::Users,
+            Self::HyperscsiGroup(_) => Self::Hyperscsi,
+            Self::HyperscsiSessions(name) => Self::HyperscsiGroup(name.clone()),
         }
     }
 
@@ -82,6 +91,9 @@ impl Directory {
             Self::Group(id) => format!("groups/{}", encoded(id)),
             Self::Users => "users".to_owned(),
             Self::User(name) => format!("users/{}", encoded(name)),
+            Self::Hyperscsi => "hyperscsi".to_owned(),
+            Self::HyperscsiGroup(name) => format!("hyperscsi/{}", encoded(name)),
+            Self::HyperscsiSessions(name) => format!("hyperscsi/{}/sessions", encoded(name)),
         }
     }
 }

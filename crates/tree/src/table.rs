@@ -4,10 +4,10 @@
 use std::fmt::Display;
 use std::sync::Arc;
 
-use api::edit::{Edit, Keys, TargetKeys, Thing as Whole};
+use api::edit::{Edit, HyperscsiKeys, Keys, TargetKeys, Thing as Whole};
 use api::spec;
 use api::stats::{Operations, Stats};
-use api::view::{Lun, Medium, Session, Target};
+use api::view::{Hyperscsi, Lun, Medium, Session, Target};
 
 use crate::attribute::{Attribute, Row, Thing, rows};
 use crate::call::Call;
@@ -108,6 +108,23 @@ impl Thing for spec::User {
     ];
 }
 
+#[rustfmt::skip]
+impl Thing for Hyperscsi {
+    const FILES: &'static [Attribute<Self>] = &[
+        Attribute::shows("name", "by which clients find it", |group| group.spec.name.clone()),
+        Attribute::shows("place", "where it is served: an interface, or `udp:` and an address", |group| group.place.clone()),
+        Attribute::shows("user", "the name that clients log in with, if not that of the group; an empty line takes it away", |group: &Self| optional(group.spec.user.as_ref()))
+            .writes(|group, text| Ok(of_hyperscsi(group, |keys, text| keys.user = Some(text), one_line(text)?))),
+        Attribute::shows("password", "where the password is: `file`, `configuration`, or `none` if clients need none", |group| group.password.clone()),
+        Attribute::shows("password_file", "the file of the password; the tree never shows one", |group| optional(group.spec.password_file.as_ref())),
+        Attribute::shows("retransmit", "what is sent again after a loss: `selective` or `window`", |group: &Self| optional(group.spec.retransmit.as_ref()))
+            .writes(|group, text| Ok(of_hyperscsi(group, |keys, text| keys.retransmit = Some(text), one_line(text)?))),
+        Attribute::shows("profile", "what the path is like: `wired` or `wireless`", |group: &Self| optional(group.spec.profile.as_ref()))
+            .writes(|group, text| Ok(of_hyperscsi(group, |keys, text| keys.profile = Some(text), one_line(text)?))),
+        Attribute::shows("devices", "a line for each device: id of the unit, least level, `ro` or `rw`", devices),
+    ];
+}
+
 /// What was counted, over all that belongs together.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Totals {
@@ -178,6 +195,7 @@ pub(crate) fn all() -> Vec<Row> {
         rows::<Totals>("sessions/ID/stats/"),
         rows::<spec::Group>("groups/ID/"),
         rows::<spec::User>("users/NAME/"),
+        rows::<Hyperscsi>("hyperscsi/NAME/"),
     ]
     .concat()
 }
@@ -261,6 +279,13 @@ fn portals(target: &Target) -> String {
     }))
 }
 
+fn devices(group: &Hyperscsi) -> String {
+    lines(group.spec.device.iter().map(|device| {
+        let level = device.level.as_deref().unwrap_or_default();
+        format!("{} {level} {}", device.id, access(device.readonly, &[]))
+    }))
+}
+
 fn lines<T: Display>(texts: impl IntoIterator<Item = T>) -> String {
     texts.into_iter().map(|text| format!("{text}\n")).collect()
 }
@@ -288,6 +313,15 @@ fn alias(target: &Target, alias: String) -> Call {
         alias: Some(alias),
         ..TargetKeys::default()
     })))
+}
+
+fn of_hyperscsi(group: &Hyperscsi, set: fn(&mut HyperscsiKeys, String), text: String) -> Call {
+    let mut keys = HyperscsiKeys {
+        hyperscsi: group.name.clone(),
+        ..HyperscsiKeys::default()
+    };
+    set(&mut keys, text);
+    Call::edit(Edit::Set(Keys::Hyperscsi(keys)))
 }
 
 fn words(text: &str) -> Vec<String> {

@@ -7,7 +7,7 @@ use api::plan::Document;
 use api::problem::{Problem, ProblemKind};
 use api::spec;
 use api::stats::{Operations, Series, Stats};
-use api::view::{Lun, LunPath, Medium, Session, SessionLun, Status, Target};
+use api::view::{Hyperscsi, Lun, LunPath, Medium, Session, SessionLun, Status, Target};
 use client::ClientError;
 
 use crate::refusal::Refusal;
@@ -203,6 +203,31 @@ impl View for Fixed {
             secret: None,
             mutual: None,
             initiators: None,
+        }])
+    }
+
+    fn hyperscsi(&self) -> Result<Arc<[Hyperscsi]>, Refusal> {
+        let device = |id: &str, level: &str, readonly| spec::HyperscsiDevice {
+            id: id.to_owned(),
+            level: Some(level.to_owned()),
+            readonly,
+        };
+        self.say(vec![Hyperscsi {
+            name: "ABC at eth1".to_owned(),
+            spec: spec::Hyperscsi {
+                name: "ABC".to_owned(),
+                interface: Some("eth1".to_owned()),
+                password_file: Some("/s/abc".to_owned()),
+                profile: Some("wired".to_owned()),
+                device: vec![
+                    device("disk0", "crc", false),
+                    device("block:/dev/vg", "encrypt", true),
+                ],
+                ..spec::Hyperscsi::default()
+            },
+            place: "eth1".to_owned(),
+            password: "file".to_owned(),
+            sessions: vec![7],
         }])
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use api::plan::Document;
 use api::spec;
 use api::stats::Stats;
-use api::view::{Lun, Session, Status, Target};
+use api::view::{Hyperscsi, Lun, Session, Status, Target};
 use client::{Client, ClientError, Path, path};
 use serde::de::DeserializeOwned;
 
@@ -34,6 +34,8 @@ pub(crate) trait View: Send + Sync {
     fn groups(&self) -> Result<Arc<[spec::Group]>, Refusal>;
     /// All CHAP users.
     fn users(&self) -> Result<Arc<[spec::User]>, Refusal>;
+    /// All groups of HyperSCSI.
+    fn hyperscsi(&self) -> Result<Arc<[Hyperscsi]>, Refusal>;
     /// All counters.
     fn stats(&self) -> Result<Arc<Stats>, Refusal>;
     /// The text of the last problem; empty while there was none. Never asks the daemon.
@@ -90,6 +92,7 @@ pub(crate) struct Daemon {
     sessions: Kept<[Session]>,
     groups: Kept<[spec::Group]>,
     users: Kept<[spec::User]>,
+    hyperscsi: Kept<[Hyperscsi]>,
     stats: Kept<Stats>,
     last_error: Mutex<String>,
 }
@@ -106,6 +109,7 @@ impl Daemon {
             sessions: Kept::default(),
             groups: Kept::default(),
             users: Kept::default(),
+            hyperscsi: Kept::default(),
             stats: Kept::default(),
             last_error: Mutex::default(),
         }
@@ -125,6 +129,7 @@ impl Daemon {
         self.sessions.forget();
         self.groups.forget();
         self.users.forget();
+        self.hyperscsi.forget();
         self.stats.forget();
     }
 
@@ -176,6 +181,10 @@ impl View for Daemon {
 
     fn users(&self) -> Result<Arc<[spec::User]>, Refusal> {
         self.all(&self.users, &path(&["users"]))
+    }
+
+    fn hyperscsi(&self) -> Result<Arc<[Hyperscsi]>, Refusal> {
+        self.all(&self.hyperscsi, &path(&["hyperscsi"]))
     }
 
     fn stats(&self) -> Result<Arc<Stats>, Refusal> {

@@ -139,6 +139,14 @@ pub enum EditError {
         /// Its store.
         store: String,
     },
+    /// A name that several groups of HyperSCSI have.
+    #[error("several groups of HyperSCSI are called {name:?}; say which: {}", some(.groups))]
+    SeveralGroups {
+        /// The name.
+        name: String,
+        /// What each is known by.
+        groups: Vec<String>,
+    },
     /// A user without a secret.
     #[error("user {name:?} has no secret; give one, or the file that holds it")]
     SecretMissing {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use api::access::Role;
 use api::control::Control;
+use api::edit::SecretOf;
 use api::event::{Event, Finding, Severity};
 use api::plan::{Applied, Change, Document, Effect, Inspection, Origin, Plan, Revision, Step};
 use api::problem::{Problem, ProblemKind};
@@ -797,6 +798,11 @@ impl Control for Daemon {
         Ok(views::targets(&self.in_force(), &sessions))
     }
 
+    fn hyperscsi(&self) -> Result<Vec<view::Hyperscsi>, Problem> {
+        let sessions = self.sessions_now()?;
+        Ok(views::hyperscsi(&self.in_force(), &sessions))
+    }
+
     fn sessions(&self) -> Result<Vec<view::Session>, Problem> {
         let sessions = self.sessions_now()?;
         Ok(views::sessions(&self.in_force(), &sessions))
@@ -832,11 +838,11 @@ impl Control for Daemon {
         traces::stop(&self.plane, subject)
     }
 
-    fn keep_secret(&self, user: &str, secret: &str, is_mutual: bool) -> Result<String, Problem> {
+    fn keep_secret(&self, of: SecretOf<'_>, secret: &str) -> Result<String, Problem> {
         let running = &self.in_force().running;
-        match self.secret_files.same(running, user, secret, is_mutual) {
+        match self.secret_files.same(running, of, secret) {
             Some(path) => Ok(path),
-            None => self.secret_files.keep(user, secret),
+            None => self.secret_files.keep(of, secret),
         }
     }
 

@@ -8,7 +8,9 @@ use std::time::SystemTime;
 use api::plan::{Document, Kind, Step};
 use api::problem::{Problem, ProblemKind};
 use api::view;
-use config::{Authentication, Denial, GroupIndex, Initiator, Model, StoreOption, StoreSpec};
+use config::{
+    Authentication, Denial, GroupIndex, HyperScsiPassword, Initiator, Model, StoreOption, StoreSpec,
+};
 use plane::{ConnectionReport, Handle, SessionReport, TransportDetails, UnitIndex};
 
 use crate::locate::Location;
@@ -16,7 +18,7 @@ use crate::locate::Location;
 use super::control::{Daemon, InForce};
 use super::effect::{Consequence, PlannedStep};
 use super::events::milliseconds;
-use super::hyperscsi::group_of;
+use super::hyperscsi::{group_of, hyperscsi_places};
 use super::running::Running;
 use super::stats;
 
@@ -207,6 +209,38 @@ pub(super) fn targets(in_force: &InForce, sessions: &[SessionReport]) -> Vec<vie
                 spec: target,
                 bound: bound.iter().map(ToString::to_string).collect(),
                 sessions: u32::try_from(count).unwrap_or(u32::MAX),
+            }
+        })
+        .collect()
+}
+
+/// All groups of HyperSCSI.
+pub(super) fn hyperscsi(in_force: &InForce, sessions: &[SessionReport]) -> Vec<view::Hyperscsi> {
+    let running = &in_force.running;
+    let specs = running.model.to_specs().hyperscsi.into_iter();
+    let groups = specs.zip(running.model.hyperscsi());
+    let places = hyperscsi_places(running);
+    groups
+        .zip(places)
+        .map(|((spec, group), place)| {
+            let is_of_it = |one: &&SessionReport| {
+                group_of(running, one).is_some_and(|of| std::ptr::eq(of, group))
+            };
+            view::Hyperscsi {
+                name: group.to_string(),
+                spec,
+                place,
+                password: match group.password {
+                    HyperScsiPassword::File(_) => "file",
+                    HyperScsiPassword::Written { .. } => "configuration",
+                    HyperScsiPassword::Open { .. } => "none",
+                }
+                .to_owned(),
+                sessions: sessions
+                    .iter()
+                    .filter(is_of_it)
+                    .map(|one| one.id.0)
+                    .collect(),
             }
         })
         .collect()

@@ -127,6 +127,15 @@ pub(crate) enum Failure {
         name: String,
     },
 
+    /// No password and nobody to ask.
+    #[error(
+        "group {name:?} needs a password; give --password-from FILE, or - for the standard input, --password-file or --open"
+    )]
+    NoPassword {
+        /// The group.
+        name: String,
+    },
+
     // The course of things.
     /// A stream that has no end has ended.
     #[error("the daemon has ended or closed the stream, see its log")]
@@ -174,7 +183,8 @@ impl Failure {
             | Self::TooLong { .. }
             | Self::SecretLength { .. }
             | Self::SecretsDiffer
-            | Self::NoSecret { .. } => Exit::Wrong,
+            | Self::NoSecret { .. }
+            | Self::NoPassword { .. } => Exit::Wrong,
         }
     }
 }

@@ -16,6 +16,7 @@ mod failure;
 mod group;
 mod history;
 mod human;
+mod hyperscsi;
 mod lun;
 mod man;
 mod mount;
@@ -77,6 +78,8 @@ pub enum Verb {
     Store(Noun<store::StoreVerb>),
     /// Servers of NBD: units for clients that speak no iSCSI.
     Nbd(Noun<nbd::NbdVerb>),
+    /// Groups of HyperSCSI: units for its clients.
+    Hyperscsi(Noun<hyperscsi::HyperscsiVerb>),
     /// Quotas: what disks may be large and take together.
     Quota(Noun<quota::QuotaVerb>),
     /// CHAP users.
@@ -135,6 +138,7 @@ fn carry_out(verb: &Verb, environment: &Environment) -> Outcome {
         Verb::Group(noun) => noun.run(environment),
         Verb::Store(noun) => noun.run(environment),
         Verb::Nbd(noun) => noun.run(environment),
+        Verb::Hyperscsi(noun) => noun.run(environment),
         Verb::Quota(noun) => noun.run(environment),
         Verb::User(noun) => noun.run(environment),
         Verb::Session(noun) => noun.run(environment),

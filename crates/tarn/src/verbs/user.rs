@@ -10,6 +10,7 @@ use client::{Path, path};
 use super::api_session::ApiSession;
 use super::failure::Failure;
 use super::remote::Ask;
+use super::secrets::Rule;
 use super::table::{Column, fields, words};
 use super::{Outcome, secrets};
 
@@ -144,7 +145,9 @@ struct Kept {
 
 impl Kept {
     fn of(file: Option<&String>, from: Option<&PathBuf>) -> Result<Self, Failure> {
-        let secret = from.map(|path| secrets::from_file(path)).transpose()?;
+        let secret = from
+            .map(|path| secrets::from_file(path, Rule::SECRET))
+            .transpose()?;
         Ok(Self {
             file: file.cloned(),
             secret: secret.map(Secret::from),
@@ -152,7 +155,7 @@ impl Kept {
     }
 
     fn ask(&mut self, whose: &str) -> Result<(), Failure> {
-        let secret = secrets::from_person(whose)?;
+        let secret = secrets::from_person(whose, Rule::SECRET)?;
         let secret = secret.ok_or_else(|| Failure::NoSecret {
             name: whose.to_owned(),
         })?;

@@ -1,6 +1,6 @@
 //! The tree over a fixed daemon.
 
-use api::edit::{Edit, Keys, TargetKeys, Thing};
+use api::edit::{Edit, HyperscsiKeys, Keys, TargetKeys, Thing};
 use api::spec;
 
 use super::*;
@@ -89,6 +89,11 @@ fn values_are_one_line_and_lists_a_line_each() {
         ("sessions/7/end", "0\n"),
         ("groups/lab/initiators", "iqn.x:*\n192.0.2.0/24\n"),
         ("users/alice/mutual_name", ""),
+        ("hyperscsi/ABC at eth1/name", "ABC\n"),
+        ("hyperscsi/ABC at eth1/password_file", "/s/abc\n"),
+        ("hyperscsi/ABC at eth1/user", ""),
+        ("hyperscsi/ABC at eth1/devices", "disk0 crc rw\nblock:/dev/vg encrypt ro\n"),
+        ("hyperscsi/ABC at eth1/sessions/7", "../../../sessions/7"),
     ];
     for (path, expected) in cases {
         assert_eq!(text(path), expected, "{path}");
@@ -128,6 +133,8 @@ fn what_is_not_there_is_not_found() {
         "targets/iqn.2026-11.example.tarn:a/sessions/8",
         "groups/x",
         "users/x",
+        "hyperscsi/ABC",
+        "hyperscsi/ABC at eth1/sessions/8",
         "revision/x",
     ] {
         let number = place(&view, path).unwrap_err().number();
@@ -164,6 +171,11 @@ fn a_write_becomes_a_call() {
         id: "lab".to_owned(),
         initiators: ["a", "b", "c"].map(str::to_owned).to_vec(),
     })));
+    let hyperscsi = Call::edit(Edit::Set(Keys::Hyperscsi(HyperscsiKeys {
+        hyperscsi: "ABC at eth1".to_owned(),
+        profile: Some("wireless".to_owned()),
+        ..HyperscsiKeys::default()
+    })));
     let lun = || "disk0".to_owned();
     let target = format!("targets/{IQN}/alias");
     for (path, text, expected) in [
@@ -174,6 +186,7 @@ fn a_write_becomes_a_call() {
         (target.as_str(), "\n", alias("")),
         (target.as_str(), "", alias("")),
         ("groups/lab/initiators", "a\n\nb c\n", group),
+        ("hyperscsi/ABC at eth1/profile", "wireless\n", hyperscsi),
         ("luns/disk0/medium", "out\n", Call::Eject { lun: lun() }),
         ("luns/disk0/medium", "in", Call::Load { lun: lun() }),
         ("sessions/7/end", "1\n", Call::End { session: 7 }),
@@ -213,7 +226,14 @@ fn without_a_daemon_the_skeleton_and_the_last_problem_are_there() {
         panic!("last_error is a file");
     };
     assert_eq!(file.text, "the last\n");
-    for path in ["luns", "targets", "sessions", "groups", "users"] {
+    for path in [
+        "luns",
+        "targets",
+        "sessions",
+        "groups",
+        "users",
+        "hyperscsi",
+    ] {
         let number = names(&view, path).unwrap_err().number();
         assert_eq!(number, Number::Failed, "{path}");
     }
