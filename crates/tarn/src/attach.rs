@@ -2,7 +2,10 @@
 //!
 //! `attach` serves as `serve` does, with a configuration that it makes from its arguments: the devices as stores, one
 //! unit, and one server of NBD. Nothing of it is in a file, but for a directory of its own with the state of the unit,
-//! which ends with it.
+//! which ends with it. With `--as fuse:DIR` another process has the mount ([`fuse`]), and this is its child.
+
+mod disk;
+pub(crate) mod fuse;
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -32,6 +35,8 @@ password is asked for where there is a terminal, or comes from --password-file o
 Examples:
   tarn attach --udp 192.0.2.7 --as nbd:/run/disk.sock hyperscsi://storage/disk
   qemu-img info 'nbd+unix:///?socket=/run/disk.sock'
+  tarn attach --udp 192.0.2.7 --as fuse:/mnt/disk hyperscsi://storage/disk &
+  losetup --find --show --direct-io=on /mnt/disk/disk
   tarn attach --udp 192.0.2.255 --as nbd:127.0.0.1:10809 --stripe 64k hyperscsi://storage/a hyperscsi://storage/b";
 
 /// `tarn attach`.
@@ -42,8 +47,8 @@ pub struct AttachArgs {
     #[arg(value_name = "URL", required = true)]
     pub urls: Vec<String>,
 
-    /// What the disk becomes: nbd:SOCKET or nbd:ADDR:PORT, an export of NBD. Use it to say where
-    /// programs find the disk.
+    /// What the disk becomes: nbd:SOCKET or nbd:ADDR:PORT, an export of NBD; fuse:DIR, the file
+    /// DIR/disk. Use it to say where programs find the disk.
     #[arg(long = "as", value_name = "FORM")]
     pub form: String,
 
@@ -75,6 +80,10 @@ pub struct AttachArgs {
     /// variable TARN_LOG does the same. [default: info]
     #[arg(long, value_name = "LEVEL", value_parser = config::LogLevel::parse)]
     pub log: Option<config::LogLevel>,
+
+    /// `PID:SOCKET`: the process that has the mount, which this one ends with, and where that finds the disk.
+    #[arg(long, hide = true)]
+    pub serve_for: Option<String>,
 }
 
 const DISCOVER_HELP: &str = "\
@@ -130,10 +139,19 @@ fn wrong(argument: impl Into<String>, reason: impl Into<String>) -> StartError {
 ///
 /// An argument is wrong, a device cannot be opened, or what `serve` may find.
 pub(crate) fn attach(args: &AttachArgs, environment: &Environment) -> anyhow::Result<()> {
+    let export = match (form(&args.form)?, &args.serve_for) {
+        (Form::Nbd(export), None) => export,
+        (Form::Fuse(directory), None) => return fuse::attach(args, &directory, environment),
+        (_, Some(service)) => {
+            let service = fuse::Service::parse(service);
+            let service = service.filter(|service| fuse::end_with(service.parent));
+            let service = service.ok_or_else(|| wrong("--serve-for", "its process has ended"))?;
+            format!("socket = {}", quoted(&service.socket))
+        }
+    };
     // Open as long as the stores may be opened.
     let secret = Secret::of(args, environment)?;
     let stores = stores(args, secret.path().as_deref())?;
-    let export = export(&args.form)?;
     let home = Home::make(environment)?;
     let text = configuration(&stores, args.stripe.as_deref(), &export, &home.0);
     let model = Model::from_toml(&text, Path::new("tarn attach")).map_err(StartError::from)?;
@@ -281,21 +299,36 @@ fn stores(args: &AttachArgs, password: Option<&Path>) -> Result<Vec<String>, Sta
     stores.collect()
 }
 
-/// The place of the server of NBD, as a key of its section.
-fn export(form: &str) -> Result<String, StartError> {
-    let place = form.strip_prefix("nbd:").filter(|place| !place.is_empty());
-    let Some(place) = place else {
-        return Err(wrong(
-            "--as",
-            format!("{form:?} is no form; write nbd:SOCKET or nbd:ADDR:PORT"),
-        ));
+/// What a disk becomes.
+#[derive(Debug, PartialEq)]
+enum Form {
+    /// An export of NBD: where, as a key of its section.
+    Nbd(String),
+    /// A file in this directory.
+    Fuse(PathBuf),
+}
+
+fn form(form: &str) -> Result<Form, StartError> {
+    let absolute = |place: &str| {
+        let path = std::path::absolute(place);
+        path.map_err(|error| wrong("--as", format!("{place:?} is no path: {error}")))
     };
-    if let Ok(address) = place.parse::<SocketAddr>() {
-        return Ok(format!("bind = {}", quoted(&address.to_string())));
+    match form.split_once(':') {
+        Some(("fuse", directory)) if !directory.is_empty() => absolute(directory).map(Form::Fuse),
+        Some(("nbd", place)) if !place.is_empty() => {
+            Ok(Form::Nbd(match place.parse::<SocketAddr>() {
+                Ok(address) => format!("bind = {}", quoted(&address.to_string())),
+                Err(_) => format!(
+                    "socket = {}",
+                    quoted(&absolute(place)?.display().to_string())
+                ),
+            }))
+        }
+        Some(_) | None => Err(wrong(
+            "--as",
+            format!("{form:?} is no form; write nbd:SOCKET, nbd:ADDR:PORT or fuse:DIR"),
+        )),
     }
-    let path = std::path::absolute(place);
-    let path = path.map_err(|error| wrong("--as", format!("{place:?} is no path: {error}")))?;
-    Ok(format!("socket = {}", quoted(&path.display().to_string())))
 }
 
 /// A text as TOML has it.
@@ -514,6 +547,7 @@ mod tests {
             retry: Some(7),
             password_file: None,
             log: None,
+            serve_for: None,
         }
     }
 
@@ -537,7 +571,9 @@ mod tests {
         striped.stripe = Some("64k".to_owned());
         for (args, members) in [(args(&["hyperscsi://g/\"d\\"]), 0), (striped, 2)] {
             let stores = stores(&args, None).unwrap();
-            let export = export("nbd:127.0.0.1:10809").unwrap();
+            let Form::Nbd(export) = form("nbd:127.0.0.1:10809").unwrap() else {
+                panic!("it is one");
+            };
             let text = configuration(&stores, args.stripe.as_deref(), &export, Path::new("/h"));
             let model = Model::from_toml(&text, Path::new("t")).unwrap();
             let [unit] = model.units() else {
@@ -558,14 +594,17 @@ mod tests {
         assert!(refused(&bare).ends_with("or add --udp HOST[:PORT]"));
         assert!(refused(&args(&["hyperscsi://g/a", "hyperscsi://g/b"])).contains("--stripe CHUNK"));
         assert!(refused(&args(&["nbd://h"])).contains("write hyperscsi://GROUP/DEVICE"));
-        for form in ["fuse:/mnt", "block", "nbd:", "nbd"] {
-            let error = export(form).unwrap_err().to_string();
-            assert!(
-                error.contains("write nbd:SOCKET or nbd:ADDR:PORT"),
-                "{error}"
-            );
+        for wrong in ["fuse:", "block", "nbd:", "nbd"] {
+            let error = form(wrong).unwrap_err().to_string();
+            let remedy = "write nbd:SOCKET, nbd:ADDR:PORT or fuse:DIR";
+            assert!(error.contains(remedy), "{error}");
         }
-        assert_eq!(export("nbd:/run/s").unwrap(), "socket = \"/run/s\"");
-        assert_eq!(export("nbd:[::1]:2").unwrap(), "bind = \"[::1]:2\"");
+        let nbd = |key: &str| Form::Nbd(key.to_owned());
+        assert_eq!(form("nbd:/run/s").unwrap(), nbd("socket = \"/run/s\""));
+        assert_eq!(form("nbd:[::1]:2").unwrap(), nbd("bind = \"[::1]:2\""));
+        assert_eq!(
+            form("fuse:/mnt/a:b").unwrap(),
+            Form::Fuse("/mnt/a:b".into())
+        );
     }
 }

@@ -81,11 +81,14 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let status = match outcome {
         Ok(()) => 0,
         Err(error) => {
-            say(
-                io::stderr().lock(),
-                &format!("{}\n", error::one_line(&error)),
-            );
-            if error.is::<StartError>() {
+            let said = error.downcast_ref::<attach::fuse::Ended>();
+            if said.is_none() {
+                let line = error::one_line(&error);
+                say(io::stderr().lock(), &format!("{line}\n"));
+            }
+            if let Some(ended) = said {
+                ended.0
+            } else if error.is::<StartError>() {
                 EXIT_WRONG
             } else {
                 EXIT_FAILED
