@@ -64,6 +64,9 @@ pub(crate) const UNIT: &[KeyOf<Unit>] = &[
     key("keyring", |_, unit| StoreOption::Keyring.toml(&unit.store)),
     key("server", |_, unit| StoreOption::Server.toml(&unit.store)),
     key("udp", |_, unit| StoreOption::Udp.toml(&unit.store)),
+    key("interface", |_, unit| {
+        StoreOption::Interface.toml(&unit.store)
+    }),
     key("password_file", |_, unit| {
         StoreOption::PasswordFile.toml(&unit.store)
     }),

@@ -12,7 +12,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use config::{GroupDevice, Model, Place, StoreSpec};
+use config::{Model, Place, StoreSpec};
 use remote::{Carrier, HyperscsiOptions, Password, ServerFound};
 use rustix::fs::{MemfdFlags, Mode, memfd_create};
 use serde_json::{Value, json};
@@ -31,6 +31,7 @@ password is asked for where there is a terminal, or comes from --password-file o
 
 Examples:
   tarn attach --udp 192.0.2.7 --as nbd:/run/disk.sock hyperscsi://storage/disk
+  tarn attach --interface eth1 --as nbd:/run/disk.sock hyperscsi://storage/disk
   qemu-img info 'nbd+unix:///?socket=/run/disk.sock'
   tarn attach --udp 192.0.2.255 --as nbd:127.0.0.1:10809 --stripe 64k hyperscsi://storage/a hyperscsi://storage/b";
 
@@ -51,6 +52,11 @@ pub struct AttachArgs {
     /// URLs without udp=.
     #[arg(long, value_name = "HOST[:PORT]")]
     pub udp: Option<String>,
+
+    /// The interface on whose network servers are asked, by frames of Ethernet (CAP_NET_RAW). Use it
+    /// for URLs without interface=.
+    #[arg(long, value_name = "IF", conflicts_with = "udp")]
+    pub interface: Option<String>,
 
     /// Make one disk of several devices, with so much on each in turn. Use it for the speed of all.
     #[arg(long, value_name = "CHUNK")]
@@ -82,6 +88,7 @@ Servers answer only who asks for a group that they have, and the question takes 
 
 Examples:
   tarn discover hyperscsi --udp 192.0.2.255 --group storage
+  tarn discover hyperscsi --interface eth1 --group storage
   tarn discover hyperscsi --udp 192.0.2.7 --group storage --password-file password";
 
 /// `tarn discover`.
@@ -101,8 +108,17 @@ pub struct DiscoverArgs {
 
     /// Where servers are asked, over UDP: a host, or the broadcast address of a network. Use it to
     /// choose the network.
-    #[arg(long, value_name = "HOST[:PORT]")]
-    pub udp: String,
+    #[arg(
+        long,
+        value_name = "HOST[:PORT]",
+        required_unless_present = "interface"
+    )]
+    pub udp: Option<String>,
+
+    /// The interface on whose network servers are asked, by frames of Ethernet (CAP_NET_RAW). Use it
+    /// where there is no IP.
+    #[arg(long, value_name = "IF", conflicts_with = "udp")]
+    pub interface: Option<String>,
 
     /// File with the password of the groups. Use it to see the devices, too; the variable
     /// TARN_PASSWORD does the same.
@@ -234,7 +250,11 @@ fn stores(args: &AttachArgs, password: Option<&Path>) -> Result<Vec<String>, Sta
         ));
     }
     let stores = args.urls.iter().map(|url| {
-        let mut text = url.clone();
+        let reached = Reached {
+            udp: args.udp.as_deref(),
+            interface: args.interface.as_deref(),
+        };
+        let mut text = with_carrier(url, reached)?;
         let mut add = |option: &str, value: String| {
             let given = text.split_once('?').map_or("", |(_, options)| options);
             let has = given
@@ -246,9 +266,6 @@ fn stores(args: &AttachArgs, password: Option<&Path>) -> Result<Vec<String>, Sta
                 let _infallible = write!(text, "{joint}{option}={value}");
             }
         };
-        if let Some(udp) = &args.udp {
-            add("udp", udp.clone());
-        }
         if let Some(level) = &args.level {
             add("level", level.clone());
         }
@@ -256,11 +273,7 @@ fn stores(args: &AttachArgs, password: Option<&Path>) -> Result<Vec<String>, Sta
             add("retry", retry.to_string());
         }
         if let Some(password) = password {
-            let path = password.display().to_string();
-            add(
-                "password_file",
-                path.replace('%', "%25").replace('&', "%26"),
-            );
+            add("password_file", escaped(&password.display().to_string()));
         }
         let place = || Place::argument(format!("URL {url:?}"));
         if text.contains(char::is_control) || !text.starts_with("hyperscsi:") {
@@ -271,14 +284,43 @@ fn stores(args: &AttachArgs, password: Option<&Path>) -> Result<Vec<String>, Sta
         }
         match StoreSpec::parse(&text) {
             Ok(_) => Ok(text),
-            Err(rule) if args.udp.is_none() && !url.contains("udp=") => Err(wrong(
-                format!("URL {url:?}"),
-                format!("{rule}; or add --udp HOST[:PORT]"),
-            )),
             Err(rule) => Err(StartError::from(rule.at(place()))),
         }
     });
     stores.collect()
+}
+
+/// How servers are reached, by flags.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reached<'a> {
+    pub(crate) udp: Option<&'a str>,
+    pub(crate) interface: Option<&'a str>,
+}
+
+/// The URL of a device with what the flags say; one that says itself how its server is reached stays as it is.
+pub(crate) fn with_carrier(url: &str, reached: Reached<'_>) -> Result<String, StartError> {
+    let options = url.split_once('?').map_or("", |(_, options)| options);
+    let mut words = options.split('&').filter_map(|one| one.split('=').next());
+    if words.any(|word| matches!(word, "udp" | "interface")) {
+        return Ok(url.to_owned());
+    }
+    let joint = if url.contains('?') { '&' } else { '?' };
+    match (reached.udp, reached.interface) {
+        (_, Some(name)) => Ok(format!("{url}{joint}interface={}", escaped(name))),
+        (Some(udp), None) => Ok(format!("{url}{joint}udp={udp}")),
+        (None, None) => match StoreSpec::parse(url) {
+            Ok(_) => Ok(url.to_owned()),
+            Err(rule) => Err(wrong(
+                format!("URL {url:?}"),
+                format!("{rule}; or add --udp HOST[:PORT] or --interface IF"),
+            )),
+        },
+    }
+}
+
+/// A text as the value of an option.
+fn escaped(text: &str) -> String {
+    text.replace('%', "%25").replace('&', "%26")
 }
 
 /// The place of the server of NBD, as a key of its section.
@@ -360,19 +402,13 @@ pub(crate) fn discover(verb: &DiscoverVerb, environment: &Environment) -> anyhow
     if args.group.len() > 16 {
         return Err(wrong("--group", "16 groups at most are asked for at a time").into());
     }
-    let carrier = carrier(&args.udp)?;
-    let password = match (&args.password_file, &environment.password) {
-        (Some(path), _) => Some(password::from_file(
-            path,
-            &Place::argument("--password-file"),
-        )?),
-        (None, Some(text)) => {
-            let checked = password::checked(text.as_bytes().to_vec());
-            Some(checked.map_err(|reason| wrong("TARN_PASSWORD", format!("it {reason}")))?)
-        }
-        (None, None) => None,
-    };
-    let failed = |error: remote::HyperscsiFailure| wrong("--udp", error.to_string());
+    let (flag, carrier) = carrier(args.udp.as_deref(), args.interface.as_deref())?;
+    let password = password::given(
+        args.password_file.as_deref(),
+        environment,
+        "--password-file",
+    )?;
+    let failed = |error: remote::HyperscsiFailure| wrong(flag, error.to_string());
     let servers = remote::discover(&carrier, &args.group).map_err(failed)?;
     let mut found = Vec::new();
     for server in servers {
@@ -399,15 +435,28 @@ pub(crate) fn discover(verb: &DiscoverVerb, environment: &Environment) -> anyhow
     Ok(())
 }
 
-/// The address of a flag, checked as that of a store.
-fn carrier(udp: &str) -> Result<Carrier, StartError> {
-    let spec = StoreSpec::parse(&format!("hyperscsi://group/device?udp={udp}"));
-    let spec = spec.map_err(|rule| StartError::from(rule.at(Place::argument("--udp"))))?;
-    let address = spec.at.device().and_then(GroupDevice::udp);
-    Ok(match address {
-        Some(address) => Carrier::udp(address.host.clone(), Some(address.port)),
-        None => Carrier::udp(udp, None),
-    })
+/// The address or the interface of a flag, checked as that of a store; and the flag.
+fn carrier(
+    udp: Option<&str>,
+    interface: Option<&str>,
+) -> Result<(&'static str, Carrier), StartError> {
+    let (flag, option, value) = match interface {
+        Some(name) => ("--interface", "interface", escaped(name)),
+        None => ("--udp", "udp", udp.unwrap_or_default().to_owned()),
+    };
+    let place = || Place::argument(flag);
+    let spec = StoreSpec::parse(&format!("hyperscsi://group/device?{option}={value}"));
+    let spec = spec.map_err(|rule| StartError::from(rule.at(place())))?;
+    let device = spec.at.device().cloned().unwrap_or_default();
+    let carrier = match (device.interface(), device.udp()) {
+        (Some(name), _) => {
+            crate::interface::check_for_frames(name, &place())?;
+            Carrier::interface(name)
+        }
+        (None, Some(address)) => Carrier::udp(address.host.clone(), Some(address.port)),
+        (None, None) => return Err(wrong(flag, "it names nothing")),
+    };
+    Ok((flag, carrier))
 }
 
 type Devices = Result<Vec<remote::Device>, String>;
@@ -509,6 +558,7 @@ mod tests {
             urls: urls.iter().map(|&url| url.to_owned()).collect(),
             form: "nbd:/run/s".to_owned(),
             udp: Some("192.0.2.1".to_owned()),
+            interface: None,
             stripe: None,
             level: Some("hash".to_owned()),
             retry: Some(7),
@@ -529,6 +579,15 @@ mod tests {
         let device = StoreSpec::parse(store).unwrap();
         let file = device.at.device().unwrap().password_file.clone();
         assert_eq!(file.as_deref(), Some(password));
+    }
+
+    #[test]
+    fn an_interface_is_for_urls_that_say_nothing_themselves() {
+        let mut args = args(&["hyperscsi://g/a", "hyperscsi://g/b?udp=h"]);
+        (args.udp, args.interface) = (None, Some("eth&1".to_owned()));
+        (args.stripe, args.level, args.retry) = (Some("64k".to_owned()), None, None);
+        let expected = ["hyperscsi://g/a?interface=eth%261", "hyperscsi://g/b?udp=h"];
+        assert_eq!(stores(&args, None).unwrap(), expected);
     }
 
     #[test]
@@ -555,7 +614,7 @@ mod tests {
         let refused = |args: &AttachArgs| stores(args, None).unwrap_err().to_string();
         let mut bare = args(&["hyperscsi://g/d"]);
         bare.udp = None;
-        assert!(refused(&bare).ends_with("or add --udp HOST[:PORT]"));
+        assert!(refused(&bare).ends_with("or add --udp HOST[:PORT] or --interface IF"));
         assert!(refused(&args(&["hyperscsi://g/a", "hyperscsi://g/b"])).contains("--stripe CHUNK"));
         assert!(refused(&args(&["nbd://h"])).contains("write hyperscsi://GROUP/DEVICE"));
         for form in ["fuse:/mnt", "block", "nbd:", "nbd"] {

@@ -183,6 +183,14 @@ impl Servers {
     }
 }
 
+/// The error if a device of the unit is behind an interface that this process cannot take frames of any more.
+fn without_frames(unit: &Unit) -> Option<StartError> {
+    unit.parts().find_map(|(store, place)| {
+        let name = store.at.device()?.interface()?;
+        crate::interface::check_for_frames(name, place).err()
+    })
+}
+
 /// Where Ceph looks by itself.
 fn files_of_ceph() -> impl Iterator<Item = PathBuf> {
     let named = std::env::var_os("CEPH_CONF").map(|path| directory_of(Path::new(&path)));
@@ -345,7 +353,9 @@ impl Reach {
             let is_its = |step: &&mut PlannedStep| step.kind == Kind::Lun && step.name == name;
             // What no step concerns is not looked at: its file system may hang.
             if let Some(step) = steps.iter_mut().find(is_its)
-                && let Some(outside) = self.outside(unit)
+                && let Some(outside) = self
+                    .outside(unit)
+                    .or_else(|| without_frames(unit).filter(|_| step.action == Action::Add))
             {
                 step.consequence = Consequence::OutOfReach(outside.to_string());
             }
@@ -445,6 +455,7 @@ impl Confinement<'_> {
         // asked for, it is remembered.
         rustix::param::page_size();
         privileges::no_new_privileges().map_err(StartError::Confine)?;
+        crate::interface::note_given_up();
         if self.is_other_user {
             privileges::give_up(self.has_low_ports()).map_err(StartError::Confine)?;
             self.check_file()?;

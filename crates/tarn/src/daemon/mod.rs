@@ -58,7 +58,7 @@ pub(crate) use events::Events;
 pub(crate) use hyperscsi::{check_interfaces, hyperscsi_places};
 pub(crate) use log_device::close_logs;
 pub(crate) use notices::Receivers;
-pub(crate) use open::{Opener, open_store, open_tls, retry_while_in_use, stand_in};
+pub(crate) use open::{Opener, device_options, open_store, open_tls, retry_while_in_use, stand_in};
 pub(crate) use quotas::{Accountant, check as check_quotas};
 pub(crate) use running::{PortNumbers, Running, RunningUnit, nbd_places, slow_command};
 pub(crate) use schedule::Scheduler;

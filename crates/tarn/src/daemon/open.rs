@@ -23,7 +23,7 @@ use store::{
 
 use super::log_device::{LogUse, attach, lazily};
 use crate::state::UnitIdentity;
-use crate::{StartError, password};
+use crate::{StartError, interface, password};
 
 /// Connections that may wait to be accepted, per portal.
 const BACKLOG: i32 = 4096;
@@ -381,10 +381,14 @@ pub(crate) fn device_options(
         Some(path) => password::from_file(path, place)?,
         None => Password::default(),
     };
-    let carrier = match device.udp() {
-        Some(HostPort { host, port }) => Carrier::udp(host.clone(), Some(*port)),
+    let carrier = match (device.udp(), device.interface()) {
+        (_, Some(name)) => {
+            interface::check_for_frames(name, place)?;
+            Carrier::interface(name)
+        }
+        (Some(HostPort { host, port }), None) => Carrier::udp(host.clone(), Some(*port)),
         // The reader of the configuration refuses that.
-        None => Carrier::udp("localhost", None),
+        (None, None) => Carrier::udp("localhost", None),
     };
     let level = |word: &String| match word.as_str() {
         "none" => Level::None,
