@@ -486,6 +486,59 @@ def tcp_needs_a_token_and_each_role_has_its_own():
 
 
 @test
+def secrets_that_stand_in_the_document_are_for_administrators():
+    """The password of a group and what follows the host in the URL of a webhook: no answer that a lower role gets has them, as a
+    document, an earlier revision, a finding, an event or a plan, and neither has the log."""
+    password, path = "correct horse battery", "token/4711"
+    text = ONE + f'''
+[[hyperscsi.group]]
+name = "ABC"
+udp = "127.0.0.1:0"
+password = "{password}"
+device = [{{ id = "disk", level = "crc" }}]
+
+[[notify]]
+url = "http://127.0.0.1:1/{path}"
+secret_file = "notify.secret"
+events = ["admin-change", "config-applied"]
+'''
+    tarn = Daemon(config=text)
+    tarn.secret("notify.secret", "what messages are signed with")
+    with tarn:
+        api = tarn.api()
+        callers = {role: tarn.remote(role) for role in ("metrics", "viewer", "operator", "admin")}
+        written = api.get("config")["text"]
+        api.put("config", {"text": written + "# a second revision\n"})
+        failing = lambda: [one for one in api.get("findings") if one["code"] == "notify-failed"]
+        (finding,) = wait_for(failing, 60, "nobody listens at the address of the webhook")
+        equal(finding["subject"], "http://127.0.0.1:1", "the subject of the finding")
+        documents = ["config", "config/effective", "config/history/1", "config/history/2"]
+        for document in documents:
+            shown = callers["admin"].get(document)["text"]
+            check(path in shown and (password in shown) == ("effective" not in document), f"{document} of an administrator: {shown}")
+            for role in ("viewer", "operator"):
+                shown = callers[role].get(document)["text"]
+                check("(not shown)" in shown and '"http://127.0.0.1:1/(not shown)"' in shown, f"{document} of the {role}: {shown}")
+        # A file that Tarn would not start with is a finding, with what is wrong in words.
+        for wrong in ("ftp://127.0.0.1:1", "http://192.0.2.1"):
+            (tarn.dir / "tarn.toml").write_text(written.replace("http://127.0.0.1:1", wrong))
+            codes = lambda: [one["code"] for one in api.get("findings")]
+            wait_for(lambda: "file-invalid" in codes(), 60, "the finding about the file")
+            paths = [path for path, methods in api.get("openapi.json")["paths"].items() if "get" in methods]
+            asked = [(role, ask) for role in ("metrics", "viewer", "operator") for ask in [*documents, *paths]]
+            for role, ask in asked:
+                if "{" in ask or ask.endswith("/live"):
+                    continue
+                body = callers[role].ask("GET", ask).body.decode()
+                check(password not in body and path not in body, f"{ask} of the {role}: {body}")
+        without = written.split("[[notify]]")[0]
+        plan = callers["operator"].post("plan", {"text": without})
+        check("http://127.0.0.1:1" in [step["name"] for step in plan["steps"]] and path not in json.dumps(plan), plan)
+        tarn.await_log("events cannot be sent")
+        check(password not in tarn.log() and path not in tarn.log(), tarn.log_tail())
+
+
+@test
 def browsers_are_not_led_here():
     """A foreign Host or Origin is refused; a login sets a cookie that only the console sends, and changes need its CSRF
     token."""

@@ -19,7 +19,7 @@ use api::spec;
 use toml_edit::{ArrayOfTables, DocumentMut, InlineTable, Item, TableLike, TomlError, Value};
 
 pub use self::error::EditError;
-pub use self::hide::without_passwords;
+pub use self::hide::without_secrets;
 use self::list::{List, Row, rows};
 use self::section::Identity;
 use self::table::Keys;

@@ -466,19 +466,16 @@ pub enum Rule {
     },
     /// What events cannot be sent to.
     #[error(
-        "{url:?} is no address that events can be sent to; write https://HOST[:PORT]/PATH, without user and fragment"
+        "this is no address that events can be sent to; write https://HOST[:PORT]/PATH, without user and fragment"
     )]
-    Webhook {
-        /// As it is written.
-        url: String,
-    },
+    Webhook,
     /// Events would go over the network for all to read.
     #[error(
-        "{url:?} has no TLS; write https://, as http:// is for localhost, 127.0.0.1 and [::1] only"
+        "{origin:?} has no TLS; write https://, as http:// is for localhost, 127.0.0.1 and [::1] only"
     )]
     WebhookInClear {
-        /// As it is written.
-        url: String,
+        /// Scheme, host and port, as they are written.
+        origin: String,
     },
     /// A kind of events that there is not.
     #[error("there are no events of the kind {kind:?}; docs/API.md lists the kinds")]

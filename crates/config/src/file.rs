@@ -158,11 +158,21 @@ impl FirstUse {
         place: Place,
     ) -> Result<(), ConfigError> {
         let name = name.into();
-        match self.places.insert(name.clone(), place.clone()) {
+        self.insert_as(name.clone(), name, place)
+    }
+
+    /// The same for a name of which others may see only this.
+    pub(crate) fn insert_as(
+        &mut self,
+        name: String,
+        shown: String,
+        place: Place,
+    ) -> Result<(), ConfigError> {
+        match self.places.insert(name, place.clone()) {
             None => Ok(()),
             Some(first) => Err(Rule::Twice {
                 what: self.what,
-                name,
+                name: shown,
                 first,
             }
             .at(place)),

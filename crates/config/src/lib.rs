@@ -51,7 +51,7 @@ pub use confine::{Account, Confine, Root};
 pub use diff::{
     Difference, Differences, InTarget, KeyChange, NewSecrets, Renamed, diff, diff_with,
 };
-pub use edit::{Draft, EditError, without_passwords};
+pub use edit::{Draft, EditError, without_secrets};
 pub use error::{ConfigError, Overlap, Rule};
 pub use hyperscsi::{
     HYPERSCSI_NAME_BYTES_MAX, HyperScsiArguments, HyperScsiDevice, HyperScsiGroup, HyperScsiLevel,

@@ -64,11 +64,23 @@ const EVENTS_DEFAULT: [&str; 2] = ["finding-began", "finding-ended"];
 /// Hosts of this machine, which need no TLS.
 const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
+/// Scheme, host and port of a URL, as they are written. What follows may be as good as a password.
+pub(crate) fn origin_of(url: &str) -> &str {
+    let begin = url.find("://").map_or(0, |at| at + "://".len());
+    let end = url
+        .char_indices()
+        .find(|(at, sign)| *at >= begin && ['/', '?', '#'].contains(sign));
+    end.map_or(url, |(at, _)| url.get(..at).unwrap_or_default())
+}
+
 impl WebhookUrl {
+    /// What everybody may see of it: scheme, host and port, as they are written.
+    pub fn origin(&self) -> &str {
+        origin_of(&self.text)
+    }
+
     fn parse(text: &str) -> Result<Self, Rule> {
-        let wrong = || Rule::Webhook {
-            url: text.to_owned(),
-        };
+        let wrong = || Rule::Webhook;
         let is_plain = text.bytes().all(|byte| byte.is_ascii_graphic());
         let (is_tls, rest) = match (text.strip_prefix("https://"), text.strip_prefix("http://")) {
             (Some(rest), _) => (true, rest),
@@ -85,7 +97,7 @@ impl WebhookUrl {
         }
         if !is_tls && !LOOPBACK.contains(&host) {
             return Err(Rule::WebhookInClear {
-                url: text.to_owned(),
+                origin: origin_of(text).to_owned(),
             });
         }
         Ok(Self {
@@ -132,7 +144,7 @@ pub(crate) fn read(top: &Section<'_>, directory: &Path) -> Result<Vec<Notify>, C
         let url = section.required("url")?;
         let place = url.place();
         let url = WebhookUrl::parse(url.text()?).at(|| place.clone())?;
-        seen.insert(url.text.clone(), place.clone())?;
+        seen.insert_as(url.text.clone(), url.origin().to_owned(), place.clone())?;
         let mut events = EVENTS_DEFAULT.map(str::to_owned).to_vec();
         if let Some(field) = section.field("events") {
             events.clear();
@@ -214,8 +226,37 @@ mod tests {
         ] {
             assert!(url(text).is_err(), "{text}");
         }
-        let error = url("http://alerts.example/").unwrap_err();
-        assert!(error.contains("https://"), "{error}");
+        for wrong in [
+            "http://alerts.example/",
+            "ftp://a/token",
+            "https://u:token@a",
+        ] {
+            let error = url(wrong).unwrap_err();
+            assert!(error.contains("https://"), "{error}");
+            assert!(!error.contains("token"), "{error}");
+        }
+    }
+
+    #[test]
+    fn of_a_url_everybody_may_see_scheme_host_and_port() {
+        for (text, origin) in [
+            ("https://alerts.example", "https://alerts.example"),
+            (
+                "https://alerts.example:8443/token?token",
+                "https://alerts.example:8443",
+            ),
+            ("https://[2001:db8::1]?token", "https://[2001:db8::1]"),
+            ("http://127.0.0.1:9/", "http://127.0.0.1:9"),
+        ] {
+            assert_eq!(url(text).unwrap().origin(), origin);
+        }
+        let twice = "[[notify]]\nurl = \"https://a/token\"\nsecret_file = \"k\"\n".repeat(2);
+        let error = Model::from_toml(&twice, Path::new("/etc/t.toml")).unwrap_err();
+        let error = error.to_string();
+        assert!(
+            error.contains("https://a") && !error.contains("token"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -43,18 +43,24 @@ pub(crate) async fn document(
 /// A document without what only an administrator may read.
 fn shown_to(caller: &Caller, mut document: Document) -> Document {
     if caller.role < Role::Admin {
-        document.text = config::without_passwords(&document.text).into_owned();
+        document.text = config::without_secrets(&document.text).into_owned();
     }
     document
 }
 
 /// `GET /config/effective`
-pub(crate) async fn effective(State(app): State<Arc<App>>) -> Answer {
+pub(crate) async fn effective(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+) -> Answer {
     let document = app
         .calls
         .read_much(0, |control| control.effective())
         .await?;
-    Ok(json_at(&*document, document.revision))
+    Ok(json_at(
+        &shown_to(&caller, document.clone()),
+        document.revision,
+    ))
 }
 
 /// `PUT /config`

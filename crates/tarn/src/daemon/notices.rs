@@ -62,7 +62,8 @@ impl Queue {
 
 /// A server, and what it is to get.
 pub(crate) struct Receiver {
-    url: String,
+    /// Scheme, host and port of the URL: for those who may not see the rest.
+    origin: String,
     kinds: Vec<String>,
     webhook: Webhook,
     secret: Secret,
@@ -120,7 +121,7 @@ impl Receiver {
                 let before = self.lock().failure.replace(error.clone());
                 if before.is_none() {
                     tracing::warn!(
-                        url = self.url,
+                        server = self.origin,
                         error,
                         "events cannot be sent; they are sent again"
                     );
@@ -130,7 +131,7 @@ impl Receiver {
                 pause = (pause * 2).min(PAUSE_MAX);
             }
             if self.lock().failure.take().is_some() || dropped > 0 {
-                tracing::info!(url = self.url, dropped, "events are sent again");
+                tracing::info!(server = self.origin, dropped, "events are sent again");
             }
         }
     }
@@ -153,7 +154,7 @@ pub(crate) struct Receivers(Vec<Arc<Receiver>>);
 impl std::fmt::Debug for Receivers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_list()
-            .entries(self.0.iter().map(|one| &one.url))
+            .entries(self.0.iter().map(|one| &one.origin))
             .finish()
     }
 }
@@ -169,7 +170,7 @@ impl Receivers {
             let url = &one.url;
             let webhook = Webhook::new(&url.host, url.port, &url.path, url.is_tls);
             Ok(Arc::new(Receiver {
-                url: url.text.clone(),
+                origin: url.origin().to_owned(),
                 kinds: one.events.clone(),
                 webhook: webhook.map_err(|error| StartError::Notify {
                     place: one.place.clone(),
@@ -202,7 +203,7 @@ impl Receivers {
 
     /// Those that do not take what is sent, and why.
     pub(crate) fn troubles(&self) -> Vec<(String, String)> {
-        let one = |receiver: &Arc<Receiver>| Some((receiver.url.clone(), receiver.trouble()?));
+        let one = |receiver: &Arc<Receiver>| Some((receiver.origin.clone(), receiver.trouble()?));
         self.0.iter().filter_map(one).collect()
     }
 }
@@ -229,7 +230,7 @@ mod tests {
 
     fn receiver() -> Receiver {
         Receiver {
-            url: "http://127.0.0.1:1/".to_owned(),
+            origin: "http://127.0.0.1:1".to_owned(),
             kinds: vec!["finding-began".to_owned()],
             webhook: Webhook::new("127.0.0.1", 1, "/", false).unwrap(),
             secret: Secret::from_text("a secret of the test"),
