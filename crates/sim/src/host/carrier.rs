@@ -8,6 +8,7 @@ use std::time::Duration;
 use engine::{
     Carrier, Ending, Life, News, PartKey, Phase, Save, StoreWork, TargetIndex, UnitIndex,
 };
+use front::hyperscsi::{self, PlaceKey, Station};
 use front::iscsi::{Detail, FrontLetter, LineKey, Notice, Wire};
 use front::{Command, CommandId, Port};
 use iscsi::target::Receive;
@@ -32,6 +33,8 @@ pub struct Outside {
     pub(crate) links: BTreeMap<usize, UnderWay>,
     /// Links that were shut, for the world to close.
     pub(super) closed: Vec<usize>,
+    /// Frames of HyperSCSI that are to leave.
+    pub(super) frames: Vec<(PlaceKey, Station, Vec<u8>)>,
     /// A state of the unit that is to be saved.
     pub(super) to_save: Option<Save>,
     pub(crate) saboteur: Saboteur,
@@ -52,6 +55,7 @@ impl Outside {
             posted: Vec::new(),
             links: BTreeMap::new(),
             closed: Vec::new(),
+            frames: Vec::new(),
             to_save: None,
             saboteur: Saboteur::new(settings.sabotage, stream("saboteur")),
             pool,
@@ -141,6 +145,20 @@ impl Carrier for Outside {
     }
 
     fn note_starved(&mut self) {}
+}
+
+impl hyperscsi::Wire for Outside {
+    type HyperscsiSocket = ();
+
+    fn send_frame(&mut self, (): &(), key: PlaceKey, to: Station, frame: &[u8]) {
+        self.frames.push((key, to, frame.to_vec()));
+    }
+
+    fn post_letter(&mut self, core: usize, letter: hyperscsi::Letter) {
+        self.post_any(core, Letter::Hyperscsi(letter));
+    }
+
+    fn report(&mut self, _: hyperscsi::Notice<'_>) {}
 }
 
 impl Wire for Outside {

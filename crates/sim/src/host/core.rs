@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use engine::{Engine, MediumFailure, SessionKey, TaskKey, Version};
-use front::NoOthers;
+use front::hyperscsi;
 use front::iscsi::{Beyond, LineKey, LoginRandom, Sessions};
+use front::{Others, Port};
 use iscsi::pdu::Tsih;
 use iscsi::target::Receive;
 use memory::{Buffer, Pool};
@@ -27,6 +28,7 @@ use crate::setup::{self, Settings};
 pub(crate) struct Core {
     pub(crate) engine: Engine<Outside>,
     pub(crate) sessions: Sessions<Outside>,
+    pub(crate) hyperscsi: hyperscsi::Sessions<Outside>,
     /// What is received into.
     pub(crate) chunks: Pool,
     /// Tasks that sessions have left behind, and whose they were.
@@ -37,6 +39,25 @@ pub(crate) struct Core {
     is_busy: bool,
     prng: Prng,
     _ballast: Vec<Buffer>,
+}
+
+/// The sessions that are not of iSCSI.
+struct Beside<'a>(&'a mut hyperscsi::Sessions<Outside>);
+
+impl Others<Outside> for Beside<'_> {
+    fn handle_events(&mut self, engine: &mut Engine<Outside>, session: SessionKey) {
+        self.0.handle_events(engine, session);
+    }
+
+    fn note_ready(&mut self, _: &Engine<Outside>, session: SessionKey) {
+        self.0.note_ready(session);
+    }
+
+    fn handle_over(&mut self, engine: &mut Engine<Outside>, port: Port) {
+        if let Port::Hyperscsi(port) = port {
+            self.0.handle_over(engine, &port);
+        }
+    }
 }
 
 impl Core {
@@ -56,6 +77,7 @@ impl Core {
         Self {
             engine,
             sessions: Sessions::new(settings.of_sessions(), Arc::default(), front),
+            hyperscsi: settings.hyperscsi(index, &prng),
             chunks,
             left: BTreeSet::new(),
             moved: Vec::new(),
@@ -92,11 +114,15 @@ impl Core {
             self.sessions.lose_some(&mut self.engine, self.is_busy);
             self.engine.handle_memory();
             self.settle();
-            self.sessions.flush(&mut self.engine, &mut NoOthers);
+            let mut beside = Beside(&mut self.hyperscsi);
+            self.sessions.flush(&mut self.engine, &mut beside);
+            self.settle();
+            self.hyperscsi.flush(&mut self.engine);
             self.settle();
             let has_letters = !self.engine.carrier.own_letters.is_empty();
             let has_lost = self.sessions.has_more() && !self.is_busy;
-            if !has_letters && !has_lost && !self.engine.has_more() {
+            let has_more = self.engine.has_more() || self.hyperscsi.has_more();
+            if !has_letters && !has_lost && !has_more {
                 return outcome;
             }
         }
@@ -105,7 +131,8 @@ impl Core {
     /// Carries on what engine and sessions let go on, until there is nothing.
     fn settle(&mut self) {
         loop {
-            match self.sessions.settle(&mut self.engine, &mut NoOthers) {
+            let mut beside = Beside(&mut self.hyperscsi);
+            match self.sessions.settle(&mut self.engine, &mut beside) {
                 Some(Beyond::SessionOver { session, left }) => {
                     let left = left.into_iter().map(|task| (task, session.tsih));
                     self.left.extend(left);
@@ -127,6 +154,11 @@ impl Core {
         match letter {
             Letter::Unit(unit, letter) => self.engine.handle_letter(unit, *letter),
             Letter::Front(letter) => self.sessions.handle_letter(&mut self.engine, letter),
+            Letter::Hyperscsi(letter) => {
+                let (clock, front) = (self.clock(), self.sessions.front.as_mut());
+                self.hyperscsi
+                    .handle_letter(&mut self.engine, letter, front, clock);
+            }
             Letter::Order(Order(act)) => act(&mut self.sessions, &mut self.engine),
         }
     }
@@ -136,7 +168,9 @@ impl Core {
         let sessions = self.sessions.poll_timeout(&self.engine);
         let has_more = self.sessions.has_more() || self.engine.has_pieces();
         let more = has_more.then(|| self.engine.now());
-        engine.into_iter().chain(sessions).chain(more).min()
+        let hyperscsi = self.hyperscsi.poll_timeout(&self.engine);
+        let all = [engine, sessions, hyperscsi, more];
+        all.into_iter().flatten().min()
     }
 
     pub(super) fn handle_time(&mut self) {
@@ -144,6 +178,28 @@ impl Core {
         self.settle();
         let clock = self.clock();
         self.sessions.handle_timeout(&mut self.engine, || clock);
+        self.settle();
+        self.hyperscsi.handle_timeout(&mut self.engine);
+    }
+
+    // ---- frames of HyperSCSI -----------------------------------------------------------------
+
+    /// A frame has come at the only place.
+    pub(super) fn handle_frame(&mut self, from: hyperscsi::Station, frame: &[u8]) {
+        if let Some(place) = self.hyperscsi.place_keys().first() {
+            self.hyperscsi
+                .handle_frame(&mut self.engine, *place, from, frame);
+        }
+    }
+
+    /// Takes the frames that are to leave.
+    pub(super) fn take_frames(&mut self) -> Vec<(hyperscsi::Station, Vec<u8>)> {
+        let frames = std::mem::take(&mut self.engine.carrier.frames);
+        let left = frames.into_iter().map(|(place, to, frame)| {
+            self.hyperscsi.handle_sent(place, true);
+            (to, frame)
+        });
+        left.collect()
     }
 
     fn clock(&self) -> SystemTime {

@@ -9,10 +9,12 @@ mod line;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{Engine, MediumFailure, Save, SaveError, SavedState, SessionKey, UnitIndex, Version};
+use front::hyperscsi::{self, FrameSizes, Group, Place, Server, Station};
 use front::iscsi::{FrontLetter, Sessions};
 use iscsi::pdu::Tsih;
 
@@ -53,6 +55,8 @@ pub enum Letter {
     Unit(UnitIndex, Box<engine::Letter>),
     /// Between the front and the sessions of a core.
     Front(FrontLetter<Link>),
+    /// The same of HyperSCSI.
+    Hyperscsi(hyperscsi::Letter),
     /// Of the administrator.
     Order(Order),
 }
@@ -172,6 +176,57 @@ impl Host {
     pub fn take_moved(&mut self) -> Vec<Result<(), MediumFailure>> {
         let cores = self.cores.iter_mut();
         cores.flat_map(|core| core.moved.drain(..)).collect()
+    }
+
+    // ---- HyperSCSI ---------------------------------------------------------------------------
+
+    /// Serves these groups at one place from now on. Gives what is gone when every core has done all that it takes.
+    pub fn set_groups(
+        &mut self,
+        (server, groups): (&Server, &Arc<[Group]>),
+        (place, sizes): (&Place, FrameSizes),
+        now: Duration,
+    ) -> Weak<()> {
+        let receipt: Receipt = Rc::new(());
+        for core in &mut self.cores {
+            core.turn(now, |core| {
+                let what = (server.clone(), Arc::clone(groups));
+                let door = vec![(place.clone(), (), sizes)];
+                let changed = core
+                    .hyperscsi
+                    .set_groups(&mut core.engine, what, door, &receipt);
+                for key in changed.opened {
+                    core.hyperscsi.set_sizes(key, sizes);
+                }
+            });
+        }
+        Rc::downgrade(&receipt)
+    }
+
+    /// A frame has come, at the core of its station.
+    pub fn handle_frame(&mut self, from: Station, frame: &[u8], now: Duration) {
+        let core = from.core(self.cores.len());
+        self.cores[core].turn(now, |core| core.handle_frame(from, frame));
+    }
+
+    /// Takes the frames that are to leave.
+    pub fn take_frames(&mut self, now: Duration) -> Vec<(Station, Vec<u8>)> {
+        let mut all = Vec::new();
+        for core in &mut self.cores {
+            while !core.engine.carrier.frames.is_empty() {
+                all.extend(core.turn(now, Core::take_frames));
+            }
+        }
+        all
+    }
+
+    /// All sessions of HyperSCSI end.
+    pub fn end_hyperscsi(&mut self, now: Duration) {
+        for core in &mut self.cores {
+            let end =
+                |core: &mut Core| core.hyperscsi.end_all(&mut core.engine, "the life is over");
+            core.turn(now, end);
+        }
     }
 
     // ---- the store, and the state that is saved ----------------------------------------------

@@ -285,6 +285,7 @@ impl World {
             | Operation::Prevent { .. }
             | Operation::Register { .. }
             | Operation::PersistentReserve { .. }
+            | Operation::PreemptAndAbort { .. }
             | Operation::Clear { .. } => {}
         }
         Ok(())
@@ -342,6 +343,7 @@ impl World {
             | Operation::Prevent { .. }
             | Operation::Register { .. }
             | Operation::PersistentReserve { .. }
+            | Operation::PreemptAndAbort { .. }
             | Operation::Clear { .. } => {}
         }
     }

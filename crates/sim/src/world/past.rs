@@ -150,6 +150,7 @@ impl World {
             | Operation::Load
             | Operation::Register { .. }
             | Operation::PersistentReserve { .. }
+            | Operation::PreemptAndAbort { .. }
             | Operation::Clear { .. }
             | Operation::Prevent { .. }
             | Operation::SetWriteCache { .. } => return false,
