@@ -1,9 +1,9 @@
 //! Runs many seeds, or prints the events of one.
 //!
 //! `sim --seeds 1000` runs seeds 0 to 999, each in the world and in those of flushes, of logs, of NBD and of HyperSCSI;
-//! `--from 5000` begins elsewhere; `--first` ends with the first seed that fails, as it is; `--world NAME` runs one of them:
-//! `target`, `flush`, `log`, `nbd` or `hyperscsi`. `--seed 7` runs one and prints its diary, `--actions 12` only so much of it,
-//! `--world log`, `nbd` or `hyperscsi` that of another one. The exit code is 1 if a rule was broken.
+//! `--from 5000` begins elsewhere; `--first` ends with the first seed that fails, as it is; `--world NAME` runs one of
+//! them: `target`, `flush`, `log`, `nbd` or `hyperscsi`. `--seed 7` runs one and prints its diary, `--actions 12` only
+//! so much of it, `--world log`, `nbd` or `hyperscsi` that of another one. The exit code is 1 if a rule was broken.
 #![forbid(unsafe_code)]
 #![expect(
     clippy::print_stdout,

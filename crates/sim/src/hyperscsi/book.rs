@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::initiator::{Breach, Operation};
+use crate::initiator::{Breach, Operation, is_refused};
 use crate::ledger::{Ended, Handle, Ledger, WrongData};
 use crate::prng::Prng;
 
@@ -214,13 +214,7 @@ impl Book {
         };
         self.lost.remove(&handle);
         let is_good = status == 0;
-        let is_refused = match (status, sense) {
-            (0x08 | 0x18 | 0x28, _) => true,
-            // A store that could not be reached may have done it.
-            (_, Some((2, 0x04, 0x01))) => false,
-            (_, Some((key, ..))) => matches!(key, 2 | 5 | 6 | 7 | 0x0e),
-            (_, None) => false,
-        };
+        let is_refused = is_refused(status, sense);
         self.outcomes.good += u64::from(is_good);
         self.outcomes.failed += u64::from(!is_good);
         let is_explained = match (status, sense) {

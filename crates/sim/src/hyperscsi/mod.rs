@@ -1,19 +1,21 @@
-//! Both transports on one unit: sessions of iSCSI and of HyperSCSI on several cores, the logins and state machines that
-//! ship at both ends, a wire that loses, repeats, changes, delays and replays frames, links that are cut, a disk that is
-//! late, fails and loses what was not flushed, letters to a slow core, saves that fail, an administrator who takes the
-//! device away and brings it back, a machine that stops.
+//! Both transports on one unit: sessions of iSCSI and of HyperSCSI on several cores, the logins and state machines
+//! that ship at both ends, a wire that loses, repeats, changes, delays and replays frames, links that are cut, a disk
+//! that is late, fails and loses what was not flushed, letters to a slow core, saves that fail, an administrator who
+//! takes the device away and brings it back, a machine that stops.
 //!
 //! The host is that of the world of the target, which [`crate::host`] binds to cores. What happens next is drawn, one
-//! thing at a time; time passes up to the next deadline of the target, which is never late, and beyond those of clients.
+//! thing at a time; time passes up to the next deadline of the target, which is never late, and beyond those of
+//! clients.
 //!
-//! | Rule | Says |
-//! | --- | --- |
-//! | `reads-give-what-was-written` | what was answered is there, also after a crash where it was durable. Nothing of a session is written once the next one of its client has begun, nor of a client that was preempted, nor of a command that was answered |
-//! | `one-outcome` | each command of a session that stays is answered once, however it ended at the device server |
-//! | `reservations-hold`, `reservations-are-as-they-were-made` | who is kept out by a reservation writes nothing, through either transport; who has made one has it |
-//! | `every-status-has-a-reason`, `residuals-and-data-fit` | answers are those that a device server gives |
-//! | `clients-are-served` | logins with the right password succeed or are silent; nobody is hung up on |
-//! | `nothing-is-left`, `cores-agree` | when all sessions are over |
+//! * `reads-give-what-was-written`: what was answered is there, also after a crash where it was durable. Nothing of a
+//!   session is written once the next one of its client has begun, nor of a client that was preempted, nor of a command
+//!   that was answered.
+//! * `one-outcome`: each command of a session that stays is answered once, however it ended at the device server.
+//! * `reservations-hold`, `reservations-are-as-they-were-made`: who is kept out by a reservation writes nothing, by
+//!   either transport; who has made one has it.
+//! * `every-status-has-a-reason`, `residuals-and-data-fit`: answers are those that a device server gives.
+//! * `clients-are-served`: logins with the right password succeed or are silent; nobody is hung up on.
+//! * `nothing-is-left`, `cores-agree`: when all sessions are over.
 
 mod book;
 mod caller;
@@ -418,7 +420,8 @@ impl World {
         let pace = u64::try_from(self.pace.as_micros()).unwrap_or(1);
         let drawn = self.now + Duration::from_micros(self.prng.within(1, pace));
         let most = of_host.map_or(drawn, |at| drawn.min(at)).max(self.now);
-        let is_quiet = self.wire.is_empty() && self.requests.is_empty();
+        let has_mail = self.mail.values().any(|mail| !mail.is_empty());
+        let is_quiet = self.wire.is_empty() && self.requests.is_empty() && !has_mail;
         match next {
             Some(next) if is_quiet && !self.is_young => next.max(self.now),
             Some(next) if self.prng.chance(700) => next.clamp(self.now, most),
