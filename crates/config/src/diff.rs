@@ -287,8 +287,14 @@ struct Both<'a> {
 
 impl Both<'_> {
     fn notify(&self) -> Vec<Difference<NotifyIndex>> {
-        let url = |_: &Model, notify: &Notify| notify.url.text.clone();
-        self.list(&self.old.notify, &self.new.notify, url, NOTIFY, NotifyIndex)
+        let name = |_: &Model, notify: &Notify| notify.name().to_owned();
+        self.list(
+            &self.old.notify,
+            &self.new.notify,
+            name,
+            NOTIFY,
+            NotifyIndex,
+        )
     }
 
     fn keys<T>(&self, keys: &[KeyOf<T>], old: &T, new: &T) -> Vec<KeyChange> {

@@ -486,6 +486,35 @@ pub enum Rule {
         /// As it is written.
         kind: String,
     },
+    /// No mail server.
+    #[error("{server:?} is no mail server; write \"HOST:PORT\", such as mail.example.org:587")]
+    Smtp {
+        /// As it is written.
+        server: String,
+    },
+    /// No address of mail.
+    #[error("{address:?} is no address of mail; write NAME@HOST in ASCII, without blanks")]
+    MailAddress {
+        /// As it is written.
+        address: String,
+    },
+    /// A web server and a mailbox.
+    #[error("url and mail are both here; make two sections")]
+    NotifyTwo,
+    /// Neither a web server nor a mailbox.
+    #[error("a [[notify]] needs url or mail; name who gets events")]
+    NotifyNobody,
+    /// A key that does nothing here.
+    #[error("{key} is for {with} only; take it out")]
+    NotifyKey {
+        /// The key.
+        key: &'static str,
+        /// What it goes with.
+        with: &'static str,
+    },
+    /// A user without a password, or a password without a user.
+    #[error("smtp_user and smtp_password_file go together; give both")]
+    MailLoginHalf,
     /// A server that gets nothing.
     #[error("events is empty, so nothing would be sent; name kinds of events, or leave it out")]
     NoEvents,

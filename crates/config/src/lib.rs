@@ -68,7 +68,9 @@ pub use model::{
 };
 pub use name::{IscsiName, NamePattern, default_target_name};
 pub use nbd::{NbdPlace, NbdServer, NbdTls};
-pub use notify::{EVENT_KINDS, Notify, NotifyIndex, WebhookUrl};
+pub use notify::{
+    EVENT_KINDS, Mail, MailLogin, Notify, NotifyIndex, NotifyTo, SmtpServer, WebhookUrl,
+};
 pub use place::Place;
 pub use quota::{Quota, QuotaOf};
 pub use schedule::Schedule;

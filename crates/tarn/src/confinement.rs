@@ -152,8 +152,8 @@ impl Servers {
         }
         for one in model.notify() {
             servers.are_any = true;
-            servers.ports.insert(one.url.port);
-            servers.needs_authorities |= one.url.is_tls;
+            servers.ports.insert(one.port());
+            servers.needs_authorities |= one.is_tls();
         }
         servers
     }
@@ -402,7 +402,7 @@ fn secrets_of(model: &Model) -> impl Iterator<Item = &SecretFile> {
         std::iter::once(&user.secret).chain(mutual)
     });
     let groups = model.hyperscsi().iter();
-    let of_users = of_users.chain(model.notify().iter().map(|one| &one.secret));
+    let of_users = of_users.chain(model.notify().iter().filter_map(config::Notify::secret));
     of_users.chain(groups.filter_map(|group| match &group.password {
         config::HyperScsiPassword::File(file) => Some(file),
         config::HyperScsiPassword::Written { .. } | config::HyperScsiPassword::Open { .. } => None,

@@ -7,8 +7,8 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use config::{
-    HyperScsiGroup, HyperScsiPassword, Model, PASSWORD_BYTES_MAX, PASSWORD_BYTES_MIN, Place,
-    SecretFile, User, UserIndex,
+    HyperScsiGroup, HyperScsiPassword, Model, Notify, NotifyTo, PASSWORD_BYTES_MAX,
+    PASSWORD_BYTES_MIN, Place, SecretFile, User, UserIndex,
 };
 use zeroize::Zeroizing;
 
@@ -23,6 +23,9 @@ pub const SECRET_BYTES_MIN: usize = 12;
 pub const SECRET_BYTES_MAX: usize = 128;
 
 const CHAP_BYTES: RangeInclusive<usize> = SECRET_BYTES_MIN..=SECRET_BYTES_MAX;
+
+/// Of the password of a mail server, which has rules of its own.
+const MAIL_BYTES: RangeInclusive<usize> = 1..=255;
 
 const PASSWORD_BYTES: RangeInclusive<usize> = PASSWORD_BYTES_MIN..=PASSWORD_BYTES_MAX;
 
@@ -92,7 +95,7 @@ impl Secrets {
         }
         for one in model.notify() {
             // Wrong ones are to be found when others are; it is read again when events begin to be sent.
-            read(&one.secret, CHAP_BYTES, uid)?;
+            Self::of_notify(one, uid)?;
         }
         let groups = model.hyperscsi().iter();
         let passwords = groups.map(|group| password(group, uid).map(Some));
@@ -102,13 +105,18 @@ impl Secrets {
         Ok(secrets)
     }
 
-    /// Reads one secret file that no user has.
+    /// Reads what one who gets events needs to know, if anything.
     ///
     /// # Errors
     ///
     /// As [`Secrets::read`].
-    pub(crate) fn read_one(file: &SecretFile, uid: u32) -> Result<Secret, StartError> {
-        read(file, CHAP_BYTES, uid)
+    pub(crate) fn of_notify(one: &Notify, uid: u32) -> Result<Option<Secret>, StartError> {
+        let bytes = match one.to {
+            NotifyTo::Webhook { .. } => CHAP_BYTES,
+            NotifyTo::Mail(_) => MAIL_BYTES,
+        };
+        let secret = one.secret().map(|file| read(file, bytes, uid));
+        secret.transpose()
     }
 
     /// The secrets of a user of the model this was read for.

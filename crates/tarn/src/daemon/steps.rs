@@ -279,7 +279,7 @@ impl Models<'_> {
     /// Its secret and the way to it are out of reach once the start is over.
     fn notify(&self, difference: &Difference<config::NotifyIndex>) -> PlannedStep {
         let name = |model: &Model, at: config::NotifyIndex| {
-            Some(model.notify().get(at.position())?.url.text.clone())
+            Some(model.notify().get(at.position())?.name().to_owned())
         };
         PlannedStep {
             consequence: Consequence::Restart,
