@@ -31,6 +31,7 @@ mod openapi;
 mod patient;
 mod peer;
 mod places;
+mod plain;
 mod random;
 mod ready;
 mod route;
