@@ -65,6 +65,11 @@ impl ApiSession {
         Ok(Exit::Done)
     }
 
+    /// Says what a person should know, beside what was done.
+    pub(super) fn note(&self, text: &str) {
+        changes::warn(self.output, &[text.to_owned()]);
+    }
+
     /// Asks the person whether it shall be, if there is one and it was not said before.
     pub(super) fn confirm(&self, is_said: bool, question: &str) -> Result<(), Failure> {
         if is_said || self.output.is_json || !terminal::has_person() {

@@ -170,7 +170,7 @@ impl Ask for TargetVerb {
         match self {
             Self::List {} => api.list(&path(&["targets"]), COLUMNS),
             Self::Show { name } => api.show(&at(name), show),
-            Self::Add(add) => api.edit(vec![Edit::Add(Thing::Target(add.target()))], None),
+            Self::Add(add) => add.ask(api),
             Self::Set(set) => set.ask(api),
             Self::Rm { name, yes } => {
                 let question = format!("Remove target {name} and end its sessions?");
@@ -209,7 +209,19 @@ fn show(target: &Target) -> String {
     format!("{text}\n{}", table(LUNS, &target.spec.luns))
 }
 
+/// Printed where no portal is given.
+const LOOPBACK: &str = "it listens on 127.0.0.1:3260, which only programs on this host reach; for other hosts use \
+    --portals, or add one with tarn portal add";
+
 impl Add {
+    fn ask(&self, api: &ApiSession) -> Outcome {
+        let done = api.edit(vec![Edit::Add(Thing::Target(self.target()))], None)?;
+        if self.portals.is_empty() {
+            api.note(LOOPBACK);
+        }
+        Ok(done)
+    }
+
     fn target(&self) -> spec::Target {
         let portal = |bind: &String| spec::Portal {
             bind: bind.clone(),
