@@ -17,6 +17,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.parse
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
 import admin
@@ -569,12 +570,99 @@ def tls_has_a_certificate_of_its_own():
                 context.wrap_socket(plain, server_hostname=machine) as wrapped:
             wrapped.sendall(f"GET /healthz HTTP/1.1\r\nHost: {machine}:{tarn.port2}\r\n\r\n".encode())
             check(wrapped.recv(4096).startswith(b"HTTP/1.1 200 "), "no answer by the name of the machine")
-        with socket.create_connection(("127.0.0.1", tarn.port2), 10) as plain:
-            plain.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            check(b"200" not in plain.recv(4096), "an answer without TLS")
+
+
+@test
+def plain_http_on_the_port_of_https_leads_browsers_there_and_refuses_programs():
+    """Nobody is served in clear, with or without a token; a page is found at the same address over TLS."""
+    with Daemon(config=ONE.replace("tls = false", "")) as tarn:
+        token = tarn.token("admin")
+        plain = lambda **options: Api(address=("127.0.0.1", tarn.port2), plain=True, **options)
+        page = http.client.HTTPConnection("127.0.0.1", tarn.port2, timeout=20)
+        page.request("GET", "/?a=b")
+        answer = page.getresponse()
+        equal((answer.status, answer.headers["Location"]), (307, f"https://127.0.0.1:{tarn.port2}/?a=b"), "a page")
+        for api in (plain(), plain(token=token)):
+            answer = refused(400, "bad-request", api.ask, "GET", "status")
+            check("https://" in answer.json["detail"], f"{answer}")
+        equal(refused(400, "bad-request", plain(token=token).ask, "DELETE", "luns/disk").status, 400, "a change")
+        equal([lun["spec"]["id"] for lun in tarn.api().get("luns")], ["disk"], "LUNs")
+        with socket.create_connection(("127.0.0.1", tarn.port2), 10) as noise:
+            noise.sendall(b"SSH-2.0-client\r\n\r\n")
+            check(b" 200 " not in noise.recv(4096), "an answer to noise")
+
+
+@test
+def a_browser_without_a_valid_login_is_led_to_the_login_page():
+    """A page of the API in the address bar, with no cookie or a wrong one; programs get their problem as before."""
+    with Daemon() as tarn:
+        for path, headers, status in [
+                ("/api/v1/status", {"Accept": "text/html,application/xhtml+xml"}, 303),
+                ("/metrics", {"Accept": "text/html", "Cookie": "tarn=wrong"}, 303),
+                ("/api/v1/status", {"Accept": "application/json"}, 401),
+                ("/api/v1/status", {"Accept": "text/html", "Authorization": "Bearer wrong"}, 401)]:
+            connection = http.client.HTTPConnection("127.0.0.1", tarn.port2, timeout=20)
+            connection.request("GET", path, headers=headers)
+            answer = connection.getresponse()
+            equal((answer.status, answer.headers["Location"]), (status, "/" if status == 303 else None), f"{path} {headers}")
 
 
 # What is told.
+
+
+@test(limit_s=180)
+def figures_of_the_past_outlive_a_restart_and_wake_no_core():
+    """Reads are in the figures of all three ranges, for the LUN and for all, before and after a restart; a rename takes them
+    along, a LUN that is removed loses them, and an idle daemon that keeps them takes no turns of its cores for it."""
+    with Daemon() as tarn:
+        api = tarn.api()
+        ranges = ("1h", "24h", "30d")
+        busy = lambda **of: [point for point in api.get("figures?" + urllib.parse.urlencode(of))["points"] if point["read_iops"] > 0]
+        equal(api.get("figures?lun=disk")["points"], [], "figures before the first command")
+        with tarn.session() as session:
+            for _ in range(50):
+                session.command(scsi.read10(0, 8), read=4096)
+        wait_for(lambda: all(busy(range=each, lun="disk") for each in ranges), 60, "figures of the LUN")
+        for each in ranges:
+            point = busy(range=each)[-1]
+            check(point["p99_us"] > 0 and "busy" in point and "busy" not in busy(range=each, lun="disk")[-1], f"{each}: {point}")
+        turns = lambda: sum(core["turns"] for core in api.get("stats")["cores"])
+        count = lambda: len(api.get("figures")["points"])
+        before, first = count(), turns()
+        wait_for(lambda: count() >= before + 2, 60, "two more points")
+        check(turns() - first < 200, f"{turns() - first} turns of the cores while nothing but figures was read")
+        equal(tarn.terminate(), 0, "exit code")
+        check(any((tarn.dir / "state").rglob("figures")), "the file")
+        tarn.start()
+        for each in ranges:
+            check(busy(range=each, lun="disk") and busy(range=each), f"{each} after a restart")
+        api.post("luns/disk/rename", {"id": "other"})
+        check(busy(lun="other"), "figures under another id")
+        refused(404, "not-found", api.ask, "GET", "figures?lun=disk")
+        refused(400, "bad-request", api.ask, "GET", "figures?range=2h")
+        tarn.kill()
+        (kept,) = (tarn.dir / "state").rglob("figures")
+        kept.write_bytes(kept.read_bytes()[:-1] + b"?")
+        tarn.start()
+        equal(busy(), [], "figures of a file that was changed")
+        tarn.await_log("the figures of the past begin again")
+
+
+@test
+def space_checks_and_places_are_shown():
+    with Daemon(config=ONE.replace("mem:16M", "disk.img?size=16M")) as tarn:
+        api = tarn.api()
+        space = wait_for(lambda: [one for one in api.get("space")["luns"] if "allocated_bytes" in one], 30, "space of the LUN")
+        equal((space[0]["lun"], space[0]["size_bytes"]), ("disk", 16 * MIB), "space")
+        (system,) = api.get("space")["file_systems"]
+        check(0 < system["free_bytes"] <= system["size_bytes"], f"{system}")
+        codes = [one["code"] for one in api.get("checks")]
+        check("store-error" in codes and len(codes) == len(set(codes)), f"{codes}")
+        equal(api.get("hyperscsi"), [], "groups of HyperSCSI")
+        places = api.get("places")
+        check(str(tarn.dir) in places["directories"], f"{places}")
+        check(all(one["path"].startswith("/dev/") for one in places["devices"]), f"{places}")
+        refused(403, "forbidden", tarn.remote("operator").ask, "GET", "places")
 
 
 @test

@@ -6,14 +6,16 @@ use api::access::Role::{Admin, Metrics, Operator, Viewer};
 use api::access::{NewToken, Token};
 use api::edit::Edits;
 use api::event::{Event, Finding};
+use api::figures::Figures;
 use api::plan::{Applied, Change, Document, Plan, Revision};
 use api::request::{
     Eject, Login, NewClone, Rename, Resize, Rollback, TakeSnapshots, Tracing, WhoAmI,
 };
 use api::spec;
-use api::stats::Stats;
+use api::stats::{Space, Stats};
 use api::view::{
-    Access, Flattened, Lun, Quota, Session, Snapshot, SnapshotsTaken, Status, Target, Trace,
+    Access, Check, Flattened, HyperScsiGroup, Lun, Places, Quota, Session, Snapshot,
+    SnapshotsTaken, Status, Target, Trace,
 };
 use axum::Router;
 use axum::middleware::from_fn_with_state;
@@ -179,6 +181,14 @@ pub(crate) static ROUTES: &[Route] = &[
         ]),
     Route::get("/api/v1/stats", Viewer, "Counters, now",
         Gives::One(of::<Stats>()), || get(daemon::stats)),
+    Route::get("/api/v1/space", Viewer, "The space of units, and of the file systems they are on",
+        Gives::One(of::<Space>()), || get(daemon::space)),
+    Route::get("/api/v1/figures", Viewer, "What the main figures were, also before the last restart",
+        Gives::One(of::<Figures>()), || get(daemon::figures))
+        .asks(&[
+            Field::optional("range", Value::Text, "How far back: 1h, 24h or 30d; 1h if it is absent"),
+            Field::optional("lun", Value::Text, "Only the figures of this unit; absent: of all together"),
+        ]),
     Route::get("/api/v1/events", Viewer, "Events, the oldest first",
         Gives::Many(of::<Event>()), || get(daemon::events))
         .asks(&[
@@ -198,6 +208,12 @@ pub(crate) static ROUTES: &[Route] = &[
         .asks(&[Field::optional("after", Value::Number(u64::MAX), "Begin with the event after this number; absent: with the next")]),
     Route::get("/api/v1/findings", Viewer, "What limits or endangers the service",
         Gives::Many(of::<Finding>()), || get(daemon::findings)),
+    Route::get("/api/v1/checks", Viewer, "What is looked for, found or not",
+        Gives::Many(of::<Check>()), || get(daemon::checks)),
+    Route::get("/api/v1/hyperscsi", Viewer, "All groups of HyperSCSI, with the sessions of their clients",
+        Gives::Many(of::<HyperScsiGroup>()), || get(daemon::hyperscsi)),
+    Route::get("/api/v1/places", Admin, "Directories and block devices where the data of units may be",
+        Gives::One(of::<Places>()), || get(daemon::places)),
     Route::get("/api/v1/tokens", Admin, "All tokens, without their secret part",
         Gives::Many(of::<Token>()), || get(tokens::list)),
     Route::post("/api/v1/tokens", Admin, "Creates a token and returns it, this once",

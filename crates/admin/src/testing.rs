@@ -5,13 +5,14 @@ use std::sync::{Arc, Mutex};
 
 use api::control::Control;
 use api::event::{Event, Finding, Severity};
+use api::figures::{Figures, Range};
 use api::plan::{Applied, Change, Document, Inspection, Origin, Plan, Revision};
 use api::problem::{Problem, ProblemKind};
 use api::request::{EventQuestion, Rollback, TakeSnapshots, Tracing};
 use api::stats::Stats;
 use api::view::{
-    Access, AccessQuestion, Flattened, Lun, Quota, Session, Snapshot, SnapshotsTaken, Status,
-    Target, Trace,
+    Access, AccessQuestion, Check, Flattened, HyperScsiGroup, Lun, Places, Quota, Session,
+    Snapshot, SnapshotsTaken, Status, Target, Trace,
 };
 use durable::scratch::Scratch;
 use tokio::sync::watch;
@@ -247,6 +248,22 @@ impl Control for Double {
     }
 
     fn stats(&self) -> Stats {
+        panic!("{UNASKED}")
+    }
+
+    fn checks(&self) -> Vec<Check> {
+        panic!("{UNASKED}")
+    }
+
+    fn places(&self) -> Places {
+        panic!("{UNASKED}")
+    }
+
+    fn hyperscsi(&self) -> Result<Vec<HyperScsiGroup>, Problem> {
+        panic!("{UNASKED}")
+    }
+
+    fn figures(&self, _: Range, _: Option<&str>) -> Result<Figures, Problem> {
         panic!("{UNASKED}")
     }
 

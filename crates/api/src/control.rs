@@ -1,13 +1,14 @@
 //! What the administration asks of the daemon it belongs to.
 
 use crate::event::{Event, Finding};
+use crate::figures::{Figures, Range};
 use crate::plan::{Applied, Change, Document, Inspection, Origin, Plan, Revision};
 use crate::problem::Problem;
 use crate::request::{EventQuestion, Rollback, TakeSnapshots, Tracing};
 use crate::stats::{Space, Stats};
 use crate::view::{
-    Access, AccessQuestion, Flattened, Lun, Quota, Session, Snapshot, SnapshotsTaken, Status,
-    Target, Trace,
+    Access, AccessQuestion, Check, Flattened, HyperScsiGroup, Lun, Places, Quota, Session,
+    Snapshot, SnapshotsTaken, Status, Target, Trace,
 };
 
 /// The daemon, as its administration sees it. Calls may block for as long as a step of a plan
@@ -238,6 +239,26 @@ pub trait Control: Send + Sync + 'static {
 
     /// Counters, now.
     fn stats(&self) -> Stats;
+
+    /// What the doctor looks for.
+    fn checks(&self) -> Vec<Check>;
+
+    /// Where the data of units may be. Looks at directories, but does not wait for those that do not answer.
+    fn places(&self) -> Places;
+
+    /// Groups of HyperSCSI.
+    ///
+    /// # Errors
+    ///
+    /// A core does not answer.
+    fn hyperscsi(&self) -> Result<Vec<HyperScsiGroup>, Problem>;
+
+    /// What the main figures were, of a unit or of all together.
+    ///
+    /// # Errors
+    ///
+    /// There is no such unit.
+    fn figures(&self, range: Range, lun: Option<&str>) -> Result<Figures, Problem>;
 
     /// The space of units and of the file systems they are on, as of a moment ago.
     fn space(&self) -> Space;

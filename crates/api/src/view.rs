@@ -260,6 +260,10 @@ pub struct AccessQuestion {
 /// What that initiator would meet at one target.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 pub struct Access {
+    /// Discovery asks for CHAP (`discovery_auth` of `[server]`), and this initiator would not pass: it finds no
+    /// target, but may log in to one that it names.
+    #[serde(default)]
+    pub discovery_needs_chap: bool,
     /// The target.
     pub target: String,
     /// It may log in.
@@ -272,4 +276,63 @@ pub struct Access {
     pub reason: String,
     /// What it would see.
     pub luns: Vec<SessionLun>,
+}
+
+/// Something that the doctor looks for, whether it has found it or not.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct Check {
+    /// The code that a finding has.
+    pub code: String,
+    /// What the finding says.
+    pub finding: String,
+}
+
+/// Places on this machine where the data of units may be.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct Places {
+    /// Directories: the `roots` of `[confine]` and what is in them; without `roots`, those that have files of units.
+    pub directories: Vec<String>,
+    /// Block devices.
+    pub devices: Vec<BlockDevice>,
+}
+
+/// A block device.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct BlockDevice {
+    /// Its path.
+    pub path: String,
+    /// Its size; absent where it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size_bytes: Option<u64>,
+    /// The unit that has its data there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lun: Option<String>,
+}
+
+/// A group of HyperSCSI devices.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct HyperScsiGroup {
+    /// By which clients know it.
+    pub name: String,
+    /// Where they find it: an interface, or the address of a UDP port.
+    pub at: String,
+    /// Everybody who reaches the place may have the devices, without a password.
+    pub is_open: bool,
+    /// Its devices.
+    pub devices: Vec<HyperScsiDevice>,
+    /// The sessions of its clients.
+    pub sessions: Vec<u64>,
+}
+
+/// A device of a HyperSCSI group.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct HyperScsiDevice {
+    /// By which clients know it.
+    pub name: String,
+    /// The unit.
+    pub lun: String,
+    /// The least protection: `none`, `crc`, `hash` or `encrypt`.
+    pub level: String,
+    /// Writes are refused.
+    pub readonly: bool,
 }

@@ -70,13 +70,14 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited, log: &Log) -> anyh
     let accountant = daemon::Accountant::start(&daemon)?;
     let scheduler = daemon::Scheduler::start(&daemon)?;
     let watcher = daemon::Watcher::start(&daemon)?;
+    let historian = daemon::Historian::start(&daemon)?;
     Confinement::seal(&model)?;
     reactor::process::guard();
     say(io::stdout().lock(), &banner);
     service::ready(&daemon.in_words());
     let signal = signals.wait(|| reloads.ask());
     reloads.stop();
-    drop((accountant, scheduler, watcher));
+    drop((accountant, scheduler, watcher, historian));
     service::stopping();
     tracing::info!(signal, "stopping");
     end(plane, &daemon, administration)

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use api::access::Role;
 use api::control::Control;
 use api::event::{Event, Finding, Severity};
+use api::figures::{Figures, Range};
 use api::plan::{Applied, Change, Document, Effect, Inspection, Origin, Plan, Revision, Step};
 use api::problem::{Problem, ProblemKind};
 use api::request::{EventQuestion, Rollback, TakeSnapshots, Tracing};
@@ -26,6 +27,7 @@ use super::apply::{self, Prepared};
 use super::attempts::Attempts;
 use super::doctor::Doctor;
 use super::events::{Events, milliseconds};
+use super::figures::{self, PastFigures};
 use super::file::{self, Aside, Found, unwritten};
 use super::history::{History, Past, Record};
 use super::open::pause;
@@ -115,6 +117,7 @@ pub(crate) struct Daemon {
     doctor: Doctor,
     pub(super) accounts: Accounts,
     pub(super) missed: Missed,
+    pub(super) past_figures: PastFigures,
 }
 
 /// What a daemon is made from.
@@ -198,6 +201,7 @@ impl Daemon {
         Ok(Self {
             plane: parts.plane,
             in_force: RwLock::new(Arc::new(in_force)),
+            past_figures: PastFigures::begin(parts.history.directory()),
             history_directory: parts.history.directory().to_owned(),
             writer: Mutex::new(parts.history),
             settlings: Mutex::default(),
@@ -852,6 +856,23 @@ impl Control for Daemon {
 
     fn stats(&self) -> Stats {
         stats::stats(self)
+    }
+
+    fn checks(&self) -> Vec<view::Check> {
+        super::doctor::checks()
+    }
+
+    fn places(&self) -> view::Places {
+        super::places::places(self)
+    }
+
+    fn hyperscsi(&self) -> Result<Vec<view::HyperScsiGroup>, Problem> {
+        let sessions = self.sessions_now()?;
+        Ok(super::hyperscsi::view(&self.in_force().running, &sessions))
+    }
+
+    fn figures(&self, range: Range, lun: Option<&str>) -> Result<Figures, Problem> {
+        figures::figures(self, range, lun)
     }
 
     fn space(&self) -> Space {

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use api::plan::{Action, Kind};
+use api::view;
 use config::{
     HyperScsiGroup, HyperScsiLevel, HyperScsiPassword, HyperScsiPlace, HyperScsiProfile,
     HyperScsiRetransmit, Model,
@@ -433,6 +434,34 @@ pub(super) fn group_of<'a>(
     let mut groups = running.model.hyperscsi().iter();
     groups
         .find(|one| one.name == **group && running.hyperscsi.place_of(one).as_ref() == Some(place))
+}
+
+/// All groups, in the words of the API.
+pub(super) fn view(running: &Running, sessions: &[SessionReport]) -> Vec<view::HyperScsiGroup> {
+    let units = running.model.units();
+    let device = |device: &config::HyperScsiDevice| view::HyperScsiDevice {
+        name: device.name.clone(),
+        lun: units
+            .get(device.unit.position())
+            .map(ToString::to_string)
+            .unwrap_or_default(),
+        level: device.level.as_str().to_owned(),
+        readonly: device.read_only,
+    };
+    let of_group = |group: &HyperScsiGroup| {
+        let is_its = |session: &&SessionReport| {
+            group_of(running, session).is_some_and(|one| std::ptr::eq(one, group))
+        };
+        let sessions = sessions.iter().filter(is_its);
+        view::HyperScsiGroup {
+            name: group.name.clone(),
+            at: group.at.to_string(),
+            is_open: matches!(group.password, HyperScsiPassword::Open { .. }),
+            devices: group.devices.iter().map(device).collect(),
+            sessions: sessions.map(|session| session.id.0).collect(),
+        }
+    };
+    running.model.hyperscsi().iter().map(of_group).collect()
 }
 
 /// The sessions that end with a change to this model: their group is gone, or they may have a device open at a level

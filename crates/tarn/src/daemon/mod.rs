@@ -14,12 +14,14 @@
 //! | `effect` | what the steps of a plan do to those who work meanwhile |
 //! | `hyperscsi` | what HyperSCSI needs beside the model: places, records of passwords, numbers of devices |
 //! | `doctor` | what limits or endangers the service, rule by rule |
+//! | `places` | where the data of units may be |
 //! | `paced` | questions that disturb the cores, asked only so often |
 //! | `traces` | what goes over connections, for those who look for a fault |
 //! | `media`, `snapshots` | media that move, and copies of them at one moment |
 //! | `schedule` | copies that are made by themselves |
 //! | `views`, `stats` | what runs, in the words of the API |
-//! | `notices` | events on their way to web servers |
+//! | `notices` | events on their way to web servers and mailboxes |
+//! | `figures` | what rates and latencies were, kept over a restart |
 //! | `watch` | findings that begin and end |
 //! | `secrets`, `events` | what their names say |
 
@@ -29,6 +31,7 @@ mod control;
 mod doctor;
 mod effect;
 mod events;
+mod figures;
 mod file;
 mod foresight;
 mod history;
@@ -38,6 +41,7 @@ mod media;
 mod notices;
 mod open;
 mod paced;
+mod places;
 mod quotas;
 mod running;
 mod schedule;
@@ -55,6 +59,7 @@ pub(crate) use control::{Daemon, Parts};
 pub(crate) use doctor::Doctor;
 pub(crate) use effect::{Consequence, PlannedStep};
 pub(crate) use events::Events;
+pub(crate) use figures::Historian;
 pub(crate) use hyperscsi::{check_interfaces, hyperscsi_places};
 pub(crate) use log_device::close_logs;
 pub(crate) use notices::Receivers;

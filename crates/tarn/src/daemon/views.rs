@@ -352,6 +352,10 @@ pub(super) fn access(
         .iter()
         .map(|group| group.has(&initiator))
         .collect();
+    let discovery_needs_chap = match model.discovery_authentication() {
+        Authentication::None | Authentication::Optional(_) => false,
+        Authentication::Required(users) => !user.is_some_and(|user| users.contains(&user)),
+    };
     let mut answers = Vec::new();
     for (index, target) in model.target_indices().zip(model.targets()) {
         let login = model.login(index, &initiator);
@@ -375,7 +379,8 @@ pub(super) fn access(
             target: target.name.as_str().to_owned(),
             may_login: login.is_ok(),
             needs_chap: matches!(model.authentication(index), Authentication::Required(_)),
-            is_discovered: model.discovers(index, &initiator),
+            is_discovered: model.discovers(index, &initiator) && !discovery_needs_chap,
+            discovery_needs_chap,
             reason,
             luns: luns.iter().map(lun).collect(),
         });
