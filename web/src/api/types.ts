@@ -5,6 +5,11 @@
 
 /** What that initiator would meet at one target. */
 export interface Access {
+  /**
+   * Discovery asks for CHAP (`discovery_auth` of `[server]`), and this initiator would not pass: it finds no
+   * target, but may log in to one that it names.
+   */
+  discovery_needs_chap?: boolean;
   /** Discovery shows the target. */
   is_discovered: boolean;
   /** What it would see. */
@@ -39,12 +44,30 @@ export interface Applied {
   warnings: string[];
 }
 
+/** A block device. */
+export interface BlockDevice {
+  /** The unit that has its data there. */
+  lun?: string;
+  /** Its path. */
+  path: string;
+  /** Its size; absent where it is not known. */
+  size_bytes?: number;
+}
+
 /** A change to be made: the whole new configuration. */
 export interface Change {
   /** What it is for, for the history; one line. */
   comment?: string;
   /** TOML. */
   text: string;
+}
+
+/** Something that the doctor looks for, whether it has found it or not. */
+export interface Check {
+  /** The code that a finding has. */
+  code: string;
+  /** What the finding says. */
+  finding: string;
 }
 
 /** How long a command waited for something. */
@@ -198,6 +221,56 @@ export interface Event {
   user?: string;
 }
 
+/** The figures of one step: means over the time in it that Tarn ran. */
+export interface FigurePoint {
+  /** When the step began. The last one may not be over yet. */
+  at_ms: number;
+  /** The part of the time that the cores had a processor, 0 to 1; only of all units together. */
+  busy?: number;
+  /** Commands that waited for something. */
+  depth: number;
+  /** Reads and writes that were not answered GOOD, per second. */
+  errors: number;
+  /** Other commands per second. */
+  other_iops: number;
+  /** The latency that half of the reads and writes did not exceed; absent if there were none. */
+  p50_us?: number;
+  /** The same for 99 of 100. */
+  p99_us?: number;
+  /** Bytes read per second. */
+  read_bytes: number;
+  /** Reads per second. */
+  read_iops: number;
+  /** Sessions; only of all units together. */
+  sessions?: number;
+  /** Bytes written per second. */
+  write_bytes: number;
+  /** Writes per second. */
+  write_iops: number;
+}
+
+/** Figures of the past, of one unit or of all together. They are kept with three digits. */
+export interface Figures {
+  /** The oldest first. A step in which Tarn did not run has none; nor has one before the first command of a unit. */
+  points: FigurePoint[];
+  /** How far back. */
+  range: Range;
+  /** What each point covers. */
+  step_ms: number;
+}
+
+/** The space of a file system. */
+export interface FileSystemSpace {
+  /** What others than root may still write. */
+  free_bytes: number;
+  /** One of the files on it. */
+  path: string;
+  /** What the files of units may still take: where it is more than is free, the file system is over-committed. */
+  promised_bytes: number;
+  /** All. */
+  size_bytes: number;
+}
+
 /** What limits or endangers the service, in words: `tarn doctor`. */
 export interface Finding {
   /**
@@ -252,6 +325,32 @@ export interface GroupKeys {
   initiators?: string[];
   /** Who is in it no more. */
   remove?: string[];
+}
+
+/** A device of a HyperSCSI group. */
+export interface HyperScsiDevice {
+  /** The least protection: `none`, `crc`, `hash` or `encrypt`. */
+  level: string;
+  /** The unit. */
+  lun: string;
+  /** By which clients know it. */
+  name: string;
+  /** Writes are refused. */
+  readonly: boolean;
+}
+
+/** A group of HyperSCSI devices. */
+export interface HyperScsiGroup {
+  /** Where they find it: an interface, or the address of a UDP port. */
+  at: string;
+  /** Its devices. */
+  devices: HyperScsiDevice[];
+  /** Everybody who reaches the place may have the devices, without a password. */
+  is_open: boolean;
+  /** By which clients know it. */
+  name: string;
+  /** The sessions of its clients. */
+  sessions: number[];
 }
 
 /** Keys of a thing. A key that is absent stays; an empty text or list takes the key out of the document. */
@@ -361,6 +460,16 @@ export interface LunPath {
   readonly: boolean;
   /** The target. */
   target: string;
+}
+
+/** The space of a unit. */
+export interface LunSpace {
+  /** What its files take where they are; `None` where it has none, or nothing is known yet. */
+  allocated_bytes?: number;
+  /** The unit. */
+  lun: string;
+  /** What initiators see. */
+  size_bytes: number;
 }
 
 /** `[[lun]]`: a logical unit. */
@@ -515,6 +624,14 @@ export interface Operations {
   latency_us: number;
 }
 
+/** Places on this machine where the data of units may be. */
+export interface Places {
+  /** Block devices. */
+  devices: BlockDevice[];
+  /** Directories: the `roots` of `[confine]` and what is in them; without `roots`, those that have files of units. */
+  directories: string[];
+}
+
 /** The way from the running configuration to another one. */
 export interface Plan {
   /** The text is not the one that runs, if only in comments. */
@@ -607,6 +724,9 @@ export interface QuotaView {
   /** What they may take together. */
   used_max_bytes?: number;
 }
+
+/** How far back. */
+export type Range = "1h" | "24h" | "30d";
 
 /** Another id for a unit. */
 export interface Rename {
@@ -779,6 +899,14 @@ export interface SnapshotsTaken {
   paused_us: number;
   /** One for each unit, in the order they were asked for. */
   snapshots: Snapshot[];
+}
+
+/** The space that units have, and that of the file systems they are on. */
+export interface Space {
+  /** File systems with files of units. */
+  file_systems: FileSystemSpace[];
+  /** Units. */
+  luns: LunSpace[];
 }
 
 /** Everything that is counted, at one moment. */
