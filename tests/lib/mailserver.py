@@ -25,7 +25,8 @@ class MailServer:
         self.mails = []
 
     def __enter__(self):
-        self.process = subprocess.Popen([PYTHON, __file__, *map(str, self.arguments)], stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen([PYTHON, __file__, *map(str, self.arguments)], stdout=subprocess.PIPE,
+                                        stderr=subprocess.DEVNULL, text=True)
         line = self.process.stdout.readline()
         if not line:
             raise RuntimeError(f"the mail server ended with {self.process.wait()}; is python3-aiosmtpd installed?")

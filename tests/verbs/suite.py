@@ -21,8 +21,8 @@ import threading
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
 import iscsi
 import scsi
-from harness import Failure, check, equal, main, test, wait_for
-from tarn import BINARY, IQN, Tarn, free_port
+from harness import Failure, check, equal, main, skip, test, wait_for
+from tarn import BINARY, IQN, Tarn, free_port, listens
 
 DONE, FAILED, WRONG, UNREACHABLE, NOT_ALLOWED, NOT_FOUND, CONFLICT, REFUSED, DIFFERS = 0, 1, 2, 3, 4, 5, 6, 7, 10
 OTHER = "iqn.2026-11.example:other"
@@ -653,6 +653,29 @@ def access_is_tried_dry():
         daemon.run("who-sees", "nobody?", code=WRONG)
         spelled = daemon.json("who-sees", "iqn.1991-05.com.Microsoft:my_host")
         check(spelled[0]["may_login"], f"a host with an underscore: {spelled}")
+
+
+@test
+def discovery_that_needs_chap_is_said():
+    text = CONFIG.replace("{{", "{").replace("}}", "}") + '[[user]]\nname = "finder"\nsecret_file = "finder.secret"\n'
+    daemon = Daemon(config=f'server = {{ discovery_auth = ["finder"] }}\n{text}')
+    daemon.secret("finder.secret", SECRET)
+    with daemon:
+        stranger = daemon.run("who-sees", "iqn.2026-11.example:x")
+        check("discovery needs CHAP" in stranger and "may log in" in stranger, stranger)
+        found = daemon.run("who-sees", "iqn.2026-11.example:x", "--user", "finder")
+        check("discovery shows it" in found, found)
+        told = daemon.json("who-sees", "iqn.2026-11.example:x")[0]
+        equal((told["is_discovered"], told["discovery_needs_chap"]), (False, True), "as JSON")
+
+
+@test
+def a_target_without_a_portal_says_who_reaches_it():
+    with Daemon() as daemon:
+        if listens(3260):
+            skip("something listens at port 3260")
+        done = subprocess.run([BINARY, "target", "add", OTHER], capture_output=True, text=True, timeout=30, env=daemon.environment())
+        check(done.returncode == 0 and "127.0.0.1:3260, which only programs on this host reach" in done.stderr, f"{done}")
 
 
 @test

@@ -80,7 +80,7 @@ function Health({ findings }: { findings: Finding[] }) {
     <div class={`card figure tile ${tone}`}>
       <h2>Health</h2>
       <p class="value" data-figure="Health">{word}</p>
-      <p class="hint"><a href={href("health")}>{parts.join(", ") || "All checks passed"}</a></p>
+      <p class="hint"><a href={href("health")}>{parts.join(", ") || "Nothing endangers it"}</a></p>
     </div>
   );
 }
