@@ -71,8 +71,11 @@ impl Past {
         self.all.add(now_ms, passed_ms, all);
         self.units.retain(|naa, _| units.contains_key(naa));
         for (naa, gain) in units {
-            if !self.units.contains_key(naa) && !(gain.is_active() && self.make_room(now_ms)) {
-                continue;
+            if !self.units.contains_key(naa) {
+                let begins = gain.is_active() && self.make_room(now_ms);
+                if !begins {
+                    continue;
+                }
             }
             let unit = self.units.entry(naa.clone()).or_default();
             if gain.is_active() {
