@@ -413,7 +413,10 @@ mod tests {
             None,
         );
         sent.unwrap();
-        assert_eq!(lines_got[1..4], ["MAIL FROM:<a@x>", "RCPT TO:<b@y>", "DATA"]);
+        assert_eq!(
+            lines_got[1..4],
+            ["MAIL FROM:<a@x>", "RCPT TO:<b@y>", "DATA"]
+        );
         assert!(
             lines_got[4].contains("\nSubject: s\n") && lines_got[4].ends_with("\ndA==\n."),
             "{}",
