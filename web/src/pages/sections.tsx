@@ -171,11 +171,12 @@ const NBD: Section<NbdSpec> = {
 };
 
 const used = ({ used_bytes, used_max_bytes }: QuotaView) => {
-  if (used_max_bytes === undefined) return NONE;
+  // The server may write null for what is not limited or not known.
+  if (typeof used_max_bytes !== "number") return NONE;
   return (
     <span class="meter">
       <meter min={0} max={1} low={0.8} high={0.95} optimum={0} value={(used_bytes ?? 0) / Math.max(1, used_max_bytes)} aria-label="Part of the quota in use" />
-      {used_bytes === undefined ? NONE : bytes(used_bytes)} of {bytes(used_max_bytes)}
+      {typeof used_bytes === "number" ? bytes(used_bytes) : NONE} of {bytes(used_max_bytes)}
     </span>
   );
 };
@@ -191,7 +192,7 @@ const QUOTAS: Section<QuotaView> = {
     { title: "Quota", by: ({ name }) => name, cell: ({ name }) => <b class="name">{name}</b> },
     { title: "State", cell: ({ space }) => <Badge tone={SPACE[space] ?? ""}>{space}</Badge> },
     { title: "In use", cell: used },
-    { title: "Provisioned", numeric: true, isMinor: true, cell: ({ provisioned_bytes, provisioned_max_bytes: most }) => `${bytes(provisioned_bytes)}${most === undefined ? "" : ` of ${bytes(most)}`}` },
+    { title: "Provisioned", numeric: true, isMinor: true, cell: ({ provisioned_bytes, provisioned_max_bytes: most }) => `${bytes(provisioned_bytes)}${typeof most === "number" ? ` of ${bytes(most)}` : ""}` },
     { title: "LUNs", isMinor: true, cell: ({ luns }) => links(luns) },
   ],
   fields: [
@@ -201,7 +202,7 @@ const QUOTAS: Section<QuotaView> = {
     { key: "provisioned", label: "Provisioned, at most", hint: "How large the disks may be together, as 2T", wrong: sizeWrong },
     { key: "soft", label: "Warn from", hint: "Percent of what may be in use", wrong: (text) => (/^[1-9]\d?$/.test(text) ? undefined : "1 to 99") },
   ],
-  valuesOf: ({ spec }) => ({ ...spec, soft: spec.soft === undefined ? "" : String(spec.soft) } as Values),
+  valuesOf: ({ spec }) => ({ ...spec, soft: typeof spec.soft === "number" ? String(spec.soft) : "" } as Values),
   thingOf: (values) => {
     const { soft, ...rest } = given(values);
     return { quota: { ...rest, ...(soft !== undefined && { soft: Number(soft) }) } };

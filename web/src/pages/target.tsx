@@ -56,7 +56,7 @@ function Detail({ target, take, isBehind }: DetailProps) {
           ["Alias", spec.alias ?? NONE],
           ["Portals", <ul class="plain">{(spec.portals ?? []).map((portal) => <li key={portal.bind}><code>{portalText(portal)}</code></li>)}</ul>],
           ["Listens on", <ul class="plain">{target.bound.map((bound) => <li key={bound}><code>{bound}</code></li>)}</ul>],
-          ["Who may log in", spec.auth?.length ? `CHAP users ${spec.auth.join(", ")}` : <Badge tone="warn">every initiator that has a LUN here</Badge>],
+          ["Who may log in", spec.auth?.length ? `CHAP users ${spec.auth.join(", ")}` : <Badge tone="warn">every initiator</Badge>],
           ["Sessions", plural(target.sessions, "session")],
         ]} />
       </Card>
