@@ -125,7 +125,7 @@ function Editor<T>({ section, item, close, take }: EditorProps<T>) {
 }
 
 /** Those of the values that are given, as the server takes them. */
-const given = (values: Values) => Object.fromEntries(Object.entries(values).filter(([, value]) => value.length > 0));
+const given = (values: Values) => Object.fromEntries(Object.entries(values).filter(([, value]) => value && value.length > 0));
 const links = (ids: string[]) => (
   <span class="marks">{ids.slice(0, 4).map((id) => <a key={id} class="name" href={href("luns", id)}>{id}</a>)}{ids.length > 4 && <span class="hint">and {ids.length - 4} more</span>}</span>
 );
