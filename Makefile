@@ -8,6 +8,8 @@
 #   make upgrade                 replace an earlier daemon by this one under load, in a VM: builds both, a quarter of an hour
 #   make upgrade OLD=COMMIT      from that commit, or from a binary
 #   make mutants                 plant bugs and see what finds them: half an hour
+#   make soak                    long runs: ten million inputs for each fuzz target of HyperSCSI, 10,000 seeds of the simulated
+#                                world; hours. make soak INPUTS=100000 SEEDS=100 TARGETS="hyperscsi-pdu" for less
 #   make web                     build the web console anew: web/dist, which is committed
 #   make bench                   measure Tarn beside tgt and istgt: bench/out/report.html, table.md; as root
 #   make bench ROUNDS=15         with more repeats
@@ -16,6 +18,9 @@
 #   make static                  one binary that needs no library: target/x86_64-unknown-linux-musl/release/tarn
 
 ROUNDS ?= 5
+INPUTS ?= 10000000
+SEEDS ?= 10000
+TARGETS ?= hyperscsi-pdu hyperscsi-login hyperscsi-exchange hyperscsi-session
 DISK ?= demo.img
 PORT ?= 3260
 STAGE ?=
@@ -23,11 +28,11 @@ OLD ?= 46980bd
 DEMO_SIZE := 1G
 IQN := iqn.2026-11.example.tarn:demo
 
-.PHONY: serve test check upgrade mutants build web bench advisories deb static
+.PHONY: serve test check upgrade mutants soak build web bench advisories deb static
 
 serve: build $(DISK)
 	@[ "$$(id -u)" -ne 0 ] || echo "serve: running as root; an ordinary user is enough"
-	@exec target/release/tarn serve --listen 127.0.0.1:$(PORT) --target $(IQN) $(DISK)
+	@exec target/release/tarn serve --listen 127.0.0.1:$(PORT) --target $(IQN) --save $(DISK).toml $(DISK)
 
 # Sparse: takes room only as it is written to.
 $(DISK):
@@ -58,6 +63,12 @@ upgrade:
 mutants:
 	@tools/need cc=build-essential git=git python3=python3
 	@tests/mutants/run
+
+soak:
+	@tools/need cc=build-essential
+	cargo build --profile quick --package fuzz --package sim --bin fuzz --bin sim
+	target/quick/fuzz --inputs $(INPUTS) $(addprefix --target ,$(TARGETS))
+	target/quick/sim --seeds $(SEEDS)
 
 web:
 	@tools/need node=nodejs npm=npm

@@ -33,6 +33,9 @@ struct Arguments {
     /// How long to try new inputs, all targets together; 0 only replays the corpus
     #[arg(long, default_value_t = 30)]
     seconds: u64,
+    /// Try so many new inputs for each target instead, however long that takes
+    #[arg(long, value_name = "N", conflicts_with = "seconds")]
+    inputs: Option<u64>,
     /// Only this target (may be repeated)
     #[arg(long = "target", value_name = "NAME")]
     targets: Vec<String>,
@@ -86,8 +89,9 @@ fn main() -> Result<()> {
     println!("seed {:#x}", arguments.seed);
     let count = u32::try_from(targets.len().max(1))?;
     let each = Duration::from_secs(arguments.seconds) / count;
+    let limit = arguments.inputs.map_or(Limit::Time(each), Limit::Inputs);
     for target in targets {
-        Runner::new(target, &arguments)?.run(each)?;
+        Runner::new(target, &arguments)?.run(limit)?;
     }
     Ok(())
 }
@@ -125,6 +129,22 @@ fn load(folder: &Path) -> Result<Vec<Vec<u8>>> {
     paths.iter().map(|path| Ok(fs::read(path)?)).collect()
 }
 
+/// When a target has been tried enough.
+#[derive(Clone, Copy)]
+enum Limit {
+    Time(Duration),
+    Inputs(u64),
+}
+
+impl Limit {
+    fn is_reached(self, start: Instant, tried: u64) -> bool {
+        match self {
+            Self::Time(time) => start.elapsed() >= time,
+            Self::Inputs(inputs) => tried >= inputs,
+        }
+    }
+}
+
 struct Runner {
     target: &'static Target,
     corpus: Vec<Vec<u8>>,
@@ -150,13 +170,13 @@ impl Runner {
         })
     }
 
-    fn run(mut self, time: Duration) -> Result<()> {
+    fn run(mut self, limit: Limit) -> Result<()> {
         let start = Instant::now();
         for input in self.corpus.clone() {
             self.try_input(&input)?;
         }
         let mut tried: u64 = 0;
-        while start.elapsed() < time {
+        while !limit.is_reached(start, tried) {
             let input = self.next_input();
             self.try_input(&input)?;
             tried += 1;

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.parse
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
 import admin
@@ -43,10 +44,17 @@ name = "%s"
 portals = ["127.0.0.1:{port}"]
 luns = [{ lun = 0, id = "disk" }]
 """ % IQN
+EXPORT = '[[lun]]\nid = "plain"\nstore = "mem:16M"\n[[nbd]]\nsocket = "{dir}/nbd.sock"\nluns = ["plain"]\n' + target_section("plain")
 WRITERS = 16
 MONITORING = ROOT / "packaging/monitoring"
 VENV = ROOT / "target/schemathesis"
 SCHEMATHESIS = "schemathesis>=4,<5"
+
+
+def with_export(server):
+    """A configuration whose LUN 1 is the export of a server."""
+    lun = f'[[lun]]\nid = "export"\nstore = "nbd+unix:///plain?socket={server.dir}/nbd.sock&retry=0"\n\n'
+    return ONE.replace("[[target]]", lun + "[[target]]").replace('id = "disk" }]', 'id = "disk" }, { lun = 1, id = "export" }]')
 
 
 class Daemon(Tarn):
@@ -208,7 +216,35 @@ def a_plan_changes_nothing_and_a_rollback_is_a_new_revision():
         equal(api.get("config/history/2")["text"], text, "an old document")
         refused(404, "not-found", api.ask, "POST", "config/rollback", {"revision": 99})
         broken = refused(422, "invalid-config", api.ask, "PUT", "config", {"text": "[[lun]]\nid = 1\n"})
-        check("tarn.toml:2" in broken.json["place"], f"no place in {broken}")
+        places = [one["place"].split(":", 1)[1] for one in broken.json["mistakes"]]
+        equal(places, ["1: lun[0]", "2: lun[0].id"], f"places of {broken}")
+
+
+@test
+def point_1_plans_say_all_that_is_wrong_and_what_they_did_not_look_at():
+    """A text with several mistakes is answered with all of them, by plan and by change. An admin's plan has what only a look shows,
+    an operator's says that it has not looked, and by edits it is the same."""
+    with Daemon() as tarn:
+        api = tarn.api()
+        text = api.get("config")["text"]
+        wrong = text + '[[lun]]\nid = "a/b"\nstore = "mem:10X"\n[[user]]\nname = "u"\ncolour = "red"\n'
+        for method, path in (("POST", "plan"), ("PUT", "config")):
+            answer = refused(422, "invalid-config", api.ask, method, path, {"text": wrong}).json
+            keys = [one["place"].rsplit(": ", 1)[-1] for one in answer["mistakes"]]
+            equal(keys, ["lun[1].id", "lun[1].store", "user[0]", "user[0]"], f"places of {answer}")
+            equal((answer["place"], answer["detail"]), (answer["mistakes"][0]["place"], answer["mistakes"][0]["detail"]), "the first")
+        elsewhere = {"edits": [{"add": {"lun": {"id": "far", "store": f"file:{tarn.dir}/none/a.img?size=1M"}}},
+                               {"add": {"portal": {"target": IQN, "portal": {"bind": "192.0.2.77:3260"}}}}]}
+        plan = api.post("config/edits?plan=true", elsewhere)
+        equal((plan["is_applicable"], plan["outcome"], len(plan["mistakes"])), (False, "invalid-config", 2), f"the plan: {plan}")
+        check(all(step["effect"] == "refused" for step in plan["steps"]), plan["steps"])
+        answer = refused(422, "invalid-config", api.ask, "POST", "config/edits", elsewhere)
+        equal(answer.json["mistakes"], plan["mistakes"], "mistakes of the change")
+        seen = tarn.remote("operator").post("config/edits?plan=true", elsewhere)
+        equal((seen["is_applicable"], seen.get("mistakes"), seen.get("outcome")), (True, None, None), "the plan of an operator")
+        check("the store of far" in seen["not_probed"] and any("192.0.2.77" in one for one in seen["not_probed"]), seen["not_probed"])
+        check(any("below admin" in warning for warning in seen["warnings"]), seen["warnings"])
+        equal(plan.get("not_probed"), None, "what an admin's plan has not looked at")
 
 
 def steps_of(answer):
@@ -224,6 +260,7 @@ def every_change_can_be_planned_first():
         api = tarn.api()
         target = f"targets/{name(IQN)}"
         other, bind = "iqn.2026-11.example.tarn:other", f"127.0.0.2:{free_port()}"
+        place = f"127.0.0.1:{free_port()}"
         nbd, lun = f"127.0.0.1:{free_port()}", api.get("luns")[0]["spec"]["id"]
         text = api.get("config")["text"]
         changes = [
@@ -232,6 +269,10 @@ def every_change_can_be_planned_first():
             ("POST", "luns/two/rename", {"id": "deux"}),
             ("PUT", f"{target}/luns/7", {"lun": 7, "id": "deux"}),
             ("DELETE", f"{target}/luns/7", None),
+            ("PUT", f"hyperscsi/{name(f'G at udp:{place}')}", {"name": "G", "udp": place, "open": True, "device": [{"id": lun}]}),
+            ("PUT", "hyperscsi/G/devices/deux", {"id": "deux", "level": "crc"}),
+            ("DELETE", "hyperscsi/G/devices/deux", None),
+            ("DELETE", "hyperscsi/G", None),
             ("DELETE", "luns/deux", None),
             ("PUT", f"{target}/portals/{name(bind)}", {"bind": bind}),
             ("DELETE", f"{target}/portals/{name(bind)}", None),
@@ -486,6 +527,59 @@ def tcp_needs_a_token_and_each_role_has_its_own():
 
 
 @test
+def secrets_that_stand_in_the_document_are_for_administrators():
+    """The password of a group and what follows the host in the URL of a webhook: no answer that a lower role gets has them, as a
+    document, an earlier revision, a finding, an event or a plan, and neither has the log."""
+    password, path = "correct horse battery", "token/4711"
+    text = ONE + f'''
+[[hyperscsi.group]]
+name = "ABC"
+udp = "127.0.0.1:0"
+password = "{password}"
+device = [{{ id = "disk", level = "crc" }}]
+
+[[notify]]
+url = "http://127.0.0.1:1/{path}"
+secret_file = "notify.secret"
+events = ["admin-change", "config-applied"]
+'''
+    tarn = Daemon(config=text)
+    tarn.secret("notify.secret", "what messages are signed with")
+    with tarn:
+        api = tarn.api()
+        callers = {role: tarn.remote(role) for role in ("metrics", "viewer", "operator", "admin")}
+        written = api.get("config")["text"]
+        api.put("config", {"text": written + "# a second revision\n"})
+        failing = lambda: [one for one in api.get("findings") if one["code"] == "notify-failed"]
+        (finding,) = wait_for(failing, 60, "nobody listens at the address of the webhook")
+        equal(finding["subject"], "http://127.0.0.1:1", "the subject of the finding")
+        documents = ["config", "config/effective", "config/history/1", "config/history/2"]
+        for document in documents:
+            shown = callers["admin"].get(document)["text"]
+            check(path in shown and (password in shown) == ("effective" not in document), f"{document} of an administrator: {shown}")
+            for role in ("viewer", "operator"):
+                shown = callers[role].get(document)["text"]
+                check("(not shown)" in shown and '"http://127.0.0.1:1/(not shown)"' in shown, f"{document} of the {role}: {shown}")
+        # A file that Tarn would not start with is a finding, with what is wrong in words.
+        for wrong in ("ftp://127.0.0.1:1", "http://192.0.2.1"):
+            (tarn.dir / "tarn.toml").write_text(written.replace("http://127.0.0.1:1", wrong))
+            codes = lambda: [one["code"] for one in api.get("findings")]
+            wait_for(lambda: "file-invalid" in codes(), 60, "the finding about the file")
+            paths = [path for path, methods in api.get("openapi.json")["paths"].items() if "get" in methods]
+            asked = [(role, ask) for role in ("metrics", "viewer", "operator") for ask in [*documents, *paths]]
+            for role, ask in asked:
+                if "{" in ask or ask.endswith("/live"):
+                    continue
+                body = callers[role].ask("GET", ask).body.decode()
+                check(password not in body and path not in body, f"{ask} of the {role}: {body}")
+        without = written.split("[[notify]]")[0]
+        plan = callers["operator"].post("plan", {"text": without})
+        check("http://127.0.0.1:1" in [step["name"] for step in plan["steps"]] and path not in json.dumps(plan), plan)
+        tarn.await_log("events cannot be sent")
+        check(password not in tarn.log() and path not in tarn.log(), tarn.log_tail())
+
+
+@test
 def browsers_are_not_led_here():
     """A foreign Host or Origin is refused; a login sets a cookie that only the console sends, and changes need its CSRF
     token."""
@@ -569,12 +663,99 @@ def tls_has_a_certificate_of_its_own():
                 context.wrap_socket(plain, server_hostname=machine) as wrapped:
             wrapped.sendall(f"GET /healthz HTTP/1.1\r\nHost: {machine}:{tarn.port2}\r\n\r\n".encode())
             check(wrapped.recv(4096).startswith(b"HTTP/1.1 200 "), "no answer by the name of the machine")
-        with socket.create_connection(("127.0.0.1", tarn.port2), 10) as plain:
-            plain.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            check(b"200" not in plain.recv(4096), "an answer without TLS")
+
+
+@test
+def plain_http_on_the_port_of_https_leads_browsers_there_and_refuses_programs():
+    """Nobody is served in clear, with or without a token; a page is found at the same address over TLS."""
+    with Daemon(config=ONE.replace("tls = false", "")) as tarn:
+        token = tarn.token("admin")
+        plain = lambda **options: Api(address=("127.0.0.1", tarn.port2), plain=True, **options)
+        page = http.client.HTTPConnection("127.0.0.1", tarn.port2, timeout=20)
+        page.request("GET", "/?a=b")
+        answer = page.getresponse()
+        equal((answer.status, answer.headers["Location"]), (307, f"https://127.0.0.1:{tarn.port2}/?a=b"), "a page")
+        for api in (plain(), plain(token=token)):
+            answer = refused(400, "bad-request", api.ask, "GET", "status")
+            check("https://" in answer.json["detail"], f"{answer}")
+        equal(refused(400, "bad-request", plain(token=token).ask, "DELETE", "luns/disk").status, 400, "a change")
+        equal([lun["spec"]["id"] for lun in tarn.api().get("luns")], ["disk"], "LUNs")
+        with socket.create_connection(("127.0.0.1", tarn.port2), 10) as noise:
+            noise.sendall(b"SSH-2.0-client\r\n\r\n")
+            check(b" 200 " not in noise.recv(4096), "an answer to noise")
+
+
+@test
+def a_browser_without_a_valid_login_is_led_to_the_login_page():
+    """A page of the API in the address bar, with no cookie or a wrong one; programs get their problem as before."""
+    with Daemon() as tarn:
+        for path, headers, status in [
+                ("/api/v1/status", {"Accept": "text/html,application/xhtml+xml"}, 303),
+                ("/metrics", {"Accept": "text/html", "Cookie": "tarn=wrong"}, 303),
+                ("/api/v1/status", {"Accept": "application/json"}, 401),
+                ("/api/v1/status", {"Accept": "text/html", "Authorization": "Bearer wrong"}, 401)]:
+            connection = http.client.HTTPConnection("127.0.0.1", tarn.port2, timeout=20)
+            connection.request("GET", path, headers=headers)
+            answer = connection.getresponse()
+            equal((answer.status, answer.headers["Location"]), (status, "/" if status == 303 else None), f"{path} {headers}")
 
 
 # What is told.
+
+
+@test(limit_s=180)
+def figures_of_the_past_outlive_a_restart_and_wake_no_core():
+    """Reads are in the figures of all three ranges, for the LUN and for all, before and after a restart; a rename takes them
+    along, a LUN that is removed loses them, and an idle daemon that keeps them takes no turns of its cores for it."""
+    with Daemon() as tarn:
+        api = tarn.api()
+        ranges = ("1h", "24h", "30d")
+        busy = lambda **of: [point for point in api.get("figures?" + urllib.parse.urlencode(of))["points"] if point["read_iops"] > 0]
+        equal(api.get("figures?lun=disk")["points"], [], "figures before the first command")
+        with tarn.session() as session:
+            for _ in range(50):
+                session.command(scsi.read10(0, 8), read=4096)
+        wait_for(lambda: all(busy(range=each, lun="disk") for each in ranges), 60, "figures of the LUN")
+        for each in ranges:
+            point = busy(range=each)[-1]
+            check(point["p99_us"] > 0 and "busy" in point and "busy" not in busy(range=each, lun="disk")[-1], f"{each}: {point}")
+        turns = lambda: sum(core["turns"] for core in api.get("stats")["cores"])
+        count = lambda: len(api.get("figures")["points"])
+        before, first = count(), turns()
+        wait_for(lambda: count() >= before + 2, 60, "two more points")
+        check(turns() - first < 200, f"{turns() - first} turns of the cores while nothing but figures was read")
+        equal(tarn.terminate(), 0, "exit code")
+        check(any((tarn.dir / "state").rglob("figures")), "the file")
+        tarn.start()
+        for each in ranges:
+            check(busy(range=each, lun="disk") and busy(range=each), f"{each} after a restart")
+        api.post("luns/disk/rename", {"id": "other"})
+        check(busy(lun="other"), "figures under another id")
+        refused(404, "not-found", api.ask, "GET", "figures?lun=disk")
+        refused(400, "bad-request", api.ask, "GET", "figures?range=2h")
+        tarn.kill()
+        (kept,) = (tarn.dir / "state").rglob("figures")
+        kept.write_bytes(kept.read_bytes()[:-1] + b"?")
+        tarn.start()
+        equal(busy(), [], "figures of a file that was changed")
+        tarn.await_log("the figures of the past begin again")
+
+
+@test
+def space_checks_and_places_are_shown():
+    with Daemon(config=ONE.replace("mem:16M", "disk.img?size=16M")) as tarn:
+        api = tarn.api()
+        space = wait_for(lambda: [one for one in api.get("space")["luns"] if "allocated_bytes" in one], 30, "space of the LUN")
+        equal((space[0]["lun"], space[0]["size_bytes"]), ("disk", 16 * MIB), "space")
+        (system,) = api.get("space")["file_systems"]
+        check(0 < system["free_bytes"] <= system["size_bytes"], f"{system}")
+        codes = [one["code"] for one in api.get("checks")]
+        check("store-error" in codes and len(codes) == len(set(codes)), f"{codes}")
+        equal(api.get("hyperscsi"), [], "groups of HyperSCSI")
+        places = api.get("places")
+        check(str(tarn.dir) in places["directories"], f"{places}")
+        check(all(one["path"].startswith("/dev/") for one in places["devices"]), f"{places}")
+        refused(403, "forbidden", tarn.remote("operator").ask, "GET", "places")
 
 
 @test
@@ -692,8 +873,10 @@ def alert_rules_say_what_they_should():
 @test(limit_s=180)
 def prometheus_scrapes_it_and_every_panel_shows_something():
     """A real Prometheus with a token of the role metrics and the alert rules: every query of the dashboard has an answer
-    while an initiator works, errs and is refused."""
-    with Daemon() as tarn, scraping(tarn) as asks, at_work(tarn):
+    while an initiator works, errs and is refused, and the server of one of its disks ends."""
+    server = Tarn(config=EXPORT, check_exit=False)
+    with server, Daemon(with_export(server), check_exit=False) as tarn, scraping(tarn) as asks, at_work(tarn):
+        server.kill()
         def found(query):
             answer = asks.ask("GET", f"/api/v1/query?query={name(query)}")
             equal(answer.status, 200, f"{query}: {answer}")
@@ -749,6 +932,7 @@ def at_work(tarn):
                 session.command(scsi.read10(0, 8), read=4096)
                 session.command(scsi.write10(0, 8), write=bytes(4096))
                 session.command(scsi.read10(0x7fff0000, 8), read=4096)
+                session.command(scsi.read10(0, 8), read=4096, lun=1)
                 with contextlib.suppress(iscsi.LoginError):
                     iscsi.Session(tarn.port, f"{IQN}-none")
     thread = threading.Thread(target=work)
@@ -779,7 +963,7 @@ def paths_methods_and_bodies_that_are_wrong_are_told_so():
             ("PUT", "luns/a", {"id": "a", "store": "mem:1M", "colour": "red"}, {}, 400),
             ("PUT", "luns/a", b'{"id":"a"' + b" " * 70_000 + b"}", {"Content_Type": "application/json"}, 413),
             ("PUT", "luns/a", {"id": "a", "store": "nonsense:"}, {}, 422),
-            ("PUT", "luns/a", {"id": "a", "store": "/no/such/file"}, {}, 409),
+            ("PUT", "luns/a", {"id": "a", "store": "/no/such/file"}, {}, 422),
             ("GET", "events?after=-1", None, {}, 400),
             ("GET", "status", None, {"X_Long": "x" * 20_000}, 431),
             ("DELETE", "sessions/9", None, {}, 404),

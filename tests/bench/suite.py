@@ -248,6 +248,51 @@ def files_are_verified_too():
             check_round(report["points"][0]["targets"][0]["rounds"][0], report["points"][0])
 
 
+GROUP_PASSWORD = "correct horse"
+DEVICES = lun_section("a", "mem:64M") + lun_section("b", "mem:64M") + target_section("a") + """
+[[hyperscsi.group]]
+name = "G"
+udp = "127.0.0.1:{port2}"
+password = "correct horse"
+[[hyperscsi.group.device]]
+id = "a"
+level = "crc"
+[[hyperscsi.group.device]]
+id = "b"
+level = "encrypt"
+"""
+
+
+@test(limit_s=120)
+def devices_of_groups_are_measured_and_verified():
+    """HyperSCSI over UDP: verification and plain loads at two levels, with several sessions; the password from the environment or
+    a file; what is wrong is said in one line."""
+    with Tarn(config=DEVICES) as tarn, tempfile.TemporaryDirectory(prefix="tarn-bench.") as directory:
+        password, udp = pathlib.Path(directory) / "password", f"127.0.0.1:{tarn.port2}"
+        password.touch(mode=0o600)
+        password.write_text(GROUP_PASSWORD + "\n")
+        device = f"hyperscsi://G/a?udp={udp}"
+        for url in (device, f"hyperscsi://G/b?udp={udp}"):
+            for load in (["--verify"], ["--rw", "randread,write"]):
+                report, _, _ = document(*load, "--overwrite", "--bs", "4k,256k", "--iodepth", "8", "--sessions", "2", "--repeat", "1",
+                                        "--password-file", password, "--pid", tarn.process.pid, url)
+                equal([t["transport"] for t in report["targets"]], ["hyperscsi"], "transport")
+                for point in report["points"]:
+                    check_round(point["targets"][0]["rounds"][0], point)
+        environment = {"TARN_PASSWORD": GROUP_PASSWORD}
+        report, _, _ = document("--rw", "randread", "--bs", "1m", "--repeat", "1", "--udp", udp, "hyperscsi://G/1?level=hash",
+                                tarn.url(), environment=environment)
+        equal([t["label"] for t in report["targets"]], ["hyperscsi://G/1", f"127.0.0.1:{tarn.port}"], "labels")
+        for arguments, words in ((["--bs", "2m", device], "take 1048576 at most"), ([device.replace("/a?", "/c?")], 'there are "a", "b"'),
+                                 (["hyperscsi://G/a"], "or add --udp HOST[:PORT] or --interface IF"),
+                                 (["--rw", "write", device], "add --overwrite"),
+                                 (["--password-file", password.with_name("none"), device], "cannot be read")):
+            text = bench(*SHORT, *arguments, status=2, environment=environment)
+            check(words in text and text.count("\n") == 1, f"{arguments}: {text}")
+        text = bench(*SHORT, device, status=2, environment={"TARN_PASSWORD": "another one"})
+        check("check the password" in text and text.count("\n") == 1, text)
+
+
 def mistakes(tarn, path):
     """What is done wrong, and words of the answer; all end with status 2 before anything is measured."""
     url = tarn.url()

@@ -126,13 +126,13 @@ def serve(*stores, more=LIMITS, timeout_s=60, **options):
 
 
 @contextlib.contextmanager
-def serve_waiting(*stores, code=0):
-    """As `serve`, of stores that may not be ready; ends with this exit code."""
+def serve_waiting(*stores):
+    """As `serve`, of stores that may not be ready."""
     with Tarn(config=config(*stores), check_exit=False) as tarn, iscsi.Session(tarn.port, IQN, timeout_s=60) as session:
         wait_for(lambda: (outcome := session.command(scsi.test_unit_ready())).good or not_ready(outcome), 20, "no unit attention")
         yield tarn, session
         # So it gives its images up.
-        equal(tarn.terminate(), code, "exit code")
+        equal(tarn.terminate(), 0, "exit code")
 
 
 def write(session, at, data, lun=0):

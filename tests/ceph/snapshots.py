@@ -246,6 +246,9 @@ def a_rollback_gives_the_data_back():
         with serve(store) as (tarn, session):
             wait_for(lambda: read(session, 0, BLOCK).good, 20, "it is served")
             equal(good(read(session, 0, CHUNK), "READ"), b"a" * CHUNK, "data of the snapshot")
+            told = lambda: [event["message"] for event in tarn.api().get("events") if event["kind"] == "snapshot-restored"]
+            wait_for(told, 30, "the event at its end", step_s=0.2)
+            check("lun0" in told()[0] and "snapshot one" in told()[0], told())
             equal(remove(tarn, "one").status, 204, "removed")
 
 

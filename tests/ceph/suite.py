@@ -28,9 +28,10 @@ from tarn import IQN, Tarn, free_port, run, target_section
 
 # Their tests are of this suite.
 import faults
+import quotas
 import snapshots
 
-PARTS = [snapshots, faults]
+PARTS = [snapshots, faults, quotas]
 
 # What a unit answers whose image another client has.
 DESCRIBING = {
@@ -164,11 +165,18 @@ def what_is_only_read_is_watched():
 
 @test
 def an_image_without_a_lock_is_served_and_one_with_a_cache_is_not():
-    """Images with other features and settings."""
+    """Images with other features and settings. That an image has no lock, or has lost it, is a line of the log."""
     ceph = cluster()
     ceph.rbd("create", "--size", "8M", "--image-feature", "layering", "rbd/plain")
-    with serve(ceph.store("plain")) as (_, session):
+    with serve(ceph.store("plain")) as (tarn, session):
         good(write(session, 0, b"a" * BLOCK), "WRITE")
+        tarn.await_log("rbd/plain", "no exclusive lock")
+    with ceph.image("unlocked", 8) as store, serve(store) as (tarn, session):
+        good(write(session, 0, b"a" * BLOCK), "WRITE")
+        check("no exclusive lock" not in tarn.log(), "it has a lock")
+        ceph.rbd("feature", "disable", "rbd/unlocked", "object-map", "fast-diff", "exclusive-lock")
+        tarn.await_log("rbd/unlocked", "no exclusive lock")
+        good(write(session, 0, b"b" * BLOCK), "WRITE")
     wait_for(lambda: not ceph.watchers("plain"), 60, "the end of its watch", 0.5)
     for word in ("1", "TRUE", "true"):
         ceph.rbd("config", "image", "set", "rbd/plain", "rbd_cache", word)
@@ -219,9 +227,11 @@ def an_image_is_made_and_grows():
             equal(scsi.capacity(session)[0], 24 * MIB // BLOCK, "blocks after a start with more")
             equal(good(read(session, 15 * MIB, CHUNK), "READ"), data, "data")
         wait_for(lambda: not ceph.watchers("made"), 20, "the end of the watches")
-        for options, words in (("&size=8M", "would have to shrink"), ("&size=32M&readonly", "leave size= out")):
-            said = refused(ceph.store("made", options))
-            check(words in said, f"{words!r} is not in {said}")
+        with serve(ceph.store("made", "&size=8M")) as (_, session):
+            equal(scsi.capacity(session)[0], 24 * MIB // BLOCK, "blocks after a start with less: size= is the least")
+        wait_for(lambda: not ceph.watchers("made"), 20, "the end of the watches")
+        said = refused(ceph.store("made", "&size=32M&readonly"))
+        check("leave size= out" in said, said)
         check("a snapshot keeps the size" in refused(ceph.store("made@one", "&size=8M")), "the size of a snapshot")
     finally:
         wait_for(lambda: not ceph.watchers("made"), 60, "the end of the watches", step_s=0.5)
@@ -383,7 +393,8 @@ def a_client_that_lives_is_fenced_and_can_take_the_image_back():
         with serve(store, "mem:1M", check_exit=False) as (one, here):
             # The first one has the image before the second one looks for it.
             good(write(here, 0, b"a" * BLOCK), "WRITE")
-            with serve_waiting(waits, code=1) as (other, there):
+            # The one that is fenced ends in order: what it has answered is on the disks of the cluster.
+            with serve_waiting(waits) as (other, there):
                 other.api().post("luns/lun0/takeover", None)
                 wait_for(lambda: write(there, 0, b"b" * BLOCK).good, 20, "the other one serves")
                 wait_for(lambda: held_elsewhere(write(here, 0, b"c" * BLOCK)), 20, "the first one is fenced")
@@ -527,6 +538,10 @@ def changes_add_and_remove_images():
             change()
             session.clear_unit_attentions(0)
         fails("there is no such image", lambda: change(ceph.store("none")))
+        other = tarn.dir / "other.conf"
+        other.write_text(ceph.conf.read_text())
+        for options in ("", "&takeover=wait"):
+            fails("another store of this Tarn has the same image", lambda: change(first.replace(str(ceph.conf), str(other)) + options))
         good(write(session, 0, bytes(CHUNK)), "WRITE")
         equal([lun["spec"]["id"] for lun in api.get("luns")], ["lun0"], "units")
 

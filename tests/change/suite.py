@@ -7,6 +7,7 @@ it concerns is told by unit attention, and a change that fails leaves everything
 The file is changed and SIGHUP sent, as `systemctl reload` does.
 """
 import contextlib
+import copy
 import fcntl
 import json
 import os
@@ -45,7 +46,7 @@ class Config:
 
     def __init__(self):
         self.luns, self.groups, self.targets = {}, {}, {}
-        self.users = {}
+        self.users, self.more = {}, ""
 
     def target(self, name, luns, portals=("127.0.0.1:{port}",), groups=None, readonly=(), auth=()):
         self.targets[name] = dict(luns=dict(luns), portals=list(portals), groups=dict(groups or {}), readonly=set(readonly),
@@ -70,15 +71,17 @@ class Config:
                 more += ", readonly = true" if lun in t["readonly"] else ""
                 entries.append(f'{{ lun = {lun}, id = "{id}"{more} }}')
             lines.append(f"luns = [{', '.join(entries)}]")
-        return "\n".join(lines) + "\n"
+        return "\n".join(lines) + "\n" + self.more
 
 
 class Changing(Tarn):
     """A Tarn whose file can be changed."""
 
+    def filled(self, text):
+        return text.replace("{port}", str(self.port)).replace("{port2}", str(self.port2)).replace("{dir}", str(self.dir))
+
     def write(self, text):
-        text = text.replace("{port}", str(self.port)).replace("{port2}", str(self.port2)).replace("{dir}", str(self.dir))
-        (self.dir / "tarn.toml").write_text(text)
+        (self.dir / "tarn.toml").write_text(self.filled(text))
 
     def reload(self, text):
         """Changes the file and has it applied. Returns the line of the log that tells how it went."""
@@ -184,8 +187,8 @@ def a_file_grows():
         equal(scsi.capacity(session)[0] * BLOCK, 12 * MIB, "capacity")
         write_and_read(session, lba=11 * MIB // BLOCK)
         config.luns["d0"] = "file:{dir}/d0.img?size=4M"
-        tarn.refused(config.text(), "cannot shrink to")
-        equal(scsi.capacity(session)[0] * BLOCK, 12 * MIB, "capacity after a refusal")
+        tarn.applied(config.text())
+        equal(scsi.capacity(session)[0] * BLOCK, 12 * MIB, "capacity after a smaller size=, which is the least")
 
 
 @test
@@ -655,15 +658,110 @@ def random_change(config, source, number):
             target["readonly"] ^= set(source.sample(luns, min(1, len(luns))))
 
 
+def other_machine(config):
+    config.target("wrong", {}, portals=["192.0.2.77:3260"])
+
+
+def two_mistakes(config):
+    config.luns["wrong"] = "file:{dir}/none/a.img?size=1M"
+    config.users["wrong"] = "{dir}/no-secret"
+
+
+# What is wrong, as what applying it is answered.
+WRONG = [
+    ("invalid-config", "a directory that is not there", lambda c: c.luns.update(wrong="file:{dir}/none/w.img?size=1M")),
+    ("invalid-config", "a file that is not there", lambda c: c.luns.update(wrong="file:{dir}/none.img")),
+    ("invalid-config", "one image by another path", lambda c: c.luns.update(wrong="file:{dir}/link.img")),
+    ("invalid-config", "one image twice", lambda c: c.luns.update(wrong="file:{dir}/steady.img")),
+    ("invalid-config", "more memory than there is", lambda c: c.luns.update(wrong="mem:100T")),
+    ("invalid-config", "an image of another program", lambda c: c.luns.update(wrong="file:{dir}/held.img")),
+    ("invalid-config", "an address of another machine", other_machine),
+    ("invalid-config", "a port of another program", lambda c: c.target("wrong", {}, portals=["127.0.0.1:{taken}"])),
+    ("invalid-config", "a secret that is not there", lambda c: c.users.update(wrong="{dir}/no-secret")),
+    ("invalid-config", "a reference to nothing", lambda c: c.target("wrong", {0: "nothing"})),
+    ("invalid-config", "a limit outside its range", lambda c: setattr(c, "more", "[limits]\nqueue_depth = 0\n")),
+    ("invalid-config", "two mistakes", two_mistakes),
+    ("invalid-config", "part of a block", lambda c: c.luns.update(wrong="file:{dir}/odd.img")),
+    ("refused", "another cache", lambda c: c.luns.update(steady="file:{dir}/steady.img?size=64M&cache=direct")),
+    ("refused", "another block size", lambda c: c.luns.update(steady="file:{dir}/steady.img?size=64M&blocksize=4096")),
+]
+
+
+def answer_of(answer):
+    """How a plan or a change ended: None if nothing was in its way, else the kind of the problem."""
+    return answer.json.get("outcome") if answer.status == 200 else answer.kind
+
+
+def mistakes_of(answer):
+    """The places and words of all that is wrong."""
+    found = answer.json.get("mistakes") or ([] if answer.status == 200 else [answer.json])
+    return {(one.get("place"), one["detail"]) for one in found}
+
+
+class Guests:
+    """Sessions that come and go with targets. What a plan says of them is what becomes of them."""
+
+    def __init__(self, tarn):
+        self.tarn, self.sessions = tarn, []
+
+    def ids(self):
+        return {session["id"] for session in self.tarn.api().get("sessions")}
+
+    def come(self, config, source):
+        """One more logs in, if there is a target for it."""
+        names = [name for name in config.targets if name != "steady"]
+        if len(self.sessions) < 8 and names:
+            name = source.choice(names)
+            port = self.tarn.port2 if "{port2}" in config.targets[name]["portals"][0] else self.tarn.port
+            self.sessions.append(self.tarn.session(name, f"guest-{len(self.sessions)}-{source.randrange(10**6)}", port=port))
+
+    def leave(self):
+        for session in self.sessions:
+            with contextlib.suppress(Exception):
+                session.close()
+        self.sessions.clear()
+
+
+def plan_and_apply(tarn, text, guests):
+    """A plan and the change agree: on whether it can be, on what is wrong, on the steps, and on the sessions that end."""
+    api = tarn.api()
+    before = guests.ids()
+    plan = api.ask("POST", "plan", dict(text=text))
+    equal(guests.ids(), before, "sessions after a plan")
+    applied = api.ask("PUT", "config", dict(text=text))
+    kind = applied.kind if applied.status != 200 else None
+    equal(answer_of(plan), kind, f"the plan {plan.body} and the change {applied.body} of\n{text}")
+    if kind is not None:
+        if kind != "refused":
+            equal(mistakes_of(plan), mistakes_of(applied), f"mistakes of\n{text}")
+        return kind
+    what = lambda answer: [(step["action"], step["kind"], step["name"], step["effect"]) for step in answer.json["steps"]]
+    equal(what(plan), what(applied), f"steps of\n{text}")
+    ended = {one for step in plan.json["steps"] for one in step.get("sessions_ended", [])}
+    check(ended <= before, f"sessions {ended - before} are not there")
+    wait_for(lambda: not ended & guests.ids(), 20, f"sessions {ended} end")
+    check(before - ended <= guests.ids(), f"of {before} sessions {before - guests.ids()} are over, and the plan has {ended}")
+    return None
+
+
 @test(limit_s=400)
 def two_hundred_plans_under_load():
-    """200 random plans while a generator verifies a disk and sessions write and read: no error, no session lost, and in the
-    end every target shows what the file says."""
+    """200 random plans, of which a third is wrong, while a generator verifies a disk and sessions write and read: no error, and
+    plan and change agree on every single one, and on the sessions. In the end every target shows what the file says."""
     source = random.Random(20261121)
     config = Config().target("steady", {0: "steady"})
     config.luns["steady"] = "file:{dir}/steady.img?size=64M"
     config.groups["g0"] = [f"{NAME}:init-*"]
+    taken, outcomes = free_port(), {}
+    holder = iscsi.socket.socket()
+    holder.bind(("127.0.0.1", taken))
+    holder.listen()
     with Changing(config=config.text(), arguments=["--cores", "2"]) as tarn:
+        (tarn.dir / "link.img").symlink_to(tarn.dir / "steady.img")
+        (tarn.dir / "held.img").write_bytes(bytes(MIB))
+        (tarn.dir / "odd.img").write_bytes(bytes(1000))
+        lock = open(tarn.dir / "held.img", "rb")
+        fcntl.flock(lock, fcntl.LOCK_EX)
         workers = [Worker(tarn, number) for number in range(3)]
         for worker in workers:
             worker.session.clear_unit_attentions()
@@ -671,14 +769,28 @@ def two_hundred_plans_under_load():
         url = tarn.url(iqn=f"{NAME}:steady")
         generator = subprocess.Popen([BINARY, "bench", url, "--verify", "--overwrite", "--bs", "4k", "--iodepth", "8", "--span", "32m",
                                       "--runtime", "600", "--repeat", "1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        begin, revision = time.monotonic(), 1
+        wait_for(lambda: len(tarn.api().get("sessions")) >= 4, 20, "the generator has logged in")
+        begin, guests = time.monotonic(), Guests(tarn)
         for number in range(PLANS):
-            before = config.text()
+            before = copy.deepcopy(config)
+            if number % 4 == 0:
+                guests.come(config, source)
             random_change(config, source, number)
-            expected = revision + (config.text() != before)
-            revision = tarn.applied(config.text())
-            equal(revision, expected, "revision")
-        measured(f"{PLANS} plans in {time.monotonic() - begin:.1f} s, {revision - 1} of them with a change")
+            wanted = None
+            if source.random() < 1 / 3:
+                wanted, what, spoil = source.choice(WRONG)
+                spoil(config)
+            text = tarn.filled(config.text()).replace("{taken}", str(taken))
+            kind = plan_and_apply(tarn, text, guests)
+            equal(kind, wanted, f"what {what if wanted else 'a change that is right'} is answered with")
+            outcomes[kind] = outcomes.get(kind, 0) + 1
+            if kind is not None:
+                config = before
+        measured(f"{PLANS} plans in {time.monotonic() - begin:.1f} s: {outcomes}")
+        check(outcomes["invalid-config"] + outcomes["refused"] >= PLANS // 4, f"too few are wrong: {outcomes}")
+        guests.leave()
+        lock.close()
+        holder.close()
         check(generator.poll() is None, f"the generator ended: {generator.communicate()[1] if generator.poll() is not None else ''}")
         generator.send_signal(signal.SIGINT)
         out, errors = generator.communicate(timeout=60)
@@ -691,6 +803,134 @@ def two_hundred_plans_under_load():
                 equal(sorted(luns_of(session)) or [0], visible or [0], f"LUNs of {name}")
         sizes = tarn.descriptors()
         measured(f"{sizes} descriptors, {tarn.heap_bytes() // MIB} MiB of heap at the end")
+
+
+@test
+def point_1_a_plan_names_all_mistakes_at_once_and_makes_nothing():
+    """Stores, one image by two paths, memory, addresses, secrets, certificates: all are in one plan, each at its place and beside its
+    step, and the change is answered with the same. Nothing is made by it, and no file is left locked."""
+    config = one_disk()
+    config.luns["d1"] = "file:{dir}/d1.img?size=8M"
+    with Changing(config=config.text()) as tarn:
+        (tarn.dir / "link.img").symlink_to(tarn.dir / "d1.img")
+        before = sorted(tarn.dir.iterdir())
+        config.luns.update(a="file:{dir}/none/a.img?size=1M", b="file:{dir}/link.img", c="mem:100T", new="file:{dir}/new.img?size=1M")
+        config.users["u"] = "{dir}/no-secret"
+        config.target("two", {0: "new"}, portals=["192.0.2.77:3260"])
+        config.more = "[[nbd]]\nbind = '127.0.0.1:0'\nluns = ['d0']\ncertificate = '{dir}/c.pem'\nkey = '{dir}/k.pem'\n"
+        text = tarn.filled(config.text())
+        api = tarn.api()
+        plan = api.good("POST", "plan", dict(text=text)).json
+        equal((plan["is_applicable"], plan["outcome"]), (False, "invalid-config"), "the plan")
+        places = [one.get("place", "").rsplit(": ", 1)[-1] for one in plan["mistakes"]]
+        # Whether so much memory can be reserved is the matter of the machine.
+        equal(sorted(set(places) - {"lun[4].store"}), ["", "lun[2].store", "lun[3].store", "nbd[0].certificate", "target[1].portals[0]",
+                                    "user[0].secret_file"], f"places of {plan['mistakes']}")
+        equal(places.count("nbd[0].certificate"), 2, "the certificate and the key")
+        wrong = {step["name"] for step in plan["steps"] if step["effect"] == "refused"}
+        check({"a", "b", "127.0.0.1:0", f"{NAME}:two"} <= wrong and "new" not in wrong, f"refused steps: {plan['steps']}")
+        answer = api.ask("PUT", "config", dict(text=text))
+        equal((answer.status, answer.kind), (422, "invalid-config"), f"the change: {answer.body}")
+        equal(mistakes_of(answer), {(one.get("place"), one["detail"]) for one in plan["mistakes"]}, "mistakes of the change")
+        equal(sorted(tarn.dir.iterdir()), before, "files after a plan and a change that is refused")
+
+
+@test
+def point_1_a_file_that_hangs_holds_nobody():
+    """A plan with an image whose file system does not answer is there in time, says so, and another plan is not held up."""
+    with Changing(config=one_disk().text()) as tarn, faultfs.FaultFs(size=MIB) as fs:
+        fs.hang = ("read",)
+        api = tarn.api()
+        text = api.get("config")["text"]
+        hung = text + f'[[lun]]\nid = "hung"\nstore = "file:{fs.path}"\n'
+        plan = api.good("POST", "plan", dict(text=hung)).json
+        equal(plan["outcome"], "apply-failed", f"the plan: {plan}")
+        check("does not answer" in str(plan["mistakes"]), plan["mistakes"])
+        other = api.good("POST", "plan", dict(text=text + '[[lun]]\nid = "x"\nstore = "mem:1M"\n')).json
+        equal((other["is_applicable"], [step["name"] for step in other["steps"]]), (True, ["x"]), "another plan")
+        fs.hang = ()
+        fs.release()
+
+
+class Reader(threading.Thread):
+    """Reads a block of a LUN without a pause."""
+
+    def __init__(self, session, lun):
+        super().__init__(daemon=True)
+        self.session, self.lun, self.stopped, self.error = session, lun, False, None
+
+    def run(self):
+        try:
+            while not self.stopped:
+                check(self.session.command(scsi.read16(0, 1), read=BLOCK, lun=self.lun).good, "READ")
+        except Exception as error:      # told by finish
+            self.error = error
+
+    def finish(self):
+        self.stopped = True
+        self.join(20)
+        check(self.error is None, self.error)
+
+
+@test
+def point_2_what_is_taken_away_names_who_uses_it():
+    """A LUN that leaves its target, is removed or gets another store, a target and a portal that go: the step takes away, and names
+    initiator, target, LUN and the I/Os of the last second. What nobody uses is drained. It says what becomes of the data."""
+    config = one_disk()
+    config.luns.update(d1="file:{dir}/d1.img?size=8M", spare="mem:8M")
+    config.targets["one"]["luns"] = {0: "d0", 1: "d1"}
+    config.target("two", {0: "d1"}, portals=["127.0.0.1:{port}", "127.0.0.1:{port2}"])
+    with Changing(config=config.text()) as tarn, tarn.session("one", "busy") as busy, \
+            tarn.session("two", "idle", port=tarn.port2):
+        api = tarn.api()
+        for lun in (0, 1):
+            busy.clear_unit_attentions(lun)
+        ids = {one["initiator"]: one["id"] for one in api.get("sessions")}
+
+        def plan(change):
+            new = copy.deepcopy(config)
+            change(new)
+            answer = api.good("POST", "plan", dict(text=tarn.filled(new.text()))).json
+            check(answer["is_applicable"], answer)
+            return {(step["kind"], step["action"], step["name"].split(":")[-1]): step for step in answer["steps"]}
+
+        def losers(step):
+            return [(one["initiator"].split("init-")[1], (one.get("target") or ":").split(":")[1], one.get("lun"), one.get("id"))
+                    for one in step.get("taken", [])]
+
+        def unmap(new):
+            del new.targets["one"]["luns"][1]
+        reader = Reader(busy, 1)
+        reader.start()
+        view = ("view", "remove", "one LUN 1 (d1)")
+        step = wait_for(lambda: (found := plan(unmap)[view])["taken"][0]["ios_per_second"] and found, 30, "I/Os are counted")
+        equal((step["effect"], losers(step), step.get("sessions_ended")), ("takes-away", [("busy", "one", 1, "d1")], None), "unmap")
+        reader.finish()
+
+        def remove(new):
+            unmap(new)
+            del new.targets["two"], new.luns["d1"]
+        steps = plan(remove)
+        lun, target = steps["lun", "remove", "d1"], steps["target", "remove", "two"]
+        equal((lun["effect"], lun["data"], losers(lun)), ("takes-away", "stays", [("busy", "one", 1, "d1")]), "a LUN that is removed")
+        equal((target["effect"], losers(target), target["sessions_ended"]),
+              ("takes-away", [("idle", "two", 0, "d1")], [ids[f"{NAME}:init-idle"]]), "a target that is removed")
+        step = plan(lambda new: new.targets["two"]["portals"].pop())["portal", "remove", "{port2}".format(port2=tarn.port2)]
+        equal((step["effect"], losers(step)), ("takes-away", [("idle", "two", 0, "d1")]), "a portal that is removed")
+        step = plan(lambda new: new.luns.update(d1="file:{dir}/other.img?size=8M"))["lun", "change", "d1"]
+        equal((step["effect"], step["data"], sorted(losers(step))),
+              ("takes-away", "stays", [("busy", "one", 1, "d1"), ("idle", "two", 0, "d1")]), "another store")
+        step = plan(lambda new: new.luns.pop("spare"))["lun", "remove", "spare"]
+        equal((step["effect"], step["data"], losers(step)), ("drains", "lost", []), "what nobody uses")
+
+        def hide(new):
+            new.groups["none"] = ["iqn.2026-11.example:nobody"]
+            new.targets["one"]["groups"] = {1: "none"}
+        steps = plan(hide)
+        taking = [step for step in steps.values() if step["effect"] == "takes-away"]
+        equal([losers(step) for step in taking], [[("busy", "one", 1, "d1")]], f"a view that another group has: {steps}")
+        step = plan(lambda new: new.luns.update(more="mem:1M"))["lun", "add", "more"]
+        equal((step["effect"], losers(step)), ("online", []), "what takes nothing away")
 
 
 # State of earlier versions.

@@ -8,6 +8,8 @@ are those of files once more: an NBD server (nbdkit) has the file, and Tarn its 
     suite.py [--list] [PATTERN...]
 """
 import contextlib
+import email
+import email.policy
 import functools
 import hashlib
 import hmac
@@ -15,12 +17,14 @@ import http.server
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+import unittest.mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
 import harness
@@ -28,6 +32,7 @@ import iscsi
 import scsi
 from faultfs import FaultFs
 from harness import check, equal, measured, skip, test, wait_for
+from mailserver import MailServer
 from tarn import IQN, Tarn, lun_section, target_section
 
 MIB = 1 << 20
@@ -702,7 +707,7 @@ def what_a_server_does_not_take_is_sent_again_and_holds_nobody_up():
                 wait_for(lambda: any("answered 500" in one["message"] for one in found()), LOOK_S, "the finding")
                 wait_for(failing.events, LOOK_S, "the event is taken")
                 good(session.command(scsi.write16(0, 8), write=bytes(4096)), "WRITE meanwhile")
-                wait_for(lambda: [one["subject"] for one in found()] == [f"http://127.0.0.1:{silent.port}/hook"], LOOK_S,
+                wait_for(lambda: [one["subject"] for one in found()] == [f"http://127.0.0.1:{silent.port}"], LOOK_S,
                          "only the silent server fails")
             bodies = {body for _, _, _, body in failing.requests[:3]}
             equal(([status for status, *_ in failing.requests[:3]], len(bodies)), ([500, 500, 204], 1), "the same, three times")
@@ -710,14 +715,74 @@ def what_a_server_does_not_take_is_sent_again_and_holds_nobody_up():
             tarn.await_log("events are sent again")
 
 
+def mail_section(server, host="127.0.0.1", more=""):
+    return f'[[notify]]\nmail = "ops@example.org"\nfrom = "san@example.org"\nsmtp = "{host}:{server.port}"\n{more}\n'
+
+
+def words_of(mail):
+    """Subject and text, as a reader sees them."""
+    read = email.message_from_string(mail["content"], policy=email.policy.default)
+    return read["Subject"], read.get_content()
+
+
+@test
+def findings_are_sent_by_mail_when_they_begin_and_end():
+    """A real mail server, which is busy at first and wants a login: a webhook and a mailbox get the same events."""
+    with tempfile.TemporaryDirectory() as directory, Hook() as hook, \
+            MailServer("--user", "san", "--password", SECRET, "--busy", 1) as server:
+        path = f"{directory}/disk.img"
+        login = 'smtp_user = "san"\nsmtp_password_file = "notify.secret"'
+        with notifying(hook.section() + mail_section(server, more=login), f"file:{path}?size={SIZE}") as tarn:
+            os.rename(path, f"{path}.away")
+            about = lambda word: [mail for mail in list(server.mails) if f"{word} file-replaced" in words_of(mail)[1].replace("\n", " ")]
+            wait_for(lambda: about("finding"), LOOK_S, "the mail that the finding begins")
+            tarn.await_log("come back later")
+            os.rename(f"{path}.away", path)
+            wait_for(lambda: any("finding-ended" in words_of(mail)[1] for mail in list(server.mails)), LOOK_S, "the mail that it is over")
+            wait_for(lambda: any(one["kind"] == "finding-ended" for one in hook.events()), LOOK_S, "the request that it is over")
+            numbers = [int(number) for mail in server.mails for number in re.findall(r"event (\d+)\)", words_of(mail)[1])]
+            listed = [one["number"] for one in tarn.api().get("events?after=0&most=1000&kind=finding-began,finding-ended")]
+        equal(numbers, [number for number in listed if number in numbers], "events in order, each once")
+        check(set(one["number"] for one in hook.events()) <= set(numbers), "the mailbox has what the webhook has")
+        for mail in server.mails:
+            equal((mail["sender"], mail["to"], mail["user"]), ("san@example.org", ["ops@example.org"], "san"), "from whom to whom")
+        subject, text = words_of(about("finding")[0])
+        check("file-replaced" in subject and "faulty" in text, f"{subject}\n{text}")
+
+
+@test(limit_s=180)
+def mail_beyond_this_machine_needs_tls_that_is_trusted():
+    """127.0.0.2 counts as another machine: with a certificate that is trusted mail is sent over STARTTLS, with another one, or
+    without TLS, the finding says why and nothing goes out."""
+    with tempfile.TemporaryDirectory() as directory:
+        key, certificate = f"{directory}/key.pem", f"{directory}/certificate.pem"
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
+                        "-subj", "/CN=mail", "-addext", "subjectAltName=IP:127.0.0.2", "-addext", "basicConstraints=critical,CA:FALSE",
+                        "-keyout", key, "-out", certificate],
+                       check=True, capture_output=True)
+        tls = ("--host", "127.0.0.2", "--certificate", certificate, "--key", key)
+        kinds = 'events = ["session-began"]'
+        for arguments, trusted, why in [(tls, certificate, None), (tls, "/dev/null", "invalid peer certificate"),
+                                        (("--host", "127.0.0.2"), certificate, "offers no STARTTLS")]:
+            with MailServer(*arguments) as server, unittest.mock.patch.dict(os.environ, SSL_CERT_FILE=trusted), \
+                    notifying(mail_section(server, "127.0.0.2", kinds)) as tarn, iscsi.Session(tarn.port, IQN):
+                if why is None:
+                    (mail,) = wait_for(lambda: list(server.mails), LOOK_S, "a mail")
+                    check(mail["is_tls"] and "logged in" in words_of(mail)[1], f"the mail: {mail}")
+                else:
+                    failed = lambda: [one for one in tarn.api().get("findings") if one["code"] == "notify-failed" and why in one["message"]]
+                    wait_for(failed, LOOK_S, f"the finding: {why}")
+                    equal(server.mails, [], "mails")
+
+
 @test
 def a_change_of_notify_needs_a_restart():
-    """A reload with another URL is refused with the reason, and a wrong kind of event is an error with its place."""
+    """Another URL is pending until a restart, and a wrong kind of event is an error with its place."""
     with Hook() as hook, notifying(hook.section()) as tarn:
         text = (tarn.dir / "tarn.toml").read_text()
         plan = tarn.api().post("plan", {"text": text.replace("/hook", "/other")})
         steps = [step for step in plan["steps"] if step["kind"] == "notify"]
-        check(steps and all(step["effect"] == "refused" for step in steps), f"the plan: {plan}")
+        check(steps and all(step["effect"] == "pending" for step in steps), f"the plan: {plan}")
         wrong = tarn.api().ask("POST", "plan", {"text": text + 'events = ["no-such"]\n'})
         check(wrong.status == 422 and "no-such" in wrong.json["detail"], f"a wrong kind: {wrong}")
 

@@ -4,6 +4,8 @@
     suite.py [--list] [PATTERN...]
 """
 import contextlib
+import ctypes
+import errno
 import json
 import os
 import pathlib
@@ -90,6 +92,60 @@ class Attached:
         self.process.wait()
 
 
+class Mounted(Attached):
+    """A device, or several, as the file `disk` of a directory."""
+
+    def __init__(self, path, *arguments):
+        super().__init__(path, *arguments)
+        if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+            harness.skip("/dev/fuse is missing, or not for this user")
+        self.dir = path / "mount"
+        self.dir.mkdir()
+        self.disk = self.dir / "disk"
+        self.command[self.command.index("--as") + 1] = f"fuse:{self.dir}"
+
+    def is_served(self):
+        check(self.process.poll() is None, f"attach ended: {self.output.read_text()}")
+        return f"{self.disk} until" in self.output.read_text()
+
+    def is_mounted(self):
+        return f" {self.dir} fuse" in pathlib.Path("/proc/mounts").read_text()
+
+    def children(self):
+        """The process that has the devices."""
+        return pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+
+    def end(self, code=0):
+        self.process.send_signal(signal.SIGTERM)
+        equal(self.process.wait(60), code, f"exit code of attach: {self.output.read_text()}")
+        check(not self.is_mounted(), "nothing is mounted any more")
+        left = [entry.name for entry in self.output.parent.iterdir() if entry.name.startswith("tarn-attach-")]
+        equal(left, [], "what is left of the processes")
+
+    def __exit__(self, *_):
+        super().__exit__()
+        if self.is_mounted():
+            subprocess.run(["fusermount3", "-u", "-z", self.dir], check=False)
+
+
+def fails(number, what, action):
+    """The action fails with this error."""
+    try:
+        action()
+    except OSError as error:
+        equal(error.errno, number, f"error number of {what}")
+    else:
+        check(False, f"{what} succeeded")
+
+
+def punch(descriptor, offset, length, mode=3):
+    """fallocate(2), by default with FALLOC_FL_PUNCH_HOLE and FALLOC_FL_KEEP_SIZE."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+    if libc.fallocate(descriptor, mode, offset, length) != 0:
+        raise OSError(ctypes.get_errno(), "fallocate")
+
+
 def convert(source, target, *options):
     subprocess.run(["qemu-img", "convert", *options, "-f", "raw", "-O", "raw", source, target], check=True, timeout=60)
 
@@ -150,6 +206,166 @@ def an_image_goes_in_and_comes_out():
             attached.end()
         check(image.read_bytes() == back.read_bytes(), "other data comes back")
         check(image.read_bytes() == (path / "a.img").read_bytes(), "the file has other data")
+
+
+@test
+def a_device_is_a_file_by_fuse():
+    """qemu-img and dd read and write `DIR/disk`, which is what is in the file behind. It has the size of the disk, which stays;
+    holes are punched, a flush reaches the device, and what a block device refuses is refused."""
+    with serve("a") as (tarn, path):
+        image, behind = path / "image", path / "a.img"
+        data = bytearray(random.Random(5).randbytes(SIZE))
+        image.write_bytes(data)
+        with Mounted(path, "--udp", place(tarn), f"hyperscsi://{GROUP}/a") as mounted:
+            equal([entry.name for entry in mounted.dir.iterdir()], ["disk"], "what is in the directory")
+            status = mounted.disk.stat()
+            equal((status.st_size, status.st_mode & 0o777), (SIZE, 0o600), "size and mode")
+            convert(image, mounted.disk, "-n")
+            check(mounted.disk.read_bytes() == data, "other data comes back")
+            check(behind.read_bytes() == data, "the file behind has other data")
+            subprocess.run(["dd", f"if={image}", f"of={mounted.disk}", "bs=1M", "count=8", "skip=8", "oflag=direct", "conv=fsync",
+                            "status=none"], check=True, timeout=60)
+            data[:8 * MIB] = data[8 * MIB:16 * MIB]
+            check(behind.read_bytes() == data, "what dd wrote")
+            descriptor = os.open(mounted.disk, os.O_RDWR)
+            try:
+                before = behind.stat().st_blocks
+                punch(descriptor, 2 * MIB, 4 * MIB)
+                os.fsync(descriptor)
+                data[2 * MIB:6 * MIB] = bytes(4 * MIB)
+                check(behind.read_bytes() == data, "a hole reads zeros, and all else is as it was")
+                check(behind.stat().st_blocks < before, "a hole takes no space")
+                equal(os.pread(descriptor, 3, 6 * MIB - 1), data[6 * MIB - 1:6 * MIB + 2], "bytes over the edge of a block")
+                equal(os.pread(descriptor, 100, SIZE - 10), data[-10:], "bytes at the end")
+                equal(os.pread(descriptor, 1, SIZE), b"", "bytes behind the end")
+                fails(errno.EINVAL, "a write of part of a block", lambda: os.pwrite(descriptor, b"x", 0))
+                fails(errno.ENOSPC, "a write behind the end", lambda: os.pwrite(descriptor, bytes(512), SIZE))
+                fails(errno.EINVAL, "another size", lambda: os.ftruncate(descriptor, MIB))
+                fails(errno.EOPNOTSUPP, "space that is promised", lambda: punch(descriptor, 0, MIB, mode=0))
+            finally:
+                os.close(descriptor)
+            with open(mounted.disk, "wb"):
+                pass
+            check(behind.read_bytes() == data, "O_TRUNC takes nothing away")
+            mounted.end()
+
+
+@test
+def a_read_only_device_is_a_read_only_file():
+    """Nothing writes to it, and it can be read."""
+    with serve("a") as (tarn, path):
+        with Mounted(path, f"hyperscsi://{GROUP}/a?readonly&udp={place(tarn)}") as mounted:
+            equal(mounted.disk.stat().st_mode & 0o777, 0o400, "mode")
+            fails(errno.EROFS, "an open to write", lambda: os.open(mounted.disk, os.O_WRONLY))
+            equal(len(mounted.disk.read_bytes()), SIZE, "bytes")
+            mounted.end()
+
+
+@test
+def a_file_system_on_a_loop_device_is_whole():
+    """As root: ext4 on a loop device over `DIR/disk` with direct I/O is made, filled, trimmed, unmounted and found clean."""
+    if os.geteuid() != 0:
+        harness.skip("only root has loop devices")
+    if not pathlib.Path("/dev/loop-control").exists():
+        harness.skip("there are no loop devices here")
+    with serve("a") as (tarn, path):
+        with Mounted(path, "--udp", place(tarn), f"hyperscsi://{GROUP}/a") as mounted:
+            done = subprocess.run(["losetup", "--find", "--show", "--direct-io=on", mounted.disk], capture_output=True, text=True,
+                                  timeout=60)
+            if done.returncode != 0:
+                harness.skip(f"losetup: {done.stderr.strip()}")
+            loop = done.stdout.strip()
+            try:
+                direct = subprocess.run(["losetup", "--list", "--noheadings", "--output", "DIO", loop], capture_output=True,
+                                        text=True, check=True, timeout=60)
+                equal(direct.stdout.strip(), "1", "direct I/O of the loop device")
+                subprocess.run(["mkfs.ext4", "-q", loop], check=True, timeout=60)
+                there = path / "there"
+                there.mkdir()
+                subprocess.run(["mount", "-t", "ext4", loop, there], check=True, timeout=60)
+                try:
+                    data = random.Random(6).randbytes(24 * MIB)
+                    (there / "file").write_bytes(data)
+                    os.sync()
+                    check((there / "file").read_bytes() == data, "other data comes back")
+                    (there / "file").unlink()
+                    os.sync()
+                    subprocess.run(["fstrim", there], check=True, timeout=60)
+                    (there / "other").write_bytes(data)
+                finally:
+                    subprocess.run(["umount", there], check=True, timeout=60)
+                subprocess.run(["fsck.ext4", "-f", "-n", loop], check=True, timeout=60, stdout=subprocess.DEVNULL)
+            finally:
+                subprocess.run(["losetup", "--detach", loop], check=True, timeout=60)
+            # The kernel lets go of the file a moment later.
+            wait_for(lambda: loop not in subprocess.run(["losetup", "--list", "--noheadings", "--output", "NAME"], check=True,
+                                                        capture_output=True, text=True, timeout=60).stdout.split(), 30, "no loop device")
+            mounted.end()
+        subprocess.run(["fsck.ext4", "-f", "-n", path / "a.img"], check=True, timeout=60, stdout=subprocess.DEVNULL)
+
+
+@test(limit_s=120)
+def a_file_whose_server_is_gone_gives_errors():
+    """A server that is stopped: a read fails with EIO after --retry and no earlier answer is wrong; when it goes on, reads do, too.
+    The process with the devices is killed: all ends with an error, and nothing stays mounted."""
+    with serve("a") as (tarn, path):
+        with Mounted(path, "--retry", "2", "--udp", place(tarn), f"hyperscsi://{GROUP}/a") as mounted:
+            descriptor = os.open(mounted.disk, os.O_RDONLY)
+            try:
+                equal(os.pread(descriptor, 512, 0), bytes(512), "before")
+                tarn.process.send_signal(signal.SIGSTOP)
+                try:
+                    fails(errno.EIO, "a read while the server is away", lambda: os.pread(descriptor, 512, MIB))
+                finally:
+                    tarn.process.send_signal(signal.SIGCONT)
+
+                def reads():
+                    try:
+                        return os.pread(descriptor, 512, 0) == bytes(512)
+                    except OSError as error:
+                        equal(error.errno, errno.EIO, "error of a read")
+                        return False
+                wait_for(reads, 60, "a read when the server is there again")
+            finally:
+                os.close(descriptor)
+            child, = mounted.children()
+            os.kill(int(child), signal.SIGKILL)
+            equal(mounted.process.wait(60), 1, f"exit code: {mounted.output.read_text()}")
+            check("the disk is lost" in mounted.output.read_text(), mounted.output.read_text())
+            check(not mounted.is_mounted(), "it is not mounted any more")
+
+
+@test
+def the_devices_are_let_go_when_the_mount_is_killed():
+    """The process with the mount is killed: the one with the devices ends by itself."""
+    with serve("a") as (tarn, path):
+        with Mounted(path, "--udp", place(tarn), f"hyperscsi://{GROUP}/a") as mounted:
+            child, = mounted.children()
+            mounted.process.kill()
+            mounted.process.wait(30)
+
+            def is_gone():
+                try:
+                    return pathlib.Path(f"/proc/{child}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+                except OSError:
+                    return True
+            wait_for(is_gone, 30, "the end of the process with the devices")
+
+
+@test
+def what_cannot_be_mounted_is_said_in_one_line():
+    """A directory that is not there, a wrong password: one line, exit code 2, and nothing is mounted."""
+    with serve("a") as (tarn, path):
+        wrong = path / "wrong"
+        wrong.touch(mode=0o600)
+        wrong.write_text("another password\n")
+        (path / "empty").mkdir()
+        url = f"hyperscsi://{GROUP}/a?udp={place(tarn)}"
+        for directory, password, words in ((path / "nowhere", path / "password", "name a directory that exists"),
+                                           (path / "empty", wrong, "check the password")):
+            done = run("attach", "--as", f"fuse:{directory}", "--password-file", password, url)
+            equal(done.returncode, 2, f"exit code; {done.stderr}")
+            check(words in done.stderr and done.stderr.count("\n") == 1, done.stderr)
 
 
 @test

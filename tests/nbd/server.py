@@ -12,6 +12,7 @@ import ssl
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -21,7 +22,7 @@ import harness
 import iscsi
 import scsi
 from harness import check, equal, test, wait_for
-from tarn import IQN, Tarn, lun_section, target_section
+from tarn import IQN, Tarn, lun_section, run, target_section
 
 MIB = 1 << 20
 SIZE = 32 * MIB
@@ -736,6 +737,42 @@ def new_certificates_are_taken_with_the_configuration():
             answer = api.ask("PUT", "config", {"text": api.get("config")["text"]})
             check(answer.status >= 400 and "server-cert.pem" in str(answer.body), f"{answer.status} {answer.body}")
             tool("nbdinfo", tls_uri(tarn))
+
+
+def own_address():
+    """An address of this machine that is not loopback; none if it has none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
+        probe.connect(("192.0.2.1", 9))      # Sends nothing.
+        return probe.getsockname()[0]
+
+
+@test
+def what_tarn_exports_is_no_store_of_its_own():
+    """By address, by name and on a socket: a start ends with exit code 2, a change is refused, and the unit
+    that would have waited for itself goes on."""
+    def refused(tarn, store):
+        for path, spec in (("luns/new", {"id": "new", "store": store}), ("luns/lun1", {"id": "lun1", "store": store})):
+            answer = tarn.api().ask("PUT", path, spec)
+            check(400 <= answer.status < 500, f"{store} is no store: {answer}")
+            check("is an export of this Tarn itself" in answer.json["detail"], answer.json["detail"])
+    with serve("mem:4M", "file:{dir}/disk.img?size=4M", more=socket_section("lun0", "lun1") + UNSEALED) as tarn:
+        for store in (f"nbd://127.0.0.1:{tarn.port2}/lun1", f"nbd://localhost:{tarn.port2}/lun0",
+                      *(f"nbd+unix:///lun1?socket={tarn.dir / name}" for name in ("nbd.sock",))):
+            refused(tarn, store)
+        with Raw(tarn, "lun1") as client:
+            equal(client.do(WRITE, 0, 512, data=bytes(512)), 0, "WRITE")
+    text = config("mem:4M", "mem:4M", more=UNSEALED)
+    with Tarn(config=text.replace('bind = "127.0.0.1:{port2}"', 'bind = "0.0.0.0:{port2}"')) as tarn:
+        refused(tarn, f"nbd://127.0.0.2:{tarn.port2}/lun0")
+        if address := own_address():
+            refused(tarn, f"nbd://{address}:{tarn.port2}/lun0")
+        text = (tarn.dir / "tarn.toml").read_text()
+    with tempfile.TemporaryDirectory(prefix="nbd-test.") as path:
+        file = pathlib.Path(path) / "tarn.toml"
+        file.write_text(text.replace('store = "mem:4M"', f'store = "nbd://localhost:{tarn.port2}/lun0"', 1))
+        done = run("serve", "--config", file, "--state", f"{path}/state")
+    equal(done.returncode, 2, done.stderr)
+    check("tarn.toml:3: lun[0].store" in done.stderr and "is an export of this Tarn itself" in done.stderr, done.stderr)
 
 
 @test

@@ -26,6 +26,11 @@ import scsi
 from harness import check, equal, test, wait_for
 from tarn import BINARY, IQN, Tarn, free_port, lun_section, run, target_section
 
+# Its tests are of this suite.
+import lies
+
+PARTS = [lies]
+
 MIB = 1 << 20
 SIZE = 32 * MIB
 BLOCK = 512

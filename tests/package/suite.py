@@ -4,6 +4,8 @@ and that the service manager is told the truth.
 
     suite.py [--list] [PATTERN...]
 """
+import configparser
+import contextlib
 import json
 import os
 import pathlib
@@ -18,6 +20,10 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
 import harness
+import iscsi
+import reflinks
+import scsi
+import unitcalls
 from harness import check, equal, measured, test
 from tarn import BINARY, IQN, Tarn
 
@@ -84,6 +90,50 @@ def the_unit_is_sound():
         check(found is not None, f"systemd-analyze security: {out.stdout[-300:]}{out.stderr}")
         measured(f"exposure {found.group(1)}")
         check(float(found.group(1)) <= EXPOSURE_MAX, f"exposure {found.group(1)}, wanted at most {EXPOSURE_MAX}")
+
+
+@test
+def a_start_is_tried_again_as_long_as_it_takes():
+    """A start that fails at once, as one whose store is behind a server that is not up yet, is no reason for the service manager
+    to give the service up. It would after five starts within 10 s."""
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.read_string(UNIT.read_text())
+    equal(unit["Service"]["Restart"], "on-failure", "Restart")
+    equal(unit["Unit"].get("StartLimitIntervalSec"), "0", "StartLimitIntervalSec")
+    with tempfile.TemporaryDirectory(prefix="tarn-unit.") as folder:
+        out = sh(BINARY, "serve", "--state", folder, "--listen", "127.0.0.1:0", "nbd+unix:///disk?socket=/nowhere/nbd.sock")
+    check(out.returncode not in (0, None) and "start the server" in out.stderr, out.stderr)
+
+
+@test
+def what_the_unit_forbids_is_not_called():
+    """With the system calls that the unit allows, a daemon starts, serves, changes its configuration by the API, by a reload and
+    by a rollback, makes certificates and tokens, takes snapshots and gives them back, and ends."""
+    if not shutil.which("systemd-analyze") or not unitcalls.usable():
+        harness.skip("there is no systemd-analyze, or another processor")
+    with contextlib.ExitStack() as stack:
+        place = stack.enter_context(reflinks.file_system("xfs")) if os.geteuid() == 0 and shutil.which("mkfs.xfs") else None
+        luns = {"memory": "mem:16M", "file": "file:{dir}/disk.img?size=16M",
+                **({"disk": f"file:{place}/disk.img?size=16M"} if place else {})}
+        tarn = reflinks.Daemon(luns, '[admin]\nlisten = ["127.0.0.1:{port2}"]\nsocket = "{dir}/tarn.sock"\n')
+        tarn.prefix = [sys.executable, ROOT / "tests/lib/unitcalls.py", UNIT]
+        stack.enter_context(tarn)
+        with iscsi.Session(tarn.port, IQN) as session:
+            for lun in range(len(luns)):
+                session.clear_unit_attentions(lun)
+                reflinks.write(session, 0, b"a" * 65536, lun)
+                check(session.command(scsi.synchronize_cache16(), lun=lun).good, f"SYNCHRONIZE CACHE of LUN {lun}")
+        tarn.run("lun", "add", "new", f"{tarn.dir}/new.img?size=16M", "--target", IQN)
+        tarn.run("lun", "resize", "new", "32M")
+        tarn.run("token", "add", "me", "admin")
+        if place:
+            tarn.run("snapshot", "create", "disk", "a")
+            tarn.run("lun", "add", "test", f"{place}/test.img", "--clone", "disk@a")
+            tarn.run("snapshot", "rollback", "disk@a")
+            tarn.run("snapshot", "rm", "disk@a")
+        tarn.run("rollback", "1", "--yes")
+        tarn.process.send_signal(signal.SIGHUP)
+        tarn.run("doctor")
 
 
 @test

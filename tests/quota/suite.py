@@ -49,6 +49,13 @@ def write(session, at, size=CHUNK, lun=0, byte=b"\xa5"):
     return session.command(scsi.write16(at // BLOCK, size // BLOCK), write=byte * size, lun=lun)
 
 
+def settled(command):
+    """What a command gives when it gets no unit attention any more."""
+    while (outcome := command()).sense.key == scsi.UNIT_ATTENTION:
+        pass
+    return outcome
+
+
 def good(outcome, what):
     check(outcome.good, f"{what}: {outcome}")
     return outcome
@@ -147,6 +154,43 @@ def what_disks_take_is_limited():
         good(unmap(session, 0, 5 * MIB), "UNMAP")
         wait_for(lambda: "quota-full" not in findings(tarn), LOOK_S, "space again")
         good(write(session, 20 * MIB), "WRITE to new blocks")
+
+
+@test(limit_s=120)
+def a_disk_that_is_added_keeps_to_its_quota_at_once():
+    """Where the quota is full, the first command to a new disk finds it so, after a change that adds the disk and after a start; what
+    the new disk has counts before anybody sees it."""
+    text = lun("a", "{dir}/a.img?size=32M", "alice") + quota(ALICE, used="8M") + target_section("a")
+    tarn = Tarn(config=text)
+    with tarn.start() and iscsi.Session(tarn.port, IQN) as session:
+        session.clear_unit_attentions(0)
+        fill(session, 0, 4 * MIB)
+        session.command(scsi.synchronize_cache16())
+        api = tarn.api()
+        wait_for(lambda: (api.get("quotas")[0]["used_bytes"] or 0) >= 4 * MIB, LOOK_S, "what the disk takes")
+        # The one that fills the quota is looked at first.
+        (tarn.dir / "b.img").write_bytes(os.urandom(5 * MIB))
+        os.truncate(tarn.dir / "b.img", 32 * MIB)
+        view = lambda id, n: {"add": {"view": {"target": IQN, "id": id, "lun": n}}}
+        new = lambda id, n: [{"add": {"lun": {"id": id, "store": f"{tarn.dir}/{id}.img?size=32M", "owner": "alice"}}}, view(id, n)]
+        api.post("config/edits", {"edits": new("b", 1)})
+        session.clear_unit_attentions(1)
+        no_space(settled(lambda: write(session, 16 * MIB, lun=1)), "WRITE to the disk that is new")
+        good(write(session, 0, lun=1), "WRITE again")
+        wait_for(lambda: findings(tarn) == {"quota-full"}, LOOK_S, "the limit")
+        api.post("config/edits", {"edits": new("c", 2)})
+        session.clear_unit_attentions(2)
+        no_space(settled(lambda: write(session, 0, lun=2)), "WRITE to another new one")
+        # As it is now.
+        tarn.config = api.get("config")["text"]
+    equal(tarn.terminate(), 0, "exit code")
+    with tarn.start() and iscsi.Session(tarn.port, IQN) as session:
+        for number in range(3):
+            session.clear_unit_attentions(number)
+        no_space(settled(lambda: write(session, 0, lun=2)), "WRITE after a start")
+        no_space(settled(lambda: write(session, 16 * MIB)), "WRITE after a start")
+    equal(tarn.terminate(), 0, "exit code")
+    tarn.close()
 
 
 @test(limit_s=120)

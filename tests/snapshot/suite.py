@@ -221,7 +221,7 @@ def nobody_writes_a_snapshot():
         file = place / "disk.img.snapshots/first"
         (place / "link").symlink_to(place / "disk.img.snapshots")
         for path in (file, place / "link/first"):
-            said = tarn.run("lun", "add", "old", f"file:{path}", code=FAILED)
+            said = tarn.run("lun", "add", "old", f"file:{path}", code=WRONG)
             check("which nobody may write; add readonly" in said, said)
         said = tarn.run("lun", "add", "new", f"file:{place}/link/other", "--clone", "disk@first", code=CONFLICT)
         check("choose another directory" in said, said)

@@ -18,7 +18,8 @@ import harness
 import iscsi
 import scsi
 from harness import check, equal, measured, skip, test, wait_for
-from tarn import BINARY, IQN, Tarn, many_luns, run
+from reflinks import file_system
+from tarn import BINARY, IQN, Tarn, many_luns, run, target_section
 
 DEVICE = "/dev/fuse"
 MIB = 1 << 20
@@ -26,8 +27,8 @@ MANY = 1000
 OPEN_MAX = 256
 VALUE_BYTES_MAX = 64 * 1024
 INITIATOR = "iqn.2026-11.example.tarn:tester"
-FILES_OF_A_LUN = {"id", "store", "kind", "size", "block_size", "readonly", "cache", "thin", "serial", "naa", "medium", "prevented_by",
-                  "shown_by"}
+FILES_OF_A_LUN = {"id", "store", "kind", "size", "block_size", "readonly", "cache", "thin", "serial", "naa", "owner", "medium",
+                  "prevented_by", "shown_by"}
 
 CONFIG = f"""
 [[lun]]
@@ -40,6 +41,11 @@ serial = "TREE1"
 [[group]]
 id = "lab"
 initiators = ["{INITIATOR}", "192.0.2.0/24"]
+[[hyperscsi.group]]
+name = "ABC"
+udp = "127.0.0.1:{{port2}}"
+open = true
+device = [{{ id = "memory", level = "crc" }}]
 [[user]]
 name = "alice"
 secret_file = "{{dir}}/alice.secret"
@@ -47,6 +53,34 @@ secret_file = "{{dir}}/alice.secret"
 name = "{IQN}"
 portals = ["127.0.0.1:{{port}}"]
 luns = [{{ lun = 0, id = "memory" }}, {{ lun = 5, id = "image", groups = ["lab"], readonly = true }}]
+"""
+
+SECTIONS = f"""
+[[store]]
+id = "left"
+store = "mem:8M"
+[[store]]
+id = "right"
+store = "mem:8M"
+[[store]]
+id = "spare"
+store = "mem:8M"
+[[lun]]
+id = "wide"
+store = "stripe:left,right?chunk=64k"
+[[lun]]
+id = "plain"
+store = "mem:4M"
+[[nbd]]
+socket = "{{dir}}/nbd.sock"
+luns = ["plain"]
+[[quota]]
+owner = "alice"
+used = "1G"
+[[target]]
+name = "{IQN}"
+portals = ["127.0.0.1:{{port}}"]
+luns = [{{ lun = 0, id = "wide" }}, {{ lun = 1, id = "plain" }}]
 """
 
 
@@ -164,9 +198,17 @@ def everything_is_listed_and_can_be_read():
         session = os.listdir(tree.path("sessions"))[0]
         equal(texts[f"sessions/{session}/initiator"], f"{INITIATOR}\n", "initiator")
         equal(links[f"targets/{IQN}/sessions/{session}"], f"../../../sessions/{session}", "link of the session")
+        place = f"udp:127.0.0.1:{tarn.port2}"
+        grouped = f"hyperscsi/ABC at {place}/"
+        equal([texts[grouped + name] for name in ["name", "place", "password", "password_file", "devices"]],
+              ["ABC\n", f"{place}\n", "none\n", "", "memory crc rw\n"], "group of HyperSCSI")
+        equal(os.listdir(tree.path(grouped + "sessions")), [], "its sessions")
+        tree.write(grouped + "profile", "wireless\n")
+        equal(tree.read(grouped + "profile"), "wireless\n", "profile")
         told = {line.split()[0] for line in texts["help"].splitlines()}
         known = {"luns/image/": "luns/ID/", "luns/memory/": "luns/ID/", f"targets/{IQN}/": "targets/NAME/",
-                 f"sessions/{session}/": "sessions/ID/", "groups/lab/": "groups/ID/", "users/alice/": "users/NAME/"}
+                 f"sessions/{session}/": "sessions/ID/", "groups/lab/": "groups/ID/", "users/alice/": "users/NAME/",
+                 grouped: "hyperscsi/NAME/"}
         for path in texts:
             start = next((start for start in known if path.startswith(start)), "")
             check(known.get(start, "") + path[len(start):] in told, f"help has no {path}")
@@ -185,9 +227,12 @@ def programs_of_the_shell_work_on_it():
         equal(shell("wc -c < luns/image/serial").stdout, "6\n", "wc")
         found = shell("find . -type f -exec cat {} + | wc -l; find . -type f -perm -u+w | sort")
         equal(found.stderr, "", "what find complains of")
-        equal(found.stdout.split()[1:], sorted(f"./{path}" for path in (
-            "groups/lab/initiators", "luns/image/id", "luns/image/medium", "luns/image/size", "luns/memory/id", "luns/memory/medium",
-            "luns/memory/size", f"targets/{IQN}/alias")), "what can be written")
+        lines = found.stdout.splitlines()[1:]
+        of_groups = [line for line in lines if line.startswith("./hyperscsi/")]
+        equal([line.rsplit("/", 1)[1] for line in of_groups], ["profile", "retransmit", "user"], "what can be written of a group")
+        equal([line for line in lines if line not in of_groups], sorted(f"./{path}" for path in (
+            "groups/lab/initiators", "luns/image/id", "luns/image/medium", "luns/image/owner", "luns/image/size", "luns/memory/id",
+            "luns/memory/medium", "luns/memory/owner", "luns/memory/size", f"targets/{IQN}/alias")), "what can be written")
         equal(shell("test ! -s last_error; echo x > luns/image/size || test -s last_error").returncode, 0, "test -s")
 
 
@@ -251,6 +296,96 @@ def a_list_is_one_change_however_it_is_written():
         equal(tree.read("groups/lab/initiators").split(), lines(4), "after a list that is refused")
         check("not/a/name" in tree.read("last_error"), tree.read("last_error"))
         check(shell("cp /dev/stdin groups/lab/initiators <<< not/a/name").returncode != 0, "cp sees the error")
+
+
+@test
+def sections_are_edited_by_their_files():
+    """Named stores, servers of NBD and quotas: the daemon has what is written, the tree shows it, what is wrong is refused with its
+    reason, and the rest of the section stays."""
+    with mounted(SECTIONS) as (tarn, tree):
+        server = f"nbd/{tarn.dir}/nbd.sock".replace("/", "%2F").replace("nbd%2F", "nbd/", 1)
+        equal({path: os.listdir(tree.path(path)) for path in ("quotas", "nbd")},
+              {"quotas": ["owner:alice"], "nbd": [server.removeprefix("nbd/")]}, "sections")
+        equal(sorted(os.listdir(tree.path("stores"))), ["left", "right", "spare"], "stores")
+        tree.write("stores/spare/store", "mem:16M\n")
+        equal(tree.read("stores/spare/store"), "mem:16M\n", "store")
+        tree.write(f"{server}/luns", "plain\nwide\n")
+        equal(tree.read(f"{server}/luns"), "plain\nwide\n", "exports")
+        equal(tarn.api().get("nbd")[0]["luns"], ["plain", "wide"], "exports of the daemon")
+        tree.write(f"{server}/mode", "0600\n")
+        equal((tarn.dir / "nbd.sock").stat().st_mode & 0o777, 0o600, "mode of the socket")
+        tree.write("quotas/owner:alice/soft", "80\n")
+        tree.write("quotas/owner:alice/provisioned", "8M\n")
+        tree.write("luns/plain/owner", "alice\n")
+        equal(tree.read("quotas/owner:alice/luns"), "plain\n", "disks of the quota")
+        equal(tree.read("quotas/owner:alice/provisioned_bytes"), f"{4 * MIB}\n", "size of its disks")
+        wait_for(lambda: tree.read("quotas/owner:alice/used_bytes") == "0\n", 20, "what they take", step_s=0.2)
+        spec = tarn.api().get("quotas")[0]["spec"]
+        equal(spec, {"owner": "alice", "provisioned": "8M", "used": "1G", "soft": 80}, "the quota of the daemon")
+        tree.write("quotas/owner:alice/provisioned", "\n")
+        check("provisioned" not in tree.read("config"), "the limit is gone")
+        before = tree.read("config")
+        for path, text, number, reason in (
+                ("stores/left/store", "mem:none\n", errno.EINVAL, "none"),
+                (f"{server}/luns", "missing\n", errno.EINVAL, "missing"),
+                (f"{server}/tls", "/one/file\n", errno.EINVAL, "certificate"),
+                ("quotas/owner:alice/used", "much\n", errno.EINVAL, "much"),
+                ("quotas/owner:alice/soft", "100\n", errno.EINVAL, "percent"),
+                ("luns/wide/owner", "a b\n", errno.EINVAL, "a b")):
+            def attempt():
+                # A list is taken when it is closed.
+                with open(tree.path(path), "w") as file:
+                    file.write(text)
+            fails(number, f"{text!r} to {path}", attempt)
+            said = tree.read("last_error")
+            check(said.startswith(f"{path}: ") and reason in said, f"{text!r} to {path} says {said!r}")
+        equal(tree.read("config"), before, "configuration")
+
+
+@test
+def snapshots_are_directories():
+    """mkdir takes one, its files show it, writing 1 to `rollback` gives the data back, rmdir removes it; where a store can have none,
+    the directory is empty and mkdir says why."""
+    with file_system("xfs") as place:
+        config = f"""
+[[lun]]
+id = "web"
+store = "{place}/web.img?size=16M"
+[[lun]]
+id = "memory"
+store = "mem:1M"
+""" + target_section("web", "memory")
+        with mounted(config) as (tarn, tree):
+            of = "luns/web/snapshots"
+            equal(os.listdir(tree.path(of)), [], "snapshots at first")
+            def first_block(data=None):
+                with iscsi.Session(tarn.port, IQN) as session:
+                    session.clear_unit_attentions(0)
+                    if data:
+                        check(session.command(scsi.write16(0, 1), write=data).good, "a write")
+                    return session.command(scsi.read16(0, 1), read=512).data
+            old, new = b"a" * 512, b"b" * 512
+            first_block(old)
+            tree.path(f"{of}/before").mkdir()
+            equal(os.listdir(tree.path(of)), ["before"], "snapshots")
+            equal(tree.read(f"{of}/before/size"), f"{16 * MIB}\n", "size")
+            equal(tree.read(f"{of}/before/path"), f"{place}/web.img.snapshots/before\n", "path")
+            told = tarn.api().get("luns/web/snapshots")[0]
+            equal(tree.read(f"{of}/before/taken_ms"), f"{told['taken_ms']}\n", "time")
+            check(first_block(new) == new, "what is written then")
+            fails(errno.EEXIST, "a name that there is", lambda: tree.path(f"{of}/before").mkdir())
+            fails(errno.EINVAL, "a name that is none", lambda: tree.path(f"{of}/-x").mkdir())
+            check("-x" in tree.read("last_error"), tree.read("last_error"))
+            fails(errno.EPERM, "rm in a snapshot", lambda: tree.path(f"{of}/before/size").unlink())
+            fails(errno.EINVAL, "no 1", lambda: tree.write(f"{of}/before/rollback", "yes\n"))
+            tree.write(f"{of}/before/rollback", "1\n")
+            check(first_block() == old, "the data of the snapshot")
+            tree.path(f"{of}/before").rmdir()
+            equal((os.listdir(tree.path(of)), tarn.api().get("snapshots")), ([], []), "snapshots at the end")
+            fails(errno.ENOENT, "one that is gone", lambda: tree.path(f"{of}/before").rmdir())
+            equal(os.listdir(tree.path("luns/memory/snapshots")), [], "snapshots of a store that has none")
+            fails(errno.EBUSY, "a snapshot of such a store", lambda: tree.path("luns/memory/snapshots/a").mkdir())
+            check("has no snapshots" in tree.read("last_error"), tree.read("last_error"))
 
 
 @test

@@ -21,8 +21,8 @@ import threading
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
 import iscsi
 import scsi
-from harness import Failure, check, equal, main, test, wait_for
-from tarn import BINARY, IQN, Tarn, free_port
+from harness import Failure, check, equal, main, skip, test, wait_for
+from tarn import BINARY, IQN, Tarn, free_port, listens
 
 DONE, FAILED, WRONG, UNREACHABLE, NOT_ALLOWED, NOT_FOUND, CONFLICT, REFUSED, DIFFERS = 0, 1, 2, 3, 4, 5, 6, 7, 10
 OTHER = "iqn.2026-11.example:other"
@@ -57,8 +57,8 @@ class Daemon(Tarn):
     def __init__(self, config=CONFIG.replace("{{", "{").replace("}}", "}"), **more):
         super().__init__(config=config, **more)
 
-    def run(self, *arguments, given="", code=DONE, environment=()):
-        """Runs a verb, which must end with this code; returns what it printed."""
+    def run(self, *arguments, given="", code=DONE, environment=(), mistakes=1):
+        """Runs a verb, which must end with this code; returns what it printed. An error has a line for each mistake."""
         variables = {**self.environment(), **dict(environment)}
         done = subprocess.run([BINARY, *map(str, arguments)], input=given, capture_output=True, text=True, timeout=30,
                               env=variables)
@@ -68,9 +68,9 @@ class Daemon(Tarn):
         check("\x1b" not in done.stdout + done.stderr, f"colour without a terminal: {said}")
         if code not in (DONE, DIFFERS) and not done.stdout:
             errors = [line for line in done.stderr.splitlines() if not line.startswith("tarn: warning: ")]
-            equal(len(errors), 1, f"lines of the error of {said}")
-            check(errors[0].startswith("tarn: "), said)
-            return errors[0]
+            equal(len(errors), mistakes, f"lines of the error of {said}")
+            check(all(line.startswith("tarn: ") for line in errors), said)
+            return "\n".join(errors)
         return done.stdout
 
     def json(self, *arguments, **more):
@@ -188,6 +188,60 @@ def a_disk_gets_an_owner_and_loses_it():
         equal(daemon.json("lun", "show", "owned")["spec"]["owner"], "bob", "the owner of set")
         daemon.run("lun", "set", "owned", "--owner", "")
         check("owner" not in daemon.json("lun", "show", "owned")["spec"], "nobody's")
+
+
+@test
+def groups_of_hyperscsi_come_change_and_go():
+    """Groups and their devices are added, shown, changed and removed by themselves, and comments stay. A plan says what an edit
+    costs, a password is kept in a private file, and a name that two groups have is asked about."""
+    with Daemon() as daemon:
+        place = f"udp:127.0.0.1:{free_port()}"
+        noun = "hyperscsi"
+        check("password" in daemon.run(noun, "group", "add", "ABC", place, "--devices", "disk", code=WRONG), "a password is needed")
+        check("8 to 128" in daemon.run(noun, "group", "add", "ABC", place, "--devices", "disk", "--password-from", "-", given="seven b",
+                                       code=WRONG), "a password that is too short")
+        daemon.run(noun, "group", "add", "ABC", place, "--devices", "disk", "--level", "crc", "--password-from", "-", given="eight by\n")
+        group, = daemon.json(noun, "group", "list")
+        kept = pathlib.Path(group["spec"]["password_file"])
+        equal((kept.read_text(), kept.stat().st_mode & 0o777), ("eight by", 0o600), "the file of the password")
+        equal((group["name"], group["place"], group["password"], group["sessions"]), (f"ABC at {place}", place, "file", []), "group")
+        check("eight by" not in (daemon.dir / "tarn.toml").read_text(), "the password is in the document")
+        before = (daemon.dir / "tarn.toml").read_text()
+
+        # The same again changes nothing, also for the password.
+        whole = {"name": "ABC", "udp": place[4:], "password": "eight by", "device": [{"id": "disk", "level": "crc"}]}
+        answer = daemon.api().ask("PUT", f"hyperscsi/ABC%20at%20{place}", whole)
+        equal((answer.status, answer.json["steps"]), (200, []), "the same again")
+        equal((daemon.dir / "tarn.toml").read_text(), before, "the document")
+        plan = daemon.api().ask("DELETE", "hyperscsi/ABC?plan=true")
+        equal([(step["kind"], step["name"]) for step in plan.json["steps"]], [("hyperscsi", f"ABC at {place}")], "a plan")
+        equal((daemon.dir / "tarn.toml").read_text(), before, "a plan changes nothing")
+
+        daemon.run(noun, "device", "add", "ABC", "file", "--readonly")
+        daemon.run(noun, "device", "add", "ABC", "file", code=CONFLICT)
+        daemon.run(noun, "device", "set", "ABC", "file", "--level", "hash", "--readonly", "false")
+        daemon.run(noun, "device", "set", "ABC", "file", code=WRONG)
+        check("hyperscsi.group ABC" in daemon.run("lun", "rm", "file", "--yes", code=CONFLICT), "a unit that a group has")
+        equal(daemon.json(noun, "group", "show", "ABC")["spec"]["device"],
+              [{"id": "disk", "level": "crc"}, {"id": "file", "level": "hash"}], "devices")
+        daemon.run(noun, "group", "set", "ABC", "--profile", "wireless", "--user", "alice")
+        shown = daemon.run(noun, "group", "show", f"ABC at {place}")
+        check(all(word in shown for word in ["alice", "wireless", "hash", str(kept)]), shown)
+        daemon.run(noun, "group", "set", "ABC", code=WRONG)
+        daemon.run(noun, "group", "set", "ABC", "--open")
+        check("needs none" in daemon.run(noun, "group", "list"), "an open group")
+
+        other = f"udp:127.0.0.1:{free_port()}"
+        daemon.run(noun, "group", "add", "ABC", other, "--devices", "disk", "--open")
+        check(f"ABC at {other}" in daemon.run(noun, "group", "rm", "ABC", "--yes", code=CONFLICT), "two of one name")
+        daemon.run(noun, "group", "rm", f"ABC at {other}", "--yes")
+        daemon.run(noun, "device", "rm", "ABC", "file", "--yes")
+        daemon.run(noun, "device", "rm", "ABC", "file", "--yes", code=NOT_FOUND)
+        daemon.run(noun, "device", "rm", "ABC", "disk", "--yes", code=WRONG)
+        daemon.run(noun, "group", "rm", "ABC", "--yes")
+        daemon.run(noun, "group", "show", "ABC", code=NOT_FOUND)
+        text = (daemon.dir / "tarn.toml").read_text()
+        check("# the first" in text and "hyperscsi" not in text, f"the text at the end:\n{text}")
 
 
 @test
@@ -317,6 +371,196 @@ def a_medium_is_ejected_loaded_and_exchanged():
         session.close()
 
 
+@test
+def point_1_plan_ends_as_apply_would():
+    """The exit code of `tarn plan` is that of `tarn apply` of the same file, with and without --exit-code, and all mistakes are told
+    at once with the name of that file; `tarn check` tells all of them, too."""
+    with Daemon() as daemon:
+        text = (daemon.dir / "tarn.toml").read_text()
+        new = daemon.dir / "new.toml"
+
+        def ends(text, code, differs=None, mistakes=1):
+            new.write_text(text)
+            told = [daemon.run("plan", new, code=code, mistakes=mistakes),
+                    daemon.run("plan", new, "--exit-code", code=code if differs is None else differs, mistakes=mistakes)]
+            apply = daemon.run("apply", new, "--yes", code=code, mistakes=mistakes)
+            return told[0], apply
+        ends(text, DONE)
+        ends(text + "# only a comment\n", DONE)
+        far = '[[lun]]\nid = "far"\nstore = "file:none/far.img?size=1M"\n[[user]]\nname = "u"\nsecret_file = "none"\n'
+        plan, apply = ends(text + far, WRONG, mistakes=2)
+        for told in (plan, apply):
+            check(f"{new}:" in told and "lun[2].store" in told and "user[0].secret_file" in told, told)
+        plan, _ = ends(text + '[[lun]]\nid = 5\ncolour = "red"\nstore = "mem:1X"\n', WRONG, mistakes=3)
+        check(plan.count(f"{new}:") == 3, plan)
+        plan, _ = ends(text.replace("mem:16M", "mem:8M"), REFUSED)
+        check("0 online" in plan and "1 refused" in plan, plan)
+        both = text.replace("mem:16M", "mem:8M") + far
+        check("far.img" in ends(both, REFUSED, mistakes=3)[1], "what else is wrong")
+        runs = (daemon.dir / "tarn.toml").read_text()
+        (daemon.dir / "tarn.toml").write_text(text + "# by hand\n")
+        plan, apply = ends(text + "# other\n", CONFLICT)
+        check("by hand" in plan and "by hand" in apply, plan)
+        (daemon.dir / "tarn.toml").write_text(runs)
+        new.write_text(text + '[[lun]]\nid = "more"\nstore = "mem:1M"\n')
+        daemon.run("plan", new)
+        daemon.run("plan", new, "--exit-code", code=DIFFERS)
+        new.write_text(text + far + '[admin]\nlisten = ["127.0.0.1:0"]\ncertificate = "c.pem"\nkey = "k.pem"\n')
+        told = daemon.run("check", new, code=WRONG, mistakes=4)
+        check("c.pem" in told and "k.pem" in told and "far.img" in told and "secret_file" in told, told)
+
+
+@test
+def point_2_people_are_asked_before_something_is_taken_away():
+    """On a terminal each verb that takes away what a session uses shows who loses what, and asks; a no changes nothing, --yes asks
+    nobody. A removal says what becomes of the data. What takes nothing away is not asked for."""
+    with Daemon() as daemon, daemon.login("iqn.2026-11.example:blade1"):
+        loses = "iqn.2026-11.example:blade1 loses"
+        for verb in (["target", "unmap", IQN, "0"], ["target", "rm", IQN], ["group", "set", "blades", "--add", "iqn.2026-11.example:x", "--remove", "iqn.2026-11.example:blade*"],
+                     ["target", "map", IQN, "1", "file", "--groups", "none"]):
+            if verb[1] == "map":
+                daemon.run("group", "add", "none", "iqn.2026-11.example:none")
+            before = daemon.json("show")["revision"]
+            shown = daemon.typed(*verb, keys=[(b"[y/N]", b"n\n")], code=FAILED)
+            check(loses in shown and "in the last second" in shown and "takes away" in shown, shown)
+            equal(daemon.json("show")["revision"], before, f"the revision after a no to {verb}")
+        daemon.typed("target", "set", IQN, "--alias", "disks", keys=[])
+        daemon.run("lun", "add", "ram", "mem:1M")
+        daemon.run("lun", "add", "img", "file:img?size=1M")
+        check("in memory and is lost" in daemon.typed("lun", "rm", "ram", keys=[(b"[y/N]", b"n\n")], code=FAILED), "memory")
+        check("stays in file:img" in daemon.typed("lun", "rm", "img", keys=[(b"[y/N]", b"y\n")]), "a file")
+        check((daemon.dir / "img").exists(), "the file is gone")
+        daemon.typed("target", "unmap", IQN, "0", "--yes", keys=[])
+
+
+class Saved(Daemon):
+    """A daemon of the command line that keeps its configuration."""
+
+    def __init__(self, *stores, save="kept.toml"):
+        super().__init__(config=None)
+        self.stores = stores
+        self.arguments = ["--save", str(self.dir / save)] if save else []
+
+
+@test
+def point_5_the_first_minute_leads_to_a_lasting_service():
+    """`tarn serve STORE --save FILE` makes the file and serves it: a LUN is added at once, also after a restart with the same
+    arguments, which keep identity and data. `tarn show` prints the file; one that is there counts, and what it lacks is noted."""
+    with Saved("{dir}/demo.img?size=8M", "mem:1M") as daemon:
+        file = daemon.dir / "kept.toml"
+        check(file.read_text().startswith("# Made by tarn serve --save"), file.read_text())
+        equal(daemon.json("show")["text"], file.read_text(), "tarn show")
+        with daemon.login("iqn.2026-11.example:a") as session:
+            session.clear_unit_attentions()
+            check(session.command(scsi.write16(0, 1), write=b"k" * 512).good, "WRITE")
+        before = {lun["spec"]["id"]: (lun["serial"], lun["naa"]) for lun in daemon.json("lun", "list")}
+        equal(sorted(before), ["demo", "disk"], "ids")
+        daemon.run("lun", "add", "web", f"{daemon.dir}/web.img?size=4M", "--target", IQN)
+        check("web.img" in file.read_text(), "the file has the change")
+        equal(daemon.terminate(), 0, "exit code")
+        daemon.stores = (*daemon.stores, "{dir}/other.img?size=1M")
+        daemon.start()
+        after = {lun["spec"]["id"]: (lun["serial"], lun["naa"]) for lun in daemon.json("lun", "list")}
+        equal(sorted(after), ["demo", "disk", "web"], "ids after a restart")
+        equal({id: after[id] for id in before}, before, "identities after a restart")
+        daemon.await_log("counts; it does not have STORE")
+        check("other.img" in daemon.log() and not (daemon.dir / "other.img").exists(), "the argument that the file lacks")
+        with daemon.login("iqn.2026-11.example:a") as session:
+            session.clear_unit_attentions()
+            equal(session.command(scsi.read16(0, 1), read=512).data, b"k" * 512, "data after a restart")
+        daemon.run("check", file)
+    # Without a file: what is printed is one that serves the same.
+    with Saved("{dir}/demo.img?size=8M", save=None) as daemon:
+        shown = daemon.json("show")["text"]
+        lun, = daemon.json("lun", "list")
+        check("--save FILE" in daemon.run("lun", "add", "web", "mem:1M", code=REFUSED), "the remedy")
+        equal(daemon.terminate(), 0, "exit code")
+        file = daemon.dir / "same.toml"
+        file.write_text(shown)
+        daemon.run("check", file)
+        daemon.arguments, daemon.stores = [], ()
+        daemon.config = shown
+        daemon.start()
+        again, = daemon.json("lun", "list")
+        equal((again["serial"], again["naa"], again["size_bytes"]), (lun["serial"], lun["naa"], lun["size_bytes"]), "the disk as before")
+    with tempfile.TemporaryDirectory() as scratch:
+        done = subprocess.run([BINARY, "serve", "mem:1M", "--state", f"{scratch}/state", "--save", f"{scratch}/none/a.toml"],
+                              capture_output=True, text=True, timeout=30)
+        equal(done.returncode, WRONG, f"exit code of a file that cannot be made: {done.stderr}")
+
+
+@test
+def point_4_warnings_are_told_once_and_edits_have_no_lines():
+    """A change that causes a warning tells it, the next one and its plan do not; an edit is answered by names and verbs, a file by
+    its lines."""
+    with Daemon() as daemon:
+        def warnings(*arguments, **more):
+            done = subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True, timeout=30, env=daemon.environment())
+            equal(done.returncode, DONE, done.stderr)
+            return [line for line in done.stderr.splitlines() if "warning" in line]
+        told = warnings("lun", "add", "alone", "mem:1M")
+        check(len(told) == 1 and 'lun "alone"' in told[0] and "tarn.toml:" not in told[0], told)
+        equal(warnings("lun", "add", "other", "mem:1M", "--target", IQN), [], "warnings of the next change")
+        new = daemon.dir / "new.toml"
+        text = (daemon.dir / "tarn.toml").read_text()
+        new.write_text(text + "# no more\n")
+        equal(warnings("plan", new), [], "warnings of a plan that causes none")
+        new.write_text(text + '[[lun]]\nid = "third"\nstore = "mem:1M"\n')
+        for verb in (["plan"], ["apply", "--yes"]):
+            told = warnings(*verb, new)
+            check(len(told) == 1 and f"{new}:" in told[0] and "third" in told[0], told)
+        error = daemon.run("lun", "add", "x", "mem:1X", code=WRONG)
+        check("1X" in error and "tarn.toml:" not in error, error)
+        error = daemon.run("target", "map", IQN, "9", "disk", "--groups", "nosuch", code=WRONG)
+        check("tarn group add" in error and "tarn.toml:" not in error and "[[group]]" not in error, error)
+        error = daemon.run("lun", "add", "far", f"file:{daemon.dir}/none/a.img?size=1M", code=WRONG)
+        check('lun "far": store' in error and "tarn.toml:" not in error, error)
+
+
+@test
+def point_3_a_rollback_works_and_keys_wait_for_a_restart():
+    """A disk that has grown does not keep an earlier revision from coming back, and stays as large; a disk that cannot be what it was
+    stays as it is, and one whose file is gone is left out: each is said. A key that only the start reads is pending, and status and
+    doctor show it until it is as it was."""
+    with Daemon() as daemon:
+        daemon.run("lun", "resize", "file", "16M")
+        daemon.run("lun", "add", "gone", f"file:{daemon.dir}/gone.img?size=1M", "--target", IQN)
+        daemon.run("target", "unmap", IQN, "0", "--yes")
+        daemon.run("lun", "rm", "disk", "--yes")
+        daemon.run("lun", "add", "disk", "mem:32M", "--target", IQN)
+        daemon.run("target", "unmap", IQN, "2", "--yes")
+        daemon.run("lun", "rm", "gone", "--yes")
+        (daemon.dir / "gone.img").unlink()
+        (daemon.dir / "gone.img").mkdir()
+        done = subprocess.run([BINARY, "rollback", "1", "--yes"], capture_output=True, text=True, timeout=30, env=daemon.environment())
+        equal(done.returncode, DONE, done.stderr)
+        check("lun disk stays as it is" in done.stderr, done.stderr)
+        sizes = {lun["spec"]["id"]: lun["size_bytes"] >> 20 for lun in daemon.json("lun", "list")}
+        equal(sizes, {"disk": 32, "file": 16}, "sizes after the way back")
+        done = subprocess.run([BINARY, "rollback", "3", "--yes"], capture_output=True, text=True, timeout=30, env=daemon.environment())
+        equal(done.returncode, DONE, done.stderr)
+        check("lun gone is left out" in done.stderr, done.stderr)
+        equal(daemon.terminate(), 0, "exit code")
+        daemon.config = (daemon.dir / "tarn.toml").read_text()
+        daemon.start()
+        equal({lun["spec"]["id"]: lun["size_bytes"] >> 20 for lun in daemon.json("lun", "list")}["file"], 16, "size after a restart")
+
+        text = (daemon.dir / "tarn.toml").read_text()
+        new = daemon.dir / "new.toml"
+        new.write_text(text + '[server]\nbusy_poll_us = 7\nlog = "debug"\n[[lun]]\nid = "live"\nstore = "mem:1M"\n')
+        plan = daemon.json("plan", new)
+        equal({(step["kind"], step["name"]): step["effect"] for step in plan["steps"]},
+              {("lun", "live"): "online", ("server", "busy_poll_us"): "pending", ("server", "log"): "online"}, "effects")
+        daemon.run("apply", new, "--yes")
+        check("live" in daemon.run("lun", "list"), "what is live is there")
+        equal(daemon.json("status")["pending"], ["[server] busy_poll_us: 0 -> 7"], "what is pending")
+        check("busy_poll_us" in daemon.run("status"), "status")
+        check("restart-pending" in [one["code"] for one in daemon.json("status")["findings"]], "the doctor")
+        new.write_text(text)
+        daemon.run("apply", new, "--yes")
+        equal(daemon.json("status").get("pending"), None, "what is pending in the end")
+
+
 def removable_daemon():
     """LUN 1 has a removable medium, file.img; other.img has other data. Both are seen by blades."""
     daemon = Daemon(config=CONFIG.replace("{{", "{").replace("}}", "}").replace("file.img?size=8M", "file.img?size=8M&removable"))
@@ -392,10 +636,11 @@ def a_medium_that_is_held_is_not_exchanged():
         session = daemon.login(blade)
         session.clear_unit_attentions(1)
         check(session.command(bytes([0x1e, 0, 0, 0, 1, 0]), lun=1).good, "PREVENT")
-        for verb in (("lun", "set", "file", "--store", f"file:{daemon.dir}/file.img?removable"), ("apply", "--yes", file),
-                     ("rollback", "--yes")):
+        for verb in (("lun", "set", "file", "--store", f"file:{daemon.dir}/file.img?removable"), ("apply", "--yes", file)):
             told = daemon.run(*verb, code=REFUSED)
             check(blade in told and "tarn lun eject file --force" in told, told)
+        stays, = daemon.json("rollback", "--yes")["warnings"]
+        check("lun file stays as it is" in stays and blade in stays and "tarn lun eject file --force" in stays, stays)
         told = daemon.run("plan", file, "--exit-code", code=REFUSED)
         check("1 refused" in told and blade in told, told)
         equal(session.command(scsi.read16(0, 1), read=512, lun=1).data, b"\x77" * 512, "the medium that is held")
@@ -428,7 +673,7 @@ def stores_of_the_command_line_are_not_changed_and_the_remedy_is_told():
         for verb in (("lun", "add", "web", "mem:1M"), ("lun", "add", "web", "mem:1M", "--target", IQN), ("lun", "rm", "mem:16M", "--yes"),
                      ("lun", "resize", "mem:16M", "32M"), ("target", "rm", IQN, "--yes")):
             told = daemon.run(*verb, code=REFUSED)
-            check("command line" in told and "serve --config FILE" in told, told)
+            check("command line" in told and "--save FILE" in told, told)
 
 
 @test
@@ -438,12 +683,12 @@ def messages_name_the_file_that_was_given():
         text = (daemon.dir / "tarn.toml").read_text()
         disk = '[[lun]]\nid = "disk"\nstore = "mem:1M"\n'
         lost = '[[lun]]\nid = "lost"\nstore = "file:{}/none/lost.img?size=1M"\n'.format(daemon.dir)
-        for added, codes in ((disk, (WRONG, WRONG)), (lost, (DONE, FAILED))):
+        for added in (disk, lost):
             file.write_text(text + added)
-            for verb, code in zip((("plan",), ("apply", "--yes")), codes):
-                told = daemon.run(*verb, file, code=code)
+            for verb in (("plan",), ("apply", "--yes")):
+                told = daemon.run(*verb, file, code=WRONG)
                 check("new.toml:" in told and "tarn.toml:" not in told, told)
-        told = daemon.run("plan", file, "--exit-code", code=REFUSED)
+        told = daemon.run("plan", file, "--exit-code", code=WRONG)
         check("1 refused" in told and "directory does not exist" in told, told)
         told = daemon.run("apply", "--yes", "-", given=text + disk, code=WRONG)
         check("standard input:" in told and "tarn.toml:" not in told, told)
@@ -563,7 +808,7 @@ def a_file_is_planned_compared_and_applied():
         new.write_text(text.replace('"iqn.2026-11.example:blade*"', '"iqn.2026-11.example:blade7"'))
         daemon.golden("nothing to do: revision 1 is the same\n", "plan", daemon.dir / "tarn.toml", "--exit-code")
         step = '~ group blades  initiators: ["iqn.2026-11.example:blade*"] -> ["iqn.2026-11.example:blade7"]\n'
-        planned = f"{step}1 step from revision 1: 1 online, 0 with drain, 0 refused\n"
+        planned = f"{step}1 step from revision 1: 1 online, 0 taking away, 0 draining, 0 pending, 0 refused\n"
         daemon.golden(planned, "plan", new)
         daemon.golden(planned, "plan", "-", "--exit-code", given=new.read_text(), code=DIFFERS)
         daemon.golden(f"""
@@ -653,6 +898,29 @@ def access_is_tried_dry():
         daemon.run("who-sees", "nobody?", code=WRONG)
         spelled = daemon.json("who-sees", "iqn.1991-05.com.Microsoft:my_host")
         check(spelled[0]["may_login"], f"a host with an underscore: {spelled}")
+
+
+@test
+def discovery_that_needs_chap_is_said():
+    text = CONFIG.replace("{{", "{").replace("}}", "}") + '[[user]]\nname = "finder"\nsecret_file = "finder.secret"\n'
+    daemon = Daemon(config=f'server = {{ discovery_auth = ["finder"] }}\n{text}')
+    daemon.secret("finder.secret", SECRET)
+    with daemon:
+        stranger = daemon.run("who-sees", "iqn.2026-11.example:x")
+        check("discovery needs CHAP" in stranger and "may log in" in stranger, stranger)
+        found = daemon.run("who-sees", "iqn.2026-11.example:x", "--user", "finder")
+        check("discovery shows it" in found, found)
+        told = daemon.json("who-sees", "iqn.2026-11.example:x")[0]
+        equal((told["is_discovered"], told["discovery_needs_chap"]), (False, True), "as JSON")
+
+
+@test
+def a_target_without_a_portal_says_who_reaches_it():
+    with Daemon() as daemon:
+        if listens(3260):
+            skip("something listens at port 3260")
+        done = subprocess.run([BINARY, "target", "add", OTHER], capture_output=True, text=True, timeout=30, env=daemon.environment())
+        check(done.returncode == 0 and "127.0.0.1:3260, which only programs on this host reach" in done.stderr, f"{done}")
 
 
 @test
@@ -867,8 +1135,11 @@ def a_person_is_asked_before_something_goes():
         equal(daemon.revision(), 2, "revision after a yes")
         daemon.typed("rollback", keys=[(b"[y/N]", b"yes\n")])
         daemon.typed("apply", new, "--yes", keys=[])
-        daemon.typed("group", "rm", "blades", keys=[(b"[y/N]", b"\n")], code=FAILED)
-        equal(daemon.revision(), 4, "revision at the end")
+        daemon.run("group", "add", "spare", "iqn.2026-11.example:spare")
+        daemon.typed("group", "rm", "spare", keys=[(b"[y/N]", b"\n")], code=FAILED)
+        # Nobody is asked for what cannot be done.
+        daemon.typed("group", "rm", "blades", keys=[], code=CONFLICT)
+        equal(daemon.revision(), 5, "revision at the end")
 
 
 @test

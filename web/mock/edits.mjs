@@ -1,11 +1,11 @@
 // Edits of the configuration, on its model.
-import { KINDS, Problem, storeOf } from "./model.mjs";
+import { nameOf, Problem, storeOf } from "./model.mjs";
 
 const missing = (what) => new Problem(404, "not-found", `there is no ${what}`);
 const withoutEmpty = (thing) => Object.fromEntries(Object.entries(thing).filter(([, value]) => value !== "" && value?.length !== 0));
 
 function find(model, kind, name) {
-  const found = model[kind].find((each) => each[KINDS[kind]] === name);
+  const found = model[kind].find((each) => nameOf(kind, each) === name);
   if (!found) throw missing(`${kind} ${name}`);
   return found;
 }
@@ -25,20 +25,29 @@ function add(model, thing) {
     Object.assign(find(model, "target", target.name), { luns: views });
     return;
   }
-  const name = whole[KINDS[kind]];
-  if (model[kind].some((each) => each[KINDS[kind]] === name)) throw new Problem(409, "conflict", `${kind} "${name}" exists already; choose another name`);
+  const name = nameOf(kind, whole);
+  if (model[kind].some((each) => nameOf(kind, each) === name)) throw new Problem(409, "conflict", `${kind} "${name}" exists already; choose another name`);
   model[kind].push(kind === "user" ? secretless(whole) : withoutEmpty(whole));
 }
 
 function set(model, keys) {
   const [[kind, given]] = Object.entries(keys);
-  const thing = find(model, kind, given[KINDS[kind]]);
+  const thing = find(model, kind, nameOf(kind, given));
   Object.assign(thing, kind === "user" ? secretless(given) : given);
   if (given.no_mutual) delete thing.mutual;
   for (const [key, value] of Object.entries(thing)) if (value === "" || value?.length === 0) delete thing[key];
 }
 
+/** Makes a thing, or makes it so. */
+function put(model, thing) {
+  const [[kind, whole]] = Object.entries(thing);
+  const at = model[kind].findIndex((each) => nameOf(kind, each) === nameOf(kind, whole));
+  if (at < 0) add(model, thing);
+  else model[kind][at] = withoutEmpty(whole);
+}
+
 function inUse(model, kind, name) {
+  if (kind === "nbd" || kind === "quota" || kind === "store") return [];
   const users = model.target.filter((target) => (kind === "user" ? target.auth?.includes(name)
     : (target.luns ?? []).some((view) => (kind === "lun" ? view.id === name : view.groups?.includes(name)))));
   return users.map((target) => target.name);
@@ -74,7 +83,7 @@ function rename(model, { lun, id }) {
   for (const target of model.target) for (const view of target.luns ?? []) if (view.id === lun) view.id = id;
 }
 
-const EDITS = { add, set, remove, hide, resize, rename };
+const EDITS = { add, put, set, remove, hide, resize, rename };
 
 /** Makes one edit. */
 export function makeEdit(model, edit) {

@@ -31,17 +31,24 @@ const SESSIONS = [
   ["iqn.2008-11.org.linux-kvm:guest-build-07", "[2001:db8::7]:58110", 2, undefined, 1, 8],
 ];
 
+/** Sessions that work; the others are logged in. */
+const WORKING_MAX = 40;
+
 export class Load {
-  constructor(configuration) {
+  /** `more`: sessions that do little, for a large server. */
+  constructor(configuration, more = 0) {
     this.configuration = configuration;
     this.started = Date.now() - 3 * 86_400_000;
     this.last = Date.now();
     this.cores = [0, 1].map((core) => ({ core, busy_us: 0, turns: 0, sessions: 3 - core, pool_bytes: 268435456, pool_free_bytes: 201326592, starved: 0 }));
     this.series = new Map();
     const targets = configuration.model.target.map(({ name }) => name);
-    this.sessions = SESSIONS.filter((each) => targets[each[2]]).map(([initiator, address, target, user, connections, commands], at) => ({
-      id: at + 1, tsih: 0x1f00 + 97 * at, initiator, address, target: targets[target], portal_group: 1, isid: `00023d0${at}0000`, user,
-      core: at % 2, connections, since_ms: Date.now() - (at + 1) * 7_410_000,
+    const quiet = Array.from({ length: more }, (_, at) => [
+      `iqn.1993-08.org.debian:01:host${at}`, `198.18.${at >> 8}.${at & 255}:${40000 + at}`, at % Math.max(1, targets.length), undefined, 1, 0,
+    ]);
+    this.sessions = [...SESSIONS, ...quiet].filter((each) => targets[each[2]]).map(([initiator, address, target, user, connections, commands], at) => ({
+      id: at + 1, tsih: (0x1f00 + 97 * at) % 65536, initiator, address, target: targets[target], portal_group: 1, isid: `00023d0${String(at % 10)}0000`, user,
+      core: at % 2, connections, since_ms: Date.now() - (1 + at % 90) * 7_410_000,
       header_digest: at === 2, data_digest: at === 2, commands, window: 128, violations: at === 3 ? 2 : 0, reinstatements: at % 3,
     }));
   }
@@ -67,7 +74,7 @@ export class Load {
     const seconds = Math.min(5, (now - this.last) / 1000);
     if (seconds < 0.2) return;
     this.last = now;
-    for (const session of this.sessions) {
+    for (const session of this.sessions.slice(0, WORKING_MAX)) {
       const views = this.view(session).luns;
       const [first] = views.filter(({ lun }) => lun === session.id % Math.max(1, views.length));
       if (first) this.drive(session, first.id, seconds, now);

@@ -9,7 +9,14 @@ export class Problem extends Error {
   }
 }
 
-export const KINDS = { lun: "id", target: "name", group: "id", user: "name" };
+export const KINDS = { lun: "id", store: "id", target: "name", group: "id", user: "name", nbd: "nbd", quota: "quota" };
+
+/** What a thing is known by. */
+export function nameOf(kind, thing) {
+  if (kind === "nbd") return thing.nbd ?? thing.socket ?? thing.bind;
+  if (kind === "quota") return thing.quota ?? (thing.owner ? `owner:${thing.owner}` : thing.pool && `pool:${thing.pool}`);
+  return thing[KINDS[kind]];
+}
 const POWER = { "": 0, k: 1, M: 2, G: 3, T: 4 };
 
 /** Bytes of a size of the configuration; undefined if it is none. */
@@ -22,11 +29,11 @@ export function sizeOf(text) {
 export function storeOf(store) {
   const [head, query = ""] = store.split(/\?(.*)/s);
   const options = new URLSearchParams(query);
-  const [, kind, rest] = /^(?:(file|block|mem|null):)?(.*)$/s.exec(head);
+  const [, kind, rest] = /^(?:(file|block|mem|null|nbds|nbd\+unix|nbd|rbd|stripe|concat):)?(.*)$/s.exec(head);
   const isMemory = kind === "mem" || kind === "null";
   const size = sizeOf(isMemory ? rest : options.get("size")) ?? (isMemory ? undefined : 8 * 1024 ** 3);
   return {
-    kind: { mem: "memory", null: "null", block: "block" }[kind] ?? "file",
+    kind: { mem: "memory", nbds: "nbd", "nbd+unix": "nbd" }[kind] ?? kind ?? "file",
     size, isMemory, path: rest,
     block: Number(options.get("blocksize") ?? 512),
     cache: isMemory ? undefined : options.get("cache") ?? "writeback",
@@ -44,9 +51,9 @@ export function check(text) {
     if (!(error instanceof TomlError)) throw error;
     throw new Problem(422, "invalid-config", error.message, { place: `tarn.toml:${error.line}` });
   }
-  for (const [kind, key] of Object.entries(KINDS)) {
+  for (const kind of Object.keys(KINDS)) {
     model[kind] ??= [];
-    names(model, kind, key);
+    names(model, kind);
   }
   for (const lun of model.lun) {
     if (typeof lun.store !== "string") invalid(`lun ${lun.id}`, "store is required; name a file, as file:/srv/disk.img?size=10G");
@@ -60,18 +67,19 @@ function invalid(place, detail) {
   throw new Problem(422, "invalid-config", detail, { place });
 }
 
-function names(model, kind, key) {
+function names(model, kind) {
   const seen = new Set();
   for (const thing of model[kind]) {
-    if (typeof thing[key] !== "string" || thing[key] === "") invalid(kind, `${key} is required`);
-    if (seen.has(thing[key])) invalid(`${kind} ${thing[key]}`, "there twice; choose another name");
-    seen.add(thing[key]);
+    const name = nameOf(kind, thing);
+    if (typeof name !== "string" || name === "") invalid(kind, `${KINDS[kind]} is required`);
+    if (seen.has(name)) invalid(`${kind} ${name}`, "there twice; choose another name");
+    seen.add(name);
   }
 }
 
 function references(model, target) {
   const has = (kind, name, what) => {
-    if (!model[kind].some((each) => each[KINDS[kind]] === name)) {
+    if (!model[kind].some((each) => nameOf(kind, each) === name)) {
       invalid(`target ${target.name}`, `${what} "${name}" is not configured; add a [[${kind}]]`);
     }
   };
@@ -86,9 +94,9 @@ function references(model, target) {
 const CONTAINED = { target: ["luns", "portals"] };
 
 function* stepsOf(before, after, sessions) {
-  for (const [kind, key] of Object.entries(KINDS)) {
-    const old = new Map(before[kind].map((thing) => [thing[key], thing]));
-    const now = new Map(after[kind].map((thing) => [thing[key], thing]));
+  for (const kind of Object.keys(KINDS)) {
+    const old = new Map(before[kind].map((thing) => [nameOf(kind, thing), thing]));
+    const now = new Map(after[kind].map((thing) => [nameOf(kind, thing), thing]));
     for (const [name, thing] of now) {
       if (!old.has(name)) yield step("add", kind, name, describe(kind, thing));
       else yield* changes(kind, name, old.get(name), thing, sessions);
@@ -111,7 +119,7 @@ function drained(made, kind, name, sessions) {
   const ended = kind === "target" ? sessions.filter(({ target }) => target === name).map(({ id }) => id) : [];
   const isDrained = kind === "lun" || ended.length > 0;
   return isDrained
-    ? { ...made, effect: "needs-drain", reason: "commands under way are ended first", sessions_ended: ended } : made;
+    ? { ...made, effect: ended.length > 0 ? "takes-away" : "drains", reason: "commands under way are ended first", sessions_ended: ended } : made;
 }
 
 function* changes(kind, name, old, now, sessions) {
@@ -119,7 +127,7 @@ function* changes(kind, name, old, now, sessions) {
     const [a, b] = [JSON.stringify(old[key] ?? null), JSON.stringify(now[key] ?? null)];
     if (a === b) continue;
     if (CONTAINED[kind]?.includes(key)) yield* contained(name, key, old[key] ?? [], now[key] ?? []);
-    else if (key === "store") yield storeChange(name, old.store, now.store);
+    else if (key === "store" && kind === "lun") yield storeChange(name, old.store, now.store);
     else {
       const made = step("change", kind, name, `${key}: ${a} -> ${b}`);
       yield key === "auth" ? drained(made, kind, name, sessions) : made;
@@ -137,7 +145,7 @@ function* contained(target, key, old, now) {
     else if (JSON.stringify(before.get(name)) !== JSON.stringify(each)) yield step("change", kind, `${target} ${name}`, detail(each));
   }
   for (const [name, each] of before) {
-    if (!after.has(name)) yield { ...step("remove", kind, `${target} ${name}`, detail(each)), effect: "needs-drain", reason: "commands under way are ended first" };
+    if (!after.has(name)) yield { ...step("remove", kind, `${target} ${name}`, detail(each)), effect: "drains", reason: "commands under way are ended first" };
   }
 }
 

@@ -1,7 +1,8 @@
 // The REST paths, one function for each.
 import { randomBytes } from "node:crypto";
 import { makeEdit } from "./edits.mjs";
-import { Problem, KINDS, check, render, storeOf } from "./model.mjs";
+import { figures, hyperscsi, places, quotaView, space } from "./past.mjs";
+import { Problem, nameOf, check, render, storeOf } from "./model.mjs";
 import { access, findings, lunView, targetView } from "./views.mjs";
 
 const RANK = { metrics: 0, viewer: 1, operator: 2, admin: 3 };
@@ -59,9 +60,9 @@ function resource(context, kind) {
   const { model } = world.configuration;
   const moves = kind === "lun" && request.method === "POST";
   demand(context, moves ? "operator" : "viewer");
-  const shown = { lun: (spec) => lunView(model, spec, world.ejected), target: (spec) => targetView(spec, world.load.sessions), group: (spec) => spec, user: (spec) => spec }[kind];
+  const shown = { store: (spec) => spec, nbd: (spec) => spec, quota: (spec) => quotaView(model, spec), lun: (spec) => lunView(model, spec, world.ejected), target: (spec) => targetView(spec, world.load.sessions), group: (spec) => spec, user: (spec) => spec }[kind];
   if (name === undefined) return { body: model[kind].map(shown) };
-  const found = model[kind].find((each) => each[KINDS[kind]] === name);
+  const found = model[kind].find((each) => nameOf(kind, each) === name);
   if (!found) throw missing(`${kind} ${name}`);
   if (moves) moveMedium(world, found, action);
   return { body: shown(found) };
@@ -187,6 +188,19 @@ function tokens(context) {
   return { body: world.tokens.map(({ token, ...rest }) => rest) };
 }
 
+const SEVERITIES = ["info", "warning", "error"];
+
+/** Those that are asked for; without a number, the newest. */
+function eventsOf(world, query) {
+  const most = Number(query.get("most") ?? 100);
+  const least = SEVERITIES.indexOf(query.get("severity") ?? "info");
+  const found = world.events.filter((event) => event.number > Number(query.get("after") ?? 0) && event.at_ms >= Number(query.get("since") ?? 0)
+    && SEVERITIES.indexOf(event.severity) >= least && (!query.get("kind") || event.kind === query.get("kind"))
+    && ["lun", "target", "initiator"].every((key) => !query.get(key) || event[key] === query.get(key))
+    && (!query.get("user") || event.user === query.get("user") || event.author === query.get("user")));
+  return query.has("after") ? found.slice(0, most) : found.slice(-most);
+}
+
 function live({ world, request, response, query }) {
   response.writeHead(200, { "Content-Type": "text/event-stream", "Cache-Control": "no-store" });
   const after = Number(query.get("after") ?? 0);
@@ -207,6 +221,17 @@ const TABLE = {
   targets: (context) => resource(context, "target"),
   groups: (context) => resource(context, "group"),
   users: (context) => resource(context, "user"),
+  stores: (context) => resource(context, "store"),
+  nbd: (context) => resource(context, "nbd"),
+  quotas: (context) => resource(context, "quota"),
+  hyperscsi: reading(({ world }) => hyperscsi(world)),
+  checks: reading(({ world }) => world.checks),
+  space: reading(({ world }) => space(world.configuration.model)),
+  figures: reading(({ world, query }) => figures(world, query.get("range") ?? "1h", query.get("lun") ?? undefined)),
+  places: (context) => {
+    demand(context, "admin");
+    return { body: places(context.world.configuration.model) };
+  },
   status: reading(({ world }) => status(world)),
   findings: reading(({ world }) => findings(world.configuration.model)),
   stats: reading(({ world }) => world.load.stats()),
@@ -214,7 +239,7 @@ const TABLE = {
     subject: initiator, since_ms: Date.now() - 6e5, data_bytes: 64, keep_bytes: 1 << 20, pdus: 4210, dropped: 118,
   }))),
   access: reading(({ world, query }) => access(world.configuration.model, { initiator: query.get("initiator"), user: query.get("user") ?? undefined })),
-  events: reading(({ world, query }) => world.events.filter(({ number }) => number > Number(query.get("after") ?? 0)).slice(0, Number(query.get("most") ?? 100))),
+  events: reading(({ world, query }) => eventsOf(world, query)),
   whoami: (context) => {
     const { role, csrf } = loginOf(context);
     return { body: { role, csrf } };

@@ -1,7 +1,7 @@
 // A server with the REST paths of Tarn and nothing behind them: for work on the console without a daemon, for its tests
 // and for screenshots. State is in memory.
 //
-//     node mock/server.mjs [--port 3451] [--empty] [--dist DIRECTORY]
+//     node mock/server.mjs [--port 3451] [--empty | --large] [--dist DIRECTORY]
 //
 // Tokens: admin-token, operator-token, viewer-token.
 import { createReadStream, existsSync, readFileSync } from "node:fs";
@@ -10,11 +10,13 @@ import { extname, join, normalize } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { Load } from "./load.mjs";
+import { large, LARGE_SESSIONS } from "./large.mjs";
 import { Configuration, Problem } from "./model.mjs";
+import { checksOf } from "./past.mjs";
 import { routes } from "./routes.mjs";
 
 const { values: flags } = parseArgs({
-  options: { port: { type: "string", default: "3451" }, empty: { type: "boolean", default: false }, dist: { type: "string" } },
+  options: { port: { type: "string", default: "3451" }, empty: { type: "boolean", default: false }, large: { type: "boolean", default: false }, dist: { type: "string" } },
 });
 const here = fileURLToPath(new URL(".", import.meta.url));
 const dist = flags.dist ?? join(here, "../dist");
@@ -24,10 +26,11 @@ const TYPES = { ".html": "text/html; charset=utf-8", ".js": "text/javascript", "
 const POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 
 const empty = "# Nothing is configured yet.\n";
-const configuration = new Configuration(flags.empty ? empty : readFileSync(join(here, "demo.toml"), "utf8"));
-const load = new Load(configuration);
+const demo = readFileSync(join(here, "demo.toml"), "utf8");
+const configuration = new Configuration(flags.empty ? empty : flags.large ? large() : demo);
+const load = new Load(configuration, flags.large ? LARGE_SESSIONS : 0);
 const world = {
-  configuration, load, events: [], logins: new Map(), streams: new Set(), ejected: new Set(), snapshots: [],
+  configuration, load, checks: checksOf(readFileSync(join(here, "../../docs/CLI.md"), "utf8")), events: [], logins: new Map(), streams: new Set(), ejected: new Set(), snapshots: [],
   tokens: ["admin", "operator", "viewer"].map((role) => ({ name: role, role, made_ms: Date.now() - 9e7, token: `${role}-token` })),
   note(severity, kind, message, about = {}) {
     const event = { number: (this.events.at(-1)?.number ?? 0) + 1, at_ms: Date.now(), severity, kind, message, ...about };
@@ -37,6 +40,12 @@ const world = {
 };
 for (const { initiator, address, target } of load.sessions) {
   world.note("info", "session-began", `${initiator} from ${address} logged in to ${target}`, { initiator, target });
+}
+if (flags.large) {
+  for (let at = 0; at < 2000; at += 1) {
+    const lun = `disk${at % 300}`;
+    world.note(at % 7 ? "info" : "warning", at % 7 ? "lun-resized" : "store-error", `lun ${lun}: ${at % 7 ? "it has another size" : "a write failed (EIO)"}`, { lun });
+  }
 }
 if (!flags.empty) {
   world.note("warning", "login-failed", "192.0.2.77: CHAP of user bob failed", { initiator: "iqn.1993-08.org.debian:01:test" });

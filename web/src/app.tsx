@@ -3,19 +3,23 @@ import type { ComponentType } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { api, may, reachable, whoami } from "./api/client";
 import { flowing, forgetLive, openLive } from "./api/live";
-import type { Role } from "./api/types";
+import type { Role, Status } from "./api/types";
+import { useLoad } from "./lib/load";
 import { useStore } from "./lib/store";
+import { count } from "./lib/units";
 import { AccessPage } from "./pages/access";
 import { BenchPage } from "./pages/bench";
 import { ConfigPage } from "./pages/config";
-import { DoctorPage } from "./pages/doctor";
 import { EventsPage } from "./pages/events";
-import { GroupsPage } from "./pages/groups";
+import { GroupPage, GroupsPage } from "./pages/groups";
+import { HealthPage } from "./pages/health";
 import { LoginPage } from "./pages/login";
 import { LunPage } from "./pages/lun";
 import { LunsPage } from "./pages/luns";
 import { OverviewPage } from "./pages/overview";
+import { HyperscsiPage, NbdPage, QuotasPage, StoresPage } from "./pages/sections";
 import { SessionPage, SessionsPage } from "./pages/sessions";
+import { TargetPage } from "./pages/target";
 import { TargetsPage } from "./pages/targets";
 import { TokensPage } from "./pages/tokens";
 import { UsersPage } from "./pages/users";
@@ -23,6 +27,7 @@ import { WizardPage } from "./pages/wizard";
 import { href, route } from "./router";
 import { nextTheme, theme } from "./theme";
 import { Empty, Page } from "./ui/basics";
+import { Icon } from "./ui/icons";
 import { Toast } from "./ui/toast";
 
 export interface PageProps {
@@ -37,43 +42,44 @@ interface Place {
   view: ComponentType<PageProps>;
   /** The page of one of them, if the address goes on. */
   one?: ComponentType<PageProps>;
+  /** How many there are, beside the title. */
+  count?: (status: Status) => number;
 }
 
+const serious = ({ findings }: Status) => findings.filter(({ severity }) => severity !== "info").length;
+
 const MENU: { title: string; places: Place[] }[] = [
-  { title: "", places: [{ page: "", title: "Overview", role: "viewer", view: OverviewPage }] },
-  {
-    title: "Storage",
-    places: [
-      { page: "luns", title: "LUNs", role: "viewer", view: LunsPage, one: LunPage },
-      { page: "targets", title: "Targets", role: "viewer", view: TargetsPage },
-      { page: "new-disk", title: "Add disk", role: "admin", view: WizardPage },
-    ],
-  },
-  {
-    title: "Access",
-    places: [
-      { page: "groups", title: "Groups", role: "viewer", view: GroupsPage },
-      { page: "users", title: "Users", role: "viewer", view: UsersPage },
-      { page: "access", title: "Who sees what", role: "viewer", view: AccessPage },
-    ],
-  },
-  {
-    title: "Running",
-    places: [
-      { page: "sessions", title: "Sessions", role: "viewer", view: SessionsPage, one: SessionPage },
-      { page: "events", title: "Events", role: "viewer", view: EventsPage },
-      { page: "doctor", title: "Doctor", role: "viewer", view: DoctorPage },
-    ],
-  },
-  {
-    title: "Administration",
-    places: [
-      { page: "config", title: "Configuration", role: "viewer", view: ConfigPage },
-      { page: "bench", title: "Benchmarks", role: "viewer", view: BenchPage },
-      { page: "tokens", title: "Tokens", role: "admin", view: TokensPage },
-    ],
-  },
+  { title: "", places: [
+    { page: "", title: "Overview", role: "viewer", view: OverviewPage },
+    { page: "health", title: "Health", role: "viewer", view: HealthPage, count: serious },
+  ] },
+  { title: "Storage", places: [
+    { page: "luns", title: "LUNs", role: "viewer", view: LunsPage, one: LunPage, count: ({ luns }) => luns },
+    { page: "targets", title: "Targets", role: "viewer", view: TargetsPage, one: TargetPage, count: ({ targets }) => targets },
+    { page: "new-disk", title: "Add disk", role: "admin", view: WizardPage },
+    { page: "stores", title: "Named stores", role: "viewer", view: StoresPage },
+    { page: "nbd", title: "NBD servers", role: "viewer", view: NbdPage },
+    { page: "hyperscsi", title: "HyperSCSI", role: "viewer", view: HyperscsiPage },
+    { page: "quotas", title: "Quotas", role: "viewer", view: QuotasPage },
+  ] },
+  { title: "Access", places: [
+    { page: "groups", title: "Groups", role: "viewer", view: GroupsPage, one: GroupPage },
+    { page: "users", title: "Users", role: "viewer", view: UsersPage },
+    { page: "access", title: "Who sees what", role: "viewer", view: AccessPage },
+  ] },
+  { title: "Activity", places: [
+    { page: "sessions", title: "Sessions", role: "viewer", view: SessionsPage, one: SessionPage, count: ({ sessions }) => sessions },
+    { page: "events", title: "Events", role: "viewer", view: EventsPage },
+  ] },
+  { title: "Administration", places: [
+    { page: "config", title: "Configuration", role: "viewer", view: ConfigPage },
+    { page: "bench", title: "Benchmarks", role: "viewer", view: BenchPage },
+    { page: "tokens", title: "Tokens", role: "admin", view: TokensPage },
+  ] },
 ];
+
+/** Pages that had another name, which bookmarks may have. */
+const MOVED: Record<string, string> = { doctor: "health" };
 
 const PLACES = MENU.flatMap(({ places }) => places);
 
@@ -97,7 +103,7 @@ function Frame() {
   const at = useStore(route);
   const main = useRef<HTMLElement>(null);
   const [isOpen, setOpen] = useState(false);
-  const place = PLACES.find(({ page, role }) => page === at.page && may(role));
+  const place = PLACES.find(({ page, role }) => page === (MOVED[at.page] ?? at.page) && may(role));
   const title = place?.title ?? "Not found";
   const address = JSON.stringify(at);
   const isFirst = useRef(true);
@@ -140,12 +146,13 @@ const THEMES = { system: "as the system", light: "light", dark: "dark" } as cons
 function Sidebar({ page, isOpen, toggle }: { page: string; isOpen: boolean; toggle: () => void }) {
   const shade = useStore(theme);
   const role = useStore(whoami)?.role;
+  const status = useLoad(api.status);
   const logout = () => api.logout().catch(() => undefined).finally(() => whoami.set(null));
   return (
     <header class={isOpen ? "sidebar open" : "sidebar"}>
       <div class="sidebar-inner">
         <div class="brand">
-          <a href={href("")} class="logo"><img src="./tarn.svg" alt="" width="28" height="28" />Tarn</a>
+          <a href={href("")} class="logo"><img src="./tarn.svg" alt="" width="28" height="28" /><span class="menu-word">Tarn</span></a>
           <button type="button" class="button menu" aria-expanded={isOpen} aria-controls="menu" onClick={toggle}>Menu</button>
         </div>
         <nav id="menu" aria-label="Pages">
@@ -155,20 +162,28 @@ function Sidebar({ page, isOpen, toggle }: { page: string; isOpen: boolean; togg
               <ul>
                 {places.filter((place) => may(place.role)).map((place) => (
                   <li key={place.page}>
-                    <a href={href(place.page)} aria-current={place.page === page ? "page" : undefined}>{place.title}</a>
+                    <a href={href(place.page)} title={place.title} aria-current={place.page === page ? "page" : undefined}>
+                      <Icon name={place.page} /><span class="menu-word">{place.title}</span><Count place={place} status={status.value} />
+                    </a>
                   </li>
                 ))}
               </ul>
             </div>
           ))}
           <div class="menu-foot">
-            <button type="button" class="button plain" onClick={nextTheme}>Colours: {THEMES[shade]}</button>
-            <button type="button" class="button plain" onClick={logout}>Log out ({role})</button>
+            <button type="button" class="button plain" onClick={nextTheme} aria-label={`Colours: ${THEMES[shade]}`} title="Colours"><Icon name="colours" /><span class="menu-word">Colours: {THEMES[shade]}</span></button>
+            <button type="button" class="button plain" onClick={logout} aria-label={`Log out (${role})`} title="Log out"><Icon name="logout" /><span class="menu-word">Log out ({role})</span></button>
           </div>
         </nav>
       </div>
     </header>
   );
+}
+
+function Count({ place, status }: { place: Place; status: Status | undefined }) {
+  const number = status && place.count?.(status);
+  if (!number) return null;
+  return <span class={place.page === "health" ? "count warn" : "count"}>{count(number)}</span>;
 }
 
 function Lost() {

@@ -34,7 +34,7 @@ export async function login(page, token) {
   await page.goto(page.base + "/");
   await page.getByLabel("Token").fill(token);
   await page.getByRole("button", { name: "Log in" }).click();
-  await page.locator("nav").waitFor({ state: "attached" });
+  await page.locator("#menu").waitFor({ state: "attached" });
 }
 
 /** Nothing is being loaded any more. */

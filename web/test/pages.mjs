@@ -34,8 +34,17 @@ const PAGES = [
   ["lun-remove", ({ lun }) => `luns/${lun}`, press("Remove")],
   ["targets", () => "targets"],
   ["target-add", () => "targets", press("Add target")],
+  ["target", ({ target }) => `targets/${target}`],
+  ["target-lun", ({ target }) => `targets/${target}`, press("Add LUN")],
   ["new-disk", () => "new-disk"],
+  ["stores", () => "stores"],
+  ["nbd", () => "nbd"],
+  ["nbd-add", () => "nbd", press("Add NBD server")],
+  ["quotas", () => "quotas"],
+  ["hyperscsi", () => "hyperscsi"],
   ["groups", () => "groups"],
+  ["group", ({ group }) => `groups/${group}`],
+  ["group-add", () => "groups", press("Add group")],
   ["users", () => "users"],
   ["user-add", () => "users", press("Add user")],
   ["access", () => "access", async (page) => {
@@ -46,7 +55,7 @@ const PAGES = [
   ["sessions", () => "sessions"],
   ["session", ({ session }) => `sessions/${session}`],
   ["events", () => "events"],
-  ["doctor", () => "doctor"],
+  ["health", () => "health"],
   ["config", () => "config"],
   ["config-history", () => "config", press("History")],
   ["bench", () => "bench", pick],
@@ -60,8 +69,11 @@ const PAGES = [
 async function things(page) {
   return page.evaluate(async () => {
     const get = async (path) => (await fetch(`/api/v1/${path}`)).json();
-    const [luns, sessions] = await Promise.all([get("luns"), get("sessions")]);
-    return { lun: encodeURIComponent(luns[0].spec.id), session: sessions[0]?.id ?? 0 };
+    const [luns, sessions, targets, groups] = await Promise.all([get("luns"), get("sessions"), get("targets"), get("groups")]);
+    return {
+      lun: encodeURIComponent(luns[0].spec.id), session: sessions[0]?.id ?? 0, target: encodeURIComponent(targets[0].spec.name),
+      group: encodeURIComponent(groups[0].id),
+    };
   });
 }
 
@@ -81,6 +93,47 @@ async function accessible(page, what) {
     return violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html.slice(0, 120)).slice(0, 3).join(" | ")}`);
   });
   assert.deepEqual(found, [], what);
+}
+
+/** Higher than this, and nobody sees its end. */
+const HEIGHT_MAX = 4000;
+
+/** Pages of a large server, 300 LUNs and 1,000 sessions, with their heights. */
+export function addLargeTests({ browser, large, token, out }) {
+  for (const width of [360, 768, 1440]) {
+    test(`no page of a large server is higher than ${HEIGHT_MAX} px at ${width} px`, async () => {
+      const page = await open(browser, large, { width });
+      await login(page, token);
+      const there = await things(page);
+      const heights = {};
+      for (const [name, hash, act] of PAGES) {
+        if (name === "bench") continue;
+        await visit(page, "events");
+        await visit(page, hash(there));
+        await act?.(page);
+        await loaded(page);
+        heights[name] = await page.evaluate(() => Math.max(document.documentElement.scrollHeight, ...[...document.querySelectorAll("dialog")].map((each) => each.scrollHeight)));
+        await page.screenshot({ path: join(out, `large-${name}-${width}.png`), fullPage: true });
+      }
+      console.log(`      ${Object.entries(heights).map(([name, height]) => `${name} ${height}`).join(", ")}`);
+      for (const [name, height] of Object.entries(heights)) assert.ok(height <= HEIGHT_MAX, `${name}: ${height} px`);
+      await close(page);
+    }, 240_000);
+  }
+
+  test("one of 1,000 sessions is found by a word, and all of them by leafing", async () => {
+    const page = await open(browser, large);
+    await login(page, token);
+    await visit(page, "sessions");
+    const rows = page.getByRole("table", { name: "Sessions" }).locator("tbody tr");
+    const first = await rows.first().textContent();
+    await page.getByRole("navigation", { name: "Pages of Sessions" }).getByRole("button", { name: "Next" }).click();
+    await until(async () => (await rows.first().textContent()) !== first, "the next page");
+    await page.getByLabel("Search").fill("host777");
+    await until(async () => (await rows.count()) === 1, "one session");
+    assert.match(await rows.first().textContent(), /host777/);
+    await close(page);
+  });
 }
 
 export function addPageTests({ browser, world, out }) {
@@ -108,6 +161,23 @@ export function addPageTests({ browser, world, out }) {
       }, 180_000);
     }
   }
+
+  test("charts have a past at once, for each time range", async () => {
+    const page = await open(browser, world.base);
+    const asked = [];
+    page.on("request", (request) => { if (request.url().includes("/figures?")) asked.push(new URL(request.url()).searchParams.get("range")); });
+    await login(page, world.token);
+    const chart = page.getByRole("img", { name: /^Throughput over the last/ });
+    for (const [title, range] of [["24 h", "24h"], ["30 d", "30d"], ["5 min", "1h"], ["1 h", "1h"]]) {
+      asked.length = 0;
+      await page.getByRole("button", { name: title, exact: true }).click();
+      await until(async () => asked.includes(range), `the figures of ${title} are asked for`);
+      await until(async () => (await chart.getAttribute("aria-label")).endsWith(title), `the chart is of ${title}`);
+      const value = page.locator(".chart", { hasText: "Throughput" }).locator("output").first();
+      await until(async () => (await value.textContent()) !== "–", `the chart of ${title} has a value`);
+    }
+    await close(page);
+  });
 
   test("live figures move", async () => {
     const page = await open(browser, world.base);

@@ -11,7 +11,7 @@ import { parseArgs } from "node:util";
 import { launch } from "./browser.mjs";
 import { addBuildTests } from "./build.mjs";
 import { runAll } from "./harness.mjs";
-import { addPageTests } from "./pages.mjs";
+import { addLargeTests, addPageTests } from "./pages.mjs";
 import { startMock } from "./server.mjs";
 import { addTaskTests } from "./tasks.mjs";
 import { addUnitTests } from "./unit.mjs";
@@ -25,8 +25,9 @@ const out = flags.out ?? fileURLToPath(new URL("../out", import.meta.url));
 /** Where to test: the server that is named, or a mock with things and one without. */
 async function worldOf() {
   if (flags.url) return { base: flags.url.replace(/\/$/, ""), token: flags.token, stop: async () => undefined };
-  const [full, empty] = await Promise.all([startMock(), startMock("--empty")]);
-  return { base: full.base, empty: empty.base, token: flags.token, stop: () => Promise.all([full.stop(), empty.stop()]) };
+  const all = await Promise.all([startMock(), startMock("--empty"), startMock("--large")]);
+  const [base, empty, large] = all.map((mock) => mock.base);
+  return { base, empty, large, token: flags.token, stop: () => Promise.all(all.map((mock) => mock.stop())) };
 }
 
 if (!flags.url) {
@@ -38,6 +39,7 @@ const browser = await launch();
 try {
   addTaskTests({ browser, world });
   addPageTests({ browser, world, out });
+  if (world.large) addLargeTests({ browser, large: world.large, token: world.token, out });
   process.exitCode = (await runAll(words)) ? 0 : 1;
 } finally {
   await browser.close();

@@ -19,13 +19,40 @@ function table(run, rows) {
   for (const [given, wanted] of rows) assert.equal(run(given), wanted, String(given));
 }
 
-function addUnits([units, rates, diff, bench, commands, wish]) {
+function addUnits([units, rates, diff, bench, commands, wish, words, ways, past]) {
+  test("names in a sentence lead to their pages, and parts of other names do not", () => {
+    const links = [["iqn.x:a", "t"], ["iqn.x:host", "i"], ["disk", "l"]];
+    const of = (text) => words.partsOf(text, links).map(({ text: part, to }) => (to ? `[${part}]` : part)).join("");
+    assert.equal(of("iqn.x:host logged in to iqn.x:a as disk2: disk."), "[iqn.x:host] logged in to [iqn.x:a] as disk2: [disk].");
+    assert.equal(of("disk-1, my.disk and iqn.x:a.b, iqn.x:disk"), "disk-1, my.disk and iqn.x:a.b, iqn.x:disk");
+    assert.equal(of(""), "");
+  });
+
+  test("a map has the targets that export a LUN and the hosts that see it", () => {
+    const target = (name, ...ids) => ({ spec: { name, luns: ids.map((id, lun) => ({ lun, id })) } });
+    const session = (initiator, ...ids) => ({ initiator, luns: ids.map((id, lun) => ({ lun, id })) });
+    const found = ways.waysOf(["b", "a"], [target("t1", "a", "a"), target("t2", "a", "c")], [session("h1", "a"), session("h1", "a", "b")]);
+    assert.deepEqual(found, [{ lun: "b", targets: [], hosts: ["h1"] }, { lun: "a", targets: ["t1", "t2"], hosts: ["h1"] }]);
+  });
+
+  test("a pause in the figures is a pause in the chart", () => {
+    const point = (at_ms) => ({ at_ms, read_iops: 1, write_iops: 2, other_iops: 3, read_bytes: 4, write_bytes: 5, errors: 0, depth: 0 });
+    const points = past.pointsOf({ range: "1h", step_ms: 10, points: [point(0), point(10), point(30), point(60)] });
+    assert.deepEqual(points.map(({ at_ms, isPause }) => [at_ms, isPause ?? false]), [[5, false], [15, false], [35, false], [45, true], [65, false]]);
+    assert.deepEqual([points[0].iops, points[0].bytes, points[0].p99], [6, 9, undefined]);
+  });
+
   test("figures change their unit where the next digit would be the fourth", () => {
     table(units.bytes, [[0, "0 B"], [1023, "1023 B"], [1024, "1 KiB"], [1536, "1.50 KiB"], [10 * 2 ** 30, "10 GiB"]]);
     table(units.count, [[0, "0"], [9.94, "9.9"], [9.95, "10"], [999, "999"], [999.5, "1.00k"], [12345, "12.3k"]]);
     table(units.throughput, [[999, "999 B/s"], [1000, "1 kB/s"], [1.5e9, "1.50 GB/s"]]);
     table(units.latency, [[undefined, "–"], [95, "95 µs"], [999.4, "999 µs"], [999.5, "1.00 ms"], [999_499, "999 ms"], [2e6, "2 s"]]);
     table(units.duration, [[999, "0 s"], [61_000, "1 min 1 s"], [86_400_000, "1 d"], [90_061_000, "1 d 1 h"]]);
+  });
+
+  test("an axis names what its span needs", () => {
+    const at = new Date(2026, 10, 21, 9, 6, 15).getTime();
+    assert.deepEqual([300_000, 3_600_000, 86_400_000, 30 * 86_400_000].map((span) => units.tick(at, span)), ["09:06:15", "09:06", "09:06", "21 Nov"]);
   });
 
   test("sizes are read and written exactly", () => {
@@ -56,14 +83,20 @@ function addUnits([units, rates, diff, bench, commands, wish]) {
   });
 
   test("commands quote what a shell would take apart", () => {
-    const [linux, windows, qemu, libiscsi] = commands.recipes({ target: "iqn.x:a", portal: "[2001:db8::1]:3261", lun: 2, user: "o'brien" });
+    const [linux, windows, esxi, freebsd, qemu, libiscsi] = commands.recipes({ target: "iqn.x:a", portal: "[2001:db8::1]:3261", lun: 2, user: "o'brien" });
     assert.match(linux.text, /username -v 'o'\\''brien'/);
     assert.match(windows.text, /TargetPortalAddress 2001:db8::1 -TargetPortalPortNumber 3261\n.*ChapUsername 'o''brien'/);
     assert.match(qemu.text, /file=iscsi:\/\/o'\\''brien%SECRET@\[2001:db8::1\]:3261\/iqn\.x:a\/2/);
     assert.match(libiscsi.text, /^iscsi-inq /);
+    assert.match(esxi.text, /auth chap set --adapter=\$A --direction=uni --level=required --authname='o'\\''brien' --secret='SECRET'\nesxcli iscsi adapter discovery statictarget add --adapter=\$A --address=\[2001:db8::1\]:3261 --name=iqn\.x:a\n/);
+    assert.match(freebsd.text, /iscsictl -A -p \[2001:db8::1\]:3261 -t iqn\.x:a -u 'o'\\''brien' -s 'SECRET'/);
     assert.deepEqual(commands.splitPortal("san.example"), ["san.example", "3260"]);
     assert.match(linux.text, /^iscsiadm -m discovery /);
-    const [closed] = commands.recipes({ target: "iqn.x:a", portal: "192.0.2.1:3260", lun: 2, user: "u", mutual: "san", isDiscoveryClosed: true });
+    const [closed, closedWindows, closedEsxi] = commands.recipes({ target: "iqn.x:a", portal: "192.0.2.1:3260", lun: 2, user: "u", mutual: "san", discoverer: "finder" });
+    assert.match(closedWindows.text, /TargetPortalPortNumber 3260 -AuthenticationType ONEWAYCHAP -ChapUsername 'finder' -ChapSecret 'SECRET_OF_DISCOVERY'\n/);
+    assert.match(closedEsxi.text, /--direction=mutual .*--authname=san --secret='SECRET_OF_TARGET'\nesxcli iscsi adapter discovery statictarget /);
+    const open = commands.recipes({ target: "iqn.x:a", portal: "192.0.2.1:3260", lun: 2 })[2];
+    assert.match(open.text, /sendtarget add --adapter=\$A --address=192\.0\.2\.1:3260\n/);
     assert.match(closed.text, /^iscsiadm -m node -T iqn\.x:a -p 192\.0\.2\.1:3260 -o new\n/);
     assert.match(closed.text, /username_in -v san\n.*password_in -v 'SECRET_OF_TARGET'\n/);
   });
@@ -72,6 +105,14 @@ function addUnits([units, rates, diff, bench, commands, wish]) {
     const given = { ...wish.FRESH, path: "/srv/a?b%.img", size: "1G", cache: "direct" };
     const stores = ["file", "block", "mem"].map((kind) => wish.storeOf({ ...given, kind }));
     assert.deepEqual(stores, ["file:/srv/a%3Fb%25.img?size=1G&cache=direct", "block:/srv/a%3Fb%25.img?cache=direct", "mem:1G"]);
+    const options = { ...given, cache: "writeback", removable: true, readonly: true };
+    assert.deepEqual([["nbd", "nas:10809/disk"], ["nbds", "nas"], ["nbd+unix", "/run/a b.sock"], ["rbd", "rbd/image"]].map(([kind, path]) => wish.storeOf({ ...options, kind, path })),
+      ["nbd://nas:10809/disk?readonly&removable", "nbds://nas?readonly&removable", "nbd+unix:///?socket=/run/a b.sock&readonly&removable", "rbd:rbd/image?size=1G&readonly&removable"]);
+    assert.equal(wish.storeOf({ ...given, kind: "rbd", path: "rbd/image", size: "" }), "rbd:rbd/image");
+    const wrong = (kind, path) => wish.placeError({ ...given, kind, path }) === undefined;
+    for (const [kind, path, isRight] of [["file", "/a", true], ["file", "a", false], ["file", "/a/", false], ["nbd", "nas:1/x/y", true], ["nbd", "nas?x", false], ["rbd", "pool/ns/image", true], ["rbd", "image", false]]) {
+      assert.equal(wrong(kind, path), isRight, `${kind} ${path}`);
+    }
     assert.deepEqual(["file", "block", "memory", "null"].map(wish.isSized), [true, false, true, true]);
   });
 
@@ -125,5 +166,5 @@ function addRates(rates) {
 
 /** Adds the tests of the pure parts. */
 export async function addUnitTests() {
-  addUnits(await load("units", "rates", "diff", "bench", "commands", "wish"));
+  addUnits(await load("units", "rates", "diff", "bench", "commands", "wish", "words", "ways", "past"));
 }

@@ -232,6 +232,8 @@ async fn run_to_its_end(
 /// The answer to a request that goes no further.
 async fn turn_away(app: &App, request: Request, refused: Refused) -> Response {
     let Refused { problem, author } = refused;
+    let is_lost = is_navigation(request.method(), request.headers());
+    let is_unknown = problem.kind == ProblemKind::Unauthorized;
     // A request without a token is no guess: opening the console begins with one.
     let response = if request.method().is_safe() && !shows_proof(request.headers()) {
         Refusal(problem).into_response()
@@ -239,7 +241,22 @@ async fn turn_away(app: &App, request: Request, refused: Refused) -> Response {
         refuse_and_note(app, &request, author, problem)
     };
     ask::discard(request.into_body()).await;
+    if is_lost && is_unknown {
+        return (StatusCode::SEE_OTHER, [(header::LOCATION, "/")]).into_response();
+    }
     response
+}
+
+/// Whether a browser wants to show what it asks for: a person is better off with the console, which begins with its
+/// login, than with a problem in JSON.
+fn is_navigation(method: &Method, headers: &HeaderMap) -> bool {
+    let accept = headers.get(header::ACCEPT).and_then(|it| it.to_str().ok());
+    let is_page = accept.is_some_and(|accept| {
+        accept
+            .split(',')
+            .any(|one| one.trim().starts_with("text/html"))
+    });
+    method == Method::GET && is_page && !headers.contains_key(header::AUTHORIZATION)
 }
 
 /// In an answer to a request that needed no proof: whose it has turned out to be.

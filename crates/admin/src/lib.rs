@@ -31,6 +31,7 @@ mod openapi;
 mod patient;
 mod peer;
 mod places;
+mod plain;
 mod random;
 mod ready;
 mod route;
@@ -44,8 +45,8 @@ mod testing;
 mod tls;
 mod tokens;
 
-pub use listen::{ListenError, PRIVATE, SocketFile, tcp, unix};
+pub use listen::{ListenError, PRIVATE, SocketFile, probe_unix, tcp, unix};
 pub use openapi::document;
 pub use start::{Admin, AdminHandle, Listeners, Settings, StartError, TcpEndpoint};
-pub use tls::{Certificate, ServiceTls, TlsError, service_tls};
+pub use tls::{Certificate, ServiceTls, TlsError, check_files, service_tls};
 pub use tokens::TokensError;

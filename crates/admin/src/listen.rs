@@ -10,7 +10,7 @@ use std::os::unix::fs::{
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::OFlags;
+use rustix::fs::{Access, OFlags, access};
 
 /// Why the administration cannot listen.
 #[derive(Debug, thiserror::Error)]
@@ -139,6 +139,32 @@ pub fn unix(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile), Listen
         _lock: lock,
     };
     Ok((listener, file))
+}
+
+/// Whether a unix socket could be made at a path, as [`unix`] makes it. Makes nothing.
+///
+/// # Errors
+///
+/// Another process serves it, or it cannot be made.
+pub fn probe_unix(path: &Path) -> Result<(), ListenError> {
+    let failed = |source| ListenError::Unix {
+        path: path.to_owned(),
+        source,
+    };
+    let parent = path.parent().filter(|path| !path.as_os_str().is_empty());
+    let parent = parent.unwrap_or_else(|| Path::new("."));
+    // Directories that are missing are made.
+    let mut above = parent.ancestors();
+    let there = above.find(|path| fs::symlink_metadata(path).is_ok());
+    let there = there.unwrap_or_else(|| Path::new("."));
+    access(there, Access::WRITE_OK | Access::EXEC_OK).map_err(|errno| failed(errno.into()))?;
+    if there == parent {
+        if fs::symlink_metadata(beside(path, ".lock")).is_ok() {
+            drop(lock(path)?);
+        }
+        check_free(path)?;
+    }
+    Ok(())
 }
 
 /// Listens on an address.

@@ -6,14 +6,16 @@ use api::access::Role::{Admin, Metrics, Operator, Viewer};
 use api::access::{NewToken, Token};
 use api::edit::Edits;
 use api::event::{Event, Finding};
+use api::figures::Figures;
 use api::plan::{Applied, Change, Document, Plan, Revision};
 use api::request::{
     Eject, Login, NewClone, Rename, Resize, Rollback, TakeSnapshots, Tracing, WhoAmI,
 };
 use api::spec;
-use api::stats::Stats;
+use api::stats::{Space, Stats};
 use api::view::{
-    Access, Flattened, Lun, Quota, Session, Snapshot, SnapshotsTaken, Status, Target, Trace,
+    Access, Check, Flattened, Hyperscsi, Lun, Places, Quota, Session, Snapshot, SnapshotsTaken,
+    Status, Target, Trace,
 };
 use axum::Router;
 use axum::middleware::from_fn_with_state;
@@ -138,6 +140,21 @@ pub(crate) static ROUTES: &[Route] = &[
         .takes(of::<spec::Quota>()).makes().conditional(),
     Route::delete("/api/v1/quotas/{name}", Admin, "Removes a quota",
         Gives::One(of::<Applied>()), || delete(sections::remove_quota)).conditional(),
+    Route::get("/api/v1/hyperscsi", Viewer, "All groups of HyperSCSI, and their sessions",
+        Gives::Many(of::<Hyperscsi>()), || get(sections::hyperscsi_groups)).tagged(),
+    Route::get("/api/v1/hyperscsi/{name}", Viewer, "A group of HyperSCSI, by `NAME at PLACE`, or by its name where no other \
+        group has that",
+        Gives::One(of::<Hyperscsi>()), || get(sections::hyperscsi_group)).tagged(),
+    Route::put("/api/v1/hyperscsi/{name}", Admin, "Makes a group of HyperSCSI, or makes it so",
+        Gives::One(of::<Applied>()), || put(sections::put_hyperscsi_group))
+        .takes(of::<spec::Hyperscsi>()).makes().conditional(),
+    Route::delete("/api/v1/hyperscsi/{name}", Admin, "Removes a group of HyperSCSI; its sessions end",
+        Gives::One(of::<Applied>()), || delete(sections::remove_hyperscsi_group)).conditional(),
+    Route::put("/api/v1/hyperscsi/{name}/devices/{id}", Admin, "Gives a unit to a group of HyperSCSI",
+        Gives::One(of::<Applied>()), || put(sections::put_device))
+        .takes(of::<spec::HyperscsiDevice>()).makes().conditional(),
+    Route::delete("/api/v1/hyperscsi/{name}/devices/{id}", Admin, "Takes a unit from a group of HyperSCSI",
+        Gives::One(of::<Applied>()), || delete(sections::remove_device)).conditional(),
     Route::get("/api/v1/groups", Viewer, "All groups of initiators",
         Gives::Many(of::<spec::Group>()), || get(resources::groups)).tagged(),
     Route::get("/api/v1/groups/{id}", Viewer, "A group",
@@ -179,6 +196,14 @@ pub(crate) static ROUTES: &[Route] = &[
         ]),
     Route::get("/api/v1/stats", Viewer, "Counters, now",
         Gives::One(of::<Stats>()), || get(daemon::stats)),
+    Route::get("/api/v1/space", Viewer, "The space of units, and of the file systems they are on",
+        Gives::One(of::<Space>()), || get(daemon::space)),
+    Route::get("/api/v1/figures", Viewer, "What the main figures were, also before the last restart",
+        Gives::One(of::<Figures>()), || get(daemon::figures))
+        .asks(&[
+            Field::optional("range", Value::Text, "How far back: 1h, 24h or 30d; 1h if it is absent"),
+            Field::optional("lun", Value::Text, "Only the figures of this unit; absent: of all together"),
+        ]),
     Route::get("/api/v1/events", Viewer, "Events, the oldest first",
         Gives::Many(of::<Event>()), || get(daemon::events))
         .asks(&[
@@ -198,6 +223,10 @@ pub(crate) static ROUTES: &[Route] = &[
         .asks(&[Field::optional("after", Value::Number(u64::MAX), "Begin with the event after this number; absent: with the next")]),
     Route::get("/api/v1/findings", Viewer, "What limits or endangers the service",
         Gives::Many(of::<Finding>()), || get(daemon::findings)),
+    Route::get("/api/v1/checks", Viewer, "What is looked for, found or not",
+        Gives::Many(of::<Check>()), || get(daemon::checks)),
+    Route::get("/api/v1/places", Admin, "Directories and block devices where the data of units may be",
+        Gives::One(of::<Places>()), || get(daemon::places)),
     Route::get("/api/v1/tokens", Admin, "All tokens, without their secret part",
         Gives::Many(of::<Token>()), || get(tokens::list)),
     Route::post("/api/v1/tokens", Admin, "Creates a token and returns it, this once",

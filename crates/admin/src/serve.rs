@@ -18,12 +18,13 @@ use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 use crate::app::{App, stopped};
 use crate::connections::{Connections, Place, Tracked};
 use crate::patient::Patient;
 use crate::peer::Peer;
-use crate::{Listeners, limits, live, routes};
+use crate::{Listeners, limits, live, plain, routes};
 
 /// How long nothing is accepted after an accept failed, as for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -35,6 +36,8 @@ const FAILURES_PER_LINE: u32 = 600;
 #[derive(Clone)]
 struct Shared {
     router: Router,
+    /// For those who speak HTTP where HTTPS is spoken.
+    plain: Router,
     connections: Arc<Connections>,
     stopping: watch::Receiver<bool>,
 }
@@ -53,6 +56,7 @@ pub(crate) async fn serve(app: Arc<App>, listeners: &Listeners) -> io::Result<()
     // Clients of the TCP ports must not keep root from the socket, so each kind has its own.
     let local = Shared {
         router: routes::router(&app),
+        plain: plain::router(),
         connections: Connections::new(limits::CONNECTIONS_MAX, 0),
         stopping: stopping.clone(),
     };
@@ -166,6 +170,12 @@ async fn accepted<T>(outcome: io::Result<T>, failures: &mut u32) -> Option<T> {
     }
 }
 
+/// How a client of a TLS port has begun.
+enum Begun {
+    Tls(Box<TlsStream<TcpStream>>),
+    Plain(TcpStream),
+}
+
 async fn converse_tls(
     stream: TcpStream,
     tls: TlsAcceptor,
@@ -173,13 +183,23 @@ async fn converse_tls(
     place: Place,
     shared: Shared,
 ) {
-    let handshake = tokio::time::timeout(limits::HANDSHAKE_TIME_MAX, tls.accept(stream));
-    let stream = tokio::select! {
-        done = handshake => done,
+    let begin = async {
+        if plain::is_spoken(&stream).await? {
+            return Ok::<_, io::Error>(Begun::Plain(stream));
+        }
+        let stream = tls.accept(stream).await?;
+        Ok(Begun::Tls(Box::new(stream)))
+    };
+    let begun = tokio::select! {
+        done = tokio::time::timeout(limits::HANDSHAKE_TIME_MAX, begin) => done,
         () = place.taken() => return,
     };
-    match stream {
-        Ok(Ok(stream)) => converse(stream, peer, place, shared).await,
+    match begun {
+        Ok(Ok(Begun::Plain(stream))) => {
+            let router = shared.plain.clone();
+            converse(stream, peer, place, Shared { router, ..shared }).await;
+        }
+        Ok(Ok(Begun::Tls(stream))) => converse(*stream, peer, place, shared).await,
         Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS"),
         Err(_) => tracing::debug!(%peer, "no TLS in time"),
     }
@@ -192,6 +212,7 @@ where
 {
     let Shared {
         router,
+        plain: _,
         connections: _connections,
         mut stopping,
     } = shared;

@@ -4,14 +4,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use api::control::Control;
+use api::edit::SecretOf;
 use api::event::{Event, Finding, Severity};
+use api::figures::{Figures, Range};
 use api::plan::{Applied, Change, Document, Inspection, Origin, Plan, Revision};
 use api::problem::{Problem, ProblemKind};
 use api::request::{EventQuestion, Rollback, TakeSnapshots, Tracing};
 use api::stats::Stats;
 use api::view::{
-    Access, AccessQuestion, Flattened, Lun, Quota, Session, Snapshot, SnapshotsTaken, Status,
-    Target, Trace,
+    Access, AccessQuestion, Check, Flattened, Hyperscsi, Lun, Places, Quota, Session, Snapshot,
+    SnapshotsTaken, Status, Target, Trace,
 };
 use durable::scratch::Scratch;
 use tokio::sync::watch;
@@ -214,6 +216,10 @@ impl Control for Double {
         panic!("{UNASKED}")
     }
 
+    fn hyperscsi(&self) -> Result<Vec<Hyperscsi>, Problem> {
+        panic!("{UNASKED}")
+    }
+
     fn end_session(&self, _id: u64) -> Result<(), Problem> {
         panic!("{UNASKED}")
     }
@@ -234,7 +240,7 @@ impl Control for Double {
         panic!("{UNASKED}")
     }
 
-    fn keep_secret(&self, _: &str, _: &str, _: bool) -> Result<String, Problem> {
+    fn keep_secret(&self, _: SecretOf<'_>, _: &str) -> Result<String, Problem> {
         panic!("{UNASKED}")
     }
 
@@ -247,6 +253,18 @@ impl Control for Double {
     }
 
     fn stats(&self) -> Stats {
+        panic!("{UNASKED}")
+    }
+
+    fn checks(&self) -> Vec<Check> {
+        panic!("{UNASKED}")
+    }
+
+    fn places(&self) -> Places {
+        panic!("{UNASKED}")
+    }
+
+    fn figures(&self, _: Range, _: Option<&str>) -> Result<Figures, Problem> {
         panic!("{UNASKED}")
     }
 

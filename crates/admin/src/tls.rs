@@ -46,10 +46,10 @@ impl Certificate {
     /// # Errors
     ///
     /// What would keep the administration from starting with it.
-    pub fn check(&self) -> Result<(), TlsError> {
+    pub fn check(&self) -> Result<(), Vec<TlsError>> {
         match self {
             Self::Own { .. } => Ok(()),
-            Self::Files { certificate, key } => Tls::read(certificate, key, None).map(drop),
+            Self::Files { certificate, key } => check_files(certificate, key, None),
         }
     }
 }
@@ -149,15 +149,8 @@ impl Tls {
 
     /// With `ca`, clients need a certificate that one of these vouches for.
     fn read(certificate: &Path, key: &Path, ca: Option<&Path>) -> Result<Self, TlsError> {
-        let pem = |path: &Path| {
-            let path = path.to_owned();
-            move |source| TlsError::Pem { path, source }
-        };
-        let file = open_private(key, rustix::process::geteuid().as_raw())?;
-        let key = PrivateKeyDer::from_pem_reader(file).map_err(pem(key))?;
-        let chain = CertificateDer::pem_file_iter(certificate)
-            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-            .map_err(pem(certificate))?;
+        let key = read_key(key)?;
+        let chain = read_chain(certificate)?;
         let fingerprint = chain.first().map(|leaf| hex(&Sha256::digest(leaf)));
         let pair = |source| TlsError::Pair {
             path: certificate.to_owned(),
@@ -177,6 +170,42 @@ impl Tls {
             fingerprint: fingerprint.unwrap_or_default(),
         })
     }
+}
+
+fn not_pem(path: &Path, source: pem::Error) -> TlsError {
+    let path = path.to_owned();
+    TlsError::Pem { path, source }
+}
+
+fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    let file = open_private(path, rustix::process::geteuid().as_raw())?;
+    PrivateKeyDer::from_pem_reader(file).map_err(|source| not_pem(path, source))
+}
+
+fn read_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    CertificateDer::pem_file_iter(path)
+        .and_then(Iterator::collect)
+        .map_err(|source| not_pem(path, source))
+}
+
+/// Whether files in PEM are a certificate, its key, and with `ca` what vouches for clients.
+///
+/// # Errors
+///
+/// All that is wrong with each of them; or that they do not belong together.
+pub fn check_files(certificate: &Path, key: &Path, ca: Option<&Path>) -> Result<(), Vec<TlsError>> {
+    let provider = || Arc::new(rustls::crypto::ring::default_provider());
+    let of_ca = ca.and_then(|ca| verifier(ca, provider()).err());
+    let of_key = read_key(key).err();
+    let found: Vec<_> = [read_chain(certificate).err(), of_key, of_ca]
+        .into_iter()
+        .flatten()
+        .collect();
+    if !found.is_empty() {
+        return Err(found);
+    }
+    let read = Tls::read(certificate, key, ca);
+    read.map(drop).map_err(|error| vec![error])
 }
 
 /// What connections of a service need that is not the administration, from files in PEM: certificate and key, and with
@@ -397,7 +426,7 @@ mod tests {
             assert_eq!(files.check().is_ok(), is_good, "{mode:04o}");
             assert_eq!(Tls::load(&files, &[]).is_ok(), is_good, "{mode:04o}");
         }
-        let error = files.check().unwrap_err().to_string();
+        let error = files.check().unwrap_err()[0].to_string();
         assert!(
             error.contains("mode 0604") && error.contains("run chmod 600 "),
             "{error}"

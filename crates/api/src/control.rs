@@ -1,13 +1,15 @@
 //! What the administration asks of the daemon it belongs to.
 
+use crate::edit::SecretOf;
 use crate::event::{Event, Finding};
+use crate::figures::{Figures, Range};
 use crate::plan::{Applied, Change, Document, Inspection, Origin, Plan, Revision};
 use crate::problem::Problem;
 use crate::request::{EventQuestion, Rollback, TakeSnapshots, Tracing};
 use crate::stats::{Space, Stats};
 use crate::view::{
-    Access, AccessQuestion, Flattened, Lun, Quota, Session, Snapshot, SnapshotsTaken, Status,
-    Target, Trace,
+    Access, AccessQuestion, Check, Flattened, Hyperscsi, Lun, Places, Quota, Session, Snapshot,
+    SnapshotsTaken, Status, Target, Trace,
 };
 
 /// The daemon, as its administration sees it. Calls may block for as long as a step of a plan
@@ -178,6 +180,13 @@ pub trait Control: Send + Sync + 'static {
     /// The data plane does not answer, so nobody knows how many sessions they have.
     fn targets(&self) -> Result<Vec<Target>, Problem>;
 
+    /// All groups of HyperSCSI, in the order of the file.
+    ///
+    /// # Errors
+    ///
+    /// The data plane does not answer, so nobody knows which sessions they have.
+    fn hyperscsi(&self) -> Result<Vec<Hyperscsi>, Problem>;
+
     /// All sessions.
     ///
     /// # Errors
@@ -223,7 +232,7 @@ pub trait Control: Send + Sync + 'static {
     /// # Errors
     ///
     /// The secret breaks a rule, or cannot be written.
-    fn keep_secret(&self, user: &str, secret: &str, is_mutual: bool) -> Result<String, Problem>;
+    fn keep_secret(&self, of: SecretOf<'_>, secret: &str) -> Result<String, Problem>;
 
     /// The change that was to name a kept secret has been made, or not: a file that nothing names
     /// goes.
@@ -238,6 +247,19 @@ pub trait Control: Send + Sync + 'static {
 
     /// Counters, now.
     fn stats(&self) -> Stats;
+
+    /// What the doctor looks for.
+    fn checks(&self) -> Vec<Check>;
+
+    /// Where the data of units may be. Looks at directories, but does not wait for those that do not answer.
+    fn places(&self) -> Places;
+
+    /// What the main figures were, of a unit or of all together.
+    ///
+    /// # Errors
+    ///
+    /// There is no such unit.
+    fn figures(&self, range: Range, lun: Option<&str>) -> Result<Figures, Problem>;
 
     /// The space of units and of the file systems they are on, as of a moment ago.
     fn space(&self) -> Space;

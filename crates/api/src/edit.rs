@@ -62,6 +62,10 @@ pub enum Thing {
     Nbd(spec::Nbd),
     /// A quota.
     Quota(spec::Quota),
+    /// A group of HyperSCSI.
+    Hyperscsi(spec::Hyperscsi),
+    /// A device of such a group.
+    Device(GroupDevice),
     /// A target.
     Target(spec::Target),
     /// A group of initiators.
@@ -103,6 +107,16 @@ pub struct TargetPortal {
     pub portal: spec::Portal,
 }
 
+/// A device of a group of HyperSCSI.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GroupDevice {
+    /// The group: `NAME at PLACE`, or its name where no other group has that.
+    pub hyperscsi: String,
+    /// The device.
+    pub device: spec::HyperscsiDevice,
+}
+
 /// Keys of a thing. A key that is absent stays; an empty text or list takes the key out of the document.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -115,6 +129,10 @@ pub enum Keys {
     Nbd(NbdKeys),
     /// Of a quota.
     Quota(QuotaKeys),
+    /// Of a group of HyperSCSI.
+    Hyperscsi(HyperscsiKeys),
+    /// Of a device of such a group.
+    Device(DeviceKeys),
     /// Of a target.
     Target(TargetKeys),
     /// Of a group of initiators.
@@ -206,6 +224,52 @@ pub struct QuotaKeys {
     pub soft: Option<u16>,
 }
 
+/// Keys of a group of HyperSCSI. The password goes in and never comes out.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HyperscsiKeys {
+    /// Which group: `NAME at PLACE`, or its name where no other group has that.
+    pub hyperscsi: String,
+    /// The name that clients log in with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// The file of the password, which must be private.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub password_file: Option<String>,
+    /// The password, 8 to 128 bytes; Tarn keeps it in a private file of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(write_only, value_type = Option<String>)]
+    pub password: Option<spec::Secret>,
+    /// True: nobody needs a password any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub open: Option<bool>,
+    /// What is sent again after a loss.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retransmit: Option<String>,
+    /// What the path is like.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
+    /// Its devices, all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<Vec<spec::HyperscsiDevice>>,
+}
+
+/// Keys of a device of a group of HyperSCSI.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceKeys {
+    /// The group: `NAME at PLACE`, or its name where no other group has that.
+    pub hyperscsi: String,
+    /// Which device, by the `id` of its unit.
+    pub id: String,
+    /// The least protection that is accepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub level: Option<String>,
+    /// Writes are refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub readonly: Option<bool>,
+}
+
 /// Keys of a target.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -285,6 +349,15 @@ pub enum Name {
     Nbd(String),
     /// What a quota counts: `owner:NAME` or `pool:PLACE`.
     Quota(String),
+    /// A group of HyperSCSI: `NAME at PLACE`, or its name where no other group has that.
+    Hyperscsi(String),
+    /// A device of such a group.
+    Device {
+        /// The group.
+        hyperscsi: String,
+        /// The `id` of its unit.
+        id: String,
+    },
     /// The name of a target.
     Target(String),
     /// The `id` of a group.
@@ -322,10 +395,23 @@ impl Edit {
         }
     }
 
-    /// The secrets it brings, each with the name of its user, whether it is that of the target's side, and where the
-    /// file that keeps it is named.
+    /// The secrets it brings, each with whose it is, and where the file that keeps it is named.
     pub fn secrets(&mut self) -> Vec<SecretPlace<'_>> {
         let (user, file, secret, mutual) = match self {
+            Self::Add(Thing::Hyperscsi(group)) | Self::Put(Thing::Hyperscsi(group)) => {
+                return vec![SecretPlace {
+                    of: SecretOf::Hyperscsi(&group.name),
+                    file: &mut group.password_file,
+                    secret: &mut group.password,
+                }];
+            }
+            Self::Set(Keys::Hyperscsi(keys)) => {
+                return vec![SecretPlace {
+                    of: SecretOf::Hyperscsi(&keys.hyperscsi),
+                    file: &mut keys.password_file,
+                    secret: &mut keys.password,
+                }];
+            }
             Self::Add(Thing::User(user)) | Self::Put(Thing::User(user)) => (
                 &user.name,
                 &mut user.secret_file,
@@ -347,14 +433,12 @@ impl Edit {
             | Self::Rename { .. } => return Vec::new(),
         };
         let own = SecretPlace {
-            user,
-            is_mutual: false,
+            of: SecretOf::User(user),
             file,
             secret,
         };
         let back = mutual.as_mut().map(|mutual| SecretPlace {
-            user,
-            is_mutual: true,
+            of: SecretOf::Mutual(user),
             file: &mut mutual.secret_file,
             secret: &mut mutual.secret,
         });
@@ -362,13 +446,22 @@ impl Edit {
     }
 }
 
+/// Whose a secret is, by the name of what it is configured with.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum SecretOf<'a> {
+    /// A CHAP user proves itself with it.
+    User(&'a str),
+    /// The target proves itself with it, to this user.
+    Mutual(&'a str),
+    /// Clients of a group of HyperSCSI need it.
+    Hyperscsi(&'a str),
+}
+
 /// Where an edit brings a secret.
 #[derive(Debug)]
 pub struct SecretPlace<'a> {
-    /// The user it is configured with.
-    pub user: &'a str,
-    /// The target proves itself with it.
-    pub is_mutual: bool,
+    /// Whose it is.
+    pub of: SecretOf<'a>,
     /// The file that keeps it.
     pub file: &'a mut Option<String>,
     /// The secret itself, if it is brought.
@@ -425,14 +518,31 @@ mod tests {
                 .iter()
                 .map(|one| {
                     let secret = one.secret.as_ref().map(spec::Secret::as_str);
-                    (one.user, one.is_mutual, secret)
+                    (one.of, secret)
                 })
                 .collect();
             let expected = [
-                ("u", false, Some("an-own-secret")),
-                ("u", true, Some("a-mutual-secret")),
+                (SecretOf::User("u"), Some("an-own-secret")),
+                (SecretOf::Mutual("u"), Some("a-mutual-secret")),
             ];
             assert_eq!(found, expected, "{text}");
+        }
+        for (verb, group) in [
+            (
+                "put",
+                r#"{"name": "g", "udp": "[::1]", "password": "a-password", "device": []}"#,
+            ),
+            ("set", r#"{"hyperscsi": "g", "password": "a-password"}"#),
+        ] {
+            let text = format!(r#"{{"{verb}": {{"hyperscsi": {group}}}}}"#);
+            let mut edit: Edit = serde_json::from_str(&text).unwrap();
+            assert!(!format!("{edit:?}").contains("a-password"), "{edit:?}");
+            let found = edit.secrets();
+            let found: Vec<_> = found
+                .iter()
+                .map(|one| (one.of, one.secret.as_ref().map(spec::Secret::as_str)))
+                .collect();
+            assert_eq!(found, [(SecretOf::Hyperscsi("g"), Some("a-password"))]);
         }
         let mut edit = Edit::Remove(Name::User("u".to_owned()));
         assert!(edit.secrets().is_empty());

@@ -120,7 +120,7 @@ pub struct Finding {
     pub severity: Severity,
     /// Stable, for scripts. Of the state `lun-withheld`, `reservations-lost`, `state-damaged`,
     /// `state-unwritable`, `state-foreign`, `state-conflict`, `administration`; of the configuration
-    /// file `file-invalid`, `file-edited`; of the service `notify-failed`, `flush-failed`,
+    /// file `file-invalid`, `file-edited`, `restart-pending`; of the service `notify-failed`, `flush-failed`,
     /// `store-lost`, `store-error`, `store-stuck`, `store-slow`, `log-lost`,
     /// `log-failed`, `config`, `cores-busy`, `one-session`, `core-busy`, `buffers-short`, `window-full`,
     /// `write-cache`, `descriptors`, `strangers`, `little-memory`,

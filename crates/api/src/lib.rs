@@ -15,6 +15,7 @@
 //! | [`edit`] | single changes of what is configured |
 //! | [`plan`] | what a change would do, has done, and was |
 //! | [`stats`] | counters and latencies |
+//! | [`figures`] | rates and latencies of the past |
 //! | [`event`] | what happened, what an administrator should know |
 //! | [`access`] | tokens, roles |
 //! | [`problem`] | why not |
@@ -30,6 +31,7 @@ pub mod access;
 pub mod control;
 pub mod edit;
 pub mod event;
+pub mod figures;
 pub mod plan;
 pub mod problem;
 pub mod request;

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::access::Role;
+use crate::problem::{Mistake, ProblemKind};
 
 /// The configuration that runs.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
@@ -23,19 +24,29 @@ pub struct Plan {
     pub revision: u64,
     /// What would be done, in this order; empty when nothing differs.
     pub steps: Vec<Step>,
-    /// No step is refused.
+    /// Applying it now would succeed, as far as it was looked at.
     pub is_applicable: bool,
     /// The text is not the one that runs, if only in comments.
     #[serde(default)]
     pub changes_text: bool,
     /// What is legal and most likely not meant.
     pub warnings: Vec<String>,
+    /// All that was found wrong by looking: stores, addresses, secrets, certificates. Each is the reason of a refused
+    /// step, too, where it belongs to one. Steps that are refused by a rule are not here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mistakes: Vec<Mistake>,
+    /// What applying it now would be answered with, if it would fail.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<ProblemKind>,
+    /// What was not looked at, and may still keep it from being applied.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_probed: Vec<String>,
 }
 
 /// What a plan may look at besides the document and what runs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Inspection {
-    /// Secret files and the places of stores: for those who may read any file of the daemon anyway.
+    /// Secret files, stores, servers and addresses: for those who may read any file of the daemon anyway.
     Files,
     /// Nothing. No path of the document is looked at and no secret is compared, so the plan shows
     /// nothing that the document and the running configuration do not.
@@ -71,6 +82,52 @@ pub struct Step {
     /// The sessions that end with it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sessions_ended: Vec<u64>,
+    /// What it takes away from sessions, the busiest first; at most 100, of `taken_count`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub taken: Vec<Taken>,
+    /// How many units, or sessions without one, it takes away from sessions.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub taken_count: u64,
+    /// What becomes of the data of a store that is no longer served.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<DataFate>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants it so")]
+const fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+/// Something that a session uses and loses.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct Taken {
+    /// The session.
+    pub session: u64,
+    /// InitiatorName.
+    pub initiator: String,
+    /// TargetName; absent for sessions that have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    /// The logical unit number; absent where the session sees none and ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lun: Option<u16>,
+    /// The unit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// Commands of that initiator to that unit in the last second.
+    pub ios_per_second: u64,
+}
+
+/// What becomes of data.
+#[derive(
+    Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize, ToSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum DataFate {
+    /// It stays where it is: in its file, on its device, with its server.
+    Stays,
+    /// It is in the memory of Tarn, and is lost.
+    Lost,
 }
 
 /// What a step does.
@@ -134,9 +191,13 @@ pub enum Kind {
 pub enum Effect {
     /// Nobody loses anything; initiators learn of it by unit attention.
     Online,
-    /// Commands that are under way on it are ended first, or sessions are.
-    NeedsDrain,
-    /// It cannot be done while Tarn runs.
+    /// Sessions lose what they use now.
+    TakesAway,
+    /// Commands that are under way on it are ended first; nobody uses it now.
+    Drains,
+    /// It takes effect when Tarn starts again.
+    Pending,
+    /// It cannot be done, for the reason that is given.
     Refused,
 }
 
@@ -156,6 +217,8 @@ pub struct Change {
 pub enum Origin {
     /// Somebody wrote it. Which of its units is one that runs under another `id` is found by comparing.
     Written,
+    /// It ran before, and is to run again as far as it can.
+    Past,
     /// Edits made it of the document that runs.
     Edited {
         /// The units that have another `id` now: the new one, and the one before.

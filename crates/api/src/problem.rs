@@ -23,6 +23,29 @@ pub struct Problem {
     /// The revision that runs, when the request was for another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<u64>,
+    /// All that is wrong, where it is more than what `detail` and `place` say; the first of it is that.
+    #[serde(default, skip_serializing_if = "<[Mistake]>::is_empty")]
+    #[schema(value_type = Vec<Mistake>)]
+    pub mistakes: Box<[Mistake]>,
+}
+
+/// One thing that keeps a configuration from being applied.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct Mistake {
+    /// Where: a line of the document (`tarn.toml:12: lun[2].store`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
+    /// What is wrong, and the remedy; one line.
+    pub detail: String,
+}
+
+impl std::fmt::Display for Mistake {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some(place) = &self.place {
+            write!(f, "{place}: ")?;
+        }
+        f.write_str(&self.detail)
+    }
 }
 
 /// What kind of problem it is.
@@ -100,6 +123,21 @@ impl Problem {
             detail: detail.into(),
             place: None,
             revision: None,
+            mistakes: Box::default(),
+        }
+    }
+
+    /// A problem of this kind, for all of these reasons; without any it says nothing.
+    pub fn of_mistakes(kind: ProblemKind, mistakes: Vec<Mistake>) -> Self {
+        let first = mistakes.first().cloned();
+        let detail = first.as_ref().map(|first| first.detail.clone());
+        Self {
+            place: first.and_then(|first| first.place),
+            mistakes: match mistakes.len() {
+                0 | 1 => Box::default(),
+                _ => mistakes.into(),
+            },
+            ..Self::new(kind, detail.unwrap_or_default())
         }
     }
 }

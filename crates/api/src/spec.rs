@@ -119,6 +119,59 @@ pub struct Quota {
     pub soft: Option<u16>,
 }
 
+/// `[[hyperscsi.group]]`: units for clients of HyperSCSI. It is known as `NAME at PLACE`, where PLACE is its
+/// interface or `udp:ADDRESS:PORT`.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = spec::Hyperscsi)]
+pub struct Hyperscsi {
+    /// By which clients find it.
+    pub name: String,
+    /// The interface whose frames reach it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
+    /// The address at which UDP reaches it, instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub udp: Option<String>,
+    /// The name that clients log in with; absent: that of the group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// The file of the password, which must be private. In a request without it, `password` and `open`, what clients
+    /// need stays as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub password_file: Option<String>,
+    /// The password, 8 to 128 bytes; only ever in requests. Tarn keeps it in a private file of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(write_only, value_type = Option<String>)]
+    pub password: Option<Secret>,
+    /// Clients need no password.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub open: bool,
+    /// What is sent again after a loss: `selective` or `window`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retransmit: Option<String>,
+    /// What the path is like: `wired` or `wireless`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
+    /// Its devices, at least one; clients may call them by their positions.
+    pub device: Vec<HyperscsiDevice>,
+}
+
+/// A device of a group of HyperSCSI.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = spec::HyperscsiDevice)]
+pub struct HyperscsiDevice {
+    /// The `id` of its unit.
+    pub id: String,
+    /// The least protection that is accepted: `none`, `crc`, `hash` or `encrypt`; absent: `encrypt`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub level: Option<String>,
+    /// Writes are refused.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub readonly: bool,
+}
+
 impl Nbd {
     /// What it is known by.
     pub fn place(&self) -> &str {

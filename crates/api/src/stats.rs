@@ -125,7 +125,7 @@ pub struct StoreErrors {
 }
 
 /// The space that units have, and that of the file systems they are on.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 pub struct Space {
     /// Units.
     pub luns: Vec<LunSpace>,
@@ -134,18 +134,19 @@ pub struct Space {
 }
 
 /// The space of a unit.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 pub struct LunSpace {
     /// The unit.
     pub lun: String,
     /// What initiators see.
     pub size_bytes: u64,
     /// What its files take where they are; `None` where it has none, or nothing is known yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocated_bytes: Option<u64>,
 }
 
 /// The space of a file system.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 pub struct FileSystemSpace {
     /// One of the files on it.
     pub path: String,

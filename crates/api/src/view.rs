@@ -32,6 +32,9 @@ pub struct Status {
     pub targets: u32,
     /// Sessions, discovery sessions too.
     pub sessions: u32,
+    /// Keys of the configuration that take effect when Tarn starts again, as `[server] cores: 2 -> 4`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pending: Vec<String>,
     /// What an administrator should look at, the worst first.
     pub findings: Vec<Finding>,
 }
@@ -97,6 +100,22 @@ pub struct Quota {
     pub used_max_bytes: Option<u64>,
     /// `free`; `low`: initiators are notified; `full`: what needs space fails.
     pub space: String,
+}
+
+/// A group of HyperSCSI.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[schema(as = view::Hyperscsi)]
+pub struct Hyperscsi {
+    /// What it is known by: `NAME at INTERFACE` or `NAME at udp:ADDRESS:PORT`.
+    pub name: String,
+    /// As it is configured, defaults filled in.
+    pub spec: spec::Hyperscsi,
+    /// Where it is served: a port 0 of the file is the real one here.
+    pub place: String,
+    /// Where the password is: `file`, `configuration` or, without one, `none`.
+    pub password: String,
+    /// The ids of its sessions.
+    pub sessions: Vec<u64>,
 }
 
 /// The data of a unit as it was at one moment.
@@ -260,6 +279,10 @@ pub struct AccessQuestion {
 /// What that initiator would meet at one target.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 pub struct Access {
+    /// Discovery asks for CHAP (`discovery_auth` of `[server]`), and this initiator would not pass: it finds no
+    /// target, but may log in to one that it names.
+    #[serde(default)]
+    pub discovery_needs_chap: bool,
     /// The target.
     pub target: String,
     /// It may log in.
@@ -272,4 +295,35 @@ pub struct Access {
     pub reason: String,
     /// What it would see.
     pub luns: Vec<SessionLun>,
+}
+
+/// Something that the doctor looks for, whether it has found it or not.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct Check {
+    /// The code that a finding has.
+    pub code: String,
+    /// What the finding says.
+    pub finding: String,
+}
+
+/// Places on this machine where the data of units may be.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct Places {
+    /// Directories: the `roots` of `[confine]` and what is in them; without `roots`, those that have files of units.
+    pub directories: Vec<String>,
+    /// Block devices.
+    pub devices: Vec<BlockDevice>,
+}
+
+/// A block device.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct BlockDevice {
+    /// Its path.
+    pub path: String,
+    /// Its size; absent where it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size_bytes: Option<u64>,
+    /// The unit that has its data there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lun: Option<String>,
 }

@@ -244,6 +244,7 @@ impl Job<'_> {
                 },
             )?;
             let span = self.span(lane.geometry())?;
+            self.check_length(lane.io_bytes_max())?;
             let source = self.source(span, session, pattern.as_ref());
             seats.push(Seat::new(lane, source, self.point.depth));
         }
@@ -342,6 +343,17 @@ impl Job<'_> {
             });
         }
         Ok(span_bytes)
+    }
+
+    fn check_length(&self, io_bytes_max: Option<u32>) -> Result<(), BenchError> {
+        match io_bytes_max {
+            Some(limit) if self.point.block_bytes > limit => Err(BenchError::IoTooLong {
+                target: self.label.to_owned(),
+                block_bytes: self.point.block_bytes,
+                limit,
+            }),
+            Some(_) | None => Ok(()),
+        }
     }
 
     fn source(&self, span_bytes: u64, session: u32, pattern: Option<&Pattern>) -> Source {

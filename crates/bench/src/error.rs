@@ -50,6 +50,18 @@ pub enum BenchError {
         /// The target's logical block length.
         target_block_bytes: u32,
     },
+    /// No command of the target moves as much.
+    #[error(
+        "{target}: --bs {block_bytes} is more than a command moves there; take {limit} at most"
+    )]
+    IoTooLong {
+        /// Label.
+        target: String,
+        /// As asked for.
+        block_bytes: u32,
+        /// What one command moves.
+        limit: u32,
+    },
     /// The span is larger than the target.
     #[error("{target}: --span {span_bytes} is larger than its {size_bytes} bytes")]
     SpanTooLarge {

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use remote::HyperscsiOptions;
 use store::{CacheMode, OpenOptions, StoreKind};
 
 use crate::control::Interrupt;
@@ -14,6 +15,7 @@ use crate::process::Process;
 use crate::result::{PointResult, TargetResult};
 use crate::tally::Sample;
 use crate::transport::file::{FileConnector, FileLane};
+use crate::transport::hyperscsi::{HyperscsiConnector, HyperscsiLane};
 use crate::transport::iscsi::{IscsiConnector, IscsiLane};
 use crate::transport::nbd::{NbdConnector, NbdLane, NbdServer};
 use crate::url::{Address, Target};
@@ -166,6 +168,7 @@ struct Ready<'a> {
 enum Connector {
     Iscsi(IscsiConnector),
     Nbd(NbdConnector),
+    Hyperscsi(Box<HyperscsiConnector>),
     File(FileConnector),
 }
 
@@ -221,6 +224,13 @@ fn connector(plan: &Plan, target: &Target, isid: [u8; 3]) -> Result<Connector, B
             server: NbdServer::Unix(socket.clone()),
             export: export.clone(),
         })),
+        Address::Hyperscsi(options) => Ok(Connector::Hyperscsi(Box::new(HyperscsiConnector {
+            label,
+            options: HyperscsiOptions {
+                read_only: !plan.points.iter().any(|point| point.access.writes()),
+                ..(**options).clone()
+            },
+        }))),
         Address::File { path, direct } => open_file(plan, label, path, *direct),
     }
 }
@@ -358,6 +368,7 @@ impl Run<'_> {
         match &target.connector {
             Connector::Iscsi(connector) => job.measure::<IscsiLane>(connector, &mut show),
             Connector::Nbd(connector) => job.measure::<NbdLane>(connector, &mut show),
+            Connector::Hyperscsi(connector) => job.measure::<HyperscsiLane>(connector, &mut show),
             Connector::File(connector) => job.measure::<FileLane>(connector, &mut show),
         }
     }

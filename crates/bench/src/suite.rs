@@ -167,6 +167,8 @@ const SCST: &str = "Linux kernel list, SCST against STGT";
 const COMSTAR: &str = "Bourbonnais, COMSTAR against a user daemon";
 const USERMODE: &str = "SCST Usermode Adaptation";
 const INFN: &str = "INFN, iSCSI first experiences";
+const DSI: &str = "Khoo, Wang, Yeo, Ethernet-based network storage";
+const FAST_ETHERNET: &str = "Fast Ethernet";
 const GIGABIT: &str = "1 GbE";
 const IPOIB: &str = "IP over InfiniBand, 8 Gb/s";
 const TEN_GIGABIT: &str = "10 GbE, 16 cores, 10 clients x 10 threads";
@@ -199,6 +201,8 @@ pub const PUBLISHED: &[Published] = &[
     megabytes(INFN, 2006, FILER_HBA, "MTU 9000", write(64 * KIB, 1), 71.78),
     megabytes(INFN, 2006, FILER_SOFTWARE, "MTU 1500", write(64 * KIB, 1), 60.22),
     megabytes(INFN, 2006, FILER_SOFTWARE, "MTU 9000", write(64 * KIB, 1), 61.17),
+    megabytes(DSI, 2002, FAST_ETHERNET, "HyperSCSI, 99.5 % of what frames carry", read(64 * KIB, 8), 12.11),
+    megabytes(DSI, 2002, GIGABIT, "HyperSCSI, RAID0 of 8, more than", read(MIB, 8), 100.0),
 ];
 
 const TEN_READERS: Point = point(Access::RandRead, 8 * KIB, 10, 10);

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use remote::HyperscsiOptions;
 use zeroize::Zeroizing;
 
 use crate::error::BenchError;
@@ -95,6 +96,8 @@ pub enum Address {
         /// Name of the export; empty for the default one.
         export: String,
     },
+    /// A device of a HyperSCSI group.
+    Hyperscsi(Box<HyperscsiOptions>),
     /// A file or block device of this machine.
     File {
         /// Its path.
@@ -105,17 +108,24 @@ pub enum Address {
 }
 
 impl Target {
-    /// Reads `[NAME=]URL`.
+    /// Reads `[NAME=]URL`. `device` reads URLs of HyperSCSI devices, whose password and carrier are not in them.
     ///
     /// # Errors
     ///
     /// [`BenchError::Url`], without the password.
-    pub fn parse(text: &str) -> Result<Self, BenchError> {
+    pub fn parse<E: From<BenchError>>(
+        text: &str,
+        device: impl FnOnce(&str) -> Result<HyperscsiOptions, E>,
+    ) -> Result<Self, E> {
         let (label, url) = split_label(text);
-        let address = parse_address(url).map_err(|problem| BenchError::Url {
-            url: redacted(url),
-            problem,
-        })?;
+        let address = if url.starts_with("hyperscsi:") {
+            Address::Hyperscsi(Box::new(device(url)?))
+        } else {
+            parse_address(url).map_err(|problem| BenchError::Url {
+                url: redacted(url),
+                problem,
+            })?
+        };
         let label = label.map_or_else(|| address.place(), str::to_owned);
         Ok(Self { label, address })
     }
@@ -128,16 +138,20 @@ impl Address {
         match self {
             Self::Iscsi { host, port, .. } | Self::Nbd { host, port, .. } => host_port(host, *port),
             Self::NbdUnix { socket, .. } => socket.display().to_string(),
+            Self::Hyperscsi(options) => {
+                format!("hyperscsi://{}/{}", options.group, options.device)
+            }
             Self::File { path, .. } => path.display().to_string(),
         }
     }
 
-    /// What kind of transport leads there: `iscsi`, `nbd` or `file`.
+    /// What kind of transport leads there: `iscsi`, `nbd`, `hyperscsi` or `file`.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Iscsi { .. } => "iscsi",
             Self::Nbd { .. } | Self::NbdUnix { .. } => "nbd",
+            Self::Hyperscsi(_) => "hyperscsi",
             Self::File { .. } => "file",
         }
     }
@@ -194,9 +208,9 @@ fn parse_address(url: &str) -> Result<Address, String> {
         .find_map(|(scheme, parser)| url.strip_prefix(scheme).map(|rest| (parser, rest)));
     match found {
         Some((parser, rest)) => parser(rest),
-        None if url.contains("://") => {
-            Err("unknown scheme; use iscsi://, nbd://, nbd+unix:// or file:".to_owned())
-        }
+        None if url.contains("://") => Err(
+            "unknown scheme; use iscsi://, nbd://, nbd+unix://, hyperscsi:// or file:".to_owned(),
+        ),
         None => parse_file(url),
     }
 }
@@ -356,6 +370,10 @@ mod tests {
         Address::Nbd { host, port, export }
     }
 
+    fn parse(text: &str) -> Result<Target, BenchError> {
+        Target::parse(text, |url| panic!("{url} is of HyperSCSI"))
+    }
+
     fn file(path: &str, direct: bool) -> Address {
         let path = path.into();
         Address::File { path, direct }
@@ -377,7 +395,7 @@ mod tests {
             ("x=/dev/sda", "x", file("/dev/sda", false)),
         ];
         for (text, label, address) in cases {
-            let target = Target::parse(text).unwrap();
+            let target = parse(text).unwrap();
             assert_eq!(target.label, label, "{text}");
             assert!(target.address == address, "{text}");
         }
@@ -401,7 +419,7 @@ mod tests {
             ("file:", "no path"),
             ("file:a?cache=none", "unknown option"),
         ] {
-            let error = Target::parse(text).err().unwrap().to_string();
+            let error = parse(text).err().unwrap().to_string();
             assert!(error.contains(message), "{text}: {error}");
             assert!(!error.contains("secret%"), "{error}");
         }

@@ -1,6 +1,6 @@
 //! One generator thread: a reactor, and the sessions it drives.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use reactor::{Event, Reactor, Wait};
 
@@ -169,7 +169,10 @@ impl<'a, L: Lane> Worker<'a, L> {
     /// Waits for events, unless something is done already, and hands them to their lanes.
     fn turn(&mut self) -> Result<(), BenchError> {
         let wait = if self.finished.is_empty() {
-            Wait::Until(self.reactor.now() + TICK)
+            let now = Instant::now();
+            let lanes = self.seats.iter().filter_map(|seat| seat.lane.deadline());
+            let left = lanes.map(|at| at.saturating_duration_since(now)).min();
+            Wait::Until(self.reactor.clock() + left.unwrap_or(TICK).min(TICK))
         } else {
             Wait::Poll
         };

@@ -6,6 +6,7 @@ use std::fmt;
 
 use crate::admin::ADMIN;
 use crate::confine::CONFINE;
+use crate::keys::{Effective, SECTION_ADMIN, SECTION_CONFINE, SECTION_LIMITS, SECTION_SERVER};
 use crate::limits::LIMIT_VALUES;
 use crate::value::{
     GROUP, HYPERSCSI, KeyOf, NBD, NOTIFY, PORTAL, QUOTA, SERVER, STORE, TARGET, TARGET_LUN, UNIT,
@@ -110,6 +111,31 @@ pub struct Differences {
     pub admin: Vec<KeyChange>,
     /// Keys of `[confine]`.
     pub confine: Vec<KeyChange>,
+}
+
+/// Keys of the process that are read when it starts and have another value now than then, one line each.
+pub fn pending_keys(begun: &Model, now: &Model) -> Vec<String> {
+    let of_notify = |model: &Model| -> Vec<_> {
+        let all = model.notify.iter();
+        all.map(|one| (one.to.clone(), one.events.clone()))
+            .collect()
+    };
+    let is_other = of_notify(begun) != of_notify(now);
+    let differences = diff(&begun.emptied(), &now.emptied());
+    let sections = [
+        (&SECTION_SERVER, &differences.server),
+        (&SECTION_LIMITS, &differences.limits),
+        (&SECTION_ADMIN, &differences.admin),
+        (&SECTION_CONFINE, &differences.confine),
+    ];
+    let keys = sections.into_iter().flat_map(|(section, changes)| {
+        let waits =
+            move |change: &&KeyChange| Effective::of(section, change.key) == Effective::Restart;
+        let waiting = changes.iter().filter(waits);
+        waiting.map(move |change| format!("{} {change}", section.heading))
+    });
+    let notify = is_other.then(|| "[[notify]]".to_owned());
+    keys.chain(notify).collect()
 }
 
 impl Differences {
@@ -287,8 +313,14 @@ struct Both<'a> {
 
 impl Both<'_> {
     fn notify(&self) -> Vec<Difference<NotifyIndex>> {
-        let url = |_: &Model, notify: &Notify| notify.url.text.clone();
-        self.list(&self.old.notify, &self.new.notify, url, NOTIFY, NotifyIndex)
+        let name = |_: &Model, notify: &Notify| notify.whole().to_owned();
+        self.list(
+            &self.old.notify,
+            &self.new.notify,
+            name,
+            NOTIFY,
+            NotifyIndex,
+        )
     }
 
     fn keys<T>(&self, keys: &[KeyOf<T>], old: &T, new: &T) -> Vec<KeyChange> {

@@ -3,6 +3,7 @@
 
 mod error;
 mod hide;
+mod hyperscsi;
 mod list;
 mod make;
 mod read;
@@ -16,10 +17,13 @@ use std::fmt;
 use std::path::Path;
 
 use api::spec;
-use toml_edit::{ArrayOfTables, DocumentMut, InlineTable, Item, TableLike, TomlError, Value};
+use toml_edit::{
+    Array, ArrayOfTables, DocumentMut, InlineTable, Item, Table, TableLike, TomlError, Value,
+};
 
 pub use self::error::EditError;
-pub use self::hide::without_passwords;
+pub use self::hide::without_secrets;
+pub use self::hyperscsi::hyperscsi_name;
 use self::list::{List, Row, rows};
 use self::section::Identity;
 use self::table::Keys;
@@ -41,7 +45,7 @@ pub struct Draft {
     began_as: BTreeMap<String, Option<String>>,
 }
 
-/// A kind of thing that has a list of its own at the top of the file.
+/// A kind of thing that has a list of its own, at the top of the file or in a section (`SECTION.LIST`).
 #[derive(Clone, Copy, Debug)]
 struct Kind {
     /// Its key, and what messages call it.
@@ -69,6 +73,10 @@ const NBD: Kind = Kind {
 const QUOTA: Kind = Kind {
     list: "quota",
     identity: Identity::Counted,
+};
+const HYPERSCSI: Kind = Kind {
+    list: "hyperscsi.group",
+    identity: Identity::Group,
 };
 const GROUP: Kind = Kind {
     list: "group",
@@ -326,7 +334,7 @@ impl Draft {
     }
 
     fn read<T>(&self, kind: Kind, read: fn(&dyn TableLike) -> T) -> Vec<T> {
-        let rows = rows(self.document.get(kind.list)).into_iter();
+        let rows = rows(self.list(kind)).into_iter();
         rows.filter_map(|row| match row {
             Row::Table(table) => Some(read(table)),
             Row::Text(_) => None,
@@ -342,12 +350,78 @@ impl Draft {
             }
             Row::Text(_) => false,
         };
-        rows(self.document.get(kind.list)).iter().position(is_it)
+        rows(self.list(kind)).iter().position(is_it)
+    }
+
+    fn list(&self, kind: Kind) -> Option<&Item> {
+        match kind.section() {
+            None => self.document.get(kind.list),
+            Some((section, list)) => self.document.get(section)?.as_table_like()?.get(list),
+        }
+    }
+
+    fn list_mut(&mut self, kind: Kind) -> Option<List<'_>> {
+        let item = match kind.section() {
+            None => self.document.get_mut(kind.list),
+            Some((section, list)) => {
+                let section = self.document.get_mut(section)?;
+                section.as_table_like_mut()?.get_mut(list)
+            }
+        };
+        item.and_then(List::of)
+    }
+
+    /// Puts an empty list where there is none, in whichever form it can have there.
+    fn add_list(&mut self, kind: Kind) {
+        let tables = Item::ArrayOfTables(ArrayOfTables::new());
+        let Some((section, list)) = kind.section() else {
+            self.document.insert(kind.list, tables);
+            return;
+        };
+        if self.document.get(section).is_none() {
+            let mut table = Table::new();
+            table.set_implicit(true);
+            self.document.insert(section, Item::Table(table));
+        }
+        match self.document.get_mut(section) {
+            Some(Item::Table(table)) => {
+                table.insert(list, tables);
+            }
+            Some(Item::Value(Value::InlineTable(table))) => {
+                table.insert(list, Value::Array(Array::new()));
+            }
+            Some(Item::Value(_) | Item::ArrayOfTables(_) | Item::None) | None => {}
+        }
+    }
+
+    /// Takes a list away, with its section where nothing else is in that.
+    fn remove_list(&mut self, kind: Kind) {
+        let Some((section, list)) = kind.section() else {
+            self.document.remove(kind.list);
+            return;
+        };
+        let Some(table) = self.document.get_mut(section) else {
+            return;
+        };
+        let is_bare = match table {
+            Item::Table(table) => {
+                table.remove(list);
+                table.is_empty() && (table.is_implicit() || table.is_dotted())
+            }
+            Item::Value(Value::InlineTable(table)) => {
+                table.remove(list);
+                false
+            }
+            Item::Value(_) | Item::ArrayOfTables(_) | Item::None => false,
+        };
+        if is_bare {
+            self.document.remove(section);
+        }
     }
 
     fn find(&mut self, kind: Kind, name: &str) -> Result<Keys<'_>, EditError> {
         let position = self.position(kind, name);
-        let list = self.document.get_mut(kind.list).and_then(List::of);
+        let list = self.list_mut(kind);
         list.zip(position)
             .and_then(|(list, position)| list.into_table(position))
             .ok_or_else(|| kind.not_found(name))
@@ -358,22 +432,14 @@ impl Draft {
         let found = self.position(kind, name);
         let identity = kind.identity.key(name);
         let identity = identity.ok_or_else(|| kind.not_found(name))?;
-        if self
-            .document
-            .get_mut(kind.list)
-            .and_then(List::of)
-            .is_none()
-        {
-            let list = Item::ArrayOfTables(ArrayOfTables::new());
-            self.document.insert(kind.list, list);
+        if self.list_mut(kind).is_none() {
+            self.add_list(kind);
         }
-        let item = self.document.get_mut(kind.list);
-        let mut list = item
-            .and_then(List::of)
-            .ok_or_else(|| kind.not_found(name))?;
+        let list = self.list_mut(kind);
+        let mut list = list.ok_or_else(|| kind.not_found(name))?;
         let position = found.unwrap_or(list.len());
         if found.is_none() {
-            list.insert(position, InlineTable::from_iter([identity]).into());
+            list.insert(position, InlineTable::from_iter(identity).into());
         }
         let keys = list.into_table(position);
         Ok((keys.ok_or_else(|| kind.not_found(name))?, found.is_none()))
@@ -393,13 +459,17 @@ impl Draft {
             let (what, name) = (kind.list, name.to_owned());
             return Err(EditError::InUse { what, name, by });
         }
-        let Some(mut list) = self.document.get_mut(kind.list).and_then(List::of) else {
+        let Some(mut list) = self.list_mut(kind) else {
             return Err(kind.not_found(name));
         };
         let detached = list.remove(position);
-        let is_bare = matches!(&list, List::Tables(tables) if tables.is_empty());
+        let is_bare = match &list {
+            List::Tables(tables) => tables.is_empty(),
+            // The dotted key of a section goes with its last entry.
+            List::Inline(array) => array.is_empty() && kind.section().is_some(),
+        };
         if is_bare {
-            self.document.remove(kind.list);
+            self.remove_list(kind);
         }
         if let Some(text) = detached.and_then(|comments| comments.attach(&mut self.document).err())
         {
@@ -412,6 +482,11 @@ impl Draft {
 }
 
 impl Kind {
+    /// The section that its list is in, and the key there.
+    fn section(self) -> Option<(&'static str, &'static str)> {
+        self.list.split_once('.')
+    }
+
     fn not_found(self, name: &str) -> EditError {
         EditError::NotFound {
             what: self.list,

@@ -7,7 +7,7 @@ use crate::value::{
     GROUP, HYPERSCSI, KeyOf, NBD, NOTIFY, PORTAL, QUOTA, SERVER, STORE, TARGET, TARGET_LUN,
     UNIT_SECTION, USER, list, quoted,
 };
-use crate::{Model, NbdPlace, Portal, TargetLun};
+use crate::{Model, NbdPlace, NotifyTo, Portal, TargetLun};
 
 impl Model {
     /// The configuration with its defaults written out and without comments. The text parses to
@@ -69,12 +69,11 @@ impl Model {
             text.section("[[quota]]", Some((key, &value)), QUOTA, quota);
         }
         for notify in &self.notify {
-            text.section(
-                "[[notify]]",
-                Some(("url", &notify.url.text)),
-                NOTIFY,
-                notify,
-            );
+            let key = match notify.to {
+                NotifyTo::Webhook { .. } => "url",
+                NotifyTo::Mail(_) => "mail",
+            };
+            text.section("[[notify]]", Some((key, notify.whole())), NOTIFY, notify);
         }
         text.text
     }

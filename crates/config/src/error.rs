@@ -350,6 +350,18 @@ pub enum Rule {
         first: Place,
     },
 
+    /// A store that this very Tarn has to serve before it can open it.
+    #[error(
+        "store {store:?} is an export of this Tarn itself, of the server at {first}, which serves when all stores are \
+         open; name the store of that lun, or an export of another server"
+    )]
+    StoreOfOwn {
+        /// The export.
+        store: String,
+        /// Where the server is given.
+        first: Place,
+    },
+
     // Names and identities.
     /// An iSCSI name of a form that the standard does not have.
     ///
@@ -466,19 +478,16 @@ pub enum Rule {
     },
     /// What events cannot be sent to.
     #[error(
-        "{url:?} is no address that events can be sent to; write https://HOST[:PORT]/PATH, without user and fragment"
+        "this is no address that events can be sent to; write https://HOST[:PORT]/PATH, without user and fragment"
     )]
-    Webhook {
-        /// As it is written.
-        url: String,
-    },
+    Webhook,
     /// Events would go over the network for all to read.
     #[error(
-        "{url:?} has no TLS; write https://, as http:// is for localhost, 127.0.0.1 and [::1] only"
+        "{origin:?} has no TLS; write https://, as http:// is for localhost, 127.0.0.1 and [::1] only"
     )]
     WebhookInClear {
-        /// As it is written.
-        url: String,
+        /// Scheme, host and port, as they are written.
+        origin: String,
     },
     /// A kind of events that there is not.
     #[error("there are no events of the kind {kind:?}; docs/API.md lists the kinds")]
@@ -486,6 +495,35 @@ pub enum Rule {
         /// As it is written.
         kind: String,
     },
+    /// No mail server.
+    #[error("{server:?} is no mail server; write \"HOST:PORT\", such as mail.example.org:587")]
+    Smtp {
+        /// As it is written.
+        server: String,
+    },
+    /// No address of mail.
+    #[error("{address:?} is no address of mail; write NAME@HOST in ASCII, without blanks")]
+    MailAddress {
+        /// As it is written.
+        address: String,
+    },
+    /// A web server and a mailbox.
+    #[error("url and mail are both here; make two sections")]
+    NotifyTwo,
+    /// Neither a web server nor a mailbox.
+    #[error("a [[notify]] needs url or mail; name who gets events")]
+    NotifyNobody,
+    /// A key that does nothing here.
+    #[error("{key} is for {with} only; take it out")]
+    NotifyKey {
+        /// The key.
+        key: &'static str,
+        /// What it goes with.
+        with: &'static str,
+    },
+    /// A user without a password, or a password without a user.
+    #[error("smtp_user and smtp_password_file go together; give both")]
+    MailLoginHalf,
     /// A server that gets nothing.
     #[error("events is empty, so nothing would be sent; name kinds of events, or leave it out")]
     NoEvents,

@@ -4,6 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 
+use toml::Spanned;
+use toml::de::DeTable;
+
 use crate::error::{At as _, nearest_hint};
 use crate::hyperscsi::read_hyperscsi;
 use crate::keys::{
@@ -44,7 +47,16 @@ impl Model {
         let file_name = file.display().to_string();
         let source = Source::new(&file_name, text);
         let root = source.parse()?;
-        let top = Section::top(&source, &root, SECTION_TOP)?;
+        Self::from_tree(&source, &root, file)
+    }
+
+    /// Reads what was parsed.
+    pub(crate) fn from_tree(
+        source: &Source<'_>,
+        root: &Spanned<DeTable<'_>>,
+        file: &Path,
+    ) -> Result<Self, ConfigError> {
+        let top = Section::top(source, root, SECTION_TOP)?;
         let directory = file.parent().unwrap_or_else(|| Path::new(""));
 
         let users = read_users(&top, directory)?;
@@ -158,11 +170,21 @@ impl FirstUse {
         place: Place,
     ) -> Result<(), ConfigError> {
         let name = name.into();
-        match self.places.insert(name.clone(), place.clone()) {
+        self.insert_as(name.clone(), name, place)
+    }
+
+    /// The same for a name of which others may see only this.
+    pub(crate) fn insert_as(
+        &mut self,
+        name: String,
+        shown: String,
+        place: Place,
+    ) -> Result<(), ConfigError> {
+        match self.places.insert(name, place.clone()) {
             None => Ok(()),
             Some(first) => Err(Rule::Twice {
                 what: self.what,
-                name,
+                name: shown,
                 first,
             }
             .at(place)),

@@ -84,7 +84,7 @@ impl fmt::Display for HyperScsiPlace {
     }
 }
 
-fn parse_interface(text: &str) -> Result<String, Rule> {
+pub(crate) fn parse_interface(text: &str) -> Result<String, Rule> {
     let is_good = |c: char| c.is_ascii_graphic() && !matches!(c, '/' | ':');
     let is_name = (1..=INTERFACE_BYTES_MAX).contains(&text.len()) && text.chars().all(is_good);
     match is_name && !matches!(text, "." | "..") {

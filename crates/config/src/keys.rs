@@ -60,6 +60,7 @@ pub enum Effective {
 #[rustfmt::skip]
 const WITHOUT_RESTART: &[(&SectionKeys, &str, Effective)] = &[
     (&SECTION_SERVER, "discovery_auth", Effective::Now),
+    (&SECTION_SERVER, "log", Effective::Now),
     (&SECTION_ADMIN, "history", Effective::Now),
     (&SECTION_LIMITS, "slow_command_ms", Effective::Now),
     (&SECTION_LIMITS, "header_digest", Effective::NextSessions),

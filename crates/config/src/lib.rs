@@ -26,10 +26,12 @@ pub mod keys;
 mod limits;
 mod log_device;
 mod luns;
+mod mistakes;
 mod model;
 mod name;
 mod nbd;
 mod notify;
+mod own;
 mod place;
 mod quota;
 mod reader;
@@ -50,8 +52,9 @@ pub use admin::{Admin, AdminListener, Certificate};
 pub use confine::{Account, Confine, Root};
 pub use diff::{
     Difference, Differences, InTarget, KeyChange, NewSecrets, Renamed, diff, diff_with,
+    pending_keys,
 };
-pub use edit::{Draft, EditError, without_passwords};
+pub use edit::{Draft, EditError, hyperscsi_name, without_secrets};
 pub use error::{ConfigError, Overlap, Rule};
 pub use hyperscsi::{
     HYPERSCSI_NAME_BYTES_MAX, HyperScsiArguments, HyperScsiDevice, HyperScsiGroup, HyperScsiLevel,
@@ -61,6 +64,7 @@ pub use hyperscsi::{
 pub use limits::{DigestPolicy, Limits};
 pub use log_device::{LogDevice, SyncBias};
 pub use luns::{LunKey, TargetLun, TargetLuns, Viewers};
+pub use mistakes::spoken_path;
 pub use model::{
     ChapAlgorithm, Coalescing, Group, GroupIndex, HyperScsiIndex, InitiatorMatch, Listener,
     LogLevel, LunNumber, Model, Mutual, NbdIndex, Portal, QuotaIndex, SecretFile, Server,
@@ -68,7 +72,9 @@ pub use model::{
 };
 pub use name::{IscsiName, NamePattern, default_target_name};
 pub use nbd::{NbdPlace, NbdServer, NbdTls};
-pub use notify::{EVENT_KINDS, Notify, NotifyIndex, WebhookUrl};
+pub use notify::{
+    EVENT_KINDS, Mail, MailLogin, Notify, NotifyIndex, NotifyTo, SmtpServer, WebhookUrl,
+};
 pub use place::Place;
 pub use quota::{Quota, QuotaOf};
 pub use schedule::Schedule;

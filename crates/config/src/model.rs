@@ -618,6 +618,7 @@ impl Model {
         self.check_stores()?;
         self.check_identities()?;
         self.check_nbd()?;
+        self.check_own()?;
         self.check_portals()?;
         self.check_hyperscsi()?;
         self.discoverers = self.users_for_discovery_alone();

@@ -3,6 +3,7 @@
 //! A [`Section`] refuses unknown keys when it is opened, before anything in it is looked at; a
 //! [`Field`] gives its value as the type asked for, or the error that names its line.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use toml::Spanned;
@@ -19,6 +20,10 @@ pub(crate) struct Source<'a> {
     text: &'a str,
     /// Where each line but the first begins, so that a place costs no walk through the text.
     line_starts: Vec<usize>,
+    /// Paths of keys, entries and sections that are read as if they were not there.
+    masked: BTreeSet<String>,
+    /// By the name of the key: what is read in the place of a key that is masked and must be there.
+    stand_ins: Option<&'a DeTable<'a>>,
 }
 
 impl<'a> Source<'a> {
@@ -28,7 +33,35 @@ impl<'a> Source<'a> {
             file,
             text,
             line_starts,
+            masked: BTreeSet::new(),
+            stand_ins: None,
         }
+    }
+
+    /// The same, with values for keys that are masked.
+    pub(crate) fn with_stand_ins(self, stand_ins: &'a DeTable<'a>) -> Self {
+        Self {
+            stand_ins: Some(stand_ins),
+            ..self
+        }
+    }
+
+    /// Has a path read as if it were not there. False if it is so already.
+    pub(crate) fn mask(&mut self, path: String) -> bool {
+        self.masked.insert(path)
+    }
+
+    pub(crate) fn is_masked(&self, path: &str) -> bool {
+        self.masked.contains(path)
+    }
+
+    /// Whether something below a path is read as if it were not there.
+    pub(crate) fn is_masked_below(&self, path: &str) -> bool {
+        ["[", "."].iter().any(|next| {
+            let below = format!("{path}{next}");
+            let mut from = self.masked.range(below.clone()..);
+            from.next().is_some_and(|masked| masked.starts_with(&below))
+        })
     }
 
     /// Parses the text; the tree borrows from it.
@@ -51,6 +84,14 @@ impl<'a> Source<'a> {
             line: 1 + lines_before,
             key,
         }
+    }
+}
+
+/// The path of a key in a section.
+pub(crate) fn joined(section: &str, key: &str) -> String {
+    match section {
+        "" => key.to_owned(),
+        section => format!("{section}.{key}"),
     }
 }
 
@@ -90,6 +131,7 @@ impl<'a> Section<'a> {
                     .iter()
                     .all(|key| key.name != name.get_ref().as_ref())
             })
+            .filter(|name| !source.is_masked(&joined(&path, name.get_ref())))
             .min_by_key(|name| name.span().start);
         if let Some(name) = unknown {
             let names = || known.keys.iter().map(|key| key.name);
@@ -115,15 +157,13 @@ impl<'a> Section<'a> {
             "{name} is read and not listed in {}",
             self.known.heading
         );
-        let (_, value) = self
-            .table
-            .iter()
-            .find(|(key, _)| key.get_ref().as_ref() == name)?;
-        let path = if self.path.is_empty() {
-            name.to_owned()
-        } else {
-            format!("{}.{name}", self.path)
+        let path = joined(&self.path, name);
+        let table = match self.source.is_masked(&path) {
+            true => self.source.stand_ins?,
+            false => self.table,
         };
+        let mut keys = table.iter();
+        let (_, value) = keys.find(|(key, _)| key.get_ref().as_ref() == name)?;
         Some(Field {
             source: self.source,
             value,
@@ -242,6 +282,7 @@ impl<'a> Field<'a> {
                 value,
                 path: format!("{}[{index}]", self.path),
             })
+            .filter(|entry| !self.source.is_masked(&entry.path))
             .collect())
     }
 

@@ -4,7 +4,10 @@
 use api::spec;
 
 use crate::value::{initiators, user_name};
-use crate::{Group, Model, Portal, Schedule, SecretFile, Target, TargetLun, Unit, User};
+use crate::{
+    Group, HyperScsiDevice, HyperScsiGroup, HyperScsiPassword, Model, Portal, Schedule, SecretFile,
+    Target, TargetLun, Unit, User,
+};
 
 /// What is configured, list by list, in the order of the file.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -17,6 +20,8 @@ pub struct Specs {
     pub groups: Vec<spec::Group>,
     /// CHAP users, without their secrets.
     pub users: Vec<spec::User>,
+    /// Groups of HyperSCSI, with their defaults filled in, without their passwords.
+    pub hyperscsi: Vec<spec::Hyperscsi>,
 }
 
 impl Model {
@@ -31,6 +36,7 @@ impl Model {
                 .collect(),
             groups: self.groups.iter().map(|group| self.group(group)).collect(),
             users: self.users.iter().map(user).collect(),
+            hyperscsi: self.hyperscsi().iter().map(hyperscsi).collect(),
         }
     }
 
@@ -109,6 +115,29 @@ fn user(user: &User) -> spec::User {
         }),
         initiators: (!user.initiators.is_empty())
             .then(|| user.initiators.iter().map(ToString::to_string).collect()),
+    }
+}
+
+fn hyperscsi(group: &HyperScsiGroup) -> spec::Hyperscsi {
+    let device = |device: &HyperScsiDevice| spec::HyperscsiDevice {
+        id: device.name.clone(),
+        level: Some(device.level.as_str().to_owned()),
+        readonly: device.read_only,
+    };
+    spec::Hyperscsi {
+        name: group.name.clone(),
+        interface: group.at.interface().map(str::to_owned),
+        udp: group.at.udp().map(|address| address.to_string()),
+        user: group.user.clone(),
+        password_file: match &group.password {
+            HyperScsiPassword::File(secret) => file(secret),
+            HyperScsiPassword::Written { .. } | HyperScsiPassword::Open { .. } => None,
+        },
+        password: None,
+        open: matches!(group.password, HyperScsiPassword::Open { .. }),
+        retransmit: Some(group.retransmit.as_str().to_owned()),
+        profile: Some(group.profile.as_str().to_owned()),
+        device: group.devices.iter().map(device).collect(),
     }
 }
 

@@ -213,14 +213,19 @@ impl StoreSpec {
 
     /// Nothing says by itself where servers of a group are.
     fn check_carrier(&self) -> Result<(), Rule> {
-        match self.at.device() {
-            Some(device) if device.udp().is_none() => Err(Rule::StoreServer {
-                text: self.text.clone(),
-                problem: "does not say where servers are asked",
-                usage: "//GROUP/DEVICE?udp=HOST[:PORT]",
-            }),
-            Some(_) | None => Ok(()),
-        }
+        let Some(device) = self.at.device() else {
+            return Ok(());
+        };
+        let problem = match (device.udp(), device.interface()) {
+            (Some(_), None) | (None, Some(_)) => return Ok(()),
+            (None, None) => "does not say where servers are asked",
+            (Some(_), Some(_)) => "says twice where servers are asked",
+        };
+        Err(Rule::StoreServer {
+            text: self.text.clone(),
+            problem,
+            usage: "//GROUP/DEVICE?udp=HOST[:PORT] or //GROUP/DEVICE?interface=NAME",
+        })
     }
 
     fn check_whole_blocks(&self) -> Result<(), Rule> {
@@ -483,13 +488,25 @@ mod tests {
     }
 
     #[test]
+    fn a_device_is_reached_by_an_interface_too() {
+        let spec = StoreSpec::parse("hyperscsi://g/d?interface=e%26h0").unwrap();
+        let device = spec.at.device().unwrap();
+        assert_eq!((device.interface(), device.udp()), (Some("e&h0"), None));
+        let medium = spec.at.medium().unwrap().to_string();
+        assert_eq!(medium, "hyperscsi://g/d?interface=e%26h0");
+        assert_eq!(StoreSpec::parse(&medium).unwrap().at, spec.at);
+    }
+
+    #[test]
     fn what_is_no_device_of_a_group_names_the_rule() {
         #[rustfmt::skip]
         let cases = [
             ("hyperscsi:g/d?udp=h", "has no // before its group; write //GROUP/DEVICE after the colon"),
             ("hyperscsi://g?udp=h", "names no device"),
             ("hyperscsi://g/?udp=h", "has a name that is empty"),
-            ("hyperscsi://g/d", "does not say where servers are asked; write //GROUP/DEVICE?udp=HOST[:PORT] after the colon"),
+            ("hyperscsi://g/d", "does not say where servers are asked; write //GROUP/DEVICE?udp=HOST[:PORT] or "),
+            ("hyperscsi://g/d?interface=a:b", "interface=\"a:b\" is not known; use the name of an interface, see `ip link`"),
+            ("hyperscsi://g/d?udp=h&interface=e", "says twice where servers are asked; write //GROUP/DEVICE?udp="),
             ("hyperscsi://g/d?udp=h:0", "store option udp=\"h:0\" is not known; use HOST or HOST:PORT"),
             ("hyperscsi://g/d?udp=h&server=", "use a name of 1 to 64 bytes"),
             ("hyperscsi://g/d?udp=h&level=all", "use none, crc, hash or encrypt"),

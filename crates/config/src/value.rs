@@ -6,9 +6,9 @@ use std::path::Path;
 use crate::file::{CERTIFICATE, EXCLUDED};
 use crate::keys::size_text;
 use crate::{
-    Group, HyperScsiDevice, HyperScsiGroup, HyperScsiPassword, InitiatorMatch, Model, Mutual,
-    NamedStore, NbdServer, Notify, Portal, Quota, Schedule, SecretFile, Server, StoreOption,
-    StoreSpec, Target, TargetLun, Unit, User, UserIndex,
+    Group, HyperScsiDevice, HyperScsiGroup, HyperScsiPassword, InitiatorMatch, Mail, Model, Mutual,
+    NamedStore, NbdServer, Notify, NotifyTo, Portal, Quota, Schedule, SecretFile, Server,
+    StoreOption, StoreSpec, Target, TargetLun, Unit, User, UserIndex,
 };
 
 /// A key of a thing of the model and how to read its value.
@@ -64,6 +64,9 @@ pub(crate) const UNIT: &[KeyOf<Unit>] = &[
     key("keyring", |_, unit| StoreOption::Keyring.toml(&unit.store)),
     key("server", |_, unit| StoreOption::Server.toml(&unit.store)),
     key("udp", |_, unit| StoreOption::Udp.toml(&unit.store)),
+    key("interface", |_, unit| {
+        StoreOption::Interface.toml(&unit.store)
+    }),
     key("password_file", |_, unit| {
         StoreOption::PasswordFile.toml(&unit.store)
     }),
@@ -207,13 +210,34 @@ pub(crate) const HYPERSCSI: &[KeyOf<HyperScsiGroup>] = &[
 /// In place of a password.
 const NOT_SHOWN: &str = "(not shown)";
 
-/// A web server that gets events, without what it is found by.
+/// Somebody who gets events, without what they are found by.
 pub(crate) const NOTIFY: &[KeyOf<Notify>] = &[
-    key("secret_file", |_, notify| Some(path(&notify.secret.path))),
+    key("secret_file", |_, notify| match &notify.to {
+        NotifyTo::Webhook { secret, .. } => Some(path(&secret.path)),
+        NotifyTo::Mail(_) => None,
+    }),
+    key("smtp", |_, notify| Some(quoted(&mail(notify)?.smtp.text))),
+    key("from", |_, notify| {
+        Some(quoted(mail(notify)?.from.as_ref()?))
+    }),
+    key("smtp_user", |_, notify| {
+        Some(quoted(&mail(notify)?.login.as_ref()?.user))
+    }),
+    key("smtp_password_file", |_, notify| {
+        Some(path(&mail(notify)?.login.as_ref()?.password.path))
+    }),
     key("events", |_, notify| {
         Some(list(notify.events.iter().map(|kind| quoted(kind))))
     }),
 ];
+
+/// What is said of the mail of one who gets mail.
+const fn mail(notify: &Notify) -> Option<&Mail> {
+    match &notify.to {
+        NotifyTo::Mail(mail) => Some(mail),
+        NotifyTo::Webhook { .. } => None,
+    }
+}
 
 /// A quota, without what it is found by.
 pub(crate) const QUOTA: &[KeyOf<Quota>] = &[

@@ -233,10 +233,17 @@ impl Model {
         groups.filter_map(warning).collect()
     }
 
-    /// The warnings that the other model does not have, wherever they stand.
-    pub fn new_warnings(&self, old: &Self) -> Vec<String> {
-        let known: HashSet<String> = old.warnings().iter().map(Warning::words).collect();
-        let all = self.warnings();
+    /// The warnings that the other model does not have, wherever they stand; also those of passwords in a `file` of
+    /// this mode, if it is known.
+    pub fn new_warnings(&self, old: &Self, file: Option<(&Path, u32)>) -> Vec<String> {
+        let all = |model: &Self| {
+            let exposed = file.map(|(file, mode)| model.exposed_passwords(file, mode));
+            let mut all = model.warnings();
+            all.extend(exposed.into_iter().flatten());
+            all
+        };
+        let known: HashSet<String> = all(old).iter().map(Warning::words).collect();
+        let all = all(self);
         let new = all
             .iter()
             .filter(|warning| !known.contains(&warning.words()));

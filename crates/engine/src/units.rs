@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use scsi::{LogicalUnit, Owner, Profile};
-use store::{Backstore, IoResult};
+use store::{Backstore, IoFailure, IoResult};
 
 use crate::UnitIndex;
 use crate::agree::{Patience, UnitOwner};
@@ -143,7 +143,21 @@ impl<C: Carrier> Engine<C> {
         let Flush { unit, is_last, .. } = flush;
         self.handle_flushed_medium(unit, failure.as_ref());
         if is_last {
+            let failure = failure.filter(|failure| self.may_lose_data(unit, failure));
             self.reports.push_back(Report::Flushed { unit, failure });
+        }
+    }
+
+    /// Whether a flush that failed leaves in doubt what was answered. What a store without a volatile cache has
+    /// answered is durable, also where the store cannot be reached now.
+    fn may_lose_data(&self, unit: UnitIndex, failure: &FlushFailure) -> bool {
+        match failure {
+            FlushFailure::Store(IoFailure::NotReady | IoFailure::HeldElsewhere)
+            | FlushFailure::NotTaken
+            | FlushFailure::NotInTime => {
+                self.capabilities(unit).is_none_or(|one| one.volatile_cache)
+            }
+            FlushFailure::Store(_) => true,
         }
     }
 }

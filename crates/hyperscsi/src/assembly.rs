@@ -82,14 +82,23 @@ impl Assembly {
 
     /// Fragments before the first that is missing.
     pub(crate) fn contiguous(&self) -> u16 {
-        (0..FRAGMENTS_MAX)
-            .find(|&fragment| !self.has(fragment))
-            .unwrap_or(FRAGMENTS_MAX)
+        let mut count = 0_u32;
+        for word in &self.have {
+            count = count.saturating_add(word.trailing_ones());
+            if *word != u64::MAX {
+                break;
+            }
+        }
+        u16::try_from(count).map_or(FRAGMENTS_MAX, |count| count.min(FRAGMENTS_MAX))
     }
 
     /// One bit for each fragment from `first` on, the first in the most significant bit.
     pub(crate) fn bitmap(&self, first: u16) -> Vec<u8> {
-        let mut bitmap: Vec<u8> = (0_u16..128)
+        let Some(highest) = self.highest().filter(|highest| *highest >= first) else {
+            return Vec::new();
+        };
+        let bytes = highest.saturating_sub(first) / 8;
+        (0..=bytes)
             .map(|byte| {
                 (0_u16..8).fold(0, |bits, bit| {
                     let at = first
@@ -98,10 +107,7 @@ impl Assembly {
                     (bits << 1) | u8::from(self.has(at))
                 })
             })
-            .collect();
-        let used = bitmap.iter().rposition(|&byte| byte != 0);
-        bitmap.truncate(used.map_or(0, |at| at.saturating_add(1)));
-        bitmap
+            .collect()
     }
 
     /// Takes a fragment. Without `room` for more bytes the memory does not grow.
@@ -163,16 +169,26 @@ impl Assembly {
             }
             self.bytes
                 .reserve_exact(whole.saturating_sub(self.bytes.len()));
-            self.bytes.resize(end, 0);
         }
-        if let Some(place) = self.bytes.get_mut(at..end) {
-            place.copy_from_slice(payload);
-        }
+        self.put(at, payload);
         self.mark(fragment);
         if is_last {
             self.last = Some(fragment);
         }
         Taken::Placed { after_gap }
+    }
+
+    /// Copies bytes to their place, for which there is memory.
+    fn put(&mut self, at: usize, payload: &[u8]) {
+        if at == self.bytes.len() {
+            self.bytes.extend_from_slice(payload);
+            return;
+        }
+        let end = at.saturating_add(payload.len());
+        self.bytes.resize(self.bytes.len().max(end), 0);
+        if let Some(place) = self.bytes.get_mut(at..end) {
+            place.copy_from_slice(payload);
+        }
     }
 
     /// Whether these bytes are those of the fragment that is there.
@@ -183,9 +199,11 @@ impl Assembly {
     }
 
     fn highest(&self) -> Option<u16> {
-        (0..FRAGMENTS_MAX)
-            .rev()
-            .find(|&fragment| self.has(fragment))
+        let at = self.have.iter().rposition(|word| *word != 0)?;
+        let word = self.have.get(at)?;
+        let bit = 63_u32.saturating_sub(word.leading_zeros());
+        let fragment = at.saturating_mul(64).saturating_add(size(bit));
+        u16::try_from(fragment).ok()
     }
 
     fn mark(&mut self, fragment: u16) {

@@ -132,6 +132,12 @@ impl<D: AsRef<[u8]> + Default> ClientSession<D> {
         &self.link.terms
     }
 
+    /// Whether frames with this tag are those of this session.
+    #[must_use]
+    pub fn has_tag(&self, tag: u16) -> bool {
+        self.link.has_tag(tag)
+    }
+
     /// Takes a command on a device that is open. The answer has the caller's `token`.
     ///
     /// # Errors

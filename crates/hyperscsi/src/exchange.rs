@@ -84,7 +84,7 @@ impl CipherSuite for Suite {
 }
 
 /// Random bytes as the library takes them.
-struct Source<'a>(&'a mut Entropy);
+pub(crate) struct Source<'a>(pub(crate) &'a mut Entropy);
 
 impl RngCore for Source<'_> {
     fn next_u32(&mut self) -> u32 {
@@ -108,7 +108,7 @@ impl RngCore for Source<'_> {
 impl CryptoRng for Source<'_> {}
 
 /// Neither end has a name of its own in the exchange: names are in the context.
-const NAMELESS: Identifiers<'static> = Identifiers {
+pub(crate) const NAMELESS: Identifiers<'static> = Identifiers {
     client: None,
     server: None,
 };

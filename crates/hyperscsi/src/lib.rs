@@ -60,6 +60,8 @@ mod pdu;
 mod plain;
 mod planted;
 mod target;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 #[cfg(test)]
 mod tests;
 

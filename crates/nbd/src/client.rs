@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::arrived::Arrived;
 use crate::handshake::Export;
 use crate::receive::{Receiver, Violation, to_usize};
 use crate::request::{Completion, ReadBuffer, Request, SubmitError, Task, Tasks, Work};
@@ -90,6 +91,7 @@ impl<R: AsRef<[u8]> + AsMut<[u8]>, W> Client<R, W> {
             length,
             work: request.work,
             received: 0,
+            arrived: Arrived::default(),
             error: None,
         };
         self.waiting.extend(self.tasks.insert(task));

@@ -90,6 +90,19 @@ pub enum HandshakeError {
         /// What the server says.
         message: String,
     },
+    /// Sizes of blocks that no request could keep to.
+    #[error(
+        "its block sizes contradict each other: {min} at least, {preferred} at best, {max} at most; the server has to \
+         be repaired"
+    )]
+    BlockSizes {
+        /// The smallest block, in bytes.
+        min: u32,
+        /// What it likes best, in bytes.
+        preferred: u32,
+        /// The longest data of a request, in bytes.
+        max: u32,
+    },
     /// A reply breaks the protocol.
     #[error("reply breaks the protocol: {0}")]
     Malformed(&'static str),
@@ -414,10 +427,15 @@ impl Handshake {
             Some(info::BLOCK_SIZE) => {
                 let sizes = (|| Some((reader.u32()?, reader.u32()?, reader.u32()?)))();
                 let (min, preferred, max) = sizes.ok_or(short)?;
-                if !min.is_power_of_two() || preferred < min || max < min {
-                    return Err(HandshakeError::Malformed(
-                        "block sizes contradict each other",
-                    ));
+                // Spec: the others are multiples of the least; a maximum of all ones is none.
+                let fits = |size: u32| size >= min && size.is_multiple_of(min);
+                let is_limited = max != u32::MAX;
+                if !min.is_power_of_two() || !fits(preferred) || is_limited && !fits(max) {
+                    return Err(HandshakeError::BlockSizes {
+                        min,
+                        preferred,
+                        max,
+                    });
                 }
                 self.export.block_min_bytes = min;
                 self.export.block_preferred_bytes = preferred;

@@ -75,6 +75,14 @@ pub enum Violation {
         /// How much it is.
         length: u32,
     },
+    /// Data that came before, or with too many gaps before it.
+    #[error("data at {offset}, {length} bytes, came before, or leaves too many gaps")]
+    DataTwice {
+        /// Where it would go.
+        offset: u64,
+        /// How much it is.
+        length: u32,
+    },
     /// A read is said to be done and data is missing.
     #[error("a read brought {received} bytes of {expected}")]
     DataMissing {
@@ -291,6 +299,9 @@ impl Receiver {
         let fixed = match kind {
             SIMPLE_GOOD => {
                 let left = if is_read { task.length } else { 0 };
+                if is_read && task.received > 0 {
+                    return Err(Violation::ChunkType { kind });
+                }
                 task.received = left;
                 self.part = Part::Data {
                     cookie,
@@ -454,8 +465,14 @@ fn claim<R, W>(task: &mut Task<R, W>, offset: u64, length: u32) -> Result<usize,
     if length == 0 || end > u64::from(task.length) || received > task.length {
         return Err(outside);
     }
+    let part = u32::try_from(place).ok().zip(u32::try_from(end).ok());
+    let (start, end) = part.ok_or(outside)?;
+    // A part that comes twice would make up for one that is missing.
+    if !task.arrived.add(start..end) {
+        return Err(Violation::DataTwice { offset, length });
+    }
     task.received = received;
-    usize::try_from(place).map_err(|_| outside)
+    Ok(to_usize(start))
 }
 
 fn place_of<R: AsMut<[u8]>, W>(

@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use crate::arrived::Arrived;
 use crate::handshake::Export;
 use crate::wire::{ServerError, command, command_flags};
 
@@ -199,6 +200,8 @@ pub(crate) struct Task<R, W> {
     pub(crate) work: Work<R, W>,
     /// Bytes of data so far, holes included; of a block status how many answers came.
     pub(crate) received: u32,
+    /// Which of them.
+    pub(crate) arrived: Arrived,
     /// The first error of a structured reply.
     pub(crate) error: Option<ServerError>,
 }

@@ -117,6 +117,14 @@ fn refusals_are_told_apart() {
             "contradict",
         ),
         (
+            reply(7, 3, &bytes![3_u16, 512_u32, 4097_u32, 1_u32 << 20]),
+            "contradict each other: 512 at least, 4097 at best, 1048576 at most",
+        ),
+        (
+            reply(7, 3, &bytes![3_u16, 512_u32, 4096_u32, 5000_u32]),
+            "contradict",
+        ),
+        (
             bytes![OPTION_REPLY_MAGIC, 7_u32, 3_u32, 65_537_u32],
             "too long",
         ),
@@ -415,6 +423,43 @@ fn data_that_comes_twice_is_a_violation() {
     let chunk = [head, vec![1; 768]].concat();
     client.handle_bytes(&chunk).unwrap();
     assert!(client.handle_bytes(&chunk).is_err());
+}
+
+/// Half of the data twice is as many bytes as were asked for.
+#[test]
+fn data_that_comes_twice_does_not_make_up_for_what_is_missing() {
+    let chunk = |flags: u16, offset: u64| {
+        let head = bytes![STRUCTURED_REPLY_MAGIC, flags, 1_u16, 0_u64, 520_u32, offset];
+        [head, vec![1; 512]].concat()
+    };
+    let hole = |flags: u16, offset: u64| {
+        let head = bytes![STRUCTURED_REPLY_MAGIC, flags, 2_u16, 0_u64, 12_u32];
+        [head, bytes![offset, 512_u32]].concat()
+    };
+    let twice = |offset| {
+        let length = 512;
+        Err(Violation::DataTwice { offset, length })
+    };
+    for (first, second, offset) in [
+        (chunk(0, 0), chunk(1, 0), 0),
+        (chunk(0, 512), chunk(1, 512), 512),
+        (chunk(0, 0), hole(1, 0), 0),
+        (hole(0, 512), chunk(1, 256), 256),
+    ] {
+        let mut client = client();
+        client.submit(read(0, 0, 1024)).unwrap();
+        sent(&mut client);
+        client.handle_bytes(&first).unwrap();
+        assert_eq!(client.handle_bytes(&second), twice(offset));
+    }
+    // In any order, each once.
+    let mut client = client();
+    client.submit(read(0, 0, 1024)).unwrap();
+    sent(&mut client);
+    client.handle_bytes(&chunk(0, 512)).unwrap();
+    client.handle_bytes(&hole(1, 0)).unwrap();
+    let buffer = buffer_of(client.poll_completion().unwrap());
+    assert_eq!(buffer, [vec![0; 512], vec![1; 512]].concat());
 }
 
 #[test]

@@ -1,20 +1,17 @@
-//! One POST to a web server, on the calling thread.
-//!
-//! A server that is slow, silent or sends without end costs [`LIMIT`] for each step and [`HEAD_MAX`] bytes: only the
-//! status line of the answer is read. Names are looked up by the system, which has limits of its own.
+//! One POST to a web server, on the calling thread: only the status line of the answer is read, and [`HEAD_MAX`]
+//! bytes of it at most.
 
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs as _};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::ClientConfig;
 
+use crate::server::{Server, ServerError, system_trust};
 use crate::sign::hmac_sha256;
 
-/// For a connection, and for the whole exchange after it.
+/// For the whole exchange, after the connection.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// How much of an answer is read, in bytes.
@@ -23,32 +20,9 @@ const HEAD_MAX: usize = 1024;
 /// Why a message was not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum PostError {
-    /// The name has no address, or nobody answers there.
-    #[error("cannot connect to {authority}: {source}")]
-    Unreachable {
-        /// Host and port.
-        authority: String,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// TLS cannot be used.
-    #[error(
-        "TLS with {authority} failed: {source}; check its certificate, and the authorities that this machine trusts"
-    )]
-    Tls {
-        /// Host and port.
-        authority: String,
-        /// What is wrong.
-        source: rustls::Error,
-    },
-    /// The connection broke, or took too long.
-    #[error("the exchange with {authority} failed: {source}")]
-    Broken {
-        /// Host and port.
-        authority: String,
-        /// What the system says.
-        source: io::Error,
-    },
+    /// The server cannot be reached.
+    #[error(transparent)]
+    Server(#[from] ServerError),
     /// It is no HTTP.
     #[error("{authority} does not answer as a web server does")]
     NoHttp {
@@ -68,8 +42,7 @@ pub enum PostError {
 /// Where messages go.
 #[derive(Clone)]
 pub struct Webhook {
-    host: String,
-    port: u16,
+    server: Server,
     path: String,
     tls: Option<Arc<ClientConfig>>,
 }
@@ -78,26 +51,9 @@ impl fmt::Debug for Webhook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // A path may have a secret in it.
         f.debug_struct("Webhook")
-            .field("host", &self.host)
-            .field("port", &self.port)
+            .field("server", &self.server)
             .finish_non_exhaustive()
     }
-}
-
-/// TLS that trusts what this machine trusts. One that cannot be read is one that is not trusted.
-fn system_trust() -> Result<ClientConfig, rustls::Error> {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    trust(roots)
-}
-
-fn trust(roots: RootCertStore) -> Result<ClientConfig, rustls::Error> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Ok(config)
 }
 
 impl Webhook {
@@ -108,55 +64,13 @@ impl Webhook {
     ///
     /// TLS cannot be set up.
     pub fn new(host: &str, port: u16, path: &str, is_tls: bool) -> Result<Self, PostError> {
-        let mut webhook = Self {
-            host: host.to_owned(),
-            port,
+        let server = Server::new(host, port);
+        let tls = is_tls.then(system_trust).transpose();
+        Ok(Self {
+            tls: tls.map_err(|source| server.of_tls(source))?.map(Arc::new),
+            server,
             path: path.to_owned(),
-            tls: None,
-        };
-        if is_tls {
-            let tls = system_trust().map_err(|source| webhook.of_tls(source))?;
-            webhook.tls = Some(Arc::new(tls));
-        }
-        Ok(webhook)
-    }
-
-    /// Host and port.
-    pub fn authority(&self) -> String {
-        match self.host.contains(':') {
-            true => format!("[{}]:{}", self.host, self.port),
-            false => format!("{}:{}", self.host, self.port),
-        }
-    }
-
-    fn of_tls(&self, source: rustls::Error) -> PostError {
-        PostError::Tls {
-            authority: self.authority(),
-            source,
-        }
-    }
-
-    fn of_break(&self, source: io::Error) -> PostError {
-        PostError::Broken {
-            authority: self.authority(),
-            source,
-        }
-    }
-
-    fn connect(&self) -> Result<TcpStream, PostError> {
-        let unreachable = |source| PostError::Unreachable {
-            authority: self.authority(),
-            source,
-        };
-        let addresses = (self.host.as_str(), self.port).to_socket_addrs();
-        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-        for address in addresses.map_err(unreachable)? {
-            match TcpStream::connect_timeout(&address, LIMIT) {
-                Ok(stream) => return Ok(stream),
-                Err(error) => last = error,
-            }
-        }
-        Err(unreachable(last))
+        })
     }
 
     /// The head of a request with this body, which was signed at `now`, in seconds since 1970.
@@ -170,7 +84,7 @@ impl Webhook {
              Content-Length: {}\r\nX-Tarn-Timestamp: {now}\r\nX-Tarn-Signature: sha256={code}\r\n\
              Connection: close\r\n\r\n",
             self.path,
-            self.authority(),
+            self.server.authority(),
             body.len(),
         )
     }
@@ -182,61 +96,17 @@ impl Webhook {
     /// It has not; it may have it all the same, where the connection broke after it was sent.
     pub fn post(&self, secret: &[u8], now: u64, body: &[u8]) -> Result<(), PostError> {
         let message = [self.head(secret, now, body).as_bytes(), body].concat();
-        let stream = self.connect()?;
-        let ends = Instant::now() + LIMIT;
-        let socket = Limited { stream, ends };
+        let socket = self.server.connect(LIMIT)?;
         let status = match &self.tls {
             None => exchange(socket, &message),
-            Some(tls) => {
-                let name = ServerName::try_from(self.host.clone());
-                let name = name.map_err(|_| {
-                    self.of_tls(rustls::Error::General("no name of a host".to_owned()))
-                })?;
-                let tls = ClientConnection::new(Arc::clone(tls), name);
-                let tls = tls.map_err(|source| self.of_tls(source))?;
-                exchange(StreamOwned::new(tls, socket), &message)
-            }
+            Some(tls) => exchange(self.server.begin_tls(tls, socket)?, &message),
         };
-        let authority = self.authority();
-        match status.map_err(|source| self.of_break(source))? {
+        let authority = self.server.authority();
+        match status.map_err(|source| self.server.of_break(source))? {
             Some(200..=299) => Ok(()),
             Some(status) => Err(PostError::Status { authority, status }),
             None => Err(PostError::NoHttp { authority }),
         }
-    }
-}
-
-/// A connection whose every step ends at one moment.
-struct Limited {
-    stream: TcpStream,
-    ends: Instant,
-}
-
-impl Limited {
-    fn left(&self) -> io::Result<Option<Duration>> {
-        let left = self.ends.saturating_duration_since(Instant::now());
-        match left.is_zero() {
-            true => Err(io::ErrorKind::TimedOut.into()),
-            false => Ok(Some(left)),
-        }
-    }
-}
-
-impl Read for Limited {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.stream.set_read_timeout(self.left()?)?;
-        self.stream.read(buffer)
-    }
-}
-
-impl Write for Limited {
-    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        self.stream.set_write_timeout(self.left()?)?;
-        self.stream.write(buffer)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.stream.flush()
     }
 }
 
@@ -269,9 +139,10 @@ mod tests {
     use std::net::TcpListener;
     use std::thread;
 
-    use rustls::{ServerConfig, ServerConnection};
+    use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 
     use super::*;
+    use crate::server::trust;
 
     /// A server that takes one connection, reads a whole request, and answers so. Gives its port and what it read.
     fn serve(

@@ -153,6 +153,8 @@ calls! {
     rbd rbd_metadata_set(Handle, *const c_char, *const c_char) -> c_int;
     /// Its features, a bit each.
     rbd rbd_get_features(Handle, *mut u64) -> c_int;
+    /// What does not hold of its features now, a bit each.
+    rbd rbd_get_flags(Handle, *mut u64) -> c_int;
     /// How many bytes lie in one object before the next.
     rbd rbd_get_stripe_unit(Handle, *mut u64) -> c_int;
     /// Its identity in the pool.

@@ -14,6 +14,11 @@ use crate::{CallError, check};
 
 /// Of `rbd_get_features`: an image that one client at a time may write.
 const EXCLUSIVE_LOCK: u64 = 1 << 2;
+/// Of `rbd_get_features`: which objects there are, and which have changed since the last snapshot, is known without
+/// looking at them.
+const FAST_DIFF: u64 = 1 << 4;
+/// Of `rbd_get_flags`: that is not so now, as what is known of the objects, or of their changes, does not hold.
+const INVALID: u64 = 1 << 0 | 1 << 1;
 /// Of `rbd_lock_acquire`: the lock is kept until it is released.
 const LOCK_EXCLUSIVE: c_int = 0;
 /// Of `rbd_aio_write_zeroes`: the zeros take their space.
@@ -107,6 +112,34 @@ impl Image {
             calls,
             handle,
             name: named,
+            pool,
+        })
+    }
+
+    /// The image as it was at a snapshot, to look at: it is only read, and nobody learns of it. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// There is no such snapshot (`ENOENT`), or the cluster does not say.
+    pub fn at_snapshot(&self, snapshot: &str) -> Result<Self, CallError> {
+        let (name, snapshot) = (text(&self.name)?, text(snapshot)?);
+        let pool = self.pool.again()?;
+        let mut handle = ptr::null_mut();
+        let open = self.calls.rbd_open_read_only;
+        // SAFETY: the pool is open, the names strings of C, the handle ours to fill.
+        let answer = unsafe {
+            open(
+                pool.handle,
+                name.as_ptr(),
+                &raw mut handle,
+                snapshot.as_ptr(),
+            )
+        };
+        check("rbd_open_read_only", answer)?;
+        Ok(Self {
+            calls: self.calls,
+            handle,
+            name: self.name.clone(),
             pool,
         })
     }
@@ -408,6 +441,52 @@ impl Image {
         }
     }
 
+    /// Whether it is known without a look at each object which there are.
+    ///
+    /// # Errors
+    ///
+    /// The library does not say.
+    pub fn knows_objects(&self) -> Result<bool, CallError> {
+        let features = self.number("rbd_get_features", self.calls.rbd_get_features)?;
+        let flags = self.number("rbd_get_flags", self.calls.rbd_get_flags)?;
+        Ok(features & FAST_DIFF != 0 && flags & INVALID == 0)
+    }
+
+    /// How many bytes the objects have in a range that are this image's own, those that are as in a snapshot left out.
+    /// An object counts as a whole. What an image below this one has does not count. Blocks, unless `goes_on`, which is
+    /// called for each object that there is, ends it.
+    ///
+    /// # Errors
+    ///
+    /// There is no such snapshot (`ENOENT`), it was ended (`ECANCELED`), or the cluster does not say.
+    pub fn own_bytes(
+        &self,
+        since: Option<&str>,
+        range: Range<u64>,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<u64, CallError> {
+        let since = since.map(text).transpose()?;
+        let mut sum = Sum { bytes: 0, goes_on };
+        let length = range.end.saturating_sub(range.start);
+        let (with_parent, whole_objects) = (0, 1);
+        // SAFETY: the image is open, the snapshot a string of C or null; the sum lives until the call returns, which is
+        // when the callbacks have ended.
+        let answer = unsafe {
+            (self.calls.rbd_diff_iterate2)(
+                self.handle,
+                pointer(since.as_ref()),
+                range.start,
+                length,
+                with_parent,
+                whole_objects,
+                add,
+                (&raw mut sum).cast(),
+            )
+        };
+        check("rbd_diff_iterate2", answer)?;
+        Ok(sum.bytes)
+    }
+
     // ---- requests ----------------------------------------------------------------------------
 
     /// Reads into the whole buffer.
@@ -603,6 +682,24 @@ unsafe extern "C" fn note(offset: u64, len: usize, is_data: c_int, walk: *mut c_
     match walk.found.len() > walk.count_max {
         true => -libc::ECANCELED,
         false => 0,
+    }
+}
+
+struct Sum<'a> {
+    bytes: u64,
+    goes_on: &'a dyn Fn() -> bool,
+}
+
+/// The library's callback for a part of an image that is counted.
+unsafe extern "C" fn add(_: u64, len: usize, is_data: c_int, sum: *mut c_void) -> c_int {
+    // SAFETY: it is the sum of `own_bytes`, which waits for the end of the call.
+    let sum = unsafe { &mut *sum.cast::<Sum<'_>>() };
+    if is_data != 0 {
+        sum.bytes = sum.bytes.saturating_add(len as u64);
+    }
+    match (sum.goes_on)() {
+        true => 0,
+        false => -libc::ECANCELED,
     }
 }
 

@@ -23,6 +23,8 @@ const LIST_FIRST: usize = 64;
 /// A snapshot of an image.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ImageSnapshot {
+    /// Its number in the image: later ones have higher numbers, and none is given twice.
+    pub id: u64,
     /// Its name.
     pub name: String,
     /// When it was taken.
@@ -100,6 +102,7 @@ impl Image {
         let seconds = Duration::from_secs(u64::try_from(time.tv_sec).unwrap_or_default());
         let rest = Duration::from_nanos(u64::try_from(time.tv_nsec).unwrap_or_default());
         Ok((kind == OF_USERS).then(|| ImageSnapshot {
+            id: info.id,
             name,
             taken: SystemTime::UNIX_EPOCH + seconds + rest,
             size_bytes: info.size_bytes,

@@ -7,6 +7,7 @@
 )]
 
 mod snapshots;
+mod walks;
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -15,9 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::thread;
 
-use crate::calls::{
-    AioCallback, Calls, DiffCallback, Handle, ProgressCallback, Setting, WatchCallback, Watcher,
-};
+use crate::calls::{AioCallback, Calls, Handle, ProgressCallback, Setting, WatchCallback, Watcher};
 use crate::{ClusterOptions, Library};
 
 /// How the cluster treats a request.
@@ -101,6 +100,7 @@ struct State {
     metadata: Mutex<HashMap<String, String>>,
     /// Held while metadata is set.
     setting: Mutex<()>,
+    walks: walks::FakeWalks,
     snapshots: snapshots::FakeSnapshots,
 }
 
@@ -155,6 +155,7 @@ impl FakeCluster {
             is_missing: AtomicBool::new(false),
             metadata: Mutex::default(),
             setting: Mutex::default(),
+            walks: walks::FakeWalks::default(),
             snapshots: snapshots::FakeSnapshots::default(),
         });
         lock(clusters()).insert(name.clone(), Arc::clone(&state));
@@ -336,6 +337,13 @@ struct Connection {
     is_up: bool,
 }
 
+/// Behind the handle of an image: what a pool has, and the snapshot.
+#[repr(C)]
+struct FakeImage {
+    state: Arc<State>,
+    snapshot: Option<CString>,
+}
+
 /// The state behind a handle of a pool or an image.
 unsafe fn state<'a>(handle: Handle) -> &'a Arc<State> {
     // SAFETY: the handle is one of ours.
@@ -463,15 +471,19 @@ unsafe extern "C" fn open(
             return -libc::ENOENT;
         }
         state.images.fetch_add(1, Ordering::SeqCst);
-        *image = Box::into_raw(Box::new(state)).cast();
+        let snapshot = (!snapshot.is_null()).then(|| CStr::from_ptr(snapshot).to_owned());
+        if snapshot.is_some() {
+            state.walks.note_opening();
+        }
+        *image = Box::into_raw(Box::new(FakeImage { state, snapshot })).cast();
     }
     0
 }
 
 unsafe extern "C" fn close(image: Handle) -> c_int {
     // SAFETY: a handle of ours, which nobody uses any more.
-    let state = unsafe { Box::from_raw(image.cast::<Arc<State>>()) };
-    state.images.fetch_sub(1, Ordering::SeqCst);
+    let image = unsafe { Box::from_raw(image.cast::<FakeImage>()) };
+    image.state.images.fetch_sub(1, Ordering::SeqCst);
     0
 }
 
@@ -688,36 +700,6 @@ unsafe extern "C" fn unwatch(image: Handle, number: u64) -> c_int {
     0
 }
 
-/// Every 64 KiB that is not zero is data.
-unsafe extern "C" fn diff(
-    image: Handle,
-    _: *const c_char,
-    offset: u64,
-    length: u64,
-    _: u8,
-    _: u8,
-    callback: DiffCallback,
-    argument: *mut c_void,
-) -> c_int {
-    const UNIT: usize = 64 << 10;
-    // SAFETY: a handle of ours.
-    let medium = lock(&unsafe { state(image) }.medium).clone();
-    let start = usize::try_from(offset).unwrap_or(usize::MAX);
-    let end = start + usize::try_from(length).unwrap_or_default();
-    for at in (start - start % UNIT..end).step_by(UNIT) {
-        let (from, to) = (at.max(start), (at + UNIT).min(end));
-        if medium[from..to].iter().all(|&byte| byte == 0) {
-            continue;
-        }
-        // SAFETY: as the library calls it, in the course of the call.
-        let answer = unsafe { callback(from as u64, to - from, 1, argument) };
-        if answer < 0 {
-            return answer;
-        }
-    }
-    0
-}
-
 unsafe extern "C" fn create_completion(
     argument: *mut c_void,
     callback: AioCallback,
@@ -847,6 +829,7 @@ static CALLS: Calls = Calls {
     rbd_close: close,
     rbd_get_size: size,
     rbd_get_features: features,
+    rbd_get_flags: walks::flags,
     rbd_get_stripe_unit: stripe_unit,
     rbd_get_id: id,
     rbd_config_image_list: settings,
@@ -859,7 +842,7 @@ static CALLS: Calls = Calls {
     rbd_watchers_list_cleanup: free_watchers,
     rbd_update_watch: watch,
     rbd_update_unwatch: unwatch,
-    rbd_diff_iterate2: diff,
+    rbd_diff_iterate2: walks::diff,
     rbd_snap_list: snapshots::list,
     rbd_snap_list_end: snapshots::free_list,
     rbd_snap_get_namespace_type: snapshots::kind,

@@ -282,3 +282,36 @@ fn a_snapshot_has_clones_and_a_clone_is_flattened() {
     );
     image.flatten(&|_, _| true).unwrap();
 }
+
+#[test]
+fn an_image_has_its_own_objects_and_its_snapshots_have_those_that_differ() {
+    const OBJECT: u64 = 64 << 10;
+    let fake = FakeCluster::new(1 << 20);
+    let image = image(&fake);
+    let write = |at: u64| {
+        let (sender, ended) = mpsc::channel();
+        let data = Payload::Heap(vec![7; 512]);
+        let lent = image.write(at, data, move |ended| sender.send(ended).unwrap());
+        lent.unwrap().end(&ended.recv().unwrap());
+    };
+    let own = |image: &Image, since| image.own_bytes(since, 0..1 << 20, &|| true);
+    assert_eq!(
+        (image.knows_objects(), own(&image, None)),
+        (Ok(true), Ok(0))
+    );
+    write(0);
+    write(5 * OBJECT);
+    assert_eq!(own(&image, None), Ok(2 * OBJECT));
+    image.take_snapshot("a").unwrap();
+    assert_eq!(own(&image, Some("a")), Ok(0));
+    image.grow(2 << 20).unwrap();
+    write(9 * OBJECT);
+    assert_eq!(own(&image, Some("a")), Ok(OBJECT));
+    let there = image.at_snapshot("a").unwrap();
+    assert_eq!(own(&there, None), Ok(2 * OBJECT));
+    let ended = image.own_bytes(None, 0..1 << 20, &|| false).unwrap_err();
+    assert_eq!(ended.errno, libc::ECANCELED);
+    let missing = own(&image, Some("b")).unwrap_err();
+    assert_eq!(missing.errno, libc::ENOENT);
+    assert_eq!(image.at_snapshot("b").unwrap_err().errno, libc::ENOENT);
+}

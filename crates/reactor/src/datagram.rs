@@ -95,7 +95,7 @@ impl Address {
     }
 
     /// What the kernel wrote; `None` for a family that is not understood, or an address cut short.
-    fn decode(name: &[u8]) -> Option<Self> {
+    pub(crate) fn decode(name: &[u8]) -> Option<Self> {
         let two = |at: usize| name.get(at..at + 2)?.try_into().ok();
         let four = |at: usize| name.get(at..at + 4)?.try_into().ok();
         let port = || two(2).map(u16::from_be_bytes);

@@ -20,6 +20,7 @@ mod chunks;
 pub mod cores;
 mod datagram;
 mod event;
+mod frames;
 mod helper;
 mod in_flight;
 mod lane;
@@ -29,16 +30,18 @@ mod operation;
 pub mod process;
 mod reactor;
 mod ring;
+mod sent;
 mod settings;
 mod site;
 mod socket;
 
 pub use datagram::{Address, Datagram, DatagramSocket};
 pub use event::{Event, OperationId, Received, SendEnd, Token, Wait};
+pub use frames::FrameSocket;
 pub use net::Listener;
 pub use reactor::Reactor;
 /// The error numbers of the kernel, as events report them.
 pub use rustix::io::Errno;
 pub use settings::{Settings, SetupError, TurnError};
-pub use site::{Interface, InterfaceError, InterfaceState, Site, SiteSocket};
+pub use site::{FrameFilter, Interface, InterfaceError, InterfaceState, Site, SiteSocket};
 pub use socket::{ParkedSocket, Socket};

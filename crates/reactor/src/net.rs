@@ -86,7 +86,20 @@ impl Listener {
         Self::try_bind(address, backlog).map_err(|errno| BindError::new(address, errno))
     }
 
-    fn try_bind(address: SocketAddr, backlog: i32) -> Result<Self, Errno> {
+    /// Whether an address could be listened on. Nobody can connect meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// As [`Listener::bind`].
+    pub fn probe(address: SocketAddr) -> Result<(), BindError> {
+        let bound = Self::bound(address);
+        bound
+            .map(drop)
+            .map_err(|errno| BindError::new(address, errno))
+    }
+
+    /// A socket at an address, at which nobody listens yet.
+    fn bound(address: SocketAddr) -> Result<OwnedFd, Errno> {
         let family = match address {
             SocketAddr::V4(_) => AddressFamily::INET,
             SocketAddr::V6(_) => AddressFamily::INET6,
@@ -99,6 +112,11 @@ impl Listener {
             sockopt::set_ipv6_v6only(&fd, true)?;
         }
         rustix::net::bind(&fd, &address)?;
+        Ok(fd)
+    }
+
+    fn try_bind(address: SocketAddr, backlog: i32) -> Result<Self, Errno> {
+        let fd = Self::bound(address)?;
         rustix::net::listen(&fd, backlog)?;
         crate::lane::note_listener(fd.as_raw_fd());
         let local_address = SocketAddr::try_from(rustix::net::getsockname(&fd)?)?;

@@ -221,17 +221,7 @@ impl Operation {
                 done,
                 at_once,
                 ..
-            } => {
-                let header = header.describe(message, *done);
-                if *at_once {
-                    // What may not wait ends while it is submitted. A part is no success with MSG_WAITALL, so it
-                    // has a completion, as every error has.
-                    send_entry(socket.raw(), header, libc::MSG_WAITALL | libc::MSG_DONTWAIT)
-                        .flags(Flags::SKIP_SUCCESS)
-                } else {
-                    send_entry(socket.raw(), header, libc::MSG_WAITALL)
-                }
-            }
+            } => stream_entry(socket.raw(), header.describe(message, *done), *at_once),
             Self::ReceiveDatagrams { socket, header, .. } => {
                 let header = &raw const *header.get();
                 opcode::RecvMsgMulti::new(Fd(socket.raw()), header, chunks::FRAME_GROUP).build()
@@ -344,6 +334,16 @@ const fn flags_of(route: Route) -> Option<i32> {
         Route::Ring => Some(0),
         Route::Try(_) => Some(libc::RWF_NOWAIT),
         Route::Lane(_) => None,
+    }
+}
+
+/// A send to a stream. One that is to be over at once may not wait, so it ends while it is submitted. A part is no
+/// success with MSG_WAITALL, so it has a completion, as every error has.
+fn stream_entry(fd: RawFd, header: *const libc::msghdr, at_once: bool) -> Entry {
+    if at_once {
+        send_entry(fd, header, libc::MSG_WAITALL | libc::MSG_DONTWAIT).flags(Flags::SKIP_SUCCESS)
+    } else {
+        send_entry(fd, header, libc::MSG_WAITALL)
     }
 }
 

@@ -11,23 +11,25 @@ use std::time::{Duration, Instant};
 
 use io_uring::types::{CancelBuilder, Timespec};
 use io_uring::{cqueue, opcode};
-use memory::{BUFFER_BYTES_MAX, Buffer, Message, Pool};
+use memory::{BUFFER_BYTES_MAX, Buffer, Pool};
 use rustix::io::Errno;
 use store::{HelperOperation, HelperResult, IoFailure, RingOperation, Route};
 
 use crate::again::Tries;
 use crate::chunks::{Chunks, FRAME_GROUP, GROUP};
-use crate::event::{Event, OperationId, Received, SendEnd, Token, Wait};
+use crate::event::{Event, OperationId, Received, Token, Wait};
 use crate::helper::Helpers;
 use crate::in_flight::{InFlight, Key, NO_KEY};
 use crate::lane::Lanes;
 use crate::mail::{Mailbox, Waker};
-use crate::operation::{CALL_BYTES_MAX, Operation, PARTS_MAX, SendHeader, Step, check};
+use crate::operation::{Operation, SendHeader, Step, check};
 use crate::ring::{Completion, Ring, Sleep};
+use crate::sent::sent_event;
 use crate::settings::{Settings, SetupError, TurnError};
 use crate::{Datagram, Listener, Socket, net};
 
 mod datagrams;
+mod sends;
 
 /// How long a reactor that is dropped waits for the kernel to give everything back.
 const DRAIN_TIME: Duration = Duration::from_secs(5);
@@ -274,41 +276,6 @@ impl Reactor {
             buffer,
             range,
             done: 0,
-        })
-    }
-
-    /// Sends the whole message ([`Event::Sent`]). Have one send under way per socket: the parts
-    /// of two would mix.
-    pub fn send(
-        &mut self,
-        socket: &Socket,
-        token: Token,
-        message: Message,
-        end: SendEnd,
-    ) -> OperationId {
-        if message.is_empty() {
-            let result = Ok(());
-            return self.finished(Event::Sent {
-                token,
-                message,
-                result,
-                at_once: false,
-            });
-        }
-        // Receives that have no chunk wait for what messages hold.
-        let at_once = end == SendEnd::Waits
-            && self.starved.is_empty()
-            && message.part_count() <= PARTS_MAX
-            && message.len() <= CALL_BYTES_MAX;
-        let mut header = self.spare_headers.pop().unwrap_or_else(SendHeader::new);
-        header.address(None);
-        self.start(Operation::Send {
-            token,
-            socket: socket.clone(),
-            message,
-            header,
-            done: 0,
-            at_once,
         })
     }
 
@@ -673,31 +640,6 @@ impl Reactor {
         reaped
     }
 
-    /// Sends that the kernel was to take at once and has no completion for are over.
-    fn finish_at_once(&mut self, completions: &[Completion]) {
-        for key in mem::take(&mut self.at_once) {
-            let is_back = completions.iter().any(|one| one.user_data == key);
-            if !is_back && let Some(slot) = self.in_flight.remove(key) {
-                self.with_kernel -= 1;
-                if let Operation::Send {
-                    token,
-                    message,
-                    header,
-                    ..
-                } = slot.operation
-                {
-                    self.spare_headers.push(header);
-                    self.ready.push(Event::Sent {
-                        token,
-                        message,
-                        result: Ok(()),
-                        at_once: true,
-                    });
-                }
-            }
-        }
-    }
-
     fn handle_completion(&mut self, completion: Completion) {
         let Completion {
             user_data: key,
@@ -870,25 +812,6 @@ impl Reactor {
         if let Operation::Helper { token } = slot.operation {
             self.ready.push(Event::Helper { token, result });
         }
-    }
-}
-
-/// Whether a message has been sent. What moves nothing of something has no way to go on.
-fn sent(result: i32, message: &Message) -> Result<(), Errno> {
-    match check(result)? {
-        0 if !message.is_empty() => Err(Errno::PIPE),
-        _ => Ok(()),
-    }
-}
-
-#[inline]
-fn sent_event(token: Token, message: Message, result: i32) -> Event {
-    let result = sent(result, &message);
-    Event::Sent {
-        token,
-        message,
-        result,
-        at_once: false,
     }
 }
 

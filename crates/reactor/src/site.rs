@@ -11,6 +11,7 @@ use std::ffi::{c_int, c_ulong, c_void};
 use std::io;
 use std::mem;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 
@@ -30,8 +31,13 @@ const NEVER_CUT: c_int = 3;
 
 // Spec: linux/bpf_common.h, linux/filter.h.
 const LOAD_WORD: u16 = 0x20;
+const LOAD_HALF: u16 = 0x28;
 const MODULO: u16 = 0x94;
+const SHIFT_RIGHT: u16 = 0x74;
+const AND: u16 = 0x54;
 const JUMP_IF_EQUAL: u16 = 0x15;
+const JUMP_IF_MORE: u16 = 0x25;
+const JUMP_IF_NOT_LESS: u16 = 0x35;
 const RETURN: u16 = 0x06;
 const RETURN_NUMBER: u16 = 0x16;
 /// Offsets from the head of the network layer.
@@ -66,6 +72,12 @@ pub enum InterfaceError {
         /// What was asked for.
         name: Arc<str>,
     },
+    /// `ENETDOWN`.
+    #[error("network interface {name} is down: run `ip link set {name} up`")]
+    Down {
+        /// What was asked for.
+        name: Arc<str>,
+    },
     /// Anything else.
     #[error("cannot use network interface {name}")]
     Other {
@@ -92,6 +104,17 @@ pub struct InterfaceState {
     pub index: i32,
     /// What a frame carries behind its Ethernet header, in bytes.
     pub mtu: u32,
+}
+
+/// Which frames of an interface a socket takes.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct FrameFilter {
+    /// The station that they come from.
+    pub sender: [u8; 6],
+    /// What the first two bytes are shifted by, to the right, and the bits that are looked at then.
+    pub field: (u32, u32),
+    /// The numbers there that are taken, beside 0.
+    pub numbers: RangeInclusive<u16>,
 }
 
 /// The sockets of a place, in the order of the cores.
@@ -131,6 +154,18 @@ impl Site {
         Self::try_udp(address, cores.max(1)).map_err(|errno| BindError::new(address, errno))
     }
 
+    /// Whether an address could be had.
+    ///
+    /// # Errors
+    ///
+    /// As [`Site::udp`].
+    pub fn probe_udp(address: SocketAddr) -> Result<(), BindError> {
+        let socket = udp_socket(address, false);
+        socket
+            .map(drop)
+            .map_err(|errno| BindError::new(address, errno))
+    }
+
     fn try_udp(address: SocketAddr, cores: usize) -> Result<Self, Errno> {
         if cores > 1 && address.port() != 0 {
             // Sockets that share a port would share it with another program of this user, too.
@@ -167,18 +202,8 @@ impl Site {
     ///
     /// There is no such interface, or no right.
     pub fn interface(name: &str, protocol: u16, cores: usize) -> Result<Self, InterfaceError> {
-        let interface = Interface {
-            name: name.into(),
-            protocol,
-        };
-        let explain = |source: io::Error| {
-            let name = Arc::clone(&interface.name);
-            match source.raw_os_error() {
-                Some(libc::EPERM | libc::EACCES) => InterfaceError::Denied { name },
-                Some(libc::ENODEV) => InterfaceError::Missing { name },
-                _ => InterfaceError::Other { name, source },
-            }
-        };
+        let interface = Interface::new(name, protocol);
+        let explain = |source: io::Error| interface.explain(source);
         let count = cores.max(1);
         let sockets = (0..count).map(|core| link_socket(core, count));
         let sockets: io::Result<Vec<OwnedFd>> = sockets.collect();
@@ -209,6 +234,25 @@ impl Site {
 }
 
 impl Interface {
+    /// Of this name, with frames of this type. Nothing is looked at.
+    pub(crate) fn new(name: &str, protocol: u16) -> Self {
+        Self {
+            name: name.into(),
+            protocol,
+        }
+    }
+
+    /// What an error of the system means.
+    pub(crate) fn explain(&self, source: io::Error) -> InterfaceError {
+        let name = Arc::clone(&self.name);
+        match source.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => InterfaceError::Denied { name },
+            Some(libc::ENODEV | libc::ENXIO) => InterfaceError::Missing { name },
+            Some(libc::ENETDOWN) => InterfaceError::Down { name },
+            _ => InterfaceError::Other { name, source },
+        }
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
@@ -225,7 +269,11 @@ impl Interface {
     ///
     /// It is not there, or down.
     pub fn bind(&self, socket: &DatagramSocket) -> io::Result<InterfaceState> {
-        let fd = socket.as_fd();
+        self.bind_to(socket.as_fd())
+    }
+
+    /// The same for any socket of frames.
+    pub(crate) fn bind_to(&self, fd: BorrowedFd<'_>) -> io::Result<InterfaceState> {
         let state = self.state(fd)?;
         // SAFETY: all zeros is a valid `sockaddr_ll`.
         let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
@@ -304,7 +352,7 @@ fn udp_socket(address: SocketAddr, is_shared: bool) -> Result<OwnedFd, Errno> {
 }
 
 /// A socket that receives nothing before it is bound, and then what is for this core.
-fn link_socket(core: usize, cores: usize) -> io::Result<OwnedFd> {
+pub(crate) fn link_socket(core: usize, cores: usize) -> io::Result<OwnedFd> {
     // Without a protocol it is in nobody's way until it is bound.
     // SAFETY: plain system call.
     let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
@@ -340,6 +388,56 @@ fn link_socket(core: usize, cores: usize) -> io::Result<OwnedFd> {
     ];
     attach(fd.as_fd(), libc::SO_ATTACH_FILTER, &program)?;
     Ok(fd)
+}
+
+/// Has a socket of a link take what a filter lets through, or all that is for this host.
+pub(crate) fn filter_link(fd: BorrowedFd<'_>, filter: Option<&FrameFilter>) -> io::Result<()> {
+    // Each jump leads to the end, where nothing is taken.
+    let jump_if_equal = |jt, jf, k| libc::sock_filter {
+        code: JUMP_IF_EQUAL,
+        jt,
+        jf,
+        k,
+    };
+    let Some(filter) = filter else {
+        let program = [
+            instruction(LOAD_WORD, PACKET_TYPE),
+            jump_if_equal(1, 0, FOR_OTHERS),
+            instruction(RETURN, u32::MAX),
+            instruction(RETURN, 0),
+        ];
+        return Ok(attach(fd, libc::SO_ATTACH_FILTER, &program)?);
+    };
+    let [a, b, c, d, e, f] = filter.sender;
+    let (shift, mask) = filter.field;
+    let (first, last) = (*filter.numbers.start(), *filter.numbers.end());
+    let program = [
+        instruction(LOAD_WORD, PACKET_TYPE),
+        jump_if_equal(11, 0, FOR_OTHERS),
+        instruction(LOAD_WORD, SENDER_OF_ETHERNET),
+        jump_if_equal(0, 9, u32::from_be_bytes([c, d, e, f])),
+        instruction(LOAD_HALF, SENDER_OF_ETHERNET - 2),
+        jump_if_equal(0, 7, u32::from_be_bytes([0, 0, a, b])),
+        instruction(LOAD_HALF, NETWORK),
+        instruction(SHIFT_RIGHT, shift),
+        instruction(AND, mask),
+        jump_if_equal(2, 0, 0),
+        libc::sock_filter {
+            code: JUMP_IF_NOT_LESS,
+            jt: 0,
+            jf: 2,
+            k: u32::from(first),
+        },
+        libc::sock_filter {
+            code: JUMP_IF_MORE,
+            jt: 1,
+            jf: 0,
+            k: u32::from(last),
+        },
+        instruction(RETURN, u32::MAX),
+        instruction(RETURN, 0),
+    ];
+    Ok(attach(fd, libc::SO_ATTACH_FILTER, &program)?)
 }
 
 const fn instruction(code: u16, k: u32) -> libc::sock_filter {
@@ -430,7 +528,9 @@ mod tests {
                     assert!(error.to_string().contains("CAP_NET_RAW"));
                     println!("skipped: no right to frames (CAP_NET_RAW)");
                 }
-                error @ InterfaceError::Other { .. } => panic!("{error}"),
+                error @ (InterfaceError::Down { .. } | InterfaceError::Other { .. }) => {
+                    panic!("{error}")
+                }
             }
         }
     }

@@ -19,11 +19,17 @@ pub use ::rbd::{ClusterOptions, Library, LoadError};
 
 pub use self::attendants::wait_for_images;
 pub use self::hyperscsi::{
-    Carrier, HyperscsiFailure, HyperscsiOpenError, HyperscsiOptions, Password, ServerFound,
-    discover,
+    Bytes, Carrier, HyperscsiConnection, HyperscsiFailure, HyperscsiOpenError, HyperscsiOptions,
+    Password, ServerFound, discover,
 };
 pub use self::nbd::{NbdFailure, NbdOptions, NbdServer, OpenError, TlsOptions};
 pub use self::rbd::{Looks, RbdFailure, RbdOpenError, RbdOptions};
+
+/// An error with its causes.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(error.source(), |error| error.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
 
 /// An error of the system, without its number.
 fn words(error: &std::io::Error) -> String {

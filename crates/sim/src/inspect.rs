@@ -110,5 +110,6 @@ fn leftovers(core: &Core) -> Vec<String> {
     left.map(|(what, count)| format!("{count} {what}"))
         .chain(core.engine.leftovers())
         .chain(core.sessions.leftovers())
+        .chain(core.hyperscsi.leftovers())
         .collect()
 }

@@ -14,9 +14,11 @@
 //! | [`ledger`] | what each block may hold |
 //! | [`flush`] | the file store that ships, on a kernel that loses flushes |
 //! | [`mod@nbd`] | sessions of NBD on several cores, beside an initiator that reserves |
+//! | [`mod@hyperscsi`] | sessions of iSCSI and HyperSCSI on one unit |
 //! | [`mod@log`] | the journal that ships, on media that stop after every step |
 //! | [`initiator`] | the other end of the protocol, and its judge |
 //! | [`setup`] | the configuration of the machines under test |
+//! | [`mod@letter`] | mail between cores, and from the administrator |
 //! | [`host`] | the machines under test, bound to simulated cores |
 //! | [`inspect`] | what checkers see of them |
 //! | [`world`] | everything that happens, in order |
@@ -31,9 +33,11 @@ pub mod authority;
 pub mod disk;
 pub mod flush;
 pub mod host;
+pub mod hyperscsi;
 pub mod initiator;
 pub mod inspect;
 pub mod ledger;
+pub mod letter;
 pub mod log;
 pub mod nbd;
 pub mod network;

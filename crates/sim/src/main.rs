@@ -1,9 +1,9 @@
 //! Runs many seeds, or prints the events of one.
 //!
-//! `sim --seeds 1000` runs seeds 0 to 999, each in the world and in those of flushes, of logs and of NBD; `--from 5000`
-//! begins elsewhere; `--first` ends with the first seed that fails, as it is; `--world NAME` runs one of them:
-//! `target`, `flush`, `log` or `nbd`. `--seed 7` runs one and prints its diary, `--actions 12` only so much of it,
-//! `--world log` or `nbd` that of another one. The exit code is 1 if a rule was broken.
+//! `sim --seeds 1000` runs seeds 0 to 999, each in the world and in those of flushes, of logs, of NBD and of HyperSCSI;
+//! `--from 5000` begins elsewhere; `--first` ends with the first seed that fails, as it is; `--world NAME` runs one of
+//! them: `target`, `flush`, `log`, `nbd` or `hyperscsi`. `--seed 7` runs one and prints its diary, `--actions 12` only
+//! so much of it, `--world log`, `nbd` or `hyperscsi` that of another one. The exit code is 1 if a rule was broken.
 #![forbid(unsafe_code)]
 #![expect(
     clippy::print_stdout,
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
         Ok(world) => world,
         Err(other) => {
             eprintln!(
-                "--world \"{other}\": there are target, flush, log and nbd; without it all are run"
+                "--world \"{other}\": there are target, flush, log, nbd and hyperscsi; without it all are run"
             );
             return ExitCode::from(2);
         }
@@ -38,6 +38,7 @@ fn main() -> ExitCode {
         return match world {
             Only::Log => print_life(sim::log::run_noted(seed, Planted::default())),
             Only::Nbd => print_life(sim::nbd::run_noted(seed, None)),
+            Only::Hyperscsi => print_life(sim::hyperscsi::run_noted(seed, None)),
             Only::All | Only::Target | Only::Flush => tell(seed, actions),
         };
     }
@@ -91,6 +92,7 @@ enum Only {
     Flush,
     Log,
     Nbd,
+    Hyperscsi,
 }
 
 impl Only {
@@ -104,6 +106,7 @@ impl Only {
             "flush" => Ok(Self::Flush),
             "log" => Ok(Self::Log),
             "nbd" => Ok(Self::Nbd),
+            "hyperscsi" => Ok(Self::Hyperscsi),
             other => Err(other),
         }
     }
@@ -123,6 +126,9 @@ fn aside(world: Only, seed: u64, crashes: &mut u64) -> Vec<Breach> {
     }
     if matches!(world, Only::All | Only::Nbd) {
         breaches.extend(sim::nbd::run(seed, None).err());
+    }
+    if matches!(world, Only::All | Only::Hyperscsi) {
+        breaches.extend(sim::hyperscsi::run(seed, None).err());
     }
     breaches
 }

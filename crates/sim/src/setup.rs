@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{TargetIndex, UnitIndex, VisibleLun};
+use front::hyperscsi;
 use front::iscsi::{Coalescing, Front, FrontSettings, Holding, SessionSettings};
 use front::{Asker, Authorization, Policy, PortPlan, TargetPlan, VisibleTarget};
 use iscsi::login::{TargetAuth, TargetPolicy};
@@ -16,7 +17,7 @@ use memory::{Buffer, Pool};
 use scsi::{Identity, Limits, Owner, Profile, TargetPort};
 
 use crate::disk::Disk;
-use crate::host::Link;
+use crate::host::{Link, Outside};
 use crate::prng::Prng;
 use crate::sabotage::Sabotage;
 
@@ -125,6 +126,21 @@ impl Settings {
         let mut front = Front::new(&own, policy, Arc::default());
         rules.put_in_force(&mut front);
         front
+    }
+
+    /// Sessions of HyperSCSI of a core, which serves no group yet.
+    pub fn hyperscsi(&self, core: usize, prng: &Prng) -> hyperscsi::Sessions<Outside> {
+        let mut prng = Prng::stream(prng.clone().next_u64(), "hyperscsi");
+        let seed = std::array::from_fn(|_| prng.next_u64().to_be_bytes()[0]);
+        let settings = hyperscsi::SessionSettings {
+            core,
+            cores: self.cores,
+            queue_depth: self.queue_depth,
+            sessions_max: MANY,
+            per_host_max: MANY,
+        };
+        let places = (core == 0).then(hyperscsi::Places::default);
+        hyperscsi::Sessions::new(settings, &seed, places)
     }
 
     /// The rules at first: everybody may do everything.

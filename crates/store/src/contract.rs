@@ -190,11 +190,12 @@ pub trait SharedStore: Send + Sync + fmt::Debug {
     }
 
     /// How much space it takes where it is, in bytes; `None` where that cannot be known. May block for as long as a
-    /// file system is stuck, so no core calls it.
+    /// file system is stuck, so no core calls it. A store of another machine does not block: it answers what was found
+    /// last, and has somebody look again.
     ///
     /// # Errors
     ///
-    /// It cannot be looked at.
+    /// It cannot be looked at; `WouldBlock`: nobody has looked yet.
     fn used_bytes(&self) -> std::io::Result<Option<u64>> {
         Ok(None)
     }

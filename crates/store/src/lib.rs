@@ -85,7 +85,7 @@ pub use notes::{Note, Notes};
 #[cfg(target_os = "linux")]
 pub use null::NullDisk;
 #[cfg(target_os = "linux")]
-pub use open::{OpenError, OpenFailure, OpenOptions, StoreKind};
+pub use open::{OpenError, OpenFailure, OpenOptions, StoreKind, probe_growth};
 pub use operation::{
     AllocateMode, Descriptor, FileHandle, HelperAnswer, HelperOperation, HelperResult,
     RingOperation,

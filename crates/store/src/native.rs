@@ -182,6 +182,10 @@ pub trait NativeSnapshots: fmt::Debug + Send + Sync {
     /// It was not begun, or has failed; while it is not known which data there is, requests are refused.
     fn roll_back(&self, limit: Duration, ended: Ended) -> Result<Progress, NativeError>;
 
+    /// A rollback that was begun by somebody who has ended since, and that was ended, or has failed to be, before the
+    /// data was served: the name of the snapshot, and how it ended. Each is given once.
+    fn take_resumed(&self) -> Option<(String, Result<(), NativeError>)>;
+
     /// Makes something of its own that begins with the data of a snapshot.
     ///
     /// # Errors

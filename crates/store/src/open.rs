@@ -1,7 +1,11 @@
 //! Opening a store: every check that keeps an administrator's slip from becoming lost data.
 
+mod probe;
+
+pub use probe::probe_growth;
+
 use std::fmt;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
@@ -40,7 +44,7 @@ pub struct OpenOptions {
     pub kind: StoreKind,
     /// Where it is; not used for memory and zeros.
     pub path: PathBuf,
-    /// The size wanted. A missing file is created and a smaller one grows; nothing ever shrinks.
+    /// The least size wanted. A missing file is created and a smaller one grows; a larger one stays as it is.
     pub size_bytes: Option<u64>,
     /// Logical block length, 512 or 4096. By default that of the block device, else 512.
     pub block_bytes: Option<u32>,
@@ -72,15 +76,17 @@ impl OpenOptions {
     /// Opens the store. A file that had to be created is removed again when that fails.
     pub fn open(&self) -> Result<Arc<dyn SharedStore>, OpenError> {
         self.try_open().map_err(|reason| OpenError {
-            place: match self.kind {
-                StoreKind::Path | StoreKind::File | StoreKind::Block => {
-                    Place::Path(self.path.clone())
-                }
-                StoreKind::Memory => Place::Memory,
-                StoreKind::Null => Place::Null,
-            },
+            place: self.place(),
             reason,
         })
+    }
+
+    fn place(&self) -> Place {
+        match self.kind {
+            StoreKind::Path | StoreKind::File | StoreKind::Block => Place::Path(self.path.clone()),
+            StoreKind::Memory => Place::Memory,
+            StoreKind::Null => Place::Null,
+        }
     }
 
     fn try_open(&self) -> Result<Arc<dyn SharedStore>, OpenFailure> {
@@ -115,6 +121,21 @@ impl OpenOptions {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return self.create(),
             Err(error) => return Err(system("look at it")(error)),
         };
+        let (file, disk) = self.open_found(&found)?;
+        let is_block_device = found.file_type().is_block_device();
+        if !is_block_device {
+            self.extend(&file, disk.size_bytes)?;
+        }
+        Ok(Arc::new(FileDisk::new(
+            file,
+            disk,
+            self.cache,
+            is_block_device,
+        )))
+    }
+
+    /// Opens what is there, and says what it is as a disk.
+    fn open_found(&self, found: &Metadata) -> Result<(OwnedFd, Capabilities), OpenFailure> {
         let is_block_device = found.file_type().is_block_device();
         match self.kind {
             StoreKind::File if is_block_device => return Err(OpenFailure::NotAFile),
@@ -135,27 +156,12 @@ impl OpenOptions {
         let size = size_of_disk(&file, is_block_device).map_err(system("find out its size"))?;
         let size = self.grown_size(size, is_block_device)?;
         let disk = self.describe(&file, size, is_block_device)?;
-        if !is_block_device {
-            self.extend(&file, size)?;
-        }
-        Ok(Arc::new(FileDisk::new(
-            file,
-            disk,
-            self.cache,
-            is_block_device,
-        )))
+        Ok((file, disk))
     }
 
     /// Makes the file, and removes it again when it does not become a disk.
     fn create(&self) -> Result<Arc<dyn SharedStore>, OpenFailure> {
-        if self.kind == StoreKind::Block {
-            return Err(OpenFailure::Missing);
-        }
-        let size = self.size_bytes.ok_or(OpenFailure::MissingAndNoSize)?;
-        if self.read_only {
-            return Err(OpenFailure::Missing);
-        }
-        check_size(size, self.block_bytes.unwrap_or(512))?;
+        self.size_to_make()?;
         let options = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
         let created = rustix::fs::open(&self.path, options, Mode::RUSR | Mode::WUSR);
         drop(created.map_err(|errno| system("create it")(errno.into()))?);
@@ -224,8 +230,9 @@ impl OpenOptions {
     /// The size the disk will have.
     fn grown_size(&self, actual: u64, is_block_device: bool) -> Result<u64, OpenFailure> {
         match self.size_bytes {
-            Some(wanted) if wanted < actual => Err(OpenFailure::Larger { actual, wanted }),
-            Some(wanted) if wanted > actual && (self.read_only || is_block_device) => {
+            // It is the least that is wanted: a disk that has grown since stays as large.
+            Some(wanted) if wanted <= actual => Ok(actual),
+            Some(wanted) if self.read_only || is_block_device => {
                 Err(OpenFailure::CannotGrow { actual, wanted })
             }
             Some(wanted) => Ok(wanted),
@@ -394,17 +401,6 @@ pub enum OpenFailure {
     /// No writing there.
     #[error("its file system is read-only: open it read-only")]
     ReadOnlyFileSystem,
-    /// The file is larger than asked for.
-    #[error(
-        "it has {actual} bytes and only {wanted} were asked for, and nothing is ever cut off: \
-         leave the size out, or give the full one"
-    )]
-    Larger {
-        /// What it has.
-        actual: u64,
-        /// What was asked for.
-        wanted: u64,
-    },
     /// It is smaller than asked for and cannot grow.
     #[error("it has {actual} bytes, not {wanted}, and cannot grow: leave the size out")]
     CannotGrow {

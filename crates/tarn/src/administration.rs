@@ -84,7 +84,9 @@ impl AdminSockets {
         let own = || Certificate::Own {
             directory: state.to_owned(),
         };
-        check_certificate(model)?;
+        if let Some(error) = check_certificate(model).into_iter().next() {
+            return Err(error);
+        }
         let certificate = admin
             .tls
             .then(|| named_certificate(model).unwrap_or_else(own));
@@ -138,24 +140,21 @@ fn names(admin: &config::Admin, host: &str) -> Vec<String> {
     admin.names.iter().cloned().chain(machine).collect()
 }
 
-/// Checks the certificate that the configuration names and its key, if they will be used.
-///
-/// # Errors
-///
-/// What would keep the administration from starting with them.
-pub(crate) fn check_certificate(model: &Model) -> Result<(), StartError> {
+/// All that is wrong with the certificate that the configuration names and with its key, if they will be used: what
+/// would keep the administration from starting with them.
+pub(crate) fn check_certificate(model: &Model) -> Vec<StartError> {
     let admin = model.admin();
     let is_used = admin.is_enabled && admin.tls && !admin.listen.is_empty();
     let named = admin.certificate.as_ref().filter(|_| is_used);
     let Some((named, certificate)) = named.zip(named_certificate(model)) else {
-        return Ok(());
+        return Vec::new();
     };
-    certificate
-        .check()
-        .map_err(|source| StartError::AdminCertificate {
-            place: named.place.clone(),
-            reason: Box::new(source),
-        })
+    let wrong = certificate.check().err().unwrap_or_default();
+    let error = |source| StartError::AdminCertificate {
+        place: named.place.clone(),
+        reason: Box::new(source),
+    };
+    wrong.into_iter().map(error).collect()
 }
 
 fn named_certificate(model: &Model) -> Option<Certificate> {

@@ -2,7 +2,10 @@
 //!
 //! `attach` serves as `serve` does, with a configuration that it makes from its arguments: the devices as stores, one
 //! unit, and one server of NBD. Nothing of it is in a file, but for a directory of its own with the state of the unit,
-//! which ends with it.
+//! which ends with it. With `--as fuse:DIR` another process has the mount ([`fuse`]), and this is its child.
+
+mod disk;
+pub(crate) mod fuse;
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -12,7 +15,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use config::{GroupDevice, Model, Place, StoreSpec};
+use config::{Model, Place, StoreSpec};
 use remote::{Carrier, HyperscsiOptions, Password, ServerFound};
 use rustix::fs::{MemfdFlags, Mode, memfd_create};
 use serde_json::{Value, json};
@@ -31,7 +34,10 @@ password is asked for where there is a terminal, or comes from --password-file o
 
 Examples:
   tarn attach --udp 192.0.2.7 --as nbd:/run/disk.sock hyperscsi://storage/disk
+  tarn attach --interface eth1 --as nbd:/run/disk.sock hyperscsi://storage/disk
   qemu-img info 'nbd+unix:///?socket=/run/disk.sock'
+  tarn attach --udp 192.0.2.7 --as fuse:/mnt/disk hyperscsi://storage/disk &
+  losetup --find --show --direct-io=on /mnt/disk/disk
   tarn attach --udp 192.0.2.255 --as nbd:127.0.0.1:10809 --stripe 64k hyperscsi://storage/a hyperscsi://storage/b";
 
 /// `tarn attach`.
@@ -42,8 +48,8 @@ pub struct AttachArgs {
     #[arg(value_name = "URL", required = true)]
     pub urls: Vec<String>,
 
-    /// What the disk becomes: nbd:SOCKET or nbd:ADDR:PORT, an export of NBD. Use it to say where
-    /// programs find the disk.
+    /// What the disk becomes: nbd:SOCKET or nbd:ADDR:PORT, an export of NBD; fuse:DIR, the file
+    /// DIR/disk. Use it to say where programs find the disk.
     #[arg(long = "as", value_name = "FORM")]
     pub form: String,
 
@@ -51,6 +57,11 @@ pub struct AttachArgs {
     /// URLs without udp=.
     #[arg(long, value_name = "HOST[:PORT]")]
     pub udp: Option<String>,
+
+    /// The interface on whose network servers are asked, by frames of Ethernet (CAP_NET_RAW). Use it
+    /// for URLs without interface=.
+    #[arg(long, value_name = "IF", conflicts_with = "udp")]
+    pub interface: Option<String>,
 
     /// Make one disk of several devices, with so much on each in turn. Use it for the speed of all.
     #[arg(long, value_name = "CHUNK")]
@@ -75,6 +86,11 @@ pub struct AttachArgs {
     /// variable TARN_LOG does the same. [default: info]
     #[arg(long, value_name = "LEVEL", value_parser = config::LogLevel::parse)]
     pub log: Option<config::LogLevel>,
+
+    /// `PID:SOCKET`: the process that has the mount, which this one ends with, and where that finds the disk. Use it
+    /// nowhere: `--as fuse:DIR` starts such a process itself.
+    #[arg(long, hide = true)]
+    pub serve_for: Option<String>,
 }
 
 const DISCOVER_HELP: &str = "\
@@ -82,6 +98,7 @@ Servers answer only who asks for a group that they have, and the question takes 
 
 Examples:
   tarn discover hyperscsi --udp 192.0.2.255 --group storage
+  tarn discover hyperscsi --interface eth1 --group storage
   tarn discover hyperscsi --udp 192.0.2.7 --group storage --password-file password";
 
 /// `tarn discover`.
@@ -101,8 +118,17 @@ pub struct DiscoverArgs {
 
     /// Where servers are asked, over UDP: a host, or the broadcast address of a network. Use it to
     /// choose the network.
-    #[arg(long, value_name = "HOST[:PORT]")]
-    pub udp: String,
+    #[arg(
+        long,
+        value_name = "HOST[:PORT]",
+        required_unless_present = "interface"
+    )]
+    pub udp: Option<String>,
+
+    /// The interface on whose network servers are asked, by frames of Ethernet (CAP_NET_RAW). Use it
+    /// where there is no IP.
+    #[arg(long, value_name = "IF", conflicts_with = "udp")]
+    pub interface: Option<String>,
 
     /// File with the password of the groups. Use it to see the devices, too; the variable
     /// TARN_PASSWORD does the same.
@@ -130,10 +156,19 @@ fn wrong(argument: impl Into<String>, reason: impl Into<String>) -> StartError {
 ///
 /// An argument is wrong, a device cannot be opened, or what `serve` may find.
 pub(crate) fn attach(args: &AttachArgs, environment: &Environment) -> anyhow::Result<()> {
+    let export = match (form(&args.form)?, &args.serve_for) {
+        (Form::Nbd(export), None) => export,
+        (Form::Fuse(directory), None) => return fuse::attach(args, &directory, environment),
+        (_, Some(service)) => {
+            let service = fuse::Service::parse(service);
+            let service = service.filter(|service| fuse::end_with(service.parent));
+            let service = service.ok_or_else(|| wrong("--serve-for", "its process has ended"))?;
+            format!("socket = {}", quoted(&service.socket))
+        }
+    };
     // Open as long as the stores may be opened.
     let secret = Secret::of(args, environment)?;
     let stores = stores(args, secret.path().as_deref())?;
-    let export = export(&args.form)?;
     let home = Home::make(environment)?;
     let text = configuration(&stores, args.stripe.as_deref(), &export, &home.0);
     let model = Model::from_toml(&text, Path::new("tarn attach")).map_err(StartError::from)?;
@@ -234,7 +269,11 @@ fn stores(args: &AttachArgs, password: Option<&Path>) -> Result<Vec<String>, Sta
         ));
     }
     let stores = args.urls.iter().map(|url| {
-        let mut text = url.clone();
+        let reached = Reached {
+            udp: args.udp.as_deref(),
+            interface: args.interface.as_deref(),
+        };
+        let mut text = with_carrier(url, reached)?;
         let mut add = |option: &str, value: String| {
             let given = text.split_once('?').map_or("", |(_, options)| options);
             let has = given
@@ -246,9 +285,6 @@ fn stores(args: &AttachArgs, password: Option<&Path>) -> Result<Vec<String>, Sta
                 let _infallible = write!(text, "{joint}{option}={value}");
             }
         };
-        if let Some(udp) = &args.udp {
-            add("udp", udp.clone());
-        }
         if let Some(level) = &args.level {
             add("level", level.clone());
         }
@@ -256,11 +292,7 @@ fn stores(args: &AttachArgs, password: Option<&Path>) -> Result<Vec<String>, Sta
             add("retry", retry.to_string());
         }
         if let Some(password) = password {
-            let path = password.display().to_string();
-            add(
-                "password_file",
-                path.replace('%', "%25").replace('&', "%26"),
-            );
+            add("password_file", escaped(&password.display().to_string()));
         }
         let place = || Place::argument(format!("URL {url:?}"));
         if text.contains(char::is_control) || !text.starts_with("hyperscsi:") {
@@ -271,31 +303,75 @@ fn stores(args: &AttachArgs, password: Option<&Path>) -> Result<Vec<String>, Sta
         }
         match StoreSpec::parse(&text) {
             Ok(_) => Ok(text),
-            Err(rule) if args.udp.is_none() && !url.contains("udp=") => Err(wrong(
-                format!("URL {url:?}"),
-                format!("{rule}; or add --udp HOST[:PORT]"),
-            )),
             Err(rule) => Err(StartError::from(rule.at(place()))),
         }
     });
     stores.collect()
 }
 
-/// The place of the server of NBD, as a key of its section.
-fn export(form: &str) -> Result<String, StartError> {
-    let place = form.strip_prefix("nbd:").filter(|place| !place.is_empty());
-    let Some(place) = place else {
-        return Err(wrong(
-            "--as",
-            format!("{form:?} is no form; write nbd:SOCKET or nbd:ADDR:PORT"),
-        ));
-    };
-    if let Ok(address) = place.parse::<SocketAddr>() {
-        return Ok(format!("bind = {}", quoted(&address.to_string())));
+/// How servers are reached, by flags.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reached<'a> {
+    pub(crate) udp: Option<&'a str>,
+    pub(crate) interface: Option<&'a str>,
+}
+
+/// The URL of a device with what the flags say; one that says itself how its server is reached stays as it is.
+pub(crate) fn with_carrier(url: &str, reached: Reached<'_>) -> Result<String, StartError> {
+    let options = url.split_once('?').map_or("", |(_, options)| options);
+    let mut words = options.split('&').filter_map(|one| one.split('=').next());
+    if words.any(|word| matches!(word, "udp" | "interface")) {
+        return Ok(url.to_owned());
     }
-    let path = std::path::absolute(place);
-    let path = path.map_err(|error| wrong("--as", format!("{place:?} is no path: {error}")))?;
-    Ok(format!("socket = {}", quoted(&path.display().to_string())))
+    let joint = if url.contains('?') { '&' } else { '?' };
+    match (reached.udp, reached.interface) {
+        (_, Some(name)) => Ok(format!("{url}{joint}interface={}", escaped(name))),
+        (Some(udp), None) => Ok(format!("{url}{joint}udp={udp}")),
+        (None, None) => match StoreSpec::parse(url) {
+            Ok(_) => Ok(url.to_owned()),
+            Err(rule) => Err(wrong(
+                format!("URL {url:?}"),
+                format!("{rule}; or add --udp HOST[:PORT] or --interface IF"),
+            )),
+        },
+    }
+}
+
+/// A text as the value of an option.
+fn escaped(text: &str) -> String {
+    text.replace('%', "%25").replace('&', "%26")
+}
+
+/// What a disk becomes.
+#[derive(Debug, PartialEq)]
+enum Form {
+    /// An export of NBD: where, as a key of its section.
+    Nbd(String),
+    /// A file in this directory.
+    Fuse(PathBuf),
+}
+
+fn form(form: &str) -> Result<Form, StartError> {
+    let absolute = |place: &str| {
+        let path = std::path::absolute(place);
+        path.map_err(|error| wrong("--as", format!("{place:?} is no path: {error}")))
+    };
+    match form.split_once(':') {
+        Some(("fuse", directory)) if !directory.is_empty() => absolute(directory).map(Form::Fuse),
+        Some(("nbd", place)) if !place.is_empty() => {
+            Ok(Form::Nbd(match place.parse::<SocketAddr>() {
+                Ok(address) => format!("bind = {}", quoted(&address.to_string())),
+                Err(_) => format!(
+                    "socket = {}",
+                    quoted(&absolute(place)?.display().to_string())
+                ),
+            }))
+        }
+        Some(_) | None => Err(wrong(
+            "--as",
+            format!("{form:?} is no form; write nbd:SOCKET, nbd:ADDR:PORT or fuse:DIR"),
+        )),
+    }
 }
 
 /// A text as TOML has it.
@@ -360,19 +436,13 @@ pub(crate) fn discover(verb: &DiscoverVerb, environment: &Environment) -> anyhow
     if args.group.len() > 16 {
         return Err(wrong("--group", "16 groups at most are asked for at a time").into());
     }
-    let carrier = carrier(&args.udp)?;
-    let password = match (&args.password_file, &environment.password) {
-        (Some(path), _) => Some(password::from_file(
-            path,
-            &Place::argument("--password-file"),
-        )?),
-        (None, Some(text)) => {
-            let checked = password::checked(text.as_bytes().to_vec());
-            Some(checked.map_err(|reason| wrong("TARN_PASSWORD", format!("it {reason}")))?)
-        }
-        (None, None) => None,
-    };
-    let failed = |error: remote::HyperscsiFailure| wrong("--udp", error.to_string());
+    let (flag, carrier) = carrier(args.udp.as_deref(), args.interface.as_deref())?;
+    let password = password::given(
+        args.password_file.as_deref(),
+        environment,
+        "--password-file",
+    )?;
+    let failed = |error: remote::HyperscsiFailure| wrong(flag, error.to_string());
     let servers = remote::discover(&carrier, &args.group).map_err(failed)?;
     let mut found = Vec::new();
     for server in servers {
@@ -399,15 +469,28 @@ pub(crate) fn discover(verb: &DiscoverVerb, environment: &Environment) -> anyhow
     Ok(())
 }
 
-/// The address of a flag, checked as that of a store.
-fn carrier(udp: &str) -> Result<Carrier, StartError> {
-    let spec = StoreSpec::parse(&format!("hyperscsi://group/device?udp={udp}"));
-    let spec = spec.map_err(|rule| StartError::from(rule.at(Place::argument("--udp"))))?;
-    let address = spec.at.device().and_then(GroupDevice::udp);
-    Ok(match address {
-        Some(address) => Carrier::udp(address.host.clone(), Some(address.port)),
-        None => Carrier::udp(udp, None),
-    })
+/// The address or the interface of a flag, checked as that of a store; and the flag.
+fn carrier(
+    udp: Option<&str>,
+    interface: Option<&str>,
+) -> Result<(&'static str, Carrier), StartError> {
+    let (flag, option, value) = match interface {
+        Some(name) => ("--interface", "interface", escaped(name)),
+        None => ("--udp", "udp", udp.unwrap_or_default().to_owned()),
+    };
+    let place = || Place::argument(flag);
+    let spec = StoreSpec::parse(&format!("hyperscsi://group/device?{option}={value}"));
+    let spec = spec.map_err(|rule| StartError::from(rule.at(place())))?;
+    let device = spec.at.device().cloned().unwrap_or_default();
+    let carrier = match (device.interface(), device.udp()) {
+        (Some(name), _) => {
+            crate::interface::check_for_frames(name, &place())?;
+            Carrier::interface(name)
+        }
+        (None, Some(address)) => Carrier::udp(address.host.clone(), Some(address.port)),
+        (None, None) => return Err(wrong(flag, "it names nothing")),
+    };
+    Ok((flag, carrier))
 }
 
 type Devices = Result<Vec<remote::Device>, String>;
@@ -509,11 +592,13 @@ mod tests {
             urls: urls.iter().map(|&url| url.to_owned()).collect(),
             form: "nbd:/run/s".to_owned(),
             udp: Some("192.0.2.1".to_owned()),
+            interface: None,
             stripe: None,
             level: Some("hash".to_owned()),
             retry: Some(7),
             password_file: None,
             log: None,
+            serve_for: None,
         }
     }
 
@@ -532,12 +617,23 @@ mod tests {
     }
 
     #[test]
+    fn an_interface_is_for_urls_that_say_nothing_themselves() {
+        let mut args = args(&["hyperscsi://g/a", "hyperscsi://g/b?udp=h"]);
+        (args.udp, args.interface) = (None, Some("eth&1".to_owned()));
+        (args.stripe, args.level, args.retry) = (Some("64k".to_owned()), None, None);
+        let expected = ["hyperscsi://g/a?interface=eth%261", "hyperscsi://g/b?udp=h"];
+        assert_eq!(stores(&args, None).unwrap(), expected);
+    }
+
+    #[test]
     fn what_is_made_of_the_arguments_is_a_configuration() {
         let mut striped = args(&["hyperscsi://g/a", "hyperscsi://g/b?readonly"]);
         striped.stripe = Some("64k".to_owned());
         for (args, members) in [(args(&["hyperscsi://g/\"d\\"]), 0), (striped, 2)] {
             let stores = stores(&args, None).unwrap();
-            let export = export("nbd:127.0.0.1:10809").unwrap();
+            let Form::Nbd(export) = form("nbd:127.0.0.1:10809").unwrap() else {
+                panic!("it is one");
+            };
             let text = configuration(&stores, args.stripe.as_deref(), &export, Path::new("/h"));
             let model = Model::from_toml(&text, Path::new("t")).unwrap();
             let [unit] = model.units() else {
@@ -555,17 +651,20 @@ mod tests {
         let refused = |args: &AttachArgs| stores(args, None).unwrap_err().to_string();
         let mut bare = args(&["hyperscsi://g/d"]);
         bare.udp = None;
-        assert!(refused(&bare).ends_with("or add --udp HOST[:PORT]"));
+        assert!(refused(&bare).ends_with("or add --udp HOST[:PORT] or --interface IF"));
         assert!(refused(&args(&["hyperscsi://g/a", "hyperscsi://g/b"])).contains("--stripe CHUNK"));
         assert!(refused(&args(&["nbd://h"])).contains("write hyperscsi://GROUP/DEVICE"));
-        for form in ["fuse:/mnt", "block", "nbd:", "nbd"] {
-            let error = export(form).unwrap_err().to_string();
-            assert!(
-                error.contains("write nbd:SOCKET or nbd:ADDR:PORT"),
-                "{error}"
-            );
+        for wrong in ["fuse:", "block", "nbd:", "nbd"] {
+            let error = form(wrong).unwrap_err().to_string();
+            let remedy = "write nbd:SOCKET, nbd:ADDR:PORT or fuse:DIR";
+            assert!(error.contains(remedy), "{error}");
         }
-        assert_eq!(export("nbd:/run/s").unwrap(), "socket = \"/run/s\"");
-        assert_eq!(export("nbd:[::1]:2").unwrap(), "bind = \"[::1]:2\"");
+        let nbd = |key: &str| Form::Nbd(key.to_owned());
+        assert_eq!(form("nbd:/run/s").unwrap(), nbd("socket = \"/run/s\""));
+        assert_eq!(form("nbd:[::1]:2").unwrap(), nbd("bind = \"[::1]:2\""));
+        assert_eq!(
+            form("fuse:/mnt/a:b").unwrap(),
+            Form::Fuse("/mnt/a:b".into())
+        );
     }
 }

@@ -43,6 +43,9 @@ pub fn banner(model: &Model, units: &[ServedUnit], portals: &[BoundPortal]) -> S
             example = Some((target, address));
         }
     }
+    if let Some(users) = discoverers(model) {
+        let _infallible = writeln!(text, "discovery needs CHAP as {users}\n");
+    }
     if let Some((target, address)) = example {
         write_example(&mut text, model, target, &address);
     }
@@ -190,6 +193,18 @@ fn reachable_at(portal: &BoundPortal) -> String {
     address.to_string()
 }
 
+/// The users that discovery asks for, if it does.
+fn discoverers(model: &Model) -> Option<String> {
+    let Authentication::Required(users) = model.discovery_authentication() else {
+        return None;
+    };
+    let users = users
+        .iter()
+        .filter_map(|user| model.users().get(user.position()));
+    let names: Vec<_> = users.map(|user| user.name.as_str()).collect();
+    Some(names.join(" or "))
+}
+
 fn users_text(model: &Model, target: &Target) -> Option<String> {
     let users: Vec<_> = target
         .auth
@@ -296,6 +311,24 @@ Ctrl-C ends it.
 ";
         let portals = bound(&model, &["127.0.0.1:3260"]);
         assert_eq!(banner(&model, &units, &portals), expected);
+    }
+
+    #[test]
+    fn discovery_with_chap_is_shown_with_its_users_and_is_left_out_of_the_commands() {
+        let text = "user = [{ name = \"alice\", secret_file = \"s\" }, { name = \"bob\", secret_file = \"t\" }]\n\
+                    [server]\ndiscovery_auth = [\"alice\", \"bob\"]\n\
+                    [[target]]\nname = \"iqn.2026-11.example.tarn:a\"\nauth = [\"alice\"]\n";
+        let model = Model::from_toml(text, Path::new("t.toml")).unwrap();
+        let text = banner(&model, &[], &bound(&model, &["192.0.2.1:3260"]));
+        assert!(
+            text.contains("\ndiscovery needs CHAP as alice or bob\n"),
+            "{text}"
+        );
+        let node = "iscsiadm -m node -T iqn.2026-11.example.tarn:a -p 192.0.2.1:3260 -o new\n";
+        assert!(
+            text.contains(node) && !text.contains("-m discovery"),
+            "{text}"
+        );
     }
 
     #[test]

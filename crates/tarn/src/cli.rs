@@ -63,6 +63,7 @@ STORE says where the data of a disk is:
 Examples:
   tarn serve mem:256M
   tarn serve 'disk.img?size=10G' block:/dev/vg/data
+  tarn serve 'disk.img?size=10G' --save tarn.toml
   tarn serve --hyperscsi eth1 --group ABC --password-file abc.secret disk.img
   tarn serve --config /etc/tarn/tarn.toml"
     )
@@ -80,6 +81,17 @@ pub struct ServeArgs {
     /// beyond one target without access control; see docs/CONFIG.md.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "target"])]
     pub config: Option<PathBuf>,
+
+    /// Keep what is served in this configuration file, so that it can be changed while Tarn runs. It is
+    /// made from the other arguments; one that is there counts, whatever they say. Use it to go from a
+    /// first disk to a lasting service.
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["config", "hyperscsi"],
+        requires = "stores"
+    )]
+    pub save: Option<PathBuf>,
 
     /// Address to listen on; repeat the flag for several; IPv6 in brackets. Use it to serve other
     /// machines. [default: 127.0.0.1:3260]

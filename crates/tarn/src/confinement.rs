@@ -152,8 +152,8 @@ impl Servers {
         }
         for one in model.notify() {
             servers.are_any = true;
-            servers.ports.insert(one.url.port);
-            servers.needs_authorities |= one.url.is_tls;
+            servers.ports.insert(one.port());
+            servers.needs_authorities |= one.is_tls();
         }
         servers
     }
@@ -181,6 +181,14 @@ impl Servers {
         read.map(PathBuf::from)
             .chain(of_clusters.into_iter().flatten())
     }
+}
+
+/// The error if a device of the unit is behind an interface that this process cannot take frames of any more.
+fn without_frames(unit: &Unit) -> Option<StartError> {
+    unit.parts().find_map(|(store, place)| {
+        let name = store.at.device()?.interface()?;
+        crate::interface::check_for_frames(name, place).err()
+    })
 }
 
 /// Where Ceph looks by itself.
@@ -345,7 +353,9 @@ impl Reach {
             let is_its = |step: &&mut PlannedStep| step.kind == Kind::Lun && step.name == name;
             // What no step concerns is not looked at: its file system may hang.
             if let Some(step) = steps.iter_mut().find(is_its)
-                && let Some(outside) = self.outside(unit)
+                && let Some(outside) = self
+                    .outside(unit)
+                    .or_else(|| without_frames(unit).filter(|_| step.action == Action::Add))
             {
                 step.consequence = Consequence::OutOfReach(outside.to_string());
             }
@@ -402,7 +412,7 @@ fn secrets_of(model: &Model) -> impl Iterator<Item = &SecretFile> {
         std::iter::once(&user.secret).chain(mutual)
     });
     let groups = model.hyperscsi().iter();
-    let of_users = of_users.chain(model.notify().iter().map(|one| &one.secret));
+    let of_users = of_users.chain(model.notify().iter().filter_map(config::Notify::secret));
     of_users.chain(groups.filter_map(|group| match &group.password {
         config::HyperScsiPassword::File(file) => Some(file),
         config::HyperScsiPassword::Written { .. } | config::HyperScsiPassword::Open { .. } => None,
@@ -445,6 +455,7 @@ impl Confinement<'_> {
         // asked for, it is remembered.
         rustix::param::page_size();
         privileges::no_new_privileges().map_err(StartError::Confine)?;
+        crate::interface::note_given_up();
         if self.is_other_user {
             privileges::give_up(self.has_low_ports()).map_err(StartError::Confine)?;
             self.check_file()?;

@@ -31,6 +31,14 @@ pub enum StartError {
         /// What the system says.
         source: io::Error,
     },
+    /// The configuration file that is to be made cannot be.
+    #[error("cannot make configuration file {}, name one in a directory that can be written to", path.display())]
+    Save {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
     /// A directory stands where the configuration file should be.
     #[error("configuration file {} is a directory, name a file", path.display())]
     ConfigDirectory {
@@ -259,6 +267,19 @@ pub enum StartError {
         place: Place,
         /// What was tried.
         source: Unanswered,
+    },
+
+    /// A store that is served cannot be made larger; the message of the source says why.
+    #[error("{place}: lun {lun} cannot grow to {size_bytes} bytes")]
+    Growth {
+        /// Where its size is named.
+        place: Place,
+        /// The unit.
+        lun: String,
+        /// What it would have.
+        size_bytes: u64,
+        /// What keeps it from growing.
+        source: Box<store::OpenFailure>,
     },
 
     /// A store cannot be opened; the message of the source names path and remedy.
@@ -692,6 +713,21 @@ pub enum Unanswered {
         /// What was to be asked.
         path: PathBuf,
     },
+}
+
+impl StartError {
+    /// Whether the configuration has to be put right, rather than the machine or the state directory: where nothing
+    /// else is wrong, the same text may be applied later.
+    pub(crate) const fn is_of_configuration(&self) -> bool {
+        !matches!(
+            self,
+            Self::StoreHangs { .. }
+                | Self::StateUnusable { .. }
+                | Self::StateDamaged { .. }
+                | Self::UnitBusy { .. }
+                | Self::Random { .. }
+        )
+    }
 }
 
 /// An amount of memory, in a unit in which it has few digits.

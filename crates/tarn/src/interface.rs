@@ -2,10 +2,14 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use config::Place;
 use hyperscsi::limits::FRAME_LEAST_BYTES;
 use rustix::net::{AddressFamily, SocketType, netdevice, socket};
 use rustix::thread::{CapabilitySet, capabilities};
+
+use crate::StartError;
 
 /// Where the kernel shows interfaces.
 const INTERFACES: &str = "/sys/class/net";
@@ -78,8 +82,8 @@ pub enum Problem {
     },
     /// This process had the right only when it started.
     #[error(
-        "this process has given up CAP_NET_RAW, so it cannot take frames of another interface than at its start; write \
-         the group to the file and restart Tarn, or use udp"
+        "this process has given up CAP_NET_RAW after its start, so it takes frames of no other place than then; write \
+         the change to the file and restart Tarn, or use udp"
     )]
     GivenUp,
     /// The system does not give it.
@@ -91,6 +95,9 @@ pub enum Problem {
         error: String,
     },
 }
+
+/// The start is over.
+static IS_GIVEN_UP: AtomicBool = AtomicBool::new(false);
 
 /// A number that the kernel shows of an interface.
 fn number(name: &str, what: &str) -> Option<u32> {
@@ -153,6 +160,30 @@ fn known() -> String {
         0 => names,
         more => format!("{names} and {more} more"),
     }
+}
+
+/// Whether this process can take frames of the interface of this name now, as far as can be seen without taking any.
+///
+/// # Errors
+///
+/// It cannot be used, or this process has no right to it, or none any more.
+pub fn check_for_frames(name: &str, place: &Place) -> Result<(), StartError> {
+    let found = find(name).and_then(|_| match may_take_frames() {
+        true => Ok(()),
+        false if IS_GIVEN_UP.load(Ordering::SeqCst) => Err(Problem::GivenUp),
+        false => Err(Problem::NoRight {
+            name: name.to_owned(),
+        }),
+    });
+    found.map_err(|problem| StartError::Interface {
+        place: place.clone(),
+        problem,
+    })
+}
+
+/// This process gives its rights up now.
+pub fn note_given_up() {
+    IS_GIVEN_UP.store(true, Ordering::SeqCst);
 }
 
 /// Whether this process may take frames of interfaces.

@@ -26,6 +26,7 @@ pub mod locate;
 pub mod logging;
 mod password;
 pub mod prepare;
+mod save;
 pub mod secret;
 mod serve;
 mod service;
@@ -70,7 +71,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let environment = Environment::of_process();
     let outcome = match &cli.command {
         Command::Serve(args) => serve(args, &environment),
-        Command::Check(args) => check(args, &environment),
+        Command::Check(args) => return check(args, &environment),
         Command::Attach(args) => attach::attach(args, &environment),
         Command::Discover { verb } => attach::discover(verb, &environment),
         Command::Bench(args) => bench::run(args, &environment),
@@ -81,11 +82,14 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let status = match outcome {
         Ok(()) => 0,
         Err(error) => {
-            say(
-                io::stderr().lock(),
-                &format!("{}\n", error::one_line(&error)),
-            );
-            if error.is::<StartError>() {
+            let said = error.downcast_ref::<attach::fuse::Ended>();
+            if said.is_none() {
+                let line = error::one_line(&error);
+                say(io::stderr().lock(), &format!("{line}\n"));
+            }
+            if let Some(ended) = said {
+                ended.0
+            } else if error.is::<StartError>() {
                 EXIT_WRONG
             } else {
                 EXIT_FAILED
@@ -112,10 +116,20 @@ fn serve(args: &ServeArgs, environment: &Environment) -> anyhow::Result<()> {
     serve::serve(prepared, inherited, &log)
 }
 
-fn check(args: &CheckArgs, environment: &Environment) -> anyhow::Result<()> {
-    let text = prepare::check(args, environment)?;
-    say(io::stdout().lock(), &text);
-    Ok(())
+fn check(args: &CheckArgs, environment: &Environment) -> ExitCode {
+    match prepare::check(args, environment) {
+        Ok(text) => {
+            say(io::stdout().lock(), &text);
+            ExitCode::SUCCESS
+        }
+        Err(mistakes) => {
+            for error in mistakes {
+                let line = error::one_line(&error.into());
+                say(io::stderr().lock(), &format!("{line}\n"));
+            }
+            ExitCode::from(EXIT_WRONG)
+        }
+    }
 }
 
 /// Prints what clap has to say: help in full, errors in one line as all others.

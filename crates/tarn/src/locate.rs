@@ -1,5 +1,7 @@
 //! Finds the files and devices of a model's units, without opening them.
 
+mod cluster;
+
 use std::collections::HashMap;
 use std::fs::{self, FileType, Metadata};
 use std::io::ErrorKind;
@@ -25,6 +27,8 @@ pub struct Location {
     pub mark: Option<FileMark>,
     /// It is a block device.
     pub is_device: bool,
+    /// Of an image: what it is called in its cluster, by each name that its configuration file has of that.
+    pub images: Vec<String>,
     /// Of a composition: where its further members are.
     pub further: Vec<Self>,
 }
@@ -41,6 +45,21 @@ impl Location {
         let mut whole = before.or_else(|| added.next())?;
         whole.further.extend(added);
         Some(whole)
+    }
+}
+
+impl Location {
+    /// Whether both are, in part or as a whole, the same file, device or export.
+    pub(crate) fn shares(&self, other: &Self) -> bool {
+        let is_same = |one: &Self, two: &Self| {
+            one.path == two.path || (one.mark.is_some() && one.mark == two.mark)
+        };
+        self.all()
+            .any(|one| other.all().any(|two| is_same(one, two)))
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(&self.further)
     }
 }
 
@@ -70,19 +89,46 @@ pub fn locate_all(model: &Model) -> Result<Vec<Option<Location>>, StartError> {
     Ok(locations)
 }
 
+/// As [`locate_all`], with all that is wrong; a unit that is not found has no location.
+pub(crate) fn locate_each(model: &Model) -> (Vec<Option<Location>>, Vec<StartError>) {
+    let mut mistakes = Vec::new();
+    let units = model.units().iter();
+    let locations = units.map(|unit| {
+        let found = unit.parts().filter_map(|(store, place)| {
+            let found = locate_store(store, place);
+            found.map_err(|error| mistakes.push(error)).ok().flatten()
+        });
+        let found = found.collect();
+        Location::joined(None, found)
+    });
+    let locations: Vec<_> = locations.collect();
+    let twice = double_uses(model, &locations);
+    mistakes.extend(twice.into_iter().map(|(_, error)| error));
+    (locations, mistakes)
+}
+
 /// Checks that no two units have the same file or device.
 ///
 /// # Errors
 ///
 /// Two have.
 pub(crate) fn check_uses(model: &Model, locations: &[Option<Location>]) -> Result<(), StartError> {
+    let mut twice = double_uses(model, locations).into_iter();
+    twice.next().map_or(Ok(()), |(_, error)| Err(error))
+}
+
+/// Units that have a file or device which another one before them has, by position.
+pub(crate) fn double_uses(
+    model: &Model,
+    locations: &[Option<Location>],
+) -> Vec<(usize, StartError)> {
     let mut uses = Uses::default();
-    for (unit, location) in model.units().iter().zip(locations) {
-        if let Some(location) = location {
-            uses.claim(unit, location)?;
-        }
-    }
-    Ok(())
+    let units = model.units().iter().zip(locations).enumerate();
+    let twice = units.filter_map(|(position, (unit, location))| {
+        let claimed = uses.claim(unit, location.as_ref()?);
+        Some((position, claimed.err()?))
+    });
+    twice.collect()
 }
 
 /// Which unit has what. The model has compared the paths as they are written; this compares where
@@ -91,6 +137,7 @@ pub(crate) fn check_uses(model: &Model, locations: &[Option<Location>]) -> Resul
 struct Uses<'a> {
     paths: HashMap<PathBuf, &'a Unit>,
     marks: HashMap<FileMark, &'a Unit>,
+    images: HashMap<String, &'a Unit>,
 }
 
 impl<'a> Uses<'a> {
@@ -101,7 +148,12 @@ impl<'a> Uses<'a> {
         let by_path = self.paths.insert(location.path.clone(), unit);
         let mark = location.mark.as_ref();
         let by_mark = mark.and_then(|mark| self.marks.insert(mark.clone(), unit));
-        match by_path.or(by_mark) {
+        let images = location.images.iter();
+        let by_image = images.fold(None, |found, image| {
+            let before = self.images.insert(image.clone(), unit);
+            found.or(before)
+        });
+        match by_path.or(by_mark).or(by_image) {
             None => Ok(()),
             Some(first) => Err(Rule::StoreTwice {
                 path: location.path.display().to_string(),
@@ -154,6 +206,7 @@ pub(crate) fn locate_store(
             exists: true,
             mark: None,
             is_device: true,
+            images: Vec::new(),
             further: Vec::new(),
         }
     } else {
@@ -162,6 +215,7 @@ pub(crate) fn locate_store(
             exists: true,
             mark: FileMark::of(&metadata),
             is_device: false,
+            images: Vec::new(),
             further: Vec::new(),
         }
     };
@@ -190,10 +244,14 @@ fn in_cluster(store: &StoreSpec) -> Option<Location> {
     // One file has one path.
     let conf = image.conf().and_then(|conf| fs::canonicalize(conf).ok());
     let name = medium.split_once('?').map_or(medium.as_str(), |it| it.0);
-    Some(elsewhere(match conf {
+    let clusters = cluster::names(image.conf());
+    let images = clusters.map(|cluster| format!("{cluster} {name}"));
+    let images = images.collect();
+    let place = elsewhere(match conf {
         Some(conf) => format!("{name}?conf={}", conf.display()),
-        None => medium,
-    }))
+        None => medium.clone(),
+    });
+    Some(Location { images, ..place })
 }
 
 /// A device is known by its group; which server has it, only opening shows.
@@ -208,6 +266,7 @@ fn elsewhere(path: String) -> Location {
         exists: true,
         mark: None,
         is_device: false,
+        images: Vec::new(),
         further: Vec::new(),
     }
 }
@@ -232,6 +291,7 @@ fn locate_new(
             exists: false,
             mark: None,
             is_device: false,
+            images: Vec::new(),
             further: Vec::new(),
         })),
         Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -394,6 +454,42 @@ mod tests {
         assert_ne!(place("a", &conf), place("b", &conf));
         let plain = locate_one("rbd:p/a").unwrap().unwrap().path;
         assert_eq!(plain, Path::new("rbd:p/a"));
+    }
+
+    #[test]
+    fn an_image_is_one_by_whatever_file_names_its_cluster() {
+        let scratch = Scratch::new();
+        let conf = |name: &str, text: &str| {
+            let path = scratch.path().join(name);
+            fs::write(&path, text).unwrap();
+            format!("conf={}", path.display())
+        };
+        let whole = conf("whole", "[global]\nfsid = F-1\nmon host = [v2:a:1],b\n");
+        let minimal = conf("minimal", "[global]\n\tfsid=f-1\n");
+        let monitors = conf("monitors", "mon_host = b, [v2:a:1]\n");
+        let other = conf("other", "fsid = f-2 # not f-1\n");
+        let none = conf("none", "# fsid = f-1\n");
+        let are_one = |one: &str, other: &str| {
+            let stores = [one, other].map(|conf| format!("rbd:p/a?{conf}"));
+            let name = IscsiName::parse("iqn.2026-11.example.tarn:t").unwrap();
+            let model = Model::from_stores(&stores, name, &[]).unwrap();
+            match locate_all(&model) {
+                Ok(_) => false,
+                Err(error) => error.to_string().contains("is already used at STORE"),
+            }
+        };
+        for (one, two, expected) in [
+            (&whole, &minimal, true),
+            (&whole, &monitors, true),
+            (&minimal, &monitors, false),
+            (&whole, &other, false),
+            (&whole, &none, false),
+        ] {
+            assert_eq!(are_one(one, two), expected, "{one} {two}");
+        }
+        let stores = [format!("rbd:p/a?{whole}"), format!("rbd:p/b?{minimal}")];
+        let name = IscsiName::parse("iqn.2026-11.example.tarn:t").unwrap();
+        locate_all(&Model::from_stores(&stores, name, &[]).unwrap()).unwrap();
     }
 
     #[test]

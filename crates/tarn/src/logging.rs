@@ -16,6 +16,8 @@ use crate::{Environment, StartError};
 pub struct LogFilter {
     directives: String,
     shows_targets: bool,
+    /// Neither the flag nor the variable has chosen, so a change of the file does.
+    follows_file: bool,
 }
 
 impl LogFilter {
@@ -43,9 +45,13 @@ impl LogFilter {
                 Ok(Self {
                     directives: text.to_owned(),
                     shows_targets: text.contains("debug") || text.contains("trace"),
+                    follows_file: false,
                 })
             }
-            (flag, _) => Ok(Self::of_level(flag.or(file).unwrap_or(LogLevel::Info))),
+            (flag, _) => Ok(Self {
+                follows_file: flag.is_none(),
+                ..Self::of_level(flag.or(file).unwrap_or(LogLevel::Info))
+            }),
         }
     }
 
@@ -53,13 +59,34 @@ impl LogFilter {
         Self {
             directives: level.as_str().to_owned(),
             shows_targets: level >= LogLevel::Debug,
+            follows_file: false,
         }
     }
 }
 
 /// The log of the process.
 #[derive(Debug)]
-pub(crate) struct Log(Arc<Lines>);
+pub(crate) struct Log {
+    lines: Arc<Lines>,
+    switch: LogSwitch,
+}
+
+/// Changes how much is logged while the process runs. Whether lines name modules stays as it was at the start.
+#[derive(Clone)]
+pub(crate) struct LogSwitch(Arc<dyn Fn(LogLevel) + Send + Sync>);
+
+impl std::fmt::Debug for LogSwitch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("LogSwitch")
+    }
+}
+
+impl LogSwitch {
+    /// As the configuration says; `None` is the default.
+    pub(crate) fn set(&self, level: Option<LogLevel>) {
+        (self.0)(level.unwrap_or(LogLevel::Info));
+    }
+}
 
 impl Log {
     /// From now on, no thread that logs waits for the reader: lines that are not read in time are
@@ -70,7 +97,12 @@ impl Log {
     ///
     /// The system gives no thread.
     pub(crate) fn begin(&self) -> io::Result<LastLines> {
-        self.0.begin(io::stderr())
+        self.lines.begin(io::stderr())
+    }
+
+    /// What changes how much is logged.
+    pub(crate) fn switch(&self) -> LogSwitch {
+        self.switch.clone()
     }
 }
 
@@ -81,16 +113,30 @@ impl Log {
 /// Logging was started before.
 pub(crate) fn start(filter: &LogFilter) -> anyhow::Result<Log> {
     let lines = Arc::<Lines>::default();
-    let log = Log(Arc::clone(&lines));
-    tracing_subscriber::fmt()
+    let kept = Arc::clone(&lines);
+    let log = tracing_subscriber::fmt()
         .compact()
         .with_writer(move || Writer(Arc::clone(&lines)))
         .with_ansi(io::IsTerminal::is_terminal(&io::stderr()))
         .with_target(filter.shows_targets)
         .with_env_filter(EnvFilter::try_new(&filter.directives)?)
-        .try_init()
+        .with_filter_reloading();
+    let (handle, follows_file) = (log.reload_handle(), filter.follows_file);
+    let set = move |level: LogLevel| {
+        if !follows_file {
+            return;
+        }
+        let filter = EnvFilter::new(level.as_str());
+        if let Err(error) = handle.reload(filter) {
+            tracing::error!(%error, "how much is logged stays as it was");
+        }
+    };
+    log.try_init()
         .map_err(|error| anyhow::anyhow!("cannot start logging: {error}"))?;
-    Ok(log)
+    Ok(Log {
+        lines: kept,
+        switch: LogSwitch(Arc::new(set)),
+    })
 }
 
 #[cfg(test)]

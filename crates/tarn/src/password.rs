@@ -8,7 +8,7 @@ use std::path::Path;
 use config::Place;
 use remote::Password;
 
-use crate::StartError;
+use crate::{Environment, StartError};
 
 /// Shorter ones are guessed.
 const BYTES_MIN: usize = 8;
@@ -45,6 +45,30 @@ pub(crate) fn from_file(path: &Path, place: &Place) -> Result<Password, StartErr
         .read_to_end(&mut bytes)
         .map_err(unreadable)?;
     checked(bytes).map_err(failed)
+}
+
+/// The password of a flag, or of the environment.
+///
+/// # Errors
+///
+/// It cannot be read, or is too short or too long.
+pub(crate) fn given(
+    file: Option<&Path>,
+    environment: &Environment,
+    flag: &str,
+) -> Result<Option<Password>, StartError> {
+    match (file, &environment.password) {
+        (Some(path), _) => from_file(path, &Place::argument(flag)).map(Some),
+        (None, Some(text)) => {
+            let found = checked(text.as_bytes().to_vec());
+            let found = found.map_err(|reason| StartError::Argument {
+                place: Place::argument("TARN_PASSWORD"),
+                reason: format!("it {reason}"),
+            })?;
+            Ok(Some(found))
+        }
+        (None, None) => Ok(None),
+    }
 }
 
 /// The password in these bytes.

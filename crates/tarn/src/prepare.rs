@@ -8,13 +8,16 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use config::{HyperScsiArguments, IscsiName, Model, Place, Warning, default_target_name};
+use config::{
+    ConfigError, HyperScsiArguments, IscsiName, Model, Place, Warning, default_target_name,
+};
 use confine::privileges::opening;
 
 use crate::administration::{self, SocketPath};
 use crate::confinement::{self, Reach};
-use crate::locate::{Location, locate_all};
+use crate::locate::{Location, locate_all, locate_each};
 use crate::logging::LogFilter;
+use crate::save;
 use crate::secret::Secrets;
 use crate::state::{State, UnitIdentity};
 use crate::{CheckArgs, Environment, ServeArgs, StartError, headroom, serve};
@@ -64,9 +67,48 @@ pub struct Prepared {
 /// directory and identities in it.
 pub fn prepare(args: &ServeArgs, environment: &Environment) -> Result<Prepared, StartError> {
     let read = read_model(args, environment)?;
+    if let Some(file) = &args.save {
+        return prepare_saved(read.0, file, Flags::of(args), environment);
+    }
     let file = args.config.as_deref();
     prepare_model(read, file, Flags::of(args), environment)
 }
+
+/// The same for a command line that is kept in a file: made when all is right, or read if it is there.
+fn prepare_saved(
+    asked: Model,
+    file: &Path,
+    flags: Flags,
+    environment: &Environment,
+) -> Result<Prepared, StartError> {
+    let save = |source| StartError::Save {
+        path: file.to_owned(),
+        source,
+    };
+    if !file.exists() {
+        let text = save::text_of(&asked, |_| None);
+        let text = text.map_err(|error| save(io::Error::other(error)))?;
+        let mut model = Model::from_toml(&text, file)?;
+        flags.work_into(&mut model);
+        let prepared = prepare_model((model, text), Some(file), flags, environment)?;
+        durable::make(file, prepared.text.as_bytes(), SAVED_MODE).map_err(save)?;
+        return Ok(prepared);
+    }
+    let (mut model, text) = read_file(file)?;
+    if let Some(missing) = save::differs(&asked, &model) {
+        let file = file.display();
+        let note = format!(
+            "tarn: note: {file} is there and counts; it does not have {missing}: change it with tarn lun, tarn target \
+             and tarn portal, or name another file\n"
+        );
+        crate::say(io::stderr().lock(), &note);
+    }
+    flags.work_into(&mut model);
+    prepare_model((model, text), Some(file), flags, environment)
+}
+
+/// The mode of a configuration file that is made.
+const SAVED_MODE: u32 = 0o640;
 
 /// The same for a model with its text.
 ///
@@ -236,21 +278,42 @@ pub(crate) fn text_of(path: &Path, read: io::Result<Vec<u8>>) -> Result<String, 
 ///
 /// # Errors
 ///
-/// What would keep `serve` from starting, as far as it can be seen without starting.
-pub fn check(args: &CheckArgs, environment: &Environment) -> Result<String, StartError> {
-    let (model, _) = read_file(&args.file)?;
-    confinement::account(&model)?;
-    Secrets::read(&model, environment.uid)?;
-    crate::daemon::check_interfaces(&model)?;
-    administration::check_certificate(&model)?;
-    crate::daemon::open_tls(&model)?;
-    let locations = locate_all(&model)?;
-    Reach::of(&model, Some(&args.file), None)?;
-    let sizing = serve::cores(&model)
-        .ok()
-        .map(|cores| headroom::size(&model, cores, headroom::at_start()))
-        .transpose()?;
-    let note = sizing.and_then(|sizing| sizing.in_words());
+/// All that would keep `serve` from starting, as far as it can be seen without starting.
+pub fn check(args: &CheckArgs, environment: &Environment) -> Result<String, Vec<StartError>> {
+    let one = |error| vec![error];
+    let text = read_text(&args.file).map_err(one)?;
+    let wrong = |errors: Vec<ConfigError>| errors.into_iter().map(StartError::from).collect();
+    let model = Model::read(&text, &args.file).map_err(|errors| -> Vec<_> { wrong(errors) })?;
+    let mut mistakes: Vec<StartError> = confinement::account(&model).err().into_iter().collect();
+    mistakes.extend(Secrets::read_all(&model, environment.uid).1);
+    mistakes.extend(crate::daemon::check_interfaces(&model).err());
+    mistakes.extend(administration::check_certificate(&model));
+    let of_nbd = crate::daemon::check_tls(&model).into_iter();
+    mistakes.extend(of_nbd.map(|(_, error)| error));
+    let (locations, misplaced) = locate_each(&model);
+    mistakes.extend(misplaced);
+    for (unit, location) in model.units().iter().zip(&locations) {
+        // What is not found is not looked at again.
+        for (store, place) in unit.parts().filter(|_| location.is_some()) {
+            mistakes.extend(crate::daemon::probe_new(store, place).err());
+        }
+    }
+    // It asks the same of stores, and ends at the first.
+    if mistakes.is_empty() {
+        mistakes.extend(Reach::of(&model, Some(&args.file), None).err());
+    }
+    let sizing = serve::cores(&model).ok();
+    let sizing = sizing.map(|cores| headroom::size(&model, cores, headroom::at_start()));
+    let note = match sizing.transpose() {
+        Ok(sizing) => sizing.and_then(|sizing| sizing.in_words()),
+        Err(error) => {
+            mistakes.push(error);
+            None
+        }
+    };
+    if !mistakes.is_empty() {
+        return Err(mistakes);
+    }
     Ok(report(&args.file, &model, &locations, note.as_deref()))
 }
 
@@ -430,8 +493,11 @@ mod tests {
         let scratch = Scratch::new();
         let file = scratch.path().join("t.toml");
         fs::write(&file, "[confine]\nuser = \"nosuch\"\n").unwrap();
-        let error = check(&CheckArgs { file }, &environment(&scratch)).unwrap_err();
-        let error = crate::error::chain(&error);
+        let errors = check(&CheckArgs { file }, &environment(&scratch)).unwrap_err();
+        let [error] = &errors[..] else {
+            panic!("{errors:?}");
+        };
+        let error = crate::error::chain(error);
         assert!(
             error.contains("t.toml:2: confine.user") && error.contains("nosuch"),
             "{error}"
@@ -439,22 +505,45 @@ mod tests {
     }
 
     #[test]
-    fn a_check_refuses_a_key_that_others_may_read() {
+    fn a_check_names_all_that_is_wrong_at_once() {
         let scratch = Scratch::new();
         let path = |name: &str| scratch.path().join(name);
-        let text =
-            "[admin]\nlisten = [\"127.0.0.1:0\"]\ncertificate = \"c.pem\"\nkey = \"k.pem\"\n";
+        let text = "[admin]\nlisten = [\"127.0.0.1:0\"]\ncertificate = \"c.pem\"\nkey = \"k.pem\"\n\
+            [[user]]\nname = \"u\"\nsecret_file = \"none\"\n\
+            [[lun]]\nid = \"a\"\nstore = \"no/a.img?size=1M\"\n\
+            [[lun]]\nid = \"b\"\nstore = \"b.img\"\n";
         fs::write(path("t.toml"), text).unwrap();
         fs::write(path("k.pem"), "").unwrap();
         fs::set_permissions(path("k.pem"), fs::Permissions::from_mode(0o644)).unwrap();
         let file = path("t.toml");
-        let error = check(&CheckArgs { file }, &environment(&scratch)).unwrap_err();
-        let error = error.to_string();
-        let error = error.replace(scratch.path().to_str().unwrap(), "D");
-        assert_eq!(
-            error,
+        let errors = check(&CheckArgs { file }, &environment(&scratch)).unwrap_err();
+        let found = errors.iter().map(|error| crate::error::chain(error));
+        let found: Vec<String> = found
+            .map(|text| text.replace(scratch.path().to_str().unwrap(), "D"))
+            .collect();
+        let starts = [
+            "D/t.toml:7: user[0].secret_file: cannot read secret file D/none",
+            "D/t.toml:3: admin.certificate: D/c.pem: ",
             "D/t.toml:3: admin.certificate: D/k.pem: the key has mode 0644, which gives others access; run chmod 600 \
-             D/k.pem"
+             D/k.pem",
+            "D/t.toml:10: lun[0].store: D/no/a.img cannot be created because its directory does not exist",
+            "D/t.toml:13: lun[1].store: D/b.img does not exist",
+        ];
+        assert_eq!(found.len(), starts.len(), "{found:#?}");
+        for (found, start) in found.iter().zip(starts) {
+            assert!(found.starts_with(start), "{found}");
+        }
+        fs::write(
+            path("t.toml"),
+            "[server]\ncores = 0\n[limits]\nqueue_depth = 0\n",
+        )
+        .unwrap();
+        let file = path("t.toml");
+        assert_eq!(
+            check(&CheckArgs { file }, &environment(&scratch))
+                .unwrap_err()
+                .len(),
+            2
         );
     }
 }

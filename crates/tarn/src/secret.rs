@@ -7,8 +7,8 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use config::{
-    HyperScsiGroup, HyperScsiPassword, Model, PASSWORD_BYTES_MAX, PASSWORD_BYTES_MIN, Place,
-    SecretFile, User, UserIndex,
+    HyperScsiGroup, HyperScsiPassword, Model, Notify, NotifyTo, PASSWORD_BYTES_MAX,
+    PASSWORD_BYTES_MIN, Place, SecretFile, User, UserIndex,
 };
 use zeroize::Zeroizing;
 
@@ -23,6 +23,9 @@ pub const SECRET_BYTES_MIN: usize = 12;
 pub const SECRET_BYTES_MAX: usize = 128;
 
 const CHAP_BYTES: RangeInclusive<usize> = SECRET_BYTES_MIN..=SECRET_BYTES_MAX;
+
+/// Of the password of a mail server, which has rules of its own.
+const MAIL_BYTES: RangeInclusive<usize> = 1..=255;
 
 const PASSWORD_BYTES: RangeInclusive<usize> = PASSWORD_BYTES_MIN..=PASSWORD_BYTES_MAX;
 
@@ -80,35 +83,55 @@ impl Secrets {
     /// A file that is missing, not private, of a wrong length, or a mutual secret that some
     /// initiator has as well.
     pub fn read(model: &Model, uid: u32) -> Result<Self, StartError> {
-        let mut users = Vec::new();
-        for user in model.users() {
-            let mutual = user.mutual.as_ref();
-            users.push(Some(UserSecrets {
-                forward: read(&user.secret, CHAP_BYTES, uid)?,
-                mutual: mutual
-                    .map(|mutual| read(&mutual.secret, CHAP_BYTES, uid))
-                    .transpose()?,
-            }));
+        let (secrets, mistakes) = Self::read_all(model, uid);
+        match mistakes.into_iter().next() {
+            None => Ok(secrets),
+            Some(error) => Err(error),
         }
-        for one in model.notify() {
-            // Wrong ones are to be found when others are; it is read again when events begin to be sent.
-            read(&one.secret, CHAP_BYTES, uid)?;
-        }
-        let groups = model.hyperscsi().iter();
-        let passwords = groups.map(|group| password(group, uid).map(Some));
-        let passwords = passwords.collect::<Result<_, _>>()?;
-        let secrets = Self { users, passwords };
-        secrets.check_directions(model)?;
-        Ok(secrets)
     }
 
-    /// Reads one secret file that no user has.
+    /// As [`Secrets::read`], with all that is wrong. Who has a file that cannot be used has no secret.
+    pub(crate) fn read_all(model: &Model, uid: u32) -> (Self, Vec<StartError>) {
+        let mut mistakes = Vec::new();
+        let mut noted =
+            |read: Result<Secret, StartError>| read.map_err(|error| mistakes.push(error)).ok();
+        let users = model.users().iter().map(|user| {
+            let forward = noted(read(&user.secret, CHAP_BYTES, uid));
+            let mutual = user.mutual.as_ref();
+            let mutual = mutual.map(|mutual| noted(read(&mutual.secret, CHAP_BYTES, uid)));
+            let mutual = match mutual {
+                None => None,
+                Some(mutual) => Some(mutual?),
+            };
+            Some(UserSecrets {
+                forward: forward?,
+                mutual,
+            })
+        });
+        let users = users.collect();
+        for one in model.notify() {
+            // Wrong ones are to be found when others are; it is read again when events begin to be sent.
+            Self::of_notify(one, uid).transpose().map(&mut noted);
+        }
+        let groups = model.hyperscsi().iter();
+        let passwords = groups.map(|group| noted(password(group, uid))).collect();
+        let secrets = Self { users, passwords };
+        mistakes.extend(secrets.check_directions(model));
+        (secrets, mistakes)
+    }
+
+    /// Reads what one who gets events needs to know, if anything.
     ///
     /// # Errors
     ///
     /// As [`Secrets::read`].
-    pub(crate) fn read_one(file: &SecretFile, uid: u32) -> Result<Secret, StartError> {
-        read(file, CHAP_BYTES, uid)
+    pub(crate) fn of_notify(one: &Notify, uid: u32) -> Result<Option<Secret>, StartError> {
+        let bytes = match one.to {
+            NotifyTo::Webhook { .. } => CHAP_BYTES,
+            NotifyTo::Mail(_) => MAIL_BYTES,
+        };
+        let secret = one.secret().map(|file| read(file, bytes, uid));
+        secret.transpose()
     }
 
     /// The secrets of a user of the model this was read for.
@@ -153,25 +176,24 @@ impl Secrets {
     /// An initiator that knows the target's secret could pass for the target.
     ///
     /// Spec: RFC 7143 section 9.2.1, secrets of the two directions must differ.
-    fn check_directions(&self, model: &Model) -> Result<(), StartError> {
+    fn check_directions(&self, model: &Model) -> Vec<StartError> {
+        let mut mistakes = Vec::new();
         for (secrets, user) in self.users.iter().zip(model.users()) {
             let secret = secrets.as_ref().and_then(|both| both.mutual.as_ref());
             let (Some(secret), Some(mutual)) = (secret, &user.mutual) else {
                 continue;
             };
             let is_same = |other: &UserSecrets| other.forward == *secret;
-            let other = self
-                .users
-                .iter()
-                .position(|other| other.as_ref().is_some_and(is_same));
+            let mut others = self.users.iter();
+            let other = others.position(|other| other.as_ref().is_some_and(is_same));
             if let Some(other) = other.and_then(|position| model.users().get(position)) {
-                return Err(StartError::SecretReflected {
+                mistakes.push(StartError::SecretReflected {
                     place: mutual.secret.place.clone(),
                     other: other.secret.place.clone(),
                 });
             }
         }
-        Ok(())
+        mistakes
     }
 }
 

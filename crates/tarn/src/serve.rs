@@ -26,7 +26,7 @@ use crate::daemon::{
     self, Daemon, Events, Opener, PortNumbers, Running, RunningUnit, close_logs, hyperscsi_places,
     nbd_places, open_hyperscsi, open_listeners, open_store, open_tls, slow_command, stand_in,
 };
-use crate::logging::Log;
+use crate::logging::{Log, LogSwitch};
 use crate::prepare::Prepared;
 use crate::signal::Signals;
 use crate::state::{Trouble, check_identities};
@@ -57,7 +57,7 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited, log: &Log) -> anyh
     let _last_lines = log.begin()?;
     let banner = notice(first.running(), note);
     let model = Arc::clone(&first.running().model);
-    let (plane, daemon) = connect(prepared, inherited, first, settings, doctor)?;
+    let (plane, daemon) = connect(prepared, inherited, first, settings, (doctor, log.switch()))?;
     receivers.start()?;
     daemon.events().send_to(receivers);
     let control = Arc::clone(&daemon) as Arc<dyn Control>;
@@ -70,13 +70,14 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited, log: &Log) -> anyh
     let accountant = daemon::Accountant::start(&daemon)?;
     let scheduler = daemon::Scheduler::start(&daemon)?;
     let watcher = daemon::Watcher::start(&daemon)?;
+    let historian = daemon::Historian::start(&daemon)?;
     Confinement::seal(&model)?;
     reactor::process::guard();
     say(io::stdout().lock(), &banner);
     service::ready(&daemon.in_words());
     let signal = signals.wait(|| reloads.ask());
     reloads.stop();
-    drop((accountant, scheduler, watcher));
+    drop((accountant, scheduler, watcher, historian));
     service::stopping();
     tracing::info!(signal, "stopping");
     end(plane, &daemon, administration)
@@ -127,7 +128,7 @@ fn connect(
     inherited: Inherited,
     first: daemon::Prepared,
     settings: Settings,
-    doctor: daemon::Doctor,
+    (doctor, log): (daemon::Doctor, LogSwitch),
 ) -> anyhow::Result<(DataPlane, Arc<Daemon>)> {
     let model = Arc::clone(&first.running().model);
     let (file, text) = (prepared.file.as_deref(), prepared.text.as_str());
@@ -141,7 +142,10 @@ fn connect(
     let nobody = Arc::new(Running::nothing(&model).policy());
     let sink = Arc::clone(&events) as Arc<dyn plane::EventSink>;
     let plane = DataPlane::start(settings, nobody, sink)?;
-    let running = first.start(plane.handle()).map_err(anyhow::Error::msg)?;
+    let accounts = daemon::Accounts::default();
+    let running = first
+        .start(plane.handle(), &accounts)
+        .map_err(anyhow::Error::msg)?;
     // They hold the locks of units, which the units have themselves: one that is removed gives its own back.
     drop(prepared.identities);
     let daemon = Daemon::new(daemon::Parts {
@@ -158,6 +162,8 @@ fn connect(
         cores,
         events,
         doctor,
+        accounts,
+        log,
     })?;
     Ok((plane, Arc::new(daemon)))
 }

@@ -245,6 +245,41 @@ impl State {
         self.take(new, found)
     }
 
+    /// What would keep the new units of a change from having their identities, with their positions. Writes nothing.
+    pub(crate) fn foresee_identities(&self, change: &LedgerChange<'_>) -> Vec<(usize, StartError)> {
+        let Ok((mut ledger, _)) = self.read_ledger() else {
+            // The change says what is wrong with it.
+            return Vec::new();
+        };
+        ledger.settle(change.old);
+        ledger.begin_renames(change.renames);
+        let units = || change.new.units().iter().enumerate();
+        let kept = units().filter_map(|(position, _)| Some(change.served_as(position)?.naa));
+        let mut seen: BTreeSet<Naa> = kept.collect();
+        let mut wrong = Vec::new();
+        for (position, unit) in
+            units().filter(|(position, _)| change.served_as(*position).is_none())
+        {
+            let known = unit.id.as_ref().and_then(|id| ledger.find_by_id(id));
+            let known = known.and_then(|record| Naa::parse(&record.naa).ok());
+            let Some(naa) = unit.naa.or(known) else {
+                continue;
+            };
+            if !seen.insert(naa) {
+                let (place, unit) = (unit.place.clone(), unit.to_string());
+                wrong.push((position, StartError::IdentityShared { place, unit }));
+                continue;
+            }
+            let directory = self.directory.join("units").join(naa.to_string());
+            if directory.join(unit::LOCK).exists()
+                && let Err(error @ StartError::UnitBusy { .. }) = self.lock_unit(unit, naa)
+            {
+                wrong.push((position, error));
+            }
+        }
+        wrong
+    }
+
     /// As [`State::port_numbers`], for a start: where the numbers cannot be kept, that is noted.
     ///
     /// # Errors

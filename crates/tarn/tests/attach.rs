@@ -175,7 +175,7 @@ fn what_is_wrong_is_one_line_with_a_remedy() {
         (
             &["--as", "block", &url][..],
             "",
-            "write nbd:SOCKET or nbd:ADDR:PORT",
+            "write nbd:SOCKET, nbd:ADDR:PORT or fuse:DIR",
         ),
         (&["--as", &form, &url], "short", "a password has at least 8"),
         (

@@ -1,11 +1,11 @@
-//! What a write asks of the daemon.
+//! What a write, a new directory or one that goes asks of the daemon.
 
 use std::sync::Arc;
 
 use api::edit::{Edit, Edits};
 use api::plan::Applied;
-use api::request::Eject;
-use api::view::Lun;
+use api::request::{Eject, TakeSnapshots};
+use api::view::{Lun, SnapshotsTaken};
 use client::{Client, path};
 
 use crate::refusal::Refusal;
@@ -13,7 +13,7 @@ use crate::refusal::Refusal;
 /// Bytes of what is written at once: a group of a thousand initiators has room.
 pub(crate) const VALUE_BYTES_MAX: usize = 64 * 1024;
 
-/// What a write asks of the daemon.
+/// What is asked of the daemon.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Call {
     /// An edit of the configuration.
@@ -32,6 +32,27 @@ pub(crate) enum Call {
     End {
         /// Its id.
         session: u64,
+    },
+    /// A snapshot of a unit.
+    Take {
+        /// Its id.
+        lun: String,
+        /// What the snapshot is called.
+        name: String,
+    },
+    /// The data of a snapshot back.
+    RollBack {
+        /// The id of the unit.
+        lun: String,
+        /// The name of the snapshot.
+        name: String,
+    },
+    /// A snapshot away, with its data.
+    RemoveSnapshot {
+        /// The id of the unit.
+        lun: String,
+        /// The name of the snapshot.
+        name: String,
     },
 }
 
@@ -63,6 +84,20 @@ impl Call {
             }
             Self::End { session } => client
                 .delete::<()>(&path(&["sessions", &session.to_string()]), None)
+                .map(drop),
+            Self::Take { lun, name } => {
+                let wanted = TakeSnapshots {
+                    luns: vec![lun.clone()],
+                    name: Some(name.clone()),
+                };
+                let at = path(&["snapshots"]);
+                client.post::<SnapshotsTaken>(&at, &wanted, None).map(drop)
+            }
+            Self::RollBack { lun, name } => client
+                .order::<()>(&path(&["luns", lun, "snapshots", name, "rollback"]))
+                .map(drop),
+            Self::RemoveSnapshot { lun, name } => client
+                .delete::<()>(&path(&["luns", lun, "snapshots", name]), None)
                 .map(drop),
         };
         made.map_err(|error| Refusal::Daemon(Arc::new(error)))

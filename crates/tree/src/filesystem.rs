@@ -79,7 +79,7 @@ impl Filesystem for Tree {
         let node = self.node(number);
         match node {
             Ok(Node::Link(path)) => reply.data(path.as_bytes()),
-            Ok(Node::Directory | Node::File(_)) => reply.error(Errno::EINVAL),
+            Ok(Node::Directory { .. } | Node::File(_)) => reply.error(Errno::EINVAL),
             Err(refusal) => reply.error(self.refuse(number, None, &refusal)),
         }
     }
@@ -205,7 +205,23 @@ impl Filesystem for Tree {
         reply.ok();
     }
 
-    // What would make or remove something.
+    // What makes or removes a snapshot.
+
+    fn mkdir(&self, _: &Request, parent: INodeNo, name: &OsStr, _: u32, _: u32, reply: ReplyEntry) {
+        match self.make(parent, name) {
+            Ok(attributes) => reply.entry(&KEEP, &attributes, Generation(0)),
+            Err(refusal) => reply.error(self.refuse(parent, Some(name), &refusal)),
+        }
+    }
+
+    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        match self.remove(parent, name) {
+            Ok(()) => reply.ok(),
+            Err(refusal) => reply.error(self.refuse(parent, Some(name), &refusal)),
+        }
+    }
+
+    // What would make or remove anything else.
 
     fn create(
         &self,
@@ -233,15 +249,7 @@ impl Filesystem for Tree {
         reply.error(self.refuse(parent, Some(name), &Refusal::Structure));
     }
 
-    fn mkdir(&self, _: &Request, parent: INodeNo, name: &OsStr, _: u32, _: u32, reply: ReplyEntry) {
-        reply.error(self.refuse(parent, Some(name), &Refusal::Structure));
-    }
-
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        reply.error(self.refuse(parent, Some(name), &Refusal::Structure));
-    }
-
-    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         reply.error(self.refuse(parent, Some(name), &Refusal::Structure));
     }
 

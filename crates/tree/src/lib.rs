@@ -1,4 +1,5 @@
-//! The running state as a file tree: `tarn mount DIR`.
+//! What is mounted by FUSE: the running state as a file tree (`tarn mount DIR`), and a disk as a file (`tarn attach
+//! --as fuse:DIR`).
 //!
 //! What the API reports about the daemon, its units, targets, sessions, groups and users is shown as
 //! directories with a small file for each value; what a verb of the API changes can be written. A
@@ -16,14 +17,16 @@
 //! | `inode`, `handle` | what the kernel holds: numbers of places, open files |
 //! | `tree` | what a request asks for: from numbers to places, from refusals to error numbers |
 //! | `filesystem` | requests of the kernel and their answers |
+//! | `disk` | a directory with one file, the bytes of a disk |
 //! | `mount` | the life of a mount |
 //!
-//! Only the last three know FUSE. Nothing here knows a command line or prints.
+//! Only the last four know FUSE. Nothing here knows a command line or prints.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 mod attribute;
 mod call;
+mod disk;
 mod filesystem;
 mod handle;
 mod inode;
@@ -37,4 +40,5 @@ mod testing;
 mod tree;
 mod view;
 
-pub use mount::{LIMITS, MountError, Mounted, Stopper};
+pub use disk::{Answer, Disk, DiskError, DiskShape};
+pub use mount::{LIMITS, MountError, Mounted, Stopper, usable};

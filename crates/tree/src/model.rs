@@ -4,7 +4,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use api::view::{Lun, Session, Target};
+use api::spec;
+use api::view::{Hyperscsi, Lun, Session, Snapshot, Target};
 
 use crate::attribute::{File, Files};
 use crate::call::Call;
@@ -17,7 +18,10 @@ use crate::view::View;
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) enum Node {
     /// A directory.
-    Directory,
+    Directory {
+        /// Directories can be made and removed there.
+        is_writable: bool,
+    },
     /// A file.
     File(File),
     /// A symbolic link to this path.
@@ -54,6 +58,23 @@ const USERS: Collection = Collection {
     names: |view| Ok(all(&view.users()?, |user| user.name.clone())),
     member: |name| Some(Directory::User(name)),
 };
+const STORES: Collection = Collection {
+    names: |view| Ok(all(&view.stores()?, |store| store.id.clone())),
+    member: |id| Some(Directory::Store(id)),
+};
+const NBD: Collection = Collection {
+    names: |view| Ok(all(&view.nbd()?, |server| server.place().to_owned())),
+    member: |place| Some(Directory::NbdServer(place)),
+};
+const QUOTAS: Collection = Collection {
+    names: |view| Ok(all(&view.quotas()?, |quota| quota.name.clone())),
+    member: |name| Some(Directory::Quota(name)),
+};
+
+const HYPERSCSI: Collection = Collection {
+    names: |view| Ok(all(&view.hyperscsi()?, |group| group.name.clone())),
+    member: |name| Some(Directory::HyperscsiGroup(name)),
+};
 
 /// What a directory holds.
 enum Content {
@@ -61,6 +82,8 @@ enum Content {
     Thing(Box<dyn Files>, Vec<(&'static str, Directory)>),
     /// Other things.
     Members(Collection),
+    /// Snapshots of a unit, by name.
+    Snapshots(Vec<(String, Directory)>),
     /// Links: name, path.
     Links(Vec<(String, String)>),
 }
@@ -71,24 +94,42 @@ impl Content {
     }
 }
 
+/// The directories of the root.
+fn collections() -> Vec<(&'static str, Directory)> {
+    vec![
+        ("luns", Directory::Luns),
+        ("targets", Directory::Targets),
+        ("sessions", Directory::Sessions),
+        ("groups", Directory::Groups),
+        ("users", Directory::Users),
+        ("stores", Directory::Stores),
+        ("nbd", Directory::NbdServers),
+        ("quotas", Directory::Quotas),
+        ("hyperscsi", Directory::Hyperscsi),
+    ]
+}
+
 /// What is in a directory, if the directory is there. Collections are, whatever the daemon does.
 fn content(view: &Arc<dyn View>, directory: &Directory) -> Result<Content, Refusal> {
     Ok(match directory {
-        Directory::Root => Content::Thing(
-            Box::new(Root(Arc::clone(view))),
-            vec![
-                ("luns", Directory::Luns),
-                ("targets", Directory::Targets),
-                ("sessions", Directory::Sessions),
-                ("groups", Directory::Groups),
-                ("users", Directory::Users),
-            ],
-        ),
+        Directory::Root => Content::Thing(Box::new(Root(Arc::clone(view))), collections()),
         Directory::Luns => Content::Members(LUNS),
         Directory::Lun(id) => Content::Thing(
             Box::new(lun(view, id)?),
-            vec![("stats", Directory::LunStats(id.clone()))],
+            vec![
+                ("stats", Directory::LunStats(id.clone())),
+                ("snapshots", Directory::LunSnapshots(id.clone())),
+            ],
         ),
+        Directory::LunSnapshots(id) => {
+            lun(view, id)?;
+            Content::Snapshots(snapshot_directories(&view.snapshots(id)?))
+        }
+        Directory::LunSnapshot(id, name) => {
+            lun(view, id)?;
+            let named = |one: &Snapshot| one.name == *name;
+            Content::files(find(&view.snapshots(id)?, named)?)
+        }
         Directory::LunStats(id) => {
             lun(view, id)?;
             Content::files(Totals::of_lun(&*view.stats()?, id))
@@ -119,6 +160,57 @@ fn content(view: &Arc<dyn View>, directory: &Directory) -> Result<Content, Refus
         Directory::Group(id) => Content::files(find(&view.groups()?, |group| group.id == *id)?),
         Directory::Users => Content::Members(USERS),
         Directory::User(name) => Content::files(find(&view.users()?, |user| user.name == *name)?),
+        Directory::Stores
+        | Directory::Store(_)
+        | Directory::NbdServers
+        | Directory::NbdServer(_)
+        | Directory::Quotas
+        | Directory::Quota(_)
+        | Directory::Hyperscsi
+        | Directory::HyperscsiGroup(_)
+        | Directory::HyperscsiSessions(_) => section(view, directory)?,
+    })
+}
+
+/// What is in a directory of named stores, servers of NBD, quotas and groups of HyperSCSI.
+fn section(view: &Arc<dyn View>, directory: &Directory) -> Result<Content, Refusal> {
+    Ok(match directory {
+        Directory::Stores => Content::Members(STORES),
+        Directory::Store(id) => Content::files(find(&view.stores()?, |store| store.id == *id)?),
+        Directory::NbdServers => Content::Members(NBD),
+        Directory::NbdServer(place) => {
+            let at_place = |server: &spec::Nbd| server.place() == place;
+            Content::files(find(&view.nbd()?, at_place)?)
+        }
+        Directory::Quotas => Content::Members(QUOTAS),
+        Directory::Quota(name) => {
+            Content::files(find(&view.quotas()?, |quota| quota.name == *name)?)
+        }
+        Directory::Hyperscsi => Content::Members(HYPERSCSI),
+        Directory::HyperscsiGroup(name) => Content::Thing(
+            Box::new(hyperscsi(view, name)?),
+            vec![("sessions", Directory::HyperscsiSessions(name.clone()))],
+        ),
+        Directory::HyperscsiSessions(name) => {
+            Content::Links(links_of(hyperscsi(view, name)?.sessions.into_iter()))
+        }
+        Directory::Root
+        | Directory::Luns
+        | Directory::Lun(_)
+        | Directory::LunStats(_)
+        | Directory::LunSnapshots(_)
+        | Directory::LunSnapshot(..)
+        | Directory::Targets
+        | Directory::Target(_)
+        | Directory::TargetLuns(_)
+        | Directory::TargetSessions(_)
+        | Directory::Sessions
+        | Directory::Session(_)
+        | Directory::SessionStats(_)
+        | Directory::Groups
+        | Directory::Group(_)
+        | Directory::Users
+        | Directory::User(_) => return Err(Refusal::Absent),
     })
 }
 
@@ -146,6 +238,10 @@ pub(crate) fn entries(
                 })
                 .collect()
         }
+        Content::Snapshots(snapshots) => snapshots
+            .into_iter()
+            .map(|(name, below)| (name, Place::Directory(below)))
+            .collect(),
         Content::Links(links) => links
             .into_iter()
             .map(|(name, _)| (name.clone(), Place::Link(directory.clone(), name)))
@@ -176,6 +272,11 @@ pub(crate) fn lookup(
             node(view, &place)?;
             Ok(place)
         }
+        Content::Snapshots(snapshots) => {
+            let below = snapshots.into_iter().find(|(known, _)| known == name);
+            let (_, below) = below.ok_or(Refusal::Absent)?;
+            Ok(Place::Directory(below))
+        }
         Content::Links(links) => {
             let link = links.into_iter().find(|(known, _)| known == name);
             let (name, _) = link.ok_or(Refusal::Absent)?;
@@ -187,7 +288,13 @@ pub(crate) fn lookup(
 /// What is at a place now.
 pub(crate) fn node(view: &Arc<dyn View>, place: &Place) -> Result<Node, Refusal> {
     match place {
-        Place::Directory(directory) => content(view, directory).map(|_| Node::Directory),
+        Place::Directory(directory) => {
+            let is_writable = match content(view, directory)? {
+                Content::Snapshots(_) => true,
+                Content::Thing(..) | Content::Members(_) | Content::Links(_) => false,
+            };
+            Ok(Node::Directory { is_writable })
+        }
         Place::File(directory, name) => files(view, directory)?.file(name).map(Node::File),
         Place::Link(directory, name) => match content(view, directory)? {
             Content::Links(links) => {
@@ -195,7 +302,9 @@ pub(crate) fn node(view: &Arc<dyn View>, place: &Place) -> Result<Node, Refusal>
                 link.map(|(_, path)| Node::Link(path))
                     .ok_or(Refusal::Absent)
             }
-            Content::Thing(..) | Content::Members(_) => Err(Refusal::Absent),
+            Content::Thing(..) | Content::Members(_) | Content::Snapshots(_) => {
+                Err(Refusal::Absent)
+            }
         },
     }
 }
@@ -208,11 +317,38 @@ pub(crate) fn call(view: &Arc<dyn View>, place: &Place, text: &str) -> Result<Ca
     }
 }
 
+/// What a new directory of this name asks of the daemon.
+pub(crate) fn make(directory: &Directory, name: &str) -> Result<Call, Refusal> {
+    let (lun, name) = snapshot_of(directory, name)?;
+    Ok(Call::Take { lun, name })
+}
+
+/// What removing the directory of this name asks of the daemon.
+pub(crate) fn remove(directory: &Directory, name: &str) -> Result<Call, Refusal> {
+    let (lun, name) = snapshot_of(directory, name)?;
+    Ok(Call::RemoveSnapshot { lun, name })
+}
+
+/// The unit and the name of the snapshot that has this name in a directory.
+fn snapshot_of(directory: &Directory, name: &str) -> Result<(String, String), Refusal> {
+    match (directory, decoded(name)) {
+        (Directory::LunSnapshots(lun), Some(name)) => Ok((lun.clone(), name)),
+        _ => Err(Refusal::Structure),
+    }
+}
+
 fn files(view: &Arc<dyn View>, directory: &Directory) -> Result<Box<dyn Files>, Refusal> {
     match content(view, directory)? {
         Content::Thing(files, _) => Ok(files),
-        Content::Members(_) | Content::Links(_) => Err(Refusal::Absent),
+        Content::Members(_) | Content::Snapshots(_) | Content::Links(_) => Err(Refusal::Absent),
     }
+}
+
+fn snapshot_directories(snapshots: &[Snapshot]) -> Vec<(String, Directory)> {
+    let directory = |one: &Snapshot| Directory::LunSnapshot(one.lun.clone(), one.name.clone());
+    let all = snapshots.iter();
+    all.map(|one| (encoded(&one.name), directory(one)))
+        .collect()
 }
 
 /// A link for each number; where a number is another unit for each group, `NUMBER@GROUP`.
@@ -238,8 +374,12 @@ fn lun_links(target: &Target) -> Vec<(String, String)> {
 fn session_links(sessions: &[Session], target: &str) -> Vec<(String, String)> {
     let of_target = |session: &&Session| session.target.as_deref() == Some(target);
     let ids = sessions.iter().filter(of_target).map(|session| session.id);
-    ids.map(|id| (id.to_string(), format!("../../../sessions/{id}")))
-        .collect()
+    links_of(ids)
+}
+
+fn links_of(sessions: impl Iterator<Item = u64>) -> Vec<(String, String)> {
+    let link = |id: u64| (id.to_string(), format!("../../../sessions/{id}"));
+    sessions.map(link).collect()
 }
 
 fn lun(view: &Arc<dyn View>, id: &str) -> Result<Lun, Refusal> {
@@ -248,6 +388,10 @@ fn lun(view: &Arc<dyn View>, id: &str) -> Result<Lun, Refusal> {
 
 fn target(view: &Arc<dyn View>, name: &str) -> Result<Target, Refusal> {
     find(&view.targets()?, |target| target.spec.name == name)
+}
+
+fn hyperscsi(view: &Arc<dyn View>, name: &str) -> Result<Hyperscsi, Refusal> {
+    find(&view.hyperscsi()?, |group| group.name == name)
 }
 
 fn session(view: &Arc<dyn View>, id: u64) -> Result<Session, Refusal> {

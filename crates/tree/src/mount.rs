@@ -3,15 +3,17 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
 use api::view::Status;
 use client::{Client, ClientError, Limits, path};
-use fuser::{Config, MountOption, Session, SessionUnmounter};
+use fuser::{Config, Filesystem, MountOption, Session, SessionUnmounter};
 use rustix::mount::{UnmountFlags, unmount};
 
+use crate::disk::{Disk, DiskTree};
 use crate::tree::Tree;
 use crate::view::Daemon;
 
@@ -27,6 +29,9 @@ pub const LIMITS: Limits = Limits {
 
 /// Requests that are worked on at once: a change that drains leaves room for those who read.
 const THREADS: usize = 4;
+
+/// The same of a disk: reads and writes wait for nobody, but where parts of the disk are made zero.
+const DISK_THREADS: usize = 8;
 
 /// How long the end of the mount waits for requests under way. Those that are left are ended
 /// by the kernel with the process.
@@ -115,13 +120,29 @@ impl Mounted {
     /// The daemon does not answer, or the system does not mount.
     pub fn new(client: Client, directory: &Path) -> Result<Self, MountError> {
         client.get::<Status>(&path(&["status"]))?;
+        Self::of(Tree::new(Daemon::new(client)), directory, THREADS)
+    }
+
+    /// Mounts a disk on a directory, as its file `disk`. It is there when this returns.
+    ///
+    /// # Errors
+    ///
+    /// The system does not mount.
+    pub fn of_disk(disk: Arc<dyn Disk>, directory: &Path) -> Result<Self, MountError> {
+        Self::of(DiskTree::new(disk), directory, DISK_THREADS)
+    }
+
+    fn of(
+        filesystem: impl Filesystem + 'static,
+        directory: &Path,
+        threads: usize,
+    ) -> Result<Self, MountError> {
         let path = usable(directory)?;
         let refused = |source| MountError::Refused {
             path: path.clone(),
             source,
         };
-        let tree = Tree::new(Daemon::new(client));
-        let mut session = Session::new(tree, &path, &options()).map_err(refused)?;
+        let mut session = Session::new(filesystem, &path, &options(threads)).map_err(refused)?;
         let (sender, happenings) = channel();
         let stopper = Stopper {
             path: path.clone(),
@@ -183,7 +204,11 @@ impl Stopper {
 }
 
 /// The directory, if it is one that can be mounted on.
-fn usable(directory: &Path) -> Result<PathBuf, MountError> {
+///
+/// # Errors
+///
+/// There is no such directory, a dead mount is on it, or there is no FUSE.
+pub fn usable(directory: &Path) -> Result<PathBuf, MountError> {
     const NOT_CONNECTED: i32 = rustix::io::Errno::NOTCONN.raw_os_error();
     let path = directory.to_owned();
     match fs::canonicalize(directory).and_then(|path| Ok((fs::read_dir(&path)?, path))) {
@@ -194,7 +219,7 @@ fn usable(directory: &Path) -> Result<PathBuf, MountError> {
     }
 }
 
-fn options() -> Config {
+fn options(threads: usize) -> Config {
     let mut options = Config::default();
     options.mount_options = vec![
         MountOption::FSName("tarn".to_owned()),
@@ -204,7 +229,7 @@ fn options() -> Config {
         MountOption::NoExec,
         MountOption::NoAtime,
     ];
-    options.n_threads = Some(THREADS);
+    options.n_threads = Some(threads);
     options
 }
 

@@ -19,6 +19,10 @@ pub(crate) enum Directory {
     Lun(String),
     /// What was counted at the unit of this id.
     LunStats(String),
+    /// The snapshots of the unit of this id.
+    LunSnapshots(String),
+    /// The snapshot of the unit of this id that has this name.
+    LunSnapshot(String, String),
     /// All targets.
     Targets,
     /// The target of this name.
@@ -41,6 +45,24 @@ pub(crate) enum Directory {
     Users,
     /// The CHAP user of this name.
     User(String),
+    /// All named stores.
+    Stores,
+    /// The named store of this id.
+    Store(String),
+    /// All servers of NBD.
+    NbdServers,
+    /// The server of NBD at this place.
+    NbdServer(String),
+    /// All quotas.
+    Quotas,
+    /// The quota of this name.
+    Quota(String),
+    /// All groups of HyperSCSI.
+    Hyperscsi,
+    /// The group of HyperSCSI that is known as this.
+    HyperscsiGroup(String),
+    /// The sessions of that group.
+    HyperscsiSessions(String),
 }
 
 impl Directory {
@@ -52,15 +74,25 @@ impl Directory {
             | Self::Targets
             | Self::Sessions
             | Self::Groups
-            | Self::Users => Self::Root,
+            | Self::Users
+            | Self::Stores
+            | Self::NbdServers
+            | Self::Quotas
+            | Self::Hyperscsi => Self::Root,
             Self::Lun(_) => Self::Luns,
-            Self::LunStats(id) => Self::Lun(id.clone()),
+            Self::LunStats(id) | Self::LunSnapshots(id) => Self::Lun(id.clone()),
+            Self::LunSnapshot(id, _) => Self::LunSnapshots(id.clone()),
             Self::Target(_) => Self::Targets,
             Self::TargetLuns(name) | Self::TargetSessions(name) => Self::Target(name.clone()),
             Self::Session(_) => Self::Sessions,
             Self::SessionStats(id) => Self::Session(*id),
             Self::Group(_) => Self::Groups,
             Self::User(_) => Self::Users,
+            Self::Store(_) => Self::Stores,
+            Self::NbdServer(_) => Self::NbdServers,
+            Self::Quota(_) => Self::Quotas,
+            Self::HyperscsiGroup(_) => Self::Hyperscsi,
+            Self::HyperscsiSessions(name) => Self::HyperscsiGroup(name.clone()),
         }
     }
 
@@ -71,6 +103,10 @@ impl Directory {
             Self::Luns => "luns".to_owned(),
             Self::Lun(id) => format!("luns/{}", encoded(id)),
             Self::LunStats(id) => format!("luns/{}/stats", encoded(id)),
+            Self::LunSnapshots(id) => format!("luns/{}/snapshots", encoded(id)),
+            Self::LunSnapshot(id, name) => {
+                format!("luns/{}/snapshots/{}", encoded(id), encoded(name))
+            }
             Self::Targets => "targets".to_owned(),
             Self::Target(name) => format!("targets/{}", encoded(name)),
             Self::TargetLuns(name) => format!("targets/{}/luns", encoded(name)),
@@ -82,6 +118,15 @@ impl Directory {
             Self::Group(id) => format!("groups/{}", encoded(id)),
             Self::Users => "users".to_owned(),
             Self::User(name) => format!("users/{}", encoded(name)),
+            Self::Stores => "stores".to_owned(),
+            Self::Store(id) => format!("stores/{}", encoded(id)),
+            Self::NbdServers => "nbd".to_owned(),
+            Self::NbdServer(place) => format!("nbd/{}", encoded(place)),
+            Self::Quotas => "quotas".to_owned(),
+            Self::Quota(name) => format!("quotas/{}", encoded(name)),
+            Self::Hyperscsi => "hyperscsi".to_owned(),
+            Self::HyperscsiGroup(name) => format!("hyperscsi/{}", encoded(name)),
+            Self::HyperscsiSessions(name) => format!("hyperscsi/{}/sessions", encoded(name)),
         }
     }
 }

@@ -25,7 +25,8 @@ pub(crate) enum Refusal {
     ReadOnly,
     /// To make, remove or rename what is in the tree.
     #[error(
-        "things are not made or removed in the tree; use tarn lun, target, group, user and session"
+        "things are not made or removed in the tree, but for snapshots; use tarn lun, store, target, group, user, nbd, \
+         quota and session"
     )]
     Structure,
     /// Another mode, owner or time for a file.
@@ -49,10 +50,26 @@ pub(crate) enum Refusal {
     #[error("a value is text in UTF-8")]
     NotText,
     /// Another value than the one that does something.
-    #[error("write 1 to end the session, got {got:?}")]
+    #[error("write 1 to {deed}, got {got:?}")]
     NotOne {
+        /// What it would do.
+        deed: &'static str,
         /// What was written.
         got: String,
+    },
+    /// No number where one is asked for.
+    #[error("write a number of percent, 1 to 99, or an empty line for the default, got {got:?}")]
+    NotPercent {
+        /// What was written.
+        got: String,
+    },
+    /// Another number of files than TLS has.
+    #[error(
+        "write the certificate and its key, and perhaps the ca for clients, a line each, or nothing; got {got} lines"
+    )]
+    NotTls {
+        /// How many lines were written.
+        got: usize,
     },
     /// No place where a medium can be.
     #[error("write out to eject the medium or in to load it, got {got:?}")]
@@ -108,6 +125,8 @@ impl Refusal {
             | Self::NotText
             | Self::NotOne { .. }
             | Self::NotInOrOut { .. }
+            | Self::NotPercent { .. }
+            | Self::NotTls { .. }
             | Self::NotOneLine { .. }
             | Self::Size(_) => Number::Invalid,
         }

@@ -4,10 +4,12 @@
 use std::fmt::Display;
 use std::sync::Arc;
 
-use api::edit::{Edit, Keys, TargetKeys, Thing as Whole};
+use api::edit::{
+    Edit, HyperscsiKeys, Keys, LunKeys, NbdKeys, QuotaKeys, StoreKeys, TargetKeys, Thing as Whole,
+};
 use api::spec;
 use api::stats::{Operations, Stats};
-use api::view::{Lun, Medium, Session, Target};
+use api::view::{Hyperscsi, Lun, Medium, Quota, Session, Snapshot, Target};
 
 use crate::attribute::{Attribute, Row, Thing, rows};
 use crate::call::Call;
@@ -44,10 +46,64 @@ impl Thing for Lun {
         Attribute::shows("thin", "1 if unmapped blocks give their space back, else 0", |lun| flag(lun.thin)),
         Attribute::shows("serial", "unit serial number", |lun| lun.serial.clone()),
         Attribute::shows("naa", "NAA designator, hexadecimal", |lun| lun.naa.clone()),
+        Attribute::shows("owner", "whose disk it is, for quotas; an empty line: nobody's", |lun: &Self| optional(lun.spec.owner.as_ref()))
+            .writes(|lun, text| Ok(Call::edit(Edit::Set(Keys::Lun(LunKeys { id: lun.spec.id.clone(), owner: Some(one_line(text)?), ..LunKeys::default() }))))),
         Attribute::shows("medium", "`in` or `out`, empty where it is fixed; writing `out` ejects it, `in` loads it", |lun: &Self| optional(lun.medium.as_ref().map(whereabouts).as_ref()))
             .writes(move_medium),
         Attribute::shows("prevented_by", "initiators that prevent the removal of the medium, a line for each session", |lun| lines(lun.medium.iter().flat_map(|medium| &medium.prevented_by))),
         Attribute::shows("shown_by", "a line for each target that shows it: target, LUN, `ro` or `rw`, groups", shown_by),
+    ];
+}
+
+#[rustfmt::skip]
+impl Thing for Snapshot {
+    const FILES: &'static [Attribute<Self>] = &[
+        Attribute::shows("taken_ms", "when it was taken, milliseconds since 1970", |snapshot| snapshot.taken_ms.to_string()),
+        Attribute::shows("size", "size of the unit then, in bytes", |snapshot| snapshot.size_bytes.to_string()),
+        Attribute::shows("path", "the file that has it, or its STORE in its cluster", |snapshot| snapshot.path.clone()),
+        Attribute::shows("rollback", "0; writing 1 gives the unit this data back: what was written since is gone, and sessions that see it end first", |_: &Self| flag(false))
+            .writes(roll_back),
+    ];
+}
+
+#[rustfmt::skip]
+impl Thing for spec::Store {
+    const FILES: &'static [Attribute<Self>] = &[
+        Attribute::shows("id", "what compositions call it", |store| store.id.clone()),
+        Attribute::shows("store", "where the data lives; writing replaces it", |store: &Self| store.store.clone())
+            .writes(|store, text| Ok(Call::edit(Edit::Set(Keys::Store(StoreKeys { id: store.id.clone(), store: Some(one_line(text)?) }))))),
+    ];
+}
+
+#[rustfmt::skip]
+impl Thing for spec::Nbd {
+    const FILES: &'static [Attribute<Self>] = &[
+        Attribute::shows("place", "the socket or the address", |server| server.place().to_owned()),
+        Attribute::shows("mode", "the mode of the file of the socket; an empty line: the default", |server: &Self| optional(server.mode.as_ref()))
+            .writes(|server, text| Ok(of_server(NbdKeys { mode: Some(one_line(text)?), ..keys(server) }))),
+        Attribute::shows("luns", "the units that are its exports, a line each; writing replaces all", |server: &Self| lines(&server.luns))
+            .writes_list(|server, text| Ok(of_server(NbdKeys { luns: Some(words(text)), ..keys(server) }))),
+        Attribute::shows("groups", "the groups of clients that find them, a line each; empty: everyone; writing replaces all", |server: &Self| lines(&server.groups))
+            .writes_list(|server, text| Ok(of_server(NbdKeys { groups: Some(words(text)), ..keys(server) }))),
+        Attribute::shows("tls", "the files of certificate, key and the ca for clients, a line each; empty: no TLS; writing replaces all", |server: &Self| lines([&server.certificate, &server.key, &server.ca].into_iter().flatten()))
+            .writes_list(tls),
+    ];
+}
+
+#[rustfmt::skip]
+impl Thing for Quota {
+    const FILES: &'static [Attribute<Self>] = &[
+        Attribute::shows("name", "what it counts: `owner:NAME` or `pool:PLACE`", |quota| quota.name.clone()),
+        Attribute::shows("luns", "the units that it counts, a line each", |quota| lines(&quota.luns)),
+        Attribute::shows("provisioned", "the most that their sizes may be together; an empty line: no limit", |quota: &Self| optional(quota.spec.provisioned.as_ref()))
+            .writes(|quota, text| Ok(of_quota(QuotaKeys { provisioned: Some(one_line(text)?), ..keys_of(quota) }))),
+        Attribute::shows("provisioned_bytes", "how large they are together", |quota| quota.provisioned_bytes.to_string()),
+        Attribute::shows("used", "the most that they may take together; an empty line: no limit", |quota: &Self| optional(quota.spec.used.as_ref()))
+            .writes(|quota, text| Ok(of_quota(QuotaKeys { used: Some(one_line(text)?), ..keys_of(quota) }))),
+        Attribute::shows("used_bytes", "what they were found to take together; empty without `used`", |quota| optional(quota.used_bytes.map(|bytes| bytes.to_string()).as_ref())),
+        Attribute::shows("soft", "the part of `used`, in percent, from which on everyone is notified; an empty line: the default", |quota: &Self| optional(quota.spec.soft.map(|soft| soft.to_string()).as_ref()))
+            .writes(soft),
+        Attribute::shows("space", "`free`; `low`: initiators are notified; `full`: what needs space fails", |quota| quota.space.clone()),
     ];
 }
 
@@ -105,6 +161,23 @@ impl Thing for spec::User {
         Attribute::shows("name", "CHAP_N of the initiator", |user| user.name.clone()),
         Attribute::shows("secret_file", "where the secret is; the tree never shows one", |user| optional(user.secret_file.as_ref())),
         Attribute::shows("mutual_name", "CHAP_N of the target; empty without mutual CHAP", |user| optional(user.mutual.as_ref().map(|mutual| &mutual.name))),
+    ];
+}
+
+#[rustfmt::skip]
+impl Thing for Hyperscsi {
+    const FILES: &'static [Attribute<Self>] = &[
+        Attribute::shows("name", "by which clients find it", |group| group.spec.name.clone()),
+        Attribute::shows("place", "where it is served: an interface, or `udp:` and an address", |group| group.place.clone()),
+        Attribute::shows("user", "the name that clients log in with, if not that of the group; an empty line takes it away", |group: &Self| optional(group.spec.user.as_ref()))
+            .writes(|group, text| Ok(of_hyperscsi(group, |keys, text| keys.user = Some(text), one_line(text)?))),
+        Attribute::shows("password", "where the password is: `file`, `configuration`, or `none` if clients need none", |group| group.password.clone()),
+        Attribute::shows("password_file", "the file of the password; the tree never shows one", |group| optional(group.spec.password_file.as_ref())),
+        Attribute::shows("retransmit", "what is sent again after a loss: `selective` or `window`", |group: &Self| optional(group.spec.retransmit.as_ref()))
+            .writes(|group, text| Ok(of_hyperscsi(group, |keys, text| keys.retransmit = Some(text), one_line(text)?))),
+        Attribute::shows("profile", "what the path is like: `wired` or `wireless`", |group: &Self| optional(group.spec.profile.as_ref()))
+            .writes(|group, text| Ok(of_hyperscsi(group, |keys, text| keys.profile = Some(text), one_line(text)?))),
+        Attribute::shows("devices", "a line for each device: id of the unit, least level, `ro` or `rw`", devices),
     ];
 }
 
@@ -173,11 +246,16 @@ pub(crate) fn all() -> Vec<Row> {
         rows::<Root>(""),
         rows::<Lun>("luns/ID/"),
         rows::<Totals>("luns/ID/stats/"),
+        rows::<Snapshot>("luns/ID/snapshots/NAME/"),
         rows::<Target>("targets/NAME/"),
         rows::<Session>("sessions/ID/"),
         rows::<Totals>("sessions/ID/stats/"),
         rows::<spec::Group>("groups/ID/"),
         rows::<spec::User>("users/NAME/"),
+        rows::<spec::Store>("stores/ID/"),
+        rows::<spec::Nbd>("nbd/PLACE/"),
+        rows::<Quota>("quotas/NAME/"),
+        rows::<Hyperscsi>("hyperscsi/NAME/"),
     ]
     .concat()
 }
@@ -261,6 +339,13 @@ fn portals(target: &Target) -> String {
     }))
 }
 
+fn devices(group: &Hyperscsi) -> String {
+    lines(group.spec.device.iter().map(|device| {
+        let level = device.level.as_deref().unwrap_or_default();
+        format!("{} {level} {}", device.id, access(device.readonly, &[]))
+    }))
+}
+
 fn lines<T: Display>(texts: impl IntoIterator<Item = T>) -> String {
     texts.into_iter().map(|text| format!("{text}\n")).collect()
 }
@@ -290,6 +375,15 @@ fn alias(target: &Target, alias: String) -> Call {
     })))
 }
 
+fn of_hyperscsi(group: &Hyperscsi, set: fn(&mut HyperscsiKeys, String), text: String) -> Call {
+    let mut keys = HyperscsiKeys {
+        hyperscsi: group.name.clone(),
+        ..HyperscsiKeys::default()
+    };
+    set(&mut keys, text);
+    Call::edit(Edit::Set(Keys::Hyperscsi(keys)))
+}
+
 fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
@@ -310,12 +404,85 @@ fn move_medium(lun: &Lun, text: &str) -> Result<Call, Refusal> {
 }
 
 fn end(session: &Session, text: &str) -> Result<Call, Refusal> {
+    one(text, "end the session")?;
+    Ok(Call::End {
+        session: session.id,
+    })
+}
+
+fn roll_back(snapshot: &Snapshot, text: &str) -> Result<Call, Refusal> {
+    one(text, "roll the unit back")?;
+    Ok(Call::RollBack {
+        lun: snapshot.lun.clone(),
+        name: snapshot.name.clone(),
+    })
+}
+
+/// What does something is a 1.
+fn one(text: &str, deed: &'static str) -> Result<(), Refusal> {
     match text.trim() {
-        "1" => Ok(Call::End {
-            session: session.id,
-        }),
+        "1" => Ok(()),
         got => Err(Refusal::NotOne {
+            deed,
             got: got.chars().take(20).collect(),
         }),
     }
+}
+
+fn keys(server: &spec::Nbd) -> NbdKeys {
+    NbdKeys {
+        nbd: server.place().to_owned(),
+        ..NbdKeys::default()
+    }
+}
+
+fn of_server(keys: NbdKeys) -> Call {
+    Call::edit(Edit::Set(Keys::Nbd(keys)))
+}
+
+fn tls(server: &spec::Nbd, text: &str) -> Result<Call, Refusal> {
+    let mut files = text.lines().filter(|line| !line.trim().is_empty());
+    let got = files.clone().count();
+    if !matches!(got, 0 | 2 | 3) {
+        return Err(Refusal::NotTls { got });
+    }
+    // An empty text takes the key out of the document.
+    let mut next = || Some(files.next().unwrap_or_default().trim().to_owned());
+    let (certificate, key, ca) = (next(), next(), next());
+    Ok(of_server(NbdKeys {
+        certificate,
+        key,
+        ca,
+        ..keys(server)
+    }))
+}
+
+fn keys_of(quota: &Quota) -> QuotaKeys {
+    QuotaKeys {
+        quota: quota.name.clone(),
+        ..QuotaKeys::default()
+    }
+}
+
+fn of_quota(keys: QuotaKeys) -> Call {
+    Call::edit(Edit::Set(Keys::Quota(keys)))
+}
+
+fn soft(quota: &Quota, text: &str) -> Result<Call, Refusal> {
+    let percent = match text.trim() {
+        // The default.
+        "" => 0,
+        number => match number.parse() {
+            Ok(percent @ 1..=99) => percent,
+            Ok(_) | Err(_) => {
+                return Err(Refusal::NotPercent {
+                    got: number.chars().take(20).collect(),
+                });
+            }
+        },
+    };
+    Ok(of_quota(QuotaKeys {
+        soft: Some(percent),
+        ..keys_of(quota)
+    }))
 }

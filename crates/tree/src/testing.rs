@@ -1,4 +1,4 @@
-//! A daemon for tests of the model: two units, a target, a session, a group, a user.
+//! A daemon for tests of the model: two units, a target, a session, and one of each other thing.
 
 use std::sync::Arc;
 
@@ -7,7 +7,9 @@ use api::plan::Document;
 use api::problem::{Problem, ProblemKind};
 use api::spec;
 use api::stats::{Operations, Series, Stats};
-use api::view::{Lun, LunPath, Medium, Session, SessionLun, Status, Target};
+use api::view::{
+    Hyperscsi, Lun, LunPath, Medium, Quota, Session, SessionLun, Snapshot, Status, Target,
+};
 use client::ClientError;
 
 use crate::refusal::Refusal;
@@ -108,6 +110,7 @@ impl View for Fixed {
             luns: 2,
             targets: 1,
             sessions: 1,
+            pending: Vec::new(),
             findings: vec![Finding {
                 severity: Severity::Warning,
                 code: "write-cache".to_owned(),
@@ -203,6 +206,83 @@ impl View for Fixed {
             secret: None,
             mutual: None,
             initiators: None,
+        }])
+    }
+
+    fn stores(&self) -> Result<Arc<[spec::Store]>, Refusal> {
+        self.say(vec![spec::Store {
+            id: "part".to_owned(),
+            store: "file:/srv/part.img".to_owned(),
+        }])
+    }
+
+    fn nbd(&self) -> Result<Arc<[spec::Nbd]>, Refusal> {
+        let file = |name: &str| Some(format!("/etc/{name}.pem"));
+        self.say(vec![spec::Nbd {
+            socket: Some("/run/nbd.sock".to_owned()),
+            luns: vec!["disk0".to_owned()],
+            certificate: file("server"),
+            key: file("key"),
+            ..spec::Nbd::default()
+        }])
+    }
+
+    fn quotas(&self) -> Result<Arc<[Quota]>, Refusal> {
+        let spec = spec::Quota {
+            owner: Some("alice".to_owned()),
+            used: Some("1G".to_owned()),
+            ..spec::Quota::default()
+        };
+        self.say(vec![Quota {
+            name: spec.name(),
+            spec,
+            luns: vec!["disk0".to_owned()],
+            provisioned_bytes: 1 << 20,
+            provisioned_max_bytes: None,
+            used_bytes: Some(4096),
+            used_max_bytes: Some(1 << 30),
+            space: "free".to_owned(),
+        }])
+    }
+
+    fn snapshots(&self, lun: &str) -> Result<Arc<[Snapshot]>, Refusal> {
+        let snapshot = Snapshot {
+            lun: lun.to_owned(),
+            name: "a".to_owned(),
+            taken_ms: 5,
+            size_bytes: 512,
+            path: "/srv/disk0.img.snapshots/a".to_owned(),
+        };
+        self.say(
+            (lun == "disk0")
+                .then_some(snapshot)
+                .into_iter()
+                .collect::<Vec<_>>(),
+        )
+    }
+
+    fn hyperscsi(&self) -> Result<Arc<[Hyperscsi]>, Refusal> {
+        let device = |id: &str, level: &str, readonly| spec::HyperscsiDevice {
+            id: id.to_owned(),
+            level: Some(level.to_owned()),
+            readonly,
+        };
+        self.say(vec![Hyperscsi {
+            name: "ABC at eth1".to_owned(),
+            spec: spec::Hyperscsi {
+                name: "ABC".to_owned(),
+                interface: Some("eth1".to_owned()),
+                password_file: Some("/s/abc".to_owned()),
+                profile: Some("wired".to_owned()),
+                device: vec![
+                    device("disk0", "crc", false),
+                    device("block:/dev/vg", "encrypt", true),
+                ],
+                ..spec::Hyperscsi::default()
+            },
+            place: "eth1".to_owned(),
+            password: "file".to_owned(),
+            sessions: vec![7],
         }])
     }
 

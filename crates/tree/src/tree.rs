@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use fuser::{Errno, FileAttr, FileType, INodeNo, OpenAccMode, OpenFlags};
 
 use crate::attribute::File;
-use crate::call::VALUE_BYTES_MAX;
+use crate::call::{Call, VALUE_BYTES_MAX};
 use crate::handle::{Handles, Open};
 use crate::inode::Inodes;
 use crate::model::{self, Node};
@@ -73,13 +73,14 @@ impl Tree {
     fn file(&self, place: &Place) -> Result<File, Refusal> {
         match model::node(&self.view, place)? {
             Node::File(file) => Ok(file),
-            Node::Directory | Node::Link(_) => Err(Refusal::Absent),
+            Node::Directory { .. } | Node::Link(_) => Err(Refusal::Absent),
         }
     }
 
     fn attributes(&self, number: u64, node: &Node) -> FileAttr {
         let (kind, perm, length) = match node {
-            Node::Directory => (FileType::Directory, 0o555, 0),
+            Node::Directory { is_writable: true } => (FileType::Directory, 0o755, 0),
+            Node::Directory { is_writable: false } => (FileType::Directory, 0o555, 0),
             Node::File(file) if file.is_writable => (FileType::RegularFile, 0o644, file.text.len()),
             Node::File(file) => (FileType::RegularFile, 0o444, file.text.len()),
             Node::Link(path) => (FileType::Symlink, 0o777, path.len()),
@@ -212,10 +213,27 @@ impl Tree {
         }
         let text = str::from_utf8(data).map_err(|_| Refusal::NotText)?;
         let call = model::call(&self.view, &self.place(number)?, text)?;
+        self.carry_out(&call)
+    }
+
+    fn carry_out(&self, call: &Call) -> Result<(), Refusal> {
         let outcome = call.make(self.daemon.client());
         // After a failure too: without an answer nobody knows what was done.
         self.daemon.forget();
         outcome
+    }
+
+    /// Has the daemon make what a new directory stands for; its attributes, which the kernel then holds.
+    pub(crate) fn make(&self, parent: INodeNo, name: &OsStr) -> Result<FileAttr, Refusal> {
+        let text = name.to_str().ok_or(Refusal::NotText)?;
+        self.carry_out(&model::make(&self.directory(parent)?, text)?)?;
+        self.look_up(parent, name)
+    }
+
+    /// Has the daemon remove what a directory stands for.
+    pub(crate) fn remove(&self, parent: INodeNo, name: &OsStr) -> Result<(), Refusal> {
+        let text = name.to_str().ok_or(Refusal::NotText)?;
+        self.carry_out(&model::remove(&self.directory(parent)?, text)?)
     }
 }
 

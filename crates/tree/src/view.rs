@@ -1,12 +1,14 @@
 //! What the model looks at, and how the daemon is asked for it, at most once a second.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use api::plan::Document;
+use api::problem::ProblemKind;
 use api::spec;
 use api::stats::Stats;
-use api::view::{Lun, Session, Status, Target};
+use api::view::{Hyperscsi, Lun, Quota, Session, Snapshot, Status, Target};
 use client::{Client, ClientError, Path, path};
 use serde::de::DeserializeOwned;
 
@@ -14,6 +16,9 @@ use crate::refusal::Refusal;
 
 /// What was asked for is as good as new for so long.
 const AGE_MAX: Duration = Duration::from_secs(1);
+
+/// Units whose snapshots are kept; with more, those that nobody asks for at that moment are dropped.
+const UNITS_KEPT_MAX: usize = 64;
 
 /// Bytes that are kept of the text of the last problem.
 const PROBLEM_BYTES_MAX: usize = 4096;
@@ -34,6 +39,16 @@ pub(crate) trait View: Send + Sync {
     fn groups(&self) -> Result<Arc<[spec::Group]>, Refusal>;
     /// All CHAP users.
     fn users(&self) -> Result<Arc<[spec::User]>, Refusal>;
+    /// All named stores.
+    fn stores(&self) -> Result<Arc<[spec::Store]>, Refusal>;
+    /// All servers of NBD.
+    fn nbd(&self) -> Result<Arc<[spec::Nbd]>, Refusal>;
+    /// All quotas.
+    fn quotas(&self) -> Result<Arc<[Quota]>, Refusal>;
+    /// The snapshots of the unit of this id; none where it can have none.
+    fn snapshots(&self, lun: &str) -> Result<Arc<[Snapshot]>, Refusal>;
+    /// All groups of HyperSCSI.
+    fn hyperscsi(&self) -> Result<Arc<[Hyperscsi]>, Refusal>;
     /// All counters.
     fn stats(&self) -> Result<Arc<Stats>, Refusal>;
     /// The text of the last problem; empty while there was none. Never asks the daemon.
@@ -90,6 +105,12 @@ pub(crate) struct Daemon {
     sessions: Kept<[Session]>,
     groups: Kept<[spec::Group]>,
     users: Kept<[spec::User]>,
+    stores: Kept<[spec::Store]>,
+    nbd: Kept<[spec::Nbd]>,
+    quotas: Kept<[Quota]>,
+    /// By unit.
+    snapshots: Mutex<HashMap<String, Arc<Kept<[Snapshot]>>>>,
+    hyperscsi: Kept<[Hyperscsi]>,
     stats: Kept<Stats>,
     last_error: Mutex<String>,
 }
@@ -106,6 +127,11 @@ impl Daemon {
             sessions: Kept::default(),
             groups: Kept::default(),
             users: Kept::default(),
+            stores: Kept::default(),
+            nbd: Kept::default(),
+            quotas: Kept::default(),
+            snapshots: Mutex::default(),
+            hyperscsi: Kept::default(),
             stats: Kept::default(),
             last_error: Mutex::default(),
         }
@@ -125,6 +151,11 @@ impl Daemon {
         self.sessions.forget();
         self.groups.forget();
         self.users.forget();
+        self.stores.forget();
+        self.nbd.forget();
+        self.quotas.forget();
+        locked(&self.snapshots).clear();
+        self.hyperscsi.forget();
         self.stats.forget();
     }
 
@@ -176,6 +207,46 @@ impl View for Daemon {
 
     fn users(&self) -> Result<Arc<[spec::User]>, Refusal> {
         self.all(&self.users, &path(&["users"]))
+    }
+
+    fn stores(&self) -> Result<Arc<[spec::Store]>, Refusal> {
+        self.all(&self.stores, &path(&["stores"]))
+    }
+
+    fn nbd(&self) -> Result<Arc<[spec::Nbd]>, Refusal> {
+        self.all(&self.nbd, &path(&["nbd"]))
+    }
+
+    fn quotas(&self) -> Result<Arc<[Quota]>, Refusal> {
+        self.all(&self.quotas, &path(&["quotas"]))
+    }
+
+    fn snapshots(&self, lun: &str) -> Result<Arc<[Snapshot]>, Refusal> {
+        let kept = {
+            let mut all = locked(&self.snapshots);
+            if all.len() >= UNITS_KEPT_MAX {
+                all.retain(|_, kept| Arc::strong_count(kept) > 1);
+            }
+            Arc::clone(all.entry(lun.to_owned()).or_default())
+        };
+        let ask = || {
+            let asked = self
+                .client
+                .get::<Vec<Snapshot>>(&path(&["luns", lun, "snapshots"]));
+            match asked {
+                Ok(answer) => Ok(answer.value.into()),
+                // Its store is of a kind that has none, or another client has it now.
+                Err(ClientError::Problem(problem)) if problem.kind == ProblemKind::Conflict => {
+                    Ok(Arc::default())
+                }
+                Err(error) => Err(error),
+            }
+        };
+        kept.of(Instant::now, ask)
+    }
+
+    fn hyperscsi(&self) -> Result<Arc<[Hyperscsi]>, Refusal> {
+        self.all(&self.hyperscsi, &path(&["hyperscsi"]))
     }
 
     fn stats(&self) -> Result<Arc<Stats>, Refusal> {

@@ -1,8 +1,8 @@
 /** Requests to `/api/v1`. Every failure is a `Failure` with the problem the server told, or one that says it is away. */
 import { Store } from "../lib/store";
 import type {
-  Access, Applied, Document, Edit, Finding, Group, Lun, Plan, Problem, Revision, Role, Session, Snapshot,
-  Stats, Status, Target, Token, Trace, User, WhoAmI,
+  Access, Applied, Check, Document, Edit, Event, Figures, Finding, Group, HyperscsiView, Lun, NbdSpec, Places, Plan, Problem,
+  QuotaView, Range, Revision, Role, Session, Snapshot, Space, Stats, Status, StoreSpec, Target, Token, Trace, User, WhoAmI,
 } from "./types";
 
 const PREFIX = "/api/v1";
@@ -16,6 +16,9 @@ export class Failure extends Error {
 
 /** Who is logged in: `undefined` while that is not known, `null` for nobody. */
 export const whoami = new Store<WhoAmI | null | undefined>(undefined);
+
+/** A login that there was has ended, other than by the user. */
+export const ended = new Store(false);
 
 /** The server answers. */
 export const reachable = new Store(true);
@@ -61,7 +64,10 @@ async function problemOf(response: Response): Promise<Problem> {
 
 async function request<T>(method: string, path: string, options: Options = {}): Promise<T> {
   const response = await send(method, path, options);
-  if (response.status === 401) whoami.set(null);
+  if (response.status === 401) {
+    if (whoami.get()) ended.set(true);
+    whoami.set(null);
+  }
   if (!response.ok) throw new Failure(await problemOf(response));
   if (response.status === 204) return undefined as T;
   const text = await response.text();
@@ -80,7 +86,12 @@ export const api = {
 
   status: () => get<Status>("/status"),
   findings: () => get<Finding[]>("/findings"),
+  checks: () => get<Check[]>("/checks"),
   stats: () => get<Stats>("/stats"),
+  space: () => get<Space>("/space"),
+  figures: (range: Range, lun?: string) => get<Figures>("/figures?" + new URLSearchParams({ range, ...(lun !== undefined && { lun }) }).toString()),
+  events: (question: Record<string, string>) => get<Event[]>("/events?" + new URLSearchParams(question).toString()),
+  places: () => get<Places>("/places"),
   access: (question: { initiator: string; address?: string; user?: string }) =>
     get<Access[]>("/access?" + new URLSearchParams(question as Record<string, string>).toString()),
 
@@ -97,6 +108,10 @@ export const api = {
   targets: () => get<Target[]>("/targets"),
   groups: () => get<Group[]>("/groups"),
   users: () => get<User[]>("/users"),
+  stores: () => get<StoreSpec[]>("/stores"),
+  nbd: () => get<NbdSpec[]>("/nbd"),
+  quotas: () => get<QuotaView[]>("/quotas"),
+  hyperscsi: () => get<HyperscsiView[]>("/hyperscsi"),
 
   sessions: () => get<Session[]>("/sessions"),
   traces: () => get<Trace[]>("/traces"),

@@ -26,6 +26,8 @@ export interface Point {
   p99: number | undefined;
   p999: number | undefined;
   buckets: number[];
+  /** It stands for a time of which nothing is known. */
+  isPause?: true;
 }
 
 /** The last second. */
@@ -83,10 +85,22 @@ function takeStats(now: Stats): void {
   latest.set(sample);
 }
 
+/** Events that came and are not shown yet: those of the beginning come by the hundred. */
+let pending: Event[] = [];
+let flushing: ReturnType<typeof setTimeout> | undefined;
+const FLUSH_MS = 100;
+
 function takeEvent(event: Event): void {
-  const known = events.get();
-  if (event.number <= (known.at(-1)?.number ?? 0)) return;
-  events.set([...known, event].slice(-EVENTS_MAX));
+  const last = pending.at(-1) ?? events.get().at(-1);
+  if (event.number <= (last?.number ?? 0)) return;
+  pending.push(event);
+  flushing ??= setTimeout(flush, FLUSH_MS);
+}
+
+function flush(): void {
+  flushing = undefined;
+  events.set([...events.get(), ...pending].slice(-EVENTS_MAX));
+  pending = [];
 }
 
 const RETRY_MS = 3000;
@@ -99,7 +113,7 @@ export const flowing = new Store(true);
 /** Opens the stream; it opens itself again when it breaks, until `closeLive`. */
 export function openLive(): void {
   closeLive();
-  const after = events.get().at(-1)?.number ?? 0;
+  const after = (pending.at(-1) ?? events.get().at(-1))?.number ?? 0;
   source = new EventSource(`/api/v1/live?after=${after}`);
   source.addEventListener("open", () => {
     reachable.set(true);
@@ -130,6 +144,9 @@ export function forgetLive(): void {
   history.length = 0;
   lunHistory.clear();
   latest.set(undefined);
+  clearTimeout(flushing);
+  flushing = undefined;
+  pending = [];
   events.set([]);
   flowing.set(true);
 }

@@ -5,6 +5,11 @@
 
 /** What that initiator would meet at one target. */
 export interface Access {
+  /**
+   * Discovery asks for CHAP (`discovery_auth` of `[server]`), and this initiator would not pass: it finds no
+   * target, but may log in to one that it names.
+   */
+  discovery_needs_chap?: boolean;
   /** Discovery shows the target. */
   is_discovered: boolean;
   /** What it would see. */
@@ -39,12 +44,30 @@ export interface Applied {
   warnings: string[];
 }
 
+/** A block device. */
+export interface BlockDevice {
+  /** The unit that has its data there. */
+  lun?: string;
+  /** Its path. */
+  path: string;
+  /** Its size; absent where it is not known. */
+  size_bytes?: number;
+}
+
 /** A change to be made: the whole new configuration. */
 export interface Change {
   /** What it is for, for the history; one line. */
   comment?: string;
   /** TOML. */
   text: string;
+}
+
+/** Something that the doctor looks for, whether it has found it or not. */
+export interface Check {
+  /** The code that a finding has. */
+  code: string;
+  /** What the finding says. */
+  finding: string;
 }
 
 /** How long a command waited for something. */
@@ -101,6 +124,21 @@ export interface Core {
   turns: number;
 }
 
+/** What becomes of data. */
+export type DataFate = "stays" | "lost";
+
+/** Keys of a device of a group of HyperSCSI. */
+export interface DeviceKeys {
+  /** The group: `NAME at PLACE`, or its name where no other group has that. */
+  hyperscsi: string;
+  /** Which device, by the `id` of its unit. */
+  id: string;
+  /** The least protection that is accepted. */
+  level?: string;
+  /** Writes are refused. */
+  readonly?: boolean;
+}
+
 /** The configuration that runs. */
 export interface Document {
   /** Its revision. */
@@ -155,7 +193,7 @@ export interface Edits {
 }
 
 /** What a step costs those who work meanwhile. */
-export type Effect = "online" | "needs-drain" | "refused";
+export type Effect = "online" | "takes-away" | "drains" | "pending" | "refused";
 
 /** The way out for the medium of a unit. */
 export interface Eject {
@@ -198,12 +236,62 @@ export interface Event {
   user?: string;
 }
 
+/** The figures of one step: means over the time in it that Tarn ran. */
+export interface FigurePoint {
+  /** When the step began. The last one may not be over yet. */
+  at_ms: number;
+  /** The part of the time that the cores had a processor, 0 to 1; only of all units together. */
+  busy?: number;
+  /** Commands that waited for something. */
+  depth: number;
+  /** Reads and writes that were not answered GOOD, per second. */
+  errors: number;
+  /** Other commands per second. */
+  other_iops: number;
+  /** The latency that half of the reads and writes did not exceed; absent if there were none. */
+  p50_us?: number;
+  /** The same for 99 of 100. */
+  p99_us?: number;
+  /** Bytes read per second. */
+  read_bytes: number;
+  /** Reads per second. */
+  read_iops: number;
+  /** Sessions; only of all units together. */
+  sessions?: number;
+  /** Bytes written per second. */
+  write_bytes: number;
+  /** Writes per second. */
+  write_iops: number;
+}
+
+/** Figures of the past, of one unit or of all together. They are kept with three digits. */
+export interface Figures {
+  /** The oldest first. A step in which Tarn did not run has none; nor has one before the first command of a unit. */
+  points: FigurePoint[];
+  /** How far back. */
+  range: Range;
+  /** What each point covers. */
+  step_ms: number;
+}
+
+/** The space of a file system. */
+export interface FileSystemSpace {
+  /** What others than root may still write. */
+  free_bytes: number;
+  /** One of the files on it. */
+  path: string;
+  /** What the files of units may still take: where it is more than is free, the file system is over-committed. */
+  promised_bytes: number;
+  /** All. */
+  size_bytes: number;
+}
+
 /** What limits or endangers the service, in words: `tarn doctor`. */
 export interface Finding {
   /**
    * Stable, for scripts. Of the state `lun-withheld`, `reservations-lost`, `state-damaged`,
    * `state-unwritable`, `state-foreign`, `state-conflict`, `administration`; of the configuration
-   * file `file-invalid`, `file-edited`; of the service `notify-failed`, `flush-failed`,
+   * file `file-invalid`, `file-edited`, `restart-pending`; of the service `notify-failed`, `flush-failed`,
    * `store-lost`, `store-error`, `store-stuck`, `store-slow`, `log-lost`,
    * `log-failed`, `config`, `cores-busy`, `one-session`, `core-busy`, `buffers-short`, `window-full`,
    * `write-cache`, `descriptors`, `strangers`, `little-memory`,
@@ -242,6 +330,14 @@ export interface Group {
   initiators: string[];
 }
 
+/** A device of a group of HyperSCSI. */
+export interface GroupDevice {
+  /** The device. */
+  device: HyperscsiDeviceSpec;
+  /** The group: `NAME at PLACE`, or its name where no other group has that. */
+  hyperscsi: string;
+}
+
 /** Who is in a group. */
 export interface GroupKeys {
   /** Who is in it as well. */
@@ -252,6 +348,80 @@ export interface GroupKeys {
   initiators?: string[];
   /** Who is in it no more. */
   remove?: string[];
+}
+
+/** A device of a group of HyperSCSI. */
+export interface HyperscsiDeviceSpec {
+  /** The `id` of its unit. */
+  id: string;
+  /** The least protection that is accepted: `none`, `crc`, `hash` or `encrypt`; absent: `encrypt`. */
+  level?: string;
+  /** Writes are refused. */
+  readonly?: boolean;
+}
+
+/** Keys of a group of HyperSCSI. The password goes in and never comes out. */
+export interface HyperscsiKeys {
+  /** Its devices, all of them. */
+  device?: HyperscsiDeviceSpec[];
+  /** Which group: `NAME at PLACE`, or its name where no other group has that. */
+  hyperscsi: string;
+  /** True: nobody needs a password any more. */
+  open?: boolean;
+  /** The password, 8 to 128 bytes; Tarn keeps it in a private file of its own. */
+  password?: string;
+  /** The file of the password, which must be private. */
+  password_file?: string;
+  /** What the path is like. */
+  profile?: string;
+  /** What is sent again after a loss. */
+  retransmit?: string;
+  /** The name that clients log in with. */
+  user?: string;
+}
+
+/**
+ * `[[hyperscsi.group]]`: units for clients of HyperSCSI. It is known as `NAME at PLACE`, where PLACE is its
+ * interface or `udp:ADDRESS:PORT`.
+ */
+export interface HyperscsiSpec {
+  /** Its devices, at least one; clients may call them by their positions. */
+  device: HyperscsiDeviceSpec[];
+  /** The interface whose frames reach it. */
+  interface?: string;
+  /** By which clients find it. */
+  name: string;
+  /** Clients need no password. */
+  open?: boolean;
+  /** The password, 8 to 128 bytes; only ever in requests. Tarn keeps it in a private file of its own. */
+  password?: string;
+  /**
+   * The file of the password, which must be private. In a request without it, `password` and `open`, what clients
+   * need stays as it is.
+   */
+  password_file?: string;
+  /** What the path is like: `wired` or `wireless`. */
+  profile?: string;
+  /** What is sent again after a loss: `selective` or `window`. */
+  retransmit?: string;
+  /** The address at which UDP reaches it, instead. */
+  udp?: string;
+  /** The name that clients log in with; absent: that of the group. */
+  user?: string;
+}
+
+/** A group of HyperSCSI. */
+export interface HyperscsiView {
+  /** What it is known by: `NAME at INTERFACE` or `NAME at udp:ADDRESS:PORT`. */
+  name: string;
+  /** Where the password is: `file`, `configuration` or, without one, `none`. */
+  password: string;
+  /** Where it is served: a port 0 of the file is the real one here. */
+  place: string;
+  /** The ids of its sessions. */
+  sessions: number[];
+  /** As it is configured, defaults filled in. */
+  spec: HyperscsiSpec;
 }
 
 /** Keys of a thing. A key that is absent stays; an empty text or list takes the key out of the document. */
@@ -267,6 +437,12 @@ export type Keys = {
 } | {
   /** Of a quota. */
   quota: QuotaKeys;
+} | {
+  /** Of a group of HyperSCSI. */
+  hyperscsi: HyperscsiKeys;
+} | {
+  /** Of a device of such a group. */
+  device: DeviceKeys;
 } | {
   /** Of a target. */
   target: TargetKeys;
@@ -363,6 +539,16 @@ export interface LunPath {
   target: string;
 }
 
+/** The space of a unit. */
+export interface LunSpace {
+  /** What its files take where they are; `None` where it has none, or nothing is known yet. */
+  allocated_bytes?: number;
+  /** The unit. */
+  lun: string;
+  /** What initiators see. */
+  size_bytes: number;
+}
+
 /** `[[lun]]`: a logical unit. */
 export interface LunSpec {
   /** What targets call the unit. */
@@ -390,6 +576,14 @@ export interface Medium {
   prevented_by: string[];
 }
 
+/** One thing that keeps a configuration from being applied. */
+export interface Mistake {
+  /** What is wrong, and the remedy; one line. */
+  detail: string;
+  /** Where: a line of the document (`tarn.toml:12: lun[2].store`). */
+  place?: string;
+}
+
 /** The target's side of mutual CHAP. */
 export interface Mutual {
   /** CHAP_N of the target. */
@@ -413,6 +607,17 @@ export type Name = {
 } | {
   /** What a quota counts: `owner:NAME` or `pool:PLACE`. */
   quota: string;
+} | {
+  /** A group of HyperSCSI: `NAME at PLACE`, or its name where no other group has that. */
+  hyperscsi: string;
+} | {
+  /** A device of such a group. */
+  device: {
+    /** The group. */
+    hyperscsi: string;
+    /** The `id` of its unit. */
+    id: string;
+  };
 } | {
   /** The name of a target. */
   target: string;
@@ -515,12 +720,28 @@ export interface Operations {
   latency_us: number;
 }
 
+/** Places on this machine where the data of units may be. */
+export interface Places {
+  /** Block devices. */
+  devices: BlockDevice[];
+  /** Directories: the `roots` of `[confine]` and what is in them; without `roots`, those that have files of units. */
+  directories: string[];
+}
+
 /** The way from the running configuration to another one. */
 export interface Plan {
   /** The text is not the one that runs, if only in comments. */
   changes_text?: boolean;
-  /** No step is refused. */
+  /** Applying it now would succeed, as far as it was looked at. */
   is_applicable: boolean;
+  /**
+   * All that was found wrong by looking: stores, addresses, secrets, certificates. Each is the reason of a refused
+   * step, too, where it belongs to one. Steps that are refused by a rule are not here.
+   */
+  mistakes?: Mistake[];
+  /** What was not looked at, and may still keep it from being applied. */
+  not_probed?: string[];
+  outcome?: ProblemKind;
   /** The revision it starts from. */
   revision: number;
   /** What would be done, in this order; empty when nothing differs. */
@@ -547,6 +768,8 @@ export interface Portal {
 export interface Problem {
   /** What is wrong here, and the remedy; one line. */
   detail: string;
+  /** All that is wrong, where it is more than what `detail` and `place` say; the first of it is that. */
+  mistakes?: Mistake[];
   /** Where: a line of the document (`tarn.toml:12: lun[2].store`), or a field of the request. */
   place?: string;
   /** The revision that runs, when the request was for another. */
@@ -607,6 +830,9 @@ export interface QuotaView {
   /** What they may take together. */
   used_max_bytes?: number;
 }
+
+/** How far back. */
+export type Range = "1h" | "24h" | "30d";
 
 /** Another id for a unit. */
 export interface Rename {
@@ -781,6 +1007,14 @@ export interface SnapshotsTaken {
   snapshots: Snapshot[];
 }
 
+/** The space that units have, and that of the file systems they are on. */
+export interface Space {
+  /** File systems with files of units. */
+  file_systems: FileSystemSpace[];
+  /** Units. */
+  luns: LunSpace[];
+}
+
 /** Everything that is counted, at one moment. */
 export interface Stats {
   /** When it was read. */
@@ -817,6 +1051,8 @@ export interface Status {
   luns: number;
   /** Now, by the clock of the daemon. */
   now_ms: number;
+  /** Keys of the configuration that take effect when Tarn starts again, as `[server] cores: 2 -> 4`. */
+  pending?: string[];
   /** Process. */
   pid: number;
   /** Revision of the configuration that runs. */
@@ -837,6 +1073,7 @@ export interface Status {
 export interface Step {
   /** What happens. */
   action: Action;
+  data?: DataFate;
   /** What differs, one line, as `store: "mem:1G" -> "mem:2G"`. */
   detail: string;
   /** With what consequence. */
@@ -849,6 +1086,10 @@ export interface Step {
   reason?: string;
   /** The sessions that end with it. */
   sessions_ended?: number[];
+  /** What it takes away from sessions, the busiest first; at most 100, of `taken_count`. */
+  taken?: Taken[];
+  /** How many units, or sessions without one, it takes away from sessions. */
+  taken_count?: number;
 }
 
 /** Commands that failed because of a store, for one cause. */
@@ -886,6 +1127,22 @@ export interface TakeSnapshots {
    * absent.
    */
   name?: string;
+}
+
+/** Something that a session uses and loses. */
+export interface Taken {
+  /** The unit. */
+  id?: string;
+  /** InitiatorName. */
+  initiator: string;
+  /** Commands of that initiator to that unit in the last second. */
+  ios_per_second: number;
+  /** The logical unit number; absent where the session sees none and ends. */
+  lun?: number;
+  /** The session. */
+  session: number;
+  /** TargetName; absent for sessions that have none. */
+  target?: string;
 }
 
 /** A target. */
@@ -967,6 +1224,12 @@ export type Thing = {
 } | {
   /** A quota. */
   quota: QuotaSpec;
+} | {
+  /** A group of HyperSCSI. */
+  hyperscsi: HyperscsiSpec;
+} | {
+  /** A device of such a group. */
+  device: GroupDevice;
 } | {
   /** A target. */
   target: TargetSpec;
@@ -1089,7 +1352,7 @@ export const STORE_KINDS = [
   {"word":"nbds","place":"//HOST[:PORT][/EXPORT]","shown":"nbd","title":"NBD export over TLS","meaning":"an export of an NBD server, over TLS","options":["blocksize","readonly","thin","serial","removable","ca","connections","retry"]},
   {"word":"nbd+unix","place":"///[EXPORT]?socket=PATH","shown":"nbd","title":"NBD export on a unix socket","meaning":"an export of an NBD server on a unix socket","options":["blocksize","readonly","thin","serial","removable","socket","connections","retry"]},
   {"word":"rbd","place":"POOL[/NAMESPACE]/IMAGE[@SNAP]","shown":"rbd","title":"Ceph RBD image","meaning":"an image of a Ceph cluster, or a snapshot of one (needs librbd1)","options":["size","blocksize","readonly","thin","serial","removable","retry","conf","user","keyring","takeover"]},
-  {"word":"hyperscsi","place":"//GROUP/DEVICE","shown":"hyperscsi","title":"HyperSCSI device","meaning":"a device of a HyperSCSI group","options":["blocksize","readonly","thin","serial","removable","retry","user","server","udp","password_file","level"]},
+  {"word":"hyperscsi","place":"//GROUP/DEVICE","shown":"hyperscsi","title":"HyperSCSI device","meaning":"a device of a HyperSCSI group","options":["blocksize","readonly","thin","serial","removable","retry","user","server","udp","interface","password_file","level"]},
   {"word":"snap","place":"LUN@NAME","shown":"snapshot","title":"Snapshot","meaning":"a snapshot of a LUN of this configuration, which is only read","options":["readonly","serial"]},
   {"word":"stripe","place":"ID,...","shown":"stripe","title":"Stripe","meaning":"2 to 16 named stores (`[[store]]`), a chunk of each in turn","options":["readonly","serial","removable","chunk"]},
   {"word":"concat","place":"ID,...","shown":"concat","title":"Concat","meaning":"1 to 16 named stores (`[[store]]`), one behind the other; more can be added at its end","options":["readonly","serial","removable"]},

@@ -1,5 +1,5 @@
 /** The changes that pages offer, each as the edits it is made of. */
-import type { Edit, Group, Lun, TargetSpec, User } from "../api/types";
+import type { Edit, Group, Lun, Name, TargetLun, TargetSpec, Thing, User } from "../api/types";
 import type { Change } from "../ui/change";
 import { bytes } from "./units";
 
@@ -18,10 +18,21 @@ export function removeLun({ spec: { id } }: Lun, done: () => void): Change {
 }
 
 /** A new target, or what differs of one that there is: what the form does not have stays as it is written. */
-export function putTarget(target: TargetSpec, isNew: boolean, done: () => void): Change {
-  const { name, alias = "", portals = [], auth = [], luns = [] } = target;
-  const edit: Edit = isNew ? { add: { target } } : { set: { target: { name, alias, portals, auth, luns } } };
-  return { title: `${isNew ? "Add" : "Change"} target ${name}`, verb: isNew ? "Add" : "Change", done, edits: [edit] };
+export function putTarget(target: TargetSpec, old: TargetSpec | null, done: () => void): Change {
+  const { name, alias = "", portals = [], auth = [] } = target;
+  const edit: Edit = old === null ? { add: { target } } : { set: { target: { name, alias, portals, auth } } };
+  return { title: `${old === null ? "Add" : "Change"} target ${name}`, verb: old === null ? "Add" : "Change", done, edits: [edit] };
+}
+
+/** What a target exports, all of it. */
+export function putViews({ name }: TargetSpec, luns: TargetLun[], title: string, verb: string, done: () => void): Change {
+  return { title, verb, isDestructive: verb === "Remove", done, edits: [{ set: { target: { name, luns } } }] };
+}
+
+/** A section of its own, as `[[store]]`: made, or made so. */
+export function putThing(thing: Thing, kind: string, name: string, isNew: boolean, done: () => void): Change {
+  const verb = isNew ? "Add" : "Change";
+  return { title: `${verb} ${kind} ${name}`, verb, done, edits: [isNew ? { add: thing } : { put: thing }] };
 }
 
 export function putGroup(group: Group, isNew: boolean, done: () => void): Change {
@@ -36,9 +47,9 @@ export function userEdit(user: User, isNew: boolean): Edit {
   return isNew ? { add: { user } } : { set: { user: { ...user, no_mutual: user.mutual === undefined } } };
 }
 
-type Removable = "target" | "group" | "user";
+type Removable = "target" | "group" | "user" | "store" | "nbd" | "quota";
 
 export function remove(kind: Removable, name: string): Change {
-  const named = { target: { target: name }, group: { group: name }, user: { user: name } }[kind];
+  const named = { [kind]: name } as Name;
   return { title: `Remove ${kind} ${name}`, verb: "Remove", isDestructive: true, edits: [{ remove: named }] };
 }

@@ -9,8 +9,8 @@ export interface Way {
   user?: string | undefined;
   /** Name of the target for mutual CHAP, if the user has one. */
   mutual?: string | undefined;
-  /** Discovery asks for CHAP. */
-  isDiscoveryClosed?: boolean;
+  /** The CHAP user of discovery, if that asks for one. */
+  discoverer?: string | undefined;
 }
 
 export interface Recipe {
@@ -44,7 +44,7 @@ function linux(way: Way): string {
       `${node} -o update -n node.session.auth.password_in -v 'SECRET_OF_TARGET'`]
     : [];
   // Discovery with CHAP takes six commands; a node can be named without.
-  const first = way.isDiscoveryClosed ? `${node} -o new` : `iscsiadm -m discovery -t sendtargets -p ${way.portal}`;
+  const first = way.discoverer ? `${node} -o new` : `iscsiadm -m discovery -t sendtargets -p ${way.portal}`;
   return [first, ...chap, ...mutual, `${node} --login`].join("\n");
 }
 
@@ -53,10 +53,37 @@ function windows(way: Way): string {
   const address = host.replace(/^\[|\]$/g, "");
   const chap = way.user
     ? ` -AuthenticationType ONEWAYCHAP -ChapUsername ${power(way.user)} -ChapSecret 'SECRET'` : "";
+  const discovery = way.discoverer
+    ? ` -AuthenticationType ONEWAYCHAP -ChapUsername ${power(way.discoverer)} -ChapSecret '${secretOf(way, way.discoverer)}'` : "";
   return [
-    `New-IscsiTargetPortal -TargetPortalAddress ${address} -TargetPortalPortNumber ${port}`,
+    `New-IscsiTargetPortal -TargetPortalAddress ${address} -TargetPortalPortNumber ${port}${discovery}`,
     `Connect-IscsiTarget -NodeAddress ${power(way.target)} -IsPersistent $true${chap}`,
   ].join("\n");
+}
+
+/** What stands for the secret of a user of discovery. */
+const secretOf = (way: Way, user: string) => (user === way.user ? "SECRET" : "SECRET_OF_DISCOVERY");
+
+/** A target that is named needs no discovery, so that one user of the adapter is enough. */
+function esxi(way: Way): string {
+  const adapter = "--adapter=$A";
+  const chap = way.user
+    ? [`esxcli iscsi adapter auth chap set ${adapter} --direction=uni --level=required --authname=${shell(way.user)} --secret='SECRET'`] : [];
+  const mutual = way.mutual
+    ? [`esxcli iscsi adapter auth chap set ${adapter} --direction=mutual --level=required --authname=${shell(way.mutual)} --secret='SECRET_OF_TARGET'`] : [];
+  const find = way.user || way.discoverer
+    ? `esxcli iscsi adapter discovery statictarget add ${adapter} --address=${way.portal} --name=${shell(way.target)}`
+    : `esxcli iscsi adapter discovery sendtarget add ${adapter} --address=${way.portal}`;
+  return [
+    "esxcli iscsi software set --enabled=true",
+    "A=$(esxcli iscsi adapter list | awk '/iscsi_vmk/ {print $1; exit}')",
+    ...chap, ...mutual, find, `esxcli storage core adapter rescan ${adapter}`,
+  ].join("\n");
+}
+
+function freebsd(way: Way): string {
+  const chap = way.user ? ` -u ${shell(way.user)} -s 'SECRET'` : "";
+  return ["service iscsid onestart", `iscsictl -A -p ${way.portal} -t ${shell(way.target)}${chap}`, "iscsictl -L"].join("\n");
 }
 
 const urlOf = (way: Way) =>
@@ -67,6 +94,11 @@ export function recipes(way: Way): Recipe[] {
   return [
     { title: "Linux", note: "package open-iscsi, as root; the disk appears as /dev/sdX", text: linux(way) },
     { title: "Windows", note: "PowerShell, as administrator", text: windows(way) },
+    { title: "VMware ESXi", note: "ESXi shell, as root", text: esxi(way) },
+    {
+      title: "FreeBSD", text: freebsd(way),
+      note: way.mutual ? "as root; mutual CHAP needs tgtChapName and tgtChapSecret in /etc/iscsi.conf" : "as root; the disk appears as /dev/daX",
+    },
     {
       title: "QEMU", note: "on Debian with package qemu-block-extra",
       text: `qemu-system-x86_64 -drive ${shell(`file=${urlOf(way)},format=raw`)}`,

@@ -12,10 +12,18 @@ export const touch = () => generation.set(generation.get() + 1);
 /** Events after which lists look different. */
 const TELLING = /^(config-|session-|lun-|snapshot-)/;
 let seen = 0;
+/** Lists are read again at most so often. */
+const TOUCH_MS = 300;
+let later: ReturnType<typeof setTimeout> | undefined;
+const touchLater = () => {
+  later = undefined;
+  touch();
+};
 events.watch((all) => {
   const fresh = all.filter(({ number }) => number > seen);
   seen = all.at(-1)?.number ?? 0;
-  if (fresh.some(({ kind }) => TELLING.test(kind))) touch();
+  // However many there are, lists are read again once.
+  if (fresh.some(({ kind }) => TELLING.test(kind))) later ??= setTimeout(touchLater, TOUCH_MS);
 });
 
 // What happened while the stream was broken is not known.

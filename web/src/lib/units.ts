@@ -75,6 +75,17 @@ export function clock(ms: number): string {
   return [at.getHours(), at.getMinutes(), at.getSeconds()].map((value) => String(value).padStart(2, "0")).join(":");
 }
 
+const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+
+/** A moment on the axis of a chart that covers so much: `09:06:15`, `09:06`, `21 Nov`. */
+export function tick(ms: number, span_ms: number): string {
+  if (span_ms > 2 * 86_400_000) {
+    const at = new Date(ms);
+    return `${at.getDate()} ${MONTHS[at.getMonth()]}`;
+  }
+  return clock(ms).slice(0, span_ms > 600_000 ? 5 : 8);
+}
+
 /** `1 session`, `2 sessions`. */
 export function plural(value: number, one: string, many = one + "s"): string {
   return `${value} ${value === 1 ? one : many}`;

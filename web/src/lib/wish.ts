@@ -3,11 +3,11 @@ import { STORE_KINDS } from "../api/types";
 import type { Edit, TargetLun } from "../api/types";
 import { exactSize, parseSize } from "./units";
 
-/** The kinds that a disk may be made of: those on this machine whose data somebody wants to read again. */
-export const DISK_KINDS = STORE_KINDS.filter(({ word, place }) =>
-  word !== "" && word !== "null" && (place === "PATH" || place === "SIZE"));
-
 export type StoreWord = (typeof STORE_KINDS)[number]["word"];
+
+/** The kinds that a disk may be made of, whose data somebody wants to read again. */
+const WORDS: readonly StoreWord[] = ["file", "block", "mem", "nbd", "nbds", "nbd+unix", "rbd"];
+export const DISK_KINDS = STORE_KINDS.filter(({ word }) => WORDS.includes(word));
 export type Audience = "everyone" | "group" | "new-group";
 export type Proof = "none" | "user" | "new-user";
 
@@ -16,6 +16,10 @@ export interface Wish {
   path: string;
   size: string;
   cache: "writeback" | "writethrough" | "direct";
+  removable: boolean;
+  readonly: boolean;
+  /** The STORE of a log device; empty for none. */
+  log: string;
   id: string;
   /** Name of an existing target; empty for a new one. */
   target: string;
@@ -32,16 +36,39 @@ export interface Wish {
 }
 
 export const FRESH: Wish = {
-  kind: "file", path: "", size: "10G", cache: "writeback", id: "", target: "", newTarget: "", portal: "",
+  kind: "file", path: "", size: "10G", cache: "writeback", removable: false, readonly: false, log: "", id: "", target: "", newTarget: "", portal: "",
   audience: "new-group", group: "", newGroup: "", initiators: [], proof: "none", user: "", newUser: "", secret: "",
 };
 
+export interface Asked {
+  path: boolean;
+  /** What its place is called: a file or device of this machine, or where others have the data. */
+  place: "file" | "device" | "export" | "socket" | "image";
+  size: boolean;
+  cache: boolean;
+  /** A log device takes what is written first, and hands it on. */
+  log: boolean;
+}
+
+const PLACES: Partial<Record<StoreWord, Asked["place"]>> = { block: "device", nbd: "export", nbds: "export", "nbd+unix": "socket", rbd: "image" };
+
 /** What has to be asked for a store of this kind. */
-export function asks(word: StoreWord): { path: boolean; size: boolean; cache: boolean } {
+export function asks(word: StoreWord): Asked {
   const kind = STORE_KINDS.find((each) => each.word === word);
   const options: readonly string[] = kind?.options ?? [];
   const isSized = kind?.place === "SIZE";
-  return { path: !isSized, size: isSized || options.includes("size"), cache: options.includes("cache") };
+  return {
+    path: !isSized, place: PLACES[word] ?? "file", size: isSized || options.includes("size"), cache: options.includes("cache"),
+    log: options.includes("cache"),
+  };
+}
+
+/** What is wrong with the place of the data; nothing is, if `undefined`. */
+export function placeError({ kind, path }: Wish): string | undefined {
+  const { place } = asks(kind);
+  if (place === "export") return /^[^/?#\s]+(\/[^?#\s]*)?$/.test(path) ? undefined : "HOST:PORT/EXPORT; port and export may be left out";
+  if (place === "image") return /^[^/@\s]+(\/[^/@\s]+){1,2}(@[^/@\s]+)?$/.test(path) ? undefined : "POOL/IMAGE";
+  return path.startsWith("/") && !path.endsWith("/") ? undefined : "a path that begins with /";
 }
 
 /** Whether the configuration gives a unit its size: it can be resized then. `shown`: what the API calls its kind. */
@@ -55,11 +82,12 @@ const pathOf = (path: string) => path.replaceAll("%", "%25").replaceAll("?", "%3
 export function storeOf(wish: Wish): string {
   const size = exactSize(parseSize(wish.size) ?? 0);
   const asked = asks(wish.kind);
-  if (!asked.path) return `${wish.kind}:${size}`;
   const options = [
-    asked.size ? `size=${size}` : "", asked.cache && wish.cache !== "writeback" ? `cache=${wish.cache}` : "",
+    asked.path && asked.size && wish.size.trim() !== "" ? `size=${size}` : "", asked.cache && wish.cache !== "writeback" ? `cache=${wish.cache}` : "",
+    asked.place === "socket" ? `socket=${pathOf(wish.path)}` : "", wish.readonly ? "readonly" : "", wish.removable ? "removable" : "",
   ].filter(Boolean).join("&");
-  return `${wish.kind}:${pathOf(wish.path)}${options && "?" + options}`;
+  const places = { file: pathOf(wish.path), device: pathOf(wish.path), export: `//${wish.path}`, socket: "///", image: wish.path };
+  return `${wish.kind}:${asked.path ? places[asked.place] : size}${options && "?" + options}`;
 }
 
 /** The lowest number that is free. */
@@ -82,7 +110,8 @@ function authOf(wish: Wish): string[] {
 
 /** The disk, its group, its user and its target, which are made together or not at all. */
 export function editsOf(wish: Wish): Edit[] {
-  const edits: Edit[] = [{ add: { lun: { id: wish.id, store: storeOf(wish) } } }];
+  const log = asks(wish.kind).log && wish.log.trim();
+  const edits: Edit[] = [{ add: { lun: { id: wish.id, store: storeOf(wish), ...(log && { log }) } } }];
   if (wish.audience === "new-group") {
     const initiators = wish.initiators.map((line) => line.trim()).filter(Boolean);
     edits.push({ add: { group: { id: wish.newGroup, initiators } } });

@@ -2,13 +2,13 @@ import { useState } from "preact/hooks";
 import { api } from "../api/client";
 import type { Access } from "../api/types";
 import { useLoad, useTask } from "../lib/load";
+import { seenInitiators } from "../lib/seen";
 import { href } from "../router";
 import { Badge, Button, Card, Empty, Page, ProblemBox } from "../ui/basics";
 import { Text } from "../ui/form";
-import { Table } from "../ui/table";
+import { Pager, Table } from "../ui/table";
 
 export function AccessPage() {
-  const sessions = useLoad(api.sessions);
   const users = useLoad(api.users);
   const [initiator, setInitiator] = useState("");
   const [address, setAddress] = useState("");
@@ -20,7 +20,7 @@ export function AccessPage() {
     setAnswer(undefined);
     task.run(async () => setAnswer(await api.access({ initiator, ...(address && { address }), ...(user && { user }) })));
   };
-  const names = [...new Set((sessions.value ?? []).map((session) => session.initiator))];
+  const names = useLoad(seenInitiators).value ?? [];
   return (
     <Page title="Who sees what" lead="What an initiator would see: a dry run of the access rules. Nothing is changed.">
       <Card>
@@ -33,8 +33,22 @@ export function AccessPage() {
         <ProblemBox problem={task.problem} />
       </Card>
       {answer?.length === 0 && <Card><Empty title="There is no target." /></Card>}
-      {answer?.map((access) => <Answer key={access.target} access={access} />)}
+      {answer && answer.length > 0 && <Answers answer={answer} />}
     </Page>
+  );
+}
+
+/** Targets on a page; those that it may log in to come first. */
+const PAGE = 5;
+
+function Answers({ answer }: { answer: Access[] }) {
+  const [at, setAt] = useState(0);
+  const sorted = [...answer].sort((a, b) => Number(b.may_login) - Number(a.may_login));
+  return (
+    <>
+      {sorted.slice(at * PAGE, (at + 1) * PAGE).map((access) => <Answer key={access.target} access={access} />)}
+      <Pager label="targets" at={at} pages={Math.ceil(sorted.length / PAGE)} size={PAGE} rows={sorted.length} set={setAt} />
+    </>
   );
 }
 
@@ -47,13 +61,14 @@ function Answer({ access }: { access: Access }) {
           {access.may_login ? <Badge tone="good">may log in</Badge> : <Badge tone="bad">may not log in</Badge>}
           {access.needs_chap && <Badge tone="info">CHAP</Badge>}
           <Badge>{access.is_discovered ? "discovered" : "not discovered"}</Badge>
+          {access.discovery_needs_chap && <Badge tone="warn">discovery needs CHAP</Badge>}
         </>
       )}
     >
       <p>{access.reason}</p>
       {access.luns.length > 0 && (
         <Table
-          label="LUNs it would see" rows={access.luns} keyOf={({ lun }) => lun}
+          label="LUNs it would see" rows={access.luns} keyOf={({ lun }) => lun} page={10}
           columns={[
             { title: "LUN", cell: ({ lun }) => lun },
             { title: "Unit", cell: ({ id }) => <a class="name" href={href("luns", id)}>{id}</a> },

@@ -3,7 +3,7 @@ import { useState } from "preact/hooks";
 import { columnsOf, parseReport, REPORT_BYTES_MAX, rowsOf } from "../lib/bench";
 import type { Column as Measured, Figure, NamedReport, Row, Spread } from "../lib/bench";
 import { useTask } from "../lib/load";
-import { bytes, count, latency, NONE } from "../lib/units";
+import { bytes, count, latency, moment, NONE } from "../lib/units";
 import { Button, Card, Empty, Facts, Notice, Page, ProblemBox } from "../ui/basics";
 import { Select } from "../ui/form";
 import { Table } from "../ui/table";
@@ -44,8 +44,12 @@ export function BenchPage() {
     input.value = "";
   });
   return (
-    <Page title="Benchmarks" lead={<>Reports of <code>tarn bench --json</code>. They are read in this browser and not sent anywhere.</>}>
-      <Card>
+    <Page
+      title="Benchmarks" lead={<>Reports of <code>tarn bench --json</code>. They are read in this browser and not sent anywhere.</>}
+      actions={reports.length > 0 && <Button onClick={() => print()}>Print report</Button>}
+    >
+      <p class="brandmark"><img src="./tarn.svg" alt="" width="28" height="28" />Tarn benchmark report, {moment(Date.now())}</p>
+      <Card class="no-print">
         <div class="row bottom">
           <div class="field">
             <label for="reports">Report files</label>

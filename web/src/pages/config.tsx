@@ -9,6 +9,7 @@ import { PlanView, sayApplied } from "../ui/change";
 import { Dialog } from "../ui/dialog";
 import { Editor } from "../ui/editor";
 import { Text } from "../ui/form";
+import { Pager } from "../ui/table";
 
 type Tab = "document" | "effective" | "history";
 const TABS: readonly (readonly [Tab, string])[] = [["document", "Document"], ["effective", "Effective"], ["history", "History"]];
@@ -133,7 +134,14 @@ function EffectiveTab() {
   );
 }
 
+/** Revisions of a page. */
+const PAGE = 15;
+/** Characters of a summary: a change may have hundreds of steps. */
+const SUMMARY_MAX = 400;
+const shortened = (text: string) => (text.length > SUMMARY_MAX ? `${text.slice(0, SUMMARY_MAX)}…` : text);
+
 function HistoryTab() {
+  const [at, setAt] = useState(0);
   const history = useLoad(api.history);
   const [chosen, setChosen] = useState<number>();
   const runs = history.value?.[0]?.revision;
@@ -141,9 +149,14 @@ function HistoryTab() {
     <Card title="Revisions">
       <Shown from={history}>
         {(value) => (
-          <ul class="revisions">
-            {value.map((revision) => <RevisionLine key={revision.revision} revision={revision} isRunning={revision.revision === runs} choose={() => setChosen(revision.revision)} />)}
-          </ul>
+          <>
+            <ul class="revisions">
+              {value.slice(at * PAGE, (at + 1) * PAGE).map((revision) => (
+                <RevisionLine key={revision.revision} revision={revision} isRunning={revision.revision === runs} choose={() => setChosen(revision.revision)} />
+              ))}
+            </ul>
+            <Pager label="revisions" at={at} pages={Math.ceil(value.length / PAGE)} size={PAGE} rows={value.length} set={setAt} />
+          </>
         )}
       </Shown>
       {chosen !== undefined && runs !== undefined && <Rollback key={chosen} revision={chosen} close={() => setChosen(undefined)} />}
@@ -158,7 +171,7 @@ function RevisionLine({ revision, isRunning, choose }: { revision: Revision; isR
         <b>Revision {revision.revision}</b> {isRunning && <Badge tone="good">runs</Badge>}
         <span class="muted"> {moment(revision.applied_ms)} by {revision.author}</span>
         {revision.comment && <p>{revision.comment}</p>}
-        {revision.summary.length > 0 && <p class="hint name">{revision.summary.join("; ")}</p>}
+        {revision.summary.length > 0 && <p class="hint name">{shortened(revision.summary.join("; "))}</p>}
       </div>
       {!isRunning && <Button onClick={choose} aria-label={`Compare revision ${revision.revision}`}>Compare</Button>}
     </li>

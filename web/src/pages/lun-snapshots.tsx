@@ -2,10 +2,12 @@
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { api, may } from "../api/client";
-import type { Lun, Snapshot } from "../api/types";
+import type { Lun, ScheduleSpec, Snapshot } from "../api/types";
 import { touch, useLoad, useTask } from "../lib/load";
 import { bytes, moment } from "../lib/units";
 import { Button, Card, Empty, ProblemBox } from "../ui/basics";
+import { ChangeDialog } from "../ui/change";
+import type { Change } from "../ui/change";
 import { Dialog } from "../ui/dialog";
 import { Text } from "../ui/form";
 import { Table } from "../ui/table";
@@ -15,7 +17,7 @@ import { say } from "../ui/toast";
 const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
 const NAME_HINT = "a letter or digit, then letters, digits, . _ and -, 64 at most";
 
-type Asked = { what: "take" } | { what: "remove" | "restore" | "clone"; snapshot: Snapshot };
+type Asked = { what: "take" } | { what: "schedule" } | { what: "remove" | "restore" | "clone"; snapshot: Snapshot };
 
 export function Snapshots({ lun }: { lun: Lun }) {
   const { id } = lun.spec;
@@ -27,16 +29,63 @@ export function Snapshots({ lun }: { lun: Lun }) {
   return (
     <Card
       title="Snapshots"
-      actions={may("operator") && !none && <Button onClick={() => setAsked({ what: "take" })}>Take snapshot</Button>}
+      actions={!none && (
+        <>
+          {may("admin") && <Button onClick={() => setAsked({ what: "schedule" })}>Schedule</Button>}
+          {may("operator") && <Button onClick={() => setAsked({ what: "take" })}>Take snapshot</Button>}
+        </>
+      )}
     >
       {none ? <p>{none}</p> : <ProblemBox problem={all.problem} retry={all.reload} />}
       {all.value?.length === 0 && !all.problem && <Empty title="There are none." />}
       {all.value && all.value.length > 0 && <List all={all.value} ask={setAsked} />}
+      {lun.spec.snapshots && <p class="hint">{scheduleWords(lun.spec.snapshots)}</p>}
+      {asked?.what === "schedule" && <ScheduleEditor lun={lun} close={close} />}
       {asked?.what === "take" && <Take id={id} close={close} />}
       {asked?.what === "remove" && <Remove of={asked.snapshot} close={close} />}
       {asked?.what === "restore" && <Restore of={asked.snapshot} close={close} />}
       {asked?.what === "clone" && <Clone of={asked.snapshot} lun={lun} close={close} />}
     </Card>
+  );
+}
+
+const PERIODS = ["hourly", "daily", "weekly"] as const;
+/** Of each period, as the server takes them. */
+const KEPT_MAX = { hourly: 168, daily: 180, weekly: 104 } as const;
+
+function scheduleWords(schedule: ScheduleSpec): string {
+  const parts = PERIODS.filter((period) => schedule[period]).map((period) => `${schedule[period]} ${period}`);
+  return `Taken by themselves and kept: ${parts.join(", ")}${schedule.at ? `, at ${schedule.at} UTC` : ""}.`;
+}
+
+function ScheduleEditor({ lun: { spec }, close }: { lun: Lun; close: () => void }) {
+  const [kept, setKept] = useState(() => Object.fromEntries(PERIODS.map((period) => [period, String(spec.snapshots?.[period] ?? "")])));
+  const [at, setAt] = useState(spec.snapshots?.at ?? "");
+  const [change, setChange] = useState<Change>();
+  const wrong = (period: (typeof PERIODS)[number]) => (/^\d*$/.test(kept[period] ?? "") && Number(kept[period]) <= KEPT_MAX[period] ? undefined : `a number up to ${KEPT_MAX[period]}`);
+  const atError = at === "" || /^([01]\d|2[0-3]):[0-5]\d$/.test(at) ? undefined : "HH:MM";
+  const submit = (event: SubmitEvent) => {
+    event.preventDefault();
+    const numbers = PERIODS.filter((period) => Number(kept[period]) > 0).map((period) => [period, Number(kept[period])]);
+    // What is not in it is taken out; the whole of it is replaced.
+    const snapshots: ScheduleSpec = { ...Object.fromEntries(numbers), ...(at && numbers.length > 0 && { at }) };
+    setChange({ title: `Change the snapshots of ${spec.id}`, verb: "Change", done: close, edits: [{ set: { lun: { id: spec.id, snapshots } } }] });
+  };
+  if (change) return <ChangeDialog change={change} close={() => setChange(undefined)} />;
+  return (
+    <Dialog title={`Schedule of snapshots of ${spec.id}`} close={close}>
+      <form onSubmit={submit}>
+        <p>How many are kept of those that Tarn takes by itself. Empty or 0: none.</p>
+        {PERIODS.map((period) => (
+          <Text key={period} label={`Kept ${period}`} value={kept[period] ?? ""} set={(value) => setKept((before) => ({ ...before, [period]: value }))} error={wrong(period)} />
+        ))}
+        <Text label="Time of day" value={at} set={setAt} error={atError} hint="HH:MM in UTC, for those of days and weeks; empty: midnight" />
+        <div class="actions end">
+          <Button onClick={close}>Cancel</Button>
+          <Button tone="primary" type="submit" disabled={PERIODS.some(wrong) || Boolean(atError)}>Plan</Button>
+        </div>
+      </form>
+    </Dialog>
   );
 }
 
@@ -50,7 +99,7 @@ function List({ all, ask }: { all: Snapshot[]; ask: (asked: Asked) => void }) {
   );
   return (
     <Table
-      label="Snapshots" rows={all} keyOf={({ name }) => name} sort={{ title: "Taken", descending: true }}
+      label="Snapshots" page={10} search={{ hint: "by name", text: ({ name }) => name }} rows={all} keyOf={({ name }) => name} sort={{ title: "Taken", descending: true }}
       columns={[
         { title: "Name", cell: ({ name }) => <code class="name">{name}</code>, by: ({ name }) => name },
         { title: "Taken", cell: ({ taken_ms }) => moment(taken_ms), by: ({ taken_ms }) => taken_ms },

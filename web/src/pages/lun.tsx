@@ -2,41 +2,26 @@ import type { ComponentChildren } from "preact";
 import { useMemo, useState } from "preact/hooks";
 import { api, may } from "../api/client";
 import { historyOf, latest } from "../api/live";
-import type { Point } from "../api/live";
 import type { Lun, Medium } from "../api/types";
 import type { PageProps } from "../app";
 import { removeLun, rename, resize } from "../lib/changes";
 import { touch, useLoad, useTask } from "../lib/load";
+import { usePast } from "../lib/past";
 import { percentile } from "../lib/rates";
 import { Snapshots } from "./lun-snapshots";
 import { useStore } from "../lib/store";
 import { isSized } from "../lib/wish";
 import { bytes, count, exactSize, latency, NONE, parseSize, throughput } from "../lib/units";
 import { go, href } from "../router";
-import { Badge, Button, Card, Empty, Facts, Page, ProblemBox, Shown } from "../ui/basics";
+import { Badge, Button, Card, Empty, Facts, Notice, Page, ProblemBox, Shown } from "../ui/basics";
 import { ChangeDialog } from "../ui/change";
 import type { Change } from "../ui/change";
-import { Chart } from "../ui/charts";
+import { BYTES_LINES, Chart, IOPS_LINES, LATENCY_LINES, SpanButtons } from "../ui/charts";
 import { Dialog } from "../ui/dialog";
 import { Text } from "../ui/form";
 import { Heatmap } from "../ui/heatmap";
 import { Table } from "../ui/table";
 import { say } from "../ui/toast";
-
-const IOPS_LINES = [
-  { title: "read", colour: "--chart-1", value: (point: Point) => point.readIops },
-  { title: "write", colour: "--chart-2", value: (point: Point) => point.writeIops },
-  { title: "other", colour: "--chart-3", value: (point: Point) => point.otherIops },
-];
-const BYTES_LINES = [
-  { title: "read", colour: "--chart-1", value: (point: Point) => point.readBytes },
-  { title: "write", colour: "--chart-2", value: (point: Point) => point.writeBytes },
-];
-const LATENCY_LINES = [
-  { title: "p50", colour: "--chart-1", value: (point: Point) => point.p50 },
-  { title: "p99", colour: "--chart-2", value: (point: Point) => point.p99 },
-  { title: "p99.9", colour: "--chart-3", value: (point: Point) => point.p999 },
-];
 
 export function LunPage({ parts }: PageProps) {
   const [id = ""] = parts;
@@ -54,13 +39,16 @@ export function LunPage({ parts }: PageProps) {
 
 function Detail({ lun }: { lun: Lun }) {
   const points = useMemo(() => historyOf(lun.spec.id), [lun.spec.id]);
+  const past = usePast(lun.spec.id);
   return (
     <>
+      {lun.outage && <Notice tone="warn">Its data cannot be reached: {lun.outage}</Notice>}
+      <SpanButtons />
       <div class="columns">
-        <Card><Chart title="IOPS" points={points} lines={IOPS_LINES} format={count} /></Card>
-        <Card><Chart title="Throughput" points={points} lines={BYTES_LINES} format={throughput} /></Card>
+        <Card><Chart title="IOPS" past={past} lines={IOPS_LINES} format={count} /></Card>
+        <Card><Chart title="Throughput" past={past} lines={BYTES_LINES} format={throughput} /></Card>
       </div>
-      <Card><Chart title="Latency" points={points} lines={LATENCY_LINES} format={latency} /></Card>
+      <Card><Chart title="Latency" past={past} lines={LATENCY_LINES} format={latency} isLogarithmic /></Card>
       <Card><Heatmap points={points} label={`Latencies of ${lun.spec.id} over the last minutes`} /></Card>
       <Card title="Commands now"><Operations id={lun.spec.id} /></Card>
       <div class="columns">
@@ -100,6 +88,8 @@ function About({ lun }: { lun: Lun }) {
       ["Block", bytes(lun.block_bytes)],
       ["Kind", lun.kind],
       ["Store", <code>{lun.spec.store}</code>],
+      ...(lun.spec.log ? [["Log device", <code>{lun.spec.log}</code>] as [string, ComponentChildren]] : []),
+      ...(lun.spec.owner ? [["Owner", lun.spec.owner] as [string, ComponentChildren]] : []),
       ["Cache", lun.cache ?? "none"],
       ["Thin provisioning", lun.thin ? "on" : "off"],
       ["Access", lun.readonly ? "read-only (store)" : "read and write"],
@@ -124,9 +114,9 @@ function Paths({ lun }: { lun: Lun }) {
   if (lun.shown_by.length === 0) return <Empty title="No target exports it, so no initiator sees it." />;
   return (
     <Table
-      label="Targets that export it" rows={lun.shown_by} keyOf={(path) => `${path.target} ${path.lun} ${path.groups.join()}`}
+      label="Targets that export it" page={10} rows={lun.shown_by} keyOf={(path) => `${path.target} ${path.lun} ${path.groups.join()}`}
       columns={[
-        { title: "Target", cell: (path) => <a class="name" href={href("targets")}>{path.target}</a> },
+        { title: "Target", cell: (path) => <a class="name" href={href("targets", path.target)}>{path.target}</a> },
         { title: "LUN", cell: (path) => path.lun },
         { title: "To", cell: (path) => (path.groups.length > 0 ? path.groups.join(", ") : "all initiators") },
         { title: "Access", cell: (path) => (path.readonly ? <Badge tone="info">read-only</Badge> : "read and write") },

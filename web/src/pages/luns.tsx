@@ -1,18 +1,14 @@
-import { useState } from "preact/hooks";
 import { api, may } from "../api/client";
 import { latest } from "../api/live";
 import type { Lun } from "../api/types";
 import { useLoad } from "../lib/load";
+import { short } from "../lib/ways";
 import { bytesPerSecond, iops } from "../lib/rates";
 import { useStore } from "../lib/store";
 import { bytes, count, NONE, throughput } from "../lib/units";
 import { href } from "../router";
 import { Badge, Card, Empty, Page, Shown } from "../ui/basics";
-import { Text } from "../ui/form";
 import { Table } from "../ui/table";
-
-/** More than this, and there is a field to filter them. */
-const FILTER_FROM = 8;
 
 export function LunsPage() {
   const luns = useLoad(api.luns);
@@ -25,29 +21,24 @@ export function LunsPage() {
 }
 
 function Luns({ luns }: { luns: Lun[] }) {
-  const [filter, setFilter] = useState("");
   const rates = useStore(latest)?.luns;
-  if (luns.length === 0) return <Empty title="There is no disk yet."><a href={href("new-disk")}>Add disk</a></Empty>;
-  const word = filter.toLowerCase();
-  const shown = luns.filter((lun) => `${lun.spec.id} ${lun.spec.store} ${lun.serial}`.toLowerCase().includes(word));
+  if (luns.length === 0) return <Empty title="There is no disk yet.">{may("admin") && <a href={href("new-disk")}>Add disk</a>}</Empty>;
   const rate = (lun: Lun) => rates?.get(lun.spec.id);
   return (
-    <>
-      {luns.length > FILTER_FROM && <Text label="Filter" value={filter} set={setFilter} hint="by id, store or serial number" />}
-      <Table
-        label="LUNs" rows={shown} keyOf={(lun) => lun.spec.id}
-        columns={[
-          { title: "LUN", by: (lun) => lun.spec.id, cell: (lun) => <a class="name strong" href={href("luns", lun.spec.id)}>{lun.spec.id}</a> },
-          { title: "Size", numeric: true, by: (lun) => lun.size_bytes, cell: (lun) => bytes(lun.size_bytes) },
-          { title: "Store", by: (lun) => lun.spec.store, cell: (lun) => <code class="name">{lun.spec.store}</code> },
-          { title: "Cache", by: (lun) => lun.cache ?? "", cell: (lun) => <Marks lun={lun} /> },
-          { title: "Serial", by: (lun) => lun.serial, cell: (lun) => <code class="name">{lun.serial}</code> },
-          { title: "Exported by", by: (lun) => lun.shown_by.length, cell: (lun) => <ShownBy lun={lun} /> },
-          { title: "IOPS", numeric: true, by: (lun) => { const now = rate(lun); return now ? iops(now) : 0; }, cell: (lun) => { const now = rate(lun); return now ? count(iops(now)) : NONE; } },
-          { title: "Throughput", numeric: true, by: (lun) => { const now = rate(lun); return now ? bytesPerSecond(now) : 0; }, cell: (lun) => { const now = rate(lun); return now ? throughput(bytesPerSecond(now)) : NONE; } },
-        ]}
-      />
-    </>
+    <Table
+      label="LUNs" rows={luns} keyOf={(lun) => lun.spec.id}
+      search={{ hint: "by id, store, serial number, target or owner", text: (lun) => [lun.spec.id, lun.spec.store, lun.serial, lun.naa, lun.spec.owner, ...lun.shown_by.map(({ target }) => target)].join(" ") }}
+      columns={[
+        { title: "LUN", by: (lun) => lun.spec.id, cell: (lun) => <a class="name strong" href={href("luns", lun.spec.id)}>{lun.spec.id}</a> },
+        { title: "Size", numeric: true, by: (lun) => lun.size_bytes, cell: (lun) => bytes(lun.size_bytes) },
+        { title: "Store", by: (lun) => lun.spec.store, cell: (lun) => <code class="name">{lun.spec.store}</code> },
+        { title: "Cache", isMinor: true, by: (lun) => lun.cache ?? "", cell: (lun) => <Marks lun={lun} /> },
+        { title: "Serial", isMinor: true, by: (lun) => lun.serial, cell: (lun) => <code class="name">{lun.serial}</code> },
+        { title: "Exported by", by: (lun) => lun.shown_by.length, cell: (lun) => <ShownBy lun={lun} /> },
+        { title: "IOPS", numeric: true, by: (lun) => { const now = rate(lun); return now ? iops(now) : 0; }, cell: (lun) => { const now = rate(lun); return now ? count(iops(now)) : NONE; } },
+        { title: "Throughput", numeric: true, isMinor: true, by: (lun) => { const now = rate(lun); return now ? bytesPerSecond(now) : 0; }, cell: (lun) => { const now = rate(lun); return now ? throughput(bytesPerSecond(now)) : NONE; } },
+      ]}
+    />
   );
 }
 
@@ -57,17 +48,23 @@ export function Marks({ lun }: { lun: Lun }) {
       <Badge>{lun.cache ?? lun.kind}</Badge>
       {lun.readonly && <Badge tone="info">read only</Badge>}
       {lun.medium?.loaded === false && <Badge tone="warn">ejected</Badge>}
+      {lun.outage && <Badge tone="bad">not ready</Badge>}
     </span>
   );
 }
 
+/** Ways that a row has room for. */
+const WAYS_SHOWN = 2;
+
 function ShownBy({ lun }: { lun: Lun }) {
-  if (lun.shown_by.length === 0) return <Badge tone="warn">nobody</Badge>;
+  if (lun.shown_by.length === 0) return <Badge tone="warn">no target</Badge>;
+  const more = lun.shown_by.length - WAYS_SHOWN;
   return (
     <ul class="plain">
-      {lun.shown_by.map((path) => (
-        <li key={`${path.target} ${path.lun}`} class="name">{path.target.split(":").at(-1)} <span class="muted">LUN {path.lun}</span></li>
+      {lun.shown_by.slice(0, WAYS_SHOWN).map((path) => (
+        <li key={`${path.target} ${path.lun}`} class="name"><a href={href("targets", path.target)}>{short(path.target)}</a> <span class="muted">LUN {path.lun}</span></li>
       ))}
+      {more > 0 && <li class="hint">and {more} more</li>}
     </ul>
   );
 }

@@ -1,36 +1,49 @@
+import type { ComponentChildren } from "preact";
 import { api, may } from "../api/client";
-import { history, latest } from "../api/live";
-import type { Finding, Session, Status } from "../api/types";
+import { events, latest } from "../api/live";
+import type { Finding, Lun, Session, Space, Status, Target } from "../api/types";
+import { usePast } from "../lib/past";
+import type { Past } from "../lib/past";
 import { useLoad } from "../lib/load";
 import { bytesPerSecond, dataBuckets, errorsPerSecond, iops, percentile } from "../lib/rates";
 import type { Figures } from "../lib/rates";
 import { useStore } from "../lib/store";
-import { bytes, count, duration, latency, NONE, plural, throughput } from "../lib/units";
+import { bytes, count, duration, latency, moment, NONE, plural, throughput } from "../lib/units";
 import { href } from "../router";
 import { Badge, Card, Empty, Page, SeverityBadge, Shown } from "../ui/basics";
-import { Chart, Sparkline } from "../ui/charts";
+import { BYTES_LINES, Chart, IOPS_LINES, LATENCY_LINES, Sparkline, SpanButtons } from "../ui/charts";
+import { PathMap } from "../ui/map";
 import { Table } from "../ui/table";
+import { EventWords } from "./events";
 
 export function OverviewPage() {
   const status = useLoad(api.status);
   const sessions = useLoad(api.sessions);
+  const past = usePast();
   const isEmpty = status.value?.luns === 0;
   return (
-    <Page title="Overview" lead={status.value && <About status={status.value} />}>
-      <Shown from={status}>{(value) => <Health findings={value.findings} />}</Shown>
-      {isEmpty ? <First /> : (
-        <>
-          <FigureRow />
-          <Card><Rates /></Card>
-          <div class="columns">
-            <Card title="Busiest LUNs" actions={<a href={href("luns")}>All LUNs</a>}><TopLuns /></Card>
-            <Card title="Busiest sessions" actions={<a href={href("sessions")}>All sessions</a>}>
-              <Shown from={sessions}>{(value) => <TopSessions sessions={value} />}</Shown>
-            </Card>
-          </div>
-          <Card title="Cores and memory"><Cores /></Card>
-        </>
-      )}
+    <Page title="Overview" lead={status.value && <About status={status.value} />} actions={!isEmpty && <SpanButtons />}>
+      <Shown from={status}>
+        {(value) => (isEmpty ? <><div class="figures one"><Health findings={value.findings} /></div><First /></> : (
+          <>
+            <Tiles findings={value.findings} past={past} />
+            <Serious findings={value.findings} />
+            <Charts past={past} />
+            <div class="columns">
+              <Card title="Capacity"><Capacity /></Card>
+              <Card title="Last warnings" actions={<a href={href("events")}>All events</a>}><Warnings /></Card>
+            </div>
+            <Card title="Paths"><Shown from={sessions}>{(all) => <Paths sessions={all} />}</Shown></Card>
+            <div class="columns">
+              <Card title="Busiest LUNs" actions={<a href={href("luns")}>All LUNs</a>}><TopLuns /></Card>
+              <Card title="Busiest initiators" actions={<a href={href("sessions")}>All sessions</a>}>
+                <TopSessions sessions={sessions.value ?? []} />
+              </Card>
+            </div>
+            <Card title="Cores and memory"><Cores /></Card>
+          </>
+        ))}
+      </Shown>
     </Page>
   );
 }
@@ -55,15 +68,65 @@ function First() {
   );
 }
 
+const isSerious = ({ severity }: Finding) => severity !== "info";
+
+/** One word for all of it, and how many findings there are. */
+function Health({ findings }: { findings: Finding[] }) {
+  const errors = findings.filter(({ severity }) => severity === "error").length;
+  const warnings = findings.filter(({ severity }) => severity === "warning").length;
+  const [tone, word] = errors > 0 ? ["bad", "At risk"] : warnings > 0 ? ["warn", "Warnings"] : ["good", "Healthy"];
+  const parts = [errors > 0 && plural(errors, "error"), warnings > 0 && plural(warnings, "warning")].filter(Boolean);
+  return (
+    <div class={`card figure tile ${tone}`}>
+      <h2>Health</h2>
+      <p class="value" data-figure="Health">{word}</p>
+      <p class="hint"><a href={href("health")}>{parts.join(", ") || "Nothing endangers it"}</a></p>
+    </div>
+  );
+}
+
+function Tiles({ findings, past }: { findings: Finding[]; past: Past }) {
+  const all = useStore(latest)?.all;
+  const p99 = all && percentile(dataBuckets(all), 0.99);
+  const errors = all ? errorsPerSecond(all) : 0;
+  return (
+    <div class="figures">
+      <Health findings={findings} />
+      <Figure name="IOPS" value={all ? count(iops(all)) : NONE}>
+        <Sparkline past={past} value={(point) => point.iops} label="IOPS over the time range" />
+      </Figure>
+      <Figure name="Throughput" value={all ? throughput(bytesPerSecond(all)) : NONE}>
+        <Sparkline past={past} value={(point) => point.bytes} label="Throughput over the time range" />
+      </Figure>
+      <Figure name="Latency p99" value={latency(p99)}>
+        <Sparkline past={past} value={(point) => point.p99} label="Latency p99 over the time range" />
+      </Figure>
+      <div class="card figure">
+        <h2>Errors</h2>
+        <p class={errors > 0 ? "value bad" : "value"} id="live-errors">{all ? `${count(errors)}/s` : NONE}</p>
+        <p class="hint">{plural(all?.depth ?? 0, "command")} under way</p>
+      </div>
+    </div>
+  );
+}
+
+function Figure({ name, value, children }: { name: string; value: string; children: ComponentChildren }) {
+  return (
+    <div class="card figure">
+      <h2>{name}</h2>
+      <p class="value" data-figure={name}>{value}</p>
+      {children}
+    </div>
+  );
+}
+
 const FINDINGS_SHOWN = 3;
 
-function Health({ findings }: { findings: Finding[] }) {
-  const serious = findings.filter(({ severity }) => severity !== "info");
-  if (serious.length === 0) {
-    return <p class="health"><Badge tone="good">healthy</Badge> Nothing endangers or limits the service.</p>;
-  }
+function Serious({ findings }: { findings: Finding[] }) {
+  const serious = findings.filter(isSerious);
+  if (serious.length === 0) return null;
   return (
-    <Card title="Findings" actions={<a href={href("doctor")}>All findings</a>}>
+    <Card title="Findings" actions={<a href={href("health")}>{plural(serious.length, "finding")}</a>}>
       <ul class="findings">
         {serious.slice(0, FINDINGS_SHOWN).map((finding) => (
           <li key={finding.code + finding.subject}>
@@ -76,42 +139,87 @@ function Health({ findings }: { findings: Finding[] }) {
   );
 }
 
-/** The three figures of the front page, and errors. */
-function FigureRow() {
-  const all = useStore(latest)?.all;
-  const p99 = all && percentile(dataBuckets(all), 0.99);
-  const errors = all ? errorsPerSecond(all) : 0;
+function Charts({ past }: { past: Past }) {
   return (
-    <div class="figures">
-      <Figure name="IOPS" value={all ? count(iops(all)) : NONE} spark={history.map((point) => point.iops)} />
-      <Figure name="Throughput" value={all ? throughput(bytesPerSecond(all)) : NONE} spark={history.map((point) => point.bytes)} />
-      <Figure name="Latency p99" value={latency(p99)} spark={history.map((point) => point.p99)} />
-      <div class="card figure">
-        <h2>Errors</h2>
-        <p class={errors > 0 ? "value bad" : "value"} id="live-errors">{all ? `${count(errors)}/s` : NONE}</p>
-        <p class="hint">{plural(all?.depth ?? 0, "command")} under way</p>
+    <>
+      <div class="columns">
+        <Card><Chart title="IOPS" past={past} lines={IOPS_LINES} format={count} /></Card>
+        <Card><Chart title="Throughput" past={past} lines={BYTES_LINES} format={throughput} /></Card>
       </div>
-    </div>
+      <Card><Chart title="Latency" past={past} lines={LATENCY_LINES} format={latency} isLogarithmic /></Card>
+    </>
   );
 }
 
-function Figure({ name, value, spark }: { name: string; value: string; spark: (number | undefined)[] }) {
+const SYSTEMS_SHOWN = 4;
+
+function Capacity() {
+  const space = useLoad(api.space);
   return (
-    <div class="card figure">
-      <h2>{name}</h2>
-      <p class="value" data-figure={name}>{value}</p>
-      <Sparkline values={spark} label={`${name} over the last minute`} />
-    </div>
+    <Shown from={space}>
+      {(value) => (
+        <>
+          <Provisioned space={value} />
+          {value.file_systems.slice(0, SYSTEMS_SHOWN).map((system) => {
+            const used = 1 - system.free_bytes / Math.max(1, system.size_bytes);
+            return (
+              <div key={system.path} class="fill">
+                <span class="name" title={system.path}>{system.path}</span>
+                <meter min={0} max={1} low={0.8} high={0.95} optimum={0} value={used} aria-label={`${system.path} in use`} />
+                <span class="hint">
+                  {bytes(system.free_bytes)} free of {bytes(system.size_bytes)}
+                  {system.promised_bytes > system.free_bytes && <> <Badge tone="warn">over-committed: files may grow by {bytes(system.promised_bytes)}</Badge></>}
+                </span>
+              </div>
+            );
+          })}
+          {value.file_systems.length > SYSTEMS_SHOWN && <p class="hint">{value.file_systems.length - SYSTEMS_SHOWN} more file systems</p>}
+        </>
+      )}
+    </Shown>
   );
 }
 
-const RATE_LINES = [
-  { title: "read", colour: "--chart-1", value: (point: { readBytes: number }) => point.readBytes },
-  { title: "write", colour: "--chart-2", value: (point: { writeBytes: number }) => point.writeBytes },
-];
+function Provisioned({ space }: { space: Space }) {
+  const size = space.luns.reduce((sum, { size_bytes }) => sum + size_bytes, 0);
+  const allocated = space.luns.reduce((sum, { allocated_bytes }) => sum + (allocated_bytes ?? 0), 0);
+  return (
+    <p>
+      <b class="value" data-figure="Capacity">{bytes(size)}</b> provisioned in {plural(space.luns.length, "LUN")};{" "}
+      {bytes(allocated)} allocated in files
+    </p>
+  );
+}
 
-function Rates() {
-  return <Chart title="Throughput" points={history} lines={RATE_LINES} format={throughput} />;
+const WARNINGS_SHOWN = 4;
+
+function Warnings() {
+  const last = useStore(events).filter(({ severity }) => severity !== "info").slice(-WARNINGS_SHOWN).reverse();
+  if (last.length === 0) return <Empty title="There has been no warning." />;
+  return (
+    <ul class="findings">
+      {last.map((event) => (
+        <li key={event.number}>
+          <SeverityBadge severity={event.severity} />
+          <span><EventWords event={event} /> <time class="hint" dateTime={new Date(event.at_ms).toISOString()}>{moment(event.at_ms)}</time></span>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function Paths({ sessions }: { sessions: Session[] }) {
+  const known = useLoad(async (): Promise<[Lun[], Target[]]> => Promise.all([api.luns(), api.targets()]));
+  return (
+    <Shown from={known}>
+      {([luns, targets]) => {
+        const busy = latest.get()?.luns;
+        const rate = (id: string) => { const figures = busy?.get(id); return figures ? iops(figures) : 0; };
+        const ids = luns.map(({ spec }) => spec.id).sort((a, b) => rate(b) - rate(a));
+        return <PathMap luns={ids} targets={targets} sessions={sessions} />;
+      }}
+    </Shown>
+  );
 }
 
 const TOP = 5;
@@ -130,8 +238,8 @@ function TopLuns() {
       columns={[
         { title: "LUN", cell: ([id]) => <a class="name" href={href("luns", id)}>{id}</a> },
         { title: "IOPS", numeric: true, cell: ([, figures]) => count(iops(figures)) },
-        { title: "Throughput", numeric: true, cell: ([, figures]) => throughput(bytesPerSecond(figures)) },
-        { title: "p99", numeric: true, cell: ([, figures]) => latency(percentile(dataBuckets(figures), 0.99)) },
+        { title: "Throughput", numeric: true, isMinor: true, cell: ([, figures]) => throughput(bytesPerSecond(figures)) },
+        { title: "p99", numeric: true, isMinor: true, cell: ([, figures]) => latency(percentile(dataBuckets(figures), 0.99)) },
       ]}
     />
   );
@@ -147,27 +255,30 @@ function TopSessions({ sessions }: { sessions: Session[] }) {
       columns={[
         { title: "Initiator", cell: ([name]) => { const session = ids.get(name); return session === undefined ? name : <a class="name" href={href("sessions", session)}>{name}</a>; } },
         { title: "IOPS", numeric: true, cell: ([, figures]) => count(iops(figures)) },
-        { title: "Throughput", numeric: true, cell: ([, figures]) => throughput(bytesPerSecond(figures)) },
-        { title: "Depth", numeric: true, cell: ([, figures]) => figures.depth },
+        { title: "Throughput", numeric: true, isMinor: true, cell: ([, figures]) => throughput(bytesPerSecond(figures)) },
+        { title: "Depth", numeric: true, isMinor: true, cell: ([, figures]) => figures.depth },
       ]}
     />
   );
 }
 
+/** Seconds between two readings of what cores say of themselves. */
+const CORES_EVERY = 5;
+
 function Cores() {
-  const busy = useStore(latest)?.busy ?? [];
-  const stats = useLoad(api.stats, Math.floor(history.length / 5));
+  const now = useStore(latest);
+  const stats = useLoad(api.stats, Math.floor((now?.at_ms ?? 0) / 1000 / CORES_EVERY));
   return (
     <Shown from={stats}>
       {({ cores }) => (
         <Table
-          label="Cores" rows={cores} keyOf={({ core }) => core}
+          label="Cores" rows={cores} keyOf={({ core }) => core} page={8}
           columns={[
             { title: "Core", cell: ({ core }) => core },
-            { title: "Busy", cell: ({ core }) => <Meter value={busy[core] ?? 0} label={`Core ${core} busy`} /> },
-            { title: "Sessions", numeric: true, cell: ({ sessions }) => sessions },
-            { title: "Buffers in use", numeric: true, cell: (core) => `${bytes(core.pool_bytes - core.pool_free_bytes)} of ${bytes(core.pool_bytes)}` },
-            { title: "Waited for buffers", numeric: true, cell: ({ starved }) => count(starved) },
+            { title: "Busy", cell: ({ core }) => <Meter value={now?.busy[core] ?? 0} label={`Core ${core} busy`} /> },
+            { title: "Sessions", numeric: true, isMinor: true, cell: ({ sessions }) => sessions },
+            { title: "Buffers in use", numeric: true, isMinor: true, cell: (core) => `${bytes(core.pool_bytes - core.pool_free_bytes)} of ${bytes(core.pool_bytes)}` },
+            { title: "Waited for buffers", numeric: true, isMinor: true, cell: ({ starved }) => count(starved) },
           ]}
         />
       )}

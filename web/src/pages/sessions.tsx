@@ -6,11 +6,11 @@ import type { PageProps } from "../app";
 import { touch, useLoad, useTask } from "../lib/load";
 import { bytesPerSecond, dataBuckets, iops, percentile } from "../lib/rates";
 import { useStore } from "../lib/store";
+import { short } from "../lib/ways";
 import { bytes, count, duration, latency, moment, NONE, plural, throughput } from "../lib/units";
 import { go, href } from "../router";
 import { Badge, Button, Card, Empty, Facts, Page, ProblemBox, Shown } from "../ui/basics";
 import { Dialog } from "../ui/dialog";
-import { Text } from "../ui/form";
 import { Table } from "../ui/table";
 import { say } from "../ui/toast";
 
@@ -42,39 +42,39 @@ function Traces({ traces }: { traces: Trace[] }) {
   );
 }
 
-/** More than this, and there is a field to filter them. */
-const FILTER_FROM = 8;
-
 function Sessions({ sessions }: { sessions: Session[] }) {
-  const [filter, setFilter] = useState("");
   const rates = useStore(latest)?.initiators;
   if (sessions.length === 0) return <Empty title="No initiator is logged in." />;
-  const word = filter.toLowerCase();
-  const text = ({ initiator, address, target, user }: Session) => `${initiator} ${address} ${target ?? ""} ${user ?? ""}`.toLowerCase();
+  const text = ({ initiator, address, target, user }: Session) => `${initiator} ${address} ${target ?? ""} ${user ?? ""}`;
   const rate = (session: Session) => {
     const figures = rates?.get(session.initiator);
     return figures ? iops(figures) : undefined;
   };
   const now = Date.now();
   return (
-    <>
-      {sessions.length > FILTER_FROM && <Text label="Filter" value={filter} set={setFilter} hint="by initiator, address, target or user" />}
       <Table
-        label="Sessions" rows={sessions.filter((session) => text(session).includes(word))} keyOf={({ id }) => id}
+        label="Sessions" rows={sessions} keyOf={({ id }) => id} search={{ hint: "by initiator, address, target or user", text }}
         columns={[
           { title: "Initiator", by: ({ initiator }) => initiator, cell: ({ id, initiator }) => <a class="name strong" href={href("sessions", id)}>{initiator}</a> },
           { title: "Address", by: ({ address }) => address, cell: ({ address }) => <code class="name">{address}</code> },
-          { title: "Target", by: ({ target }) => target ?? "", cell: ({ target }) => <span class="name">{target?.split(":").at(-1) ?? "discovery"}</span> },
-          { title: "User", by: ({ user }) => user ?? "", cell: ({ user }) => user ?? NONE },
-          { title: "Digests", cell: digests },
-          { title: "Commands", numeric: true, by: ({ commands }) => commands, cell: ({ commands, window }) => `${commands} of ${window}` },
+          { title: "Target", by: ({ target }) => target ?? "", cell: ({ target }) => <TargetName target={target} isShort /> },
+          { title: "User", isMinor: true, by: ({ user }) => user ?? "", cell: ({ user }) => user ?? NONE },
+          { title: "Digests", isMinor: true, cell: digests },
+          { title: "Commands", numeric: true, isMinor: true, by: ({ commands }) => commands, cell: ({ commands, window }) => `${commands} of ${window}` },
           { title: "Age", numeric: true, by: ({ since_ms }) => -since_ms, cell: ({ since_ms }) => duration(now - since_ms) },
-          { title: "Trouble", by: (session) => session.violations + session.reinstatements, cell: trouble },
+          { title: "Trouble", isMinor: true, by: (session) => session.violations + session.reinstatements, cell: trouble },
           { title: "IOPS", numeric: true, by: (session) => rate(session) ?? 0, cell: (session) => { const value = rate(session); return value === undefined ? NONE : count(value); } },
         ]}
       />
-    </>
   );
+}
+
+/** Sessions of NBD and HyperSCSI have the export or the group in place of a target. */
+function TargetName({ target, isShort }: { target: string | undefined; isShort?: boolean }) {
+  const text = target === undefined ? "discovery" : isShort && target.startsWith("iqn.") ? short(target) : target;
+  if (target?.startsWith("hyperscsi:")) return <a class="name" href={href("hyperscsi")}>{text}</a>;
+  if (target === undefined || target.startsWith("nbd:")) return <span class="name">{text}</span>;
+  return <a class="name" href={href("targets", target)}>{text}</a>;
 }
 
 function digests({ header_digest, data_digest }: Session) {
@@ -116,7 +116,7 @@ function Detail({ session }: { session: Session }) {
           <Facts facts={[
             ["Initiator", <span class="name">{session.initiator}</span>],
             ["Address", <code>{session.address}</code>],
-            ["Target", <span class="name">{session.target ?? "discovery"}</span>],
+            ["Target", <TargetName target={session.target} />],
             ["CHAP user", session.user ?? "none"],
             ["ISID", <code>{session.isid}</code>],
             ["TSIH", session.tsih],
@@ -146,7 +146,7 @@ function Detail({ session }: { session: Session }) {
       <Card title="LUNs">
         {session.luns.length === 0 ? <Empty title="No LUN." /> : (
           <Table
-            label="LUNs of this session" rows={session.luns} keyOf={({ lun }) => lun}
+            label="LUNs of this session" rows={session.luns} keyOf={({ lun }) => lun} search={{ hint: "by number or unit", text: ({ lun, id }) => `${lun} ${id}` }}
             columns={[
               { title: "LUN", cell: ({ lun }) => lun },
               { title: "Unit", cell: ({ id }) => <a class="name" href={href("luns", id)}>{id}</a> },

@@ -28,7 +28,7 @@ export function TokensPage() {
         <Shown from={tokens}>
           {(value) => (value.length === 0 ? <Empty title="There is no token." /> : (
             <Table
-              label="Tokens" rows={value} keyOf={({ name }) => name}
+              label="Tokens" search={{ hint: "by name or role", text: ({ name, role }) => `${name} ${role}` }} rows={value} keyOf={({ name }) => name}
               columns={[
                 { title: "Name", by: ({ name }) => name, cell: ({ name }) => <span class="name strong">{name}</span> },
                 { title: "Role", by: ({ role }) => role, cell: ({ role }) => <Badge>{role}</Badge> },
@@ -79,7 +79,7 @@ function Make({ close, done }: Props) {
         <ProblemBox problem={task.problem} />
         <div class="actions end">
           <Button onClick={close}>Cancel</Button>
-          <Button tone="primary" type="submit" disabled={!name || task.busy}>Make</Button>
+          <Button tone="primary" type="submit" disabled={!name || task.busy}>Create</Button>
         </div>
       </form>
     </Dialog>

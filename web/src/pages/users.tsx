@@ -4,6 +4,7 @@ import type { Target, User } from "../api/types";
 import { remove, userEdit } from "../lib/changes";
 import { touch, useLoad, useTask } from "../lib/load";
 import { NONE } from "../lib/units";
+import { href } from "../router";
 import { Button, Card, Empty, Page, ProblemBox, Shown } from "../ui/basics";
 import { ChangeDialog } from "../ui/change";
 import type { Change } from "../ui/change";
@@ -41,16 +42,16 @@ interface Props {
 }
 
 function Users({ users, targets, edit, remove }: Props) {
-  if (users.length === 0) return <Empty title="There is no user yet; targets ask nobody who he is." />;
+  if (users.length === 0) return <Empty title="There is no user yet; targets require no authentication." />;
   const targetsOf = (user: User) => targets.filter(({ spec }) => spec.auth?.includes(user.name)).map(({ spec }) => spec.name);
   return (
     <Table
-      label="Users" rows={users} keyOf={({ name }) => name}
+      label="Users" rows={users} keyOf={({ name }) => name} search={{ hint: "by name or target", text: (user) => `${user.name} ${targetsOf(user).join(" ")}` }}
       columns={[
         { title: "Name", by: ({ name }) => name, cell: ({ name }) => <span class="name strong">{name}</span> },
-        { title: "Secret", cell: ({ secret_file }) => (secret_file ? <code class="name">{secret_file}</code> : "kept") },
-        { title: "Target proves itself as", cell: ({ mutual }) => mutual?.name ?? NONE },
-        { title: "May log in to", cell: (user) => <ul class="plain">{targetsOf(user).map((name) => <li key={name} class="name">{name}</li>)}</ul> },
+        { title: "Secret", isMinor: true, cell: ({ secret_file }) => (secret_file ? <code class="name">{secret_file}</code> : "kept") },
+        { title: "Target proves itself as", isMinor: true, cell: ({ mutual }) => mutual?.name ?? NONE },
+        { title: "May log in to", cell: (user) => <TargetList names={targetsOf(user)} /> },
         ...(may("admin") ? [{
           title: "Actions", cell: (user: User) => (
             <span class="actions">
@@ -61,6 +62,19 @@ function Users({ users, targets, edit, remove }: Props) {
         }] : []),
       ]}
     />
+  );
+}
+
+/** Targets that a row has room for. */
+const TARGETS_SHOWN = 3;
+
+function TargetList({ names }: { names: string[] }) {
+  const more = names.length - TARGETS_SHOWN;
+  return (
+    <ul class="plain">
+      {names.slice(0, TARGETS_SHOWN).map((name) => <li key={name}><a class="name" href={href("targets", name)}>{name}</a></li>)}
+      {more > 0 && <li class="hint">and {more} more</li>}
+    </ul>
   );
 }
 

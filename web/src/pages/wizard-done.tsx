@@ -11,6 +11,8 @@ import { Card, Copyable, Notice, Shown } from "../ui/basics";
 /** Addresses that stand for all of the machine: initiators need a real one. */
 const ANY = new Set(["0.0.0.0", "[::]"]);
 
+const ONLY_HERE = /^(127\.|\[::1\]|localhost)/;
+
 /** Where an initiator finds a target: what discovery tells, or this machine as the browser knows it. */
 function portalOf(target: Target | undefined): string {
   const advertised = target?.spec.portals?.[0]?.advertise;
@@ -33,7 +35,7 @@ export function Done({ wish }: { wish: Wish }) {
         const way = {
           target: name, portal: portalOf(target), lun, user,
           mutual: users.value?.find((one) => one.name === user)?.mutual?.name,
-          isDiscoveryClosed: /^discovery_auth = \["/m.test(effective.value?.text ?? ""),
+          discoverer: /^discovery_auth = \["([^"\\]+)"/m.exec(effective.value?.text ?? "")?.[1],
         };
         return (
           <>
@@ -41,6 +43,13 @@ export function Done({ wish }: { wish: Wish }) {
               Disk <a href={href("luns", wish.id)}>{wish.id}</a> is there, and target <b class="name">{name}</b> shows it as LUN {lun}.
             </Notice>
             <Card title="On the machine of the initiator">
+              {way.discoverer && (
+                <p class="hint">
+                  Discovery needs CHAP as user {way.discoverer}
+                  {way.discoverer === way.user ? ", with the same secret" : "; SECRET_OF_DISCOVERY stands for its secret"}. Where the target is named, discovery is left out.
+                </p>
+              )}
+              {ONLY_HERE.test(way.portal) && <Notice tone="warn">The portal {way.portal} is reached from this machine only. Give the target another portal for other hosts.</Notice>}
               {way.user && <p class="hint">SECRET stands for the secret of user {way.user}{way.mutual && ", SECRET_OF_TARGET for that of the target"}.</p>}
               {recipes(way).map((recipe) => (
                 <section key={recipe.title} class="recipe">

@@ -1,8 +1,8 @@
 /** The questions of the wizard. */
-import { parseSize } from "../lib/units";
-import { asks, DISK_KINDS } from "../lib/wish";
+import { bytes, parseSize } from "../lib/units";
+import { asks, DISK_KINDS, placeError } from "../lib/wish";
 import type { StoreWord, Wish } from "../lib/wish";
-import { Choice, Lines, linesOf, Select, Text } from "../ui/form";
+import { Check, Choice, Lines, linesOf, Select, Suggest, Text } from "../ui/form";
 import { INITIATORS_HINT } from "./groups";
 import { ID, ID_HINT } from "./lun";
 import { SECRET_HINT, secretError } from "./users";
@@ -17,17 +17,12 @@ export function DiskStep({ wish, set, known }: StepProps) {
   return (
     <>
       <Text label="Id" value={wish.id} set={(id) => set({ id })} required error={idError} hint={`Name of the disk: ${ID_HINT}`} />
-      <Choice label="Store" value={wish.kind} set={(kind) => set({ kind })} options={STORES} />
-      {asked.path && (
-        <Text
-          label={wish.kind === "file" ? "File" : "Device"} value={wish.path} set={(path) => set({ path })} required
-          placeholder={wish.kind === "file" ? `/srv/tarn/${wish.id || "disk"}.img` : "/dev/vg0/disk"} hint="A path on the machine that runs Tarn"
-        />
-      )}
+      <Choice label="Store" value={wish.kind} set={(kind) => set({ kind, path: "" })} options={STORES} />
+      {asked.path && <PlaceField wish={wish} set={set} known={known} />}
       {asked.size && (
         <Text
-          label="Size" value={wish.size} set={(size) => set({ size })} required hint="Powers of 1024: 512M, 10G, 2T"
-          error={parseSize(wish.size) === undefined ? "a number with k, M, G or T, such as 10G" : undefined}
+          label="Size" value={wish.size} set={(size) => set({ size })} required hint={sizeHint(wish)}
+          error={isSizeWrong(wish) ? "a number with k, M, G or T, such as 10G" : undefined}
         />
       )}
       {asked.cache && (
@@ -40,9 +35,54 @@ export function DiskStep({ wish, set, known }: StepProps) {
           ]}
         />
       )}
+      <fieldset class="choice">
+        <legend>Options</legend>
+        <Check label="Read-only: the store is never written" value={wish.readonly} set={(readonly) => set({ readonly })} />
+        <Check label="Removable: the medium can be ejected and loaded" value={wish.removable} set={(removable) => set({ removable })} />
+      </fieldset>
+      {asked.log && (
+        <Text
+          label="Log device" value={wish.log} set={(log) => set({ log })} placeholder="file:/srv/fast/log.img?size=4G"
+          hint="Optional: a store on a fast disk that takes synchronous writes first"
+        />
+      )}
     </>
   );
 }
+
+const PLACE = {
+  file: { label: "File", hint: "A path on the machine that runs Tarn" },
+  device: { label: "Device", hint: "A block device of the machine that runs Tarn; its data is exported as it is" },
+  export: { label: "Export", hint: "HOST:PORT/EXPORT of the NBD server; the port may be left out" },
+  socket: { label: "Socket", hint: "The unix socket of the NBD server" },
+  image: { label: "Image", hint: "POOL/IMAGE of the Ceph cluster" },
+} as const;
+
+/** Where the data is, with what this machine has to offer. */
+function PlaceField({ wish, set, known }: StepProps) {
+  const { place } = asks(wish.kind);
+  const { label, hint } = PLACE[place];
+  const file = `${wish.id || "disk"}.img`;
+  const options = {
+    file: known.places.directories.map((directory) => `${directory}/${file}`),
+    device: known.places.devices.filter(({ lun }) => !lun).map(({ path }) => path),
+    export: [], socket: [], image: [],
+  }[place];
+  const placeholder = { file: `/srv/tarn/${file}`, device: "/dev/vg0/disk", export: "nas.example:10809/disk", socket: "/run/nbd.sock", image: `rbd/${wish.id || "disk"}` }[place];
+  const device = known.places.devices.find(({ path }) => path === wish.path);
+  const size = device?.size_bytes === undefined ? "" : `${bytes(device.size_bytes)}. `;
+  return (
+    <Text
+      label={label} value={wish.path} set={(path) => set({ path })} required placeholder={placeholder} hint={size + hint} options={options}
+      error={wish.path === "" ? undefined : placeError(wish)}
+    />
+  );
+}
+
+/** An image that is there has its size. */
+const needsSize = (wish: Wish) => wish.kind !== "rbd";
+const isSizeWrong = (wish: Wish) => (needsSize(wish) || wish.size.trim() !== "") && parseSize(wish.size) === undefined;
+const sizeHint = (wish: Wish) => `Powers of 1024: 512M, 10G, 2T${needsSize(wish) ? "" : "; empty for an image that is there"}`;
 
 const PREFIX = "iqn.2026-11.example.tarn";
 
@@ -63,14 +103,20 @@ export function TargetStep({ wish, set, known }: StepProps) {
       {isNew ? (
         <>
           <Text label="Name" value={wish.newTarget} set={(newTarget) => set({ newTarget })} required error={targetError(wish, known)} hint="iSCSI name; it cannot be changed later" />
-          <Text label="Portal" value={wish.portal} set={(portal) => set({ portal })} required hint="ADDRESS:PORT to listen on; 0.0.0.0:3260 means all addresses" placeholder="192.0.2.1:3260" />
+          <Text label="Portal" value={wish.portal} set={(portal) => set({ portal })} required options={portalsOf(known)} hint={LOOPBACK.test(wish.portal) ? "Only this machine reaches 127.0.0.1; 0.0.0.0:3260 means all addresses" : "ADDRESS:PORT to listen on; 0.0.0.0:3260 means all addresses"} placeholder="192.0.2.1:3260" />
         </>
       ) : (
-        <p class="hint">{auth.length > 0 ? `It asks for the CHAP users ${auth.join(", ")}.` : "It asks nobody who he is."}</p>
+        <p class="hint">{auth.length > 0 ? `CHAP users that may log in: ${auth.join(", ")}.` : "It requires no authentication."}</p>
       )}
     </>
   );
 }
+
+const LOOPBACK = /^(127\.|\[::1\]|localhost)/;
+
+/** Addresses that targets have, and the usual ones. */
+const portalsOf = (known: Known) =>
+  [...new Set([...known.targets.flatMap(({ spec }) => (spec.portals ?? []).map(({ bind }) => bind)), "0.0.0.0:3260", "[::]:3260"])];
 
 function targetError(wish: Wish, known: Known): string | undefined {
   if (!/^(iqn|eui|naa)\.\S+$/i.test(wish.newTarget)) return "begins with iqn., eui. or naa., without blanks";
@@ -95,6 +141,7 @@ export function InitiatorStep({ wish, set, known }: StepProps) {
         <>
           <Text label="Id of the group" value={wish.newGroup} set={(newGroup) => set({ newGroup })} required hint={ID_HINT} error={groupError(wish, known)} />
           <Lines label="Initiators" value={wish.initiators.join("\n")} set={(text) => set({ initiators: text.split("\n") })} hint={INITIATORS_HINT} placeholder="iqn.1993-08.org.debian:01:host" />
+          <Suggest label="Seen by Tarn" options={known.seen} hint="Initiators that logged in or tried to" add={(name) => set({ initiators: [...wish.initiators.filter(Boolean), name] })} />
         </>
       )}
       {wish.target === "" && <ProofFields wish={wish} set={set} known={known} />}
@@ -138,8 +185,8 @@ export function wrongWith(wish: Wish, known: Known, step: number): string | unde
 function wrongDisk(wish: Wish, known: Known): string | undefined {
   if (!ID.test(wish.id) || known.luns.some(({ spec }) => spec.id === wish.id)) return "the disk needs an id of its own";
   const asked = asks(wish.kind);
-  if (asked.path && !wish.path.startsWith("/")) return "the store needs a path that begins with /";
-  return asked.size && parseSize(wish.size) === undefined ? "the disk needs a size" : undefined;
+  if (asked.path && placeError(wish)) return `${PLACE[asked.place].label}: ${placeError(wish)}`;
+  return asked.size && isSizeWrong(wish) ? "the disk needs a size" : undefined;
 }
 
 function wrongTarget(wish: Wish, known: Known): string | undefined {

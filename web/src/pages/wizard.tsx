@@ -1,8 +1,9 @@
 /** "Make a disk and give it to these initiators": four steps, one change, and what to type on the other side. */
 import { useEffect, useState } from "preact/hooks";
 import { api } from "../api/client";
-import type { Group, Lun, Plan, Target, User } from "../api/types";
+import type { Group, Lun, Places, Plan, Target, User } from "../api/types";
 import { touch, useLoad, useTask } from "../lib/load";
+import { seenInitiators } from "../lib/seen";
 import { editsOf, FRESH, makesUser } from "../lib/wish";
 import type { Wish } from "../lib/wish";
 import { Button, Card, Notice, Page, ProblemBox, Shown } from "../ui/basics";
@@ -16,14 +17,19 @@ export interface Known {
   targets: Target[];
   groups: Group[];
   users: User[];
+  /** Where disks may be; nothing, if that is not known. */
+  places: Places;
+  /** Initiators that Tarn has met. */
+  seen: string[];
 }
 
 const STEPS = ["Disk", "Target", "Initiators", "Review"] as const;
 
 export function WizardPage() {
   const known = useLoad(async (): Promise<Known> => {
-    const [luns, targets, groups, users] = await Promise.all([api.luns(), api.targets(), api.groups(), api.users()]);
-    return { luns, targets, groups, users };
+    const places = api.places().catch((): Places => ({ directories: [], devices: [] }));
+    const [luns, targets, groups, users, seen] = await Promise.all([api.luns(), api.targets(), api.groups(), api.users(), seenInitiators()]);
+    return { luns, targets, groups, users, seen, places: await places };
   });
   // What was known at the beginning: the wizard's own change must not look like a clash of names.
   const [begun, setBegun] = useState<Known>();

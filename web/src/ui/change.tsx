@@ -1,7 +1,7 @@
 /** Changes: the plan first, then the deed. */
 import { useEffect, useState } from "preact/hooks";
 import { api } from "../api/client";
-import type { Applied, Edit, Effect, Plan, Step } from "../api/types";
+import type { Applied, DataFate, Edit, Effect, Plan, Step, Taken } from "../api/types";
 import { touch, useTask } from "../lib/load";
 import { plural } from "../lib/units";
 import { Badge, Button, Notice, ProblemBox } from "./basics";
@@ -23,14 +23,31 @@ export interface Change {
 
 const EFFECTS: Record<Effect, [tone: string, words: string]> = {
   online: ["good", "online"],
-  "needs-drain": ["warn", "ends what is under way"],
+  "takes-away": ["warn", "takes away"],
+  drains: ["warn", "ends what is under way"],
+  pending: ["warn", "at the next start"],
   refused: ["bad", "refused"],
 };
 
+/** How many of those who lose something are named; the API names a hundred. */
+const TAKEN_SHOWN = 5;
+
+const FATES: Record<DataFate, string> = { stays: "the data stays where it is", lost: "the data is gone with it" };
+
+/** Who loses what, and how busy they are with it. */
+function taken({ initiator, target, lun, ios_per_second }: Taken): string {
+  const what = lun === undefined ? "its session" : `LUN ${lun}`;
+  return `${initiator} loses ${what}${target ? ` of ${target}` : ""}${ios_per_second > 0 ? `, ${ios_per_second} I/Os in the last second` : ""}`;
+}
+
 function consequence(step: Step): string {
-  const ended = step.sessions_ended?.length ?? 0;
-  return [step.reason, ended > 0 ? `${plural(ended, "session")} ended: ${step.sessions_ended?.join(", ")}` : ""]
-    .filter(Boolean).join("; ");
+  const [ended, shown] = [step.sessions_ended?.length ?? 0, (step.taken ?? []).slice(0, TAKEN_SHOWN)];
+  const more = (step.taken_count ?? 0) - shown.length;
+  return [
+    step.reason, ...shown.map(taken), more > 0 && `and ${more} more`,
+    ended > 0 && `${plural(ended, "session")} ended: ${step.sessions_ended?.join(", ")}`,
+    step.data && FATES[step.data],
+  ].filter(Boolean).join("; ");
 }
 
 /** The steps of a plan as a table. */
@@ -38,6 +55,8 @@ export function PlanView({ plan }: { plan: Plan }) {
   return (
     <div class="plan">
       {plan.warnings.map((warning) => <Notice key={warning} tone="warn">{warning}</Notice>)}
+      {plan.mistakes?.map(({ detail, place }) => <Notice key={detail} tone="warn">{place ? `${place}: ` : ""}{detail}</Notice>)}
+      {plan.not_probed?.map((text) => <Notice key={text}>Not looked at: {text}</Notice>)}
       {plan.steps.length === 0 ? (
         <Notice>
           {plan.changes_text ? "Only the text differs, such as comments." : "There is no difference from the running configuration."}

@@ -1,6 +1,6 @@
 /** Fields of forms, each with a label, a hint and what is wrong with its value. */
 import type { ComponentChildren } from "preact";
-import { useId } from "preact/hooks";
+import { useId, useState } from "preact/hooks";
 
 interface FieldProps {
   label: string;
@@ -116,11 +116,46 @@ export function Choice<T extends string>({ label, value, set, options }: {
   );
 }
 
+/** A field that suggests, and a button that takes what it has. */
+export function Suggest({ label, options, add, hint, verb = "Add" }: {
+  label: string; options: string[]; add: (value: string) => void; hint: string; verb?: string;
+}) {
+  const [text, setText] = useState("");
+  if (options.length === 0) return null;
+  const take = () => {
+    if (text.trim()) add(text.trim());
+    setText("");
+  };
+  return (
+    <div class="suggest">
+      <Text label={label} value={text} set={setText} options={options} hint={hint} />
+      <button type="button" class="button" disabled={!text.trim()} onClick={take} aria-label={`${verb}: ${label}`}>{verb}</button>
+    </div>
+  );
+}
+
+/** With more than so many, one is found by its name. */
+const CHECKS_MAX = 12;
+
 /** Several of a list. */
 export function Several({ label, all, value, set, none }: {
   label: string; all: string[]; value: string[]; set: (value: string[]) => void; none: string;
 }) {
   const turn = (each: string, isIn: boolean) => set(isIn ? [...value, each] : value.filter((other) => other !== each));
+  if (all.length > CHECKS_MAX) {
+    const left = all.filter((each) => !value.includes(each));
+    return (
+      <fieldset class="choice">
+        <legend>{label}</legend>
+        <ul class="chips">
+          {value.map((each) => (
+            <li key={each}>{each} <button type="button" class="drop" aria-label={`Remove ${each}`} onClick={() => turn(each, false)}>×</button></li>
+          ))}
+        </ul>
+        <Suggest label={`Add to: ${label}`} options={left} hint={`${left.length} more to choose from`} add={(each) => all.includes(each) && !value.includes(each) && turn(each, true)} />
+      </fieldset>
+    );
+  }
   return (
     <fieldset class="choice">
       <legend>{label}</legend>

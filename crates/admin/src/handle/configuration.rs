@@ -43,18 +43,24 @@ pub(crate) async fn document(
 /// A document without what only an administrator may read.
 fn shown_to(caller: &Caller, mut document: Document) -> Document {
     if caller.role < Role::Admin {
-        document.text = config::without_passwords(&document.text).into_owned();
+        document.text = config::without_secrets(&document.text).into_owned();
     }
     document
 }
 
 /// `GET /config/effective`
-pub(crate) async fn effective(State(app): State<Arc<App>>) -> Answer {
+pub(crate) async fn effective(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+) -> Answer {
     let document = app
         .calls
         .read_much(0, |control| control.effective())
         .await?;
-    Ok(json_at(&*document, document.revision))
+    Ok(json_at(
+        &shown_to(&caller, document.clone()),
+        document.revision,
+    ))
 }
 
 /// `PUT /config`
@@ -67,7 +73,8 @@ pub(crate) async fn apply(
     check_comment(change.comment.as_deref())?;
     if terms.is_plan {
         let bytes = change.text.len();
-        return planned(&app, &caller, terms, bytes, move |_| Ok(change.text)).await;
+        let text = move |_: &dyn Control| Ok((change.text, Origin::Written));
+        return planned(&app, &caller, terms, bytes, text).await;
     }
     let apply = move |control: &dyn Control| {
         control.apply(change, Origin::Written, terms.only_at, &caller.author)
@@ -88,7 +95,8 @@ pub(crate) async fn plan(
         is_plan: true,
     };
     let bytes = change.text.len();
-    planned(&app, &caller, terms, bytes, move |_| Ok(change.text)).await
+    let text = move |_: &dyn Control| Ok((change.text, Origin::Written));
+    planned(&app, &caller, terms, bytes, text).await
 }
 
 /// What applying the document would do that `text` gives, which has about so many bytes.
@@ -97,11 +105,12 @@ async fn planned(
     caller: &Caller,
     terms: Terms,
     bytes: usize,
-    text: impl FnOnce(&dyn Control) -> Result<String, Problem> + Send + 'static,
+    text: impl FnOnce(&dyn Control) -> Result<(String, Origin), Problem> + Send + 'static,
 ) -> Answer {
     let inspection = Inspection::of(caller.role);
     let ask = move |control: &dyn Control| {
-        let plan = control.plan(&text(control)?, &Origin::Written, inspection)?;
+        let (text, origin) = text(control)?;
+        let plan = control.plan(&text, &origin, inspection)?;
         check_revision(plan.revision, terms.only_at)?;
         Ok::<_, Problem>(plan)
     };
@@ -140,7 +149,7 @@ pub(crate) async fn rollback(
         let text = move |control: &dyn Control| {
             let past = control.document_of(back.revision);
             let past = past.ok_or_else(|| no_revision(back.revision).0)?;
-            Ok(past.text)
+            Ok((past.text, Origin::Past))
         };
         return planned(&app, &caller, terms, 0, text).await;
     }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use api::control::Control;
 use api::event::Severity;
+use api::figures::Range;
 use api::problem::{Problem, ProblemKind};
 use api::request::EventQuestion;
 use api::view::AccessQuestion;
@@ -105,6 +107,40 @@ pub(crate) async fn access(
 /// `GET /stats`
 pub(crate) async fn stats(State(app): State<Arc<App>>) -> Answer {
     Ok(json(&app.calls.read(|control| control.stats()).await?))
+}
+
+/// `GET /space`
+pub(crate) async fn space(State(app): State<Arc<App>>) -> Answer {
+    Ok(json(&app.calls.read(|control| control.space()).await?))
+}
+
+/// `GET /checks`
+pub(crate) async fn checks(State(app): State<Arc<App>>) -> Answer {
+    Ok(json(&app.calls.read(|control| control.checks()).await?))
+}
+
+/// `GET /places`
+pub(crate) async fn places(State(app): State<Arc<App>>) -> Answer {
+    Ok(json(&app.calls.read(|control| control.places()).await?))
+}
+
+/// Which figures.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WhichFigures {
+    #[serde(default)]
+    range: Range,
+    lun: Option<String>,
+}
+
+/// `GET /figures`
+pub(crate) async fn figures(
+    State(app): State<Arc<App>>,
+    Asked(which): Asked<WhichFigures>,
+) -> Answer {
+    let WhichFigures { range, lun } = which;
+    let ask = move |control: &dyn Control| control.figures(range, lun.as_deref());
+    Ok(json(&app.calls.read(ask).await??))
 }
 
 /// Which events.

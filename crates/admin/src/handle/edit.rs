@@ -177,6 +177,7 @@ fn problem_of(error: &EditError) -> Problem {
     let kind = match error {
         EditError::NotFound { .. } | EditError::NotAtTarget { .. } => ProblemKind::NotFound,
         EditError::Exists { .. }
+        | EditError::SeveralGroups { .. }
         | EditError::InUse { .. }
         | EditError::LunTaken { .. }
         | EditError::LunShared { .. }
@@ -209,9 +210,7 @@ impl<'a> Kept<'a> {
     fn keep_secrets(&mut self, edits: &mut [Edit]) -> Result<(), Problem> {
         for one in edits.iter_mut().flat_map(Edit::secrets) {
             if let Some(secret) = one.secret.take() {
-                let path = self
-                    .control
-                    .keep_secret(one.user, secret.as_str(), one.is_mutual)?;
+                let path = self.control.keep_secret(one.of, secret.as_str())?;
                 self.paths.push(path.clone());
                 *one.file = Some(path);
             }

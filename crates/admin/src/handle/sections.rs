@@ -1,9 +1,10 @@
-//! Servers of NBD and quotas, one at a time.
+//! Servers of NBD, quotas and groups of HyperSCSI, one at a time.
 
 use std::sync::Arc;
 
-use api::edit::{Edit, Name, Thing};
-use api::spec;
+use api::edit::{Edit, GroupDevice, Name, Thing};
+use api::problem::Problem;
+use api::{spec, view};
 use axum::Extension;
 use axum::extract::State;
 use config::Draft;
@@ -11,9 +12,10 @@ use config::Draft;
 use super::daemon::missing;
 use super::edit;
 use super::resources::{check_same, configured};
-use crate::answer::{Answer, json_at};
+use crate::answer::{Answer, Refusal, json_at};
 use crate::app::App;
 use crate::ask::{Named, Terms, Told};
+use crate::call::Much;
 use crate::guard::Caller;
 
 type Shared = State<Arc<App>>;
@@ -111,4 +113,85 @@ pub(crate) async fn remove_quota(
     Named(name): Named<String>,
 ) -> Answer {
     edit::one(&app, caller, terms, Edit::Remove(Name::Quota(name))).await
+}
+
+/// All groups of HyperSCSI, and the revision that has them.
+async fn all_hyperscsi(app: &Arc<App>) -> Result<Much<(u64, Vec<view::Hyperscsi>)>, Refusal> {
+    let ask = app.calls.read_much(0, |control| {
+        Ok::<_, Problem>((control.document().revision, control.hyperscsi()?))
+    });
+    Ok(ask.await?.good()?)
+}
+
+/// `GET /hyperscsi`
+pub(crate) async fn hyperscsi_groups(State(app): Shared) -> Answer {
+    let answer = all_hyperscsi(&app).await?;
+    let (revision, groups) = &*answer;
+    Ok(json_at(groups, *revision))
+}
+
+/// `GET /hyperscsi/{name}`
+pub(crate) async fn hyperscsi_group(State(app): Shared, Named(name): Named<String>) -> Answer {
+    let answer = all_hyperscsi(&app).await?;
+    let (revision, groups) = &*answer;
+    let by_name = groups.iter().find(|group| group.name == name);
+    let mut by_own_name = groups.iter().filter(|group| group.spec.name == name);
+    let only = by_own_name.next().filter(|_| by_own_name.next().is_none());
+    let group = by_name.or(only);
+    Ok(json_at(
+        group.ok_or_else(|| missing("hyperscsi", &name))?,
+        *revision,
+    ))
+}
+
+/// `PUT /hyperscsi/{name}`
+pub(crate) async fn put_hyperscsi_group(
+    State(app): Shared,
+    Extension(caller): Who,
+    terms: Terms,
+    Named(name): Named<String>,
+    Told(group): Told<spec::Hyperscsi>,
+) -> Answer {
+    // What is wrong with its place is said by the edit.
+    if let Ok(known_by) = config::hyperscsi_name(&group) {
+        check_same("name", &name, &known_by)?;
+    }
+    edit::one(&app, caller, terms, Edit::Put(Thing::Hyperscsi(group))).await
+}
+
+/// `DELETE /hyperscsi/{name}`
+pub(crate) async fn remove_hyperscsi_group(
+    State(app): Shared,
+    Extension(caller): Who,
+    terms: Terms,
+    Named(name): Named<String>,
+) -> Answer {
+    edit::one(&app, caller, terms, Edit::Remove(Name::Hyperscsi(name))).await
+}
+
+/// `PUT /hyperscsi/{name}/devices/{id}`
+pub(crate) async fn put_device(
+    State(app): Shared,
+    Extension(caller): Who,
+    terms: Terms,
+    Named((name, id)): Named<(String, String)>,
+    Told(device): Told<spec::HyperscsiDevice>,
+) -> Answer {
+    check_same("id", &id, &device.id)?;
+    let device = GroupDevice {
+        hyperscsi: name,
+        device,
+    };
+    edit::one(&app, caller, terms, Edit::Put(Thing::Device(device))).await
+}
+
+/// `DELETE /hyperscsi/{name}/devices/{id}`
+pub(crate) async fn remove_device(
+    State(app): Shared,
+    Extension(caller): Who,
+    terms: Terms,
+    Named((hyperscsi, id)): Named<(String, String)>,
+) -> Answer {
+    let edit = Edit::Remove(Name::Device { hyperscsi, id });
+    edit::one(&app, caller, terms, edit).await
 }

@@ -12,6 +12,9 @@ use crate::workload::{Point, Size};
 
 const STYLE: &str = include_str!("style.css");
 
+/// As the console has it.
+const LOGO: &str = include_str!("../../../../web/public/tarn.svg");
+
 /// The page.
 #[must_use]
 pub fn render(report: &Report<'_>) -> String {
@@ -22,7 +25,11 @@ pub fn render(report: &Report<'_>) -> String {
          <title>Tarn bench</title><style>",
     );
     page.push_str(STYLE);
-    page.push_str("</style></head>\n<body><h1>Tarn bench</h1>\n");
+    page.push_str("</style></head>\n<body><header class=\"brand\">");
+    // Inside a page it needs no name of its language.
+    let name = " xmlns=\"http://www.w3.org/2000/svg\"";
+    page.push_str(&LOGO.trim_end().replacen(name, "", 1));
+    page.push_str("<h1>Tarn bench</h1></header>\n");
     head(&mut page, report);
     lead(&mut page, report);
     charts(&mut page, report);

@@ -5,12 +5,14 @@
 //! with an [`Operation`] and come back with its [`Finished`].
 
 pub mod file;
+pub mod hyperscsi;
 pub mod iscsi;
 pub mod nbd;
 mod socket;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Instant;
 
 use reactor::{Event, Reactor};
 
@@ -166,6 +168,11 @@ pub trait Lane: Sized {
     /// What the target says it is.
     fn geometry(&self) -> Geometry;
 
+    /// The longest I/O that it takes, in bytes; `None`: any.
+    fn io_bytes_max(&self) -> Option<u32> {
+        None
+    }
+
     /// Takes an I/O over; it goes out with the next [`Lane::flush`]. The owner has at most as many
     /// under way as it reported at [`Lane::open`].
     fn submit(&mut self, reactor: &mut Reactor, tag: u32, operation: Operation);
@@ -186,6 +193,11 @@ pub trait Lane: Sized {
         event: Event,
         finished: &mut Vec<Finished>,
     ) -> Result<(), String>;
+
+    /// When [`Lane::flush`] has something to do without any event, if that is known.
+    fn deadline(&self) -> Option<Instant> {
+        None
+    }
 
     /// Says goodbye, with no I/O under way. The owner goes on with flush and handle until
     /// [`Lane::is_closed`] or for as long as it likes.

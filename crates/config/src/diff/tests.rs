@@ -265,3 +265,19 @@ fn a_disk_of_named_stores_differs_in_its_members() {
         ]
     );
 }
+
+#[test]
+fn keys_of_the_process_wait_for_a_restart_until_they_are_as_they_were() {
+    let model = |text: &str| Model::from_toml(text, Path::new("/etc/t.toml")).unwrap();
+    let begun = model("[server]\ncores = 2\nlog = \"info\"\n");
+    let now = model(
+        "[server]\ncores = 4\nlog = \"debug\"\n[limits]\nqueue_depth = 7\nslow_command_ms = 9\n",
+    );
+    let pending = pending_keys(&begun, &now);
+    assert_eq!(pending.len(), 2, "{pending:?}");
+    assert!(
+        pending[0].starts_with("[server] cores: ")
+            && pending[1].starts_with("[limits] queue_depth: ")
+    );
+    assert!(pending_keys(&begun, &begun).is_empty());
+}

@@ -130,14 +130,22 @@ pub enum EditError {
     },
     /// Another size for a composition.
     #[error(
-        "lun {id:?} is {store}, whose members have the size; give a member a larger size= in its [[store]], or add a \
-         member to a concat (tarn apply)"
+        "lun {id:?} is {store}, whose members have the size; give a member a larger size= (tarn store set), or add \
+         a member to a concat (tarn lun set)"
     )]
     SizeOfMembers {
         /// The unit.
         id: String,
         /// Its store.
         store: String,
+    },
+    /// A name that several groups of HyperSCSI have.
+    #[error("several groups of HyperSCSI are called {name:?}; say which: {}", some(.groups))]
+    SeveralGroups {
+        /// The name.
+        name: String,
+        /// What each is known by.
+        groups: Vec<String>,
     },
     /// A user without a secret.
     #[error("user {name:?} has no secret; give one, or the file that holds it")]

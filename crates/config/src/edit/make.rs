@@ -7,7 +7,7 @@ use api::spec;
 
 use super::section::Section as _;
 use super::target::shares_view;
-use super::{Draft, EditError, GROUP, Kind, LUN, NBD, QUOTA, STORE, TARGET, USER};
+use super::{Draft, EditError, GROUP, HYPERSCSI, Kind, LUN, NBD, QUOTA, STORE, TARGET, USER};
 use crate::LunNumber;
 use crate::address::is_same_bind;
 
@@ -38,6 +38,8 @@ impl Draft {
             Thing::Store(store) => self.put_section(store),
             Thing::Nbd(server) => self.put_section(server),
             Thing::Quota(quota) => self.put_section(quota),
+            Thing::Hyperscsi(group) => self.put_section(group),
+            Thing::Device(of) => self.put_device(&of.hyperscsi, &of.device),
             Thing::Target(target) => self.put_target(target),
             Thing::Group(group) => self.put_group(group),
             Thing::User(user) => self.put_user(user),
@@ -56,6 +58,8 @@ impl Draft {
             Thing::Store(store) => (STORE, store.named()?),
             Thing::Nbd(server) => (NBD, server.named()?),
             Thing::Quota(quota) => (QUOTA, quota.named()?),
+            Thing::Hyperscsi(group) => (HYPERSCSI, group.named()?),
+            Thing::Device(of) => return self.check_no_device(&of.hyperscsi, &of.device.id),
             Thing::Target(target) => (TARGET, target.name.clone()),
             Thing::Group(group) => (GROUP, group.id.clone()),
             Thing::User(user) => (USER, user.name.clone()),
@@ -70,6 +74,16 @@ impl Draft {
                 what: kind.list,
                 name,
             }),
+        }
+    }
+
+    fn check_no_device(&self, called: &str, id: &str) -> Result<(), EditError> {
+        match self.has_device(called, id)? {
+            true => Err(EditError::Exists {
+                what: "device",
+                name: format!("{id} of {called}"),
+            }),
+            false => Ok(()),
         }
     }
 
@@ -131,6 +145,8 @@ impl Draft {
             }),
             Keys::Nbd(keys) => self.set_section(&keys.nbd, |server| set_nbd(server, keys)),
             Keys::Quota(keys) => self.set_section(&keys.quota, |quota| set_quota(quota, keys)),
+            Keys::Hyperscsi(keys) => self.set_hyperscsi(keys),
+            Keys::Device(keys) => self.set_device_keys(keys),
             Keys::Target(keys) => self.set_target(keys),
             Keys::Group(keys) => self.set_group(keys),
             Keys::User(keys) => self.set_user(keys),
@@ -211,6 +227,11 @@ impl Draft {
             Name::Store(id) => self.remove_section::<spec::Store>(id),
             Name::Nbd(place) => self.remove_section::<spec::Nbd>(place),
             Name::Quota(of) => self.remove_section::<spec::Quota>(of),
+            Name::Hyperscsi(called) => {
+                let known_by = self.hyperscsi_called(called)?;
+                self.remove_section::<spec::Hyperscsi>(&known_by)
+            }
+            Name::Device { hyperscsi, id } => self.remove_device(hyperscsi, id),
             Name::Target(name) => self.remove_target(name),
             Name::Group(id) => self.remove_group(id),
             Name::User(name) => self.remove_user(name),
@@ -269,7 +290,7 @@ fn set_quota(quota: &mut spec::Quota, keys: &QuotaKeys) {
 }
 
 /// Takes a value over, if there is one; an empty one takes the key away.
-fn replace(key: &mut Option<String>, value: Option<&String>) {
+pub(super) fn replace(key: &mut Option<String>, value: Option<&String>) {
     if let Some(value) = value {
         *key = (!value.is_empty()).then(|| value.clone());
     }

@@ -1,11 +1,12 @@
-//! Sections that are nothing but their keys: named stores, servers of NBD, quotas. One mechanism adds, changes and
-//! removes them all; a section says which keys it has and what names it.
+//! Sections that are nothing but their keys: named stores, servers of NBD, quotas, groups of HyperSCSI. One mechanism
+//! adds, changes and removes them all; a section says which keys it has and what names it.
 
 use api::spec;
 use toml_edit::{Item, TableLike, Value};
 
 use super::table::{Keys, text, texts};
-use super::{Draft, EditError, Kind, NBD, QUOTA, STORE, read};
+use super::target::set_flag;
+use super::{Draft, EditError, Kind, NBD, QUOTA, STORE, hyperscsi, read};
 use crate::address::parse_nbd_bind;
 use crate::{Rule, StoreSpec, parse_size};
 
@@ -21,6 +22,8 @@ pub(super) enum Identity {
     Place,
     /// What a quota counts: `owner:NAME` or `pool:PLACE`.
     Counted,
+    /// The name and the place of a group of HyperSCSI: `NAME at PLACE`.
+    Group,
 }
 
 impl Identity {
@@ -36,11 +39,12 @@ impl Identity {
                 let of = |key: &str| text(table, key).map(|text| format!("{key}:{text}"));
                 of("owner").or_else(|| of("pool"))
             }
+            Self::Group => hyperscsi::name_of(table),
         }
     }
 
-    /// The key that says a name, and its value.
-    pub(super) fn key(self, name: &str) -> Option<(&'static str, Value)> {
+    /// The keys that say a name, and their values.
+    pub(super) fn key(self, name: &str) -> Option<Vec<(&'static str, Value)>> {
         let (key, text) = match self {
             Self::Key(key) => (key, name),
             Self::Place if parse_nbd_bind(name).is_ok() => ("bind", name),
@@ -50,8 +54,9 @@ impl Identity {
                 ("pool", pool) => ("pool", pool),
                 _ => return None,
             },
+            Self::Group => return hyperscsi::first_keys(name),
         };
-        Some((key, Value::from(text)))
+        Some(vec![(key, Value::from(text))])
     }
 
     /// Whether two names mean one thing.
@@ -69,6 +74,9 @@ pub(super) enum Field<'a> {
     Size(Option<&'a str>),
     Texts(&'a [String]),
     Number(Option<u16>),
+    /// A key that is absent where it is not so.
+    Flag(bool),
+    Devices(&'a [spec::HyperscsiDevice]),
 }
 
 /// A section of the file as the API says it.
@@ -145,6 +153,8 @@ fn set(keys: &mut Keys<'_>, key: &str, field: &Field<'_>) {
                 keys.set(key, wanted.map(|number| Value::from(i64::from(number))));
             }
         }
+        Field::Flag(wanted) => set_flag(keys, key, wanted),
+        Field::Devices(wanted) => hyperscsi::set_devices(keys, key, wanted),
     }
 }
 

@@ -109,7 +109,7 @@ mod tests {
             ("nbd://h/a", GIB, "lun \"a\" is the export nbd://h/a of a server, which gives it its size; grow it there, and the disk grows when Tarn connects again"),
             ("rbd:p/a@s", GIB, "lun \"a\" is the snapshot rbd:p/a@s, which keeps the size that it has; grow the image, and make a snapshot of that"),
             ("rbd:p/a?size=2G", GIB, "lun \"a\" has 2147483648 bytes and cannot shrink to 1073741824; make a new lun and copy what is needed"),
-            ("stripe:a,b", GIB, "lun \"a\" is stripe:a,b, whose members have the size; give a member a larger size= in its [[store]], or add a member to a concat (tarn apply)"),
+            ("stripe:a,b", GIB, "lun \"a\" is stripe:a,b, whose members have the size; give a member a larger size= (tarn store set), or add a member to a concat (tarn lun set)"),
             ("a.img?blocksize=4096", 5120, "size 5120 is not a multiple of blocksize 4096; the next that fits is 8192"),
             ("a.img", 0, "size \"0\" is 0 bytes; give at least one block"),
         ];

@@ -230,47 +230,6 @@ impl Draft {
         }
     }
 
-    fn follow_in_hyperscsi(&mut self, old: &str, new: &str) {
-        let section = self.document.get_mut("hyperscsi").and_then(Keys::of);
-        let Some(mut section) = section else {
-            return;
-        };
-        let Some(mut groups) = section.list("group") else {
-            return;
-        };
-        for at in 0..groups.len() {
-            let Some(mut group) = groups.table(at) else {
-                continue;
-            };
-            let Some(mut devices) = group.list("device") else {
-                continue;
-            };
-            for at in 0..devices.len() {
-                if devices.row(at).and_then(|row| row.text("id")) == Some(old)
-                    && let Some(mut keys) = devices.table(at)
-                {
-                    keys.set_text("id", Some(new), str::eq);
-                }
-            }
-        }
-    }
-
-    /// The groups of HyperSCSI that have this unit as a device, in words.
-    pub(super) fn hyperscsi_with(&self, id: &str) -> Vec<String> {
-        let section = self.document.get("hyperscsi");
-        let groups = section.and_then(|section| section.as_table_like()?.get("group"));
-        let uses = rows(groups).into_iter().filter_map(|row| match row {
-            Row::Table(group) => {
-                let mut devices = rows(group.get("device")).into_iter();
-                let has = devices.any(|row| row.text("id") == Some(id));
-                let name = table::text(group, "name").unwrap_or_default();
-                has.then(|| format!("hyperscsi.group {name}"))
-            }
-            Row::Text(_) => None,
-        });
-        uses.collect()
-    }
-
     /// The servers of NBD whose list under this key has the name, in words.
     pub(super) fn nbd_with(&self, key: &str, name: &str) -> Vec<String> {
         let rows = rows(self.document.get(NBD.list)).into_iter();
@@ -478,7 +437,7 @@ fn set_target_lun(keys: &mut Keys<'_>, lun: &spec::TargetLun) {
 }
 
 /// A key that is absent where it is not so.
-fn set_flag(keys: &mut Keys<'_>, key: &str, wanted: bool) {
+pub(super) fn set_flag(keys: &mut Keys<'_>, key: &str, wanted: bool) {
     if read::flag(keys.read(), key) != wanted {
         keys.set(key, wanted.then(|| Value::from(true)));
     }
@@ -504,7 +463,7 @@ fn set_algorithms(target: &mut Keys<'_>, wanted: Option<&[String]>) {
 }
 
 /// Takes the key of an empty `[[list]]` away, which would otherwise come back as `list = []`.
-fn tidy(keys: &mut Keys<'_>, key: &str) {
+pub(super) fn tidy(keys: &mut Keys<'_>, key: &str) {
     let is_bare =
         matches!(keys.read().get(key), Some(Item::ArrayOfTables(tables)) if tables.is_empty());
     if is_bare {

@@ -6,6 +6,7 @@ use super::export::{host_port, option_of_path};
 use super::kind::{Escapes, escape, unescape};
 use crate::HostPort;
 use crate::address::HYPERSCSI_PORT;
+use crate::hyperscsi::parse_interface;
 
 /// Longest name of a group, a device, a server or a user in bytes.
 const NAME_BYTES_MAX: usize = 64;
@@ -21,6 +22,7 @@ pub struct GroupDevice {
     device: String,
     server: Option<String>,
     udp: Option<HostPort>,
+    interface: Option<String>,
     /// What distinguishes one device from another, in its one form.
     text: String,
     /// The file with the password; `None`: the group has none.
@@ -70,7 +72,8 @@ impl GroupDevice {
     fn identity(&self) -> impl Iterator<Item = (&'static str, String)> {
         let server = self.server_option().map(|server| ("server", server));
         let udp = self.udp_option().map(|udp| ("udp", udp));
-        server.into_iter().chain(udp)
+        let interface = self.interface_option().map(|name| ("interface", name));
+        server.into_iter().chain(udp).chain(interface)
     }
 
     /// The group.
@@ -91,6 +94,11 @@ impl GroupDevice {
     /// Where servers are asked, over UDP.
     pub const fn udp(&self) -> Option<&HostPort> {
         self.udp.as_ref()
+    }
+
+    /// The interface whose frames of Ethernet reach servers.
+    pub fn interface(&self) -> Option<&str> {
+        self.interface.as_deref()
     }
 
     /// All of that in its one form.
@@ -114,6 +122,12 @@ impl GroupDevice {
         self.udp.as_ref().map(HostPort::to_string)
     }
 
+    /// The interface as the value of an option.
+    pub(super) fn interface_option(&self) -> Option<String> {
+        let name = self.interface.as_deref()?;
+        Some(escape(name, IN_OPTION))
+    }
+
     /// The file of the password as the value of an option.
     pub(super) fn password_option(&self) -> Option<String> {
         self.password_file.as_deref().map(option_of_path)
@@ -133,6 +147,15 @@ impl GroupDevice {
         let udp = host_port(value, HYPERSCSI_PORT).ok();
         let is_right = udp.is_some();
         self.udp = udp;
+        self.set_text();
+        is_right
+    }
+
+    /// Takes the name of an interface. False where it is none.
+    pub(super) fn set_interface(&mut self, value: &str) -> bool {
+        let name = parse_interface(&unescape(value, IN_OPTION)).ok();
+        let is_right = name.is_some();
+        self.interface = name;
         self.set_text();
         is_right
     }

@@ -48,6 +48,8 @@ pub enum StoreOption {
     Server,
     /// `udp=`
     Udp,
+    /// `interface=`
+    Interface,
     /// `password_file=`
     PasswordFile,
     /// `level=`
@@ -105,6 +107,8 @@ enum Takes {
     Name,
     /// A host with a port.
     Address,
+    /// The name of a network interface.
+    Interface,
 }
 
 /// A value as it was read.
@@ -118,11 +122,11 @@ enum Value<'a> {
 
 /// All options, in the order of the documentation.
 #[rustfmt::skip] // One option a block.
-pub const OPTIONS: [OptionRow; 21] = [
+pub const OPTIONS: [OptionRow; 22] = [
     OptionRow {
         option: StoreOption::Size, word: "size", takes: Takes::Size, of: &[], fallback: "the file or image must exist",
         help: ("size=SIZE", "create a missing file or image of this size, grow a smaller one"),
-        meaning: "Creates a missing file or image of this size and grows a smaller one; never shrinks one.",
+        meaning: "Creates a missing file or image of this size and grows a smaller one; a larger one stays as it is.",
         set: |spec, value| { spec.size_bytes = value.bytes(); Ok(()) },
         get: |spec| spec.size_bytes.map(size_text),
     },
@@ -302,7 +306,8 @@ pub const OPTIONS: [OptionRow; 21] = [
         get: |spec| spec.at.device()?.server_option(),
     },
     OptionRow {
-        option: StoreOption::Udp, word: "udp", takes: Takes::Address, of: &[Family::Groups], fallback: "required",
+        option: StoreOption::Udp, word: "udp", takes: Takes::Address, of: &[Family::Groups],
+        fallback: "`interface` says it",
         help: ("udp=HOST[:PORT]", "where servers of a HyperSCSI group are asked (port 5674)"),
         meaning: "Where servers of the group are asked, over UDP: a host, or the broadcast address of a network. The port is 5674 if \
                   there is none.",
@@ -311,6 +316,18 @@ pub const OPTIONS: [OptionRow; 21] = [
             right("udp", value.text(), device.set_udp(value.text()), "HOST or HOST:PORT (IPv6 in brackets)")
         },
         get: |spec| spec.at.device()?.udp_option(),
+    },
+    OptionRow {
+        option: StoreOption::Interface, word: "interface", takes: Takes::Interface, of: &[Family::Groups],
+        fallback: "`udp` says it",
+        help: ("interface=NAME", "the interface on whose network servers of a HyperSCSI group are asked"),
+        meaning: "The interface of this machine on whose network servers of the group are asked, by frames of Ethernet. Tarn needs \
+                  CAP_NET_RAW when it starts.",
+        set: |spec, value| {
+            let StorePlace::Device(device) = &mut spec.at.place else { return Ok(()) };
+            right("interface", value.text(), device.set_interface(value.text()), "the name of an interface, see `ip link`")
+        },
+        get: |spec| spec.at.device()?.interface_option(),
     },
     OptionRow {
         option: StoreOption::PasswordFile, word: "password_file", takes: Takes::Path, of: &[Family::Groups],
@@ -398,6 +415,7 @@ impl StoreOption {
             | Takes::User
             | Takes::Name
             | Takes::Address
+            | Takes::Interface
             | Takes::Path => crate::value::quoted(&value),
         })
     }
@@ -417,6 +435,7 @@ impl OptionRow {
             | Takes::Count { .. }
             | Takes::Name
             | Takes::Address
+            | Takes::Interface
             | Takes::Path => {
                 format!("{}=", self.word)
             }
@@ -445,6 +464,7 @@ impl OptionRow {
             Takes::Path => "a path".to_owned(),
             Takes::Name => "a name of 1 to 64 bytes".to_owned(),
             Takes::Address => "a host, or a host and a port".to_owned(),
+            Takes::Interface => "name of an interface".to_owned(),
         }
     }
 
@@ -462,7 +482,9 @@ impl OptionRow {
             Takes::Serial => format!("{word}=[!-%'-~]{{1,64}}"),
             Takes::Count { max, .. } => format!("{word}=[0-9]{{1,{}}}", digits(max)),
             Takes::User => format!("{word}=(?!client\\.)[!-%'-~]{{1,64}}"),
-            Takes::Path | Takes::Name | Takes::Address => format!("{word}=[^&]+"),
+            Takes::Path | Takes::Name | Takes::Address | Takes::Interface => {
+                format!("{word}=[^&]+")
+            }
         }
     }
 
@@ -485,7 +507,9 @@ impl OptionRow {
             Takes::Flag if value.is_none() => Value::Flag(true),
             Takes::Flag => one_of(&["true", "false"]).map(|_| Value::Flag(text == "true"))?,
             Takes::Number(words) | Takes::Word(words) => one_of(words)?,
-            Takes::Serial | Takes::Path | Takes::Name | Takes::Address => Value::Text(text),
+            Takes::Serial | Takes::Path | Takes::Name | Takes::Address | Takes::Interface => {
+                Value::Text(text)
+            }
             Takes::User if is_user(text) => Value::Text(text),
             Takes::User => return Err(wrong("a name, without client.".to_owned())),
             Takes::Power { min, max } => {
@@ -613,6 +637,7 @@ mod tests {
                 Takes::Path => vec!["a/b?=%26%25".to_owned()],
                 Takes::Name => vec!["a/b?=%26%25".to_owned()],
                 Takes::Address => vec!["h:1".to_owned()],
+                Takes::Interface => vec!["eth0".to_owned()],
             };
             for value in values {
                 let is_its = |kind: &&KindRow| kind.takes(row.option);
@@ -631,11 +656,9 @@ mod tests {
                     | StoreKind::Snapshot
                     | StoreKind::Null => "a",
                 };
-                // A device always has an address.
-                let store = match row.option == StoreOption::Udp {
-                    true => "hyperscsi://g/d",
-                    false => store,
-                };
+                // A device has one of both.
+                let is_way = matches!(row.option, StoreOption::Udp | StoreOption::Interface);
+                let store = if is_way { "hyperscsi://g/d" } else { store };
                 let joint = if store.contains('?') { '&' } else { '?' };
                 let text = format!("{store}{joint}{}={value}", row.word);
                 let spec = StoreSpec::parse(&text).unwrap();

@@ -62,6 +62,35 @@ fn a_last_flush_ends_as_the_store_says_however_it_says_it() {
     }
 }
 
+/// As an image that another client has taken over: what was answered is on the disks of its cluster.
+#[test]
+fn a_store_that_is_out_of_reach_and_has_no_cache_loses_nothing() {
+    for volatile_cache in [false, true] {
+        for (failure, is_doubtful) in [
+            (IoFailure::NotReady, false),
+            (IoFailure::HeldElsewhere, false),
+            (IoFailure::FlushLatched, true),
+            (IoFailure::Hardware { errno: 5 }, true),
+        ] {
+            let mut bench = Bench::with_store(1, |one| one.volatile_cache = volatile_cache);
+            bench.disk(0).take(Take::Fail(failure.clone()));
+            begin(&mut bench);
+            let named = is_doubtful || volatile_cache;
+            let expected = named.then_some(FlushFailure::Store(failure));
+            assert_eq!(flushed(&mut bench), Some(expected));
+            bench.end();
+        }
+        let mut bench = Bench::with_store(1, |one| one.volatile_cache = volatile_cache);
+        bench.disk(0).take(Take::Pending);
+        begin(&mut bench);
+        bench.pass(PATIENCE);
+        let expected = volatile_cache.then_some(FlushFailure::NotInTime);
+        assert_eq!(flushed(&mut bench), Some(expected));
+        bench.end_what_hangs(&Take::Pending);
+        bench.end();
+    }
+}
+
 #[test]
 fn a_store_that_takes_no_flush_for_a_while_is_asked_again() {
     let mut bench = Bench::new(1);

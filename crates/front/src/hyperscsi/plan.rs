@@ -223,6 +223,18 @@ mod tests {
     }
 
     #[test]
+    fn attempts_of_a_host_are_counted_together_whatever_address_of_its_network_it_takes() {
+        let host = |text: &str| Station::Inet(text.parse().unwrap()).host();
+        let one = host("[2001:db8:0:1::1]:9");
+        assert_eq!(one, host("[2001:db8:0:1:ffff:ffff:ffff:ffff]:10"));
+        assert_ne!(one, host("[2001:db8:0:2::1]:9"), "another network");
+        assert_eq!(host("192.0.2.7:1"), host("192.0.2.7:2"), "ports are free");
+        assert_eq!(host("192.0.2.7:1"), host("[::ffff:192.0.2.7]:1"));
+        assert_ne!(host("192.0.2.7:1"), host("192.0.2.8:1"));
+        assert_eq!(MAC.host().len(), 6);
+    }
+
+    #[test]
     fn stations_of_ethernet_are_shown_and_counted_each_for_itself() {
         assert_eq!(MAC.to_string(), "02:11:22:33:44:55");
         assert_eq!(MAC.peer().to_string(), "[fe80::11:22ff:fe33:4455]:0");

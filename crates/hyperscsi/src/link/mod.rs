@@ -192,11 +192,17 @@ pub(crate) struct Link<D> {
     sizes_seen: [u16; 2],
     held_bytes: usize,
     outgoing: Vec<Option<Outgoing<D>>>,
+    /// How many PDUs there are, and how long those are together that are begun.
+    outgoing_count: usize,
+    begun_bytes: usize,
     /// Slots whose PDU has fragments that were not sent.
     waiting: VecDeque<u16>,
     /// Slots and fragments to be sent again, all of PDUs that are under way.
     lost: BTreeSet<(u16, u16)>,
+    /// In the order in which they were sent.
     flights: VecDeque<Flight>,
+    /// Room for those that are looked at, empty.
+    kept: Vec<Flight>,
     in_flight: usize,
     path: Path,
     peer_window: u16,
@@ -252,9 +258,12 @@ impl<D: AsRef<[u8]>> Link<D> {
             sizes_seen: [payload_bytes(base, false), payload_bytes(base, true)],
             held_bytes: 0,
             outgoing: (0..slots).map(|_| None).collect(),
+            outgoing_count: 0,
+            begun_bytes: 0,
             waiting: VecDeque::new(),
             lost: BTreeSet::new(),
             flights: VecDeque::new(),
+            kept: Vec::new(),
             in_flight: 0,
             path: Path::new(settings.profile),
             peer_window: terms.peer_window,
@@ -290,6 +299,7 @@ impl<D: AsRef<[u8]>> Link<D> {
         }
         if let Some(place) = self.outgoing.get_mut(usize::from(slot)) {
             *place = Some(pdu);
+            self.outgoing_count += 1;
             self.waiting.push_back(slot);
         }
     }
@@ -313,8 +323,14 @@ impl<D: AsRef<[u8]>> Link<D> {
     pub(crate) fn drop_outgoing(&mut self, slot: u16) {
         let place = self.outgoing.get_mut(usize::from(slot));
         if let Some(pdu) = place.and_then(Option::take) {
-            self.in_flight = self.in_flight.saturating_sub(pdu.flying());
-            self.lost.retain(|&(of, _)| of != slot);
+            self.outgoing_count = self.outgoing_count.saturating_sub(1);
+            if pdu.is_begun() {
+                self.begun_bytes = self.begun_bytes.saturating_sub(pdu.whole_bytes());
+                self.in_flight = self.in_flight.saturating_sub(pdu.flying());
+            }
+            if !self.lost.is_empty() {
+                self.lost.retain(|&(of, _)| of != slot);
+            }
         }
     }
 
@@ -362,8 +378,8 @@ impl<D: AsRef<[u8]>> Link<D> {
     }
 
     /// Nothing is under way.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.outgoing.iter().all(Option::is_none)
+    pub(crate) const fn is_idle(&self) -> bool {
+        self.outgoing_count == 0
     }
 
     /// The peer was asked three times, and did not answer.

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::{EndReason, Link, Retransmit, low, payload_bytes};
+use super::{EndReason, Flight, Link, Retransmit, low, payload_bytes};
 use crate::control::{Ack, Entry};
 use crate::limits::KEEP_ALIVE;
-use crate::outgoing::State;
+use crate::outgoing::{Fragment, State};
 use crate::planted::{self, Bug};
 
 /// Probes that are answered while no large fragment arrives, until frames become smaller.
@@ -129,7 +129,8 @@ impl<D: AsRef<[u8]>> Link<D> {
         }
     }
 
-    /// Finds fragments that others have overtaken by too much, or too long ago.
+    /// Finds fragments that others have overtaken by too much, or too long ago. Only those that were sent before the
+    /// newest that has arrived are looked at: transmissions are remembered in their order.
     fn detect_losses(&mut self, now: Duration) {
         self.loss_at = None;
         let Some(arrived) = self.path.arrived_order else {
@@ -137,51 +138,60 @@ impl<D: AsRef<[u8]>> Link<D> {
         };
         let delay = self.path.loss_delay();
         let mut all_lost = false;
-        let mut flights = std::mem::take(&mut self.flights);
-        flights.retain(|flight| {
-            let place = self
-                .outgoing
-                .get_mut(usize::from(flight.slot))
-                .and_then(Option::as_mut);
-            let Some(pdu) = place.filter(|pdu| pdu.sequence == flight.sequence) else {
-                return false;
+        let mut kept = std::mem::take(&mut self.kept);
+        while let Some(&flight) = self.flights.front()
+            && (flight.order <= arrived || all_lost)
+        {
+            self.flights.pop_front();
+            let Some(fragment) = self.flying(&flight) else {
+                continue;
             };
-            let Some(fragment) = pdu.fragments.get_mut(usize::from(flight.fragment)) else {
-                return false;
-            };
-            if fragment.state != State::Flying || fragment.order != flight.order {
-                return false;
-            }
             let due = fragment.sent_at + delay;
             let is_lost =
                 flight.order < arrived && (self.path.is_overtaken(flight.order) || due <= now);
             if is_lost || all_lost {
-                fragment.state = State::Lost;
+                if let Some(fragment) = self.flying_mut(&flight) {
+                    fragment.state = State::Lost;
+                }
                 self.lost.insert((flight.slot, flight.fragment));
                 self.in_flight -= 1;
                 self.path.lose(flight.order);
                 all_lost |= self.settings.retransmit == Retransmit::Window;
-                return false;
+                continue;
             }
             if flight.order < arrived {
                 self.loss_at = Some(self.loss_at.map_or(due, |at| at.min(due)));
             }
-            true
-        });
-        self.flights = flights;
+            kept.push(flight);
+        }
+        for flight in kept.drain(..).rev() {
+            self.flights.push_front(flight);
+        }
+        self.kept = kept;
+    }
+
+    /// The fragment of a transmission that is under way.
+    fn flying(&self, flight: &Flight) -> Option<&Fragment> {
+        let pdu = self.outgoing.get(usize::from(flight.slot))?.as_ref()?;
+        let fragment = pdu.fragments.get(usize::from(flight.fragment))?;
+        let is_it = pdu.sequence == flight.sequence
+            && fragment.state == State::Flying
+            && fragment.order == flight.order;
+        is_it.then_some(fragment)
+    }
+
+    fn flying_mut(&mut self, flight: &Flight) -> Option<&mut Fragment> {
+        let pdu = self.outgoing.get_mut(usize::from(flight.slot))?.as_mut()?;
+        pdu.fragments.get_mut(usize::from(flight.fragment))
     }
 
     /// Drops what is remembered of transmissions that are not under way any more.
     pub(super) fn drop_landed(&mut self) {
-        let outgoing = &self.outgoing;
-        self.flights.retain(|flight| {
-            let pdu = outgoing
-                .get(usize::from(flight.slot))
-                .and_then(Option::as_ref);
-            let pdu = pdu.filter(|pdu| pdu.sequence == flight.sequence);
-            let fragment = pdu.and_then(|pdu| pdu.fragments.get(usize::from(flight.fragment)));
-            fragment.is_some_and(|at| at.state == State::Flying && at.order == flight.order)
-        });
+        let flights = std::mem::take(&mut self.flights);
+        let flying = flights.into_iter();
+        self.flights = flying
+            .filter(|flight| self.flying(flight).is_some())
+            .collect();
     }
 
     /// The peer answers, but what is sent does not arrive: are frames too large for the path?

@@ -165,7 +165,7 @@ impl<D: AsRef<[u8]>> Link<D> {
         loop {
             let slot = *self.waiting.front()?;
             let tag = self.tag_of(slot);
-            let begun = self.begun_bytes();
+            let begun = self.begun_bytes;
             let size_now = self.frame_size.now;
             let place = self
                 .outgoing
@@ -184,6 +184,7 @@ impl<D: AsRef<[u8]>> Link<D> {
                     tag,
                     &self.mac_out,
                 );
+                self.begun_bytes += pdu.whole_bytes();
             }
             let left = pdu.fragments.get(pdu.next..).unwrap_or_default();
             let skipped = left
@@ -196,12 +197,6 @@ impl<D: AsRef<[u8]>> Link<D> {
             }
             self.waiting.pop_front();
         }
-    }
-
-    /// PDUs that the peer has to keep because they are not whole, in bytes.
-    fn begun_bytes(&self) -> usize {
-        let begun = self.outgoing.iter().flatten().filter(|pdu| pdu.is_begun());
-        begun.map(super::Outgoing::whole_bytes).sum()
     }
 
     fn write(

@@ -107,9 +107,15 @@ impl<X: TargetExchange> Gate<X> {
         }
     }
 
-    /// Other records, from now on. Logins under way end as they began.
+    /// Other records, from now on. A login under way that began with another record ends without an answer: its
+    /// password is not right any more. What has led to a session stays.
     pub fn set_records(&mut self, records: BTreeMap<Vec<u8>, Vec<u8>>) {
-        self.records = records;
+        let before = std::mem::replace(&mut self.records, records);
+        let now = &self.records;
+        self.logins.retain(|_, login| {
+            let name = Wish::credential(&login.wish.group, login.wish.user.as_deref());
+            matches!(login.step, Some(Step::Over)) || before.get(&name) == now.get(&name)
+        });
     }
 
     /// What sessions do that are accepted from now on.

@@ -305,6 +305,84 @@ fn passwords_can_be_tried_no_faster_than_the_bucket_of_an_address_fills() {
 }
 
 #[test]
+fn a_server_that_sends_cookies_without_end_is_answered_at_its_time() {
+    let mut login = login(Cheap(Vec::new()), 1);
+    let mut sent = Vec::new();
+    for number in 1..=200 {
+        sent.extend(login.poll_frame(ZERO));
+        let cookie = Message::Cookie {
+            nonce: first_of(&sent[0]).0,
+            cookie: [number; 16],
+        };
+        let frame = crate::plain::write(Opcode::NegotiationAnswer, &cookie.encode(), 0);
+        let progress: LoginProgress<Vec<u8>> = login.handle_frame(ZERO, &frame);
+        assert!(matches!(progress, LoginProgress::Going));
+    }
+    // The first, and one for each of two cookies.
+    assert_eq!(sent.len(), 3);
+    assert!(login.deadline() > ZERO);
+    let next = login.poll_frame(login.deadline()).unwrap();
+    assert_eq!(first_of(&next).1, [200; 16], "the newest cookie counts");
+}
+
+/// Nonce and cookie of a first request.
+fn first_of(frame: &[u8]) -> ([u8; 8], [u8; 16]) {
+    let (_, body) = crate::plain::read(frame).unwrap();
+    match Message::decode(body) {
+        Some(Message::First { nonce, cookie, .. }) => (nonce, cookie),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_login_under_way_ends_with_its_password_and_a_session_does_not() {
+    let records = |record: &str| {
+        let name = Wish::credential("ABC", None);
+        BTreeMap::from([
+            (name, record.as_bytes().to_vec()),
+            (b"other".to_vec(), vec![1]),
+        ])
+    };
+    for (changed_at, record, is_in) in [
+        (1, "another", false),
+        (2, "another", false),
+        (3, "another", true),
+        (1, "secret", true),
+        (2, "secret", true),
+    ] {
+        let (mut gate, cookies) = gate(Cheap(Vec::new()), b"secret".to_vec());
+        let mut login = login(Cheap(b"secret".to_vec()), 1);
+        let mut proved = None;
+        // For a cookie, for the answer, with the proof.
+        for step in 0..3 {
+            if step == 2 && changed_at == 1 {
+                gate.set_records(records(record));
+            }
+            let request = login.poll_frame(ZERO).unwrap();
+            let (answer, who) = gate.handle_frame(ZERO, &cookies, b"client", &request);
+            proved = who;
+            if let Some(answer) = answer {
+                let _going: LoginProgress<Vec<u8>> = login.handle_frame(ZERO, &answer);
+            }
+        }
+        assert_eq!(proved.is_some(), changed_at > 1 || is_in);
+        if changed_at == 2 {
+            gate.set_records(records(record));
+        }
+        let number = proved.map_or(0, |proved| proved.login);
+        let accepted: Option<Accepted<Vec<u8>>> = gate.accept(ZERO, number, (77, 1, 32), devices());
+        assert_eq!(accepted.is_some(), is_in, "{changed_at} {record:?}");
+        if changed_at == 3 {
+            gate.set_records(records(record));
+            // The last answer may have been lost.
+            let again = login.poll_frame(login.deadline()).unwrap();
+            let (answer, _) = gate.handle_frame(ZERO, &cookies, b"client", &again);
+            assert_eq!(answer, accepted.map(|accepted| accepted.frame));
+        }
+    }
+}
+
+#[test]
 fn without_a_cookie_nothing_is_kept() {
     let (mut gate, cookies) = gate(Cheap(Vec::new()), b"secret".to_vec());
     for seed in 0..100 {

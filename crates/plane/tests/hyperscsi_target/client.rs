@@ -246,6 +246,19 @@ impl Session {
         panic!("nothing came in time: {:?}", self.session.counters());
     }
 
+    /// Sends and receives for so long.
+    pub(crate) fn pause(&mut self, time: Duration) {
+        let mut buffer = vec![0; 9000];
+        let now = self.client.now();
+        while let Some(length) = self.session.poll_frame(now, &mut buffer) {
+            self.client.send(&buffer[..length]);
+        }
+        if let Some((_, frame)) = self.client.receive(now + time) {
+            self.session.handle_frame(self.client.now(), &frame);
+        }
+        self.session.handle_deadline(self.client.now());
+    }
+
     pub(crate) fn devices(&mut self) -> Page {
         let now = self.client.now();
         self.session.list(now, 0);

@@ -155,8 +155,17 @@ pub(crate) fn device(handle: u16, unit: u32, level: Level) -> GroupDevice {
     }
 }
 
+pub(crate) fn memory_disk() -> Arc<dyn SharedStore> {
+    Arc::new(MemoryDisk::new(4 << 20, 512, false, true).unwrap())
+}
+
 /// Two cores with two disks of 4 MiB.
 pub(crate) fn start() -> DataPlane {
+    start_with(memory_disk(), 2 * PATIENCE)
+}
+
+/// The same with another first disk. An abort waits so long for a store.
+pub(crate) fn start_with(first: Arc<dyn SharedStore>, abort_timeout: Duration) -> DataPlane {
     let settings = Settings {
         cores: 2,
         pool_bytes: 32 << 20,
@@ -174,18 +183,14 @@ pub(crate) fn start() -> DataPlane {
         queue_depth: 32,
         nop_interval: None,
         nop_timeout: PATIENCE,
-        abort_timeout: 2 * PATIENCE,
+        abort_timeout,
         fence_timeout: PATIENCE,
         core_stall_limit: 3 * PATIENCE,
         stop_timeout: Duration::from_secs(1),
         slow_command: None,
     };
     let plane = DataPlane::start(settings, Arc::new(Everybody), Arc::new(NoEvents)).unwrap();
-    let disk = || {
-        let disk = MemoryDisk::new(4 << 20, 512, false, true).unwrap();
-        Arc::new(disk) as Arc<dyn SharedStore>
-    };
-    let units = vec![unit("first", disk()), unit("second", disk())];
+    let units = vec![unit("first", first), unit("second", memory_disk())];
     plane.handle().add_units(units).unwrap();
     plane
 }

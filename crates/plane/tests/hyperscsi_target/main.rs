@@ -8,6 +8,7 @@
 )]
 
 mod client;
+mod edges;
 mod host;
 mod initiator;
 mod link;

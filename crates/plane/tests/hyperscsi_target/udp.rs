@@ -10,17 +10,17 @@ use crate::host::{BLOCK_BYTES, Keys, device, listen, serve, start, total, udp};
 use crate::initiator::Initiator;
 
 const INQUIRY: [u8; 6] = [0x12, 0, 0, 0, 96, 0];
-const GOOD: u8 = 0;
-const CHECK_CONDITION: u8 = 2;
-const RESERVATION_CONFLICT: u8 = 0x18;
+pub(crate) const GOOD: u8 = 0;
+pub(crate) const CHECK_CONDITION: u8 = 2;
+pub(crate) const RESERVATION_CONFLICT: u8 = 0x18;
 
 /// READ (10) or WRITE (10).
-fn blocks(opcode: u8, lba: u8, count: u16) -> [u8; 10] {
+pub(crate) fn blocks(opcode: u8, lba: u8, count: u16) -> [u8; 10] {
     let [high, low] = count.to_be_bytes();
     [opcode, 0, 0, 0, 0, lba, 0, high, low, 0]
 }
 
-fn pattern(seed: u8, bytes: usize) -> Vec<u8> {
+pub(crate) fn pattern(seed: u8, bytes: usize) -> Vec<u8> {
     let numbers = (0..bytes).map(|n| seed.wrapping_add(u8::try_from(n % 251).unwrap()));
     numbers.collect()
 }
@@ -38,7 +38,9 @@ pub(crate) fn exercise(session: &mut Session, device: u16, count: u16) {
     assert!(done.data == data, "device {device} gives something else");
 }
 
-fn plane_with(groups: &[(&str, &str)]) -> (DataPlane, Keys, std::net::SocketAddr, Place) {
+pub(crate) fn plane_with(
+    groups: &[(&str, &str)],
+) -> (DataPlane, Keys, std::net::SocketAddr, Place) {
     let (plane, keys) = (start(), Keys::new());
     let (address, place, site) = udp("127.0.0.1:0".parse().unwrap());
     let groups = groups
@@ -48,7 +50,7 @@ fn plane_with(groups: &[(&str, &str)]) -> (DataPlane, Keys, std::net::SocketAddr
     (plane, keys, address, place)
 }
 
-fn login(client: Client, group: &str, password: &str) -> Session {
+pub(crate) fn login(client: Client, group: &str, password: &str) -> Session {
     match client.login(group, password) {
         Ok(session) => session,
         Err((error, _)) => panic!("{error}"),
@@ -151,7 +153,7 @@ fn many_commands_at_once_are_each_answered_once() {
 }
 
 /// PERSISTENT RESERVE OUT with a service action and type EXCLUSIVE ACCESS.
-fn reserve(session: &mut Session, action: u8, key: u8, new: u8) -> u8 {
+pub(crate) fn reserve(session: &mut Session, action: u8, key: u8, new: u8) -> u8 {
     let cdb = [0x5f, action, 3, 0, 0, 0, 0, 0, 24, 0];
     let mut list = [0; 24];
     (list[7], list[15]) = (key, new);

@@ -38,6 +38,14 @@ impl FakeSnapshots {
         lock(&self.all).iter().any(|one| one.name == name)
     }
 
+    /// The data of one.
+    pub(super) fn medium(&self, name: &CStr) -> Option<Vec<u8>> {
+        let name = name.to_string_lossy();
+        let all = lock(&self.all);
+        let one = all.iter().find(|one| one.name == name);
+        one.map(|one| one.medium.clone())
+    }
+
     fn with<T>(&self, name: *const c_char, call: impl FnOnce(&mut FakeSnapshot) -> T) -> Option<T> {
         // SAFETY: a string of C.
         let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();

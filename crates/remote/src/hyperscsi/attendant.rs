@@ -119,9 +119,13 @@ impl Attendant {
         loop {
             let began = self.station.now();
             let pause = match self.connect() {
-                Ok((connection, device)) => {
+                Ok(connection) => {
                     let up_at = self.station.now();
-                    let reason = self.serve(connection, device);
+                    let mut reason = self.serve(connection);
+                    self.station.wire.set_session(None);
+                    if let Some(trouble) = self.station.wire.trouble() {
+                        reason = format!("{reason}: {trouble}");
+                    }
                     let now = self.station.now();
                     self.jobs.lose_session(now, &reason);
                     match now.saturating_sub(up_at) > PAUSE {
@@ -144,15 +148,17 @@ impl Attendant {
     }
 
     /// Finds the server, logs in, and opens the device, if it is the same. Its handle may be another one each time.
-    fn connect(&mut self) -> Result<(Connection, u16), NotConnected> {
+    fn connect(&mut self) -> Result<Connection, NotConnected> {
         let common = Arc::clone(&self.jobs.common);
         let (options, station, host) = (&common.options, &mut self.station, &mut self.jobs);
         let until = station.now() + SEARCH_MAX;
         let is_it = |found: &hyperscsi::Found| found.answer.server == common.server;
         let found = station.search(vec![options.group.clone()], until, host, is_it)?;
         let found = found.iter().find(|found| is_it(found));
-        let silent = || NotConnected::Reason("it does not answer".to_owned(), PAUSE);
-        let found = found.ok_or_else(silent)?;
+        let found = found.ok_or_else(|| {
+            let trouble = station.wire.trouble();
+            NotConnected::Reason(trouble.unwrap_or("it does not answer").to_owned(), PAUSE)
+        })?;
         let password = options.password.bytes();
         let who = (options.group.as_str(), options.user.as_deref(), password);
         let silence_max = hyperscsi::limits::SILENCE_DEFAULT;
@@ -171,11 +177,12 @@ impl Attendant {
         common.note_size(device.blocks.saturating_mul(device.block_bytes.into()));
         let now = station.now();
         self.jobs.begin_session(now);
-        Ok((connection, device.handle))
+        Ok(connection)
     }
 
     /// Carries jobs out until the session is over. Says why it is.
-    fn serve(&mut self, mut connection: Connection, device: u16) -> String {
+    fn serve(&mut self, mut connection: Connection) -> String {
+        let device = connection.device;
         loop {
             self.jobs.take_letters();
             if self.jobs.is_ended {
@@ -207,8 +214,10 @@ impl Attendant {
                 let deadlines = [connection.session.deadline(), self.jobs.deadline()];
                 let next = deadlines.into_iter().flatten().min();
                 let until = next.unwrap_or(now + PAUSE);
-                let event = &self.jobs.common.event;
-                self.station.wait(until, Some(event));
+                let common = &self.jobs.common;
+                if self.station.wait(until, Some(&common.event)) {
+                    common.note_woken();
+                }
             }
         }
     }

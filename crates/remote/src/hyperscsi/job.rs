@@ -9,7 +9,13 @@ use store::{Extent, IoFailure};
 
 /// Data of a write. It stays until the write is answered, because it may have to be sent again.
 #[derive(Clone, Default)]
-pub(super) struct Bytes(Arc<[u8]>);
+pub struct Bytes(Arc<[u8]>);
+
+impl From<Arc<[u8]>> for Bytes {
+    fn from(bytes: Arc<[u8]>) -> Self {
+        Self(bytes)
+    }
+}
 
 impl From<Vec<u8>> for Bytes {
     fn from(bytes: Vec<u8>) -> Self {

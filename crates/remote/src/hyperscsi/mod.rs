@@ -15,7 +15,9 @@ mod station;
 mod tests;
 mod wire;
 
+pub use job::Bytes;
 pub use open::{
-    HyperscsiFailure, HyperscsiOpenError, HyperscsiOptions, Password, ServerFound, discover,
+    HyperscsiConnection, HyperscsiFailure, HyperscsiOpenError, HyperscsiOptions, Password,
+    ServerFound, discover,
 };
 pub use wire::Carrier;

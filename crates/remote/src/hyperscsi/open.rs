@@ -2,20 +2,24 @@
 
 use std::fmt;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hyperscsi::{
-    Attribute, ClientEvent, Command, Data, Device, Level, LoginError, Outcome, Reply, Secret,
+    Attribute, ClientEvent, ClientSession, Command, Data, Device, Level, LoginError, Outcome,
+    Reply, Secret,
 };
+use reactor::Address;
 use store::SharedStore;
 
+use super::job::Bytes;
 use super::scsi::{
     self, BUSY, CHECK_CONDITION, Cdb, Facts, GOOD, KEY_ATTENTION, Sense, TASK_SET_FULL,
 };
 use super::shared::HyperscsiDisk;
 use super::station::{Connection, Host, Nobody, Station, StepError};
-use super::wire::{Carrier, Wire, of_bytes};
+use super::wire::{Carrier, Wire, WireError, of_bytes};
 
 /// How long servers are looked for.
 const SEARCH_MAX: Duration = Duration::from_secs(3);
@@ -30,7 +34,7 @@ const TRIES: usize = 16;
 const NAMED_MAX: usize = 8;
 
 /// A password, which no log shows.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, Eq, PartialEq)]
 pub struct Password(Secret);
 
 impl Password {
@@ -51,7 +55,7 @@ impl fmt::Debug for Password {
 }
 
 /// What to open and how.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub struct HyperscsiOptions {
     /// What carries frames.
     pub carrier: Carrier,
@@ -95,6 +99,9 @@ pub enum HyperscsiFailure {
     /// No socket, or no such host.
     #[error("cannot be reached: {}; check the name of the host", crate::words(.0))]
     Carrier(io::Error),
+    /// No socket of an interface; the message has the remedy.
+    #[error("{}", crate::chain(.0.as_ref()))]
+    Interface(Box<dyn std::error::Error + Send + Sync>),
     /// The system has no random bytes.
     #[error("the system gives no random bytes")]
     NoRandom,
@@ -186,6 +193,27 @@ const fn remedy(error: &LoginError) -> &'static str {
     }
 }
 
+/// A session in which a device is open, its socket, and how to send through it. Time is counted from `began`.
+#[derive(Debug)]
+pub struct HyperscsiConnection {
+    /// The session.
+    pub session: Box<ClientSession<Bytes>>,
+    /// When its time was zero.
+    pub began: Instant,
+    /// Bound, and for frames of this session alone if it is one of an interface.
+    pub socket: OwnedFd,
+    /// Where frames go.
+    pub target: Address,
+    /// The device.
+    pub device: u16,
+    /// Its size.
+    pub size_bytes: u64,
+    /// Its blocks.
+    pub block_bytes: u32,
+    /// The most that a command moves.
+    pub transfer_bytes_max: u32,
+}
+
 /// A server that answered for a group.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ServerFound {
@@ -230,7 +258,12 @@ pub fn discover(
 fn station(carrier: &Carrier) -> Result<Station, HyperscsiFailure> {
     let mut seed = [0; 32];
     getrandom::fill(&mut seed).map_err(|_| HyperscsiFailure::NoRandom)?;
-    let wire = Wire::open(carrier).map_err(HyperscsiFailure::Carrier)?;
+    let wire = Wire::open(carrier).map_err(|error| match error {
+        WireError::Host(error) => HyperscsiFailure::Carrier(error),
+        error @ (WireError::Interface(_) | WireError::Mtu { .. }) => {
+            HyperscsiFailure::Interface(Box::new(error))
+        }
+    })?;
     Ok(Station::new(wire, &seed))
 }
 
@@ -274,12 +307,7 @@ impl HyperscsiOptions {
             let disk = HyperscsiDisk::new(self.clone(), station, look);
             disk.map_err(HyperscsiFailure::Carrier)
         });
-        let disk = opened.map_err(|reason| HyperscsiOpenError {
-            carrier: self.carrier,
-            group: self.group,
-            device: self.device,
-            reason: Box::new(reason),
-        })?;
+        let disk = opened.map_err(|reason| self.failed(reason))?;
         Ok(Arc::new(disk))
     }
 
@@ -356,6 +384,47 @@ impl HyperscsiOptions {
     }
 
     fn look(&self) -> Result<(Station, Look), HyperscsiFailure> {
+        let (mut station, connection, look) = self.look_inside()?;
+        station.close(connection);
+        Ok((station, look))
+    }
+
+    /// The device in a session of its own, for those who drive it themselves. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// There is no such device, or it cannot be reached.
+    pub fn connect(&self) -> Result<HyperscsiConnection, HyperscsiOpenError> {
+        let found = self.look_inside().and_then(|(station, connection, look)| {
+            let facts = &look.facts;
+            Ok(HyperscsiConnection {
+                began: station.began(),
+                target: station
+                    .wire
+                    .address(connection.place)
+                    .ok_or(HyperscsiFailure::NoServer)?,
+                session: connection.session,
+                device: connection.device,
+                size_bytes: facts.size_bytes,
+                block_bytes: facts.block_bytes,
+                transfer_bytes_max: facts.transfer_bytes_max,
+                socket: station.wire.into_socket(),
+            })
+        });
+        found.map_err(|reason| self.failed(reason))
+    }
+
+    fn failed(&self, reason: HyperscsiFailure) -> HyperscsiOpenError {
+        HyperscsiOpenError {
+            carrier: self.carrier.clone(),
+            group: self.group.clone(),
+            device: self.device.clone(),
+            reason: Box::new(reason),
+        }
+    }
+
+    /// The same with the session in which the device was looked at.
+    fn look_inside(&self) -> Result<(Station, Connection, Look), HyperscsiFailure> {
         let mut station = station(&self.carrier)?;
         let servers = self.servers(&mut station)?;
         let mut matching = Vec::new();
@@ -387,15 +456,17 @@ impl HyperscsiOptions {
             .open(&mut connection, &device, self.level, &mut Nobody)
             .map_err(failed)?;
         let facts = facts(&mut station, &mut connection, &device, &mut Nobody).map_err(failed)?;
-        station.close(connection);
-        self.check(&facts, &device)?;
+        if let Err(failure) = self.check(&facts, &device) {
+            station.close(connection);
+            return Err(failure);
+        }
         let look = Look {
             server: found.answer.server,
             server_name: found.answer.name,
             device,
             facts,
         };
-        Ok((station, look))
+        Ok((station, connection, look))
     }
 
     fn check(&self, facts: &Facts, device: &Device) -> Result<(), HyperscsiFailure> {

@@ -50,16 +50,26 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Common {
     /// Leaves a letter for the attendant.
     pub(super) fn post(&self, letter: Letter) {
-        lock(&self.queue).push_back(letter);
-        // A full counter has woken it already.
-        let _written = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+        let was_empty = {
+            let mut queue = lock(&self.queue);
+            queue.push_back(letter);
+            queue.len() == 1
+        };
+        if was_empty {
+            // A full counter has woken it already.
+            let _written = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+        }
     }
 
     /// What has been left for the attendant.
     pub(super) fn take_letters(&self) -> VecDeque<Letter> {
+        std::mem::take(&mut *lock(&self.queue))
+    }
+
+    /// The attendant was woken. It takes the letters after this: those that come then wake it again.
+    pub(super) fn note_woken(&self) {
         let mut count = [0; 8];
         let _read = rustix::io::read(&self.event, &mut count);
-        std::mem::take(&mut *lock(&self.queue))
     }
 
     /// Leaves mail for a handle. One that is gone needs none.

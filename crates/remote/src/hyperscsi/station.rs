@@ -20,8 +20,6 @@ const STEP_MAX: Duration = Duration::from_secs(5);
 const PARTS_MAX: usize = 1024;
 /// Commands under way. What all have to write together is bounded by the handles.
 const SLOTS: u16 = 64;
-/// What every path over UDP carries.
-const FRAME_BYTES: u16 = 1280;
 /// Frames that are taken in one turn before others get theirs.
 const FRAMES_MAX: usize = 128;
 
@@ -68,6 +66,8 @@ pub(super) type Session = ClientSession<Bytes>;
 pub(super) struct Connection {
     pub(super) session: Box<Session>,
     pub(super) place: Place,
+    /// That is open; 0 while none is.
+    pub(super) device: u16,
 }
 
 /// The end of a store on the network.
@@ -77,7 +77,6 @@ pub(super) struct Station {
     began: Instant,
     entropy: Entropy,
     client: [u8; 16],
-    buffer: Vec<u8>,
 }
 
 impl Station {
@@ -88,7 +87,6 @@ impl Station {
             began: Instant::now(),
             client: entropy.bytes(),
             entropy,
-            buffer: vec![0; usize::from(hyperscsi::limits::FRAME_MAX_BYTES)],
         }
     }
 
@@ -96,37 +94,52 @@ impl Station {
         self.began.elapsed()
     }
 
+    /// When its time was zero.
+    pub(super) const fn began(&self) -> Instant {
+        self.began
+    }
+
     fn seed(&mut self) -> Entropy {
         Entropy::new(&self.entropy.bytes())
     }
 
-    /// Waits for a frame or this moment.
-    fn receive(
+    /// Waits for a frame or this moment; `take` gets the frame.
+    fn receive<T>(
         &mut self,
         until: Duration,
         host: &mut impl Host,
-    ) -> Result<Option<(usize, Place)>, GivenUp> {
+        take: impl FnOnce(Place, &[u8]) -> T,
+    ) -> Result<Option<T>, GivenUp> {
         let next = host.turn(self.now())?;
-        if let Some(found) = self.wire.receive(&mut self.buffer) {
-            return Ok(Some(found));
+        if let Some((from, frame)) = self.wire.receive() {
+            return Ok(Some(take(from, frame)));
         }
         let until = next.map_or(until, |next| next.min(until));
         self.wait(until, None::<&Wire>);
-        Ok(self.wire.receive(&mut self.buffer))
+        Ok(self.wire.receive().map(|(from, frame)| take(from, frame)))
     }
 
-    /// Waits for the wire, something else, or this moment.
-    pub(super) fn wait(&self, until: Duration, other: Option<&impl AsFd>) {
+    /// Waits for the wire, something else, or this moment. Looks for an interface that is away. True when the other is
+    /// ready.
+    pub(super) fn wait(&mut self, until: Duration, other: Option<&impl AsFd>) -> bool {
+        self.wire.look(self.now());
+        let until = self.wire.look_at().map_or(until, |at| at.min(until));
         let left = until.saturating_sub(self.now());
         // Rounded up: a turn too early would find nothing to do.
         let left = Timespec {
             tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(left.subsec_nanos()),
         };
-        let mut places = vec![PollFd::new(&self.wire, PollFlags::IN)];
-        places.extend(other.map(|other| PollFd::new(other, PollFlags::IN)));
+        let wire = PollFd::new(&self.wire, PollFlags::IN);
         // An interrupted wait is a short one.
+        let Some(other) = other else {
+            let _ready = poll(&mut [wire], Some(&left));
+            return false;
+        };
+        let mut places = [wire, PollFd::new(other, PollFlags::IN)];
         let _ready = poll(&mut places, Some(&left));
+        let [_, other] = places;
+        other.revents().contains(PollFlags::IN)
     }
 
     /// Asks for servers until this moment, or until `is_enough`, which sees each new one.
@@ -147,12 +160,13 @@ impl Station {
             if let Some(frame) = search.poll_frame(now) {
                 self.wire.ask(&frame);
             }
-            if let Some((count, from)) = self.receive(until.min(search.deadline()), host)? {
-                let frame = self.buffer.get(..count).unwrap_or_default();
+            let deadline = until.min(search.deadline());
+            let taken = self.receive(deadline, host, |from, frame| {
                 let found = search.handle_frame(&to_bytes(&from), frame);
-                if found.is_some_and(&mut is_enough) {
-                    break;
-                }
+                found.is_some_and(&mut is_enough)
+            })?;
+            if taken == Some(true) {
+                break;
             }
         }
         Ok(search.found().cloned().collect())
@@ -167,8 +181,10 @@ impl Station {
         host: &mut impl Host,
     ) -> Result<Connection, StepError> {
         let place = of_bytes(&found.address).ok_or(StepError::Broken("it has no address"))?;
+        let (frame_bytes, frame_bytes_max) = self.wire.frame_bytes();
         let settings = Settings {
-            frame_bytes: FRAME_BYTES,
+            frame_bytes,
+            frame_bytes_max,
             silence,
             ..Settings::default()
         };
@@ -184,6 +200,7 @@ impl Station {
         let exchange = OpaqueClient::new(password, &mut self.entropy)
             .ok_or(StepError::Broken("the random bytes are of no use"))?;
         let (now, entropy) = (self.now(), self.seed());
+        self.wire.set_session(None);
         let mut login = Login::new(
             now,
             now + STEP_MAX,
@@ -196,21 +213,29 @@ impl Station {
         loop {
             let now = self.now();
             if let Some(frame) = login.poll_frame(now) {
-                self.wire.send(&place, &frame);
+                self.wire.send(place, &frame);
             }
             let mut progress = login.handle_deadline(now);
-            if matches!(progress, LoginProgress::Going)
-                && let Some((count, from)) = self.receive(login.deadline(), host)?
-                && from == place
-            {
-                let (now, frame) = (self.now(), self.buffer.get(..count).unwrap_or_default());
-                if tag_of(frame) == Some(0) {
-                    progress = login.handle_frame(now, frame);
-                }
+            if matches!(progress, LoginProgress::Going) {
+                let (until, began) = (login.deadline(), self.began);
+                let taken = self.receive(until, host, |from, frame| {
+                    (from == place && tag_of(frame) == Some(0))
+                        .then(|| login.handle_frame(began.elapsed(), frame))
+                })?;
+                progress = taken.flatten().unwrap_or(progress);
             }
             match progress {
                 LoginProgress::Going => {}
-                LoginProgress::Done(session) => return Ok(Connection { session, place }),
+                LoginProgress::Done(session) => {
+                    let terms = session.terms();
+                    let last = terms.first_tag.saturating_add(terms.slots);
+                    self.wire.set_session(Some((place, terms.first_tag, last)));
+                    return Ok(Connection {
+                        session,
+                        place,
+                        device: 0,
+                    });
+                }
                 LoginProgress::Failed(error) => return Err(StepError::Login(error)),
             }
         }
@@ -264,7 +289,10 @@ impl Station {
                 | ClientEvent::Ended(_) => None,
             })?;
             match opening {
-                Opening::Open(level) => return Ok(level),
+                Opening::Open(level) => {
+                    connection.device = device.handle;
+                    return Ok(level);
+                }
                 Opening::TooLow(least) if least > level => level = least,
                 Opening::TooLow(_) | Opening::OtherLevel(_) => break,
                 Opening::Unknown => return Err(StepError::Unknown),
@@ -298,9 +326,10 @@ impl Station {
             }
             self.send_all(connection);
             let deadline = connection.session.deadline().unwrap_or(until).min(until);
-            if let Some((count, from)) = self.receive(deadline, host)? {
-                self.hand_over(connection, count, from);
-            }
+            let began = self.began;
+            self.receive(deadline, host, |from, frame| {
+                hand_over(began.elapsed(), connection, from, frame)
+            })?;
             let now = self.now();
             if connection.session.deadline().is_some_and(|at| at <= now) {
                 connection.session.handle_deadline(now);
@@ -311,58 +340,60 @@ impl Station {
     /// Takes what has come for a session: how many frames came, and whether one was of its server.
     pub(super) fn take_frames(&mut self, connection: &mut Connection) -> (usize, bool) {
         let (mut taken, mut heard) = (0, false);
+        let now = self.now();
         while taken < FRAMES_MAX
-            && let Some((count, from)) = self.wire.receive(&mut self.buffer)
+            && let Some((from, frame)) = self.wire.receive()
         {
-            heard |= self.hand_over(connection, count, from);
+            heard |= hand_over(now, connection, from, frame);
             taken += 1;
         }
         (taken, heard)
     }
 
-    /// Whether it was a frame of the server of this session. One with tag 0 may be anybody's.
-    fn hand_over(&self, connection: &mut Connection, count: usize, from: Place) -> bool {
-        let frame = self.buffer.get(..count).unwrap_or_default();
-        if from != connection.place {
-            return false;
-        }
-        match tag_of(frame) {
-            Some(0) => {
-                if let Some(tag) = hyperscsi::read_unknown_session(frame) {
-                    connection.session.handle_unknown(tag);
-                }
-                false
-            }
-            Some(_) => {
-                connection.session.handle_frame(self.now(), frame);
-                true
-            }
-            None => false,
-        }
-    }
-
     /// Sends what a session has to send.
     pub(super) fn send_all(&mut self, connection: &mut Connection) {
         let now = self.now();
-        while let Some(count) = connection.session.poll_frame(now, &mut self.buffer) {
-            let frame = self.buffer.get(..count).unwrap_or_default();
-            self.wire.send(&connection.place, frame);
+        while let Some(count) = connection.session.poll_frame(now, self.wire.room()) {
+            self.wire.push(count, connection.place);
         }
+        self.wire.flush();
     }
 
     /// Ends a session that is not needed any more; its server gets a frame, once.
     pub(super) fn close(&mut self, mut connection: Connection) {
         connection.session.close();
         self.send_all(&mut connection);
+        self.wire.set_session(None);
     }
 
     /// Waits until this moment.
     pub(super) fn pause(&mut self, until: Duration, host: &mut impl Host) -> Result<(), GivenUp> {
         while self.now() < until {
             // What comes now is for nobody.
-            let _frame = self.receive(until, host)?;
+            let _frame = self.receive(until, host, |_, _| ())?;
         }
         Ok(())
+    }
+}
+
+/// Whether it was a frame of the server of this session. One with tag 0 may be anybody's.
+fn hand_over(now: Duration, connection: &mut Connection, from: Place, frame: &[u8]) -> bool {
+    if from != connection.place {
+        return false;
+    }
+    match tag_of(frame) {
+        Some(0) => {
+            if let Some(tag) = hyperscsi::read_unknown_session(frame) {
+                connection.session.handle_unknown(tag);
+            }
+            false
+        }
+        // Another session of this machine may have its frames here, too.
+        Some(tag) if connection.session.has_tag(tag) => {
+            connection.session.handle_frame(now, frame);
+            true
+        }
+        Some(_) | None => false,
     }
 }
 

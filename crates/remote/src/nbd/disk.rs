@@ -664,14 +664,19 @@ impl Drop for NbdHandle {
         for slot in 0..self.slots.len() {
             let _size = self.shared.note_size((self.number, slot), None);
         }
-        let mail = self.mail.take();
-        for mail in mail.iter().flat_map(Receiver::take) {
-            self.handle_mail(mail);
-        }
-        for owner in self.owners.values() {
-            if let Owner::Peer { core, number } = *owner {
-                let _posted = self.shared.post(core, Mail::Back { number });
-            }
+        let unread = self.mail.take();
+        let unread = unread.iter().flat_map(Receiver::take);
+        // Not begun here: a flush would use up the report of a lost cache, and nobody would get it.
+        let unread = unread.filter_map(|mail| match mail {
+            Mail::Job { from, number, .. } => Some((from, number)),
+            Mail::Hello | Mail::Done { .. } | Mail::Back { .. } => None,
+        });
+        let begun = self.owners.values().filter_map(|owner| match *owner {
+            Owner::Peer { core, number } => Some((core, number)),
+            Owner::Request(_) => None,
+        });
+        for (core, number) in unread.chain(begun) {
+            let _posted = self.shared.post(core, Mail::Back { number });
         }
     }
 }

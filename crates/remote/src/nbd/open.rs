@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -96,6 +96,27 @@ impl fmt::Display for NbdServer {
 pub(super) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
+}
+
+impl Stream {
+    /// Whether the other end is this very process, which listens at these addresses.
+    fn is_to_own(&self, own: &[SocketAddr]) -> io::Result<bool> {
+        match self {
+            Self::Tcp(stream) => {
+                let (peer, local) = (stream.peer_addr()?, stream.local_addr()?);
+                let is_at = |one: &SocketAddr| {
+                    let ip = one.ip();
+                    one.port() == peer.port() && (ip.is_unspecified() || ip == peer.ip())
+                };
+                // Who connects to an address of this machine comes from the same one.
+                Ok(peer.ip() == local.ip() && own.iter().any(is_at))
+            }
+            Self::Unix(stream) => {
+                let listener = sockopt::socket_peercred(stream)?;
+                Ok(listener.pid == rustix::process::getpid())
+            }
+        }
+    }
 }
 
 /// Where the server accepts nothing and its queue is full, this fails at once.
@@ -267,6 +288,8 @@ pub struct NbdOptions {
     pub thin: bool,
     /// Logical block length, 512 or 4096.
     pub block_bytes: u32,
+    /// Where this process has a server of its own: what that exports is no store.
+    pub own: Arc<[SocketAddr]>,
 }
 
 /// Why an export cannot be a store: the place, the reason, the remedy.
@@ -337,6 +360,12 @@ pub enum NbdFailure {
         /// Of the disk.
         block_bytes: u32,
     },
+    /// It would wait for itself.
+    #[error(
+        "it is an export of this Tarn itself, which serves when all stores are open; name the store of that lun, or an \
+         export of another server"
+    )]
+    Own,
     /// The export takes no writes.
     #[error("the server exports it read-only; open it read-only")]
     ReadOnly,
@@ -370,8 +399,12 @@ impl NbdOptions {
 
     fn look(&self) -> Result<(Export, Option<Tls>), NbdFailure> {
         let tls = self.tls.as_ref().map(Tls::new).transpose()?;
+        let stream = self.server.connect().map_err(NbdFailure::Connect)?;
+        if stream.is_to_own(&self.own).map_err(NbdFailure::Connect)? {
+            return Err(NbdFailure::Own);
+        }
         let stream = Timed {
-            stream: self.server.connect().map_err(NbdFailure::Connect)?,
+            stream,
             until: Instant::now() + HANDSHAKE_MAX,
         };
         let export = shake_hands(stream, self.handshake()?, tls.as_ref())?;

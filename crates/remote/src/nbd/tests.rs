@@ -101,6 +101,7 @@ impl World {
             read_only: false,
             thin: true,
             block_bytes: 512,
+            own: Arc::default(),
         };
         let export = Export {
             size_bytes: SIZE as u64,
@@ -622,6 +623,30 @@ fn a_core_that_is_gone_owes_nothing() {
     for tag in [sent, unread, late, flush] {
         assert!(world.is_good(0, tag), "over a connection of its own");
     }
+}
+
+/// A core that ends reports a lost cache to nobody: the flush that it has not looked at reports it elsewhere.
+#[test]
+fn a_lost_cache_is_reported_by_a_flush_that_comes_back_from_a_core_that_is_gone() {
+    let mut world = World::new(Wishes {
+        cores: 2,
+        ..Wishes::default()
+    });
+    let write = world.write(0, 0, 1, 512, false);
+    assert!(world.is_good(0, write));
+    world.crash();
+    world.come_up();
+    world.pass(Duration::from_secs(3));
+    let flush = world.submit(1, IoRequest::Flush);
+    let home = world.cores.remove(0);
+    drop(home);
+    world.pass(Duration::from_secs(1));
+    let answer = world.answer(0, flush);
+    assert!(
+        matches!(answer, Some(Err(IoFailure::FlushLatched))),
+        "{answer:?}"
+    );
+    assert_eq!(world.flush_now(0), Ok(()));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! It ends when the last user of the store is gone. Where a call of the library does not return, it goes on waiting and
 //! keeps the image, and nobody else waits for it.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -69,6 +70,7 @@ pub(super) fn begin(common: &Arc<Common>, queue: Receiver<Work>, work: mpsc::Sen
         waiting: None,
         queue,
         work,
+        is_unlocked: Cell::new(false),
     };
     let run = move || {
         attendant.run();
@@ -88,6 +90,8 @@ struct Attendant {
     waiting: Option<Image>,
     queue: Receiver<Work>,
     work: mpsc::Sender<Work>,
+    /// That nothing keeps others from writing was logged.
+    is_unlocked: Cell<bool>,
 }
 
 impl Attendant {
@@ -166,6 +170,7 @@ impl Attendant {
     }
 
     fn look(&self, image: &Image) {
+        self.look_at_lock(image);
         // A rollback makes it smaller for a moment.
         if self.common.is_closed() {
             return;
@@ -177,6 +182,19 @@ impl Attendant {
                 tracing::warn!(%image, %error, "the size of an RBD image is not known");
             }
         }
+    }
+
+    /// An image may have no exclusive lock, from the start or since somebody took the feature away.
+    fn look_at_lock(&self, image: &Image) {
+        let Ok(is_locked) = image.has_exclusive_lock() else {
+            return;
+        };
+        let is_unlocked = !is_locked && !self.common.options.is_read_only();
+        if is_unlocked && !self.is_unlocked.get() {
+            let image = &self.common.options;
+            tracing::warn!(%image, "an RBD image has no exclusive lock: nothing keeps others from writing to it");
+        }
+        self.is_unlocked.set(is_unlocked);
     }
 
     fn carry_out(&self, work: Work) {

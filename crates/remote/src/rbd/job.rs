@@ -12,13 +12,18 @@ enum State {
     UnderWay {
         percent: u8,
     },
-    /// Nobody has been given the outcome yet.
-    Over(Result<(), NativeError>),
+    Over {
+        outcome: Result<(), NativeError>,
+        /// Somebody has been given it.
+        is_given: bool,
+    },
 }
 
 #[derive(Debug, Default)]
 struct Shared {
     state: State,
+    /// The last one that is over has ended well.
+    has_done: bool,
     /// The store is gone: nothing goes on.
     is_given_up: bool,
 }
@@ -42,12 +47,17 @@ impl Job {
         let begins = match shared.state {
             State::Idle => true,
             State::UnderWay { .. } => false,
-            State::Over(_) => drops_outcome,
+            State::Over { is_given, .. } => drops_outcome || is_given,
         };
         if begins {
             shared.state = State::UnderWay { percent: 0 };
         }
         begins
+    }
+
+    /// The one before the one that is under way has ended well.
+    pub(super) fn has_done_before(&self) -> bool {
+        self.lock().has_done
     }
 
     pub(super) fn is_under_way(&self) -> bool {
@@ -64,13 +74,19 @@ impl Job {
             State::UnderWay { percent: before } if percent > before => {
                 shared.state = State::UnderWay { percent };
             }
-            State::UnderWay { .. } | State::Idle | State::Over(_) => {}
+            State::UnderWay { .. } | State::Idle | State::Over { .. } => {}
         }
         !shared.is_given_up
     }
 
     pub(super) fn end(&self, outcome: Result<(), NativeError>) {
-        self.lock().state = State::Over(outcome);
+        let mut shared = self.lock();
+        shared.has_done = outcome.is_ok();
+        shared.state = State::Over {
+            outcome,
+            is_given: false,
+        };
+        drop(shared);
         self.changed.notify_all();
     }
 
@@ -83,20 +99,21 @@ impl Job {
         self.lock().is_given_up
     }
 
-    /// Waits for its end, no longer than this. The outcome is given once.
+    /// Waits for its end, no longer than this. All who wait are given the outcome, and all who ask later, until one
+    /// begins again.
     pub(super) fn wait(&self, limit: Duration) -> Result<Progress, NativeError> {
         let is_under_way = |shared: &mut Shared| matches!(shared.state, State::UnderWay { .. });
         let waited = self
             .changed
             .wait_timeout_while(self.lock(), limit, is_under_way);
         let (mut shared, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        match std::mem::take(&mut shared.state) {
-            State::UnderWay { percent } => {
-                shared.state = State::UnderWay { percent };
-                Ok(Progress::UnderWay { percent })
+        match &mut shared.state {
+            State::UnderWay { percent } => Ok(Progress::UnderWay { percent: *percent }),
+            State::Over { outcome, is_given } => {
+                *is_given = true;
+                outcome.clone().map(|()| Progress::Done)
             }
-            State::Over(outcome) => outcome.map(|()| Progress::Done),
-            // Another one has been given the outcome.
+            // None has ever begun.
             State::Idle => Ok(Progress::Done),
         }
     }
@@ -106,10 +123,12 @@ impl Job {
         match &self.lock().state {
             State::Idle => "it begins".to_owned(),
             State::UnderWay { percent } => format!("{percent} % is done"),
-            State::Over(Ok(())) => "it is done".to_owned(),
-            State::Over(Err(error)) => {
-                format!("it has failed: {error}; roll it back again, or start Tarn again")
-            }
+            State::Over { outcome, .. } => match outcome {
+                Ok(()) => "it is done".to_owned(),
+                Err(error) => {
+                    format!("it has failed: {error}; roll it back again, or start Tarn again")
+                }
+            },
         }
     }
 }
@@ -119,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_is_waited_for_and_its_outcome_is_given_once() {
+    fn a_job_is_waited_for_and_all_who_wait_are_given_its_outcome() {
         let job = Job::default();
         assert!(job.begin(false) && !job.begin(true));
         assert!(job.note(1, 4) && job.note(3, 4) && job.note(2, 4));
@@ -128,8 +147,9 @@ mod tests {
         job.end(Err(NativeError::NoClone));
         assert!(job.words().contains("it has failed"), "{}", job.words());
         assert!(!job.begin(false), "the outcome is not given yet");
-        assert_eq!(job.wait(Duration::ZERO), Err(NativeError::NoClone));
-        assert_eq!(job.wait(Duration::ZERO), Ok(Progress::Done));
+        for _ in 0..2 {
+            assert_eq!(job.wait(Duration::ZERO), Err(NativeError::NoClone));
+        }
         assert!(job.begin(false));
         job.end(Ok(()));
         assert!(job.begin(true));

@@ -108,17 +108,6 @@ pub enum RbdFailure {
         /// Words for one that could be made.
         of_size: &'static str,
     },
-    /// It is larger than the configured size.
-    #[error(
-        "it has {actual_bytes} bytes, more than size={wanted_bytes}, and would have to shrink; give its size or leave \
-         size= out"
-    )]
-    Larger {
-        /// Its size.
-        actual_bytes: u64,
-        /// The configured size.
-        wanted_bytes: u64,
-    },
     /// It is smaller than the configured size, and is only read.
     #[error(
         "it has {actual_bytes} bytes, size={wanted_bytes} are wanted, and it is opened readonly; leave size= out"
@@ -275,6 +264,38 @@ impl RbdOptions {
         self.open_with(opened, looks)
     }
 
+    /// Looks at the image as [`RbdOptions::open`], and neither makes it nor makes it larger. `None`: it would be made.
+    ///
+    /// # Errors
+    ///
+    /// As [`RbdOptions::open`].
+    pub fn probe(self, looks: &Looks) -> Result<Option<Arc<dyn SharedStore>>, RbdOpenError> {
+        let (wanted, may_write, image) = (self.size_bytes, !self.is_read_only(), self.to_string());
+        let as_it_is = Self {
+            size_bytes: None,
+            ..self
+        };
+        let store = match as_it_is.open(looks) {
+            Err(error) => {
+                let is_missing = matches!(error.reason, RbdFailure::Image { .. });
+                let would_make = is_missing && may_write && wanted.is_some();
+                return if would_make { Ok(None) } else { Err(error) };
+            }
+            Ok(store) => store,
+        };
+        let actual_bytes = store.capabilities().size_bytes;
+        let reason = match wanted {
+            Some(wanted_bytes) if wanted_bytes > actual_bytes && !may_write => {
+                RbdFailure::CannotGrow {
+                    actual_bytes,
+                    wanted_bytes,
+                }
+            }
+            Some(_) | None => return Ok(Some(store)),
+        };
+        Err(RbdOpenError { image, reason })
+    }
+
     /// The same with a library that is loaded.
     pub(super) fn open_with(
         self,
@@ -331,15 +352,17 @@ impl RbdOptions {
         };
         let image = image.map_err(|error| self.failed(error))?;
         let id = image.id().map_err(RbdFailure::Call)?;
+        let snapshot = self.snapshot.as_deref().unwrap_or_default();
+        let namespace = &self.namespace;
+        let medium = format!("{fsid}/{pool_id}/{namespace}/{id}");
+        // Before its lock, which may be that of this process.
+        let claim = Some(Claim::new(format!("{medium}@{snapshot}"))?);
         let found = self.look_at(&image).map_err(|error| self.failed(error))??;
         let (size_bytes, stripe_bytes) = found;
         let texts = match self.is_read_only() {
             true => None,
             false => Some(Texts::find(&image, id.clone()).map_err(|error| self.failed(error))?),
         };
-        let snapshot = self.snapshot.as_deref().unwrap_or_default();
-        let namespace = &self.namespace;
-        let medium = format!("{fsid}/{pool_id}/{namespace}/{id}");
         Ok(Found {
             size_bytes,
             compare_and_write_bytes: compare_bytes(self.block_bytes),
@@ -347,7 +370,7 @@ impl RbdOptions {
                 .saturating_mul(WALK_OBJECTS)
                 .min(WALK_BYTES_MAX),
             texts: texts.map(Arc::new),
-            claim: Some(Claim::new(format!("{medium}@{snapshot}"))?),
+            claim,
             medium,
         })
     }
@@ -361,21 +384,17 @@ impl RbdOptions {
     fn grow(&self, image: &Image) -> Result<Result<u64, RbdFailure>, CallError> {
         let actual_bytes = image.size_bytes()?;
         Ok(match self.size_bytes {
-            Some(wanted_bytes) if wanted_bytes < actual_bytes => Err(RbdFailure::Larger {
+            // It is the least that is wanted.
+            Some(wanted_bytes) if wanted_bytes <= actual_bytes => Ok(actual_bytes),
+            Some(wanted_bytes) if self.is_read_only() => Err(RbdFailure::CannotGrow {
                 actual_bytes,
                 wanted_bytes,
             }),
-            Some(wanted_bytes) if wanted_bytes > actual_bytes && self.is_read_only() => {
-                Err(RbdFailure::CannotGrow {
-                    actual_bytes,
-                    wanted_bytes,
-                })
-            }
-            Some(wanted_bytes) if wanted_bytes > actual_bytes => {
+            Some(wanted_bytes) => {
                 image.grow(wanted_bytes)?;
                 Ok(wanted_bytes)
             }
-            Some(_) | None => Ok(actual_bytes),
+            None => Ok(actual_bytes),
         })
     }
 

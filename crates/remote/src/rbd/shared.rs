@@ -16,9 +16,10 @@ use store::{
 use super::attendant::{self, Work};
 use super::handle::RbdHandle;
 use super::job::Job;
+use super::meter::{self, Meter};
 use super::notes::ImageNotes;
 use super::open::{self, Claim, Found, RbdOptions};
-use super::snapshots::ImageSnapshots;
+use super::snapshots::{ImageSnapshots, Resumed};
 
 /// To the core of a handle.
 #[derive(Debug)]
@@ -87,6 +88,9 @@ pub(super) struct Common {
     /// What takes long.
     pub(super) rollback: Job,
     pub(super) flatten: Job,
+    resumed: Mutex<Resumed>,
+    /// What it takes.
+    pub(super) meter: Meter,
     /// Snapshots that are being taken and not kept yet.
     pub(super) taking: Mutex<BTreeSet<String>>,
     /// The first attempt to open the image is over.
@@ -144,6 +148,10 @@ impl Common {
     /// Whether requests are refused because the image gets the data of a snapshot.
     pub(super) fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn resumed(&self) -> MutexGuard<'_, Resumed> {
+        self.resumed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Refuses requests from now on, or with `None` takes them again; the handles are notified.
@@ -291,6 +299,7 @@ impl Drop for Users {
         // What takes long would keep the image open.
         self.common.rollback.give_up();
         self.common.flatten.give_up();
+        self.common.meter.give_up();
         self.ask(Work::End);
     }
 }
@@ -326,6 +335,8 @@ impl RbdDisk {
             is_mixed: AtomicBool::new(false),
             rollback: Job::default(),
             flatten: Job::default(),
+            resumed: Mutex::default(),
+            meter: Meter::default(),
             taking: Mutex::default(),
             tried: Condvar::new(),
             opened: AtomicU64::new(0),
@@ -367,6 +378,10 @@ impl SharedStore for RbdDisk {
         }
         common.note_size(image.size_bytes().map_err(io::Error::other)?);
         Ok(())
+    }
+
+    fn used_bytes(&self) -> io::Result<Option<u64>> {
+        meter::used_bytes(&self.users.common).map(Some)
     }
 
     fn take_over(&self) -> io::Result<()> {

@@ -301,6 +301,10 @@ impl NativeSnapshots for ImageSnapshots {
         self.common.rollback.wait(limit)
     }
 
+    fn take_resumed(&self) -> Option<(String, Result<(), NativeError>)> {
+        self.common.resumed().outcome.take()
+    }
+
     fn clone_to(&self, name: &SnapshotName, place: &ClonePlace) -> Result<(), NativeError> {
         if self.common.is_closed() {
             return Err(NativeError::Busy { what: "a rollback" });
@@ -349,7 +353,13 @@ impl NativeSnapshots for ImageSnapshots {
     fn flatten(&self, limit: Duration, ended: Ended) -> Result<Progress, NativeError> {
         let (image, counted) = self.image_to_change()?;
         let run = |common: &Common, image: &Image| {
+            // Who asks again when it is done finds no clone.
+            let was_done = common.flatten.has_done_before();
             let flat = image.flatten(&|done, all| common.flatten.note(done, all));
+            let is_flat = |error: &CallError| was_done && error.errno == INVALID;
+            if flat.as_ref().is_err_and(is_flat) {
+                return Ok(());
+            }
             flat.map_err(|error| match error.errno {
                 INVALID => NativeError::NoClone,
                 CANCELED => NativeError::Unreached("the lun is not served any more".to_owned()),
@@ -419,5 +429,29 @@ pub(super) fn end_rollback(common: &Common, image: &Image) -> Result<(), String>
     common.note_reason(format!(
         "it gets the data of snapshot {name} back, as a rollback has not ended"
     ));
-    finish(common, image, &name, size_bytes).map_err(|error| error.to_string())
+    let ended = finish(common, image, &name, size_bytes);
+    let reason = ended.as_ref().err().map(ToString::to_string);
+    if !common.rollback.is_given_up() {
+        common.resumed().note(name, ended);
+    }
+    reason.map_or(Ok(()), Err)
+}
+
+/// A rollback that was begun before the image was opened, and was ended here.
+#[derive(Debug, Default)]
+pub(super) struct Resumed {
+    /// The snapshot, and how it ended, as long as nobody was given that.
+    outcome: Option<(String, Result<(), NativeError>)>,
+    /// It has failed already. It is tried again every second.
+    has_failed: bool,
+}
+
+impl Resumed {
+    fn note(&mut self, name: String, ended: Result<(), NativeError>) {
+        let is_new = ended.is_ok() || !self.has_failed;
+        self.has_failed = ended.is_err();
+        if is_new {
+            self.outcome = Some((name, ended));
+        }
+    }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use engine::{
     Carrier, Ending, Life, News, PartKey, Phase, Save, StoreWork, TargetIndex, UnitIndex,
 };
+use front::hyperscsi::{PlaceKey, Station};
 use front::iscsi::{Detail, FrontLetter, LineKey, Notice, Wire};
 use front::{Command, CommandId, Port, SendEnd};
 use iscsi::target::Receive;
@@ -16,7 +17,7 @@ use scsi::Status;
 use store::{Descriptor, SocketTag, Waker};
 
 use super::line::{Link, Sending, UnderWay};
-use super::{Letter, Receipt};
+use crate::letter::{Letter, Receipt};
 use crate::prng::Prng;
 use crate::sabotage::Saboteur;
 use crate::setup::Settings;
@@ -32,6 +33,8 @@ pub struct Outside {
     pub(crate) links: BTreeMap<usize, UnderWay>,
     /// Links that were shut, for the world to close.
     pub(super) closed: Vec<usize>,
+    /// Frames of HyperSCSI that are to leave.
+    pub(crate) frames: Vec<(PlaceKey, Station, Vec<u8>)>,
     /// A state of the unit that is to be saved.
     pub(super) to_save: Option<Save>,
     pub(crate) saboteur: Saboteur,
@@ -52,6 +55,7 @@ impl Outside {
             posted: Vec::new(),
             links: BTreeMap::new(),
             closed: Vec::new(),
+            frames: Vec::new(),
             to_save: None,
             saboteur: Saboteur::new(settings.sabotage, stream("saboteur")),
             pool,
@@ -61,7 +65,7 @@ impl Outside {
         }
     }
 
-    fn post_any(&mut self, core: usize, letter: Letter) {
+    pub(crate) fn post_any(&mut self, core: usize, letter: Letter) {
         if core == self.index {
             self.own_letters.push_back(letter);
         } else {

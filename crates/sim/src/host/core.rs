@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use engine::{Engine, MediumFailure, SessionKey, TaskKey, Version};
+use front::Sent;
+use front::hyperscsi;
 use front::iscsi::{Beyond, LineKey, LoginRandom, Sessions};
-use front::{NoOthers, Sent};
 use iscsi::pdu::Tsih;
 use iscsi::target::Receive;
 use memory::{Buffer, Message, Pool};
@@ -16,7 +17,8 @@ use store::Backstore;
 
 use super::carrier::Outside;
 use super::line::{Link, Sending};
-use super::{Letter, Order};
+use crate::hyperscsi::carry::Beside;
+use crate::letter::{Letter, Order};
 use crate::network::Arrival;
 use crate::prng::Prng;
 use crate::sabotage::{self, Sabotage};
@@ -27,6 +29,7 @@ use crate::setup::{self, Settings};
 pub(crate) struct Core {
     pub(crate) engine: Engine<Outside>,
     pub(crate) sessions: Sessions<Outside>,
+    pub(crate) hyperscsi: hyperscsi::Sessions<Outside>,
     /// What is received into.
     pub(crate) chunks: Pool,
     /// Tasks that sessions have left behind, and whose they were.
@@ -56,6 +59,7 @@ impl Core {
         Self {
             engine,
             sessions: Sessions::new(settings.of_sessions(), Arc::default(), front),
+            hyperscsi: settings.hyperscsi(index, &prng),
             chunks,
             left: BTreeSet::new(),
             moved: Vec::new(),
@@ -79,7 +83,7 @@ impl Core {
 
     /// Something happens; then everything that can go on goes on, and what became ready is given to
     /// the links.
-    pub(super) fn turn<T>(&mut self, now: Duration, happen: impl FnOnce(&mut Self) -> T) -> T {
+    pub(crate) fn turn<T>(&mut self, now: Duration, happen: impl FnOnce(&mut Self) -> T) -> T {
         self.engine.begin_turn(now);
         self.end_unwatched();
         let outcome = happen(self);
@@ -93,11 +97,15 @@ impl Core {
             self.sessions.lose_some(&mut self.engine, self.is_busy);
             self.engine.handle_memory();
             self.settle();
-            self.sessions.flush(&mut self.engine, &mut NoOthers);
+            let mut beside = Beside(&mut self.hyperscsi);
+            self.sessions.flush(&mut self.engine, &mut beside);
+            self.settle();
+            self.hyperscsi.flush(&mut self.engine);
             self.settle();
             let has_letters = !self.engine.carrier.own_letters.is_empty();
             let has_lost = self.sessions.has_more() && !self.is_busy;
-            if !has_letters && !has_lost && !self.engine.has_more() {
+            let has_more = self.engine.has_more() || self.hyperscsi.has_more();
+            if !has_letters && !has_lost && !has_more {
                 return outcome;
             }
         }
@@ -106,7 +114,8 @@ impl Core {
     /// Carries on what engine and sessions let go on, until there is nothing.
     fn settle(&mut self) {
         loop {
-            match self.sessions.settle(&mut self.engine, &mut NoOthers) {
+            let mut beside = Beside(&mut self.hyperscsi);
+            match self.sessions.settle(&mut self.engine, &mut beside) {
                 Some(Beyond::SessionOver { session, left }) => {
                     let left = left.into_iter().map(|task| (task, session.tsih));
                     self.left.extend(left);
@@ -128,6 +137,11 @@ impl Core {
         match letter {
             Letter::Unit(unit, letter) => self.engine.handle_letter(unit, *letter),
             Letter::Front(letter) => self.sessions.handle_letter(&mut self.engine, letter),
+            Letter::Hyperscsi(letter) => {
+                let (clock, front) = (self.clock(), self.sessions.front.as_mut());
+                self.hyperscsi
+                    .handle_letter(&mut self.engine, letter, front, clock);
+            }
             Letter::Order(Order(act)) => act(&mut self.sessions, &mut self.engine),
         }
     }
@@ -137,7 +151,9 @@ impl Core {
         let sessions = self.sessions.poll_timeout(&self.engine);
         let has_more = self.sessions.has_more() || self.engine.has_pieces();
         let more = has_more.then(|| self.engine.now());
-        engine.into_iter().chain(sessions).chain(more).min()
+        let hyperscsi = self.hyperscsi.poll_timeout(&self.engine);
+        let all = [engine, sessions, hyperscsi, more];
+        all.into_iter().flatten().min()
     }
 
     pub(super) fn handle_time(&mut self) {
@@ -145,6 +161,8 @@ impl Core {
         self.settle();
         let clock = self.clock();
         self.sessions.handle_timeout(&mut self.engine, || clock);
+        self.settle();
+        self.hyperscsi.handle_timeout(&mut self.engine);
     }
 
     fn clock(&self) -> SystemTime {

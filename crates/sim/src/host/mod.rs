@@ -8,15 +8,14 @@ mod core;
 mod line;
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::rc::Rc;
 use std::time::Duration;
 
-use engine::{Engine, MediumFailure, Save, SaveError, SavedState, SessionKey, UnitIndex, Version};
-use front::iscsi::{FrontLetter, Sessions};
+use engine::{Engine, MediumFailure, Save, SaveError, SavedState, SessionKey, Version};
+use front::iscsi::FrontLetter;
 use iscsi::pdu::Tsih;
 
 use crate::disk::Disk;
+use crate::letter::Letter;
 use crate::network::Arrival;
 use crate::prng::Prng;
 use crate::setup::{self, Settings, UNIT};
@@ -24,38 +23,6 @@ use crate::setup::{self, Settings, UNIT};
 pub use self::carrier::Outside;
 pub(crate) use self::core::Core;
 pub use self::line::Link;
-
-/// What an administrator holds until what was asked for is done. The host drops it then.
-pub type Receipt = Rc<()>;
-
-/// What an administrator has a core do.
-pub struct Order(Box<Act>);
-
-type Act = dyn FnOnce(&mut Sessions<Outside>, &mut Engine<Outside>);
-
-impl Order {
-    /// The core does this.
-    pub fn new(act: impl FnOnce(&mut Sessions<Outside>, &mut Engine<Outside>) + 'static) -> Self {
-        Self(Box::new(act))
-    }
-}
-
-impl fmt::Debug for Order {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Order")
-    }
-}
-
-/// Mail to a core.
-#[derive(Debug)]
-pub enum Letter {
-    /// About a unit.
-    Unit(UnitIndex, Box<engine::Letter>),
-    /// Between the front and the sessions of a core.
-    Front(FrontLetter<Link>),
-    /// Of the administrator.
-    Order(Order),
-}
 
 /// The whole target.
 #[derive(Debug)]

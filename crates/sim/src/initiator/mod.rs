@@ -38,6 +38,17 @@ impl Breach {
     }
 }
 
+/// Whether a command was refused before it began, so that nothing may have changed.
+pub fn is_refused(status: u8, sense: Option<(u8, u8, u8)>) -> bool {
+    match (status, sense) {
+        (0x08 | 0x18 | 0x28, _) => true,
+        // A store that could not be reached may have done it.
+        (_, Some((2, 0x04, 0x01))) => false,
+        (_, Some((key, ..))) => matches!(key, 2 | 5 | 6 | 7 | 0x0e),
+        (_, None) => false,
+    }
+}
+
 /// How a command ended.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Answer {

@@ -64,6 +64,15 @@ pub enum Operation {
         /// Type code.
         kind: u8,
     },
+    /// PERSISTENT RESERVE OUT, PREEMPT AND ABORT with this type.
+    PreemptAndAbort {
+        /// The key registered.
+        key: u64,
+        /// The key whose registrations go.
+        other: u64,
+        /// Type code.
+        kind: u8,
+    },
     /// PERSISTENT RESERVE OUT, CLEAR.
     Clear {
         /// The key registered.
@@ -113,6 +122,7 @@ impl Operation {
             }
             Self::Register { .. } => persistent(&mut cdb, 0x06, 0),
             Self::PersistentReserve { kind, .. } => persistent(&mut cdb, 0x01, *kind),
+            Self::PreemptAndAbort { kind, .. } => persistent(&mut cdb, 0x05, *kind),
             Self::Clear { .. } => persistent(&mut cdb, 0x03, 0),
             Self::SetWriteCache { .. } => {
                 cdb[0] = 0x15;
@@ -135,6 +145,7 @@ impl Operation {
                     .concat()
             }
             Self::Register { key, aptpl } => parameters(0, *key, u8::from(*aptpl)),
+            Self::PreemptAndAbort { key, other, .. } => parameters(*key, *other, 0),
             Self::PersistentReserve { key, .. } | Self::Clear { key } => parameters(*key, 0, 0),
             Self::SetWriteCache { on } => {
                 let mut list = vec![0, 0, 0, 0, 0x08, 18, u8::from(*on) << 2];
@@ -177,6 +188,7 @@ impl Operation {
             | Self::Load
             | Self::Register { .. }
             | Self::PersistentReserve { .. }
+            | Self::PreemptAndAbort { .. }
             | Self::Clear { .. }
             | Self::Prevent { .. }
             | Self::SetWriteCache { .. } => 0,

@@ -14,10 +14,10 @@ use front::{Policy as _, SessionId, SessionReport};
 use iscsi::pdu::Tsih;
 
 use super::{Event, World};
-use crate::host::{Letter, Order, Receipt};
 use crate::initiator::Breach;
 use crate::inspect::LeftBehind;
 use crate::ledger::Handle;
+use crate::letter::{Letter, Order, Receipt};
 use crate::network::Side;
 use crate::prng::Prng;
 use crate::setup::{Rules, TARGET, UNIT};

@@ -8,7 +8,7 @@ use iscsi::pdu::{LogoutResponseCode, TaskManagementFunction, TaskManagementRespo
 
 use super::past::Rights;
 use super::{Event, LoggingIn, World};
-use crate::initiator::{Answer, Breach, Heard, Operation, Session, Task};
+use crate::initiator::{Answer, Breach, Heard, Operation, Session, Task, is_refused};
 use crate::ledger::{self, Ended, WrongData};
 use crate::network::{Arrival, Side};
 use crate::trace::Actor;
@@ -222,14 +222,7 @@ impl World {
     fn end(&mut self, initiator: usize, task: Task, answer: &Answer) -> Result<(), Breach> {
         let is_good = answer.status == 0;
         self.good += usize::from(is_good);
-        // Refused before it began, in which case nothing may have changed.
-        let is_refused = match (answer.status, answer.sense) {
-            (0x08 | 0x18 | 0x28, _) => true,
-            // A store that could not be reached may have done it.
-            (_, Some((2, 0x04, 0x01))) => false,
-            (_, Some((key, ..))) => matches!(key, 2 | 5 | 6 | 7 | 0x0e),
-            (_, None) => false,
-        };
+        let is_refused = is_refused(answer.status, answer.sense);
         let handle = task.handle;
         self.administrator.loads.remove(&handle);
         if is_good && task.operation.writes() {
@@ -285,6 +278,7 @@ impl World {
             | Operation::Prevent { .. }
             | Operation::Register { .. }
             | Operation::PersistentReserve { .. }
+            | Operation::PreemptAndAbort { .. }
             | Operation::Clear { .. } => {}
         }
         Ok(())
@@ -342,6 +336,7 @@ impl World {
             | Operation::Prevent { .. }
             | Operation::Register { .. }
             | Operation::PersistentReserve { .. }
+            | Operation::PreemptAndAbort { .. }
             | Operation::Clear { .. } => {}
         }
     }

@@ -14,10 +14,10 @@ use engine::agree::RANGES_MAX;
 
 use super::{Event, World};
 use crate::disk::Begun;
-use crate::host::Receipt;
 use crate::initiator::{Breach, Operation};
 use crate::inspect::LeftBehind;
 use crate::ledger::Handle;
+use crate::letter::Receipt;
 use crate::setup::LUN;
 use crate::trace::Actor;
 
@@ -150,6 +150,7 @@ impl World {
             | Operation::Load
             | Operation::Register { .. }
             | Operation::PersistentReserve { .. }
+            | Operation::PreemptAndAbort { .. }
             | Operation::Clear { .. }
             | Operation::Prevent { .. }
             | Operation::SetWriteCache { .. } => return false,

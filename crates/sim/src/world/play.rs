@@ -156,6 +156,7 @@ impl World {
             | Operation::Prevent { .. }
             | Operation::Register { .. }
             | Operation::PersistentReserve { .. }
+            | Operation::PreemptAndAbort { .. }
             | Operation::Clear { .. } => {}
         }
         let player = &mut self.players[initiator];

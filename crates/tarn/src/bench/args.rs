@@ -13,6 +13,7 @@ URL is a target; NAME is what reports call it:
   [NAME=]iscsi://[user%password@]host[:port]/target-name/lun
   [NAME=]nbd://host[:port]/[export]
   [NAME=]nbd+unix:///[export]?socket=PATH
+  [NAME=]hyperscsi://GROUP/DEVICE[?udp=HOST[:PORT]|interface=IF][&server=NAME][&level=LEVEL][&user=NAME]
   [NAME=][file:]PATH[?cache=direct]        a file or a block device
 Write a % in a password as %25, or use --secret-file. IPv6 addresses stand in brackets.
 
@@ -120,6 +121,20 @@ pub struct BenchArgs {
     /// send them on; the page needs no other file.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+
+    /// Where servers of HyperSCSI groups are asked, over UDP. Use it for URLs without udp=.
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub udp: Option<String>,
+
+    /// The interface on whose network servers of HyperSCSI groups are asked, by frames of Ethernet
+    /// (CAP_NET_RAW). Use it for URLs without interface=.
+    #[arg(long, value_name = "IF", conflicts_with = "udp")]
+    pub interface: Option<String>,
+
+    /// File with the password of HyperSCSI groups, chmod 600. Use it for URLs without
+    /// password_file=; the variable TARN_PASSWORD does the same.
+    #[arg(long, value_name = "FILE")]
+    pub password_file: Option<PathBuf>,
 
     /// CHAP name for all iSCSI targets that have none in their URL. Use it for targets that require
     /// CHAP.

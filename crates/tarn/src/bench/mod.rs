@@ -18,10 +18,14 @@ use ::bench::{Conditions, Outcome, Plan, TargetPlan};
 use signal_hook::consts::SIGINT;
 
 pub use args::{BenchArgs, CpuList};
+use config::{Place, StoreSpec};
+use remote::HyperscsiOptions;
 
+use crate::daemon::device_options;
 use crate::environment::Environment;
 use crate::error::StartError;
 use crate::secret::{self, Secret};
+use crate::{attach, password};
 use progress::Teller;
 
 /// Runs the benchmark and prints it.
@@ -82,7 +86,7 @@ fn plan(args: &BenchArgs, environment: &Environment) -> Result<Plan, StartError>
     let login = login(args, environment)?;
     let mut targets = Vec::new();
     for (n, url) in args.urls.iter().enumerate() {
-        let mut target = Target::parse(url).map_err(StartError::Bench)?;
+        let mut target = Target::parse(url, |url| device(args, environment, url))?;
         if let Address::Iscsi { login: own, .. } = &mut target.address
             && own.is_none()
         {
@@ -115,6 +119,34 @@ fn plan(args: &BenchArgs, environment: &Environment) -> Result<Plan, StartError>
         header_digest: args.header_digest,
         data_digest: args.data_digest,
     })
+}
+
+/// The device of a URL, reached as it says or else as the flags do.
+fn device(
+    args: &BenchArgs,
+    environment: &Environment,
+    url: &str,
+) -> Result<HyperscsiOptions, StartError> {
+    let place = Place::argument(format!("URL {url:?}"));
+    let reached = attach::Reached {
+        udp: args.udp.as_deref(),
+        interface: args.interface.as_deref(),
+    };
+    let store = attach::with_carrier(url, reached)?;
+    let spec = StoreSpec::parse(&store).map_err(|rule| StartError::from(rule.at(place.clone())))?;
+    let Some(device) = spec.at.device() else {
+        return Err(StartError::Argument {
+            place,
+            reason: "it is no device; write hyperscsi://GROUP/DEVICE".to_owned(),
+        });
+    };
+    let mut options = device_options(&spec, device, &place)?;
+    if device.password_file.is_none() {
+        let given = args.password_file.as_deref();
+        let password = password::given(given, environment, "--password-file")?;
+        options.password = password.unwrap_or_default();
+    }
+    Ok(options)
 }
 
 /// The points of the suite or of the lists.
@@ -260,10 +292,42 @@ mod tests {
         let plan = plan(&args(&both), &environment).unwrap();
         let logins = plan.targets.iter().map(|t| match &t.target.address {
             Address::Iscsi { login, .. } => login.as_ref().unwrap().password.as_bytes().to_vec(),
-            Address::Nbd { .. } | Address::NbdUnix { .. } | Address::File { .. } => panic!("iscsi"),
+            Address::Nbd { .. }
+            | Address::NbdUnix { .. }
+            | Address::Hyperscsi(_)
+            | Address::File { .. } => panic!("iscsi"),
         });
         let logins: Vec<_> = logins.collect();
         assert_eq!(logins, [&b"twelve bytes"[..], b"bobs"]);
+    }
+
+    #[test]
+    fn a_device_is_reached_by_its_url_or_by_the_flags() {
+        let device = |more: &[&str]| -> Result<HyperscsiOptions, String> {
+            let plan = plan_of(more)?;
+            let Address::Hyperscsi(options) = &plan.targets[0].target.address else {
+                panic!("no device");
+            };
+            Ok((**options).clone())
+        };
+        let url = "hyperscsi://g/d?level=hash&server=s";
+        let options = device(&["--udp", "h:1", url]).unwrap();
+        assert_eq!(options.carrier, remote::Carrier::udp("h", Some(1)));
+        assert_eq!(
+            (options.group, options.device),
+            ("g".to_owned(), "d".to_owned())
+        );
+        assert_eq!(options.server.as_deref(), Some("s"));
+        assert_eq!(options.level, Some(remote::Level::Hash));
+        let own = device(&["--udp", "h:1", "x=hyperscsi://g/d?udp=i"]).unwrap();
+        assert_eq!(own.carrier, remote::Carrier::udp("i", None));
+        let error = device(&[url]).err().unwrap();
+        assert!(
+            error.ends_with("or add --udp HOST[:PORT] or --interface IF"),
+            "{error}"
+        );
+        let error = device(&["--interface", "no-such-one", url]).err().unwrap();
+        assert!(error.contains("there is no interface"), "{error}");
     }
 
     #[test]

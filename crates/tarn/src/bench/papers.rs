@@ -26,7 +26,14 @@ fn line(row: &Published, result: &PointResult) -> String {
     let unit = row.metric.form().name;
     let here = result.targets.iter().enumerate().map(|(index, target)| {
         let now = result.spread(index, row.metric);
-        let now = now.map_or_else(|| "-".to_owned(), |now| format!("{:.0}", now.median));
+        // As many digits as are worth comparing.
+        let now = now.map_or_else(
+            || "-".to_owned(),
+            |now| match now.median {
+                ..100.0 => format!("{:.2}", now.median),
+                _ => format!("{:.0}", now.median),
+            },
+        );
         format!("{} {now}", target.label)
     });
     let here = here.collect::<Vec<_>>().join(", ");
@@ -67,7 +74,7 @@ mod tests {
         assert!(text.contains("not a contest"));
         assert!(text.contains("SCST against STGT (2008)\n"));
         assert!(
-            text.contains("1 GbE, STGT: 77 MB/s; here: ours 1\n"),
+            text.contains("1 GbE, STGT: 77 MB/s; here: ours 0.51\n"),
             "{text}"
         );
         assert!(!text.contains("INFN"));

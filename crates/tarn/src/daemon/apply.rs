@@ -29,6 +29,7 @@ use super::log_device::{attach, lazily};
 use super::open::{
     OpenStore, Opener, bind, bind_socket, open_members, open_part, open_tls, open_with,
 };
+use super::quotas::Accounts;
 use super::running::{
     NO_PORTAL, PortNumbers, Running, RunningListener, RunningSocket, RunningUnit, profile,
     slow_command, unit_plan,
@@ -198,7 +199,7 @@ fn growth(
     let added = open_members(added, is_concat, |spec, place| {
         let (store, location) = open_new_part((spec, place), None, means)?;
         found.extend(location);
-        Ok(store)
+        Ok::<_, StartError>(store)
     })?;
     let location = Location::joined(location, found);
     Ok((Some(Growth::Members { sizes, added }), location))
@@ -262,7 +263,7 @@ fn open_new(
     let store = open_with(unit, |spec, place| {
         let (store, location) = open_new_part((spec, place), open.next(), means)?;
         found.extend(location);
-        Ok(store)
+        Ok::<_, StartError>(store)
     })?;
     Ok((store, Location::joined(None, found)))
 }
@@ -328,7 +329,7 @@ pub(super) fn on_thread<T: Send + 'static>(
 }
 
 /// Units that are served and get another id.
-fn renames(old: &Model, new: &Model, units: &Match) -> Vec<Rename> {
+pub(super) fn renames(old: &Model, new: &Model, units: &Match) -> Vec<Rename> {
     let matched = new.units().iter().zip(&units.from);
     let renames = matched.filter_map(|(unit, from)| {
         let before = old.units().get((*from)?)?;
@@ -472,9 +473,10 @@ impl Prepared {
     }
 
     /// Has a data plane that serves nothing serve it.
-    pub(crate) fn start(mut self, plane: &Handle) -> Result<Running, String> {
+    pub(crate) fn start(mut self, plane: &Handle, accounts: &Accounts) -> Result<Running, String> {
         let nothing = Running::nothing(&self.running.model);
         self.add_units(plane)?;
+        accounts.admit(plane, &self.running, &self.added);
         let switched = self.switch(&nothing, plane);
         switched.map_err(|error| error.to_string())?;
         Ok(self.running)
@@ -497,6 +499,11 @@ impl Prepared {
             running.units[position].index = index;
         }
         Ok(())
+    }
+
+    /// The positions of the units that it added.
+    pub(super) fn added_positions(&self) -> &[usize] {
+        &self.added
     }
 
     /// The units that it added, to be taken out again.

@@ -110,6 +110,11 @@ impl Attempts {
 }
 
 impl Patience<'_> {
+    /// The time for all calls is over.
+    pub(crate) fn is_over(&self) -> bool {
+        Instant::now() >= self.until
+    }
+
     /// The outcome of a call that touches `path`. One that comes too late is dropped where it was
     /// made.
     pub(crate) fn ask<T: Send + 'static>(

@@ -1,45 +1,53 @@
 //! The daemon as its administration asks for it.
 
+mod back;
 mod check;
 mod findings;
+mod planning;
 mod reopen;
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 use std::time::{Duration, Instant, SystemTime};
 
-use api::access::Role;
 use api::control::Control;
+use api::edit::SecretOf;
 use api::event::{Event, Finding, Severity};
-use api::plan::{Applied, Change, Document, Effect, Inspection, Origin, Plan, Revision, Step};
+use api::figures::{Figures, Range};
+use api::plan::{Applied, Change, Document, Inspection, Origin, Plan, Revision};
 use api::problem::{Problem, ProblemKind};
 use api::request::{EventQuestion, Rollback, TakeSnapshots, Tracing};
 use api::stats::{Space, Stats};
 use api::view;
-use config::{Model, NewSecrets};
+use config::Model;
 use confine::inherited::Inherited;
 use plane::{Handle, MediumOrder, NoAnswer, SessionReport};
 
-use self::check::{check_applicable, check_revision, check_role};
+use self::check::{check_revision, check_role};
+use self::planning::{Planned, stand_in_the_way};
 use self::reopen::settle;
 use super::apply::{self, Prepared};
-use super::attempts::Attempts;
+use super::attempts::{Attempts, Patience};
 use super::doctor::Doctor;
 use super::events::{Events, milliseconds};
+use super::figures::{self, PastFigures};
 use super::file::{self, Aside, Found, unwritten};
 use super::history::{History, Past, Record};
+use super::losses::Readings;
 use super::open::pause;
 use super::paced::Paced;
-use super::quotas::Accounts;
-use super::running::{Running, RunningUnit};
+use super::quotas::{Accounts, Summons};
+use super::running::Running;
 use super::schedule::Missed;
 use super::secrets::SecretFiles;
 use super::settling::{OWN_PATIENCE, Progress, Settling, Settlings};
-use super::steps::{self, Match};
-use super::{foresight, log_device, media, quotas, secrets, snapshots, stats, traces, views};
+use super::{foresight, log_device, media, quotas, snapshots, stats, traces, views};
 use crate::StartError;
 use crate::confinement::Reach;
+use crate::logging::LogSwitch;
 use crate::prepare::Flags;
+use crate::save;
 use crate::secret::Secrets;
 use crate::state::{State, Trouble};
 
@@ -57,10 +65,6 @@ const SETTLING_PATIENCE: Duration = Duration::from_secs(15);
 
 /// Where the history of stores of the command line is kept.
 const NO_FILE: &str = "command-line";
-
-/// The warning of every plan that looks at no file, whatever the document says.
-const NOT_INSPECTED: &str = "no file was read, because the role is below admin: secret files and the paths of stores \
-    are checked when an admin plans or applies this";
 
 /// What is in force: the document, what it became, and what was before. Replaced as a whole, so
 /// that a read never waits for a change.
@@ -114,7 +118,15 @@ pub(crate) struct Daemon {
     sessions: Paced<Result<Arc<[SessionReport]>, NoAnswer>>,
     doctor: Doctor,
     pub(super) accounts: Accounts,
+    /// Of the thread that keeps them.
+    pub(super) summons: Arc<Summons>,
     pub(super) missed: Missed,
+    /// How busy initiators have been.
+    readings: Readings,
+    /// The settings of the process that it was started with.
+    pub(super) begun: Arc<Model>,
+    log: LogSwitch,
+    pub(super) past_figures: PastFigures,
 }
 
 /// What a daemon is made from.
@@ -133,15 +145,9 @@ pub(crate) struct Parts {
     pub(crate) cores: usize,
     pub(crate) events: Arc<Events>,
     pub(crate) doctor: Doctor,
-}
-
-/// A document that was read and compared with what runs.
-struct Planned {
-    model: Model,
-    units: Match,
-    plan: Plan,
-    /// The role that applying it needs.
-    needs: Role,
+    pub(crate) accounts: Accounts,
+    /// Changes how much is logged.
+    pub(crate) log: LogSwitch,
 }
 
 impl Daemon {
@@ -187,17 +193,23 @@ impl Daemon {
         let file = parts.file.as_deref().unwrap_or_else(|| Path::new(NO_FILE));
         let secret_files = SecretFiles::of(parts.state.directory(), file)?;
         secret_files.collect(file);
+        let begun = Arc::clone(&parts.running.model);
+        let text = match parts.file {
+            Some(_) => parts.text,
+            None => text_of_arguments(&parts.running),
+        };
         let in_force = InForce {
             running: parts.running,
             document: Document {
                 revision: parts.history.running(),
-                text: parts.text,
+                text,
             },
             past: parts.history.past(),
         };
         Ok(Self {
             plane: parts.plane,
             in_force: RwLock::new(Arc::new(in_force)),
+            past_figures: PastFigures::begin(parts.history.directory()),
             history_directory: parts.history.directory().to_owned(),
             writer: Mutex::new(parts.history),
             settlings: Mutex::default(),
@@ -214,8 +226,12 @@ impl Daemon {
             events: parts.events,
             sessions: Paced::new(SESSIONS_PAUSE),
             doctor: parts.doctor,
-            accounts: Accounts::default(),
+            accounts: parts.accounts,
+            summons: Arc::default(),
             missed: Missed::default(),
+            readings: Readings::default(),
+            begun,
+            log: parts.log,
         })
     }
 
@@ -276,6 +292,7 @@ impl Daemon {
     /// Does what changes have left to do, as far as it can be done now. To be called now and then.
     pub(crate) fn settle_rest(&self) {
         self.note_saved();
+        self.readings.read(&self.plane.counts());
         if self.settlings().is_empty() {
             return;
         }
@@ -285,6 +302,11 @@ impl Daemon {
             self.settlings().judge(&policy, &self.plane);
         }
         self.settlings().advance(&self.plane, SETTLING_PATIENCE);
+    }
+
+    /// Keys that take effect when Tarn starts again.
+    pub(super) fn pending(&self) -> Vec<String> {
+        config::pending_keys(&self.begun, &self.in_force().running.model)
     }
 
     pub(super) fn sessions_now(&self) -> Result<Arc<[SessionReport]>, Problem> {
@@ -302,7 +324,7 @@ impl Daemon {
             Problem::new(
                 ProblemKind::Refused,
                 "this Tarn was started with stores on its command line, so there is no configuration file to change; \
-                 write them as [[lun]] into a file and restart it as tarn serve --config FILE",
+                 start it with the same arguments and --save FILE, which makes one",
             )
         })
     }
@@ -333,94 +355,6 @@ impl Daemon {
         })
     }
 
-    fn planned(
-        &self,
-        now: &InForce,
-        text: &str,
-        origin: &Origin,
-        inspection: Inspection,
-    ) -> Result<Planned, Problem> {
-        let file = self.file()?;
-        file::check_length(text, &now.document.text)?;
-        let mut model = Model::from_toml(text, file).map_err(|error| {
-            let mut problem = Problem::new(ProblemKind::InvalidConfig, error.rule.to_string());
-            problem.place = Some(error.place.to_string());
-            problem
-        })?;
-        self.flags.work_into(&mut model);
-        let old = &now.running;
-        let secrets = self.secrets_of(old, &model, inspection)?;
-        let sizes_of = |at: usize| old.units[at].opened.sizes();
-        let secrets_differ = |user: &str| match inspection {
-            Inspection::Files => {
-                secrets::differ((&old.model, &old.secrets), (&model, &secrets), user)
-            }
-            Inspection::DocumentOnly => NewSecrets::default(),
-        };
-        let renames = match origin {
-            Origin::Written => None,
-            Origin::Edited { renames, .. } => Some(renames),
-        };
-        let mut differences = config::diff_with(&old.model, &model, renames, secrets_differ);
-        if inspection == Inspection::Files {
-            differences.add_new_passwords(&old.model, &model, |group| {
-                let old = (&*old.model, &*old.secrets);
-                secrets::password_differs(old, (&model, &secrets), group)
-            });
-        }
-        let units = Match::of(&old.model, &model, &differences);
-        let mut steps = steps::steps(&old.model, &model, &differences, sizes_of);
-        let mut warnings: Vec<String> = model.warnings().iter().map(ToString::to_string).collect();
-        match inspection {
-            Inspection::Files => {
-                foresight::inspect(&mut steps, old, &model, &self.reach, &self.inherited)?;
-                let exposed = crate::prepare::exposed_passwords(&model, file);
-                warnings.extend(exposed.iter().map(ToString::to_string));
-            }
-            Inspection::DocumentOnly => warnings.push(NOT_INSPECTED.to_owned()),
-        }
-        let medium = |unit: &RunningUnit| self.plane.medium(unit.index);
-        foresight::refuse_by_media(&mut steps, old, &model, &units, medium);
-        quotas::refuse(&mut steps, old, &model, &units);
-        let policy = old.policy_of(&model, &units.from, &secrets);
-        let sessions = self.sessions_now()?;
-        let mut ended = apply::judge(&policy, &sessions).ended;
-        ended.extend(super::hyperscsi::ended(old, &model, &sessions));
-        views::name_ended(&mut steps, old, ended);
-        let steps: Vec<Step> = steps.into_iter().map(Step::from).collect();
-        let is_applicable = steps.iter().all(|step| step.effect != Effect::Refused);
-        let plan = Plan {
-            revision: now.document.revision,
-            steps,
-            is_applicable,
-            changes_text: text != now.document.text,
-            warnings,
-        };
-        Ok(Planned {
-            model,
-            units,
-            plan,
-            needs: steps::needs(&differences),
-        })
-    }
-
-    /// The secrets of a model: as they are on disk, or those that run already.
-    fn secrets_of(
-        &self,
-        old: &Running,
-        model: &Model,
-        inspection: Inspection,
-    ) -> Result<Secrets, Problem> {
-        match inspection {
-            Inspection::Files => {
-                self.reach.check_secrets(model)?;
-                Secrets::read(model, self.uid)
-                    .map_err(|error| Problem::new(ProblemKind::InvalidConfig, error.to_string()))
-            }
-            Inspection::DocumentOnly => Ok(old.secrets.carried_over(&old.model, model)),
-        }
-    }
-
     /// The file may have been edited by hand and not applied: that must not be lost. Gives its
     /// text, and whether it is to be kept.
     fn found(
@@ -428,11 +362,12 @@ impl Daemon {
         now: &InForce,
         text: &str,
         edited: EditedFile,
+        patience: &Patience<'_>,
     ) -> Result<(Found<'_>, bool), Problem> {
         let file = self.file()?;
         let revision = now.document.revision;
         let runs = now.document.text.len();
-        let found = file::read_in_turn(file, runs, &self.attempts.begin())
+        let found = file::read_in_turn(file, runs, patience)
             .map_err(|error| Problem::new(ProblemKind::ApplyFailed, error))?;
         let found = Found::new(file, found);
         let Some(now_there) = found.text() else {
@@ -503,11 +438,16 @@ impl Daemon {
             .add_units(&self.plane)
             .map_err(failed)
             .inspect_err(settle_back)?;
+        let added = prepared.added_positions();
+        self.accounts.admit(&self.plane, prepared.running(), added);
         let saved = found.save(history, record);
         let grow = || prepared.grow(&means.patience).map_err(failed);
         let done = saved.and_then(|()| grow().inspect_err(|_| found.put_back(history)));
         let drop_units = |_: &Problem| {
-            let unseen = Settling::unseen(prepared.added(), &self.plane);
+            let added = prepared.added();
+            let indices: Vec<_> = added.iter().map(|unit| unit.index).collect();
+            self.accounts.dismiss(&indices);
+            let unseen = Settling::unseen(added, &self.plane);
             self.settlings().add(unseen);
         };
         done.inspect_err(drop_units).inspect_err(settle_back)?;
@@ -525,6 +465,7 @@ impl Daemon {
         applied: &mut Applied,
     ) {
         settle(&self.state, &prepared.running.model);
+        self.log.set(prepared.running.model.server().log);
         foresight::name_sizes(&mut applied.steps, &now.running, &prepared.running);
         let switched = prepared.switch(&now.running, &self.plane);
         history.prune(history_max(&prepared.running.model));
@@ -538,6 +479,7 @@ impl Daemon {
             .in_force
             .write()
             .unwrap_or_else(PoisonError::into_inner) = Arc::new(in_force);
+        self.summons.look();
         let mut settling = Settling::new(revision, prepared.rest(&now.running));
         if switched.is_ok() {
             settling.judge(&prepared.running.policy(), &self.plane);
@@ -561,25 +503,34 @@ impl Daemon {
         edited: EditedFile,
     ) -> Result<Applied, Problem> {
         let mut history = self.writer()?;
-        let (change, origin) = match wanted {
+        let (mut change, origin) = match wanted {
             Wanted::Document(change, origin) => (change, origin),
             Wanted::File => (self.file_now()?, Origin::Written),
         };
         let now = self.in_force();
+        let mut stays = Vec::new();
+        if origin == Origin::Past {
+            (change.text, stays) = self.way_back(&now, change.text, Inspection::Files);
+        }
         let revision = now.document.revision;
         check_revision(revision, only_at)?;
-        let planned = self.planned(&now, &change.text, &origin, Inspection::Files)?;
+        let how = (&origin, Inspection::Files);
+        let planned = self.planned(&now, &change.text, how, self.attempts.begin())?;
         check_role(&origin, &planned)?;
         let mut applied = Applied {
             revision,
             steps: planned.plan.steps.clone(),
             changes_text: planned.plan.changes_text,
             // Those that were there before are findings of the doctor.
-            warnings: planned.model.new_warnings(&now.running.model),
+            warnings: planned.plan.warnings.clone(),
             unsettled: None,
         };
-        let (found, is_edited) = self.found(&now, &change.text, edited)?;
-        check_applicable(&applied.steps)?;
+        let patience = self.attempts.begin();
+        applied.warnings.extend(stays);
+        let (found, is_edited) = self.found(&now, &change.text, edited, &patience)?;
+        if let Some(refusal) = planned.refusal {
+            return Err(refusal);
+        }
         let aside = is_edited.then(|| found.set_aside()).transpose();
         let aside =
             Aside(aside.map_err(|error| {
@@ -614,6 +565,19 @@ impl Daemon {
         self.note_troubles();
         Ok(applied)
     }
+}
+
+/// The file that would say what the command line has said; none for what is served over HyperSCSI alone.
+fn text_of_arguments(running: &Running) -> String {
+    let identity = |position: usize| {
+        let identity = &running.units.get(position)?.identity;
+        let both = (identity.serial.to_string(), identity.naa.to_string());
+        identity.state.is_kept().then_some(both)
+    };
+    if !running.model.hyperscsi().is_empty() {
+        return String::new();
+    }
+    save::text_of(&running.model, identity).unwrap_or_default()
 }
 
 /// Nothing of the change was made.
@@ -665,15 +629,24 @@ impl Control for Daemon {
 
     fn plan(&self, text: &str, origin: &Origin, inspection: Inspection) -> Result<Plan, Problem> {
         let now = self.in_force();
-        let Planned {
-            model,
-            units,
-            mut plan,
-            needs: _,
-        } = self.planned(&now, text, origin, inspection)?;
+        let (text, stays, edited) = match origin {
+            Origin::Past => {
+                let (text, stays) = self.way_back(&now, text.to_owned(), inspection);
+                (Cow::Owned(text), stays, EditedFile::GoesAside)
+            }
+            Origin::Written | Origin::Edited { .. } => {
+                (Cow::Borrowed(text), Vec::new(), EditedFile::Stays)
+            }
+        };
+        let patience = self.attempts.begin_plan();
+        let how = (origin, inspection);
+        let mut plan = self.planned(&now, &text, how, patience)?.plan;
+        plan.warnings.extend(stays);
         if inspection == Inspection::Files {
             let patience = self.attempts.begin_plan();
-            foresight::refuse_unlocated(&mut plan, &now.running, &model, &units, &patience);
+            if let Err(problem) = self.found(&now, &text, edited, &patience) {
+                stand_in_the_way(&mut plan, problem);
+            }
         }
         Ok(plan)
     }
@@ -705,7 +678,7 @@ impl Control for Daemon {
             text: past.text,
             comment: Some(comment),
         };
-        let change = Wanted::Document(change, Origin::Written);
+        let change = Wanted::Document(change, Origin::Past);
         self.change(change, only_at, author, EditedFile::GoesAside)
     }
 
@@ -797,6 +770,11 @@ impl Control for Daemon {
         Ok(views::targets(&self.in_force(), &sessions))
     }
 
+    fn hyperscsi(&self) -> Result<Vec<view::Hyperscsi>, Problem> {
+        let sessions = self.sessions_now()?;
+        Ok(views::hyperscsi(&self.in_force(), &sessions))
+    }
+
     fn sessions(&self) -> Result<Vec<view::Session>, Problem> {
         let sessions = self.sessions_now()?;
         Ok(views::sessions(&self.in_force(), &sessions))
@@ -832,11 +810,11 @@ impl Control for Daemon {
         traces::stop(&self.plane, subject)
     }
 
-    fn keep_secret(&self, user: &str, secret: &str, is_mutual: bool) -> Result<String, Problem> {
+    fn keep_secret(&self, of: SecretOf<'_>, secret: &str) -> Result<String, Problem> {
         let running = &self.in_force().running;
-        match self.secret_files.same(running, user, secret, is_mutual) {
+        match self.secret_files.same(running, of, secret) {
             Some(path) => Ok(path),
-            None => self.secret_files.keep(user, secret),
+            None => self.secret_files.keep(of, secret),
         }
     }
 
@@ -852,6 +830,18 @@ impl Control for Daemon {
 
     fn stats(&self) -> Stats {
         stats::stats(self)
+    }
+
+    fn checks(&self) -> Vec<view::Check> {
+        super::doctor::checks()
+    }
+
+    fn places(&self) -> view::Places {
+        super::places::places(self)
+    }
+
+    fn figures(&self, range: Range, lun: Option<&str>) -> Result<Figures, Problem> {
+        figures::figures(self, range, lun)
     }
 
     fn space(&self) -> Space {

@@ -2,6 +2,7 @@
 //!
 //! | Module | What it has |
 //! | --- | --- |
+//! | `checks` | what all rules look for, in words |
 //! | `service` | rules about the configuration, the cores, the sessions, the machine |
 //! | `network` | rules about the way to the initiators |
 //! | `document` | the rule about the configuration file |
@@ -10,6 +11,7 @@
 //! | `looks` | the machine, and the load of the cores between two looks |
 //! | `hosts`, `tcp` | what the kernel reports about the connections, summed up by host |
 
+mod checks;
 mod document;
 mod hosts;
 mod looks;
@@ -30,6 +32,7 @@ use api::view::{Session, Trace};
 use config::Model;
 use plane::Guessing;
 
+pub(super) use checks::checks;
 use document::DocumentLooks;
 use hosts::{Host, Network};
 use looks::{Looks, Machine, Share};
@@ -99,6 +102,7 @@ impl Doctor {
         let (started, began) = self.started;
         let held = daemon.accounts.held();
         let mut findings = Vec::from_iter(self.document.look(daemon));
+        findings.extend(document::pending(&daemon.pending()));
         findings.extend(examine(&Facts {
             model: &running.model,
             failed: &failed.map(|(unit, _)| unit.to_string()).collect::<Vec<_>>(),

@@ -1,6 +1,6 @@
 //! The effects of the steps of a plan on users. One variant for each reason, with its words and its effect.
 
-use api::plan::{Action, Effect, Kind, Step};
+use api::plan::{Action, DataFate, Effect, Kind, Step, Taken};
 
 /// What a step does to those who work meanwhile, and why. It reads as the reason that a plan gives.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -12,10 +12,23 @@ pub(crate) enum Consequence {
     #[error("only new sessions use it")]
     NextSessions,
 
+    /// A size below that of the disk.
+    #[error("the disk keeps its {size_bytes} bytes: size= is the least that it has")]
+    Keeps {
+        /// What it has.
+        size_bytes: u64,
+    },
+    /// A key that only the start reads.
+    #[error("pending until Tarn is restarted")]
+    Restart,
+
     // Something ends first.
     /// A target goes.
     #[error("its sessions end")]
     SessionsEnd,
+    /// Sessions lose units that they see.
+    #[error("sessions that see it lose it")]
+    ViewEnds,
     /// The rules of access no longer let sessions be there.
     #[error("sessions that are no longer allowed end")]
     AccessEnds,
@@ -36,9 +49,6 @@ pub(crate) enum Consequence {
     },
 
     // It cannot be done while Tarn runs.
-    /// A key that only the start reads.
-    #[error("it is only read when Tarn starts: write it to the file and restart Tarn")]
-    Restart,
     /// Another serial number or designator.
     #[error(
         "initiators know the disk by its identity: remove the lun in one change, add it again in the next"
@@ -121,18 +131,60 @@ pub(crate) enum Consequence {
     /// A store that the confined process cannot reach, in words.
     #[error("{0}")]
     OutOfReach(String),
+
+    // It is not right as it is.
+    /// What was found by looking at files, servers and addresses, in words.
+    #[error("{0}")]
+    Wrong(String),
 }
 
 impl Consequence {
     /// The effect that a plan shows.
     const fn effect(&self) -> Effect {
         match self {
-            Self::Nothing | Self::NextSessions => Effect::Online,
+            Self::Nothing | Self::NextSessions | Self::Keeps { .. } => Effect::Online,
+            Self::Restart => Effect::Pending,
             Self::SessionsEnd
+            | Self::ViewEnds
             | Self::AccessEnds
             | Self::UnitGoes { .. }
-            | Self::OtherStore { .. } => Effect::NeedsDrain,
-            Self::Restart
+            | Self::OtherStore { .. } => Effect::Drains,
+            Self::OtherIdentity
+            | Self::OpenTwice
+            | Self::MemoryLost
+            | Self::StoreHeld { .. }
+            | Self::IdHeld { .. }
+            | Self::MemberMoves { .. }
+            | Self::Shrinks { .. }
+            | Self::MediumOut { .. }
+            | Self::MediumHeld { .. }
+            | Self::OverQuota { .. }
+            | Self::OutOfReach(_)
+            | Self::Wrong(_) => Effect::Refused,
+        }
+    }
+
+    /// Whether a rule refuses it, whatever was found by looking.
+    pub(super) const fn is_refused_by_rule(&self) -> bool {
+        matches!(self.effect(), Effect::Refused) && !matches!(self, Self::Wrong(_))
+    }
+
+    /// What becomes of the data of a store that is no longer served.
+    const fn data(&self) -> Option<DataFate> {
+        match self {
+            Self::UnitGoes { in_memory: true } | Self::OtherStore { in_memory: true } => {
+                Some(DataFate::Lost)
+            }
+            Self::UnitGoes { in_memory: false } | Self::OtherStore { in_memory: false } => {
+                Some(DataFate::Stays)
+            }
+            Self::Nothing
+            | Self::NextSessions
+            | Self::Keeps { .. }
+            | Self::SessionsEnd
+            | Self::ViewEnds
+            | Self::AccessEnds
+            | Self::Restart
             | Self::OtherIdentity
             | Self::OpenTwice
             | Self::MemoryLost
@@ -143,7 +195,8 @@ impl Consequence {
             | Self::MediumOut { .. }
             | Self::MediumHeld { .. }
             | Self::OverQuota { .. }
-            | Self::OutOfReach(_) => Effect::Refused,
+            | Self::OutOfReach(_)
+            | Self::Wrong(_) => None,
         }
     }
 
@@ -182,6 +235,8 @@ pub(crate) struct PlannedStep {
     pub(crate) consequence: Consequence,
     /// The sessions that end with it.
     pub(crate) sessions_ended: Vec<u64>,
+    /// What sessions lose by it.
+    pub(crate) taken: Vec<Taken>,
 }
 
 impl PlannedStep {
@@ -194,21 +249,71 @@ impl PlannedStep {
             detail,
             consequence: Consequence::Nothing,
             sessions_ended: Vec::new(),
+            taken: Vec::new(),
         }
     }
 }
 
+impl PlannedStep {
+    /// What only a look at files, servers or addresses shows of it, if anything.
+    pub(super) fn looks_at(&self) -> Option<String> {
+        if self.action == Action::Remove {
+            return None;
+        }
+        let name = &self.name;
+        match self.kind {
+            Kind::Lun | Kind::Store => Some(format!("the store of {name}")),
+            Kind::Portal | Kind::Target => Some(format!("the addresses of {name}")),
+            Kind::Nbd | Kind::HyperScsi => Some(format!("the address and the files of {name}")),
+            Kind::User => Some(format!("the secrets of {name}")),
+            Kind::Admin => Some(format!("what {name} names")),
+            Kind::View
+            | Kind::Group
+            | Kind::Quota
+            | Kind::Notify
+            | Kind::Server
+            | Kind::Limits
+            | Kind::Confine => None,
+        }
+    }
+}
+
+/// What sessions lose that a step names.
+const TAKEN_MAX: usize = 100;
+
 impl From<PlannedStep> for Step {
     fn from(planned: PlannedStep) -> Self {
-        let reason = planned.consequence.to_string();
+        let (consequence, mut taken) = (planned.consequence, planned.taken);
+        let taken_count = taken.len();
+        taken.sort_by_key(|one| std::cmp::Reverse(one.ios_per_second));
+        taken.truncate(TAKEN_MAX);
+        let says_nothing = matches!(
+            consequence,
+            Consequence::Nothing | Consequence::NextSessions
+        );
+        let consequence = if says_nothing && taken_count > 0 {
+            Consequence::ViewEnds
+        } else {
+            consequence
+        };
+        let effect = consequence.effect();
+        let effect = if effect != Effect::Refused && taken_count > 0 {
+            Effect::TakesAway
+        } else {
+            effect
+        };
+        let reason = consequence.to_string();
         Self {
             action: planned.action,
             kind: planned.kind,
             name: planned.name,
             detail: planned.detail,
-            effect: planned.consequence.effect(),
+            effect,
             reason: (!reason.is_empty()).then_some(reason),
             sessions_ended: planned.sessions_ended,
+            taken,
+            taken_count: u64::try_from(taken_count).unwrap_or(u64::MAX),
+            data: consequence.data(),
         }
     }
 }

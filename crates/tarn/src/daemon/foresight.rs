@@ -1,74 +1,17 @@
 //! What a plan can see of what would keep its change from being made, beside the rules of `steps`.
 
-use std::fs;
+use std::collections::BTreeMap;
 
-use admin::ServiceTls;
-use api::plan::{Action, Effect, Kind, Plan, Step};
-use api::problem::Problem;
-use config::{Model, Place, StoreSpec, Unit};
+use api::plan::{Action, Effect, Kind, Step};
+use config::{Model, Unit};
 use confine::inherited::Inherited;
 use plane::MediumReport;
 
-use super::apply::on_thread;
-use super::attempts::Patience;
-use super::control::unprepared;
 use super::effect::{Consequence, PlannedStep};
-use super::open::open_tls;
+use super::open::read_tls;
 use super::running::{Running, RunningUnit};
 use super::steps::Match;
-use crate::StartError;
 use crate::confinement::Reach;
-use crate::locate::locate_store;
-
-/// Refuses the steps of a plan whose stores are not where they must be. Nothing is opened, so what only opening shows
-/// is not seen here.
-pub(super) fn refuse_unlocated(
-    plan: &mut Plan,
-    old: &Running,
-    model: &Model,
-    units: &Match,
-    patience: &Patience<'_>,
-) {
-    for (position, (unit, from)) in model.units().iter().zip(&units.from).enumerate() {
-        let before = served(old, *from);
-        let kept = before.filter(|(before, _)| units.keeps(position, before, unit));
-        let count = kept.map_or(0, |(before, _)| before.parts().count());
-        let name = unit.to_string();
-        let steps = plan.steps.iter_mut();
-        let step = steps
-            .filter(|step| step.effect != Effect::Refused)
-            .find(|step| step.kind == Kind::Lun && step.name == name);
-        let Some(step) = step else {
-            continue;
-        };
-        let sizes = unit.parts().skip(count);
-        let sizes = sizes.map(|part| on_thread(part, patience, size_at_place)?);
-        match sizes.collect::<Result<Vec<_>, _>>() {
-            Ok(sizes) => {
-                let is_whole = unit.store.members().is_empty();
-                if let (Some(&Some(size_bytes)), true, Some((_, before))) =
-                    (sizes.first(), is_whole, before)
-                {
-                    name_size(step, before, size_bytes);
-                }
-            }
-            Err(error) => {
-                step.effect = Effect::Refused;
-                step.reason = Some(crate::error::chain(&error));
-                plan.is_applicable = false;
-            }
-        }
-    }
-}
-
-/// The size that a store will have, as far as it can be known without opening it.
-fn size_at_place(store: &StoreSpec, place: &Place) -> Result<Option<u64>, StartError> {
-    let location = locate_store(store, place)?;
-    let file = location.and_then(|location| fs::metadata(location.path).ok());
-    let file = file.filter(fs::Metadata::is_file);
-    let configured = store.configured_size_bytes();
-    Ok(configured.or_else(|| Some(file?.len())))
-}
 
 /// Refuses what the whereabouts of removable media forbid: another size for one that is out, and another medium in the
 /// place of one that initiators hold. `medium` gives them.
@@ -111,30 +54,50 @@ pub(super) fn inspect(
     model: &Model,
     reach: &Reach,
     inherited: &Inherited,
-) -> Result<(), Problem> {
+) {
     reach.refuse(steps, model, inherited);
     super::hyperscsi::refuse(steps, old, model);
-    let renewed = new_certificates(old, model).map_err(|error| unprepared(&error))?;
-    steps.extend(renewed);
-    Ok(())
+    steps.extend(new_certificates(old, model));
 }
 
-/// Servers of NBD whose files of TLS hold something else than when they were read last.
-fn new_certificates(old: &Running, model: &Model) -> Result<Vec<PlannedStep>, StartError> {
-    let read = open_tls(model)?;
-    let servers = model.nbd().iter().zip(read);
-    let step = |(server, read): (&config::NbdServer, Option<ServiceTls>)| {
+/// Servers of NBD whose files of TLS hold something else than when they were read last. What is wrong with files is
+/// found elsewhere.
+fn new_certificates(old: &Running, model: &Model) -> Vec<PlannedStep> {
+    let step = |server: &config::NbdServer| {
         let name = server.at.to_string();
-        let is_new = old.tls_of(&name)?.digest != read?.digest;
+        let before = old.tls_of(&name)?;
+        let is_new = before.digest != read_tls(server).ok()??.digest;
         let detail = "other files of its certificate".to_owned();
         is_new.then(|| PlannedStep::new(Action::Change, Kind::Nbd, name, detail))
     };
-    Ok(servers.filter_map(step).collect())
+    model.nbd().iter().filter_map(step).collect()
+}
+
+/// Says beside the steps of a plan how large the media are that would come, and those they would come for.
+pub(super) fn name_sizes_to_come(
+    steps: &mut [Step],
+    old: &Running,
+    (model, units): (&Model, &Match),
+    sizes: &BTreeMap<String, u64>,
+) {
+    for (unit, from) in model.units().iter().zip(&units.from) {
+        let name = unit.to_string();
+        let step = steps.iter_mut().find(|step| {
+            step.effect != Effect::Refused && step.kind == Kind::Lun && step.name == name
+        });
+        if let (Some(step), Some((_, before)), Some(size_bytes)) =
+            (step, served(old, *from), sizes.get(&name))
+        {
+            name_size(step, before, *size_bytes);
+        }
+    }
 }
 
 /// Says beside the steps that were made how large the media are that have come, and those they came for.
 pub(super) fn name_sizes(steps: &mut [Step], old: &Running, new: &Running) {
-    let drains = |step: &&mut Step| step.kind == Kind::Lun && step.effect == Effect::NeedsDrain;
+    let drains = |step: &&mut Step| {
+        step.kind == Kind::Lun && matches!(step.effect, Effect::Drains | Effect::TakesAway)
+    };
     for step in steps.iter_mut().filter(drains) {
         if let (Some(before), Some(after)) =
             (old.unit_named(&step.name), new.unit_named(&step.name))

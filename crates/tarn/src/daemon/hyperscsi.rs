@@ -102,6 +102,26 @@ fn check_interface(group: &HyperScsiGroup) -> Result<(), StartError> {
     })
 }
 
+/// The groups whose address cannot be had, with why.
+pub(super) fn probe_places<'a>(
+    old: &Running,
+    model: &'a Model,
+) -> Vec<(&'a HyperScsiGroup, StartError)> {
+    let mut known = BTreeSet::new();
+    let is_open =
+        |group: &HyperScsiGroup| old.hyperscsi.sites.iter().any(|site| site.at == group.at);
+    let is_in_use = |error: &BindError| matches!(error, BindError::InUse { .. });
+    let new = model.hyperscsi().iter();
+    let new = new.filter(|group| !is_open(group) && known.insert(&group.at));
+    let wrong = new.filter_map(|group| {
+        let address = group.at.udp()?;
+        let source = retry_while_in_use(|| Site::probe_udp(address), is_in_use).err()?;
+        let place = group.at_place.clone();
+        Some((group, StartError::Bind { place, source }))
+    });
+    wrong.collect()
+}
+
 /// Refuses the steps to groups whose interface this process cannot open any more.
 pub(super) fn refuse(steps: &mut [PlannedStep], old: &Running, model: &Model) {
     let added =

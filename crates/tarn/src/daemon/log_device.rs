@@ -180,7 +180,33 @@ fn is_missing(failure: &OpenFailure) -> bool {
     )
 }
 
+/// Finds out whether the log device of a unit can be opened, and makes nothing.
+///
+/// # Errors
+///
+/// It cannot. One that is missing and was there before keeps the unit from being served, not the change.
+pub(super) fn probe_device(log: &LogDevice) -> Result<(), StartError> {
+    let options = device_options(log);
+    let probed = retry_while_in_use(|| options.probe(), is_in_use);
+    probed.map(drop).map_err(|source| {
+        let place = log.place.clone();
+        StartError::Store { place, source }
+    })
+}
+
+fn is_in_use(error: &store::OpenError) -> bool {
+    matches!(
+        error.reason,
+        OpenFailure::InUse | OpenFailure::InUseByKernel
+    )
+}
+
 fn open_device(log: &LogDevice) -> Result<Arc<dyn SharedStore>, store::OpenError> {
+    let options = device_options(log);
+    retry_while_in_use(|| options.open(), is_in_use)
+}
+
+fn device_options(log: &LogDevice) -> OpenOptions {
     let kind = match log.store.at.kind {
         config::StoreKind::File => store::StoreKind::File,
         config::StoreKind::Block => store::StoreKind::Block,
@@ -202,13 +228,7 @@ fn open_device(log: &LogDevice) -> Result<Arc<dyn SharedStore>, store::OpenError
     // It is written all over, and has no room to spare.
     options.thin = false;
     options.force_raw = true;
-    let is_in_use = |error: &store::OpenError| {
-        matches!(
-            error.reason,
-            OpenFailure::InUse | OpenFailure::InUseByKernel
-        )
-    };
-    retry_while_in_use(|| options.open(), is_in_use)
+    options
 }
 
 /// How long the end waits for logs to be closed. The next start replays those that were not.

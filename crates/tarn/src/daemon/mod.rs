@@ -10,16 +10,20 @@
 //! | `attempts` | calls that a file system may never answer |
 //! | `file`, `history` | the configuration file, and the revisions on disk |
 //! | `control` | the one writer, the answers to the administration |
+//! | `rehearsal` | all of a change that can be tried without making it |
 //! | `foresight` | what a plan sees of what would keep its change from being made |
+//! | `losses` | whom a change takes what away |
 //! | `effect` | what the steps of a plan do to those who work meanwhile |
 //! | `hyperscsi` | what HyperSCSI needs beside the model: places, records of passwords, numbers of devices |
 //! | `doctor` | what limits or endangers the service, rule by rule |
+//! | `places` | where the data of units may be |
 //! | `paced` | questions that disturb the cores, asked only so often |
 //! | `traces` | what goes over connections, for those who look for a fault |
 //! | `media`, `snapshots` | media that move, and copies of them at one moment |
 //! | `schedule` | copies that are made by themselves |
 //! | `views`, `stats` | what runs, in the words of the API |
-//! | `notices` | events on their way to web servers |
+//! | `notices` | events on their way to web servers and mailboxes |
+//! | `figures` | what rates and latencies were, kept over a restart |
 //! | `watch` | findings that begin and end |
 //! | `secrets`, `events` | what their names say |
 
@@ -29,16 +33,20 @@ mod control;
 mod doctor;
 mod effect;
 mod events;
+mod figures;
 mod file;
 mod foresight;
 mod history;
 mod hyperscsi;
 mod log_device;
+mod losses;
 mod media;
 mod notices;
 mod open;
 mod paced;
+mod places;
 mod quotas;
+mod rehearsal;
 mod running;
 mod schedule;
 mod secrets;
@@ -55,11 +63,15 @@ pub(crate) use control::{Daemon, Parts};
 pub(crate) use doctor::Doctor;
 pub(crate) use effect::{Consequence, PlannedStep};
 pub(crate) use events::Events;
+pub(crate) use figures::Historian;
 pub(crate) use hyperscsi::{check_interfaces, hyperscsi_places};
 pub(crate) use log_device::close_logs;
 pub(crate) use notices::Receivers;
-pub(crate) use open::{Opener, open_store, open_tls, retry_while_in_use, stand_in};
-pub(crate) use quotas::{Accountant, check as check_quotas};
+pub(crate) use open::{
+    Opener, check_tls, device_options, open_store, open_tls, probe_new, retry_while_in_use,
+    stand_in,
+};
+pub(crate) use quotas::{Accountant, Accounts, check as check_quotas};
 pub(crate) use running::{PortNumbers, Running, RunningUnit, nbd_places, slow_command};
 pub(crate) use schedule::Scheduler;
 pub(crate) use watch::Watcher;

@@ -1,6 +1,6 @@
-//! Sends events to web servers (`[[notify]]`).
+//! Sends events to web servers and mailboxes (`[[notify]]`).
 //!
-//! Each server has a queue and a thread, so one that is slow, silent or gone costs the others nothing, and a core a
+//! Each has a queue and a thread, so a server that is slow, silent or gone costs the others nothing, and a core a
 //! moment. What a server does not take is sent again, with pauses that grow to [`PAUSE_MAX`], until it does; it may get
 //! an event twice, which the number of the event shows. While it does not, the oldest events beyond [`WAITING_MAX`] are
 //! dropped; the next message says how many, as do the log and a finding.
@@ -11,9 +11,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use api::event::Event;
-use config::Model;
-use notify::{PostError, Webhook};
+use api::event::{Event, Severity};
+use config::{Model, NotifyTo};
+use notify::{Letter, Mailer, Protection, Webhook};
 use serde::Serialize;
 
 use crate::StartError;
@@ -60,12 +60,20 @@ impl Queue {
     }
 }
 
-/// A server, and what it is to get.
+/// How messages get there.
+enum Way {
+    /// Signed, to a web server.
+    Webhook(Webhook, Secret),
+    /// To a person, with the password of the mail server.
+    Mail(Mailer, Option<Secret>),
+}
+
+/// Somebody who gets events, and which.
 pub(crate) struct Receiver {
-    url: String,
+    /// Scheme, host and port of the URL, or the address: for those who may not see the rest.
+    name: String,
     kinds: Vec<String>,
-    webhook: Webhook,
-    secret: Secret,
+    way: Way,
     host: String,
     queue: Mutex<Queue>,
     came: Condvar,
@@ -97,17 +105,35 @@ impl Receiver {
         (events, std::mem::take(&mut queue.dropped))
     }
 
-    fn send(&self, events: &[Event], dropped: u64) -> Result<(), PostError> {
-        let message = Message {
-            host: &self.host,
-            dropped,
-            events,
-        };
-        // These types have no maps and no floats: they always become JSON.
-        let body = serde_json::to_vec(&message).unwrap_or_default();
+    /// Gives the reason where it was not taken.
+    fn send(&self, events: &[Event], dropped: u64) -> Result<(), String> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = now.map_or(0, |since| since.as_secs());
-        self.webhook.post(self.secret.as_bytes(), now, &body)
+        match &self.way {
+            Way::Webhook(webhook, secret) => {
+                let message = Message {
+                    host: &self.host,
+                    dropped,
+                    events,
+                };
+                // These types have no maps and no floats: they always become JSON.
+                let body = serde_json::to_vec(&message).unwrap_or_default();
+                let sent = webhook.post(secret.as_bytes(), now, &body);
+                sent.map_err(|error| error.to_string())
+            }
+            Way::Mail(mailer, password) => {
+                let first = events.first().map_or(0, |event| event.number);
+                let letter = Letter {
+                    subject: &subject(&self.host, events),
+                    text: &text(&self.host, dropped, events),
+                    at: now,
+                    id: &format!("tarn-{first}-{}", events.len()),
+                };
+                let password = password.as_ref().map(Secret::as_bytes);
+                let sent = mailer.send(password, letter);
+                sent.map_err(|error| error.to_string())
+            }
+        }
     }
 
     /// Sends until the process ends.
@@ -116,11 +142,10 @@ impl Receiver {
             let (events, dropped) = self.take();
             let mut pause = PAUSE_MIN;
             while let Err(error) = self.send(&events, dropped) {
-                let error = error.to_string();
                 let before = self.lock().failure.replace(error.clone());
                 if before.is_none() {
                     tracing::warn!(
-                        url = self.url,
+                        receiver = self.name,
                         error,
                         "events cannot be sent; they are sent again"
                     );
@@ -130,7 +155,7 @@ impl Receiver {
                 pause = (pause * 2).min(PAUSE_MAX);
             }
             if self.lock().failure.take().is_some() || dropped > 0 {
-                tracing::info!(url = self.url, dropped, "events are sent again");
+                tracing::info!(receiver = self.name, dropped, "events are sent again");
             }
         }
     }
@@ -146,14 +171,56 @@ impl Receiver {
     }
 }
 
-/// All servers that get events.
+/// What a mail is about: the event, or how many there are and the worst.
+fn subject(host: &str, events: &[Event]) -> String {
+    let worst = events.iter().rev().max_by_key(|event| event.severity);
+    let word = worst.map_or("info", |event| severity(event));
+    let message = worst.map_or("", |event| &event.message);
+    match events.len() {
+        0 | 1 => format!("[{host}] {word}: {message}"),
+        count => format!("[{host}] {count} events, {word}: {message}"),
+    }
+}
+
+const fn severity(event: &Event) -> &'static str {
+    match event.severity {
+        Severity::Info => "info",
+        Severity::Warning => "warning",
+        Severity::Error => "error",
+    }
+}
+
+/// What a mail says: a paragraph for each event, the oldest first.
+fn text(host: &str, dropped: u64, events: &[Event]) -> String {
+    let mut text = format!("Tarn on {host} reports:\n\n");
+    for event in events {
+        let at = notify::date(event.at_ms / 1000);
+        let Event {
+            kind,
+            message,
+            number,
+            ..
+        } = event;
+        text += &format!(
+            "{at} {}: {message}\n    ({kind}, event {number})\n\n",
+            severity(event)
+        );
+    }
+    if dropped > 0 {
+        text +=
+            &format!("{dropped} earlier events were dropped, because mail could not be sent.\n\n");
+    }
+    text + "See tarn events, tarn doctor, or the console.\n"
+}
+
+/// All who get events.
 #[derive(Clone, Default)]
 pub(crate) struct Receivers(Vec<Arc<Receiver>>);
 
 impl std::fmt::Debug for Receivers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_list()
-            .entries(self.0.iter().map(|one| &one.url))
+            .entries(self.0.iter().map(|one| &one.name))
             .finish()
     }
 }
@@ -166,16 +233,10 @@ impl Receivers {
     /// A secret that cannot be used, or TLS that cannot be set up.
     pub(crate) fn of(model: &Model, uid: u32, host: &str) -> Result<Self, StartError> {
         let receiver = |one: &config::Notify| {
-            let url = &one.url;
-            let webhook = Webhook::new(&url.host, url.port, &url.path, url.is_tls);
             Ok(Arc::new(Receiver {
-                url: url.text.clone(),
+                name: one.name().to_owned(),
                 kinds: one.events.clone(),
-                webhook: webhook.map_err(|error| StartError::Notify {
-                    place: one.place.clone(),
-                    reason: error.to_string(),
-                })?,
-                secret: Secrets::read_one(&one.secret, uid)?,
+                way: way(one, uid, host)?,
                 host: host.to_owned(),
                 queue: Mutex::default(),
                 came: Condvar::new(),
@@ -202,8 +263,48 @@ impl Receivers {
 
     /// Those that do not take what is sent, and why.
     pub(crate) fn troubles(&self) -> Vec<(String, String)> {
-        let one = |receiver: &Arc<Receiver>| Some((receiver.url.clone(), receiver.trouble()?));
+        let one = |receiver: &Arc<Receiver>| Some((receiver.name.clone(), receiver.trouble()?));
         self.0.iter().filter_map(one).collect()
+    }
+}
+
+/// How messages get to one of them. `host` is the name of the machine.
+fn way(one: &config::Notify, uid: u32, host: &str) -> Result<Way, StartError> {
+    let secret = Secrets::of_notify(one, uid)?;
+    let failed = |reason: String| StartError::Notify {
+        place: one.place.clone(),
+        reason,
+    };
+    match &one.to {
+        NotifyTo::Webhook { url, .. } => {
+            let webhook = Webhook::new(&url.host, url.port, &url.path, url.is_tls);
+            let webhook = webhook.map_err(|error| failed(error.to_string()))?;
+            let secret = secret.ok_or_else(|| failed("it has no secret".to_owned()))?;
+            Ok(Way::Webhook(webhook, secret))
+        }
+        NotifyTo::Mail(mail) => {
+            let protection = match (mail.smtp.is_tls_at_once(), mail.smtp.is_in_clear()) {
+                (true, _) => Protection::Tls,
+                (false, true) => Protection::None,
+                (false, false) => Protection::StartTls,
+            };
+            let from = mail.from.clone().unwrap_or_else(|| sender(host));
+            let at = (mail.smtp.host.as_str(), mail.smtp.port, protection);
+            let user = mail.login.as_ref().map(|login| login.user.as_str());
+            let mailer = Mailer::new(at, (&from, &mail.to), user);
+            let mailer = mailer.map_err(|error| failed(error.to_string()))?;
+            Ok(Way::Mail(mailer, secret))
+        }
+    }
+}
+
+/// An address of this machine. Its name may have what no address has.
+fn sender(host: &str) -> String {
+    let is_plain = |one: &char| one.is_ascii_alphanumeric() || matches!(one, '-' | '.');
+    let host: String = host.chars().filter(is_plain).collect();
+    match host.is_empty() {
+        true => "tarn@localhost".to_owned(),
+        false => format!("tarn@{host}"),
     }
 }
 
@@ -215,7 +316,7 @@ mod tests {
         Event {
             number,
             at_ms: 0,
-            severity: api::event::Severity::Info,
+            severity: Severity::Info,
             kind: kind.to_owned(),
             message: String::new(),
             lun: None,
@@ -229,10 +330,12 @@ mod tests {
 
     fn receiver() -> Receiver {
         Receiver {
-            url: "http://127.0.0.1:1/".to_owned(),
+            name: "http://127.0.0.1:1".to_owned(),
             kinds: vec!["finding-began".to_owned()],
-            webhook: Webhook::new("127.0.0.1", 1, "/", false).unwrap(),
-            secret: Secret::from_text("a secret of the test"),
+            way: Way::Webhook(
+                Webhook::new("127.0.0.1", 1, "/", false).unwrap(),
+                Secret::from_text("a secret of the test"),
+            ),
             host: "san".to_owned(),
             queue: Mutex::default(),
             came: Condvar::new(),
@@ -249,6 +352,45 @@ mod tests {
         let (first, dropped) = receiver.take();
         assert_eq!((first.len(), first[0].number, dropped), (MESSAGE_MAX, 2, 0));
         assert_eq!(receiver.take().0.len(), 2);
+    }
+
+    #[test]
+    fn a_mail_says_what_is_worst_and_all_of_it_in_order() {
+        let mut events = [
+            event("finding-began", 7),
+            event("store-error", 8),
+            event("finding-ended", 9),
+        ];
+        events[0].message = "finding store-error of web".to_owned();
+        events[0].severity = Severity::Warning;
+        events[1].message = "web: a write failed".to_owned();
+        events[1].severity = Severity::Error;
+        assert_eq!(
+            subject("san", &events[..1]),
+            "[san] warning: finding store-error of web"
+        );
+        assert_eq!(
+            subject("san", &events),
+            "[san] 3 events, error: web: a write failed"
+        );
+        let text = text("san", 2, &events);
+        let first = text
+            .find("Thu, 1 Jan 1970 00:00:00 +0000 warning: finding store-error of web\n")
+            .unwrap();
+        assert!(
+            first
+                < text
+                    .find("error: web: a write failed\n    (store-error, event 8)")
+                    .unwrap()
+        );
+        assert!(text.contains("2 earlier events were dropped"));
+    }
+
+    #[test]
+    fn the_sender_is_an_address_whatever_the_machine_is_called() {
+        assert_eq!(sender("san1.example"), "tarn@san1.example");
+        assert_eq!(sender("a b>\r\nc"), "tarn@abc");
+        assert_eq!(sender(""), "tarn@localhost");
     }
 
     #[test]

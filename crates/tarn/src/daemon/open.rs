@@ -1,5 +1,6 @@
 //! Opens stores and binds addresses, at the start and for changes.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,13 +18,13 @@ use remote::{
     RbdFailure, RbdOpenError, RbdOptions, TlsOptions,
 };
 use store::{
-    Composed, Form, Held, Logged, Member, OpenError, OpenFailure, OpenOptions, SharedStore,
-    file_of_snapshot,
+    ComposeError, Composed, Form, Held, Logged, Member, OpenError, OpenFailure, OpenOptions,
+    SharedStore, file_of_snapshot,
 };
 
 use super::log_device::{LogUse, attach, lazily};
 use crate::state::UnitIdentity;
-use crate::{StartError, password};
+use crate::{StartError, interface, password};
 
 /// Connections that may wait to be accepted, per portal.
 const BACKLOG: i32 = 4096;
@@ -38,19 +39,29 @@ pub(crate) struct Opener {
     pub(crate) cores: usize,
     /// Connections to look at images over.
     pub(crate) looks: Looks,
+    /// Where this process serves NBD.
+    own: Arc<[SocketAddr]>,
 }
 
 impl Opener {
     /// For a start. To be dropped before the process is confined.
     pub(crate) fn of_start(cores: usize) -> Self {
         let looks = Looks::default();
-        Self { cores, looks }
+        Self {
+            cores,
+            looks,
+            own: Arc::default(),
+        }
     }
 
-    /// For a change, which does not wait for the end of its looks: a cluster may hang.
-    pub(crate) fn of_change(cores: usize) -> Self {
-        let looks = Looks::ended_apart();
-        Self { cores, looks }
+    /// For a change of this configuration, which does not wait for the end of its looks: a cluster may hang.
+    pub(crate) fn of_change(cores: usize, model: &Model) -> Self {
+        let own = model.nbd().iter().filter_map(|one| one.at.address());
+        Self {
+            cores,
+            looks: Looks::ended_apart(),
+            own: own.collect(),
+        }
     }
 }
 
@@ -138,10 +149,10 @@ pub(crate) fn open_store(
 }
 
 /// Opens the store of a unit, of which `open` opens each part.
-pub(super) fn open_with(
+pub(super) fn open_with<E: From<StartError>>(
     unit: &config::Unit,
-    mut open: impl FnMut(&StoreSpec, &Place) -> Result<Arc<dyn SharedStore>, StartError>,
-) -> Result<OpenStore, StartError> {
+    mut open: impl FnMut(&StoreSpec, &Place) -> Result<Arc<dyn SharedStore>, E>,
+) -> Result<OpenStore, E> {
     let spec = &unit.store;
     let form = match spec.at.kind {
         config::StoreKind::Stripe => Form::Stripe {
@@ -165,7 +176,7 @@ pub(super) fn open_with(
     let members = open_members(spec.members(), form == Form::Concat, open)?;
     let composed = Composed::new(form, members, spec.read_only).map_err(|source| {
         let place = unit.place.clone();
-        StartError::Members { place, source }
+        E::from(StartError::Members { place, source })
     })?;
     let composed = Arc::new(composed);
     Ok(OpenStore {
@@ -177,18 +188,22 @@ pub(super) fn open_with(
 }
 
 /// Opens members of a composition; those of a concat take the size that the configuration gives them.
-pub(super) fn open_members(
+///
+/// Nothing of a store is left out of a concat: what lies behind it would be elsewhere than before.
+pub(super) fn open_members<E: From<StartError>>(
     members: &[NamedStore],
     is_concat: bool,
-    mut open: impl FnMut(&StoreSpec, &Place) -> Result<Arc<dyn SharedStore>, StartError>,
-) -> Result<Vec<Member>, StartError> {
+    mut open: impl FnMut(&StoreSpec, &Place) -> Result<Arc<dyn SharedStore>, E>,
+) -> Result<Vec<Member>, E> {
     let open = |one: &NamedStore| {
-        let bytes = one.store.configured_size_bytes();
-        Ok(Member {
-            name: format!("store {:?}", one.id),
-            store: open(&one.store, &one.place)?,
-            bytes: bytes.filter(|_| is_concat),
-        })
+        let bytes = one.store.configured_size_bytes().filter(|_| is_concat);
+        let (name, store) = (format!("store {:?}", one.id), open(&one.store, &one.place)?);
+        let now_bytes = store.capabilities().size_bytes;
+        if bytes.is_some_and(|bytes| bytes < now_bytes) {
+            let (place, source) = (one.place.clone(), ComposeError::Moves { name, now_bytes });
+            return Err(E::from(StartError::Members { place, source }));
+        }
+        Ok(Member { name, store, bytes })
     };
     members.iter().map(open).collect()
 }
@@ -201,7 +216,7 @@ pub(super) fn open_part(
 ) -> Result<Arc<dyn SharedStore>, StartError> {
     match &spec.at.place {
         StorePlace::Export(export) => {
-            let opened = export_options(spec, export, opener.cores).open();
+            let opened = export_options(spec, export, opener).open();
             opened.map_err(|source| StartError::Export {
                 place: place.clone(),
                 source: Box::new(source),
@@ -231,6 +246,78 @@ pub(super) fn open_part(
     }
 }
 
+/// Finds out whether a store that has data can be opened, and what it is then; makes and changes nothing.
+pub(super) fn probe_part(
+    spec: &StoreSpec,
+    place: &Place,
+    opener: &Opener,
+) -> Result<Arc<dyn SharedStore>, StartError> {
+    match &spec.at.place {
+        StorePlace::Image(image) => {
+            let is_in_use = |error: &RbdOpenError| matches!(error.reason, RbdFailure::Twice);
+            let look = || image_options(spec, image).probe(&opener.looks);
+            let found = retry_while_in_use(look, is_in_use);
+            let found = found.map_err(|source| StartError::Image {
+                place: place.clone(),
+                source: Box::new(source),
+            })?;
+            match found {
+                Some(store) => Ok(store),
+                None => to_be_made(spec, place),
+            }
+        }
+        StorePlace::Export(_) | StorePlace::Device(_) => open_part(spec, place, opener),
+        StorePlace::Snapshot(_) => {
+            let opened = spec.opened();
+            match opened.snapshot() {
+                None => probe_part(&opened, place, opener),
+                Some(_) => probe_local(&opened, place),
+            }
+        }
+        StorePlace::Path(_) | StorePlace::Size(_) | StorePlace::Members(_) => {
+            probe_local(spec, place)
+        }
+    }
+}
+
+fn probe_local(spec: &StoreSpec, place: &Place) -> Result<Arc<dyn SharedStore>, StartError> {
+    refuse_to_write_snapshot(spec, place)?;
+    retry_while_in_use(|| options(spec).probe(), is_in_use).map_err(|source| StartError::Store {
+        place: place.clone(),
+        source,
+    })
+}
+
+/// What stands for a store that opening would make.
+fn to_be_made(spec: &StoreSpec, place: &Place) -> Result<Arc<dyn SharedStore>, StartError> {
+    let mut options = OpenOptions::new(store::StoreKind::Null, std::path::PathBuf::new());
+    options.size_bytes = spec.configured_size_bytes();
+    options.block_bytes = Some(spec.block_size.bytes());
+    options.open().map_err(|source| StartError::Store {
+        place: place.clone(),
+        source,
+    })
+}
+
+/// Whether a file that is not there yet can become a store. Of others nothing is said: they may be in use rightly.
+pub(crate) fn probe_new(spec: &StoreSpec, place: &Place) -> Result<(), StartError> {
+    let is_new = |path: &Path| !path.exists() && !spec.read_only;
+    match spec.at.node() {
+        Some((path, _)) if is_new(path) && spec.snapshot().is_none() => {
+            probe_local(spec, place).map(drop)
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// The kernel calls its own use what a worker of a closed store still has open.
+const fn is_in_use(error: &OpenError) -> bool {
+    matches!(
+        error.reason,
+        OpenFailure::InUse | OpenFailure::InUseByKernel
+    )
+}
+
 /// Opens what has the data of a snapshot; that is no snapshot itself.
 fn open_snapshot(
     spec: &StoreSpec,
@@ -246,13 +333,6 @@ fn open_snapshot(
 
 fn open_local(spec: &StoreSpec, place: &Place) -> Result<Arc<dyn SharedStore>, StartError> {
     refuse_to_write_snapshot(spec, place)?;
-    let is_in_use = |error: &OpenError| {
-        // The kernel calls its own use what a worker of a closed store still has open.
-        matches!(
-            error.reason,
-            OpenFailure::InUse | OpenFailure::InUseByKernel
-        )
-    };
     retry_while_in_use(|| options(spec).open(), is_in_use).map_err(|source| StartError::Store {
         place: place.clone(),
         source,
@@ -288,19 +368,72 @@ pub(crate) fn stand_in(unit: &config::Unit) -> Result<OpenStore, StartError> {
 
 /// Reads certificates and keys of the servers of NBD.
 pub(crate) fn open_tls(model: &Model) -> Result<Vec<Option<ServiceTls>>, StartError> {
-    let servers = model.nbd().iter();
-    let read = servers.map(|server| {
+    model.nbd().iter().map(read_tls).collect()
+}
+
+/// Reads certificate and key of a server of NBD.
+pub(super) fn read_tls(server: &config::NbdServer) -> Result<Option<ServiceTls>, StartError> {
+    let Some(tls) = &server.tls else {
+        return Ok(None);
+    };
+    let files = &tls.certificate;
+    let read = admin::service_tls(&files.certificate, &files.key, tls.ca.as_deref());
+    read.map(Some).map_err(|source| StartError::NbdCertificate {
+        place: files.place.clone(),
+        reason: Box::new(source),
+    })
+}
+
+/// All that is wrong with certificates and keys of the servers of NBD.
+pub(crate) fn check_tls(model: &Model) -> Vec<(&config::NbdServer, StartError)> {
+    let mut wrong = Vec::new();
+    for server in model.nbd() {
         let Some(tls) = &server.tls else {
-            return Ok(None);
+            continue;
         };
         let files = &tls.certificate;
-        let read = admin::service_tls(&files.certificate, &files.key, tls.ca.as_deref());
-        read.map(Some).map_err(|source| StartError::NbdCertificate {
+        let found = admin::check_files(&files.certificate, &files.key, tls.ca.as_deref());
+        let error = |source| StartError::NbdCertificate {
             place: files.place.clone(),
             reason: Box::new(source),
-        })
-    });
-    read.collect()
+        };
+        let found = found.err().unwrap_or_default();
+        wrong.extend(found.into_iter().map(|source| (server, error(source))));
+    }
+    wrong
+}
+
+/// Whether an address could be bound. Nobody can connect meanwhile.
+pub(super) fn probe_bind(
+    wanted: &config::Listener,
+    inherited: &Inherited,
+) -> Result<(), StartError> {
+    let passed = inherited.at(wanted.bind).map_err(StartError::Inherited)?;
+    if passed.is_some() {
+        return Ok(());
+    }
+    let is_in_use = |error: &BindError| matches!(error, BindError::InUse { .. });
+    let probe = || Listener::probe(wanted.bind);
+    retry_while_in_use(probe, is_in_use).map_err(|source| StartError::Bind {
+        place: wanted.place.clone(),
+        source,
+    })
+}
+
+/// Whether a unix socket for clients of NBD could be made.
+pub(super) fn probe_socket(
+    (place, path): (&Place, &Path),
+    inherited: &Inherited,
+) -> Result<(), StartError> {
+    if inherited.has_path(path) {
+        return Ok(());
+    }
+    let is_in_use = |error: &ListenError| matches!(error, ListenError::InUse { .. });
+    let probed = retry_while_in_use(|| admin::probe_unix(path), is_in_use);
+    probed.map_err(|source| StartError::NbdSocket {
+        place: place.clone(),
+        source,
+    })
 }
 
 /// Makes a unix socket for clients of NBD.
@@ -345,7 +478,8 @@ pub(crate) fn bind(
     })
 }
 
-fn export_options(spec: &StoreSpec, export: &Export, cores: usize) -> NbdOptions {
+fn export_options(spec: &StoreSpec, export: &Export, opener: &Opener) -> NbdOptions {
+    let cores = opener.cores;
     let (server, host) = match export.server() {
         ServerAddress::Tcp(HostPort { host, port }) => {
             (NbdServer::tcp(host.clone(), Some(*port)), host.as_str())
@@ -368,6 +502,7 @@ fn export_options(spec: &StoreSpec, export: &Export, cores: usize) -> NbdOptions
         read_only: spec.read_only,
         thin: spec.thin.unwrap_or(true),
         block_bytes: spec.block_size.bytes(),
+        own: Arc::clone(&opener.own),
     }
 }
 
@@ -381,10 +516,14 @@ pub(crate) fn device_options(
         Some(path) => password::from_file(path, place)?,
         None => Password::default(),
     };
-    let carrier = match device.udp() {
-        Some(HostPort { host, port }) => Carrier::udp(host.clone(), Some(*port)),
+    let carrier = match (device.udp(), device.interface()) {
+        (_, Some(name)) => {
+            interface::check_for_frames(name, place)?;
+            Carrier::interface(name)
+        }
+        (Some(HostPort { host, port }), None) => Carrier::udp(host.clone(), Some(*port)),
         // The reader of the configuration refuses that.
-        None => Carrier::udp("localhost", None),
+        (None, None) => Carrier::udp("localhost", None),
     };
     let level = |word: &String| match word.as_str() {
         "none" => Level::None,

@@ -2,24 +2,28 @@
 //!
 //! Sizes are known, so a change beyond `provisioned` is refused: by its plan, as far as the sizes are in the document
 //! or are those of disks that are served, and for the rest before anything is switched. What disks take is asked of
-//! their stores every [`PAUSE`]; what they take in between is not seen before. A store that does not answer counts with
-//! what it took last, so that a file that hangs is nobody else's trouble.
+//! their stores every [`PAUSE`], and when the configuration has changed; what they take in between is not seen before.
+//! A disk that is added is asked before anybody sees it. A store that does not answer counts with what it took last, so
+//! that a file that hangs is nobody else's trouble. Stores are asked beside the changes of the configuration, so that
+//! the one never finds a store that is being asked by the other.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
-use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use api::plan::Kind;
 use api::{spec, view};
 use config::{Model, Quota, QuotaOf, Unit};
-use plane::{Space, UnitIndex};
+use plane::{Handle, Space, UnitIndex};
+use store::SharedStore;
 
 use super::apply::on_thread;
+use super::attempts::{Attempts, Patience};
 use super::control::Daemon;
 use super::effect::{Consequence, PlannedStep};
+use super::open::pause;
 use super::running::{Running, RunningUnit};
 use super::steps::Match;
 use crate::StartError;
@@ -27,12 +31,19 @@ use crate::StartError;
 /// Between two looks at what disks take.
 const PAUSE: Duration = Duration::from_secs(5);
 
+/// How long a disk that is added is waited for that nobody has looked at yet, and between two questions.
+const FIRST_MAX: Duration = Duration::from_secs(2);
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+
 /// The sizes of what quotas count of a unit, in bytes; those of stores that have grown beyond their configured size,
 /// too.
 fn part_sizes(unit: &Unit, served: Option<&RunningUnit>) -> Vec<u64> {
-    let found = served
-        .map(|served| served.opened.counted())
-        .unwrap_or_default();
+    let found = served.map(|served| served.opened.counted());
+    sizes_with(unit, found.unwrap_or_default())
+}
+
+/// The same, of stores that were found.
+fn sizes_with(unit: &Unit, found: Vec<Arc<dyn SharedStore>>) -> Vec<u64> {
     let mut found = found.into_iter();
     let size = |part: &config::StoreSpec| {
         let found = found.next().map(|store| store.capabilities().size_bytes);
@@ -56,24 +67,36 @@ fn counted(quota: &Quota, model: &Model, sizes: &[Vec<u64>]) -> u64 {
 
 /// Refuses a configuration with disks that are larger than its quotas allow.
 pub(crate) fn check(model: &Model, served: &[RunningUnit]) -> Result<(), StartError> {
-    let units = model.units().iter().zip(served);
-    let sizes: Vec<_> = units
-        .map(|(unit, served)| part_sizes(unit, Some(served)))
+    let found = served.iter().map(|served| served.opened.counted());
+    let mut excess = excess(model, found).into_iter();
+    excess.next().map_or(Ok(()), |(_, error)| Err(error))
+}
+
+/// The quotas that disks exceed, with what they count. `found` has the stores of each unit, as far as they are known.
+pub(super) fn excess(
+    model: &Model,
+    found: impl Iterator<Item = Vec<Arc<dyn SharedStore>>>,
+) -> Vec<(String, StartError)> {
+    let sizes: Vec<_> = model
+        .units()
+        .iter()
+        .zip(found)
+        .map(|(unit, found)| sizes_with(unit, found))
         .collect();
-    for quota in model.quotas() {
+    let over = model.quotas().iter().filter_map(|quota| {
         let wanted_bytes = counted(quota, model, &sizes);
-        if let Some(allowed_bytes) = quota.provisioned_bytes
-            && wanted_bytes > allowed_bytes
-        {
-            return Err(StartError::OverQuota {
-                place: quota.place.clone(),
-                quota: quota.of.to_string(),
-                wanted_bytes,
-                allowed_bytes,
-            });
-        }
-    }
-    Ok(())
+        let allowed_bytes = quota
+            .provisioned_bytes
+            .filter(|most| wanted_bytes > *most)?;
+        let error = StartError::OverQuota {
+            place: quota.place.clone(),
+            quota: quota.of.to_string(),
+            wanted_bytes,
+            allowed_bytes,
+        };
+        Some((quota.of.to_string(), error))
+    });
+    over.collect()
 }
 
 /// Refuses the steps of a plan after which disks are larger than a quota allows.
@@ -140,31 +163,183 @@ pub(super) struct Held {
     pub(super) space: Space,
 }
 
+/// What each part takes, by unit and position.
+type Parts = HashMap<(UnitIndex, usize), u64>;
+
 /// What was found last.
 #[derive(Debug, Default)]
 struct Found {
-    /// What each part takes, by unit and position.
-    parts: HashMap<(UnitIndex, usize), u64>,
+    parts: Parts,
     /// By what the quota counts.
     held: BTreeMap<QuotaOf, Held>,
     /// What the data plane knows; units that are not here may take what there is.
     spaces: HashMap<UnitIndex, Space>,
+    /// Of them, those of a change that is not in force yet: who looks meanwhile does not know them.
+    admitted: HashSet<UnitIndex>,
 }
 
 /// The accounts of all quotas.
 #[derive(Debug, Default)]
-pub(super) struct Accounts(Mutex<Found>);
+pub(crate) struct Accounts {
+    found: Mutex<Found>,
+    /// Stores that are being asked.
+    attempts: Attempts,
+}
 
 impl Accounts {
     fn lock(&self) -> std::sync::MutexGuard<'_, Found> {
         // One that panicked has left older figures.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What the quotas were found to hold.
     pub(super) fn held(&self) -> Vec<Held> {
         self.lock().held.values().cloned().collect()
     }
+
+    /// Looks what new units take, which nobody sees yet, and has the data plane keep them within their quotas. Those
+    /// that do not answer count from the next look on.
+    pub(super) fn admit(&self, plane: &Handle, running: &Running, added: &[usize]) {
+        let limited = limited(&running.model);
+        if limited.is_empty() || added.is_empty() {
+            return;
+        }
+        let patience = self.attempts.begin_look();
+        let until = Instant::now() + FIRST_MAX;
+        let mut parts = self.lock().parts.clone();
+        let mut asked = Parts::new();
+        for part in counted_parts(running, &limited) {
+            if !added.contains(&part.position) {
+                continue;
+            }
+            let mut bytes = ask(&part, &patience);
+            while matches!(&bytes, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+                && Instant::now() < until
+            {
+                pause(FIRST_PAUSE);
+                bytes = ask(&part, &patience);
+            }
+            asked.extend(bytes.ok().map(|bytes| (part.key, bytes)));
+        }
+        parts.extend(&asked);
+        let (_, spaces) = reckon(running, &limited, &parts);
+        let mut found = self.lock();
+        for &position in added {
+            let index = running.units.get(position).map(|unit| unit.index);
+            let space = index.and_then(|index| Some((index, *spaces.get(&index)?)));
+            let Some((index, space)) = space.filter(|(_, space)| *space != Space::Free) else {
+                continue;
+            };
+            plane.set_space(index, space);
+            found.spaces.insert(index, space);
+            found.admitted.insert(index);
+        }
+        found.parts.extend(asked);
+    }
+
+    /// Units of a change that is not made.
+    pub(super) fn dismiss(&self, units: &[UnitIndex]) {
+        let mut found = self.lock();
+        for unit in units {
+            found.admitted.remove(unit);
+            found.spaces.remove(unit);
+        }
+    }
+}
+
+/// The quotas that limit what disks take.
+fn limited(model: &Model) -> Vec<&Quota> {
+    let quotas = model.quotas().iter();
+    quotas.filter(|quota| quota.used_bytes.is_some()).collect()
+}
+
+/// A part of a unit that a quota counts.
+struct CountedPart<'a> {
+    key: (UnitIndex, usize),
+    /// Of the unit.
+    position: usize,
+    unit: &'a Unit,
+    spec: &'a config::StoreSpec,
+    store: Arc<dyn SharedStore>,
+}
+
+/// The parts that any of these quotas counts.
+fn counted_parts<'a>(
+    running: &'a Running,
+    quotas: &'a [&'a Quota],
+) -> impl Iterator<Item = CountedPart<'a>> {
+    let units = running.model.units().iter().zip(&running.units).enumerate();
+    let parts = units.flat_map(|(position, (unit, served))| {
+        let parts = unit.counted().zip(served.opened.counted()).enumerate();
+        parts.map(move |(number, (spec, store))| CountedPart {
+            key: (served.index, number),
+            position,
+            unit,
+            spec,
+            store,
+        })
+    });
+    parts.filter(|part| {
+        let mut quotas = quotas.iter();
+        quotas.any(|quota| quota.counts(part.unit, part.spec))
+    })
+}
+
+/// What a part takes. One that cannot say it takes all of its size.
+fn ask(part: &CountedPart<'_>, patience: &Patience<'_>) -> io::Result<u64> {
+    let size_bytes = part.store.capabilities().size_bytes;
+    let store = Arc::clone(&part.store);
+    let asked = match part.spec.at.image() {
+        // It answers at once.
+        Some(_) => store.used_bytes(),
+        None => on_thread((part.spec, &part.unit.place), patience, move |_, _| {
+            store.used_bytes()
+        })
+        .map_err(io::Error::other)?,
+    };
+    Ok(asked?.unwrap_or(size_bytes))
+}
+
+/// What quotas hold, and what that leaves to units, by what their parts take.
+fn reckon(
+    running: &Running,
+    quotas: &[&Quota],
+    parts: &Parts,
+) -> (BTreeMap<QuotaOf, Held>, HashMap<UnitIndex, Space>) {
+    let (mut held, mut spaces) = (BTreeMap::new(), HashMap::new());
+    for quota in quotas {
+        let mut bytes = 0_u64;
+        let mut counted = Vec::new();
+        for (unit, served) in running.model.units().iter().zip(&running.units) {
+            let of_data = unit.parts().count();
+            for (number, part) in unit.counted().enumerate() {
+                if quota.counts(unit, part) {
+                    let taken = parts.get(&(served.index, number)).copied();
+                    bytes = bytes.saturating_add(taken.unwrap_or_default());
+                    // A log has its space from the start: writes to it take no more.
+                    let grows = number < of_data;
+                    counted.extend(grows.then_some(served.index));
+                }
+            }
+        }
+        let space = space_left(quota, bytes);
+        for unit in counted {
+            let before = spaces.get(&unit).copied().unwrap_or_default();
+            spaces.insert(unit, tighter(before, space));
+        }
+        let most_bytes = quota.used_bytes.unwrap_or_default();
+        let name = quota.of.to_string();
+        held.insert(
+            quota.of.clone(),
+            Held {
+                quota: name,
+                bytes,
+                most_bytes,
+                space,
+            },
+        );
+    }
+    (held, spaces)
 }
 
 /// What a number of bytes leaves of a quota.
@@ -193,48 +368,23 @@ impl Daemon {
     pub(crate) fn account(&self) {
         let in_force = self.in_force();
         let running = &in_force.running;
-        let limited: Vec<&Quota> = {
-            let quotas = running.model.quotas().iter();
-            quotas.filter(|quota| quota.used_bytes.is_some()).collect()
-        };
-        let (mut held, mut spaces) = (BTreeMap::new(), HashMap::new());
-        let parts = match limited.is_empty() {
-            true => HashMap::new(),
-            false => self.look_at_parts(running, &limited),
-        };
-        for quota in limited {
-            let mut bytes = 0_u64;
-            let mut counted = Vec::new();
-            for (unit, served) in running.model.units().iter().zip(&running.units) {
-                let of_data = unit.parts().count();
-                for (number, part) in unit.counted().enumerate() {
-                    if quota.counts(unit, part) {
-                        let taken = parts.get(&(served.index, number)).copied();
-                        bytes = bytes.saturating_add(taken.unwrap_or_default());
-                        // A log has its space from the start: writes to it take no more.
-                        let grows = number < of_data;
-                        counted.extend(grows.then_some(served.index));
-                    }
-                }
-            }
-            let space = space_left(quota, bytes);
-            for unit in counted {
-                let before = spaces.get(&unit).copied().unwrap_or_default();
-                spaces.insert(unit, tighter(before, space));
-            }
-            let most_bytes = quota.used_bytes.unwrap_or_default();
-            let name = quota.of.to_string();
-            held.insert(
-                quota.of.clone(),
-                Held {
-                    quota: name,
-                    bytes,
-                    most_bytes,
-                    space,
-                },
-            );
+        let limited = limited(&running.model);
+        let patience = self.accounts.attempts.begin();
+        let last = self.accounts.lock().parts.clone();
+        let mut parts = Parts::new();
+        for part in counted_parts(running, &limited) {
+            let bytes = ask(&part, &patience).ok();
+            let bytes = bytes.or_else(|| last.get(&part.key).copied());
+            parts.extend(bytes.map(|bytes| (part.key, bytes)));
         }
+        let (held, mut spaces) = reckon(running, &limited, &parts);
         let mut found = self.accounts.lock();
+        let mut admitted = std::mem::take(&mut found.admitted);
+        admitted.retain(|unit| running.unit_position(*unit).is_none());
+        spaces.extend(admitted.iter().filter_map(|unit| {
+            let space = found.spaces.get(unit)?;
+            Some((*unit, *space))
+        }));
         for unit in spaces.keys().chain(found.spaces.keys()) {
             let of = |spaces: &HashMap<_, Space>| spaces.get(unit).copied().unwrap_or_default();
             if of(&spaces) != of(&found.spaces) {
@@ -251,38 +401,8 @@ impl Daemon {
             parts,
             held,
             spaces,
+            admitted,
         };
-    }
-
-    /// What the parts take that these quotas count.
-    fn look_at_parts(
-        &self,
-        running: &Running,
-        quotas: &[&Quota],
-    ) -> HashMap<(UnitIndex, usize), u64> {
-        let patience = self.attempts.begin();
-        let last = self.accounts.lock().parts.clone();
-        let mut taken = HashMap::new();
-        for (unit, served) in running.model.units().iter().zip(&running.units) {
-            let parts = unit.counted().zip(served.opened.counted()).enumerate();
-            for (number, (part, store)) in parts {
-                if !quotas.iter().any(|quota| quota.counts(unit, part)) {
-                    continue;
-                }
-                let size_bytes = store.capabilities().size_bytes;
-                let asked = on_thread((part, &unit.place), &patience, move |_, _| {
-                    store.used_bytes()
-                });
-                let key = (served.index, number);
-                let bytes = match asked {
-                    // One that cannot say it takes all of its size.
-                    Ok(Ok(bytes)) => bytes.unwrap_or(size_bytes),
-                    Ok(Err(_)) | Err(_) => last.get(&key).copied().unwrap_or_default(),
-                };
-                taken.insert(key, bytes);
-            }
-        }
-        taken
     }
 }
 
@@ -328,20 +448,53 @@ const fn word(space: Space) -> &'static str {
     }
 }
 
-/// The thread that keeps the accounts, until this is dropped.
-pub(crate) struct Accountant {
-    _ends: SyncSender<()>,
+/// Has the accountant look again, or end.
+#[derive(Debug, Default)]
+pub(super) struct Summons {
+    state: Mutex<Called>,
+    called: Condvar,
 }
+
+#[derive(Debug, Default)]
+struct Called {
+    looks: bool,
+    ends: bool,
+}
+
+impl Summons {
+    fn call(&self, change: impl FnOnce(&mut Called)) {
+        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
+        self.called.notify_all();
+    }
+
+    /// The configuration has changed: others may be counted, and by other quotas.
+    pub(super) fn look(&self) {
+        self.call(|called| called.looks = true);
+    }
+
+    /// Waits for the next look. False when there is none.
+    fn wait(&self) -> bool {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_idle = |called: &mut Called| !called.looks && !called.ends;
+        let waited = self.called.wait_timeout_while(state, PAUSE, is_idle);
+        let (mut called, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        called.looks = false;
+        !called.ends
+    }
+}
+
+/// The thread that keeps the accounts, until this is dropped.
+pub(crate) struct Accountant(Arc<Summons>);
 
 impl Accountant {
     pub(crate) fn start(daemon: &Arc<Daemon>) -> io::Result<Self> {
-        let (ends, ended) = sync_channel::<()>(0);
-        let daemon = Arc::downgrade(daemon);
+        let summons = Arc::clone(&daemon.summons);
+        let (daemon, own) = (Arc::downgrade(daemon), Arc::clone(&summons));
         let run = move || {
             while let Some(daemon) = daemon.upgrade() {
                 daemon.account();
                 drop(daemon);
-                if ended.recv_timeout(PAUSE) != Err(RecvTimeoutError::Timeout) {
+                if !own.wait() {
                     break;
                 }
             }
@@ -349,7 +502,13 @@ impl Accountant {
         thread::Builder::new()
             .name("quotas".to_owned())
             .spawn(run)?;
-        Ok(Self { _ends: ends })
+        Ok(Self(summons))
+    }
+}
+
+impl Drop for Accountant {
+    fn drop(&mut self) {
+        self.0.call(|called| called.ends = true);
     }
 }
 

@@ -220,6 +220,12 @@ impl Running {
         unit.map(ToString::to_string).unwrap_or_default()
     }
 
+    /// The position of the unit of this name.
+    pub(crate) fn unit_position_named(&self, name: &str) -> Option<usize> {
+        let mut units = self.model.units().iter();
+        units.position(|unit| unit.to_string() == name)
+    }
+
     /// The unit of this name.
     pub(crate) fn unit_named(&self, name: &str) -> Option<&RunningUnit> {
         let mut units = self.model.units().iter().zip(&self.units);

@@ -13,8 +13,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use api::edit::SecretOf;
 use api::problem::{Problem, ProblemKind};
-use config::{Model, NewSecrets};
+use config::{HyperScsiPassword, Model, NewSecrets, PASSWORD_BYTES_MAX, PASSWORD_BYTES_MIN};
 
 use super::file::unwritten;
 use super::history::{Record, name_of};
@@ -24,6 +25,9 @@ use crate::state::make_private_directory;
 
 /// Lengths that CHAP secrets may have, in bytes.
 const SECRET_BYTES: std::ops::RangeInclusive<usize> = SECRET_BYTES_MIN..=SECRET_BYTES_MAX;
+
+/// Lengths that passwords of groups of HyperSCSI may have, in bytes.
+const PASSWORD_BYTES: std::ops::RangeInclusive<usize> = PASSWORD_BYTES_MIN..=PASSWORD_BYTES_MAX;
 
 /// What the name of a secret's file ends with.
 const ENDING: &str = ".secret";
@@ -88,11 +92,15 @@ impl SecretFiles {
 
     /// Keeps a secret in a new file, readable by this user alone, until [`SecretFiles::release`]
     /// at least. Gives the path.
-    pub(super) fn keep(&self, user: &str, secret: &str) -> Result<String, Problem> {
-        if !SECRET_BYTES.contains(&secret.len()) || secret.contains('\n') {
-            let (least, most) = (SECRET_BYTES.start(), SECRET_BYTES.end());
+    pub(super) fn keep(&self, of: SecretOf<'_>, secret: &str) -> Result<String, Problem> {
+        let (what, name, bytes) = match of {
+            SecretOf::User(name) | SecretOf::Mutual(name) => ("secret", name, SECRET_BYTES),
+            SecretOf::Hyperscsi(name) => ("password", name, PASSWORD_BYTES),
+        };
+        if !bytes.contains(&secret.len()) || secret.contains('\n') {
+            let (least, most) = (bytes.start(), bytes.end());
             let detail =
-                format!("the secret of {user:?} must be one line of {least} to {most} bytes");
+                format!("the {what} of {name:?} must be one line of {least} to {most} bytes");
             return Err(Problem::new(ProblemKind::BadRequest, detail));
         }
         let failed = |detail| Problem::new(ProblemKind::ApplyFailed, detail);
@@ -115,22 +123,32 @@ impl SecretFiles {
         Ok(text)
     }
 
-    /// The file that a user's secret is in already, as the document names it: the same secret
+    /// The file that a secret is in already, as the document names it: the same secret
     /// again is no change. Only a file of this directory will do, as nobody else writes it.
-    pub(super) fn same(
-        &self,
-        running: &Running,
-        user: &str,
-        secret: &str,
-        is_mutual: bool,
-    ) -> Option<String> {
-        let index = running.model.user_by_name(user)?;
-        let user = running.model.users().get(index.position())?;
-        let secrets = running.secrets.of(index)?;
-        let (file, known) = if is_mutual {
-            (&user.mutual.as_ref()?.secret, secrets.mutual.as_ref()?)
-        } else {
-            (&user.secret, &secrets.forward)
+    pub(super) fn same(&self, running: &Running, of: SecretOf<'_>, secret: &str) -> Option<String> {
+        let user = |name: &str| {
+            let index = running.model.user_by_name(name)?;
+            let user = running.model.users().get(index.position())?;
+            Some((user, running.secrets.of(index)?))
+        };
+        let (file, known) = match of {
+            SecretOf::User(name) => {
+                let (user, secrets) = user(name)?;
+                (&user.secret, &secrets.forward)
+            }
+            SecretOf::Mutual(name) => {
+                let (user, secrets) = user(name)?;
+                (&user.mutual.as_ref()?.secret, secrets.mutual.as_ref()?)
+            }
+            SecretOf::Hyperscsi(name) => {
+                let mut groups = running.model.hyperscsi().iter();
+                let at = groups.position(|one| one.name == name || one.to_string() == name)?;
+                let group = running.model.hyperscsi().get(at)?;
+                let HyperScsiPassword::File(file) = &group.password else {
+                    return None;
+                };
+                (file, running.secrets.password(at)?)
+            }
         };
         let is_same =
             file.path.starts_with(&self.directory) && known.as_bytes() == secret.as_bytes();
@@ -299,7 +317,7 @@ mod tests {
         let (files, _) = files(&scratch);
         let mut paths = BTreeSet::new();
         for user in ["alice", "alice", "../x", &"ä".repeat(60)] {
-            let path = files.keep(user, SECRET).unwrap();
+            let path = files.keep(SecretOf::User(user), SECRET).unwrap();
             assert_eq!(fs::read_to_string(&path).unwrap(), SECRET);
             let mode = fs::metadata(&path).unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o600);
@@ -312,20 +330,25 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_that_chap_cannot_use_is_refused() {
+    fn a_secret_that_cannot_be_used_is_refused() {
         let scratch = Scratch::new();
         let (files, _) = files(&scratch);
         for secret in ["short", "two lines\nof secret", &"x".repeat(129)] {
-            let problem = files.keep("alice", secret).unwrap_err();
-            assert!(!problem.detail.contains(secret), "{problem}");
+            for of in [SecretOf::User("alice"), SecretOf::Hyperscsi("ABC")] {
+                let problem = files.keep(of, secret).unwrap_err();
+                assert!(!problem.detail.contains(secret), "{problem}");
+            }
         }
+        let group = SecretOf::Hyperscsi("ABC");
+        assert!(files.keep(group, "eight by").is_ok());
+        assert!(files.keep(SecretOf::User("alice"), "eight by").is_err());
     }
 
     #[test]
     fn a_secret_goes_when_no_text_names_it_and_no_change_is_going_to() {
         let scratch = Scratch::new();
         let (files, file) = files(&scratch);
-        let keep = || files.keep("alice", SECRET).unwrap();
+        let keep = || files.keep(SecretOf::User("alice"), SECRET).unwrap();
         let (pending, refused, in_file, in_history) = (keep(), keep(), keep(), keep());
         fs::write(&file, names(&in_file)).unwrap();
         History::begin(
@@ -356,14 +379,14 @@ mod tests {
         let scratch = Scratch::new();
         let (files, file) = files(&scratch);
         let (one, other) = (
-            files.keep("a", SECRET).unwrap(),
-            files.keep("a", SECRET).unwrap(),
+            files.keep(SecretOf::User("a"), SECRET).unwrap(),
+            files.keep(SecretOf::User("a"), SECRET).unwrap(),
         );
         files.release(&one, &file);
         assert!(Path::new(&other).exists());
         files.release(&other, &file);
         assert!(!scratch.path().join("secrets").exists());
-        let again = files.keep("a", SECRET).unwrap();
+        let again = files.keep(SecretOf::User("a"), SECRET).unwrap();
         assert!(Path::new(&again).exists());
     }
 
@@ -385,7 +408,7 @@ mod tests {
     fn nothing_goes_while_a_text_cannot_be_read() {
         let scratch = Scratch::new();
         let (files, file) = files(&scratch);
-        let path = files.keep("alice", SECRET).unwrap();
+        let path = files.keep(SecretOf::User("alice"), SECRET).unwrap();
         fs::remove_file(&file).unwrap();
         fs::create_dir(&file).unwrap();
         files.release(&path, &file);

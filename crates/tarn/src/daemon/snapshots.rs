@@ -10,6 +10,8 @@
 mod images;
 mod orders;
 
+pub(super) use images::note_resumed;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;

@@ -124,7 +124,7 @@ fn core((number, counts): (u32, &CoreCounts)) -> Core {
 
 /// The processor time of a thread of this process, from `/proc/self/task/N/schedstat`: its first
 /// number, in nanoseconds. Zero where the kernel does not report it.
-fn cpu_us(thread: u32) -> u64 {
+pub(super) fn cpu_us(thread: u32) -> u64 {
     let text = fs::read_to_string(format!("/proc/self/task/{thread}/schedstat"));
     let first = text
         .ok()

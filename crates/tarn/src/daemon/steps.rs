@@ -279,7 +279,7 @@ impl Models<'_> {
     /// Its secret and the way to it are out of reach once the start is over.
     fn notify(&self, difference: &Difference<config::NotifyIndex>) -> PlannedStep {
         let name = |model: &Model, at: config::NotifyIndex| {
-            Some(model.notify().get(at.position())?.url.text.clone())
+            Some(model.notify().get(at.position())?.name().to_owned())
         };
         PlannedStep {
             consequence: Consequence::Restart,
@@ -395,14 +395,11 @@ fn changed_unit(before: &Unit, after: &Unit, keys: &[KeyChange], sizes: &[u64]) 
     changed_size(after.store.size_bytes, sizes.first())
 }
 
-/// What the size costs that is written for a store of another one: no start takes a file that is larger.
+/// What the size costs that is written for a store of another one: it is the least that the store has.
 fn changed_size(wanted: Option<u64>, size: Option<&u64>) -> Consequence {
     match (wanted, size) {
         (Some(wanted_bytes), Some(&size_bytes)) if wanted_bytes < size_bytes => {
-            Consequence::Shrinks {
-                size_bytes,
-                wanted_bytes,
-            }
+            Consequence::Keeps { size_bytes }
         }
         (Some(_) | None, _) => Consequence::Nothing,
     }
@@ -426,19 +423,20 @@ fn changed_composition(before: &Unit, after: &Unit, sizes: &[u64]) -> Consequenc
     }
     let members = old.members().iter().zip(new.members()).enumerate();
     let last = old.members().len().saturating_sub(1);
-    let moves = |position| old.at.kind == StoreKind::Concat && position != last;
-    let mut costs = members.map(|(position, (old, new))| {
-        changed_member(old, new, moves(position), sizes.get(position))
+    let is_concat = old.at.kind == StoreKind::Concat;
+    let mut costs = members.map(|(position, both)| {
+        let moves = is_concat && position != last;
+        changed_member(both, (is_concat, moves), sizes.get(position))
     });
     let cost = costs.find(|cost| !cost.is_harmless());
     cost.unwrap_or(Consequence::Nothing)
 }
 
-/// What another member in the place of one with the same data costs. With `moves` other data lies behind it.
+/// What another member in the place of one with the same data costs. With `moves` other data of a concat lies behind
+/// it.
 fn changed_member(
-    before: &NamedStore,
-    after: &NamedStore,
-    moves: bool,
+    (before, after): (&NamedStore, &NamedStore),
+    (is_concat, moves): (bool, bool),
     size: Option<&u64>,
 ) -> Consequence {
     let plain = |store: &StoreSpec| StoreSpec {
@@ -453,11 +451,20 @@ fn changed_member(
     if old.size_bytes == new.size_bytes {
         return Consequence::Nothing;
     }
-    match moves {
-        true => Consequence::MemberMoves {
+    match (moves, new.size_bytes, size) {
+        (true, _, _) => Consequence::MemberMoves {
             id: after.id.clone(),
         },
-        false => changed_size(new.size_bytes, size),
+        // A concat has of its members what their sizes say.
+        (false, Some(wanted_bytes), Some(&size_bytes))
+            if is_concat && wanted_bytes < size_bytes =>
+        {
+            Consequence::Shrinks {
+                size_bytes,
+                wanted_bytes,
+            }
+        }
+        (false, wanted, size) => changed_size(wanted, size),
     }
 }
 
@@ -557,23 +564,24 @@ store = "stripe:p,q"
     #[rustfmt::skip]
     const COSTS: &[(&str, &str, (Action, Kind, Effect))] = &[
         ("size=8M", "size=16M", (Action::Change, Kind::Lun, Effect::Online)),
-        ("size=8M", "size=4M", (Action::Change, Kind::Lun, Effect::Refused)),
+        ("size=8M", "size=4M", (Action::Change, Kind::Lun, Effect::Online)),
         ("size=8M", "size=8M&cache=direct", (Action::Change, Kind::Lun, Effect::Refused)),
-        ("file:/srv/f.img", "file:/srv/other.img", (Action::Change, Kind::Lun, Effect::NeedsDrain)),
+        ("file:/srv/f.img", "file:/srv/other.img", (Action::Change, Kind::Lun, Effect::Drains)),
         ("size=8M", "size=8M\"\nlog = \"file:/srv/l.img?size=16M", (Action::Change, Kind::Lun, Effect::Refused)),
         ("size=8M", "size=8M\"\nsnapshots = { daily = 7 }\nowner = \"o", (Action::Change, Kind::Lun, Effect::Online)),
-        ("/run/s", "/run/t", (Action::Change, Kind::Lun, Effect::NeedsDrain)),
+        ("/run/s", "/run/t", (Action::Change, Kind::Lun, Effect::Drains)),
         ("/run/s", "/run/s&retry=0", (Action::Change, Kind::Lun, Effect::Refused)),
         ("mem:8M", "mem:16M", (Action::Change, Kind::Lun, Effect::Refused)),
         ("mem:8M", "mem:8M?serial=x", (Action::Change, Kind::Lun, Effect::Refused)),
         ("iqn.a:*", "iqn.b:*", (Action::Change, Kind::Group, Effect::Online)),
         (", { lun = 1, id = \"m\", groups = [\"g\"] }", "", (Action::Remove, Kind::View, Effect::Online)),
         ("lun = 0, id", "lun = 0, readonly = true, id", (Action::Change, Kind::View, Effect::Online)),
-        ("[limits]\nqueue_depth = 32", "[limits]\nqueue_depth = 64", (Action::Change, Kind::Limits, Effect::Refused)),
+        ("[limits]\nqueue_depth = 32", "[limits]\nqueue_depth = 64", (Action::Change, Kind::Limits, Effect::Pending)),
         ("queue_depth = 32", "queue_depth = 32\ninitial_r2t = true", (Action::Change, Kind::Limits, Effect::Online)),
         ("queue_depth = 32", "queue_depth = 32\nslow_command_ms = 5", (Action::Change, Kind::Limits, Effect::Online)),
-        ("[limits]", "[server]\ncores = 3\n[limits]", (Action::Change, Kind::Server, Effect::Refused)),
-        ("[limits]", "[confine]\nseccomp = false\n[limits]", (Action::Change, Kind::Confine, Effect::Refused)),
+        ("[limits]", "[server]\ncores = 3\n[limits]", (Action::Change, Kind::Server, Effect::Pending)),
+        ("[limits]", "[server]\nlog = \"debug\"\n[limits]", (Action::Change, Kind::Server, Effect::Online)),
+        ("[limits]", "[confine]\nseccomp = false\n[limits]", (Action::Change, Kind::Confine, Effect::Pending)),
         ("[limits]", "[[user]]\nname = \"u\"\nsecret_file = \"s\"\n[limits]", (Action::Add, Kind::User, Effect::Online)),
         ("luns = [", "portals = [\"127.0.0.1:3261\", \"127.0.0.1:3260\"]\nluns = [", (Action::Add, Kind::Portal, Effect::Online)),
         ("[limits]", "[[nbd]]\nluns = [\"m\"]\n[limits]", (Action::Add, Kind::Nbd, Effect::Online)),
@@ -588,8 +596,8 @@ store = "stripe:p,q"
         ("concat:a,b", "concat:a,b,u", (Action::Change, Kind::Lun, Effect::Online)),
         ("concat:a,b", "concat:b,a", (Action::Change, Kind::Lun, Effect::Refused)),
         ("concat:a,b", "concat:a", (Action::Change, Kind::Lun, Effect::Refused)),
-        ("concat:a,b", "concat:u", (Action::Change, Kind::Lun, Effect::NeedsDrain)),
-        ("concat:a,b", "mem:1M", (Action::Change, Kind::Lun, Effect::NeedsDrain)),
+        ("concat:a,b", "concat:u", (Action::Change, Kind::Lun, Effect::Drains)),
+        ("concat:a,b", "mem:1M", (Action::Change, Kind::Lun, Effect::Drains)),
         ("concat:a,b", "concat:a,b?readonly", (Action::Change, Kind::Lun, Effect::Refused)),
         ("/srv/b.img?size=1M", "/srv/b.img?size=2M", (Action::Change, Kind::Lun, Effect::Online)),
         ("/srv/b.img?size=1M", "/srv/b.img", (Action::Change, Kind::Lun, Effect::Online)),

@@ -8,7 +8,9 @@ use std::time::SystemTime;
 use api::plan::{Document, Kind, Step};
 use api::problem::{Problem, ProblemKind};
 use api::view;
-use config::{Authentication, Denial, GroupIndex, Initiator, Model, StoreOption, StoreSpec};
+use config::{
+    Authentication, Denial, GroupIndex, HyperScsiPassword, Initiator, Model, StoreOption, StoreSpec,
+};
 use plane::{ConnectionReport, Handle, SessionReport, TransportDetails, UnitIndex};
 
 use crate::locate::Location;
@@ -16,7 +18,7 @@ use crate::locate::Location;
 use super::control::{Daemon, InForce};
 use super::effect::{Consequence, PlannedStep};
 use super::events::milliseconds;
-use super::hyperscsi::group_of;
+use super::hyperscsi::{group_of, hyperscsi_places};
 use super::running::Running;
 use super::stats;
 
@@ -37,6 +39,7 @@ pub(super) fn status(daemon: &Daemon) -> view::Status {
         luns: count(in_force.running.units.len()),
         targets: count(in_force.running.targets.len()),
         sessions: stats::sessions(daemon),
+        pending: daemon.pending(),
         findings: daemon.findings_now(true),
     }
 }
@@ -212,6 +215,38 @@ pub(super) fn targets(in_force: &InForce, sessions: &[SessionReport]) -> Vec<vie
         .collect()
 }
 
+/// All groups of HyperSCSI.
+pub(super) fn hyperscsi(in_force: &InForce, sessions: &[SessionReport]) -> Vec<view::Hyperscsi> {
+    let running = &in_force.running;
+    let specs = running.model.to_specs().hyperscsi.into_iter();
+    let groups = specs.zip(running.model.hyperscsi());
+    let places = hyperscsi_places(running);
+    groups
+        .zip(places)
+        .map(|((spec, group), place)| {
+            let is_of_it = |one: &&SessionReport| {
+                group_of(running, one).is_some_and(|of| std::ptr::eq(of, group))
+            };
+            view::Hyperscsi {
+                name: group.to_string(),
+                spec,
+                place,
+                password: match group.password {
+                    HyperScsiPassword::File(_) => "file",
+                    HyperScsiPassword::Written { .. } => "configuration",
+                    HyperScsiPassword::Open { .. } => "none",
+                }
+                .to_owned(),
+                sessions: sessions
+                    .iter()
+                    .filter(is_of_it)
+                    .map(|one| one.id.0)
+                    .collect(),
+            }
+        })
+        .collect()
+}
+
 /// All sessions.
 pub(super) fn sessions(in_force: &InForce, sessions: &[SessionReport]) -> Vec<view::Session> {
     let running = &in_force.running;
@@ -352,6 +387,10 @@ pub(super) fn access(
         .iter()
         .map(|group| group.has(&initiator))
         .collect();
+    let discovery_needs_chap = match model.discovery_authentication() {
+        Authentication::None | Authentication::Optional(_) => false,
+        Authentication::Required(users) => !user.is_some_and(|user| users.contains(&user)),
+    };
     let mut answers = Vec::new();
     for (index, target) in model.target_indices().zip(model.targets()) {
         let login = model.login(index, &initiator);
@@ -375,7 +414,8 @@ pub(super) fn access(
             target: target.name.as_str().to_owned(),
             may_login: login.is_ok(),
             needs_chap: matches!(model.authentication(index), Authentication::Required(_)),
-            is_discovered: model.discovers(index, &initiator),
+            is_discovered: model.discovers(index, &initiator) && !discovery_needs_chap,
+            discovery_needs_chap,
             reason,
             luns: luns.iter().map(lun).collect(),
         });

@@ -14,7 +14,7 @@ use std::time::Duration;
 use api::event::{Finding, Severity};
 
 use super::control::Daemon;
-use super::events;
+use super::{events, snapshots};
 
 /// Between two looks.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -126,6 +126,7 @@ impl Watcher {
                     break;
                 };
                 look(&mut watch, &daemon, is_start);
+                snapshots::note_resumed(&daemon);
                 is_start = false;
             }
         };

@@ -54,10 +54,12 @@ fn target(access: &Access) -> String {
         (true, false) => "may log in",
         (false, _) => "may not log in",
     };
-    let discovery = if access.is_discovered {
-        "discovery shows it"
-    } else {
-        "discovery hides it"
+    let discovery = match (access.is_discovered, access.discovery_needs_chap) {
+        (true, _) => "discovery shows it",
+        (false, true) => {
+            "discovery needs CHAP as a user of discovery_auth; the initiator may name the target instead"
+        }
+        (false, false) => "discovery hides it",
     };
     let head = format!(
         "{}: {login}; {discovery}\n  {}\n",

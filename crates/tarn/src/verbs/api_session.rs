@@ -1,8 +1,9 @@
 //! Where verbs ask: the client, the output, and the ways most verbs share.
 
 use api::edit::{Edit, Edits};
-use api::plan::Applied;
-use client::{Answer, Client, Endpoint, Limits, Path, path};
+use api::plan::{Applied, Plan};
+use clap::Args;
+use client::{Answer, Client, ClientError, Endpoint, Limits, Path, path};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -65,6 +66,11 @@ impl ApiSession {
         Ok(Exit::Done)
     }
 
+    /// Says what a person should know, beside what was done.
+    pub(super) fn note(&self, text: &str) {
+        changes::warn(self.output, &[text.to_owned()]);
+    }
+
     /// Asks the person whether it shall be, if there is one and it was not said before.
     pub(super) fn confirm(&self, is_said: bool, question: &str) -> Result<(), Failure> {
         if is_said || self.output.is_json || !terminal::has_person() {
@@ -77,26 +83,93 @@ impl ApiSession {
         }
     }
 
-    /// Makes edits of the configuration, all of them or none, and prints what that did.
-    pub(super) fn edit(&self, edits: Vec<Edit>, comment: Option<String>) -> Outcome {
-        self.post(&path(&["config", "edits"]), &Edits { edits, comment })
+    /// Makes edits of the configuration, all of them or none, and prints what that did. Where that takes something
+    /// away, a person is asked first.
+    pub(super) fn edit(
+        &self,
+        consent: Consent,
+        edits: Vec<Edit>,
+        comment: Option<String>,
+    ) -> Outcome {
+        self.post(
+            consent,
+            &path(&["config", "edits"]),
+            &Edits { edits, comment },
+        )
     }
 
     /// Has something done, and prints what that did.
-    pub(super) fn post(&self, path: &Path, body: &impl Serialize) -> Outcome {
+    pub(super) fn post(&self, consent: Consent, path: &Path, body: &impl Serialize) -> Outcome {
+        self.agree(consent, None, || {
+            self.client.post(&planned(path), body, None)
+        })?;
         let answer = terminal::busy("applying", || self.client.post(path, body, None))?;
         self.applied(&answer)
     }
 
     /// Makes a thing, or makes it so, and prints what that did.
-    pub(super) fn put(&self, path: &Path, body: &impl Serialize) -> Outcome {
+    pub(super) fn put(&self, consent: Consent, path: &Path, body: &impl Serialize) -> Outcome {
+        self.agree(consent, None, || {
+            self.client.put(&planned(path), body, None)
+        })?;
         let answer = terminal::busy("applying", || self.client.put(path, body, None))?;
         self.applied(&answer)
     }
 
     /// Removes a thing that is configured, and prints what that did.
-    pub(super) fn remove(&self, path: &Path, is_said: bool, question: &str) -> Outcome {
-        self.confirm(is_said, question)?;
+    pub(super) fn remove(&self, path: &Path, consent: Consent, question: &str) -> Outcome {
+        self.agree(consent, Some(question), || {
+            self.client.delete(&planned(path), None)
+        })?;
         self.applied(&self.client.delete(path, None)?)
     }
+
+    /// Asks the person whether a change shall be made that takes something away, or for which there is a question
+    /// anyway. What cannot be made is left to the daemon to refuse.
+    fn agree(
+        &self,
+        consent: Consent,
+        question: Option<&str>,
+        plan: impl FnOnce() -> Result<Answer<Plan>, ClientError>,
+    ) -> Result<(), Failure> {
+        if consent.is_given || self.output.is_json || !terminal::has_person() {
+            return Ok(());
+        }
+        let Ok(Answer { value: plan, .. }) = plan() else {
+            return Ok(());
+        };
+        if !plan.is_applicable {
+            return Ok(());
+        }
+        let takes = changes::takes_away(&plan.steps);
+        if takes {
+            self.output.remark(&changes::plan(self.output, &plan));
+        }
+        match (takes, question) {
+            (_, Some(question)) => {
+                let fate = changes::fate(&plan.steps);
+                self.confirm(false, &format!("{question}{fate}"))
+            }
+            (true, None) => self.confirm(false, "This takes away what is in use. Do it?"),
+            (false, None) => Ok(()),
+        }
+    }
+}
+
+/// The same request, to be planned.
+fn planned(path: &Path) -> Path {
+    path.clone().with("plan", Some("true"))
+}
+
+/// Whether a change may be made without a question. The flag of each verb that can take something away.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub struct Consent {
+    /// Do not ask for confirmation. Use it in scripts.
+    #[arg(long = "yes")]
+    is_given: bool,
+}
+
+impl Consent {
+    /// Of what takes nothing away by its nature.
+    pub(super) const GIVEN: Self = Self { is_given: true };
 }

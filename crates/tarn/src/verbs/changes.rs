@@ -1,10 +1,14 @@
 //! Steps of a plan as text, before and after they were done.
 
-use api::plan::{Action, Applied, Effect, Kind, Plan, Step};
+use api::plan::{Action, Applied, DataFate, Effect, Kind, Plan, Step, Taken};
+use api::problem::Mistake;
 
 use super::human;
 use super::output::{Output, Tone};
 use crate::error::plain;
+
+/// Sessions that are named of each step.
+const TAKEN_SHOWN: usize = 8;
 
 /// How an action is shown: its sign, and the tone of it.
 const fn sign(action: Action) -> (&'static str, Tone) {
@@ -39,7 +43,9 @@ const fn noun(kind: Kind) -> &'static str {
 const fn cost(effect: Effect) -> (&'static str, Tone) {
     match effect {
         Effect::Online => ("online", Tone::Good),
-        Effect::NeedsDrain => ("needs drain", Tone::Odd),
+        Effect::TakesAway => ("takes away", Tone::Bad),
+        Effect::Drains => ("drains", Tone::Odd),
+        Effect::Pending => ("pending", Tone::Odd),
         Effect::Refused => ("refused", Tone::Bad),
     }
 }
@@ -62,7 +68,9 @@ fn step(output: Output, step: &Step) -> String {
     match (&step.reason, step.effect) {
         (Some(reason), _) => costs.push(format!("{}: {}", output.toned(tone, cost), plain(reason))),
         (None, Effect::Online) => {}
-        (None, Effect::NeedsDrain | Effect::Refused) => costs.push(output.toned(tone, cost)),
+        (None, Effect::TakesAway | Effect::Drains | Effect::Pending | Effect::Refused) => {
+            costs.push(output.toned(tone, cost))
+        }
     }
     if !step.sessions_ended.is_empty() {
         let sessions: Vec<_> = step.sessions_ended.iter().map(u64::to_string).collect();
@@ -71,7 +79,35 @@ fn step(output: Output, step: &Step) -> String {
     if !costs.is_empty() {
         text.push_str(&format!("    {}\n", costs.join("; ")));
     }
+    text.push_str(&taken(step));
     text
+}
+
+/// Who loses what, a line each.
+fn taken(step: &Step) -> String {
+    let line = |one: &Taken| {
+        let place = match (&one.target, one.lun, &one.id) {
+            (Some(target), Some(lun), Some(id)) => format!("{target} LUN {lun} ({id})"),
+            (Some(target), _, _) => target.clone(),
+            (None, _, Some(id)) => id.clone(),
+            (None, _, None) => "its session".to_owned(),
+        };
+        let rate = human::count(one.ios_per_second, "I/O");
+        let line = format!("{} loses {place}: {rate} in the last second", one.initiator);
+        format!("      {}\n", plain(&line))
+    };
+    let shown: String = step.taken.iter().take(TAKEN_SHOWN).map(line).collect();
+    let rest = step.taken_count.saturating_sub(TAKEN_SHOWN as u64);
+    match rest {
+        0 => shown,
+        rest => format!("{shown}      and {rest} more\n"),
+    }
+}
+
+/// Whether a person is to be asked before it is done: sessions lose what they use, or data is lost.
+pub(super) fn takes_away(steps: &[Step]) -> bool {
+    let takes = |step: &Step| step.effect == Effect::TakesAway || step.data == Some(DataFate::Lost);
+    steps.iter().any(takes)
 }
 
 /// The steps, one below the other.
@@ -79,9 +115,23 @@ pub(super) fn steps(output: Output, steps: &[Step]) -> String {
     steps.iter().map(|one| step(output, one)).collect()
 }
 
+/// What becomes of the data of units that go, as the end of a question.
+pub(super) fn fate(steps: &[Step]) -> String {
+    let removed = steps
+        .iter()
+        .filter(|step| step.kind == Kind::Lun && step.action == Action::Remove);
+    let fates = removed.filter_map(|step| match step.data? {
+        DataFate::Stays => Some(format!(" Its data stays in {}.", plain(&step.detail))),
+        DataFate::Lost => Some(" Its data is in memory and is lost.".to_owned()),
+    });
+    fates.collect()
+}
+
 /// What a plan would do.
 pub(super) fn plan(output: Output, plan: &Plan) -> String {
+    let found = found(output, plan);
     match (plan.steps.is_empty(), plan.changes_text) {
+        (true, _) if !found.is_empty() => return found,
         (true, true) => {
             return "no steps: only the text differs, such as comments; tarn apply takes it over\n"
                 .to_owned();
@@ -93,14 +143,32 @@ pub(super) fn plan(output: Output, plan: &Plan) -> String {
     }
     let count = |effect| plan.steps.iter().filter(|s| s.effect == effect).count() as u64;
     format!(
-        "{}{} from revision {}: {} online, {} with drain, {} refused\n",
+        "{}{found}{} from revision {}: {} online, {} taking away, {} draining, {} pending, {} refused\n",
         steps(output, &plan.steps),
         human::count(plan.steps.len() as u64, "step"),
         plan.revision,
         count(Effect::Online),
-        count(Effect::NeedsDrain),
+        count(Effect::TakesAway),
+        count(Effect::Drains),
+        count(Effect::Pending),
         count(Effect::Refused),
     )
+}
+
+/// What a plan has found wrong that no step names, and what it did not look at.
+fn found(output: Output, plan: &Plan) -> String {
+    let is_named = |mistake: &&Mistake| {
+        let mut reasons = plan.steps.iter().filter_map(|step| step.reason.as_ref());
+        reasons.any(|reason| reason.contains(&mistake.to_string()))
+    };
+    let mistakes = plan.mistakes.iter().filter(|mistake| !is_named(mistake));
+    let mistakes = mistakes.map(|mistake| {
+        let wrong = output.toned(Tone::Bad, "wrong");
+        format!("{wrong}: {}\n", plain(&mistake.to_string()))
+    });
+    let not_probed = plan.not_probed.iter();
+    let not_probed = not_probed.map(|what| format!("not looked at: {}\n", plain(what)));
+    mistakes.chain(not_probed).collect()
 }
 
 /// What a change has done.

@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use api::plan::{Applied, Change, Document, Effect, Plan};
+use api::problem::Mistake;
 use api::view::Status;
 use clap::Args;
 use client::{Answer, ClientError, path};
@@ -23,7 +24,10 @@ const STANDARD_INPUT: &str = "-";
 const PLAN_HELP: &str = "\
 Examples:
   tarn plan /etc/tarn/tarn.toml
-  tarn plan new.toml --exit-code     # 0: no difference, 10: some, 7: it would be refused";
+  tarn plan new.toml --exit-code     # 0: no difference, 10: some
+
+It ends with the exit code with which tarn apply would end: 0 if that would succeed, 2 if the file is
+wrong, 7 if something in it cannot be done while Tarn runs.";
 
 /// `tarn plan`
 #[derive(Args, Debug)]
@@ -31,8 +35,8 @@ Examples:
 pub struct PlanArgs {
     /// The configuration file; - for the standard input.
     file: PathBuf,
-    /// End with exit code 10 when there is a difference, 7 when it would be refused. Use it in
-    /// scripts that watch for drift.
+    /// End with exit code 10 when there is a difference that could be applied. Use it in scripts that
+    /// watch for drift.
     #[arg(long)]
     exit_code: bool,
 }
@@ -156,7 +160,8 @@ impl<'a> Source<'a> {
     /// The same failure.
     pub(super) fn failure(&self, mut failure: Failure) -> Failure {
         if let Failure::Client(ClientError::Problem(problem)) = &mut failure {
-            self.rename(std::iter::once(&mut problem.detail).chain(&mut problem.place));
+            let first = std::iter::once(&mut problem.detail).chain(&mut problem.place);
+            self.rename(first.chain(problem.mistakes.iter_mut().flat_map(texts)));
         }
         failure
     }
@@ -164,10 +169,16 @@ impl<'a> Source<'a> {
     /// The same plan.
     pub(super) fn plan(&self, mut answer: Answer<Plan>) -> Answer<Plan> {
         let Plan {
-            steps, warnings, ..
+            steps,
+            warnings,
+            mistakes,
+            not_probed,
+            ..
         } = &mut answer.value;
         let reasons = steps.iter_mut().filter_map(|step| step.reason.as_mut());
-        self.rename(warnings.iter_mut().chain(reasons));
+        let mistakes = mistakes.iter_mut().flat_map(texts);
+        let of_plan = warnings.iter_mut().chain(not_probed).chain(mistakes);
+        self.rename(of_plan.chain(reasons));
         answer
     }
 
@@ -198,6 +209,12 @@ impl<'a> Source<'a> {
     }
 }
 
+/// What names lines of the file.
+fn texts(mistake: &mut Mistake) -> impl Iterator<Item = &mut String> {
+    let Mistake { place, detail } = mistake;
+    std::iter::once(detail).chain(place)
+}
+
 /// A text that names lines of our file instead of theirs.
 fn renamed(text: &str, theirs: &str, ours: &str) -> String {
     let (mut done, mut rest) = (String::new(), text);
@@ -220,22 +237,23 @@ pub(super) fn show_plan(api: &ApiSession, answer: &Answer<Plan>) {
     api.output.print(&answer.json, text);
 }
 
-/// The exit code of a command that looks for a difference, with --exit-code.
+/// The exit code of a plan: that of applying it where that would fail, and that of a difference with --exit-code.
 pub(super) fn exit(is_asked: bool, plan: &Plan) -> Exit {
-    match (is_asked, plan.is_applicable, plan.steps.is_empty()) {
-        (false, _, _) | (true, true, true) => Exit::Done,
-        (true, true, false) => Exit::Differs,
-        (true, false, _) => Exit::Refused,
+    match (plan.outcome, is_asked && !plan.steps.is_empty()) {
+        (Some(outcome), _) => Exit::of_problem(outcome),
+        (None, true) => Exit::Differs,
+        (None, false) => Exit::Done,
     }
 }
 
 /// Ends here when a step of the plan, which was shown, would be refused.
 pub(super) fn check_applicable(plan: &Plan) -> Result<(), Failure> {
-    if plan.is_applicable {
+    let Some(outcome) = plan.outcome else {
         return Ok(());
-    }
+    };
     let is_refused = |step: &&api::plan::Step| step.effect == Effect::Refused;
     Err(Failure::Refused {
+        outcome,
         refused: plan.steps.iter().filter(is_refused).count(),
         steps: human::count(plan.steps.len() as u64, "step"),
     })

@@ -9,6 +9,7 @@ use client::path;
 use similar::TextDiff;
 
 use super::api_session::ApiSession;
+use super::exit::Exit;
 use super::failure::Failure;
 use super::output::{Output, Tone};
 use super::remote::Ask;
@@ -24,7 +25,7 @@ steps that would apply the file.
 
 Examples:
   tarn diff
-  tarn diff new.toml --exit-code     # 0: no difference, 10: some, 7: it would be refused";
+  tarn diff new.toml --exit-code     # 0: no difference, 10: some, 2 or 7: it would be refused";
 
 /// `tarn diff`
 #[derive(Args, Debug)]
@@ -33,8 +34,8 @@ pub struct Diff {
     /// The configuration file; - for the standard input. [default: the one the daemon was started
     /// with]
     file: Option<PathBuf>,
-    /// End with exit code 10 when there is a difference, 7 when it would be refused. Use it in
-    /// scripts that watch for drift.
+    /// End with exit code 10 when there is a difference, with that of tarn apply when that would
+    /// fail. Use it in scripts that watch for drift.
     #[arg(long)]
     exit_code: bool,
 }
@@ -57,7 +58,11 @@ impl Ask for Diff {
             let lines = lines(api.output, &running, &name, &wanted);
             format!("{lines}{}", changes::plan(api.output, &plan.value))
         });
-        Ok(configuration::exit(self.exit_code, &plan.value))
+        if self.exit_code {
+            Ok(configuration::exit(true, &plan.value))
+        } else {
+            Ok(Exit::Done)
+        }
     }
 }
 

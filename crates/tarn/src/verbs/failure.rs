@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use api::problem::{Mistake, ProblemKind};
 use client::ClientError;
 use tree::MountError;
 
@@ -127,13 +128,26 @@ pub(crate) enum Failure {
         name: String,
     },
 
+    /// No password and nobody to ask.
+    #[error(
+        "group {name:?} needs a password: give --password-from FILE (or -), --password-file FILE or --open"
+    )]
+    NoPassword {
+        /// The group.
+        name: String,
+    },
+
     // The course of things.
     /// A stream that has no end has ended.
     #[error("the daemon has ended or closed the stream, see its log")]
     StreamEnded,
-    /// A step of the plan is refused, which has been printed.
-    #[error("nothing was changed: {refused} of {steps} cannot be done while Tarn runs")]
+    /// The plan, which has been printed, cannot be carried out.
+    #[error(
+        "nothing was changed: {refused} of {steps} cannot be done; put right what the plan says"
+    )]
     Refused {
+        /// What applying it would be answered with.
+        outcome: ProblemKind,
         /// How many are refused.
         refused: usize,
         /// How many there are, with the noun.
@@ -151,12 +165,20 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
+    /// All that the daemon finds wrong, if that is several things.
+    pub(crate) fn mistakes(&self) -> &[Mistake] {
+        if let Self::Client(ClientError::Problem(problem)) = self {
+            return &problem.mistakes;
+        }
+        &[]
+    }
+
     /// The one table from a failure to its exit code.
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Self::Client(error) => of_client(error),
             Self::NoEarlier => Exit::NotFound,
-            Self::Refused { .. } => Exit::Refused,
+            Self::Refused { outcome, .. } => Exit::of_problem(*outcome),
             Self::MediumFixed { .. } | Self::MediumIn { .. } => Exit::Conflict,
             Self::StreamEnded => Exit::Unreachable,
             Self::Mount(error) => of_mount(error),
@@ -174,7 +196,8 @@ impl Failure {
             | Self::TooLong { .. }
             | Self::SecretLength { .. }
             | Self::SecretsDiffer
-            | Self::NoSecret { .. } => Exit::Wrong,
+            | Self::NoSecret { .. }
+            | Self::NoPassword { .. } => Exit::Wrong,
         }
     }
 }

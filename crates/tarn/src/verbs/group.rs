@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use client::{Path, path};
 
 use super::Outcome;
-use super::api_session::ApiSession;
+use super::api_session::{ApiSession, Consent};
 use super::failure::Failure;
 use super::remote::Ask;
 use super::table::{Column, figures, words};
@@ -30,9 +30,9 @@ pub enum GroupVerb {
     Rm {
         /// The group.
         id: String,
-        /// Do not ask for confirmation. Use it in scripts.
-        #[arg(long)]
-        yes: bool,
+        /// Whether a person is asked.
+        #[command(flatten)]
+        consent: Consent,
     },
 }
 
@@ -73,6 +73,9 @@ pub struct Set {
     /// Member to remove; repeat the flag for several. Use it to keep the other members.
     #[arg(long, value_name = "INITIATOR")]
     remove: Vec<String>,
+    /// Whether a person is asked.
+    #[command(flatten)]
+    consent: Consent,
 }
 
 const COLUMNS: &[Column<Group>] = &[
@@ -91,10 +94,12 @@ impl Ask for GroupVerb {
                     id: add.id.clone(),
                     initiators: add.initiators.clone(),
                 };
-                api.edit(vec![Edit::Add(Thing::Group(group))], None)
+                api.edit(Consent::GIVEN, vec![Edit::Add(Thing::Group(group))], None)
             }
             Self::Set(set) => set.ask(api),
-            Self::Rm { id, yes } => api.remove(&at(id), *yes, &format!("Remove group {id}?")),
+            Self::Rm { id, consent } => {
+                api.remove(&at(id), *consent, &format!("Remove group {id}?"))
+            }
         }
     }
 }
@@ -123,6 +128,6 @@ impl Set {
             add: self.add.clone(),
             remove: self.remove.clone(),
         };
-        api.edit(vec![Edit::Set(Keys::Group(keys))], None)
+        api.edit(self.consent, vec![Edit::Set(Keys::Group(keys))], None)
     }
 }

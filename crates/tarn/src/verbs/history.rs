@@ -1,6 +1,6 @@
 //! `tarn history`, `tarn rollback`
 
-use api::plan::{Document, Revision};
+use api::plan::{Document, Plan, Revision};
 use api::request;
 use clap::Args;
 use client::path;
@@ -85,9 +85,13 @@ impl Ask for Rollback {
 
 /// Shows a person the plan and asks.
 fn agree(api: &ApiSession, revision: u64) -> Result<(), Failure> {
-    let at = path(&["config", "history", &revision.to_string()]);
-    let text = api.get::<Document>(&at)?.value.text;
-    let plan = configuration::plan(api, text)?.value;
+    let at = path(&["config", "rollback"]).with("plan", Some("true"));
+    let body = request::Rollback {
+        revision,
+        comment: None,
+    };
+    let plan = api.client.post::<Plan>(&at, &body, None)?.value;
+    changes::warn(api.output, &plan.warnings);
     api.output.remark(&changes::plan(api.output, &plan));
     configuration::check_applicable(&plan)?;
     api.confirm(false, &format!("Go back to revision {revision}?"))

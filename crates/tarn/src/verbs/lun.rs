@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use client::{Answer, ClientError, Path, path};
 use config::StoreSpec;
 
-use super::api_session::ApiSession;
+use super::api_session::{ApiSession, Consent};
 use super::exit::Exit;
 use super::failure::Failure;
 use super::remote::Ask;
@@ -36,13 +36,13 @@ pub enum LunVerb {
     Add(Add),
     /// Change the configuration of a unit.
     Set(Set),
-    /// Remove a unit that no target exports. Its data is not deleted.
+    /// Remove a unit that no target exports. Its data is not deleted, unless it is in memory (mem:).
     Rm {
         /// The unit.
         id: String,
-        /// Do not ask for confirmation. Use it in scripts.
-        #[arg(long)]
-        yes: bool,
+        /// Whether a person is asked.
+        #[command(flatten)]
+        consent: Consent,
     },
     /// Grow a unit while it is in use.
     Resize {
@@ -203,6 +203,9 @@ pub struct Set {
     /// for none. Use it to have the data of yesterday.
     #[arg(long, value_name = "WORDS", value_parser = config::Schedule::parse_words)]
     snapshots: Option<spec::Schedule>,
+    /// Whether a person is asked.
+    #[command(flatten)]
+    consent: Consent,
 }
 
 const COLUMNS: &[Column<Lun>] = &[
@@ -267,13 +270,17 @@ impl Ask for LunVerb {
             Self::Show { id } => api.show(&at(id), show),
             Self::Add(add) => add.ask(api),
             Self::Set(set) => set.ask(api),
-            Self::Rm { id, yes } => {
-                let question = format!("Remove lun {id}? Its data stays where it is.");
-                api.remove(&at(id), *yes, &question)
+            Self::Rm { id, consent } => {
+                let question = format!("Remove lun {id}?");
+                api.remove(&at(id), *consent, &question)
             }
             Self::Resize { id, size } => {
                 let size_bytes = *size;
-                api.post(&path(&["luns", id, "resize"]), &Resize { size_bytes })
+                api.post(
+                    Consent::GIVEN,
+                    &path(&["luns", id, "resize"]),
+                    &Resize { size_bytes },
+                )
             }
             Self::Eject { id, force } => {
                 let (at, body) = (path(&["luns", id, "eject"]), Eject { force: *force });
@@ -300,7 +307,7 @@ impl Ask for LunVerb {
             }
             Self::Rename { id, new_id } => {
                 let body = Rename { id: new_id.clone() };
-                api.post(&path(&["luns", id, "rename"]), &body)
+                api.post(Consent::GIVEN, &path(&["luns", id, "rename"]), &body)
             }
         }
     }
@@ -436,13 +443,17 @@ impl Add {
             readonly: self.readonly,
         });
         if let Some(snapshot) = &self.clone {
-            return api.post(&snapshot.path(&["clone"]), &NewClone { lun, view });
+            return api.post(
+                Consent::GIVEN,
+                &snapshot.path(&["clone"]),
+                &NewClone { lun, view },
+            );
         }
         let mut edits = vec![Edit::Add(Thing::Lun(lun))];
         edits.extend(view.map(|view| Edit::Add(Thing::View(view))));
         let comment = self.target.as_ref();
         let comment = comment.map(|target| format!("lun {} at {target}", self.id));
-        api.edit(edits, comment)
+        api.edit(Consent::GIVEN, edits, comment)
     }
 }
 
@@ -462,7 +473,7 @@ impl Set {
             log: None,
             sync_bias: None,
         };
-        api.edit(vec![Edit::Set(Keys::Lun(keys))], None)
+        api.edit(self.consent, vec![Edit::Set(Keys::Lun(keys))], None)
     }
 }
 

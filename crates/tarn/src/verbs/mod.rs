@@ -16,6 +16,7 @@ mod failure;
 mod group;
 mod history;
 mod human;
+mod hyperscsi;
 mod lun;
 mod man;
 mod mount;
@@ -77,6 +78,8 @@ pub enum Verb {
     Store(Noun<store::StoreVerb>),
     /// Servers of NBD: units for clients that speak no iSCSI.
     Nbd(Noun<nbd::NbdVerb>),
+    /// Groups of HyperSCSI: units for its clients.
+    Hyperscsi(Noun<hyperscsi::HyperscsiVerb>),
     /// Quotas: what disks may be large and take together.
     Quota(Noun<quota::QuotaVerb>),
     /// CHAP users.
@@ -115,8 +118,16 @@ pub(crate) fn run(verb: &Verb, environment: &Environment) -> ExitCode {
         Ok(exit) => exit.into(),
         Err(failure) => {
             let exit = failure.exit();
-            let line = error::one_line(&failure.into());
-            say(io::stderr().lock(), &format!("{line}\n"));
+            let lines = match failure.mistakes() {
+                [] => vec![error::one_line(&failure.into())],
+                all => all
+                    .iter()
+                    .map(|one| error::plain(&format!("tarn: {one}")))
+                    .collect(),
+            };
+            for line in lines {
+                say(io::stderr().lock(), &format!("{line}\n"));
+            }
             exit.into()
         }
     }
@@ -135,6 +146,7 @@ fn carry_out(verb: &Verb, environment: &Environment) -> Outcome {
         Verb::Group(noun) => noun.run(environment),
         Verb::Store(noun) => noun.run(environment),
         Verb::Nbd(noun) => noun.run(environment),
+        Verb::Hyperscsi(noun) => noun.run(environment),
         Verb::Quota(noun) => noun.run(environment),
         Verb::User(noun) => noun.run(environment),
         Verb::Session(noun) => noun.run(environment),

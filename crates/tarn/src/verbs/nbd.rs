@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use client::{Path, path};
 
 use super::Outcome;
-use super::api_session::ApiSession;
+use super::api_session::{ApiSession, Consent};
 use super::failure::Failure;
 use super::remote::Ask;
 use super::table::{Column, words};
@@ -41,14 +41,21 @@ pub enum NbdVerb {
     Add(Given),
     /// Change a server of NBD.
     #[command(after_help = SET_HELP)]
-    Set(Given),
+    Set {
+        /// What it is to have.
+        #[command(flatten)]
+        given: Given,
+        /// Whether a person is asked.
+        #[command(flatten)]
+        consent: Consent,
+    },
     /// Remove a server of NBD; its sessions end.
     Rm {
         /// Its socket or address.
         place: String,
-        /// Do not ask for confirmation. Use it in scripts.
-        #[arg(long)]
-        yes: bool,
+        /// Whether a person is asked.
+        #[command(flatten)]
+        consent: Consent,
     },
 }
 
@@ -127,10 +134,10 @@ impl Ask for NbdVerb {
             Self::List {} => api.list(&path(&["nbd"]), COLUMNS),
             Self::Show { place } => api.show(&at(place), show),
             Self::Add(given) => given.add(api),
-            Self::Set(given) => given.set(api),
-            Self::Rm { place, yes } => api.remove(
+            Self::Set { given, consent } => given.set(api, *consent),
+            Self::Rm { place, consent } => api.remove(
                 &at(place),
-                *yes,
+                *consent,
                 &format!("Remove the server of NBD at {place}?"),
             ),
         }
@@ -156,10 +163,10 @@ impl Given {
             key: self.key.clone(),
             ca: self.ca.clone(),
         };
-        api.edit(vec![Edit::Add(Thing::Nbd(server))], None)
+        api.edit(Consent::GIVEN, vec![Edit::Add(Thing::Nbd(server))], None)
     }
 
-    fn set(&self, api: &ApiSession) -> Outcome {
+    fn set(&self, api: &ApiSession, consent: Consent) -> Outcome {
         let keys = NbdKeys {
             nbd: self.place.clone(),
             mode: self.mode.clone(),
@@ -176,6 +183,6 @@ impl Given {
         if keys == nothing {
             return Err(Failure::NothingGiven { noun: "nbd" });
         }
-        api.edit(vec![Edit::Set(Keys::Nbd(keys))], None)
+        api.edit(consent, vec![Edit::Set(Keys::Nbd(keys))], None)
     }
 }

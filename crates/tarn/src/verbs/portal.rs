@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use client::{Path, path};
 
 use super::Outcome;
-use super::api_session::ApiSession;
+use super::api_session::{ApiSession, Consent};
 use super::exit::Exit;
 use super::remote::Ask;
 use super::table::{Column, figures, table, words};
@@ -24,9 +24,9 @@ pub enum PortalVerb {
         target: String,
         /// The address it listens on, ADDRESS:PORT.
         bind: String,
-        /// Do not ask for confirmation. Use it in scripts.
-        #[arg(long)]
-        yes: bool,
+        /// Whether a person is asked.
+        #[command(flatten)]
+        consent: Consent,
     },
 }
 
@@ -79,11 +79,15 @@ impl Ask for PortalVerb {
                     advertise: add.advertise.clone(),
                     group: add.group,
                 };
-                api.put(&at(&add.target, &add.bind), &portal)
+                api.put(Consent::GIVEN, &at(&add.target, &add.bind), &portal)
             }
-            Self::Rm { target, bind, yes } => {
+            Self::Rm {
+                target,
+                bind,
+                consent,
+            } => {
                 let question = format!("Take {bind} from {target}? Sessions through it end.");
-                api.remove(&at(target, bind), *yes, &question)
+                api.remove(&at(target, bind), *consent, &question)
             }
         }
     }

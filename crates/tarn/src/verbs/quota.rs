@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use client::{Path, path};
 
 use super::Outcome;
-use super::api_session::ApiSession;
+use super::api_session::{ApiSession, Consent};
 use super::failure::Failure;
 use super::human;
 use super::remote::Ask;
@@ -46,9 +46,9 @@ pub enum QuotaVerb {
     Rm {
         /// Which: owner:NAME or pool:PLACE.
         of: String,
-        /// Do not ask for confirmation. Use it in scripts.
-        #[arg(long)]
-        yes: bool,
+        /// Whether a person is asked.
+        #[command(flatten)]
+        consent: Consent,
     },
 }
 
@@ -116,7 +116,9 @@ impl Ask for QuotaVerb {
             Self::Show { of } => api.show(&at(of), show),
             Self::Add(given) => given.add(api),
             Self::Set(given) => given.set(api),
-            Self::Rm { of, yes } => api.remove(&at(of), *yes, &format!("Remove quota {of}?")),
+            Self::Rm { of, consent } => {
+                api.remove(&at(of), *consent, &format!("Remove quota {of}?"))
+            }
         }
     }
 }
@@ -139,7 +141,7 @@ impl Given {
             used: self.used.clone(),
             soft: self.soft,
         };
-        api.edit(vec![Edit::Add(Thing::Quota(quota))], None)
+        api.edit(Consent::GIVEN, vec![Edit::Add(Thing::Quota(quota))], None)
     }
 
     fn set(&self, api: &ApiSession) -> Outcome {
@@ -152,6 +154,6 @@ impl Given {
             used: self.used.clone(),
             soft: self.soft,
         };
-        api.edit(vec![Edit::Set(Keys::Quota(keys))], None)
+        api.edit(Consent::GIVEN, vec![Edit::Set(Keys::Quota(keys))], None)
     }
 }

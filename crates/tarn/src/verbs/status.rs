@@ -29,6 +29,7 @@ const FIELDS: &[Column<view::Status>] = &[
     words("luns", |s| s.luns.to_string()),
     words("targets", |s| s.targets.to_string()),
     words("sessions", |s| s.sessions.to_string()),
+    words("pending", |s| pending(&s.pending)),
     words("findings", |s| findings(&s.findings)),
 ];
 
@@ -38,6 +39,14 @@ impl Ask for Status {
             let listed = doctor::findings(api.output, &status.findings);
             format!("{}{listed}", fields(FIELDS, status))
         })
+    }
+}
+
+/// What waits for a restart.
+fn pending(keys: &[String]) -> String {
+    match keys {
+        [] => "nothing".to_owned(),
+        keys => format!("until a restart: {}", keys.join("; ")),
     }
 }
 

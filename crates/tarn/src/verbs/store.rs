@@ -6,7 +6,7 @@ use clap::Subcommand;
 use client::{Path, path};
 
 use super::Outcome;
-use super::api_session::ApiSession;
+use super::api_session::{ApiSession, Consent};
 use super::remote::Ask;
 use super::table::{Column, words};
 use crate::error::plain;
@@ -46,9 +46,9 @@ pub enum StoreVerb {
     Rm {
         /// The store.
         id: String,
-        /// Do not ask for confirmation. Use it in scripts.
-        #[arg(long)]
-        yes: bool,
+        /// Whether a person is asked.
+        #[command(flatten)]
+        consent: Consent,
     },
 }
 
@@ -73,16 +73,18 @@ impl Ask for StoreVerb {
                     id: id.clone(),
                     store: store.clone(),
                 };
-                api.edit(vec![Edit::Add(Thing::Store(store))], None)
+                api.edit(Consent::GIVEN, vec![Edit::Add(Thing::Store(store))], None)
             }
             Self::Set { id, store } => {
                 let keys = StoreKeys {
                     id: id.clone(),
                     store: Some(store.clone()),
                 };
-                api.edit(vec![Edit::Set(Keys::Store(keys))], None)
+                api.edit(Consent::GIVEN, vec![Edit::Set(Keys::Store(keys))], None)
             }
-            Self::Rm { id, yes } => api.remove(&at(id), *yes, &format!("Remove store {id}?")),
+            Self::Rm { id, consent } => {
+                api.remove(&at(id), *consent, &format!("Remove store {id}?"))
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use client::{Path, path};
 
 use super::Outcome;
-use super::api_session::ApiSession;
+use super::api_session::{ApiSession, Consent};
 use super::failure::Failure;
 use super::remote::Ask;
 use super::table::{Column, fields, figures, mark, or_everyone, table, words};
@@ -30,9 +30,9 @@ pub enum TargetVerb {
     Rm {
         /// The target.
         name: String,
-        /// Do not ask for confirmation. Use it in scripts.
-        #[arg(long)]
-        yes: bool,
+        /// Whether a person is asked.
+        #[command(flatten)]
+        consent: Consent,
     },
     /// Export a unit under a LUN, or change which groups see it.
     Map(Map),
@@ -46,9 +46,9 @@ pub enum TargetVerb {
         /// sees another unit under the number.
         #[arg(long, value_name = "GROUP")]
         group: Option<String>,
-        /// Do not ask for confirmation. Use it in scripts.
-        #[arg(long)]
-        yes: bool,
+        /// Whether a person is asked.
+        #[command(flatten)]
+        consent: Consent,
     },
 }
 
@@ -102,6 +102,9 @@ pub struct Set {
     /// clusters that fence in this way.
     #[arg(long, value_name = "BOOL")]
     cold_reset: Option<bool>,
+    /// Whether a person is asked.
+    #[command(flatten)]
+    consent: Consent,
 }
 
 const MAP_HELP: &str = "\
@@ -130,6 +133,9 @@ pub struct Map {
     /// Refuse writes under this LUN. Use it for disks that must only be read.
     #[arg(long)]
     readonly: bool,
+    /// Whether a person is asked.
+    #[command(flatten)]
+    consent: Consent,
 }
 
 const COLUMNS: &[Column<Target>] = &[
@@ -170,24 +176,24 @@ impl Ask for TargetVerb {
         match self {
             Self::List {} => api.list(&path(&["targets"]), COLUMNS),
             Self::Show { name } => api.show(&at(name), show),
-            Self::Add(add) => api.edit(vec![Edit::Add(Thing::Target(add.target()))], None),
+            Self::Add(add) => add.ask(api),
             Self::Set(set) => set.ask(api),
-            Self::Rm { name, yes } => {
+            Self::Rm { name, consent } => {
                 let question = format!("Remove target {name} and end its sessions?");
-                api.remove(&at(name), *yes, &question)
+                api.remove(&at(name), *consent, &question)
             }
-            Self::Map(map) => api.put(&entry(&map.name, map.lun), &map.entry()),
+            Self::Map(map) => api.put(map.consent, &entry(&map.name, map.lun), &map.entry()),
             Self::Unmap {
                 name,
                 lun,
                 group,
-                yes,
+                consent,
             } => {
                 let group = group.as_deref();
                 let whom = group.map_or_else(String::new, |group| format!(" to group {group}"));
                 let question = format!("Show no LUN {lun} at {name}{whom} any more?");
                 let entry = entry(name, *lun).with("group", group);
-                api.remove(&entry, *yes, &question)
+                api.remove(&entry, *consent, &question)
             }
         }
     }
@@ -209,7 +215,20 @@ fn show(target: &Target) -> String {
     format!("{text}\n{}", table(LUNS, &target.spec.luns))
 }
 
+/// Printed where no portal is given.
+const LOOPBACK: &str = "it listens on 127.0.0.1:3260, which only programs on this host reach; for other hosts use \
+    --portals, or add one with tarn portal add";
+
 impl Add {
+    fn ask(&self, api: &ApiSession) -> Outcome {
+        let edits = vec![Edit::Add(Thing::Target(self.target()))];
+        let done = api.edit(Consent::GIVEN, edits, None)?;
+        if self.portals.is_empty() {
+            api.note(LOOPBACK);
+        }
+        Ok(done)
+    }
+
     fn target(&self) -> spec::Target {
         let portal = |bind: &String| spec::Portal {
             bind: bind.clone(),
@@ -246,7 +265,7 @@ impl Set {
             cold_reset: self.cold_reset,
             ..TargetKeys::default()
         };
-        api.edit(vec![Edit::Set(Keys::Target(keys))], None)
+        api.edit(self.consent, vec![Edit::Set(Keys::Target(keys))], None)
     }
 }
 

@@ -7,9 +7,10 @@ use api::spec::{Mutual, Secret, User};
 use clap::{Args, Subcommand};
 use client::{Path, path};
 
-use super::api_session::ApiSession;
+use super::api_session::{ApiSession, Consent};
 use super::failure::Failure;
 use super::remote::Ask;
+use super::secrets::Rule;
 use super::table::{Column, fields, words};
 use super::{Outcome, secrets};
 
@@ -31,9 +32,9 @@ pub enum UserVerb {
     Rm {
         /// The user.
         name: String,
-        /// Do not ask for confirmation. Use it in scripts.
-        #[arg(long)]
-        yes: bool,
+        /// Whether a person is asked.
+        #[command(flatten)]
+        consent: Consent,
     },
 }
 
@@ -91,6 +92,9 @@ pub struct Set {
     /// Ask for a new secret. Use it at a terminal.
     #[arg(long, conflicts_with_all = ["secret_from", "secret_file"])]
     ask: bool,
+    /// Whether a person is asked.
+    #[command(flatten)]
+    consent: Consent,
 }
 
 const COLUMNS: &[Column<User>] = &[
@@ -126,7 +130,9 @@ impl Ask for UserVerb {
             Self::Show { name } => api.show(&at(name), |user| fields(FIELDS, user)),
             Self::Add(change) => change.add(api),
             Self::Set(set) => set.ask(api),
-            Self::Rm { name, yes } => api.remove(&at(name), *yes, &format!("Remove user {name}?")),
+            Self::Rm { name, consent } => {
+                api.remove(&at(name), *consent, &format!("Remove user {name}?"))
+            }
         }
     }
 }
@@ -144,7 +150,9 @@ struct Kept {
 
 impl Kept {
     fn of(file: Option<&String>, from: Option<&PathBuf>) -> Result<Self, Failure> {
-        let secret = from.map(|path| secrets::from_file(path)).transpose()?;
+        let secret = from
+            .map(|path| secrets::from_file(path, Rule::SECRET))
+            .transpose()?;
         Ok(Self {
             file: file.cloned(),
             secret: secret.map(Secret::from),
@@ -152,7 +160,7 @@ impl Kept {
     }
 
     fn ask(&mut self, whose: &str) -> Result<(), Failure> {
-        let secret = secrets::from_person(whose)?;
+        let secret = secrets::from_person(whose, Rule::SECRET)?;
         let secret = secret.ok_or_else(|| Failure::NoSecret {
             name: whose.to_owned(),
         })?;
@@ -192,7 +200,7 @@ impl Change {
             mutual: self.mutual_of(&back),
             initiators: self.initiators(),
         };
-        api.edit(vec![Edit::Add(Thing::User(user))], None)
+        api.edit(Consent::GIVEN, vec![Edit::Add(Thing::User(user))], None)
     }
 
     fn mutual_of(&self, back: &Kept) -> Option<Mutual> {
@@ -228,6 +236,6 @@ impl Set {
             no_mutual: self.no_mutual,
             initiators: change.initiators(),
         };
-        api.edit(vec![Edit::Set(Keys::User(keys))], None)
+        api.edit(self.consent, vec![Edit::Set(Keys::User(keys))], None)
     }
 }

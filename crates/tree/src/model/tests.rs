@@ -1,6 +1,8 @@
 //! The tree over a fixed daemon.
 
-use api::edit::{Edit, Keys, TargetKeys, Thing};
+use api::edit::{
+    Edit, HyperscsiKeys, Keys, LunKeys, NbdKeys, QuotaKeys, StoreKeys, TargetKeys, Thing,
+};
 use api::spec;
 
 use super::*;
@@ -25,7 +27,7 @@ fn text(path: &str) -> String {
     match node(&view, &place(&view, path).unwrap()).unwrap() {
         Node::File(file) => file.text,
         Node::Link(path) => path,
-        Node::Directory => panic!("{path} is a directory"),
+        Node::Directory { .. } => panic!("{path} is a directory"),
     }
 }
 
@@ -89,6 +91,20 @@ fn values_are_one_line_and_lists_a_line_each() {
         ("sessions/7/end", "0\n"),
         ("groups/lab/initiators", "iqn.x:*\n192.0.2.0/24\n"),
         ("users/alice/mutual_name", ""),
+        ("luns/disk0/snapshots/a/taken_ms", "5\n"),
+        ("luns/disk0/snapshots/a/rollback", "0\n"),
+        ("luns/disk0/owner", ""),
+        ("stores/part/store", "file:/srv/part.img\n"),
+        ("nbd/%2Frun%2Fnbd.sock/place", "/run/nbd.sock\n"),
+        ("nbd/%2Frun%2Fnbd.sock/tls", "/etc/server.pem\n/etc/key.pem\n"),
+        ("quotas/owner:alice/used", "1G\n"),
+        ("quotas/owner:alice/used_bytes", "4096\n"),
+        ("quotas/owner:alice/soft", ""),
+        ("hyperscsi/ABC at eth1/name", "ABC\n"),
+        ("hyperscsi/ABC at eth1/password_file", "/s/abc\n"),
+        ("hyperscsi/ABC at eth1/user", ""),
+        ("hyperscsi/ABC at eth1/devices", "disk0 crc rw\nblock:/dev/vg encrypt ro\n"),
+        ("hyperscsi/ABC at eth1/sessions/7", "../../../sessions/7"),
     ];
     for (path, expected) in cases {
         assert_eq!(text(path), expected, "{path}");
@@ -128,7 +144,14 @@ fn what_is_not_there_is_not_found() {
         "targets/iqn.2026-11.example.tarn:a/sessions/8",
         "groups/x",
         "users/x",
+        "hyperscsi/ABC",
+        "hyperscsi/ABC at eth1/sessions/8",
         "revision/x",
+        "luns/disk0/snapshots/b",
+        "luns/disk1/snapshots",
+        "stores/x",
+        "nbd/x",
+        "quotas/x",
     ] {
         let number = place(&view, path).unwrap_err().number();
         assert_eq!(number, Number::NoEntry, "{path}");
@@ -164,6 +187,11 @@ fn a_write_becomes_a_call() {
         id: "lab".to_owned(),
         initiators: ["a", "b", "c"].map(str::to_owned).to_vec(),
     })));
+    let hyperscsi = Call::edit(Edit::Set(Keys::Hyperscsi(HyperscsiKeys {
+        hyperscsi: "ABC at eth1".to_owned(),
+        profile: Some("wireless".to_owned()),
+        ..HyperscsiKeys::default()
+    })));
     let lun = || "disk0".to_owned();
     let target = format!("targets/{IQN}/alias");
     for (path, text, expected) in [
@@ -174,12 +202,145 @@ fn a_write_becomes_a_call() {
         (target.as_str(), "\n", alias("")),
         (target.as_str(), "", alias("")),
         ("groups/lab/initiators", "a\n\nb c\n", group),
+        ("hyperscsi/ABC at eth1/profile", "wireless\n", hyperscsi),
         ("luns/disk0/medium", "out\n", Call::Eject { lun: lun() }),
         ("luns/disk0/medium", "in", Call::Load { lun: lun() }),
         ("sessions/7/end", "1\n", Call::End { session: 7 }),
+        (
+            "luns/disk0/snapshots/a/rollback",
+            "1\n",
+            Call::RollBack {
+                lun: lun(),
+                name: "a".to_owned(),
+            },
+        ),
     ] {
         assert_eq!(written(path, text).unwrap(), expected, "{path} {text:?}");
     }
+}
+
+fn assert_sets(cases: &[(&str, &str, Keys)]) {
+    for (path, text, expected) in cases {
+        let made = written(path, text).unwrap();
+        let wanted = Call::edit(Edit::Set(expected.clone()));
+        assert_eq!(made, wanted, "{path} {text:?}");
+    }
+}
+
+fn some(text: &str) -> Option<String> {
+    Some(text.to_owned())
+}
+
+#[test]
+fn a_write_changes_one_key_of_a_server_of_nbd() {
+    let server = || NbdKeys {
+        nbd: "/run/nbd.sock".to_owned(),
+        ..NbdKeys::default()
+    };
+    let texts = |texts: &[&str]| Some(texts.iter().map(|&text| text.to_owned()).collect());
+    let tls = |certificate, key, ca| {
+        Keys::Nbd(NbdKeys {
+            certificate: some(certificate),
+            key: some(key),
+            ca: some(ca),
+            ..server()
+        })
+    };
+    let luns = Keys::Nbd(NbdKeys {
+        luns: texts(&["a", "b"]),
+        ..server()
+    });
+    let groups = Keys::Nbd(NbdKeys {
+        groups: texts(&[]),
+        ..server()
+    });
+    let mode = Keys::Nbd(NbdKeys {
+        mode: some("0600"),
+        ..server()
+    });
+    assert_sets(&[
+        ("nbd/%2Frun%2Fnbd.sock/luns", "a\nb\n", luns),
+        ("nbd/%2Frun%2Fnbd.sock/groups", "", groups),
+        ("nbd/%2Frun%2Fnbd.sock/mode", "0600\n", mode),
+        ("nbd/%2Frun%2Fnbd.sock/tls", "/c\n/k\n", tls("/c", "/k", "")),
+        (
+            "nbd/%2Frun%2Fnbd.sock/tls",
+            "/c\n/k\n/a\n",
+            tls("/c", "/k", "/a"),
+        ),
+        ("nbd/%2Frun%2Fnbd.sock/tls", "\n", tls("", "", "")),
+    ]);
+}
+
+#[test]
+fn a_write_changes_one_key_of_a_quota_a_store_and_an_owner() {
+    let quota = || QuotaKeys {
+        quota: "owner:alice".to_owned(),
+        ..QuotaKeys::default()
+    };
+    let soft = |soft| {
+        Keys::Quota(QuotaKeys {
+            soft: Some(soft),
+            ..quota()
+        })
+    };
+    let used = Keys::Quota(QuotaKeys {
+        used: some("2G"),
+        ..quota()
+    });
+    let provisioned = Keys::Quota(QuotaKeys {
+        provisioned: some(""),
+        ..quota()
+    });
+    let owner = Keys::Lun(LunKeys {
+        id: "disk0".to_owned(),
+        owner: some("alice"),
+        ..LunKeys::default()
+    });
+    let store = Keys::Store(StoreKeys {
+        id: "part".to_owned(),
+        store: some("mem:1M"),
+    });
+    assert_sets(&[
+        ("quotas/owner:alice/used", "2G\n", used),
+        ("quotas/owner:alice/provisioned", "\n", provisioned),
+        ("quotas/owner:alice/soft", "80\n", soft(80)),
+        ("quotas/owner:alice/soft", "\n", soft(0)),
+        ("luns/disk0/owner", "alice\n", owner),
+        ("stores/part/store", "mem:1M\n", store),
+    ]);
+}
+
+#[test]
+fn snapshots_alone_are_directories_that_come_and_go() {
+    let view = daemon();
+    let of = |path| match place(&view, path).unwrap() {
+        Place::Directory(directory) => directory,
+        other @ (Place::File(..) | Place::Link(..)) => panic!("{other:?}"),
+    };
+    let (lun, name) = (|| "disk0".to_owned(), || "b".to_owned());
+    let snapshots = of("luns/disk0/snapshots");
+    let taken = Call::Take {
+        lun: lun(),
+        name: name(),
+    };
+    assert_eq!(make(&snapshots, "b").unwrap(), taken);
+    let removed = Call::RemoveSnapshot {
+        lun: lun(),
+        name: name(),
+    };
+    assert_eq!(remove(&snapshots, "b").unwrap(), removed);
+    for path in ["", "luns", "luns/disk0", "luns/disk0/snapshots/a", "quotas"] {
+        let refused = [make(&of(path), "b"), remove(&of(path), "b")];
+        let numbers = refused.map(|refused| refused.unwrap_err().number());
+        assert_eq!(numbers, [Number::NotPermitted; 2], "{path}");
+    }
+    for (path, is_writable) in [("luns/disk0/snapshots", true), ("luns/disk0", false)] {
+        let found = node(&view, &place(&view, path).unwrap()).unwrap();
+        assert_eq!(found, Node::Directory { is_writable }, "{path}");
+    }
+    let empty = names(&view, "luns/block:%2Fdev%2Fvg/snapshots").unwrap();
+    assert_eq!(empty, [""; 0]);
 }
 
 #[test]
@@ -197,6 +358,14 @@ fn a_wrong_value_is_told_without_asking() {
         ("revision", "1\n", Number::Access),
         ("luns", "x", Number::Access),
         ("luns/disk1/size", "1M", Number::NoEntry),
+        ("luns/disk0/snapshots/a/rollback", "0\n", Number::Invalid),
+        ("luns/disk0/snapshots/a/size", "1\n", Number::Access),
+        ("luns/disk0/owner", "a\nb\n", Number::Invalid),
+        ("nbd/%2Frun%2Fnbd.sock/tls", "/c\n", Number::Invalid),
+        ("nbd/%2Frun%2Fnbd.sock/place", "/c\n", Number::Access),
+        ("quotas/owner:alice/soft", "100\n", Number::Invalid),
+        ("quotas/owner:alice/soft", "many\n", Number::Invalid),
+        ("quotas/owner:alice/used_bytes", "1\n", Number::Access),
     ] {
         let number = written(path, text).unwrap_err().number();
         assert_eq!(number, expected, "{path} {text:?}");
@@ -208,12 +377,23 @@ fn without_a_daemon_the_skeleton_and_the_last_problem_are_there() {
     let view: Arc<dyn View> = Arc::new(Fixed { answers: false });
     assert!(names(&view, "").unwrap().contains(&"luns".to_owned()));
     let place = |path| place(&view, path).unwrap();
-    assert_eq!(node(&view, &place("luns")).unwrap(), Node::Directory);
+    let found = node(&view, &place("luns")).unwrap();
+    assert_eq!(found, Node::Directory { is_writable: false });
     let Node::File(file) = node(&view, &place("last_error")).unwrap() else {
         panic!("last_error is a file");
     };
     assert_eq!(file.text, "the last\n");
-    for path in ["luns", "targets", "sessions", "groups", "users"] {
+    for path in [
+        "luns",
+        "targets",
+        "sessions",
+        "groups",
+        "users",
+        "stores",
+        "nbd",
+        "quotas",
+        "hyperscsi",
+    ] {
         let number = names(&view, path).unwrap_err().number();
         assert_eq!(number, Number::Failed, "{path}");
     }

@@ -82,6 +82,7 @@ fn snapshot(series: usize) -> Snapshot {
             luns: 1,
             targets: 1,
             sessions: 1,
+            pending: Vec::new(),
             findings: Vec::new(),
         },
         sessions: vec![session()],

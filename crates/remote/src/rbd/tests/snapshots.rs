@@ -81,11 +81,7 @@ fn a_snapshot_that_is_needed_is_not_removed() {
         NativeError::InUse { name: name("a") }
     );
     drop(reader);
-    let place = ClonePlace {
-        pool: "rbd".to_owned(),
-        namespace: String::new(),
-        name: "copy".to_owned(),
-    };
+    let place = clone_place("copy");
     of(&disk).clone_to(&name("a"), &place).unwrap();
     let missing = of(&disk).clone_to(&name("b"), &place).unwrap_err();
     assert_eq!(missing, NativeError::Missing { name: name("b") });
@@ -229,11 +225,104 @@ fn a_rollback_that_was_cut_ends_before_the_image_is_served() {
     };
     assert_eq!(first_byte(&mut rig, 1), Ok(1));
     assert_eq!(fake.metadata("tarn.rollback"), Some(String::new()));
+    let given = [(); 2].map(|()| of(&disk).take_resumed());
+    assert_eq!(given, [Some(("a".to_owned(), Ok(()))), None]);
     drop((rig, disk));
     // That of a copy is not its own.
     fake.set_metadata("tarn.rollback", "other 1048576 a");
     let (_disk, _rig) = self::rig(&fake);
     assert_eq!(fake.byte(0), 1);
+}
+
+#[test]
+fn a_cut_rollback_that_fails_is_reported_once_until_it_ends_well() {
+    let fake = FakeCluster::new(MIB);
+    let (disk, rig) = rig(&fake);
+    keep(&disk, "a");
+    of(&disk).close_for_rollback(&name("a")).unwrap();
+    fake.stand_still(true);
+    of(&disk).roll_back(AT_ONCE, unnoted()).unwrap();
+    drop((rig, disk));
+    while fake.counts().2 > 0 {
+        std::thread::yield_now();
+    }
+    fake.stand_still(false);
+    let disk = open_in_turn(&options(&fake));
+    fake.set_faults(Faults {
+        change: Some(NO_SPACE),
+        ..Faults::default()
+    });
+    let mut rig = Rig::new(&*disk);
+    let failed = loop {
+        match of(&disk).take_resumed() {
+            Some((_, ended)) => break ended,
+            None => std::thread::yield_now(),
+        }
+    };
+    assert!(failed.is_err());
+    fake.set_faults(Faults::default());
+    // It is not ready before, and is tried again.
+    let read = rig.read(0);
+    rig.begin(1, read);
+    let _served = rig.answer();
+    let ended = of(&disk).take_resumed();
+    assert_eq!(ended, Some(("a".to_owned(), Ok(()))));
+}
+
+#[test]
+fn what_a_crash_leaves_between_the_steps_is_not_listed_and_goes_with_the_next_snapshot() {
+    let fake = FakeCluster::new(MIB);
+    let (disk, rig) = rig(&fake);
+    keep(&disk, "kept");
+    // Between the first and the second step nothing is there.
+    of(&disk).begin(&name("a")).unwrap();
+    assert_eq!(fake.snapshots(), ["kept"]);
+    // Between the second and the third one the snapshot is, and the process ends.
+    of(&disk).take(&name("a")).unwrap();
+    drop((rig, disk));
+    assert_eq!(fake.snapshots(), ["kept", ".a.new"]);
+    while fake.counts().2 > 0 {
+        std::thread::yield_now();
+    }
+    let disk = open_in_turn(&options(&fake));
+    let mut rig = Rig::new(&*disk);
+    assert_eq!(first_byte(&mut rig, 1), Ok(1));
+    assert_eq!(names(&disk), ["kept"]);
+    let served = of(&disk).clone_to(&name("a"), &clone_place("copy"));
+    assert_eq!(served, Err(NativeError::Missing { name: name("a") }));
+    // The name is free, and what was left is gone first.
+    keep(&disk, "a");
+    assert_eq!(fake.snapshots(), ["kept", "a"]);
+    assert_eq!(names(&disk), ["kept", "a"]);
+}
+
+fn clone_place(name: &str) -> ClonePlace {
+    ClonePlace {
+        pool: "rbd".to_owned(),
+        namespace: String::new(),
+        name: name.to_owned(),
+    }
+}
+
+#[test]
+fn two_who_wait_for_one_flatten_have_one_outcome_and_who_comes_later_finds_it_done() {
+    let fake = FakeCluster::new(MIB);
+    let (disk, _rig) = rig(&fake);
+    fake.make_clone();
+    fake.stand_still(true);
+    of(&disk).flatten(AT_ONCE, unnoted()).unwrap();
+    let asks = || {
+        std::thread::spawn({
+            let of = of(&disk);
+            move || of.flatten(PATIENCE, Box::new(|_| {}))
+        })
+    };
+    let both = [asks(), asks()];
+    fake.stand_still(false);
+    for one in both {
+        assert_eq!(one.join().unwrap(), Ok(Progress::Done));
+    }
+    assert_eq!(of(&disk).flatten(PATIENCE, unnoted()), Ok(Progress::Done));
 }
 
 #[test]

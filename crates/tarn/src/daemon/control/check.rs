@@ -1,9 +1,9 @@
 //! What a change is refused for before anything is done.
 
-use api::plan::{Effect, Origin, Step};
+use api::plan::Origin;
 use api::problem::{Problem, ProblemKind};
 
-use super::Planned;
+use super::planning::Planned;
 use crate::daemon::views;
 
 pub(super) fn check_revision(runs: u64, only_at: Option<u64>) -> Result<(), Problem> {
@@ -26,17 +26,6 @@ pub(super) fn check_role(origin: &Origin, planned: &Planned) -> Result<(), Probl
             );
             Err(Problem::new(ProblemKind::Forbidden, detail.to_lowercase()))
         }
-        Origin::Edited { .. } | Origin::Written => Ok(()),
-    }
-}
-
-pub(super) fn check_applicable(steps: &[Step]) -> Result<(), Problem> {
-    match steps.iter().find(|step| step.effect == Effect::Refused) {
-        None => Ok(()),
-        Some(refused) => {
-            let reason = refused.reason.clone().unwrap_or_default();
-            let detail = format!("{}: {reason}", views::step_line(refused));
-            Err(Problem::new(ProblemKind::Refused, detail))
-        }
+        Origin::Edited { .. } | Origin::Written | Origin::Past => Ok(()),
     }
 }

@@ -111,6 +111,8 @@ impl Daemon {
             .add_units(&self.plane)
             .map_err(failed)
             .inspect_err(|_| settle(&self.state, &old.model))?;
+        let added = prepared.added_positions();
+        self.accounts.admit(&self.plane, prepared.running(), added);
         let mut applied = Applied {
             changes_text: false,
             revision: now.document.revision,
@@ -153,7 +155,7 @@ impl Daemon {
             state: &self.state,
             inherited: &self.inherited,
             patience,
-            opener: Opener::of_change(self.cores),
+            opener: Opener::of_change(self.cores, &self.in_force().running.model),
         }
     }
 

@@ -139,6 +139,20 @@ fn examine(
     }
 }
 
+/// What waits for a restart.
+pub(super) fn pending(keys: &[String]) -> Option<Finding> {
+    let keys = keys.join("; ");
+    (!keys.is_empty()).then(|| {
+        finding(
+            Severity::Info,
+            "restart-pending",
+            "",
+            format!("changes of the configuration are pending until a restart: {keys}"),
+            "restart Tarn when its initiators can wait some seconds, or change the keys back",
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -50,11 +50,11 @@ pub(super) fn lost_stores(facts: &Facts<'_>) -> Vec<Finding> {
 }
 
 pub(super) fn unsent_events(facts: &Facts<'_>) -> Vec<Finding> {
-    let findings = facts.unsent.iter().map(|(url, why)| {
+    let findings = facts.unsent.iter().map(|(server, why)| {
         let message = format!("events are not taken there: {why}");
         let remedy =
             "check the server, its certificate and the network; Tarn tries every minute at least";
-        finding(Severity::Warning, "notify-failed", url, message, remedy)
+        finding(Severity::Warning, "notify-failed", server, message, remedy)
     });
     findings.collect()
 }

@@ -124,6 +124,45 @@ fn at_end(
     })
 }
 
+/// Reports rollbacks that have gone on after a restart, and have ended.
+pub(in crate::daemon) fn note_resumed(daemon: &Daemon) {
+    let in_force = daemon.in_force();
+    let running = &in_force.running;
+    for (unit, served) in running.model.units().iter().zip(&running.units) {
+        let image = served.store.native_snapshots();
+        let Some((name, ended)) = image.and_then(|image| image.take_resumed()) else {
+            continue;
+        };
+        let lun = unit.to_string();
+        match ended {
+            Ok(()) => {
+                let message = format!(
+                    "it has the data of snapshot {name} again, after a rollback that a restart had cut"
+                );
+                note_in(
+                    &daemon.events,
+                    Severity::Info,
+                    "snapshot-restored",
+                    &lun,
+                    &message,
+                );
+            }
+            Err(error) => {
+                let message = format!(
+                    "the rollback to snapshot {name} that a restart had cut has failed, and is tried again: {error}"
+                );
+                note_in(
+                    &daemon.events,
+                    Severity::Error,
+                    "rollback-failed",
+                    &lun,
+                    &message,
+                );
+            }
+        }
+    }
+}
+
 /// Has the cluster write the data of a snapshot over that of the image, which is refused to everybody meanwhile. The
 /// sessions that have read it end before that.
 pub(super) fn roll_back(

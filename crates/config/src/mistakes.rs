@@ -1,0 +1,366 @@
+//! All mistakes of a file, where [`Model::from_toml`] names the first.
+//!
+//! The readers stop at the first broken rule, and stay as simple as that. Here what is wrong is taken out and the rest
+//! is read again, until nothing is wrong any more. A key that must be there has a value that stands in for it. What
+//! breaks a rule only because something was taken out is not a mistake of the file: a list that is empty now, a
+//! reference to a section that is gone.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::reader::{Source, joined};
+use crate::{ConfigError, Model, Place, Rule};
+
+/// Mistakes that are named. At the limit the rest is found when these have been put right.
+const MISTAKES_MAX: usize = 64;
+
+/// Times that the file is read: each takes out one thing, and up to two above it that make no sense without.
+const READS_MAX: usize = 4 * MISTAKES_MAX;
+
+/// The lists whose entries are named by others, with the key that has the name.
+const NAMED: [(&str, &str); 4] = [
+    ("lun", "id"),
+    ("store", "id"),
+    ("group", "id"),
+    ("user", "name"),
+];
+
+/// What stands in for values that are wrong and must be there. Where one makes no sense, its section is taken out.
+const STAND_INS: &str = r#"
+    bind = "127.0.0.1"
+    id = "x"
+    initiators = ["*"]
+    lun = 16383
+    name = "iqn.2026-11.x:x"
+    secret_file = "x"
+    store = "null:1M"
+    url = "https://x"
+"#;
+
+impl Model {
+    /// Reads the text of a configuration file, as [`Model::from_toml`].
+    ///
+    /// # Errors
+    ///
+    /// All broken rules, in the order of their lines; at most 64.
+    pub fn read(text: &str, file: &Path) -> Result<Self, Vec<ConfigError>> {
+        let file_name = file.display().to_string();
+        let source = Source::new(&file_name, text);
+        let root = source.parse().map_err(|error| vec![error])?;
+        let stand_ins = Source::new("", STAND_INS).parse();
+        let stand_ins = stand_ins.map_err(|error| vec![error])?;
+        let mut source = source.with_stand_ins(stand_ins.get_ref());
+        let mut mistakes = Vec::new();
+        let mut gone = Gone::default();
+        for _read in 0..READS_MAX {
+            let error = match Self::from_tree(&source, &root, file) {
+                Ok(model) if mistakes.is_empty() => return Ok(model),
+                Ok(_) => break,
+                Err(error) => error,
+            };
+            if !gone.causes(&error, &source) {
+                mistakes.push(error.clone());
+            }
+            if mistakes.len() >= MISTAKES_MAX || !gone.take_out(&error, &mut source, &root) {
+                break;
+            }
+        }
+        mistakes.sort_by_key(|error| line_of(&error.place));
+        Err(mistakes)
+    }
+}
+
+/// The path of a key with the name of its entry, for readers without the text: `lun "a": store` for `lun[0].store`.
+pub fn spoken_path(text: &str, path: &str) -> String {
+    let found = spoken_entry(text, path);
+    found.unwrap_or_else(|| path.to_owned())
+}
+
+fn spoken_entry(text: &str, path: &str) -> Option<String> {
+    let (list, rest) = path.split_once('[')?;
+    let (at, rest) = rest.split_once(']')?;
+    let names = ["id", "name", "bind", "socket", "owner", "pool", "url"];
+    let root = Source::new("", text).parse().ok()?;
+    let at = at.parse().ok()?;
+    let name = names.iter().find_map(|key| name_of(&root, list, at, key))?;
+    Some(match rest.strip_prefix('.') {
+        Some(key) => format!("{list} {name:?}: {key}"),
+        None => format!("{list} {name:?}"),
+    })
+}
+
+fn line_of(place: &Place) -> usize {
+    match place {
+        Place::File { line, .. } => *line,
+        Place::Argument { .. } => 0,
+    }
+}
+
+fn path_of(place: &Place) -> &str {
+    match place {
+        Place::File { key, .. } => key,
+        Place::Argument { .. } => "",
+    }
+}
+
+/// The path above one: that of the entry or section that a key is in, or that of the list that an entry is in.
+fn above(path: &str) -> Option<&str> {
+    let at = path.rfind(['.', '['])?;
+    path.get(..at)
+}
+
+/// The place of what was there before, of a rule that there is one of it.
+fn first_of(rule: &Rule) -> Option<&Place> {
+    if let Rule::GroupsOverlap(overlap) = rule {
+        return Some(&overlap.first);
+    }
+    if let Rule::Twice { first, .. }
+    | Rule::StoreTwice { first, .. }
+    | Rule::IdentityTwice { first, .. }
+    | Rule::PortalsOverlap { first, .. }
+    | Rule::ViewTwice { first, .. } = rule
+    {
+        return Some(first);
+    }
+    None
+}
+
+/// The key of a section that a rule is about, where its place is that of the section.
+fn key_of(rule: &Rule) -> Option<&str> {
+    if let Rule::UnknownKey { key, .. } = rule {
+        return Some(key);
+    }
+    if let Rule::MissingKey { key, .. } = rule {
+        return Some(key);
+    }
+    None
+}
+
+/// What references lead to no more.
+#[derive(Default)]
+struct Gone {
+    /// Names of entries.
+    names: BTreeSet<String>,
+    /// Lists as a whole.
+    lists: BTreeSet<&'static str>,
+}
+
+impl Gone {
+    /// Whether a rule is broken only because something was taken out, or by what stands in for it.
+    fn causes(&self, error: &ConfigError, source: &Source<'_>) -> bool {
+        let path = path_of(&error.place);
+        let is_out = |path: &str| {
+            let mut up = std::iter::successors(Some(path), |path| above(path));
+            up.any(|path| source.is_masked(path))
+        };
+        if is_out(path) || first_of(&error.rule).is_some_and(|first| is_out(path_of(first))) {
+            return true;
+        }
+        let rule = error.rule.as_ref();
+        if let Rule::MissingKey { key, .. } = rule {
+            return source.is_masked(&joined(path, key));
+        }
+        if let Rule::NotWithout { missing } | Rule::NotAlone { missing } = rule {
+            let section = above(path).unwrap_or_default();
+            return source.is_masked(&joined(section, missing));
+        }
+        if let Rule::Unknown { what, name, .. } = rule {
+            return self.names.contains(name) || self.lists.contains(what);
+        }
+        if let Rule::InitiatorUnknown { pattern } = rule {
+            return self.names.contains(pattern) || self.lists.contains("user");
+        }
+        !matches!(rule, Rule::UnknownKey { .. }) && source.is_masked_below(path)
+    }
+
+    /// Takes out what an error is about. False if nothing is left to take out.
+    fn take_out(
+        &mut self,
+        error: &ConfigError,
+        source: &mut Source<'_>,
+        root: &Spanned<DeTable<'_>>,
+    ) -> bool {
+        let path = path_of(&error.place);
+        let mut path = match key_of(&error.rule) {
+            Some(key) => joined(path, key),
+            None => path.to_owned(),
+        };
+        while !path.is_empty() {
+            if source.mask(path.clone()) {
+                self.note(&path, root);
+                return true;
+            }
+            path = above(&path).unwrap_or_default().to_owned();
+        }
+        false
+    }
+
+    /// Notes what had a name there.
+    fn note(&mut self, path: &str, root: &Spanned<DeTable<'_>>) {
+        for (list, key) in NAMED {
+            let Some(rest) = path.strip_prefix(list) else {
+                continue;
+            };
+            if rest.is_empty() {
+                self.lists.insert(list);
+            }
+            let entry = rest
+                .strip_suffix(key)
+                .and_then(|rest| rest.strip_suffix('.'));
+            let number = entry.unwrap_or(rest).strip_prefix('[');
+            let number = number.and_then(|rest| rest.strip_suffix(']')?.parse().ok());
+            self.names
+                .extend(number.and_then(|at| name_of(root, list, at, key)));
+        }
+    }
+}
+
+/// The name that an entry of a list has in the text.
+fn name_of(root: &Spanned<DeTable<'_>>, list: &str, at: usize, key: &str) -> Option<String> {
+    fn of<'t, 'a>(table: &'t DeTable<'a>, name: &str) -> Option<&'t DeValue<'a>> {
+        let mut keys = table.iter();
+        let (_, value) = keys.find(|(key, _)| key.get_ref().as_ref() == name)?;
+        Some(value.get_ref())
+    }
+    let entry = of(root.get_ref(), list)?.as_array()?.get(at)?;
+    let name = of(entry.get_ref().as_table()?, key)?.as_str()?;
+    Some(name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mistakes(text: &str) -> Vec<String> {
+        let all = Model::read(text, Path::new("t.toml"))
+            .err()
+            .unwrap_or_default();
+        let text = |error: &ConfigError| error.to_string();
+        all.iter().map(text).collect()
+    }
+
+    #[test]
+    fn every_mistake_is_named_once_with_its_line_and_nothing_that_follows_from_it() {
+        let text = r#"
+            colour = "red"
+            [server]
+            cores = 0
+            log = "loud"
+            [[lun]]
+            id = "a"
+            store = "mem:10X"
+            naa = "5"
+            [[lun]]
+            id = "b/c"
+            store = "mem:1M"
+            [[lun]]
+            id = "d"
+            store = "/srv/d.img"
+            [[lun]]
+            id = "e"
+            store = "/srv/d.img"
+            [[lun]]
+            store = "mem:1M"
+            [[user]]
+            name = "u"
+            [[group]]
+            id = "g"
+            initiators = ["u", "nobody"]
+            [[target]]
+            name = "iqn.2026-11.a:t"
+            portals = ["300.0.0.1", "127.0.0.1:99999"]
+            auth = ["u", "v"]
+            luns = [
+                { lun = 0, id = "a", groups = ["g"] },
+                { lun = 1, id = "b/c" },
+                { lun = 2, id = "f" },
+                { lun = 3, id = "d" },
+                { lun = 3, id = "e" },
+            ]
+        "#;
+        let found = mistakes(text);
+        let starts = [
+            "t.toml:2: unknown key \"colour\"",
+            "t.toml:4: server.cores: 0 is outside",
+            "t.toml:5: server.log: \"loud\" is not known",
+            "t.toml:8: lun[0].store: ",
+            "t.toml:9: lun[0].naa: ",
+            "t.toml:11: lun[1].id: ",
+            "t.toml:18: lun[3].store: store \"/srv/d.img\" is already used at t.toml:15",
+            "t.toml:19: lun[4]: key \"id\" is missing",
+            "t.toml:21: user[0]: key \"secret_file\" is missing",
+            "t.toml:25: group[0].initiators[1]: ",
+            "t.toml:28: target[0].portals[0]: ",
+            "t.toml:28: target[0].portals[1]: ",
+            "t.toml:29: target[0].auth[1]: ",
+            "t.toml:33: target[0].luns[2].id: ",
+            "t.toml:35: target[0].luns[4].lun: ",
+        ];
+        for (at, start) in starts.iter().enumerate() {
+            let found = found.get(at).map(String::as_str).unwrap_or_default();
+            assert!(
+                found.starts_with(start),
+                "{at}: {start:?} is not at the start of {found:?}"
+            );
+        }
+        assert_eq!(found.len(), starts.len(), "{found:#?}");
+    }
+
+    #[test]
+    fn the_first_mistake_is_among_all() {
+        for text in [
+            "[admin]\ncertificate = 5\nkey = \"k\"",
+            "user = 5\n[[target]]\nname = \"iqn.2026-11.a:t\"\nauth = [\"u\"]",
+            "lun = 5\n[limits]\nqueue_depth = \"a\"\nconnections_max = -1",
+            "[[quota]]\nowner = \"a\"\nprovisioned = \"x\"\n[[notify]]\nurl = \"ftp://a\"",
+            "[[nbd]]\nluns = [\"a\"]\nsocket = \"s\"\nmode = \"9999\"\n[confine]\nuser = \"\"\nroots = 5",
+        ] {
+            let first = Model::from_toml(text, Path::new("t.toml")).unwrap_err();
+            let all = mistakes(text);
+            assert!(all.contains(&first.to_string()), "{first}: {all:#?}");
+        }
+        let both = mistakes("[admin]\ncertificate = 5\nkey = \"k\"");
+        assert_eq!(both.len(), 1, "{both:#?}");
+        let of_list = mistakes("user = 5\n[[target]]\nname = \"iqn.2026-11.a:t\"\nauth = [\"u\"]");
+        assert_eq!(of_list.len(), 1, "{of_list:#?}");
+    }
+
+    #[test]
+    fn a_path_is_called_by_the_name_of_its_entry() {
+        let text = "[[lun]]\nid = \"a\"\n[[lun]]\nid = \"b\"\n[[target]]\nname = \"iqn.2026-11.a:t\"\n[[nbd]]\n";
+        for (path, spoken) in [
+            ("lun[1].store", "lun \"b\": store"),
+            ("lun[0]", "lun \"a\""),
+            (
+                "target[0].luns[2].id",
+                "target \"iqn.2026-11.a:t\": luns[2].id",
+            ),
+            ("nbd[0].luns", "nbd[0].luns"),
+            ("lun[7].store", "lun[7].store"),
+            ("limits.queue_depth", "limits.queue_depth"),
+        ] {
+            assert_eq!(spoken_path(text, path), spoken);
+        }
+    }
+
+    #[test]
+    fn a_text_that_is_not_toml_and_one_that_is_right() {
+        assert_eq!(mistakes("a = = 1").len(), 1);
+        assert!(
+            Model::read(
+                "[[lun]]\nid = \"a\"\nstore = \"mem:1M\"",
+                Path::new("t.toml")
+            )
+            .is_ok()
+        );
+    }
+
+    #[test]
+    fn the_number_of_mistakes_is_bounded() {
+        let text = "[[lun]]\nid = \"a\"\nstore = \"mem:\"\n".repeat(200);
+        assert_eq!(mistakes(&text).len(), MISTAKES_MAX);
+    }
+}

@@ -1,0 +1,44 @@
+//! Mail between the simulated cores, and from the administrator to one.
+
+use std::fmt;
+use std::rc::Rc;
+
+use engine::{Engine, UnitIndex};
+use front::hyperscsi;
+use front::iscsi::{FrontLetter, Sessions};
+
+use crate::host::{Link, Outside};
+
+/// What an administrator holds until what was asked for is done. The host drops it then.
+pub type Receipt = Rc<()>;
+
+/// What an administrator has a core do.
+pub struct Order(pub(crate) Box<Act>);
+
+type Act = dyn FnOnce(&mut Sessions<Outside>, &mut Engine<Outside>);
+
+impl Order {
+    /// The core does this.
+    pub fn new(act: impl FnOnce(&mut Sessions<Outside>, &mut Engine<Outside>) + 'static) -> Self {
+        Self(Box::new(act))
+    }
+}
+
+impl fmt::Debug for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Order")
+    }
+}
+
+/// Mail to a core.
+#[derive(Debug)]
+pub enum Letter {
+    /// About a unit.
+    Unit(UnitIndex, Box<engine::Letter>),
+    /// Between the front and the sessions of a core.
+    Front(FrontLetter<Link>),
+    /// The same of HyperSCSI.
+    Hyperscsi(hyperscsi::Letter),
+    /// Of the administrator.
+    Order(Order),
+}

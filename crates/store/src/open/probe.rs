@@ -1,0 +1,195 @@
+//! Finds out whether a store can be opened, and makes and changes nothing.
+//!
+//! A file that is there is opened and locked as if to be served, and closed again: a program that wants it in the same
+//! moment finds it in use. What would be made, or made larger, is tried on a file without a name in the same directory,
+//! which nobody sees and which goes with its descriptor. Where the file system has no such files, rights are asked for
+//! instead, and sizes are not known to fit.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{Access, Mode, OFlags, access, fstatvfs, ftruncate};
+use rustix::io::Errno;
+
+use super::{OpenError, OpenFailure, OpenOptions, StoreKind, check_size, system};
+use crate::file::{FileDisk, size_of_disk};
+use crate::null::NullDisk;
+use crate::{CacheMode, SharedStore};
+
+impl OpenOptions {
+    /// A store as [`OpenOptions::open`] would give it, to be asked and not to be used.
+    ///
+    /// # Errors
+    ///
+    /// What would keep it from being opened.
+    pub fn probe(&self) -> Result<Arc<dyn SharedStore>, OpenError> {
+        self.try_probe().map_err(|reason| OpenError {
+            place: self.place(),
+            reason,
+        })
+    }
+
+    fn try_probe(&self) -> Result<Arc<dyn SharedStore>, OpenFailure> {
+        match self.kind {
+            StoreKind::Memory | StoreKind::Null => return self.try_open(),
+            StoreKind::Path | StoreKind::File | StoreKind::Block => {}
+        }
+        let found = match std::fs::metadata(&self.path) {
+            Ok(found) => found,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return self.probe_new(),
+            Err(error) => return Err(system("look at it")(error)),
+        };
+        let (file, disk) = self.open_found(&found)?;
+        let is_block_device = found.file_type().is_block_device();
+        if !is_block_device {
+            let actual = size_of_disk(&file, false).map_err(system("find out its size"))?;
+            if disk.size_bytes > actual {
+                fits(&self.path, actual, disk.size_bytes, self.thin)?;
+            }
+        }
+        Ok(Arc::new(FileDisk::new(
+            file,
+            disk,
+            self.cache,
+            is_block_device,
+        )))
+    }
+
+    /// The same for a file that would have to be made.
+    fn probe_new(&self) -> Result<Arc<dyn SharedStore>, OpenFailure> {
+        let size = self.size_to_make()?;
+        let direct = match self.cache {
+            CacheMode::Direct => OFlags::DIRECT,
+            CacheMode::WriteBack | CacheMode::WriteThrough => OFlags::empty(),
+        };
+        let Some(file) = nameless(&self.path, direct)? else {
+            let may_make = access(directory_of(&self.path), Access::WRITE_OK | Access::EXEC_OK);
+            may_make.map_err(|errno| system("create it")(errno.into()))?;
+            let block = self.block_bytes.unwrap_or(512);
+            return Ok(Arc::new(NullDisk::new(size, block, false)));
+        };
+        let disk = self.describe(&file, size, false)?;
+        make_so_large(&file, 0, size, self.thin)?;
+        Ok(Arc::new(FileDisk::new(file, disk, self.cache, false)))
+    }
+
+    /// The size that a file is made with, if it may be made.
+    pub(super) fn size_to_make(&self) -> Result<u64, OpenFailure> {
+        if self.kind == StoreKind::Block {
+            return Err(OpenFailure::Missing);
+        }
+        let size = self.size_bytes.ok_or(OpenFailure::MissingAndNoSize)?;
+        if self.read_only {
+            return Err(OpenFailure::Missing);
+        }
+        check_size(size, self.block_bytes.unwrap_or(512))?;
+        Ok(size)
+    }
+}
+
+/// Whether a file that is served can be made larger: the file system takes files of that size, and has the space where
+/// it is taken at once.
+///
+/// # Errors
+///
+/// It cannot.
+pub fn probe_growth(path: &Path, from: u64, to: u64, is_thin: bool) -> Result<(), OpenFailure> {
+    fits(path, from, to, is_thin)
+}
+
+fn fits(path: &Path, from: u64, to: u64, is_thin: bool) -> Result<(), OpenFailure> {
+    match nameless(path, OFlags::empty()) {
+        Ok(Some(file)) => make_so_large(&file, from, to, is_thin),
+        // It is there and can be written, whatever may be done with its directory.
+        Ok(None) | Err(_) => Ok(()),
+    }
+}
+
+/// Gives a file without a name a size. Space is not taken, even if it would be.
+fn make_so_large(file: &OwnedFd, from: u64, to: u64, is_thin: bool) -> Result<(), OpenFailure> {
+    ftruncate(file, to).map_err(|errno| system("make it that large")(errno.into()))?;
+    let free = || fstatvfs(file).map(|found| found.f_bavail.saturating_mul(found.f_frsize));
+    match free() {
+        Ok(free) if !is_thin && free < to.saturating_sub(from) => {
+            Err(system("reserve its space")(Errno::NOSPC.into()))
+        }
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+/// A file without a name beside this one; `None` where the file system has no such files.
+fn nameless(path: &Path, more: OFlags) -> Result<Option<OwnedFd>, OpenFailure> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC | more;
+    match rustix::fs::open(directory_of(path), flags, Mode::RUSR | Mode::WUSR) {
+        Ok(file) => Ok(Some(file)),
+        Err(Errno::OPNOTSUPP | Errno::ISDIR) => Ok(None),
+        Err(Errno::INVAL) if more.contains(OFlags::DIRECT) => Err(OpenFailure::NoDirectIo),
+        Err(errno) => Err(system("create it")(errno.into())),
+    }
+}
+
+fn directory_of(path: &Path) -> &Path {
+    let directory = path.parent();
+    let directory = directory.filter(|path| !path.as_os_str().is_empty());
+    directory.unwrap_or_else(|| Path::new("."))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+
+    use super::*;
+
+    fn options(path: &Path, size: Option<u64>) -> OpenOptions {
+        OpenOptions {
+            size_bytes: size,
+            ..OpenOptions::new(StoreKind::File, path)
+        }
+    }
+
+    #[test]
+    fn a_probe_says_what_an_open_would_and_makes_nothing() {
+        let directory = std::env::temp_dir().join(format!("tarn-probe-{}", std::process::id()));
+        fs::create_dir(&directory).unwrap();
+        let (new, old) = (directory.join("new.img"), directory.join("old.img"));
+        File::create(&old).unwrap().set_len(8192).unwrap();
+        let size = |path: &Path, wanted| {
+            let probed = options(path, wanted).probe();
+            probed.map(|store| store.capabilities().size_bytes)
+        };
+        assert_eq!(size(&new, Some(4096)).unwrap(), 4096);
+        assert!(matches!(
+            size(&new, None).unwrap_err().reason,
+            OpenFailure::MissingAndNoSize
+        ));
+        assert!(matches!(
+            size(&new, Some(4000)).unwrap_err().reason,
+            OpenFailure::PartialBlock { .. }
+        ));
+        let far = directory.join("none/new.img");
+        size(&far, Some(4096)).unwrap_err();
+        assert_eq!(size(&old, None).unwrap(), 8192);
+        assert_eq!(size(&old, Some(4096)).unwrap(), 8192, "a size is the least");
+        assert_eq!(size(&old, Some(16384)).unwrap(), 16384);
+        assert_eq!(
+            fs::metadata(&old).unwrap().len(),
+            8192,
+            "the file has grown"
+        );
+        let names = fs::read_dir(&directory).unwrap().count();
+        assert_eq!(names, 1, "a probe has made something");
+        let served = options(&old, None).open().unwrap();
+        assert!(matches!(
+            size(&old, None).unwrap_err().reason,
+            OpenFailure::InUse
+        ));
+        drop(served);
+        size(&old, None).unwrap();
+        probe_growth(&old, 8192, 1 << 20, true).unwrap();
+        probe_growth(&old, 8192, u64::MAX / 2 + 1, true).unwrap_err();
+        fs::remove_dir_all(&directory).unwrap();
+    }
+}

@@ -1,0 +1,357 @@
+//! What a change would do, before anything is done.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use api::access::Role;
+use api::plan::{Inspection, Origin, Plan, Step};
+use api::problem::{Mistake, Problem, ProblemKind};
+use config::{ConfigError, Differences, Model, NewSecrets};
+
+use super::{Daemon, InForce};
+use crate::StartError;
+use crate::access::ModelPolicy;
+use crate::daemon::apply;
+use crate::daemon::attempts::Patience;
+use crate::daemon::effect::PlannedStep;
+use crate::daemon::losses::Users;
+use crate::daemon::rehearsal::{self, Rehearsal};
+use crate::daemon::running::{Running, RunningUnit};
+use crate::daemon::steps::{self, Match};
+use crate::daemon::{file, foresight, hyperscsi, quotas, secrets, views};
+use crate::secret::Secrets;
+
+/// The warning of every plan that looks at no file, whatever the document says.
+const NOT_INSPECTED: &str = "no file was read, because the role is below admin: secret files, stores and addresses are \
+    checked when an admin plans or applies this";
+
+/// A document that was read and compared with what runs.
+pub(super) struct Planned {
+    pub(super) model: Model,
+    pub(super) units: Match,
+    pub(super) plan: Plan,
+    /// The role that applying it needs.
+    pub(super) needs: Role,
+    /// What applying it is answered with, if it cannot be.
+    pub(super) refusal: Option<Problem>,
+}
+
+/// A document as it is compared with what runs.
+struct Wanted<'a> {
+    old: &'a Running,
+    model: Model,
+    secrets: Secrets,
+    /// What is wrong with files of secrets.
+    wrong: Vec<StartError>,
+    inspection: Inspection,
+}
+
+impl Daemon {
+    /// Reads a document and finds out what it would do. Steps that cannot be carried out are refused.
+    ///
+    /// # Errors
+    ///
+    /// The text breaks rules of the configuration, or the cores do not answer.
+    pub(super) fn planned(
+        &self,
+        now: &InForce,
+        text: &str,
+        (origin, inspection): (&Origin, Inspection),
+        patience: Patience<'_>,
+    ) -> Result<Planned, Problem> {
+        let file = self.file()?;
+        let old = &now.running;
+        let wanted = self.wanted(now, text, (origin, inspection))?;
+        let differences = wanted.differences(origin);
+        let Wanted {
+            model,
+            secrets,
+            wrong,
+            ..
+        } = wanted;
+        let units = Match::of(&old.model, &model, &differences);
+        let sizes_of = |at: usize| old.units[at].opened.sizes();
+        let mut steps = steps::steps(&old.model, &model, &differences, sizes_of);
+        let mut warnings = warnings_of(old, &model, (file, inspection));
+        if inspection == Inspection::Files {
+            foresight::inspect(&mut steps, old, &model, &self.reach, &self.inherited);
+        }
+        let medium = |unit: &RunningUnit| self.plane.medium(unit.index);
+        foresight::refuse_by_media(&mut steps, old, &model, &units, medium);
+        quotas::refuse(&mut steps, old, &model, &units);
+        let looked = match inspection {
+            Inspection::Files => {
+                let rehearsal = Rehearsal {
+                    old,
+                    begun: &self.begun,
+                    model: &model,
+                    units: &units,
+                    steps: &mut steps,
+                    means: &self.means(patience),
+                };
+                rehearsal.run(wrong)
+            }
+            Inspection::DocumentOnly => rehearsal::Found::nothing(&steps),
+        };
+        let policy = old.policy_of(&model, &units.from, &secrets);
+        self.name_users(&mut steps, old, (&model, &policy))?;
+        let speech = Speech::of(origin, text, file);
+        let mistakes = speech.mistakes(&looked.mistakes);
+        let refusal = rehearsal::refusal(&steps, &looked.mistakes, &mistakes);
+        let refusal = refusal.map(|problem| speech.problem(problem));
+        speech.lines(&mut warnings);
+        let mut steps: Vec<Step> = steps.into_iter().map(Step::from).collect();
+        speech.lines(steps.iter_mut().filter_map(|step| step.reason.as_mut()));
+        foresight::name_sizes_to_come(&mut steps, old, (&model, &units), &looked.sizes);
+        let plan = Plan {
+            revision: now.document.revision,
+            steps,
+            is_applicable: refusal.is_none(),
+            changes_text: text != now.document.text,
+            warnings,
+            mistakes,
+            outcome: refusal.as_ref().map(|problem| problem.kind),
+            not_probed: looked.not_probed,
+        };
+        Ok(Planned {
+            model,
+            units,
+            plan,
+            needs: steps::needs(&differences),
+            refusal,
+        })
+    }
+
+    /// Puts those who lose something beside the steps that are the reason.
+    fn name_users(
+        &self,
+        steps: &mut [PlannedStep],
+        old: &Running,
+        (model, policy): (&Model, &ModelPolicy),
+    ) -> Result<(), Problem> {
+        let sessions = self.sessions_now()?;
+        let mut verdict = apply::judge(policy, &sessions);
+        verdict
+            .ended
+            .extend(hyperscsi::ended(old, model, &sessions));
+        views::name_ended(steps, old, verdict.ended.clone());
+        let users = Users {
+            old,
+            sessions: &sessions,
+            rates: &self.readings.rates(&self.plane.counts()),
+        };
+        users.name(steps, &verdict);
+        Ok(())
+    }
+
+    fn wanted<'a>(
+        &self,
+        now: &'a InForce,
+        text: &str,
+        (origin, inspection): (&Origin, Inspection),
+    ) -> Result<Wanted<'a>, Problem> {
+        let path = self.file()?;
+        file::check_length(text, &now.document.text)?;
+        let mut model = Model::read(text, path)
+            .map_err(|errors| Speech::of(origin, text, path).problem(invalid(&errors)))?;
+        self.flags.work_into(&mut model);
+        let old = &now.running;
+        let (secrets, wrong) = self.secrets_of(old, &model, inspection)?;
+        Ok(Wanted {
+            old,
+            model,
+            secrets,
+            wrong,
+            inspection,
+        })
+    }
+
+    /// The secrets of a model: as they are on disk, with what is wrong with them, or those that run already.
+    fn secrets_of(
+        &self,
+        old: &Running,
+        model: &Model,
+        inspection: Inspection,
+    ) -> Result<(Secrets, Vec<StartError>), Problem> {
+        match inspection {
+            Inspection::Files => {
+                self.reach.check_secrets(model)?;
+                Ok(Secrets::read_all(model, self.uid))
+            }
+            Inspection::DocumentOnly => {
+                Ok((old.secrets.carried_over(&old.model, model), Vec::new()))
+            }
+        }
+    }
+}
+
+impl Wanted<'_> {
+    fn differences(&self, origin: &Origin) -> Differences {
+        let Self {
+            old,
+            model,
+            secrets,
+            wrong: _,
+            inspection,
+        } = self;
+        let secrets_differ = |user: &str| match inspection {
+            Inspection::Files => {
+                secrets::differ((&old.model, &old.secrets), (model, secrets), user)
+            }
+            Inspection::DocumentOnly => NewSecrets::default(),
+        };
+        let renames = match origin {
+            Origin::Written | Origin::Past => None,
+            Origin::Edited { renames, .. } => Some(renames),
+        };
+        let mut differences = config::diff_with(&old.model, model, renames, secrets_differ);
+        if *inspection == Inspection::Files {
+            differences.add_new_passwords(&old.model, model, |group| {
+                let old = (&*old.model, &*old.secrets);
+                secrets::password_differs(old, (model, secrets), group)
+            });
+        }
+        differences
+    }
+}
+
+/// What is legal and most likely not meant, and was not so before: what was is a finding of the doctor.
+fn warnings_of(
+    old: &Running,
+    model: &Model,
+    (file, inspection): (&Path, Inspection),
+) -> Vec<String> {
+    let mode = match inspection {
+        Inspection::Files => fs::metadata(file).ok().map(|found| found.mode() & 0o7777),
+        Inspection::DocumentOnly => None,
+    };
+    let mut warnings = model.new_warnings(&old.model, mode.map(|mode| (file, mode)));
+    if inspection == Inspection::DocumentOnly {
+        warnings.push(NOT_INSPECTED.to_owned());
+    }
+    warnings
+}
+
+/// The problem of a text that breaks rules.
+fn invalid(errors: &[ConfigError]) -> Problem {
+    let mistakes = errors.iter().map(|error| Mistake {
+        place: Some(error.place.to_string()),
+        detail: error.rule.to_string(),
+    });
+    Problem::of_mistakes(ProblemKind::InvalidConfig, mistakes.collect())
+}
+
+/// How mistakes are worded: with lines for the author of the text, with names and verbs for the author of an edit, who
+/// has no line of the text before them.
+struct Speech<'a> {
+    text: &'a str,
+    file: &'a Path,
+    is_of_edit: bool,
+}
+
+impl<'a> Speech<'a> {
+    fn of(origin: &Origin, text: &'a str, file: &'a Path) -> Self {
+        Self {
+            text,
+            file,
+            is_of_edit: matches!(origin, Origin::Edited { .. }),
+        }
+    }
+
+    fn mistakes(&self, errors: &[StartError]) -> Vec<Mistake> {
+        let texts = errors.iter().map(|error| crate::error::chain(error));
+        let mistakes = texts.map(|text| rehearsal::mistake(&text, self.file));
+        mistakes.map(|mistake| self.mistake(mistake)).collect()
+    }
+
+    fn mistake(&self, mistake: Mistake) -> Mistake {
+        if !self.is_of_edit {
+            return mistake;
+        }
+        let place = mistake.place.and_then(|place| self.place(place));
+        Mistake {
+            place,
+            detail: self.words(&mistake.detail),
+        }
+    }
+
+    fn problem(&self, problem: Problem) -> Problem {
+        let said = |mistake: Mistake| self.mistake(mistake);
+        let first = said(Mistake {
+            place: problem.place,
+            detail: problem.detail,
+        });
+        Problem {
+            place: first.place,
+            detail: first.detail,
+            mistakes: problem.mistakes.into_iter().map(said).collect(),
+            ..problem
+        }
+    }
+
+    /// Whole messages, each with its place before it.
+    fn lines<'t>(&self, lines: impl IntoIterator<Item = &'t mut String>) {
+        for line in lines.into_iter().filter(|_| self.is_of_edit) {
+            *line = self
+                .mistake(rehearsal::mistake(line, self.file))
+                .to_string();
+        }
+    }
+
+    /// A place without the line, by the name of what has the key. One that is said so already stays.
+    fn place(&self, place: String) -> Option<String> {
+        let file = format!("{}:", self.file.display());
+        let Some(line) = place.strip_prefix(&file) else {
+            return Some(place);
+        };
+        let (_, key) = line.split_once(": ")?;
+        Some(config::spoken_path(self.text, key))
+    }
+
+    /// The words of a message: lines of the text have no name there, and what is to be added has a verb.
+    fn words(&self, detail: &str) -> String {
+        let file = format!("{}:", self.file.display());
+        let mut said = String::new();
+        let mut rest = detail;
+        while let Some((before, behind)) = rest.split_once(&file) {
+            let digits = behind.len()
+                - behind
+                    .trim_start_matches(|c: char| c.is_ascii_digit())
+                    .len();
+            let behind = behind.get(digits..).unwrap_or_default();
+            let behind = behind.strip_prefix(": ").unwrap_or(behind);
+            let end = behind.find([';', ',', ')', ' ']).unwrap_or(behind.len());
+            let (key, behind) = behind.split_at(end);
+            said += before;
+            said += &config::spoken_path(self.text, key);
+            rest = behind;
+        }
+        said += rest;
+        for noun in ["lun", "store", "group", "user", "target", "nbd", "quota"] {
+            said = said.replace(
+                &format!("add a [[{noun}]] of that name"),
+                &format!("add it: tarn {noun} add"),
+            );
+        }
+        said
+    }
+}
+
+/// What stands in the way of a plan beside what it does: it cannot be applied either.
+pub(super) fn stand_in_the_way(plan: &mut Plan, problem: Problem) {
+    plan.is_applicable = false;
+    plan.outcome = Some(problem.kind);
+    let Problem { place, detail, .. } = problem;
+    plan.mistakes.insert(0, Mistake { place, detail });
+}
+
+impl rehearsal::Found {
+    /// Of a plan that looks at nothing.
+    fn nothing(steps: &[PlannedStep]) -> Self {
+        Self {
+            not_probed: steps.iter().filter_map(PlannedStep::looks_at).collect(),
+            ..Self::default()
+        }
+    }
+}

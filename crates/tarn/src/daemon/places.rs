@@ -1,0 +1,180 @@
+//! Places on this machine where the data of units may be, for those who add a disk and do not know them by heart.
+//!
+//! Directories and devices are looked at on threads of their own that are left behind where a file system does not
+//! answer: then it is missing in the answer. So is what this process may not read, as a confined one may not read
+//! `/sys`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::{Path, PathBuf};
+
+use api::view::{BlockDevice, Places};
+
+use super::control::Daemon;
+
+/// Directories in an answer; further ones are left out.
+const DIRECTORIES_MAX: usize = 200;
+
+/// Devices in an answer; further ones are left out.
+const DEVICES_MAX: usize = 200;
+
+/// Entries of a directory that are looked at.
+const ENTRIES_MAX: usize = 4096;
+
+/// Where the kernel lists its block devices.
+const BLOCK: &str = "/sys/class/block";
+
+/// Bytes of the unit in which the kernel gives sizes of devices.
+const SECTOR_BYTES: u64 = 512;
+
+/// What a root is, or a path of a unit.
+enum Node {
+    Directory(Vec<PathBuf>),
+    Device,
+    Other,
+}
+
+/// A directory with those in it, a device, or something else. May never return.
+fn look(path: &Path) -> Node {
+    let Ok(metadata) = fs::metadata(path) else {
+        return Node::Other;
+    };
+    if metadata.file_type().is_block_device() {
+        return Node::Device;
+    }
+    if !metadata.is_dir() {
+        return Node::Other;
+    }
+    let entries = fs::read_dir(path).into_iter().flatten().take(ENTRIES_MAX);
+    let is_directory = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+    let is_hidden = |entry: &fs::DirEntry| entry.file_name().as_encoded_bytes().starts_with(b".");
+    let mut below: Vec<PathBuf> = entries
+        .flatten()
+        .filter(|entry| is_directory(entry) && !is_hidden(entry))
+        .map(|entry| entry.path())
+        .collect();
+    below.sort();
+    Node::Directory(below)
+}
+
+/// The disks and volumes of the kernel with their sizes; those without a medium are left out.
+fn devices(block: &Path) -> Vec<(PathBuf, u64)> {
+    let entries = fs::read_dir(block).into_iter().flatten().flatten();
+    let sized = entries.filter_map(|entry| {
+        let sectors = fs::read_to_string(entry.path().join("size")).ok()?;
+        let bytes = sectors
+            .trim()
+            .parse::<u64>()
+            .ok()?
+            .checked_mul(SECTOR_BYTES)?;
+        // The kernel writes `!` where a name has a slash.
+        let name = entry.file_name().to_str()?.replace('!', "/");
+        (bytes > 0 && !name.starts_with("ram")).then(|| (Path::new("/dev").join(name), bytes))
+    });
+    let mut all: Vec<_> = sized.take(ENTRIES_MAX).collect();
+    all.sort();
+    all
+}
+
+/// All of them.
+pub(super) fn places(daemon: &Daemon) -> Places {
+    let in_force = daemon.in_force();
+    let model = &in_force.running.model;
+    let mut used: BTreeMap<PathBuf, String> = BTreeMap::new();
+    for unit in model.units() {
+        for (store, _) in unit.parts() {
+            if let Some((path, _)) = store.at.node() {
+                used.insert(path.to_owned(), unit.to_string());
+            }
+        }
+    }
+    let roots = model.confine().roots.as_ref();
+    let patience = daemon.attempts.begin_look();
+    let starts: BTreeSet<PathBuf> = match roots {
+        Some(roots) => roots.iter().map(|root| root.path.clone()).collect(),
+        None => used
+            .keys()
+            .filter_map(|path| Some(path.parent()?.to_owned()))
+            .collect(),
+    };
+    let mut directories = BTreeSet::new();
+    let mut found: BTreeMap<PathBuf, Option<u64>> = BTreeMap::new();
+    for start in starts.iter().take(DIRECTORIES_MAX) {
+        // Files of devices are no place for images.
+        let path = start.clone();
+        match patience.ask(start, move || look(&path)) {
+            Ok(Node::Directory(below)) if !start.starts_with("/dev") => {
+                directories.insert(start.clone());
+                directories.extend(below);
+            }
+            Ok(Node::Device) => {
+                found.insert(start.clone(), None);
+            }
+            Ok(Node::Directory(_) | Node::Other) | Err(_) => {}
+        }
+    }
+    let block = Path::new(BLOCK);
+    let listed = patience.ask(block, || devices(Path::new(BLOCK)));
+    for (path, bytes) in listed.unwrap_or_default() {
+        let is_within = |root: &config::Root| path.starts_with(&root.path);
+        if roots.is_none_or(|roots| roots.iter().any(is_within)) {
+            found.insert(path, Some(bytes));
+        }
+    }
+    let text = |path: &Path| path.display().to_string();
+    let device = |(path, size_bytes): (PathBuf, Option<u64>)| BlockDevice {
+        lun: used.get(&path).cloned(),
+        path: text(&path),
+        size_bytes,
+    };
+    let directories = directories.iter().take(DIRECTORIES_MAX);
+    Places {
+        directories: directories.map(|path| text(path)).collect(),
+        devices: found.into_iter().take(DEVICES_MAX).map(device).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use durable::scratch::Scratch;
+
+    use super::*;
+
+    #[test]
+    fn a_directory_is_shown_with_those_in_it_and_nothing_else() {
+        let scratch = Scratch::new();
+        for name in ["b", "a", ".hidden"] {
+            fs::create_dir(scratch.path().join(name)).unwrap();
+        }
+        fs::write(scratch.path().join("file"), "").unwrap();
+        let Node::Directory(below) = look(scratch.path()) else {
+            panic!("it is a directory");
+        };
+        assert_eq!(below, ["a", "b"].map(|name| scratch.path().join(name)));
+        assert!(matches!(look(&scratch.path().join("file")), Node::Other));
+        assert!(matches!(look(&scratch.path().join("absent")), Node::Other));
+    }
+
+    #[test]
+    fn devices_without_a_medium_are_left_out() {
+        let scratch = Scratch::new();
+        for (name, size) in [
+            ("sda", "2048\n"),
+            ("loop0", "0\n"),
+            ("ram0", "8\n"),
+            ("cciss!c0d0", "1\n"),
+            ("x", "y"),
+        ] {
+            fs::create_dir(scratch.path().join(name)).unwrap();
+            fs::write(scratch.path().join(name).join("size"), size).unwrap();
+        }
+        let found = devices(scratch.path());
+        let wanted = [("/dev/cciss/c0d0", 512), ("/dev/sda", 2048 * 512)];
+        assert_eq!(
+            found,
+            wanted.map(|(path, bytes)| (PathBuf::from(path), bytes))
+        );
+        assert!(devices(&scratch.path().join("absent")).is_empty());
+    }
+}

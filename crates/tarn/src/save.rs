@@ -1,0 +1,235 @@
+//! A configuration file that says what a command line says: for `tarn serve STORE... --save FILE`, and for `tarn show`
+//! of a Tarn that has no file.
+//!
+//! Pure but for the current directory: paths in a file begin at the directory of the file, so they are written whole.
+
+use std::collections::BTreeSet;
+
+use api::edit::{Edit, Thing};
+use api::spec;
+use config::{Draft, Model, StorePlace, StoreSpec, Unit};
+
+/// What stands above a file that was made.
+const HEAD: &str = "\
+# Made by tarn serve --save. This file is the configuration from now on: tarn lun, tarn target and the other verbs
+# change it while Tarn runs, and docs/CONFIG.md has every key.
+
+";
+
+/// Longest `id` that is made of the name of a file.
+const ID_BYTES_MAX: usize = 32;
+
+/// Serial number and NAA designator of a unit, where they are known and stay.
+pub(crate) type Identity = (String, String);
+
+/// The text of a file that serves what this model of a command line does. `identity` gives what initiators know a unit
+/// by.
+///
+/// # Errors
+///
+/// The edits of an empty file that make it are refused, which a model that was checked does not lead to.
+pub(crate) fn text_of(
+    model: &Model,
+    identity: impl Fn(usize) -> Option<Identity>,
+) -> Result<String, String> {
+    let mut draft = Draft::parse("").map_err(|error| error.to_string())?;
+    let mut add = |thing| {
+        let made = draft.make(&Edit::Add(thing));
+        made.map(|_is_new| ()).map_err(|error| error.to_string())
+    };
+    let ids = ids(model.units());
+    for (position, (unit, id)) in model.units().iter().zip(&ids).enumerate() {
+        let (serial, naa) = identity(position).unzip();
+        let lun = spec::Lun {
+            id: id.clone(),
+            store: whole(&unit.store),
+            serial,
+            naa,
+            owner: None,
+            log: None,
+            sync_bias: None,
+            snapshots: None,
+        };
+        add(Thing::Lun(lun))?;
+    }
+    for target in model.targets() {
+        let portals = target.portals.iter().map(|portal| spec::Portal {
+            bind: portal.bind.to_string(),
+            advertise: None,
+            group: None,
+        });
+        let luns = target.luns.entries().iter().filter_map(|entry| {
+            Some(spec::TargetLun {
+                lun: entry.lun.value(),
+                id: ids.get(entry.unit.position())?.clone(),
+                groups: Vec::new(),
+                readonly: false,
+            })
+        });
+        let target = spec::Target {
+            name: target.name.to_string(),
+            alias: None,
+            portals: Some(portals.collect()),
+            auth: Vec::new(),
+            chap_algorithms: None,
+            cold_reset: false,
+            luns: luns.collect(),
+        };
+        add(Thing::Target(target))?;
+    }
+    Ok(format!("{HEAD}{draft}"))
+}
+
+/// The STORE with its path from the root.
+fn whole(store: &StoreSpec) -> String {
+    let StorePlace::Path(path) = &store.at.place else {
+        return store.text.clone();
+    };
+    match (path.to_str(), std::path::absolute(path)) {
+        (Some(written), Ok(absolute)) if path.is_relative() => {
+            let absolute = absolute.display().to_string();
+            store.text.replacen(written, &absolute, 1)
+        }
+        _ => store.text.clone(),
+    }
+}
+
+/// An `id` for each unit: the name of its file, or what kind of store it is.
+fn ids(units: &[Unit]) -> Vec<String> {
+    let mut taken = BTreeSet::new();
+    let id = |unit: &Unit| {
+        let name = if let StorePlace::Path(path) = &unit.store.at.place {
+            path.file_stem().and_then(|name| name.to_str())
+        } else {
+            None
+        };
+        let name = cleaned(name.unwrap_or("disk"));
+        let numbered = (2_u32..).map(|number| format!("{name}-{number}"));
+        let mut names = std::iter::once(name.clone()).chain(numbered);
+        let free = names.find(|name| taken.insert(name.clone()));
+        free.unwrap_or(name)
+    };
+    units.iter().map(id).collect()
+}
+
+/// A name as an `id` may be.
+fn cleaned(name: &str) -> String {
+    let allowed = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let name: String = name.chars().filter(allowed).take(ID_BYTES_MAX).collect();
+    match name.trim_matches('.') {
+        "" => "disk".to_owned(),
+        name => name.to_owned(),
+    }
+}
+
+/// What the arguments ask for that a file that is there does not have, if anything.
+pub(crate) fn differs(asked: &Model, has: &Model) -> Option<String> {
+    let mut missing = Vec::new();
+    for unit in asked.units() {
+        let text = whole(&unit.store);
+        let asked = StoreSpec::parse(&text).ok();
+        let medium = asked.as_ref().and_then(|store| store.at.medium());
+        let has_medium =
+            |one: &Unit| one.media().any(|it| Some(it) == medium) || one.store.text == text;
+        if !has.units().iter().any(has_medium) {
+            missing.push(format!("STORE {:?}", unit.store.text));
+        }
+    }
+    for target in asked.targets() {
+        if has.target_by_name(target.name.as_str()).is_none() {
+            missing.push(format!("target {}", target.name));
+        }
+        let portals = |model: &Model, bind| {
+            let mut all = model.targets().iter().flat_map(|target| &target.portals);
+            all.any(|portal| portal.bind == bind)
+        };
+        for portal in target
+            .portals
+            .iter()
+            .filter(|portal| !portals(has, portal.bind))
+        {
+            missing.push(format!("address {}", portal.bind));
+        }
+    }
+    (!missing.is_empty()).then(|| missing.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use config::IscsiName;
+
+    use super::*;
+
+    fn model(stores: &[&str], listens: &[&str]) -> Model {
+        let owned = |texts: &[&str]| {
+            texts
+                .iter()
+                .map(|&text| text.to_owned())
+                .collect::<Vec<_>>()
+        };
+        let name = IscsiName::parse("iqn.2026-11.example.tarn:demo").unwrap();
+        Model::from_stores(&owned(stores), name, &owned(listens)).unwrap()
+    }
+
+    #[test]
+    fn a_file_says_what_the_command_line_says() {
+        let stores = [
+            "/srv/demo.img?size=1G",
+            "mem:1M",
+            "/other/demo.img?readonly",
+            "/srv/a b$.img",
+            "null:1M",
+        ];
+        let line = model(&stores, &["127.0.0.1:3260", "[::1]:3261"]);
+        let text = text_of(&line, |at| {
+            (at == 0).then(|| ("S0".to_owned(), "3000000000000001".to_owned()))
+        })
+        .unwrap();
+        let file = Model::from_toml(&text, Path::new("/etc/t.toml")).unwrap();
+        let ids: Vec<_> = file.units().iter().map(ToString::to_string).collect();
+        assert_eq!(ids, ["demo", "disk", "demo-2", "ab", "disk-2"]);
+        let texts: Vec<_> = file
+            .units()
+            .iter()
+            .map(|unit| unit.store.text.as_str())
+            .collect();
+        assert_eq!(texts, stores);
+        let portals: Vec<_> = file.targets()[0]
+            .portals
+            .iter()
+            .map(|one| one.bind.to_string())
+            .collect();
+        assert_eq!(portals, ["127.0.0.1:3260", "[::1]:3261"]);
+        assert_eq!(file.targets()[0].luns.entries().len(), 5);
+        assert_eq!(
+            file.units()[0]
+                .serial
+                .as_ref()
+                .map(ToString::to_string)
+                .as_deref(),
+            Some("S0")
+        );
+        assert_eq!(file.units()[1].serial, None);
+        assert!(text.starts_with("# Made by tarn serve --save."));
+    }
+
+    #[test]
+    fn a_relative_path_is_written_from_the_root() {
+        let text = text_of(&model(&["demo.img?size=1M"], &[]), |_| None).unwrap();
+        let whole = std::path::absolute("demo.img").unwrap();
+        assert!(
+            text.contains(&format!("store = \"{}?size=1M\"", whole.display())),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn what_a_file_lacks_of_the_arguments_is_named() {
+        let has = model(&["/srv/a.img", "/srv/b.img"], &["127.0.0.1:3260"]);
+        assert_eq!(differs(&model(&["/srv/b.img"], &[]), &has), None);
+        let other = differs(&model(&["/srv/c.img"], &["127.0.0.1:3261"]), &has).unwrap();
+        assert_eq!(other, "STORE \"/srv/c.img\", address 127.0.0.1:3261");
+    }
+}

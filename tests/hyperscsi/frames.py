@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+"""Devices over HyperSCSI by frames of Ethernet: two hosts on a wire of their own, in namespaces that need no root.
+
+    frames.py [--list] [PATTERN...]
+"""
+import contextlib
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
+import ethernet
+import harness
+from ethernet import Link
+from harness import check, equal, skip, test, wait_for
+from tarn import BINARY, IQN, Tarn, lun_section, target_section
+
+MIB = 1 << 20
+SIZE = 32 * MIB
+CHUNK = 64 << 10
+GROUP = "storage"
+PASSWORD = "correct horse"
+SERVER, CLIENT = 1, 0
+IF = ethernet.NAMES[CLIENT]
+
+
+def wire():
+    if not ethernet.works():
+        skip("this machine lets no user make namespaces with a veth pair")
+    return Link()
+
+
+class Host(Tarn):
+    """A Tarn at one end of a wire. Its ports are nobody's here, so it is ready when it says so."""
+
+    def __init__(self, link, end, config):
+        super().__init__(config=config, prefix=link.inside(end))
+
+    def ready(self):
+        return self.has_said()
+
+
+@contextlib.contextmanager
+def serve(link, *names, level="crc"):
+    """A server with devices of these names on its interface, and the directory of their files and of the password."""
+    path = pathlib.Path(tempfile.mkdtemp(prefix="hyperscsi-frames."))
+    try:
+        password = path / "password"
+        password.touch(mode=0o600)
+        password.write_text(PASSWORD + "\n")
+        units = "".join(lun_section(name, f"file:{path}/{name}.img?size={SIZE}") for name in names)
+        devices = "".join(f'[[hyperscsi.group.device]]\nid = "{name}"\nlevel = "{level}"\n' for name in names)
+        group = f'[[hyperscsi.group]]\nname = "{GROUP}"\ninterface = "{ethernet.NAMES[SERVER]}"\n' \
+                f'password_file = "{path}/password"\n'
+        with Host(link, SERVER, units + group + devices) as tarn:
+            yield tarn, path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def attached(link, path, *arguments):
+    """Devices at the other end, as an export of NBD: its URL."""
+    socket, output = path / "nbd.sock", path / "attach.out"
+    command = ["attach", "--password-file", path / "password", "--as", f"nbd:{socket}", "--interface", IF, *arguments]
+    with open(output, "wb") as out:
+        process = link.start(CLIENT, BINARY, *command, stdout=out, stderr=subprocess.STDOUT,
+                             env={**os.environ, "XDG_RUNTIME_DIR": str(path)})
+
+    def is_served():
+        check(process.poll() is None, f"attach ended: {output.read_text()}")
+        return "export disk" in output.read_text()
+    try:
+        wait_for(is_served, 30, "the device is attached")
+        yield f"nbd+unix:///?socket={socket}"
+        process.send_signal(signal.SIGTERM)
+        equal(process.wait(30), 0, f"exit code of attach: {output.read_text()}")
+    finally:
+        process.kill()
+        process.wait()
+
+
+def verify(link, *arguments, seconds=2):
+    """`tarn bench --verify` at the client's end, running."""
+    return link.start(CLIENT, BINARY, "bench", "--verify", "--overwrite", "--rw", "mixed", "--bs", "4k,64k", "--iodepth", "16",
+                      "--runtime", seconds, "--repeat", "1", *arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def good(running):
+    said, _ = running.communicate(timeout=100)
+    equal(running.returncode, 0, f"exit code of the bench: {said}")
+
+
+@test
+def servers_are_found_by_their_station():
+    """Who asks at the interface finds the server with its MAC address, and its devices with the password."""
+    with wire() as link, serve(link, "a", "b") as (_, path):
+        asked = ("discover", "hyperscsi", "--interface", IF, "--group", GROUP, "--json", "--password-file", path / "password")
+        [found] = json.loads(link.run(CLIENT, BINARY, *asked).stdout)
+        equal(found["address"], ethernet.MACS[SERVER], "address")
+        equal([one["name"] for one in found["devices"]], ["a", "b"], "devices")
+
+
+@test(limit_s=120)
+def what_is_written_comes_back_with_frames_of_any_size_and_loss():
+    """Verified loads of `tarn bench` by itself, at MTU 1500 and 9000, encrypted, and with 2 % of the frames lost each way."""
+    with wire() as link, serve(link, "a") as (_, path):
+        how = ("--interface", IF, "--password-file", path / "password")
+        good(verify(link, *how, f"hyperscsi://{GROUP}/a"))
+        for end, name in enumerate(ethernet.NAMES):
+            link.run(end, "ip", "link", "set", name, "mtu", 9000)
+        good(verify(link, *how, "--sessions", "2", f"hyperscsi://{GROUP}/a?level=encrypt"))
+        link.lose(2)
+        good(verify(link, *how, f"hyperscsi://{GROUP}/1?server={server_name(link)}&level=hash"))
+
+
+def server_name(link):
+    asked = ("discover", "hyperscsi", "--interface", IF, "--group", GROUP, "--json")
+    return json.loads(link.run(CLIENT, BINARY, *asked).stdout)[0]["server"]
+
+
+@test
+def sessions_of_one_interface_do_not_disturb_each_other():
+    """Two devices are one disk, each with a session at the same interface: all chunks are where they belong."""
+    with wire() as link, serve(link, "a", "b") as (_, path):
+        image = path / "image"
+        image.write_bytes(random.Random(4).randbytes(2 * SIZE))
+        with attached(link, path, "--stripe", "64k", f"hyperscsi://{GROUP}/a", f"hyperscsi://{GROUP}/b") as url:
+            subprocess.run(["qemu-img", "convert", "-n", "-f", "raw", "-O", "raw", image, url], check=True, timeout=60)
+        data = memoryview(image.read_bytes())
+        for number, name in enumerate("ab"):
+            expected = b"".join(data[at:at + CHUNK] for at in range(number * CHUNK, 2 * SIZE, 2 * CHUNK))
+            check((path / f"{name}.img").read_bytes() == expected, f"device {name} has other data")
+
+
+@test(limit_s=120)
+def an_interface_that_goes_is_waited_for():
+    """A confined gateway has a device as its store: the interface is removed under load and made again. No initiator sees an
+    error, meanwhile the status names the interface; a LUN behind an interface that is added later is refused."""
+    with wire() as link, serve(link, "a") as (server, path):
+        store = f"hyperscsi://{GROUP}/a?interface={IF}&password_file={path}/password&retry=90"
+        text = lun_section("far", store) + target_section("far")
+        with Host(link, CLIENT, text) as near:
+            outage = lambda: next(iter(near.api().get("luns"))).get("outage") or ""
+            running = verify(link, f"iscsi://127.0.0.1:{near.port}/{IQN}/0", seconds=12)
+            server.await_log("HyperSCSI session begins")
+            link.remove()
+            wait_for(lambda: IF in outage(), 60, "the status names the interface")
+            link.make(1500)
+            wait_for(lambda: not outage(), 60, "the interface is used again")
+            good(running)
+            added = link.run(CLIENT, BINARY, "lun", "add", "more", store.replace("/a?", "/b?"), check=False,
+                             env={**os.environ, **near.environment()})
+            check(added.returncode != 0 and "has given up CAP_NET_RAW" in added.stderr, added.stderr)
+
+
+@test
+def an_interface_that_cannot_be_used_is_named_with_a_remedy():
+    """Unknown, down, with a small MTU, without the right: one line each, exit code 2, by all verbs."""
+    with wire() as link, serve(link, "a") as (_, path):
+        link.run(CLIENT, "ip", "link", "add", "down0", "type", "veth", "peer", "name", "down1")
+        link.run(CLIENT, "ip", "link", "add", "small0", "mtu", "1000", "type", "veth", "peer", "name", "small1")
+        link.run(CLIENT, "ip", "link", "set", "small0", "up")
+        without = ("setpriv", "--bounding-set=-net_raw")
+        url = f"hyperscsi://{GROUP}/a"
+        for prefix, name, words in (((), "none0", "there is no interface"), ((), "down0", "ip link set down0 up"),
+                                    ((), "small0", "ip link set small0 mtu"), (without, IF, "CAP_NET_RAW")):
+            for verb in (("discover", "hyperscsi", "--group", GROUP, "--interface", name),
+                         ("attach", "--as", f"nbd:{path}/s", "--password-file", path / "password", "--interface", name, url),
+                         ("bench", "--password-file", path / "password", "--interface", name, url),
+                         ("serve", "--state", path / "state", "--listen", "127.0.0.1:0",
+                          f"{url}?interface={name}&password_file={path}/password")):
+                done = link.run(CLIENT, *prefix, BINARY, *verb, check=False)
+                equal(done.returncode, 2, f"exit code of {verb}; {done.stderr}")
+                check(words in done.stderr and done.stderr.count("\n") == 1, f"{verb}: {done.stderr}")
+
+
+if __name__ == "__main__":
+    harness.main()
