@@ -144,7 +144,10 @@ impl Core {
         let has_letters = !self.engine.carrier.own_letters.is_empty();
         let has_work = self.engine.has_more() || self.engine.has_pieces();
         let has_more = self.sessions.has_more() || self.nbd.has_more() || self.hyperscsi.has_more();
-        if has_letters || has_more || has_work {
+        // Who waits for memory does not wait for the next event of this core, too.
+        let holds_memory =
+            self.engine.carrier.reactor.has_unwatched() && self.engine.is_short_of_memory();
+        if has_letters || has_more || has_work || holds_memory {
             return ReactorWait::Poll;
         }
         let engine = self.engine.poll_timeout();

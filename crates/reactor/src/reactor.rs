@@ -628,8 +628,8 @@ impl Reactor {
     fn reap(&mut self) -> std::io::Result<()> {
         let mut completions = mem::take(&mut self.completions);
         let reaped = self.ring.reap(&mut completions);
-        if !self.at_once.is_empty() && self.ring.is_submitted() {
-            self.finish_at_once(&completions);
+        if !self.at_once.is_empty() {
+            self.settle_at_once(&completions);
         }
         for completion in completions.drain(..) {
             if completion.user_data != NO_KEY {

@@ -7,6 +7,7 @@ use memory::Message;
 use super::Reactor;
 use crate::Socket;
 use crate::event::{Event, OperationId, SendEnd, Token};
+use crate::in_flight::Key;
 use crate::operation::{CALL_BYTES_MAX, Operation, PARTS_MAX, SendHeader};
 use crate::ring::Completion;
 
@@ -46,28 +47,49 @@ impl Reactor {
         })
     }
 
-    /// Sends that the kernel was to take at once and has no completion for are over.
-    pub(super) fn finish_at_once(&mut self, completions: &[Completion]) {
-        for key in mem::take(&mut self.at_once) {
-            let is_back = completions.iter().any(|one| one.user_data == key);
-            if !is_back && let Some(slot) = self.in_flight.remove(key) {
-                self.with_kernel -= 1;
-                if let Operation::Send {
-                    token,
-                    message,
-                    header,
-                    ..
-                } = slot.operation
-                {
-                    self.spare_headers.push(header);
-                    self.ready.push(Event::Sent {
-                        token,
-                        message,
-                        result: Ok(()),
-                        at_once: true,
-                    });
-                }
+    /// Finds out which sends are over that the kernel was to take at once. A completion says that it did not: also where
+    /// the kernel has not taken all that was queued yet, for what was given back is sent again under the same key.
+    pub(super) fn settle_at_once(&mut self, completions: &[Completion]) {
+        for completion in completions {
+            let slot = self.in_flight.find(completion.user_data);
+            if let Some(Operation::Send { at_once, .. }) = slot.map(|slot| &mut slot.operation) {
+                *at_once = false;
             }
         }
+        if !self.ring.is_submitted() {
+            return;
+        }
+        for key in mem::take(&mut self.at_once) {
+            let slot = self.in_flight.find(key);
+            let operation = slot.map(|slot| &slot.operation);
+            if matches!(operation, Some(Operation::Send { at_once: true, .. })) {
+                self.finish_at_once(key);
+            }
+        }
+    }
+
+    fn finish_at_once(&mut self, key: Key) {
+        let operation = self.in_flight.remove(key).map(|slot| slot.operation);
+        if let Some(Operation::Send {
+            token,
+            message,
+            header,
+            ..
+        }) = operation
+        {
+            self.with_kernel -= 1;
+            self.spare_headers.push(header);
+            self.ready.push(Event::Sent {
+                token,
+                message,
+                result: Ok(()),
+                at_once: true,
+            });
+        }
+    }
+
+    /// Whether there are sends whose ends come with the next event only.
+    pub const fn has_unwatched(&self) -> bool {
+        !self.at_once.is_empty()
     }
 }
