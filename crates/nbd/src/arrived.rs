@@ -1,4 +1,4 @@
-//! Which bytes of a read have come, so that no reply passes for whole that brings some of them twice and others never.
+//! Which bytes of a read have arrived. A reply that sends some bytes twice and leaves others out is not complete.
 
 #![warn(
     clippy::indexing_slicing,

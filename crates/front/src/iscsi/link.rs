@@ -256,6 +256,9 @@ impl<C: Wire> Sessions<C> {
         dirty.append(&mut self.held);
         self.dirty = dirty;
         for key in std::mem::take(&mut self.throttled) {
+            if let Some(connection) = self.connections.get_mut(key) {
+                connection.is_throttled = false;
+            }
             self.receive(engine, key);
         }
     }
@@ -363,7 +366,8 @@ impl<C: Wire> Sessions<C> {
                 connection.is_dirty = true;
                 self.dirty.push(key);
             }
-            if std::mem::take(&mut connection.is_throttled) {
+            // Until that is looked at, the end of the next send is waited for.
+            if connection.is_throttled {
                 self.throttled.push(key);
             }
         } else {

@@ -248,11 +248,13 @@ impl<C: Wire> Sessions<C> {
         };
         if connection.sealing.is_none() && port.has_output() {
             let message = port.take_message(connection.spare.take().unwrap_or_default());
+            // Once this is sent the session ends. Asked before its bytes count as not sent.
+            let is_end = port.is_over();
             port.sending_bytes = message.len();
             connection.sending_since = now;
             if connection.tls.is_none() {
                 connection.is_sending = true;
-                let is_last = !port.has_output() && !port.is_over();
+                let is_last = !port.has_output() && !is_end;
                 let end = if is_last && !is_short && message.len() <= UNWATCHED_BYTES_MAX {
                     SendEnd::Waits
                 } else {

@@ -9,7 +9,7 @@ use engine::testing::disk::Take;
 use proptest::prelude::*;
 
 use super::sessions::nbd_port;
-use crate::CommandId;
+use crate::{CommandId, SendEnd};
 use bench::*;
 
 #[test]
@@ -175,6 +175,32 @@ fn a_client_that_goes_within_the_data_of_a_write_leaves_nothing() {
     bench.settle();
     assert_eq!(bench.engine.carrier.ended.len(), 1);
     assert_eq!(bench.disk.byte(0), 0);
+    bench.end_all();
+}
+
+/// The connection is closed when the last answer is sent, so the end of that send is waited for.
+#[test]
+fn the_end_of_the_last_answer_is_waited_for_and_that_of_others_is_not() {
+    let mut bench = Bench::new();
+    let (line, mut client) = bench.ready();
+    client.submit(read(1, 0, 512)).unwrap();
+    bench.transmit(line, &mut client);
+    assert_eq!(bench.end(line).last_end, Some(SendEnd::Waits));
+    client.submit(read(2, 0, 512)).unwrap();
+    client.disconnect();
+    bench.transmit(line, &mut client);
+    assert_eq!(bench.end(line).last_end, Some(SendEnd::Wakes));
+    assert!(bench.end(line).is_shut);
+    bench.end_all();
+}
+
+#[test]
+fn the_end_of_much_data_is_waited_for() {
+    let mut bench = Bench::new();
+    let (line, mut client) = bench.ready();
+    client.submit(read(1, 0, 128 * 1024)).unwrap();
+    bench.transmit(line, &mut client);
+    assert_eq!(bench.end(line).last_end, Some(SendEnd::Wakes));
     bench.end_all();
 }
 

@@ -88,7 +88,7 @@ pub(super) enum Mail {
 #[derive(Debug)]
 pub(super) enum OnLink {
     Receive(LineKey, Receive),
-    Send(LineKey, Message),
+    Send(LineKey, Message, SendEnd),
     Shut,
 }
 
@@ -164,8 +164,9 @@ impl Wire for Outside {
         self.on_links.push((line.0, OnLink::Receive(key, how)));
     }
 
-    fn send(&mut self, line: &Link, key: LineKey, message: Message, _: SendEnd) {
-        self.on_links.push((line.0, OnLink::Send(key, message)));
+    fn send(&mut self, line: &Link, key: LineKey, message: Message, end: SendEnd) {
+        self.on_links
+            .push((line.0, OnLink::Send(key, message, end)));
     }
 
     fn shut(&mut self, line: &Link) {

@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use engine::agree::{ToCore, ToOwner};
 use engine::{RequestNumber, Ticket};
+use front::SendEnd;
 use front::nbd::{Letter, LineKey, Receive};
 use memory::Message;
 use nbd::ServerError;
@@ -74,7 +75,9 @@ pub enum Planted {
 struct Pipe {
     core: usize,
     receiving: Option<(LineKey, Receive)>,
-    sending: Option<(LineKey, Message)>,
+    sending: Option<(LineKey, Message, SendEnd)>,
+    /// A send of which all is there. The server learns of its end with the next turn of its core.
+    unwatched: Option<(LineKey, Message)>,
     /// To the server, and to the client.
     outbound: VecDeque<u8>,
     inbound: VecDeque<u8>,
@@ -223,7 +226,14 @@ impl World {
     // ---- cores -------------------------------------------------------------------------------
 
     fn turn(&mut self, core: usize, happen: impl FnOnce(&mut Core)) {
-        self.cores[core].turn(self.now, happen);
+        let pipes = self.pipes.values_mut().filter(|pipe| pipe.core == core);
+        let over: Vec<_> = pipes.filter_map(|pipe| pipe.unwatched.take()).collect();
+        self.cores[core].turn(self.now, |core| {
+            for (key, message) in over {
+                core.handle_sent(key, message, true);
+            }
+            happen(core);
+        });
         let outside = &mut self.cores[core].engine.carrier;
         let (posted, on_links) = (
             std::mem::take(&mut outside.posted),
@@ -238,7 +248,7 @@ impl World {
             };
             match what {
                 OnLink::Receive(key, how) => pipe.receiving = Some((key, how)),
-                OnLink::Send(key, message) => pipe.sending = Some((key, message)),
+                OnLink::Send(key, message, end) => pipe.sending = Some((key, message, end)),
                 OnLink::Shut => pipe.is_shut = true,
             }
             pipe.core = core;
@@ -329,6 +339,7 @@ impl World {
                 core: 0,
                 receiving: None,
                 sending: None,
+                unwatched: None,
                 outbound: VecDeque::new(),
                 inbound: VecDeque::new(),
                 is_shut: false,
@@ -431,12 +442,16 @@ impl World {
         let Some(pipe) = self.pipes.get_mut(&link) else {
             return;
         };
-        let Some((key, message)) = pipe.sending.take() else {
+        let Some((key, message, end)) = pipe.sending.take() else {
             return;
         };
         let is_sent = !pipe.is_cut && !pipe.is_shut;
         if is_sent && !loses {
             pipe.inbound.extend(message.to_vec());
+        }
+        if end == SendEnd::Waits && is_sent {
+            pipe.unwatched = Some((key, message));
+            return;
         }
         let core = pipe.core;
         self.turn(core, |core| core.handle_sent(key, message, is_sent));

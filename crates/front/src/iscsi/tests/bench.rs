@@ -104,6 +104,8 @@ impl Line for TestLine {
 struct End {
     receiving: Option<(LineKey, Receive)>,
     sending: Option<(LineKey, Message)>,
+    /// Whether somebody waits for the end of the last send.
+    last_end: Option<SendEnd>,
     is_shut: bool,
     login: Option<LoginInitiator>,
     inbound: PduBuffer,
@@ -196,7 +198,8 @@ impl Wire for Outside {
         assert!(before.is_none(), "two receives on {line:?}");
     }
 
-    fn send(&mut self, line: &TestLine, key: LineKey, message: Message, _: SendEnd) {
+    fn send(&mut self, line: &TestLine, key: LineKey, message: Message, end: SendEnd) {
+        self.ends[line.line].last_end = Some(end);
         let before = self.ends[line.line].sending.replace((key, message));
         assert!(before.is_none(), "two sends on {line:?}");
     }
@@ -352,6 +355,7 @@ impl Bench {
         self.engine.carrier.ends.push(End {
             receiving: None,
             sending: None,
+            last_end: None,
             is_shut: false,
             login: Some(login.unwrap()),
             inbound: PduBuffer::new(),
@@ -506,6 +510,10 @@ impl Bench {
     }
 
     /// The target has closed a line.
+    pub(super) fn last_end(&mut self, line: usize) -> Option<SendEnd> {
+        self.end(line).last_end
+    }
+
     pub(super) fn is_shut(&mut self, line: usize) -> bool {
         self.end(line).is_shut
     }

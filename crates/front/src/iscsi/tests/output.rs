@@ -5,6 +5,8 @@ use std::time::Duration;
 use ::iscsi::pdu::Opcode;
 use engine::testing::disk::Take;
 
+use crate::SendEnd;
+
 use super::bench::{BEGIN, Bench, GOOD, NOP_INTERVAL, NOP_TIMEOUT, PING_BYTES};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -58,6 +60,28 @@ fn one_connection_that_is_throttled_holds_no_other() {
     pings_until_throttled(&mut bench, line);
     bench.read(other);
     assert_eq!(bench.answer(other), GOOD);
+    bench.end_all();
+}
+
+/// Nothing waits for the end of an answer, but a connection that is closed behind it does, and one that is
+/// received from again when its output is sent.
+#[test]
+fn the_end_of_a_send_is_waited_for_where_something_follows() {
+    let mut bench = Bench::new();
+    let (line, throttled) = (bench.ready(1), bench.log_in(2));
+    bench.read(line);
+    assert_eq!(bench.answer(line), GOOD);
+    assert_eq!(bench.last_end(line), Some(SendEnd::Waits));
+    bench.set_silent(throttled, true);
+    pings_until_throttled(&mut bench, throttled);
+    // The first of the answers is on its way; the rest follows it.
+    bench.set_silent(throttled, false);
+    bench.settle();
+    assert_eq!(bench.last_end(throttled), Some(SendEnd::Wakes));
+    bench.ping(throttled);
+    assert_eq!(bench.last_end(throttled), Some(SendEnd::Waits));
+    bench.log_out(line, None);
+    assert_eq!(bench.last_end(line), Some(SendEnd::Wakes));
     bench.end_all();
 }
 

@@ -74,6 +74,8 @@ impl iscsi::Line for NoLine {
 pub(super) struct End {
     pub(super) receiving: Option<(LineKey, Receive)>,
     pub(super) sending: Option<(LineKey, Message)>,
+    /// Whether somebody waits for the end of the last send.
+    pub(super) last_end: Option<SendEnd>,
     pub(super) is_shut: bool,
     pub(super) is_gone: bool,
     /// It takes nothing of what is sent to it.
@@ -157,7 +159,8 @@ impl Wire for Outside {
         assert!(before.is_none(), "two receives on {line:?}");
     }
 
-    fn send(&mut self, line: &TestLine, key: LineKey, message: Message, _: SendEnd) {
+    fn send(&mut self, line: &TestLine, key: LineKey, message: Message, end: SendEnd) {
+        self.ends[line.0].last_end = Some(end);
         let before = self.ends[line.0].sending.replace((key, message));
         assert!(before.is_none(), "two sends on {line:?}");
     }
