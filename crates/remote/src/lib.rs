@@ -22,7 +22,7 @@ pub use self::hyperscsi::{
     Bytes, Carrier, HyperscsiConnection, HyperscsiFailure, HyperscsiOpenError, HyperscsiOptions,
     Password, ServerFound, discover,
 };
-pub use self::nbd::{NbdFailure, NbdOptions, NbdServer, OpenError, TlsOptions};
+pub use self::nbd::{NbdFailure, NbdOptions, NbdServer, OpenError, OwnServers, TlsOptions};
 pub use self::rbd::{Looks, RbdFailure, RbdOpenError, RbdOptions};
 
 /// An error with its causes.

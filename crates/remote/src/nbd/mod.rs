@@ -12,4 +12,4 @@ mod shared;
 #[cfg(test)]
 mod tests;
 
-pub use open::{NbdFailure, NbdOptions, NbdServer, OpenError, TlsOptions};
+pub use open::{NbdFailure, NbdOptions, NbdServer, OpenError, OwnServers, TlsOptions};

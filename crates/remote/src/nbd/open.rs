@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -98,23 +99,38 @@ pub(super) enum Stream {
     Unix(UnixStream),
 }
 
-impl Stream {
-    /// Whether the other end is this very process, which listens at these addresses.
-    fn is_to_own(&self, own: &[SocketAddr]) -> io::Result<bool> {
-        match self {
-            Self::Tcp(stream) => {
+/// Where this very program serves NBD.
+#[derive(Clone, Debug, Default)]
+pub struct OwnServers {
+    /// Addresses.
+    pub addresses: Vec<SocketAddr>,
+    /// Unix sockets.
+    pub sockets: Vec<PathBuf>,
+}
+
+impl NbdServer {
+    /// Whether it is this very program, by whatever name or link.
+    fn is_own(&self, stream: &Stream, own: &OwnServers) -> io::Result<bool> {
+        match (stream, self) {
+            (Stream::Tcp(stream), _) => {
                 let (peer, local) = (stream.peer_addr()?, stream.local_addr()?);
                 let is_at = |one: &SocketAddr| {
                     let ip = one.ip();
                     one.port() == peer.port() && (ip.is_unspecified() || ip == peer.ip())
                 };
                 // Who connects to an address of this machine comes from the same one.
-                Ok(peer.ip() == local.ip() && own.iter().any(is_at))
+                Ok(peer.ip() == local.ip() && own.addresses.iter().any(is_at))
             }
-            Self::Unix(stream) => {
-                let listener = sockopt::socket_peercred(stream)?;
-                Ok(listener.pid == rustix::process::getpid())
+            (Stream::Unix(_), Self::Unix(path)) => {
+                let node = |path: &Path| {
+                    let found = std::fs::metadata(path)?;
+                    Ok::<_, io::Error>((found.dev(), found.ino()))
+                };
+                let there = node(path)?;
+                let is_there = |own: &PathBuf| node(own).is_ok_and(|own| own == there);
+                Ok(own.sockets.iter().any(is_there))
             }
+            (Stream::Unix(_), Self::Tcp { .. }) => Ok(false),
         }
     }
 }
@@ -289,7 +305,7 @@ pub struct NbdOptions {
     /// Logical block length, 512 or 4096.
     pub block_bytes: u32,
     /// Where this process has a server of its own: what that exports is no store.
-    pub own: Arc<[SocketAddr]>,
+    pub own: Arc<OwnServers>,
 }
 
 /// Why an export cannot be a store: the place, the reason, the remedy.
@@ -400,7 +416,11 @@ impl NbdOptions {
     fn look(&self) -> Result<(Export, Option<Tls>), NbdFailure> {
         let tls = self.tls.as_ref().map(Tls::new).transpose()?;
         let stream = self.server.connect().map_err(NbdFailure::Connect)?;
-        if stream.is_to_own(&self.own).map_err(NbdFailure::Connect)? {
+        if self
+            .server
+            .is_own(&stream, &self.own)
+            .map_err(NbdFailure::Connect)?
+        {
             return Err(NbdFailure::Own);
         }
         let stream = Timed {

@@ -194,7 +194,7 @@ fn count_now(common: &Common) {
     };
     if let Some(reason) = common.meter.end(counted, begun.elapsed()) {
         let image = &common.options;
-        tracing::warn!(%image, reason, "what an RBD image takes is not counted: quotas take it for what it was");
+        tracing::warn!(%image, reason, "counting the space of an RBD image failed: quotas use the last figure");
     }
 }
 
@@ -214,7 +214,10 @@ fn count(common: &Common, image: &Image) -> Result<u64, CallError> {
             Some(bytes) => *bytes,
             None => {
                 let there = image.at_snapshot(&snapshot.name)?;
-                walk(common, &there, name, snapshot.size_bytes)?
+                let bytes = walk(common, &there, name, snapshot.size_bytes)?;
+                // Kept also if the rest of this count fails: a snapshot does not change.
+                common.meter.state().parts.insert(part, bytes);
+                bytes
             }
         };
         all = all.saturating_add(bytes);

@@ -34,7 +34,7 @@ pub struct RbdOptions {
     pub image: String,
     /// A snapshot of it, which is only read.
     pub snapshot: Option<String>,
-    /// The size that a missing image is made with, and to which a smaller one grows; a larger one is refused.
+    /// The size that a missing image is made with, and to which a smaller one grows; a larger one stays as large.
     pub size_bytes: Option<u64>,
     /// An image that another client has is no error: it is opened when that client has given it up, or has died.
     pub waits_for_lock: bool,

@@ -11,7 +11,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{Access, Mode, OFlags, access, fstatvfs, ftruncate};
+use rustix::fs::{Access, FallocateFlags, Mode, OFlags, access, fallocate, fstatvfs, ftruncate};
 use rustix::io::Errno;
 
 use super::{OpenError, OpenFailure, OpenOptions, StoreKind, check_size, system};
@@ -101,7 +101,9 @@ pub fn probe_growth(path: &Path, from: u64, to: u64, is_thin: bool) -> Result<()
 }
 
 fn fits(path: &Path, from: u64, to: u64, is_thin: bool) -> Result<(), OpenFailure> {
-    match nameless(path, OFlags::empty()) {
+    // The space is that of the file, not that of a link to it.
+    let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    match nameless(&path, OFlags::empty()) {
         Ok(Some(file)) => make_so_large(&file, from, to, is_thin),
         // It is there and can be written, whatever may be done with its directory.
         Ok(None) | Err(_) => Ok(()),
@@ -112,8 +114,13 @@ fn fits(path: &Path, from: u64, to: u64, is_thin: bool) -> Result<(), OpenFailur
 fn make_so_large(file: &OwnedFd, from: u64, to: u64, is_thin: bool) -> Result<(), OpenFailure> {
     ftruncate(file, to).map_err(|errno| system("make it that large")(errno.into()))?;
     let free = || fstatvfs(file).map(|found| found.f_bavail.saturating_mul(found.f_frsize));
+    // Where space cannot be reserved a file is made without, as `open` does.
+    let reserves = || {
+        let tried = fallocate(file, FallocateFlags::KEEP_SIZE, 0, 4096);
+        tried != Err(Errno::OPNOTSUPP)
+    };
     match free() {
-        Ok(free) if !is_thin && free < to.saturating_sub(from) => {
+        Ok(free) if !is_thin && free < to.saturating_sub(from) && reserves() => {
             Err(system("reserve its space")(Errno::NOSPC.into()))
         }
         Ok(_) | Err(_) => Ok(()),
