@@ -496,19 +496,19 @@ pub enum Rule {
         kind: String,
     },
     /// No mail server.
-    #[error("{server:?} is no mail server; write \"HOST:PORT\", such as mail.example.org:587")]
+    #[error("{server:?} is not a mail server; write \"HOST:PORT\", such as mail.example.org:587")]
     Smtp {
         /// As it is written.
         server: String,
     },
     /// No address of mail.
-    #[error("{address:?} is no address of mail; write NAME@HOST in ASCII, without blanks")]
+    #[error("{address:?} is not a mail address; write NAME@HOST in ASCII, without blanks")]
     MailAddress {
         /// As it is written.
         address: String,
     },
     /// A web server and a mailbox.
-    #[error("url and mail are both here; make two sections")]
+    #[error("url and mail exclude each other; write two [[notify]] sections")]
     NotifyTwo,
     /// Neither a web server nor a mailbox.
     #[error("a [[notify]] needs url or mail; name who gets events")]

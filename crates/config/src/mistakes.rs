@@ -19,6 +19,10 @@ const MISTAKES_MAX: usize = 64;
 
 /// Times that the file is read: each takes out one thing, and up to two above it that make no sense without.
 const READS_MAX: usize = 4 * MISTAKES_MAX;
+/// A text of any length is read so often.
+const READS_MIN: usize = 8;
+/// Bytes that are read in all, beyond that.
+const READ_BYTES_MAX: usize = 4 << 20;
 
 /// The lists whose entries are named by others, with the key that has the name.
 const NAMED: [(&str, &str); 4] = [
@@ -55,7 +59,9 @@ impl Model {
         let mut source = source.with_stand_ins(stand_ins.get_ref());
         let mut mistakes = Vec::new();
         let mut gone = Gone::default();
-        for _read in 0..READS_MAX {
+        // A long text is read fewer times, so that its mistakes cost no more than those of a short one.
+        let reads = (READ_BYTES_MAX / text.len().max(1)).clamp(READS_MIN, READS_MAX);
+        for _read in 0..reads {
             let error = match Self::from_tree(&source, &root, file) {
                 Ok(model) if mistakes.is_empty() => return Ok(model),
                 Ok(_) => break,

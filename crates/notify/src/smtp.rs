@@ -13,7 +13,7 @@ use crate::letter::{Letter, base64};
 use crate::server::{Server, ServerError, system_trust};
 
 /// For the whole exchange, after the connection: servers make strangers wait for some seconds on purpose.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(720);
 
 /// How long a reply may be, in bytes, with all its lines.
 const REPLY_MAX: usize = 16 * 1024;

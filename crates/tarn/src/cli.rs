@@ -82,9 +82,9 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "target"])]
     pub config: Option<PathBuf>,
 
-    /// Keep what is served in this configuration file, so that it can be changed while Tarn runs. It is
-    /// made from the other arguments; one that is there counts, whatever they say. Use it to go from a
-    /// first disk to a lasting service.
+    /// Keep what is served in this configuration file, so that it can be changed while Tarn runs. If the
+    /// file is missing, it is made from the other arguments. If it exists, it is used, and STOREs, --listen
+    /// and --target are ignored. Use it to go from a first disk to a lasting service.
     #[arg(
         long,
         value_name = "FILE",

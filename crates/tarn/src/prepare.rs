@@ -45,6 +45,8 @@ pub struct Prepared {
     pub file: Option<PathBuf>,
     /// Its text; empty without one.
     pub text: String,
+    /// The file is not there yet: it is made when everything could be opened.
+    pub(crate) is_to_be_made: bool,
     /// The user this process runs as.
     pub uid: u32,
     /// Whether it was started as another.
@@ -91,15 +93,17 @@ fn prepare_saved(
         let mut model = Model::from_toml(&text, file)?;
         flags.work_into(&mut model);
         let prepared = prepare_model((model, text), Some(file), flags, environment)?;
-        durable::make(file, prepared.text.as_bytes(), SAVED_MODE).map_err(save)?;
-        return Ok(prepared);
+        return Ok(Prepared {
+            is_to_be_made: true,
+            ..prepared
+        });
     }
     let (mut model, text) = read_file(file)?;
     if let Some(missing) = save::differs(&asked, &model) {
         let file = file.display();
         let note = format!(
-            "tarn: note: {file} is there and counts; it does not have {missing}: change it with tarn lun, tarn target \
-             and tarn portal, or name another file\n"
+            "tarn: note: {file} exists and is used as it is; it lacks {missing}: add it with tarn lun, tarn target \
+             or tarn portal, or name another file\n"
         );
         crate::say(io::stderr().lock(), &note);
     }
@@ -143,6 +147,7 @@ pub(crate) fn prepare_model(
         log,
         file: file.map(Path::to_owned),
         text,
+        is_to_be_made: false,
         uid,
         is_other_user: uid != environment.uid,
         reach,
@@ -152,6 +157,24 @@ pub(crate) fn prepare_model(
 }
 
 impl Prepared {
+    /// Makes the configuration file, if it is to be made. One that has come meanwhile is not touched.
+    ///
+    /// # Errors
+    ///
+    /// It is there, or cannot be made.
+    pub(crate) fn make_file(&self) -> Result<(), StartError> {
+        match &self.file {
+            Some(file) if self.is_to_be_made => {
+                let made = durable::make(file, self.text.as_bytes(), SAVED_MODE);
+                made.map_err(|source| StartError::Save {
+                    path: file.clone(),
+                    source,
+                })
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
     /// Notes the files that opening the stores has made, so that they are known again when they
     /// are moved. To be called when all stores are open. Gives where they are.
     ///

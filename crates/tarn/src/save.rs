@@ -4,10 +4,11 @@
 //! Pure but for the current directory: paths in a file begin at the directory of the file, so they are written whole.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use api::edit::{Edit, Thing};
 use api::spec;
-use config::{Draft, Model, StorePlace, StoreSpec, Unit};
+use config::{Draft, Export, Image, Model, ServerAddress, StoreAt, StorePlace, StoreSpec, Unit};
 
 /// What stands above a file that was made.
 const HEAD: &str = "\
@@ -39,6 +40,12 @@ pub(crate) fn text_of(
     };
     let ids = ids(model.units());
     for (position, (unit, id)) in model.units().iter().zip(&ids).enumerate() {
+        if let Some(option) = relative_option(&unit.store) {
+            let store = &unit.store.text;
+            return Err(format!(
+                "STORE {store:?}: {option}= begins at the current directory; write it from the root"
+            ));
+        }
         let (serial, naa) = identity(position).unzip();
         let lun = spec::Lun {
             id: id.clone(),
@@ -85,13 +92,43 @@ fn whole(store: &StoreSpec) -> String {
     let StorePlace::Path(path) = &store.at.place else {
         return store.text.clone();
     };
-    match (path.to_str(), std::path::absolute(path)) {
-        (Some(written), Ok(absolute)) if path.is_relative() => {
-            let absolute = absolute.display().to_string();
-            store.text.replacen(written, &absolute, 1)
+    match std::path::absolute(path) {
+        Ok(absolute) if path.is_relative() && absolute.to_str().is_some() => {
+            let at = StoreAt {
+                kind: store.at.kind,
+                place: StorePlace::Path(absolute),
+            };
+            match store.text.split_once('?') {
+                Some((_, options)) => format!("{at}?{options}"),
+                None => at.to_string(),
+            }
         }
-        _ => store.text.clone(),
+        Ok(_) | Err(_) => store.text.clone(),
     }
+}
+
+/// The first option of a STORE that is a path from the current directory.
+fn relative_option(store: &StoreSpec) -> Option<&'static str> {
+    let at = &store.at;
+    let image = at.image();
+    let socket = match at.export().map(Export::server) {
+        Some(ServerAddress::Unix(path)) => Some(path.as_path()),
+        Some(ServerAddress::Tcp(_)) | None => None,
+    };
+    let options = [
+        ("socket", socket),
+        ("ca", store.ca.as_deref()),
+        ("conf", image.and_then(Image::conf)),
+        ("keyring", image.and_then(|image| image.keyring.as_deref())),
+        (
+            "password_file",
+            at.device()
+                .and_then(|device| device.password_file.as_deref()),
+        ),
+    ];
+    let is_relative = |path: &Path| path.is_relative();
+    let mut options = options.into_iter();
+    options.find_map(|(word, path)| path.is_some_and(is_relative).then_some(word))
 }
 
 /// An `id` for each unit: the name of its file, or what kind of store it is.
@@ -129,8 +166,10 @@ pub(crate) fn differs(asked: &Model, has: &Model) -> Option<String> {
         let text = whole(&unit.store);
         let asked = StoreSpec::parse(&text).ok();
         let medium = asked.as_ref().and_then(|store| store.at.medium());
-        let has_medium =
-            |one: &Unit| one.media().any(|it| Some(it) == medium) || one.store.text == text;
+        let has_medium = |one: &Unit| {
+            let is_same = one.media().any(|it| Some(it) == medium);
+            one.store.text == text || is_same && one.store.read_only == unit.store.read_only
+        };
         if !has.units().iter().any(has_medium) {
             missing.push(format!("STORE {:?}", unit.store.text));
         }
@@ -156,8 +195,6 @@ pub(crate) fn differs(asked: &Model, has: &Model) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use config::IscsiName;
 
     use super::*;
@@ -217,18 +254,40 @@ mod tests {
 
     #[test]
     fn a_relative_path_is_written_from_the_root() {
-        let text = text_of(&model(&["demo.img?size=1M"], &[]), |_| None).unwrap();
-        let whole = std::path::absolute("demo.img").unwrap();
-        assert!(
-            text.contains(&format!("store = \"{}?size=1M\"", whole.display())),
-            "{text}"
-        );
+        let stores = ["demo.img?size=1M", "file:file?size=1M", "file:e", "a%3Fb"];
+        let text = text_of(&model(&stores, &[]), |_| None).unwrap();
+        let here = std::path::absolute("x").unwrap();
+        let here = here.parent().unwrap().display();
+        for whole in [
+            format!("{here}/demo.img?size=1M"),
+            format!("file:{here}/file?size=1M"),
+            format!("file:{here}/e"),
+            format!("{here}/a%3Fb"),
+        ] {
+            assert!(text.contains(&format!("store = \"{whole}\"")), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_option_that_would_begin_elsewhere_is_refused() {
+        for (store, option) in [
+            ("nbd+unix:///e?socket=s", "socket="),
+            ("nbds://h/e?ca=c.pem", "ca="),
+            ("rbd:p/i?conf=c", "conf="),
+            ("rbd:p/i?keyring=k", "keyring="),
+            ("hyperscsi://g/d?udp=h&password_file=p", "password_file="),
+        ] {
+            let error = text_of(&model(&[store], &[]), |_| None).unwrap_err();
+            assert!(error.contains(option), "{error}");
+        }
     }
 
     #[test]
     fn what_a_file_lacks_of_the_arguments_is_named() {
         let has = model(&["/srv/a.img", "/srv/b.img"], &["127.0.0.1:3260"]);
         assert_eq!(differs(&model(&["/srv/b.img"], &[]), &has), None);
+        let guarded = differs(&model(&["/srv/b.img?readonly"], &[]), &has).unwrap();
+        assert_eq!(guarded, "STORE \"/srv/b.img?readonly\"");
         let other = differs(&model(&["/srv/c.img"], &["127.0.0.1:3261"]), &has).unwrap();
         assert_eq!(other, "STORE \"/srv/c.img\", address 127.0.0.1:3261");
     }

@@ -46,6 +46,7 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited, log: &Log) -> anyh
     let (settings, note) = sized(&prepared.model)?;
     raise_descriptor_limit();
     let Loaded { sockets, first } = opening(|| load(&prepared, &inherited, settings.cores))?;
+    prepared.make_file()?;
     // Nothing that a signal could spoil has happened so far.
     signals.catch_end()?;
     tell_unused(&inherited, &prepared.model);

@@ -25,8 +25,8 @@ pub(crate) enum Refusal {
     ReadOnly,
     /// To make, remove or rename what is in the tree.
     #[error(
-        "things are not made or removed in the tree, but for snapshots; use tarn lun, store, target, group, user, nbd, \
-         quota and session"
+        "only snapshots can be made and removed in the tree; for other items use tarn lun, store, target, group, user, \
+         nbd, quota, hyperscsi and session"
     )]
     Structure,
     /// Another mode, owner or time for a file.

@@ -75,13 +75,16 @@ impl Section for spec::Hyperscsi {
     }
 
     fn fields(&self) -> Vec<(&'static str, Field<'_>)> {
-        let mut fields = vec![("user", Field::Text(self.user.as_deref()))];
+        // A group is open only where that is said.
+        let mut fields = vec![
+            ("user", Field::Text(self.user.as_deref())),
+            ("open", Field::Flag(self.open)),
+        ];
         if self.password_file.is_some() || self.open {
-            // Else what clients need stays: the password of a document is not for those who read it by the API.
+            // Else the password stays: that of a document is not for those who read it by the API.
             fields.extend([
                 ("password_file", Field::Text(self.password_file.as_deref())),
                 ("password", Field::Text(None)),
-                ("open", Field::Flag(self.open)),
             ]);
         }
         fields.extend([

@@ -1,8 +1,8 @@
 //! A disk that is behind a server of NBD on a unix socket of this machine, for [`tree::Disk`].
 //!
-//! With the server, a process of its own, it shares one socket. What the server holds longer than `patience` ends
-//! with EIO, and so does all that comes later: the disk is lost, and [`Client::wait_lost`] returns. With the
-//! threads of the mount it shares `State`, for the time of a copy at most, and `Output` while a request is sent. A
+//! With the server, a process of its own, it shares one socket. When the server ends
+//! nothing for `patience`, all ends with EIO, also what comes later: the disk is lost, and [`Client::wait_lost`]
+//! returns. With the threads of the mount it shares `State`, for the time of a copy at most, and `Output` while a request is sent. A
 //! thread that finds [`REQUESTS_MAX`] requests under way waits for the end of one, or for the loss.
 //!
 //! A thread reads answers, another one looks at the age of the oldest request once a second. Data is at most that of
@@ -74,6 +74,8 @@ struct State {
     /// By tag; tags grow, so the first one is the oldest.
     waiting: BTreeMap<u64, (Instant, Waiter)>,
     next: u64,
+    /// When a request ended last.
+    heard: Instant,
     /// Why nothing reaches the disk any more.
     lost: Option<String>,
     is_closed: bool,
@@ -123,6 +125,7 @@ impl Client {
                 client,
                 waiting: BTreeMap::new(),
                 next: 0,
+                heard: Instant::now(),
                 lost: None,
                 is_closed: false,
             }),
@@ -263,6 +266,9 @@ impl Shared {
                 done.push((completion.result, completion.work, waiter));
             }
         }
+        if !done.is_empty() {
+            state.heard = Instant::now();
+        }
         drop(state);
         if !done.is_empty() {
             self.ended.notify_all();
@@ -293,7 +299,11 @@ impl Shared {
         let mut state = locked(&self.state);
         while state.lost.is_none() && !state.is_closed {
             let oldest = state.waiting.first_key_value();
-            let is_hung = oldest.is_some_and(|(_, (since, _))| since.elapsed() > self.patience);
+            // Many requests over a slow network are old and end one after the other. That each one ends is up to the
+            // server, which has a time for it.
+            let heard = state.heard;
+            let is_hung =
+                oldest.is_some_and(|(_, (since, _))| (*since).max(heard).elapsed() > self.patience);
             if is_hung {
                 drop(state);
                 let seconds = self.patience.as_secs();

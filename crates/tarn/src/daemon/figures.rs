@@ -165,11 +165,12 @@ fn totals(counts: &[CoreCounts]) -> BTreeMap<UnitIndex, Gain> {
 
 /// Adds what has happened since the last reading.
 fn read_counters(daemon: &Daemon) {
+    // First, so that of two threads the later one has the later counts.
+    let mut inner = daemon.past_figures.lock();
     let counts = daemon.plane.counts();
     let in_force = daemon.in_force();
     let units = totals(&counts);
     let busy_us = counts.iter().map(|core| cpu_us(core.thread)).sum();
-    let mut inner = daemon.past_figures.lock();
     let now = Reading {
         at: Instant::now(),
         units,

@@ -30,6 +30,8 @@ const PAUSE_MIN: Duration = Duration::from_secs(1);
 
 /// Between two attempts, at most.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// Between two mails.
+const MAIL_PAUSE: Duration = Duration::from_secs(10);
 
 /// What is sent.
 #[derive(Serialize)]
@@ -122,12 +124,16 @@ impl Receiver {
                 sent.map_err(|error| error.to_string())
             }
             Way::Mail(mailer, password) => {
-                let first = events.first().map_or(0, |event| event.number);
+                // The same for what is sent again, and for no other mail, whichever machine has the address.
+                let first = events.first();
+                let (first, at_ms) = first.map_or((0, 0), |event| (event.number, event.at_ms));
+                let is_plain = |c: &char| c.is_ascii_alphanumeric() || *c == '-';
+                let host: String = self.host.chars().filter(is_plain).collect();
                 let letter = Letter {
                     subject: &subject(&self.host, events),
                     text: &text(&self.host, dropped, events),
                     at: now,
-                    id: &format!("tarn-{first}-{}", events.len()),
+                    id: &format!("tarn-{host}-{at_ms}-{first}-{}", events.len()),
                 };
                 let password = password.as_ref().map(Secret::as_bytes);
                 let sent = mailer.send(password, letter);
@@ -156,6 +162,10 @@ impl Receiver {
             }
             if self.lock().failure.take().is_some() || dropped > 0 {
                 tracing::info!(receiver = self.name, dropped, "events are sent again");
+            }
+            if matches!(self.way, Way::Mail(..)) {
+                // Events that come meanwhile go with the next mail: a stranger does not fill a mailbox.
+                thread::park_timeout(MAIL_PAUSE);
             }
         }
     }

@@ -1,6 +1,5 @@
 //! Opens stores and binds addresses, at the start and for changes.
 
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,8 +13,8 @@ use confine::inherited::Inherited;
 use reactor::Listener;
 use reactor::net::BindError;
 use remote::{
-    Carrier, ClusterOptions, HyperscsiOptions, Level, Looks, NbdOptions, NbdServer, Password,
-    RbdFailure, RbdOpenError, RbdOptions, TlsOptions,
+    Carrier, ClusterOptions, HyperscsiOptions, Level, Looks, NbdOptions, NbdServer, OwnServers,
+    Password, RbdFailure, RbdOpenError, RbdOptions, TlsOptions,
 };
 use store::{
     ComposeError, Composed, Form, Held, Logged, Member, OpenError, OpenFailure, OpenOptions,
@@ -40,7 +39,7 @@ pub(crate) struct Opener {
     /// Connections to look at images over.
     pub(crate) looks: Looks,
     /// Where this process serves NBD.
-    own: Arc<[SocketAddr]>,
+    own: Arc<OwnServers>,
 }
 
 impl Opener {
@@ -56,11 +55,16 @@ impl Opener {
 
     /// For a change of this configuration, which does not wait for the end of its looks: a cluster may hang.
     pub(crate) fn of_change(cores: usize, model: &Model) -> Self {
-        let own = model.nbd().iter().filter_map(|one| one.at.address());
+        let places = || model.nbd().iter().map(|one| &one.at);
+        let sockets = places().filter_map(|at| Some(at.socket()?.0.to_owned()));
+        let own = OwnServers {
+            addresses: places().filter_map(|at| at.address()).collect(),
+            sockets: sockets.collect(),
+        };
         Self {
             cores,
             looks: Looks::ended_apart(),
-            own: own.collect(),
+            own: Arc::new(own),
         }
     }
 }

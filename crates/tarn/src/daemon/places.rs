@@ -101,6 +101,10 @@ pub(super) fn places(daemon: &Daemon) -> Places {
     let mut directories = BTreeSet::new();
     let mut found: BTreeMap<PathBuf, Option<u64>> = BTreeMap::new();
     for start in starts.iter().take(DIRECTORIES_MAX) {
+        // Each further question would leave a thread behind.
+        if patience.is_over() || directories.len() >= DIRECTORIES_MAX {
+            break;
+        }
         // Files of devices are no place for images.
         let path = start.clone();
         match patience.ask(start, move || look(&path)) {

@@ -50,12 +50,14 @@ impl Daemon {
         let lun = specs.luns.iter().find(|lun| lun.id == id)?;
         let unit = now.running.unit_position_named(id)?;
         let unit = now.running.model.units().get(unit)?;
+        // All of it or nothing.
+        let mut tried = draft.clone();
         for member in unit.store.members() {
             let store = spec::Store {
                 id: member.id.clone(),
                 store: member.store.text.clone(),
             };
-            draft.make(&Edit::Put(Thing::Store(store))).ok()?;
+            tried.make(&Edit::Put(Thing::Store(store))).ok()?;
         }
         let keys = LunKeys {
             id: id.to_owned(),
@@ -66,7 +68,8 @@ impl Daemon {
             sync_bias: Some(lun.sync_bias.clone().unwrap_or_default()),
             ..LunKeys::default()
         };
-        draft.make(&Edit::Set(Keys::Lun(keys))).ok()?;
+        tried.make(&Edit::Set(Keys::Lun(keys))).ok()?;
+        *draft = tried;
         Some("stays as it is")
     }
 }
@@ -74,7 +77,9 @@ impl Daemon {
 /// Takes a unit that cannot come back out of an earlier text, unless more than targets name it.
 fn leave_out(draft: &mut Draft, id: &str) -> Option<&'static str> {
     let lun = id.to_owned();
-    draft.make(&Edit::Hide { lun: lun.clone() }).ok()?;
-    draft.make(&Edit::Remove(Name::Lun(lun))).ok()?;
+    let mut tried = draft.clone();
+    tried.make(&Edit::Hide { lun: lun.clone() }).ok()?;
+    tried.make(&Edit::Remove(Name::Lun(lun))).ok()?;
+    *draft = tried;
     Some("is left out")
 }

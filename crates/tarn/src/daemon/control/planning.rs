@@ -73,7 +73,14 @@ impl Daemon {
         let units = Match::of(&old.model, &model, &differences);
         let sizes_of = |at: usize| old.units[at].opened.sizes();
         let mut steps = steps::steps(&old.model, &model, &differences, sizes_of);
-        let mut warnings = warnings_of(old, &model, (file, inspection));
+        let mode = match inspection {
+            Inspection::Files => self.mode_of(file),
+            Inspection::DocumentOnly => None,
+        };
+        let mut warnings = model.new_warnings(&old.model, mode.map(|mode| (file, mode)));
+        if inspection == Inspection::DocumentOnly {
+            warnings.push(NOT_INSPECTED.to_owned());
+        }
         if inspection == Inspection::Files {
             foresight::inspect(&mut steps, old, &model, &self.reach, &self.inherited);
         }
@@ -121,6 +128,14 @@ impl Daemon {
             needs: steps::needs(&differences),
             refusal,
         })
+    }
+
+    /// The mode of the configuration file; `None` where its file system does not answer.
+    fn mode_of(&self, file: &Path) -> Option<u32> {
+        let at = file.to_owned();
+        let ask = move || fs::metadata(at).ok().map(|found| found.mode() & 0o7777);
+        let answer = self.attempts.begin_look().ask_in_turn(file, ask);
+        answer.ok().flatten()
     }
 
     /// Puts those who lose something beside the steps that are the reason.
@@ -214,23 +229,6 @@ impl Wanted<'_> {
         }
         differences
     }
-}
-
-/// What is legal and most likely not meant, and was not so before: what was is a finding of the doctor.
-fn warnings_of(
-    old: &Running,
-    model: &Model,
-    (file, inspection): (&Path, Inspection),
-) -> Vec<String> {
-    let mode = match inspection {
-        Inspection::Files => fs::metadata(file).ok().map(|found| found.mode() & 0o7777),
-        Inspection::DocumentOnly => None,
-    };
-    let mut warnings = model.new_warnings(&old.model, mode.map(|mode| (file, mode)));
-    if inspection == Inspection::DocumentOnly {
-        warnings.push(NOT_INSPECTED.to_owned());
-    }
-    warnings
 }
 
 /// The problem of a text that breaks rules.
