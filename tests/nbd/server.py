@@ -748,7 +748,7 @@ def own_address():
 
 @test
 def what_tarn_exports_is_no_store_of_its_own():
-    """By address, by name and on a socket: a start ends with exit code 2, a change is refused, and the unit
+    """By address, by name, on a socket and by links to that: a start ends with exit code 2, a change is refused, and the unit
     that would have waited for itself goes on."""
     def refused(tarn, store):
         for path, spec in (("luns/new", {"id": "new", "store": store}), ("luns/lun1", {"id": "lun1", "store": store})):
@@ -756,8 +756,10 @@ def what_tarn_exports_is_no_store_of_its_own():
             check(400 <= answer.status < 500, f"{store} is no store: {answer}")
             check("is an export of this Tarn itself" in answer.json["detail"], answer.json["detail"])
     with serve("mem:4M", "file:{dir}/disk.img?size=4M", more=socket_section("lun0", "lun1") + UNSEALED) as tarn:
+        (tarn.dir / "link").symlink_to(tarn.dir / "nbd.sock")
+        (tarn.dir / "twin").hardlink_to(tarn.dir / "nbd.sock")
         for store in (f"nbd://127.0.0.1:{tarn.port2}/lun1", f"nbd://localhost:{tarn.port2}/lun0",
-                      *(f"nbd+unix:///lun1?socket={tarn.dir / name}" for name in ("nbd.sock",))):
+                      *(f"nbd+unix:///lun1?socket={tarn.dir / name}" for name in ("nbd.sock", "link", "twin"))):
             refused(tarn, store)
         with Raw(tarn, "lun1") as client:
             equal(client.do(WRITE, 0, 512, data=bytes(512)), 0, "WRITE")
