@@ -24,6 +24,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -393,6 +394,7 @@ def main():
     arguments = parser.parse_args()
     if not ethernet.works():
         raise SystemExit("this machine lets no user make namespaces with a veth pair")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))       # what was begun ends, too
     rig = Rig(arguments)
     with rig.stack:
         rig.tarn = rig.serve()

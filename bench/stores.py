@@ -7,7 +7,10 @@
     nbd-server   reads of a mem: unit by NBD, beside the same by iSCSI: CPU of Tarn for each; and of nbdkit's memory plug-in
     nbd-store    reads of a LUN that is an export of nbdkit, beside those of the export itself: the rate
     rbd          reads and writes of a LUN that is an image of a Ceph cluster, beside those of fio on the same image: the rate,
-                 and at depth 1 the median latency
+                 and at depth 1 the median latency, beside that of a read of mem: by iSCSI in the same minute; and how busy the
+                 processors were meanwhile, since who has them all to librbd and the cluster has no time for a network
+    log          durable writes of a file whose sync takes 8 ms, with a log in memory (tmpfs) beside none; the same of a file of
+                 this machine's disk; and large ones with sync_bias = "throughput": the rate
 
 All targets of a row are measured in turn by `tarn bench`, so that ratios hold on a machine whose speed drifts. Printed is the
 median of the ratios of the rounds, with their quartiles. Exit status 1: a goal is missed. Rows whose programs are not installed
@@ -18,12 +21,16 @@ import argparse, contextlib, fnmatch, json, os, shutil, socket, statistics, subp
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests/lib"))
+from faultfs import FaultFs
 IQN = "iqn.2026-11.example.tarn:stores"
 MEMBERS = 8
 SIZE_MB = 512
 FILL = ("--rw", "write", "--bs", "1m", "--runtime", "3", "--repeat", "1", "--overwrite")
 READ = ("--rw", "randread", "--bs", "4k")
 CEPH = ROOT / "tests/ceph"
+# How long a sync takes, as of a disk that turns.
+LOG_SYNC_S = 0.008
 # Of Tarn's median latency above that of fio, at depth 1.
 RBD_LATENCY_US = 40
 RBD_POINTS = [("randread", "4k", 32), ("randwrite", "4k", 32), ("read", "1m", 8), ("write", "1m", 8),
@@ -58,12 +65,12 @@ class Row:
         wait_for(port)
         return process.pid
 
-    def tarn(self, stores, sections=""):
-        """Serves LUN 0, 1, ... of these ids; gives URLs and the process."""
+    def tarn(self, stores, sections="", of_luns=None):
+        """Serves LUN 0, 1, ... of these ids; gives URLs and the process. `of_luns`: further keys of a [[lun]], by id."""
         port = free_port()
         luns = ", ".join(f'{{ lun = {n}, id = "{id}" }}' for n, id in enumerate(stores))
         text = (f'[server]\ncores = 1\nlog = "warn"\nstate = "{self.folder}/state"\n[admin]\nsocket = "{self.folder}/tarn.sock"\n{sections}'
-                + "".join(f'[[lun]]\nid = "{id}"\nstore = "{store}"\n' for id, store in stores.items())
+                + "".join(f'[[lun]]\nid = "{id}"\nstore = "{store}"\n{(of_luns or {}).get(id, "")}' for id, store in stores.items())
                 + f'[[target]]\nname = "{IQN}"\nportals = ["127.0.0.1:{port}"]\nluns = [{luns}]\n')
         file = self.folder / "tarn.toml"
         file.write_text(text)
@@ -134,14 +141,24 @@ def nbd_store(row):
         yield f"randread 4 KiB through Tarn: {text} times the rate of the export itself", middle >= 0.75, "0.75 at least"
 
 
+def busy_seconds():
+    """Of all processors, since the machine has started."""
+    of = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
+    return (sum(of[:8]) - of[3] - of[4]) / os.sysconf("SC_CLK_TCK")
+
+
 def fio(conf, point, seconds):
-    """Rate and median latency in microseconds of one run by librbd, without its cache."""
+    """Rate, median latency in microseconds from submission to completion, and share of the processors that were busy, of one run by
+    librbd without its cache."""
     rw, bs, depth = point
+    begun, before = time.monotonic(), busy_seconds()
     done = subprocess.run(["fio", "--name=rbd", "--ioengine=rbd", "--clientname=target", "--pool=rbd", "--rbdname=disk", f"--rw={rw}",
-                           f"--bs={bs}", f"--iodepth={depth}", "--time_based", f"--runtime={seconds}", "--output-format=json"],
+                           f"--bs={bs}", f"--iodepth={depth}", "--time_based", f"--runtime={seconds}", "--lat_percentiles=1", "--clat_percentiles=0",
+                           "--output-format=json"],
                           env={**os.environ, "CEPH_CONF": str(conf)}, check=True, capture_output=True, text=True)
     figures = json.loads(done.stdout[done.stdout.index("{"):])["jobs"][0]["write" if "write" in rw else "read"]
-    return {"iops": figures["iops"], "p50_us": figures["clat_ns"]["percentile"]["50.000000"] / 1000}
+    busy = (busy_seconds() - before) / (time.monotonic() - begun) / os.cpu_count()
+    return {"iops": figures["iops"], "p50_us": figures["lat_ns"]["percentile"]["50.000000"] / 1000, "busy": busy}
 
 
 @contextlib.contextmanager
@@ -164,28 +181,61 @@ def rbd(row):
     with cluster(row.folder) as conf:
         for point in RBD_POINTS:
             rw, bs, depth = point
-            direct, served = [], []
+            direct, served, plain = [], [], []
             for _ in range(row.args.rounds):
                 direct.append(fio(conf, point, row.args.time))
                 with contextlib.ExitStack() as running:
                     one = Row(row.args, row.folder, running)
-                    (url,), _ = one.tarn({"disk": f"rbd:rbd/disk?conf={conf}&user=target"})
+                    (url, memory), _ = one.tarn({"disk": f"rbd:rbd/disk?conf={conf}&user=target", "memory": f"mem:{SIZE_MB}M"})
                     overwrite = ["--overwrite"] if "write" in rw else []
-                    ((_, ((figures,),)),) = one.measure({"tarn": (url, 0)}, "--rw", rw, "--bs", bs, *overwrite, depth=depth, rounds=1)
-                    served.append(figures)
+                    targets = {"tarn": (url, 0)} if depth > 1 else {"tarn": (url, 0), "memory": (memory, 0)}
+                    ((_, measured),) = one.measure(targets, "--rw", rw, "--bs", bs, *overwrite, depth=depth, rounds=1)
+                    for figures, into in zip(measured, (served, plain)):
+                        into += figures
+            busy = statistics.median(each["busy"] for each in direct)
             if depth > 1:
                 middle, text = ratio("iops", direct, served)
-                yield f"{rw} {bs} QD{depth}: {text} times the rate of fio", middle >= 0.8, "0.8 at least"
+                yield (f"{rw} {bs} QD{depth}: {text} times the rate of fio, which left {100 - 100 * busy:.0f} % of the processors idle",
+                       middle >= 0.8, "0.8 at least")
             else:
                 more = [b["p50_us"] - a["p50_us"] for a, b in zip(direct, served)]
                 low, middle, high = statistics.quantiles(more, n=4) if len(more) > 1 else more * 3
-                own = statistics.median(each["p50_us"] for each in direct)
-                yield (f"{rw} {bs} QD1: median latency {middle:.0f} us ({low:.0f} to {high:.0f}) above the {own:.0f} us of fio",
-                       middle <= RBD_LATENCY_US, f"{RBD_LATENCY_US} us at most")
+                own, way = (statistics.median(each["p50_us"] for each in of) for of in (direct, plain))
+                yield (f"{rw} {bs} QD1: median latency {middle:.0f} us ({low:.0f} to {high:.0f}) above the {own:.0f} us of fio; "
+                       f"mem: by iSCSI takes {way:.0f} us", middle <= RBD_LATENCY_US, f"{RBD_LATENCY_US} us at most")
+
+
+def log(row):
+    durable = f"?size={SIZE_MB}M&cache=writethrough"
+    with tempfile.TemporaryDirectory(prefix="tarn-log.", dir="/dev/shm") as memory, FaultFs(SIZE_MB << 20, direct_io=False) as slow:
+        slow.fsync_delay_s = LOG_SYNC_S
+        os.mkdir(row.folder / "disk")
+        disk = row.folder / "disk"
+        keys = {id: f'log = "file:{memory}/{id}.log?size=256M"\nsync_bias = "{bias}"\n'
+                for id, bias in (("slow-log", "latency"), ("disk-log", "latency"), ("disk-large", "throughput"))}
+        # A second file system of the same kind, since one file has one unit.
+        with FaultFs(SIZE_MB << 20, direct_io=False) as logged, contextlib.ExitStack() as running:
+            row = Row(row.args, row.folder, running)
+            logged.fsync_delay_s = LOG_SYNC_S
+            stores = {"slow": f"file:{slow.path}{durable}", "slow-log": f"file:{logged.path}{durable}",
+                      **{id: f"file:{disk}/{id}.img{durable}" for id in ("disk", "disk-log", "disk-large")}}
+            urls, pid = row.tarn(stores, of_luns=keys)
+            of = {id: (url, pid) for id, url in zip(stores, urls)}
+            row.bench([of[id][0] for id in ("disk", "disk-log", "disk-large")], *FILL)
+            small = ("--rw", "randwrite", "--bs", "4k", "--overwrite")
+            for name, plain, other, goal in (("a sync of 8 ms", "slow", "slow-log", 10), ("this machine's disk", "disk", "disk-log", None)):
+                for _, (first, second) in row.measure({plain: of[plain], other: of[other]}, *small, depth=1):
+                    middle, text = ratio("iops", first, second)
+                    yield (f"durable writes of 4 KiB, {name}: {text} times the rate without a log",
+                           None if goal is None else middle >= goal, f"{goal} at least")
+            large = ("--rw", "write", "--bs", "1m", "--overwrite")
+            for _, (first, second) in row.measure({"disk": of["disk"], "disk-large": of["disk-large"]}, *large, depth=8):
+                middle, text = ratio("mb_per_s", first, second)
+                yield f"1 MiB at depth 8 with throughput: {text} times the rate without a log", middle >= 0.95, "0.95 at least"
 
 
 ROWS = {"stripe": (stripe, []), "nbd-server": (nbd_server, ["nbdkit"]), "nbd-store": (nbd_store, ["nbdkit"]),
-        "rbd": (rbd, ["ceph-mon", "ceph-osd", "rbd", "fio"])}
+        "rbd": (rbd, ["ceph-mon", "ceph-osd", "rbd", "fio"]), "log": (log, ["fusermount3"])}
 
 
 def main():
