@@ -62,7 +62,7 @@ class Rig:
     """The wire, a Tarn and a tgt at its far end, and what is needed to use them."""
 
     def __init__(self, arguments):
-        self.arguments = arguments
+        self.arguments, self.begun = arguments, 0
         self.stack = contextlib.ExitStack()
         self.path = Path(tempfile.mkdtemp(prefix="hyperscsi-bench."))
         self.stack.callback(shutil.rmtree, self.path, ignore_errors=True)
@@ -156,8 +156,12 @@ class Rig:
         return rate * (mtu - 3) / mtu
 
     def set_mtu(self, mtu):
+        """The server keeps the MTU that the interface had when it began, so another one begins."""
         for end, name in enumerate(NAMES):
             self.link.run(end, "ip", "link", "set", name, "mtu", mtu)
+        stop(self.tarn)
+        self.begun += 1
+        self.tarn = self.serve(name=f"tarn{self.begun}")
 
 
 def stop(process):

@@ -107,6 +107,28 @@ def more_than_is_promised_is_refused():
 
 
 @test
+def disks_that_have_grown_are_served():
+    """Beyond `provisioned`, by a file that has grown while Tarn was stopped: it starts, and says so. Changes that make the disks no
+    larger are made, others not, and neither is a lower limit; a larger one ends the finding."""
+    text = lun("a", "{dir}/a.img?size=8M", "alice") + lun("b", "{dir}/b.img?size=1M", "alice") + quota(ALICE, provisioned="16M") \
+        + target_section("a", "b")
+    with Tarn(config=text) as tarn:
+        tarn.kill()
+        os.truncate(tarn.dir / "a.img", 20 * MIB)
+        tarn.start()
+        wait_for(lambda: findings(tarn) == {"quota-exceeded"}, 20, "the finding", 0.2)
+        api = tarn.api()
+        api.good("PUT", "luns/d", {"id": "d", "store": f"{tarn.dir}/d.img?size=1M", "owner": "bob"})
+        answer = api.ask("PUT", "luns/c", {"id": "c", "store": f"{tarn.dir}/c.img?size=1M", "owner": "alice"})
+        check(answer.status >= 400 and "owner alice" in str(answer.json), str(answer.json))
+        text = api.get("config")["text"]
+        answer = api.ask("PUT", "config", {"text": text.replace('"16M"', '"15M"')})
+        check(answer.status >= 400 and "owner alice" in str(answer.json), str(answer.json))
+        api.good("PUT", "config", {"text": text.replace('"16M"', '"32M"')})
+        wait_for(lambda: not findings(tarn), 20, "the end of the finding", 0.2)
+
+
+@test
 def a_log_device_counts_where_it_lies():
     """The log of a disk is part of what its owner and a pool have, also where the path has dots; the data elsewhere is not."""
     text = lun("a", "{dir}/a.img?size=8M", "alice") + target_section("a") + quota(ALICE, provisioned="40M") \

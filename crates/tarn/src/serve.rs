@@ -353,7 +353,7 @@ fn open(
         let identity = state.settle_identity(unit, identity.clone(), &*store.store);
         running.units.push(RunningUnit::new(store, identity, None));
     }
-    daemon::check_quotas(model, &running.units)?;
+    daemon::check_quotas(model)?;
     check_identities(model, running.units.iter().map(|unit| &unit.identity))?;
     for (unit, location) in running.units.iter_mut().zip(prepared.note_files()?) {
         unit.location = location;

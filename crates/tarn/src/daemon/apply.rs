@@ -146,7 +146,7 @@ pub(super) fn prepare(
         };
         running.units.push(unit);
     }
-    super::quotas::check(&model, &running.units)?;
+    super::quotas::check(&model, &running.units, old)?;
     check_identities(&model, running.units.iter().map(|unit| &unit.identity))?;
     let removed = leaving(&running, old);
     number_targets(&mut running, old);

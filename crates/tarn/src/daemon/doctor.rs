@@ -41,9 +41,9 @@ use stores::Troubled;
 
 use super::control::{Daemon, InForce};
 use super::log_device::LogUse;
-use super::quotas::Held;
+use super::quotas::{self, Held};
 use super::{stats, traces, views};
-use crate::interface;
+use crate::{StartError, interface};
 
 /// What the doctor examines with, and what it saw when it last did.
 pub(crate) struct Doctor {
@@ -112,6 +112,7 @@ impl Doctor {
             outages: &outages.collect::<Vec<_>>(),
             conflicts: &conflicts.collect::<Vec<_>>(),
             quotas: &held,
+            exceeded: &quotas::exceeded(running),
             logs: &logs.collect::<Vec<_>>(),
             missed: &daemon.missed.all(),
             interfaces: &super::hyperscsi::interfaces(&running.model),
@@ -222,6 +223,8 @@ struct Facts<'a> {
     conflicts: &'a [(String, String)],
     /// What quotas hold.
     quotas: &'a [Held],
+    /// The quotas whose disks are larger together than they allow, with what that says.
+    exceeded: &'a [(String, StartError)],
     /// Units whose log is not in use, and why.
     logs: &'a [(String, LogTrouble)],
     /// Units whose schedule has missed a snapshot, and why.
@@ -256,6 +259,7 @@ const RULES: &[fn(&Facts<'_>) -> Vec<Finding>] = &[
     service::states_of_others,
     space::scarce_space,
     space::reached_quotas,
+    space::exceeded_quotas,
     space::missed_snapshots,
     service::unsent_events,
     service::guessed_secrets,

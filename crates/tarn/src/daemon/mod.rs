@@ -71,7 +71,7 @@ pub(crate) use open::{
     Opener, check_tls, device_options, open_store, open_tls, probe_new, retry_while_in_use,
     stand_in,
 };
-pub(crate) use quotas::{Accountant, Accounts, check as check_quotas};
+pub(crate) use quotas::{Accountant, Accounts, check_first as check_quotas};
 pub(crate) use running::{PortNumbers, Running, RunningUnit, nbd_places, slow_command};
 pub(crate) use schedule::Scheduler;
 pub(crate) use watch::Watcher;

@@ -65,17 +65,57 @@ fn counted(quota: &Quota, model: &Model, sizes: &[Vec<u64>]) -> u64 {
     of_unit.fold(0, u64::saturating_add)
 }
 
-/// Refuses a configuration with disks that are larger than its quotas allow.
-pub(crate) fn check(model: &Model, served: &[RunningUnit]) -> Result<(), StartError> {
-    let found = served.iter().map(|served| served.opened.counted());
-    let mut excess = excess(model, found).into_iter();
+/// Refuses the first configuration whose disks are larger than its quotas allow, by the sizes that it says. What has
+/// grown by itself is no reason not to serve it: a finding tells of that.
+pub(crate) fn check_first(model: &Model) -> Result<(), StartError> {
+    let found = model.units().iter().map(|_| Vec::new());
+    let mut excess = excess(model, found, None).into_iter();
     excess.next().map_or(Ok(()), |(_, error)| Err(error))
 }
 
-/// The quotas that disks exceed, with what they count. `found` has the stores of each unit, as far as they are known.
+/// Refuses a change after which disks are larger than quotas allow.
+pub(super) fn check(model: &Model, served: &[RunningUnit], old: &Running) -> Result<(), StartError> {
+    let found = served.iter().map(|served| served.opened.counted());
+    let mut excess = excess(model, found, Some(old)).into_iter();
+    excess.next().map_or(Ok(()), |(_, error)| Err(error))
+}
+
+/// The quotas that what runs exceeds, with what they count.
+pub(super) fn exceeded(running: &Running) -> Vec<(String, StartError)> {
+    let found = running.units.iter().map(|served| served.opened.counted());
+    excess(&running.model, found, None)
+}
+
+/// What the disks of a quota had before a change, where the change leaves the quota as it is: disks that have grown by
+/// themselves hold up nothing that makes them no larger together. Otherwise nothing.
+fn had_before(quota: &Quota, old: &Running) -> u64 {
+    let mut before = old.model.quotas().iter();
+    let same = before.find(|one| {
+        one.of == quota.of && one.provisioned_bytes == quota.provisioned_bytes
+    });
+    let Some(same) = same else {
+        return 0;
+    };
+    let units = old.model.units().iter().zip(&old.units);
+    let sizes: Vec<_> = units
+        .map(|(unit, served)| part_sizes(unit, Some(served)))
+        .collect();
+    counted(same, &old.model, &sizes)
+}
+
+/// The limit that so many bytes of a quota exceed.
+fn exceeds(quota: &Quota, wanted_bytes: u64, old: Option<&Running>) -> Option<u64> {
+    let most = quota.provisioned_bytes.filter(|most| wanted_bytes > *most)?;
+    let had = old.map_or(0, |old| had_before(quota, old));
+    (wanted_bytes > had).then_some(most)
+}
+
+/// The quotas that disks exceed, with what they count. `found` has the stores of each unit, as far as they are known;
+/// `old` is what runs before a change.
 pub(super) fn excess(
     model: &Model,
     found: impl Iterator<Item = Vec<Arc<dyn SharedStore>>>,
+    old: Option<&Running>,
 ) -> Vec<(String, StartError)> {
     let sizes: Vec<_> = model
         .units()
@@ -85,14 +125,11 @@ pub(super) fn excess(
         .collect();
     let over = model.quotas().iter().filter_map(|quota| {
         let wanted_bytes = counted(quota, model, &sizes);
-        let allowed_bytes = quota
-            .provisioned_bytes
-            .filter(|most| wanted_bytes > *most)?;
         let error = StartError::OverQuota {
             place: quota.place.clone(),
             quota: quota.of.to_string(),
             wanted_bytes,
-            allowed_bytes,
+            allowed_bytes: exceeds(quota, wanted_bytes, old)?,
         };
         Some((quota.of.to_string(), error))
     });
@@ -111,8 +148,7 @@ pub(super) fn refuse(steps: &mut [PlannedStep], old: &Running, model: &Model, un
         .collect();
     for quota in model.quotas() {
         let wanted_bytes = counted(quota, model, &sizes);
-        let over = quota.provisioned_bytes.filter(|most| wanted_bytes > *most);
-        let Some(allowed_bytes) = over else {
+        let Some(allowed_bytes) = exceeds(quota, wanted_bytes, Some(old)) else {
             continue;
         };
         let counts = |step: &&mut PlannedStep| match step.kind {

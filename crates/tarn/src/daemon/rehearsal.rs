@@ -369,7 +369,7 @@ impl Rehearsal<'_> {
     /// Quotas that are exceeded by sizes that only a look shows.
     fn quotas(&mut self, seen: &[Seen], found: &mut Found) {
         let stores = seen.iter().map(|one| one.stores.clone());
-        for (quota, error) in quotas::excess(self.model, stores) {
+        for (quota, error) in quotas::excess(self.model, stores, Some(self.old)) {
             let mut steps = self.steps.iter();
             let is_known = steps.any(|step| {
                 matches!(&step.consequence, Consequence::OverQuota { quota: known, .. } if *known == quota)

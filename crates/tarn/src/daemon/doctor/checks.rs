@@ -29,6 +29,7 @@ const CHECKS: &[(&str, &str)] = &[
             administrator decides"),
     ("log-failed", "a log device is not used any more, because it failed"),
     ("quota-soft", "disks take as much of a quota as its soft says"),
+    ("quota-exceeded", "disks have more bytes together than a quota's provisioned says"),
     ("quota-full", "disks take all of a quota: writes to blocks without space fail"),
     ("store-stuck", "a store does not give a request back that was to end; it ends when the store does"),
     ("store-slow", "commands waited for the store for longer than slow_command_ms, within 5 minutes"),

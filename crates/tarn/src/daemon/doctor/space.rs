@@ -302,6 +302,21 @@ pub(super) fn reached_quotas(facts: &Facts<'_>) -> Vec<Finding> {
     reached.collect()
 }
 
+/// Disks that have grown by themselves, or have no size in the configuration.
+pub(super) fn exceeded_quotas(facts: &Facts<'_>) -> Vec<Finding> {
+    let exceeded = facts.exceeded.iter();
+    let findings = exceeded.map(|(quota, error)| {
+        finding(
+            Severity::Warning,
+            "quota-exceeded",
+            quota,
+            error.to_string(),
+            "make disks smaller, remove one, or raise the quota; until then no change may make them larger",
+        )
+    });
+    findings.collect()
+}
+
 pub(super) fn missed_snapshots(facts: &Facts<'_>) -> Vec<Finding> {
     let missed = facts.missed.iter().map(|(lun, why)| {
         let remedy = "do what it says, or take one by hand (tarn snapshot create); it is tried again every 5 minutes";

@@ -91,6 +91,16 @@ fn held(space: Space) -> Held {
     }
 }
 
+fn exceeded() -> (String, StartError) {
+    let error = StartError::OverQuota {
+        place: config::Place::argument("owner a"),
+        quota: "owner a".to_owned(),
+        wanted_bytes: 11,
+        allowed_bytes: 10,
+    };
+    ("owner a".to_owned(), error)
+}
+
 /// Facts that give nothing to find.
 struct Given {
     model: Model,
@@ -101,6 +111,7 @@ struct Given {
     outages: Vec<(String, String)>,
     conflicts: Vec<(String, String)>,
     quotas: Vec<Held>,
+    exceeded: Vec<(String, StartError)>,
     logs: Vec<(String, LogTrouble)>,
     missed: Vec<(String, String)>,
     interfaces: Vec<(String, interface::Problem)>,
@@ -127,6 +138,7 @@ impl Given {
             outages: Vec::new(),
             conflicts: Vec::new(),
             quotas: Vec::new(),
+            exceeded: Vec::new(),
             logs: Vec::new(),
             missed: Vec::new(),
             interfaces: Vec::new(),
@@ -160,6 +172,7 @@ impl Given {
             outages: &self.outages,
             conflicts: &self.conflicts,
             quotas: &self.quotas,
+            exceeded: &self.exceeded,
             logs: &self.logs,
             troubled: &self.troubled,
             now: self.now,
@@ -313,6 +326,7 @@ const CASES: &[(Change, &[&str])] = &[
     (|given| given.outages.push(("a".to_owned(), "why".to_owned())), &["store-lost"]),
     (|given| given.quotas.push(held(Space::Low)), &["quota-soft"]),
     (|given| given.quotas.push(held(Space::Full)), &["quota-full"]),
+    (|given| given.exceeded.push(exceeded()), &["quota-exceeded"]),
     (|given| given.missed.push(("a".to_owned(), "full".to_owned())), &["snapshot-missed"]),
     (|given| given.quotas.push(held(Space::Free)), &[]),
     (|given| given.logs.push(("a".to_owned(), LogTrouble::Held("why".to_owned()))), &["log-lost"]),
