@@ -11,7 +11,8 @@
 #   make soak                    long runs: ten million inputs for each fuzz target of HyperSCSI, 10,000 seeds of the simulated
 #                                world; hours. make soak INPUTS=100000 SEEDS=100 TARGETS="hyperscsi-pdu" for less
 #   make web                     build the web console anew: web/dist, which is committed
-#   make bench                   measure Tarn beside tgt and istgt: bench/out/report.html, table.md; as root
+#   make bench                   measure Tarn beside tgt and istgt (bench/out/report.html, table.md), HyperSCSI on a wire between two
+#                                namespaces, and the stores beside what they stand on; an hour, as root
 #   make bench ROUNDS=15         with more repeats
 #   make advisories              known faults of the dependencies, from the network; says 'skipped' where there is none
 #   make deb                     the Debian package: target/debian/tarn_*.deb
@@ -77,8 +78,12 @@ web:
 	cd web && npm ci && node tools/types.mjs && NODE_ENV=production npm run build
 
 bench: build
-	@tools/need cc=build-essential tgtd=tgt istgt=istgt nbdkit=nbdkit python3=python3 /usr/include/liburing.h=liburing-dev
+	@tools/need cc=build-essential tgtd=tgt istgt=istgt nbdkit=nbdkit python3=python3 /usr/include/liburing.h=liburing-dev \
+		fusermount3=fuse3 mkfs.xfs=xfsprogs ip=iproute2 nft=nftables ethtool=ethtool
 	@bench/run $(ROUNDS)
+	@bench/hyperscsi.py --rounds 3
+	@bench/snapshots.py
+	@if command -v ceph-mon >/dev/null; then bench/takeover.py; else echo "takeover: skipped, install ceph-mon, ceph-osd, ceph-common"; fi
 	@bench/stores.py
 
 advisories:
