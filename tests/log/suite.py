@@ -193,7 +193,8 @@ def a_cache_that_writes_through_is_durable_by_the_log():
 
 @test
 def a_lost_log_keeps_the_unit_from_being_served_until_an_administrator_decides():
-    """Killed, and the log is gone, cut, empty or another unit's: NOT READY, doctor and error name the verb, which serves it."""
+    """Killed, and the log is gone, cut, empty, damaged behind its beginning or another unit's: NOT READY, doctor and error name the
+    verb, which serves it."""
     def gone(log, _):
         log.unlink()
 
@@ -206,16 +207,27 @@ def a_lost_log_keeps_the_unit_from_being_served_until_an_administrator_decides()
     def scrambled(log, _):
         log.write_bytes(os.urandom(16 * MIB))
 
+    def cut(log, _):
+        os.truncate(log, 8 * MIB)
+
+    def flipped(log, _):
+        data = bytearray(log.read_bytes())
+        records = [at for at in range(0, len(data), PAGE) if data[at:at + 8] == b"TARNREC1"]
+        check(len(records) > 2, f"{len(records)} records")
+        data[records[1] + PAGE + 7] ^= 1
+        log.write_bytes(data)
+
     with directory() as logs, FaultFs(SIZE) as fs:
         with Tarn(config=config("{dir}/o.img", f"file:{logs}/o.log?size=16M", options="?size=8M")):
             pass
         other = (logs / "o.log").read_bytes()
-        for spoil in (gone, empty, foreign, scrambled):
+        for spoil in (gone, empty, foreign, scrambled, cut, flipped):
             log = logs / f"{spoil.__name__}.log"
             tarn = Tarn(config=config(fs.path, f"file:{log}?size=16M")).start()
             try:
                 with session_with(tarn) as session:
-                    good(write(session, 0, b"\x11" * PAGE), "write with FUA")
+                    for number in range(4):
+                        good(write(session, number * PAGE, b"\x11" * PAGE), "write with FUA")
                 tarn.kill()
                 spoil(log, other)
                 for _ in range(2):
@@ -239,6 +251,54 @@ def a_lost_log_keeps_the_unit_from_being_served_until_an_administrator_decides()
                     equal(good(read(session, 0, PAGE), "READ"), b"\x22" * PAGE, "data after the new log")
             finally:
                 tarn.close()
+
+
+@test
+def a_store_that_hangs_behind_its_log_does_not_keep_tarn_from_ending():
+    """What was written is durable in the log, so the last flush ends; the sync that would close the log does not."""
+    with directory() as logs, FaultFs(SIZE) as fs:
+        fs.is_stubborn = True
+        tarn = Tarn(config=config(fs.path, f"file:{logs}/a.log?size=16M"), check_exit=False).start()
+        try:
+            with session_with(tarn) as session:
+                good(write(session, 0, b"\x33" * PAGE), "write with FUA")
+                good(write(session, PAGE, b"\x33" * PAGE, fua=False), "write")
+                fs.hang = ("fsync",)
+            tarn.terminate()
+            fs.release()
+            tarn.start()
+            with session_with(tarn) as session:
+                equal(good(read(session, 0, PAGE), "READ"), b"\x33" * PAGE, "data")
+        finally:
+            fs.release()
+            tarn.close()
+
+
+@test
+def a_new_log_takes_nothing_that_is_no_log():
+    """A file with data behind its first blocks, a snapshot, and one that is too small; the plan says so, too."""
+    with directory() as logs:
+        data = logs / "data.img"
+        data.write_bytes(bytes(64 << 10) + b"\x44" * PAGE + bytes(16 * MIB))
+        (logs / "b.img").write_bytes(bytes(PAGE))
+        (logs / "b.img.snapshots").mkdir()
+        snapshot = logs / "b.img.snapshots/one"
+        snapshot.write_bytes(bytes(16 * MIB))
+        with Tarn(config=config("{dir}/o.img", "", options="?size=8M")) as tarn:
+            def plan(log):
+                new = {"id": "new", "store": f"{tarn.dir}/new.img?size=8M", "log": f"file:{log}"}
+                answer = tarn.api().good("PUT", "luns/new?plan=true", new).json
+                return answer["is_applicable"], " ".join(step.get("reason") or "" for step in answer["steps"])
+            for log, words in ((snapshot, "snapshot"), (f"{logs}/small.log?size=8M", "16777216"), (logs / "b.img", "16777216")):
+                is_good, reason = plan(log)
+                check(not is_good and words in reason, f"{log}: {reason}")
+        tarn = Tarn(config=config("{dir}/o.img", f"file:{data}", options="?size=8M")).start()
+        try:
+            with session_with(tarn) as session:
+                not_ready(session, "a log on data")
+            check(data.read_bytes()[64 << 10:][:PAGE] == b"\x44" * PAGE, "the data is gone")
+        finally:
+            tarn.close()
 
 
 @test

@@ -70,7 +70,7 @@ pub use file::find_size;
 #[cfg(not(target_os = "linux"))]
 pub use fileless::StoreFile;
 pub use journal::{
-    Bias, Binding, Header, Held, Journal, Known, LOG_BYTES_MIN, Limits, LogId, LogOptions, Medium,
+    Apart, Bias, Binding, Header, Held, Journal, Known, LOG_BYTES_MIN, Limits, LogId, LogOptions, Medium,
     Misfit, Noted, Replayed, Shape, UnitName, Use,
 };
 #[cfg(target_os = "linux")]

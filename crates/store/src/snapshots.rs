@@ -448,6 +448,8 @@ impl Snapshots {
 
 /// The file that a path is a snapshot of, or would be.
 pub fn file_of_snapshot(path: &Path) -> Option<PathBuf> {
+    // A link elsewhere is the snapshot, too.
+    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let directory = fs::canonicalize(path.parent()?).ok()?;
     let name = directory.file_name()?.to_str()?.strip_suffix(DIRECTORY)?;
     let file = directory.with_file_name(name);

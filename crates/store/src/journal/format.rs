@@ -325,6 +325,17 @@ pub(super) fn record_bytes(block: &[u8], address: &Address) -> Option<usize> {
     (is_it && is_possible).then_some(len)
 }
 
+/// What a block says of the record that begins with it, if one does.
+pub(super) fn record_address(block: &[u8]) -> Option<Address> {
+    let is_record = block.len() >= RECORD_HEAD_BYTES && u64_at(block, 0) == RECORD_MAGIC;
+    is_record.then(|| Address {
+        id: name_at(block, 16),
+        generation: u64_at(block, 32),
+        sequence: u64_at(block, 40),
+        position: u64_at(block, 48),
+    })
+}
+
 /// The entries of a record, if these bytes are the whole one with this address.
 pub(super) fn decode_record(record: &[u8], address: &Address) -> Option<Vec<Entry>> {
     if record_bytes(record, address)? != record.len() || checksum(record) != u32_at(record, 8) {

@@ -85,7 +85,13 @@ impl Logged {
                 Arc::clone(&log),
                 Arc::clone(&options.noted),
             );
-            move |header| drop(close(&*store, &*log, &*noted, &header))
+            let apart = options.apart;
+            move |header| {
+                apart(&mut || {
+                    // The next start replays a log that was not closed.
+                    let _closed = close(&*store, &*log, &*noted, &header);
+                });
+            }
         };
         let closing = Some(OnClose(Box::new(close)));
         *journal

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::format::{
     Address, BLOCK_BYTES, Entry, Header, LogId, NotAHeader, RING_OFFSET, UnitName, decode_record,
-    place, record_bytes,
+    place, record_address, record_bytes,
 };
 
 /// Where a log, and a store that it is replayed into, are read and written. All of it may block.
@@ -66,6 +66,11 @@ pub enum Misfit {
     /// Of the unit, and not the last one.
     #[error("it is not the log that the unit was last served with")]
     OtherLog,
+    /// A record is not whole, and later ones are.
+    #[error(
+        "it is damaged: behind byte {0} of the device are records that were written later than one that is not whole there"
+    )]
+    Damaged(u64),
     /// It was put back, or another copy of it was used meanwhile.
     #[error("it has generation {found}, and the unit was last served with generation {known}")]
     OtherGeneration {
@@ -133,7 +138,7 @@ pub(super) fn find(
     let header = match (Header::of_log(&blocks), known) {
         (Ok(header), _) => header,
         (Err(error), Some(_)) => return Err(Misfit::Missing(error)),
-        (Err(_), None) if blocks.iter().all(|byte| *byte == 0) => return Ok(None),
+        (Err(_), None) if is_blank(log, log_bytes)? => return Ok(None),
         (Err(_), None) => return Err(Misfit::NotEmpty),
     };
     if header.unit != *unit {
@@ -160,6 +165,85 @@ pub(super) fn find(
         });
     }
     Ok(Some(header))
+}
+
+/// How far behind its end a log is looked through.
+const LATER_BYTES: u64 = 64 << 20;
+/// At a time.
+const LATER_STEP_BYTES: usize = 1 << 20;
+
+/// Finds records that are later than the end of a log. One record is written at a time, and the next when it is durable:
+/// so a later one says that the one at the end is not cut by a crash, but was whole.
+///
+/// # Errors
+///
+/// There is one, or the log cannot be read.
+pub(super) fn check_end(
+    log: &impl Medium,
+    header: &Header,
+    done: &Replayed,
+) -> Result<(), Misfit> {
+    let end = (header.tail + header.ring_bytes).min(done.end.saturating_add(LATER_BYTES));
+    let mut bytes = vec![0; LATER_STEP_BYTES];
+    let mut position = done.end;
+    while position < end {
+        let at = place(position, header.ring_bytes);
+        let left = (end - position).min(RING_OFFSET + header.ring_bytes - at);
+        let left = usize::try_from(left).unwrap_or(LATER_STEP_BYTES);
+        let piece = bytes
+            .get_mut(..left.min(LATER_STEP_BYTES))
+            .unwrap_or_default();
+        log.read(at, piece)?;
+        for (block, at) in piece.chunks(BLOCK_BYTES).zip((at..).step_by(BLOCK_BYTES)) {
+            if is_later(log, header, done, block, at)? {
+                return Err(Misfit::Damaged(place(done.end, header.ring_bytes)));
+            }
+        }
+        position += piece.len() as u64;
+    }
+    Ok(())
+}
+
+/// Whether a whole record of this log that is later than its end begins with this block.
+fn is_later(
+    log: &impl Medium,
+    header: &Header,
+    done: &Replayed,
+    block: &[u8],
+    at: u64,
+) -> io::Result<bool> {
+    let address = record_address(block).filter(|one| {
+        one.id == header.id
+            && one.generation == header.generation
+            && one.sequence > done.sequence
+            && place(one.position, header.ring_bytes) == at
+    });
+    let len = address.and_then(|address| Some((record_bytes(block, &address)?, address)));
+    let ring_end = RING_OFFSET + header.ring_bytes;
+    let Some((len, address)) = len.filter(|(len, _)| at + *len as u64 <= ring_end) else {
+        return Ok(false);
+    };
+    let mut record = vec![0; len];
+    log.read(at, &mut record)?;
+    Ok(decode_record(&record, &address).is_some())
+}
+
+/// How much of a device is looked at before it is taken for a log: a file system may leave its beginning free.
+const BLANK_BYTES: u64 = 1 << 20;
+
+/// Whether nothing was written to a device, as far as its beginning tells.
+fn is_blank(log: &impl Medium, log_bytes: u64) -> io::Result<bool> {
+    let mut bytes = vec![0; 16 * BLOCK_BYTES];
+    let step = bytes.len() as u64;
+    for at in (0..BLANK_BYTES.min(log_bytes)).step_by(bytes.len()) {
+        let left = usize::try_from(step.min(log_bytes - at)).unwrap_or(0);
+        let piece = bytes.get_mut(..left).unwrap_or_default();
+        log.read(at, piece)?;
+        if piece.iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// What a replay has done.

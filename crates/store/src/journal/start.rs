@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Journal;
 use super::books::{Bias, Limits};
 use super::format::{BLOCK_BYTES, Deed, Entry, Header, LogId, RECORD_BYTES_MAX, UnitName};
-use super::replay::{Binding, Medium, Misfit, Replayed, find, replay};
+use super::replay::{Binding, Medium, Misfit, Replayed, check_end, find, replay};
 use super::shared::{Alone, Noted, Shared, Use};
 
 /// What is known of the log of a unit, outside of the log.
@@ -33,7 +33,12 @@ pub struct LogOptions {
     pub writes_through: bool,
     /// Where it is kept how the unit stands to its log.
     pub noted: Arc<dyn Noted>,
+    /// Calls a function that may wait for a device without end, so that it does not keep the process from ending.
+    pub apart: Apart,
 }
+
+/// Calls a function once, or not at all.
+pub type Apart = fn(&mut dyn FnMut());
 
 /// The sizes of a log.
 #[derive(Clone, Copy, Debug)]
@@ -157,6 +162,7 @@ fn read_back(
         }
         Ok(())
     })?;
+    check_end(log, &header, &done)?;
     match refused {
         None => Ok((Some(header), done)),
         Some((failed, first)) => Err(Misfit::NotReplayed {

@@ -13,7 +13,7 @@ use store::{
 };
 
 use super::control::Daemon;
-use super::open::{OpenStore, retry_while_in_use};
+use super::open::{OpenStore, refuse_to_write_snapshot, retry_while_in_use};
 use crate::StartError;
 use crate::state::{LogNote, LogNotes, UnitIdentity};
 
@@ -75,7 +75,9 @@ pub(super) fn attach(
             None => opened,
         });
     };
-    let device = match open_device(log) {
+    refuse_to_write_snapshot(&log.store, &log.place)?;
+    // What the unit was served with is read as it is: nothing is made, and nothing becomes larger.
+    let device = match open_device(log, serving.is_none()) {
         Ok(device) => device,
         // A device that is not there, or a file that was there.
         Err(error) if serving.is_some() && is_missing(&error.reason) => {
@@ -86,6 +88,7 @@ pub(super) fn attach(
             return Err(StartError::Store { place, source });
         }
     };
+    let is_serving = serving.is_some();
     let options = options(unit, log, identity, note)?;
     match Logged::open(Arc::clone(&opened.store), device, &options) {
         Ok(logged) => {
@@ -102,6 +105,10 @@ pub(super) fn attach(
         Err(NotLogged::Misfit(Misfit::Store(error))) => Ok(unsynced(unit, opened, &error)),
         Err(NotLogged::Misfit(misfit)) => {
             let why = format!("its log {} is not usable: {misfit}", log.store.at);
+            Ok(held(unit, opened, &why))
+        }
+        Err(error @ NotLogged::Small { .. }) if is_serving => {
+            let why = format!("its log {} was cut: {error}", log.store.at);
             Ok(held(unit, opened, &why))
         }
         Err(source @ NotLogged::Small { .. }) => {
@@ -138,6 +145,11 @@ fn options(
         },
         writes_through: unit.store.cache == config::CacheMode::Writethrough,
         noted,
+        apart: |call| {
+            if let Err(error) = reactor::process::apart(call) {
+                tracing::warn!(%error, "a log is not closed, and is read at the next start");
+            }
+        },
     })
 }
 
@@ -186,12 +198,19 @@ fn is_missing(failure: &OpenFailure) -> bool {
 ///
 /// It cannot. One that is missing and was there before keeps the unit from being served, not the change.
 pub(super) fn probe_device(log: &LogDevice) -> Result<(), StartError> {
+    refuse_to_write_snapshot(&log.store, &log.place)?;
     let options = device_options(log);
     let probed = retry_while_in_use(|| options.probe(), is_in_use);
-    probed.map(drop).map_err(|source| {
-        let place = log.place.clone();
-        StartError::Store { place, source }
-    })
+    let place = log.place.clone();
+    let bytes = match probed {
+        Ok(device) => device.capabilities().size_bytes,
+        Err(source) => return Err(StartError::Store { place, source }),
+    };
+    if bytes < store::LOG_BYTES_MIN {
+        let source = NotLogged::Small { bytes };
+        return Err(StartError::Log { place, source });
+    }
+    Ok(())
 }
 
 fn is_in_use(error: &store::OpenError) -> bool {
@@ -201,8 +220,12 @@ fn is_in_use(error: &store::OpenError) -> bool {
     )
 }
 
-fn open_device(log: &LogDevice) -> Result<Arc<dyn SharedStore>, store::OpenError> {
-    let options = device_options(log);
+fn open_device(
+    log: &LogDevice,
+    may_change: bool,
+) -> Result<Arc<dyn SharedStore>, store::OpenError> {
+    let mut options = device_options(log);
+    options.size_bytes = options.size_bytes.filter(|_| may_change);
     retry_while_in_use(|| options.open(), is_in_use)
 }
 

@@ -344,7 +344,7 @@ fn open_local(spec: &StoreSpec, place: &Place) -> Result<Arc<dyn SharedStore>, S
 }
 
 /// A user who may do everything may write it, whatever its mode says.
-fn refuse_to_write_snapshot(spec: &StoreSpec, place: &Place) -> Result<(), StartError> {
+pub(super) fn refuse_to_write_snapshot(spec: &StoreSpec, place: &Place) -> Result<(), StartError> {
     let node = spec.at.node().filter(|_| !spec.read_only);
     let snapshot = node.and_then(|(path, _)| Some((path, file_of_snapshot(path)?)));
     match snapshot {

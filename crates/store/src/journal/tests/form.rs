@@ -11,7 +11,7 @@ use crate::journal::format::{
     Address, BLOCK_BYTES, Deed, Entry, Header, NotAHeader, RECORD_BYTES_MAX, RING_OFFSET,
     decode_record, encode_record, place, record_bytes,
 };
-use crate::journal::replay::{Binding, Medium, Misfit, find, replay};
+use crate::journal::replay::{Binding, Medium, Misfit, check_end, find, replay};
 use crate::journal::shared::{Alone, Noted, Use};
 use crate::journal::start::{LogOptions, Shape};
 use crate::journal::{Bias, Known};
@@ -254,6 +254,13 @@ fn what_is_torn_ends_the_replay_and_no_part_of_it_is_taken() {
             }
             *log.0.borrow_mut() = bytes;
             assert_eq!(replayed(&log, &header), all(lost), "record {lost}");
+            // What a crash has cut is the last one. Behind any other are records that were written when it was durable.
+            let done = replay(&log, &header, |_| Ok(())).unwrap();
+            let end = check_end(&log, &header, &done);
+            match lost {
+                5 => assert!(end.is_ok(), "{end:?}"),
+                _ => assert!(matches!(end, Err(Misfit::Damaged(_))), "record {lost}: {end:?}"),
+            }
         }
     }
 }
@@ -348,10 +355,24 @@ fn a_log_is_found_by_its_unit_and_by_what_is_known_of_it() {
         Err(Misfit::OtherLog)
     ));
     log.write(0, &[0; 2 * BLOCK_BYTES]).unwrap();
+    // It has records still.
+    assert!(matches!(
+        self::find(&log, bytes, &header.unit, None),
+        Err(Misfit::NotEmpty)
+    ));
+    let begin = usize::try_from(bytes.min(1 << 20)).unwrap();
+    log.write(0, &vec![0; begin]).unwrap();
     assert_eq!(self::find(&log, bytes, &header.unit, None).unwrap(), None);
     let missing = self::find(&log, bytes, &header.unit, known(5));
     assert!(matches!(missing, Err(Misfit::Missing(NotAHeader::Foreign))));
     log.write(600, b"a file system").unwrap();
+    assert!(matches!(
+        self::find(&log, bytes, &header.unit, None),
+        Err(Misfit::NotEmpty)
+    ));
+    // Another file system leaves its first blocks free.
+    log.write(600, &[0; 13]).unwrap();
+    log.write(64 << 10, b"a file system").unwrap();
     assert!(matches!(
         self::find(&log, bytes, &header.unit, None),
         Err(Misfit::NotEmpty)
@@ -380,6 +401,7 @@ fn a_log_that_cannot_be_read_is_done_without_and_a_store_that_cannot_be_synced_i
             bias: Bias::Latency,
             writes_through: false,
             noted: Arc::new(Unnoted),
+            apart: |call| call(),
         };
         let begun = Journal::start(&Broken, log_bytes, &store, 1 << 21, &options, shape);
         let (journal, _) = begun.unwrap();

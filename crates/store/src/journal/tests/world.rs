@@ -137,6 +137,7 @@ impl World {
             bias: self.bias,
             writes_through: self.writes_through,
             noted: Arc::clone(&self.notes) as Arc<dyn Noted>,
+            apart: |call| call(),
         };
         let log_bytes = RING_OFFSET + RING_BYTES;
         let size = (SECTORS * SECTOR) as u64;
