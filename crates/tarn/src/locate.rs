@@ -1,6 +1,7 @@
 //! Finds the files and devices of a model's units, without opening them.
 
 mod cluster;
+mod device;
 
 use std::collections::HashMap;
 use std::fs::{self, FileType, Metadata};
@@ -27,8 +28,9 @@ pub struct Location {
     pub mark: Option<FileMark>,
     /// It is a block device.
     pub is_device: bool,
-    /// Of an image: what it is called in its cluster, by each name that its configuration file has of that.
-    pub images: Vec<String>,
+    /// What else leads to the same data: an image's names in its cluster, one for each that its configuration file has
+    /// of that; the inode of a file; the number of a device, and the inode of the file of a loop device.
+    pub names: Vec<String>,
     /// Of a composition: where its further members are.
     pub further: Vec<Self>,
 }
@@ -137,7 +139,7 @@ pub(crate) fn double_uses(
 struct Uses<'a> {
     paths: HashMap<PathBuf, &'a Unit>,
     marks: HashMap<FileMark, &'a Unit>,
-    images: HashMap<String, &'a Unit>,
+    names: HashMap<String, &'a Unit>,
 }
 
 impl<'a> Uses<'a> {
@@ -148,12 +150,12 @@ impl<'a> Uses<'a> {
         let by_path = self.paths.insert(location.path.clone(), unit);
         let mark = location.mark.as_ref();
         let by_mark = mark.and_then(|mark| self.marks.insert(mark.clone(), unit));
-        let images = location.images.iter();
-        let by_image = images.fold(None, |found, image| {
-            let before = self.images.insert(image.clone(), unit);
+        let names = location.names.iter();
+        let by_name = names.fold(None, |found, name| {
+            let before = self.names.insert(name.clone(), unit);
             found.or(before)
         });
-        match by_path.or(by_mark).or(by_image) {
+        match by_path.or(by_mark).or(by_name) {
             None => Ok(()),
             Some(first) => Err(Rule::StoreTwice {
                 path: location.path.display().to_string(),
@@ -206,7 +208,7 @@ pub(crate) fn locate_store(
             exists: true,
             mark: None,
             is_device: true,
-            images: Vec::new(),
+            names: device::names(metadata.rdev()),
             further: Vec::new(),
         }
     } else {
@@ -215,7 +217,7 @@ pub(crate) fn locate_store(
             exists: true,
             mark: FileMark::of(&metadata),
             is_device: false,
-            images: Vec::new(),
+            names: vec![device::inode(&metadata)],
             further: Vec::new(),
         }
     };
@@ -245,13 +247,13 @@ fn in_cluster(store: &StoreSpec) -> Option<Location> {
     let conf = image.conf().and_then(|conf| fs::canonicalize(conf).ok());
     let name = medium.split_once('?').map_or(medium.as_str(), |it| it.0);
     let clusters = cluster::names(image.conf());
-    let images = clusters.map(|cluster| format!("{cluster} {name}"));
-    let images = images.collect();
+    let names = clusters.map(|cluster| format!("{cluster} {name}"));
+    let names = names.collect();
     let place = elsewhere(match conf {
         Some(conf) => format!("{name}?conf={}", conf.display()),
         None => medium.clone(),
     });
-    Some(Location { images, ..place })
+    Some(Location { names, ..place })
 }
 
 /// A device is known by its group; which server has it, only opening shows.
@@ -266,7 +268,7 @@ fn elsewhere(path: String) -> Location {
         exists: true,
         mark: None,
         is_device: false,
-        images: Vec::new(),
+        names: Vec::new(),
         further: Vec::new(),
     }
 }
@@ -291,7 +293,7 @@ fn locate_new(
             exists: false,
             mark: None,
             is_device: false,
-            images: Vec::new(),
+            names: Vec::new(),
             further: Vec::new(),
         })),
         Err(error) if error.kind() == ErrorKind::NotFound => {
