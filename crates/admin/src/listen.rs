@@ -7,10 +7,14 @@ use std::os::unix::fs::{
     DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _,
     PermissionsExt as _,
 };
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, OFlags, access};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with,
+};
 
 /// Why the administration cannot listen.
 #[derive(Debug, thiserror::Error)]
@@ -72,7 +76,7 @@ pub enum ListenError {
 /// The mode of a socket that only its owner, and root, may connect to.
 pub const PRIVATE: u32 = 0o600;
 
-const EPERM: i32 = rustix::io::Errno::PERM.raw_os_error();
+const EPERM: i32 = Errno::PERM.raw_os_error();
 
 /// A socket in the file system, gone with this value.
 #[derive(Debug)]
@@ -212,17 +216,25 @@ fn check_free(path: &Path) -> Result<(), ListenError> {
             path: path.to_owned(),
         });
     }
-    match UnixStream::connect(path) {
-        Ok(_) => Err(ListenError::InUse {
+    match connect_at_once(path) {
+        // `AGAIN`: so many wait for it already that no more may.
+        Ok(()) | Err(Errno::AGAIN) => Err(ListenError::InUse {
             path: path.to_owned(),
         }),
         // A process that is confined makes no connections.
-        Err(source) if source.raw_os_error() == Some(EPERM) => Err(ListenError::Unknown {
+        Err(error @ Errno::PERM) => Err(ListenError::Unknown {
             path: path.to_owned(),
-            source,
+            source: error.into(),
         }),
         Err(_) => Ok(()),
     }
+}
+
+/// Without waiting for a server that accepts nobody.
+fn connect_at_once(path: &Path) -> Result<(), Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&socket, &SocketAddrUnix::new(path)?)
 }
 
 fn identity(path: &Path) -> io::Result<(u64, u64)> {
@@ -238,6 +250,8 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixStream;
+
     use super::*;
     use durable::scratch::Scratch;
 
@@ -289,6 +303,30 @@ mod tests {
         assert!(path.exists());
         let (_listener, _file) = unix(&path, PRIVATE).unwrap();
         UnixStream::connect(&path).unwrap();
+    }
+
+    /// Its backlog is full, so that a connect would wait.
+    #[test]
+    fn a_server_that_accepts_nobody_is_not_waited_for() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("busy.sock");
+        let address = SocketAddrUnix::new(&path).unwrap();
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let new = || socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+        let server = new();
+        rustix::net::bind(&server, &address).unwrap();
+        rustix::net::listen(&server, 0).unwrap();
+        let mut clients = Vec::new();
+        let refused = loop {
+            let client = new();
+            match connect(&client, &address) {
+                Ok(()) => clients.push(client),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(refused, Errno::AGAIN);
+        let busy = unix(&path, PRIVATE);
+        assert!(matches!(busy, Err(ListenError::InUse { .. })), "{busy:?}");
     }
 
     #[test]

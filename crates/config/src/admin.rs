@@ -12,10 +12,11 @@ use crate::reader::{Field, Section};
 use crate::value::{KeyOf, list, path, quoted};
 use crate::{ConfigError, Place, Rule};
 
-/// Longest path of a unix socket in bytes: `sun_path` without its NUL.
+/// Longest path of a unix socket in bytes: `sun_path` without its NUL, and without the `.new` that its name has until
+/// it is complete.
 ///
 /// Spec: unix(7).
-const SOCKET_PATH_BYTES_MAX: usize = 107;
+const SOCKET_PATH_BYTES_MAX: usize = 103;
 
 /// Revisions of the configuration that are kept, if nobody says how many.
 pub(crate) const HISTORY_DEFAULT: u16 = 100;
@@ -140,7 +141,8 @@ pub(crate) fn read(top: &Section<'_>, directory: &Path) -> Result<Admin, ConfigE
     })
 }
 
-fn read_socket(field: &Field<'_>, directory: &Path) -> Result<PathBuf, ConfigError> {
+/// The path of a unix socket that is to be made.
+pub(crate) fn read_socket(field: &Field<'_>, directory: &Path) -> Result<PathBuf, ConfigError> {
     let path = read_path("path of the socket", field, directory)?;
     let got_bytes = path.as_os_str().len();
     if got_bytes > SOCKET_PATH_BYTES_MAX {
@@ -316,7 +318,7 @@ mod tests {
             ),
             (
                 &long,
-                "2: admin.socket: path of the socket of 108 bytes is too long; the limit is 107 bytes",
+                "2: admin.socket: path of the socket of 108 bytes is too long; the limit is 103 bytes",
             ),
         ] {
             let expected = format!("/etc/tarn/tarn.toml:{expected}");

@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use crate::error::At as _;
+use crate::admin::read_socket;
 use crate::file::{AllNames, read_path};
 use crate::keys::SECTION_NBD;
 use crate::reader::Section;
@@ -93,7 +94,7 @@ fn read_nbd_place(
                 Some(field) => read_mode(field.text()?).at(|| field.place())?,
                 None => SOCKET_MODE_DEFAULT,
             };
-            let path = read_path("path of the socket", &socket, directory)?;
+            let path = read_socket(&socket, directory)?;
             Ok((NbdPlace::Socket { path, mode }, socket.place()))
         }
         (bind, None) => {

@@ -656,7 +656,7 @@ pub const SECTION_ADMIN: SectionKeys = SectionKeys {
             "to switch the administration off"),
         key("socket", PATH,
             Fallback::Words("`/run/tarn/tarn.sock` for root, else `$XDG_RUNTIME_DIR/tarn/tarn.sock`, else `tarn.sock` in the state directory"),
-            "The unix socket of the command line; its path has at most 107 bytes. Only root and the user that \
+            "The unix socket of the command line; its path has at most 103 bytes. Only root and the user that \
              Tarn runs as may use it. A relative path starts at the directory of the configuration file. The key \
              wins over the variable `TARN_SOCKET`, which `tarn serve` takes without it.",
             "to run several daemons"),
