@@ -178,6 +178,19 @@ def what_disks_take_is_limited():
         good(write(session, 20 * MIB), "WRITE to new blocks")
 
 
+@test(limit_s=60)
+def a_disk_that_has_its_space_is_written_at_a_full_quota():
+    """With `thin=false` a file has all its space from the start: that others of its owner have taken the rest is nothing to it."""
+    text = (lun("a", "{dir}/a.img?size=8M&thin=false", "alice") + lun("b", "{dir}/b.img?size=32M", "alice")
+            + quota(ALICE, used="10M") + target_section("a", "b"))
+    with Tarn(config=text) as tarn, iscsi.Session(tarn.port, IQN) as session:
+        for number in range(2):
+            session.clear_unit_attentions(number)
+        fill(session, 0, 4 * MIB, lun=1)
+        wait_for(lambda: settled(lambda: write(session, 6 * MIB, lun=1)).sense.key == scsi.DATA_PROTECT, LOOK_S, "the quota is full", 0.3)
+        good(settled(lambda: write(session, 4 * MIB)), "WRITE to the disk that has its space")
+
+
 @test(limit_s=120)
 def a_disk_that_is_added_keeps_to_its_quota_at_once():
     """Where the quota is full, the first command to a new disk finds it so, after a change that adds the disk and after a start; what

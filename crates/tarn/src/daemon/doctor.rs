@@ -132,6 +132,8 @@ impl Doctor {
                 now.saturating_duration_since(began),
             ),
         }));
+        // The worst first.
+        findings.sort_by_key(|found| std::cmp::Reverse(found.severity));
         findings
     }
 

@@ -348,12 +348,14 @@ fn reckon(
         let mut counted = Vec::new();
         for (unit, served) in running.model.units().iter().zip(&running.units) {
             let of_data = unit.parts().count();
+            let stores = served.opened.counted();
             for (number, part) in unit.counted().enumerate() {
                 if quota.counts(unit, part) {
                     let taken = parts.get(&(served.index, number)).copied();
                     bytes = bytes.saturating_add(taken.unwrap_or_default());
-                    // A log has its space from the start: writes to it take no more.
-                    let grows = number < of_data;
+                    // A log, and a store that reserves its space, have it from the start: writes take no more.
+                    let is_thin = |store: &Arc<dyn SharedStore>| store.capabilities().thin;
+                    let grows = number < of_data && stores.get(number).is_none_or(is_thin);
                     counted.extend(grows.then_some(served.index));
                 }
             }
