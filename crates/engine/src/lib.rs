@@ -23,7 +23,7 @@
 //! | `abort`, `management` | tasks that end early, who waits for that; task management |
 //! | `change`, `fence`, `refusal` | what the owner of a unit has decided, done on every core |
 //! | `units`, `grant` | units come and go; sessions begin and end, and what they see changes |
-//! | `medium` | an administrator ejects a medium, or loads it |
+//! | `medium`, `cache` | an administrator ejects a medium, or loads it; has a unit write through, or not |
 //! | `time` | what is due |
 //! | `check` | what must hold between events |
 //!
@@ -35,6 +35,7 @@
 mod abort;
 pub mod agree;
 mod authority;
+mod cache;
 mod carrier;
 mod change;
 mod check;
