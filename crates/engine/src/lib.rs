@@ -74,7 +74,7 @@ mod units;
 
 pub use authority::{Save, SaveError, SavedState, StateAuthority, Version};
 pub use carrier::{Carrier, Letter, News, StoreWork};
-pub use engine::{Engine, Settings};
+pub use engine::{Engine, Limits, Settings};
 pub use keys::{PartKey, SessionKey, TaskKey};
 pub use life::{Ending, Life, Phase, PhaseTime};
 pub use luns::{LunMap, MappedLun, NO_SERIES, VisibleLun};
