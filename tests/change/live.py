@@ -418,6 +418,34 @@ def point_3_another_certificate_and_another_name_are_in_use_at_once():
         check(answer.status >= 400 and "chmod 600" in answer.json["detail"], f"a key that others can read: {answer}")
 
 
+@test
+def point_5_a_command_line_of_hyperscsi_is_kept_in_a_file_too():
+    """`--save` makes a file with the group, whose devices have the names of before; `tarn show` of a Tarn without a file prints it."""
+    def texts(save):
+        with Tarn("{dir}/demo.img?size=8M", "mem:1M?readonly") as tarn:
+            tarn.secret("abc.secret", "correct horse battery")
+            equal(tarn.terminate(), 0, "exit code")
+            place = f"udp:127.0.0.1:{tarn.port2}"
+            more = ["--save", str(tarn.dir / "kept.toml")] if save else []
+            tarn.arguments = ["--hyperscsi", place, "--group", "ABC", "--password-file", str(tarn.dir / "abc.secret"), *more]
+            tarn.start()
+            api = tarn.api()
+            group, = api.get("hyperscsi")
+            equal([one["id"] for one in group["spec"]["device"]], ["disk0", "disk1"], "the devices")
+            text = api.get("config")["text"]
+            if save:
+                equal((tarn.dir / "kept.toml").read_text(), text, "the file")
+                api.post("luns", dict(id="more", store="mem:1M"))
+            for part in ('name = "ABC"', f'udp = "{place[4:]}"', f'password_file = "{tarn.dir}/abc.secret"', 'id = "disk0"'):
+                check(part in text, f"{part} in {text}")
+            return text.replace(str(tarn.dir), "DIR").replace(str(tarn.port2), "PORT").replace(str(tarn.port), "PORT")
+    kept, shown = texts(True), texts(False)
+
+    def without_identities(text):
+        return [line for line in text.splitlines() if not line.startswith(("serial", "naa"))]
+    equal(without_identities(shown), without_identities(kept), "what tarn show prints")
+
+
 def certificate_at(port):
     return ssl.PEM_cert_to_DER_cert(ssl.get_server_certificate(("127.0.0.1", port)))
 

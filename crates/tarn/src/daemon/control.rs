@@ -579,16 +579,13 @@ impl Daemon {
     }
 }
 
-/// The file that would say what the command line has said; none for what is served over HyperSCSI alone.
+/// The file that would say what the command line has said.
 fn text_of_arguments(running: &Running) -> String {
     let identity = |position: usize| {
         let identity = &running.units.get(position)?.identity;
         let both = (identity.serial.to_string(), identity.naa.to_string());
         identity.state.is_kept().then_some(both)
     };
-    if !running.model.hyperscsi().is_empty() {
-        return String::new();
-    }
     save::text_of(&running.model, identity).unwrap_or_default()
 }
 
