@@ -585,7 +585,7 @@ store = "stripe:p,q"
         ("size=8M", "size=8M&cache=direct", (Action::Change, Kind::Lun, Effect::Refused)),
         ("size=8M", "size=8M&cache=writethrough", (Action::Change, Kind::Lun, Effect::Online)),
         ("size=8M", "size=16M&cache=writethrough", (Action::Change, Kind::Lun, Effect::Online)),
-        ("size=8M", "size=8M&cache=writethrough&readonly", (Action::Change, Kind::Lun, Effect::Refused)),
+        ("size=8M", "size=8M&cache=writethrough&thin=false", (Action::Change, Kind::Lun, Effect::Refused)),
         ("file:/srv/f.img", "file:/srv/other.img", (Action::Change, Kind::Lun, Effect::Drains)),
         ("size=8M", "size=8M\"\nlog = \"file:/srv/l.img?size=16M", (Action::Change, Kind::Lun, Effect::Refused)),
         ("size=8M", "size=8M\"\nsnapshots = { daily = 7 }\nowner = \"o", (Action::Change, Kind::Lun, Effect::Online)),
