@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent), str(pathlib.Path(__file__).resolve().parents[1] / "lib")]
 import admin
 import faultfs
 import harness
@@ -978,6 +978,9 @@ def a_state_directory_of_46980bd_starts_intact():
             if "LUN" in name:
                 equal(now, expected[name], f"{name}, saved by this version")
 
+
+# Further tests, in the order of the file.
+import live  # noqa: E402,F401
 
 if __name__ == "__main__":
     harness.main()

@@ -24,7 +24,7 @@ pub(crate) struct App {
     /// Who may ask over TCP.
     pub(crate) tokens: Tokens,
     /// Names of this server, beside its addresses.
-    pub(crate) names: Vec<String>,
+    names: Mutex<Arc<[String]>>,
     /// Streams of live data.
     pub(crate) live: Live,
     /// Whether the daemon answers.
@@ -58,7 +58,7 @@ impl App {
         Self {
             calls: Calls::new(control),
             tokens,
-            names,
+            names: Mutex::new(names.into()),
             live: Live::new(limits::STREAMS_MAX, limits::STREAMS_OF_TOKEN_MAX),
             ready: Ready::default(),
             files: Files::default(),
@@ -69,6 +69,16 @@ impl App {
                 book: Book::default(),
             }),
         }
+    }
+
+    /// Names of this server, beside its addresses.
+    pub(crate) fn names(&self) -> Arc<[String]> {
+        Arc::clone(&self.names.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// It has these names from now on.
+    pub(crate) fn set_names(&self, names: Vec<String>) {
+        *self.names.lock().unwrap_or_else(PoisonError::into_inner) = names.into();
     }
 
     /// The gate, for as long as it takes to look something up.

@@ -95,7 +95,7 @@ impl Caller {
 pub(crate) async fn site(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let may_ask = check_target(&request)
         .and_then(|()| peer_of(&request))
-        .and_then(|peer| peer::check_site(&peer, request.headers(), &app.names));
+        .and_then(|peer| peer::check_site(&peer, request.headers(), &app.names()));
     let mut response = match may_ask {
         Ok(()) => next.run(request).await,
         Err(problem) => refuse_and_note(&app, &request, None, problem),

@@ -19,6 +19,7 @@ mod bucket;
 mod call;
 mod connections;
 mod console;
+mod endpoints;
 mod feed;
 mod file;
 mod guard;
@@ -45,8 +46,9 @@ mod testing;
 mod tls;
 mod tokens;
 
+pub use endpoints::{Listening, NextEndpoints, TcpEndpoint};
 pub use listen::{ListenError, PRIVATE, SocketFile, probe_unix, tcp, unix};
 pub use openapi::document;
-pub use start::{Admin, AdminHandle, Listeners, Settings, StartError, TcpEndpoint};
+pub use start::{Admin, AdminHandle, Listeners, Settings, StartError};
 pub use tls::{Certificate, ServiceTls, TlsError, check_files, service_tls};
 pub use tokens::TokensError;

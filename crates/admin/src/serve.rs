@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::io;
+use std::os::unix::net::UnixListener as UnixSocket;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,15 +17,16 @@ use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::watch;
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::app::{App, stopped};
 use crate::connections::{Connections, Place, Tracked};
+use crate::endpoints::{Endpoint, Endpoints};
 use crate::patient::Patient;
 use crate::peer::Peer;
-use crate::{Listeners, limits, live, plain, routes};
+use crate::{limits, live, plain, routes};
 
 /// How long nothing is accepted after an accept failed, as for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -40,6 +42,8 @@ struct Shared {
     plain: Router,
     connections: Arc<Connections>,
     stopping: watch::Receiver<bool>,
+    /// True when the listener is closed.
+    closing: watch::Receiver<bool>,
 }
 
 /// Serves until all has to end.
@@ -51,7 +55,11 @@ struct Shared {
 /// # Panics
 ///
 /// One of its tasks did: it passes the panic on, to be started again.
-pub(crate) async fn serve(app: Arc<App>, listeners: &Listeners) -> io::Result<()> {
+pub(crate) async fn serve(
+    app: Arc<App>,
+    unix: &[UnixSocket],
+    endpoints: &Endpoints,
+) -> io::Result<()> {
     let mut stopping = app.stopping.clone();
     // Clients of the TCP ports must not keep root from the socket, so each kind has its own.
     let local = Shared {
@@ -59,26 +67,33 @@ pub(crate) async fn serve(app: Arc<App>, listeners: &Listeners) -> io::Result<()
         plain: plain::router(),
         connections: Connections::new(limits::CONNECTIONS_MAX, 0),
         stopping: stopping.clone(),
+        closing: stopping.clone(),
     };
     let remote = Shared {
         connections: Connections::new(limits::CONNECTIONS_MAX, limits::STRANGERS_MAX),
         ..local.clone()
     };
     let mut tasks = JoinSet::new();
-    for listener in &listeners.unix {
+    for listener in unix {
         let listener = UnixListener::from_std(listener.try_clone()?)?;
         tasks.spawn(accept_unix(listener, local.clone()));
     }
-    for endpoint in &listeners.tcp {
-        let listener = TcpListener::from_std(endpoint.listener.try_clone()?)?;
-        let tls = endpoint.tls.as_ref();
-        let tls = tls.map(|tls| TlsAcceptor::from(Arc::clone(&tls.config)));
-        tasks.spawn(accept_tcp(listener, tls, remote.clone()));
-    }
     tasks.spawn(live::watch_daemon(app));
-    tokio::select! {
-        ended = tasks.join_next() => pass_on(ended),
-        () = stopped(&mut stopping) => {}
+    let (mut accepting, mut changed) = (Vec::new(), endpoints.changed());
+    loop {
+        changed.mark_unchanged();
+        accepting = accept_at(&endpoints.list(), accepting, &mut tasks, &remote)?;
+        tokio::select! {
+            ended = tasks.join_next() => {
+                let is_of_closed = matches!(&ended, Some(Err(error)) if error.is_cancelled());
+                if !is_of_closed {
+                    pass_on(ended);
+                    break;
+                }
+            }
+            () = stopped(&mut stopping) => break,
+            Ok(()) = changed.changed() => {}
+        }
     }
     tasks.shutdown().await;
     // Connections hold a receiver each, and end by it.
@@ -93,6 +108,36 @@ pub(crate) async fn serve(app: Arc<App>, listeners: &Listeners) -> io::Result<()
         .await
         .ok();
     Ok(())
+}
+
+/// Accepts at these endpoints and no others. Gives what it accepts at, each with its task.
+fn accept_at(
+    list: &[Arc<Endpoint>],
+    before: Vec<(Arc<Endpoint>, AbortHandle)>,
+    tasks: &mut JoinSet<()>,
+    shared: &Shared,
+) -> io::Result<Vec<(Arc<Endpoint>, AbortHandle)>> {
+    let (mut accepting, gone): (Vec<_>, Vec<_>) = before
+        .into_iter()
+        .partition(|(one, _)| list.iter().any(|it| Arc::ptr_eq(it, one)));
+    // Its socket goes with the last that has it.
+    gone.iter().for_each(|(_, task)| task.abort());
+    for endpoint in list {
+        if accepting.iter().any(|(one, _)| Arc::ptr_eq(one, endpoint)) {
+            continue;
+        }
+        let listener = TcpListener::from_std(endpoint.listener.try_clone()?)?;
+        let tls = endpoint.tls.as_ref();
+        let tls = tls.map(|tls| TlsAcceptor::from(Arc::clone(&tls.config)));
+        let closing = endpoint.closing();
+        let shared = Shared {
+            closing,
+            ..shared.clone()
+        };
+        let task = tasks.spawn(accept_tcp(listener, tls, shared));
+        accepting.push((Arc::clone(endpoint), task));
+    }
+    Ok(accepting)
 }
 
 /// A task that should go on for ever has ended.
@@ -215,6 +260,7 @@ where
         plain: _,
         connections: _connections,
         mut stopping,
+        mut closing,
     } = shared;
     let router = TowerToHyperService::new(router);
     let service = hyper::service::service_fn(|mut request: Request<Incoming>| {
@@ -242,6 +288,17 @@ where
         () = stopped(&mut stopping) => {
             connection.as_mut().graceful_shutdown();
             connection.await
+        }
+        () = stopped(&mut closing) => {
+            connection.as_mut().graceful_shutdown();
+            let ended = tokio::time::timeout(limits::CHANGE_TIME_MAX, connection.as_mut());
+            tokio::select! {
+                outcome = ended => match outcome {
+                    Ok(outcome) => outcome,
+                    Err(_) => return,
+                },
+                () = stopped(&mut stopping) => connection.await,
+            }
         }
     };
     if let Err(error) = outcome {

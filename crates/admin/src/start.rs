@@ -1,7 +1,7 @@
 //! Starts the thread, and stops it.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
@@ -13,7 +13,8 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 
 use crate::app::{App, stopped};
-use crate::tls::{Certificate, Tls, TlsError};
+use crate::endpoints::{Endpoints, Listening, TcpEndpoint};
+use crate::tls::{Certificate, TlsError};
 use crate::tokens::{Tokens, TokensError};
 use crate::{limits, serve, supervise};
 
@@ -48,29 +49,7 @@ pub struct Listeners {
 impl Listeners {
     /// The addresses of TCP, as they were bound.
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        let addresses = self
-            .tcp
-            .iter()
-            .map(|endpoint| endpoint.listener.local_addr());
-        addresses.filter_map(Result::ok).collect()
-    }
-}
-
-/// A TCP listener.
-#[derive(Debug)]
-pub struct TcpEndpoint {
-    /// The listener.
-    pub(crate) listener: TcpListener,
-    /// Its TLS; the start sets it from the settings.
-    pub(crate) tls: Option<Tls>,
-}
-
-impl From<TcpListener> for TcpEndpoint {
-    fn from(listener: TcpListener) -> Self {
-        Self {
-            listener,
-            tls: None,
-        }
+        self.tcp.iter().filter_map(TcpEndpoint::address).collect()
     }
 }
 
@@ -109,34 +88,35 @@ impl Admin {
     ///
     /// Tokens or certificate cannot be read, or the system refuses the thread.
     pub fn start(
-        mut listeners: Listeners,
+        listeners: Listeners,
         control: Arc<dyn Control>,
         settings: Settings,
     ) -> Result<AdminHandle, StartError> {
         let (tokens, damage) = Tokens::open(&settings.state.join("tokens.toml"))?;
         let mut problems: Vec<String> = damage.into_iter().collect();
-        let fingerprint = match secure(&mut listeners, &settings) {
+        let (endpoints, fingerprint) = match Endpoints::new(listeners.tcp, &settings) {
             Err(StartError::Tls(error)) if settings.makes_certificate() => {
                 problems.push(format!(
                     "no address is served, for Tarn's own certificate cannot be used: {error}; move \
                      admin-cert.pem and admin-key.pem out of the state directory and restart Tarn, which makes new ones"
                 ));
-                listeners.tcp.clear();
-                None
+                Endpoints::new(Vec::new(), &settings)?
             }
             secured => secured?,
         };
-        for listener in &listeners.unix {
+        let (unix, endpoints) = (listeners.unix, Arc::new(endpoints));
+        for listener in &unix {
             listener.set_nonblocking(true)?;
-        }
-        for endpoint in &listeners.tcp {
-            endpoint.listener.set_nonblocking(true)?;
         }
         let (stop, stopping) = watch::channel(false);
         let (ended_sender, ended) = mpsc::channel();
         let app = Arc::new(App::new(control, tokens, settings.names, stopping.clone()));
+        let listening = Listening::new(Arc::clone(&endpoints), Arc::clone(&app));
         let live = move || {
-            supervise::supervise(|| life(&app, &listeners), |pause| wait(&stopping, pause));
+            supervise::supervise(
+                || life(&app, &unix, &endpoints),
+                |pause| wait(&stopping, pause),
+            );
             // Nobody may wait any more.
             ended_sender.send(()).ok();
         };
@@ -148,50 +128,18 @@ impl Admin {
             stop,
             ended,
             fingerprint,
+            listening,
         })
     }
 }
 
-/// Gives the TCP listeners their TLS. Returns the fingerprint of the certificate.
-fn secure(listeners: &mut Listeners, settings: &Settings) -> Result<Option<String>, StartError> {
-    if listeners.tcp.is_empty() {
-        return Ok(None);
-    }
-    let mut addresses = Vec::new();
-    for endpoint in &listeners.tcp {
-        addresses.push(endpoint.listener.local_addr()?);
-    }
-    let Some(certificate) = &settings.certificate else {
-        let foreign = addresses.iter().find(|own| !is_loopback(own.ip()));
-        return foreign.map_or(Ok(None), |address| {
-            Err(StartError::PlainBeyondLoopback { address: *address })
-        });
-    };
-    let mut names = settings.names.clone();
-    names.push("localhost".to_owned());
-    let own = addresses.iter().map(SocketAddr::ip);
-    names.extend(
-        own.filter(|ip| !ip.is_unspecified())
-            .map(|ip| ip.to_string()),
-    );
-    let tls = Tls::load(certificate, &names)?;
-    for endpoint in &mut listeners.tcp {
-        endpoint.tls = Some(tls.clone());
-    }
-    Ok(Some(tls.fingerprint))
-}
-
-fn is_loopback(address: IpAddr) -> bool {
-    address.to_canonical().is_loopback()
-}
-
 /// One life of the thread.
-fn life(app: &Arc<App>, listeners: &Listeners) {
+fn life(app: &Arc<App>, unix: &[UnixListener], endpoints: &Arc<Endpoints>) {
     let runtime = match runtime() {
         Ok(runtime) => runtime,
         Err(error) => panic!("no runtime: {error}"),
     };
-    let outcome = runtime.block_on(serve::serve(Arc::clone(app), listeners));
+    let outcome = runtime.block_on(serve::serve(Arc::clone(app), unix, endpoints));
     runtime.shutdown_timeout(limits::STOP_TIME_MAX);
     if let Err(error) = outcome {
         panic!("listeners: {error}");
@@ -227,6 +175,7 @@ pub struct AdminHandle {
     stop: watch::Sender<bool>,
     ended: mpsc::Receiver<()>,
     fingerprint: Option<String>,
+    listening: Listening,
 }
 
 impl AdminHandle {
@@ -235,7 +184,12 @@ impl AdminHandle {
         &self.problems
     }
 
-    /// SHA-256 of the certificate, hexadecimal; none without TLS.
+    /// Where it listens, to be changed.
+    pub fn listening(&self) -> Listening {
+        self.listening.clone()
+    }
+
+    /// SHA-256 of the certificate of the start, hexadecimal; none without TLS.
     pub fn fingerprint(&self) -> Option<&str> {
         self.fingerprint.as_deref()
     }
@@ -246,44 +200,5 @@ impl AdminHandle {
         self.stop.send_replace(true);
         // Once for the answers, once for the calls, and some for the rest.
         self.ended.recv_timeout(limits::STOP_TIME_MAX * 3).is_ok()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use durable::scratch::Scratch;
-
-    fn settings(scratch: &Scratch, certificate: Option<Certificate>) -> Settings {
-        Settings {
-            state: scratch.path().to_owned(),
-            names: Vec::new(),
-            certificate,
-        }
-    }
-
-    fn tcp(address: &str) -> Listeners {
-        let listener = TcpListener::bind(address).unwrap();
-        Listeners {
-            unix: Vec::new(),
-            tcp: vec![listener.into()],
-        }
-    }
-
-    #[test]
-    fn only_loopback_does_without_tls() {
-        let scratch = Scratch::new();
-        let plain = settings(&scratch, None);
-        assert_eq!(secure(&mut tcp("127.0.0.1:0"), &plain).unwrap(), None);
-        let refused = secure(&mut tcp("0.0.0.0:0"), &plain);
-        assert!(matches!(
-            refused,
-            Err(StartError::PlainBeyondLoopback { .. })
-        ));
-        let directory = scratch.path().to_owned();
-        let own = settings(&scratch, Some(Certificate::Own { directory }));
-        let mut listeners = tcp("0.0.0.0:0");
-        assert!(secure(&mut listeners, &own).unwrap().is_some());
-        assert!(listeners.tcp[0].tls.is_some());
     }
 }

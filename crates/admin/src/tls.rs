@@ -40,6 +40,18 @@ pub enum Certificate {
 }
 
 impl Certificate {
+    /// SHA-256 of the certificate that is in the file that is named now, hexadecimal; `None` of our own, and where
+    /// there is none.
+    pub fn fingerprint(&self) -> Option<String> {
+        match self {
+            Self::Own { .. } => None,
+            Self::Files { certificate, .. } => {
+                let chain = read_chain(certificate).ok()?;
+                chain.first().map(|leaf| hex(&Sha256::digest(leaf)))
+            }
+        }
+    }
+
     /// Reads the files that are named, as the start does. Of our own certificate nothing is asked:
     /// the start makes it.
     ///

@@ -52,6 +52,17 @@ pub struct Settings {
     pub turn_bytes: usize,
 }
 
+/// What of [`Settings`] can change while the core serves.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// See there.
+    pub queue_depth: u32,
+    /// See there.
+    pub abort_timeout: Duration,
+    /// See there.
+    pub fence_timeout: Duration,
+}
+
 /// One core.
 #[derive(Debug)]
 pub struct Engine<C: Carrier> {
@@ -298,6 +309,39 @@ impl<C: Carrier> Engine<C> {
     }
 
     // ---- mail --------------------------------------------------------------------------------
+
+    /// Other limits from now on. What waits already is given up at the later of both times, and commands that are
+    /// under way end as they would.
+    pub fn set_limits(&mut self, limits: &Limits) {
+        let Limits {
+            queue_depth,
+            abort_timeout,
+            fence_timeout,
+        } = *limits;
+        self.settings.abort_timeout = abort_timeout;
+        self.settings.fence_timeout = fence_timeout;
+        let patience = self.owner_patience();
+        for unit in self.units.values_mut() {
+            if let Some(owner) = &mut unit.owner {
+                owner.set_patience(patience);
+            }
+        }
+        self.settings.queue_depth = queue_depth;
+        let limit = self.queue_limit();
+        for (_, session) in self.sessions.iter_mut() {
+            session.port.set_queue_depth(queue_depth);
+            session.port.set_queue_limit(limit);
+        }
+    }
+
+    /// How many commands a session may have under way now.
+    pub(crate) const fn queue_limit(&self) -> u32 {
+        if self.is_short_of_memory {
+            1
+        } else {
+            self.settings.queue_depth
+        }
+    }
 
     /// Sends a message to the owner of a unit.
     pub(crate) fn ask_owner(&mut self, unit: UnitIndex, message: ToOwner) {

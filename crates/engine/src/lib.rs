@@ -23,7 +23,7 @@
 //! | `abort`, `management` | tasks that end early, who waits for that; task management |
 //! | `change`, `fence`, `refusal` | what the owner of a unit has decided, done on every core |
 //! | `units`, `grant` | units come and go; sessions begin and end, and what they see changes |
-//! | `medium` | an administrator ejects a medium, or loads it |
+//! | `medium`, `cache` | an administrator ejects a medium, or loads it; has a unit write through, or not |
 //! | `time` | what is due |
 //! | `check` | what must hold between events |
 //!
@@ -35,6 +35,7 @@
 mod abort;
 pub mod agree;
 mod authority;
+mod cache;
 mod carrier;
 mod change;
 mod check;
@@ -73,7 +74,7 @@ mod units;
 
 pub use authority::{Save, SaveError, SavedState, StateAuthority, Version};
 pub use carrier::{Carrier, Letter, News, StoreWork};
-pub use engine::{Engine, Settings};
+pub use engine::{Engine, Limits, Settings};
 pub use keys::{PartKey, SessionKey, TaskKey};
 pub use life::{Ending, Life, Phase, PhaseTime};
 pub use luns::{LunMap, MappedLun, NO_SERIES, VisibleLun};

@@ -20,7 +20,7 @@ use crate::agree::ToOwner;
 use crate::carrier::{Carrier, News};
 use crate::engine::{Engine, request_key};
 use crate::report::{FlushFailure, MediumFailure, Report};
-use crate::task::{MediumStep, Request};
+use crate::task::{CacheStep, MediumStep, Request};
 use crate::{Ticket, UnitIndex};
 
 /// What an administrator wants done with a medium.
@@ -38,6 +38,15 @@ pub enum MediumOrder {
         /// For so long at most, the wait for those at work included. It is held when that has been reported.
         limit: Duration,
     },
+    /// Have no write cache before it, and be flushed.
+    WriteThrough {
+        /// How long the flush may take.
+        limit: Duration,
+    },
+    /// Take a [`MediumOrder::WriteThrough`] back.
+    NotWriteThrough,
+    /// Have a write cache before it, which is on.
+    WriteBack,
 }
 
 impl<C: Carrier> Engine<C> {
@@ -75,6 +84,9 @@ impl<C: Carrier> Engine<C> {
                 self.ask_medium_fence(unit, MediumStep::Hold { limit, is_up });
             }
             MediumOrder::Load => self.ask_to_move(unit, ChangeKind::Load),
+            MediumOrder::WriteThrough { limit } => self.begin_write_through(unit, limit),
+            MediumOrder::NotWriteThrough => self.ask_to_move(unit, ChangeKind::NotWrittenThrough),
+            MediumOrder::WriteBack => self.ask_to_move(unit, ChangeKind::WriteBack),
         }
     }
 
@@ -153,7 +165,8 @@ impl<C: Carrier> Engine<C> {
             }
             MediumStep::Hold { is_up: true, .. }
             | MediumStep::Flush { .. }
-            | MediumStep::Change { .. } => {
+            | MediumStep::Change { .. }
+            | MediumStep::Cache(_) => {
                 debug_assert!(false, "a fence is granted twice");
                 return;
             }
@@ -197,14 +210,14 @@ impl<C: Carrier> Engine<C> {
             })
     }
 
-    /// A flush of a unit has ended, which may have been the one of an eject.
+    /// A flush of a unit has ended, which may have been the one of an eject or of a write cache.
     pub(crate) fn handle_flushed_medium(
         &mut self,
         unit: UnitIndex,
         failure: Option<&FlushFailure>,
     ) {
         let Some((ticket, force)) = self.medium_being_flushed(unit) else {
-            return;
+            return self.handle_flushed_cache(unit, failure);
         };
         if let Some(Request::Medium { step, .. }) = self.request_mut(ticket) {
             *step = MediumStep::Change { is_fenced: true };
@@ -223,7 +236,17 @@ impl<C: Carrier> Engine<C> {
 
     /// The owner has moved the medium, or has not.
     pub(crate) fn handle_medium_changed(&mut self, ticket: Ticket, reply: Reply) {
-        self.end_medium(ticket, outcome_of(&reply));
+        let outcome = outcome_of(&reply);
+        let Some(Request::Medium { step, .. }) = self.request_mut(ticket) else {
+            return;
+        };
+        match *step {
+            MediumStep::Cache(step) => self.handle_cache_changed(ticket, step, outcome),
+            MediumStep::Fence { .. }
+            | MediumStep::Flush { .. }
+            | MediumStep::Change { .. }
+            | MediumStep::Hold { .. } => self.end_medium(ticket, outcome),
+        }
     }
 
     /// A step has taken too long.
@@ -232,19 +255,26 @@ impl<C: Carrier> Engine<C> {
             MediumStep::Fence { .. } => MediumFailure::Busy,
             MediumStep::Flush { .. } => MediumFailure::Unflushed(FlushFailure::NotInTime),
             MediumStep::Hold { is_up, .. } => return self.end_hold(ticket, is_up),
-            MediumStep::Change { .. } => return,
+            MediumStep::Cache(CacheStep::Flush { .. }) => {
+                let failure = MediumFailure::Unflushed(FlushFailure::NotInTime);
+                return self.restore_cache(ticket, failure);
+            }
+            MediumStep::Change { .. }
+            | MediumStep::Cache(CacheStep::Off { .. } | CacheStep::Flushed | CacheStep::Restore) => {
+                return;
+            }
         };
         self.end_medium(ticket, Err(failure));
     }
 
-    fn end_medium(&mut self, ticket: Ticket, outcome: Result<(), MediumFailure>) {
+    pub(crate) fn end_medium(&mut self, ticket: Ticket, outcome: Result<(), MediumFailure>) {
         if let Some(unit) = self.close_medium(ticket) {
             self.report_medium(unit, outcome);
         }
     }
 
     /// An order is over, and its fence goes.
-    fn close_medium(&mut self, ticket: Ticket) -> Option<UnitIndex> {
+    pub(crate) fn close_medium(&mut self, ticket: Ticket) -> Option<UnitIndex> {
         let Some(Request::Medium { unit, step, .. }) = self.close_request(ticket) else {
             debug_assert!(false, "no medium is moved");
             return None;
@@ -255,7 +285,7 @@ impl<C: Carrier> Engine<C> {
         Some(unit)
     }
 
-    fn report_medium(&mut self, unit: UnitIndex, outcome: Result<(), MediumFailure>) {
+    pub(crate) fn report_medium(&mut self, unit: UnitIndex, outcome: Result<(), MediumFailure>) {
         self.reports
             .push_back(Report::MediumMoved { unit, outcome });
     }

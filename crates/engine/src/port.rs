@@ -110,6 +110,10 @@ pub trait Port: Debug {
     /// Memory came back: what waits for it is tried again.
     fn handle_memory(&mut self, pool: &Pool);
 
+    /// The most that [`Port::set_queue_limit`] may allow from now on. A transport whose sessions have agreed on their
+    /// number of commands keeps that.
+    fn set_queue_depth(&mut self, commands: u32);
+
     /// How many commands may be under way from now on.
     fn set_queue_limit(&mut self, commands: u32);
 

@@ -382,6 +382,21 @@ pub(crate) enum MediumStep {
     Change { is_fenced: bool },
     /// It waits for its fence, or has it, and is to be released before so long.
     Hold { limit: Duration, is_up: bool },
+    /// A write cache: how far its order is.
+    Cache(CacheStep),
+}
+
+/// How far the order of a write cache is. All of them wait for the owner but one.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum CacheStep {
+    /// It is being switched off.
+    Off { limit: Duration },
+    /// It waits for its flush, for so long at most.
+    Flush { limit: Duration },
+    /// It is flushed, which is to be known.
+    Flushed,
+    /// It is put back. The order is answered.
+    Restore,
 }
 
 impl MediumStep {
@@ -390,6 +405,7 @@ impl MediumStep {
         match self {
             Self::Fence { .. } | Self::Flush { .. } | Self::Hold { .. } => true,
             Self::Change { is_fenced } => is_fenced,
+            Self::Cache(_) => false,
         }
     }
 }
@@ -428,7 +444,7 @@ impl<C: Carrier> Request<C> {
                 ..
             } => Some(*since + patience.flush),
             Self::Medium {
-                step: MediumStep::Hold { limit, .. },
+                step: MediumStep::Hold { limit, .. } | MediumStep::Cache(CacheStep::Flush { limit }),
                 since,
                 ..
             } => Some(*since + *limit),
@@ -439,7 +455,9 @@ impl<C: Carrier> Request<C> {
             | Self::Refusal { .. }
             | Self::Administrator { .. }
             | Self::Medium {
-                step: MediumStep::Change { .. },
+                step:
+                    MediumStep::Change { .. }
+                    | MediumStep::Cache(CacheStep::Off { .. } | CacheStep::Flushed | CacheStep::Restore),
                 ..
             } => None,
         }

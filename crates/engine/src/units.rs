@@ -29,9 +29,7 @@ impl<C: Carrier> Engine<C> {
         let unit = self.units.next();
         let view = LogicalUnit::new(Arc::clone(owner.profile()), Arc::clone(owner.shared()));
         let is_own = self.owner_of(unit) == self.settings.core;
-        let patience = Patience {
-            change: self.settings.abort_timeout * CHANGE_PATIENCE,
-        };
+        let patience = self.owner_patience();
         let owner = is_own.then(|| UnitOwner::new(owner, saved, self.settings.cores, patience));
         self.units.push(Unit::new(view, store, owner));
         let carrier = &self.carrier;
@@ -39,6 +37,13 @@ impl<C: Carrier> Engine<C> {
         of.store.start(&|| carrier.waker(unit), &mut of.outlet);
         self.carry_orders(unit);
         unit
+    }
+
+    /// How long the owners of units wait.
+    pub(crate) fn owner_patience(&self) -> Patience {
+        Patience {
+            change: self.settings.abort_timeout * CHANGE_PATIENCE,
+        }
     }
 
     /// The unit says other things of itself from now on.

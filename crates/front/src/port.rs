@@ -264,6 +264,14 @@ impl engine::Port for Port {
         }
     }
 
+    fn set_queue_depth(&mut self, commands: u32) {
+        match self {
+            Self::Iscsi(port) => port.set_queue_depth(commands),
+            // They take every limit; a client of HyperSCSI keeps the slots of its login.
+            Self::Nbd(_) | Self::Hyperscsi(_) => {}
+        }
+    }
+
     fn set_queue_limit(&mut self, commands: u32) {
         match self {
             Self::Iscsi(port) => port.set_queue_limit(commands),

@@ -358,6 +358,10 @@ impl Core {
                 self.handle_describe_units(&units);
                 drop(receipt);
             }
+            Letter::SetLimits { settings, receipt } => {
+                self.handle_set_limits(&settings);
+                drop(receipt);
+            }
             Letter::SetAccess { access, receipt } => {
                 self.handle_set_access(*access);
                 drop(receipt);

@@ -14,9 +14,10 @@ use crate::counters::{CoreCounters, CoreCounts};
 use crate::letter::Letter;
 use crate::logins::LoginCounts;
 use crate::medium::Media;
-use crate::plan::{Access, PortalIndex, UnitDescription, UnitIndex, UnitPlan};
+use crate::plan::{Access, PortalIndex, Settings, UnitDescription, UnitIndex, UnitPlan};
 use crate::receipt::{AddUnitError, Confirmation, NoAnswer, Receipt, receipt};
 use crate::slow::SlowLimit;
+use crate::times::Times;
 use crate::trace::Trace;
 use front::iscsi::{FRONT_CORE, Grant};
 use front::{SessionId, SessionReport};
@@ -38,7 +39,7 @@ pub struct Handle {
     pub(crate) media: Arc<Media>,
     /// Who has it holds media. A core knows a hold by its unit alone.
     pub(crate) holding: Mutex<()>,
-    abort_timeout: Duration,
+    times: Arc<Times>,
     next: Mutex<Next>,
     traces: Mutex<Vec<Arc<Trace>>>,
 }
@@ -56,7 +57,7 @@ impl Handle {
         counters: Vec<Arc<CoreCounters>>,
         slow: Arc<SlowLimit>,
         logins: Arc<Mutex<LoginCounts>>,
-        abort_timeout: Duration,
+        times: Arc<Times>,
     ) -> Self {
         Self {
             posts,
@@ -65,7 +66,7 @@ impl Handle {
             logins,
             media: Arc::default(),
             holding: Mutex::default(),
-            abort_timeout,
+            times,
             next: Mutex::default(),
             traces: Mutex::default(),
         }
@@ -79,6 +80,29 @@ impl Handle {
     /// Commands that take longer are reported from now on; `None`: none are. No core is asked.
     pub fn set_slow_command(&self, limit: Option<Duration>) {
         self.slow.set(limit);
+    }
+
+    /// Times that not a core keeps to.
+    pub(crate) const fn times(&self) -> &Arc<Times> {
+        &self.times
+    }
+
+    /// Other limits, which every core knows when this returns. Nothing ends that is there: what goes beyond a lower
+    /// limit is there until it ends by itself, or gives its place to another that has a right to it; what waits is
+    /// given up at the later of both times. Sessions keep the times of pings and gaps that they began with. Of the
+    /// settings those stay whatever they are here that need a new process: cores, pools, busy polling, coalescing and
+    /// the number of connections; and slow commands have [`Handle::set_slow_command`].
+    ///
+    /// # Errors
+    ///
+    /// A core does not answer, and will still do it: a core reads its letters in order.
+    pub fn set_limits(&self, settings: Settings) -> Result<(), NoAnswer> {
+        self.times.set(&settings);
+        let settings = Arc::new(settings);
+        self.ask_all(ANSWER_PATIENCE, |receipt| Letter::SetLimits {
+            settings: Arc::clone(&settings),
+            receipt,
+        })
     }
 
     /// Logins since the plane began.
@@ -100,7 +124,7 @@ impl Handle {
     }
 
     fn end_patience(&self) -> Duration {
-        self.abort_timeout * END_PATIENCE + ANSWER_PATIENCE
+        self.times.abort_timeout() * END_PATIENCE + ANSWER_PATIENCE
     }
 
     /// Sends every core the letter and waits until all have done what it says.
@@ -375,8 +399,13 @@ mod tests {
     fn a_unit_that_cannot_be_added_takes_those_before_it_out_again() {
         let mailboxes = [mail::channel().unwrap(), mail::channel().unwrap()];
         let (posts, mailboxes): (Vec<_>, Vec<_>) = mailboxes.into_iter().unzip();
-        let limit = Duration::from_secs(1);
-        let handle = Handle::new(posts, Vec::new(), Arc::default(), Arc::default(), limit);
+        let handle = Handle::new(
+            posts,
+            Vec::new(),
+            Arc::default(),
+            Arc::default(),
+            Arc::default(),
+        );
         thread::scope(|scope| {
             let cores = mailboxes
                 .iter()

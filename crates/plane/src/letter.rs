@@ -12,7 +12,7 @@ use reactor::SiteSocket;
 
 use crate::counters::HyperscsiReport;
 use crate::line::{ParkedLink, ParkedNbdLink};
-use crate::plan::{Access, UnitDescription, UnitIndex, UnitPlan};
+use crate::plan::{Access, Settings, UnitDescription, UnitIndex, UnitPlan};
 use crate::receipt::{AddUnitError, Receipt};
 use crate::trace::Trace;
 
@@ -53,6 +53,11 @@ pub(crate) enum Letter {
     /// Administrator to every core: new names and profiles of units.
     DescribeUnits {
         units: Arc<[UnitDescription]>,
+        receipt: Receipt,
+    },
+    /// Administrator to every core: limits from now on.
+    SetLimits {
+        settings: Arc<Settings>,
         receipt: Receipt,
     },
     /// Administrator to the front: rules, targets and portals from now on.

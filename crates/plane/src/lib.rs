@@ -59,6 +59,7 @@ mod plane;
 mod receipt;
 mod slow;
 mod stop;
+mod times;
 mod token;
 mod trace;
 mod troubles;

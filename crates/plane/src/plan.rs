@@ -132,6 +132,15 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// What the engine of a core has to know of them while it serves.
+    pub(crate) const fn of_engine(&self) -> engine::Limits {
+        engine::Limits {
+            queue_depth: self.queue_depth,
+            abort_timeout: self.abort_timeout,
+            fence_timeout: self.fence_timeout,
+        }
+    }
+
     /// What those of sessions are.
     pub(crate) fn of_sessions(&self) -> SessionSettings {
         SessionSettings {

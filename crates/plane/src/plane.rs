@@ -24,6 +24,7 @@ use crate::medium::{CoreMedia, Media};
 use crate::outside::{ColdResets, Outside};
 use crate::plan::Settings;
 use crate::slow::SlowLimit;
+use crate::times::Times;
 use crate::watchdog::Watchdog;
 use engine::Engine;
 use engine::table::ByUnit;
@@ -82,8 +83,6 @@ pub struct DataPlane {
     /// Each gives the units whose last flush failed.
     threads: Vec<JoinHandle<Vec<Arc<str>>>>,
     watchdog: Option<Watchdog>,
-    /// How long the cores may take to end.
-    end_limit: Duration,
 }
 
 /// How a plane ended.
@@ -134,9 +133,8 @@ impl DataPlane {
             counters.clone(),
             Arc::clone(&slow),
             Arc::clone(&logins),
-            settings.abort_timeout,
+            Arc::new(Times::of(&settings)),
         );
-        let end_limit = settings.stop_timeout + settings.abort_timeout + END_MARGIN;
         let parts = Arc::new(Parts {
             settings,
             counters,
@@ -154,7 +152,6 @@ impl DataPlane {
             handle: Arc::new(handle),
             threads: Vec::new(),
             watchdog: None,
-            end_limit,
         };
         let started = plane
             .start_cores(&parts, mailboxes, policy)
@@ -209,8 +206,8 @@ impl DataPlane {
 
     fn start_watchdog(&mut self, parts: &Parts) -> Result<(), StartError> {
         let cores = parts.counters.clone();
-        let limit = parts.settings.core_stall_limit;
-        let started = Watchdog::start(cores, limit, Arc::clone(&parts.events));
+        let times = Arc::clone(self.handle.times());
+        let started = Watchdog::start(cores, times, Arc::clone(&parts.events));
         self.watchdog = Some(started.map_err(|source| StartError::System {
             action: "start a thread",
             source,
@@ -231,7 +228,7 @@ impl DataPlane {
         for post in &self.posts {
             post.push(Letter::Stop);
         }
-        let deadline = Instant::now() + self.end_limit;
+        let deadline = Instant::now() + self.handle.times().end_limit() + END_MARGIN;
         while self.threads.iter().any(|thread| !thread.is_finished()) {
             if Instant::now() >= deadline {
                 process::end_at_once(
@@ -258,12 +255,13 @@ impl DataPlane {
 
 /// What the engine of a core has to know.
 const fn engine_settings(core: usize, cores: usize, settings: &Settings) -> engine::Settings {
+    let limits = settings.of_engine();
     engine::Settings {
         core,
         cores,
-        queue_depth: settings.queue_depth,
-        abort_timeout: settings.abort_timeout,
-        fence_timeout: settings.fence_timeout,
+        queue_depth: limits.queue_depth,
+        abort_timeout: limits.abort_timeout,
+        fence_timeout: limits.fence_timeout,
         turn_bytes: TURN_BYTES,
     }
 }
@@ -289,6 +287,13 @@ fn handshake_settings(settings: &Settings) -> nbd::FrontSettings {
         per_address_max: settings.unproved_per_address_max,
         timeout: settings.login_timeout,
         memory: Arc::clone(&settings.holding.logins),
+    }
+}
+
+/// What sessions of NBD have to know.
+const fn of_nbd(settings: &Settings) -> nbd::SessionSettings {
+    nbd::SessionSettings {
+        queue_depth: settings.queue_depth,
     }
 }
 
@@ -394,10 +399,7 @@ impl Core {
         };
         let lists = Arc::clone(&parts.lists);
         let sessions = Sessions::new(settings.of_sessions(), lists, front);
-        let of_nbd = nbd::SessionSettings {
-            queue_depth: settings.queue_depth,
-        };
-        let nbd = nbd::Sessions::new(of_nbd, handshakes);
+        let nbd = nbd::Sessions::new(of_nbd(&settings), handshakes);
         let hyperscsi = hyperscsi_sessions(index, core_count, &settings, acceptor.is_some())?;
         Ok(Self {
             index,
@@ -419,5 +421,25 @@ impl Core {
             is_flushed: false,
             unflushed: Vec::new(),
         })
+    }
+
+    /// Other limits from now on: [`Handle::set_limits`].
+    pub(crate) fn handle_set_limits(&mut self, new: &Settings) {
+        let settings = Settings {
+            cores: self.settings.cores,
+            pool_bytes: self.settings.pool_bytes,
+            busy_poll: self.settings.busy_poll,
+            coalescing: self.settings.coalescing,
+            connections_max: self.settings.connections_max,
+            slow_command: self.settings.slow_command,
+            ..new.clone()
+        };
+        self.engine.set_limits(&settings.of_engine());
+        let at_front = front_settings(settings.cores, &settings);
+        self.sessions.set_limits(settings.of_sessions(), &at_front);
+        self.nbd
+            .set_limits(of_nbd(&settings), &handshake_settings(&settings));
+        self.hyperscsi.set_queue_depth(settings.queue_depth);
+        self.settings = settings;
     }
 }

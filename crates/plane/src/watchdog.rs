@@ -13,6 +13,7 @@ use reactor::process;
 
 use crate::counters::CoreCounters;
 use crate::events::{Event, EventSink};
+use crate::times::Times;
 
 /// How often the cores are checked.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -34,19 +35,20 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Watches cores by their counters of turns. After `limit` without a turn the process ends.
+    /// Watches cores by their counters of turns. After [`Times::core_stall_limit`] without a turn the process ends.
     pub(crate) fn start(
         cores: Vec<Arc<CoreCounters>>,
-        limit: Duration,
+        times: Arc<Times>,
         events: Arc<dyn EventSink>,
     ) -> std::io::Result<Self> {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let stopped = Arc::clone(&stop);
         let begin = Instant::now();
         let run = move || {
-            let mut watch = Watch::new(cores.len(), limit);
+            let mut watch = Watch::new(cores.len(), times.core_stall_limit());
             while !is_stopped_within(&stopped, LOOK_EVERY) {
                 let turns = cores.iter().map(|core| core.turns());
+                watch.limit = times.core_stall_limit();
                 for stall in watch.look(begin.elapsed(), turns) {
                     report(&stall, &*events);
                 }

@@ -145,6 +145,8 @@ impl Owner {
         let shared = Arc::new(Shared {
             generation: 0,
             blocks: capabilities.size_bytes / u64::from(capabilities.block_bytes),
+            has_cache: capabilities.volatile_cache,
+            had_cache_on: false,
             modes,
             is_unflushed: false,
             cache_ons: 0,
@@ -191,6 +193,7 @@ impl Owner {
     /// As [`LogicalUnit::set_profile`](crate::LogicalUnit::set_profile), for the owner.
     pub fn set_profile(&mut self, profile: Arc<Profile>) {
         self.device = Device::new(&profile);
+        self.device.install(&self.shared);
         self.profile = profile;
     }
 
@@ -242,6 +245,7 @@ impl Owner {
                 "a proposal is committed before the next is made"
             );
             self.shared = shared;
+            self.device.install(&self.shared);
         }
         match proposal.nexuses {
             NexusChange::Stays => {}
@@ -270,13 +274,14 @@ impl Owner {
                 self.command(from, cdb, parameters, draft)?;
             }
             ChangeKind::Flushed { cache_ons } => {
-                let shown = draft.shared.shown_modes();
-                draft.shared.note_flushed(*cache_ons);
-                if draft.shared.shown_modes() != shown {
-                    let others = from.map_or(Who::All, |from| Who::AllExcept(from.id));
-                    draft.notify(others, UnitAttention::ModeParametersChanged);
-                }
+                let others = from.map_or(Who::All, |from| Who::AllExcept(from.id));
+                draft.change_modes(others, |shared| shared.note_flushed(*cache_ons));
             }
+            ChangeKind::WriteThrough => draft.change_modes(Who::All, Shared::write_through),
+            ChangeKind::NotWrittenThrough => {
+                draft.change_modes(Who::All, Shared::take_back_write_through);
+            }
+            ChangeKind::WriteBack => self.write_back(draft),
             ChangeKind::LogicalUnitReset => {
                 draft.reset(Who::All, UnitAttention::LogicalUnitReset);
             }
@@ -307,6 +312,13 @@ impl Owner {
             }
         }
         Ok(())
+    }
+
+    /// The cache is on, also after a restart: an administrator wants it so.
+    fn write_back(&self, draft: &mut Draft) {
+        draft.change_modes(Who::All, Shared::write_back);
+        draft.persist = !draft.shared.saved_modes.write_cache && self.profile.keeps_state;
+        draft.shared.saved_modes.write_cache = true;
     }
 
     fn command(
@@ -394,25 +406,21 @@ impl Owner {
         parameters: &[u8],
         draft: &mut Draft,
     ) -> Result<(), Sense> {
-        let shown = draft.shared.shown_modes();
-        let current = draft.shared.modes;
         let state = ModeState {
             blocks: draft.shared.blocks,
-            current,
-            saved: draft.shared.saved_modes,
+            current: draft.shared.modes,
+            saved: draft.shared.shown_saved_modes(),
             write_protected: false,
             keeps_state: self.profile.keeps_state,
         };
         let selected = mode::select(cdb, spec.is_six(), parameters, &self.device, state)?;
-        draft.shared.set_modes(selected.modes);
+        let others = Who::AllExcept(from.id);
+        draft.change_modes(others, |shared| shared.set_modes(selected.modes));
         if selected.save {
-            draft.persist = draft.shared.saved_modes != selected.modes;
+            let saved = draft.shared.saved_modes;
+            draft.shared.save_modes(selected.modes);
+            draft.persist = draft.shared.saved_modes != saved;
             draft.relies_on_kept = true;
-            draft.shared.saved_modes = selected.modes;
-        }
-        if draft.shared.shown_modes() != shown {
-            let others = Who::AllExcept(from.id);
-            draft.notify(others, UnitAttention::ModeParametersChanged);
         }
         Ok(())
     }
@@ -430,6 +438,15 @@ impl Draft {
         }
     }
 
+    /// Changes mode parameters. Those concerned learn of it where it shows.
+    fn change_modes(&mut self, others: Who, change: impl FnOnce(&mut Shared)) {
+        let shown = self.shared.shown_modes();
+        change(&mut self.shared);
+        if self.shared.shown_modes() != shown {
+            self.notify(others, UnitAttention::ModeParametersChanged);
+        }
+    }
+
     fn notify(&mut self, who: Who, attention: UnitAttention) {
         self.notices.push(Notice { who, attention });
     }
@@ -440,7 +457,7 @@ impl Draft {
     fn reset(&mut self, told: Who, attention: UnitAttention) {
         self.shared.reservations.reset();
         self.shared.preventing.clear();
-        let mut modes = self.shared.saved_modes;
+        let mut modes = self.shared.shown_saved_modes();
         // Switched off here it would be off without the flush that belongs to it.
         modes.write_cache |= self.shared.modes.write_cache;
         self.shared.set_modes(modes);

@@ -487,7 +487,7 @@ impl LogicalUnit {
         ModeState {
             blocks: self.shared.blocks,
             current: self.shared.shown_modes(),
-            saved: self.shared.saved_modes,
+            saved: self.shared.shown_saved_modes(),
             write_protected: protection.is_some(),
             keeps_state: self.profile.keeps_state,
         }

@@ -138,7 +138,7 @@ pub trait Backstore: fmt::Debug {
         let _unused = outlet;
     }
 
-    /// Takes over the size that was found last. Answers it in bytes when it
+    /// Takes over the size that was found last, and whether the store writes through. Answers the size in bytes when it
     /// differs from the one before.
     fn refresh_size(&mut self) -> Option<u64>;
 }
@@ -186,6 +186,17 @@ pub trait SharedStore: Send + Sync + fmt::Debug {
     /// It cannot grow at all (`Unsupported`), or not that far; it has the size it had.
     fn grow(&self, size_bytes: u64) -> std::io::Result<()> {
         let _wanted = size_bytes;
+        Err(std::io::ErrorKind::Unsupported.into())
+    }
+
+    /// Whether what is submitted from now on, on any core, is durable before it is answered although the request does
+    /// not ask for it. The handles learn of it by [`Backstore::refresh_size`].
+    ///
+    /// # Errors
+    ///
+    /// It cannot be had otherwise (`Unsupported`); all is as before.
+    fn set_writes_through(&self, writes_through: bool) -> std::io::Result<()> {
+        let _wanted = writes_through;
         Err(std::io::ErrorKind::Unsupported.into())
     }
 

@@ -32,7 +32,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use memory::{Buffer, CoreMapping, MappedRange, Payload};
 use rustix::fs::{
@@ -60,6 +60,7 @@ struct Shared {
     file: Arc<DiskFile>,
     capabilities: Capabilities,
     cache: CacheMode,
+    writes_through: AtomicBool,
     is_block_device: bool,
     honours_dsync: bool,
     place: Arc<Place>,
@@ -73,6 +74,10 @@ impl Shared {
     fn set_size(&self, bytes: u64) {
         let size = bytes - bytes % u64::from(self.capabilities.block_bytes);
         self.size_bytes.store(size, Ordering::Release);
+    }
+
+    fn writes_through(&self) -> bool {
+        self.writes_through.load(Ordering::Acquire)
     }
 }
 
@@ -88,6 +93,7 @@ impl FileDisk {
             place: Arc::new(Place::of(&file, is_block_device, cache)),
             file: Arc::new(file.into()),
             size_bytes: AtomicU64::new(capabilities.size_bytes),
+            writes_through: AtomicBool::new(cache == CacheMode::WriteThrough),
             capabilities,
             cache,
             is_block_device,
@@ -121,6 +127,7 @@ impl SharedStore for FileDisk {
         let size_bytes = self.0.size_bytes.load(Ordering::Acquire);
         Capabilities {
             size_bytes,
+            volatile_cache: !self.0.writes_through(),
             ..self.0.capabilities.clone()
         }
     }
@@ -149,6 +156,17 @@ impl SharedStore for FileDisk {
             ftruncate(&self.0.file, size_bytes)?;
         }
         self.probe_size()
+    }
+
+    fn set_writes_through(&self, writes_through: bool) -> io::Result<()> {
+        // Past the page cache is another way to open it.
+        if self.0.cache == CacheMode::Direct {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        self.0
+            .writes_through
+            .store(writes_through, Ordering::Release);
+        Ok(())
     }
 
     fn used_bytes(&self) -> io::Result<Option<u64>> {
@@ -365,6 +383,7 @@ impl Backstore for FileStore {
         let size = self.shared.size_bytes.load(Ordering::Acquire);
         let changed = size != self.capabilities.size_bytes;
         self.capabilities.size_bytes = size;
+        self.capabilities.volatile_cache = !self.writes_through();
         changed.then_some(size)
     }
 }
@@ -728,7 +747,7 @@ impl FileStore {
     }
 
     fn writes_through(&self) -> bool {
-        self.shared.cache == CacheMode::WriteThrough
+        self.shared.writes_through()
     }
 
     fn is_latched(&self) -> bool {

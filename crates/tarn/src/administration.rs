@@ -1,13 +1,19 @@
 //! How administrators reach the daemon: sockets that are bound before anything runs, and the
 //! thread that serves them.
 
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use admin::{Admin, AdminHandle, Certificate, ListenError, Listeners, Settings, SocketFile};
+use admin::{
+    Admin, AdminHandle, Certificate, ListenError, Listeners, Listening, NextEndpoints, Settings,
+    SocketFile, TcpEndpoint,
+};
 use api::control::Control;
-use config::Model;
+use config::{AdminListener, Model};
 use confine::inherited::Inherited;
+use reactor::Listener;
+use reactor::net::BindError;
 
 use crate::environment::SOCKET_NAME;
 use crate::{Environment, StartError};
@@ -40,6 +46,7 @@ impl SocketPath {
 pub(crate) struct AdminSockets {
     listeners: Listeners,
     settings: Settings,
+    host: String,
     socket: Option<SocketFile>,
 }
 
@@ -63,15 +70,8 @@ impl AdminSockets {
         }
         let mut listeners = Listeners::default();
         for listener in &admin.listen {
-            let failed = |source| StartError::AdminAddress {
-                place: listener.place.clone(),
-                source,
-            };
-            let bound = match inherited.at(listener.bind).map_err(StartError::Inherited)? {
-                Some(bound) => bound,
-                None => admin::tcp(listener.bind).map_err(failed)?,
-            };
-            listeners.tcp.push(bound.into());
+            let bound = bind(listener, inherited)?;
+            listeners.tcp.push(TcpEndpoint::new(listener.bind, bound));
         }
         let socket = match socket {
             SocketPath::Named(path) => Some(admin::unix(path, admin::PRIVATE)?),
@@ -81,22 +81,13 @@ impl AdminSockets {
             listeners.unix.push(listener);
             file
         });
-        let own = || Certificate::Own {
-            directory: state.to_owned(),
-        };
         if let Some(error) = check_certificate(model).into_iter().next() {
             return Err(error);
         }
-        let certificate = admin
-            .tls
-            .then(|| named_certificate(model).unwrap_or_else(own));
         Ok(Some(Self {
             listeners,
-            settings: Settings {
-                state: state.to_owned(),
-                names: names(admin, host),
-                certificate,
-            },
+            settings: settings(model, state, host),
+            host: host.to_owned(),
             socket,
         }))
     }
@@ -113,23 +104,170 @@ impl AdminSockets {
     /// There are no tokens or no certificate to be read, or there is no thread.
     pub(crate) fn serve(self, control: Arc<dyn Control>) -> Result<Administration, StartError> {
         let addresses = self.listeners.addresses();
+        let state = self.settings.state.clone();
         let handle = Admin::start(self.listeners, control, self.settings)?;
-        for address in addresses {
-            match handle.fingerprint() {
-                Some(certificate) => {
-                    tracing::info!(%address, certificate, "administration over TLS")
-                }
-                None => tracing::info!(%address, "administration"),
-            }
-        }
+        log_addresses(&addresses, handle.fingerprint());
         if let Some(socket) = &self.socket {
             tracing::info!(socket = %socket.path().display(), "administration");
         }
         Ok(Administration {
+            listening: AdminListening {
+                listening: handle.listening(),
+                state,
+                host: self.host,
+            },
             handle,
             _socket: self.socket,
         })
     }
+}
+
+/// What the administration is served with. `state` is the state directory, `host` the name of the machine.
+fn settings(model: &Model, state: &Path, host: &str) -> Settings {
+    let admin = model.admin();
+    let own = || Certificate::Own {
+        directory: state.to_owned(),
+    };
+    Settings {
+        state: state.to_owned(),
+        names: names(admin, host),
+        certificate: admin
+            .tls
+            .then(|| named_certificate(model).unwrap_or_else(own)),
+    }
+}
+
+/// Listens at an address, or takes over who does.
+fn bind(listener: &AdminListener, inherited: &Inherited) -> Result<TcpListener, StartError> {
+    let failed = |source| StartError::AdminAddress {
+        place: listener.place.clone(),
+        source,
+    };
+    match inherited.at(listener.bind).map_err(StartError::Inherited)? {
+        Some(bound) => Ok(bound),
+        None => admin::tcp(listener.bind).map_err(failed),
+    }
+}
+
+fn log_addresses(addresses: &[SocketAddr], fingerprint: Option<&str>) {
+    for address in addresses {
+        match fingerprint {
+            Some(certificate) => tracing::info!(%address, certificate, "administration over TLS"),
+            None => tracing::info!(%address, "administration"),
+        }
+    }
+}
+
+/// Whether another configuration has the administration listen elsewhere, or otherwise.
+pub(crate) fn listens_otherwise(old: &Model, new: &Model) -> bool {
+    let of = |model: &Model| {
+        let admin = model.admin();
+        let listen: Vec<_> = admin.listen.iter().map(|one| one.bind).collect();
+        let files = |one: &config::Certificate| (one.certificate.clone(), one.key.clone());
+        let files = admin.certificate.as_ref().map(files);
+        (listen, files, admin.tls, admin.names.clone())
+    };
+    of(old) != of(new)
+}
+
+/// Addresses of a new configuration that cannot be listened at, beside those that the old one has. `held` are those of
+/// this process that are not of the administration.
+pub(crate) fn probe_addresses(
+    old: &Model,
+    new: &Model,
+    held: &[SocketAddr],
+    inherited: &Inherited,
+) -> Vec<StartError> {
+    let is_old = |one: &&AdminListener| old.admin().listen.iter().any(|it| it.bind == one.bind);
+    let mut wrong = Vec::new();
+    for listener in new.admin().listen.iter().filter(|one| !is_old(one)) {
+        let is_inherited = matches!(inherited.at(listener.bind), Ok(Some(_)));
+        if !is_inherited && let Err(source) = Listener::probe(listener.bind) {
+            wrong.push(not_bound(listener, source, old, held));
+        }
+    }
+    wrong
+}
+
+/// Why an address cannot be had, with the remedy.
+fn not_bound(
+    listener: &AdminListener,
+    source: BindError,
+    old: &Model,
+    held: &[SocketAddr],
+) -> StartError {
+    let place = listener.place.clone();
+    let own = old.admin().listen.iter().map(|one| one.bind);
+    let overlaps = |other: &SocketAddr| {
+        let (a, b) = (listener.bind.ip(), other.ip());
+        other.port() == listener.bind.port() && (a == b || a.is_unspecified() || b.is_unspecified())
+    };
+    let holder = own.chain(held.iter().copied()).find(overlaps);
+    match (source, holder) {
+        (BindError::InUse { address }, Some(holder)) => StartError::AdminHeld {
+            place,
+            addresses: Box::new([address, holder]),
+        },
+        (source, _) => StartError::Bind { place, source },
+    }
+}
+
+/// Where the running administration listens.
+#[derive(Clone, Debug)]
+pub(crate) struct AdminListening {
+    listening: Listening,
+    /// The state directory.
+    state: PathBuf,
+    /// The name of the machine.
+    host: String,
+}
+
+impl AdminListening {
+    /// Whether the file of the certificate has another one than is in use.
+    pub(crate) fn is_renewed(&self, model: &Model) -> bool {
+        let named = named_certificate(model).filter(|_| model.admin().tls);
+        let found = named.and_then(|named| named.fingerprint());
+        let in_use = self.listening.fingerprint();
+        found
+            .zip(in_use)
+            .is_some_and(|(found, in_use)| found != in_use)
+    }
+
+    /// Gets ready to listen as a new configuration says. Nobody is answered there yet, and dropping it undoes it.
+    /// `held` as in [`probe_addresses`].
+    ///
+    /// # Errors
+    ///
+    /// An address cannot be had, or the certificate not be used.
+    pub(crate) fn prepare(
+        &self,
+        old: &Model,
+        new: &Model,
+        held: &[SocketAddr],
+        inherited: &Inherited,
+    ) -> Result<NextEndpoints, StartError> {
+        if let Some(error) = check_certificate(new).into_iter().next() {
+            return Err(error);
+        }
+        let listen = &new.admin().listen;
+        let wanted: Vec<_> = listen.iter().map(|one| one.bind).collect();
+        let open = |address: SocketAddr| {
+            let listener = listen.iter().find(|one| one.bind == address);
+            let listener = listener.ok_or(StartError::NoAdministration)?;
+            bind(listener, inherited).map_err(|error| match Listener::probe(address) {
+                Err(source) => not_bound(listener, source, old, held),
+                Ok(()) => error,
+            })
+        };
+        let settings = settings(new, &self.state, &self.host);
+        self.listening.prepare(&wanted, &settings, open)
+    }
+}
+
+/// Has the administration listen there from now on.
+pub(crate) fn listen_at(next: NextEndpoints) {
+    log_addresses(&next.addresses(), next.fingerprint());
+    next.put_in_force();
 }
 
 /// Names by which browsers may reach the console, besides the addresses: those that are configured,
@@ -169,6 +307,7 @@ fn named_certificate(model: &Model) -> Option<Certificate> {
 #[derive(Debug)]
 pub(crate) struct Administration {
     handle: AdminHandle,
+    listening: AdminListening,
     /// Removed when nobody is answered any more.
     _socket: Option<SocketFile>,
 }
@@ -177,6 +316,11 @@ impl Administration {
     /// What it does without.
     pub(crate) fn problems(&self) -> &[String] {
         self.handle.problems()
+    }
+
+    /// Where it listens, to be changed.
+    pub(crate) fn listening(&self) -> AdminListening {
+        self.listening.clone()
     }
 
     /// Answers what was asked, and ends. Returns after some seconds in any case.

@@ -83,12 +83,12 @@ pub struct ServeArgs {
     pub config: Option<PathBuf>,
 
     /// Keep what is served in this configuration file, so that it can be changed while Tarn runs. If the
-    /// file is missing, it is made from the other arguments. If it exists, it is used, and STOREs, --listen
-    /// and --target are ignored. Use it to go from a first disk to a lasting service.
+    /// file is missing, it is made from the other arguments. If it exists, it is used, and STOREs, --listen,
+    /// --target and the flags of HyperSCSI are ignored. Use it to go from a first disk to a lasting service.
     #[arg(
         long,
         value_name = "FILE",
-        conflicts_with_all = ["config", "hyperscsi"],
+        conflicts_with = "config",
         requires = "stores"
     )]
     pub save: Option<PathBuf>,

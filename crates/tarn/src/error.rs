@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io;
+use std::net::SocketAddr;
 use std::num::{IntErrorKind, ParseIntError};
 use std::path::PathBuf;
 
@@ -64,6 +65,23 @@ pub enum StartError {
         /// Why.
         source: admin::ListenError,
     },
+    /// The same, because this process listens there itself until the change is made.
+    #[error(
+        "{place}: {} cannot be listened on while this Tarn listens on {}: remove that in one change, add this in the \
+         next",
+        .addresses[0], .addresses[1]
+    )]
+    AdminHeld {
+        /// Where the address is named.
+        place: Place,
+        /// What was asked for, and what is in use.
+        addresses: Box<[SocketAddr; 2]>,
+    },
+    /// There is no administration that could listen elsewhere.
+    #[error(
+        "the administration does not run, so it cannot listen elsewhere: see tarn doctor, and restart Tarn"
+    )]
+    NoAdministration,
     /// The certificate of the administration, or its key, cannot be used.
     #[error("{place}: {reason}")]
     AdminCertificate {

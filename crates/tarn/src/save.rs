@@ -8,7 +8,10 @@ use std::path::Path;
 
 use api::edit::{Edit, Thing};
 use api::spec;
-use config::{Draft, Export, Image, Model, ServerAddress, StoreAt, StorePlace, StoreSpec, Unit};
+use config::{
+    Draft, Export, HyperScsiGroup, HyperScsiPassword, Image, Model, ServerAddress, StoreAt,
+    StorePlace, StoreSpec, Unit,
+};
 
 /// What stands above a file that was made.
 const HEAD: &str = "\
@@ -38,7 +41,11 @@ pub(crate) fn text_of(
         let made = draft.make(&Edit::Add(thing));
         made.map(|_is_new| ()).map_err(|error| error.to_string())
     };
-    let ids = ids(model.units());
+    let ids = match model.hyperscsi() {
+        [] => ids(model.units()),
+        // Clients know the devices by these names.
+        [group, ..] => group.devices.iter().map(|one| one.name.clone()).collect(),
+    };
     for (position, (unit, id)) in model.units().iter().zip(&ids).enumerate() {
         if let Some(option) = relative_option(&unit.store) {
             let store = &unit.store.text;
@@ -84,7 +91,34 @@ pub(crate) fn text_of(
         };
         add(Thing::Target(target))?;
     }
+    for group in model.hyperscsi() {
+        add(Thing::Hyperscsi(group_of(group)?))?;
+    }
     Ok(format!("{HEAD}{draft}"))
+}
+
+/// A group as a file has it.
+fn group_of(group: &HyperScsiGroup) -> Result<spec::Hyperscsi, String> {
+    let HyperScsiPassword::File(password) = &group.password else {
+        return Err(format!(
+            "group {:?} has no file of its password",
+            group.name
+        ));
+    };
+    let password_file = std::path::absolute(&password.path).map_err(|error| error.to_string())?;
+    let device = |device: &config::HyperScsiDevice| spec::HyperscsiDevice {
+        id: device.name.clone(),
+        level: None,
+        readonly: device.read_only,
+    };
+    Ok(spec::Hyperscsi {
+        name: group.name.clone(),
+        interface: group.at.interface().map(str::to_owned),
+        udp: group.at.udp().map(|address| address.to_string()),
+        password_file: Some(password_file.display().to_string()),
+        device: group.devices.iter().map(device).collect(),
+        ..spec::Hyperscsi::default()
+    })
 }
 
 /// The STORE with its path from the root.
@@ -190,6 +224,12 @@ pub(crate) fn differs(asked: &Model, has: &Model) -> Option<String> {
             missing.push(format!("address {}", portal.bind));
         }
     }
+    for group in asked.hyperscsi() {
+        let is_it = |one: &HyperScsiGroup| one.name == group.name && one.at == group.at;
+        if !has.hyperscsi().iter().any(is_it) {
+            missing.push(format!("group {group}"));
+        }
+    }
     (!missing.is_empty()).then(|| missing.join(", "))
 }
 
@@ -250,6 +290,40 @@ mod tests {
         );
         assert_eq!(file.units()[1].serial, None);
         assert!(text.starts_with("# Made by tarn serve --save."));
+    }
+
+    #[test]
+    fn a_group_of_hyperscsi_has_the_devices_that_the_command_line_gives_it() {
+        let group = |at| config::HyperScsiArguments {
+            at,
+            group: "ABC",
+            password_file: Path::new("abc.secret"),
+        };
+        let stores = [
+            "/srv/a.img?size=1G".to_owned(),
+            "mem:1M?readonly".to_owned(),
+        ];
+        for (at, key) in [
+            ("eth1", "interface = \"eth1\""),
+            ("udp:127.0.0.1:5674", "udp = \"127.0.0.1:5674\""),
+        ] {
+            let line = Model::from_arguments(&stores, None, Some(&group(at))).unwrap();
+            let text = text_of(&line, |_| None).unwrap();
+            assert!(text.contains(key), "{text}");
+            let file = Model::from_toml(&text, Path::new("/etc/t.toml")).unwrap();
+            let (asked, saved) = (&line.hyperscsi()[0], &file.hyperscsi()[0]);
+            assert_eq!((&saved.name, &saved.at), (&asked.name, &asked.at));
+            assert_eq!(saved.devices, asked.devices);
+            assert_eq!(differs(&line, &file), None);
+            let HyperScsiPassword::File(password) = &saved.password else {
+                panic!("{text}");
+            };
+            assert_eq!(password.path, std::path::absolute("abc.secret").unwrap());
+            assert!(file.targets().is_empty());
+        }
+        let other = Model::from_arguments(&stores, None, Some(&group("eth2"))).unwrap();
+        let has = Model::from_arguments(&stores, None, Some(&group("eth1"))).unwrap();
+        assert_eq!(differs(&other, &has).unwrap(), "group ABC at eth2");
     }
 
     #[test]

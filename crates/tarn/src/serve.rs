@@ -86,7 +86,8 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited, log: &Log) -> anyh
 
 /// What the data plane gets, and what there is to say of it.
 fn sized(model: &Model) -> anyhow::Result<(Settings, Option<String>)> {
-    let mut settings = settings(model)?;
+    let mut settings = settings(model, cores(model)?);
+    settings.connections_max = connections_max(settings.cores, model.units().len());
     let sizing = headroom::size(model, settings.cores, headroom::at_start())?;
     settings.pool_bytes = usize::try_from(sizing.pool_bytes)?;
     let note = sizing.in_words();
@@ -231,6 +232,7 @@ fn administration(
     };
     match sockets.serve(control) {
         Ok(administration) => {
+            daemon.set_administration(administration.listening());
             for problem in administration.problems() {
                 daemon.troubles().note(trouble(problem.clone()));
             }
@@ -429,26 +431,28 @@ pub(crate) fn cores(model: &Model) -> io::Result<usize> {
     }
 }
 
-fn settings(model: &Model) -> anyhow::Result<Settings> {
+/// What the data plane of so many cores gets.
+pub(crate) fn settings(model: &Model, cores: usize) -> Settings {
     let (limits, server) = (model.limits(), model.server());
-    let cores = cores(model)?;
     let seconds = |seconds: u32| Duration::from_secs(u64::from(seconds));
-    Ok(Settings {
+    let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+    let count = |count: u32| size(u64::from(count));
+    Settings {
         cores,
-        pool_bytes: usize::try_from(limits.pool_per_core_bytes)?,
+        pool_bytes: size(limits.pool_per_core_bytes),
         busy_poll: Duration::from_micros(u64::from(server.busy_poll_us)),
         coalescing: match server.coalescing {
             config::Coalescing::Off => Coalescing::Off,
             config::Coalescing::Adaptive => Coalescing::Adaptive,
             config::Coalescing::Always => Coalescing::Always,
         },
-        sessions_max: usize::try_from(limits.sessions_max)?,
-        logins_max: usize::try_from(limits.connections_in_login_max)?,
-        discovery_max: usize::try_from(limits.discovery_sessions_max)?,
+        sessions_max: count(limits.sessions_max),
+        logins_max: count(limits.connections_in_login_max),
+        discovery_max: count(limits.discovery_sessions_max),
         discovery_lifetime: seconds(limits.discovery_lifetime_seconds),
-        unproved_per_address_max: usize::try_from(limits.unproved_per_address_max)?,
-        connections_max: connections_max(cores, model.units().len()),
-        holding: Holding::new(usize::try_from(limits.unproved_memory_bytes)?),
+        unproved_per_address_max: count(limits.unproved_per_address_max),
+        connections_max: usize::MAX,
+        holding: Holding::new(size(limits.unproved_memory_bytes)),
         gap_timeout: seconds(limits.command_gap_seconds),
         login_timeout: seconds(limits.login_timeout_seconds),
         queue_depth: u32::from(limits.queue_depth),
@@ -460,5 +464,5 @@ fn settings(model: &Model) -> anyhow::Result<Settings> {
         core_stall_limit: seconds(limits.core_stall_limit_seconds),
         stop_timeout: seconds(limits.shutdown_timeout_seconds),
         slow_command: slow_command(model),
-    })
+    }
 }

@@ -271,13 +271,13 @@ fn keys_of_the_process_wait_for_a_restart_until_they_are_as_they_were() {
     let model = |text: &str| Model::from_toml(text, Path::new("/etc/t.toml")).unwrap();
     let begun = model("[server]\ncores = 2\nlog = \"info\"\n");
     let now = model(
-        "[server]\ncores = 4\nlog = \"debug\"\n[limits]\nqueue_depth = 7\nslow_command_ms = 9\n",
+        "[server]\ncores = 4\nlog = \"debug\"\n[limits]\npool_per_core_bytes = \"64M\"\nqueue_depth = 7\n",
     );
     let pending = pending_keys(&begun, &now);
     assert_eq!(pending.len(), 2, "{pending:?}");
     assert!(
         pending[0].starts_with("[server] cores: ")
-            && pending[1].starts_with("[limits] queue_depth: ")
+            && pending[1].starts_with("[limits] pool_per_core_bytes: ")
     );
     assert!(pending_keys(&begun, &begun).is_empty());
 }

@@ -151,6 +151,11 @@ impl UnitOwner {
         }
     }
 
+    /// It waits so long from now on.
+    pub const fn set_patience(&mut self, patience: Patience) {
+        self.patience = patience;
+    }
+
     /// The state in force.
     pub const fn shared(&self) -> &Arc<Shared> {
         self.owner.shared()

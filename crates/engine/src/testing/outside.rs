@@ -63,6 +63,7 @@ pub struct TestPort {
     /// Writes whose data came back, with its length.
     pub returned: Vec<(u32, usize)>,
     pub queue_limits: Vec<u32>,
+    pub queue_depths: Vec<u32>,
     /// Why it cannot ask for data.
     pub starves: VecDeque<NoRoom>,
     /// How often it was given memory.
@@ -168,6 +169,10 @@ impl Port for TestPort {
     fn handle_memory(&mut self, _: &Pool) {
         self.fed += 1;
         self.starves.pop_front();
+    }
+
+    fn set_queue_depth(&mut self, commands: u32) {
+        self.queue_depths.push(commands);
     }
 
     fn set_queue_limit(&mut self, commands: u32) {

@@ -3,6 +3,7 @@
 use crate::testing::{bench, cdb, disk, outside};
 
 mod abort;
+mod cache;
 mod change;
 mod execute;
 mod fence;

@@ -2,10 +2,11 @@
 
 use memory::NoRoom;
 
-use super::bench::{BALLAST_BYTES, Bench, QUEUE_DEPTH, Who};
+use super::bench::{ABORT, BALLAST_BYTES, Bench, FENCE, QUEUE_DEPTH, Who};
 use super::cdb;
 use super::disk::Take;
 use super::outside::{Came, FULL, GOOD};
+use crate::Limits;
 
 const MIB: usize = 1 << 20;
 /// Blocks of a MiB.
@@ -371,6 +372,34 @@ fn windows_are_small_while_memory_is_short_and_not_for_a_moment_more_or_less() {
     assert_eq!(limits(&mut bench), [0; 0]);
     bench.free_memory(BALLAST_BYTES);
     assert_eq!(limits(&mut bench), [QUEUE_DEPTH]);
+    bench.end();
+}
+
+#[test]
+fn another_queue_depth_is_in_force_at_once_and_while_memory_is_short_when_there_is_more() {
+    let mut bench = Bench::new(1);
+    let who = bench.log_in(0);
+    let limits = |bench: &mut Bench| {
+        let port = bench.port(who);
+        let depths = std::mem::take(&mut port.queue_depths);
+        (depths, std::mem::take(&mut port.queue_limits))
+    };
+    let set = |bench: &mut Bench, queue_depth| {
+        bench.cores[0].set_limits(&Limits {
+            queue_depth,
+            abort_timeout: ABORT,
+            fence_timeout: FENCE,
+        });
+    };
+    set(&mut bench, 7);
+    assert_eq!(limits(&mut bench), (vec![7], vec![7]));
+    bench.leave_memory(0, ALL / 4 - BALLAST_BYTES);
+    bench.settle();
+    set(&mut bench, 9);
+    assert_eq!(limits(&mut bench), (vec![9], vec![1, 1]));
+    bench.free_memory(ALL / 4);
+    bench.free_memory(BALLAST_BYTES);
+    assert_eq!(limits(&mut bench), (vec![], vec![9]));
     bench.end();
 }
 

@@ -130,6 +130,11 @@ impl<C: Wire> Sessions<C> {
         }
     }
 
+    /// Commands of a session that begins from now on.
+    pub const fn set_queue_depth(&mut self, commands: u32) {
+        self.settings.queue_depth = commands;
+    }
+
     /// The session that administrators call so.
     pub fn session(&self, id: SessionId) -> Option<SessionKey> {
         self.by_id.get(&id).copied()

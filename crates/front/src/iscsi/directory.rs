@@ -150,6 +150,11 @@ impl<W> Directory<W> {
         }
     }
 
+    /// What all share.
+    pub(super) const fn common(&self) -> &Common {
+        &self.common
+    }
+
     /// The core of the session that a newcomer wants to join, if it may.
     pub(super) fn join(
         &self,

@@ -125,6 +125,14 @@ impl<L> Login<L> {
     }
 }
 
+const fn unproved_limits(settings: &FrontSettings) -> UnprovedLimits {
+    UnprovedLimits {
+        per_address_max: settings.unproved_per_address_max,
+        logins_max: settings.logins_max,
+        discovery_max: settings.discovery_max,
+    }
+}
+
 /// The front.
 #[derive(Debug)]
 pub struct Front<L: Line> {
@@ -150,11 +158,7 @@ pub struct Front<L: Line> {
 impl<L: Line> Front<L> {
     /// A front at which nobody stands. `lists` is shared with the cores of the sessions.
     pub fn new(settings: &FrontSettings, policy: Arc<dyn Policy>, lists: Arc<SharedLists>) -> Self {
-        let limits = UnprovedLimits {
-            per_address_max: settings.unproved_per_address_max,
-            logins_max: settings.logins_max,
-            discovery_max: settings.discovery_max,
-        };
+        let limits = unproved_limits(settings);
         let holding = settings.holding.clone();
         let logins = Arc::clone(&holding.logins);
         let common = Common::new(settings.sessions_max, settings.connections_max, holding);
@@ -173,6 +177,15 @@ impl<L: Line> Front<L> {
             login_timeout: settings.login_timeout,
             actions: VecDeque::new(),
         }
+    }
+
+    /// Limits for what begins from now on. Nothing ends for them; the number of cores and of connections stays.
+    pub fn set_limits(&mut self, settings: &FrontSettings) {
+        self.unproved.set_limits(unproved_limits(settings));
+        self.login_timeout = settings.login_timeout;
+        let common = self.directory.common();
+        common.set_sessions_max(settings.sessions_max);
+        common.holding().set_limits(&settings.holding);
     }
 
     /// What is to be done next. To be called after every other call until it gives `None`.

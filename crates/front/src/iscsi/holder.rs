@@ -55,6 +55,13 @@ impl Holding {
             proved: budget(bytes),
         }
     }
+
+    /// There is as much from now on as another one has.
+    pub fn set_limits(&self, as_of: &Self) {
+        self.logins.set_limit(as_of.logins.limit());
+        self.unproved.set_limit(as_of.unproved.limit());
+        self.proved.set_limit(as_of.proved.limit());
+    }
 }
 
 /// What there is in all.
@@ -73,6 +80,16 @@ impl Common {
             connections: Arc::new(Budget::new(connections_max)),
             holding,
         }
+    }
+
+    /// There may be so many sessions from now on. Those that are there stay.
+    pub(super) fn set_sessions_max(&self, sessions_max: usize) {
+        self.sessions.set_limit(sessions_max);
+    }
+
+    /// The memory that all share.
+    pub(super) const fn holding(&self) -> &Holding {
+        &self.holding
     }
 
     /// The shares of a holder that has nothing yet.

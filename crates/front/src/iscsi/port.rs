@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ::iscsi::limits::DISCOVERY_QUEUE_DEPTH;
 use ::iscsi::pdu::{
     TaskAttribute as SentAttribute, TaskManagementFunction, TaskManagementResponse,
 };
@@ -148,6 +149,14 @@ impl Port for SessionPort {
 
     fn handle_memory(&mut self, pool: &Pool) {
         self.session.handle_memory(pool);
+    }
+
+    fn set_queue_depth(&mut self, commands: u32) {
+        let most = match self.session.config().is_discovery {
+            true => DISCOVERY_QUEUE_DEPTH,
+            false => u32::MAX,
+        };
+        self.session.set_queue_depth(commands.min(most));
     }
 
     fn set_queue_limit(&mut self, commands: u32) {

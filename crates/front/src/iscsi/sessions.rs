@@ -22,7 +22,7 @@ use scsi::UnitAttention;
 use super::action::{Action, Adoption, Entry};
 use super::directory::Placement;
 use super::failure::LoginFailure;
-use super::front::Front;
+use super::front::{Front, FrontSettings};
 use super::holder::{Shares, hold_limits};
 use super::port::{SessionPort, names_of};
 use super::profile::SessionProfile;
@@ -119,6 +119,14 @@ impl<C: Wire> Sessions<C> {
             looks: Deadlines::default(),
             lists,
             front,
+        }
+    }
+
+    /// Sizes and times of sessions that begin from now on, and limits at the front, if it is here.
+    pub fn set_limits(&mut self, settings: SessionSettings, at_front: &FrontSettings) {
+        self.settings = settings;
+        if let Some(front) = &mut self.front {
+            front.set_limits(at_front);
         }
     }
 

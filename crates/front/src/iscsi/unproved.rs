@@ -161,6 +161,11 @@ impl Unproved {
         }
     }
 
+    /// Limits for those who come from now on. Each of them takes the place of one at most that is there.
+    pub(crate) const fn set_limits(&mut self, limits: UnprovedLimits) {
+        self.limits = limits;
+    }
+
     fn login_count(&self) -> usize {
         self.places.len() - self.discovery_count
     }
@@ -316,6 +321,26 @@ mod tests {
         assert_eq!(gone, Some((discovery(1), Crowding::Address(4))));
         let gone = unproved.begin(login(5), from(1));
         assert_eq!(gone, Some((login(1), Crowding::Address(4))));
+    }
+
+    #[test]
+    fn a_lower_limit_ends_nobody_and_each_newcomer_takes_one_place() {
+        let mut unproved = machine();
+        for number in 0..4 {
+            assert_eq!(unproved.begin(login(number), from(1)), None);
+        }
+        let per_address_max = 2;
+        unproved.set_limits(UnprovedLimits {
+            per_address_max,
+            ..LIMITS
+        });
+        assert_eq!(unproved.login_count(), 4);
+        let gone = unproved.begin(login(4), from(1));
+        assert_eq!(gone, Some((login(0), Crowding::Address(2))));
+        assert_eq!(unproved.login_count(), 4);
+        unproved.set_limits(LIMITS);
+        unproved.end(login(1));
+        assert_eq!(unproved.begin(login(5), from(1)), None);
     }
 
     #[test]

@@ -130,14 +130,18 @@ impl<C: Carrier> Exports for Visible<'_, C> {
     }
 }
 
+const fn unproved_limits(settings: &FrontSettings) -> UnprovedLimits {
+    UnprovedLimits {
+        per_address_max: settings.per_address_max,
+        logins_max: settings.handshakes_max,
+        discovery_max: 0,
+    }
+}
+
 impl<L: Line> Front<L> {
     /// A front at which nobody stands.
     pub fn new(settings: &FrontSettings, policy: Arc<dyn Policy>) -> Self {
-        let limits = UnprovedLimits {
-            per_address_max: settings.per_address_max,
-            logins_max: settings.handshakes_max,
-            discovery_max: 0,
-        };
+        let limits = unproved_limits(settings);
         Self {
             policy,
             timeout: settings.timeout,
@@ -147,6 +151,12 @@ impl<L: Line> Front<L> {
             places: HashMap::new(),
             waiting: VecDeque::new(),
         }
+    }
+
+    /// Limits for handshakes that begin from now on. Their memory is a budget that others share, and stays.
+    pub fn set_limits(&mut self, settings: &FrontSettings) {
+        self.timeout = settings.timeout;
+        self.unproved.set_limits(unproved_limits(settings));
     }
 
     /// The rules are others from now on.

@@ -12,7 +12,7 @@ use memory::{Crowd, Message, Party, Pool};
 use scsi::{PortName, Principal};
 
 use super::adoption::Adoption;
-use super::front::Front;
+use super::front::{Front, FrontSettings};
 use super::keys::{ConnectionKey, HandshakeKey, OfConnection};
 use super::session::{SessionPort, transport_id};
 use super::source::Source;
@@ -96,6 +96,14 @@ impl<C: Wire> Sessions<C> {
             parties: HashMap::new(),
             is_stopping: false,
             front,
+        }
+    }
+
+    /// Sizes of sessions that begin from now on, and limits of handshakes, if they are here.
+    pub fn set_limits(&mut self, settings: SessionSettings, at_front: &FrontSettings) {
+        self.settings = settings;
+        if let Some(front) = &mut self.front {
+            front.set_limits(at_front);
         }
     }
 

@@ -27,7 +27,7 @@ const HELD_PER_FREE_MAX: usize = 8;
 /// So many bytes, connections or sessions, which are shared on any thread.
 #[derive(Debug)]
 pub struct Budget {
-    limit: usize,
+    limit: AtomicUsize,
     used: AtomicUsize,
     refused: AtomicU64,
 }
@@ -37,7 +37,7 @@ impl Budget {
     #[must_use]
     pub const fn new(limit: usize) -> Self {
         Self {
-            limit,
+            limit: AtomicUsize::new(limit),
             used: AtomicUsize::new(0),
             refused: AtomicU64::new(0),
         }
@@ -45,8 +45,14 @@ impl Budget {
 
     /// How much there is in all.
     #[must_use]
-    pub const fn limit(&self) -> usize {
-        self.limit
+    pub fn limit(&self) -> usize {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// There is so much in all from now on. What is in use stays so, also where that is more: then nothing is left
+    /// until enough was given back.
+    pub fn set_limit(&self, limit: usize) {
+        self.limit.store(limit, Ordering::Relaxed);
     }
 
     /// How much is in use.
@@ -69,11 +75,12 @@ impl Budget {
 
     /// The same, if the rule allows it with so much free before.
     fn take_if(&self, amount: usize, is_allowed: impl Fn(usize) -> bool) -> bool {
+        let limit = self.limit();
         let taken = self
             .used
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
                 let sum = used.checked_add(amount)?;
-                let is_there = sum <= self.limit && is_allowed(self.limit.saturating_sub(used));
+                let is_there = sum <= limit && is_allowed(limit.saturating_sub(used));
                 is_there.then_some(sum)
             });
         if taken.is_err() {
@@ -303,6 +310,21 @@ mod tests {
         one.give_back(1);
         assert!(one.take(1));
         assert_eq!((one.held(), other.held(), budget.used()), (800, 0, 800));
+    }
+
+    #[test]
+    fn a_lower_limit_takes_nothing_away_and_lets_nothing_more_in_until_enough_is_given_back() {
+        let budget = Arc::new(Budget::new(900));
+        let one = Share::whole(Arc::clone(&budget));
+        assert!(one.take(100));
+        budget.set_limit(60);
+        assert_eq!((one.held(), budget.used(), budget.limit()), (100, 100, 60));
+        assert!(!one.take(1) && !one.has_room());
+        one.give_back(41);
+        assert!(one.take(1));
+        assert!(!one.take(1));
+        budget.set_limit(61);
+        assert!(one.take(1));
     }
 
     #[test]

@@ -289,6 +289,11 @@ impl Session {
         self.running == 0 && self.immediate == 0
     }
 
+    /// How many commands [`Session::set_queue_limit`] may allow from now on; at least one.
+    pub fn set_queue_depth(&mut self, commands: u32) {
+        self.config.queue_depth = commands.max(1);
+    }
+
     /// How many commands the session may have under way; at least one. The window shrinks as
     /// answers go out, never by moving MaxCmdSN back.
     pub fn set_queue_limit(&mut self, commands: u32) {

@@ -28,6 +28,23 @@ impl Handle {
         answered.recv_timeout(MEDIUM_PATIENCE).map_err(|_| NoAnswer)
     }
 
+    /// The same for several units at once, in `patience` all together. A unit whose answer has not come may still do
+    /// it.
+    pub fn move_media(
+        &self,
+        orders: &[(UnitIndex, MediumOrder)],
+        patience: Duration,
+    ) -> Vec<Result<Result<(), MediumFailure>, NoAnswer>> {
+        let until = Instant::now() + patience;
+        let ask = |&(unit, order): &(UnitIndex, MediumOrder)| self.order_medium(unit, order);
+        let answers: Vec<_> = orders.iter().map(ask).collect();
+        let wait = |answered: Receiver<Result<(), MediumFailure>>| {
+            let left = until.saturating_duration_since(Instant::now());
+            answered.recv_timeout(left).map_err(|_| NoAnswer)
+        };
+        answers.into_iter().map(wait).collect()
+    }
+
     fn order_medium(
         &self,
         unit: UnitIndex,

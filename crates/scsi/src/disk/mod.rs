@@ -52,7 +52,7 @@ pub(crate) struct Job {
     transfer_length: u64,
     /// FUA.
     fua: bool,
-    /// A write of it was requested that need not be durable when it is over.
+    /// A write or an unmap of it was requested that need not be durable when it is over.
     has_cached_write: bool,
     work: Work,
 }
@@ -162,7 +162,8 @@ impl Disk {
     /// Takes over what of the shared state every command needs.
     pub(crate) fn install(&mut self, shared: &Shared) {
         self.blocks = shared.blocks;
-        self.is_cached = self.capabilities.volatile_cache && shared.modes.write_cache;
+        self.capabilities.volatile_cache = shared.has_cache;
+        self.is_cached = shared.has_cache && shared.modes.write_cache;
     }
 
     /// A write is durable only if it is asked to be.

@@ -109,9 +109,11 @@ impl Disk {
         lba.saturating_mul(self.block_bytes())..end.saturating_mul(self.block_bytes())
     }
 
-    /// Without a write cache an unmap, which has no durable form, is followed by a flush.
+    /// Without a write cache an unmap, which has no durable form, is followed by a flush. A store that writes through
+    /// does that itself, but for what was begun before it did.
     pub(super) fn after_unmap(&self, job: &mut Job) -> Step {
-        if self.is_cached || !self.capabilities.volatile_cache {
+        let has_cached = self.capabilities.volatile_cache || job.has_cached_write;
+        if self.is_cached || !has_cached {
             return Self::good(job);
         }
         job.work = Work::Last {
@@ -183,6 +185,7 @@ impl Disk {
             return self.after_unmap(job);
         };
         let step = turn_over(next);
+        Self::note_write(job, !self.is_cached);
         job.work = Rare::Unmap { left }.into();
         step
     }

@@ -47,6 +47,13 @@ pub enum ChangeKind {
     Load,
     /// Little is left of the space that the unit may take.
     SpaceLow,
+    /// An administrator has the store write through from now on. Writes are durable before they are answered, and the
+    /// cache is shown as on until [`ChangeKind::Flushed`].
+    WriteThrough,
+    /// [`ChangeKind::WriteThrough`] is taken back: the store has its cache again, as it was.
+    NotWrittenThrough,
+    /// An administrator lets the store keep writes in its cache, which is on.
+    WriteBack,
     /// The store grew or shrank.
     CapacityChanged {
         /// The new capacity.

@@ -14,6 +14,10 @@ pub struct Shared {
     pub generation: u64,
     /// Capacity.
     pub blocks: u64,
+    /// The store may keep writes in a volatile cache. Without, it writes through, and no initiator can change that.
+    pub has_cache: bool,
+    /// The cache was on when the store began to write through.
+    pub had_cache_on: bool,
     /// Mode parameters in force.
     pub modes: Modes,
     /// The write cache is off, and what it held may not be on the medium: no flush since then is known to have
@@ -45,6 +49,51 @@ impl Shared {
         let mut modes = self.modes;
         modes.write_cache |= self.is_unflushed;
         modes
+    }
+
+    /// Saved mode parameters as initiators see them: what is saved for a cache that the store has not now stays saved.
+    pub(crate) const fn shown_saved_modes(&self) -> Modes {
+        let mut modes = self.saved_modes;
+        modes.write_cache &= self.has_cache;
+        modes
+    }
+
+    /// What an initiator saves.
+    pub(crate) const fn save_modes(&mut self, modes: Modes) {
+        let write_cache = self.saved_modes.write_cache;
+        self.saved_modes = modes;
+        if !self.has_cache {
+            self.saved_modes.write_cache = write_cache;
+        }
+    }
+
+    /// The store has no cache from now on.
+    pub(crate) const fn write_through(&mut self) {
+        if self.has_cache {
+            self.had_cache_on = self.modes.write_cache;
+            self.has_cache = false;
+            self.switch_cache(false);
+        }
+    }
+
+    /// The store has the cache that it had before it began to write through.
+    pub(crate) const fn take_back_write_through(&mut self) {
+        if !self.has_cache {
+            self.has_cache = true;
+            self.switch_cache(self.had_cache_on);
+        }
+    }
+
+    /// The store has a cache, which is on.
+    pub(crate) const fn write_back(&mut self) {
+        self.has_cache = true;
+        self.switch_cache(true);
+    }
+
+    const fn switch_cache(&mut self, is_on: bool) {
+        let mut modes = self.modes;
+        modes.write_cache = is_on;
+        self.set_modes(modes);
     }
 
     /// Other mode parameters are in force.

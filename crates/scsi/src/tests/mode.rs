@@ -436,3 +436,81 @@ fn later_pieces_are_not_written_when_writing_is_inhibited_or_the_unit_stopped() 
         assert_eq!(refusal(&rig, &piece), refused);
     }
 }
+
+#[test]
+fn write_through_by_an_administrator_shows_when_it_is_flushed_and_no_initiator_ends_it() {
+    let (mut rig, at) = Rig::ready(profile());
+    let shown = |rig: &mut Rig| current(rig, at, CACHING)[2];
+    let write = ten(0x2a, 0, 0, 1);
+    rig.change(None, ChangeKind::WriteThrough);
+    good(&rig.run(at, &write, &[0; BLOCK]));
+    assert_eq!(rig.asked, [Asked::Write(0, BLOCK, true)]);
+    assert_eq!(shown(&mut rig), WCE);
+    let cache_ons = rig.owner.shared().cache_ons;
+    rig.change(None, ChangeKind::Flushed { cache_ons });
+    assert_eq!(sense(&rig.run(at, &[0; 6], &[])), (6, 0x2a, 0x01));
+    assert_eq!(shown(&mut rig), 0);
+    assert_eq!(mode_sense(&mut rig, at, 1, CACHING, 0)[14], 0);
+    let mut page = current(&mut rig, at, CACHING);
+    page[2] = WCE;
+    assert_eq!(sense(&select(&mut rig, at, 0x11, &page)), (5, 0x26, 0x00));
+    // What was saved before has no cache to switch on.
+    rig.change(None, ChangeKind::LogicalUnitReset);
+    assert_eq!(sense(&rig.run(at, &[0; 6], &[])).0, 6);
+    assert_eq!(shown(&mut rig), 0);
+    assert_eq!(mode_sense(&mut rig, at, 3, CACHING, 0)[14], 0);
+
+    rig.change(None, ChangeKind::WriteBack);
+    assert_eq!(sense(&rig.run(at, &[0; 6], &[])), (6, 0x2a, 0x01));
+    assert_eq!(shown(&mut rig), WCE);
+    rig.asked.clear();
+    good(&rig.run(at, &write, &[0; BLOCK]));
+    assert_eq!(rig.asked, [Asked::Write(0, BLOCK, false)]);
+    assert_eq!(rig.persisted, None, "it was saved as on all the while");
+}
+
+#[test]
+fn write_through_that_is_taken_back_leaves_the_cache_as_it_was_and_nobody_is_told() {
+    for bits in [WCE, 0] {
+        let (mut rig, at) = Rig::ready(profile());
+        let mut page = current(&mut rig, at, CACHING);
+        page[2] = bits;
+        good(&select(&mut rig, at, 0x10, &page));
+        rig.change(None, ChangeKind::WriteThrough);
+        // A second order of the same kind does not replace what was before the first.
+        rig.change(None, ChangeKind::WriteThrough);
+        rig.change(None, ChangeKind::NotWrittenThrough);
+        good(&rig.run(at, &[0; 6], &[]));
+        assert_eq!(current(&mut rig, at, CACHING)[2], bits);
+        assert_eq!(mode_sense(&mut rig, at, 1, CACHING, 0)[14], WCE);
+        rig.asked.clear();
+        good(&rig.run(at, &ten(0x2a, 0, 0, 1), &[0; BLOCK]));
+        assert_eq!(rig.asked, [Asked::Write(0, BLOCK, bits == 0)]);
+    }
+}
+
+#[test]
+fn what_is_saved_while_there_is_no_cache_says_nothing_of_one() {
+    let (mut rig, at) = Rig::ready(profile());
+    rig.change(None, ChangeKind::WriteThrough);
+    let cache_ons = rig.owner.shared().cache_ons;
+    rig.change(None, ChangeKind::Flushed { cache_ons });
+    assert_eq!(sense(&rig.run(at, &[0; 6], &[])), (6, 0x2a, 0x01));
+    let mut page = current(&mut rig, at, CONTROL);
+    page[2] |= 0x04;
+    good(&select(&mut rig, at, 0x11, &page));
+    let kept = rig.persisted.take().unwrap();
+    let mut again = Rig::restored(profile(), Some(&kept));
+    let at = again.attach(0, 1);
+    assert_eq!(current(&mut again, at, CACHING)[2], WCE);
+
+    // A store that began without a cache, and was given one.
+    let mut without = profile();
+    without.capabilities.volatile_cache = false;
+    let mut rig = Rig::new(without);
+    rig.change(None, ChangeKind::WriteBack);
+    let kept = rig.persisted.take().unwrap();
+    let mut again = Rig::restored(profile(), Some(&kept));
+    let at = again.attach(0, 1);
+    assert_eq!(current(&mut again, at, CACHING)[2], WCE);
+}

@@ -274,3 +274,26 @@ fn on_a_thick_unit_every_block_is_mapped() {
     );
     assert!(rig.asked.is_empty());
 }
+
+/// The store did it before it wrote through, so that it is not durable by itself.
+#[test]
+fn an_unmap_that_began_before_the_store_wrote_through_is_flushed() {
+    let (mut rig, at) = Rig::ready(profile());
+    let list = unmap_list(&[(8, 8)]);
+    let length = u16::try_from(list.len()).unwrap();
+    let (mut task, step) = rig.start(at, &ten(0x42, 0, 0, length), &list);
+    let Step::Io(request) = step else {
+        panic!("{step:?}");
+    };
+    let done = rig.submit(request);
+    rig.change(None, ChangeKind::WriteThrough);
+    let cache_ons = rig.owner.shared().cache_ons;
+    rig.change(None, ChangeKind::Flushed { cache_ons });
+    let step = rig.cores[0].resume(&mut task, Input::Io(done));
+    assert!(matches!(step, Step::Io(IoRequest::Flush)), "{step:?}");
+    // The next one is durable by itself.
+    assert_eq!(sense(&rig.run(at, &[0; 6], &[])), (6, 0x2a, 0x01));
+    rig.asked.clear();
+    good(&unmap(&mut rig, at, &list));
+    assert_eq!(rig.asked, [Asked::Unmap(8 * 512, 16 * 512)]);
+}

@@ -152,6 +152,12 @@ impl SharedStore for Logged {
         self.store.grow(size_bytes)
     }
 
+    fn set_writes_through(&self, writes_through: bool) -> io::Result<()> {
+        // The store below goes on to write lazily: the log is what is durable.
+        self.journal.0.set_writes_through(writes_through);
+        Ok(())
+    }
+
     fn is_at(&self, path: &Path) -> io::Result<bool> {
         self.store.is_at(path)
     }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::books::{Bias, Books, Limits};
@@ -49,7 +50,7 @@ pub(super) struct Shared {
     pub(super) noted: Arc<dyn Noted>,
     pub(super) alone: Option<Alone>,
     /// Every change is durable before it is answered.
-    pub(super) writes_through: bool,
+    writes_through: AtomicBool,
     /// What is to be done when nobody uses the log any more.
     #[cfg(target_os = "linux")]
     pub(super) closing: Mutex<Option<OnClose>>,
@@ -100,10 +101,20 @@ impl Shared {
             wakers: Mutex::default(),
             noted,
             alone,
-            writes_through,
+            writes_through: AtomicBool::new(writes_through),
             #[cfg(target_os = "linux")]
             closing: Mutex::default(),
         }
+    }
+
+    pub(super) fn writes_through(&self) -> bool {
+        self.writes_through.load(Ordering::Acquire)
+    }
+
+    /// Of what is submitted from now on.
+    #[cfg(target_os = "linux")]
+    pub(super) fn set_writes_through(&self, writes_through: bool) {
+        self.writes_through.store(writes_through, Ordering::Release);
     }
 
     /// How the log is closed, and its last header, if the store can have everything.
@@ -154,7 +165,7 @@ impl Shared {
     /// What the store is with the log, which is asked to compare and write in no case: the engine does that by a fence.
     pub(super) fn capabilities(&self, store: &Capabilities) -> Capabilities {
         Capabilities {
-            volatile_cache: store.volatile_cache && !self.writes_through,
+            volatile_cache: store.volatile_cache && !self.writes_through(),
             compare_and_write_bytes: 0,
             ..store.clone()
         }

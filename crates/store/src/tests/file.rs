@@ -371,6 +371,22 @@ fn write_through_makes_every_change_durable() {
 }
 
 #[test]
+fn a_store_begins_to_write_through_for_all_and_stops_again() {
+    let scratch = Scratch::new();
+    let shared = open(&scratch, CacheMode::WriteBack);
+    let mut bench = Bench::new(&*shared);
+    for (writes_through, expected) in [(true, "write durably 0..512"), (false, "write 0..512")] {
+        shared.set_writes_through(writes_through).unwrap();
+        assert_eq!(shared.capabilities().volatile_cache, !writes_through);
+        bench.write(0, &pattern(512)).unwrap();
+        assert_eq!(bench.trace, [expected]);
+        assert_eq!(bench.store.refresh_size(), None);
+        let capabilities = bench.store.capabilities();
+        assert_eq!(capabilities.volatile_cache, !writes_through);
+    }
+}
+
+#[test]
 fn where_ranges_cannot_be_zeroed_at_once_zeros_are_written_in_pieces() {
     let scratch = Scratch::new();
     let mut options = OpenOptions::new(StoreKind::File, scratch.path("disk"));

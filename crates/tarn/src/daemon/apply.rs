@@ -5,7 +5,7 @@
 //!    change is in it from here on, beside what it knew before.
 //! 2. The data plane takes the new units up, unseen.
 //! 3. The document and its record are put on disk.
-//! 4. Stores grow.
+//! 4. Stores grow, and begin to write through or back.
 //! 5. The rules switch: from here on there is no way back and none is needed. Sessions end that may
 //!    no longer be there, the others are given what they see now.
 //! 6. Units that are gone are flushed and closed (`settling`).
@@ -13,6 +13,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use admin::NextEndpoints;
 use config::{Model, Place, StoreSpec};
 use confine::inherited::Inherited;
 use plane::{
@@ -24,6 +25,7 @@ use reactor::Listener;
 use store::{ComposeError, Form, Member, SharedStore};
 
 use super::attempts::Patience;
+use super::caches::{self, CacheSwitch};
 use super::hyperscsi::{Served, Sites};
 use super::log_device::{attach, lazily};
 use super::open::{
@@ -37,8 +39,10 @@ use super::running::{
 use super::settling::{Leaver, Unsettled};
 use super::steps::Match;
 use crate::access::ModelPolicy;
+use crate::administration::{AdminListening, listen_at, listens_otherwise};
 use crate::locate::{Location, check_uses, locate_store};
 use crate::secret::Secrets;
+use crate::serve::settings;
 use crate::state::{LedgerChange, Rename, State, UnitIdentity, check_identities, path_of};
 use crate::{StartError, headroom};
 
@@ -56,6 +60,9 @@ pub(crate) struct Prepared {
     grouped: Option<Confirmation>,
     /// Positions of units whose store grows.
     grown: Vec<(usize, Growth)>,
+    cached: Vec<CacheSwitch>,
+    /// Where the administration listens then, if elsewhere.
+    administration: Option<NextEndpoints>,
 }
 
 /// How a store grows.
@@ -91,6 +98,10 @@ pub(super) struct Means<'a> {
     pub(super) patience: Patience<'a>,
     /// What opens new stores.
     pub(super) opener: Opener,
+    /// The settings of the process that it was started with.
+    pub(super) begun: &'a Model,
+    /// Where the administration listens, if there is one.
+    pub(super) administration: Option<&'a AdminListening>,
 }
 
 /// Opens and binds all that is new.
@@ -130,18 +141,16 @@ pub(super) fn prepare(
         let unit = match from {
             Some((served, before)) if units.keeps(position, before, unit) => {
                 let (growth, location) = growth(served, unit, means)?;
-                let growth = growth.map(|growth| (position, growth));
-                prepared.grown.extend(growth);
+                let grown = growth.map(|growth| (position, growth));
+                prepared.grown.extend(grown);
+                let cached = CacheSwitch::of(served, before, unit);
+                prepared.cached.extend(cached);
                 served.clone().at(location)
             }
             Some(_) | None => {
                 prepared.added.push(position);
                 let open = from.filter(|_| units.is_reopened(position));
-                let open = open.map(|(served, _)| served.opened.parts());
-                let (store, location) = open_new(&lazily(unit), open.unwrap_or_default(), means)?;
-                let identity = state.settle_identity(unit, identity, &*store.store);
-                let store = attach_new(unit, &identity, store, &means.patience)?;
-                RunningUnit::new(store, identity, location)
+                open_unit(unit, identity, open.map(|(served, _)| served), means)?
             }
         };
         running.units.push(unit);
@@ -152,9 +161,12 @@ pub(super) fn prepare(
     number_targets(&mut running, old);
     let (opened, closed) = open_listeners(&mut running, old, means.inherited)?;
     let sites = open_hyperscsi(&mut running, old, state, means.opener.cores)?;
+    let administration = open_administration(old, &running.model, means)?;
     Ok(Prepared {
+        administration,
         added: prepared.added,
         grown: prepared.grown,
+        cached: prepared.cached,
         running,
         removed,
         opened,
@@ -162,6 +174,26 @@ pub(super) fn prepare(
         sites,
         grouped: None,
     })
+}
+
+/// Listens for administrators where nobody does yet, if they are to come elsewhere. Where none may come at all, there
+/// is nothing to open: the next start sees to it.
+fn open_administration(
+    old: &Running,
+    model: &Model,
+    means: &Means<'_>,
+) -> Result<Option<NextEndpoints>, StartError> {
+    let is_renewed = |one: &AdminListening| one.is_renewed(model);
+    if !listens_otherwise(&old.model, model) && !means.administration.is_some_and(is_renewed) {
+        return Ok(None);
+    }
+    match means.administration {
+        Some(administration) => administration
+            .prepare(&old.model, model, &old.addresses(), means.inherited)
+            .map(Some),
+        None if !means.begun.admin().is_enabled => Ok(None),
+        None => Err(StartError::NoAdministration),
+    }
 }
 
 /// The units that the data plane has, and the new configuration does not.
@@ -268,6 +300,20 @@ fn open_new(
     Ok((store, Location::joined(None, found)))
 }
 
+/// A unit that the data plane does not have yet, with its store. `open` has its parts, where they are open.
+fn open_unit(
+    unit: &config::Unit,
+    identity: UnitIdentity,
+    open: Option<&RunningUnit>,
+    means: &Means<'_>,
+) -> Result<RunningUnit, StartError> {
+    let open = open.map(|open| open.opened.parts()).unwrap_or_default();
+    let (store, location) = open_new(&lazily(unit), open, means)?;
+    let identity = means.state.settle_identity(unit, identity, &*store.store);
+    let store = attach_new(unit, &identity, store, &means.patience)?;
+    Ok(RunningUnit::new(store, identity, location))
+}
+
 /// The open store of a unit with its log, which may be a file on a file system that hangs.
 fn attach_new(
     unit: &config::Unit,
@@ -348,6 +394,7 @@ pub(super) fn renames(old: &Model, new: &Model, units: &Match) -> Vec<Rename> {
 struct Parts {
     added: Vec<usize>,
     grown: Vec<(usize, Growth)>,
+    cached: Vec<CacheSwitch>,
 }
 
 /// A target that stays keeps its index.
@@ -463,6 +510,8 @@ impl Prepared {
             sites,
             grouped: None,
             grown: Vec::new(),
+            cached: Vec::new(),
+            administration: None,
             running,
         }
     }
@@ -537,6 +586,11 @@ impl Prepared {
         Ok(())
     }
 
+    /// Has stores write through or back, all of them or none.
+    pub(super) fn switch_caches(&self, plane: &Handle) -> Result<(), String> {
+        caches::switch(&self.cached, plane)
+    }
+
     /// Gives a concat the sizes and members that it gets, or looks whether it can have them.
     fn grow_concat(
         &self,
@@ -562,6 +616,7 @@ impl Prepared {
     /// never keeps the rest from being switched: the revision counts, so its access rules hold.
     pub(super) fn switch(&mut self, old: &Running, plane: &Handle) -> Result<(), NoAnswer> {
         plane.set_slow_command(slow_command(&self.running.model));
+        let limited = self.set_limits(old, plane);
         let described = plane.describe_units(self.changed_units(old));
         let policy = Arc::new(self.running.policy());
         // The new listeners, in the order in which they were opened; those of NBD are the last.
@@ -597,8 +652,20 @@ impl Prepared {
         }
         let sites = std::mem::take(&mut self.sites);
         let groups = self.running.hyperscsi.for_plane(&self.running, sites);
+        if let Some(next) = self.administration.take() {
+            listen_at(next);
+        }
         self.grouped = groups.map(|groups| plane.set_hyperscsi(groups));
-        described.and(switched)
+        described.and(limited).and(switched)
+    }
+
+    fn set_limits(&self, old: &Running, plane: &Handle) -> Result<(), NoAnswer> {
+        let model = &self.running.model;
+        if old.model.limits() == model.limits() {
+            return Ok(());
+        }
+        // The number of cores stays, whatever is said of it here.
+        plane.set_limits(settings(model, 1))
     }
 
     /// Sockets that stay may have another mode now.
@@ -614,6 +681,8 @@ impl Prepared {
     /// What is left to do when it is in force.
     pub(super) fn rest(&mut self, old: &Running) -> Unsettled {
         let index = |(position, _): &(usize, Growth)| self.running.units[*position].index;
+        // Their cores look at their stores again.
+        let cached = self.cached.iter().map(|one| one.unit);
         let leaver = |&index: &UnitIndex| Leaver {
             index,
             name: old
@@ -622,7 +691,7 @@ impl Prepared {
                 .unwrap_or_default(),
         };
         Unsettled {
-            grown: self.grown.iter().map(index).collect(),
+            grown: self.grown.iter().map(index).chain(cached).collect(),
             removed: self.removed.iter().map(leaver).collect(),
             grouped: self.grouped.take(),
         }

@@ -8,7 +8,7 @@ mod reopen;
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, TryLockError};
 use std::time::{Duration, Instant, SystemTime};
 
 use api::control::Control;
@@ -44,6 +44,7 @@ use super::secrets::SecretFiles;
 use super::settling::{OWN_PATIENCE, Progress, Settling, Settlings};
 use super::{foresight, log_device, media, quotas, snapshots, stats, traces, views};
 use crate::StartError;
+use crate::administration::AdminListening;
 use crate::confinement::Reach;
 use crate::logging::LogSwitch;
 use crate::prepare::Flags;
@@ -126,6 +127,8 @@ pub(crate) struct Daemon {
     /// The settings of the process that it was started with.
     pub(super) begun: Arc<Model>,
     log: LogSwitch,
+    /// Where the administration listens; there is none before it was started.
+    administration: OnceLock<AdminListening>,
     pub(super) past_figures: PastFigures,
 }
 
@@ -232,7 +235,14 @@ impl Daemon {
             readings: Readings::default(),
             begun,
             log: parts.log,
+            administration: OnceLock::new(),
         })
+    }
+
+    /// From now on changes decide where the administration listens.
+    pub(crate) fn set_administration(&self, listening: AdminListening) {
+        // It is started once.
+        drop(self.administration.set(listening));
     }
 
     /// A thread that panicked while it held this lock did not leave half a value behind.
@@ -442,7 +452,9 @@ impl Daemon {
         self.accounts.admit(&self.plane, prepared.running(), added);
         let saved = found.save(history, record);
         let grow = || prepared.grow(&means.patience).map_err(failed);
-        let done = saved.and_then(|()| grow().inspect_err(|_| found.put_back(history)));
+        let switch = || prepared.switch_caches(&self.plane).map_err(failed);
+        let carried_out = || grow().and_then(|()| switch());
+        let done = saved.and_then(|()| carried_out().inspect_err(|_| found.put_back(history)));
         let drop_units = |_: &Problem| {
             let added = prepared.added();
             let indices: Vec<_> = added.iter().map(|unit| unit.index).collect();
@@ -567,16 +579,13 @@ impl Daemon {
     }
 }
 
-/// The file that would say what the command line has said; none for what is served over HyperSCSI alone.
+/// The file that would say what the command line has said.
 fn text_of_arguments(running: &Running) -> String {
     let identity = |position: usize| {
         let identity = &running.units.get(position)?.identity;
         let both = (identity.serial.to_string(), identity.naa.to_string());
         identity.state.is_kept().then_some(both)
     };
-    if !running.model.hyperscsi().is_empty() {
-        return String::new();
-    }
     save::text_of(&running.model, identity).unwrap_or_default()
 }
 

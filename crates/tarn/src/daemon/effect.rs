@@ -12,6 +12,17 @@ pub(crate) enum Consequence {
     #[error("only new sessions use it")]
     NextSessions,
 
+    /// A write cache goes.
+    #[error(
+        "the disk is flushed first; then each write is on stable storage before it is answered"
+    )]
+    WritesThrough,
+    /// A write cache comes.
+    #[error(
+        "initiators have to flush from then on: they get a unit attention, and one that does not read the mode page \
+         again by itself needs a rescan of the disk (Linux: /sys/block/NAME/device/rescan)"
+    )]
+    WritesBack,
     /// A size below that of the disk.
     #[error("the disk keeps its {size_bytes} bytes: size= is the least that it has")]
     Keeps {
@@ -97,6 +108,15 @@ pub(crate) enum Consequence {
         /// What it would have.
         wanted_bytes: u64,
     },
+    /// A cache that cannot be flushed.
+    #[error(
+        "a flush of the disk has failed, so its cache cannot be emptied: look at the disk and the kernel log, then \
+         remove the lun in one change and add it again in the next"
+    )]
+    CacheStuck,
+    /// A disk that is not served because of its log.
+    #[error("it is not served now, see tarn doctor: put that right first")]
+    NotServed,
     /// Another size while the medium is out.
     #[error("its medium is out: load it first (tarn lun load {lun})")]
     MediumOut {
@@ -142,7 +162,11 @@ impl Consequence {
     /// The effect that a plan shows.
     const fn effect(&self) -> Effect {
         match self {
-            Self::Nothing | Self::NextSessions | Self::Keeps { .. } => Effect::Online,
+            Self::Nothing
+            | Self::NextSessions
+            | Self::WritesThrough
+            | Self::WritesBack
+            | Self::Keeps { .. } => Effect::Online,
             Self::Restart => Effect::Pending,
             Self::SessionsEnd
             | Self::ViewEnds
@@ -156,6 +180,8 @@ impl Consequence {
             | Self::IdHeld { .. }
             | Self::MemberMoves { .. }
             | Self::Shrinks { .. }
+            | Self::CacheStuck
+            | Self::NotServed
             | Self::MediumOut { .. }
             | Self::MediumHeld { .. }
             | Self::OverQuota { .. }
@@ -180,6 +206,10 @@ impl Consequence {
             }
             Self::Nothing
             | Self::NextSessions
+            | Self::WritesThrough
+            | Self::WritesBack
+            | Self::CacheStuck
+            | Self::NotServed
             | Self::Keeps { .. }
             | Self::SessionsEnd
             | Self::ViewEnds

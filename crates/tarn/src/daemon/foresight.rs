@@ -8,9 +8,11 @@ use confine::inherited::Inherited;
 use plane::MediumReport;
 
 use super::effect::{Consequence, PlannedStep};
+use super::log_device::LogUse;
 use super::open::read_tls;
 use super::running::{Running, RunningUnit};
 use super::steps::Match;
+use crate::administration::{AdminListening, listens_otherwise};
 use crate::confinement::Reach;
 
 /// Refuses what the whereabouts of removable media forbid: another size for one that is out, and another medium in the
@@ -47,6 +49,34 @@ pub(super) fn refuse_by_media(
     }
 }
 
+/// Refuses another write cache for disks that cannot be flushed, or are not served.
+pub(super) fn refuse_by_stores(
+    steps: &mut [PlannedStep],
+    old: &Running,
+    model: &Model,
+    units: &Match,
+) {
+    for (unit, from) in model.units().iter().zip(&units.from) {
+        let Some((_, running)) = served(old, *from) else {
+            continue;
+        };
+        let is_its =
+            |step: &&mut PlannedStep| step.kind == Kind::Lun && step.name == unit.to_string();
+        let Some(step) = steps.iter_mut().find(is_its) else {
+            continue;
+        };
+        let is_held = matches!(running.opened.log, LogUse::Held(_));
+        let is_stuck = running.store.is_flush_latched();
+        let writes_through = step.consequence == Consequence::WritesThrough;
+        let writes_back = step.consequence == Consequence::WritesBack;
+        if is_held && (writes_through || writes_back) {
+            step.consequence = Consequence::NotServed;
+        } else if is_stuck && writes_through {
+            step.consequence = Consequence::CacheStuck;
+        }
+    }
+}
+
 /// Refuses steps for what this process cannot reach, and adds those for files that hold something else now.
 pub(super) fn inspect(
     steps: &mut Vec<PlannedStep>,
@@ -54,10 +84,17 @@ pub(super) fn inspect(
     model: &Model,
     reach: &Reach,
     inherited: &Inherited,
+    administration: Option<&AdminListening>,
 ) {
     reach.refuse(steps, model, inherited);
     super::hyperscsi::refuse(steps, old, model);
     steps.extend(new_certificates(old, model));
+    let is_renewed = administration.is_some_and(|one| one.is_renewed(model));
+    if is_renewed && !listens_otherwise(&old.model, model) {
+        let detail = "another certificate in its file".to_owned();
+        let name = "certificate".to_owned();
+        steps.push(PlannedStep::new(Action::Change, Kind::Admin, name, detail));
+    }
 }
 
 /// Servers of NBD whose files of TLS hold something else than when they were read last. What is wrong with files is

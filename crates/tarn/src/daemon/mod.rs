@@ -6,6 +6,7 @@
 //! | `running` | the model in force and what it became in the data plane |
 //! | `steps` | what differs between two configurations |
 //! | `apply` | carrying a change out |
+//! | `caches` | write caches of units, which come and go |
 //! | `settling` | what a change in force has left to do, which may wait for a store |
 //! | `attempts` | calls that a file system may never answer |
 //! | `file`, `history` | the configuration file, and the revisions on disk |
@@ -29,6 +30,7 @@
 
 mod apply;
 mod attempts;
+mod caches;
 mod control;
 mod doctor;
 mod effect;

@@ -18,7 +18,6 @@ use std::sync::Arc;
 use api::plan::{Action, Kind, Step};
 use api::problem::{Mistake, Problem, ProblemKind};
 use config::{Model, Place, StoreSpec, Unit};
-use reactor::Listener;
 use store::{Form, SharedStore};
 
 use super::apply::{Means, on_thread, renames};
@@ -29,7 +28,7 @@ use super::open::{
 use super::running::{Running, RunningUnit};
 use super::steps::Match;
 use super::{hyperscsi, log_device, quotas};
-use crate::administration::check_certificate;
+use crate::administration::{check_certificate, probe_addresses};
 use crate::confinement::account;
 use crate::locate::{Location, double_uses, locate_store};
 use crate::state::LedgerChange;
@@ -49,8 +48,6 @@ pub(super) struct Found {
 /// What is planned, and what it is made with.
 pub(super) struct Rehearsal<'a> {
     pub(super) old: &'a Running,
-    /// The configuration that the process was started with: what it listens on for administrators.
-    pub(super) begun: &'a Model,
     pub(super) model: &'a Model,
     pub(super) units: &'a Match,
     pub(super) steps: &'a mut Vec<PlannedStep>,
@@ -472,9 +469,9 @@ impl Rehearsal<'_> {
 }
 
 impl Rehearsal<'_> {
-    /// What the next start would meet with keys that are pending until then.
+    /// What keys of the process meet, now or at the next start.
     fn process(&mut self, found: &mut Found) {
-        let (begun, model) = (self.begun, self.model);
+        let (old, model) = (self.old, self.model);
         let has =
             |rehearsal: &Self, kind: Kind| rehearsal.steps.iter().any(|step| step.kind == kind);
         if has(self, Kind::Admin) {
@@ -484,14 +481,10 @@ impl Rehearsal<'_> {
                 };
                 self.wrong(found, error, is_its);
             }
-            let is_old = |bind| begun.admin().listen.iter().any(|one| one.bind == bind);
-            for new in model.admin().listen.iter().filter(|new| !is_old(new.bind)) {
-                if let Err(source) = Listener::probe(new.bind) {
-                    let place = new.place.clone();
-                    let is_its =
-                        |step: &PlannedStep| step.kind == Kind::Admin && step.name == "listen";
-                    self.wrong(found, StartError::Bind { place, source }, is_its);
-                }
+            let (inherited, held) = (self.means.inherited, old.addresses());
+            for error in probe_addresses(&old.model, model, &held, inherited) {
+                let is_its = |step: &PlannedStep| step.kind == Kind::Admin && step.name == "listen";
+                self.wrong(found, error, is_its);
             }
         }
         if has(self, Kind::Confine)

@@ -209,6 +209,11 @@ impl Running {
         }
     }
 
+    /// Where it listens, but for the administration.
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
+        self.listeners.iter().map(|one| one.bound).collect()
+    }
+
     /// The real address of every portal, by target and position.
     pub(crate) fn bound(&self) -> Vec<Vec<SocketAddr>> {
         bound(&self.model, &self.listeners)

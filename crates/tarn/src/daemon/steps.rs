@@ -7,8 +7,8 @@ use api::access::Role;
 use api::plan::{Action, Kind};
 use config::keys::{self, Effective};
 use config::{
-    Difference, Differences, InTarget, KeyChange, Model, NamedStore, Renamed, StoreIndex,
-    StoreKind, StoreSpec, TargetIndex, Unit, UnitIndex,
+    CacheMode, Difference, Differences, InTarget, KeyChange, Model, NamedStore, Renamed,
+    StoreIndex, StoreKind, StoreSpec, TargetIndex, Unit, UnitIndex,
 };
 
 use super::effect::{Consequence, PlannedStep};
@@ -389,10 +389,27 @@ fn changed_unit(before: &Unit, after: &Unit, keys: &[KeyChange], sizes: &[u64]) 
             in_memory: is_in_memory(before),
         };
     }
-    if keys.len() != 1 || !keys.contains("size") {
+    let cache = keys
+        .take("cache")
+        .map(|_| changed_cache(before.store.cache, after.store.cache));
+    let size = keys
+        .take("size")
+        .map(|_| changed_size(after.store.size_bytes, sizes.first()));
+    if !keys.is_empty() {
         return Consequence::OpenTwice;
     }
-    changed_size(after.store.size_bytes, sizes.first())
+    cache.or(size).unwrap_or(Consequence::Nothing)
+}
+
+/// What another write cache costs. Past the page cache a file is opened in another way.
+const fn changed_cache(before: CacheMode, after: CacheMode) -> Consequence {
+    match (before, after) {
+        (CacheMode::Writeback, CacheMode::Writethrough) => Consequence::WritesThrough,
+        (CacheMode::Writethrough, CacheMode::Writeback) => Consequence::WritesBack,
+        (CacheMode::Direct, _) | (_, CacheMode::Direct) => Consequence::OpenTwice,
+        (CacheMode::Writeback, CacheMode::Writeback)
+        | (CacheMode::Writethrough, CacheMode::Writethrough) => Consequence::Nothing,
+    }
 }
 
 /// What the size costs that is written for a store of another one: it is the least that the store has.
@@ -566,6 +583,9 @@ store = "stripe:p,q"
         ("size=8M", "size=16M", (Action::Change, Kind::Lun, Effect::Online)),
         ("size=8M", "size=4M", (Action::Change, Kind::Lun, Effect::Online)),
         ("size=8M", "size=8M&cache=direct", (Action::Change, Kind::Lun, Effect::Refused)),
+        ("size=8M", "size=8M&cache=writethrough", (Action::Change, Kind::Lun, Effect::Online)),
+        ("size=8M", "size=16M&cache=writethrough", (Action::Change, Kind::Lun, Effect::Online)),
+        ("size=8M", "size=8M&cache=writethrough&thin=false", (Action::Change, Kind::Lun, Effect::Refused)),
         ("file:/srv/f.img", "file:/srv/other.img", (Action::Change, Kind::Lun, Effect::Drains)),
         ("size=8M", "size=8M\"\nlog = \"file:/srv/l.img?size=16M", (Action::Change, Kind::Lun, Effect::Refused)),
         ("size=8M", "size=8M\"\nsnapshots = { daily = 7 }\nowner = \"o", (Action::Change, Kind::Lun, Effect::Online)),
@@ -576,7 +596,9 @@ store = "stripe:p,q"
         ("iqn.a:*", "iqn.b:*", (Action::Change, Kind::Group, Effect::Online)),
         (", { lun = 1, id = \"m\", groups = [\"g\"] }", "", (Action::Remove, Kind::View, Effect::Online)),
         ("lun = 0, id", "lun = 0, readonly = true, id", (Action::Change, Kind::View, Effect::Online)),
-        ("[limits]\nqueue_depth = 32", "[limits]\nqueue_depth = 64", (Action::Change, Kind::Limits, Effect::Pending)),
+        ("[limits]\nqueue_depth = 32", "[limits]\nqueue_depth = 64", (Action::Change, Kind::Limits, Effect::Online)),
+        ("[limits]", "[limits]\nsessions_max = 9", (Action::Change, Kind::Limits, Effect::Online)),
+        ("[limits]", "[limits]\npool_per_core_bytes = \"64M\"", (Action::Change, Kind::Limits, Effect::Pending)),
         ("queue_depth = 32", "queue_depth = 32\ninitial_r2t = true", (Action::Change, Kind::Limits, Effect::Online)),
         ("queue_depth = 32", "queue_depth = 32\nslow_command_ms = 5", (Action::Change, Kind::Limits, Effect::Online)),
         ("[limits]", "[server]\ncores = 3\n[limits]", (Action::Change, Kind::Server, Effect::Pending)),
@@ -603,6 +625,7 @@ store = "stripe:p,q"
         ("/srv/b.img?size=1M", "/srv/b.img", (Action::Change, Kind::Lun, Effect::Online)),
         ("/srv/b.img?size=1M", "/srv/b.img?size=512k", (Action::Change, Kind::Lun, Effect::Refused)),
         ("/srv/a.img?size=1M", "/srv/a.img?size=2M", (Action::Change, Kind::Lun, Effect::Refused)),
+        ("/srv/b.img?size=1M", "/srv/b.img?size=1M&cache=writethrough", (Action::Change, Kind::Lun, Effect::Refused)),
         ("/srv/b.img?size=1M", "/srv/b.img?size=1M&cache=direct", (Action::Change, Kind::Lun, Effect::Refused)),
         ("/srv/u.img", "/srv/v.img", (Action::Change, Kind::Store, Effect::Online)),
         ("stripe:p,q", "stripe:p,q,u", (Action::Change, Kind::Lun, Effect::Refused)),

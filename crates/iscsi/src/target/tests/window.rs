@@ -139,6 +139,25 @@ fn a_lower_queue_limit_never_moves_the_window_back() {
 }
 
 #[test]
+fn another_queue_depth_opens_the_window_or_closes_it_as_answers_go_out() {
+    let mut rig = Rig::new(config_from(1, 2));
+    let set = |rig: &mut Rig, depth| {
+        rig.session.set_queue_depth(depth);
+        rig.session.set_queue_limit(depth);
+    };
+    let ids: Vec<_> = (1..=2).map(|n| rig.start(0, command(n, n))).collect();
+    assert_eq!(rig.session.window(), (SerialNumber(3), SerialNumber(2)));
+    set(&mut rig, 4);
+    assert_eq!(rig.session.window(), (SerialNumber(3), SerialNumber(4)));
+    set(&mut rig, 1);
+    rig.good(ids[0]);
+    rig.good(ids[1]);
+    assert_eq!(rig.session.window(), (SerialNumber(3), SerialNumber(4)));
+    rig.session.set_queue_limit(1000);
+    assert_eq!(rig.session.window(), (SerialNumber(3), SerialNumber(4)));
+}
+
+#[test]
 fn immediate_commands_come_at_once_and_take_no_number() {
     let mut rig = Rig::new(config_from(1, 1));
     rig.start(0, command(1, 1));

@@ -81,17 +81,11 @@ impl Daemon {
         if inspection == Inspection::DocumentOnly {
             warnings.push(NOT_INSPECTED.to_owned());
         }
-        if inspection == Inspection::Files {
-            foresight::inspect(&mut steps, old, &model, &self.reach, &self.inherited);
-        }
-        let medium = |unit: &RunningUnit| self.plane.medium(unit.index);
-        foresight::refuse_by_media(&mut steps, old, &model, &units, medium);
-        quotas::refuse(&mut steps, old, &model, &units);
+        self.refuse(&mut steps, old, (&model, &units), inspection);
         let looked = match inspection {
             Inspection::Files => {
                 let rehearsal = Rehearsal {
                     old,
-                    begun: &self.begun,
                     model: &model,
                     units: &units,
                     steps: &mut steps,
@@ -128,6 +122,26 @@ impl Daemon {
             needs: steps::needs(&differences),
             refusal,
         })
+    }
+
+    /// Refuses steps for what is known of this process, its stores and media, and adds those for files that hold
+    /// something else now.
+    fn refuse(
+        &self,
+        steps: &mut Vec<PlannedStep>,
+        old: &Running,
+        (model, units): (&Model, &Match),
+        inspection: Inspection,
+    ) {
+        if inspection == Inspection::Files {
+            let administration = self.administration.get();
+            let (reach, inherited) = (&self.reach, &self.inherited);
+            foresight::inspect(steps, old, model, reach, inherited, administration);
+        }
+        let medium = |unit: &RunningUnit| self.plane.medium(unit.index);
+        foresight::refuse_by_media(steps, old, model, units, medium);
+        foresight::refuse_by_stores(steps, old, model, units);
+        quotas::refuse(steps, old, model, units);
     }
 
     /// The mode of the configuration file; `None` where its file system does not answer.

@@ -155,6 +155,8 @@ impl Daemon {
             state: &self.state,
             inherited: &self.inherited,
             patience,
+            begun: &self.begun,
+            administration: self.administration.get(),
             opener: Opener::of_change(self.cores, &self.in_force().running.model),
         }
     }

@@ -1,0 +1,125 @@
+//! An administrator has a unit write through, or lets it have a write cache again.
+//!
+//! It is switched off as an initiator does it (MODE SELECT): first every core has its writes durable, and what is
+//! under way is flushed when it ends; then all is flushed that was answered before. Initiators see the cache as on
+//! until then, and as off from then on. Where the flush fails or takes too long, the cache is as it was.
+//!
+//! The owner of the unit changes its state, as for commands, so that a MODE SELECT comes before or after. The store
+//! itself is switched by the caller: before it is to write through, and after it may write back.
+//!
+//! The flush is one of the store, and holds up no other unit. While it hangs, other orders for the same unit are
+//! refused; commands go on. A unit that is removed meanwhile ends the order with its last flush.
+
+use std::time::Duration;
+
+use scsi::{Change, ChangeKind};
+
+use crate::carrier::Carrier;
+use crate::engine::{Engine, request_key};
+use crate::report::{FlushFailure, MediumFailure};
+use crate::task::{CacheStep, MediumStep, Request};
+use crate::{Ticket, UnitIndex};
+
+impl<C: Carrier> Engine<C> {
+    /// Has a unit that this core owns write through.
+    pub(crate) fn begin_write_through(&mut self, unit: UnitIndex, limit: Duration) {
+        let ticket = self.open_request(Request::Medium {
+            unit,
+            step: MediumStep::Cache(CacheStep::Off { limit }),
+            since: self.now,
+        });
+        let kind = ChangeKind::WriteThrough;
+        self.ask_change(unit, ticket, Change { from: None, kind });
+    }
+
+    /// The owner has changed the state of the unit, or has not.
+    pub(crate) fn handle_cache_changed(
+        &mut self,
+        ticket: Ticket,
+        step: CacheStep,
+        outcome: Result<(), MediumFailure>,
+    ) {
+        match (step, outcome) {
+            (CacheStep::Off { limit }, Ok(())) => self.flush_cache(ticket, limit),
+            (CacheStep::Flushed, Err(failure)) => self.restore_cache(ticket, failure),
+            (CacheStep::Off { .. }, Err(failure)) => self.end_medium(ticket, Err(failure)),
+            (CacheStep::Flushed, Ok(())) => self.end_medium(ticket, Ok(())),
+            // Where that was refused the unit writes through, which loses nothing.
+            (CacheStep::Restore, Ok(()) | Err(_)) => {
+                self.close_medium(ticket);
+            }
+            (CacheStep::Flush { .. }, Ok(()) | Err(_)) => {
+                debug_assert!(false, "a flush is no change");
+            }
+        }
+    }
+
+    /// Sets the step of an order, which begins now. Gives its unit.
+    fn set_cache_step(&mut self, ticket: Ticket, next: CacheStep) -> Option<UnitIndex> {
+        let now = self.now;
+        let Some(Request::Medium { unit, step, since }) = self.request_mut(ticket) else {
+            debug_assert!(false, "no cache is switched");
+            return None;
+        };
+        (*step, *since) = (MediumStep::Cache(next), now);
+        Some(*unit)
+    }
+
+    /// Every write is durable from now on.
+    fn flush_cache(&mut self, ticket: Ticket, limit: Duration) {
+        let Some(unit) = self.set_cache_step(ticket, CacheStep::Flush { limit }) else {
+            return;
+        };
+        let until = self.now + limit;
+        self.request_deadlines.set(request_key(ticket), until);
+        if self.flushes.has(unit) {
+            // One hangs that was given up, or the unit goes.
+            self.restore_cache(ticket, MediumFailure::Busy);
+        } else {
+            self.begin_flush(unit);
+        }
+    }
+
+    /// A flush of a unit has ended.
+    pub(crate) fn handle_flushed_cache(&mut self, unit: UnitIndex, failure: Option<&FlushFailure>) {
+        let Some(ticket) = self.cache_being_flushed(unit) else {
+            return;
+        };
+        let cache_ons = self.units[unit]
+            .owner
+            .as_ref()
+            .map(|owner| owner.shared().cache_ons);
+        match (failure, cache_ons) {
+            (None, Some(cache_ons)) => {
+                self.set_cache_step(ticket, CacheStep::Flushed);
+                let kind = ChangeKind::Flushed { cache_ons };
+                self.ask_change(unit, ticket, Change { from: None, kind });
+            }
+            (Some(failure), _) => {
+                self.restore_cache(ticket, MediumFailure::Unflushed(failure.clone()));
+            }
+            (None, None) => self.end_medium(ticket, Err(MediumFailure::Gone)),
+        }
+    }
+
+    fn cache_being_flushed(&self, unit: UnitIndex) -> Option<Ticket> {
+        let is_it = |request: &Request<C>| {
+            matches!(
+                request,
+                Request::Medium { unit: of, step: MediumStep::Cache(CacheStep::Flush { .. }), .. } if *of == unit
+            )
+        };
+        let mut requests = self.requests.iter();
+        let found = requests.find(|(_, request)| is_it(request));
+        found.map(|(key, _)| self.ticket_of(key))
+    }
+
+    /// The unit does not write through. Who gave the order learns why, and the cache is as it was.
+    pub(crate) fn restore_cache(&mut self, ticket: Ticket, failure: MediumFailure) {
+        if let Some(unit) = self.set_cache_step(ticket, CacheStep::Restore) {
+            self.report_medium(unit, Err(failure));
+            let kind = ChangeKind::NotWrittenThrough;
+            self.ask_change(unit, ticket, Change { from: None, kind });
+        }
+    }
+}
