@@ -343,10 +343,10 @@ impl Talker {
     ) -> Result<(), Breach> {
         match progress {
             LoginProgress::Going => Ok(()),
-            // A reply to an earlier login, which the wire has kept, is one to another password. The client asks again.
-            LoginProgress::Failed(
-                LoginError::Password | LoginError::NoPlace | LoginError::Silent,
-            ) => {
+            LoginProgress::Failed(error @ LoginError::Password) => {
+                Err(Breach::new(FAIR, format!("a login ends: {error}")))
+            }
+            LoginProgress::Failed(LoginError::NoPlace | LoginError::Silent) => {
                 self.stage = Stage::Away;
                 Ok(())
             }
