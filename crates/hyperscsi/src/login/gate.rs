@@ -287,6 +287,7 @@ impl<X: TargetExchange> Gate<X> {
             peer_window: settings.window,
             peer_begun_bytes: settings.begun_bytes,
             frame_bytes_max,
+            profile: settings.profile,
         };
         login.answer = seal(&keys, login.nonce, &encode_terms(&terms));
         login.step = Some(Step::Over);
