@@ -24,6 +24,7 @@ use crate::medium::{CoreMedia, Media};
 use crate::outside::{ColdResets, Outside};
 use crate::plan::Settings;
 use crate::slow::SlowLimit;
+use crate::trace::FrameTaps;
 use crate::watchdog::Watchdog;
 use engine::Engine;
 use engine::table::ByUnit;
@@ -391,9 +392,9 @@ impl Core {
             connection_count: Arc::clone(&parts.connection_count),
             cold_resets: Arc::clone(&parts.cold_resets),
             traces: Vec::new(),
+            frame_taps: FrameTaps::default(),
         };
-        let lists = Arc::clone(&parts.lists);
-        let sessions = Sessions::new(settings.of_sessions(), lists, front);
+        let sessions = Sessions::new(settings.of_sessions(), Arc::clone(&parts.lists), front);
         let of_nbd = nbd::SessionSettings {
             queue_depth: settings.queue_depth,
         };
