@@ -288,6 +288,12 @@ impl Core {
         let away = keys.filter(is_away);
         HyperscsiReport {
             core: self.index,
+            places: self
+                .hyperscsi
+                .place_keys()
+                .into_iter()
+                .filter_map(|key| self.hyperscsi.place(key).cloned())
+                .collect(),
             away: away
                 .filter_map(|key| self.hyperscsi.place(key).cloned())
                 .collect(),

@@ -600,6 +600,7 @@ impl<C: Wire> Sessions<C> {
                     group: Arc::clone(&detail.group),
                     place,
                     station: detail.station,
+                    levels: port.session.levels().collect(),
                 },
                 core: engine.core(),
                 initiator_name: detail.name.clone(),
