@@ -122,8 +122,8 @@ fn frames_that_overtake_others_are_hardly_sent_twice_once_that_is_known() {
     }
 }
 
-/// Eight servers answer one client, whose port holds 64 KiB: their windows together fit it. Parts differ, as a server that
-/// first measured a round trip through a queue bears a longer one; none is starved.
+/// Eight servers answer one client, whose port holds 64 KiB: their windows together fit it. Parts differ, as a server
+/// that first measured a round trip through a queue bears a longer one; none is starved.
 #[test]
 fn many_servers_to_one_client_lose_little_and_fill_its_link() {
     for (depth, percent) in [(1, 1), (4, 1), (16, 2)] {

@@ -57,6 +57,14 @@ pub(crate) fn login(client: Client, group: &str, password: &str) -> Session {
     }
 }
 
+/// What a session of HyperSCSI is reported with: its group, and its open devices.
+fn group_and_levels(report: &SessionReport) -> (&str, &[(u16, Level)]) {
+    let TransportDetails::Hyperscsi { group, levels, .. } = &report.transport else {
+        panic!("{report:?}");
+    };
+    (&**group, levels.as_slice())
+}
+
 #[test]
 fn a_client_finds_its_group_proves_the_password_and_gets_back_what_it_wrote() {
     let (plane, _, address, _) = plane_with(&[("ABC", "secret"), ("open", "")]);
@@ -113,14 +121,9 @@ fn a_client_finds_its_group_proves_the_password_and_gets_back_what_it_wrote() {
         assert_eq!(reply.outcome, Outcome::FunctionComplete);
         let reports = plane.handle().sessions().unwrap();
         assert_eq!(reports.len(), 1, "{reports:?}");
-        let TransportDetails::Hyperscsi {
-            group: own, levels, ..
-        } = &reports[0].transport
-        else {
-            panic!("{reports:?}");
-        };
-        assert_eq!(**levels, [(1, Level::Crc), (2, Level::Encrypt)]);
-        assert_eq!((&**own, reports[0].core), (group, usize::from(host % 2)));
+        let (own, levels) = group_and_levels(&reports[0]);
+        assert_eq!(levels, [(1, Level::Crc), (2, Level::Encrypt)]);
+        assert_eq!((own, reports[0].core), (group, usize::from(host % 2)));
         session.close();
         while !plane.handle().sessions().unwrap().is_empty() {
             std::thread::yield_now();
