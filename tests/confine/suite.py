@@ -15,6 +15,7 @@ import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
 import harness
+import hyperscsi
 import iscsi
 import scsi
 from harness import check, equal, test, wait_for
@@ -239,6 +240,48 @@ def root_without_a_user_keeps_the_capabilities_of_serving_alone():
         status = (tarn.dir / "tarn.toml").stat()
         equal((status.st_uid, status.st_gid), (user.pw_uid, user.pw_gid), "owner of the configuration file")
         no_call_refused(tarn)
+
+
+PASSWORD = "open sesame"
+
+
+def group(name, port, *devices):
+    """A group of HyperSCSI over UDP."""
+    listed = ", ".join(f'{{ id = "{id}", level = "hash" }}' for id in devices)
+    return f'[[hyperscsi.group]]\nname = "{name}"\nudp = "127.0.0.1:{port}"\npassword_file = "abc.secret"\ndevice = [{listed}]\n'
+
+
+def write_and_verify(tarn, name, port, device):
+    done = run("bench", "--verify", "--overwrite", "--rw", "mixed", "--bs", "4k,64k", "--iodepth", "8", "--runtime", "1", "--repeat",
+               "1", "--password-file", tarn.dir / "abc.secret", f"hyperscsi://{name}/{device}?udp=127.0.0.1:{port}", limit_s=60)
+    equal(done.returncode, 0, f"exit code of the bench: {done.stdout}{done.stderr}")
+
+
+@test(limit_s=120)
+def hyperscsi_serves_confined():
+    """Groups over UDP serve, come and go under confinement without one refused system call; every thread has the filter."""
+    base = lun("a", "file:disks/a.img?size=16M")
+    tarn = Confined(base + group("ABC", "{port}", "a") + confine())
+    tarn.secret("abc.secret", PASSWORD)
+    with tarn:
+        port = free_port()
+        write_and_verify(tarn, "ABC", tarn.port, "a")
+        more = base + lun("b", "file:disks/b.img?size=16M") + group("ABC", "{port}", "a", "b") + group("DEF", port, "b") + confine()
+        check("configuration applied" in (line := tarn.reload(more)), line)
+        write_and_verify(tarn, "ABC", tarn.port, "b")
+        write_and_verify(tarn, "DEF", port, "b")
+        check("configuration applied" in (line := tarn.reload(base + group("ABC", "{port}", "a") + confine())), line)
+        write_and_verify(tarn, "ABC", tarn.port, "a")
+        equal(tarn.status("Seccomp"), {str(FILTERED)}, "Seccomp of every thread")
+        no_call_refused(tarn)
+
+
+@test(limit_s=120)
+def hyperscsi_needs_one_right_which_it_gives_up():
+    """An ordinary user with CAP_NET_RAW alone, as the drop-in of the service grants it, serves frames of an interface, confined.
+    Then no thread has the right, and a plan that names another interface says so."""
+    with hyperscsi.wire_of_root() as inside:
+        hyperscsi.one_right_is_enough(inside)
 
 
 @test

@@ -38,10 +38,12 @@ def wire(mtu=1500):
 
 
 class Host(Tarn):
-    """A Tarn at one end of a wire. Its ports are nobody's here, so it is ready when it says so."""
+    """A Tarn at one end of a wire. Its ports are nobody's here, so it is ready when it says so. Clients know it by the name of its
+    host, which may be another one."""
 
-    def __init__(self, link, end, config):
-        super().__init__(config=config, prefix=link.inside(end))
+    def __init__(self, link, end, config, name=None):
+        named = ("unshare", "-u", "sh", "-c", 'echo "$0" >/proc/sys/kernel/hostname; exec "$@"', name) if name else ()
+        super().__init__(config=config, prefix=[*link.inside(end), *named])
 
     def ready(self):
         return self.has_said()
@@ -134,6 +136,57 @@ def what_is_written_comes_back_with_frames_of_any_size_and_loss():
 def server_name(link):
     asked = ("discover", "hyperscsi", "--interface", IF, "--group", GROUP, "--json")
     return json.loads(link.run(CLIENT, BINARY, *asked).stdout)[0]["server"]
+
+
+def count_heard(link):
+    """Counts the frames of HyperSCSI from now on that reach the client; gives what tells how many."""
+    rules = f'table netdev heard {{ chain in {{ type filter hook ingress device "{IF}" priority -1; ether type 0x889a counter; }}; }}'
+    link.run(CLIENT, "nft", rules)
+    return lambda: int(re.search(r"counter packets (\d+)", link.run(CLIENT, "nft", "list", "table", "netdev", "heard").stdout)[1])
+
+
+@test(limit_s=120)
+def clients_see_the_disks_of_their_groups_alone():
+    """Two servers behind a switch, as in figure 1 of the paper of 2002: a client in ABC has one disk, one in DEF has two on two
+    servers, and nobody answers one in a third group. A device that both servers have is asked for with the name of one."""
+    with wire() as link, contextlib.ExitStack() as stack:
+        link.run(SERVER, "ip", "link", "add", "switch", "type", "bridge")
+        link.run(SERVER, "ip", "link", "set", "switch", "up")
+        link.run(SERVER, "ip", "address", "flush", "dev", ethernet.NAMES[SERVER])
+        link.run(SERVER, "ip", "link", "set", ethernet.NAMES[SERVER], "master", "switch")
+        for n, (server, groups) in enumerate({"left": {"ABC": "first", "DEF": "second"}, "right": {"DEF": "second"}}.items()):
+            link.run(SERVER, "ip", "link", "add", f"host{n}", "type", "veth", "peer", "name", f"port{n}")
+            link.run(SERVER, "ip", "link", "set", f"port{n}", "master", "switch", "up")
+            link.run(SERVER, "ip", "link", "set", f"host{n}", "up")
+            text = "".join(lun_section(disk, "mem:16M") for disk in groups.values())
+            for group, disk in groups.items():
+                text += f'[[hyperscsi.group]]\nname = "{group}"\ninterface = "host{n}"\npassword_file = "{{dir}}/password"\n' \
+                        f'[[hyperscsi.group.device]]\nid = "{disk}"\nlevel = "crc"\n'
+            tarn = Host(link, SERVER, text, server)
+            tarn.secret("password", PASSWORD)
+            stack.enter_context(tarn)
+        password = ("--interface", IF, "--password-file", tarn.dir / "password")
+
+        def found(group):
+            asked = ("discover", "hyperscsi", *password, "--group", group, "--json")
+            done = link.run(CLIENT, BINARY, *asked, check=False)
+            listed = json.loads(done.stdout) if done.returncode == 0 else []
+            return sorted((one["server"], device["name"]) for one in listed for device in one["devices"])
+        # A port of a bridge forwards after a while.
+        wait_for(lambda: found("ABC"), 30, "the switch carries frames")
+        equal(found("ABC"), [("left", "first")], "disks of ABC")
+        equal(found("DEF"), [("left", "second"), ("right", "second")], "disks of DEF")
+        heard = count_heard(link)
+        equal(found("XYZ"), [], "disks of a third group")
+        equal(heard(), 0, "frames that come to a client in a third group")
+        bench = ("bench", "--verify", "--overwrite", "--rw", "mixed", "--bs", "4k", "--iodepth", "4", "--runtime", "1", "--repeat", "1",
+                 *password)
+        done = link.run(CLIENT, BINARY, *bench, "hyperscsi://DEF/second", check=False)
+        said = done.stderr.strip()
+        equal((done.returncode, len(said.splitlines())), (2, 1), f"a device that two servers have: {said}")
+        check(all(word in said for word in ("left", "right", "server=")), said)
+        done = link.run(CLIENT, BINARY, *bench, "hyperscsi://DEF/second?server=right", check=False)
+        equal(done.returncode, 0, f"with the name of one: {done.stdout}{done.stderr}")
 
 
 @test

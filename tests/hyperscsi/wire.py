@@ -419,6 +419,40 @@ def tshark_reads_any_header_as_the_page_says():
         equal((row.tag, row.fragment, row.is_last), (word >> 11 & 0x1ff, word & 0x3ff, word >> 10 & 1), f"header {head.hex()}")
 
 
+@test(limit_s=120)
+def a_trace_has_the_frames_of_a_session():
+    """`tarn trace` follows a session by frames of Ethernet and one over UDP: tshark reads what it keeps, requests and replies are
+    there, no more of the disk than is asked for, nothing of other sessions, and none once it has ended."""
+    with pair(1500), Target("crc", "encrypt") as tarn:
+        (tarn.dir / "disk0.img").write_bytes(MARKER.ljust(4096, b".") * (SIZE // 4096))
+        with Bridge() as bridge, Attached(tarn, bridge) as attached, Attached(tarn, bridge, "disk1"):
+            sessions = wait_for(lambda: len(now := tarn.api().get("sessions")) == 2 and now, 20, "two sessions")
+            opened = {lun["id"]: lun["level"] for one in sessions for lun in one["luns"] if "level" in lun}
+            equal(opened, {"disk0": "crc", "disk1": "encrypt"}, "levels of the devices that are open")
+            traced = next(one for one in sessions if any(lun["id"] == "disk0" and "level" in lun for lun in one["luns"]))
+            path = f"traces/{traced['id']}"
+            equal(tarn.api().ask("PUT", path, {"data_bytes": 16, "keep_bytes": 16 << 20}).status, 201, "start of the trace")
+            subprocess.run([BINARY, "bench", "--rw", "read", "--bs", "64k", "--iodepth", "4", "--runtime", "1", "--repeat", "1",
+                            attached.url], check=True, capture_output=True, timeout=60)
+            file = tarn.dir / "trace.pcap"
+            file.write_bytes(tarn.api().good("GET", path).body)
+            seen = list(rows(file))
+            equal(tshark(file, "-Y", "_ws.malformed"), [], "malformed frames")
+            equal(tshark(file, "-Y", "eth.type==0x889a && !hyperscsi"), [], "frames that are not decoded")
+            opcodes = {row.opcode for row in seen if row.fragment == 0}
+            check({0x00, 0x01, 0x21} <= opcodes, f"opcodes: {opcodes}")
+            equal(len({row.source for row in seen}), 2, "stations")
+            kept = file.read_bytes()
+            check(MARKER[:16] in kept and MARKER not in kept, "16 bytes of the data of a PDU are kept")
+            attached.end()
+            wait_for(lambda: len(tarn.api().get("sessions")) == 1, 20, "the session is over")
+            count = tarn.api().get("traces")[0]["pdus"]
+            check(count > 100, f"{count} frames")
+            with Attached(tarn, bridge) as again:
+                good(again.bench(1, "mixed", "16k", 4))
+            equal(tarn.api().get("traces")[0]["pdus"], count, "frames after the end of the session")
+
+
 # ---- loss, order, duplicates, corruption -----------------------------------------------------------
 
 
@@ -456,6 +490,47 @@ def frames_that_come_twice_and_old_writes():
     for level in ("crc", "encrypt"):
         counts = verified(Faults(twice=0.05, replay=0.02), levels=(level,), seconds=4, rounds=(("mixed", "4k"),))
         check(counts["twice"] > 100 and counts["replay"] > 20, f"{counts}")
+
+
+@test(limit_s=120)
+def a_captured_session_is_worth_nothing():
+    """All frames of a session, its login too, are sent again from the station of its client: when it is over no session begins, and
+    while another one of that client works nothing of them reaches its disk. What is refused is counted."""
+    for level in ("crc", "encrypt"):
+        with pair(1500), Target(level) as tarn, Bridge(keeps=True) as bridge:
+            with Attached(tarn, bridge) as attached:
+                good(attached.bench(1, "mixed", "4k"))
+                attached.end()
+            captured = [data for _, data in bridge.kept if data[6:12] == bridge.own]
+            bridge.kept = None
+            check(len(captured) > 100, f"{len(captured)} frames")
+
+            def count(kind, name):
+                text = tarn.api().good("GET", "/metrics").body.decode()
+                label = {"frames": "kind", "events": "event"}[kind]
+                return next(int(line.split()[1]) for line in text.splitlines()
+                            if line.startswith(f'tarn_hyperscsi_{kind}_total{{{label}="{name}"}}'))
+
+            def again():
+                for n, data in enumerate(captured):
+                    with contextlib.suppress(BlockingIOError):
+                        bridge.ether.send(data)
+                    if n % 50 == 0:
+                        time.sleep(0.01)
+            logins, disk = count("events", "authenticated"), (tarn.dir / "disk0.img").read_bytes()
+            again()
+            wait_for(lambda: count("frames", "unknown_tag") > 0, 20, "frames of no session are counted")
+            equal(tarn.api().get("sessions"), [], "sessions")
+            equal(count("events", "authenticated"), logins, "logins")
+            equal((tarn.dir / "disk0.img").read_bytes(), disk, "the disk")
+            with Attached(tarn, bridge) as attached:
+                running = attached.bench(4, "mixed", "4k")
+                refused = lambda: sum(count("frames", kind) for kind in ("forged", "stale", "corrupt"))
+                before = refused()
+                again()
+                wait_for(lambda before=before: refused() > before, 20, "refused frames are counted")
+                good(running)
+                attached.end()
 
 
 @test(limit_s=120)
@@ -548,6 +623,12 @@ def a_storm_of_questions():
             good(running)
             attached.end()
         equal(tarn.api().get("sessions"), [], "sessions")
+        text = tarn.api().good("GET", "/metrics").body.decode()
+        counted = dict(line.rsplit(" ", 1) for line in text.splitlines() if line.startswith("tarn_hyperscsi_"))
+        count = lambda kind, name: int(counted[f'tarn_hyperscsi_{kind}="{name}"}}'])
+        questions, answers = count('events_total{event', "question"), count('events_total{event', "answer")
+        check(questions > 1000 and answers < questions, f"{questions} questions, {answers} answers")
+        equal(count('place_away{place', f"ether:{FAR}"), 0, "cores on which the place is away")
 
 
 def main():

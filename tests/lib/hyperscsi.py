@@ -1,7 +1,13 @@
-"""PDUs of HyperSCSI outside a session: docs/HYPERSCSI.md, PDUs and discovery."""
+"""HyperSCSI for suites: PDUs outside a session (docs/HYPERSCSI.md, PDUs and discovery), a daemon with one right on a wire."""
+import contextlib
+import os
+import pathlib
+import shutil
 import struct
+import subprocess
 
-from harness import equal
+from harness import check, equal, skip
+from tarn import BINARY, Tarn
 
 QUESTION_BYTES = 256
 DISCOVERY, ANSWER = 0x10, 0x90
@@ -37,3 +43,89 @@ def question(*groups):
     """A question of discovery."""
     listed = b"".join(bytes([len(name)]) + name.encode() for name in groups)
     return frame(DISCOVERY, bytes([7] * 16) + bytes(8) + bytes([len(groups)]) + listed)
+
+
+NOBODY = 65534
+CAP_NET_RAW = 13
+SERVED, USED = "hs0", "hs1"
+
+
+@contextlib.contextmanager
+def wire_of_root():
+    """A network of its own with a wire between the interfaces `SERVED` and `USED`: what a command in it begins with. Needs root,
+    as a process there is to become another user."""
+    if os.geteuid() != 0:
+        skip("only root can become another user")
+    make = f"ip link add {SERVED} type veth peer name {USED} && ip link set {SERVED} up && ip link set {USED} up && " \
+           "ip link set lo up && echo made && exec cat"
+    holder = subprocess.Popen(["unshare", "-n", "sh", "-c", make], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL)
+    try:
+        if holder.stdout.readline() != b"made\n":
+            skip("no network namespace with a veth pair can be made here")
+        yield ["nsenter", "-t", str(holder.pid), "-n"]
+    finally:
+        holder.stdin.close()
+        holder.wait(10)
+
+
+class WithOneRight(Tarn):
+    """A Tarn of an ordinary user with CAP_NET_RAW alone, inherited as from the drop-in of the service. `files` are put beside its
+    program, as the user may not come near the tree; in `before`, what its command begins with, {dir} is where they are."""
+
+    def __init__(self, config, inside, files=(), before=()):
+        super().__init__(config=config)
+        for file in (BINARY, *files):
+            shutil.copy2(file, self.dir)
+        right = "-all,+net_raw"
+        self.prefix = [*inside, "setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", f"--inh-caps={right}",
+                       f"--ambient-caps={right}", f"--bounding-set={right}",
+                       *(str(word).replace("{dir}", str(self.dir)) for word in before)]
+
+    def command(self):
+        words = super().command()
+        (self.dir / "disks").mkdir(exist_ok=True)
+        for path in [self.dir, *self.dir.iterdir()]:
+            os.chown(path, NOBODY, NOBODY)
+        return [str(self.dir / BINARY.name), *words[1:]]
+
+    def ready(self):
+        return self.has_said()
+
+    def has_no_right(self):
+        """No thread of it can do anything that others cannot."""
+        for task in pathlib.Path(f"/proc/{self.process.pid}/task").iterdir():
+            for line in (task / "status").read_text().splitlines():
+                if line.startswith(("CapPrm:", "CapEff:", "CapAmb:", "CapInh:")):
+                    equal(int(line.split()[1], 16), 0, line)
+
+
+def one_right_is_enough(inside, **how):
+    """With CAP_NET_RAW alone a group on an interface is served, confined; the right is given up, and a plan with another interface
+    says so."""
+    password = "open sesame"
+    device = '[[hyperscsi.group.device]]\nid = "a"\nlevel = "{level}"\n'
+    group = '[[hyperscsi.group]]\nname = "{name}"\ninterface = "{interface}"\npassword_file = "{{dir}}/abc.secret"\n'
+    lun = '[[lun]]\nid = "a"\nstore = "file:{dir}/disks/a.img?size=16M"\n'
+    base = lun + group.format(name="ABC", interface=SERVED) + device.format(level="crc")
+    config = base + '[confine]\nroots = ["{dir}/disks"]\n'
+    tarn = WithOneRight(config, inside, **how)
+    tarn.secret("abc.secret", password)
+    other = tarn.dir / "own.secret"
+    with tarn:
+        tarn.has_no_right()
+        # The one of the daemon is that user's.
+        other.touch(mode=0o600)
+        other.write_text(password + "\n")
+        for level in ("crc", "encrypt"):
+            done = subprocess.run([*inside, BINARY, "bench", "--verify", "--overwrite", "--rw", "mixed", "--bs", "4k,64k", "--iodepth",
+                                   "8", "--runtime", "1", "--repeat", "1", "--interface", USED, "--password-file", other,
+                                   f"hyperscsi://ABC/a?level={level}"], capture_output=True, text=True, timeout=60, check=False)
+            equal(done.returncode, 0, f"exit code of the bench: {done.stdout}{done.stderr}")
+        fill = lambda text: text.replace("{dir}", str(tarn.dir))
+        later = tarn.api().post("plan", {"text": fill(config) + fill(group.format(name="DEF", interface=USED))
+                                         + device.format(level="crc")})
+        reasons = [step["reason"] for step in later["steps"] if step["kind"] == "hyperscsi"]
+        check(not later["is_applicable"] and reasons and all("given up CAP_NET_RAW" in why and "restart Tarn" in why
+                                                             for why in reasons), f"the plan: {later}")
+        tarn.has_no_right()

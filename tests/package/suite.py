@@ -20,6 +20,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
 import harness
+import hyperscsi
 import iscsi
 import reflinks
 import scsi
@@ -134,6 +135,24 @@ def what_the_unit_forbids_is_not_called():
         tarn.run("rollback", "1", "--yes")
         tarn.process.send_signal(signal.SIGHUP)
         tarn.run("doctor")
+
+
+@test(limit_s=120)
+def frames_take_one_right_and_the_calls_of_the_unit():
+    """The drop-in that the unit names grants one right. With it, as another user, and with the system calls that the unit allows, a
+    group on an interface is served, confined; the right is gone then."""
+    right = ["CapabilityBoundingSet=CAP_NET_RAW", "AmbientCapabilities=CAP_NET_RAW"]
+    text = UNIT.read_text()
+    equal([line for line in right if f"#   {line}\n" not in text], [], "lines of the drop-in that the unit does not show")
+    administration = (ROOT / "docs/HYPERSCSI-ADMIN.md").read_text()
+    check("\n".join(["[Service]", *right]) in administration, "the page for administrators shows another drop-in")
+    check(re.search(r"^RestrictAddressFamilies=.*AF_PACKET", text, re.MULTILINE), "the unit allows no sockets of frames")
+    if not shutil.which("systemd-analyze") or not unitcalls.usable():
+        harness.skip("there is no systemd-analyze, or another processor")
+    with hyperscsi.wire_of_root() as inside:
+        calls = ROOT / "tests/lib/unitcalls.py"
+        python = shutil.which("python3", path="/usr/bin:/bin")
+        hyperscsi.one_right_is_enough(inside, files=[calls, UNIT], before=[python, "{dir}/unitcalls.py", "{dir}/tarn.service"])
 
 
 @test

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use api::control::Control;
 use api::event::{Finding, Severity};
-use api::stats::{Space, Stats};
+use api::stats::{Hyperscsi, Space, Stats};
 use api::view::{Session, Status};
 use axum::body::Body;
 use axum::extract::State;
@@ -33,6 +33,7 @@ pub(crate) struct Snapshot {
     findings: Vec<([String; 3], u64)>,
     /// None when the data plane does not answer.
     sessions: Vec<Session>,
+    hyperscsi: Hyperscsi,
 }
 
 impl Snapshot {
@@ -45,6 +46,7 @@ impl Snapshot {
             space: control.space(),
             // Counters are worth most when something hangs.
             sessions: control.sessions().unwrap_or_default(),
+            hyperscsi: control.hyperscsi_stats(),
         }
     }
 }

@@ -220,6 +220,10 @@ impl Control for Double {
         panic!("{UNASKED}")
     }
 
+    fn hyperscsi_stats(&self) -> api::stats::Hyperscsi {
+        panic!("{UNASKED}")
+    }
+
     fn end_session(&self, _id: u64) -> Result<(), Problem> {
         panic!("{UNASKED}")
     }

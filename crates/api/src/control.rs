@@ -187,6 +187,9 @@ pub trait Control: Send + Sync + 'static {
     /// The data plane does not answer, so nobody knows which sessions they have.
     fn hyperscsi(&self) -> Result<Vec<Hyperscsi>, Problem>;
 
+    /// What HyperSCSI counts. Nothing where nothing is served by it, or the data plane does not answer.
+    fn hyperscsi_stats(&self) -> crate::stats::Hyperscsi;
+
     /// All sessions.
     ///
     /// # Errors

@@ -125,9 +125,9 @@ pub struct Finding {
     /// `log-failed`, `config`, `cores-busy`, `one-session`, `core-busy`, `buffers-short`, `window-full`,
     /// `write-cache`, `descriptors`, `strangers`, `little-memory`,
     /// `socket-buffers`, `violations`, `digests`, `clock`, `trace`; of the network `mtu`,
-    /// `unanswered`, `retransmissions`, `receive-window`, `send-buffer`; of files `file-system`,
-    /// `space`, `file-replaced`, `store-short`, `snapshot-missed`; of quotas `quota-soft`, `quota-full`,
-    /// `quota-exceeded`.
+    /// `unanswered`, `retransmissions`, `frames-lost`, `frames-corrupt`, `receive-window`, `send-buffer`; of files
+    /// `file-system`, `space`, `file-replaced`, `store-short`, `snapshot-missed`; of quotas `quota-soft`,
+    /// `quota-full`, `quota-exceeded`.
     pub code: String,
     /// What it is about: an id, a name, an address; empty for the whole daemon.
     pub subject: String,

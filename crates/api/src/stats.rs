@@ -57,6 +57,17 @@ pub struct Connections {
     pub held: u64,
 }
 
+/// What HyperSCSI counts, on all cores together. For metrics.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Hyperscsi {
+    /// Frames, by what became of them.
+    pub frames: Vec<(&'static str, u64)>,
+    /// What else happened, by its kind.
+    pub events: Vec<(&'static str, u64)>,
+    /// Places, and on how many cores each is away.
+    pub places: Vec<(String, u64)>,
+}
+
 /// A core.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
 pub struct Core {

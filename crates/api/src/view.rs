@@ -244,9 +244,12 @@ pub struct SessionLun {
     pub id: String,
     /// Writes are refused.
     pub readonly: bool,
+    /// At which level of protection a session of HyperSCSI has opened it: `none`, `crc`, `hash` or `encrypt`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub level: Option<String>,
 }
 
-/// The last PDUs of a session or an initiator, as they are kept.
+/// The last PDUs of a session or an initiator, as they are kept; of a session of HyperSCSI its frames.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 pub struct Trace {
     /// The id of a session, or an InitiatorName.

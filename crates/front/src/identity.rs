@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use ::hyperscsi::Level;
 use iscsi::pdu::{Isid, Tsih};
 
 use crate::hyperscsi::{Place, Station};
@@ -45,5 +46,7 @@ pub enum TransportDetails {
         place: Place,
         /// Where it is.
         station: Station,
+        /// The devices that it has opened, each with its level of protection.
+        levels: Vec<(u16, Level)>,
     },
 }

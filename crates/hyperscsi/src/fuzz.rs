@@ -154,6 +154,7 @@ pub fn session(bytes: &[u8]) {
         peer_window: 16,
         peer_begun_bytes: 2 << 20,
         frame_bytes_max: FRAME_MAX_BYTES,
+        profile: crate::Profile::WIRED,
     };
     let level = level.unwrap_or(Level::Crc);
     let devices = vec![Device {

@@ -57,8 +57,10 @@ pub const WINDOW_DEFAULT: u16 = 256;
 pub const ACK_DELAY: Duration = Duration::from_millis(1);
 /// A side that received nothing for so long asks whether the other is there.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(5);
-/// A session survives silence for so long.
-pub const SILENCE_DEFAULT: Duration = Duration::from_secs(60);
+/// A session on wires survives silence for so long.
+pub const SILENCE_WIRED: Duration = Duration::from_secs(60);
+/// One on radio: a station that sleeps for a minute may have been silent for some seconds before.
+pub const SILENCE_RADIO: Duration = Duration::from_secs(90);
 /// The longest wait between two probes.
 pub const PROBE_MAX: Duration = Duration::from_secs(1);
 

@@ -23,6 +23,7 @@ pub use gate::{Accepted, Gate, GateSettings, Proved};
 use crate::bytes::{Reader, put_name};
 use crate::limits::{FRAME_LEAST_BYTES, GROUP_NAME_MAX_BYTES, NAME_MAX_BYTES, SLOTS_MAX};
 use crate::link::Terms;
+use crate::path::Profile;
 
 /// Requests are at least so long, so that no answer is longer. In bytes after the Ethernet header.
 pub const REQUEST_BYTES: usize = 640;
@@ -266,6 +267,7 @@ fn encode_terms(terms: &Terms) -> Vec<u8> {
     bytes.extend(terms.peer_window.to_be_bytes());
     bytes.extend(terms.peer_begun_bytes.to_be_bytes());
     bytes.extend(terms.frame_bytes_max.to_be_bytes());
+    bytes.push(terms.profile.to_wire());
     bytes
 }
 
@@ -282,6 +284,7 @@ fn decode_terms(bytes: &[u8]) -> Option<Option<Terms>> {
         peer_window: reader.u16()?,
         peer_begun_bytes: reader.u32()?,
         frame_bytes_max: reader.u16()?,
+        profile: Profile::from_wire(reader.u8()?)?,
     };
     let is_sound = (2..=SLOTS_MAX).contains(&terms.slots)
         && terms.first_tag > 0

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::limits::{SILENCE_RADIO, SILENCE_WIRED};
+
 /// Frames under way at first, and timers: what kind of network it is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Profile {
@@ -11,6 +13,14 @@ pub struct Profile {
     pub first_frames: u32,
     /// Time in queues that a sender leaves alone.
     pub delay_target: Duration,
+    /// What is left of the window after a loss, in tenths.
+    pub left_tenths: u64,
+    /// So many frames sent later have arrived, at first: a frame before them is lost.
+    pub reorder_first: u64,
+    /// A frame may be later than a round trip by so many times the variance of those.
+    pub variances: u32,
+    /// How long a session survives silence.
+    pub silence: Duration,
 }
 
 impl Profile {
@@ -19,13 +29,37 @@ impl Profile {
         timer_floor: Duration::from_millis(2),
         first_frames: 32,
         delay_target: Duration::from_millis(2),
+        left_tenths: 7,
+        reorder_first: REORDER_MIN,
+        variances: 0,
+        silence: SILENCE_WIRED,
     };
-    /// Radio: round trips vary, and frames are repeated below.
+    /// Radio: round trips vary, frames pass each other and are lost without a queue that is full, and stations sleep.
     pub const WIRELESS: Self = Self {
         timer_floor: Duration::from_millis(20),
         first_frames: 8,
         delay_target: Duration::from_millis(40),
+        left_tenths: 9,
+        reorder_first: 64,
+        variances: 4,
+        silence: SILENCE_RADIO,
     };
+
+    /// As it stands in the last step of a login.
+    pub(crate) const fn to_wire(self) -> u8 {
+        match self.timer_floor.as_nanos() >= Self::WIRELESS.timer_floor.as_nanos() {
+            true => 1,
+            false => 0,
+        }
+    }
+
+    pub(crate) const fn from_wire(code: u8) -> Option<Self> {
+        match code {
+            0 => Some(Self::WIRED),
+            1 => Some(Self::WIRELESS),
+            _ => None,
+        }
+    }
 }
 
 /// Frames are counted in parts of this many, so that one can be added over many acknowledgements.
@@ -38,6 +72,11 @@ const FRAMES_MAX: u64 = 4096;
 const REORDER_MIN: u64 = 8;
 /// The same where frames pass each other.
 const REORDER_MAX: u64 = 128;
+/// A frame may be later than a round trip by so many eighths of it, at first, and where frames pass each other.
+const SLACK_MIN: u32 = 1;
+const SLACK_MAX: u32 = 64;
+/// After so many losses without one that was none, less disorder is expected.
+const LOSSES_TO_CALM: u32 = 64;
 /// The shortest round trip is that of the last so long.
 const MIN_AGE: Duration = Duration::from_secs(10);
 /// The first probe, while no round trip is known.
@@ -59,7 +98,14 @@ pub(crate) struct Path {
     threshold: u64,
     /// Loss and delay of frames sent before this one have had their effect.
     recovery: u64,
+    /// The newest round trip has been in queues for longer than the target.
+    is_queued: bool,
     reorder: u64,
+    slack: u32,
+    /// What was sent before this one has had its effect on what is expected of disorder.
+    disorder: u64,
+    /// Losses since one was none.
+    losses: u32,
     /// Probes that were not answered.
     pub(crate) backoff: u32,
     /// The number of the next transmission.
@@ -79,7 +125,11 @@ impl Path {
             window: u64::from(profile.first_frames) * PART,
             threshold: FRAMES_MAX * PART,
             recovery: 0,
-            reorder: REORDER_MIN,
+            is_queued: false,
+            reorder: profile.reorder_first,
+            slack: SLACK_MIN,
+            disorder: 0,
+            losses: 0,
             backoff: 0,
             next_order: 1,
             arrived_order: None,
@@ -108,8 +158,17 @@ impl Path {
                 self.smooth = Some((smooth * 7 + took) / 8);
             }
         }
-        if took > self.min_rtt() + self.profile.delay_target && order >= self.recovery {
-            self.reduce(9);
+        let (queued, target) = (
+            took.saturating_sub(self.min_rtt()),
+            self.profile.delay_target,
+        );
+        self.is_queued = queued > target;
+        if self.is_queued && order >= self.recovery {
+            // The more it is beyond the target the less is left, down to a half.
+            let micros =
+                |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX / PART);
+            let twice = (2 * micros(queued)).max(1);
+            self.reduce((micros(queued) + micros(target), twice));
         }
     }
 
@@ -117,24 +176,30 @@ impl Path {
         self.shortest.0.min(self.shortest.1)
     }
 
-    /// Leaves so many tenths of the window.
-    fn reduce(&mut self, tenths: u64) {
-        self.window = (self.window * tenths / 10).max(FRAMES_MIN * PART);
+    /// Leaves this part of the window.
+    fn reduce(&mut self, (part, of): (u64, u64)) {
+        self.window = (self.window * part / of).max(FRAMES_MIN * PART);
         self.threshold = self.window;
         self.recovery = self.next_order;
     }
 
     /// A frame was lost.
     pub(crate) fn lose(&mut self, order: u64) {
+        self.losses += 1;
+        if self.losses >= LOSSES_TO_CALM {
+            self.losses = 0;
+            self.reorder = (self.reorder / 2).max(self.profile.reorder_first);
+            self.slack = (self.slack / 2).max(SLACK_MIN);
+        }
         if order >= self.recovery {
-            self.reduce(7);
+            self.reduce((self.profile.left_tenths, 10));
         }
     }
 
     /// Frames have arrived while so many were under way.
     pub(crate) fn arrive(&mut self, frames: u64, in_flight: usize) {
         let is_used = in_flight.saturating_mul(2) >= self.frames();
-        if !is_used {
+        if !is_used || self.is_queued {
             return;
         }
         let more = if self.window < self.threshold {
@@ -145,21 +210,23 @@ impl Path {
         self.window = (self.window + more).min(FRAMES_MAX * PART);
     }
 
-    /// A frame that was sent again had not been lost.
-    pub(crate) fn note_spurious(&mut self) {
-        self.reorder = (self.reorder * 2).min(REORDER_MAX);
+    /// A frame that was sent again, as this transmission, had not been lost. More disorder is expected from then on,
+    /// once for each round trip.
+    pub(crate) fn note_spurious(&mut self, order: u64) {
+        self.losses = 0;
+        if order >= self.disorder {
+            self.disorder = self.next_order;
+            self.reorder = (self.reorder * 2).min(REORDER_MAX);
+            self.slack = (self.slack * 2).min(SLACK_MAX);
+        }
     }
 
     /// When a frame that was sent before one that has arrived is lost.
     pub(crate) fn loss_delay(&self) -> Duration {
         let smooth = self.smooth.unwrap_or(self.profile.timer_floor);
         let base = smooth.max(self.latest);
-        // Where frames pass each other, they get more time, up to a whole round trip.
-        let extra = base / 8
-            * u32::try_from(self.reorder / REORDER_MIN)
-                .unwrap_or(8)
-                .min(8);
-        (base + extra).max(LOSS_MIN)
+        let late = (base / 8 * self.slack).max(self.variance * self.profile.variances);
+        (base + late).max(LOSS_MIN)
     }
 
     /// So many later ones have arrived that this one is lost.
@@ -215,14 +282,44 @@ mod tests {
     }
 
     #[test]
+    fn disorder_is_expected_where_it_was_seen_once_a_round_trip_and_less_after_losses() {
+        let mut path = Path::new(Profile::WIRED);
+        path.sample(MS, 1, 8 * MS);
+        assert_eq!(path.loss_delay(), 9 * MS);
+        path.next_order = 50;
+        path.note_spurious(20);
+        path.note_spurious(30);
+        assert_eq!(path.loss_delay(), 10 * MS, "twice as much, and once");
+        path.arrived_order = Some(36);
+        assert!(path.is_overtaken(20) && !path.is_overtaken(21));
+        for order in 50..60 {
+            path.next_order = order + 1;
+            path.note_spurious(order);
+        }
+        assert_eq!(path.loss_delay(), 72 * MS, "no more than so much");
+        (0..LOSSES_TO_CALM - 1).for_each(|_| path.lose(0));
+        assert_eq!(path.loss_delay(), 72 * MS);
+        path.lose(0);
+        assert_eq!(path.loss_delay(), 40 * MS);
+    }
+
+    #[test]
     fn queues_slow_the_sender_before_frames_are_lost() {
         let mut path = Path::new(Profile::WIRED);
         path.sample(MS, 1, MS);
         path.next_order = 10;
         path.sample(MS, 2, 3 * MS);
         assert_eq!(path.frames(), 32);
-        path.sample(MS, 2, 3 * MS + Duration::from_micros(1));
-        assert_eq!(path.frames(), 28);
+        path.sample(MS, 2, 5 * MS);
+        assert_eq!(path.frames(), 24, "half of what is too much is taken away");
+        path.arrive(24, 24);
+        assert_eq!(path.frames(), 24, "it does not grow while there is a queue");
+        path.sample(MS, 2, 3 * MS);
+        path.arrive(24, 24);
+        assert_eq!(path.frames(), 25);
+        path.next_order = 20;
+        path.sample(MS, 15, 1001 * MS);
+        assert_eq!(path.frames(), 12, "no more than a half");
     }
 
     #[test]

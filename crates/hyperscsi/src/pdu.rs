@@ -113,6 +113,17 @@ impl Level {
         Self::ALL.into_iter().find(|level| level.to_wire() == byte)
     }
 
+    /// As configurations and reports call it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Crc => "crc",
+            Self::Hash => "hash",
+            Self::Encrypt => "encrypt",
+        }
+    }
+
     /// The bytes behind the body of a PDU.
     pub(crate) const fn trailer_bytes(self) -> usize {
         match self {

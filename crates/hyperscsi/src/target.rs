@@ -281,6 +281,14 @@ impl<D: AsRef<[u8]> + Default> TargetSession<D> {
         self.devices = devices;
     }
 
+    /// The devices that are open, each with its level.
+    pub fn levels(&self) -> impl Iterator<Item = (u16, Level)> {
+        self.link
+            .levels
+            .iter()
+            .map(|(&device, &level)| (device, level))
+    }
+
     /// No request waits for its reply, and no reply for its acknowledgement.
     #[must_use]
     pub fn is_idle(&self) -> bool {

@@ -1,12 +1,12 @@
-//! Captures as files that protocol analysers read: segments of TCP streams in, one file out.
+//! Captures as files that protocol analysers read: segments of TCP streams in, or frames of Ethernet, one file out.
 //!
 //! The caller knows what went over a connection, but not in which packets. So the packets are
 //! made up: each segment gets headers of IP and TCP with the real addresses, ports and places in
 //! the stream. A segment that is too long for one packet becomes several. Of a segment that was
 //! cut short the packets say how long it was and hold what there is, as those of a capture with a
-//! snapshot length do.
+//! snapshot length do. Frames are those that went over a wire, with their Ethernet headers.
 //!
-//! The crate knows no protocol above TCP, and no file, clock or socket.
+//! The crate knows no protocol above TCP or Ethernet, and no file, clock or socket.
 //!
 //! Spec: draft-ietf-opsawg-pcap; RFC 791, RFC 8200, RFC 9293.
 #![forbid(unsafe_code)]
@@ -23,8 +23,25 @@ const MAGIC: u32 = 0xa1b2_c3d4;
 /// Version 2.4.
 const VERSION: (u16, u16) = (2, 4);
 
-/// Packets begin with the header of IP, version 4 or 6 as its first bits say.
-const LINKTYPE_RAW: u32 = 101;
+/// What packets of a file begin with.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum LinkType {
+    /// The header of IP, version 4 or 6 as its first bits say: a file of segments.
+    #[default]
+    Ip,
+    /// The header of Ethernet: a file of frames.
+    Ethernet,
+}
+
+impl LinkType {
+    /// Spec: draft-ietf-opsawg-pcaplinktype.
+    const fn number(self) -> u32 {
+        match self {
+            Self::Ip => 101,
+            Self::Ethernet => 1,
+        }
+    }
+}
 
 /// No packet is longer, in bytes.
 const SNAPSHOT_BYTES_MAX: u32 = 65_535;
@@ -53,8 +70,25 @@ pub struct Segment<'a> {
     pub bytes: &'a [u8],
 }
 
-/// The file of these packets. Readers expect them in the order of their times.
-pub fn file<'a>(packets: impl IntoIterator<Item = &'a Packets>) -> Vec<u8> {
+/// A frame of Ethernet.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'a> {
+    /// When it went, since 1970-01-01 UTC.
+    pub at: Duration,
+    /// Who got it.
+    pub to: [u8; 6],
+    /// Who sent it.
+    pub from: [u8; 6],
+    /// Its EtherType.
+    pub ether_type: u16,
+    /// How long it was behind its header, in bytes.
+    pub whole_bytes: usize,
+    /// The beginning of what is behind its header, or all of it.
+    pub bytes: &'a [u8],
+}
+
+/// The file of these packets, which are all of one kind. Readers expect them in the order of their times.
+pub fn file<'a>(link: LinkType, packets: impl IntoIterator<Item = &'a Packets>) -> Vec<u8> {
     let mut file = Vec::new();
     file.extend_from_slice(&MAGIC.to_le_bytes());
     file.extend_from_slice(&VERSION.0.to_le_bytes());
@@ -62,7 +96,7 @@ pub fn file<'a>(packets: impl IntoIterator<Item = &'a Packets>) -> Vec<u8> {
     // Offset of the time zone and accuracy of the times: both are zero everywhere.
     file.extend_from_slice(&[0; 8]);
     file.extend_from_slice(&SNAPSHOT_BYTES_MAX.to_le_bytes());
-    file.extend_from_slice(&LINKTYPE_RAW.to_le_bytes());
+    file.extend_from_slice(&link.number().to_le_bytes());
     for some in packets {
         file.extend_from_slice(&some.bytes);
     }
@@ -100,12 +134,29 @@ impl Packets {
     /// Appends the packet of `length` bytes of data from `start` on, of which `data` is there.
     fn push_packet(&mut self, segment: &Segment<'_>, start: usize, length: usize, data: &[u8]) {
         let headers = packet::headers(segment, start, length);
-        let seconds = u32::try_from(segment.at.as_secs()).unwrap_or(u32::MAX);
+        self.push_record(segment.at, &headers, length, data);
+    }
+
+    /// Appends a frame.
+    pub fn push_frame(&mut self, frame: &Frame<'_>) {
+        let mut header = [0; 14];
+        let (to, rest) = header.split_at_mut(6);
+        let (from, ether_type) = rest.split_at_mut(6);
+        to.copy_from_slice(&frame.to);
+        from.copy_from_slice(&frame.from);
+        ether_type.copy_from_slice(&frame.ether_type.to_be_bytes());
+        let length = frame.whole_bytes.max(frame.bytes.len());
+        self.push_record(frame.at, &header, length, frame.bytes);
+    }
+
+    /// Appends what went at that time: headers, and `data` of `length` bytes behind them.
+    fn push_record(&mut self, at: Duration, headers: &[u8], length: usize, data: &[u8]) {
+        let seconds = u32::try_from(at.as_secs()).unwrap_or(u32::MAX);
         self.push_u32(seconds);
-        self.push_u32(segment.at.subsec_micros());
+        self.push_u32(at.subsec_micros());
         self.push_length(headers.len() + data.len());
         self.push_length(headers.len() + length);
-        self.bytes.extend_from_slice(&headers);
+        self.bytes.extend_from_slice(headers);
         self.bytes.extend_from_slice(data);
     }
 
@@ -160,7 +211,36 @@ mod tests {
             0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 101, 0,
             0, 0,
         ];
-        assert_eq!(file([]), expected);
+        assert_eq!(file(LinkType::Ip, []), expected);
+    }
+
+    #[test]
+    fn a_frame_has_its_header_and_both_lengths() {
+        let mut packets = Packets::default();
+        packets.push_frame(&Frame {
+            at: Duration::new(7, 8_000),
+            to: [1, 2, 3, 4, 5, 6],
+            from: [7, 8, 9, 10, 11, 12],
+            ether_type: 0x889a,
+            whole_bytes: 1500,
+            bytes: b"begin",
+        });
+        let file = file(LinkType::Ethernet, [&packets]);
+        assert_eq!(file[20..24], [1, 0, 0, 0]);
+        let lengths: Vec<u8> = [7, 8, 19, 1514]
+            .iter()
+            .flat_map(|value: &u32| value.to_le_bytes())
+            .collect();
+        assert_eq!(
+            file[FILE_HEADER_BYTES..FILE_HEADER_BYTES + RECORD_HEADER_BYTES],
+            lengths
+        );
+        let frame = [
+            &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 0x88, 0x9a],
+            &b"begin"[..],
+        ]
+        .concat();
+        assert!(file.ends_with(&frame));
     }
 
     #[test]
@@ -170,7 +250,7 @@ mod tests {
             whole_bytes: 100,
             ..segment(b"begin")
         });
-        let file = file([&packets]);
+        let file = file(LinkType::Ip, [&packets]);
         let record = &file[FILE_HEADER_BYTES..FILE_HEADER_BYTES + RECORD_HEADER_BYTES];
         let expected: Vec<u8> = [1_700_000_000, 123_456, 45, 140]
             .iter()
@@ -197,7 +277,7 @@ mod tests {
                 whole_bytes: whole,
                 ..segment(&vec![0x5a; have])
             });
-            let file = file([&packets]);
+            let file = file(LinkType::Ip, [&packets]);
             let mut position = 0x11;
             let mut found = Vec::new();
             for (included, original, packet) in cut(&file) {
@@ -217,6 +297,6 @@ mod tests {
             whole_bytes: 1,
             ..segment(b"four")
         });
-        assert_eq!(cut(&file([&packets]))[0].1, 44);
+        assert_eq!(cut(&file(LinkType::Ip, [&packets]))[0].1, 44);
     }
 }

@@ -203,6 +203,8 @@ pub struct CoreCounts {
 pub struct HyperscsiReport {
     /// The core.
     pub core: usize,
+    /// All places.
+    pub places: Vec<hyperscsi::Place>,
     /// Places that are away: their interfaces are gone or down.
     pub away: Vec<hyperscsi::Place>,
     /// What it has counted since it began.

@@ -33,15 +33,16 @@ const FRAME_BYTES: usize = 9000;
 #[derive(Debug)]
 pub(crate) struct Door {
     socket: DatagramSocket,
-    /// Of a link: the interface, and its index when it was there last.
-    link: Option<(Interface, i32)>,
+    /// Of a link: the interface, and its index and address when it was there last.
+    link: Option<(Interface, i32, [u8; 6])>,
     /// What receives there; `None` while the place is away.
     receive: Option<OperationId>,
 }
 
 impl Door {
     fn new(socket: SiteSocket) -> io::Result<Self> {
-        let link = socket.interface.clone().map(|interface| (interface, 0));
+        let link = socket.interface.clone();
+        let link = link.map(|interface| (interface, 0, [0; 6]));
         Ok(Self {
             socket: socket.open()?,
             link,
@@ -51,11 +52,11 @@ impl Door {
 
     /// Has it receive what comes in at its interface, if it is one of a link. Gives the sizes of frames there.
     fn bind(&mut self) -> io::Result<FrameSizes> {
-        let Some((interface, index)) = &mut self.link else {
+        let Some((interface, index, hardware)) = &mut self.link else {
             return Ok(FrameSizes::UDP);
         };
         let state = interface.bind(&self.socket)?;
-        *index = state.index;
+        (*index, *hardware) = (state.index, state.hardware);
         FrameSizes::of_mtu(state.mtu).ok_or_else(|| {
             let what = format!(
                 "its MTU is {}, and frames of 1280 bytes are needed: raise it (`ip link set {} mtu 1500`)",
@@ -66,10 +67,15 @@ impl Door {
         })
     }
 
+    /// The address of its interface.
+    pub(crate) fn hardware(&self) -> Option<[u8; 6]> {
+        self.link.as_ref().map(|(_, _, hardware)| *hardware)
+    }
+
     fn address(&self, to: Station) -> Option<Address> {
         match (to, &self.link) {
             (Station::Inet(address), None) => Some(Address::Inet(address)),
-            (Station::Link(hardware), Some((interface, index))) => Some(Address::Link {
+            (Station::Link(hardware), Some((interface, index, _))) => Some(Address::Link {
                 interface: *index,
                 hardware,
                 protocol: interface.protocol(),
@@ -92,6 +98,7 @@ impl Wire for Outside {
     type HyperscsiSocket = Door;
 
     fn send_frame(&mut self, door: &Door, key: PlaceKey, to: Station, frame: &[u8]) {
+        self.frame_taps.note(key, to, false, frame);
         let mut message = Message::default();
         message.push_bytes(frame);
         let token = Purpose::FrameSent(key).token();
@@ -122,6 +129,7 @@ impl Wire for Outside {
                 self.events.emit(&Event::SessionBegan { who });
             }
             Notice::SessionEnds { session, reason } => {
+                self.frame_taps.end(session.id);
                 let who = session.who();
                 if self.admits(LineKind::SessionEnds) {
                     tracing::info!(
@@ -239,6 +247,7 @@ impl Core {
             Ok(datagram) => match station_of(&datagram).filter(|_| !datagram.is_truncated) {
                 Some(from) => {
                     let (engine, bytes) = (&mut self.engine, datagram.bytes());
+                    engine.carrier.frame_taps.note(key, from, true, bytes);
                     self.hyperscsi.handle_frame(engine, key, from, bytes);
                 }
                 None => self.hyperscsi.note_strange(),
@@ -279,6 +288,12 @@ impl Core {
         let away = keys.filter(is_away);
         HyperscsiReport {
             core: self.index,
+            places: self
+                .hyperscsi
+                .place_keys()
+                .into_iter()
+                .filter_map(|key| self.hyperscsi.place(key).cloned())
+                .collect(),
             away: away
                 .filter_map(|key| self.hyperscsi.place(key).cloned())
                 .collect(),

@@ -26,7 +26,7 @@ use crate::logins::LoginLog;
 use crate::plan::TargetPlan;
 use crate::receipt::Receipt;
 use crate::token::Purpose;
-use crate::trace::Trace;
+use crate::trace::{FrameTaps, Trace};
 
 /// A unit as this core calls it, and where the state of it is kept.
 #[derive(Debug)]
@@ -78,6 +78,8 @@ pub(crate) struct Outside {
     pub(crate) connection_count: Arc<AtomicUsize>,
     pub(crate) cold_resets: Arc<ColdResets>,
     pub(crate) traces: Vec<Arc<Trace>>,
+    /// Sessions of HyperSCSI that traces follow.
+    pub(crate) frame_taps: FrameTaps,
 }
 
 impl Outside {

@@ -25,6 +25,7 @@ use crate::outside::{ColdResets, Outside};
 use crate::plan::Settings;
 use crate::slow::SlowLimit;
 use crate::times::Times;
+use crate::trace::FrameTaps;
 use crate::watchdog::Watchdog;
 use engine::Engine;
 use engine::table::ByUnit;
@@ -396,6 +397,7 @@ impl Core {
             connection_count: Arc::clone(&parts.connection_count),
             cold_resets: Arc::clone(&parts.cold_resets),
             traces: Vec::new(),
+            frame_taps: FrameTaps::default(),
         };
         let lists = Arc::clone(&parts.lists);
         let sessions = Sessions::new(settings.of_sessions(), lists, front);

@@ -104,6 +104,8 @@ pub struct InterfaceState {
     pub index: i32,
     /// What a frame carries behind its Ethernet header, in bytes.
     pub mtu: u32,
+    /// Its address.
+    pub hardware: [u8; 6],
 }
 
 /// Which frames of an interface a socket takes.
@@ -286,7 +288,15 @@ impl Interface {
         if bound != 0 {
             return Err(io::Error::last_os_error());
         }
-        Ok(state)
+        let mut bytes = bytes;
+        // SAFETY: there is room for so many bytes, which the kernel writes.
+        let named =
+            unsafe { libc::getsockname(fd.as_raw_fd(), (&raw mut address).cast(), &raw mut bytes) };
+        if named != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let hardware = address.sll_addr.first_chunk().copied().unwrap_or_default();
+        Ok(InterfaceState { hardware, ..state })
     }
 
     /// As it is now.
@@ -307,6 +317,7 @@ impl Interface {
         Ok(InterfaceState {
             index,
             mtu: u32::try_from(mtu).unwrap_or_default(),
+            hardware: [0; 6],
         })
     }
 

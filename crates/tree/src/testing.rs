@@ -179,6 +179,7 @@ impl View for Fixed {
             connection_list: Vec::new(),
             since_ms: 3,
             luns: vec![SessionLun {
+                level: None,
                 lun: 0,
                 id: "disk0".to_owned(),
                 readonly: true,

@@ -296,7 +296,8 @@ export interface Finding {
    * `log-failed`, `config`, `cores-busy`, `one-session`, `core-busy`, `buffers-short`, `window-full`,
    * `write-cache`, `descriptors`, `strangers`, `little-memory`,
    * `socket-buffers`, `violations`, `digests`, `clock`, `trace`; of the network `mtu`,
-   * `unanswered`, `retransmissions`, `receive-window`, `send-buffer`; of files `file-system`,
+   * `unanswered`, `retransmissions`, `frames-lost`, `frames-corrupt`, `receive-window`, `send-buffer`; of files
+   * `file-system`,
    * `space`, `file-replaced`, `store-short`, `snapshot-missed`; of quotas `quota-soft`, `quota-full`.
    */
   code: string;
@@ -950,6 +951,8 @@ export interface Session {
 export interface SessionLun {
   /** The unit. */
   id: string;
+  /** At which level of protection a session of HyperSCSI has opened it: `none`, `crc`, `hash` or `encrypt`. */
+  level?: string;
   /** The number. */
   lun: number;
   /** Writes are refused. */
@@ -1259,7 +1262,7 @@ export interface Token {
   token?: string;
 }
 
-/** The last PDUs of a session or an initiator, as they are kept. */
+/** The last PDUs of a session or an initiator, as they are kept; of a session of HyperSCSI its frames. */
 export interface Trace {
   /** How much it keeps of the data of each SCSI PDU and ping. */
   data_bytes: number;

@@ -1,7 +1,8 @@
 //! The table of metrics.
 
 use api::stats::{
-    Connections, Core, FileSystemSpace, LoginFailures, LunSpace, Operations, Series, StoreErrors,
+    Connections, Core, FileSystemSpace, Hyperscsi, LoginFailures, LunSpace, Operations, Series,
+    StoreErrors,
 };
 use api::view::{Session, Status};
 
@@ -50,6 +51,8 @@ pub(super) enum Samples {
     Findings,
     /// One for each unit and cause of failures of its store.
     OfStoreErrors(fn(&StoreErrors) -> Value),
+    /// One for each kind of frame of HyperSCSI, of event, or place.
+    OfHyperscsi(fn(&Hyperscsi, usize) -> Option<(&str, u64)>),
     /// One for each unit, where it is known.
     OfLuns(fn(&LunSpace) -> Option<Value>),
     /// One for each file system with files of units.
@@ -215,6 +218,15 @@ pub(super) static METRICS: &[Metric] = &[
     Metric::new(Kind::Gauge, "tarn_store_held_requests", "", &["lun"],
         "Requests of a store that wait for a connection, or for an answer on one that is silent.",
         Samples::OfStores(|store| Value::Count(store.held))),
+    Metric::new(Kind::Counter, "tarn_hyperscsi_frames", "", &["kind"],
+        "Frames of HyperSCSI, by what became of them; docs/HYPERSCSI-ADMIN.md has the kinds.",
+        Samples::OfHyperscsi(|all, at| all.frames.get(at).copied())),
+    Metric::new(Kind::Counter, "tarn_hyperscsi_events", "", &["event"],
+        "Questions, answers and logins of HyperSCSI, and sessions whose frames became smaller.",
+        Samples::OfHyperscsi(|all, at| all.events.get(at).copied())),
+    Metric::new(Kind::Gauge, "tarn_hyperscsi_place_away", "", &["place"],
+        "Cores on which a place of HyperSCSI is away, because its interface is gone or down.",
+        Samples::OfHyperscsi(|all, at| all.places.get(at).map(|(place, away)| (place.as_str(), *away)))),
     Metric::new(Kind::Counter, "tarn_reactor_busy_seconds", "seconds", &["core"],
         "Processor time of a core's thread.",
         Samples::OfCores(|core| Value::Micros(core.busy_us))),

@@ -151,6 +151,7 @@ fn write_sample(out: &mut String, metric: &Metric, number: usize, all: &Snapshot
         Samples::Findings
         | Samples::OfStores(_)
         | Samples::OfStoreErrors(_)
+        | Samples::OfHyperscsi(_)
         | Samples::OfLuns(_)
         | Samples::OfFileSystems(_) => return write_of_stores(&mut sample, number, all),
         Samples::OfSessions(read) => {
@@ -211,6 +212,12 @@ fn write_of_stores(sample: &mut Sample<'_>, number: usize, all: &Snapshot) -> bo
                 return false;
             };
             sample.value(&[&errors.lun, &errors.errno], read(errors));
+        }
+        Samples::OfHyperscsi(read) => {
+            let Some((label, count)) = read(&all.hyperscsi, number) else {
+                return false;
+            };
+            sample.value(&[label], Value::Count(count));
         }
         Samples::OfLuns(read) => {
             let Some(lun) = all.space.luns.get(number) else {

@@ -487,7 +487,7 @@ pub(crate) const SECTION_HYPERSCSI_GROUP: SectionKeys = SectionKeys {
             "What is sent again after a loss: what is lost, or all that was sent after it, too.",
             "for measurements"),
         key("profile", Form::OneOf(&["wired", "wireless"]), Fallback::Value("\"wired\""),
-            "What losses mean: on wires that a queue is full, so less is sent; on radio nothing.",
+            "Timers, queues and disorder as on switched Ethernet, or as on radio: longer waits, a smaller beginning, sleep of a minute.",
             "if the clients are on a wireless network"),
         key("device",
             Form::List { words: "`[[hyperscsi.group.device]]`, 1 to 1024", entries: &[Form::Table { words: "`[[hyperscsi.group.device]]`", keys: &SECTION_HYPERSCSI_DEVICE }] },

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -138,6 +139,18 @@ impl<C: Wire> Sessions<C> {
     /// The session that administrators call so.
     pub fn session(&self, id: SessionId) -> Option<SessionKey> {
         self.by_id.get(&id).copied()
+    }
+
+    /// Which frames are those of the session that administrators call so, if it lives here.
+    pub fn frames_of(
+        &self,
+        engine: &Engine<C>,
+        id: SessionId,
+    ) -> Option<(PlaceKey, Station, RangeInclusive<u16>)> {
+        let port = engine.session(self.session(id)?)?.port.hyperscsi()?;
+        let (detail, terms) = (&port.detail, port.session.terms());
+        let last = terms.first_tag.saturating_add(terms.slots);
+        Some((detail.place, detail.station, terms.first_tag..=last))
     }
 
     /// No session is left.
@@ -592,6 +605,7 @@ impl<C: Wire> Sessions<C> {
                     group: Arc::clone(&detail.group),
                     place,
                     station: detail.station,
+                    levels: port.session.levels().collect(),
                 },
                 core: engine.core(),
                 initiator_name: detail.name.clone(),

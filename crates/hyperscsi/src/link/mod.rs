@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crate::assembly::Assembly;
 use crate::keys::{Keys, MacKey, Opener, SEAL_BYTES, Sealer, Side};
-use crate::limits::{FRAGMENT_HEADER_BYTES, SILENCE_DEFAULT, WINDOW_DEFAULT};
+use crate::limits::{FRAGMENT_HEADER_BYTES, SILENCE_RADIO, WINDOW_DEFAULT};
 use crate::outgoing::Outgoing;
 use crate::path::{Path, Profile};
 use crate::pdu::{Header, Level, Opcode};
@@ -46,12 +46,14 @@ pub struct Terms {
     pub peer_begun_bytes: u32,
     /// The largest frame that both ends have, in bytes after the Ethernet header.
     pub frame_bytes_max: u16,
+    /// What kind of network it is, as the target has it.
+    pub profile: Profile,
 }
 
 /// What an end decides for itself.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Settings {
-    /// What kind of network it is.
+    /// What kind of network it is. A client takes what its target says.
     pub profile: Profile,
     /// What is sent again after a loss.
     pub retransmit: Retransmit,
@@ -63,7 +65,7 @@ pub struct Settings {
     pub window: u16,
     /// Memory for PDUs that have not arrived whole, in bytes.
     pub begun_bytes: u32,
-    /// How long a session survives silence.
+    /// How long a session survives silence, if its profile does not allow less.
     pub silence: Duration,
 }
 
@@ -76,7 +78,7 @@ impl Default for Settings {
             frame_bytes_max: crate::limits::FRAME_MAX_BYTES,
             window: WINDOW_DEFAULT,
             begun_bytes: crate::limits::BEGUN_MAX_BYTES,
-            silence: SILENCE_DEFAULT,
+            silence: SILENCE_RADIO,
         }
     }
 }
@@ -265,7 +267,7 @@ impl<D: AsRef<[u8]>> Link<D> {
             flights: VecDeque::new(),
             kept: Vec::new(),
             in_flight: 0,
-            path: Path::new(settings.profile),
+            path: Path::new(terms.profile),
             peer_window: terms.peer_window,
             unasked: 0,
             newest_ack: None,
@@ -415,6 +417,11 @@ impl<D: AsRef<[u8]>> Link<D> {
 
     pub(crate) fn slot_of_task(&self, name: crate::command::TaskName) -> Option<u16> {
         self.slot_of(name.tag)
+    }
+
+    /// How long nothing may come from the peer.
+    fn silence(&self) -> Duration {
+        self.settings.silence.min(self.terms.profile.silence)
     }
 
     /// Frames that the other end has under way may be so many.

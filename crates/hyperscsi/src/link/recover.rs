@@ -86,7 +86,7 @@ impl<D: AsRef<[u8]>> Link<D> {
         if low(pdu.sequence) != entry.sequence || !pdu.is_begun() {
             return;
         }
-        news.large |= pdu.fragment_bytes() > base && counts_alike && (is_whole || size > 0);
+        let is_large = pdu.fragment_bytes() > base;
         for (at, fragment) in (0_u16..).zip(&mut pdu.fragments) {
             match (fragment.state, counts_alike && entry.has(at)) {
                 (State::Flying | State::Lost, true) => {
@@ -97,13 +97,14 @@ impl<D: AsRef<[u8]>> Link<D> {
                     if fragment.transmissions == 1 {
                         news.newest = news.newest.max(Some((fragment.order, fragment.sent_at)));
                     } else if fragment.state == State::Lost
-                        || now.saturating_sub(fragment.sent_at) < min_rtt / 2
+                        || now.saturating_sub(fragment.sent_at) < min_rtt
                     {
                         self.counters.spurious += 1;
-                        self.path.note_spurious();
+                        self.path.note_spurious(fragment.order);
                     }
                     fragment.state = State::Arrived;
                     news.count += 1;
+                    news.large |= is_large;
                 }
                 // What had arrived was wrong, and was dropped.
                 (State::Arrived, false) if !planted::has(Bug::Void) => {
@@ -252,7 +253,7 @@ impl<D: AsRef<[u8]>> Link<D> {
             return None;
         }
         [
-            Some(self.last_heard + self.settings.silence),
+            Some(self.last_heard + self.silence()),
             self.owed.due,
             self.loss_at,
             self.probe_at(),
@@ -276,7 +277,7 @@ impl<D: AsRef<[u8]>> Link<D> {
 
     /// Time has passed.
     pub(crate) fn handle_deadline(&mut self, now: Duration) {
-        if now >= self.last_heard + self.settings.silence {
+        if now >= self.last_heard + self.silence() {
             self.end(EndReason::Silent);
         }
         if self.loss_at.is_some_and(|at| at <= now) {

@@ -154,6 +154,9 @@ impl<X: ClientExchange> Login<X> {
                 if nonce == self.nonce && cookie != self.cookie =>
             {
                 self.cookie = cookie;
+                // What follows is another question. An answer to the last one, which was made of the other cookie,
+                // must not be taken for one to this: it would look like a wrong password.
+                self.nonce = self.entropy.bytes();
                 // A server has one, or two when it makes a new one; one that goes on is answered at its time.
                 if self.cookies < COOKIES_AT_ONCE {
                     self.cookies = self.cookies.saturating_add(1);

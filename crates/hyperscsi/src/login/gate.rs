@@ -175,10 +175,11 @@ impl<X: TargetExchange> Gate<X> {
         message: &[u8],
         body: &[u8],
     ) -> Option<Vec<u8>> {
-        let mut known = self.logins.values();
-        if let Some(login) = known.find(|login| login.address == address && login.nonce == nonce) {
-            // Lost, or late. Another wish under the same number is nobody's.
-            return (login.wish == wish && matches!(login.step, Some(Step::Answered { .. })))
+        let known = |login: &Pending<_>| login.address == address && login.nonce == nonce;
+        if let Some((&number, login)) = self.logins.iter().find(|(_, login)| known(login)) {
+            // Lost, or late. Another question under the same number is nobody's: the answer is not one to it.
+            let asked = context(body, &self.settings.server, number);
+            return matches!(&login.step, Some(Step::Answered { context, .. }) if *context == asked)
                 .then(|| login.answer.clone());
         }
         let second = Duration::from_secs(1);
@@ -286,6 +287,7 @@ impl<X: TargetExchange> Gate<X> {
             peer_window: settings.window,
             peer_begun_bytes: settings.begun_bytes,
             frame_bytes_max,
+            profile: settings.profile,
         };
         login.answer = seal(&keys, login.nonce, &encode_terms(&terms));
         login.step = Some(Step::Over);

@@ -311,7 +311,7 @@ fn a_server_that_sends_cookies_without_end_is_answered_at_its_time() {
     for number in 1..=200 {
         sent.extend(login.poll_frame(ZERO));
         let cookie = Message::Cookie {
-            nonce: first_of(&sent[0]).0,
+            nonce: first_of(sent.last().unwrap()).0,
             cookie: [number; 16],
         };
         let frame = crate::plain::write(Opcode::NegotiationAnswer, &cookie.encode(), 0);
@@ -322,7 +322,60 @@ fn a_server_that_sends_cookies_without_end_is_answered_at_its_time() {
     assert_eq!(sent.len(), 3);
     assert!(login.deadline() > ZERO);
     let next = login.poll_frame(login.deadline()).unwrap();
-    assert_eq!(first_of(&next).1, [200; 16], "the newest cookie counts");
+    assert_eq!(
+        first_of(&next).1,
+        [3; 16],
+        "those that answer an earlier question do not"
+    );
+}
+
+/// A cookie that comes between a question and its answer makes another question: the answer is not one to that.
+#[test]
+fn a_late_answer_to_an_earlier_question_is_not_a_wrong_password() {
+    let (mut gate, cookies) = gate(Cheap(Vec::new()), b"secret".to_vec());
+    let cookie = cookies.make(ZERO, b"client", &wish().client);
+    let settings = Settings::default();
+    let exchange = Cheap(b"secret".to_vec());
+    let mut login = Login::new(ZERO, HOUR, wish(), settings, cookie, exchange, entropy(1));
+    let (before, after) = (Duration::from_secs(119), Duration::from_secs(120));
+    let question = login.poll_frame(before).unwrap();
+    let (late, _) = gate.handle_frame(before, &cookies, b"client", &question);
+    // Once more, when its cookie is not taken any more.
+    let (cookie, _) = gate.handle_frame(after, &cookies, b"client", &question);
+    for answer in [cookie, late] {
+        let progress: LoginProgress<Vec<u8>> = login.handle_frame(after, &answer.unwrap());
+        assert!(matches!(progress, LoginProgress::Going), "{progress:?}");
+    }
+    // Nor does a server answer another question under a nonce that it knows.
+    let (_, body) = crate::plain::read(&question).unwrap();
+    let Some(Message::First {
+        nonce,
+        wish,
+        message,
+        ..
+    }) = Message::decode(body)
+    else {
+        panic!("{body:?}")
+    };
+    let cookie = cookies.make(after, b"client", &wish.client);
+    let other = Message::First {
+        nonce,
+        cookie,
+        wish,
+        message,
+    };
+    let other = crate::plain::write(Opcode::Negotiation, &other.encode(), REQUEST_BYTES);
+    assert_eq!(
+        gate.handle_frame(after, &cookies, b"client", &other).0,
+        None
+    );
+    let first = login.poll_frame(after).unwrap();
+    let (answer, _) = gate.handle_frame(after, &cookies, b"client", &first);
+    let progress: LoginProgress<Vec<u8>> = login.handle_frame(after, &answer.unwrap());
+    assert!(matches!(progress, LoginProgress::Going), "{progress:?}");
+    let last = login.poll_frame(after).unwrap();
+    let (_, proved) = gate.handle_frame(after, &cookies, b"client", &last);
+    assert!(proved.is_some(), "the right password leads to a session");
 }
 
 /// Nonce and cookie of a first request.

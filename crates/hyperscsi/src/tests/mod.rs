@@ -1,6 +1,8 @@
 //! Both ends of sessions on a simulated wire.
 
+mod congestion;
 mod prng;
+mod rig;
 mod wire;
 mod world;
 

@@ -172,6 +172,7 @@ fn ends(plan: &Plan, now: Duration, generation: u64) -> Ends {
         peer_window: plan.settings.window,
         peer_begun_bytes: plan.settings.begun_bytes,
         frame_bytes_max: 9000,
+        profile: plan.settings.profile,
     };
     let client = ClientSession::new(now, &keys, terms, plan.settings);
     let target = TargetSession::new(now, &keys, terms, plan.settings, table(plan.level));

@@ -2,10 +2,12 @@
 //! for a fault.
 //!
 //! All cores share a trace. Each connection that it follows has a tap, which cuts the bytes into PDUs and records
-//! them; any other connection costs one check for a tap. Records are packets of a capture file, in blocks of which
-//! the oldest are dropped first.
+//! them; any other connection costs one check for a tap. A session of HyperSCSI has no connection: its core has a tap
+//! that knows its frames by station and tag, and every frame costs one check for taps. Records are packets of a capture
+//! file, in blocks of which the oldest are dropped first.
 
 mod core;
+mod frames;
 mod handle;
 mod record;
 mod tap;
@@ -14,8 +16,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use iscsi::excerpt::EXCERPT_MAX_BYTES;
-use pcap::Segment;
+use pcap::{Frame, Segment};
 
+pub(crate) use self::frames::FrameTaps;
 pub use self::handle::NoTrace;
 use self::record::{Block, Record};
 pub(crate) use self::tap::Taps;
@@ -39,7 +42,7 @@ const _: () = assert!(KEEP_BYTES_MIN > record::BLOCK_BYTES + 2 * EXCERPT_MAX_BYT
 /// Whose connections are followed.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Subject {
-    /// Those of a session that is there, and others that join it.
+    /// Those of a session that is there, and others that join it; of HyperSCSI its frames.
     Session(SessionId),
     /// Those of an initiator, by its folded name: of the sessions it has and of all that it begins,
     /// logins that fail too.
@@ -64,7 +67,7 @@ pub struct TraceReport {
     pub limits: TraceLimits,
     /// When it began.
     pub since: SystemTime,
-    /// PDUs that it has.
+    /// PDUs that it has; of HyperSCSI frames.
     pub pdus: u64,
     /// PDUs that it had and dropped for newer ones.
     pub dropped: u64,
@@ -108,6 +111,10 @@ impl Trace {
         self.record().push(pdu, self.limits.keep_bytes);
     }
 
+    fn note_frame(&self, frame: &Frame<'_>) {
+        self.record().push_frame(frame, self.limits.keep_bytes);
+    }
+
     fn report(&self) -> TraceReport {
         let record = self.record();
         TraceReport {
@@ -121,7 +128,9 @@ impl Trace {
 
     /// The file. Cores that note something meanwhile wait for a copy of some pointers.
     fn file(&self) -> Vec<u8> {
-        let blocks: Vec<Arc<Block>> = self.record().blocks();
-        pcap::file(blocks.iter().map(|block| block.packets()))
+        let record = self.record();
+        let (link, blocks): (_, Vec<Arc<Block>>) = (record.link(), record.blocks());
+        drop(record);
+        pcap::file(link, blocks.iter().map(|block| block.packets()))
     }
 }

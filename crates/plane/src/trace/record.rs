@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use pcap::{Packets, Segment};
+use pcap::{Frame, LinkType, Packets, Segment};
 
 /// A block is full when it has so much, in bytes.
 pub(super) const BLOCK_BYTES: usize = 16 * 1024;
@@ -32,12 +32,24 @@ pub(super) struct Record {
     last: Block,
     pdus: u64,
     dropped: u64,
+    link: LinkType,
 }
 
 impl Record {
-    /// Notes a PDU, and drops the oldest until no more than `keep_bytes` are left.
+    /// Notes a PDU of a stream, and drops the oldest until no more than `keep_bytes` are left.
     pub(super) fn push(&mut self, pdu: &Segment<'_>, keep_bytes: usize) {
         self.last.packets.push(pdu);
+        self.count(keep_bytes);
+    }
+
+    /// Notes a frame, and drops the oldest in the same way. A trace of frames has nothing else.
+    pub(super) fn push_frame(&mut self, frame: &Frame<'_>, keep_bytes: usize) {
+        self.link = LinkType::Ethernet;
+        self.last.packets.push_frame(frame);
+        self.count(keep_bytes);
+    }
+
+    fn count(&mut self, keep_bytes: usize) {
         self.last.pdus += 1;
         self.pdus += 1;
         while self.full_bytes + self.last.packets.len_bytes() > keep_bytes
@@ -52,6 +64,11 @@ impl Record {
             self.full_bytes += full.packets.len_bytes();
             self.full.push_back(Arc::new(full));
         }
+    }
+
+    /// What its packets begin with.
+    pub(super) const fn link(&self) -> LinkType {
+        self.link
     }
 
     /// PDUs that are there.
@@ -107,7 +124,7 @@ mod tests {
         // At most one block less than there may be.
         assert!(len_bytes(&record) > keep_bytes - 2 * BLOCK_BYTES);
         let blocks = record.blocks();
-        let file = pcap::file(blocks.iter().map(|block| block.packets()));
+        let file = pcap::file(LinkType::Ip, blocks.iter().map(|block| block.packets()));
         assert!(file.ends_with(&999_u32.to_be_bytes().repeat(100)));
         assert_eq!(record.pdus(), (len_bytes(&record) / 456) as u64);
     }
@@ -118,7 +135,7 @@ mod tests {
         push(&mut record, b"first", BLOCK_BYTES);
         let before = record.blocks();
         push(&mut record, b"second", BLOCK_BYTES);
-        let file = pcap::file(before.iter().map(|block| block.packets()));
+        let file = pcap::file(LinkType::Ip, before.iter().map(|block| block.packets()));
         assert!(file.ends_with(b"first"));
         assert_eq!((before.len(), record.pdus()), (1, 2));
     }

@@ -219,6 +219,11 @@ impl Done {
 }
 
 impl Session {
+    /// What its login has led to.
+    pub(crate) fn terms(&self) -> &hyperscsi::Terms {
+        self.session.terms()
+    }
+
     /// Sends, receives and waits until this comes.
     pub(crate) fn wait<T>(&mut self, mut what: impl FnMut(ClientEvent) -> Option<T>) -> T {
         let end = Instant::now() + PATIENCE;

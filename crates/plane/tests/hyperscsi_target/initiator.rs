@@ -1,4 +1,4 @@
-//! As much of an iSCSI initiator as it takes to ask for a block.
+//! As much of an iSCSI initiator as it takes to give one command after the other.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -44,13 +44,26 @@ impl Initiator {
 
     /// Reads the first block, behind its unit attentions. Gives status and data.
     pub(crate) fn read_block(&mut self) -> (u8, Vec<u8>) {
+        let (status, _, data) = self.run(&[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0], &[], 512);
+        (status, data)
+    }
+
+    /// A command to LUN 0, behind its unit attentions, with these data out or so much room for data in. Gives status,
+    /// sense data and data.
+    pub(crate) fn run(&mut self, cdb: &[u8], out: &[u8], room: u32) -> (u8, Vec<u8>, Vec<u8>) {
         loop {
-            let mut pdu = [0; 48];
-            (pdu[0], pdu[1]) = (0x01, 0xc1);
+            let length = u32::try_from(out.len()).unwrap();
+            let mut pdu = vec![0; 48];
+            // Final, with its direction; SIMPLE.
+            let direction = u8::from(room > 0) << 6 | u8::from(length > 0) << 5;
+            (pdu[0], pdu[1]) = (0x01, 0x81 | direction);
+            pdu[5..8].copy_from_slice(&length.to_be_bytes()[1..]);
             pdu[16..20].copy_from_slice(&self.cmd_sn.to_be_bytes());
-            pdu[20..24].copy_from_slice(&512_u32.to_be_bytes());
+            pdu[20..24].copy_from_slice(&length.max(room).to_be_bytes());
             pdu[24..28].copy_from_slice(&self.cmd_sn.to_be_bytes());
-            (pdu[32], pdu[40]) = (0x28, 1);
+            pdu[32..32 + cdb.len()].copy_from_slice(cdb);
+            pdu.extend(out);
+            pdu.resize(pdu.len().next_multiple_of(4), 0);
             self.cmd_sn += 1;
             self.stream.write_all(&pdu).unwrap();
             let mut bytes = Vec::new();
@@ -64,13 +77,14 @@ impl Initiator {
                             break (header[3], Vec::new());
                         }
                     }
-                    0x21 => break (header[3], data),
+                    // Behind the length of the sense data.
+                    0x21 => break (header[3], data.get(2..).unwrap_or_default().to_vec()),
                     _ => {}
                 }
             };
-            let is_attention = status == 2 && sense.get(4).is_some_and(|key| key & 0xf == 6);
+            let is_attention = status == 2 && sense.get(2).is_some_and(|key| key & 0xf == 6);
             if !is_attention {
-                return (status, bytes);
+                return (status, sense, bytes);
             }
         }
     }

@@ -7,6 +7,7 @@
     reason = "helpers of tests, outside of #[test] functions"
 )]
 
+mod alike;
 mod client;
 mod edges;
 mod host;

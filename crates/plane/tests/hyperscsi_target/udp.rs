@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use hyperscsi::{EndReason, Function, Level, LoginError, Opening, Outcome};
-use plane::{DataPlane, Place, TransportDetails};
+use hyperscsi::{EndReason, Function, Level, LoginError, Opening, Outcome, Profile};
+use plane::{DataPlane, Place, SessionReport, Subject, TraceLimits, TransportDetails};
 
 use crate::client::{Client, Session};
 use crate::host::{BLOCK_BYTES, Keys, device, listen, serve, start, total, udp};
@@ -55,6 +55,14 @@ pub(crate) fn login(client: Client, group: &str, password: &str) -> Session {
         Ok(session) => session,
         Err((error, _)) => panic!("{error}"),
     }
+}
+
+/// What a session of HyperSCSI is reported with: its group, and its open devices.
+fn group_and_levels(report: &SessionReport) -> (&str, &[(u16, Level)]) {
+    let TransportDetails::Hyperscsi { group, levels, .. } = &report.transport else {
+        panic!("{report:?}");
+    };
+    (&**group, levels.as_slice())
 }
 
 #[test]
@@ -113,10 +121,9 @@ fn a_client_finds_its_group_proves_the_password_and_gets_back_what_it_wrote() {
         assert_eq!(reply.outcome, Outcome::FunctionComplete);
         let reports = plane.handle().sessions().unwrap();
         assert_eq!(reports.len(), 1, "{reports:?}");
-        let TransportDetails::Hyperscsi { group: own, .. } = &reports[0].transport else {
-            panic!("{reports:?}");
-        };
-        assert_eq!((&**own, reports[0].core), (group, usize::from(host % 2)));
+        let (own, levels) = group_and_levels(&reports[0]);
+        assert_eq!(levels, [(1, Level::Crc), (2, Level::Encrypt)]);
+        assert_eq!((own, reports[0].core), (group, usize::from(host % 2)));
         session.close();
         while !plane.handle().sessions().unwrap().is_empty() {
             std::thread::yield_now();
@@ -302,6 +309,60 @@ fn a_change_ends_sessions_of_what_is_gone_and_leaves_others() {
     };
     assert_eq!(error, LoginError::Password);
     login(client, "ABC", "another").close();
+    assert!(!plane.stop().is_core_lost);
+}
+
+#[test]
+fn a_client_takes_the_profile_of_its_group() {
+    let (plane, keys, address, place) = plane_with(&[("ABC", "secret")]);
+    for profile in [Profile::WIRED, Profile::WIRELESS] {
+        let mut group = keys.group("ABC", "secret", &place);
+        group.profile = profile;
+        serve(&plane, &keys, vec![group], Vec::new());
+        let session = login(Client::udp([127, 0, 0, 1], address), "ABC", "secret");
+        assert_eq!(session.terms().profile, profile);
+        session.close();
+    }
+    assert!(!plane.stop().is_core_lost);
+}
+
+#[test]
+fn a_trace_has_the_frames_of_its_session_until_that_ends() {
+    let (plane, _, address, _) = plane_with(&[("ABC", "secret")]);
+    // Both on one core.
+    let mut traced = login(Client::udp([127, 0, 0, 1], address), "ABC", "secret");
+    let mut other = login(Client::udp([127, 0, 0, 3], address), "ABC", "secret");
+    traced.open(1, Level::Crc);
+    other.open(1, Level::Crc);
+    let sessions = plane.handle().sessions().unwrap();
+    let of_it = |report: &&SessionReport| report.peer.ip().to_string() == "127.0.0.1";
+    let subject = Subject::Session(sessions.iter().find(of_it).unwrap().id);
+    let limits = TraceLimits {
+        data_bytes: 0,
+        keep_bytes: 1 << 20,
+    };
+    assert_eq!(plane.handle().start_trace(&subject, limits), Ok(true));
+    exercise(&mut other, 1, 4);
+    let count = || plane.handle().trace_reports()[0].pdus;
+    assert_eq!(count(), 0, "frames of another session");
+    exercise(&mut traced, 1, 4);
+    assert!(count() > 6, "{} frames", count());
+    let file = plane.handle().read_trace(&subject).unwrap();
+    // The link type, and the first frame: to the target, which has a made-up address as its client has.
+    assert_eq!(file[20..24], [1, 0, 0, 0]);
+    let frame = &file[24 + 16..];
+    assert_eq!(
+        frame[..14],
+        [2, 0, 127, 0, 0, 1, 2, 0, 127, 0, 0, 1, 0x88, 0x9a]
+    );
+    assert!(!file.windows(16).any(|bytes| bytes == &pattern(1, 16)[..]));
+    traced.close();
+    while plane.handle().sessions().unwrap().len() > 1 {
+        std::thread::yield_now();
+    }
+    let last = count();
+    exercise(&mut other, 1, 4);
+    assert_eq!(count(), last);
     assert!(!plane.stop().is_core_lost);
 }
 

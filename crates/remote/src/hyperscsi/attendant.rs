@@ -161,7 +161,7 @@ impl Attendant {
         })?;
         let password = options.password.bytes();
         let who = (options.group.as_str(), options.user.as_deref(), password);
-        let silence_max = hyperscsi::limits::SILENCE_DEFAULT;
+        let silence_max = hyperscsi::limits::SILENCE_RADIO;
         // The other half is for another session.
         let silence = (options.retry / 2).clamp(SILENCE_MIN * 3, silence_max);
         let mut connection = station.log_in(found, who, silence, host)?;

@@ -377,7 +377,7 @@ impl HyperscsiOptions {
         );
         let failed = |error| failure(server(), error);
         let mut connection = station
-            .log_in(found, who, hyperscsi::limits::SILENCE_DEFAULT, &mut Nobody)
+            .log_in(found, who, hyperscsi::limits::SILENCE_RADIO, &mut Nobody)
             .map_err(failed)?;
         let table = station.list(&mut connection, &mut Nobody).map_err(failed)?;
         Ok((connection, table))

@@ -8,8 +8,8 @@ use hyperscsi::limits::FRAME_MAX_BYTES;
 use hyperscsi::testing::UnstretchedClient;
 use hyperscsi::{
     Attribute, ClientEvent, ClientSession, Command, EndReason, Entropy, FragmentHeader, Function,
-    Level, Login, LoginError, LoginProgress, Opening, Outcome, Profile, Reply, Retransmit, Search,
-    Settings, Wish, read_unknown_session,
+    Level, Login, LoginError, LoginProgress, Opening, Outcome, Reply, Retransmit, Search, Settings,
+    Wish, read_unknown_session,
 };
 
 use super::book::{Book, sense_of};
@@ -75,10 +75,6 @@ impl Talker {
     pub(super) fn new(player: usize, mut prng: Prng) -> Self {
         let byte = u8::try_from(player).unwrap_or(u8::MAX);
         let settings = Settings {
-            profile: match prng.chance(800) {
-                true => Profile::WIRED,
-                false => Profile::WIRELESS,
-            },
             retransmit: match prng.chance(500) {
                 true => Retransmit::Selective,
                 false => Retransmit::Window,
@@ -343,10 +339,10 @@ impl Talker {
     ) -> Result<(), Breach> {
         match progress {
             LoginProgress::Going => Ok(()),
-            // A reply to an earlier login, which the wire has kept, is one to another password. The client asks again.
-            LoginProgress::Failed(
-                LoginError::Password | LoginError::NoPlace | LoginError::Silent,
-            ) => {
+            LoginProgress::Failed(error @ LoginError::Password) => {
+                Err(Breach::new(FAIR, format!("a login ends: {error}")))
+            }
+            LoginProgress::Failed(LoginError::NoPlace | LoginError::Silent) => {
                 self.stage = Stage::Away;
                 Ok(())
             }

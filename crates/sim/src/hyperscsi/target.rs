@@ -58,12 +58,16 @@ impl Served {
             true => Retransmit::Selective,
             false => Retransmit::Window,
         };
+        let profile = match prng.chance(800) {
+            true => Profile::WIRED,
+            false => Profile::WIRELESS,
+        };
         let group = |devices| {
             let group = Group {
                 name: GROUP.to_owned(),
                 user: None,
                 place: place.clone(),
-                profile: Profile::WIRED,
+                profile,
                 retransmit,
                 is_open: false,
                 record: record.clone(),

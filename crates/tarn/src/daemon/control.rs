@@ -784,6 +784,10 @@ impl Control for Daemon {
         Ok(views::hyperscsi(&self.in_force(), &sessions))
     }
 
+    fn hyperscsi_stats(&self) -> api::stats::Hyperscsi {
+        stats::hyperscsi(self)
+    }
+
     fn sessions(&self) -> Result<Vec<view::Session>, Problem> {
         let sessions = self.sessions_now()?;
         Ok(views::sessions(&self.in_force(), &sessions))

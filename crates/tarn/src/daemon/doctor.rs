@@ -10,9 +10,11 @@
 //! | `stores` | the rules about stores that fail, hang or are short |
 //! | `looks` | the machine, and the load of the cores between two looks |
 //! | `hosts`, `tcp` | what the kernel reports about the connections, summed up by host |
+//! | `frames` | what cores count of frames of HyperSCSI, between two looks |
 
 mod checks;
 mod document;
+mod frames;
 mod hosts;
 mod looks;
 mod network;
@@ -34,6 +36,7 @@ use plane::Guessing;
 
 pub(super) use checks::checks;
 use document::DocumentLooks;
+use frames::{FrameCounts, FrameLooks};
 use hosts::{Host, Network};
 use looks::{Looks, Machine, Share};
 use space::{Room, Space, UnitFile};
@@ -50,6 +53,7 @@ pub(crate) struct Doctor {
     machine: Machine,
     looks: Mutex<Looks>,
     network: Mutex<Network>,
+    frames: Mutex<FrameLooks>,
     space: Mutex<Space>,
     document: DocumentLooks,
     /// That there is less memory than the defaults want.
@@ -66,6 +70,7 @@ impl Doctor {
             machine: Machine::look(),
             looks: Mutex::new(Looks::new(began)),
             network: Mutex::new(Network::open()),
+            frames: Mutex::default(),
             space: Mutex::default(),
             document: DocumentLooks::default(),
             memory,
@@ -99,6 +104,10 @@ impl Doctor {
         let logs = logs.filter_map(|(unit, served)| {
             Some((unit.to_string(), log_trouble(&served.opened.log)?))
         });
+        let frames = || {
+            let reports = asks_cores.then(|| daemon.plane.hyperscsi().ok())??;
+            Some(FrameCounts::of(&reports))
+        };
         let (started, began) = self.started;
         let held = daemon.accounts.held();
         let mut findings = Vec::from_iter(self.document.look(daemon));
@@ -122,6 +131,7 @@ impl Doctor {
             machine: &self.machine,
             memory: self.memory.as_deref(),
             hosts: &locked(&self.network).hosts(now, &portals),
+            frames: locked(&self.frames).look(now, frames),
             room: &locked(&self.space).room(now, || unit_files(daemon, &in_force)),
             traces: &traces::list(&daemon.plane),
             guessing: &daemon.plane.login_counts().guessing,
@@ -240,6 +250,8 @@ struct Facts<'a> {
     /// That there is less memory than the defaults want.
     memory: Option<&'a str>,
     hosts: &'a [Host],
+    /// Of HyperSCSI, in the last seconds.
+    frames: FrameCounts,
     room: &'a Room,
     traces: &'a [Trace],
     /// The last times that somebody seemed to guess a secret.
@@ -268,6 +280,8 @@ const RULES: &[fn(&Facts<'_>) -> Vec<Finding>] = &[
     service::warnings_of_the_configuration,
     network::black_holes,
     network::lossy_paths,
+    network::lost_frames,
+    network::corrupt_frames,
     service::busy_cores,
     service::short_buffers,
     stores::slow_stores,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::SystemTime;
 
-use api::stats::{Connections, Core, Logins, Operations, Series, Stats, StoreErrors};
+use api::stats::{Connections, Core, Hyperscsi, Logins, Operations, Series, Stats, StoreErrors};
 use plane::{CoreCounts, KindCounts, LoginCause, SeriesCounts};
 
 use super::Running;
@@ -72,6 +72,65 @@ pub(super) fn stats(daemon: &Daemon) -> Stats {
                 })
             })
             .collect(),
+    }
+}
+
+/// What HyperSCSI counts. Cores are asked only where there are groups.
+pub(super) fn hyperscsi(daemon: &Daemon) -> Hyperscsi {
+    let has_groups = !daemon.in_force().running.model.hyperscsi().is_empty();
+    let reports = match has_groups {
+        true => daemon.plane.hyperscsi().unwrap_or_default(),
+        false => Vec::new(),
+    };
+    let mut all = Hyperscsi::default();
+    for report in &reports {
+        let counts = &report.counts;
+        let of = &counts.sessions;
+        let frames = [
+            ("received", counts.frames_in),
+            ("sent", counts.frames_out),
+            ("unsent", counts.unsent),
+            ("misplaced", counts.misplaced),
+            ("unknown_tag", counts.unknown_tag),
+            ("strange", counts.strange.wrapping_add(of.strange)),
+            ("forged", of.forged),
+            ("stale", of.stale),
+            ("corrupt", of.corrupt),
+            ("no_room", of.no_room),
+            ("retransmitted", of.retransmitted),
+            ("spurious", of.spurious),
+            ("probe", of.probes),
+        ];
+        let events = [
+            ("question", counts.questions),
+            ("answer", counts.answers),
+            ("answer_dropped", counts.answers_dropped),
+            ("login_step", counts.login_steps),
+            ("authenticated", counts.proved),
+            ("refused", counts.refused),
+            ("smaller_frames", of.fallbacks),
+        ];
+        sum_up(&mut all.frames, &frames);
+        sum_up(&mut all.events, &events);
+        for place in &report.places {
+            let name = place.to_string();
+            let away = u64::from(report.away.contains(place));
+            match all.places.iter_mut().find(|(other, _)| *other == name) {
+                Some((_, count)) => *count += away,
+                None => all.places.push((name, away)),
+            }
+        }
+    }
+    all
+}
+
+fn sum_up(sums: &mut Vec<(&'static str, u64)>, more: &[(&'static str, u64)]) {
+    if sums.is_empty() {
+        sums.extend(more);
+        return;
+    }
+    for ((_, sum), (_, count)) in sums.iter_mut().zip(more) {
+        *sum = sum.wrapping_add(*count);
     }
 }
 

@@ -39,12 +39,13 @@ pub(super) fn start(
             Problem::new(ProblemKind::NotFound, detail)
         })?;
         let other = match session.transport {
-            TransportDetails::Iscsi { .. } => None,
+            TransportDetails::Iscsi { .. } | TransportDetails::Hyperscsi { .. } => None,
             TransportDetails::Nbd { .. } => Some("NBD"),
-            TransportDetails::Hyperscsi { .. } => Some("HyperSCSI"),
         };
         if let Some(other) = other {
-            let detail = format!("session {id} is one of {other}; only those of iSCSI have PDUs");
+            let detail = format!(
+                "session {id} is one of {other}; only those of iSCSI and HyperSCSI can be traced"
+            );
             return Err(Problem::new(ProblemKind::Conflict, detail));
         }
     }

@@ -255,12 +255,18 @@ pub(super) fn sessions(in_force: &InForce, sessions: &[SessionReport]) -> Vec<vi
     let session = |one: &SessionReport| {
         let target = one.target.and_then(|index| running.target_position(index));
         let target = target.and_then(|at| model.targets().get(at));
+        let levels = match &one.transport {
+            TransportDetails::Hyperscsi { levels, .. } => levels.as_slice(),
+            TransportDetails::Iscsi { .. } | TransportDetails::Nbd { .. } => &[],
+        };
+        let level_of = |number: u16| levels.iter().find(|(device, _)| *device == number);
         let lun = |lun: &plane::VisibleLun| {
             let unit = model.units().get(running.unit_position(lun.unit)?)?;
             Some(view::SessionLun {
                 lun: lun.lun,
                 id: unit.to_string(),
                 readonly: lun.read_only,
+                level: level_of(lun.lun).map(|(_, level)| level.word().to_owned()),
             })
         };
         let connection = |one: &ConnectionReport| view::Connection {
@@ -402,6 +408,7 @@ pub(super) fn access(
             reason += &by_groups(model, target, &is_member);
         }
         let lun = |entry: &config::LunEntry| view::SessionLun {
+            level: None,
             lun: entry.lun.value(),
             id: model
                 .units()

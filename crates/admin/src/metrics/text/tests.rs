@@ -1,6 +1,7 @@
 use api::event::{Finding, Severity};
 use api::stats::{
-    Connections, Core, FileSystemSpace, LoginFailures, Logins, LunSpace, Space, Stats, StoreErrors,
+    Connections, Core, FileSystemSpace, Hyperscsi, LoginFailures, Logins, LunSpace, Space, Stats,
+    StoreErrors,
 };
 use api::view::{Session, Status};
 
@@ -86,6 +87,15 @@ fn snapshot(series: usize) -> Snapshot {
             findings: Vec::new(),
         },
         sessions: vec![session()],
+        hyperscsi: hyperscsi(),
+    }
+}
+
+fn hyperscsi() -> Hyperscsi {
+    Hyperscsi {
+        frames: vec![("received", 9), ("corrupt", 2)],
+        events: vec![("question", 3)],
+        places: vec![("ether:eth1".to_owned(), 2)],
     }
 }
 
@@ -128,6 +138,9 @@ fn findings_and_failures_are_counted_by_unit_and_space_is_given_where_it_is_know
         "tarn_lun_size_bytes{lun=\"raw\"} 1073741824",
         "tarn_lun_allocated_bytes{lun=\"thin\"} 4096",
         "tarn_filesystem_promised_bytes{path=\"/srv/a.img\"} 11",
+        "tarn_hyperscsi_frames_total{kind=\"corrupt\"} 2",
+        "tarn_hyperscsi_events_total{event=\"question\"} 3",
+        "tarn_hyperscsi_place_away{place=\"ether:eth1\"} 2",
     ] {
         assert!(text.lines().any(|own| own == line), "{line}\n{text}");
     }

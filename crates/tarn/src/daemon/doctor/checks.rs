@@ -50,6 +50,8 @@ const CHECKS: &[(&str, &str)] = &[
     ("interface", "an interface that groups of HyperSCSI are on is gone, down, or has an MTU of less than 1280"),
     ("unanswered", "TCP retransmits the same data again and again: the host is gone, or a switch drops jumbo frames"),
     ("retransmissions", "TCP retransmits many segments: the network loses some"),
+    ("frames-lost", "many frames of HyperSCSI are sent again: the network loses some"),
+    ("frames-corrupt", "frames of HyperSCSI arrive with other bits than were sent"),
     ("cores-busy", "every core is busy all the time"),
     ("one-session",
         "one session keeps its core busy while other cores are idle; a session cannot move to another core"),

@@ -24,6 +24,9 @@ const AGAIN: f64 = 0.01;
 /// Fewer retransmitted segments are not significant.
 const AGAIN_MIN: u32 = 50;
 
+/// Fewer wrong PDUs may be those of a session before a restart.
+const CORRUPT_MIN: u64 = 5;
+
 /// Of the time with data to send: more than this held back by a full buffer or window counts.
 const HELD: f64 = 0.3;
 
@@ -125,6 +128,44 @@ pub(super) fn lossy_paths(facts: &Facts<'_>) -> Vec<Finding> {
         )
     });
     findings.collect()
+}
+
+/// Frames of HyperSCSI do not arrive.
+pub(super) fn lost_frames(facts: &Facts<'_>) -> Vec<Finding> {
+    let frames = &facts.frames;
+    let share = frames.again as f64 / frames.sent.max(1) as f64;
+    if frames.again < u64::from(AGAIN_MIN) || share <= AGAIN {
+        return Vec::new();
+    }
+    vec![finding(
+        Severity::Warning,
+        "frames-lost",
+        "hyperscsi",
+        format!(
+            "{} of {} frames of HyperSCSI in the last seconds were sent again: the network loses some",
+            frames.again, frames.sent
+        ),
+        "look for errors and drops on network cards and switch ports (ip -s link, ethtool -S)",
+    )]
+}
+
+/// Frames of HyperSCSI arrive with other bits than were sent.
+pub(super) fn corrupt_frames(facts: &Facts<'_>) -> Vec<Finding> {
+    let frames = &facts.frames;
+    if frames.corrupt < CORRUPT_MIN {
+        return Vec::new();
+    }
+    vec![finding(
+        Severity::Warning,
+        "frames-corrupt",
+        "hyperscsi",
+        format!(
+            "{} of {} frames of HyperSCSI in the last seconds made PDUs wrong, which were sent again: something on \
+             the way changes bits, or somebody sends forged frames",
+            frames.corrupt, frames.received
+        ),
+        "check the memory of switches and hosts; serve the devices with level = \"encrypt\"",
+    )]
 }
 
 /// Why TCP does not send what there is to send.

@@ -121,6 +121,7 @@ struct Given {
     machine: Machine,
     memory: Option<&'static str>,
     hosts: Vec<Host>,
+    frames: FrameCounts,
     room: Room,
     traces: Vec<Trace>,
     clock: (Duration, Duration),
@@ -152,6 +153,12 @@ impl Given {
             },
             memory: None,
             hosts: vec![host()],
+            frames: FrameCounts {
+                sent: 100_000,
+                again: 90,
+                received: 100_000,
+                corrupt: 4,
+            },
             room: Room {
                 systems: vec![file_system(900, 5000)],
                 looked: None,
@@ -185,6 +192,7 @@ impl Given {
             machine: &self.machine,
             memory: self.memory,
             hosts: &self.hosts,
+            frames: self.frames,
             room: &self.room,
             traces: &self.traces,
             clock: self.clock,
@@ -355,6 +363,9 @@ const CASES: &[(Change, &[&str])] = &[
     (|given| given.hosts[0].counts.again = 1100, &["retransmissions"]),
     // Few, or few of many.
     (|given| given.hosts[0].counts.again = 900, &[]),
+    (|given| given.frames.again = 1100, &["frames-lost"]),
+    (|given| given.frames = FrameCounts { sent: 100, again: 49, ..given.frames }, &[]),
+    (|given| given.frames.corrupt = 5, &["frames-corrupt"]),
     (|given| given.hosts[0].counts.window_us = 400_000, &["receive-window"]),
     (|given| given.hosts[0].counts.buffer_us = 400_000, &["send-buffer"]),
     // Nothing much was sent.

@@ -1,0 +1,241 @@
+//! What comes through links of a stated rate. The numbers are those of docs/TESTING.md, HyperSCSI.
+
+use std::time::Duration;
+
+use super::rig::{Link, Loss, Rig, Work};
+use crate::link::{Retransmit, Settings};
+use crate::path::Profile;
+
+const SECOND: Duration = Duration::from_secs(1);
+const MS: Duration = Duration::from_millis(1);
+const READ: Work = Work {
+    is_write: false,
+    bytes: 65536,
+    depth: 8,
+};
+const WRITE: Work = Work {
+    is_write: true,
+    ..READ
+};
+
+/// Frames of at most so many bytes.
+fn settings(frame_bytes_max: u16) -> Settings {
+    Settings {
+        frame_bytes_max,
+        ..Settings::default()
+    }
+}
+
+/// Fast Ethernet with the queue of the rig in docs/BENCH.md.
+fn fast_ethernet() -> Link {
+    Link::of(100, 200_000)
+}
+
+/// A wire without a rate of its own, behind another.
+fn no_limit() -> Link {
+    Link {
+        delay: Duration::from_micros(1),
+        ..Link::of(100_000, 10_000_000)
+    }
+}
+
+/// One target on a direct wire with this loss each way. Gives the bytes of a second, and the rig.
+fn direct(link: &Link, settings: Settings, work: Work, seconds: u32) -> (u64, Rig) {
+    // Of the way to the client only the first link loses frames; back there is one.
+    let mut rig = Rig::new(1, (no_limit(), link.clone()), settings, work);
+    let moved = rig.run(SECOND * seconds);
+    (moved / u64::from(seconds), rig)
+}
+
+#[test]
+fn fast_ethernet_is_filled() {
+    for (frame_bytes_max, least) in [(1500, 12_110_000), (9000, 12_380_000)] {
+        for work in [READ, WRITE] {
+            let (rate, rig) = direct(&fast_ethernet(), settings(frame_bytes_max), work, 10);
+            assert!(
+                rate >= least,
+                "{rate} bytes/s at {frame_bytes_max}, {work:?}, {:?}",
+                rig.losses()
+            );
+        }
+    }
+}
+
+#[test]
+fn a_lossy_wire_is_filled_and_little_is_sent_twice() {
+    for (share, least) in [(10, 11_400_000), (50, 10_500_000)] {
+        for work in [READ, WRITE] {
+            let link = Link {
+                loss: Loss::Even(share),
+                ..fast_ethernet()
+            };
+            let (rate, rig) = direct(&link, settings(1500), work, 10);
+            assert!(
+                rate >= least,
+                "{rate} bytes/s with {share} lost of 1000, {work:?}"
+            );
+            let (losses, (again, spurious)) = (rig.losses(), rig.again());
+            assert!(losses.fragments > 500, "{losses:?}");
+            assert!(
+                again * 10 <= losses.fragments * 13,
+                "{again} again, {losses:?}"
+            );
+            assert!(
+                spurious * 20 <= again,
+                "{spurious} of {again} had not been lost"
+            );
+        }
+    }
+}
+
+/// Window mode sends more again, and gets all through.
+#[test]
+fn a_lossy_wire_carries_the_window_mode_too() {
+    let link = Link {
+        loss: Loss::Even(10),
+        ..fast_ethernet()
+    };
+    let settings = Settings {
+        retransmit: Retransmit::Window,
+        ..settings(1500)
+    };
+    let (rate, rig) = direct(&link, settings, READ, 5);
+    assert!(rate > 9_000_000, "{rate} bytes/s");
+    assert!(rig.again().0 > rig.losses().fragments, "{:?}", rig.losses());
+}
+
+#[test]
+fn frames_that_overtake_others_are_hardly_sent_twice_once_that_is_known() {
+    for depth in [1, 4, 16, 64] {
+        let link = Link {
+            overtaken: (100, depth),
+            ..fast_ethernet()
+        };
+        let (_, mut rig) = direct(&link, settings(1500), READ, 3);
+        let (before, sent) = (rig.again().0, rig.losses().sent);
+        rig.run(SECOND * 5);
+        let (again, sent) = (rig.again().0 - before, rig.losses().sent - sent);
+        assert!(
+            again * 100 <= sent,
+            "{again} of {sent} again, depth {depth}"
+        );
+    }
+}
+
+/// Eight servers answer one client, whose port holds 64 KiB: their windows together fit it. Parts differ, as a server
+/// that first measured a round trip through a queue bears a longer one; none is starved.
+#[test]
+fn many_servers_to_one_client_lose_little_and_fill_its_link() {
+    for (depth, percent) in [(1, 1), (4, 1), (16, 2)] {
+        let port = Link::of(100, 65_536);
+        let work = Work { depth, ..READ };
+        let mut rig = Rig::new(8, (fast_ethernet(), port), settings(1500), work);
+        let rate = rig.run(SECOND * 10) / 10;
+        let losses = rig.losses();
+        assert!(
+            rate >= 12_167_000 * 85 / 100,
+            "{rate} bytes/s, depth {depth}, {losses:?}"
+        );
+        assert!(
+            losses.overflowed * 100 <= losses.sent * percent,
+            "depth {depth}: {losses:?}"
+        );
+        let (least, most) = (
+            rig.done.iter().min().unwrap(),
+            rig.done.iter().max().unwrap(),
+        );
+        assert!(least * 20 >= *most, "depth {depth}: {:?}", rig.done);
+    }
+}
+
+/// A queue that is as long as the kernel's is not filled: the delay that it makes slows the sender.
+#[test]
+fn queues_stay_short_without_a_loss() {
+    let (_, mut rig) = direct(&fast_ethernet(), settings(1500), READ, 2);
+    let before = rig.losses();
+    rig.run(SECOND * 5);
+    let losses = rig.losses();
+    assert_eq!(losses.overflowed, before.overflowed, "{losses:?}");
+}
+
+#[test]
+fn foreign_frames_leave_storage_the_rest_and_get_their_part() {
+    for percent in [10, 50, 90] {
+        let mut rig = Rig::new(
+            1,
+            (fast_ethernet(), Link::of(100, 200_000)),
+            settings(1500),
+            READ,
+        );
+        rig.run(SECOND);
+        rig.mix(percent);
+        rig.run(SECOND);
+        let (foreign, mut moved) = (rig.foreign_bytes, 0);
+        for _ in 0..20 {
+            let some = rig.run(MS * 500);
+            assert!(some > 0, "storage stands still beside {percent} %");
+            moved += some;
+        }
+        let foreign = rig.foreign_bytes - foreign;
+        // What a frame of each kind carries of what it takes.
+        let on_wire = moved * 1538 / 1497 + foreign * 536 / 498;
+        assert!(
+            on_wire >= 125_000_000 * 95 / 100,
+            "{on_wire} of 125000000 bytes, {percent} %: {moved} {foreign}"
+        );
+    }
+}
+
+/// 5 ms give or take 4, 2 % lost in bursts, 30 Mbit.
+fn radio() -> Link {
+    Link {
+        delay: MS,
+        spread: MS * 8,
+        loss: Loss::Bursts(51),
+        ..Link::of(30, 200_000)
+    }
+}
+
+fn wireless() -> Settings {
+    Settings {
+        profile: Profile::WIRELESS,
+        ..settings(1500)
+    }
+}
+
+#[test]
+fn radio_is_filled_to_seven_tenths_over_loss_in_bursts_and_survives_a_gap() {
+    for work in [READ, WRITE] {
+        let mut rig = Rig::new(1, (no_limit(), radio()), wireless(), work);
+        rig.run(SECOND);
+        let rate = rig.run(SECOND * 20) / 20;
+        assert!(
+            rate >= 3_750_000 * 7 / 10,
+            "{rate} bytes/s, {:?}, {:?}",
+            rig.losses(),
+            rig.again()
+        );
+        rig.dark = Some((rig.now, rig.now + SECOND * 3));
+        rig.run(SECOND * 4);
+        let after = rig.run(SECOND * 10) / 10;
+        assert!(after >= 3_750_000 * 6 / 10, "{after} bytes/s after the gap");
+    }
+}
+
+/// Nothing is lost, and no session ends: the rig fails where one does.
+#[test]
+fn a_client_of_radio_goes_on_after_a_minute_of_sleep() {
+    let mut rig = Rig::new(1, (no_limit(), radio()), wireless(), READ);
+    rig.run(SECOND);
+    rig.asleep = Some((rig.now, rig.now + SECOND * 60));
+    rig.run(SECOND * 65);
+    let rate = rig.run(SECOND * 5) / 5;
+    assert!(rate > 1_000_000, "{rate} bytes/s");
+    // Idle before it slept, so that the last sign of it is older.
+    let idle = Work { depth: 0, ..READ };
+    let mut rig = Rig::new(1, (no_limit(), radio()), wireless(), idle);
+    rig.run(SECOND * 8);
+    rig.asleep = Some((rig.now, rig.now + SECOND * 60));
+    rig.run(SECOND * 70);
+    assert_eq!(rig.clients[0].terms().profile, Profile::WIRELESS);
+}
