@@ -83,9 +83,9 @@ pub use shorthand::PORTAL_DEFAULT;
 pub use size::{SIZE_BYTES_MAX, parse_size};
 pub use specs::Specs;
 pub use store::{
-    BlockSize, CacheMode, Export, GroupDevice, Image, KINDS, KindRow, Medium, Members, NamedStore,
-    Node, OPTIONS, OptionRow, ServerAddress, SnapshotOf, StoreAt, StoreKind, StoreOption,
-    StorePlace, StoreSpec, store_help, store_reference,
+    BlockSize, CacheMode, Export, FarLun, GroupDevice, Image, KINDS, KindRow, Medium, Members,
+    NamedStore, Node, OPTIONS, OptionRow, ServerAddress, SnapshotOf, StoreAt, StoreKind,
+    StoreOption, StorePlace, StoreSpec, store_help, store_reference,
 };
 pub use unit::{Naa, Serial};
 pub use warning::Warning;

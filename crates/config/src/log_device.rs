@@ -53,6 +53,7 @@ const fn is_local(kind: StoreKind) -> bool {
         | StoreKind::NbdUnix
         | StoreKind::Rbd
         | StoreKind::Hyperscsi
+        | StoreKind::Iscsi
         | StoreKind::Snapshot
         | StoreKind::Stripe
         | StoreKind::Concat => false,

@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use crate::{ConfigError, HostPort, Model, NbdPlace, Place, Rule, ServerAddress, StoreSpec, Unit};
 
 impl Model {
-    /// No store is an export of NBD or a device of HyperSCSI of this configuration.
+    /// No store is an export of NBD, a device of HyperSCSI or a LUN of iSCSI of this configuration.
     pub(crate) fn check_own(&self) -> Result<(), ConfigError> {
         let stores = self.units().iter().flat_map(Unit::stores);
         for (store, place) in stores {
@@ -26,6 +26,12 @@ impl Model {
             let mut all = self.nbd().iter();
             let own = all.find(|one| is_reached(&one.at, export.server()))?;
             return Some(&own.place);
+        }
+        if let Some(lun) = store.at.target_lun() {
+            let own = self.targets().iter().find(|one| one.name == *lun.target());
+            let mut portals = own?.portals.iter();
+            let portal = portals.find(|portal| leads_to(portal.bind, lun.portal()))?;
+            return Some(&portal.place);
         }
         let device = store.at.device()?;
         let asked = device.udp()?;
@@ -112,6 +118,10 @@ store = "concat:m"
 [[nbd]]
 bind = "127.0.0.1:10809"
 luns = ["a"]
+[[target]]
+name = "iqn.2026-11.example.tarn:t"
+portals = ["127.0.0.1:3261"]
+luns = ["a"]
 [[hyperscsi.group]]
 name = "g"
 udp = "127.0.0.1:5674"
@@ -125,6 +135,7 @@ id = "a"
         for store in [
             "nbd://localhost/a",
             "hyperscsi://g/a?udp=localhost:5674&password_file=/p",
+            "iscsi://localhost:3261/iqn.2026-11.example.tarn:t/0",
         ] {
             let error = with(store).unwrap_err().to_string();
             assert!(error.contains("store[0].store"), "{error}");
@@ -135,6 +146,8 @@ id = "a"
         }
         for store in [
             "nbd://localhost:1/a",
+            "iscsi://localhost/iqn.2026-11.example.tarn:t/0",
+            "iscsi://localhost:3261/iqn.2026-11.example.tarn:u/0",
             "hyperscsi://h/a?udp=localhost:5674&password_file=/p",
             "hyperscsi://g/a?udp=192.0.2.1:5674&password_file=/p",
         ] {

@@ -101,6 +101,7 @@ const fn has_snapshots(kind: StoreKind) -> bool {
         | StoreKind::Nbds
         | StoreKind::NbdUnix
         | StoreKind::Hyperscsi
+        | StoreKind::Iscsi
         | StoreKind::Snapshot
         | StoreKind::Stripe
         | StoreKind::Concat => false,

@@ -8,6 +8,7 @@ mod device;
 mod export;
 mod image;
 mod kind;
+mod lun;
 mod members;
 mod option;
 mod snapshot;
@@ -20,6 +21,7 @@ pub use self::export::{Export, ServerAddress};
 pub use self::image::Image;
 pub use self::kind::{KINDS, KindRow, Medium, Node, StoreAt, StoreKind, StorePlace};
 pub(crate) use self::kind::{usages, words};
+pub use self::lun::FarLun;
 pub use self::members::{Members, NamedStore};
 pub(crate) use self::option::words as option_words;
 pub use self::option::{OPTIONS, OptionRow, StoreOption};
@@ -161,6 +163,7 @@ impl StoreSpec {
             || spec.snapshot().is_some();
         spec.check_socket()?;
         spec.check_carrier()?;
+        spec.check_login()?;
         spec.check_whole_blocks()?;
         Ok(spec)
     }
@@ -226,6 +229,19 @@ impl StoreSpec {
             problem,
             usage: "//GROUP/DEVICE?udp=HOST[:PORT] or //GROUP/DEVICE?interface=NAME",
         })
+    }
+
+    /// A name without a secret is of no use.
+    fn check_login(&self) -> Result<(), Rule> {
+        let lun = self.at.target_lun();
+        match lun.and_then(FarLun::incomplete) {
+            None => Ok(()),
+            Some(problem) => Err(Rule::StoreServer {
+                text: self.text.clone(),
+                problem,
+                usage: "//HOST[:PORT]/TARGET/LUN?user=NAME&password_file=PATH",
+            }),
+        }
     }
 
     fn check_whole_blocks(&self) -> Result<(), Rule> {

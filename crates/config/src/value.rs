@@ -71,6 +71,15 @@ pub(crate) const UNIT: &[KeyOf<Unit>] = &[
         StoreOption::PasswordFile.toml(&unit.store)
     }),
     key("level", |_, unit| StoreOption::Level.toml(&unit.store)),
+    key("initiator", |_, unit| {
+        StoreOption::Initiator.toml(&unit.store)
+    }),
+    key("mutual_user", |_, unit| {
+        StoreOption::MutualUser.toml(&unit.store)
+    }),
+    key("mutual_password_file", |_, unit| {
+        StoreOption::MutualPasswordFile.toml(&unit.store)
+    }),
     key("owner", unit_owner),
     key("serial", unit_serial),
     key("naa", unit_naa),

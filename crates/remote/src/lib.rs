@@ -1,17 +1,21 @@
 //! Stores that another program or machine has, reached over a connection: exports of NBD servers ([`NbdOptions`]),
-//! devices of HyperSCSI servers ([`HyperscsiOptions`]), and images of Ceph clusters ([`RbdOptions`]).
+//! devices of HyperSCSI servers ([`HyperscsiOptions`]), disks of iSCSI targets ([`IscsiOptions`]), and images of
+//! Ceph clusters ([`RbdOptions`]).
 //!
 //! Each is a [`store::SharedStore`]: it never blocks a core, and what takes time goes through its outlet. An NBD
 //! connection is a state machine between the bytes of the core's ring and the requests of the engine. An image is in
 //! the hands of a library with threads of its own, whose completions come to the core as mail. The
-//! session of a HyperSCSI store is in the hands of a thread of its own, too.
+//! session of a store that speaks SCSI (HyperSCSI, iSCSI) is in the hands of a thread of its own, too.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 mod attendants;
 mod hyperscsi;
+mod iscsi;
 mod nbd;
 mod rbd;
+mod scsi;
+mod tcp;
 mod writes;
 
 pub use ::hyperscsi::{Device, Level};
@@ -19,11 +23,14 @@ pub use ::rbd::{ClusterOptions, Library, LoadError};
 
 pub use self::attendants::wait_for_images;
 pub use self::hyperscsi::{
-    Bytes, Carrier, HyperscsiConnection, HyperscsiFailure, HyperscsiOpenError, HyperscsiOptions,
-    Password, ServerFound, discover,
+    Carrier, HyperscsiConnection, HyperscsiFailure, HyperscsiOpenError, HyperscsiOptions, Password,
+    ServerFound, discover,
 };
+pub use self::iscsi::{IscsiFailure, IscsiLogin, IscsiOpenError, IscsiOptions};
 pub use self::nbd::{NbdFailure, NbdOptions, NbdServer, OpenError, OwnServers, TlsOptions};
 pub use self::rbd::{Looks, RbdFailure, RbdOpenError, RbdOptions};
+pub use self::scsi::command::Unfit;
+pub use self::scsi::job::Bytes;
 
 /// An error with its causes.
 fn chain(error: &(dyn std::error::Error + 'static)) -> String {

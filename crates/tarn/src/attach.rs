@@ -1,6 +1,6 @@
-//! `tarn attach` and `tarn discover`: the client's side of HyperSCSI for people.
+//! `tarn attach` and `tarn discover`: disks of HyperSCSI groups and iSCSI targets on this machine, for people.
 //!
-//! `attach` serves as `serve` does, with a configuration that it makes from its arguments: the devices as stores, one
+//! `attach` serves as `serve` does, with a configuration that it makes from its arguments: the disks as stores, one
 //! unit, and one server of NBD. Nothing of it is in a file, but for a directory of its own with the state of the unit,
 //! which ends with it. With `--as fuse:DIR` another process has the mount ([`fuse`]), and this is its child.
 
@@ -25,12 +25,15 @@ use crate::verbs::terminal;
 use crate::{Environment, StartError, logging, password, say, serve};
 
 const ATTACH_HELP: &str = "\
-URL is a device of a HyperSCSI group, with options as in the configuration file:
+URL is a device of a HyperSCSI group or a disk of an iSCSI target, with options as in the
+configuration file:
   hyperscsi://GROUP/DEVICE[?server=NAME&user=NAME&level=LEVEL&retry=SECONDS&readonly]
+  iscsi://HOST[:PORT]/TARGET/LUN[?user=NAME&initiator=NAME&retry=SECONDS&readonly]
 DEVICE is the name of the device, or its place in the table of its server, from 1.
 
-The device is served until a signal (SIGTERM, SIGINT) ends it; then it is flushed and closed. The
-password is asked for where there is a terminal, or comes from --password-file or TARN_PASSWORD.
+The disk is served until a signal (SIGTERM, SIGINT) ends it; then it is flushed and closed. The
+password is asked for where there is a terminal, or comes from --password-file or TARN_PASSWORD; an
+iSCSI target without user= needs none.
 
 Examples:
   tarn attach --udp 192.0.2.7 --as nbd:/run/disk.sock hyperscsi://storage/disk
@@ -38,13 +41,14 @@ Examples:
   qemu-img info 'nbd+unix:///?socket=/run/disk.sock'
   tarn attach --udp 192.0.2.7 --as fuse:/mnt/disk hyperscsi://storage/disk &
   losetup --find --show --direct-io=on /mnt/disk/disk
-  tarn attach --udp 192.0.2.255 --as nbd:127.0.0.1:10809 --stripe 64k hyperscsi://storage/a hyperscsi://storage/b";
+  tarn attach --udp 192.0.2.255 --as nbd:127.0.0.1:10809 --stripe 64k hyperscsi://storage/a hyperscsi://storage/b
+  tarn attach --as nbd:/run/disk.sock iscsi://192.0.2.7/iqn.2026-11.example.far:disk/0";
 
 /// `tarn attach`.
 #[derive(Args, Debug)]
 #[command(after_help = ATTACH_HELP)]
 pub struct AttachArgs {
-    /// Devices; several are one disk with --stripe.
+    /// Devices or disks; several are one disk with --stripe.
     #[arg(value_name = "URL", required = true)]
     pub urls: Vec<String>,
 
@@ -196,8 +200,8 @@ impl Secret {
         }
         let text = match &environment.password {
             Some(text) => Some(text.clone()),
-            None if terminal::has_person() => {
-                let asked = terminal::ask_secret("Password of the group: ");
+            None if terminal::has_person() && args.urls.iter().any(|url| wants_password(url)) => {
+                let asked = terminal::ask_secret("Password: ");
                 Some(asked.map_err(|error| wrong("password", error.to_string()))?)
             }
             None => None,
@@ -268,18 +272,23 @@ fn stores(args: &AttachArgs, password: Option<&Path>) -> Result<Vec<String>, Sta
             "it wants two devices at least; leave it out for one",
         ));
     }
+    let reached = Reached {
+        udp: args.udp.as_deref(),
+        interface: args.interface.as_deref(),
+    };
+    let are_disks = args.urls.iter().all(|url| is_disk(url));
+    if are_disks && (reached.udp.is_some() || reached.interface.is_some()) {
+        let flag = reached.udp.map_or("--interface", |_| "--udp");
+        let reason = "it is for devices of HyperSCSI groups; the URL says where an iSCSI target is";
+        return Err(wrong(flag, reason));
+    }
     let stores = args.urls.iter().map(|url| {
-        let reached = Reached {
-            udp: args.udp.as_deref(),
-            interface: args.interface.as_deref(),
+        let mut text = match is_disk(url) {
+            true => url.clone(),
+            false => with_carrier(url, reached)?,
         };
-        let mut text = with_carrier(url, reached)?;
         let mut add = |option: &str, value: String| {
-            let given = text.split_once('?').map_or("", |(_, options)| options);
-            let has = given
-                .split('&')
-                .any(|one| one.split('=').next() == Some(option));
-            if !has {
+            if !has_option(&text, option) {
                 let joint = if text.contains('?') { '&' } else { '?' };
                 // Writing to a String cannot fail.
                 let _infallible = write!(text, "{joint}{option}={value}");
@@ -291,14 +300,20 @@ fn stores(args: &AttachArgs, password: Option<&Path>) -> Result<Vec<String>, Sta
         if let Some(retry) = args.retry {
             add("retry", retry.to_string());
         }
-        if let Some(password) = password {
+        if let Some(password) = password.filter(|_| wants_password(url)) {
             add("password_file", escaped(&password.display().to_string()));
         }
         let place = || Place::argument(format!("URL {url:?}"));
-        if text.contains(char::is_control) || !text.starts_with("hyperscsi:") {
+        if text.contains(char::is_control) || !is_disk(url) && !text.starts_with("hyperscsi:") {
             return Err(wrong(
                 format!("URL {url:?}"),
-                "it is no device; write hyperscsi://GROUP/DEVICE",
+                "it is no device; write hyperscsi://GROUP/DEVICE or iscsi://HOST/TARGET/LUN",
+            ));
+        }
+        if is_disk(url) && wants_password(url) && !has_option(&text, "password_file") {
+            return Err(wrong(
+                format!("URL {url:?}"),
+                "there is no password of its user; add --password-file FILE, or set TARN_PASSWORD",
             ));
         }
         match StoreSpec::parse(&text) {
@@ -307,6 +322,22 @@ fn stores(args: &AttachArgs, password: Option<&Path>) -> Result<Vec<String>, Sta
         }
     });
     stores.collect()
+}
+
+/// Whether it is a disk of an iSCSI target.
+fn is_disk(url: &str) -> bool {
+    url.starts_with("iscsi:")
+}
+
+/// Whether the password is for it: an iSCSI target knows none without a user.
+fn wants_password(url: &str) -> bool {
+    !is_disk(url) || has_option(url, "user")
+}
+
+fn has_option(store: &str, option: &str) -> bool {
+    let options = store.split_once('?').map_or("", |(_, options)| options);
+    let mut words = options.split('&').filter_map(|one| one.split('=').next());
+    words.any(|word| word == option)
 }
 
 /// How servers are reached, by flags.
@@ -318,9 +349,7 @@ pub(crate) struct Reached<'a> {
 
 /// The URL of a device with what the flags say; one that says itself how its server is reached stays as it is.
 pub(crate) fn with_carrier(url: &str, reached: Reached<'_>) -> Result<String, StartError> {
-    let options = url.split_once('?').map_or("", |(_, options)| options);
-    let mut words = options.split('&').filter_map(|one| one.split('=').next());
-    if words.any(|word| matches!(word, "udp" | "interface")) {
+    if has_option(url, "udp") || has_option(url, "interface") {
         return Ok(url.to_owned());
     }
     let joint = if url.contains('?') { '&' } else { '?' };
@@ -623,6 +652,29 @@ mod tests {
         (args.stripe, args.level, args.retry) = (Some("64k".to_owned()), None, None);
         let expected = ["hyperscsi://g/a?interface=eth%261", "hyperscsi://g/b?udp=h"];
         assert_eq!(stores(&args, None).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_disk_of_a_target_gets_the_password_of_its_user() {
+        let disk = "iscsi://h/iqn.2026-11.example.far:disk/0";
+        let mut args = args(&[disk]);
+        (args.udp, args.level) = (None, None);
+        let password = Some(Path::new("/p"));
+        assert_eq!(
+            stores(&args, password).unwrap(),
+            [format!("{disk}?retry=7")]
+        );
+        args.urls = vec![format!("{disk}?user=alice")];
+        let expected = format!("{disk}?user=alice&retry=7&password_file=/p");
+        assert_eq!(stores(&args, password).unwrap(), [expected]);
+        let error = stores(&args, None).unwrap_err().to_string();
+        assert!(error.contains("add --password-file FILE"), "{error}");
+        for (udp, interface, flag) in [(Some("h"), None, "--udp"), (None, Some("e"), "--interface")]
+        {
+            (args.udp, args.interface) = (udp.map(str::to_owned), interface.map(str::to_owned));
+            let error = stores(&args, password).unwrap_err().to_string();
+            assert!(error.contains(flag), "{error}");
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use admin::ListenError;
 use api::plan::{Action, Kind};
 use api::problem::{Problem, ProblemKind};
 use config::{
-    GroupDevice, Image, Model, Place, SecretFile, ServerAddress, StoreKind, StoreSpec, Unit,
+    FarLun, GroupDevice, Image, Model, Place, SecretFile, ServerAddress, StoreKind, StoreSpec, Unit,
 };
 use confine::account::Account;
 use confine::calls::Connections;
@@ -141,6 +141,10 @@ impl Servers {
                 servers.are_any = true;
                 servers.are_devices = true;
             }
+            if let Some(lun) = store.at.target_lun() {
+                servers.are_any = true;
+                servers.ports.insert(lun.portal().port);
+            }
             let Some(export) = store.at.export() else {
                 continue;
             };
@@ -239,7 +243,9 @@ impl Reach {
             let of_image = store.at.image().into_iter().flat_map(Image::files);
             let of_device = store.at.device();
             let of_device = of_device.and_then(|device| device.password_file.as_deref());
-            of_image.chain(of_device).chain(store.ca.as_deref())
+            let of_lun = store.at.target_lun().into_iter().flat_map(FarLun::files);
+            let of_server = of_device.into_iter().chain(of_lun);
+            of_image.chain(of_server).chain(store.ca.as_deref())
         });
         let certificates = certificates.map(directory_of);
         let mut readable = stores.clone();
@@ -305,13 +311,34 @@ impl Reach {
         if !self.servers.as_ref()?.are_devices {
             return Some("no store was a device of a HyperSCSI group at the start".to_owned());
         }
-        let (within, file) = (self.files.as_ref()?, device.password_file.as_ref()?);
-        (!within.readable.contain(file)).then(|| {
+        self.password_beyond(device.password_file.as_deref())
+    }
+
+    /// Why the first of these files of passwords that is out of reach is.
+    fn password_beyond<'f>(&self, files: impl IntoIterator<Item = &'f Path>) -> Option<String> {
+        let within = self.files.as_ref()?;
+        let mut hidden = files
+            .into_iter()
+            .filter(|file| !within.readable.contain(file));
+        hidden.next().map(|file| {
             format!(
                 "no store had a password in the directory of {} at the start",
                 file.display()
             )
         })
+    }
+
+    /// Why the target of a disk cannot be reached.
+    fn lun_beyond(&self, lun: &FarLun) -> Option<String> {
+        let servers = self.servers.as_ref()?;
+        if !servers.are_any {
+            return Some("no store was behind a server at the start".to_owned());
+        }
+        let port = lun.portal().port;
+        if self.files.is_some() && !servers.are_images && !servers.ports.contains(&port) {
+            return Some(format!("no store had port {port} at the start"));
+        }
+        self.password_beyond(lun.files())
     }
 
     /// Why the server of a store cannot be reached.
@@ -321,6 +348,9 @@ impl Reach {
         }
         if let Some(device) = store.at.device() {
             return self.device_beyond(device);
+        }
+        if let Some(lun) = store.at.target_lun() {
+            return self.lun_beyond(lun);
         }
         let (servers, export) = (self.servers.as_ref()?, store.at.export()?);
         if !servers.are_any {

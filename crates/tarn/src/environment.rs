@@ -43,7 +43,7 @@ pub struct Environment {
     pub log: Option<String>,
     /// `TARN_BENCH_SECRET`.
     pub bench_secret: Option<Secret>,
-    /// `TARN_PASSWORD`: of a HyperSCSI group or user.
+    /// `TARN_PASSWORD`: of a HyperSCSI group or user, or of a user of an iSCSI target.
     pub password: Option<Zeroizing<String>>,
     /// The host name.
     pub host: String,

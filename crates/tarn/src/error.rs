@@ -336,6 +336,15 @@ pub enum StartError {
         source: Box<remote::HyperscsiOpenError>,
     },
 
+    /// A disk of a target cannot be opened; the message of the source names disk and remedy.
+    #[error("{place}")]
+    Lun {
+        /// Where it is named.
+        place: Place,
+        /// What is wrong with it.
+        source: Box<remote::IscsiOpenError>,
+    },
+
     /// A password cannot be had.
     #[error("{place}: password file {path} {reason}", path = .path.display())]
     Password {

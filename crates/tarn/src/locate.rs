@@ -189,7 +189,8 @@ pub(crate) fn locate_store(
 ) -> Result<Option<Location>, StartError> {
     let Some((path, node)) = store.at.node() else {
         let found = at_server(store).or_else(|| in_cluster(store));
-        return Ok(found.or_else(|| in_group(store)));
+        let found = found.or_else(|| in_group(store));
+        return Ok(found.or_else(|| at_target(store)));
     };
     let unreachable = |source| StartError::StoreUnreachable {
         place: place.clone(),
@@ -259,6 +260,13 @@ fn in_cluster(store: &StoreSpec) -> Option<Location> {
 /// A device is known by its group; which server has it, only opening shows.
 fn in_group(store: &StoreSpec) -> Option<Location> {
     store.at.device()?;
+    Some(elsewhere(store.at.medium()?.to_string()))
+}
+
+/// A disk is known by its target and its number; which disk that is, only opening shows, and refuses one that another
+/// store has.
+fn at_target(store: &StoreSpec) -> Option<Location> {
+    store.at.target_lun()?;
     Some(elsewhere(store.at.medium()?.to_string()))
 }
 

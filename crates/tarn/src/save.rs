@@ -157,7 +157,13 @@ fn relative_option(store: &StoreSpec) -> Option<&'static str> {
         (
             "password_file",
             at.device()
-                .and_then(|device| device.password_file.as_deref()),
+                .and_then(|device| device.password_file.as_deref())
+                .or_else(|| at.target_lun()?.password_file.as_deref()),
+        ),
+        (
+            "mutual_password_file",
+            at.target_lun()
+                .and_then(|lun| lun.mutual_password_file.as_deref()),
         ),
     ];
     let is_relative = |path: &Path| path.is_relative();

@@ -4,8 +4,17 @@
     reason = "helpers of tests, outside of #[test] functions"
 )]
 
+#[path = "../../remote/src/scsi/testing/medium.rs"]
+mod medium;
 #[path = "../../remote/src/hyperscsi/tests/target.rs"]
 mod target;
+
+/// Where the target finds its disk.
+mod scsi {
+    pub(crate) mod testing {
+        pub(crate) use crate::medium::{BLOCK, Medium};
+    }
+}
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};

@@ -5,7 +5,8 @@ use crate::{EditError, StoreAt, StoreOption, StorePlace, StoreSpec, keys};
 /// The STORE of unit `id` with another size.
 pub(super) fn resized(id: &str, text: &str, wanted_bytes: u64) -> Result<String, EditError> {
     let store = StoreSpec::parse(text)?;
-    if store.at.export().is_some() || store.at.device().is_some() {
+    let at = &store.at;
+    if at.export().is_some() || at.device().is_some() || at.target_lun().is_some() {
         return Err(EditError::SizeOfExport {
             id: id.to_owned(),
             store: text.to_owned(),
@@ -51,6 +52,7 @@ pub(super) fn resized(id: &str, text: &str, wanted_bytes: u64) -> Result<String,
         | StorePlace::Export(_)
         | StorePlace::Image(_)
         | StorePlace::Device(_)
+        | StorePlace::Lun(_)
         | StorePlace::Snapshot(_)
         | StorePlace::Members(_) => with_option(text, "size=", &keys::size_text(wanted_bytes)),
     };

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use super::device::GroupDevice;
 use super::export::Export;
 use super::image::Image;
+use super::lun::FarLun;
 use super::members::Members;
 use super::option::StoreOption;
 use super::snapshot::SnapshotOf;
@@ -39,6 +40,8 @@ pub enum StoreKind {
     Rbd,
     /// A device of a HyperSCSI group.
     Hyperscsi,
+    /// A logical unit of an iSCSI target.
+    Iscsi,
     /// A snapshot of a unit of the same configuration.
     Snapshot,
     /// Named stores, a chunk of each in turn.
@@ -56,6 +59,8 @@ pub(super) enum Family {
     Clusters,
     /// A server of a HyperSCSI group has it.
     Groups,
+    /// An iSCSI target has it.
+    Targets,
     /// Named stores have it.
     Compositions,
 }
@@ -67,6 +72,7 @@ impl Family {
             Self::Servers => "there is no server",
             Self::Clusters => "there is no Ceph cluster",
             Self::Groups => "there is no HyperSCSI group",
+            Self::Targets => "there is no iSCSI target",
             Self::Compositions => "there are no members",
         }
     }
@@ -103,6 +109,7 @@ const NO_CACHE: &str = "there is nothing below it to cache";
 const NO_IMAGE: &str = "there is no image to look at";
 const OWN_SIZE: &str = "a device brings its own size";
 const SIZE_OF_DEVICE: &str = "the device brings its own size";
+const SIZE_OF_DISK: &str = "the disk brings its own size";
 const SIZE_OF_SERVER: &str = "an export brings its own size";
 const CACHE_OF_SERVER: &str = "the server has the cache";
 const BYTES_OF_SERVER: &str = "the server gives the bytes of the disk";
@@ -119,7 +126,7 @@ const NO_CHUNKS: &str = "a concat has no chunks";
 
 /// All kinds, in the order of the documentation.
 #[rustfmt::skip] // One kind a block, one column a line.
-pub const KINDS: [KindRow; 13] = [
+pub const KINDS: [KindRow; 14] = [
     KindRow {
         kind: StoreKind::Path, word: "", place: PlaceForm::Path,
         space: Some(""), node: Some(Node::FileOrDevice), shown: ("file", "block"), is_memory: false,
@@ -205,6 +212,16 @@ pub const KINDS: [KindRow; 13] = [
         meaning: "a device of a HyperSCSI group",
     },
     KindRow {
+        kind: StoreKind::Iscsi, word: "iscsi", place: PlaceForm::Lun,
+        space: Some("iscsi"), node: None, shown: ("iscsi", "iscsi"), is_memory: false,
+        without: &[
+            (StoreOption::Size, SIZE_OF_DISK), (StoreOption::Cache, CACHE_OF_SERVER),
+            (StoreOption::Format, BYTES_OF_SERVER),
+        ],
+        title: "iSCSI disk",
+        meaning: "a disk of an iSCSI target",
+    },
+    KindRow {
         kind: StoreKind::Snapshot, word: "snap", place: PlaceForm::Snapshot,
         space: Some(""), node: Some(Node::File), shown: ("snapshot", "snapshot"), is_memory: false,
         without: &[
@@ -287,6 +304,7 @@ impl KindRow {
             PlaceForm::Server | PlaceForm::Socket => Some(Family::Servers),
             PlaceForm::Image => Some(Family::Clusters),
             PlaceForm::Device => Some(Family::Groups),
+            PlaceForm::Lun => Some(Family::Targets),
             PlaceForm::Members { .. } => Some(Family::Compositions),
             PlaceForm::Path | PlaceForm::Size | PlaceForm::Snapshot => None,
         }
@@ -369,6 +387,8 @@ enum PlaceForm {
     Image,
     /// A device of a group.
     Device,
+    /// A logical unit of a target.
+    Lun,
     /// A unit and a snapshot of it.
     Snapshot,
     /// The ids of named stores.
@@ -391,6 +411,8 @@ pub enum StorePlace {
     Image(Image),
     /// A device of a HyperSCSI group.
     Device(GroupDevice),
+    /// A logical unit of an iSCSI target.
+    Lun(FarLun),
     /// A snapshot of a unit.
     Snapshot(SnapshotOf),
     /// Named stores.
@@ -407,6 +429,7 @@ impl PlaceForm {
             Self::Socket => StorePlace::Export(self.take(text, Export::of_socket(place))?),
             Self::Image => StorePlace::Image(self.take(text, Image::parse(place))?),
             Self::Device => StorePlace::Device(self.take(text, GroupDevice::parse(place))?),
+            Self::Lun => StorePlace::Lun(self.take(text, FarLun::parse(place))?),
             Self::Snapshot => StorePlace::Snapshot(self.take(text, SnapshotOf::parse(place))?),
             Self::Members { count_min } => {
                 StorePlace::Members(Members::parse(text, place, count_min)?)
@@ -430,6 +453,7 @@ impl PlaceForm {
             Self::Socket => "///[EXPORT]?socket=PATH",
             Self::Image => "POOL[/NAMESPACE]/IMAGE[@SNAP]",
             Self::Device => "//GROUP/DEVICE",
+            Self::Lun => "//HOST[:PORT]/TARGET/LUN",
             Self::Snapshot => "LUN@NAME",
             Self::Members { .. } => "ID,...",
         }
@@ -444,6 +468,7 @@ impl PlaceForm {
             Self::Socket => r"//(?:/[^?]*)?",
             Self::Image => "[^?/]+(?:/[^?/]+){1,2}",
             Self::Device => "//[^?/]+/[^?/]+",
+            Self::Lun => "//[^?/]+/[^?/]+/[0-9]{1,5}",
             Self::Snapshot => "[A-Za-z0-9._-]+@[A-Za-z0-9][A-Za-z0-9._-]{0,63}",
             Self::Members { .. } => "[^?]+",
         }
@@ -503,6 +528,7 @@ impl StoreAt {
             | StorePlace::Export(_)
             | StorePlace::Image(_)
             | StorePlace::Device(_)
+            | StorePlace::Lun(_)
             | StorePlace::Members(_) => None,
         }
     }
@@ -516,6 +542,7 @@ impl StoreAt {
             StorePlace::Export(export) => OsStr::new(export.text()),
             StorePlace::Image(image) => OsStr::new(image.text()),
             StorePlace::Device(device) => OsStr::new(device.text()),
+            StorePlace::Lun(lun) => OsStr::new(lun.text()),
             StorePlace::Snapshot(snapshot) => return snapshot.at()?.medium(),
             StorePlace::Size(_) | StorePlace::Members(_) => return None,
         };
@@ -530,6 +557,7 @@ impl StoreAt {
             | StorePlace::Size(_)
             | StorePlace::Image(_)
             | StorePlace::Device(_)
+            | StorePlace::Lun(_)
             | StorePlace::Snapshot(_)
             | StorePlace::Members(_) => None,
         }
@@ -543,6 +571,7 @@ impl StoreAt {
             | StorePlace::Size(_)
             | StorePlace::Export(_)
             | StorePlace::Device(_)
+            | StorePlace::Lun(_)
             | StorePlace::Snapshot(_)
             | StorePlace::Members(_) => None,
         }
@@ -556,6 +585,21 @@ impl StoreAt {
             | StorePlace::Size(_)
             | StorePlace::Export(_)
             | StorePlace::Image(_)
+            | StorePlace::Lun(_)
+            | StorePlace::Snapshot(_)
+            | StorePlace::Members(_) => None,
+        }
+    }
+
+    /// The logical unit, if an iSCSI target has the data.
+    pub fn target_lun(&self) -> Option<&FarLun> {
+        match &self.place {
+            StorePlace::Lun(lun) => Some(lun),
+            StorePlace::Path(_)
+            | StorePlace::Size(_)
+            | StorePlace::Export(_)
+            | StorePlace::Image(_)
+            | StorePlace::Device(_)
             | StorePlace::Snapshot(_)
             | StorePlace::Members(_) => None,
         }
@@ -576,6 +620,7 @@ impl StoreAt {
             | StorePlace::Export(_)
             | StorePlace::Image(_)
             | StorePlace::Device(_)
+            | StorePlace::Lun(_)
             | StorePlace::Snapshot(_)
             | StorePlace::Members(_) => None,
         }
@@ -589,6 +634,7 @@ impl StoreAt {
             StorePlace::Export(export) => export.below(directory),
             StorePlace::Image(image) => image.below(directory),
             StorePlace::Device(device) => device.below(directory),
+            StorePlace::Lun(lun) => lun.below(directory),
             StorePlace::Size(_) | StorePlace::Snapshot(_) | StorePlace::Members(_) => {}
         }
     }
@@ -600,6 +646,7 @@ impl StoreAt {
             | StorePlace::Export(_)
             | StorePlace::Image(_)
             | StorePlace::Device(_)
+            | StorePlace::Lun(_)
             | StorePlace::Members(_) => self.before_options(),
             // By whatever name the unit goes, it is the same store.
             StorePlace::Snapshot(snapshot) => match snapshot.at() {
@@ -619,6 +666,7 @@ impl StoreAt {
             StorePlace::Export(export) => export.before_options(),
             StorePlace::Image(image) => image.before_options(),
             StorePlace::Device(device) => device.before_options(),
+            StorePlace::Lun(lun) => lun.text().to_owned(),
             StorePlace::Snapshot(snapshot) => snapshot.text(),
             StorePlace::Members(members) => members.text(),
         };
@@ -642,6 +690,7 @@ impl fmt::Display for StoreAt {
         let socket = socket.map(|socket| format!("socket={socket}"));
         let options = socket.or_else(|| self.image().map(Image::options));
         let options = options.or_else(|| self.device().map(GroupDevice::options));
+        let options = options.or_else(|| self.target_lun().map(FarLun::options));
         let mut options = options.iter().filter(|options| !options.is_empty());
         options.try_for_each(|options| write!(f, "?{options}"))
     }

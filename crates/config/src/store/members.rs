@@ -70,6 +70,7 @@ impl StoreSpec {
             | StorePlace::Export(_)
             | StorePlace::Image(_)
             | StorePlace::Device(_)
+            | StorePlace::Lun(_)
             | StorePlace::Snapshot(_) => &[],
         }
     }
@@ -83,6 +84,7 @@ impl StoreSpec {
             | StorePlace::Export(_)
             | StorePlace::Image(_)
             | StorePlace::Device(_)
+            | StorePlace::Lun(_)
             | StorePlace::Snapshot(_) => &[],
         }
     }

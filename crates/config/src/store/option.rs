@@ -52,6 +52,12 @@ pub enum StoreOption {
     Interface,
     /// `password_file=`
     PasswordFile,
+    /// `initiator=`
+    Initiator,
+    /// `mutual_user=`
+    MutualUser,
+    /// `mutual_password_file=`
+    MutualPasswordFile,
     /// `level=`
     Level,
 }
@@ -109,6 +115,8 @@ enum Takes {
     Address,
     /// The name of a network interface.
     Interface,
+    /// The name of an iSCSI initiator.
+    Iqn,
 }
 
 /// A value as it was read.
@@ -122,7 +130,7 @@ enum Value<'a> {
 
 /// All options, in the order of the documentation.
 #[rustfmt::skip] // One option a block.
-pub const OPTIONS: [OptionRow; 22] = [
+pub const OPTIONS: [OptionRow; 25] = [
     OptionRow {
         option: StoreOption::Size, word: "size", takes: Takes::Size, of: &[], fallback: "the file or image must exist",
         help: ("size=SIZE", "create a missing file or image of this size, grow a smaller one"),
@@ -221,7 +229,7 @@ pub const OPTIONS: [OptionRow; 22] = [
         get: |spec| spec.connections.map(|connections| connections.to_string()),
     },
     OptionRow {
-        option: StoreOption::Retry, word: "retry", takes: Takes::Count { min: 0, max: 3600 }, of: &[Family::Servers, Family::Clusters, Family::Groups],
+        option: StoreOption::Retry, word: "retry", takes: Takes::Count { min: 0, max: 3600 }, of: &[Family::Servers, Family::Clusters, Family::Groups, Family::Targets],
         fallback: "`20`",
         help: ("retry=SECONDS", "how long commands wait for a lost server or cluster (20); 0: they fail at once"),
         meaning: "Seconds that commands wait while the server cannot be reached; then they end with NOT READY until it can be. \
@@ -245,22 +253,27 @@ pub const OPTIONS: [OptionRow; 22] = [
         get: |spec| spec.at.image()?.conf_option(),
     },
     OptionRow {
-        option: StoreOption::User, word: "user", takes: Takes::User, of: &[Family::Clusters, Family::Groups],
-        fallback: "`admin`; of a HyperSCSI group, the group itself",
-        help: ("user=NAME", "the user of the Ceph cluster, without client.; of a HyperSCSI group"),
-        meaning: "The user of the Ceph cluster, without `client.`, or of the HyperSCSI group.",
+        option: StoreOption::User, word: "user", takes: Takes::User,
+        of: &[Family::Clusters, Family::Groups, Family::Targets],
+        fallback: "`admin`; of a HyperSCSI group, the group itself; of an iSCSI target, nobody",
+        help: ("user=NAME", "the user of the Ceph cluster, without client.; of a HyperSCSI group or iSCSI target"),
+        meaning: "The user of the Ceph cluster, without `client.`, or of the HyperSCSI group; the name that an iSCSI target knows \
+                  this side by (CHAP).",
         set: |spec, value| {
             let user = Some(value.text().to_owned());
             if let StorePlace::Image(image) = &mut spec.at.place {
                 image.user = user;
             } else if let StorePlace::Device(device) = &mut spec.at.place {
                 device.user = user;
+            } else if let StorePlace::Lun(lun) = &mut spec.at.place {
+                lun.user = user;
             }
             Ok(())
         },
         get: |spec| {
             let of_image = spec.at.image().and_then(|image| image.user.clone());
-            of_image.or_else(|| spec.at.device()?.user.clone())
+            let of_device = of_image.or_else(|| spec.at.device()?.user.clone());
+            of_device.or_else(|| spec.at.target_lun()?.user.clone())
         },
     },
     OptionRow {
@@ -330,18 +343,60 @@ pub const OPTIONS: [OptionRow; 22] = [
         get: |spec| spec.at.device()?.interface_option(),
     },
     OptionRow {
-        option: StoreOption::PasswordFile, word: "password_file", takes: Takes::Path, of: &[Family::Groups],
-        fallback: "the group has no password",
-        help: ("password_file=PATH", "the file with the password of a HyperSCSI group or user"),
+        option: StoreOption::PasswordFile, word: "password_file", takes: Takes::Path,
+        of: &[Family::Groups, Family::Targets],
+        fallback: "there is no password",
+        help: ("password_file=PATH", "the file with the password of a HyperSCSI group or user, or of `user` at an iSCSI target"),
         meaning: "The file with the password of the group or user: at least 8 bytes. A line end at its end does not count.",
         set: |spec, value| {
             let file = path_of_option("password_file", value.text())?;
             if let StorePlace::Device(device) = &mut spec.at.place {
                 device.password_file = Some(file);
+            } else if let StorePlace::Lun(lun) = &mut spec.at.place {
+                lun.password_file = Some(file);
             }
             Ok(())
         },
-        get: |spec| spec.at.device()?.password_option(),
+        get: |spec| match spec.at.target_lun() {
+            Some(lun) => lun.password_option(),
+            None => spec.at.device()?.password_option(),
+        },
+    },
+    OptionRow {
+        option: StoreOption::Initiator, word: "initiator", takes: Takes::Iqn, of: &[Family::Targets],
+        fallback: "`iqn.2026-11.example.tarn:client`",
+        help: ("initiator=NAME", "the iSCSI name of this side"),
+        meaning: "The iSCSI name of this side, where the target lets only some initiators in.",
+        set: |spec, value| {
+            let StorePlace::Lun(lun) = &mut spec.at.place else { return Ok(()) };
+            right("initiator", value.text(), lun.set_initiator(value.text()), "the name of an iSCSI initiator (iqn., eui. or naa.)")
+        },
+        get: |spec| spec.at.target_lun()?.initiator.as_ref().map(ToString::to_string),
+    },
+    OptionRow {
+        option: StoreOption::MutualUser, word: "mutual_user", takes: Takes::Name, of: &[Family::Targets],
+        fallback: "the target need not prove itself",
+        help: ("mutual_user=NAME", "whom an iSCSI target has to prove to be"),
+        meaning: "Whom the target has to prove to be (mutual CHAP).",
+        set: |spec, value| {
+            let StorePlace::Lun(lun) = &mut spec.at.place else { return Ok(()) };
+            right("mutual_user", value.text(), lun.set_mutual_user(value.text()), "a name of 1 to 64 bytes")
+        },
+        get: |spec| spec.at.target_lun()?.mutual_user_option(),
+    },
+    OptionRow {
+        option: StoreOption::MutualPasswordFile, word: "mutual_password_file", takes: Takes::Path, of: &[Family::Targets],
+        fallback: "the target need not prove itself",
+        help: ("mutual_password_file=PATH", "the file with the secret of mutual_user"),
+        meaning: "The file with the secret of `mutual_user`, another one than that of `user`.",
+        set: |spec, value| {
+            let file = path_of_option("mutual_password_file", value.text())?;
+            if let StorePlace::Lun(lun) = &mut spec.at.place {
+                lun.mutual_password_file = Some(file);
+            }
+            Ok(())
+        },
+        get: |spec| spec.at.target_lun()?.mutual_password_option(),
     },
     OptionRow {
         option: StoreOption::Level, word: "level", takes: Takes::Word(&["none", "crc", "hash", "encrypt"]), of: &[Family::Groups],
@@ -416,6 +471,7 @@ impl StoreOption {
             | Takes::Name
             | Takes::Address
             | Takes::Interface
+            | Takes::Iqn
             | Takes::Path => crate::value::quoted(&value),
         })
     }
@@ -436,6 +492,7 @@ impl OptionRow {
             | Takes::Name
             | Takes::Address
             | Takes::Interface
+            | Takes::Iqn
             | Takes::Path => {
                 format!("{}=", self.word)
             }
@@ -465,6 +522,7 @@ impl OptionRow {
             Takes::Name => "a name of 1 to 64 bytes".to_owned(),
             Takes::Address => "a host, or a host and a port".to_owned(),
             Takes::Interface => "name of an interface".to_owned(),
+            Takes::Iqn => "iSCSI name".to_owned(),
         }
     }
 
@@ -482,7 +540,7 @@ impl OptionRow {
             Takes::Serial => format!("{word}=[!-%'-~]{{1,64}}"),
             Takes::Count { max, .. } => format!("{word}=[0-9]{{1,{}}}", digits(max)),
             Takes::User => format!("{word}=(?!client\\.)[!-%'-~]{{1,64}}"),
-            Takes::Path | Takes::Name | Takes::Address | Takes::Interface => {
+            Takes::Path | Takes::Name | Takes::Address | Takes::Interface | Takes::Iqn => {
                 format!("{word}=[^&]+")
             }
         }
@@ -507,9 +565,12 @@ impl OptionRow {
             Takes::Flag if value.is_none() => Value::Flag(true),
             Takes::Flag => one_of(&["true", "false"]).map(|_| Value::Flag(text == "true"))?,
             Takes::Number(words) | Takes::Word(words) => one_of(words)?,
-            Takes::Serial | Takes::Path | Takes::Name | Takes::Address | Takes::Interface => {
-                Value::Text(text)
-            }
+            Takes::Serial
+            | Takes::Path
+            | Takes::Name
+            | Takes::Address
+            | Takes::Interface
+            | Takes::Iqn => Value::Text(text),
             Takes::User if is_user(text) => Value::Text(text),
             Takes::User => return Err(wrong("a name, without client.".to_owned())),
             Takes::Power { min, max } => {
@@ -638,6 +699,7 @@ mod tests {
                 Takes::Name => vec!["a/b?=%26%25".to_owned()],
                 Takes::Address => vec!["h:1".to_owned()],
                 Takes::Interface => vec!["eth0".to_owned()],
+                Takes::Iqn => vec!["iqn.2026-11.example:a".to_owned()],
             };
             for value in values {
                 let is_its = |kind: &&KindRow| kind.takes(row.option);
@@ -647,6 +709,7 @@ mod tests {
                     StoreKind::NbdUnix => "nbd+unix:///",
                     StoreKind::Rbd => "rbd:p/i",
                     StoreKind::Hyperscsi => "hyperscsi://g/d?udp=h",
+                    StoreKind::Iscsi => "iscsi://h/iqn.2026-11.example:t/0?user=a&password_file=b",
                     StoreKind::Stripe => "stripe:a,b",
                     StoreKind::Concat => "concat:a",
                     StoreKind::Path
@@ -659,6 +722,12 @@ mod tests {
                 // A device has one of both.
                 let is_way = matches!(row.option, StoreOption::Udp | StoreOption::Interface);
                 let store = if is_way { "hyperscsi://g/d" } else { store };
+                // Each of both needs the other.
+                let store = match row.word {
+                    "mutual_user" => format!("{store}&mutual_password_file=a"),
+                    "mutual_password_file" => format!("{store}&mutual_user=a"),
+                    _ => store.to_owned(),
+                };
                 let joint = if store.contains('?') { '&' } else { '?' };
                 let text = format!("{store}{joint}{}={value}", row.word);
                 let spec = StoreSpec::parse(&text).unwrap();

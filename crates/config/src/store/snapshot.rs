@@ -88,6 +88,7 @@ fn find(of: &StoreSpec, name: &str) -> Result<StoreAt, Rule> {
         StorePlace::Size(_)
         | StorePlace::Export(_)
         | StorePlace::Device(_)
+        | StorePlace::Lun(_)
         | StorePlace::Members(_) => Err(none("name a lun whose store is a file".to_owned())),
     }
 }
@@ -102,6 +103,7 @@ impl StoreSpec {
             | StorePlace::Export(_)
             | StorePlace::Image(_)
             | StorePlace::Device(_)
+            | StorePlace::Lun(_)
             | StorePlace::Members(_) => None,
         }
     }

@@ -139,6 +139,7 @@ fn impossible(unit: &Unit) -> Option<(String, &'static str)> {
         StorePlace::Export(_)
         | StorePlace::Image(_)
         | StorePlace::Device(_)
+        | StorePlace::Lun(_)
         | StorePlace::Snapshot(_)
         | StorePlace::Members(_) => return None,
     };

@@ -214,6 +214,8 @@ impl Session {
                     header.lun = lun.into();
                 }
                 Some((None, _)) => {
+                    // The window may stay shut for ever.
+                    self.waiting.retain(|waiting| *waiting != itt);
                     self.end_task(itt, super::Outcome::Aborted);
                     self.events.push_back(super::Event::ManagementDone {
                         tag,

@@ -592,6 +592,8 @@ fn a_command_not_sent_yet_is_aborted_without_a_word() {
     rig.session.manage(0, 9, management).unwrap();
     assert_eq!(rig.completion().outcome, Outcome::Aborted);
     assert!(rig.sent(0).is_empty());
+    // Nothing of it is left, or a window that stays shut would let a list grow.
+    assert!(rig.session.waiting.is_empty());
 }
 
 #[test]

@@ -13,13 +13,16 @@ use hyperscsi::{
 use reactor::Address;
 use store::SharedStore;
 
-use super::job::Bytes;
-use super::scsi::{
-    self, BUSY, CHECK_CONDITION, Cdb, Facts, GOOD, KEY_ATTENTION, Sense, TASK_SET_FULL,
-};
-use super::shared::HyperscsiDisk;
-use super::station::{Connection, Host, Nobody, Station, StepError};
+use super::attendant::{self, Known};
+use super::station::{Connection, Station, StepError};
 use super::wire::{Carrier, Wire, WireError, of_bytes};
+use crate::scsi::command::{
+    BUSY, CHECK_CONDITION, Cdb, Facts, GOOD, KEY_ATTENTION, Sense, TASK_SET_FULL, Unfit,
+};
+use crate::scsi::host::{Host, Nobody};
+use crate::scsi::job::Bytes;
+use crate::scsi::jobs::Losses;
+use crate::scsi::shared::{ScsiDisk, Terms, Whose};
 
 /// How long servers are looked for.
 const SEARCH_MAX: Duration = Duration::from_secs(3);
@@ -43,7 +46,7 @@ impl Password {
         Self(Secret::new(bytes))
     }
 
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         &self.0
     }
 }
@@ -155,32 +158,9 @@ pub enum HyperscsiFailure {
         /// How many.
         count: usize,
     },
-    /// It is no disk.
-    #[error("it is no disk")]
-    NoDisk,
-    /// Blocks of the device are other ones than those of the disk.
-    #[error("its blocks have {device_bytes} bytes, those of the disk {block_bytes}; {remedy}")]
-    Blocks {
-        /// Of the device.
-        device_bytes: u32,
-        /// Of the disk.
-        block_bytes: u32,
-        /// What to do.
-        remedy: &'static str,
-    },
-    /// Not a whole number of blocks, or none.
-    #[error(
-        "{size_bytes} bytes are not a whole number of blocks of {block_bytes} bytes, at least one"
-    )]
-    Size {
-        /// Of the device.
-        size_bytes: u64,
-        /// Of the disk.
-        block_bytes: u32,
-    },
-    /// The device takes no writes.
-    #[error("the device is read-only; open it read-only")]
-    ReadOnly,
+    /// It cannot be a disk here.
+    #[error(transparent)]
+    Unfit(#[from] Unfit),
 }
 
 const fn remedy(error: &LoginError) -> &'static str {
@@ -304,11 +284,33 @@ impl HyperscsiOptions {
     /// There is no such device, it cannot be a disk, or it cannot be reached.
     pub fn open(self) -> Result<Arc<dyn SharedStore>, HyperscsiOpenError> {
         let opened = self.look().and_then(|(station, look)| {
-            let disk = HyperscsiDisk::new(self.clone(), station, look);
+            let disk = self.clone().disk(station, look);
             disk.map_err(HyperscsiFailure::Carrier)
         });
         let disk = opened.map_err(|reason| self.failed(reason))?;
         Ok(Arc::new(disk))
+    }
+
+    fn disk(self, station: Station, look: Look) -> io::Result<ScsiDisk> {
+        let terms = Terms {
+            retry: self.retry,
+            read_only: self.read_only,
+            thin: self.thin,
+            block_bytes: self.block_bytes,
+        };
+        let whose = Whose {
+            kind: "HyperSCSI server",
+            server: format!("server {:?}", look.server_name),
+            device: self.device.clone(),
+            losses: Losses::WithSession,
+        };
+        let known = Known {
+            options: self,
+            server: look.server,
+            device: look.device,
+        };
+        let begin = Box::new(move |common: &Arc<_>| attendant::begin(common, station, known));
+        ScsiDisk::new(terms, whose, look.facts, begin)
     }
 
     /// The devices of a server, with its name. Blocks.
@@ -455,10 +457,12 @@ impl HyperscsiOptions {
         station
             .open(&mut connection, &device, self.level, &mut Nobody)
             .map_err(failed)?;
-        let facts = facts(&mut station, &mut connection, &device, &mut Nobody).map_err(failed)?;
-        if let Err(failure) = self.check(&facts, &device) {
+        let mut facts =
+            facts(&mut station, &mut connection, &device, &mut Nobody).map_err(failed)?;
+        facts.is_read_only |= device.is_read_only;
+        if let Err(unfit) = facts.check(self.block_bytes, self.read_only) {
             station.close(connection);
-            return Err(failure);
+            return Err(unfit.into());
         }
         let look = Look {
             server: found.answer.server,
@@ -467,38 +471,6 @@ impl HyperscsiOptions {
             facts,
         };
         Ok((station, connection, look))
-    }
-
-    fn check(&self, facts: &Facts, device: &Device) -> Result<(), HyperscsiFailure> {
-        let (block_bytes, device_bytes) = (self.block_bytes, facts.block_bytes);
-        if !facts.is_disk {
-            return Err(HyperscsiFailure::NoDisk);
-        }
-        if device_bytes == 0
-            || !block_bytes.is_multiple_of(device_bytes)
-            || facts.transfer_bytes_max < block_bytes
-        {
-            let remedy = match device_bytes {
-                4096 => "use blocks of 4096 bytes",
-                _ => "such a device cannot be a disk here",
-            };
-            return Err(HyperscsiFailure::Blocks {
-                device_bytes,
-                block_bytes,
-                remedy,
-            });
-        }
-        let size_bytes = facts.size_bytes;
-        if size_bytes == 0 || !size_bytes.is_multiple_of(block_bytes.into()) {
-            return Err(HyperscsiFailure::Size {
-                size_bytes,
-                block_bytes,
-            });
-        }
-        if (facts.is_read_only || device.is_read_only) && !self.read_only {
-            return Err(HyperscsiFailure::ReadOnly);
-        }
-        Ok(())
     }
 }
 
@@ -528,36 +500,11 @@ fn facts(
     host: &mut impl Host,
 ) -> Result<Facts, StepError> {
     let handle = device.handle;
-    let mut facts = Facts::default();
-    let mut ask = |cdb: Cdb| ask(station, connection, handle, &cdb, host);
-    if let Some(data) = ask(scsi::inquiry(None))? {
-        facts.take_inquiry(&data);
-    }
-    let capacity = ask(scsi::read_capacity())?;
-    if capacity
-        .and_then(|data| facts.take_capacity(&data))
-        .is_none()
-    {
-        return Err(StepError::Broken("the device has no size"));
-    }
-    match ask(scsi::mode_sense())? {
-        Some(data) => facts.take_mode(&data),
-        // Nobody says that there is no cache.
-        None => facts.has_cache = true,
-    }
     let data_bytes_max = device
         .data_max_bytes
         .clamp(4096, hyperscsi::limits::DATA_MAX_BYTES);
-    let mut unmaps = false;
-    for page in [0xb0, 0xb1, 0xb2] {
-        if let Some(data) = ask(scsi::inquiry(Some(page)))? {
-            facts.take_page(page, &data, data_bytes_max);
-            unmaps |= page == 0xb2;
-        }
-    }
-    facts.can_unmap &= unmaps;
-    facts.settle(data_bytes_max);
-    Ok(facts)
+    let ask = |cdb: Cdb| ask(station, connection, handle, &cdb, host);
+    Facts::find(data_bytes_max, ask)?.ok_or(StepError::Broken("the device has no size"))
 }
 
 /// One command. `None` where the device refuses it.

@@ -11,8 +11,9 @@ use hyperscsi::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::AsFd;
 
-use super::job::Bytes;
 use super::wire::{Place, Wire, of_bytes, to_bytes};
+use crate::scsi::host::{GivenUp, Host};
+use crate::scsi::job::Bytes;
 
 /// For one step: a login, a part of the table, an opening.
 const STEP_MAX: Duration = Duration::from_secs(5);
@@ -22,25 +23,6 @@ const PARTS_MAX: usize = 1024;
 const SLOTS: u16 = 64;
 /// Frames that are taken in one turn before others get theirs.
 const FRAMES_MAX: usize = 128;
-
-/// The caller has no time any more.
-#[derive(Debug)]
-pub(super) struct GivenUp;
-
-/// What is looked after while something is waited for.
-pub(super) trait Host {
-    /// Called again and again. Says when it wants to be called next at the latest, or that nobody needs the outcome.
-    fn turn(&mut self, now: Duration) -> Result<Option<Duration>, GivenUp>;
-}
-
-/// Waits for nothing else.
-pub(super) struct Nobody;
-
-impl Host for Nobody {
-    fn turn(&mut self, _now: Duration) -> Result<Option<Duration>, GivenUp> {
-        Ok(None)
-    }
-}
 
 /// Why a step failed.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
@@ -11,25 +11,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nbd::{Export, Handshake, HandshakeError, Progress};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use store::SharedStore;
 
 use super::shared::NbdDisk;
-use crate::words;
+use crate::{tcp, words};
 
 /// The port of NBD.
 const PORT: u16 = 10809;
-/// For one address to accept.
-const CONNECT_MAX: Duration = Duration::from_secs(4);
 /// For the first handshake. With one address both end before a change gives up (`tarn::daemon::attempts`).
 const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
-/// A peer that acknowledges nothing for so long is gone.
-const SILENCE_MAX: Duration = Duration::from_secs(30);
-/// When an idle connection is tried.
-const IDLE_MAX: Duration = Duration::from_secs(15);
 /// How much the first handshake receives at a time.
 const RECEIVE_BYTES: usize = 16 * 1024;
 
@@ -59,24 +53,7 @@ impl NbdServer {
     /// Resolves and connects. Blocks.
     pub(super) fn connect(&self) -> io::Result<Stream> {
         match self {
-            Self::Tcp { host, port } => {
-                let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
-                for address in (host.as_str(), *port).to_socket_addrs()? {
-                    match TcpStream::connect_timeout(&address, CONNECT_MAX) {
-                        Ok(stream) => {
-                            stream.set_nodelay(true)?;
-                            sockopt::set_socket_keepalive(&stream, true)?;
-                            sockopt::set_tcp_keepidle(&stream, IDLE_MAX)?;
-                            sockopt::set_tcp_keepintvl(&stream, IDLE_MAX / 3)?;
-                            let silence_ms = u32::try_from(SILENCE_MAX.as_millis());
-                            sockopt::set_tcp_user_timeout(&stream, silence_ms.unwrap_or(u32::MAX))?;
-                            return Ok(Stream::Tcp(stream));
-                        }
-                        Err(error) => last = error,
-                    }
-                }
-                Err(last)
-            }
+            Self::Tcp { host, port } => tcp::connect(host, *port).map(Stream::Tcp),
             Self::Unix(path) => connect_unix(path).map(Stream::Unix),
         }
     }
@@ -99,12 +76,14 @@ pub(super) enum Stream {
     Unix(UnixStream),
 }
 
-/// Where this very program serves NBD.
+/// Where this very program serves what could be stores.
 #[derive(Clone, Debug, Default)]
 pub struct OwnServers {
-    /// Addresses.
+    /// Addresses of its portals of iSCSI.
+    pub portals: Vec<SocketAddr>,
+    /// Addresses at which it serves NBD.
     pub addresses: Vec<SocketAddr>,
-    /// Unix sockets.
+    /// Unix sockets at which it does.
     pub sockets: Vec<PathBuf>,
 }
 
@@ -112,15 +91,7 @@ impl NbdServer {
     /// Whether it is this very program, by whatever name or link.
     fn is_own(&self, stream: &Stream, own: &OwnServers) -> io::Result<bool> {
         match (stream, self) {
-            (Stream::Tcp(stream), _) => {
-                let (peer, local) = (stream.peer_addr()?, stream.local_addr()?);
-                let is_at = |one: &SocketAddr| {
-                    let ip = one.ip();
-                    one.port() == peer.port() && (ip.is_unspecified() || ip == peer.ip())
-                };
-                // Who connects to an address of this machine comes from the same one.
-                Ok(peer.ip() == local.ip() && own.addresses.iter().any(is_at))
-            }
+            (Stream::Tcp(stream), _) => tcp::is_own(stream, &own.addresses),
             (Stream::Unix(_), Self::Unix(path)) => {
                 let node = |path: &Path| {
                     let found = std::fs::metadata(path)?;

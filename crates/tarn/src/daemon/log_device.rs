@@ -241,6 +241,7 @@ fn device_options(log: &LogDevice) -> OpenOptions {
         | config::StoreKind::NbdUnix
         | config::StoreKind::Rbd
         | config::StoreKind::Hyperscsi
+        | config::StoreKind::Iscsi
         | config::StoreKind::Snapshot
         | config::StoreKind::Stripe
         | config::StoreKind::Concat => store::StoreKind::Path,

@@ -6,15 +6,16 @@ use std::time::Duration;
 
 use admin::{ListenError, ServiceTls, SocketFile};
 use config::{
-    Export, GroupDevice, HostPort, Image, Model, NamedStore, Place, ServerAddress, StorePlace,
-    StoreSpec,
+    Export, FarLun, GroupDevice, HostPort, Image, Model, NamedStore, Place, ServerAddress,
+    StorePlace, StoreSpec,
 };
 use confine::inherited::Inherited;
 use reactor::Listener;
 use reactor::net::BindError;
 use remote::{
-    Carrier, ClusterOptions, HyperscsiOptions, Level, Looks, NbdOptions, NbdServer, OwnServers,
-    Password, RbdFailure, RbdOpenError, RbdOptions, TlsOptions,
+    Carrier, ClusterOptions, HyperscsiOptions, IscsiFailure, IscsiLogin, IscsiOpenError,
+    IscsiOptions, Level, Looks, NbdOptions, NbdServer, OwnServers, Password, RbdFailure,
+    RbdOpenError, RbdOptions, TlsOptions,
 };
 use store::{
     ComposeError, Composed, Form, Held, Logged, Member, OpenError, OpenFailure, OpenOptions,
@@ -38,7 +39,7 @@ pub(crate) struct Opener {
     pub(crate) cores: usize,
     /// Connections to look at images over.
     pub(crate) looks: Looks,
-    /// Where this process serves NBD.
+    /// Where this process serves what could be a store.
     own: Arc<OwnServers>,
 }
 
@@ -57,7 +58,9 @@ impl Opener {
     pub(crate) fn of_change(cores: usize, model: &Model) -> Self {
         let places = || model.nbd().iter().map(|one| &one.at);
         let sockets = places().filter_map(|at| Some(at.socket()?.0.to_owned()));
+        let portals = model.targets().iter().flat_map(|target| &target.portals);
         let own = OwnServers {
+            portals: portals.map(|portal| portal.bind).collect(),
             addresses: places().filter_map(|at| at.address()).collect(),
             sockets: sockets.collect(),
         };
@@ -173,6 +176,7 @@ pub(super) fn open_with<E: From<StartError>>(
         | config::StoreKind::NbdUnix
         | config::StoreKind::Snapshot
         | config::StoreKind::Hyperscsi
+        | config::StoreKind::Iscsi
         | config::StoreKind::Rbd => {
             return open(spec, &unit.place).map(OpenStore::plain);
         }
@@ -243,6 +247,17 @@ pub(super) fn open_part(
                 source: Box::new(source),
             })
         }
+        StorePlace::Lun(lun) => {
+            let options = lun_options(spec, lun, place, opener)?;
+            // One that was closed just now takes a moment.
+            let is_in_use =
+                |error: &IscsiOpenError| matches!(*error.reason, IscsiFailure::Twice { .. });
+            let opened = retry_while_in_use(|| options.clone().open(), is_in_use);
+            opened.map_err(|source| StartError::Lun {
+                place: place.clone(),
+                source: Box::new(source),
+            })
+        }
         StorePlace::Snapshot(_) => open_snapshot(spec, place, opener),
         StorePlace::Path(_) | StorePlace::Size(_) | StorePlace::Members(_) => {
             open_local(spec, place)
@@ -270,7 +285,9 @@ pub(super) fn probe_part(
                 None => to_be_made(spec, place),
             }
         }
-        StorePlace::Export(_) | StorePlace::Device(_) => open_part(spec, place, opener),
+        StorePlace::Export(_) | StorePlace::Device(_) | StorePlace::Lun(_) => {
+            open_part(spec, place, opener)
+        }
         StorePlace::Snapshot(_) => {
             let opened = spec.opened();
             match opened.snapshot() {
@@ -550,6 +567,40 @@ pub(crate) fn device_options(
     })
 }
 
+/// The options of a disk of a target. Reads the files of its secrets.
+fn lun_options(
+    spec: &StoreSpec,
+    lun: &FarLun,
+    place: &Place,
+    opener: &Opener,
+) -> Result<IscsiOptions, StartError> {
+    let login = |user: &Option<String>, file: &Option<std::path::PathBuf>| {
+        // The reader of the configuration wants both, or none.
+        let (Some(user), Some(file)) = (user, file) else {
+            return Ok::<_, StartError>(None);
+        };
+        Ok(Some(IscsiLogin {
+            user: user.clone(),
+            password: password::from_file(file, place)?,
+        }))
+    };
+    let HostPort { host, port } = lun.portal();
+    Ok(IscsiOptions {
+        host: host.clone(),
+        port: *port,
+        target: lun.target().to_string(),
+        lun: lun.lun(),
+        initiator: lun.initiator.as_ref().map(ToString::to_string),
+        login: login(&lun.user, &lun.password_file)?,
+        mutual: login(&lun.mutual_user, &lun.mutual_password_file)?,
+        retry: Duration::from_secs(spec.retry_seconds.into()),
+        read_only: spec.read_only,
+        thin: spec.thin.unwrap_or(true),
+        block_bytes: spec.block_size.bytes(),
+        own: Arc::clone(&opener.own),
+    })
+}
+
 fn image_options(spec: &StoreSpec, image: &Image) -> RbdOptions {
     RbdOptions {
         cluster: ClusterOptions {
@@ -574,6 +625,7 @@ fn options(spec: &StoreSpec) -> OpenOptions {
     let kind = match spec.at.kind {
         config::StoreKind::Rbd
         | config::StoreKind::Hyperscsi
+        | config::StoreKind::Iscsi
         | config::StoreKind::Nbd
         | config::StoreKind::Nbds
         | config::StoreKind::NbdUnix

@@ -82,9 +82,11 @@ impl Source {
             StoreKind::Path | StoreKind::File => None,
             StoreKind::Block => Some("use those of its volume manager (LVM, ZFS)"),
             StoreKind::Memory | StoreKind::Null => Some("put its data into a file"),
-            StoreKind::Nbd | StoreKind::Nbds | StoreKind::NbdUnix | StoreKind::Hyperscsi => {
-                Some("take them where the server has the data")
-            }
+            StoreKind::Nbd
+            | StoreKind::Nbds
+            | StoreKind::NbdUnix
+            | StoreKind::Hyperscsi
+            | StoreKind::Iscsi => Some("take them where the server has the data"),
             StoreKind::Rbd => return images::source(unit, served),
             StoreKind::Snapshot => Some("take them of the lun that it is a snapshot of"),
             StoreKind::Stripe | StoreKind::Concat => Some("serve one file instead of several"),

@@ -3,24 +3,19 @@
 
 mod target;
 
-use std::collections::HashMap;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use memory::{Payload, Pool};
-use store::{
-    Backstore, Extent, IoAnswer, IoFailure, IoRequest, IoResult, IoTag, Order, Outlet, SharedStore,
-    Submitted, Waker,
-};
+use memory::Payload;
+use store::{Extent, IoAnswer, IoFailure, IoRequest};
 
 use super::open::{HyperscsiFailure, HyperscsiOptions, Password};
 use super::wire::Carrier;
-use target::{BLOCK, GROUP, PASSWORD, Target};
+use crate::scsi::command::Unfit;
+use crate::scsi::testing::{BLOCK, Client, pattern};
+use target::{GROUP, PASSWORD, Target};
 
 const SIZE: usize = 4 << 20;
-/// Longer than anything here takes.
-const WAIT_MAX: Duration = Duration::from_secs(60);
 
 fn options(target: &Target, retry: u64) -> HyperscsiOptions {
     HyperscsiOptions {
@@ -38,142 +33,8 @@ fn options(target: &Target, retry: u64) -> HyperscsiOptions {
     }
 }
 
-type Woken = Arc<(Mutex<bool>, Condvar)>;
-
-struct Client {
-    disk: Arc<dyn SharedStore>,
-    handle: Box<dyn Backstore>,
-    outlet: Outlet,
-    woken: Woken,
-    pool: Pool,
-    next: u64,
-    answers: HashMap<IoTag, IoResult>,
-    reach: Vec<bool>,
-}
-
-impl Client {
-    fn new(target: &Target, retry: u64) -> Self {
-        let disk = options(target, retry).open().unwrap();
-        let mut handle = disk.handle().unwrap();
-        let mut outlet = Outlet::default();
-        let woken = Woken::default();
-        let of_waker = Arc::clone(&woken);
-        let make = move || {
-            let woken = Arc::clone(&of_waker);
-            Waker::new(move || {
-                *woken.0.lock().unwrap() = true;
-                woken.1.notify_all();
-            })
-        };
-        handle.start(&make, &mut outlet);
-        Self {
-            disk,
-            handle,
-            outlet,
-            woken,
-            pool: Pool::new(64 << 20).unwrap(),
-            next: 0,
-            answers: HashMap::new(),
-            reach: Vec::new(),
-        }
-    }
-
-    fn submit(&mut self, request: IoRequest) -> IoTag {
-        let tag = IoTag(self.next);
-        self.next += 1;
-        if let Submitted::Done(result) = self.handle.submit(tag, request, &mut self.outlet) {
-            self.answers.insert(tag, result);
-        }
-        assert!(self.outlet.take_returned().is_none());
-        tag
-    }
-
-    fn take_orders(&mut self) {
-        while let Some(order) = self.outlet.next_order() {
-            match order {
-                Order::Answer { tag, result } => {
-                    assert!(self.answers.insert(tag, result).is_none(), "{tag:?} twice");
-                }
-                Order::Reach { is_reached } => self.reach.push(is_reached),
-                Order::Size => {
-                    self.handle.refresh_size();
-                }
-                other @ (Order::Ring { .. }
-                | Order::Helper { .. }
-                | Order::CancelParts(_)
-                | Order::CancelPart(_)
-                | Order::Timer { .. }
-                | Order::HeldElsewhere { .. }
-                | Order::OpenSocket { .. }
-                | Order::Socket { .. }
-                | Order::CloseSocket(_)) => panic!("{other:?}"),
-            }
-        }
-    }
-
-    /// Works until something is so.
-    fn until<T>(&mut self, what: &str, mut is_so: impl FnMut(&mut Self) -> Option<T>) -> T {
-        loop {
-            self.take_orders();
-            if let Some(found) = is_so(self) {
-                return found;
-            }
-            let (lock, condition) = &*self.woken;
-            let woken = lock.lock().unwrap();
-            let waited = condition.wait_timeout_while(woken, WAIT_MAX, |woken| !*woken);
-            let (mut woken, waited) = waited.unwrap();
-            assert!(!waited.timed_out(), "{what} never comes");
-            *woken = false;
-            drop(woken);
-            self.handle.handle_wake(&mut self.outlet);
-        }
-    }
-
-    fn answer(&mut self, tag: IoTag) -> IoResult {
-        self.until("an answer", |client| client.answers.remove(&tag))
-    }
-
-    fn write(&mut self, offset: u64, bytes: Vec<u8>, durable: bool) -> IoTag {
-        let data = Payload::from(bytes);
-        self.submit(IoRequest::Write {
-            offset,
-            data,
-            durable,
-        })
-    }
-
-    fn write_now(&mut self, offset: u64, bytes: Vec<u8>) {
-        let tag = self.write(offset, bytes, false);
-        assert!(matches!(self.answer(tag), Ok(IoAnswer::Done)));
-    }
-
-    fn read(&mut self, offset: u64, len: usize) -> IoTag {
-        let buffer = Some(self.pool.allocate(len).unwrap());
-        self.submit(IoRequest::Read {
-            offset,
-            len,
-            buffer,
-        })
-    }
-
-    fn read_now(&mut self, offset: u64, len: usize) -> Vec<u8> {
-        let tag = self.read(offset, len);
-        match self.answer(tag) {
-            Ok(IoAnswer::Data(data)) => data.to_vec(),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn flush_now(&mut self) -> Result<(), IoFailure> {
-        let tag = self.submit(IoRequest::Flush);
-        self.answer(tag).map(drop)
-    }
-}
-
-fn pattern(length: usize) -> Vec<u8> {
-    (0..length)
-        .map(|at| u8::try_from(at / 7 % 251).unwrap())
-        .collect()
+fn client(target: &Target, retry: u64) -> Client {
+    Client::new(options(target, retry).open().unwrap())
 }
 
 fn cut(target: &Target, is_cut: bool) {
@@ -183,7 +44,7 @@ fn cut(target: &Target, is_cut: bool) {
 #[test]
 fn data_arrives_whole_through_loss_and_in_any_order() {
     let target = Target::new(SIZE);
-    let mut client = Client::new(&target, 20);
+    let mut client = client(&target, 20);
     target.net.drop_every.store(13, Ordering::SeqCst);
     target.net.swaps.store(true, Ordering::SeqCst);
     let bytes = pattern(3 << 20);
@@ -212,7 +73,7 @@ fn data_arrives_whole_through_loss_and_in_any_order() {
 #[test]
 fn a_disk_is_what_its_device_says() {
     let target = Target::new(SIZE);
-    let client = Client::new(&target, 20);
+    let client = client(&target, 20);
     let found = client.handle.capabilities();
     assert_eq!(
         (
@@ -257,7 +118,10 @@ fn a_device_that_cannot_be_opened_says_why() {
         "{failure}"
     );
     target.medium().is_read_only = true;
-    assert!(matches!(reason(base.clone()), HyperscsiFailure::ReadOnly));
+    assert!(matches!(
+        reason(base.clone()),
+        HyperscsiFailure::Unfit(Unfit::ReadOnly)
+    ));
     let read_only = HyperscsiOptions {
         read_only: true,
         device: "1".to_owned(),
@@ -269,7 +133,7 @@ fn a_device_that_cannot_be_opened_says_why() {
 #[test]
 fn a_restart_of_the_server_fails_the_next_flush_once_and_repeats_what_was_under_way() {
     let mut target = Target::new(SIZE);
-    let mut client = Client::new(&target, 60);
+    let mut client = client(&target, 60);
     client.write_now(0, vec![1; BLOCK]);
     target.medium().holds = true;
     let (write, read) = (
@@ -291,7 +155,7 @@ fn a_restart_of_the_server_fails_the_next_flush_once_and_repeats_what_was_under_
 #[test]
 fn a_compare_and_write_that_was_lost_is_not_repeated() {
     let mut target = Target::new(SIZE);
-    let mut client = Client::new(&target, 60);
+    let mut client = client(&target, 60);
     let compare = |client: &mut Client, old: u8, new: u8| {
         let data = [vec![old; BLOCK], vec![new; BLOCK]].concat();
         client.submit(IoRequest::CompareAndWrite {
@@ -311,7 +175,7 @@ fn a_compare_and_write_that_was_lost_is_not_repeated() {
     let tag = compare(&mut client, 1, 3);
     // It is under way when a later write is held, too.
     let read = client.read(0, BLOCK);
-    client.until_held(&target);
+    until_held(&mut client, &target);
     target.kill();
     target.medium().holds = false;
     target.start();
@@ -320,24 +184,22 @@ fn a_compare_and_write_that_was_lost_is_not_repeated() {
     assert_eq!(target.medium().counts[&0x89], 2);
 }
 
-impl Client {
-    /// A command that is not held comes through, so those before it have arrived.
-    fn until_held(&mut self, target: &Target) {
-        let asked = |target: &Target| target.medium().counts.get(&0x9e).copied().unwrap_or(0);
-        let before = asked(target);
-        let extents = self.submit(IoRequest::Extents {
-            range: 0..BLOCK as u64,
-            count_max: 1,
-        });
-        assert!(self.answer(extents).is_ok());
-        assert!(asked(target) > before);
-    }
+/// A command that is not held comes through, so those before it have arrived.
+fn until_held(client: &mut Client, target: &Target) {
+    let asked = |target: &Target| target.medium().counts.get(&0x9e).copied().unwrap_or(0);
+    let before = asked(target);
+    let extents = client.submit(IoRequest::Extents {
+        range: 0..BLOCK as u64,
+        count_max: 1,
+    });
+    assert!(client.answer(extents).is_ok());
+    assert!(asked(target) > before);
 }
 
 #[test]
 fn a_server_that_is_away_too_long_makes_requests_fail_for_a_while() {
     let target = Target::new(SIZE);
-    let mut client = Client::new(&target, 3);
+    let mut client = client(&target, 3);
     client.write_now(0, vec![7; BLOCK]);
     cut(&target, true);
     let read = client.read(0, BLOCK);
@@ -363,7 +225,7 @@ fn a_server_that_is_away_too_long_makes_requests_fail_for_a_while() {
 #[test]
 fn attentions_and_a_busy_device_are_waited_for_and_a_larger_one_is_seen() {
     let target = Target::new(SIZE);
-    let mut client = Client::new(&target, 20);
+    let mut client = client(&target, 20);
     {
         let mut medium = target.medium();
         medium.bytes.resize(SIZE + 8192, 0);
@@ -382,7 +244,7 @@ fn attentions_and_a_busy_device_are_waited_for_and_a_larger_one_is_seen() {
 #[test]
 fn a_device_that_is_another_one_is_not_used() {
     let mut target = Target::new(SIZE);
-    let mut client = Client::new(&target, 5);
+    let mut client = client(&target, 5);
     client.write_now(0, vec![1; BLOCK]);
     target.kill();
     target.medium().designator = [6; 16];
@@ -400,10 +262,10 @@ fn a_device_that_is_another_one_is_not_used() {
 #[test]
 fn a_cancelled_request_is_aborted_at_the_device() {
     let target = Target::new(SIZE);
-    let mut client = Client::new(&target, 20);
+    let mut client = client(&target, 20);
     target.medium().holds = true;
     let held = client.write(0, vec![1; BLOCK], false);
-    client.until_held(&target);
+    until_held(&mut client, &target);
     client.handle.cancel(held, &mut client.outlet);
     assert_eq!(client.answer(held).unwrap_err(), IoFailure::Cancelled);
     assert_eq!(target.medium().aborted, 1);
@@ -412,7 +274,7 @@ fn a_cancelled_request_is_aborted_at_the_device() {
 #[test]
 fn space_is_given_back_and_reads_zeros() {
     let target = Target::new(SIZE);
-    let mut client = Client::new(&target, 20);
+    let mut client = client(&target, 20);
     client.write_now(0, vec![1; 8192]);
     let unmap = client.submit(IoRequest::Unmap { range: 512..4096 });
     assert!(client.answer(unmap).is_ok());
@@ -448,7 +310,7 @@ fn space_is_given_back_and_reads_zeros() {
 #[test]
 fn a_flush_that_the_device_failed_is_remembered() {
     let target = Target::new(SIZE);
-    let mut client = Client::new(&target, 20);
+    let mut client = client(&target, 20);
     target.medium().flush_fails = Some(3);
     assert!(matches!(client.flush_now(), Err(IoFailure::Medium { .. })));
     target.medium().flush_fails = None;

@@ -1,6 +1,6 @@
-//! A server in memory: the target of the crate behind a UDP socket of loopback, and a disk that obeys its test.
+//! A server in memory: the target of the crate behind a UDP socket of loopback, with a disk of the test's.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -12,30 +12,11 @@ use hyperscsi::{
     Responder, Settings, TargetEvent, TargetSession, TaskId, Wish,
 };
 
+use crate::scsi::testing::{BLOCK, Medium};
+
 pub(super) const GROUP: &str = "G";
 pub(super) const PASSWORD: &[u8] = b"correct horse";
-pub(super) const BLOCK: usize = 512;
 const SLOTS: u16 = 16;
-
-/// What the disk is and does.
-#[derive(Debug)]
-pub(super) struct Medium {
-    pub(super) bytes: Vec<u8>,
-    pub(super) designator: [u8; 16],
-    pub(super) is_read_only: bool,
-    /// Unit attentions to come: code and qualifier.
-    pub(super) attentions: VecDeque<(u8, u8)>,
-    /// So many commands find it busy.
-    pub(super) busy: usize,
-    /// Commands on the medium get no answer.
-    pub(super) holds: bool,
-    /// The sense key of a SYNCHRONIZE CACHE.
-    pub(super) flush_fails: Option<u8>,
-    /// How many commands of each opcode it has carried out.
-    pub(super) counts: BTreeMap<u8, usize>,
-    pub(super) unmapped: bool,
-    pub(super) aborted: usize,
-}
 
 /// What the network does.
 #[derive(Debug, Default)]
@@ -72,21 +53,9 @@ impl Target {
         socket
             .set_read_timeout(Some(Duration::from_millis(1)))
             .unwrap();
-        let medium = Medium {
-            bytes: vec![0; size],
-            designator: [5; 16],
-            is_read_only: false,
-            attentions: VecDeque::from([(0x29, 0)]),
-            busy: 0,
-            holds: false,
-            flush_fails: None,
-            counts: BTreeMap::new(),
-            unmapped: false,
-            aborted: 0,
-        };
         let mut target = Self {
             socket,
-            medium: Arc::new(Mutex::new(medium)),
+            medium: Arc::new(Mutex::new(Medium::new(size))),
             net: Arc::default(),
             stop: Arc::default(),
             thread: None,
@@ -268,7 +237,11 @@ impl Server {
                     TargetEvent::Command {
                         id, command, data, ..
                     } => match medium.execute(&command.cdb, &data) {
-                        Some((reply, data)) => session.respond(now, id, reply, data),
+                        Some(answer) => {
+                            let mut reply = Reply::of(Outcome::Status(answer.status));
+                            reply.sense = answer.sense;
+                            session.respond(now, id, reply, answer.data);
+                        }
                         None => self.held.push(id),
                     },
                     TargetEvent::Management { id, task, .. } => {
@@ -302,129 +275,5 @@ fn device(medium: &Medium) -> Device {
         data_max_bytes: 256 << 10,
         designator: medium.designator,
         name: "disk".to_owned(),
-    }
-}
-
-fn good(data: Vec<u8>) -> (Reply, Vec<u8>) {
-    (Reply::of(Outcome::Status(0)), data)
-}
-
-fn check(key: u8, code: u8, qualifier: u8, information: u32) -> (Reply, Vec<u8>) {
-    let mut sense = vec![0xf0, 0, key];
-    sense.extend(information.to_be_bytes());
-    sense.extend([10, 0, 0, 0, 0, code, qualifier, 0, 0, 0, 0]);
-    let mut reply = Reply::of(Outcome::Status(2));
-    reply.sense = sense;
-    (reply, Vec::new())
-}
-
-impl Medium {
-    /// Carries a command out; `None`: it is held.
-    fn execute(&mut self, cdb: &[u8], data: &[u8]) -> Option<(Reply, Vec<u8>)> {
-        let is_of_medium = matches!(cdb[0], 0x88 | 0x89 | 0x8a | 0x91 | 0x93);
-        if is_of_medium && self.holds {
-            return None;
-        }
-        if cdb[0] != 0x12
-            && let Some((code, qualifier)) = self.attentions.pop_front()
-        {
-            return Some(check(6, code, qualifier, 0));
-        }
-        if is_of_medium && self.busy > 0 {
-            self.busy -= 1;
-            return Some((Reply::of(Outcome::Status(8)), Vec::new()));
-        }
-        *self.counts.entry(cdb[0]).or_default() += 1;
-        Some(match is_of_medium {
-            true => self.work(cdb, data),
-            false => self.describe(cdb),
-        })
-    }
-
-    /// What it is.
-    fn describe(&self, cdb: &[u8]) -> (Reply, Vec<u8>) {
-        match (cdb[0], cdb[1] & 0x1f) {
-            (0x12, 0) => good(vec![0; 36]),
-            (0x12, _) => self.page(cdb[2]),
-            (0x5a, _) => {
-                let flags = 0x10 | u8::from(self.is_read_only) << 7;
-                let mut page = vec![0, 0, 0, flags, 0, 0, 0, 0, 0x08, 18, 0x04];
-                page.resize(28, 0);
-                good(page)
-            }
-            (0x9e, 0x10) => {
-                let blocks = (self.bytes.len() / BLOCK) as u64;
-                let mut capacity = (blocks - 1).to_be_bytes().to_vec();
-                capacity.extend([0, 0, 2, 0, 0, 3, 0xc0, 0]);
-                capacity.resize(32, 0);
-                good(capacity)
-            }
-            (0x9e, 0x12) => {
-                let mut status = vec![0, 0, 0, 20, 0, 0, 0, 0];
-                status.extend(&cdb[2..10]);
-                status.extend(u32::MAX.to_be_bytes());
-                status.extend([u8::from(self.unmapped), 0, 0, 0]);
-                good(status)
-            }
-            _ => check(5, 0x20, 0, 0),
-        }
-    }
-
-    /// What it does with its data.
-    fn work(&mut self, cdb: &[u8], data: &[u8]) -> (Reply, Vec<u8>) {
-        let lba = u64::from_be_bytes(cdb[2..10].try_into().unwrap());
-        let count = match cdb[0] {
-            0x89 => cdb[13].into(),
-            _ => u32::from_be_bytes(cdb[10..14].try_into().unwrap()),
-        };
-        let start = usize::try_from(lba).unwrap() * BLOCK;
-        let length = count as usize * BLOCK;
-        if cdb[0] == 0x91 {
-            return match self.flush_fails {
-                Some(key) => check(key, 0x0c, 0, 0),
-                None => good(Vec::new()),
-            };
-        }
-        let Some(place) = self.bytes.get_mut(start..start + length) else {
-            return check(5, 0x21, 0, 0);
-        };
-        match cdb[0] {
-            0x88 => good(place.to_vec()),
-            0x8a => {
-                place.copy_from_slice(data);
-                good(Vec::new())
-            }
-            0x93 => {
-                self.unmapped = cdb[1] & 0x08 != 0;
-                let blocks = place.chunks_mut(BLOCK);
-                blocks.for_each(|block| block.copy_from_slice(data));
-                good(Vec::new())
-            }
-            _ => {
-                let (expected, new) = data.split_at(length);
-                match place.iter().zip(expected).position(|(a, b)| a != b) {
-                    Some(at) => check(0x0e, 0x1d, 0, u32::try_from(at).unwrap()),
-                    None => {
-                        place.copy_from_slice(new);
-                        good(Vec::new())
-                    }
-                }
-            }
-        }
-    }
-
-    fn page(&self, page: u8) -> (Reply, Vec<u8>) {
-        let mut data = vec![0, page, 0, 60];
-        data.resize(64, 0);
-        match page {
-            0xb0 => {
-                data[5] = 8;
-                data[36..44].copy_from_slice(&4096_u64.to_be_bytes());
-            }
-            0xb1 => data[5] = 1,
-            0xb2 => data[5] = 0xe0,
-            _ => return check(5, 0x24, 0, 0),
-        }
-        good(data)
     }
 }

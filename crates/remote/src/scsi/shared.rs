@@ -5,42 +5,78 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use hyperscsi::Device;
 use rustix::event::{EventfdFlags, eventfd};
-use store::{Backstore, Capabilities, Sender, SharedStore};
+use store::{Backstore, Capabilities, Connections, Sender, SharedStore};
 
-use super::attendant;
-use super::handle::HyperscsiHandle;
+use super::command::Facts;
+use super::handle::ScsiHandle;
 use super::job::{Letter, Mail};
-use super::open::{HyperscsiOptions, Look};
-use super::scsi::Facts;
-use super::station::Station;
+use super::jobs::Losses;
 use crate::writes::Writes;
 
+/// What the administrator has said of a store.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    /// How long requests wait for a server that does not answer before they fail.
+    pub(crate) retry: Duration,
+    pub(crate) read_only: bool,
+    pub(crate) thin: bool,
+    pub(crate) block_bytes: u32,
+}
+
+/// Who has the data.
+#[derive(Clone, Debug)]
+pub(crate) struct Whose {
+    /// What people call such a server.
+    pub(crate) kind: &'static str,
+    /// The server.
+    pub(crate) server: String,
+    /// The device that it has.
+    pub(crate) device: String,
+    /// How a loss of its cache shows.
+    pub(crate) losses: Losses,
+}
+
+/// Starts the attendant, as soon as somebody uses the store.
+pub(crate) type Begin = Box<dyn FnOnce(&Arc<Common>) + Send>;
+
 /// What all share.
-#[derive(Debug)]
-pub(super) struct Common {
-    pub(super) options: HyperscsiOptions,
-    /// The server that has the device, whatever its address is.
-    pub(super) server: [u8; 16],
-    pub(super) server_name: String,
+pub(crate) struct Common {
+    pub(crate) terms: Terms,
+    pub(crate) kind: &'static str,
+    pub(crate) server: String,
+    pub(crate) device: String,
+    pub(crate) losses: Losses,
     /// As it was when the store was opened.
-    pub(super) device: Device,
-    /// The same, except the size.
-    pub(super) facts: Facts,
-    pub(super) size_bytes: AtomicU64,
-    pub(super) writes: Writes,
+    pub(crate) facts: Facts,
+    pub(crate) size_bytes: AtomicU64,
+    pub(crate) writes: Writes,
     /// Each handle has a bounded number of jobs, and cancels each once.
     queue: Mutex<VecDeque<Letter>>,
     /// Wakes the attendant.
-    pub(super) event: OwnedFd,
-    /// Until the attendant has it.
-    station: Mutex<Option<Station>>,
+    pub(crate) event: OwnedFd,
+    /// Until the attendant runs.
+    begin: Mutex<Option<Begin>>,
     mailboxes: Mutex<BTreeMap<usize, Sender<Mail>>>,
     outage: Mutex<Option<String>>,
     /// There is no attendant, so nothing is carried out.
-    pub(super) is_gone: AtomicBool,
+    pub(crate) is_gone: AtomicBool,
+    is_up: AtomicBool,
+    /// Sessions that were begun.
+    sessions: AtomicU64,
+    held: AtomicU64,
+}
+
+impl std::fmt::Debug for Common {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Common")
+            .field("server", &self.server)
+            .field("device", &self.device)
+            .field("facts", &self.facts)
+            .finish_non_exhaustive()
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -49,7 +85,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Common {
     /// Leaves a letter for the attendant.
-    pub(super) fn post(&self, letter: Letter) {
+    pub(crate) fn post(&self, letter: Letter) {
         let was_empty = {
             let mut queue = lock(&self.queue);
             queue.push_back(letter);
@@ -62,25 +98,25 @@ impl Common {
     }
 
     /// What has been left for the attendant.
-    pub(super) fn take_letters(&self) -> VecDeque<Letter> {
+    pub(crate) fn take_letters(&self) -> VecDeque<Letter> {
         std::mem::take(&mut *lock(&self.queue))
     }
 
     /// The attendant was woken. It takes the letters after this: those that come then wake it again.
-    pub(super) fn note_woken(&self) {
+    pub(crate) fn note_woken(&self) {
         let mut count = [0; 8];
         let _read = rustix::io::read(&self.event, &mut count);
     }
 
     /// Leaves mail for a handle. One that is gone needs none.
-    pub(super) fn answer(&self, core: usize, mail: Mail) {
+    pub(crate) fn answer(&self, core: usize, mail: Mail) {
         if let Some(mailbox) = lock(&self.mailboxes).get(&core) {
             mailbox.push(mail);
         }
     }
 
     /// The first handle reports to administrators, so that it comes once.
-    pub(super) fn report_reach(&self, is_reached: bool) {
+    pub(crate) fn report_reach(&self, is_reached: bool) {
         let first = lock(&self.mailboxes).keys().next().copied();
         if let Some(core) = first {
             self.answer(core, Mail::Reach { is_reached });
@@ -88,15 +124,34 @@ impl Common {
     }
 
     /// Requests wait or fail for this reason, or they do not. True where it is another reason than before.
-    pub(super) fn set_outage(&self, outage: Option<String>) -> bool {
+    pub(crate) fn set_outage(&self, outage: Option<String>) -> bool {
         let mut known = lock(&self.outage);
         let differs = *known != outage;
         *known = outage;
         differs
     }
 
+    /// There is no thread for an attendant, so nothing is carried out.
+    pub(crate) fn note_gone(&self, error: &io::Error) {
+        self.set_outage(Some(format!("there is no thread for it: {error}")));
+        self.is_gone.store(true, Ordering::SeqCst);
+    }
+
+    /// A session has begun or ended.
+    pub(crate) fn note_up(&self, is_up: bool) {
+        self.is_up.store(is_up, Ordering::SeqCst);
+        if is_up {
+            self.sessions.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// How many jobs wait for a session.
+    pub(crate) fn note_held(&self, held: u64) {
+        self.held.store(held, Ordering::SeqCst);
+    }
+
     /// The device has this size.
-    pub(super) fn note_size(&self, size_bytes: u64) {
+    pub(crate) fn note_size(&self, size_bytes: u64) {
         // One that is smaller keeps requests from what is gone by its own answers.
         if self.size_bytes.fetch_max(size_bytes, Ordering::SeqCst) < size_bytes {
             for mailbox in lock(&self.mailboxes).values() {
@@ -107,23 +162,23 @@ impl Common {
 
     /// From now on a handle gets mail. The first one begins the attendant: a confined process has all its rights
     /// already then.
-    pub(super) fn begin(self: &Arc<Self>, core: usize, mailbox: Sender<Mail>) {
+    pub(crate) fn begin(self: &Arc<Self>, core: usize, mailbox: Sender<Mail>) {
         lock(&self.mailboxes).insert(core, mailbox);
-        if let Some(station) = lock(&self.station).take() {
-            attendant::begin(self, station);
+        if let Some(begin) = lock(&self.begin).take() {
+            begin(self);
         }
     }
 
-    pub(super) fn end(&self, core: usize) {
+    pub(crate) fn end(&self, core: usize) {
         lock(&self.mailboxes).remove(&core);
     }
 
-    pub(super) fn capabilities(&self) -> Capabilities {
-        let (facts, options) = (&self.facts, &self.options);
-        let block_bytes = options.block_bytes;
+    pub(crate) fn capabilities(&self) -> Capabilities {
+        let (facts, terms) = (&self.facts, &self.terms);
+        let block_bytes = terms.block_bytes;
         let size_bytes = self.size_bytes.load(Ordering::SeqCst);
         let physical = facts.physical_bytes.max(block_bytes);
-        let read_only = options.read_only || facts.is_read_only || self.device.is_read_only;
+        let read_only = terms.read_only || facts.is_read_only;
         let granularity = facts.granularity_bytes.max(block_bytes);
         Capabilities {
             size_bytes: size_bytes - size_bytes % u64::from(block_bytes),
@@ -133,7 +188,7 @@ impl Common {
                 false => block_bytes,
             },
             read_only,
-            thin: options.thin && facts.can_unmap && !read_only,
+            thin: terms.thin && facts.can_unmap && !read_only,
             unmap_granularity_bytes: match granularity.is_multiple_of(block_bytes) {
                 true => granularity,
                 false => block_bytes,
@@ -152,7 +207,7 @@ impl Common {
     fn compare_bytes(&self) -> u32 {
         let bytes = u32::from(self.facts.compare_blocks) * self.facts.block_bytes;
         match bytes.checked_ilog2() {
-            Some(exponent) if 1 << exponent >= self.options.block_bytes => 1 << exponent,
+            Some(exponent) if 1 << exponent >= self.terms.block_bytes => 1 << exponent,
             Some(_) | None => 0,
         }
     }
@@ -160,7 +215,7 @@ impl Common {
 
 /// Handles and stores have it; when the last is gone, the attendant ends.
 #[derive(Debug)]
-pub(super) struct Users(pub(super) Arc<Common>);
+pub(crate) struct Users(pub(crate) Arc<Common>);
 
 impl Drop for Users {
     fn drop(&mut self) {
@@ -170,27 +225,32 @@ impl Drop for Users {
 
 /// A device as a store.
 #[derive(Debug)]
-pub(super) struct HyperscsiDisk {
+pub(crate) struct ScsiDisk {
     users: Arc<Users>,
     handles: AtomicUsize,
 }
 
-impl HyperscsiDisk {
-    pub(super) fn new(options: HyperscsiOptions, station: Station, look: Look) -> io::Result<Self> {
+impl ScsiDisk {
+    /// What was found, and what begins its attendant.
+    pub(crate) fn new(terms: Terms, whose: Whose, facts: Facts, begin: Begin) -> io::Result<Self> {
         let common = Common {
-            options,
-            server: look.server,
-            server_name: look.server_name,
-            device: look.device,
-            size_bytes: AtomicU64::new(look.facts.size_bytes),
-            facts: look.facts,
+            terms,
+            kind: whose.kind,
+            server: whose.server,
+            device: whose.device,
+            losses: whose.losses,
+            size_bytes: AtomicU64::new(facts.size_bytes),
+            facts,
             writes: Writes::default(),
             queue: Mutex::default(),
             event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
-            station: Mutex::new(Some(station)),
+            begin: Mutex::new(Some(begin)),
             mailboxes: Mutex::default(),
             outage: Mutex::default(),
             is_gone: AtomicBool::new(false),
+            is_up: AtomicBool::new(false),
+            sessions: AtomicU64::new(0),
+            held: AtomicU64::new(0),
         };
         Ok(Self {
             users: Arc::new(Users(Arc::new(common))),
@@ -199,13 +259,10 @@ impl HyperscsiDisk {
     }
 }
 
-impl SharedStore for HyperscsiDisk {
+impl SharedStore for ScsiDisk {
     fn handle(&self) -> io::Result<Box<dyn Backstore>> {
         let number = self.handles.fetch_add(1, Ordering::SeqCst);
-        Ok(Box::new(HyperscsiHandle::new(
-            Arc::clone(&self.users),
-            number,
-        )))
+        Ok(Box::new(ScsiHandle::new(Arc::clone(&self.users), number)))
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -224,6 +281,15 @@ impl SharedStore for HyperscsiDisk {
     fn outage(&self) -> Option<String> {
         let common = &self.users.0;
         let reason = lock(&common.outage).clone()?;
-        Some(format!("server {:?}: {reason}", common.server_name))
+        Some(format!("{}: {reason}", common.server))
+    }
+
+    fn connections(&self) -> Option<Connections> {
+        let common = &self.users.0;
+        Some(Connections {
+            up: common.is_up.load(Ordering::SeqCst).into(),
+            again: common.sessions.load(Ordering::SeqCst).saturating_sub(1),
+            held: common.held.load(Ordering::SeqCst),
+        })
     }
 }

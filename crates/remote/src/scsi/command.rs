@@ -1,7 +1,7 @@
 //! The commands that a disk is used with, and what is made of their answers. Whatever a server sends is read or
 //! refused; a field that is missing counts as zero.
 
-use std::ops::Range;
+use std::ops::{Deref, Range};
 
 use store::{Extent, IoFailure};
 
@@ -10,22 +10,23 @@ use super::job::{Bytes, Job, Work};
 /// The data of a GET LBA STATUS, at most: so many extents and a header.
 const STATUS_BYTES: u32 = 8 + 16 * 256;
 /// Zeros are written in pieces of this size, so that others are served in between.
-pub(super) const ZEROS_BYTES_MAX: u64 = 64 << 20;
+pub(crate) const ZEROS_BYTES_MAX: u64 = 64 << 20;
 /// Larger physical blocks are a matter of speed, not of a medium.
 const PHYSICAL_BYTES_MAX: u64 = 64 << 10;
 
-pub(super) const GOOD: u8 = 0x00;
-pub(super) const CHECK_CONDITION: u8 = 0x02;
-pub(super) const BUSY: u8 = 0x08;
-pub(super) const RESERVATION_CONFLICT: u8 = 0x18;
-pub(super) const TASK_SET_FULL: u8 = 0x28;
+pub(crate) const GOOD: u8 = 0x00;
+pub(crate) const CHECK_CONDITION: u8 = 0x02;
+pub(crate) const BUSY: u8 = 0x08;
+pub(crate) const RESERVATION_CONFLICT: u8 = 0x18;
+pub(crate) const TASK_SET_FULL: u8 = 0x28;
+pub(crate) const TASK_ABORTED: u8 = 0x40;
 
 /// A CDB with the data that goes with it and the room for what comes.
 #[derive(Debug)]
-pub(super) struct Cdb {
-    pub(super) bytes: Vec<u8>,
-    pub(super) data: Bytes,
-    pub(super) room: u32,
+pub(crate) struct Cdb {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) data: Bytes,
+    pub(crate) room: u32,
 }
 
 impl Cdb {
@@ -50,7 +51,7 @@ fn of_range(opcode: u8, flags: u8, lba: u64, blocks: u32, last: [u8; 2]) -> Vec<
 }
 
 /// INQUIRY, of the page with this number if there is one.
-pub(super) fn inquiry(page: Option<u8>) -> Cdb {
+pub(crate) fn inquiry(page: Option<u8>) -> Cdb {
     let room = 255;
     Cdb::reading(
         vec![
@@ -65,20 +66,25 @@ pub(super) fn inquiry(page: Option<u8>) -> Cdb {
     )
 }
 
+/// TEST UNIT READY.
+pub(crate) fn test_unit_ready() -> Cdb {
+    Cdb::reading(vec![0; 6], 0)
+}
+
 /// READ CAPACITY(16).
-pub(super) fn read_capacity() -> Cdb {
+pub(crate) fn read_capacity() -> Cdb {
     let room = 32;
     Cdb::reading(of_range(0x9e, 0x10, 0, room, [0; 2]), room)
 }
 
 /// MODE SENSE(10) of the caching page, without block descriptors.
-pub(super) fn mode_sense() -> Cdb {
+pub(crate) fn mode_sense() -> Cdb {
     let room = 255;
     Cdb::reading(vec![0x5a, 0x08, 0x08, 0, 0, 0, 0, 0, room, 0], room.into())
 }
 
 /// The command that carries a job out.
-pub(super) fn command(job: &Job, facts: &Facts) -> Cdb {
+pub(crate) fn command(job: &Job, facts: &Facts) -> Cdb {
     let block = u64::from(facts.block_bytes);
     let lba = job.offset / block;
     let blocks = |bytes: u64| u32::try_from(bytes / block).unwrap_or(u32::MAX);
@@ -117,29 +123,61 @@ pub(super) fn command(job: &Job, facts: &Facts) -> Cdb {
     }
 }
 
+/// What keeps a device from being a disk here.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unfit {
+    /// It is no disk.
+    #[error("it is no disk")]
+    NoDisk,
+    /// Blocks of the device are other ones than those of the disk.
+    #[error("its blocks have {device_bytes} bytes, those of the disk {block_bytes}; {remedy}")]
+    Blocks {
+        /// Of the device.
+        device_bytes: u32,
+        /// Of the disk.
+        block_bytes: u32,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// Not a whole number of blocks, or none.
+    #[error(
+        "{size_bytes} bytes are not a whole number of blocks of {block_bytes} bytes, at least one"
+    )]
+    Size {
+        /// Of the device.
+        size_bytes: u64,
+        /// Of the disk.
+        block_bytes: u32,
+    },
+    /// The device takes no writes.
+    #[error("the device is read-only; open it read-only")]
+    ReadOnly,
+}
+
 /// What a device is found to be.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub(super) struct Facts {
-    pub(super) size_bytes: u64,
+pub(crate) struct Facts {
+    pub(crate) size_bytes: u64,
     /// Of the device. A disk may have larger ones.
-    pub(super) block_bytes: u32,
-    pub(super) physical_bytes: u32,
-    pub(super) is_disk: bool,
-    pub(super) is_read_only: bool,
-    pub(super) has_fua: bool,
-    pub(super) has_cache: bool,
-    pub(super) is_rotating: bool,
+    pub(crate) block_bytes: u32,
+    pub(crate) physical_bytes: u32,
+    pub(crate) is_disk: bool,
+    pub(crate) is_read_only: bool,
+    pub(crate) has_fua: bool,
+    pub(crate) has_cache: bool,
+    pub(crate) is_rotating: bool,
     /// WRITE SAME gives space back, and what was given back reads zeros.
-    pub(super) can_unmap: bool,
-    pub(super) granularity_bytes: u32,
+    pub(crate) can_unmap: bool,
+    pub(crate) granularity_bytes: u32,
     /// How much one WRITE SAME may zero; 0: there is none.
-    pub(super) zeros_bytes_max: u64,
+    pub(crate) zeros_bytes_max: u64,
     /// It says which blocks hold data.
-    pub(super) has_status: bool,
+    pub(crate) has_status: bool,
     /// The data of a READ or WRITE, at most; a whole number of blocks.
-    pub(super) transfer_bytes_max: u32,
+    pub(crate) transfer_bytes_max: u32,
     /// The blocks of a COMPARE AND WRITE, at most.
-    pub(super) compare_blocks: u8,
+    pub(crate) compare_blocks: u8,
 }
 
 fn word<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
@@ -154,8 +192,74 @@ fn byte(bytes: &[u8], at: usize) -> u8 {
 }
 
 impl Facts {
+    /// Asks a device what it is; `ask` gives nothing where the device refuses a command. `None`: it has no size.
+    pub(crate) fn find<D: Deref<Target = [u8]>, E>(
+        data_bytes_max: u32,
+        mut ask: impl FnMut(Cdb) -> Result<Option<D>, E>,
+    ) -> Result<Option<Self>, E> {
+        let mut facts = Self::default();
+        if let Some(data) = ask(inquiry(None))? {
+            facts.take_inquiry(&data);
+        }
+        let capacity = ask(read_capacity())?;
+        if capacity
+            .and_then(|data| facts.take_capacity(&data))
+            .is_none()
+        {
+            return Ok(None);
+        }
+        match ask(mode_sense())? {
+            Some(data) => facts.take_mode(&data),
+            // Nobody says that there is no cache.
+            None => facts.has_cache = true,
+        }
+        let mut unmaps = false;
+        for page in [0xb0, 0xb1, 0xb2] {
+            if let Some(data) = ask(inquiry(Some(page)))? {
+                facts.take_page(page, &data, data_bytes_max);
+                unmaps |= page == 0xb2;
+            }
+        }
+        facts.can_unmap &= unmaps;
+        facts.settle(data_bytes_max);
+        Ok(Some(facts))
+    }
+
+    /// Whether it can be a disk with blocks of this length, to be written unless `read_only`.
+    pub(crate) fn check(&self, block_bytes: u32, read_only: bool) -> Result<(), Unfit> {
+        let device_bytes = self.block_bytes;
+        if !self.is_disk {
+            return Err(Unfit::NoDisk);
+        }
+        if device_bytes == 0
+            || !block_bytes.is_multiple_of(device_bytes)
+            || self.transfer_bytes_max < block_bytes
+        {
+            let remedy = match device_bytes {
+                4096 => "use blocks of 4096 bytes",
+                _ => "such a device cannot be a disk here",
+            };
+            return Err(Unfit::Blocks {
+                device_bytes,
+                block_bytes,
+                remedy,
+            });
+        }
+        let size_bytes = self.size_bytes;
+        if size_bytes == 0 || !size_bytes.is_multiple_of(block_bytes.into()) {
+            return Err(Unfit::Size {
+                size_bytes,
+                block_bytes,
+            });
+        }
+        match self.is_read_only && !read_only {
+            true => Err(Unfit::ReadOnly),
+            false => Ok(()),
+        }
+    }
+
     /// From the answer to READ CAPACITY(16): size and blocks; `None` where that is none.
-    pub(super) fn take_capacity(&mut self, data: &[u8]) -> Option<()> {
+    pub(crate) fn take_capacity(&mut self, data: &[u8]) -> Option<()> {
         data.get(..12)?;
         let blocks = u64::from_be_bytes(word(data, 0)).checked_add(1)?;
         let block_bytes = u32::from_be_bytes(word(data, 8));
@@ -171,13 +275,13 @@ impl Facts {
     }
 
     /// From standard INQUIRY data.
-    pub(super) fn take_inquiry(&mut self, data: &[u8]) {
+    pub(crate) fn take_inquiry(&mut self, data: &[u8]) {
         // A disk that is connected.
         self.is_disk = !data.is_empty() && byte(data, 0) == 0;
     }
 
     /// From MODE SENSE(10).
-    pub(super) fn take_mode(&mut self, data: &[u8]) {
+    pub(crate) fn take_mode(&mut self, data: &[u8]) {
         self.is_read_only = byte(data, 3) & 0x80 != 0;
         self.has_fua = byte(data, 3) & 0x10 != 0;
         let page = 8 + usize::from(u16::from_be_bytes(word(data, 6)));
@@ -187,7 +291,7 @@ impl Facts {
     }
 
     /// From a page of vital product data.
-    pub(super) fn take_page(&mut self, page: u8, data: &[u8], data_bytes_max: u32) {
+    pub(crate) fn take_page(&mut self, page: u8, data: &[u8], data_bytes_max: u32) {
         if byte(data, 1) != page {
             return;
         }
@@ -215,7 +319,7 @@ impl Facts {
     }
 
     /// When all pages have been seen, or are not there.
-    pub(super) fn settle(&mut self, data_bytes_max: u32) {
+    pub(crate) fn settle(&mut self, data_bytes_max: u32) {
         let block = self.block_bytes.max(1);
         if self.transfer_bytes_max == 0 {
             self.transfer_bytes_max = data_bytes_max;
@@ -230,7 +334,7 @@ impl Facts {
 }
 
 /// The extents in an answer to GET LBA STATUS, from the start of the range on, not behind its end.
-pub(super) fn extents(
+pub(crate) fn extents(
     data: &[u8],
     range: Range<u64>,
     count_max: usize,
@@ -269,26 +373,26 @@ pub(super) fn extents(
 
 /// What sense data say.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(super) struct Sense {
-    pub(super) key: u8,
-    pub(super) code: u8,
-    pub(super) qualifier: u8,
-    pub(super) information: Option<u64>,
+pub(crate) struct Sense {
+    pub(crate) key: u8,
+    pub(crate) code: u8,
+    pub(crate) qualifier: u8,
+    pub(crate) information: Option<u64>,
 }
 
-pub(super) const KEY_RECOVERED: u8 = 0x1;
-pub(super) const KEY_NOT_READY: u8 = 0x2;
-pub(super) const KEY_MEDIUM: u8 = 0x3;
-pub(super) const KEY_ILLEGAL: u8 = 0x5;
-pub(super) const KEY_ATTENTION: u8 = 0x6;
-pub(super) const KEY_PROTECT: u8 = 0x7;
-pub(super) const KEY_ABORTED: u8 = 0xb;
-pub(super) const KEY_OVERFLOW: u8 = 0xd;
-pub(super) const KEY_MISCOMPARE: u8 = 0xe;
+pub(crate) const KEY_RECOVERED: u8 = 0x1;
+pub(crate) const KEY_NOT_READY: u8 = 0x2;
+pub(crate) const KEY_MEDIUM: u8 = 0x3;
+pub(crate) const KEY_ILLEGAL: u8 = 0x5;
+pub(crate) const KEY_ATTENTION: u8 = 0x6;
+pub(crate) const KEY_PROTECT: u8 = 0x7;
+pub(crate) const KEY_ABORTED: u8 = 0xb;
+pub(crate) const KEY_OVERFLOW: u8 = 0xd;
+pub(crate) const KEY_MISCOMPARE: u8 = 0xe;
 
 impl Sense {
     /// Fixed and descriptor format.
-    pub(super) fn parse(bytes: &[u8]) -> Self {
+    pub(crate) fn parse(bytes: &[u8]) -> Self {
         match byte(bytes, 0) & 0x7f {
             0x70 | 0x71 => Self {
                 key: byte(bytes, 2) & 0x0f,
@@ -308,13 +412,20 @@ impl Sense {
     }
 
     /// Whether the size of the medium may have changed.
-    pub(super) const fn is_about_size(&self) -> bool {
+    pub(crate) const fn is_about_size(&self) -> bool {
         self.key == KEY_ATTENTION && matches!((self.code, self.qualifier), (0x2a, 0x09) | (0x28, _))
+    }
+
+    /// Whether the device may have lost what was in its cache: its power was off, or it was reset inside. That others
+    /// have reset it, or that a session has ended, takes no cache with it.
+    pub(crate) const fn is_about_power(&self) -> bool {
+        self.key == KEY_ATTENTION
+            && matches!((self.code, self.qualifier), (0x29, 0x00 | 0x01 | 0x04))
     }
 
     /// What it means for a job, where trying again does not help. `place` is a block within the job, if the device
     /// named one, else 0.
-    pub(super) fn failure(&self, offset: u64, block_bytes: u32) -> IoFailure {
+    pub(crate) fn failure(&self, offset: u64, block_bytes: u32) -> IoFailure {
         let place = self
             .information
             .map(|lba| lba.saturating_mul(block_bytes.into()));

@@ -4,7 +4,6 @@ use std::ops::{Deref, Range};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyperscsi::Data;
 use store::{Extent, IoFailure};
 
 /// Data of a write. It stays until the write is answered, because it may have to be sent again.
@@ -31,6 +30,13 @@ impl Deref for Bytes {
     }
 }
 
+impl Bytes {
+    /// The same memory, for those who share it.
+    pub(crate) fn shared(&self) -> Arc<[u8]> {
+        Arc::clone(&self.0)
+    }
+}
+
 impl AsRef<[u8]> for Bytes {
     fn as_ref(&self) -> &[u8] {
         &self.0
@@ -45,7 +51,7 @@ impl std::fmt::Debug for Bytes {
 
 /// What is to be done.
 #[derive(Clone, Debug)]
-pub(super) enum Work {
+pub(crate) enum Work {
     Read {
         bytes: u32,
     },
@@ -74,7 +80,7 @@ pub(super) enum Work {
 
 impl Work {
     /// The device may still lose it with its cache after it was answered.
-    pub(super) const fn writes_volatile(&self) -> bool {
+    pub(crate) const fn writes_volatile(&self) -> bool {
         match self {
             Self::Write { durable, .. } | Self::Compare { durable, .. } => !*durable,
             Self::Zeros { .. } => true,
@@ -83,7 +89,7 @@ impl Work {
     }
 
     /// What it has written, or all that was written before, is durable when it succeeds.
-    pub(super) const fn makes_durable(&self) -> bool {
+    pub(crate) const fn makes_durable(&self) -> bool {
         match self {
             Self::Flush => true,
             Self::Write { durable, .. } | Self::Compare { durable, .. } => *durable,
@@ -92,7 +98,7 @@ impl Work {
     }
 
     /// Done twice it has the effect of once.
-    pub(super) const fn may_be_repeated(&self) -> bool {
+    pub(crate) const fn may_be_repeated(&self) -> bool {
         match self {
             Self::Compare { .. } => false,
             Self::Read { .. }
@@ -107,26 +113,26 @@ impl Work {
 
 /// Work with its place.
 #[derive(Debug)]
-pub(super) struct Job {
+pub(crate) struct Job {
     /// The handle that wants it.
-    pub(super) core: usize,
+    pub(crate) core: usize,
     /// As the handle calls it.
-    pub(super) number: u64,
+    pub(crate) number: u64,
     /// In bytes.
-    pub(super) offset: u64,
-    pub(super) work: Work,
+    pub(crate) offset: u64,
+    pub(crate) work: Work,
     /// How often its session was lost when it had been sent.
-    pub(super) losses: u8,
+    pub(crate) losses: u8,
     /// How often it met a unit attention.
-    pub(super) attentions: u8,
+    pub(crate) attentions: u8,
     /// When the device first would not take it.
-    pub(super) refused_at: Option<Duration>,
+    pub(crate) refused_at: Option<Duration>,
     /// Nobody needs its result.
-    pub(super) is_cancelled: bool,
+    pub(crate) is_cancelled: bool,
 }
 
 impl Job {
-    pub(super) const fn new(core: usize, number: u64, offset: u64, work: Work) -> Self {
+    pub(crate) const fn new(core: usize, number: u64, offset: u64, work: Work) -> Self {
         Self {
             core,
             number,
@@ -140,17 +146,48 @@ impl Job {
     }
 }
 
+/// Data that has come, in what it came in.
+pub(crate) enum Arrived {
+    /// A PDU of HyperSCSI.
+    Pdu(hyperscsi::Data),
+    /// Memory of its own.
+    Own(Vec<u8>),
+}
+
+impl Default for Arrived {
+    fn default() -> Self {
+        Self::Own(Vec::new())
+    }
+}
+
+impl Deref for Arrived {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Pdu(data) => data,
+            Self::Own(data) => data,
+        }
+    }
+}
+
+impl std::fmt::Debug for Arrived {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes", self.len())
+    }
+}
+
 /// What a job brought.
 #[derive(Debug)]
-pub(super) enum Brought {
+pub(crate) enum Brought {
     Nothing,
-    Data(Data),
+    Data(Arrived),
     Extents(Vec<Extent>),
 }
 
 /// To the attendant.
 #[derive(Debug)]
-pub(super) enum Letter {
+pub(crate) enum Letter {
     Job(Job),
     /// Nobody needs the result of this job.
     Cancel {
@@ -163,7 +200,7 @@ pub(super) enum Letter {
 
 /// To a handle.
 #[derive(Debug)]
-pub(super) enum Mail {
+pub(crate) enum Mail {
     /// A job is over.
     Done {
         number: u64,

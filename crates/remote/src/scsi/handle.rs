@@ -14,8 +14,8 @@ use store::{
     Receiver, Submitted, Waker, channel, refuse,
 };
 
+use super::command::{Facts, ZEROS_BYTES_MAX};
 use super::job::{Brought, Bytes, Job, Letter, Mail, Work};
-use super::scsi::{Facts, ZEROS_BYTES_MAX};
 use super::shared::Users;
 
 /// Requests that are taken at a time; more are returned.
@@ -249,7 +249,7 @@ impl Open {
 
 /// A device as one core sees it.
 #[derive(Debug)]
-pub(super) struct HyperscsiHandle {
+pub(crate) struct ScsiHandle {
     number: usize,
     capabilities: Capabilities,
     mail: Option<Receiver<Mail>>,
@@ -264,8 +264,8 @@ pub(super) struct HyperscsiHandle {
     users: Arc<Users>,
 }
 
-impl HyperscsiHandle {
-    pub(super) fn new(users: Arc<Users>, number: usize) -> Self {
+impl ScsiHandle {
+    pub(crate) fn new(users: Arc<Users>, number: usize) -> Self {
         Self {
             number,
             capabilities: users.0.capabilities(),
@@ -309,7 +309,7 @@ impl HyperscsiHandle {
     }
 }
 
-impl Backstore for HyperscsiHandle {
+impl Backstore for ScsiHandle {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
     }
@@ -382,7 +382,7 @@ impl Backstore for HyperscsiHandle {
     }
 }
 
-impl Drop for HyperscsiHandle {
+impl Drop for ScsiHandle {
     fn drop(&mut self) {
         self.users.0.end(self.number);
     }

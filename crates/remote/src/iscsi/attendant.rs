@@ -1,0 +1,385 @@
+//! The thread of a store: it has the session and carries out the jobs of all handles.
+//!
+//! A session is one TCP connection. All of a store have one ISID, so a new session takes the place of the one before:
+//! the target ends the tasks of that before it lets this one in. So what was under way can be sent again, and no write
+//! of before comes after one of now.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use iscsi::initiator::{AsyncNotice, Completion, Event, Outcome, Residual};
+use iscsi::login::InitiatorLoginError;
+use iscsi::pdu::{AsyncEvent, Isid, LoginStatus};
+use rustix::event::{PollFd, PollFlags};
+
+use super::line::{self, Clock, Line, StepError, data_of};
+use super::medium::{Claim, Identity};
+use super::open::{IscsiOptions, Look, look_at, refusal};
+use crate::attendants::Counted;
+use crate::scsi::command::{Facts, GOOD, Sense};
+use crate::scsi::host::{GivenUp, Host as _};
+use crate::scsi::job::Arrived;
+use crate::scsi::jobs::{Ending, Jobs, PAUSE};
+use crate::scsi::shared::Common;
+
+/// After a wrong secret: a target may count attempts.
+const PAUSE_REFUSED: Duration = Duration::from_secs(15);
+/// A target that has said nothing for so long is asked whether it is there; sooner where its store has less patience.
+const QUIET_MAX: Duration = Duration::from_secs(5);
+/// How long a target that wants the session to end is waited for.
+const LEAVE_MAX: Duration = Duration::from_secs(5);
+/// The longest time between two sessions that a target may ask for.
+const TIME_TO_WAIT_MAX: Duration = Duration::from_secs(60);
+/// Spec: RFC 7143 section 11.17.1: a digest, too many immediate commands, a task in progress, no resources, and a
+/// session that the target wants to end. All of them pass.
+const REJECTIONS_THAT_PASS: [u8; 5] = [0x02, 0x06, 0x07, 0x0a, 0x0c];
+
+/// What the first look has found, which a later one has to find again.
+pub(super) struct Known {
+    pub(super) options: IscsiOptions,
+    pub(super) isid: Isid,
+    pub(super) identity: Option<Identity>,
+    /// As long as the thread has a session, or may get one.
+    pub(super) claim: Option<Claim>,
+}
+
+/// Starts the thread.
+pub(super) fn begin(common: &Arc<Common>, clock: Clock, known: Known) {
+    let counted = Counted::new();
+    let attendant = Attendant {
+        jobs: Jobs::new(common, clock.now()),
+        clock,
+        known,
+    };
+    let run = move || {
+        attendant.run();
+        drop(counted);
+    };
+    let thread = thread::Builder::new().name("tarn-iscsi".to_owned());
+    if let Err(error) = thread.spawn(run) {
+        common.note_gone(&error);
+    }
+}
+
+struct Attendant {
+    clock: Clock,
+    known: Known,
+    jobs: Jobs,
+}
+
+/// Why there is no session.
+enum NotConnected {
+    GivenUp,
+    /// A reason, and how long to wait before the next attempt.
+    Reason(String, Duration),
+}
+
+impl From<GivenUp> for NotConnected {
+    fn from(_: GivenUp) -> Self {
+        Self::GivenUp
+    }
+}
+
+/// What is asked of a target that says nothing, and whether it wants the session to end.
+struct Watch {
+    /// Since when a ping is under way.
+    pinged_at: Option<Duration>,
+    /// A logout is under way; until then it is waited for.
+    leaves_at: Option<Duration>,
+}
+
+impl Attendant {
+    fn run(mut self) {
+        loop {
+            let began = self.clock.now();
+            let pause = match self.connect() {
+                Ok(mut line) => {
+                    let up_at = self.clock.now();
+                    let reason = self.serve(&mut line);
+                    if self.jobs.is_ended() {
+                        line.log_out(self.clock);
+                        self.jobs.lose_session(up_at, &reason);
+                        break;
+                    }
+                    let wanted = line.time_to_wait().min(TIME_TO_WAIT_MAX);
+                    // Closed before another one is made.
+                    drop(line);
+                    let now = self.clock.now();
+                    self.jobs.lose_session(now, &reason);
+                    match now.saturating_sub(up_at) > PAUSE {
+                        true => wanted,
+                        false => wanted.max(PAUSE),
+                    }
+                }
+                Err(NotConnected::GivenUp) => break,
+                Err(NotConnected::Reason(reason, pause)) => {
+                    self.jobs.note_reason(reason);
+                    pause
+                }
+            };
+            let until = began.max(self.clock.now()) + pause;
+            if self.jobs.is_ended() || self.pause(until).is_err() {
+                break;
+            }
+        }
+        // Nobody is left to be answered; the disk may have another store now.
+        drop(self.known.claim);
+    }
+
+    /// Logs in, and looks whether the disk is the same.
+    fn connect(&mut self) -> Result<Line, NotConnected> {
+        let (clock, known, jobs) = (self.clock, &self.known, &mut self.jobs);
+        let options = &known.options;
+        let not_connected = |error| not_connected(error, options);
+        let place = (options.host.as_str(), options.port);
+        let stream = line::connect(clock, place, jobs).map_err(not_connected)?;
+        let config = options.login_config(known.isid);
+        let line = line::log_in(clock, stream, config, options.lun, jobs);
+        let mut line = line.map_err(not_connected)?;
+        let look = match look_at(&mut line, clock, jobs) {
+            Ok(look) => look,
+            Err(error) => {
+                if matches!(error, StepError::Broken(_) | StepError::Silent) {
+                    // What broke off may have been the unit attention that says so, and it comes once.
+                    jobs.note_cache_lost();
+                }
+                return Err(not_connected(error));
+            }
+        };
+        let common = Arc::clone(&jobs.common);
+        match same(look, known, &common.facts) {
+            Ok(size_bytes) => common.note_size(size_bytes),
+            Err(reason) => {
+                line.log_out(clock);
+                return Err(NotConnected::Reason(reason, PAUSE));
+            }
+        }
+        jobs.begin_session(clock.now());
+        Ok(line)
+    }
+
+    /// Carries jobs out until the session is over. Says why it is.
+    fn serve(&mut self, line: &mut Line) -> String {
+        let mut watch = Watch {
+            pinged_at: None,
+            leaves_at: None,
+        };
+        loop {
+            self.jobs.take_letters();
+            if self.jobs.is_ended() {
+                return String::new();
+            }
+            let received = line.receive();
+            let now = self.clock.now();
+            if received == Ok(true) {
+                self.jobs.note_heard(now);
+            }
+            while let Some(event) = line.poll_event() {
+                if let Some(reason) = self.handle_event(now, line, event, &mut watch) {
+                    return reason;
+                }
+            }
+            let taken = match received {
+                Ok(taken) => taken,
+                Err(reason) => return reason,
+            };
+            if let Some(reason) = self.move_on(now, line, &mut watch) {
+                return reason;
+            }
+            if !taken {
+                let left = self.deadline(&watch).saturating_sub(now);
+                let common = &self.jobs.common;
+                if line.wait(left, Some(&common.event)) {
+                    common.note_woken();
+                }
+            }
+        }
+    }
+
+    /// Sends what there is to be sent. Says why the session is over, if it is.
+    fn move_on(&mut self, now: Duration, line: &mut Line, watch: &mut Watch) -> Option<String> {
+        if watch.leaves_at.is_some_and(|at| at <= now) {
+            return Some(ASKED_TO_END.to_owned());
+        }
+        if watch.leaves_at.is_none() {
+            if let Some(reason) = self.jobs.submit_all(now, line) {
+                return Some(reason.to_owned());
+            }
+            if watch.pinged_at.is_none() && now >= self.jobs.heard_at() + self.quiet() {
+                line.ping();
+                watch.pinged_at = Some(now);
+            }
+        }
+        if let Err(reason) = line.flush() {
+            return Some(reason);
+        }
+        let is_silent =
+            self.jobs.is_silent(now) || self.silent_at(watch).is_some_and(|at| at <= now);
+        is_silent.then(|| "it does not answer".to_owned())
+    }
+
+    /// How long a target may say nothing before it is asked.
+    fn quiet(&self) -> Duration {
+        (self.jobs.patience() / 4).min(QUIET_MAX)
+    }
+
+    /// When a ping has had no answer for too long.
+    fn silent_at(&self, watch: &Watch) -> Option<Duration> {
+        let since = watch.pinged_at?.max(self.jobs.heard_at());
+        Some(since + self.jobs.patience())
+    }
+
+    fn deadline(&self, watch: &Watch) -> Duration {
+        let ping_at = match watch.pinged_at {
+            None => self.jobs.heard_at() + self.quiet(),
+            Some(_) => Duration::MAX,
+        };
+        let others = [self.jobs.deadline(), self.silent_at(watch), watch.leaves_at];
+        others.into_iter().flatten().fold(ping_at, Duration::min)
+    }
+
+    /// Says why the session is over, if it is.
+    fn handle_event(
+        &mut self,
+        now: Duration,
+        line: &mut Line,
+        event: Event,
+        watch: &mut Watch,
+    ) -> Option<String> {
+        match event {
+            Event::Completed(done) => {
+                self.handle_completion(now, done);
+                None
+            }
+            // One that the target rejects is an answer, too.
+            Event::Pong { .. } | Event::Rejected { .. } => {
+                watch.pinged_at = None;
+                None
+            }
+            Event::Async { notice, .. } => self.handle_notice(now, line, &notice, watch),
+            Event::LoggedOut { .. } => Some(ASKED_TO_END.to_owned()),
+            Event::Failed { violation, .. } => Some(format!("it breaks the protocol: {violation}")),
+            Event::ManagementDone { .. } | Event::Text { .. } | Event::RequestLost { .. } => None,
+        }
+    }
+
+    fn handle_completion(&mut self, now: Duration, done: Completion) {
+        let is_write = done.write.is_some();
+        let ending = match done.outcome {
+            // It took less, or another amount, and calls that good.
+            Outcome::Status(GOOD) if is_write && done.residual != Residual::None => {
+                Ending::Nonsense
+            }
+            Outcome::Status(status) => Ending::Status(status, done.sense.clone()),
+            Outcome::Rejected(reason) if !REJECTIONS_THAT_PASS.contains(&reason) => {
+                Ending::Nonsense
+            }
+            Outcome::TargetFailure | Outcome::Aborted | Outcome::Rejected(_) => Ending::Aborted,
+            // The end of the session follows, and its jobs with it.
+            Outcome::ConnectionLost => return,
+        };
+        let token = done.tag;
+        let data = Arrived::Own(data_of(done));
+        self.jobs.handle_ending(now, token, ending, data);
+    }
+
+    /// The target has something to say by itself.
+    fn handle_notice(
+        &mut self,
+        now: Duration,
+        line: &mut Line,
+        notice: &AsyncNotice,
+        watch: &mut Watch,
+    ) -> Option<String> {
+        match notice.event {
+            AsyncEvent::ScsiEvent => {
+                if Sense::parse(&notice.sense).is_about_size() {
+                    self.jobs.look_at_size();
+                }
+                None
+            }
+            AsyncEvent::LogoutRequest | AsyncEvent::NegotiationRequest => {
+                if watch.leaves_at.is_none() {
+                    let [_, _, seconds] = notice.parameters;
+                    let limit = Duration::from_secs(seconds.into()).min(LEAVE_MAX);
+                    line.begin_logout();
+                    watch.leaves_at = Some(now + limit.max(PAUSE));
+                }
+                None
+            }
+            AsyncEvent::ConnectionDrop | AsyncEvent::SessionDrop => {
+                Some("it has dropped the session".to_owned())
+            }
+            // They get no answers any more.
+            AsyncEvent::TaskTermination => Some("it has ended all commands".to_owned()),
+            AsyncEvent::VendorSpecific => None,
+        }
+    }
+
+    /// Waits until this moment.
+    fn pause(&mut self, until: Duration) -> Result<(), GivenUp> {
+        loop {
+            let now = self.clock.now();
+            if now >= until {
+                return Ok(());
+            }
+            let next = self.jobs.turn(now)?;
+            let until = next.map_or(until, |next| next.min(until));
+            let common = &self.jobs.common;
+            let mut event = [PollFd::new(&common.event, PollFlags::IN)];
+            line::wait(&mut event, until.saturating_sub(now));
+            let [event] = event;
+            if event.revents().contains(PollFlags::IN) {
+                common.note_woken();
+            }
+        }
+    }
+}
+
+const ASKED_TO_END: &str = "it has asked for the end of the session";
+
+fn not_connected(error: StepError, options: &IscsiOptions) -> NotConnected {
+    let reason = match error {
+        StepError::GivenUp => return NotConnected::GivenUp,
+        StepError::Connect(error) => format!("cannot connect: {}", crate::words(&error)),
+        StepError::Login(error) => {
+            let reason = refusal(&error, options);
+            return NotConnected::Reason(reason, pause_after(&error));
+        }
+        StepError::Broken(reason) | StepError::NotReady(reason) => reason,
+        StepError::Silent => "it does not answer".to_owned(),
+        StepError::NoLun => "it does not have the LUN any more".to_owned(),
+        StepError::NoRandom => "the system gives no random bytes".to_owned(),
+    };
+    NotConnected::Reason(reason, PAUSE)
+}
+
+fn pause_after(error: &InitiatorLoginError) -> Duration {
+    match error.status() {
+        Some(LoginStatus::AuthenticationFailure | LoginStatus::AuthorizationFailure) => {
+            PAUSE_REFUSED
+        }
+        Some(_) | None => PAUSE,
+    }
+}
+
+/// The size of the disk, if it is the one of before.
+fn same(look: Option<Look>, known: &Known, facts: &Facts) -> Result<u64, String> {
+    let look = look.ok_or("the disk does not say its size any more")?;
+    if look.identity != known.identity {
+        return Err("the disk of this LUN is another one now".to_owned());
+    }
+    let now = look.facts;
+    if now.block_bytes != facts.block_bytes {
+        return Err("the disk has other blocks than before".to_owned());
+    }
+    if now.size_bytes < facts.size_bytes {
+        let (before, size_bytes) = (facts.size_bytes, now.size_bytes);
+        return Err(format!("the disk had {before} bytes and has {size_bytes}"));
+    }
+    if now.is_read_only && !facts.is_read_only {
+        return Err("the disk is read-only now".to_owned());
+    }
+    Ok(now.size_bytes)
+}

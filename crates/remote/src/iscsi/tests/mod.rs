@@ -1,0 +1,452 @@
+//! A store and its target, over loopback. Each wait has an end that is far away: what is tested is what happens, not
+//! when.
+
+mod target;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use memory::Payload;
+use store::{Extent, IoAnswer, IoFailure, IoRequest};
+
+use super::open::{IscsiFailure, IscsiLogin, IscsiOptions};
+use crate::hyperscsi::Password;
+use crate::nbd::OwnServers;
+use crate::scsi::command::Unfit;
+use crate::scsi::testing::{BLOCK, Client, pattern};
+use target::{LIES, NAME, Target};
+
+const SIZE: usize = 4 << 20;
+const USER: (&str, &[u8]) = ("alice", b"a secret of alice");
+const OWN: (&str, &[u8]) = ("target", b"a secret of the target");
+
+fn options(target: &Target, retry: u64) -> IscsiOptions {
+    IscsiOptions {
+        host: "127.0.0.1".to_owned(),
+        port: target.port(),
+        target: NAME.to_owned(),
+        lun: 0,
+        initiator: None,
+        login: None,
+        mutual: None,
+        retry: Duration::from_secs(retry),
+        read_only: false,
+        thin: true,
+        block_bytes: 512,
+        own: Arc::default(),
+    }
+}
+
+fn client(target: &Target, retry: u64) -> Client {
+    Client::new(options(target, retry).open().unwrap())
+}
+
+fn login((user, secret): (&str, &[u8])) -> Option<IscsiLogin> {
+    Some(IscsiLogin {
+        user: user.to_owned(),
+        password: Password::new(secret.to_vec()),
+    })
+}
+
+fn reason(options: IscsiOptions) -> IscsiFailure {
+    *options.open().unwrap_err().reason
+}
+
+/// Waits for what another thread does.
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let ends = Instant::now() + Duration::from_secs(60);
+    let (_sender, receiver) = std::sync::mpsc::channel::<()>();
+    while !is_so() {
+        assert!(Instant::now() < ends, "{what} never comes");
+        let _moment = receiver.recv_timeout(Duration::from_millis(5));
+    }
+}
+
+/// A command that is not held comes through, so those before it have arrived.
+fn until_held(client: &mut Client) {
+    let extents = client.submit(IoRequest::Extents {
+        range: 0..BLOCK as u64,
+        count_max: 1,
+    });
+    assert!(client.answer(extents).is_ok());
+}
+
+/// Ends the session without a word, when it has been up for long enough to be made again at once.
+fn cut(client: &mut Client, target: &Target) {
+    let before = target.rules.logins.load(Ordering::SeqCst);
+    target.set(|rules| &rules.is_cut, true);
+    client.until_outage(true);
+    target.set(|rules| &rules.is_cut, false);
+    client.until_outage(false);
+    assert!(target.rules.logins.load(Ordering::SeqCst) > before);
+}
+
+#[test]
+fn data_arrives_whole_in_bursts_with_and_without_digests() {
+    for digests in [false, true] {
+        let target = Target::new(SIZE);
+        target.set(|rules| &rules.digests, digests);
+        let mut client = client(&target, 20);
+        let bytes = pattern(3 << 20);
+        let tags: Vec<_> = (0..)
+            .zip(bytes.chunks(700 << 10))
+            .map(|(number, chunk)| {
+                let offset = 4096 + number * (700 << 10);
+                client.write(offset, chunk.to_vec(), false)
+            })
+            .collect();
+        for tag in tags {
+            assert!(client.answer(tag).is_ok());
+        }
+        assert_eq!(client.flush_now(), Ok(()));
+        assert_eq!(client.read_now(4096, 3 << 20), bytes);
+        assert!(target.medium().bytes[4096..][..3 << 20] == bytes[..]);
+        assert_eq!(target.medium().counts[&0x91], 1);
+        assert_eq!(client.disk.connections().unwrap().up, 1);
+    }
+}
+
+#[test]
+fn a_disk_is_what_its_target_says() {
+    let target = Target::new(SIZE);
+    let client = client(&target, 20);
+    let found = client.handle.capabilities();
+    let sizes = (
+        found.size_bytes,
+        found.block_bytes,
+        found.physical_block_bytes,
+    );
+    assert_eq!(sizes, (SIZE as u64, 512, 4096));
+    assert!(found.thin && found.volatile_cache && found.solid_state && !found.read_only);
+    assert_eq!(found.compare_and_write_bytes, 4096);
+}
+
+#[test]
+fn a_disk_that_cannot_be_opened_says_why() {
+    let target = Target::new(SIZE);
+    let base = options(&target, 0);
+    let failure = reason(IscsiOptions {
+        target: "iqn.2026-11.example.far:other".to_owned(),
+        ..base.clone()
+    });
+    let text = failure.to_string();
+    assert!(
+        text.ends_with("there is no such target; check its name"),
+        "{text}"
+    );
+    target.set(|rules| &rules.has_no_lun, true);
+    assert!(matches!(reason(base.clone()), IscsiFailure::NoLun { .. }));
+    target.set(|rules| &rules.has_no_lun, false);
+    let own = OwnServers {
+        portals: vec![([0, 0, 0, 0], target.port()).into()],
+        ..OwnServers::default()
+    };
+    let failure = reason(IscsiOptions {
+        own: Arc::new(own),
+        ..base.clone()
+    });
+    assert!(matches!(failure, IscsiFailure::Own), "{failure}");
+    target.medium().is_read_only = true;
+    let failure = reason(base.clone());
+    assert!(
+        matches!(failure, IscsiFailure::Unfit(Unfit::ReadOnly)),
+        "{failure}"
+    );
+    let read_only = IscsiOptions {
+        read_only: true,
+        ..base.clone()
+    };
+    assert!(read_only.open().unwrap().capabilities().read_only);
+    drop(target);
+    assert!(matches!(reason(base), IscsiFailure::Connect(_)));
+}
+
+#[test]
+fn both_sides_prove_who_they_are() {
+    let target = Target::new(SIZE);
+    *target.rules.chap.lock().unwrap() = Some([USER, OWN]);
+    let base = options(&target, 0);
+    let text = reason(base.clone()).to_string();
+    assert!(text.contains("add user= and password_file="), "{text}");
+    let text = reason(IscsiOptions {
+        login: login((USER.0, b"another secret")),
+        ..base.clone()
+    });
+    let text = text.to_string();
+    assert!(
+        text.contains("check user= and the secret in password_file="),
+        "{text}"
+    );
+    let text = reason(IscsiOptions {
+        login: login(USER),
+        mutual: login((OWN.0, b"another secret")),
+        ..base.clone()
+    });
+    let text = text.to_string();
+    assert!(text.contains("check the secrets of both sides"), "{text}");
+    let proved = IscsiOptions {
+        login: login(USER),
+        mutual: login(OWN),
+        ..base
+    };
+    let mut client = Client::new(proved.open().unwrap());
+    client.write_now(0, vec![1; BLOCK]);
+}
+
+#[test]
+fn one_disk_is_one_store() {
+    let target = Target::new(SIZE);
+    let first = options(&target, 0).open().unwrap();
+    let other = IscsiOptions {
+        host: "localhost".to_owned(),
+        lun: 3,
+        ..options(&target, 0)
+    };
+    let failure = reason(other.clone());
+    let holder = format!("iscsi://127.0.0.1:{}/{NAME}/0", target.port());
+    assert!(matches!(&failure, IscsiFailure::Twice { holder: found } if *found == holder));
+    drop(first);
+    assert!(other.open().is_ok());
+}
+
+#[test]
+fn a_lost_session_repeats_what_was_under_way_and_takes_no_cache_with_it() {
+    let target = Target::new(SIZE);
+    let mut client = client(&target, 60);
+    client.write_now(0, vec![1; BLOCK]);
+    target.medium().holds = true;
+    let (write, read) = (
+        client.write(512, vec![2; BLOCK], false),
+        client.read(0, BLOCK),
+    );
+    until_held(&mut client);
+    cut(&mut client, &target);
+    target.medium().holds = false;
+    // What is held stays so in its session.
+    cut(&mut client, &target);
+    assert!(client.answer(write).is_ok());
+    assert!(client.answer(read).is_ok());
+    assert_eq!(client.flush_now(), Ok(()));
+    assert_eq!(client.read_now(512, BLOCK), vec![2; BLOCK]);
+    assert!(client.disk.connections().unwrap().again >= 2);
+}
+
+#[test]
+fn a_target_that_was_off_fails_the_next_flush_once() {
+    for code in [(0x29, 0x00), (0x29, 0x01), (0x29, 0x04)] {
+        let mut target = Target::new(SIZE);
+        let mut client = client(&target, 60);
+        client.write_now(0, vec![1; BLOCK]);
+        target.kill();
+        target.medium().attentions.push_back(code);
+        target.start();
+        assert_eq!(client.flush_now(), Err(IoFailure::FlushLatched), "{code:?}");
+        assert_eq!(client.flush_now(), Ok(()));
+        // Nothing is unflushed now.
+        target.kill();
+        target.medium().attentions.push_back(code);
+        target.start();
+        client.write_now(0, vec![3; BLOCK]);
+        assert_eq!(client.flush_now(), Ok(()));
+        // In the session, too.
+        client.write_now(0, vec![1; BLOCK]);
+        target.medium().attentions.push_back(code);
+        assert_eq!(client.flush_now(), Err(IoFailure::FlushLatched), "{code:?}");
+        assert_eq!(client.disk.outage(), None);
+    }
+}
+
+#[test]
+fn a_compare_and_write_that_was_lost_is_not_repeated() {
+    let target = Target::new(SIZE);
+    let mut client = client(&target, 60);
+    let compare = |client: &mut Client, old: u8, new: u8| {
+        let data = [vec![old; BLOCK], vec![new; BLOCK]].concat();
+        client.submit(IoRequest::CompareAndWrite {
+            offset: 1024,
+            data: Payload::from(data),
+            durable: false,
+        })
+    };
+    let tag = compare(&mut client, 0, 1);
+    assert!(client.answer(tag).is_ok());
+    let tag = compare(&mut client, 0, 2);
+    let differs = IoFailure::Miscompare { offset: 0 };
+    assert_eq!(client.answer(tag).unwrap_err(), differs);
+    target.medium().holds = true;
+    let tag = compare(&mut client, 1, 3);
+    until_held(&mut client);
+    cut(&mut client, &target);
+    target.medium().holds = false;
+    assert_eq!(client.answer(tag).unwrap_err(), IoFailure::NotReady);
+    assert_eq!(target.medium().counts[&0x89], 2);
+}
+
+#[test]
+fn a_target_that_is_away_too_long_makes_requests_fail_for_a_while() {
+    let mut target = Target::new(SIZE);
+    let mut client = client(&target, 2);
+    client.write_now(0, vec![7; BLOCK]);
+    target.kill();
+    let read = client.read(0, BLOCK);
+    assert_eq!(client.answer(read).unwrap_err(), IoFailure::NotReady);
+    let outage = client.disk.outage().unwrap();
+    assert!(outage.starts_with(&format!("target {NAME}: ")), "{outage}");
+    client.until("a report", |client| (client.reach == [false]).then_some(()));
+    let write = client.write(512, vec![8; BLOCK], false);
+    assert_eq!(client.answer(write).unwrap_err(), IoFailure::NotReady);
+    target.start();
+    client.until("a report", |client| {
+        (client.reach == [false, true]).then_some(())
+    });
+    assert_eq!(client.read_now(0, BLOCK), vec![7; BLOCK]);
+    assert_eq!(client.flush_now(), Ok(()));
+}
+
+#[test]
+fn a_target_that_accepts_and_says_nothing_is_left() {
+    let target = Target::new(SIZE);
+    let mut client = client(&target, 2);
+    client.write_now(0, vec![7; BLOCK]);
+    target.set(|rules| &rules.is_mute, true);
+    // Nothing is asked of it but whether it is there.
+    client.until_outage(true);
+    let outage = client.disk.outage().unwrap();
+    assert!(outage.ends_with("it does not answer"), "{outage}");
+    target.set(|rules| &rules.is_mute, false);
+    client.until_outage(false);
+    assert_eq!(client.read_now(0, BLOCK), vec![7; BLOCK]);
+}
+
+#[test]
+fn a_target_that_wants_the_session_to_end_gets_another_one() {
+    let target = Target::new(SIZE);
+    let mut client = client(&target, 60);
+    client.write_now(0, vec![7; BLOCK]);
+    let before = target.rules.logouts.load(Ordering::SeqCst);
+    target.set(|rules| &rules.asks_to_end, true);
+    until("a logout", || {
+        target.rules.logouts.load(Ordering::SeqCst) > before
+    });
+    assert_eq!(client.read_now(0, BLOCK), vec![7; BLOCK]);
+    assert_eq!(client.flush_now(), Ok(()));
+}
+
+#[test]
+fn no_lie_of_a_target_becomes_data_or_an_answer() {
+    let target = Target::new(SIZE);
+    let mut client = client(&target, 60);
+    let bytes = pattern(8192);
+    client.write_now(0, bytes.clone());
+    for lie in LIES {
+        let before = target.rules.logins.load(Ordering::SeqCst);
+        target.lie(lie);
+        assert_eq!(client.read_now(0, 8192), bytes, "{lie:?}");
+        assert!(target.has_lied(), "{lie:?}");
+        let after = target.rules.logins.load(Ordering::SeqCst);
+        assert!(after > before, "{lie:?} ends the session");
+    }
+    target.set(|rules| &rules.drops_data, true);
+    let write = client.write(0, vec![1; 8192], false);
+    let failure = client.answer(write).unwrap_err();
+    assert!(matches!(failure, IoFailure::Hardware { .. }), "{failure:?}");
+    assert_eq!(client.flush_now(), Ok(()));
+}
+
+#[test]
+fn attentions_and_a_busy_disk_are_waited_for_and_a_larger_one_is_seen() {
+    let target = Target::new(SIZE);
+    let mut client = client(&target, 20);
+    client.write_now(0, vec![1; BLOCK]);
+    {
+        let mut medium = target.medium();
+        medium.bytes.resize(SIZE + 8192, 0);
+        medium.attentions.extend([(0x2a, 0x09), (0x3f, 0x03)]);
+        medium.busy = 2;
+    }
+    client.write_now(0, vec![1; BLOCK]);
+    client.until("a size", |client| {
+        let bytes = client.handle.capabilities().size_bytes;
+        (bytes == SIZE as u64 + 8192).then_some(())
+    });
+    client.write_now(SIZE as u64, vec![9; 8192]);
+    assert_eq!(target.medium().bytes[SIZE..], [9; 8192]);
+}
+
+#[test]
+fn a_disk_that_is_another_one_is_not_used() {
+    let mut target = Target::new(SIZE);
+    let mut client = client(&target, 5);
+    client.write_now(0, vec![1; BLOCK]);
+    target.kill();
+    target.medium().designator = [6; 16];
+    target.start();
+    let write = client.write(0, vec![2; BLOCK], false);
+    assert_eq!(client.answer(write).unwrap_err(), IoFailure::NotReady);
+    let outage = client.disk.outage().unwrap();
+    assert!(
+        outage.ends_with("the disk of this LUN is another one now"),
+        "{outage}"
+    );
+    assert_eq!(target.medium().bytes[..BLOCK], [1; BLOCK]);
+}
+
+#[test]
+fn a_cancelled_request_is_aborted_at_the_target() {
+    let target = Target::new(SIZE);
+    let mut client = client(&target, 20);
+    target.medium().holds = true;
+    let held = client.write(0, vec![1; BLOCK], false);
+    until_held(&mut client);
+    client.handle.cancel(held, &mut client.outlet);
+    assert_eq!(client.answer(held).unwrap_err(), IoFailure::Cancelled);
+    assert_eq!(target.medium().aborted, 1);
+}
+
+#[test]
+fn space_is_given_back_and_reads_zeros() {
+    let target = Target::new(SIZE);
+    let mut client = client(&target, 20);
+    client.write_now(0, vec![1; 8192]);
+    let unmap = client.submit(IoRequest::Unmap { range: 512..4096 });
+    assert!(client.answer(unmap).is_ok());
+    assert!(target.medium().unmapped);
+    let mut expected = vec![1; 8192];
+    expected[512..4096].fill(0);
+    assert_eq!(client.read_now(0, 8192), expected);
+    let range = 512..4096;
+    let asked = client.submit(IoRequest::Extents {
+        range: range.clone(),
+        count_max: 4,
+    });
+    let mapped = false;
+    match client.answer(asked) {
+        Ok(IoAnswer::Extents(found)) => assert_eq!(found, [Extent { range, mapped }]),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_flush_that_the_disk_failed_is_remembered() {
+    let target = Target::new(SIZE);
+    let mut client = client(&target, 20);
+    target.medium().flush_fails = Some(3);
+    assert!(matches!(client.flush_now(), Err(IoFailure::Medium { .. })));
+    target.medium().flush_fails = None;
+    assert_eq!(client.flush_now(), Err(IoFailure::FlushLatched));
+    assert!(client.disk.is_flush_latched());
+    client.write_now(0, vec![2; BLOCK]);
+}
+
+#[test]
+fn the_end_of_a_store_is_a_logout() {
+    let target = Target::new(SIZE);
+    let mut client = client(&target, 20);
+    client.write_now(0, vec![1; BLOCK]);
+    let before = target.rules.logouts.load(Ordering::SeqCst);
+    drop(client);
+    until("a logout", || {
+        target.rules.logouts.load(Ordering::SeqCst) > before
+    });
+}
