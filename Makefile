@@ -11,6 +11,7 @@
 #   make soak                    long runs: ten million inputs for each fuzz target of HyperSCSI, 10,000 seeds of the simulated
 #                                world; hours. make soak INPUTS=100000 SEEDS=100 TARGETS="hyperscsi-pdu" for less
 #   make web                     build the web console anew: web/dist, which is committed
+#   make site                    the documents as a site: target/site/book; installs mdBook below target
 #   make bench                   measure Tarn beside tgt and istgt (bench/out/report.html, table.md), HyperSCSI on a wire between two
 #                                namespaces, and the stores beside what they stand on; an hour, as root
 #   make bench ROUNDS=15         with more repeats
@@ -29,7 +30,7 @@ OLD ?= 46980bd
 DEMO_SIZE := 1G
 IQN := iqn.2026-11.example.tarn:demo
 
-.PHONY: serve test check upgrade mutants soak build web bench advisories deb static
+.PHONY: serve test check upgrade mutants soak build web site bench advisories deb static
 
 serve: build $(DISK)
 	@[ "$$(id -u)" -ne 0 ] || echo "serve: running as root; an ordinary user is enough"
@@ -76,6 +77,10 @@ soak:
 web:
 	@tools/need node=nodejs npm=npm
 	cd web && npm ci && node tools/types.mjs && NODE_ENV=production npm run build
+
+site:
+	@tools/need cc=build-essential python3=python3
+	@tools/site
 
 bench: build
 	@tools/need cc=build-essential tgtd=tgt istgt=istgt nbdkit=nbdkit python3=python3 /usr/include/liburing.h=liburing-dev \

@@ -33,7 +33,7 @@ pub(crate) fn run(bytes: &[u8]) {
     for format in Format::ALL {
         for source in &sources {
             for include in ::import::includes(format, *source) {
-                assert_eq!(include.place.file, source.name);
+                assert_eq!(*include.place.file, *source.name);
             }
         }
         check(format, &sources);
@@ -52,8 +52,14 @@ fn check(format: Format, sources: &[Source<'_>]) {
         Ok(model) => assert!(!model.targets().is_empty(), "{}", imported.toml),
         Err(error) => panic!("{format:?}: {error}\n{}", imported.toml),
     }
+    // As small as they may be: each is a configuration of its own.
+    for part in imported.parts(1) {
+        if let Err(error) = Model::from_toml(&part, Path::new("/etc/tarn/tarn.toml")) {
+            panic!("{format:?}: {error}\n{part}");
+        }
+    }
     for note in &imported.notes {
-        assert!(NAMES.contains(&note.place.file.as_str()), "{note:?}");
+        assert!(NAMES.contains(&&*note.place.file), "{note:?}");
         assert!(!note.subject.is_empty() && !note.message.is_empty());
     }
     for file in &imported.secrets {

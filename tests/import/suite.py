@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import stat
+import subprocess
 import sys
 import tempfile
 
@@ -389,6 +390,42 @@ def json_has_all_that_people_are_told():
         equal(severities, {"left-out", "changed", "carried"}, "severities")
     finally:
         move.close()
+
+
+RESIDENT_BYTES_MAX = 300 * 10**6
+MANY = 200_000
+
+
+def many_targets(folder):
+    """Files with so many targets, of some 10 MB each, by their format."""
+    name = "iqn.2026-11.example:t{:06d}"
+    (folder / "targets.conf").write_text("".join(f"<target {name.format(n)}>\n</target>\n" for n in range(MANY)))
+    group = 'portal-group pg { listen 192.0.2.1 }\nauth-group ag { auth-type none }\n'
+    one = "target {} {{ portal-group pg\nauth-group ag }}\n"
+    (folder / "ctl.conf").write_text(group + "".join(one.format(name.format(n)) for n in range(MANY)))
+    return [folder / "targets.conf", folder / "ctl.conf"]
+
+
+@test(limit_s=300)
+def point_7_a_large_file_takes_little_memory():
+    """200,000 targets: all of them are in the result, and the process never had 300 MB, whether the result goes into a file, to the
+    standard output, or is JSON."""
+    with tempfile.TemporaryDirectory(prefix="tarn-many.") as folder:
+        folder = pathlib.Path(folder)
+        for number, file in enumerate(many_targets(folder)):
+            for ways in ([], ["-o", folder / f"{number}.toml"], ["--json"]):
+                out = folder / "out"
+                with open(out, "wb") as stream:
+                    process = subprocess.Popen([BINARY, "import", file, *ways], stdin=subprocess.DEVNULL, stdout=stream,
+                                               stderr=subprocess.DEVNULL)
+                    _, status, used = os.wait4(process.pid, 0)
+                    process.returncode = os.waitstatus_to_exitcode(status)
+                check(process.returncode in (CARRIED, LEFT_OUT), f"exit code {process.returncode} of {file.name} {ways}")
+                result = ways[1] if ways[:1] == ["-o"] else out
+                equal(result.read_bytes().count(b"[[target]]"), MANY, f"targets of {file.name} {ways}")
+                resident = used.ru_maxrss * 1024
+                measured(f"{file.name} of {file.stat().st_size / 1e6:.1f} MB: {resident / 1e6:.0f} MB")
+                check(resident < RESIDENT_BYTES_MAX, f"{resident} bytes resident for {file.name} {ways}")
 
 
 if __name__ == "__main__":

@@ -4,12 +4,15 @@ code of every way to end.
 
     suite.py [--list] [PATTERN...]
 """
+import fcntl
 import json
 import os
 import pathlib
 import pty
 import re
 import select
+import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -22,7 +25,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
 import iscsi
 import scsi
 from harness import Failure, check, equal, main, skip, test, wait_for
-from tarn import BINARY, IQN, Tarn, free_port, listens
+from tarn import BINARY, IQN, ROOT, Tarn, free_port, listens
 
 DONE, FAILED, WRONG, UNREACHABLE, NOT_ALLOWED, NOT_FOUND, CONFLICT, REFUSED, DIFFERS = 0, 1, 2, 3, 4, 5, 6, 7, 10
 OTHER = "iqn.2026-11.example:other"
@@ -112,6 +115,16 @@ class Daemon(Tarn):
                     break
             if text:
                 os.write(terminal, text)
+        return shown
+
+    @staticmethod
+    def type_until(terminal, keys, awaited, seconds=60):
+        """Types this, and returns what the terminal shows until it shows what is awaited."""
+        os.write(terminal, keys)
+        shown = b""
+        while awaited not in shown:
+            check(select.select([terminal], [], [], seconds)[0], f"{awaited!r} is not in {shown!r} after {keys!r}")
+            shown += os.read(terminal, 65536)
         return shown
 
     def revision(self):
@@ -511,7 +524,7 @@ def point_4_warnings_are_told_once_and_edits_have_no_lines():
             check(len(told) == 1 and f"{new}:" in told[0] and "third" in told[0], told)
         error = daemon.run("lun", "add", "x", "mem:1X", code=WRONG)
         check("1X" in error and "tarn.toml:" not in error, error)
-        error = daemon.run("target", "map", IQN, "9", "disk", "--groups", "nosuch", code=WRONG)
+        error = daemon.run("target", "map", IQN, "9", "disk", "--groups", "nosuch", code=NOT_FOUND)
         check("tarn group add" in error and "tarn.toml:" not in error and "[[group]]" not in error, error)
         error = daemon.run("lun", "add", "far", f"file:{daemon.dir}/none/a.img?size=1M", code=WRONG)
         check('lun "far": store' in error and "tarn.toml:" not in error, error)
@@ -722,7 +735,7 @@ def wrong_numbers_are_told_in_plain_words():
 def a_unit_that_is_added_in_vain_leaves_nothing():
     with Daemon() as daemon:
         daemon.run("lun", "add", "web", "mem:1M", "--target", "iqn.2026-11.example:none", code=NOT_FOUND)
-        daemon.run("lun", "add", "web", "mem:1M", "--target", IQN, "--groups", "none", code=WRONG)
+        daemon.run("lun", "add", "web", "mem:1M", "--target", IQN, "--groups", "none", code=NOT_FOUND)
         daemon.run("lun", "add", "disk", "mem:1M", code=CONFLICT)
         daemon.run("lun", "add", "web", "tape:1", code=WRONG)
         equal(daemon.revision(), 1, "revision after changes that failed")
@@ -1187,12 +1200,258 @@ def top_that_is_ended_by_a_signal_leaves_the_terminal_as_it_was():
 def completion_and_manual_pages_are_made():
     for shell in ("bash", "zsh", "fish"):
         done = subprocess.run([BINARY, "completion", shell], capture_output=True, text=True, timeout=30)
-        check(done.returncode == 0 and "who-sees" in done.stdout, f"completion for {shell}: {done.stderr}")
+        check(done.returncode == 0 and f"tarn complete {shell}" in done.stdout, f"completion for {shell}: {done.stderr}")
     with tempfile.TemporaryDirectory() as scratch:
         done = subprocess.run([BINARY, "man", pathlib.Path(scratch) / "man1"], capture_output=True, text=True, timeout=30)
         equal((done.returncode, done.stderr), (0, ""), "tarn man")
         page = (pathlib.Path(scratch) / "man1/tarn-lun-add.1").read_text()
         check("EXIT STATUS" in page and "tarn lun add web" in page, page)
+        page = (pathlib.Path(scratch) / "man1/tarn.toml.5").read_text()
+        check(".TH tarn.toml 5" in page and ".B discovery_auth" in page, page)
+
+
+def documented_mistakes():
+    """(code, mistake, commands) of the table in docs/CLI.md."""
+    text = (ROOT / "docs/CLI.md").read_text()
+    table = text.split("<!-- mistakes: begin -->\n")[1].split("<!-- mistakes: end -->")[0]
+    for line in table.splitlines()[2:]:
+        _, code, mistake, commands, _ = (part.strip() for part in line.split("|"))
+        yield int(code), mistake, re.findall(r"`tarn ([^`]+)`", commands)
+
+
+@test(limit_s=180)
+def point_12_the_same_mistake_ends_with_the_same_code():
+    """Every command of the table in docs/CLI.md ends with the code that stands there, and changes nothing."""
+    with Daemon() as daemon:
+        before = daemon.run("show")
+        count = 0
+        for code, mistake, commands in documented_mistakes():
+            for command in commands:
+                words = shlex.split(command.replace("iqn.2026-11.example:san", IQN).replace("tarn.toml", str(daemon.dir / "tarn.toml")))
+                done = subprocess.run([BINARY, *words], input="", capture_output=True, text=True, timeout=30, cwd=daemon.dir,
+                                      env=daemon.environment())
+                equal(done.returncode, code, f"{mistake}: tarn {command}: {done.stdout}{done.stderr}")
+                equal(len(done.stderr.splitlines()), 1, f"lines of tarn {command}: {done.stderr}")
+                count += 1
+        check(count > 60, f"only {count} commands in the table")
+        equal(daemon.run("show"), before, "the configuration after all mistakes")
+
+
+@test(limit_s=120)
+def point_12_errors_are_json_where_that_is_asked_for():
+    """One line on the standard error with what the API says, or with the same members, and the exit code in it."""
+    with Daemon() as daemon:
+        for words, code, kind in [(["lun", "show", "web"], NOT_FOUND, "not-found"), (["lun", "add", "disk", "mem:1M"], CONFLICT, "conflict"),
+                                  (["lun", "resize", "disk", "1M"], REFUSED, "refused"), (["lun", "lst"], WRONG, "wrong"),
+                                  (["plan", "/nonexistent"], WRONG, "wrong"),
+                                  (["status", "--socket", "/nonexistent/tarn.sock"], UNREACHABLE, "unreachable"),
+                                  (["import", "/nonexistent"], WRONG, "wrong")]:
+            done = subprocess.run([BINARY, *words, "--json"], capture_output=True, text=True, timeout=30, env=daemon.environment())
+            equal((done.returncode, done.stdout), (code, ""), f"{words}: {done.stderr}")
+            lines = done.stderr.splitlines()
+            equal(len(lines), 1, f"lines of {words}: {done.stderr}")
+            error = json.loads(lines[0])["error"]
+            equal((error["type"], error["exit"]), (kind, code), f"{words}: {error}")
+            check(error["detail"] and not error["detail"].startswith("tarn: "), error)
+        wrong = daemon.dir / "wrong.toml"
+        wrong.write_text('[[lun]]\nid = "a"\nstore = "mem:1Q"\n[[lun]]\nid = "b"\nstore = "mem:2Q"\n')
+        done = subprocess.run([BINARY, "apply", wrong, "--json"], capture_output=True, text=True, timeout=30, env=daemon.environment())
+        equal(len(json.loads(done.stderr)["error"]["mistakes"]), 2, f"all mistakes: {done.stderr}")
+
+
+@test
+def point_12_help_aliases_and_flags_for_stores():
+    with Daemon() as daemon:
+        equal(daemon.run("help", "lun", "add"), daemon.run("lun", "add", "--help"), "tarn help lun add")
+        equal(daemon.run("help", "lun", "create"), daemon.run("lun", "add", "--help"), "help by another name")
+        check("who-sees" in daemon.run("help"), "tarn help")
+        equal(daemon.run("lun", "ls"), daemon.run("lun", "list"), "tarn lun ls")
+        daemon.run("lun", "create", "web", daemon.dir / "web.img", "--size", "4M", "--cache", "direct", "--thin=false")
+        spec = daemon.json("lun", "info", "web")
+        equal(spec["spec"]["store"], f"{daemon.dir}/web.img?size=4M&cache=direct&thin=false", "the STORE with its flags")
+        equal(spec["cache"], "direct", "the cache of the unit")
+        daemon.run("lun", "mv", "web", "www")
+        daemon.run("lun", "grow", "www", "8M")
+        equal(daemon.json("lun", "show", "www")["size_bytes"], 8 << 20, "size after grow")
+        daemon.run("lun", "delete", "www", "--yes")
+        daemon.run("group", "create", "vaults", "iqn.2026-11.example:vault*")
+        daemon.run("group", "modify", "vaults", "iqn.2026-11.example:other*")
+        daemon.run("group", "remove", "vaults")
+        everything = daemon.json("events", "--after", "0", "--limit", "1000")
+        equal(daemon.json("events", "--limit", "2"), everything[-2:], "events --limit")
+        equal(len(daemon.api().get("events?limit=3")), 3, "limit= of the API")
+        for path in (daemon.json("status")["config_file"], daemon.json("status")["state_directory"]):
+            check(path.startswith("/"), f"{path} in the status is not absolute")
+
+
+@test
+def point_12_status_has_absolute_paths_whatever_the_daemon_was_started_with():
+    with tempfile.TemporaryDirectory(prefix="tarn-test.") as folder:
+        folder = pathlib.Path(folder).resolve()
+        (folder / "t.toml").write_text(CONFIG.replace("{dir}", str(folder)).replace("{port}", str(free_port())))
+        environment = {**os.environ, "TARN_SOCKET": str(folder / "s")}
+        with subprocess.Popen([BINARY, "serve", "--config", "t.toml", "--state", "st"], cwd=folder, env=environment,
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+            try:
+                process.stdout.readline()
+                done = subprocess.run([BINARY, "status", "--json"], env=environment, capture_output=True, text=True, timeout=30)
+                told = json.loads(done.stdout)
+                equal((told["config_file"], told["state_directory"]), (f"{folder}/t.toml", f"{folder}/st"), "paths")
+            finally:
+                process.terminate()
+
+
+def take_terminal():
+    """Makes the standard input the terminal of this session, of which Ctrl-C is a signal."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+def completed(daemon, line, shell="bash"):
+    done = subprocess.run([BINARY, "complete", shell, "--breaks", "\"'><=;|&(:", "--", line], capture_output=True, text=True, timeout=30,
+                          env=daemon.environment())
+    equal((done.returncode, done.stderr), (0, ""), f"tarn complete {line!r}")
+    return done.stdout.splitlines()
+
+
+@test
+def point_12_completion_offers_what_the_daemon_has():
+    with Daemon() as daemon:
+        daemon.run("user", "add", "alice", "--secret-from", "-", given=SECRET)
+        for line, want in [("tarn lun show ", ["disk", "file"]), ("tarn lun delete f", ["file"]),
+                           ("tarn target map iqn.2026-11.example.tarn:", ["test"]), (f"tarn target map {IQN} 3 ", ["disk", "file"]),
+                           ("tarn target map iqn", [IQN]), (f"tarn target set {IQN} --auth ", ["alice"]),
+                           ("tarn lun add x mem:1M --groups ", ["blades"]), ("tarn rollback ", ["1", "2"]),
+                           ("tarn lun add x", []), ("tarn lun re", ["resize", "rename"])]:
+            equal(completed(daemon, line), want, line)
+        equal(completed(daemon, "tarn apply "), ["\tfiles"], "names of files")
+        check("lun\tLogical units" in completed(daemon, "tarn l", "fish"), "words with what they are")
+        daemon.terminate()
+        equal(completed(daemon, "tarn lun show "), [], "ids of a daemon that is gone")
+        equal(completed(daemon, "tarn lun sh"), ["show"], "verbs without a daemon")
+        daemon.start()
+
+
+@test(limit_s=120)
+def point_12_shells_complete_ids():
+    """A real shell on a terminal, TAB pressed. Bash takes the name of a target for several words."""
+    scripts = {"bash": ["--norc", "--noprofile", "-i"], "zsh": ["-f", "-i"], "fish": ["--no-config", "-i"]}
+    there = [shell for shell in scripts if shutil.which(shell)]
+    with Daemon() as daemon:
+        daemon.run("lun", "add", "web-of-many", "mem:1M")
+        for shell in there:
+            script = daemon.dir / f"completion.{shell}"
+            script.write_text(daemon.run("completion", shell))
+            environment = {**daemon.environment(), "PATH": f"{BINARY.parent}:{os.environ['PATH']}", "TERM": "xterm", "PS1": "ready> ",
+                           "HOME": str(daemon.dir), "INPUTRC": "/dev/null"}
+            ours, theirs = pty.openpty()
+            with subprocess.Popen([shell, *scripts[shell]], stdin=theirs, stdout=theirs, stderr=theirs, env=environment,
+                                  start_new_session=True, preexec_fn=take_terminal, cwd=daemon.dir) as process:
+                os.close(theirs)
+                try:
+                    begin = {"bash": f"source {script}; bind 'set bell-style none'; echo now-$((1+1))\n",
+                             "zsh": f"autoload -U compinit; compinit -u -D; source {script}; echo now-$((1+1))\n",
+                             "fish": f"source {script}; echo now-(math 1+1)\n"}[shell]
+                    Daemon.type_until(ours, begin.encode(), b"now-2")
+                    Daemon.type_until(ours, b"tarn lun show we\t", b"web-of-many")
+                    # The number is printed where the completed line has run, and not where it is echoed.
+                    Daemon.type_until(ours, b" | grep -c mem:\n", b"1\r\n")
+                    Daemon.type_until(ours, b"tarn target show iqn.2026-11.example.tarn:\t", b"tarn:test")
+                    Daemon.type_until(ours, b" | grep -c ^target\n", b"1\r\n")
+                finally:
+                    process.kill()
+                    os.close(ours)
+    check("bash" in there, "there is no bash")
+
+
+def script(daemon, text, **more):
+    return daemon.run("shell", given=text, **more)
+
+
+@test
+def point_12_a_shell_walks_the_tree_and_runs_verbs_where_it_is():
+    """Lines from a pipe."""
+    with Daemon() as daemon:
+        equal(script(daemon, "pwd\ncd luns/disk\npwd\n\n# a remark\n"), "/\n/luns/disk\n", "cd and pwd")
+        text = script(daemon, f"ls\nls targets/{IQN}/luns\n")
+        check("luns/" in text and re.search(r"^revision +1$", text, re.MULTILINE), text)
+        check(re.search(r"^0 +-> /luns/disk$", text, re.MULTILINE), f"where a link leads: {text}")
+        equal(script(daemon, f"cd targets/{IQN}/luns/1\npwd\ncat size\n"), "/luns/file\n8388608\n", "a link is followed")
+        equal(script(daemon, "cd luns/file\nresize 16M\n").splitlines()[-1], "revision 2", "a verb where one is")
+        equal(script(daemon, "cd luns/file\nwrite size 32M\ncat size\n"), "33554432\n", "a value that is written")
+        check("S2" in script(daemon, "cd /luns\nshow file\n"), "a verb of all units")
+        check("[[lun]]" in script(daemon, "cd /luns/file\ntarn show\n"), "a verb of the top level")
+        script(daemon, f"cd targets/{IQN}\nmap 7 disk\nunmap 7\nlun add web mem:1M\ncd /luns/web\nrm --yes\n")
+        check(all(one["spec"]["id"] != "web" for one in daemon.json("lun", "list")), "a unit that was added and removed")
+        check("Verbs for lun disk" in script(daemon, "cd luns/disk\nhelp\n"), "help")
+        # A verb of a script has no input: the rest of the script is not a configuration, nor is nothing at all one.
+        before = daemon.run("show")
+        script(daemon, "apply -\npwd\n", code=WRONG, mistakes=2)
+        script(daemon, "user add alice --secret-from -\npwd\n", code=WRONG, mistakes=2)
+        equal(daemon.run("show"), before, "the configuration after a script without input")
+
+
+@test
+def point_12_a_script_ends_at_the_first_line_that_fails():
+    with Daemon() as daemon:
+        for line, code, word in [("cd nowhere", NOT_FOUND, "/nowhere"), ("lun show web", NOT_FOUND, "web"), ("nonsense", WRONG, "nonsense"),
+                                 ("cat luns", WRONG, "no file"), ("cd 'a", WRONG, "quote"), ("cd a b", WRONG, "cd [PATH]"),
+                                 ("shell", WRONG, "shell"), ("write revision 7", WRONG, "reading"), ("lun resize disk 1M", REFUSED, "shrink")]:
+            text = script(daemon, f"# one\n{line}\nlun rename disk gone\n", code=code, mistakes=2)
+            check(word in text and "line 2 failed" in text, f"{line}: {text}")
+        equal(daemon.revision(), 1, "lines after the one that failed")
+        script(daemon, "pwd\nexit\nnonsense\n")
+
+
+@test(limit_s=180)
+def point_12_a_shell_on_a_terminal():
+    """TAB completes paths, verbs and ids; Ctrl-C ends a verb and not the shell; a daemon that hangs or is gone is a line."""
+    with Daemon() as daemon:
+        ours, theirs = pty.openpty()
+        with subprocess.Popen([BINARY, "shell", "--no-color"], stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+                              preexec_fn=take_terminal, env={**daemon.environment(), "TERM": "xterm"}) as process:
+            os.close(theirs)
+            try:
+                def line(keys, awaited):
+                    return Daemon.type_until(ours, keys, awaited)
+
+                def interrupted(verb):
+                    """Ctrl-C, when the verb runs."""
+                    children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children")
+                    os.write(ours, verb + b"\r")
+                    wait_for(children.read_text, 30, f"{verb} runs")
+                    os.write(ours, b"\x03")
+                    wait_for(lambda: not children.read_text(), 30, f"{verb} has ended")
+                    check(process.poll() is None, "Ctrl-C has ended the shell")
+                line(b"", b"tarn:/> ")
+                line(b"cd lu\t\r", b"tarn:/luns> ")
+                line(b"cd di\t\r", b"tarn:/luns/disk> ")
+                line(b"sho\t\r", b"S1")        # of the unit one is at
+                line(b"cd /tar\t", b"/targets/")
+                line(b"i\t\r", f"tarn:/targets/{IQN}> ".encode())
+                line(b"map 5 fi\t\r", b"revision 2")
+                line(b"lun show fi\t --js\t\r", b'"S2"')
+                interrupted(b"events --follow")
+                line(b"cd /\r", b"tarn:/> ")
+                process_id = daemon.process.pid
+                os.kill(process_id, signal.SIGSTOP)
+                try:
+                    line(b"ls luns\r", b"did not answer")
+                    line(b"lun show \t\r", b"tarn lun show --help")     # nobody offers an id, and the line still runs
+                    interrupted(b"status")
+                finally:
+                    os.kill(process_id, signal.SIGCONT)
+                line(b"ls luns\r", b"disk/")
+                daemon.kill()
+                line(b"status\r", b"no daemon")
+                line(b"ls luns\r", b"no daemon")
+                daemon.start()
+                line(b"status\r", b"revision")
+                line(b"ls luns\r", b"disk/")
+                os.write(ours, b"\x04")
+                equal(process.wait(30), DONE, "exit code after Ctrl-D")
+            finally:
+                process.kill()
+                os.close(ours)
 
 
 if __name__ == "__main__":

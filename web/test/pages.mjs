@@ -1,7 +1,8 @@
 // Every page, narrow and wide, light and dark: it fits, it is accessible, it logs nothing; and a picture of it is kept.
 import assert from "node:assert/strict";
-import { mkdirSync, readFileSync } from "node:fs";
+import { copyFileSync, mkdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
+import { fileURLToPath } from "node:url";
 import { close, loaded, login, open, visit } from "./browser.mjs";
 import { test, until } from "./harness.mjs";
 
@@ -136,6 +137,9 @@ export function addLargeTests({ browser, large, token, out }) {
   });
 }
 
+/** The pictures in the README, which this suite takes: BLESS=1 puts those of a run into docs/images. */
+const PICTURES = [["overview", "light"], ["lun", "dark"]];
+
 export function addPageTests({ browser, world, out }) {
   mkdirSync(out, { recursive: true });
   for (const scheme of ["light", "dark"]) {
@@ -160,6 +164,25 @@ export function addPageTests({ browser, world, out }) {
         await close(page);
       }, 180_000);
     }
+  }
+
+  for (const [name, scheme] of PICTURES) {
+    test(`the picture of ${name} in the README is as large as the page`, async () => {
+      const page = await open(browser, world.base, { width: 1440, scheme });
+      await login(page, world.token);
+      const there = await things(page);
+      const [, hash, act] = PAGES.find(([each]) => each === name);
+      await visit(page, hash(there));
+      await act?.(page);
+      await loaded(page);
+      const taken = join(out, `readme-${name}.png`);
+      await page.screenshot({ path: taken });
+      const kept = fileURLToPath(new URL(`../../docs/images/console-${name}.png`, import.meta.url));
+      if (process.env.BLESS) copyFileSync(taken, kept);
+      // Figures and times differ from one run to the next; PNG has width and height at byte 16.
+      assert.deepEqual(readFileSync(kept).subarray(16, 24), readFileSync(taken).subarray(16, 24), "run this test with BLESS=1");
+      await close(page);
+    }, 60_000);
   }
 
   test("charts have a past at once, for each time range", async () => {

@@ -207,7 +207,7 @@ impl fmt::Display for Form {
 
 impl Key {
     /// What holds when the key is left out, in words.
-    fn default_text(&self) -> String {
+    pub fn default_text(&self) -> String {
         match (self.default, self.form) {
             (Fallback::Required, _) => "required".to_owned(),
             (Fallback::Words(words), _) => words.to_owned(),

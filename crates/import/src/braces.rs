@@ -99,7 +99,7 @@ impl Reader<'_> {
         if words.is_empty() {
             return;
         }
-        let node = Node::new(self.source.at(self.line), words);
+        let node = Node::new(self.open.at(self.line), words);
         if let Some(section) = self.open.innermost() {
             section.children.push(node);
         }

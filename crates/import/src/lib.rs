@@ -65,10 +65,22 @@ pub struct Imported {
     pub format: Format,
     /// The configuration of Tarn, with comments that say where each thing comes from.
     pub toml: String,
+    /// Where its sections are.
+    sections: write::Sections,
     /// What was imported, changed, and left out.
     pub notes: Vec<Note>,
     /// The secrets that the configuration refers to.
     pub secrets: Vec<SecretFile>,
+}
+
+impl Imported {
+    /// The configuration in parts, each of which is a configuration of its own: so it can be checked without a
+    /// tree of all of it. Each has at least one target and otherwise at most `bytes`, or what all parts need; all
+    /// sections are in some part. What only the whole could break, such as a name that is there twice, cannot come
+    /// from [`import`].
+    pub fn parts(&self, bytes: usize) -> impl Iterator<Item = String> {
+        self.sections.parts(&self.toml, bytes)
+    }
 }
 
 /// A file that the configuration refers to as a `secret_file`.
@@ -112,12 +124,16 @@ pub fn import(
         return Err(source::nothing_found(sources));
     }
     let secrets = settle::secret_files(&mut found, options);
-    let toml = write::write(format, &found, &secrets);
+    let (toml, sections) = write::write(format, &found, &secrets);
+    // A file of many targets is large in this form.
+    found.targets = Vec::new();
+    found.units = Vec::new();
     let mut notes = found.notes;
     notes.sort_by_key(|note| note.severity);
     Ok(Imported {
         format,
         toml,
+        sections,
         notes,
         secrets: secrets.into_files(),
     })

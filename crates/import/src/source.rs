@@ -1,6 +1,7 @@
 //! The texts that are read, places in them, and what makes one unreadable.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::found::ENTRIES_MAX;
 
@@ -26,7 +27,7 @@ impl Source<'_> {
     /// A line of it, counted from one.
     pub(crate) fn at(&self, line: usize) -> Place {
         Place {
-            file: self.name.to_owned(),
+            file: self.name.into(),
             line,
         }
     }
@@ -35,8 +36,8 @@ impl Source<'_> {
 /// A line of a file.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Place {
-    /// The file.
-    pub file: String,
+    /// The file, which many places share.
+    pub file: Arc<str>,
     /// The line, counted from one; 0 for the file as a whole.
     pub line: usize,
 }

@@ -20,10 +20,9 @@ pub(crate) fn read(source: &Source<'_>) -> Result<Node, ReadError> {
             begin(source, &inner, &mut open)?;
         } else {
             let words = statement(source, &line)?;
+            let node = Node::new(open.at(line.number), words);
             if let Some(section) = open.innermost() {
-                section
-                    .children
-                    .push(Node::new(source.at(line.number), words));
+                section.children.push(node);
             }
         }
     }
@@ -42,7 +41,7 @@ fn inside<'a>(text: &'a str, start: &str) -> Option<&'a str> {
 }
 
 fn begin(source: &Source<'_>, line: &Line, open: &mut Open) -> Result<(), ReadError> {
-    let place = source.at(line.number);
+    let place = open.at(line.number);
     if open.depth() >= DEPTH_MAX {
         return Err(ReadError::TooDeep { place });
     }

@@ -1,5 +1,7 @@
 //! What the nested formats have in common: statements of words, some with statements inside.
 
+use std::sync::Arc;
+
 use crate::Place;
 
 /// A statement, or a section of statements.
@@ -13,7 +15,10 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    pub(crate) fn new(place: Place, words: Vec<String>) -> Self {
+    pub(crate) fn new(place: Place, mut words: Vec<String>) -> Self {
+        // There are many of these, and few words in each.
+        words.shrink_to_fit();
+        words.iter_mut().for_each(String::shrink_to_fit);
         Self {
             place,
             words,
@@ -70,6 +75,15 @@ impl Open {
         }
     }
 
+    /// A line of the file.
+    pub(crate) fn at(&self, line: usize) -> Place {
+        let file = self.nodes.first().map(|file| Arc::clone(&file.place.file));
+        Place {
+            file: file.unwrap_or_default(),
+            line,
+        }
+    }
+
     /// The innermost section that is open.
     pub(crate) fn innermost(&mut self) -> Option<&mut Node> {
         self.nodes.last_mut()
@@ -89,7 +103,9 @@ impl Open {
         if self.depth() == 0 {
             return None;
         }
-        self.nodes.pop()
+        let mut node = self.nodes.pop()?;
+        node.children.shrink_to_fit();
+        Some(node)
     }
 
     /// The file, if every section is closed; else the innermost that is not.
@@ -98,7 +114,7 @@ impl Open {
         let node = self.nodes.pop().unwrap_or_else(|| {
             Node::new(
                 Place {
-                    file: String::new(),
+                    file: Arc::default(),
                     line: 0,
                 },
                 vec![String::new()],

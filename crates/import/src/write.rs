@@ -1,5 +1,6 @@
 //! The result as TOML, with comments that say where each thing comes from.
 
+use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
 
 use toml::Value;
@@ -9,15 +10,87 @@ use crate::settle::Secrets;
 use crate::{Format, Place};
 use config::{BlockSize, StoreSpec};
 
-/// The text of the configuration.
-pub(crate) fn write(format: Format, found: &Found, secrets: &Secrets) -> String {
-    let mut text = String::new();
-    // Writing to a String cannot fail.
-    let _infallible = write_all(&mut text, format, found, secrets);
-    text
+/// Where the sections of a text are, by the byte at which each begins.
+#[derive(Debug, Default)]
+pub(crate) struct Sections {
+    /// What all others may refer to ends here.
+    head: usize,
+    units: Vec<usize>,
+    targets: Vec<usize>,
+    /// Which units each target shows, by their positions, in the order of the targets.
+    shows: Vec<(usize, usize)>,
 }
 
-fn write_all(out: &mut String, format: Format, found: &Found, secrets: &Secrets) -> fmt::Result {
+impl Sections {
+    /// The text of the section at a position of a list; `end` is where the last of them ends.
+    fn text<'t>(text: &'t str, begins: &[usize], position: usize, end: usize) -> &'t str {
+        let begin = begins.get(position).copied().unwrap_or(end);
+        let end = begins
+            .get(position.saturating_add(1))
+            .copied()
+            .unwrap_or(end);
+        text.get(begin..end).unwrap_or_default()
+    }
+
+    /// See [`crate::Imported::parts`].
+    pub(crate) fn parts<'t>(
+        &'t self,
+        text: &'t str,
+        bytes: usize,
+    ) -> impl Iterator<Item = String> + 't {
+        let head = text.get(..self.head).unwrap_or_default();
+        // All parts together take at most twice as long to read as the text.
+        let bytes = bytes.max(head.len().saturating_mul(2));
+        let end_of_units = self.targets.first().copied().unwrap_or(text.len());
+        let mut position = 0;
+        let mut shows = self.shows.iter().copied().peekable();
+        std::iter::from_fn(move || {
+            if position >= self.targets.len() {
+                return None;
+            }
+            if position == 0 && text.len() <= bytes {
+                position = self.targets.len();
+                return Some(text.to_owned());
+            }
+            let (mut units, mut targets) = (BTreeSet::new(), String::new());
+            let mut size = head.len();
+            while position < self.targets.len() && (targets.is_empty() || size < bytes) {
+                let target = Self::text(text, &self.targets, position, text.len());
+                targets.push_str(target);
+                size = size.saturating_add(target.len());
+                while let Some((_, unit)) = shows.next_if(|(target, _)| *target == position) {
+                    if units.insert(unit) {
+                        let unit = Self::text(text, &self.units, unit, end_of_units);
+                        size = size.saturating_add(unit.len());
+                    }
+                }
+                position = position.saturating_add(1);
+            }
+            let mut part = head.to_owned();
+            for unit in units {
+                part.push_str(Self::text(text, &self.units, unit, end_of_units));
+            }
+            part.push_str(&targets);
+            Some(part)
+        })
+    }
+}
+
+/// The text of the configuration, and where its sections are.
+pub(crate) fn write(format: Format, found: &Found, secrets: &Secrets) -> (String, Sections) {
+    let mut text = String::new();
+    let mut sections = Sections::default();
+    // Writing to a String cannot fail.
+    let _infallible = write_all((&mut text, &mut sections), format, found, secrets);
+    (text, sections)
+}
+
+fn write_all(
+    (out, sections): (&mut String, &mut Sections),
+    format: Format,
+    found: &Found,
+    secrets: &Secrets,
+) -> fmt::Result {
     writeln!(out, "# Imported from {}.", format.meaning())?;
     writeln!(
         out,
@@ -35,10 +108,15 @@ fn write_all(out: &mut String, format: Format, found: &Found, secrets: &Secrets)
     for group in &found.groups {
         write_group(out, group)?;
     }
+    sections.head = out.len();
     for unit in &found.units {
+        sections.units.push(out.len());
         write_unit(out, unit)?;
     }
-    for target in &found.targets {
+    for (position, target) in found.targets.iter().enumerate() {
+        sections.targets.push(out.len());
+        let units = target.views.iter().map(|view| (position, view.unit));
+        sections.shows.extend(units);
         write_target(out, target, &found.units)?;
     }
     Ok(())

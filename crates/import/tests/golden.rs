@@ -123,3 +123,55 @@ fn samples_have_all_severities() {
         }
     }
 }
+
+#[test]
+fn parts_are_configurations_with_all_that_the_whole_has() {
+    let read = |text: &str| Model::from_toml(text, Path::new("tarn.toml")).unwrap();
+    let names = |model: &Model| -> Vec<String> {
+        let targets = model.targets().iter().map(|target| target.name.to_string());
+        targets.collect()
+    };
+    let ids = |model: &Model| -> Vec<String> {
+        model
+            .units()
+            .iter()
+            .filter_map(|unit| unit.id.clone())
+            .collect()
+    };
+    for (format, files) in SAMPLES {
+        let imported = import(*format, files);
+        let whole = read(&imported.toml);
+        for bytes in [1, 500, usize::MAX] {
+            let parts: Vec<_> = imported.parts(bytes).map(|part| read(&part)).collect();
+            let targets: Vec<_> = parts.iter().flat_map(names).collect();
+            assert_eq!(targets, names(&whole), "{format:?}");
+            let mut units: Vec<_> = parts.iter().flat_map(ids).collect();
+            units.sort();
+            units.dedup();
+            let mut expected = ids(&whole);
+            expected.sort();
+            assert_eq!(units, expected, "{format:?}");
+        }
+    }
+}
+
+#[test]
+fn many_targets_are_many_parts() {
+    let target = |n: u32| {
+        format!("<target iqn.2026-11.example:{n}>\nbacking-store /srv/{n}.img\n</target>\n")
+    };
+    let text: String = (0..50).map(target).collect();
+    let source = Source {
+        name: "targets.conf",
+        text: &text,
+    };
+    let imported = import::import(Format::Tgt, &[source], &Options::default()).unwrap();
+    let parts: Vec<_> = imported.parts(1).collect();
+    assert!(parts.len() > 10, "{}", parts.len());
+    for part in &parts {
+        let model = Model::from_toml(part, Path::new("tarn.toml")).unwrap();
+        // None has what the others need.
+        assert_eq!(model.units().len(), model.targets().len(), "{part}");
+    }
+    assert_eq!(imported.parts(usize::MAX).count(), 1);
+}

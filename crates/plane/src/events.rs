@@ -14,6 +14,10 @@ use crate::slow::SlowCommand;
 pub trait EventSink: Send + Sync + fmt::Debug {
     /// Takes one event.
     fn emit(&self, event: &Event<'_>);
+
+    /// Every core has taken turns. Called once a second by the watchdog, and not while a core is stuck: what ends a
+    /// process that is silent may go by this.
+    fn turned(&self) {}
 }
 
 /// One event.

@@ -52,6 +52,9 @@ impl Watchdog {
                 for stall in watch.look(begin.elapsed(), turns) {
                     report(&stall, &*events);
                 }
+                if watch.all_turn() {
+                    events.turned();
+                }
             }
         };
         let thread = thread::Builder::new()
@@ -129,6 +132,11 @@ impl Watch {
         }
     }
 
+    /// Whether no core is reported as stuck.
+    fn all_turn(&self) -> bool {
+        !self.cores.iter().any(|core| core.is_reported)
+    }
+
     /// Takes the counts of turns of all cores; gives each stall once, and once more at the limit.
     fn look(&mut self, now: Duration, turns: impl Iterator<Item = u64>) -> Vec<Stall> {
         let was_late = now.saturating_sub(self.looked) > LOOK_EVERY + OWN_DELAY_MAX;
@@ -180,6 +188,25 @@ mod tests {
             is_over_limit,
         };
         assert_eq!(seen, [(6, stall(5, false)), (11, stall(10, true))]);
+    }
+
+    #[test]
+    fn it_is_told_that_all_turn_until_one_is_stuck_and_again_when_that_turns() {
+        let mut watch = Watch::new(2, s(60));
+        let mut told = Vec::new();
+        // The second core stands still from the third second to the tenth.
+        for second in 1..=12 {
+            let stuck = if (3..=10).contains(&second) {
+                3
+            } else {
+                second
+            };
+            watch.look(s(second), [second, stuck].into_iter());
+            if watch.all_turn() {
+                told.push(second);
+            }
+        }
+        assert_eq!(told, [1, 2, 3, 4, 5, 6, 7, 11, 12]);
     }
 
     #[test]

@@ -399,7 +399,10 @@ pub enum OpenFailure {
     )]
     DeniedToRoot,
     /// No writing there.
-    #[error("its file system is read-only: open it read-only")]
+    #[error(
+        "its file system is read-only: open it read-only; a service may write only where ReadWritePaths= of its unit \
+         says (systemctl edit tarn)"
+    )]
     ReadOnlyFileSystem,
     /// It is smaller than asked for and cannot grow.
     #[error("it has {actual} bytes, not {wanted}, and cannot grow: leave the size out")]
@@ -451,6 +454,7 @@ pub(crate) const fn denied(is_root: bool) -> OpenFailure {
 fn system(action: &'static str) -> impl Fn(io::Error) -> OpenFailure {
     move |error| match Errno::from_io_error(&error) {
         Some(Errno::MFILE | Errno::NFILE) => OpenFailure::TooManyFiles,
+        Some(Errno::ROFS) => OpenFailure::ReadOnlyFileSystem,
         _ => OpenFailure::System { action, error },
     }
 }

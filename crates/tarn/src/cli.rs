@@ -3,12 +3,14 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use config::LogLevel;
 
+use crate::aliases;
 use crate::attach::{AttachArgs, DiscoverVerb};
 use crate::bench::BenchArgs;
 use crate::import::ImportArgs;
+use crate::store_options::StoreOptions;
 use crate::upkeep::StateVerb;
 use crate::verbs::Verb;
 
@@ -47,9 +49,33 @@ pub enum Command {
         #[command(subcommand)]
         verb: StateVerb,
     },
+    /// Show the help of a command.
+    Help {
+        /// The command, as lun add. [default: all commands]
+        #[arg(value_name = "COMMAND")]
+        words: Vec<String>,
+    },
     /// Ask the daemon that serves.
     #[command(flatten)]
     Verb(Box<Verb>),
+}
+
+/// The definition of the command line, with all names of the verbs.
+pub(crate) fn command() -> clap::Command {
+    aliases::added(Cli::command())
+}
+
+/// Reads a command line.
+///
+/// # Errors
+///
+/// It is wrong, or asks for help.
+pub fn parse(
+    arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>,
+) -> Result<Cli, clap::Error> {
+    let mut command = command();
+    let mut matches = command.try_get_matches_from_mut(arguments)?;
+    Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
 }
 
 fn serve_help() -> String {
@@ -63,6 +89,7 @@ STORE says where the data of a disk is:
 Examples:
   tarn serve mem:256M
   tarn serve 'disk.img?size=10G' block:/dev/vg/data
+  tarn serve disk.img --size 10G --cache direct
   tarn serve 'disk.img?size=10G' --save tarn.toml
   tarn serve --hyperscsi eth1 --group ABC --password-file abc.secret disk.img
   tarn serve --config /etc/tarn/tarn.toml"
@@ -142,6 +169,25 @@ pub struct ServeArgs {
     /// when cores are to spare. [default: 0]
     #[arg(long, value_name = "US", value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub busy_poll: Option<u32>,
+
+    /// What else is true of each STORE.
+    #[command(flatten)]
+    pub(crate) options: StoreOptions,
+}
+
+impl ServeArgs {
+    /// Takes the options that were given apart from the STOREs into each of them.
+    ///
+    /// # Errors
+    ///
+    /// A value that no option can have.
+    pub fn complete(&mut self) -> Result<(), config::Rule> {
+        for store in &mut self.stores {
+            *store = self.options.of(store)?;
+        }
+        self.options = StoreOptions::default();
+        Ok(())
+    }
 }
 
 /// `tarn check`.
@@ -155,14 +201,14 @@ pub struct CheckArgs {
 /// The command that is asked for, as far as there is one: `tarn lun add` of
 /// `tarn lun add disk mem:1G`.
 pub(crate) fn command_of(arguments: &[OsString]) -> String {
-    let mut command = Cli::command();
+    let mut command = command();
     let mut names = command.get_name().to_owned();
     let words = arguments.iter().skip(1).filter_map(|word| word.to_str());
     for word in words.filter(|word| !word.starts_with('-')) {
         let Some(subcommand) = command.find_subcommand(word).cloned() else {
             break;
         };
-        names = format!("{names} {word}");
+        names = format!("{names} {}", subcommand.get_name());
         command = subcommand;
     }
     names
@@ -177,12 +223,12 @@ mod tests {
     use super::*;
 
     fn parse(arguments: &[&str]) -> Result<Cli, clap::Error> {
-        Cli::try_parse_from(arguments)
+        super::parse(arguments.iter().copied())
     }
 
     #[test]
     fn the_definition_is_consistent() {
-        Cli::command().debug_assert();
+        command().debug_assert();
     }
 
     #[test]
@@ -251,6 +297,25 @@ mod tests {
     }
 
     #[test]
+    fn options_of_stores_may_be_flags() {
+        let serve = |words: &[&str]| {
+            let line = [&["tarn", "serve"], words].concat();
+            let Command::Serve(mut args) = parse(&line).unwrap().command else {
+                panic!("serve was asked for");
+            };
+            args.complete().map(|()| args.stores)
+        };
+        let stores = serve(&["a", "b?thin", "--size", "1G", "--removable", "--thin=false"]);
+        let expected = [
+            "a?size=1G&thin=false&removable=true",
+            "b?thin&size=1G&thin=false&removable=true",
+        ];
+        assert_eq!(stores.unwrap(), expected);
+        assert!(serve(&["a", "--serial", "a&b"]).is_err());
+        assert!(parse(&["tarn", "serve", "--config", "f", "--size", "1G"]).is_err());
+    }
+
+    #[test]
     fn the_command_is_known_from_a_line_that_is_wrong() {
         for (line, expected) in [
             ("tarn", "tarn"),
@@ -258,6 +323,7 @@ mod tests {
             ("tarn serve --cores 0", "tarn serve"),
             ("tarn lun lst", "tarn lun"),
             ("tarn lun --json add disk", "tarn lun add"),
+            ("tarn lun create disk", "tarn lun add"),
         ] {
             let arguments: Vec<OsString> = line.split(' ').map(OsString::from).collect();
             assert_eq!(command_of(&arguments), expected, "{line}");
@@ -266,7 +332,7 @@ mod tests {
 
     #[test]
     fn every_flag_says_when_to_use_it() {
-        check(&Cli::command());
+        check(&command());
     }
 
     fn check(command: &clap::Command) {

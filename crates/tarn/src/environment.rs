@@ -33,6 +33,10 @@ pub struct Environment {
     pub runtime_directory: Option<PathBuf>,
     /// `TARN_SOCKET`: where the administration listens, and where the verbs look for it.
     pub socket: Option<PathBuf>,
+    /// `TARN_URL`: a daemon elsewhere that the verbs ask.
+    pub url: Option<String>,
+    /// `TARN_CA`: the certificate authority of a daemon elsewhere.
+    pub ca: Option<PathBuf>,
     /// `TARN_TOKEN_FILE`: what the verbs prove themselves with to a daemon elsewhere.
     pub token_file: Option<PathBuf>,
     /// `NO_COLOR` is set.
@@ -69,6 +73,12 @@ impl Environment {
                 first.is_absolute().then_some(first)
             }),
             socket: std::env::var_os("TARN_SOCKET")
+                .filter(|path| !path.is_empty())
+                .map(PathBuf::from),
+            url: std::env::var_os("TARN_URL")
+                .filter(|url| !url.is_empty())
+                .map(|url| url.to_string_lossy().into_owned()),
+            ca: std::env::var_os("TARN_CA")
                 .filter(|path| !path.is_empty())
                 .map(PathBuf::from),
             token_file: std::env::var_os("TARN_TOKEN_FILE")

@@ -700,6 +700,10 @@ pub enum StartError {
         source: ConfigError,
     },
 
+    /// An option of a STORE that was given as a flag.
+    #[error("the options of the STORE are wrong: {0}")]
+    StoreOption(config::Rule),
+
     /// The system gives no random bytes.
     #[error("cannot get random bytes from the system for a new identity, check /dev/urandom")]
     Random {
@@ -849,7 +853,6 @@ mod tests {
     #[test]
     fn no_wrong_number_is_answered_with_the_words_of_a_library() {
         use clap::error::ErrorKind;
-        use clap::{CommandFactory as _, Parser as _};
 
         fn numbers(command: &clap::Command, path: &[String], found: &mut Vec<Vec<String>>) {
             for argument in command.get_arguments() {
@@ -869,13 +872,13 @@ mod tests {
                 numbers(one, &path, found);
             }
         }
-        let mut command = crate::Cli::command();
+        let mut command = crate::cli::command();
         command.build();
         let mut lines = Vec::new();
         numbers(&command, &["tarn".to_owned()], &mut lines);
         let mut refused = 0;
         for line in lines {
-            let Err(error) = crate::Cli::try_parse_from(&line) else {
+            let Err(error) = crate::cli::parse(&line) else {
                 continue;
             };
             if error.kind() == ErrorKind::ValueValidation {

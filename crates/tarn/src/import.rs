@@ -123,12 +123,17 @@ fn prefix(output: &Path) -> String {
     stem.map(|stem| format!("{stem}.")).unwrap_or_default()
 }
 
+/// How much of the result is read at once: as a tree a text takes some fifty times its size.
+const CHECK_BYTES: usize = 512 << 10;
+
 /// What Tarn could not read itself must not be handed out as its configuration.
 fn check(imported: &Imported, output: Option<&Path>) -> Result<(), StartError> {
     let path = output.unwrap_or_else(|| Path::new("tarn.toml"));
-    config::Model::from_toml(&imported.toml, path)
-        .map(|_model| ())
-        .map_err(|source| StartError::ImportWrong { source })
+    for part in imported.parts(CHECK_BYTES) {
+        config::Model::from_toml(&part, path)
+            .map_err(|source| StartError::ImportWrong { source })?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@
 
 mod access;
 mod administration;
+mod aliases;
 mod attach;
 pub mod banner;
 mod bench;
@@ -26,12 +27,14 @@ pub mod locate;
 pub mod logging;
 mod password;
 pub mod prepare;
+mod report;
 mod save;
 pub mod secret;
 mod serve;
 mod service;
 mod signal;
 pub mod state;
+mod store_options;
 pub mod upkeep;
 pub mod verbs;
 
@@ -39,7 +42,6 @@ use std::ffi::OsString;
 use std::io;
 use std::process::ExitCode;
 
-use clap::Parser as _;
 use clap::error::ErrorKind;
 use confine::inherited::Inherited;
 #[cfg(test)]
@@ -64,18 +66,22 @@ const CLOSE_MAX: std::time::Duration = std::time::Duration::from_secs(3);
 /// administrator can put right before anything starts, 1 for everything else.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
-    let cli = match Cli::try_parse_from(&arguments) {
+    let mut cli = match cli::parse(&arguments) {
         Ok(cli) => cli,
-        Err(error) => return report_usage(&error, &cli::command_of(&arguments)),
+        Err(error) => return report_usage(&error, &arguments),
     };
     let environment = Environment::of_process();
-    let outcome = match &cli.command {
+    let outcome = match &mut cli.command {
         Command::Serve(args) => serve(args, &environment),
+        Command::Help { words } => return help(words),
         Command::Check(args) => return check(args, &environment),
         Command::Attach(args) => attach::attach(args, &environment),
         Command::Discover { verb } => attach::discover(verb, &environment),
         Command::Bench(args) => bench::run(args, &environment),
-        Command::Verb(verb) => return verbs::run(verb, &environment),
+        Command::Verb(verb) => {
+            let is_json = report::wants_json(&arguments);
+            return verbs::run(verb, &environment, is_json);
+        }
         Command::Import(args) => import::run(args),
         Command::State { verb } => upkeep::run(verb, &environment),
     };
@@ -83,17 +89,19 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(()) => 0,
         Err(error) => {
             let said = error.downcast_ref::<attach::fuse::Ended>();
+            let status = match said {
+                Some(ended) => ended.0,
+                None if error.is::<StartError>() => EXIT_WRONG,
+                None => EXIT_FAILED,
+            };
             if said.is_none() {
-                let line = error::one_line(&error);
-                say(io::stderr().lock(), &format!("{line}\n"));
+                report::report(
+                    &error::one_line(&error),
+                    status,
+                    report::wants_json(&arguments),
+                );
             }
-            if let Some(ended) = said {
-                ended.0
-            } else if error.is::<StartError>() {
-                EXIT_WRONG
-            } else {
-                EXIT_FAILED
-            }
+            status
         }
     };
     if !remote::wait_for_images(CLOSE_MAX) {
@@ -103,7 +111,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     ExitCode::from(status)
 }
 
-fn serve(args: &ServeArgs, environment: &Environment) -> anyhow::Result<()> {
+fn serve(args: &mut ServeArgs, environment: &Environment) -> anyhow::Result<()> {
+    args.complete().map_err(StartError::StoreOption)?;
     if !std::path::Path::new("/proc/self/task").exists() {
         return Err(StartError::NoProc.into());
     }
@@ -132,8 +141,19 @@ fn check(args: &CheckArgs, environment: &Environment) -> ExitCode {
     }
 }
 
+/// Prints the help of a command.
+fn help(words: &[String]) -> ExitCode {
+    let mut line = vec![OsString::from("tarn")];
+    line.extend(words.iter().map(OsString::from));
+    line.push("--help".into());
+    match cli::parse(&line) {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(error) => report_usage(&error, &line),
+    }
+}
+
 /// Prints what clap has to say: help in full, errors in one line as all others.
-fn report_usage(error: &clap::Error, command: &str) -> ExitCode {
+fn report_usage(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
     let text = error::plain_numbers(error, &error.render().to_string());
     if !error.use_stderr() {
         say(io::stdout().lock(), &text);
@@ -142,8 +162,8 @@ fn report_usage(error: &clap::Error, command: &str) -> ExitCode {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         say(io::stderr().lock(), &text);
     } else {
-        let line = error::usage_line(&text, command);
-        say(io::stderr().lock(), &format!("{line}\n"));
+        let line = error::usage_line(&text, &cli::command_of(arguments));
+        report::report(&line, EXIT_WRONG, report::wants_json(arguments));
     }
     ExitCode::from(EXIT_WRONG)
 }

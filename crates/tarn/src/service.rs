@@ -17,18 +17,35 @@ use rustix::time::{ClockId, clock_gettime};
 /// Names the socket of the service manager.
 const VARIABLE: &str = "NOTIFY_SOCKET";
 
+/// Says after how much silence the service manager ends the service, and for which process that is.
+const WATCHDOG: (&str, &str) = ("WATCHDOG_USEC", "WATCHDOG_PID");
+
 /// Connected for the life of the process; `None` where there is no manager.
 static MANAGER: OnceLock<Option<UnixDatagram>> = OnceLock::new();
+
+/// Whether the manager waits for a sign of life.
+static IS_WATCHED: OnceLock<bool> = OnceLock::new();
 
 /// Connects to the service manager, if there is one. A manager that cannot be reached is no reason
 /// not to serve.
 pub(crate) fn connect() {
+    IS_WATCHED.get_or_init(|| {
+        let value = |name| std::env::var_os(name)?.into_string().ok();
+        is_watched(value(WATCHDOG.0), value(WATCHDOG.1), std::process::id())
+    });
     MANAGER.get_or_init(|| {
         let name = std::env::var_os(VARIABLE)?;
         connect_to(&name)
             .inspect_err(|error| tracing::warn!(%error, "the service manager cannot be reached"))
             .ok()
     });
+}
+
+/// Spec: sd_watchdog_enabled(3): without a process the variable is for every process that reads it.
+fn is_watched(microseconds: Option<String>, process: Option<String>, own: u32) -> bool {
+    let is_time = |text: String| text.parse::<u64>().is_ok_and(|time| time > 0);
+    let is_own = |text: String| text.parse() == Ok(own);
+    microseconds.is_some_and(is_time) && process.is_none_or(is_own)
 }
 
 /// A name that begins with `@` is abstract.
@@ -68,6 +85,13 @@ pub(crate) fn reloading() {
     ));
 }
 
+/// Every core has taken turns: the service need not be started again. The watchdog of the plane says so each second.
+pub(crate) fn alive() {
+    if IS_WATCHED.get() == Some(&true) {
+        send("WATCHDOG=1\n");
+    }
+}
+
 /// Tarn ends.
 pub(crate) fn stopping() {
     send("STOPPING=1\n");
@@ -86,6 +110,23 @@ mod tests {
         let socket = connect_to(path.as_os_str()).unwrap();
         let error = (0..1_000_000).find_map(|_| socket.send(b"READY=1\n").err());
         assert_eq!(error.unwrap().kind(), io::ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn signs_of_life_are_for_a_manager_that_waits_for_them() {
+        let watched = |time: Option<&str>, process: Option<&str>| {
+            is_watched(time.map(str::to_owned), process.map(str::to_owned), 7)
+        };
+        assert!(watched(Some("60000000"), None));
+        assert!(watched(Some("60000000"), Some("7")));
+        for (time, process) in [
+            (None, Some("7")),
+            (Some("0"), None),
+            (Some("x"), None),
+            (Some("1"), Some("8")),
+        ] {
+            assert!(!watched(time, process), "{time:?} {process:?}");
+        }
     }
 
     #[test]

@@ -81,7 +81,7 @@ fn a_wrong_command_line_is_one_line() {
     for (arguments, expected) in [
         (
             &["serve", "--sise", "1M"][..],
-            "unexpected argument '--sise' found; see tarn serve --help",
+            "unexpected argument '--sise' found; a similar argument exists: '--size'; see tarn serve --help",
         ),
         (
             &["serve", "--lissen", "::1", "mem:1M"],

@@ -19,8 +19,9 @@
 //! | `filesystem` | requests of the kernel and their answers |
 //! | `disk` | a directory with one file, the bytes of a disk |
 //! | `mount` | the life of a mount |
+//! | `walk` | the tree without a mount, for a program that walks through it |
 //!
-//! Only the last four know FUSE. Nothing here knows a command line or prints.
+//! Only `tree`, `filesystem`, `disk` and `mount` know FUSE. Nothing here knows a command line or prints.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -39,6 +40,8 @@ mod table;
 mod testing;
 mod tree;
 mod view;
+mod walk;
 
 pub use disk::{Answer, Disk, DiskError, DiskShape};
 pub use mount::{LIMITS, MountError, Mounted, Stopper, usable};
+pub use walk::{Entry, EntryKind, Spot, Subject, WalkError, Walker};

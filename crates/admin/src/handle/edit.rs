@@ -182,12 +182,12 @@ fn problem_of(error: &EditError) -> Problem {
         | EditError::LunTaken { .. }
         | EditError::LunShared { .. }
         | EditError::NoFreeLun { .. }
-        | EditError::LastPortal { .. }
-        | EditError::CannotShrink { .. }
+        | EditError::LastPortal { .. } => ProblemKind::Conflict,
+        EditError::CannotShrink { .. }
         | EditError::SizeOfDevice { .. }
         | EditError::SizeOfExport { .. }
         | EditError::SizeOfSnapshot { .. }
-        | EditError::SizeOfMembers { .. } => ProblemKind::Conflict,
+        | EditError::SizeOfMembers { .. } => ProblemKind::Refused,
         EditError::SecretMissing { .. } => ProblemKind::BadRequest,
         EditError::Rule(_) => ProblemKind::InvalidConfig,
     };

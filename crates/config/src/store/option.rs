@@ -1,5 +1,7 @@
 //! The table of options that a STORE may have after the question mark.
 
+use std::path::Path;
+
 use super::export::{option_of_path, path_of_option};
 use super::image::Image;
 use super::kind::{Family, SIZE_OF_SNAPSHOT, and_list, or_list};
@@ -526,6 +528,49 @@ impl OptionRow {
         }
     }
 
+    /// Whether it takes nothing, `true` or `false`.
+    pub const fn is_flag(&self) -> bool {
+        matches!(self.takes, Takes::Flag)
+    }
+
+    /// Whether it takes a path of this machine.
+    pub const fn is_path(&self) -> bool {
+        matches!(self.takes, Takes::Path)
+    }
+
+    /// The words that it takes, where it takes no others.
+    pub const fn choices(&self) -> &'static [&'static str] {
+        match self.takes {
+            Takes::Flag => &["true", "false"],
+            Takes::Number(words) | Takes::Word(words) => words,
+            Takes::Size
+            | Takes::Serial
+            | Takes::User
+            | Takes::Power { .. }
+            | Takes::Count { .. }
+            | Takes::Path
+            | Takes::Name
+            | Takes::Address
+            | Takes::Interface => &[],
+        }
+    }
+
+    /// The option as it stands in a STORE. A value that would begin another option is refused.
+    fn written(&self, value: &str) -> Result<String, Rule> {
+        let word = self.word;
+        if self.is_path() {
+            return Ok(format!("{word}={}", option_of_path(Path::new(value))));
+        }
+        if value.contains('&') {
+            return Err(Rule::StoreOptionValue {
+                option: word,
+                value: value.to_owned(),
+                wanted: format!("{} (without '&')", self.takes()),
+            });
+        }
+        Ok(format!("{word}={value}"))
+    }
+
     /// The option as a regular expression of ECMA-262.
     pub(super) fn pattern(&self) -> String {
         let word = self.word;
@@ -620,6 +665,24 @@ pub(crate) fn words() -> String {
     and_list(&words)
 }
 
+/// A STORE with more options, each with its value as a person has given it apart from the STORE. What the STORE has
+/// already is refused when it is read.
+///
+/// # Errors
+///
+/// A value that no option can have.
+pub fn with_options<'a>(
+    store: &str,
+    options: impl IntoIterator<Item = (&'a OptionRow, &'a str)>,
+) -> Result<String, Rule> {
+    let mut text = store.to_owned();
+    for (row, value) in options {
+        text.push(if text.contains('?') { '&' } else { '?' });
+        text.push_str(&row.written(value)?);
+    }
+    Ok(text)
+}
+
 /// Reads the options after the question mark into a store of a known kind.
 pub(super) fn read_all(spec: &mut StoreSpec, text: &str) -> Result<(), Rule> {
     let mut given: Vec<StoreOption> = Vec::new();
@@ -673,6 +736,31 @@ pub(super) fn read_all(spec: &mut StoreSpec, text: &str) -> Result<(), Rule> {
 mod tests {
     use super::*;
     use crate::store::{KINDS, KindRow, StoreKind};
+
+    #[test]
+    fn options_that_are_given_apart_read_back_as_they_were_given() {
+        let row = |word: &str| OPTIONS.iter().find(|row| row.word == word).unwrap();
+        let with = |store: &str, options: &[(&str, &str)]| {
+            let options = options.iter().map(|&(word, value)| (row(word), value));
+            with_options(store, options)
+        };
+        assert_eq!(with("/a", &[]).unwrap(), "/a");
+        let text = with("/a?thin", &[("size", "1M"), ("cache", "direct")]).unwrap();
+        assert_eq!(text, "/a?thin&size=1M&cache=direct");
+        let path = "/x&y%26z";
+        let text = with("nbds://h", &[("ca", path)]).unwrap();
+        assert_eq!(
+            StoreSpec::parse(&text).unwrap().ca,
+            Some(path.into()),
+            "{text}"
+        );
+        assert!(with("/a", &[("serial", "S&readonly")]).is_err());
+        let twice = with("/a?size=1M", &[("size", "2M")]).unwrap();
+        assert!(matches!(
+            StoreSpec::parse(&twice),
+            Err(Rule::StoreOptionTwice { .. })
+        ));
+    }
 
     #[test]
     fn every_option_has_one_row() {

@@ -6,7 +6,8 @@
 
 mod keys;
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::acl::Acl;
 use crate::found::{self, Found, Mutual, Portal, Secret, Target, Unit, View};
@@ -32,6 +33,7 @@ pub(crate) fn read(sources: &[Source<'_>], found: &mut Found) -> Result<(), Read
                 .collect(),
             tags: tags(&file),
             shared: BTreeMap::new(),
+            guessed: RefCell::default(),
         };
         for node in &file.children {
             match node.key() {
@@ -110,6 +112,8 @@ struct Reader<'a> {
     tags: BTreeMap<&'a str, (u16, bool)>,
     /// Disks that several targets may show, by name.
     shared: BTreeMap<&'a str, Option<usize>>,
+    /// Portal groups of which it is noted that the file lacks the tag.
+    guessed: RefCell<BTreeSet<&'a str>>,
 }
 
 impl<'a> Reader<'a> {
@@ -249,14 +253,15 @@ impl<'a> Reader<'a> {
                     }
                 }
             }
-            if !is_told {
+            // Once, however many targets it has.
+            if !is_told && self.guessed.borrow_mut().insert(name) {
                 let message = format!(
-                    "the tag of portal group {name} is missing; {tag} is what ctld gives it when it starts \
-                     with this file"
+                    "its tag is missing; {tag} is what ctld gives it when it starts with this file"
                 );
                 let remedy = "compare with the portal group that an initiator has stored (iscsiadm -m node \
                     shows it behind the comma)";
-                found.changed(&node.place, &subject, message, remedy);
+                let place = section.map_or(&node.place, |section| &section.place);
+                found.changed(place, &format!("portal group {name:?}"), message, remedy);
             }
         }
     }

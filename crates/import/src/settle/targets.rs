@@ -11,13 +11,17 @@ use crate::{Options, Place};
 pub(super) fn settle(found: &mut Found, options: &Options) {
     let mut names = BTreeSet::new();
     let mut kept = Vec::new();
+    let all = std::mem::take(&mut found.groups);
+    let groups: BTreeMap<&str, &Group> =
+        all.iter().map(|group| (group.id.as_str(), group)).collect();
     for mut target in std::mem::take(&mut found.targets) {
         if settle_name(found, &mut target, &mut names) {
             settle_alias(found, &mut target);
-            settle_views(found, &mut target);
+            settle_views(found, &mut target, &groups);
             kept.push(target);
         }
     }
+    found.groups = all;
     found.targets = kept;
     settle_portals(found, options);
 }
@@ -73,13 +77,8 @@ fn settle_alias(found: &mut Found, target: &mut Target) {
 
 /// One entry per number and unit: groups of the same unit come together. Another unit under a number goes, unless it is
 /// for groups that have nobody in common with those of the first.
-fn settle_views(found: &mut Found, target: &mut Target) {
+fn settle_views(found: &mut Found, target: &mut Target, groups: &BTreeMap<&str, &Group>) {
     let subject = subject(target);
-    let groups: BTreeMap<&str, &Group> = found
-        .groups
-        .iter()
-        .map(|group| (group.id.as_str(), group))
-        .collect();
     let are_apart = |one: &View, two: &View| {
         let group = |view: &View| groups.get(view.group.as_deref()?).copied();
         group(one)

@@ -45,7 +45,9 @@ pub(crate) fn read(sources: &[Source<'_>], found: &mut Found) -> Result<(), Read
     for source in sources {
         for node in tags::read(source)?.children {
             if node.key() == "target" {
-                targets.entry(node.rest()).or_default().push(node);
+                // Nearly always the only one of its name.
+                let blocks = targets.entry(node.rest());
+                blocks.or_insert_with(|| Vec::with_capacity(1)).push(node);
             } else {
                 if node.key() == "default-driver" {
                     node.value().clone_into(&mut default_driver);

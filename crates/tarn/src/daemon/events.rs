@@ -400,6 +400,10 @@ fn micros(time: Duration) -> u64 {
 }
 
 impl EventSink for Events {
+    fn turned(&self) {
+        crate::service::alive();
+    }
+
     fn emit(&self, emitted: &plane::Event<'_>) {
         self.note(match *emitted {
             // Anybody can begin thousands of these in a second: they are counted.

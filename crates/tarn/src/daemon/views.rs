@@ -26,7 +26,11 @@ use super::stats;
 pub(super) fn status(daemon: &Daemon) -> view::Status {
     let in_force = daemon.in_force();
     let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-    let path = |path: &Path| path.display().to_string();
+    // Who reads it may stand in another directory.
+    let path = |path: &Path| {
+        let path = std::path::absolute(path).unwrap_or_else(|_no_directory| path.to_owned());
+        path.display().to_string()
+    };
     view::Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),

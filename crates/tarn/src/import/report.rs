@@ -1,7 +1,6 @@
 //! What `tarn import` prints: a list for people, JSON for programs.
 
-use std::fmt::{self, Write as _};
-use std::io;
+use std::io::{self, BufWriter, Write};
 
 use ::import::{Imported, Note, Severity};
 use serde::Serialize;
@@ -43,18 +42,20 @@ pub(super) fn tell(args: &ImportArgs, imported: &Imported, is_detected: bool, ex
     let is_written = args.output.is_some();
     if args.json {
         let report = report(imported, is_written, exposed);
-        // Texts and numbers always have a form in JSON.
-        let json = serde_json::to_string_pretty(&report).unwrap_or_default();
-        say(io::stdout().lock(), &format!("{json}\n"));
+        // A report of many targets is large. A failure is that of the stream: nobody reads it any more.
+        let mut out = BufWriter::new(io::stdout().lock());
+        let _unread = serde_json::to_writer_pretty(&mut out, &report)
+            .map_err(io::Error::from)
+            .and_then(|()| out.write_all(b"\n"))
+            .and_then(|()| out.flush());
         return;
     }
     if !is_written {
         say(io::stdout().lock(), &imported.toml);
     }
-    let mut text = String::new();
-    // Writing to a String cannot fail.
-    let _infallible = list(&mut text, imported, is_detected, is_written, exposed);
-    say(io::stderr().lock(), &text);
+    let mut out = BufWriter::new(io::stderr().lock());
+    let _unread =
+        list(&mut out, imported, is_detected, is_written, exposed).and_then(|()| out.flush());
 }
 
 fn report<'a>(imported: &'a Imported, is_written: bool, exposed: &'a [String]) -> Report<'a> {
@@ -73,12 +74,12 @@ fn report<'a>(imported: &'a Imported, is_written: bool, exposed: &'a [String]) -
 }
 
 fn list(
-    out: &mut String,
+    out: &mut impl Write,
     imported: &Imported,
     is_detected: bool,
     is_written: bool,
     exposed: &[String],
-) -> fmt::Result {
+) -> io::Result<()> {
     if is_detected {
         let format = imported.format;
         writeln!(out, "read as {}: {}", format.as_str(), format.meaning())?;
@@ -120,7 +121,7 @@ fn list(
     )
 }
 
-fn write_note(out: &mut String, note: &Note) -> fmt::Result {
+fn write_note(out: &mut impl Write, note: &Note) -> io::Result<()> {
     let severity = note.severity.as_str();
     let place = plain(&note.place.to_string());
     let (subject, message) = (plain(&note.subject), plain(&note.message));

@@ -184,6 +184,10 @@ pub(super) fn done(output: Output, applied: &Applied) -> String {
 /// Says what is legal and most likely not meant.
 pub(super) fn warn(output: Output, warnings: &[String]) {
     for warning in warnings {
+        if output.is_json {
+            output.remark(&format!("{}\n", serde_json::json!({ "warning": warning })));
+            continue;
+        }
         output.remark(&format!("tarn: warning: {}\n", plain(warning)));
     }
 }

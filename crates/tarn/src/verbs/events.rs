@@ -34,7 +34,7 @@ pub struct Events {
     #[arg(long, value_name = "N")]
     after: Option<u64>,
     /// How many past events to print at most. Use it to look further back.
-    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(long, value_name = "N", default_value_t = 100, visible_alias = "limit")]
     most: u32,
     /// Only events of at least this severity. Use it to find problems.
     #[arg(long, value_enum, default_value_t = Worst::Info)]

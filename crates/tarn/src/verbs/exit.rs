@@ -46,6 +46,25 @@ pub const TABLE: &[Row] = &[
 ];
 
 impl Exit {
+    /// The exit of this number, if there is one.
+    pub(super) fn of_code(code: u8) -> Option<Self> {
+        let row = TABLE.iter().find(|(exit, _)| exit.code() == code);
+        row.map(|(exit, _)| *exit)
+    }
+
+    /// What is wrong, for programs, where the daemon has no word for it.
+    pub(super) const fn word(self) -> &'static str {
+        match self {
+            Self::Done | Self::Differs | Self::Failed => "failed",
+            Self::Wrong => "wrong",
+            Self::Unreachable => "unreachable",
+            Self::NotAllowed => "forbidden",
+            Self::NotFound => "not-found",
+            Self::Conflict => "conflict",
+            Self::Refused => "refused",
+        }
+    }
+
     /// The number.
     pub const fn code(self) -> u8 {
         self as u8

@@ -5,9 +5,11 @@ use std::path::PathBuf;
 
 use api::problem::{Mistake, ProblemKind};
 use client::ClientError;
-use tree::MountError;
+use serde_json::{Value, json};
+use tree::{MountError, WalkError};
 
 use super::exit::Exit;
+use super::suggest::Unclosed;
 use crate::StartError;
 
 /// Why a verb was not done. One variant per rule, each with its remedy.
@@ -162,6 +164,37 @@ pub(crate) enum Failure {
     /// The answer was no.
     #[error("nothing was changed")]
     NotConfirmed,
+
+    // The shell.
+    /// A step through the tree that was not made.
+    #[error(transparent)]
+    Walk(#[from] WalkError),
+    /// A line that is no line.
+    #[error(transparent)]
+    Quote(#[from] Unclosed),
+    /// A word that is nothing here.
+    #[error("{word:?} is no command here; help lists all")]
+    ShellVerb {
+        /// The word.
+        word: String,
+    },
+    /// A command of the shell with other words than it takes.
+    #[error("{usage} is how this is written")]
+    ShellWords {
+        /// How it is written.
+        usage: &'static str,
+    },
+    /// A process of this program cannot be started.
+    #[error("cannot start a process for this command")]
+    Child(#[source] io::Error),
+    /// A line of a script failed, and has said why.
+    #[error("line {number} failed; the lines after it were not run")]
+    Line {
+        /// Which.
+        number: usize,
+        /// How it ended.
+        exit: Exit,
+    },
 }
 
 impl Failure {
@@ -173,17 +206,49 @@ impl Failure {
         &[]
     }
 
+    /// The failure for programs, in one line: what the API says of it, or the same members, and the exit code.
+    pub(crate) fn json(&self) -> Value {
+        let exit = self.exit();
+        let said = if let Self::Client(ClientError::Problem(problem)) = self {
+            serde_json::to_value(problem).unwrap_or_default()
+        } else {
+            Value::Null
+        };
+        let mut error = match said {
+            Value::Object(members) => members,
+            Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::String(_)
+            | Value::Array(_) => {
+                let detail = crate::error::chain(self);
+                let members = [("type", exit.word().to_owned()), ("detail", detail)];
+                let members = members.map(|(name, value)| (name.to_owned(), value.into()));
+                members.into_iter().collect()
+            }
+        };
+        error.insert("exit".to_owned(), exit.code().into());
+        json!({ "error": error })
+    }
+
     /// The one table from a failure to its exit code.
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Self::Client(error) => of_client(error),
+            Self::Walk(error) => of_walk(error),
+            Self::Line { exit, .. } => *exit,
             Self::NoEarlier => Exit::NotFound,
             Self::Refused { outcome, .. } => Exit::of_problem(*outcome),
             Self::MediumFixed { .. } | Self::MediumIn { .. } => Exit::Conflict,
             Self::StreamEnded => Exit::Unreachable,
             Self::Mount(error) => of_mount(error),
-            Self::NotConfirmed | Self::Terminal(_) | Self::Signals(_) => Exit::Failed,
+            Self::NotConfirmed | Self::Terminal(_) | Self::Signals(_) | Self::Child(_) => {
+                Exit::Failed
+            }
             Self::Start(_)
+            | Self::Quote(_)
+            | Self::ShellVerb { .. }
+            | Self::ShellWords { .. }
             | Self::NothingGiven { .. }
             | Self::QuotaOfNothing { .. }
             | Self::NoFile { .. }
@@ -224,6 +289,14 @@ fn of_client(error: &ClientError) -> Exit {
         | ClientError::Request { .. }
         | ClientError::Unwritable { .. } => Exit::Failed,
         _ => Exit::Failed,
+    }
+}
+
+fn of_walk(error: &WalkError) -> Exit {
+    match error.client() {
+        Some(error) => of_client(error),
+        None if error.is_absent() => Exit::NotFound,
+        None => Exit::Wrong,
     }
 }
 

@@ -17,12 +17,34 @@ pub(super) fn size(bytes: u64) -> String {
     format!("{figure} {unit}")
 }
 
-/// A latency in microseconds, in the unit that suits it: `85 us`, `1.25 ms`, `2.1 s`.
+/// A latency in microseconds, in the unit that suits it: `85 µs`, `1.25 ms`, `2.10 s`.
 pub(super) fn latency(us: f64) -> String {
+    // The borders are where three digits would become four.
     match us {
-        us if us < 1e3 => format!("{us:.0} us"),
-        us if us < 1e6 => format!("{:.2} ms", us / 1e3),
-        us => format!("{:.2} s", us / 1e6),
+        us if us < 999.5 => format!("{} µs", digits(us)),
+        us if us < 999_500.0 => format!("{} ms", digits(us / 1e3)),
+        us => format!("{} s", digits(us / 1e6)),
+    }
+}
+
+/// Bytes a second, in powers of 1000: `12.3 MB/s`.
+pub(super) fn throughput(bytes: u64) -> String {
+    let (mut figure, mut unit) = (bytes as f64, "B/s");
+    for larger in ["kB/s", "MB/s", "GB/s", "TB/s"] {
+        if figure < 999.5 {
+            break;
+        }
+        (figure, unit) = (figure / 1e3, larger);
+    }
+    format!("{} {unit}", digits(figure))
+}
+
+/// Three digits, as the console has them: 1.23, 12.3, 123.
+fn digits(figure: f64) -> String {
+    match figure {
+        figure if figure >= 99.95 || figure.fract() == 0.0 => format!("{figure:.0}"),
+        figure if figure >= 9.995 => format!("{figure:.1}"),
+        figure => format!("{figure:.2}"),
     }
 }
 
@@ -86,12 +108,29 @@ mod tests {
     #[test]
     fn latencies_have_the_unit_that_suits_them() {
         for (us, text) in [
-            (0.0, "0 us"),
-            (999.0, "999 us"),
+            (0.0, "0 µs"),
+            (1.5, "1.50 µs"),
+            (999.0, "999 µs"),
+            (999.6, "1.00 ms"),
+            (12_345.0, "12.3 ms"),
             (1250.0, "1.25 ms"),
             (2.1e6, "2.10 s"),
         ] {
             assert_eq!(latency(us), text);
+        }
+    }
+
+    #[test]
+    fn throughputs_are_those_of_the_console() {
+        for (bytes, text) in [
+            (0, "0 B/s"),
+            (999, "999 B/s"),
+            (1_000, "1 kB/s"),
+            (12_345_678, "12.3 MB/s"),
+            (1_234_000_000, "1.23 GB/s"),
+            (999_600, "1.00 MB/s"),
+        ] {
+            assert_eq!(throughput(bytes), text, "{bytes}");
         }
     }
 

@@ -16,6 +16,7 @@ use super::remote::Ask;
 use super::snapshot::Which;
 use super::table::{self, Column, fields, figures, mark, table, words};
 use super::{Outcome, human, terminal};
+use crate::store_options::StoreOptions;
 
 /// The largest logical unit number.
 ///
@@ -68,6 +69,9 @@ pub enum LunVerb {
         /// Another medium: a STORE with the option removable and the same block size. It is a change of
         /// the configuration. [default: the one that was ejected]
         store: Option<String>,
+        /// What else is true of STORE.
+        #[command(flatten)]
+        options: StoreOptions,
     },
     /// Take the RBD image of a unit from another client, and serve it. The cluster refuses all that the other client
     /// sends from then on, for any image: use it when that client is dead.
@@ -111,6 +115,7 @@ A relative path begins at the directory of the daemon's configuration file.
 
 Examples:
   tarn lun add web '/srv/web.img?size=10G'
+  tarn lun add web /srv/web.img --size 10G --cache direct
   tarn lun add web '/srv/web.img?size=10G' --target iqn.2026-11.example:web --groups blades
   tarn lun add test /srv/test.img --clone web@before-upgrade";
 
@@ -177,6 +182,9 @@ pub struct Add {
     /// Refuse writes at --target. Use it for disks that must only be read.
     #[arg(long, requires = "target")]
     readonly: bool,
+    /// What else is true of STORE.
+    #[command(flatten)]
+    options: StoreOptions,
 }
 
 /// `tarn lun set`
@@ -206,6 +214,9 @@ pub struct Set {
     /// Whether a person is asked.
     #[command(flatten)]
     consent: Consent,
+    /// What else is true of STORE.
+    #[command(flatten)]
+    options: StoreOptions,
 }
 
 const COLUMNS: &[Column<Lun>] = &[
@@ -286,13 +297,14 @@ impl Ask for LunVerb {
                 let (at, body) = (path(&["luns", id, "eject"]), Eject { force: *force });
                 moved(api, || api.client.post(&at, &body, None))
             }
-            Self::Load { id, store: None } => {
-                moved(api, || api.client.order(&path(&["luns", id, "load"])))
-            }
+            Self::Load {
+                id, store: None, ..
+            } => moved(api, || api.client.order(&path(&["luns", id, "load"]))),
             Self::Load {
                 id,
                 store: Some(store),
-            } => exchange(api, id, store),
+                options,
+            } => exchange(api, id, &options.of(store).map_err(Failure::Store)?),
             Self::Takeover { id, yes } => take_over(api, id, *yes),
             Self::Log(LogVerb::Discard { id, yes }) => {
                 let question = format!(
@@ -427,7 +439,7 @@ impl Add {
     fn ask(&self, api: &ApiSession) -> Outcome {
         let lun = spec::Lun {
             id: self.id.clone(),
-            store: self.store.clone(),
+            store: self.options.of(&self.store).map_err(Failure::Store)?,
             serial: self.serial.clone(),
             naa: self.naa.clone(),
             owner: self.owner.clone(),
@@ -463,9 +475,10 @@ impl Set {
         if self.snapshots.is_none() && is_given.iter().all(|value| value.is_none()) {
             return Err(Failure::NothingGiven { noun: "lun" });
         }
+        let store = self.store.as_ref().map(|store| self.options.of(store));
         let keys = LunKeys {
             id: self.id.clone(),
-            store: self.store.clone(),
+            store: store.transpose().map_err(Failure::Store)?,
             serial: self.serial.clone(),
             naa: self.naa.clone(),
             owner: self.owner.clone(),

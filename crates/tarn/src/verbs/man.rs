@@ -1,17 +1,18 @@
-//! `tarn man`: a manual page for each command, from the same definition as the help.
+//! `tarn man`: a manual page for each command, from the same definition as the help, and one for the configuration
+//! file, from the same tables as docs/CONFIG.md.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Command, CommandFactory as _};
+use clap::{Args, Command};
 use clap_mangen::Man;
 
 use super::Outcome;
 use super::exit::{self, Exit};
 use super::failure::Failure;
-use crate::cli::Cli;
+use crate::cli;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -43,10 +44,11 @@ impl Pages {
 
 /// All pages with their file names.
 fn pages() -> io::Result<Vec<(String, Vec<u8>)>> {
-    let mut command = Cli::command();
+    let mut command = cli::command();
     command.build();
     let mut pages = Vec::new();
     collect(&command, &mut pages)?;
+    pages.push(("tarn.toml.5".to_owned(), configuration().into_bytes()));
     Ok(pages)
 }
 
@@ -80,6 +82,74 @@ fn page(command: &Command) -> io::Result<(String, Vec<u8>)> {
     }
     text.extend_from_slice(exit_codes().as_bytes());
     Ok((man.get_filename(), text))
+}
+
+/// The page of the configuration file.
+fn configuration() -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    let mut text = format!(
+        ".TH tarn.toml 5 \"\" \"tarn {version}\" \"Tarn\"\n\
+         .SH NAME\ntarn.toml \\- configuration of the storage target tarn(1)\n\
+         .SH DESCRIPTION\n\
+         The file is TOML. tarn serve \\-\\-config FILE reads it; tarn check FILE finds its mistakes, each with its \
+         line. Keys that are not known are mistakes. Changes by commands and by the console are written into the \
+         file, and its comments stay.\n"
+    );
+    let (kinds, options) = config::store_help();
+    let stores = format!("{kinds}\nOptions follow after '?', separated by '&':\n{options}");
+    text.push_str(&section("STORE", &spoken(&stores)));
+    for keys in config::keys::SECTIONS {
+        let heading = escaped(&spoken(keys.heading));
+        text.push_str(&format!(
+            ".SH \"{heading}\"\n{}\n",
+            escaped(&spoken(keys.meaning))
+        ));
+        for key in keys.keys {
+            let lines = [
+                format!("Takes {}.", key.form),
+                format!("If left out: {}.", key.default_text()),
+                key.meaning.to_owned(),
+                format!("Set it {}.", key.set_it),
+            ];
+            let lines = lines.map(|line| format!("{}\n", escaped(&spoken(&line))));
+            text.push_str(&format!(
+                ".TP\n.B {}\n{}",
+                escaped(key.name),
+                lines.concat()
+            ));
+        }
+    }
+    text.push_str(
+        ".SH FILES\n.TP\n/etc/tarn/tarn.toml\nThe file of the service.\n.TP\n/usr/share/tarn/tarn.schema.json\n\
+         Its JSON schema, for editors.\n.TP\n/usr/share/doc/tarn/CONFIG.md\nAll of this with more words and examples.\n\
+         .SH \"SEE ALSO\"\n.BR tarn (1),\n.BR tarn\\-serve (1),\n.BR tarn\\-check (1)\n",
+    );
+    text
+}
+
+/// Text of the documents without their marks: backquotes, and the addresses of links.
+fn spoken(text: &str) -> String {
+    let mut said = String::new();
+    let mut rest = text;
+    while let Some((before, link)) = rest.split_once('[') {
+        let parts = link.split_once("](").and_then(|(name, behind)| {
+            let (_, after) = behind.split_once(')')?;
+            Some((name, after))
+        });
+        said.push_str(before);
+        match parts {
+            Some((name, after)) if !name.contains(['[', ']']) => {
+                said.push_str(name);
+                rest = after;
+            }
+            Some(_) | None => {
+                said.push('[');
+                rest = link;
+            }
+        }
+    }
+    said.push_str(rest);
+    said.replace('`', "")
 }
 
 fn exit_codes() -> String {
@@ -122,12 +192,44 @@ mod tests {
         for name in ["tarn.1", "tarn-serve.1", "tarn-lun.1", "tarn-lun-add.1"] {
             assert!(names.contains(&name), "{name} of {names:?}");
         }
-        for (name, page) in &pages {
+        for (name, page) in pages.iter().filter(|(name, _)| name.ends_with(".1")) {
             let page = String::from_utf8_lossy(page);
             assert!(page.contains("EXIT STATUS"), "{name}");
             let command = name.trim_end_matches(".1").replace('-', "\\-");
             assert!(page.contains(&command), "{name}");
         }
+    }
+
+    #[test]
+    fn the_page_of_the_configuration_has_every_key_and_every_option() {
+        let page = configuration();
+        for section in config::keys::SECTIONS {
+            for key in section.keys {
+                let line = format!(".B {}\n", escaped(key.name));
+                assert!(page.contains(&line), "{} {}", section.heading, key.name);
+            }
+        }
+        for row in &config::OPTIONS {
+            assert!(page.contains(row.word), "{}", row.word);
+        }
+        assert!(!page.contains('`') && !page.contains("]("));
+        let is_request = |line: &&str| line.starts_with(['.', '\'']);
+        let known = [".TH", ".SH", ".TP", ".B ", ".BR", ".nf", ".fi"];
+        for line in page.lines().filter(is_request) {
+            assert!(
+                known.iter().any(|request| line.starts_with(request)),
+                "{line}"
+            );
+        }
+    }
+
+    #[test]
+    fn marks_of_documents_are_left_out() {
+        assert_eq!(
+            spoken("a `b`, see [C](C.md#d) and [[lun]]"),
+            "a b, see C and [[lun]]"
+        );
+        assert_eq!(spoken("[server]"), "[server]");
     }
 
     #[test]

@@ -29,9 +29,11 @@ mod remote;
 mod screen;
 mod secrets;
 mod session;
+mod shell;
 mod snapshot;
 mod status;
 mod store;
+mod suggest;
 mod table;
 mod target;
 pub(crate) mod terminal;
@@ -106,18 +108,27 @@ pub enum Verb {
     Token(Noun<token::TokenVerb>),
     /// Mount the running state as a file system, to read and to write.
     Mount(mount::Mount),
+    /// Walk through the running state and change it, with TAB for all names.
+    Shell(shell::Shell),
     /// Print the completion script for a shell.
     Completion(completion::Completion),
+    /// What may stand at the end of a line, for the scripts of shells.
+    #[command(hide = true)]
+    Complete(completion::Complete),
     /// Write the manual pages.
     Man(man::Pages),
 }
 
 /// Carries a verb out and says how it ended, by [`exit::TABLE`].
-pub(crate) fn run(verb: &Verb, environment: &Environment) -> ExitCode {
+pub(crate) fn run(verb: &Verb, environment: &Environment, is_json: bool) -> ExitCode {
     match carry_out(verb, environment) {
         Ok(exit) => exit.into(),
         Err(failure) => {
             let exit = failure.exit();
+            if is_json {
+                say(io::stderr().lock(), &format!("{}\n", failure.json()));
+                return exit.into();
+            }
             let lines = match failure.mistakes() {
                 [] => vec![error::one_line(&failure.into())],
                 all => all
@@ -160,7 +171,9 @@ fn carry_out(verb: &Verb, environment: &Environment) -> Outcome {
         Verb::Rollback(alone) => alone.run(environment),
         Verb::Token(noun) => noun.run(environment),
         Verb::Mount(mount) => mount.run(environment),
+        Verb::Shell(shell) => shell.run(environment),
         Verb::Completion(completion) => Ok(completion.print()),
+        Verb::Complete(complete) => Ok(complete.print(environment)),
         Verb::Man(man) => man.write(),
     }
 }

@@ -1,5 +1,6 @@
 //! How the daemon is reached: the flags that every verb has.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::PathBuf;
 
@@ -94,7 +95,7 @@ pub(super) struct EndpointArgs {
     socket: Option<PathBuf>,
 
     /// Address of a daemon on another machine, https://HOST:PORT. Use it with --token-file; see
-    /// admin.listen in docs/CONFIG.md.
+    /// admin.listen in docs/CONFIG.md. The variable TARN_URL does the same, unless --socket is given.
     #[arg(long, value_name = "URL", global = true)]
     url: Option<String>,
 
@@ -104,26 +105,76 @@ pub(super) struct EndpointArgs {
     token_file: Option<PathBuf>,
 
     /// Certificate authority of the daemon's certificate, PEM. Use it with --url when the system
-    /// does not trust that certificate.
+    /// does not trust that certificate; the variable TARN_CA does the same.
     #[arg(long, value_name = "FILE", global = true)]
     ca: Option<PathBuf>,
 }
 
 impl EndpointArgs {
+    fn url<'a>(&'a self, environment: &'a Environment) -> Option<&'a String> {
+        let of_environment = environment.url.as_ref();
+        let url = of_environment.filter(|_| self.socket.is_none());
+        self.url.as_ref().or(url)
+    }
+
+    fn socket(&self, environment: &Environment) -> Result<PathBuf, Failure> {
+        match &self.socket {
+            Some(path) => Ok(path.clone()),
+            None => Ok(environment.socket_path()?),
+        }
+    }
+
+    /// What is said of the daemon in the words of a line, as far as they are there.
+    pub(super) fn of_words(words: &[String]) -> Self {
+        let value = |flag: &str| {
+            let before = format!("{flag}=");
+            let with = words.iter().find_map(|word| word.strip_prefix(&before));
+            let apart = words.windows(2).find_map(|pair| match pair {
+                [name, value] if name == flag => Some(value.as_str()),
+                _ => None,
+            });
+            with.or(apart).map(str::to_owned)
+        };
+        Self {
+            socket: value("--socket").map(PathBuf::from),
+            url: value("--url"),
+            token_file: value("--token-file").map(PathBuf::from),
+            ca: value("--ca").map(PathBuf::from),
+        }
+    }
+
+    /// Variables by which a process of this program asks the same daemon: name, and value or that it is to be removed.
+    pub(super) fn variables(
+        &self,
+        environment: &Environment,
+    ) -> Result<Vec<(&'static str, Option<OsString>)>, Failure> {
+        let url = self.url(environment);
+        let socket = match url {
+            Some(_) => None,
+            None => Some(self.socket(environment)?),
+        };
+        let token_file = self.token_file.as_ref().or(environment.token_file.as_ref());
+        let ca = self.ca.as_ref().or(environment.ca.as_ref());
+        let text = |path: Option<&PathBuf>| path.map(|path| path.clone().into_os_string());
+        Ok(vec![
+            ("TARN_URL", url.map(OsString::from)),
+            ("TARN_SOCKET", text(socket.as_ref())),
+            ("TARN_TOKEN_FILE", text(token_file)),
+            ("TARN_CA", text(ca)),
+        ])
+    }
+
     /// The daemon that the flags and the environment name.
     pub(super) fn find(&self, environment: &Environment) -> Result<Endpoint, Failure> {
-        let Some(url) = &self.url else {
-            let path = match &self.socket {
-                Some(path) => path.clone(),
-                None => environment.socket_path()?,
-            };
-            return Ok(Endpoint::Socket(path));
+        let Some(url) = self.url(environment) else {
+            return Ok(Endpoint::Socket(self.socket(environment)?));
         };
         let file = self.token_file.as_ref().or(environment.token_file.as_ref());
         let file = file.ok_or(Failure::NoToken)?;
         let token = secret::read_alone("--token-file", file, environment.uid)?;
         let token = Zeroizing::new(String::from_utf8_lossy(token.as_bytes()).into_owned());
-        let authorities = self.ca.as_ref().map(|path| {
+        let ca = self.ca.as_ref().or(environment.ca.as_ref());
+        let authorities = ca.map(|path| {
             let unreadable = |source| Failure::Unreadable {
                 path: path.clone(),
                 source,
@@ -132,5 +183,38 @@ impl EndpointArgs {
         });
         let remote = Remote::new(url, Token::new(token), authorities.transpose()?.as_deref())?;
         Ok(Endpoint::Remote(Box::new(remote)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<String> {
+        line.split(' ').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_flag_is_asked_before_a_variable_and_a_url_before_a_socket() {
+        let environment = Environment {
+            url: Some("https://b".to_owned()),
+            socket: Some("/b".into()),
+            ..Environment::default()
+        };
+        for (line, url, socket) in [
+            ("lun show", Some("https://b"), None),
+            ("lun show --socket /a", None, Some("/a")),
+            ("lun --url=https://a show", Some("https://a"), None),
+        ] {
+            let variables = EndpointArgs::of_words(&words(line))
+                .variables(&environment)
+                .unwrap();
+            let value = |name| {
+                let found = variables.iter().find(|(of, _)| *of == name);
+                found.and_then(|(_, value)| value.clone())
+            };
+            assert_eq!(value("TARN_URL"), url.map(OsString::from), "{line}");
+            assert_eq!(value("TARN_SOCKET"), socket.map(OsString::from), "{line}");
+        }
     }
 }

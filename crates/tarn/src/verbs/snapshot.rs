@@ -241,6 +241,6 @@ mod tests {
             snapshots: vec![snapshot],
             paused_us: 12_300,
         });
-        assert_eq!(text, "web@a: taken, commands waited 12.30 ms\n");
+        assert_eq!(text, "web@a: taken, commands waited 12.3 ms\n");
     }
 }

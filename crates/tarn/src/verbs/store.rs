@@ -7,9 +7,11 @@ use client::{Path, path};
 
 use super::Outcome;
 use super::api_session::{ApiSession, Consent};
+use super::failure::Failure;
 use super::remote::Ask;
 use super::table::{Column, words};
 use crate::error::plain;
+use crate::store_options::StoreOptions;
 
 const ADD_HELP: &str = "\
 Examples:
@@ -34,6 +36,9 @@ pub enum StoreVerb {
         id: String,
         /// Where its data is.
         store: String,
+        /// What else is true of STORE.
+        #[command(flatten)]
+        options: StoreOptions,
     },
     /// Change where the data of a store is.
     Set {
@@ -41,6 +46,9 @@ pub enum StoreVerb {
         id: String,
         /// Where its data is.
         store: String,
+        /// What else is true of STORE.
+        #[command(flatten)]
+        options: StoreOptions,
     },
     /// Remove a store that no LUN has. Its data stays where it is.
     Rm {
@@ -68,17 +76,17 @@ impl Ask for StoreVerb {
             Self::Show { id } => api.show(&at(id), |store: &Store| {
                 format!("{}\n", plain(&store.store))
             }),
-            Self::Add { id, store } => {
+            Self::Add { id, store, options } => {
                 let store = Store {
                     id: id.clone(),
-                    store: store.clone(),
+                    store: options.of(store).map_err(Failure::Store)?,
                 };
                 api.edit(Consent::GIVEN, vec![Edit::Add(Thing::Store(store))], None)
             }
-            Self::Set { id, store } => {
+            Self::Set { id, store, options } => {
                 let keys = StoreKeys {
                     id: id.clone(),
-                    store: Some(store.clone()),
+                    store: Some(options.of(store).map_err(Failure::Store)?),
                 };
                 api.edit(Consent::GIVEN, vec![Edit::Set(Keys::Store(keys))], None)
             }

@@ -108,8 +108,8 @@ const KEYS: [(u8, Sort); 8] = [
 
 const COLUMNS: [Column<Rate>; 7] = [
     figures("iops", |r| format!("{:.0}", r.iops)),
-    figures("read/s", |r| human::size(r.read)),
-    figures("written/s", |r| human::size(r.written)),
+    figures("read", |r| human::throughput(r.read)),
+    figures("written", |r| human::throughput(r.written)),
     figures("mean", |r| {
         r.mean_us.map(human::latency).unwrap_or_default()
     }),

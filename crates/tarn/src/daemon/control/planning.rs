@@ -183,7 +183,7 @@ impl Daemon {
         let path = self.file()?;
         file::check_length(text, &now.document.text)?;
         let mut model = Model::read(text, path)
-            .map_err(|errors| Speech::of(origin, text, path).problem(invalid(&errors)))?;
+            .map_err(|errors| Speech::of(origin, text, path).problem(invalid(origin, &errors)))?;
         self.flags.work_into(&mut model);
         let old = &now.running;
         let (secrets, wrong) = self.secrets_of(old, &model, inspection)?;
@@ -245,13 +245,20 @@ impl Wanted<'_> {
     }
 }
 
-/// The problem of a text that breaks rules.
-fn invalid(errors: &[ConfigError]) -> Problem {
+/// The problem of a text that breaks rules. An edit that names what does not exist is answered as any other
+/// question for it; in a file that is a mistake of the file.
+fn invalid(origin: &Origin, errors: &[ConfigError]) -> Problem {
+    let is_edit = matches!(origin, Origin::Edited { .. });
+    let is_missing = |error: &ConfigError| matches!(*error.rule, config::Rule::Unknown { .. });
+    let kind = match is_edit && !errors.is_empty() && errors.iter().all(is_missing) {
+        true => ProblemKind::NotFound,
+        false => ProblemKind::InvalidConfig,
+    };
     let mistakes = errors.iter().map(|error| Mistake {
         place: Some(error.place.to_string()),
         detail: error.rule.to_string(),
     });
-    Problem::of_mistakes(ProblemKind::InvalidConfig, mistakes.collect())
+    Problem::of_mistakes(kind, mistakes.collect())
 }
 
 /// How mistakes are worded: with lines for the author of the text, with names and verbs for the author of an edit, who
