@@ -551,7 +551,8 @@ impl OptionRow {
             | Takes::Path
             | Takes::Name
             | Takes::Address
-            | Takes::Interface => &[],
+            | Takes::Interface
+            | Takes::Iqn => &[],
         }
     }
 
