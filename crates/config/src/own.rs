@@ -121,7 +121,7 @@ luns = ["a"]
 [[target]]
 name = "iqn.2026-11.example.tarn:t"
 portals = ["127.0.0.1:3261"]
-luns = ["a"]
+luns = [{{ lun = 0, id = "a" }}]
 [[hyperscsi.group]]
 name = "g"
 udp = "127.0.0.1:5674"
