@@ -424,6 +424,29 @@ function addConfigTests({ browser, world }) {
     await close(page);
   });
 
+  test("a key that waits for a restart is shown until it is as it was", async () => {
+    if (world.empty) throw new Skip("the mock has no keys that wait for a restart");
+    const page = await open(browser, world.base);
+    await login(page, world.token);
+    await visit(page, "config");
+    const before = await area(page).inputValue();
+    const waiting = page.getByText("Takes effect when Tarn is restarted");
+    const apply = async (text) => {
+      await area(page).fill(text);
+      await button(page, "Plan").click();
+      await page.getByRole("cell", { name: "seccomp" }).waitFor();
+      await button(page, "Apply").click();
+      await until(async () => (await ask(page, "config")).text === text, "it is applied");
+    };
+    assert.equal(await waiting.count(), 0);
+    await apply(`${before}\n[confine]\nseccomp = false\n`);
+    await waiting.waitFor();
+    await page.getByText("[confine] seccomp: true -> false").waitFor();
+    await apply(before);
+    await waiting.waitFor({ state: "detached" });
+    await close(page);
+  });
+
   test("a document with a mistake is refused with its place", async () => {
     const page = await open(browser, world.base);
     await login(page, world.token);

@@ -12,9 +12,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, OFlags, access};
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with,
-};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 /// Why the administration cannot listen.
 #[derive(Debug, thiserror::Error)]

@@ -668,7 +668,7 @@ impl Model {
         let listeners = self.listeners();
         let mut first_uses = HashMap::new();
         for listener in &listeners {
-            // Each port 0 is another port, but the rules tell servers of NBD from each other by their addresses.
+            // Each port 0 is another port, but the rules know servers of NBD by their addresses.
             if listener.bind.port() == 0 && listener.nbd.is_none() {
                 continue;
             }

@@ -4,8 +4,8 @@ use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use crate::error::At as _;
 use crate::admin::read_socket;
+use crate::error::At as _;
 use crate::file::{AllNames, read_path};
 use crate::keys::SECTION_NBD;
 use crate::reader::Section;

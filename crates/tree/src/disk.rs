@@ -1,9 +1,10 @@
 //! A disk as a file: a directory with the one file `disk`, whose bytes are somebody else's.
 //!
 //! The kernel keeps nothing of it: each read and write goes to the [`Disk`], whole blocks of it, and is answered when
-//! that answers, from whichever thread. A call of the `Disk` may wait until the disk has room for the request; a thread of the
-//! mount waits with it, so a disk has to end each request within a bounded time. What programs do to the file is what they may do to a
-//! block device: its size stays, `O_TRUNC` does nothing, a write that is not of whole blocks fails with EINVAL.
+//! that answers, from whichever thread. A call of the `Disk` may wait until the disk has room for the request; a thread
+//! of the mount waits with it, so a disk has to end each request within a bounded time. What programs do to the file is
+//! what they may do to a block device: its size stays, `O_TRUNC` does nothing, a write that is not of whole blocks
+//! fails with EINVAL.
 
 use std::ffi::OsStr;
 use std::io;

@@ -297,8 +297,8 @@ export interface Finding {
    * `write-cache`, `descriptors`, `strangers`, `little-memory`,
    * `socket-buffers`, `violations`, `digests`, `clock`, `trace`; of the network `mtu`,
    * `unanswered`, `retransmissions`, `frames-lost`, `frames-corrupt`, `receive-window`, `send-buffer`; of files
-   * `file-system`,
-   * `space`, `file-replaced`, `store-short`, `snapshot-missed`; of quotas `quota-soft`, `quota-full`.
+   * `file-system`, `space`, `file-replaced`, `store-short`, `snapshot-missed`; of quotas `quota-soft`,
+   * `quota-full`, `quota-exceeded`.
    */
   code: string;
   /** The unit it is about. */
@@ -1356,6 +1356,7 @@ export const STORE_KINDS = [
   {"word":"nbd+unix","place":"///[EXPORT]?socket=PATH","shown":"nbd","title":"NBD export on a unix socket","meaning":"an export of an NBD server on a unix socket","options":["blocksize","readonly","thin","serial","removable","socket","connections","retry"]},
   {"word":"rbd","place":"POOL[/NAMESPACE]/IMAGE[@SNAP]","shown":"rbd","title":"Ceph RBD image","meaning":"an image of a Ceph cluster, or a snapshot of one (needs librbd1)","options":["size","blocksize","readonly","thin","serial","removable","retry","conf","user","keyring","takeover"]},
   {"word":"hyperscsi","place":"//GROUP/DEVICE","shown":"hyperscsi","title":"HyperSCSI device","meaning":"a device of a HyperSCSI group","options":["blocksize","readonly","thin","serial","removable","retry","user","server","udp","interface","password_file","level"]},
+  {"word":"iscsi","place":"//HOST[:PORT]/TARGET/LUN","shown":"iscsi","title":"iSCSI disk","meaning":"a disk of an iSCSI target","options":["blocksize","readonly","thin","serial","removable","retry","user","password_file","initiator","mutual_user","mutual_password_file"]},
   {"word":"snap","place":"LUN@NAME","shown":"snapshot","title":"Snapshot","meaning":"a snapshot of a LUN of this configuration, which is only read","options":["readonly","serial"]},
   {"word":"stripe","place":"ID,...","shown":"stripe","title":"Stripe","meaning":"2 to 16 named stores (`[[store]]`), a chunk of each in turn","options":["readonly","serial","removable","chunk"]},
   {"word":"concat","place":"ID,...","shown":"concat","title":"Concat","meaning":"1 to 16 named stores (`[[store]]`), one behind the other; more can be added at its end","options":["readonly","serial","removable"]},

@@ -18,6 +18,7 @@ export function ConfigPage() {
   const [tab, setTab] = useState<Tab>("document");
   return (
     <Page title="Configuration" lead="One document. Every change is planned first, then made as a whole or not at all.">
+      <Pending />
       <div class="tabs" role="group" aria-label="Views of the configuration">
         {TABS.map(([each, title]) => (
           <button key={each} type="button" aria-pressed={each === tab} onClick={() => setTab(each)}>{title}</button>
@@ -27,6 +28,18 @@ export function ConfigPage() {
       {tab === "effective" && <EffectiveTab />}
       {tab === "history" && <HistoryTab />}
     </Page>
+  );
+}
+
+/** Keys that have another value in the document than in force. */
+function Pending() {
+  const keys = useLoad(api.status).value?.pending ?? [];
+  if (keys.length === 0) return null;
+  return (
+    <Notice tone="warn">
+      Takes effect when Tarn is restarted:
+      <ul>{keys.map((key) => <li key={key}><code>{key}</code></li>)}</ul>
+    </Notice>
   );
 }
 

@@ -47,8 +47,9 @@ impl Reactor {
         })
     }
 
-    /// Finds out which sends are over that the kernel was to take at once. A completion says that it did not: also where
-    /// the kernel has not taken all that was queued yet, for what was given back is sent again under the same key.
+    /// Finds out which sends are over that the kernel was to take at once. A completion says that it did not: also
+    /// where the kernel has not taken all that was queued yet, for what was given back is sent again under the same
+    /// key.
     pub(super) fn settle_at_once(&mut self, completions: &[Completion]) {
         for completion in completions {
             let slot = self.in_flight.find(completion.user_data);

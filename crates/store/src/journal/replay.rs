@@ -68,7 +68,8 @@ pub enum Misfit {
     OtherLog,
     /// A record is not whole, and later ones are.
     #[error(
-        "it is damaged: behind byte {0} of the device are records that were written later than one that is not whole there"
+        "it is damaged: behind byte {0} of the device are records that were written later than one that is not whole \
+         there"
     )]
     Damaged(u64),
     /// It was put back, or another copy of it was used meanwhile.
@@ -172,17 +173,13 @@ const LATER_BYTES: u64 = 64 << 20;
 /// At a time.
 const LATER_STEP_BYTES: usize = 1 << 20;
 
-/// Finds records that are later than the end of a log. One record is written at a time, and the next when it is durable:
-/// so a later one says that the one at the end is not cut by a crash, but was whole.
+/// Finds records that are later than the end of a log. One record is written at a time, and the next when it is
+/// durable: so a later one says that the one at the end is not cut by a crash, but was whole.
 ///
 /// # Errors
 ///
 /// There is one, or the log cannot be read.
-pub(super) fn check_end(
-    log: &impl Medium,
-    header: &Header,
-    done: &Replayed,
-) -> Result<(), Misfit> {
+pub(super) fn check_end(log: &impl Medium, header: &Header, done: &Replayed) -> Result<(), Misfit> {
     let end = (header.tail + header.ring_bytes).min(done.end.saturating_add(LATER_BYTES));
     let mut bytes = vec![0; LATER_STEP_BYTES];
     let mut position = done.end;
@@ -231,7 +228,7 @@ fn is_later(
 /// How much of a device is looked at before it is taken for a log: a file system may leave its beginning free.
 const BLANK_BYTES: u64 = 1 << 20;
 
-/// Whether nothing was written to a device, as far as its beginning tells.
+/// Whether nothing was written to a device, as far as its beginning shows.
 fn is_blank(log: &impl Medium, log_bytes: u64) -> io::Result<bool> {
     let mut bytes = vec![0; 16 * BLOCK_BYTES];
     let step = bytes.len() as u64;

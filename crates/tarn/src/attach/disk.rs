@@ -2,8 +2,8 @@
 //!
 //! With the server, a process of its own, it shares one socket. When the server ends
 //! nothing for `patience`, all ends with EIO, also what comes later: the disk is lost, and [`Client::wait_lost`]
-//! returns. With the threads of the mount it shares `State`, for the time of a copy at most, and `Output` while a request is sent. A
-//! thread that finds [`REQUESTS_MAX`] requests under way waits for the end of one, or for the loss.
+//! returns. With the threads of the mount it shares `State`, for the time of a copy at most, and `Output` while a
+//! request is sent. A thread that finds [`REQUESTS_MAX`] requests under way waits for the end of one, or for the loss.
 //!
 //! A thread reads answers, another one looks at the age of the oldest request once a second. Data is at most that of
 //! [`REQUESTS_MAX`] requests of 2 MiB.

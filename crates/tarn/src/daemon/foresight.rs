@@ -146,8 +146,7 @@ pub(super) fn name_sizes(steps: &mut [Step], old: &Running, new: &Running) {
 
 fn name_size(step: &mut Step, before: &RunningUnit, size_bytes: u64) {
     let size_before = before.store.capabilities().size_bytes;
-    let sizes =
-        format!("another medium comes, of {size_bytes} bytes for one of {size_before}: ");
+    let sizes = format!("another medium comes, of {size_bytes} bytes for one of {size_before}: ");
     let reason = step.reason.take().unwrap_or_default();
     // The plan may have said it.
     step.reason = Some(match reason.starts_with(&sizes) {

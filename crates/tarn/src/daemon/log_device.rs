@@ -90,7 +90,19 @@ pub(super) fn attach(
     };
     let is_serving = serving.is_some();
     let options = options(unit, log, identity, note)?;
-    match Logged::open(Arc::clone(&opened.store), device, &options) {
+    let logged = Logged::open(Arc::clone(&opened.store), device, &options);
+    behind(unit, log, opened, logged, is_serving)
+}
+
+/// The store behind its log, or why the unit is held.
+fn behind(
+    unit: &config::Unit,
+    log: &LogDevice,
+    opened: OpenStore,
+    logged: Result<Logged, NotLogged>,
+    is_serving: bool,
+) -> Result<OpenStore, StartError> {
+    match logged {
         Ok(logged) => {
             let (count, lun) = (logged.replayed(), unit.to_string());
             if count > 0 {

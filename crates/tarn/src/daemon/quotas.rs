@@ -66,7 +66,7 @@ fn counted(quota: &Quota, model: &Model, sizes: &[Vec<u64>]) -> u64 {
 }
 
 /// Refuses the first configuration whose disks are larger than its quotas allow, by the sizes that it says. What has
-/// grown by itself is no reason not to serve it: a finding tells of that.
+/// grown by itself is no reason not to serve it: that is a finding.
 pub(crate) fn check_first(model: &Model) -> Result<(), StartError> {
     let found = model.units().iter().map(|_| Vec::new());
     let mut excess = excess(model, found, None).into_iter();
@@ -74,7 +74,11 @@ pub(crate) fn check_first(model: &Model) -> Result<(), StartError> {
 }
 
 /// Refuses a change after which disks are larger than quotas allow.
-pub(super) fn check(model: &Model, served: &[RunningUnit], old: &Running) -> Result<(), StartError> {
+pub(super) fn check(
+    model: &Model,
+    served: &[RunningUnit],
+    old: &Running,
+) -> Result<(), StartError> {
     let found = served.iter().map(|served| served.opened.counted());
     let mut excess = excess(model, found, Some(old)).into_iter();
     excess.next().map_or(Ok(()), |(_, error)| Err(error))
@@ -90,9 +94,8 @@ pub(super) fn exceeded(running: &Running) -> Vec<(String, StartError)> {
 /// themselves hold up nothing that makes them no larger together. Otherwise nothing.
 fn had_before(quota: &Quota, old: &Running) -> u64 {
     let mut before = old.model.quotas().iter();
-    let same = before.find(|one| {
-        one.of == quota.of && one.provisioned_bytes == quota.provisioned_bytes
-    });
+    let same =
+        before.find(|one| one.of == quota.of && one.provisioned_bytes == quota.provisioned_bytes);
     let Some(same) = same else {
         return 0;
     };
@@ -105,7 +108,9 @@ fn had_before(quota: &Quota, old: &Running) -> u64 {
 
 /// The limit that so many bytes of a quota exceed.
 fn exceeds(quota: &Quota, wanted_bytes: u64, old: Option<&Running>) -> Option<u64> {
-    let most = quota.provisioned_bytes.filter(|most| wanted_bytes > *most)?;
+    let most = quota
+        .provisioned_bytes
+        .filter(|most| wanted_bytes > *most)?;
     let had = old.map_or(0, |old| had_before(quota, old));
     (wanted_bytes > had).then_some(most)
 }

@@ -259,7 +259,10 @@ fn what_is_torn_ends_the_replay_and_no_part_of_it_is_taken() {
             let end = check_end(&log, &header, &done);
             match lost {
                 5 => assert!(end.is_ok(), "{end:?}"),
-                _ => assert!(matches!(end, Err(Misfit::Damaged(_))), "record {lost}: {end:?}"),
+                _ => assert!(
+                    matches!(end, Err(Misfit::Damaged(_))),
+                    "record {lost}: {end:?}"
+                ),
             }
         }
     }

@@ -149,7 +149,8 @@ pub(in crate::daemon) fn note_resumed(daemon: &Daemon) {
             }
             Err(error) => {
                 let message = format!(
-                    "the rollback to snapshot {name}, which a restart interrupted, has failed and is tried again: {error}"
+                    "the rollback to snapshot {name}, which a restart interrupted, has failed and is tried again: \
+                     {error}"
                 );
                 note_in(
                     &daemon.events,
