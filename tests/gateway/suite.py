@@ -238,7 +238,7 @@ def disks_of_two_targets_are_one():
 @test(limit_s=150)
 def verified_data_survives_restarts_of_the_target():
     """The far Tarn is killed three times under `tarn bench --verify` through the gateway, which sees no error and no wrong
-    block."""
+    block. The next flush fails once, as the cache of the target may be lost."""
     with directory() as path, far(path) as tarn:
         with Tarn(config=gateway(disk(tarn, "retry=60"))) as near:
             running = verify(near_url(near), 12)
@@ -248,6 +248,9 @@ def verified_data_survives_restarts_of_the_target():
                 tarn.start()
             good(running)
             near.await_log("is lost")
+            # A target that was killed may have lost its cache; the next flush says so, once.
+            check(io(near, "flush")[0] != 0, "no flush reports that the target was off")
+            equal(io(near, "flush")[0], 0, "the flush after it")
 
 
 def io(near, *commands):

@@ -434,10 +434,15 @@ impl Talk {
         let tag = header.initiator_task_tag.get();
         let is_write = header.flags & flags::WRITE != 0;
         let expected = usize::try_from(header.expected_data_transfer_length.get()).unwrap();
+        let (whole, room) = if is_write {
+            (expected, 0)
+        } else {
+            (0, expected)
+        };
         let gathered = Gathered {
             cdb: header.cdb,
             data: data.to_vec(),
-            whole: if is_write { expected } else { 0 },
+            whole,
             r2t_sn: 0,
         };
         match is_write && data.len() < expected {
@@ -445,7 +450,7 @@ impl Talk {
                 self.gathered.insert(tag, gathered);
                 self.ask_for_more(tag)
             }
-            false => self.execute(tag, gathered, expected),
+            false => self.execute(tag, gathered, room),
         }
     }
 
