@@ -187,7 +187,12 @@ def a_disk_that_has_its_space_is_written_at_a_full_quota():
         for number in range(2):
             session.clear_unit_attentions(number)
         fill(session, 0, 4 * MIB, lun=1)
-        wait_for(lambda: settled(lambda: write(session, 6 * MIB, lun=1)).sense.key == scsi.DATA_PROTECT, LOOK_S, "the quota is full", 0.3)
+        # New blocks each time: those that have space are written again.
+        places = iter(range(4 * MIB, 32 * MIB, CHUNK))
+        def is_full():
+            at = next(places)
+            return settled(lambda: write(session, at, lun=1)).sense.key == scsi.DATA_PROTECT
+        wait_for(is_full, LOOK_S, "the quota is full", 0.3)
         good(settled(lambda: write(session, 4 * MIB)), "WRITE to the disk that has its space")
 
 
