@@ -434,7 +434,7 @@ function addConfigTests({ browser, world }) {
     const apply = async (text) => {
       await area(page).fill(text);
       await button(page, "Plan").click();
-      await page.getByRole("cell", { name: "seccomp" }).waitFor();
+      await page.getByRole("cell", { name: "seccomp", exact: true }).waitFor();
       await button(page, "Apply").click();
       await until(async () => (await ask(page, "config")).text === text, "it is applied");
     };

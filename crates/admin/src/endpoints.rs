@@ -10,7 +10,7 @@
 //! thread fails and starts again, it finds the list as it was left.
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::watch;
 
@@ -165,11 +165,13 @@ fn is_loopback(address: IpAddr) -> bool {
 #[derive(Clone, Debug)]
 pub struct Listening {
     endpoints: Arc<Endpoints>,
-    app: Arc<App>,
+    /// The administration has the daemon, which has this.
+    app: Weak<App>,
 }
 
 impl Listening {
-    pub(crate) const fn new(endpoints: Arc<Endpoints>, app: Arc<App>) -> Self {
+    pub(crate) fn new(endpoints: Arc<Endpoints>, app: &Arc<App>) -> Self {
+        let app = Arc::downgrade(app);
         Self { endpoints, app }
     }
 
@@ -242,7 +244,9 @@ impl NextEndpoints {
 
     /// From now on.
     pub fn put_in_force(self) {
-        self.to.app.set_names(self.names);
+        if let Some(app) = self.to.app.upgrade() {
+            app.set_names(self.names);
+        }
         self.to.endpoints.replace(&self.list);
     }
 }

@@ -111,7 +111,7 @@ impl Admin {
         let (stop, stopping) = watch::channel(false);
         let (ended_sender, ended) = mpsc::channel();
         let app = Arc::new(App::new(control, tokens, settings.names, stopping.clone()));
-        let listening = Listening::new(Arc::clone(&endpoints), Arc::clone(&app));
+        let listening = Listening::new(Arc::clone(&endpoints), &app);
         let live = move || {
             supervise::supervise(
                 || life(&app, &unix, &endpoints),
