@@ -327,7 +327,7 @@ def sections_are_edited_by_their_files():
         before = tree.read("config")
         for path, text, number, reason in (
                 ("stores/left/store", "mem:none\n", errno.EINVAL, "none"),
-                (f"{server}/luns", "missing\n", errno.EINVAL, "missing"),
+                (f"{server}/luns", "missing\n", errno.ENOENT, "missing"),
                 (f"{server}/tls", "/one/file\n", errno.EINVAL, "certificate"),
                 ("quotas/owner:alice/used", "much\n", errno.EINVAL, "much"),
                 ("quotas/owner:alice/soft", "100\n", errno.EINVAL, "percent"),
