@@ -55,6 +55,9 @@ pub(super) struct Book {
     change: Option<Change>,
     /// Commands that were sent while a reservation of somebody else was in force, which still is.
     kept_out: BTreeSet<Handle>,
+    /// Writes that a preemption has ended, by player, whose fate the player has not heard of. They may not have reached
+    /// the target yet, and be carried out if the reservation that keeps them out goes: so nobody changes it meanwhile.
+    overdue: BTreeMap<Handle, usize>,
     /// Somebody has asked for a reset, an abort or a preemption, or has taken a device away.
     pub(super) has_aborts: bool,
     pub(super) outcomes: Outcomes,
@@ -77,6 +80,7 @@ impl Book {
             known: Some(Reservations::default()),
             change: None,
             kept_out: BTreeSet::new(),
+            overdue: BTreeMap::new(),
             has_aborts: false,
             outcomes: Outcomes::default(),
         }
@@ -116,7 +120,7 @@ impl Book {
 
     /// A command about reservations that this player may give now.
     pub(super) fn draw_reservation(&self, player: usize, prng: &mut Prng) -> Option<Operation> {
-        if self.change.is_some() {
+        if self.change.is_some() || !self.overdue.is_empty() {
             return None;
         }
         let (key, kind) = (key_of(player), prng.pick(&KINDS).unwrap_or(1));
@@ -209,6 +213,7 @@ impl Book {
         (status, sense): (u8, Option<(u8, u8, u8)>),
         data: &[u8],
     ) -> Result<(), Breach> {
+        self.overdue.remove(&handle);
         let Some((player, operation)) = self.open.remove(&handle) else {
             return Ok(());
         };
@@ -308,9 +313,12 @@ impl Book {
             |player: usize, operation: &Operation| key_of(player) == key && operation.writes();
         let open = self.open.iter();
         let theirs = open.filter(|(_, (player, operation))| is_theirs(*player, operation));
-        let theirs: Vec<Handle> = theirs.map(|(handle, _)| *handle).collect();
-        for handle in theirs {
+        let theirs: Vec<_> = theirs
+            .map(|(handle, (player, _))| (*handle, *player))
+            .collect();
+        for (handle, player) in theirs {
             self.forget(handle);
+            self.overdue.insert(handle, player);
         }
     }
 
@@ -327,6 +335,7 @@ impl Book {
     fn end_without_answer(&mut self, handle: Handle, ended: Ended) {
         self.lost.remove(&handle);
         self.kept_out.remove(&handle);
+        self.overdue.remove(&handle);
         let Some((_, operation)) = self.open.remove(&handle) else {
             return;
         };
@@ -350,6 +359,7 @@ impl Book {
 
     /// A session of a player begins: all that was under way of its last one is over.
     pub(super) fn rejoin(&mut self, player: usize) {
+        self.overdue.retain(|_, whose| *whose != player);
         let of_player = self.lost.iter().filter(|(_, whose)| **whose == player);
         let over: Vec<Handle> = of_player.map(|(handle, _)| *handle).collect();
         for handle in over {
@@ -371,6 +381,7 @@ impl Book {
         self.open.clear();
         self.lost.clear();
         self.kept_out.clear();
+        self.overdue.clear();
         (self.known, self.change) = (None, None);
     }
 
