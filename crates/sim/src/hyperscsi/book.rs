@@ -55,7 +55,7 @@ pub(super) struct Book {
     change: Option<Change>,
     /// Commands that were sent while a reservation of somebody else was in force, which still is.
     kept_out: BTreeSet<Handle>,
-    /// Writes that a preemption has ended, by player, whose fate the player has not heard of. They may not have reached
+    /// Writes that a preemption has ended, by player, whose end the player does not know yet. They may not have reached
     /// the target yet, and be carried out if the reservation that keeps them out goes: so nobody changes it meanwhile.
     overdue: BTreeMap<Handle, usize>,
     /// Somebody has asked for a reset, an abort or a preemption, or has taken a device away.
