@@ -365,7 +365,7 @@ def a_target_that_falls_silent_is_given_up():
     """Stopped, it answers nothing: after 30 s that is said, with exit status 1."""
     with Tarn("mem:16M", check_exit=False) as tarn:
         running = started(tarn, tarn.url())
-        tarn.process.send_signal(signal.SIGSTOP)
+        harness.suspend(tarn.process.pid)
         text, _ = running.communicate(timeout=60)
         tarn.process.send_signal(signal.SIGCONT)
         equal(running.returncode, 1, f"exit status:\n{text}\n")

@@ -16,7 +16,7 @@ sys.path.insert(0, str(HERE.parent / "lib"))
 import harness
 import iscsi
 import scsi
-from harness import check, equal, wait_for
+from harness import check, equal, suspend, wait_for
 from tarn import IQN, Tarn, lun_section, target_section
 
 MIB = 1 << 20
@@ -49,7 +49,8 @@ class Cluster:
         """Sends a signal to a daemon."""
         file = self.directory / "run" / f"{name}.pid"
         if file.exists():
-            os.kill(int(file.read_text().split()[0]), number)
+            pid = int(file.read_text().split()[0])
+            suspend(pid) if number == signal.SIGSTOP else os.kill(pid, number)
 
     def rbd(self, *arguments):
         quiet = ["--no-progress"] if arguments[0] in ("export", "resize", "rm") else []

@@ -267,7 +267,7 @@ def an_outage_is_shown_and_passes():
     with directory() as path, far(path) as tarn:
         with Tarn(config=gateway(disk(tarn, "retry=2"))) as near:
             equal(io(near, "write -P 7 0 64k", "flush")[0], 0, "write")
-            tarn.process.send_signal(signal.SIGSTOP)
+            harness.suspend(tarn.process.pid)
             try:
                 code, said = io(near, "read 0 64k")
                 check(code != 0, f"a read without the target: {said}")

@@ -313,7 +313,7 @@ def a_file_whose_server_is_gone_gives_errors():
             descriptor = os.open(mounted.disk, os.O_RDONLY)
             try:
                 equal(os.pread(descriptor, 512, 0), bytes(512), "before")
-                tarn.process.send_signal(signal.SIGSTOP)
+                harness.suspend(tarn.process.pid)
                 try:
                     fails(errno.EIO, "a read while the server is away", lambda: os.pread(descriptor, 512, MIB))
                 finally:

@@ -5,7 +5,10 @@ named by its function, states its claim in the docstring, and may print what it 
 fails by any exception and is skipped by skip(). The last line of a suite is the one that tests/run reads.
 """
 import argparse
+import contextlib
 import fnmatch
+import os
+import pathlib
 import signal
 import sys
 import time
@@ -70,6 +73,16 @@ def wait_for(condition, seconds, what, step_s=0.05):
         if time.monotonic() >= end:
             raise Failure(f"not within {seconds} s: {what}")
         time.sleep(step_s)
+
+
+def suspend(pid):
+    """Stops a process and waits until it stands: the kernel stops each of its threads by itself, some of them a moment later."""
+    def stands():
+        with contextlib.suppress(OSError):      # a thread that ended meanwhile
+            threads = pathlib.Path(f"/proc/{pid}/task").glob("*/stat")
+            return all(thread.read_text().rpartition(")")[2].split()[0] in "TZ" for thread in threads)
+    os.kill(pid, signal.SIGSTOP)
+    wait_for(stands, 10, f"process {pid} stands still", 0.005)
 
 
 def _on_alarm(_signal, _frame):

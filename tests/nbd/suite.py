@@ -81,14 +81,10 @@ class Server:
             self.process = None
 
     def signal(self, number):
-        self.process.send_signal(number)
         if number == signal.SIGSTOP:
-            wait_for(self.is_stopped, 10, f"{self.command[0]} stops")
-
-    def is_stopped(self):
-        """All of its threads are."""
-        tasks = pathlib.Path(f"/proc/{self.process.pid}/task").glob("*/stat")
-        return all(task.read_text().rpartition(")")[2].split()[0] == "T" for task in tasks)
+            harness.suspend(self.process.pid)
+        else:
+            self.process.send_signal(number)
 
     def __enter__(self):
         try:

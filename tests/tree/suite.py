@@ -532,7 +532,7 @@ def is_dead(tree):
 def a_hanging_daemon_gives_errors_too():
     """A daemon that is stopped costs the deadline of a question, then EIO; the mount ends while somebody waits."""
     with mounted() as (tarn, tree):
-        tarn.process.send_signal(signal.SIGSTOP)
+        harness.suspend(tarn.process.pid)
         try:
             wait_for(lambda: is_dead(tree), 10, "the tree notices", step_s=0.2)
             check("did not answer" in tree.read("last_error"), f"last_error says {tree.read('last_error')!r}")

@@ -24,7 +24,7 @@ import threading
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
 import iscsi
 import scsi
-from harness import Failure, check, equal, main, skip, test, wait_for
+from harness import Failure, check, equal, main, skip, suspend, test, wait_for
 from tarn import BINARY, IQN, ROOT, Tarn, free_port, listens
 
 DONE, FAILED, WRONG, UNREACHABLE, NOT_ALLOWED, NOT_FOUND, CONFLICT, REFUSED, DIFFERS = 0, 1, 2, 3, 4, 5, 6, 7, 10
@@ -1433,7 +1433,7 @@ def point_12_a_shell_on_a_terminal():
                 interrupted(b"events --follow")
                 line(b"cd /\r", b"tarn:/> ")
                 process_id = daemon.process.pid
-                os.kill(process_id, signal.SIGSTOP)
+                suspend(process_id)
                 try:
                     line(b"ls luns\r", b"did not answer")
                     line(b"lun show \t\r", b"tarn lun show --help")     # nobody offers an id, and the line still runs
