@@ -234,6 +234,64 @@ suite.runner.main()
             equal(alive_in(int(file.read_text())), [], f"what is left of {file.name}")
 
 
+def program(folder, failures):
+    """A suite as a program: test `a` passes; `b` and the like fail as often as said, then pass."""
+    path = pathlib.Path(folder) / "some.py"
+    path.write_text(f"""#!{sys.executable}
+import pathlib, sys
+sys.path.insert(0, {str(ROOT / "tests/lib")!r})
+import harness
+def add(name, failures):
+    count = pathlib.Path({folder!r}, name)
+    def run():
+        so_far = len(count.read_text()) if count.exists() else 0
+        count.write_text("x" * (so_far + 1))
+        harness.check(so_far >= failures, f"the reason of {{name}}")
+    harness.add(name, run)
+add("a", 0)
+for name, failures in {failures!r}.items():
+    add(name, failures)
+harness.main()
+""")
+    path.chmod(0o755)
+    return runner.Stage("some", "what it is for", str(path))
+
+
+def run_program(**failures):
+    with tempfile.TemporaryDirectory(prefix="tarn-runner.") as folder:
+        return Run(program(folder, failures), stage("other"))
+
+
+@test
+def a_test_that_fails_once_is_named_as_unstable():
+    """It passes twice when it is tried again: the run is good, and its name and what it said stand at the end."""
+    run = run_program(b=1)
+    equal((run.status, run.summary()["some"]), (0, (2, 0, 0, "")), "status and line")
+    end = run.output.rpartition(" min\n\n")[2]
+    check("unstable: failed, then passed twice, in some:\nFAILED   b (" in end and "the reason of b" in end, run.output)
+    check(" in some" not in run_program(b=0).output, "a run without failures names something")
+
+
+@test
+def a_test_that_fails_again_has_failed():
+    """Also if it passes the last time, or when another one passes; the end names it with what it said."""
+    for failures in ({"b": 2}, {"b": 3}, {"b": 1, "c": 2}):
+        run = run_program(**failures)
+        equal((run.status, run.summary()["some"][1]), (1, 1), f"status and failures with {failures}")
+        check("\nfailed, in some:\nFAILED   " in run.output, run.output)
+
+
+@test
+def many_failures_are_no_accident():
+    """More than a few are not tried again; and neither is a run where something else failed, too."""
+    many = {f"t{n}": 1 for n in range(runner.UNSTABLE_MOST + 1)}
+    run = run_program(**many)
+    equal((run.status, run.summary()["some"][1]), (1, len(many)), "many failures")
+    with tempfile.TemporaryDirectory(prefix="tarn-runner.") as folder:
+        run = Run(program(folder, {"b": 1}), stage("other", "exit 1"))
+        equal((run.status, run.summary()["some"][1]), (1, 1), "another stage failed")
+
+
 @test
 def every_suite_is_a_stage():
     """What stands below tests/ with a suite is run by a stage, which drives what is built; names are there once."""
