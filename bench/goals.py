@@ -162,19 +162,19 @@ def measure(args, servers, goal, name, more):
     return answer
 
 
-def best_wall(args, servers, goal, key, best):
-    """The better form of the wall. One form may fail: the one with io_uring mixes answers up now and then."""
-    figures, failures = [], []
+def each_wall(args, servers, goal, key):
+    """The figure of each form of the wall. One form may fail: the one with io_uring mixes answers up now and then."""
+    figures, failures = {}, []
     for name in goal["walls"]:
         # Where Tarn is its own wall, the wall goes without what the row adds.
         more = goal["more"] if name != "tarn" else []
         try:
-            figures.append(measure(args, servers, goal, name, more)[key])
+            figures[name] = measure(args, servers, goal, name, more)[key]
         except Failed as failure:
             failures.append(str(failure))
     if not figures:
         sys.exit("\n".join(failures))
-    return best(figures)
+    return figures
 
 
 def congestion_control(name):
@@ -185,10 +185,13 @@ def run(args, servers, goal):
     key, unit, less = FIGURES[goal["figure"]]
     if goal["cc"]:
         congestion_control(goal["cc"])
-    ratios, walls, ours, before = [], [], [], []
+    ratios, walls, ours, before, rings = [], [], [], [], []
     for _ in range(args.pairs):
         best = min if less else max
-        wall = best_wall(args, servers, goal, key, best)
+        forms = each_wall(args, servers, goal, key)
+        wall = best(forms.values())
+        if "uring" in forms:
+            rings.append(forms["uring"] / wall)
         own = measure(args, servers, goal, goal["tarn"], goal["more"])[key]
         walls.append(wall)
         ours.append(own)
@@ -201,8 +204,10 @@ def run(args, servers, goal):
     met = judged <= goal["goal"] if less else judged >= goal["goal"]
     print(f"{goal['name']:42} wall {statistics.median(walls):8.2f} {unit:4} tarn {statistics.median(ours):8.2f} {unit:4} "
           f"ratio {median:5.2f} ({quarters[0]:.2f}..{quarters[2]:.2f})  goal {goal['goal']:4}  {'met' if met else 'MISSED'}"
-          + (f"  before {statistics.median(before):.2f}" if before else ""), flush=True)
-    return dict(name=goal["name"], unit=unit, wall=walls, tarn=ours, ratios=ratios, before=before, median=median, goal=goal["goal"], met=met)
+          + (f"  before {statistics.median(before):.2f}" if before else "")
+          + (f"  wall with a ring {statistics.median(rings):.2f}" if rings else ""), flush=True)
+    return dict(name=goal["name"], unit=unit, wall=walls, tarn=ours, ratios=ratios, before=before, rings=rings, median=median,
+                goal=goal["goal"], met=met)
 
 
 def main():
