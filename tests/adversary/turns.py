@@ -1,15 +1,17 @@
 """Changes of the configuration: what one takes away is gone with its answer, and none undoes or holds up another."""
 
+import re
 import signal
 import threading
 import time
 
 import faultfs
+import harness
 import iscsi
 import scsi
 from bounds import FILE_LUN, MEMORY_LUN, FrozenFs, changed, put
 from harness import Failure, check, equal, test, wait_for
-from tarn import IQN, Tarn
+from tarn import IQN, Tarn, lun_section, target_section
 
 MIB = 1 << 20
 ALICE = dict(name="alice", secret="alice-secret-of-16")
@@ -154,3 +156,29 @@ def a_user_who_is_removed_discovers_nothing():
                 pass        # it has ended
             else:
                 raise Failure("a user who may not discover any more still does")
+
+
+def opens(name, change):
+    def run():
+        """A session of one command at a time, whose command hangs, is told when it may send another one: nothing else is sent."""
+        with faultfs.FaultFs(8 * MIB) as fs:
+            text = f'[[lun]]\nid = "slow"\nstore = "file:{fs.path}"\n' + lun_section("fast", "mem:4M") + \
+                target_section("slow", "fast") + "[limits]\nqueue_depth = 1\nnop_interval_seconds = 0\ntask_deadline_seconds = 2\n"
+            with Tarn(config=text, check_exit=False) as tarn, iscsi.Session(tarn.port, IQN) as session:
+                for lun in (0, 1):
+                    session.clear_unit_attentions(lun)
+                fs.hang = ("write",)
+                session.start(scsi.write16(0, 1), write=bytes(512))
+                wait_for(lambda: fs.hung() == 1, 20, "the WRITE is in the store")
+                equal(session.max_cmd_sn - session.cmd_sn + 1, 0, "the window before")
+                written = tarn.api().get("config")["text"]
+                tarn.api().put("config", {"text": change(written)})
+                while session.max_cmd_sn - session.cmd_sn + 1 <= 0:
+                    session.pump(timeout_s=20)
+                check(session.command(scsi.read16(0, 1), read=512, lun=1).good, "a READ of the other unit")
+                fs.release()
+    harness.add(f"a_window_that_{name}_is_told", run)
+
+
+opens("a_higher_queue_depth_opens", lambda text: text.replace("queue_depth = 1\n", "queue_depth = 64\n"))
+opens("a_removed_unit_opens", lambda text: re.sub(r'\{[^{}]*"slow"[^{}]*\}, *', "", text))

@@ -330,7 +330,16 @@ impl<C: Carrier> Engine<C> {
         let limit = self.queue_limit();
         for (_, session) in self.sessions.iter_mut() {
             session.port.set_queue_depth(queue_depth);
-            session.port.set_queue_limit(limit);
+        }
+        self.set_queue_limits(limit);
+    }
+
+    /// How many commands each session may have under way now.
+    pub(crate) fn set_queue_limits(&mut self, limit: u32) {
+        for (key, session) in self.sessions.iter_mut() {
+            if session.port.set_queue_limit(limit) {
+                self.ready.push((key, None));
+            }
         }
     }
 

@@ -90,7 +90,7 @@ pub trait Port: Debug {
     /// The data of a write whose store has had nothing of it. Its answer comes next, and says that it waited too long.
     fn return_data(&mut self, id: Self::CommandId, data: Payload);
 
-    /// A command ends without an answer.
+    /// A command ends without an answer. The session may have something to send then.
     fn abandon(&mut self, id: Self::CommandId);
 
     /// Answers a task management request. Gives the connection that has something to send now.
@@ -114,8 +114,8 @@ pub trait Port: Debug {
     /// number of commands keeps that.
     fn set_queue_depth(&mut self, commands: u32);
 
-    /// How many commands may be under way from now on.
-    fn set_queue_limit(&mut self, commands: u32);
+    /// How many commands may be under way from now on. True where the session has something to send because of it.
+    fn set_queue_limit(&mut self, commands: u32) -> bool;
 
     /// How much output its initiator has not taken yet, in bytes.
     fn unsent_bytes(&self) -> usize;

@@ -526,10 +526,7 @@ impl<C: Carrier> Engine<C> {
         };
         if is_short != self.is_short_of_memory {
             self.is_short_of_memory = is_short;
-            let limit = self.queue_limit();
-            for (_, session) in self.sessions.iter_mut() {
-                session.port.set_queue_limit(limit);
-            }
+            self.set_queue_limits(self.queue_limit());
         }
     }
 }

@@ -175,8 +175,9 @@ impl Port for TestPort {
         self.queue_depths.push(commands);
     }
 
-    fn set_queue_limit(&mut self, commands: u32) {
+    fn set_queue_limit(&mut self, commands: u32) -> bool {
         self.queue_limits.push(commands);
+        true
     }
 
     fn unsent_bytes(&self) -> usize {

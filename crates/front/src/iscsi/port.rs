@@ -159,8 +159,8 @@ impl Port for SessionPort {
         self.session.set_queue_depth(commands.min(most));
     }
 
-    fn set_queue_limit(&mut self, commands: u32) {
-        self.session.set_queue_limit(commands);
+    fn set_queue_limit(&mut self, commands: u32) -> bool {
+        self.session.set_queue_limit(commands)
     }
 
     fn unsent_bytes(&self) -> usize {

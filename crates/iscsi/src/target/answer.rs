@@ -105,10 +105,10 @@ impl Session {
             .is_some_and(|state| state.transmitter.data_digest())
     }
 
-    /// Ends a task without an answer: it was aborted, or its connection is gone.
+    /// Ends a task without an answer: it was aborted, or its connection is gone. Something may be to be sent then.
     pub fn abandon(&mut self, id: TaskId) {
         self.end_task(id);
-        self.open_window();
+        self.open_and_tell();
     }
 
     /// Ends a task that its owner knows; `None` for any other.

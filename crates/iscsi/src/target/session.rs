@@ -295,10 +295,11 @@ impl Session {
     }
 
     /// How many commands the session may have under way; at least one. The window shrinks as
-    /// answers go out, never by moving MaxCmdSN back.
-    pub fn set_queue_limit(&mut self, commands: u32) {
+    /// answers go out, never by moving MaxCmdSN back. True where the initiator could send nothing and is told now
+    /// that it can.
+    pub fn set_queue_limit(&mut self, commands: u32) -> bool {
         self.queue_limit = commands.clamp(1, self.config.queue_depth);
-        self.open_window();
+        self.open_and_tell()
     }
 
     /// When the header of a task that is not over came: before its immediate data, and before its
@@ -662,6 +663,28 @@ impl Session {
             self.exp_cmd_sn = self.exp_cmd_sn.next();
             self.open_window();
         }
+    }
+
+    /// Opens the window where no answer follows that says so. An initiator that may send nothing has to be told, as
+    /// nothing that it sends would be answered with the new number.
+    ///
+    /// Spec: RFC 7143 section 11.19: a NOP-In without a tag asks for no answer.
+    pub(super) fn open_and_tell(&mut self) -> bool {
+        let was_closed = self.max_cmd_sn.is_before(self.exp_cmd_sn);
+        self.open_window();
+        let (exp, max) = self.window();
+        if !was_closed || max.is_before(exp) {
+            return false;
+        }
+        let Some(state) = self.connections.iter_mut().flatten().next() else {
+            return false;
+        };
+        let mut news = NopInBhs::new();
+        news.initiator_task_tag = RESERVED_TAG.into();
+        news.target_transfer_tag = RESERVED_TAG.into();
+        news.stamp(state.transmitter.stat_sn, exp, max);
+        state.transmitter.push(&news);
+        true
     }
 
     pub(super) fn open_window(&mut self) {

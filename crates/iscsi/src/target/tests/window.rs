@@ -245,3 +245,23 @@ fn tasks_are_bounded_although_announced_data_never_comes() {
     );
     assert_eq!(rig.answers(0), [""; 0]);
 }
+
+#[test]
+fn an_initiator_that_may_send_nothing_is_told_when_it_may() {
+    let mut rig = Rig::new(config_from(1, 1));
+    let hanging = rig.start(0, command(1, 1));
+    assert_eq!(rig.session.window(), (SerialNumber(2), SerialNumber(1)));
+    rig.session.set_queue_depth(2);
+    assert!(rig.session.set_queue_limit(2));
+    let told = rig.answers(0);
+    assert_eq!(told.len(), 1, "nothing else would tell it: {told:?}");
+    assert!(!rig.session.set_queue_limit(2), "it knows");
+
+    let second = rig.start(0, command(2, 2));
+    assert_eq!(rig.session.window(), (SerialNumber(3), SerialNumber(2)));
+    rig.session.abandon(second);
+    let told = rig.answers(0);
+    assert_eq!(told.len(), 1, "what is aborted has no answer: {told:?}");
+    rig.good(hanging);
+    assert_eq!(rig.answers(0).len(), 1, "an answer says it itself");
+}
