@@ -530,11 +530,12 @@ def tcp_needs_a_token_and_each_role_has_its_own():
 def secrets_that_stand_in_the_document_are_for_administrators():
     """The password of a group and what follows the host in the URL of a webhook: no answer that a lower role gets has them, as a
     document, an earlier revision, a finding, an event or a plan, and neither has the log."""
-    password, path = "correct horse battery", "token/4711"
+    password, former, path = "correct horse battery", "the one before it", "token/4711"
     text = ONE + f'''
 [[hyperscsi.group]]
 name = "ABC"
 udp = "127.0.0.1:0"
+# password = "{former}"
 password = "{password}"
 device = [{{ id = "disk", level = "crc" }}]
 
@@ -557,6 +558,7 @@ events = ["admin-change", "config-applied"]
         for document in documents:
             shown = callers["admin"].get(document)["text"]
             check(path in shown and (password in shown) == ("effective" not in document), f"{document} of an administrator: {shown}")
+            check((former in shown) == ("effective" not in document), f"the comments of {document} of an administrator: {shown}")
             for role in ("viewer", "operator"):
                 shown = callers[role].get(document)["text"]
                 check("(not shown)" in shown and '"http://127.0.0.1:1/(not shown)"' in shown, f"{document} of the {role}: {shown}")
@@ -571,7 +573,7 @@ events = ["admin-change", "config-applied"]
                 if "{" in ask or ask.endswith("/live"):
                     continue
                 body = callers[role].ask("GET", ask).body.decode()
-                check(password not in body and path not in body, f"{ask} of the {role}: {body}")
+                check(not any(secret in body for secret in (password, former, path)), f"{ask} of the {role}: {body}")
         without = written.split("[[notify]]")[0]
         plan = callers["operator"].post("plan", {"text": without})
         check("http://127.0.0.1:1" in [step["name"] for step in plan["steps"]] and path not in json.dumps(plan), plan)

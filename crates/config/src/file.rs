@@ -18,6 +18,7 @@ use crate::nbd::read_nbd;
 use crate::quota::read_quotas;
 use crate::reader::{Field, Section, Source};
 use crate::store::resolve_snapshots;
+use crate::value::is_invisible;
 use crate::views::ViewCheck;
 use crate::{
     ChapAlgorithm, Cidr, Coalescing, ConfigError, DigestPolicy, Group, GroupIndex, HostPort,
@@ -764,7 +765,7 @@ pub(crate) fn check_text(what: &'static str, max_bytes: usize, text: &str) -> Re
             max_bytes,
         });
     }
-    match text.chars().find(|c| c.is_control()) {
+    match text.chars().find(|&c| is_invisible(c)) {
         Some(character) => Err(Rule::Character {
             what,
             text: text.to_owned(),

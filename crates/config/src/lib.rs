@@ -88,4 +88,5 @@ pub use store::{
     StoreOption, StorePlace, StoreSpec, store_help, store_reference, with_options,
 };
 pub use unit::{Naa, Serial};
+pub use value::is_invisible;
 pub use warning::Warning;

@@ -360,6 +360,18 @@ pub(crate) fn list(values: impl Iterator<Item = String>) -> String {
     format!("[{}]", values.collect::<Vec<_>>().join(", "))
 }
 
+/// Whether a character is no sign of its own but changes how others are shown: control characters, line and paragraph
+/// separators, and what turns the direction of writing. A name with one could pass for another, or break a line.
+#[must_use]
+pub fn is_invisible(character: char) -> bool {
+    // Spec: Unicode, general category Cc, U+2028 and U+2029, property Bidi_Control.
+    character.is_control()
+        || matches!(
+            character,
+            '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+        )
+}
+
 /// A text as a basic string of TOML, always on one line.
 pub(crate) fn quoted(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
@@ -367,8 +379,8 @@ pub(crate) fn quoted(text: &str) -> String {
     for character in text.chars() {
         match character {
             '"' | '\\' => quoted.extend(['\\', character]),
-            control if control.is_control() => {
-                quoted.push_str(&format!("\\u{:04X}", u32::from(control)));
+            hidden if is_invisible(hidden) => {
+                quoted.push_str(&format!("\\u{:04X}", u32::from(hidden)));
             }
             plain => quoted.push(plain),
         }

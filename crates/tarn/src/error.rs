@@ -819,11 +819,11 @@ pub fn usage_line(text: &str, command: &str) -> String {
     plain(&format!("{}; see {command} --help", words.join(" ")))
 }
 
-/// Escapes control characters, so that no file name can break the line or colour the terminal.
+/// Escapes what is not a sign of its own, so that no name can break the line, colour the terminal or pass for another.
 pub(crate) fn plain(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for character in text.chars() {
-        if character.is_control() {
+        if config::is_invisible(character) {
             // Writing to a String cannot fail.
             let _infallible = write!(line, "{}", character.escape_default());
         } else {

@@ -1,4 +1,6 @@
 //! A configuration for those who may not read secrets.
+//!
+//! It has no comments: a key that is replaced is often left as one, with its secret.
 
 use std::borrow::Cow;
 
@@ -10,11 +12,12 @@ use crate::notify::origin_of;
 const NOT_SHOWN: &str = "(not shown)";
 
 /// The text with "(not shown)" in place of each secret that is written in it: passwords of groups, and what follows the
-/// host in the URLs of web servers that get events. Everything else stays as it is.
+/// host in the URLs of web servers that get events. Comments are left out; everything else stays on its line as it is. Of a
+/// text that is no TOML nothing is shown.
 #[must_use]
 pub fn without_secrets(text: &str) -> Cow<'_, str> {
     let Ok(mut document) = text.parse::<DocumentMut>() else {
-        return Cow::Borrowed(text);
+        return Cow::Borrowed("");
     };
     let served = document.get_mut("hyperscsi");
     let served = served.and_then(Item::as_table_like_mut);
@@ -22,9 +25,63 @@ pub fn without_secrets(text: &str) -> Cow<'_, str> {
     let passwords = hide_each(groups, hide_password);
     let urls = hide_each(document.get_mut("notify"), hide_path);
     match passwords + urls {
-        0 => Cow::Borrowed(text),
-        _ => Cow::Owned(document.to_string()),
+        0 => without_comments(text),
+        _ => Cow::Owned(without_comments(&document.to_string()).into_owned()),
     }
+}
+
+/// A document of TOML without its comments.
+///
+/// Spec: TOML 1.0: a comment begins with a `#` that is in no string, and ends with its line. Strings are in `"`, in which a
+/// backslash takes the next character with it, or in `'`; three of one kind begin one of several lines.
+fn without_comments(text: &str) -> Cow<'_, str> {
+    if !text.contains('#') {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(['#', '"', '\'']) {
+        let (before, from) = rest.split_at(at);
+        shown.push_str(before);
+        if let Some(comment) = from.strip_prefix('#') {
+            shown.truncate(shown.trim_end_matches([' ', '\t']).len());
+            let end = comment.find('\n');
+            rest = end.and_then(|end| comment.get(end..)).unwrap_or("");
+            continue;
+        }
+        let (string, behind) = from.split_at(string_bytes(from));
+        shown.push_str(string);
+        rest = behind;
+    }
+    shown.push_str(rest);
+    Cow::Owned(shown)
+}
+
+/// How many bytes the string has that a text begins with.
+fn string_bytes(text: &str) -> usize {
+    let (quote, three) = match text.starts_with('"') {
+        true => ('"', "\"\"\""),
+        false => ('\'', "'''"),
+    };
+    let is_long = text.starts_with(three);
+    let mark = three.get(if is_long { 0 } else { 2 }..).unwrap_or(three);
+    let mut at = mark.len();
+    while let Some(next) = text.get(at..).and_then(|inner| inner.chars().next()) {
+        let inner = text.get(at..).unwrap_or("");
+        if inner.starts_with(mark) {
+            at = at.saturating_add(mark.len());
+            // One or two quotes more are in the string.
+            let behind = text.get(at..).unwrap_or("");
+            let more = behind.len() - behind.trim_start_matches(quote).len();
+            return if is_long { at + more } else { at };
+        }
+        at = at.saturating_add(next.len_utf8());
+        if next == '\\' && quote == '"' {
+            let taken = inner.chars().nth(1).map_or(0, char::len_utf8);
+            at = at.saturating_add(taken);
+        }
+    }
+    text.len()
 }
 
 /// Hides something in each entry of a list, however it is written. Gives how many had it.
@@ -61,7 +118,7 @@ mod tests {
     #[test]
     fn passwords_are_hidden_however_the_group_is_written() {
         for text in [
-            "# a\n[[hyperscsi.group]]\nname = \"A\"\npassword = \"correct horse\" # b\n",
+            "# a\n[[hyperscsi.group]]\n# password = 'horse'\npassword = \"correct horse\" # horse\n",
             "hyperscsi.group = [{ name = \"A\", password = \"correct horse\" }]\n",
             "hyperscsi = { group = [{ name = \"A\", password = 'correct horse' }] }\n",
             "[hyperscsi]\n[[hyperscsi.group]]\npassword = \"\"\"correct horse\"\"\"\n",
@@ -70,7 +127,7 @@ mod tests {
             assert!(!shown.contains("horse"), "{shown}");
             assert!(shown.contains("(not shown)"), "{shown}");
         }
-        let text = "[[lun]]\nid = \"password\"   # as it is\n";
+        let text = "[[lun]]\nid = \"password\"\n";
         assert_eq!(without_secrets(text), text);
     }
 
@@ -88,7 +145,31 @@ mod tests {
                 "{shown}"
             );
         }
-        let text = "[[notify]]\nurl = 'https://a.example/'   # as it is\n";
+        let text = "[[notify]]\nurl = 'https://a.example/'\n";
         assert_eq!(without_secrets(text), text);
+    }
+
+    #[test]
+    fn comments_are_left_out_and_strings_stay() {
+        for (text, shown) in [
+            ("# a\nb = 1 # c\n\t# d", "\nb = 1\n"),
+            ("a = \"#1\\\"#2\" # c\n", "a = \"#1\\\"#2\"\n"),
+            ("a = '#\\' # c\nb = 2\n", "a = '#\\'\nb = 2\n"),
+            (
+                "a = \"\"\"\n# in\\\"\"\"\"\" # c \"\n",
+                "a = \"\"\"\n# in\\\"\"\"\"\"\n",
+            ),
+            ("a = '''\n# in''''' # c ' \n", "a = '''\n# in'''''\n"),
+            (
+                "a = [ # c\n  \"\", '', # d\n]\n\"#\" = 1\n",
+                "a = [\n  \"\", '',\n]\n\"#\" = 1\n",
+            ),
+            ("a = 'é#' # é\r\n", "a = 'é#'\n"),
+            ("a = 1 #", "a = 1"),
+        ] {
+            assert!(text.parse::<DocumentMut>().is_ok(), "{text}");
+            assert_eq!(without_secrets(text), shown, "{text}");
+        }
+        assert_eq!(without_secrets("a = \"secret # no TOML"), "");
     }
 }

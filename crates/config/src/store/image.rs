@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::export::option_of_path;
 use super::kind::{Escapes, escape, unescape};
+use crate::value::is_invisible;
 
 /// Longest name of a pool, a namespace, an image or a snapshot in bytes.
 const NAME_BYTES_MAX: usize = 255;
@@ -48,7 +49,7 @@ impl Image {
         }
         let names = [pool, namespace, name, snapshot.unwrap_or_default()];
         let names = names.map(|name| unescape(name, IN_NAME));
-        let is_bad = |name: &String| name.contains(|it: char| it.is_control() || it == '@');
+        let is_bad = |name: &String| name.contains(|it: char| is_invisible(it) || it == '@');
         if names.iter().any(is_bad) {
             return Err("has a control character or a second @ in a name");
         }

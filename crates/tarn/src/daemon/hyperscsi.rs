@@ -366,7 +366,7 @@ fn server(state: &State) -> Result<Server, StartError> {
 fn server_name() -> String {
     let system = rustix::system::uname();
     let name = system.nodename().to_string_lossy();
-    let mut name: String = name.chars().filter(|c| !c.is_control()).collect();
+    let mut name: String = name.chars().filter(|&c| !config::is_invisible(c)).collect();
     while name.len() > NAME_BYTES_MAX {
         name.pop();
     }
