@@ -254,6 +254,10 @@ impl LogicalUnit<'_> {
             );
             return;
         };
+        let place = &self.section.place;
+        if !found.has_room(place, group.all("Portal").count()) {
+            return;
+        }
         for portal in group.all("Portal") {
             // A tag of the portal group may stand behind the address.
             let text = portal.word(2).split(',').next().unwrap_or_default();

@@ -245,6 +245,21 @@ fn lists_that_multiply_are_refused() {
         each(&|n| format!("Mapping PortalGroup1 InitiatorGroup{n}\n")),
         each(&|n| format!("LUN{n} Storage /d{n} Auto\n"))
     );
+    // A portal group is that of each target that names it.
+    let ctl_portals = format!(
+        "portal-group p {{\n{}}}\n{}",
+        each(&|n| format!("listen 192.0.2.1:{}\n", n + 1)),
+        each(&|n| format!(
+            "target iqn.2026-11.example:{n} {{\nportal-group p no-authentication\n}}\n"
+        ))
+    );
+    let istgt_portals = format!(
+        "[PortalGroup1]\n{}[InitiatorGroup1]\nInitiatorName \"ALL\"\n{}",
+        each(&|n| format!("Portal A{n} 192.0.2.1:{}\n", n + 1)),
+        each(&|n| format!(
+            "[LogicalUnit{n}]\nTargetName iqn.2026-11.example:{n}\nMapping PortalGroup1 InitiatorGroup1\nLUN0 Storage /d{n} Auto\n"
+        ))
+    );
     for (format, texts) in [
         (
             Format::Iet,
@@ -252,6 +267,8 @@ fn lists_that_multiply_are_refused() {
         ),
         (Format::Ctl, vec![("ctl.conf", &ctl)]),
         (Format::Istgt, vec![("istgt.conf", &istgt)]),
+        (Format::Ctl, vec![("ctl.conf", &ctl_portals)]),
+        (Format::Istgt, vec![("istgt.conf", &istgt_portals)]),
     ] {
         let error = import(format, &texts).map(|_| ()).unwrap_err();
         assert!(

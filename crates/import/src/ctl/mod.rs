@@ -240,9 +240,10 @@ impl<'a> Reader<'a> {
                 let bind = found::ANY_ADDRESS.to_owned();
                 target.portals.push(Portal { bind, tag });
             }
-            let listens = section
-                .into_iter()
-                .flat_map(|section| section.all("listen"));
+            let listens = section.map_or_else(Vec::new, |section| section.all("listen").collect());
+            if !found.has_room(&node.place, listens.len()) {
+                return;
+            }
             for listen in listens {
                 match address::bind(listen.value()) {
                     Some(bind) => target.portals.push(Portal { bind, tag }),
