@@ -2,7 +2,6 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io;
-use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::{
     DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _,
     PermissionsExt as _,
@@ -102,6 +101,72 @@ impl Drop for SocketFile {
     }
 }
 
+/// The lock on the path of a socket, with the directories that were made for it. What was made goes with this value,
+/// as far as nothing else is in it.
+#[derive(Debug)]
+struct SocketLock {
+    path: PathBuf,
+    /// Held while we serve. The kernel releases it when we end, however we end.
+    file: Option<File>,
+    directories: MadeDirectories,
+}
+
+impl SocketLock {
+    /// Of two that start at once, one gets the lock.
+    fn take(path: &Path, directories: MadeDirectories) -> Result<Self, ListenError> {
+        Ok(Self {
+            file: Some(lock(path)?),
+            path: beside(path, ".lock"),
+            directories,
+        })
+    }
+}
+
+impl Drop for SocketLock {
+    fn drop(&mut self) {
+        // While it is held: who opens the file meanwhile finds that it is not the one at the path any more.
+        fs::remove_file(&self.path).ok();
+        drop(self.file.take());
+        // Before its parts are dropped by themselves, in the order that is right.
+        self.directories.remove();
+    }
+}
+
+/// Directories that were made for a socket, the outermost first.
+#[derive(Debug, Default)]
+struct MadeDirectories(Vec<PathBuf>);
+
+impl MadeDirectories {
+    /// Makes a directory, private, with all that it is in.
+    fn make(directory: &Path) -> io::Result<Self> {
+        let is_named = |path: &&Path| !path.as_os_str().is_empty();
+        let missing = directory.ancestors().filter(is_named);
+        let missing: Vec<_> = missing.take_while(|path| !path.exists()).collect();
+        let mut made = Self::default();
+        for path in missing.into_iter().rev() {
+            match DirBuilder::new().mode(0o700).create(path) {
+                Ok(()) => made.0.push(path.to_owned()),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(made)
+    }
+
+    /// Removes those that are empty.
+    fn remove(&mut self) {
+        for path in self.0.drain(..).rev() {
+            fs::remove_dir(path).ok();
+        }
+    }
+}
+
+impl Drop for MadeDirectories {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
 /// Makes a unix socket whose file has this mode. A stale one is replaced; directories that are missing are made
 /// private.
 ///
@@ -169,15 +234,6 @@ pub fn probe_unix(path: &Path) -> Result<(), ListenError> {
     Ok(())
 }
 
-/// Listens on an address.
-///
-/// # Errors
-///
-/// It cannot be listened on.
-pub fn tcp(address: SocketAddr) -> Result<TcpListener, ListenError> {
-    TcpListener::bind(address).map_err(|source| ListenError::Tcp { address, source })
-}
-
 /// `O_NOFOLLOW` and `O_NONBLOCK`.
 const NOT_FOLLOWED: i32 = OFlags::NOFOLLOW
     .union(OFlags::NONBLOCK)
@@ -186,6 +242,20 @@ const NOT_FOLLOWED: i32 = OFlags::NOFOLLOW
 
 /// Of two that start at once, one gets the lock.
 fn lock(path: &Path) -> Result<File, ListenError> {
+    const ATTEMPTS: u32 = 16;
+    for _ in 0..ATTEMPTS {
+        let file = lock_once(path)?;
+        let own = file.metadata().map(|found| (found.dev(), found.ino()));
+        if own.is_ok_and(|own| identity(&beside(path, ".lock")).is_ok_and(|found| found == own)) {
+            return Ok(file);
+        }
+    }
+    Err(ListenError::InUse {
+        path: path.to_owned(),
+    })
+}
+
+fn lock_once(path: &Path) -> Result<File, ListenError> {
     let failed = |source| ListenError::Unix {
         path: path.to_owned(),
         source,

@@ -451,6 +451,10 @@ pub(crate) const fn denied(is_root: bool) -> OpenFailure {
     }
 }
 
+/// What was tried, for a remedy of its own.
+const CREATE: &str = "create it";
+const RESERVE: &str = "reserve its space";
+
 fn system(action: &'static str) -> impl Fn(io::Error) -> OpenFailure {
     move |error| match Errno::from_io_error(&error) {
         Some(Errno::MFILE | Errno::NFILE) => OpenFailure::TooManyFiles,

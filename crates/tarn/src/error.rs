@@ -57,21 +57,14 @@ pub enum StartError {
         /// The line of the first such byte, from 1.
         line: usize,
     },
-    /// The administration cannot listen where it was asked to.
-    #[error("{place}: {source}")]
-    AdminAddress {
-        /// Where the address is named.
-        place: Place,
-        /// Why.
-        source: admin::ListenError,
-    },
-    /// The same, because this process listens there itself until the change is made.
+    /// An address cannot be had, because this process has the port itself, by an address that stays or that cannot be
+    /// given up beforehand.
     #[error(
         "{place}: {} cannot be listened on while this Tarn listens on {}: remove that in one change, add this in the \
          next",
         .addresses[0], .addresses[1]
     )]
-    AdminHeld {
+    AddressHeld {
         /// Where the address is named.
         place: Place,
         /// What was asked for, and what is in use.

@@ -23,8 +23,9 @@ use crate::administration::{AdminSockets, Administration};
 use crate::banner::{BoundPortal, ServedUnit, banner, hyperscsi_banner, nbd_banner};
 use crate::confinement::Confinement;
 use crate::daemon::{
-    self, Daemon, Events, Opener, PortNumbers, Running, RunningUnit, close_logs, hyperscsi_places,
-    nbd_places, open_hyperscsi, open_listeners, open_store, open_tls, slow_command, stand_in,
+    self, Daemon, Events, Leftovers, Opener, OwnSockets, PortNumbers, Running, RunningUnit,
+    close_logs, hyperscsi_places, nbd_places, open_hyperscsi, open_listeners, open_store, open_tls,
+    slow_command, stand_in,
 };
 use crate::logging::{Log, LogSwitch};
 use crate::prepare::Prepared;
@@ -361,7 +362,7 @@ fn open(
         unit.location = location;
     }
     let nothing = Running::nothing(model);
-    let (opened, _) = open_listeners(&mut running, &nothing, inherited)?;
+    let (opened, _) = open_listeners(&mut running, &nothing, &OwnSockets::default(), inherited)?;
     let sites = open_hyperscsi(&mut running, &nothing, &prepared.state, cores)?;
     Ok(daemon::Prepared::first(running, opened, sites))
 }

@@ -141,6 +141,8 @@ fn read_back(
         .known
         .is_some_and(|known| known.how == Use::Discarded)
     {
+        // To do without a log of one's own is no right to that of another unit.
+        refuse_foreign(log, &options.unit)?;
         return Ok((None, Replayed::default()));
     }
     let Some(header) = find(log, log_bytes, &options.unit, served)? else {

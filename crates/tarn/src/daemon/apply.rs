@@ -1,8 +1,9 @@
 //! Carries a change out: everything that can fail first, then what cannot.
 //!
 //! 1. Secrets are read, identities looked up, new stores opened and new addresses bound. Nobody
-//!    sees any of it; dropping it undoes it. All that the ledger of identities must know of the
-//!    change is in it from here on, beside what it knew before.
+//!    sees any of it; dropping it undoes it, and removes the files that were made for it. All that
+//!    the ledger of identities must know of the change is in it from here on, beside what it knew
+//!    before.
 //! 2. The data plane takes the new units up, unseen.
 //! 3. The document and its record are put on disk.
 //! 4. Stores grow, and begin to write through or back.
@@ -31,6 +32,7 @@ use super::log_device::{attach, lazily};
 use super::open::{
     OpenStore, Opener, bind, bind_socket, open_members, open_part, open_tls, open_with,
 };
+use super::own_sockets::OwnSockets;
 use super::quotas::Accounts;
 use super::running::{
     NO_PORTAL, PortNumbers, Running, RunningListener, RunningSocket, RunningUnit, profile,
@@ -159,9 +161,10 @@ pub(super) fn prepare(
     check_identities(&model, running.units.iter().map(|unit| &unit.identity))?;
     let removed = leaving(&running, old);
     number_targets(&mut running, old);
-    let (opened, closed) = open_listeners(&mut running, old, means.inherited)?;
+    let own = OwnSockets::tcp(old, &model, means.administration);
+    let (opened, closed) = open_listeners(&mut running, old, &own, means.inherited)?;
     let sites = open_hyperscsi(&mut running, old, state, means.opener.cores)?;
-    let administration = open_administration(old, &running.model, means)?;
+    let administration = open_administration(old, &running.model, &own, means)?;
     Ok(Prepared {
         administration,
         added: prepared.added,
@@ -181,6 +184,7 @@ pub(super) fn prepare(
 fn open_administration(
     old: &Running,
     model: &Model,
+    own: &OwnSockets,
     means: &Means<'_>,
 ) -> Result<Option<NextEndpoints>, StartError> {
     let is_renewed = |one: &AdminListening| one.is_renewed(model);
@@ -189,7 +193,7 @@ fn open_administration(
     }
     match means.administration {
         Some(administration) => administration
-            .prepare(&old.model, model, &old.addresses(), means.inherited)
+            .prepare(model, own, means.inherited)
             .map(Some),
         None if !means.begun.admin().is_enabled => Ok(None),
         None => Err(StartError::NoAdministration),
@@ -416,6 +420,7 @@ pub(super) fn number_targets(running: &mut Running, old: &Running) {
 pub(crate) fn open_listeners(
     running: &mut Running,
     old: &Running,
+    own: &OwnSockets,
     inherited: &Inherited,
 ) -> Result<(Vec<Listener>, Vec<PortalIndex>), StartError> {
     let mut opened = Vec::new();
@@ -425,8 +430,8 @@ pub(crate) fn open_listeners(
         let listener = match old.listeners.iter().find(same) {
             Some(same) => *same,
             None => {
-                let listener = bind(&wanted, inherited)?;
-                let bound = listener.local_address();
+                let listener = bind(&wanted, own, inherited)?;
+                let (bound, socket) = (listener.local_address(), listener.occupant());
                 opened.push(listener);
                 RunningListener {
                     index: NO_PORTAL,

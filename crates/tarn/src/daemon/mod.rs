@@ -45,6 +45,7 @@ mod losses;
 mod media;
 mod notices;
 mod open;
+mod own_sockets;
 mod paced;
 mod places;
 mod quotas;
@@ -73,6 +74,7 @@ pub(crate) use open::{
     Opener, check_tls, device_options, open_store, open_tls, probe_new, retry_while_in_use,
     stand_in,
 };
+pub(crate) use own_sockets::OwnSockets;
 pub(crate) use quotas::{Accountant, Accounts, check_first as check_quotas};
 pub(crate) use running::{PortNumbers, Running, RunningUnit, nbd_places, slow_command};
 pub(crate) use schedule::Scheduler;

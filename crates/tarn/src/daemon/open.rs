@@ -11,7 +11,7 @@ use config::{
 };
 use confine::inherited::Inherited;
 use reactor::Listener;
-use reactor::net::BindError;
+use reactor::net::{BindError, Families};
 use remote::{
     Carrier, ClusterOptions, HyperscsiOptions, IscsiFailure, IscsiLogin, IscsiOpenError,
     IscsiOptions, Level, Looks, NbdOptions, NbdServer, OwnServers, Password, RbdFailure,
@@ -22,7 +22,9 @@ use store::{
     SharedStore, file_of_snapshot,
 };
 
-use super::log_device::{LogUse, attach, lazily};
+use super::log_device::{LogUse, Withheld, attach, lazily};
+use super::own_sockets::OwnSockets;
+use crate::locate::snapshot_at;
 use crate::state::UnitIdentity;
 use crate::{StartError, interface, password};
 
@@ -427,6 +429,7 @@ pub(crate) fn check_tls(model: &Model) -> Vec<(&config::NbdServer, StartError)> 
 /// Whether an address could be bound. Nobody can connect meanwhile.
 pub(super) fn probe_bind(
     wanted: &config::Listener,
+    own: &OwnSockets,
     inherited: &Inherited,
 ) -> Result<(), StartError> {
     let passed = inherited.at(wanted.bind).map_err(StartError::Inherited)?;
@@ -434,11 +437,9 @@ pub(super) fn probe_bind(
         return Ok(());
     }
     let is_in_use = |error: &BindError| matches!(error, BindError::InUse { .. });
-    let probe = || Listener::probe(wanted.bind);
-    retry_while_in_use(probe, is_in_use).map_err(|source| StartError::Bind {
-        place: wanted.place.clone(),
-        source,
-    })
+    let probe = || Listener::probe(wanted.bind, Families::One, own.going());
+    let probed = retry_while_in_use(probe, is_in_use);
+    probed.map_err(|source| own.refused(wanted.place.clone(), source))
 }
 
 /// Whether a unix socket for clients of NBD could be made.
@@ -483,6 +484,7 @@ pub(crate) fn bind_socket(
 /// One that the service manager has bound is taken over.
 pub(crate) fn bind(
     wanted: &config::Listener,
+    own: &OwnSockets,
     inherited: &Inherited,
 ) -> Result<Listener, StartError> {
     let passed = inherited
@@ -492,11 +494,9 @@ pub(crate) fn bind(
         return Ok(listener);
     }
     let is_in_use = |error: &BindError| matches!(error, BindError::InUse { .. });
-    let bind = || Listener::bind(wanted.bind, BACKLOG);
-    retry_while_in_use(bind, is_in_use).map_err(|source| StartError::Bind {
-        place: wanted.place.clone(),
-        source,
-    })
+    let bind = || Listener::bind_beside(wanted.bind, BACKLOG, own.going());
+    let bound = retry_while_in_use(bind, is_in_use);
+    bound.map_err(|source| own.refused(wanted.place.clone(), source))
 }
 
 fn export_options(spec: &StoreSpec, export: &Export, opener: &Opener) -> NbdOptions {

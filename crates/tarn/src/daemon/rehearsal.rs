@@ -25,6 +25,7 @@ use super::effect::{Consequence, PlannedStep};
 use super::open::{
     OpenStore, check_tls, open_members, open_with, probe_bind, probe_part, probe_socket,
 };
+use super::own_sockets::OwnSockets;
 use super::running::{Running, RunningUnit};
 use super::steps::Match;
 use super::{hyperscsi, log_device, quotas};
@@ -418,13 +419,14 @@ impl Rehearsal<'_> {
 
     fn addresses(&mut self, found: &mut Found) {
         let (old, model) = (self.old, self.model);
+        let own = OwnSockets::tcp(old, model, self.means.administration);
         for wanted in model.listeners() {
             let is_nbd = wanted.nbd.is_some();
             let mut open = old.listeners.iter();
             if open.any(|one| one.wanted == wanted.bind && one.is_nbd == is_nbd) {
                 continue;
             }
-            if let Err(error) = probe_bind(&wanted, self.means.inherited) {
+            if let Err(error) = probe_bind(&wanted, &own, self.means.inherited) {
                 let bind = wanted.bind.to_string();
                 let of_portal = |step: &PlannedStep| {
                     step.kind == Kind::Portal && step.name.ends_with(&format!(" {bind}"))
@@ -481,8 +483,8 @@ impl Rehearsal<'_> {
                 };
                 self.wrong(found, error, is_its);
             }
-            let (inherited, held) = (self.means.inherited, old.addresses());
-            for error in probe_addresses(&old.model, model, &held, inherited) {
+            let own = OwnSockets::tcp(old, model, self.means.administration);
+            for error in probe_addresses(&old.model, model, &own, self.means.inherited) {
                 let is_its = |step: &PlannedStep| step.kind == Kind::Admin && step.name == "listen";
                 self.wrong(found, error, is_its);
             }
