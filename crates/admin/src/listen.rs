@@ -53,7 +53,7 @@ pub enum ListenError {
         path: PathBuf,
     },
     /// The socket cannot be made.
-    #[error("{}: cannot be made: {source}", path.display())]
+    #[error("{}: cannot be made: {source}; check its directory, or name another socket", path.display())]
     Unix {
         /// The socket.
         path: PathBuf,
@@ -81,8 +81,8 @@ pub struct SocketFile {
     path: PathBuf,
     /// Device and inode, so that only our own is removed.
     identity: (u64, u64),
-    /// Held while we serve. The kernel releases it when we end, however we end.
-    _lock: File,
+    /// All that was made for it.
+    _lock: SocketLock,
 }
 
 impl SocketFile {
@@ -178,12 +178,9 @@ pub fn unix(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile), Listen
         path: path.to_owned(),
         source,
     };
-    if let Some(directory) = path.parent().filter(|path| !path.as_os_str().is_empty()) {
-        let mut builder = DirBuilder::new();
-        let made = builder.recursive(true).mode(0o700).create(directory);
-        made.map_err(failed)?;
-    }
-    let lock = lock(path)?;
+    let directories = path.parent().map(MadeDirectories::make);
+    let directories = directories.transpose().map_err(failed)?;
+    let lock = SocketLock::take(path, directories.unwrap_or_default())?;
     check_free(path)?;
     // It gets its name when nobody can connect any more who may not, and takes the place of a stale one in the same
     // step.
@@ -227,7 +224,7 @@ pub fn probe_unix(path: &Path) -> Result<(), ListenError> {
     access(there, Access::WRITE_OK | Access::EXEC_OK).map_err(|errno| failed(errno.into()))?;
     if there == parent {
         if fs::symlink_metadata(beside(path, ".lock")).is_ok() {
-            drop(lock(path)?);
+            drop(lock_once(path)?);
         }
         check_free(path)?;
     }
@@ -334,6 +331,23 @@ mod tests {
         UnixStream::connect(&path).unwrap();
         drop(file);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn what_was_made_for_a_socket_goes_with_it_and_what_was_there_stays() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("a/b/c/tarn.sock");
+        let made = unix(&path, PRIVATE).unwrap();
+        fs::write(scratch.path().join("a/other"), "of somebody else").unwrap();
+        drop(made);
+        assert!(!scratch.path().join("a/b").exists());
+        assert!(scratch.path().join("a/other").exists());
+        fs::create_dir(scratch.path().join("a/b")).unwrap();
+        fs::create_dir(scratch.path().join("a/b/c")).unwrap();
+        fs::write(&path, "no socket").unwrap();
+        assert!(unix(&path, PRIVATE).is_err());
+        let left = fs::read_dir(path.parent().unwrap()).unwrap().count();
+        assert_eq!(left, 1, "a socket that was refused has left a file");
     }
 
     #[test]

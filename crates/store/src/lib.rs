@@ -33,6 +33,8 @@ mod journal;
 #[cfg(target_os = "linux")]
 mod latch;
 #[cfg(target_os = "linux")]
+mod made;
+#[cfg(target_os = "linux")]
 mod memory_disk;
 #[cfg(target_os = "linux")]
 #[cfg(target_os = "linux")]
@@ -75,6 +77,8 @@ pub use journal::{
 };
 #[cfg(target_os = "linux")]
 pub use journal::{Logged, NotLogged};
+#[cfg(target_os = "linux")]
+pub use made::MadeFiles;
 #[cfg(target_os = "linux")]
 pub use memory_disk::MemoryDisk;
 #[cfg(target_os = "linux")]

@@ -678,6 +678,27 @@ fn reflink(copy: &File, source: &File) -> Result<(), SnapshotError> {
     })
 }
 
+/// Whether files can share blocks where a file is, or is to be. Nothing is made: files without a name are tried. Where
+/// there are none of these, nothing is known, and nothing is refused.
+///
+/// # Errors
+///
+/// [`SnapshotError::NoReflinks`].
+pub fn probe_reflinks(path: &Path) -> Result<(), SnapshotError> {
+    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let directory = path.parent().filter(|path| !path.as_os_str().is_empty());
+    let directory = directory.unwrap_or_else(|| Path::new("."));
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let nameless = || rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR).map(File::from);
+    let (Ok(source), Ok(copy)) = (nameless(), nameless()) else {
+        return Ok(());
+    };
+    match reflink(&copy, &source) {
+        Err(SnapshotError::NoReflinks) => Err(SnapshotError::NoReflinks),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
 /// Gives a copy the owner of the file it is of, and this mode, and makes it durable.
 fn settle(copy: &File, source: &File, mode: u32) -> Result<(), SnapshotError> {
     let found = source.metadata().map_err(system("look at the file"))?;

@@ -315,6 +315,10 @@ fn locate_new(
     }
 }
 
+/// Nothing is made behind a link: where it leads may be a mistake, and another name may lead there, too.
+const REMEDY_FOR_LINK: &str =
+    "it is a link to a file that is not there: create that file, or name it instead of the link";
+
 /// What to do about a store that is missing and is not made.
 fn remedy_for_missing(store: &StoreSpec) -> Option<&'static str> {
     let (_, node) = store.at.node()?;

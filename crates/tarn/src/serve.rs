@@ -345,7 +345,8 @@ fn open(
         tls: open_tls(model)?,
         ..Running::nothing(model)
     };
-    let opener = Opener::of_start(cores);
+    let opener = Opener::of_start(cores, model);
+    let made = Leftovers::of(&opener);
     for (unit, identity) in model.units().iter().zip(&prepared.identities) {
         let store = if identity.is_withheld {
             stand_in(unit)?
@@ -364,7 +365,7 @@ fn open(
     let nothing = Running::nothing(model);
     let (opened, _) = open_listeners(&mut running, &nothing, &OwnSockets::default(), inherited)?;
     let sites = open_hyperscsi(&mut running, &nothing, &prepared.state, cores)?;
-    Ok(daemon::Prepared::first(running, opened, sites))
+    Ok(daemon::Prepared::first(running, opened, sites, made))
 }
 
 /// A socket that nothing asks for is a slip of the finger, most likely in the port.

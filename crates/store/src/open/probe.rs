@@ -90,6 +90,42 @@ impl OpenOptions {
     }
 }
 
+/// The space that a file takes at once.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Reservation {
+    /// The number of the file system.
+    pub file_system: u64,
+    /// What is taken of it, in bytes.
+    pub bytes: u64,
+    /// What is free there now.
+    pub free_bytes: u64,
+}
+
+/// The space that a file without thin provisioning will take when it gets a size, whether it is there or not. `None`
+/// if it is as large, if it is no file, or if that cannot be found out: the file system may not reserve space.
+pub fn reservation(path: &Path, size_bytes: u64) -> Option<Reservation> {
+    let actual = match std::fs::metadata(path) {
+        Ok(found) if found.is_file() => found.len(),
+        Ok(_) => return None,
+        Err(_) => 0,
+    };
+    let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let bytes = size_bytes.checked_sub(actual).filter(|bytes| *bytes > 0)?;
+    let file = nameless(&path, OFlags::empty()).ok().flatten()?;
+    let found = fstatvfs(&file).ok()?;
+    reserves(&file).then_some(())?;
+    Some(Reservation {
+        file_system: fstat(&file).ok()?.st_dev,
+        bytes,
+        free_bytes: found.f_bavail.saturating_mul(found.f_frsize),
+    })
+}
+
+/// Whether the file system reserves space. Where it cannot, a file is made without, as [`OpenOptions::open`] does.
+fn reserves(file: &OwnedFd) -> bool {
+    fallocate(file, FallocateFlags::KEEP_SIZE, 0, 4096) != Err(Errno::OPNOTSUPP)
+}
+
 /// Whether a file that is served can be made larger: the file system takes files of that size, and has the space where
 /// it is taken at once.
 ///
@@ -114,11 +150,6 @@ fn fits(path: &Path, from: u64, to: u64, is_thin: bool) -> Result<(), OpenFailur
 fn make_so_large(file: &OwnedFd, from: u64, to: u64, is_thin: bool) -> Result<(), OpenFailure> {
     ftruncate(file, to).map_err(|errno| system("make it that large")(errno.into()))?;
     let free = || fstatvfs(file).map(|found| found.f_bavail.saturating_mul(found.f_frsize));
-    // Where space cannot be reserved a file is made without, as `open` does.
-    let reserves = || {
-        let tried = fallocate(file, FallocateFlags::KEEP_SIZE, 0, 4096);
-        tried != Err(Errno::OPNOTSUPP)
-    };
     match free() {
         Ok(free) if !is_thin && free < to.saturating_sub(from) && reserves() => {
             Err(system("reserve its space")(Errno::NOSPC.into()))

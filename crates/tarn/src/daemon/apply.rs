@@ -30,7 +30,7 @@ use super::caches::{self, CacheSwitch};
 use super::hyperscsi::{Served, Sites};
 use super::log_device::{attach, lazily};
 use super::open::{
-    OpenStore, Opener, bind, bind_socket, open_members, open_part, open_tls, open_with,
+    Leftovers, OpenStore, Opener, bind, bind_socket, open_members, open_part, open_tls, open_with,
 };
 use super::own_sockets::OwnSockets;
 use super::quotas::Accounts;
@@ -65,6 +65,8 @@ pub(crate) struct Prepared {
     cached: Vec<CacheSwitch>,
     /// Where the administration listens then, if elsewhere.
     administration: Option<NextEndpoints>,
+    /// What goes again where it does not come into force.
+    made: Leftovers,
 }
 
 /// How a store grows.
@@ -114,7 +116,7 @@ pub(super) fn prepare(
     units: &Match,
     means: &Means<'_>,
 ) -> Result<Prepared, StartError> {
-    let state = means.state;
+    let (state, made) = (means.state, Leftovers::of(&means.opener));
     headroom::allow(&old.model, &model)?;
     let locations = locate_new(old, &model, units, &means.patience)?;
     let before = |position: usize| units.from.get(position).copied().flatten();
@@ -145,8 +147,9 @@ pub(super) fn prepare(
                 let (growth, location) = growth(served, unit, means)?;
                 let grown = growth.map(|growth| (position, growth));
                 prepared.grown.extend(grown);
-                let cached = CacheSwitch::of(served, before, unit);
-                prepared.cached.extend(cached);
+                prepared
+                    .cached
+                    .extend(CacheSwitch::of(served, before, unit));
                 served.clone().at(location)
             }
             Some(_) | None => {
@@ -159,7 +162,6 @@ pub(super) fn prepare(
     }
     super::quotas::check(&model, &running.units, old)?;
     check_identities(&model, running.units.iter().map(|unit| &unit.identity))?;
-    let removed = leaving(&running, old);
     number_targets(&mut running, old);
     let own = OwnSockets::tcp(old, &model, means.administration);
     let (opened, closed) = open_listeners(&mut running, old, &own, means.inherited)?;
@@ -170,12 +172,33 @@ pub(super) fn prepare(
         added: prepared.added,
         grown: prepared.grown,
         cached: prepared.cached,
+        removed: leaving(&running, old),
         running,
         removed,
         opened,
         closed,
         sites,
         grouped: None,
+        made,
+    })
+}
+
+/// The identities of the units of a new configuration, which are in the ledger from now on.
+fn identities(
+    old: &Running,
+    model: &Model,
+    units: &Match,
+    locations: &[Option<Location>],
+    state: &State,
+) -> Result<Vec<UnitIdentity>, StartError> {
+    let served: Vec<_> = old.units.iter().map(|unit| unit.identity.clone()).collect();
+    state.identities_of_change(&LedgerChange {
+        old: &old.model,
+        new: model,
+        locations,
+        served: &served,
+        from: &units.from,
+        renames: &renames(&old.model, model, units),
     })
 }
 
@@ -323,14 +346,14 @@ fn attach_new(
     unit: &config::Unit,
     identity: &UnitIdentity,
     opened: OpenStore,
-    patience: &Patience<'_>,
+    means: &Means<'_>,
 ) -> Result<OpenStore, StartError> {
     let Some(log) = &unit.log else {
-        return attach(unit, identity, opened);
+        return attach(unit, identity, opened, &means.opener);
     };
-    let (unit, identity) = (unit.clone(), identity.clone());
-    on_thread((&log.store, &log.place), patience, move |_, _| {
-        attach(&unit, &identity, opened)
+    let (unit, identity, opener) = (unit.clone(), identity.clone(), means.opener.clone());
+    on_thread((&log.store, &log.place), &means.patience, move |_, _| {
+        attach(&unit, &identity, opened, &opener)
     })?
 }
 
@@ -504,7 +527,12 @@ fn open_sockets(
 
 impl Prepared {
     /// The first configuration of a run, whose stores and addresses were opened while that was allowed.
-    pub(crate) fn first(mut running: Running, opened: Vec<Listener>, sites: Sites) -> Self {
+    pub(crate) fn first(
+        mut running: Running,
+        opened: Vec<Listener>,
+        sites: Sites,
+        made: Leftovers,
+    ) -> Self {
         let nothing = Running::nothing(&running.model);
         number_targets(&mut running, &nothing);
         Self {
@@ -517,6 +545,7 @@ impl Prepared {
             grown: Vec::new(),
             cached: Vec::new(),
             administration: None,
+            made,
             running,
         }
     }
@@ -620,6 +649,7 @@ impl Prepared {
     /// Switches. Nothing here can be refused; a core that does not answer is the only trouble. It
     /// never keeps the rest from being switched: the revision counts, so its access rules hold.
     pub(super) fn switch(&mut self, old: &Running, plane: &Handle) -> Result<(), NoAnswer> {
+        self.made.keep();
         plane.set_slow_command(slow_command(&self.running.model));
         let limited = self.set_limits(old, plane);
         let described = plane.describe_units(self.changed_units(old));

@@ -91,7 +91,11 @@ pub(super) fn attach(
     let is_serving = serving.is_some();
     let options = options(unit, log, identity, note)?;
     let logged = Logged::open(Arc::clone(&opened.store), device, &options);
-    behind(unit, log, opened, logged, is_serving)
+    let opened = behind(unit, log, opened, logged, is_serving)?;
+    if let (LogUse::InUse(logged), Some(path)) = (&opened.log, new) {
+        opener.note_log(&path, logged);
+    }
+    Ok(opened)
 }
 
 /// The store behind its log, or why the unit is held.
@@ -117,7 +121,27 @@ fn behind(
         Err(NotLogged::Misfit(Misfit::Store(error))) => Ok(unsynced(unit, opened, &error)),
         Err(NotLogged::Misfit(misfit)) => {
             let why = format!("its log {} is not usable: {misfit}", log.store.at);
-            Ok(held(unit, opened, &why))
+            Ok(match misfit {
+                Misfit::OtherUnit { .. } => {
+                    let remedy = "Tarn leaves it as it is; write the log of this lun at log, or a file that is yet to \
+                                  be made: remove the lun in one change, and add it in the next";
+                    not_served(unit, opened, format!("{why}; {remedy}"))
+                }
+                Misfit::NotEmpty => {
+                    let remedy =
+                        "clear it if nobody needs what it holds, or write another one at log";
+                    not_served(unit, opened, format!("{why}; {remedy}"))
+                }
+                Misfit::Missing(_)
+                | Misfit::OtherLog
+                | Misfit::Damaged(_)
+                | Misfit::OtherGeneration { .. }
+                | Misfit::Cut { .. }
+                | Misfit::StoreEnds { .. }
+                | Misfit::NotReplayed { .. }
+                | Misfit::Io(_)
+                | Misfit::Store(_) => held(unit, opened, &why),
+            })
         }
         Err(error @ NotLogged::Small { .. }) if is_serving => {
             let why = format!("its log {} was cut: {error}", log.store.at);
@@ -237,6 +261,7 @@ fn open_device(
     may_change: bool,
 ) -> Result<Arc<dyn SharedStore>, store::OpenError> {
     let mut options = device_options(log);
+    opener.note_made(&mut options);
     options.size_bytes = options.size_bytes.filter(|_| may_change);
     retry_while_in_use(|| options.open(), is_in_use)
 }

@@ -71,8 +71,8 @@ pub(crate) use hyperscsi::{check_interfaces, hyperscsi_places};
 pub(crate) use log_device::close_logs;
 pub(crate) use notices::Receivers;
 pub(crate) use open::{
-    Opener, check_tls, device_options, open_store, open_tls, probe_new, retry_while_in_use,
-    stand_in,
+    Leftovers, Opener, check_tls, device_options, open_store, open_tls, probe_new,
+    retry_while_in_use, stand_in,
 };
 pub(crate) use own_sockets::OwnSockets;
 pub(crate) use quotas::{Accountant, Accounts, check_first as check_quotas};

@@ -10,6 +10,7 @@ use config::{
     StorePlace, StoreSpec,
 };
 use confine::inherited::Inherited;
+use confine::privileges::opening;
 use reactor::Listener;
 use reactor::net::{BindError, Families};
 use remote::{
@@ -18,8 +19,8 @@ use remote::{
     RbdOpenError, RbdOptions, TlsOptions,
 };
 use store::{
-    ComposeError, Composed, Form, Held, Logged, Member, OpenError, OpenFailure, OpenOptions,
-    SharedStore, file_of_snapshot,
+    ComposeError, Composed, Form, Held, Logged, MadeFiles, Member, OpenError, OpenFailure,
+    OpenOptions, SharedStore,
 };
 
 use super::log_device::{LogUse, Withheld, attach, lazily};
@@ -34,6 +35,9 @@ const BACKLOG: i32 = 4096;
 /// The most connections to a server that a store has, unless its options say how many.
 const CONNECTIONS_MAX: usize = 16;
 
+/// Logs in files that were made for them, and where these are.
+type NewLogs = Vec<(PathBuf, Arc<Logged>)>;
+
 /// What stores are opened with.
 #[derive(Clone, Debug)]
 pub(crate) struct Opener {
@@ -43,6 +47,44 @@ pub(crate) struct Opener {
     pub(crate) looks: Looks,
     /// Where this process serves what could be a store.
     own: Arc<OwnServers>,
+    /// The files that are made.
+    made: MadeFiles,
+    /// The logs in some of them.
+    logs: Arc<Mutex<NewLogs>>,
+    /// Files that may have snapshots, which nobody may write.
+    files: Arc<[PathBuf]>,
+}
+
+/// Files that an attempt has made. They go with it, unless they are kept.
+///
+/// A unit whose log goes has to be known as one that needs none, or it would not be served without it. So that is saved
+/// first, and the log stays where it cannot be.
+#[must_use = "the files are removed when it is dropped"]
+pub(crate) struct Leftovers(Opener);
+
+impl Leftovers {
+    /// What this opener makes from now on.
+    pub(crate) fn of(opener: &Opener) -> Self {
+        Self(opener.clone())
+    }
+
+    /// What they were made for is in force.
+    pub(super) fn keep(&self) {
+        self.0.made.keep();
+        self.0.take_logs();
+    }
+}
+
+impl Drop for Leftovers {
+    fn drop(&mut self) {
+        self.0.abandon_logs();
+        for (path, error) in opening(|| self.0.made.remove()) {
+            let path = path.display();
+            tracing::warn!(%path, %error, "a file that was made for what was refused then stays; remove it");
+        }
+        // Of a call that has answered meanwhile.
+        self.0.abandon_logs();
+    }
 }
 
 impl Opener {
@@ -53,7 +95,60 @@ impl Opener {
             cores,
             looks,
             own: Arc::default(),
+            made: MadeFiles::default(),
+            logs: Arc::default(),
+            files: files_of([model]),
         }
+    }
+
+    /// A user who may do everything may write a snapshot, whatever its mode says.
+    pub(super) fn refuse_to_write_snapshot(
+        &self,
+        spec: &StoreSpec,
+        place: &Place,
+    ) -> Result<(), StartError> {
+        let node = spec.at.node().filter(|_| !spec.read_only);
+        let snapshot = node.and_then(|(path, _)| Some((path, snapshot_at(path, &self.files)?)));
+        match snapshot {
+            None => Ok(()),
+            Some((path, of)) => Err(StartError::SnapshotWritable {
+                place: place.clone(),
+                path: path.to_owned(),
+                of,
+            }),
+        }
+    }
+
+    /// Notes a log in a file that was made for it, at this path.
+    pub(super) fn note_log(&self, path: &Path, logged: &Arc<Logged>) {
+        let log = (path.to_owned(), Arc::clone(logged));
+        self.logs().push(log);
+        if self.made.is_refused() {
+            self.abandon_logs();
+        }
+    }
+
+    fn logs(&self) -> MutexGuard<'_, NewLogs> {
+        self.logs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take_logs(&self) -> NewLogs {
+        std::mem::take(&mut *self.logs())
+    }
+
+    fn abandon_logs(&self) {
+        for (path, logged) in self.take_logs() {
+            if let Err(error) = logged.abandon() {
+                let shown = path.display();
+                tracing::warn!(path = %shown, %error, "a log that was made for what was refused then stays");
+                self.made.disown(&path);
+            }
+        }
+    }
+
+    /// Has files noted that these options make.
+    pub(super) fn note_made(&self, options: &mut OpenOptions) {
+        options.made = self.made.clone();
     }
 
     /// For a change of this configuration, which does not wait for the end of its looks: a cluster may hang.
@@ -70,6 +165,9 @@ impl Opener {
             cores,
             looks: Looks::ended_apart(),
             own: Arc::new(own),
+            made: MadeFiles::default(),
+            logs: Arc::default(),
+            files: files_of([model, next]),
         }
     }
 }
@@ -154,7 +252,7 @@ pub(crate) fn open_store(
     opener: &Opener,
 ) -> Result<OpenStore, StartError> {
     let opened = open_with(&lazily(unit), |spec, place| open_part(spec, place, opener))?;
-    attach(unit, identity, opened)
+    attach(unit, identity, opened, opener)
 }
 
 /// Opens the store of a unit, of which `open` opens each part.
@@ -262,7 +360,7 @@ pub(super) fn open_part(
         }
         StorePlace::Snapshot(_) => open_snapshot(spec, place, opener),
         StorePlace::Path(_) | StorePlace::Size(_) | StorePlace::Members(_) => {
-            open_local(spec, place)
+            open_local(spec, place, opener)
         }
     }
 }
@@ -298,7 +396,7 @@ pub(super) fn probe_part(
             }
         }
         StorePlace::Path(_) | StorePlace::Size(_) | StorePlace::Members(_) => {
-            probe_local(spec, place)
+            probe_local(spec, place, opener)
         }
     }
 }
@@ -354,9 +452,15 @@ fn open_snapshot(
     }
 }
 
-fn open_local(spec: &StoreSpec, place: &Place) -> Result<Arc<dyn SharedStore>, StartError> {
-    refuse_to_write_snapshot(spec, place)?;
-    retry_while_in_use(|| options(spec).open(), is_in_use).map_err(|source| StartError::Store {
+fn open_local(
+    spec: &StoreSpec,
+    place: &Place,
+    opener: &Opener,
+) -> Result<Arc<dyn SharedStore>, StartError> {
+    opener.refuse_to_write_snapshot(spec, place)?;
+    let mut options = options(spec);
+    opener.note_made(&mut options);
+    retry_while_in_use(|| options.open(), is_in_use).map_err(|source| StartError::Store {
         place: place.clone(),
         source,
     })

@@ -255,7 +255,9 @@ impl Rehearsal<'_> {
         if let Some(log) = &unit.log {
             let device = log.clone();
             let part = (&log.store, &log.place);
-            let probed = self.look(part, found, move |_, _| log_device::probe_device(&device));
+            let opener = self.means.opener.clone();
+            let probe = move |_: &StoreSpec, _: &Place| log_device::probe_device(&device, &opener);
+            let probed = self.look(part, found, probe);
             if let Some(Err(error)) = probed {
                 self.wrong_unit(found, unit, error);
             }

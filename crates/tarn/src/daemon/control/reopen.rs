@@ -149,8 +149,8 @@ impl Daemon {
         }
     }
 
-    /// What a change is made with that has this patience.
-    pub(super) fn means<'a>(&'a self, patience: Patience<'a>) -> Means<'a> {
+    /// What a change to a model is made with that has this patience.
+    pub(super) fn means<'a>(&'a self, patience: Patience<'a>, next: &Model) -> Means<'a> {
         Means {
             state: &self.state,
             inherited: &self.inherited,
