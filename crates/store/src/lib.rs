@@ -89,7 +89,9 @@ pub use notes::{Note, Notes};
 #[cfg(target_os = "linux")]
 pub use null::NullDisk;
 #[cfg(target_os = "linux")]
-pub use open::{OpenError, OpenFailure, OpenOptions, StoreKind, probe_growth};
+pub use open::{
+    OpenError, OpenFailure, OpenOptions, Reservation, StoreKind, probe_growth, reservation,
+};
 pub use operation::{
     AllocateMode, Descriptor, FileHandle, HelperAnswer, HelperOperation, HelperResult,
     RingOperation,
@@ -103,6 +105,6 @@ pub use request::{
 #[cfg(target_os = "linux")]
 pub use snapshots::{
     Exchanged, NewSnapshot, Rollback, SNAPSHOTS_MAX, Snapshot, SnapshotError, SnapshotName,
-    Snapshots, file_of_snapshot,
+    Snapshots, file_of_snapshot, probe_reflinks,
 };
 pub use wake::{Receiver, Sender, Waker, channel};

@@ -2,7 +2,7 @@
 
 mod probe;
 
-pub use probe::probe_growth;
+pub use probe::{Reservation, probe_growth, reservation};
 
 use std::fmt;
 use std::fs::{File, Metadata};

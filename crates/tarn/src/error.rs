@@ -293,6 +293,33 @@ pub enum StartError {
         source: Box<store::OpenFailure>,
     },
 
+    /// Files that take their space at once do not fit together.
+    #[error(
+        "{place}: {store} takes {bytes} bytes at once, the files before it take {before_bytes}, and their file system \
+         has {free_bytes} free; make them smaller, or leave out thin=false"
+    )]
+    NoRoomTogether {
+        /// Where it is named.
+        place: Place,
+        /// The store.
+        store: String,
+        /// What it takes.
+        bytes: u64,
+        /// What those take that were counted before.
+        before_bytes: u64,
+        /// What is free.
+        free_bytes: u64,
+    },
+
+    /// A schedule of snapshots of which none can be taken.
+    #[error("{place}: its snapshots cannot be taken as scheduled: {source}")]
+    Schedule {
+        /// Where the unit is named.
+        place: Place,
+        /// Why.
+        source: store::SnapshotError,
+    },
+
     /// A store cannot be opened; the message of the source names path and remedy.
     #[error("{place}")]
     Store {

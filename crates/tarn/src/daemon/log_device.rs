@@ -13,7 +13,7 @@ use store::{
 };
 
 use super::control::Daemon;
-use super::open::{OpenStore, refuse_to_write_snapshot, retry_while_in_use};
+use super::open::{OpenStore, Opener, retry_while_in_use};
 use crate::StartError;
 use crate::state::{LogNote, LogNotes, UnitIdentity};
 
@@ -75,7 +75,9 @@ pub(super) fn attach(
             None => opened,
         });
     };
-    refuse_to_write_snapshot(&log.store, &log.place)?;
+    opener.refuse_to_write_snapshot(&log.store, &log.place)?;
+    let path = log.store.at.node().map(|(path, _)| path.to_owned());
+    let new = path.filter(|path| !path.exists());
     // What the unit was served with is read as it is: nothing is made, and nothing becomes larger.
     let device = match open_device(log, serving.is_none()) {
         Ok(device) => device,
@@ -233,8 +235,8 @@ fn is_missing(failure: &OpenFailure) -> bool {
 /// # Errors
 ///
 /// It cannot. One that is missing and was there before keeps the unit from being served, not the change.
-pub(super) fn probe_device(log: &LogDevice) -> Result<(), StartError> {
-    refuse_to_write_snapshot(&log.store, &log.place)?;
+pub(super) fn probe_device(log: &LogDevice, opener: &Opener) -> Result<(), StartError> {
+    opener.refuse_to_write_snapshot(&log.store, &log.place)?;
     let options = device_options(log);
     let probed = retry_while_in_use(|| options.probe(), is_in_use);
     let place = log.place.clone();
@@ -247,6 +249,20 @@ pub(super) fn probe_device(log: &LogDevice) -> Result<(), StartError> {
         return Err(StartError::Log { place, source });
     }
     Ok(())
+}
+
+/// The same for a log that is not there yet. Of others nothing is said: they may be in use rightly.
+///
+/// # Errors
+///
+/// As [`probe_device`].
+pub(crate) fn probe_new_log(unit: &config::Unit, opener: &Opener) -> Result<(), StartError> {
+    let log = unit.log.as_ref();
+    let is_new = |log: &&LogDevice| log.store.at.node().is_some_and(|(path, _)| !path.exists());
+    match log.filter(is_new) {
+        Some(log) => probe_device(log, opener),
+        None => Ok(()),
+    }
 }
 
 fn is_in_use(error: &store::OpenError) -> bool {

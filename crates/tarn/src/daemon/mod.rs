@@ -43,6 +43,7 @@ mod hyperscsi;
 mod log_device;
 mod losses;
 mod media;
+mod next_start;
 mod notices;
 mod open;
 mod own_sockets;
@@ -68,7 +69,7 @@ pub(crate) use effect::{Consequence, PlannedStep};
 pub(crate) use events::Events;
 pub(crate) use figures::Historian;
 pub(crate) use hyperscsi::{check_interfaces, hyperscsi_places};
-pub(crate) use log_device::close_logs;
+pub(crate) use log_device::{close_logs, probe_new_log};
 pub(crate) use notices::Receivers;
 pub(crate) use open::{
     Leftovers, Opener, check_tls, device_options, open_store, open_tls, probe_new,

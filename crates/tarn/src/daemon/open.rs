@@ -89,7 +89,7 @@ impl Drop for Leftovers {
 
 impl Opener {
     /// For a start. To be dropped before the process is confined.
-    pub(crate) fn of_start(cores: usize) -> Self {
+    pub(crate) fn of_start(cores: usize, model: &Model) -> Self {
         let looks = Looks::default();
         Self {
             cores,
@@ -152,7 +152,9 @@ impl Opener {
     }
 
     /// For a change of this configuration, which does not wait for the end of its looks: a cluster may hang.
-    pub(crate) fn of_change(cores: usize, model: &Model) -> Self {
+    ///
+    /// Snapshots of its files and of those of the `next` one are known.
+    pub(crate) fn of_change(cores: usize, model: &Model, next: &Model) -> Self {
         let places = || model.nbd().iter().map(|one| &one.at);
         let sockets = places().filter_map(|at| Some(at.socket()?.0.to_owned()));
         let portals = model.targets().iter().flat_map(|target| &target.portals);
@@ -170,6 +172,14 @@ impl Opener {
             files: files_of([model, next]),
         }
     }
+}
+
+/// The paths of all files and devices of these models.
+fn files_of<'a>(models: impl IntoIterator<Item = &'a Model>) -> Arc<[PathBuf]> {
+    let units = models.into_iter().flat_map(|model| model.units());
+    let parts = units.flat_map(config::Unit::parts);
+    let paths = parts.filter_map(|(spec, _)| Some(spec.at.node()?.0.to_owned()));
+    paths.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// A store that is open.
@@ -401,8 +411,12 @@ pub(super) fn probe_part(
     }
 }
 
-fn probe_local(spec: &StoreSpec, place: &Place) -> Result<Arc<dyn SharedStore>, StartError> {
-    refuse_to_write_snapshot(spec, place)?;
+fn probe_local(
+    spec: &StoreSpec,
+    place: &Place,
+    opener: &Opener,
+) -> Result<Arc<dyn SharedStore>, StartError> {
+    opener.refuse_to_write_snapshot(spec, place)?;
     retry_while_in_use(|| options(spec).probe(), is_in_use).map_err(|source| StartError::Store {
         place: place.clone(),
         source,
@@ -420,13 +434,19 @@ fn to_be_made(spec: &StoreSpec, place: &Place) -> Result<Arc<dyn SharedStore>, S
     })
 }
 
-/// Whether a file that is not there yet can become a store. Of others nothing is said: they may be in use rightly.
-pub(crate) fn probe_new(spec: &StoreSpec, place: &Place) -> Result<(), StartError> {
+/// Whether a file that is not there yet can become a store, and whether one that is there is a snapshot, which may not
+/// be written. Else nothing is said of what is there: it may be in use rightly.
+pub(crate) fn probe_new(
+    spec: &StoreSpec,
+    place: &Place,
+    opener: &Opener,
+) -> Result<(), StartError> {
     let is_new = |path: &Path| !path.exists() && !spec.read_only;
     match spec.at.node() {
         Some((path, _)) if is_new(path) && spec.snapshot().is_none() => {
             probe_local(spec, place).map(drop)
         }
+        Some(_) if spec.snapshot().is_none() => opener.refuse_to_write_snapshot(spec, place),
         Some(_) | None => Ok(()),
     }
 }
@@ -464,20 +484,6 @@ fn open_local(
         place: place.clone(),
         source,
     })
-}
-
-/// A user who may do everything may write it, whatever its mode says.
-pub(super) fn refuse_to_write_snapshot(spec: &StoreSpec, place: &Place) -> Result<(), StartError> {
-    let node = spec.at.node().filter(|_| !spec.read_only);
-    let snapshot = node.and_then(|(path, _)| Some((path, file_of_snapshot(path)?)));
-    match snapshot {
-        None => Ok(()),
-        Some((path, of)) => Err(StartError::SnapshotWritable {
-            place: place.clone(),
-            path: path.to_owned(),
-            of,
-        }),
-    }
 }
 
 /// What stands in for the store of a unit that is not served, whose own is not touched.

@@ -89,7 +89,8 @@ impl Daemon {
                     model: &model,
                     units: &units,
                     steps: &mut steps,
-                    means: &self.means(patience),
+                    means: &self.means(patience, &model),
+                    file,
                 };
                 rehearsal.run(wrong)
             }
