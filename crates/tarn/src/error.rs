@@ -76,7 +76,7 @@ pub enum StartError {
     )]
     NoAdministration,
     /// The certificate of the administration, or its key, cannot be used.
-    #[error("{place}: {reason}")]
+    #[error("{place}: {reason}; repair the files, or name others")]
     AdminCertificate {
         /// Where the certificate is named.
         place: Place,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Journal;
 use super::books::{Bias, Limits};
 use super::format::{BLOCK_BYTES, Deed, Entry, Header, LogId, RECORD_BYTES_MAX, UnitName};
-use super::replay::{Binding, Medium, Misfit, Replayed, check_end, find, replay};
+use super::replay::{Binding, Medium, Misfit, Replayed, check_end, find, refuse_foreign, replay};
 use super::shared::{Alone, Noted, Shared, Use};
 
 /// What is known of the log of a unit, outside of the log.

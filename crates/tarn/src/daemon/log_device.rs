@@ -24,8 +24,17 @@ pub(crate) enum LogUse {
     None,
     /// It is served with it.
     InUse(Arc<Logged>),
-    /// It is not served, for this reason.
-    Held(String),
+    /// It is not served.
+    Held(Withheld),
+}
+
+/// Why a unit is not served with its log, or without it.
+#[derive(Clone, Debug)]
+pub(crate) struct Withheld {
+    /// The reason, with the remedy.
+    pub(crate) why: String,
+    /// To do without what the log may have is a way out.
+    may_discard: bool,
 }
 
 /// The spec to open the store of a unit by: one with a log writes lazily.
@@ -194,7 +203,14 @@ fn options(
 fn held(unit: &config::Unit, opened: OpenStore, why: &str) -> OpenStore {
     let lun = unit.to_string();
     let why = format!("{why}; or do without what the log has: tarn lun log discard {lun}");
-    not_served(unit, opened, why)
+    withheld(
+        unit,
+        opened,
+        Withheld {
+            why,
+            may_discard: true,
+        },
+    )
 }
 
 /// The store is at fault. No log is to blame, and to discard it would not help.
@@ -208,10 +224,21 @@ fn unsynced(unit: &config::Unit, opened: OpenStore, error: &std::io::Error) -> O
 }
 
 fn not_served(unit: &config::Unit, opened: OpenStore, why: String) -> OpenStore {
-    let lun = unit.to_string();
+    withheld(
+        unit,
+        opened,
+        Withheld {
+            why,
+            may_discard: false,
+        },
+    )
+}
+
+fn withheld(unit: &config::Unit, opened: OpenStore, reason: Withheld) -> OpenStore {
+    let (lun, why) = (unit.to_string(), &reason.why);
     tracing::error!(lun, why, "a lun is not ready");
     let store = Held::new(opened.store.capabilities());
-    opened.held(Arc::new(store), why)
+    opened.held(Arc::new(store), reason)
 }
 
 /// What the note of the log has as the name of the store.
@@ -347,8 +374,17 @@ pub(super) fn discard_log(daemon: &Daemon, lun: &str) -> Result<(), Problem> {
         let detail = format!("there is no lun {lun:?}; check the name");
         return Err(Problem::new(ProblemKind::NotFound, detail));
     };
-    if !matches!(served.opened.log, LogUse::Held(_)) {
-        let detail = format!("lun {lun:?} does not wait for a log; there is nothing to discard");
+    let refusal = match &served.opened.log {
+        LogUse::Held(reason) if reason.may_discard => None,
+        LogUse::Held(reason) => Some(format!(
+            "lun {lun:?} has no log that could be discarded: {}",
+            reason.why
+        )),
+        LogUse::None | LogUse::InUse(_) => Some(format!(
+            "lun {lun:?} does not wait for a log; there is nothing to discard"
+        )),
+    };
+    if let Some(detail) = refusal {
         return Err(Problem::new(ProblemKind::Conflict, detail));
     }
     discard(unit, &served.identity).map_err(|error| {

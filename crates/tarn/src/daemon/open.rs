@@ -216,11 +216,11 @@ impl OpenStore {
     }
 
     /// The same, which is not served, for this reason.
-    pub(super) fn held(self, stand_in: Arc<Held>, why: String) -> Self {
+    pub(super) fn held(self, stand_in: Arc<Held>, reason: Withheld) -> Self {
         Self {
             store: stand_in,
             under: Some(self.store),
-            log: LogUse::Held(why),
+            log: LogUse::Held(reason),
             ..self
         }
     }
