@@ -1,4 +1,4 @@
-//! Where the administration listens: a private unix socket, and TCP.
+//! The unix socket where the administration listens, and those of servers of NBD.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io;
@@ -57,14 +57,6 @@ pub enum ListenError {
     Unix {
         /// The socket.
         path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The address cannot be listened on.
-    #[error("{address}: cannot be listened on: {source}")]
-    Tcp {
-        /// The address.
-        address: SocketAddr,
         /// Why.
         source: io::Error,
     },
@@ -168,7 +160,7 @@ impl Drop for MadeDirectories {
 }
 
 /// Makes a unix socket whose file has this mode. A stale one is replaced; directories that are missing are made
-/// private.
+/// private, and go with the socket.
 ///
 /// # Errors
 ///
@@ -195,8 +187,11 @@ pub fn unix(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile), Listen
         },
         Some(_) | None => failed(source),
     })?;
-    fs::set_permissions(&new, Permissions::from_mode(mode)).map_err(failed)?;
-    fs::rename(&new, path).map_err(failed)?;
+    let named = fs::set_permissions(&new, Permissions::from_mode(mode));
+    let named = named.and_then(|()| fs::rename(&new, path));
+    named
+        .inspect_err(|_| drop(fs::remove_file(&new)))
+        .map_err(failed)?;
     let file = SocketFile {
         path: path.to_owned(),
         identity: identity(path).map_err(failed)?,
@@ -237,7 +232,8 @@ const NOT_FOLLOWED: i32 = OFlags::NOFOLLOW
     .bits()
     .cast_signed();
 
-/// Of two that start at once, one gets the lock.
+/// The file of a lock goes with the one who has it, so the file that is locked may be another by then than that at the
+/// path.
 fn lock(path: &Path) -> Result<File, ListenError> {
     const ATTEMPTS: u32 = 16;
     for _ in 0..ATTEMPTS {

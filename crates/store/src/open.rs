@@ -301,7 +301,7 @@ impl OpenOptions {
                 Err(errno) => {
                     // A part may have been added.
                     drop(ftruncate(file, actual).map_err(io::Error::from));
-                    return Err(system("reserve its space")(errno.into()));
+                    return Err(system(RESERVE)(errno.into()));
                 }
             }
         }
@@ -492,6 +492,9 @@ fn system(action: &'static str) -> impl Fn(io::Error) -> OpenFailure {
     move |error| match Errno::from_io_error(&error) {
         Some(Errno::MFILE | Errno::NFILE) => OpenFailure::TooManyFiles,
         Some(Errno::ROFS) => OpenFailure::ReadOnlyFileSystem,
+        Some(Errno::FBIG) => OpenFailure::TooLarge,
+        Some(Errno::NOSPC) if action == RESERVE => OpenFailure::NoSpace,
+        Some(Errno::NOENT) if action == CREATE => OpenFailure::NoDirectory,
         _ => OpenFailure::System { action, error },
     }
 }

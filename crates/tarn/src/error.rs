@@ -790,12 +790,15 @@ fn mebibytes(mib: u64) -> String {
     }
 }
 
-/// An error and its causes in exactly one line.
+/// An error and its causes in exactly one line. A cause that the message has said already is not said again.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        let _infallible = write!(text, ": {error}");
+        let more = error.to_string();
+        if !text.contains(&more) {
+            let _infallible = write!(text, ": {more}");
+        }
         cause = error.source();
     }
     plain(&text)
@@ -803,7 +806,8 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 
 /// An error and its causes in exactly one line, with the name of the program.
 pub fn one_line(error: &anyhow::Error) -> String {
-    plain(&format!("tarn: {error:#}"))
+    let error: &dyn std::error::Error = error.as_ref();
+    format!("tarn: {}", chain(error))
 }
 
 /// What clap says, with what is expected of a number in place of what the library that reads it says.

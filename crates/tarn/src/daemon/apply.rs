@@ -120,15 +120,7 @@ pub(super) fn prepare(
     headroom::allow(&old.model, &model)?;
     let locations = locate_new(old, &model, units, &means.patience)?;
     let before = |position: usize| units.from.get(position).copied().flatten();
-    let served: Vec<_> = old.units.iter().map(|unit| unit.identity.clone()).collect();
-    let identities = state.identities_of_change(&LedgerChange {
-        old: &old.model,
-        new: &model,
-        locations: &locations,
-        served: &served,
-        from: &units.from,
-        renames: &renames(&old.model, &model, units),
-    })?;
+    let identities = identities(old, &model, units, &locations, state)?;
     let model = Arc::new(model);
     let mut running = Running {
         tls: open_tls(&model)?,
@@ -174,7 +166,6 @@ pub(super) fn prepare(
         cached: prepared.cached,
         removed: leaving(&running, old),
         running,
-        removed,
         opened,
         closed,
         sites,
@@ -338,7 +329,7 @@ fn open_unit(
     let open = open.map(|open| open.opened.parts()).unwrap_or_default();
     let (store, location) = open_new(&lazily(unit), open, means)?;
     let identity = means.state.settle_identity(unit, identity, &*store.store);
-    let store = attach_new(unit, &identity, store, &means.patience)?;
+    let store = attach_new(unit, &identity, store, means)?;
     Ok(RunningUnit::new(store, identity, location))
 }
 
@@ -452,7 +443,7 @@ pub(crate) fn open_listeners(
         let is_nbd = wanted.nbd.is_some();
         let same = |one: &&RunningListener| one.wanted == wanted.bind && one.is_nbd == is_nbd;
         let listener = match old.listeners.iter().find(same) {
-            Some(same) => *same,
+            Some(same) => same.clone(),
             None => {
                 let listener = bind(&wanted, own, inherited)?;
                 let (bound, socket) = (listener.local_address(), listener.occupant());
@@ -462,6 +453,7 @@ pub(crate) fn open_listeners(
                     wanted: wanted.bind,
                     bound,
                     is_nbd,
+                    socket,
                 }
             }
         };
@@ -489,7 +481,7 @@ pub(crate) fn open_hyperscsi(
 ) -> Result<Sites, StartError> {
     let model = Arc::clone(&running.model);
     let mut served = Served::of((&model, &running.secrets), &running.units, old, state)?;
-    let sites = served.open_sites(&model, &old.hyperscsi, cores)?;
+    let sites = served.open_sites(&model, old, cores)?;
     running.hyperscsi = served;
     Ok(sites)
 }

@@ -56,6 +56,7 @@ pub(super) fn attach(
     unit: &config::Unit,
     identity: &UnitIdentity,
     opened: OpenStore,
+    opener: &Opener,
 ) -> Result<OpenStore, StartError> {
     let note = match identity.state.log_note() {
         Ok(note) => note,
@@ -88,7 +89,7 @@ pub(super) fn attach(
     let path = log.store.at.node().map(|(path, _)| path.to_owned());
     let new = path.filter(|path| !path.exists());
     // What the unit was served with is read as it is: nothing is made, and nothing becomes larger.
-    let device = match open_device(log, serving.is_none()) {
+    let device = match open_device(log, serving.is_none(), opener) {
         Ok(device) => device,
         // A device that is not there, or a file that was there.
         Err(error) if serving.is_some() && is_missing(&error.reason) => {
@@ -223,6 +224,7 @@ fn unsynced(unit: &config::Unit, opened: OpenStore, error: &std::io::Error) -> O
     not_served(unit, opened, why)
 }
 
+/// To discard the log would not help.
 fn not_served(unit: &config::Unit, opened: OpenStore, why: String) -> OpenStore {
     withheld(
         unit,
@@ -302,6 +304,7 @@ fn is_in_use(error: &store::OpenError) -> bool {
 fn open_device(
     log: &LogDevice,
     may_change: bool,
+    opener: &Opener,
 ) -> Result<Arc<dyn SharedStore>, store::OpenError> {
     let mut options = device_options(log);
     opener.note_made(&mut options);

@@ -1,7 +1,8 @@
 //! Opens stores and binds addresses, at the start and for changes.
 
-use std::path::Path;
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use admin::{ListenError, ServiceTls, SocketFile};
@@ -402,7 +403,7 @@ pub(super) fn probe_part(
             let opened = spec.opened();
             match opened.snapshot() {
                 None => probe_part(&opened, place, opener),
-                Some(_) => probe_local(&opened, place),
+                Some(_) => probe_local(&opened, place, opener),
             }
         }
         StorePlace::Path(_) | StorePlace::Size(_) | StorePlace::Members(_) => {
@@ -425,7 +426,7 @@ fn probe_local(
 
 /// What stands for a store that opening would make.
 fn to_be_made(spec: &StoreSpec, place: &Place) -> Result<Arc<dyn SharedStore>, StartError> {
-    let mut options = OpenOptions::new(store::StoreKind::Null, std::path::PathBuf::new());
+    let mut options = OpenOptions::new(store::StoreKind::Null, PathBuf::new());
     options.size_bytes = spec.configured_size_bytes();
     options.block_bytes = Some(spec.block_size.bytes());
     options.open().map_err(|source| StartError::Store {
@@ -444,7 +445,7 @@ pub(crate) fn probe_new(
     let is_new = |path: &Path| !path.exists() && !spec.read_only;
     match spec.at.node() {
         Some((path, _)) if is_new(path) && spec.snapshot().is_none() => {
-            probe_local(spec, place).map(drop)
+            probe_local(spec, place, opener).map(drop)
         }
         Some(_) if spec.snapshot().is_none() => opener.refuse_to_write_snapshot(spec, place),
         Some(_) | None => Ok(()),
@@ -468,7 +469,7 @@ fn open_snapshot(
     let opened = spec.opened();
     match opened.snapshot() {
         None => open_part(&opened, place, opener),
-        Some(_) => open_local(&opened, place),
+        Some(_) => open_local(&opened, place, opener),
     }
 }
 
@@ -488,7 +489,7 @@ fn open_local(
 
 /// What stands in for the store of a unit that is not served, whose own is not touched.
 pub(crate) fn stand_in(unit: &config::Unit) -> Result<OpenStore, StartError> {
-    let mut options = OpenOptions::new(store::StoreKind::Null, std::path::PathBuf::new());
+    let mut options = OpenOptions::new(store::StoreKind::Null, PathBuf::new());
     options.size_bytes = Some(1 << 20);
     options.block_bytes = Some(unit.store.block_size.bytes());
     options.read_only = true;
@@ -592,7 +593,7 @@ pub(crate) fn bind_socket(
 /// Binds an address.
 ///
 /// One that the service manager has bound is taken over.
-pub(crate) fn bind(
+pub(super) fn bind(
     wanted: &config::Listener,
     own: &OwnSockets,
     inherited: &Inherited,
@@ -684,7 +685,7 @@ fn lun_options(
     place: &Place,
     opener: &Opener,
 ) -> Result<IscsiOptions, StartError> {
-    let login = |user: &Option<String>, file: &Option<std::path::PathBuf>| {
+    let login = |user: &Option<String>, file: &Option<PathBuf>| {
         // The reader of the configuration wants both, or none.
         let (Some(user), Some(file)) = (user, file) else {
             return Ok::<_, StartError>(None);

@@ -60,8 +60,7 @@ impl Daemon {
         (origin, inspection): (&Origin, Inspection),
         patience: Patience<'_>,
     ) -> Result<Planned, Problem> {
-        let file = self.file()?;
-        let old = &now.running;
+        let (file, old) = (self.file()?, &now.running);
         let wanted = self.wanted(now, text, (origin, inspection))?;
         let differences = wanted.differences(origin);
         let Wanted {
