@@ -106,12 +106,12 @@ mod tests {
         let scratch = Scratch::new();
         let at = |name: &str| scratch.path().join(name).display().to_string();
         fs::write(at("file"), "").unwrap();
+        let file = scratch.path().join("tarn.toml");
         let found = |kind: Kind, name: &str, text: String| {
-            let file = Path::new("/etc/tarn/tarn.toml");
-            let model = Model::from_toml(&text, file).unwrap();
+            let model = Model::from_toml(&text, &file).unwrap();
             let (name, detail) = (name.to_owned(), String::new());
             let step = PlannedStep::new(Action::Change, kind, name, detail);
-            let mistakes = mistakes(std::slice::from_ref(&step), &model, file);
+            let mistakes = mistakes(std::slice::from_ref(&step), &model, &file);
             assert!(mistakes.iter().all(|(_, is_its)| is_its(&step)));
             mistakes.len()
         };
