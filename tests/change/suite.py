@@ -981,6 +981,7 @@ def a_state_directory_of_46980bd_starts_intact():
 
 # Further tests, in the order of the file.
 import live  # noqa: E402,F401
+import refused  # noqa: E402,F401
 
 if __name__ == "__main__":
     harness.main()

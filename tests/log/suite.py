@@ -193,24 +193,21 @@ def a_cache_that_writes_through_is_durable_by_the_log():
 
 @test
 def a_lost_log_keeps_the_unit_from_being_served_until_an_administrator_decides():
-    """Killed, and the log is gone, cut, empty, damaged behind its beginning or another unit's: NOT READY, doctor and error name the
-    verb, which serves it."""
-    def gone(log, _):
+    """Killed, and the log is gone, cut, empty or damaged behind its beginning: NOT READY, doctor and error name the verb, which
+    serves it."""
+    def gone(log):
         log.unlink()
 
-    def empty(log, _):
+    def empty(log):
         log.write_bytes(bytes(16 * MIB))
 
-    def foreign(log, other):
-        log.write_bytes(other)
-
-    def scrambled(log, _):
+    def scrambled(log):
         log.write_bytes(os.urandom(16 * MIB))
 
-    def cut(log, _):
+    def cut(log):
         os.truncate(log, 8 * MIB)
 
-    def flipped(log, _):
+    def flipped(log):
         data = bytearray(log.read_bytes())
         records = [at for at in range(0, len(data), PAGE) if data[at:at + 8] == b"TARNREC1"]
         check(len(records) > 2, f"{len(records)} records")
@@ -218,10 +215,7 @@ def a_lost_log_keeps_the_unit_from_being_served_until_an_administrator_decides()
         log.write_bytes(data)
 
     with directory() as logs, FaultFs(SIZE) as fs:
-        with Tarn(config=config("{dir}/o.img", f"file:{logs}/o.log?size=16M", options="?size=8M")):
-            pass
-        other = (logs / "o.log").read_bytes()
-        for spoil in (gone, empty, foreign, scrambled, cut, flipped):
+        for spoil in (gone, empty, scrambled, cut, flipped):
             log = logs / f"{spoil.__name__}.log"
             tarn = Tarn(config=config(fs.path, f"file:{log}?size=16M")).start()
             try:
@@ -229,7 +223,7 @@ def a_lost_log_keeps_the_unit_from_being_served_until_an_administrator_decides()
                     for number in range(4):
                         good(write(session, number * PAGE, b"\x11" * PAGE), "write with FUA")
                 tarn.kill()
-                spoil(log, other)
+                spoil(log)
                 for _ in range(2):
                     tarn.start()
                     with session_with(tarn) as session:
@@ -251,6 +245,45 @@ def a_lost_log_keeps_the_unit_from_being_served_until_an_administrator_decides()
                     equal(good(read(session, 0, PAGE), "READ"), b"\x22" * PAGE, "data after the new log")
             finally:
                 tarn.close()
+
+
+@test
+def the_log_of_another_unit_is_never_written_over():
+    """It stands where the own one was, or is given to a new unit: NOT READY, and nobody is told to discard it, nor can. A new file
+    at log is the way out."""
+    with directory() as logs, FaultFs(SIZE) as fs:
+        with Tarn(config=config("{dir}/o.img", f"file:{logs}/o.log?size=16M", options="?size=8M")):
+            pass
+        other = (logs / "o.log").read_bytes()
+        log = logs / "own.log"
+        tarn = Tarn(config=config(fs.path, f"file:{log}?size=16M")).start()
+        try:
+            with session_with(tarn) as session:
+                good(write(session, 0, b"\x11" * PAGE), "write with FUA")
+            tarn.kill()
+            for path in (log, logs / "new.log"):
+                path.write_bytes(other)
+                tarn.config = config(fs.path, f"file:{path}?size=16M")
+                tarn.start()
+                with session_with(tarn) as session:
+                    not_ready(session, path)
+                    sound(session)
+                tarn.await_log("log of another unit")
+                finding = codes(tarn)["log-lost"]
+                check("log of another unit" in finding["message"], finding)
+                check("discard" not in finding["message"] + finding["remedy"], finding)
+                code, said = verb(tarn, "lun", "log", "discard", "disk", "--yes")
+                check(code == 6 and "log of another unit" in said, said)
+                equal(path.read_bytes(), other, "the log of the other unit")
+                tarn.kill()
+            tarn.config = config(fs.path, f"file:{logs}/made.log?size=16M")
+            tarn.start()
+            code, said = verb(tarn, "lun", "log", "discard", "disk", "--yes")
+            equal(code, 0, said)
+            with session_with(tarn) as session:
+                good(write(session, 0, b"\x22" * PAGE), "write with FUA")
+        finally:
+            tarn.close()
 
 
 @test

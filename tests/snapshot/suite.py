@@ -230,6 +230,41 @@ def nobody_writes_a_snapshot():
 
 
 @test
+def nobody_writes_a_snapshot_by_another_name():
+    """A hard link, a mount of its directory and a loop device lead to it; the plan says no, check and a start, too. With readonly
+    each of them is served."""
+    with file_system(REFLINKS[0]) as place, Daemon({"disk": f"file:{place}/disk.img?size=16M"}) as tarn, \
+            contextlib.ExitStack() as stack:
+        tarn.take("disk", name="first")
+        file = place / "disk.img.snapshots/first"
+        os.link(file, place / "hard")
+        (tarn.dir / "bound").mkdir()
+        subprocess.run(["mount", "--bind", str(file.parent), str(tarn.dir / "bound")], check=True)
+        stack.callback(subprocess.run, ["umount", "-l", str(tarn.dir / "bound")], check=True)
+        done = subprocess.run(["losetup", "--find", "--show", str(file)], capture_output=True, text=True, check=False)
+        ways = [f"file:{place}/hard", f"file:{tarn.dir}/bound/first"]
+        if done.returncode == 0:
+            stack.callback(subprocess.run, ["losetup", "--detach", done.stdout.strip()], check=True)
+            ways.append(f"block:{done.stdout.strip()}")
+        for way in ways:
+            new = lun_section("old", way)
+            text = tarn.api().get("config")["text"]
+            plan = tarn.api().post("plan", {"text": text + new})
+            check(not plan["is_applicable"] and "which nobody may write; add readonly" in str(plan["mistakes"]), plan)
+            said = tarn.run("lun", "add", "old", way, code=WRONG)
+            check("which nobody may write; add readonly" in said, said)
+            config = tarn.dir / "other.toml"
+            config.write_text(lun_section("disk", f"file:{place}/disk.img") + new)
+            said = tarn.run("check", str(config), code=WRONG)
+            check("which nobody may write; add readonly" in said, said)
+        os.link(place / "disk.img", place / "of-disk")
+        (place / "other").write_bytes(bytes(MIB))
+        os.link(place / "other", place / "twin")
+        tarn.run("lun", "add", "twin", f"file:{place}/twin")
+        tarn.run("lun", "add", "old", f"{ways[0]}?readonly")
+
+
+@test
 def many_snapshots_and_removals_of_luns_at_once_end_no_daemon():
     """Snapshots are taken of a LUN that is removed and added again: each is made or refused."""
     with file_system(REFLINKS[0]) as place, Daemon({"disk": f"file:{place}/disk.img?size=4M", "other": "mem:1M"}) as tarn:

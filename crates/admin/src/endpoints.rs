@@ -182,6 +182,14 @@ impl Listening {
         Some(tls.fingerprint.clone())
     }
 
+    /// The sockets, by the address that was asked for.
+    pub fn listeners(&self) -> Vec<(SocketAddr, Arc<TcpListener>)> {
+        let list = self.endpoints.list();
+        let all = list.iter();
+        all.map(|one| (one.wanted, Arc::clone(&one.listener)))
+            .collect()
+    }
+
     /// Gets ready to listen at these addresses and no others, with these settings. Nobody is answered there yet, and
     /// dropping it undoes all but a certificate of our own, which was made again if a name was missing in it. `bind`
     /// opens what is not open.

@@ -47,7 +47,7 @@ mod tls;
 mod tokens;
 
 pub use endpoints::{Listening, NextEndpoints, TcpEndpoint};
-pub use listen::{ListenError, PRIVATE, SocketFile, probe_unix, tcp, unix};
+pub use listen::{ListenError, PRIVATE, SocketFile, probe_unix, unix};
 pub use openapi::document;
 pub use start::{Admin, AdminHandle, Listeners, Settings, StartError};
 pub use tls::{Certificate, ServiceTls, TlsError, check_files, service_tls};

@@ -1,8 +1,7 @@
-//! Where the administration listens: a private unix socket, and TCP.
+//! The unix socket where the administration listens, and those of servers of NBD.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io;
-use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::{
     DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _,
     PermissionsExt as _,
@@ -54,18 +53,10 @@ pub enum ListenError {
         path: PathBuf,
     },
     /// The socket cannot be made.
-    #[error("{}: cannot be made: {source}", path.display())]
+    #[error("{}: cannot be made: {source}; check its directory, or name another socket", path.display())]
     Unix {
         /// The socket.
         path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The address cannot be listened on.
-    #[error("{address}: cannot be listened on: {source}")]
-    Tcp {
-        /// The address.
-        address: SocketAddr,
         /// Why.
         source: io::Error,
     },
@@ -82,8 +73,8 @@ pub struct SocketFile {
     path: PathBuf,
     /// Device and inode, so that only our own is removed.
     identity: (u64, u64),
-    /// Held while we serve. The kernel releases it when we end, however we end.
-    _lock: File,
+    /// All that was made for it.
+    _lock: SocketLock,
 }
 
 impl SocketFile {
@@ -102,8 +93,74 @@ impl Drop for SocketFile {
     }
 }
 
+/// The lock on the path of a socket, with the directories that were made for it. What was made goes with this value,
+/// as far as nothing else is in it.
+#[derive(Debug)]
+struct SocketLock {
+    path: PathBuf,
+    /// Held while we serve. The kernel releases it when we end, however we end.
+    file: Option<File>,
+    directories: MadeDirectories,
+}
+
+impl SocketLock {
+    /// Of two that start at once, one gets the lock.
+    fn take(path: &Path, directories: MadeDirectories) -> Result<Self, ListenError> {
+        Ok(Self {
+            file: Some(lock(path)?),
+            path: beside(path, ".lock"),
+            directories,
+        })
+    }
+}
+
+impl Drop for SocketLock {
+    fn drop(&mut self) {
+        // While it is held: who opens the file meanwhile finds that it is not the one at the path any more.
+        fs::remove_file(&self.path).ok();
+        drop(self.file.take());
+        // Before its parts are dropped by themselves, in the order that is right.
+        self.directories.remove();
+    }
+}
+
+/// Directories that were made for a socket, the outermost first.
+#[derive(Debug, Default)]
+struct MadeDirectories(Vec<PathBuf>);
+
+impl MadeDirectories {
+    /// Makes a directory, private, with all that it is in.
+    fn make(directory: &Path) -> io::Result<Self> {
+        let is_named = |path: &&Path| !path.as_os_str().is_empty();
+        let missing = directory.ancestors().filter(is_named);
+        let missing: Vec<_> = missing.take_while(|path| !path.exists()).collect();
+        let mut made = Self::default();
+        for path in missing.into_iter().rev() {
+            match DirBuilder::new().mode(0o700).create(path) {
+                Ok(()) => made.0.push(path.to_owned()),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(made)
+    }
+
+    /// Removes those that are empty.
+    fn remove(&mut self) {
+        for path in self.0.drain(..).rev() {
+            fs::remove_dir(path).ok();
+        }
+    }
+}
+
+impl Drop for MadeDirectories {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
 /// Makes a unix socket whose file has this mode. A stale one is replaced; directories that are missing are made
-/// private.
+/// private, and go with the socket.
 ///
 /// # Errors
 ///
@@ -113,12 +170,9 @@ pub fn unix(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile), Listen
         path: path.to_owned(),
         source,
     };
-    if let Some(directory) = path.parent().filter(|path| !path.as_os_str().is_empty()) {
-        let mut builder = DirBuilder::new();
-        let made = builder.recursive(true).mode(0o700).create(directory);
-        made.map_err(failed)?;
-    }
-    let lock = lock(path)?;
+    let directories = path.parent().map(MadeDirectories::make);
+    let directories = directories.transpose().map_err(failed)?;
+    let lock = SocketLock::take(path, directories.unwrap_or_default())?;
     check_free(path)?;
     // It gets its name when nobody can connect any more who may not, and takes the place of a stale one in the same
     // step.
@@ -133,8 +187,11 @@ pub fn unix(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile), Listen
         },
         Some(_) | None => failed(source),
     })?;
-    fs::set_permissions(&new, Permissions::from_mode(mode)).map_err(failed)?;
-    fs::rename(&new, path).map_err(failed)?;
+    let named = fs::set_permissions(&new, Permissions::from_mode(mode));
+    let named = named.and_then(|()| fs::rename(&new, path));
+    named
+        .inspect_err(|_| drop(fs::remove_file(&new)))
+        .map_err(failed)?;
     let file = SocketFile {
         path: path.to_owned(),
         identity: identity(path).map_err(failed)?,
@@ -162,20 +219,11 @@ pub fn probe_unix(path: &Path) -> Result<(), ListenError> {
     access(there, Access::WRITE_OK | Access::EXEC_OK).map_err(|errno| failed(errno.into()))?;
     if there == parent {
         if fs::symlink_metadata(beside(path, ".lock")).is_ok() {
-            drop(lock(path)?);
+            drop(lock_once(path)?);
         }
         check_free(path)?;
     }
     Ok(())
-}
-
-/// Listens on an address.
-///
-/// # Errors
-///
-/// It cannot be listened on.
-pub fn tcp(address: SocketAddr) -> Result<TcpListener, ListenError> {
-    TcpListener::bind(address).map_err(|source| ListenError::Tcp { address, source })
 }
 
 /// `O_NOFOLLOW` and `O_NONBLOCK`.
@@ -184,8 +232,23 @@ const NOT_FOLLOWED: i32 = OFlags::NOFOLLOW
     .bits()
     .cast_signed();
 
-/// Of two that start at once, one gets the lock.
+/// The file of a lock goes with the one who has it, so the file that is locked may be another by then than that at the
+/// path.
 fn lock(path: &Path) -> Result<File, ListenError> {
+    const ATTEMPTS: u32 = 16;
+    for _ in 0..ATTEMPTS {
+        let file = lock_once(path)?;
+        let own = file.metadata().map(|found| (found.dev(), found.ino()));
+        if own.is_ok_and(|own| identity(&beside(path, ".lock")).is_ok_and(|found| found == own)) {
+            return Ok(file);
+        }
+    }
+    Err(ListenError::InUse {
+        path: path.to_owned(),
+    })
+}
+
+fn lock_once(path: &Path) -> Result<File, ListenError> {
     let failed = |source| ListenError::Unix {
         path: path.to_owned(),
         source,
@@ -264,6 +327,23 @@ mod tests {
         UnixStream::connect(&path).unwrap();
         drop(file);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn what_was_made_for_a_socket_goes_with_it_and_what_was_there_stays() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("a/b/c/tarn.sock");
+        let made = unix(&path, PRIVATE).unwrap();
+        fs::write(scratch.path().join("a/other"), "of somebody else").unwrap();
+        drop(made);
+        assert!(!scratch.path().join("a/b").exists());
+        assert!(scratch.path().join("a/other").exists());
+        fs::create_dir(scratch.path().join("a/b")).unwrap();
+        fs::create_dir(scratch.path().join("a/b/c")).unwrap();
+        fs::write(&path, "no socket").unwrap();
+        assert!(unix(&path, PRIVATE).is_err());
+        let left = fs::read_dir(path.parent().unwrap()).unwrap().count();
+        assert_eq!(left, 1, "a socket that was refused has left a file");
     }
 
     #[test]

@@ -186,6 +186,9 @@ impl Tls {
 
 fn not_pem(path: &Path, source: pem::Error) -> TlsError {
     let path = path.to_owned();
+    if let pem::Error::Io(source) = source {
+        return TlsError::File { path, source };
+    }
     TlsError::Pem { path, source }
 }
 
@@ -263,10 +266,7 @@ fn verifier(
     ca: &Path,
     provider: Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
-    let pem = |source| TlsError::Pem {
-        path: ca.to_owned(),
-        source,
-    };
+    let pem = |source| not_pem(ca, source);
     let unusable = |reason: String| TlsError::Ca {
         path: ca.to_owned(),
         reason,

@@ -337,5 +337,10 @@ mod tests {
              /etc/tarn/tarn.toml:5: target[0].portals[0]; give each its own"
         );
         assert!(admin(&format!("listen = [\"127.0.0.1:3261\"]\n{target}")).is_ok());
+        let got = admin("listen = [\"127.0.0.1:9\", \"0.0.0.0:9\"]\n").unwrap_err();
+        assert!(
+            got.contains("admin.listen[1]: address 0.0.0.0:9 overlaps 127.0.0.1:9 at"),
+            "{got}"
+        );
     }
 }

@@ -742,7 +742,7 @@ pub enum Rule {
     },
     /// Two portals of which one would take the other's address.
     #[error(
-        "portal {this} overlaps {other} at {first}; keep the one for all addresses or name each address"
+        "address {this} overlaps {other} at {first}; keep the one for all addresses or name each address"
     )]
     PortalsOverlap {
         /// This portal.

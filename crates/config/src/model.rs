@@ -713,7 +713,16 @@ impl Model {
             }
             first.note(listener);
         }
-        for listener in &self.admin.listen {
+        for (position, listener) in self.admin.listen.iter().enumerate() {
+            let mut earlier = self.admin.listen.iter().take(position);
+            if let Some(other) = earlier.find(|other| overlap(other.bind, listener.bind)) {
+                return Err(Rule::PortalsOverlap {
+                    this: listener.bind.to_string(),
+                    other: other.bind.to_string(),
+                    first: other.place.clone(),
+                }
+                .at(listener.place.clone()));
+            }
             let takes = |other: &&Listener| {
                 let is_same = other.bind == listener.bind && listener.bind.port() != 0;
                 is_same || overlap(other.bind, listener.bind)

@@ -241,7 +241,7 @@ mod tests {
             (
                 &["mem:1M"],
                 &["127.0.0.1:3260", "0.0.0.0:3260"],
-                "--listen 0.0.0.0:3260: portal 0.0.0.0:3260 overlaps 127.0.0.1:3260 at --listen 127.0.0.1:3260; keep \
+                "--listen 0.0.0.0:3260: address 0.0.0.0:3260 overlaps 127.0.0.1:3260 at --listen 127.0.0.1:3260; keep \
                  the one for all addresses or name each address",
             ),
         ] {

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::ptr;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use io_uring::types::RecvMsgOut;
 use memory::{Buffer, Payload};
@@ -21,7 +22,11 @@ pub(crate) const HEAD_BYTES: usize = 16 + NAME_BYTES;
 /// A socket of datagrams of one core. Clones name the same socket; it is closed when the last is
 /// dropped and the last operation on it has ended.
 #[derive(Clone, Debug)]
-pub struct DatagramSocket(Rc<OwnedFd>);
+#[expect(
+    clippy::redundant_allocation,
+    reason = "each operation clones it, and to count for one thread is cheaper than for all"
+)]
+pub struct DatagramSocket(Rc<Arc<OwnedFd>>);
 
 impl DatagramSocket {
     /// Takes over a bound socket. It is made blocking, as [`Socket::new`] says.
@@ -29,7 +34,8 @@ impl DatagramSocket {
     /// # Errors
     ///
     /// The descriptor is none of a socket that can be made so.
-    pub fn new(fd: OwnedFd) -> io::Result<Self> {
+    pub fn new(fd: impl Into<Arc<OwnedFd>>) -> io::Result<Self> {
+        let fd = fd.into();
         Socket::make_blocking(&fd)?;
         Ok(Self(Rc::new(fd)))
     }

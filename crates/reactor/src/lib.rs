@@ -30,6 +30,7 @@ mod operation;
 pub mod process;
 mod reactor;
 mod ring;
+mod room;
 mod sent;
 mod settings;
 mod site;
@@ -40,6 +41,7 @@ pub use event::{Event, OperationId, Received, SendEnd, Token, Wait};
 pub use frames::FrameSocket;
 pub use net::Listener;
 pub use reactor::Reactor;
+pub use room::Occupant;
 /// The error numbers of the kernel, as events report them.
 pub use rustix::io::Errno;
 pub use settings::{Settings, SetupError, TurnError};

@@ -10,6 +10,8 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrAny, SocketFlags, SocketType, sockopt};
 
+use crate::room::{self, Occupant, Way};
+
 /// A socket that accepts connections. Clones name the same socket; it may move between threads
 /// until [`crate::Reactor::accept`] is called for it.
 #[derive(Clone, Debug)]
@@ -83,48 +85,68 @@ impl Listener {
     /// An IPv6 wildcard takes no IPv4 connections, so both can be listened on side by side.
     /// `backlog` is how many connections may wait to be accepted; the system limits it further.
     pub fn bind(address: SocketAddr, backlog: i32) -> Result<Self, BindError> {
-        Self::try_bind(address, backlog).map_err(|errno| BindError::new(address, errno))
+        Self::bind_beside(address, backlog, &[])
     }
 
-    /// Whether an address could be listened on. Nobody can connect meanwhile.
+    /// The same where sockets of this process that are to be closed may have the port yet.
     ///
     /// # Errors
     ///
     /// As [`Listener::bind`].
-    pub fn probe(address: SocketAddr) -> Result<(), BindError> {
-        let bound = Self::bound(address);
+    pub fn bind_beside(
+        address: SocketAddr,
+        backlog: i32,
+        leaving: &[Occupant],
+    ) -> Result<Self, BindError> {
+        let bound = bind_tcp(address, Some(backlog), Families::One, leaving);
+        let bound = bound.and_then(|fd| {
+            crate::lane::note_listener(fd.as_raw_fd());
+            let local_address = SocketAddr::try_from(rustix::net::getsockname(&fd)?)?;
+            Ok(Self {
+                fd: Arc::new(fd),
+                local_address,
+                is_unix: false,
+            })
+        });
+        bound.map_err(|errno| BindError::new(address, errno))
+    }
+
+    /// A listener as the standard library makes it, for which an IPv6 wildcard takes connections of IPv4, too, where
+    /// sockets of this process that are to be closed have the port yet.
+    ///
+    /// # Errors
+    ///
+    /// As [`Listener::bind`].
+    pub fn tcp_beside(
+        address: SocketAddr,
+        backlog: i32,
+        leaving: &[Occupant],
+    ) -> Result<TcpListener, BindError> {
+        let bound = bind_tcp(address, Some(backlog), Families::Both, leaving);
+        let bound = bound.map(TcpListener::from);
+        bound.map_err(|errno| BindError::new(address, errno))
+    }
+
+    /// Whether an address could be listened on, when sockets of this process are closed that are to be. Nobody can
+    /// connect meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// As [`Listener::bind`].
+    pub fn probe(
+        address: SocketAddr,
+        families: Families,
+        leaving: &[Occupant],
+    ) -> Result<(), BindError> {
+        let bound = bind_tcp(address, None, families, leaving);
         bound
             .map(drop)
             .map_err(|errno| BindError::new(address, errno))
     }
 
-    /// A socket at an address, at which nobody listens yet.
-    fn bound(address: SocketAddr) -> Result<OwnedFd, Errno> {
-        let family = match address {
-            SocketAddr::V4(_) => AddressFamily::INET,
-            SocketAddr::V6(_) => AddressFamily::INET6,
-        };
-        let flags = SocketFlags::CLOEXEC;
-        let fd = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
-        // Connections of a program that just ended must not keep its successor out.
-        sockopt::set_socket_reuseaddr(&fd, true)?;
-        if address.is_ipv6() {
-            sockopt::set_ipv6_v6only(&fd, true)?;
-        }
-        rustix::net::bind(&fd, &address)?;
-        Ok(fd)
-    }
-
-    fn try_bind(address: SocketAddr, backlog: i32) -> Result<Self, Errno> {
-        let fd = Self::bound(address)?;
-        rustix::net::listen(&fd, backlog)?;
-        crate::lane::note_listener(fd.as_raw_fd());
-        let local_address = SocketAddr::try_from(rustix::net::getsockname(&fd)?)?;
-        Ok(Self {
-            fd: Arc::new(fd),
-            local_address,
-            is_unix: false,
-        })
+    /// What is in the way of others at its address.
+    pub fn occupant(&self) -> Occupant {
+        Occupant::new(&self.fd, self.local_address)
     }
 
     /// Where it listens, with the port the system chose if it was asked to; [`UNIX_ADDRESS`] for a unix socket.
@@ -140,6 +162,58 @@ impl Listener {
     pub(crate) fn raw(&self) -> RawFd {
         self.fd.as_raw_fd()
     }
+}
+
+/// Of which families an IPv6 wildcard takes connections.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Families {
+    /// Its own.
+    One,
+    /// That of IPv4, too, unless the system says otherwise.
+    Both,
+}
+
+/// A socket at an address, at which nobody listens if there is no backlog.
+fn bind_tcp(
+    address: SocketAddr,
+    backlog: Option<i32>,
+    families: Families,
+    leaving: &[Occupant],
+) -> Result<OwnedFd, Errno> {
+    let bound = |makes_room: bool| {
+        let fd = tcp_socket(address, families)?;
+        if makes_room {
+            Way::Port.set(&fd, true)?;
+        }
+        rustix::net::bind(&fd, &address)?;
+        if let Some(backlog) = backlog {
+            rustix::net::listen(&fd, backlog)?;
+        }
+        if makes_room {
+            Way::Port.set(&fd, false)?;
+        }
+        Ok(fd)
+    };
+    match bound(false) {
+        Err(Errno::ADDRINUSE) => room::beside(address, leaving, Way::Port, || bound(true))
+            .unwrap_or(Err(Errno::ADDRINUSE)),
+        bound => bound,
+    }
+}
+
+fn tcp_socket(address: SocketAddr, families: Families) -> Result<OwnedFd, Errno> {
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let flags = SocketFlags::CLOEXEC;
+    let fd = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    // Connections of a program that just ended must not keep its successor out.
+    sockopt::set_socket_reuseaddr(&fd, true)?;
+    if address.is_ipv6() && families == Families::One {
+        sockopt::set_ipv6_v6only(&fd, true)?;
+    }
+    Ok(fd)
 }
 
 impl TryFrom<TcpListener> for Listener {
@@ -262,6 +336,39 @@ mod tests {
         };
         let v4 = SocketAddr::new("0.0.0.0".parse().unwrap(), v6.local_address().port());
         Listener::bind(v4, 1).unwrap();
+    }
+
+    #[test]
+    fn all_addresses_of_a_port_are_had_beside_one_that_goes_and_back() {
+        let one = Listener::bind(any_port("127.0.0.1"), 1).unwrap();
+        let address = one.local_address();
+        let all = SocketAddr::new("0.0.0.0".parse().unwrap(), address.port());
+        Listener::bind(all, 1).unwrap_err();
+        Listener::probe(all, Families::One, &[]).unwrap_err();
+        let going = [one.occupant()];
+        Listener::probe(all, Families::One, &going).unwrap();
+        let both = Listener::bind_beside(all, 1, &going).unwrap();
+        // Nobody else has room there, neither before the old one is closed nor after.
+        Listener::bind(address, 1).unwrap_err();
+        drop(one);
+        TcpStream::connect(address).unwrap();
+        Listener::bind(address, 1).unwrap_err();
+        let back = Listener::tcp_beside(address, 1, &[both.occupant()]).unwrap();
+        drop(both);
+        TcpStream::connect(address).unwrap();
+        Listener::bind(all, 1).unwrap_err();
+        assert_eq!(back.local_addr().unwrap(), address);
+    }
+
+    #[test]
+    fn another_program_with_an_address_of_the_port_keeps_all_of_them() {
+        let other = TcpListener::bind("127.0.0.2:0").unwrap();
+        let port = other.local_addr().unwrap().port();
+        let own = Listener::bind(SocketAddr::from(([127, 0, 0, 1], port)), 1).unwrap();
+        let all = SocketAddr::from(([0; 4], port));
+        let error = Listener::bind_beside(all, 1, &[own.occupant()]).unwrap_err();
+        assert!(matches!(error, BindError::InUse { .. }), "{error:?}");
+        TcpStream::connect(own.local_address()).unwrap();
     }
 
     #[test]

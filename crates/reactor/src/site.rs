@@ -20,6 +20,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::DatagramSocket;
 use crate::net::BindError;
+use crate::room::{self, Occupant, Way};
 
 /// Room for datagrams that a core has not taken yet, in bytes; the system may give less.
 const RECEIVE_BYTES: usize = 4 << 20;
@@ -122,7 +123,7 @@ pub struct FrameFilter {
 /// The sockets of a place, in the order of the cores.
 #[derive(Debug)]
 pub struct Site {
-    sockets: Vec<OwnedFd>,
+    sockets: Vec<Arc<OwnedFd>>,
     address: Option<SocketAddr>,
     interface: Option<Interface>,
 }
@@ -130,7 +131,7 @@ pub struct Site {
 /// The socket of one core, on its way there.
 #[derive(Debug)]
 pub struct SiteSocket {
-    fd: OwnedFd,
+    fd: Arc<OwnedFd>,
     /// Of a link.
     pub interface: Option<Interface>,
 }
@@ -147,13 +148,18 @@ impl SiteSocket {
 }
 
 impl Site {
-    /// UDP sockets at `address`; port 0 takes a free one. An IPv6 wildcard takes nothing of IPv4.
+    /// UDP sockets at `address`; port 0 takes a free one. An IPv6 wildcard takes nothing of IPv4. Sockets of this
+    /// process that are to be closed may have the port yet.
     ///
     /// # Errors
     ///
     /// The address cannot be listened on.
-    pub fn udp(address: SocketAddr, cores: usize) -> Result<Self, BindError> {
-        Self::try_udp(address, cores.max(1)).map_err(|errno| BindError::new(address, errno))
+    pub fn udp(address: SocketAddr, cores: usize, leaving: &[Occupant]) -> Result<Self, BindError> {
+        let cores = cores.max(1);
+        let made = with_room(address, leaving, |makes_room| {
+            Self::try_udp(address, cores, makes_room)
+        });
+        made.map_err(|errno| BindError::new(address, errno))
     }
 
     /// Whether an address could be had.
@@ -161,23 +167,25 @@ impl Site {
     /// # Errors
     ///
     /// As [`Site::udp`].
-    pub fn probe_udp(address: SocketAddr) -> Result<(), BindError> {
-        let socket = udp_socket(address, false);
+    pub fn probe_udp(address: SocketAddr, leaving: &[Occupant]) -> Result<(), BindError> {
+        let socket = with_room(address, leaving, |makes_room| {
+            udp_socket(address, false, makes_room)
+        });
         socket
             .map(drop)
             .map_err(|errno| BindError::new(address, errno))
     }
 
-    fn try_udp(address: SocketAddr, cores: usize) -> Result<Self, Errno> {
+    fn try_udp(address: SocketAddr, cores: usize, makes_room: bool) -> Result<Self, Errno> {
         if cores > 1 && address.port() != 0 {
             // Sockets that share a port would share it with another program of this user, too.
-            drop(udp_socket(address, false)?);
+            drop(udp_socket(address, false, makes_room)?);
         }
-        let first = udp_socket(address, cores > 1)?;
+        let first = udp_socket(address, cores > 1, makes_room)?;
         let address = SocketAddr::try_from(rustix::net::getsockname(&first)?)?;
         let mut sockets = vec![first];
         for _ in 1..cores {
-            sockets.push(udp_socket(address, true)?);
+            sockets.push(udp_socket(address, true, makes_room)?);
         }
         if let ([first, _, ..], Ok(count)) = (&sockets[..], u32::try_from(cores)) {
             let sender = match address {
@@ -192,7 +200,7 @@ impl Site {
             attach(first.as_fd(), libc::SO_ATTACH_REUSEPORT_CBPF, &program)?;
         }
         Ok(Self {
-            sockets,
+            sockets: sockets.into_iter().map(Arc::new).collect(),
             address: Some(address),
             interface: None,
         })
@@ -214,10 +222,19 @@ impl Site {
             interface.state(socket.as_fd()).map_err(explain)?;
         }
         Ok(Self {
-            sockets,
+            sockets: sockets.into_iter().map(Arc::new).collect(),
             address: None,
             interface: Some(interface),
         })
+    }
+
+    /// What is in the way of others at its address.
+    pub fn occupants(&self) -> Vec<Occupant> {
+        let sockets = self.address.map(|address| {
+            let sockets = self.sockets.iter();
+            sockets.map(move |fd| Occupant::new(fd, address))
+        });
+        sockets.into_iter().flatten().collect()
     }
 
     /// Where UDP sockets are, with the port that the system chose.
@@ -342,7 +359,22 @@ impl Interface {
     }
 }
 
-fn udp_socket(address: SocketAddr, is_shared: bool) -> Result<OwnedFd, Errno> {
+/// What this gives, which is run again where sockets that are to be closed have to make room.
+fn with_room<T>(
+    address: SocketAddr,
+    leaving: &[Occupant],
+    bind: impl Fn(bool) -> Result<T, Errno>,
+) -> Result<T, Errno> {
+    match bind(false) {
+        Err(Errno::ADDRINUSE) => room::beside(address, leaving, Way::Address, || bind(true))
+            .unwrap_or(Err(Errno::ADDRINUSE)),
+        bound => bound,
+    }
+}
+
+/// One that makes room does so until it is bound. A further socket of its site needs no room of it, as they share the
+/// port.
+fn udp_socket(address: SocketAddr, is_shared: bool, makes_room: bool) -> Result<OwnedFd, Errno> {
     let family = match address {
         SocketAddr::V4(_) => AddressFamily::INET,
         SocketAddr::V6(_) => AddressFamily::INET6,
@@ -358,7 +390,13 @@ fn udp_socket(address: SocketAddr, is_shared: bool) -> Result<OwnedFd, Errno> {
     set_option(fd.as_fd(), (level, option), &NEVER_CUT)?;
     sockopt::set_socket_reuseport(&fd, is_shared)?;
     sockopt::set_socket_recv_buffer_size(&fd, RECEIVE_BYTES)?;
+    if makes_room {
+        Way::Address.set(&fd, true)?;
+    }
     rustix::net::bind(&fd, &address)?;
+    if makes_room {
+        Way::Address.set(&fd, false)?;
+    }
     Ok(fd)
 }
 
@@ -493,13 +531,15 @@ mod tests {
     use super::*;
 
     fn sockets(site: Site) -> Vec<UdpSocket> {
-        let sockets = site.into_sockets().map(|one| UdpSocket::from(one.fd));
+        let sockets = site
+            .into_sockets()
+            .map(|one| UdpSocket::from(one.fd.try_clone().unwrap()));
         sockets.collect()
     }
 
     #[test]
     fn a_datagram_comes_to_the_core_of_its_sender_whatever_the_port() {
-        let site = Site::udp("127.0.0.1:0".parse().unwrap(), 3).unwrap();
+        let site = Site::udp("127.0.0.1:0".parse().unwrap(), 3, &[]).unwrap();
         let address = site.address().unwrap();
         let sockets = sockets(site);
         for host in 1..=6_u8 {
@@ -520,14 +560,36 @@ mod tests {
 
     #[test]
     fn a_port_in_use_is_not_shared_with_others() {
-        let first = Site::udp("127.0.0.1:0".parse().unwrap(), 2).unwrap();
+        let first = Site::udp("127.0.0.1:0".parse().unwrap(), 2, &[]).unwrap();
         let address = first.address().unwrap();
         for cores in [1, 2] {
-            let error = Site::udp(address, cores).unwrap_err();
+            let error = Site::udp(address, cores, &[]).unwrap_err();
             assert!(matches!(error, BindError::InUse { .. }), "{error}");
         }
         drop(first);
-        Site::udp(address, 2).unwrap();
+        Site::udp(address, 2, &[]).unwrap();
+    }
+
+    #[test]
+    fn all_addresses_of_a_port_are_had_beside_one_that_goes_and_not_beside_another_program() {
+        for cores in [1, 2] {
+            let first = Site::udp("127.0.0.1:0".parse().unwrap(), cores, &[]).unwrap();
+            let all = SocketAddr::from(([0; 4], first.address().unwrap().port()));
+            Site::udp(all, cores, &[]).unwrap_err();
+            let going = first.occupants();
+            Site::probe_udp(all, &going).unwrap();
+            let second = Site::udp(all, cores, &going).unwrap();
+            UdpSocket::bind(all).unwrap_err();
+            let one = first.address().unwrap();
+            drop(first);
+            Site::udp(one, cores, &[]).unwrap_err();
+            Site::udp(one, cores, &second.occupants()).unwrap();
+            let other = UdpSocket::bind("127.0.0.2:0").unwrap();
+            let port = other.local_addr().unwrap().port();
+            let own = Site::udp(SocketAddr::from(([127, 0, 0, 1], port)), cores, &[]).unwrap();
+            let all = SocketAddr::from(([0; 4], port));
+            Site::udp(all, cores, &own.occupants()).unwrap_err();
+        }
     }
 
     #[test]

@@ -33,6 +33,8 @@ mod journal;
 #[cfg(target_os = "linux")]
 mod latch;
 #[cfg(target_os = "linux")]
+mod made;
+#[cfg(target_os = "linux")]
 mod memory_disk;
 #[cfg(target_os = "linux")]
 #[cfg(target_os = "linux")]
@@ -76,6 +78,8 @@ pub use journal::{
 #[cfg(target_os = "linux")]
 pub use journal::{Logged, NotLogged};
 #[cfg(target_os = "linux")]
+pub use made::MadeFiles;
+#[cfg(target_os = "linux")]
 pub use memory_disk::MemoryDisk;
 #[cfg(target_os = "linux")]
 pub use native::{
@@ -85,7 +89,9 @@ pub use notes::{Note, Notes};
 #[cfg(target_os = "linux")]
 pub use null::NullDisk;
 #[cfg(target_os = "linux")]
-pub use open::{OpenError, OpenFailure, OpenOptions, StoreKind, probe_growth};
+pub use open::{
+    OpenError, OpenFailure, OpenOptions, Reservation, StoreKind, probe_growth, reservation,
+};
 pub use operation::{
     AllocateMode, Descriptor, FileHandle, HelperAnswer, HelperOperation, HelperResult,
     RingOperation,
@@ -99,6 +105,6 @@ pub use request::{
 #[cfg(target_os = "linux")]
 pub use snapshots::{
     Exchanged, NewSnapshot, Rollback, SNAPSHOTS_MAX, Snapshot, SnapshotError, SnapshotName,
-    Snapshots, file_of_snapshot,
+    Snapshots, file_of_snapshot, probe_reflinks,
 };
 pub use wake::{Receiver, Sender, Waker, channel};

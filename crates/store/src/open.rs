@@ -2,7 +2,7 @@
 
 mod probe;
 
-pub use probe::probe_growth;
+pub use probe::{Reservation, probe_growth, reservation};
 
 use std::fmt;
 use std::fs::{File, Metadata};
@@ -18,6 +18,7 @@ use rustix::io::Errno;
 
 use crate::file::{FileDisk, size_of_disk};
 use crate::geometry::Geometry;
+use crate::made::MadeFiles;
 use crate::memory_disk::MemoryDisk;
 use crate::null::NullDisk;
 use crate::{CacheMode, Capabilities, SharedStore};
@@ -56,6 +57,8 @@ pub struct OpenOptions {
     pub thin: bool,
     /// Take the file for plain data even if it looks like an image of some format.
     pub force_raw: bool,
+    /// Where a file that is made is noted.
+    pub made: MadeFiles,
 }
 
 impl OpenOptions {
@@ -70,6 +73,7 @@ impl OpenOptions {
             cache: CacheMode::default(),
             thin: true,
             force_raw: false,
+            made: MadeFiles::default(),
         }
     }
 
@@ -164,7 +168,11 @@ impl OpenOptions {
         self.size_to_make()?;
         let options = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
         let created = rustix::fs::open(&self.path, options, Mode::RUSR | Mode::WUSR);
-        drop(created.map_err(|errno| system("create it")(errno.into()))?);
+        let created = created.map_err(|errno| system(CREATE)(errno.into()))?;
+        let noted = self.made.note(&self.path, &File::from(created));
+        if !noted.map_err(system(CREATE))? {
+            return Err(OpenFailure::TooLate);
+        }
         let opened = self.open_path().and_then(|disk| {
             self.sync_name().map_err(system("make its name durable"))?;
             Ok(disk)
@@ -172,7 +180,9 @@ impl OpenOptions {
         opened.inspect_err(|failure| {
             // Unless another program was quicker: then it is that one's by now. What went wrong
             // is said already, and a file that cannot be removed is at most empty.
-            if !matches!(failure, OpenFailure::InUse) {
+            if matches!(failure, OpenFailure::InUse) {
+                self.made.disown(&self.path);
+            } else {
                 drop(std::fs::remove_file(&self.path));
             }
         })
@@ -291,7 +301,7 @@ impl OpenOptions {
                 Err(errno) => {
                     // A part may have been added.
                     drop(ftruncate(file, actual).map_err(io::Error::from));
-                    return Err(system("reserve its space")(errno.into()));
+                    return Err(system(RESERVE)(errno.into()));
                 }
             }
         }
@@ -360,6 +370,24 @@ pub enum OpenFailure {
     /// There is no such file, and it is not known how large to make it.
     #[error("the file does not exist: check the path, or give a size (size=) to create it")]
     MissingAndNoSize,
+    /// A file cannot be made.
+    #[error("it cannot be created because its directory does not exist: create that first")]
+    NoDirectory,
+    /// A file system has a largest file.
+    #[error(
+        "its file system takes no file that large: make it smaller, or put it on another file system"
+    )]
+    TooLarge,
+    /// The space of a file without thin provisioning is not there.
+    #[error(
+        "its file system has not the space: make room, make it smaller, or leave out thin=false"
+    )]
+    NoSpace,
+    /// A file would have to be made where a link leads.
+    #[error(
+        "it is a link to a file that is not there: create that file, or name it instead of the link"
+    )]
+    DanglingLink,
     /// A device where a file was meant.
     #[error("it is a block device: open it as such (block:)")]
     NotAFile,
@@ -426,6 +454,11 @@ pub enum OpenFailure {
         /// What was asked for.
         block_bytes: u32,
     },
+    /// The file system took so long that nobody waits for the file any more.
+    #[error(
+        "its file system answered when the change had been given up, and the file was removed again: try again"
+    )]
+    TooLate,
     /// This process, or the system as a whole, has no descriptor left.
     #[error(
         "there are too many open files: raise the limit (`ulimit -n`, LimitNOFILE= in a service \
@@ -451,10 +484,17 @@ pub(crate) const fn denied(is_root: bool) -> OpenFailure {
     }
 }
 
+/// What was tried, for a remedy of its own.
+const CREATE: &str = "create it";
+const RESERVE: &str = "reserve its space";
+
 fn system(action: &'static str) -> impl Fn(io::Error) -> OpenFailure {
     move |error| match Errno::from_io_error(&error) {
         Some(Errno::MFILE | Errno::NFILE) => OpenFailure::TooManyFiles,
         Some(Errno::ROFS) => OpenFailure::ReadOnlyFileSystem,
+        Some(Errno::FBIG) => OpenFailure::TooLarge,
+        Some(Errno::NOSPC) if action == RESERVE => OpenFailure::NoSpace,
+        Some(Errno::NOENT) if action == CREATE => OpenFailure::NoDirectory,
         _ => OpenFailure::System { action, error },
     }
 }

@@ -19,7 +19,9 @@ use std::os::unix::fs::{
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use rustix::fs::{CWD, FlockOperation, OFlags, RenameFlags, flock, ioctl_ficlone, renameat_with};
+use rustix::fs::{
+    CWD, FlockOperation, Mode, OFlags, RenameFlags, flock, ioctl_ficlone, renameat_with,
+};
 use rustix::io::Errno;
 
 /// What the name of the directory ends with.
@@ -676,6 +678,27 @@ fn reflink(copy: &File, source: &File) -> Result<(), SnapshotError> {
         Errno::XDEV => SnapshotError::OtherFileSystem,
         errno => system("copy the file")(errno.into()),
     })
+}
+
+/// Whether files can share blocks where a file is, or is to be. Nothing is made: files without a name are tried. Where
+/// there are none of these, nothing is known, and nothing is refused.
+///
+/// # Errors
+///
+/// [`SnapshotError::NoReflinks`].
+pub fn probe_reflinks(path: &Path) -> Result<(), SnapshotError> {
+    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let directory = path.parent().filter(|path| !path.as_os_str().is_empty());
+    let directory = directory.unwrap_or_else(|| Path::new("."));
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let nameless = || rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR).map(File::from);
+    let (Ok(source), Ok(copy)) = (nameless(), nameless()) else {
+        return Ok(());
+    };
+    match reflink(&copy, &source) {
+        Err(SnapshotError::NoReflinks) => Err(SnapshotError::NoReflinks),
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 /// Gives a copy the owner of the file it is of, and this mode, and makes it durable.

@@ -12,11 +12,15 @@ use admin::{
 use api::control::Control;
 use config::{AdminListener, Model};
 use confine::inherited::Inherited;
-use reactor::Listener;
-use reactor::net::BindError;
+use reactor::net::Families;
+use reactor::{Listener, Occupant};
 
+use crate::daemon::OwnSockets;
 use crate::environment::SOCKET_NAME;
 use crate::{Environment, StartError};
+
+/// Connections that may wait to be accepted, per address.
+const BACKLOG: i32 = 128;
 
 /// Where the socket may be.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -70,7 +74,7 @@ impl AdminSockets {
         }
         let mut listeners = Listeners::default();
         for listener in &admin.listen {
-            let bound = bind(listener, inherited)?;
+            let bound = bind(listener, &OwnSockets::default(), inherited)?;
             listeners.tcp.push(TcpEndpoint::new(listener.bind, bound));
         }
         let socket = match socket {
@@ -138,15 +142,16 @@ fn settings(model: &Model, state: &Path, host: &str) -> Settings {
 }
 
 /// Listens at an address, or takes over who does.
-fn bind(listener: &AdminListener, inherited: &Inherited) -> Result<TcpListener, StartError> {
-    let failed = |source| StartError::AdminAddress {
-        place: listener.place.clone(),
-        source,
-    };
-    match inherited.at(listener.bind).map_err(StartError::Inherited)? {
-        Some(bound) => Ok(bound),
-        None => admin::tcp(listener.bind).map_err(failed),
+fn bind(
+    listener: &AdminListener,
+    own: &OwnSockets,
+    inherited: &Inherited,
+) -> Result<TcpListener, StartError> {
+    if let Some(bound) = inherited.at(listener.bind).map_err(StartError::Inherited)? {
+        return Ok(bound);
     }
+    let bound = Listener::tcp_beside(listener.bind, BACKLOG, own.going());
+    bound.map_err(|source| own.refused(listener.place.clone(), source))
 }
 
 fn log_addresses(addresses: &[SocketAddr], fingerprint: Option<&str>) {
@@ -170,46 +175,23 @@ pub(crate) fn listens_otherwise(old: &Model, new: &Model) -> bool {
     of(old) != of(new)
 }
 
-/// Addresses of a new configuration that cannot be listened at, beside those that the old one has. `held` are those of
-/// this process that are not of the administration.
+/// Addresses of a new configuration that cannot be listened at, beside those that the old one has.
 pub(crate) fn probe_addresses(
     old: &Model,
     new: &Model,
-    held: &[SocketAddr],
+    own: &OwnSockets,
     inherited: &Inherited,
 ) -> Vec<StartError> {
     let is_old = |one: &&AdminListener| old.admin().listen.iter().any(|it| it.bind == one.bind);
     let mut wrong = Vec::new();
     for listener in new.admin().listen.iter().filter(|one| !is_old(one)) {
         let is_inherited = matches!(inherited.at(listener.bind), Ok(Some(_)));
-        if !is_inherited && let Err(source) = Listener::probe(listener.bind) {
-            wrong.push(not_bound(listener, source, old, held));
+        let probe = || Listener::probe(listener.bind, Families::Both, own.going());
+        if !is_inherited && let Err(source) = probe() {
+            wrong.push(own.refused(listener.place.clone(), source));
         }
     }
     wrong
-}
-
-/// Why an address cannot be had, with the remedy.
-fn not_bound(
-    listener: &AdminListener,
-    source: BindError,
-    old: &Model,
-    held: &[SocketAddr],
-) -> StartError {
-    let place = listener.place.clone();
-    let own = old.admin().listen.iter().map(|one| one.bind);
-    let overlaps = |other: &SocketAddr| {
-        let (a, b) = (listener.bind.ip(), other.ip());
-        other.port() == listener.bind.port() && (a == b || a.is_unspecified() || b.is_unspecified())
-    };
-    let holder = own.chain(held.iter().copied()).find(overlaps);
-    match (source, holder) {
-        (BindError::InUse { address }, Some(holder)) => StartError::AdminHeld {
-            place,
-            addresses: Box::new([address, holder]),
-        },
-        (source, _) => StartError::Bind { place, source },
-    }
 }
 
 /// Where the running administration listens.
@@ -233,17 +215,25 @@ impl AdminListening {
             .is_some_and(|(found, in_use)| found != in_use)
     }
 
+    /// Its sockets, by the address that was asked for, as far as the system says where they are.
+    pub(crate) fn sockets(&self) -> Vec<(SocketAddr, Occupant)> {
+        let sockets = self.listening.listeners().into_iter();
+        let occupants = sockets.filter_map(|(wanted, listener)| {
+            let address = listener.local_addr().ok()?;
+            Some((wanted, Occupant::new(&listener, address)))
+        });
+        occupants.collect()
+    }
+
     /// Gets ready to listen as a new configuration says. Nobody is answered there yet, and dropping it undoes it.
-    /// `held` as in [`probe_addresses`].
     ///
     /// # Errors
     ///
     /// An address cannot be had, or the certificate not be used.
     pub(crate) fn prepare(
         &self,
-        old: &Model,
         new: &Model,
-        held: &[SocketAddr],
+        own: &OwnSockets,
         inherited: &Inherited,
     ) -> Result<NextEndpoints, StartError> {
         if let Some(error) = check_certificate(new).into_iter().next() {
@@ -253,11 +243,11 @@ impl AdminListening {
         let wanted: Vec<_> = listen.iter().map(|one| one.bind).collect();
         let open = |address: SocketAddr| {
             let listener = listen.iter().find(|one| one.bind == address);
-            let listener = listener.ok_or(StartError::NoAdministration)?;
-            bind(listener, inherited).map_err(|error| match Listener::probe(address) {
-                Err(source) => not_bound(listener, source, old, held),
-                Ok(()) => error,
-            })
+            bind(
+                listener.ok_or(StartError::NoAdministration)?,
+                own,
+                inherited,
+            )
         };
         let settings = settings(new, &self.state, &self.host);
         self.listening.prepare(&wanted, &settings, open)

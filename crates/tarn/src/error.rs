@@ -57,21 +57,14 @@ pub enum StartError {
         /// The line of the first such byte, from 1.
         line: usize,
     },
-    /// The administration cannot listen where it was asked to.
-    #[error("{place}: {source}")]
-    AdminAddress {
-        /// Where the address is named.
-        place: Place,
-        /// Why.
-        source: admin::ListenError,
-    },
-    /// The same, because this process listens there itself until the change is made.
+    /// An address cannot be had, because this process has the port itself, by an address that stays or that cannot be
+    /// given up beforehand.
     #[error(
         "{place}: {} cannot be listened on while this Tarn listens on {}: remove that in one change, add this in the \
          next",
         .addresses[0], .addresses[1]
     )]
-    AdminHeld {
+    AddressHeld {
         /// Where the address is named.
         place: Place,
         /// What was asked for, and what is in use.
@@ -83,7 +76,7 @@ pub enum StartError {
     )]
     NoAdministration,
     /// The certificate of the administration, or its key, cannot be used.
-    #[error("{place}: {reason}")]
+    #[error("{place}: {reason}; repair the files, or name others")]
     AdminCertificate {
         /// Where the certificate is named.
         place: Place,
@@ -298,6 +291,33 @@ pub enum StartError {
         size_bytes: u64,
         /// What keeps it from growing.
         source: Box<store::OpenFailure>,
+    },
+
+    /// Files that take their space at once do not fit together.
+    #[error(
+        "{place}: {store} takes {bytes} bytes at once, the files before it take {before_bytes}, and their file system \
+         has {free_bytes} free; make them smaller, or leave out thin=false"
+    )]
+    NoRoomTogether {
+        /// Where it is named.
+        place: Place,
+        /// The store.
+        store: String,
+        /// What it takes.
+        bytes: u64,
+        /// What those take that were counted before.
+        before_bytes: u64,
+        /// What is free.
+        free_bytes: u64,
+    },
+
+    /// A schedule of snapshots of which none can be taken.
+    #[error("{place}: its snapshots cannot be taken as scheduled: {source}")]
+    Schedule {
+        /// Where the unit is named.
+        place: Place,
+        /// Why.
+        source: store::SnapshotError,
     },
 
     /// A store cannot be opened; the message of the source names path and remedy.
@@ -770,12 +790,15 @@ fn mebibytes(mib: u64) -> String {
     }
 }
 
-/// An error and its causes in exactly one line.
+/// An error and its causes in exactly one line. A cause that the message has said already is not said again.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        let _infallible = write!(text, ": {error}");
+        let more = error.to_string();
+        if !text.contains(&more) {
+            let _infallible = write!(text, ": {more}");
+        }
         cause = error.source();
     }
     plain(&text)
@@ -783,7 +806,8 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 
 /// An error and its causes in exactly one line, with the name of the program.
 pub fn one_line(error: &anyhow::Error) -> String {
-    plain(&format!("tarn: {error:#}"))
+    let error: &dyn std::error::Error = error.as_ref();
+    format!("tarn: {}", chain(error))
 }
 
 /// What clap says, with what is expected of a number in place of what the library that reads it says.

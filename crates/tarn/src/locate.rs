@@ -2,6 +2,7 @@
 
 mod cluster;
 mod device;
+mod snapshot;
 
 use std::collections::HashMap;
 use std::fs::{self, FileType, Metadata};
@@ -12,6 +13,7 @@ use std::time::UNIX_EPOCH;
 
 use config::{Model, Node, Place, Rule, ServerAddress, StoreSpec, Unit};
 
+pub(crate) use self::snapshot::snapshot_at;
 use crate::StartError;
 
 /// Where the data of a unit is, as far as it can be found without opening it.
@@ -83,12 +85,19 @@ impl FileMark {
 /// # Errors
 ///
 /// A store that is not there and has no `size=` to be made with, is of another kind than asked
-/// for, or is that of two units.
+/// for, or is that of two units, or of a unit and a log.
 pub fn locate_all(model: &Model) -> Result<Vec<Option<Location>>, StartError> {
     let locations = model.units().iter().map(locate);
     let locations = locations.collect::<Result<Vec<_>, _>>()?;
-    check_uses(model, &locations)?;
+    let logs: Vec<_> = model.units().iter().map(locate_log).collect();
+    check_uses(model, &locations, &logs)?;
     Ok(locations)
+}
+
+/// Where the log of a unit is. What is wrong with it is found when it is opened.
+fn locate_log(unit: &Unit) -> Option<Location> {
+    let log = unit.log.as_ref()?;
+    locate_store(&log.store, &log.place).ok().flatten()
 }
 
 /// As [`locate_all`], with all that is wrong; a unit that is not found has no location.
@@ -104,64 +113,80 @@ pub(crate) fn locate_each(model: &Model) -> (Vec<Option<Location>>, Vec<StartErr
         Location::joined(None, found)
     });
     let locations: Vec<_> = locations.collect();
-    let twice = double_uses(model, &locations);
+    let logs: Vec<_> = model.units().iter().map(locate_log).collect();
+    let twice = double_uses(model, &locations, &logs);
     mistakes.extend(twice.into_iter().map(|(_, error)| error));
     (locations, mistakes)
 }
 
-/// Checks that no two units have the same file or device.
+/// Checks that no two units have the same file or device, as their store or as their log.
 ///
 /// # Errors
 ///
 /// Two have.
-pub(crate) fn check_uses(model: &Model, locations: &[Option<Location>]) -> Result<(), StartError> {
-    let mut twice = double_uses(model, locations).into_iter();
+pub(crate) fn check_uses(
+    model: &Model,
+    locations: &[Option<Location>],
+    logs: &[Option<Location>],
+) -> Result<(), StartError> {
+    let mut twice = double_uses(model, locations, logs).into_iter();
     twice.next().map_or(Ok(()), |(_, error)| Err(error))
 }
 
-/// Units that have a file or device which another one before them has, by position.
+/// Units that have a file or device, as their store or as their log, which another one before them has, by position.
 pub(crate) fn double_uses(
     model: &Model,
     locations: &[Option<Location>],
+    logs: &[Option<Location>],
 ) -> Vec<(usize, StartError)> {
     let mut uses = Uses::default();
-    let units = model.units().iter().zip(locations).enumerate();
-    let twice = units.filter_map(|(position, (unit, location))| {
-        let claimed = uses.claim(unit, location.as_ref()?);
-        Some((position, claimed.err()?))
+    let units = || model.units().iter().enumerate();
+    let stores = units().zip(locations).map(|((position, unit), location)| {
+        let place = &unit.place;
+        (position, place, location)
     });
+    let logs = units().zip(logs).map(|((position, unit), location)| {
+        let place = unit.log.as_ref().map_or(&unit.place, |log| &log.place);
+        (position, place, location)
+    });
+    let twice = stores
+        .chain(logs)
+        .filter_map(|(position, place, location)| {
+            let claimed = uses.claim(place, location.as_ref()?);
+            Some((position, claimed.err()?))
+        });
     twice.collect()
 }
 
-/// Which unit has what. The model has compared the paths as they are written; this compares where
+/// Where what is used. The model has compared the paths as they are written; this compares where
 /// they lead.
 #[derive(Default)]
 struct Uses<'a> {
-    paths: HashMap<PathBuf, &'a Unit>,
-    marks: HashMap<FileMark, &'a Unit>,
-    names: HashMap<String, &'a Unit>,
+    paths: HashMap<PathBuf, &'a Place>,
+    marks: HashMap<FileMark, &'a Place>,
+    names: HashMap<String, &'a Place>,
 }
 
 impl<'a> Uses<'a> {
     /// Refuses what another unit, or another member, has already.
-    fn claim(&mut self, unit: &'a Unit, location: &Location) -> Result<(), StartError> {
+    fn claim(&mut self, place: &'a Place, location: &Location) -> Result<(), StartError> {
         let mut further = location.further.iter();
-        further.try_for_each(|location| self.claim(unit, location))?;
-        let by_path = self.paths.insert(location.path.clone(), unit);
+        further.try_for_each(|location| self.claim(place, location))?;
+        let by_path = self.paths.insert(location.path.clone(), place);
         let mark = location.mark.as_ref();
-        let by_mark = mark.and_then(|mark| self.marks.insert(mark.clone(), unit));
+        let by_mark = mark.and_then(|mark| self.marks.insert(mark.clone(), place));
         let names = location.names.iter();
         let by_name = names.fold(None, |found, name| {
-            let before = self.names.insert(name.clone(), unit);
+            let before = self.names.insert(name.clone(), place);
             found.or(before)
         });
         match by_path.or(by_mark).or(by_name) {
             None => Ok(()),
             Some(first) => Err(Rule::StoreTwice {
                 path: location.path.display().to_string(),
-                first: first.place.clone(),
+                first: first.clone(),
             }
-            .at(unit.place.clone())
+            .at(place.clone())
             .into()),
         }
     }
@@ -288,7 +313,10 @@ fn locate_new(
     path: &Path,
 ) -> Result<Option<Location>, StartError> {
     let (place, path) = (place.clone(), path.to_owned());
-    if let Some(remedy) = remedy_for_missing(store) {
+    let is_link = || fs::symlink_metadata(&path).is_ok();
+    let remedy = remedy_for_missing(store);
+    let remedy = remedy.or_else(|| is_link().then_some(REMEDY_FOR_LINK));
+    if let Some(remedy) = remedy {
         return Err(StartError::StoreMissing {
             place,
             path,
@@ -314,6 +342,10 @@ fn locate_new(
         }),
     }
 }
+
+/// Nothing is made behind a link: where it leads may be a mistake, and another name may lead there, too.
+const REMEDY_FOR_LINK: &str =
+    "it is a link to a file that is not there: create that file, or name it instead of the link";
 
 /// What to do about a store that is missing and is not made.
 fn remedy_for_missing(store: &StoreSpec) -> Option<&'static str> {
@@ -445,6 +477,11 @@ mod tests {
             "STORE \"/nowhere/disk.img?size=1M\": /nowhere/disk.img cannot be created because its directory does not \
              exist; create that first"
         );
+        let scratch = Scratch::new();
+        let link = scratch.path().join("link");
+        symlink(scratch.path().join("new"), &link).unwrap();
+        let error = locate_one(&format!("{}?size=1M", link.display())).unwrap_err();
+        assert!(error.to_string().contains("is a link to a file"), "{error}");
         assert_eq!(locate_one("mem:1M").unwrap(), None);
         let export = locate_one("nbds://H/a").unwrap().unwrap();
         assert_eq!(export.path, Path::new("nbd://h:10809/a"));

@@ -1,5 +1,6 @@
 //! From the command line to all that is needed to serve, without touching a store or a socket.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::io;
@@ -315,11 +316,13 @@ pub fn check(args: &CheckArgs, environment: &Environment) -> Result<String, Vec<
     mistakes.extend(of_nbd.map(|(_, error)| error));
     let (locations, misplaced) = locate_each(&model);
     mistakes.extend(misplaced);
+    let opener = crate::daemon::Opener::of_start(1, &model);
     for (unit, location) in model.units().iter().zip(&locations) {
         // What is not found is not looked at again.
         for (store, place) in unit.parts().filter(|_| location.is_some()) {
-            mistakes.extend(crate::daemon::probe_new(store, place).err());
+            mistakes.extend(crate::daemon::probe_new(store, place, &opener).err());
         }
+        mistakes.extend(crate::daemon::probe_new_log(unit, &opener).err());
     }
     // It asks the same of stores, and ends at the first.
     if mistakes.is_empty() {
@@ -334,6 +337,8 @@ pub fn check(args: &CheckArgs, environment: &Environment) -> Result<String, Vec<
             None
         }
     };
+    let mut said = BTreeSet::new();
+    mistakes.retain(|error| said.insert(crate::error::chain(error)));
     if !mistakes.is_empty() {
         return Err(mistakes);
     }

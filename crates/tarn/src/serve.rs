@@ -23,8 +23,9 @@ use crate::administration::{AdminSockets, Administration};
 use crate::banner::{BoundPortal, ServedUnit, banner, hyperscsi_banner, nbd_banner};
 use crate::confinement::Confinement;
 use crate::daemon::{
-    self, Daemon, Events, Opener, PortNumbers, Running, RunningUnit, close_logs, hyperscsi_places,
-    nbd_places, open_hyperscsi, open_listeners, open_store, open_tls, slow_command, stand_in,
+    self, Daemon, Events, Leftovers, Opener, OwnSockets, PortNumbers, Running, RunningUnit,
+    close_logs, hyperscsi_places, nbd_places, open_hyperscsi, open_listeners, open_store, open_tls,
+    slow_command, stand_in,
 };
 use crate::logging::{Log, LogSwitch};
 use crate::prepare::Prepared;
@@ -344,7 +345,8 @@ fn open(
         tls: open_tls(model)?,
         ..Running::nothing(model)
     };
-    let opener = Opener::of_start(cores);
+    let opener = Opener::of_start(cores, model);
+    let made = Leftovers::of(&opener);
     for (unit, identity) in model.units().iter().zip(&prepared.identities) {
         let store = if identity.is_withheld {
             stand_in(unit)?
@@ -361,9 +363,9 @@ fn open(
         unit.location = location;
     }
     let nothing = Running::nothing(model);
-    let (opened, _) = open_listeners(&mut running, &nothing, inherited)?;
+    let (opened, _) = open_listeners(&mut running, &nothing, &OwnSockets::default(), inherited)?;
     let sites = open_hyperscsi(&mut running, &nothing, &prepared.state, cores)?;
-    Ok(daemon::Prepared::first(running, opened, sites))
+    Ok(daemon::Prepared::first(running, opened, sites, made))
 }
 
 /// A socket that nothing asks for is a slip of the finger, most likely in the port.

@@ -57,7 +57,7 @@ impl Client {
 
     /// A client at this address of the loopback.
     pub(crate) fn udp(host: [u8; 4], target: SocketAddr) -> Self {
-        let site = Site::udp((host, 0).into(), 1).unwrap();
+        let site = Site::udp((host, 0).into(), 1, &[]).unwrap();
         Self::new(site, |_| Address::Inet(target))
     }
 

@@ -207,7 +207,7 @@ pub(crate) fn serve(plane: &DataPlane, keys: &Keys, groups: Vec<Group>, open: Ve
 
 /// UDP sockets for both cores.
 pub(crate) fn udp(address: SocketAddr) -> (SocketAddr, Place, Site) {
-    let site = Site::udp(address, 2).unwrap();
+    let site = Site::udp(address, 2, &[]).unwrap();
     let address = site.address().unwrap();
     (address, Place::Udp(address), site)
 }

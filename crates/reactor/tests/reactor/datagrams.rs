@@ -26,7 +26,11 @@ fn pair() -> (DatagramSocket, SocketAddr, UdpSocket) {
     let address = ours.local_addr().unwrap();
     let peer = UdpSocket::bind(any).unwrap();
     peer.set_read_timeout(Some(HANG)).unwrap();
-    (DatagramSocket::new(ours.into()).unwrap(), address, peer)
+    (
+        DatagramSocket::new(OwnedFd::from(ours)).unwrap(),
+        address,
+        peer,
+    )
 }
 
 fn message(bytes: &[u8]) -> Message {
@@ -158,7 +162,7 @@ fn a_datagram_without_an_address_goes_where_the_socket_is_connected() {
     let (_, _, peer) = pair();
     let ours = UdpSocket::bind("127.0.0.1:0").unwrap();
     ours.connect(peer.local_addr().unwrap()).unwrap();
-    let ours = DatagramSocket::new(ours.into()).unwrap();
+    let ours = DatagramSocket::new(OwnedFd::from(ours)).unwrap();
     // The description of a send is used again: nothing of the address before may be left in it.
     let nowhere = Address::Inet(SocketAddr::from(([127, 0, 0, 1], 9)));
     for (to, bytes) in [(Some(nowhere), b"lost"), (None, b"here")] {

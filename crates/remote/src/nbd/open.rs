@@ -294,7 +294,7 @@ pub struct OpenError {
 #[non_exhaustive]
 pub enum NbdFailure {
     /// No connection.
-    #[error("cannot connect: {}; start the server, or check host and port", words(.0))]
+    #[error("cannot connect: {}; start the server, or check its address", words(.0))]
     Connect(io::Error),
     /// The connection broke off.
     #[error("the handshake broke off: {}; is this an NBD server, and does it have this export?", words(.0))]

@@ -21,7 +21,7 @@ pub enum NotLogged {
     Misfit(#[from] Misfit),
     /// There is no room for a log.
     #[error(
-        "it has {bytes} bytes, less than the {} that a log needs; make it larger (size=)",
+        "the log has {bytes} bytes, less than the {} that a log needs; make it larger (size=)",
         super::LOG_BYTES_MIN
     )]
     Small {
@@ -120,6 +120,23 @@ impl Logged {
         {
             (closing.0)(header);
         }
+    }
+
+    /// Notes that a log which was made just now, and by which nothing was written, is needed by nobody. It is not
+    /// closed any more.
+    ///
+    /// # Errors
+    ///
+    /// That cannot be saved; without the log the unit is not served.
+    pub fn abandon(&self) -> io::Result<()> {
+        let Some((_closing, header)) = self.journal.0.take_closing() else {
+            return Ok(());
+        };
+        let binding = Binding {
+            id: header.id,
+            generation: header.generation,
+        };
+        self.journal.0.noted.note(binding, Use::Closed)
     }
 
     /// The log device.

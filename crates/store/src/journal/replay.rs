@@ -168,6 +168,20 @@ pub(super) fn find(
     Ok(Some(header))
 }
 
+/// Refuses what is the log of another unit, to begin a log on anything else.
+///
+/// # Errors
+///
+/// It is that, or cannot be read.
+pub(super) fn refuse_foreign(log: &impl Medium, unit: &UnitName) -> Result<(), Misfit> {
+    let mut blocks = vec![0; 2 * BLOCK_BYTES];
+    log.read(0, &mut blocks)?;
+    match Header::of_log(&blocks) {
+        Ok(header) if header.unit != *unit => Err(Misfit::OtherUnit { unit: header.unit }),
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
 /// How far behind its end a log is looked through.
 const LATER_BYTES: u64 = 64 << 20;
 /// At a time.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Journal;
 use super::books::{Bias, Limits};
 use super::format::{BLOCK_BYTES, Deed, Entry, Header, LogId, RECORD_BYTES_MAX, UnitName};
-use super::replay::{Binding, Medium, Misfit, Replayed, check_end, find, replay};
+use super::replay::{Binding, Medium, Misfit, Replayed, check_end, find, refuse_foreign, replay};
 use super::shared::{Alone, Noted, Shared, Use};
 
 /// What is known of the log of a unit, outside of the log.
@@ -141,6 +141,8 @@ fn read_back(
         .known
         .is_some_and(|known| known.how == Use::Discarded)
     {
+        // To do without a log of one's own is no right to that of another unit.
+        refuse_foreign(log, &options.unit)?;
         return Ok((None, Replayed::default()));
     }
     let Some(header) = find(log, log_bytes, &options.unit, served)? else {

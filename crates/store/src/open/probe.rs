@@ -11,10 +11,12 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{Access, FallocateFlags, Mode, OFlags, access, fallocate, fstatvfs, ftruncate};
+use rustix::fs::{
+    Access, FallocateFlags, Mode, OFlags, access, fallocate, fstat, fstatvfs, ftruncate,
+};
 use rustix::io::Errno;
 
-use super::{OpenError, OpenFailure, OpenOptions, StoreKind, check_size, system};
+use super::{CREATE, OpenError, OpenFailure, OpenOptions, RESERVE, StoreKind, check_size, system};
 use crate::file::{FileDisk, size_of_disk};
 use crate::null::NullDisk;
 use crate::{CacheMode, SharedStore};
@@ -67,7 +69,7 @@ impl OpenOptions {
         };
         let Some(file) = nameless(&self.path, direct)? else {
             let may_make = access(directory_of(&self.path), Access::WRITE_OK | Access::EXEC_OK);
-            may_make.map_err(|errno| system("create it")(errno.into()))?;
+            may_make.map_err(|errno| system(CREATE)(errno.into()))?;
             let block = self.block_bytes.unwrap_or(512);
             return Ok(Arc::new(NullDisk::new(size, block, false)));
         };
@@ -86,8 +88,48 @@ impl OpenOptions {
             return Err(OpenFailure::Missing);
         }
         check_size(size, self.block_bytes.unwrap_or(512))?;
-        Ok(size)
+        // Nobody makes a file behind a link.
+        match std::fs::symlink_metadata(&self.path) {
+            Ok(_) => Err(OpenFailure::DanglingLink),
+            Err(_) => Ok(size),
+        }
     }
+}
+
+/// The space that a file takes at once.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Reservation {
+    /// The number of the file system.
+    pub file_system: u64,
+    /// What is taken of it, in bytes.
+    pub bytes: u64,
+    /// What is free there now.
+    pub free_bytes: u64,
+}
+
+/// The space that a file without thin provisioning will take when it gets a size, whether it is there or not. `None`
+/// if it is as large, if it is no file, or if that cannot be found out: the file system may not reserve space.
+pub fn reservation(path: &Path, size_bytes: u64) -> Option<Reservation> {
+    let actual = match std::fs::metadata(path) {
+        Ok(found) if found.is_file() => found.len(),
+        Ok(_) => return None,
+        Err(_) => 0,
+    };
+    let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let bytes = size_bytes.checked_sub(actual).filter(|bytes| *bytes > 0)?;
+    let file = nameless(&path, OFlags::empty()).ok().flatten()?;
+    let found = fstatvfs(&file).ok()?;
+    reserves(&file).then_some(())?;
+    Some(Reservation {
+        file_system: fstat(&file).ok()?.st_dev,
+        bytes,
+        free_bytes: found.f_bavail.saturating_mul(found.f_frsize),
+    })
+}
+
+/// Whether the file system reserves space. Where it cannot, a file is made without, as [`OpenOptions::open`] does.
+fn reserves(file: &OwnedFd) -> bool {
+    fallocate(file, FallocateFlags::KEEP_SIZE, 0, 4096) != Err(Errno::OPNOTSUPP)
 }
 
 /// Whether a file that is served can be made larger: the file system takes files of that size, and has the space where
@@ -114,14 +156,9 @@ fn fits(path: &Path, from: u64, to: u64, is_thin: bool) -> Result<(), OpenFailur
 fn make_so_large(file: &OwnedFd, from: u64, to: u64, is_thin: bool) -> Result<(), OpenFailure> {
     ftruncate(file, to).map_err(|errno| system("make it that large")(errno.into()))?;
     let free = || fstatvfs(file).map(|found| found.f_bavail.saturating_mul(found.f_frsize));
-    // Where space cannot be reserved a file is made without, as `open` does.
-    let reserves = || {
-        let tried = fallocate(file, FallocateFlags::KEEP_SIZE, 0, 4096);
-        tried != Err(Errno::OPNOTSUPP)
-    };
     match free() {
-        Ok(free) if !is_thin && free < to.saturating_sub(from) && reserves() => {
-            Err(system("reserve its space")(Errno::NOSPC.into()))
+        Ok(free) if !is_thin && free < to.saturating_sub(from) && reserves(file) => {
+            Err(system(RESERVE)(Errno::NOSPC.into()))
         }
         Ok(_) | Err(_) => Ok(()),
     }
@@ -134,7 +171,7 @@ fn nameless(path: &Path, more: OFlags) -> Result<Option<OwnedFd>, OpenFailure> {
         Ok(file) => Ok(Some(file)),
         Err(Errno::OPNOTSUPP | Errno::ISDIR) => Ok(None),
         Err(Errno::INVAL) if more.contains(OFlags::DIRECT) => Err(OpenFailure::NoDirectIo),
-        Err(errno) => Err(system("create it")(errno.into())),
+        Err(errno) => Err(system(CREATE)(errno.into())),
     }
 }
 
@@ -197,6 +234,21 @@ mod tests {
         size(&old, None).unwrap();
         probe_growth(&old, 8192, 1 << 20, true).unwrap();
         probe_growth(&old, 8192, u64::MAX / 2 + 1, true).unwrap_err();
+        let link = directory.join("link");
+        std::os::unix::fs::symlink(directory.join("gone"), &link).unwrap();
+        for failed in [
+            options(&link, Some(4096)).probe(),
+            options(&link, Some(4096)).open(),
+        ] {
+            assert!(matches!(
+                failed.unwrap_err().reason,
+                OpenFailure::DanglingLink
+            ));
+        }
+        assert_eq!(reservation(&old, 8192), None);
+        if let Some(found) = reservation(&old, 1 << 20) {
+            assert_eq!(found.bytes, (1 << 20) - 8192);
+        }
         fs::remove_dir_all(&directory).unwrap();
     }
 }

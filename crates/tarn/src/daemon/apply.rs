@@ -1,8 +1,9 @@
 //! Carries a change out: everything that can fail first, then what cannot.
 //!
 //! 1. Secrets are read, identities looked up, new stores opened and new addresses bound. Nobody
-//!    sees any of it; dropping it undoes it. All that the ledger of identities must know of the
-//!    change is in it from here on, beside what it knew before.
+//!    sees any of it; dropping it undoes it, and removes the files that were made for it. All that
+//!    the ledger of identities must know of the change is in it from here on, beside what it knew
+//!    before.
 //! 2. The data plane takes the new units up, unseen.
 //! 3. The document and its record are put on disk.
 //! 4. Stores grow, and begin to write through or back.
@@ -29,8 +30,9 @@ use super::caches::{self, CacheSwitch};
 use super::hyperscsi::{Served, Sites};
 use super::log_device::{attach, lazily};
 use super::open::{
-    OpenStore, Opener, bind, bind_socket, open_members, open_part, open_tls, open_with,
+    Leftovers, OpenStore, Opener, bind, bind_socket, open_members, open_part, open_tls, open_with,
 };
+use super::own_sockets::OwnSockets;
 use super::quotas::Accounts;
 use super::running::{
     NO_PORTAL, PortNumbers, Running, RunningListener, RunningSocket, RunningUnit, profile,
@@ -63,6 +65,8 @@ pub(crate) struct Prepared {
     cached: Vec<CacheSwitch>,
     /// Where the administration listens then, if elsewhere.
     administration: Option<NextEndpoints>,
+    /// What goes again where it does not come into force.
+    made: Leftovers,
 }
 
 /// How a store grows.
@@ -112,19 +116,11 @@ pub(super) fn prepare(
     units: &Match,
     means: &Means<'_>,
 ) -> Result<Prepared, StartError> {
-    let state = means.state;
+    let (state, made) = (means.state, Leftovers::of(&means.opener));
     headroom::allow(&old.model, &model)?;
     let locations = locate_new(old, &model, units, &means.patience)?;
     let before = |position: usize| units.from.get(position).copied().flatten();
-    let served: Vec<_> = old.units.iter().map(|unit| unit.identity.clone()).collect();
-    let identities = state.identities_of_change(&LedgerChange {
-        old: &old.model,
-        new: &model,
-        locations: &locations,
-        served: &served,
-        from: &units.from,
-        renames: &renames(&old.model, &model, units),
-    })?;
+    let identities = identities(old, &model, units, &locations, state)?;
     let model = Arc::new(model);
     let mut running = Running {
         tls: open_tls(&model)?,
@@ -143,8 +139,9 @@ pub(super) fn prepare(
                 let (growth, location) = growth(served, unit, means)?;
                 let grown = growth.map(|growth| (position, growth));
                 prepared.grown.extend(grown);
-                let cached = CacheSwitch::of(served, before, unit);
-                prepared.cached.extend(cached);
+                prepared
+                    .cached
+                    .extend(CacheSwitch::of(served, before, unit));
                 served.clone().at(location)
             }
             Some(_) | None => {
@@ -157,22 +154,42 @@ pub(super) fn prepare(
     }
     super::quotas::check(&model, &running.units, old)?;
     check_identities(&model, running.units.iter().map(|unit| &unit.identity))?;
-    let removed = leaving(&running, old);
     number_targets(&mut running, old);
-    let (opened, closed) = open_listeners(&mut running, old, means.inherited)?;
+    let own = OwnSockets::tcp(old, &model, means.administration);
+    let (opened, closed) = open_listeners(&mut running, old, &own, means.inherited)?;
     let sites = open_hyperscsi(&mut running, old, state, means.opener.cores)?;
-    let administration = open_administration(old, &running.model, means)?;
+    let administration = open_administration(old, &running.model, &own, means)?;
     Ok(Prepared {
         administration,
         added: prepared.added,
         grown: prepared.grown,
         cached: prepared.cached,
+        removed: leaving(&running, old),
         running,
-        removed,
         opened,
         closed,
         sites,
         grouped: None,
+        made,
+    })
+}
+
+/// The identities of the units of a new configuration, which are in the ledger from now on.
+fn identities(
+    old: &Running,
+    model: &Model,
+    units: &Match,
+    locations: &[Option<Location>],
+    state: &State,
+) -> Result<Vec<UnitIdentity>, StartError> {
+    let served: Vec<_> = old.units.iter().map(|unit| unit.identity.clone()).collect();
+    state.identities_of_change(&LedgerChange {
+        old: &old.model,
+        new: model,
+        locations,
+        served: &served,
+        from: &units.from,
+        renames: &renames(&old.model, model, units),
     })
 }
 
@@ -181,6 +198,7 @@ pub(super) fn prepare(
 fn open_administration(
     old: &Running,
     model: &Model,
+    own: &OwnSockets,
     means: &Means<'_>,
 ) -> Result<Option<NextEndpoints>, StartError> {
     let is_renewed = |one: &AdminListening| one.is_renewed(model);
@@ -189,7 +207,7 @@ fn open_administration(
     }
     match means.administration {
         Some(administration) => administration
-            .prepare(&old.model, model, &old.addresses(), means.inherited)
+            .prepare(model, own, means.inherited)
             .map(Some),
         None if !means.begun.admin().is_enabled => Ok(None),
         None => Err(StartError::NoAdministration),
@@ -281,7 +299,8 @@ fn locate_new(
         let found = found.into_iter().flatten().collect();
         locations.push(Location::joined(location, found));
     }
-    check_uses(new, &locations)?;
+    // The plan has compared logs.
+    check_uses(new, &locations, &[])?;
     Ok(locations)
 }
 
@@ -310,7 +329,7 @@ fn open_unit(
     let open = open.map(|open| open.opened.parts()).unwrap_or_default();
     let (store, location) = open_new(&lazily(unit), open, means)?;
     let identity = means.state.settle_identity(unit, identity, &*store.store);
-    let store = attach_new(unit, &identity, store, &means.patience)?;
+    let store = attach_new(unit, &identity, store, means)?;
     Ok(RunningUnit::new(store, identity, location))
 }
 
@@ -319,14 +338,14 @@ fn attach_new(
     unit: &config::Unit,
     identity: &UnitIdentity,
     opened: OpenStore,
-    patience: &Patience<'_>,
+    means: &Means<'_>,
 ) -> Result<OpenStore, StartError> {
     let Some(log) = &unit.log else {
-        return attach(unit, identity, opened);
+        return attach(unit, identity, opened, &means.opener);
     };
-    let (unit, identity) = (unit.clone(), identity.clone());
-    on_thread((&log.store, &log.place), patience, move |_, _| {
-        attach(&unit, &identity, opened)
+    let (unit, identity, opener) = (unit.clone(), identity.clone(), means.opener.clone());
+    on_thread((&log.store, &log.place), &means.patience, move |_, _| {
+        attach(&unit, &identity, opened, &opener)
     })?
 }
 
@@ -416,6 +435,7 @@ pub(super) fn number_targets(running: &mut Running, old: &Running) {
 pub(crate) fn open_listeners(
     running: &mut Running,
     old: &Running,
+    own: &OwnSockets,
     inherited: &Inherited,
 ) -> Result<(Vec<Listener>, Vec<PortalIndex>), StartError> {
     let mut opened = Vec::new();
@@ -423,16 +443,17 @@ pub(crate) fn open_listeners(
         let is_nbd = wanted.nbd.is_some();
         let same = |one: &&RunningListener| one.wanted == wanted.bind && one.is_nbd == is_nbd;
         let listener = match old.listeners.iter().find(same) {
-            Some(same) => *same,
+            Some(same) => same.clone(),
             None => {
-                let listener = bind(&wanted, inherited)?;
-                let bound = listener.local_address();
+                let listener = bind(&wanted, own, inherited)?;
+                let (bound, socket) = (listener.local_address(), listener.occupant());
                 opened.push(listener);
                 RunningListener {
                     index: NO_PORTAL,
                     wanted: wanted.bind,
                     bound,
                     is_nbd,
+                    socket,
                 }
             }
         };
@@ -460,7 +481,7 @@ pub(crate) fn open_hyperscsi(
 ) -> Result<Sites, StartError> {
     let model = Arc::clone(&running.model);
     let mut served = Served::of((&model, &running.secrets), &running.units, old, state)?;
-    let sites = served.open_sites(&model, &old.hyperscsi, cores)?;
+    let sites = served.open_sites(&model, old, cores)?;
     running.hyperscsi = served;
     Ok(sites)
 }
@@ -499,7 +520,12 @@ fn open_sockets(
 
 impl Prepared {
     /// The first configuration of a run, whose stores and addresses were opened while that was allowed.
-    pub(crate) fn first(mut running: Running, opened: Vec<Listener>, sites: Sites) -> Self {
+    pub(crate) fn first(
+        mut running: Running,
+        opened: Vec<Listener>,
+        sites: Sites,
+        made: Leftovers,
+    ) -> Self {
         let nothing = Running::nothing(&running.model);
         number_targets(&mut running, &nothing);
         Self {
@@ -512,6 +538,7 @@ impl Prepared {
             grown: Vec::new(),
             cached: Vec::new(),
             administration: None,
+            made,
             running,
         }
     }
@@ -615,6 +642,7 @@ impl Prepared {
     /// Switches. Nothing here can be refused; a core that does not answer is the only trouble. It
     /// never keeps the rest from being switched: the revision counts, so its access rules hold.
     pub(super) fn switch(&mut self, old: &Running, plane: &Handle) -> Result<(), NoAnswer> {
+        self.made.keep();
         plane.set_slow_command(slow_command(&self.running.model));
         let limited = self.set_limits(old, plane);
         let described = plane.describe_units(self.changed_units(old));

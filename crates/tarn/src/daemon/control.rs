@@ -439,7 +439,7 @@ impl Daemon {
         let Planned { model, units, .. } = planned;
         let (old, state) = (&now.running, &self.state);
         let settle_back = |_: &Problem| settle(state, &old.model);
-        let means = self.means(self.attempts.begin());
+        let means = self.means(self.attempts.begin(), &model);
         let mut prepared = Secrets::read(&model, self.uid)
             .and_then(|secrets| apply::prepare(old, model, secrets.into(), &units, &means))
             .map_err(|error| unprepared(&error))

@@ -215,7 +215,7 @@ fn log_trouble(log: &LogUse) -> Option<LogTrouble> {
     match log {
         LogUse::None => None,
         LogUse::InUse(logged) => logged.trouble().map(LogTrouble::Unused),
-        LogUse::Held(why) => Some(LogTrouble::Held(why.clone())),
+        LogUse::Held(reason) => Some(LogTrouble::Held(reason.why.clone())),
     }
 }
 

@@ -16,11 +16,12 @@ use hyperscsi::{Level, Profile, Retransmit};
 use plane::{
     Group, GroupDevice, Hyperscsi, Place, Server, SessionReport, TransportDetails, UnitIndex,
 };
-use reactor::Site;
 use reactor::net::BindError;
+use reactor::{Occupant, Site};
 
 use super::effect::{Consequence, PlannedStep};
 use super::open::retry_while_in_use;
+use super::own_sockets::OwnSockets;
 use super::running::{Running, RunningUnit};
 use crate::secret::Secrets;
 use crate::state::{State, entropy};
@@ -65,6 +66,8 @@ pub(crate) struct ServedSite {
     pub(crate) at: HyperScsiPlace,
     /// As it is, where it is an address; never port 0.
     pub(crate) bound: Option<SocketAddr>,
+    /// Its sockets, as long as they are open, where it is an address.
+    pub(crate) sockets: Vec<Occupant>,
 }
 
 impl ServedSite {
@@ -111,13 +114,14 @@ pub(super) fn probe_places<'a>(
     let is_open =
         |group: &HyperScsiGroup| old.hyperscsi.sites.iter().any(|site| site.at == group.at);
     let is_in_use = |error: &BindError| matches!(error, BindError::InUse { .. });
+    let own = OwnSockets::udp(old, model);
     let new = model.hyperscsi().iter();
     let new = new.filter(|group| !is_open(group) && known.insert(&group.at));
     let wrong = new.filter_map(|group| {
         let address = group.at.udp()?;
-        let source = retry_while_in_use(|| Site::probe_udp(address), is_in_use).err()?;
-        let place = group.at_place.clone();
-        Some((group, StartError::Bind { place, source }))
+        let source = retry_while_in_use(|| Site::probe_udp(address, own.going()), is_in_use);
+        let error = own.refused(group.at_place.clone(), source.err()?);
+        Some((group, error))
     });
     wrong.collect()
 }
@@ -198,22 +202,24 @@ impl Served {
     pub(super) fn open_sites(
         &mut self,
         model: &Model,
-        old: &Self,
+        old: &Running,
         cores: usize,
     ) -> Result<Sites, StartError> {
         let mut sites = Sites::new();
+        let own = OwnSockets::udp(old, model);
         let mut known = BTreeSet::new();
         for group in model.hyperscsi() {
             if !known.insert(&group.at) {
                 continue;
             }
-            let site = match old.sites.iter().find(|site| site.at == group.at) {
+            let site = match old.hyperscsi.sites.iter().find(|site| site.at == group.at) {
                 Some(same) => same.clone(),
                 None => {
-                    let opened = open_site(group, cores)?;
+                    let opened = open_site(group, cores, &own)?;
                     let site = ServedSite {
                         at: group.at.clone(),
                         bound: opened.address(),
+                        sockets: opened.occupants(),
                     };
                     sites.push((site.place(), opened));
                     site
@@ -390,7 +396,7 @@ fn record_of(
     })
 }
 
-fn open_site(group: &HyperScsiGroup, cores: usize) -> Result<Site, StartError> {
+fn open_site(group: &HyperScsiGroup, cores: usize, own: &OwnSockets) -> Result<Site, StartError> {
     match &group.at {
         HyperScsiPlace::Interface(name) => {
             check_interface(group)?;
@@ -410,11 +416,8 @@ fn open_site(group: &HyperScsiGroup, cores: usize) -> Result<Site, StartError> {
         }
         HyperScsiPlace::Udp(address) => {
             let is_in_use = |error: &BindError| matches!(error, BindError::InUse { .. });
-            let opened = retry_while_in_use(|| Site::udp(*address, cores), is_in_use);
-            opened.map_err(|source| StartError::Bind {
-                place: group.at_place.clone(),
-                source,
-            })
+            let opened = retry_while_in_use(|| Site::udp(*address, cores, own.going()), is_in_use);
+            opened.map_err(|source| own.refused(group.at_place.clone(), source))
         }
     }
 }

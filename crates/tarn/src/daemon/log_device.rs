@@ -13,7 +13,7 @@ use store::{
 };
 
 use super::control::Daemon;
-use super::open::{OpenStore, refuse_to_write_snapshot, retry_while_in_use};
+use super::open::{OpenStore, Opener, retry_while_in_use};
 use crate::StartError;
 use crate::state::{LogNote, LogNotes, UnitIdentity};
 
@@ -24,8 +24,17 @@ pub(crate) enum LogUse {
     None,
     /// It is served with it.
     InUse(Arc<Logged>),
-    /// It is not served, for this reason.
-    Held(String),
+    /// It is not served.
+    Held(Withheld),
+}
+
+/// Why a unit is not served with its log, or without it.
+#[derive(Clone, Debug)]
+pub(crate) struct Withheld {
+    /// The reason, with the remedy.
+    pub(crate) why: String,
+    /// To do without what the log may have is a way out.
+    may_discard: bool,
 }
 
 /// The spec to open the store of a unit by: one with a log writes lazily.
@@ -47,6 +56,7 @@ pub(super) fn attach(
     unit: &config::Unit,
     identity: &UnitIdentity,
     opened: OpenStore,
+    opener: &Opener,
 ) -> Result<OpenStore, StartError> {
     let note = match identity.state.log_note() {
         Ok(note) => note,
@@ -75,9 +85,11 @@ pub(super) fn attach(
             None => opened,
         });
     };
-    refuse_to_write_snapshot(&log.store, &log.place)?;
+    opener.refuse_to_write_snapshot(&log.store, &log.place)?;
+    let path = log.store.at.node().map(|(path, _)| path.to_owned());
+    let new = path.filter(|path| !path.exists());
     // What the unit was served with is read as it is: nothing is made, and nothing becomes larger.
-    let device = match open_device(log, serving.is_none()) {
+    let device = match open_device(log, serving.is_none(), opener) {
         Ok(device) => device,
         // A device that is not there, or a file that was there.
         Err(error) if serving.is_some() && is_missing(&error.reason) => {
@@ -91,7 +103,11 @@ pub(super) fn attach(
     let is_serving = serving.is_some();
     let options = options(unit, log, identity, note)?;
     let logged = Logged::open(Arc::clone(&opened.store), device, &options);
-    behind(unit, log, opened, logged, is_serving)
+    let opened = behind(unit, log, opened, logged, is_serving)?;
+    if let (LogUse::InUse(logged), Some(path)) = (&opened.log, new) {
+        opener.note_log(&path, logged);
+    }
+    Ok(opened)
 }
 
 /// The store behind its log, or why the unit is held.
@@ -117,7 +133,27 @@ fn behind(
         Err(NotLogged::Misfit(Misfit::Store(error))) => Ok(unsynced(unit, opened, &error)),
         Err(NotLogged::Misfit(misfit)) => {
             let why = format!("its log {} is not usable: {misfit}", log.store.at);
-            Ok(held(unit, opened, &why))
+            Ok(match misfit {
+                Misfit::OtherUnit { .. } => {
+                    let remedy = "Tarn leaves it as it is; write the log of this lun at log, or a file that is yet to \
+                                  be made: remove the lun in one change, and add it in the next";
+                    not_served(unit, opened, format!("{why}; {remedy}"))
+                }
+                Misfit::NotEmpty => {
+                    let remedy =
+                        "clear it if nobody needs what it holds, or write another one at log";
+                    not_served(unit, opened, format!("{why}; {remedy}"))
+                }
+                Misfit::Missing(_)
+                | Misfit::OtherLog
+                | Misfit::Damaged(_)
+                | Misfit::OtherGeneration { .. }
+                | Misfit::Cut { .. }
+                | Misfit::StoreEnds { .. }
+                | Misfit::NotReplayed { .. }
+                | Misfit::Io(_)
+                | Misfit::Store(_) => held(unit, opened, &why),
+            })
         }
         Err(error @ NotLogged::Small { .. }) if is_serving => {
             let why = format!("its log {} was cut: {error}", log.store.at);
@@ -168,7 +204,14 @@ fn options(
 fn held(unit: &config::Unit, opened: OpenStore, why: &str) -> OpenStore {
     let lun = unit.to_string();
     let why = format!("{why}; or do without what the log has: tarn lun log discard {lun}");
-    not_served(unit, opened, why)
+    withheld(
+        unit,
+        opened,
+        Withheld {
+            why,
+            may_discard: true,
+        },
+    )
 }
 
 /// The store is at fault. No log is to blame, and to discard it would not help.
@@ -181,11 +224,23 @@ fn unsynced(unit: &config::Unit, opened: OpenStore, error: &std::io::Error) -> O
     not_served(unit, opened, why)
 }
 
+/// To discard the log would not help.
 fn not_served(unit: &config::Unit, opened: OpenStore, why: String) -> OpenStore {
-    let lun = unit.to_string();
+    withheld(
+        unit,
+        opened,
+        Withheld {
+            why,
+            may_discard: false,
+        },
+    )
+}
+
+fn withheld(unit: &config::Unit, opened: OpenStore, reason: Withheld) -> OpenStore {
+    let (lun, why) = (unit.to_string(), &reason.why);
     tracing::error!(lun, why, "a lun is not ready");
     let store = Held::new(opened.store.capabilities());
-    opened.held(Arc::new(store), why)
+    opened.held(Arc::new(store), reason)
 }
 
 /// What the note of the log has as the name of the store.
@@ -209,8 +264,8 @@ fn is_missing(failure: &OpenFailure) -> bool {
 /// # Errors
 ///
 /// It cannot. One that is missing and was there before keeps the unit from being served, not the change.
-pub(super) fn probe_device(log: &LogDevice) -> Result<(), StartError> {
-    refuse_to_write_snapshot(&log.store, &log.place)?;
+pub(super) fn probe_device(log: &LogDevice, opener: &Opener) -> Result<(), StartError> {
+    opener.refuse_to_write_snapshot(&log.store, &log.place)?;
     let options = device_options(log);
     let probed = retry_while_in_use(|| options.probe(), is_in_use);
     let place = log.place.clone();
@@ -225,6 +280,20 @@ pub(super) fn probe_device(log: &LogDevice) -> Result<(), StartError> {
     Ok(())
 }
 
+/// The same for a log that is not there yet. Of others nothing is said: they may be in use rightly.
+///
+/// # Errors
+///
+/// As [`probe_device`].
+pub(crate) fn probe_new_log(unit: &config::Unit, opener: &Opener) -> Result<(), StartError> {
+    let log = unit.log.as_ref();
+    let is_new = |log: &&LogDevice| log.store.at.node().is_some_and(|(path, _)| !path.exists());
+    match log.filter(is_new) {
+        Some(log) => probe_device(log, opener),
+        None => Ok(()),
+    }
+}
+
 fn is_in_use(error: &store::OpenError) -> bool {
     matches!(
         error.reason,
@@ -235,8 +304,10 @@ fn is_in_use(error: &store::OpenError) -> bool {
 fn open_device(
     log: &LogDevice,
     may_change: bool,
+    opener: &Opener,
 ) -> Result<Arc<dyn SharedStore>, store::OpenError> {
     let mut options = device_options(log);
+    opener.note_made(&mut options);
     options.size_bytes = options.size_bytes.filter(|_| may_change);
     retry_while_in_use(|| options.open(), is_in_use)
 }
@@ -306,8 +377,17 @@ pub(super) fn discard_log(daemon: &Daemon, lun: &str) -> Result<(), Problem> {
         let detail = format!("there is no lun {lun:?}; check the name");
         return Err(Problem::new(ProblemKind::NotFound, detail));
     };
-    if !matches!(served.opened.log, LogUse::Held(_)) {
-        let detail = format!("lun {lun:?} does not wait for a log; there is nothing to discard");
+    let refusal = match &served.opened.log {
+        LogUse::Held(reason) if reason.may_discard => None,
+        LogUse::Held(reason) => Some(format!(
+            "lun {lun:?} has no log that could be discarded: {}",
+            reason.why
+        )),
+        LogUse::None | LogUse::InUse(_) => Some(format!(
+            "lun {lun:?} does not wait for a log; there is nothing to discard"
+        )),
+    };
+    if let Some(detail) = refusal {
         return Err(Problem::new(ProblemKind::Conflict, detail));
     }
     discard(unit, &served.identity).map_err(|error| {

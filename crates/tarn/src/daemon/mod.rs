@@ -43,8 +43,10 @@ mod hyperscsi;
 mod log_device;
 mod losses;
 mod media;
+mod next_start;
 mod notices;
 mod open;
+mod own_sockets;
 mod paced;
 mod places;
 mod quotas;
@@ -67,12 +69,13 @@ pub(crate) use effect::{Consequence, PlannedStep};
 pub(crate) use events::Events;
 pub(crate) use figures::Historian;
 pub(crate) use hyperscsi::{check_interfaces, hyperscsi_places};
-pub(crate) use log_device::close_logs;
+pub(crate) use log_device::{close_logs, probe_new_log};
 pub(crate) use notices::Receivers;
 pub(crate) use open::{
-    Opener, check_tls, device_options, open_store, open_tls, probe_new, retry_while_in_use,
-    stand_in,
+    Leftovers, Opener, check_tls, device_options, open_store, open_tls, probe_new,
+    retry_while_in_use, stand_in,
 };
+pub(crate) use own_sockets::OwnSockets;
 pub(crate) use quotas::{Accountant, Accounts, check_first as check_quotas};
 pub(crate) use running::{PortNumbers, Running, RunningUnit, nbd_places, slow_command};
 pub(crate) use schedule::Scheduler;

@@ -1,7 +1,8 @@
 //! Opens stores and binds addresses, at the start and for changes.
 
-use std::path::Path;
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use admin::{ListenError, ServiceTls, SocketFile};
@@ -10,19 +11,22 @@ use config::{
     StorePlace, StoreSpec,
 };
 use confine::inherited::Inherited;
+use confine::privileges::opening;
 use reactor::Listener;
-use reactor::net::BindError;
+use reactor::net::{BindError, Families};
 use remote::{
     Carrier, ClusterOptions, HyperscsiOptions, IscsiFailure, IscsiLogin, IscsiOpenError,
     IscsiOptions, Level, Looks, NbdOptions, NbdServer, OwnServers, Password, RbdFailure,
     RbdOpenError, RbdOptions, TlsOptions,
 };
 use store::{
-    ComposeError, Composed, Form, Held, Logged, Member, OpenError, OpenFailure, OpenOptions,
-    SharedStore, file_of_snapshot,
+    ComposeError, Composed, Form, Held, Logged, MadeFiles, Member, OpenError, OpenFailure,
+    OpenOptions, SharedStore,
 };
 
-use super::log_device::{LogUse, attach, lazily};
+use super::log_device::{LogUse, Withheld, attach, lazily};
+use super::own_sockets::OwnSockets;
+use crate::locate::snapshot_at;
 use crate::state::UnitIdentity;
 use crate::{StartError, interface, password};
 
@@ -31,6 +35,9 @@ const BACKLOG: i32 = 4096;
 
 /// The most connections to a server that a store has, unless its options say how many.
 const CONNECTIONS_MAX: usize = 16;
+
+/// Logs in files that were made for them, and where these are.
+type NewLogs = Vec<(PathBuf, Arc<Logged>)>;
 
 /// What stores are opened with.
 #[derive(Clone, Debug)]
@@ -41,21 +48,114 @@ pub(crate) struct Opener {
     pub(crate) looks: Looks,
     /// Where this process serves what could be a store.
     own: Arc<OwnServers>,
+    /// The files that are made.
+    made: MadeFiles,
+    /// The logs in some of them.
+    logs: Arc<Mutex<NewLogs>>,
+    /// Files that may have snapshots, which nobody may write.
+    files: Arc<[PathBuf]>,
+}
+
+/// Files that an attempt has made. They go with it, unless they are kept.
+///
+/// A unit whose log goes has to be known as one that needs none, or it would not be served without it. So that is saved
+/// first, and the log stays where it cannot be.
+#[must_use = "the files are removed when it is dropped"]
+pub(crate) struct Leftovers(Opener);
+
+impl Leftovers {
+    /// What this opener makes from now on.
+    pub(crate) fn of(opener: &Opener) -> Self {
+        Self(opener.clone())
+    }
+
+    /// What they were made for is in force.
+    pub(super) fn keep(&self) {
+        self.0.made.keep();
+        self.0.take_logs();
+    }
+}
+
+impl Drop for Leftovers {
+    fn drop(&mut self) {
+        self.0.abandon_logs();
+        for (path, error) in opening(|| self.0.made.remove()) {
+            let path = path.display();
+            tracing::warn!(%path, %error, "a file that was made for what was refused then stays; remove it");
+        }
+        // Of a call that has answered meanwhile.
+        self.0.abandon_logs();
+    }
 }
 
 impl Opener {
     /// For a start. To be dropped before the process is confined.
-    pub(crate) fn of_start(cores: usize) -> Self {
+    pub(crate) fn of_start(cores: usize, model: &Model) -> Self {
         let looks = Looks::default();
         Self {
             cores,
             looks,
             own: Arc::default(),
+            made: MadeFiles::default(),
+            logs: Arc::default(),
+            files: files_of([model]),
         }
     }
 
+    /// A user who may do everything may write a snapshot, whatever its mode says.
+    pub(super) fn refuse_to_write_snapshot(
+        &self,
+        spec: &StoreSpec,
+        place: &Place,
+    ) -> Result<(), StartError> {
+        let node = spec.at.node().filter(|_| !spec.read_only);
+        let snapshot = node.and_then(|(path, _)| Some((path, snapshot_at(path, &self.files)?)));
+        match snapshot {
+            None => Ok(()),
+            Some((path, of)) => Err(StartError::SnapshotWritable {
+                place: place.clone(),
+                path: path.to_owned(),
+                of,
+            }),
+        }
+    }
+
+    /// Notes a log in a file that was made for it, at this path.
+    pub(super) fn note_log(&self, path: &Path, logged: &Arc<Logged>) {
+        let log = (path.to_owned(), Arc::clone(logged));
+        self.logs().push(log);
+        if self.made.is_refused() {
+            self.abandon_logs();
+        }
+    }
+
+    fn logs(&self) -> MutexGuard<'_, NewLogs> {
+        self.logs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take_logs(&self) -> NewLogs {
+        std::mem::take(&mut *self.logs())
+    }
+
+    fn abandon_logs(&self) {
+        for (path, logged) in self.take_logs() {
+            if let Err(error) = logged.abandon() {
+                let shown = path.display();
+                tracing::warn!(path = %shown, %error, "a log that was made for what was refused then stays");
+                self.made.disown(&path);
+            }
+        }
+    }
+
+    /// Has files noted that these options make.
+    pub(super) fn note_made(&self, options: &mut OpenOptions) {
+        options.made = self.made.clone();
+    }
+
     /// For a change of this configuration, which does not wait for the end of its looks: a cluster may hang.
-    pub(crate) fn of_change(cores: usize, model: &Model) -> Self {
+    ///
+    /// Snapshots of its files and of those of the `next` one are known.
+    pub(crate) fn of_change(cores: usize, model: &Model, next: &Model) -> Self {
         let places = || model.nbd().iter().map(|one| &one.at);
         let sockets = places().filter_map(|at| Some(at.socket()?.0.to_owned()));
         let portals = model.targets().iter().flat_map(|target| &target.portals);
@@ -68,8 +168,19 @@ impl Opener {
             cores,
             looks: Looks::ended_apart(),
             own: Arc::new(own),
+            made: MadeFiles::default(),
+            logs: Arc::default(),
+            files: files_of([model, next]),
         }
     }
+}
+
+/// The paths of all files and devices of these models.
+fn files_of<'a>(models: impl IntoIterator<Item = &'a Model>) -> Arc<[PathBuf]> {
+    let units = models.into_iter().flat_map(|model| model.units());
+    let parts = units.flat_map(config::Unit::parts);
+    let paths = parts.filter_map(|(spec, _)| Some(spec.at.node()?.0.to_owned()));
+    paths.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// A store that is open.
@@ -106,11 +217,11 @@ impl OpenStore {
     }
 
     /// The same, which is not served, for this reason.
-    pub(super) fn held(self, stand_in: Arc<Held>, why: String) -> Self {
+    pub(super) fn held(self, stand_in: Arc<Held>, reason: Withheld) -> Self {
         Self {
             store: stand_in,
             under: Some(self.store),
-            log: LogUse::Held(why),
+            log: LogUse::Held(reason),
             ..self
         }
     }
@@ -152,7 +263,7 @@ pub(crate) fn open_store(
     opener: &Opener,
 ) -> Result<OpenStore, StartError> {
     let opened = open_with(&lazily(unit), |spec, place| open_part(spec, place, opener))?;
-    attach(unit, identity, opened)
+    attach(unit, identity, opened, opener)
 }
 
 /// Opens the store of a unit, of which `open` opens each part.
@@ -260,7 +371,7 @@ pub(super) fn open_part(
         }
         StorePlace::Snapshot(_) => open_snapshot(spec, place, opener),
         StorePlace::Path(_) | StorePlace::Size(_) | StorePlace::Members(_) => {
-            open_local(spec, place)
+            open_local(spec, place, opener)
         }
     }
 }
@@ -292,17 +403,21 @@ pub(super) fn probe_part(
             let opened = spec.opened();
             match opened.snapshot() {
                 None => probe_part(&opened, place, opener),
-                Some(_) => probe_local(&opened, place),
+                Some(_) => probe_local(&opened, place, opener),
             }
         }
         StorePlace::Path(_) | StorePlace::Size(_) | StorePlace::Members(_) => {
-            probe_local(spec, place)
+            probe_local(spec, place, opener)
         }
     }
 }
 
-fn probe_local(spec: &StoreSpec, place: &Place) -> Result<Arc<dyn SharedStore>, StartError> {
-    refuse_to_write_snapshot(spec, place)?;
+fn probe_local(
+    spec: &StoreSpec,
+    place: &Place,
+    opener: &Opener,
+) -> Result<Arc<dyn SharedStore>, StartError> {
+    opener.refuse_to_write_snapshot(spec, place)?;
     retry_while_in_use(|| options(spec).probe(), is_in_use).map_err(|source| StartError::Store {
         place: place.clone(),
         source,
@@ -311,7 +426,7 @@ fn probe_local(spec: &StoreSpec, place: &Place) -> Result<Arc<dyn SharedStore>, 
 
 /// What stands for a store that opening would make.
 fn to_be_made(spec: &StoreSpec, place: &Place) -> Result<Arc<dyn SharedStore>, StartError> {
-    let mut options = OpenOptions::new(store::StoreKind::Null, std::path::PathBuf::new());
+    let mut options = OpenOptions::new(store::StoreKind::Null, PathBuf::new());
     options.size_bytes = spec.configured_size_bytes();
     options.block_bytes = Some(spec.block_size.bytes());
     options.open().map_err(|source| StartError::Store {
@@ -320,13 +435,19 @@ fn to_be_made(spec: &StoreSpec, place: &Place) -> Result<Arc<dyn SharedStore>, S
     })
 }
 
-/// Whether a file that is not there yet can become a store. Of others nothing is said: they may be in use rightly.
-pub(crate) fn probe_new(spec: &StoreSpec, place: &Place) -> Result<(), StartError> {
+/// Whether a file that is not there yet can become a store, and whether one that is there is a snapshot, which may not
+/// be written. Else nothing is said of what is there: it may be in use rightly.
+pub(crate) fn probe_new(
+    spec: &StoreSpec,
+    place: &Place,
+    opener: &Opener,
+) -> Result<(), StartError> {
     let is_new = |path: &Path| !path.exists() && !spec.read_only;
     match spec.at.node() {
         Some((path, _)) if is_new(path) && spec.snapshot().is_none() => {
-            probe_local(spec, place).map(drop)
+            probe_local(spec, place, opener).map(drop)
         }
+        Some(_) if spec.snapshot().is_none() => opener.refuse_to_write_snapshot(spec, place),
         Some(_) | None => Ok(()),
     }
 }
@@ -348,35 +469,27 @@ fn open_snapshot(
     let opened = spec.opened();
     match opened.snapshot() {
         None => open_part(&opened, place, opener),
-        Some(_) => open_local(&opened, place),
+        Some(_) => open_local(&opened, place, opener),
     }
 }
 
-fn open_local(spec: &StoreSpec, place: &Place) -> Result<Arc<dyn SharedStore>, StartError> {
-    refuse_to_write_snapshot(spec, place)?;
-    retry_while_in_use(|| options(spec).open(), is_in_use).map_err(|source| StartError::Store {
+fn open_local(
+    spec: &StoreSpec,
+    place: &Place,
+    opener: &Opener,
+) -> Result<Arc<dyn SharedStore>, StartError> {
+    opener.refuse_to_write_snapshot(spec, place)?;
+    let mut options = options(spec);
+    opener.note_made(&mut options);
+    retry_while_in_use(|| options.open(), is_in_use).map_err(|source| StartError::Store {
         place: place.clone(),
         source,
     })
 }
 
-/// A user who may do everything may write it, whatever its mode says.
-pub(super) fn refuse_to_write_snapshot(spec: &StoreSpec, place: &Place) -> Result<(), StartError> {
-    let node = spec.at.node().filter(|_| !spec.read_only);
-    let snapshot = node.and_then(|(path, _)| Some((path, file_of_snapshot(path)?)));
-    match snapshot {
-        None => Ok(()),
-        Some((path, of)) => Err(StartError::SnapshotWritable {
-            place: place.clone(),
-            path: path.to_owned(),
-            of,
-        }),
-    }
-}
-
 /// What stands in for the store of a unit that is not served, whose own is not touched.
 pub(crate) fn stand_in(unit: &config::Unit) -> Result<OpenStore, StartError> {
-    let mut options = OpenOptions::new(store::StoreKind::Null, std::path::PathBuf::new());
+    let mut options = OpenOptions::new(store::StoreKind::Null, PathBuf::new());
     options.size_bytes = Some(1 << 20);
     options.block_bytes = Some(unit.store.block_size.bytes());
     options.read_only = true;
@@ -427,6 +540,7 @@ pub(crate) fn check_tls(model: &Model) -> Vec<(&config::NbdServer, StartError)> 
 /// Whether an address could be bound. Nobody can connect meanwhile.
 pub(super) fn probe_bind(
     wanted: &config::Listener,
+    own: &OwnSockets,
     inherited: &Inherited,
 ) -> Result<(), StartError> {
     let passed = inherited.at(wanted.bind).map_err(StartError::Inherited)?;
@@ -434,11 +548,9 @@ pub(super) fn probe_bind(
         return Ok(());
     }
     let is_in_use = |error: &BindError| matches!(error, BindError::InUse { .. });
-    let probe = || Listener::probe(wanted.bind);
-    retry_while_in_use(probe, is_in_use).map_err(|source| StartError::Bind {
-        place: wanted.place.clone(),
-        source,
-    })
+    let probe = || Listener::probe(wanted.bind, Families::One, own.going());
+    let probed = retry_while_in_use(probe, is_in_use);
+    probed.map_err(|source| own.refused(wanted.place.clone(), source))
 }
 
 /// Whether a unix socket for clients of NBD could be made.
@@ -481,8 +593,9 @@ pub(crate) fn bind_socket(
 /// Binds an address.
 ///
 /// One that the service manager has bound is taken over.
-pub(crate) fn bind(
+pub(super) fn bind(
     wanted: &config::Listener,
+    own: &OwnSockets,
     inherited: &Inherited,
 ) -> Result<Listener, StartError> {
     let passed = inherited
@@ -492,11 +605,9 @@ pub(crate) fn bind(
         return Ok(listener);
     }
     let is_in_use = |error: &BindError| matches!(error, BindError::InUse { .. });
-    let bind = || Listener::bind(wanted.bind, BACKLOG);
-    retry_while_in_use(bind, is_in_use).map_err(|source| StartError::Bind {
-        place: wanted.place.clone(),
-        source,
-    })
+    let bind = || Listener::bind_beside(wanted.bind, BACKLOG, own.going());
+    let bound = retry_while_in_use(bind, is_in_use);
+    bound.map_err(|source| own.refused(wanted.place.clone(), source))
 }
 
 fn export_options(spec: &StoreSpec, export: &Export, opener: &Opener) -> NbdOptions {
@@ -574,7 +685,7 @@ fn lun_options(
     place: &Place,
     opener: &Opener,
 ) -> Result<IscsiOptions, StartError> {
-    let login = |user: &Option<String>, file: &Option<std::path::PathBuf>| {
+    let login = |user: &Option<String>, file: &Option<PathBuf>| {
         // The reader of the configuration wants both, or none.
         let (Some(user), Some(file)) = (user, file) else {
             return Ok::<_, StartError>(None);

@@ -11,6 +11,8 @@
 //! that moment: another program, or another change, that opens it then tries again. What is served is not opened a
 //! second time.
 
+mod together;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -25,11 +27,11 @@ use super::effect::{Consequence, PlannedStep};
 use super::open::{
     OpenStore, check_tls, open_members, open_with, probe_bind, probe_part, probe_socket,
 };
+use super::own_sockets::OwnSockets;
 use super::running::{Running, RunningUnit};
 use super::steps::Match;
-use super::{hyperscsi, log_device, quotas};
+use super::{hyperscsi, log_device, next_start, quotas};
 use crate::administration::{check_certificate, probe_addresses};
-use crate::confinement::account;
 use crate::locate::{Location, double_uses, locate_store};
 use crate::state::LedgerChange;
 use crate::{StartError, headroom};
@@ -52,11 +54,15 @@ pub(super) struct Rehearsal<'a> {
     pub(super) units: &'a Match,
     pub(super) steps: &'a mut Vec<PlannedStep>,
     pub(super) means: &'a Means<'a>,
+    /// The configuration file.
+    pub(super) file: &'a Path,
 }
 
 /// A unit of the new configuration, and what it has.
 struct Seen {
     location: Option<Location>,
+    /// Where its log is, if that is to be opened.
+    log: Option<Location>,
     stores: Vec<Arc<dyn SharedStore>>,
 }
 
@@ -76,6 +82,8 @@ impl Rehearsal<'_> {
             .map(|position| self.unit(position, &mut found))
             .collect();
         self.uses(&seen, &mut found);
+        self.space(&mut found);
+        self.schedules(&mut found);
         self.quotas(&seen, &mut found);
         self.identities(&seen, &mut found);
         self.certificates(&mut found);
@@ -127,6 +135,7 @@ impl Rehearsal<'_> {
         let (model, old) = (self.model, self.old);
         let nothing = Seen {
             location: None,
+            log: None,
             stores: Vec::new(),
         };
         let Some(unit) = model.units().get(position) else {
@@ -142,6 +151,7 @@ impl Rehearsal<'_> {
             }
             return Seen {
                 location: served.location.clone(),
+                log: None,
                 stores: served.opened.counted(),
             };
         }
@@ -175,8 +185,50 @@ impl Rehearsal<'_> {
                 ..nothing
             };
         }
+        let log = self.locate_log(unit, found);
         let stores = self.open(unit, found);
-        Seen { location, stores }
+        Seen {
+            location,
+            log,
+            stores,
+        }
+    }
+
+    /// Where a log is. What is wrong with it is found when it is opened.
+    fn locate_log(&self, unit: &Unit, found: &mut Found) -> Option<Location> {
+        let log = unit.log.as_ref()?;
+        self.look((&log.store, &log.place), found, locate_store)?
+            .ok()?
+    }
+
+    /// Refuses new schedules of snapshots where none can be taken.
+    fn schedules(&mut self, found: &mut Found) {
+        let model = self.model;
+        for (position, unit) in model.units().iter().enumerate() {
+            let at = self.units.from.get(position).copied().flatten();
+            let before = at.and_then(|at| self.old.model.units().get(at));
+            let is_new = before.is_none_or(|before| {
+                before.snapshots.is_none() || !self.units.keeps(position, before, unit)
+            });
+            if unit.snapshots.is_none() || !is_new || self.is_refused(unit) || self.is_wrong(unit) {
+                continue;
+            }
+            for part in unit.parts() {
+                let Some((path, _)) = part.0.at.node() else {
+                    continue;
+                };
+                let path = path.to_owned();
+                let probe = move |_: &StoreSpec, place: &Place| {
+                    store::probe_reflinks(&path).map_err(|source| StartError::Schedule {
+                        place: place.clone(),
+                        source,
+                    })
+                };
+                if let Some(Err(error)) = self.look(part, found, probe) {
+                    self.wrong_unit(found, unit, error);
+                }
+            }
+        }
     }
 
     fn refuse(&mut self, unit: &Unit, consequence: Consequence) {
@@ -254,7 +306,9 @@ impl Rehearsal<'_> {
         if let Some(log) = &unit.log {
             let device = log.clone();
             let part = (&log.store, &log.place);
-            let probed = self.look(part, found, move |_, _| log_device::probe_device(&device));
+            let opener = self.means.opener.clone();
+            let probe = move |_: &StoreSpec, _: &Place| log_device::probe_device(&device, &opener);
+            let probed = self.look(part, found, probe);
             if let Some(Err(error)) = probed {
                 self.wrong_unit(found, unit, error);
             }
@@ -356,7 +410,8 @@ impl Rehearsal<'_> {
 
     fn uses(&mut self, seen: &[Seen], found: &mut Found) {
         let locations: Vec<_> = seen.iter().map(|one| one.location.clone()).collect();
-        for (position, error) in double_uses(self.model, &locations) {
+        let logs: Vec<_> = seen.iter().map(|one| one.log.clone()).collect();
+        for (position, error) in double_uses(self.model, &locations, &logs) {
             if let Some(unit) = self.model.units().get(position) {
                 self.wrong_unit(found, unit, error);
             }
@@ -418,13 +473,14 @@ impl Rehearsal<'_> {
 
     fn addresses(&mut self, found: &mut Found) {
         let (old, model) = (self.old, self.model);
+        let own = OwnSockets::tcp(old, model, self.means.administration);
         for wanted in model.listeners() {
             let is_nbd = wanted.nbd.is_some();
             let mut open = old.listeners.iter();
             if open.any(|one| one.wanted == wanted.bind && one.is_nbd == is_nbd) {
                 continue;
             }
-            if let Err(error) = probe_bind(&wanted, self.means.inherited) {
+            if let Err(error) = probe_bind(&wanted, &own, self.means.inherited) {
                 let bind = wanted.bind.to_string();
                 let of_portal = |step: &PlannedStep| {
                     step.kind == Kind::Portal && step.name.ends_with(&format!(" {bind}"))
@@ -481,17 +537,16 @@ impl Rehearsal<'_> {
                 };
                 self.wrong(found, error, is_its);
             }
-            let (inherited, held) = (self.means.inherited, old.addresses());
-            for error in probe_addresses(&old.model, model, &held, inherited) {
+            let own = OwnSockets::tcp(old, model, self.means.administration);
+            for error in probe_addresses(&old.model, model, &own, self.means.inherited) {
                 let is_its = |step: &PlannedStep| step.kind == Kind::Admin && step.name == "listen";
                 self.wrong(found, error, is_its);
             }
         }
-        if has(self, Kind::Confine)
-            && let Err(error) = account(model)
-        {
-            self.wrong(found, error, |step| step.kind == Kind::Confine);
+        for (error, is_its) in next_start::mistakes(self.steps, model, self.file) {
+            self.wrong(found, error, is_its);
         }
+        found.not_probed.extend(next_start::untried(self.steps));
     }
 }
 

@@ -14,6 +14,7 @@ use plane::{
     PortPlan, PortalIndex, Restored, StateAuthority, TargetIndex, TargetPlan, TlsConfig, UnitIndex,
     UnitPlan,
 };
+use reactor::Occupant;
 use scsi::{Identity, Profile, TargetPort};
 use store::SharedStore;
 
@@ -109,7 +110,7 @@ impl RunningUnit {
 }
 
 /// An address that is listened on.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct RunningListener {
     /// Given by the data plane when it listens; [`NO_PORTAL`] until then.
     pub(crate) index: PortalIndex,
@@ -119,6 +120,8 @@ pub(crate) struct RunningListener {
     pub(crate) bound: SocketAddr,
     /// Clients of NBD come in here.
     pub(crate) is_nbd: bool,
+    /// The socket, as long as it is open.
+    pub(crate) socket: Occupant,
 }
 
 /// A unix socket where clients of NBD come in.
@@ -207,11 +210,6 @@ impl Running {
             tls: Vec::new(),
             hyperscsi: Served::default(),
         }
-    }
-
-    /// Where it listens, but for the administration.
-    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
-        self.listeners.iter().map(|one| one.bound).collect()
     }
 
     /// The real address of every portal, by target and position.

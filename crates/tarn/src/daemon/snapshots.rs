@@ -74,7 +74,8 @@ enum Copied {
 impl Source {
     fn of(unit: &Unit, served: &RunningUnit) -> Result<Self, Problem> {
         let lun = unit.to_string();
-        if let LogUse::Held(why) = &served.opened.log {
+        if let LogUse::Held(reason) = &served.opened.log {
+            let why = &reason.why;
             let detail = format!("lun {lun:?} has no data to be copied: {why}");
             return Err(Problem::new(ProblemKind::Conflict, detail));
         }

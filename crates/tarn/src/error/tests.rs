@@ -12,6 +12,18 @@ fn causes_follow_in_the_same_line() {
     );
 }
 
+#[test]
+fn a_cause_that_was_said_is_not_said_again() {
+    let socket = || admin::ListenError::Unix {
+        path: "/run/x.sock".into(),
+        source: io::Error::other("broken"),
+    };
+    let once = "/run/x.sock: cannot be made: broken; check its directory, or name another socket";
+    assert_eq!(chain(&StartError::AdminSocket(socket())), once);
+    let whole = anyhow::Error::from(StartError::AdminSocket(socket())).context("no start");
+    assert_eq!(one_line(&whole), format!("tarn: no start: {once}"));
+}
+
 /// Every flag and argument of every command whose value is a number, by its real parser.
 #[test]
 fn no_wrong_number_is_answered_with_the_words_of_a_library() {

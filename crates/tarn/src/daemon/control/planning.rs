@@ -60,8 +60,7 @@ impl Daemon {
         (origin, inspection): (&Origin, Inspection),
         patience: Patience<'_>,
     ) -> Result<Planned, Problem> {
-        let file = self.file()?;
-        let old = &now.running;
+        let (file, old) = (self.file()?, &now.running);
         let wanted = self.wanted(now, text, (origin, inspection))?;
         let differences = wanted.differences(origin);
         let Wanted {
@@ -89,7 +88,8 @@ impl Daemon {
                     model: &model,
                     units: &units,
                     steps: &mut steps,
-                    means: &self.means(patience),
+                    means: &self.means(patience, &model),
+                    file,
                 };
                 rehearsal.run(wrong)
             }
@@ -181,6 +181,9 @@ impl Daemon {
         (origin, inspection): (&Origin, Inspection),
     ) -> Result<Wanted<'a>, Problem> {
         let path = self.file()?;
+        if matches!(origin, Origin::Written) {
+            refuse_nothing(text, &now.running.model)?;
+        }
         file::check_length(text, &now.document.text)?;
         let mut model = Model::read(text, path)
             .map_err(|errors| Speech::of(origin, text, path).problem(invalid(origin, &errors)))?;
@@ -213,6 +216,21 @@ impl Daemon {
             }
         }
     }
+}
+
+/// Refuses a text without a word that would take away all that is served: a command that has failed writes such a text
+/// to its pipe, and an editor to a full disk.
+fn refuse_nothing(text: &str, runs: &Model) -> Result<(), Problem> {
+    let (targets, luns) = (runs.targets().len(), runs.units().len());
+    let others = runs.users().len() + runs.groups().len();
+    if !text.trim().is_empty() || targets + luns + others == 0 {
+        return Ok(());
+    }
+    let detail = format!(
+        "the configuration is empty, and targets ({targets}) and luns ({luns}) are served; if all of it is to go, \
+         write a comment into it, such as `# nothing`"
+    );
+    Err(Problem::new(ProblemKind::InvalidConfig, detail))
 }
 
 impl Wanted<'_> {

@@ -101,7 +101,7 @@ impl Daemon {
             let detail = format!("lun {lun:?} was changed meanwhile; see tarn lun show {lun}");
             return Err(Problem::new(ProblemKind::Conflict, detail));
         };
-        let means = self.means(self.attempts.begin_plan());
+        let means = self.means(self.attempts.begin_plan(), &old.model);
         let (model, secrets) = (Model::clone(&old.model), Arc::clone(&old.secrets));
         let units = Match::itself(&model, position);
         let mut prepared = apply::prepare(old, model, secrets, &units, &means)
@@ -149,15 +149,15 @@ impl Daemon {
         }
     }
 
-    /// What a change is made with that has this patience.
-    pub(super) fn means<'a>(&'a self, patience: Patience<'a>) -> Means<'a> {
+    /// What a change to a model is made with that has this patience.
+    pub(super) fn means<'a>(&'a self, patience: Patience<'a>, next: &Model) -> Means<'a> {
         Means {
             state: &self.state,
             inherited: &self.inherited,
             patience,
             begun: &self.begun,
             administration: self.administration.get(),
-            opener: Opener::of_change(self.cores, &self.in_force().running.model),
+            opener: Opener::of_change(self.cores, &self.in_force().running.model, next),
         }
     }
 

@@ -63,7 +63,7 @@ pub(super) fn unused_logs(facts: &Facts<'_>) -> Vec<Finding> {
     let findings = facts.logs.iter().map(|(unit, trouble)| match trouble {
         LogTrouble::Held(why) => {
             let message = format!("it is not ready: {why}");
-            let remedy = "put the log back and start Tarn again, or discard it";
+            let remedy = "put right what the message names, and start Tarn again";
             of_lun(Severity::Error, "log-lost", unit, message, remedy)
         }
         LogTrouble::Unused(why) => {

@@ -1,0 +1,100 @@
+//! Room for a socket at an address that another socket of this process has yet.
+//!
+//! One address can become another of the same port, such as 127.0.0.1:3260 and 0.0.0.0:3260, without a moment in which
+//! nobody listens and without a step that cannot be taken back: the new socket is bound while the old one is open, and
+//! the old one is closed when the change is in force. The kernel allows that to sockets that both say so, so the old
+//! one says so for the moment of the bind, and no longer: before and after it, another program that asks for the port
+//! is refused. (The kernel remembers that such sockets had the port, and lets a socket of the same user have it that
+//! asks for `SO_REUSEPORT`. A program of the same user could as well end this one.) A socket at a single address gets
+//! what comes to it, also beside one at all addresses.
+//!
+//! An [`Occupant`] does not keep its socket open. One that is closed meanwhile is in nobody's way.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::{Arc, Weak};
+
+use rustix::io::Errno;
+use rustix::net::sockopt;
+
+/// A socket of this process, and where it is.
+#[derive(Clone)]
+pub struct Occupant {
+    socket: Weak<dyn AsFd + Send + Sync>,
+    address: SocketAddr,
+}
+
+impl Occupant {
+    /// This socket, bound to this address.
+    pub fn new<T: AsFd + Send + Sync + 'static>(socket: &Arc<T>, address: SocketAddr) -> Self {
+        let socket = Arc::downgrade(socket);
+        Self { socket, address }
+    }
+
+    /// Where it is.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Whether it can make room: a socket that another user has made, such as one that the service manager has passed
+    /// on, lets no socket of this user listen beside it.
+    pub fn can_make_room(&self) -> bool {
+        let user = rustix::process::geteuid().as_raw();
+        let socket = self.socket.upgrade();
+        let found = socket.and_then(|socket| rustix::fs::fstat(&*socket).ok());
+        found.is_none_or(|found| found.st_uid == user)
+    }
+
+    /// Whether it takes an address, in part at least.
+    pub fn takes(&self, address: SocketAddr) -> bool {
+        let (own, other) = (self.address.ip(), address.ip());
+        self.address.port() == address.port()
+            && (own == other || own.is_unspecified() || other.is_unspecified())
+    }
+}
+
+impl fmt::Debug for Occupant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.address.fmt(f)
+    }
+}
+
+/// How sockets say that they make room.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Way {
+    /// `SO_REUSEPORT`: the only way for sockets that listen.
+    Port,
+    /// `SO_REUSEADDR`, for datagrams, whose sockets share a port in the other way among themselves.
+    Address,
+}
+
+impl Way {
+    pub(crate) fn set(self, socket: impl AsFd, makes_room: bool) -> Result<(), Errno> {
+        match self {
+            Self::Port => sockopt::set_socket_reuseport(&socket, makes_room),
+            Self::Address => sockopt::set_socket_reuseaddr(&socket, makes_room),
+        }
+    }
+}
+
+/// Runs this while those make room that take the address. `None` if there are none.
+pub(crate) fn beside<T>(
+    address: SocketAddr,
+    leaving: &[Occupant],
+    way: Way,
+    bind: impl FnOnce() -> Result<T, Errno>,
+) -> Option<Result<T, Errno>> {
+    let in_the_way = leaving.iter().filter(|one| one.takes(address));
+    let sockets: Vec<_> = in_the_way.filter_map(|one| one.socket.upgrade()).collect();
+    if sockets.is_empty() {
+        return None;
+    }
+    let set = |makes_room| {
+        let mut sockets = sockets.iter();
+        sockets.try_for_each(|socket| way.set(&**socket, makes_room))
+    };
+    let bound = set(true).and_then(|()| bind());
+    // An option that could be set can be unset.
+    Some(set(false).and(bound))
+}

@@ -1,0 +1,87 @@
+//! The sockets of the running configuration that may be in the way of those of a new one.
+//!
+//! Those that go make room for the new ones, which are bound while the old ones are open ([`reactor::Occupant`]). So
+//! 127.0.0.1:3260 becomes 0.0.0.0:3260 in one change, between portals, servers of NBD and the administration as well,
+//! and a change that is refused has ended no listener. Those that stay keep the port; an address that cannot be had for
+//! one of them is refused with its name.
+
+use config::{Model, Place};
+use reactor::Occupant;
+use reactor::net::BindError;
+
+use super::running::{Running, RunningListener};
+use crate::StartError;
+use crate::administration::AdminListening;
+
+/// Those of one protocol.
+#[derive(Debug, Default)]
+pub(crate) struct OwnSockets {
+    going: Vec<Occupant>,
+    staying: Vec<Occupant>,
+}
+
+impl OwnSockets {
+    /// Those of TCP, when this model replaces what runs.
+    pub(super) fn tcp(
+        old: &Running,
+        model: &Model,
+        administration: Option<&AdminListening>,
+    ) -> Self {
+        let mut own = Self::default();
+        let wanted = model.listeners();
+        let stays = |one: &RunningListener| {
+            let mut wanted = wanted.iter();
+            wanted.any(|it| it.bind == one.wanted && it.nbd.is_some() == one.is_nbd)
+        };
+        for one in &old.listeners {
+            own.note(one.socket.clone(), stays(one));
+        }
+        let sockets = administration.map(AdminListening::sockets);
+        for (at, socket) in sockets.into_iter().flatten() {
+            let mut listen = model.admin().listen.iter();
+            own.note(socket, listen.any(|one| one.bind == at));
+        }
+        own
+    }
+
+    /// Those of UDP.
+    pub(super) fn udp(old: &Running, model: &Model) -> Self {
+        let mut own = Self::default();
+        for site in &old.hyperscsi.sites {
+            let stays = model.hyperscsi().iter().any(|group| group.at == site.at);
+            for socket in &site.sockets {
+                own.note(socket.clone(), stays);
+            }
+        }
+        own
+    }
+
+    fn note(&mut self, socket: Occupant, stays: bool) {
+        if stays {
+            self.staying.push(socket);
+        } else {
+            self.going.push(socket);
+        }
+    }
+
+    /// Those that make room.
+    pub(crate) fn going(&self) -> &[Occupant] {
+        &self.going
+    }
+
+    /// Why an address cannot be had that is given at `place`: for one of these, if that is so.
+    pub(crate) fn refused(&self, place: Place, source: BindError) -> StartError {
+        let BindError::InUse { address } = source else {
+            return StartError::Bind { place, source };
+        };
+        let stuck = self.going.iter().filter(|one| !one.can_make_room());
+        let mut holders = self.staying.iter().chain(stuck);
+        match holders.find(|one| one.takes(address)) {
+            Some(holder) => StartError::AddressHeld {
+                place,
+                addresses: Box::new([address, holder.address()]),
+            },
+            None => StartError::Bind { place, source },
+        }
+    }
+}
