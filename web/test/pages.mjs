@@ -30,7 +30,7 @@ const pick = (page) => page.getByLabel("Report files").setInputFiles([report("mo
 const press = (name) => (page) => page.getByRole("button", { name, exact: true }).first().click();
 
 /** Name of the picture, the address (of things that are there), and what to do before. */
-const PAGES = [
+export const PAGES = [
   ["luns", () => "luns"],
   ["lun-remove", ({ lun }) => `luns/${lun}`, press("Remove")],
   ["targets", () => "targets"],
@@ -67,7 +67,7 @@ const PAGES = [
   ["lun", ({ lun }) => `luns/${lun}`],
 ];
 
-async function things(page) {
+export async function things(page) {
   return page.evaluate(async () => {
     const get = async (path) => (await fetch(`/api/v1/${path}`)).json();
     const [luns, sessions, targets, groups] = await Promise.all([get("luns"), get("sessions"), get("targets"), get("groups")]);
