@@ -90,6 +90,7 @@ bench: build
 	@bench/snapshots.py
 	@if command -v ceph-mon >/dev/null; then bench/takeover.py; else echo "takeover: skipped, install ceph-mon, ceph-osd, ceph-common"; fi
 	@bench/stores.py
+	@if command -v chromium >/dev/null && command -v node >/dev/null; then bench/console.py; else echo "console: skipped, install chromium, nodejs, npm"; fi
 
 advisories:
 	@tools/need git=git python3=python3

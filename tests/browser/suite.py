@@ -36,6 +36,16 @@ store = "mem:64M"
 id = "scratch"
 store = "mem:16M"
 
+[[lun]]
+id = "golden"
+store = "mem:4M?removable"
+
+[[hyperscsi.group]]
+name = "lab"
+udp = "127.0.0.1:0"
+password_file = "{dir}/lab.secret"
+device = [{ id = "scratch", level = "crc" }]
+
 [[group]]
 id = "hosts"
 initiators = ["*"]
@@ -43,11 +53,16 @@ initiators = ["*"]
 [[target]]
 name = "%s"
 portals = ["127.0.0.1:{port}"]
-luns = [{ lun = 0, id = "database", groups = ["hosts"] }, { lun = 1, id = "scratch" }]
+luns = [{ lun = 0, id = "database", groups = ["hosts"] }, { lun = 1, id = "scratch" }, { lun = 2, id = "golden" }]
 """ % IQN
 
 
 class Daemon(Tarn):
+    def __init__(self, **options):
+        super().__init__(**options)
+        (self.dir / "lab.secret").write_text("a password of the lab")
+        (self.dir / "lab.secret").chmod(0o600)
+
     def ready(self):
         return self.administers()
 
@@ -117,7 +132,7 @@ def every_task_and_every_page():
         found = re.search(r"= (\d+) passed, (\d+) failed, (\d+) skipped", done.stdout)
         check(done.returncode == 0 and found, f"{done.stdout[-6000:]}\n{done.stderr[-2000:]}")
         measured(f"{found[1]} passed in the browser")
-        equal([lun["spec"]["id"] for lun in tarn.api().get("luns")], ["database", "scratch"], "what is left")
+        equal([lun["spec"]["id"] for lun in tarn.api().get("luns")], ["database", "scratch", "golden"], "what is left")
 
 
 def install_packages():

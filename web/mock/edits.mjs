@@ -25,17 +25,38 @@ function add(model, thing) {
     Object.assign(find(model, "target", target.name), { luns: views });
     return;
   }
+  if (kind === "device") {
+    find(model, "hyperscsi", whole.hyperscsi).device.push(withoutEmpty(whole.device));
+    return;
+  }
   const name = nameOf(kind, whole);
   if (model[kind].some((each) => nameOf(kind, each) === name)) throw new Problem(409, "conflict", `${kind} "${name}" exists already; choose another name`);
-  model[kind].push(kind === "user" ? secretless(whole) : withoutEmpty(whole));
+  model[kind].push(kind === "user" ? secretless(whole) : withoutEmpty(kind === "hyperscsi" ? passwordless(whole, whole.name) : whole));
+}
+
+/** Its password is in a file of Tarn. */
+const passwordless = ({ password, ...rest }, name) => ({ ...rest, ...(password && { password_file: `secrets/${name}` }) });
+
+function setHyperscsi(model, { hyperscsi, ...keys }) {
+  const group = find(model, "hyperscsi", hyperscsi);
+  if (keys.open) delete group.password_file;
+  else if (keys.password || keys.password_file) delete group.open;
+  Object.assign(group, passwordless(keys, group.name));
+  for (const [key, value] of Object.entries(group)) if (value === "") delete group[key];
 }
 
 function set(model, keys) {
   const [[kind, given]] = Object.entries(keys);
+  if (kind === "hyperscsi") return setHyperscsi(model, given);
+  if (kind === "device") {
+    const { hyperscsi, id, ...rest } = given;
+    return void Object.assign(find(model, "hyperscsi", hyperscsi).device.find((each) => each.id === id), rest);
+  }
   const thing = find(model, kind, nameOf(kind, given));
   Object.assign(thing, kind === "user" ? secretless(given) : given);
   if (given.no_mutual) delete thing.mutual;
   for (const [key, value] of Object.entries(thing)) if (value === "" || value?.length === 0) delete thing[key];
+  return undefined;
 }
 
 /** Makes a thing, or makes it so. */
@@ -47,7 +68,7 @@ function put(model, thing) {
 }
 
 function inUse(model, kind, name) {
-  if (kind === "nbd" || kind === "quota" || kind === "store") return [];
+  if (kind === "nbd" || kind === "quota" || kind === "store" || kind === "hyperscsi") return [];
   const users = model.target.filter((target) => (kind === "user" ? target.auth?.includes(name)
     : (target.luns ?? []).some((view) => (kind === "lun" ? view.id === name : view.groups?.includes(name)))));
   return users.map((target) => target.name);
@@ -55,6 +76,11 @@ function inUse(model, kind, name) {
 
 function remove(model, named) {
   const [[kind, name]] = Object.entries(named);
+  if (kind === "device") {
+    const group = find(model, "hyperscsi", name.hyperscsi);
+    group.device = group.device.filter(({ id }) => id !== name.id);
+    return;
+  }
   const at = model[kind].indexOf(find(model, kind, name));
   const by = inUse(model, kind, name);
   if (by.length > 0) throw new Problem(409, "conflict", `${kind} ${name} is used by ${by.join(", ")}; take it out there first`);

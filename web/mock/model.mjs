@@ -9,12 +9,13 @@ export class Problem extends Error {
   }
 }
 
-export const KINDS = { lun: "id", store: "id", target: "name", group: "id", user: "name", nbd: "nbd", quota: "quota" };
+export const KINDS = { lun: "id", store: "id", target: "name", group: "id", user: "name", nbd: "nbd", quota: "quota", hyperscsi: "name" };
 
 /** What a thing is known by. */
 export function nameOf(kind, thing) {
   if (kind === "nbd") return thing.nbd ?? thing.socket ?? thing.bind;
   if (kind === "quota") return thing.quota ?? (thing.owner ? `owner:${thing.owner}` : thing.pool && `pool:${thing.pool}`);
+  if (kind === "hyperscsi") return typeof thing.hyperscsi === "string" ? thing.hyperscsi : `${thing.name} at ${thing.interface ?? `udp:${thing.udp}`}`;
   return thing[KINDS[kind]];
 }
 const POWER = { "": 0, k: 1, M: 2, G: 3, T: 4 };
@@ -51,6 +52,7 @@ export function check(text) {
     if (!(error instanceof TomlError)) throw error;
     throw new Problem(422, "invalid-config", error.message, { place: `tarn.toml:${error.line}` });
   }
+  model.hyperscsi = model.hyperscsi?.group;
   for (const kind of Object.keys(KINDS)) {
     model[kind] ??= [];
     names(model, kind);
@@ -98,7 +100,7 @@ function* stepsOf(before, after, sessions) {
     const old = new Map(before[kind].map((thing) => [nameOf(kind, thing), thing]));
     const now = new Map(after[kind].map((thing) => [nameOf(kind, thing), thing]));
     for (const [name, thing] of now) {
-      if (!old.has(name)) yield step("add", kind, name, describe(kind, thing));
+      if (!old.has(name)) yield opened(step("add", kind, name, describe(kind, thing)), kind, thing);
       else yield* changes(kind, name, old.get(name), thing, sessions);
     }
     for (const name of old.keys()) {
@@ -108,6 +110,14 @@ function* stepsOf(before, after, sessions) {
 }
 
 const step = (action, kind, name, detail) => ({ action, kind, name, detail, effect: "online" });
+
+/** A path below /nowhere is in a directory that is not there. */
+function opened(made, kind, thing) {
+  const [key, store] = Object.entries(kind === "lun" ? { store: thing.store, log: thing.log } : {}).find(([, each]) => each?.includes(":/nowhere/")) ?? [];
+  if (!key) return made;
+  const path = storeOf(store).path;
+  return { ...made, effect: "refused", reason: `lun "${thing.id}": ${key}: ${path} cannot be created because its directory does not exist; create that first` };
+}
 
 function describe(kind, thing) {
   if (kind === "lun") return `store: "${thing.store}"`;
@@ -153,6 +163,7 @@ function storeChange(name, old, now) {
   const made = step("change", "lun", name, `store: "${old}" -> "${now}"`);
   const [before, after] = [storeOf(old), storeOf(now)];
   if (before.kind === after.kind && before.path === after.path && !after.isMemory && after.size >= before.size) return made;
+  if (before.removable && after.removable) return made;
   return { ...made, effect: "refused", reason: "a unit grows while Tarn runs; for another store remove it and add it again" };
 }
 
@@ -165,7 +176,7 @@ export function render(model) {
   const table = (head, thing) => [head, ...Object.entries(thing).map(([key, value]) => `${key} = ${write(value)}`)].join("\n");
   const parts = [];
   for (const [kind, things] of Object.entries(model)) {
-    if (Array.isArray(things)) parts.push(...things.map((thing) => table(`[[${kind}]]`, thing)));
+    if (Array.isArray(things)) parts.push(...things.map((thing) => table(kind === "hyperscsi" ? "[[hyperscsi.group]]" : `[[${kind}]]`, thing)));
     else parts.push(table(`[${kind}]`, things));
   }
   return parts.join("\n\n") + "\n";
@@ -191,6 +202,8 @@ export class Configuration {
       revision: this.document.revision, steps,
       is_applicable: steps.every(({ effect }) => effect !== "refused"),
       changes_text: text !== this.document.text,
+      mistakes: steps.filter(({ effect, reason }) => effect === "refused" && reason.includes(" cannot be created "))
+        .map(({ reason }) => { const [, place, detail] = /^(lun "[^"]*": \w+): (.*)$/.exec(reason); return { place, detail }; }),
       warnings: open.map(({ name }) => `target ${name} listens for others without auth and groups; whoever reaches it can use its disks`),
     };
   }

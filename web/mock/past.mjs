@@ -1,5 +1,5 @@
 // What the mock tells of the past, of space and of places: invented, and the same each time.
-import { storeOf } from "./model.mjs";
+import { nameOf, storeOf } from "./model.mjs";
 
 const RANGES = { "1h": [10_000, 360], "24h": [300_000, 288], "30d": [7_200_000, 360] };
 
@@ -62,9 +62,9 @@ export function quotaView(model, spec) {
 
 /** `GET /hyperscsi`: groups of the document. */
 export function hyperscsi({ configuration }) {
-  return (configuration.model.hyperscsi?.group ?? []).map(({ name, udp, open, device = [] }) => ({
-    name: `${name} at udp:${udp}`, place: `udp:${udp}`, password: open ? "none" : "file", sessions: [],
-    spec: { name, udp, device: device.map(({ id, level }) => ({ id, level: level ?? "encrypt", readonly: false })) },
+  return configuration.model.hyperscsi.map(({ device = [], ...spec }) => ({
+    name: nameOf("hyperscsi", spec), place: spec.interface ?? `udp:${spec.udp}`, password: spec.open ? "none" : "file", sessions: [],
+    spec: { retransmit: "selective", profile: "wired", open: false, ...spec, device: device.map(({ id, level, readonly }) => ({ id, level: level ?? "encrypt", readonly: readonly ?? false })) },
   }));
 }
 

@@ -50,7 +50,7 @@ function applied(context, text, comment) {
   const before = configuration.document.revision;
   const result = configuration.apply(text, { comment, author, only, sessions: load.sessions });
   load.end(result.steps.flatMap((step) => step.sessions_ended ?? []));
-  if (result.revision !== before) world.note("info", "config-applied", `revision ${result.revision}: ${result.steps.length} steps`, { author });
+  if (result.revision !== before) world.note("info", "config-applied", `revision ${result.revision}: ${result.steps.length} ${result.steps.length === 1 ? "step" : "steps"}`, { author });
   return result;
 }
 

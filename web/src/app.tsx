@@ -6,18 +6,19 @@ import { flowing, forgetLive, openLive } from "./api/live";
 import type { Role, Status } from "./api/types";
 import { useLoad } from "./lib/load";
 import { useStore } from "./lib/store";
-import { count } from "./lib/units";
+import { plural } from "./lib/units";
 import { AccessPage } from "./pages/access";
 import { BenchPage } from "./pages/bench";
 import { ConfigPage } from "./pages/config";
 import { EventsPage } from "./pages/events";
 import { GroupPage, GroupsPage } from "./pages/groups";
 import { HealthPage } from "./pages/health";
+import { HyperscsiGroupPage, HyperscsiPage } from "./pages/hyperscsi";
 import { LoginPage } from "./pages/login";
 import { LunPage } from "./pages/lun";
 import { LunsPage } from "./pages/luns";
 import { OverviewPage } from "./pages/overview";
-import { HyperscsiPage, NbdPage, QuotasPage, StoresPage } from "./pages/sections";
+import { NbdPage, QuotasPage, StoresPage } from "./pages/sections";
 import { SessionPage, SessionsPage } from "./pages/sessions";
 import { TargetPage } from "./pages/target";
 import { TargetsPage } from "./pages/targets";
@@ -59,7 +60,7 @@ const MENU: { title: string; places: Place[] }[] = [
     { page: "new-disk", title: "Add disk", role: "admin", view: WizardPage },
     { page: "stores", title: "Named stores", role: "viewer", view: StoresPage },
     { page: "nbd", title: "NBD servers", role: "viewer", view: NbdPage },
-    { page: "hyperscsi", title: "HyperSCSI", role: "viewer", view: HyperscsiPage },
+    { page: "hyperscsi", title: "HyperSCSI", role: "viewer", view: HyperscsiPage, one: HyperscsiGroupPage },
     { page: "quotas", title: "Quotas", role: "viewer", view: QuotasPage },
   ] },
   { title: "Access", places: [
@@ -115,6 +116,7 @@ function Frame() {
     if (!isFirst.current) main.current?.querySelector("h1")?.focus();
     isFirst.current = false;
   }, [address]);
+  const status = useLoad(api.status);
   const View = place && (at.parts.length > 0 ? place.one ?? place.view : place.view);
   const skip = (event: Event) => {
     event.preventDefault();
@@ -124,9 +126,10 @@ function Frame() {
     <>
       <a class="skip" href="#main" onClick={skip}>Skip to the page</a>
       <div class="frame">
-        <Sidebar page={at.page} isOpen={isOpen} toggle={() => setOpen(!isOpen)} />
+        <Sidebar page={at.page} status={status.value} isOpen={isOpen} toggle={() => setOpen(!isOpen)} />
         <div class="content">
           <Lost />
+          {at.page !== "config" && <Waiting keys={status.value?.pending ?? []} />}
           <main ref={main} id="main" tabIndex={-1}>
             {View ? <View key={address} parts={at.parts} /> : (
               <Page title="Not found">
@@ -143,10 +146,9 @@ function Frame() {
 
 const THEMES = { system: "as the system", light: "light", dark: "dark" } as const;
 
-function Sidebar({ page, isOpen, toggle }: { page: string; isOpen: boolean; toggle: () => void }) {
+function Sidebar({ page, status, isOpen, toggle }: { page: string; status: Status | undefined; isOpen: boolean; toggle: () => void }) {
   const shade = useStore(theme);
   const role = useStore(whoami)?.role;
-  const status = useLoad(api.status);
   const logout = () => api.logout().catch(() => undefined).finally(() => whoami.set(null));
   return (
     <header class={isOpen ? "sidebar open" : "sidebar"}>
@@ -163,7 +165,7 @@ function Sidebar({ page, isOpen, toggle }: { page: string; isOpen: boolean; togg
                 {places.filter((place) => may(place.role)).map((place) => (
                   <li key={place.page}>
                     <a href={href(place.page)} title={place.title} aria-current={place.page === page ? "page" : undefined}>
-                      <Icon name={place.page} /><span class="menu-word">{place.title}</span><Count place={place} status={status.value} />
+                      <Icon name={place.page} /><span class="menu-word">{place.title}</span><Count place={place} status={status} />
                     </a>
                   </li>
                 ))}
@@ -183,7 +185,18 @@ function Sidebar({ page, isOpen, toggle }: { page: string; isOpen: boolean; togg
 function Count({ place, status }: { place: Place; status: Status | undefined }) {
   const number = status && place.count?.(status);
   if (!number) return null;
-  return <span class={place.page === "health" ? "count warn" : "count"}>{count(number)}</span>;
+  return <span class={place.page === "health" ? "count warn" : "count"}>{number.toLocaleString("en")}</span>;
+}
+
+/** What was changed and takes effect with the next start. The page of the configuration names the keys. */
+function Waiting({ keys }: { keys: string[] }) {
+  if (keys.length === 0) return null;
+  return (
+    <div class="waiting" role="status">
+      <span><b>A restart is pending:</b> {plural(keys.length, "key")} of the configuration {keys.length === 1 ? "takes" : "take"} effect when Tarn starts again.</span>
+      <a href={href("config")}>Configuration</a>
+    </div>
+  );
 }
 
 function Lost() {

@@ -29,9 +29,16 @@ export const report = (name) => ({ name, mimeType: "application/json", buffer: B
 const pick = (page) => page.getByLabel("Report files").setInputFiles([report("monday.json"), report("tuesday.json")]);
 const press = (name) => (page) => page.getByRole("button", { name, exact: true }).first().click();
 
+/** Presses a button that only some servers have something for. */
+const pressIfThere = (name) => async (page) => {
+  const button = page.getByRole("button", { name, exact: true }).first();
+  if (await button.count()) await button.click();
+};
+
 /** Name of the picture, the address (of things that are there), and what to do before. */
-const PAGES = [
+export const PAGES = [
   ["luns", () => "luns"],
+  ["lun-eject", ({ medium }) => `luns/${medium}`, pressIfThere("Eject")],
   ["lun-remove", ({ lun }) => `luns/${lun}`, press("Remove")],
   ["targets", () => "targets"],
   ["target-add", () => "targets", press("Add target")],
@@ -43,6 +50,9 @@ const PAGES = [
   ["nbd-add", () => "nbd", press("Add NBD server")],
   ["quotas", () => "quotas"],
   ["hyperscsi", () => "hyperscsi"],
+  ["hyperscsi-add", () => "hyperscsi", press("Add group")],
+  ["hyperscsi-group", ({ hyperscsi }) => `hyperscsi/${hyperscsi}`],
+  ["hyperscsi-device", ({ hyperscsi }) => `hyperscsi/${hyperscsi}`, pressIfThere("Add device")],
   ["groups", () => "groups"],
   ["group", ({ group }) => `groups/${group}`],
   ["group-add", () => "groups", press("Add group")],
@@ -67,13 +77,14 @@ const PAGES = [
   ["lun", ({ lun }) => `luns/${lun}`],
 ];
 
-async function things(page) {
+export async function things(page) {
   return page.evaluate(async () => {
     const get = async (path) => (await fetch(`/api/v1/${path}`)).json();
-    const [luns, sessions, targets, groups] = await Promise.all([get("luns"), get("sessions"), get("targets"), get("groups")]);
+    const [luns, sessions, targets, groups, hyperscsi] = await Promise.all([get("luns"), get("sessions"), get("targets"), get("groups"), get("hyperscsi")]);
     return {
       lun: encodeURIComponent(luns[0].spec.id), session: sessions[0]?.id ?? 0, target: encodeURIComponent(targets[0].spec.name),
-      group: encodeURIComponent(groups[0].id),
+      group: encodeURIComponent(groups[0].id), hyperscsi: encodeURIComponent(hyperscsi[0]?.name ?? "none"),
+      medium: encodeURIComponent(luns.find(({ medium }) => medium)?.spec.id ?? luns[0].spec.id),
     };
   });
 }

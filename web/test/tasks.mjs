@@ -185,8 +185,7 @@ function addChangeTests({ browser, world }) {
     await close(page);
   });
 
-  test("a medium is ejected and loaded", async () => {
-    if (!world.empty) throw new Skip("removable units are in the mock only");
+  test("a medium is ejected and loaded, and another one in its place", async () => {
     const page = await open(browser, world.base);
     await login(page, world.token);
     await visit(page, "luns/golden");
@@ -195,9 +194,27 @@ function addChangeTests({ browser, world }) {
     await dialog(page).waitFor({ state: "detached" });
     await page.getByText("ejected", { exact: true }).waitFor();
     await button(page, "Load").click();
+    await button(dialog(page), "Load").click();
     await page.getByText("loaded", { exact: true }).waitFor();
-    const { medium } = (await ask(page, "luns")).find(({ spec }) => spec.id === "golden");
+    const golden = async () => (await ask(page, "luns")).find(({ spec }) => spec.id === "golden");
+    const { medium, spec: { store }, serial } = await golden();
     assert.deepEqual(medium, { loaded: true, prevented_by: [] });
+    for (const other of ["mem:2M?removable", store]) {
+      await button(page, "Eject").click();
+      await button(dialog(page), "Eject").click();
+      await page.getByText("ejected", { exact: true }).waitFor();
+      await button(page, "Load").click();
+      await dialog(page).getByText("Another medium").click();
+      await dialog(page).getByLabel("STORE", { exact: true }).fill("mem:2M");
+      await dialog(page).getByText("a medium needs the option removable").waitFor();
+      assert.equal(await button(dialog(page), "Plan").isDisabled(), true);
+      await dialog(page).getByLabel("STORE", { exact: true }).fill(other);
+      await button(dialog(page), "Plan").click();
+      await confirm(page, "Load");
+      await until(async () => { const lun = await golden(); return lun.medium.loaded && lun.spec.store === other; }, `${other} is loaded`);
+      await page.getByText("loaded", { exact: true }).waitFor();
+    }
+    assert.equal((await golden()).serial, serial);
     await close(page);
   });
 
@@ -326,6 +343,99 @@ function addChangeTests({ browser, world }) {
     await close(page);
   });
 
+  test("a group of HyperSCSI and its devices are added by keyboard, changed and removed", async () => {
+    const page = await open(browser, world.base);
+    await login(page, world.token);
+    const [{ spec: { id: first } }, { spec: { id: second } }] = await ask(page, "luns");
+    const NAME = "e2e-lab at udp:127.0.0.1:3468";
+    const group = async () => (await ask(page, "hyperscsi")).find(({ name }) => name === NAME);
+    await visit(page, "hyperscsi");
+    await pressByKeyboard(page, "Add group");
+    await dialog(page).waitFor();
+    for (const [label, value] of [["Name", "e2e-lab"], ["Address", "127.0.0.1:3468"], ["New password", "short"]]) await fillByKeyboard(page, label, value);
+    await dialog(page).getByText("5 bytes; 8 to 128 are needed").waitFor();
+    await fillByKeyboard(page, "New password", "e2e-password");
+    await fillByKeyboard(page, "Unit", `${first}-x`);
+    await dialog(page).getByText("there is no such LUN").waitFor();
+    await fillByKeyboard(page, "Unit", first);
+    await pressByKeyboard(page, "Plan");
+    await dialog(page).getByRole("table", { name: "Steps of the plan" }).waitFor();
+    await pressByKeyboard(page, "Add");
+    await dialog(page).waitFor({ state: "detached" });
+    const { password, spec } = await group();
+    const devices = async () => (await group()).spec.device.map(({ id, level, readonly }) => [id, level, readonly ?? false]);
+    assert.deepEqual([password, spec.profile, await devices()], ["file", "wired", [[first, "encrypt", false]]]);
+    assert.equal(JSON.stringify([await ask(page, "hyperscsi"), await ask(page, "config")]).includes("e2e-password"), false);
+    await page.getByRole("link", { name: "e2e-lab", exact: true }).click();
+    await page.getByRole("heading", { name: "e2e-lab", level: 1 }).waitFor();
+    await button(page, "Add device").click();
+    await dialog(page).getByLabel("Unit", { exact: true }).fill(first);
+    await dialog(page).getByText("the group has this device already").waitFor();
+    await dialog(page).getByLabel("Unit", { exact: true }).fill(second);
+    await dialog(page).getByLabel("Least protection").selectOption("crc");
+    await dialog(page).getByLabel(/^Read-only/).check();
+    await button(dialog(page), "Plan").click();
+    await confirm(page, "Add");
+    assert.deepEqual(await devices(), [[first, "encrypt", false], [second, "crc", true]]);
+    await button(page, `Edit device ${second}`).click();
+    assert.equal(await dialog(page).getByLabel("Unit", { exact: true }).isDisabled(), true);
+    await dialog(page).getByLabel("Least protection").selectOption("hash");
+    await dialog(page).getByLabel(/^Read-only/).uncheck();
+    await button(dialog(page), "Plan").click();
+    await confirm(page, "Change");
+    assert.deepEqual(await devices(), [[first, "encrypt", false], [second, "hash", false]]);
+    await button(page, `Remove device ${first}`).click();
+    await confirm(page, "Remove");
+    assert.deepEqual((await devices()).map(([id]) => id), [second]);
+    await button(page, "Edit").click();
+    await dialog(page).getByLabel("Profile").selectOption("wireless");
+    await button(dialog(page), "Plan").click();
+    await confirm(page, "Change");
+    const kept = await group();
+    assert.deepEqual([kept.password, kept.spec.profile], ["file", "wireless"]);
+    await button(page, "Edit").click();
+    await dialog(page).getByLabel("Password", { exact: true }).selectOption("open");
+    await button(dialog(page), "Plan").click();
+    await confirm(page, "Change");
+    await page.getByText("none: everyone who reaches it").waitFor();
+    assert.equal((await group()).password, "none");
+    await button(page, "Remove").click();
+    await confirm(page, "Remove");
+    await page.waitForURL(/#\/hyperscsi$/);
+    assert.equal(await group(), undefined);
+    await close(page);
+  });
+
+  test("what a plan finds wrong is shown at the field of the wizard, before the next step", async () => {
+    const page = await open(browser, world.base);
+    await login(page, world.token);
+    await visit(page, "new-disk");
+    await page.getByLabel("Id", { exact: true }).fill(LUN);
+    const file = page.getByLabel("File", { exact: true }).last();
+    await file.fill("/nowhere/e2e.img");
+    await page.getByLabel("Size", { exact: true }).fill("16M");
+    await button(page, "Next").click();
+    await until(async () => (await file.getAttribute("aria-invalid")) === "true", "the field is marked");
+    await page.locator(".field", { has: file }).getByText("its directory does not exist").waitFor();
+    assert.equal(await file.evaluate((field) => field === document.activeElement), true);
+    await page.getByText("Memory", { exact: true }).click();
+    await button(page, "Next").click();
+    await page.getByLabel("Portal").waitFor();
+    await button(page, "Back").click();
+    // A file that is there is not needed to see that its log cannot be made.
+    await page.getByText("File", { exact: true }).first().click();
+    await file.fill("/tmp/e2e-log-only.img");
+    await page.getByLabel("Log device").fill("mem:1G");
+    await page.getByText("file:PATH?size=SIZE or block:PATH").first().waitFor();
+    assert.equal(await button(page, "Next").isDisabled(), true);
+    await page.getByLabel("Log device").fill("file:/nowhere/e2e.log?size=64M");
+    await page.getByLabel("Log for").selectOption("throughput");
+    await button(page, "Next").click();
+    await until(async () => (await page.getByLabel("Log device").getAttribute("aria-invalid")) === "true", "the log is marked");
+    assert.deepEqual((await ask(page, "luns")).filter(({ spec }) => spec.id === LUN), []);
+    await close(page);
+  });
+
   test("the wizard offers what the machine has, and makes a removable, read-only disk", async () => {
     if (!world.empty) throw new Skip("files are made by the mock only");
     const page = await open(browser, world.base);
@@ -342,6 +452,7 @@ function addChangeTests({ browser, world }) {
     await page.getByLabel(/^Read-only/).check();
     await page.getByLabel(/^Removable/).check();
     await page.getByLabel("Log device").fill("file:/srv/log.img?size=4G");
+    await page.getByLabel("Log for").selectOption("throughput");
     await button(page, "Next").click();
     await page.getByLabel("Name", { exact: true }).fill(TARGET);
     await page.getByLabel("Portal").fill("0.0.0.0:3460");
@@ -352,7 +463,7 @@ function addChangeTests({ browser, world }) {
     await page.getByText("as LUN 0").waitFor();
     assert.match(await page.getByLabel("commands for VMware ESXi", { exact: true }).textContent(), /sendtarget add --adapter=\$A/);
     const { spec } = (await ask(page, "luns")).find((lun) => lun.spec.id === "e2e-iso");
-    assert.deepEqual([spec.store, spec.log], ["file:/srv/tarn/fast/e2e-iso.img?size=10G&readonly&removable", "file:/srv/log.img?size=4G"]);
+    assert.deepEqual([spec.store, spec.log, spec.sync_bias], ["file:/srv/tarn/fast/e2e-iso.img?size=10G&readonly&removable", "file:/srv/log.img?size=4G", "throughput"]);
     await removeAll(page);
     await close(page);
   });
@@ -439,11 +550,21 @@ function addConfigTests({ browser, world }) {
       await until(async () => (await ask(page, "config")).text === text, "it is applied");
     };
     assert.equal(await waiting.count(), 0);
+    const banner = page.getByText("A restart is pending:");
     await apply(`${before}\n[confine]\nseccomp = false\n`);
     await waiting.waitFor();
     await page.getByText("[confine] seccomp: true -> false").waitFor();
+    await button(page, "History").click();
+    await page.getByRole("listitem").filter({ hasText: "runs" }).getByText("partly pending until restart").waitFor();
+    await visit(page, "luns");
+    await banner.waitFor();
+    await page.getByRole("link", { name: "Configuration", exact: true }).last().click();
+    await area(page).waitFor();
+    await page.getByText("partly pending until restart").waitFor();
     await apply(before);
     await waiting.waitFor({ state: "detached" });
+    await visit(page, "luns");
+    await banner.waitFor({ state: "detached" });
     await close(page);
   });
 

@@ -19,7 +19,7 @@ function table(run, rows) {
   for (const [given, wanted] of rows) assert.equal(run(given), wanted, String(given));
 }
 
-function addUnits([units, rates, diff, bench, commands, wish, words, ways, past]) {
+function addUnits([units, rates, diff, bench, commands, wish, words, ways, past, faults]) {
   test("names in a sentence lead to their pages, and parts of other names do not", () => {
     const links = [["iqn.x:a", "t"], ["iqn.x:host", "i"], ["disk", "l"]];
     const of = (text) => words.partsOf(text, links).map(({ text: part, to }) => (to ? `[${part}]` : part)).join("");
@@ -116,6 +116,44 @@ function addUnits([units, rates, diff, bench, commands, wish, words, ways, past]
     assert.deepEqual(["file", "block", "memory", "null"].map(wish.isSized), [true, false, true, true]);
   });
 
+  test("further options of a store are those that its kind knows", () => {
+    const given = { ...wish.FRESH, kind: "nbds", path: "nas/disk", more: "connections=4&ca=/etc/ca.pem" };
+    assert.equal(wish.storeOf(given), "nbds://nas/disk?connections=4&ca=/etc/ca.pem");
+    assert.equal(wish.moreError(given), undefined);
+    assert.match(wish.moreError({ ...given, kind: "nbd" }), /“ca” is none of blocksize, thin, connections, retry/);
+    assert.equal(wish.storeOf({ ...given, kind: "nbd+unix", path: "/run/n.sock", exported: "disk", more: "" }), "nbd+unix:///disk?socket=/run/n.sock");
+    const stores = [["hyperscsi", "ABC/disk", "udp=192.0.2.1"], ["iscsi", "nas/iqn.x:a/0", "user=u"]].map(([kind, path, more]) => {
+      assert.equal(wish.placeError({ ...given, kind, path }), undefined);
+      return wish.storeOf({ ...given, kind, path, more });
+    });
+    assert.deepEqual(stores, ["hyperscsi://ABC/disk?udp=192.0.2.1", "iscsi://nas/iqn.x:a/0?user=u"]);
+    assert.ok(wish.placeError({ ...given, kind: "iscsi", path: "nas/iqn.x:a" }) && wish.placeError({ ...given, kind: "hyperscsi", path: "ABC" }));
+  });
+
+  test("a log device brings its sync_bias, if it is not the usual one", () => {
+    const given = { ...wish.FRESH, id: "new", path: "/srv/a.img", log: "file:/srv/l.img?size=4G", target: "iqn.x:a" };
+    const lunOf = (change) => wish.editsUntil({ ...given, ...change }, 0)[0].add.lun;
+    const plain = { id: "new", store: "file:/srv/a.img?size=10G", log: given.log };
+    assert.deepEqual([lunOf({}), lunOf({ bias: "throughput" })], [plain, { ...plain, sync_bias: "throughput" }]);
+    assert.deepEqual(lunOf({ kind: "mem", size: "1G", bias: "throughput" }), { id: "new", store: "mem:1G" });
+    assert.deepEqual(lunOf({ log: " ", bias: "throughput" }), { id: "new", store: "file:/srv/a.img?size=10G" });
+  });
+
+  test("what a plan finds wrong stands at the field that has it", () => {
+    const given = { ...wish.FRESH, id: "n", path: "/nowhere/a.img", log: "file:/nowhere/l.img", newTarget: "iqn.x:A", portal: "192.0.2.7:3260", newGroup: "g", newUser: "u" };
+    const step = (kind, name, reason) => ({ action: "add", kind, name, detail: "", effect: "refused", reason });
+    const plan = {
+      mistakes: [{ place: 'lun "n": log', detail: "no room" }, { place: 'target "iqn.x:a": portals[0]', detail: "foreign" }],
+      steps: [{ ...step("lun", "n", 'lun "n": store: /nowhere/a.img: no directory'), }, step("lun", "n", 'lun "n": log: later'), { ...step("group", "g", "fine"), effect: "online" }],
+    };
+    assert.deepEqual(faults.faultsOf(given, plan), { log: "no room", portal: "foreign", path: "/nowhere/a.img: no directory" });
+    assert.deepEqual(faults.faultsOf({ ...given, kind: "mem" }, { steps: [step("lun", "n", "memory disks of 100 TiB: too much")] }), { size: "memory disks of 100 TiB: too much" });
+    const problem = (place) => faults.faultsOf(given, { type: "invalid-config", title: "", status: 422, detail: "bad", place });
+    assert.deepEqual([problem('group "g": initiators[0]'), problem('user "u": secret'), problem('lun "other": store'), problem(undefined)], [{ initiators: "bad" }, { secret: "bad" }, {}, {}]);
+    assert.deepEqual(faults.faultsOf({ ...given, target: "iqn.x:a" }, plan).portal, undefined);
+    assert.deepEqual(["path", "log", "portal", "newTarget", "initiators", "secret"].map(faults.stepOf), [0, 0, 1, 1, 2, 2]);
+  });
+
   test("the wizard asks for one edit of each thing that it makes", () => {
     const given = { ...wish.FRESH, id: "new", kind: "mem", size: "1G", newTarget: "iqn.x:a", portal: "127.0.0.1:3260", newGroup: "g", initiators: [" iqn.y ", ""], proof: "new-user", newUser: "u", secret: "0123456789ab" };
     assert.deepEqual(wish.editsOf(given), [
@@ -166,5 +204,5 @@ function addRates(rates) {
 
 /** Adds the tests of the pure parts. */
 export async function addUnitTests() {
-  addUnits(await load("units", "rates", "diff", "bench", "commands", "wish", "words", "ways", "past"));
+  addUnits(await load("units", "rates", "diff", "bench", "commands", "wish", "words", "ways", "past", "faults"));
 }

@@ -1,5 +1,5 @@
 /** The changes that pages offer, each as the edits it is made of. */
-import type { Edit, Group, Lun, Name, TargetLun, TargetSpec, Thing, User } from "../api/types";
+import type { Edit, Group, HyperscsiDeviceSpec, HyperscsiKeys, HyperscsiSpec, Lun, Name, TargetLun, TargetSpec, Thing, User } from "../api/types";
 import type { Change } from "../ui/change";
 import { bytes } from "./units";
 
@@ -42,14 +42,36 @@ export function putGroup(group: Group, isNew: boolean, done: () => void): Change
   };
 }
 
+/** A new group of HyperSCSI, with its first device. */
+export function addHyperscsi(hyperscsi: HyperscsiSpec, done: () => void): Change {
+  return { title: `Add group ${hyperscsi.name}`, verb: "Add", done, edits: [{ add: { hyperscsi } }] };
+}
+
+/** Other keys of a group of HyperSCSI. What is not given, such as the password, stays as it is. */
+export function setHyperscsi(hyperscsi: HyperscsiKeys, done: () => void): Change {
+  return { title: `Change group ${hyperscsi.hyperscsi}`, verb: "Change", done, edits: [{ set: { hyperscsi } }] };
+}
+
+/** A device of a group of HyperSCSI: a new one, or the one of its unit. */
+export function putDevice(group: string, device: HyperscsiDeviceSpec, isNew: boolean, done: () => void): Change {
+  const { id, level = "encrypt", readonly = false } = device;
+  const edit: Edit = isNew ? { add: { device: { hyperscsi: group, device } } } : { set: { device: { hyperscsi: group, id, level, readonly } } };
+  return { title: `${isNew ? "Add" : "Change"} device ${id} of ${group}`, verb: isNew ? "Add" : "Change", done, edits: [edit] };
+}
+
+export function removeDevice(group: string, id: string): Change {
+  return { title: `Remove device ${id} from ${group}`, verb: "Remove", isDestructive: true, edits: [{ remove: { device: { hyperscsi: group, id } } }] };
+}
+
 /** A new user, or other secrets of one that there is: a secret that is not given stays. */
 export function userEdit(user: User, isNew: boolean): Edit {
   return isNew ? { add: { user } } : { set: { user: { ...user, no_mutual: user.mutual === undefined } } };
 }
 
-type Removable = "target" | "group" | "user" | "store" | "nbd" | "quota";
+type Removable = "target" | "group" | "user" | "store" | "nbd" | "quota" | "hyperscsi";
 
 export function remove(kind: Removable, name: string): Change {
   const named = { [kind]: name } as Name;
-  return { title: `Remove ${kind} ${name}`, verb: "Remove", isDestructive: true, edits: [{ remove: named }] };
+  const words: Partial<Record<Removable, string>> = { hyperscsi: "group", nbd: "NBD server" };
+  return { title: `Remove ${words[kind] ?? kind} ${name}`, verb: "Remove", isDestructive: true, edits: [{ remove: named }] };
 }

@@ -16,24 +16,24 @@ const TABS: readonly (readonly [Tab, string])[] = [["document", "Document"], ["e
 
 export function ConfigPage() {
   const [tab, setTab] = useState<Tab>("document");
+  const pending = useLoad(api.status).value?.pending ?? [];
   return (
     <Page title="Configuration" lead="One document. Every change is planned first, then made as a whole or not at all.">
-      <Pending />
+      <Pending keys={pending} />
       <div class="tabs" role="group" aria-label="Views of the configuration">
         {TABS.map(([each, title]) => (
           <button key={each} type="button" aria-pressed={each === tab} onClick={() => setTab(each)}>{title}</button>
         ))}
       </div>
-      {tab === "document" && <DocumentTab />}
+      {tab === "document" && <DocumentTab isPending={pending.length > 0} />}
       {tab === "effective" && <EffectiveTab />}
-      {tab === "history" && <HistoryTab />}
+      {tab === "history" && <HistoryTab isPending={pending.length > 0} />}
     </Page>
   );
 }
 
 /** Keys that have another value in the document than in force. */
-function Pending() {
-  const keys = useLoad(api.status).value?.pending ?? [];
+function Pending({ keys }: { keys: string[] }) {
   if (keys.length === 0) return null;
   return (
     <Notice tone="warn">
@@ -43,7 +43,9 @@ function Pending() {
   );
 }
 
-function DocumentTab() {
+const PENDING = <Badge tone="warn">partly pending until restart</Badge>;
+
+function DocumentTab({ isPending }: { isPending: boolean }) {
   const [base, setBase] = useState<Document>();
   const reading = useTask();
   const read = () => reading.run(async () => setBase(await api.document()));
@@ -51,13 +53,13 @@ function DocumentTab() {
   return (
     <>
       <ProblemBox problem={reading.problem} retry={read} />
-      {base ? <Draft key={base.revision} base={base} rebase={setBase} /> : <div class="loading" />}
+      {base ? <Draft key={base.revision} base={base} rebase={setBase} isPending={isPending} /> : <div class="loading" />}
     </>
   );
 }
 
 /** The document as somebody edits it, from the revision he began with. */
-function Draft({ base, rebase }: { base: Document; rebase: (base: Document) => void }) {
+function Draft({ base, rebase, isPending }: { base: Document; rebase: (base: Document) => void; isPending: boolean }) {
   const [text, setText] = useState(base.text);
   const [comment, setComment] = useState("");
   const [planned, setPlanned] = useState<{ plan: Plan; text: string }>();
@@ -89,7 +91,7 @@ function Draft({ base, rebase }: { base: Document; rebase: (base: Document) => v
     applying.clear();
   };
   return (
-    <Card title={`Revision ${base.revision}`} actions={isChanged && <Badge tone="warn">not applied</Badge>}>
+    <Card title={`Revision ${base.revision}`} actions={isChanged ? <Badge tone="warn">not applied</Badge> : isPending && PENDING}>
       <Editor value={text} set={change} label="Document of the configuration" readonly={!may("admin")} />
       {newer && <Newer base={base} newer={newer} text={text} take={() => rebase(newer)} />}
       <ProblemBox problem={planning.problem} />
@@ -153,7 +155,7 @@ const PAGE = 15;
 const SUMMARY_MAX = 400;
 const shortened = (text: string) => (text.length > SUMMARY_MAX ? `${text.slice(0, SUMMARY_MAX)}…` : text);
 
-function HistoryTab() {
+function HistoryTab({ isPending }: { isPending: boolean }) {
   const [at, setAt] = useState(0);
   const history = useLoad(api.history);
   const [chosen, setChosen] = useState<number>();
@@ -165,7 +167,7 @@ function HistoryTab() {
           <>
             <ul class="revisions">
               {value.slice(at * PAGE, (at + 1) * PAGE).map((revision) => (
-                <RevisionLine key={revision.revision} revision={revision} isRunning={revision.revision === runs} choose={() => setChosen(revision.revision)} />
+                <RevisionLine key={revision.revision} revision={revision} isRunning={revision.revision === runs} isPending={isPending} choose={() => setChosen(revision.revision)} />
               ))}
             </ul>
             <Pager label="revisions" at={at} pages={Math.ceil(value.length / PAGE)} size={PAGE} rows={value.length} set={setAt} />
@@ -177,11 +179,11 @@ function HistoryTab() {
   );
 }
 
-function RevisionLine({ revision, isRunning, choose }: { revision: Revision; isRunning: boolean; choose: () => void }) {
+function RevisionLine({ revision, isRunning, isPending, choose }: { revision: Revision; isRunning: boolean; isPending: boolean; choose: () => void }) {
   return (
     <li>
       <div>
-        <b>Revision {revision.revision}</b> {isRunning && <Badge tone="good">runs</Badge>}
+        <b>Revision {revision.revision}</b> {isRunning && <Badge tone="good">runs</Badge>} {isRunning && isPending && PENDING}
         <span class="muted"> {moment(revision.applied_ms)} by {revision.author}</span>
         {revision.comment && <p>{revision.comment}</p>}
         {revision.summary.length > 0 && <p class="hint name">{shortened(revision.summary.join("; "))}</p>}

@@ -71,7 +71,7 @@ export function EventsPage() {
   return (
     <Page title="Events" lead="The newest first. Tarn keeps the last thousands while it runs; its log has all of them.">
       <Card>
-        <div class="row">
+        <div class="row filters">
           <Select label="Severity" value={filter.severity} set={(severity) => set({ severity })} options={LEAST} />
           <Select label="Kind" value={filter.kind} set={(kind) => set({ kind })} options={[["", "all kinds"], ...names("kind").map((each) => [each, each] as const)]} />
           <Select label="Time" value={filter.age} set={(age) => set({ age })} options={AGES} />
@@ -94,7 +94,7 @@ function Events({ shown }: { shown: Event[] }) {
   return (
     <Table
       label="Events" rows={shown} keyOf={({ number }) => number}
-      search={{ hint: "words of the event", text: (event) => `${event.kind} ${event.message} ${event.author ?? ""}` }}
+      search={{ hint: "by words of the event", text: (event) => `${event.kind} ${event.message} ${event.author ?? ""}` }}
       columns={[
         { title: "When", cell: ({ at_ms }) => <time class="nowrap" dateTime={new Date(at_ms).toISOString()}>{moment(at_ms)}</time> },
         { title: "Severity", cell: ({ severity }) => <SeverityBadge severity={severity} /> },

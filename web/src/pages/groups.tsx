@@ -74,7 +74,7 @@ function Groups({ groups, targets, edit, remove: take }: { groups: Group[]; targ
         { title: "Group", by: ({ id }) => id, cell: ({ id }) => <a class="name strong" href={href("groups", id)}>{id}</a> },
         { title: "Initiators", by: ({ initiators }) => initiators.length, cell: ({ initiators }) => <Members all={initiators} /> },
         { title: "LUNs", numeric: true, by: ({ id }) => seen(id), cell: ({ id }) => seen(id) },
-        ...(may("admin") ? [{ title: "Actions", cell: actions }] : []),
+        ...(may("admin") ? [{ title: "Actions", numeric: true, cell: actions }] : []),
       ]}
     />
   );

@@ -104,7 +104,7 @@ function List({ all, ask }: { all: Snapshot[]; ask: (asked: Asked) => void }) {
         { title: "Name", cell: ({ name }) => <code class="name">{name}</code>, by: ({ name }) => name },
         { title: "Taken", cell: ({ taken_ms }) => moment(taken_ms), by: ({ taken_ms }) => taken_ms },
         { title: "Size", cell: ({ size_bytes }) => bytes(size_bytes), by: ({ size_bytes }) => size_bytes, numeric: true },
-        ...(may("admin") ? [{ title: "Actions", cell: buttons }] : []),
+        ...(may("admin") ? [{ title: "Actions", numeric: true, cell: buttons }] : []),
       ]}
     />
   );

@@ -18,7 +18,7 @@ import { ChangeDialog } from "../ui/change";
 import type { Change } from "../ui/change";
 import { BYTES_LINES, Chart, IOPS_LINES, LATENCY_LINES, SpanButtons } from "../ui/charts";
 import { Dialog } from "../ui/dialog";
-import { Text } from "../ui/form";
+import { Choice, Text } from "../ui/form";
 import { Heatmap } from "../ui/heatmap";
 import { Table } from "../ui/table";
 import { say } from "../ui/toast";
@@ -126,7 +126,7 @@ function Paths({ lun }: { lun: Lun }) {
 }
 
 function Actions({ lun }: { lun: Lun }) {
-  const [asked, setAsked] = useState<"resize" | "rename" | "eject">();
+  const [asked, setAsked] = useState<"resize" | "rename" | "eject" | "load">();
   const [change, setChange] = useState<Change>();
   const take = (next: Change) => {
     setAsked(undefined);
@@ -138,10 +138,11 @@ function Actions({ lun }: { lun: Lun }) {
       {may("operator") && canGrow && <Button onClick={() => setAsked("resize")}>Resize</Button>}
       {may("operator") && <Button onClick={() => setAsked("rename")}>Rename</Button>}
       {may("operator") && lun.medium?.loaded && <Button onClick={() => setAsked("eject")}>Eject</Button>}
-      {may("operator") && lun.medium?.loaded === false && <Load lun={lun} />}
+      {may("operator") && lun.medium?.loaded === false && <Button onClick={() => setAsked("load")}>Load</Button>}
       {may("admin") && <Button tone="danger" onClick={() => take(removeLun(lun, () => go("luns")))}>Remove</Button>}
       {asked === "resize" && <Resize lun={lun} close={() => setAsked(undefined)} take={take} />}
       {asked === "rename" && <Rename lun={lun} close={() => setAsked(undefined)} take={take} />}
+      {asked === "load" && <Load lun={lun} close={() => setAsked(undefined)} take={take} />}
       {asked === "eject" && <Eject lun={lun} close={() => setAsked(undefined)} />}
       {change && <ChangeDialog change={change} close={() => setChange(undefined)} />}
     </>
@@ -180,21 +181,58 @@ function Eject({ lun, close }: { lun: Lun; close: () => void }) {
   );
 }
 
-function Load({ lun }: { lun: Lun }) {
+/** The medium that was ejected, or another one, which is a change of the configuration. */
+function Load({ lun, close, take }: Asking) {
   const task = useTask();
   const { id } = lun.spec;
-  const load = () => task.run(async () => {
+  const [way, setWay] = useState<"same" | "other">("same");
+  const [store, setStore] = useState("");
+  const places = useLoad(async () => (may("admin") ? (await api.places()).directories : []));
+  const text = store.trim();
+  const error = text === "" || hasRemovable(text) ? undefined : "a medium needs the option removable, as in file:/srv/other.img?removable";
+  const isOther = way === "other" && text !== lun.spec.store;
+  const isWrong = way === "other" && (text === "" || error !== undefined);
+  const load = async () => {
     await api.load(id);
     touch();
     say(`The medium of ${id} is loaded`);
+  };
+  // Where only words of the STORE differ, the unit does not start again with it, and its medium is still out.
+  const done = () => task.run(async () => {
+    const now = (await api.luns()).find(({ spec }) => spec.id === id);
+    if (now?.medium?.loaded === false) await load();
   });
+  const submit = (event: SubmitEvent) => {
+    event.preventDefault();
+    if (isOther) take({ title: `Load another medium into ${id}`, verb: "Load", done, edits: [{ set: { lun: { id, store: text } } }] });
+    else task.run(async () => { await load(); close(); });
+  };
   return (
-    <>
-      <Button onClick={load} disabled={task.busy}>Load</Button>
-      {task.problem && <Dialog title={`Load the medium of ${id}`} close={task.clear}><ProblemBox problem={task.problem} /></Dialog>}
-    </>
+    <Dialog title={`Load a medium into ${id}`} close={close}>
+      <form onSubmit={submit}>
+        {may("admin") && (
+          <Choice
+            label="Medium" value={way} set={setWay}
+            options={[["same", "The same medium", lun.spec.store], ["other", "Another medium", "the LUN keeps its identity; the configuration gets the other STORE"]]}
+          />
+        )}
+        {way === "other" && (
+          <Text
+            label="STORE" value={store} set={setStore} required error={error} placeholder="file:/srv/other.img?removable&readonly"
+            options={places.value?.map((directory) => `file:${directory}/${id}.img?removable`) ?? []} hint={`With blocks of ${lun.block_bytes} bytes, as the LUN has them`}
+          />
+        )}
+        <ProblemBox problem={task.problem} />
+        <div class="actions end">
+          <Button onClick={close}>Cancel</Button>
+          <Button tone="primary" type="submit" disabled={isWrong || task.busy}>{isOther ? "Plan" : "Load"}</Button>
+        </div>
+      </form>
+    </Dialog>
   );
 }
+
+const hasRemovable = (store: string) => /[?&]removable(=true)?(&|$)/.test(store);
 
 function sizeError(text: string, lun: Lun): string | undefined {
   const size = parseSize(text);

@@ -33,7 +33,7 @@ function Luns({ luns }: { luns: Lun[] }) {
         { title: "Size", numeric: true, by: (lun) => lun.size_bytes, cell: (lun) => bytes(lun.size_bytes) },
         { title: "Store", by: (lun) => lun.spec.store, cell: (lun) => <code class="name">{lun.spec.store}</code> },
         { title: "Cache", isMinor: true, by: (lun) => lun.cache ?? "", cell: (lun) => <Marks lun={lun} /> },
-        { title: "Serial", isMinor: true, by: (lun) => lun.serial, cell: (lun) => <code class="name">{lun.serial}</code> },
+        { title: "Serial", isMinor: true, by: (lun) => lun.serial, cell: (lun) => <code class="nowrap">{lun.serial}</code> },
         { title: "Exported by", by: (lun) => lun.shown_by.length, cell: (lun) => <ShownBy lun={lun} /> },
         { title: "IOPS", numeric: true, by: (lun) => { const now = rate(lun); return now ? iops(now) : 0; }, cell: (lun) => { const now = rate(lun); return now ? count(iops(now)) : NONE; } },
         { title: "Throughput", numeric: true, isMinor: true, by: (lun) => { const now = rate(lun); return now ? bytesPerSecond(now) : 0; }, cell: (lun) => { const now = rate(lun); return now ? throughput(bytesPerSecond(now)) : NONE; } },
@@ -46,7 +46,7 @@ export function Marks({ lun }: { lun: Lun }) {
   return (
     <span class="marks">
       <Badge>{lun.cache ?? lun.kind}</Badge>
-      {lun.readonly && <Badge tone="info">read only</Badge>}
+      {lun.readonly && <Badge tone="info">read-only</Badge>}
       {lun.medium?.loaded === false && <Badge tone="warn">ejected</Badge>}
       {lun.outage && <Badge tone="bad">not ready</Badge>}
     </span>
@@ -62,7 +62,7 @@ function ShownBy({ lun }: { lun: Lun }) {
   return (
     <ul class="plain">
       {lun.shown_by.slice(0, WAYS_SHOWN).map((path) => (
-        <li key={`${path.target} ${path.lun}`} class="name"><a href={href("targets", path.target)}>{short(path.target)}</a> <span class="muted">LUN {path.lun}</span></li>
+        <li key={`${path.target} ${path.lun}`} class="whole"><a href={href("targets", path.target)}>{short(path.target)}</a> <span class="muted nowrap">LUN {path.lun}</span></li>
       ))}
       {more > 0 && <li class="hint">and {more} more</li>}
     </ul>

@@ -1,13 +1,12 @@
-/** Sections of the configuration that are things of their own: named stores, servers of NBD, quotas; and groups of HyperSCSI. */
-import type { ComponentChildren } from "preact";
+/** Sections of the configuration that are things of their own: named stores, servers of NBD, quotas. */
 import { useState } from "preact/hooks";
 import { api, may } from "../api/client";
-import type { HyperscsiView, NbdSpec, QuotaView, Session, StoreSpec, Thing } from "../api/types";
+import type { NbdSpec, QuotaView, StoreSpec, Thing } from "../api/types";
 import { putThing, remove } from "../lib/changes";
 import { useLoad } from "../lib/load";
-import { bytes, NONE, plural } from "../lib/units";
+import { bytes, NONE } from "../lib/units";
 import { href } from "../router";
-import { Badge, Button, Card, Empty, Facts, Page, Shown } from "../ui/basics";
+import { Badge, Button, Card, Empty, Page, Shown } from "../ui/basics";
 import { ChangeDialog } from "../ui/change";
 import type { Change } from "../ui/change";
 import { Dialog } from "../ui/dialog";
@@ -67,7 +66,7 @@ function SectionPage<T>({ section }: { section: Section<T> }) {
           {(value) => (value.length === 0 ? <Empty title={section.none} /> : (
             <Table
               label={section.title} rows={value} keyOf={name} search={{ hint: "by any of its words", text: (item) => JSON.stringify(item) }}
-              columns={[...section.columns, ...(may("admin") ? [{ title: "Actions", cell: actions }] : [])]}
+              columns={[...section.columns, ...(may("admin") ? [{ title: "Actions", numeric: true, cell: actions }] : [])]}
             />
           ))}
         </Shown>
@@ -215,48 +214,3 @@ const quotaName = ({ owner, pool }: QuotaView["spec"]) => (owner ? `owner:${owne
 export const StoresPage = () => <SectionPage section={STORES} />;
 export const NbdPage = () => <SectionPage section={NBD} />;
 export const QuotasPage = () => <SectionPage section={QUOTAS} />;
-
-export function HyperscsiPage() {
-  const groups = useLoad(api.hyperscsi);
-  const sessions = useLoad(api.sessions);
-  return (
-    <Page title="HyperSCSI" lead="Groups of devices for clients that send SCSI in frames of Ethernet or over UDP. They are changed in the configuration document.">
-      <Shown from={groups}>
-        {(value) => (value.length === 0 ? <Card><Empty title="There is no group of HyperSCSI." /></Card>
-          : value.map((group) => <GroupCard key={group.name} group={group} sessions={sessions.value ?? []} />))}
-      </Shown>
-    </Page>
-  );
-}
-
-function GroupCard({ group, sessions }: { group: HyperscsiView; sessions: Session[] }) {
-  const own = sessions.filter(({ id }) => group.sessions.includes(id));
-  const facts: [string, ComponentChildren][] = [
-    ["At", <code>{group.place}</code>],
-    ["Password", group.password === "none" ? <Badge tone="warn">none: everyone who reaches it</Badge> : "needed"],
-    ["Sessions", plural(group.sessions.length, "session")],
-  ];
-  return (
-    <Card title={<span class="name">{group.name}</span>}>
-      <Facts facts={facts} />
-      <Table
-        label={`Devices of ${group.name}`} rows={group.spec.device ?? []} keyOf={({ id }) => id} page={10}
-        columns={[
-          { title: "Device", cell: ({ id }) => <a class="name" href={href("luns", id)}>{id}</a> },
-          { title: "Protection", cell: ({ level }) => level },
-          { title: "Access", cell: ({ readonly }) => (readonly ? "read-only" : "read and write") },
-        ]}
-      />
-      {own.length > 0 && (
-        <Table
-          label={`Sessions of ${group.name}`} rows={own} keyOf={({ id }) => id} page={10}
-          columns={[
-            { title: "Client", cell: ({ id, initiator }) => <a class="name" href={href("sessions", id)}>{initiator}</a> },
-            { title: "Address", cell: ({ address }) => <code class="name">{address}</code> },
-            { title: "Commands", numeric: true, cell: ({ commands }) => commands },
-          ]}
-        />
-      )}
-    </Card>
-  );
-}

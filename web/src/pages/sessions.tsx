@@ -56,7 +56,7 @@ function Sessions({ sessions }: { sessions: Session[] }) {
         label="Sessions" rows={sessions} keyOf={({ id }) => id} search={{ hint: "by initiator, address, target or user", text }}
         columns={[
           { title: "Initiator", by: ({ initiator }) => initiator, cell: ({ id, initiator }) => <a class="name strong" href={href("sessions", id)}>{initiator}</a> },
-          { title: "Address", by: ({ address }) => address, cell: ({ address }) => <code class="name">{address}</code> },
+          { title: "Address", by: ({ address }) => address, cell: ({ address }) => <code class="whole">{address}</code> },
           { title: "Target", by: ({ target }) => target ?? "", cell: ({ target }) => <TargetName target={target} isShort /> },
           { title: "User", isMinor: true, by: ({ user }) => user ?? "", cell: ({ user }) => user ?? NONE },
           { title: "Digests", isMinor: true, cell: digests },
@@ -74,7 +74,7 @@ function TargetName({ target, isShort }: { target: string | undefined; isShort?:
   const text = target === undefined ? "discovery" : isShort && target.startsWith("iqn.") ? short(target) : target;
   if (target?.startsWith("hyperscsi:")) return <a class="name" href={href("hyperscsi")}>{text}</a>;
   if (target === undefined || target.startsWith("nbd:")) return <span class="name">{text}</span>;
-  return <a class="name" href={href("targets", target)}>{text}</a>;
+  return <a class={isShort ? "whole" : "name"} href={href("targets", target)}>{text}</a>;
 }
 
 function digests({ header_digest, data_digest }: Session) {

@@ -95,7 +95,7 @@ function Views({ target: { spec }, take, isBehind }: DetailProps) {
             { title: "Unit", by: ({ id }) => id, cell: ({ id }) => <a class="name" href={href("luns", id)}>{id}</a> },
             { title: "To", by: ({ groups }) => groups?.join() ?? "", cell: ({ groups }) => (groups?.length ? groups.join(", ") : "all initiators") },
             { title: "Access", isMinor: true, cell: ({ readonly }) => (readonly ? <Badge tone="info">read-only</Badge> : "read and write") },
-            ...(may("admin") ? [{ title: "Actions", cell: actions }] : []),
+            ...(may("admin") ? [{ title: "Actions", numeric: true, cell: actions }] : []),
           ]}
         />
       )}

@@ -45,7 +45,7 @@ export function Portals({ portals }: { portals: Portal[] }) {
   const more = portals.length - PORTALS_SHOWN;
   return (
     <ul class="plain">
-      {portals.slice(0, PORTALS_SHOWN).map((portal) => <li key={portal.bind}><code>{portalText(portal)}</code></li>)}
+      {portals.slice(0, PORTALS_SHOWN).map((portal) => <li key={portal.bind}><code class="whole">{portalText(portal)}</code></li>)}
       {more > 0 && <li class="hint">and {more} more</li>}
     </ul>
   );
@@ -74,7 +74,7 @@ function Targets({ targets, edit, remove: take }: ListProps) {
         { title: "Authentication", isMinor: true, by: ({ spec }) => spec.auth?.length ?? 0, cell: ({ spec }) => (spec.auth?.length ? `CHAP: ${spec.auth.slice(0, 3).join(", ")}` : <Badge tone="warn">none</Badge>) },
         { title: "LUNs", numeric: true, by: ({ spec }) => spec.luns?.length ?? 0, cell: ({ spec }) => count(spec.luns?.length ?? 0) },
         { title: "Sessions", numeric: true, by: ({ sessions }) => sessions, cell: ({ sessions }) => count(sessions) },
-        ...(may("admin") ? [{ title: "Actions", cell: actions }] : []),
+        ...(may("admin") ? [{ title: "Actions", numeric: true, cell: actions }] : []),
       ]}
     />
   );

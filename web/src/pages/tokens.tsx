@@ -33,7 +33,7 @@ export function TokensPage() {
                 { title: "Name", by: ({ name }) => name, cell: ({ name }) => <span class="name strong">{name}</span> },
                 { title: "Role", by: ({ role }) => role, cell: ({ role }) => <Badge>{role}</Badge> },
                 { title: "Created", by: ({ made_ms }) => made_ms, cell: ({ made_ms }) => moment(made_ms) },
-                { title: "Actions", cell: (token) => <Button tone="danger" onClick={() => setGone(token)} aria-label={`Revoke ${token.name}`}>Revoke</Button> },
+                { title: "Actions", numeric: true, cell: (token) => <Button tone="danger" onClick={() => setGone(token)} aria-label={`Revoke ${token.name}`}>Revoke</Button> },
               ]}
             />
           ))}

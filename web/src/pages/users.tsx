@@ -53,7 +53,7 @@ function Users({ users, targets, edit, remove }: Props) {
         { title: "Target proves itself as", isMinor: true, cell: ({ mutual }) => mutual?.name ?? NONE },
         { title: "May log in to", cell: (user) => <TargetList names={targetsOf(user)} /> },
         ...(may("admin") ? [{
-          title: "Actions", cell: (user: User) => (
+          title: "Actions", numeric: true, cell: (user: User) => (
             <span class="actions">
               <Button onClick={() => edit(user)} aria-label={`Change ${user.name}`}>Change</Button>
               <Button tone="danger" onClick={() => remove(user.name)} aria-label={`Remove ${user.name}`}>Remove</Button>

@@ -1,6 +1,6 @@
 /** The questions of the wizard. */
 import { bytes, parseSize } from "../lib/units";
-import { asks, DISK_KINDS, placeError } from "../lib/wish";
+import { asks, DISK_KINDS, moreError, placeError } from "../lib/wish";
 import type { StoreWord, Wish } from "../lib/wish";
 import { Check, Choice, Lines, linesOf, Select, Suggest, Text } from "../ui/form";
 import { INITIATORS_HINT } from "./groups";
@@ -8,21 +8,28 @@ import { ID, ID_HINT } from "./lun";
 import { SECRET_HINT, secretError } from "./users";
 import type { Known, StepProps } from "./wizard";
 
-const STORES = DISK_KINDS.map(({ word, title, meaning }): readonly [StoreWord, string, string] => [word, title, meaning]);
+/** What a kind is for, where what the server says of it is its name again. */
+const MEANINGS: Partial<Record<StoreWord, string>> = {
+  file: "a file of this machine; it is made if it is not there", block: "a disk, partition or volume of this machine",
+  nbd: "an export of another machine", nbds: "encrypted, of another machine", "nbd+unix": "of a program on this machine",
+  iscsi: "a LUN of another target",
+};
+const STORES = DISK_KINDS.map(({ word, title, meaning }): readonly [StoreWord, string, string] => [word, title, MEANINGS[word] ?? meaning]);
 
-export function DiskStep({ wish, set, known }: StepProps) {
+export function DiskStep({ wish, set, known, faults }: StepProps) {
   const takenBy = known.luns.find(({ spec }) => spec.id === wish.id);
   const idError = takenBy ? "a LUN with this id exists" : wish.id === "" || ID.test(wish.id) ? undefined : ID_HINT;
   const asked = asks(wish.kind);
   return (
     <>
-      <Text label="Id" value={wish.id} set={(id) => set({ id })} required error={idError} hint={`Name of the disk: ${ID_HINT}`} />
-      <Choice label="Store" value={wish.kind} set={(kind) => set({ kind, path: "" })} options={STORES} />
-      {asked.path && <PlaceField wish={wish} set={set} known={known} />}
+      <Text label="Id" value={wish.id} set={(id) => set({ id })} required error={idError ?? faults.id} hint={`Name of the disk: ${ID_HINT}`} />
+      <Choice label="Store" value={wish.kind} set={(kind) => set({ kind, path: "", more: "" })} options={STORES} />
+      {asked.path && <PlaceField wish={wish} set={set} known={known} faults={faults} />}
+      {asked.place === "socket" && <Text label="Export" value={wish.exported} set={(exported) => set({ exported })} hint="Its name on the server; empty for the default export" />}
       {asked.size && (
         <Text
           label="Size" value={wish.size} set={(size) => set({ size })} required hint={sizeHint(wish)}
-          error={isSizeWrong(wish) ? "a number with k, M, G or T, such as 10G" : undefined}
+          error={isSizeWrong(wish) ? "a number with k, M, G or T, such as 10G" : faults.size}
         />
       )}
       {asked.cache && (
@@ -40,15 +47,44 @@ export function DiskStep({ wish, set, known }: StepProps) {
         <Check label="Read-only: the store is never written" value={wish.readonly} set={(readonly) => set({ readonly })} />
         <Check label="Removable: the medium can be ejected and loaded" value={wish.removable} set={(removable) => set({ removable })} />
       </fieldset>
-      {asked.log && (
+      {asked.more.length > 0 && (
         <Text
-          label="Log device" value={wish.log} set={(log) => set({ log })} placeholder="file:/srv/fast/log.img?size=4G"
-          hint="Optional: a store on a fast disk that takes synchronous writes first"
+          label="More options" value={wish.more} set={(more) => set({ more })} error={moreError(wish)} placeholder={MORE[asked.place] ?? ""}
+          hint={`Optional: as in a STORE, with & between them; ${asked.more.join(", ")}`}
+        />
+      )}
+      {asked.log && <LogFields wish={wish} set={set} known={known} faults={faults} />}
+    </>
+  );
+}
+
+/** Options that others than files most often need. */
+const MORE: Partial<Record<ReturnType<typeof asks>["place"], string>> = {
+  export: "connections=4&retry=60", image: "user=tarn&keyring=/etc/ceph/tarn.keyring",
+  member: "udp=192.0.2.1&password_file=/etc/tarn/group.secret", disk: "user=tarn&password_file=/etc/tarn/disk.secret",
+};
+
+/** The log device: synchronous writes go there first. */
+function LogFields({ wish, set, known, faults }: StepProps) {
+  const options = known.places.directories.map((directory) => `file:${directory}/${wish.id || "disk"}.log?size=4G`);
+  const error = wish.log.trim() === "" || LOG.test(wish.log.trim()) ? faults.log : "file:PATH?size=SIZE or block:PATH";
+  return (
+    <>
+      <Text
+        label="Log device" value={wish.log} set={(log) => set({ log })} options={options} placeholder="file:/srv/fast/log.img?size=4G" error={error}
+        hint="Optional: a file or device on a fast disk that takes synchronous writes first"
+      />
+      {wish.log.trim() !== "" && (
+        <Select
+          label="Log for" value={wish.bias} set={(bias) => set({ bias })} hint="sync_bias of the LUN"
+          options={[["latency", "latency: every durable write goes to the log"], ["throughput", "throughput: large writes go to the disk alone"]]}
         />
       )}
     </>
   );
 }
+
+const LOG = /^((file:)?\/[^?]+(\?size=[0-9]+[kMGT]?)?|block:\/[^?]+)$/;
 
 const PLACE = {
   file: { label: "File", hint: "A path on the machine that runs Tarn" },
@@ -56,25 +92,27 @@ const PLACE = {
   export: { label: "Export", hint: "HOST:PORT/EXPORT of the NBD server; the port may be left out" },
   socket: { label: "Socket", hint: "The unix socket of the NBD server" },
   image: { label: "Image", hint: "POOL/IMAGE of the Ceph cluster" },
+  member: { label: "Device", hint: "GROUP/DEVICE; say with udp= or interface= below how its server is reached" },
+  disk: { label: "Disk", hint: "HOST:PORT/TARGET/LUN; the port may be left out" },
 } as const;
 
 /** Where the data is, with what this machine has to offer. */
-function PlaceField({ wish, set, known }: StepProps) {
+function PlaceField({ wish, set, known, faults }: StepProps) {
   const { place } = asks(wish.kind);
   const { label, hint } = PLACE[place];
   const file = `${wish.id || "disk"}.img`;
   const options = {
     file: known.places.directories.map((directory) => `${directory}/${file}`),
     device: known.places.devices.filter(({ lun }) => !lun).map(({ path }) => path),
-    export: [], socket: [], image: [],
+    export: [], socket: [], image: [], member: [], disk: [],
   }[place];
-  const placeholder = { file: `/srv/tarn/${file}`, device: "/dev/vg0/disk", export: "nas.example:10809/disk", socket: "/run/nbd.sock", image: `rbd/${wish.id || "disk"}` }[place];
+  const placeholder = { file: `/srv/tarn/${file}`, device: "/dev/vg0/disk", export: "nas.example:10809/disk", socket: "/run/nbd.sock", image: `rbd/${wish.id || "disk"}`, member: "ABC/disk", disk: "192.0.2.9/iqn.2026-11.example.san:disk/0" }[place];
   const device = known.places.devices.find(({ path }) => path === wish.path);
   const size = device?.size_bytes === undefined ? "" : `${bytes(device.size_bytes)}. `;
   return (
     <Text
       label={label} value={wish.path} set={(path) => set({ path })} required placeholder={placeholder} hint={size + hint} options={options}
-      error={wish.path === "" ? undefined : placeError(wish)}
+      error={wish.path === "" ? undefined : placeError(wish) ?? faults.path}
     />
   );
 }
@@ -92,7 +130,7 @@ function suggestion(wish: Wish, known: Known): string {
   return `${prefix}:${wish.id.toLowerCase().replaceAll("_", "-")}`;
 }
 
-export function TargetStep({ wish, set, known }: StepProps) {
+export function TargetStep({ wish, set, known, faults }: StepProps) {
   const isNew = wish.target === "";
   if (isNew && wish.newTarget === "") set({ newTarget: suggestion(wish, known) });
   const options = [["", "a new target"] as const, ...known.targets.map(({ spec }) => [spec.name, spec.name] as const)];
@@ -102,8 +140,8 @@ export function TargetStep({ wish, set, known }: StepProps) {
       <Select label="Target" value={wish.target} set={(target) => set({ target })} options={options} hint="Initiators log in to a target; it can export many disks." />
       {isNew ? (
         <>
-          <Text label="Name" value={wish.newTarget} set={(newTarget) => set({ newTarget })} required error={targetError(wish, known)} hint="iSCSI name; it cannot be changed later" />
-          <Text label="Portal" value={wish.portal} set={(portal) => set({ portal })} required options={portalsOf(known)} hint={LOOPBACK.test(wish.portal) ? "Only this machine reaches 127.0.0.1; 0.0.0.0:3260 means all addresses" : "ADDRESS:PORT to listen on; 0.0.0.0:3260 means all addresses"} placeholder="192.0.2.1:3260" />
+          <Text label="Name" value={wish.newTarget} set={(newTarget) => set({ newTarget })} required error={targetError(wish, known) ?? faults.newTarget} hint="iSCSI name; it cannot be changed later" />
+          <Text label="Portal" value={wish.portal} set={(portal) => set({ portal })} required options={portalsOf(known)} error={faults.portal} hint={LOOPBACK.test(wish.portal) ? "Only this machine reaches 127.0.0.1; 0.0.0.0:3260 means all addresses" : "ADDRESS:PORT to listen on; 0.0.0.0:3260 means all addresses"} placeholder="192.0.2.1:3260" />
         </>
       ) : (
         <p class="hint">{auth.length > 0 ? `CHAP users that may log in: ${auth.join(", ")}.` : "It requires no authentication."}</p>
@@ -124,7 +162,7 @@ function targetError(wish: Wish, known: Known): string | undefined {
   return isTaken ? "there is a target of this name; choose it above" : undefined;
 }
 
-export function InitiatorStep({ wish, set, known }: StepProps) {
+export function InitiatorStep({ wish, set, known, faults }: StepProps) {
   const groups = known.groups.map(({ id }) => [id, id] as const);
   return (
     <>
@@ -139,12 +177,12 @@ export function InitiatorStep({ wish, set, known }: StepProps) {
       {wish.audience === "group" && <Select label="Group" value={wish.group} set={(group) => set({ group })} options={groups} />}
       {wish.audience === "new-group" && (
         <>
-          <Text label="Id of the group" value={wish.newGroup} set={(newGroup) => set({ newGroup })} required hint={ID_HINT} error={groupError(wish, known)} />
-          <Lines label="Initiators" value={wish.initiators.join("\n")} set={(text) => set({ initiators: text.split("\n") })} hint={INITIATORS_HINT} placeholder="iqn.1993-08.org.debian:01:host" />
+          <Text label="Id of the group" value={wish.newGroup} set={(newGroup) => set({ newGroup })} required hint={ID_HINT} error={groupError(wish, known) ?? faults.newGroup} />
+          <Lines label="Initiators" value={wish.initiators.join("\n")} set={(text) => set({ initiators: text.split("\n") })} error={faults.initiators} hint={INITIATORS_HINT} placeholder="iqn.1993-08.org.debian:01:host" />
           <Suggest label="Seen by Tarn" options={known.seen} hint="Initiators that logged in or tried to" add={(name) => set({ initiators: [...wish.initiators.filter(Boolean), name] })} />
         </>
       )}
-      {wish.target === "" && <ProofFields wish={wish} set={set} known={known} />}
+      {wish.target === "" && <ProofFields wish={wish} set={set} known={known} faults={faults} />}
     </>
   );
 }
@@ -154,7 +192,7 @@ function groupError(wish: Wish, known: Known): string | undefined {
   return wish.newGroup === "" || ID.test(wish.newGroup) ? undefined : ID_HINT;
 }
 
-function ProofFields({ wish, set, known }: StepProps) {
+function ProofFields({ wish, set, known, faults }: StepProps) {
   const users = known.users.map(({ name }) => [name, name] as const);
   return (
     <>
@@ -170,7 +208,7 @@ function ProofFields({ wish, set, known }: StepProps) {
       {wish.proof === "new-user" && (
         <>
           <Text label="Name of the user" value={wish.newUser} set={(newUser) => set({ newUser })} required error={known.users.some(({ name }) => name === wish.newUser) ? "a user with this name exists; choose it above" : undefined} />
-          <Text label="Secret" type="password" value={wish.secret} set={(secret) => set({ secret })} error={secretError(wish.secret)} hint={SECRET_HINT} />
+          <Text label="Secret" type="password" value={wish.secret} set={(secret) => set({ secret })} error={secretError(wish.secret) ?? faults.secret} hint={SECRET_HINT} />
         </>
       )}
     </>
@@ -186,7 +224,9 @@ function wrongDisk(wish: Wish, known: Known): string | undefined {
   if (!ID.test(wish.id) || known.luns.some(({ spec }) => spec.id === wish.id)) return "the disk needs an id of its own";
   const asked = asks(wish.kind);
   if (asked.path && placeError(wish)) return `${PLACE[asked.place].label}: ${placeError(wish)}`;
-  return asked.size && isSizeWrong(wish) ? "the disk needs a size" : undefined;
+  if (asked.size && isSizeWrong(wish)) return "the disk needs a size";
+  const log = wish.log.trim();
+  return asked.log && log && !LOG.test(log) ? "the log device is file:PATH?size=SIZE or block:PATH" : moreError(wish);
 }
 
 function wrongTarget(wish: Wish, known: Known): string | undefined {

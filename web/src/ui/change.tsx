@@ -67,7 +67,7 @@ export function PlanView({ plan }: { plan: Plan }) {
           columns={[
             { title: "Step", cell: ({ action, kind }) => <><b>{action}</b> {kind}</> },
             { title: "Name", cell: ({ name }) => <span class="name">{name}</span> },
-            { title: "What", cell: ({ detail }) => <code>{detail}</code> },
+            { title: "What", cell: ({ detail }) => detail && <code>{detail}</code> },
             { title: "Effect", cell: ({ effect }) => <Badge tone={EFFECTS[effect][0]}>{EFFECTS[effect][1]}</Badge> },
             { title: "Consequence", cell: consequence },
           ]}

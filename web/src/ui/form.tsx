@@ -98,6 +98,9 @@ export function Check({ label, value, set }: { label: string; value: boolean; se
   );
 }
 
+/** More ways than this stand side by side, where there is room. */
+const COLUMN_MAX = 4;
+
 /** A few ways, one of which is taken. */
 export function Choice<T extends string>({ label, value, set, options }: {
   label: string; value: T; set: (value: T) => void; options: readonly (readonly [T, string, string?])[];
@@ -106,12 +109,14 @@ export function Choice<T extends string>({ label, value, set, options }: {
   return (
     <fieldset class="choice">
       <legend>{label}</legend>
-      {options.map(([each, title, hint]) => (
-        <label key={each} class={each === value ? "option chosen" : "option"}>
-          <input type="radio" name={name} checked={each === value} onChange={() => set(each)} />
-          <span><strong>{title}</strong>{hint && <small>{hint}</small>}</span>
-        </label>
-      ))}
+      <div class={options.length > COLUMN_MAX ? "options" : "choice"}>
+        {options.map(([each, title, hint]) => (
+          <label key={each} class={each === value ? "option chosen" : "option"}>
+            <input type="radio" name={name} checked={each === value} onChange={() => set(each)} />
+            <span><strong>{title}</strong>{hint && <small>{hint}</small>}</span>
+          </label>
+        ))}
+      </div>
     </fieldset>
   );
 }

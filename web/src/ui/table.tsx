@@ -99,7 +99,7 @@ export function Table<T>({ label, rows, columns, keyOf, sort, search, page = PAG
   const hasSearch = search && rows.length > SEARCH_FROM;
   return (
     <>
-      {hasSearch && <Text label="Search" value={word} set={find} hint={search.hint} />}
+      {hasSearch && <div class="search"><Text label="Search" value={word} set={find} hint={search.hint} /></div>}
       <table ref={element} class={room === "cards" ? "cards" : ""} aria-label={label}>
         <thead>
           <tr>{shownColumns.map((column) => <Head key={column.title} column={column} order={order} turn={turn} />)}</tr>
