@@ -79,6 +79,7 @@ fn wish() -> Wish {
         window: 100,
         begun_bytes: 4 << 20,
         frame_bytes_max: 9000,
+        bundles: true,
     }
 }
 
