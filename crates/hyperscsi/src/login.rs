@@ -232,7 +232,9 @@ impl Message {
             2 => {
                 let server = reader.array()?;
                 let suite = reader.u16()?;
-                [SUITE_SINGLE, SUITE_BUNDLES].contains(&suite).then_some(())?;
+                [SUITE_SINGLE, SUITE_BUNDLES]
+                    .contains(&suite)
+                    .then_some(())?;
                 Self::Answer {
                     nonce,
                     server,

@@ -166,7 +166,7 @@ impl<D: AsRef<[u8]>> Link<D> {
                 }
                 if is_starved && flight.order >= self.frame_size.starved_from {
                     self.frame_size.starved_from = self.path.next_order;
-                    self.frame_size.starved += 1;
+                    self.frame_size.starved = self.frame_size.starved.saturating_add(1);
                 }
                 all_lost |= self.settings.retransmit == Retransmit::Window;
                 continue;
@@ -212,7 +212,11 @@ impl<D: AsRef<[u8]>> Link<D> {
 
     /// A fragment is under way in a frame that not every path carries.
     fn has_large_under_way(&self) -> bool {
-        let fragments = self.outgoing.iter().flatten().flat_map(|pdu| &pdu.fragments);
+        let fragments = self
+            .outgoing
+            .iter()
+            .flatten()
+            .flat_map(|pdu| &pdu.fragments);
         fragments
             .filter(|fragment| matches!(fragment.state, State::Flying | State::Lost))
             .any(|fragment| fragment.is_large)
@@ -224,7 +228,7 @@ impl<D: AsRef<[u8]>> Link<D> {
         if size.now <= size.base {
             return;
         }
-        size.barren += 1;
+        size.barren = size.barren.saturating_add(1);
         if size.barren >= BARREN_MAX {
             self.fall_back(now);
         }

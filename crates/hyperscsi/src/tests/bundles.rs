@@ -347,10 +347,7 @@ fn requests(pair: &mut Pair, count: usize) -> Vec<Vec<u8>> {
 
 /// Gives a target the frame that `make` makes of three good requests of a peer. Gives what the target counted, and the
 /// commands that it was given.
-fn given(
-    bundles: bool,
-    make: impl FnOnce(&[Vec<u8>]) -> Vec<u8>,
-) -> (u64, crate::link::Counters) {
+fn given(bundles: bool, make: impl FnOnce(&[Vec<u8>]) -> Vec<u8>) -> (u64, crate::link::Counters) {
     let mut pair = Pair::new(Level::Crc, false, 9000);
     let parts = requests(&mut pair, 3);
     // The same session as its target has it, once more: what it expects is the first request of each slot.
@@ -365,24 +362,35 @@ fn given(
 fn hostile_bundles_are_refused_by_cause_and_what_is_before_them_counts() {
     let join = |parts: &[&[u8]]| parts.concat();
     let at_rest = given(true, |_| vec![0; 46]).1;
-    let check = |what: &str, commands: u64, counted: [u64; 4], make: &dyn Fn(&[Vec<u8>]) -> Vec<u8>| {
-        let (given, counters) = given(true, make);
-        let seen = [
-            counters.strange + 1 - at_rest.strange,
-            counters.corrupt - at_rest.corrupt,
-            counters.stale - at_rest.stale,
-            counters.forged - at_rest.forged,
-        ];
-        assert_eq!((given, seen), (commands, counted), "{what}");
-    };
+    let check =
+        |what: &str, commands: u64, counted: [u64; 4], make: &dyn Fn(&[Vec<u8>]) -> Vec<u8>| {
+            let (given, counters) = given(true, make);
+            let seen = [
+                counters.strange + 1 - at_rest.strange,
+                counters.corrupt - at_rest.corrupt,
+                counters.stale - at_rest.stale,
+                counters.forged - at_rest.forged,
+            ];
+            assert_eq!((given, seen), (commands, counted), "{what}");
+        };
     // Counted: strange, corrupt, stale, forged.
     check("three", 3, [0; 4], &|p| join(&[&p[0], &p[1], &p[2]]));
     check("padding", 1, [0; 4], &|p| join(&[&p[0], &[0; 100]]));
-    check("less than a header", 1, [0; 4], &|p| join(&[&p[0], &[9, 9]]));
-    check("behind padding", 1, [0; 4], &|p| join(&[&p[0], &[0; 3], &p[1]]));
-    check("the same twice", 1, [0, 0, 1, 0], &|p| join(&[&p[0], &p[0]]));
-    check("no bytes behind a header", 1, [0, 1, 0, 0], &|p| join(&[&p[0], &p[1][..3]]));
-    check("less than a PDU", 1, [0, 1, 0, 0], &|p| join(&[&p[0], &p[1][..20]]));
+    check("less than a header", 1, [0; 4], &|p| {
+        join(&[&p[0], &[9, 9]])
+    });
+    check("behind padding", 1, [0; 4], &|p| {
+        join(&[&p[0], &[0; 3], &p[1]])
+    });
+    check("the same twice", 1, [0, 0, 1, 0], &|p| {
+        join(&[&p[0], &p[0]])
+    });
+    check("no bytes behind a header", 1, [0, 1, 0, 0], &|p| {
+        join(&[&p[0], &p[1][..3]])
+    });
+    check("less than a PDU", 1, [0, 1, 0, 0], &|p| {
+        join(&[&p[0], &p[1][..20]])
+    });
     check("a tag of no slot", 1, [1, 0, 0, 0], &|p| {
         join(&[&p[0], &[0x0f, 0xfc, 0], &p[1][3..], &p[2]])
     });
