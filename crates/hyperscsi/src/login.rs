@@ -197,8 +197,7 @@ impl Message {
             },
             1 => {
                 let (cookie, client) = (reader.array()?, reader.array()?);
-                let suites = reader.u16()?;
-                (suites & (SUITE_SINGLE | SUITE_BUNDLES) != 0).then_some(())?;
+                let suites = read_suites(&mut reader)?;
                 let (slots, window) = (reader.u16()?, reader.u16()?);
                 let (begun_bytes, frame_bytes_max) = (reader.u32()?, reader.u16()?);
                 let group = reader.name(GROUP_NAME_MAX_BYTES)?.to_owned();
@@ -229,20 +228,13 @@ impl Message {
                     message: message(reader)?,
                 }
             }
-            2 => {
-                let server = reader.array()?;
-                let suite = reader.u16()?;
-                [SUITE_SINGLE, SUITE_BUNDLES]
-                    .contains(&suite)
-                    .then_some(())?;
-                Self::Answer {
-                    nonce,
-                    server,
-                    suite,
-                    login: reader.u32()?,
-                    message: message(reader)?,
-                }
-            }
+            2 => Self::Answer {
+                nonce,
+                server: reader.array()?,
+                suite: read_suites(&mut reader).filter(|suite| suite.is_power_of_two())?,
+                login: reader.u32()?,
+                message: message(reader)?,
+            },
             3 => Self::Last {
                 nonce,
                 login: reader.u32()?,
@@ -255,6 +247,12 @@ impl Message {
             _ => return None,
         })
     }
+}
+
+/// A mask of suites, at least one of which is known.
+fn read_suites(reader: &mut Reader<'_>) -> Option<u16> {
+    let suites = reader.u16();
+    suites.filter(|suites| suites & (SUITE_SINGLE | SUITE_BUNDLES) != 0)
 }
 
 /// The body of a first step, for tests of any bytes.
