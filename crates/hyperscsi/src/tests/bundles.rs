@@ -435,6 +435,9 @@ fn a_peer_without_bundles_takes_the_first() {
     assert_eq!(given, 1);
 }
 
+/// What stands behind the first PDU, made of the header and the PDU of a second one.
+type Behind<'a> = &'a dyn Fn([u8; 3], &[u8]) -> Vec<u8>;
+
 /// Under a seal: what is there comes from the peer, and is read with the same care.
 #[test]
 fn hostile_bundles_under_a_seal_are_refused() {
@@ -447,7 +450,7 @@ fn hostile_bundles_under_a_seal_are_refused() {
         let head = [0xa0, (slot + 2) << 3 | 4, 0];
         (head, [&header.encode()[..], &body].concat())
     };
-    let run = |behind: &dyn Fn([u8; 3], &[u8]) -> Vec<u8>| {
+    let run = |behind: Behind<'_>| {
         let mut pair = Pair::new(Level::Encrypt, true, 9000);
         let (mut sealer, _): (Sealer, _) = keys().sending(Side::Client, SESSION);
         sealer.skip_to(1000);
