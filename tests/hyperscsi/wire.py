@@ -381,6 +381,57 @@ def tshark_reads_every_frame_of_a_session():
     measured(f"{len(seen)} frames")
 
 
+def pdus_in(frame):
+    """Opcodes of the PDUs of a frame that are not sealed, as docs/HYPERSCSI.md lays them out: each but the last is whole."""
+    opcodes, at = [], 0
+    while at + 3 <= len(frame) and frame[at:at + 3] != bytes(3) and not frame[at] & 0x80:
+        is_last, fragment = frame[at + 1] & 4, (frame[at + 1] & 3) << 8 | frame[at + 2]
+        if fragment or not is_last:
+            return opcodes, False
+        version, opcode, flags = frame[at + 3:at + 6]
+        length, = struct.unpack(">I", frame[at + 16:at + 20])
+        equal(version, VERSION, f"version of PDU {len(opcodes)} in {frame.hex()}")
+        opcodes.append(opcode)
+        at += 3 + length + (0, 4, 16)[flags]
+        check(at <= len(frame), f"PDU {len(opcodes)} is longer than its frame: {frame.hex()}")
+    return opcodes, at < len(frame) and frame[at] & 0x80 != 0
+
+
+@test(limit_s=120)
+def small_pdus_share_frames():
+    """4 KiB at depth 32 and an MTU of 9000: frames hold several requests or replies, each where the page says, and tshark reads
+    them; an acknowledgement is behind some. Every byte is right, also where frames are lost."""
+    with pair(9000), Target("crc", "encrypt") as tarn, Bridge(keeps=True) as bridge:
+        with Attached(tarn, bridge) as attached, Attached(tarn, bridge, "disk1") as other:
+            for one in (attached, other):
+                good(one.bench(1, "mixed", "4k", 32))
+            kept, bridge.kept = list(bridge.kept), None
+            with lossy(20):
+                for one in (attached, other):
+                    good(one.bench(2, "mixed", "4k", 32))
+                check(dropped() > 20, "frames are lost")
+            other.end()
+            attached.end()
+        several = collections.Counter()
+        for _, data in kept:
+            frame = data[ETHERNET_BYTES:]
+            if not frame[0] & 0x80 and (frame[0] & 0x0f or frame[1] >> 3):
+                opcodes, has_seal = pdus_in(frame)
+                several["requests"] += len(opcodes) > 1 and set(opcodes) == {0}
+                several["replies"] += len(opcodes) > 1 and set(opcodes) == {1}
+                several["acknowledged"] += has_seal
+                check(len(opcodes) < 2 or len(set(opcodes)) == 1, f"requests and replies in one frame: {opcodes}")
+        check(all(several[kind] for kind in ("requests", "replies", "acknowledged")), f"{several}")
+        file = tarn.dir / "run.pcap"
+        file.write_bytes(pcap(kept))
+        equal(tshark(file, "-Y", "_ws.malformed"), [], "malformed frames")
+        equal(tshark(file, "-Y", "eth.type==0x889a && !hyperscsi"), [], "frames that are not decoded")
+        seen = list(rows(file))
+        equal({row.version for row in seen if row.fragment == 0}, {VERSION}, "versions")
+        check({row.opcode for row in seen if row.fragment == 0} <= {code & 0x7f for code in OPCODES}, "opcodes")
+        measured(f"{len(seen)} frames, {dict(several)}")
+
+
 def complete(seen):
     """Each PDU has the fragments from 0 to its last. A tag has one PDU at a time, and the generation changes with each."""
     pdus = {}

@@ -107,6 +107,8 @@ pub struct ClientSession<D> {
     next_id: u32,
     /// As many as there are commands and questions.
     events: VecDeque<ClientEvent>,
+    /// Room for what a frame completes, empty.
+    arrivals: Vec<Arrival>,
     ended: bool,
 }
 
@@ -122,6 +124,7 @@ impl<D: AsRef<[u8]> + Default> ClientSession<D> {
             asked: None,
             next_id: 1,
             events: VecDeque::new(),
+            arrivals: Vec::new(),
             ended: false,
         }
     }
@@ -325,18 +328,30 @@ impl<D: AsRef<[u8]> + Default> ClientSession<D> {
         if self.ended {
             return;
         }
-        match self.link.receive(now, frame) {
-            Some(Arrival::Pdu {
-                slot, header, pdu, ..
-            }) => self.handle_reply(now, slot, &header, pdu),
-            Some(Arrival::Control(Opcode::NegotiationAnswer, body)) => self.handle_answer(&body),
-            Some(Arrival::Control(Opcode::Disconnect, _)) => self.link.end(EndReason::Disconnected),
-            Some(Arrival::Control(..)) | None => {}
+        let mut arrivals = std::mem::take(&mut self.arrivals);
+        self.link.receive(now, frame, &mut arrivals);
+        for arrival in arrivals.drain(..) {
+            // What is behind the end of a session is for nobody.
+            if self.link.ended.is_some() {
+                break;
+            }
+            match arrival {
+                Arrival::Pdu {
+                    slot, header, pdu, ..
+                } => self.handle_reply(slot, &header, pdu),
+                Arrival::Control(Opcode::NegotiationAnswer, body) => self.handle_answer(&body),
+                Arrival::Control(Opcode::Disconnect, _) => self.link.end(EndReason::Disconnected),
+                Arrival::Control(..) => {}
+            }
+        }
+        self.arrivals = arrivals;
+        if self.link.ended.is_none() {
+            self.begin(now);
         }
         self.note_end();
     }
 
-    fn handle_reply(&mut self, now: Duration, number: u16, header: &Header, pdu: Vec<u8>) {
+    fn handle_reply(&mut self, number: u16, header: &Header, pdu: Vec<u8>) {
         self.link.drop_outgoing(number);
         let place = self.slots.get_mut(usize::from(number));
         let Some((token, device, room)) = place.and_then(|slot| slot.busy.take()) else {
@@ -355,7 +370,6 @@ impl<D: AsRef<[u8]> + Default> ClientSession<D> {
                 self.events.push_back(ClientEvent::Lost { token, was_sent });
             }
         }
-        self.begin(now);
     }
 
     fn handle_answer(&mut self, body: &[u8]) {

@@ -155,6 +155,7 @@ pub fn session(bytes: &[u8]) {
         peer_begun_bytes: 2 << 20,
         frame_bytes_max: FRAME_MAX_BYTES,
         profile: crate::Profile::WIRED,
+        bundles: true,
     };
     let level = level.unwrap_or(Level::Crc);
     let devices = vec![Device {
@@ -196,7 +197,8 @@ impl Script<'_> {
         self.send();
         while let Some(&step) = self.bytes.next() {
             match step % 8 {
-                0 => self.submit(),
+                // Several are ready in one turn.
+                0 => (0..=step >> 6).for_each(|_| self.submit()),
                 1 | 2 => self.deliver(),
                 3 => drop(self.take()),
                 4 => self.deliver_changed(),
@@ -393,6 +395,20 @@ pub fn seeds(function: &str) -> Vec<(String, Vec<u8>)> {
                 vec![
                     3, 1, 1, 0, 9, 1, 5, 1, 5, 1, 7, 50, 1, 1, 0, 90, 0, 4, 1, 9, 3, 7, 99, 1, 1,
                     1, 1, 1,
+                ],
+            ),
+            named(
+                "bundles",
+                vec![
+                    1, 1, 1, 192, 8, 0, 8, 1, 8, 0, 8, 1, 1, 1, 7, 20, 1, 1, 192, 2, 0, 2, 0, 2, 0,
+                    2, 0, 4, 1, 60, 7, 40, 1, 1, 1, 7, 90, 1, 5, 1, 1, 1, 1,
+                ],
+            ),
+            named(
+                "bundles-encrypt",
+                vec![
+                    3, 1, 1, 192, 8, 0, 8, 1, 8, 0, 8, 1, 1, 1, 7, 20, 1, 1, 192, 2, 0, 2, 0, 2, 0,
+                    2, 0, 4, 1, 60, 7, 40, 1, 1, 1, 7, 90, 1, 5, 1, 1, 1, 1,
                 ],
             ),
             named(

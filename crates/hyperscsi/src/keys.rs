@@ -9,9 +9,9 @@ use crate::limits::FRAME_MIN_BYTES;
 /// A hash behind a PDU, in bytes.
 pub(crate) const MAC_BYTES: usize = 16;
 /// A seal's tag, in bytes.
-const TAG_BYTES: usize = 16;
+pub(crate) const TAG_BYTES: usize = 16;
 /// Before the encrypted part of a sealed frame: fragment header, version, opcode, number.
-const CLEAR_BYTES: usize = 9;
+pub(crate) const CLEAR_BYTES: usize = 9;
 /// What sealing adds to a fragment: the clear part, the sequence number, the tag.
 pub(crate) const SEAL_BYTES: usize = CLEAR_BYTES + 4 + TAG_BYTES;
 /// Frames under one key: 2^24, as the bounds of RFC 9001 allow for every cipher there.
@@ -176,6 +176,25 @@ impl Sealer {
         pieces: &[&[u8]],
         to: &mut [u8],
     ) -> Option<usize> {
+        let (_, rest) = to.split_at_mut_checked(CLEAR_BYTES)?;
+        let sequence = sequence.to_be_bytes();
+        let mut length = 0;
+        for piece in [&sequence[..]].iter().chain(pieces) {
+            let (_, free) = rest.split_at_mut_checked(length)?;
+            free.get_mut(..piece.len())?.copy_from_slice(piece);
+            length += piece.len();
+        }
+        self.seal_text(clear, length, to)
+    }
+
+    /// Seals the text of this length that stands in `to`, behind the room for the clear part. Gives the length of the
+    /// frame; `None` if `to` is too short.
+    pub(crate) fn seal_text(
+        &mut self,
+        clear: [u8; 5],
+        bare: usize,
+        to: &mut [u8],
+    ) -> Option<usize> {
         let number = self.next;
         self.next += 1;
         if number >> EPOCH_BITS != self.key.epoch {
@@ -185,16 +204,8 @@ impl Sealer {
         head[..5].copy_from_slice(&clear);
         let low = u32::try_from(number & 0xffff_ffff).unwrap_or_default();
         head[5..].copy_from_slice(&low.to_be_bytes());
-        let sequence = sequence.to_be_bytes();
-        let mut length = 0;
-        for piece in [&sequence[..]].iter().chain(pieces) {
-            let (_, free) = rest.split_at_mut_checked(length)?;
-            free.get_mut(..piece.len())?.copy_from_slice(piece);
-            length += piece.len();
-        }
         // Ethernet would pad it, and nobody could find its end.
-        let bare = length;
-        length = length.max(FRAME_MIN_BYTES - CLEAR_BYTES - TAG_BYTES);
+        let length = bare.max(FRAME_MIN_BYTES - CLEAR_BYTES - TAG_BYTES);
         rest.get_mut(bare..length)?.fill(0);
         let (text, end) = rest.split_at_mut_checked(length)?;
         let tag = self

@@ -27,8 +27,10 @@ use crate::path::Profile;
 
 /// Requests are at least so long, so that no answer is longer. In bytes after the Ethernet header.
 pub const REQUEST_BYTES: usize = 640;
-/// The suite of RFC 9807, and ChaCha20-Poly1305 and BLAKE3 for a session: bit 0.
-const SUITE: u16 = 1;
+/// The suite of RFC 9807, and ChaCha20-Poly1305 and BLAKE3 for a session; a frame carries one PDU.
+const SUITE_SINGLE: u16 = 1;
+/// The same; a frame may carry several PDUs.
+const SUITE_BUNDLES: u16 = 2;
 /// The messages of the exchange, in bytes, at most.
 const MESSAGE_MAX_BYTES: usize = 400;
 
@@ -55,6 +57,8 @@ pub struct Wish {
     pub begun_bytes: u32,
     /// The largest frame, in bytes after the Ethernet header.
     pub frame_bytes_max: u16,
+    /// A frame may carry several PDUs, if the target can read that.
+    pub bundles: bool,
 }
 
 impl Wish {
@@ -65,6 +69,22 @@ impl Wish {
         put_name(&mut name, group);
         name.extend(user.unwrap_or_default().bytes());
         name
+    }
+
+    /// What a client offers.
+    const fn suites(&self) -> u16 {
+        match self.bundles {
+            true => SUITE_SINGLE | SUITE_BUNDLES,
+            false => SUITE_SINGLE,
+        }
+    }
+
+    /// What a target takes of that.
+    const fn suite(&self) -> u16 {
+        match self.bundles {
+            true => SUITE_BUNDLES,
+            false => SUITE_SINGLE,
+        }
     }
 }
 
@@ -84,6 +104,7 @@ enum Message {
     Answer {
         nonce: [u8; 8],
         server: [u8; 16],
+        suite: u16,
         login: u32,
         message: Vec<u8>,
     },
@@ -117,7 +138,7 @@ impl Message {
                 body.extend(nonce);
                 body.extend(cookie);
                 body.extend(wish.client);
-                body.extend(SUITE.to_be_bytes());
+                body.extend(wish.suites().to_be_bytes());
                 body.extend(wish.slots.to_be_bytes());
                 body.extend(wish.window.to_be_bytes());
                 body.extend(wish.begun_bytes.to_be_bytes());
@@ -132,13 +153,14 @@ impl Message {
             Self::Answer {
                 nonce,
                 server,
+                suite,
                 login,
                 message,
             } => {
                 body.push(2);
                 body.extend(nonce);
                 body.extend(server);
-                body.extend(SUITE.to_be_bytes());
+                body.extend(suite.to_be_bytes());
                 body.extend(login.to_be_bytes());
                 body.extend(message);
             }
@@ -175,7 +197,7 @@ impl Message {
             },
             1 => {
                 let (cookie, client) = (reader.array()?, reader.array()?);
-                (reader.u16()? & SUITE != 0).then_some(())?;
+                let suites = read_suites(&mut reader)?;
                 let (slots, window) = (reader.u16()?, reader.u16()?);
                 let (begun_bytes, frame_bytes_max) = (reader.u32()?, reader.u16()?);
                 let group = reader.name(GROUP_NAME_MAX_BYTES)?.to_owned();
@@ -197,6 +219,7 @@ impl Message {
                     window,
                     begun_bytes,
                     frame_bytes_max,
+                    bundles: suites & SUITE_BUNDLES != 0,
                 };
                 Self::First {
                     nonce,
@@ -205,16 +228,13 @@ impl Message {
                     message: message(reader)?,
                 }
             }
-            2 => {
-                let server = reader.array()?;
-                (reader.u16()? == SUITE).then_some(())?;
-                Self::Answer {
-                    nonce,
-                    server,
-                    login: reader.u32()?,
-                    message: message(reader)?,
-                }
-            }
+            2 => Self::Answer {
+                nonce,
+                server: reader.array()?,
+                suite: read_suites(&mut reader).filter(|suite| suite.is_power_of_two())?,
+                login: reader.u32()?,
+                message: message(reader)?,
+            },
             3 => Self::Last {
                 nonce,
                 login: reader.u32()?,
@@ -227,6 +247,12 @@ impl Message {
             _ => return None,
         })
     }
+}
+
+/// A mask of suites, at least one of which is known.
+fn read_suites(reader: &mut Reader<'_>) -> Option<u16> {
+    let suites = reader.u16();
+    suites.filter(|suites| suites & (SUITE_SINGLE | SUITE_BUNDLES) != 0)
 }
 
 /// The body of a first step, for tests of any bytes.
@@ -242,6 +268,7 @@ pub(crate) fn sample(message: &[u8]) -> Vec<u8> {
             window: 64,
             begun_bytes: 4 << 20,
             frame_bytes_max: 1500,
+            bundles: true,
         },
         message: message.to_vec(),
     }
@@ -249,9 +276,9 @@ pub(crate) fn sample(message: &[u8]) -> Vec<u8> {
 }
 
 /// What both ends said, up to the exchange's answer: nobody can change a word of it unnoticed.
-fn context(first: &[u8], server: &[u8; 16], login: u32) -> [u8; 32] {
+fn context(first: &[u8], suite: u16, server: &[u8; 16], login: u32) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new_derive_key("tarn hyperscsi login context");
-    hasher.update(&SUITE.to_be_bytes());
+    hasher.update(&suite.to_be_bytes());
     hasher.update(server);
     hasher.update(&login.to_be_bytes());
     hasher.update(first);
@@ -272,7 +299,7 @@ fn encode_terms(terms: &Terms) -> Vec<u8> {
 }
 
 /// `None` if there is no place for the session.
-fn decode_terms(bytes: &[u8]) -> Option<Option<Terms>> {
+fn decode_terms(bytes: &[u8], suite: u16) -> Option<Option<Terms>> {
     let mut reader = Reader::new(bytes);
     if reader.u8()? != 0 {
         return Some(None);
@@ -285,6 +312,7 @@ fn decode_terms(bytes: &[u8]) -> Option<Option<Terms>> {
         peer_begun_bytes: reader.u32()?,
         frame_bytes_max: reader.u16()?,
         profile: Profile::from_wire(reader.u8()?)?,
+        bundles: suite == SUITE_BUNDLES,
     };
     let is_sound = (2..=SLOTS_MAX).contains(&terms.slots)
         && terms.first_tag > 0

@@ -27,6 +27,8 @@ pub(crate) struct Fragment {
     pub(crate) order: u64,
     pub(crate) sent_at: Duration,
     pub(crate) transmissions: u32,
+    /// The frame of its last transmission was longer than what every path carries.
+    pub(crate) is_large: bool,
 }
 
 /// A PDU on its way.
@@ -103,6 +105,14 @@ impl<D: AsRef<[u8]>> Outgoing<D> {
         })
     }
 
+    /// The bytes of a fragment.
+    pub(crate) fn length_of(&self, fragment: usize) -> usize {
+        let from = fragment * self.fragment_bytes;
+        self.whole_bytes()
+            .saturating_sub(from)
+            .min(self.fragment_bytes)
+    }
+
     pub(crate) fn flying(&self) -> usize {
         self.count(State::Flying)
     }
@@ -130,6 +140,10 @@ mod tests {
                 .flat_map(|fragment| pdu.pieces(fragment).concat())
                 .collect();
             assert_eq!(whole.len(), pdu.whole_bytes());
+            for fragment in 0..pdu.fragments.len() {
+                let length = pdu.pieces(fragment).concat().len();
+                assert_eq!(pdu.length_of(fragment), length);
+            }
             assert!(is_intact(Level::Hash, &key, 3, 9, &whole));
             let last = pdu.fragments.len() - 1;
             assert!(!pdu.pieces(last).concat().is_empty());

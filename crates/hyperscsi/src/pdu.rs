@@ -261,14 +261,16 @@ pub(crate) fn trailer(
 ) -> Vec<u8> {
     match level {
         Level::None | Level::Encrypt => Vec::new(),
-        Level::Crc => {
-            let mut checksum = Checksum::new();
-            checksum.update(&tag.to_be_bytes());
-            pieces.iter().for_each(|piece| checksum.update(piece));
-            checksum.to_wire().to_vec()
-        }
+        Level::Crc => checksum(tag, pieces).to_vec(),
         Level::Hash => key.mac(tag, sequence, pieces).to_vec(),
     }
+}
+
+fn checksum(tag: u16, pieces: &[&[u8]]) -> [u8; CRC_BYTES] {
+    let mut checksum = Checksum::new();
+    checksum.update(&tag.to_be_bytes());
+    pieces.iter().for_each(|piece| checksum.update(piece));
+    checksum.to_wire()
 }
 
 /// Whether the trailer of this PDU is right. `pdu` is whole, with its trailer and no byte more.
@@ -281,7 +283,7 @@ pub(crate) fn is_intact(level: Level, key: &MacKey, tag: u16, sequence: u64, pdu
     };
     match level {
         Level::None | Level::Encrypt => true,
-        Level::Crc => trailer(level, key, tag, sequence, &[covered]) == found,
+        Level::Crc => checksum(tag, &[covered]) == found,
         Level::Hash => key.verifies(tag, sequence, covered, found),
     }
 }

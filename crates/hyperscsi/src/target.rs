@@ -75,6 +75,8 @@ pub struct TargetSession<D> {
     busy: Vec<Option<Busy>>,
     /// Each slot has one request at most, and a client one question at a time; opening is bounded by the devices.
     events: VecDeque<TargetEvent>,
+    /// Room for what a frame completes, empty.
+    arrivals: Vec<Arrival>,
     ended: bool,
 }
 
@@ -92,6 +94,7 @@ impl<D: AsRef<[u8]> + Default> TargetSession<D> {
             busy: vec![None; usize::from(terms.slots)],
             devices,
             events: VecDeque::new(),
+            arrivals: Vec::new(),
             ended: false,
         }
     }
@@ -107,17 +110,25 @@ impl<D: AsRef<[u8]> + Default> TargetSession<D> {
         if self.ended {
             return;
         }
-        match self.link.receive(now, frame) {
-            Some(Arrival::Pdu {
-                slot,
-                sequence,
-                header,
-                level,
-                pdu,
-            }) => self.handle_request(now, TaskId { slot, sequence }, &header, level, pdu),
-            Some(Arrival::Control(opcode, body)) => self.handle_control(opcode, &body),
-            None => {}
+        let mut arrivals = std::mem::take(&mut self.arrivals);
+        self.link.receive(now, frame, &mut arrivals);
+        for arrival in arrivals.drain(..) {
+            // What is behind the end of a session is for nobody.
+            if self.link.ended.is_some() {
+                break;
+            }
+            match arrival {
+                Arrival::Pdu {
+                    slot,
+                    sequence,
+                    header,
+                    level,
+                    pdu,
+                } => self.handle_request(now, TaskId { slot, sequence }, &header, level, pdu),
+                Arrival::Control(opcode, body) => self.handle_control(opcode, &body),
+            }
         }
+        self.arrivals = arrivals;
         self.note_end();
     }
 

@@ -38,6 +38,7 @@ pub(super) const fn add(to: &mut Counters, more: &Counters) {
     let Counters {
         frames_in,
         frames_out,
+        joined,
         retransmitted,
         spurious,
         probes,
@@ -50,6 +51,7 @@ pub(super) const fn add(to: &mut Counters, more: &Counters) {
     } = more;
     to.frames_in = to.frames_in.wrapping_add(*frames_in);
     to.frames_out = to.frames_out.wrapping_add(*frames_out);
+    to.joined = to.joined.wrapping_add(*joined);
     to.retransmitted = to.retransmitted.wrapping_add(*retransmitted);
     to.spurious = to.spurious.wrapping_add(*spurious);
     to.probes = to.probes.wrapping_add(*probes);

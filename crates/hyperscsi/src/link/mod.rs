@@ -48,6 +48,8 @@ pub struct Terms {
     pub frame_bytes_max: u16,
     /// What kind of network it is, as the target has it.
     pub profile: Profile,
+    /// A frame may carry several PDUs.
+    pub bundles: bool,
 }
 
 /// What an end decides for itself.
@@ -90,7 +92,9 @@ pub struct Counters {
     pub frames_in: u64,
     /// Frames that left.
     pub frames_out: u64,
-    /// Of those, fragments that had been sent before.
+    /// PDUs that left behind others, in the same frame.
+    pub joined: u64,
+    /// Fragments that had been sent before.
     pub retransmitted: u64,
     /// Fragments that were sent again and had not been lost.
     pub spurious: u64,
@@ -163,6 +167,10 @@ struct FrameSize {
     next_trial: Option<Duration>,
     /// Probes that were answered in a row, while no fragment of the larger size arrived.
     barren: u8,
+    /// Round trips in a row in which larger frames were lost and none arrived, and the first transmission that counts
+    /// for the next one.
+    starved: u8,
+    starved_from: u64,
 }
 
 /// Acknowledgements that are to be sent.
@@ -285,6 +293,8 @@ impl<D: AsRef<[u8]>> Link<D> {
                 trial: None,
                 next_trial: Some(now),
                 barren: 0,
+                starved: 0,
+                starved_from: 0,
             },
             control: VecDeque::new(),
             room: Vec::new(),

@@ -7,9 +7,12 @@ use crate::assembly::{Assembly, Taken};
 use crate::control::{Ack, Probe};
 use crate::frame::FragmentHeader;
 use crate::keys::{FORGERIES_MAX, SealError};
-use crate::limits::ACK_DELAY;
+use crate::limits::{ACK_DELAY, FRAGMENT_HEADER_BYTES};
 use crate::pdu::{Header, Level, Opcode, is_intact};
 use crate::planted::{self, Bug};
+
+/// Behind a PDU that is whole: no other follows.
+const PADDING: [u8; FRAGMENT_HEADER_BYTES] = [0; FRAGMENT_HEADER_BYTES];
 
 /// A PDU that has arrived whole and right.
 #[derive(Debug)]
@@ -27,47 +30,110 @@ pub(crate) enum Arrival {
 }
 
 impl<D: AsRef<[u8]>> Link<D> {
-    /// Takes a frame from behind its Ethernet header, of the peer's address. Gives a PDU that it completes.
-    pub(crate) fn receive(&mut self, now: Duration, frame: &[u8]) -> Option<Arrival> {
+    /// Takes a frame from behind its Ethernet header, of the peer's address. Gives the PDUs that it completes.
+    ///
+    /// Behind a PDU that is whole another fragment may follow, so what is read of a frame is bounded by its length. The
+    /// rest is dropped behind one that is wrong: where the next one begins is not known then.
+    pub(crate) fn receive(&mut self, now: Duration, frame: &[u8], arrivals: &mut Vec<Arrival>) {
         self.counters.frames_in += 1;
-        let Some((head, rest)) = frame.split_first_chunk::<3>() else {
-            self.counters.strange += 1;
-            return None;
-        };
-        let head = FragmentHeader::decode(*head);
-        if !head.is_sealed {
+        let mut rest = frame;
+        while let Some((head, body)) = rest.split_first_chunk::<FRAGMENT_HEADER_BYTES>() {
+            if *head == PADDING && rest.len() < frame.len() {
+                return;
+            }
+            let head = FragmentHeader::decode(*head);
+            if head.is_sealed {
+                self.receive_sealed(now, head, rest, arrivals);
+                return;
+            }
             let slot = self.slot_of(head.tag);
-            if self.levels.values().all(|&level| super::is_sealed(level)) {
-                // No device is open for what anybody could send: that takes no memory here.
+            let all_sealed = self.levels.values().all(|&level| super::is_sealed(level));
+            // Where no device is open for what anybody could send, that takes no memory here.
+            let Some(slot) = slot.filter(|_| !all_sealed) else {
                 self.counters.strange += 1;
-                return None;
+                return;
+            };
+            let (payload, behind) = self.split(head, body, false);
+            let wrong = self.counters.corrupt;
+            arrivals.extend(self.take_fragment(now, slot, head, None, payload));
+            if behind.is_empty() || self.counters.corrupt != wrong {
+                return;
             }
-            if slot.is_none() {
-                self.counters.strange += 1;
-            }
-            return self.take_fragment(now, slot?, head, None, rest);
+            rest = behind;
         }
+        // Less than a header is padding behind a PDU.
+        if rest.len() == frame.len() {
+            self.counters.strange += 1;
+        }
+    }
+
+    /// A fragment, and what follows it in its frame.
+    fn split<'a>(
+        &self,
+        head: FragmentHeader,
+        body: &'a [u8],
+        is_sealed: bool,
+    ) -> (&'a [u8], &'a [u8]) {
+        let is_whole = self.terms.bundles && head.fragment == 0 && head.is_last;
+        let header = is_whole.then(|| Header::decode(body)).flatten();
+        let parts = header.and_then(|header| body.split_at_checked(header.whole_bytes(is_sealed)));
+        parts.unwrap_or((body, &[]))
+    }
+
+    /// Takes what is sealed of a frame, which is the rest of it.
+    fn receive_sealed(
+        &mut self,
+        now: Duration,
+        head: FragmentHeader,
+        frame: &[u8],
+        arrivals: &mut Vec<Arrival>,
+    ) {
         let mut room = std::mem::take(&mut self.room);
-        let arrival = match self.opener.open(frame, &mut room) {
+        match self.opener.open(frame, &mut room) {
             Ok(opened) => {
-                let (sequence, number) = (opened.sequence, opened.number);
                 self.last_heard = now;
-                if head.tag == self.terms.first_tag {
-                    self.take_control(now, number, opened.text)
-                } else if let Some(slot) = self.slot_of(head.tag) {
-                    self.take_fragment(now, slot, head, Some(sequence), opened.text)
-                } else {
-                    self.counters.strange += 1;
-                    None
-                }
+                let (number, text) = (opened.number, opened.text);
+                self.take_text(now, head, (number, opened.sequence), text, arrivals);
             }
-            Err(error) => {
-                self.count_seal_error(error);
-                None
-            }
-        };
+            Err(error) => self.count_seal_error(error),
+        }
         self.room = room;
-        arrival
+    }
+
+    /// Takes the fragments under a seal.
+    fn take_text(
+        &mut self,
+        now: Duration,
+        mut head: FragmentHeader,
+        (number, mut sequence): (u64, u32),
+        mut text: &[u8],
+        arrivals: &mut Vec<Arrival>,
+    ) {
+        loop {
+            let (payload, behind) = self.split(head, text, true);
+            let wrong = self.counters.corrupt;
+            if head.tag == self.terms.first_tag {
+                arrivals.extend(self.take_control(now, number, payload));
+            } else if let Some(slot) = self.slot_of(head.tag) {
+                arrivals.extend(self.take_fragment(now, slot, head, Some(sequence), payload));
+            } else {
+                self.counters.strange += 1;
+                return;
+            }
+            let Some((next, after)) = behind.split_first_chunk::<FRAGMENT_HEADER_BYTES>() else {
+                return;
+            };
+            if *next == PADDING || self.counters.corrupt != wrong {
+                return;
+            }
+            head = FragmentHeader::decode(*next);
+            let Some((number, after)) = after.split_first_chunk().filter(|_| head.is_sealed) else {
+                self.counters.strange += 1;
+                return;
+            };
+            sequence = u32::from_be_bytes(*number);
+            text = after;
+        }
     }
 
     fn count_seal_error(&mut self, error: SealError) {

@@ -10,6 +10,9 @@ use crate::planted::{self, Bug};
 
 /// Probes that are answered while no large fragment arrives, until frames become smaller.
 const BARREN_MAX: u8 = 2;
+/// Round trips in which large frames are lost and none arrives, until frames become smaller. So many losses in a row
+/// are no accident; and where small frames always arrive, no probe would ask.
+const STARVED_MAX: u8 = 8;
 /// How often a size of frames is tried.
 const TRIES_MAX: u8 = 3;
 /// A size between the largest and the base, for networks of that kind.
@@ -24,7 +27,7 @@ struct News {
     count: u64,
     /// The newest of them that was sent once: its number, and when.
     newest: Option<(u64, Duration)>,
-    /// One of them was larger than the base allows.
+    /// One of them was in a frame that is longer than the base.
     large: bool,
 }
 
@@ -59,9 +62,10 @@ impl<D: AsRef<[u8]>> Link<D> {
         self.handle_trial(now, ack.probe);
         if news.large {
             self.frame_size.barren = 0;
+            self.frame_size.starved = 0;
         }
         self.detect_losses(now);
-        if probe.is_some() && news.count == 0 && self.in_flight + self.lost.len() > 0 {
+        if probe.is_some() && news.count == 0 && self.has_large_under_way() {
             self.note_barren(now);
         }
     }
@@ -70,7 +74,6 @@ impl<D: AsRef<[u8]>> Link<D> {
         let Some(slot) = self.slot_of(entry.tag) else {
             return;
         };
-        let base = usize::from(self.frame_size.base);
         let min_rtt = self.path.min_rtt();
         let Some(pdu) = self
             .outgoing
@@ -86,7 +89,6 @@ impl<D: AsRef<[u8]>> Link<D> {
         if low(pdu.sequence) != entry.sequence || !pdu.is_begun() {
             return;
         }
-        let is_large = pdu.fragment_bytes() > base;
         for (at, fragment) in (0_u16..).zip(&mut pdu.fragments) {
             match (fragment.state, counts_alike && entry.has(at)) {
                 (State::Flying | State::Lost, true) => {
@@ -104,7 +106,7 @@ impl<D: AsRef<[u8]>> Link<D> {
                     }
                     fragment.state = State::Arrived;
                     news.count += 1;
-                    news.large |= is_large;
+                    news.large |= fragment.is_large;
                 }
                 // What had arrived was wrong, and was dropped.
                 (State::Arrived, false) if !planted::has(Bug::Void) => {
@@ -139,6 +141,7 @@ impl<D: AsRef<[u8]>> Link<D> {
         };
         let delay = self.path.loss_delay();
         let mut all_lost = false;
+        let mut newest_lost = None;
         let mut kept = std::mem::take(&mut self.kept);
         while let Some(&flight) = self.flights.front()
             && (flight.order <= arrived || all_lost)
@@ -151,12 +154,20 @@ impl<D: AsRef<[u8]>> Link<D> {
             let is_lost =
                 flight.order < arrived && (self.path.is_overtaken(flight.order) || due <= now);
             if is_lost || all_lost {
+                let is_starved = is_lost && fragment.is_large;
                 if let Some(fragment) = self.flying_mut(&flight) {
                     fragment.state = State::Lost;
                 }
                 self.lost.insert((flight.slot, flight.fragment));
                 self.in_flight -= 1;
-                self.path.lose(flight.order);
+                // What was in one frame is one loss.
+                if newest_lost.replace(flight.order) != Some(flight.order) {
+                    self.path.lose(flight.order);
+                }
+                if is_starved && flight.order >= self.frame_size.starved_from {
+                    self.frame_size.starved_from = self.path.next_order;
+                    self.frame_size.starved = self.frame_size.starved.saturating_add(1);
+                }
                 all_lost |= self.settings.retransmit == Retransmit::Window;
                 continue;
             }
@@ -169,6 +180,10 @@ impl<D: AsRef<[u8]>> Link<D> {
             self.flights.push_front(flight);
         }
         self.kept = kept;
+        if self.frame_size.starved >= STARVED_MAX {
+            self.frame_size.starved = 0;
+            self.fall_back(now);
+        }
     }
 
     /// The fragment of a transmission that is under way.
@@ -181,7 +196,7 @@ impl<D: AsRef<[u8]>> Link<D> {
         is_it.then_some(fragment)
     }
 
-    fn flying_mut(&mut self, flight: &Flight) -> Option<&mut Fragment> {
+    pub(super) fn flying_mut(&mut self, flight: &Flight) -> Option<&mut Fragment> {
         let pdu = self.outgoing.get_mut(usize::from(flight.slot))?.as_mut()?;
         pdu.fragments.get_mut(usize::from(flight.fragment))
     }
@@ -195,17 +210,38 @@ impl<D: AsRef<[u8]>> Link<D> {
             .collect();
     }
 
+    /// A fragment is under way in a frame that not every path carries.
+    fn has_large_under_way(&self) -> bool {
+        let fragments = self
+            .outgoing
+            .iter()
+            .flatten()
+            .flat_map(|pdu| &pdu.fragments);
+        fragments
+            .filter(|fragment| matches!(fragment.state, State::Flying | State::Lost))
+            .any(|fragment| fragment.is_large)
+    }
+
     /// The peer answers, but what is sent does not arrive: are frames too large for the path?
     fn note_barren(&mut self, now: Duration) {
+        let size = &mut self.frame_size;
+        if size.now <= size.base {
+            return;
+        }
+        size.barren = size.barren.saturating_add(1);
+        if size.barren >= BARREN_MAX {
+            self.fall_back(now);
+        }
+    }
+
+    /// Frames become as small as every path carries.
+    fn fall_back(&mut self, now: Duration) {
         let size = &mut self.frame_size;
         if size.now <= size.base || planted::has(Bug::FrameSize) {
             return;
         }
-        size.barren += 1;
-        if size.barren < BARREN_MAX {
-            return;
-        }
         size.barren = 0;
+        size.starved = 0;
         size.now = size.base;
         size.trial = None;
         size.next_trial = Some(now + TRIAL_PAUSE);

@@ -1,4 +1,8 @@
 //! Frames that leave, and which of them next.
+//!
+//! PDUs that are ready and short share a frame, and an acknowledgement rides behind them: nothing waits for that. A
+//! frame has one number among transmissions, whatever is in it; each fragment counts for the window by itself. What is
+//! sent again goes in frames that every path carries, so a path that has become narrow holds up none of it.
 
 use std::time::Duration;
 
@@ -6,14 +10,79 @@ use super::{Flight, Link, generation, is_sealed, low, payload_bytes};
 use crate::bytes::size;
 use crate::control::{Ack, Entry, Probe, TAGS_ASKED_MAX};
 use crate::frame::FragmentHeader;
-use crate::keys::SEAL_BYTES;
-use crate::limits::{CONTROL_MAX_BYTES, FRAME_MIN_BYTES, VERSION};
+use crate::keys::{CLEAR_BYTES, SEAL_BYTES, TAG_BYTES};
+use crate::limits::{CONTROL_MAX_BYTES, FRAGMENT_HEADER_BYTES, FRAME_MIN_BYTES, VERSION};
 use crate::outgoing::State;
 use crate::pdu::{HEADER_BYTES, Opcode};
 
 /// Transmissions that are remembered, with those of PDUs that are not under way any more; then these are dropped. More
 /// than a sender may have under way, so that it does not happen often.
 const FLIGHTS_MAX: usize = 16 * 1024;
+
+/// Before a further fragment in a seal: its header, and the sequence number of its PDU.
+const JOINED_BYTES: usize = FRAGMENT_HEADER_BYTES + 4;
+
+/// A fragment that may leave now.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    slot: u16,
+    fragment: u16,
+    /// It was sent before.
+    is_again: bool,
+    /// It is the whole PDU.
+    is_whole: bool,
+    is_sealed: bool,
+    bytes: usize,
+}
+
+/// A frame that is being written: first what is in the clear, then what one seal covers.
+#[derive(Debug)]
+struct Draft<'a> {
+    to: &'a mut [u8],
+    length: usize,
+    /// Where the seal begins, and what stands before it.
+    seal: Option<(usize, [u8; 5])>,
+    /// A frame of several PDUs is no longer.
+    bound: usize,
+    pieces: usize,
+}
+
+impl Draft<'_> {
+    /// The length of the frame with so many bytes more; `None` where they cannot follow.
+    const fn with(&self, is_sealed: bool, bytes: usize) -> Option<usize> {
+        let added = match (is_sealed, self.seal) {
+            (false, None) => FRAGMENT_HEADER_BYTES,
+            (false, Some(_)) => return None,
+            (true, None) => SEAL_BYTES,
+            // What is there has the tag of the seal still to come.
+            (true, Some(_)) => JOINED_BYTES + TAG_BYTES,
+        };
+        Some(self.length + added + bytes)
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Option<()> {
+        let end = self.length + bytes.len();
+        self.to.get_mut(self.length..end)?.copy_from_slice(bytes);
+        self.length = end;
+        Some(())
+    }
+
+    /// Begins a fragment; with the opcode and sequence number of its PDU, where it is sealed.
+    fn begin(&mut self, head: [u8; 3], sealed: Option<(Opcode, u32)>) -> Option<()> {
+        self.pieces += 1;
+        let Some((opcode, sequence)) = sealed else {
+            return self.put(&head);
+        };
+        if self.seal.is_none() {
+            let [a, b, c] = head;
+            self.seal = Some((self.length, [a, b, c, VERSION, opcode.to_wire()]));
+            self.length += CLEAR_BYTES;
+        } else {
+            self.put(&head)?;
+        }
+        self.put(&sequence.to_be_bytes())
+    }
+}
 
 impl<D: AsRef<[u8]>> Link<D> {
     /// Writes the next frame, from behind its Ethernet header. Gives its length; `None` while there is none to send.
@@ -24,13 +93,14 @@ impl<D: AsRef<[u8]>> Link<D> {
         } else if self.ended.is_some() {
             None
         } else if self.owed.now || self.owed.due.is_some_and(|due| due <= now) {
-            self.write_ack(now, to)
+            let ack = self.make_ack(now);
+            self.write_fragments(now, Some(&ack), to)
         } else if self.probe_wanted {
             self.write_probe(now, to)
         } else if let Some(length) = self.write_trial(to) {
             Some(length)
         } else {
-            self.write_fragment(now, to)
+            self.write_fragments(now, None, to)
         }?;
         self.counters.frames_out += 1;
         let padded = length.max(FRAME_MIN_BYTES);
@@ -52,18 +122,24 @@ impl<D: AsRef<[u8]>> Link<D> {
         let header = self
             .header(opcode, 0, 0, body.len() + padding.len())
             .encode();
-        let head = FragmentHeader {
-            is_sealed: true,
-            tag: self.terms.first_tag,
-            is_last: true,
-            ..FragmentHeader::default()
-        };
-        let [a, b, c] = head.encode();
+        let [a, b, c] = self.control_head();
         let clear = [a, b, c, VERSION, opcode.to_wire()];
         self.sealer.seal(clear, 0, &[&header, body, &padding], to)
     }
 
-    fn write_ack(&mut self, now: Duration, to: &mut [u8]) -> Option<usize> {
+    /// The header of the only fragment of a control PDU.
+    fn control_head(&self) -> [u8; 3] {
+        FragmentHeader {
+            is_sealed: true,
+            tag: self.terms.first_tag,
+            is_last: true,
+            ..FragmentHeader::default()
+        }
+        .encode()
+    }
+
+    /// The body of the acknowledgement that is due. It has to be sent.
+    fn make_ack(&mut self, now: Duration) -> Vec<u8> {
         let mut entries = Vec::new();
         let mut left = CONTROL_MAX_BYTES - 12;
         let mut is_all = true;
@@ -94,7 +170,7 @@ impl<D: AsRef<[u8]>> Link<D> {
         self.owed.now = !is_all;
         self.owed.due = None;
         self.owed.frames = 0;
-        self.write_control(Opcode::Ack, &ack.encode(), 0, to)
+        ack.encode()
     }
 
     fn write_probe(&mut self, now: Duration, to: &mut [u8]) -> Option<usize> {
@@ -136,28 +212,107 @@ impl<D: AsRef<[u8]>> Link<D> {
         self.write_control(Opcode::Probe, &probe.encode(), size, to)
     }
 
-    /// A fragment: first what was lost, then what is new.
-    fn write_fragment(&mut self, now: Duration, to: &mut [u8]) -> Option<usize> {
-        let limit = self.limit();
-        if self.in_flight >= limit {
-            return None;
-        }
-        while let Some((slot, fragment)) = self.lost.pop_first() {
-            let pdu = self
-                .outgoing
-                .get(usize::from(slot))
-                .and_then(Option::as_ref);
-            let state = pdu.and_then(|pdu| pdu.fragments.get(usize::from(fragment)));
-            let is_lost = state.is_some_and(|state| state.state == State::Lost);
-            if is_lost {
-                self.counters.retransmitted += 1;
-                return self.write(now, slot, fragment, true, to);
+    /// A frame with a fragment: first what was lost, then what is new. PDUs that fit as a whole follow each other, and
+    /// the acknowledgement, if one is due, is behind them, or alone.
+    fn write_fragments(
+        &mut self,
+        now: Duration,
+        ack: Option<&[u8]>,
+        to: &mut [u8],
+    ) -> Option<usize> {
+        let base = usize::from(self.frame_size.base);
+        let ack_bytes = ack.map_or(0, |body| SEAL_BYTES + HEADER_BYTES + body.len());
+        let mut draft = Draft {
+            to,
+            length: 0,
+            seal: None,
+            bound: usize::from(self.frame_size.now),
+            pieces: 0,
+        };
+        while let Some(piece) = self.next_piece() {
+            if piece.is_again {
+                draft.bound = draft.bound.min(base);
+            }
+            let Some(length) = draft.with(piece.is_sealed, piece.bytes) else {
+                break;
+            };
+            let joins = piece.is_whole && self.terms.bundles;
+            let fits = joins && length + ack_bytes <= draft.bound;
+            if !fits && (draft.pieces > 0 || ack.is_some()) {
+                break;
+            }
+            self.write_piece(now, &piece, &mut draft)?;
+            if !joins {
+                break;
             }
         }
+        let count = draft.pieces;
+        match ack {
+            Some(body) if count == 0 => return self.write_control(Opcode::Ack, body, 0, draft.to),
+            Some(body) => {
+                let header = self.header(Opcode::Ack, 0, 0, body.len()).encode();
+                draft.begin(self.control_head(), Some((Opcode::Ack, 0)))?;
+                draft.put(&header)?;
+                draft.put(body)?;
+            }
+            None if count == 0 => return None,
+            None => {}
+        }
+        let joined = draft.pieces.saturating_sub(1);
+        self.counters.joined += u64::try_from(joined).unwrap_or_default();
+        let length = match draft.seal {
+            None => draft.length,
+            Some((at, clear)) => {
+                let text_bytes = draft.length - at - CLEAR_BYTES;
+                let sealed = draft.to.get_mut(at..)?;
+                at + self.sealer.seal_text(clear, text_bytes, sealed)?
+            }
+        };
+        self.note_sent(now, count, length > base);
+        Some(length)
+    }
+
+    /// A frame with so many fragments has been written.
+    fn note_sent(&mut self, now: Duration, count: usize, is_large: bool) {
+        self.path.next_order += 1;
+        self.timer_from = now;
+        let first = self.flights.len().saturating_sub(count);
+        for at in first..self.flights.len() {
+            let flight = self.flights.get(at).copied();
+            if let Some(fragment) = flight.and_then(|flight| self.flying_mut(&flight)) {
+                fragment.is_large = is_large;
+            }
+        }
+    }
+
+    /// The next fragment to send, if there is one and the window has room for it.
+    fn next_piece(&mut self) -> Option<Piece> {
+        if self.in_flight >= self.limit() {
+            return None;
+        }
+        while let Some(&(slot, fragment)) = self.lost.first() {
+            let piece = self.piece(slot, fragment, State::Lost);
+            if piece.is_some() {
+                return piece;
+            }
+            self.lost.pop_first();
+        }
         let (slot, fragment) = self.next_new()?;
-        self.unasked += 1;
-        let wants_ack = self.unasked >= (limit / 4).max(1);
-        self.write(now, slot, fragment, wants_ack, to)
+        self.piece(slot, fragment, State::Waiting)
+    }
+
+    /// A fragment, if it is in this state.
+    fn piece(&self, slot: u16, fragment: u16, state: State) -> Option<Piece> {
+        let pdu = self.outgoing.get(usize::from(slot))?.as_ref()?;
+        let at = usize::from(fragment);
+        (pdu.fragments.get(at)?.state == state).then(|| Piece {
+            slot,
+            fragment,
+            is_again: state == State::Lost,
+            is_whole: pdu.fragments.len() == 1,
+            is_sealed: is_sealed(pdu.level),
+            bytes: pdu.length_of(at),
+        })
     }
 
     /// The next fragment that was not sent, if its PDU may be begun.
@@ -199,14 +354,16 @@ impl<D: AsRef<[u8]>> Link<D> {
         }
     }
 
-    fn write(
-        &mut self,
-        now: Duration,
-        slot: u16,
-        fragment: u16,
-        wants_ack: bool,
-        to: &mut [u8],
-    ) -> Option<usize> {
+    fn write_piece(&mut self, now: Duration, piece: &Piece, draft: &mut Draft<'_>) -> Option<()> {
+        let &Piece { slot, fragment, .. } = piece;
+        let wants_ack = if piece.is_again {
+            self.lost.pop_first();
+            self.counters.retransmitted += 1;
+            true
+        } else {
+            self.unasked += 1;
+            self.unasked >= (self.limit() / 4).max(1)
+        };
         let tag = self.tag_of(slot);
         let order = self.path.next_order;
         let pdu = self
@@ -214,14 +371,12 @@ impl<D: AsRef<[u8]>> Link<D> {
             .get_mut(usize::from(slot))
             .and_then(Option::as_mut)?;
         let sequence = pdu.sequence;
-        let is_last = usize::from(fragment) + 1 == pdu.fragments.len();
-        let sealed = is_sealed(pdu.level);
         let head = FragmentHeader {
-            is_sealed: sealed,
+            is_sealed: piece.is_sealed,
             generation: generation(sequence),
             wants_ack,
             tag,
-            is_last,
+            is_last: usize::from(fragment) + 1 == pdu.fragments.len(),
             fragment,
         };
         let state = pdu.fragments.get_mut(usize::from(fragment))?;
@@ -229,22 +384,13 @@ impl<D: AsRef<[u8]>> Link<D> {
         state.order = order;
         state.sent_at = now;
         state.transmissions += 1;
-        let [a, b, c] = head.encode();
-        let pieces = pdu.pieces(usize::from(fragment));
-        let length = if sealed {
-            let clear = [a, b, c, VERSION, pdu.header.opcode.to_wire()];
-            self.sealer.seal(clear, low(sequence), &pieces, to)?
-        } else {
-            let mut length = 3;
-            to.get_mut(..3)?.copy_from_slice(&[a, b, c]);
-            for piece in pieces {
-                to.get_mut(length..length + piece.len())?
-                    .copy_from_slice(piece);
-                length += piece.len();
-            }
-            length
-        };
-        self.path.next_order += 1;
+        let sealed = piece
+            .is_sealed
+            .then_some((pdu.header.opcode, low(sequence)));
+        draft.begin(head.encode(), sealed)?;
+        for part in pdu.pieces(usize::from(fragment)) {
+            draft.put(part)?;
+        }
         self.in_flight += 1;
         if self.flights.len() >= FLIGHTS_MAX {
             self.drop_landed();
@@ -255,11 +401,10 @@ impl<D: AsRef<[u8]>> Link<D> {
             sequence,
             fragment,
         });
-        self.timer_from = now;
         if wants_ack {
             self.unasked = 0;
         }
-        Some(length)
+        Some(())
     }
 }
 

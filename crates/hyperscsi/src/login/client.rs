@@ -46,6 +46,7 @@ pub enum LoginProgress<D> {
 enum Step {
     First,
     Last {
+        suite: u16,
         login: u32,
         message: Vec<u8>,
         keys: Box<Keys>,
@@ -168,17 +169,23 @@ impl<X: ClientExchange> Login<X> {
                 Message::Answer {
                     nonce,
                     server,
+                    suite,
                     login,
                     message,
                 },
                 Step::First,
-            ) if nonce == self.nonce => self.handle_answer(now, &server, login, &message),
-            (Message::Accepted { nonce, sealed }, Step::Last { keys, .. })
+            ) if nonce == self.nonce && self.wish.suites() & suite != 0 => {
+                self.handle_answer(now, suite, &server, login, &message)
+            }
+            (Message::Accepted { nonce, sealed }, Step::Last { keys, suite, .. })
                 if nonce == self.nonce =>
             {
                 let mut room = Vec::new();
                 let opened = Opener::new(keys.target_login, 0).open(&sealed, &mut room);
-                let Some(terms) = opened.ok().and_then(|opened| decode_terms(opened.text)) else {
+                let terms = opened
+                    .ok()
+                    .and_then(|opened| decode_terms(opened.text, *suite));
+                let Some(terms) = terms else {
                     return LoginProgress::Going;
                 };
                 let progress = match terms {
@@ -205,17 +212,19 @@ impl<X: ClientExchange> Login<X> {
     fn handle_answer<D>(
         &mut self,
         now: Duration,
+        suite: u16,
         server: &[u8; 16],
         login: u32,
         answer: &[u8],
     ) -> LoginProgress<D> {
-        let context = context(&self.first(), server, login);
+        let context = context(&self.first(), suite, server, login);
         let Some((message, secret)) = self.exchange.finish(answer, &context, &mut self.entropy)
         else {
             self.step = Step::Over;
             return LoginProgress::Failed(LoginError::Password);
         };
         self.step = Step::Last {
+            suite,
             login,
             message,
             keys: Box::new(Keys::new(&secret)),

@@ -178,7 +178,7 @@ impl<X: TargetExchange> Gate<X> {
         let known = |login: &Pending<_>| login.address == address && login.nonce == nonce;
         if let Some((&number, login)) = self.logins.iter().find(|(_, login)| known(login)) {
             // Lost, or late. Another question under the same number is nobody's: the answer is not one to it.
-            let asked = context(body, &self.settings.server, number);
+            let asked = context(body, wish.suite(), &self.settings.server, number);
             return matches!(&login.step, Some(Step::Answered { context, .. }) if *context == asked)
                 .then(|| login.answer.clone());
         }
@@ -196,7 +196,7 @@ impl<X: TargetExchange> Gate<X> {
         }
         let login = self.next_login;
         self.next_login = self.next_login.wrapping_add(1);
-        let context = context(body, &self.settings.server, login);
+        let context = context(body, wish.suite(), &self.settings.server, login);
         let name = Wish::credential(&wish.group, wish.user.as_deref());
         let record = self.records.get(&name).map(Vec::as_slice);
         let entropy = &mut self.entropy;
@@ -206,6 +206,7 @@ impl<X: TargetExchange> Gate<X> {
         let answer = write(&Message::Answer {
             nonce,
             server: self.settings.server,
+            suite: wish.suite(),
             login,
             message,
         });
@@ -288,6 +289,7 @@ impl<X: TargetExchange> Gate<X> {
             peer_begun_bytes: settings.begun_bytes,
             frame_bytes_max,
             profile: settings.profile,
+            bundles: login.wish.bundles,
         };
         login.answer = seal(&keys, login.nonce, &encode_terms(&terms));
         login.step = Some(Step::Over);

@@ -79,6 +79,7 @@ fn wish() -> Wish {
         window: 100,
         begun_bytes: 4 << 20,
         frame_bytes_max: 9000,
+        bundles: true,
     }
 }
 
@@ -276,6 +277,46 @@ fn a_wish_that_was_changed_on_the_way_fails() {
 }
 
 use crate::pdu::Opcode;
+
+/// Bundles are for two ends that know them. Somebody on the way cannot take them away, or make them up.
+#[test]
+fn bundles_are_used_where_both_ends_know_them() {
+    let login = |bundles| {
+        let wish = Wish { bundles, ..wish() };
+        let exchange = Cheap(b"secret".to_vec());
+        let settings = Settings::default();
+        Login::new(ZERO, HOUR, wish, settings, [0; 16], exchange, entropy(1))
+    };
+    for bundles in [true, false] {
+        let (mut gate, cookies) = gate(Cheap(Vec::new()), b"secret".to_vec());
+        let mut login = login(bundles);
+        let ends = run(&mut login, &mut gate, &cookies, |_, frame| Some(frame)).unwrap();
+        assert_eq!(
+            (ends.0.terms().bundles, ends.1.terms().bundles),
+            (bundles, bundles)
+        );
+    }
+    for (offered, taken) in [(true, SUITE_SINGLE), (false, SUITE_BUNDLES)] {
+        let (mut gate, cookies) = gate(Cheap(Vec::new()), b"secret".to_vec());
+        let mut login = login(offered);
+        let outcome = run(&mut login, &mut gate, &cookies, |_, frame| {
+            let (opcode, body) = crate::plain::read(&frame)?;
+            let mut message = Message::decode(body)?;
+            let Message::Answer { suite, .. } = &mut message else {
+                return Some(frame);
+            };
+            *suite = taken;
+            Some(crate::plain::write(opcode, &message.encode(), 0))
+        });
+        // What was not offered is no answer.
+        let expected = if offered {
+            LoginError::Password
+        } else {
+            LoginError::Silent
+        };
+        assert_eq!(outcome.unwrap_err(), expected);
+    }
+}
 
 #[test]
 fn passwords_can_be_tried_no_faster_than_the_bucket_of_an_address_fills() {

@@ -1,5 +1,6 @@
 //! Both ends of sessions on a simulated wire.
 
+mod bundles;
 mod congestion;
 mod prng;
 mod rig;

@@ -237,6 +237,7 @@ impl Rig {
                 peer_begun_bytes: settings.begun_bytes,
                 frame_bytes_max: settings.frame_bytes_max,
                 profile: settings.profile,
+                bundles: true,
             };
             let device = Device {
                 handle: DEVICE,

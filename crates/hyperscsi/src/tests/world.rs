@@ -173,6 +173,7 @@ fn ends(plan: &Plan, now: Duration, generation: u64) -> Ends {
         peer_begun_bytes: plan.settings.begun_bytes,
         frame_bytes_max: 9000,
         profile: plan.settings.profile,
+        bundles: plan.seed % 4 != 3,
     };
     let client = ClientSession::new(now, &keys, terms, plan.settings);
     let target = TargetSession::new(now, &keys, terms, plan.settings, table(plan.level));

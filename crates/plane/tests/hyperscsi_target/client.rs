@@ -146,6 +146,7 @@ impl Client {
             window: 256,
             begun_bytes: 4 << 20,
             frame_bytes_max: 9000,
+            bundles: true,
         };
         let settings = Settings {
             frame_bytes: 1280,

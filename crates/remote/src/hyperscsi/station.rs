@@ -178,6 +178,7 @@ impl Station {
             window: settings.window,
             begun_bytes: settings.begun_bytes,
             frame_bytes_max: settings.frame_bytes_max,
+            bundles: true,
         };
         let exchange = OpaqueClient::new(password, &mut self.entropy)
             .ok_or(StepError::Broken("the random bytes are of no use"))?;

@@ -152,6 +152,8 @@ impl Talker {
             window: self.settings.window,
             begun_bytes: self.settings.begun_bytes,
             frame_bytes_max: self.settings.frame_bytes_max,
+            // Some are as old as frames with one PDU each.
+            bundles: self.player % 3 != 2,
         };
         let until = now + LOGIN_MAX;
         let login = Login::new(now, until, wish, self.settings, cookie, exchange, entropy);

@@ -97,6 +97,7 @@ pub(super) fn hyperscsi(daemon: &Daemon) -> Hyperscsi {
             ("stale", of.stale),
             ("corrupt", of.corrupt),
             ("no_room", of.no_room),
+            ("joined", of.joined),
             ("retransmitted", of.retransmitted),
             ("spurious", of.spurious),
             ("probe", of.probes),
