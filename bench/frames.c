@@ -4,9 +4,10 @@
 //   frames flood IF MAC BYTES SECONDS [PPS]   sends frames of so many bytes of payload, as fast as they go or so many a second
 //   frames pong IF BACK BYTES                 answers each frame with BACK frames of BYTES, until it is killed
 //   frames ping IF MAC BACK COUNT             one short frame out, BACK frames back, COUNT times: percentiles in us
+//   frames storm IF HEX SECONDS PPS           broadcasts a frame of HyperSCSI with this payload, each time from another station
 //
 // A full queue of the interface (ENOBUFS) is tried again. Both ends of ping sleep in recv and poll. EtherType 0x88B5 (for
-// experiments), so that it does not meet HyperSCSI. Build: cc -O2 -o frames frames.c
+// experiments), but of storm, so that it does not meet HyperSCSI. Build: cc -O2 -o frames frames.c
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -86,6 +87,31 @@ static void flood(const char *name, const char *station, size_t bytes, double se
     }
     printf("{\"frames\": %.0f}\n", sent);
 }
+static void storm(const char *name, const char *hex, double seconds, double rate) {
+    size_t bytes = strlen(hex) / 2;
+    int fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);
+    if (fd < 0) die("socket");
+    to.sll_family = AF_PACKET;
+    to.sll_ifindex = if_nametoindex(name);
+    if (!to.sll_ifindex || bytes + 14 > ROOM) die(name);
+    memset(buffer, 0xff, 6);
+    memcpy(buffer + 12, "\x88\x9a", 2);
+    for (size_t i = 0; i < bytes; i++) {
+        unsigned byte;
+        if (sscanf(hex + 2 * i, "%2x", &byte) != 1) die("hex");
+        buffer[14 + i] = byte;
+    }
+    double begin = now();
+    uint32_t sent = 0;
+    while (now() - begin < seconds) {
+        if (sent / rate > now() - begin) { usleep(200); continue; }
+        memcpy(buffer + 6, "\x02\x01", 2);
+        memcpy(buffer + 8, &sent, 4);
+        send_one(fd, bytes + 14);
+        sent++;
+    }
+    printf("{\"frames\": %u, \"per_second\": %.0f}\n", sent, sent / (now() - begin));
+}
 static void pong(const char *name, int back, size_t bytes) {
     int fd = open_socket(name, 1);
     for (;;) {
@@ -120,6 +146,7 @@ static void ping(const char *name, const char *station, int back, int count) {
 int main(int count, char **of) {
     if (count == 4 && !strcmp(of[1], "sink")) sink(of[2], atof(of[3]));
     else if (count >= 6 && !strcmp(of[1], "flood")) flood(of[2], of[3], atoi(of[4]), atof(of[5]), count > 6 ? atof(of[6]) : 0);
+    else if (count == 6 && !strcmp(of[1], "storm")) storm(of[2], of[3], atof(of[4]), atof(of[5]));
     else if (count == 5 && !strcmp(of[1], "pong")) pong(of[2], atoi(of[3]), atoi(of[4]));
     else if (count == 6 && !strcmp(of[1], "ping")) ping(of[2], of[3], atoi(of[4]), atoi(of[5]));
     else { fprintf(stderr, "usage: see the top of frames.c\n"); return 2; }

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """hyperscsi.py - HyperSCSI on a wire of Ethernet between two namespaces, beside Tarn's iSCSI and tgt on the same wire.
 
-  hyperscsi.py [--only REGEX] [--rounds 5] [--time 2] [--json FILE]
+  hyperscsi.py [--suite all|papers] [--only REGEX] [--rounds 5] [--time 2] [--size BYTES] [--json FILE]
 
-Each target is measured in turn, A B C A B C, --rounds times; a figure is the median with the quartiles. --only chooses parts:
+Each target is measured in turn, A B C A B C, --rounds times; a figure is the median with the quartiles. --suite papers is what
+the paper of 2002 measured: disk, frames, gigabit and mixed. --only chooses parts:
 
   fast      Fast Ethernet: 64 KiB and 1 MiB, reads and writes, crc, at MTU 1500 and 9000; encrypt at 1500. The rig's ceiling is
             what raw full frames carry in the same minute
@@ -14,6 +15,12 @@ Each target is measured in turn, A B C A B C, --rounds times; a figure is the me
   tail      the last frame of each write is lost once: how much longer the writes take
   mixed     Fast Ethernet with 10 to 90 % of foreign frames of 512 bytes, and beside a stream of TCP
   incast    8 servers send to one client through a queue of 64 KiB
+  storm     Fast Ethernet with 10,000 questions of discovery a second, each from another station: what reads and writes keep,
+            and the CPU time of the server
+  disk      Fast Ethernet: a disk of --size bytes (the paper's file, 616,137,020 bytes) is read by dd and copied by cp, as a file of
+            `tarn attach`; then one as slow as disks of that time (nbdkit's rate filter), and as a local disk. An hour at full size
+  frames    frames on the wire, and how often the processes of both ends give up a processor, for each GiB of --size bytes
+            read at MTU 1500 and 9000 (the paper counts interrupts, which this wire has not)
 
 All run on this machine, so both ends share its processors. Needs no root, but tgt does (it is left out without). TARN_BIN names
 another tarn. This is a measurement: the exit status is 0 also when a goal is missed.
@@ -23,6 +30,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import statistics
@@ -36,6 +44,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "tests/lib"))
 import ethernet
 from ethernet import ADDRESSES, MACS, NAMES, Link
+from hyperscsi import question
 from tarn import BINARY, IQN
 
 CLIENT, SERVER = 0, 1
@@ -44,6 +53,9 @@ PORT, TGT_PORT, TGT_CONTROL = 3260, 3261, 78
 TGT_IQN = "iqn.2024-01.bench:tgt"
 DEVICES, MIB = 8, 1 << 20
 FAST, GIGABIT = dict(rate="100mbit"), dict(rate="1gbit", burst="1m", limit="2m")
+# Of the file that the paper copies; and a disk that a wire of 100 Mbit is faster than, in bits a second.
+PAPER_BYTES, DISK_RATE = 616_137_020, "80M"
+SUITES = {"all": ".", "papers": "^(disk|frames|gigabit|mixed)$"}
 ROWS = []
 
 
@@ -98,6 +110,21 @@ class Rig:
         log = self.path / f"{name}.log"
         wait(lambda: "hyperscsi group" in log.read_text(), f"{name} serves", log)
         return process
+
+    def serve_store(self, store):
+        """A Tarn with one device and one LUN, which is this store, in place of the other one; `tarn` and its iSCSI port."""
+        stop(self.tarn)
+        self.begun += 1
+        name = f"tarn{self.begun}"
+        path = self.path / f"{name}.toml"
+        path.write_text(f'[server]\ncores = 1\nstate = "{self.path}/{name}"\n[admin]\nsocket = "{self.path}/{name}.sock"\n'
+                        f'[[lun]]\nid = "d0"\nstore = "{store}"\n'
+                        f'[[target]]\nname = "{IQN}"\nportals = ["{ADDRESSES[SERVER]}:{PORT}"]\nluns = [{{ lun = 0, id = "d0" }}]\n'
+                        f'[[hyperscsi.group]]\nname = "{GROUP}"\ninterface = "{NAMES[SERVER]}"\npassword_file = "{self.password}"\n'
+                        '[[hyperscsi.group.device]]\nid = "d0"\nlevel = "none"\n')
+        self.tarn = self.begin(SERVER, BINARY, "serve", "--config", path, "--log", "warn", name=name)
+        log = self.path / f"{name}.log"
+        wait(lambda: "hyperscsi group" in log.read_text(), f"{name} serves", log)
 
     def serve_tgt(self):
         """tgt with a disk on tmpfs; None where it cannot be."""
@@ -386,14 +413,179 @@ def part_incast(rig, servers=8):
     link.run(SERVER, "ip", "address", "add", f"{ADDRESSES[SERVER]}/24", "dev", NAMES[SERVER])
 
 
+def part_storm(rig):
+    """Of another station each, so that none is asked too often; the server sees and answers as many as it will."""
+    rig.link.shape(**FAST)
+    target = dict(list(rig.targets().items())[:1])
+    asked = question(GROUP).hex()
+    # Questions and writes go the same way; each frame has 38 bytes around it.
+    left = {"read": 1, "write": 1 - 10_000 * (len(asked) / 2 + 38) / 12.5e6}
+    begun = time.monotonic()
+    idle = cpu_seconds(rig.tarn.pid)
+    time.sleep(1)
+    idle = (cpu_seconds(rig.tarn.pid) - idle) / (time.monotonic() - begun)
+    row("storm", "CPU time of the server without load or storm", "of a core", [idle])
+    kept, used, rates = {}, {"without": [], "with": []}, []
+    for _ in range(rig.arguments.rounds):
+        speeds = {}
+        for how in used:
+            seconds = 2 * (rig.arguments.time + 4)
+            storm = how == "with" and rig.link.start(CLIENT, rig.frames, "storm", NAMES[CLIENT], asked, seconds, 10_000,
+                                                     stdout=subprocess.PIPE, text=True)
+            begun, before = time.monotonic(), cpu_seconds(rig.tarn.pid)
+            for point in rig.bench(target, "--rw", "read,write", "--bs", "64k", "--iodepth", 8, rounds=1):
+                speeds[how, point["rw"]] = sum(figures(point, "hyperscsi crc", "mb_per_s"))
+            used[how].append((cpu_seconds(rig.tarn.pid) - before) / (time.monotonic() - begun))
+            if storm:
+                rates.append(json.loads(storm.communicate(timeout=60)[0])["per_second"])
+        for rw in ("read", "write"):
+            if speeds.get(("without", rw)):
+                kept.setdefault(rw, []).append(speeds.get(("with", rw), 0) / speeds["without", rw] / left[rw])
+    row("storm", "questions a second", "", rates, 9_900)
+    for rw, values in kept.items():
+        row("storm", f"64 KiB {rw}, with the storm over without, of what it leaves", "", values, 0.9)
+    for how, values in used.items():
+        row("storm", f"CPU time of the server, 64 KiB reads and writes {how} it", "of a core", values)
+    # A question costs the server no more than this, whoever asks.
+    more = [(b - a) / rate * 1e6 for a, b, rate in zip(used["without"], used["with"], rates)]
+    row("storm", "CPU time of a question", "us", more, 20, at_least=False)
+    rig.link.shape(None)
+
+
+def cpu_seconds(pid):
+    """User and system time of a process."""
+    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def switches(*pids):
+    """How often the threads of these processes, which all still run, gave up a processor or lost it."""
+    total = 0
+    for pid in pids:
+        for status in Path("/proc").glob(f"{pid}/task/*/status"):
+            with contextlib.suppress(FileNotFoundError):
+                total += sum(map(int, re.findall(r"ctxt_switches:\s*(\d+)", status.read_text())))
+    return total
+
+
+def whole_blocks(size):
+    return -(-size // 512) * 512
+
+
+def part_disk(rig):
+    """As a file, which dd reads by 1 MiB and cp by what it likes, past the page cache. Local: the same by nbdfuse."""
+    size = whole_blocks(rig.arguments.size)
+    rig.link.shape(**FAST)
+    for mtu in (1500, 9000):
+        for end, name in enumerate(NAMES):
+            rig.link.run(end, "ip", "link", "set", name, "mtu", mtu)
+        rig.serve_store(f"mem:{size}")
+        row("disk", f"raw frames, MTU {mtu}", "MB/s", [rig.ceiling(mtu) / 1e6 for _ in range(3)])
+        for label, url in ours_and_iscsi():
+            for tool, values in read_as_file(rig, attach(rig, url), size).items():
+                goal = 0.995 * rig.ceiling(mtu) / 1e6 if label == "hyperscsi" else None
+                row("disk", f"{label}, {tool}, memory, MTU {mtu}", "MB/s", values, goal)
+    for end, name in enumerate(NAMES):
+        rig.link.run(end, "ip", "link", "set", name, "mtu", 1500)
+    if not shutil.which("nbdkit") or not shutil.which("nbdfuse"):
+        print("         nbdkit and nbdfuse (libnbd-bin) are not installed: no disk as slow as then", flush=True)
+    else:
+        socket = rig.path / "slow.sock"
+        slow = rig.begin(SERVER, "nbdkit", "--foreground", "--unix", socket, "--filter=rate", "memory", size, f"rate={DISK_RATE}",
+                         "burstiness=0.1", name="nbdkit")
+        wait(socket.exists, "the slow disk is there", rig.path / "nbdkit.log")
+        rig.serve_store(f"nbd+unix:///?socket={socket}")
+        local = read_as_file(rig, f"nbdfuse --readonly $DIR/disk --unix {shlex.quote(str(socket))}", size, SERVER)
+        for label, url in ours_and_iscsi():
+            for tool, values in read_as_file(rig, attach(rig, url), size).items():
+                row("disk", f"{label}, {tool}, a disk of {DISK_RATE}bit, of the local disk", "",
+                    [a / b for a, b in zip(values, local[tool])], {"dd": 0.9897, "cp": 0.9981}[tool] if label == "hyperscsi" else None)
+        stop(slow)
+    rig.link.shape(None)
+    rig.set_mtu(1500)
+
+
+def ours_and_iscsi():
+    return (("hyperscsi", f"hyperscsi://{GROUP}/d0?interface={NAMES[CLIENT]}&level=crc"),
+            ("iscsi", f"iscsi://{ADDRESSES[SERVER]}:{PORT}/{IQN}/0"))
+
+
+def attach(rig, url):
+    """A shell's words that make it a file in $DIR."""
+    password = ("--password-file", rig.password) if url.startswith("hyperscsi") else ()
+    words = (BINARY, "attach", "--log", "warn", *password, url)
+    return f"{shlex.join(map(str, words))} --as fuse:$DIR"
+
+
+READ_AS_FILE = """set -e
+mount -t tmpfs tmpfs "$1"; mkdir "$1/m"; DIR="$1/m"; export DIR
+sh -c "exec $2" >"$1/out" 2>&1 & process=$!
+i=0; until [ -e "$DIR/disk" ]; do i=$((i+1)); [ $i -lt 200 ] || { cat "$1/out" >&2; exit 1; }; sleep 0.1; done
+now() { date +%s%N; }
+for n in $(seq "$3"); do
+    a=$(now); dd if="$DIR/disk" of=/dev/null bs=1M status=none; b=$(now); cp "$DIR/disk" "$1/copy"; c=$(now); rm "$1/copy"
+    echo "$((b-a)) $((c-b))"
+done
+umount "$DIR"; wait $process || true
+"""
+
+
+def read_as_file(rig, command, size, end=CLIENT):
+    """MB/s of dd and of cp; the mount is in a namespace that ends with the shell. `command` must not end before the mount does."""
+    place = rig.path / "file"
+    place.mkdir(exist_ok=True)
+    done = rig.link.run(end, "unshare", "-m", "sh", "-c", READ_AS_FILE, "sh", place, command, rig.arguments.rounds, check=False,
+                        limit_s=120 + 4 * rig.arguments.rounds * size / 1e6)
+    if done.returncode:
+        print(f"         {command}: {done.stderr.strip()}", flush=True)
+    times = [list(map(int, line.split())) for line in done.stdout.splitlines()]
+    return {tool: [size / one[n] * 1e3 for one in times] for n, tool in enumerate(("dd", "cp"))}
+
+
+def part_frames(rig):
+    """By nbdcopy, which reads 256 KiB at a time, several at once; all clients are `tarn attach`, so that only the wire differs."""
+    size = whole_blocks(rig.arguments.size)
+    if not shutil.which("nbdcopy"):
+        return print("         nbdcopy (libnbd-bin) is not installed: no frames", flush=True)
+    for mtu in (1500, 9000):
+        for end, name in enumerate(NAMES):
+            rig.link.run(end, "ip", "link", "set", name, "mtu", mtu)
+        rig.serve_store(f"mem:{size}")
+        for label, url in ours_and_iscsi():
+            counts = {"frames": [], "context switches": [], "frames back": []}
+            for _ in range(rig.arguments.rounds):
+                for name, value in count_one(rig, url, size).items():
+                    counts[name].append(value * (1 << 30) / size / 1e3)
+            for name, values in counts.items():
+                row("frames", f"{label}, {name}, reads, MTU {mtu}", "thousands/GiB", values)
+    rig.set_mtu(1500)
+
+
+def count_one(rig, url, size):
+    socket = rig.path / "count.sock"
+    socket.unlink(missing_ok=True)
+    password = ("--password-file", rig.password) if url.startswith("hyperscsi") else ()
+    client = rig.begin(CLIENT, BINARY, "attach", "--as", f"nbd:{socket}", "--log", "warn", *password, url, name="count")
+    wait(socket.exists, "the disk is attached", rig.path / "count.log")
+    look = lambda: (rig.link.counters(CLIENT), switches(client.pid, rig.tarn.pid))
+    before, gave_up = look()
+    rig.link.run(CLIENT, "nbdcopy", "--no-extents", f"nbd+unix:///?socket={socket}", "null:", limit_s=60 + size / 1e6)
+    after, given_up = look()
+    stop(client)
+    of = lambda way: after[way]["packets"] - before[way]["packets"]
+    return {"frames": of("rx"), "frames back": of("tx"), "context switches": given_up - gave_up}
+
+
 PARTS = {name[5:]: function for name, function in list(globals().items()) if name.startswith("part_")}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--suite", default="all", choices=SUITES)
     parser.add_argument("--only", default=".", metavar="REGEX")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--time", type=float, default=2)
+    parser.add_argument("--size", type=int, default=PAPER_BYTES, metavar="BYTES")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     if not ethernet.works():
@@ -404,7 +596,7 @@ def main():
         rig.tarn = rig.serve()
         rig.tgt = rig.serve_tgt()
         for name, part in PARTS.items():
-            if re.search(arguments.only, name):
+            if re.search(SUITES[arguments.suite], name) and re.search(arguments.only, name):
                 part(rig)
     if arguments.json:
         arguments.json.write_text(json.dumps(ROWS, indent=1))

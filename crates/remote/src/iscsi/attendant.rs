@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags};
 
 use super::line::{self, Clock, Line, StepError, data_of};
 use super::medium::{Claim, Identity};
-use super::open::{IscsiOptions, Look, look_at, refusal};
+use super::open::{IscsiOptions, Look, look_at, lost, refusal, warn_moved};
 use crate::attendants::Counted;
 use crate::scsi::command::{Facts, GOOD, Sense};
 use crate::scsi::host::{GivenUp, Host as _};
@@ -42,6 +42,8 @@ pub(super) struct Known {
     pub(super) identity: Option<Identity>,
     /// As long as the thread has a session, or may get one.
     pub(super) claim: Option<Claim>,
+    /// Where the target has sent the session of before, if it has.
+    pub(super) moved: Option<String>,
 }
 
 /// Starts the thread.
@@ -132,10 +134,7 @@ impl Attendant {
         let (clock, known, jobs) = (self.clock, &self.known, &mut self.jobs);
         let options = &known.options;
         let not_connected = |error| not_connected(error, options);
-        let place = (options.host.as_str(), options.port);
-        let stream = line::connect(clock, place, jobs).map_err(not_connected)?;
-        let config = options.login_config(known.isid);
-        let line = line::log_in(clock, stream, config, options.lun, jobs);
+        let line = line::establish(clock, options, known.isid, jobs);
         let mut line = line.map_err(not_connected)?;
         let look = match look_at(&mut line, clock, jobs) {
             Ok(look) => look,
@@ -156,6 +155,11 @@ impl Attendant {
             }
         }
         jobs.begin_session(clock.now());
+        let moved = line.moved.take();
+        if let Some(portal) = moved.as_ref().filter(|_| moved != known.moved) {
+            warn_moved(options, portal);
+        }
+        self.known.moved = moved;
         Ok(line)
     }
 
@@ -347,6 +351,8 @@ fn not_connected(error: StepError, options: &IscsiOptions) -> NotConnected {
             let reason = refusal(&error, options);
             return NotConnected::Reason(reason, pause_after(&error));
         }
+        StepError::Lost(how, address) => lost(how, &address),
+        StepError::Own => "it is a LUN of this Tarn itself".to_owned(),
         StepError::Broken(reason) | StepError::NotReady(reason) => reason,
         StepError::Silent => "it does not answer".to_owned(),
         StepError::NoLun => "it does not have the LUN any more".to_owned(),

@@ -10,6 +10,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use iscsi::discovery::TargetAddress;
 use iscsi::framing::{FramingError, PduBuffer};
 use iscsi::initiator::{
     Command, Completion, Event, Management, Outcome, ReadBuffer, Session, SubmitError,
@@ -18,10 +19,13 @@ use iscsi::limits::LOGIN_SEGMENT_MAX_BYTES;
 use iscsi::login::{
     InitiatorLoginAction, InitiatorLoginConfig, InitiatorLoginError, LoginInitiator, RANDOM_BYTES,
 };
-use iscsi::pdu::{Cid, InitiatorTaskTag, LogoutReason, TaskAttribute, TaskManagementFunction};
+use iscsi::pdu::{
+    Cid, InitiatorTaskTag, Isid, LoginStatus, LogoutReason, TaskAttribute, TaskManagementFunction,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::AsFd;
 
+use super::open::IscsiOptions;
 use crate::scsi::command::{BUSY, CHECK_CONDITION, Cdb, GOOD, KEY_ATTENTION, Sense, TASK_SET_FULL};
 use crate::scsi::host::{GivenUp, Host};
 use crate::scsi::jobs::{Carries, Refused, TOKENS_MAX};
@@ -33,6 +37,8 @@ const CONNECTION: usize = 0;
 const SLOTS: usize = 64;
 /// What else a session has under way: task management, a ping, the logout.
 const SLOTS_SPARE: usize = SLOTS + 4;
+/// How often a login is sent to another address. A few portals of one target send to each other; more is a circle.
+const REDIRECTIONS_MAX: usize = 4;
 /// For a login.
 const LOGIN_MAX: Duration = Duration::from_secs(5);
 /// For a command before the first job.
@@ -72,6 +78,10 @@ pub(super) enum StepError {
     /// No connection.
     Connect(io::Error),
     Login(InitiatorLoginError),
+    /// The target sends this side from one address to the next, and this one ends that.
+    Lost(&'static str, TargetAddress),
+    /// It is this program itself.
+    Own,
     /// The connection is of no more use, for this reason.
     Broken(String),
     /// Nothing came in time.
@@ -97,7 +107,7 @@ impl From<FramingError> for StepError {
 }
 
 /// Connects to a host. A thread does it, so that the host has its turns.
-pub(super) fn connect(
+fn connect(
     clock: Clock,
     (name, port): (&str, u16),
     host: &mut impl Host,
@@ -127,6 +137,89 @@ pub(super) fn connect(
             }
         }
     }
+}
+
+/// Connects and logs in, at the address that is configured or wherever that sends. Each session begins there
+/// again, so nothing that a target has said once outlives it.
+///
+/// A target that redirects has not authenticated, so where it sends to is only an address: target, initiator and
+/// secrets stay those of the configuration.
+pub(super) fn establish(
+    clock: Clock,
+    options: &IscsiOptions,
+    isid: Isid,
+    host: &mut impl Host,
+) -> Result<Line, StepError> {
+    let mut places = vec![(options.host.clone(), options.port)];
+    loop {
+        let Some((name, port)) = places.last() else {
+            return Err(StepError::Silent);
+        };
+        let stream = connect(clock, (name, *port), host)?;
+        if tcp::is_own(&stream, &options.own.portals).map_err(StepError::Connect)? {
+            return Err(StepError::Own);
+        }
+        let config = options.login_config(isid);
+        let error = match log_in(clock, stream, config, options.lun, host) {
+            Ok(mut line) => {
+                let is_there = places.len() == 1;
+                line.moved = (!is_there).then(|| portal((name, *port)));
+                return Ok(line);
+            }
+            Err(StepError::Login(error)) => error,
+            Err(error) => return Err(error),
+        };
+        let Some(address) = redirection(&error) else {
+            return Err(StepError::Login(error));
+        };
+        places.push(next_place(&places, address)?);
+    }
+}
+
+/// An address as people write it.
+fn portal((host, port): (&str, u16)) -> String {
+    match host.contains(':') {
+        true => format!("[{host}]:{port}"),
+        false => format!("{host}:{port}"),
+    }
+}
+
+/// Where the target sends this side, if it does.
+fn redirection(error: &InitiatorLoginError) -> Option<&TargetAddress> {
+    let moved = [
+        LoginStatus::TargetMovedTemporarily,
+        LoginStatus::TargetMovedPermanently,
+    ];
+    let InitiatorLoginError::Refused {
+        address: Some(address),
+        ..
+    } = error
+    else {
+        return None;
+    };
+    let has_moved = error.status().is_some_and(|status| moved.contains(&status));
+    has_moved.then_some(address)
+}
+
+/// Whether this side goes to an address, after all those where it was.
+fn next_place(
+    places: &[(String, u16)],
+    address: &TargetAddress,
+) -> Result<(String, u16), StepError> {
+    let lost = |why| StepError::Lost(why, address.clone());
+    let is_before = |(host, port): &(String, u16)| {
+        host.eq_ignore_ascii_case(&address.host) && *port == address.port
+    };
+    if places.iter().any(is_before) {
+        return Err(lost("in a circle"));
+    }
+    if places.len() > REDIRECTIONS_MAX {
+        return Err(lost("on too often"));
+    }
+    if address.port == 0 {
+        return Err(lost("to no port"));
+    }
+    Ok((address.host.clone(), address.port))
 }
 
 /// The bytes of a connection, both ways.
@@ -219,12 +312,14 @@ pub(super) struct Line {
     pipe: Pipe,
     session: Session,
     lun: u64,
+    /// Where the session is, when that is not where it was looked for.
+    pub(super) moved: Option<String>,
     /// What the session calls the commands under way.
     tags: HashMap<u64, InitiatorTaskTag>,
 }
 
 /// Logs in.
-pub(super) fn log_in(
+fn log_in(
     clock: Clock,
     stream: TcpStream,
     config: InitiatorLoginConfig,
@@ -250,6 +345,7 @@ pub(super) fn log_in(
                         pipe,
                         session,
                         lun: lun_field(lun),
+                        moved: None,
                         tags: HashMap::new(),
                     });
                 }
@@ -539,6 +635,43 @@ impl Carries for Line {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_redirection_is_followed_to_a_place_that_is_new_and_not_for_ever() {
+        let mut places = vec![("Host".to_owned(), 3260)];
+        let next = |places: &[_], text| next_place(places, &TargetAddress::parse(text).unwrap());
+        for text in ["host", "host:3260,1", "host:0", "[::1]:0"] {
+            assert!(
+                matches!(next(&places, text), Err(StepError::Lost(..))),
+                "{text}"
+            );
+        }
+        for text in ["host:3261", "[::1]", "192.0.2.1,1", "d"] {
+            places.push(next(&places, text).unwrap());
+        }
+        assert_eq!(places.len(), REDIRECTIONS_MAX + 1);
+        let lost = next(&places, "e").unwrap_err();
+        assert!(
+            matches!(lost, StepError::Lost("on too often", _)),
+            "{lost:?}"
+        );
+        assert_eq!(portal(("::1", 3260)), "[::1]:3260");
+        assert_eq!(portal(("h", 1)), "h:1");
+    }
+
+    #[test]
+    fn only_a_target_that_has_moved_redirects() {
+        let refused = |class, detail| InitiatorLoginError::Refused {
+            class,
+            detail,
+            address: TargetAddress::parse("h"),
+        };
+        assert!(redirection(&refused(1, 1)).is_some());
+        assert!(redirection(&refused(1, 2)).is_some());
+        assert!(redirection(&refused(2, 3)).is_none());
+        assert!(redirection(&refused(1, 9)).is_none());
+        assert!(redirection(&InitiatorLoginError::DeadlinePassed).is_none());
+    }
 
     #[test]
     fn numbers_of_units_are_addressed_as_the_standard_says() {

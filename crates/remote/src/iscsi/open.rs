@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use iscsi::SerialNumber;
 use iscsi::chap::{ChapAlgorithm, ChapError, Credentials, Secret};
+use iscsi::discovery::TargetAddress;
 use iscsi::login::{InitiatorAuth, InitiatorLoginConfig, InitiatorLoginError};
 use iscsi::negotiate::OperationalPreferences;
 use iscsi::pdu::{Cid, InitiatorTaskTag, Isid, LoginStatus, Tsih};
@@ -21,7 +22,7 @@ use crate::scsi::command::{self, Facts, Unfit};
 use crate::scsi::host::{Host, Nobody};
 use crate::scsi::jobs::Losses;
 use crate::scsi::shared::{ScsiDisk, Terms, Whose};
-use crate::{tcp, words};
+use crate::words;
 
 /// Who logs in, where nothing else is configured.
 const INITIATOR: &str = "iqn.2026-11.example.tarn:client";
@@ -124,6 +125,9 @@ pub enum IscsiFailure {
         /// The name of this side.
         initiator: String,
     },
+    /// The target sends this side away, and never to where it is.
+    #[error("{0}; check the portals of the target, or name the one that has it")]
+    Lost(String),
     /// The disk is not ready.
     #[error("{0}; wait, or look at the target")]
     NotReady(String),
@@ -157,6 +161,8 @@ impl IscsiFailure {
         match error {
             StepError::Connect(error) => Self::Connect(error),
             StepError::Login(error) => Self::Login(refusal(&error, options)),
+            StepError::Lost(how, address) => Self::Lost(lost(how, &address)),
+            StepError::Own => Self::Own,
             StepError::Broken(reason) => Self::Broken(reason),
             // Nobody gives a first look up.
             StepError::Silent | StepError::GivenUp => Self::Silent,
@@ -167,6 +173,11 @@ impl IscsiFailure {
             StepError::NoRandom => Self::NoRandom,
         }
     }
+}
+
+/// What redirections that lead nowhere are for a person.
+pub(super) fn lost(how: &str, address: &TargetAddress) -> String {
+    format!("the target sends the login {how}, last to {address}")
 }
 
 /// What a failed login means for a person, and the remedy.
@@ -183,13 +194,9 @@ pub(super) fn refusal(error: &InitiatorLoginError, options: &IscsiOptions) -> St
         (_, Some(LoginStatus::NotFound | LoginStatus::TargetRemoved)) => {
             "there is no such target; check its name".to_owned()
         }
-        (
-            InitiatorLoginError::Refused {
-                address: Some(address),
-                ..
-            },
-            _,
-        ) => format!("the target has moved; use {address}"),
+        (_, Some(LoginStatus::TargetMovedTemporarily | LoginStatus::TargetMovedPermanently)) => {
+            "the target has moved and does not say where to; name a portal that has it".to_owned()
+        }
         (_, Some(LoginStatus::ServiceUnavailable | LoginStatus::OutOfResources)) => {
             "the target has no room; end other sessions".to_owned()
         }
@@ -208,6 +215,11 @@ pub(super) fn refusal(error: &InitiatorLoginError, options: &IscsiOptions) -> St
         (_, _) => "look at the log of the target".to_owned(),
     };
     format!("the login failed: {error}; {remedy}")
+}
+
+/// Says that a session is not where the configuration has it.
+pub(super) fn warn_moved(options: &IscsiOptions, portal: &str) {
+    tracing::warn!(disk = %options, portal, "an iSCSI target has sent its session to another portal");
 }
 
 /// What a look has found.
@@ -259,14 +271,9 @@ impl IscsiOptions {
         let clock = Clock::new();
         let isid = random_isid()?;
         let failed = |error| IscsiFailure::of(error, &self);
-        let place = (self.host.as_str(), self.port);
-        let stream = line::connect(clock, place, &mut Nobody).map_err(failed)?;
-        if tcp::is_own(&stream, &self.own.portals).map_err(IscsiFailure::Connect)? {
-            return Err(IscsiFailure::Own);
-        }
-        let config = self.login_config(isid);
-        let line = line::log_in(clock, stream, config, self.lun, &mut Nobody);
+        let line = line::establish(clock, &self, isid, &mut Nobody);
         let mut line = line.map_err(failed)?;
+        let moved = line.moved.take();
         let found = look_at(&mut line, clock, &mut Nobody);
         line.log_out(clock);
         let look = found.map_err(failed)?.ok_or(IscsiFailure::NoSize)?;
@@ -276,7 +283,10 @@ impl IscsiOptions {
             claimed.map_err(|holder| IscsiFailure::Twice { holder })
         });
         let claim = claim.transpose()?;
-        self.disk(clock, isid, look, claim)
+        if let Some(portal) = &moved {
+            warn_moved(&self, portal);
+        }
+        self.disk(clock, isid, look, claim, moved)
             .map_err(IscsiFailure::Connect)
     }
 
@@ -286,6 +296,7 @@ impl IscsiOptions {
         isid: Isid,
         look: Look,
         claim: Option<Claim>,
+        moved: Option<String>,
     ) -> io::Result<ScsiDisk> {
         let terms = Terms {
             retry: self.retry,
@@ -304,6 +315,7 @@ impl IscsiOptions {
             isid,
             identity: look.identity,
             claim,
+            moved,
         };
         let begin = Box::new(move |common: &Arc<_>| attendant::begin(common, clock, known));
         ScsiDisk::new(terms, whose, look.facts, begin)

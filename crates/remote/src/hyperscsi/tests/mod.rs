@@ -6,13 +6,12 @@ mod target;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use memory::Payload;
-use store::{Extent, IoAnswer, IoFailure, IoRequest};
+use store::{IoFailure, IoRequest};
 
 use super::open::{HyperscsiFailure, HyperscsiOptions, Password};
 use super::wire::Carrier;
 use crate::scsi::command::Unfit;
-use crate::scsi::testing::{BLOCK, Client, pattern};
+use crate::scsi::testing::{BLOCK, Client, checks};
 use target::{GROUP, PASSWORD, Target};
 
 const SIZE: usize = 4 << 20;
@@ -47,44 +46,14 @@ fn data_arrives_whole_through_loss_and_in_any_order() {
     let mut client = client(&target, 20);
     target.net.drop_every.store(13, Ordering::SeqCst);
     target.net.swaps.store(true, Ordering::SeqCst);
-    let bytes = pattern(3 << 20);
-    let tags: Vec<_> = bytes
-        .chunks(700 << 10)
-        .scan(4096, |offset, chunk| {
-            let at = *offset;
-            *offset += chunk.len() as u64;
-            Some((at, chunk.to_vec()))
-        })
-        .collect();
-    let tags: Vec<_> = tags
-        .into_iter()
-        .map(|(offset, chunk)| client.write(offset, chunk, false))
-        .collect();
-    for tag in tags {
-        assert!(client.answer(tag).is_ok());
-    }
-    assert_eq!(client.flush_now(), Ok(()));
-    assert_eq!(client.read_now(4096, 3 << 20), bytes);
-    assert!(target.medium().bytes[4096..][..3 << 20] == bytes[..]);
-    assert_eq!(target.medium().counts[&0x91], 1);
+    checks::carries_data(&mut client, &target.medium);
     assert!(!client.disk.is_flush_latched());
 }
 
 #[test]
 fn a_disk_is_what_its_device_says() {
     let target = Target::new(SIZE);
-    let client = client(&target, 20);
-    let found = client.handle.capabilities();
-    assert_eq!(
-        (
-            found.size_bytes,
-            found.block_bytes,
-            found.physical_block_bytes
-        ),
-        (SIZE as u64, 512, 4096)
-    );
-    assert!(found.thin && found.volatile_cache && found.solid_state && !found.read_only);
-    assert_eq!(found.compare_and_write_bytes, 4096);
+    checks::is_what_the_disk_says(&client(&target, 20), &target.medium);
 }
 
 #[test]
@@ -156,44 +125,16 @@ fn a_restart_of_the_server_fails_the_next_flush_once_and_repeats_what_was_under_
 fn a_compare_and_write_that_was_lost_is_not_repeated() {
     let mut target = Target::new(SIZE);
     let mut client = client(&target, 60);
-    let compare = |client: &mut Client, old: u8, new: u8| {
-        let data = [vec![old; BLOCK], vec![new; BLOCK]].concat();
-        client.submit(IoRequest::CompareAndWrite {
-            offset: 1024,
-            data: Payload::from(data),
-            durable: false,
-        })
-    };
-    let tag = compare(&mut client, 0, 1);
-    assert!(client.answer(tag).is_ok());
-    let tag = compare(&mut client, 0, 2);
-    assert_eq!(
-        client.answer(tag).unwrap_err(),
-        IoFailure::Miscompare { offset: 0 }
-    );
-    target.medium().holds = true;
-    let tag = compare(&mut client, 1, 3);
+    let tag = checks::holds_a_compare_and_write(&mut client, &target.medium);
     // It is under way when a later write is held, too.
     let read = client.read(0, BLOCK);
-    until_held(&mut client, &target);
+    checks::until_held(&mut client, &target.medium);
     target.kill();
     target.medium().holds = false;
     target.start();
     assert_eq!(client.answer(tag).unwrap_err(), IoFailure::NotReady);
     assert!(client.answer(read).is_ok());
     assert_eq!(target.medium().counts[&0x89], 2);
-}
-
-/// A command that is not held comes through, so those before it have arrived.
-fn until_held(client: &mut Client, target: &Target) {
-    let asked = |target: &Target| target.medium().counts.get(&0x9e).copied().unwrap_or(0);
-    let before = asked(target);
-    let extents = client.submit(IoRequest::Extents {
-        range: 0..BLOCK as u64,
-        count_max: 1,
-    });
-    assert!(client.answer(extents).is_ok());
-    assert!(asked(target) > before);
 }
 
 #[test]
@@ -225,20 +166,7 @@ fn a_server_that_is_away_too_long_makes_requests_fail_for_a_while() {
 #[test]
 fn attentions_and_a_busy_device_are_waited_for_and_a_larger_one_is_seen() {
     let target = Target::new(SIZE);
-    let mut client = client(&target, 20);
-    {
-        let mut medium = target.medium();
-        medium.bytes.resize(SIZE + 8192, 0);
-        medium.attentions.extend([(0x2a, 0x09), (0x3f, 0x03)]);
-        medium.busy = 2;
-    }
-    client.write_now(0, vec![1; BLOCK]);
-    client.until("a size", |client| {
-        let bytes = client.handle.capabilities().size_bytes;
-        (bytes == SIZE as u64 + 8192).then_some(())
-    });
-    client.write_now(SIZE as u64, vec![9; 8192]);
-    assert_eq!(target.medium().bytes[SIZE..], [9; 8192]);
+    checks::waits_and_grows(&mut client(&target, 20), &target.medium);
 }
 
 #[test]
@@ -249,54 +177,21 @@ fn a_device_that_is_another_one_is_not_used() {
     target.kill();
     target.medium().designator = [6; 16];
     target.start();
-    let write = client.write(0, vec![2; BLOCK], false);
-    assert_eq!(client.answer(write).unwrap_err(), IoFailure::NotReady);
-    let outage = client.disk.outage().unwrap();
-    assert!(
-        outage.ends_with("the device of this name is another one now"),
-        "{outage}"
-    );
-    assert_eq!(target.medium().bytes[..BLOCK], [1; BLOCK]);
+    let why = "the device of this name is another one now";
+    checks::leaves_another_disk_alone(&mut client, &target.medium, why);
 }
 
 #[test]
 fn a_cancelled_request_is_aborted_at_the_device() {
     let target = Target::new(SIZE);
-    let mut client = client(&target, 20);
-    target.medium().holds = true;
-    let held = client.write(0, vec![1; BLOCK], false);
-    until_held(&mut client, &target);
-    client.handle.cancel(held, &mut client.outlet);
-    assert_eq!(client.answer(held).unwrap_err(), IoFailure::Cancelled);
-    assert_eq!(target.medium().aborted, 1);
+    checks::aborts_what_is_cancelled(&mut client(&target, 20), &target.medium);
 }
 
 #[test]
 fn space_is_given_back_and_reads_zeros() {
     let target = Target::new(SIZE);
     let mut client = client(&target, 20);
-    client.write_now(0, vec![1; 8192]);
-    let unmap = client.submit(IoRequest::Unmap { range: 512..4096 });
-    assert!(client.answer(unmap).is_ok());
-    assert!(target.medium().unmapped);
-    let mut expected = vec![1; 8192];
-    expected[512..4096].fill(0);
-    assert_eq!(client.read_now(0, 8192), expected);
-    let asked = client.submit(IoRequest::Extents {
-        range: 512..4096,
-        count_max: 4,
-    });
-    let range = 512..4096;
-    match client.answer(asked) {
-        Ok(IoAnswer::Extents(found)) => assert_eq!(
-            found,
-            [Extent {
-                range,
-                mapped: false
-            }]
-        ),
-        other => panic!("{other:?}"),
-    }
+    checks::gives_space_back(&mut client, &target.medium);
     let zeros = client.submit(IoRequest::WriteZeros {
         range: 0..512,
         durable: true,
@@ -310,15 +205,7 @@ fn space_is_given_back_and_reads_zeros() {
 #[test]
 fn a_flush_that_the_device_failed_is_remembered() {
     let target = Target::new(SIZE);
-    let mut client = client(&target, 20);
-    target.medium().flush_fails = Some(3);
-    assert!(matches!(client.flush_now(), Err(IoFailure::Medium { .. })));
-    target.medium().flush_fails = None;
-    assert_eq!(client.flush_now(), Err(IoFailure::FlushLatched));
-    let durable = client.write(0, vec![1; BLOCK], true);
-    assert_eq!(client.answer(durable).unwrap_err(), IoFailure::FlushLatched);
-    assert!(client.disk.is_flush_latched());
-    client.write_now(0, vec![2; BLOCK]);
+    checks::remembers_a_failed_flush(&mut client(&target, 20), &target.medium);
 }
 
 #[test]

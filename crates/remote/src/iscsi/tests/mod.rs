@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use memory::Payload;
-use store::{Extent, IoAnswer, IoFailure, IoRequest};
+use iscsi::pdu::LoginStatus;
+use store::IoFailure;
 
 use super::open::{IscsiFailure, IscsiLogin, IscsiOptions};
 use crate::hyperscsi::Password;
 use crate::nbd::OwnServers;
 use crate::scsi::command::Unfit;
-use crate::scsi::testing::{BLOCK, Client, pattern};
+use crate::scsi::testing::{BLOCK, Client, checks, pattern};
 use target::{LIES, NAME, Target};
 
 const SIZE: usize = 4 << 20;
@@ -63,15 +63,6 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// A command that is not held comes through, so those before it have arrived.
-fn until_held(client: &mut Client) {
-    let extents = client.submit(IoRequest::Extents {
-        range: 0..BLOCK as u64,
-        count_max: 1,
-    });
-    assert!(client.answer(extents).is_ok());
-}
-
 /// Ends the session without a word, when it has been up for long enough to be made again at once.
 fn cut(client: &mut Client, target: &Target) {
     let before = target.rules.logins.load(Ordering::SeqCst);
@@ -88,21 +79,7 @@ fn data_arrives_whole_in_bursts_with_and_without_digests() {
         let target = Target::new(SIZE);
         target.set(|rules| &rules.digests, digests);
         let mut client = client(&target, 20);
-        let bytes = pattern(3 << 20);
-        let tags: Vec<_> = (0..)
-            .zip(bytes.chunks(700 << 10))
-            .map(|(number, chunk)| {
-                let offset = 4096 + number * (700 << 10);
-                client.write(offset, chunk.to_vec(), false)
-            })
-            .collect();
-        for tag in tags {
-            assert!(client.answer(tag).is_ok());
-        }
-        assert_eq!(client.flush_now(), Ok(()));
-        assert_eq!(client.read_now(4096, 3 << 20), bytes);
-        assert!(target.medium().bytes[4096..][..3 << 20] == bytes[..]);
-        assert_eq!(target.medium().counts[&0x91], 1);
+        checks::carries_data(&mut client, &target.medium);
         assert_eq!(client.disk.connections().unwrap().up, 1);
     }
 }
@@ -110,16 +87,7 @@ fn data_arrives_whole_in_bursts_with_and_without_digests() {
 #[test]
 fn a_disk_is_what_its_target_says() {
     let target = Target::new(SIZE);
-    let client = client(&target, 20);
-    let found = client.handle.capabilities();
-    let sizes = (
-        found.size_bytes,
-        found.block_bytes,
-        found.physical_block_bytes,
-    );
-    assert_eq!(sizes, (SIZE as u64, 512, 4096));
-    assert!(found.thin && found.volatile_cache && found.solid_state && !found.read_only);
-    assert_eq!(found.compare_and_write_bytes, 4096);
+    checks::is_what_the_disk_says(&client(&target, 20), &target.medium);
 }
 
 #[test]
@@ -195,6 +163,79 @@ fn both_sides_prove_who_they_are() {
 }
 
 #[test]
+fn a_login_goes_where_the_target_sends_it() {
+    let (first, mut last) = (Target::new(SIZE), Target::new(SIZE));
+    // Two portals of one disk.
+    first.medium().designator = last.medium().designator;
+    first.redirect(LoginStatus::TargetMovedTemporarily, Some(last.address()));
+    let mut client = client(&first, 60);
+    client.write_now(0, vec![7; BLOCK]);
+    assert_eq!(last.medium().bytes[..BLOCK], [7; BLOCK]);
+    assert_eq!(first.medium().bytes[..BLOCK], [0; BLOCK]);
+    // The look and the session.
+    assert_eq!(first.rules.redirected.load(Ordering::SeqCst), 2);
+    // Each session begins where it is configured: that has the disk itself now.
+    *first.rules.redirects.lock().unwrap() = None;
+    last.kill();
+    client.write_now(0, vec![8; BLOCK]);
+    assert_eq!(first.medium().bytes[..BLOCK], [8; BLOCK]);
+}
+
+#[test]
+fn a_login_is_not_sent_in_circles_or_for_ever() {
+    let targets: Vec<_> = (0..6).map(|_| Target::new(SIZE)).collect();
+    let send = |from: usize, to: usize| {
+        let address = Some(targets[to].address());
+        targets[from].redirect(LoginStatus::TargetMovedPermanently, address);
+    };
+    let open = || reason(options(&targets[0], 0)).to_string();
+    send(0, 0);
+    let text = open();
+    assert!(
+        text.starts_with("the target sends the login in a circle"),
+        "{text}"
+    );
+    send(0, 1);
+    send(1, 0);
+    let text = open();
+    assert!(
+        text.starts_with("the target sends the login in a circle"),
+        "{text}"
+    );
+    for from in 0..5 {
+        send(from, from + 1);
+    }
+    let text = open();
+    assert!(
+        text.starts_with("the target sends the login on too often"),
+        "{text}"
+    );
+    assert_eq!(targets[5].rules.logins.load(Ordering::SeqCst), 0);
+    // One less is followed to its end.
+    *targets[4].rules.redirects.lock().unwrap() = None;
+    assert!(options(&targets[0], 0).open().is_ok());
+    targets[0].redirect(LoginStatus::TargetMovedTemporarily, None);
+    let text = open();
+    assert!(text.contains("does not say where to"), "{text}");
+}
+
+#[test]
+fn a_login_is_not_sent_to_this_very_program() {
+    let (first, own) = (Target::new(SIZE), Target::new(SIZE));
+    first.redirect(LoginStatus::TargetMovedTemporarily, Some(own.address()));
+    let servers = OwnServers {
+        portals: vec![([0, 0, 0, 0], own.port()).into()],
+        ..OwnServers::default()
+    };
+    let failure = reason(IscsiOptions {
+        own: Arc::new(servers),
+        ..options(&first, 0)
+    });
+    assert!(matches!(failure, IscsiFailure::Own), "{failure}");
+    assert_eq!(own.rules.logins.load(Ordering::SeqCst), 0);
+}
+
+#[test]
 fn one_disk_is_one_store() {
     let target = Target::new(SIZE);
     let first = options(&target, 0).open().unwrap();
@@ -220,7 +261,7 @@ fn a_lost_session_repeats_what_was_under_way_and_takes_no_cache_with_it() {
         client.write(512, vec![2; BLOCK], false),
         client.read(0, BLOCK),
     );
-    until_held(&mut client);
+    checks::until_held(&mut client, &target.medium);
     cut(&mut client, &target);
     target.medium().holds = false;
     // What is held stays so in its session.
@@ -261,22 +302,8 @@ fn a_target_that_was_off_fails_the_next_flush_once() {
 fn a_compare_and_write_that_was_lost_is_not_repeated() {
     let target = Target::new(SIZE);
     let mut client = client(&target, 60);
-    let compare = |client: &mut Client, old: u8, new: u8| {
-        let data = [vec![old; BLOCK], vec![new; BLOCK]].concat();
-        client.submit(IoRequest::CompareAndWrite {
-            offset: 1024,
-            data: Payload::from(data),
-            durable: false,
-        })
-    };
-    let tag = compare(&mut client, 0, 1);
-    assert!(client.answer(tag).is_ok());
-    let tag = compare(&mut client, 0, 2);
-    let differs = IoFailure::Miscompare { offset: 0 };
-    assert_eq!(client.answer(tag).unwrap_err(), differs);
-    target.medium().holds = true;
-    let tag = compare(&mut client, 1, 3);
-    until_held(&mut client);
+    let tag = checks::holds_a_compare_and_write(&mut client, &target.medium);
+    checks::until_held(&mut client, &target.medium);
     cut(&mut client, &target);
     target.medium().holds = false;
     assert_eq!(client.answer(tag).unwrap_err(), IoFailure::NotReady);
@@ -357,21 +384,7 @@ fn no_lie_of_a_target_becomes_data_or_an_answer() {
 #[test]
 fn attentions_and_a_busy_disk_are_waited_for_and_a_larger_one_is_seen() {
     let target = Target::new(SIZE);
-    let mut client = client(&target, 20);
-    client.write_now(0, vec![1; BLOCK]);
-    {
-        let mut medium = target.medium();
-        medium.bytes.resize(SIZE + 8192, 0);
-        medium.attentions.extend([(0x2a, 0x09), (0x3f, 0x03)]);
-        medium.busy = 2;
-    }
-    client.write_now(0, vec![1; BLOCK]);
-    client.until("a size", |client| {
-        let bytes = client.handle.capabilities().size_bytes;
-        (bytes == SIZE as u64 + 8192).then_some(())
-    });
-    client.write_now(SIZE as u64, vec![9; 8192]);
-    assert_eq!(target.medium().bytes[SIZE..], [9; 8192]);
+    checks::waits_and_grows(&mut client(&target, 20), &target.medium);
 }
 
 #[test]
@@ -382,61 +395,26 @@ fn a_disk_that_is_another_one_is_not_used() {
     target.kill();
     target.medium().designator = [6; 16];
     target.start();
-    let write = client.write(0, vec![2; BLOCK], false);
-    assert_eq!(client.answer(write).unwrap_err(), IoFailure::NotReady);
-    let outage = client.disk.outage().unwrap();
-    assert!(
-        outage.ends_with("the disk of this LUN is another one now"),
-        "{outage}"
-    );
-    assert_eq!(target.medium().bytes[..BLOCK], [1; BLOCK]);
+    let why = "the disk of this LUN is another one now";
+    checks::leaves_another_disk_alone(&mut client, &target.medium, why);
 }
 
 #[test]
 fn a_cancelled_request_is_aborted_at_the_target() {
     let target = Target::new(SIZE);
-    let mut client = client(&target, 20);
-    target.medium().holds = true;
-    let held = client.write(0, vec![1; BLOCK], false);
-    until_held(&mut client);
-    client.handle.cancel(held, &mut client.outlet);
-    assert_eq!(client.answer(held).unwrap_err(), IoFailure::Cancelled);
-    assert_eq!(target.medium().aborted, 1);
+    checks::aborts_what_is_cancelled(&mut client(&target, 20), &target.medium);
 }
 
 #[test]
 fn space_is_given_back_and_reads_zeros() {
     let target = Target::new(SIZE);
-    let mut client = client(&target, 20);
-    client.write_now(0, vec![1; 8192]);
-    let unmap = client.submit(IoRequest::Unmap { range: 512..4096 });
-    assert!(client.answer(unmap).is_ok());
-    assert!(target.medium().unmapped);
-    let mut expected = vec![1; 8192];
-    expected[512..4096].fill(0);
-    assert_eq!(client.read_now(0, 8192), expected);
-    let range = 512..4096;
-    let asked = client.submit(IoRequest::Extents {
-        range: range.clone(),
-        count_max: 4,
-    });
-    let mapped = false;
-    match client.answer(asked) {
-        Ok(IoAnswer::Extents(found)) => assert_eq!(found, [Extent { range, mapped }]),
-        other => panic!("{other:?}"),
-    }
+    checks::gives_space_back(&mut client(&target, 20), &target.medium);
 }
 
 #[test]
 fn a_flush_that_the_disk_failed_is_remembered() {
     let target = Target::new(SIZE);
-    let mut client = client(&target, 20);
-    target.medium().flush_fails = Some(3);
-    assert!(matches!(client.flush_now(), Err(IoFailure::Medium { .. })));
-    target.medium().flush_fails = None;
-    assert_eq!(client.flush_now(), Err(IoFailure::FlushLatched));
-    assert!(client.disk.is_flush_latched());
-    client.write_now(0, vec![2; BLOCK]);
+    checks::remembers_a_failed_flush(&mut client(&target, 20), &target.medium);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use iscsi::SerialNumber;
 use iscsi::chap::{ChapAccount, ChapAlgorithm, Credentials, Secret};
+use iscsi::discovery::TargetAddress;
 use iscsi::framing::{Pdu, PduBuffer};
 use iscsi::login::{
     Admission, LoginAction, LoginRefusal, LoginTarget, NegotiatedLogin, RANDOM_BYTES, TargetAuth,
@@ -75,6 +76,10 @@ pub(super) type Proof = (&'static str, &'static [u8]);
 pub(super) struct Rules {
     /// Who the initiator has to be, and who the target is.
     pub(super) chap: Mutex<Option<[Proof; 2]>>,
+    /// It sends each login away, and where to.
+    pub(super) redirects: Mutex<Option<(LoginStatus, Option<TargetAddress>)>>,
+    /// How many logins it has sent away.
+    pub(super) redirected: AtomicUsize,
     /// It wants digests.
     pub(super) digests: AtomicBool,
     pub(super) lie: Mutex<Option<Lie>>,
@@ -126,6 +131,20 @@ impl Target {
 
     pub(super) fn set(&self, which: impl Fn(&Rules) -> &AtomicBool, value: bool) {
         which(&self.rules).store(value, Ordering::SeqCst);
+    }
+
+    /// Where it is, as it would say it.
+    pub(super) fn address(&self) -> TargetAddress {
+        TargetAddress {
+            host: "127.0.0.1".to_owned(),
+            port: self.port(),
+            portal_group_tag: None,
+        }
+    }
+
+    /// Has it send logins to an address, or take them again.
+    pub(super) fn redirect(&self, status: LoginStatus, to: Option<TargetAddress>) {
+        *self.rules.redirects.lock().unwrap() = Some((status, to));
     }
 
     pub(super) fn lie(&self, lie: Lie) {
@@ -321,9 +340,17 @@ impl Talk {
                         let is_it = request
                             .target_name
                             .is_some_and(|name| name.as_str() == NAME);
-                        login.authorize_reply(match is_it {
-                            true => Ok(self.policy()),
-                            false => Err(LoginRefusal::from(LoginStatus::NotFound)),
+                        let away = self.rules.redirects.lock().unwrap().clone();
+                        login.authorize_reply(match (is_it, away) {
+                            (true, None) => Ok(self.policy()),
+                            (true, Some((status, target_address))) => {
+                                self.rules.redirected.fetch_add(1, Ordering::SeqCst);
+                                Err(LoginRefusal {
+                                    status,
+                                    target_address,
+                                })
+                            }
+                            (false, _) => Err(LoginRefusal::from(LoginStatus::NotFound)),
                         });
                     }
                     LoginAction::Admit(negotiated) => {

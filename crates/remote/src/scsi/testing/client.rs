@@ -10,6 +10,8 @@ use store::{
     Submitted, Waker,
 };
 
+use super::BLOCK;
+
 /// Longer than anything here takes.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
@@ -141,6 +143,16 @@ impl Client {
             offset,
             data,
             durable,
+        })
+    }
+
+    /// One block, whose bytes are all the same.
+    pub(crate) fn compare_and_write(&mut self, offset: u64, old: u8, new: u8) -> IoTag {
+        let data = [vec![old; BLOCK], vec![new; BLOCK]].concat();
+        self.submit(IoRequest::CompareAndWrite {
+            offset,
+            data: Payload::from(data),
+            durable: false,
         })
     }
 

@@ -1,0 +1,135 @@
+//! What stores over all transports have to do, whatever carries the commands. Each check gets a store and its disk.
+
+use std::sync::Mutex;
+
+use store::{Extent, IoAnswer, IoFailure, IoRequest, IoTag};
+
+use super::{BLOCK, Client, Medium, pattern};
+
+/// Writes that are longer than what is sent at once, a flush, and one read of all.
+pub(crate) fn carries_data(client: &mut Client, medium: &Mutex<Medium>) {
+    let bytes = pattern(3 << 20);
+    let tags: Vec<_> = (0..)
+        .zip(bytes.chunks(700 << 10))
+        .map(|(number, chunk)| {
+            let offset = 4096 + number * (700 << 10);
+            client.write(offset, chunk.to_vec(), false)
+        })
+        .collect();
+    for tag in tags {
+        assert!(client.answer(tag).is_ok());
+    }
+    assert_eq!(client.flush_now(), Ok(()));
+    assert_eq!(client.read_now(4096, 3 << 20), bytes);
+    let medium = medium.lock().unwrap();
+    assert!(medium.bytes[4096..][..3 << 20] == bytes[..]);
+    assert_eq!(medium.counts[&0x91], 1);
+}
+
+/// What the store says of itself is what the disk has said.
+pub(crate) fn is_what_the_disk_says(client: &Client, medium: &Mutex<Medium>) {
+    let found = client.handle.capabilities();
+    let sizes = (
+        found.size_bytes,
+        found.block_bytes,
+        found.physical_block_bytes,
+    );
+    let size_bytes = medium.lock().unwrap().bytes.len() as u64;
+    assert_eq!(sizes, (size_bytes, 512, 4096));
+    assert!(found.thin && found.volatile_cache && found.solid_state && !found.read_only);
+    assert_eq!(found.compare_and_write_bytes, 4096);
+}
+
+/// Waits until what the disk holds has arrived: a command that is not held comes through.
+pub(crate) fn until_held(client: &mut Client, medium: &Mutex<Medium>) {
+    let asked = || medium.lock().unwrap().counts.get(&0x9e).copied();
+    let before = asked();
+    let extents = client.submit(IoRequest::Extents {
+        range: 0..BLOCK as u64,
+        count_max: 1,
+    });
+    assert!(client.answer(extents).is_ok());
+    assert!(asked() > before);
+}
+
+/// Compares and writes twice, the second time with another content; then a third time, which the disk holds.
+pub(crate) fn holds_a_compare_and_write(client: &mut Client, medium: &Mutex<Medium>) -> IoTag {
+    let tag = client.compare_and_write(1024, 0, 1);
+    assert!(client.answer(tag).is_ok());
+    let tag = client.compare_and_write(1024, 0, 2);
+    let differs = IoFailure::Miscompare { offset: 0 };
+    assert_eq!(client.answer(tag).unwrap_err(), differs);
+    medium.lock().unwrap().holds = true;
+    client.compare_and_write(1024, 1, 3)
+}
+
+/// Unit attentions and BUSY are no errors, and a disk that has grown is seen.
+pub(crate) fn waits_and_grows(client: &mut Client, medium: &Mutex<Medium>) {
+    client.write_now(0, vec![1; BLOCK]);
+    let size = medium.lock().unwrap().bytes.len();
+    {
+        let mut medium = medium.lock().unwrap();
+        medium.bytes.resize(size + 8192, 0);
+        medium.attentions.extend([(0x2a, 0x09), (0x3f, 0x03)]);
+        medium.busy = 2;
+    }
+    client.write_now(0, vec![1; BLOCK]);
+    client.until("a size", |client| {
+        let bytes = client.handle.capabilities().size_bytes;
+        (bytes == size as u64 + 8192).then_some(())
+    });
+    client.write_now(size as u64, vec![9; 8192]);
+    assert_eq!(medium.lock().unwrap().bytes[size..], [9; 8192]);
+}
+
+/// The disk has become another one since a write of ones: nothing reaches it, and the store says why.
+pub(crate) fn leaves_another_disk_alone(client: &mut Client, medium: &Mutex<Medium>, why: &str) {
+    let write = client.write(0, vec![2; BLOCK], false);
+    assert_eq!(client.answer(write).unwrap_err(), IoFailure::NotReady);
+    let outage = client.disk.outage().unwrap();
+    assert!(outage.ends_with(why), "{outage}");
+    assert_eq!(medium.lock().unwrap().bytes[..BLOCK], [1; BLOCK]);
+}
+
+/// A request that is cancelled is aborted where it is.
+pub(crate) fn aborts_what_is_cancelled(client: &mut Client, medium: &Mutex<Medium>) {
+    medium.lock().unwrap().holds = true;
+    let held = client.write(0, vec![1; BLOCK], false);
+    until_held(client, medium);
+    client.handle.cancel(held, &mut client.outlet);
+    assert_eq!(client.answer(held).unwrap_err(), IoFailure::Cancelled);
+    assert_eq!(medium.lock().unwrap().aborted, 1);
+}
+
+/// Space is given back, reads zeros, and is known not to be there.
+pub(crate) fn gives_space_back(client: &mut Client, medium: &Mutex<Medium>) {
+    client.write_now(0, vec![1; 8192]);
+    let unmap = client.submit(IoRequest::Unmap { range: 512..4096 });
+    assert!(client.answer(unmap).is_ok());
+    assert!(medium.lock().unwrap().unmapped);
+    let mut expected = vec![1; 8192];
+    expected[512..4096].fill(0);
+    assert_eq!(client.read_now(0, 8192), expected);
+    let range = 512..4096;
+    let asked = client.submit(IoRequest::Extents {
+        range: range.clone(),
+        count_max: 4,
+    });
+    let mapped = false;
+    match client.answer(asked) {
+        Ok(IoAnswer::Extents(found)) => assert_eq!(found, [Extent { range, mapped }]),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A flush that the disk failed fails all later ones and durable writes, and nothing else.
+pub(crate) fn remembers_a_failed_flush(client: &mut Client, medium: &Mutex<Medium>) {
+    medium.lock().unwrap().flush_fails = Some(3);
+    assert!(matches!(client.flush_now(), Err(IoFailure::Medium { .. })));
+    medium.lock().unwrap().flush_fails = None;
+    assert_eq!(client.flush_now(), Err(IoFailure::FlushLatched));
+    let durable = client.write(0, vec![1; BLOCK], true);
+    assert_eq!(client.answer(durable).unwrap_err(), IoFailure::FlushLatched);
+    assert!(client.disk.is_flush_latched());
+    client.write_now(0, vec![2; BLOCK]);
+}
