@@ -234,7 +234,9 @@ impl Play {
             }
             9 => self.squeeze(input.byte()),
             10 | 15 => self.take_output(usize::from(input.byte())),
-            11 => self.session.set_queue_limit(u32::from(input.byte())),
+            11 => {
+                self.session.set_queue_limit(u32::from(input.byte()));
+            }
             12 => self.fill_burst(input.byte(), input.byte()),
             13 if self.wires.len() < 4 => self.connect(input.byte()),
             13 => self.close(usize::from(input.byte())),

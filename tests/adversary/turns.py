@@ -177,7 +177,7 @@ def opens(name, change):
                     session.pump(timeout_s=20)
                 check(session.command(scsi.read16(0, 1), read=512, lun=1).good, "a READ of the other unit")
                 fs.release()
-    harness.add(f"a_window_that_{name}_is_told", run)
+    harness.add(f"a_window_that_{name}_is_said", run)
 
 
 opens("a_higher_queue_depth_opens", lambda text: text.replace("queue_depth = 1\n", "queue_depth = 64\n"))

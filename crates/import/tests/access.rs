@@ -257,7 +257,8 @@ fn lists_that_multiply_are_refused() {
         "[PortalGroup1]\n{}[InitiatorGroup1]\nInitiatorName \"ALL\"\n{}",
         each(&|n| format!("Portal A{n} 192.0.2.1:{}\n", n + 1)),
         each(&|n| format!(
-            "[LogicalUnit{n}]\nTargetName iqn.2026-11.example:{n}\nMapping PortalGroup1 InitiatorGroup1\nLUN0 Storage /d{n} Auto\n"
+            "[LogicalUnit{n}]\nTargetName iqn.2026-11.example:{n}\n\
+             Mapping PortalGroup1 InitiatorGroup1\nLUN0 Storage /d{n} Auto\n"
         ))
     );
     for (format, texts) in [

@@ -12,8 +12,8 @@ use crate::notify::origin_of;
 const NOT_SHOWN: &str = "(not shown)";
 
 /// The text with "(not shown)" in place of each secret that is written in it: passwords of groups, and what follows the
-/// host in the URLs of web servers that get events. Comments are left out; everything else stays on its line as it is. Of a
-/// text that is no TOML nothing is shown.
+/// host in the URLs of web servers that get events. Comments are left out; everything else stays on its line as it is.
+/// Of a text that is no TOML nothing is shown.
 #[must_use]
 pub fn without_secrets(text: &str) -> Cow<'_, str> {
     let Ok(mut document) = text.parse::<DocumentMut>() else {
@@ -32,8 +32,8 @@ pub fn without_secrets(text: &str) -> Cow<'_, str> {
 
 /// A document of TOML without its comments.
 ///
-/// Spec: TOML 1.0: a comment begins with a `#` that is in no string, and ends with its line. Strings are in `"`, in which a
-/// backslash takes the next character with it, or in `'`; three of one kind begin one of several lines.
+/// Spec: TOML 1.0: a comment begins with a `#` that is in no string, and ends with its line. Strings are in `"`, where
+/// a backslash takes the next character with it, or in `'`; three of one kind begin one of several lines.
 fn without_comments(text: &str) -> Cow<'_, str> {
     if !text.contains('#') {
         return Cow::Borrowed(text);

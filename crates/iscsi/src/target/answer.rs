@@ -108,7 +108,7 @@ impl Session {
     /// Ends a task without an answer: it was aborted, or its connection is gone. Something may be to be sent then.
     pub fn abandon(&mut self, id: TaskId) {
         self.end_task(id);
-        self.open_and_tell();
+        self.open_and_notify();
     }
 
     /// Ends a task that its owner knows; `None` for any other.

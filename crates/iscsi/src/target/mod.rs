@@ -27,6 +27,7 @@ mod tags;
 mod task;
 mod transmit;
 mod violation;
+mod window;
 
 #[cfg(test)]
 mod tests;

@@ -247,21 +247,21 @@ fn tasks_are_bounded_although_announced_data_never_comes() {
 }
 
 #[test]
-fn an_initiator_that_may_send_nothing_is_told_when_it_may() {
+fn an_initiator_that_may_send_nothing_is_notified_when_it_may() {
     let mut rig = Rig::new(config_from(1, 1));
     let hanging = rig.start(0, command(1, 1));
     assert_eq!(rig.session.window(), (SerialNumber(2), SerialNumber(1)));
     rig.session.set_queue_depth(2);
     assert!(rig.session.set_queue_limit(2));
-    let told = rig.answers(0);
-    assert_eq!(told.len(), 1, "nothing else would tell it: {told:?}");
+    let sent = rig.answers(0);
+    assert_eq!(sent.len(), 1, "nothing else says it: {sent:?}");
     assert!(!rig.session.set_queue_limit(2), "it knows");
 
     let second = rig.start(0, command(2, 2));
     assert_eq!(rig.session.window(), (SerialNumber(3), SerialNumber(2)));
     rig.session.abandon(second);
-    let told = rig.answers(0);
-    assert_eq!(told.len(), 1, "what is aborted has no answer: {told:?}");
+    let sent = rig.answers(0);
+    assert_eq!(sent.len(), 1, "what is aborted has no answer: {sent:?}");
     rig.good(hanging);
     assert_eq!(rig.answers(0).len(), 1, "an answer says it itself");
 }
