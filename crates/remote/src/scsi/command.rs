@@ -166,8 +166,7 @@ pub(crate) struct Facts {
     pub(crate) is_disk: bool,
     pub(crate) is_read_only: bool,
     pub(crate) has_fua: bool,
-    /// It says that it has a cache, which is on. That one says nothing of it, or that it is off, is no reason to believe
-    /// that there is none.
+    /// It says that it has a cache, which is on. One that does not say so may have one all the same.
     pub(crate) says_cache: bool,
     pub(crate) is_rotating: bool,
     /// WRITE SAME gives space back, and what was given back reads zeros.

@@ -1,29 +1,30 @@
 //! Another look at a disk that is in use, because it has said that something of it may be different now.
 //!
-//! What a disk was found to be is good until it says otherwise, by a unit attention, which comes once and instead of a
-//! command, or until its session ends. From then on no job is sent until the disk has been asked all of it again: in
-//! its session here, one command after the other, while those that are under way already come to their end, and before
-//! a new session begins in the modules of the transports. Another disk, a smaller one, one with other blocks and one
-//! that takes no writes any more lose the session, and are not used ([`Common::renew`]). Unit attentions that come in
-//! the midst of a look begin it anew; one that has no end within the patience of the store loses the session, too.
+//! What a disk was found to be is good until it says otherwise, by a unit attention, which comes once and in place of
+//! a command, or until its session ends. From then on no job is sent until the disk has been asked all of it again:
+//! in its session here, one command after the other, while those that are under way already come to their end, and
+//! before a new session begins in the modules of the transports. Another disk, a smaller one, one with other blocks
+//! and one that takes no writes any more lose the session, and are not used ([`super::Common::renew`]). Unit
+//! attentions that come in the midst of a look begin it again; one that has no end within the patience of the store
+//! loses the session, too.
 //!
 //! What is remembered of a disk, and what happens when it becomes false:
 //!
-//! * Its identity, blocks and write protection, and a size that shrinks: the session is lost, and requests wait and then
-//!   end as not ready, until it is the disk of before. A size that grows is told to all handles. A write that is refused
-//!   as protected (27h) is an answer, and nothing is remembered of it.
+//! * Its identity, blocks and write protection, and a size that shrinks: the session is lost, and requests wait and
+//!   then end as not ready, until it is the disk of before. A size that grows is reported to all handles. A write that
+//!   is refused as protected (27h) is an answer, and nothing is remembered of it.
 //! * A cache is never taken for absent: a flush goes to the disk always, and each write that was not durable by itself
-//!   is one that a flush has to cover. A disk that refuses the flush as a command it does not have has nothing to flush,
-//!   unless it says in this very session that its cache is on. What initiators are told is that there is a cache.
+//!   is one that a flush has to cover. A disk that refuses the flush as a command it does not have has nothing to
+//!   flush, unless it says in this very session that its cache is on. Initiators find that there is a cache.
 //! * FUA: the attendant decides when it sends a write. One that goes out without is followed by a flush of its handle.
-//! * The longest transfer and the most zeros of one command: handles cut by what is known now. A job that was cut before
-//!   and has become too long ends as not ready; its initiator sends it again.
-//! * That blocks which are given back read zeros (LBPRZ, LBPWS): looked at when the command is sent; otherwise it writes
-//!   zeros. That a disk says which blocks hold data: one that refuses is taken to hold data everywhere.
-//! * COMPARE AND WRITE: what a command may compare is told to initiators once. A disk that does less refuses, and the
+//! * The longest transfer and the most zeros of one command: handles cut by what is known now. A job that was cut
+//!   before and has become too long ends as not ready; its initiator sends it again.
+//! * That blocks which are given back read zeros (LBPRZ, LBPWS): looked at when the command is sent; otherwise it
+//!   writes zeros. That a disk says which blocks hold data: one that refuses is taken to hold data everywhere.
+//! * COMPARE AND WRITE: initiators learn once what a command may compare. A disk that does less refuses, and the
 //!   request fails.
-//! * The state of its ports (ALUA): never remembered. A disk that is not ready is asked again until the patience of the
-//!   store ends.
+//! * The state of its ports (ALUA): never remembered. A disk that is not ready is asked again until the patience of
+//!   the store ends.
 //! * Physical blocks, granularity, rotation: as at the opening; they are a matter of speed only.
 
 use std::time::Duration;
