@@ -280,7 +280,7 @@ impl Session {
         self.complete(header.itt(), outcome, own, read, sense)
     }
 
-    /// Completes a task, unless GOOD hides that data is missing.
+    /// Completes a task, unless GOOD hides that data is missing, or was never taken.
     fn complete(
         &mut self,
         itt: InitiatorTaskTag,
@@ -298,10 +298,20 @@ impl Session {
         } else {
             residual
         };
-        let missing = match of_read {
+        let underflow = |residual| match residual {
             Residual::Underflow(bytes) => bytes,
             Residual::None | Residual::Overflow(_) => 0,
         };
+        let missing = underflow(of_read);
+        let (sent, untaken) = (task.sent, underflow(residual));
+        // A target may have been sent more than it says that it took.
+        if outcome == Outcome::Status(0) && sent.saturating_add(untaken) < task.write_length() {
+            return Err(TargetViolation::DataNotTaken {
+                sent,
+                residual: untaken,
+                expected: task.write_length(),
+            });
+        }
         if outcome == Outcome::Status(0) && task.received.checked_add(missing) != Some(expected) {
             return Err(TargetViolation::DataMissing {
                 received: task.received,

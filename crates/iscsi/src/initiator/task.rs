@@ -18,6 +18,8 @@ pub(super) struct Task {
     pub(super) received: u32,
     /// Bytes of the Data-In sequence under way.
     pub(super) burst: u32,
+    /// Bytes of write data that were handed to the connection.
+    pub(super) sent: u32,
     /// First byte of write data that is neither sent unasked nor asked for.
     pub(super) next_solicited: u32,
     /// R2Ts whose data is not sent completely.
@@ -39,6 +41,7 @@ impl Task {
             data_sn: 0,
             received: 0,
             burst: 0,
+            sent: 0,
             next_solicited: 0,
             open_r2t: 0,
         }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::task::{Entries, length_of};
+use super::task::{Entries, Task, length_of};
 use crate::digest::{Digest, data_digest};
 use crate::negotiate::ConnectionParameters;
 use crate::pdu::{
@@ -130,6 +130,13 @@ impl Transmitter {
             if let Some(mut request) = self.requests.pop_front() {
                 let header = RequestBhs::view_mut(&mut request.header);
                 header.exp_stat_sn = exp_stat_sn.into();
+                if let Segment::Shared(_, range) = &request.segment
+                    && let Some(task) =
+                        entries.task_mut(InitiatorTaskTag(header.initiator_task_tag.get()))
+                {
+                    // Immediate data.
+                    task.sent = task.sent.saturating_add(length_of(range.len()));
+                }
                 write_pdu(
                     out,
                     request.header,
@@ -147,7 +154,7 @@ impl Transmitter {
                 self.runs.pop_front();
                 continue;
             };
-            if write_data_out(out, run, exp_stat_sn, parameters) {
+            if write_data_out(out, run, task, exp_stat_sn, parameters) {
                 if run.target_transfer_tag != RESERVED_TAG {
                     task.open_r2t = task.open_r2t.saturating_sub(1);
                 }
@@ -161,6 +168,7 @@ impl Transmitter {
 fn write_data_out(
     out: &mut impl Output,
     run: &mut Run,
+    task: &mut Task,
     exp_stat_sn: SerialNumber,
     parameters: &ConnectionParameters,
 ) -> bool {
@@ -180,6 +188,7 @@ fn write_data_out(
         ..usize::try_from(stop).unwrap_or(usize::MAX);
     let segment = Segment::Shared(Arc::clone(&run.data), range);
     write_pdu(out, *header.as_bhs_bytes(), &[], &segment, parameters);
+    task.sent = task.sent.saturating_add(length);
     run.next = stop;
     run.data_sn = run.data_sn.wrapping_add(1);
     is_last

@@ -99,6 +99,16 @@ pub enum TargetViolation {
         /// Length of the buffer.
         expected: u32,
     },
+    /// GOOD status for a write whose data was never asked for, and no residual says so.
+    #[error("{sent} bytes taken and {residual} residual of a write of {expected}")]
+    DataNotTaken {
+        /// Handed to the connection.
+        sent: u32,
+        /// Underflow reported.
+        residual: u32,
+        /// Length of the data.
+        expected: u32,
+    },
     /// A length inside the data segment, or the response code, makes no sense.
     #[error("malformed contents of opcode {opcode:#04x}")]
     Malformed {

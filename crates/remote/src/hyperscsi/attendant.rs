@@ -9,7 +9,7 @@ use hyperscsi::{
     SubmitError,
 };
 
-use super::open::HyperscsiOptions;
+use super::open::{self, HyperscsiOptions};
 use super::station::{Connection, Session, Station, StepError};
 use crate::attendants::Counted;
 use crate::scsi::command::{Cdb, Facts};
@@ -190,7 +190,11 @@ impl Attendant {
             }
         };
         station.open(&mut connection, &device, options.level, host)?;
-        common.note_size(device.blocks.saturating_mul(device.block_bytes.into()));
+        let found = open::facts(station, &mut connection, &device, host)?;
+        if let Err(reason) = common.renew(Some(found)) {
+            station.close(connection);
+            return Err(NotConnected::Reason(reason, PAUSE));
+        }
         let now = station.now();
         self.jobs.begin_session(now);
         Ok(connection)
@@ -221,10 +225,11 @@ impl Attendant {
             }
             let broken = self.jobs.submit_all(now, &mut Carrier { session, device });
             self.station.send_all(&mut connection);
-            let silent = self.jobs.is_silent(now).then_some("it does not answer");
+            let is_silent = self.jobs.is_silent(now);
+            let silent = is_silent.then(|| "it does not answer".to_owned());
             if let Some(reason) = broken.or(silent) {
                 self.station.close(connection);
-                return reason.to_owned();
+                return reason;
             }
             if taken == 0 {
                 let deadlines = [connection.session.deadline(), self.jobs.deadline()];

@@ -17,7 +17,7 @@ use super::attendant::{self, Known};
 use super::station::{Connection, Station, StepError};
 use super::wire::{Carrier, Wire, WireError, of_bytes};
 use crate::scsi::command::{
-    BUSY, CHECK_CONDITION, Cdb, Facts, GOOD, KEY_ATTENTION, Sense, TASK_SET_FULL, Unfit,
+    self, BUSY, CHECK_CONDITION, Cdb, Facts, GOOD, KEY_ATTENTION, Sense, TASK_SET_FULL, Unfit,
 };
 use crate::scsi::host::{Host, Nobody};
 use crate::scsi::job::Bytes;
@@ -299,7 +299,8 @@ impl HyperscsiOptions {
             block_bytes: self.block_bytes,
         };
         let whose = Whose {
-            kind: "HyperSCSI server",
+            kind: "a HyperSCSI server",
+            what: "device of this name",
             server: format!("server {:?}", look.server_name),
             device: self.device.clone(),
             losses: Losses::WithSession,
@@ -493,7 +494,7 @@ fn failure(server: String, error: StepError) -> HyperscsiFailure {
 }
 
 /// Asks a device what it is.
-fn facts(
+pub(super) fn facts(
     station: &mut Station,
     connection: &mut Connection,
     device: &Device,
@@ -503,6 +504,15 @@ fn facts(
     let data_bytes_max = device
         .data_max_bytes
         .clamp(4096, hyperscsi::limits::DATA_MAX_BYTES);
+    // What it has to say by itself comes first.
+    ask(
+        station,
+        connection,
+        handle,
+        &command::test_unit_ready(),
+        host,
+    )?;
+    host.begin_look();
     let ask = |cdb: Cdb| ask(station, connection, handle, &cdb, host);
     Facts::find(data_bytes_max, ask)?.ok_or(StepError::Broken("the device has no size"))
 }
@@ -546,7 +556,7 @@ fn ask(
         match verdict(&reply) {
             Verdict::Good => return Ok(Some(data)),
             Verdict::Refused => return Ok(None),
-            Verdict::Again => {}
+            Verdict::Again => host.note_attention(Sense::parse(&reply.sense)),
         }
     }
     Err(StepError::Broken("the device is busy"))

@@ -14,13 +14,13 @@ use iscsi::pdu::{AsyncEvent, Isid, LoginStatus};
 use rustix::event::{PollFd, PollFlags};
 
 use super::line::{self, Clock, Line, StepError, data_of};
-use super::medium::{Claim, Identity};
-use super::open::{IscsiOptions, Look, look_at, lost, refusal, warn_moved};
+use super::open::{IscsiOptions, look_at, lost, refusal, warn_moved};
 use crate::attendants::Counted;
-use crate::scsi::command::{Facts, GOOD, Sense};
+use crate::scsi::command::{GOOD, Sense};
 use crate::scsi::host::{GivenUp, Host as _};
 use crate::scsi::job::Arrived;
 use crate::scsi::jobs::{Ending, Jobs, PAUSE};
+use crate::scsi::medium::Claim;
 use crate::scsi::shared::Common;
 
 /// After a wrong secret: a target may count attempts.
@@ -39,7 +39,6 @@ const REJECTIONS_THAT_PASS: [u8; 5] = [0x02, 0x06, 0x07, 0x0a, 0x0c];
 pub(super) struct Known {
     pub(super) options: IscsiOptions,
     pub(super) isid: Isid,
-    pub(super) identity: Option<Identity>,
     /// As long as the thread has a session, or may get one.
     pub(super) claim: Option<Claim>,
     /// Where the target has sent the session of before, if it has.
@@ -136,8 +135,8 @@ impl Attendant {
         let not_connected = |error| not_connected(error, options);
         let line = line::establish(clock, options, known.isid, jobs);
         let mut line = line.map_err(not_connected)?;
-        let look = match look_at(&mut line, clock, jobs) {
-            Ok(look) => look,
+        let found = match look_at(&mut line, clock, jobs) {
+            Ok(found) => found,
             Err(error) => {
                 if matches!(error, StepError::Broken(_) | StepError::Silent) {
                     // What broke off may have been the unit attention that says so, and it comes once.
@@ -147,12 +146,9 @@ impl Attendant {
             }
         };
         let common = Arc::clone(&jobs.common);
-        match same(look, known, &common.facts) {
-            Ok(size_bytes) => common.note_size(size_bytes),
-            Err(reason) => {
-                line.log_out(clock);
-                return Err(NotConnected::Reason(reason, PAUSE));
-            }
+        if let Err(reason) = common.renew(found) {
+            line.log_out(clock);
+            return Err(NotConnected::Reason(reason, PAUSE));
         }
         jobs.begin_session(clock.now());
         let moved = line.moved.take();
@@ -208,7 +204,7 @@ impl Attendant {
         }
         if watch.leaves_at.is_none() {
             if let Some(reason) = self.jobs.submit_all(now, line) {
-                return Some(reason.to_owned());
+                return Some(reason);
             }
             if watch.pinged_at.is_none() && now >= self.jobs.heard_at() + self.quiet() {
                 line.ping();
@@ -298,9 +294,7 @@ impl Attendant {
     ) -> Option<String> {
         match notice.event {
             AsyncEvent::ScsiEvent => {
-                if Sense::parse(&notice.sense).is_about_size() {
-                    self.jobs.look_at_size();
-                }
+                self.jobs.note_attention(Sense::parse(&notice.sense));
                 None
             }
             AsyncEvent::LogoutRequest | AsyncEvent::NegotiationRequest => {
@@ -368,24 +362,4 @@ fn pause_after(error: &InitiatorLoginError) -> Duration {
         }
         Some(_) | None => PAUSE,
     }
-}
-
-/// The size of the disk, if it is the one of before.
-fn same(look: Option<Look>, known: &Known, facts: &Facts) -> Result<u64, String> {
-    let look = look.ok_or("the disk does not say its size any more")?;
-    if look.identity != known.identity {
-        return Err("the disk of this LUN is another one now".to_owned());
-    }
-    let now = look.facts;
-    if now.block_bytes != facts.block_bytes {
-        return Err("the disk has other blocks than before".to_owned());
-    }
-    if now.size_bytes < facts.size_bytes {
-        let (before, size_bytes) = (facts.size_bytes, now.size_bytes);
-        return Err(format!("the disk had {before} bytes and has {size_bytes}"));
-    }
-    if now.is_read_only && !facts.is_read_only {
-        return Err("the disk is read-only now".to_owned());
-    }
-    Ok(now.size_bytes)
 }

@@ -567,10 +567,7 @@ fn refusal(sense: Sense, cdb: &Cdb) -> Result<Option<Vec<u8>>, StepError> {
     }
     let is_test = cdb.bytes.first() == Some(&0);
     match is_test {
-        true => Err(StepError::NotReady(format!(
-            "the disk is not ready (sense {:x}h/{:02x}h/{:02x}h)",
-            sense.key, sense.code, sense.qualifier
-        ))),
+        true => Err(StepError::NotReady(sense.not_ready())),
         false => Ok(None),
     }
 }

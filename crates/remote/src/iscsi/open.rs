@@ -15,12 +15,12 @@ use store::SharedStore;
 
 use super::attendant::{self, Known};
 use super::line::{self, Clock, Line, StepError};
-use super::medium::{Claim, Identity};
 use crate::hyperscsi::Password;
 use crate::nbd::OwnServers;
 use crate::scsi::command::{self, Facts, Unfit};
 use crate::scsi::host::{Host, Nobody};
 use crate::scsi::jobs::Losses;
+use crate::scsi::medium::Claim;
 use crate::scsi::shared::{ScsiDisk, Terms, Whose};
 use crate::words;
 
@@ -222,33 +222,15 @@ pub(super) fn warn_moved(options: &IscsiOptions, portal: &str) {
     tracing::warn!(disk = %options, portal, "an iSCSI target has sent its session to another portal");
 }
 
-/// What a look has found.
-#[derive(Debug)]
-pub(super) struct Look {
-    pub(super) facts: Facts,
-    pub(super) identity: Option<Identity>,
-}
-
 /// Looks at the disk.
 pub(super) fn look_at(
     line: &mut Line,
     clock: Clock,
     host: &mut impl Host,
-) -> Result<Option<Look>, StepError> {
+) -> Result<Option<Facts>, StepError> {
     line.ask(clock, &command::test_unit_ready(), host)?;
-    let facts = Facts::find(DATA_BYTES_MAX, |cdb| line.ask(clock, &cdb, host))?;
-    let Some(facts) = facts else {
-        return Ok(None);
-    };
-    let mut ask = |page| {
-        let found = line.ask(clock, &command::inquiry(page), host)?;
-        Ok::<_, StepError>(found.unwrap_or_default())
-    };
-    let mut identity = Identity::of_designators(&ask(Some(0x83))?);
-    if identity.is_none() {
-        identity = Identity::of_serial(&ask(None)?, &ask(Some(0x80))?);
-    }
-    Ok(Some(Look { facts, identity }))
+    host.begin_look();
+    Facts::find(DATA_BYTES_MAX, |cdb| line.ask(clock, &cdb, host))
 }
 
 impl IscsiOptions {
@@ -277,7 +259,7 @@ impl IscsiOptions {
         let found = look_at(&mut line, clock, &mut Nobody);
         line.log_out(clock);
         let look = found.map_err(failed)?.ok_or(IscsiFailure::NoSize)?;
-        look.facts.check(self.block_bytes, self.read_only)?;
+        look.check(self.block_bytes, self.read_only)?;
         let claim = look.identity.as_ref().map(|identity| {
             let claimed = Claim::new(identity, self.to_string());
             claimed.map_err(|holder| IscsiFailure::Twice { holder })
@@ -294,7 +276,7 @@ impl IscsiOptions {
         self,
         clock: Clock,
         isid: Isid,
-        look: Look,
+        look: Facts,
         claim: Option<Claim>,
         moved: Option<String>,
     ) -> io::Result<ScsiDisk> {
@@ -305,7 +287,8 @@ impl IscsiOptions {
             block_bytes: self.block_bytes,
         };
         let whose = Whose {
-            kind: "iSCSI target",
+            kind: "an iSCSI target",
+            what: "disk of this LUN",
             server: format!("target {}", self.target),
             device: self.to_string(),
             losses: Losses::AsTold,
@@ -313,12 +296,11 @@ impl IscsiOptions {
         let known = Known {
             options: self,
             isid,
-            identity: look.identity,
             claim,
             moved,
         };
         let begin = Box::new(move |common: &Arc<_>| attendant::begin(common, clock, known));
-        ScsiDisk::new(terms, whose, look.facts, begin)
+        ScsiDisk::new(terms, whose, look, begin)
     }
 
     fn initiator(&self) -> &str {

@@ -6,6 +6,7 @@ use std::ops::{Deref, Range};
 use store::{Extent, IoFailure};
 
 use super::job::{Bytes, Job, Work};
+use super::medium::Identity;
 
 /// The data of a GET LBA STATUS, at most: so many extents and a header.
 const STATUS_BYTES: u32 = 8 + 16 * 256;
@@ -83,12 +84,12 @@ pub(crate) fn mode_sense() -> Cdb {
     Cdb::reading(vec![0x5a, 0x08, 0x08, 0, 0, 0, 0, 0, room, 0], room.into())
 }
 
-/// The command that carries a job out.
+/// The command that carries a job out at a device that is this now.
 pub(crate) fn command(job: &Job, facts: &Facts) -> Cdb {
     let block = u64::from(facts.block_bytes);
     let lba = job.offset / block;
     let blocks = |bytes: u64| u32::try_from(bytes / block).unwrap_or(u32::MAX);
-    let fua = |durable: bool| if durable { 0x08 } else { 0 };
+    let fua = |durable: bool| if durable && facts.has_fua { 0x08 } else { 0 };
     match &job.work {
         Work::Read { bytes } => {
             let cdb = of_range(0x88, 0, lba, blocks((*bytes).into()), [0; 2]);
@@ -103,7 +104,7 @@ pub(crate) fn command(job: &Job, facts: &Facts) -> Cdb {
         }
         Work::Flush => Cdb::writing(of_range(0x91, 0, 0, 0, [0; 2]), Bytes::default()),
         Work::Zeros { bytes, unmap } => {
-            let flags = if *unmap { 0x08 } else { 0 };
+            let flags = if *unmap && facts.can_unmap { 0x08 } else { 0 };
             let cdb = of_range(0x93, flags, lba, blocks(*bytes), [0; 2]);
             let zeros = vec![0; usize::try_from(block).unwrap_or_default()];
             Cdb::writing(cdb, zeros.into())
@@ -119,7 +120,7 @@ pub(crate) fn command(job: &Job, facts: &Facts) -> Cdb {
             of_range(0x9e, 0x12, lba, STATUS_BYTES, [0; 2]),
             STATUS_BYTES,
         ),
-        Work::Capacity => read_capacity(),
+        Work::Look => test_unit_ready(),
     }
 }
 
@@ -165,7 +166,8 @@ pub(crate) struct Facts {
     pub(crate) is_disk: bool,
     pub(crate) is_read_only: bool,
     pub(crate) has_fua: bool,
-    pub(crate) has_cache: bool,
+    /// It says that it has a cache, which is on. One that does not say so may have one all the same.
+    pub(crate) says_cache: bool,
     pub(crate) is_rotating: bool,
     /// WRITE SAME gives space back, and what was given back reads zeros.
     pub(crate) can_unmap: bool,
@@ -178,6 +180,10 @@ pub(crate) struct Facts {
     pub(crate) transfer_bytes_max: u32,
     /// The blocks of a COMPARE AND WRITE, at most.
     pub(crate) compare_blocks: u8,
+    /// The data of a command that this side moves, at most.
+    pub(crate) data_bytes_max: u32,
+    /// Which device it is; `None`: it does not say.
+    pub(crate) identity: Option<Identity>,
 }
 
 fn word<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
@@ -197,7 +203,10 @@ impl Facts {
         data_bytes_max: u32,
         mut ask: impl FnMut(Cdb) -> Result<Option<D>, E>,
     ) -> Result<Option<Self>, E> {
-        let mut facts = Self::default();
+        let mut facts = Self {
+            data_bytes_max,
+            ..Self::default()
+        };
         if let Some(data) = ask(inquiry(None))? {
             facts.take_inquiry(&data);
         }
@@ -208,10 +217,8 @@ impl Facts {
         {
             return Ok(None);
         }
-        match ask(mode_sense())? {
-            Some(data) => facts.take_mode(&data),
-            // Nobody says that there is no cache.
-            None => facts.has_cache = true,
+        if let Some(data) = ask(mode_sense())? {
+            facts.take_mode(&data);
         }
         let mut unmaps = false;
         for page in [0xb0, 0xb1, 0xb2] {
@@ -222,6 +229,15 @@ impl Facts {
         }
         facts.can_unmap &= unmaps;
         facts.settle(data_bytes_max);
+        if let Some(data) = ask(inquiry(Some(0x83)))? {
+            facts.identity = Identity::of_designators(&data);
+        }
+        if facts.identity.is_none()
+            && let Some(standard) = ask(inquiry(None))?
+            && let Some(serial) = ask(inquiry(Some(0x80)))?
+        {
+            facts.identity = Identity::of_serial(&standard, &serial);
+        }
         Ok(Some(facts))
     }
 
@@ -285,9 +301,8 @@ impl Facts {
         self.is_read_only = byte(data, 3) & 0x80 != 0;
         self.has_fua = byte(data, 3) & 0x10 != 0;
         let page = 8 + usize::from(u16::from_be_bytes(word(data, 6)));
-        // Without the page nobody says that there is no cache.
         let is_caching_page = byte(data, page) & 0x3f == 0x08;
-        self.has_cache = !is_caching_page || byte(data, page + 2) & 0x04 != 0;
+        self.says_cache = is_caching_page && byte(data, page + 2) & 0x04 != 0;
     }
 
     /// From a page of vital product data.
@@ -411,9 +426,10 @@ impl Sense {
         }
     }
 
-    /// Whether the size of the medium may have changed.
-    pub(crate) const fn is_about_size(&self) -> bool {
-        self.key == KEY_ATTENTION && matches!((self.code, self.qualifier), (0x2a, 0x09) | (0x28, _))
+    /// For people, where it keeps a disk from being used.
+    pub(crate) fn not_ready(&self) -> String {
+        let (key, code, qualifier) = (self.key, self.code, self.qualifier);
+        format!("the disk is not ready (sense {key:x}h/{code:02x}h/{qualifier:02x}h)")
     }
 
     /// Whether the device may have lost what was in its cache: its power was off, or it was reset inside. That others

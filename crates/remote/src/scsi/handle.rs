@@ -47,7 +47,6 @@ enum Cut {
     Extents {
         count_max: usize,
     },
-    /// Also after a durable write, where the device cannot write durably.
     Flush,
 }
 
@@ -58,7 +57,7 @@ struct Open {
     /// What is not begun.
     rest: Range<u64>,
     cut: Option<Cut>,
-    /// A flush follows at the end.
+    /// A flush follows at the end, as the device has written something that is to be durable and is not.
     needs_flush: bool,
     jobs: Vec<u64>,
     buffer: Option<Buffer>,
@@ -71,11 +70,6 @@ impl Open {
     fn new(request: IoRequest, facts: &Facts) -> Self {
         let mut buffer = None;
         let mut needs_flush = false;
-        // What the device cannot do by itself is done by a flush.
-        let mut durably = |durable: bool, has_fua: bool| {
-            needs_flush = durable && !has_fua && facts.has_cache;
-            durable && has_fua
-        };
         let zeros = |unmap: bool| match facts.zeros_bytes_max {
             0 => Cut::Field,
             _ => Cut::Zeros { unmap },
@@ -95,13 +89,12 @@ impl Open {
                 durable,
             } => {
                 let range = offset..offset + data.len() as u64;
-                let durable = durably(durable, facts.has_fua);
                 (range, Cut::Writes { data, durable })
             }
             IoRequest::Flush => (0..1, Cut::Flush),
             IoRequest::Unmap { range } => (range, zeros(facts.can_unmap)),
             IoRequest::WriteZeros { range, durable } => {
-                durably(durable, false);
+                needs_flush = durable;
                 (range, zeros(false))
             }
             IoRequest::CompareAndWrite {
@@ -110,7 +103,6 @@ impl Open {
                 durable,
             } => {
                 let range = offset..offset + data.len() as u64 / 2;
-                let durable = durably(durable, facts.has_fua);
                 (range, Cut::Compare { data, durable })
             }
             IoRequest::Extents { range, count_max } => (range, Cut::Extents { count_max }),
@@ -210,6 +202,8 @@ impl Open {
         self.jobs.retain(|job| *job != number);
         match result {
             Ok(Brought::Nothing) => {}
+            // Nobody waits for a flush of one that is cancelled.
+            Ok(Brought::Volatile) => self.needs_flush = !self.is_cancelled,
             Ok(Brought::Extents(found)) => self.extents = Some(found),
             Ok(Brought::Data(data)) => {
                 let start = usize::try_from(offset - self.range.start).unwrap_or(usize::MAX);
@@ -281,14 +275,14 @@ impl ScsiHandle {
 
     /// Begins as many jobs as there is room for, and answers what is over.
     fn settle(&mut self, outlet: &mut Outlet) {
-        let facts = &self.users.0.facts;
+        let facts = self.users.0.now();
         let tags = std::mem::take(&mut self.unfinished);
         for tag in tags {
             let Some(open) = self.open.get_mut(&tag) else {
                 continue;
             };
             while (self.bytes < BYTES_MAX || self.jobs.is_empty())
-                && let Some((offset, bytes, work)) = open.take_job(facts)
+                && let Some((offset, bytes, work)) = open.take_job(&facts)
             {
                 let number = self.next;
                 self.next += 1;
@@ -327,15 +321,11 @@ impl Backstore for ScsiHandle {
         if self.users.0.is_gone.load(Ordering::SeqCst) {
             return Submitted::Done(Err(IoFailure::NotReady));
         }
-        let is_flush = matches!(request, IoRequest::Flush);
-        if is_flush && !self.capabilities.volatile_cache {
-            return Submitted::Done(Ok(IoAnswer::Done));
-        }
         if self.open.len() >= REQUESTS_MAX {
             outlet.give_back(request);
             return Submitted::Taken;
         }
-        let open = Open::new(request, &self.users.0.facts);
+        let open = Open::new(request, &self.users.0.now());
         self.open.insert(tag, open);
         self.unfinished.push_back(tag);
         self.settle(outlet);

@@ -15,6 +15,9 @@ pub(crate) trait Host {
 
     /// The device said this, once, instead of executing a command.
     fn note_attention(&mut self, _sense: Sense) {}
+
+    /// What the device has said by now is covered by what it is asked from here on.
+    fn begin_look(&mut self) {}
 }
 
 /// Waits for nothing else.

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use store::{Extent, IoFailure};
 
+use super::command::Facts;
+
 /// Data of a write. It stays until the write is answered, because it may have to be sent again.
 #[derive(Clone, Default)]
 pub struct Bytes(Arc<[u8]>);
@@ -55,7 +57,7 @@ pub(crate) enum Work {
     Read {
         bytes: u32,
     },
-    /// With `durable`, the device can write durably by itself.
+    /// With `durable`, it is to be durable, by itself where the device can do that.
     Write {
         data: Bytes,
         durable: bool,
@@ -74,26 +76,30 @@ pub(crate) enum Work {
         range: Range<u64>,
         count_max: usize,
     },
-    /// How large the device is now, for the attendant itself.
-    Capacity,
+    /// What the device is now, for the attendant itself.
+    Look,
 }
 
 impl Work {
-    /// The device may still lose it with its cache after it was answered.
-    pub(crate) const fn writes_volatile(&self) -> bool {
+    /// It writes something that is to be durable then.
+    pub(crate) const fn wants_durable(&self) -> bool {
         match self {
-            Self::Write { durable, .. } | Self::Compare { durable, .. } => !*durable,
-            Self::Zeros { .. } => true,
-            Self::Read { .. } | Self::Flush | Self::Extents { .. } | Self::Capacity => false,
+            Self::Write { durable, .. } | Self::Compare { durable, .. } => *durable,
+            Self::Flush
+            | Self::Zeros { .. }
+            | Self::Read { .. }
+            | Self::Extents { .. }
+            | Self::Look => false,
         }
     }
 
-    /// What it has written, or all that was written before, is durable when it succeeds.
-    pub(crate) const fn makes_durable(&self) -> bool {
+    /// Whether it is not more than a device that is this now does at a time.
+    pub(crate) fn fits(&self, facts: &Facts) -> bool {
         match self {
-            Self::Flush => true,
-            Self::Write { durable, .. } | Self::Compare { durable, .. } => *durable,
-            Self::Zeros { .. } | Self::Read { .. } | Self::Extents { .. } | Self::Capacity => false,
+            Self::Read { bytes } => *bytes <= facts.transfer_bytes_max,
+            Self::Write { data, .. } => data.len() as u64 <= facts.transfer_bytes_max.into(),
+            Self::Zeros { bytes, .. } => *bytes <= facts.zeros_bytes_max,
+            Self::Compare { .. } | Self::Flush | Self::Extents { .. } | Self::Look => true,
         }
     }
 
@@ -106,7 +112,7 @@ impl Work {
             | Self::Flush
             | Self::Zeros { .. }
             | Self::Extents { .. }
-            | Self::Capacity => true,
+            | Self::Look => true,
         }
     }
 }
@@ -129,6 +135,8 @@ pub(crate) struct Job {
     pub(crate) refused_at: Option<Duration>,
     /// Nobody needs its result.
     pub(crate) is_cancelled: bool,
+    /// It was sent as a write that is durable by itself.
+    pub(crate) is_durable: bool,
 }
 
 impl Job {
@@ -142,7 +150,22 @@ impl Job {
             attentions: 0,
             refused_at: None,
             is_cancelled: false,
+            is_durable: false,
         }
+    }
+
+    /// The device may still lose it with its cache after it was answered.
+    pub(crate) const fn writes_volatile(&self) -> bool {
+        match self.work {
+            Work::Write { .. } | Work::Compare { .. } => !self.is_durable,
+            Work::Zeros { .. } => true,
+            Work::Read { .. } | Work::Flush | Work::Extents { .. } | Work::Look => false,
+        }
+    }
+
+    /// What it has written, or all that was written before, is durable when it succeeds.
+    pub(crate) const fn makes_durable(&self) -> bool {
+        self.is_durable || matches!(self.work, Work::Flush)
     }
 }
 
@@ -181,6 +204,8 @@ impl std::fmt::Debug for Arrived {
 #[derive(Debug)]
 pub(crate) enum Brought {
     Nothing,
+    /// It is written, and not durable, which it was to be.
+    Volatile,
     Data(Arrived),
     Extents(Vec<Extent>),
 }

@@ -7,6 +7,10 @@
 //! COMPARE AND WRITE, which would meet its own data: one that was sent and lost ends as not ready. What a device may
 //! have dropped with its cache are writes that it answered and no flush covered; the next flush reports those. When it
 //! may have, [`Losses`] says.
+//!
+//! What is known of the device is looked at again when it says that something may be different ([`looks`]).
+
+mod looks;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -15,8 +19,8 @@ use std::time::Duration;
 use store::IoFailure;
 
 use super::command::{
-    self, BUSY, CHECK_CONDITION, Cdb, Facts, GOOD, KEY_ABORTED, KEY_ATTENTION, KEY_ILLEGAL,
-    KEY_NOT_READY, KEY_RECOVERED, RESERVATION_CONFLICT, Sense, TASK_ABORTED, TASK_SET_FULL,
+    self, BUSY, CHECK_CONDITION, Cdb, GOOD, KEY_ABORTED, KEY_ATTENTION, KEY_ILLEGAL, KEY_NOT_READY,
+    KEY_RECOVERED, RESERVATION_CONFLICT, Sense, TASK_ABORTED, TASK_SET_FULL,
 };
 use super::host::{GivenUp, Host};
 use super::job::{Arrived, Brought, Job, Letter, Mail, Work};
@@ -100,6 +104,8 @@ pub(crate) struct Jobs {
     next: u64,
     /// Under way, and nobody needs the result any more.
     aborts: Vec<u64>,
+    /// What is known of the device may be false, so nothing is sent until it has been looked at.
+    look: Option<looks::Look>,
     /// Without a session: when what waits ends as not ready. `None`: there is a session.
     gives_up_at: Option<Duration>,
     /// That time has come; what comes fails at once.
@@ -123,6 +129,7 @@ impl Jobs {
             marks: HashMap::new(),
             next: 0,
             aborts: Vec::new(),
+            look: None,
             is_lost: false,
             is_closed: false,
             is_ended: false,
@@ -180,7 +187,7 @@ impl Jobs {
         // Once for each reason: what is waited for may take days.
         if common.set_outage(Some(reason.clone())) {
             let (server, device) = (&common.server, &common.device);
-            tracing::warn!(%server, %device, reason, "a {} cannot be used, it is tried again", common.kind);
+            tracing::warn!(%server, %device, reason, "{} cannot be used, it is tried again", common.kind);
         }
     }
 
@@ -202,13 +209,16 @@ impl Jobs {
         }
         let common = Arc::clone(&self.common);
         let (server, device) = (&common.server, &common.device);
-        tracing::warn!(%server, %device, reason, "a session with a {} is lost", common.kind);
+        tracing::warn!(%server, %device, reason, "a session with {} is lost", common.kind);
         common.set_outage(Some(reason.to_owned()));
         if common.losses == Losses::WithSession {
             self.note_cache_lost();
         }
         let was_busy = self.busy_since.take();
         let since = was_busy.map_or(now, |since| since.max(self.heard_at));
+        // Those that waited for a look have waited for the device since then.
+        let looked = self.look.take().and_then(|look| look.since());
+        let since = looked.map_or(since, |looked| looked.min(since));
         self.gives_up_at = Some(since + common.terms.retry);
         self.is_closed = false;
         self.aborts.clear();
@@ -224,25 +234,21 @@ impl Jobs {
 
     /// What the device answered, and no flush has covered, may be lost.
     pub(crate) fn note_cache_lost(&self) {
-        if self.common.facts.has_cache {
-            self.common.writes.note_lost();
-        }
+        self.common.writes.note_lost();
     }
 
-    /// The device has said this before a session was begun, or in it.
-    fn heed(&mut self, sense: Sense) {
+    fn heed_power(&self, sense: Sense) {
         if self.common.losses == Losses::AsTold && sense.is_about_power() {
             self.note_cache_lost();
-        }
-        if sense.is_about_size() {
-            self.look_at_size();
         }
     }
 
     /// A job was sent, and nobody knows what became of it.
     fn lose_job(&mut self, mut job: Job) {
         job.losses = job.losses.saturating_add(1);
-        if job.is_cancelled {
+        if matches!(job.work, Work::Look) {
+            self.lose_question();
+        } else if job.is_cancelled {
             self.end(job, None, Err(IoFailure::Cancelled));
         } else if job.losses >= LOSSES_MAX || !job.work.may_be_repeated() {
             self.end(job, None, Err(IoFailure::NotReady));
@@ -277,7 +283,9 @@ impl Jobs {
             .busy_since
             .map(|since| since.max(self.heard_at) + self.patience());
         let delayed = self.delayed.front().map(|(at, _)| *at);
-        silent_at.into_iter().chain(delayed).min()
+        let patience = self.patience();
+        let look = self.look.as_ref().and_then(|look| look.deadline(patience));
+        silent_at.into_iter().chain(delayed).chain(look).min()
     }
 
     // ---- commands ----------------------------------------------------------------------------
@@ -287,10 +295,10 @@ impl Jobs {
         &mut self,
         now: Duration,
         session: &mut impl Carries,
-    ) -> Option<&'static str> {
+    ) -> Option<String> {
         if self.is_closed {
             self.is_closed = false;
-            return Some("the server has closed the device");
+            return Some("the server has closed the device".to_owned());
         }
         for token in std::mem::take(&mut self.aborts) {
             session.abort(now, token);
@@ -299,15 +307,31 @@ impl Jobs {
             let ready = self.delayed.pop_front();
             self.waiting.extend(ready.map(|(_, job)| job));
         }
+        match self.go_on_looking(now, session) {
+            Ok(false) => self.submit_waiting(now, session),
+            Ok(true) => None,
+            Err(reason) => Some(reason),
+        }
+    }
+
+    /// Sends jobs to a device that is what it is known as.
+    fn submit_waiting(&mut self, now: Duration, session: &mut impl Carries) -> Option<String> {
+        let facts = self.common.now();
         let room = session.slots();
         while self.under_way.len() < room
-            && let Some(job) = self.waiting.pop_front()
+            && let Some(mut job) = self.waiting.pop_front()
         {
             if self.is_refused(&job.work) {
                 self.end(job, None, Err(IoFailure::FlushLatched));
                 continue;
             }
-            let cdb = command::command(&job, &self.common.facts);
+            if !job.work.fits(&facts) {
+                // It was cut for what the device did before.
+                self.end(job, None, Err(IoFailure::NotReady));
+                continue;
+            }
+            job.is_durable = job.work.wants_durable() && facts.has_fua;
+            let cdb = command::command(&job, &facts);
             let token = self.next;
             match session.submit(now, token, cdb) {
                 Ok(()) => self.note_submitted(now, token, job),
@@ -317,7 +341,7 @@ impl Jobs {
                 }
                 Err(Refused::Ended(reason)) => {
                     self.waiting.push_front(job);
-                    return Some(reason);
+                    return Some(reason.to_owned());
                 }
                 Err(Refused::Length) => {
                     self.end(job, None, Err(IoFailure::Hardware { errno: 0 }));
@@ -341,7 +365,7 @@ impl Jobs {
     /// Whether it cannot be said any more that all is durable: after a failed flush for good, after a lost cache once.
     fn is_refused(&self, work: &Work) -> bool {
         let writes = &self.common.writes;
-        work.makes_durable() && writes.has_failed()
+        (work.wants_durable() || matches!(work, Work::Flush)) && writes.has_failed()
             || matches!(work, Work::Flush) && writes.take_lost()
     }
 
@@ -350,6 +374,7 @@ impl Jobs {
         self.marks.remove(&token);
         match self.under_way.remove(&token) {
             Some(job) if was_sent => self.lose_job(job),
+            Some(job) if matches!(job.work, Work::Look) => self.lose_question(),
             Some(job) if job.is_cancelled => self.end(job, None, Err(IoFailure::Cancelled)),
             Some(job) => self.waiting.push_front(job),
             None => {}
@@ -370,6 +395,10 @@ impl Jobs {
         let mark = self.marks.remove(&token);
         if self.under_way.is_empty() {
             self.busy_since = None;
+        }
+        if matches!(job.work, Work::Look) {
+            self.take_look_answer(now, ending, &data);
+            return;
         }
         match ending {
             Ending::Status(GOOD, _) => self.finish(job, mark, data),
@@ -417,19 +446,14 @@ impl Jobs {
             KEY_ILLEGAL if matches!(job.work, Work::Extents { .. }) => {
                 self.finish(job, mark, Arrived::default());
             }
+            // One without a cache has nothing to flush.
+            KEY_ILLEGAL if matches!(job.work, Work::Flush) && !self.common.now().says_cache => {
+                self.finish(job, mark, Arrived::default());
+            }
             _ => {
                 let failure = sense.failure(job.offset, self.common.facts.block_bytes);
                 self.end(job, None, Err(failure));
             }
-        }
-    }
-
-    /// Asks how large the device is, unless that is asked already.
-    pub(crate) fn look_at_size(&mut self) {
-        let is_asking = |job: &Job| matches!(job.work, Work::Capacity);
-        if !self.waiting.iter().any(is_asking) && !self.under_way.values().any(is_asking) {
-            self.waiting
-                .push_front(Job::new(usize::MAX, 0, 0, Work::Capacity));
         }
     }
 
@@ -466,27 +490,22 @@ impl Jobs {
                 let found = command::extents(&data, range.clone(), *count_max, block_bytes);
                 Ok(Brought::Extents(found))
             }
-            Work::Capacity => {
-                let mut now = Facts::default();
-                let is_same =
-                    now.take_capacity(&data).is_some() && now.block_bytes == facts.block_bytes;
-                if is_same {
-                    self.common.note_size(now.size_bytes);
+            work @ (Work::Write { .. } | Work::Compare { .. }) => {
+                match work.wants_durable() && !job.is_durable {
+                    true => Ok(Brought::Volatile),
+                    false => Ok(Brought::Nothing),
                 }
-                Ok(Brought::Nothing)
             }
-            Work::Write { .. } | Work::Flush | Work::Zeros { .. } | Work::Compare { .. } => {
-                Ok(Brought::Nothing)
-            }
+            Work::Look | Work::Flush | Work::Zeros { .. } => Ok(Brought::Nothing),
         };
         self.end(job, mark, result);
     }
 
     fn end(&mut self, job: Job, mark: Option<u64>, result: Result<Brought, IoFailure>) {
-        let (writes, work) = (&self.common.writes, &job.work);
+        let writes = &self.common.writes;
         match &result {
             Ok(_) => {
-                if work.writes_volatile() {
+                if job.writes_volatile() {
                     writes.note_answered();
                 }
                 if let Some(mark) = mark {
@@ -494,7 +513,7 @@ impl Jobs {
                 }
             }
             // The kernel of a server with a file reports that once.
-            Err(IoFailure::Medium { .. } | IoFailure::Hardware { .. }) if work.makes_durable() => {
+            Err(IoFailure::Medium { .. } | IoFailure::Hardware { .. }) if job.makes_durable() => {
                 writes.note_failed();
             }
             Err(_) => {}
@@ -507,6 +526,10 @@ impl Jobs {
 impl Host for Jobs {
     fn note_attention(&mut self, sense: Sense) {
         self.heed(sense);
+    }
+
+    fn begin_look(&mut self) {
+        self.look = None;
     }
 
     fn turn(&mut self, now: Duration) -> Result<Option<Duration>, GivenUp> {

@@ -29,8 +29,10 @@ pub(crate) struct Terms {
 /// Who has the data.
 #[derive(Clone, Debug)]
 pub(crate) struct Whose {
-    /// What people call such a server.
+    /// What people call such a server, with its article.
     pub(crate) kind: &'static str,
+    /// What they call such a device, and its place.
+    pub(crate) what: &'static str,
     /// The server.
     pub(crate) server: String,
     /// The device that it has.
@@ -46,11 +48,14 @@ pub(crate) type Begin = Box<dyn FnOnce(&Arc<Common>) + Send>;
 pub(crate) struct Common {
     pub(crate) terms: Terms,
     pub(crate) kind: &'static str,
+    what: &'static str,
     pub(crate) server: String,
     pub(crate) device: String,
     pub(crate) losses: Losses,
     /// As it was when the store was opened.
     pub(crate) facts: Facts,
+    /// As it was when it was last looked at.
+    now: Mutex<Arc<Facts>>,
     pub(crate) size_bytes: AtomicU64,
     pub(crate) writes: Writes,
     /// Each handle has a bounded number of jobs, and cancels each once.
@@ -150,8 +155,42 @@ impl Common {
         self.held.store(held, Ordering::SeqCst);
     }
 
+    /// What the device is now, as far as is known.
+    pub(crate) fn now(&self) -> Arc<Facts> {
+        Arc::clone(&lock(&self.now))
+    }
+
+    /// Takes over what a look at the device has found, in its session or before it; `None`: it has no size. An error:
+    /// why it must not be used.
+    pub(crate) fn renew(&self, found: Option<Facts>) -> Result<(), String> {
+        let (what, known) = (self.what, &self.facts);
+        let now = found.ok_or_else(|| format!("the {what} does not say its size any more"))?;
+        if !now.is_disk {
+            return Err(format!("the {what} is no disk any more"));
+        }
+        if now.identity != known.identity {
+            return Err(format!("the {what} is another one now"));
+        }
+        if now.block_bytes != known.block_bytes {
+            return Err(format!("the {what} has other blocks than before"));
+        }
+        let before = self.size_bytes.load(Ordering::SeqCst);
+        if now.size_bytes < before {
+            let size_bytes = now.size_bytes;
+            return Err(format!(
+                "the {what} had {before} bytes and has {size_bytes}"
+            ));
+        }
+        if now.is_read_only && !known.is_read_only && !self.terms.read_only {
+            return Err(format!("the {what} is read-only now"));
+        }
+        self.note_size(now.size_bytes);
+        *lock(&self.now) = Arc::new(now);
+        Ok(())
+    }
+
     /// The device has this size.
-    pub(crate) fn note_size(&self, size_bytes: u64) {
+    fn note_size(&self, size_bytes: u64) {
         // One that is smaller keeps requests from what is gone by its own answers.
         if self.size_bytes.fetch_max(size_bytes, Ordering::SeqCst) < size_bytes {
             for mailbox in lock(&self.mailboxes).values() {
@@ -197,7 +236,8 @@ impl Common {
             in_place_unit_bytes: 0,
             // What waits for its turn must not keep a chunk from receiving.
             needs_own_buffer: true,
-            volatile_cache: facts.has_cache,
+            // One that has none may get one, and flushes are passed on anyway.
+            volatile_cache: true,
             solid_state: !facts.is_rotating,
             compare_and_write_bytes: self.compare_bytes(),
         }
@@ -236,10 +276,12 @@ impl ScsiDisk {
         let common = Common {
             terms,
             kind: whose.kind,
+            what: whose.what,
             server: whose.server,
             device: whose.device,
             losses: whose.losses,
             size_bytes: AtomicU64::new(facts.size_bytes),
+            now: Mutex::new(Arc::new(facts.clone())),
             facts,
             writes: Writes::default(),
             queue: Mutex::default(),

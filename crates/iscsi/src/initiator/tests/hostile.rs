@@ -25,7 +25,56 @@ const BROKEN: &[(&str, Break)] = &[
     ("UnexpectedOpcode", |rig, _, _| { rig.answer(0, NopOutBhs::new(), b"", false) }),
     ("DataSegmentTooLong", |rig, read, _| { rig.answer(0, data_in(read, 0, 0, 0), &[0; 8193], false); }),
     ("Malformed", |rig, read, _| { let mut header = ScsiResponseBhs::new(); header.initiator_task_tag = read.0.into(); rig.answer(0, header, &[0, 9, 1], true); }),
+    // GOOD without data, with a residual that covers a part, and when the data was asked for and has not left.
+    ("DataNotTaken", |rig, _, write| { rig.sent(0); rig.respond(write, 0, b""); }),
+    ("DataNotTaken", |rig, _, write| { rig.sent(0); rig.answer(0, underflow(write, 4999), b"", true); }),
+    ("DataNotTaken", |rig, _, write| { rig.answer(0, r2t(write, 1, 0, 0, 4000), b"", false); rig.sent(0); rig.respond(write, 0, b""); }),
+    ("DataNotTaken", |rig, _, write| { rig.sent(0); rig.answer(0, r2t(write, 1, 0, 0, 5000), b"", false); rig.respond(write, 0, b""); }),
 ];
+
+fn underflow(itt: InitiatorTaskTag, count: u32) -> ScsiResponseBhs {
+    let mut header = ScsiResponseBhs::new();
+    header.initiator_task_tag = itt.0.into();
+    header.flags |= flags::RESIDUAL_UNDERFLOW;
+    header.residual_count = count.into();
+    header
+}
+
+#[test]
+fn a_write_ends_well_with_what_was_sent_or_a_residual_for_the_rest() {
+    // So much is sent unasked, so much is asked for, and so much is said to be left over.
+    for (immediate, asked, residual) in
+        [(5000, 0, 0), (1000, 4000, 0), (1000, 0, 4000), (5000, 0, 7)]
+    {
+        let session = SessionParameters {
+            first_burst_length_bytes: immediate,
+            ..parameters()
+        };
+        let mut rig = Rig::new(session, ConnectionParameters::default(), 32);
+        let itt = rig.session.submit(write(1, 5000)).unwrap();
+        rig.sent(0);
+        if asked > 0 {
+            rig.answer(0, r2t(itt, 1, 0, immediate, asked), b"", false);
+            rig.sent(0);
+        }
+        let mut header = underflow(itt, residual);
+        header.exp_data_sn = u32::from(asked > 0).into();
+        if residual == 0 {
+            header.flags &= !flags::RESIDUAL_UNDERFLOW;
+        }
+        rig.answer(0, header, b"", true);
+        assert_eq!(rig.completion().outcome, Outcome::Status(0));
+    }
+}
+
+#[test]
+fn a_write_that_fails_need_not_take_its_data() {
+    let mut rig = Rig::plain();
+    let itt = rig.session.submit(write(1, 60_000)).unwrap();
+    rig.sent(0);
+    rig.respond(itt, 2, b"sense");
+    assert_eq!(rig.completion().outcome, Outcome::Status(2));
+}
 
 #[test]
 fn every_broken_rule_of_the_target_is_named() {

@@ -1,6 +1,7 @@
 //! A store and its server, over loopback. Each wait has an end that is far away: what is tested is what happens, not
 //! when.
 
+mod changes;
 mod target;
 
 use std::sync::atomic::Ordering;

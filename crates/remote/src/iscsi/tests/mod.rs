@@ -1,6 +1,7 @@
 //! A store and its target, over loopback. Each wait has an end that is far away: what is tested is what happens, not
 //! when.
 
+mod changes;
 mod target;
 
 use std::sync::Arc;

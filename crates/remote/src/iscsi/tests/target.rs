@@ -85,6 +85,8 @@ pub(super) struct Rules {
     pub(super) lie: Mutex<Option<Lie>>,
     /// A write is answered as good with a residual, once.
     pub(super) drops_data: AtomicBool,
+    /// A write is answered as good without most of its data, once.
+    pub(super) ignores_data: AtomicBool,
     /// It sends nothing.
     pub(super) is_mute: AtomicBool,
     /// It wants all sessions to end.
@@ -473,6 +475,9 @@ impl Talk {
             r2t_sn: 0,
         };
         match is_write && data.len() < expected {
+            true if self.rules.ignores_data.swap(false, Ordering::SeqCst) => {
+                self.answer(tag, Answer::default(), 0, 0)
+            }
             true => {
                 self.gathered.insert(tag, gathered);
                 self.ask_for_more(tag)

@@ -34,6 +34,22 @@ pub(crate) struct Medium {
     pub(crate) counts: BTreeMap<u8, usize>,
     pub(crate) unmapped: bool,
     pub(crate) aborted: usize,
+    /// It writes back, and says so.
+    pub(crate) writes_back: bool,
+    /// It does FUA, and says so; else it takes no notice of it.
+    pub(crate) has_fua: bool,
+    /// It has a SYNCHRONIZE CACHE.
+    pub(crate) has_flush: bool,
+    /// What was given back reads zeros.
+    pub(crate) reads_zeros: bool,
+    /// The blocks of a READ or WRITE, at most; 0: as many as are wanted.
+    pub(crate) blocks_max: u32,
+    /// So many TEST UNIT READY find it not ready.
+    pub(crate) unready: usize,
+    /// The next command with this opcode meets a unit attention.
+    pub(crate) interrupts: Option<u8>,
+    /// It has written something that it has only in its cache.
+    pub(crate) is_dirty: bool,
 }
 
 fn good(data: Vec<u8>) -> Answer {
@@ -70,6 +86,14 @@ impl Medium {
             counts: BTreeMap::new(),
             unmapped: false,
             aborted: 0,
+            writes_back: true,
+            has_fua: true,
+            has_flush: true,
+            reads_zeros: true,
+            blocks_max: 0,
+            unready: 0,
+            interrupts: None,
+            is_dirty: false,
         }
     }
 
@@ -78,6 +102,13 @@ impl Medium {
         let is_of_medium = matches!(cdb[0], 0x88 | 0x89 | 0x8a | 0x91 | 0x93);
         if is_of_medium && self.holds {
             return None;
+        }
+        if self
+            .interrupts
+            .take_if(|opcode| *opcode == cdb[0])
+            .is_some()
+        {
+            return Some(check(6, 0x3f, 0x0e, 0));
         }
         if cdb[0] != 0x12
             && let Some((code, qualifier)) = self.attentions.pop_front()
@@ -92,6 +123,10 @@ impl Medium {
             });
         }
         *self.counts.entry(cdb[0]).or_default() += 1;
+        if cdb[0] == 0 && self.unready > 0 {
+            self.unready -= 1;
+            return Some(check(2, 0x04, 0x01, 0));
+        }
         Some(match is_of_medium {
             true => self.work(cdb, data),
             false => self.describe(cdb),
@@ -105,15 +140,17 @@ impl Medium {
             (0x12, 0) => good(vec![0; 36]),
             (0x12, _) => self.page(cdb[2]),
             (0x5a, _) => {
-                let flags = 0x10 | u8::from(self.is_read_only) << 7;
-                let mut page = vec![0, 0, 0, flags, 0, 0, 0, 0, 0x08, 18, 0x04];
+                let flags = u8::from(self.has_fua) << 4 | u8::from(self.is_read_only) << 7;
+                let cache = u8::from(self.writes_back) << 2;
+                let mut page = vec![0, 0, 0, flags, 0, 0, 0, 0, 0x08, 18, cache];
                 page.resize(28, 0);
                 good(page)
             }
             (0x9e, 0x10) => {
                 let blocks = (self.bytes.len() / BLOCK) as u64;
                 let mut capacity = (blocks - 1).to_be_bytes().to_vec();
-                capacity.extend([0, 0, 2, 0, 0, 3, 0xc0, 0]);
+                let unmaps = 0x80 | u8::from(self.reads_zeros) << 6;
+                capacity.extend([0, 0, 2, 0, 0, 3, unmaps, 0]);
                 capacity.resize(32, 0);
                 good(capacity)
             }
@@ -140,9 +177,18 @@ impl Medium {
         if cdb[0] == 0x91 {
             return match self.flush_fails {
                 Some(key) => check(key, 0x0c, 0, 0),
-                None => good(Vec::new()),
+                None if !self.has_flush => check(5, 0x20, 0, 0),
+                None => {
+                    self.is_dirty = false;
+                    good(Vec::new())
+                }
             };
         }
+        if matches!(cdb[0], 0x88 | 0x8a) && self.blocks_max > 0 && count > self.blocks_max {
+            return check(5, 0x24, 0, 0);
+        }
+        let is_durable = self.has_fua && cdb[0] != 0x93 && cdb[1] & 0x08 != 0;
+        self.is_dirty |= cdb[0] != 0x88 && self.writes_back && !is_durable;
         let Some(place) = self.bytes.get_mut(start..start + length) else {
             return check(5, 0x21, 0, 0);
         };
@@ -177,6 +223,7 @@ impl Medium {
         match page {
             0xb0 => {
                 data[5] = 8;
+                data[8..12].copy_from_slice(&self.blocks_max.to_be_bytes());
                 data[36..44].copy_from_slice(&4096_u64.to_be_bytes());
             }
             0x83 => {

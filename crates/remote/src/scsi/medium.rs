@@ -13,11 +13,11 @@ const TYPES: [u8; 4] = [3, 2, 8, 1];
 
 /// What a disk calls itself.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct Identity(String);
+pub(crate) struct Identity(String);
 
 impl Identity {
     /// From the page of designators (83h).
-    pub(super) fn of_designators(page: &[u8]) -> Option<Self> {
+    pub(crate) fn of_designators(page: &[u8]) -> Option<Self> {
         let [_, 0x83, high, low, rest @ ..] = page else {
             return None;
         };
@@ -50,7 +50,7 @@ impl Identity {
     }
 
     /// From vendor and product (INQUIRY) and the serial number (page 80h), where there are no designators.
-    pub(super) fn of_serial(inquiry: &[u8], page: &[u8]) -> Option<Self> {
+    pub(crate) fn of_serial(inquiry: &[u8], page: &[u8]) -> Option<Self> {
         let [_, 0x80, high, low, rest @ ..] = page else {
             return None;
         };
@@ -72,11 +72,11 @@ fn in_use() -> MutexGuard<'static, BTreeMap<String, String>> {
 
 /// A disk is in use as long as this lives.
 #[derive(Debug)]
-pub(super) struct Claim(String);
+pub(crate) struct Claim(String);
 
 impl Claim {
     /// Takes a disk for the store of this name; the name of the one that has it, if one does.
-    pub(super) fn new(identity: &Identity, store: String) -> Result<Self, String> {
+    pub(crate) fn new(identity: &Identity, store: String) -> Result<Self, String> {
         let mut all = in_use();
         match all.get(&identity.0) {
             Some(holder) => Err(holder.clone()),
