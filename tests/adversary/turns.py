@@ -175,6 +175,7 @@ def opens(name, change):
                 tarn.api().put("config", {"text": change(written)})
                 while session.max_cmd_sn - session.cmd_sn + 1 <= 0:
                     session.pump(timeout_s=20)
+                session.clear_unit_attentions(1)
                 check(session.command(scsi.read16(0, 1), read=512, lun=1).good, "a READ of the other unit")
                 fs.release()
     harness.add(f"a_window_that_{name}_is_said", run)

@@ -38,7 +38,7 @@ store = "mem:16M"
 
 [[lun]]
 id = "golden"
-store = "mem:4M?removable"
+store = "file:{dir}/golden.img?size=4M&removable"
 
 [[hyperscsi.group]]
 name = "lab"
