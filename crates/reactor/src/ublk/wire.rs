@@ -32,6 +32,7 @@ const ATTRIBUTE_FUA: u32 = 1 << 3;
 const PARAMETERS_BASIC: u32 = 1 << 0;
 const PARAMETERS_DISCARD: u32 = 1 << 1;
 
+const FLUSH: u32 = 2;
 const FLAG_FUA: u32 = 1 << 13;
 const FLAG_NO_UNMAP: u32 = 1 << 15;
 
@@ -259,16 +260,20 @@ pub enum BlockOperation {
 impl Descriptor {
     /// The first byte, and what to do; a write has room for its data. `None` for what was not agreed on.
     pub(super) fn request(&self) -> Option<(u64, BlockOperation)> {
+        let operation = self.operation_and_flags & 0xff;
+        if operation == FLUSH {
+            // It is about no range, and what stands there means nothing.
+            return Some((0, BlockOperation::Flush));
+        }
         let length = self.sectors.checked_mul(SECTOR_BYTES)?;
         let has = |flag| self.operation_and_flags & flag != 0;
         let (is_transfer, is_range) = (length <= TRANSFER_BYTES_MAX, length <= ZERO_BYTES_MAX);
-        let operation = match self.operation_and_flags & 0xff {
+        let operation = match operation {
             0 if is_transfer => BlockOperation::Read(length),
             1 if is_transfer => BlockOperation::Write {
                 data: vec![0; usize::try_from(length).ok()?],
                 is_durable: has(FLAG_FUA),
             },
-            2 => BlockOperation::Flush,
             3 if is_range => BlockOperation::Discard(length),
             5 if is_range => BlockOperation::Zero {
                 length,
@@ -369,8 +374,8 @@ mod tests {
 
     #[test]
     fn a_request_is_what_was_agreed_on_or_nothing() {
-        let request = |operation_and_flags, sectors| {
-            let (start_sector, address) = (3, 0);
+        let request_at = |start_sector, operation_and_flags, sectors| {
+            let address = 0;
             Descriptor {
                 operation_and_flags,
                 sectors,
@@ -379,6 +384,7 @@ mod tests {
             }
             .request()
         };
+        let request = |operation_and_flags, sectors| request_at(3, operation_and_flags, sectors);
         let at = |operation| Some((1536, operation));
         let write = |is_durable| {
             let data = vec![0; 4096];
@@ -395,7 +401,9 @@ mod tests {
         assert_eq!(request(0, 1025), None);
         assert_eq!(request(1 | 1 << 11, 8), write(false));
         assert_eq!(request(1 | 1 << 13, 8), write(true));
-        assert_eq!(request(2, 0), at(BlockOperation::Flush));
+        let flush = Some((0, BlockOperation::Flush));
+        assert_eq!(request_at(u64::MAX, 2, 0), flush);
+        assert_eq!(request_at(u64::MAX, 0, 8), None);
         assert_eq!(request(3, 8), at(BlockOperation::Discard(4096)));
         assert_eq!(request(5, 1 << 21), zero(false));
         assert_eq!(request(5 | 1 << 15, 1 << 21), zero(true));
