@@ -15,7 +15,8 @@ sys.path.insert(0, str(HERE.parent / "lib"))
 import harness
 from tarn import BINARY, IQN, Tarn
 
-# What runs with a kernel later than that of the release, in a guest of its own.
+# What needs a kernel later than that of the release: ublk. They run in a guest of their own, or without ublk where its packages
+# cannot be had.
 BACKPORTS = ("16-attach",)
 CACHE = os.environ.get("XDG_CACHE_HOME") or str(pathlib.Path.home() / ".cache")
 
@@ -29,9 +30,14 @@ def build_image(kernel):
 def scenarios(names, kernel):
     """Runs them in one guest with this kernel. Returns (passed, failed, skipped)."""
     if not build_image(kernel):
+        if kernel == "backports":
+            print("skipped  ublk: the guest's image with a later kernel cannot be built", flush=True)
+            passed, failed, skipped = scenarios(names, "stable")
+            return passed, failed, skipped + 1
         print(f"FAILED   the guest's image cannot be built, kernel: {kernel}")
         return 0, len(names), 0
-    process = subprocess.Popen([HERE / "check", "-v", "-k", "--kernel", kernel, HERE / "targets/tarn.sh", *names], stdout=subprocess.PIPE,
+    how = ["-v", "-k", "--kernel", kernel, "-e", "WANTS_UBLK=1" if kernel == "backports" else "WANTS_UBLK="]
+    process = subprocess.Popen([HERE / "check", *how, HERE / "targets/tarn.sh", *names], stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT, text=True, errors="replace",
                                env={**os.environ, "T_ALL_COMMANDS": "1", "T_OLD": BINARY, "T_NEW": BINARY})
     words = []

@@ -10,6 +10,8 @@
 //! An operation of a store that may wait in the kernel goes to the *lane* of its file: workers of its own, so that
 //! no store can keep the reactor or another store waiting.
 //!
+//! [`ublk`] stands apart: a block device of this machine, with a thread and a ring of its own.
+//!
 //! The reactor knows nothing of iSCSI or SCSI, and of stores only their
 //! [`store::RingOperation`]s and [`store::HelperOperation`]s.
 #![warn(missing_docs)]
@@ -35,6 +37,7 @@ mod sent;
 mod settings;
 mod site;
 mod socket;
+pub mod ublk;
 
 pub use datagram::{Address, Datagram, DatagramSocket};
 pub use event::{Event, OperationId, Received, SendEnd, Token, Wait};

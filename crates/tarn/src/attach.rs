@@ -2,10 +2,13 @@
 //!
 //! `attach` serves as `serve` does, with a configuration that it makes from its arguments: the disks as stores, one
 //! unit, and one server of NBD. Nothing of it is in a file, but for a directory of its own with the state of the unit,
-//! which ends with it. With `--as fuse:DIR` another process has the mount ([`fuse`]), and this is its child.
+//! which ends with it. With `--as fuse:DIR` and `--as block` another process has the mount or the block device
+//! ([`service`]), and this is its child.
 
+mod block;
 mod disk;
-pub(crate) mod fuse;
+mod fuse;
+pub(crate) mod service;
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -41,6 +44,7 @@ Examples:
   qemu-img info 'nbd+unix:///?socket=/run/disk.sock'
   tarn attach --udp 192.0.2.7 --as fuse:/mnt/disk hyperscsi://storage/disk &
   losetup --find --show --direct-io=on /mnt/disk/disk
+  tarn attach --udp 192.0.2.7 --as block hyperscsi://storage/disk
   tarn attach --udp 192.0.2.255 --as nbd:127.0.0.1:10809 --stripe 64k hyperscsi://storage/a hyperscsi://storage/b
   tarn attach --as nbd:/run/disk.sock iscsi://192.0.2.7/iqn.2026-11.example.far:disk/0";
 
@@ -53,7 +57,8 @@ pub struct AttachArgs {
     pub urls: Vec<String>,
 
     /// What the disk becomes: nbd:SOCKET or nbd:ADDR:PORT, an export of NBD; fuse:DIR, the file
-    /// DIR/disk. Use it to say where programs find the disk.
+    /// DIR/disk; block, a block device (root, ublk of Linux 6.5). Use it to say where programs find
+    /// the disk.
     #[arg(long = "as", value_name = "FORM")]
     pub form: String,
 
@@ -91,8 +96,8 @@ pub struct AttachArgs {
     #[arg(long, value_name = "LEVEL", value_parser = config::LogLevel::parse)]
     pub log: Option<config::LogLevel>,
 
-    /// `PID:SOCKET`: the process that has the mount, which this one ends with, and where that finds the disk. Use it
-    /// nowhere: `--as fuse:DIR` starts such a process itself.
+    /// `PID:SOCKET`: the process that has the mount or block device, which this one ends with, and where that finds the
+    /// disk. Use it nowhere: `--as fuse:DIR` and `--as block` start such a process themselves.
     #[arg(long, hide = true)]
     pub serve_for: Option<String>,
 }
@@ -163,11 +168,12 @@ pub(crate) fn attach(args: &AttachArgs, environment: &Environment) -> anyhow::Re
     let export = match (form(&args.form)?, &args.serve_for) {
         (Form::Nbd(export), None) => export,
         (Form::Fuse(directory), None) => return fuse::attach(args, &directory, environment),
-        (_, Some(service)) => {
-            let service = fuse::Service::parse(service);
-            let service = service.filter(|service| fuse::end_with(service.parent));
-            let service = service.ok_or_else(|| wrong("--serve-for", "its process has ended"))?;
-            format!("socket = {}", quoted(&service.socket))
+        (Form::Block, None) => return block::attach(args, environment),
+        (_, Some(given)) => {
+            let given = service::Given::parse(given);
+            let given = given.filter(|given| service::end_with(given.parent));
+            let given = given.ok_or_else(|| wrong("--serve-for", "its process has ended"))?;
+            format!("socket = {}", quoted(&given.socket))
         }
     };
     // Open as long as the stores may be opened.
@@ -378,6 +384,8 @@ enum Form {
     Nbd(String),
     /// A file in this directory.
     Fuse(PathBuf),
+    /// A block device.
+    Block,
 }
 
 fn form(form: &str) -> Result<Form, StartError> {
@@ -386,6 +394,7 @@ fn form(form: &str) -> Result<Form, StartError> {
         path.map_err(|error| wrong("--as", format!("{place:?} is no path: {error}")))
     };
     match form.split_once(':') {
+        None if form == "block" => Ok(Form::Block),
         Some(("fuse", directory)) if !directory.is_empty() => absolute(directory).map(Form::Fuse),
         Some(("nbd", place)) if !place.is_empty() => {
             Ok(Form::Nbd(match place.parse::<SocketAddr>() {
@@ -398,7 +407,7 @@ fn form(form: &str) -> Result<Form, StartError> {
         }
         Some(_) | None => Err(wrong(
             "--as",
-            format!("{form:?} is no form; write nbd:SOCKET, nbd:ADDR:PORT or fuse:DIR"),
+            format!("{form:?} is no form; write nbd:SOCKET, nbd:ADDR:PORT, fuse:DIR or block"),
         )),
     }
 }
@@ -706,11 +715,12 @@ mod tests {
         assert!(refused(&bare).ends_with("or add --udp HOST[:PORT] or --interface IF"));
         assert!(refused(&args(&["hyperscsi://g/a", "hyperscsi://g/b"])).contains("--stripe CHUNK"));
         assert!(refused(&args(&["nbd://h"])).contains("write hyperscsi://GROUP/DEVICE"));
-        for wrong in ["fuse:", "block", "nbd:", "nbd"] {
+        for wrong in ["fuse:", "block:", "blocks", "nbd:", "nbd"] {
             let error = form(wrong).unwrap_err().to_string();
-            let remedy = "write nbd:SOCKET, nbd:ADDR:PORT or fuse:DIR";
+            let remedy = "write nbd:SOCKET, nbd:ADDR:PORT, fuse:DIR or block";
             assert!(error.contains(remedy), "{error}");
         }
+        assert_eq!(form("block").unwrap(), Form::Block);
         let nbd = |key: &str| Form::Nbd(key.to_owned());
         assert_eq!(form("nbd:/run/s").unwrap(), nbd("socket = \"/run/s\""));
         assert_eq!(form("nbd:[::1]:2").unwrap(), nbd("bind = \"[::1]:2\""));

@@ -182,9 +182,9 @@ fn what_is_wrong_is_one_line_with_a_remedy() {
     let form = format!("nbd:{}", scratch.path().join("s").display());
     for (arguments, password, words) in [
         (
-            &["--as", "block", &url][..],
+            &["--as", "blocks", &url][..],
             "",
-            "write nbd:SOCKET, nbd:ADDR:PORT or fuse:DIR",
+            "write nbd:SOCKET, nbd:ADDR:PORT, fuse:DIR or block",
         ),
         (&["--as", &form, &url], "short", "a password has at least 8"),
         (
@@ -203,9 +203,23 @@ fn what_is_wrong_is_one_line_with_a_remedy() {
             .env("XDG_RUNTIME_DIR", scratch.path())
             .output()
             .unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{said}");
-        assert_eq!(said.lines().count(), 1, "{said}");
-        assert!(said.contains(words), "{said}");
+        refused(&output, words);
+    }
+}
+
+fn refused(output: &Output, words: &str) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.contains(words), "{said}");
+}
+
+#[test]
+fn without_ublk_a_block_device_is_refused_with_a_remedy() {
+    // With it, the stage `kernel` shows the device.
+    if !Path::new("/dev/ublk-control").exists() {
+        let url = "hyperscsi://g/d?udp=127.0.0.1:9";
+        let output = tarn(&["attach", "--as", "block", url]).output().unwrap();
+        refused(&output, "run modprobe ublk_drv");
     }
 }

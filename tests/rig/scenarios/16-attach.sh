@@ -1,6 +1,7 @@
 #!/bin/bash
-# `tarn attach` in a guest: a device of a Tarn in the same guest, over UDP, becomes a disk of the kernel by its NBD client, and by
-# a loop device over FUSE, which finds the file system that the other one has left.
+# `tarn attach` in a guest: a device of a Tarn in the same guest, over UDP, becomes a disk of the kernel by its NBD client, by a
+# loop device over FUSE, and by ublk. Each form finds the file system that the one before has left. By ublk also: what it
+# says of itself, verified I/O, discard and zeros, SIGTERM under a mount, read-only, and both processes killed under load.
 . /run/job/guest/lib.sh
 [ -n "${TARN:-}" ] || skip "no Tarn to run in the guest"
 modprobe -a loop fuse nbd || fail "modules"
@@ -63,6 +64,71 @@ file_system "$loop" fuse
 losetup --detach "$loop" || fail "losetup --detach"
 detach
 
+if ! modprobe ublk_drv; then
+    [ -z "${WANTS_UBLK:-}" ] || fail "no ublk in this kernel"
+    say "no ublk in this kernel"
+    exit 0
+fi
+queue() { cat "/sys/block/${disk#/dev/}/queue/$1"; }
+left() { ls /sys/class/ublk-char | wc -l; }
+attach block; attached
+echo "cache: $(queue write_cache), fua: $(queue fua), discard: $(queue discard_max_bytes), zeros: $(queue write_zeroes_max_bytes)"
+[ "$(queue write_cache)" = "write back" ] && [ "$(queue fua)" = 1 ] || fail "no cache or no FUA"
+[ "$(queue discard_max_bytes)" = 1073741824 ] && [ "$(queue write_zeroes_max_bytes)" = 1073741824 ] || fail "no discard or no zeros"
+[ "$(blockdev --getsize64 "$disk")" = $((256 << 20)) ] && [ "$(queue logical_block_size)" = 512 ] || fail "another size"
+file_system "$disk" ublk
+say "SIGTERM under a mount"
+mount "$disk" mount || fail "mount"
+dd if=/dev/urandom of=mount/late bs=1M count=4 status=none && (cd mount && sha256sum late) >>sums
+detach
+umount mount
+[ ! -e "$disk" ] || fail "$disk is still there"
+attach block; attached
+mount "$disk" mount && (cd mount && sha256sum --quiet -c ../sums) || fail "what was written before SIGTERM is lost"
+umount mount; e2fsck -fn "$disk" || fail "e2fsck"
+
+say "verified I/O, discard, zeros"
+fio --filename="$disk" --direct=1 --bs=4k --ioengine=libaio --iodepth=16 --size=3M --offset_increment=4M --numjobs=2 --group_reporting \
+    --rw=randrw --verify=crc32c --verify_fatal=1 --do_verify=1 --verify_backlog=256 --fdatasync=64 --name=v >fio.out 2>&1 ||
+    { cat fio.out; fail "fio met errors"; }
+is_zero() { [ "$(dd if="$disk" bs=1M count=1 skip="$1" iflag=direct status=none | tr -d '\0' | wc -c)" = 0 ]; }
+dd if=/dev/urandom of="$disk" bs=1M count=4 seek=64 oflag=direct,dsync status=none || fail "write"
+blkdiscard -f -o 65M -l 1M "$disk" || fail "discard"
+blkdiscard -f -z -o 66M -l 1M "$disk" || fail "zeros"
+is_zero 65 && is_zero 66 || fail "what was discarded or made zero is not"
+{ is_zero 64 || is_zero 67; } && fail "what is beside was taken, too"
+detach
+
+say "read-only"
+attach block "?readonly"; attached
+[ "$(blockdev --getro "$disk")" = 1 ] && ! is_zero 64 || fail "it is not read-only, or reads nothing"
+dd if=/dev/zero of="$disk" bs=4k count=1 oflag=direct status=none 2>/dev/null && fail "it was written"
+detach
+
+load() { fio --filename="$disk" --direct=1 --bs=4k --ioengine=libaio --iodepth=16 --rw=randrw --time_based --runtime=60 --name=l >load.out 2>&1 & load=$!; }
+moves() { [ "$(awk '{ print $1 + $5 }' "/sys/block/${disk#/dev/}/stat")" -gt 500 ]; }
+has_gone() { [ ! -e "$disk" ]; }
+say "the process that has the device is killed"
+attach block; attached; load
+retry 60 moves || fail "no I/O"
+kill -KILL $attached; wait $attached
+wait $load && fail "fio saw nothing"
+retry 30 has_gone || fail "$disk is still there"
+is_alone() { ! pgrep -f -- --serve-for >/dev/null; }
+retry 60 is_alone || fail "the process that has the devices goes on"
+echo "left: $(left)"
+say "the process that has the devices is killed"
+attach block; attached; load
+[ "$(left)" = 1 ] || fail "what was left is still there"
+retry 60 moves || fail "no I/O"
+pkill -KILL -f -- --serve-for
+wait $load && fail "fio saw nothing"
+wait $attached; [ $? = 1 ] || fail "attach did not end with 1"
+has_gone || fail "$disk is still there"
+[ "$(left)" = 0 ] || fail "something was left"
+say "no ublk"
+retry 20 modprobe -r ublk_drv || fail "modprobe -r"
+attach block; wait $attached; [ $? = 2 ] && grep -q "modprobe ublk_drv" attach.out || fail "no remedy"
 kill $serve; wait $serve || fail "serve ended with $?"
 trap - EXIT
 cd /; rm -r "$home"

@@ -18,15 +18,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nbd::{
-    Export, Handshake, Piece, Progress, ReadBuffer, Request, ServerError, SubmitError, Work,
+    Export, Handshake, Piece, Progress, ReadBuffer, Request, ServerError, SubmitError,
+    TransmissionFlags, Work,
 };
 use tree::{Answer, Disk, DiskError, DiskShape};
 
 /// Requests under way.
-const REQUESTS_MAX: u32 = 128;
+pub(super) const REQUESTS_MAX: u32 = 128;
 
 /// Bytes that one request makes zero: an answer comes soon.
-const ZERO_BYTES_MAX: u32 = 1 << 30;
+pub(super) const ZERO_BYTES_MAX: u32 = 1 << 30;
 
 /// How long the server may take for its handshake: it runs on this machine.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(20);
@@ -91,6 +92,7 @@ struct Shared {
     control: UnixStream,
     patience: Duration,
     shape: DiskShape,
+    flags: TransmissionFlags,
 }
 
 /// The disk.
@@ -121,6 +123,7 @@ impl Client {
                 block_bytes: export.block_min_bytes,
                 is_read_only: export.flags.is_read_only(),
             },
+            flags: export.flags,
             state: Mutex::new(State {
                 client,
                 waiting: BTreeMap::new(),
@@ -175,6 +178,23 @@ impl Client {
 
     pub(super) fn handle(&self) -> Self {
         Self(Arc::clone(&self.0))
+    }
+
+    /// Whether the server gives space back.
+    pub(super) fn can_discard(&self) -> bool {
+        self.0.flags.can_trim()
+    }
+
+    /// Whether the server makes zeros by itself.
+    pub(super) fn can_zero(&self) -> bool {
+        self.0.flags.can_write_zeroes()
+    }
+
+    /// Gives the space of so many bytes back; what they read then does not matter.
+    pub(super) fn discard(&self, offset: u64, length: u32, answer: Answer<()>) {
+        let fua = false;
+        let work = Work::Trim { length, fua };
+        self.0.submit(offset, work, Waiter::Done(answer));
     }
 }
 
@@ -337,26 +357,25 @@ impl Disk for Client {
         self.0.submit(offset, work, Waiter::Done(answer));
     }
 
-    /// Waits for each part: the thread that reads answers must not send.
+    /// Waits for each part but the last: the thread that reads answers must not send.
     fn zero(&self, offset: u64, length: u64, keeps_space: bool, answer: Answer<()>) {
-        let end = offset.saturating_add(length);
-        let mut next = offset;
-        while next < end {
-            let left = u32::try_from(end - next).unwrap_or(u32::MAX);
-            let part = left.min(ZERO_BYTES_MAX);
-            let work = Work::WriteZeroes {
-                length: part,
-                fua: false,
-                no_hole: keeps_space,
-                fast: false,
-            };
-            let result = self.0.submit_and_wait(next, work);
+        let work = |part| Work::WriteZeroes {
+            length: part,
+            fua: false,
+            no_hole: keeps_space,
+            fast: false,
+        };
+        let (mut next, mut left) = (offset, length);
+        while left > u64::from(ZERO_BYTES_MAX) {
+            let result = self.0.submit_and_wait(next, work(ZERO_BYTES_MAX));
             if result.is_err() {
                 return answer(result);
             }
-            next += u64::from(part);
+            next += u64::from(ZERO_BYTES_MAX);
+            left -= u64::from(ZERO_BYTES_MAX);
         }
-        answer(Ok(()));
+        let last = u32::try_from(left).unwrap_or(ZERO_BYTES_MAX);
+        self.0.submit(next, work(last), Waiter::Done(answer));
     }
 
     fn flush(&self, answer: Answer<()>) {
