@@ -48,12 +48,45 @@ pub(crate) struct Opener {
     pub(crate) looks: Looks,
     /// Where this process serves what could be a store.
     own: Arc<OwnServers>,
-    /// The files that are made.
-    made: MadeFiles,
-    /// The logs in some of them.
-    logs: Arc<Mutex<NewLogs>>,
+    made: Made,
     /// Files that may have snapshots, which nobody may write.
     files: Arc<[PathBuf]>,
+}
+
+/// What was made by opening.
+#[derive(Clone, Debug, Default)]
+struct Made {
+    files: MadeFiles,
+    /// The logs in some of them.
+    logs: Arc<Mutex<NewLogs>>,
+}
+
+impl Made {
+    fn note_log(&self, path: &Path, logged: &Arc<Logged>) {
+        let log = (path.to_owned(), Arc::clone(logged));
+        self.logs().push(log);
+        if self.files.is_refused() {
+            self.abandon_logs();
+        }
+    }
+
+    fn logs(&self) -> MutexGuard<'_, NewLogs> {
+        self.logs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take_logs(&self) -> NewLogs {
+        std::mem::take(&mut *self.logs())
+    }
+
+    fn abandon_logs(&self) {
+        for (path, logged) in self.take_logs() {
+            if let Err(error) = logged.abandon() {
+                let shown = path.display();
+                tracing::warn!(path = %shown, %error, "a log that was made for what was refused then stays");
+                self.files.disown(&path);
+            }
+        }
+    }
 }
 
 /// Files that an attempt has made. They go with it, unless they are kept.
@@ -61,17 +94,17 @@ pub(crate) struct Opener {
 /// A unit whose log goes has to be known as one that needs none, or it would not be served without it. So that is saved
 /// first, and the log stays where it cannot be.
 #[must_use = "the files are removed when it is dropped"]
-pub(crate) struct Leftovers(Opener);
+pub(crate) struct Leftovers(Made);
 
 impl Leftovers {
     /// What this opener makes from now on.
     pub(crate) fn of(opener: &Opener) -> Self {
-        Self(opener.clone())
+        Self(opener.made.clone())
     }
 
     /// What they were made for is in force.
     pub(super) fn keep(&self) {
-        self.0.made.keep();
+        self.0.files.keep();
         self.0.take_logs();
     }
 }
@@ -79,7 +112,7 @@ impl Leftovers {
 impl Drop for Leftovers {
     fn drop(&mut self) {
         self.0.abandon_logs();
-        for (path, error) in opening(|| self.0.made.remove()) {
+        for (path, error) in opening(|| self.0.files.remove()) {
             let path = path.display();
             tracing::warn!(%path, %error, "a file that was made for what was refused then stays; remove it");
         }
@@ -96,8 +129,7 @@ impl Opener {
             cores,
             looks,
             own: Arc::default(),
-            made: MadeFiles::default(),
-            logs: Arc::default(),
+            made: Made::default(),
             files: files_of([model]),
         }
     }
@@ -122,34 +154,12 @@ impl Opener {
 
     /// Notes a log in a file that was made for it, at this path.
     pub(super) fn note_log(&self, path: &Path, logged: &Arc<Logged>) {
-        let log = (path.to_owned(), Arc::clone(logged));
-        self.logs().push(log);
-        if self.made.is_refused() {
-            self.abandon_logs();
-        }
-    }
-
-    fn logs(&self) -> MutexGuard<'_, NewLogs> {
-        self.logs.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn take_logs(&self) -> NewLogs {
-        std::mem::take(&mut *self.logs())
-    }
-
-    fn abandon_logs(&self) {
-        for (path, logged) in self.take_logs() {
-            if let Err(error) = logged.abandon() {
-                let shown = path.display();
-                tracing::warn!(path = %shown, %error, "a log that was made for what was refused then stays");
-                self.made.disown(&path);
-            }
-        }
+        self.made.note_log(path, logged);
     }
 
     /// Has files noted that these options make.
     pub(super) fn note_made(&self, options: &mut OpenOptions) {
-        options.made = self.made.clone();
+        options.made = self.made.files.clone();
     }
 
     /// For a change of this configuration, which does not wait for the end of its looks: a cluster may hang.
@@ -168,8 +178,7 @@ impl Opener {
             cores,
             looks: Looks::ended_apart(),
             own: Arc::new(own),
-            made: MadeFiles::default(),
-            logs: Arc::default(),
+            made: Made::default(),
             files: files_of([model, next]),
         }
     }
