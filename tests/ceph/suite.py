@@ -141,7 +141,7 @@ def whole_ranges_are_compared_and_written():
                         equal((outcome.sense.key, outcome.sense.information), (scsi.MISCOMPARE, 259), f"{blocks} blocks at {at}")
 
 
-@test
+@test(limit_s=120)
 def what_is_only_read_is_watched():
     """A snapshot that is removed while it is served fails and gives no zeros; the resize of a `readonly` image is told."""
     ceph = cluster()
