@@ -221,7 +221,8 @@ class Tarn:
                 print(f"         log of tarn ends with:\n{self.log_tail(15)}", flush=True)
             elif self.check_exit:
                 harness.check(self.alive(), f"tarn ended by itself:\n{self.log_tail()}")
-                harness.equal(self.terminate(), 0, "exit code after SIGTERM")
+                code = self.terminate()
+                harness.check(code == 0, f"exit code after SIGTERM: {code}\n{self.log_tail()}")
                 self.check_log()
         finally:
             self.close()
