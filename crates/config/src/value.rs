@@ -394,8 +394,36 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_hides_or_turns_other_characters_is_in_no_name() {
+        for hidden in [
+            "a\u{202e}b",
+            "a\u{2028}b",
+            "a\u{2066}b",
+            "a\u{85}b",
+            "a\u{1b}[31m",
+        ] {
+            assert!(
+                crate::file::check_text("a name", 64, hidden).is_err(),
+                "{hidden:?}"
+            );
+        }
+        for plain in ["a b", "\u{e9}\u{301}", "\u{5e9}\u{5dc}", "\u{1f600}"] {
+            assert!(
+                crate::file::check_text("a name", 64, plain).is_ok(),
+                "{plain:?}"
+            );
+        }
+    }
+
+    #[test]
     fn a_quoted_text_is_one_line_of_toml_and_reads_back() {
-        for text in ["", "a", "a\"b\\c", "a\nb\u{7f}\u{85}\t", "\u{e9}\u{1f600}"] {
+        for text in [
+            "",
+            "a",
+            "a\"b\\c",
+            "a\nb\u{7f}\u{85}\t\u{202e}",
+            "\u{e9}\u{1f600}",
+        ] {
             let line = format!("x = {}", quoted(text));
             assert_eq!(line.lines().count(), 1, "{line}");
             let table: toml::Table = line.parse().unwrap();
