@@ -74,6 +74,14 @@ def read(session, at, length, lun=0):
     return session.command(scsi.read16(at // BLOCK, length // BLOCK), read=length, lun=lun)
 
 
+def discarded(tarn):
+    """The administrator does without the log, and the unit is served again."""
+    code, said = verb(tarn, "lun", "log", "discard", "disk", "--yes")
+    equal(code, 0, said)
+    with session_with(tarn) as session:
+        good(write(session, 0, b"\x22" * PAGE), "write with FUA")
+
+
 def sound(session):
     """The other unit works."""
     good(write(session, 0, b"\xa5" * PAGE, lun=1), "write to the sound unit")
@@ -278,10 +286,7 @@ def the_log_of_another_unit_is_never_written_over():
                 tarn.kill()
             tarn.config = config(fs.path, f"file:{logs}/made.log?size=16M")
             tarn.start()
-            code, said = verb(tarn, "lun", "log", "discard", "disk", "--yes")
-            equal(code, 0, said)
-            with session_with(tarn) as session:
-                good(write(session, 0, b"\x22" * PAGE), "write with FUA")
+            discarded(tarn)
         finally:
             tarn.close()
 
@@ -347,10 +352,7 @@ def a_damaged_note_of_a_log_keeps_the_unit_from_being_served():
             with session_with(tarn) as session:
                 not_ready(session, "damaged")
                 sound(session)
-            code, said = verb(tarn, "lun", "log", "discard", "disk", "--yes")
-            equal(code, 0, said)
-            with session_with(tarn) as session:
-                good(write(session, 0, b"\x22" * PAGE), "write with FUA")
+            discarded(tarn)
         finally:
             tarn.close()
 
