@@ -14,8 +14,8 @@ use iscsi::negotiate::{
     ConnectionParameters, Negotiation, OperationalPreferences, Phase, Role, SessionType,
 };
 use iscsi::pdu::{
-    Bhs, Cid, DataInBhs, DataOutBhs, LogoutResponseCode, NopInBhs, Opcode, R2tBhs, RESERVED_TAG,
-    RequestBhs, ResponseBhs, TaskManagementResponse, flags, opcode,
+    Bhs, Cid, DataInBhs, DataOutBhs, LogoutResponseCode, Opcode, R2tBhs, RESERVED_TAG, RequestBhs,
+    ResponseBhs, TaskManagementResponse, flags, opcode,
 };
 use iscsi::target::{
     ConnectionConfig, Event, HoldLimits, ManagementId, Receive, Response, Session, SessionConfig,
@@ -549,9 +549,8 @@ impl Wire {
                 self.r2ts.push(*r2t);
                 false
             }
-            Some(Opcode::NopIn) => {
-                NopInBhs::view(&pdu.header).target_transfer_tag.get() == RESERVED_TAG
-            }
+            // One that answers nothing, as where the window opens, does not take a number (RFC 7143 section 11.19).
+            Some(Opcode::NopIn) => common.initiator_task_tag.get() != RESERVED_TAG,
             Some(other) => {
                 assert!(!other.is_request(), "{other:?}");
                 true
