@@ -422,14 +422,14 @@ def a_refused_secret_is_never_in_force():
     tarn = Changing(config=config.text())
     tarn.secret("alice.secret", "secret of the file")
     first = dict(name="alice", secret="forward secret 1", mutual=dict(name="t", secret="mutual secret 12"))
-    refused = [dict(first, mutual=dict(name="t", secret=first["secret"])),
-               dict(first, secret="another secret 1", mutual=dict(name="t\1", secret="another secret 2"))]
+    wrong = [dict(first, mutual=dict(name="t", secret=first["secret"])),
+             dict(first, secret="another secret 1", mutual=dict(name="t\1", secret="another secret 2"))]
     with tarn:
         api = tarn.api()
         api.put("users/alice", first)
         kept = secret_files(tarn)
         equal(sorted(kept.values()), [first["secret"], first["mutual"]["secret"]], "secrets")
-        for user in refused:
+        for user in wrong:
             equal(api.ask("PUT", "users/alice", user).status, 422, f"answer to {user}")
             equal(secret_files(tarn), kept, "secrets after a refusal")
         equal(api.put("users/alice", first)["steps"], [], "the same once more")
