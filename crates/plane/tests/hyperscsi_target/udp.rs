@@ -344,10 +344,13 @@ fn a_trace_has_the_frames_of_its_session_until_that_ends() {
     assert_eq!(plane.handle().start_trace(&subject, limits), Ok(true));
     exercise(&mut other, 1, 4);
     let count = || plane.handle().trace_reports()[0].pdus;
-    assert_eq!(count(), 0, "frames of another session");
+    // A frame that is sent again, or a probe, may come late; so it is looked whose frames there are.
+    let before = count();
     exercise(&mut traced, 1, 4);
-    assert!(count() > 6, "{} frames", count());
+    assert!(count() > before + 6, "{before} and {} frames", count());
     let file = plane.handle().read_trace(&subject).unwrap();
+    let is_of_other = file.windows(6).any(|bytes| bytes == [2, 0, 127, 0, 0, 3]);
+    assert!(!is_of_other, "frames of another session");
     // The link type, and the first frame: to the target, which has a made-up address as its client has.
     assert_eq!(file[20..24], [1, 0, 0, 0]);
     let frame = &file[24 + 16..];
