@@ -181,6 +181,15 @@ def congestion_control(name):
     Path("/proc/sys/net/ipv4/tcp_congestion_control").write_text(name)
 
 
+def quartiles(ratios):
+    return statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
+
+
+def spread(ratios):
+    low, median, high = quartiles(ratios)
+    return f"{median:.2f} ({low:.2f}..{high:.2f})"
+
+
 def run(args, servers, goal):
     key, unit, less = FIGURES[goal["figure"]]
     if goal["cc"]:
@@ -199,13 +208,12 @@ def run(args, servers, goal):
         if args.before:
             before.append(measure(args, servers, goal, goal["tarn"] + "-before", goal["more"])[key] / wall)
     median = statistics.median(ratios)
-    quarters = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else [median] * 3
+    quarters = quartiles(ratios)
     judged = {"median": median, "upper quartile": quarters[2]}[goal["judge"]]
     met = judged <= goal["goal"] if less else judged >= goal["goal"]
     print(f"{goal['name']:42} wall {statistics.median(walls):8.2f} {unit:4} tarn {statistics.median(ours):8.2f} {unit:4} "
           f"ratio {median:5.2f} ({quarters[0]:.2f}..{quarters[2]:.2f})  goal {goal['goal']:4}  {'met' if met else 'MISSED'}"
-          + (f"  before {statistics.median(before):.2f}" if before else "")
-          + (f"  wall with a ring {statistics.median(rings):.2f}" if rings else ""), flush=True)
+          + (f"  before {spread(before)}" if before else "") + (f"  wall with a ring {spread(rings)}" if rings else ""), flush=True)
     return dict(name=goal["name"], unit=unit, wall=walls, tarn=ours, ratios=ratios, before=before, rings=rings, median=median,
                 goal=goal["goal"], met=met)
 
