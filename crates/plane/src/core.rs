@@ -63,6 +63,8 @@ pub(crate) struct Core {
     /// Accepts connections; one core has it.
     pub(crate) acceptor: Option<Acceptor>,
     pub(crate) next_tick: Duration,
+    /// Before this moment nothing is due, but what this turn has added: that is found before the next sleep.
+    pub(crate) due_at: Duration,
     /// Set by [`Letter::Stop`]: when sessions that are left are ended.
     pub(crate) stop_at: Option<Duration>,
     /// [`Letter::Quiet`] is sent: no session is left here.
@@ -148,6 +150,7 @@ impl Core {
         let holds_memory =
             self.engine.carrier.reactor.has_unwatched() && self.engine.is_short_of_memory();
         if has_letters || has_more || has_work || holds_memory {
+            self.due_at = Duration::ZERO;
             return ReactorWait::Poll;
         }
         let engine = self.engine.poll_timeout();
@@ -163,6 +166,7 @@ impl Core {
         });
         let all = [engine, sessions, nbd, hyperscsi, acceptor, tick, stop];
         let soonest = all.into_iter().flatten().min();
+        self.due_at = soonest.unwrap_or(Duration::MAX);
         soonest.map_or(ReactorWait::Forever, ReactorWait::Until)
     }
 
@@ -428,16 +432,19 @@ impl Core {
 
     fn handle_time(&mut self) {
         let now = self.now();
-        self.engine.handle_timeout(now);
-        self.retry_listeners(now);
-        self.sessions
-            .handle_timeout(&mut self.engine, SystemTime::now);
-        self.nbd.handle_timeout(&mut self.engine);
-        self.hyperscsi.handle_timeout(&mut self.engine);
-        if now >= self.next_tick {
-            self.next_tick = now + TICK;
-            self.tick(now);
+        if now >= self.due_at {
+            self.engine.handle_timeout(now);
+            self.retry_listeners(now);
+            self.sessions
+                .handle_timeout(&mut self.engine, SystemTime::now);
+            self.nbd.handle_timeout(&mut self.engine);
+            if now >= self.next_tick {
+                self.next_tick = now + TICK;
+                self.tick(now);
+            }
         }
+        // Its timers are short, and may be set for this turn.
+        self.hyperscsi.handle_timeout(&mut self.engine);
         if self.stop_at.is_some_and(|deadline| now >= deadline) {
             self.sessions.end_all(&mut self.engine, "the target stops");
             self.nbd.end_all(&mut self.engine, "the target stops");

@@ -417,6 +417,7 @@ impl Core {
             media: CoreMedia::new(&parts.media),
             acceptor,
             next_tick: Duration::ZERO,
+            due_at: Duration::ZERO,
             stop_at: None,
             is_quiet: false,
             quiet_cores: 0,

@@ -11,7 +11,7 @@ use store::{HelperOperation, HelperResult, IoFailure};
 
 use crate::cores;
 use crate::in_flight::Key;
-use crate::mail::{self, Mailbox, Post};
+use crate::mail::{self, Mailbox, Post, Waker};
 
 /// The result of the job with this key.
 pub(crate) type Answer = (Key, HelperResult);
@@ -46,18 +46,19 @@ impl Shared {
 }
 
 impl Helpers {
-    pub(crate) fn new(threads_max: usize) -> io::Result<Self> {
-        let (post, answers) = mail::channel()?;
+    /// Answers wake with `waker`.
+    pub(crate) fn new(threads_max: usize, waker: &Arc<Waker>) -> Self {
+        let (post, answers) = mail::channel_with(waker);
         let shared = Arc::new(Shared {
             state: Mutex::default(),
             work: Condvar::new(),
         });
-        Ok(Self {
+        Self {
             shared,
             threads_max: threads_max.max(1),
             post,
             answers,
-        })
+        }
     }
 
     /// Queues a job. The error means that there is no thread to run it.

@@ -121,20 +121,22 @@ impl fmt::Debug for Lanes {
 }
 
 impl Lanes {
-    pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self {
+    /// Results wake with `waker`.
+    pub(crate) fn new(waker: &Arc<Waker>) -> Self {
+        Self {
             lanes: Vec::new(),
-            done: Arc::new(Done::new(Arc::new(Waker::new()?))),
+            done: Arc::new(Done::new(Arc::clone(waker))),
             closing: Rc::default(),
             dirty: Vec::new(),
             next_tend: Duration::ZERO,
             results: Vec::new(),
             early: Vec::new(),
-        })
+        }
     }
 
-    pub(crate) fn waker(&self) -> &Arc<Waker> {
-        &self.done.waker
+    /// Whether [`Lanes::kick`] would find nothing to do.
+    pub(crate) fn is_quiet(&self, now: Duration) -> bool {
+        self.dirty.is_empty() && now < self.next_tend && self.closing.borrow().is_empty()
     }
 
     /// When the workers are to be looked after next.

@@ -19,6 +19,7 @@
 mod again;
 mod cache;
 mod chunks;
+mod clock;
 pub mod cores;
 mod datagram;
 mod event;

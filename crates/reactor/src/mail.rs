@@ -14,12 +14,17 @@ use rustix::event::{EventfdFlags, eventfd};
 
 /// Makes a mailbox and the right to post to it.
 pub fn channel<T: Send>() -> io::Result<(Post<T>, Mailbox<T>)> {
+    Ok(channel_with(&Arc::new(Waker::new()?)))
+}
+
+/// One of several mailboxes of a reader that wakes for all of them.
+pub(crate) fn channel_with<T: Send>(waker: &Arc<Waker>) -> (Post<T>, Mailbox<T>) {
     let shared = Arc::new(Shared {
         queue: Mutex::new(VecDeque::new()),
-        waker: Arc::new(Waker::new()?),
+        waker: Arc::clone(waker),
     });
     let post = Post(Arc::clone(&shared));
-    Ok((post, Mailbox(shared)))
+    (post, Mailbox(shared))
 }
 
 /// The right to post to one mailbox.

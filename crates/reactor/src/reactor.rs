@@ -1,13 +1,12 @@
 //! The reactor of one core.
 
-use std::collections::VecDeque;
 use std::mem::{self, ManuallyDrop};
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use io_uring::types::{CancelBuilder, Timespec};
 use io_uring::{cqueue, opcode};
@@ -17,6 +16,7 @@ use store::{HelperOperation, HelperResult, IoFailure, RingOperation, Route};
 
 use crate::again::Tries;
 use crate::chunks::{Chunks, FRAME_GROUP, GROUP};
+use crate::clock::Clock;
 use crate::event::{Event, OperationId, Received, Token, Wait};
 use crate::helper::Helpers;
 use crate::in_flight::{InFlight, Key, NO_KEY};
@@ -86,7 +86,7 @@ pub struct Reactor {
     /// How many operations the lanes have.
     with_lanes: usize,
     busy_poll: Duration,
-    start: Instant,
+    start: Clock,
     now: Duration,
     last_work: Duration,
     drain_limit: Duration,
@@ -109,9 +109,8 @@ struct Watched {
 #[derive(Clone, Copy, Debug)]
 enum Purpose {
     Owner(Token),
-    Helpers,
-    Keepers,
-    Lanes,
+    /// Answers of helpers and keepers, results of lanes.
+    Own,
 }
 
 impl Reactor {
@@ -138,17 +137,13 @@ impl Reactor {
         if let Some(frames) = &frames {
             ring.register_chunks(frames, FRAME_GROUP)?;
         }
-        let helpers = Helpers::new(settings.helper_threads_max)
-            .map_err(system("make an eventfd for helper work"))?;
-        let keepers = Helpers::new(1).map_err(system("make an eventfd for helper work"))?;
+        let waker = Waker::new().map_err(system("make an eventfd for work of threads"))?;
+        let waker = Arc::new(waker);
+        let helpers = Helpers::new(settings.helper_threads_max, &waker);
+        let keepers = Helpers::new(1, &waker);
         store::set_closer(crate::lane::close);
         store::set_cache_probe(crate::cache::is_cached);
-        let lanes = Lanes::new().map_err(system("make an eventfd for stores"))?;
-        let own = [
-            (Arc::clone(helpers.answers.waker()), Purpose::Helpers),
-            (Arc::clone(keepers.answers.waker()), Purpose::Keepers),
-            (Arc::clone(lanes.waker()), Purpose::Lanes),
-        ];
+        let lanes = Lanes::new(&waker);
         let mut reactor = Self {
             ring,
             in_flight: InFlight::with_capacity(settings.in_flight_max),
@@ -171,15 +166,13 @@ impl Reactor {
             with_kernel: 0,
             with_lanes: 0,
             busy_poll: settings.busy_poll,
-            start: Instant::now(),
+            start: Clock::start(),
             now: Duration::ZERO,
             last_work: Duration::ZERO,
             drain_limit: DRAIN_TIME,
             closing: false,
         };
-        for (waker, purpose) in own {
-            reactor.watch_waker(waker, purpose);
-        }
+        reactor.watch_waker(waker, Purpose::Own);
         Ok(reactor)
     }
 
@@ -194,12 +187,12 @@ impl Reactor {
         self.chunks.lend(chunk)
     }
 
-    /// Time since the reactor was made, as read at the end of the last turn's sleep.
+    /// Time since the second in which the reactor was made, as read at the end of the last turn's sleep.
     pub const fn now(&self) -> Duration {
         self.now
     }
 
-    /// Time since the reactor was made, read now: more exact than [`Self::now`].
+    /// Time since the second in which the reactor was made, read now: more exact than [`Self::now`].
     pub fn clock(&self) -> Duration {
         self.start.elapsed()
     }
@@ -425,9 +418,11 @@ impl Reactor {
         }
         let sleep = match deadline {
             None => Sleep::Forever,
+            // It wakes at the deadline or before, which may have come: what time it is makes no difference.
+            Some(deadline) if self.alarms.iter().any(|&alarm| alarm <= deadline) => Sleep::Forever,
             Some(deadline) => match deadline.checked_sub(self.start.elapsed()) {
                 None | Some(Duration::ZERO) => Sleep::No,
-                Some(time) if self.has_alarm(deadline, time) => Sleep::Forever,
+                Some(time) if self.set_alarm(deadline, time) => Sleep::Forever,
                 Some(time) => Sleep::AtMost(time),
             },
         };
@@ -444,16 +439,12 @@ impl Reactor {
         entered
     }
 
-    /// Sees to it that a timer of the ring wakes at `deadline`, which is `time` from now, or
-    /// before. A time limit of the sleep itself would be set and cleared with every sleep, which
-    /// takes half a microsecond on a virtual machine, between the arrival of a command and its
-    /// execution. False when the sleep is too short for that to pay.
-    fn has_alarm(&mut self, deadline: Duration, time: Duration) -> bool {
+    /// Sets a timer of the ring that wakes at `deadline`, which is `time` from now. A time limit of the sleep itself
+    /// would be set and cleared with every sleep, which takes half a microsecond on a virtual machine, between the
+    /// arrival of a command and its execution. False when the sleep is too short for that to pay.
+    fn set_alarm(&mut self, deadline: Duration, time: Duration) -> bool {
         if time < ALARM_TIME_MIN {
             return false;
-        }
-        if self.alarms.iter().any(|&alarm| alarm <= deadline) {
-            return true;
         }
         if self.alarms.len() >= ALARMS_MAX {
             return false;
@@ -502,6 +493,9 @@ impl Reactor {
 
     /// Gives the lanes what is new, and fails what a killed worker has left.
     fn kick_lanes(&mut self) {
+        if self.lanes.is_quiet(self.now) {
+            return;
+        }
         for (key, result) in self.lanes.kick(self.now) {
             self.handle_lane_result(key, result);
         }
@@ -529,16 +523,18 @@ impl Reactor {
 
     fn submit(&mut self, key: Key) {
         let slot = self.in_flight.find(key);
-        match slot.map(|slot| &slot.operation) {
-            Some(operation) if operation.is_for_lane() => {
-                self.submit_to_lane(key);
-                return;
-            }
-            Some(Operation::Send { at_once: true, .. }) => self.at_once.push(key),
-            Some(_) | None => {}
+        let Some(operation) = slot.map(|slot| &mut slot.operation) else {
+            debug_assert!(false, "operation {key:#x} is not there");
+            return;
+        };
+        if operation.is_for_lane() {
+            self.submit_to_lane(key);
+            return;
         }
-        let entry = self.in_flight.find(key).and_then(|s| s.operation.entry());
-        let Some(entry) = entry else {
+        if matches!(operation, Operation::Send { at_once: true, .. }) {
+            self.at_once.push(key);
+        }
+        let Some(entry) = operation.entry() else {
             debug_assert!(false, "operation {key:#x} cannot be submitted");
             return;
         };
@@ -604,21 +600,29 @@ impl Reactor {
     }
 
     fn collect_mail(&mut self) {
-        let mut answers = VecDeque::new();
-        let mut results = mem::take(&mut self.lane_results);
+        let mut is_own = false;
         for watched in &self.watched {
             if watched.waker.take_posted() {
                 match watched.purpose {
                     Purpose::Owner(token) => self.ready.push(Event::Mail { token }),
-                    Purpose::Helpers => answers.append(&mut self.helpers.answers.take()),
-                    Purpose::Keepers => answers.append(&mut self.keepers.answers.take()),
-                    Purpose::Lanes => self.lanes.take(&mut results),
+                    Purpose::Own => is_own = true,
                 }
             }
         }
-        for (key, result) in answers {
-            self.finish_helper(key, result);
+        if is_own {
+            self.collect_own();
         }
+    }
+
+    /// Takes what threads of this core have done.
+    fn collect_own(&mut self) {
+        for answers in [self.helpers.answers.take(), self.keepers.answers.take()] {
+            for (key, result) in answers {
+                self.finish_helper(key, result);
+            }
+        }
+        let mut results = mem::take(&mut self.lane_results);
+        self.lanes.take(&mut results);
         for (key, result) in results.drain(..) {
             self.handle_lane_result(key, result);
         }

@@ -170,6 +170,13 @@ impl Ring {
     /// All memory and descriptors that the entry names stay valid and untouched until the
     /// completion with its `user_data` has been reaped.
     pub(crate) unsafe fn push(&mut self, entry: squeue::Entry) -> Result<(), io::Error> {
+        if self.backlog.is_empty() {
+            // SAFETY: the caller promises.
+            let pushed = unsafe { self.ring.submission().push(&entry) };
+            if pushed.is_ok() {
+                return Ok(());
+            }
+        }
         self.backlog.push_back(entry);
         self.fill();
         if !self.backlog.is_empty() {
@@ -226,6 +233,9 @@ impl Ring {
 
     /// Moves what waits outside into the submission queue.
     fn fill(&mut self) {
+        if self.backlog.is_empty() {
+            return;
+        }
         let mut queue = self.ring.submission();
         while let Some(entry) = self.backlog.front() {
             // SAFETY: the promise about the entry was made to `push`.

@@ -60,13 +60,16 @@ impl Reactor {
         if !self.ring.is_submitted() {
             return;
         }
-        for key in mem::take(&mut self.at_once) {
+        let mut keys = mem::take(&mut self.at_once);
+        for key in keys.drain(..) {
             let slot = self.in_flight.find(key);
             let operation = slot.map(|slot| &slot.operation);
             if matches!(operation, Some(Operation::Send { at_once: true, .. })) {
                 self.finish_at_once(key);
             }
         }
+        debug_assert!(self.at_once.is_empty(), "an end of a send sends");
+        self.at_once = keys;
     }
 
     fn finish_at_once(&mut self, key: Key) {
