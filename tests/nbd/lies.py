@@ -227,6 +227,23 @@ def an_export_that_comes_back_as_another_one_is_not_used():
 
 
 @test
+def an_export_that_grows_is_seen_whichever_core_has_its_connection():
+    """Several exports are larger when their connections are made again: each unit is, and initiators are told."""
+    with contextlib.ExitStack() as stack:
+        servers = [stack.enter_context(Liar()) for _ in range(8)]
+        tarn = stack.enter_context(Tarn(config=config(*(server.store for server in servers))))
+        session = stack.enter_context(iscsi.Session(tarn.port, IQN, timeout_s=30))
+        for lun, server in enumerate(servers):
+            session.clear_unit_attentions(lun)
+            server.size = 16 * MIB
+            server.disk.extend(bytes(8 * MIB))
+            server.cut()
+        for lun in range(len(servers)):
+            wait_for(lambda: read(session, 12 * MIB, PAGE, lun).good, 30, f"unit {lun} is larger")
+            equal(scsi.capacity(session, lun), (16 * MIB // BLOCK, BLOCK), f"capacity of unit {lun}")
+
+
+@test
 def a_cache_that_is_lost_shows_at_the_end():
     """A connection that is lost after a WRITE that no flush covered: the end of Tarn says so, whichever core has the connection."""
     for _ in range(4):

@@ -393,9 +393,7 @@ impl NbdHandle {
         };
         let place = (self.number, slot);
         self.shared.note_up(place);
-        if self.shared.note_size(place, Some(export.size_bytes)) {
-            outlet.look_at_size();
-        }
+        self.shared.note_size(place, Some(export.size_bytes));
         let happened = link.begin_jobs(export);
         outlet.set_timer(TIMER_SETTLED | link.socket().0, PAUSE);
         self.set_reach(Reach::Up, outlet);
@@ -413,9 +411,7 @@ impl NbdHandle {
         let was_up = link.is_up();
         link.close(outlet);
         if was_up {
-            if self.shared.note_size((self.number, slot), None) {
-                outlet.look_at_size();
-            }
+            self.shared.note_size((self.number, slot), None);
             let server = &self.shared.options.server;
             let export = &self.shared.options.export;
             tracing::warn!(%server, export, reason, "a connection to an NBD server is lost");
@@ -477,9 +473,10 @@ impl NbdHandle {
 
     // ---- other cores -------------------------------------------------------------------------
 
-    fn handle_mail(&mut self, mail: Mail) {
+    fn handle_mail(&mut self, mail: Mail, outlet: &mut Outlet) {
         match mail {
             Mail::Hello => {}
+            Mail::Size => outlet.look_at_size(),
             Mail::Job {
                 from,
                 number,
@@ -621,7 +618,7 @@ impl Backstore for NbdHandle {
     fn handle_wake(&mut self, outlet: &mut Outlet) {
         let mail = self.mail.iter().flat_map(Receiver::take);
         for mail in mail.collect::<Vec<Mail>>() {
-            self.handle_mail(mail);
+            self.handle_mail(mail, outlet);
         }
         self.settle(outlet);
     }
@@ -662,14 +659,14 @@ impl Drop for NbdHandle {
         self.shared.note_outage(self.number, false);
         self.shared.note_held(self.held, 0);
         for slot in 0..self.slots.len() {
-            let _size = self.shared.note_size((self.number, slot), None);
+            self.shared.note_size((self.number, slot), None);
         }
         let unread = self.mail.take();
         let unread = unread.iter().flat_map(Receiver::take);
         // Not begun here: a flush would use up the report of a lost cache, and nobody would get it.
         let unread = unread.filter_map(|mail| match mail {
             Mail::Job { from, number, .. } => Some((from, number)),
-            Mail::Hello | Mail::Done { .. } | Mail::Back { .. } => None,
+            Mail::Hello | Mail::Size | Mail::Done { .. } | Mail::Back { .. } => None,
         });
         let begun = self.owners.values().filter_map(|owner| match *owner {
             Owner::Peer { core, number } => Some((core, number)),

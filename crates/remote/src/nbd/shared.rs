@@ -43,6 +43,8 @@ pub(super) enum Mail {
     },
     /// A core can be asked now.
     Hello,
+    /// The export is larger than before.
+    Size,
 }
 
 /// Whether a core can be asked.
@@ -119,16 +121,23 @@ impl Shared {
         };
     }
 
-    /// A connection is up with this size, or down. True when all that are up know a larger size than before, which is
-    /// that of the store from now on.
-    pub(super) fn note_size(&self, place: (usize, usize), bytes: Option<u64>) -> bool {
+    /// A connection is up with this size, or down. When all that are up know a larger size than before, that is the
+    /// size of the store from now on. All cores get mail, as the one that owns the unit need not have the connection.
+    pub(super) fn note_size(&self, place: (usize, usize), bytes: Option<u64>) {
         let mut sizes = self.sizes.lock().unwrap_or_else(PoisonError::into_inner);
         match bytes {
             Some(bytes) => sizes.insert(place, bytes),
             None => sizes.remove(&place),
         };
         let least = sizes.values().min().copied().unwrap_or(0);
-        self.size_bytes.fetch_max(least, Ordering::SeqCst) < least
+        drop(sizes);
+        if self.size_bytes.fetch_max(least, Ordering::SeqCst) < least {
+            for core in self.mailboxes().iter() {
+                if let Mailbox::Here(sender) = core {
+                    sender.push(Mail::Size);
+                }
+            }
+        }
     }
 
     /// A connection is up.

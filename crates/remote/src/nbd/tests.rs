@@ -708,6 +708,28 @@ fn a_flush_that_waits_for_room_reports_what_is_lost_meanwhile() {
 }
 
 #[test]
+fn a_larger_export_is_seen_by_all_cores_whichever_has_the_connection() {
+    for flags in [CAN_ALL, CAN_ALL | CAN_MULTI_CONN] {
+        let mut world = World::new(Wishes {
+            cores: 3,
+            flags,
+            ..Wishes::default()
+        });
+        world.run();
+        world.server.size += 4096;
+        world.server.disk.resize(SIZE + 4096, 0);
+        world.server.stable.resize(SIZE + 4096, 0);
+        world.crash();
+        world.come_up();
+        world.pass(Duration::from_secs(2));
+        for (number, core) in world.cores.iter().enumerate() {
+            let size_bytes = core.handle.capabilities().size_bytes;
+            assert_eq!(size_bytes, SIZE as u64 + 4096, "core {number}");
+        }
+    }
+}
+
+#[test]
 fn a_size_that_only_some_connections_know_is_not_shown() {
     let mut world = World::new(Wishes {
         cores: 2,
