@@ -88,6 +88,8 @@ struct Slot {
 #[derive(Debug)]
 struct Asked {
     id: u32,
+    /// The device that is to be opened, and its least level.
+    opens: Option<(u16, Level)>,
     body: Vec<u8>,
     at: Duration,
     again: Duration,
@@ -284,23 +286,29 @@ impl<D: AsRef<[u8]> + Default> ClientSession<D> {
 
     /// Asks for the table of devices from this place on; an earlier question is dropped.
     pub fn list(&mut self, now: Duration, first: u16) {
-        self.ask(now, |id| Inquiry::List { id, first });
+        self.ask(now, None, |id| Inquiry::List { id, first });
     }
 
     /// Asks to open a device; an earlier question is dropped.
     pub fn open(&mut self, now: Duration, device: u16, level: Level) {
-        self.ask(now, |id| Inquiry::Open {
+        self.ask(now, Some((device, level)), |id| Inquiry::Open {
             id,
             handle: device,
             level,
         });
     }
 
-    fn ask(&mut self, now: Duration, question: impl FnOnce(u32) -> Inquiry) {
+    fn ask(
+        &mut self,
+        now: Duration,
+        opens: Option<(u16, Level)>,
+        question: impl FnOnce(u32) -> Inquiry,
+    ) {
         let id = self.next_id;
         self.next_id = self.next_id.wrapping_add(1);
         self.asked = Some(Asked {
             id,
+            opens,
             body: question(id).encode(),
             at: now,
             again: ASK_AGAIN,
@@ -373,7 +381,8 @@ impl<D: AsRef<[u8]> + Default> ClientSession<D> {
     }
 
     fn handle_answer(&mut self, body: &[u8]) {
-        let Some(asked) = self.asked.as_ref().map(|asked| asked.id) else {
+        let asked = self.asked.as_ref().map(|asked| (asked.id, asked.opens));
+        let Some((asked, opens)) = asked else {
             return;
         };
         match Inquiry::decode(body) {
@@ -385,8 +394,19 @@ impl<D: AsRef<[u8]> + Default> ClientSession<D> {
                 id,
                 handle,
                 opening,
-            }) if id == asked => {
+            }) if id == asked
+                && let Some((device, least)) = opens
+                && device == handle =>
+            {
                 self.asked = None;
+                let opening = match opening {
+                    // The level is this side's choice: a target may ask for more, and grant nothing less.
+                    Opening::Open(level) if level < least => Opening::OtherLevel(level),
+                    Opening::Open(_)
+                    | Opening::TooLow(_)
+                    | Opening::OtherLevel(_)
+                    | Opening::Unknown => opening,
+                };
                 if let Opening::Open(level) = opening {
                     self.link.levels.insert(handle, level);
                 }
@@ -481,5 +501,63 @@ impl<D: AsRef<[u8]> + Default> ClientSession<D> {
     #[must_use]
     pub const fn counters(&self) -> &Counters {
         &self.link.counters
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Profile;
+
+    fn session() -> ClientSession<Vec<u8>> {
+        let terms = Terms {
+            session: 7,
+            first_tag: 1,
+            slots: 4,
+            peer_window: 64,
+            peer_begun_bytes: 1 << 21,
+            frame_bytes_max: 1500,
+            profile: Profile::WIRED,
+            bundles: true,
+        };
+        let keys = Keys::new(b"secret");
+        ClientSession::new(Duration::ZERO, &keys, terms, Settings::default())
+    }
+
+    #[test]
+    fn a_device_is_open_as_it_was_asked_for_or_not_at_all() {
+        let mut session = session();
+        let mut answer = |asked: Level, handle: u16, opening: Opening| {
+            session.open(Duration::ZERO, 3, asked);
+            let id = session
+                .asked
+                .as_ref()
+                .map(|asked| asked.id)
+                .unwrap_or_default();
+            let opened = Inquiry::Opened {
+                id,
+                handle,
+                opening,
+            };
+            session.handle_answer(&opened.encode());
+            let level = session.link.levels.get(&3).copied();
+            (session.poll_event(), level, session.link.levels.len())
+        };
+        // Another device than the one that was asked for.
+        let other = answer(Level::Hash, 4, Opening::Open(Level::Encrypt));
+        assert_eq!(other, (None, None, 0));
+        // A level below.
+        for level in [Level::None, Level::Crc] {
+            let opening = Opening::OtherLevel(level);
+            let event = ClientEvent::Opening { device: 3, opening };
+            let lower = answer(Level::Hash, 3, Opening::Open(level));
+            assert_eq!(lower, (Some(event), None, 0));
+        }
+        for level in [Level::Hash, Level::Encrypt] {
+            let opening = Opening::Open(level);
+            let event = ClientEvent::Opening { device: 3, opening };
+            let open = answer(Level::Hash, 3, opening);
+            assert_eq!(open, (Some(event), Some(level), 1));
+        }
     }
 }
