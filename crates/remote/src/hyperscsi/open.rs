@@ -19,7 +19,7 @@ use super::wire::{Carrier, Wire, WireError, of_bytes};
 use crate::scsi::command::{
     self, BUSY, CHECK_CONDITION, Cdb, Facts, GOOD, KEY_ATTENTION, Sense, TASK_SET_FULL, Unfit,
 };
-use crate::scsi::host::{Host, Nobody};
+use crate::scsi::host::{Host, LOOK_MAX, Until};
 use crate::scsi::job::Bytes;
 use crate::scsi::jobs::Losses;
 use crate::scsi::shared::{ScsiDisk, Terms, Whose};
@@ -218,7 +218,7 @@ pub fn discover(
 ) -> Result<Vec<ServerFound>, HyperscsiFailure> {
     let mut station = station(carrier)?;
     let until = station.now() + OTHERS_MAX * 4;
-    let found = station.search(groups.to_vec(), until, &mut Nobody, |_| false);
+    let found = station.search(groups.to_vec(), until, &mut Until::never(), |_| false);
     let found = found.unwrap_or_default().into_iter().map(|found| {
         let answer = found.answer;
         let named = groups.iter().enumerate();
@@ -321,10 +321,11 @@ impl HyperscsiOptions {
     /// It cannot be reached, or refuses the password.
     pub fn devices(&self) -> Result<Vec<(String, Device)>, HyperscsiFailure> {
         let mut station = station(&self.carrier)?;
+        let host = &mut Until(station.now() + LOOK_MAX);
         let mut all = Vec::new();
         for found in self.servers(&mut station)? {
             let name = found.answer.name.clone();
-            let (connection, table) = self.table(&mut station, &found)?;
+            let (connection, table) = self.table(&mut station, &found, host)?;
             station.close(connection);
             all.extend(table.into_iter().map(|device| (name.clone(), device)));
         }
@@ -342,7 +343,7 @@ impl HyperscsiOptions {
         // The first shows that there are some; others may be slower.
         let search =
             |station: &mut Station, until, is_enough: &mut dyn FnMut(&hyperscsi::Found) -> bool| {
-                let found = station.search(groups.clone(), until, &mut Nobody, is_enough);
+                let found = station.search(groups.clone(), until, &mut Until::never(), is_enough);
                 found.unwrap_or_default()
             };
         let mut found = search(station, until, &mut |found| {
@@ -371,6 +372,7 @@ impl HyperscsiOptions {
         &self,
         station: &mut Station,
         found: &hyperscsi::Found,
+        host: &mut Until,
     ) -> Result<(Connection, Vec<Device>), HyperscsiFailure> {
         let server = || found.answer.name.clone();
         let who = (
@@ -380,14 +382,14 @@ impl HyperscsiOptions {
         );
         let failed = |error| failure(server(), error);
         let mut connection = station
-            .log_in(found, who, hyperscsi::limits::SILENCE_RADIO, &mut Nobody)
+            .log_in(found, who, hyperscsi::limits::SILENCE_RADIO, host)
             .map_err(failed)?;
-        let table = station.list(&mut connection, &mut Nobody).map_err(failed)?;
+        let table = station.list(&mut connection, host).map_err(failed)?;
         Ok((connection, table))
     }
 
     fn look(&self) -> Result<(Station, Look), HyperscsiFailure> {
-        let (mut station, connection, look) = self.look_inside()?;
+        let (mut station, connection, look) = self.look_inside(LOOK_MAX)?;
         station.close(connection);
         Ok((station, look))
     }
@@ -398,22 +400,24 @@ impl HyperscsiOptions {
     ///
     /// There is no such device, or it cannot be reached.
     pub fn connect(&self) -> Result<HyperscsiConnection, HyperscsiOpenError> {
-        let found = self.look_inside().and_then(|(station, connection, look)| {
-            let facts = &look.facts;
-            Ok(HyperscsiConnection {
-                began: station.began(),
-                target: station
-                    .wire
-                    .address(connection.place)
-                    .ok_or(HyperscsiFailure::NoServer)?,
-                session: connection.session,
-                device: connection.device,
-                size_bytes: facts.size_bytes,
-                block_bytes: facts.block_bytes,
-                transfer_bytes_max: facts.transfer_bytes_max,
-                socket: station.wire.into_socket(),
-            })
-        });
+        let found = self
+            .look_inside(LOOK_MAX)
+            .and_then(|(station, connection, look)| {
+                let facts = &look.facts;
+                Ok(HyperscsiConnection {
+                    began: station.began(),
+                    target: station
+                        .wire
+                        .address(connection.place)
+                        .ok_or(HyperscsiFailure::NoServer)?,
+                    session: connection.session,
+                    device: connection.device,
+                    size_bytes: facts.size_bytes,
+                    block_bytes: facts.block_bytes,
+                    transfer_bytes_max: facts.transfer_bytes_max,
+                    socket: station.wire.into_socket(),
+                })
+            });
         found.map_err(|reason| self.failed(reason))
     }
 
@@ -426,14 +430,18 @@ impl HyperscsiOptions {
         }
     }
 
-    /// The same with the session in which the device was looked at.
-    fn look_inside(&self) -> Result<(Station, Connection, Look), HyperscsiFailure> {
+    /// The same with the session in which the device was looked at, within this time.
+    pub(super) fn look_inside(
+        &self,
+        time: Duration,
+    ) -> Result<(Station, Connection, Look), HyperscsiFailure> {
         let mut station = station(&self.carrier)?;
+        let host = &mut Until(station.now() + time);
         let servers = self.servers(&mut station)?;
         let mut matching = Vec::new();
         let mut others: Vec<String> = Vec::new();
         for found in servers {
-            let (connection, table) = self.table(&mut station, &found)?;
+            let (connection, table) = self.table(&mut station, &found, host)?;
             match find(&table, &self.device) {
                 Some(device) => matching.push((found, connection, device.clone())),
                 None => {
@@ -456,10 +464,9 @@ impl HyperscsiOptions {
         };
         let failed = |error| failure(found.answer.name.clone(), error);
         station
-            .open(&mut connection, &device, self.level, &mut Nobody)
+            .open(&mut connection, &device, self.level, host)
             .map_err(failed)?;
-        let mut facts =
-            facts(&mut station, &mut connection, &device, &mut Nobody).map_err(failed)?;
+        let mut facts = facts(&mut station, &mut connection, &device, host).map_err(failed)?;
         facts.is_read_only |= device.is_read_only;
         if let Err(unfit) = facts.check(self.block_bytes, self.read_only) {
             station.close(connection);
@@ -488,7 +495,7 @@ fn failure(server: String, error: StepError) -> HyperscsiFailure {
         },
         StepError::GivenUp => HyperscsiFailure::Broken {
             server,
-            reason: "nobody waits any more".to_owned(),
+            reason: "it answers, but too slowly".to_owned(),
         },
     }
 }

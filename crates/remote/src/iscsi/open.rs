@@ -18,7 +18,7 @@ use super::line::{self, Clock, Line, StepError};
 use crate::hyperscsi::Password;
 use crate::nbd::OwnServers;
 use crate::scsi::command::{self, Facts, Unfit};
-use crate::scsi::host::{Host, Nobody};
+use crate::scsi::host::{Host, LOOK_MAX, Until};
 use crate::scsi::jobs::Losses;
 use crate::scsi::medium::Claim;
 use crate::scsi::shared::{ScsiDisk, Terms, Whose};
@@ -164,7 +164,7 @@ impl IscsiFailure {
             StepError::Lost(how, address) => Self::Lost(lost(how, &address)),
             StepError::Own => Self::Own,
             StepError::Broken(reason) => Self::Broken(reason),
-            // Nobody gives a first look up.
+            // A first look is given up when it takes too long.
             StepError::Silent | StepError::GivenUp => Self::Silent,
             StepError::NoLun => Self::NoLun {
                 initiator: options.initiator().to_owned(),
@@ -253,10 +253,11 @@ impl IscsiOptions {
         let clock = Clock::new();
         let isid = random_isid()?;
         let failed = |error| IscsiFailure::of(error, &self);
-        let line = line::establish(clock, &self, isid, &mut Nobody);
+        let host = &mut Until(clock.now() + LOOK_MAX);
+        let line = line::establish(clock, &self, isid, host);
         let mut line = line.map_err(failed)?;
         let moved = line.moved.take();
-        let found = look_at(&mut line, clock, &mut Nobody);
+        let found = look_at(&mut line, clock, host);
         line.log_out(clock);
         let look = found.map_err(failed)?.ok_or(IscsiFailure::NoSize)?;
         look.check(self.block_bytes, self.read_only)?;

@@ -4,6 +4,10 @@ use std::time::Duration;
 
 use super::command::Sense;
 
+/// For the first look at a disk, from the first question to the last answer. A server that does what it should needs a
+/// second.
+pub(crate) const LOOK_MAX: Duration = Duration::from_secs(30);
+
 /// The caller has no time any more.
 #[derive(Debug)]
 pub(crate) struct GivenUp;
@@ -20,11 +24,22 @@ pub(crate) trait Host {
     fn begin_look(&mut self) {}
 }
 
-/// Waits for nothing else.
-pub(crate) struct Nobody;
+/// Waits for nothing else, and not longer than until this moment: each step of a server has its own limit, but how many
+/// steps there are is what the server says.
+pub(crate) struct Until(pub(crate) Duration);
 
-impl Host for Nobody {
-    fn turn(&mut self, _now: Duration) -> Result<Option<Duration>, GivenUp> {
-        Ok(None)
+impl Until {
+    /// For a step that has an end of its own.
+    pub(crate) const fn never() -> Self {
+        Self(Duration::MAX)
+    }
+}
+
+impl Host for Until {
+    fn turn(&mut self, now: Duration) -> Result<Option<Duration>, GivenUp> {
+        match now < self.0 {
+            true => Ok(Some(self.0)),
+            false => Err(GivenUp),
+        }
     }
 }

@@ -210,6 +210,17 @@ fn a_flush_that_the_device_failed_is_remembered() {
 }
 
 #[test]
+fn a_server_that_answers_everything_late_is_given_up() {
+    let target = Target::new(SIZE);
+    // Each answer comes in time, and there are a dozen.
+    target.net.thinks.store(1000, Ordering::SeqCst);
+    let options = options(&target, 20);
+    let failure = options.look_inside(Duration::from_secs(2)).unwrap_err();
+    let text = failure.to_string();
+    assert!(text.contains("it answers, but too slowly"), "{text}");
+}
+
+#[test]
 fn servers_of_a_group_are_found_and_say_whether_they_want_a_password() {
     let target = Target::new(SIZE);
     let carrier = Carrier::udp("127.0.0.1", Some(target.port()));

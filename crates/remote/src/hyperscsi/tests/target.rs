@@ -21,6 +21,8 @@ const SLOTS: u16 = 16;
 /// What the network does.
 #[derive(Debug, Default)]
 pub(super) struct Net {
+    /// Milliseconds that the server thinks before it answers a command.
+    pub(super) thinks: AtomicU64,
     /// Each frame of this number is lost; 0: none.
     pub(super) drop_every: AtomicU64,
     frames: AtomicU64,
@@ -238,6 +240,8 @@ impl Server {
                         id, command, data, ..
                     } => match medium.execute(&command.cdb, &data) {
                         Some(answer) => {
+                            let thinks = self.net.thinks.load(Ordering::SeqCst);
+                            std::thread::sleep(Duration::from_millis(thinks));
                             let mut reply = Reply::of(Outcome::Status(answer.status));
                             reply.sense = answer.sense;
                             session.respond(now, id, reply, answer.data);
