@@ -12,7 +12,7 @@ use hyperscsi::{
 use super::open::{self, HyperscsiOptions};
 use super::station::{Connection, Session, Station, StepError};
 use crate::attendants::Counted;
-use crate::scsi::command::{Cdb, Facts};
+use crate::scsi::command::{Cdb, Facts, GOOD};
 use crate::scsi::host::GivenUp;
 use crate::scsi::job::Arrived;
 use crate::scsi::jobs::{Carries, Ending, Jobs, PAUSE, Refused, SILENCE_MIN, TOKENS_MAX};
@@ -95,9 +95,11 @@ impl Carries for Carrier<'_> {
     }
 }
 
-/// What a reply means for a job.
-fn ending(reply: Reply) -> Ending {
+/// What a reply means for a job, which may be one that sends data.
+fn ending(reply: Reply, is_write: bool) -> Ending {
     match reply.outcome {
+        // It took less, or another amount, and calls that good.
+        Outcome::Status(GOOD) if is_write && reply.residual != 0 => Ending::Nonsense,
         Outcome::Status(status) => Ending::Status(status, reply.sense),
         Outcome::Aborted => Ending::Aborted,
         Outcome::NotOpen => Ending::Closed,
@@ -111,7 +113,8 @@ fn ending(reply: Reply) -> Ending {
 fn handle_event(jobs: &mut Jobs, now: Duration, event: ClientEvent) -> Option<&'static str> {
     match event {
         ClientEvent::Answer { token, reply, data } => {
-            jobs.handle_ending(now, token, ending(reply), Arrived::Pdu(data));
+            let ending = ending(reply, jobs.sends_data(token));
+            jobs.handle_ending(now, token, ending, Arrived::Pdu(data));
             None
         }
         ClientEvent::Lost { token, was_sent } => {

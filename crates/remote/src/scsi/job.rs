@@ -103,6 +103,14 @@ impl Work {
         }
     }
 
+    /// It takes data to the device.
+    pub(crate) const fn sends_data(&self) -> bool {
+        match self {
+            Self::Write { .. } | Self::Compare { .. } | Self::Zeros { .. } => true,
+            Self::Flush | Self::Read { .. } | Self::Extents { .. } | Self::Look => false,
+        }
+    }
+
     /// Done twice it has the effect of once.
     pub(crate) const fn may_be_repeated(&self) -> bool {
         match self {

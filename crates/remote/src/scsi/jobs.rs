@@ -369,6 +369,12 @@ impl Jobs {
             || matches!(work, Work::Flush) && writes.take_lost()
     }
 
+    /// Whether the command of this token takes data to the device.
+    pub(crate) fn sends_data(&self, token: u64) -> bool {
+        let job = self.under_way.get(&token);
+        job.is_some_and(|job| job.work.sends_data())
+    }
+
     /// A command of the session was lost; `was_sent`: it may have been carried out.
     pub(crate) fn handle_loss(&mut self, token: u64, was_sent: bool) {
         self.marks.remove(&token);

@@ -221,6 +221,28 @@ fn a_server_that_answers_everything_late_is_given_up() {
 }
 
 #[test]
+fn a_write_that_left_something_over_is_not_good() {
+    let target = Target::new(SIZE);
+    let mut client = client(&target, 20);
+    client.write_now(0, vec![1; BLOCK]);
+    target.net.left_over.store(512, Ordering::SeqCst);
+    let write = client.write(512, vec![2; 2 * BLOCK], false);
+    let failure = client.answer(write).unwrap_err();
+    assert!(matches!(failure, IoFailure::Hardware { .. }), "{failure:?}");
+    let zeros = client.submit(IoRequest::WriteZeros {
+        range: 0..512,
+        durable: false,
+    });
+    assert!(client.answer(zeros).is_err());
+    let compare = client.compare_and_write(1024, 0, 1);
+    assert!(client.answer(compare).is_err());
+    // Reads say by their length what came.
+    assert_eq!(client.read_now(0, BLOCK).len(), BLOCK);
+    target.net.left_over.store(0, Ordering::SeqCst);
+    client.write_now(512, vec![3; BLOCK]);
+}
+
+#[test]
 fn servers_of_a_group_are_found_and_say_whether_they_want_a_password() {
     let target = Target::new(SIZE);
     let carrier = Carrier::udp("127.0.0.1", Some(target.port()));

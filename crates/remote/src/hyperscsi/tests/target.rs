@@ -23,6 +23,8 @@ const SLOTS: u16 = 16;
 pub(super) struct Net {
     /// Milliseconds that the server thinks before it answers a command.
     pub(super) thinks: AtomicU64,
+    /// Less than they are worth: what the residuals of good writes say was left over, in bytes.
+    pub(super) left_over: AtomicU64,
     /// Each frame of this number is lost; 0: none.
     pub(super) drop_every: AtomicU64,
     frames: AtomicU64,
@@ -241,8 +243,12 @@ impl Server {
                     } => match medium.execute(&command.cdb, &data) {
                         Some(answer) => {
                             let thinks = self.net.thinks.load(Ordering::SeqCst);
-                            std::thread::sleep(Duration::from_millis(thinks));
+                            std::thread::park_timeout(Duration::from_millis(thinks));
                             let mut reply = Reply::of(Outcome::Status(answer.status));
+                            if !data.is_empty() {
+                                let left = self.net.left_over.load(Ordering::SeqCst);
+                                reply.residual = -i32::try_from(left).unwrap();
+                            }
                             reply.sense = answer.sense;
                             session.respond(now, id, reply, answer.data);
                         }
