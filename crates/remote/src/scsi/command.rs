@@ -389,6 +389,10 @@ pub(crate) fn extents(
 /// What sense data say.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Sense {
+    /// There are some: a failure without says nothing of what became of the command.
+    pub(crate) is_there: bool,
+    /// They are of an earlier command, which was answered as good; this one was not carried out.
+    pub(crate) is_deferred: bool,
     pub(crate) key: u8,
     pub(crate) code: u8,
     pub(crate) qualifier: u8,
@@ -410,6 +414,8 @@ impl Sense {
     pub(crate) fn parse(bytes: &[u8]) -> Self {
         match byte(bytes, 0) & 0x7f {
             0x70 | 0x71 => Self {
+                is_there: bytes.len() > 2,
+                is_deferred: byte(bytes, 0) & 1 != 0,
                 key: byte(bytes, 2) & 0x0f,
                 code: byte(bytes, 12),
                 qualifier: byte(bytes, 13),
@@ -417,6 +423,8 @@ impl Sense {
                     .then(|| u64::from(u32::from_be_bytes(word(bytes, 3)))),
             },
             0x72 | 0x73 => Self {
+                is_there: bytes.len() > 1,
+                is_deferred: byte(bytes, 0) & 1 != 0,
                 key: byte(bytes, 1) & 0x0f,
                 code: byte(bytes, 2),
                 qualifier: byte(bytes, 3),

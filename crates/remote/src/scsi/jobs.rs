@@ -378,7 +378,11 @@ impl Jobs {
     /// A command of the session was lost; `was_sent`: it may have been carried out.
     pub(crate) fn handle_loss(&mut self, token: u64, was_sent: bool) {
         self.marks.remove(&token);
-        match self.under_way.remove(&token) {
+        let job = self.under_way.remove(&token);
+        if self.under_way.is_empty() {
+            self.busy_since = None;
+        }
+        match job {
             Some(job) if was_sent => self.lose_job(job),
             Some(job) if matches!(job.work, Work::Look) => self.lose_question(),
             Some(job) if job.is_cancelled => self.end(job, None, Err(IoFailure::Cancelled)),
@@ -435,8 +439,13 @@ impl Jobs {
         sense: Sense,
         data: Arrived,
     ) {
+        if sense.is_deferred {
+            self.note_cache_lost();
+            self.delay_repeatable(now, job);
+            return;
+        }
         match sense.key {
-            0 | KEY_RECOVERED => self.finish(job, mark, data),
+            0 | KEY_RECOVERED if sense.is_there => self.finish(job, mark, data),
             KEY_ATTENTION => {
                 self.heed(sense);
                 // The command has not begun.

@@ -210,6 +210,18 @@ fn a_flush_that_the_device_failed_is_remembered() {
 }
 
 #[test]
+fn a_failure_without_sense_data_is_one() {
+    let target = Target::new(SIZE);
+    checks::fails_without_sense(&mut client(&target, 20), &target.medium);
+}
+
+#[test]
+fn a_write_that_failed_after_its_answer_shows_with_a_flush() {
+    let target = Target::new(SIZE);
+    checks::hears_of_a_write_that_failed_later(&mut client(&target, 20), &target.medium);
+}
+
+#[test]
 fn a_server_that_answers_everything_late_is_given_up() {
     let target = Target::new(SIZE);
     // Each answer comes in time, and there are a dozen.

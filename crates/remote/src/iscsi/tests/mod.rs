@@ -383,6 +383,18 @@ fn no_lie_of_a_target_becomes_data_or_an_answer() {
 }
 
 #[test]
+fn a_failure_without_sense_data_is_one() {
+    let target = Target::new(SIZE);
+    checks::fails_without_sense(&mut client(&target, 20), &target.medium);
+}
+
+#[test]
+fn a_write_that_failed_after_its_answer_shows_with_a_flush() {
+    let target = Target::new(SIZE);
+    checks::hears_of_a_write_that_failed_later(&mut client(&target, 20), &target.medium);
+}
+
+#[test]
 fn attentions_and_a_busy_disk_are_waited_for_and_a_larger_one_is_seen() {
     let target = Target::new(SIZE);
     checks::waits_and_grows(&mut client(&target, 20), &target.medium);

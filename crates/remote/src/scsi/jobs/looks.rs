@@ -206,7 +206,7 @@ impl Jobs {
             _ if sense.code == NO_LUN => {
                 look.failure = Some("it does not have the LUN any more".to_owned());
             }
-            0 | KEY_RECOVERED => look.answers.push(Some(data.to_vec())),
+            0 | KEY_RECOVERED if sense.is_there => look.answers.push(Some(data.to_vec())),
             KEY_NOT_READY | KEY_ABORTED => look.wait(now, sense.not_ready()),
             _ if is_test => look.wait(now, sense.not_ready()),
             _ => look.answers.push(None),

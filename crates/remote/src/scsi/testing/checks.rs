@@ -63,6 +63,36 @@ pub(crate) fn holds_a_compare_and_write(client: &mut Client, medium: &Mutex<Medi
     client.compare_and_write(1024, 1, 3)
 }
 
+/// CHECK CONDITION without sense data, or with what are none, is a failure: of writes, and of a flush.
+pub(crate) fn fails_without_sense(client: &mut Client, medium: &Mutex<Medium>) {
+    client.write_now(0, vec![1; BLOCK]);
+    for sense in [vec![], vec![0x70], vec![0x72], vec![0; 18], vec![0x7f; 18]] {
+        medium.lock().unwrap().fails_with = Some(sense.clone());
+        let write = client.write(512, vec![2; BLOCK], false);
+        let failure = client.answer(write).unwrap_err();
+        assert_eq!(failure, IoFailure::Hardware { errno: 0 }, "{sense:?}");
+        let read = client.read(0, BLOCK);
+        assert!(client.answer(read).is_err(), "{sense:?}");
+    }
+    // No sense is a result, too: there is nothing to be said.
+    let mut nothing = vec![0x70];
+    nothing.resize(18, 0);
+    medium.lock().unwrap().fails_with = Some(nothing);
+    client.write_now(512, vec![2; BLOCK]);
+    medium.lock().unwrap().fails_with = Some(Vec::new());
+    assert!(client.flush_now().is_err());
+}
+
+/// A later command brings the error of a write that was answered and then failed: that command is sent again, and the
+/// next flush says that something is lost, once.
+pub(crate) fn hears_of_a_write_that_failed_later(client: &mut Client, medium: &Mutex<Medium>) {
+    client.write_now(0, vec![1; BLOCK]);
+    medium.lock().unwrap().defers = true;
+    assert_eq!(client.read_now(0, BLOCK), vec![1; BLOCK]);
+    assert_eq!(client.flush_now(), Err(IoFailure::FlushLatched));
+    assert_eq!(client.flush_now(), Ok(()));
+}
+
 /// Unit attentions and BUSY are no errors, and a disk that has grown is seen.
 pub(crate) fn waits_and_grows(client: &mut Client, medium: &Mutex<Medium>) {
     client.write_now(0, vec![1; BLOCK]);

@@ -50,6 +50,10 @@ pub(crate) struct Medium {
     pub(crate) interrupts: Option<u8>,
     /// It has written something that it has only in its cache.
     pub(crate) is_dirty: bool,
+    /// Commands on the medium fail with these sense data, and have no effect.
+    pub(crate) fails_with: Option<Vec<u8>>,
+    /// The next command on the medium ends with what became of an earlier write.
+    pub(crate) defers: bool,
 }
 
 fn good(data: Vec<u8>) -> Answer {
@@ -94,6 +98,8 @@ impl Medium {
             unready: 0,
             interrupts: None,
             is_dirty: false,
+            fails_with: None,
+            defers: false,
         }
     }
 
@@ -114,6 +120,18 @@ impl Medium {
             && let Some((code, qualifier)) = self.attentions.pop_front()
         {
             return Some(check(6, code, qualifier, 0));
+        }
+        if is_of_medium && std::mem::take(&mut self.defers) {
+            let mut answer = check(3, 0x0c, 0, 0);
+            answer.sense[0] |= 1;
+            return Some(answer);
+        }
+        if let Some(sense) = self.fails_with.clone().filter(|_| is_of_medium) {
+            return Some(Answer {
+                status: 2,
+                sense,
+                data: Vec::new(),
+            });
         }
         if is_of_medium && self.busy > 0 {
             self.busy -= 1;
