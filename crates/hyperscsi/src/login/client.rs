@@ -189,7 +189,10 @@ impl<X: ClientExchange> Login<X> {
                     return LoginProgress::Going;
                 };
                 let progress = match terms {
-                    Some(terms) => {
+                    Some(mut terms) => {
+                        // Whatever the target says, this side has no longer ones.
+                        let own = self.wish.frame_bytes_max;
+                        terms.frame_bytes_max = terms.frame_bytes_max.min(own);
                         let session = ClientSession::new(now, keys, terms, self.settings);
                         LoginProgress::Done(Box::new(session))
                     }
@@ -236,5 +239,80 @@ impl<X: ClientExchange> Login<X> {
     fn go_on(&mut self, now: Duration) {
         self.next_at = now;
         self.again = AGAIN;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exchange::Secret;
+    use crate::keys::Sealer;
+    use crate::link::Terms;
+    use crate::login::{SUITE_BUNDLES, encode_terms};
+    use crate::path::Profile;
+
+    /// An exchange that ends with a secret that is known.
+    #[derive(Debug)]
+    struct Known;
+
+    impl ClientExchange for Known {
+        fn first(&self) -> &[u8] {
+            &[7; 96]
+        }
+
+        fn finish(&mut self, _: &[u8], _: &[u8], _: &mut Entropy) -> Option<(Vec<u8>, Secret)> {
+            Some((vec![1; 64], Secret::new(b"secret".to_vec())))
+        }
+    }
+
+    #[test]
+    fn a_target_cannot_widen_the_frames_of_its_client() {
+        let wish = Wish {
+            client: [3; 16],
+            group: "ABC".to_owned(),
+            user: None,
+            slots: 8,
+            window: 64,
+            begun_bytes: 1 << 21,
+            frame_bytes_max: 1500,
+            bundles: true,
+        };
+        for (said, taken) in [(65_535, 1500), (9000, 1500), (1400, 1400)] {
+            let (now, end) = (Duration::ZERO, Duration::from_secs(5));
+            let settings = Settings::default();
+            let entropy = Entropy::new(&[1; 32]);
+            let mut login = Login::new(now, end, wish.clone(), settings, [0; 16], Known, entropy);
+            let mut take = |message: Message| {
+                let frame = plain::write(Opcode::NegotiationAnswer, &message.encode(), 0);
+                login.handle_frame::<Vec<u8>>(now, &frame)
+            };
+            let nonce = Entropy::new(&[1; 32]).bytes();
+            let going = take(Message::Answer {
+                nonce,
+                server: [2; 16],
+                suite: SUITE_BUNDLES,
+                login: 5,
+                message: vec![0; 320],
+            });
+            assert!(matches!(going, LoginProgress::Going));
+            let terms = encode_terms(&Terms {
+                session: 9,
+                first_tag: 1,
+                slots: 8,
+                peer_window: 64,
+                peer_begun_bytes: 1 << 21,
+                frame_bytes_max: said,
+                profile: Profile::WIRED,
+                bundles: true,
+            });
+            let mut sealed = vec![0; 200];
+            let key = Keys::new(b"secret").target_login;
+            let length = Sealer::new(key, 0).seal([0; 5], 0, &[&terms], &mut sealed);
+            sealed.truncate(length.unwrap_or_default());
+            let LoginProgress::Done(session) = take(Message::Accepted { nonce, sealed }) else {
+                panic!("{said}");
+            };
+            assert_eq!(session.terms().frame_bytes_max, taken);
+        }
     }
 }
