@@ -589,8 +589,8 @@ const fn level(level: remote::Level) -> &'static str {
 }
 
 fn in_words((server, group, is_open, devices): &FoundGroup) -> String {
-    // What another machine has sent may have signs that a terminal obeys.
-    let plain = |text: &str| text.replace(char::is_control, "?");
+    // What another machine has sent may have signs that a terminal obeys, or that turn the line round.
+    let plain = crate::error::plain;
     let password = if *is_open { "no password" } else { "password" };
     let mut text = format!(
         "{}\t{}\t{group}\t{password}\n",
@@ -638,6 +638,23 @@ mod tests {
             log: None,
             serve_for: None,
         }
+    }
+
+    #[test]
+    fn what_a_server_calls_itself_cannot_pass_for_another_line() {
+        let server = ServerFound {
+            name: "a\u{202e}b\u{2028}c\n\x1b[31m".to_owned(),
+            id: [1; 16],
+            address: "192.0.2.7:5674".to_owned(),
+            groups: Vec::new(),
+        };
+        let devices = Some(Err("broken\u{2066}\n".to_owned()));
+        let text = in_words(&(server, "storage".to_owned(), true, devices));
+        assert_eq!(
+            text,
+            "a\\u{202e}b\\u{2028}c\\n\\u{1b}[31m\t192.0.2.7:5674\tstorage\tno password\n  \
+             its devices are not known: broken\\u{2066}\\n\n"
+        );
     }
 
     #[test]
