@@ -330,7 +330,7 @@ pub(super) fn clock_that_was_set(facts: &Facts<'_>) -> Vec<Finding> {
             "the clock was set by {} s since Tarn started, so times of events and revisions jump",
             off.as_secs()
         ),
-        "use NTP for the clock; nothing else depends on it",
+        "use NTP for the clock; schedules of snapshots and the figures of the past follow it, nothing else does",
     )]
 }
 
