@@ -493,6 +493,78 @@ def a_full_state_directory_and_a_broken_certificate_keep_no_disk_from_starting()
         check("administration" in codes(tarn) & event_kinds(tarn), f"findings: {codes(tarn)}")
 
 
+def pr_out(session, action, key, new):
+    """PERSISTENT RESERVE OUT with APTPL."""
+    cdb = struct.pack(">BBBHIB", 0x5F, action, 0, 0, 24, 0)
+    return session.command(cdb, write=struct.pack(">QQ4xB3x", key, new, 1))
+
+
+@test(limit_s=300)
+def what_a_full_state_directory_cannot_keep_is_refused_with_place_and_remedy():
+    """E5: without bytes or without files left, reservations, tokens and changes are refused and nothing of them is there; the log,
+    the answers and a finding name the place and the remedy; disks are served, over kill -9 too; with room all of it works."""
+    for nothing_left in ("bytes", "files"):
+        with small_state() as (tarn, fill):
+            state = tarn.dir / "state"
+            with session_of(tarn) as session:
+                reserve_for_good(session)
+                if nothing_left == "bytes":
+                    fill()
+                    free = (state / "filler").unlink
+                else:
+                    system = os.statvfs(state)
+                    used = system.f_files - system.f_ffree
+                    subprocess.run(["mount", "-o", f"remount,nr_inodes={used}", state], check=True)
+                    free = lambda: subprocess.run(["mount", "-o", "remount,nr_inodes=10000", state], check=True)
+                outcome = pr_out(session, 6, KEY, KEY + 1)
+                equal((outcome.good, outcome.sense.key), (False, 4), f"another key: {outcome}")
+                equal(reservation(session), KEY, "the holder")
+                text = tarn.text()
+                for method, path, body in [("POST", "tokens", {"name": "one", "role": "admin"}),
+                                           ("PUT", "luns/new", {"id": "new", "store": "mem:1M"})]:
+                    answer = tarn.api().ask(method, path, body)
+                    equal((answer.status, answer.kind), (507, "storage-full"), f"{method} {path}: {answer}")
+                    said = answer.json["detail"]
+                    check(str(state) in said and "make room there" in said, said)
+                equal(tarn.text(), text, "the configuration file")
+                check(session.command(scsi.write16(0, 8), write=bytes(4096)).good, "a WRITE")
+            tarn.await_log("state of a unit is not saved", f"{state}/units", "make room there")
+            found = wait_for(lambda: [one for one in tarn.api().get("findings") if one["code"] == "state-unwritable"], 60, "finding")
+            equal((found[0]["subject"], found[0]["remedy"]), (str(state), "make room there"), "the finding")
+            tarn.kill()
+            tarn.start()
+            with session_of(tarn) as session:
+                equal(reservation(session), KEY, "the holder after a crash")
+                free()
+                check(pr_out(session, 6, KEY, KEY + 1).good, "another key, with room")
+            tarn.api().put("luns/new", {"id": "new", "store": "mem:1M"})
+            wait_for(lambda: "state-unwritable" not in codes(tarn), 60, "the finding ends")
+            tarn.kill()
+            tarn.start()
+            with session_of(tarn, "bob") as session:
+                equal(reservation(session), KEY, "the holder at the end")
+                keys = session.command(struct.pack(">BB5xHB", 0x5E, 0, 64, 0), read=64).data
+                check(struct.pack(">Q", KEY + 1) in keys, "the key that was registered with room")
+            equal(len(tarn.api().get("luns")), 3, "LUNs")
+
+
+@test(limit_s=180)
+def a_state_directory_that_is_gone_is_found_while_the_disks_are_served():
+    """E5: moved away under a running Tarn: what has to be kept is refused, and a finding says so until it is back."""
+    with Tarn(config=ONE_FILE) as tarn:
+        state, away = tarn.dir / "state", tarn.dir / "away"
+        with session_of(tarn) as session:
+            reserve_for_good(session)
+            state.rename(away)
+            check(not pr_out(session, 6, KEY, KEY + 1).good, "another key")
+            found = wait_for(lambda: [one for one in tarn.api().get("findings") if one["code"] == "state-unwritable"], 60, "finding")
+            check(found[0]["subject"] == str(state) and "put it back before Tarn ends" in found[0]["remedy"], found)
+            check(session.command(scsi.read16(0, 8), read=4096).good, "a READ")
+            away.rename(state)
+            wait_for(lambda: "state-unwritable" not in codes(tarn), 60, "the finding ends")
+            check(pr_out(session, 6, KEY, KEY + 1).good, "another key, with the directory")
+
+
 @test
 def a_full_disk_is_called_that_and_leaves_no_temporary_file():
     """E5: what cannot be kept for want of room is answered with 507, never with 503, and nothing is left over."""

@@ -143,11 +143,16 @@ impl Problem {
 }
 
 impl Problem {
-    /// What a failed write is: no room, or a failure of the system.
+    /// What a failed write is: no room, for which there is one remedy, or a failure of the system.
     pub fn of_write(detail: impl Into<String>, error: &std::io::Error) -> Self {
         use std::io::ErrorKind::{QuotaExceeded, StorageFull};
 
+        const REMEDY: &str = "make room";
         let is_full = matches!(error.kind(), StorageFull | QuotaExceeded);
+        let mut detail: String = detail.into();
+        if is_full && !detail.contains(REMEDY) {
+            detail = format!("{detail}; {REMEDY} there");
+        }
         let kind = if is_full {
             ProblemKind::StorageFull
         } else {

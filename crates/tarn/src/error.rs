@@ -556,7 +556,7 @@ pub enum StartError {
     #[error("the state directory is unknown because HOME is not set; give --state DIR")]
     NoHome,
     /// The state directory cannot be used.
-    #[error("cannot use state directory {}, make it writable or give --state DIR", path.display())]
+    #[error("cannot use state directory {}, {} or give --state DIR", path.display(), state_remedy(source))]
     StateUnusable {
         /// The directory, or the file in it.
         path: PathBuf,
@@ -855,6 +855,16 @@ pub(crate) fn plain(text: &str) -> String {
         }
     }
     line
+}
+
+/// What makes a place of the state one that can be written.
+fn state_remedy(error: &io::Error) -> &'static str {
+    use io::ErrorKind::{QuotaExceeded, StorageFull};
+
+    match matches!(error.kind(), StorageFull | QuotaExceeded) {
+        true => "make room there",
+        false => "make it writable",
+    }
 }
 
 #[cfg(test)]

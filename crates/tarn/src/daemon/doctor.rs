@@ -7,6 +7,7 @@
 //! | `network` | rules about the way to the initiators |
 //! | `document` | the rule about the configuration file |
 //! | `space` | the rules about files of units and the file systems they grow on, and the look at them |
+//! | `keep` | the rule about room in the state directory, and the look at it |
 //! | `stores` | the rules about stores that fail, hang or are short |
 //! | `looks` | the machine, and the load of the cores between two looks |
 //! | `hosts`, `tcp` | what the kernel reports about the connections, summed up by host |
@@ -16,6 +17,7 @@ mod checks;
 mod document;
 mod frames;
 mod hosts;
+mod keep;
 mod looks;
 mod network;
 mod service;
@@ -38,6 +40,7 @@ pub(super) use checks::checks;
 use document::DocumentLooks;
 use frames::{FrameCounts, FrameLooks};
 use hosts::{Host, Network};
+use keep::{KeepLooks, Kept};
 use looks::{Looks, Machine, Share};
 use space::{Room, Space, UnitFile};
 use stores::Troubled;
@@ -55,6 +58,7 @@ pub(crate) struct Doctor {
     network: Mutex<Network>,
     frames: Mutex<FrameLooks>,
     space: Mutex<Space>,
+    keep: Mutex<KeepLooks>,
     document: DocumentLooks,
     /// That there is less memory than the defaults want.
     memory: Option<String>,
@@ -72,6 +76,7 @@ impl Doctor {
             network: Mutex::new(Network::open()),
             frames: Mutex::default(),
             space: Mutex::default(),
+            keep: Mutex::default(),
             document: DocumentLooks::default(),
             memory,
             started: (SystemTime::now(), began),
@@ -133,6 +138,7 @@ impl Doctor {
             hosts: &locked(&self.network).hosts(now, &portals),
             frames: locked(&self.frames).look(now, frames),
             room: &locked(&self.space).room(now, || unit_files(daemon, &in_force)),
+            kept: &locked(&self.keep).room(now, daemon.state.directory()),
             traces: &traces::list(&daemon.plane),
             guessing: &daemon.plane.login_counts().guessing,
             clock: (
@@ -253,6 +259,7 @@ struct Facts<'a> {
     /// Of HyperSCSI, in the last seconds.
     frames: FrameCounts,
     room: &'a Room,
+    kept: &'a Option<Kept>,
     traces: &'a [Trace],
     /// The last times that somebody seemed to guess a secret.
     guessing: &'a [Guessing],
@@ -271,6 +278,7 @@ const RULES: &[fn(&Facts<'_>) -> Vec<Finding>] = &[
     space::replaced_files,
     stores::short_stores,
     service::states_of_others,
+    keep::full_state,
     space::scarce_space,
     space::reached_quotas,
     space::exceeded_quotas,

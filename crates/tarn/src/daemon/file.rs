@@ -165,7 +165,13 @@ impl<'a> Found<'a> {
     pub(super) fn save(&self, history: &mut History, record: Record) -> Result<(), Problem> {
         let text = record.text.clone();
         let added = history.add(record);
-        added.map_err(|error| unwritten(format!("cannot write the history: {error}"), &error))?;
+        added.map_err(|error| {
+            let directory = history.directory().display();
+            unwritten(
+                format!("cannot write the history in {directory}: {error}"),
+                &error,
+            )
+        })?;
         self.write(&text).map_err(|error| {
             self.put_back(history);
             let detail = format!("cannot write {}: {error}", self.file.display());

@@ -219,6 +219,17 @@ impl StateAuthority for UnitState {
     }
 }
 
+/// With the place, and the remedy where there is one.
+fn placed(path: &Path, error: &io::Error) -> io::Error {
+    use io::ErrorKind::{QuotaExceeded, StorageFull};
+
+    let remedy = match matches!(error.kind(), StorageFull | QuotaExceeded) {
+        true => "; make room there",
+        false => "",
+    };
+    io::Error::new(error.kind(), format!("{}: {error}{remedy}", path.display()))
+}
+
 impl Kept {
     fn own(&self) -> MutexGuard<'_, Own> {
         // Whatever panicked, each sum in it is of a file that this process has read or written.
@@ -233,7 +244,9 @@ impl Kept {
         let path = self.directory.join(SAVED);
         let name = name_of(&self.directory);
         let mut own = self.own();
-        let found = match durable::read_bytes(&path).map_err(SaveError::Failed)? {
+        let found =
+            durable::read_bytes(&path).map_err(|error| SaveError::Failed(placed(&path, &error)));
+        let found = match found? {
             Found::Whole(bytes) => {
                 unframe(&bytes, name).map(|saved| (saved.version, durable::sum_of(&bytes)))
             }
@@ -253,6 +266,7 @@ impl Kept {
         let framed = frame(&save.state, version, name);
         let sum = durable::sum_of(&framed);
         if let Err(NotReplaced { error, may_be_done }) = replace(&path, &framed) {
+            let error = placed(&path, &error);
             if !may_be_done {
                 return Err(SaveError::Failed(error));
             }

@@ -13,7 +13,7 @@ const CHECKS: &[(&str, &str)] = &[
     ("state-conflict",
         "another program has saved the state of a LUN, so its reservations and saved mode pages cannot be \
             changed"),
-    ("state-unwritable", "the state directory cannot be written"),
+    ("state-unwritable", "the state directory cannot be written, has hardly any room left, or is gone"),
     ("hyperscsi-key-renewed", "the key of HyperSCSI in the state directory was damaged, so there is a new one"),
     ("hyperscsi-key-unkept", "the key of HyperSCSI cannot be kept in the state directory"),
     ("administration", "the tokens or the addresses of the administration cannot be used"),

@@ -123,6 +123,7 @@ struct Given {
     hosts: Vec<Host>,
     frames: FrameCounts,
     room: Room,
+    kept: Option<Kept>,
     traces: Vec<Trace>,
     clock: (Duration, Duration),
     guessing: Vec<Guessing>,
@@ -166,6 +167,7 @@ impl Given {
                 replaced: Vec::new(),
                 is_late: false,
             },
+            kept: None,
             traces: Vec::new(),
             clock: (Duration::from_secs(100), Duration::from_secs(101)),
             guessing: Vec::new(),
@@ -194,6 +196,7 @@ impl Given {
             hosts: &self.hosts,
             frames: self.frames,
             room: &self.room,
+            kept: &self.kept,
             traces: &self.traces,
             clock: self.clock,
             guessing: &self.guessing,
@@ -224,6 +227,10 @@ fn host() -> Host {
             buffer_us: 1000,
         },
     }
+}
+
+fn kept(bytes: u64, files: Option<u64>) -> Option<Kept> {
+    Some(("/var/lib/tarn".into(), Ok(keep::Room { bytes, files })))
 }
 
 /// One of 1000 bytes.
@@ -375,6 +382,10 @@ const CASES: &[(Change, &[&str])] = &[
     (|given| given.room.systems.push(file_system(10, 10)), &[]),
     (|given| given.room.systems.push(file_system(10, 11)), &["space"]),
     (|given| given.room.is_late = true, &["file-system"]),
+    (|given| given.kept = kept(1 << 20, Some(1000)), &[]),
+    (|given| given.kept = kept(0, Some(1000)), &["state-unwritable"]),
+    (|given| given.kept = kept(1 << 20, Some(0)), &["state-unwritable"]),
+    (|given| given.kept = Some(("/gone".into(), Err("gone".to_owned()))), &["state-unwritable"]),
     (|given| given.unsent.push(("https://a".to_owned(), "why".to_owned())), &["notify-failed"]),
     (|given| given.troubled.push(Troubled { lun: "a".to_owned(), shrunk: Some((8, 7)), ..Troubled::default() }), &["store-short"]),
     (|given| given.troubled.push(Troubled { lun: "a".to_owned(), is_stuck: true, slow: Some(given.now), ..Troubled::default() }), &["store-stuck"]),
