@@ -480,6 +480,11 @@ impl<D: AsRef<[u8]> + Default> ClientSession<D> {
         self.events.push_back(ClientEvent::Ended(reason));
     }
 
+    /// Takes back data that nobody needs any more: its memory is used for what comes next.
+    pub fn recycle(&mut self, data: Data) {
+        self.link.recycle(data.into_room());
+    }
+
     /// What happened.
     pub fn poll_event(&mut self) -> Option<ClientEvent> {
         self.events.pop_front()

@@ -18,6 +18,11 @@ impl Data {
             pdu,
         }
     }
+
+    /// The memory that it keeps.
+    pub(crate) fn into_room(self) -> Vec<u8> {
+        self.pdu
+    }
 }
 
 impl Deref for Data {

@@ -1,9 +1,11 @@
 //! A PDU that is sent in fragments, and what is known of each.
 
+use std::ops::{Deref, DerefMut};
+use std::slice;
 use std::time::Duration;
 
 use crate::keys::MacKey;
-use crate::pdu::{Header, Level, trailer};
+use crate::pdu::{HEADER_BYTES, Header, Level, Trailer, trailer};
 
 /// Where a fragment is.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -31,6 +33,66 @@ pub(crate) struct Fragment {
     pub(crate) is_large: bool,
 }
 
+/// The fragments of a PDU. A single one takes no memory of its own.
+#[derive(Debug, Default)]
+pub(crate) enum Fragments {
+    /// It is not begun.
+    #[default]
+    None,
+    One([Fragment; 1]),
+    Many(Vec<Fragment>),
+}
+
+impl Fragments {
+    fn new(count: usize) -> Self {
+        match count {
+            0 => Self::None,
+            1 => Self::One(Default::default()),
+            count => Self::Many(vec![Fragment::default(); count]),
+        }
+    }
+}
+
+impl Deref for Fragments {
+    type Target = [Fragment];
+
+    fn deref(&self) -> &[Fragment] {
+        match self {
+            Self::None => &[],
+            Self::One(fragment) => fragment,
+            Self::Many(fragments) => fragments,
+        }
+    }
+}
+
+impl DerefMut for Fragments {
+    fn deref_mut(&mut self) -> &mut [Fragment] {
+        match self {
+            Self::None => &mut [],
+            Self::One(fragment) => fragment,
+            Self::Many(fragments) => fragments,
+        }
+    }
+}
+
+impl<'a> IntoIterator for &'a Fragments {
+    type Item = &'a Fragment;
+    type IntoIter = slice::Iter<'a, Fragment>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a mut Fragments {
+    type Item = &'a mut Fragment;
+    type IntoIter = slice::IterMut<'a, Fragment>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter_mut()
+    }
+}
+
 /// A PDU on its way.
 #[derive(Debug)]
 pub(crate) struct Outgoing<D> {
@@ -40,9 +102,9 @@ pub(crate) struct Outgoing<D> {
     /// Its header, and its body up to the data.
     head: Vec<u8>,
     data: D,
-    trailer: Vec<u8>,
-    /// Empty before it is begun.
-    pub(crate) fragments: Vec<Fragment>,
+    trailer: Trailer,
+    /// None before it is begun.
+    pub(crate) fragments: Fragments,
     fragment_bytes: usize,
     /// Fragments before this one are not waiting.
     pub(crate) next: usize,
@@ -51,7 +113,8 @@ pub(crate) struct Outgoing<D> {
 impl<D: AsRef<[u8]>> Outgoing<D> {
     /// A PDU with this body, and data behind it.
     pub(crate) fn new(header: Header, sequence: u64, level: Level, body: &[u8], data: D) -> Self {
-        let mut head = header.encode().to_vec();
+        let mut head = Vec::with_capacity(HEADER_BYTES + body.len());
+        head.extend_from_slice(&header.encode());
         head.extend_from_slice(body);
         Self {
             header: header.at(level),
@@ -59,8 +122,8 @@ impl<D: AsRef<[u8]>> Outgoing<D> {
             level,
             head,
             data,
-            trailer: Vec::new(),
-            fragments: Vec::new(),
+            trailer: Trailer::default(),
+            fragments: Fragments::None,
             fragment_bytes: 0,
             next: 0,
         }
@@ -72,7 +135,7 @@ impl<D: AsRef<[u8]>> Outgoing<D> {
     }
 
     pub(crate) const fn is_begun(&self) -> bool {
-        !self.fragments.is_empty()
+        !matches!(self.fragments, Fragments::None)
     }
 
     pub(crate) const fn fragment_bytes(&self) -> usize {
@@ -88,7 +151,7 @@ impl<D: AsRef<[u8]>> Outgoing<D> {
         self.trailer = trailer(self.level, key, tag, self.sequence, &pieces);
         self.fragment_bytes = usize::from(fragment_bytes);
         let count = self.whole_bytes().div_ceil(self.fragment_bytes);
-        self.fragments = vec![Fragment::default(); count];
+        self.fragments = Fragments::new(count);
         self.next = 0;
     }
 

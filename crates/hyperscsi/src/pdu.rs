@@ -5,6 +5,8 @@
     clippy::panic
 )]
 
+use std::ops::Deref;
+
 use crate::bytes::{Reader, long, short, size};
 use crate::checksum::Checksum;
 use crate::keys::{MAC_BYTES, MacKey};
@@ -250,6 +252,32 @@ impl Header {
     }
 }
 
+/// The bytes behind a PDU.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Trailer {
+    bytes: [u8; MAC_BYTES],
+    length: usize,
+}
+
+impl Trailer {
+    fn of(bytes: &[u8]) -> Self {
+        let mut trailer = Self::default();
+        for (place, byte) in trailer.bytes.iter_mut().zip(bytes) {
+            *place = *byte;
+        }
+        trailer.length = bytes.len().min(MAC_BYTES);
+        trailer
+    }
+}
+
+impl Deref for Trailer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.bytes.get(..self.length).unwrap_or_default()
+    }
+}
+
 /// The bytes behind a PDU of these pieces. The tag and the whole sequence number are covered, too: a PDU under
 /// another tag is another PDU.
 pub(crate) fn trailer(
@@ -258,11 +286,11 @@ pub(crate) fn trailer(
     tag: u16,
     sequence: u64,
     pieces: &[&[u8]],
-) -> Vec<u8> {
+) -> Trailer {
     match level {
-        Level::None | Level::Encrypt => Vec::new(),
-        Level::Crc => checksum(tag, pieces).to_vec(),
-        Level::Hash => key.mac(tag, sequence, pieces).to_vec(),
+        Level::None | Level::Encrypt => Trailer::default(),
+        Level::Crc => Trailer::of(&checksum(tag, pieces)),
+        Level::Hash => Trailer::of(&key.mac(tag, sequence, pieces)),
     }
 }
 
@@ -346,7 +374,7 @@ mod tests {
             let key = MacKey::new([7; 32]);
             for level in [Level::Crc, Level::Hash] {
                 let mut pdu = bytes.clone();
-                pdu.extend(trailer(level, &key, 5, 9, &[&bytes]));
+                pdu.extend_from_slice(&trailer(level, &key, 5, 9, &[&bytes]));
                 prop_assert!(is_intact(level, &key, 5, 9, &pdu));
                 prop_assert!(!is_intact(level, &key, 6, 9, &pdu));
                 let bit = bit % (pdu.len() * 8);

@@ -342,6 +342,11 @@ impl<D: AsRef<[u8]> + Default> TargetSession<D> {
         }
     }
 
+    /// Takes back data that nobody needs any more: its memory is used for what comes next.
+    pub fn recycle(&mut self, data: Data) {
+        self.link.recycle(data.into_room());
+    }
+
     /// What happened.
     pub fn poll_event(&mut self) -> Option<TargetEvent> {
         self.events.pop_front()

@@ -22,6 +22,10 @@ use crate::pdu::{Header, Level, Opcode};
 
 pub(crate) use receive::Arrival;
 
+/// Memory that is kept for PDUs that come: what those of one frame need, and no more than so much for each.
+const SPARE_MAX: usize = 8;
+const SPARE_BYTES_MAX: usize = 16 << 10;
+
 /// What is sent again after a loss.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Retransmit {
@@ -234,6 +238,8 @@ pub(crate) struct Link<D> {
     /// Control PDUs of the session, at most a few.
     pub(crate) control: VecDeque<(Opcode, Vec<u8>)>,
     room: Vec<u8>,
+    /// Memory of PDUs that nobody needs any more, for the next ones.
+    spare: Vec<Vec<u8>>,
     pub(crate) counters: Counters,
     pub(crate) ended: Option<EndReason>,
 }
@@ -298,6 +304,7 @@ impl<D: AsRef<[u8]>> Link<D> {
             },
             control: VecDeque::new(),
             room: Vec::new(),
+            spare: Vec::new(),
             counters: Counters::default(),
             ended: None,
         }
@@ -343,6 +350,14 @@ impl<D: AsRef<[u8]>> Link<D> {
             if !self.lost.is_empty() {
                 self.lost.retain(|&(of, _)| of != slot);
             }
+        }
+    }
+
+    /// Takes memory for PDUs that come, if there is not enough of it.
+    pub(crate) fn recycle(&mut self, room: Vec<u8>) {
+        let is_fit = (1..=SPARE_BYTES_MAX).contains(&room.capacity());
+        if is_fit && self.spare.len() < SPARE_MAX {
+            self.spare.push(room);
         }
     }
 

@@ -37,6 +37,7 @@ impl<D: AsRef<[u8]>> Link<D> {
     pub(crate) fn receive(&mut self, now: Duration, frame: &[u8], arrivals: &mut Vec<Arrival>) {
         self.counters.frames_in += 1;
         let mut rest = frame;
+        let mut all_sealed = None;
         while let Some((head, body)) = rest.split_first_chunk::<FRAGMENT_HEADER_BYTES>() {
             if *head == PADDING && rest.len() < frame.len() {
                 return;
@@ -47,7 +48,8 @@ impl<D: AsRef<[u8]>> Link<D> {
                 return;
             }
             let slot = self.slot_of(head.tag);
-            let all_sealed = self.levels.values().all(|&level| super::is_sealed(level));
+            let all_sealed = *all_sealed
+                .get_or_insert_with(|| self.levels.values().all(|&level| super::is_sealed(level)));
             // Where no device is open for what anybody could send, that takes no memory here.
             let Some(slot) = slot.filter(|_| !all_sealed) else {
                 self.counters.strange += 1;
@@ -210,6 +212,14 @@ impl<D: AsRef<[u8]>> Link<D> {
             return None;
         }
         let is_sealed = sequence.is_some();
+        if head.fragment == 0
+            && head.is_last
+            && incoming.assembly.is_none()
+            && let Some(arrival) = self.take_whole(now, slot, head, is_sealed, payload)
+        {
+            return Some(arrival);
+        }
+        let incoming = self.incoming.get_mut(usize::from(slot))?;
         let guess = usize::from(self.sizes_seen[usize::from(is_sealed)]);
         let held = incoming.assembly.as_ref().map_or(0, Assembly::held_bytes);
         let others = self.held_bytes.saturating_sub(held);
@@ -235,6 +245,66 @@ impl<D: AsRef<[u8]>> Link<D> {
         let taken = assembly.take(head.fragment, head.is_last, payload, room);
         self.held_bytes = others + assembly.held_bytes();
         self.settle_fragment(now, slot, head, taken)
+    }
+
+    /// A PDU in one fragment, if it is right: it is copied once. What is wrong with any other one is found when it is
+    /// put together.
+    fn take_whole(
+        &mut self,
+        now: Duration,
+        slot: u16,
+        head: FragmentHeader,
+        is_sealed: bool,
+        payload: &[u8],
+    ) -> Option<Arrival> {
+        let header = Header::decode(payload)?;
+        let pdu = payload.get(..header.whole_bytes(is_sealed))?;
+        let budget = crate::bytes::size(self.settings.begun_bytes);
+        if pdu.len() > budget.saturating_sub(self.held_bytes) {
+            return None;
+        }
+        let (sequence, level) = self.next_of(slot, &header, is_sealed, pdu)?;
+        let incoming = self.incoming.get_mut(usize::from(slot))?;
+        incoming.done = sequence;
+        incoming.expects = false;
+        incoming.is_owed = true;
+        incoming.is_void = false;
+        self.last_heard = now;
+        self.owe(now, head.wants_ack);
+        let mut room = self.spare.pop().unwrap_or_default();
+        room.clear();
+        room.extend_from_slice(pdu);
+        Some(Arrival::Pdu {
+            slot,
+            sequence,
+            header,
+            level,
+            pdu: room,
+        })
+    }
+
+    /// The number and the level of a PDU, if it is the next under the tag of this slot, and what the peer sent.
+    fn next_of(
+        &self,
+        slot: u16,
+        header: &Header,
+        is_sealed: bool,
+        pdu: &[u8],
+    ) -> Option<(u64, Level)> {
+        let sequence = self.incoming.get(usize::from(slot))?.done + 1;
+        let level = header.level(is_sealed);
+        let opcode = match self.side {
+            crate::keys::Side::Client => Opcode::Reply,
+            crate::keys::Side::Target => Opcode::Request,
+        };
+        let tag = self.tag_of(slot);
+        let is_right = header.session == self.terms.session
+            && (header.sequence == low(sequence) || planted::has(Bug::Duplicates))
+            && header.opcode == opcode
+            // Before the sequence number is used up: anybody could send what is not protected.
+            && self.levels.get(&header.device) == Some(&level)
+            && (is_intact(level, &self.mac_in, tag, sequence, pdu) || planted::has(Bug::Checksum));
+        is_right.then_some((sequence, level))
     }
 
     /// Counts a fragment, and gives the PDU that it completes.
@@ -290,39 +360,30 @@ impl<D: AsRef<[u8]>> Link<D> {
 
     /// All fragments are there: is it what the peer sent?
     fn complete(&mut self, slot: u16) -> Option<Arrival> {
-        let tag = self.tag_of(slot);
         let incoming = self.incoming.get_mut(usize::from(slot))?;
         let assembly = incoming.assembly.take()?;
         self.held_bytes = self.held_bytes.saturating_sub(assembly.held_bytes());
-        let sealed = assembly.is_sealed();
-        let sequence = incoming.done + 1;
-        if let Some((header, pdu)) = assembly.finish() {
-            let level = header.level(sealed);
-            let opcode = match self.side {
-                crate::keys::Side::Client => Opcode::Reply,
-                crate::keys::Side::Target => Opcode::Request,
-            };
-            let is_right = header.session == self.terms.session
-                && (header.sequence == low(sequence) || planted::has(Bug::Duplicates))
-                && header.opcode == opcode
-                // Before the sequence number is used up: anybody could send what is not protected.
-                && self.levels.get(&header.device) == Some(&level)
-                && (is_intact(level, &self.mac_in, tag, sequence, &pdu) || planted::has(Bug::Checksum));
-            if is_right {
-                incoming.done = sequence;
-                incoming.expects = false;
-                return Some(Arrival::Pdu {
-                    slot,
-                    sequence,
-                    header,
-                    level,
-                    pdu,
-                });
-            }
+        let is_sealed = assembly.is_sealed();
+        let whole = assembly.finish();
+        let right = whole.and_then(|(header, pdu)| {
+            let (sequence, level) = self.next_of(slot, &header, is_sealed, &pdu)?;
+            Some(Arrival::Pdu {
+                slot,
+                sequence,
+                header,
+                level,
+                pdu,
+            })
+        });
+        let incoming = self.incoming.get_mut(usize::from(slot))?;
+        if let Some(Arrival::Pdu { sequence, .. }) = &right {
+            incoming.done = *sequence;
+            incoming.expects = false;
+        } else {
+            self.counters.corrupt += 1;
+            incoming.is_void = true;
         }
-        self.counters.corrupt += 1;
-        incoming.is_void = true;
-        None
+        right
     }
 
     /// An acknowledgement is to be sent, now or soon.
