@@ -147,9 +147,11 @@ impl Core {
         let has_work = self.engine.has_more() || self.engine.has_pieces();
         let has_more = self.sessions.has_more() || self.nbd.has_more() || self.hyperscsi.has_more();
         // Who waits for memory does not wait for the next event of this core, too.
-        let holds_memory =
-            self.engine.carrier.reactor.has_unwatched() && self.engine.is_short_of_memory();
-        if has_letters || has_more || has_work || holds_memory {
+        let has_unwatched = self.engine.carrier.reactor.has_unwatched();
+        let holds_memory = has_unwatched && self.engine.is_short_of_memory();
+        // Nor who waits for frames to be over that leave as this turn ends.
+        let holds_frames = has_unwatched && self.hyperscsi.waits_for_places();
+        if has_letters || has_more || has_work || holds_memory || holds_frames {
             self.due_at = Duration::ZERO;
             return ReactorWait::Poll;
         }
@@ -183,7 +185,6 @@ impl Core {
                 Some(Purpose::NbdSend(key)) => self.handle_nbd_sent(key, message, result),
                 Some(Purpose::LoginSend(key)) => self.handle_login_sent(key, result),
                 Some(Purpose::HandshakeSend(key)) => self.handle_handshake_sent(key, result),
-                Some(Purpose::FrameSent(key)) => self.handle_frame_sent(key, result),
                 Some(Purpose::Store(part)) => {
                     let result = result.map_err(number_of);
                     self.engine
@@ -223,6 +224,10 @@ impl Core {
             Event::Datagram { token, result } => match Purpose::of(token) {
                 Some(Purpose::Frames(key)) => self.handle_datagram(key, result),
                 other => unexpected("datagram", other),
+            },
+            Event::DatagramsSent { token, sent, lost } => match Purpose::of(token) {
+                Some(Purpose::FrameSent(key)) => self.handle_frames_sent(key, sent, lost),
+                other => unexpected("datagrams sent", other),
             },
             Event::Accepted { token, result } => match Purpose::of(token) {
                 Some(Purpose::Accept(portal)) => self.handle_accepted(portal, result),

@@ -13,10 +13,9 @@ use std::time::SystemTime;
 use front::hyperscsi::{
     FrameSizes, Group, Letter as HyperscsiLetter, Notice, Place, PlaceKey, Server, Station, Wire,
 };
-use memory::Message;
 use reactor::{Address, Datagram, DatagramSocket, Errno, Interface, OperationId, SiteSocket};
 
-use crate::core::{Core, was_sent};
+use crate::core::Core;
 use crate::counters::HyperscsiReport;
 use crate::events::Event;
 use crate::letter::Letter;
@@ -97,14 +96,24 @@ fn station_of(datagram: &Datagram) -> Option<Station> {
 impl Wire for Outside {
     type HyperscsiSocket = Door;
 
-    fn send_frame(&mut self, door: &Door, key: PlaceKey, to: Station, frame: &[u8]) {
-        self.frame_taps.note(key, to, false, frame);
-        let mut message = Message::default();
-        message.push_bytes(frame);
+    fn send_frame(
+        &mut self,
+        door: &Door,
+        key: PlaceKey,
+        to: Station,
+        write: impl FnOnce(&mut [u8]) -> Option<usize>,
+    ) -> bool {
+        let address = door.address(to);
+        debug_assert!(address.is_some(), "a station of another kind of place");
+        let taps = &self.frame_taps;
+        let write = |room: &mut [u8]| {
+            let length = write(room)?;
+            taps.note(key, to, false, room.get(..length)?);
+            Some(length)
+        };
         let token = Purpose::FrameSent(key).token();
-        let to = door.address(to);
-        debug_assert!(to.is_some(), "a station of another kind of place");
-        self.reactor.send_datagram(&door.socket, token, to, message);
+        self.reactor
+            .send_datagram(&door.socket, token, address, write)
     }
 
     fn post_letter(&mut self, core: usize, letter: HyperscsiLetter) {
@@ -269,8 +278,8 @@ impl Core {
         }
     }
 
-    pub(crate) fn handle_frame_sent(&mut self, key: PlaceKey, result: Result<(), Errno>) {
-        self.hyperscsi.handle_sent(key, was_sent(result));
+    pub(crate) fn handle_frames_sent(&mut self, key: PlaceKey, sent: u32, lost: u32) {
+        self.hyperscsi.handle_sent(key, sent, lost);
     }
 
     pub(crate) fn handle_hyperscsi_letter(&mut self, letter: HyperscsiLetter) {

@@ -1,6 +1,7 @@
 //! Sockets of datagrams: whole messages, each with the address of its sender. UDP, and frames of a
 //! link (`AF_PACKET`).
 
+use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -8,7 +9,9 @@ use std::ptr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use io_uring::types::RecvMsgOut;
+use io_uring::opcode;
+use io_uring::squeue::{Entry, Flags};
+use io_uring::types::{Fd, RecvMsgOut};
 use memory::{Buffer, Payload};
 
 use crate::Socket;
@@ -153,6 +156,64 @@ impl Name {
         // At most NAME_BYTES.
         let len = libc::socklen_t::try_from(self.len).unwrap_or(0);
         (self.bytes.as_mut_ptr().cast(), len)
+    }
+}
+
+/// Room for one datagram that leaves: the largest frame of Ethernet that is in use.
+const ROOM_BYTES: usize = 9216;
+
+/// A datagram that leaves, with its address, in memory that is used again for the next. It is boxed: the kernel reads
+/// both where they lie.
+pub(crate) struct DatagramRoom {
+    bytes: [u8; ROOM_BYTES],
+    len: usize,
+    name: Name,
+}
+
+impl fmt::Debug for DatagramRoom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DatagramRoom({})", self.len)
+    }
+}
+
+impl DatagramRoom {
+    pub(crate) fn new() -> Box<Self> {
+        Box::new(Self {
+            bytes: [0; ROOM_BYTES],
+            len: 0,
+            name: Name::default(),
+        })
+    }
+
+    /// Has it hold what `write` puts in; false where that is nothing.
+    pub(crate) fn fill(
+        &mut self,
+        to: Option<Address>,
+        write: impl FnOnce(&mut [u8]) -> Option<usize>,
+    ) -> bool {
+        let Some(len) = write(&mut self.bytes) else {
+            return false;
+        };
+        self.len = len.min(ROOM_BYTES);
+        self.name = to.map_or_else(Name::default, Address::encode);
+        true
+    }
+
+    /// The entry that sends it: at once and without a completion, or when the socket has room.
+    pub(crate) fn entry(&mut self, socket: &DatagramSocket, at_once: bool) -> Entry {
+        let len = u32::try_from(self.len).unwrap_or(0);
+        let (name, name_bytes) = self.name.parts();
+        let flags = libc::MSG_NOSIGNAL | if at_once { libc::MSG_DONTWAIT } else { 0 };
+        let entry = opcode::Send::new(Fd(socket.raw()), self.bytes.as_ptr(), len)
+            .flags(flags)
+            .dest_addr(name.cast_const().cast())
+            .dest_addr_len(name_bytes)
+            .build();
+        if at_once {
+            entry.flags(Flags::SKIP_SUCCESS)
+        } else {
+            entry
+        }
     }
 }
 

@@ -73,7 +73,17 @@ pub enum Event {
         /// What came; an error is the last event of the operation.
         result: Result<Datagram, Errno>,
     },
-    /// Of [`crate::Reactor::send`] and [`crate::Reactor::send_datagram`].
+    /// Of [`crate::Reactor::send_datagram`]: some datagrams of one token are over. It ends no sleep where the kernel
+    /// took them when they were submitted.
+    DatagramsSent {
+        /// The owner's.
+        token: Token,
+        /// How many the kernel has taken.
+        sent: u32,
+        /// How many it has not.
+        lost: u32,
+    },
+    /// Of [`crate::Reactor::send`].
     Sent {
         /// The owner's.
         token: Token,

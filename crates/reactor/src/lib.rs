@@ -4,8 +4,8 @@
 //! [`Token`] of its choice, and calls [`Reactor::turn`]: that submits everything queued with one
 //! system call, waits if asked to, and answers with [`Event`]s. Every operation ends in exactly
 //! one event, also when it was cancelled; until then the reactor owns the memory, the messages
-//! and the descriptors that the kernel works on. Only [`Reactor::receive_datagrams`] has events before
-//! its last: one for each datagram.
+//! and the descriptors that the kernel works on. [`Reactor::receive_datagrams`] has events before
+//! its last, one for each datagram; the ends of several [`Reactor::send_datagram`] share an event.
 //!
 //! An operation of a store that may wait in the kernel goes to the *lane* of its file: workers of its own, so that
 //! no store can keep the reactor or another store waiting.

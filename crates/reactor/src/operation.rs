@@ -15,8 +15,8 @@ use store::{AllocateMode, FileHandle, RingOperation, Route, UnderWay};
 
 use crate::again::Tries;
 use crate::chunks;
-use crate::datagram::{NAME_BYTES, Name};
-use crate::{Address, DatagramSocket, Listener, Socket, Token};
+use crate::datagram::{DatagramRoom, NAME_BYTES};
+use crate::{DatagramSocket, Listener, Socket, Token};
 
 /// The kernel takes no more parts in one call (`UIO_MAXIOV`).
 pub(crate) const PARTS_MAX: usize = 1024;
@@ -63,8 +63,9 @@ pub(crate) enum Operation {
     SendDatagram {
         token: Token,
         socket: DatagramSocket,
-        message: Message,
-        header: Box<SendHeader>,
+        room: Box<DatagramRoom>,
+        /// The kernel is to take it at once, without a completion, or to give it back.
+        at_once: bool,
     },
     Store {
         token: Token,
@@ -110,8 +111,6 @@ pub(crate) enum Step {
 pub(crate) struct SendHeader {
     header: libc::msghdr,
     parts: Vec<libc::iovec>,
-    /// Where a datagram goes.
-    name: Name,
 }
 
 /// The kernel's description of a receive of datagrams, at an address of its own: how much room there
@@ -144,13 +143,7 @@ impl SendHeader {
         Box::new(Self {
             header,
             parts: Vec::new(),
-            name: Name::default(),
         })
-    }
-
-    /// Where the datagram goes; nowhere else than its socket is bound to without.
-    pub(crate) fn address(&mut self, to: Option<Address>) {
-        self.name = to.map_or_else(Name::default, Address::encode);
     }
 
     /// Describes the message from byte `done` on and gives the address of the description.
@@ -161,7 +154,6 @@ impl SendHeader {
             iov_base: start.as_ptr().cast(),
             iov_len: len,
         }));
-        (self.header.msg_name, self.header.msg_namelen) = self.name.parts();
         self.header.msg_iov = self.parts.as_mut_ptr();
         // An int with padding in musl, a size_t elsewhere; no more than PARTS_MAX in any case.
         self.header.msg_iovlen = self.parts.len() as _;
@@ -228,13 +220,10 @@ impl Operation {
             }
             Self::SendDatagram {
                 socket,
-                message,
-                header,
+                room,
+                at_once,
                 ..
-            } => {
-                let header = header.describe(message, 0);
-                send_entry(socket.raw(), header, 0)
-            }
+            } => room.entry(socket, *at_once),
             Self::Store {
                 operation, route, ..
             } => return store_entry(operation, flags_of(*route)?),
@@ -263,7 +252,7 @@ impl Operation {
         if cqueue::more(flags) {
             return Step::GoOn;
         }
-        if let Self::Send { at_once, .. } = self {
+        if let Self::Send { at_once, .. } | Self::SendDatagram { at_once, .. } = self {
             *at_once = false;
         }
         let errno = result.min(0).wrapping_neg();

@@ -17,6 +17,7 @@ use store::{HelperOperation, HelperResult, IoFailure, RingOperation, Route};
 use crate::again::Tries;
 use crate::chunks::{Chunks, FRAME_GROUP, GROUP};
 use crate::clock::Clock;
+use crate::datagram::DatagramRoom;
 use crate::event::{Event, OperationId, Received, Token, Wait};
 use crate::helper::Helpers;
 use crate::in_flight::{InFlight, Key, NO_KEY};
@@ -81,6 +82,7 @@ pub struct Reactor {
         reason = "the boxes go into the table, which may move"
     )]
     spare_headers: Vec<Box<SendHeader>>,
+    spare_rooms: Vec<Box<DatagramRoom>>,
     /// How many operations of the table the kernel has.
     with_kernel: usize,
     /// How many operations the lanes have.
@@ -163,6 +165,7 @@ impl Reactor {
             ready: Vec::new(),
             completions: Vec::with_capacity(settings.in_flight_max),
             spare_headers: Vec::new(),
+            spare_rooms: Vec::new(),
             with_kernel: 0,
             with_lanes: 0,
             busy_poll: settings.busy_poll,
@@ -531,7 +534,9 @@ impl Reactor {
             self.submit_to_lane(key);
             return;
         }
-        if matches!(operation, Operation::Send { at_once: true, .. }) {
+        if let Operation::Send { at_once: true, .. }
+        | Operation::SendDatagram { at_once: true, .. } = operation
+        {
             self.at_once.push(key);
         }
         let Some(entry) = operation.entry() else {
@@ -738,15 +743,13 @@ impl Reactor {
                 message,
                 header,
                 ..
-            }
-            | Operation::SendDatagram {
-                token,
-                message,
-                header,
-                ..
             } => {
                 self.spare_headers.push(header);
                 sent_event(token, message, result)
+            }
+            Operation::SendDatagram { token, room, .. } => {
+                self.finish_datagram(token, room, result >= 0);
+                return;
             }
             Operation::Store {
                 token, operation, ..

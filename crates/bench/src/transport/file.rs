@@ -99,6 +99,7 @@ impl Lane for FileLane {
             | Event::Received { .. }
             | Event::ReceivedExact { .. }
             | Event::Datagram { .. }
+            | Event::DatagramsSent { .. }
             | Event::Sent { .. }
             | Event::Mail { .. } => return Err("an event that was not asked for".to_owned()),
         }

@@ -10,7 +10,6 @@ use hyperscsi::{
     Attribute, ClientEvent, ClientSession, Command, Data as Bytes, EndReason, FragmentHeader,
     Outcome, Reply, SubmitError,
 };
-use memory::Message;
 use reactor::{Address, DatagramSocket, Event, Reactor};
 use remote::{HyperscsiConnection, HyperscsiOptions};
 
@@ -41,6 +40,8 @@ pub struct HyperscsiConnector {
 pub struct HyperscsiLane {
     session: Box<ClientSession<remote::Bytes>>,
     began: Instant,
+    /// The clock of the session and that of the ring, read at the same moment.
+    clocks: (Duration, Duration),
     socket: DatagramSocket,
     target: Address,
     device: u16,
@@ -49,11 +50,12 @@ pub struct HyperscsiLane {
     lane: u32,
     is_receiving: bool,
     sending: usize,
+    /// More is to be sent when what leaves now is over.
+    is_held: bool,
     /// What came with each I/O under way, by tag.
     under_way: Vec<Operation>,
     /// Ends of I/Os that the session did not take.
     refused: Vec<Finished>,
-    buffer: Vec<u8>,
     is_closed: bool,
 }
 
@@ -80,6 +82,7 @@ impl Lane for HyperscsiLane {
         Ok(Self {
             session,
             began,
+            clocks: (began.elapsed(), Duration::MAX),
             socket: socket.map_err(BenchError::system("use the socket of a session"))?,
             target,
             device,
@@ -91,9 +94,9 @@ impl Lane for HyperscsiLane {
             lane: settings.lane,
             is_receiving: false,
             sending: 0,
+            is_held: false,
             under_way: (0..settings.depth).map(|_| nothing()).collect(),
             refused: Vec::new(),
-            buffer: vec![0; FRAME_BYTES],
             is_closed: false,
         })
     }
@@ -106,8 +109,8 @@ impl Lane for HyperscsiLane {
         Some(self.transfer_bytes_max)
     }
 
-    fn submit(&mut self, _reactor: &mut Reactor, tag: u32, operation: Operation) {
-        let begun = self.begin(tag, &operation);
+    fn submit(&mut self, reactor: &mut Reactor, tag: u32, operation: Operation) {
+        let begun = self.begin(self.now(reactor), tag, &operation);
         if let Some(place) = slot(&mut self.under_way, tag) {
             *place = operation;
         }
@@ -120,28 +123,31 @@ impl Lane for HyperscsiLane {
     fn flush(&mut self, reactor: &mut Reactor, finished: &mut Vec<Finished>) {
         self.receive(reactor);
         finished.append(&mut self.refused);
-        let now = self.now();
+        let now = self.now(reactor);
         if self.session.deadline().is_some_and(|at| at <= now) {
             self.session.handle_deadline(now);
         }
-        while self.sending < SENDING_MAX
-            && let Some(length) = self.session.poll_frame(now, &mut self.buffer)
-        {
-            let mut message = Message::default();
-            message.push_bytes(self.buffer.get(..length).unwrap_or_default());
-            let token = token(self.lane, SEND);
-            reactor.send_datagram(&self.socket, token, Some(self.target), message);
+        let (token, to) = (token(self.lane, SEND), Some(self.target));
+        let session = &mut self.session;
+        while self.sending < SENDING_MAX {
+            let write = |room: &mut [u8]| session.poll_frame(now, room);
+            if !reactor.send_datagram(&self.socket, token, to, write) {
+                break;
+            }
             self.sending += 1;
         }
+        // Frames that leave as this turn ends are over without an event that would end its sleep.
+        self.is_held = self.sending >= SENDING_MAX && reactor.has_unwatched();
     }
 
     fn handle(
         &mut self,
-        _reactor: &mut Reactor,
+        reactor: &mut Reactor,
         _part: u32,
         event: Event,
         finished: &mut Vec<Finished>,
     ) -> Result<(), String> {
+        let now = self.now(reactor);
         match event {
             Event::Datagram { result, .. } => match result {
                 Ok(datagram) => {
@@ -149,7 +155,6 @@ impl Lane for HyperscsiLane {
                     if datagram.sender().is_some_and(|from| self.is_target(from))
                         && tag_of(frame).is_some_and(|tag| self.session.has_tag(tag))
                     {
-                        let now = self.now();
                         self.session.handle_frame(now, frame);
                     }
                 }
@@ -157,19 +162,28 @@ impl Lane for HyperscsiLane {
                 Err(errno) => return Err(format!("the socket fails: {errno}")),
             },
             // A frame that could not be sent is lost, as any frame may be.
-            Event::Sent { .. } => self.sending = self.sending.saturating_sub(1),
-            Event::Accepted { .. }
+            Event::DatagramsSent { sent, lost, .. } => {
+                let over = usize::try_from(sent.saturating_add(lost)).unwrap_or(usize::MAX);
+                self.sending = self.sending.saturating_sub(over);
+            }
+            Event::Sent { .. }
+            | Event::Accepted { .. }
             | Event::Received { .. }
             | Event::ReceivedExact { .. }
             | Event::Store { .. }
             | Event::Helper { .. }
             | Event::Mail { .. } => return Err("an event that was not asked for".to_owned()),
         }
-        self.take_events(finished)
+        self.take_events(now, finished)
     }
 
     fn deadline(&self) -> Option<Instant> {
-        Some(self.began + self.session.deadline()?)
+        let at = self.session.deadline()?;
+        Some(if self.is_held {
+            self.began
+        } else {
+            self.began + at
+        })
     }
 
     fn close(&mut self) {
@@ -183,8 +197,10 @@ impl Lane for HyperscsiLane {
 }
 
 impl HyperscsiLane {
-    fn now(&self) -> Duration {
-        self.began.elapsed()
+    /// The time of the session. What happens in a turn happens at its begin: no clock is asked for each frame.
+    fn now(&self, reactor: &Reactor) -> Duration {
+        let (session, ring) = self.clocks;
+        session + reactor.now().saturating_sub(ring)
     }
 
     /// Has the ring receive, which it does until the end.
@@ -193,6 +209,7 @@ impl HyperscsiLane {
             return;
         }
         self.is_receiving = true;
+        self.clocks = (self.began.elapsed(), reactor.clock());
         match reactor.prepare_frames(FRAMES, FRAME_BYTES) {
             Ok(()) => {
                 reactor.receive_datagrams(&self.socket, token(self.lane, RECEIVE));
@@ -222,7 +239,7 @@ impl HyperscsiLane {
     }
 
     /// Gives the session a command.
-    fn begin(&mut self, tag: u32, operation: &Operation) -> Result<(), String> {
+    fn begin(&mut self, now: Duration, tag: u32, operation: &Operation) -> Result<(), String> {
         let length = operation.length;
         let (data, is_write) = match &operation.data {
             Data::Discard | Data::Keep(_) => (remote::Bytes::default(), false),
@@ -240,7 +257,7 @@ impl HyperscsiLane {
             data_in_bytes: if is_write { 0 } else { length },
             data_out_bytes: if is_write { length } else { 0 },
         };
-        let (now, device) = (self.now(), self.device);
+        let device = self.device;
         match self.session.submit(now, tag.into(), device, command, data) {
             // The end of the session is reported by itself.
             Ok(()) | Err(SubmitError::Ended) => Ok(()),
@@ -248,12 +265,13 @@ impl HyperscsiLane {
         }
     }
 
-    fn take_events(&mut self, finished: &mut Vec<Finished>) -> Result<(), String> {
+    fn take_events(&mut self, now: Duration, finished: &mut Vec<Finished>) -> Result<(), String> {
         while let Some(event) = self.session.poll_event() {
             match event {
                 ClientEvent::Answer { token, reply, data } => {
                     let tag = u32::try_from(token).unwrap_or(u32::MAX);
-                    self.take_answer(tag, &reply, &data, finished);
+                    self.take_answer(now, tag, (&reply, &data), finished);
+                    self.session.recycle(data);
                 }
                 ClientEvent::Ended(_) if self.is_closed => {}
                 ClientEvent::Ended(reason) => return Err(in_words(reason).to_owned()),
@@ -266,7 +284,13 @@ impl HyperscsiLane {
         Ok(())
     }
 
-    fn take_answer(&mut self, tag: u32, reply: &Reply, read: &Bytes, finished: &mut Vec<Finished>) {
+    fn take_answer(
+        &mut self,
+        now: Duration,
+        tag: u32,
+        (reply, read): (&Reply, &Bytes),
+        finished: &mut Vec<Finished>,
+    ) {
         let result = match reply.outcome {
             Outcome::Status(0) => Ok(()),
             Outcome::Status(status) => {
@@ -275,7 +299,7 @@ impl HyperscsiLane {
                     // It was not carried out. For the generator, a device that does so for ever does not answer.
                     if let Some(place) = slot(&mut self.under_way, tag) {
                         let operation = std::mem::replace(place, nothing());
-                        let begun = self.begin(tag, &operation);
+                        let begun = self.begin(now, tag, &operation);
                         if let Some(place) = slot(&mut self.under_way, tag) {
                             *place = operation;
                         }

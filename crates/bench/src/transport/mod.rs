@@ -120,6 +120,7 @@ pub fn lane_of(event: &Event) -> Option<(u32, u32)> {
         Event::Received { token, .. }
         | Event::ReceivedExact { token, .. }
         | Event::Datagram { token, .. }
+        | Event::DatagramsSent { token, .. }
         | Event::Sent { token, .. }
         | Event::Store { token, .. }
         | Event::Helper { token, .. } => *token,

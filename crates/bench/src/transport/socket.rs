@@ -157,6 +157,7 @@ impl Pipe {
             Event::Accepted { .. }
             | Event::ReceivedExact { .. }
             | Event::Datagram { .. }
+            | Event::DatagramsSent { .. }
             | Event::Store { .. }
             | Event::Helper { .. }
             | Event::Mail { .. } => Err("an event that was not asked for".to_owned()),

@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::hyperscsi::limits::{BEGUN_MAX_BYTES, FRAME_MAX_BYTES, FRAME_MIN_BYTES, PDU_MAX_BYTES, TAGS};
+use ::hyperscsi::limits::{BEGUN_MAX_BYTES, FRAME_MIN_BYTES, PDU_MAX_BYTES, TAGS};
 use ::hyperscsi::{EndReason, Entropy, FragmentHeader, TargetSession};
 use engine::deadlines::Deadlines;
 use engine::table::Table;
@@ -97,7 +97,6 @@ pub struct Sessions<C: Wire> {
     /// They share it by their hosts; how many sessions are from there.
     parties: HashMap<IpAddr, (Party, usize)>,
     pub(super) is_stopping: bool,
-    buffer: Vec<u8>,
     pub(super) counts: Counts,
     /// Who has a place; one core has it.
     pub(super) places: Option<Places>,
@@ -125,7 +124,6 @@ impl<C: Wire> Sessions<C> {
             crowd: None,
             parties: HashMap::new(),
             is_stopping: false,
-            buffer: vec![0; usize::from(FRAME_MAX_BYTES)],
             counts: Counts::default(),
             places,
         }
@@ -282,13 +280,13 @@ impl<C: Wire> Sessions<C> {
         }
     }
 
-    /// A frame has left, or the system did not take it.
-    pub fn handle_sent(&mut self, place: PlaceKey, is_sent: bool) {
-        if !is_sent {
-            self.counts.unsent = self.counts.unsent.wrapping_add(1);
-        }
+    /// So many frames have left, and so many the system did not take.
+    pub fn handle_sent(&mut self, place: PlaceKey, sent: u32, lost: u32) {
+        self.counts.unsent = self.counts.unsent.wrapping_add(u64::from(lost));
         if let Some(entry) = self.sites.get_mut(place) {
-            entry.sending = entry.sending.saturating_sub(1);
+            let over = sent.saturating_add(lost);
+            let over = usize::try_from(over).unwrap_or(usize::MAX);
+            entry.sending = entry.sending.saturating_sub(over);
         }
     }
 
@@ -309,7 +307,11 @@ impl<C: Wire> Sessions<C> {
         }
         entry.sending = entry.sending.saturating_add(1);
         self.counts.frames_out = self.counts.frames_out.wrapping_add(1);
-        engine.carrier.send_frame(&entry.socket, place, to, frame);
+        let write = |room: &mut [u8]| {
+            room.get_mut(..frame.len())?.copy_from_slice(frame);
+            Some(frame.len())
+        };
+        engine.carrier.send_frame(&entry.socket, place, to, write);
     }
 
     /// Sends what became ready in this turn. Called at its end.
@@ -355,14 +357,14 @@ impl<C: Wire> Sessions<C> {
             if left == 0 || site.sending >= SENDING_MAX {
                 break false;
             }
-            let Some(length) = port.session.poll_frame(now, &mut self.buffer) else {
+            let session = &mut port.session;
+            let write = |room: &mut [u8]| session.poll_frame(now, room);
+            if !wire.send_frame(&site.socket, place, to, write) {
                 break true;
-            };
+            }
             left = left.saturating_sub(1);
             site.sending = site.sending.saturating_add(1);
             self.counts.frames_out = self.counts.frames_out.wrapping_add(1);
-            let frame = self.buffer.get(..length).unwrap_or_default();
-            wire.send_frame(&site.socket, place, to, frame);
         };
         if is_ending {
             return;
@@ -390,6 +392,11 @@ impl<C: Wire> Sessions<C> {
     /// Something waits for the next turn.
     pub const fn has_more(&self) -> bool {
         self.has_more
+    }
+
+    /// A session has frames for which its place has no room before others are over.
+    pub const fn waits_for_places(&self) -> bool {
+        !self.dirty.is_empty()
     }
 
     /// When [`Sessions::handle_timeout`] is due, if ever.
@@ -525,12 +532,13 @@ impl<C: Wire> Sessions<C> {
         // Its last word, or the answer to that of the client. Nobody repeats it.
         if let Some(site) = self.sites.get_mut(place)
             && site.sending < SENDING_MAX
-            && let Some(length) = port.session.poll_frame(now, &mut self.buffer)
         {
-            site.sending = site.sending.saturating_add(1);
-            self.counts.frames_out = self.counts.frames_out.wrapping_add(1);
-            let frame = self.buffer.get(..length).unwrap_or_default();
-            wire.send_frame(&site.socket, place, to, frame);
+            let session = &mut port.session;
+            let write = |room: &mut [u8]| session.poll_frame(now, room);
+            if wire.send_frame(&site.socket, place, to, write) {
+                site.sending = site.sending.saturating_add(1);
+                self.counts.frames_out = self.counts.frames_out.wrapping_add(1);
+            }
         }
         if let Entry::Occupied(mut tags) = self.stations.entry((place, to)) {
             tags.get_mut().retain(|tags| tags.session != key);

@@ -95,14 +95,15 @@ pub trait Wire: Carrier<Port = Port> {
     /// The socket of a place on this core. It is closed when it is dropped.
     type HyperscsiSocket: Debug;
 
-    /// Sends a frame. It ends exactly once, with `handle_sent`.
+    /// Sends the frame that `write` puts into the room that it gets, which is that of the largest; false where it puts
+    /// none there. A frame ends exactly once, with `handle_sent`.
     fn send_frame(
         &mut self,
         socket: &Self::HyperscsiSocket,
         key: PlaceKey,
         to: Station,
-        frame: &[u8],
-    );
+        write: impl FnOnce(&mut [u8]) -> Option<usize>,
+    ) -> bool;
 
     /// Sends a letter to a core, which may be this one. Letters from one core to another do not overtake each other,
     /// and none is lost. One to this core is read after the call that sends it has returned.

@@ -10,7 +10,6 @@ use hyperscsi::{
     LoginError, LoginProgress, OpaqueClient, Opening, Page, Reply, Search, Settings, Wish,
     read_unknown_session,
 };
-use memory::Message;
 use reactor::{Address, DatagramSocket, Event, Reactor, Site, Wait};
 
 use crate::PATIENCE;
@@ -80,10 +79,12 @@ impl Client {
     }
 
     pub(crate) fn send(&mut self, frame: &[u8]) {
-        let mut message = Message::default();
-        message.push_bytes(frame);
+        let write = |room: &mut [u8]| {
+            room[..frame.len()].copy_from_slice(frame);
+            Some(frame.len())
+        };
         let to = Some(self.target);
-        self.reactor.send_datagram(&self.socket, 2, to, message);
+        self.reactor.send_datagram(&self.socket, 2, to, write);
     }
 
     /// The next frame, until this time.
@@ -102,7 +103,7 @@ impl Client {
                         self.came.push_back((from, datagram.bytes().to_vec()));
                     }
                     // One that is too long for the path is lost.
-                    Event::Sent { .. } => {}
+                    Event::DatagramsSent { .. } => {}
                     other => panic!("{other:?}"),
                 }
             }

@@ -2,16 +2,19 @@
 
 use std::mem;
 
-use memory::{Message, PIECE_BYTES, Pool};
+use memory::{PIECE_BYTES, Pool};
 
 use super::Reactor;
 use crate::chunks::{Chunks, FRAME_GROUP};
-use crate::datagram::HEAD_BYTES;
-use crate::event::{OperationId, Token};
+use crate::datagram::{DatagramRoom, HEAD_BYTES};
+use crate::event::{Event, OperationId, Token};
 use crate::in_flight::Key;
-use crate::operation::{Operation, ReceiveHeader, SendHeader};
+use crate::operation::{Operation, ReceiveHeader};
 use crate::settings::{Settings, SetupError};
 use crate::{Address, DatagramSocket};
+
+/// Rooms for datagrams that leave which are kept for the next ones: those that a turn needs. More are given back.
+const SPARE_ROOMS_MAX: usize = 64;
 
 /// The size of a frame with what the kernel writes in front of a datagram.
 const fn frame_bytes(settings: &Settings) -> usize {
@@ -80,24 +83,57 @@ impl Reactor {
         })
     }
 
-    /// Sends the message as one datagram ([`Event::Sent`]), to where the socket is connected or
-    /// bound without an address. All that are queued in a turn are handed over with one system
-    /// call; the kernel may send them in another order when its queue is full meanwhile.
+    /// Sends what `write` puts into the room that it gets, and says the length of, as one datagram: to this address, or
+    /// to where the socket is connected or bound. False where it puts nothing there.
+    ///
+    /// All that are queued in a turn are handed over with one system call. They end without waking a turn that sleeps:
+    /// [`Event::DatagramsSent`] counts them. Those that find the socket full wait for it, and may leave in another
+    /// order.
     pub fn send_datagram(
         &mut self,
         socket: &DatagramSocket,
         token: Token,
         to: Option<Address>,
-        message: Message,
-    ) -> OperationId {
-        let mut header = self.spare_headers.pop().unwrap_or_else(SendHeader::new);
-        header.address(to);
-        self.start(Operation::SendDatagram {
+        write: impl FnOnce(&mut [u8]) -> Option<usize>,
+    ) -> bool {
+        let room = self.spare_rooms.pop();
+        let mut room = room.unwrap_or_else(DatagramRoom::new);
+        let is_written = room.fill(to, write);
+        if is_written {
+            self.start(Operation::SendDatagram {
+                token,
+                socket: socket.clone(),
+                room,
+                at_once: true,
+            });
+        } else {
+            self.spare_rooms.push(room);
+        }
+        is_written
+    }
+
+    /// A datagram is over. Events of one token that follow each other are one.
+    pub(super) fn finish_datagram(&mut self, token: Token, room: Box<DatagramRoom>, is_sent: bool) {
+        if self.spare_rooms.len() < SPARE_ROOMS_MAX {
+            self.spare_rooms.push(room);
+        }
+        let (is, not) = if is_sent { (1, 0) } else { (0, 1) };
+        if let Some(Event::DatagramsSent {
+            token: of,
+            sent,
+            lost,
+        }) = self.ready.last_mut()
+            && *of == token
+        {
+            *sent += is;
+            *lost += not;
+            return;
+        }
+        self.ready.push(Event::DatagramsSent {
             token,
-            socket: socket.clone(),
-            message,
-            header,
-        })
+            sent: is,
+            lost: not,
+        });
     }
 
     /// Has a receive wait for a chunk, or for a frame.

@@ -35,8 +35,7 @@ impl Reactor {
             && self.starved.is_empty()
             && message.part_count() <= PARTS_MAX
             && message.len() <= CALL_BYTES_MAX;
-        let mut header = self.spare_headers.pop().unwrap_or_else(SendHeader::new);
-        header.address(None);
+        let header = self.spare_headers.pop().unwrap_or_else(SendHeader::new);
         self.start(Operation::Send {
             token,
             socket: socket.clone(),
@@ -53,7 +52,9 @@ impl Reactor {
     pub(super) fn settle_at_once(&mut self, completions: &[Completion]) {
         for completion in completions {
             let slot = self.in_flight.find(completion.user_data);
-            if let Some(Operation::Send { at_once, .. }) = slot.map(|slot| &mut slot.operation) {
+            if let Some(Operation::Send { at_once, .. } | Operation::SendDatagram { at_once, .. }) =
+                slot.map(|slot| &mut slot.operation)
+            {
                 *at_once = false;
             }
         }
@@ -64,7 +65,13 @@ impl Reactor {
         for key in keys.drain(..) {
             let slot = self.in_flight.find(key);
             let operation = slot.map(|slot| &slot.operation);
-            if matches!(operation, Some(Operation::Send { at_once: true, .. })) {
+            if matches!(
+                operation,
+                Some(
+                    Operation::Send { at_once: true, .. }
+                        | Operation::SendDatagram { at_once: true, .. }
+                )
+            ) {
                 self.finish_at_once(key);
             }
         }
@@ -74,21 +81,26 @@ impl Reactor {
 
     fn finish_at_once(&mut self, key: Key) {
         let operation = self.in_flight.remove(key).map(|slot| slot.operation);
-        if let Some(Operation::Send {
-            token,
-            message,
-            header,
-            ..
-        }) = operation
-        {
-            self.with_kernel -= 1;
-            self.spare_headers.push(header);
-            self.ready.push(Event::Sent {
+        self.with_kernel -= 1;
+        match operation {
+            Some(Operation::Send {
                 token,
                 message,
-                result: Ok(()),
-                at_once: true,
-            });
+                header,
+                ..
+            }) => {
+                self.spare_headers.push(header);
+                self.ready.push(Event::Sent {
+                    token,
+                    message,
+                    result: Ok(()),
+                    at_once: true,
+                });
+            }
+            Some(Operation::SendDatagram { token, room, .. }) => {
+                self.finish_datagram(token, room, true);
+            }
+            Some(_) | None => debug_assert!(false, "operation {key:#x} is no send"),
         }
     }
 

@@ -2,10 +2,12 @@
 
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::net::UnixDatagram;
+use std::time::Duration;
 
 use crate::common::{HANG, event, events, expect_quiet, pattern, settings};
-use memory::{Message, PIECE_BYTES};
-use reactor::{Address, Datagram, DatagramSocket, Errno, Event, Reactor, Settings};
+use memory::PIECE_BYTES;
+use reactor::{Address, Datagram, DatagramSocket, Errno, Event, Reactor, Settings, Wait};
 
 /// Beside it a frame has room for the address, so that it takes one piece of the pool.
 const FRAME_BYTES: usize = 1514;
@@ -33,10 +35,30 @@ fn pair() -> (DatagramSocket, SocketAddr, UdpSocket) {
     )
 }
 
-fn message(bytes: &[u8]) -> Message {
-    let mut message = Message::default();
-    message.push_bytes(bytes);
-    message
+/// Writes these bytes as a datagram.
+fn put(bytes: &[u8]) -> impl FnOnce(&mut [u8]) -> Option<usize> {
+    |room| {
+        room.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        Some(bytes.len())
+    }
+}
+
+/// Until so many datagrams are over: how many were sent, and how many were not.
+fn ends(reactor: &mut Reactor, count: u32) -> (u32, u32) {
+    let (mut all_sent, mut all_lost) = (0, 0);
+    while all_sent + all_lost < count {
+        let until = reactor.clock() + Duration::from_millis(10);
+        let mut events = Vec::new();
+        reactor.turn(Wait::Until(until), &mut events).unwrap();
+        for event in events {
+            let Event::DatagramsSent { sent, lost, .. } = event else {
+                panic!("{event:?}");
+            };
+            all_sent += sent;
+            all_lost += lost;
+        }
+    }
+    (all_sent, all_lost)
 }
 
 fn datagram(event: Event) -> Datagram {
@@ -128,26 +150,10 @@ fn sends_of_one_turn_leave_together_each_to_its_address() {
     let to = |n: usize| if n.is_multiple_of(2) { &peer } else { &other };
     for n in 0..COUNT {
         let to = Address::Inet(to(n).local_addr().unwrap());
-        let token = u64::try_from(n).unwrap();
-        reactor.send_datagram(&ours, token, Some(to), message(&pattern(n)));
+        assert!(reactor.send_datagram(&ours, 7, Some(to), put(&pattern(n))));
     }
-    let mut sent = [false; COUNT];
-    while sent.contains(&false) {
-        for event in events(&mut reactor) {
-            let Event::Sent {
-                token,
-                message,
-                result: Ok(()),
-                ..
-            } = event
-            else {
-                panic!("{event:?}");
-            };
-            let n = usize::try_from(token).unwrap();
-            assert_eq!(message.to_vec(), pattern(n));
-            assert!(!std::mem::replace(&mut sent[n], true), "{n} came twice");
-        }
-    }
+    assert!(!reactor.send_datagram(&ours, 7, None, |_| None), "nothing");
+    assert_eq!(ends(&mut reactor, 100), (100, 0));
     for n in 0..COUNT {
         let mut bytes = [0; 2 * COUNT];
         let (len, from) = to(n).recv_from(&mut bytes).unwrap();
@@ -166,11 +172,8 @@ fn a_datagram_without_an_address_goes_where_the_socket_is_connected() {
     // The description of a send is used again: nothing of the address before may be left in it.
     let nowhere = Address::Inet(SocketAddr::from(([127, 0, 0, 1], 9)));
     for (to, bytes) in [(Some(nowhere), b"lost"), (None, b"here")] {
-        reactor.send_datagram(&ours, 1, to, message(bytes));
-        match event(&mut reactor) {
-            Event::Sent { token: 1, .. } => {}
-            other => panic!("{other:?}"),
-        }
+        reactor.send_datagram(&ours, 1, to, put(bytes));
+        assert_eq!(ends(&mut reactor, 1), (1, 0));
     }
     let mut bytes = [0; 8];
     assert_eq!(peer.recv(&mut bytes).unwrap(), 4);
@@ -178,18 +181,82 @@ fn a_datagram_without_an_address_goes_where_the_socket_is_connected() {
 }
 
 #[test]
-fn a_datagram_that_cannot_be_sent_is_an_error_and_comes_back() {
+fn a_datagram_that_cannot_be_sent_counts_as_lost_and_others_leave() {
+    let mut reactor = reactor();
+    let (ours, _, peer) = pair();
+    let there = Address::Inet(peer.local_addr().unwrap());
+    // A UDP socket of IPv4 has no way to IPv6.
+    let nowhere = Address::Inet("[::1]:9".parse().unwrap());
+    for to in [there, nowhere, nowhere, there] {
+        reactor.send_datagram(&ours, 4, Some(to), put(b"some"));
+    }
+    assert_eq!(ends(&mut reactor, 4), (2, 2));
+    let mut bytes = [0; 8];
+    assert_eq!(peer.recv(&mut bytes).unwrap(), 4);
+    assert_eq!(peer.recv(&mut bytes).unwrap(), 4);
+}
+
+/// Without anything that happens, a turn sleeps as long as it may, although datagrams have left.
+#[test]
+fn datagrams_that_left_end_no_sleep() {
     let mut reactor = reactor();
     let (ours, _, peer) = pair();
     let to = Address::Inet(peer.local_addr().unwrap());
-    let long = message(&pattern(70_000));
-    reactor.send_datagram(&ours, 4, Some(to), long);
-    match event(&mut reactor) {
-        Event::Sent {
-            message, result, ..
-        } => assert_eq!((message.len(), result), (70_000, Err(Errno::MSGSIZE))),
-        other => panic!("{other:?}"),
+    reactor.send_datagram(&ours, 4, Some(to), put(b"some"));
+    assert!(reactor.has_unwatched());
+    let until = reactor.clock() + Duration::from_millis(30);
+    let mut events = Vec::new();
+    reactor.turn(Wait::Until(until), &mut events).unwrap();
+    assert!(reactor.now() >= until, "{:?}", reactor.now());
+    let [
+        Event::DatagramsSent {
+            token: 4,
+            sent: 1,
+            lost: 0,
+        },
+    ] = events[..]
+    else {
+        panic!("{events:?}");
+    };
+}
+
+/// A socket that holds no more gives them back, and they wait for it.
+#[test]
+fn datagrams_that_find_their_socket_full_leave_when_it_has_room() {
+    const COUNT: u32 = 400;
+    let mut reactor = reactor();
+    let (ours, peer) = UnixDatagram::pair().unwrap();
+    let ours = DatagramSocket::new(OwnedFd::from(ours)).unwrap();
+    peer.set_read_timeout(Some(HANG)).unwrap();
+    for _ in 0..COUNT {
+        reactor.send_datagram(&ours, 9, None, put(&pattern(2000)));
     }
+    let (mut sent, mut read) = (0, 0);
+    let mut room = [0; 4000];
+    while read < COUNT {
+        let until = reactor.clock() + Duration::from_millis(10);
+        let mut events = Vec::new();
+        reactor.turn(Wait::Until(until), &mut events).unwrap();
+        for event in events {
+            let Event::DatagramsSent {
+                sent: more,
+                lost: 0,
+                ..
+            } = event
+            else {
+                panic!("{event:?}");
+            };
+            sent += more;
+        }
+        if read == 0 {
+            assert!(sent < COUNT, "the socket was never full");
+        }
+        while read < sent {
+            assert_eq!(peer.recv(&mut room).unwrap(), 2000);
+            read += 1;
+        }
+    }
+    assert_eq!(reactor.in_flight(), 0);
 }
 
 /// With every frame held and the pool empty, datagrams wait in the socket, without an event and
@@ -330,15 +397,17 @@ fn frames_of_a_link_come_and_go_with_their_headers() {
             protocol: 0,
         };
         let to = (n % 2 == 0).then_some(named);
-        reactor.send_datagram(&peer, 100 + u64::from(n), to, message(&frame(n)));
+        reactor.send_datagram(&peer, 100, to, put(&frame(n)));
     }
     let (mut sent, mut came) = (0, Vec::new());
     while sent < 20 || came.len() < 20 {
         for event in events(&mut reactor) {
             match event {
-                Event::Sent { result, .. } => {
-                    result.unwrap();
-                    sent += 1;
+                Event::DatagramsSent {
+                    sent: more, lost, ..
+                } => {
+                    assert_eq!(lost, 0);
+                    sent += more;
                 }
                 other => came.push(datagram(other)),
             }

@@ -4,6 +4,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::hyperscsi::limits::FRAME_MAX_BYTES;
 use engine::{Engine, SessionKey};
 use front::hyperscsi::{self, FrameSizes, Group, Place, PlaceKey, Server, Station};
 use front::{Others, Port};
@@ -34,8 +35,19 @@ impl Others<Outside> for Beside<'_> {
 impl hyperscsi::Wire for Outside {
     type HyperscsiSocket = ();
 
-    fn send_frame(&mut self, (): &(), key: PlaceKey, to: Station, frame: &[u8]) {
+    fn send_frame(
+        &mut self,
+        (): &(),
+        key: PlaceKey,
+        to: Station,
+        write: impl FnOnce(&mut [u8]) -> Option<usize>,
+    ) -> bool {
+        let mut room = [0; FRAME_MAX_BYTES as usize];
+        let Some(frame) = write(&mut room).and_then(|length| room.get(..length)) else {
+            return false;
+        };
         self.frames.push((key, to, frame.to_vec()));
+        true
     }
 
     fn post_letter(&mut self, core: usize, letter: hyperscsi::Letter) {
@@ -58,7 +70,7 @@ impl Core {
     pub(crate) fn take_frames(&mut self) -> Vec<(Station, Vec<u8>)> {
         let frames = std::mem::take(&mut self.engine.carrier.frames);
         let left = frames.into_iter().map(|(place, to, frame)| {
-            self.hyperscsi.handle_sent(place, true);
+            self.hyperscsi.handle_sent(place, 1, 0);
             (to, frame)
         });
         left.collect()
