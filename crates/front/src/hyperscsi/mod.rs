@@ -7,7 +7,7 @@
 //! | --- | --- |
 //! | `keys`, `plan` | names of places; what is to be served, as it is given; stations |
 //! | `counts` | what is counted |
-//! | `session` | a session for the engine: commands out, replies in |
+//! | `session`, `stock` | a session for the engine: commands out, replies in; memory for their data |
 //! | `wire` | what leaves the core |
 //! | `places` | the front's part: who has a session |
 //! | `delayed`, `entry` | answers that wait; a place on a core |
@@ -24,6 +24,7 @@ mod places;
 mod plan;
 mod session;
 mod sessions;
+mod stock;
 mod wire;
 
 pub use change::ChangedPlaces;

@@ -11,6 +11,7 @@
 )]
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -27,6 +28,7 @@ use scsi::{Lun, Status};
 
 use super::keys::PlaceKey;
 use super::plan::Station;
+use super::stock::Stock;
 use crate::identity::SessionId;
 use crate::iscsi::{ConnectionPlace, Shares, Who};
 use crate::names::{CommandId, ManagementId};
@@ -86,34 +88,58 @@ pub fn transport_id(client: &[u8; 16]) -> Arc<[u8]> {
 
 /// Data of a reply, which stay until the client has them.
 #[derive(Debug)]
-pub(super) struct ReplyData(Payload);
+pub(super) struct ReplyData {
+    payload: Payload,
+    /// Who gets its memory back.
+    stock: Option<Rc<Stock>>,
+}
 
 impl Default for ReplyData {
     fn default() -> Self {
-        Self(Payload::Empty)
+        Self {
+            payload: Payload::Empty,
+            stock: None,
+        }
     }
 }
 
 impl AsRef<[u8]> for ReplyData {
     fn as_ref(&self) -> &[u8] {
-        self.0.as_slice().unwrap_or_default()
+        self.payload.as_slice().unwrap_or_default()
+    }
+}
+
+impl Drop for ReplyData {
+    fn drop(&mut self) {
+        if let Some(stock) = &self.stock
+            && let Payload::Heap(room) = std::mem::replace(&mut self.payload, Payload::Empty)
+        {
+            stock.give_back(room);
+        }
     }
 }
 
 impl ReplyData {
     /// No more than there is room for, and nothing that others may write: it may be sent again, and is protected once.
-    fn new(payload: Payload, room: usize) -> Self {
-        let payload = match payload {
-            Payload::Mapped(range) => Payload::Heap(Payload::Mapped(range).to_vec()),
-            other @ (Payload::Empty
-            | Payload::Pool(_)
-            | Payload::Received { .. }
-            | Payload::Heap(_)) => other,
-        };
-        if payload.len() <= room {
-            return Self(payload);
+    fn new(payload: Payload, room: usize, stock: &Rc<Stock>) -> Self {
+        if let Payload::Mapped(range) = payload {
+            let length = range.len().min(room);
+            let mut bytes = stock.take(length);
+            range.copy_to(0, &mut bytes);
+            return Self {
+                payload: Payload::Heap(bytes),
+                stock: Some(Rc::clone(stock)),
+            };
         }
-        Self(payload.into_shareable().part(0, room))
+        let payload = if payload.len() <= room {
+            payload
+        } else {
+            payload.into_shareable().part(0, room)
+        };
+        Self {
+            payload,
+            stock: None,
+        }
     }
 }
 
@@ -171,6 +197,8 @@ pub struct SessionPort {
     pub detail: Detail,
     pub(super) session: TargetSession<ReplyData>,
     slots: Vec<Slot>,
+    /// Memory for data of replies.
+    stock: Rc<Stock>,
     waiting: VecDeque<Waiting>,
     waiting_bytes: usize,
     starves: Option<NoRoom>,
@@ -201,13 +229,19 @@ pub(super) fn address_of(device: u16) -> u64 {
 
 impl SessionPort {
     /// A session in which nothing is under way.
-    pub(super) fn new(detail: Detail, session: TargetSession<ReplyData>, limit: u32) -> Self {
+    pub(super) fn new(
+        detail: Detail,
+        session: TargetSession<ReplyData>,
+        limit: u32,
+        stock: Rc<Stock>,
+    ) -> Self {
         let slots = usize::from(session.terms().slots);
         Self {
             _place: detail.shares.count_connection(),
             detail,
             session,
             slots: std::iter::repeat_with(Slot::default).take(slots).collect(),
+            stock,
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             starves: None,
@@ -341,7 +375,7 @@ impl SessionPort {
             Ok(mut buffer) => {
                 buffer.copy_from_slice(&first.data);
                 self.waiting_bytes = self.waiting_bytes.saturating_sub(first.data.len());
-                first.data = Data::default();
+                self.session.recycle(std::mem::take(&mut first.data));
                 first.buffer = Some(buffer);
             }
             Err(why) => self.starves = Some(why),
@@ -365,10 +399,11 @@ impl SessionPort {
             id,
             device,
             command,
+            data,
             buffer,
             arrival,
-            ..
         } = waiting;
+        self.session.recycle(data);
         let slot = self.slots.get_mut(usize::from(id.slot))?;
         slot.serial = slot.serial.wrapping_add(1);
         slot.task = Some(Task {
@@ -497,7 +532,8 @@ impl SessionPort {
             residual: i32::try_from(residual).unwrap_or_default(),
             sense: response.sense.to_vec(),
         };
-        self.reply(task.id, reply, ReplyData::new(response.data, task.room));
+        let data = ReplyData::new(response.data, task.room, &self.stock);
+        self.reply(task.id, reply, data);
     }
 
     /// A command ends without an answer of the device: the client gets its tag back.
@@ -564,6 +600,8 @@ fn command_of(device: u16, asked: &Asked) -> Command {
 
 #[cfg(test)]
 mod tests {
+    use memory::{CoreMapping, MappedRange, Mapping};
+
     use super::*;
     use scsi::reservation::canonical_transport_id;
 
@@ -586,11 +624,22 @@ mod tests {
             buffer.fill(7);
             Payload::Pool(buffer)
         };
-        let bytes = |payload, room| ReplyData::new(payload, room).as_ref().to_vec();
+        let stock = Rc::default();
+        let bytes = |payload, room| {
+            let data = ReplyData::new(payload, room, &stock);
+            data.as_ref().to_vec()
+        };
         assert_eq!(bytes(buffer(), 4096), [7; 4096]);
         assert_eq!(bytes(buffer(), 5), [7; 5]);
         assert_eq!(bytes(Payload::Heap(vec![1, 2, 3]), 2), [1, 2]);
         assert_eq!(bytes(Payload::Empty, 2), [0_u8; 0]);
+        let mapping = CoreMapping::new(&Arc::new(Mapping::sparse(1 << 20).unwrap()));
+        mapping.copy_in(0, b"medium");
+        // Memory of the longer one is used again for the shorter one, and for a longer one still.
+        for room in [4, 3, 6] {
+            let range = Payload::Mapped(MappedRange::new(&mapping, 0, 6));
+            assert_eq!(bytes(range, room), b"medium"[..room]);
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +25,7 @@ use super::keys::{OfPlace, PlaceKey};
 use super::places::Places;
 use super::plan::{Group, Place, Server, Station};
 use super::session::{Detail, ReplyData, SessionPort, Taken, transport_id};
+use super::stock::Stock;
 use super::wire::{Granted, Letter, Notice, Wire};
 use crate::identity::{SessionId, TransportDetails};
 use crate::iscsi::{FRONT_CORE, origin};
@@ -97,6 +99,8 @@ pub struct Sessions<C: Wire> {
     /// They share it by their hosts; how many sessions are from there.
     parties: HashMap<IpAddr, (Party, usize)>,
     pub(super) is_stopping: bool,
+    /// Memory for data of replies of all sessions.
+    stock: Rc<Stock>,
     pub(super) counts: Counts,
     /// Who has a place; one core has it.
     pub(super) places: Option<Places>,
@@ -124,6 +128,7 @@ impl<C: Wire> Sessions<C> {
             crowd: None,
             parties: HashMap::new(),
             is_stopping: false,
+            stock: Rc::default(),
             counts: Counts::default(),
             places,
         }
@@ -450,7 +455,8 @@ impl<C: Wire> Sessions<C> {
             .carrier
             .report(Notice::SessionBegins { session: &detail });
         let pool = self.account(engine, station.origin());
-        let mut port = SessionPort::new(detail, session, self.settings.queue_depth);
+        let (limit, stock) = (self.settings.queue_depth, Rc::clone(&self.stock));
+        let mut port = SessionPort::new(detail, session, limit, stock);
         if self.is_stopping {
             port.stop();
         }
