@@ -4,6 +4,9 @@
 //   frames flood IF MAC BYTES SECONDS [PPS]   sends frames of so many bytes of payload, as fast as they go or so many a second
 //   frames pong IF BACK BYTES                 answers each frame with BACK frames of BYTES, until it is killed
 //   frames ping IF MAC BACK COUNT             one short frame out, BACK frames back, COUNT times: percentiles in us
+//   frames relay IF IF LEAST MOST BURSTS      carries HyperSCSI between two interfaces, each frame LEAST to MOST us later, and loses some: of
+//                                             10,000 so many begin a burst, which each of its frames ends with a chance of a quarter.
+//                                             Carries nothing for 3 s after SIGUSR1
 //   frames storm IF HEX SECONDS PPS           broadcasts a frame of HyperSCSI with this payload, each time from another station
 //
 // A full queue of the interface (ENOBUFS) is tried again. Both ends of ping sleep in recv and poll. EtherType 0x88B5 (for
@@ -14,6 +17,7 @@
 #include <linux/if_packet.h>
 #include <net/if.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -143,8 +147,47 @@ static void ping(const char *name, const char *station, int back, int count) {
     printf("{\"count\": %d, \"lost\": %d, \"p50_us\": %.1f, \"p99_us\": %.1f}\n", done, lost, done ? took[done / 2] : 0,
            done ? took[done * 99 / 100] : 0);
 }
-int main(int count, char **of) {
+// A frame on its way through the relay; those that are late are overtaken. What finds no place is lost.
+static struct held { double at; int to; size_t length; uint8_t bytes[2048]; } held[1024];
+static volatile sig_atomic_t goes_dark;
+static void darken(int signal) { (void)signal; goes_dark = 1; }
+
+static void relay(const char *names[2], double least, double most, int bursts) {
+    struct pollfd ends[2];
+    int in_burst[2] = {0, 0}, count = 0;
+    double dark_until = 0;
+    for (int end = 0; end < 2; end++) {
+        struct sockaddr_ll from = {.sll_family = AF_PACKET, .sll_protocol = htons(0x889a), .sll_ifindex = if_nametoindex(names[end])};
+        ends[end].fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, htons(0x889a));
+        ends[end].events = POLLIN;
+        if (ends[end].fd < 0 || !from.sll_ifindex || bind(ends[end].fd, (struct sockaddr *)&from, sizeof from)) die(names[end]);
+    }
+    signal(SIGUSR1, darken);
+    for (;;) {
+        double next = now() + 1;
+        for (int i = 0; i < count;) {
+            if (held[i].at > now()) { next = held[i].at < next ? held[i].at : next; i++; continue; }
+            send(ends[held[i].to].fd, held[i].bytes, held[i].length, 0);
+            held[i] = held[--count];
+        }
+        double left = next - now();
+        struct timespec wait = {.tv_sec = 0, .tv_nsec = left > 0 ? (left < 0.99 ? left : 0.99) * 1e9 : 0};
+        ppoll(ends, 2, &wait, NULL);
+        if (goes_dark) { goes_dark = 0; dark_until = now() + 3; }
+        for (int end = 0; end < 2; end++)
+            for (ssize_t got; (got = recv(ends[end].fd, buffer, sizeof held->bytes, 0)) > 0;) {
+                in_burst[end] = in_burst[end] ? rand() % 4 != 0 : rand() % 10000 < bursts;
+                if (in_burst[end] || count == sizeof held / sizeof *held || now() < dark_until) continue;
+                held[count].at = now() + (least + (most - least) * rand() / RAND_MAX) / 1e6;
+                held[count].to = !end;
+                held[count].length = got;
+                memcpy(held[count++].bytes, buffer, got);
+            }
+    }
+}
+int main(int count, const char **of) {
     if (count == 4 && !strcmp(of[1], "sink")) sink(of[2], atof(of[3]));
+    else if (count == 7 && !strcmp(of[1], "relay")) relay(&of[2], atof(of[4]), atof(of[5]), atoi(of[6]));
     else if (count >= 6 && !strcmp(of[1], "flood")) flood(of[2], of[3], atoi(of[4]), atof(of[5]), count > 6 ? atof(of[6]) : 0);
     else if (count == 6 && !strcmp(of[1], "storm")) storm(of[2], of[3], atof(of[4]), atof(of[5]));
     else if (count == 5 && !strcmp(of[1], "pong")) pong(of[2], atoi(of[3]), atoi(of[4]));

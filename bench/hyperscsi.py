@@ -14,6 +14,8 @@ the paper of 2002 measured: disk, frames, gigabit and mixed. --only chooses part
   cpu       4 KiB reads at depth 32: CPU time of both ends for each
   tail      the last frame of each write is lost once: how much longer the writes take
   mixed     Fast Ethernet with 10 to 90 % of foreign frames of 512 bytes, and beside a stream of TCP
+  wireless  30 Mbit/s, each way 5 ms give or take 4 and 2 % of all frames lost in bursts, by a relay: 64 KiB reads and writes, and a
+            gap of 3 s
   incast    8 servers send to one client through a queue of 64 KiB
   storm     Fast Ethernet with 10,000 questions of discovery a second, each from another station: what reads and writes keep,
             and the CPU time of the server
@@ -37,6 +39,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -93,13 +96,14 @@ class Rig:
         self.stack.callback(stop, process)
         return process
 
-    def serve(self, interface=NAMES[SERVER], name="tarn", devices=DEVICES, iscsi=True, size="256M"):
+    def serve(self, interface=NAMES[SERVER], name="tarn", devices=DEVICES, iscsi=True, size="256M", profile="wired"):
         """A Tarn with devices d0, d1... in memory at this interface."""
         text = "".join(f'[[lun]]\nid = "d{n}"\nstore = "mem:{size}"\n' for n in range(devices))
         if iscsi:
             luns = ", ".join(f'{{ lun = {n}, id = "d{n}" }}' for n in range(devices))
             text += f'[[target]]\nname = "{IQN}"\nportals = ["{ADDRESSES[SERVER]}:{PORT}"]\nluns = [{luns}]\n'
         text += f'[[hyperscsi.group]]\nname = "{GROUP}"\ninterface = "{interface}"\npassword_file = "{self.password}"\n'
+        text += f'profile = "{profile}"\n'
         text += "".join(f'[[hyperscsi.group.device]]\nid = "d{n}"\nlevel = "none"\n' for n in range(devices))
         text += f'[server]\ncores = 1\nstate = "{self.path}/{name}"\n[admin]\nsocket = "{self.path}/{name}.sock"\n'
         config = self.path / f"{name}.toml"
@@ -411,6 +415,34 @@ def part_incast(rig, servers=8):
     link.run(SERVER, "ip", "link", "del", "switch")
     link.shape(None)
     link.run(SERVER, "ip", "address", "add", f"{ADDRESSES[SERVER]}/24", "dev", NAMES[SERVER])
+
+
+def part_wireless(rig):
+    """The server is behind a relay, which delays and loses; the wire has the rate."""
+    link = rig.link
+    link.shape("30mbit")
+    stop(rig.tarn)
+    link.run(SERVER, "ip", "link", "add", "air", "type", "veth", "peer", "name", "station")
+    for name in ("air", "station"):
+        link.run(SERVER, "ip", "link", "set", name, "up")
+    relay = rig.begin(SERVER, rig.frames, "relay", NAMES[SERVER], "air", 1000, 9000, 51, name="relay")
+    server = rig.serve("station", "wireless", 1, iscsi=False, profile="wireless")
+    target = {"wireless": (f"hyperscsi://{GROUP}/d0?interface={NAMES[CLIENT]}&level=crc", server.pid)}
+    how = ("--rw", "read,write", "--bs", "64k", "--iodepth", 8)
+    for point in rig.bench(target, *how, seconds=3 * rig.arguments.time):
+        share = [value / 3.75 for value in figures(point, "wireless", "mb_per_s")]
+        row("wireless", f"{size_of(point)}, of the link", "", share, 0.7)
+    gap = threading.Timer(4, lambda: os.kill(relay.pid, signal.SIGUSR1))
+    gap.start()
+    points = rig.bench(target, "--rw", "read", "--bs", "64k", "--iodepth", 8, rounds=1, seconds=12)
+    gap.join()
+    values = figures(points[0], "wireless", "mb_per_s") if points else []
+    row("wireless", "64 KiB reads of 12 s with a gap of 3 s, of the rest", "", [value / 3.75 * 12 / 9 for value in values], 0.6)
+    for process in (server, relay):
+        stop(process)
+    link.run(SERVER, "ip", "link", "del", "air")
+    link.shape(None)
+    rig.set_mtu(1500)
 
 
 def part_storm(rig):
