@@ -15,6 +15,8 @@ pub struct Profile {
     pub delay_target: Duration,
     /// What is left of the window after a loss, in tenths.
     pub left_tenths: u64,
+    /// A frame that is lost found a queue full: less time in queues is left alone then.
+    pub is_lost_in_queues: bool,
     /// So many frames sent later have arrived, at first: a frame before them is lost.
     pub reorder_first: u64,
     /// A frame may be later than a round trip by so many times the variance of those.
@@ -27,9 +29,10 @@ impl Profile {
     /// Switched Ethernet.
     pub const WIRED: Self = Self {
         timer_floor: Duration::from_millis(2),
-        first_frames: 32,
+        first_frames: 8,
         delay_target: Duration::from_millis(2),
         left_tenths: 7,
+        is_lost_in_queues: true,
         reorder_first: REORDER_MIN,
         variances: 0,
         silence: SILENCE_WIRED,
@@ -40,6 +43,7 @@ impl Profile {
         first_frames: 8,
         delay_target: Duration::from_millis(40),
         left_tenths: 9,
+        is_lost_in_queues: false,
         reorder_first: 64,
         variances: 4,
         silence: SILENCE_RADIO,
@@ -77,6 +81,12 @@ const SLACK_MIN: u32 = 1;
 const SLACK_MAX: u32 = 64;
 /// After so many losses without one that was none, less disorder is expected.
 const LOSSES_TO_CALM: u32 = 64;
+/// Round trips that are remembered: their longest shows how long a queue was.
+const LAST_MAX: usize = 4;
+/// After a queue was full at least this time in queues is left alone.
+const TARGET_MIN: Duration = Duration::from_micros(500);
+/// The delay target is whole again so long after it was nothing.
+const TARGET_RISES: Duration = Duration::from_secs(8);
 /// The shortest round trip is that of the last so long.
 const MIN_AGE: Duration = Duration::from_secs(10);
 /// The first probe, while no round trip is known.
@@ -91,6 +101,8 @@ pub(crate) struct Path {
     smooth: Option<Duration>,
     variance: Duration,
     latest: Duration,
+    /// The newest round trips.
+    last: [Duration; LAST_MAX],
     /// The shortest of this interval and of the one before, and when it began.
     shortest: (Duration, Duration, Duration),
     /// In parts.
@@ -98,8 +110,13 @@ pub(crate) struct Path {
     threshold: u64,
     /// Loss and delay of frames sent before this one have had their effect.
     recovery: u64,
-    /// The newest round trip has been in queues for longer than the target.
-    is_queued: bool,
+    /// Time in queues that is left alone: the profile's, or less since a queue was full. Who began while others filled
+    /// it takes their part for the length of the way, so that only the loss shows how long it may be.
+    target: Duration,
+    /// When that was looked at.
+    target_at: Duration,
+    /// The time that frames spend in queues.
+    queued: Duration,
     reorder: u64,
     slack: u32,
     /// What was sent before this one has had its effect on what is expected of disorder.
@@ -114,6 +131,10 @@ pub(crate) struct Path {
     pub(crate) arrived_order: Option<u64>,
 }
 
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX / PART)
+}
+
 impl Path {
     pub(crate) fn new(profile: Profile) -> Self {
         Self {
@@ -121,11 +142,14 @@ impl Path {
             smooth: None,
             variance: Duration::ZERO,
             latest: Duration::ZERO,
+            last: [Duration::ZERO; LAST_MAX],
             shortest: (Duration::MAX, Duration::MAX, Duration::ZERO),
             window: u64::from(profile.first_frames) * PART,
             threshold: FRAMES_MAX * PART,
             recovery: 0,
-            is_queued: false,
+            target: profile.delay_target,
+            target_at: Duration::ZERO,
+            queued: Duration::ZERO,
             reorder: profile.reorder_first,
             slack: SLACK_MIN,
             disorder: 0,
@@ -158,18 +182,39 @@ impl Path {
                 self.smooth = Some((smooth * 7 + took) / 8);
             }
         }
-        let (queued, target) = (
-            took.saturating_sub(self.min_rtt()),
-            self.profile.delay_target,
-        );
-        self.is_queued = queued > target;
-        if self.is_queued && order >= self.recovery {
+        self.last.rotate_right(1);
+        self.last[0] = took;
+        self.raise_target(now);
+        self.queued = took.saturating_sub(self.min_rtt());
+        if self.is_queued() && order >= self.recovery {
             // The more it is beyond the target the less is left, down to a half.
-            let micros =
-                |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX / PART);
-            let twice = (2 * micros(queued)).max(1);
-            self.reduce((micros(queued) + micros(target), twice));
+            let (queued, target) = (micros(self.queued), micros(self.target));
+            self.reduce((queued + target, (2 * queued).max(1)));
         }
+    }
+
+    /// Frames spend more time in queues than is left alone.
+    fn is_queued(&self) -> bool {
+        self.queued > self.target
+    }
+
+    /// More time in queues is left alone, the longer no queue was full.
+    fn raise_target(&mut self, now: Duration) {
+        let whole = self.profile.delay_target;
+        let passed = now.saturating_sub(self.target_at).min(TARGET_RISES);
+        let parts = micros(passed) * PART / micros(TARGET_RISES);
+        let parts = u32::try_from(parts).unwrap_or_default();
+        if self.target >= whole || parts > 0 {
+            self.target = (self.target + whole / 1024 * parts).min(whole);
+            self.target_at = now;
+        }
+    }
+
+    /// A queue was full: half of the time that it took is too long for it.
+    fn lower_target(&mut self) {
+        let slowest = self.last.iter().copied().max().unwrap_or_default();
+        let half = slowest.saturating_sub(self.min_rtt()) / 2;
+        self.target = half.max(TARGET_MIN).min(self.target);
     }
 
     pub(crate) fn min_rtt(&self) -> Duration {
@@ -192,6 +237,9 @@ impl Path {
             self.slack = (self.slack / 2).max(SLACK_MIN);
         }
         if order >= self.recovery {
+            if self.profile.is_lost_in_queues {
+                self.lower_target();
+            }
             self.reduce((self.profile.left_tenths, 10));
         }
     }
@@ -199,11 +247,15 @@ impl Path {
     /// Frames have arrived while so many were under way.
     pub(crate) fn arrive(&mut self, frames: u64, in_flight: usize) {
         let is_used = in_flight.saturating_mul(2) >= self.frames();
-        if !is_used || self.is_queued {
+        if !is_used || self.is_queued() {
             return;
         }
         let more = if self.window < self.threshold {
             frames * PART
+        } else if self.target < self.profile.delay_target {
+            // Where a queue was full, the nearer it is the slower it is filled: several senders together fill it fast.
+            let left = micros(self.target.saturating_sub(self.queued));
+            frames * PART * PART / self.window * left / micros(self.target).max(1)
         } else {
             frames * PART * PART / self.window
         };
@@ -218,6 +270,8 @@ impl Path {
             self.disorder = self.next_order;
             self.reorder = (self.reorder * 2).min(REORDER_MAX);
             self.slack = (self.slack * 2).min(SLACK_MAX);
+            // No queue was full.
+            self.target = self.profile.delay_target;
         }
     }
 
@@ -268,6 +322,8 @@ mod tests {
     fn a_loss_counts_once_for_each_round_trip() {
         let mut path = Path::new(Profile::WIRED);
         path.next_order = 40;
+        path.arrive(24, 8);
+        assert_eq!(path.frames(), 32);
         path.lose(3);
         path.lose(4);
         assert_eq!(path.frames(), 22);
@@ -307,6 +363,7 @@ mod tests {
     fn queues_slow_the_sender_before_frames_are_lost() {
         let mut path = Path::new(Profile::WIRED);
         path.sample(MS, 1, MS);
+        path.arrive(24, 8);
         path.next_order = 10;
         path.sample(MS, 2, 3 * MS);
         assert_eq!(path.frames(), 32);
@@ -325,9 +382,9 @@ mod tests {
     #[test]
     fn the_window_grows_only_while_it_is_used() {
         let mut path = Path::new(Profile::WIRED);
-        path.arrive(8, 15);
-        assert_eq!(path.frames(), 32);
-        path.arrive(8, 16);
+        path.arrive(8, 3);
+        assert_eq!(path.frames(), 8);
+        path.arrive(32, 4);
         assert_eq!(path.frames(), 40);
         path.next_order = 5;
         path.lose(1);
@@ -335,5 +392,60 @@ mod tests {
         assert_eq!(path.frames(), 28);
         (0..2).for_each(|_| path.arrive(1, 28));
         assert_eq!(path.frames(), 29, "one more for each round trip");
+    }
+
+    #[test]
+    fn a_full_queue_is_left_shorter_and_tried_again_slowly() {
+        let mut path = Path::new(Profile::WIRED);
+        path.sample(MS, 1, 3 * MS);
+        path.arrive(24, 8);
+        path.next_order = 10;
+        path.sample(MS, 2, 5 * MS);
+        assert_eq!(path.frames(), 32, "two milliseconds are left alone");
+        path.lose(3);
+        assert_eq!(path.frames(), 22);
+        path.next_order = 20;
+        path.sample(MS, 11, 5 * MS);
+        assert_eq!(
+            path.frames(),
+            16,
+            "one is, of the two where frames were lost"
+        );
+        path.sample(MS, 12, 3 * MS + MS / 2);
+        (0..32).for_each(|_| path.arrive(1, 16));
+        assert_eq!(path.frames(), 17, "half as fast, half way to it");
+        path.next_order = 30;
+        path.sample(MS * 3000, 21, 4 * MS + MS / 2);
+        path.sample(MS * 6000, 22, 4 * MS + MS / 2);
+        (0..20).for_each(|_| path.arrive(1, 20));
+        assert_eq!(
+            path.frames(),
+            18,
+            "after some seconds two are left alone again"
+        );
+        (0..4).for_each(|_| path.sample(MS * 6000, 31, 3 * MS));
+        path.lose(32);
+        assert_eq!(path.target, MS / 2, "never less than this");
+    }
+
+    #[test]
+    fn a_loss_that_was_none_says_nothing_of_a_queue() {
+        let mut path = Path::new(Profile::WIRED);
+        path.sample(MS, 1, 3 * MS);
+        path.next_order = 20;
+        path.lose(11);
+        assert_eq!(path.target, MS / 2);
+        path.note_spurious(12);
+        assert_eq!(path.target, 2 * MS);
+    }
+
+    #[test]
+    fn radio_loses_frames_without_a_queue() {
+        let mut path = Path::new(Profile::WIRELESS);
+        path.sample(MS, 1, 5 * MS);
+        path.sample(MS, 2, 9 * MS);
+        path.next_order = 20;
+        path.lose(11);
+        assert_eq!(path.target, 40 * MS);
     }
 }

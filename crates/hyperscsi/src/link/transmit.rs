@@ -19,6 +19,9 @@ use crate::pdu::{HEADER_BYTES, Opcode};
 /// than a sender may have under way, so that it does not happen often.
 const FLIGHTS_MAX: usize = 16 * 1024;
 
+/// Frames until the peer is asked for an acknowledgement, where the window is hardly used.
+const ASK_UNUSED: usize = 8;
+
 /// Before a further fragment in a seal: its header, and the sequence number of its PDU.
 const JOINED_BYTES: usize = FRAGMENT_HEADER_BYTES + 4;
 
@@ -354,6 +357,14 @@ impl<D: AsRef<[u8]>> Link<D> {
         }
     }
 
+    /// Frames until the peer is asked for an acknowledgement: a quarter of what may be under way, so that the window
+    /// moves on; no few where only a small part of it is used, because an acknowledgement costs a frame.
+    fn ask_every(&self) -> usize {
+        let limit = self.limit();
+        let is_used = (self.in_flight + 1) * 2 >= limit;
+        (limit / 4).max(if is_used { 1 } else { ASK_UNUSED })
+    }
+
     fn write_piece(&mut self, now: Duration, piece: &Piece, draft: &mut Draft<'_>) -> Option<()> {
         let &Piece { slot, fragment, .. } = piece;
         let wants_ack = if piece.is_again {
@@ -362,7 +373,7 @@ impl<D: AsRef<[u8]>> Link<D> {
             true
         } else {
             self.unasked += 1;
-            self.unasked >= (self.limit() / 4).max(1)
+            self.unasked >= self.ask_every()
         };
         let tag = self.tag_of(slot);
         let order = self.path.next_order;

@@ -9,6 +9,7 @@ use crate::device::Device;
 use crate::frame::FragmentHeader;
 use crate::keys::{CLEAR_BYTES, Keys, Sealer, Side, TAG_BYTES};
 use crate::link::{Settings, Terms};
+use crate::path::Profile;
 use crate::pdu::{Header, Level, Opcode};
 use crate::target::{TargetEvent, TargetSession};
 
@@ -41,6 +42,11 @@ impl Pair {
     fn new(level: Level, bundles: bool, frame_bytes_max: u16) -> Self {
         let settings = Settings {
             frame_bytes_max,
+            // What is ready at once fits the first window.
+            profile: Profile {
+                first_frames: 32,
+                ..Profile::WIRED
+            },
             ..Settings::default()
         };
         let terms = Terms {

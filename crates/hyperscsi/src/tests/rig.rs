@@ -45,6 +45,8 @@ pub(crate) struct Link {
     pub(crate) bits_per_second: u64,
     /// What may wait, in bytes.
     pub(crate) queue_bytes: u64,
+    /// What leaves at once after it was idle for as long as that takes, as a token bucket lets it.
+    pub(crate) burst_bytes: u64,
     pub(crate) delay: Duration,
     /// Up to so much more, for each frame by itself: frames overtake each other.
     pub(crate) spread: Duration,
@@ -59,6 +61,7 @@ impl Link {
         Self {
             bits_per_second: megabits * 1_000_000,
             queue_bytes,
+            burst_bytes: 0,
             delay: Duration::from_micros(30),
             spread: Duration::ZERO,
             overtaken: (0, 1),
@@ -103,14 +106,16 @@ impl Hop {
     fn pass(&mut self, now: Duration, length: usize, is_fragment: bool) -> Option<Duration> {
         self.sent += 1;
         let bytes = (length + FRAME_ADDED_BYTES).max(FRAME_LEAST_BYTES) as u64;
-        let wait = self.busy_until.saturating_sub(now);
+        let earned = self.link.time(self.link.burst_bytes);
+        let from = self.busy_until.max(now.saturating_sub(earned));
+        let wait = from.saturating_sub(now);
         if wait > self.link.time(self.link.queue_bytes) {
             self.overflowed += 1;
             self.lost_fragments += u64::from(is_fragment);
             return None;
         }
         let took = self.link.time(bytes);
-        self.busy_until = now + wait + took;
+        self.busy_until = from + took;
         if self.is_lost() {
             self.lost += 1;
             self.lost_fragments += u64::from(is_fragment);
@@ -124,7 +129,8 @@ impl Hop {
         };
         let spread = u64::try_from(self.link.spread.as_nanos()).unwrap();
         let spread = Duration::from_nanos(self.prng.below(spread + 1));
-        Some(self.busy_until + self.link.delay + spread + took * u32::try_from(held).unwrap())
+        let left_at = self.busy_until.max(now);
+        Some(left_at + self.link.delay + spread + took * u32::try_from(held).unwrap())
     }
 
     fn is_lost(&mut self) -> bool {
@@ -142,12 +148,23 @@ impl Hop {
     }
 }
 
+/// An end of a session.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Client(usize),
+    Target(usize),
+}
+
 /// What arrives, and where.
 #[derive(Debug)]
 enum Event {
     AtSwitch(usize, Vec<u8>),
     AtClient(usize, Vec<u8>),
     AtTarget(usize, Vec<u8>),
+    /// The machine of an end does something else for a while.
+    Stall(End),
+    /// A client asks for its first data.
+    Begin(usize),
     /// A frame of others begins its way to the client.
     Foreign,
 }
@@ -182,6 +199,13 @@ pub(crate) struct Rig {
     pub(crate) dark: Option<(Duration, Duration)>,
     /// The client does nothing.
     pub(crate) asleep: Option<(Duration, Duration)>,
+    /// Until when each end does nothing: what comes for it waits.
+    stalled: (Vec<Duration>, Vec<Duration>),
+    /// How often an end does nothing, and for how long at most.
+    stalls: Option<(Duration, Duration)>,
+    /// Clients begin so long after each other.
+    pub(crate) apart: Duration,
+    prng: Prng,
     next_token: u64,
     buffer: Vec<u8>,
 }
@@ -204,7 +228,7 @@ impl Rig {
         work: Work,
     ) -> Self {
         let up = Link {
-            queue_bytes: 200_000,
+            queue_bytes: port.queue_bytes.max(200_000),
             ..port.clone()
         };
         let mut rig = Self {
@@ -224,6 +248,10 @@ impl Rig {
             foreign_every: None,
             dark: None,
             asleep: None,
+            stalled: (vec![Duration::ZERO; targets], vec![Duration::ZERO; targets]),
+            stalls: None,
+            apart: Duration::ZERO,
+            prng: Prng::new(3),
             next_token: 0,
             buffer: vec![0; 9100],
         };
@@ -271,6 +299,50 @@ impl Rig {
         self.push(self.now, Event::Foreign);
     }
 
+    /// From now on each end does nothing for up to `most`, about once in `every`, as on a machine that is busy.
+    pub(crate) fn stall(&mut self, every: Duration, most: Duration) {
+        self.stalls = Some((every, most));
+        for at in 0..self.clients.len() {
+            self.push(self.now, Event::Stall(End::Client(at)));
+            self.push(self.now, Event::Stall(End::Target(at)));
+        }
+    }
+
+    /// Until when an end does nothing.
+    fn stalled(&self, end: End) -> Duration {
+        match end {
+            End::Client(at) => self.stalled.0[at],
+            End::Target(at) => self.stalled.1[at],
+        }
+    }
+
+    fn take_stall(&mut self, end: End) {
+        let Some((every, most)) = self.stalls else {
+            return;
+        };
+        let mut up_to = |time: Duration| {
+            let nanos = u64::try_from(time.as_nanos()).unwrap();
+            Duration::from_nanos(self.prng.below(nanos + 1))
+        };
+        let until = self.now + up_to(most);
+        let next = until + up_to(every * 2);
+        match end {
+            End::Client(at) => self.stalled.0[at] = until,
+            End::Target(at) => self.stalled.1[at] = until,
+        }
+        self.push(next, Event::Stall(end));
+    }
+
+    /// What comes for an end that does nothing, later.
+    fn hold(&mut self, end: End, event: Event) -> Option<Event> {
+        let until = self.stalled(end);
+        if until <= self.now {
+            return Some(event);
+        }
+        self.push(until, event);
+        None
+    }
+
     fn push(&mut self, at: Duration, event: Event) {
         self.number += 1;
         self.events.insert((at, self.number), event);
@@ -295,16 +367,22 @@ impl Rig {
     /// When a client wants to be called: not while it sleeps.
     fn client_deadline(&self, at: usize) -> Option<Duration> {
         let deadline = self.clients[at].deadline()?;
+        let deadline = deadline.max(self.stalled(End::Client(at)));
         match self.asleep {
             Some((from, until)) if (from..until).contains(&deadline.max(self.now)) => Some(until),
             Some(_) | None => Some(deadline),
         }
     }
 
+    fn target_deadline(&self, at: usize) -> Option<Duration> {
+        let deadline = self.targets[at].deadline()?;
+        Some(deadline.max(self.stalled(End::Target(at))))
+    }
+
     fn step(&mut self, end: Duration) -> bool {
         let ends = 0..self.clients.len();
         let clients = ends.clone().filter_map(|at| self.client_deadline(at));
-        let targets = self.targets.iter().filter_map(TargetSession::deadline);
+        let targets = ends.clone().filter_map(|at| self.target_deadline(at));
         let events = self.events.keys().next().map(|&(at, _)| at);
         let Some(next) = clients.chain(targets).chain(events).min() else {
             return false;
@@ -319,14 +397,23 @@ impl Rig {
             .filter(|first| first.key().0 <= self.now)
         {
             let event = first.remove();
-            self.take(event);
+            let held = match &event {
+                Event::AtClient(at, _) => self.hold(End::Client(*at), event),
+                Event::AtTarget(at, _) => self.hold(End::Target(*at), event),
+                Event::AtSwitch(..) | Event::Stall(_) | Event::Begin(_) | Event::Foreign => {
+                    Some(event)
+                }
+            };
+            if let Some(event) = held {
+                self.take(event);
+            }
         }
         let is_asleep = Self::is_in(self.asleep, self.now);
         for at in ends {
             let is_due = |deadline: Option<Duration>| deadline.is_some_and(|at| at <= self.now);
             let (client, target) = (
                 is_due(self.client_deadline(at)),
-                is_due(self.targets[at].deadline()),
+                is_due(self.target_deadline(at)),
             );
             if client && !is_asleep {
                 self.clients[at].handle_deadline(self.now);
@@ -362,6 +449,11 @@ impl Rig {
                     self.pump(at);
                 }
             }
+            Event::Stall(end) => self.take_stall(end),
+            Event::Begin(at) => {
+                (0..self.work.depth).for_each(|_| self.ask(at));
+                self.pump(at);
+            }
             Event::Foreign => {
                 let arrives = self.port.pass(self.now, FOREIGN_BYTES, false);
                 self.foreign_bytes += if arrives.is_some() {
@@ -378,7 +470,8 @@ impl Rig {
 
     /// Does what has come up at both ends of a session, and sends what they have to send.
     fn pump(&mut self, at: usize) {
-        if !Self::is_in(self.asleep, self.now) {
+        let is_asleep = Self::is_in(self.asleep, self.now);
+        if !is_asleep && self.stalled(End::Client(at)) <= self.now {
             self.take_client_events(at);
             while let Some(length) = self.clients[at].poll_frame(self.now, &mut self.buffer) {
                 let frame = self.buffer[..length].to_vec();
@@ -386,6 +479,9 @@ impl Rig {
                     self.push(when, Event::AtTarget(at, frame));
                 }
             }
+        }
+        if self.stalled(End::Target(at)) > self.now {
+            return;
         }
         while let Some(event) = self.targets[at].poll_event() {
             match event {
@@ -408,7 +504,10 @@ impl Rig {
     fn take_client_events(&mut self, at: usize) {
         while let Some(event) = self.clients[at].poll_event() {
             match event {
-                ClientEvent::Opening { .. } => (0..self.work.depth).for_each(|_| self.ask(at)),
+                ClientEvent::Opening { .. } => {
+                    let begins = self.now + self.apart * u32::try_from(at).unwrap();
+                    self.push(begins, Event::Begin(at));
+                }
                 ClientEvent::Answer { reply, .. } => {
                     assert_eq!(reply.outcome, Outcome::Status(0));
                     self.done[at] += u64::from(self.work.bytes);
