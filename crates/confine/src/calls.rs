@@ -66,7 +66,7 @@ pub fn seal(connections: Connections) -> Result<Enforced, CallsError> {
     apply(&[without_what_starts(arch, connections)?])
 }
 
-fn apply(filters: &[BpfProgram]) -> Result<Enforced, CallsError> {
+pub(crate) fn apply(filters: &[BpfProgram]) -> Result<Enforced, CallsError> {
     for filter in filters {
         match seccompiler::apply_filter_all_threads(filter) {
             Ok(()) => {}

@@ -14,7 +14,8 @@ use std::ptr;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::datagram::{Address, NAME_BYTES, Name};
-use crate::site::{self, FrameFilter, Interface, InterfaceError, InterfaceState};
+use crate::filter::{self, FrameFilter};
+use crate::site::{Filtered, Interface, InterfaceError, InterfaceState};
 
 /// Datagrams of one system call.
 const BATCH: usize = 32;
@@ -56,14 +57,14 @@ impl FrameSocket {
         Self::new(socket.into(), None)
     }
 
-    /// A socket for frames of this type of an interface. It needs CAP_NET_RAW now, and no right later.
+    /// A socket for frames of this type of an interface. It needs CAP_NET_RAW now, or an opener, and no right later.
     ///
     /// # Errors
     ///
     /// There is no such interface, it is down, or there is no right.
     pub fn interface(name: &str, protocol: u16) -> Result<Self, InterfaceError> {
         let interface = Interface::new(name, protocol);
-        let fd = site::link_socket(0, 1).map_err(|error| interface.explain(error))?;
+        let fd = interface.socket((0, 1), Filtered::Now)?;
         let state = interface.bind_to(fd.as_fd());
         let state = state.map_err(|error| interface.explain(error))?;
         Ok(Self::new(fd, Some((interface, state))))
@@ -111,10 +112,11 @@ impl FrameSocket {
     ///
     /// # Errors
     ///
-    /// The system does not take the filter; the one before holds.
+    /// The system does not take the filter, as that of a socket from the opener cannot be changed; the one before
+    /// holds.
     pub fn set_filter(&self, filter: Option<&FrameFilter>) -> io::Result<()> {
         match &self.link {
-            Some(_) => site::filter_link(self.fd.as_fd(), filter),
+            Some(_) => filter::filter_link(self.fd.as_fd(), filter),
             None => Ok(()),
         }
     }

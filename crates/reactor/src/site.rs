@@ -5,21 +5,23 @@
 //! sockets share their port (`SO_REUSEPORT`), and a program of the kernel says which of them gets a datagram;
 //! broadcasts come to all of them. Sockets of a link have a filter each, which takes what is for its core: unlike those
 //! of a fanout group, they can be bound once more, to an interface that has come back. Only making them needs a right
-//! (CAP_NET_RAW).
+//! (CAP_NET_RAW); a process that has given it up gets them from its opener ([`crate::opener`]). The filter takes frames
+//! of one type and cannot be changed any more: bound to all types, the socket still gives no other frames.
 
-use std::ffi::{c_int, c_ulong, c_void};
+use std::ffi::{c_int, c_ulong};
 use std::io;
 use std::mem;
 use std::net::SocketAddr;
-use std::ops::RangeInclusive;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::DatagramSocket;
+use crate::filter;
 use crate::net::BindError;
+use crate::opener::{self, OpenerError};
 use crate::room::{self, Occupant, Way};
 
 /// Room for datagrams that a core has not taken yet, in bytes; the system may give less.
@@ -30,30 +32,6 @@ const RECEIVE_BYTES: usize = 4 << 20;
 /// Spec: ip(7), IP_PMTUDISC_PROBE.
 const NEVER_CUT: c_int = 3;
 
-// Spec: linux/bpf_common.h, linux/filter.h.
-const LOAD_WORD: u16 = 0x20;
-const LOAD_HALF: u16 = 0x28;
-const MODULO: u16 = 0x94;
-const SHIFT_RIGHT: u16 = 0x74;
-const AND: u16 = 0x54;
-const JUMP_IF_EQUAL: u16 = 0x15;
-const JUMP_IF_MORE: u16 = 0x25;
-const JUMP_IF_NOT_LESS: u16 = 0x35;
-const RETURN: u16 = 0x06;
-const RETURN_NUMBER: u16 = 0x16;
-/// Offsets from the head of the network layer.
-const NETWORK: u32 = 0xfff0_0000;
-/// Offsets from the head of the link layer.
-const LINK: u32 = 0xffe0_0000;
-
-/// Where the last four bytes of the sender's address are.
-const SENDER_OF_IPV4: u32 = NETWORK + 12;
-const SENDER_OF_IPV6: u32 = NETWORK + 20;
-const SENDER_OF_ETHERNET: u32 = LINK + 8;
-/// What the kernel knows of a frame: whom it is for. An interface that listens to everything gets those of others.
-const PACKET_TYPE: u32 = 0xffff_f000 + 4;
-const FOR_OTHERS: u32 = 3;
-
 /// Why an interface cannot be used. Each message names the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -61,7 +39,7 @@ pub enum InterfaceError {
     /// `EPERM`.
     #[error(
         "frames of interface {name} are not allowed to this user: grant CAP_NET_RAW (AmbientCapabilities= in a service \
-         file); Tarn gives it up after its start, so that an interface which is added later needs a restart"
+         file) and restart Tarn, which needs it when it starts"
     )]
     Denied {
         /// What was asked for.
@@ -78,6 +56,15 @@ pub enum InterfaceError {
     Down {
         /// What was asked for.
         name: Arc<str>,
+    },
+    /// This process has left sockets of frames to another one.
+    #[error("no frames of interface {name}")]
+    Opener {
+        /// What was asked for.
+        name: Arc<str>,
+        /// Why there are none; with the remedy.
+        #[source]
+        source: OpenerError,
     },
     /// Anything else.
     #[error("cannot use network interface {name}")]
@@ -107,17 +94,6 @@ pub struct InterfaceState {
     pub mtu: u32,
     /// Its address.
     pub hardware: [u8; 6],
-}
-
-/// Which frames of an interface a socket takes.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct FrameFilter {
-    /// The station that they come from.
-    pub sender: [u8; 6],
-    /// What the first two bytes are shifted by, to the right, and the bits that are looked at then.
-    pub field: (u32, u32),
-    /// The numbers there that are taken, beside 0.
-    pub numbers: RangeInclusive<u16>,
 }
 
 /// The sockets of a place, in the order of the cores.
@@ -188,16 +164,7 @@ impl Site {
             sockets.push(udp_socket(address, true, makes_room)?);
         }
         if let ([first, _, ..], Ok(count)) = (&sockets[..], u32::try_from(cores)) {
-            let sender = match address {
-                SocketAddr::V4(_) => SENDER_OF_IPV4,
-                SocketAddr::V6(_) => SENDER_OF_IPV6,
-            };
-            let program = [
-                instruction(LOAD_WORD, sender),
-                instruction(MODULO, count),
-                instruction(RETURN_NUMBER, 0),
-            ];
-            attach(first.as_fd(), libc::SO_ATTACH_REUSEPORT_CBPF, &program)?;
+            filter::share_port(first.as_fd(), address, count)?;
         }
         Ok(Self {
             sockets: sockets.into_iter().map(Arc::new).collect(),
@@ -206,7 +173,8 @@ impl Site {
         })
     }
 
-    /// Sockets for frames of this type that come in at an interface. They need CAP_NET_RAW now, and no right later.
+    /// Sockets for frames of this type that come in at an interface. They need CAP_NET_RAW now, or an opener, and no
+    /// right later.
     ///
     /// # Errors
     ///
@@ -215,9 +183,8 @@ impl Site {
         let interface = Interface::new(name, protocol);
         let explain = |source: io::Error| interface.explain(source);
         let count = cores.max(1);
-        let sockets = (0..count).map(|core| link_socket(core, count));
-        let sockets: io::Result<Vec<OwnedFd>> = sockets.collect();
-        let sockets = sockets.map_err(explain)?;
+        let sockets = (0..count).map(|core| interface.socket((core, count), Filtered::ForEver));
+        let sockets: Vec<OwnedFd> = sockets.collect::<Result<_, _>>()?;
         if let Some(socket) = sockets.first() {
             interface.state(socket.as_fd()).map_err(explain)?;
         }
@@ -259,6 +226,61 @@ impl Interface {
             name: name.into(),
             protocol,
         }
+    }
+
+    /// The interface of this name as it is now, without its address. Takes no right.
+    ///
+    /// # Errors
+    ///
+    /// It is not there, or down.
+    pub fn look(name: &str) -> Result<InterfaceState, InterfaceError> {
+        let interface = Self::new(name, 0);
+        let any = |family| rustix::net::socket(family, SocketType::DGRAM, None);
+        let any = any(AddressFamily::INET).or_else(|_| any(AddressFamily::UNIX));
+        let state = any.map_err(io::Error::from);
+        let state = state.and_then(|socket| interface.state(socket.as_fd()));
+        state.map_err(|error| interface.explain(error))
+    }
+
+    /// A socket that receives nothing before it is bound, and then what is for this core of so many. May wait for the
+    /// opener. One of the opener has its filter for ever.
+    pub(crate) fn socket(
+        &self,
+        (core, cores): (usize, usize),
+        filtered: Filtered,
+    ) -> Result<OwnedFd, InterfaceError> {
+        let fd = match opener::socket(self.protocol, core, cores) {
+            Some(made) => made.map_err(|source| match source {
+                OpenerError::Refused(errno) => self.explain(errno.into()),
+                source @ (OpenerError::NotStarted { .. }
+                | OpenerError::Ended
+                | OpenerError::Silent) => InterfaceError::Opener {
+                    name: Arc::clone(&self.name),
+                    source,
+                },
+            })?,
+            None => self.own_socket(core, cores, filtered)?,
+        };
+        let sized = sockopt::set_socket_recv_buffer_size(&fd, RECEIVE_BYTES);
+        sized.map_err(|errno| self.explain(errno.into()))?;
+        Ok(fd)
+    }
+
+    fn own_socket(
+        &self,
+        core: usize,
+        cores: usize,
+        filtered: Filtered,
+    ) -> Result<OwnedFd, InterfaceError> {
+        let number = |count: usize| u32::try_from(count).map_err(|_| Errno::INVAL);
+        let made = number(core).and_then(|core| {
+            let fd = filter::filtered_socket(self.protocol, core, number(cores)?)?;
+            if filtered == Filtered::ForEver {
+                filter::lock_filter(fd.as_fd())?;
+            }
+            Ok(fd)
+        });
+        made.map_err(|errno| self.explain(errno.into()))
     }
 
     /// What an error of the system means.
@@ -342,7 +364,9 @@ impl Interface {
         // SAFETY: all zeros is a valid `ifreq`.
         let mut request: libc::ifreq = unsafe { mem::zeroed() };
         let room = request.ifr_name.len().saturating_sub(1);
-        if self.name.is_empty() || self.name.len() > room {
+        // The kernel would read the name up to a zero.
+        let is_name = self.name.bytes().all(|byte| byte != 0 && byte != b'/');
+        if self.name.is_empty() || self.name.len() > room || !is_name {
             return Err(io::Error::from_raw_os_error(libc::ENODEV));
         }
         for (place, byte) in request.ifr_name.iter_mut().zip(self.name.bytes()) {
@@ -357,6 +381,15 @@ impl Interface {
             Err(io::Error::last_os_error())
         }
     }
+}
+
+/// How long a filter stays.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Filtered {
+    /// It can be replaced, which a process without any right may do.
+    Now,
+    /// As long as the socket.
+    ForEver,
 }
 
 /// What this gives, which is run again where sockets that are to be closed have to make room.
@@ -387,7 +420,7 @@ fn udp_socket(address: SocketAddr, is_shared: bool, makes_room: bool) -> Result<
             (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER)
         }
     };
-    set_option(fd.as_fd(), (level, option), &NEVER_CUT)?;
+    filter::set_option(fd.as_fd(), (level, option), &NEVER_CUT)?;
     sockopt::set_socket_reuseport(&fd, is_shared)?;
     sockopt::set_socket_recv_buffer_size(&fd, RECEIVE_BYTES)?;
     if makes_room {
@@ -400,133 +433,12 @@ fn udp_socket(address: SocketAddr, is_shared: bool, makes_room: bool) -> Result<
     Ok(fd)
 }
 
-/// A socket that receives nothing before it is bound, and then what is for this core.
-pub(crate) fn link_socket(core: usize, cores: usize) -> io::Result<OwnedFd> {
-    // Without a protocol it is in nobody's way until it is bound.
-    // SAFETY: plain system call.
-    let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel has just given it, and nobody else has it.
-    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-    sockopt::set_socket_recv_buffer_size(&fd, RECEIVE_BYTES)?;
-    let (Ok(core), Ok(cores)) = (u32::try_from(core), u32::try_from(cores)) else {
-        return Err(io::ErrorKind::InvalidInput.into());
-    };
-    // Each jump leads to the end, where nothing is taken.
-    let program = [
-        instruction(LOAD_WORD, PACKET_TYPE),
-        libc::sock_filter {
-            code: JUMP_IF_EQUAL,
-            jt: 4,
-            jf: 0,
-            k: FOR_OTHERS,
-        },
-        instruction(LOAD_WORD, SENDER_OF_ETHERNET),
-        instruction(MODULO, cores),
-        libc::sock_filter {
-            code: JUMP_IF_EQUAL,
-            jt: 0,
-            jf: 1,
-            k: core,
-        },
-        // All of the frame.
-        instruction(RETURN, u32::MAX),
-        instruction(RETURN, 0),
-    ];
-    attach(fd.as_fd(), libc::SO_ATTACH_FILTER, &program)?;
-    Ok(fd)
-}
-
-/// Has a socket of a link take what a filter lets through, or all that is for this host.
-pub(crate) fn filter_link(fd: BorrowedFd<'_>, filter: Option<&FrameFilter>) -> io::Result<()> {
-    // Each jump leads to the end, where nothing is taken.
-    let jump_if_equal = |jt, jf, k| libc::sock_filter {
-        code: JUMP_IF_EQUAL,
-        jt,
-        jf,
-        k,
-    };
-    let Some(filter) = filter else {
-        let program = [
-            instruction(LOAD_WORD, PACKET_TYPE),
-            jump_if_equal(1, 0, FOR_OTHERS),
-            instruction(RETURN, u32::MAX),
-            instruction(RETURN, 0),
-        ];
-        return Ok(attach(fd, libc::SO_ATTACH_FILTER, &program)?);
-    };
-    let [a, b, c, d, e, f] = filter.sender;
-    let (shift, mask) = filter.field;
-    let (first, last) = (*filter.numbers.start(), *filter.numbers.end());
-    let program = [
-        instruction(LOAD_WORD, PACKET_TYPE),
-        jump_if_equal(11, 0, FOR_OTHERS),
-        instruction(LOAD_WORD, SENDER_OF_ETHERNET),
-        jump_if_equal(0, 9, u32::from_be_bytes([c, d, e, f])),
-        instruction(LOAD_HALF, SENDER_OF_ETHERNET - 2),
-        jump_if_equal(0, 7, u32::from_be_bytes([0, 0, a, b])),
-        instruction(LOAD_HALF, NETWORK),
-        instruction(SHIFT_RIGHT, shift),
-        instruction(AND, mask),
-        jump_if_equal(2, 0, 0),
-        libc::sock_filter {
-            code: JUMP_IF_NOT_LESS,
-            jt: 0,
-            jf: 2,
-            k: u32::from(first),
-        },
-        libc::sock_filter {
-            code: JUMP_IF_MORE,
-            jt: 1,
-            jf: 0,
-            k: u32::from(last),
-        },
-        instruction(RETURN, u32::MAX),
-        instruction(RETURN, 0),
-    ];
-    Ok(attach(fd, libc::SO_ATTACH_FILTER, &program)?)
-}
-
-const fn instruction(code: u16, k: u32) -> libc::sock_filter {
-    libc::sock_filter {
-        code,
-        jt: 0,
-        jf: 0,
-        k,
-    }
-}
-
-fn attach(fd: BorrowedFd<'_>, option: c_int, program: &[libc::sock_filter]) -> Result<(), Errno> {
-    let program = libc::sock_fprog {
-        len: u16::try_from(program.len()).unwrap_or_default(),
-        // The kernel reads it only.
-        filter: program.as_ptr().cast_mut(),
-    };
-    set_option(fd, (libc::SOL_SOCKET, option), &program)
-}
-
-fn set_option<T>(
-    fd: BorrowedFd<'_>,
-    (level, option): (c_int, c_int),
-    value: &T,
-) -> Result<(), Errno> {
-    let bytes = libc::socklen_t::try_from(size_of::<T>()).unwrap_or_default();
-    let value: *const c_void = (&raw const *value).cast();
-    // SAFETY: the value is valid for so many bytes, with all that it points to, and is only read.
-    let set = unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, value, bytes) };
-    if set == 0 {
-        return Ok(());
-    }
-    let error = io::Error::last_os_error();
-    Err(Errno::from_io_error(&error).unwrap_or(Errno::INVAL))
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::UdpSocket;
     use std::time::Duration;
+
+    use rustix::net::RecvFlags;
 
     use super::*;
 
@@ -594,17 +506,88 @@ mod tests {
 
     #[test]
     fn an_interface_that_is_not_there_is_named() {
-        for name in ["nowhere0", "", "a-name-that-is-longer-than-any"] {
+        for name in [
+            "nowhere0",
+            "",
+            "a-name-that-is-longer-than-any",
+            "lo\0",
+            "lo/",
+            "../lo",
+            "lo\0nowhere",
+        ] {
             match Site::interface(name, 0x889a, 2).unwrap_err() {
                 InterfaceError::Missing { name: named } => assert_eq!(&*named, name),
                 error @ InterfaceError::Denied { .. } => {
                     assert!(error.to_string().contains("CAP_NET_RAW"));
                     println!("skipped: no right to frames (CAP_NET_RAW)");
                 }
-                error @ (InterfaceError::Down { .. } | InterfaceError::Other { .. }) => {
+                error @ (InterfaceError::Down { .. }
+                | InterfaceError::Opener { .. }
+                | InterfaceError::Other { .. }) => {
                     panic!("{error}")
                 }
             }
+        }
+    }
+
+    /// Sends a frame of this type on the loopback interface.
+    fn send_frame(from: &OwnedFd, index: i32, protocol: u16) {
+        // SAFETY: all zeros is a valid `sockaddr_ll`.
+        let mut to: libc::sockaddr_ll = unsafe { mem::zeroed() };
+        to.sll_family = libc::sa_family_t::try_from(libc::AF_PACKET).unwrap();
+        to.sll_protocol = protocol.to_be();
+        to.sll_ifindex = index;
+        to.sll_halen = 6;
+        let bytes = libc::socklen_t::try_from(size_of_val(&to)).unwrap();
+        let (data, length) = (b"frame".as_ptr().cast(), 5);
+        let to = (&raw const to).cast();
+        // SAFETY: data and address are valid for so many bytes and are only read.
+        let sent = unsafe { libc::sendto(from.as_raw_fd(), data, length, 0, to, bytes) };
+        assert_eq!(sent, 5, "{}", io::Error::last_os_error());
+    }
+
+    /// One of the types for experiments, which nobody else uses here.
+    const EXPERIMENT: u16 = 0x88b5;
+
+    #[test]
+    fn a_socket_of_frames_gives_no_others_whatever_is_done_to_it() {
+        let name = "lo";
+        let site = match Site::interface(name, EXPERIMENT, 1) {
+            Ok(site) => site,
+            Err(error) => {
+                println!("skipped: {error}");
+                return;
+            }
+        };
+        let fd = Arc::clone(&site.sockets[0]);
+        let not_permitted = Err(Errno::PERM);
+        let replaced = filter::filter_link(fd.as_fd(), None).unwrap_err();
+        assert_eq!(replaced.kind(), io::ErrorKind::PermissionDenied);
+        let nothing: c_int = 0;
+        for option in [libc::SO_DETACH_FILTER, libc::SO_LOCK_FILTER] {
+            let option = (libc::SOL_SOCKET, option);
+            assert_eq!(
+                filter::set_option(fd.as_fd(), option, &nothing),
+                not_permitted
+            );
+        }
+        // Bound to all types, as no right is needed for.
+        let all_types = Interface::new(name, u16::try_from(libc::ETH_P_ALL).unwrap());
+        let state = all_types.bind_to(fd.as_fd()).unwrap();
+        let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let other = Interface::new(name, EXPERIMENT);
+        let other = other.socket((0, 1), Filtered::Now).unwrap();
+        for _ in 0..8 {
+            udp.send_to(b"other", udp.local_addr().unwrap()).unwrap();
+            send_frame(&other, state.index, EXPERIMENT + 1);
+        }
+        send_frame(&other, state.index, EXPERIMENT);
+        let mut bytes = [0; 64];
+        let (got, _) = rustix::net::recv(&*fd, &mut bytes, RecvFlags::empty()).unwrap();
+        assert_eq!(&bytes[..got], b"frame");
+        // The frame leaves, and comes in; nothing else does.
+        while let Ok((got, _)) = rustix::net::recv(&*fd, &mut bytes, RecvFlags::DONTWAIT) {
+            assert_eq!(&bytes[..got], b"frame");
         }
     }
 }

@@ -88,7 +88,6 @@ const SOCKETS: &[Call] = calls![
     SYS_getsockname,
     SYS_getpeername,
     SYS_getsockopt,
-    SYS_setsockopt,
     SYS_sendto,
     SYS_sendmsg,
     SYS_sendmmsg,
@@ -246,6 +245,8 @@ enum Argument {
     OwnPid,
     /// With `mask`, this value.
     Masked { mask: u64, value: u64 },
+    /// Not this.
+    Not(u64),
     /// That, or exactly `other`.
     MaskedOr { mask: u64, value: u64, other: u64 },
 }
@@ -270,6 +271,12 @@ const WITH_CONDITIONS: &[(Call, u8, Argument)] = &[
             bits(libc::AF_INET),
             bits(libc::AF_INET6),
         ]),
+    ),
+    // Nothing of sockets of frames: rings of packets, fanout groups, and what else their code has, is for nobody here.
+    (
+        (libc::SYS_setsockopt, "SYS_setsockopt"),
+        1,
+        Argument::Not(bits(libc::SOL_PACKET)),
     ),
     ((libc::SYS_mmap, "SYS_mmap"), 2, NOT_EXECUTABLE),
     ((libc::SYS_mprotect, "SYS_mprotect"), 2, NOT_EXECUTABLE),
@@ -416,6 +423,7 @@ fn conditions(
             rules.collect()
         }
         Argument::OwnPid => Ok(vec![rule(SeccompCmpOp::Eq, u64::from(own_pid))?]),
+        Argument::Not(value) => Ok(vec![rule(SeccompCmpOp::Ne, *value)?]),
         Argument::Masked { mask, value } => Ok(vec![rule(SeccompCmpOp::MaskedEq(*mask), *value)?]),
         Argument::MaskedOr { mask, value, other } => Ok(vec![
             rule(SeccompCmpOp::MaskedEq(*mask), *value)?,
