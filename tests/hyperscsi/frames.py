@@ -18,6 +18,7 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
 import ethernet
 import harness
+import hyperscsi
 from ethernet import Link
 from harness import check, equal, skip, test, wait_for
 from tarn import BINARY, IQN, Tarn, lun_section, target_section
@@ -206,7 +207,7 @@ def sessions_of_one_interface_do_not_disturb_each_other():
 @test(limit_s=120)
 def an_interface_that_goes_is_waited_for():
     """A confined gateway has a device as its store: the interface is removed under load and made again. No initiator sees an
-    error, meanwhile the status names the interface; a LUN behind an interface that is added later is refused."""
+    error, meanwhile the status names the interface."""
     with wire() as link, serve(link, "a") as (server, path):
         store = f"hyperscsi://{GROUP}/a?interface={IF}&password_file={path}/password&retry=90"
         text = lun_section("far", store) + target_section("far")
@@ -219,9 +220,37 @@ def an_interface_that_goes_is_waited_for():
             link.make(1500)
             wait_for(lambda: not outage(), 60, "the interface is used again")
             good(running)
-            added = link.run(CLIENT, BINARY, "lun", "add", "more", store.replace("/a?", "/b?"), check=False,
-                             env={**os.environ, **near.environment()})
-            check(added.returncode != 0 and "has given up CAP_NET_RAW" in added.stderr, added.stderr)
+
+
+@test(limit_s=120)
+def a_gateway_gets_stores_at_interfaces_while_it_runs():
+    """A confined gateway that had no store behind a server gets two at an interface, which serve at the same time; one is removed and
+    opened again. Without its opener what is open goes on, and a further store is refused with the remedy."""
+    with wire() as link, serve(link, "a", "b") as (_, path):
+        def run(*words, check=True):
+            return link.run(CLIENT, BINARY, *words, check=check, env={**os.environ, **near.environment()})
+
+        def add(name):
+            return f"hyperscsi://{GROUP}/{name}?interface={IF}&password_file={path}/password&retry=90"
+        text = lun_section("first", "mem:16M") + target_section("first") + f'[confine]\nroots = ["{path}"]\n'
+        with Host(link, CLIENT, text) as near:
+            for number, name in enumerate("ab", 1):
+                run("lun", "add", name, add(name), "--target", IQN, "--lun", str(number))
+            loads = [verify(link, f"iscsi://127.0.0.1:{near.port}/{IQN}/{number}") for number in (1, 2)]
+            for load in loads:
+                good(load)
+            run("target", "unmap", IQN, "1")
+            run("lun", "rm", "a", "--yes")
+            run("lun", "add", "a", add("a"), "--target", IQN, "--lun", "1")
+            good(verify(link, f"iscsi://127.0.0.1:{near.port}/{IQN}/1"))
+            opener, = hyperscsi.openers(near)
+            os.kill(opener, signal.SIGKILL)
+            near.await_log("the process that opens sockets of interfaces has ended")
+            good(verify(link, f"iscsi://127.0.0.1:{near.port}/{IQN}/2"))
+            run("target", "unmap", IQN, "1")
+            run("lun", "rm", "a", "--yes")
+            refused = run("lun", "add", "a", add("a"), check=False)
+            check(refused.returncode != 0 and "has ended" in refused.stderr and "restart" in refused.stderr, refused.stderr)
 
 
 @test

@@ -19,10 +19,12 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use config::{Model, Place, StoreSpec};
+use confine::inherited::Inherited;
 use remote::{Carrier, HyperscsiOptions, Password, ServerFound};
 use rustix::fs::{MemfdFlags, Mode, memfd_create};
 use serde_json::{Value, json};
 
+use crate::opener::Starting;
 use crate::prepare::{Flags, prepare_model};
 use crate::verbs::terminal;
 use crate::{Environment, StartError, logging, password, say, serve};
@@ -185,7 +187,8 @@ pub(crate) fn attach(args: &AttachArgs, environment: &Environment) -> anyhow::Re
     let flags = Flags::with_log(args.log);
     let prepared = prepare_model((model, text), None, flags, environment)?;
     let log = logging::start(&prepared.log)?;
-    let outcome = serve::serve(prepared, confine::inherited::Inherited::default(), &log);
+    let (inherited, opener) = (Inherited::default(), Starting::none());
+    let outcome = serve::serve(prepared, inherited, opener, &log);
     drop((home, secret));
     outcome
 }

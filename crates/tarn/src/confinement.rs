@@ -187,7 +187,7 @@ impl Servers {
     }
 }
 
-/// The error if a device of the unit is behind an interface that this process cannot take frames of any more.
+/// The error if a device of the unit is behind an interface that this process cannot take frames of now.
 fn without_frames(unit: &Unit) -> Option<StartError> {
     unit.parts().find_map(|(store, place)| {
         let name = store.at.device()?.interface()?;
@@ -306,9 +306,9 @@ impl Reach {
         })
     }
 
-    /// Why the servers of a group cannot be reached.
+    /// Why the servers of a group cannot be reached. Those of an interface take no socket but that of the opener.
     fn device_beyond(&self, device: &GroupDevice) -> Option<String> {
-        if !self.servers.as_ref()?.are_devices {
+        if device.interface().is_none() && !self.servers.as_ref()?.are_devices {
             return Some("no store was a device of a HyperSCSI group at the start".to_owned());
         }
         self.password_beyond(device.password_file.as_deref())
@@ -485,7 +485,6 @@ impl Confinement<'_> {
         // asked for, it is remembered.
         rustix::param::page_size();
         privileges::no_new_privileges().map_err(StartError::Confine)?;
-        crate::interface::note_given_up();
         if self.is_other_user {
             privileges::give_up(self.has_low_ports()).map_err(StartError::Confine)?;
             self.check_file()?;

@@ -2,22 +2,17 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use config::Place;
 use hyperscsi::limits::FRAME_LEAST_BYTES;
-use rustix::net::{AddressFamily, SocketType, netdevice, socket};
+use reactor::InterfaceError;
+use reactor::opener::{self, OpenerError};
 use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::StartError;
 
 /// Where the kernel shows interfaces.
 const INTERFACES: &str = "/sys/class/net";
-
-/// An interface takes frames.
-///
-/// Spec: Linux, IFF_UP.
-const UP: u32 = 1;
 
 /// The kinds of hardware whose addresses have six bytes and whose frames are those of Ethernet: Ethernet and loopback.
 ///
@@ -32,8 +27,8 @@ const NAMED_MAX: usize = 8;
 pub struct Interface {
     /// What the kernel calls it.
     pub index: u32,
-    /// Bytes of a frame behind its header, if the kernel shows that.
-    pub mtu: Option<u32>,
+    /// Bytes of a frame behind its header.
+    pub mtu: u32,
 }
 
 /// Why an interface cannot be used.
@@ -80,12 +75,14 @@ pub enum Problem {
         /// The name.
         name: String,
     },
-    /// This process had the right only when it started.
-    #[error(
-        "this process has given up CAP_NET_RAW after its start, so it takes frames of no other place than then; write \
-         the change to the file and restart Tarn, or use udp"
-    )]
-    GivenUp,
+    /// This process has left the right to another one, which gives no socket.
+    #[error("no frames of interface {name}: {error}")]
+    Opener {
+        /// The name.
+        name: String,
+        /// Why, and the remedy.
+        error: OpenerError,
+    },
     /// The system does not give it.
     #[error("interface {name}: {error}; look at ip link")]
     Failed {
@@ -95,9 +92,6 @@ pub enum Problem {
         error: String,
     },
 }
-
-/// The start is over.
-static IS_GIVEN_UP: AtomicBool = AtomicBool::new(false);
 
 /// A number that the kernel shows of an interface.
 fn number(name: &str, what: &str) -> Option<u32> {
@@ -109,34 +103,35 @@ fn number(name: &str, what: &str) -> Option<u32> {
     }
 }
 
-/// The interface of this name, if it takes frames. What the kernel does not show here counts as right.
+/// The interface of this name, if it takes frames. A kind that the kernel does not show here counts as right.
 ///
 /// # Errors
 ///
 /// There is none, it is down, or it is of another kind.
 pub fn find(name: &str) -> Result<Interface, Problem> {
-    let any = socket(AddressFamily::INET, SocketType::DGRAM, None);
-    let any = any.or_else(|_| socket(AddressFamily::UNIX, SocketType::DGRAM, None));
-    let found = any.and_then(|socket| netdevice::name_to_index(&socket, name));
-    let index = found.map_err(|_| Problem::Unknown {
-        name: name.to_owned(),
-        known: known(),
+    let found = reactor::Interface::look(name).map_err(|error| {
+        let is_down = matches!(error, InterfaceError::Down { .. });
+        let name = name.to_owned();
+        match is_down {
+            true => Problem::Down { name },
+            false => Problem::Unknown {
+                name,
+                known: known(),
+            },
+        }
     })?;
+    let (index, mtu, min) = (u32::try_from(found.index), found.mtu, FRAME_LEAST_BYTES);
+    let index = index.unwrap_or_default();
     // What is shown may be that of another network namespace.
     let is_shown = number(name, "ifindex") == Some(index);
-    let shown = |what| is_shown.then(|| number(name, what)).flatten();
-    if shown("flags").is_some_and(|flags| flags & UP == 0) {
-        let name = name.to_owned();
-        return Err(Problem::Down { name });
-    }
-    if shown("type").is_some_and(|kind| !KINDS.contains(&kind)) {
+    let kind = is_shown.then(|| number(name, "type")).flatten();
+    if kind.is_some_and(|kind| !KINDS.contains(&kind)) {
         let name = name.to_owned();
         return Err(Problem::NoEthernet { name });
     }
-    let (mtu, min) = (shown("mtu"), FRAME_LEAST_BYTES);
-    match mtu.filter(|mtu| *mtu < min.into()) {
-        None => Ok(Interface { index, mtu }),
-        Some(mtu) => Err(Problem::SmallMtu {
+    match mtu < min.into() {
+        false => Ok(Interface { index, mtu }),
+        true => Err(Problem::SmallMtu {
             name: name.to_owned(),
             mtu,
             min,
@@ -163,31 +158,31 @@ fn known() -> String {
 }
 
 /// Whether this process can take frames of the interface of this name now, as far as can be seen without taking any.
+/// One that has left its right to the opener asks that for a socket, and so may wait.
 ///
 /// # Errors
 ///
-/// It cannot be used, or this process has no right to it, or none any more.
+/// It cannot be used, or this process has no right to it.
 pub fn check_for_frames(name: &str, place: &Place) -> Result<(), StartError> {
-    let found = find(name).and_then(|_| match may_take_frames() {
-        true => Ok(()),
-        false if IS_GIVEN_UP.load(Ordering::SeqCst) => Err(Problem::GivenUp),
-        false => Err(Problem::NoRight {
-            name: name.to_owned(),
-        }),
-    });
+    let found = find(name).and_then(|_| check_right(name.to_owned()));
     found.map_err(|problem| StartError::Interface {
         place: place.clone(),
         problem,
     })
 }
 
-/// This process gives its rights up now.
-pub fn note_given_up() {
-    IS_GIVEN_UP.store(true, Ordering::SeqCst);
+fn check_right(name: String) -> Result<(), Problem> {
+    if has_right() {
+        return Ok(());
+    }
+    match opener::check() {
+        None => Err(Problem::NoRight { name }),
+        Some(given) => given.map_err(|error| Problem::Opener { name, error }),
+    }
 }
 
-/// Whether this process may take frames of interfaces.
-pub fn may_take_frames() -> bool {
+/// Whether this process may make sockets of frames itself.
+pub fn has_right() -> bool {
     capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::NET_RAW))
 }
 

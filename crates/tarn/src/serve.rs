@@ -21,7 +21,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::administration::{AdminSockets, Administration};
 use crate::banner::{BoundPortal, ServedUnit, banner, hyperscsi_banner, nbd_banner};
-use crate::confinement::Confinement;
+use crate::confinement::{self, Confinement};
 use crate::daemon::{
     self, Daemon, Events, Leftovers, Opener, OwnSockets, PortNumbers, Running, RunningUnit,
     close_logs, hyperscsi_places, nbd_places, open_hyperscsi, open_listeners, open_store, open_tls,
@@ -31,7 +31,7 @@ use crate::logging::{Log, LogSwitch};
 use crate::prepare::Prepared;
 use crate::signal::Signals;
 use crate::state::{Trouble, check_identities};
-use crate::{StartError, headroom, say, service};
+use crate::{StartError, headroom, opener, say, service};
 
 /// Serves until SIGTERM or SIGINT.
 ///
@@ -42,7 +42,12 @@ use crate::{StartError, headroom, say, service};
 /// # Errors
 ///
 /// A [`StartError`] when something must be put right first; anything else when the machine fails.
-pub(crate) fn serve(prepared: Prepared, inherited: Inherited, log: &Log) -> anyhow::Result<()> {
+pub(crate) fn serve(
+    prepared: Prepared,
+    inherited: Inherited,
+    opener: opener::Starting,
+    log: &Log,
+) -> anyhow::Result<()> {
     let signals = Signals::catch_reload()?;
     let (settings, note) = sized(&prepared.model)?;
     raise_descriptor_limit();
@@ -54,7 +59,7 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited, log: &Log) -> anyh
     let doctor = daemon::Doctor::open(note.clone());
     let receivers = daemon::Receivers::of(&prepared.model, prepared.uid, &prepared.host)?;
     service::connect();
-    confine(&prepared, sockets.as_ref())?;
+    confine(&prepared, opener, sockets.as_ref())?;
     // Not before: a thread has what it had when it began.
     let _last_lines = log.begin()?;
     let banner = notice(first.running(), note);
@@ -113,7 +118,13 @@ fn load(prepared: &Prepared, inherited: &Inherited, cores: usize) -> Result<Load
 }
 
 /// Phase 2: gives up what only the first phase needed.
-fn confine(prepared: &Prepared, sockets: Option<&AdminSockets>) -> Result<(), StartError> {
+fn confine(
+    prepared: &Prepared,
+    opener: opener::Starting,
+    sockets: Option<&AdminSockets>,
+) -> Result<(), StartError> {
+    let account = confinement::account(&prepared.model)?.filter(|_| prepared.is_other_user);
+    opener.install(account.as_ref());
     let confinement = Confinement {
         model: &prepared.model,
         reach: &prepared.reach,
@@ -286,6 +297,7 @@ impl Reloads {
                         daemon.settle_rest();
                         daemon.reopen_outdated();
                         reactor::process::look_after_guardian();
+                        reactor::opener::look_after();
                     }
                     Err(RecvTimeoutError::Disconnected) => break,
                 }

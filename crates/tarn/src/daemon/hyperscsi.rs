@@ -12,6 +12,7 @@ use config::{
     HyperScsiGroup, HyperScsiLevel, HyperScsiPassword, HyperScsiPlace, HyperScsiProfile,
     HyperScsiRetransmit, Model,
 };
+use hyperscsi::limits::ETHERTYPE;
 use hyperscsi::{Level, Profile, Retransmit};
 use plane::{
     Group, GroupDevice, Hyperscsi, Place, Server, SessionReport, TransportDetails, UnitIndex,
@@ -26,11 +27,6 @@ use super::running::{Running, RunningUnit};
 use crate::secret::Secrets;
 use crate::state::{State, entropy};
 use crate::{StartError, interface};
-
-/// The EtherType of its frames.
-///
-/// Spec: docs/HYPERSCSI.md, carriers.
-const ETHER_TYPE: u16 = 0x889a;
 
 /// Longest name of a server in bytes.
 const NAME_BYTES_MAX: usize = 64;
@@ -126,7 +122,7 @@ pub(super) fn probe_places<'a>(
     wrong.collect()
 }
 
-/// Refuses the steps to groups whose interface this process cannot open any more.
+/// Refuses the steps to groups whose interface cannot be opened.
 pub(super) fn refuse(steps: &mut [PlannedStep], old: &Running, model: &Model) {
     let added =
         |step: &&mut PlannedStep| step.kind == Kind::HyperScsi && step.action == Action::Add;
@@ -136,17 +132,10 @@ pub(super) fn refuse(steps: &mut [PlannedStep], old: &Running, model: &Model) {
             continue;
         };
         let is_open = old.hyperscsi.sites.iter().any(|site| site.at == group.at);
-        if group.at.interface().is_none() || is_open {
+        let Some(name) = group.at.interface().filter(|_| !is_open) else {
             continue;
-        }
-        let error = check_interface(group).err();
-        let error = error.or_else(|| {
-            (!interface::may_take_frames()).then(|| StartError::Interface {
-                place: group.at_place.clone(),
-                problem: interface::Problem::GivenUp,
-            })
-        });
-        if let Some(error) = error {
+        };
+        if let Err(error) = interface::check_for_frames(name, &group.at_place) {
             step.consequence = Consequence::OutOfReach(error.to_string());
         }
     }
@@ -399,18 +388,9 @@ fn record_of(
 fn open_site(group: &HyperScsiGroup, cores: usize, own: &OwnSockets) -> Result<Site, StartError> {
     match &group.at {
         HyperScsiPlace::Interface(name) => {
-            check_interface(group)?;
-            let place = || group.at_place.clone();
-            if !interface::may_take_frames() {
-                let name = name.clone();
-                let problem = interface::Problem::NoRight { name };
-                return Err(StartError::Interface {
-                    place: place(),
-                    problem,
-                });
-            }
-            Site::interface(name, ETHER_TYPE, cores).map_err(|source| StartError::Frames {
-                place: place(),
+            interface::check_for_frames(name, &group.at_place)?;
+            Site::interface(name, ETHERTYPE, cores).map_err(|source| StartError::Frames {
+                place: group.at_place.clone(),
                 source,
             })
         }
