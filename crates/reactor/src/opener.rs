@@ -51,6 +51,9 @@ const READY: u32 = 0;
 /// Stands for no account.
 const NO_ACCOUNT: u32 = u32::MAX;
 
+/// The largest error of the kernel.
+const ERRNO_MAX: i32 = 4095;
+
 /// The room for one descriptor of an answer.
 const DESCRIPTOR: usize = cmsg_space!(ScmRights(1));
 
@@ -262,7 +265,7 @@ impl Opener {
         if requests.is_over {
             return Err(OpenerError::Ended);
         }
-        let mut bytes = [0; MESSAGE_BYTES];
+        let mut bytes = [0; MESSAGE_BYTES + 1];
         let mut room = [MaybeUninit::uninit(); DESCRIPTOR];
         let mut descriptors = RecvAncillaryBuffer::new(&mut room);
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
@@ -275,23 +278,24 @@ impl Opener {
             };
             sockets.next()
         });
-        match received {
-            Ok(message) if message.bytes == MESSAGE_BYTES => {
-                let (number, errno) = numbers(bytes);
-                let result = match i32::try_from(errno) {
-                    Ok(0) => Ok(socket),
-                    Ok(errno) => Err(Errno::from_raw_os_error(errno)),
-                    Err(_) => Err(Errno::BADMSG),
-                };
-                Ok(Some(Answer { number, result }))
-            }
-            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+        let length = match received {
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
+            Ok(message) => message.bytes,
+            Err(_) => 0,
+        };
+        let whole = bytes.first_chunk().filter(|_| length == MESSAGE_BYTES);
+        let Some(&whole) = whole else {
             // It has ended, or is none.
-            Ok(_) | Err(_) => {
-                requests.is_over = true;
-                Err(OpenerError::Ended)
-            }
-        }
+            requests.is_over = true;
+            return Err(OpenerError::Ended);
+        };
+        let (number, errno) = numbers(whole);
+        let result = match i32::try_from(errno) {
+            Ok(0) => Ok(socket),
+            Ok(errno @ 1..=ERRNO_MAX) => Err(Errno::from_raw_os_error(errno)),
+            Ok(_) | Err(_) => Err(Errno::BADMSG),
+        };
+        Ok(Some(Answer { number, result }))
     }
 
     /// A thread that panicked has left them as they were.
@@ -603,6 +607,11 @@ mod tests {
             send(&other, b"nonsense!", SendFlags::empty()).unwrap();
             let _lives_on = other.into_raw_fd();
         };
+        let no_error: fn(OwnedFd) = |other| {
+            send(&other, &message(READY + 1, u32::MAX), SendFlags::empty()).unwrap();
+            send(&other, &message(READY + 1, 4096), SendFlags::empty()).unwrap();
+            let _lives_on = other.into_raw_fd();
+        };
         let no_socket: fn(OwnedFd) = |other| {
             answer(other.as_fd(), READY + 1, Ok(None)).unwrap();
             let _lives_on = other.into_raw_fd();
@@ -610,6 +619,7 @@ mod tests {
         for (how, expected) in [
             (end, OpenerError::Ended),
             (nonsense, OpenerError::Ended),
+            (no_error, OpenerError::Silent),
             (no_socket, OpenerError::Silent),
         ] {
             let (opener, other) = opener();
