@@ -6,7 +6,7 @@
 Steps through the thread of the core (steps.c) while the load generator has one command under way, and counts. The count is exact
 and needs no counters of the processor, which virtual machines often lack. Stepping stretches time, so turns in which something
 falls due by time (a tick, a session that is looked at) are left out; the median of the others is printed, and what each function
-has of it. Functions have names where the binary has symbols:
+has of it. The binary must have symbols:
 
   CARGO_PROFILE_RELEASE_STRIP=none cargo build --release --package tarn
 
@@ -46,7 +46,7 @@ def turns_of(trace, base, size, places):
             continue
         at = int(line, 16) - base
         if at not in known:
-            known[at] = "libraries" if not 0 <= at < size else names[bisect.bisect(addresses, at) - 1] if names else "tarn"
+            known[at] = names[bisect.bisect(addresses, at) - 1] if 0 <= at < size else "libraries"
         turn[known[at]] += 1
     return turns[1:]
 
@@ -59,6 +59,10 @@ def main():
     parser.add_argument("--turns", type=int, default=150)
     parser.add_argument("--functions", type=int, default=40)
     args = parser.parse_args()
+    places = symbols(args.tarn)
+    if not places[1]:
+        # What is due by time is known by the names of its functions.
+        sys.exit(f"{args.tarn} has no symbols: CARGO_PROFILE_RELEASE_STRIP=none cargo build --release --package tarn")
     with tempfile.TemporaryDirectory(prefix="tarn-steps-") as name:
         folder = pathlib.Path(name)
         for program in ("iload", "steps"):
@@ -80,7 +84,7 @@ def main():
                 generator.kill()
             tarn.kill()
         with open(folder / "trace") as trace:
-            turns = turns_of(trace, base, end - base, symbols(args.tarn))
+            turns = turns_of(trace, base, end - base, places)
     plain = [turn for turn in turns if not any(word in name for name in turn for word in BY_TIME)]
     # A turn without a command is short, and one in which the generator is slow has none.
     longest = max(turn.total() for turn in plain)
