@@ -235,6 +235,21 @@ impl Operation {
         })
     }
 
+    /// A send that the kernel is to take at once, without a completion.
+    pub(crate) const fn is_at_once(&self) -> bool {
+        matches!(
+            self,
+            Self::Send { at_once: true, .. } | Self::SendDatagram { at_once: true, .. }
+        )
+    }
+
+    /// It has a completion: if it was to be taken at once, it was not.
+    pub(crate) const fn note_given_back(&mut self) {
+        if let Self::Send { at_once, .. } | Self::SendDatagram { at_once, .. } = self {
+            *at_once = false;
+        }
+    }
+
     /// It goes to the lane of its file, not to the ring.
     pub(crate) const fn is_for_lane(&self) -> bool {
         matches!(
@@ -252,9 +267,7 @@ impl Operation {
         if cqueue::more(flags) {
             return Step::GoOn;
         }
-        if let Self::Send { at_once, .. } | Self::SendDatagram { at_once, .. } = self {
-            *at_once = false;
-        }
+        self.note_given_back();
         let errno = result.min(0).wrapping_neg();
         if matches!(errno, libc::EINTR | libc::EAGAIN) {
             if cancelled {

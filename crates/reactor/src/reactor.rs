@@ -535,9 +535,7 @@ impl Reactor {
             self.submit_to_lane(key);
             return;
         }
-        if let Operation::Send { at_once: true, .. }
-        | Operation::SendDatagram { at_once: true, .. } = operation
-        {
+        if operation.is_at_once() {
             self.at_once.push(key);
         }
         let Some(entry) = operation.entry() else {

@@ -51,11 +51,8 @@ impl Reactor {
     /// key.
     pub(super) fn settle_at_once(&mut self, completions: &[Completion]) {
         for completion in completions {
-            let slot = self.in_flight.find(completion.user_data);
-            if let Some(Operation::Send { at_once, .. } | Operation::SendDatagram { at_once, .. }) =
-                slot.map(|slot| &mut slot.operation)
-            {
-                *at_once = false;
+            if let Some(slot) = self.in_flight.find(completion.user_data) {
+                slot.operation.note_given_back();
             }
         }
         if !self.ring.is_submitted() {
@@ -64,14 +61,7 @@ impl Reactor {
         let mut keys = mem::take(&mut self.at_once);
         for key in keys.drain(..) {
             let slot = self.in_flight.find(key);
-            let operation = slot.map(|slot| &slot.operation);
-            if matches!(
-                operation,
-                Some(
-                    Operation::Send { at_once: true, .. }
-                        | Operation::SendDatagram { at_once: true, .. }
-                )
-            ) {
+            if slot.is_some_and(|slot| slot.operation.is_at_once()) {
                 self.finish_at_once(key);
             }
         }

@@ -37,6 +37,8 @@ fn client(target: &Target, retry: u64) -> Client {
     Client::new(options(target, retry).open().unwrap())
 }
 
+checks::tests!();
+
 fn cut(target: &Target, is_cut: bool) {
     target.net.is_cut.store(is_cut, Ordering::SeqCst);
 }
@@ -165,12 +167,6 @@ fn a_server_that_is_away_too_long_makes_requests_fail_for_a_while() {
 }
 
 #[test]
-fn attentions_and_a_busy_device_are_waited_for_and_a_larger_one_is_seen() {
-    let target = Target::new(SIZE);
-    checks::waits_and_grows(&mut client(&target, 20), &target.medium);
-}
-
-#[test]
 fn a_device_that_is_another_one_is_not_used() {
     let mut target = Target::new(SIZE);
     let mut client = client(&target, 5);
@@ -180,12 +176,6 @@ fn a_device_that_is_another_one_is_not_used() {
     target.start();
     let why = "the device of this name is another one now";
     checks::leaves_another_disk_alone(&mut client, &target.medium, why);
-}
-
-#[test]
-fn a_cancelled_request_is_aborted_at_the_device() {
-    let target = Target::new(SIZE);
-    checks::aborts_what_is_cancelled(&mut client(&target, 20), &target.medium);
 }
 
 #[test]
@@ -201,24 +191,6 @@ fn space_is_given_back_and_reads_zeros() {
     let medium = target.medium();
     assert!(!medium.unmapped);
     assert_eq!((medium.counts[&0x93], medium.counts[&0x91]), (2, 1));
-}
-
-#[test]
-fn a_flush_that_the_device_failed_is_remembered() {
-    let target = Target::new(SIZE);
-    checks::remembers_a_failed_flush(&mut client(&target, 20), &target.medium);
-}
-
-#[test]
-fn a_failure_without_sense_data_is_one() {
-    let target = Target::new(SIZE);
-    checks::fails_without_sense(&mut client(&target, 20), &target.medium);
-}
-
-#[test]
-fn a_write_that_failed_after_its_answer_shows_with_a_flush() {
-    let target = Target::new(SIZE);
-    checks::hears_of_a_write_that_failed_later(&mut client(&target, 20), &target.medium);
 }
 
 #[test]

@@ -43,6 +43,8 @@ fn client(target: &Target, retry: u64) -> Client {
     Client::new(options(target, retry).open().unwrap())
 }
 
+checks::tests!();
+
 fn login((user, secret): (&str, &[u8])) -> Option<IscsiLogin> {
     Some(IscsiLogin {
         user: user.to_owned(),
@@ -383,24 +385,6 @@ fn no_lie_of_a_target_becomes_data_or_an_answer() {
 }
 
 #[test]
-fn a_failure_without_sense_data_is_one() {
-    let target = Target::new(SIZE);
-    checks::fails_without_sense(&mut client(&target, 20), &target.medium);
-}
-
-#[test]
-fn a_write_that_failed_after_its_answer_shows_with_a_flush() {
-    let target = Target::new(SIZE);
-    checks::hears_of_a_write_that_failed_later(&mut client(&target, 20), &target.medium);
-}
-
-#[test]
-fn attentions_and_a_busy_disk_are_waited_for_and_a_larger_one_is_seen() {
-    let target = Target::new(SIZE);
-    checks::waits_and_grows(&mut client(&target, 20), &target.medium);
-}
-
-#[test]
 fn a_disk_that_is_another_one_is_not_used() {
     let mut target = Target::new(SIZE);
     let mut client = client(&target, 5);
@@ -413,21 +397,9 @@ fn a_disk_that_is_another_one_is_not_used() {
 }
 
 #[test]
-fn a_cancelled_request_is_aborted_at_the_target() {
-    let target = Target::new(SIZE);
-    checks::aborts_what_is_cancelled(&mut client(&target, 20), &target.medium);
-}
-
-#[test]
 fn space_is_given_back_and_reads_zeros() {
     let target = Target::new(SIZE);
     checks::gives_space_back(&mut client(&target, 20), &target.medium);
-}
-
-#[test]
-fn a_flush_that_the_disk_failed_is_remembered() {
-    let target = Target::new(SIZE);
-    checks::remembers_a_failed_flush(&mut client(&target, 20), &target.medium);
 }
 
 #[test]

@@ -163,3 +163,40 @@ pub(crate) fn remembers_a_failed_flush(client: &mut Client, medium: &Mutex<Mediu
     assert!(client.disk.is_flush_latched());
     client.write_now(0, vec![2; BLOCK]);
 }
+
+/// The tests that are the same for both transports. In scope are a `Target` with its `medium`, `SIZE`, and `client`,
+/// which opens a store that tries again for so many seconds.
+macro_rules! tests {
+    () => {
+        #[test]
+        fn attentions_and_a_busy_disk_are_waited_for_and_a_larger_one_is_seen() {
+            let target = Target::new(SIZE);
+            checks::waits_and_grows(&mut client(&target, 20), &target.medium);
+        }
+
+        #[test]
+        fn a_cancelled_request_is_aborted_at_the_disk() {
+            let target = Target::new(SIZE);
+            checks::aborts_what_is_cancelled(&mut client(&target, 20), &target.medium);
+        }
+
+        #[test]
+        fn a_flush_that_the_disk_failed_is_remembered() {
+            let target = Target::new(SIZE);
+            checks::remembers_a_failed_flush(&mut client(&target, 20), &target.medium);
+        }
+
+        #[test]
+        fn a_failure_without_sense_data_is_one() {
+            let target = Target::new(SIZE);
+            checks::fails_without_sense(&mut client(&target, 20), &target.medium);
+        }
+
+        #[test]
+        fn a_write_that_failed_after_its_answer_shows_with_a_flush() {
+            let target = Target::new(SIZE);
+            checks::hears_of_a_write_that_failed_later(&mut client(&target, 20), &target.medium);
+        }
+    };
+}
+pub(crate) use tests;
