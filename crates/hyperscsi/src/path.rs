@@ -87,6 +87,8 @@ const LAST_MAX: usize = 4;
 const TARGET_MIN: Duration = Duration::from_micros(500);
 /// The delay target is whole again so long after it was nothing.
 const TARGET_RISES: Duration = Duration::from_secs(8);
+/// In so many steps.
+const TARGET_STEPS: u32 = 1024;
 /// The shortest round trip is that of the last so long.
 const MIN_AGE: Duration = Duration::from_secs(10);
 /// The first probe, while no round trip is known.
@@ -202,10 +204,10 @@ impl Path {
     fn raise_target(&mut self, now: Duration) {
         let whole = self.profile.delay_target;
         let passed = now.saturating_sub(self.target_at).min(TARGET_RISES);
-        let parts = micros(passed) * PART / micros(TARGET_RISES);
-        let parts = u32::try_from(parts).unwrap_or_default();
-        if self.target >= whole || parts > 0 {
-            self.target = (self.target + whole / 1024 * parts).min(whole);
+        let steps = micros(passed) * u64::from(TARGET_STEPS) / micros(TARGET_RISES);
+        let steps = u32::try_from(steps).unwrap_or_default();
+        if self.target >= whole || steps > 0 {
+            self.target = (self.target + whole / TARGET_STEPS * steps).min(whole);
             self.target_at = now;
         }
     }
