@@ -7,8 +7,8 @@
     nbd-server   reads of a mem: unit by NBD, beside the same by iSCSI: CPU of Tarn for each; and of nbdkit's memory plug-in
     nbd-store    reads of a LUN that is an export of nbdkit, beside those of the export itself: the rate
     rbd          reads and writes of a LUN that is an image of a Ceph cluster, beside those of fio on the same image: the rate,
-                 and at depth 1 the median latency, beside that of a read of mem: by iSCSI in the same minute; and how busy the
-                 processors were meanwhile, since who has them all to librbd and the cluster has no time for a network
+                 and at depth 1 the median latency, beside that of the same from mem: by iSCSI in the same minute; and the processor
+                 time of both ways, since what librbd and the cluster leave of the processors is what a network can have
     log          durable writes of a file whose sync takes 8 ms, with a log in memory (tmpfs) beside none; the same of a file of
                  this machine's disk; and large ones with sync_bias = "throughput": the rate
 
@@ -186,16 +186,20 @@ def rbd(row):
                 direct.append(fio(conf, point, row.args.time))
                 with contextlib.ExitStack() as running:
                     one = Row(row.args, row.folder, running)
-                    (url, memory), _ = one.tarn({"disk": f"rbd:rbd/disk?conf={conf}&user=target", "memory": f"mem:{SIZE_MB}M"})
+                    (url, memory), pid = one.tarn({"disk": f"rbd:rbd/disk?conf={conf}&user=target", "memory": f"mem:{SIZE_MB}M"})
+                    one.bench([memory], *FILL)
                     overwrite = ["--overwrite"] if "write" in rw else []
-                    targets = {"tarn": (url, 0)} if depth > 1 else {"tarn": (url, 0), "memory": (memory, 0)}
+                    targets = {"tarn": (url, pid), "memory": (memory, pid)}
                     ((_, measured),) = one.measure(targets, "--rw", rw, "--bs", bs, *overwrite, depth=depth, rounds=1)
                     for figures, into in zip(measured, (served, plain)):
                         into += figures
-            busy = statistics.median(each["busy"] for each in direct)
             if depth > 1:
                 middle, text = ratio("iops", direct, served)
-                yield (f"{rw} {bs} QD{depth}: {text} times the rate of fio, which left {100 - 100 * busy:.0f} % of the processors idle",
+                busy = statistics.median(each["busy"] for each in direct)
+                own = statistics.median(each["busy"] * os.cpu_count() * 1e6 / each["iops"] for each in direct)
+                way = statistics.median(each["target_cpu_us_per_io"] + each["generator_cpu_us_per_io"] for each in plain)
+                yield (f"{rw} {bs} QD{depth}: {text} times the rate of fio, which left {100 - 100 * busy:.0f} % of the processors idle; "
+                       f"processor time of an I/O: {own:.0f} us with fio, of both ends of iSCSI to mem: {way:.0f} us",
                        middle >= 0.8, "0.8 at least")
             else:
                 more = [b["p50_us"] - a["p50_us"] for a, b in zip(direct, served)]
