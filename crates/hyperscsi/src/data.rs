@@ -2,6 +2,9 @@
 
 use std::ops::{Deref, Range};
 
+/// What is kept before data: more than a header, a CDB and sense data take.
+pub(crate) const LEAD_MAX_BYTES: usize = 1024;
+
 /// See above. Nothing is copied: it keeps the whole PDU.
 #[derive(Clone, Default, Eq, PartialEq)]
 pub struct Data {
@@ -10,9 +13,14 @@ pub struct Data {
 }
 
 impl Data {
-    /// The last `length` bytes before `end`.
-    pub(crate) fn before(pdu: Vec<u8>, end: usize, length: usize) -> Self {
+    /// The last `length` bytes before `end`. Only a short lead is kept with them: where the body of a PDU begins is for
+    /// its sender to say.
+    pub(crate) fn before(mut pdu: Vec<u8>, end: usize, length: usize) -> Self {
         debug_assert!(length <= end && end <= pdu.len());
+        let lead = end.saturating_sub(length);
+        if lead > LEAD_MAX_BYTES {
+            return Self::before(pdu.drain(..end).skip(lead).collect(), length, length);
+        }
         Self {
             range: end.saturating_sub(length)..end,
             pdu,

@@ -77,6 +77,9 @@ pub struct TargetSession<D> {
     events: VecDeque<TargetEvent>,
     /// Room for what a frame completes, empty.
     arrivals: Vec<Arrival>,
+    /// A question for the table from this place on, with its number, which is answered when a frame may leave: a frame
+    /// can have many.
+    list: Option<(u32, u16)>,
     ended: bool,
 }
 
@@ -95,6 +98,7 @@ impl<D: AsRef<[u8]> + Default> TargetSession<D> {
             devices,
             events: VecDeque::new(),
             arrivals: Vec::new(),
+            list: None,
             ended: false,
         }
     }
@@ -157,7 +161,9 @@ impl<D: AsRef<[u8]> + Default> TargetSession<D> {
                 data_in_bytes,
             });
         }
-        if !self.devices.iter().any(|known| known.handle == device) {
+        // It may ask for more now than when it was opened.
+        let is_open = |known: &Device| known.handle == device && known.level <= level;
+        if !self.devices.iter().any(is_open) {
             self.respond(now, id, Reply::of(Outcome::NotOpen), D::default());
             return;
         }
@@ -228,10 +234,11 @@ impl<D: AsRef<[u8]> + Default> TargetSession<D> {
         match opcode {
             Opcode::Negotiation => {
                 let answer = match Inquiry::decode(body) {
-                    Some(Inquiry::List { id, first }) => Inquiry::Listed {
-                        id,
-                        page: Inquiry::page(&self.devices, first),
-                    },
+                    Some(Inquiry::List { id, first }) => {
+                        self.link.control.clear();
+                        self.list = Some((id, first));
+                        return;
+                    }
                     Some(Inquiry::Open { id, handle, level }) => {
                         let opening = self.open(handle, level);
                         Inquiry::Opened {
@@ -283,6 +290,7 @@ impl<D: AsRef<[u8]> + Default> TargetSession<D> {
 
     /// One answer waits at a time: what comes faster is asked again.
     fn answer(&mut self, opcode: Opcode, body: Vec<u8>) {
+        self.list = None;
         self.link.control.clear();
         self.link.control.push_back((opcode, body));
     }
@@ -355,6 +363,11 @@ impl<D: AsRef<[u8]> + Default> TargetSession<D> {
     /// Writes the next frame to send, from behind its Ethernet header, and gives its length. `to` has room for the
     /// largest.
     pub fn poll_frame(&mut self, now: Duration, to: &mut [u8]) -> Option<usize> {
+        if let Some((id, first)) = self.list.take().filter(|_| !self.ended) {
+            let page = Inquiry::page(&self.devices, first);
+            let listed = Inquiry::Listed { id, page };
+            self.answer(Opcode::NegotiationAnswer, listed.encode());
+        }
         self.link.poll_frame(now, to)
     }
 
@@ -362,6 +375,12 @@ impl<D: AsRef<[u8]> + Default> TargetSession<D> {
     #[cfg(test)]
     pub(crate) fn state(&self) -> String {
         self.link.state()
+    }
+
+    /// See there.
+    #[cfg(test)]
+    pub(crate) fn check(&self) -> usize {
+        self.link.check()
     }
 
     /// What was counted.

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crate::assembly::Assembly;
 use crate::keys::{Keys, MacKey, Opener, SEAL_BYTES, Sealer, Side};
-use crate::limits::{FRAGMENT_HEADER_BYTES, SILENCE_RADIO, WINDOW_DEFAULT};
+use crate::limits::{BEGUN_MAX_BYTES, FRAGMENT_HEADER_BYTES, SILENCE_RADIO, WINDOW_DEFAULT};
 use crate::outgoing::Outgoing;
 use crate::path::{Path, Profile};
 use crate::pdu::{Header, Level, Opcode};
@@ -83,7 +83,7 @@ impl Default for Settings {
             frame_bytes: crate::limits::FRAME_BASE_BYTES,
             frame_bytes_max: crate::limits::FRAME_MAX_BYTES,
             window: WINDOW_DEFAULT,
-            begun_bytes: crate::limits::BEGUN_MAX_BYTES,
+            begun_bytes: BEGUN_MAX_BYTES,
             silence: SILENCE_RADIO,
         }
     }
@@ -224,6 +224,8 @@ pub(crate) struct Link<D> {
     unasked: usize,
     /// The newest acknowledgement.
     newest_ack: Option<u64>,
+    /// When the peer last said that it has not what it had.
+    taken_back_at: Option<Duration>,
     owed: Owed,
     /// The probe under way: its number, its place among transmissions, and when it left.
     probe: Option<(u32, u64, Duration)>,
@@ -249,9 +251,11 @@ impl<D: AsRef<[u8]>> Link<D> {
         now: Duration,
         side: Side,
         keys: &Keys,
-        terms: Terms,
+        mut terms: Terms,
         settings: Settings,
     ) -> Self {
+        // What is begun costs time with each acknowledgement, whatever its receiver has room for.
+        terms.peer_begun_bytes = terms.peer_begun_bytes.min(BEGUN_MAX_BYTES);
         let (sealer, mac_out) = keys.sending(side, terms.session);
         let (opener, mac_in) = keys.receiving(side, terms.session);
         let slots = usize::from(terms.slots);
@@ -285,6 +289,7 @@ impl<D: AsRef<[u8]>> Link<D> {
             peer_window: terms.peer_window,
             unasked: 0,
             newest_ack: None,
+            taken_back_at: None,
             owed: Owed::default(),
             probe: None,
             next_probe: 1,
@@ -319,8 +324,21 @@ impl<D: AsRef<[u8]>> Link<D> {
         if let Some(place) = self.outgoing.get_mut(usize::from(slot)) {
             *place = Some(pdu);
             self.outgoing_count += 1;
-            self.waiting.push_back(slot);
+            self.wait(slot);
         }
+    }
+
+    /// The PDU of this slot has fragments to be sent. What stands there of PDUs that are gone goes before it is more
+    /// than there are slots: a peer whose window is shut may ask again and again.
+    fn wait(&mut self, slot: u16) {
+        if self.waiting.len() >= self.outgoing.len() {
+            let mut seen = BTreeSet::new();
+            let outgoing = &self.outgoing;
+            let is_there = |slot: u16| outgoing.get(usize::from(slot)).is_some_and(Option::is_some);
+            self.waiting
+                .retain(|&one| one != slot && is_there(one) && seen.insert(one));
+        }
+        self.waiting.push_back(slot);
     }
 
     /// The header of a PDU of this session.
@@ -402,6 +420,26 @@ impl<D: AsRef<[u8]>> Link<D> {
             self.waiting,
             self.frame_size,
         )
+    }
+
+    /// What must hold whatever came. Gives the memory that PDUs hold which have not arrived whole.
+    #[cfg(test)]
+    pub(crate) fn check(&self) -> usize {
+        let all = || self.outgoing.iter().flatten();
+        let flying: usize = all().map(Outgoing::flying).sum();
+        assert_eq!(self.in_flight, flying, "{}", self.state());
+        let begun = all().filter(|pdu| pdu.is_begun());
+        let begun: usize = begun.map(Outgoing::whole_bytes).sum();
+        assert_eq!(self.begun_bytes, begun, "{}", self.state());
+        assert_eq!(self.outgoing_count, all().count());
+        let held = self.incoming.iter().filter_map(|at| at.assembly.as_ref());
+        let held: usize = held.map(Assembly::held_bytes).sum();
+        assert_eq!(self.held_bytes, held, "{}", self.state());
+        assert!(self.control.len() <= 1 && self.spare.len() <= SPARE_MAX);
+        assert!(self.waiting.len() <= self.outgoing.len());
+        let is_one = all().filter(|pdu| pdu.is_begun()).count() == 1;
+        assert!(begun <= crate::bytes::size(BEGUN_MAX_BYTES) || is_one);
+        held
     }
 
     /// Nothing is under way.

@@ -111,10 +111,17 @@ impl<D: AsRef<[u8]>> Link<D> {
         mut text: &[u8],
         arrivals: &mut Vec<Arrival>,
     ) {
+        let mut has_ack = false;
         loop {
             let (payload, behind) = self.split(head, text, true);
             let wrong = self.counters.corrupt;
             if head.tag == self.terms.first_tag {
+                // One for each frame: so the work for a frame is bounded by what is under way.
+                let is_ack = payload.get(1) == Some(&Opcode::Ack.to_wire());
+                if is_ack && std::mem::replace(&mut has_ack, true) {
+                    self.counters.strange += 1;
+                    return;
+                }
                 arrivals.extend(self.take_control(now, number, payload));
             } else if let Some(slot) = self.slot_of(head.tag) {
                 arrivals.extend(self.take_fragment(now, slot, head, Some(sequence), payload));

@@ -19,6 +19,9 @@ const TRIES_MAX: u8 = 3;
 const FRAME_MIDDLE_BYTES: u16 = 4096;
 /// How long a size that did not get through is not tried again.
 const TRIAL_PAUSE: Duration = Duration::from_secs(60);
+/// How often a peer may say that it has not what it had: each time costs work, and sending again what it says. What is
+/// left out of that comes again, at the latest when the peer is asked.
+const TAKEN_BACK_EVERY: Duration = Duration::from_millis(1);
 
 /// What an acknowledgement brought.
 #[derive(Default)]
@@ -29,15 +32,30 @@ struct News {
     newest: Option<(u64, Duration)>,
     /// One of them was in a frame that is longer than the base.
     large: bool,
+    /// The peer may say that it has not what it had, and does.
+    may_take_back: bool,
+    takes_back: bool,
 }
 
 impl<D: AsRef<[u8]>> Link<D> {
     pub(super) fn handle_ack(&mut self, now: Duration, ack: &Ack) {
         self.peer_window = ack.window;
         let before = self.in_flight;
-        let mut news = News::default();
+        let last = self.taken_back_at;
+        let mut news = News {
+            may_take_back: last.is_none_or(|last| now >= last + TAKEN_BACK_EVERY),
+            ..News::default()
+        };
+        let mut last_tag = 0;
         for entry in &ack.entries {
-            self.handle_entry(now, entry, &mut news);
+            // One for each tag: so the work is bounded by what is under way.
+            if entry.tag > last_tag {
+                last_tag = entry.tag;
+                self.handle_entry(now, entry, &mut news);
+            }
+        }
+        if news.takes_back {
+            self.taken_back_at = Some(now);
         }
         let probe = self
             .probe
@@ -109,7 +127,8 @@ impl<D: AsRef<[u8]>> Link<D> {
                     news.large |= fragment.is_large;
                 }
                 // What had arrived was wrong, and was dropped.
-                (State::Arrived, false) if !planted::has(Bug::Void) => {
+                (State::Arrived, false) if news.may_take_back && !planted::has(Bug::Void) => {
+                    news.takes_back = true;
                     fragment.state = State::Lost;
                     self.lost.insert((slot, at));
                 }
@@ -123,7 +142,8 @@ impl<D: AsRef<[u8]>> Link<D> {
             return;
         }
         let is_all = pdu.fragments.iter().all(|at| at.state == State::Arrived);
-        if is_all && !planted::has(Bug::Void) {
+        if is_all && news.may_take_back && !planted::has(Bug::Void) {
+            news.takes_back = true;
             // The peer has all and is not content: what it has is not what was sent.
             for (at, fragment) in (0_u16..).zip(&mut pdu.fragments) {
                 fragment.state = State::Lost;
@@ -266,7 +286,7 @@ impl<D: AsRef<[u8]>> Link<D> {
                 self.in_flight -= pdu.flying();
                 pdu.cut(payload, tag, &self.mac_out);
                 self.lost.retain(|&(of, _)| of != slot);
-                self.waiting.push_back(slot);
+                self.wait(slot);
             }
         }
     }

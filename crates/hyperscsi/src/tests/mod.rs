@@ -2,6 +2,7 @@
 
 mod bundles;
 mod congestion;
+mod hostile;
 mod prng;
 mod rig;
 mod wire;
