@@ -20,6 +20,10 @@ const LOGIN_AGE: Duration = Duration::from_secs(10);
 /// Attempts of an address at once, and the time that brings one back. Each tries one password.
 const ATTEMPTS: u64 = 5;
 const ATTEMPT_EVERY: Duration = Duration::from_secs(2);
+/// Logins of an address at once, right or wrong, and the time that brings one back: as many as one host may have
+/// sessions, and no more of what all have together than a part.
+const LOGINS: u64 = 40;
+const LOGIN_EVERY: Duration = Duration::from_millis(100);
 /// Attempts of all together in a second: what the exchange costs is bounded.
 const ATTEMPTS_OF_ALL: u64 = 200;
 
@@ -84,6 +88,7 @@ pub struct Gate<X: TargetExchange> {
     logins: BTreeMap<u32, Pending<X::Pending>>,
     next_login: u32,
     attempts: Buckets,
+    starts: Buckets,
     attempts_of_all: Buckets,
 }
 
@@ -103,6 +108,7 @@ impl<X: TargetExchange> Gate<X> {
             entropy,
             logins: BTreeMap::new(),
             attempts: Buckets::default(),
+            starts: Buckets::default(),
             attempts_of_all: Buckets::default(),
         }
     }
@@ -184,7 +190,8 @@ impl<X: TargetExchange> Gate<X> {
         }
         let second = Duration::from_secs(1);
         let of_all = second.checked_div(u32::try_from(ATTEMPTS_OF_ALL).ok()?)?;
-        let may = self.attempts.take(now, address, ATTEMPTS, ATTEMPT_EVERY)
+        let may = self.starts.take(now, address, LOGINS, LOGIN_EVERY)
+            && self.attempts.take(now, address, ATTEMPTS, ATTEMPT_EVERY)
             && self.attempts_of_all.take(now, &[], ATTEMPTS_OF_ALL, of_all);
         if !may {
             return None;

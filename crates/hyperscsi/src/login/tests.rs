@@ -346,6 +346,34 @@ fn passwords_can_be_tried_no_faster_than_the_bucket_of_an_address_fills() {
 }
 
 #[test]
+fn one_address_that_knows_the_password_leaves_logins_for_others() {
+    let (mut gate, cookies) = gate(Cheap(Vec::new()), b"secret".to_vec());
+    let mut enters = |now: Duration, address: &[u8], seed: u8| {
+        let cookie = cookies.make(now, address, &wish().client);
+        let exchange = Cheap(b"secret".to_vec());
+        let settings = Settings::default();
+        let mut login = Login::new(now, HOUR, wish(), settings, cookie, exchange, entropy(seed));
+        let mut proved = None;
+        for _ in 0..2 {
+            let Some(request) = login.poll_frame(now) else {
+                break;
+            };
+            let (answer, who) = gate.handle_frame(now, &cookies, address, &request);
+            proved = proved.or(who);
+            if let Some(answer) = answer {
+                let _going: LoginProgress<Vec<u8>> = login.handle_frame(now, &answer);
+            }
+        }
+        proved.is_some()
+    };
+    let mut count =
+        |now, seeds: std::ops::Range<u8>| seeds.filter(|&seed| enters(now, b"one", seed)).count();
+    assert_eq!(count(ZERO, 0..120), 40);
+    assert_eq!(count(Duration::from_secs(1), 120..250), 10);
+    assert!(enters(Duration::from_secs(1), b"two", 1));
+}
+
+#[test]
 fn a_server_that_sends_cookies_without_end_is_answered_at_its_time() {
     let mut login = login(Cheap(Vec::new()), 1);
     let mut sent = Vec::new();
