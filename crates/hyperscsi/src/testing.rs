@@ -1,5 +1,7 @@
-//! For tests of other crates: passwords that are not stretched, so that a login costs a hundredth of what it does. A
-//! target does not stretch them, and takes both.
+//! For tests of other crates: passwords that are not stretched, so that a login costs a hundredth of what it does, and
+//! sessions without a login. A target does not stretch passwords, and takes both.
+
+use std::time::Duration;
 
 use opaque_ke::ksf::Identity;
 use opaque_ke::{
@@ -8,8 +10,12 @@ use opaque_ke::{
     ServerRegistration, ServerSetup, TripleDh,
 };
 
+use crate::client::ClientSession;
+use crate::device::Device;
 use crate::exchange::{ClientExchange, NAMELESS, OpaqueTarget, Secret, Source};
-use crate::keys::Entropy;
+use crate::keys::{Entropy, Keys};
+use crate::link::{Settings, Terms};
+use crate::target::TargetSession;
 
 /// The suite without stretching.
 struct Suite;
@@ -89,6 +95,31 @@ impl ClientExchange for UnstretchedClient {
         let secret = Secret::new(finished.session_key.to_vec());
         Some((finished.message.serialize().to_vec(), secret))
     }
+}
+
+/// Both ends of a session that does the same on both sides.
+#[must_use]
+pub fn session<C: AsRef<[u8]> + Default, T: AsRef<[u8]> + Default>(
+    now: Duration,
+    settings: Settings,
+    slots: u16,
+    devices: Vec<Device>,
+) -> (ClientSession<C>, TargetSession<T>) {
+    let terms = Terms {
+        session: 7,
+        first_tag: 1,
+        slots,
+        peer_window: settings.window,
+        peer_begun_bytes: settings.begun_bytes,
+        frame_bytes_max: settings.frame_bytes_max,
+        profile: settings.profile,
+        bundles: true,
+    };
+    let keys = Keys::new(b"both ends");
+    (
+        ClientSession::new(now, &keys, terms, settings),
+        TargetSession::new(now, &keys, terms, settings, devices),
+    )
 }
 
 #[cfg(test)]

@@ -3,6 +3,10 @@
 //! A command has all its data when it comes. They are copied into the core's pool before the engine gets the command;
 //! while there is no room for them, or as many commands are under way as may be, commands wait in their order, and the
 //! window of the client is shut. A client that goes on all the same is answered TASK SET FULL.
+//!
+//! Data of replies are in buffers of the pool, of which a host has its share, or in copies on the heap, where the store
+//! gives memory that others write. No command is given while a session has too much in such copies, which only its
+//! client's acknowledgements end; so that needs no sign but what comes from the client.
 
 #![warn(
     clippy::indexing_slicing,
@@ -10,6 +14,7 @@
     clippy::panic
 )]
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -35,6 +40,12 @@ use crate::names::{CommandId, ManagementId};
 
 /// The data of commands that wait, in bytes: so much may have been under way before the client saw a shut window.
 const WAITING_BYTES_MAX: usize = 2 << 20;
+
+/// Data of replies on the heap, in bytes, with which no further command is given.
+const COPIED_MAX: usize = 4 << 20;
+
+/// The same for replies of commands that were given together: beyond it they end with BUSY.
+const COPIED_FULL: usize = 16 << 20;
 
 /// The bytes of a CDB that every command has room for.
 const CDB_BYTES: usize = 16;
@@ -90,15 +101,18 @@ pub fn transport_id(client: &[u8; 16]) -> Arc<[u8]> {
 #[derive(Debug)]
 pub(super) struct ReplyData {
     payload: Payload,
-    /// Who gets its memory back.
-    stock: Option<Rc<Stock>>,
+    /// Who gets its memory back, if it is on the heap, and what the session has of that.
+    copy: Option<(Rc<Stock>, Rc<Copied>)>,
 }
+
+/// The data of a session's replies that are on the heap, in bytes.
+type Copied = Cell<usize>;
 
 impl Default for ReplyData {
     fn default() -> Self {
         Self {
             payload: Payload::Empty,
-            stock: None,
+            copy: None,
         }
     }
 }
@@ -111,9 +125,10 @@ impl AsRef<[u8]> for ReplyData {
 
 impl Drop for ReplyData {
     fn drop(&mut self) {
-        if let Some(stock) = &self.stock
+        if let Some((stock, copied)) = &self.copy
             && let Payload::Heap(room) = std::mem::replace(&mut self.payload, Payload::Empty)
         {
+            copied.set(copied.get().saturating_sub(room.len()));
             stock.give_back(room);
         }
     }
@@ -121,25 +136,40 @@ impl Drop for ReplyData {
 
 impl ReplyData {
     /// No more than there is room for, and nothing that others may write: it may be sent again, and is protected once.
-    fn new(payload: Payload, room: usize, stock: &Rc<Stock>) -> Self {
-        if let Payload::Mapped(range) = payload {
-            let length = range.len().min(room);
-            let mut bytes = stock.take(length);
-            range.copy_to(0, &mut bytes);
-            return Self {
-                payload: Payload::Heap(bytes),
-                stock: Some(Rc::clone(stock)),
-            };
-        }
-        let payload = if payload.len() <= room {
-            payload
-        } else {
-            payload.into_shareable().part(0, room)
+    /// `None` where the session has too much on the heap.
+    fn new(
+        payload: Payload,
+        room: usize,
+        (stock, copied): (&Rc<Stock>, &Rc<Copied>),
+    ) -> Option<Self> {
+        let payload = match payload {
+            Payload::Mapped(range) => {
+                let length = range.len().min(room);
+                if copied.get().saturating_add(length) > COPIED_FULL {
+                    return None;
+                }
+                let mut bytes = stock.take(length);
+                range.copy_to(0, &mut bytes);
+                Payload::Heap(bytes)
+            }
+            payload @ (Payload::Empty
+            | Payload::Pool(_)
+            | Payload::Received { .. }
+            | Payload::Heap(_)) => match payload.len() {
+                length if length <= room => payload,
+                _ => payload.into_shareable().part(0, room),
+            },
         };
-        Self {
-            payload,
-            stock: None,
-        }
+        let copy = match &payload {
+            Payload::Heap(bytes) => {
+                copied.set(copied.get().saturating_add(bytes.len()));
+                Some((Rc::clone(stock), Rc::clone(copied)))
+            }
+            Payload::Empty | Payload::Pool(_) | Payload::Received { .. } | Payload::Mapped(_) => {
+                None
+            }
+        };
+        Some(Self { payload, copy })
     }
 }
 
@@ -199,6 +229,7 @@ pub struct SessionPort {
     slots: Vec<Slot>,
     /// Memory for data of replies.
     stock: Rc<Stock>,
+    copied: Rc<Copied>,
     waiting: VecDeque<Waiting>,
     waiting_bytes: usize,
     starves: Option<NoRoom>,
@@ -242,6 +273,7 @@ impl SessionPort {
             session,
             slots: std::iter::repeat_with(Slot::default).take(slots).collect(),
             stock,
+            copied: Rc::default(),
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             starves: None,
@@ -300,7 +332,12 @@ impl SessionPort {
     }
 
     fn may_give(&self) -> bool {
-        !self.waiting.is_empty() && self.under_way < self.limit
+        !self.waiting.is_empty() && self.under_way < self.limit && !self.is_backlogged()
+    }
+
+    /// The client has not acknowledged what it was sent.
+    fn is_backlogged(&self) -> bool {
+        self.copied.get() > COPIED_MAX
     }
 
     /// Takes what there is, up to what is to be done about it.
@@ -532,8 +569,14 @@ impl SessionPort {
             residual: i32::try_from(residual).unwrap_or_default(),
             sense: response.sense.to_vec(),
         };
-        let data = ReplyData::new(response.data, task.room, &self.stock);
-        self.reply(task.id, reply, data);
+        let memory = (&self.stock, &self.copied);
+        match ReplyData::new(response.data, task.room, memory) {
+            Some(data) => self.reply(task.id, reply, data),
+            None => {
+                let busy = Reply::of(Outcome::Status(Status::Busy as u8));
+                self.reply(task.id, busy, ReplyData::default());
+            }
+        }
     }
 
     /// A command ends without an answer of the device: the client gets its tag back.
@@ -570,7 +613,9 @@ impl SessionPort {
             self.session.respond(now, id, reply, data);
         }
         self.reply_bytes = 0;
-        let is_shut = !self.waiting.is_empty();
+        // What waits for acknowledgements alone needs no room.
+        let has_room = self.waiting_bytes == 0 && self.is_backlogged();
+        let is_shut = !self.waiting.is_empty() && !has_room;
         if is_shut != std::mem::replace(&mut self.is_shut, is_shut) {
             self.session
                 .set_window(if is_shut { 0 } else { WINDOW_DEFAULT });
@@ -600,6 +645,7 @@ fn command_of(device: u16, asked: &Asked) -> Command {
 
 #[cfg(test)]
 mod tests {
+    use ::hyperscsi::{ClientEvent, ClientSession, Device, Level, Settings};
     use memory::{CoreMapping, MappedRange, Mapping};
 
     use super::*;
@@ -624,9 +670,9 @@ mod tests {
             buffer.fill(7);
             Payload::Pool(buffer)
         };
-        let stock = Rc::default();
+        let (stock, copied) = (Rc::default(), Rc::default());
         let bytes = |payload, room| {
-            let data = ReplyData::new(payload, room, &stock);
+            let data = ReplyData::new(payload, room, (&stock, &copied)).unwrap();
             data.as_ref().to_vec()
         };
         assert_eq!(bytes(buffer(), 4096), [7; 4096]);
@@ -640,6 +686,159 @@ mod tests {
             let range = Payload::Mapped(MappedRange::new(&mapping, 0, 6));
             assert_eq!(bytes(range, room), b"medium"[..room]);
         }
+        assert_eq!(copied.get(), 0, "all of it is given back");
+    }
+
+    /// A session whose client has begun so many reads of 1 MiB.
+    fn session(reads: u64) -> (Duration, ClientSession<Vec<u8>>, SessionPort) {
+        let now = Duration::from_secs(1);
+        let settings = Settings {
+            begun_bytes: 2 << 20,
+            ..Settings::default()
+        };
+        let device = Device {
+            handle: 1,
+            level: Level::Crc,
+            is_read_only: false,
+            is_removable: false,
+            peripheral_type: 0,
+            block_bytes: 512,
+            blocks: 1 << 20,
+            data_max_bytes: 1 << 20,
+            designator: [0; 16],
+            name: "disk".to_owned(),
+        };
+        let ends = ::hyperscsi::testing::session(now, settings, 65, vec![device]);
+        let (mut client, target) = ends;
+        let detail = Detail {
+            id: SessionId(1),
+            group: "ABC".into(),
+            client: [1; 16],
+            name: "client".to_owned(),
+            station: Station::Link([2; 6]),
+            place: PlaceKey::NONE,
+            since: SystemTime::UNIX_EPOCH,
+            luns: Vec::new(),
+            shares: Shares::alone(),
+        };
+        let mut port = SessionPort::new(detail, target, 64, Rc::default());
+        client.open(now, 1, Level::Crc);
+        exchange(now, &mut client, &mut port);
+        for token in 0..reads {
+            let command = Asked {
+                attribute: Attribute::Simple,
+                cdb: vec![0x28; 10],
+                data_in_bytes: 1 << 20,
+                data_out_bytes: 0,
+            };
+            client.submit(now, token, 1, command, Vec::new()).unwrap();
+        }
+        (now, client, port)
+    }
+
+    /// All frames of both ends, until there are no more.
+    fn exchange(now: Duration, client: &mut ClientSession<Vec<u8>>, port: &mut SessionPort) {
+        let mut room = vec![0; 9000];
+        loop {
+            let mut is_over = true;
+            while let Some(length) = client.poll_frame(now, &mut room) {
+                port.session.handle_frame(now, &room[..length]);
+                is_over = false;
+            }
+            while let Some(length) = port.session.poll_frame(now, &mut room) {
+                client.handle_frame(now, &room[..length]);
+                is_over = false;
+            }
+            if is_over {
+                return;
+            }
+        }
+    }
+
+    /// Gives all commands that may be given, without answers.
+    fn give(now: Duration, port: &mut SessionPort) -> Vec<CommandId> {
+        let pool = Pool::new(0).unwrap();
+        let taken = std::iter::from_fn(|| match port.take(&pool, now)? {
+            Taken::Command(id, _) => Some(id),
+            other => panic!("{other:?}"),
+        });
+        taken.collect()
+    }
+
+    fn answer(port: &mut SessionPort, id: CommandId, mapping: &Rc<CoreMapping>) {
+        port.respond(
+            id,
+            Response {
+                status: Status::Good,
+                sense: &[],
+                data: Payload::Mapped(MappedRange::new(mapping, 0, 1 << 20)),
+                transfer_length: 1 << 20,
+            },
+        );
+    }
+
+    #[test]
+    fn a_client_that_takes_no_replies_gets_a_few_and_those_that_wait_when_it_does() {
+        let (now, mut client, mut port) = session(60);
+        let mapping = CoreMapping::new(&Arc::new(Mapping::sparse(1 << 20).unwrap()));
+        let mut room = vec![0; 9000];
+        while let Some(length) = client.poll_frame(now, &mut room) {
+            port.session.handle_frame(now, &room[..length]);
+        }
+        // As a store in memory answers: at once.
+        let pool = Pool::new(0).unwrap();
+        let answer_all = |port: &mut SessionPort| {
+            let mut count = 0;
+            while let Some(taken) = port.take(&pool, now) {
+                let Taken::Command(id, _) = taken else {
+                    panic!("{taken:?}");
+                };
+                answer(port, id, &mapping);
+                count += 1;
+            }
+            port.settle(now);
+            count
+        };
+        assert_eq!(answer_all(&mut port), 5);
+        assert_eq!(answer_all(&mut port), 0);
+        assert!(!port.is_shut, "what waits has no data");
+        let mut done = 5;
+        while done < 60 {
+            exchange(now, &mut client, &mut port);
+            done += answer_all(&mut port);
+        }
+        exchange(now, &mut client, &mut port);
+        assert_eq!(port.copied.get(), 0);
+        let good = std::iter::from_fn(|| client.poll_event());
+        let good = good.filter(
+            |event| matches!(event, ClientEvent::Answer { data, .. } if data.len() == 1 << 20),
+        );
+        assert_eq!(good.count(), 60);
+    }
+
+    #[test]
+    fn of_many_replies_at_once_some_are_busy() {
+        let (now, mut client, mut port) = session(60);
+        let mapping = CoreMapping::new(&Arc::new(Mapping::sparse(1 << 20).unwrap()));
+        exchange(now, &mut client, &mut port);
+        // As they come when what they waited for is over.
+        let given = give(now, &mut port);
+        assert_eq!(given.len(), 60);
+        for id in given {
+            answer(&mut port, id, &mapping);
+        }
+        assert_eq!(port.copied.get(), COPIED_FULL);
+        port.settle(now);
+        exchange(now, &mut client, &mut port);
+        assert_eq!(port.copied.get(), 0);
+        let mut counts = [0; 2];
+        while let Some(event) = client.poll_event() {
+            if let ClientEvent::Answer { reply, .. } = event {
+                let is_busy = reply.outcome == Outcome::Status(Status::Busy as u8);
+                counts[usize::from(is_busy)] += 1;
+            }
+        }
+        assert_eq!(counts, [16, 44]);
     }
 
     #[test]

@@ -123,6 +123,13 @@ impl Shares {
         self.sessions.has_room() && self.may_connect()
     }
 
+    /// Those of the only holder of a test.
+    #[cfg(test)]
+    pub(crate) fn alone() -> Self {
+        let common = Common::new(1, 1, Holding::new(1 << 20));
+        common.shares(&Holder::User("alone".to_owned()))
+    }
+
     /// Whether the holder may have one more connection.
     pub(super) fn may_connect(&self) -> bool {
         self.connections.has_room()
