@@ -134,6 +134,48 @@ def what_is_written_comes_back_with_frames_of_any_size_and_loss():
         good(verify(link, *ways(path), f"hyperscsi://{GROUP}/1?server={server_name(link)}&level=hash"))
 
 
+SEND = """
+import socket, sys, time
+name, of, header, frame = sys.argv[1], *map(bytes.fromhex, sys.argv[2:])
+link = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+link.bind((name, 0))
+link.settimeout(0.5)
+link.send(header + frame)
+end = time.monotonic() + 0.5
+while time.monotonic() < end:
+    try:
+        got = link.recv(9000)
+    except TimeoutError:
+        break
+    if got[6:12] == of and b"\\x88\\x9a" in got[12:20]:
+        print(got[:6].hex(":"))
+"""
+
+
+@test
+def only_a_station_is_answered():
+    """Who asks with the address of many as its own gets no answer, as that would reach them all: neither to a question nor to a frame
+    of no session. Nor does who asks in a VLAN of which the interface is no part, or another station. The server goes on."""
+    many, none = ("ff:ff:ff:ff:ff:ff", "01:00:5e:00:00:01"), []
+    of_no_session = bytes([0, 64, 0]) + bytes([7] * 60)
+    own, server = ethernet.MACS[CLIENT], ethernet.MACS[SERVER]
+
+    def answers(link, source, frame=None, to="ff:ff:ff:ff:ff:ff", tag=""):
+        frame = frame or hyperscsi.question(GROUP)
+        header = to.replace(":", "") + source.replace(":", "") + tag + "889a"
+        return link.run(CLIENT, "python3", "-c", SEND, IF, server.replace(":", ""), header, frame.hex()).stdout.split()
+    with wire() as link, serve(link, "a") as (_, path):
+        equal(answers(link, own), [own], "who answers a station")
+        equal(answers(link, own, of_no_session, server), [own], "who answers a frame of no session")
+        for source in many:
+            equal(answers(link, source), none, f"answers to {source}")
+            equal(answers(link, source, of_no_session, server), none, f"answers to a frame of {source}")
+        equal(answers(link, own, tag="81000007"), none, "answers to another VLAN")
+        equal(answers(link, own, to="02:00:00:00:00:77"), none, "answers to what is for another station")
+        equal(answers(link, server), [server], "answers to the address of the server itself")
+        good(verify(link, "--interface", IF, "--password-file", path / "password", f"hyperscsi://{GROUP}/a"))
+
+
 def server_name(link):
     asked = ("discover", "hyperscsi", "--interface", IF, "--group", GROUP, "--json")
     return json.loads(link.run(CLIENT, BINARY, *asked).stdout)[0]["server"]

@@ -84,12 +84,18 @@ impl Door {
     }
 }
 
+/// Whether it is the address of one station. Spec: IEEE 802, the I/G bit.
+const fn is_of_one([first, ..]: [u8; 6]) -> bool {
+    first & 1 == 0
+}
+
 fn station_of(datagram: &Datagram) -> Option<Station> {
     match datagram.sender()? {
         Address::Inet(address) => {
             Some(Station::Inet(SocketAddr::new(address.ip(), address.port())))
         }
-        Address::Link { hardware, .. } => Some(Station::Link(hardware)),
+        // No station has the address of many: an answer would reach them all.
+        Address::Link { hardware, .. } => is_of_one(hardware).then_some(Station::Link(hardware)),
     }
 }
 
