@@ -176,6 +176,28 @@ def only_a_station_is_answered():
         good(verify(link, "--interface", IF, "--password-file", path / "password", f"hyperscsi://{GROUP}/a"))
 
 
+@test(limit_s=180)
+def an_mtu_below_that_of_others_is_kept_to():
+    """Ends of unlike MTU, one below 1500, carry verified loads. An MTU that becomes smaller while a device is attached makes a new
+    session, whichever end it is of, and nothing is lost or held; the server is away while it is too small, and comes back."""
+    def set_mtu(link, end, mtu):
+        link.run(end, "ip", "link", "set", ethernet.NAMES[end], "mtu", mtu)
+    for small in (CLIENT, SERVER):
+        with wire() as link:
+            set_mtu(link, small, 1400)
+            with serve(link, "a") as (_, path):
+                ways = "--interface", IF, "--password-file", path / "password"
+                good(verify(link, *ways, f"hyperscsi://{GROUP}/a"))
+    with wire() as link, serve(link, "a") as (tarn, path), attached(link, path, f"hyperscsi://{GROUP}/a") as url:
+        for end, mtu in ((SERVER, 1400), (CLIENT, 1300), (SERVER, 1000)):
+            running = verify(link, url, seconds=4)
+            set_mtu(link, end, mtu)
+            if mtu < 1280:
+                tarn.await_log("its MTU is 1000")
+                set_mtu(link, end, 1500)
+            good(running)
+
+
 def server_name(link):
     asked = ("discover", "hyperscsi", "--interface", IF, "--group", GROUP, "--json")
     return json.loads(link.run(CLIENT, BINARY, *asked).stdout)[0]["server"]

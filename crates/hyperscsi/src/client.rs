@@ -131,6 +131,12 @@ impl<D: AsRef<[u8]> + Default> ClientSession<D> {
         }
     }
 
+    /// The frame that its peer gets without trying, behind the Ethernet header.
+    #[must_use]
+    pub const fn frame_bytes(&self) -> u16 {
+        self.link.base_bytes()
+    }
+
     /// Its terms.
     #[must_use]
     pub const fn terms(&self) -> &Terms {

@@ -56,14 +56,24 @@ impl Door {
         };
         let state = interface.bind(&self.socket)?;
         (*index, *hardware) = (state.index, state.hardware);
-        FrameSizes::of_mtu(state.mtu).ok_or_else(|| {
+        Self::sizes_of(interface, state.mtu)
+    }
+
+    fn sizes_of(interface: &Interface, mtu: u32) -> io::Result<FrameSizes> {
+        FrameSizes::of_mtu(mtu).ok_or_else(|| {
             let what = format!(
-                "its MTU is {}, and frames of 1280 bytes are needed: raise it (`ip link set {} mtu 1500`)",
-                state.mtu,
+                "its MTU is {mtu}, and frames of 1280 bytes are needed: raise it (`ip link set {} mtu 1500`)",
                 interface.name()
             );
             io::Error::other(what)
         })
+    }
+
+    /// The sizes of frames at its interface now; `None` where that is not known.
+    fn look(&self) -> Option<io::Result<FrameSizes>> {
+        let (interface, index, _) = self.link.as_ref()?;
+        let state = interface.look_at(&self.socket, *index)?;
+        Some(Self::sizes_of(interface, state.mtu))
     }
 
     /// The address of its interface.
@@ -226,7 +236,7 @@ impl Core {
                 let token = Purpose::Frames(key).token();
                 let reactor = &mut self.engine.carrier.reactor;
                 door.receive = Some(reactor.receive_datagrams(&door.socket, token));
-                self.hyperscsi.set_sizes(key, sizes);
+                self.hyperscsi.set_sizes(&mut self.engine, key, sizes);
                 if let Some(place) = self.hyperscsi.place(key)
                     && self.index == 0
                 {
@@ -244,15 +254,38 @@ impl Core {
         }
     }
 
-    /// Tries places that are away. Called every second.
+    /// Tries places that are away, and looks whether interfaces have another MTU. Called every second.
     pub(crate) fn retry_doors(&mut self) {
         if self.stop_at.is_some() {
             return;
         }
         for key in self.hyperscsi.place_keys() {
-            let door = self.hyperscsi.socket(key);
-            if door.is_some_and(|door| door.receive.is_none()) {
+            let Some(door) = self.hyperscsi.socket(key) else {
+                continue;
+            };
+            let Some(receive) = door.receive else {
                 self.open_door(key, false);
+                continue;
+            };
+            match door.look() {
+                Some(Ok(sizes)) => {
+                    if self.hyperscsi.sizes(key) != Some(sizes)
+                        && let Some(place) = self.hyperscsi.place(key)
+                        && self.index == 0
+                    {
+                        tracing::info!(%place, most = sizes.most, "frames of HyperSCSI have another size");
+                    }
+                    self.hyperscsi.set_sizes(&mut self.engine, key, sizes);
+                }
+                Some(Err(error)) => {
+                    if let Some(place) = self.hyperscsi.place(key) {
+                        let core = self.index;
+                        tracing::error!(%place, core, %error, "a place of HyperSCSI is away");
+                    }
+                    // The rest is as when the interface goes.
+                    self.engine.carrier.reactor.cancel(receive);
+                }
+                None => {}
             }
         }
     }

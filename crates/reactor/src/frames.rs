@@ -92,6 +92,15 @@ impl FrameSocket {
         self.link.as_ref().map(|(_, state)| *state)
     }
 
+    /// Looks at its interface, of which the MTU may have changed.
+    pub fn look(&mut self) {
+        if let Some((interface, state)) = &mut self.link
+            && let Some(now) = interface.look_by(self.fd.as_fd(), state.index)
+        {
+            state.mtu = now.mtu;
+        }
+    }
+
     /// Binds it to its interface again, which may have gone and come back.
     ///
     /// # Errors

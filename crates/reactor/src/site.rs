@@ -313,7 +313,19 @@ impl Interface {
         self.bind_to(socket.as_fd())
     }
 
+    /// The interface as it is now, where the socket has been bound to it; `None` where this is not known, or where it
+    /// is another one by now. Its address is not looked at.
+    pub fn look_at(&self, socket: &DatagramSocket, index: i32) -> Option<InterfaceState> {
+        self.look_by(socket.as_fd(), index)
+    }
+
     /// The same for any socket of frames.
+    pub(crate) fn look_by(&self, fd: BorrowedFd<'_>, index: i32) -> Option<InterfaceState> {
+        let state = self.state(fd).ok();
+        state.filter(|state| state.index == index)
+    }
+
+    /// As [`Interface::bind`], for any socket of frames.
     pub(crate) fn bind_to(&self, fd: BorrowedFd<'_>) -> io::Result<InterfaceState> {
         let state = self.state(fd)?;
         // SAFETY: all zeros is a valid `sockaddr_ll`.

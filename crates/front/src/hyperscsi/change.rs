@@ -79,11 +79,30 @@ impl<C: Wire> Sessions<C> {
         changed
     }
 
-    /// The frames of a place are of other sizes from now on: an interface has come back. Sessions keep theirs.
-    pub fn set_sizes(&mut self, place: PlaceKey, sizes: FrameSizes) {
-        if let Some(site) = self.sites.get_mut(place) {
-            site.sizes = sizes;
+    /// The frames of a place are of other sizes from now on: its interface has come back, or has another MTU. Sessions
+    /// keep theirs; those that send frames without trying which do not fit any more end, so that their clients log in
+    /// again.
+    pub fn set_sizes(&mut self, engine: &mut Engine<C>, place: PlaceKey, sizes: FrameSizes) {
+        let Some(site) = self.sites.get_mut(place) else {
+            return;
+        };
+        if std::mem::replace(&mut site.sizes, sizes) == sizes {
+            return;
         }
+        let all: Vec<SessionKey> = self.by_id.values().copied().collect();
+        for key in all {
+            let is_large = port_of(engine, key).is_some_and(|port| {
+                port.detail.place == place && port.session.frame_bytes() > sizes.base
+            });
+            if is_large {
+                self.end(engine, key, "the MTU of its interface has become smaller");
+            }
+        }
+    }
+
+    /// The sizes of frames of a place.
+    pub fn sizes(&self, place: PlaceKey) -> Option<FrameSizes> {
+        self.sites.get(place).map(|site| site.sizes)
     }
 
     /// The socket of a place.

@@ -259,7 +259,8 @@ impl<D: AsRef<[u8]>> Link<D> {
         let (sealer, mac_out) = keys.sending(side, terms.session);
         let (opener, mac_in) = keys.receiving(side, terms.session);
         let slots = usize::from(terms.slots);
-        let base = settings.frame_bytes;
+        // A path carries what both ends have, also where one of them has less than every path carries.
+        let base = settings.frame_bytes.min(terms.frame_bytes_max);
         Self {
             side,
             terms,
@@ -440,6 +441,11 @@ impl<D: AsRef<[u8]>> Link<D> {
         let is_one = all().filter(|pdu| pdu.is_begun()).count() == 1;
         assert!(begun <= crate::bytes::size(BEGUN_MAX_BYTES) || is_one);
         held
+    }
+
+    /// The frame that is sent without trying.
+    pub(crate) const fn base_bytes(&self) -> u16 {
+        self.frame_size.base
     }
 
     /// Nothing is under way.

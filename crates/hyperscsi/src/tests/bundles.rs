@@ -280,6 +280,22 @@ fn what_is_ready_at_once_leaves_in_one_frame() {
     assert!(replies.iter().all(|frame| frame.len() <= 9000));
 }
 
+/// Two ends of which one has an interface that carries less than 1500 bytes.
+#[test]
+fn no_end_sends_more_than_both_have() {
+    for is_write in [false, true] {
+        let mut pair = Pair::new(Level::Crc, true, 1400);
+        pair.path_bytes = 1400;
+        pair.data_bytes = 5000;
+        pair.run(is_write, 50);
+        pair.finish(400);
+        let counts = [pair.client.counters(), pair.target.counters()];
+        assert_eq!(counts.map(|counts| counts.retransmitted), [0, 0]);
+        assert_eq!(pair.client.frame_bytes(), 1400);
+        assert_eq!(pair.target.frame_bytes(), 1400);
+    }
+}
+
 /// All levels: a frame of encrypted PDUs is one seal.
 #[test]
 fn a_bundle_that_is_lost_is_sent_again_in_frames_that_every_path_carries() {

@@ -230,7 +230,11 @@ impl Attendant {
             self.station.send_all(&mut connection);
             let is_silent = self.jobs.is_silent(now);
             let silent = is_silent.then(|| "it does not answer".to_owned());
-            if let Some(reason) = broken.or(silent) {
+            let wire = &mut self.station.wire;
+            wire.look_at_mtu(now);
+            let has_shrunk = connection.session.frame_bytes() > wire.frame_bytes().0;
+            let narrow = has_shrunk.then(|| NARROW.to_owned());
+            if let Some(reason) = broken.or(silent).or(narrow) {
                 self.station.close(connection);
                 return reason;
             }
@@ -274,6 +278,7 @@ impl From<StepError> for NotConnected {
     }
 }
 
+const NARROW: &str = "the MTU of the interface has become smaller";
 const GONE: &str = "it does not have the device any more";
 
 /// The device of before in the table of a new session.

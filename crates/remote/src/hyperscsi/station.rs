@@ -163,6 +163,8 @@ impl Station {
         host: &mut impl Host,
     ) -> Result<Connection, StepError> {
         let place = of_bytes(&found.address).ok_or(StepError::Broken("it has no address"))?;
+        let now = self.now();
+        self.wire.look_at_mtu(now);
         let (frame_bytes, frame_bytes_max) = self.wire.frame_bytes();
         let settings = Settings {
             frame_bytes,

@@ -25,6 +25,8 @@ const KERNEL_BYTES: usize = 4 << 20;
 const EVERYBODY: [u8; 6] = [0xff; 6];
 /// How often an interface that is away is looked for.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often the MTU of one that is there is looked at.
+const MTU_EVERY: Duration = Duration::from_secs(1);
 /// Where the tag is in the first two bytes of a frame.
 const TAG_SHIFT: u32 = 3;
 const TAG_MASK: u32 = TAGS as u32 - 1;
@@ -119,6 +121,8 @@ pub(super) struct Wire {
     everybody: Place,
     /// Of the datagrams of the last receive: how many there are, and which is next.
     received: (usize, usize),
+    /// When the MTU of its interface was looked at.
+    looked_at: Duration,
     /// The interface that cannot be used now, with the reason, and when it is looked for.
     away: Option<(String, Duration)>,
 }
@@ -148,6 +152,7 @@ impl Wire {
             socket,
             everybody,
             received: (0, 0),
+            looked_at: Duration::ZERO,
             away: None,
         })
     }
@@ -162,6 +167,14 @@ impl Wire {
             }
             Place::Inet(SocketAddr::V6(at)) => at.ip().is_multicast(),
             Place::Link(_) => true,
+        }
+    }
+
+    /// Looks once in a while what its interface carries.
+    pub(super) fn look_at_mtu(&mut self, now: Duration) {
+        if now >= self.looked_at + MTU_EVERY {
+            self.looked_at = now;
+            self.socket.look();
         }
     }
 

@@ -94,7 +94,7 @@ impl Host {
                     .hyperscsi
                     .set_groups(&mut core.engine, what, door, &receipt);
                 for key in changed.opened {
-                    core.hyperscsi.set_sizes(key, sizes);
+                    core.hyperscsi.set_sizes(&mut core.engine, key, sizes);
                 }
             });
         }
