@@ -758,9 +758,11 @@ mod tests {
     /// Gives all commands that may be given, without answers.
     fn give(now: Duration, port: &mut SessionPort) -> Vec<CommandId> {
         let pool = Pool::new(0).unwrap();
-        let taken = std::iter::from_fn(|| match port.take(&pool, now)? {
-            Taken::Command(id, _) => Some(id),
-            other => panic!("{other:?}"),
+        let taken = std::iter::from_fn(|| {
+            let Taken::Command(id, _) = port.take(&pool, now)? else {
+                panic!("no command");
+            };
+            Some(id)
         });
         taken.collect()
     }

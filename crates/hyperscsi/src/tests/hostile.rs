@@ -1,4 +1,8 @@
 //! A client that knows the password and keeps to nothing: what its target gives out, holds and says all the same.
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "random numbers, and numbers as they stand on the wire"
+)]
 
 use std::collections::BTreeMap;
 use std::time::Duration;
