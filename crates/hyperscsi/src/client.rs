@@ -11,7 +11,7 @@ use crate::keys::{Keys, Side};
 use crate::limits::{DATA_MAX_BYTES, PROBE_MAX};
 use crate::link::{Arrival, Counters, EndReason, Link, Settings, Terms};
 use crate::outgoing::Outgoing;
-use crate::pdu::{Header, Level, Opcode};
+use crate::pdu::{HEADER_BYTES, Header, Level, Opcode};
 
 /// Commands that wait for a slot.
 pub const WAITING_MAX: usize = 1024;
@@ -281,10 +281,11 @@ impl<D: AsRef<[u8]> + Default> ClientSession<D> {
         slot.sequence += 1;
         slot.busy = Some((token, device, room));
         let sequence = slot.sequence;
-        let body = request.encode();
-        let length = body.len() + data.as_ref().len();
+        let mut head = self.link.head();
+        request.encode_to(&mut head);
+        let length = head.len() - HEADER_BYTES + data.as_ref().len();
         let header = self.link.header(Opcode::Request, device, sequence, length);
-        let pdu = Outgoing::new(header, sequence, level, &body, data);
+        let pdu = Outgoing::new(header, sequence, level, head, data);
         let number = crate::bytes::short(at);
         self.link.submit(now, number, pdu);
         self.link.expect(number);
@@ -506,6 +507,12 @@ impl<D: AsRef<[u8]> + Default> ClientSession<D> {
     #[cfg(test)]
     pub(crate) fn state(&self) -> String {
         self.link.state()
+    }
+
+    /// Memory that was made for heads of PDUs.
+    #[cfg(test)]
+    pub(crate) const fn heads_made(&self) -> usize {
+        self.link.heads_made
     }
 
     /// What was counted.

@@ -77,6 +77,12 @@ impl Request {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut body = Vec::with_capacity(REQUEST_BYTES.saturating_add(16));
+        self.encode_to(&mut body);
+        body
+    }
+
+    /// Writes the body up to the data behind what is there.
+    pub(crate) fn encode_to(&self, body: &mut Vec<u8>) {
         match self {
             Self::Command(command) => {
                 let attribute = match command.attribute {
@@ -103,7 +109,6 @@ impl Request {
                 body.extend([0; 4]);
             }
         }
-        body
     }
 
     /// Reads a body. Gives the data, too, which are as long as the command says.
@@ -226,17 +231,22 @@ impl Reply {
     /// The body up to the data.
     #[must_use]
     pub fn encode(&self, data_bytes: usize) -> Vec<u8> {
+        let mut body = Vec::with_capacity(REPLY_BYTES.saturating_add(self.sense.len()));
+        self.encode_to(data_bytes, &mut body);
+        body
+    }
+
+    /// Writes the body up to the data behind what is there.
+    pub(crate) fn encode_to(&self, data_bytes: usize, body: &mut Vec<u8>) {
         let sense = self
             .sense
             .get(..SENSE_MAX_BYTES)
             .unwrap_or(self.sense.as_slice());
-        let mut body = Vec::with_capacity(REPLY_BYTES.saturating_add(sense.len()));
         body.extend(self.outcome.to_wire());
         body.extend(short(sense.len()).to_be_bytes());
         body.extend(self.residual.to_be_bytes());
         body.extend(long(data_bytes).to_be_bytes());
         body.extend(sense);
-        body
     }
 
     /// Reads a body. Gives the data, too.

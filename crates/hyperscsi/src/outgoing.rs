@@ -111,11 +111,10 @@ pub(crate) struct Outgoing<D> {
 }
 
 impl<D: AsRef<[u8]>> Outgoing<D> {
-    /// A PDU with this body, and data behind it.
-    pub(crate) fn new(header: Header, sequence: u64, level: Level, body: &[u8], data: D) -> Self {
-        let mut head = Vec::with_capacity(HEADER_BYTES + body.len());
-        head.extend_from_slice(&header.encode());
-        head.extend_from_slice(body);
+    /// A PDU with this head, which has room for its header and then its body, and data behind it. The header is written
+    /// when it is cut.
+    pub(crate) fn new(header: Header, sequence: u64, level: Level, head: Vec<u8>, data: D) -> Self {
+        debug_assert!(head.len() >= HEADER_BYTES);
         Self {
             header: header.at(level),
             sequence,
@@ -127,6 +126,11 @@ impl<D: AsRef<[u8]>> Outgoing<D> {
             fragment_bytes: 0,
             next: 0,
         }
+    }
+
+    /// The memory of its head.
+    pub(crate) fn into_head(self) -> Vec<u8> {
+        self.head
     }
 
     /// With its trailer, in bytes.
@@ -197,7 +201,8 @@ mod tests {
         for (size, length) in [(10, 0), (10, 1), (64, 200), (300, 200), (26, 0)] {
             let data = vec![0xab; length];
             let header = Header::new(Opcode::Reply, 5 + length);
-            let mut pdu = Outgoing::new(header, 9, Level::Hash, b"abcde", data);
+            let head = [&[0; HEADER_BYTES][..], b"abcde"].concat();
+            let mut pdu = Outgoing::new(header, 9, Level::Hash, head, data);
             pdu.cut(size, 3, &key);
             let whole: Vec<u8> = (0..pdu.fragments.len())
                 .flat_map(|fragment| pdu.pieces(fragment).concat())

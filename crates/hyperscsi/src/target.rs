@@ -10,7 +10,7 @@ use crate::device::{Device, Inquiry, Opening};
 use crate::keys::{Keys, Side};
 use crate::link::{Arrival, Counters, EndReason, Link, Settings, Terms};
 use crate::outgoing::Outgoing;
-use crate::pdu::{Header, Level, Opcode};
+use crate::pdu::{HEADER_BYTES, Header, Level, Opcode};
 
 /// Names a request of a session. Never given twice.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -226,12 +226,13 @@ impl<D: AsRef<[u8]> + Default> TargetSession<D> {
             data.as_ref().len() <= busy.data_in_bytes,
             "more data than there is room for"
         );
-        let body = reply.encode(data.as_ref().len());
-        let length = body.len() + data.as_ref().len();
+        let mut head = self.link.head();
+        reply.encode_to(data.as_ref().len(), &mut head);
+        let length = head.len() - HEADER_BYTES + data.as_ref().len();
         let header = self
             .link
             .header(Opcode::Reply, busy.device, id.sequence, length);
-        let pdu = Outgoing::new(header, id.sequence, busy.level, &body, data);
+        let pdu = Outgoing::new(header, id.sequence, busy.level, head, data);
         self.link.submit(now, id.slot, pdu);
         self.link.expect(id.slot);
     }
@@ -387,6 +388,12 @@ impl<D: AsRef<[u8]> + Default> TargetSession<D> {
     #[cfg(test)]
     pub(crate) fn check(&self) -> usize {
         self.link.check()
+    }
+
+    /// Memory that was made for heads of PDUs.
+    #[cfg(test)]
+    pub(crate) const fn heads_made(&self) -> usize {
+        self.link.heads_made
     }
 
     /// What was counted.

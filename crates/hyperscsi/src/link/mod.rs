@@ -20,11 +20,14 @@ use crate::outgoing::Outgoing;
 use crate::path::{Path, Profile};
 use crate::pdu::{Header, Level, Opcode};
 
-pub(crate) use receive::Arrival;
+pub(crate) use receive::{Arrival, Frame, Held};
 
 /// Memory that is kept for PDUs that come: what those of one frame need, and no more than so much for each.
 const SPARE_MAX: usize = 8;
 const SPARE_BYTES_MAX: usize = 16 << 10;
+
+/// Memory that is kept for heads of PDUs that leave.
+const HEADS_MAX: usize = 64;
 
 /// What is sent again after a loss.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -242,6 +245,10 @@ pub(crate) struct Link<D> {
     room: Vec<u8>,
     /// Memory of PDUs that nobody needs any more, for the next ones.
     spare: Vec<Vec<u8>>,
+    /// The same for heads of PDUs that leave.
+    heads: Vec<Vec<u8>>,
+    #[cfg(test)]
+    pub(crate) heads_made: usize,
     pub(crate) counters: Counters,
     pub(crate) ended: Option<EndReason>,
 }
@@ -311,6 +318,9 @@ impl<D: AsRef<[u8]>> Link<D> {
             control: VecDeque::new(),
             room: Vec::new(),
             spare: Vec::new(),
+            heads: Vec::new(),
+            #[cfg(test)]
+            heads_made: 0,
             counters: Counters::default(),
             ended: None,
         }
@@ -342,6 +352,20 @@ impl<D: AsRef<[u8]>> Link<D> {
         self.waiting.push_back(slot);
     }
 
+    /// Room for the head of a PDU: a header, behind which its body is to be written.
+    pub(crate) fn head(&mut self) -> Vec<u8> {
+        let mut head = self.heads.pop().unwrap_or_else(|| {
+            #[cfg(test)]
+            {
+                self.heads_made += 1;
+            }
+            Vec::with_capacity(2 * HEADER_BYTES + crate::limits::CDB_MAX_BYTES)
+        });
+        head.clear();
+        head.extend([0; HEADER_BYTES]);
+        head
+    }
+
     /// The header of a PDU of this session.
     pub(crate) fn header(
         &self,
@@ -368,6 +392,9 @@ impl<D: AsRef<[u8]>> Link<D> {
             }
             if !self.lost.is_empty() {
                 self.lost.retain(|&(of, _)| of != slot);
+            }
+            if self.heads.len() < HEADS_MAX {
+                self.heads.push(pdu.into_head());
             }
         }
     }

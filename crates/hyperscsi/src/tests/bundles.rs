@@ -296,6 +296,22 @@ fn no_end_sends_more_than_both_have() {
     }
 }
 
+/// The head of a PDU is written where that of an earlier one was: the first 64 commands at depth 32 need memory, as
+/// replies are kept until they are acknowledged, and no later one does.
+#[test]
+fn memory_of_heads_is_used_again() {
+    for is_write in [false, true] {
+        let mut pair = Pair::new(Level::Crc, true, 9000);
+        pair.run(is_write, 4);
+        let made = |pair: &Pair| [pair.client.heads_made(), pair.target.heads_made()];
+        let first = made(&pair);
+        assert!(first[0] <= 32 && first[1] <= 64, "{first:?}");
+        let done = pair.done;
+        (0..100).for_each(|_| pair.turn());
+        assert_eq!((pair.done - done, made(&pair)), (3200, first));
+    }
+}
+
 /// All levels: a frame of encrypted PDUs is one seal.
 #[test]
 fn a_bundle_that_is_lost_is_sent_again_in_frames_that_every_path_carries() {
