@@ -9,7 +9,7 @@ use crate::data::Data;
 use crate::device::{Inquiry, Opening, Page};
 use crate::keys::{Keys, Side};
 use crate::limits::{DATA_MAX_BYTES, PROBE_MAX};
-use crate::link::{Arrival, Counters, EndReason, Link, Settings, Terms};
+use crate::link::{Arrival, Counters, EndReason, Frame, Held, Link, Settings, Terms};
 use crate::outgoing::Outgoing;
 use crate::pdu::{HEADER_BYTES, Header, Level, Opcode};
 
@@ -340,11 +340,35 @@ impl<D: AsRef<[u8]> + Default> ClientSession<D> {
 
     /// Takes a frame from behind its Ethernet header, of the target's address, with a tag of this session.
     pub fn handle_frame(&mut self, now: Duration, frame: &[u8]) {
+        let is_lent = false;
+        self.handle(
+            now,
+            Frame {
+                bytes: frame,
+                is_lent,
+            },
+        );
+    }
+
+    /// The same for a frame that is there until its events are taken, which the caller does before it handles another
+    /// one: data of answers may be in it ([`Data::is_in_frame`]).
+    pub fn handle_lent_frame(&mut self, now: Duration, frame: &[u8]) {
+        let is_lent = true;
+        self.handle(
+            now,
+            Frame {
+                bytes: frame,
+                is_lent,
+            },
+        );
+    }
+
+    fn handle(&mut self, now: Duration, frame: Frame<'_>) {
         if self.ended {
             return;
         }
         let mut arrivals = std::mem::take(&mut self.arrivals);
-        self.link.receive(now, frame, &mut arrivals);
+        self.link.receive(now, frame.bytes, &mut arrivals);
         for arrival in arrivals.drain(..) {
             // What is behind the end of a session is for nobody.
             if self.link.ended.is_some() {
@@ -353,7 +377,7 @@ impl<D: AsRef<[u8]> + Default> ClientSession<D> {
             match arrival {
                 Arrival::Pdu {
                     slot, header, pdu, ..
-                } => self.handle_reply(slot, &header, pdu),
+                } => self.handle_reply(slot, &header, pdu, frame),
                 Arrival::Control(Opcode::NegotiationAnswer, body) => self.handle_answer(&body),
                 Arrival::Control(Opcode::Disconnect, _) => self.link.end(EndReason::Disconnected),
                 Arrival::Control(..) => {}
@@ -366,17 +390,17 @@ impl<D: AsRef<[u8]> + Default> ClientSession<D> {
         self.note_end();
     }
 
-    fn handle_reply(&mut self, number: u16, header: &Header, pdu: Vec<u8>) {
+    fn handle_reply(&mut self, number: u16, header: &Header, pdu: Held, frame: Frame<'_>) {
         self.link.drop_outgoing(number);
         let place = self.slots.get_mut(usize::from(number));
         let Some((token, device, room)) = place.and_then(|slot| slot.busy.take()) else {
             return;
         };
-        let decoded = header.body(&pdu).and_then(Reply::decode);
+        let decoded = header.body(frame.pdu(&pdu)).and_then(Reply::decode);
         let decoded = decoded.map(|(reply, data)| (reply, data.len()));
         match decoded {
             Some((reply, length)) if length <= size(room) && header.device == device => {
-                let data = Data::before(pdu, size(header.length), length);
+                let data = self.link.data(frame, pdu, header, length);
                 self.events
                     .push_back(ClientEvent::Answer { token, reply, data });
             }

@@ -250,7 +250,9 @@ impl Script<'_> {
         if to_client {
             self.client.handle_frame(self.now, frame);
         } else {
-            self.target.handle_frame(self.now, frame);
+            // Data that stay in the frame are taken while it is there.
+            self.target.handle_lent_frame(self.now, frame);
+            self.settle_target(frame);
         }
     }
 
@@ -292,7 +294,7 @@ impl Script<'_> {
         }
     }
 
-    fn settle(&mut self) {
+    fn settle_target(&mut self, frame: &[u8]) {
         while let Some(event) = self.target.poll_event() {
             match event {
                 TargetEvent::Command {
@@ -309,7 +311,8 @@ impl Script<'_> {
                         known.0
                     });
                     assert_eq!(given, Some(1), "command {token}");
-                    assert!(data.iter().all(|&byte| byte == 0xdd));
+                    assert_eq!(data.len(), crate::bytes::size(command.data_out_bytes));
+                    assert!(data.within(frame).iter().all(|&byte| byte == 0xdd));
                     let read = vec![0xee; crate::bytes::size(command.data_in_bytes)];
                     self.target
                         .respond(self.now, id, Reply::of(Outcome::Status(0)), read);
@@ -322,6 +325,10 @@ impl Script<'_> {
                 TargetEvent::Ended(_) => {}
             }
         }
+    }
+
+    fn settle(&mut self) {
+        self.settle_target(&[]);
         while let Some(event) = self.client.poll_event() {
             let (token, data) = match event {
                 ClientEvent::Answer { token, data, .. } => (token, data),

@@ -33,8 +33,9 @@
 //!   each token comes back once, answered or lost. What was lost and not sent can be submitted to another session; what
 //!   was sent may have had any part of its effect.
 //! * **Buffers.** Data that leave are any `AsRef<[u8]>` and are borrowed until the peer has them; data that come are in
-//!   the PDU that they came in ([`Data`]), into which fragments are copied once. What a session holds is bounded by
-//!   [`Settings::begun_bytes`] for what comes, by the slots for what leaves.
+//!   the PDU that they came in ([`Data`]), into which fragments are copied once; those of a frame that is lent
+//!   ([`TargetSession::handle_lent_frame`]) stay in it where it has all of them in the clear. What a session holds is
+//!   bounded by [`Settings::begun_bytes`] for what comes, by the slots for what leaves.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -8,7 +8,7 @@ use crate::command::{Command, Function, Outcome, Reply, Request};
 use crate::data::Data;
 use crate::device::{Device, Inquiry, Opening};
 use crate::keys::{Keys, Side};
-use crate::link::{Arrival, Counters, EndReason, Link, Settings, Terms};
+use crate::link::{Arrival, Counters, EndReason, Frame, Held, Link, Settings, Terms};
 use crate::outgoing::Outgoing;
 use crate::pdu::{HEADER_BYTES, Header, Level, Opcode};
 
@@ -117,11 +117,35 @@ impl<D: AsRef<[u8]> + Default> TargetSession<D> {
 
     /// Takes a frame from behind its Ethernet header, of the client's address, with a tag of this session.
     pub fn handle_frame(&mut self, now: Duration, frame: &[u8]) {
+        let is_lent = false;
+        self.handle(
+            now,
+            Frame {
+                bytes: frame,
+                is_lent,
+            },
+        );
+    }
+
+    /// The same for a frame that is there until its events are taken, which the caller does before it handles another
+    /// one: data of commands may be in it ([`Data::is_in_frame`]).
+    pub fn handle_lent_frame(&mut self, now: Duration, frame: &[u8]) {
+        let is_lent = true;
+        self.handle(
+            now,
+            Frame {
+                bytes: frame,
+                is_lent,
+            },
+        );
+    }
+
+    fn handle(&mut self, now: Duration, frame: Frame<'_>) {
         if self.ended {
             return;
         }
         let mut arrivals = std::mem::take(&mut self.arrivals);
-        self.link.receive(now, frame, &mut arrivals);
+        self.link.receive(now, frame.bytes, &mut arrivals);
         for arrival in arrivals.drain(..) {
             // What is behind the end of a session is for nobody.
             if self.link.ended.is_some() {
@@ -134,7 +158,10 @@ impl<D: AsRef<[u8]> + Default> TargetSession<D> {
                     header,
                     level,
                     pdu,
-                } => self.handle_request(now, TaskId { slot, sequence }, &header, level, pdu),
+                } => {
+                    let id = TaskId { slot, sequence };
+                    self.handle_request(now, id, (&header, level), pdu, frame);
+                }
                 Arrival::Control(opcode, body) => self.handle_control(opcode, &body),
             }
         }
@@ -146,13 +173,13 @@ impl<D: AsRef<[u8]> + Default> TargetSession<D> {
         &mut self,
         now: Duration,
         id: TaskId,
-        header: &Header,
-        level: Level,
-        pdu: Vec<u8>,
+        (header, level): (&Header, Level),
+        pdu: Held,
+        frame: Frame<'_>,
     ) {
         // Its client has used the tag again, so it has the last reply.
         self.link.drop_outgoing(id.slot);
-        let decoded = header.body(&pdu).and_then(Request::decode);
+        let decoded = header.body(frame.pdu(&pdu)).and_then(Request::decode);
         let decoded = decoded.map(|(request, data)| (request, data.len()));
         let data_in_bytes = match &decoded {
             Some((Request::Command(command), _)) => size(command.data_in_bytes),
@@ -175,7 +202,7 @@ impl<D: AsRef<[u8]> + Default> TargetSession<D> {
         }
         match decoded {
             Some((Request::Command(command), length)) => {
-                let data = Data::before(pdu, size(header.length), length);
+                let data = self.link.data(frame, pdu, header, length);
                 self.events.push_back(TargetEvent::Command {
                     id,
                     device,

@@ -7,8 +7,8 @@
 use std::time::{Duration, Instant};
 
 use hyperscsi::{
-    Attribute, ClientEvent, ClientSession, Command, Data as Bytes, EndReason, FragmentHeader,
-    Outcome, Reply, SubmitError,
+    Attribute, ClientEvent, ClientSession, Command, EndReason, FragmentHeader, Outcome, Reply,
+    SubmitError,
 };
 use reactor::{Address, DatagramSocket, Event, Reactor};
 use remote::{HyperscsiConnection, HyperscsiOptions};
@@ -155,7 +155,8 @@ impl Lane for HyperscsiLane {
                     if datagram.sender().is_some_and(|from| self.is_target(from))
                         && tag_of(frame).is_some_and(|tag| self.session.has_tag(tag))
                     {
-                        self.session.handle_frame(now, frame);
+                        self.session.handle_lent_frame(now, frame);
+                        self.take_events(now, frame, finished)?;
                     }
                 }
                 Err(_) if self.is_closed => {}
@@ -174,7 +175,7 @@ impl Lane for HyperscsiLane {
             | Event::Helper { .. }
             | Event::Mail { .. } => return Err("an event that was not asked for".to_owned()),
         }
-        self.take_events(now, finished)
+        self.take_events(now, &[], finished)
     }
 
     fn deadline(&self) -> Option<Instant> {
@@ -265,12 +266,18 @@ impl HyperscsiLane {
         }
     }
 
-    fn take_events(&mut self, now: Duration, finished: &mut Vec<Finished>) -> Result<(), String> {
+    /// Takes what happened, with data that are in this frame.
+    fn take_events(
+        &mut self,
+        now: Duration,
+        frame: &[u8],
+        finished: &mut Vec<Finished>,
+    ) -> Result<(), String> {
         while let Some(event) = self.session.poll_event() {
             match event {
                 ClientEvent::Answer { token, reply, data } => {
                     let tag = u32::try_from(token).unwrap_or(u32::MAX);
-                    self.take_answer(now, tag, (&reply, &data), finished);
+                    self.take_answer(now, tag, (&reply, data.within(frame)), finished);
                     self.session.recycle(data);
                 }
                 ClientEvent::Ended(_) if self.is_closed => {}
@@ -288,7 +295,7 @@ impl HyperscsiLane {
         &mut self,
         now: Duration,
         tag: u32,
-        (reply, read): (&Reply, &Bytes),
+        (reply, read): (&Reply, &[u8]),
         finished: &mut Vec<Finished>,
     ) {
         let result = match reply.outcome {

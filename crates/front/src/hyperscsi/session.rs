@@ -1,8 +1,9 @@
 //! A session: requests out, once each; replies in.
 //!
-//! A command has all its data when it comes. They are copied into the core's pool before the engine gets the command;
-//! while there is no room for them, or as many commands are under way as may be, commands wait in their order, and the
-//! window of the client is shut. A client that goes on all the same is answered TASK SET FULL.
+//! A command has all its data when it comes. They are copied into the core's pool before the engine gets the command,
+//! from the frame that they came in, if it is one and the command need not wait. While there is no room for them, or as
+//! many commands are under way as may be, commands wait in their order, and the window of the client is shut. A client
+//! that goes on all the same is answered TASK SET FULL.
 //!
 //! Data of replies are in buffers of the pool, of which a host has its share, or in copies on the heap, where the store
 //! gives memory that others write. No command is given while a session has too much in such copies, which only its
@@ -340,8 +341,9 @@ impl SessionPort {
         self.copied.get() > COPIED_MAX
     }
 
-    /// Takes what there is, up to what is to be done about it.
-    pub(super) fn take(&mut self, pool: &Pool, now: Duration) -> Option<Taken> {
+    /// Takes what there is, up to what is to be done about it. `frame` is the one that has just come, if one has; it is
+    /// called until there is nothing more before the frame goes.
+    pub(super) fn take(&mut self, pool: &Pool, now: Duration, frame: &[u8]) -> Option<Taken> {
         loop {
             if let Some(id) = self.too_short.pop() {
                 return Some(Taken::TooShort(id));
@@ -355,14 +357,17 @@ impl SessionPort {
                     device,
                     command,
                     data,
-                } => self.hold(Waiting {
-                    id,
-                    device,
-                    command,
-                    data,
-                    buffer: None,
-                    arrival: now,
-                }),
+                } => {
+                    let waiting = Waiting {
+                        id,
+                        device,
+                        command,
+                        data,
+                        buffer: None,
+                        arrival: now,
+                    };
+                    self.hold(waiting, pool, frame);
+                }
                 TargetEvent::Management {
                     id,
                     device,
@@ -375,7 +380,7 @@ impl SessionPort {
         }
     }
 
-    fn hold(&mut self, waiting: Waiting) {
+    fn hold(&mut self, mut waiting: Waiting, pool: &Pool, frame: &[u8]) {
         let bytes = self.waiting_bytes.saturating_add(waiting.data.len());
         let refusal = if self.is_stopping {
             Some(Status::Busy)
@@ -390,9 +395,29 @@ impl SessionPort {
                 self.reply(waiting.id, reply, ReplyData::default());
             }
             None => {
-                self.waiting_bytes = bytes;
+                if waiting.data.is_in_frame() {
+                    self.take_from_frame(&mut waiting, pool, frame);
+                }
+                self.waiting_bytes = self.waiting_bytes.saturating_add(waiting.data.len());
                 self.waiting.push_back(waiting);
             }
+        }
+    }
+
+    /// Copies data out of their frame: into the core's pool, if the command is the next one and there is room, so that
+    /// they are copied once.
+    fn take_from_frame(&self, waiting: &mut Waiting, pool: &Pool, frame: &[u8]) {
+        let is_next =
+            self.waiting.is_empty() && self.under_way < self.limit && !self.is_backlogged();
+        let length = waiting.data.len();
+        match is_next.then(|| pool.allocate_for(Need::Begin, length)) {
+            Some(Ok(mut buffer)) => {
+                buffer.copy_from_slice(waiting.data.within(frame));
+                waiting.data = Data::default();
+                waiting.buffer = Some(buffer);
+            }
+            // It has to wait, and will be looked at again.
+            Some(Err(_)) | None => waiting.data.leave(frame),
         }
     }
 
@@ -759,7 +784,7 @@ mod tests {
     fn give(now: Duration, port: &mut SessionPort) -> Vec<CommandId> {
         let pool = Pool::new(0).unwrap();
         let taken = std::iter::from_fn(|| {
-            let Taken::Command(id, _) = port.take(&pool, now)? else {
+            let Taken::Command(id, _) = port.take(&pool, now, &[])? else {
                 panic!("no command");
             };
             Some(id)
@@ -791,7 +816,7 @@ mod tests {
         let pool = Pool::new(0).unwrap();
         let answer_all = |port: &mut SessionPort| {
             let mut count = 0;
-            while let Some(taken) = port.take(&pool, now) {
+            while let Some(taken) = port.take(&pool, now, &[]) {
                 let Taken::Command(id, _) = taken else {
                     panic!("{taken:?}");
                 };

@@ -213,8 +213,8 @@ impl<C: Wire> Sessions<C> {
         };
         let now = engine.now();
         if let Some(port) = port_of(engine, key) {
-            port.session.handle_frame(now, frame);
-            self.handle_events(engine, key);
+            port.session.handle_lent_frame(now, frame);
+            self.handle_events_of(engine, key, frame);
         }
     }
 
@@ -234,6 +234,11 @@ impl<C: Wire> Sessions<C> {
 
     /// Takes everything that happened in a session.
     pub fn handle_events(&mut self, engine: &mut Engine<C>, key: SessionKey) {
+        self.handle_events_of(engine, key, &[]);
+    }
+
+    /// The same after this frame has come.
+    fn handle_events_of(&mut self, engine: &mut Engine<C>, key: SessionKey, frame: &[u8]) {
         let now = engine.now();
         loop {
             let Some(entry) = engine.session_mut(key) else {
@@ -246,7 +251,7 @@ impl<C: Wire> Sessions<C> {
             let Some(port) = port.hyperscsi_mut() else {
                 return;
             };
-            match port.take(pool, now) {
+            match port.take(pool, now, frame) {
                 Some(Taken::Command(id, command)) => {
                     engine.handle_command(key, id, command);
                 }

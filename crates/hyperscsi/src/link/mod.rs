@@ -18,7 +18,7 @@ use crate::keys::{Keys, MacKey, Opener, SEAL_BYTES, Sealer, Side};
 use crate::limits::{BEGUN_MAX_BYTES, FRAGMENT_HEADER_BYTES, SILENCE_RADIO, WINDOW_DEFAULT};
 use crate::outgoing::Outgoing;
 use crate::path::{Path, Profile};
-use crate::pdu::{Header, Level, Opcode};
+use crate::pdu::{HEADER_BYTES, Header, Level, Opcode};
 
 pub(crate) use receive::{Arrival, Frame, Held};
 

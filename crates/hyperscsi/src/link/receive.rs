@@ -1,10 +1,13 @@
 //! Frames that come.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use super::{EndReason, Link, generation, low};
 use crate::assembly::{Assembly, Taken};
+use crate::bytes::size;
 use crate::control::{Ack, Probe};
+use crate::data::Data;
 use crate::frame::FragmentHeader;
 use crate::keys::{FORGERIES_MAX, SealError};
 use crate::limits::{ACK_DELAY, FRAGMENT_HEADER_BYTES};
@@ -13,6 +16,22 @@ use crate::planted::{self, Bug};
 
 /// Behind a PDU that is whole: no other follows.
 const PADDING: [u8; FRAGMENT_HEADER_BYTES] = [0; FRAGMENT_HEADER_BYTES];
+
+/// Where a PDU is that has arrived.
+#[derive(Debug)]
+pub(crate) enum Held {
+    /// In memory of its own.
+    Own(Vec<u8>),
+    /// In the frame, which had all of it in the clear.
+    InFrame(Range<usize>),
+}
+
+/// A frame that is handled, and whether its bytes are there until the data that came in it are taken.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Frame<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) is_lent: bool,
+}
 
 /// A PDU that has arrived whole and right.
 #[derive(Debug)]
@@ -23,10 +42,29 @@ pub(crate) enum Arrival {
         sequence: u64,
         header: Header,
         level: Level,
-        pdu: Vec<u8>,
+        pdu: Held,
     },
     /// A control PDU that is not of this layer: its opcode and body.
     Control(Opcode, Vec<u8>),
+}
+
+impl<'a> Frame<'a> {
+    /// The bytes of a PDU that may be in it.
+    pub(crate) fn pdu(self, held: &'a Held) -> &'a [u8] {
+        match held {
+            Held::Own(pdu) => pdu,
+            Held::InFrame(range) => self.bytes.get(range.clone()).unwrap_or_default(),
+        }
+    }
+}
+
+/// What a fragment came in.
+#[derive(Clone, Copy, Debug)]
+enum Origin {
+    /// In the clear, from this byte of its frame on.
+    Clear(usize),
+    /// Under a seal, with the sequence number of its PDU.
+    Seal(u32),
 }
 
 impl<D: AsRef<[u8]>> Link<D> {
@@ -57,7 +95,8 @@ impl<D: AsRef<[u8]>> Link<D> {
             };
             let (payload, behind) = self.split(head, body, false);
             let wrong = self.counters.corrupt;
-            arrivals.extend(self.take_fragment(now, slot, head, None, payload));
+            let at = frame.len() - body.len();
+            arrivals.extend(self.take_fragment(now, slot, head, Origin::Clear(at), payload));
             if behind.is_empty() || self.counters.corrupt != wrong {
                 return;
             }
@@ -124,7 +163,13 @@ impl<D: AsRef<[u8]>> Link<D> {
                 }
                 arrivals.extend(self.take_control(now, number, payload));
             } else if let Some(slot) = self.slot_of(head.tag) {
-                arrivals.extend(self.take_fragment(now, slot, head, Some(sequence), payload));
+                arrivals.extend(self.take_fragment(
+                    now,
+                    slot,
+                    head,
+                    Origin::Seal(sequence),
+                    payload,
+                ));
             } else {
                 self.counters.strange += 1;
                 return;
@@ -197,14 +242,14 @@ impl<D: AsRef<[u8]>> Link<D> {
         now: Duration,
         slot: u16,
         head: FragmentHeader,
-        sequence: Option<u32>,
+        origin: Origin,
         payload: &[u8],
     ) -> Option<Arrival> {
         let incoming = self.incoming.get_mut(usize::from(slot))?;
         let (done, next) = (incoming.done, incoming.done + 1);
-        let is_of = |whole: u64| match sequence {
-            Some(sequence) => sequence == low(whole),
-            None => head.generation == generation(whole),
+        let is_of = |whole: u64| match origin {
+            Origin::Seal(sequence) => sequence == low(whole),
+            Origin::Clear(_) => head.generation == generation(whole),
         };
         let twice = planted::has(Bug::Duplicates);
         if is_of(done) && done > 0 && !twice {
@@ -218,11 +263,11 @@ impl<D: AsRef<[u8]>> Link<D> {
             self.counters.stale += 1;
             return None;
         }
-        let is_sealed = sequence.is_some();
+        let is_sealed = matches!(origin, Origin::Seal(_));
         if head.fragment == 0
             && head.is_last
             && incoming.assembly.is_none()
-            && let Some(arrival) = self.take_whole(now, slot, head, is_sealed, payload)
+            && let Some(arrival) = self.take_whole(now, slot, head, origin, payload)
         {
             return Some(arrival);
         }
@@ -242,7 +287,7 @@ impl<D: AsRef<[u8]>> Link<D> {
             self.held_bytes = others;
         }
         let session = self.terms.session;
-        let budget = crate::bytes::size(self.settings.begun_bytes);
+        let budget = size(self.settings.begun_bytes);
         let assembly = incoming
             .assembly
             .get_or_insert_with(|| Assembly::new(is_sealed, guess, (session, low(next))));
@@ -254,19 +299,20 @@ impl<D: AsRef<[u8]>> Link<D> {
         self.settle_fragment(now, slot, head, taken)
     }
 
-    /// A PDU in one fragment, if it is right: it is copied once. What is wrong with any other one is found when it is
-    /// put together.
+    /// A PDU in one fragment, if it is right. One in the clear stays in the frame, one that was sealed is copied. What
+    /// is wrong with any other one is found when it is put together.
     fn take_whole(
         &mut self,
         now: Duration,
         slot: u16,
         head: FragmentHeader,
-        is_sealed: bool,
+        origin: Origin,
         payload: &[u8],
     ) -> Option<Arrival> {
+        let is_sealed = matches!(origin, Origin::Seal(_));
         let header = Header::decode(payload)?;
         let pdu = payload.get(..header.whole_bytes(is_sealed))?;
-        let budget = crate::bytes::size(self.settings.begun_bytes);
+        let budget = size(self.settings.begun_bytes);
         if pdu.len() > budget.saturating_sub(self.held_bytes) {
             return None;
         }
@@ -278,16 +324,48 @@ impl<D: AsRef<[u8]>> Link<D> {
         incoming.is_void = false;
         self.last_heard = now;
         self.owe(now, head.wants_ack);
-        let mut room = self.spare.pop().unwrap_or_default();
-        room.clear();
-        room.extend_from_slice(pdu);
+        let pdu = match origin {
+            Origin::Clear(at) => Held::InFrame(at..at + pdu.len()),
+            Origin::Seal(_) => Held::Own(self.copied(pdu)),
+        };
         Some(Arrival::Pdu {
             slot,
             sequence,
             header,
             level,
-            pdu: room,
+            pdu,
         })
+    }
+
+    /// These bytes in memory that is used again.
+    pub(crate) fn copied(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let mut room = self.spare.pop().unwrap_or_default();
+        room.clear();
+        room.extend_from_slice(bytes);
+        room
+    }
+
+    /// The data of a PDU, which are the last of it, so many bytes. Those in a frame that is lent stay there.
+    pub(crate) fn data(
+        &mut self,
+        frame: Frame<'_>,
+        pdu: Held,
+        header: &Header,
+        length: usize,
+    ) -> Data {
+        match pdu {
+            Held::Own(pdu) => Data::before(pdu, size(header.length), length),
+            // Without data no memory is needed.
+            Held::InFrame(_) if length == 0 => Data::default(),
+            Held::InFrame(range) => {
+                let end = range.start + size(header.length);
+                let data = Data::in_frame(end.saturating_sub(length)..end);
+                if frame.is_lent {
+                    return data;
+                }
+                Data::before(self.copied(data.within(frame.bytes)), length, length)
+            }
+        }
     }
 
     /// The number and the level of a PDU, if it is the next under the tag of this slot, and what the peer sent.
@@ -379,7 +457,7 @@ impl<D: AsRef<[u8]>> Link<D> {
                 sequence,
                 header,
                 level,
-                pdu,
+                pdu: Held::Own(pdu),
             })
         });
         let incoming = self.incoming.get_mut(usize::from(slot))?;

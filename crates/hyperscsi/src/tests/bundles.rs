@@ -296,6 +296,56 @@ fn no_end_sends_more_than_both_have() {
     }
 }
 
+/// Data that came in one frame in the clear are not copied; what was under a seal, or in several frames, is.
+#[test]
+fn data_stay_in_a_frame_that_is_lent_where_it_has_all_of_them_in_the_clear() {
+    for (level, frame_bytes, in_frame) in [
+        (Level::None, 9000, 10),
+        (Level::Crc, 9000, 10),
+        (Level::Hash, 9000, 10),
+        (Level::Encrypt, 9000, 0),
+        (Level::Crc, 1500, 0),
+    ] {
+        let mut pair = Pair::new(level, true, frame_bytes);
+        (0..10).for_each(|_| pair.ask(true));
+        let (mut came, mut stayed) = (0, 0);
+        for frame in pair.sent_by_client() {
+            pair.target.handle_lent_frame(pair.now, &frame);
+            while let Some(event) = pair.target.poll_event() {
+                let TargetEvent::Command { id, data, .. } = event else {
+                    panic!("{event:?}");
+                };
+                assert_eq!(data.len(), 4096);
+                assert!(data.within(&frame).iter().all(|&byte| byte == 0xdd));
+                came += 1;
+                stayed += u32::from(data.is_in_frame());
+                let read = Reply::of(Outcome::Status(0));
+                pair.target.respond(pair.now, id, read, Vec::new());
+            }
+        }
+        assert_eq!((came, stayed), (10, in_frame), "{level:?} {frame_bytes}");
+    }
+    // The same at the other end.
+    let mut pair = Pair::new(Level::Crc, true, 9000);
+    (0..20).for_each(|_| pair.ask(false));
+    for frame in pair.sent_by_client() {
+        pair.target.handle_frame(pair.now, &frame);
+    }
+    pair.work();
+    let mut stayed = 0;
+    for frame in pair.sent_by_target() {
+        pair.client.handle_lent_frame(pair.now, &frame);
+        while let Some(event) = pair.client.poll_event() {
+            let ClientEvent::Answer { data, .. } = event else {
+                panic!("{event:?}");
+            };
+            assert!(data.within(&frame) == [0xee; 4096]);
+            stayed += u32::from(data.is_in_frame());
+        }
+    }
+    assert_eq!(stayed, 20);
+}
+
 /// The head of a PDU is written where that of an earlier one was: the first 64 commands at depth 32 need memory, as
 /// replies are kept until they are acknowledged, and no later one does.
 #[test]
