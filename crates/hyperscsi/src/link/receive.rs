@@ -219,11 +219,12 @@ impl<D: AsRef<[u8]>> Link<D> {
                 None
             }
             Opcode::Ack => {
-                // What an older one says may not hold any more.
-                if self.newest_ack.is_none_or(|newest| number > newest) {
+                let ack = Ack::decode(body)?;
+                let is_newest = self.newest_ack.is_none_or(|newest| number > newest);
+                if is_newest {
                     self.newest_ack = Some(number);
-                    self.handle_ack(now, &Ack::decode(body)?);
                 }
+                self.handle_ack(now, &ack, is_newest);
                 None
             }
             Opcode::Request | Opcode::Reply | Opcode::Discovery | Opcode::DiscoveryAnswer => {

@@ -38,12 +38,15 @@ struct News {
 }
 
 impl<D: AsRef<[u8]>> Link<D> {
-    pub(super) fn handle_ack(&mut self, now: Duration, ack: &Ack) {
-        self.peer_window = ack.window;
+    /// Of one that a newer one has overtaken holds only what has arrived: the newer one does not say that again.
+    pub(super) fn handle_ack(&mut self, now: Duration, ack: &Ack, is_newest: bool) {
+        if is_newest {
+            self.peer_window = ack.window;
+        }
         let before = self.in_flight;
         let last = self.taken_back_at;
         let mut news = News {
-            may_take_back: last.is_none_or(|last| now >= last + TAKEN_BACK_EVERY),
+            may_take_back: is_newest && last.is_none_or(|last| now >= last + TAKEN_BACK_EVERY),
             ..News::default()
         };
         let mut last_tag = 0;
@@ -83,7 +86,8 @@ impl<D: AsRef<[u8]>> Link<D> {
             self.frame_size.starved = 0;
         }
         self.detect_losses(now);
-        if probe.is_some() && news.count == 0 && self.has_large_under_way() {
+        let is_barren = is_newest && probe.is_some() && news.count == 0;
+        if is_barren && self.has_large_under_way() {
             self.note_barren(now);
         }
     }

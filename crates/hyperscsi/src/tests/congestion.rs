@@ -282,6 +282,48 @@ fn radio_is_filled_to_seven_tenths_over_loss_in_bursts_and_survives_a_gap() {
     }
 }
 
+/// Where the wire behind the air has the rate, as in `bench/hyperscsi.py`: what a target sends at once is spread first,
+/// and waits then.
+#[test]
+fn a_wire_behind_radio_is_filled() {
+    let air = Link {
+        bits_per_second: 100_000_000_000,
+        queue_bytes: 10_000_000,
+        ..radio()
+    };
+    for work in [READ, WRITE] {
+        let mut rig = Rig::new(1, (air.clone(), Link::of(30, 140_000)), wireless(), work);
+        rig.set_up(radio());
+        rig.run(SECOND);
+        let rate = rig.run(SECOND * 10) / 10;
+        let share = rate * 100 / 3_750_000;
+        assert!(
+            share >= 90,
+            "{share} %, {:?}, {:?}",
+            rig.losses(),
+            rig.again()
+        );
+    }
+}
+
+/// Acknowledgements pass each other as frames do. What one says counts also where a newer one has come before it, which
+/// says nothing of the same frames: they would be sent again.
+#[test]
+fn acknowledgements_that_are_overtaken_are_heeded() {
+    let link = Link {
+        loss: Loss::None,
+        ..radio()
+    };
+    for work in [READ, WRITE] {
+        let mut rig = Rig::new(1, (no_limit(), link.clone()), wireless(), work);
+        rig.run(SECOND);
+        let (before, sent) = (rig.again().0, rig.losses().sent);
+        rig.run(SECOND * 10);
+        let (again, sent) = (rig.again().0 - before, rig.losses().sent - sent);
+        assert!(again * 500 <= sent, "{again} of {sent} again, {work:?}");
+    }
+}
+
 /// Nothing is lost, and no session ends: the rig fails where one does.
 #[test]
 fn a_client_of_radio_goes_on_after_a_minute_of_sleep() {

@@ -299,6 +299,11 @@ impl Rig {
         self.push(self.now, Event::Foreign);
     }
 
+    /// The way of all clients, if it is another one than that to them.
+    pub(crate) fn set_up(&mut self, link: Link) {
+        self.up = Hop::new(link, 2);
+    }
+
     /// From now on each end does nothing for up to `most`, about once in `every`, as on a machine that is busy.
     pub(crate) fn stall(&mut self, every: Duration, most: Duration) {
         self.stalls = Some((every, most));
