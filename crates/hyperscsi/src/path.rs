@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::limits::{SILENCE_RADIO, SILENCE_WIRED};
+use crate::limits::{ACK_DELAY, SILENCE_RADIO, SILENCE_WIRED};
 
 /// Frames under way at first, and timers: what kind of network it is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -291,13 +291,14 @@ impl Path {
             .is_some_and(|arrived| order + self.reorder <= arrived)
     }
 
-    /// How long the sender waits for a sign of its peer before it asks.
+    /// How long the sender waits for a sign of its peer before it asks. The peer may keep an acknowledgement for a
+    /// while, which is no part of a round trip.
     pub(crate) fn probe_delay(&self) -> Duration {
         let floor = self.profile.timer_floor;
         let first = floor.max(FIRST_PROBE);
-        let base = self
-            .smooth
-            .map_or(first, |smooth| (smooth + self.variance * 4).max(floor));
+        let base = self.smooth.map_or(first, |smooth| {
+            (smooth + self.variance * 4 + ACK_DELAY).max(floor)
+        });
         let factor = 1 << self.backoff.min(10);
         (base * factor).min(crate::limits::PROBE_MAX)
     }
@@ -318,6 +319,10 @@ mod tests {
         assert_eq!(path.probe_delay(), 16 * MS);
         path.backoff = 60;
         assert_eq!(path.probe_delay(), 1000 * MS);
+        // The peer may keep an acknowledgement for a while.
+        let mut path = Path::new(Profile::WIRED);
+        (0..50).for_each(|_| path.sample(MS, 1, 4 * MS));
+        assert_eq!(path.probe_delay(), 5 * MS);
     }
 
     #[test]

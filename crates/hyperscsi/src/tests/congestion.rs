@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::rig::{Link, Loss, Rig, Work};
 use crate::link::{Retransmit, Settings};
 use crate::path::Profile;
+use crate::pdu::Level;
 
 const SECOND: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);
@@ -12,6 +13,7 @@ const READ: Work = Work {
     is_write: false,
     bytes: 65536,
     depth: 8,
+    level: Level::Crc,
 };
 const WRITE: Work = Work {
     is_write: true,
@@ -47,16 +49,37 @@ fn direct(link: &Link, settings: Settings, work: Work, seconds: u32) -> (u64, Ri
     (moved / u64::from(seconds), rig)
 }
 
+/// The data of each command goes one way, with one acknowledgement of what came the other way, and hardly a
+/// probe: nothing else has a part of the link.
 #[test]
 fn fast_ethernet_is_filled() {
-    for (frame_bytes_max, least) in [(1500, 12_110_000), (9000, 12_380_000)] {
-        for work in [READ, WRITE] {
-            let (rate, rig) = direct(&fast_ethernet(), settings(frame_bytes_max), work, 10);
-            assert!(
-                rate >= least,
-                "{rate} bytes/s at {frame_bytes_max}, {work:?}, {:?}",
-                rig.losses()
+    for (frame_bytes_max, level, least) in [
+        (1500, Level::Crc, 12_130_000),
+        (9000, Level::Crc, 12_400_000),
+        (1500, Level::Encrypt, 11_923_000),
+    ] {
+        for way in [READ, WRITE] {
+            let work = Work { level, ..way };
+            let mut rig = Rig::new(
+                1,
+                (no_limit(), fast_ethernet()),
+                settings(frame_bytes_max),
+                work,
             );
+            rig.run(SECOND * 2);
+            let (before, probes) = (rig.control_bytes(), rig.probes());
+            let rate = rig.run(SECOND * 10) / 10;
+            let commands = rate * 10 / u64::from(work.bytes);
+            let sent = rig.control_bytes()[usize::from(work.is_write)]
+                - before[usize::from(work.is_write)];
+            let what = format!("{frame_bytes_max}, {work:?}, {:?}", rig.losses());
+            assert!(rate >= least, "{rate} bytes/s at {what}");
+            assert!(
+                sent <= commands * 120,
+                "{sent} bytes for {commands} commands at {what}"
+            );
+            let asked = rig.probes() - probes;
+            assert!(asked * 10 <= commands, "{asked} probes at {what}");
         }
     }
 }

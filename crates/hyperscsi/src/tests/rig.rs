@@ -86,6 +86,8 @@ struct Hop {
     overflowed: u64,
     lost: u64,
     lost_fragments: u64,
+    /// On the wire, of frames without a fragment.
+    control_bytes: u64,
 }
 
 impl Hop {
@@ -99,6 +101,7 @@ impl Hop {
             overflowed: 0,
             lost: 0,
             lost_fragments: 0,
+            control_bytes: 0,
         }
     }
 
@@ -116,6 +119,7 @@ impl Hop {
         }
         let took = self.link.time(bytes);
         self.busy_until = from + took;
+        self.control_bytes += if is_fragment { 0 } else { bytes };
         if self.is_lost() {
             self.lost += 1;
             self.lost_fragments += u64::from(is_fragment);
@@ -177,6 +181,8 @@ pub(crate) struct Work {
     pub(crate) bytes: u32,
     /// Commands of each session under way.
     pub(crate) depth: u64,
+    /// Of the device.
+    pub(crate) level: Level,
 }
 
 /// See above.
@@ -269,7 +275,7 @@ impl Rig {
             };
             let device = Device {
                 handle: DEVICE,
-                level: Level::Crc,
+                level: work.level,
                 is_read_only: false,
                 is_removable: false,
                 peripheral_type: 0,
@@ -281,7 +287,7 @@ impl Rig {
             };
             let target = TargetSession::new(rig.now, &keys, terms, settings, vec![device]);
             let mut client = ClientSession::new(rig.now, &keys, terms, settings);
-            client.open(rig.now, DEVICE, Level::Crc);
+            client.open(rig.now, DEVICE, work.level);
             rig.clients.push(client);
             rig.targets.push(target);
         }
@@ -560,6 +566,18 @@ impl Rig {
         }
         losses.sent = self.nics.iter().map(|hop| hop.sent).sum::<u64>() + self.up.sent;
         losses
+    }
+
+    /// What frames without a fragment took of the port to the clients, and of the way from them.
+    pub(crate) fn control_bytes(&self) -> [u64; 2] {
+        [&self.port, &self.up].map(|hop| hop.control_bytes)
+    }
+
+    /// Of all ends.
+    pub(crate) fn probes(&self) -> u64 {
+        let clients = self.clients.iter().map(ClientSession::counters);
+        let counters = clients.chain(self.targets.iter().map(TargetSession::counters));
+        counters.map(|one| one.probes).sum()
     }
 
     /// Of all ends: fragments sent again, and those of them that had not been lost.
