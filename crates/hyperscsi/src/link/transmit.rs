@@ -19,8 +19,8 @@ use crate::pdu::{HEADER_BYTES, Opcode};
 /// than a sender may have under way, so that it does not happen often.
 const FLIGHTS_MAX: usize = 16 * 1024;
 
-/// Frames until the peer is asked for an acknowledgement, where the window is hardly used.
-const ASK_UNUSED: usize = 8;
+/// Frames until the peer is asked for an acknowledgement, at least, where the window is hardly used, or twice as large.
+const ASK_FEW: usize = 8;
 
 /// Before a further fragment in a seal: its header, and the sequence number of its PDU.
 const JOINED_BYTES: usize = FRAGMENT_HEADER_BYTES + 4;
@@ -358,11 +358,12 @@ impl<D: AsRef<[u8]>> Link<D> {
     }
 
     /// Frames until the peer is asked for an acknowledgement: a quarter of what may be under way, so that the window
-    /// moves on; no few where only a small part of it is used, because an acknowledgement costs a frame.
+    /// moves on; no few where that is more than a small window, or hardly used: an acknowledgement costs a frame.
     fn ask_every(&self) -> usize {
         let limit = self.limit();
         let is_used = (self.in_flight + 1) * 2 >= limit;
-        (limit / 4).max(if is_used { 1 } else { ASK_UNUSED })
+        let is_small = limit < 2 * ASK_FEW;
+        (limit / 4).max(if is_used && is_small { 1 } else { ASK_FEW })
     }
 
     fn write_piece(&mut self, now: Duration, piece: &Piece, draft: &mut Draft<'_>) -> Option<()> {

@@ -231,6 +231,31 @@ fn a_gigabit_is_filled_by_eight_sessions_though_ends_stall() {
     }
 }
 
+/// Each acknowledgement costs both ends a frame, so of a window of some size no small parts are asked for. Of a small
+/// one they are: several senders to one port would send in bursts.
+#[test]
+fn an_acknowledgement_is_asked_for_on_each_eighth_frame_or_each_quarter_of_the_window() {
+    for (window, asks) in [
+        (8, vec![4, 6, 8]),
+        (14, vec![7, 10, 13]),
+        (20, vec![8, 16]),
+        (40, vec![10, 20, 30, 40]),
+    ] {
+        let mut settings = settings(1500);
+        settings.profile.first_frames = window;
+        let work = Work { depth: 0, ..WRITE };
+        let mut rig = Rig::new(1, (no_limit(), no_limit()), settings, work);
+        rig.run(MS * 100);
+        let frames = rig.burst();
+        let asked: Vec<usize> = (1..)
+            .zip(&frames)
+            .filter(|(_, asks)| **asks)
+            .map(|(at, _)| at)
+            .collect();
+        assert_eq!((frames.len(), asked), (window as usize, asks));
+    }
+}
+
 /// A queue that is as long as the kernel's is not filled: the delay that it makes slows the sender.
 #[test]
 fn queues_stay_short_without_a_loss() {

@@ -550,6 +550,17 @@ impl Rig {
             .unwrap();
     }
 
+    /// The first client asks once more. Which of the frames that leave at once want an acknowledgement; they are lost.
+    pub(crate) fn burst(&mut self) -> Vec<bool> {
+        self.ask(0);
+        let mut asked = Vec::new();
+        while let Some(length) = self.clients[0].poll_frame(self.now, &mut self.buffer) {
+            let head = self.buffer[..length].first_chunk().unwrap();
+            asked.push(FragmentHeader::decode(*head).wants_ack);
+        }
+        asked
+    }
+
     /// Of all links.
     pub(crate) fn losses(&self) -> Losses {
         let hops = self.nics.iter().chain([&self.port, &self.up]);
