@@ -409,10 +409,10 @@ impl SessionPort {
     fn take_from_frame(&self, waiting: &mut Waiting, pool: &Pool, frame: &[u8]) {
         let is_next =
             self.waiting.is_empty() && self.under_way < self.limit && !self.is_backlogged();
-        let length = waiting.data.len();
-        match is_next.then(|| pool.allocate_for(Need::Begin, length)) {
+        let bytes = waiting.data.within(frame);
+        match is_next.then(|| pool.allocate_for(Need::Begin, bytes.len())) {
             Some(Ok(mut buffer)) => {
-                buffer.copy_from_slice(waiting.data.within(frame));
+                buffer.copy_from_slice(bytes);
                 waiting.data = Data::default();
                 waiting.buffer = Some(buffer);
             }
