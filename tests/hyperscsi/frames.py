@@ -69,7 +69,7 @@ def serve(link, *names, level="crc"):
 
 
 @contextlib.contextmanager
-def attached(link, path, *arguments):
+def attached(link, path, *arguments, code=0):
     """Devices at the other end, as an export of NBD: its URL."""
     socket, output = path / "nbd.sock", path / "attach.out"
     command = ["attach", "--password-file", path / "password", "--as", f"nbd:{socket}", "--interface", IF, *arguments]
@@ -84,7 +84,7 @@ def attached(link, path, *arguments):
         wait_for(is_served, 30, "the device is attached")
         yield f"nbd+unix:///?socket={socket}"
         process.send_signal(signal.SIGTERM)
-        equal(process.wait(30), 0, f"exit code of attach: {output.read_text()}")
+        equal(process.wait(30), code, f"exit code of attach: {output.read_text()}")
     finally:
         process.kill()
         process.wait()
@@ -179,7 +179,7 @@ def only_a_station_is_answered():
 @test(limit_s=180)
 def an_mtu_below_that_of_others_is_kept_to():
     """Ends of unlike MTU, one below 1500, carry verified loads. An MTU that becomes smaller while a device is attached makes a new
-    session, whichever end it is of, and nothing is lost or held; the server is away while it is too small, and comes back."""
+    session, whichever end it is of, and no I/O is held or wrong; as after each lost session, the last flush fails; the server is away while it is too small, and comes back."""
     def set_mtu(link, end, mtu):
         link.run(end, "ip", "link", "set", ethernet.NAMES[end], "mtu", mtu)
     for small in (CLIENT, SERVER):
@@ -188,7 +188,7 @@ def an_mtu_below_that_of_others_is_kept_to():
             with serve(link, "a") as (_, path):
                 ways = "--interface", IF, "--password-file", path / "password"
                 good(verify(link, *ways, f"hyperscsi://{GROUP}/a"))
-    with wire() as link, serve(link, "a") as (tarn, path), attached(link, path, f"hyperscsi://{GROUP}/a") as url:
+    with wire() as link, serve(link, "a") as (tarn, path), attached(link, path, f"hyperscsi://{GROUP}/a", code=1) as url:
         for end, mtu in ((SERVER, 1400), (CLIENT, 1300), (SERVER, 1000)):
             running = verify(link, url, seconds=4)
             set_mtu(link, end, mtu)
