@@ -253,6 +253,22 @@ pub(crate) struct Link<D> {
     pub(crate) ended: Option<EndReason>,
 }
 
+impl FrameSize {
+    /// Of a path that carries `base` bytes, and at most `max`.
+    fn new(now: Duration, base: u16, max: u16) -> Self {
+        Self {
+            base,
+            now: base,
+            max: max.max(base),
+            trial: None,
+            next_trial: Some(now),
+            barren: 0,
+            starved: 0,
+            starved_from: 0,
+        }
+    }
+}
+
 impl<D: AsRef<[u8]>> Link<D> {
     pub(crate) fn new(
         now: Duration,
@@ -305,16 +321,7 @@ impl<D: AsRef<[u8]>> Link<D> {
             timer_from: now,
             loss_at: None,
             last_heard: now,
-            frame_size: FrameSize {
-                base,
-                now: base,
-                max: terms.frame_bytes_max.max(base),
-                trial: None,
-                next_trial: Some(now),
-                barren: 0,
-                starved: 0,
-                starved_from: 0,
-            },
+            frame_size: FrameSize::new(now, base, terms.frame_bytes_max),
             control: VecDeque::new(),
             room: Vec::new(),
             spare: Vec::new(),
