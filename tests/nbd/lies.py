@@ -40,7 +40,7 @@ AT_THE_START = {
     "no bytes": (lambda: Liar(size=0), "", ("0 bytes are not a whole number of blocks of 512 bytes",)),
     "half a block": (lambda: Liar(size=8 * MIB + 256), "", ("8388864 bytes are not a whole number of blocks of 512",)),
     "blocks of 4096 that are not whole": (lambda: Liar(size=8 * MIB + 512), "?blocksize=4096", ("whole number of blocks of 4096",)),
-    "larger blocks": (lambda: Liar(sizes=(4096, 4096, MIB)), "", ("smallest block has 4096 bytes", "use blocks of 4096")),
+    "larger blocks": (lambda: Liar(sizes=(4096, 4096, MIB)), "", ("smallest block has 4096 bytes", "blocksize=4096")),
     "blocks that are too large": (lambda: Liar(sizes=(8192, 8192, MIB)), "?blocksize=4096", ("8192 bytes", "cannot be a disk")),
     "blocks of no bytes": (lambda: Liar(sizes=(0, 4096, MIB)), "", ("contradict each other", "repaired")),
     "blocks of three bytes": (lambda: Liar(sizes=(3, 4096, MIB)), "", ("contradict each other: 3 at least",)),

@@ -417,7 +417,7 @@ impl NbdOptions {
         let server_bytes = export.block_min_bytes;
         if server_bytes > block_bytes {
             let remedy = match server_bytes {
-                ..=4096 => "use blocks of 4096 bytes",
+                ..=4096 => "add the option blocksize=4096",
                 _ => "such an export cannot be a disk",
             };
             return Err(NbdFailure::Blocks {

@@ -252,7 +252,7 @@ impl Facts {
             || self.transfer_bytes_max < block_bytes
         {
             let remedy = match device_bytes {
-                4096 => "use blocks of 4096 bytes",
+                4096 => "add the option blocksize=4096",
                 _ => "such a device cannot be a disk here",
             };
             return Err(Unfit::Blocks {
