@@ -231,7 +231,12 @@ fn name_of(root: &Spanned<DeTable<'_>>, list: &str, at: usize, key: &str) -> Opt
         let (_, value) = keys.find(|(key, _)| key.get_ref().as_ref() == name)?;
         Some(value.get_ref())
     }
-    let entry = of(root.get_ref(), list)?.as_array()?.get(at)?;
+    let mut table = root.get_ref();
+    let (sections, list) = list.rsplit_once('.').unwrap_or(("", list));
+    for section in sections.split('.').filter(|name| !name.is_empty()) {
+        table = of(table, section)?.as_table()?;
+    }
+    let entry = of(table, list)?.as_array()?.get(at)?;
     let name = of(entry.get_ref().as_table()?, key)?.as_str()?;
     Some(name.to_owned())
 }
@@ -336,7 +341,8 @@ mod tests {
 
     #[test]
     fn a_path_is_called_by_the_name_of_its_entry() {
-        let text = "[[lun]]\nid = \"a\"\n[[lun]]\nid = \"b\"\n[[target]]\nname = \"iqn.2026-11.a:t\"\n[[nbd]]\n";
+        let text = "[[lun]]\nid = \"a\"\n[[lun]]\nid = \"b\"\n[[target]]\nname = \"iqn.2026-11.a:t\"\n[[nbd]]\n\
+                    [[hyperscsi.group]]\nname = \"ABC\"\n";
         for (path, spoken) in [
             ("lun[1].store", "lun \"b\": store"),
             ("lun[0]", "lun \"a\""),
@@ -345,6 +351,11 @@ mod tests {
                 "target \"iqn.2026-11.a:t\": luns[2].id",
             ),
             ("nbd[0].luns", "nbd[0].luns"),
+            (
+                "hyperscsi.group[0].device[1].id",
+                "hyperscsi.group \"ABC\": device[1].id",
+            ),
+            ("hyperscsi.group[1].name", "hyperscsi.group[1].name"),
             ("lun[7].store", "lun[7].store"),
             ("limits.queue_depth", "limits.queue_depth"),
         ] {

@@ -302,9 +302,12 @@ impl<'a> Field<'a> {
     }
 
     fn no_list(&self) -> ConfigError {
-        let is_section = self.value.get_ref().as_table().is_some() && !self.path.contains('.');
-        if is_section {
-            let list = self.path.clone();
+        let is_section = !self.path.contains('.') || self.path.starts_with("hyperscsi.");
+        if is_section && self.value.get_ref().as_table().is_some() {
+            // Without the numbers of entries.
+            let words = self.path.split('.');
+            let words = words.filter_map(|word| word.split('[').next());
+            let list = words.collect::<Vec<_>>().join(".");
             return Rule::OneOfList { list }.at(self.place());
         }
         self.wrong_type("a list")

@@ -179,6 +179,9 @@ fn errors_name_the_line_the_key_and_the_remedy() {
         ("lun = 1", "t.toml:1: lun: the number 1 found where a list is needed"),
         ("lun = [1]", "t.toml:1: lun[0]: the number 1 found where a table is needed; write { id = \"disk\", store = \"mem:1G\" }"),
         ("[lun]\nid = \"a\"", "t.toml:1: lun: a table found where a list is needed; write [[lun]] above it, with two brackets"),
+        ("[hyperscsi.group]\nname = \"a\"",
+            "t.toml:1: hyperscsi.group: a table found where a list is needed; write [[hyperscsi.group]] above it, with two \
+             brackets"),
         ("[[lun]]\nid = \"a\"\nstore = \"mem:1M\"\n[[target]]\nname = \"iqn.2026-11.a:t\"\nluns = [{ lun = 0, id = \"a\" }, \"st\"]",
             "t.toml:6: target[0].luns[1]: the string \"st\" found where a table is needed; write { lun = 1, id = \"st\" }"),
         ("server = 2", "t.toml:1: server: the number 2 found where a table is needed; write { cores = 2 }"),

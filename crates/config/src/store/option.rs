@@ -174,7 +174,7 @@ pub const OPTIONS: [OptionRow; 25] = [
     OptionRow {
         option: StoreOption::Thin, word: "thin", takes: Takes::Flag, of: &[],
         fallback: "file and memory: `true`; block device: if it can discard; export: if its server can; image: `true`",
-        help: ("thin=false", "do not release the space of unmapped blocks"),
+        help: ("thin=false", "keep the space of unmapped blocks"),
         meaning: "Whether unmapped blocks release their space.",
         set: |spec, value| { spec.thin = Some(value.flag()); Ok(()) },
         get: |spec| spec.thin.map(|thin| thin.to_string()),
