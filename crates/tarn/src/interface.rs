@@ -139,11 +139,25 @@ pub fn find(name: &str) -> Result<Interface, Problem> {
     }
 }
 
+/// The names in a table of interfaces as `/proc/net/dev` is one: two lines of titles, then `NAME: NUMBERS`.
+fn named_in(table: &str) -> Vec<String> {
+    let lines = table.lines().skip(2);
+    let names = lines.filter_map(|line| line.rsplit_once(':'));
+    names.map(|(name, _)| name.trim().to_owned()).collect()
+}
+
 /// The names of all, or of some.
 fn known() -> String {
-    let entries = fs::read_dir(INTERFACES).into_iter().flatten().flatten();
-    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    let mut names: Vec<String> = names.collect();
+    // What is mounted at /sys may be of another network namespace; this table never is. A confined process has no
+    // /proc.
+    let mut names = match fs::read_to_string("/proc/self/net/dev") {
+        Ok(table) => named_in(&table),
+        Err(_) => {
+            let entries = fs::read_dir(INTERFACES).into_iter().flatten().flatten();
+            let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+            names.collect()
+        }
+    };
     names.sort();
     if names.is_empty() {
         return "none that can be seen".to_owned();
@@ -189,6 +203,13 @@ pub fn has_right() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_table_of_interfaces_has_their_names() {
+        let table = "Inter-|   Receive\n face |bytes\n    lo: 1 2 3\n  eth0:4 5\nbr-a.7: 6\n";
+        assert_eq!(named_in(table), ["lo", "eth0", "br-a.7"]);
+        assert!(named_in("").is_empty());
+    }
 
     #[test]
     fn an_interface_is_found_by_its_name_and_an_unknown_one_names_the_others() {
