@@ -386,15 +386,19 @@ fn report(
         1 => format!("1 {what}"),
         _ => format!("{number} {what}s"),
     };
-    let _infallible = writeln!(
-        text,
-        "{}: good: {}, {}, {}, {}",
-        file.display(),
+    let mut counts = vec![
         count(model.targets().len(), "target"),
         count(model.units().len(), "lun"),
         count(model.users().len(), "user"),
         count(model.groups().len(), "group"),
-    );
+    ];
+    let further = [
+        (model.nbd().len(), "NBD server"),
+        (model.hyperscsi().len(), "HyperSCSI group"),
+    ];
+    let further = further.iter().filter(|(number, _)| *number > 0);
+    counts.extend(further.map(|(number, what)| count(*number, what)));
+    let _infallible = writeln!(text, "{}: good: {}", file.display(), counts.join(", "));
     text
 }
 
@@ -514,6 +518,19 @@ mod tests {
              D/t.toml: good: 1 target, 1 lun, 0 users, 0 groups\n"
         );
         assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_check_counts_servers_of_nbd_and_groups_of_hyperscsi() {
+        let scratch = Scratch::new();
+        let file = scratch.path().join("t.toml");
+        let text = "[[lun]]\nid = \"a\"\nstore = \"mem:1M\"\n[[nbd]]\nbind = \"127.0.0.1:0\"\nluns = [\"a\"]\n\
+            [[hyperscsi.group]]\nname = \"A\"\nudp = \"127.0.0.1:0\"\nopen = true\ndevice = [{ id = \"a\" }]\n\
+            [[hyperscsi.group]]\nname = \"B\"\nudp = \"127.0.0.1:0\"\nopen = true\ndevice = [{ id = \"a\" }]\n";
+        fs::write(&file, text).unwrap();
+        let found = check(&CheckArgs { file }, &environment(&scratch)).unwrap();
+        let end = "good: 0 targets, 1 lun, 0 users, 0 groups, 1 NBD server, 2 HyperSCSI groups\n";
+        assert!(found.ends_with(end), "{found}");
     }
 
     #[test]
