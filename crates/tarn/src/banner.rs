@@ -3,7 +3,10 @@
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
 
-use config::{Authentication, HostPort, Model, Naa, Serial, Target, TargetIndex};
+use config::{
+    Authentication, HostPort, HyperScsiGroup, HyperScsiPassword, Model, Naa, Serial, Target,
+    TargetIndex,
+};
 
 /// A unit as it is served, by the position of its index.
 #[derive(Clone, Debug)]
@@ -96,9 +99,40 @@ pub fn hyperscsi_banner(model: &Model, units: &[ServedUnit], places: &[String]) 
                 },
             );
         }
+        if let Some(device) = group.devices.first() {
+            write_attach(&mut text, group, &device.name, place);
+        }
         text.push('\n');
     }
     text
+}
+
+/// How a client on Linux uses a device. Names with signs that a shell or a URL takes for its own are left out.
+fn write_attach(text: &mut String, group: &HyperScsiGroup, device: &str, place: &str) {
+    let is_plain = |name: &str| {
+        let mut bytes = name.bytes();
+        bytes.all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+    };
+    if !is_plain(&group.name) || !is_plain(device) {
+        return;
+    }
+    let from = match place.strip_prefix("udp:") {
+        Some(address) => {
+            let here = address.parse().map(nearest);
+            let address = here.map_or_else(|_| address.to_owned(), |here| here.to_string());
+            format!("--udp {address}")
+        }
+        None => "--interface INTERFACE".to_owned(),
+    };
+    let password = match group.password {
+        HyperScsiPassword::Open { .. } => "",
+        HyperScsiPassword::Written { .. } | HyperScsiPassword::File(_) => " --password-file FILE",
+    };
+    let _infallible = writeln!(
+        text,
+        "  use it:  tarn attach {from}{password} --as nbd:SOCKET hyperscsi://{}/{device}",
+        group.name
+    );
 }
 
 fn write_target(
@@ -182,7 +216,11 @@ fn reachable_at(portal: &BoundPortal) -> String {
     if let Some(advertise) = &portal.advertise {
         return advertise.to_string();
     }
-    let mut address = portal.address;
+    nearest(portal.address).to_string()
+}
+
+/// An address at which this machine itself reaches one that may stand for all.
+fn nearest(mut address: SocketAddr) -> SocketAddr {
     match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip([127, 0, 0, 1].into()),
         IpAddr::V6(ip) if ip.is_unspecified() => {
@@ -190,7 +228,7 @@ fn reachable_at(portal: &BoundPortal) -> String {
         }
         IpAddr::V4(_) | IpAddr::V6(_) => {}
     }
-    address.to_string()
+    address
 }
 
 /// The users that discovery asks for, if it does.
@@ -280,12 +318,23 @@ mod tests {
                     device = [{ id = \"a\", level = \"crc\" }, { id = \"b\" }]\n";
         let model = Model::from_toml(text, Path::new("t.toml")).unwrap();
         let unit = || served(1 << 20, "3000000000000001");
-        let places = ["udp:127.0.0.1:7".to_owned()];
+        let shown = |model: &Model, place: &str| {
+            hyperscsi_banner(model, &[unit(), unit()], &[place.to_owned()])
+        };
         assert_eq!(
-            hyperscsi_banner(&model, &[unit(), unit()], &places),
+            shown(&model, "udp:127.0.0.1:7"),
             "hyperscsi group G at udp:127.0.0.1:7\n  device a  1 MiB  mem:1M  crc\n  \
-             device b  1 MiB  mem:1M?readonly  encrypt  (read-only)\n\n"
+             device b  1 MiB  mem:1M?readonly  encrypt  (read-only)\n  \
+             use it:  tarn attach --udp 127.0.0.1:7 --as nbd:SOCKET hyperscsi://G/a\n\n"
         );
+        assert!(shown(&model, "udp:0.0.0.0:7").contains("attach --udp 127.0.0.1:7 --as"));
+        assert!(shown(&model, "eth1").contains("attach --interface INTERFACE --as"));
+        let with_password = text.replace("open = true", "password = \"12345678\"");
+        let model = Model::from_toml(&with_password, Path::new("t.toml")).unwrap();
+        assert!(shown(&model, "eth1").contains(" --password-file FILE --as"));
+        let odd = text.replace("\"G\"", "\"a b\"");
+        let model = Model::from_toml(&odd, Path::new("t.toml")).unwrap();
+        assert!(!shown(&model, "eth1").contains("attach"));
     }
 
     #[test]
