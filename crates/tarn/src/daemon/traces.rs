@@ -96,7 +96,14 @@ fn subject_of(text: &str) -> Result<Subject, Problem> {
         return Ok(Subject::Session(SessionId(id)));
     }
     let name = IscsiName::parse(text).map_err(|error| {
-        let detail = format!("{text:?} is neither the id of a session nor an initiator: {error}");
+        let detail = match text.starts_with("hyperscsi:") || text.starts_with("nbd:") {
+            true => format!(
+                "{text:?} is a client of HyperSCSI or NBD: give the id of its session, see tarn session list"
+            ),
+            false => format!(
+                "{text:?} is neither the id of a session nor an initiator ({error}): see tarn session list"
+            ),
+        };
         place(Problem::new(ProblemKind::BadRequest, detail), "subject")
     })?;
     Ok(Subject::Initiator(name.as_str().to_owned()))
@@ -175,6 +182,13 @@ mod tests {
         for text in ["", "18446744073709551616", "-1", "web", "iqn.x"] {
             let problem = subject_of(text).unwrap_err();
             assert_eq!(problem.kind, ProblemKind::BadRequest, "{text}");
+        }
+        for text in ["hyperscsi:00", "nbd:192.0.2.1"] {
+            let problem = subject_of(text).unwrap_err();
+            assert!(
+                problem.detail.contains("give the id of its session"),
+                "{text}"
+            );
         }
     }
 
