@@ -129,11 +129,7 @@ pub struct DiscoverArgs {
 
     /// Where servers are asked, over UDP: a host, or the broadcast address of a network. Use it to
     /// choose the network.
-    #[arg(
-        long,
-        value_name = "HOST[:PORT]",
-        required_unless_present = "interface"
-    )]
+    #[arg(long, value_name = "HOST[:PORT]")]
     pub udp: Option<String>,
 
     /// The interface on whose network servers are asked, by frames of Ethernet (CAP_NET_RAW). Use it
@@ -178,12 +174,16 @@ pub(crate) fn attach(args: &AttachArgs, environment: &Environment) -> anyhow::Re
             format!("socket = {}", quoted(&given.socket))
         }
     };
+    serve_export(args, &export, environment).map_err(|error| in_own_words(error, args))
+}
+
+fn serve_export(args: &AttachArgs, export: &str, environment: &Environment) -> anyhow::Result<()> {
     // Open as long as the stores may be opened.
     let secret = Secret::of(args, environment)?;
     let stores = stores(args, secret.path().as_deref())?;
     let home = Home::make(environment)?;
-    let text = configuration(&stores, args.stripe.as_deref(), &export, &home.0);
-    let model = Model::from_toml(&text, Path::new("tarn attach")).map_err(StartError::from)?;
+    let text = configuration(&stores, args.stripe.as_deref(), export, &home.0);
+    let model = Model::from_toml(&text, Path::new(MADE)).map_err(StartError::from)?;
     let flags = Flags::with_log(args.log);
     let prepared = prepare_model((model, text), None, flags, environment)?;
     let log = logging::start(&prepared.log)?;
@@ -191,6 +191,59 @@ pub(crate) fn attach(args: &AttachArgs, environment: &Environment) -> anyhow::Re
     let outcome = serve::serve(prepared, inherited, opener, &log);
     drop((home, secret));
     outcome
+}
+
+/// What errors call the configuration that is made here.
+const MADE: &str = "tarn attach";
+
+/// An error in the configuration that was made here, with the arguments as its places: nobody has seen that text.
+fn in_own_words(error: anyhow::Error, args: &AttachArgs) -> anyhow::Error {
+    if !error.is::<StartError>() {
+        return error;
+    }
+    let cause: &dyn std::error::Error = error.as_ref();
+    let text = crate::error::chain(cause);
+    match text.strip_prefix(MADE).and_then(place_before) {
+        Some((key, rest)) => wrong(argument_of(key, args), with_arguments(rest, args)).into(),
+        None => error,
+    }
+}
+
+/// `lun[0].store` and what follows of `:7: lun[0].store: what follows`.
+fn place_before(text: &str) -> Option<(&str, &str)> {
+    let (line, rest) = text.strip_prefix(':')?.split_once(": ")?;
+    let is_line = !line.is_empty() && line.bytes().all(|byte| byte.is_ascii_digit());
+    let end = rest.find([':', ';', ' ']).unwrap_or(rest.len());
+    let (key, rest) = rest.split_at_checked(end)?;
+    is_line.then(|| (key, rest.strip_prefix(": ").unwrap_or(rest)))
+}
+
+fn with_arguments(text: &str, args: &AttachArgs) -> String {
+    let found = text.split_once(MADE);
+    let place = found.and_then(|(before, after)| Some((before, place_before(after)?)));
+    match place {
+        Some((before, (key, rest))) => format!(
+            "{before}{}{}",
+            argument_of(key, args),
+            with_arguments(rest, args)
+        ),
+        None => text.to_owned(),
+    }
+}
+
+/// The argument from which a key was made.
+fn argument_of(key: &str, args: &AttachArgs) -> String {
+    let member = key.strip_prefix("store[").and_then(|rest| {
+        let (at, _) = rest.split_once(']')?;
+        args.urls.get(at.parse::<usize>().ok()?)
+    });
+    match (member, &args.urls[..]) {
+        (Some(url), _) => format!("URL {url:?}"),
+        (None, [url]) if key.starts_with("lun") => format!("URL {url:?}"),
+        (None, _) if key.starts_with("lun") => "--stripe".to_owned(),
+        (None, _) if key.starts_with("nbd") => "--as".to_owned(),
+        (None, _) => MADE.to_owned(),
+    }
 }
 
 /// The password, in a file that has no name and is in no directory.
@@ -207,6 +260,10 @@ impl Secret {
             let path = std::path::absolute(path).map_err(StartError::Confine)?;
             return Ok(Self(Some(SecretPlace::File(path))));
         }
+        let place = environment
+            .password
+            .as_ref()
+            .map_or("password", |_| "TARN_PASSWORD");
         let text = match &environment.password {
             Some(text) => Some(text.clone()),
             None if terminal::has_person() && args.urls.iter().any(|url| wants_password(url)) => {
@@ -221,7 +278,7 @@ impl Secret {
         };
         let failed = |error: io::Error| wrong("password", format!("it cannot be kept: {error}"));
         password::checked(text.as_bytes().to_vec())
-            .map_err(|reason| wrong("password", format!("it {reason}")))?;
+            .map_err(|reason| wrong(place, format!("it {reason}")))?;
         let memory = memfd_create("tarn-password", MemfdFlags::CLOEXEC)
             .map_err(|error| failed(error.into()))?;
         rustix::fs::fchmod(&memory, Mode::RUSR).map_err(|error| failed(error.into()))?;
@@ -268,8 +325,8 @@ impl Drop for Home {
     }
 }
 
-/// The devices as stores, with what the flags add.
-fn stores(args: &AttachArgs, password: Option<&Path>) -> Result<Vec<String>, StartError> {
+/// Whether there are as many devices as the flags want, each once.
+fn check_number(args: &AttachArgs) -> Result<(), StartError> {
     if args.urls.len() > 1 && args.stripe.is_none() {
         let reason =
             "several devices are one disk only with --stripe CHUNK; or attach each by itself";
@@ -281,6 +338,17 @@ fn stores(args: &AttachArgs, password: Option<&Path>) -> Result<Vec<String>, Sta
             "it wants two devices at least; leave it out for one",
         ));
     }
+    let mut before = std::collections::HashSet::new();
+    let twice = args.urls.iter().find(|url| !before.insert(*url));
+    twice.map_or(Ok(()), |url| {
+        let reason = "it is given twice; give each device once";
+        Err(wrong(format!("URL {url:?}"), reason))
+    })
+}
+
+/// The devices as stores, with what the flags add.
+fn stores(args: &AttachArgs, password: Option<&Path>) -> Result<Vec<String>, StartError> {
+    check_number(args)?;
     let reached = Reached {
         udp: args.udp.as_deref(),
         interface: args.interface.as_deref(),
@@ -402,6 +470,12 @@ fn form(form: &str) -> Result<Form, StartError> {
         Some(("nbd", place)) if !place.is_empty() => {
             Ok(Form::Nbd(match place.parse::<SocketAddr>() {
                 Ok(address) => format!("bind = {}", quoted(&address.to_string())),
+                Err(_) if place.contains(':') && !place.contains('/') => {
+                    let reason = format!(
+                        "{place:?} is no address; write 127.0.0.1:10809, or a path with a /"
+                    );
+                    return Err(wrong("--as", reason));
+                }
                 Err(_) => format!(
                     "socket = {}",
                     quoted(&absolute(place)?.display().to_string())
@@ -498,16 +572,27 @@ pub(crate) fn discover(verb: &DiscoverVerb, environment: &Environment) -> anyhow
     }
     let text = match args.json {
         true => format!("{:#}\n", Value::from_iter(found.iter().map(in_json))),
-        false if found.is_empty() => {
-            let groups = args.group.join(", ");
-            return Err(anyhow::anyhow!(
-                "no server answers for {groups} at {carrier}; check the names, the address, and that servers run"
-            ));
-        }
         false => found.iter().map(in_words).collect(),
     };
     say(io::stdout().lock(), &text);
-    Ok(())
+    if args.json {
+        return Ok(());
+    }
+    let is_silent = |name: &&String| found.iter().all(|(_, group, ..)| group != *name);
+    let silent: Vec<_> = args.group.iter().filter(is_silent).cloned().collect();
+    let silent = silent.join(", ");
+    let reason = format!(
+        "no server answers for {silent} at {carrier}; check the names, the address, and that servers run"
+    );
+    match (found.is_empty(), silent.is_empty()) {
+        (true, _) => Err(wrong("--group", reason).into()),
+        (false, true) => Ok(()),
+        (false, false) => {
+            let line = crate::error::plain(&format!("tarn: warning: {reason}"));
+            say(io::stderr().lock(), &format!("{line}\n"));
+            Ok(())
+        }
+    }
 }
 
 /// The address or the interface of a flag, checked as that of a store; and the flag.
@@ -515,9 +600,14 @@ fn carrier(
     udp: Option<&str>,
     interface: Option<&str>,
 ) -> Result<(&'static str, Carrier), StartError> {
-    let (flag, option, value) = match interface {
-        Some(name) => ("--interface", "interface", escaped(name)),
-        None => ("--udp", "udp", udp.unwrap_or_default().to_owned()),
+    let (flag, option, value) = match (interface, udp) {
+        (Some(name), _) => ("--interface", "interface", escaped(name)),
+        (None, Some(udp)) => ("--udp", "udp", udp.to_owned()),
+        (None, None) => {
+            let reason =
+                "it is not said where servers are asked; add --udp HOST[:PORT], or --interface IF";
+            return Err(wrong("--udp", reason));
+        }
     };
     let place = || Place::argument(flag);
     let spec = StoreSpec::parse(&format!("hyperscsi://group/device?{option}={value}"));
@@ -735,10 +825,26 @@ mod tests {
         assert!(refused(&bare).ends_with("or add --udp HOST[:PORT] or --interface IF"));
         assert!(refused(&args(&["hyperscsi://g/a", "hyperscsi://g/b"])).contains("--stripe CHUNK"));
         assert!(refused(&args(&["nbd://h"])).contains("write hyperscsi://GROUP/DEVICE"));
+        let mut twice = args(&["hyperscsi://g/a", "hyperscsi://g/b", "hyperscsi://g/a"]);
+        twice.stripe = Some("64k".to_owned());
+        assert!(refused(&twice).starts_with("URL \"hyperscsi://g/a\": it is given twice"));
+        assert!(
+            carrier(None, None)
+                .unwrap_err()
+                .to_string()
+                .contains("add --udp HOST[:PORT]")
+        );
         for wrong in ["fuse:", "block:", "blocks", "nbd:", "nbd"] {
             let error = form(wrong).unwrap_err().to_string();
             let remedy = "write nbd:SOCKET, nbd:ADDR:PORT, fuse:DIR or block";
             assert!(error.contains(remedy), "{error}");
+        }
+        for wrong in ["nbd:localhost:1", "nbd:999.0.0.1:1", "nbd:127.0.0.1:99999"] {
+            let error = form(wrong).unwrap_err().to_string();
+            assert!(
+                error.contains("is no address; write 127.0.0.1:10809"),
+                "{error}"
+            );
         }
         assert_eq!(form("block").unwrap(), Form::Block);
         let nbd = |key: &str| Form::Nbd(key.to_owned());
@@ -748,5 +854,33 @@ mod tests {
             form("fuse:/mnt/a:b").unwrap(),
             Form::Fuse("/mnt/a:b".into())
         );
+    }
+
+    #[test]
+    fn errors_name_the_arguments_and_not_what_was_made_of_them() {
+        let said = |urls: &[&str], text: &str| {
+            let error = wrong("tarn attach:7", text);
+            in_own_words(error.into(), &args(urls)).to_string()
+        };
+        let (one, two) = (
+            &["hyperscsi://g/d"][..],
+            &["hyperscsi://g/a", "hyperscsi://g/b"][..],
+        );
+        let no_disk = "lun[0].store: interface e, device \"d\": there is none";
+        assert_eq!(
+            said(one, no_disk),
+            "URL \"hyperscsi://g/d\": interface e, device \"d\": there is none"
+        );
+        assert!(said(two, no_disk).starts_with("--stripe: interface e"));
+        assert_eq!(
+            said(
+                two,
+                "store[1].store: used at tarn attach:4: store[0].store; keep one"
+            ),
+            "URL \"hyperscsi://g/b\": used at URL \"hyperscsi://g/a\"; keep one"
+        );
+        assert_eq!(said(one, "nbd[0].socket: /s is there"), "--as: /s is there");
+        let other = in_own_words(wrong("--as", "tarn attach: no").into(), &args(one));
+        assert_eq!(other.to_string(), "--as: tarn attach: no");
     }
 }
