@@ -14,7 +14,7 @@ use crate::store_options::StoreOptions;
 use crate::upkeep::StateVerb;
 use crate::verbs::Verb;
 
-/// Serves files, block devices and memory as iSCSI disks.
+/// Serves files, block devices, memory and disks of other servers over iSCSI, NBD and HyperSCSI.
 #[derive(Debug, Parser)]
 #[command(name = "tarn", version, about, disable_help_subcommand = true)]
 pub struct Cli {
@@ -30,7 +30,7 @@ pub enum Command {
     Serve(ServeArgs),
     /// Check a configuration file, its secrets and its stores; serve nothing.
     Check(CheckArgs),
-    /// Use a HyperSCSI device on this machine, as an export of NBD.
+    /// Use devices of HyperSCSI groups or disks of iSCSI targets on this machine.
     Attach(Box<AttachArgs>),
     /// Find servers on the network.
     Discover {
@@ -229,6 +229,51 @@ mod tests {
     #[test]
     fn the_definition_is_consistent() {
         command().debug_assert();
+    }
+
+    /// An argument of the name of a flag that all verbs of a noun have takes its place, and reading it panics.
+    fn check_names(command: &clap::Command, above: &[&clap::Arg]) {
+        for argument in command.get_arguments() {
+            let is_other = |flag: &&clap::Arg| {
+                flag.get_id() == argument.get_id()
+                    || flag.get_long().is_some() && flag.get_long() == argument.get_long()
+            };
+            let other = above.iter().copied().find(is_other);
+            assert!(other.is_none(), "{}: {argument}", command.get_name());
+        }
+        let flags = command.get_arguments();
+        let flags = flags.filter(|argument| argument.is_global_set());
+        let all: Vec<&clap::Arg> = above.iter().copied().chain(flags).collect();
+        for verb in command.get_subcommands() {
+            check_names(verb, &all);
+        }
+    }
+
+    fn check_help(command: &clap::Command) {
+        let help = command.get_after_help().map(ToString::to_string);
+        for line in help.iter().flat_map(|text| text.lines()) {
+            let is_text = !line.starts_with(' ');
+            // Longer ones break in the middle, and again where the text says so.
+            let is_long = is_text && line.chars().count() > HELP_WIDTH;
+            assert!(!is_long, "{}: {line}", command.get_name());
+        }
+        command.get_subcommands().for_each(check_help);
+    }
+
+    /// Columns of a page of help.
+    const HELP_WIDTH: usize = 100;
+
+    #[test]
+    fn lines_below_the_flags_are_no_longer_than_the_page() {
+        check_help(&command());
+    }
+
+    #[test]
+    fn no_verb_has_a_flag_of_the_name_of_one_that_all_have() {
+        check_names(&command(), &[]);
+        let line = "tarn nbd add 127.0.0.1:1 --luns a --client-ca ca.pem --ca daemon.pem";
+        let words: Vec<&str> = line.split(' ').collect();
+        assert!(parse(&words).is_ok());
     }
 
     #[test]

@@ -26,8 +26,8 @@ Examples:
   tarn plan /etc/tarn/tarn.toml
   tarn plan new.toml --exit-code     # 0: no difference, 10: some
 
-It ends with the exit code with which tarn apply would end: 0 if that would succeed, 2 if the file is
-wrong, 7 if something in it cannot be done while Tarn runs.";
+It ends with the exit code with which tarn apply would end: 0 if that would succeed, 2 if the file
+is wrong, 7 if something in it cannot be done while Tarn runs.";
 
 /// `tarn plan`
 #[derive(Args, Debug)]

@@ -37,7 +37,8 @@ pub enum GroupVerb {
 }
 
 const ADD_HELP: &str = "\
-INITIATOR is a name, a pattern of names, an address, a network, or a CHAP user; what follows a ! is not in the group.
+INITIATOR is a name, a pattern of names, an address, a network, or a CHAP user; what follows
+a ! is not in the group.
 
 Examples:
   tarn group add blades 'iqn.2026-11.example:blade*' 192.0.2.0/24

@@ -28,8 +28,8 @@ pub enum HyperscsiVerb {
 }
 
 const ADD_HELP: &str = "\
-PLACE is an interface, or udp:ADDRESS[:PORT]. A group is named by its name, or as \"NAME at PLACE\" where several
-have that name.
+PLACE is an interface, or udp:ADDRESS[:PORT]. Other verbs take the name of a group, or \"NAME at
+PLACE\" where several have that name.
 
 Examples:
   tarn hyperscsi group add ABC eth1 --devices demo,data --password-file /etc/tarn/abc.secret
@@ -90,7 +90,7 @@ pub(super) struct Given {
     #[arg(long, value_name = "HOW")]
     retransmit: Option<String>,
     /// What the path is like: wired or wireless. Use it with wireless where losses are common.
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PROFILE")]
     profile: Option<String>,
 }
 

@@ -127,8 +127,8 @@ Examples:
   tarn lun load cd '/srv/other.img?removable&readonly'";
 
 const TAKEOVER_HELP: &str = "\
-The unit has to be configured here, with takeover=wait in its STORE. A client that died loses its images by itself
-after some 30 s; this does not wait for that.
+The unit has to be configured here, with takeover=wait in its STORE. A client that died loses
+its images by itself after some 30 s; this does not wait for that.
 
 Examples:
   tarn lun takeover web";
@@ -430,7 +430,10 @@ fn check_exchange(lun: &Lun, store: &str) -> Result<(), Failure> {
 fn show(lun: &Lun) -> String {
     let text = fields(FIELDS, lun);
     if lun.shown_by.is_empty() {
-        return format!("{text}\nno target shows it; see tarn target map\n");
+        return format!(
+            "{text}\nno target shows it; see tarn target map, and tarn nbd list and tarn hyperscsi group list for what \
+             else may serve it\n"
+        );
     }
     format!("{text}\n{}", table(WAYS, &lun.shown_by))
 }

@@ -82,8 +82,9 @@ pub struct Given {
     /// File of the private key, in PEM. Use it with --certificate.
     #[arg(long, value_name = "FILE")]
     key: Option<String>,
-    /// File of certificates that vouch for those of clients. Use it to ask clients for one.
-    #[arg(long, value_name = "FILE")]
+    /// File of certificates that vouch for those of clients, the key `ca`. Use it to ask clients
+    /// for one.
+    #[arg(id = "client_ca", long = "client-ca", value_name = "FILE")]
     ca: Option<String>,
 }
 
