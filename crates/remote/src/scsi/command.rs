@@ -152,7 +152,7 @@ pub enum Unfit {
         block_bytes: u32,
     },
     /// The device takes no writes.
-    #[error("the device is read-only; open it read-only")]
+    #[error("the device is read-only; add ?readonly to its URL")]
     ReadOnly,
 }
 
