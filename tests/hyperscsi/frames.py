@@ -252,6 +252,9 @@ def clients_see_the_disks_of_their_groups_alone():
         check(all(word in said for word in ("left", "right", "server=")), said)
         done = link.run(CLIENT, BINARY, *bench, "hyperscsi://DEF/second?server=right", check=False)
         equal(done.returncode, 0, f"with the name of one: {done.stdout}{done.stderr}")
+        place = json.loads(link.run(SERVER, "ip", "-j", "link", "show", "host0").stdout)[0]["address"]
+        done = link.run(CLIENT, BINARY, *bench, f"hyperscsi://DEF/second?server={place}", check=False)
+        equal(done.returncode, 0, f"with the address of one: {done.stdout}{done.stderr}")
 
 
 @test

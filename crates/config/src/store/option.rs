@@ -312,8 +312,8 @@ pub const OPTIONS: [OptionRow; 25] = [
     OptionRow {
         option: StoreOption::Server, word: "server", takes: Takes::Name, of: &[Family::Groups],
         fallback: "the only one of the group that has the device",
-        help: ("server=NAME", "the server of a HyperSCSI group, if several have such a device"),
-        meaning: "The server, if several servers of the group have such a device.",
+        help: ("server=NAME", "the server of a HyperSCSI group, by name or address, if several have such a device"),
+        meaning: "The server, by its name or address, if several servers of the group have such a device.",
         set: |spec, value| {
             let StorePlace::Device(device) = &mut spec.at.place else { return Ok(()) };
             right("server", value.text(), device.set_server(value.text()), "a name of 1 to 64 bytes")

@@ -1,5 +1,6 @@
 //! Where a device is, how it is reached, and what it is found to be when it is opened.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -122,6 +123,15 @@ pub enum HyperscsiFailure {
         /// Those that answer.
         found: String,
     },
+    /// It is not open, and nobody gave a password.
+    #[error(
+        "server {server:?}: the group needs a password; give a file that has it, with --password-file FILE or \
+         password_file=FILE"
+    )]
+    NeedsPassword {
+        /// Its name.
+        server: String,
+    },
     /// The login failed.
     #[error("server {server:?}: {reason}; {}", remedy(.reason))]
     Login {
@@ -145,14 +155,17 @@ pub enum HyperscsiFailure {
         found: String,
     },
     /// There are several.
-    #[error("several servers have such a device: {servers}; add server=NAME")]
+    #[error("several servers have such a device: {servers}; add server= with the {by} of one")]
     Ambiguous {
-        /// Their names.
+        /// What tells them apart: name or address.
+        by: &'static str,
+        /// Those.
         servers: String,
     },
     /// There are too many servers to look at.
     #[error(
-        "{count} servers have this group, more than the {SERVERS_MAX} that are looked at; add server=NAME"
+        "{count} servers have this group, more than the {SERVERS_MAX} that are looked at; add server= with the name or \
+         address of one"
     )]
     TooMany {
         /// How many.
@@ -229,10 +242,33 @@ pub fn discover(
                 .collect(),
             name: answer.name,
             id: answer.server,
-            address: of_bytes(&found.address).map_or_else(String::new, |place| place.to_string()),
+            address: address(&found.address),
         }
     });
     Ok(found.collect())
+}
+
+/// Where a server answered from, for people.
+fn address(bytes: &[u8]) -> String {
+    of_bytes(bytes).map_or_else(String::new, |place| place.to_string())
+}
+
+/// Says several servers apart: by their names, where no two have the same one, else by their addresses.
+fn ambiguous<'a>(servers: impl Iterator<Item = &'a hyperscsi::Found> + Clone) -> HyperscsiFailure {
+    let names = || servers.clone().map(|found| found.answer.name.as_str());
+    let is_same = names().collect::<BTreeSet<_>>().len() < names().count();
+    if is_same {
+        let addresses: Vec<String> = servers.map(|found| address(&found.address)).collect();
+        HyperscsiFailure::Ambiguous {
+            by: "address",
+            servers: listed(addresses.iter().map(String::as_str)),
+        }
+    } else {
+        HyperscsiFailure::Ambiguous {
+            by: "name",
+            servers: listed(names()),
+        }
+    }
 }
 
 fn station(carrier: &Carrier) -> Result<Station, HyperscsiFailure> {
@@ -336,10 +372,17 @@ impl HyperscsiOptions {
         let many = station.wire.reaches_many();
         let groups = vec![self.group.clone()];
         let until = station.now() + SEARCH_MAX;
-        let is_wanted = |name: &str| self.server.as_ref().is_none_or(|wanted| wanted == name);
-        let is_enough = |found: &hyperscsi::Found| {
-            !many || self.server.is_some() && is_wanted(&found.answer.name)
+        let is_wanted = |found: &hyperscsi::Found| {
+            let wanted = self.server.as_deref();
+            wanted.is_none_or(|it| it == found.answer.name || it == address(&found.address))
         };
+        // Of several with one name the first would be taken.
+        let is_named = |found: &hyperscsi::Found| {
+            self.server
+                .as_deref()
+                .is_some_and(|wanted| wanted == address(&found.address))
+        };
+        let is_enough = |found: &hyperscsi::Found| !many || is_named(found);
         // The first shows that there are some; others may be slower.
         let search =
             |station: &mut Station, until, is_enough: &mut dyn FnMut(&hyperscsi::Found) -> bool| {
@@ -347,9 +390,9 @@ impl HyperscsiOptions {
                 found.unwrap_or_default()
             };
         let mut found = search(station, until, &mut |found| {
-            is_enough(found) || self.server.is_none()
+            is_enough(found) || is_wanted(found)
         });
-        if many && self.server.is_none() && !found.is_empty() {
+        if many && !found.iter().any(is_named) && found.iter().any(is_wanted) {
             let until = station.now() + OTHERS_MAX;
             found = search(station, until, &mut |_| false);
         }
@@ -357,7 +400,7 @@ impl HyperscsiOptions {
             return Err(HyperscsiFailure::NoServer);
         }
         let names = listed(found.iter().map(|found| found.answer.name.as_str()));
-        found.retain(|found| is_wanted(&found.answer.name));
+        found.retain(is_wanted);
         match (&self.server, found.len()) {
             (Some(wanted), 0) => Err(HyperscsiFailure::OtherServer {
                 wanted: wanted.clone(),
@@ -375,6 +418,10 @@ impl HyperscsiOptions {
         host: &mut Until,
     ) -> Result<(Connection, Vec<Device>), HyperscsiFailure> {
         let server = || found.answer.name.clone();
+        // It is asked for one group.
+        if found.answer.open & 1 == 0 && self.password.bytes().is_empty() {
+            return Err(HyperscsiFailure::NeedsPassword { server: server() });
+        }
         let who = (
             self.group.as_str(),
             self.user.as_deref(),
@@ -451,12 +498,7 @@ impl HyperscsiOptions {
             }
         }
         if matching.len() > 1 {
-            let servers = listed(
-                matching
-                    .iter()
-                    .map(|(found, ..)| found.answer.name.as_str()),
-            );
-            return Err(HyperscsiFailure::Ambiguous { servers });
+            return Err(ambiguous(matching.iter().map(|(found, ..)| found)));
         }
         let Some((found, mut connection, device)) = matching.pop() else {
             let found = listed(others.iter().map(String::as_str));
@@ -616,6 +658,34 @@ mod tests {
         for unknown in ["0", "4", "b", ""] {
             assert_eq!(handle(unknown), None, "{unknown:?}");
         }
+    }
+
+    #[test]
+    fn servers_of_one_name_are_told_apart_by_their_addresses() {
+        let found = |name: &str, last| hyperscsi::Found {
+            address: vec![2, 0, 0, 0, 0, last],
+            answer: hyperscsi::Answer {
+                nonce: [0; 8],
+                server: [last; 16],
+                name: name.to_owned(),
+                groups: 1,
+                open: 0,
+                cookie: [0; 16],
+            },
+        };
+        let text = |names: [&str; 2]| {
+            let servers = [found(names[0], 1), found(names[1], 2)];
+            ambiguous(servers.iter()).to_string()
+        };
+        assert_eq!(
+            text(["left", "right"]),
+            "several servers have such a device: \"left\", \"right\"; add server= with the name of one"
+        );
+        assert_eq!(
+            text(["vm", "vm"]),
+            "several servers have such a device: \"02:00:00:00:00:01\", \"02:00:00:00:00:02\"; add server= with the \
+             address of one"
+        );
     }
 
     #[test]
