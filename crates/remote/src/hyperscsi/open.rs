@@ -157,7 +157,7 @@ pub enum HyperscsiFailure {
     /// There are several.
     #[error("several servers have such a device: {servers}; add server= with the {by} of one")]
     Ambiguous {
-        /// What tells them apart: name or address.
+        /// In what they differ: name or address.
         by: &'static str,
         /// Those.
         servers: String,
