@@ -9,6 +9,9 @@ use super::plan::Station;
 /// Answers that wait.
 const ANSWERS_MAX: usize = 256;
 
+/// Answers leave together at multiples of this time: a storm of questions does not wake a core for each answer.
+const SLOT: Duration = Duration::from_millis(2);
+
 /// An answer: where from, where to, and the frame.
 pub(super) type Answer = (PlaceKey, Station, Vec<u8>);
 
@@ -20,12 +23,14 @@ pub(super) struct Delayed {
 }
 
 impl Delayed {
-    /// The answer is sent at this time. False: too many wait, and it is not.
+    /// The answer is sent at this time, or up to [`SLOT`] before. False: too many wait, and it is not.
     pub(super) fn push(&mut self, at: Duration, answer: Answer) -> bool {
         if self.answers.len() >= ANSWERS_MAX {
             return false;
         }
         self.next = self.next.wrapping_add(1);
+        let into_slot = u64::try_from(at.as_nanos() % SLOT.as_nanos()).unwrap_or(0);
+        let at = at.saturating_sub(Duration::from_nanos(into_slot));
         self.answers.insert((at, self.next), answer);
         true
     }
@@ -56,11 +61,15 @@ mod tests {
             assert!(delayed.push(ms(u64::from(n) / 2), answer(n)));
         }
         assert!(!delayed.push(ms(0), answer(0)), "it is full");
-        assert_eq!(delayed.take(ms(0)).unwrap().2, [0]);
-        assert_eq!(delayed.take(ms(0)).unwrap().2, [1]);
-        assert_eq!(delayed.take(ms(0)), None);
-        assert_eq!(delayed.next(), Some(ms(1)));
+        for n in 0..4 {
+            assert_eq!(delayed.take(ms(0)).unwrap().2, [n], "of one slot");
+        }
+        assert_eq!(delayed.take(ms(1)), None);
+        assert_eq!(delayed.next(), Some(ms(2)));
         assert!(delayed.push(ms(0), answer(7)), "there is room again");
         assert_eq!(delayed.take(ms(0)).unwrap().2, [7]);
+        let year = Duration::from_secs(365 * 86_400);
+        assert!(delayed.push(year + ms(7), answer(9)));
+        assert_eq!(delayed.answers.keys().last().unwrap().0, year + ms(6));
     }
 }
