@@ -117,27 +117,13 @@ impl<D: AsRef<[u8]> + Default> TargetSession<D> {
 
     /// Takes a frame from behind its Ethernet header, of the client's address, with a tag of this session.
     pub fn handle_frame(&mut self, now: Duration, frame: &[u8]) {
-        let is_lent = false;
-        self.handle(
-            now,
-            Frame {
-                bytes: frame,
-                is_lent,
-            },
-        );
+        self.handle(now, Frame::passing(frame));
     }
 
     /// The same for a frame that is there until its events are taken, which the caller does before it handles another
     /// one: data of commands may be in it ([`Data::is_in_frame`]).
     pub fn handle_lent_frame(&mut self, now: Duration, frame: &[u8]) {
-        let is_lent = true;
-        self.handle(
-            now,
-            Frame {
-                bytes: frame,
-                is_lent,
-            },
-        );
+        self.handle(now, Frame::lent(frame));
     }
 
     fn handle(&mut self, now: Duration, frame: Frame<'_>) {

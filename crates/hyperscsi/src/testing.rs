@@ -15,6 +15,7 @@ use crate::device::Device;
 use crate::exchange::{ClientExchange, NAMELESS, OpaqueTarget, Secret, Source};
 use crate::keys::{Entropy, Keys};
 use crate::link::{Settings, Terms};
+use crate::pdu::Level;
 use crate::target::TargetSession;
 
 /// The suite without stretching.
@@ -94,6 +95,23 @@ impl ClientExchange for UnstretchedClient {
         let finished = finished.ok()?;
         let secret = Secret::new(finished.session_key.to_vec());
         Some((finished.message.serialize().to_vec(), secret))
+    }
+}
+
+/// A disk of 512 MiB, named by its handle.
+#[must_use]
+pub fn disk(handle: u16, level: Level) -> Device {
+    Device {
+        handle,
+        level,
+        is_read_only: false,
+        is_removable: false,
+        peripheral_type: 0,
+        block_bytes: 512,
+        blocks: 1 << 20,
+        data_max_bytes: 1 << 20,
+        designator: [1; 16],
+        name: format!("disk{handle}"),
     }
 }
 

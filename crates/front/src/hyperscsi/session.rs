@@ -670,7 +670,7 @@ fn command_of(device: u16, asked: &Asked) -> Command {
 
 #[cfg(test)]
 mod tests {
-    use ::hyperscsi::{ClientEvent, ClientSession, Device, Level, Settings};
+    use ::hyperscsi::{ClientEvent, ClientSession, Level, Settings};
     use memory::{CoreMapping, MappedRange, Mapping};
 
     use super::*;
@@ -721,18 +721,7 @@ mod tests {
             begun_bytes: 2 << 20,
             ..Settings::default()
         };
-        let device = Device {
-            handle: 1,
-            level: Level::Crc,
-            is_read_only: false,
-            is_removable: false,
-            peripheral_type: 0,
-            block_bytes: 512,
-            blocks: 1 << 20,
-            data_max_bytes: 1 << 20,
-            designator: [0; 16],
-            name: "disk".to_owned(),
-        };
+        let device = ::hyperscsi::testing::disk(1, Level::Crc);
         let ends = ::hyperscsi::testing::session(now, settings, 65, vec![device]);
         let (mut client, target) = ends;
         let detail = Detail {

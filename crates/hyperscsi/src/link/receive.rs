@@ -30,7 +30,7 @@ pub(crate) enum Held {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frame<'a> {
     pub(crate) bytes: &'a [u8],
-    pub(crate) is_lent: bool,
+    is_lent: bool,
 }
 
 /// A PDU that has arrived whole and right.
@@ -49,6 +49,22 @@ pub(crate) enum Arrival {
 }
 
 impl<'a> Frame<'a> {
+    /// One that may be gone when its events are taken.
+    pub(crate) const fn passing(bytes: &'a [u8]) -> Self {
+        Self {
+            bytes,
+            is_lent: false,
+        }
+    }
+
+    /// One that is there until then.
+    pub(crate) const fn lent(bytes: &'a [u8]) -> Self {
+        Self {
+            bytes,
+            is_lent: true,
+        }
+    }
+
     /// The bytes of a PDU that may be in it.
     pub(crate) fn pdu(self, held: &'a Held) -> &'a [u8] {
         match held {

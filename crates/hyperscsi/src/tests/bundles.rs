@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use crate::client::{ClientEvent, ClientSession};
 use crate::command::{Attribute, Command, Outcome, Reply};
-use crate::device::Device;
 use crate::frame::FragmentHeader;
 use crate::keys::{CLEAR_BYTES, Keys, Sealer, Side, TAG_BYTES};
 use crate::link::{Settings, Terms};
 use crate::path::Profile;
 use crate::pdu::{Header, Level, Opcode};
 use crate::target::{TargetEvent, TargetSession};
+use crate::testing::disk;
 
 const DEVICE: u16 = 3;
 const SESSION: u32 = 77;
@@ -59,18 +59,7 @@ impl Pair {
             profile: settings.profile,
             bundles,
         };
-        let device = Device {
-            handle: DEVICE,
-            level,
-            is_read_only: false,
-            is_removable: false,
-            peripheral_type: 0,
-            block_bytes: 512,
-            blocks: 1 << 20,
-            data_max_bytes: 1 << 20,
-            designator: [1; 16],
-            name: "disk".to_owned(),
-        };
+        let device = disk(DEVICE, level);
         let now = Duration::ZERO;
         let mut pair = Self {
             now,

@@ -11,7 +11,7 @@ use super::prng::Prng;
 use crate::command::{Attribute, Command, Function, Outcome, Reply, Request, TaskName};
 use crate::control::{Ack, Entry, Probe};
 use crate::data::{Data, LEAD_MAX_BYTES};
-use crate::device::{Device, Inquiry};
+use crate::device::Inquiry;
 use crate::frame::FragmentHeader;
 use crate::keys::{Keys, MacKey, Sealer, Side};
 use crate::limits::VERSION;
@@ -19,6 +19,7 @@ use crate::link::{Settings, Terms};
 use crate::path::Profile;
 use crate::pdu::{HEADER_BYTES, Header, Level, Opcode, trailer};
 use crate::target::{TargetEvent, TargetSession, TaskId};
+use crate::testing::disk;
 
 const SESSION: u32 = 77;
 const SLOTS: u16 = 8;
@@ -31,21 +32,6 @@ const CRC_DEVICE: u16 = 2;
 const BODY_AT: usize = 17;
 /// Of a PDU at level CRC in a frame of 1500 bytes.
 const FRAGMENT_BYTES: u16 = 1497;
-
-fn device(handle: u16, level: Level) -> Device {
-    Device {
-        handle,
-        level,
-        is_read_only: false,
-        is_removable: false,
-        peripheral_type: 0,
-        block_bytes: 512,
-        blocks: 1 << 20,
-        data_max_bytes: 1 << 20,
-        designator: [1; 16],
-        name: format!("disk{handle}"),
-    }
-}
 
 fn level_of(device: u16) -> Level {
     Level::ALL[usize::from((device + 3) % 4)]
@@ -92,7 +78,7 @@ impl Rogue {
             ..Settings::default()
         };
         let (sealer, mac) = keys.sending(Side::Client, SESSION);
-        let devices = (1..=DEVICES).map(|at| device(at, level_of(at))).collect();
+        let devices = (1..=DEVICES).map(|at| disk(at, level_of(at))).collect();
         let mut rogue = Self {
             now: Duration::ZERO,
             prng: Prng::new(seed),
@@ -668,7 +654,7 @@ fn a_device_that_asks_for_more_than_it_is_open_at_is_not_used() {
     rogue.answer_all(0);
     rogue
         .target
-        .set_devices(vec![device(CRC_DEVICE, Level::Hash)]);
+        .set_devices(vec![disk(CRC_DEVICE, Level::Hash)]);
     assert!(!rogue.ask(0, 2, read(0), 0), "it is given out at CRC");
     assert!(rogue.target.is_idle() || rogue.sent() > 0, "it is answered");
 }

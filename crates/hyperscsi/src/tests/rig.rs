@@ -15,12 +15,12 @@ use std::time::Duration;
 use super::prng::Prng;
 use crate::client::{ClientEvent, ClientSession};
 use crate::command::{Attribute, Command, Outcome, Reply};
-use crate::device::Device;
 use crate::frame::FragmentHeader;
 use crate::keys::Keys;
 use crate::link::{Settings, Terms};
 use crate::pdu::Level;
 use crate::target::{TargetEvent, TargetSession};
+use crate::testing::disk;
 
 const DEVICE: u16 = 3;
 /// What Ethernet adds to what is behind its header: that, the preamble, the check sequence and the gap.
@@ -273,18 +273,7 @@ impl Rig {
                 profile: settings.profile,
                 bundles: true,
             };
-            let device = Device {
-                handle: DEVICE,
-                level: work.level,
-                is_read_only: false,
-                is_removable: false,
-                peripheral_type: 0,
-                block_bytes: 512,
-                blocks: 1 << 20,
-                data_max_bytes: 1 << 20,
-                designator: [1; 16],
-                name: "disk".to_owned(),
-            };
+            let device = disk(DEVICE, work.level);
             let target = TargetSession::new(rig.now, &keys, terms, settings, vec![device]);
             let mut client = ClientSession::new(rig.now, &keys, terms, settings);
             client.open(rig.now, DEVICE, work.level);
