@@ -86,8 +86,11 @@ impl<D: AsRef<[u8]>> Link<D> {
             self.frame_size.starved = 0;
         }
         self.detect_losses(now);
-        let is_barren = is_newest && probe.is_some() && news.count == 0;
-        if is_barren && self.has_large_under_way() {
+        if let Some((_, order, _)) = probe
+            && is_newest
+            && news.count == 0
+            && self.misses_large(order)
+        {
             self.note_barren(now);
         }
     }
@@ -234,8 +237,8 @@ impl<D: AsRef<[u8]>> Link<D> {
             .collect();
     }
 
-    /// A fragment is under way in a frame that not every path carries.
-    fn has_large_under_way(&self) -> bool {
+    /// A fragment was sent before this transmission in a frame that not every path carries, and has not arrived.
+    fn misses_large(&self, before: u64) -> bool {
         let fragments = self
             .outgoing
             .iter()
@@ -243,7 +246,7 @@ impl<D: AsRef<[u8]>> Link<D> {
             .flat_map(|pdu| &pdu.fragments);
         fragments
             .filter(|fragment| matches!(fragment.state, State::Flying | State::Lost))
-            .any(|fragment| fragment.is_large)
+            .any(|fragment| fragment.is_large && fragment.order < before)
     }
 
     /// The peer answers, but what is sent does not arrive: are frames too large for the path?

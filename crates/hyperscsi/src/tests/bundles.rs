@@ -7,6 +7,7 @@ use crate::client::{ClientEvent, ClientSession};
 use crate::command::{Attribute, Command, Outcome, Reply};
 use crate::frame::FragmentHeader;
 use crate::keys::{CLEAR_BYTES, Keys, Sealer, Side, TAG_BYTES};
+use crate::limits::KEEP_ALIVE;
 use crate::link::{Settings, Terms};
 use crate::path::Profile;
 use crate::pdu::{Header, Level, Opcode};
@@ -408,6 +409,45 @@ fn bundles_that_never_arrive_make_frames_smaller() {
     (0..100).for_each(|_| pair.turn());
     assert!(pair.done >= done + 3000, "{} commands", pair.done - done);
     assert_eq!(pair.client.counters().retransmitted, again);
+}
+
+/// What was sent behind a probe may be on its way when that is answered. It counts as missing from the next one on, and
+/// one answer without it is no proof that frames are too large.
+#[test]
+fn what_follows_a_probe_is_not_missed_by_its_answer() {
+    let mut pair = Pair::new(Level::Crc, true, 9000);
+    pair.data_bytes = 8000;
+    let ask = |pair: &mut Pair| {
+        let probe = pair.sent_by_client();
+        assert_eq!(probe.len(), 1);
+        assert!(probe[0].len() < 100, "{} bytes", probe[0].len());
+        probe
+    };
+    let answer = |pair: &mut Pair, probe: &[Vec<u8>]| {
+        for frame in probe {
+            pair.target.handle_frame(pair.now, frame);
+        }
+        for frame in pair.sent_by_target() {
+            pair.client.handle_frame(pair.now, &frame);
+        }
+    };
+    pair.now += KEEP_ALIVE + TURN;
+    pair.client.handle_deadline(pair.now);
+    let probe = ask(&mut pair);
+    pair.ask(true);
+    let late = pair.sent_by_client();
+    assert!(late.iter().any(|frame| frame.len() > 1500));
+    answer(&mut pair, &probe);
+    pair.now = pair.client.deadline().unwrap();
+    pair.client.handle_deadline(pair.now);
+    let probe = ask(&mut pair);
+    answer(&mut pair, &probe);
+    assert_eq!(pair.client.counters().fallbacks, 0);
+    for frame in &late {
+        pair.target.handle_frame(pair.now, frame);
+    }
+    (0..20).for_each(|_| pair.turn());
+    assert_eq!((pair.done, pair.client.counters().fallbacks), (1, 0));
 }
 
 /// The first request of each frame of a client without bundles, without padding.
