@@ -198,6 +198,26 @@ def an_mtu_below_that_of_others_is_kept_to():
             good(running)
 
 
+@test(limit_s=120)
+def servers_at_interfaces_of_one_wire_do_not_take_each_others_frames():
+    """What is for a macvlan comes in at the interface below it, too. A server at each, whose sessions have the same numbers, and one client
+    with a device of both: data are right, and neither server sees a frame that is not its own."""
+    with wire() as link, serve(link, "a") as (below, path):
+        link.run(SERVER, "ip", "link", "add", "link", ethernet.NAMES[SERVER], "name", "above", "type", "macvlan", "mode", "bridge")
+        link.run(SERVER, "ip", "link", "set", "above", "up")
+        text = f'{lun_section("b", "mem:32M")}[[hyperscsi.group]]\nname = "{GROUP}"\ninterface = "above"\n' \
+               f'password_file = "{path}/password"\n[[hyperscsi.group.device]]\nid = "b"\nlevel = "crc"\n'
+        with Host(link, SERVER, text) as above, \
+                attached(link, path, "--stripe", "64k", f"hyperscsi://{GROUP}/a", f"hyperscsi://{GROUP}/b") as url:
+            good(verify(link, url, seconds=3))
+            for tarn, name in ((above, "above"), (below, "below")):
+                text = tarn.api().good("GET", "/metrics").body.decode()
+                counts = dict(re.findall(r'tarn_hyperscsi_frames_total{kind="(\w+)"} (\d+)', text))
+                check(int(counts["received"]) > 100, f"{name}: {counts}")
+                odd = {kind: counts[kind] for kind in ("unknown_tag", "forged", "stale", "corrupt") if counts[kind] != "0"}
+                check(not odd, f"{name}: {odd} of {counts}")
+
+
 def server_name(link):
     asked = ("discover", "hyperscsi", "--interface", IF, "--group", GROUP, "--json")
     return json.loads(link.run(CLIENT, BINARY, *asked).stdout)[0]["server"]

@@ -99,8 +99,11 @@ const fn is_of_one([first, ..]: [u8; 6]) -> bool {
     first & 1 == 0
 }
 
-fn station_of(datagram: &Datagram) -> Option<Station> {
-    match datagram.sender()? {
+/// Whom a datagram is from. Frames for an interface on top of that of the door, of a VLAN or a macvlan, come in there,
+/// too; they may be of sessions with the same numbers, of another server of this host.
+fn station_of(door: &Door, datagram: &Datagram) -> Option<Station> {
+    let index = door.link.as_ref().map(|(_, index, _)| *index);
+    match datagram.sender().filter(|from| from.is_of(index))? {
         Address::Inet(address) => {
             Some(Station::Inet(SocketAddr::new(address.ip(), address.port())))
         }
@@ -292,7 +295,12 @@ impl Core {
 
     pub(crate) fn handle_datagram(&mut self, key: PlaceKey, result: Result<Datagram, Errno>) {
         match result {
-            Ok(datagram) => match station_of(&datagram).filter(|_| !datagram.is_truncated) {
+            Ok(datagram) => match self
+                .hyperscsi
+                .socket(key)
+                .and_then(|door| station_of(door, &datagram))
+                .filter(|_| !datagram.is_truncated)
+            {
                 Some(from) => {
                     let (engine, bytes) = (&mut self.engine, datagram.bytes());
                     engine.carrier.frame_taps.note(key, from, true, bytes);

@@ -69,6 +69,15 @@ pub enum Address {
 }
 
 impl Address {
+    /// Whether it is one of a link of the interface of this index, or of no link where there is none.
+    #[must_use]
+    pub fn is_of(&self, index: Option<i32>) -> bool {
+        match self {
+            Self::Inet(_) => index.is_none(),
+            Self::Link { interface, .. } => index == Some(*interface),
+        }
+    }
+
     /// As the kernel lays it out: `sockaddr_in`, `sockaddr_in6` or `sockaddr_ll`.
     pub(crate) fn encode(self) -> Name {
         let mut name = Name::default();

@@ -35,6 +35,9 @@ const FRAME_TYPE: u32 = 0xffff_f000;
 /// What the kernel knows of a frame: whom it is for. An interface that listens to everything gets those of others.
 const PACKET_TYPE: u32 = 0xffff_f000 + 4;
 const FOR_OTHERS: u32 = 3;
+/// What the kernel knows of a frame: the interface that it is for, by its index. That of a VLAN or a macvlan comes in at
+/// the one below, too.
+const INTERFACE: u32 = 0xffff_f000 + 8;
 
 /// Which frames of an interface a socket takes.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -133,8 +136,13 @@ pub(crate) fn close(fd: OwnedFd) {
     unsafe { rustix::io::close(fd.into_raw_fd()) };
 }
 
-/// Has a socket of a link take what a filter lets through, or all that is for this host.
-pub(crate) fn filter_link(fd: BorrowedFd<'_>, filter: Option<&FrameFilter>) -> io::Result<()> {
+/// Has a socket of a link take what a filter lets through, or all that is for this host, of the interface of this index.
+pub(crate) fn filter_link(
+    fd: BorrowedFd<'_>,
+    index: i32,
+    filter: Option<&FrameFilter>,
+) -> io::Result<()> {
+    let index = u32::try_from(index).map_err(|_| Errno::NODEV)?;
     // Each jump leads to the end, where nothing is taken.
     let jump_if_equal = |jt, jf, k| libc::sock_filter {
         code: JUMP_IF_EQUAL,
@@ -145,7 +153,9 @@ pub(crate) fn filter_link(fd: BorrowedFd<'_>, filter: Option<&FrameFilter>) -> i
     let Some(filter) = filter else {
         let program = [
             instruction(LOAD_WORD, PACKET_TYPE),
-            jump_if_equal(1, 0, FOR_OTHERS),
+            jump_if_equal(3, 0, FOR_OTHERS),
+            instruction(LOAD_WORD, INTERFACE),
+            jump_if_equal(0, 1, index),
             instruction(RETURN, u32::MAX),
             instruction(RETURN, 0),
         ];
@@ -156,7 +166,9 @@ pub(crate) fn filter_link(fd: BorrowedFd<'_>, filter: Option<&FrameFilter>) -> i
     let (first, last) = (*filter.numbers.start(), *filter.numbers.end());
     let program = [
         instruction(LOAD_WORD, PACKET_TYPE),
-        jump_if_equal(11, 0, FOR_OTHERS),
+        jump_if_equal(13, 0, FOR_OTHERS),
+        instruction(LOAD_WORD, INTERFACE),
+        jump_if_equal(0, 11, index),
         instruction(LOAD_WORD, SENDER_OF_ETHERNET),
         jump_if_equal(0, 9, u32::from_be_bytes([c, d, e, f])),
         instruction(LOAD_HALF, SENDER_OF_ETHERNET - 2),

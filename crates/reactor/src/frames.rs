@@ -32,6 +32,8 @@ const FULL_MAX: Timespec = Timespec {
 pub struct FrameSocket {
     fd: OwnedFd,
     link: Option<(Interface, InterfaceState)>,
+    /// What it takes of the interface; `None` where nobody has said yet.
+    filter: Option<Option<FrameFilter>>,
     incoming: Incoming,
     outgoing: Outgoing,
 }
@@ -74,6 +76,7 @@ impl FrameSocket {
         Self {
             fd,
             link,
+            filter: None,
             incoming: Incoming {
                 rooms: vec![0; BATCH * ROOM_BYTES],
                 names: vec![[0; NAME_BYTES]; BATCH],
@@ -112,6 +115,10 @@ impl FrameSocket {
         };
         let now = interface.bind_to(self.fd.as_fd());
         *state = now.map_err(|error| interface.explain(error))?;
+        // The filter has the index of before. One that stays as it is, as that of the opener, has none.
+        if let Some(filter) = &self.filter {
+            let _filtered = filter::filter_link(self.fd.as_fd(), state.index, filter.as_ref());
+        }
         // What the interface of before has left: the next receive would give it.
         let _of_before = rustix::net::sockopt::socket_error(&self.fd);
         Ok(())
@@ -123,11 +130,13 @@ impl FrameSocket {
     ///
     /// The system does not take the filter, as that of a socket from the opener cannot be changed; the one before
     /// holds.
-    pub fn set_filter(&self, filter: Option<&FrameFilter>) -> io::Result<()> {
-        match &self.link {
-            Some(_) => filter::filter_link(self.fd.as_fd(), filter),
-            None => Ok(()),
-        }
+    pub fn set_filter(&mut self, filter: Option<FrameFilter>) -> io::Result<()> {
+        let Some((_, state)) = &self.link else {
+            return Ok(());
+        };
+        filter::filter_link(self.fd.as_fd(), state.index, filter.as_ref())?;
+        self.filter = Some(filter);
+        Ok(())
     }
 
     /// The socket alone, for a ring.
@@ -199,7 +208,8 @@ impl FrameSocket {
         Ok(count)
     }
 
-    /// A datagram of the last receive, with its sender; `None` where there is none, or one from nowhere.
+    /// A datagram of the last receive, with its sender; `None` where there is none, or one from nowhere, or of another
+    /// interface: those of a VLAN or a macvlan come in at the one below, too.
     pub fn received(&self, at: usize) -> Option<(Address, &[u8])> {
         let Incoming {
             rooms,
@@ -209,7 +219,8 @@ impl FrameSocket {
         let &(name, length) = lengths.get(at)?;
         let address = Address::decode(names.get(at)?.get(..name)?)?;
         let room = rooms.get(at * ROOM_BYTES..(at + 1) * ROOM_BYTES)?;
-        Some((address, room.get(..length)?))
+        let own = self.link.as_ref().map(|(_, state)| state.index);
+        address.is_of(own).then_some((address, room.get(..length)?))
     }
 
     /// Room for the next datagram, for [`Self::push`]. Sends those that wait if there is none.
@@ -467,18 +478,45 @@ mod tests {
             field: (3, 0x1ff),
             numbers: 3..=5,
         };
-        to.set_filter(Some(&filter)).unwrap();
+        to.set_filter(Some(filter.clone())).unwrap();
         let all: Vec<u16> = (0..8).map(|tag| tag << 3).collect();
         send(&mut from, second, &all);
         // What stands before and behind the tag does not matter.
         send(&mut from, second, &[0xf000 | 4 << 3 | 7]);
         assert_eq!(numbers(&mut to, 5), [0, 24, 32, 40, 0xf027]);
         filter.sender = [2, 0, 0, 0, 0, 9];
-        to.set_filter(Some(&filter)).unwrap();
+        to.set_filter(Some(filter.clone())).unwrap();
         send(&mut from, second, &all);
         to.set_filter(None).unwrap();
         send(&mut from, second, &[9]);
         assert_eq!(numbers(&mut to, 1), [9]);
+
+        // What is for an interface on top of this one comes in here, too, and is none of this one: by the address, as
+        // where the filter is another's, and by the filter.
+        let third = [2, 0, 0, 0, 0, 3];
+        ip("link add link tarn1 name tarn2 address 02:00:00:00:00:03 type macvlan mode bridge");
+        ip("link set tarn2 up");
+        let mut above = FrameSocket::interface("tarn2", TYPE).unwrap();
+        let mut open = FrameSocket::interface("tarn1", TYPE).unwrap();
+        for (number, is_filtered) in [(24, false), (32, true)] {
+            if is_filtered {
+                open.set_filter(None).unwrap();
+            }
+            send(&mut from, third, &[number]);
+            assert_eq!(numbers(&mut above, 1), [number]);
+            send(&mut from, second, &[40]);
+            let mut came = 0;
+            let own = loop {
+                let count = await_one(&mut open);
+                came += count;
+                if let Some((_, bytes)) = (0..count).find_map(|at| open.received(at)) {
+                    break bytes[..2].to_vec();
+                }
+            };
+            assert_eq!((own, came), (vec![0, 40], if is_filtered { 1 } else { 2 }));
+        }
+        assert_eq!(numbers(&mut to, 2), [40, 40]);
+        ip("link del tarn2");
 
         ip("link del tarn0");
         let gone = loop {

@@ -573,7 +573,7 @@ mod tests {
         };
         let fd = Arc::clone(&site.sockets[0]);
         let not_permitted = Err(Errno::PERM);
-        let replaced = filter::filter_link(fd.as_fd(), None).unwrap_err();
+        let replaced = filter::filter_link(fd.as_fd(), 1, None).unwrap_err();
         assert_eq!(replaced.kind(), io::ErrorKind::PermissionDenied);
         let nothing: c_int = 0;
         for option in [libc::SO_DETACH_FILTER, libc::SO_LOCK_FILTER] {

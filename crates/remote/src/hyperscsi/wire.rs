@@ -202,7 +202,7 @@ impl Wire {
             Some((Place::Inet(_), ..)) | None => None,
         };
         // Without it more frames are looked at.
-        let _filtered = self.socket.set_filter(filter.as_ref());
+        let _filtered = self.socket.set_filter(filter);
     }
 
     /// Why no frames come and go, if that is so.
