@@ -4,6 +4,9 @@
 //   frames flood IF MAC BYTES SECONDS [PPS]   sends frames of so many bytes of payload, as fast as they go or so many a second
 //   frames pong IF BACK BYTES                 answers each frame with BACK frames of BYTES, until it is killed
 //   frames ping IF MAC BACK COUNT             one short frame out, BACK frames back, COUNT times: percentiles in us
+//   frames answer IF BYTES                    answers each frame of N requests with N pieces of BYTES of 128 MiB of memory, as many in a
+//                                             frame as the MTU has room for, until it is killed
+//   frames ask IF MAC BYTES DEPTH SECONDS     keeps DEPTH requests under way, all that are free in one frame: pieces, frames each way
 //   frames relay IF IF LEAST MOST BURSTS      carries HyperSCSI between two interfaces, each frame LEAST to MOST us later, and loses some: of
 //                                             10,000 so many begin a burst, which each of its frames ends with a chance of a quarter.
 //                                             Carries nothing for 3 s after SIGUSR1
@@ -22,6 +25,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -60,6 +64,14 @@ static void send_one(int fd, size_t bytes) {
         if (errno != ENOBUFS && errno != EAGAIN) die("sendto");
         usleep(50);
     }
+}
+static int mtu_of(const char *name) {
+    struct ifreq ask = {0};
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    strncpy(ask.ifr_name, name, sizeof ask.ifr_name - 1);
+    if (fd < 0 || ioctl(fd, SIOCGIFMTU, &ask)) die(name);
+    close(fd);
+    return ask.ifr_mtu;
 }
 static int compare(const void *a, const void *b) { return *(const double *)a < *(const double *)b ? -1 : 1; }
 
@@ -147,6 +159,91 @@ static void ping(const char *name, const char *station, int back, int count) {
     printf("{\"count\": %d, \"lost\": %d, \"p50_us\": %.1f, \"p99_us\": %.1f}\n", done, lost, done ? took[done / 2] : 0,
            done ? took[done * 99 / 100] : 0);
 }
+// A frame of requests or pieces has 48 bytes in front, the first two of them how many it has, and 48 for each: what a small header would take.
+enum { BATCH = 64, HEAD = 48, REGION = 128 << 20 };
+static struct batch {
+    struct mmsghdr messages[BATCH];
+    struct iovec parts[BATCH][9];
+    struct sockaddr_ll from[BATCH];
+    uint8_t room[BATCH][ROOM];
+} in, out;
+
+static int receive(int fd) {
+    for (int i = 0; i < BATCH; i++) {
+        in.parts[i][0] = (struct iovec){in.room[i], ROOM};
+        in.messages[i].msg_hdr = (struct msghdr){.msg_iov = in.parts[i], .msg_iovlen = 1, .msg_name = &in.from[i], .msg_namelen = sizeof *in.from};
+    }
+    int got = recvmmsg(fd, in.messages, BATCH, MSG_WAITFORONE, NULL);
+    if (got < 0 && errno != EAGAIN) die("recvmmsg");
+    return got < 0 ? 0 : got;
+}
+static void send_all(int fd, int count) {
+    for (int done = 0; done < count;) {
+        int sent = sendmmsg(fd, out.messages + done, count - done, 0);
+        if (sent < 0 && errno != ENOBUFS && errno != EAGAIN) die("sendmmsg");
+        if (sent < 0) usleep(50);
+        else done += sent;
+    }
+}
+static void answer(const char *name, size_t bytes) {
+    int fd = open_socket(name, 1), most = (mtu_of(name) - HEAD) / (int)(bytes + HEAD);
+    uint8_t *region = malloc(REGION);
+    if (!region || most < 1 || most > 4) { fprintf(stderr, "a frame has room for 1 to 4 pieces\n"); exit(2); }
+    memset(region, 1, REGION);
+    for (uint32_t seed = 1;;) {
+        int got = receive(fd), frames = 0;
+        for (int i = 0; i < got; i++) {
+            uint16_t left;
+            memcpy(&left, in.room[i], 2);
+            while (left) {
+                uint16_t now_sent = left < most ? left : most;
+                struct msghdr *message = &out.messages[frames].msg_hdr;
+                memcpy(out.room[frames], &now_sent, 2);
+                out.parts[frames][0] = (struct iovec){out.room[frames], HEAD};
+                for (int piece = 0; piece < now_sent; piece++) {
+                    seed = seed * 1664525 + 1013904223;
+                    out.parts[frames][1 + 2 * piece] = (struct iovec){out.room[frames] + HEAD, HEAD};
+                    out.parts[frames][2 + 2 * piece] = (struct iovec){region + (seed >> 12) % (REGION / bytes) * bytes, bytes};
+                }
+                out.from[frames] = in.from[i];
+                out.from[frames].sll_protocol = htons(TYPE);
+                *message = (struct msghdr){.msg_iov = out.parts[frames], .msg_iovlen = 1 + 2 * now_sent, .msg_name = &out.from[frames], .msg_namelen = sizeof *out.from};
+                left -= now_sent;
+                if (++frames == BATCH || (!left && i == got - 1)) { send_all(fd, frames); frames = 0; }
+            }
+        }
+    }
+}
+static void ask(const char *name, const char *station, size_t bytes, int depth, double seconds) {
+    int fd = open_socket(name, 1), space = depth, most = mtu_of(name) / HEAD - 1;
+    struct timeval limit = {.tv_usec = 200000};
+    uint64_t pieces = 0, frames_in = 0, frames_out = 0;
+    set_station(station);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    double begin = now();
+    while (now() - begin < seconds) {
+        while (space) {
+            uint16_t count = space < most ? space : most;
+            memcpy(buffer, &count, 2);
+            send_one(fd, HEAD + HEAD * count);
+            frames_out++;
+            space -= count;
+        }
+        int got = receive(fd);
+        if (!got) space = depth;
+        for (int i = 0; i < got; i++) {
+            uint16_t came;
+            memcpy(&came, in.room[i], 2);
+            if (in.messages[i].msg_len < came * bytes) continue;
+            pieces += came;
+            space += came;
+        }
+        frames_in += got;
+    }
+    double took = now() - begin;
+    printf("{\"pieces\": %llu, \"seconds\": %.3f, \"frames_in\": %llu, \"frames_out\": %llu}\n", (unsigned long long)pieces, took,
+           (unsigned long long)frames_in, (unsigned long long)frames_out);
+}
 // A frame on its way through the relay; those that are late are overtaken. What finds no place is lost.
 static struct held { double at; int to; size_t length; uint8_t bytes[2048]; } held[1024];
 static volatile sig_atomic_t goes_dark;
@@ -190,6 +287,8 @@ int main(int count, const char **of) {
     else if (count == 7 && !strcmp(of[1], "relay")) relay(&of[2], atof(of[4]), atof(of[5]), atoi(of[6]));
     else if (count >= 6 && !strcmp(of[1], "flood")) flood(of[2], of[3], atoi(of[4]), atof(of[5]), count > 6 ? atof(of[6]) : 0);
     else if (count == 6 && !strcmp(of[1], "storm")) storm(of[2], of[3], atof(of[4]), atof(of[5]));
+    else if (count == 4 && !strcmp(of[1], "answer")) answer(of[2], atoi(of[3]));
+    else if (count == 7 && !strcmp(of[1], "ask")) ask(of[2], of[3], atoi(of[4]), atoi(of[5]), atof(of[6]));
     else if (count == 5 && !strcmp(of[1], "pong")) pong(of[2], atoi(of[3]), atoi(of[4]));
     else if (count == 6 && !strcmp(of[1], "ping")) ping(of[2], of[3], atoi(of[4]), atoi(of[5]));
     else { fprintf(stderr, "usage: see the top of frames.c\n"); return 2; }

@@ -255,13 +255,16 @@ def part_loss(rig):
 
 
 def part_gigabit(rig):
-    """The second server is behind an interface of its own (macvlan) at the same end of the wire."""
-    link = rig.link
-    link.run(SERVER, "ip", "link", "add", "link", NAMES[SERVER], "name", "second", "type", "macvlan", "mode", "bridge")
+    """Each server has an interface of its own (macvlan) at the same end of the wire, as what is for one on top comes in below, too."""
+    link, hosts = rig.link, ("first", "second")
+    for host in hosts:
+        link.run(SERVER, "ip", "link", "add", "link", NAMES[SERVER], "name", host, "type", "macvlan", "mode", "bridge")
     for mtu, goal in ((1500, 120), (9000, 123)):
         rig.set_mtu(mtu)
-        link.run(SERVER, "ip", "link", "set", "second", "mtu", mtu, "up")
-        second = rig.serve("second", f"second{mtu}", DEVICES // 2, iscsi=False)
+        stop(rig.tarn)
+        for host in hosts:
+            link.run(SERVER, "ip", "link", "set", host, "mtu", mtu, "up")
+        servers = [rig.serve(host, f"{host}{mtu}", DEVICES // 2, iscsi=False) for host in hosts]
         link.shape(**GIGABIT)
         row("gigabit", f"raw frames, MTU {mtu}", "MB/s", [rig.ceiling(mtu) / 1e6 for _ in range(3)])
         found = json.loads(link.run(CLIENT, BINARY, "discover", "hyperscsi", "--interface", NAMES[CLIENT], "--group", GROUP,
@@ -273,10 +276,12 @@ def part_gigabit(rig):
         wait(socket.exists, "the disk is attached", rig.path / "attach.log")
         throughput(rig, "gigabit", {"hyperscsi x8": (f"nbd+unix:///?socket={socket}", attach.pid)}, goal, f"MTU {mtu}", 16, "1m")
         stop(attach)
-        stop(second)
+        for server in servers:
+            stop(server)
         link.shape(None)
+    for host in hosts:
+        link.run(SERVER, "ip", "link", "del", host)
     rig.set_mtu(1500)
-    link.run(SERVER, "ip", "link", "del", "second")
 
 
 def part_latency(rig):
@@ -301,9 +306,32 @@ def part_latency(rig):
     row("latency", "hyperscsi over iscsi, of pairs", "", ratios(p50.get("iscsi", [])), 1.0, at_least=False)
 
 
+def schedstat(pid):
+    """Processor time of a process of one thread, in seconds."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+
+
+def frames_at_depth(rig, mtu):
+    """What frames alone take of both ends for a read of 4 KiB at depth 32, in us: requests of all that are free share a frame, pieces share
+    one where they fit, each end takes and gives as many frames in a call as there are."""
+    each, pieces = (4096, 1) if mtu >= 4192 else (1366, 3)
+    answers = rig.begin(SERVER, rig.frames, "answer", NAMES[SERVER], each)
+    time.sleep(0.3)
+    asks = rig.link.start(CLIENT, rig.frames, "ask", NAMES[CLIENT], MACS[SERVER], each, 32 * pieces, 2, stdout=subprocess.PIPE, text=True)
+    time.sleep(0.4)
+    before, own = schedstat(answers.pid), schedstat(asks.pid)
+    time.sleep(1.2)
+    spent = schedstat(answers.pid) - before, schedstat(asks.pid) - own
+    report = json.loads(asks.communicate(timeout=20)[0])
+    stop(answers)
+    return sum(spent) / 1.2 * report["seconds"] / (report["pieces"] / pieces) * 1e6
+
+
 def part_cpu(rig):
     for mtu in (1500, 9000):
         rig.set_mtu(mtu)
+        walls = [frames_at_depth(rig, mtu) for _ in range(rig.arguments.rounds)]
+        row("cpu", f"frames alone, read 4 KiB, MTU {mtu}, both ends", "us", walls)
         for point in rig.bench(rig.targets(), "--rw", "randread,randwrite", "--bs", "4k", "--iodepth", 32):
             both = {}
             for name in rig.targets():
@@ -313,6 +341,8 @@ def part_cpu(rig):
                 row("cpu", f"{name}, {size_of(point)}, MTU {mtu}, both ends", "us", both[name])
             ratio = [a / b for a, b in zip(both["hyperscsi crc"], both["iscsi"])]
             row("cpu", f"hyperscsi over iscsi, {size_of(point)}, MTU {mtu}", "", ratio, 1.2, at_least=False)
+            if point["rw"] == "randread":
+                row("cpu", f"frames alone over iscsi, {size_of(point)}, MTU {mtu}", "", [a / b for a, b in zip(walls, both["iscsi"])])
     rig.set_mtu(1500)
 
 
