@@ -3,11 +3,26 @@
 use std::time::Duration;
 
 use crate::carrier::Carrier;
+use crate::deadlines::Moment;
 use crate::engine::Engine;
 
 impl<C: Carrier> Engine<C> {
+    /// Before this moment [`Engine::poll_timeout`] is not: found without a look at any task.
+    #[inline]
+    pub fn soonest(&self) -> Moment {
+        let waits = self.wait_deadlines.soonest();
+        let tasks = self.task_deadlines.soonest();
+        let requests = self.request_deadlines.soonest();
+        let owners = Moment::of(self.owner_deadlines.first().map(|(at, _)| *at));
+        let flushes = Moment::of(self.flushes.deadline());
+        let timers = Moment::of(self.stores.next_timer());
+        let of_stores = owners.min(flushes).min(timers);
+        waits.min(tasks).min(requests).min(of_stores)
+    }
+
     /// When [`Engine::handle_timeout`] is to be called, if ever.
     pub fn poll_timeout(&mut self) -> Option<Duration> {
+        let bound = self.soonest();
         let (fence, questions) = (self.settings.fence_timeout, self.question_patience());
         let waits = &self.waits;
         let waits = self
@@ -25,7 +40,12 @@ impl<C: Carrier> Engine<C> {
         let flushes = self.flushes.deadline();
         let timers = self.stores.next_timer();
         let all = [waits, tasks, requests, owners, flushes, timers];
-        all.into_iter().flatten().min()
+        let next = all.into_iter().flatten().min();
+        debug_assert!(
+            bound <= Moment::of(next),
+            "{bound:?} is later than {next:?}"
+        );
+        next
     }
 
     /// Time has come.
