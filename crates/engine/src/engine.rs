@@ -296,11 +296,16 @@ impl<C: Carrier> Engine<C> {
 
     /// Something is left to be taken with the `poll_` methods, or to be started.
     pub fn has_more(&self) -> bool {
-        let is_calm = self.reports.is_empty() && self.eventful.is_empty();
-        !(is_calm
-            && self.ready.is_empty()
+        !self.is_settled() || !self.ready.is_empty()
+    }
+
+    /// Nothing is left to be started, and nothing to be taken with [`Self::poll_report`] or [`Self::poll_eventful`].
+    #[inline]
+    pub fn is_settled(&self) -> bool {
+        self.reports.is_empty()
+            && self.eventful.is_empty()
             && self.startable.is_empty()
-            && !self.stores.has_answers())
+            && !self.stores.has_answers()
     }
 
     /// A connection that has something to send, with its session.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use engine::Engine;
+use engine::deadlines::Moment;
 use front::iscsi::{Beyond, ConnectionKey, FrontLetter, LoginKey, Sessions};
 use front::{OtherSessions, Sent, SessionId, SessionReport, hyperscsi, nbd};
 use memory::{Buffer, Message};
@@ -119,7 +120,15 @@ impl Core {
     }
 
     /// Does what engine and sessions can go on with, until nothing is left.
+    #[inline]
     pub(crate) fn settle(&mut self) {
+        if !self.sessions.is_settled(&self.engine) {
+            self.settle_all();
+        }
+    }
+
+    #[inline(never)]
+    fn settle_all(&mut self) {
         loop {
             let mut others = OtherSessions {
                 nbd: &mut self.nbd,
@@ -155,6 +164,44 @@ impl Core {
             self.due_at = Duration::ZERO;
             return ReactorWait::Poll;
         }
+        // Nothing has come that is due sooner than at the last sleep: that moment stands.
+        let stands = self.now() < self.due_at && Moment::at(self.due_at) <= self.soonest();
+        if !stands || cfg!(debug_assertions) {
+            let (before, due) = (self.due_at, self.find_due());
+            debug_assert!(
+                !stands || due.is_none_or(|at| before <= at),
+                "something is due at {due:?}, and the core sleeps until {before:?}"
+            );
+            if !stands {
+                self.due_at = due.unwrap_or(Duration::MAX);
+            }
+        }
+        if self.due_at == Duration::MAX {
+            ReactorWait::Forever
+        } else {
+            ReactorWait::Until(self.due_at)
+        }
+    }
+
+    /// Before this moment nothing is due. It looks at no session and no command, and is never later than
+    /// [`Self::find_due`]: each table lowers its part when a deadline is set.
+    fn soonest(&self) -> Moment {
+        let all = [
+            self.engine.soonest(),
+            self.sessions.soonest(),
+            self.nbd.soonest(),
+            self.hyperscsi.soonest(),
+            Moment::of(self.acceptor.as_ref().and_then(Acceptor::poll_timeout)),
+            Moment::at(self.next_tick),
+            // The moments of an end come one after the other.
+            self.stop_at.map_or(Moment::NEVER, |_| Moment::START),
+        ];
+        all.into_iter().fold(Moment::NEVER, Moment::min)
+    }
+
+    /// When something is due.
+    #[inline(never)]
+    fn find_due(&mut self) -> Option<Duration> {
         let engine = self.engine.poll_timeout();
         let sessions = self.sessions.poll_timeout(&self.engine);
         let nbd = self.nbd.poll_timeout();
@@ -167,9 +214,7 @@ impl Core {
             moments.into_iter().find(|moment| now < *moment)
         });
         let all = [engine, sessions, nbd, hyperscsi, acceptor, tick, stop];
-        let soonest = all.into_iter().flatten().min();
-        self.due_at = soonest.unwrap_or(Duration::MAX);
-        soonest.map_or(ReactorWait::Forever, ReactorWait::Until)
+        all.into_iter().flatten().min()
     }
 
     fn handle_event(&mut self, event: Event) {
@@ -335,7 +380,15 @@ impl Core {
 
     /// Reads letters of this core to itself. Those beyond the limit are read in the next turn, which begins
     /// at once, so that the end of a thousand sessions does not delay the commands of the others.
+    #[inline]
     fn handle_own_letters(&mut self) {
+        if !self.engine.carrier.own_letters.is_empty() {
+            self.read_own_letters();
+        }
+    }
+
+    #[inline(never)]
+    fn read_own_letters(&mut self) {
         for _ in 0..OWN_LETTERS_MAX {
             let Some(letter) = self.engine.carrier.own_letters.pop_front() else {
                 break;
@@ -435,18 +488,11 @@ impl Core {
 
     // ---- time --------------------------------------------------------------------------------
 
+    #[inline]
     fn handle_time(&mut self) {
         let now = self.now();
         if now >= self.due_at {
-            self.engine.handle_timeout(now);
-            self.retry_listeners(now);
-            self.sessions
-                .handle_timeout(&mut self.engine, SystemTime::now);
-            self.nbd.handle_timeout(&mut self.engine);
-            if now >= self.next_tick {
-                self.next_tick = now + TICK;
-                self.tick(now);
-            }
+            self.handle_due(now);
         }
         // Its timers are short, and may be set for this turn.
         self.hyperscsi.handle_timeout(&mut self.engine);
@@ -454,6 +500,20 @@ impl Core {
             self.sessions.end_all(&mut self.engine, "the target stops");
             self.nbd.end_all(&mut self.engine, "the target stops");
             self.hyperscsi.end_all(&mut self.engine, "the target stops");
+        }
+    }
+
+    /// Something is due, or may be.
+    #[inline(never)]
+    fn handle_due(&mut self, now: Duration) {
+        self.engine.handle_timeout(now);
+        self.retry_listeners(now);
+        self.sessions
+            .handle_timeout(&mut self.engine, SystemTime::now);
+        self.nbd.handle_timeout(&mut self.engine);
+        if now >= self.next_tick {
+            self.next_tick = now + TICK;
+            self.tick(now);
         }
     }
 

@@ -35,6 +35,11 @@ impl Delayed {
         true
     }
 
+    /// None waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.answers.is_empty()
+    }
+
     /// When the next one is to be sent.
     pub(super) fn next(&self) -> Option<Duration> {
         self.answers.keys().next().map(|(at, _)| *at)

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ::hyperscsi::limits::{BEGUN_MAX_BYTES, FRAME_MIN_BYTES, PDU_MAX_BYTES, TAGS};
 use ::hyperscsi::{EndReason, Entropy, FragmentHeader, TargetSession};
-use engine::deadlines::Deadlines;
+use engine::deadlines::{Deadlines, Moment};
 use engine::table::Table;
 use engine::{Engine, SessionKey};
 use memory::{Crowd, Party, Pool};
@@ -326,11 +326,16 @@ impl<C: Wire> Sessions<C> {
 
     /// Sends what became ready in this turn. Called at its end.
     pub fn flush(&mut self, engine: &mut Engine<C>) {
-        self.send_delayed(engine);
-        self.has_more = false;
-        if self.dirty.is_empty() {
-            return;
+        if !self.delayed.is_empty() {
+            self.send_delayed(engine);
         }
+        self.has_more = false;
+        if !self.dirty.is_empty() {
+            self.flush_dirty(engine);
+        }
+    }
+
+    fn flush_dirty(&mut self, engine: &mut Engine<C>) {
         let mut dirty = std::mem::take(&mut self.dirty);
         for key in dirty.drain(..) {
             let has_event = port_of(engine, key).is_some_and(|port| {
@@ -409,12 +414,26 @@ impl<C: Wire> Sessions<C> {
         !self.dirty.is_empty()
     }
 
+    /// Before this moment [`Sessions::poll_timeout`] is not: found without a look at any session.
+    #[inline]
+    pub fn soonest(&self) -> Moment {
+        self.deadlines
+            .soonest()
+            .min(Moment::of(self.delayed.next()))
+    }
+
     /// When [`Sessions::handle_timeout`] is due, if ever.
     pub fn poll_timeout(&mut self, engine: &Engine<C>) -> Option<Duration> {
+        let bound = self.soonest();
         let of = |key| engine.session(key)?.port.hyperscsi()?.due;
         let sessions = self.deadlines.next(self.by_id.len(), of);
         let delayed = self.delayed.next();
-        [sessions, delayed].into_iter().flatten().min()
+        let next = [sessions, delayed].into_iter().flatten().min();
+        debug_assert!(
+            bound <= Moment::of(next),
+            "{bound:?} is later than {next:?}"
+        );
+        next
     }
 
     /// Time has come.

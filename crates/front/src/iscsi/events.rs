@@ -4,6 +4,7 @@ use ::iscsi::pdu::{LogoutResponseCode, TaskManagementFunction, TaskManagementRes
 use ::iscsi::target::{Event, LogoutEvent, ManagementEvent, Violation};
 use engine::{Engine, Report, SessionKey, UnitIndex};
 
+use super::front::Front;
 use super::port::{SessionPort, management_of, names_of, outcome_of};
 use super::session::{ConnectionKey, Detail};
 use super::sessions::Sessions;
@@ -87,6 +88,13 @@ impl<C: Wire> Sessions<C> {
         if let Some(connection) = port.and_then(|port| port.detail.connection(index)) {
             self.lose_connection(engine, connection, reason);
         }
+    }
+
+    /// [`Self::settle`] would find nothing.
+    #[inline]
+    pub fn is_settled(&self, engine: &Engine<C>) -> bool {
+        let has_actions = |front: &Front<C::Line>| front.has_actions();
+        engine.is_settled() && !self.front.as_ref().is_some_and(has_actions)
     }
 
     /// Carries on what engine and front let go on, until there is nothing. Gives what is not for the

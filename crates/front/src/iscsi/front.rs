@@ -18,7 +18,7 @@ use ::iscsi::login::{LoginAction, LoginTarget, LoginViolation, NegotiatedLogin, 
 use ::iscsi::names::IscsiName;
 use ::iscsi::pdu::{LoginStatus, Tsih};
 use engine::TargetIndex;
-use engine::deadlines::Deadlines;
+use engine::deadlines::{Deadlines, Moment};
 use engine::table::Table;
 use memory::Message;
 use scsi::{PortName, Principal};
@@ -188,6 +188,12 @@ impl<L: Line> Front<L> {
         common.holding().set_limits(&settings.holding);
     }
 
+    /// Something is to be taken with [`Self::poll_action`].
+    #[inline]
+    pub(super) fn has_actions(&self) -> bool {
+        !self.actions.is_empty()
+    }
+
     /// What is to be done next. To be called after every other call until it gives `None`.
     pub fn poll_action(&mut self) -> Option<Action<L>> {
         self.actions.pop_front()
@@ -253,6 +259,12 @@ impl<L: Line> Front<L> {
     pub fn shrink(&mut self) {
         self.logins.shrink_to_fit();
         self.directory.shrink();
+    }
+
+    /// Before this moment no login runs out of time.
+    #[inline]
+    pub(super) fn soonest(&self) -> Moment {
+        Moment::of(self.waiting_until).min(self.login_deadlines.soonest())
     }
 
     /// When the next login runs out of time.

@@ -130,12 +130,18 @@ impl<C: Wire> Sessions<C> {
         };
         let (port, pool) = entry.port_and_pool();
         let Some(SessionPort {
-            session: protocol, ..
+            session: protocol,
+            detail,
+            ..
         }) = port.iscsi_mut()
         else {
             return;
         };
         let outcome = protocol.handle_chunk(index, chunk, pool, now);
+        let is_looked_at = detail.is_looked_at_soon(now);
+        if !is_looked_at {
+            self.look_soon(engine, session);
+        }
         self.settle_received(engine, key, (session, index), outcome);
     }
 
@@ -147,7 +153,6 @@ impl<C: Wire> Sessions<C> {
         (session, index): (SessionKey, usize),
         outcome: Result<(), Violation>,
     ) {
-        self.look_soon(engine, session);
         self.handle_events(engine, session);
         engine.note_ready(session, Some(index));
         engine.note_starving(session);
@@ -197,6 +202,7 @@ impl<C: Wire> Sessions<C> {
             let reason = "the connection ended within a data segment";
             self.lose_connection(engine, key, reason);
         } else {
+            self.look_soon(engine, session);
             self.settle_received(engine, key, (session, index), outcome);
         }
     }
@@ -252,9 +258,21 @@ impl<C: Wire> Sessions<C> {
             None => Some(engine.now() + HOLD_TIME_MAX),
         };
         // What is held is looked at again in the next turn.
-        dirty.append(&mut self.dirty);
-        dirty.append(&mut self.held);
+        if !self.dirty.is_empty() {
+            dirty.append(&mut self.dirty);
+        }
+        if !self.held.is_empty() {
+            dirty.append(&mut self.held);
+        }
         self.dirty = dirty;
+        if !self.throttled.is_empty() {
+            self.receive_again(engine);
+        }
+    }
+
+    /// Receives again where receiving waited for output to be sent.
+    #[inline(never)]
+    fn receive_again(&mut self, engine: &mut Engine<C>) {
         for key in std::mem::take(&mut self.throttled) {
             if let Some(connection) = self.connections.get_mut(key) {
                 connection.is_throttled = false;

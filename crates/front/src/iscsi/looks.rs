@@ -7,8 +7,10 @@
 use std::iter;
 use std::time::{Duration, SystemTime};
 
+use engine::deadlines::Moment;
 use engine::{Engine, SessionKey};
 
+use super::front::Front;
 use super::port::SessionPort;
 use super::session::Detail;
 use super::sessions::Sessions;
@@ -32,14 +34,36 @@ const fn after(now: Duration) -> Duration {
     Duration::from_secs(now.as_secs().saturating_add(1))
 }
 
+impl Detail {
+    /// It is looked at in the next second anyway.
+    #[inline]
+    pub(super) fn is_looked_at_soon(&self, now: Duration) -> bool {
+        self.look_at.is_some_and(|at| at <= after(now))
+    }
+}
+
 impl<C: Wire> Sessions<C> {
+    /// Before this moment [`Sessions::poll_timeout`] is not: found without a look at any session.
+    #[inline]
+    pub fn soonest(&self) -> Moment {
+        let front = self.front.as_ref().map_or(Moment::NEVER, Front::soonest);
+        let held = Moment::of(self.held_until());
+        self.looks.soonest().min(front).min(held)
+    }
+
     /// When [`Sessions::handle_timeout`] is due, if ever.
     pub fn poll_timeout(&mut self, engine: &Engine<C>) -> Option<Duration> {
+        let bound = self.soonest();
         let of = |key| engine.session(key)?.port.iscsi()?.detail.look_at;
         let look = self.looks.next(engine.session_count(), of);
         let front = self.front.as_mut().and_then(|front| front.poll_timeout());
         let held = self.held_until();
-        look.into_iter().chain(front).chain(held).min()
+        let next = look.into_iter().chain(front).chain(held).min();
+        debug_assert!(
+            bound <= Moment::of(next),
+            "{bound:?} is later than {next:?}"
+        );
+        next
     }
 
     /// Time has come.
@@ -59,14 +83,13 @@ impl<C: Wire> Sessions<C> {
     }
 
     /// Something has begun in a session: it is looked at in the next second.
-    #[inline]
     pub(super) fn look_soon(&mut self, engine: &mut Engine<C>, key: SessionKey) {
-        let soon = after(engine.now());
+        let now = engine.now();
         if let Some(entry) = engine.session_mut(key)
             && let Some(SessionPort { detail, .. }) = entry.port.iscsi_mut()
-            && detail.look_at.is_none_or(|at| at > soon)
+            && !detail.is_looked_at_soon(now)
         {
-            self.set_look(detail, key, soon);
+            self.set_look(detail, key, after(now));
         }
     }
 

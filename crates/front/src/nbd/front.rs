@@ -16,7 +16,7 @@ use ::iscsi::target::Budget;
 use ::nbd::server::{
     Agreement, Exports, Handshake, HandshakeError, Offer, Progress, Terms, Tls as TlsState,
 };
-use engine::deadlines::Deadlines;
+use engine::deadlines::{Deadlines, Moment};
 use engine::table::Table;
 use engine::{Carrier, Engine};
 use memory::Message;
@@ -178,6 +178,12 @@ impl<L: Line> Front<L> {
     pub fn shrink(&mut self) {
         self.handshakes.shrink_to_fit();
         self.places.shrink_to_fit();
+    }
+
+    /// Before this moment no handshake runs out of time.
+    #[inline]
+    pub(super) const fn soonest(&self) -> Moment {
+        self.deadlines.soonest()
     }
 
     /// When the next handshake runs out of time.

@@ -212,6 +212,9 @@ impl<C: Wire> Sessions<C> {
         if let Some(front) = &mut self.front {
             front.take_turn(engine);
         }
+        if self.dirty.is_empty() {
+            return;
+        }
         let mut dirty = std::mem::take(&mut self.dirty);
         for &key in &dirty {
             if let Some(connection) = self.connections.get_mut(key) {

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use engine::deadlines::Moment;
 use engine::table::Table;
 use engine::{Engine, SessionKey};
 use memory::{Crowd, Message, Party, Pool};
@@ -336,6 +337,12 @@ impl<C: Wire> Sessions<C> {
         {
             front.handle_timeout(engine);
         }
+    }
+
+    /// Before this moment [`Sessions::poll_timeout`] is not.
+    #[inline]
+    pub fn soonest(&self) -> Moment {
+        self.front.as_ref().map_or(Moment::NEVER, Front::soonest)
     }
 
     /// When [`Sessions::handle_timeout`] is due, if ever.
