@@ -211,21 +211,33 @@ impl Chunks {
         self.stock.turn(self.places.len());
         self.lent = 0;
         self.last_lent = 0;
-        self.look_at_pinned();
-        let mut used = std::mem::take(&mut self.used);
-        for number in used.drain(..) {
+        if !self.pinned.is_empty() {
+            self.look_at_pinned();
+        }
+        for at in 0..self.used.len() {
+            let number = self.used[at];
             if self.is_free(number) {
                 self.free.push(number);
             } else {
                 self.pinned.push(number);
             }
         }
-        self.used = used;
-        while self.ready() < self.stock.target
-            && let Some(number) = self.free.pop()
-        {
-            self.provide(number);
+        self.used.clear();
+        let ready = self.ready();
+        let provided = self.stock.target.saturating_sub(ready).min(self.free.len());
+        for _ in 0..provided {
+            if let Some(number) = self.free.pop() {
+                self.provide(number);
+            }
         }
+        if !self.pinned.is_empty() {
+            self.replace_pinned();
+        }
+    }
+
+    /// Replaces chunks that are held by fresh ones while the kernel has next to none.
+    #[inline(never)]
+    fn replace_pinned(&mut self) {
         let least = self.places.len().div_ceil(PINNED_SHARE * 2);
         while self.ready() < least.min(self.stock.target)
             && let Some(&number) = self.pinned.last()
@@ -239,6 +251,7 @@ impl Chunks {
         }
     }
 
+    #[inline]
     fn is_free(&self, number: u16) -> bool {
         let place = self.places.get(usize::from(number));
         place.is_some_and(|place| Rc::strong_count(&place.chunk) == 1)
@@ -246,6 +259,7 @@ impl Chunks {
 
     /// Takes back pinned chunks that nobody holds any more: a few in each turn, all when they are
     /// missed.
+    #[inline(never)]
     fn look_at_pinned(&mut self) {
         let count = self.pinned.len();
         let is_needed = self.ready() + self.free.len() < self.stock.target;
@@ -266,6 +280,7 @@ impl Chunks {
         }
     }
 
+    #[inline]
     fn provide(&mut self, number: u16) {
         let Some(place) = self.places.get_mut(usize::from(number)) else {
             return;

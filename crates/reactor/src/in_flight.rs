@@ -82,6 +82,21 @@ impl<T> InFlight<T> {
             .and_then(|slot| slot.value.as_mut())
     }
 
+    /// Ends an operation where it lies, without moving it; its key is void from now on.
+    #[inline]
+    pub(crate) fn end(&mut self, key: Key) {
+        let (index, generation) = parts(key);
+        if let Some(slot) = self.slots.get_mut(index)
+            && slot.generation == generation
+            && slot.value.is_some()
+        {
+            slot.value = None;
+            slot.generation = generation.wrapping_add(1);
+            #[expect(clippy::cast_possible_truncation, reason = "it came out of a u32")]
+            self.free.push(index as u32);
+        }
+    }
+
     /// Takes an operation out; its key is void from now on.
     pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
         let (index, generation) = parts(key);
@@ -113,9 +128,13 @@ mod tests {
         let third = table.insert('c');
         assert_ne!(third, first, "the slot is used again, the key is not");
         assert_eq!(table.find(first), None);
+        table.end(first);
+        assert_eq!(table.len(), 2, "an old key ends nothing");
         assert_eq!(table.remove(first), None);
         assert_eq!(table.remove(second), Some('b'));
-        assert_eq!(table.remove(third), Some('c'));
+        table.end(third);
+        assert_eq!(table.find(third), None);
+        assert_eq!(table.remove(third), None);
         assert_eq!(table.len(), 0);
     }
 

@@ -49,7 +49,8 @@ pub(crate) enum Operation {
         token: Token,
         socket: Socket,
         message: Message,
-        header: Box<SendHeader>,
+        /// There until the send is over.
+        header: Option<Box<SendHeader>>,
         done: usize,
         /// The kernel is to take all of it at once, without a completion, or to give it back.
         at_once: bool,
@@ -213,7 +214,10 @@ impl Operation {
                 done,
                 at_once,
                 ..
-            } => stream_entry(socket.raw(), header.describe(message, *done), *at_once),
+            } => {
+                let header = header.as_mut()?.describe(message, *done);
+                stream_entry(socket.raw(), header, *at_once)
+            }
             Self::ReceiveDatagrams { socket, header, .. } => {
                 let header = &raw const *header.get();
                 opcode::RecvMsgMulti::new(Fd(socket.raw()), header, chunks::FRAME_GROUP).build()

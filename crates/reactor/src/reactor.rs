@@ -1,34 +1,31 @@
 //! The reactor of one core.
 
 use std::mem::{self, ManuallyDrop};
-use std::net::SocketAddr;
 use std::ops::Range;
-use std::os::fd::{FromRawFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use io_uring::opcode;
 use io_uring::types::{CancelBuilder, Timespec};
-use io_uring::{cqueue, opcode};
 use memory::{BUFFER_BYTES_MAX, Buffer, Pool};
-use rustix::io::Errno;
 use store::{HelperOperation, HelperResult, IoFailure, RingOperation, Route};
 
 use crate::again::Tries;
 use crate::chunks::{Chunks, FRAME_GROUP, GROUP};
 use crate::clock::Clock;
 use crate::datagram::DatagramRoom;
-use crate::event::{Event, OperationId, Received, Token, Wait};
+use crate::event::{Event, OperationId, Token, Wait};
 use crate::helper::Helpers;
 use crate::in_flight::{InFlight, Key, NO_KEY};
 use crate::lane::Lanes;
 use crate::mail::{Mailbox, Waker};
-use crate::operation::{Operation, SendHeader, Step, check};
+use crate::operation::{Operation, SendHeader};
 use crate::ring::{Completion, Ring, Sleep};
-use crate::sent::sent_event;
 use crate::settings::{Settings, SetupError, TurnError};
-use crate::{Datagram, Listener, Socket, net};
+use crate::{Listener, Socket};
 
+mod completions;
 mod datagrams;
 mod sends;
 
@@ -369,15 +366,12 @@ impl Reactor {
     /// Submits everything queued, sleeps as `wait` says until something has happened, and appends
     /// what has to `events`. May come back with nothing.
     pub fn turn(&mut self, wait: Wait, events: &mut Vec<Event>) -> Result<(), TurnError> {
-        let before = events.len();
         self.restock();
         let wait = self.try_again(wait);
         self.kick_lanes();
         let wait = self.look_after_lanes(wait);
-        self.collect_mail();
+        // What is posted already keeps it from sleeping, and is taken with what has come meanwhile.
         let idle = self.ready.is_empty();
-        events.append(&mut self.ready);
-
         let entered = match wait {
             Wait::Poll => self.ring.enter(Sleep::No),
             Wait::Until(_) | Wait::Forever if !idle => self.ring.enter(Sleep::No),
@@ -389,18 +383,25 @@ impl Reactor {
         self.reap().map_err(TurnError)?;
         self.collect_mail();
         self.kick_lanes();
-        events.append(&mut self.ready);
-        if events.len() > before {
+        if !self.ready.is_empty() {
             self.last_work = self.now;
+            if events.is_empty() {
+                mem::swap(events, &mut self.ready);
+            } else {
+                events.append(&mut self.ready);
+            }
         }
         Ok(())
     }
 
     /// While workers have operations, whether they live is looked at now and then.
+    #[inline]
     fn look_after_lanes(&self, wait: Wait) -> Wait {
+        if self.with_lanes == 0 {
+            return wait;
+        }
         let next = self.lanes.next_tend();
         match wait {
-            _ if self.with_lanes == 0 => wait,
             Wait::Poll => Wait::Poll,
             Wait::Until(deadline) => Wait::Until(deadline.min(next)),
             Wait::Forever => Wait::Until(next),
@@ -496,10 +497,15 @@ impl Reactor {
     }
 
     /// Gives the lanes what is new, and fails what a killed worker has left.
+    #[inline]
     fn kick_lanes(&mut self) {
-        if self.lanes.is_quiet(self.now) {
-            return;
+        if !self.lanes.is_quiet(self.now) {
+            self.kick_busy_lanes();
         }
+    }
+
+    #[inline(never)]
+    fn kick_busy_lanes(&mut self) {
         for (key, result) in self.lanes.kick(self.now) {
             self.handle_lane_result(key, result);
         }
@@ -585,10 +591,17 @@ impl Reactor {
     }
 
     /// Submits what has paused long enough. Gives how long the turn may sleep for the rest.
+    #[inline]
     fn try_again(&mut self, wait: Wait) -> Wait {
         if self.paused.is_empty() {
-            return wait;
+            wait
+        } else {
+            self.try_paused(wait)
         }
+    }
+
+    #[inline(never)]
+    fn try_paused(&mut self, wait: Wait) -> Wait {
         let now = self.start.elapsed();
         let due = self.paused.extract_if(.., |(at, _)| *at <= now);
         let due: Vec<Key> = due.map(|(_, key)| key).collect();
@@ -603,6 +616,7 @@ impl Reactor {
         }
     }
 
+    #[inline]
     fn collect_mail(&mut self) {
         let mut is_own = false;
         for watched in &self.watched {
@@ -619,6 +633,7 @@ impl Reactor {
     }
 
     /// Takes what threads of this core have done.
+    #[inline(never)]
     fn collect_own(&mut self) {
         for answers in [self.helpers.answers.take(), self.keepers.answers.take()] {
             for (key, result) in answers {
@@ -631,167 +646,6 @@ impl Reactor {
             self.handle_lane_result(key, result);
         }
         self.lane_results = results;
-    }
-
-    fn reap(&mut self) -> std::io::Result<()> {
-        let mut completions = mem::take(&mut self.completions);
-        let reaped = self.ring.reap(&mut completions);
-        if !self.at_once.is_empty() {
-            self.settle_at_once(&completions);
-        }
-        for completion in completions.drain(..) {
-            if completion.user_data != NO_KEY {
-                self.handle_completion(completion);
-            }
-        }
-        self.completions = completions;
-        reaped
-    }
-
-    fn handle_completion(&mut self, completion: Completion) {
-        let Completion {
-            user_data: key,
-            result,
-            flags,
-        } = completion;
-        let Some(slot) = self.in_flight.find(key) else {
-            debug_assert!(false, "a completion for {key:#x}, which is not under way");
-            return;
-        };
-        let is_of_frames = matches!(slot.operation, Operation::ReceiveDatagrams { .. });
-        let chunks = match &mut self.frames {
-            Some(frames) if is_of_frames => frames,
-            Some(_) | None => &mut self.chunks,
-        };
-        // A chunk may have been used up even when the receive failed.
-        let chunk = cqueue::buffer_select(flags)
-            .and_then(|number| chunks.take(number, usize::try_from(result).unwrap_or(0)));
-        if !cqueue::more(flags) {
-            self.with_kernel -= 1;
-        }
-        if let Operation::ReceiveDatagrams { token, header, .. } = &slot.operation
-            && let Some(datagram) = chunk
-                .clone()
-                .and_then(|it| Datagram::parse(it, header.get()))
-        {
-            let (token, result) = (*token, Ok(datagram));
-            self.ready.push(Event::Datagram { token, result });
-        }
-        if let Operation::Store { route, .. } = &mut slot.operation
-            && let Route::Try(class) = *route
-            && matches!(result.wrapping_neg(), libc::EAGAIN | libc::EOPNOTSUPP)
-            && !slot.cancelled
-            && !self.closing
-        {
-            // It would have to wait, or nobody knows whether.
-            *route = Route::Lane(class);
-            self.submit(key);
-            return;
-        }
-        let step = slot.operation.advance(result, flags, slot.cancelled);
-        self.take_step(key, step, flags, chunk);
-    }
-
-    fn take_step(&mut self, key: Key, step: Step, flags: u32, chunk: Option<Rc<Buffer>>) {
-        match step {
-            Step::Again | Step::Starve | Step::Pause(_) if self.closing => {
-                self.in_flight.remove(key);
-            }
-            Step::Again => self.submit(key),
-            Step::Pause(pause) => self.paused.push((self.start.elapsed() + pause, key)),
-            Step::Starve => self.starve(key),
-            Step::GoOn => {}
-            Step::Finish(result) => self.finish(key, result, flags, chunk),
-        }
-    }
-
-    /// Empties a slot and makes its event.
-    fn finish(&mut self, key: Key, result: i32, flags: u32, chunk: Option<Rc<Buffer>>) {
-        let Some(slot) = self.in_flight.remove(key) else {
-            return;
-        };
-        let event = match slot.operation {
-            Operation::Accept { token, .. } => Event::Accepted {
-                token,
-                result: check(result).and_then(|_| accepted(result)),
-            },
-            Operation::Receive { token, socket, .. } => {
-                let result = self.received(&socket, result, flags, chunk);
-                Event::Received { token, result }
-            }
-            Operation::ReceiveDatagrams { token, .. } => {
-                let result = Err(check(result).err().unwrap_or(Errno::CANCELED));
-                Event::Datagram { token, result }
-            }
-            Operation::ReceiveExact {
-                token,
-                socket,
-                buffer,
-                done,
-                ..
-            } => {
-                socket.note_drained(result > 0 && !cqueue::sock_nonempty(flags));
-                Event::ReceivedExact {
-                    token,
-                    buffer,
-                    result: check(result).map(|_| done),
-                }
-            }
-            Operation::Send {
-                token,
-                message,
-                header,
-                ..
-            } => {
-                self.spare_headers.push(header);
-                sent_event(token, message, result)
-            }
-            Operation::SendDatagram { token, room, .. } => {
-                self.finish_datagram(token, room, result >= 0);
-                return;
-            }
-            Operation::Store {
-                token, operation, ..
-            } => Event::Store {
-                token,
-                operation,
-                result,
-            },
-            Operation::Helper { .. } => {
-                debug_assert!(false, "helper work has no completion");
-                return;
-            }
-            Operation::Alarm { deadline, .. } => {
-                self.alarms.retain(|&alarm| alarm != deadline);
-                return;
-            }
-            Operation::Mail { index, fd, count } => {
-                if !self.closing {
-                    self.start(Operation::Mail { index, fd, count });
-                }
-                return;
-            }
-        };
-        self.ready.push(event);
-    }
-
-    /// What a receive from a stream brought.
-    fn received(
-        &self,
-        socket: &Socket,
-        result: i32,
-        flags: u32,
-        chunk: Option<Rc<Buffer>>,
-    ) -> Result<Received, Errno> {
-        // At the end of the stream the kernel counts that end as something left.
-        let more = result > 0 && cqueue::sock_nonempty(flags);
-        socket.note_drained(result > 0 && !more);
-        check(result).map(|len| Received {
-            // The end of the stream may come without a chunk.
-            chunk: chunk.unwrap_or_else(|| self.chunks.empty()),
-            len,
-            more,
-        })
     }
 
     /// Takes back what no worker has begun.
@@ -819,17 +673,6 @@ impl Reactor {
             self.ready.push(Event::Helper { token, result });
         }
     }
-}
-
-/// Takes over what an accept brought.
-fn accepted(result: i32) -> Result<(OwnedFd, SocketAddr), Errno> {
-    // SAFETY: a successful accept gives a new descriptor, which nobody else knows of.
-    let fd = unsafe { OwnedFd::from_raw_fd(result) };
-    crate::lane::note(result);
-    // Fails when the peer has left again.
-    let address = net::peer_address(&fd)
-        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::NOTCONN))?;
-    Ok((fd, address))
 }
 
 impl Drop for Reactor {

@@ -204,10 +204,12 @@ impl Ring {
 
     fn enter_once(&mut self, sleep: Sleep) -> io::Result<()> {
         let queue = self.ring.submission();
-        let (count, pending) = (queue.len(), queue.taskrun() || queue.cq_overflow());
+        let count = queue.len();
+        let is_idle = sleep == Sleep::No && count == 0;
+        let is_idle = is_idle && !queue.taskrun() && !queue.cq_overflow();
         drop(queue);
         let (want, time) = match sleep {
-            Sleep::No if count == 0 && !pending => return Ok(()),
+            Sleep::No if is_idle => return Ok(()),
             Sleep::No => (0, None),
             Sleep::AtMost(time) => (1, Some(Timespec::from(time))),
             Sleep::Forever => (1, None),
@@ -232,10 +234,15 @@ impl Ring {
     }
 
     /// Moves what waits outside into the submission queue.
+    #[inline]
     fn fill(&mut self) {
-        if self.backlog.is_empty() {
-            return;
+        if !self.backlog.is_empty() {
+            self.fill_from_backlog();
         }
+    }
+
+    #[inline(never)]
+    fn fill_from_backlog(&mut self) {
         let mut queue = self.ring.submission();
         while let Some(entry) = self.backlog.front() {
             // SAFETY: the promise about the entry was made to `push`.
@@ -260,12 +267,14 @@ impl Ring {
     /// Moves all completions to `done`, also those the kernel had no room for in the queue.
     pub(crate) fn reap(&mut self, done: &mut Vec<Completion>) -> io::Result<()> {
         loop {
-            let completions = self.ring.completion();
-            done.extend(completions.map(|entry: cqueue::Entry| Completion {
-                user_data: entry.user_data(),
-                result: entry.result(),
-                flags: entry.flags(),
-            }));
+            for entry in self.ring.completion() {
+                let entry: cqueue::Entry = entry;
+                done.push(Completion {
+                    user_data: entry.user_data(),
+                    result: entry.result(),
+                    flags: entry.flags(),
+                });
+            }
             if !self.ring.submission().cq_overflow() {
                 return Ok(());
             }

@@ -2,6 +2,7 @@
 
 use std::mem;
 
+use io_uring::cqueue;
 use memory::Message;
 
 use super::Reactor;
@@ -35,7 +36,8 @@ impl Reactor {
             && self.starved.is_empty()
             && message.part_count() <= PARTS_MAX
             && message.len() <= CALL_BYTES_MAX;
-        let header = self.spare_headers.pop().unwrap_or_else(SendHeader::new);
+        let header = self.spare_headers.pop();
+        let header = Some(header.unwrap_or_else(SendHeader::new));
         self.start(Operation::Send {
             token,
             socket: socket.clone(),
@@ -51,7 +53,10 @@ impl Reactor {
     /// key.
     pub(super) fn settle_at_once(&mut self, completions: &[Completion]) {
         for completion in completions {
-            if let Some(slot) = self.in_flight.find(completion.user_data) {
+            // What came in a chunk is a receive.
+            if cqueue::buffer_select(completion.flags).is_none()
+                && let Some(slot) = self.in_flight.find(completion.user_data)
+            {
                 slot.operation.note_given_back();
             }
         }
@@ -60,37 +65,40 @@ impl Reactor {
         }
         let mut keys = mem::take(&mut self.at_once);
         for key in keys.drain(..) {
-            let slot = self.in_flight.find(key);
-            if slot.is_some_and(|slot| slot.operation.is_at_once()) {
-                self.finish_at_once(key);
-            }
+            self.finish_at_once(key);
         }
         debug_assert!(self.at_once.is_empty(), "an end of a send sends");
         self.at_once = keys;
     }
 
+    /// The end of a send, unless it was given back. What it had is taken out of it: it is not moved as a whole.
     fn finish_at_once(&mut self, key: Key) {
-        let operation = self.in_flight.remove(key).map(|slot| slot.operation);
-        self.with_kernel -= 1;
-        match operation {
-            Some(Operation::Send {
-                token,
-                message,
-                header,
-                ..
-            }) => {
-                self.spare_headers.push(header);
-                self.ready.push(Event::Sent {
-                    token,
-                    message,
-                    result: Ok(()),
-                    at_once: true,
-                });
-            }
-            Some(Operation::SendDatagram { token, room, .. }) => {
-                self.finish_datagram(token, room, true);
-            }
-            Some(_) | None => debug_assert!(false, "operation {key:#x} is no send"),
+        let Some(slot) = self.in_flight.find(key) else {
+            return;
+        };
+        if let Operation::Send {
+            token,
+            message,
+            header,
+            at_once: true,
+            ..
+        } = &mut slot.operation
+        {
+            self.spare_headers.extend(header.take());
+            self.ready.push(Event::Sent {
+                token: *token,
+                message: mem::take(message),
+                result: Ok(()),
+                at_once: true,
+            });
+            self.in_flight.end(key);
+            self.with_kernel -= 1;
+        } else if slot.operation.is_at_once()
+            && let Some(slot) = self.in_flight.remove(key)
+            && let Operation::SendDatagram { token, room, .. } = slot.operation
+        {
+            self.with_kernel -= 1;
+            self.finish_datagram(token, room, true);
         }
     }
 
