@@ -398,19 +398,21 @@ impl Tally {
     pub(crate) fn count(&mut self, began: Duration, now: Duration) -> Vec<SlowReport> {
         let limit_us = self.slow.limit_us();
         let mut reports = Vec::new();
-        for (account, status) in self.at_once.drain(..) {
+        for (account, status) in &self.at_once {
             let Some(series) = self.series.get(account.series as usize) else {
                 continue;
             };
+            let status = *status;
             if status != Status::Good && !self.unhappy.contains(&series.unit) {
                 self.unhappy.push(series.unit);
             }
             if series.count(account, Some(status), now) > limit_us {
                 let life = Life::new(account.since, began);
                 let ending = Ending::Answered(status);
-                reports.extend(series.note_slow(&mut self.slow, (account, ending, life), now));
+                reports.extend(series.note_slow(&mut self.slow, (*account, ending, life), now));
             }
         }
+        self.at_once.clear();
         for (account, ending, life) in self.lived.drain(..) {
             let Some(series) = self.series.get(account.series as usize) else {
                 continue;
@@ -422,7 +424,7 @@ impl Tally {
             if status != Some(Status::Good) && !self.unhappy.contains(&series.unit) {
                 self.unhappy.push(series.unit);
             }
-            if series.count(account, status, now) > limit_us {
+            if series.count(&account, status, now) > limit_us {
                 reports.extend(series.note_slow(&mut self.slow, (account, ending, life), now));
             }
         }
@@ -432,7 +434,7 @@ impl Tally {
 
 impl SeriesCounters {
     /// Counts a command, if it was answered. Gives its latency in microseconds.
-    fn count(&self, account: Account, answer: Option<Status>, now: Duration) -> u64 {
+    fn count(&self, account: &Account, answer: Option<Status>, now: Duration) -> u64 {
         let latency = now.saturating_sub(account.since).as_micros();
         let us = u64::try_from(latency).unwrap_or(u64::MAX);
         let Some(status) = answer else {
