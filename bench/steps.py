@@ -25,7 +25,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 IQN, PORT, IO_URING_ENTER = "iqn.2024-01.bench:steps", 3319, "426"
-BY_TIME = ("BinaryHeap<T,A>::pop", "::tend", "log_left_out", "look_again", "probe_some", "note_overdue")
+BY_TIME = ("BinaryHeap<T,A>::pop", "::tend", "find_due", "handle_due", "log_left_out", "look_again", "probe_some", "note_overdue")
 
 
 def symbols(binary):
