@@ -535,21 +535,16 @@ impl<D: AsRef<[u8]> + Default> ClientSession<D> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Profile;
+    use crate::testing::terms;
 
     fn session() -> ClientSession<Vec<u8>> {
+        let settings = Settings::default();
         let terms = Terms {
-            session: 7,
-            first_tag: 1,
             slots: 4,
-            peer_window: 64,
-            peer_begun_bytes: 1 << 21,
-            frame_bytes_max: 1500,
-            profile: Profile::WIRED,
-            bundles: true,
+            ..terms(&settings)
         };
         let keys = Keys::new(b"secret");
-        ClientSession::new(Duration::ZERO, &keys, terms, Settings::default())
+        ClientSession::new(Duration::ZERO, &keys, terms, settings)
     }
 
     #[test]

@@ -115,6 +115,21 @@ pub fn disk(handle: u16, level: Level) -> Device {
     }
 }
 
+/// What ends agree on that do the same on both sides.
+#[must_use]
+pub const fn terms(settings: &Settings) -> Terms {
+    Terms {
+        session: 7,
+        first_tag: 1,
+        slots: 64,
+        peer_window: settings.window,
+        peer_begun_bytes: settings.begun_bytes,
+        frame_bytes_max: settings.frame_bytes_max,
+        profile: settings.profile,
+        bundles: true,
+    }
+}
+
 /// Both ends of a session that does the same on both sides.
 #[must_use]
 pub fn session<C: AsRef<[u8]> + Default, T: AsRef<[u8]> + Default>(
@@ -124,14 +139,8 @@ pub fn session<C: AsRef<[u8]> + Default, T: AsRef<[u8]> + Default>(
     devices: Vec<Device>,
 ) -> (ClientSession<C>, TargetSession<T>) {
     let terms = Terms {
-        session: 7,
-        first_tag: 1,
         slots,
-        peer_window: settings.window,
-        peer_begun_bytes: settings.begun_bytes,
-        frame_bytes_max: settings.frame_bytes_max,
-        profile: settings.profile,
-        bundles: true,
+        ..terms(&settings)
     };
     let keys = Keys::new(b"both ends");
     (

@@ -249,7 +249,7 @@ mod tests {
     use crate::keys::Sealer;
     use crate::link::Terms;
     use crate::login::{SUITE_BUNDLES, encode_terms};
-    use crate::path::Profile;
+    use crate::testing::terms;
 
     /// An exchange that ends with a secret that is known.
     #[derive(Debug)]
@@ -296,14 +296,8 @@ mod tests {
             });
             assert!(matches!(going, LoginProgress::Going));
             let terms = encode_terms(&Terms {
-                session: 9,
-                first_tag: 1,
-                slots: 8,
-                peer_window: 64,
-                peer_begun_bytes: 1 << 21,
                 frame_bytes_max: said,
-                profile: Profile::WIRED,
-                bundles: true,
+                ..terms(&Settings::default())
             });
             let mut sealed = vec![0; 200];
             let key = Keys::new(b"secret").target_login;

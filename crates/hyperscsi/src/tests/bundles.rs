@@ -12,7 +12,7 @@ use crate::link::{Settings, Terms};
 use crate::path::Profile;
 use crate::pdu::{Header, Level, Opcode};
 use crate::target::{TargetEvent, TargetSession};
-use crate::testing::disk;
+use crate::testing::{disk, terms};
 
 const DEVICE: u16 = 3;
 const SESSION: u32 = 77;
@@ -52,13 +52,8 @@ impl Pair {
         };
         let terms = Terms {
             session: SESSION,
-            first_tag: 1,
-            slots: 64,
-            peer_window: settings.window,
-            peer_begun_bytes: settings.begun_bytes,
-            frame_bytes_max,
-            profile: settings.profile,
             bundles,
+            ..terms(&settings)
         };
         let device = disk(DEVICE, level);
         let now = Duration::ZERO;

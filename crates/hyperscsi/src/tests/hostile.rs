@@ -16,10 +16,9 @@ use crate::frame::FragmentHeader;
 use crate::keys::{Keys, MacKey, Sealer, Side};
 use crate::limits::VERSION;
 use crate::link::{Settings, Terms};
-use crate::path::Profile;
 use crate::pdu::{HEADER_BYTES, Header, Level, Opcode, trailer};
 use crate::target::{TargetEvent, TargetSession, TaskId};
-use crate::testing::disk;
+use crate::testing::{disk, terms};
 
 const SESSION: u32 = 77;
 const SLOTS: u16 = 8;
@@ -63,6 +62,10 @@ struct Rogue {
 impl Rogue {
     fn new(seed: u64, peer_window: u16) -> Self {
         let keys = Keys::new(b"rogue");
+        let settings = Settings {
+            begun_bytes: BEGUN_BYTES,
+            ..Settings::default()
+        };
         let terms = Terms {
             session: SESSION,
             first_tag: FIRST_TAG,
@@ -70,12 +73,7 @@ impl Rogue {
             peer_window,
             peer_begun_bytes: u32::MAX,
             frame_bytes_max: 9000,
-            profile: Profile::WIRED,
-            bundles: true,
-        };
-        let settings = Settings {
-            begun_bytes: BEGUN_BYTES,
-            ..Settings::default()
+            ..terms(&settings)
         };
         let (sealer, mac) = keys.sending(Side::Client, SESSION);
         let devices = (1..=DEVICES).map(|at| disk(at, level_of(at))).collect();

@@ -17,10 +17,10 @@ use crate::client::{ClientEvent, ClientSession};
 use crate::command::{Attribute, Command, Outcome, Reply};
 use crate::frame::FragmentHeader;
 use crate::keys::Keys;
-use crate::link::{Settings, Terms};
+use crate::link::Settings;
 use crate::pdu::Level;
 use crate::target::{TargetEvent, TargetSession};
-use crate::testing::disk;
+use crate::testing::{disk, terms};
 
 const DEVICE: u16 = 3;
 /// What Ethernet adds to what is behind its header: that, the preamble, the check sequence and the gap.
@@ -263,16 +263,7 @@ impl Rig {
         };
         for at in 0..targets {
             let keys = Keys::new(&[u8::try_from(at).unwrap(); 32]);
-            let terms = Terms {
-                session: 77,
-                first_tag: 1,
-                slots: 64,
-                peer_window: settings.window,
-                peer_begun_bytes: settings.begun_bytes,
-                frame_bytes_max: settings.frame_bytes_max,
-                profile: settings.profile,
-                bundles: true,
-            };
+            let terms = terms(&settings);
             let device = disk(DEVICE, work.level);
             let target = TargetSession::new(rig.now, &keys, terms, settings, vec![device]);
             let mut client = ClientSession::new(rig.now, &keys, terms, settings);

@@ -12,6 +12,7 @@ use crate::keys::Keys;
 use crate::link::{EndReason, Retransmit, Settings, Terms};
 use crate::pdu::Level;
 use crate::target::{TargetEvent, TargetSession, TaskId};
+use crate::testing::terms;
 
 const MS: Duration = Duration::from_millis(1);
 const BLOCKS: u64 = 256;
@@ -169,11 +170,9 @@ fn ends(plan: &Plan, now: Duration, generation: u64) -> Ends {
         session: u32::try_from(generation).unwrap() + 77,
         first_tag: 1 + u16::try_from(plan.seed % 100).unwrap(),
         slots: plan.slots,
-        peer_window: plan.settings.window,
-        peer_begun_bytes: plan.settings.begun_bytes,
         frame_bytes_max: 9000,
-        profile: plan.settings.profile,
         bundles: plan.seed % 4 != 3,
+        ..terms(&plan.settings)
     };
     let client = ClientSession::new(now, &keys, terms, plan.settings);
     let target = TargetSession::new(now, &keys, terms, plan.settings, table(plan.level));
