@@ -610,6 +610,14 @@ pub enum Rule {
          devices"
     )]
     HyperScsiNoPassword,
+    /// A group of HyperSCSI without devices.
+    #[error(
+        "group {name:?} has no device; name a lun, or remove the group (tarn hyperscsi group rm {name:?})"
+    )]
+    HyperScsiNoDevice {
+        /// The group.
+        name: String,
+    },
     /// A group of HyperSCSI with more devices than the wire has.
     #[error("the group has {got} devices, at most {max} are possible; make several groups")]
     HyperScsiDevices {

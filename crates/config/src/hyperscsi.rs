@@ -363,7 +363,13 @@ fn read_devices(
     names: &AllNames<'_>,
     units: &[Unit],
 ) -> Result<Vec<HyperScsiDevice>, ConfigError> {
-    let field = group.required("device")?;
+    let no_device = |place: Place| {
+        let name = group.field("name").and_then(|name| name.text_or_none());
+        let name = name.unwrap_or_default().to_owned();
+        Rule::HyperScsiNoDevice { name }.at(place)
+    };
+    let field = group.field("device");
+    let field = field.ok_or_else(|| no_device(group.place()))?;
     let mut ids = FirstUse::new("device");
     let mut devices = Vec::new();
     for entry in field.entries()? {
@@ -386,10 +392,7 @@ fn read_devices(
         });
     }
     match devices.len() {
-        0 => {
-            let remedy = "name a lun, or remove the section";
-            Err(Rule::EmptyList { remedy }.at(field.place()))
-        }
+        0 => Err(no_device(field.place())),
         1..=DEVICES_MAX => Ok(devices),
         got => Err(Rule::HyperScsiDevices {
             got,
@@ -599,8 +602,8 @@ device = [{ id = "a", readonly = true }]
         ("user = \"alice\"", "password_file = \"p\"", "t.toml:18", "does not go with \"password_file\""),
         ("{ id = \"a\", readonly", "{ id = \"nowhere\", readonly", "t.toml:19: hyperscsi.group[1].device[0].id", "[[lun]]"),
         ("id = \"b\"\n[", "id = \"a\"\n[", "t.toml:13: hyperscsi.group[0].device[1].id", "already used at"),
-        ("device = [{ id = \"a\", readonly = true }]", "device = []", "t.toml:19", "name a lun"),
-        ("device = [{ id = \"a\", readonly = true }]", "", "t.toml:14", "\"device\" is missing"),
+        ("device = [{ id = \"a\", readonly = true }]", "device = []", "t.toml:19", "tarn hyperscsi group rm"),
+        ("device = [{ id = \"a\", readonly = true }]", "", "t.toml:14", "tarn hyperscsi group rm"),
         ("\"crc\"", "\"md5\"", "t.toml:11", "none, crc, hash or encrypt"),
         ("\"window\"", "\"all\"", "t.toml:7", "selective or window"),
         ("\"wireless\"", "\"radio\"", "t.toml:8", "wired or wireless"),
