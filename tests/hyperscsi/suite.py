@@ -187,6 +187,7 @@ def a_wrong_password_and_an_unknown_device_are_refused():
         for arguments, words in (
                 (("attach", *form, "--password-file", wrong, url), "check the password"),
                 (("attach", *form, url), "the group needs a password"),
+                (("attach", "--as", f"nbd:{path}/gone/disk.sock", url), f"--as: {path}/gone cannot have the socket"),
                 (("attach", *form, "--password-file", path / "password", url.replace("/a?", "/z?")), 'there are "a"'),
                 (("serve", "--state", path / "state", "--listen", f"127.0.0.1:{free_port()}", f"{url}&password_file={wrong}"),
                  "check the password")):

@@ -51,6 +51,18 @@ impl Model {
         Self::from_tree(&source, &root, file)
     }
 
+    /// Reads a text that a program has made. Its errors, and all places of the model, are what `place` says of the path
+    /// of a key, as `lun[0].store`: nobody has seen the text.
+    ///
+    /// # Errors
+    ///
+    /// The first broken rule.
+    pub fn from_made_toml(text: &str, place: &dyn Fn(&str) -> Place) -> Result<Self, ConfigError> {
+        let source = Source::made(text, place);
+        let root = source.parse()?;
+        Self::from_tree(&source, &root, Path::new(""))
+    }
+
     /// Reads what was parsed.
     pub(crate) fn from_tree(
         source: &Source<'_>,

@@ -4,6 +4,7 @@
 //! [`Field`] gives its value as the type asked for, or the error that names its line.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::ops::Range;
 
 use toml::Spanned;
@@ -24,6 +25,18 @@ pub(crate) struct Source<'a> {
     masked: BTreeSet<String>,
     /// By the name of the key: what is read in the place of a key that is masked and must be there.
     stand_ins: Option<&'a DeTable<'a>>,
+    /// What places are called, where the text is not the administrator's.
+    naming: Option<Naming<'a>>,
+}
+
+/// From the path of a key to the place that its value was made from.
+#[derive(Clone, Copy)]
+struct Naming<'a>(&'a dyn Fn(&str) -> Place);
+
+impl fmt::Debug for Naming<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Naming")
+    }
 }
 
 impl<'a> Source<'a> {
@@ -35,6 +48,15 @@ impl<'a> Source<'a> {
             line_starts,
             masked: BTreeSet::new(),
             stand_ins: None,
+            naming: None,
+        }
+    }
+
+    /// A text that a program has made, with the places that the values of its keys were made from.
+    pub(crate) fn made(text: &'a str, place: &'a dyn Fn(&str) -> Place) -> Self {
+        Self {
+            naming: Some(Naming(place)),
+            ..Self::new("", text)
         }
     }
 
@@ -76,6 +98,9 @@ impl<'a> Source<'a> {
     }
 
     fn place(&self, span: Range<usize>, key: String) -> Place {
+        if let Some(Naming(place)) = self.naming {
+            return place(&key);
+        }
         let lines_before = self
             .line_starts
             .partition_point(|&start| start <= span.start);

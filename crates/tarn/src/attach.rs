@@ -6,6 +6,7 @@
 //! ([`service`]), and this is its child.
 
 mod block;
+mod discover;
 mod disk;
 mod fuse;
 pub(crate) mod service;
@@ -20,14 +21,14 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use config::{Model, Place, StoreSpec};
 use confine::inherited::Inherited;
-use remote::{Carrier, HyperscsiOptions, Password, ServerFound};
 use rustix::fs::{MemfdFlags, Mode, memfd_create};
-use serde_json::{Value, json};
 
 use crate::opener::Starting;
 use crate::prepare::{Flags, prepare_model};
 use crate::verbs::terminal;
-use crate::{Environment, StartError, logging, password, say, serve};
+use crate::{Environment, StartError, logging, password, serve};
+
+pub(crate) use discover::discover;
 
 const ATTACH_HELP: &str = "\
 URL is a device of a HyperSCSI group or a disk of an iSCSI target, with options as in the
@@ -155,8 +156,6 @@ fn wrong(argument: impl Into<String>, reason: impl Into<String>) -> StartError {
     }
 }
 
-// ---- attach ----------------------------------------------------------------------------------
-
 /// Serves devices until a signal.
 ///
 /// # Errors
@@ -174,16 +173,12 @@ pub(crate) fn attach(args: &AttachArgs, environment: &Environment) -> anyhow::Re
             format!("socket = {}", quoted(&given.socket))
         }
     };
-    serve_export(args, &export, environment).map_err(|error| in_own_words(error, args))
-}
-
-fn serve_export(args: &AttachArgs, export: &str, environment: &Environment) -> anyhow::Result<()> {
     // Open as long as the stores may be opened.
     let secret = Secret::of(args, environment)?;
     let stores = stores(args, secret.path().as_deref())?;
     let home = Home::make(environment)?;
-    let text = configuration(&stores, args.stripe.as_deref(), export, &home.0);
-    let model = Model::from_toml(&text, Path::new(MADE)).map_err(StartError::from)?;
+    let text = configuration(&stores, args.stripe.as_deref(), &export, &home.0);
+    let model = model(&text, args).map_err(StartError::from)?;
     let flags = Flags::with_log(args.log);
     let prepared = prepare_model((model, text), None, flags, environment)?;
     let log = logging::start(&prepared.log)?;
@@ -193,42 +188,9 @@ fn serve_export(args: &AttachArgs, export: &str, environment: &Environment) -> a
     outcome
 }
 
-/// What errors call the configuration that is made here.
-const MADE: &str = "tarn attach";
-
-/// An error in the configuration that was made here, with the arguments as its places: nobody has seen that text.
-fn in_own_words(error: anyhow::Error, args: &AttachArgs) -> anyhow::Error {
-    if !error.is::<StartError>() {
-        return error;
-    }
-    let cause: &dyn std::error::Error = error.as_ref();
-    let text = crate::error::chain(cause);
-    match text.strip_prefix(MADE).and_then(place_before) {
-        Some((key, rest)) => wrong(argument_of(key, args), with_arguments(rest, args)).into(),
-        None => error,
-    }
-}
-
-/// `lun[0].store` and what follows of `:7: lun[0].store: what follows`.
-fn place_before(text: &str) -> Option<(&str, &str)> {
-    let (line, rest) = text.strip_prefix(':')?.split_once(": ")?;
-    let is_line = !line.is_empty() && line.bytes().all(|byte| byte.is_ascii_digit());
-    let end = rest.find([':', ';', ' ']).unwrap_or(rest.len());
-    let (key, rest) = rest.split_at_checked(end)?;
-    is_line.then(|| (key, rest.strip_prefix(": ").unwrap_or(rest)))
-}
-
-fn with_arguments(text: &str, args: &AttachArgs) -> String {
-    let found = text.split_once(MADE);
-    let place = found.and_then(|(before, after)| Some((before, place_before(after)?)));
-    match place {
-        Some((before, (key, rest))) => format!(
-            "{before}{}{}",
-            argument_of(key, args),
-            with_arguments(rest, args)
-        ),
-        None => text.to_owned(),
-    }
+/// Reads the configuration that was made of the arguments. They are its places: nobody has seen that text.
+fn model(text: &str, args: &AttachArgs) -> Result<Model, config::ConfigError> {
+    Model::from_made_toml(text, &|key| Place::argument(argument_of(key, args)))
 }
 
 /// The argument from which a key was made.
@@ -242,7 +204,7 @@ fn argument_of(key: &str, args: &AttachArgs) -> String {
         (None, [url]) if key.starts_with("lun") => format!("URL {url:?}"),
         (None, _) if key.starts_with("lun") => "--stripe".to_owned(),
         (None, _) if key.starts_with("nbd") => "--as".to_owned(),
-        (None, _) => MADE.to_owned(),
+        (None, _) => "tarn attach".to_owned(),
     }
 }
 
@@ -476,10 +438,7 @@ fn form(form: &str) -> Result<Form, StartError> {
                     );
                     return Err(wrong("--as", reason));
                 }
-                Err(_) => format!(
-                    "socket = {}",
-                    quoted(&absolute(place)?.display().to_string())
-                ),
+                Err(_) => format!("socket = {}", quoted(&socket(&absolute(place)?)?)),
             }))
         }
         Some(_) | None => Err(wrong(
@@ -487,6 +446,23 @@ fn form(form: &str) -> Result<Form, StartError> {
             format!("{form:?} is no form; write nbd:SOCKET, nbd:ADDR:PORT, fuse:DIR or block"),
         )),
     }
+}
+
+/// A path for a socket. A daemon makes the directories of its sockets; here a missing one is a slip of the finger.
+fn socket(path: &Path) -> Result<String, StartError> {
+    let directory = path.parent().unwrap_or(path);
+    let found = std::fs::metadata(directory);
+    let why = match found {
+        Ok(found) if found.is_dir() => return Ok(path.display().to_string()),
+        Ok(_) => "it is no directory".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    let directory = directory.display();
+    let reason = format!(
+        "{directory} cannot have the socket {}: {why}; make that directory (mkdir -p), or give another path",
+        path.display()
+    );
+    Err(wrong("--as", reason))
 }
 
 /// A text as TOML has it.
@@ -539,181 +515,6 @@ fn member(store: &str) -> String {
     format!("{place}?{}", options.join("&"))
 }
 
-// ---- discover --------------------------------------------------------------------------------
-
-/// Finds servers, and their devices where a password is known or not needed.
-///
-/// # Errors
-///
-/// An argument is wrong, or there is no network.
-pub(crate) fn discover(verb: &DiscoverVerb, environment: &Environment) -> anyhow::Result<()> {
-    let DiscoverVerb::Hyperscsi(args) = verb;
-    if args.group.len() > 16 {
-        return Err(wrong("--group", "16 groups at most are asked for at a time").into());
-    }
-    let (flag, carrier) = carrier(args.udp.as_deref(), args.interface.as_deref())?;
-    let password = password::given(
-        args.password_file.as_deref(),
-        environment,
-        "--password-file",
-    )?;
-    let failed = |error: remote::HyperscsiFailure| wrong(flag, error.to_string());
-    let servers = remote::discover(&carrier, &args.group).map_err(failed)?;
-    let mut found = Vec::new();
-    for server in servers {
-        for (group, is_open) in &server.groups {
-            let password = match is_open {
-                true => Some(Password::default()),
-                false => password.clone(),
-            };
-            let devices = password.map(|password| devices(&carrier, &server, group, password));
-            found.push((server.clone(), group.clone(), *is_open, devices));
-        }
-    }
-    let text = match args.json {
-        true => format!("{:#}\n", Value::from_iter(found.iter().map(in_json))),
-        false => found.iter().map(in_words).collect(),
-    };
-    say(io::stdout().lock(), &text);
-    if args.json {
-        return Ok(());
-    }
-    let is_silent = |name: &&String| found.iter().all(|(_, group, ..)| group != *name);
-    let silent: Vec<_> = args.group.iter().filter(is_silent).cloned().collect();
-    let silent = silent.join(", ");
-    let reason = format!(
-        "no server answers for {silent} at {carrier}; check the names, the address, and that servers run"
-    );
-    match (found.is_empty(), silent.is_empty()) {
-        (true, _) => Err(wrong("--group", reason).into()),
-        (false, true) => Ok(()),
-        (false, false) => {
-            let line = crate::error::plain(&format!("tarn: warning: {reason}"));
-            say(io::stderr().lock(), &format!("{line}\n"));
-            Ok(())
-        }
-    }
-}
-
-/// The address or the interface of a flag, checked as that of a store; and the flag.
-fn carrier(
-    udp: Option<&str>,
-    interface: Option<&str>,
-) -> Result<(&'static str, Carrier), StartError> {
-    let (flag, option, value) = match (interface, udp) {
-        (Some(name), _) => ("--interface", "interface", escaped(name)),
-        (None, Some(udp)) => ("--udp", "udp", udp.to_owned()),
-        (None, None) => {
-            let reason =
-                "it is not said where servers are asked; add --udp HOST[:PORT], or --interface IF";
-            return Err(wrong("--udp", reason));
-        }
-    };
-    let place = || Place::argument(flag);
-    let spec = StoreSpec::parse(&format!("hyperscsi://group/device?{option}={value}"));
-    let spec = spec.map_err(|rule| StartError::from(rule.at(place())))?;
-    let device = spec.at.device().cloned().unwrap_or_default();
-    let carrier = match (device.interface(), device.udp()) {
-        (Some(name), _) => {
-            crate::interface::check_for_frames(name, &place())?;
-            Carrier::interface(name)
-        }
-        (None, Some(address)) => Carrier::udp(address.host.clone(), Some(address.port)),
-        (None, None) => return Err(wrong(flag, "it names nothing")),
-    };
-    Ok((flag, carrier))
-}
-
-type Devices = Result<Vec<remote::Device>, String>;
-
-fn devices(carrier: &Carrier, server: &ServerFound, group: &str, password: Password) -> Devices {
-    let options = HyperscsiOptions {
-        carrier: carrier.clone(),
-        group: group.to_owned(),
-        device: String::new(),
-        server: Some(server.name.clone()),
-        user: None,
-        password,
-        level: None,
-        retry: std::time::Duration::ZERO,
-        read_only: true,
-        thin: false,
-        block_bytes: 512,
-    };
-    let found = options.devices().map_err(|error| error.to_string())?;
-    Ok(found.into_iter().map(|(_, device)| device).collect())
-}
-
-type FoundGroup = (ServerFound, String, bool, Option<Devices>);
-
-fn in_json((server, group, is_open, devices): &FoundGroup) -> Value {
-    let id: String = server.id.iter().map(|byte| format!("{byte:02x}")).collect();
-    let mut value = json!({
-        "server": server.name, "id": id, "address": server.address, "group": group, "needs_password": !is_open,
-    });
-    let key = match devices {
-        None => None,
-        Some(Err(error)) => Some(("error", Value::from(error.as_str()))),
-        Some(Ok(devices)) => {
-            let devices = devices.iter().enumerate().map(|(at, device)| {
-                json!({
-                    "place": at + 1, "name": device.name, "level": level(device.level),
-                    "read_only": device.is_read_only, "removable": device.is_removable,
-                    "type": device.peripheral_type, "block_bytes": device.block_bytes,
-                    "size_bytes": device.blocks.saturating_mul(device.block_bytes.into()),
-                })
-            });
-            Some(("devices", Value::from_iter(devices)))
-        }
-    };
-    if let (Some((key, devices)), Some(map)) = (key, value.as_object_mut()) {
-        map.insert(key.to_owned(), devices);
-    }
-    value
-}
-
-const fn level(level: remote::Level) -> &'static str {
-    match level {
-        remote::Level::None => "none",
-        remote::Level::Crc => "crc",
-        remote::Level::Hash => "hash",
-        remote::Level::Encrypt => "encrypt",
-    }
-}
-
-fn in_words((server, group, is_open, devices): &FoundGroup) -> String {
-    // What another machine has sent may have signs that a terminal obeys, or that turn the line round.
-    let plain = crate::error::plain;
-    let password = if *is_open { "no password" } else { "password" };
-    let mut text = format!(
-        "{}\t{}\t{group}\t{password}\n",
-        plain(&server.name),
-        server.address
-    );
-    match devices {
-        None => {}
-        Some(Err(error)) => {
-            let _infallible = writeln!(text, "  its devices are not known: {}", plain(error));
-        }
-        Some(Ok(devices)) => {
-            for (at, device) in devices.iter().enumerate() {
-                let size = config::keys::size_text(
-                    device.blocks.saturating_mul(device.block_bytes.into()),
-                );
-                let (name, level) = (plain(&device.name), level(device.level));
-                let read_only = if device.is_read_only {
-                    "\tread-only"
-                } else {
-                    ""
-                };
-                let _infallible =
-                    writeln!(text, "  {}\t{name}\t{size}\t{level}{read_only}", at + 1);
-            }
-        }
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -731,23 +532,6 @@ mod tests {
             log: None,
             serve_for: None,
         }
-    }
-
-    #[test]
-    fn what_a_server_calls_itself_cannot_pass_for_another_line() {
-        let server = ServerFound {
-            name: "a\u{202e}b\u{2028}c\n\x1b[31m".to_owned(),
-            id: [1; 16],
-            address: "192.0.2.7:5674".to_owned(),
-            groups: Vec::new(),
-        };
-        let devices = Some(Err("broken\u{2066}\n".to_owned()));
-        let text = in_words(&(server, "storage".to_owned(), true, devices));
-        assert_eq!(
-            text,
-            "a\\u{202e}b\\u{2028}c\\n\\u{1b}[31m\t192.0.2.7:5674\tstorage\tno password\n  \
-             its devices are not known: broken\\u{2066}\\n\n"
-        );
     }
 
     #[test]
@@ -828,12 +612,6 @@ mod tests {
         let mut twice = args(&["hyperscsi://g/a", "hyperscsi://g/b", "hyperscsi://g/a"]);
         twice.stripe = Some("64k".to_owned());
         assert!(refused(&twice).starts_with("URL \"hyperscsi://g/a\": it is given twice"));
-        assert!(
-            carrier(None, None)
-                .unwrap_err()
-                .to_string()
-                .contains("add --udp HOST[:PORT]")
-        );
         for wrong in ["fuse:", "block:", "blocks", "nbd:", "nbd"] {
             let error = form(wrong).unwrap_err().to_string();
             let remedy = "write nbd:SOCKET, nbd:ADDR:PORT, fuse:DIR or block";
@@ -857,30 +635,73 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_the_arguments_and_not_what_was_made_of_them() {
-        let said = |urls: &[&str], text: &str| {
-            let error = wrong("tarn attach:7", text);
-            in_own_words(error.into(), &args(urls)).to_string()
-        };
+    fn errors_have_the_arguments_as_their_places() {
         let (one, two) = (
-            &["hyperscsi://g/d"][..],
-            &["hyperscsi://g/a", "hyperscsi://g/b"][..],
+            args(&["hyperscsi://g/d"]),
+            args(&["hyperscsi://g/a", "hyperscsi://g/b"]),
         );
-        let no_disk = "lun[0].store: interface e, device \"d\": there is none";
-        assert_eq!(
-            said(one, no_disk),
-            "URL \"hyperscsi://g/d\": interface e, device \"d\": there is none"
+        for (key, args, place) in [
+            ("lun[0].store", &one, "URL \"hyperscsi://g/d\""),
+            ("lun[0].store", &two, "--stripe"),
+            ("store[1].store", &two, "URL \"hyperscsi://g/b\""),
+            ("nbd[0].socket", &one, "--as"),
+            ("server.state", &one, "tarn attach"),
+            ("", &one, "tarn attach"),
+        ] {
+            assert_eq!(argument_of(key, args), place, "{key}");
+        }
+        // What a device is called is no place, whatever it looks like.
+        let odd = "hyperscsi://g/tarn attach:7: lun[0].store?udp=h&udp=h";
+        let text = configuration(
+            &[odd.to_owned()],
+            None,
+            "bind = \"127.0.0.1:1\"",
+            Path::new("/h"),
         );
-        assert!(said(two, no_disk).starts_with("--stripe: interface e"));
-        assert_eq!(
-            said(
-                two,
-                "store[1].store: used at tarn attach:4: store[0].store; keep one"
-            ),
-            "URL \"hyperscsi://g/b\": used at URL \"hyperscsi://g/a\"; keep one"
+        let error = model(&text, &args(&[odd])).unwrap_err();
+        assert_eq!(error.place, Place::argument(format!("URL {odd:?}")));
+        let stores = stores(&two_striped(), None).unwrap();
+        let text = configuration(
+            &stores,
+            Some("63k"),
+            "bind = \"127.0.0.1:1\"",
+            Path::new("/h"),
         );
-        assert_eq!(said(one, "nbd[0].socket: /s is there"), "--as: /s is there");
-        let other = in_own_words(wrong("--as", "tarn attach: no").into(), &args(one));
-        assert_eq!(other.to_string(), "--as: tarn attach: no");
+        let error = model(&text, &two_striped()).unwrap_err();
+        assert_eq!(error.place, Place::argument("--stripe"), "{error}");
+        // Those that come later, too.
+        let text = configuration(
+            &stores,
+            Some("64k"),
+            "bind = \"127.0.0.1:1\"",
+            Path::new("/h"),
+        );
+        let model = model(&text, &two_striped()).unwrap();
+        assert_eq!(model.nbd()[0].place, Place::argument("--as"));
+        assert_eq!(model.units()[0].place, Place::argument("--stripe"));
+    }
+
+    fn two_striped() -> AttachArgs {
+        let mut args = args(&["hyperscsi://g/a", "hyperscsi://g/b"]);
+        args.stripe = Some("63k".to_owned());
+        args
+    }
+
+    #[test]
+    fn a_directory_that_is_missing_is_named_and_not_made() {
+        let scratch = crate::scratch::Scratch::new();
+        let (gone, file) = (scratch.path().join("gone"), scratch.path().join("file"));
+        std::fs::write(&file, "").unwrap();
+        for directory in [&gone, &file] {
+            let error = form(&format!("nbd:{}/disk.sock", directory.display())).unwrap_err();
+            let error = error.to_string();
+            let place = format!("--as: {} cannot have", directory.display());
+            assert!(
+                error.starts_with(&place) && error.contains("mkdir -p"),
+                "{error}"
+            );
+        }
+        assert!(!gone.exists());
+        assert!(form(&format!("nbd:{}/disk.sock", scratch.path().display())).is_ok());
     }
 }

@@ -1,0 +1,216 @@
+//! `tarn discover`: servers of HyperSCSI groups, and their devices.
+
+use std::fmt::Write as _;
+use std::io;
+
+use config::{Place, StoreSpec};
+use remote::{Carrier, HyperscsiOptions, Password, ServerFound};
+use serde_json::{Value, json};
+
+use super::{DiscoverVerb, escaped, wrong};
+use crate::{Environment, StartError, password, say};
+
+/// Finds servers, and their devices where a password is known or not needed.
+///
+/// # Errors
+///
+/// An argument is wrong, or there is no network.
+pub(crate) fn discover(verb: &DiscoverVerb, environment: &Environment) -> anyhow::Result<()> {
+    let DiscoverVerb::Hyperscsi(args) = verb;
+    if args.group.len() > 16 {
+        return Err(wrong("--group", "16 groups at most are asked for at a time").into());
+    }
+    let (flag, carrier) = carrier(args.udp.as_deref(), args.interface.as_deref())?;
+    let password = password::given(
+        args.password_file.as_deref(),
+        environment,
+        "--password-file",
+    )?;
+    let failed = |error: remote::HyperscsiFailure| wrong(flag, error.to_string());
+    let servers = remote::discover(&carrier, &args.group).map_err(failed)?;
+    let mut found = Vec::new();
+    for server in servers {
+        for (group, is_open) in &server.groups {
+            let password = match is_open {
+                true => Some(Password::default()),
+                false => password.clone(),
+            };
+            let devices = password.map(|password| devices(&carrier, &server, group, password));
+            found.push((server.clone(), group.clone(), *is_open, devices));
+        }
+    }
+    let text = match args.json {
+        true => format!("{:#}\n", Value::from_iter(found.iter().map(in_json))),
+        false => found.iter().map(in_words).collect(),
+    };
+    say(io::stdout().lock(), &text);
+    if args.json {
+        return Ok(());
+    }
+    let is_silent = |name: &&String| found.iter().all(|(_, group, ..)| group != *name);
+    let silent: Vec<_> = args.group.iter().filter(is_silent).cloned().collect();
+    let silent = silent.join(", ");
+    let reason = format!(
+        "no server answers for {silent} at {carrier}; check the names, the address, and that servers run"
+    );
+    match (found.is_empty(), silent.is_empty()) {
+        (true, _) => Err(wrong("--group", reason).into()),
+        (false, true) => Ok(()),
+        (false, false) => {
+            let line = crate::error::plain(&format!("tarn: warning: {reason}"));
+            say(io::stderr().lock(), &format!("{line}\n"));
+            Ok(())
+        }
+    }
+}
+
+/// The address or the interface of a flag, checked as that of a store; and the flag.
+fn carrier(
+    udp: Option<&str>,
+    interface: Option<&str>,
+) -> Result<(&'static str, Carrier), StartError> {
+    let (flag, option, value) = match (interface, udp) {
+        (Some(name), _) => ("--interface", "interface", escaped(name)),
+        (None, Some(udp)) => ("--udp", "udp", udp.to_owned()),
+        (None, None) => {
+            let reason =
+                "it is not said where servers are asked; add --udp HOST[:PORT], or --interface IF";
+            return Err(wrong("--udp", reason));
+        }
+    };
+    let place = || Place::argument(flag);
+    let spec = StoreSpec::parse(&format!("hyperscsi://group/device?{option}={value}"));
+    let spec = spec.map_err(|rule| StartError::from(rule.at(place())))?;
+    let device = spec.at.device().cloned().unwrap_or_default();
+    let carrier = match (device.interface(), device.udp()) {
+        (Some(name), _) => {
+            crate::interface::check_for_frames(name, &place())?;
+            Carrier::interface(name)
+        }
+        (None, Some(address)) => Carrier::udp(address.host.clone(), Some(address.port)),
+        (None, None) => return Err(wrong(flag, "it names nothing")),
+    };
+    Ok((flag, carrier))
+}
+
+type Devices = Result<Vec<remote::Device>, String>;
+
+fn devices(carrier: &Carrier, server: &ServerFound, group: &str, password: Password) -> Devices {
+    let options = HyperscsiOptions {
+        carrier: carrier.clone(),
+        group: group.to_owned(),
+        device: String::new(),
+        server: Some(server.name.clone()),
+        user: None,
+        password,
+        level: None,
+        retry: std::time::Duration::ZERO,
+        read_only: true,
+        thin: false,
+        block_bytes: 512,
+    };
+    let found = options.devices().map_err(|error| error.to_string())?;
+    Ok(found.into_iter().map(|(_, device)| device).collect())
+}
+
+type FoundGroup = (ServerFound, String, bool, Option<Devices>);
+
+fn in_json((server, group, is_open, devices): &FoundGroup) -> Value {
+    let id: String = server.id.iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut value = json!({
+        "server": server.name, "id": id, "address": server.address, "group": group, "needs_password": !is_open,
+    });
+    let key = match devices {
+        None => None,
+        Some(Err(error)) => Some(("error", Value::from(error.as_str()))),
+        Some(Ok(devices)) => {
+            let devices = devices.iter().enumerate().map(|(at, device)| {
+                json!({
+                    "place": at + 1, "name": device.name, "level": level(device.level),
+                    "read_only": device.is_read_only, "removable": device.is_removable,
+                    "type": device.peripheral_type, "block_bytes": device.block_bytes,
+                    "size_bytes": device.blocks.saturating_mul(device.block_bytes.into()),
+                })
+            });
+            Some(("devices", Value::from_iter(devices)))
+        }
+    };
+    if let (Some((key, devices)), Some(map)) = (key, value.as_object_mut()) {
+        map.insert(key.to_owned(), devices);
+    }
+    value
+}
+
+const fn level(level: remote::Level) -> &'static str {
+    match level {
+        remote::Level::None => "none",
+        remote::Level::Crc => "crc",
+        remote::Level::Hash => "hash",
+        remote::Level::Encrypt => "encrypt",
+    }
+}
+
+fn in_words((server, group, is_open, devices): &FoundGroup) -> String {
+    // What another machine has sent may have signs that a terminal obeys, or that turn the line round.
+    let plain = crate::error::plain;
+    let password = if *is_open { "no password" } else { "password" };
+    let mut text = format!(
+        "{}\t{}\t{group}\t{password}\n",
+        plain(&server.name),
+        server.address
+    );
+    match devices {
+        None => {}
+        Some(Err(error)) => {
+            let _infallible = writeln!(text, "  its devices are not known: {}", plain(error));
+        }
+        Some(Ok(devices)) => {
+            for (at, device) in devices.iter().enumerate() {
+                let size = config::keys::size_text(
+                    device.blocks.saturating_mul(device.block_bytes.into()),
+                );
+                let (name, level) = (plain(&device.name), level(device.level));
+                let read_only = if device.is_read_only {
+                    "\tread-only"
+                } else {
+                    ""
+                };
+                let _infallible =
+                    writeln!(text, "  {}\t{name}\t{size}\t{level}{read_only}", at + 1);
+            }
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_calls_itself_cannot_pass_for_another_line() {
+        let server = ServerFound {
+            name: "a\u{202e}b\u{2028}c\n\x1b[31m".to_owned(),
+            id: [1; 16],
+            address: "192.0.2.7:5674".to_owned(),
+            groups: Vec::new(),
+        };
+        let devices = Some(Err("broken\u{2066}\n".to_owned()));
+        let text = in_words(&(server, "storage".to_owned(), true, devices));
+        assert_eq!(
+            text,
+            "a\\u{202e}b\\u{2028}c\\n\\u{1b}[31m\t192.0.2.7:5674\tstorage\tno password\n  \
+             its devices are not known: broken\\u{2066}\\n\n"
+        );
+    }
+
+    #[test]
+    fn where_servers_are_asked_must_be_said() {
+        assert!(
+            carrier(None, None)
+                .unwrap_err()
+                .to_string()
+                .contains("add --udp HOST[:PORT]")
+        );
+    }
+}
