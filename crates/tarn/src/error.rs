@@ -271,6 +271,20 @@ pub enum StartError {
         allowed_bytes: u64,
     },
 
+    /// A quota of a directory that cannot have disks.
+    #[error(
+        "{place}: no disk can be in {directory}: {reason}; make that directory, name another one, or a pool of Ceph as \
+         rbd:POOL"
+    )]
+    QuotaDirectory {
+        /// Where the quota is.
+        place: Place,
+        /// What it counts.
+        directory: String,
+        /// What was found.
+        reason: String,
+    },
+
     /// A store does not answer; the message of the source names path and remedy.
     #[error("{place}")]
     StoreHangs {

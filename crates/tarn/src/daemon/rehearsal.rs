@@ -11,6 +11,7 @@
 //! that moment: another program, or another change, that opens it then tries again. What is served is not opened a
 //! second time.
 
+mod directories;
 mod together;
 
 use std::collections::BTreeMap;
@@ -85,6 +86,7 @@ impl Rehearsal<'_> {
         self.space(&mut found);
         self.schedules(&mut found);
         self.quotas(&seen, &mut found);
+        self.directories(&mut found);
         self.identities(&seen, &mut found);
         self.certificates(&mut found);
         self.addresses(&mut found);
