@@ -28,7 +28,7 @@ OPEN_MAX = 256
 VALUE_BYTES_MAX = 64 * 1024
 INITIATOR = "iqn.2026-11.example.tarn:tester"
 FILES_OF_A_LUN = {"id", "store", "kind", "size", "block_size", "readonly", "cache", "thin", "serial", "naa", "owner", "medium",
-                  "prevented_by", "shown_by"}
+                  "prevented_by", "served_by", "shown_by"}
 
 CONFIG = f"""
 [[lun]]
@@ -191,6 +191,7 @@ def everything_is_listed_and_can_be_read():
         equal(texts["luns/image/size"], f"{16 * MIB}\n", "size")
         equal(texts["luns/image/serial"], "TREE1\n", "serial")
         equal(texts["luns/image/shown_by"], f"{IQN} 5 ro lab\n", "who shows it")
+        equal(texts["luns/memory/served_by"], f"hyperscsi rw ABC at udp:127.0.0.1:{tarn.port2}\n", "who serves it")
         equal(texts["groups/lab/initiators"], f"{INITIATOR}\n192.0.2.0/24\n", "initiators")
         check("correct horse" not in "".join(texts.values()), "a secret is in the tree")
         equal(texts["last_error"], "", "last problem")

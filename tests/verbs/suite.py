@@ -237,6 +237,8 @@ def groups_of_hyperscsi_come_change_and_go():
         check("hyperscsi.group ABC" in daemon.run("lun", "rm", "file", "--yes", code=CONFLICT), "a unit that a group has")
         equal(daemon.json(noun, "group", "show", "ABC")["spec"]["device"],
               [{"id": "disk", "level": "crc"}, {"id": "file", "level": "hash"}], "devices")
+        equal([(one["protocol"], one["name"], one["level"]) for one in daemon.json("lun", "show", "file")["served_by"]],
+              [("hyperscsi", f"ABC at {place}", "hash")], "what serves the LUN")
         daemon.run(noun, "group", "set", "ABC", "--profile", "wireless", "--user", "alice")
         shown = daemon.run(noun, "group", "show", f"ABC at {place}")
         check(all(word in shown for word in ["alice", "wireless", "hash", str(kept)]), shown)
@@ -250,7 +252,7 @@ def groups_of_hyperscsi_come_change_and_go():
         daemon.run(noun, "group", "rm", f"ABC at {other}", "--yes")
         daemon.run(noun, "device", "rm", "ABC", "file", "--yes")
         daemon.run(noun, "device", "rm", "ABC", "file", "--yes", code=NOT_FOUND)
-        daemon.run(noun, "device", "rm", "ABC", "disk", "--yes", code=WRONG)
+        check("tarn hyperscsi group rm" in daemon.run(noun, "device", "rm", "ABC", "disk", "--yes", code=WRONG), "the last device")
         daemon.run(noun, "group", "rm", "ABC", "--yes")
         daemon.run(noun, "group", "show", "ABC", code=NOT_FOUND)
         text = (daemon.dir / "tarn.toml").read_text()
@@ -276,6 +278,10 @@ def sections_of_stores_nbd_and_quotas_come_change_and_go():
         daemon.run("nbd", "add", place, "--luns", "disk,both")
         with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
             equal(client.recv(8), b"NBDMAGIC", "greeting of the server")
+        row = next(row for row in daemon.run("lun", "list").splitlines() if row.startswith("both"))
+        equal(row.split()[4], "1", f"ways to a LUN that no target has: {row}")
+        shown = daemon.run("lun", "show", "both")
+        check(place in shown and "nobody can reach it" not in shown, shown)
         daemon.run("nbd", "set", place, "--luns", "disk", "--groups", "blades")
         equal(daemon.json("nbd", "show", place), {"bind": place, "luns": ["disk"], "groups": ["blades"]}, "server")
         daemon.run("nbd", "set", place, code=WRONG)
@@ -294,6 +300,13 @@ def sections_of_stores_nbd_and_quotas_come_change_and_go():
         plan = daemon.api().ask("DELETE", "quotas/owner:alice?plan=true")
         equal(plan.status, 200, "a plan")
         daemon.run("quota", "add", "mine", code=WRONG)
+        for pool, why in ((daemon.dir / "gone", "it is not there"), (daemon.dir / "tarn.toml", "it is no directory"), ("rbd", "rbd:POOL")):
+            text = daemon.run("quota", "add", f"pool:{pool}", "--used", "1G", code=WRONG)
+            check("quota[0].pool" in text or "quota[1].pool" in text, f"the place: {text}")
+            check(why in text and "make that directory" in text, text)
+        check(not (daemon.dir / "gone").exists(), "the directory is made")
+        daemon.run("quota", "add", f"pool:{daemon.dir}", "--used", "1G")
+        daemon.run("quota", "rm", f"pool:{daemon.dir}", "--yes")
         daemon.run("quota", "rm", "owner:alice", "--yes")
         daemon.run("quota", "show", "owner:alice", code=NOT_FOUND)
         text = (daemon.dir / "tarn.toml").read_text()
@@ -911,6 +924,20 @@ def access_is_tried_dry():
         daemon.run("who-sees", "nobody?", code=WRONG)
         spelled = daemon.json("who-sees", "iqn.1991-05.com.Microsoft:my_host")
         check(spelled[0]["may_login"], f"a host with an underscore: {spelled}")
+
+        daemon.run("group", "add", "near", "192.0.2.0/24")
+        group, server = f"udp:127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+        daemon.run("hyperscsi", "group", "add", "ABC", group, "--devices", "file", "--level", "crc", "--password-from", "-", given="eight by")
+        daemon.run("nbd", "add", server, "--luns", "disk", "--groups", "near")
+        for address, may_login in (("192.0.2.1", True), ("198.51.100.1", False)):
+            asked = ("who-sees", "iqn.2026-11.example:x", "--address", address)
+            told = {one["protocol"]: one for one in daemon.json(*asked)}
+            equal((told["nbd"]["target"], told["nbd"]["may_login"], [lun["id"] for lun in told["nbd"]["luns"]]),
+                  (server, may_login, ["disk"] if may_login else []), f"NBD from {address}")
+            equal((told["hyperscsi"]["target"], told["hyperscsi"]["needs_password"], [lun["id"] for lun in told["hyperscsi"]["luns"]]),
+                  (f"ABC at {group}", True, ["file"]), "HyperSCSI")
+            text = daemon.run(*asked)
+            check(f"group of HyperSCSI ABC at {group}: may log in, with the password" in text and "near" in text, text)
 
 
 @test

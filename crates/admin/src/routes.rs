@@ -193,6 +193,7 @@ pub(crate) static ROUTES: &[Route] = &[
             Field { name: "initiator", about: "InitiatorName", required: true, value: Value::Text },
             Field::optional("address", Value::Text, "Where it would come from"),
             Field::optional("user", Value::Text, "The CHAP user it would prove to be"),
+            Field::optional("certificate", Value::Text, "The name that its certificate would prove to servers of NBD"),
         ]),
     Route::get("/api/v1/stats", Viewer, "Counters, now",
         Gives::One(of::<Stats>()), || get(daemon::stats)),

@@ -67,8 +67,25 @@ pub struct Lun {
     /// Why its data cannot be reached, in words; absent where it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outage: Option<String>,
+    /// What is wrong with its log; absent where nothing is, or where it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log_trouble: Option<LogTrouble>,
     /// The targets that export it.
     pub shown_by: Vec<LunPath>,
+    /// The servers of NBD and the groups of HyperSCSI that serve it.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub served_by: Vec<LunService>,
+}
+
+/// What is wrong with the log of a unit.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct LogTrouble {
+    /// The code of the finding: `log-lost`, the unit is not served until somebody decides; `log-failed`, it is served,
+    /// and the log does nothing for it.
+    pub code: String,
+    /// Why, in words.
+    pub why: String,
 }
 
 /// A medium that can be ejected.
@@ -164,6 +181,25 @@ pub struct LunPath {
     pub groups: Vec<String>,
     /// Writes are refused on this way.
     pub readonly: bool,
+}
+
+/// A server of NBD or a group of HyperSCSI that serves a unit.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct LunService {
+    /// `nbd` or `hyperscsi`.
+    pub protocol: String,
+    /// What it is known by: the place of the server, or `NAME at PLACE` of the group.
+    pub name: String,
+    /// What clients call the unit there.
+    pub device: String,
+    /// The groups of clients that find it; empty: all that reach the server. Those of HyperSCSI need the password.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
+    /// Writes are refused there.
+    pub readonly: bool,
+    /// The least protection that a group of HyperSCSI accepts for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub level: Option<String>,
 }
 
 /// A target.
@@ -277,27 +313,42 @@ pub struct AccessQuestion {
     /// The CHAP user it would prove to be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
+    /// The name that its certificate would prove to servers of NBD.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<String>,
 }
 
-/// What that initiator would meet at one target.
+/// What that initiator would meet at one target, server of NBD or group of HyperSCSI.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 pub struct Access {
     /// Discovery asks for CHAP (`discovery_auth` of `[server]`), and this initiator would not pass: it finds no
     /// target, but may log in to one that it names.
     #[serde(default)]
     pub discovery_needs_chap: bool,
-    /// The target.
+    /// What is met: `iscsi`, `nbd` or `hyperscsi`.
+    #[serde(default = "iscsi")]
+    #[schema(required = true)]
+    pub protocol: String,
+    /// The target, the place of the server, or `NAME at PLACE` of the group.
     pub target: String,
     /// It may log in.
     pub may_login: bool,
     /// CHAP is asked for.
     pub needs_chap: bool,
-    /// Discovery shows the target.
+    /// The password of the group of HyperSCSI is asked for.
+    #[serde(default)]
+    pub needs_password: bool,
+    /// Discovery shows the target, the list of the server has exports for it, or the group answers who asks for its
+    /// name.
     pub is_discovered: bool,
     /// Why, in words.
     pub reason: String,
     /// What it would see.
     pub luns: Vec<SessionLun>,
+}
+
+fn iscsi() -> String {
+    "iscsi".to_owned()
 }
 
 /// Something that the doctor looks for, whether it has found it or not.

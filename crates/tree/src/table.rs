@@ -52,6 +52,7 @@ impl Thing for Lun {
             .writes(move_medium),
         Attribute::shows("prevented_by", "initiators that prevent the removal of the medium, a line for each session", |lun| lines(lun.medium.iter().flat_map(|medium| &medium.prevented_by))),
         Attribute::shows("shown_by", "a line for each target that shows it: target, LUN, `ro` or `rw`, groups", shown_by),
+        Attribute::shows("served_by", "a line for each server of NBD and group of HyperSCSI that serves it: protocol, `ro` or `rw`, name", served_by),
     ];
 }
 
@@ -304,6 +305,13 @@ fn shown_by(lun: &Lun) -> String {
     lines(lun.shown_by.iter().map(|path| {
         let view = access(path.readonly, &path.groups);
         format!("{} {} {view}", path.target, path.lun)
+    }))
+}
+
+fn served_by(lun: &Lun) -> String {
+    lines(lun.served_by.iter().map(|service| {
+        let view = access(service.readonly, &[]);
+        format!("{} {view} {}", service.protocol, service.name)
     }))
 }
 

@@ -8,7 +8,8 @@ use api::problem::{Problem, ProblemKind};
 use api::spec;
 use api::stats::{Operations, Series, Stats};
 use api::view::{
-    Hyperscsi, Lun, LunPath, Medium, Quota, Session, SessionLun, Snapshot, Status, Target,
+    Hyperscsi, Lun, LunPath, LunService, Medium, Quota, Session, SessionLun, Snapshot, Status,
+    Target,
 };
 use client::ClientError;
 
@@ -65,6 +66,15 @@ fn lun(id: &str) -> Lun {
             prevented_by: vec!["iqn.2026-11.example:a".to_owned()],
         }),
         outage: None,
+        log_trouble: None,
+        served_by: vec![LunService {
+            protocol: "hyperscsi".to_owned(),
+            name: "ABC at eth1".to_owned(),
+            device: id.to_owned(),
+            groups: Vec::new(),
+            readonly: false,
+            level: Some("crc".to_owned()),
+        }],
         shown_by: vec![LunPath {
             target: IQN.to_owned(),
             lun: 3,

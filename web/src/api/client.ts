@@ -92,7 +92,7 @@ export const api = {
   figures: (range: Range, lun?: string) => get<Figures>("/figures?" + new URLSearchParams({ range, ...(lun !== undefined && { lun }) }).toString()),
   events: (question: Record<string, string>) => get<Event[]>("/events?" + new URLSearchParams(question).toString()),
   places: () => get<Places>("/places"),
-  access: (question: { initiator: string; address?: string; user?: string }) =>
+  access: (question: { initiator: string; address?: string; user?: string; certificate?: string }) =>
     get<Access[]>("/access?" + new URLSearchParams(question as Record<string, string>).toString()),
 
   luns: () => get<Lun[]>("/luns"),

@@ -3,14 +3,17 @@
  * Sizes are bytes, times milliseconds since 1970 (`_ms`), durations microseconds (`_us`).
  */
 
-/** What that initiator would meet at one target. */
+/** What that initiator would meet at one target, server of NBD or group of HyperSCSI. */
 export interface Access {
   /**
    * Discovery asks for CHAP (`discovery_auth` of `[server]`), and this initiator would not pass: it finds no
    * target, but may log in to one that it names.
    */
   discovery_needs_chap?: boolean;
-  /** Discovery shows the target. */
+  /**
+   * Discovery shows the target, the list of the server has exports for it, or the group answers who asks for its
+   * name.
+   */
   is_discovered: boolean;
   /** What it would see. */
   luns: SessionLun[];
@@ -18,9 +21,13 @@ export interface Access {
   may_login: boolean;
   /** CHAP is asked for. */
   needs_chap: boolean;
+  /** The password of the group of HyperSCSI is asked for. */
+  needs_password?: boolean;
+  /** What is met: `iscsi`, `nbd` or `hyperscsi`. */
+  protocol: string;
   /** Why, in words. */
   reason: string;
-  /** The target. */
+  /** The target, the place of the server, or `NAME at PLACE` of the group. */
   target: string;
 }
 
@@ -458,6 +465,17 @@ export type Keys = {
 /** What a step is about. */
 export type Kind = "lun" | "store" | "target" | "portal" | "view" | "group" | "user" | "nbd" | "hyperscsi" | "quota" | "notify" | "server" | "limits" | "admin" | "confine";
 
+/** What is wrong with the log of a unit. */
+export interface LogTrouble {
+  /**
+   * The code of the finding: `log-lost`, the unit is not served until somebody decides; `log-failed`, it is served,
+   * and the log does nothing for it.
+   */
+  code: string;
+  /** Why, in words. */
+  why: string;
+}
+
 /** The way into the console. */
 export interface Login {
   /** A token of a role above `metrics`. */
@@ -490,6 +508,7 @@ export interface Lun {
   cache?: string;
   /** `file`, `block`, `memory`, `null`, `nbd` or `rbd`. */
   kind: string;
+  log_trouble?: LogTrouble;
   medium?: Medium;
   /** The NAA designator in use, hexadecimal. */
   naa: string;
@@ -499,6 +518,8 @@ export interface Lun {
   readonly: boolean;
   /** The serial number in use. */
   serial: string;
+  /** The servers of NBD and the groups of HyperSCSI that serve it. */
+  served_by: LunService[];
   /** The targets that export it. */
   shown_by: LunPath[];
   /** Size. */
@@ -538,6 +559,22 @@ export interface LunPath {
   readonly: boolean;
   /** The target. */
   target: string;
+}
+
+/** A server of NBD or a group of HyperSCSI that serves a unit. */
+export interface LunService {
+  /** What clients call the unit there. */
+  device: string;
+  /** The groups of clients that find it; empty: all that reach the server. Those of HyperSCSI need the password. */
+  groups?: string[];
+  /** The least protection that a group of HyperSCSI accepts for it. */
+  level?: string;
+  /** What it is known by: the place of the server, or `NAME at PLACE` of the group. */
+  name: string;
+  /** `nbd` or `hyperscsi`. */
+  protocol: string;
+  /** Writes are refused there. */
+  readonly: boolean;
 }
 
 /** The space of a unit. */

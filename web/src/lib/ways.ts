@@ -19,3 +19,6 @@ export function waysOf(luns: string[], targets: Target[], sessions: Session[]): 
 export const names = (all: string[][]) => [...new Set(all.flat())];
 /** What tells names apart comes last. */
 export const short = (name: string) => name.split(":").at(-1) ?? name;
+
+/** What people call the protocols of the API. */
+export const PROTOCOLS: Record<string, string> = { iscsi: "iSCSI", nbd: "NBD", hyperscsi: "HyperSCSI" };

@@ -1,8 +1,9 @@
 import { useState } from "preact/hooks";
 import { api } from "../api/client";
-import type { Access } from "../api/types";
+import type { Access, SessionLun } from "../api/types";
 import { useLoad, useTask } from "../lib/load";
 import { seenInitiators } from "../lib/seen";
+import { PROTOCOLS } from "../lib/ways";
 import { href } from "../router";
 import { Badge, Button, Card, Empty, Page, ProblemBox } from "../ui/basics";
 import { Text } from "../ui/form";
@@ -13,12 +14,13 @@ export function AccessPage() {
   const [initiator, setInitiator] = useState("");
   const [address, setAddress] = useState("");
   const [user, setUser] = useState("");
+  const [certificate, setCertificate] = useState("");
   const [answer, setAnswer] = useState<Access[]>();
   const task = useTask();
   const submit = (event: SubmitEvent) => {
     event.preventDefault();
     setAnswer(undefined);
-    task.run(async () => setAnswer(await api.access({ initiator, ...(address && { address }), ...(user && { user }) })));
+    task.run(async () => setAnswer(await api.access({ initiator, ...(address && { address }), ...(user && { user }), ...(certificate && { certificate }) })));
   };
   const names = useLoad(seenInitiators).value ?? [];
   return (
@@ -28,11 +30,12 @@ export function AccessPage() {
           <Text label="Initiator" value={initiator} set={setInitiator} required options={names} placeholder="iqn.1993-08.org.debian:01:host" hint="InitiatorName" />
           <Text label="Address" value={address} set={setAddress} placeholder="192.0.2.21" hint="Empty: an address in no rule" />
           <Text label="User" value={user} set={setUser} options={(users.value ?? []).map(({ name }) => name)} hint="Empty: no CHAP" />
+          <Text label="Certificate" value={certificate} set={setCertificate} hint="Name in it, for NBD" />
           <Button tone="primary" type="submit" disabled={!initiator || task.busy}>Ask</Button>
         </form>
         <ProblemBox problem={task.problem} />
       </Card>
-      {answer?.length === 0 && <Card><Empty title="There is no target." /></Card>}
+      {answer?.length === 0 && <Card><Empty title="There is no target, no server of NBD and no group of HyperSCSI." /></Card>}
       {answer && answer.length > 0 && <Answers answer={answer} />}
     </Page>
   );
@@ -46,8 +49,8 @@ function Answers({ answer }: { answer: Access[] }) {
   const sorted = [...answer].sort((a, b) => Number(b.may_login) - Number(a.may_login));
   return (
     <>
-      {sorted.slice(at * PAGE, (at + 1) * PAGE).map((access) => <Answer key={access.target} access={access} />)}
-      <Pager label="targets" at={at} pages={Math.ceil(sorted.length / PAGE)} size={PAGE} rows={sorted.length} set={setAt} />
+      {sorted.slice(at * PAGE, (at + 1) * PAGE).map((access) => <Answer key={`${access.protocol} ${access.target}`} access={access} />)}
+      <Pager label="answers" at={at} pages={Math.ceil(sorted.length / PAGE)} size={PAGE} rows={sorted.length} set={setAt} />
     </>
   );
 }
@@ -58,8 +61,10 @@ function Answer({ access }: { access: Access }) {
       title={<span class="name">{access.target}</span>}
       actions={(
         <>
+          {access.protocol && access.protocol !== "iscsi" && <Badge>{PROTOCOLS[access.protocol] ?? access.protocol}</Badge>}
           {access.may_login ? <Badge tone="good">may log in</Badge> : <Badge tone="bad">may not log in</Badge>}
           {access.needs_chap && <Badge tone="info">CHAP</Badge>}
+          {access.needs_password && <Badge tone="info">password</Badge>}
           <Badge>{access.is_discovered ? "discovered" : "not discovered"}</Badge>
           {access.discovery_needs_chap && <Badge tone="warn">discovery needs CHAP</Badge>}
         </>
@@ -68,11 +73,11 @@ function Answer({ access }: { access: Access }) {
       <p>{access.reason}</p>
       {access.luns.length > 0 && (
         <Table
-          label="LUNs it would see" rows={access.luns} keyOf={({ lun }) => lun} page={10}
+          label="LUNs it would see" rows={access.luns} keyOf={({ id, lun }) => `${lun} ${id}`} page={10}
           columns={[
-            { title: "LUN", cell: ({ lun }) => lun },
+            ...(access.protocol === "nbd" ? [] : [{ title: access.protocol === "hyperscsi" ? "Device" : "LUN", cell: ({ lun }: SessionLun) => lun }]),
             { title: "Unit", cell: ({ id }) => <a class="name" href={href("luns", id)}>{id}</a> },
-            { title: "Access", cell: ({ readonly }) => (readonly ? "read-only" : "read and write") },
+            { title: "Access", cell: ({ readonly, level }) => `${readonly ? "read-only" : "read and write"}${level ? `, ${level}` : ""}` },
           ]}
         />
       )}

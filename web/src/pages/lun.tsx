@@ -10,6 +10,7 @@ import { usePast } from "../lib/past";
 import { percentile } from "../lib/rates";
 import { Snapshots } from "./lun-snapshots";
 import { useStore } from "../lib/store";
+import { PROTOCOLS } from "../lib/ways";
 import { isSized } from "../lib/wish";
 import { bytes, count, exactSize, latency, NONE, parseSize, throughput } from "../lib/units";
 import { go, href } from "../router";
@@ -42,6 +43,7 @@ function Detail({ lun }: { lun: Lun }) {
   const past = usePast(lun.spec.id);
   return (
     <>
+      {lun.log_trouble && <Notice tone="warn">{lun.log_trouble.code === "log-lost" ? "It is not served" : "Its log does nothing for it"}: {lun.log_trouble.why}</Notice>}
       {lun.outage && <Notice tone="warn">Its data cannot be reached: {lun.outage}</Notice>}
       <SpanButtons />
       <div class="columns">
@@ -53,7 +55,7 @@ function Detail({ lun }: { lun: Lun }) {
       <Card title="Commands now"><Operations id={lun.spec.id} /></Card>
       <div class="columns">
         <Card title="Properties"><About lun={lun} /></Card>
-        <Card title="Exported by"><Paths lun={lun} /></Card>
+        <Card title="Exported by"><Paths lun={lun} /><Services lun={lun} /></Card>
       </div>
       <Snapshots lun={lun} />
     </>
@@ -111,7 +113,9 @@ function MediumFact({ medium }: { medium: Medium }) {
 }
 
 function Paths({ lun }: { lun: Lun }) {
-  if (lun.shown_by.length === 0) return <Empty title="No target exports it, so no initiator sees it." />;
+  if (lun.shown_by.length === 0) {
+    return lun.served_by.length === 0 ? <Empty title="Nothing exports it, so nobody sees it." /> : null;
+  }
   return (
     <Table
       label="Targets that export it" page={10} rows={lun.shown_by} keyOf={(path) => `${path.target} ${path.lun} ${path.groups.join()}`}
@@ -120,6 +124,22 @@ function Paths({ lun }: { lun: Lun }) {
         { title: "LUN", cell: (path) => path.lun },
         { title: "To", cell: (path) => (path.groups.length > 0 ? path.groups.join(", ") : "all initiators") },
         { title: "Access", cell: (path) => (path.readonly ? <Badge tone="info">read-only</Badge> : "read and write") },
+      ]}
+    />
+  );
+}
+
+/** Servers of NBD and groups of HyperSCSI. */
+function Services({ lun }: { lun: Lun }) {
+  if (lun.served_by.length === 0) return null;
+  return (
+    <Table
+      label="Servers of NBD and groups of HyperSCSI" page={10} rows={lun.served_by} keyOf={({ protocol, name }) => `${protocol} ${name}`}
+      columns={[
+        { title: "Protocol", cell: ({ protocol }) => PROTOCOLS[protocol] ?? protocol },
+        { title: "Server or group", cell: ({ name }) => <span class="name">{name}</span> },
+        { title: "To", cell: ({ protocol, groups }) => (protocol === "hyperscsi" ? "clients of the group" : groups?.join(", ") || "all clients") },
+        { title: "Access", cell: ({ readonly, level }) => <>{readonly ? <Badge tone="info">read-only</Badge> : "read and write"}{level && <>, {level}</>}</> },
       ]}
     />
   );

@@ -2,7 +2,7 @@ import { api, may } from "../api/client";
 import { latest } from "../api/live";
 import type { Lun } from "../api/types";
 import { useLoad } from "../lib/load";
-import { short } from "../lib/ways";
+import { PROTOCOLS, short } from "../lib/ways";
 import { bytesPerSecond, iops } from "../lib/rates";
 import { useStore } from "../lib/store";
 import { bytes, count, NONE, throughput } from "../lib/units";
@@ -27,20 +27,23 @@ function Luns({ luns }: { luns: Lun[] }) {
   return (
     <Table
       label="LUNs" rows={luns} keyOf={(lun) => lun.spec.id}
-      search={{ hint: "by id, store, serial number, target or owner", text: (lun) => [lun.spec.id, lun.spec.store, lun.serial, lun.naa, lun.spec.owner, ...lun.shown_by.map(({ target }) => target)].join(" ") }}
+      search={{ hint: "by id, store, serial number, target or owner", text: (lun) => [lun.spec.id, lun.spec.store, lun.serial, lun.naa, lun.spec.owner, ...lun.shown_by.map(({ target }) => target), ...lun.served_by.map(({ name }) => name)].join(" ") }}
       columns={[
         { title: "LUN", by: (lun) => lun.spec.id, cell: (lun) => <a class="name strong" href={href("luns", lun.spec.id)}>{lun.spec.id}</a> },
         { title: "Size", numeric: true, by: (lun) => lun.size_bytes, cell: (lun) => bytes(lun.size_bytes) },
         { title: "Store", by: (lun) => lun.spec.store, cell: (lun) => <code class="name">{lun.spec.store}</code> },
         { title: "Cache", isMinor: true, by: (lun) => lun.cache ?? "", cell: (lun) => <Marks lun={lun} /> },
         { title: "Serial", isMinor: true, by: (lun) => lun.serial, cell: (lun) => <code class="nowrap">{lun.serial}</code> },
-        { title: "Exported by", by: (lun) => lun.shown_by.length, cell: (lun) => <ShownBy lun={lun} /> },
+        { title: "Exported by", by: (lun) => lun.shown_by.length + lun.served_by.length, cell: (lun) => <ShownBy lun={lun} /> },
         { title: "IOPS", numeric: true, by: (lun) => { const now = rate(lun); return now ? iops(now) : 0; }, cell: (lun) => { const now = rate(lun); return now ? count(iops(now)) : NONE; } },
         { title: "Throughput", numeric: true, isMinor: true, by: (lun) => { const now = rate(lun); return now ? bytesPerSecond(now) : 0; }, cell: (lun) => { const now = rate(lun); return now ? throughput(bytesPerSecond(now)) : NONE; } },
       ]}
     />
   );
 }
+
+/** By the code of the finding. */
+const LOG_WORDS: Record<string, string> = { "log-lost": "log lost", "log-failed": "log failed" };
 
 export function Marks({ lun }: { lun: Lun }) {
   return (
@@ -49,6 +52,7 @@ export function Marks({ lun }: { lun: Lun }) {
       {lun.readonly && <Badge tone="info">read-only</Badge>}
       {lun.medium?.loaded === false && <Badge tone="warn">ejected</Badge>}
       {lun.outage && <Badge tone="bad">not ready</Badge>}
+      {lun.log_trouble && <Badge tone="bad">{LOG_WORDS[lun.log_trouble.code] ?? lun.log_trouble.code}</Badge>}
     </span>
   );
 }
@@ -57,13 +61,17 @@ export function Marks({ lun }: { lun: Lun }) {
 const WAYS_SHOWN = 2;
 
 function ShownBy({ lun }: { lun: Lun }) {
-  if (lun.shown_by.length === 0) return <Badge tone="warn">no target</Badge>;
-  const more = lun.shown_by.length - WAYS_SHOWN;
+  const ways = [
+    ...lun.shown_by.map((path) => (
+      <li key={`${path.target} ${path.lun}`} class="whole"><a href={href("targets", path.target)}>{short(path.target)}</a> <span class="muted nowrap">LUN {path.lun}</span></li>
+    )),
+    ...lun.served_by.map(({ protocol, name }) => <li key={`${protocol} ${name}`} class="whole">{name} <span class="muted nowrap">{PROTOCOLS[protocol] ?? protocol}</span></li>),
+  ];
+  if (ways.length === 0) return <Badge tone="warn">nobody</Badge>;
+  const more = ways.length - WAYS_SHOWN;
   return (
     <ul class="plain">
-      {lun.shown_by.slice(0, WAYS_SHOWN).map((path) => (
-        <li key={`${path.target} ${path.lun}`} class="whole"><a href={href("targets", path.target)}>{short(path.target)}</a> <span class="muted nowrap">LUN {path.lun}</span></li>
-      ))}
+      {ways.slice(0, WAYS_SHOWN)}
       {more > 0 && <li class="hint">and {more} more</li>}
     </ul>
   );

@@ -212,14 +212,14 @@ fn unit_files(daemon: &Daemon, in_force: &InForce) -> Vec<UnitFile> {
 }
 
 /// What is wrong with the log of a unit.
-enum LogTrouble {
+pub(super) enum LogTrouble {
     /// The unit is not served.
     Held(String),
     /// The unit is served without it.
     Unused(&'static str),
 }
 
-fn log_trouble(log: &LogUse) -> Option<LogTrouble> {
+pub(super) fn log_trouble(log: &LogUse) -> Option<LogTrouble> {
     match log {
         LogUse::None => None,
         LogUse::InUse(logged) => logged.trouble().map(LogTrouble::Unused),

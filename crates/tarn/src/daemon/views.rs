@@ -9,18 +9,26 @@ use api::plan::{Document, Kind, Step};
 use api::problem::{Problem, ProblemKind};
 use api::view;
 use config::{
-    Authentication, Denial, GroupIndex, HyperScsiPassword, Initiator, Model, StoreOption, StoreSpec,
+    Authentication, Denial, GroupIndex, HyperScsiGroup, HyperScsiPassword, Initiator, Model,
+    NbdServer, StoreOption, StoreSpec,
 };
 use plane::{ConnectionReport, Handle, SessionReport, TransportDetails, UnitIndex};
 
 use crate::locate::Location;
 
 use super::control::{Daemon, InForce};
+use super::doctor::{self, LogTrouble};
 use super::effect::{Consequence, PlannedStep};
 use super::events::milliseconds;
 use super::hyperscsi::{group_of, hyperscsi_places};
+use super::log_device::LogUse;
 use super::running::Running;
 use super::stats;
+
+/// What answers call the protocols.
+const ISCSI: &str = "iscsi";
+const NBD: &str = "nbd";
+const HYPERSCSI: &str = "hyperscsi";
 
 /// The daemon in one look.
 pub(super) fn status(daemon: &Daemon) -> view::Status {
@@ -124,12 +132,57 @@ pub(super) fn effective(in_force: &InForce) -> Document {
     }
 }
 
-fn groups_of(model: &Model, entry: &config::TargetLun) -> Vec<String> {
-    let groups = entry
-        .groups
+fn group_names(model: &Model, groups: &[GroupIndex]) -> Vec<String> {
+    let groups = groups
         .iter()
         .filter_map(|group| model.groups().get(group.position()));
     groups.map(|group| group.id.clone()).collect()
+}
+
+/// Servers of NBD and groups of HyperSCSI, by the position of the unit that they serve.
+fn services(model: &Model) -> Vec<Vec<view::LunService>> {
+    let mut services: Vec<Vec<view::LunService>> = vec![Vec::new(); model.units().len()];
+    for server in model.nbd() {
+        for index in &server.luns {
+            let unit = model.units().get(index.position());
+            let served = unit.zip(services.get_mut(index.position()));
+            if let Some((unit, services)) = served {
+                services.push(view::LunService {
+                    protocol: NBD.to_owned(),
+                    name: server.at.to_string(),
+                    device: unit.to_string(),
+                    groups: group_names(model, &server.groups),
+                    readonly: unit.store.read_only,
+                    level: None,
+                });
+            }
+        }
+    }
+    for group in model.hyperscsi() {
+        for device in &group.devices {
+            if let Some(services) = services.get_mut(device.unit.position()) {
+                services.push(view::LunService {
+                    protocol: HYPERSCSI.to_owned(),
+                    name: group.to_string(),
+                    device: device.name.clone(),
+                    groups: Vec::new(),
+                    readonly: device.read_only,
+                    level: Some(device.level.as_str().to_owned()),
+                });
+            }
+        }
+    }
+    services
+}
+
+/// What is wrong with the log of a unit.
+fn log_trouble(log: &LogUse) -> Option<view::LogTrouble> {
+    let (code, why) = match doctor::log_trouble(log)? {
+        LogTrouble::Held(why) => ("log-lost", why),
+        LogTrouble::Unused(why) => ("log-failed", why.to_owned()),
+    };
+    let code = code.to_owned();
+    Some(view::LogTrouble { code, why })
 }
 
 /// All units.
@@ -143,7 +196,7 @@ pub(super) fn luns(in_force: &InForce, plane: &Handle) -> Vec<view::Lun> {
                 paths.push(view::LunPath {
                     target: target.name.as_str().to_owned(),
                     lun: entry.lun.value(),
-                    groups: groups_of(model, entry),
+                    groups: group_names(model, &entry.groups),
                     readonly: entry.read_only,
                 });
             }
@@ -153,8 +206,8 @@ pub(super) fn luns(in_force: &InForce, plane: &Handle) -> Vec<view::Lun> {
     let specs = model.to_specs().luns;
     units
         .zip(specs)
-        .zip(shown_by)
-        .map(|(((unit, served), spec), shown_by)| {
+        .zip(shown_by.into_iter().zip(services(model)))
+        .map(|(((unit, served), spec), (shown_by, served_by))| {
             let capabilities = served.store.capabilities();
             view::Lun {
                 spec,
@@ -168,7 +221,9 @@ pub(super) fn luns(in_force: &InForce, plane: &Handle) -> Vec<view::Lun> {
                 naa: served.identity.naa.to_string(),
                 medium: unit.store.removable.then(|| medium(plane, served.index)),
                 outage: served.store.outage(),
+                log_trouble: log_trouble(&served.opened.log),
                 shown_by,
+                served_by,
             }
         })
         .collect()
@@ -363,6 +418,17 @@ fn by_groups(model: &Model, target: &config::Target, is_member: &[bool]) -> Stri
     }
 }
 
+/// Where somebody comes from; an address that no rule names if it is not said.
+fn asked_address(question: &view::AccessQuestion) -> Result<IpAddr, Problem> {
+    let Some(text) = &question.address else {
+        return Ok(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+    };
+    text.parse().map_err(|_| {
+        let detail = format!("address {text:?} is no IP address");
+        Problem::new(ProblemKind::BadRequest, detail)
+    })
+}
+
 /// The dry run of the rules.
 pub(super) fn access(
     in_force: &InForce,
@@ -370,12 +436,7 @@ pub(super) fn access(
 ) -> Result<Vec<view::Access>, Problem> {
     let model = &in_force.running.model;
     let wrong = |detail: String| Problem::new(ProblemKind::BadRequest, detail);
-    let address = match &question.address {
-        None => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        Some(text) => text
-            .parse()
-            .map_err(|_| wrong(format!("address {text:?} is no IP address")))?,
-    };
+    let address = asked_address(question)?;
     let user = match &question.user {
         None => None,
         Some(name) => {
@@ -422,8 +483,10 @@ pub(super) fn access(
             readonly: entry.read_only,
         };
         answers.push(view::Access {
+            protocol: ISCSI.to_owned(),
             target: target.name.as_str().to_owned(),
             may_login: login.is_ok(),
+            needs_password: false,
             needs_chap: matches!(model.authentication(index), Authentication::Required(_)),
             is_discovered: model.discovers(index, &initiator) && !discovery_needs_chap,
             discovery_needs_chap,
@@ -431,5 +494,87 @@ pub(super) fn access(
             luns: luns.iter().map(lun).collect(),
         });
     }
+    let names: Vec<String> = question.certificate.iter().cloned().collect();
+    let servers = model.nbd().iter();
+    answers.extend(servers.map(|server| access_by_nbd(model, server, address, &names)));
+    answers.extend(model.hyperscsi().iter().map(access_by_hyperscsi));
     Ok(answers)
+}
+
+/// What a client meets at a server of NBD, which knows it by its address and its certificate.
+fn access_by_nbd(
+    model: &Model,
+    server: &NbdServer,
+    address: IpAddr,
+    names: &[String],
+) -> view::Access {
+    let asks_certificates = server.tls.as_ref().is_some_and(|tls| tls.ca.is_some());
+    let exports = match asks_certificates && names.is_empty() {
+        true => Vec::new(),
+        false => model.exports(server, address, names),
+    };
+    let may_login = !exports.is_empty();
+    let groups = group_names(model, &server.groups).join(", ");
+    let mut reason = match (may_login, asks_certificates && names.is_empty()) {
+        (false, true) => "it asks for certificates, and none is named".to_owned(),
+        (false, false) => {
+            format!("it is for {groups}, and neither address nor certificate is there")
+        }
+        (true, _) if groups.is_empty() => "it is for all that reach it".to_owned(),
+        (true, _) => format!("it is for {groups}"),
+    };
+    if let Some((_, mode)) = server.at.socket() {
+        reason += &format!(", on this host alone, by a socket of mode {mode:04o}");
+    }
+    let luns = exports.iter().filter_map(|index| {
+        let unit = model.units().get(index.position())?;
+        Some(view::SessionLun {
+            lun: 0,
+            id: unit.to_string(),
+            readonly: unit.store.read_only,
+            level: None,
+        })
+    });
+    view::Access {
+        discovery_needs_chap: false,
+        protocol: NBD.to_owned(),
+        target: server.at.to_string(),
+        may_login,
+        needs_chap: false,
+        needs_password: false,
+        is_discovered: may_login,
+        reason,
+        luns: luns.collect(),
+    }
+}
+
+/// What a client meets at a group of HyperSCSI, which knows it by the password alone.
+fn access_by_hyperscsi(group: &HyperScsiGroup) -> view::Access {
+    let needs_password = !matches!(group.password, HyperScsiPassword::Open { .. });
+    let reason = match (needs_password, &group.user) {
+        (false, _) => "it needs no password, and is for all that reach it".to_owned(),
+        (true, None) => "it is for all that have its password".to_owned(),
+        (true, Some(user)) => format!("it is for all that have the password of its user {user}"),
+    };
+    let luns = group
+        .devices
+        .iter()
+        .zip(1..)
+        .map(|(device, lun)| view::SessionLun {
+            lun,
+            id: device.name.clone(),
+            readonly: device.read_only,
+            level: Some(device.level.as_str().to_owned()),
+        });
+    view::Access {
+        discovery_needs_chap: false,
+        protocol: HYPERSCSI.to_owned(),
+        target: group.to_string(),
+        may_login: true,
+        needs_chap: false,
+        needs_password,
+        is_discovered: true,
+        reason,
+        luns: luns.collect(),
+    }
 }

@@ -4,7 +4,7 @@ use api::edit::{Edit, Edits, Keys, LunKeys, Thing, View};
 use api::plan::Applied;
 use api::request::{Eject, NewClone, Rename, Resize};
 use api::spec;
-use api::view::{Lun, LunPath, Medium};
+use api::view::{LogTrouble, Lun, LunPath, LunService, Medium};
 use clap::{Args, Subcommand};
 use client::{Answer, ClientError, Path, path};
 use config::StoreSpec;
@@ -224,7 +224,9 @@ const COLUMNS: &[Column<Lun>] = &[
     words("kind", |l| l.kind.clone()),
     figures("size", |l| human::size(l.size_bytes)),
     figures("block", |l| l.block_bytes.to_string()),
-    figures("ways", |l| l.shown_by.len().to_string()),
+    figures("ways", |l| {
+        (l.shown_by.len() + l.served_by.len()).to_string()
+    }),
     words("serial", |l| l.serial.clone()),
     words("flags", |l| {
         let flags = [
@@ -232,6 +234,10 @@ const COLUMNS: &[Column<Lun>] = &[
             mark(l.thin, "thin"),
             mark(is_out(l), "ejected"),
             mark(l.outage.is_some(), "lost"),
+            l.log_trouble
+                .as_ref()
+                .map_or("", |log| &log.code)
+                .to_owned(),
         ];
         table::joined(&flags, " ")
     }),
@@ -249,6 +255,10 @@ const FIELDS: &[Column<Lun>] = &[
     words("naa", |l| l.naa.clone()),
     words("owner", |l| l.spec.owner.clone().unwrap_or_default()),
     words("log", |l| l.spec.log.clone().unwrap_or_default()),
+    words("log trouble", |l| {
+        let text = |log: &LogTrouble| format!("{}: {}", log.code, log.why);
+        l.log_trouble.as_ref().map(text).unwrap_or_default()
+    }),
     words("log bias", |l| l.spec.sync_bias.clone().unwrap_or_default()),
     words("schedule", |l| {
         l.spec.snapshots.as_ref().map_or_else(String::new, schedule)
@@ -273,6 +283,23 @@ const WAYS: &[Column<LunPath>] = &[
     words("groups", |w| table::or_everyone(&w.groups)),
     words("flags", |w| mark(w.readonly, "readonly")),
 ];
+
+const SERVICES: &[Column<LunService>] = &[
+    words("protocol", |s| s.protocol.clone()),
+    words("server or group", |s| s.name.clone()),
+    words("device", |s| s.device.clone()),
+    words("clients", clients),
+    words("level", |s| s.level.clone().unwrap_or_default()),
+    words("flags", |s| mark(s.readonly, "readonly")),
+];
+
+/// Who finds a unit at a server or in a group.
+fn clients(service: &LunService) -> String {
+    match service.protocol.as_str() {
+        "hyperscsi" => "those of the group".to_owned(),
+        _ => table::or_everyone(&service.groups),
+    }
+}
 
 impl Ask for LunVerb {
     fn ask(&self, api: &ApiSession) -> Outcome {
@@ -428,14 +455,17 @@ fn check_exchange(lun: &Lun, store: &str) -> Result<(), Failure> {
 }
 
 fn show(lun: &Lun) -> String {
-    let text = fields(FIELDS, lun);
-    if lun.shown_by.is_empty() {
-        return format!(
-            "{text}\nno target shows it; see tarn target map, and tarn nbd list and tarn hyperscsi group list for what \
-             else may serve it\n"
-        );
+    let mut text = fields(FIELDS, lun);
+    if lun.shown_by.is_empty() && lun.served_by.is_empty() {
+        text += "\nnobody can reach it; see tarn target map, tarn nbd set and tarn hyperscsi device add\n";
     }
-    format!("{text}\n{}", table(WAYS, &lun.shown_by))
+    if !lun.shown_by.is_empty() {
+        text += &format!("\n{}", table(WAYS, &lun.shown_by));
+    }
+    if !lun.served_by.is_empty() {
+        text += &format!("\n{}", table(SERVICES, &lun.served_by));
+    }
+    text
 }
 
 impl Add {
@@ -519,8 +549,47 @@ mod tests {
             naa: "3000000000000001".to_owned(),
             medium,
             outage: None,
+            log_trouble: None,
             shown_by: Vec::new(),
+            served_by: Vec::new(),
         }
+    }
+
+    #[test]
+    fn a_unit_that_only_nbd_and_hyperscsi_serve_is_not_unused_and_a_lost_log_is_seen() {
+        let mut lun = lun(None);
+        assert!(show(&lun).contains("nobody can reach it"));
+        for (protocol, level) in [("nbd", None), ("hyperscsi", Some("crc".to_owned()))] {
+            lun.served_by.push(LunService {
+                protocol: protocol.to_owned(),
+                name: format!("{protocol} server"),
+                device: "cd".to_owned(),
+                groups: Vec::new(),
+                readonly: false,
+                level,
+            });
+        }
+        lun.log_trouble = Some(LogTrouble {
+            code: "log-lost".to_owned(),
+            why: "it is gone".to_owned(),
+        });
+        let row = table(COLUMNS, std::slice::from_ref(&lun));
+        let words: Vec<_> = row.lines().nth(1).unwrap().split_whitespace().collect();
+        assert_eq!(
+            words,
+            ["cd", "file", "1M", "512", "2", "S1", "thin", "log-lost"],
+            "{row}"
+        );
+        let text = show(&lun);
+        for expected in [
+            "log-lost: it is gone",
+            "nbd server",
+            "hyperscsi server",
+            "crc",
+        ] {
+            assert!(text.contains(expected), "{text}");
+        }
+        assert!(!text.contains("nobody"), "{text}");
     }
 
     fn with_medium(loaded: bool) -> Lun {
