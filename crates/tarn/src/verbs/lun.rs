@@ -577,7 +577,9 @@ mod tests {
         let words: Vec<_> = row.lines().nth(1).unwrap().split_whitespace().collect();
         assert_eq!(
             words,
-            ["cd", "file", "1M", "512", "2", "S1", "thin", "log-lost"],
+            [
+                "cd", "file", "1", "MiB", "512", "2", "S1", "thin", "log-lost"
+            ],
             "{row}"
         );
         let text = show(&lun);
