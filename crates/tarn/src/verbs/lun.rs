@@ -255,7 +255,7 @@ const FIELDS: &[Column<Lun>] = &[
     words("naa", |l| l.naa.clone()),
     words("owner", |l| l.spec.owner.clone().unwrap_or_default()),
     words("log", |l| l.spec.log.clone().unwrap_or_default()),
-    words("log trouble", |l| {
+    words("trouble", |l| {
         let text = |log: &LogTrouble| format!("{}: {}", log.code, log.why);
         l.log_trouble.as_ref().map(text).unwrap_or_default()
     }),
