@@ -99,8 +99,8 @@ const fn is_of_one([first, ..]: [u8; 6]) -> bool {
     first & 1 == 0
 }
 
-/// Whom a datagram is from. Frames for an interface on top of that of the door, of a VLAN or a macvlan, come in there,
-/// too; they may be of sessions with the same numbers, of another server of this host.
+/// Whom a datagram is from. Frames for an interface on top of that of the socket, of a VLAN or a macvlan, come in
+/// there, too; they may be of sessions with the same numbers, of another server of this host.
 fn station_of(door: &Door, datagram: &Datagram) -> Option<Station> {
     let index = door.link.as_ref().map(|(_, index, _)| *index);
     match datagram.sender().filter(|from| from.is_of(index))? {

@@ -35,8 +35,8 @@ const FRAME_TYPE: u32 = 0xffff_f000;
 /// What the kernel knows of a frame: whom it is for. An interface that listens to everything gets those of others.
 const PACKET_TYPE: u32 = 0xffff_f000 + 4;
 const FOR_OTHERS: u32 = 3;
-/// What the kernel knows of a frame: the interface that it is for, by its index. That of a VLAN or a macvlan comes in at
-/// the one below, too.
+/// What the kernel knows of a frame: the interface that it is for, by its index. That of a VLAN or a macvlan comes in
+/// at the one below, too.
 const INTERFACE: u32 = 0xffff_f000 + 8;
 
 /// Which frames of an interface a socket takes.
@@ -136,7 +136,8 @@ pub(crate) fn close(fd: OwnedFd) {
     unsafe { rustix::io::close(fd.into_raw_fd()) };
 }
 
-/// Has a socket of a link take what a filter lets through, or all that is for this host, of the interface of this index.
+/// Has a socket of a link take what a filter lets through, or all that is for this host, of the interface of this
+/// index.
 pub(crate) fn filter_link(
     fd: BorrowedFd<'_>,
     index: i32,
