@@ -46,18 +46,24 @@ impl<C: Carrier> Engine<C> {
         session.map_or_else(Vec::new, |session| session.task_keys(ids))
     }
 
-    /// Something waits for so many tasks.
-    pub(crate) fn open_wait(&mut self, tasks: usize, then: Then<C>) -> WaitKey {
+    /// Something waits for so many tasks, until [`Self::end_asking`].
+    fn open_wait(&mut self, tasks: usize, then: Then<C>) -> WaitKey {
         let deadline = self.now + self.settings.abort_timeout;
-        let wait = self.waits.insert(Wait {
+        self.waits.insert(Wait {
             // One more than there are tasks, so that nothing follows before all have been asked.
             tasks_left: tasks + 1,
             deadline,
             is_late: false,
             then: Owed::new(then),
-        });
-        self.wait_deadlines.set(wait, deadline);
-        wait
+        })
+    }
+
+    /// All that it waits for has been asked. Most waits are over then, and have no deadline.
+    fn end_asking(&mut self, wait: WaitKey) {
+        self.count_down(wait);
+        if let Some(waiting) = self.waits.get(wait) {
+            self.wait_deadlines.set(wait, waiting.deadline);
+        }
     }
 
     /// Ends tasks; `then` happens when all have ended, or at the deadline.
@@ -81,7 +87,7 @@ impl<C: Carrier> Engine<C> {
         for &key in keys {
             self.abort_task(key, wait);
         }
-        self.count_down(wait);
+        self.end_asking(wait);
     }
 
     fn abort_task(&mut self, key: TaskKey, wait: WaitKey) {
@@ -124,7 +130,7 @@ impl<C: Carrier> Engine<C> {
             );
             self.tasks[key].waiters.push(wait);
         }
-        self.count_down(wait);
+        self.end_asking(wait);
     }
 
     /// One thing less that a wait waits for.

@@ -6,7 +6,8 @@
 //!
 //! Before a core sleeps it asks for [`Deadlines::soonest`], a bound that looks at no entry and is never later than
 //! [`Deadlines::next`]: every deadline that is set lowers it. As long as the bounds of all tables are not below the
-//! moment until which the core slept before, that moment stands, and no table is looked through.
+//! moment until which the core slept before, that moment stands, and no table is looked through. A table that is full of
+//! what is gone says so by its bound.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,6 +16,11 @@ use std::time::Duration;
 /// What stands here for entries that are gone is cleared away beyond so many, and twice those that
 /// are there.
 const STALE_MIN: usize = 64;
+
+/// Lines for so many entries.
+const fn most(entries: usize) -> usize {
+    STALE_MIN + 2 * entries
+}
 
 const NANOS_OF_A_SECOND: u64 = 1_000_000_000;
 
@@ -70,16 +76,26 @@ impl<K: Copy + Ord> Deadlines<K> {
         self.soonest = self.soonest.min(Moment::at(at));
     }
 
-    /// Before this moment no deadline comes that was set; perhaps none comes then either.
+    /// Before this moment no deadline comes that was set; perhaps none comes then either. [`Moment::START`] where too
+    /// much stands here for what is gone, so that who asks looks with [`Deadlines::next`], which clears it away.
     #[inline]
-    pub const fn soonest(&self) -> Moment {
-        self.soonest
+    pub fn soonest(&self, entries: usize) -> Moment {
+        match self.is_crowded(entries) {
+            true => Moment::START,
+            false => self.soonest,
+        }
+    }
+
+    #[inline]
+    fn is_crowded(&self, entries: usize) -> bool {
+        self.all.len() > most(entries)
     }
 
     /// The soonest deadline. `of` gives that of an entry as it is now, `entries` is how many there are.
     pub fn next(&mut self, entries: usize, of: impl Fn(K) -> Option<Duration>) -> Option<Duration> {
-        if self.all.len() > STALE_MIN + 2 * entries {
+        if self.is_crowded(entries) {
             self.clear_away(&of);
+            self.all.shrink_to(2 * most(entries));
         }
         let next = loop {
             let Some(&Reverse((at, key))) = self.all.peek() else {
@@ -221,7 +237,7 @@ mod tests {
     fn the_bound_is_never_later_than_the_soonest_and_falls_with_each_that_is_set() {
         let mut deadlines = Deadlines::default();
         let mut entries = HashMap::new();
-        assert_eq!(deadlines.soonest(), Moment::NEVER);
+        assert_eq!(deadlines.soonest(0), Moment::NEVER);
         let mut seed = 7u64;
         for number in 0..2000 {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -235,14 +251,33 @@ mod tests {
                     let before = entries.insert(name, time);
                     if before.is_none_or(|before| time < before) {
                         deadlines.set(name, time);
-                        assert!(deadlines.soonest() <= Moment::at(time));
+                        assert!(deadlines.soonest(entries.len()) <= Moment::at(time));
                     }
                 }
             }
             // What was taken is no entry any more for its owner, who sets the next deadline of it.
             let standing = deadlines.all.iter().map(|Reverse((at, _))| Moment::at(*at));
-            assert_eq!(standing.min().unwrap_or(Moment::NEVER), deadlines.soonest());
+            assert_eq!(standing.min().unwrap_or(Moment::NEVER), deadlines.soonest);
         }
+    }
+
+    /// As a core does, which looks where the bound is sooner than the moment until which it slept.
+    #[test]
+    fn what_is_gone_is_cleared_away_by_who_looks_at_the_bound_alone() {
+        let mut deadlines = Deadlines::default();
+        deadlines.set(key(0), at(1));
+        let of = |other| (other == key(0)).then(|| at(1));
+        let slept_until = Moment::at(at(1));
+        let mut most_lines = 0;
+        for number in 1..100_000 {
+            deadlines.set(key(number), at(9));
+            if deadlines.soonest(1) < slept_until {
+                assert_eq!(deadlines.next(1, of), Some(at(1)));
+            }
+            most_lines = most_lines.max(deadlines.all.len());
+        }
+        assert!(most_lines <= STALE_MIN + 3, "{most_lines} lines");
+        assert!(deadlines.all.capacity() <= 4 * (STALE_MIN + 2));
     }
 
     #[test]

@@ -10,9 +10,9 @@ impl<C: Carrier> Engine<C> {
     /// Before this moment [`Engine::poll_timeout`] is not: found without a look at any task.
     #[inline]
     pub fn soonest(&self) -> Moment {
-        let waits = self.wait_deadlines.soonest();
-        let tasks = self.task_deadlines.soonest();
-        let requests = self.request_deadlines.soonest();
+        let waits = self.wait_deadlines.soonest(self.waits.len());
+        let tasks = self.task_deadlines.soonest(self.tasks.len());
+        let requests = self.request_deadlines.soonest(self.requests.len());
         let owners = Moment::of(self.owner_deadlines.first().map(|(at, _)| *at));
         let flushes = Moment::of(self.flushes.deadline());
         let timers = Moment::of(self.stores.next_timer());

@@ -418,7 +418,7 @@ impl<C: Wire> Sessions<C> {
     #[inline]
     pub fn soonest(&self) -> Moment {
         self.deadlines
-            .soonest()
+            .soonest(self.by_id.len())
             .min(Moment::of(self.delayed.next()))
     }
 

@@ -264,7 +264,8 @@ impl<L: Line> Front<L> {
     /// Before this moment no login runs out of time.
     #[inline]
     pub(super) fn soonest(&self) -> Moment {
-        Moment::of(self.waiting_until).min(self.login_deadlines.soonest())
+        let logins = self.login_deadlines.soonest(self.logins.len());
+        Moment::of(self.waiting_until).min(logins)
     }
 
     /// When the next login runs out of time.

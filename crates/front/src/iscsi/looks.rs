@@ -45,15 +45,18 @@ impl Detail {
 impl<C: Wire> Sessions<C> {
     /// Before this moment [`Sessions::poll_timeout`] is not: found without a look at any session.
     #[inline]
-    pub fn soonest(&self) -> Moment {
+    pub fn soonest(&self, engine: &Engine<C>) -> Moment {
         let front = self.front.as_ref().map_or(Moment::NEVER, Front::soonest);
         let held = Moment::of(self.held_until());
-        self.looks.soonest().min(front).min(held)
+        self.looks
+            .soonest(engine.session_count())
+            .min(front)
+            .min(held)
     }
 
     /// When [`Sessions::handle_timeout`] is due, if ever.
     pub fn poll_timeout(&mut self, engine: &Engine<C>) -> Option<Duration> {
-        let bound = self.soonest();
+        let bound = self.soonest(engine);
         let of = |key| engine.session(key)?.port.iscsi()?.detail.look_at;
         let look = self.looks.next(engine.session_count(), of);
         let front = self.front.as_mut().and_then(|front| front.poll_timeout());

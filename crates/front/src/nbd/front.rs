@@ -182,8 +182,8 @@ impl<L: Line> Front<L> {
 
     /// Before this moment no handshake runs out of time.
     #[inline]
-    pub(super) const fn soonest(&self) -> Moment {
-        self.deadlines.soonest()
+    pub(super) fn soonest(&self) -> Moment {
+        self.deadlines.soonest(self.handshakes.len())
     }
 
     /// When the next handshake runs out of time.
