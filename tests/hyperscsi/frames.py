@@ -198,16 +198,37 @@ def an_mtu_below_that_of_others_is_kept_to():
             good(running)
 
 
+@contextlib.contextmanager
+def beside(link, path):
+    """A second server of the group on the same host, with the device b, at a macvlan on the interface of the first."""
+    link.run(SERVER, "ip", "link", "add", "link", ethernet.NAMES[SERVER], "name", "above", "type", "macvlan", "mode", "bridge")
+    link.run(SERVER, "ip", "link", "set", "above", "up")
+    text = f'{lun_section("b", "mem:32M")}[[hyperscsi.group]]\nname = "{GROUP}"\ninterface = "above"\n' \
+           f'password_file = "{path}/password"\n[[hyperscsi.group.device]]\nid = "b"\nlevel = "crc"\n'
+    with Host(link, SERVER, text) as above:
+        yield above
+
+
+@test
+def devices_are_listed_under_the_server_that_has_them():
+    """Two servers of one host name and one group, each with its own device: discovery shows each device once, in words and as JSON."""
+    with wire() as link, serve(link, "a") as (_, path), beside(link, path):
+        asked = ("discover", "hyperscsi", "--interface", IF, "--group", GROUP, "--password-file", path / "password")
+        servers = json.loads(link.run(CLIENT, BINARY, *asked, "--json").stdout)
+        equal(len({server["server"] for server in servers}), 1, "names of the servers")
+        listed = {server["address"]: [device["name"] for device in server["devices"]] for server in servers}
+        equal(listed.pop(ethernet.MACS[SERVER]), ["a"], "devices of the first server")
+        equal(list(listed.values()), [["b"]], "devices of the others")
+        lines = link.run(CLIENT, BINARY, *asked).stdout.splitlines()
+        equal(sorted(line.split("\t")[1] for line in lines if line.startswith("  ")), ["a", "b"], "devices in words")
+
+
 @test(limit_s=120)
 def servers_at_interfaces_of_one_wire_do_not_take_each_others_frames():
     """What is for a macvlan comes in at the interface below it, too. A server at each, whose sessions have the same numbers, and one client
     with a device of both: data are right, and neither server sees a frame that is not its own."""
     with wire() as link, serve(link, "a") as (below, path):
-        link.run(SERVER, "ip", "link", "add", "link", ethernet.NAMES[SERVER], "name", "above", "type", "macvlan", "mode", "bridge")
-        link.run(SERVER, "ip", "link", "set", "above", "up")
-        text = f'{lun_section("b", "mem:32M")}[[hyperscsi.group]]\nname = "{GROUP}"\ninterface = "above"\n' \
-               f'password_file = "{path}/password"\n[[hyperscsi.group.device]]\nid = "b"\nlevel = "crc"\n'
-        with Host(link, SERVER, text) as above, \
+        with beside(link, path) as above, \
                 attached(link, path, "--stripe", "64k", f"hyperscsi://{GROUP}/a", f"hyperscsi://{GROUP}/b") as url:
             good(verify(link, url, seconds=3))
             for tarn, name in ((above, "above"), (below, "below")):

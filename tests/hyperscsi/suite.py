@@ -171,8 +171,41 @@ def servers_and_devices_are_found():
         [found] = json.loads(run(*asked, "--password-file", path / "password").stdout)
         devices = [(one["place"], one["name"], one["size_bytes"], one["level"]) for one in found["devices"]]
         equal(devices, [(1, "a", SIZE, "encrypt"), (2, "b", SIZE, "encrypt")], "devices")
-        nothing = run("discover", "hyperscsi", "--udp", place(tarn), "--group", "other")
-        check(nothing.returncode != 0 and "no server answers" in nothing.stderr, nothing.stderr)
+
+
+@test
+def what_is_not_found_is_said_in_both_forms():
+    """An unknown group and a wrong password end with exit code 2, a group among others that nobody has with a warning; also as JSON."""
+    with serve("a") as (tarn, path):
+        wrong = path / "wrong"
+        wrong.touch(mode=0o600)
+        wrong.write_text("another password\n")
+        for form in ((), ("--json",)):
+            for arguments, code, words in (
+                    (("--group", "other"), 2, "--group: no server answers for other"),
+                    (("--group", GROUP, "--group", "other"), 0, "warning: no server answers for other"),
+                    (("--group", GROUP, "--password-file", wrong), 2, "--password-file: no server shows devices: server ")):
+                done = run("discover", "hyperscsi", "--udp", place(tarn), *arguments, *form)
+                equal(done.returncode, code, f"exit code; {done.stderr}")
+                check(words in done.stderr and done.stderr.count("\n") == 1, done.stderr)
+                check(not form or isinstance(json.loads(done.stdout), list), done.stdout)
+
+
+@test
+def a_group_with_a_user_shows_its_devices_to_that_user():
+    """The start says how a device of such a group is used; its devices are listed with --user, and without one the password is wrong."""
+    with directory() as path:
+        password = path / "password"
+        password.touch(mode=0o600)
+        password.write_text(PASSWORD + "\n")
+        text = config(path, "a").replace(f'name = "{GROUP}"\n', f'name = "{GROUP}"\nuser = "alice"\n')
+        with Tarn(config=text) as tarn:
+            check(f"'hyperscsi://{GROUP}/a?user=alice'" in tarn.out(), tarn.out())
+            asked = ("discover", "hyperscsi", "--udp", place(tarn), "--group", GROUP, "--password-file", password, "--json")
+            [found] = json.loads(run(*asked, "--user", "alice").stdout)
+            equal([one["name"] for one in found["devices"]], ["a"], "devices")
+            refused = run(*asked)
+            check(refused.returncode == 2 and "check the password, the group and the user" in refused.stderr, refused.stderr)
 
 
 @test
@@ -189,6 +222,7 @@ def a_wrong_password_and_an_unknown_device_are_refused():
                 (("attach", *form, url), "the group needs a password"),
                 (("attach", "--as", f"nbd:{path}/gone/disk.sock", url), f"--as: {path}/gone cannot have the socket"),
                 (("attach", *form, "--password-file", path / "password", url.replace("/a?", "/z?")), 'there are "a"'),
+                (("attach", *form, "--password-file", path / "password", f"{url}&server=127.0.0.9"), f" at {place(tarn)}"),
                 (("serve", "--state", path / "state", "--listen", f"127.0.0.1:{free_port()}", f"{url}&password_file={wrong}"),
                  "check the password")):
             done = run(*arguments)
@@ -392,7 +426,7 @@ def verified_data_survives_restarts():
     """The server is killed three times under `tarn bench --verify` through `tarn attach`, which sees no error and no wrong
     block."""
     with serve("a") as (tarn, path):
-        with Attached(path, "--retry", "60", f"hyperscsi://{GROUP}/a?udp={place(tarn)}") as attached:
+        with Attached(path, "--retry", "60", f"hyperscsi://{GROUP}/a?udp={place(tarn)}&server=127.0.0.1") as attached:
             running = verify(attached.url, 12)
             for _ in range(3):
                 time.sleep(1)

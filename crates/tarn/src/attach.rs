@@ -138,6 +138,10 @@ pub struct DiscoverArgs {
     #[arg(long, value_name = "IF", conflicts_with = "udp")]
     pub interface: Option<String>,
 
+    /// Whose password it is. Use it for groups that are configured with a user.
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
+
     /// File with the password of the groups. Use it to see the devices, too; the variable
     /// TARN_PASSWORD does the same.
     #[arg(long, value_name = "FILE")]

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ use store::SharedStore;
 
 use super::attendant::{self, Known};
 use super::station::{Connection, Station, StepError};
-use super::wire::{Carrier, Wire, WireError, of_bytes};
+use super::wire::{Carrier, Place, Wire, WireError, of_bytes};
 use crate::scsi::command::{
     self, BUSY, CHECK_CONDITION, Cdb, Facts, GOOD, KEY_ATTENTION, Sense, TASK_SET_FULL, Unfit,
 };
@@ -116,7 +117,7 @@ pub enum HyperscsiFailure {
     )]
     NoServer,
     /// Others have it.
-    #[error("no server of the name {wanted:?} answers; those that do are {found}")]
+    #[error("no server of the name or address {wanted:?} answers; those that do are {found}")]
     OtherServer {
         /// The name that was asked for.
         wanted: String,
@@ -253,6 +254,35 @@ fn address(bytes: &[u8]) -> String {
     of_bytes(bytes).map_or_else(String::new, |place| place.to_string())
 }
 
+/// Whether a server is at this address. One of IP may be without a port.
+fn is_at(found: &hyperscsi::Found, wanted: &str) -> bool {
+    let bare = || {
+        let inside = wanted
+            .strip_prefix('[')
+            .and_then(|rest| rest.strip_suffix(']'));
+        inside.unwrap_or(wanted).parse::<IpAddr>().ok()
+    };
+    match of_bytes(&found.address) {
+        Some(place @ Place::Inet(at)) => wanted == place.to_string() || bare() == Some(at.ip()),
+        Some(place @ Place::Link(_)) => wanted == place.to_string(),
+        None => false,
+    }
+}
+
+/// Whether a server may be the one that is wanted, by its address or its name.
+fn is_wanted(found: &hyperscsi::Found, wanted: &str) -> bool {
+    found.answer.name == wanted || is_at(found, wanted)
+}
+
+/// Leaves those that are wanted. An address goes before a name: a server may call itself like the address of another.
+fn retain_wanted(found: &mut Vec<hyperscsi::Found>, wanted: &str) {
+    let by_address = found.iter().any(|found| is_at(found, wanted));
+    found.retain(|found| match by_address {
+        true => is_at(found, wanted),
+        false => is_wanted(found, wanted),
+    });
+}
+
 /// Says several servers apart: by their names, where no two have the same one, else by their addresses.
 fn ambiguous<'a>(servers: impl Iterator<Item = &'a hyperscsi::Found> + Clone) -> HyperscsiFailure {
     let names = || servers.clone().map(|found| found.answer.name.as_str());
@@ -301,7 +331,18 @@ fn find<'a>(table: &'a [Device], wanted: &str) -> Option<&'a Device> {
 
 /// Some names, for a message.
 fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
-    let names: Vec<String> = names.map(|name| format!("{name:?}")).collect();
+    some(&names.map(|name| format!("{name:?}")).collect::<Vec<_>>())
+}
+
+/// Servers, for a message.
+fn listed_servers(servers: &[hyperscsi::Found]) -> String {
+    let server = |found: &hyperscsi::Found| {
+        format!("{:?} at {}", found.answer.name, address(&found.address))
+    };
+    some(&servers.iter().map(server).collect::<Vec<_>>())
+}
+
+fn some(names: &[String]) -> String {
     match names.len() {
         0 => "none".to_owned(),
         1..=NAMED_MAX => names.join(", "),
@@ -350,37 +391,33 @@ impl HyperscsiOptions {
         ScsiDisk::new(terms, whose, look.facts, begin)
     }
 
-    /// The devices of a server, with its name. Blocks.
+    /// The devices of one server. Blocks.
     ///
     /// # Errors
     ///
-    /// It cannot be reached, or refuses the password.
-    pub fn devices(&self) -> Result<Vec<(String, Device)>, HyperscsiFailure> {
+    /// It cannot be reached, refuses the password, or there are several.
+    pub fn devices(&self) -> Result<Vec<Device>, HyperscsiFailure> {
         let mut station = station(&self.carrier)?;
         let host = &mut Until(station.now() + LOOK_MAX);
-        let mut all = Vec::new();
-        for found in self.servers(&mut station)? {
-            let name = found.answer.name.clone();
-            let (connection, table) = self.table(&mut station, &found, host)?;
-            station.close(connection);
-            all.extend(table.into_iter().map(|device| (name.clone(), device)));
-        }
-        Ok(all)
+        let servers = self.servers(&mut station)?;
+        let [found] = &servers[..] else {
+            return Err(ambiguous(servers.iter()));
+        };
+        let (connection, table) = self.table(&mut station, found, host)?;
+        station.close(connection);
+        Ok(table)
     }
 
     fn servers(&self, station: &mut Station) -> Result<Vec<hyperscsi::Found>, HyperscsiFailure> {
         let many = station.wire.reaches_many();
         let groups = vec![self.group.clone()];
         let until = station.now() + SEARCH_MAX;
-        let is_wanted = |found: &hyperscsi::Found| {
-            let wanted = self.server.as_deref();
-            wanted.is_none_or(|it| it == found.answer.name || it == address(&found.address))
-        };
+        let wanted = self.server.as_deref();
+        let is_wanted =
+            |found: &hyperscsi::Found| wanted.is_none_or(|wanted| is_wanted(found, wanted));
         // Of several with one name the first would be taken.
         let is_named = |found: &hyperscsi::Found| {
-            self.server
-                .as_deref()
-                .is_some_and(|wanted| wanted == address(&found.address))
+            wanted.is_some_and(|wanted| wanted == address(&found.address))
         };
         let is_enough = |found: &hyperscsi::Found| !many || is_named(found);
         // The first shows that there are some; others may be slower.
@@ -399,12 +436,14 @@ impl HyperscsiOptions {
         if found.is_empty() {
             return Err(HyperscsiFailure::NoServer);
         }
-        let names = listed(found.iter().map(|found| found.answer.name.as_str()));
-        found.retain(is_wanted);
-        match (&self.server, found.len()) {
+        let all = listed_servers(&found);
+        if let Some(wanted) = wanted {
+            retain_wanted(&mut found, wanted);
+        }
+        match (wanted, found.len()) {
             (Some(wanted), 0) => Err(HyperscsiFailure::OtherServer {
-                wanted: wanted.clone(),
-                found: names,
+                wanted: wanted.to_owned(),
+                found: all,
             }),
             (_, count) if count > SERVERS_MAX => Err(HyperscsiFailure::TooMany { count }),
             (_, _) => Ok(found),
@@ -660,20 +699,57 @@ mod tests {
         }
     }
 
-    #[test]
-    fn servers_of_one_name_are_told_apart_by_their_addresses() {
-        let found = |name: &str, last| hyperscsi::Found {
-            address: vec![2, 0, 0, 0, 0, last],
+    fn answer(name: &str, address: Vec<u8>) -> hyperscsi::Found {
+        hyperscsi::Found {
+            address,
             answer: hyperscsi::Answer {
                 nonce: [0; 8],
-                server: [last; 16],
+                server: [1; 16],
                 name: name.to_owned(),
                 groups: 1,
                 open: 0,
                 cookie: [0; 16],
             },
+        }
+    }
+
+    #[test]
+    fn one_server_is_chosen_by_its_address_before_a_name() {
+        let over_udp = |name, at: &str| answer(name, at.as_bytes().to_vec());
+        let all = [
+            over_udp("vm", "10.77.0.1:5674"),
+            over_udp("vm", "10.77.0.2:5674"),
+            over_udp("10.77.0.2", "10.77.0.3:5674"),
+            over_udp("six", "[fd00::2]:5674"),
+            answer("link", vec![2, 0, 0, 0, 0, 7]),
+        ];
+        let chosen = |wanted: &str| {
+            let mut found = all.to_vec();
+            retain_wanted(&mut found, wanted);
+            found
+                .iter()
+                .map(|found| address(&found.address))
+                .collect::<Vec<_>>()
         };
+        assert_eq!(chosen("vm"), ["10.77.0.1:5674", "10.77.0.2:5674"]);
+        assert_eq!(chosen("10.77.0.1:5674"), ["10.77.0.1:5674"]);
+        assert_eq!(chosen("10.77.0.2"), ["10.77.0.2:5674"]);
+        assert_eq!(chosen("fd00::2"), ["[fd00::2]:5674"]);
+        assert_eq!(chosen("[fd00::2]"), ["[fd00::2]:5674"]);
+        assert_eq!(chosen("02:00:00:00:00:07"), ["02:00:00:00:00:07"]);
+        for nobody in ["10.77.0.4", "10.77.0.1:1", "", "[10.77.0.1"] {
+            assert_eq!(chosen(nobody), [""; 0], "{nobody:?}");
+        }
+        assert_eq!(
+            listed_servers(&all[1..3]),
+            "\"vm\" at 10.77.0.2:5674, \"10.77.0.2\" at 10.77.0.3:5674"
+        );
+    }
+
+    #[test]
+    fn servers_of_one_name_are_told_apart_by_their_addresses() {
         let text = |names: [&str; 2]| {
+            let found = |name: &str, last| answer(name, vec![2, 0, 0, 0, 0, last]);
             let servers = [found(names[0], 1), found(names[1], 2)];
             ambiguous(servers.iter()).to_string()
         };

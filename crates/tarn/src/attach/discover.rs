@@ -21,6 +21,11 @@ pub(crate) fn discover(verb: &DiscoverVerb, environment: &Environment) -> anyhow
         return Err(wrong("--group", "16 groups at most are asked for at a time").into());
     }
     let (flag, carrier) = carrier(args.udp.as_deref(), args.interface.as_deref())?;
+    if let Some(user) = &args.user {
+        let spec = format!("hyperscsi://g/d?udp=h&user={}", escaped(user));
+        let checked = StoreSpec::parse(&spec);
+        checked.map_err(|rule| StartError::from(rule.at(Place::argument("--user"))))?;
+    }
     let password = password::given(
         args.password_file.as_deref(),
         environment,
@@ -31,11 +36,15 @@ pub(crate) fn discover(verb: &DiscoverVerb, environment: &Environment) -> anyhow
     let mut found = Vec::new();
     for server in servers {
         for (group, is_open) in &server.groups {
-            let password = match is_open {
-                true => Some(Password::default()),
-                false => password.clone(),
+            let (user, password) = match is_open {
+                true => (None, Some(Password::default())),
+                false => (args.user.clone(), password.clone()),
             };
-            let devices = password.map(|password| devices(&carrier, &server, group, password));
+            let options = |password| options(&carrier, &server, group, user, password);
+            let devices = password.map(|password| {
+                let found = options(password).devices();
+                found.map_err(|error| error.to_string())
+            });
             found.push((server.clone(), group.clone(), *is_open, devices));
         }
     }
@@ -44,22 +53,63 @@ pub(crate) fn discover(verb: &DiscoverVerb, environment: &Environment) -> anyhow
         false => found.iter().map(in_words).collect(),
     };
     say(io::stdout().lock(), &text);
-    if args.json {
-        return Ok(());
+    let given = args.password_file.as_ref();
+    let given = given.map_or("TARN_PASSWORD", |_| "--password-file");
+    for lack in [
+        silent(&found, &args.group, &carrier),
+        untaken(&found, given),
+    ] {
+        match lack {
+            Lack::Nothing => {}
+            Lack::Part(reason) => {
+                let line = crate::error::plain(&format!("tarn: warning: {reason}"));
+                say(io::stderr().lock(), &format!("{line}\n"));
+            }
+            Lack::All(error) => return Err(error.into()),
+        }
     }
+    Ok(())
+}
+
+/// What was asked for and not found.
+#[derive(Debug)]
+enum Lack {
+    Nothing,
+    /// Some of it, which is a warning.
+    Part(String),
+    /// All of it.
+    All(StartError),
+}
+
+/// The groups that no server answers for.
+fn silent(found: &[FoundGroup], groups: &[String], carrier: &Carrier) -> Lack {
     let is_silent = |name: &&String| found.iter().all(|(_, group, ..)| group != *name);
-    let silent: Vec<_> = args.group.iter().filter(is_silent).cloned().collect();
+    let silent: Vec<_> = groups.iter().filter(is_silent).cloned().collect();
     let silent = silent.join(", ");
     let reason = format!(
         "no server answers for {silent} at {carrier}; check the names, the address, and that servers run"
     );
     match (found.is_empty(), silent.is_empty()) {
-        (true, _) => Err(wrong("--group", reason).into()),
-        (false, true) => Ok(()),
-        (false, false) => {
-            let line = crate::error::plain(&format!("tarn: warning: {reason}"));
-            say(io::stderr().lock(), &format!("{line}\n"));
-            Ok(())
+        (true, _) => Lack::All(wrong("--group", reason)),
+        (false, true) => Lack::Nothing,
+        (false, false) => Lack::Part(reason),
+    }
+}
+
+/// The servers that do not show their devices to who has the password.
+fn untaken(found: &[FoundGroup], given: &str) -> Lack {
+    let asked = found.iter().filter(|(_, _, is_open, _)| !is_open);
+    let asked: Vec<_> = asked.filter_map(|(.., devices)| devices.as_ref()).collect();
+    let mut reasons = asked.iter().filter_map(|devices| devices.as_ref().err());
+    let Some(first) = reasons.next() else {
+        return Lack::Nothing;
+    };
+    let count = 1 + reasons.count();
+    match asked.len() == count {
+        true => Lack::All(wrong(given, format!("no server shows devices: {first}"))),
+        false => {
+            let all = asked.len();
+            Lack::Part(format!("{count} of {all} show no devices: {first}"))
         }
     }
 }
@@ -95,22 +145,27 @@ fn carrier(
 
 type Devices = Result<Vec<remote::Device>, String>;
 
-fn devices(carrier: &Carrier, server: &ServerFound, group: &str, password: Password) -> Devices {
-    let options = HyperscsiOptions {
+/// How the devices of this server are asked for. Its address tells it from others, of which several may have its name.
+fn options(
+    carrier: &Carrier,
+    server: &ServerFound,
+    group: &str,
+    user: Option<String>,
+    password: Password,
+) -> HyperscsiOptions {
+    HyperscsiOptions {
         carrier: carrier.clone(),
         group: group.to_owned(),
         device: String::new(),
-        server: Some(server.name.clone()),
-        user: None,
+        server: Some(server.address.clone()),
+        user,
         password,
         level: None,
         retry: std::time::Duration::ZERO,
         read_only: true,
         thin: false,
         block_bytes: 512,
-    };
-    let found = options.devices().map_err(|error| error.to_string())?;
-    Ok(found.into_iter().map(|(_, device)| device).collect())
+    }
 }
 
 type FoundGroup = (ServerFound, String, bool, Option<Devices>);
@@ -202,6 +257,60 @@ mod tests {
             "a\\u{202e}b\\u{2028}c\\n\\u{1b}[31m\t192.0.2.7:5674\tstorage\tno password\n  \
              its devices are not known: broken\\u{2066}\\n\n"
         );
+    }
+
+    #[test]
+    fn what_is_not_found_is_a_warning_and_nothing_at_all_an_error() {
+        let server = |last| ServerFound {
+            name: "vm".to_owned(),
+            id: [last; 16],
+            address: format!("192.0.2.{last}:5674"),
+            groups: Vec::new(),
+        };
+        let of = |last, is_open, devices| (server(last), "g".to_owned(), is_open, devices);
+        let refused = || Some(Err("wrong".to_owned()));
+        let taken = || Some(Ok(Vec::new()));
+        let (groups, carrier) = (["g".to_owned(), "h".to_owned()], Carrier::interface("e"));
+        let told = |lack: Lack| match lack {
+            Lack::Nothing => (0, String::new()),
+            Lack::Part(reason) => (1, reason),
+            Lack::All(error) => (2, error.to_string()),
+        };
+        let silent = |found: &[FoundGroup], groups| told(silent(found, groups, &carrier)).0;
+        assert_eq!(silent(&[], &groups[..]), 2);
+        assert_eq!(silent(&[of(1, true, taken())], &groups[..]), 1);
+        assert_eq!(silent(&[of(1, true, taken())], &groups[..1]), 0);
+        let untaken = |found: &[FoundGroup]| told(untaken(found, "--password-file"));
+        let all = "--password-file: no server shows devices: wrong";
+        assert_eq!(untaken(&[of(1, false, refused())]), (2, all.to_owned()));
+        // An open group takes no password.
+        let found = [of(1, false, refused()), of(2, true, taken())];
+        assert_eq!(untaken(&found), (2, all.to_owned()));
+        let part = "1 of 2 show no devices: wrong";
+        let found = [of(1, false, refused()), of(2, false, taken())];
+        assert_eq!(untaken(&found), (1, part.to_owned()));
+        for found in [
+            of(1, false, None),
+            of(1, false, taken()),
+            of(1, true, refused()),
+        ] {
+            assert_eq!(untaken(&[found]).0, 0);
+        }
+    }
+
+    #[test]
+    fn a_server_is_asked_by_its_address_for_its_devices() {
+        let server = ServerFound {
+            name: "vm".to_owned(),
+            id: [1; 16],
+            address: "192.0.2.7:5674".to_owned(),
+            groups: Vec::new(),
+        };
+        let carrier = Carrier::interface("e");
+        let user = Some("alice".to_owned());
+        let options = options(&carrier, &server, "g", user.clone(), Password::default());
+        assert_eq!(options.server.as_deref(), Some("192.0.2.7:5674"));
+        assert_eq!(options.user, user);
     }
 
     #[test]
