@@ -113,7 +113,8 @@ fn write_attach(text: &mut String, group: &HyperScsiGroup, device: &str, place: 
         let mut bytes = name.bytes();
         bytes.all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
     };
-    if !is_plain(&group.name) || !is_plain(device) {
+    let user = group.user.as_deref();
+    if !is_plain(&group.name) || !is_plain(device) || !user.is_none_or(is_plain) {
         return;
     }
     let from = match place.strip_prefix("udp:") {
@@ -128,10 +129,12 @@ fn write_attach(text: &mut String, group: &HyperScsiGroup, device: &str, place: 
         HyperScsiPassword::Open { .. } => "",
         HyperScsiPassword::Written { .. } | HyperScsiPassword::File(_) => " --password-file FILE",
     };
+    let url = format!("hyperscsi://{}/{device}", group.name);
+    // The question mark is one of a shell, too.
+    let url = user.map_or_else(|| url.clone(), |user| format!("'{url}?user={user}'"));
     let _infallible = writeln!(
         text,
-        "  use it:  tarn attach {from}{password} --as nbd:SOCKET hyperscsi://{}/{device}",
-        group.name
+        "  use it:  tarn attach {from}{password} --as nbd:SOCKET {url}"
     );
 }
 
@@ -332,6 +335,16 @@ mod tests {
         let with_password = text.replace("open = true", "password = \"12345678\"");
         let model = Model::from_toml(&with_password, Path::new("t.toml")).unwrap();
         assert!(shown(&model, "eth1").contains(" --password-file FILE --as"));
+        for (user, end) in [
+            ("alice", "SOCKET 'hyperscsi://G/a?user=alice'\n\n"),
+            ("a b", "(read-only)\n\n"),
+        ] {
+            let user = format!("user = \"{user}\"\npassword = \"12345678\"");
+            let of_user = text.replace("open = true", &user);
+            let model = Model::from_toml(&of_user, Path::new("t.toml")).unwrap();
+            let said = shown(&model, "eth1");
+            assert!(said.ends_with(end), "{said}");
+        }
         let odd = text.replace("\"G\"", "\"a b\"");
         let model = Model::from_toml(&odd, Path::new("t.toml")).unwrap();
         assert!(!shown(&model, "eth1").contains("attach"));
