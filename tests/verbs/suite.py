@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import pty
+import random
 import re
 import select
 import shlex
@@ -286,6 +287,16 @@ def sections_of_stores_nbd_and_quotas_come_change_and_go():
         equal(daemon.json("nbd", "show", place), {"bind": place, "luns": ["disk"], "groups": ["blades"]}, "server")
         daemon.run("nbd", "set", place, code=WRONG)
         daemon.run("nbd", "rm", place, "--yes")
+        # A place without a port has one name, by which all verbs know it.
+        bare = f"127.{random.randint(1, 254)}.{random.randint(1, 254)}.9"
+        name = f"{bare}:10809"
+        daemon.run("nbd", "add", bare, "--luns", "disk")
+        plan = daemon.api().ask("DELETE", f"nbd/{bare}?plan=true")
+        equal([(step["kind"], step["name"]) for step in plan.json["steps"]], [("nbd", name)], "a plan")
+        for asked in (bare, name):
+            equal(daemon.json("nbd", "show", asked)["bind"], name, f"the server as {asked}")
+        equal([server["bind"] for server in daemon.json("nbd", "list")], [name], "servers")
+        daemon.run("nbd", "rm", name, "--yes")
         equal(daemon.json("nbd", "list"), [], "servers at the end")
 
         daemon.run("quota", "add", "owner:alice", "--provisioned", "8M", "--used", "6M")

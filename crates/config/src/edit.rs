@@ -26,6 +26,7 @@ pub use self::hide::without_secrets;
 pub use self::hyperscsi::hyperscsi_name;
 use self::list::{List, Row, rows};
 use self::section::Identity;
+pub use self::section::{nbd_address, nbd_name};
 use self::table::Keys;
 use crate::reader::Source;
 use crate::{ConfigError, Model, Naa, StoreSpec, file};

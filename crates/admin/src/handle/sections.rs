@@ -7,7 +7,7 @@ use api::problem::Problem;
 use api::{spec, view};
 use axum::Extension;
 use axum::extract::State;
-use config::Draft;
+use config::{Draft, nbd_name};
 
 use super::daemon::missing;
 use super::edit;
@@ -21,18 +21,28 @@ use crate::guard::Caller;
 type Shared = State<Arc<App>>;
 type Who = Extension<Caller>;
 
+/// The servers of NBD by the names that plans give them, however their places are written.
+fn named_servers(draft: &Draft) -> Vec<spec::Nbd> {
+    let mut servers = draft.nbd();
+    for bind in servers.iter_mut().filter_map(|server| server.bind.as_mut()) {
+        *bind = nbd_name(bind);
+    }
+    servers
+}
+
 /// `GET /nbd`
 pub(crate) async fn servers(State(app): Shared) -> Answer {
-    let answer = configured(&app, Draft::nbd).await?;
+    let answer = configured(&app, named_servers).await?;
     let (servers, revision) = &*answer;
     Ok(json_at(servers, *revision))
 }
 
 /// `GET /nbd/{place}`
 pub(crate) async fn server(State(app): Shared, Named(place): Named<String>) -> Answer {
-    let answer = configured(&app, Draft::nbd).await?;
+    let answer = configured(&app, named_servers).await?;
     let (servers, revision) = &*answer;
-    let server = servers.iter().find(|server| server.place() == place);
+    let name = nbd_name(&place);
+    let server = servers.iter().find(|server| server.place() == name);
     Ok(json_at(
         server.ok_or_else(|| missing("nbd", &place))?,
         *revision,
@@ -51,7 +61,7 @@ pub(crate) async fn put_server(
         Some(_) => "socket",
         None => "bind",
     };
-    check_same(field, &place, &server.place().to_owned())?;
+    check_same(field, &nbd_name(&place), &nbd_name(server.place()))?;
     edit::one(&app, caller, terms, Edit::Put(Thing::Nbd(server))).await
 }
 

@@ -1,6 +1,8 @@
 //! Sections that are nothing but their keys: named stores, servers of NBD, quotas, groups of HyperSCSI. One mechanism
 //! adds, changes and removes them all; a section says which keys it has and what names it.
 
+use std::net::SocketAddr;
+
 use api::spec;
 use toml_edit::{Item, TableLike, Value};
 
@@ -61,10 +63,18 @@ impl Identity {
 
     /// Whether two names mean one thing.
     pub(super) fn is_same(self, a: &str, b: &str) -> bool {
-        let is_same_place =
-            || parse_nbd_bind(a).is_ok_and(|address| parse_nbd_bind(b) == Ok(address));
-        a == b || (self == Self::Place && is_same_place())
+        a == b || (self == Self::Place && nbd_name(a) == nbd_name(b))
     }
+}
+
+/// The address of a server of NBD that is given so, with or without a port. `None`: it is none, as a path.
+pub fn nbd_address(place: &str) -> Option<SocketAddr> {
+    parse_nbd_bind(place).ok()
+}
+
+/// What a server of NBD is known by, as plans call it: its address with a port, or the path of its socket.
+pub fn nbd_name(place: &str) -> String {
+    nbd_address(place).map_or_else(|| place.to_owned(), |address| address.to_string())
 }
 
 /// What a section has under a key.
@@ -336,6 +346,19 @@ used = 1048576 # a MiB
             socket: socket.map(str::to_owned),
             luns: vec!["a".to_owned()],
             ..spec::Nbd::default()
+        }
+    }
+
+    #[test]
+    fn a_server_of_nbd_has_one_name_however_its_place_is_written() {
+        for (written, name) in [
+            ("127.0.0.1", "127.0.0.1:10809"),
+            ("127.0.0.1:10809", "127.0.0.1:10809"),
+            ("::1", "[::1]:10809"),
+            ("[0::1]:7", "[::1]:7"),
+            ("/run/disk.sock", "/run/disk.sock"),
+        ] {
+            assert_eq!(nbd_name(written), name);
         }
     }
 
