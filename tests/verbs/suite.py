@@ -249,7 +249,11 @@ def groups_of_hyperscsi_come_change_and_go():
 
         other = f"udp:127.0.0.1:{free_port()}"
         daemon.run(noun, "group", "add", "ABC", other, "--devices", "disk", "--open")
-        check(f"ABC at {other}" in daemon.run(noun, "group", "rm", "ABC", "--yes", code=CONFLICT), "two of one name")
+        for words in (("rm", "ABC", "--yes"), ("show", "ABC")):
+            said = daemon.run(noun, "group", *words, code=CONFLICT)
+            check(f"ABC at {other}" in said and "say which" in said, f"two of one name: {said}")
+        equal(daemon.api().ask("GET", "hyperscsi/ABC").status, 409, "the status of a name that two have")
+        equal(daemon.json(noun, "group", "show", f"ABC at {other}")["password"], "none", "one of the two")
         daemon.run(noun, "group", "rm", f"ABC at {other}", "--yes")
         daemon.run(noun, "device", "rm", "ABC", "file", "--yes")
         daemon.run(noun, "device", "rm", "ABC", "file", "--yes", code=NOT_FOUND)

@@ -173,7 +173,7 @@ pub(crate) fn draft(text: &str) -> Result<Draft, Problem> {
 }
 
 /// The one table from a failed edit to a problem.
-fn problem_of(error: &EditError) -> Problem {
+pub(crate) fn problem_of(error: &EditError) -> Problem {
     let kind = match error {
         EditError::NotFound { .. } | EditError::NotAtTarget { .. } => ProblemKind::NotFound,
         EditError::Exists { .. }

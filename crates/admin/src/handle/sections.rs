@@ -7,7 +7,7 @@ use api::problem::Problem;
 use api::{spec, view};
 use axum::Extension;
 use axum::extract::State;
-use config::{Draft, nbd_name};
+use config::{Draft, EditError, nbd_name};
 
 use super::daemon::missing;
 use super::edit;
@@ -142,12 +142,21 @@ pub(crate) async fn hyperscsi_groups(State(app): Shared) -> Answer {
 
 /// `GET /hyperscsi/{name}`
 pub(crate) async fn hyperscsi_group(State(app): Shared, Named(name): Named<String>) -> Answer {
-    let answer = all_hyperscsi(&app).await?;
-    let (revision, groups) = &*answer;
-    let by_name = groups.iter().find(|group| group.name == name);
-    let mut by_own_name = groups.iter().filter(|group| group.spec.name == name);
-    let only = by_own_name.next().filter(|_| by_own_name.next().is_none());
-    let group = by_name.or(only);
+    let wanted = name.clone();
+    let ask = app.calls.read_much(0, move |control| {
+        let (document, groups) = (control.document(), control.hyperscsi()?);
+        // As the edits take names.
+        let called = match edit::draft(&document.text)?.hyperscsi_called(&wanted) {
+            Ok(called) => called,
+            Err(EditError::NotFound { .. }) => wanted,
+            Err(error) => return Err(edit::problem_of(&error)),
+        };
+        let mut groups = groups.into_iter();
+        Ok((document.revision, groups.find(|group| group.name == called)))
+    });
+    let answer = ask.await?.good()?;
+    let (revision, group) = &*answer;
+    let group = group.as_ref();
     Ok(json_at(
         group.ok_or_else(|| missing("hyperscsi", &name))?,
         *revision,

@@ -157,7 +157,7 @@ impl Draft {
     /// # Errors
     ///
     /// There is none, or the name is that of several.
-    pub(super) fn hyperscsi_called(&self, called: &str) -> Result<String, EditError> {
+    pub fn hyperscsi_called(&self, called: &str) -> Result<String, EditError> {
         let groups = self.hyperscsi();
         let known_by = parts(called).map(|(name, place)| format!("{name}{AT}{place}"));
         let mut all = groups.iter().filter_map(|group| group.named().ok());
