@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -37,6 +38,9 @@ const DISK_THREADS: usize = 8;
 /// by the kernel with the process.
 const END_PATIENCE: Duration = Duration::from_secs(2);
 
+/// What the system calls the source of a mount.
+const NAME: &str = "tarn";
+
 /// The device that the kernel asks through.
 const DEVICE: &str = "/dev/fuse";
 
@@ -64,6 +68,16 @@ pub enum MountError {
         path = path.display()
     )]
     Dead {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A mount of this program is there, which works.
+    #[error(
+        "cannot mount on {path}, a mount of Tarn is there already; name another directory, or run umount {path} (as \
+         another user than root: fusermount3 -u {path}) first",
+        path = path.display()
+    )]
+    Taken {
         /// The directory.
         path: PathBuf,
     },
@@ -140,7 +154,7 @@ impl Mounted {
         let path = usable(directory)?;
         let refused = |source| MountError::Refused {
             path: path.clone(),
-            source,
+            source: in_one_line(source),
         };
         let mut session = Session::new(filesystem, &path, &options(threads)).map_err(refused)?;
         let (sender, happenings) = channel();
@@ -207,7 +221,7 @@ impl Stopper {
 ///
 /// # Errors
 ///
-/// There is no such directory, a dead mount is on it, or there is no FUSE.
+/// There is no such directory, a mount of before is on it, or there is no FUSE.
 pub fn usable(directory: &Path) -> Result<PathBuf, MountError> {
     const NOT_CONNECTED: i32 = rustix::io::Errno::NOTCONN.raw_os_error();
     let path = directory.to_owned();
@@ -215,14 +229,64 @@ pub fn usable(directory: &Path) -> Result<PathBuf, MountError> {
         Err(error) if error.raw_os_error() == Some(NOT_CONNECTED) => Err(MountError::Dead { path }),
         Err(source) => Err(MountError::NoDirectory { path, source }),
         Ok(_) if !Path::new(DEVICE).exists() => Err(MountError::NoDevice),
+        Ok((_, path)) if has_mount(&path) => Err(MountError::Taken { path }),
         Ok((_, path)) => Ok(path),
+    }
+}
+
+/// Whether a mount of this program is on a directory. Where the system does not say, none is known.
+fn has_mount(path: &Path) -> bool {
+    let mounts = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    mounts
+        .split(|byte| *byte == b'\n')
+        .any(|line| is_mount_on(line, path.as_os_str().as_bytes()))
+}
+
+/// Whether a line of `mountinfo`, proc_pid_mountinfo(5), is a mount of this program on this path.
+fn is_mount_on(line: &[u8], path: &[u8]) -> bool {
+    let mut words = line.split(|byte| *byte == b' ');
+    let is_there = words.nth(4).is_some_and(|word| spoken(word) == path);
+    let mut kinds = words.skip_while(|word| *word != b"-").skip(1);
+    // `fuse` for root, `fuse.tarn` by way of fusermount3.
+    let is_fuse = |kind: &[u8]| kind == b"fuse" || kind == b"fuse.tarn";
+    is_there && kinds.next().is_some_and(is_fuse) && kinds.next() == Some(NAME.as_bytes())
+}
+
+/// A path as it is: the system writes a space, a tab, a line end and a backslash as an octal number.
+fn spoken(word: &[u8]) -> Vec<u8> {
+    let mut path = Vec::with_capacity(word.len());
+    let mut rest = word;
+    while let Some((first, behind)) = rest.split_first() {
+        let octal = behind.get(..3).filter(|_| *first == b'\\');
+        let octal = octal.and_then(|digits| std::str::from_utf8(digits).ok());
+        match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                path.push(byte);
+                rest = behind.get(3..).unwrap_or_default();
+            }
+            None => {
+                path.push(*first);
+                rest = behind;
+            }
+        }
+    }
+    path
+}
+
+/// What another program has said ends with a line end.
+fn in_one_line(error: io::Error) -> io::Error {
+    let text = error.to_string();
+    let line = text.trim_end();
+    match line.len() == text.len() {
+        true => error,
+        false => io::Error::new(error.kind(), line),
     }
 }
 
 fn options(threads: usize) -> Config {
     let mut options = Config::default();
     options.mount_options = vec![
-        MountOption::FSName("tarn".to_owned()),
+        MountOption::FSName(NAME.to_owned()),
         MountOption::Subtype("tarn".to_owned()),
         MountOption::NoSuid,
         MountOption::NoDev,
@@ -236,6 +300,45 @@ fn options(threads: usize) -> Config {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mount_of_this_program_is_known_by_its_line() {
+        let is_on = |line: &str, path: &str| is_mount_on(line.as_bytes(), path.as_bytes());
+        let line = |path, kind| {
+            format!(
+                "36 35 0:99 / {path} rw,nosuid,nodev,noatime shared:1 master:2 - {kind} rw,user_id=0"
+            )
+        };
+        for kind in ["fuse tarn", "fuse.tarn tarn"] {
+            assert!(is_on(&line("/mnt/disk", kind), "/mnt/disk"), "{kind}");
+            assert!(is_on(&line(r"/a\040b\134\011", kind), "/a b\\\t"), "{kind}");
+            assert!(!is_on(&line("/mnt/disk", kind), "/mnt"), "{kind}");
+        }
+        for other in ["fuse sshfs", "ext4 tarn", "fuse.tarn other", "fuse"] {
+            assert!(!is_on(&line("/mnt/disk", other), "/mnt/disk"), "{other}");
+        }
+        for odd in [
+            "",
+            "- fuse tarn",
+            r"1 2 3 4 /a\",
+            r"1 2 3 4 /a\9 - fuse tarn",
+        ] {
+            assert!(!is_on(odd, "/a"), "{odd}");
+        }
+        assert!(!has_mount(Path::new("/")));
+    }
+
+    #[test]
+    fn what_another_program_said_is_one_line() {
+        let said = io::Error::other("fusermount3: mount failed: Permission denied\n");
+        let line = in_one_line(said);
+        assert_eq!(
+            line.to_string(),
+            "fusermount3: mount failed: Permission denied"
+        );
+        let system = in_one_line(io::Error::from_raw_os_error(1));
+        assert_eq!(system.raw_os_error(), Some(1));
+    }
 
     #[test]
     fn only_a_directory_can_be_mounted_on() {

@@ -303,7 +303,9 @@ fn of_walk(error: &WalkError) -> Exit {
 fn of_mount(error: &MountError) -> Exit {
     match error {
         MountError::Daemon(error) => of_client(error),
-        MountError::NoDirectory { .. } | MountError::Dead { .. } => Exit::Wrong,
+        MountError::NoDirectory { .. } | MountError::Dead { .. } | MountError::Taken { .. } => {
+            Exit::Wrong
+        }
         MountError::NoDevice | MountError::Refused { .. } | MountError::Broken { .. } => {
             Exit::Failed
         }
