@@ -389,6 +389,38 @@ def the_devices_are_let_go_when_the_mount_is_killed():
 
 
 @test
+def a_directory_with_a_mount_is_refused():
+    """A second disk is not mounted over the first, which works on."""
+    with serve("a", "b") as (tarn, path):
+        with Mounted(path, "--udp", place(tarn), f"hyperscsi://{GROUP}/a") as mounted:
+            done = run("attach", "--as", f"fuse:{mounted.dir}", "--password-file", path / "password", "--udp", place(tarn),
+                       f"hyperscsi://{GROUP}/b")
+            equal(done.returncode, 2, f"exit code; {done.stderr}")
+            check(f"cannot mount on {mounted.dir}, a mount of Tarn is there already" in done.stderr, done.stderr)
+            equal(done.stderr.count("\n"), 1, f"lines: {done.stderr}")
+            equal(mounted.disk.stat().st_size, SIZE, "size of the file")
+            mounted.end()
+
+
+@test
+def what_a_killed_process_leaves_is_removed_by_the_next():
+    """The directory of a process that was killed goes when the next one starts, whose own goes with it."""
+    with serve("a") as (tarn, path):
+        arguments = (path, "--udp", place(tarn), f"hyperscsi://{GROUP}/a")
+
+        def left():
+            return sorted(entry.name for entry in path.glob("tarn-attach-*"))
+        with Attached(*arguments) as killed:
+            killed.process.kill()
+            killed.process.wait(30)
+        equal(left(), [f"tarn-attach-{killed.process.pid}"], "what the killed one left")
+        with Attached(*arguments) as attached:
+            equal(left(), [f"tarn-attach-{attached.process.pid}"], "what the next one has")
+            attached.end()
+        equal(left(), [], "what is left at the end")
+
+
+@test
 def what_cannot_be_mounted_is_said_in_one_line():
     """A directory that is not there, a wrong password: one line, exit code 2, and nothing is mounted."""
     with serve("a") as (tarn, path):

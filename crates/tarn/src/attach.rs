@@ -14,14 +14,16 @@ pub(crate) mod service;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use config::{Model, Place, StoreSpec};
 use confine::inherited::Inherited;
-use rustix::fs::{MemfdFlags, Mode, memfd_create};
+use rustix::fs::{FlockOperation, MemfdFlags, Mode, OFlags, flock, memfd_create};
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 
 use crate::opener::Starting;
 use crate::prepare::{Flags, prepare_model};
@@ -181,7 +183,7 @@ pub(crate) fn attach(args: &AttachArgs, environment: &Environment) -> anyhow::Re
     let secret = Secret::of(args, environment)?;
     let stores = stores(args, secret.path().as_deref())?;
     let home = Home::make(environment)?;
-    let text = configuration(&stores, args.stripe.as_deref(), &export, &home.0);
+    let text = configuration(&stores, args.stripe.as_deref(), &export, &home.path);
     let model = model(&text, args).map_err(StartError::from)?;
     let flags = Flags::with_log(args.log);
     let prepared = prepare_model((model, text), None, flags, environment)?;
@@ -263,8 +265,15 @@ impl Secret {
     }
 }
 
-/// The directory of the unit's state, which ends with the process.
-struct Home(PathBuf);
+/// The directory of the unit's state, which ends with the process, and its lock, which shows that there is one. Where a
+/// process is killed the next one removes its directory.
+struct Home {
+    path: PathBuf,
+    _lock: Option<OwnedFd>,
+}
+
+/// What the name of such a directory begins with; the number of the process follows.
+const HOME: &str = "tarn-attach-";
 
 impl Home {
     fn make(environment: &Environment) -> Result<Self, StartError> {
@@ -272,7 +281,8 @@ impl Home {
         let above = above
             .filter(|path| path.is_dir())
             .unwrap_or_else(std::env::temp_dir);
-        let path = above.join(format!("tarn-attach-{}", std::process::id()));
+        Self::sweep(&above);
+        let path = above.join(format!("{HOME}{}", std::process::id()));
         let made = std::fs::DirBuilder::new().mode(0o700).create(&path);
         made.map_err(|error| {
             wrong(
@@ -280,14 +290,48 @@ impl Home {
                 format!("it cannot be made: {error}"),
             )
         })?;
-        Ok(Self(path))
+        // Without it the number of the process alone tells that it is used.
+        let _lock = Self::lock(&path);
+        Ok(Self { path, _lock })
     }
+
+    /// Removes the directories of processes that are not there any more.
+    fn sweep(above: &Path) {
+        let entries = std::fs::read_dir(above).into_iter().flatten().flatten();
+        for entry in entries {
+            let name = entry.file_name();
+            let number = name.to_str().and_then(|name| name.strip_prefix(HOME));
+            let number = number.and_then(|number| Pid::from_raw(number.parse().ok()?));
+            if number.is_some_and(is_gone)
+                && let Some(_lock) = Self::lock(&entry.path())
+            {
+                let _removed = std::fs::remove_dir_all(entry.path());
+            }
+        }
+    }
+
+    /// The lock of a directory of this user, if nobody has it: a process of another container cannot be seen by its
+    /// number.
+    fn lock(path: &Path) -> Option<OwnedFd> {
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let directory = rustix::fs::open(path, flags, Mode::empty()).ok()?;
+        let owner = rustix::fs::fstat(&directory).ok()?.st_uid;
+        let is_own = owner == rustix::process::geteuid().as_raw();
+        let is_locked =
+            is_own && flock(&directory, FlockOperation::NonBlockingLockExclusive).is_ok();
+        is_locked.then_some(directory)
+    }
+}
+
+/// Whether no other process has this number.
+fn is_gone(number: Pid) -> bool {
+    number == rustix::process::getpid() || test_kill_process(number) == Err(Errno::SRCH)
 }
 
 impl Drop for Home {
     fn drop(&mut self) {
         // What is left takes a few kilobytes.
-        let _removed = std::fs::remove_dir_all(&self.0);
+        let _removed = std::fs::remove_dir_all(&self.path);
     }
 }
 
@@ -689,6 +733,43 @@ mod tests {
         let mut args = args(&["hyperscsi://g/a", "hyperscsi://g/b"]);
         args.stripe = Some("63k".to_owned());
         args
+    }
+
+    #[test]
+    fn what_a_killed_process_left_is_removed_by_the_next() {
+        let scratch = crate::scratch::Scratch::new();
+        let make = |name: &str| {
+            let path = scratch.path().join(name);
+            std::fs::create_dir(&path).unwrap();
+            std::fs::write(path.join("tarn.sock"), "").unwrap();
+            path
+        };
+        // No process has such a number; the parent runs.
+        let gone = make("tarn-attach-2147483600");
+        let own = make(&format!("tarn-attach-{}", std::process::id()));
+        let elsewhere = make("tarn-attach-2147483601");
+        let parent = make(&format!(
+            "tarn-attach-{}",
+            std::os::unix::process::parent_id()
+        ));
+        let others = [
+            "tarn-attach-",
+            "tarn-attach-x",
+            "tarn-2147483600",
+            "2147483600",
+        ]
+        .map(make);
+        let link = scratch.path().join("tarn-attach-2147483602");
+        std::os::unix::fs::symlink(&elsewhere, &link).unwrap();
+        let lock = Home::lock(&elsewhere).unwrap();
+        Home::sweep(scratch.path());
+        assert!(!gone.exists() && !own.exists());
+        for kept in others.iter().chain([&elsewhere, &parent, &link]) {
+            assert!(kept.join("tarn.sock").exists(), "{kept:?}");
+        }
+        drop(lock);
+        Home::sweep(scratch.path());
+        assert!(!elsewhere.exists());
     }
 
     #[test]

@@ -90,7 +90,7 @@ impl Service {
                 // Nobody listens where the end has begun.
                 drop(of_signals.send(None));
             })?;
-        let mut devices = Devices::start(&home.0, &secret)?;
+        let mut devices = Devices::start(&home.path, &secret)?;
         let patience =
             Duration::from_secs(args.retry.unwrap_or(RETRY_DEFAULT_S).into()) * 2 + GRACE;
         let Some(stream) = devices.connected(|| arrived.try_recv().is_ok())? else {
