@@ -13,7 +13,6 @@ pub(crate) mod service;
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
-use std::net::SocketAddr;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
@@ -61,7 +60,7 @@ pub struct AttachArgs {
     #[arg(value_name = "URL", required = true)]
     pub urls: Vec<String>,
 
-    /// What the disk becomes: nbd:SOCKET or nbd:ADDR:PORT, an export of NBD; fuse:DIR, the file
+    /// What the disk becomes: nbd:SOCKET or nbd:ADDR[:PORT], an export of NBD; fuse:DIR, the file
     /// DIR/disk; block, a block device (root, ublk of Linux 6.5). Use it to say where programs find
     /// the disk.
     #[arg(long = "as", value_name = "FORM")]
@@ -478,20 +477,20 @@ fn form(form: &str) -> Result<Form, StartError> {
         None if form == "block" => Ok(Form::Block),
         Some(("fuse", directory)) if !directory.is_empty() => absolute(directory).map(Form::Fuse),
         Some(("nbd", place)) if !place.is_empty() => {
-            Ok(Form::Nbd(match place.parse::<SocketAddr>() {
-                Ok(address) => format!("bind = {}", quoted(&address.to_string())),
-                Err(_) if place.contains(':') && !place.contains('/') => {
+            Ok(Form::Nbd(match config::nbd_address(place) {
+                Some(address) => format!("bind = {}", quoted(&address.to_string())),
+                None if place.contains(':') && !place.contains('/') => {
                     let reason = format!(
                         "{place:?} is no address; write 127.0.0.1:10809, or a path with a /"
                     );
                     return Err(wrong("--as", reason));
                 }
-                Err(_) => format!("socket = {}", quoted(&socket(&absolute(place)?)?)),
+                None => format!("socket = {}", quoted(&socket(&absolute(place)?)?)),
             }))
         }
         Some(_) | None => Err(wrong(
             "--as",
-            format!("{form:?} is no form; write nbd:SOCKET, nbd:ADDR:PORT, fuse:DIR or block"),
+            format!("{form:?} is no form; write nbd:SOCKET, nbd:ADDR[:PORT], fuse:DIR or block"),
         )),
     }
 }
@@ -662,7 +661,7 @@ mod tests {
         assert!(refused(&twice).starts_with("URL \"hyperscsi://g/a\": it is given twice"));
         for wrong in ["fuse:", "block:", "blocks", "nbd:", "nbd"] {
             let error = form(wrong).unwrap_err().to_string();
-            let remedy = "write nbd:SOCKET, nbd:ADDR:PORT, fuse:DIR or block";
+            let remedy = "write nbd:SOCKET, nbd:ADDR[:PORT], fuse:DIR or block";
             assert!(error.contains(remedy), "{error}");
         }
         for wrong in ["nbd:localhost:1", "nbd:999.0.0.1:1", "nbd:127.0.0.1:99999"] {
@@ -676,6 +675,10 @@ mod tests {
         let nbd = |key: &str| Form::Nbd(key.to_owned());
         assert_eq!(form("nbd:/run/s").unwrap(), nbd("socket = \"/run/s\""));
         assert_eq!(form("nbd:[::1]:2").unwrap(), nbd("bind = \"[::1]:2\""));
+        for (given, address) in [("127.0.0.1", "127.0.0.1:10809"), ("::1", "[::1]:10809")] {
+            let expected = nbd(&format!("bind = {address:?}"));
+            assert_eq!(form(&format!("nbd:{given}")).unwrap(), expected);
+        }
         assert_eq!(
             form("fuse:/mnt/a:b").unwrap(),
             Form::Fuse("/mnt/a:b".into())
