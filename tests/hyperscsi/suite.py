@@ -456,7 +456,7 @@ def several_devices_are_one_disk():
 @test(limit_s=120)
 def verified_data_survives_restarts():
     """The server is killed three times under `tarn bench --verify` through `tarn attach`, which sees no error and no wrong
-    block."""
+    block. The log says that the session is lost, and that there is one again."""
     with serve("a") as (tarn, path):
         with Attached(path, "--retry", "60", f"hyperscsi://{GROUP}/a?udp={place(tarn)}&server=127.0.0.1") as attached:
             running = verify(attached.url, 12)
@@ -465,6 +465,9 @@ def verified_data_survives_restarts():
                 tarn.kill()
                 tarn.start()
             good(running)
+            said = attached.output.read_text()
+            for words in ("a session with a HyperSCSI server is lost", "a session with a HyperSCSI server is there again"):
+                check(words in said, f"{words!r} is not in the log: {said}")
 
 
 @test

@@ -194,7 +194,11 @@ impl Jobs {
     pub(crate) fn begin_session(&mut self, now: Duration) {
         self.gives_up_at = None;
         self.heard_at = now;
-        self.common.set_outage(None);
+        let common = &self.common;
+        if common.set_outage(None) {
+            let (server, device) = (&common.server, &common.device);
+            tracing::info!(%server, %device, "a session with {} is there again", common.kind);
+        }
         self.common.note_up(true);
         if std::mem::take(&mut self.is_lost) {
             self.common.report_reach(true);
