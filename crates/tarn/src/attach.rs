@@ -289,7 +289,7 @@ impl Home {
                 format!("it cannot be made: {error}"),
             )
         })?;
-        // Without it the number of the process alone tells that it is used.
+        // Without it only the number of the process shows that it is used.
         let _lock = Self::lock(&path);
         Ok(Self { path, _lock })
     }

@@ -96,7 +96,7 @@ fn silent(found: &[FoundGroup], groups: &[String], carrier: &Carrier) -> Lack {
     }
 }
 
-/// The servers that do not show their devices to who has the password.
+/// The servers that do not show their devices for the password.
 fn untaken(found: &[FoundGroup], given: &str) -> Lack {
     let asked = found.iter().filter(|(_, _, is_open, _)| !is_open);
     let asked: Vec<_> = asked.filter_map(|(.., devices)| devices.as_ref()).collect();
@@ -145,7 +145,7 @@ fn carrier(
 
 type Devices = Result<Vec<remote::Device>, String>;
 
-/// How the devices of this server are asked for. Its address tells it from others, of which several may have its name.
+/// How the devices of this server are asked for. Others may have its name, but not its address.
 fn options(
     carrier: &Carrier,
     server: &ServerFound,
