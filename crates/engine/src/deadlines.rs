@@ -6,8 +6,8 @@
 //!
 //! Before a core sleeps it asks for [`Deadlines::soonest`], a bound that looks at no entry and is never later than
 //! [`Deadlines::next`]: every deadline that is set lowers it. As long as the bounds of all tables are not below the
-//! moment until which the core slept before, that moment stands, and no table is looked through. A table that is full of
-//! what is gone says so by its bound.
+//! moment until which the core slept before, that moment stands, and no table is looked through. A table that is full
+//! of what is gone says so by its bound.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
