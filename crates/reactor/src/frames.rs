@@ -115,7 +115,7 @@ impl FrameSocket {
         };
         let now = interface.bind_to(self.fd.as_fd());
         *state = now.map_err(|error| interface.explain(error))?;
-        // The filter has the index of before. One that stays as it is, as that of the opener, has none.
+        // The filter has the index of before. That of a socket from the opener stays as it is, and has no index.
         if let Some(filter) = &self.filter {
             let _filtered = filter::filter_link(self.fd.as_fd(), state.index, filter.as_ref());
         }
