@@ -101,7 +101,7 @@ fn check_interface(group: &HyperScsiGroup) -> Result<(), StartError> {
     })
 }
 
-/// The groups whose address cannot be had, with why.
+/// The groups whose address or interface cannot be had, with why.
 pub(super) fn probe_places<'a>(
     old: &Running,
     model: &'a Model,
@@ -112,9 +112,14 @@ pub(super) fn probe_places<'a>(
     let is_in_use = |error: &BindError| matches!(error, BindError::InUse { .. });
     let own = OwnSockets::udp(old, model);
     let new = model.hyperscsi().iter();
-    let new = new.filter(|group| !is_open(group) && known.insert(&group.at));
+    let new = new.filter(|group| !is_open(group));
     let wrong = new.filter_map(|group| {
-        let address = group.at.udp()?;
+        let Some(address) = group.at.udp() else {
+            return Some((group, check_interface(group).err()?));
+        };
+        if !known.insert(address) {
+            return None;
+        }
         let source = retry_while_in_use(|| Site::probe_udp(address, own.going()), is_in_use);
         let error = own.refused(group.at_place.clone(), source.err()?);
         Some((group, error))
@@ -122,7 +127,8 @@ pub(super) fn probe_places<'a>(
     wrong.collect()
 }
 
-/// Refuses the steps to groups whose interface cannot be opened.
+/// Refuses the steps to groups of interfaces to which this process has no right. What is wrong with the interface itself is for
+/// [`probe_places`].
 pub(super) fn refuse(steps: &mut [PlannedStep], old: &Running, model: &Model) {
     let added =
         |step: &&mut PlannedStep| step.kind == Kind::HyperScsi && step.action == Action::Add;
@@ -135,6 +141,9 @@ pub(super) fn refuse(steps: &mut [PlannedStep], old: &Running, model: &Model) {
         let Some(name) = group.at.interface().filter(|_| !is_open) else {
             continue;
         };
+        if check_interface(group).is_err() {
+            continue;
+        }
         if let Err(error) = interface::check_for_frames(name, &group.at_place) {
             step.consequence = Consequence::OutOfReach(error.to_string());
         }
