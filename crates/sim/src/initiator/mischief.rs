@@ -189,6 +189,7 @@ impl Session {
                 let mut command = self.test_unit_ready(connection);
                 let alive = |(_, task): &(u32, &Task)| !task.may_vanish;
                 let (tag, _) = self.tasks().find(alive)?;
+                self.taken_tags.insert(tag);
                 command.initiator_task_tag = tag.into();
                 command.cdb[0] = NO_OPCODE;
                 command.opcode |= flags::IMMEDIATE;

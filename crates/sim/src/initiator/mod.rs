@@ -10,7 +10,7 @@ mod operation;
 mod receive;
 mod send;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use iscsi::SerialNumber;
 use iscsi::framing::PduBuffer;
@@ -181,6 +181,8 @@ pub struct Session {
     max_cmd_sn: SerialNumber,
     tasks: BTreeMap<u32, Task>,
     others: BTreeMap<u32, Other>,
+    /// Tags of tasks that wrong commands have taken. Where the task had ended at the target, it answers the command.
+    taken_tags: BTreeSet<u32>,
     next_tag: u32,
     /// It has done something that allows the target to reject, or to hang up.
     pub is_suspect: bool,
@@ -203,6 +205,7 @@ impl Session {
             max_cmd_sn: window.1,
             tasks: BTreeMap::new(),
             others: BTreeMap::new(),
+            taken_tags: BTreeSet::new(),
             next_tag: 1,
             is_suspect: false,
             is_leaving: false,

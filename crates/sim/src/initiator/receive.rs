@@ -3,9 +3,9 @@
 use iscsi::SerialNumber;
 use iscsi::framing::Pdu;
 use iscsi::pdu::{
-    AsyncMessageBhs, Bhs, DataInBhs, LogoutResponseBhs, LogoutResponseCode, NopInBhs, Opcode,
-    R2tBhs, RESERVED_TAG, RejectBhs, ResponseBhs, ScsiResponseBhs, TaskManagementResponse,
-    TaskManagementResponseBhs, flags, opcode,
+    AsyncMessageBhs, Bhs, DataInBhs, LogoutResponseBhs, LogoutResponseCode, NopInBhs, NopOutBhs,
+    Opcode, R2tBhs, RESERVED_TAG, RejectBhs, RejectReason, ResponseBhs, ScsiResponseBhs,
+    TaskManagementResponse, TaskManagementResponseBhs, flags, opcode,
 };
 
 use super::{Answer, Breach, Burst, Heard, Other, Session, Task, mischief};
@@ -100,13 +100,31 @@ impl Session {
                 let reject = RejectBhs::view(header);
                 self.use_stat_sn(connection, reject.stat_sn())?;
                 let reason = reject.reason;
-                must(self.is_suspect, "legal-requests-are-not-rejected", || {
+                let is_explained = self.is_suspect || self.lacks_room(reason, &pdu.data);
+                must(is_explained, "legal-requests-are-not-rejected", || {
                     format!("reason {reason:#04x}: {:02x?}", pdu.data)
                 })?;
                 Ok(Some(Heard::Rejected { reason }))
             }
             other => Err(Breach::new("opcode", format!("{other:?} in this phase"))),
         }
+    }
+
+    /// Whether a ping was rejected whose data the target has no room to hold, which then is not answered.
+    fn lacks_room(&mut self, reason: u8, rejected: &[u8]) -> bool {
+        let header = rejected
+            .first_chunk()
+            .filter(|header| opcode(header) == Some(Opcode::NopOut));
+        let Some(ping) = header.map(NopOutBhs::view) else {
+            return false;
+        };
+        let has_data = ping.data_segment_length.get() > 0;
+        let is_known = self.others.get(&ping.initiator_task_tag.get()) == Some(&Other::Ping);
+        let lacks_room = reason == RejectReason::LongOperationReject.code() && has_data && is_known;
+        if lacks_room {
+            self.others.remove(&ping.initiator_task_tag.get());
+        }
+        lacks_room
     }
 
     /// ExpCmdSN and MaxCmdSN of one connection never go back, and no number that was not sent is
@@ -219,6 +237,11 @@ impl Session {
         })?;
         let sense = sense_of(data);
         if self.is_suspect && sense == Some(mischief::NO_OPCODE_SENSE) {
+            return Ok(None);
+        }
+        // Before the code of a command counts whether there is a unit, and what its initiator has to learn first.
+        let is_of_none = header.status != 0 && !self.tasks.contains_key(&tag);
+        if is_of_none && self.taken_tags.remove(&tag) {
             return Ok(None);
         }
         let wants_sense = header.status == 0x02;
