@@ -271,6 +271,9 @@ impl Lanes {
     }
 
     fn take_done(&mut self, into: &mut Vec<(Key, i64)>) {
+        if self.done.take_left() {
+            self.kick_all();
+        }
         self.done.take(&mut self.results);
         for (index, slot, result) in self.results.drain(..).rev() {
             let Some(Some(lane)) = self.lanes.get_mut(index) else {
@@ -280,6 +283,20 @@ impl Lanes {
                 into.push((key, result));
             }
             if !lane.is_dirty && lane.waiting.iter().any(|queue| !queue.is_empty()) {
+                lane.is_dirty = true;
+                self.dirty.push(index);
+            }
+        }
+    }
+}
+
+impl Lanes {
+    /// Has all lanes look at the next kick whether workers are missing.
+    fn kick_all(&mut self) {
+        for (index, lane) in self.lanes.iter_mut().enumerate() {
+            if let Some(lane) = lane
+                && !lane.is_dirty
+            {
                 lane.is_dirty = true;
                 self.dirty.push(index);
             }
@@ -537,5 +554,53 @@ fn job_of(operation: &mut RingOperation) -> Job {
         } => Job::Size {
             is_block_device: *is_block_device,
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use store::{DiskFile, StoreFile};
+
+    use super::*;
+
+    /// Tries this often, a millisecond apart, whether something has come.
+    const TRIES: usize = 10_000;
+
+    /// Runs a flush, while no lane is looked after.
+    fn flush(lanes: &mut Lanes, key: Key, file: &FileHandle) {
+        let mut sync = RingOperation::Sync {
+            file: Rc::clone(file),
+        };
+        lanes.submit(key, Class::Flush, &mut sync);
+        let mut done = Vec::new();
+        for _ in 0..TRIES {
+            assert!(lanes.kick(Duration::ZERO).is_empty());
+            lanes.take(&mut done);
+            if !done.is_empty() {
+                assert_eq!(done, [(key, 0)]);
+                return;
+            }
+            thread::park_timeout(Duration::from_millis(1));
+        }
+        panic!("nobody has done it");
+    }
+
+    #[test]
+    fn what_was_left_to_a_worker_that_is_renewed_is_done_by_another() {
+        let mut lanes = Lanes::new(&Arc::new(Waker::new().unwrap()));
+        // Lanes are looked after once, and then not any more, as time stands still.
+        assert!(lanes.kick(Duration::ZERO).is_empty());
+        let fd = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let fd = Arc::new(DiskFile::from(fd));
+        let file = Rc::new(StoreFile::new(fd, Place::unknown()));
+        flush(&mut lanes, 1, &file);
+        let idle = |lanes: &Lanes| lanes.lanes[0].as_ref().unwrap().shared.idle.load(SeqCst);
+        while idle(&lanes) == 0 {
+            thread::yield_now();
+        }
+        renew_workers();
+        flush(&mut lanes, 2, &file);
     }
 }

@@ -210,6 +210,8 @@ impl Slot {
 #[derive(Debug)]
 pub(super) struct Done {
     head: AtomicPtr<Slot>,
+    /// A worker has left that may have been counted on: where it was the last of its lane, others have to start.
+    has_left: AtomicBool,
     pub(super) waker: Arc<Waker>,
 }
 
@@ -217,8 +219,14 @@ impl Done {
     pub(super) const fn new(waker: Arc<Waker>) -> Self {
         Self {
             head: AtomicPtr::new(ptr::null_mut()),
+            has_left: AtomicBool::new(false),
             waker,
         }
+    }
+
+    /// Whether a worker has left since the last call without looking for work once more.
+    pub(super) fn take_left(&self) -> bool {
+        self.has_left.load(SeqCst) && self.has_left.swap(false, SeqCst)
     }
 
     /// Puts a slot on the list. The core is not notified before [`Waker::wake`].
@@ -376,6 +384,11 @@ pub(super) extern "C" fn enter(argument: *mut c_void) -> c_int {
         serve(seat);
     }
     seat.is_live.store(false, SeqCst);
+    // What was put in until now was left to this worker, and one that was renewed leaves it to others.
+    if seat.shared.has_work() {
+        seat.shared.done.has_left.store(true, SeqCst);
+        seat.shared.done.waker.wake();
+    }
     0
 }
 
