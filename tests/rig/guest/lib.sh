@@ -16,7 +16,8 @@
 #   GATEWAYS, IQN_GATEWAYS  two gateways of one image; hostcall gateways-begin | gateways-takeover | gateways-end
 
 say()  { echo "--- $*"; }
-fail() { echo "FAIL: $*"; exit 1; }
+# What the kernel said last often names the reason.
+fail() { echo "FAIL: $*"; dmesg | tail -n 20; exit 1; }
 skip() { echo "SKIP: $*"; exit 77; }
 
 # hostcall NAME: run the command that the host has for NAME, return its exit code.

@@ -21,7 +21,7 @@ reads() { dd if="$nbd" of=/dev/null bs=4k count=1 iflag=direct status=none 2>/de
 
 say "two connections"
 connect
-[ "$(ss -Htn state established dst "${NBD%:*}" dport = ":${NBD##*:}" | wc -l)" = 2 ] || { ss -tn; fail "not two connections"; }
+[ "$(ss -Htn state established dst "${NBD%:*}" dport = ":${NBD##*:}" | wc -l)" = 2 ] || { ss -tanmi; fail "not two connections"; }
 echo "cache: $(queue write_cache), fua: $(queue fua), discard: $(queue discard_max_bytes), blocks: $(queue logical_block_size)"
 [ "$(queue write_cache)" = "write back" ] || fail "the client knows of no cache, so it never flushes"
 [ "$(queue fua)" = 1 ] || fail "no FUA"
