@@ -127,8 +127,8 @@ pub(super) fn probe_places<'a>(
     wrong.collect()
 }
 
-/// Refuses the steps to groups of interfaces to which this process has no right. What is wrong with the interface itself is for
-/// [`probe_places`].
+/// Refuses the steps to groups of interfaces to which this process has no right. What is wrong with the interface
+/// itself is for [`probe_places`].
 pub(super) fn refuse(steps: &mut [PlannedStep], old: &Running, model: &Model) {
     let added =
         |step: &&mut PlannedStep| step.kind == Kind::HyperScsi && step.action == Action::Add;
