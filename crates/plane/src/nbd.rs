@@ -83,12 +83,19 @@ impl Wire for Outside {
                 }
                 self.events.emit(&Event::SessionBegan { who });
             }
-            Notice::SessionEnds { session, reason } => {
+            Notice::SessionEnds {
+                session,
+                reason,
+                under_way,
+                unsent_bytes,
+            } => {
                 let who = session.who();
                 if self.admits(LineKind::SessionEnds) {
                     tracing::info!(
                         client = %who.initiator,
                         session = session.id.0,
+                        under_way,
+                        unsent_bytes,
                         "NBD session ends: {reason}"
                     );
                 }

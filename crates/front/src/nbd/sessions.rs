@@ -241,6 +241,8 @@ impl<C: Wire> Sessions<C> {
         wire.report(Notice::SessionEnds {
             session: &port.detail,
             reason,
+            under_way: port.under_way(),
+            unsent_bytes: port.unsent_bytes(),
         });
         let connection = port.connection;
         engine.close_to_commands(session);

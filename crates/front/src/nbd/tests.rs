@@ -220,6 +220,7 @@ fn data_that_does_not_come_ends_the_session_after_a_minute() {
     bench.pass_to(BEGIN + Duration::from_secs(60));
     let ended = &bench.engine.carrier.ended;
     assert_eq!(ended, &["the data of a write does not come"]);
+    assert_eq!(bench.engine.carrier.left, (1, 0));
     bench.end_all();
 }
 
@@ -345,6 +346,7 @@ fn answers_that_are_not_taken_end_the_session_after_a_minute() {
     bench.pass_to(BEGIN + Duration::from_secs(60));
     let ended = &bench.engine.carrier.ended;
     assert_eq!(ended, &["the client does not take its answers"]);
+    assert!(bench.engine.carrier.left.1 > 0);
     bench.end_all();
 }
 

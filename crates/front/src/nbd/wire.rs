@@ -83,6 +83,10 @@ pub enum Notice<'a> {
         session: &'a Detail,
         /// Why, for people.
         reason: &'static str,
+        /// Requests that are under way.
+        under_way: u32,
+        /// Bytes of answers that the client has not taken.
+        unsent_bytes: usize,
     },
     /// The connection of a session is closed.
     ConnectionIsGone,

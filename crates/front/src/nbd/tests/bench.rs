@@ -97,6 +97,8 @@ pub(super) struct Outside {
     pub(super) mail: VecDeque<Letter<TestLine>>,
     pub(super) ends: Vec<End>,
     pub(super) ended: Vec<&'static str>,
+    /// What the last one of these left: requests under way, and bytes that were not sent.
+    pub(super) left: (u32, usize),
     pub(super) failed: Vec<String>,
 }
 
@@ -175,7 +177,15 @@ impl Wire for Outside {
 
     fn report(&mut self, notice: Notice<'_>) {
         match notice {
-            Notice::SessionEnds { reason, .. } => self.ended.push(reason),
+            Notice::SessionEnds {
+                reason,
+                under_way,
+                unsent_bytes,
+                ..
+            } => {
+                self.ended.push(reason);
+                self.left = (under_way, unsent_bytes);
+            }
             Notice::HandshakeFailed { failure, .. } => self.failed.push(failure.to_string()),
             Notice::SessionBegins { .. } | Notice::ConnectionIsGone => {}
         }
