@@ -65,7 +65,9 @@ ROWS = []
 def row(part, name, unit, values, goal=None, at_least=True):
     """One line of the table."""
     median = statistics.median(values) if values else None
-    low, _, high = statistics.quantiles(values, n=4) if len(values) > 1 else (median,) * 3
+    # Quartiles of two values would lie beyond them.
+    ends = (min(values, default=None), median, max(values, default=None))
+    low, _, high = statistics.quantiles(values, n=4) if len(values) > 2 else ends
     met = None if goal is None or median is None else (median >= goal if at_least else median <= goal)
     ROWS.append(dict(part=part, name=name, unit=unit, values=values, median=median, goal=goal, met=met))
     shown = "no answer" if median is None else f"{median:9.3f} {unit} ({low:.3f}..{high:.3f})"
