@@ -288,9 +288,7 @@ impl Lanes {
             }
         }
     }
-}
 
-impl Lanes {
     /// Has all lanes look at the next kick whether workers are missing.
     fn kick_all(&mut self) {
         for (index, lane) in self.lanes.iter_mut().enumerate() {
