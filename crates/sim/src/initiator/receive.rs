@@ -100,7 +100,12 @@ impl Session {
                 let reject = RejectBhs::view(header);
                 self.use_stat_sn(connection, reject.stat_sn())?;
                 let reason = reject.reason;
-                let is_explained = self.is_suspect || self.lacks_room(reason, &pdu.data);
+                if reason == RejectReason::TaskInProgress.code()
+                    && let Some(rejected) = pdu.data.first_chunk()
+                {
+                    self.taken_tags.remove(&ResponseBhs::view(rejected).itt().0);
+                }
+                let is_explained = self.is_suspect || self.take_rejected_ping(reason, &pdu.data);
                 must(is_explained, "legal-requests-are-not-rejected", || {
                     format!("reason {reason:#04x}: {:02x?}", pdu.data)
                 })?;
@@ -110,21 +115,19 @@ impl Session {
         }
     }
 
-    /// Whether a ping was rejected whose data the target has no room to hold, which then is not answered.
-    fn lacks_room(&mut self, reason: u8, rejected: &[u8]) -> bool {
+    /// Takes a rejection of a ping whose data the target has no room to hold: no answer comes then. False for others.
+    fn take_rejected_ping(&mut self, reason: u8, rejected: &[u8]) -> bool {
         let header = rejected
             .first_chunk()
             .filter(|header| opcode(header) == Some(Opcode::NopOut));
         let Some(ping) = header.map(NopOutBhs::view) else {
             return false;
         };
+        let tag = ping.initiator_task_tag.get();
+        let is_ours = self.others.get(&tag) == Some(&Other::Ping);
         let has_data = ping.data_segment_length.get() > 0;
-        let is_known = self.others.get(&ping.initiator_task_tag.get()) == Some(&Other::Ping);
-        let lacks_room = reason == RejectReason::LongOperationReject.code() && has_data && is_known;
-        if lacks_room {
-            self.others.remove(&ping.initiator_task_tag.get());
-        }
-        lacks_room
+        let is_explained = reason == RejectReason::LongOperationReject.code() && has_data;
+        is_ours && is_explained && self.others.remove(&tag).is_some()
     }
 
     /// ExpCmdSN and MaxCmdSN of one connection never go back, and no number that was not sent is
