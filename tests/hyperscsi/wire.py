@@ -40,7 +40,7 @@ SIZE = 32 << 20
 BROADCAST = b"\xff" * 6
 VERSION = 0x20
 # docs/HYPERSCSI.md, PDUs.
-OPCODES = {0x00, 0x01, 0x10, 0x90, 0x11, 0x12, 0x13, 0x93, 0x20, 0x21}
+OPCODES = {0x00, 0x01, 0x10, 0x90, 0x11, 0x12, 0x13, 0x93, 0x20, 0x21, 0x22}
 MARKER = b"in the clear of this disk"
 
 
@@ -373,7 +373,7 @@ def tshark_reads_every_frame_of_a_session():
     equal(len(seen), len(frames), "frames")
     opcodes = {row.opcode for row in seen if row.fragment == 0}
     # The bit of an answer is a field of its own to tshark.
-    check({0x00, 0x01, 0x10, 0x11, 0x12, 0x21} <= opcodes <= {code & 0x7f for code in OPCODES}, f"opcodes: {opcodes}")
+    check({0x00, 0x01, 0x10, 0x11, 0x12, 0x22} <= opcodes <= {code & 0x7f for code in OPCODES}, f"opcodes: {opcodes}")
     equal({row.version for row in seen if row.fragment == 0}, {VERSION}, "versions")
     lengths = [row.length for row in seen]
     check(min(lengths) >= 60 and max(lengths) <= 1500 + ETHERNET_BYTES, f"lengths from {min(lengths)} to {max(lengths)}")
@@ -491,7 +491,7 @@ def a_trace_has_the_frames_of_a_session():
             equal(tshark(file, "-Y", "_ws.malformed"), [], "malformed frames")
             equal(tshark(file, "-Y", "eth.type==0x889a && !hyperscsi"), [], "frames that are not decoded")
             opcodes = {row.opcode for row in seen if row.fragment == 0}
-            check({0x00, 0x01, 0x21} <= opcodes, f"opcodes: {opcodes}")
+            check({0x00, 0x01, 0x22} <= opcodes, f"opcodes: {opcodes}")
             equal(len({row.source for row in seen}), 2, "stations")
             kept = file.read_bytes()
             check(MARKER[:16] in kept and MARKER not in kept, "16 bytes of the data of a PDU are kept")

@@ -9,8 +9,12 @@ use std::time::Duration;
 
 use crate::bytes::{Reader, short};
 
+/// In the place of an opcode: a short acknowledgement, which is no PDU and has no header.
+pub(crate) const SHORT_ACK: u8 = 0x22;
 /// All of the PDU has arrived.
 const WHOLE: u16 = 0xffff;
+/// The bytes of an acknowledgement before its entries.
+pub(crate) const ACK_BYTES: usize = 12;
 /// Tags in a probe.
 pub(crate) const TAGS_ASKED_MAX: usize = 64;
 
@@ -92,6 +96,12 @@ impl Ack {
         Duration::from_micros(u64::from(self.delay_us))
     }
 
+    /// The bytes of it at length.
+    pub(crate) fn encoded_bytes(&self) -> usize {
+        let bytes = self.entries.iter().map(Entry::encoded_bytes);
+        bytes.fold(ACK_BYTES, usize::saturating_add)
+    }
+
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut body = self.probe.to_be_bytes().to_vec();
         body.extend(self.window.to_be_bytes());
@@ -106,6 +116,44 @@ impl Ack {
             body.extend(&entry.bitmap);
         }
         body
+    }
+
+    /// `None` where more is said than that PDUs are whole. Up to two of them fit the shortest frame, sealed.
+    pub(crate) fn encode_short(&self) -> Option<Vec<u8>> {
+        let delay = u16::try_from(self.delay_us).ok()?;
+        let is_short = |entry: &Entry| entry.contiguous.is_none();
+        if self.probe != 0 || !self.entries.iter().all(is_short) {
+            return None;
+        }
+        let mut body = self.window.to_be_bytes().to_vec();
+        body.extend(delay.to_be_bytes());
+        for entry in &self.entries {
+            body.extend(entry.tag.to_be_bytes());
+            body.extend(entry.sequence.to_be_bytes());
+        }
+        Some(body)
+    }
+
+    /// Zeros may follow.
+    pub(crate) fn decode_short(body: &[u8]) -> Option<Self> {
+        let mut reader = Reader::new(body);
+        let (window, delay) = (reader.u16()?, reader.u16()?);
+        let mut entries = Vec::new();
+        while let Some(tag) = reader.u16().filter(|&tag| tag != 0) {
+            entries.push(Entry {
+                tag,
+                sequence: reader.u32()?,
+                fragment_bytes: 0,
+                contiguous: None,
+                bitmap: Vec::new(),
+            });
+        }
+        Some(Self {
+            probe: 0,
+            window,
+            delay_us: delay.into(),
+            entries,
+        })
     }
 
     pub(crate) fn decode(body: &[u8]) -> Option<Self> {
@@ -183,9 +231,47 @@ mod tests {
         );
     }
 
+    #[test]
+    fn a_short_acknowledgement_is_laid_out_as_documented() {
+        let whole = |tag, sequence| Entry {
+            tag,
+            sequence,
+            fragment_bytes: 0,
+            contiguous: None,
+            bitmap: Vec::new(),
+        };
+        let ack = Ack {
+            probe: 0,
+            window: 256,
+            delay_us: 1001,
+            entries: vec![whole(2, 3), whole(300, 5)],
+        };
+        let expected: &[u8] = &[1, 0, 3, 0xe9, 0, 2, 0, 0, 0, 3, 1, 44, 0, 0, 0, 5];
+        assert_eq!(ack.encode_short().as_deref(), Some(expected));
+        for zeros in [0, 1, 2, 30] {
+            let padded = [expected, &vec![0; zeros]].concat();
+            assert_eq!(Ack::decode_short(&padded), Some(ack.clone()));
+        }
+        assert_eq!(Ack::decode_short(&expected[..13]), None, "half an entry");
+        assert_eq!(Ack::decode_short(&expected[..3]), None);
+        // What it cannot say is said at length.
+        let of = |change: fn(&mut Ack)| {
+            let mut ack = ack.clone();
+            change(&mut ack);
+            ack.encode_short()
+        };
+        assert_eq!(of(|ack| ack.probe = 1), None);
+        assert_eq!(of(|ack| ack.delay_us = 0x1_0000), None);
+        assert_eq!(of(|ack| ack.entries[1].contiguous = Some(0)), None);
+    }
+
     proptest! {
         #[test]
         fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+            if let Some(ack) = Ack::decode_short(&bytes) {
+                let again = ack.encode_short().and_then(|body| Ack::decode_short(&body));
+                prop_assert_eq!(again, Some(ack));
+            }
             if let Some(ack) = Ack::decode(&bytes) {
                 prop_assert_eq!(Ack::decode(&ack.encode()), Some(ack));
             }

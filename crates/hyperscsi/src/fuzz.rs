@@ -43,6 +43,10 @@ pub fn pdu(bytes: &[u8]) {
     if let Some(ack) = Ack::decode(bytes) {
         assert_eq!(Ack::decode(&ack.encode()), Some(ack));
     }
+    if let Some(ack) = Ack::decode_short(bytes) {
+        let again = ack.encode_short();
+        assert_eq!(again.and_then(|body| Ack::decode_short(&body)), Some(ack));
+    }
     if let Some(probe) = Probe::decode(bytes) {
         assert_eq!(Probe::decode(&probe.encode()), Some(probe));
     }
@@ -465,6 +469,10 @@ fn pdu_seeds() -> Vec<(String, Vec<u8>)> {
             vec![
                 0, 0, 0, 1, 1, 0, 0, 0, 0, 7, 0, 1, 0, 4, 0, 0, 0, 5, 5, 0xd9, 0, 6, 1, 0x40,
             ],
+        ),
+        named_seed(
+            "short-ack",
+            vec![1, 0, 3, 0xe9, 0, 2, 0, 0, 0, 3, 1, 44, 0, 0, 0, 5, 0, 0],
         ),
         named_seed("open", vec![7, 0, 0, 0, 1, 0, 1, 2]),
     ]

@@ -29,8 +29,8 @@ use crate::path::Profile;
 pub const REQUEST_BYTES: usize = 640;
 /// The suite of RFC 9807, and ChaCha20-Poly1305 and BLAKE3 for a session; a frame carries one PDU.
 const SUITE_SINGLE: u16 = 1;
-/// The same; a frame may carry several PDUs.
-const SUITE_BUNDLES: u16 = 2;
+/// The same; a frame may carry several PDUs, and acknowledgements may be short. (2 was the former alone.)
+const SUITE_BUNDLES: u16 = 4;
 /// The messages of the exchange, in bytes, at most.
 const MESSAGE_MAX_BYTES: usize = 400;
 
@@ -57,7 +57,7 @@ pub struct Wish {
     pub begun_bytes: u32,
     /// The largest frame, in bytes after the Ethernet header.
     pub frame_bytes_max: u16,
-    /// A frame may carry several PDUs, if the target can read that.
+    /// A frame may carry several PDUs, and acknowledgements may be short, if the target can read that.
     pub bundles: bool,
 }
 

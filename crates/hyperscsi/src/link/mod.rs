@@ -55,7 +55,7 @@ pub struct Terms {
     pub frame_bytes_max: u16,
     /// What kind of network it is, as the target has it.
     pub profile: Profile,
-    /// A frame may carry several PDUs.
+    /// A frame may carry several PDUs, and acknowledgements may be short.
     pub bundles: bool,
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{EndReason, Link, generation, low};
 use crate::assembly::{Assembly, Taken};
 use crate::bytes::size;
-use crate::control::{Ack, Probe};
+use crate::control::{Ack, Probe, SHORT_ACK};
 use crate::data::Data;
 use crate::frame::FragmentHeader;
 use crate::keys::{FORGERIES_MAX, SealError};
@@ -150,7 +150,11 @@ impl<D: AsRef<[u8]>> Link<D> {
             Ok(opened) => {
                 self.last_heard = now;
                 let (number, text) = (opened.number, opened.text);
-                self.take_text(now, head, (number, opened.sequence), text, arrivals);
+                if frame.get(FRAGMENT_HEADER_BYTES + 1) == Some(&SHORT_ACK) {
+                    self.take_short_ack(now, head, number, text);
+                } else {
+                    self.take_text(now, head, (number, opened.sequence), text, arrivals);
+                }
             }
             Err(error) => self.count_seal_error(error),
         }
@@ -235,12 +239,7 @@ impl<D: AsRef<[u8]>> Link<D> {
                 None
             }
             Opcode::Ack => {
-                let ack = Ack::decode(body)?;
-                let is_newest = self.newest_ack.is_none_or(|newest| number > newest);
-                if is_newest {
-                    self.newest_ack = Some(number);
-                }
-                self.handle_ack(now, &ack, is_newest);
+                self.take_ack(now, number, &Ack::decode(body)?);
                 None
             }
             Opcode::Request | Opcode::Reply | Opcode::Discovery | Opcode::DiscoveryAnswer => {
@@ -252,6 +251,24 @@ impl<D: AsRef<[u8]>> Link<D> {
             | Opcode::Disconnect
             | Opcode::DisconnectAnswer => Some(Arrival::Control(header.opcode, body.to_vec())),
         }
+    }
+
+    /// Takes the text of a frame that says to be a short acknowledgement.
+    fn take_short_ack(&mut self, now: Duration, head: FragmentHeader, number: u64, text: &[u8]) {
+        let is_control = head.tag == self.terms.first_tag && head.is_last && head.fragment == 0;
+        let ack = Ack::decode_short(text).filter(|_| is_control && self.terms.bundles);
+        match ack {
+            Some(ack) => self.take_ack(now, number, &ack),
+            None => self.counters.strange += 1,
+        }
+    }
+
+    fn take_ack(&mut self, now: Duration, number: u64, ack: &Ack) {
+        let is_newest = self.newest_ack.is_none_or(|newest| number > newest);
+        if is_newest {
+            self.newest_ack = Some(number);
+        }
+        self.handle_ack(now, ack, is_newest);
     }
 
     fn take_fragment(

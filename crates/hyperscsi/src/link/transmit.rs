@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::{Flight, Link, generation, is_sealed, low, payload_bytes};
 use crate::bytes::size;
-use crate::control::{Ack, Entry, Probe, TAGS_ASKED_MAX};
+use crate::control::{ACK_BYTES, Ack, Entry, Probe, SHORT_ACK, TAGS_ASKED_MAX};
 use crate::frame::FragmentHeader;
 use crate::keys::{CLEAR_BYTES, SEAL_BYTES, TAG_BYTES};
 use crate::limits::{CONTROL_MAX_BYTES, FRAGMENT_HEADER_BYTES, FRAME_MIN_BYTES, VERSION};
@@ -141,10 +141,21 @@ impl<D: AsRef<[u8]>> Link<D> {
         .encode()
     }
 
-    /// The body of the acknowledgement that is due. It has to be sent.
-    fn make_ack(&mut self, now: Duration) -> Vec<u8> {
+    /// An acknowledgement in a frame of its own: short, where it can be.
+    fn write_ack(&mut self, ack: &Ack, to: &mut [u8]) -> Option<usize> {
+        let short = ack.encode_short().filter(|_| self.terms.bundles);
+        let Some(body) = short else {
+            return self.write_control(Opcode::Ack, &ack.encode(), 0, to);
+        };
+        let [a, b, c] = self.control_head();
+        let clear = [a, b, c, VERSION, SHORT_ACK];
+        self.sealer.seal(clear, 0, &[&body], to)
+    }
+
+    /// The acknowledgement that is due. It has to be sent.
+    fn make_ack(&mut self, now: Duration) -> Ack {
         let mut entries = Vec::new();
-        let mut left = CONTROL_MAX_BYTES - 12;
+        let mut left = CONTROL_MAX_BYTES - ACK_BYTES;
         let mut is_all = true;
         for slot in 0..self.terms.slots {
             let tag = self.tag_of(slot);
@@ -164,16 +175,15 @@ impl<D: AsRef<[u8]>> Link<D> {
             entries.push(entry);
         }
         let waited = now.saturating_sub(self.owed.newest);
-        let ack = Ack {
+        self.owed.now = !is_all;
+        self.owed.due = None;
+        self.owed.frames = 0;
+        Ack {
             probe: std::mem::take(&mut self.owed.probe),
             window: self.settings.window,
             delay_us: u32::try_from(waited.as_micros()).unwrap_or(u32::MAX),
             entries,
-        };
-        self.owed.now = !is_all;
-        self.owed.due = None;
-        self.owed.frames = 0;
-        ack.encode()
+        }
     }
 
     fn write_probe(&mut self, now: Duration, to: &mut [u8]) -> Option<usize> {
@@ -220,11 +230,11 @@ impl<D: AsRef<[u8]>> Link<D> {
     fn write_fragments(
         &mut self,
         now: Duration,
-        ack: Option<&[u8]>,
+        ack: Option<&Ack>,
         to: &mut [u8],
     ) -> Option<usize> {
         let base = usize::from(self.frame_size.base);
-        let ack_bytes = ack.map_or(0, |body| SEAL_BYTES + HEADER_BYTES + body.len());
+        let ack_bytes = ack.map_or(0, |ack| SEAL_BYTES + HEADER_BYTES + ack.encoded_bytes());
         let mut draft = Draft {
             to,
             length: 0,
@@ -251,12 +261,13 @@ impl<D: AsRef<[u8]>> Link<D> {
         }
         let count = draft.pieces;
         match ack {
-            Some(body) if count == 0 => return self.write_control(Opcode::Ack, body, 0, draft.to),
-            Some(body) => {
+            Some(ack) if count == 0 => return self.write_ack(ack, draft.to),
+            Some(ack) => {
+                let body = ack.encode();
                 let header = self.header(Opcode::Ack, 0, 0, body.len()).encode();
                 draft.begin(self.control_head(), Some((Opcode::Ack, 0)))?;
                 draft.put(&header)?;
-                draft.put(body)?;
+                draft.put(&body)?;
             }
             None if count == 0 => return None,
             None => {}

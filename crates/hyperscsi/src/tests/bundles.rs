@@ -265,6 +265,53 @@ fn what_is_ready_at_once_leaves_in_one_frame() {
     assert!(replies.iter().all(|frame| frame.len() <= 9000));
 }
 
+/// An acknowledgement of one or two commands, in a frame of its own, is no longer than Ethernet wants it.
+#[test]
+fn an_acknowledgement_alone_fits_the_shortest_frame() {
+    for (bundles, count, length) in [(true, 1, 46), (true, 2, 46), (true, 3, 51), (false, 1, 73)] {
+        let mut pair = Pair::new(Level::Crc, bundles, 1500);
+        pair.now += TURN * 20;
+        let _owed_before = (pair.sent_by_client(), pair.sent_by_target());
+        (0..count).for_each(|_| pair.ask(true));
+        for frame in pair.sent_by_client() {
+            pair.target.handle_frame(pair.now, &frame);
+        }
+        pair.now += Duration::from_millis(1);
+        let lengths: Vec<_> = pair.sent_by_target().iter().map(Vec::len).collect();
+        assert_eq!(lengths.last(), Some(&length), "{bundles} {count}");
+        for frame in pair.sent_by_target() {
+            pair.client.handle_frame(pair.now, &frame);
+        }
+        pair.turn();
+        assert_eq!(pair.client.counters().retransmitted, 0);
+    }
+}
+
+/// A peer that did not agree on short acknowledgements gets none, and takes none.
+#[test]
+fn a_short_acknowledgement_means_nothing_without_agreement() {
+    for bundles in [false, true] {
+        let mut pair = Pair::new(Level::Encrypt, bundles, 1500);
+        let (mut sealer, _): (Sealer, _) = keys().sending(Side::Client, SESSION);
+        sealer.skip_to(1000);
+        let head = FragmentHeader {
+            is_sealed: true,
+            tag: 1,
+            is_last: true,
+            ..FragmentHeader::default()
+        };
+        let [a, b, c] = head.encode();
+        let mut frame = vec![0; 100];
+        let length = sealer
+            .seal([a, b, c, 0x20, 0x22], 0, &[&[0, 64, 0, 0]], &mut frame)
+            .unwrap();
+        let strange = pair.target.counters().strange;
+        pair.target.handle_frame(pair.now, &frame[..length]);
+        let counted = pair.target.counters().strange - strange;
+        assert_eq!(counted, u64::from(!bundles));
+    }
+}
+
 /// Two ends of which one has an interface that carries less than 1500 bytes.
 #[test]
 fn no_end_sends_more_than_both_have() {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::prng::Prng;
 use crate::command::{Attribute, Command, Function, Outcome, Reply, Request, TaskName};
-use crate::control::{Ack, Entry, Probe};
+use crate::control::{Ack, Entry, Probe, SHORT_ACK};
 use crate::data::{Data, LEAD_MAX_BYTES};
 use crate::device::Inquiry;
 use crate::frame::FragmentHeader;
@@ -142,6 +142,30 @@ impl Rogue {
         let header = header.encode();
         let frame = self.seal(Self::control_head(), opcode.to_wire(), 0, &[&header, body]);
         self.send(&frame);
+    }
+
+    /// What says to be a short acknowledgement.
+    fn short_ack(&mut self, head: FragmentHeader, text: &[u8]) {
+        let frame = self.seal(head, SHORT_ACK, 0, &[text]);
+        self.send(&frame);
+    }
+
+    /// The same as a short one, most often sound.
+    fn any_short_ack(&mut self, mut ack: Ack) {
+        (ack.probe, ack.delay_us) = (0, ack.delay_us & 0xffff);
+        for entry in &mut ack.entries {
+            entry.contiguous = None;
+        }
+        let mut text = ack.encode_short().unwrap();
+        let mut head = Self::control_head();
+        match self.below(8) {
+            0 => text.truncate(self.below(text.len() + 1)),
+            1 => head.tag = self.short(512),
+            2 => head.fragment = self.short(1024),
+            3 => text.resize(self.below(8000), 7),
+            _ => {}
+        }
+        self.short_ack(head, &text);
     }
 
     /// A control PDU as it stands behind another one in a seal.
@@ -408,6 +432,7 @@ impl Rogue {
                     entries,
                 };
                 self.control(Opcode::Ack, &ack.encode());
+                self.any_short_ack(ack);
             }
             11 => {
                 let tags = (0..self.below(64)).map(|_| self.short(512)).collect();
@@ -668,6 +693,45 @@ fn what_stands_before_a_body_is_not_kept_if_it_is_long() {
     }
     let mut rogue = Rogue::new(1, 64);
     assert!(rogue.ask(0, 1, read(0), 1400), "it is ignored");
+}
+
+#[test]
+fn what_only_says_to_be_a_short_acknowledgement_is_dropped() {
+    let mut rogue = Rogue::with_replies(5000);
+    let mut text = [0, 64, 0, 0].to_vec();
+    for slot in 0..SLOTS {
+        text.extend((FIRST_TAG + 1 + slot).to_be_bytes());
+        text.extend([0, 0, 0, 1]);
+    }
+    let head = Rogue::control_head();
+    let slot = FragmentHeader {
+        tag: FIRST_TAG + 1,
+        ..head
+    };
+    let (second, open) = (
+        FragmentHeader {
+            fragment: 1,
+            ..head
+        },
+        FragmentHeader {
+            is_last: false,
+            ..head
+        },
+    );
+    let wrong = [
+        ("of a slot", slot, &text[..]),
+        ("not the first fragment", second, &text),
+        ("not the last", open, &text),
+        ("half an entry", head, &text[..text.len() - 1]),
+    ];
+    for (what, head, text) in wrong {
+        let strange = rogue.target.counters().strange;
+        rogue.short_ack(head, text);
+        assert_eq!(rogue.target.counters().strange, strange + 1, "{what}");
+        assert!(!rogue.target.is_idle(), "{what}");
+    }
+    rogue.short_ack(head, &text);
+    assert!(rogue.target.is_idle(), "the client has all replies");
 }
 
 #[test]
