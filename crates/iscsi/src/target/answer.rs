@@ -9,7 +9,7 @@
 use memory::Payload;
 
 use super::session::Session;
-use super::task::Phase;
+use super::task::{NO_SERIAL, Phase};
 use super::transmit::{COPY_MAX_BYTES, Segment, Transmitter};
 use super::{Response, TaskId};
 use crate::SerialNumber;
@@ -95,6 +95,10 @@ impl Session {
     /// True when data for this task is digested, so that it must not change under way.
     #[must_use]
     pub fn needs_stable_data(&self, id: TaskId) -> bool {
+        self.has_data_digests && self.is_digested(id)
+    }
+
+    fn is_digested(&self, id: TaskId) -> bool {
         let connection = self
             .tasks
             .get(id.index as usize)
@@ -116,41 +120,45 @@ impl Session {
         if !self.starving.is_empty() {
             self.starving.retain(|other| *other != id);
         }
-        let tag = self.tag_of(id);
         let task = self
             .task_mut(id)
             .filter(|task| task.phase == Phase::Running)?;
-        let ended = Ended {
+        let mut ended = Ended {
             connection: task.connection,
             lun: task.lun,
-            tag,
+            tag: RESERVED_TAG,
             write_length: task.write_length,
             read_length: task.read_length,
         };
         task.phase = Phase::Draining;
         task.data_out.drop_data();
         let (immediate, unsolicited) = (task.immediate, task.data_out.is_unsolicited_open());
+        if !unsolicited {
+            task.serial = NO_SERIAL;
+        }
         if immediate {
             self.immediate = self.immediate.saturating_sub(1);
         } else {
             self.running = self.running.saturating_sub(1);
         }
-        if unsolicited {
-            self.drain(id);
+        ended.tag = if unsolicited {
+            self.drain(id)
         } else {
-            self.free_place(id.index);
-        }
+            self.free_place(id.index)
+        };
         Some(ended)
     }
 
-    /// A task has ended while data was owed to it.
-    fn drain(&mut self, id: TaskId) {
+    /// A task has ended while data was owed to it. Gives its tag.
+    fn drain(&mut self, id: TaskId) -> u32 {
+        let tag = self.tag_of(id);
         self.draining.push_back(id);
         if self.draining.len() > limits::DRAINING_TASKS_MAX
             && let Some(oldest) = self.draining.pop_front()
         {
             self.close_task(oldest);
         }
+        tag
     }
 }
 

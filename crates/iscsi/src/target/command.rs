@@ -13,7 +13,7 @@ use memory::{BUFFER_BYTES_MAX, Buffer, Need, Payload, Pool};
 
 use super::receive::Header;
 use super::session::{Held, Session, Waiting};
-use super::task::{Phase, Task};
+use super::task::{NO_SERIAL, Phase, Task};
 use super::{Command, DataFault, Event, Incoming, TaskId, Violation};
 use crate::limits;
 use crate::pdu::{AdditionalHeaders, Bhs, ScsiCommandBhs, TaskAttribute, flags};
@@ -163,7 +163,7 @@ impl Session {
             && flags::FINAL & bhs.flags == 0
             && !self.config.parameters.initial_r2t;
         let now = self.now;
-        self.next_serial = self.next_serial.wrapping_add(1);
+        self.next_serial = self.next_serial.wrapping_add(1).max(1);
         let serial = self.next_serial;
         let index = self.vacant_place();
         self.tags.set(index, tag.0);
@@ -226,34 +226,37 @@ impl Session {
         u32::try_from(self.tasks.len().saturating_sub(1)).unwrap_or(u32::MAX)
     }
 
+    /// The task that a peer calls so. The reserved tag is what free places have: they are no tasks.
     #[inline]
     pub(super) fn find_tag(&self, tag: u32) -> Option<TaskId> {
         let index = self.tags.find(tag)?;
         let serial = self.tasks.get(index as usize)?.serial;
-        Some(TaskId { index, serial })
+        (serial != NO_SERIAL).then_some(TaskId { index, serial })
     }
 
     #[inline]
     pub(super) fn task_mut(&mut self, id: TaskId) -> Option<&mut Task> {
-        let is_used = self.tags.is_used(id.index);
+        debug_assert_ne!(id.serial, NO_SERIAL, "nobody is given such a task");
         self.tasks
             .get_mut(id.index as usize)
-            .filter(|task| is_used && task.serial == id.serial)
+            .filter(|task| task.serial == id.serial)
     }
 
     /// Frees the place of a task.
     pub(super) fn close_task(&mut self, id: TaskId) {
         if let Some(task) = self.task_mut(id) {
             task.data_out.drop_data();
+            task.serial = NO_SERIAL;
             self.free_place(id.index);
         }
     }
 
-    /// Frees the place of a task whose data was handed on or dropped.
+    /// Frees the place of a task that is over: its data was handed on or dropped, and it has no serial any more. Gives
+    /// the tag that it had.
     #[inline]
-    pub(super) fn free_place(&mut self, index: u32) {
-        self.tags.clear(index);
+    pub(super) fn free_place(&mut self, index: u32) -> u32 {
         self.free.push(index);
+        self.tags.take(index)
     }
 
     /// A command is there with its immediate data: now, or when its turn comes, it is delivered.

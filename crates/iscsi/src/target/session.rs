@@ -82,6 +82,8 @@ pub(super) enum Waiting {
 pub struct Session {
     pub(super) config: SessionConfig,
     pub(super) connections: Vec<Option<Connection>>,
+    /// A connection digests data, or did.
+    pub(super) has_data_digests: bool,
     pub(super) exp_cmd_sn: SerialNumber,
     pub(super) max_cmd_sn: SerialNumber,
     /// How many commands may be under way, at most; lowered while memory is short.
@@ -127,6 +129,7 @@ impl Session {
             gap: None,
             config,
             connections: Vec::new(),
+            has_data_digests: false,
             exp_cmd_sn,
             max_cmd_sn,
             queue_limit,
@@ -162,6 +165,7 @@ impl Session {
     /// Takes in a connection that has finished its login and gives its index in this session.
     pub fn add_connection(&mut self, config: &ConnectionConfig, now: Duration) -> usize {
         let parameters = &config.parameters;
+        self.has_data_digests |= parameters.data_digest;
         let connection = Connection {
             cid: config.cid,
             receiver: Receiver::new(

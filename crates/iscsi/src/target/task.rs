@@ -82,9 +82,13 @@ pub(super) struct DataOut {
     pub(super) r2t_sn: u32,
 }
 
+/// The serial of a place without a task: no task has it.
+pub(super) const NO_SERIAL: u32 = 0;
+
 /// One task.
 #[derive(Debug)]
 pub(super) struct Task {
+    /// [`NO_SERIAL`] when it is over.
     pub(super) serial: u32,
     /// When its header came.
     pub(super) arrived: Duration,
@@ -104,7 +108,7 @@ impl Task {
     /// A place for tasks.
     pub(super) const fn new() -> Self {
         Self {
-            serial: 0,
+            serial: NO_SERIAL,
             arrived: Duration::ZERO,
             connection: 0,
             lun: 0,

@@ -246,6 +246,59 @@ fn tasks_are_bounded_although_announced_data_never_comes() {
     assert_eq!(rig.answers(0), [""; 0]);
 }
 
+/// Each free place is free once: two commands in one would be taken for each other.
+#[track_caller]
+fn assert_free_once(rig: &Rig) {
+    let mut free = rig.session.free.clone();
+    free.sort_unstable();
+    free.dedup();
+    assert_eq!(free.len(), rig.session.free.len(), "{:?}", rig.session.free);
+}
+
+/// The tag that stands for none is also what places without a task have. Beside any tag that is in use, it names none.
+#[test]
+fn the_reserved_tag_names_no_task_to_abort() {
+    for in_use in 3..600 {
+        let mut rig = Rig::new(config());
+        let held = [command(in_use, 3), command(2, 2)];
+        let abort = |tag, referenced| management(1, tag, 1, referenced, 2);
+        rig.events(0, &held);
+        rig.events(0, &[abort(900, 2)]);
+        for n in 0..4 {
+            rig.events(0, &[abort(901 + n, RESERVED_TAG)]);
+            assert_free_once(&rig);
+        }
+        let started = rig.events(0, &[command(1, 1), command(1000, 4)]);
+        assert_eq!(
+            started,
+            [
+                "command 1".to_owned(),
+                format!("command {in_use}"),
+                "command 1000".to_owned()
+            ]
+        );
+    }
+}
+
+/// The same for data: the place had a task whose initiator never sent them.
+#[test]
+fn the_reserved_tag_names_no_task_for_data() {
+    let mut config = config();
+    config.parameters.initial_r2t = false;
+    let mut rig = Rig::new(config);
+    let count = u32::try_from(DRAINING_TASKS_MAX).unwrap() + 8;
+    for n in 1..=count {
+        let id = rig.start(0, write(n, n, 4096).not_final());
+        rig.good(id);
+    }
+    rig.answers(0);
+    for _ in 0..4 {
+        let empty = data_out(RESERVED_TAG, RESERVED_TAG, 0, 0, &[]);
+        assert_eq!(rig.events(0, &[empty]), ["DataOutForUnknownTask"]);
+        assert_free_once(&rig);
+    }
+}
+
 #[test]
 fn an_initiator_that_may_send_nothing_is_notified_when_it_may() {
     let mut rig = Rig::new(config_from(1, 1));
