@@ -142,6 +142,7 @@ impl Message {
     /// # Panics
     ///
     /// When they are not all inside the payload.
+    #[inline]
     pub fn push_copy(&mut self, payload: &Payload, start: usize, len: usize) -> &[u8] {
         match payload.as_slice() {
             Some(bytes) => self.push_bytes(&bytes[start..start + len]),
@@ -151,6 +152,7 @@ impl Message {
     }
 
     /// Takes a payload over, to be referred to by [`Message::push_part`]. Sends nothing by itself.
+    #[inline]
     pub fn push_payload(&mut self, payload: Payload) -> PayloadIndex {
         if let Payload::Heap(bytes) = &payload {
             self.heap_len += bytes.len();

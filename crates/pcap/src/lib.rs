@@ -116,6 +116,7 @@ impl Packets {
     }
 
     /// Appends a segment.
+    #[inline]
     pub fn push(&mut self, segment: &Segment<'_>) {
         let whole = segment.whole_bytes.max(segment.bytes.len());
         let mut start = 0;

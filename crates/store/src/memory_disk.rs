@@ -229,6 +229,7 @@ impl MemoryHandle {
         Ok(IoAnswer::Data(Payload::Mapped(data)))
     }
 
+    #[inline]
     fn write(&self, range: Range<u64>, data: &Payload) -> Next {
         if range.is_empty() {
             return Next::Done(Ok(IoAnswer::Done));
@@ -284,6 +285,7 @@ impl MemoryHandle {
         })
     }
 
+    #[inline]
     fn copy_in(&self, offset: usize, data: &Payload) {
         if let Some(bytes) = data.as_slice() {
             self.medium.copy_in(offset, bytes);

@@ -89,22 +89,27 @@ impl Port for SessionPort {
         id.index as usize
     }
 
+    #[inline]
     fn arrival_of(&self, id: TaskId) -> Duration {
         self.session.arrival_of(id)
     }
 
+    #[inline]
     fn request_data(&mut self, id: TaskId, length: u32, pool: &Pool) -> Option<Payload> {
         self.session.request_data(id, length, pool)
     }
 
+    #[inline]
     fn leave_chunk(&mut self, id: TaskId, pool: &Pool) {
         self.session.leave_chunk(id, pool);
     }
 
+    #[inline]
     fn needs_stable_data(&self, id: TaskId) -> bool {
         self.session.needs_stable_data(id)
     }
 
+    #[inline]
     fn respond(&mut self, id: TaskId, response: Response<'_>) -> Option<usize> {
         let response = IscsiResponse {
             status: response.status as u8,
@@ -163,6 +168,7 @@ impl Port for SessionPort {
         self.session.set_queue_limit(commands)
     }
 
+    #[inline]
     fn unsent_bytes(&self) -> usize {
         self.sending_bytes
             .saturating_add(self.session.unsent_bytes())

@@ -23,6 +23,7 @@ impl Session {
     /// [`Session::needs_stable_data`] is true for the task.
     ///
     /// Gives the connection that has something to send now.
+    #[inline]
     pub fn respond(&mut self, id: TaskId, response: Response<'_>) -> Option<usize> {
         let Ended {
             connection,
@@ -94,6 +95,7 @@ impl Session {
 
     /// True when data for this task is digested, so that it must not change under way.
     #[must_use]
+    #[inline]
     pub fn needs_stable_data(&self, id: TaskId) -> bool {
         self.has_data_digests && self.is_digested(id)
     }
@@ -218,6 +220,7 @@ struct DataIn<'a> {
 
 impl DataIn<'_> {
     /// Sends `length` bytes as Data-In PDUs; the last one carries the status if `last` says so.
+    #[inline]
     pub(super) fn send(
         &mut self,
         data: Payload,
@@ -258,6 +261,7 @@ impl DataIn<'_> {
         }
     }
 
+    #[inline]
     fn push(
         &mut self,
         segment: Segment<'_>,

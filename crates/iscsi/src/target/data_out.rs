@@ -203,6 +203,7 @@ impl Session {
     /// The command takes `length` bytes of Data-Out (more than the initiator will send is fine:
     /// it is counted as residual). Gives them at once if they are there; else
     /// [`Event::DataOut`] or [`Event::DataFault`] comes, perhaps before this returns.
+    #[inline]
     pub fn request_data(&mut self, id: TaskId, length: u32, pool: &Pool) -> Option<Payload> {
         let task = self.task_mut(id)?;
         let wanted = length.min(task.write_length);

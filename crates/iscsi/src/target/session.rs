@@ -301,6 +301,7 @@ impl Session {
     }
 
     /// What happened, oldest first.
+    #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
@@ -308,6 +309,7 @@ impl Session {
     /// Bytes that arrived on a connection: `chunk` holds nothing else.
     ///
     /// An error means that the connection is to be closed.
+    #[inline]
     pub fn handle_chunk(
         &mut self,
         connection: usize,
@@ -360,6 +362,7 @@ impl Session {
     }
 
     /// How the next bytes of a connection are best received.
+    #[inline]
     pub fn poll_receive(&mut self, connection: usize) -> Receive {
         let anything = Receive::Chunk {
             limit_bytes: if self.config.is_discovery {
@@ -861,6 +864,7 @@ impl Session {
     }
 
     /// Takes all that waits to be sent on a connection; `empty` is filled from now on.
+    #[inline]
     pub fn take_message(&mut self, connection: usize, empty: Message) -> Message {
         match self.connections.get_mut(connection) {
             Some(Some(state)) => {

@@ -84,6 +84,7 @@ impl Transmitter {
     }
 
     /// Keeps a payload whose parts will be sent.
+    #[inline]
     pub(super) fn keep(&mut self, payload: Payload) -> PayloadIndex {
         self.message.push_payload(payload)
     }
@@ -156,6 +157,7 @@ impl Transmitter {
         }
     }
 
+    #[inline]
     fn push_part(&mut self, index: PayloadIndex, start: usize, len: usize) -> Option<Digest> {
         self.message.push_part(index, start, len);
         if !self.data_digest {
