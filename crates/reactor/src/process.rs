@@ -2,11 +2,13 @@
 
 use std::io::Write as _;
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use crate::lane;
 
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
+/// What [`leave`] ends with.
+static STATUS: AtomicI32 = AtomicI32::new(0);
 
 /// Whether [`end_at_once`] was called. A thread whose end is that of the process then has to wait for it.
 pub fn is_ending() -> bool {
@@ -19,14 +21,31 @@ pub fn is_ending() -> bool {
 ///
 /// `line` goes to the standard error output first, past a log that may have a queue.
 pub fn end_at_once(status: u8, line: &str) -> ! {
+    STATUS.store(i32::from(status), Ordering::SeqCst);
+    // Another thread may meet a file that was given back, and fail. The line says all that is to be said.
+    std::panic::set_hook(Box::new(|_| {}));
+    leave_at_abort();
     IS_ENDING.store(true, Ordering::SeqCst);
     // Nobody may be there to read it.
     drop(writeln!(std::io::stderr(), "{line}"));
-    // Another thread may meet a file that was given back, and fail. The line above says all that is to be said.
-    std::panic::set_hook(Box::new(|_| {}));
     release();
     // SAFETY: `_exit` has no precondition, and does not return.
     unsafe { libc::_exit(i32::from(status)) }
+}
+
+/// A library that meets a file which was given back may abort, as that of Ceph does: the process ends as it was about
+/// to.
+fn leave_at_abort() {
+    let handler: extern "C" fn(libc::c_int) = leave;
+    // SAFETY: what handles the signal is a function of this program that does what a handler may do.
+    let before = unsafe { libc::signal(libc::SIGABRT, handler as libc::sighandler_t) };
+    debug_assert_ne!(before, libc::SIG_ERR, "a signal that can be handled");
+}
+
+/// For the signal of an abort.
+extern "C" fn leave(_: libc::c_int) {
+    // SAFETY: `_exit` may be called in a handler, and does not return.
+    unsafe { libc::_exit(STATUS.load(Ordering::SeqCst)) }
 }
 
 /// Calls a function that may wait for a store without end, such as one that asks a file system, on a thread that must

@@ -312,6 +312,39 @@ fn ends_at_once_beside_its_workers() {
 }
 
 #[test]
+fn ends_at_once_while_a_library_aborts() {
+    if std::env::vars_os().all(|(name, _)| name != CHILD) {
+        return;
+    }
+    reactor::process::guard();
+    let mut reactor = reactor();
+    let (_plain, file) = file();
+    let operation = read(&reactor, &file, 0);
+    drop(run(&mut reactor, operation));
+    let library = || {
+        while !reactor::process::is_ending() {
+            std::hint::spin_loop();
+        }
+        std::process::abort();
+    };
+    drop(std::thread::spawn(library));
+    reactor::process::end_at_once(9, "the end");
+}
+
+/// What a library does that finds its files closed is no other end.
+#[test]
+fn a_process_that_ends_at_once_does_so_with_its_status_whoever_aborts() {
+    for _ in 0..10 {
+        let ended = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "lanes::ends_at_once_while_a_library_aborts"])
+            .env(CHILD, "1")
+            .output()
+            .unwrap();
+        assert_eq!(ended.status.code(), Some(9), "{:?}", ended.status);
+    }
+}
+
+#[test]
 fn a_process_that_ends_at_once_beside_its_workers_gives_its_port_back() {
     let ended = Command::new(std::env::current_exe().unwrap())
         .args([
