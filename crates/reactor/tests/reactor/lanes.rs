@@ -289,17 +289,23 @@ fn a_call_apart_is_ordinary_code_in_another_process() {
 /// Set for the process that ends beside its workers.
 const CHILD: &str = "TARN_TEST_ENDING_REACTOR";
 
-#[test]
-fn ends_at_once_beside_its_workers() {
-    if std::env::vars_os().all(|(name, _)| name != CHILD) {
-        return;
-    }
+/// In the process that is to end: a reactor with a worker, and the file that keeps it. `None` in any other.
+fn in_child_with_a_worker() -> Option<(Reactor, impl Sized)> {
+    std::env::vars_os().find(|(name, _)| name == CHILD)?;
     reactor::process::guard();
     let mut reactor = reactor();
-    let (_plain, file) = file();
-    let operation = read(&reactor, &file, 0);
+    let files = file();
+    let operation = read(&reactor, &files.1, 0);
     drop(run(&mut reactor, operation));
     assert_eq!(children().len(), 1);
+    Some((reactor, files))
+}
+
+#[test]
+fn ends_at_once_beside_its_workers() {
+    let Some((mut reactor, _files)) = in_child_with_a_worker() else {
+        return;
+    };
     let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), 1).unwrap();
     // The ring has the socket as well, and workers the memory of the ring.
     reactor.accept(&listener, 1);
@@ -313,14 +319,9 @@ fn ends_at_once_beside_its_workers() {
 
 #[test]
 fn ends_at_once_while_a_library_aborts() {
-    if std::env::vars_os().all(|(name, _)| name != CHILD) {
+    let Some(_kept) = in_child_with_a_worker() else {
         return;
-    }
-    reactor::process::guard();
-    let mut reactor = reactor();
-    let (_plain, file) = file();
-    let operation = read(&reactor, &file, 0);
-    drop(run(&mut reactor, operation));
+    };
     let library = || {
         while !reactor::process::is_ending() {
             std::hint::spin_loop();
