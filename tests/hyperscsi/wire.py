@@ -11,6 +11,7 @@ before the target gets them.
 import collections
 import contextlib
 import heapq
+import json
 import os
 import pathlib
 import random
@@ -480,6 +481,9 @@ def a_trace_has_the_frames_of_a_session():
             sessions = wait_for(lambda: len(now := tarn.api().get("sessions")) == 2 and now, 20, "two sessions")
             opened = {lun["id"]: lun["level"] for one in sessions for lun in one["luns"] if "level" in lun}
             equal(opened, {"disk0": "crc", "disk1": "encrypt"}, "levels of the devices that are open")
+            hardware = json.loads(subprocess.check_output(["ip", "-j", "link", "show", OWN]))[0]["address"]
+            ends = {(one["address"], link["address"], link["portal"]) for one in sessions for link in one["connection_list"]}
+            equal(ends, {(hardware, hardware, FAR)}, "where clients are, and where they came in")
             traced = next(one for one in sessions if any(lun["id"] == "disk0" and "level" in lun for lun in one["luns"]))
             path = f"traces/{traced['id']}"
             equal(tarn.api().ask("PUT", path, {"data_bytes": 16, "keep_bytes": 16 << 20}).status, 201, "start of the trace")

@@ -223,7 +223,7 @@ pub struct Session {
     pub tsih: u16,
     /// InitiatorName.
     pub initiator: String,
-    /// Where it comes from, `ADDRESS:PORT`.
+    /// Where it comes from, `ADDRESS:PORT`; of a client on Ethernet its MAC address.
     pub address: String,
     /// TargetName; absent for discovery.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -265,9 +265,9 @@ pub struct Session {
 pub struct Connection {
     /// CID, the initiator's number for it.
     pub cid: u16,
-    /// Where it comes from, `ADDRESS:PORT`.
+    /// Where it comes from, `ADDRESS:PORT`; of a client on Ethernet its MAC address.
     pub address: String,
-    /// The address of this host that it reached.
+    /// The address of this host that it reached, or the interface.
     pub portal: String,
 }
 

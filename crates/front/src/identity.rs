@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ::hyperscsi::Level;
 use iscsi::pdu::{Isid, Tsih};
 
-use crate::hyperscsi::{Place, Station};
+use crate::hyperscsi::Place;
 
 /// Names a session for administrators. It is given when the session is placed, from 1, and never
 /// again while the process runs; zero names none.
@@ -44,8 +44,6 @@ pub enum TransportDetails {
         group: Arc<str>,
         /// The place where the client came in.
         place: Place,
-        /// Where it is.
-        station: Station,
         /// The devices that it has opened, each with its level of protection.
         levels: Vec<(u16, Level)>,
     },

@@ -9,6 +9,7 @@
 //! | `luns` | what a session sees changes |
 //! | `names` | names of commands and requests of a session |
 //! | `port` | a session of any transport, as the engine keeps it |
+//! | `station` | where a client is: an address of IP or of Ethernet |
 //! | `sending` | how a send ends, and whether that wakes its core |
 //! | `others` | what iSCSI hands on to other transports |
 //! | `iscsi` | iSCSI: the front, and the sessions of a core with their connections |
@@ -28,6 +29,7 @@ mod policy;
 mod port;
 mod report;
 mod sending;
+mod station;
 
 pub use identity::{SessionId, TransportDetails};
 pub use names::{CommandId, ManagementId};
@@ -38,3 +40,4 @@ pub use policy::{
 pub use port::{Command, Farewell, Port};
 pub use report::{ConnectionReport, SessionReport};
 pub use sending::{SendEnd, Sent};
+pub use station::Station;

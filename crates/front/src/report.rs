@@ -7,6 +7,7 @@ use engine::{TargetIndex, VisibleLun};
 
 use crate::identity::{SessionId, TransportDetails};
 use crate::policy::Asker;
+use crate::station::Station;
 
 /// A session at one moment.
 #[derive(Clone, Debug)]
@@ -20,7 +21,7 @@ pub struct SessionReport {
     /// InitiatorName.
     pub initiator_name: String,
     /// Where the first connection came from.
-    pub peer: SocketAddr,
+    pub peer: Station,
     /// The address of ours that it reached.
     pub portal: SocketAddr,
     /// The user that CHAP has proved.
@@ -58,7 +59,7 @@ pub struct ConnectionReport {
     /// CID.
     pub cid: u16,
     /// Where it comes from.
-    pub peer: SocketAddr,
+    pub peer: Station,
     /// The address of ours that it reached.
     pub portal: SocketAddr,
 }

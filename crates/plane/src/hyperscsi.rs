@@ -10,8 +10,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use front::Station;
 use front::hyperscsi::{
-    FrameSizes, Group, Letter as HyperscsiLetter, Notice, Place, PlaceKey, Server, Station, Wire,
+    FrameSizes, Group, Letter as HyperscsiLetter, Notice, Place, PlaceKey, Server, Wire,
 };
 use reactor::{Address, Datagram, DatagramSocket, Errno, Interface, OperationId, SiteSocket};
 

@@ -68,11 +68,11 @@ mod wire;
 
 pub use engine::{Ending, MediumFailure, MediumOrder, Phase, PhaseTime, VisibleLun};
 pub use engine::{Save, SaveError, SavedState, Space, StateAuthority, Version};
-pub use front::hyperscsi::{Counts as HyperscsiCounts, Station};
+pub use front::hyperscsi::Counts as HyperscsiCounts;
 pub use front::iscsi::{Coalescing, Grant, Holding, LoginCause, Who};
 pub use front::nbd::TlsConfig;
 pub use front::{
-    Asker, Authorization, ConnectionReport, ExportAsker, Policy, SessionId, SessionReport,
+    Asker, Authorization, ConnectionReport, ExportAsker, Policy, SessionId, SessionReport, Station,
     TransportDetails, VisibleExport, VisibleTarget,
 };
 

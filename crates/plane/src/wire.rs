@@ -188,7 +188,7 @@ impl Outside {
         replaces: bool,
     ) {
         let who = Who {
-            peer,
+            peer: peer.into(),
             ..session.who()
         };
         if self.admits(LineKind::ConnectionJoins) {

@@ -93,11 +93,11 @@ export interface CommandPhase {
 
 /** A connection of a session. */
 export interface Connection {
-  /** Where it comes from, `ADDRESS:PORT`. */
+  /** Where it comes from, `ADDRESS:PORT`; of a client on Ethernet its MAC address. */
   address: string;
   /** CID, the initiator's number for it. */
   cid: number;
-  /** The address of this host that it reached. */
+  /** The address of this host that it reached, or the interface. */
   portal: string;
 }
 
@@ -944,7 +944,7 @@ export interface Series {
 
 /** A session of the target role. */
 export interface Session {
-  /** Where it comes from, `ADDRESS:PORT`. */
+  /** Where it comes from, `ADDRESS:PORT`; of a client on Ethernet its MAC address. */
   address: string;
   /** Commands under way. */
   commands: number;

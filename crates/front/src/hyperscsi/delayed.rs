@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::keys::PlaceKey;
-use super::plan::Station;
+use crate::station::Station;
 
 /// Answers that wait.
 const ANSWERS_MAX: usize = 256;

@@ -6,7 +6,8 @@ use std::time::Duration;
 use ::hyperscsi::{Cookies, Gate, OpaqueTarget, Responder, Wish};
 
 use super::keys::PlaceKey;
-use super::plan::{FrameSizes, Place, Station};
+use super::plan::{FrameSizes, Place};
+use crate::station::Station;
 
 /// A place, with all that its clients meet before they have a session. Each core has its own, as a client's frames come
 /// to one core only.

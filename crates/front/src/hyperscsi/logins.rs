@@ -9,11 +9,12 @@ use engine::Engine;
 
 use super::entry::Asked;
 use super::keys::PlaceKey;
-use super::plan::{Group, GroupDevice, Station};
+use super::plan::{Group, GroupDevice};
 use super::session::{Detail, ReplyData};
 use super::sessions::{BEGUN_BYTES, Sessions};
 use super::wire::{Ask, Granted, Letter, Notice, Wire};
 use crate::iscsi::{FRONT_CORE, Front as IscsiFront, Line as IscsiLine};
+use crate::station::Station;
 
 /// Where the opcode stands in a frame that is not sealed: behind its header and the version.
 const OPCODE_AT: usize = 4;
@@ -178,7 +179,7 @@ impl<C: Wire> Sessions<C> {
         clock: SystemTime,
     ) -> Result<(), &'static str> {
         let granted = granted
-            .filter(|_| self.has_room(asked.station.origin()) && !self.is_stopping)
+            .filter(|_| self.has_room(asked.station.ip()) && !self.is_stopping)
             .ok_or(NO_PLACE)?;
         let site = self.sites.get(asked.place).ok_or(NO_GROUP)?;
         let groups = Arc::clone(&self.groups);

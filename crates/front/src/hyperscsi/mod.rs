@@ -1,11 +1,11 @@
 //! HyperSCSI: a client is an I_T nexus, and its commands go to the device server as they are.
 //!
-//! Each core has a socket of each place, and all clients whose addresses are its own ([`Station::core`]): their
+//! Each core has a socket of each place, and all clients whose addresses are its own ([`crate::Station::core`]): their
 //! questions, logins and sessions. So no frame goes from core to core. Only places for sessions are given by one core.
 //!
 //! | Module | Owns |
 //! | --- | --- |
-//! | `keys`, `plan` | names of places; what is to be served, as it is given; stations |
+//! | `keys`, `plan` | names of places; what is to be served, as it is given |
 //! | `counts` | what is counted |
 //! | `session`, `stock` | a session for the engine: commands out, replies in; memory for their data |
 //! | `wire` | what leaves the core |
@@ -31,7 +31,7 @@ pub use change::ChangedPlaces;
 pub use counts::Counts;
 pub use keys::PlaceKey;
 pub use places::Places;
-pub use plan::{FrameSizes, Group, GroupDevice, Place, Server, Station};
+pub use plan::{FrameSizes, Group, GroupDevice, Place, Server};
 pub use session::{Detail, SessionPort, transport_id};
 pub use sessions::{SessionSettings, Sessions};
 pub use wire::{Ask, Granted, Letter, Notice, Wire};

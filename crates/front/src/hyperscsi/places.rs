@@ -51,7 +51,7 @@ impl Places {
             group: _,
             station,
         } = ask;
-        let place = front.place_other_on(station.origin(), core);
+        let place = front.place_other_on(station.ip(), core);
         let granted = place.map(|place| {
             let granted = Granted {
                 id: place.id,

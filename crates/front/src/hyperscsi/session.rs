@@ -33,11 +33,11 @@ use memory::{Buffer, Need, NoRoom, Payload, Pool};
 use scsi::{Lun, Status};
 
 use super::keys::PlaceKey;
-use super::plan::Station;
 use super::stock::Stock;
 use crate::identity::SessionId;
 use crate::iscsi::{ConnectionPlace, Shares, Who};
 use crate::names::{CommandId, ManagementId};
+use crate::station::Station;
 
 /// The data of commands that wait, in bytes: so much may have been under way before the client saw a shut window.
 const WAITING_BYTES_MAX: usize = 2 << 20;
@@ -80,7 +80,7 @@ impl Detail {
         Who {
             session: self.id,
             initiator: &self.name,
-            peer: self.station.peer(),
+            peer: self.station,
             target: Some(&self.group),
             user: None,
         }

@@ -23,7 +23,7 @@ use super::delayed::Delayed;
 use super::entry::{Asked, PlaceEntry, Rate};
 use super::keys::{OfPlace, PlaceKey};
 use super::places::Places;
-use super::plan::{Group, Place, Server, Station};
+use super::plan::{Group, Place, Server};
 use super::session::{Detail, ReplyData, SessionPort, Taken, transport_id};
 use super::stock::Stock;
 use super::wire::{Granted, Letter, Notice, Wire};
@@ -31,6 +31,7 @@ use crate::identity::{SessionId, TransportDetails};
 use crate::iscsi::{FRONT_CORE, origin};
 use crate::port::Port;
 use crate::report::{ConnectionReport, SessionReport};
+use crate::station::Station;
 
 /// The relative target port of all clients: none that SCSI initiators could name.
 const NO_TARGET_PORT: u16 = 0;
@@ -478,7 +479,7 @@ impl<C: Wire> Sessions<C> {
         engine
             .carrier
             .report(Notice::SessionBegins { session: &detail });
-        let pool = self.account(engine, station.origin());
+        let pool = self.account(engine, station.ip());
         let (limit, stock) = (self.settings.queue_depth, Rc::clone(&self.stock));
         let mut port = SessionPort::new(detail, session, limit, stock);
         if self.is_stopping {
@@ -619,7 +620,7 @@ impl<C: Wire> Sessions<C> {
         let id = port.detail.id;
         add(&mut self.counts.sessions, port.session.counters());
         self.by_id.remove(&id);
-        self.leave_party(port.detail.station.origin());
+        self.leave_party(port.detail.station.ip());
         drop(self.receipts.remove(&id));
         engine
             .carrier
@@ -636,13 +637,12 @@ impl<C: Wire> Sessions<C> {
                 Place::Udp(address) => *address,
                 Place::Interface(_) => SocketAddr::from(([0, 0, 0, 0], 0)),
             };
-            let peer = detail.station.peer();
+            let peer = detail.station;
             Some(SessionReport {
                 id: detail.id,
                 transport: TransportDetails::Hyperscsi {
                     group: Arc::clone(&detail.group),
                     place,
-                    station: detail.station,
                     levels: port.session.levels().collect(),
                 },
                 core: engine.core(),

@@ -7,11 +7,12 @@ use engine::Carrier;
 use scsi::NexusId;
 
 use super::keys::PlaceKey;
-use super::plan::{Place, Station};
+use super::plan::Place;
 use super::session::Detail;
 use crate::identity::SessionId;
 use crate::iscsi::Shares;
 use crate::port::Port;
+use crate::station::Station;
 
 /// Mail between the front and the cores of sessions.
 #[derive(Debug)]

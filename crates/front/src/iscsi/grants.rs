@@ -51,7 +51,7 @@ impl<C: Wire> Sessions<C> {
                 },
                 core: engine.core(),
                 initiator_name: profile.initiator_name.clone(),
-                peer: profile.peer,
+                peer: profile.peer.into(),
                 portal: profile.portal,
                 user: profile.user.clone(),
                 target: profile.target,
@@ -76,7 +76,7 @@ impl<C: Wire> Sessions<C> {
         let connections = keys.filter_map(|&key| self.connections.get(key));
         let report = connections.map(|connection| ConnectionReport {
             cid: connection.cid.0,
-            peer: connection.line.peer(),
+            peer: connection.line.peer().into(),
             portal: connection.line.portal(),
         });
         report.collect()

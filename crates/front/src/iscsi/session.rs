@@ -1,6 +1,5 @@
 //! A session of iSCSI and its connections, as the core keeps them that they live on.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use ::iscsi::pdu::{Cid, Tsih};
@@ -11,6 +10,7 @@ use memory::Message;
 use super::holder::{ConnectionPlace, Shares};
 use super::profile::SessionProfile;
 use crate::identity::SessionId;
+use crate::station::Station;
 
 /// What a [`ConnectionKey`] names.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl Detail {
         Who {
             session: self.id,
             initiator: &self.profile.initiator_name,
-            peer: self.profile.peer,
+            peer: self.profile.peer.into(),
             target: self.profile.target_name.as_deref(),
             user: self.profile.user.as_deref(),
         }
@@ -97,7 +97,7 @@ pub struct Who<'a> {
     /// InitiatorName.
     pub initiator: &'a str,
     /// Where it comes from.
-    pub peer: SocketAddr,
+    pub peer: Station,
     /// TargetName; `None` for discovery.
     pub target: Option<&'a str>,
     /// The user that it has proved to be.

@@ -70,7 +70,7 @@ impl Detail {
         Who {
             session: self.id,
             initiator: &self.client,
-            peer: self.peer,
+            peer: self.peer.into(),
             target: Some(&self.export),
             user: None,
         }

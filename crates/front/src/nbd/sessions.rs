@@ -303,7 +303,7 @@ impl<C: Wire> Sessions<C> {
                 },
                 core: engine.core(),
                 initiator_name: detail.client.clone(),
-                peer: detail.peer,
+                peer: detail.peer.into(),
                 portal: detail.portal,
                 user: None,
                 target: None,
@@ -312,7 +312,7 @@ impl<C: Wire> Sessions<C> {
                 luns: vec![detail.lun],
                 connections: vec![ConnectionReport {
                     cid: 0,
-                    peer: detail.peer,
+                    peer: detail.peer.into(),
                     portal: detail.portal,
                 }],
                 header_digest: false,

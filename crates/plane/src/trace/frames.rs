@@ -8,7 +8,8 @@ use std::time::{Duration, SystemTime};
 use ::hyperscsi::limits::{CDB_MAX_BYTES, ETHERTYPE};
 use ::hyperscsi::{FragmentHeader, HEADER_BYTES, Opcode};
 use front::SessionId;
-use front::hyperscsi::{PlaceKey, Station};
+use front::Station;
+use front::hyperscsi::PlaceKey;
 use pcap::Frame;
 
 use super::Trace;

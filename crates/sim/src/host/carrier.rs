@@ -8,7 +8,8 @@ use std::time::Duration;
 use engine::{
     Carrier, Ending, Life, News, PartKey, Phase, Save, StoreWork, TargetIndex, UnitIndex,
 };
-use front::hyperscsi::{PlaceKey, Station};
+use front::Station;
+use front::hyperscsi::PlaceKey;
 use front::iscsi::{Detail, FrontLetter, LineKey, Notice, Wire};
 use front::{Command, CommandId, Port, SendEnd};
 use iscsi::target::Receive;

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use ::hyperscsi::limits::FRAME_MAX_BYTES;
 use engine::{Engine, SessionKey};
-use front::hyperscsi::{self, FrameSizes, Group, Place, PlaceKey, Server, Station};
+use front::Station;
+use front::hyperscsi::{self, FrameSizes, Group, Place, PlaceKey, Server};
 use front::{Others, Port};
 
 use crate::host::Host;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use front::hyperscsi::Station;
+use front::Station;
 use hyperscsi::limits::FRAME_MAX_BYTES;
 use hyperscsi::testing::UnstretchedClient;
 use hyperscsi::{

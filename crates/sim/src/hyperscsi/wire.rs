@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use front::hyperscsi::Station;
+use front::Station;
 
 use crate::prng::Prng;
 

@@ -621,7 +621,7 @@ mod tests {
         Who {
             session: plane::SessionId(7),
             initiator: "iqn.2026-11.acme:h1",
-            peer: "192.0.2.1:5000".parse().unwrap(),
+            peer: plane::Station::Inet("192.0.2.1:5000".parse().unwrap()),
             target: Some("iqn.2026-11.acme:disks"),
             user,
         }

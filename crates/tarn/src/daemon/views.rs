@@ -1,7 +1,7 @@
 //! What runs, in the words of the API.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -12,7 +12,7 @@ use config::{
     Authentication, Denial, GroupIndex, HyperScsiGroup, HyperScsiPassword, Initiator, Model,
     NbdServer, StoreOption, StoreSpec,
 };
-use plane::{ConnectionReport, Handle, SessionReport, TransportDetails, UnitIndex};
+use plane::{ConnectionReport, Handle, Place, SessionReport, TransportDetails, UnitIndex};
 
 use crate::locate::Location;
 
@@ -328,10 +328,19 @@ pub(super) fn sessions(in_force: &InForce, sessions: &[SessionReport]) -> Vec<vi
                 level: level_of(lun.lun).map(|(_, level)| level.word().to_owned()),
             })
         };
+        let portal = |address: SocketAddr| match &one.transport {
+            TransportDetails::Hyperscsi {
+                place: Place::Interface(name),
+                ..
+            } => name.to_string(),
+            TransportDetails::Iscsi { .. }
+            | TransportDetails::Nbd { .. }
+            | TransportDetails::Hyperscsi { .. } => address.to_string(),
+        };
         let connection = |one: &ConnectionReport| view::Connection {
             cid: one.cid,
             address: one.peer.to_string(),
-            portal: one.portal.to_string(),
+            portal: portal(one.portal),
         };
         let target = target.map(|target| target.name.as_str().to_owned());
         let (tsih, isid, target) = match &one.transport {
