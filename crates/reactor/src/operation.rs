@@ -173,6 +173,10 @@ impl fmt::Debug for SendHeader {
 impl Operation {
     /// The entry for the submission queue; `None` for what does not run on the ring. What it
     /// points to belongs to `self` and stays put while `self` is in its slot.
+    ///
+    /// What waits for a peer goes back to us with each part (no MSG_WAITALL): the kernel waits 128 times for the
+    /// rest of one entry, and then has a thread of its own wait (`APOLL_MAX_RETRY`), so that peers who are slow
+    /// would have as many threads as they have connections.
     pub(crate) fn entry(&mut self) -> Option<Entry> {
         Some(match self {
             Self::Accept { listener, .. } => {
@@ -204,7 +208,6 @@ impl Operation {
                 let len = call_len(range.len() - *done);
                 opcode::Recv::new(Fd(socket.raw()), start, len)
                     .ioprio(poll_first(socket))
-                    .flags(libc::MSG_WAITALL)
                     .build()
             }
             Self::Send {
@@ -216,7 +219,8 @@ impl Operation {
                 ..
             } => {
                 let header = header.as_mut()?.describe(message, *done);
-                stream_entry(socket.raw(), header, *at_once)
+                let has_room = *done == 0;
+                stream_entry(socket.raw(), header, (*at_once, has_room))
             }
             Self::ReceiveDatagrams { socket, header, .. } => {
                 let header = &raw const *header.get();
@@ -298,7 +302,15 @@ impl Operation {
             }
             Self::ReceiveDatagrams { .. } if errno == 0 && !cancelled => return Step::Again,
             Self::ReceiveDatagrams { .. } if errno == 0 => return Step::Finish(-libc::ECANCELED),
-            Self::ReceiveExact { range, done, .. } => (done, range.len()),
+            Self::ReceiveExact {
+                socket,
+                range,
+                done,
+                ..
+            } => {
+                socket.note_drained(result > 0 && !cqueue::sock_nonempty(flags));
+                (done, range.len())
+            }
             Self::Send { message, done, .. } => (done, message.len()),
             Self::Receive { .. }
             | Self::Accept { .. }
@@ -344,18 +356,25 @@ const fn flags_of(route: Route) -> Option<i32> {
 }
 
 /// A send to a stream. One that is to be over at once may not wait, so it ends while it is submitted. A part is no
-/// success with MSG_WAITALL, so it has a completion, as every error has.
-fn stream_entry(fd: RawFd, header: *const libc::msghdr, at_once: bool) -> Entry {
+/// success with MSG_WAITALL, so it has a completion, as every error has. One that may wait must not have that flag
+/// ([`Operation::entry`]); where a part of it was sent before, there is no room for the next one yet.
+fn stream_entry(
+    fd: RawFd,
+    header: *const libc::msghdr,
+    (at_once, has_room): (bool, bool),
+) -> Entry {
     if at_once {
-        send_entry(fd, header, libc::MSG_WAITALL | libc::MSG_DONTWAIT).flags(Flags::SKIP_SUCCESS)
+        let flags = libc::MSG_WAITALL | libc::MSG_DONTWAIT;
+        send_entry(fd, header, (flags, 0)).flags(Flags::SKIP_SUCCESS)
     } else {
-        send_entry(fd, header, libc::MSG_WAITALL)
+        send_entry(fd, header, (0, if has_room { 0 } else { POLL_FIRST }))
     }
 }
 
-fn send_entry(fd: RawFd, header: *const libc::msghdr, flags: i32) -> Entry {
+fn send_entry(fd: RawFd, header: *const libc::msghdr, (flags, how): (i32, u16)) -> Entry {
     opcode::SendMsg::new(Fd(fd), header)
         .flags((libc::MSG_NOSIGNAL | flags).cast_unsigned())
+        .ioprio(how)
         .build()
 }
 

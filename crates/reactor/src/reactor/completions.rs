@@ -148,18 +148,14 @@ impl Reactor {
             }
             Operation::ReceiveExact {
                 token,
-                socket,
                 buffer,
                 done,
                 ..
-            } => {
-                socket.note_drained(result > 0 && !cqueue::sock_nonempty(flags));
-                Event::ReceivedExact {
-                    token,
-                    buffer,
-                    result: check(result).map(|_| done),
-                }
-            }
+            } => Event::ReceivedExact {
+                token,
+                buffer,
+                result: check(result).map(|_| done),
+            },
             Operation::Send {
                 token,
                 message,

@@ -1,6 +1,6 @@
 //! Connections: accepting, receiving, sending, cancelling, and running out of chunks.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc;
 use std::thread;
@@ -171,6 +171,79 @@ fn receive_exact_fills_its_range_and_nothing_else() {
     }
     reactor.receive(&socket, 4);
     assert_eq!(&received(event(&mut reactor)).chunk[..], b"next");
+}
+
+/// Threads by which the kernel waits for what is under way on the ring of this thread.
+fn kernel_threads() -> usize {
+    let name = format!("iou-wrk-{}", rustix::thread::gettid().as_raw_nonzero());
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let names = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")));
+    names
+        .filter(|one| one.as_ref().is_ok_and(|one| one.trim_end() == name))
+        .count()
+}
+
+#[test]
+fn what_comes_in_many_pieces_takes_no_thread_of_the_kernel() {
+    const LEN: usize = 600;
+    let mut reactor = reactor();
+    let (socket, mut peer) = connection();
+    peer.set_nodelay(true).unwrap();
+    let buffer = reactor.pool().allocate(LEN).unwrap();
+    reactor.receive_exact(&socket, 3, buffer, 0..LEN);
+    let (sent, mut events) = (pattern(LEN), Vec::new());
+    for byte in &sent {
+        assert!(events.is_empty(), "{events:?}");
+        peer.write_all(&[*byte]).unwrap();
+        reactor.turn(Wait::Poll, &mut events).unwrap();
+    }
+    assert_eq!(kernel_threads(), 0);
+    if events.is_empty() {
+        events.push(event(&mut reactor));
+    }
+    match &events[..] {
+        [
+            Event::ReceivedExact {
+                buffer,
+                result: Ok(LEN),
+                ..
+            },
+        ] => assert_eq!(buffer[..], sent),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_is_taken_in_many_pieces_takes_no_thread_of_the_kernel() {
+    const LEN: usize = 1 << 20;
+    let mut reactor = reactor();
+    let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    // The connection gets a small window from it.
+    rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 1).unwrap();
+    let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    rustix::net::sockopt::set_socket_send_buffer_size(&ours, 1).unwrap();
+    let (mut peer, _) = listener.accept().unwrap();
+    peer.set_nonblocking(true).unwrap();
+    let socket = Socket::new(ours.into()).unwrap();
+    let mut message = Message::default();
+    message.push_bytes(&pattern(LEN));
+    reactor.send(&socket, 1, message, SendEnd::Wakes);
+    let (mut got, mut events) = (vec![0; LEN], Vec::new());
+    let deadline = reactor.now() + HANG;
+    let mut at = 0;
+    while at < LEN {
+        reactor.turn(Wait::Poll, &mut events).unwrap();
+        match peer.read(&mut got[at..LEN.min(at + 1024)]) {
+            Ok(len) => at += len,
+            Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+        }
+        assert_eq!(kernel_threads(), 0, "after {at} bytes");
+        assert!(
+            reactor.now() < deadline,
+            "nothing more comes after {at} bytes"
+        );
+    }
+    assert!(got == pattern(LEN));
 }
 
 #[test]
