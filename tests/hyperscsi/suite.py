@@ -230,6 +230,29 @@ def a_wrong_password_and_an_unknown_device_are_refused():
             check(words in done.stderr and done.stderr.count("\n") == 1, done.stderr)
 
 
+@test(limit_s=120)
+def guessed_passwords_are_told_of():
+    """A client finds out by itself that its password is wrong, and goes. The server counts such a login, reports it, and many are a
+    finding; one with the right password is neither."""
+    with serve("a") as (tarn, path):
+        wrong = path / "wrong"
+        wrong.touch(mode=0o600)
+        wrong.write_text("another password\n")
+        asked = ("discover", "hyperscsi", "--udp", place(tarn), "--group", GROUP, "--password-file")
+        equal(run(*asked, path / "password").returncode, 0, "exit code with the right password")
+        for _ in range(9):
+            equal(run(*asked, wrong).returncode, 2, "exit code with a wrong one")
+        counted = lambda line: f"\n{line} 9\n" in tarn.api().good("GET", "/metrics").body.decode()
+        wait_for(lambda: counted('tarn_login_failures_total{cause="abandoned"}'), 30, "nine failed logins")
+        check(counted('tarn_hyperscsi_events_total{event="unproved"}'), "HyperSCSI counts nine")
+        told = [one for one in tarn.api().get("events") if one["kind"] == "login-failed"]
+        equal({one["target"] for one in told}, {f"hyperscsi:{GROUP}"}, "whose logins failed")
+        check("127.0.0.1" in told[0]["message"] and "the password" in told[0]["message"], told[0]["message"])
+        wait_for(lambda: [one for one in tarn.api().get("findings") if one["code"] == "guessed-secret"], 15, "a finding")
+        [found] = [one for one in tarn.api().get("findings") if one["code"] == "guessed-secret"]
+        equal(found["subject"], f"hyperscsi:{GROUP}", "its subject")
+
+
 @test
 def an_image_goes_in_and_comes_out():
     """64 MiB that qemu-img writes through `tarn attach` are in the file behind, and come back."""

@@ -102,7 +102,8 @@ pub fn login(bytes: &[u8]) {
         for frame in [plain::write(opcode, &body, 0), body.clone()] {
             let answer = responder.handle_frame(Duration::ZERO, &cookies, b"address", &frame);
             assert!(answer.is_none_or(|(_, answer)| answer.len() <= frame.len()));
-            let (answer, proved) = gate.handle_frame(Duration::ZERO, &cookies, b"address", &frame);
+            let (answer, proved) =
+                gate.handle_frame(Duration::ZERO, &cookies, (b"address", ()), &frame);
             assert!(answer.is_none_or(|answer| answer.len() <= frame.len()));
             assert!(proved.is_none(), "no record is there");
             search.handle_frame(b"address", &frame);

@@ -81,7 +81,8 @@ pub use frame::FragmentHeader;
 pub use keys::Entropy;
 pub use link::{Counters, EndReason, Retransmit, Settings, Terms};
 pub use login::{
-    Accepted, Gate, GateSettings, Login, LoginError, LoginProgress, Proved, REQUEST_BYTES, Wish,
+    Accepted, Gate, GateSettings, Login, LoginError, LoginProgress, Proved, REQUEST_BYTES,
+    Unproved, Wish,
 };
 pub use path::Profile;
 pub use pdu::{HEADER_BYTES, Header, Level, Opcode};

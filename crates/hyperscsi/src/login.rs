@@ -18,7 +18,7 @@ mod client;
 mod gate;
 
 pub use client::{Login, LoginError, LoginProgress};
-pub use gate::{Accepted, Gate, GateSettings, Proved};
+pub use gate::{Accepted, Gate, GateSettings, Proved, Unproved};
 
 use crate::bytes::{Reader, put_name};
 use crate::limits::{FRAME_LEAST_BYTES, GROUP_NAME_MAX_BYTES, NAME_MAX_BYTES, SLOTS_MAX};

@@ -526,6 +526,7 @@ impl Core {
     fn tick(&mut self, now: Duration) {
         self.engine.probe_some();
         self.nbd.look(&mut self.engine);
+        self.hyperscsi.look(&mut self.engine);
         self.retry_doors();
         self.report_hanging(now);
         self.give_back();

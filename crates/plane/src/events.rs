@@ -1,10 +1,10 @@
 //! Events for administrators.
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use engine::SaveError;
+use front::Station;
 use front::iscsi::{LoginCause, Who};
 use store::{Cause, IoFailure};
 
@@ -128,7 +128,7 @@ pub enum Event<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct FailedLogin<'a> {
     /// Where it came from.
-    pub peer: SocketAddr,
+    pub peer: Station,
     /// InitiatorName as it was claimed, if it was.
     pub initiator: Option<&'a str>,
     /// TargetName as it was asked for, if it was.

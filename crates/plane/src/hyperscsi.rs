@@ -14,6 +14,7 @@ use front::Station;
 use front::hyperscsi::{
     FrameSizes, Group, Letter as HyperscsiLetter, Notice, Place, PlaceKey, Server, Wire,
 };
+use front::iscsi::LoginFailure;
 use reactor::{Address, Datagram, DatagramSocket, Errno, Interface, OperationId, SiteSocket};
 
 use crate::core::Core;
@@ -178,6 +179,13 @@ impl Wire for Outside {
                     tracing::warn!(%station, %group, "HyperSCSI login refused: {reason}");
                 }
             }
+            Notice::LoginUnproved { station, group } => {
+                let (now, group) = (self.reactor.now(), format!("hyperscsi:{group}"));
+                let whose = (station, None, Some(&*group));
+                self.login_log
+                    .fail(&*self.events, now, whose, &LoginFailure::Unproved);
+            }
+            Notice::Guessing { station, user } => self.login_log.note_guessing(station, user),
             Notice::GroupAway { group, place } => {
                 tracing::error!(%group, %place, "no socket serves a group of HyperSCSI");
             }

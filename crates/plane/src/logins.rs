@@ -2,10 +2,10 @@
 //! how many are reported is limited, because any peer that can connect can make a login fail.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use front::Station;
 use front::iscsi::{LoginCause, LoginFailure};
 
 use crate::bucket::Bucket;
@@ -30,12 +30,12 @@ pub struct LoginCounts {
     pub guessing: Vec<Guessing>,
 }
 
-/// Many wrong proofs of CHAP for one user from one address.
+/// Many logins of one user from one address without a right proof of the secret.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Guessing {
-    /// Where the last one came from.
-    pub address: IpAddr,
-    /// The user, who need not exist.
+    /// Where the last one came from: an address of IP, or of Ethernet.
+    pub address: String,
+    /// The user, who need not exist. A group of HyperSCSI without one is `hyperscsi:GROUP`.
     pub user: String,
     /// When that was.
     pub at: SystemTime,
@@ -79,12 +79,16 @@ impl LoginLog {
     }
 
     /// Wrong proofs for a user come from an address again and again.
-    pub(crate) fn note_guessing(&self, address: IpAddr, user: &str) {
+    pub(crate) fn note_guessing(&self, from: Station, user: &str) {
         const USER_CHARS_MAX: usize = 64;
         const GUESSING_MAX: usize = 64;
         let user: String = user.chars().take(USER_CHARS_MAX).collect();
+        let address = match from {
+            Station::Inet(address) => address.ip().to_string(),
+            Station::Link(_) => from.to_string(),
+        };
         let guessing = &mut self.counts().guessing;
-        guessing.retain(|one| (one.address, &one.user) != (address, &user));
+        guessing.retain(|one| (&one.address, &one.user) != (&address, &user));
         if guessing.len() >= GUESSING_MAX {
             guessing.remove(0);
         }
@@ -101,7 +105,7 @@ impl LoginLog {
         &mut self,
         events: &dyn EventSink,
         now: Duration,
-        (peer, initiator, target): (SocketAddr, Option<&str>, Option<&str>),
+        (peer, initiator, target): (Station, Option<&str>, Option<&str>),
         failure: &LoginFailure,
     ) {
         let cause = failure.cause();
@@ -154,7 +158,7 @@ mod tests {
         let start = Duration::from_secs(1000);
         let recorder = Recorder::default();
         let mut log = LoginLog::new(Arc::default());
-        let peer = SocketAddr::from(([192, 0, 2, 1], 1));
+        let peer = Station::Inet(([192, 0, 2, 1], 1).into());
         let mut fail = |now, failure: LoginFailure| {
             log.fail(&recorder, now, (peer, None, None), &failure);
         };

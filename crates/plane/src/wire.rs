@@ -149,10 +149,13 @@ impl Wire for Outside {
                 failure,
             } => {
                 let (events, now) = (&*self.events, self.reactor.now());
-                let whose = (peer, initiator, target);
+                let whose = (peer.into(), initiator, target);
                 self.login_log.fail(events, now, whose, failure);
             }
-            Notice::Guessing { address, user } => self.login_log.note_guessing(address, user),
+            Notice::Guessing { address, user } => {
+                let from = SocketAddr::new(address, 0).into();
+                self.login_log.note_guessing(from, user);
+            }
             Notice::Displaced => self.login_log.displace(),
         }
     }

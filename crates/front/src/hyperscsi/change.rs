@@ -13,6 +13,7 @@ use super::plan::{FrameSizes, Group, GroupDevice, Place, Server};
 use super::sessions::{Sessions, port_of};
 use super::wire::{Notice, Wire};
 use crate::luns::change_luns;
+use crate::station::Station;
 
 /// What changed of the places of a core.
 #[derive(Debug, Default)]
@@ -160,7 +161,7 @@ impl<C: Wire> Sessions<C> {
         }
     }
 
-    fn gate(&mut self, server: &Server) -> Gate<Arc<::hyperscsi::OpaqueTarget>> {
+    fn gate(&mut self, server: &Server) -> Gate<Arc<::hyperscsi::OpaqueTarget>, Station> {
         let settings = GateSettings {
             server: server.id,
             session: Settings::default(),

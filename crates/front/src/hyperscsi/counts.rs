@@ -29,6 +29,8 @@ pub struct Counts {
     pub proved: u64,
     /// Of those, clients that got no session.
     pub refused: u64,
+    /// Logins that ended without a proof of the password.
+    pub unproved: u64,
     /// What sessions counted, also those that are over.
     pub sessions: Counters,
 }

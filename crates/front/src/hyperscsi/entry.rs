@@ -16,7 +16,7 @@ pub(super) struct PlaceEntry<S> {
     pub(super) place: Place,
     pub(super) socket: S,
     pub(super) sizes: FrameSizes,
-    pub(super) gate: Gate<Arc<OpaqueTarget>>,
+    pub(super) gate: Gate<Arc<OpaqueTarget>, Station>,
     pub(super) responder: Responder,
     pub(super) cookies: Cookies,
     /// Frames that the system has and has not sent yet.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use ::hyperscsi::limits::{DATA_MAX_BYTES, SLOTS_DEFAULT, SLOTS_MAX};
-use ::hyperscsi::{Accepted, Device, Opcode, Proved, Settings, unknown_session};
+use ::hyperscsi::{Accepted, Device, Opcode, Proved, Settings, Unproved, unknown_session};
 use engine::Engine;
 
 use super::entry::Asked;
@@ -52,12 +52,32 @@ impl<C: Wire> Sessions<C> {
             return;
         }
         self.counts.login_steps = self.counts.login_steps.wrapping_add(1);
-        let (answer, proved) = site.gate.handle_frame(now, &site.cookies, &host, frame);
+        let who = (&host[..], from);
+        let (answer, proved) = site.gate.handle_frame(now, &site.cookies, who, frame);
         if let Some(answer) = answer {
             self.send(engine, place, from, &answer);
         }
         if let Some(proved) = proved {
             self.ask(engine, place, from, proved);
+        }
+    }
+
+    /// To be called every second: tells of logins that have ended without a proof of the password.
+    pub fn look(&mut self, engine: &mut Engine<C>) {
+        let now = engine.now();
+        for (_, site) in self.sites.iter_mut() {
+            for Unproved { from, wish } in site.gate.take_unproved(now) {
+                self.counts.unproved = self.counts.unproved.wrapping_add(1);
+                let (station, group) = (from, &*wish.group);
+                engine
+                    .carrier
+                    .report(Notice::LoginUnproved { station, group });
+                let user = wish.user.unwrap_or_else(|| format!("hyperscsi:{group}"));
+                if self.guesses.note(station.ip(), &user, now).is_guessing {
+                    let user = &*user;
+                    engine.carrier.report(Notice::Guessing { station, user });
+                }
+            }
         }
     }
 

@@ -28,7 +28,7 @@ use super::session::{Detail, ReplyData, SessionPort, Taken, transport_id};
 use super::stock::Stock;
 use super::wire::{Granted, Letter, Notice, Wire};
 use crate::identity::{SessionId, TransportDetails};
-use crate::iscsi::{FRONT_CORE, origin};
+use crate::iscsi::{FRONT_CORE, GuessLimiter, origin};
 use crate::port::Port;
 use crate::report::{ConnectionReport, SessionReport};
 use crate::station::Station;
@@ -102,6 +102,8 @@ pub struct Sessions<C: Wire> {
     pub(super) is_stopping: bool,
     /// Memory for data of replies of all sessions.
     stock: Rc<Stock>,
+    /// Logins without a proof of the password.
+    pub(super) guesses: GuessLimiter,
     pub(super) counts: Counts,
     /// Who has a place; one core has it.
     pub(super) places: Option<Places>,
@@ -130,6 +132,7 @@ impl<C: Wire> Sessions<C> {
             parties: HashMap::new(),
             is_stopping: false,
             stock: Rc::default(),
+            guesses: GuessLimiter::default(),
             counts: Counts::default(),
             places,
         }

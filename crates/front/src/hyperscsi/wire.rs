@@ -82,6 +82,20 @@ pub enum Notice<'a> {
         /// Why, for people.
         reason: &'static str,
     },
+    /// A login has ended, and its client has not shown that it knows the password.
+    LoginUnproved {
+        /// Where it was.
+        station: Station,
+        /// The group, as it was asked for.
+        group: &'a str,
+    },
+    /// Logins of a user come from a station again and again without that.
+    Guessing {
+        /// Where the last one was.
+        station: Station,
+        /// The user, or the group, as `hyperscsi:GROUP`.
+        user: &'a str,
+    },
     /// A group cannot be served.
     GroupAway {
         /// The group.

@@ -101,6 +101,9 @@ pub enum LoginFailure {
     /// The connection ended.
     #[error("the connection ended before the login was complete")]
     Abandoned,
+    /// That of HyperSCSI: nothing came that shows that the client knows the password.
+    #[error("it did not prove the password: that is wrong, or the client is gone")]
+    Unproved,
     /// A newer one took its place.
     #[error("displaced: {0}")]
     Displaced(Crowding),
@@ -115,7 +118,7 @@ impl LoginFailure {
                 .status()
                 .map_or(LoginCause::NoLogin, LoginCause::of_status),
             Self::Framing(_) => LoginCause::InitiatorError,
-            Self::Abandoned => LoginCause::Abandoned,
+            Self::Abandoned | Self::Unproved => LoginCause::Abandoned,
             Self::Displaced(_) => LoginCause::OutOfResources,
         }
     }

@@ -45,7 +45,7 @@ pub use port::SessionPort;
 pub use profile::{SessionProfile, initiator_name, transport_id};
 pub use session::{Connection, ConnectionKey, Detail, Who};
 pub use sessions::{Coalescing, SessionSettings, Sessions};
-pub(crate) use throttle::origin;
+pub(crate) use throttle::{GuessLimiter, origin};
 pub use unproved::{Crowding, LoginKey, SharedLists};
 pub(crate) use unproved::{OfLogin, Peer, Unproved, UnprovedLimits};
 pub use wire::{FRONT_CORE, FrontLetter, Line, LineKey, Notice, Wire};

@@ -75,7 +75,7 @@ impl Failures {
 
 /// Wrong proofs of CHAP, by origin and user: what each costs who guesses.
 #[derive(Debug, Default)]
-pub(super) struct GuessLimiter {
+pub(crate) struct GuessLimiter {
     pairs: HashMap<(IpAddr, String), Guesses>,
 }
 
@@ -117,16 +117,16 @@ const _: () = assert!(GUESSES_FREE < GUESSES_REPORTED && GUESSES_REPORTED <= GUE
 
 /// What follows from a wrong proof.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct WrongProof {
+pub(crate) struct WrongProof {
     /// How long its refusal waits.
-    pub(super) delay: Duration,
+    pub(crate) delay: Duration,
     /// There were so many of this pair that an administrator should know.
-    pub(super) is_guessing: bool,
+    pub(crate) is_guessing: bool,
 }
 
 impl GuessLimiter {
     /// Counts a wrong proof. Right ones are never looked up here.
-    pub(super) fn note(&mut self, address: IpAddr, user: &str, now: Duration) -> WrongProof {
+    pub(crate) fn note(&mut self, address: IpAddr, user: &str, now: Duration) -> WrongProof {
         let mut end = user.len().min(USER_BYTES_MAX);
         while !user.is_char_boundary(end) {
             end -= 1;

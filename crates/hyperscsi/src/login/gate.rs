@@ -47,6 +47,16 @@ pub struct Proved {
     pub wish: Wish,
 }
 
+/// A login that began and ended, and its client has not shown that it knows the password: that is wrong, or the client
+/// is gone. With a wrong one the client finds out, and sends nothing more.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Unproved<F> {
+    /// Where the client was.
+    pub from: F,
+    /// What it wanted.
+    pub wish: Wish,
+}
+
 /// A login that led to a session.
 #[derive(Debug)]
 pub struct Accepted<D> {
@@ -67,8 +77,9 @@ enum Step<P> {
 }
 
 #[derive(Debug)]
-struct Pending<P> {
+struct Pending<P, F> {
     address: Address,
+    from: F,
     nonce: [u8; 8],
     wish: Wish,
     began: Duration,
@@ -77,22 +88,24 @@ struct Pending<P> {
     step: Option<Step<P>>,
 }
 
-/// See above.
+/// See above. `F` is what its owner calls the places of clients.
 #[derive(Debug)]
-pub struct Gate<X: TargetExchange> {
+pub struct Gate<X: TargetExchange, F> {
     settings: GateSettings,
     exchange: X,
     /// By credential name.
     records: BTreeMap<Vec<u8>, Vec<u8>>,
     entropy: Entropy,
-    logins: BTreeMap<u32, Pending<X::Pending>>,
+    logins: BTreeMap<u32, Pending<X::Pending, F>>,
+    /// As many as there are logins at most.
+    unproved: Vec<Unproved<F>>,
     next_login: u32,
     attempts: Buckets,
     starts: Buckets,
     attempts_of_all: Buckets,
 }
 
-impl<X: TargetExchange> Gate<X> {
+impl<X: TargetExchange, F> Gate<X, F> {
     /// With these records, each under its [`Wish::credential`].
     pub fn new(
         settings: GateSettings,
@@ -107,6 +120,7 @@ impl<X: TargetExchange> Gate<X> {
             next_login: u32::from_be_bytes(entropy.bytes()),
             entropy,
             logins: BTreeMap::new(),
+            unproved: Vec::new(),
             attempts: Buckets::default(),
             starts: Buckets::default(),
             attempts_of_all: Buckets::default(),
@@ -129,17 +143,30 @@ impl<X: TargetExchange> Gate<X> {
         self.settings.session = session;
     }
 
-    /// Takes a frame with tag 0 from this address. Gives an answer, which is not longer, and a client that has
-    /// authenticated.
+    /// The logins that have ended without a proof since the last call. To be called now and then.
+    pub fn take_unproved(&mut self, now: Duration) -> Vec<Unproved<F>> {
+        self.drop_old(now);
+        std::mem::take(&mut self.unproved)
+    }
+
+    fn drop_old(&mut self, now: Duration) {
+        let is_old =
+            |_: &u32, login: &mut Pending<_, _>| now.saturating_sub(login.began) >= LOGIN_AGE;
+        for (_, login) in self.logins.extract_if(.., is_old) {
+            note_unproved(&mut self.unproved, login);
+        }
+    }
+
+    /// Takes a frame with tag 0 from this address, which attempts are counted by, and from this place. Gives an answer,
+    /// which is not longer, and a client that has authenticated.
     pub fn handle_frame(
         &mut self,
         now: Duration,
         cookies: &Cookies,
-        address: &[u8],
+        (address, from): (&[u8], F),
         frame: &[u8],
     ) -> (Option<Vec<u8>>, Option<Proved>) {
-        self.logins
-            .retain(|_, login| now.saturating_sub(login.began) < LOGIN_AGE);
+        self.drop_old(now);
         let read = plain::read(frame).filter(|(opcode, _)| *opcode == Opcode::Negotiation);
         let Some((body, message)) = read.and_then(|(_, body)| Some((body, Message::decode(body)?)))
         else {
@@ -153,7 +180,7 @@ impl<X: TargetExchange> Gate<X> {
                 message,
             } => {
                 let answer = if cookies.takes(now, address, &wish.client, &cookie) {
-                    self.handle_first(now, address, nonce, wish, &message, body)
+                    self.handle_first(now, (address, from), (nonce, wish), &message, body)
                 } else {
                     let cookie = cookies.make(now, address, &wish.client);
                     Some(write(&Message::Cookie { nonce, cookie }))
@@ -175,13 +202,12 @@ impl<X: TargetExchange> Gate<X> {
     fn handle_first(
         &mut self,
         now: Duration,
-        address: &[u8],
-        nonce: [u8; 8],
-        wish: Wish,
+        (address, from): (&[u8], F),
+        (nonce, wish): ([u8; 8], Wish),
         message: &[u8],
         body: &[u8],
     ) -> Option<Vec<u8>> {
-        let known = |login: &Pending<_>| login.address == address && login.nonce == nonce;
+        let known = |login: &Pending<_, _>| login.address == address && login.nonce == nonce;
         if let Some((&number, login)) = self.logins.iter().find(|(_, login)| known(login)) {
             // Lost, or late. Another question under the same number is nobody's: the answer is not one to it.
             let asked = context(body, wish.suite(), &self.settings.server, number);
@@ -199,7 +225,9 @@ impl<X: TargetExchange> Gate<X> {
         if self.logins.len() >= LOGINS_MAX {
             let oldest = self.logins.iter().min_by_key(|(_, login)| login.began);
             let oldest = oldest.map(|(&number, _)| number)?;
-            self.logins.remove(&oldest);
+            if let Some(login) = self.logins.remove(&oldest) {
+                note_unproved(&mut self.unproved, login);
+            }
         }
         let login = self.next_login;
         self.next_login = self.next_login.wrapping_add(1);
@@ -220,6 +248,7 @@ impl<X: TargetExchange> Gate<X> {
         let step = Some(Step::Answered { pending, context });
         let pending = Pending {
             address: address.to_vec(),
+            from,
             nonce,
             wish,
             began: now,
@@ -246,7 +275,10 @@ impl<X: TargetExchange> Gate<X> {
             Some(Step::Answered { pending, context }) => {
                 let secret = self.exchange.finish(pending, message, &context);
                 let Some(secret) = secret else {
-                    self.logins.remove(&number);
+                    if let Some(login) = self.logins.remove(&number) {
+                        let Pending { from, wish, .. } = login;
+                        keep_unproved(&mut self.unproved, Unproved { from, wish });
+                    }
                     return (None, None);
                 };
                 login.step = Some(Step::Proved(Box::new(Keys::new(&secret))));
@@ -325,6 +357,22 @@ impl<X: TargetExchange> Gate<X> {
                 None
             }
         }
+    }
+}
+
+/// Keeps what is to be told of a login that is dropped.
+fn note_unproved<P, F>(unproved: &mut Vec<Unproved<F>>, login: Pending<P, F>) {
+    let Pending {
+        from, wish, step, ..
+    } = login;
+    if matches!(step, Some(Step::Answered { .. })) {
+        keep_unproved(unproved, Unproved { from, wish });
+    }
+}
+
+fn keep_unproved<F>(unproved: &mut Vec<Unproved<F>>, one: Unproved<F>) {
+    if unproved.len() < LOGINS_MAX {
+        unproved.push(one);
     }
 }
 

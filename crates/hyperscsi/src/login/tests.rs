@@ -99,7 +99,7 @@ fn login<X: ClientExchange>(exchange: X, seed: u8) -> Login<X> {
     )
 }
 
-fn gate<X: TargetExchange>(exchange: X, record: Vec<u8>) -> (Gate<X>, Cookies) {
+fn gate<X: TargetExchange>(exchange: X, record: Vec<u8>) -> (Gate<X, ()>, Cookies) {
     let settings = GateSettings {
         server: [8; 16],
         session: Settings::default(),
@@ -136,7 +136,7 @@ type Ends = (ClientSession<Vec<u8>>, TargetSession<Vec<u8>>);
 /// Runs a login. `change` sees each frame, and loses it where it gives `None`; each is repeated three times.
 fn run<X: ClientExchange, Y: TargetExchange>(
     login: &mut Login<X>,
-    gate: &mut Gate<Y>,
+    gate: &mut Gate<Y, ()>,
     cookies: &Cookies,
     mut change: impl FnMut(usize, Vec<u8>) -> Option<Vec<u8>>,
 ) -> Result<Ends, LoginError> {
@@ -150,7 +150,7 @@ fn run<X: ClientExchange, Y: TargetExchange>(
         let Some(request) = login.poll_frame(now).and_then(&mut pass) else {
             continue;
         };
-        let (answer, proved) = gate.handle_frame(now, cookies, b"client", &request);
+        let (answer, proved) = gate.handle_frame(now, cookies, (b"client", ()), &request);
         assert!(answer.iter().all(|answer| answer.len() <= request.len()));
         let accepted =
             proved.and_then(|proved| gate.accept(now, proved.login, (77, 1, 32), devices()));
@@ -330,7 +330,7 @@ fn passwords_can_be_tried_no_faster_than_the_bucket_of_an_address_fills() {
                 let mut login =
                     Login::new(now, HOUR, wish(), settings, cookie, exchange, entropy(seed));
                 let request = login.poll_frame(now).unwrap();
-                gate.handle_frame(now, &cookies, address, &request)
+                gate.handle_frame(now, &cookies, (address, ()), &request)
                     .0
                     .is_some()
             })
@@ -346,6 +346,35 @@ fn passwords_can_be_tried_no_faster_than_the_bucket_of_an_address_fills() {
 }
 
 #[test]
+fn logins_without_a_proof_are_told_of_once() {
+    let (mut gate, cookies) = gate(Cheap(Vec::new()), b"secret".to_vec());
+    let log_in = |gate: &mut Gate<Cheap, ()>, password: &[u8], seed: u8| {
+        let exchange = Cheap(password.to_vec());
+        let settings = Settings::default();
+        let mut login = Login::new(
+            ZERO,
+            HOUR,
+            wish(),
+            settings,
+            [0; 16],
+            exchange,
+            entropy(seed),
+        );
+        run(&mut login, gate, &cookies, |_, frame| Some(frame)).is_ok()
+    };
+    assert!(log_in(&mut gate, b"secret", 1));
+    let at = Duration::from_secs(70);
+    assert_eq!(gate.take_unproved(at), [], "it was proved");
+    assert!(!log_in(&mut gate, b"guess", 2));
+    let one = Unproved {
+        from: (),
+        wish: wish(),
+    };
+    assert_eq!(gate.take_unproved(at), [one]);
+    assert_eq!(gate.take_unproved(at), []);
+}
+
+#[test]
 fn one_address_that_knows_the_password_leaves_logins_for_others() {
     let (mut gate, cookies) = gate(Cheap(Vec::new()), b"secret".to_vec());
     let mut enters = |now: Duration, address: &[u8], seed: u8| {
@@ -358,7 +387,7 @@ fn one_address_that_knows_the_password_leaves_logins_for_others() {
             let Some(request) = login.poll_frame(now) else {
                 break;
             };
-            let (answer, who) = gate.handle_frame(now, &cookies, address, &request);
+            let (answer, who) = gate.handle_frame(now, &cookies, (address, ()), &request);
             proved = proved.or(who);
             if let Some(answer) = answer {
                 let _going: LoginProgress<Vec<u8>> = login.handle_frame(now, &answer);
@@ -408,9 +437,9 @@ fn a_late_answer_to_an_earlier_question_is_not_a_wrong_password() {
     let mut login = Login::new(ZERO, HOUR, wish(), settings, cookie, exchange, entropy(1));
     let (before, after) = (Duration::from_secs(119), Duration::from_secs(120));
     let question = login.poll_frame(before).unwrap();
-    let (late, _) = gate.handle_frame(before, &cookies, b"client", &question);
+    let (late, _) = gate.handle_frame(before, &cookies, (b"client", ()), &question);
     // Once more, when its cookie is not taken any more.
-    let (cookie, _) = gate.handle_frame(after, &cookies, b"client", &question);
+    let (cookie, _) = gate.handle_frame(after, &cookies, (b"client", ()), &question);
     for answer in [cookie, late] {
         let progress: LoginProgress<Vec<u8>> = login.handle_frame(after, &answer.unwrap());
         assert!(matches!(progress, LoginProgress::Going), "{progress:?}");
@@ -435,15 +464,16 @@ fn a_late_answer_to_an_earlier_question_is_not_a_wrong_password() {
     };
     let other = crate::plain::write(Opcode::Negotiation, &other.encode(), REQUEST_BYTES);
     assert_eq!(
-        gate.handle_frame(after, &cookies, b"client", &other).0,
+        gate.handle_frame(after, &cookies, (b"client", ()), &other)
+            .0,
         None
     );
     let first = login.poll_frame(after).unwrap();
-    let (answer, _) = gate.handle_frame(after, &cookies, b"client", &first);
+    let (answer, _) = gate.handle_frame(after, &cookies, (b"client", ()), &first);
     let progress: LoginProgress<Vec<u8>> = login.handle_frame(after, &answer.unwrap());
     assert!(matches!(progress, LoginProgress::Going), "{progress:?}");
     let last = login.poll_frame(after).unwrap();
-    let (_, proved) = gate.handle_frame(after, &cookies, b"client", &last);
+    let (_, proved) = gate.handle_frame(after, &cookies, (b"client", ()), &last);
     assert!(proved.is_some(), "the right password leads to a session");
 }
 
@@ -481,7 +511,7 @@ fn a_login_under_way_ends_with_its_password_and_a_session_does_not() {
                 gate.set_records(records(record));
             }
             let request = login.poll_frame(ZERO).unwrap();
-            let (answer, who) = gate.handle_frame(ZERO, &cookies, b"client", &request);
+            let (answer, who) = gate.handle_frame(ZERO, &cookies, (b"client", ()), &request);
             proved = who;
             if let Some(answer) = answer {
                 let _going: LoginProgress<Vec<u8>> = login.handle_frame(ZERO, &answer);
@@ -498,7 +528,7 @@ fn a_login_under_way_ends_with_its_password_and_a_session_does_not() {
             gate.set_records(records(record));
             // The last answer may have been lost.
             let again = login.poll_frame(login.deadline()).unwrap();
-            let (answer, _) = gate.handle_frame(ZERO, &cookies, b"client", &again);
+            let (answer, _) = gate.handle_frame(ZERO, &cookies, (b"client", ()), &again);
             assert_eq!(answer, accepted.map(|accepted| accepted.frame));
         }
     }
@@ -509,7 +539,7 @@ fn without_a_cookie_nothing_is_kept() {
     let (mut gate, cookies) = gate(Cheap(Vec::new()), b"secret".to_vec());
     for seed in 0..100 {
         let request = login(Cheap(Vec::new()), seed).poll_frame(ZERO).unwrap();
-        let (answer, _) = gate.handle_frame(ZERO, &cookies, &[seed; 6], &request);
+        let (answer, _) = gate.handle_frame(ZERO, &cookies, (&[seed; 6], ()), &request);
         assert!(answer.is_some_and(|answer| answer.len() < 100));
     }
     assert!(!format!("{gate:?}").contains("Pending {"));

@@ -109,6 +109,7 @@ pub(super) fn hyperscsi(daemon: &Daemon) -> Hyperscsi {
             ("login_step", counts.login_steps),
             ("authenticated", counts.proved),
             ("refused", counts.refused),
+            ("unproved", counts.unproved),
             ("smaller_frames", of.fallbacks),
         ];
         sum_up(&mut all.frames, &frames);

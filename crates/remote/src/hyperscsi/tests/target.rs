@@ -111,7 +111,7 @@ struct Server {
     began: Instant,
     cookies: Cookies,
     responder: Responder,
-    gate: Gate<OpaqueTarget>,
+    gate: Gate<OpaqueTarget, ()>,
     sessions: Vec<(SocketAddr, TargetSession<Vec<u8>>)>,
     numbers: u32,
     held: Vec<TaskId>,
@@ -206,7 +206,9 @@ impl Server {
         {
             self.send(from, &answer);
         }
-        let (answer, proved) = self.gate.handle_frame(now, &self.cookies, &address, frame);
+        let (answer, proved) = self
+            .gate
+            .handle_frame(now, &self.cookies, (&address, ()), frame);
         if let Some(answer) = answer {
             self.send(from, &answer);
         }

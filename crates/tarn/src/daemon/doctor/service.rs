@@ -334,7 +334,7 @@ pub(super) fn clock_that_was_set(facts: &Facts<'_>) -> Vec<Finding> {
     )]
 }
 
-/// Wrong proofs of CHAP come again and again, and did so not long ago.
+/// Logins without a right proof of the secret come again and again, and did so not long ago.
 pub(super) fn guessed_secrets(facts: &Facts<'_>) -> Vec<Finding> {
     const RECENT: Duration = Duration::from_secs(60 * 60);
     let is_recent = |one: &&Guessing| one.at.elapsed().unwrap_or_default() < RECENT;
@@ -344,10 +344,10 @@ pub(super) fn guessed_secrets(facts: &Facts<'_>) -> Vec<Finding> {
             "guessed-secret",
             one.user.clone(),
             format!(
-                "{} sent many wrong CHAP responses for this user",
+                "many logins of this user from {} had no right proof of the secret",
                 one.address
             ),
-            "correct the secret of that initiator, or block the address; use long random secrets",
+            "correct the secret there, or block the address; use long random secrets",
         )
     });
     findings.collect()

@@ -448,7 +448,7 @@ fn the_codes_are_documented() {
 fn guessing_is_found_for_an_hour() {
     let guessed = |seconds_ago| Given {
         guessing: vec![Guessing {
-            address: [192, 0, 2, 1].into(),
+            address: "192.0.2.1".to_owned(),
             user: "alice".to_owned(),
             at: SystemTime::now() - Duration::from_secs(seconds_ago),
         }],
