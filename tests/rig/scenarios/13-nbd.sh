@@ -8,7 +8,14 @@ nbd=/dev/nbd0
 connect() {
     nbd-client "${NBD%:*}" "${NBD##*:}" -N disk -C 2 "$nbd" || fail "nbd-client"
     retry 20 is_connected || fail "no size of $nbd"
-    udevadm settle -t 30
+    udevadm settle -t 10 || { standing; udevadm settle -t 60; }
+}
+# What this end knows of a request that stands.
+standing() {
+    ss -tanmi
+    for task in /proc/[0-9]*; do
+        ! grep -q nbd "$task/stack" 2>/dev/null || { cat "$task/comm" "$task/stack"; }
+    done
 }
 is_connected() { [ "$(blockdev --getsize64 "$nbd")" -gt 0 ]; }
 is_gone() { ! nbd-client -c "$nbd" >/dev/null; }

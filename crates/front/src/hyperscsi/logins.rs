@@ -62,7 +62,7 @@ impl<C: Wire> Sessions<C> {
         }
     }
 
-    /// To be called every second: tells of logins that have ended without a proof of the password.
+    /// To be called every second: reports logins that have ended without a proof of the password.
     pub fn look(&mut self, engine: &mut Engine<C>) {
         let now = engine.now();
         for (_, site) in self.sites.iter_mut() {

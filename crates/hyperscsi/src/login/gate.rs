@@ -360,7 +360,7 @@ impl<X: TargetExchange, F> Gate<X, F> {
     }
 }
 
-/// Keeps what is to be told of a login that is dropped.
+/// Keeps what is reported of a login that is dropped.
 fn note_unproved<P, F>(unproved: &mut Vec<Unproved<F>>, login: Pending<P, F>) {
     let Pending {
         from, wish, step, ..

@@ -306,6 +306,19 @@ pub(super) fn hyperscsi(in_force: &InForce, sessions: &[SessionReport]) -> Vec<v
         .collect()
 }
 
+/// What of this host a client has reached.
+fn reached(transport: &TransportDetails, portal: SocketAddr) -> String {
+    match transport {
+        TransportDetails::Hyperscsi {
+            place: Place::Interface(name),
+            ..
+        } => name.to_string(),
+        TransportDetails::Iscsi { .. }
+        | TransportDetails::Nbd { .. }
+        | TransportDetails::Hyperscsi { .. } => portal.to_string(),
+    }
+}
+
 /// All sessions.
 pub(super) fn sessions(in_force: &InForce, sessions: &[SessionReport]) -> Vec<view::Session> {
     let running = &in_force.running;
@@ -328,19 +341,10 @@ pub(super) fn sessions(in_force: &InForce, sessions: &[SessionReport]) -> Vec<vi
                 level: level_of(lun.lun).map(|(_, level)| level.word().to_owned()),
             })
         };
-        let portal = |address: SocketAddr| match &one.transport {
-            TransportDetails::Hyperscsi {
-                place: Place::Interface(name),
-                ..
-            } => name.to_string(),
-            TransportDetails::Iscsi { .. }
-            | TransportDetails::Nbd { .. }
-            | TransportDetails::Hyperscsi { .. } => address.to_string(),
-        };
-        let connection = |one: &ConnectionReport| view::Connection {
-            cid: one.cid,
-            address: one.peer.to_string(),
-            portal: portal(one.portal),
+        let connection = |of_it: &ConnectionReport| view::Connection {
+            cid: of_it.cid,
+            address: of_it.peer.to_string(),
+            portal: reached(&one.transport, of_it.portal),
         };
         let target = target.map(|target| target.name.as_str().to_owned());
         let (tsih, isid, target) = match &one.transport {
