@@ -443,6 +443,64 @@ def what_a_killed_process_leaves_is_removed_by_the_next():
         equal(left(), [], "what is left at the end")
 
 
+def directories(path):
+    """The directories of processes."""
+    return [entry.name for entry in path.iterdir() if entry.name.startswith("tarn-attach-")]
+
+
+def ends_while_it_starts(form, count):
+    """SIGTERM, when `count` processes have their directories and the server does not answer."""
+    with serve("a") as (tarn, path):
+        attached = form(path, "--udp", place(tarn), f"hyperscsi://{GROUP}/a")
+        harness.suspend(tarn.process.pid)
+        try:
+            with open(attached.output, "wb") as output:
+                process = subprocess.Popen([str(part) for part in attached.command], stdin=subprocess.DEVNULL, stdout=output,
+                                           stderr=subprocess.STDOUT, env=attached.environment)
+            try:
+                wait_for(lambda: len(directories(path)) == count, 30, "the directories")
+                process.send_signal(signal.SIGTERM)
+                equal(process.wait(20), 0, f"exit code: {attached.output.read_text()}")
+            finally:
+                process.kill()
+                process.wait()
+        finally:
+            tarn.process.send_signal(signal.SIGCONT)
+        equal(directories(path), [], "what is left")
+        check(not attached.socket.exists(), "the socket is left")
+
+
+@test
+def a_signal_ends_the_start_of_an_export():
+    """SIGTERM while the server does not answer: exit code 0, and nothing is left."""
+    ends_while_it_starts(Attached, 1)
+
+
+@test
+def a_signal_ends_the_start_of_a_file():
+    """The same with a file, whose two processes have a directory each."""
+    ends_while_it_starts(Mounted, 2)
+
+
+@test(limit_s=120)
+def a_signal_at_any_time_of_the_start_leaves_nothing():
+    """SIGTERM after times that grow in small steps: exit code 0, or the signal where nothing was begun, and nothing is left, no
+    session of the server either."""
+    with serve("a") as (tarn, path):
+        attached = Attached(path, "--udp", place(tarn), f"hyperscsi://{GROUP}/a")
+        for turn in range(16):
+            with open(attached.output, "wb") as output:
+                process = subprocess.Popen([str(part) for part in attached.command], stdin=subprocess.DEVNULL, stdout=output,
+                                           stderr=subprocess.STDOUT, env=attached.environment)
+            time.sleep(0.025 * turn)
+            process.send_signal(signal.SIGTERM)
+            code = process.wait(20)
+            check(code in (0, -signal.SIGTERM), f"exit code {code}: {attached.output.read_text()}")
+            check(code == 0 or not attached.output.read_text(), attached.output.read_text())
+            equal(directories(path), [], f"what is left in turn {turn}")
+        wait_for(lambda: not tarn.api().get("sessions"), 5, "the end of all sessions")
+
+
 @test
 def what_cannot_be_mounted_is_said_in_one_line():
     """A directory that is not there, a wrong password: one line, exit code 2, and nothing is mounted."""

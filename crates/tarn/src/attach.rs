@@ -26,6 +26,7 @@ use rustix::process::{Pid, test_kill_process};
 
 use crate::opener::Starting;
 use crate::prepare::{Flags, prepare_model};
+use crate::signal::Signals;
 use crate::verbs::terminal;
 use crate::{Environment, StartError, logging, password, serve};
 
@@ -181,6 +182,8 @@ pub(crate) fn attach(args: &AttachArgs, environment: &Environment) -> anyhow::Re
     // Open as long as the stores may be opened.
     let secret = Secret::of(args, environment)?;
     let stores = stores(args, secret.path().as_deref())?;
+    // Not before, as the password may be asked for; not later, as a signal has to take the directory away.
+    let signals = Signals::catch().map_err(StartError::Confine)?;
     let home = Home::make(environment)?;
     let text = configuration(&stores, args.stripe.as_deref(), &export, &home.path);
     let model = model(&text, args).map_err(StartError::from)?;
@@ -188,7 +191,7 @@ pub(crate) fn attach(args: &AttachArgs, environment: &Environment) -> anyhow::Re
     let prepared = prepare_model((model, text), None, flags, environment)?;
     let log = logging::start(&prepared.log)?;
     let (inherited, opener) = (Inherited::default(), Starting::none());
-    let outcome = serve::serve(prepared, inherited, opener, &log);
+    let outcome = serve::serve(prepared, inherited, opener, &log, signals);
     drop((home, secret));
     outcome
 }

@@ -129,7 +129,8 @@ fn serve(args: &mut ServeArgs, environment: &Environment) -> anyhow::Result<()> 
     for warning in &prepared.warnings {
         tracing::warn!("{warning}");
     }
-    serve::serve(prepared, inherited, opener, &log)
+    let signals = signal::Signals::catch_reload()?;
+    serve::serve(prepared, inherited, opener, &log, signals)
 }
 
 fn check(args: &CheckArgs, environment: &Environment) -> ExitCode {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use api::control::Control;
 use api::event::Severity;
@@ -39,6 +39,9 @@ use crate::{StartError, headroom, opener, say, service};
 /// (and the libraries that stores need). *Confine*: rights are given up. *Connect*: threads begin; the data plane
 /// starts empty and gets the first configuration in the same way as every later one; other machines may be contacted.
 ///
+/// Where `signals` include those that end the program, one that comes while stores are opened ends the start, without
+/// an error; else it ends the process in that phase.
+///
 /// # Errors
 ///
 /// A [`StartError`] when something must be put right first; anything else when the machine fails.
@@ -47,11 +50,15 @@ pub(crate) fn serve(
     inherited: Inherited,
     opener: opener::Starting,
     log: &Log,
+    mut signals: Signals,
 ) -> anyhow::Result<()> {
-    let signals = Signals::catch_reload()?;
     let (settings, note) = sized(&prepared.model)?;
     raise_descriptor_limit();
-    let Loaded { sockets, first } = opening(|| load(&prepared, &inherited, settings.cores))?;
+    let opened = open_all(prepared, inherited, settings.cores, &mut signals)?;
+    let Some((prepared, inherited, Loaded { sockets, first })) = opened else {
+        tracing::info!("stopped before the start was complete");
+        return Ok(());
+    };
     prepared.make_file()?;
     // Nothing that a signal could spoil has happened so far.
     signals.catch_end()?;
@@ -116,6 +123,54 @@ fn load(prepared: &Prepared, inherited: &Inherited, cores: usize) -> Result<Load
     let first = open(prepared, inherited, cores)?;
     Ok(Loaded { sockets, first })
 }
+
+/// Phase 1 with what it needs, which it gives back. `None` where one of the `signals` ended it.
+fn open_all(
+    prepared: Prepared,
+    inherited: Inherited,
+    cores: usize,
+    signals: &mut Signals,
+) -> anyhow::Result<Option<(Prepared, Inherited, Loaded)>> {
+    if !signals.has_end() {
+        let loaded = opening(|| load(&prepared, &inherited, cores))?;
+        return Ok(Some((prepared, inherited, loaded)));
+    }
+    // On another thread, as a signal does not wake a call that waits for a server.
+    let (report, outcome) = sync_channel(1);
+    let run = move || {
+        let loaded = opening(|| load(&prepared, &inherited, cores));
+        // Nobody listens where the start was ended.
+        drop(report.send((prepared, inherited, loaded)));
+    };
+    let thread = thread::Builder::new().name("open".to_owned()).spawn(run)?;
+    let mut ends_at = None;
+    loop {
+        match outcome.recv_timeout(SIGNAL_PAUSE) {
+            // What was opened is closed here.
+            Ok(_) if ends_at.is_some() || signals.take_end() => return Ok(None),
+            Ok((prepared, inherited, loaded)) => {
+                // It would keep the rights that are given up next. It has nothing left to do.
+                drop(thread.join());
+                return Ok(Some((prepared, inherited, loaded?)));
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                anyhow::bail!("opening the stores panicked, as said above; please report this")
+            }
+            Err(RecvTimeoutError::Timeout) if ends_at.is_none() => {
+                ends_at = signals.take_end().then(|| Instant::now() + OPENING_MAX);
+            }
+            Err(RecvTimeoutError::Timeout) if ends_at <= Some(Instant::now()) => return Ok(None),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+    }
+}
+
+/// How often a start looks for signals while stores are opened.
+const SIGNAL_PAUSE: Duration = Duration::from_millis(20);
+
+/// How long a store may take to be opened after a signal: one whose server answers is opened by then, and its session
+/// is ended well.
+const OPENING_MAX: Duration = Duration::from_secs(2);
 
 /// Phase 2: gives up what only the first phase needed.
 fn confine(

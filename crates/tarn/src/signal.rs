@@ -8,30 +8,55 @@ use signal_hook::iterator::Signals as Caught;
 use signal_hook::low_level::signal_name;
 
 /// Caught signals.
-pub(crate) struct Signals(Caught);
+pub(crate) struct Signals {
+    caught: Caught,
+    /// Those that end the program are among them.
+    has_end: bool,
+}
 
 impl Signals {
     /// Catches SIGHUP, which is kept until [`Signals::wait`]. Those that end the program still end it at once: a
     /// signal that is caught does not wake a call that waits for a file system.
     pub(crate) fn catch_reload() -> io::Result<Self> {
-        Caught::new([SIGHUP]).map(Self)
+        let caught = Caught::new([SIGHUP])?;
+        Ok(Self {
+            caught,
+            has_end: false,
+        })
     }
 
     /// Catches those that end the program, too; until [`Signals::wait`] they do nothing.
-    pub(crate) fn catch_end(&self) -> io::Result<()> {
+    pub(crate) fn catch_end(&mut self) -> io::Result<()> {
+        if std::mem::replace(&mut self.has_end, true) {
+            return Ok(());
+        }
         [SIGTERM, SIGINT]
             .into_iter()
-            .try_for_each(|signal| self.0.add_signal(signal))
+            .try_for_each(|signal| self.caught.add_signal(signal))
     }
 
-    /// Catches SIGTERM, SIGINT and SIGHUP; until [`Signals::wait_for_any`] they do nothing.
+    /// Catches SIGTERM, SIGINT and SIGHUP; until they are asked for or waited for they do nothing.
     pub(crate) fn catch() -> io::Result<Self> {
-        Caught::new([SIGTERM, SIGINT, SIGHUP]).map(Self)
+        let caught = Caught::new([SIGTERM, SIGINT, SIGHUP])?;
+        Ok(Self {
+            caught,
+            has_end: true,
+        })
+    }
+
+    /// Whether those that end the program are caught.
+    pub(crate) const fn has_end(&self) -> bool {
+        self.has_end
+    }
+
+    /// Whether one that ends the program has come since the last call. Drops hang-ups that have come.
+    pub(crate) fn take_end(&mut self) -> bool {
+        self.caught.pending().any(|signal| signal != SIGHUP)
     }
 
     /// Waits for any of them: a hang-up ends what has no configuration to read again.
     pub(crate) fn wait_for_any(mut self) {
-        self.0.forever().next();
+        self.caught.forever().next();
     }
 
     /// Waits for one that ends the program and gives its name; `reload` is called at every SIGHUP. Where a core has
@@ -47,7 +72,7 @@ impl Signals {
     }
 
     fn next_end(mut self, mut reload: impl FnMut()) -> &'static str {
-        for signal in self.0.forever() {
+        for signal in self.caught.forever() {
             if signal == SIGHUP {
                 reload();
             } else {

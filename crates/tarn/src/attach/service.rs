@@ -10,7 +10,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -218,12 +218,23 @@ impl Devices {
             self.has_ended = self.child.try_wait()?;
             look_later();
         }
-        match self.has_ended.and_then(|status| status.code()) {
+        let ended = self.has_ended;
+        match ended.and_then(|status| status.code()) {
             Some(0) => Ok(()),
             Some(code) => Err(Ended(u8::try_from(code).unwrap_or(1)).into()),
-            None => anyhow::bail!("the devices could not be closed: their process did not end"),
+            // It catches that signal before it makes or opens anything.
+            None if has_not_begun(ended) => Ok(()),
+            None => match ended {
+                Some(status) => anyhow::bail!("the devices were not closed well: {status}"),
+                None => anyhow::bail!("the devices could not be closed: their process did not end"),
+            },
         }
     }
+}
+
+/// Whether the child has ended with the signal that asked it to, which it does not where it has begun.
+fn has_not_begun(ended: Option<ExitStatus>) -> bool {
+    ended.and_then(|status| status.signal()) == Some(Signal::TERM.as_raw())
 }
 
 #[expect(
