@@ -501,6 +501,34 @@ def a_signal_at_any_time_of_the_start_leaves_nothing():
         wait_for(lambda: not tarn.api().get("sessions"), 5, "the end of all sessions")
 
 
+def is_killed_after(deed):
+    """The end of an attached disk whose server was killed after this deed, and what it said."""
+    with serve("a") as (tarn, path):
+        with Attached(path, "--udp", place(tarn), f"hyperscsi://{GROUP}/a") as attached:
+            deed(attached.url, path)
+            tarn.kill()
+            attached.process.send_signal(signal.SIGTERM)
+            code = attached.process.wait(60)
+            said = attached.output.read_text()
+        tarn.start()
+        check("kernel" not in said, said)
+        return code, said
+
+
+@test(limit_s=120)
+def a_server_that_is_gone_takes_nothing_with_it_where_nothing_was_written():
+    """The disk was read, and the server is killed: attach ends with 0. With a write that was not flushed it names the server."""
+    code, said = is_killed_after(lambda url, path: convert(url, path / "back"))
+    check(code == 0 and "may be lost" not in said, f"exit code {code}: {said}")
+
+    def write(url, _):
+        subprocess.run(["qemu-io", "-f", "raw", "-t", "unsafe", "-c", "write -P 7 0 64k", url], check=True, timeout=60,
+                       stdout=subprocess.DEVNULL)
+    code, said = is_killed_after(write)
+    equal(code, 1, f"exit code: {said}")
+    check("may be lost; look at what has hyperscsi://storage/a?udp=" in said, said)
+
+
 @test
 def what_cannot_be_mounted_is_said_in_one_line():
     """A directory that is not there, a wrong password: one line, exit code 2, and nothing is mounted."""

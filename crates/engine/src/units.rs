@@ -153,15 +153,21 @@ impl<C: Carrier> Engine<C> {
         }
     }
 
-    /// Whether a flush that failed leaves in doubt what was answered. What a store without a volatile cache has
-    /// answered is durable, also where the store cannot be reached now.
+    /// Whether what the store of a unit has answered may not be durable: not where it has no volatile cache, nor where
+    /// it knows that a flush has covered everything.
+    pub fn may_have_unflushed(&self, unit: UnitIndex) -> bool {
+        self.units.get(unit).is_none_or(|unit| {
+            unit.store.capabilities().volatile_cache && unit.store.may_have_unflushed()
+        })
+    }
+
+    /// Whether a flush that failed leaves in doubt what was answered. What is durable stays so where the store cannot
+    /// be reached now.
     fn may_lose_data(&self, unit: UnitIndex, failure: &FlushFailure) -> bool {
         match failure {
             FlushFailure::Store(IoFailure::NotReady | IoFailure::HeldElsewhere)
             | FlushFailure::NotTaken
-            | FlushFailure::NotInTime => {
-                self.capabilities(unit).is_none_or(|one| one.volatile_cache)
-            }
+            | FlushFailure::NotInTime => self.may_have_unflushed(unit),
             FlushFailure::Store(_) => true,
         }
     }

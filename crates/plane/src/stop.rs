@@ -17,14 +17,12 @@ impl Core {
     }
 
     /// The core ends although flushes are under way, or were not begun. Units whose stores keep data without a
-    /// flush are not named.
+    /// flush, or have nothing that was not flushed, are not named.
     pub(crate) fn give_up_last_flushes(&mut self) {
         let is_late = |unit: &UnitIndex| {
-            let capabilities = self.engine.capabilities(*unit);
-            let is_volatile = capabilities.is_some_and(|one| one.volatile_cache);
             let is_open =
                 !self.is_flushed || self.engine.flushing_units().any(|other| other == *unit);
-            is_volatile && is_open
+            is_open && self.engine.may_have_unflushed(*unit)
         };
         let late: Vec<UnitIndex> = self.engine.owned_units().filter(is_late).collect();
         for unit in late {

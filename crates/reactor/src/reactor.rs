@@ -704,7 +704,7 @@ impl Drop for Reactor {
         if self.with_kernel + self.with_lanes > 0 {
             tracing::warn!(
                 operations = self.with_kernel + self.with_lanes,
-                "the kernel did not end all operations; their memory is given up"
+                "operations of a core did not end in time; their memory is given up"
             );
             let in_flight = mem::replace(&mut self.in_flight, InFlight::with_capacity(0));
             let _leaked = ManuallyDrop::new(in_flight);

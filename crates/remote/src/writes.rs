@@ -53,8 +53,40 @@ impl Writes {
         self.is_lost.swap(false, Ordering::SeqCst)
     }
 
+    /// Whether a write may be lost if nothing is flushed any more.
+    pub(crate) fn has_uncovered(&self) -> bool {
+        self.is_latched() || self.covered.load(Ordering::SeqCst) < self.mark()
+    }
+
     /// Whether a flush would fail.
     pub(crate) fn is_latched(&self) -> bool {
         self.has_failed() || self.is_lost.load(Ordering::SeqCst)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_is_uncovered_until_a_flush_that_began_after_it_and_when_it_may_be_lost() {
+        let writes = Writes::default();
+        assert!(!writes.has_uncovered());
+        writes.note_answered();
+        let mark = writes.mark();
+        writes.note_answered();
+        writes.note_flushed(mark);
+        assert!(writes.has_uncovered());
+        writes.note_flushed(writes.mark());
+        assert!(!writes.has_uncovered());
+        // Nothing was written since.
+        writes.note_lost();
+        assert!(!writes.has_uncovered());
+        writes.note_answered();
+        writes.note_lost();
+        assert!(writes.has_uncovered());
+        assert!(writes.take_lost() && !writes.has_uncovered());
+        writes.note_failed();
+        assert!(writes.has_uncovered());
     }
 }

@@ -132,6 +132,12 @@ pub trait Backstore: fmt::Debug {
         let _fixed = honours;
     }
 
+    /// Whether something was answered as written, on any core, that no flush has covered, or a flush could not cover. A
+    /// store that does not know says so, too.
+    fn may_have_unflushed(&self) -> bool {
+        true
+    }
+
     /// Looks how large the store is now, as [`SharedStore::probe_size`] does, without waiting. A store that needs an
     /// operation for that orders one, and calls [`Outlet::look_at_size`] when it is over.
     fn probe(&mut self, outlet: &mut Outlet) {

@@ -272,9 +272,9 @@ fn end(
     }
     if !stopped.unflushed.is_empty() {
         anyhow::bail!(
-            "the last flush of {} failed, data that was answered as written may be lost; look at the \
-             disk and the kernel log",
-            stopped.unflushed.join(", ")
+            "the last flush of {} failed, data that was answered as written may be lost; look at {}",
+            stopped.unflushed.join(", "),
+            daemon.where_to_look(&stopped.unflushed)
         );
     }
     tracing::info!("stopped");

@@ -50,6 +50,7 @@ struct State {
     capabilities: Capabilities,
     /// The size that is found when somebody looks.
     found_bytes: u64,
+    is_all_flushed: bool,
     take: Take,
     /// For the next requests, before `take`.
     next: VecDeque<Take>,
@@ -101,6 +102,7 @@ impl Disk {
         });
         let state = State {
             found_bytes: capabilities.size_bytes,
+            is_all_flushed: false,
             capabilities,
             take: Take::Now,
             next: VecDeque::new(),
@@ -166,6 +168,11 @@ impl Disk {
 
     pub fn cancelled(&self) -> Vec<IoTag> {
         self.state.borrow().cancelled.clone()
+    }
+
+    /// The store knows that nothing was written since its last flush.
+    pub fn know_all_flushed(&self) {
+        self.state.borrow_mut().is_all_flushed = true;
     }
 
     /// The size that the store is found to have from now on.
@@ -366,6 +373,10 @@ fn describe(request: &IoRequest) -> String {
 impl Backstore for Handle {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
+    }
+
+    fn may_have_unflushed(&self) -> bool {
+        !self.disk.state.borrow().is_all_flushed
     }
 
     fn submit(&mut self, tag: IoTag, request: IoRequest, outlet: &mut Outlet) -> Submitted {

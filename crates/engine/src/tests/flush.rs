@@ -91,6 +91,30 @@ fn a_store_that_is_out_of_reach_and_has_no_cache_loses_nothing() {
     }
 }
 
+/// As a disk of a server that is gone, of which programs have only read.
+#[test]
+fn a_store_that_knows_that_all_is_flushed_loses_nothing_but_by_a_flush_that_failed() {
+    for (take, is_doubtful) in [
+        (Take::Fail(IoFailure::NotReady), false),
+        (Take::Pending, false),
+        (Take::Full, false),
+        (Take::Fail(IoFailure::FlushLatched), true),
+        (Take::Fail(IoFailure::Hardware { errno: 5 }), true),
+    ] {
+        let mut bench = Bench::new(1);
+        bench.disk(0).know_all_flushed();
+        bench.disk(0).take(take.clone());
+        begin(&mut bench);
+        for _ in 0..PATIENCE.as_micros() / PAUSE.as_micros() {
+            bench.pass(PAUSE);
+        }
+        let failure = flushed(&mut bench).expect("an end");
+        assert_eq!(failure.is_some(), is_doubtful, "{take:?}");
+        bench.end_what_hangs(&take);
+        bench.end();
+    }
+}
+
 #[test]
 fn a_store_that_takes_no_flush_for_a_while_is_asked_again() {
     let mut bench = Bench::new(1);

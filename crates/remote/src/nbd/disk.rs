@@ -535,6 +535,10 @@ impl Backstore for NbdHandle {
         &self.capabilities
     }
 
+    fn may_have_unflushed(&self) -> bool {
+        self.shared.writes.has_uncovered()
+    }
+
     fn start(&mut self, make_waker: &dyn Fn() -> Waker, outlet: &mut Outlet) {
         let (sender, receiver) = channel(make_waker());
         self.mail = Some(receiver);

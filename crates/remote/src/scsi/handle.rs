@@ -308,6 +308,10 @@ impl Backstore for ScsiHandle {
         &self.capabilities
     }
 
+    fn may_have_unflushed(&self) -> bool {
+        self.users.0.writes.has_uncovered()
+    }
+
     fn start(&mut self, make_waker: &dyn Fn() -> Waker, _outlet: &mut Outlet) {
         let (sender, receiver) = channel(make_waker());
         self.mail = Some(receiver);

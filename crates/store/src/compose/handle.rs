@@ -126,6 +126,11 @@ impl Backstore for Handle {
         &self.capabilities
     }
 
+    fn may_have_unflushed(&self) -> bool {
+        let mut members = self.members.iter();
+        members.any(|one| one.store.may_have_unflushed())
+    }
+
     fn start(&mut self, make_waker: &dyn Fn() -> Waker, outlet: &mut Outlet) {
         self.waker = Some(make_waker());
         for one in &mut self.members {

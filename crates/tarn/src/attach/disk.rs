@@ -70,8 +70,42 @@ impl Waiter {
     }
 }
 
+/// Which writes the server answered and no flush has covered.
+#[derive(Debug, Default)]
+struct Writes {
+    answered: u64,
+    covered: u64,
+    /// By the tag of a flush under way: what it covers.
+    marks: BTreeMap<u64, u64>,
+}
+
+impl Writes {
+    fn note_submitted(&mut self, tag: u64, is_flush: bool) {
+        if is_flush {
+            self.marks.insert(tag, self.answered);
+        }
+    }
+
+    fn note_ended(&mut self, tag: u64, work: &Work<Vec<u8>, Vec<u8>>, is_done: bool) {
+        let mark = self.marks.remove(&tag);
+        match work {
+            _ if !is_done => {}
+            Work::Write { fua, .. } | Work::WriteZeroes { fua, .. } | Work::Trim { fua, .. } => {
+                self.answered += u64::from(!fua);
+            }
+            Work::Flush => self.covered = self.covered.max(mark.unwrap_or_default()),
+            Work::Read { .. } | Work::BlockStatus { .. } => {}
+        }
+    }
+
+    const fn are_covered(&self) -> bool {
+        self.covered == self.answered
+    }
+}
+
 struct State {
     client: Nbd,
+    writes: Writes,
     /// By tag; tags grow, so the first one is the oldest.
     waiting: BTreeMap<u64, (Instant, Waiter)>,
     next: u64,
@@ -126,6 +160,7 @@ impl Client {
             flags: export.flags,
             state: Mutex::new(State {
                 client,
+                writes: Writes::default(),
                 waiting: BTreeMap::new(),
                 next: 0,
                 heard: Instant::now(),
@@ -161,7 +196,8 @@ impl Client {
         state.lost.clone()
     }
 
-    /// Flushes, then takes no more requests. False where the flush failed.
+    /// Flushes, then takes no more requests. False where the flush failed, unless nothing was written since the one
+    /// before.
     pub(super) fn close(&self) -> bool {
         let is_flushed = match self.0.shape.is_read_only {
             true => true,
@@ -170,10 +206,11 @@ impl Client {
         let mut state = locked(&self.0.state);
         state.is_closed = true;
         state.client.disconnect();
+        let is_covered = state.writes.are_covered();
         drop(state);
         self.0.send();
         self.0.ended.notify_all();
-        is_flushed
+        is_flushed || is_covered
     }
 
     pub(super) fn handle(&self) -> Self {
@@ -208,8 +245,12 @@ impl Shared {
                 break Some(DiskError::Io);
             }
             let tag = state.next;
+            let is_flush = matches!(work, Work::Flush);
             match state.client.submit(Request { tag, offset, work }) {
-                Ok(()) => break None,
+                Ok(()) => {
+                    state.writes.note_submitted(tag, is_flush);
+                    break None;
+                }
                 Err((SubmitError::Full { .. }, request)) => {
                     work = request.work;
                     let waited = self.ended.wait(state);
@@ -282,6 +323,9 @@ impl Shared {
         let mut state = locked(&self.state);
         let taken = state.client.handle_bytes(bytes);
         while let Some(completion) = state.client.poll_completion() {
+            let is_done = completion.result.is_ok();
+            let tag = completion.tag;
+            state.writes.note_ended(tag, &completion.work, is_done);
             if let Some((_, waiter)) = state.waiting.remove(&completion.tag) {
                 done.push((completion.result, completion.work, waiter));
             }
@@ -409,5 +453,34 @@ fn negotiate(stream: &mut UnixStream) -> io::Result<(Export, Vec<u8>)> {
             Progress::More => {}
             Progress::StartTls => return Err(io::ErrorKind::InvalidData.into()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_are_covered_by_a_flush_that_begins_after_their_answers() {
+        let write = |fua| Work::Write {
+            length: 512,
+            data: Vec::new(),
+            fua,
+        };
+        let mut writes = Writes::default();
+        assert!(writes.are_covered());
+        writes.note_ended(0, &write(true), true);
+        writes.note_ended(1, &write(false), false);
+        assert!(writes.are_covered());
+        writes.note_submitted(2, true);
+        writes.note_ended(3, &write(false), true);
+        writes.note_ended(2, &Work::Flush, true);
+        assert!(!writes.are_covered());
+        writes.note_submitted(4, true);
+        writes.note_ended(4, &Work::Flush, false);
+        assert!(!writes.are_covered());
+        writes.note_submitted(5, true);
+        writes.note_ended(5, &Work::Flush, true);
+        assert!(writes.are_covered());
     }
 }

@@ -250,6 +250,14 @@ impl Daemon {
         Arc::clone(&self.in_force.read().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// What to look at where data of the units with these names may be lost.
+    pub(crate) fn where_to_look(&self, names: &[Arc<str>]) -> String {
+        let in_force = self.in_force();
+        let units = in_force.running.model.units().iter();
+        let named = |unit: &&config::Unit| names.iter().any(|name| **name == *unit.to_string());
+        super::keepers::where_to_look(units.filter(named))
+    }
+
     /// The right to make a change, when the one under way is over. Nothing waits for it for longer
     /// than its caller does.
     ///

@@ -15,6 +15,7 @@
 //! | `foresight` | what a plan sees of what would keep its change from being made |
 //! | `losses` | whom a change takes what away |
 //! | `effect` | what the steps of a plan do to those who work meanwhile |
+//! | `keepers` | what has the data of units |
 //! | `hyperscsi` | what HyperSCSI needs beside the model: places, records of passwords, numbers of devices |
 //! | `doctor` | what limits or endangers the service, rule by rule |
 //! | `places` | where the data of units may be |
@@ -40,6 +41,7 @@ mod file;
 mod foresight;
 mod history;
 mod hyperscsi;
+mod keepers;
 mod log_device;
 mod losses;
 mod media;
