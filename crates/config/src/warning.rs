@@ -29,7 +29,8 @@ pub enum Warning {
     /// Data, and who may have it, is what anybody on the way makes of it.
     #[error(
         "{place}: clients of NBD reach {bind} without TLS, so anybody on the way reads and changes what they send; \
-         give the section a certificate, or listen on 127.0.0.1"
+         {}",
+        remedy_of_plain(place)
     )]
     NbdOffLoopback {
         /// The address.
@@ -140,6 +141,14 @@ pub enum Warning {
         /// The user.
         name: String,
     },
+}
+
+/// What to do about NBD without TLS. An argument has no section.
+const fn remedy_of_plain(place: &Place) -> &'static str {
+    match place {
+        Place::File { .. } => "give the section a certificate, or listen on 127.0.0.1",
+        Place::Argument { .. } => "listen on 127.0.0.1, or at a socket",
+    }
 }
 
 impl Warning {

@@ -521,10 +521,13 @@ fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace(char::is_control, " "))
 }
 
+/// There are no sessions of iSCSI, so no files are opened for them.
+const LIMITS: &str = "[limits]\nsessions_max = 1\nconnections_per_session_max = 1\n";
+
 fn configuration(stores: &[String], stripe: Option<&str>, export: &str, home: &Path) -> String {
     let home = home.display().to_string();
     let mut text = format!(
-        "[server]\nstate = {}\n[admin]\nsocket = {}\n",
+        "[server]\nstate = {}\n[admin]\nsocket = {}\n{LIMITS}",
         quoted(&home),
         quoted(&format!("{home}/tarn.sock")),
     );
@@ -647,6 +650,9 @@ mod tests {
             assert_eq!(unit.store.members().len(), members, "{text}");
             assert_eq!(unit.store.read_only, members > 0);
             assert_eq!(model.nbd().len(), 1);
+            let limits = model.limits();
+            let sessions = (limits.sessions_max, limits.connections_per_session_max);
+            assert_eq!(sessions, (1, 1));
             assert_eq!(model.targets().len(), 0);
         }
     }

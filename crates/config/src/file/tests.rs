@@ -438,6 +438,16 @@ fn servers_of_nbd_have_addresses_exports_and_groups() {
         warnings[0].contains("0.0.0.0:1 without TLS"),
         "{warnings:?}"
     );
+    assert!(
+        warnings[0].ends_with("give the section a certificate, or listen on 127.0.0.1"),
+        "{warnings:?}"
+    );
+    let made = Model::from_made_toml(NBD, &|_| Place::argument("--as")).unwrap();
+    let warning = made.warnings()[0].to_string();
+    assert!(
+        warning.ends_with("listen on 127.0.0.1, or at a socket"),
+        "{warning}"
+    );
     let again = Model::from_toml(&model.effective(), Path::new("x")).unwrap();
     assert!(crate::diff(&model, &again).is_empty());
     let other = NBD.replace("groups = [\"g\"]", "");

@@ -34,7 +34,8 @@ pub(super) fn failed_flushes(facts: &Facts<'_>) -> Vec<Finding> {
             "flush-failed",
             unit,
             "a flush of its store failed: data that initiators believe to be written may be lost",
-            "check the disk, the kernel log and the data; then remove the lun and add it again, or restart Tarn",
+            "check the disk or the server that has it, the kernel log and the data; then remove the lun and add it \
+             again, or restart Tarn or tarn attach",
         )
     });
     findings.collect()
