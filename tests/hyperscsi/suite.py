@@ -530,6 +530,24 @@ def a_server_that_is_gone_takes_nothing_with_it_where_nothing_was_written():
 
 
 @test
+def a_password_that_others_may_read_is_warned_of_by_all():
+    """A file with mode 0644: discover, bench and attach say so."""
+    with serve("a") as (tarn, path):
+        (path / "password").chmod(0o644)
+        given = ("--password-file", path / "password", "--udp", place(tarn))
+        url = f"hyperscsi://{GROUP}/a"
+        for arguments in (("discover", "hyperscsi", "--group", GROUP, *given),
+                          ("bench", *given, "--rw", "randread", "--bs", "4k", "--iodepth", "1", "--runtime", "1", url)):
+            done = run(*arguments)
+            equal(done.returncode, 0, f"exit code: {done.stderr}")
+            words = f"others may read the password in {path}/password (mode 0644); run chmod 600 on the file"
+            check(words in done.stderr, done.stderr)
+        with Attached(path, "--udp", place(tarn), url) as attached:
+            check("others may read a password" in attached.output.read_text(), attached.output.read_text())
+            attached.end()
+
+
+@test
 def what_cannot_be_mounted_is_said_in_one_line():
     """A directory that is not there, a wrong password: one line, exit code 2, and nothing is mounted."""
     with serve("a") as (tarn, path):

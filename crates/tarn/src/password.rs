@@ -7,6 +7,8 @@ use std::path::Path;
 
 use config::Place;
 use remote::Password;
+use tracing::dispatcher::{self, Dispatch};
+use tracing::subscriber::NoSubscriber;
 
 use crate::{Environment, StartError};
 
@@ -36,15 +38,28 @@ pub(crate) fn from_file(path: &Path, place: &Place) -> Result<Password, StartErr
     }
     let mode = metadata.mode() & 0o7777;
     if mode & 0o077 != 0 {
-        let path = path.display();
-        let mode = format!("{mode:04o}");
-        tracing::warn!(%place, %path, mode, "others may read a password; run chmod 600 on the file");
+        warn_of_readers(path, place, mode);
     }
     let mut bytes = Vec::with_capacity(BYTES_MAX + 3);
     file.take(BYTES_MAX as u64 + 3)
         .read_to_end(&mut bytes)
         .map_err(unreadable)?;
     checked(bytes).map_err(failed)
+}
+
+/// Says that others may read a password: in the log, or by itself where the program has none.
+fn warn_of_readers(path: &Path, place: &Place, mode: u32) {
+    let path = path.display();
+    let mode = format!("{mode:04o}");
+    if dispatcher::get_default(Dispatch::is::<NoSubscriber>) {
+        let line = format!(
+            "tarn: warning: {place}: others may read the password in {path} (mode {mode}); run chmod 600 on the file"
+        );
+        let line = crate::error::plain(&line);
+        crate::say(io::stderr().lock(), &format!("{line}\n"));
+    } else {
+        tracing::warn!(%place, %path, mode, "others may read a password; run chmod 600 on the file");
+    }
 }
 
 /// The password of a flag, or of the environment.
