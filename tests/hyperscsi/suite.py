@@ -306,6 +306,11 @@ def a_device_is_a_file_by_fuse():
             with open(mounted.disk, "wb"):
                 pass
             check(behind.read_bytes() == data, "O_TRUNC takes nothing away")
+            new = mounted.dir / "new"
+            for what, action in (("a new file", lambda: os.open(new, os.O_CREAT | os.O_WRONLY)), ("a new directory", new.mkdir),
+                                 ("a link", lambda: new.symlink_to("disk")), ("another name", lambda: mounted.disk.rename(new)),
+                                 ("a removal", mounted.disk.unlink)):
+                fails(errno.EPERM, what, action)
             mounted.end()
 
 
