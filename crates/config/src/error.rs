@@ -200,7 +200,7 @@ pub enum Rule {
         option: &'static str,
     },
     /// An option with a value it does not take.
-    #[error("store option {option}={value:?} is not known; use {wanted}")]
+    #[error("store option {option} has the wrong value {value:?}; use {wanted}")]
     StoreOptionValue {
         /// The option.
         option: &'static str,

@@ -252,7 +252,7 @@ store = [
             ("stripe:a,b,a", "has the member \"a\" twice"),
             ("stripe:1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17", "has 17 of 2 to 16 members"),
             ("stripe:a,x", "store \"x\" does not exist"),
-            ("stripe:a,b?chunk=48k", "chunk=\"48k\" is not known; use a power of two from 4k to 16M"),
+            ("stripe:a,b?chunk=48k", "store option chunk has the wrong value \"48k\"; use a power of two from 4k to 16M"),
             ("stripe:a,b?chunk=2k", "use a power of two"),
             ("stripe:a,b?chunk=32M", "use a power of two"),
             ("concat:a,b?chunk=64k", "a concat has no chunks"),

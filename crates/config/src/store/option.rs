@@ -328,7 +328,7 @@ pub const OPTIONS: [OptionRow; 25] = [
                   there is none.",
         set: |spec, value| {
             let StorePlace::Device(device) = &mut spec.at.place else { return Ok(()) };
-            right("udp", value.text(), device.set_udp(value.text()), "HOST or HOST:PORT (IPv6 in brackets)")
+            right("udp", value.text(), device.set_udp(value.text()), "HOST or HOST:PORT, with a port from 1 to 65535 (IPv6 in brackets)")
         },
         get: |spec| spec.at.device()?.udp_option(),
     },
