@@ -177,6 +177,7 @@ pub(crate) fn problem_of(error: &EditError) -> Problem {
     let kind = match error {
         EditError::NotFound { .. } | EditError::NotAtTarget { .. } => ProblemKind::NotFound,
         EditError::Exists { .. }
+        | EditError::DeviceExists { .. }
         | EditError::SeveralGroups { .. }
         | EditError::InUse { .. }
         | EditError::LunTaken { .. }

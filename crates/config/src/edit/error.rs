@@ -24,6 +24,16 @@ pub enum EditError {
         /// The name.
         name: String,
     },
+    /// A group has the device already, whose name is the id of its unit.
+    #[error(
+        "unit {id:?} is a device of group {group:?} already; change it with tarn hyperscsi device set {group:?} {id}"
+    )]
+    DeviceExists {
+        /// The group.
+        group: String,
+        /// The unit.
+        id: String,
+    },
     /// A target does not show anything there.
     #[error("target {target} has no {what} {name}; see tarn target show {target}")]
     NotAtTarget {

@@ -512,7 +512,7 @@ hyperscsi.group = [
             (Edit::Remove(Name::Hyperscsi("ABC".to_owned())), "say which"),
             (
                 Edit::Add(device_edit("ABC at udp:127.0.0.1", named("a"))),
-                "exists already",
+                "change it with tarn hyperscsi device set \"ABC at udp:127.0.0.1\" a",
             ),
             (remove("ABC at udp:127.0.0.1", "b"), "there is no device"),
             (

@@ -79,9 +79,9 @@ impl Draft {
 
     fn check_no_device(&self, called: &str, id: &str) -> Result<(), EditError> {
         match self.has_device(called, id)? {
-            true => Err(EditError::Exists {
-                what: "device",
-                name: format!("{id} of {called}"),
+            true => Err(EditError::DeviceExists {
+                group: called.to_owned(),
+                id: id.to_owned(),
             }),
             false => Ok(()),
         }
