@@ -576,6 +576,7 @@ def several_devices_are_one_disk():
         image.write_bytes(random.Random(4).randbytes(2 * SIZE))
         urls = [f"hyperscsi://{GROUP}/{name}" for name in "ab"]
         with Attached(path, "--udp", place(tarn), "--stripe", "64k", *urls) as attached:
+            check(f"stripe of {', '.join(urls)}, 64 KiB each in turn" in attached.output.read_text(), attached.output.read_text())
             convert(image, attached.url, "-n")
             attached.end()
         data = memoryview(image.read_bytes())

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
 
 use config::{
-    Authentication, HostPort, HyperScsiGroup, HyperScsiPassword, Model, Naa, Serial, Target,
-    TargetIndex,
+    Authentication, HostPort, HyperScsiGroup, HyperScsiPassword, Model, Naa, Place, Serial,
+    StoreSpec, Target, TargetIndex, Unit,
 };
 
 /// A unit as it is served, by the position of its index.
@@ -66,12 +66,32 @@ pub fn nbd_banner(model: &Model, units: &[ServedUnit], places: &[String]) -> Str
             else {
                 continue;
             };
-            let size = size_text(served.size_bytes);
-            let _infallible = writeln!(text, "  export {unit}  {size}  {}", unit.store);
+            let (size, store) = (size_text(served.size_bytes), store_text(unit));
+            let _infallible = writeln!(text, "  export {unit}  {size}  {store}");
         }
         text.push('\n');
     }
     text
+}
+
+/// Where the data of a unit lives. Members of one that was made from arguments have names that nobody has given.
+fn store_text(unit: &Unit) -> String {
+    let members = unit.store.members();
+    match unit.place {
+        Place::Argument { .. } if !members.is_empty() => {
+            let places: Vec<String> = members.iter().map(|one| place_of(&one.store)).collect();
+            let chunk = size_text(unit.store.chunk_bytes);
+            format!("stripe of {}, {chunk} each in turn", places.join(", "))
+        }
+        Place::Argument { .. } | Place::File { .. } => unit.store.to_string(),
+    }
+}
+
+/// A store without its options.
+fn place_of(store: &StoreSpec) -> String {
+    let text = store.to_string();
+    let place = text.split('?').next();
+    place.unwrap_or_default().to_owned()
 }
 
 /// The text for each group of HyperSCSI, with the places at which they are.
@@ -312,6 +332,26 @@ mod tests {
             nbd_banner(&model, &[unit], &bound),
             "nbd at 127.0.0.1:7\n  export a  1 MiB  mem:1M\n\n"
         );
+    }
+
+    #[test]
+    fn a_stripe_of_arguments_is_shown_with_their_places() {
+        let text = "[[store]]\nid = \"d0\"\nstore = \"hyperscsi://G/d3?udp=h\"\n\
+                    [[store]]\nid = \"d1\"\nstore = \"hyperscsi://G/4?udp=h\"\n\
+                    [[lun]]\nid = \"disk\"\nstore = \"stripe:d0,d1?chunk=64k\"\n\
+                    [[nbd]]\nbind = \"127.0.0.1:0\"\nluns = [\"disk\"]\n";
+        let shown = |model: &Model| {
+            let unit = served(1 << 20, "3000000000000001");
+            nbd_banner(model, &[unit], &["127.0.0.1:7".to_owned()])
+        };
+        let made = Model::from_made_toml(text, &|_| Place::argument("--stripe")).unwrap();
+        assert_eq!(
+            shown(&made),
+            "nbd at 127.0.0.1:7\n  export disk  1 MiB  \
+             stripe of hyperscsi://G/d3, hyperscsi://G/4, 64 KiB each in turn\n\n"
+        );
+        let file = Model::from_toml(text, Path::new("t.toml")).unwrap();
+        assert!(shown(&file).contains("stripe:d0,d1?chunk=64k"));
     }
 
     #[test]
