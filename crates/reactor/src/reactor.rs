@@ -665,6 +665,26 @@ impl Reactor {
         }
     }
 
+    /// How many operations the kernel or a lane has for others: all but those by which the reactor itself waits.
+    fn count_foreign(&mut self) -> usize {
+        let is_foreign = |operation: &Operation| match operation {
+            Operation::Mail { .. } | Operation::Alarm { .. } | Operation::Helper { .. } => false,
+            Operation::Accept { .. }
+            | Operation::Receive { .. }
+            | Operation::ReceiveExact { .. }
+            | Operation::Send { .. }
+            | Operation::ReceiveDatagrams { .. }
+            | Operation::SendDatagram { .. }
+            | Operation::Store { .. } => true,
+        };
+        let keys = self.in_flight.keys();
+        let mut slot_is_foreign = |key: &Key| {
+            let slot = self.in_flight.find(*key);
+            slot.is_some_and(|slot| is_foreign(&slot.operation))
+        };
+        keys.iter().filter(|key| slot_is_foreign(key)).count()
+    }
+
     fn finish_helper(&mut self, key: Key, result: HelperResult) {
         let Some(slot) = self.in_flight.remove(key) else {
             return;
@@ -702,10 +722,13 @@ impl Drop for Reactor {
             self.ready.clear();
         }
         if self.with_kernel + self.with_lanes > 0 {
-            tracing::warn!(
-                operations = self.with_kernel + self.with_lanes,
-                "operations of a core did not end in time; their memory is given up"
-            );
+            let operations = self.count_foreign();
+            if operations > 0 {
+                tracing::warn!(
+                    operations,
+                    "operations of a core did not end in time; their memory is given up"
+                );
+            }
             let in_flight = mem::replace(&mut self.in_flight, InFlight::with_capacity(0));
             let _leaked = ManuallyDrop::new(in_flight);
             self.chunks.leak();
