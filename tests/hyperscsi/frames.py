@@ -255,6 +255,7 @@ def count_heard(link):
 def clients_see_the_disks_of_their_groups_alone():
     """Two servers behind a switch, as in figure 1 of the paper of 2002: a client in ABC has one disk, one in DEF has two on two
     servers, and nobody answers one in a third group. A device that both servers have is asked for with the name of one."""
+    servers = []
     with wire() as link, contextlib.ExitStack() as stack:
         link.run(SERVER, "ip", "link", "add", "switch", "type", "bridge")
         link.run(SERVER, "ip", "link", "set", "switch", "up")
@@ -270,7 +271,7 @@ def clients_see_the_disks_of_their_groups_alone():
                         f'[[hyperscsi.group.device]]\nid = "{disk}"\nlevel = "crc"\n'
             tarn = Host(link, SERVER, text, server)
             tarn.secret("password", PASSWORD)
-            stack.enter_context(tarn)
+            servers.append(stack.enter_context(tarn))
         password = ("--interface", IF, "--password-file", tarn.dir / "password")
 
         def found(group):
@@ -291,6 +292,8 @@ def clients_see_the_disks_of_their_groups_alone():
         said = done.stderr.strip()
         equal((done.returncode, len(said.splitlines())), (2, 1), f"a device that two servers have: {said}")
         check(all(word in said for word in ("left", "right", "server=")), said)
+        for server in servers:
+            wait_for(lambda server=server: server.api().get("sessions") == [], 10, "the refused client has logged out")
         done = link.run(CLIENT, BINARY, *bench, "hyperscsi://DEF/second?server=right", check=False)
         equal(done.returncode, 0, f"with the name of one: {done.stdout}{done.stderr}")
         place = json.loads(link.run(SERVER, "ip", "-j", "link", "show", "host0").stdout)[0]["address"]

@@ -10,7 +10,7 @@ use hyperscsi::{
 };
 
 use super::open::{self, HyperscsiOptions};
-use super::station::{Connection, Session, Station, StepError};
+use super::station::{Connection, Session, Sessions, Station, StepError};
 use crate::attendants::Counted;
 use crate::scsi::command::{Cdb, Facts, GOOD};
 use crate::scsi::host::GivenUp;
@@ -137,10 +137,10 @@ impl Attendant {
         loop {
             let began = self.station.now();
             let pause = match self.connect() {
-                Ok(connection) => {
+                Ok(mut connection) => {
                     let up_at = self.station.now();
-                    let mut reason = self.serve(connection);
-                    self.station.wire.set_session(None);
+                    let mut reason = self.serve(&mut connection);
+                    self.station.close(connection);
                     if let Some(trouble) = self.station.wire.trouble() {
                         reason = format!("{reason}: {trouble}");
                     }
@@ -183,36 +183,28 @@ impl Attendant {
         let silence_max = hyperscsi::limits::SILENCE_RADIO;
         // The other half is for another session.
         let silence = (options.retry / 2).clamp(SILENCE_MIN * 3, silence_max);
-        let mut connection = station.log_in(found, who, silence, host)?;
-        let table = station.list(&mut connection, host)?;
-        let device = match same(&table, &known.device, &common.facts) {
-            Ok(device) => device.clone(),
-            Err(reason) => {
-                station.close(connection);
-                return Err(NotConnected::Reason(reason, PAUSE));
-            }
-        };
-        station.open(&mut connection, &device, options.level, host)?;
-        let found = open::facts(station, &mut connection, &device, host)?;
-        if let Err(reason) = common.renew(Some(found)) {
-            station.close(connection);
-            return Err(NotConnected::Reason(reason, PAUSE));
-        }
-        let now = station.now();
-        self.jobs.begin_session(now);
+        let mut sessions = Sessions::new(station);
+        let (station, connection) = sessions.log_in(found, who, silence, host)?;
+        let table = station.list(connection, host)?;
+        let another = |reason| NotConnected::Reason(reason, PAUSE);
+        let device = same(&table, &known.device, &common.facts).map_err(another)?;
+        station.open(connection, device, options.level, host)?;
+        let found = open::facts(station, connection, device, host)?;
+        common.renew(Some(found)).map_err(another)?;
+        let connection = sessions.keep_last()?;
+        self.jobs.begin_session(self.station.now());
         Ok(connection)
     }
 
     /// Carries jobs out until the session is over. Says why it is.
-    fn serve(&mut self, mut connection: Connection) -> String {
+    fn serve(&mut self, connection: &mut Connection) -> String {
         let device = connection.device;
         loop {
             self.jobs.take_letters();
             if self.jobs.is_ended() {
-                self.station.close(connection);
                 return String::new();
             }
-            let (taken, heard) = self.station.take_frames(&mut connection);
+            let (taken, heard) = self.station.take_frames(connection);
             let now = self.station.now();
             if heard {
                 self.jobs.note_heard(now);
@@ -227,7 +219,7 @@ impl Attendant {
                 }
             }
             let broken = self.jobs.submit_all(now, &mut Carrier { session, device });
-            self.station.send_all(&mut connection);
+            self.station.send_all(connection);
             let is_silent = self.jobs.is_silent(now);
             let silent = is_silent.then(|| "it does not answer".to_owned());
             let wire = &mut self.station.wire;
@@ -235,7 +227,6 @@ impl Attendant {
             let has_shrunk = connection.session.frame_bytes() > wire.frame_bytes().0;
             let narrow = has_shrunk.then(|| NARROW.to_owned());
             if let Some(reason) = broken.or(silent).or(narrow) {
-                self.station.close(connection);
                 return reason;
             }
             if taken == 0 {

@@ -16,7 +16,7 @@ use reactor::Address;
 use store::SharedStore;
 
 use super::attendant::{self, Known};
-use super::station::{Connection, Station, StepError};
+use super::station::{Connection, Sessions, Station, StepError};
 use super::wire::{Carrier, Place, Wire, WireError, of_bytes};
 use crate::scsi::command::{
     self, BUSY, CHECK_CONDITION, Cdb, Facts, GOOD, KEY_ATTENTION, Sense, TASK_SET_FULL, Unfit,
@@ -403,9 +403,7 @@ impl HyperscsiOptions {
         let [found] = &servers[..] else {
             return Err(ambiguous(servers.iter()));
         };
-        let (connection, table) = self.table(&mut station, found, host)?;
-        station.close(connection);
-        Ok(table)
+        self.table(&mut Sessions::new(&mut station), found, host)
     }
 
     fn servers(&self, station: &mut Station) -> Result<Vec<hyperscsi::Found>, HyperscsiFailure> {
@@ -450,12 +448,13 @@ impl HyperscsiOptions {
         }
     }
 
+    /// The devices of a server, in a session that is the last one then.
     fn table(
         &self,
-        station: &mut Station,
+        sessions: &mut Sessions<'_>,
         found: &hyperscsi::Found,
         host: &mut Until,
-    ) -> Result<(Connection, Vec<Device>), HyperscsiFailure> {
+    ) -> Result<Vec<Device>, HyperscsiFailure> {
         let server = || found.answer.name.clone();
         // It is asked for one group.
         if found.answer.open & 1 == 0 && self.password.bytes().is_empty() {
@@ -467,11 +466,10 @@ impl HyperscsiOptions {
             self.password.bytes(),
         );
         let failed = |error| failure(server(), error);
-        let mut connection = station
+        let (station, connection) = sessions
             .log_in(found, who, hyperscsi::limits::SILENCE_RADIO, host)
             .map_err(failed)?;
-        let table = station.list(&mut connection, host).map_err(failed)?;
-        Ok((connection, table))
+        station.list(connection, host).map_err(failed)
     }
 
     fn look(&self) -> Result<(Station, Look), HyperscsiFailure> {
@@ -488,14 +486,15 @@ impl HyperscsiOptions {
     pub fn connect(&self) -> Result<HyperscsiConnection, HyperscsiOpenError> {
         let found = self
             .look_inside(LOOK_MAX)
-            .and_then(|(station, connection, look)| {
+            .and_then(|(mut station, connection, look)| {
                 let facts = &look.facts;
+                let Some(target) = station.wire.address(connection.place) else {
+                    station.close(connection);
+                    return Err(HyperscsiFailure::NoServer);
+                };
                 Ok(HyperscsiConnection {
                     began: station.began(),
-                    target: station
-                        .wire
-                        .address(connection.place)
-                        .ok_or(HyperscsiFailure::NoServer)?,
+                    target,
                     session: connection.session,
                     device: connection.device,
                     size_bytes: facts.size_bytes,
@@ -524,35 +523,33 @@ impl HyperscsiOptions {
         let mut station = station(&self.carrier)?;
         let host = &mut Until(station.now() + time);
         let servers = self.servers(&mut station)?;
+        let mut sessions = Sessions::new(&mut station);
         let mut matching = Vec::new();
         let mut others: Vec<String> = Vec::new();
         for found in servers {
-            let (connection, table) = self.table(&mut station, &found, host)?;
+            let table = self.table(&mut sessions, &found, host)?;
             match find(&table, &self.device) {
-                Some(device) => matching.push((found, connection, device.clone())),
+                Some(device) => matching.push((found, device.clone())),
                 None => {
                     others.extend(table.into_iter().map(|device| device.name));
-                    station.close(connection);
+                    sessions.end_last();
                 }
             }
         }
         if matching.len() > 1 {
-            return Err(ambiguous(matching.iter().map(|(found, ..)| found)));
+            return Err(ambiguous(matching.iter().map(|(found, _)| found)));
         }
-        let Some((found, mut connection, device)) = matching.pop() else {
+        // What is left is the session of this one.
+        let Some((found, device)) = matching.pop() else {
             let found = listed(others.iter().map(String::as_str));
             return Err(HyperscsiFailure::NoDevice { found });
         };
         let failed = |error| failure(found.answer.name.clone(), error);
-        station
-            .open(&mut connection, &device, self.level, host)
-            .map_err(failed)?;
-        let mut facts = facts(&mut station, &mut connection, &device, host).map_err(failed)?;
-        facts.is_read_only |= device.is_read_only;
-        if let Err(unfit) = facts.check(self.block_bytes, self.read_only) {
-            station.close(connection);
-            return Err(unfit.into());
-        }
+        let in_session = (sessions.last())
+            .and_then(|(station, connection)| self.facts(station, connection, &device, host));
+        let facts = in_session.map_err(failed)?;
+        facts.check(self.block_bytes, self.read_only)?;
+        let connection = sessions.keep_last().map_err(failed)?;
         let look = Look {
             server: found.answer.server,
             server_name: found.answer.name,
@@ -560,6 +557,20 @@ impl HyperscsiOptions {
             facts,
         };
         Ok((station, connection, look))
+    }
+
+    /// Opens the device and looks at it.
+    fn facts(
+        &self,
+        station: &mut Station,
+        connection: &mut Connection,
+        device: &Device,
+        host: &mut Until,
+    ) -> Result<Facts, StepError> {
+        station.open(connection, device, self.level, host)?;
+        let mut facts = facts(station, connection, device, host)?;
+        facts.is_read_only |= device.is_read_only;
+        Ok(facts)
     }
 }
 

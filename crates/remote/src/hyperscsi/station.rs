@@ -154,8 +154,8 @@ impl Station {
         Ok(search.found().cloned().collect())
     }
 
-    /// Logs in at a server.
-    pub(super) fn log_in(
+    /// Logs in at a server. What comes of it is in the hands of [`Sessions`].
+    fn log_in(
         &mut self,
         found: &Found,
         (group, user, password): (&str, Option<&str>, &[u8]),
@@ -360,6 +360,62 @@ impl Station {
         Ok(())
     }
 }
+
+/// Sessions that are begun to look at servers. When this goes, whatever the reason, those that nobody has kept are
+/// logged out: else a server would have each of them until its keep-alive ends.
+#[derive(Debug)]
+pub(super) struct Sessions<'a> {
+    station: &'a mut Station,
+    open: Vec<Connection>,
+}
+
+impl<'a> Sessions<'a> {
+    pub(super) const fn new(station: &'a mut Station) -> Self {
+        let open = Vec::new();
+        Self { station, open }
+    }
+
+    /// Logs in at a server.
+    pub(super) fn log_in(
+        &mut self,
+        found: &Found,
+        who: (&str, Option<&str>, &[u8]),
+        silence: Duration,
+        host: &mut impl Host,
+    ) -> Result<(&mut Station, &mut Connection), StepError> {
+        let connection = self.station.log_in(found, who, silence, host)?;
+        self.open.push(connection);
+        self.last()
+    }
+
+    /// The session that was begun last, of those that there are.
+    pub(super) fn last(&mut self) -> Result<(&mut Station, &mut Connection), StepError> {
+        let last = self.open.last_mut();
+        Ok((self.station, last.ok_or(NO_SESSION)?))
+    }
+
+    /// Logs out of the one that was begun last.
+    pub(super) fn end_last(&mut self) {
+        if let Some(connection) = self.open.pop() {
+            self.station.close(connection);
+        }
+    }
+
+    /// The one that was begun last, which is the caller's from now on.
+    pub(super) fn keep_last(mut self) -> Result<Connection, StepError> {
+        self.open.pop().ok_or(NO_SESSION)
+    }
+}
+
+impl Drop for Sessions<'_> {
+    fn drop(&mut self) {
+        while !self.open.is_empty() {
+            self.end_last();
+        }
+    }
+}
+
+const NO_SESSION: StepError = StepError::Broken("there is no session");
 
 /// Whether it was a frame of the server of this session. One with tag 0 may be anybody's.
 fn hand_over(now: Duration, connection: &mut Connection, from: Place, frame: &[u8]) -> bool {

@@ -5,7 +5,7 @@ mod changes;
 mod target;
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use store::{IoFailure, IoRequest};
 
@@ -13,7 +13,7 @@ use super::open::{HyperscsiFailure, HyperscsiOptions, Password};
 use super::wire::Carrier;
 use crate::scsi::command::Unfit;
 use crate::scsi::testing::{BLOCK, Client, checks};
-use target::{GROUP, PASSWORD, Target};
+use target::{GROUP, Named, PASSWORD, Target, broadcast};
 
 const SIZE: usize = 4 << 20;
 
@@ -202,6 +202,57 @@ fn a_server_that_answers_everything_late_is_given_up() {
     let failure = options.look_inside(Duration::from_secs(2)).unwrap_err();
     let text = failure.to_string();
     assert!(text.contains("it answers, but too slowly"), "{text}");
+    target.net.thinks.store(0, Ordering::SeqCst);
+    let_go_of(&target, 1);
+}
+
+/// Waits until a server has no session any more, of so many that it had.
+fn let_go_of(target: &Target, logins: usize) {
+    assert_eq!(target.net.logins.load(Ordering::SeqCst), logins);
+    let ends = Instant::now() + Duration::from_secs(20);
+    while target.net.sessions.load(Ordering::SeqCst) > 0 {
+        assert!(Instant::now() < ends, "a session is left");
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_session_that_is_not_kept_is_logged_out_whatever_the_reason() {
+    let first = broadcast(0);
+    let port = first.local_addr().unwrap().port();
+    let left = Target::named(SIZE, Named([1; 16], "left"), Some(first));
+    let right = Target::named(SIZE, Named([2; 16], "right"), Some(broadcast(port)));
+    let base = HyperscsiOptions {
+        carrier: Carrier::udp("127.255.255.255", Some(port)),
+        ..options(&left, 0)
+    };
+    let mut logins = 0;
+    for (device, words) in [
+        ("disk", "several servers have such a device"),
+        ("1", "several servers have such a device"),
+        ("nothing", "there is no such device"),
+    ] {
+        let options = HyperscsiOptions {
+            device: device.to_owned(),
+            ..base.clone()
+        };
+        let text = options.open().unwrap_err().to_string();
+        assert!(text.contains(words), "{text}");
+        logins += 1;
+        let_go_of(&left, logins);
+        let_go_of(&right, logins);
+    }
+    // One server is looked at, and the other one is not let in at.
+    let text = base.devices().unwrap_err().to_string();
+    assert!(text.contains("several servers"), "{text}");
+    left.medium().is_read_only = true;
+    let named = HyperscsiOptions {
+        server: Some("left".to_owned()),
+        ..base
+    };
+    assert!(named.open().is_err());
+    let_go_of(&left, logins + 1);
+    let_go_of(&right, logins);
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! A server in memory: the target of the crate behind a UDP socket of loopback, with a disk of the test's.
 
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, UdpSocket};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -11,6 +11,7 @@ use hyperscsi::{
     Cookies, Device, Entropy, Gate, GateSettings, Group, Level, OpaqueTarget, Outcome, Reply,
     Responder, Settings, TargetEvent, TargetSession, TaskId, Wish,
 };
+use rustix::net::{AddressFamily, SocketType, sockopt};
 
 use crate::scsi::testing::{BLOCK, Medium};
 
@@ -32,6 +33,9 @@ pub(super) struct Net {
     pub(super) swaps: AtomicBool,
     /// Nothing comes through.
     pub(super) is_cut: AtomicBool,
+    /// The sessions of all time, and those of now.
+    pub(super) logins: AtomicUsize,
+    pub(super) sessions: AtomicUsize,
 }
 
 impl Net {
@@ -42,8 +46,26 @@ impl Net {
     }
 }
 
+/// Who a server says that it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Named(pub(super) [u8; 16], pub(super) &'static str);
+
+/// A network, at the broadcast address of loopback, where several servers receive what one client asks.
+pub(super) fn broadcast(port: u16) -> UdpSocket {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None).unwrap();
+    sockopt::set_socket_reuseaddr(&socket, true).unwrap();
+    let all = Ipv4Addr::new(127, 255, 255, 255);
+    rustix::net::bind(&socket, &SocketAddrV4::new(all, port)).unwrap();
+    let socket = UdpSocket::from(socket);
+    socket.set_nonblocking(true).unwrap();
+    socket
+}
+
 #[derive(Debug)]
 pub(super) struct Target {
+    named: Named,
+    /// Where it receives questions, besides its own address.
+    broadcast: Option<UdpSocket>,
     socket: UdpSocket,
     pub(super) medium: Arc<Mutex<Medium>>,
     pub(super) net: Arc<Net>,
@@ -53,11 +75,17 @@ pub(super) struct Target {
 
 impl Target {
     pub(super) fn new(size: usize) -> Self {
+        Self::named(size, Named([9; 16], "s1"), None)
+    }
+
+    pub(super) fn named(size: usize, named: Named, broadcast: Option<UdpSocket>) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket
             .set_read_timeout(Some(Duration::from_millis(1)))
             .unwrap();
         let mut target = Self {
+            named,
+            broadcast,
             socket,
             medium: Arc::new(Mutex::new(Medium::new(size))),
             net: Arc::default(),
@@ -84,8 +112,14 @@ impl Target {
             Arc::clone(&self.net),
             Arc::clone(&self.stop),
         );
+        let broadcast = self
+            .broadcast
+            .as_ref()
+            .map(|broadcast| broadcast.try_clone().unwrap());
+        let named = self.named;
+        self.net.sessions.store(0, Ordering::SeqCst);
         self.thread = Some(std::thread::spawn(move || {
-            Server::new(socket, medium, net).run(&stop)
+            Server::new(named, (socket, broadcast), medium, net).run(&stop)
         }));
     }
 
@@ -106,6 +140,7 @@ impl Drop for Target {
 
 struct Server {
     socket: UdpSocket,
+    broadcast: Option<UdpSocket>,
     medium: Arc<Mutex<Medium>>,
     net: Arc<Net>,
     began: Instant,
@@ -119,7 +154,12 @@ struct Server {
 }
 
 impl Server {
-    fn new(socket: UdpSocket, medium: Arc<Mutex<Medium>>, net: Arc<Net>) -> Self {
+    fn new(
+        Named(id, name): Named,
+        (socket, broadcast): (UdpSocket, Option<UdpSocket>),
+        medium: Arc<Mutex<Medium>>,
+        net: Arc<Net>,
+    ) -> Self {
         let mut seed = [0; 32];
         getrandom::fill(&mut seed).unwrap();
         let mut entropy = Entropy::new(&seed);
@@ -133,7 +173,7 @@ impl Server {
             .record(&credential, PASSWORD, &mut entropy)
             .unwrap();
         let settings = GateSettings {
-            server: [9; 16],
+            server: id,
             session: Settings {
                 frame_bytes: 1280,
                 ..Settings::default()
@@ -141,11 +181,12 @@ impl Server {
         };
         Self {
             socket,
+            broadcast,
             medium,
             net,
             began: Instant::now(),
             cookies: Cookies::new(&mut entropy),
-            responder: Responder::new([9; 16], "s1".to_owned(), vec![group]),
+            responder: Responder::new(id, name.to_owned(), vec![group]),
             gate: Gate::new(
                 settings,
                 exchange,
@@ -178,6 +219,13 @@ impl Server {
                 }
             } else if let Some((from, frame)) = self.late.take() {
                 self.take(from, &frame);
+            }
+            let received = self
+                .broadcast
+                .as_ref()
+                .map(|broadcast| broadcast.recv_from(&mut buffer));
+            if let Some(Ok((count, from))) = received {
+                self.take(from, &buffer[..count]);
             }
             self.turn();
         }
@@ -221,6 +269,7 @@ impl Server {
             let accepted = accepted.unwrap();
             self.sessions.retain(|(of, _)| *of != from);
             self.sessions.push((from, accepted.session));
+            self.net.logins.fetch_add(1, Ordering::SeqCst);
             self.send(from, &accepted.frame);
         }
     }
@@ -228,6 +277,7 @@ impl Server {
     fn turn(&mut self) {
         let now = self.began.elapsed();
         let mut sessions = std::mem::take(&mut self.sessions);
+        let mut ended = Vec::new();
         let mut room = vec![0; 9000];
         for (to, session) in &mut sessions {
             if session.deadline().is_some_and(|at| at <= now) {
@@ -263,7 +313,8 @@ impl Server {
                         }
                         session.respond(now, id, Reply::of(Outcome::FunctionComplete), Vec::new());
                     }
-                    TargetEvent::Opened { .. } | TargetEvent::Ended(_) => {}
+                    TargetEvent::Opened { .. } => {}
+                    TargetEvent::Ended(_) => ended.push(*to),
                 }
             }
             drop(medium);
@@ -271,6 +322,8 @@ impl Server {
                 self.send(*to, &room[..count]);
             }
         }
+        sessions.retain(|(of, _)| !ended.contains(of));
+        self.net.sessions.store(sessions.len(), Ordering::SeqCst);
         self.sessions = sessions;
     }
 }
