@@ -597,6 +597,51 @@ def several_devices_are_one_disk():
 
 
 @test(limit_s=120)
+def one_device_is_one_store_however_it_is_spelled():
+    """A device by its name and by its place, through two groups, by two addresses of its server and by iSCSI is one disk: no stripe
+    has it twice, and no two LUNs. The error names both; what was written stays, and a device that is given up is free."""
+    with serve("a", "b") as (tarn, path):
+        text = (tarn.dir / "tarn.toml").read_text()
+        second = text[text.index("[[hyperscsi.group]]"):].replace(f'name = "{GROUP}"', 'name = "second"')
+        tarn.api().put("config", {"text": text + second})
+        port = tarn.port2
+
+        def store(device, group=GROUP, host="127.0.0.1"):
+            return f"hyperscsi://{group}/{device}?udp={host}:{port}&password_file={path}/password"
+        same = [store("1"), store("a", "second"), store("a", host="localhost"), f"iscsi://127.0.0.1:{tarn.port}/{IQN}/0"]
+        data = random.Random(7).randbytes(MIB)
+        (path / "image").write_bytes(data)
+        with Attached(path, store("a")) as attached:
+            convert(path / "image", attached.url, "-n")
+            attached.end()
+        for other in same:
+            done = run("attach", "--stripe", "64k", "--as", f"nbd:{path}/twice.sock", store("a"), other, limit_s=60)
+            said = done.stderr.strip()
+            equal((done.returncode, len(said.splitlines())), (2, 1), f"a stripe with {other}: {said}")
+            check(f"it is the disk that hyperscsi://{GROUP}/a by 127.0.0.1:{port} has already" in said and "name it once" in said, said)
+        check((path / "a.img").read_bytes()[:MIB] == data, "the refused stripes have written")
+        members = "".join(f'[[store]]\nid = "s{n}"\nstore = "{one}"\n' for n, one in enumerate((store("a"), store("1"))))
+        luns = lun_section("x", store("a")) + lun_section("y", store("a", "second"))
+        for config, at in ((members + lun_section("striped", "stripe:s0,s1") + target_section("striped"), "store[1].store"),
+                           (luns + target_section("x", "y"), "lun[1].store")):
+            file = path / "twice.toml"
+            file.write_text(config.replace("{port}", "0"))
+            done = run("serve", "--config", file, "--state", path / "state", limit_s=60)
+            check(done.returncode == 2 and at in done.stderr and "it is the disk that hyperscsi://" in done.stderr, f"{done}")
+        with Tarn(config=lun_section("x", store("a")) + target_section("x")) as near:
+            def lun(*words):
+                return subprocess.run([BINARY, "lun", *words], capture_output=True, text=True, timeout=60, env=near.environment())
+            for other in same:
+                done = lun("add", "again", other)
+                check(done.returncode != 0 and "it is the disk that hyperscsi://" in done.stderr, f"{other}: {done}")
+            equal(len(near.api().get("luns")), 1, "units")
+            # What is used as before is not opened again, and what is given up is free.
+            for words in (("rename", "x", "z"), ("add", "b", store("b")), ("rm", "b", "--yes"), ("add", "c", store("2"))):
+                done = lun(*words)
+                equal(done.returncode, 0, f"{words}: {done.stderr}")
+
+
+@test(limit_s=120)
 def verified_data_survives_restarts():
     """The server is killed three times under `tarn bench --verify` through `tarn attach`, which sees no error and no wrong
     block. The log says that the session is lost, and that there is one again."""

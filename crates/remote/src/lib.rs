@@ -31,6 +31,7 @@ pub use self::nbd::{NbdFailure, NbdOptions, NbdServer, OpenError, OwnServers, Tl
 pub use self::rbd::{Looks, RbdFailure, RbdOpenError, RbdOptions};
 pub use self::scsi::command::Unfit;
 pub use self::scsi::job::Bytes;
+pub use self::scsi::medium::InUse;
 
 /// An error with its causes.
 fn chain(error: &(dyn std::error::Error + 'static)) -> String {

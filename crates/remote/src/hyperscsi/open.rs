@@ -24,7 +24,8 @@ use crate::scsi::command::{
 use crate::scsi::host::{Host, LOOK_MAX, Until};
 use crate::scsi::job::Bytes;
 use crate::scsi::jobs::Losses;
-use crate::scsi::shared::{ScsiDisk, Terms, Whose};
+use crate::scsi::medium::{Identity, InUse};
+use crate::scsi::shared::{NoDisk, ScsiDisk, Terms, Whose};
 
 /// How long servers are looked for.
 const SEARCH_MAX: Duration = Duration::from_secs(3);
@@ -84,6 +85,16 @@ pub struct HyperscsiOptions {
     pub thin: bool,
     /// Logical block length, 512 or 4096.
     pub block_bytes: u32,
+}
+
+impl fmt::Display for HyperscsiOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let carrier = &self.carrier;
+        let (group, device) = (self.group.escape_debug(), self.device.escape_debug());
+        let server = self.server.as_ref();
+        let server = server.map_or_else(String::new, |server| format!(" of server {server:?}"));
+        write!(f, "hyperscsi://{group}/{device}{server} by {carrier}")
+    }
 }
 
 /// Why a device cannot be a store: the place, the reason, the remedy.
@@ -175,6 +186,18 @@ pub enum HyperscsiFailure {
     /// It cannot be a disk here.
     #[error(transparent)]
     Unfit(#[from] Unfit),
+    /// Another store has the disk.
+    #[error(transparent)]
+    Twice(InUse),
+}
+
+impl From<NoDisk> for HyperscsiFailure {
+    fn from(error: NoDisk) -> Self {
+        match error {
+            NoDisk::Twice(in_use) => Self::Twice(in_use),
+            NoDisk::Host(error) => Self::Carrier(error),
+        }
+    }
 }
 
 const fn remedy(error: &LoginError) -> &'static str {
@@ -362,13 +385,13 @@ impl HyperscsiOptions {
     pub fn open(self) -> Result<Arc<dyn SharedStore>, HyperscsiOpenError> {
         let opened = self.look().and_then(|(station, look)| {
             let disk = self.clone().disk(station, look);
-            disk.map_err(HyperscsiFailure::Carrier)
+            disk.map_err(HyperscsiFailure::from)
         });
         let disk = opened.map_err(|reason| self.failed(reason))?;
         Ok(Arc::new(disk))
     }
 
-    fn disk(self, station: Station, look: Look) -> io::Result<ScsiDisk> {
+    fn disk(self, station: Station, look: Look) -> Result<ScsiDisk, NoDisk> {
         let terms = Terms {
             retry: self.retry,
             read_only: self.read_only,
@@ -380,6 +403,7 @@ impl HyperscsiOptions {
             what: "device of this name",
             server: format!("server {:?}", look.server_name),
             device: self.device.clone(),
+            store: self.to_string(),
             losses: Losses::WithSession,
         };
         let known = Known {
@@ -613,7 +637,10 @@ pub(super) fn facts(
     )?;
     host.begin_look();
     let ask = |cdb: Cdb| ask(station, connection, handle, &cdb, host);
-    Facts::find(data_bytes_max, ask)?.ok_or(StepError::Broken("the device has no size"))
+    let found = Facts::find(data_bytes_max, ask)?;
+    let mut facts = found.ok_or(StepError::Broken("the device has no size"))?;
+    facts.identity = Identity::with_naa(facts.identity, &device.designator);
+    Ok(facts)
 }
 
 /// One command. `None` where the device refuses it.

@@ -20,7 +20,6 @@ use crate::scsi::command::{GOOD, Sense};
 use crate::scsi::host::{GivenUp, Host as _};
 use crate::scsi::job::Arrived;
 use crate::scsi::jobs::{Ending, Jobs, PAUSE};
-use crate::scsi::medium::Claim;
 use crate::scsi::shared::Common;
 
 /// After a wrong secret: a target may count attempts.
@@ -39,8 +38,6 @@ const REJECTIONS_THAT_PASS: [u8; 5] = [0x02, 0x06, 0x07, 0x0a, 0x0c];
 pub(super) struct Known {
     pub(super) options: IscsiOptions,
     pub(super) isid: Isid,
-    /// As long as the thread has a session, or may get one.
-    pub(super) claim: Option<Claim>,
     /// Where the target has sent the session of before, if it has.
     pub(super) moved: Option<String>,
 }
@@ -124,8 +121,7 @@ impl Attendant {
                 break;
             }
         }
-        // Nobody is left to be answered; the disk may have another store now.
-        drop(self.known.claim);
+        // Nobody is left to be answered; the disk may have another store when this thread has ended.
     }
 
     /// Logs in, and looks whether the disk is the same.

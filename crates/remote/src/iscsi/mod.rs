@@ -3,12 +3,11 @@
 //! [`open`] looks at the disk, and [`attendant`] has the session, in a thread of its own, for the jobs of
 //! [`crate::scsi`]. [`line`] has the connection and what both of these do with it: the state machines of the crate
 //! `iscsi` ([`::iscsi::login`], [`::iscsi::initiator`]) say what is sent and check all that comes.
-//! [`crate::scsi::medium`] knows which disks are in use, so that no two stores of this process have one.
 
 mod attendant;
 mod line;
 mod open;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use open::{IscsiFailure, IscsiLogin, IscsiOpenError, IscsiOptions};

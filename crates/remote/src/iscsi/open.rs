@@ -20,8 +20,8 @@ use crate::nbd::OwnServers;
 use crate::scsi::command::{self, Facts, Unfit};
 use crate::scsi::host::{Host, LOOK_MAX, Until};
 use crate::scsi::jobs::Losses;
-use crate::scsi::medium::Claim;
-use crate::scsi::shared::{ScsiDisk, Terms, Whose};
+use crate::scsi::medium::InUse;
+use crate::scsi::shared::{NoDisk, ScsiDisk, Terms, Whose};
 use crate::words;
 
 /// Who logs in, where nothing else is configured.
@@ -144,16 +144,20 @@ pub enum IscsiFailure {
     )]
     Own,
     /// Another store has the disk.
-    #[error(
-        "it is the disk that {holder} has already; one disk is one store, whatever its addresses"
-    )]
-    Twice {
-        /// The other.
-        holder: String,
-    },
+    #[error(transparent)]
+    Twice(InUse),
     /// The system has no random bytes.
     #[error("the system gives no random bytes")]
     NoRandom,
+}
+
+impl From<NoDisk> for IscsiFailure {
+    fn from(error: NoDisk) -> Self {
+        match error {
+            NoDisk::Twice(in_use) => Self::Twice(in_use),
+            NoDisk::Host(error) => Self::Connect(error),
+        }
+    }
 }
 
 impl IscsiFailure {
@@ -261,16 +265,11 @@ impl IscsiOptions {
         line.log_out(clock);
         let look = found.map_err(failed)?.ok_or(IscsiFailure::NoSize)?;
         look.check(self.block_bytes, self.read_only)?;
-        let claim = look.identity.as_ref().map(|identity| {
-            let claimed = Claim::new(identity, self.to_string());
-            claimed.map_err(|holder| IscsiFailure::Twice { holder })
-        });
-        let claim = claim.transpose()?;
+        let disk = self.clone().disk(clock, isid, look, moved.clone())?;
         if let Some(portal) = &moved {
             warn_moved(&self, portal);
         }
-        self.disk(clock, isid, look, claim, moved)
-            .map_err(IscsiFailure::Connect)
+        Ok(disk)
     }
 
     fn disk(
@@ -278,9 +277,8 @@ impl IscsiOptions {
         clock: Clock,
         isid: Isid,
         look: Facts,
-        claim: Option<Claim>,
         moved: Option<String>,
-    ) -> io::Result<ScsiDisk> {
+    ) -> Result<ScsiDisk, NoDisk> {
         let terms = Terms {
             retry: self.retry,
             read_only: self.read_only,
@@ -292,12 +290,12 @@ impl IscsiOptions {
             what: "disk of this LUN",
             server: format!("target {}", self.target),
             device: self.to_string(),
+            store: self.to_string(),
             losses: Losses::AsTold,
         };
         let known = Known {
             options: self,
             isid,
-            claim,
             moved,
         };
         let begin = Box::new(move |common: &Arc<_>| attendant::begin(common, clock, known));

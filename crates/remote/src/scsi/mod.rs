@@ -2,9 +2,9 @@
 //!
 //! [`shared`] is what all cores have in common, [`handle`] the handle of a core, which turns requests into jobs,
 //! [`jobs`] what becomes of jobs from the arrival of their letters to their end, [`command`] the commands and what is
-//! made of answers, and [`medium`] which disk it is. Each store has one *attendant*, a thread with the session,
-//! whatever the number of cores; the transports have theirs in modules of their own, and what they have for [`jobs`]
-//! is a [`jobs::Carries`].
+//! made of answers, and [`medium`] which disk it is, and which are in use: no two stores of this process have one.
+//! Each store has one *attendant*, a thread with the session, whatever the number of cores; the transports have theirs
+//! in modules of their own, and what they have for [`jobs`] is a [`jobs::Carries`].
 //!
 //! An attendant shares no memory with a core but the queue of letters, the mailboxes, the figures and what is known of
 //! the disk, all in [`shared::Common`], each held for a moment and never while something is waited for. One that hangs

@@ -14,6 +14,7 @@ use super::command::Facts;
 use super::handle::ScsiHandle;
 use super::job::{Letter, Mail};
 use super::jobs::Losses;
+use super::medium::{Claim, InUse};
 use crate::writes::Writes;
 
 /// What the administrator has said of a store.
@@ -37,8 +38,19 @@ pub(crate) struct Whose {
     pub(crate) server: String,
     /// The device that it has.
     pub(crate) device: String,
+    /// The store, where another one has the same device.
+    pub(crate) store: String,
     /// How a loss of its cache shows.
     pub(crate) losses: Losses,
+}
+
+/// Why there is no store.
+#[derive(Debug)]
+pub(crate) enum NoDisk {
+    /// Another store has the device.
+    Twice(InUse),
+    /// The system does not give what it takes.
+    Host(io::Error),
 }
 
 /// Starts the attendant, as soon as somebody uses the store.
@@ -72,6 +84,8 @@ pub(crate) struct Common {
     /// Sessions that were begun.
     sessions: AtomicU64,
     held: AtomicU64,
+    /// As long as there is a session, or may be one: the attendant has this, too.
+    _claim: Option<Claim>,
 }
 
 impl std::fmt::Debug for Common {
@@ -168,7 +182,12 @@ impl Common {
         if !now.is_disk {
             return Err(format!("the {what} is no disk any more"));
         }
-        if now.identity != known.identity {
+        let is_same = match (&now.identity, &known.identity) {
+            (Some(now), Some(known)) => now.is_same(known),
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        };
+        if !is_same {
             return Err(format!("the {what} is another one now"));
         }
         if now.block_bytes != known.block_bytes {
@@ -271,8 +290,18 @@ pub(crate) struct ScsiDisk {
 }
 
 impl ScsiDisk {
-    /// What was found, and what begins its attendant.
-    pub(crate) fn new(terms: Terms, whose: Whose, facts: Facts, begin: Begin) -> io::Result<Self> {
+    /// What was found, and what begins its attendant. A device that says which one it is has one store at a time.
+    pub(crate) fn new(
+        terms: Terms,
+        whose: Whose,
+        facts: Facts,
+        begin: Begin,
+    ) -> Result<Self, NoDisk> {
+        let identity = facts.identity.as_ref();
+        let claim = identity.map(|identity| Claim::new(identity, &whose.store));
+        let claim = claim.transpose().map_err(NoDisk::Twice)?;
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let event = event.map_err(|error| NoDisk::Host(error.into()))?;
         let common = Common {
             terms,
             kind: whose.kind,
@@ -285,7 +314,7 @@ impl ScsiDisk {
             facts,
             writes: Writes::default(),
             queue: Mutex::default(),
-            event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            event,
             begin: Mutex::new(Some(begin)),
             mailboxes: Mutex::default(),
             outage: Mutex::default(),
@@ -293,6 +322,7 @@ impl ScsiDisk {
             is_up: AtomicBool::new(false),
             sessions: AtomicU64::new(0),
             held: AtomicU64::new(0),
+            _claim: claim,
         };
         Ok(Self {
             users: Arc::new(Users(Arc::new(common))),

@@ -15,9 +15,8 @@ use confine::privileges::opening;
 use reactor::Listener;
 use reactor::net::{BindError, Families};
 use remote::{
-    Carrier, ClusterOptions, HyperscsiOptions, IscsiFailure, IscsiLogin, IscsiOpenError,
-    IscsiOptions, Level, Looks, NbdOptions, NbdServer, OwnServers, Password, RbdFailure,
-    RbdOpenError, RbdOptions, TlsOptions,
+    Carrier, ClusterOptions, HyperscsiOptions, IscsiLogin, IscsiOptions, Level, Looks, NbdOptions,
+    NbdServer, OwnServers, Password, RbdFailure, RbdOpenError, RbdOptions, TlsOptions,
 };
 use store::{
     ComposeError, Composed, Form, Held, Logged, MadeFiles, Member, OpenError, OpenFailure,
@@ -368,11 +367,7 @@ pub(super) fn open_part(
             })
         }
         StorePlace::Lun(lun) => {
-            let options = lun_options(spec, lun, place, opener)?;
-            // One that was closed just now takes a moment.
-            let is_in_use =
-                |error: &IscsiOpenError| matches!(*error.reason, IscsiFailure::Twice { .. });
-            let opened = retry_while_in_use(|| options.clone().open(), is_in_use);
+            let opened = lun_options(spec, lun, place, opener)?.open();
             opened.map_err(|source| StartError::Lun {
                 place: place.clone(),
                 source: Box::new(source),

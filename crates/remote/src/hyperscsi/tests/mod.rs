@@ -11,6 +11,7 @@ use store::{IoFailure, IoRequest};
 
 use super::open::{HyperscsiFailure, HyperscsiOptions, Password};
 use super::wire::Carrier;
+use crate::iscsi::tests as other;
 use crate::scsi::command::Unfit;
 use crate::scsi::testing::{BLOCK, Client, checks};
 use target::{GROUP, Named, PASSWORD, Target, broadcast};
@@ -253,6 +254,69 @@ fn a_session_that_is_not_kept_is_logged_out_whatever_the_reason() {
     assert!(named.open().is_err());
     let_go_of(&left, logins + 1);
     let_go_of(&right, logins);
+}
+
+#[test]
+fn one_device_is_one_store_however_it_is_spelled() {
+    let target = Target::new(SIZE);
+    let first = options(&target, 0).open().unwrap();
+    let other = HyperscsiOptions {
+        carrier: Carrier::udp("localhost", Some(target.port())),
+        device: "1".to_owned(),
+        ..options(&target, 0)
+    };
+    let (text, port) = (other.clone().open().unwrap_err().to_string(), target.port());
+    let named = format!("it is the disk that hyperscsi://G/disk by 127.0.0.1:{port} has already");
+    assert!(text.contains(&named), "{text}");
+    assert!(text.contains("name it once"), "{text}");
+    assert_eq!(text.lines().count(), 1);
+    drop(first);
+    assert!(other.open().is_ok());
+}
+
+#[test]
+fn a_store_that_was_in_use_is_free_when_its_session_has_ended() {
+    let target = Target::new(SIZE);
+    let mut client = client(&target, 20);
+    client.write_now(0, vec![1; BLOCK]);
+    assert!(options(&target, 0).open().is_err());
+    drop(client);
+    assert!(options(&target, 0).open().is_ok());
+    let_go_of(&target, 4);
+}
+
+#[test]
+fn devices_that_do_not_say_which_they_are_are_not_one() {
+    let [one, two] = [Target::new(SIZE), Target::new(SIZE)];
+    for target in [&one, &two] {
+        target.medium().designator = [0; 16];
+    }
+    let first = options(&one, 0).open().unwrap();
+    assert!(options(&two, 0).open().is_ok());
+    drop(first);
+}
+
+#[test]
+fn one_disk_by_both_transports_is_one_store() {
+    let (here, there) = (Target::new(SIZE), other::target::Target::new(SIZE));
+    let mut designator = here.medium().designator;
+    designator[0] = 0x60;
+    here.medium().designator = designator;
+    there.medium().designator = designator;
+    let first = options(&here, 0).open().unwrap();
+    let text = other::options(&there, 0).open().unwrap_err().to_string();
+    assert!(
+        text.contains("it is the disk that hyperscsi://G/disk"),
+        "{text}"
+    );
+    drop(first);
+    let first = other::options(&there, 0).open().unwrap();
+    let text = options(&here, 0).open().unwrap_err().to_string();
+    assert!(
+        text.contains("it is the disk that iscsi://127.0.0.1:"),
+        "{text}"
+    );
+    drop(first);
 }
 
 #[test]

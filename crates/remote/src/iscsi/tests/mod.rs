@@ -2,7 +2,7 @@
 //! when.
 
 mod changes;
-mod target;
+pub(crate) mod target;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,7 +22,7 @@ const SIZE: usize = 4 << 20;
 const USER: (&str, &[u8]) = ("alice", b"a secret of alice");
 const OWN: (&str, &[u8]) = ("target", b"a secret of the target");
 
-fn options(target: &Target, retry: u64) -> IscsiOptions {
+pub(crate) fn options(target: &Target, retry: u64) -> IscsiOptions {
     IscsiOptions {
         host: "127.0.0.1".to_owned(),
         port: target.port(),
@@ -249,7 +249,7 @@ fn one_disk_is_one_store() {
     };
     let failure = reason(other.clone());
     let holder = format!("iscsi://127.0.0.1:{}/{NAME}/0", target.port());
-    assert!(matches!(&failure, IscsiFailure::Twice { holder: found } if *found == holder));
+    assert!(matches!(&failure, IscsiFailure::Twice(in_use) if in_use.holder == holder));
     drop(first);
     assert!(other.open().is_ok());
 }

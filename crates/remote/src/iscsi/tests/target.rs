@@ -101,16 +101,16 @@ pub(super) struct Rules {
 }
 
 #[derive(Debug)]
-pub(super) struct Target {
+pub(crate) struct Target {
     listener: TcpListener,
-    pub(super) medium: Arc<Mutex<Medium>>,
+    pub(crate) medium: Arc<Mutex<Medium>>,
     pub(super) rules: Arc<Rules>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Target {
-    pub(super) fn new(size: usize) -> Self {
+    pub(crate) fn new(size: usize) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut target = Self {
             listener,
@@ -127,7 +127,7 @@ impl Target {
         self.listener.local_addr().unwrap().port()
     }
 
-    pub(super) fn medium(&self) -> MutexGuard<'_, Medium> {
+    pub(crate) fn medium(&self) -> MutexGuard<'_, Medium> {
         self.medium.lock().unwrap()
     }
 
