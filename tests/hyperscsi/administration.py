@@ -267,6 +267,10 @@ def an_open_group_says_so():
         tarn.await_log("group ABC of HyperSCSI needs no password", "password_file")
         findings = tarn.api().get("findings")
         check(any("needs no password" in finding["message"] for finding in findings), findings)
+        url, secret = f"hyperscsi://ABC/a?udp=127.0.0.1:{tarn.port}", tarn.dir / "abc.secret"
+        done = run("attach", "--as", f"nbd:{tarn.dir}/disk.sock", "--password-file", secret, url)
+        equal((done.returncode, len(done.stderr.splitlines())), (2, 1), f"with a password: {done.stderr}")
+        check("needs no password there" in done.stderr and "leave it out" in done.stderr, done.stderr)
 
 
 @test

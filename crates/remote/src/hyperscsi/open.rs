@@ -144,6 +144,15 @@ pub enum HyperscsiFailure {
         /// Its name.
         server: String,
     },
+    /// It is open, and there is a password: who takes that for the group may be somebody else, so it is not done without.
+    #[error(
+        "server {server:?}: the group needs no password there, and refuses the one that is given; leave it out if that is \
+         the server that is meant"
+    )]
+    NeedsNone {
+        /// Its name.
+        server: String,
+    },
     /// The login failed.
     #[error("server {server:?}: {reason}; {}", remedy(.reason))]
     Login {
@@ -489,7 +498,14 @@ impl HyperscsiOptions {
             self.user.as_deref(),
             self.password.bytes(),
         );
-        let failed = |error| failure(server(), error);
+        let is_open = found.answer.open & 1 == 1 && !self.password.bytes().is_empty();
+        let failed = |error| match failure(server(), error) {
+            HyperscsiFailure::Login {
+                server,
+                reason: LoginError::Password,
+            } if is_open => HyperscsiFailure::NeedsNone { server },
+            other => other,
+        };
         let (station, connection) = sessions
             .log_in(found, who, hyperscsi::limits::SILENCE_RADIO, host)
             .map_err(failed)?;
