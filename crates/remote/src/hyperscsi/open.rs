@@ -144,10 +144,10 @@ pub enum HyperscsiFailure {
         /// Its name.
         server: String,
     },
-    /// It is open, and there is a password: who takes that for the group may be somebody else, so it is not done without.
+    /// It is open, and there is a password. The server that says that it is open may be another one than is meant.
     #[error(
-        "server {server:?}: the group needs no password there, and refuses the one that is given; leave it out if that is \
-         the server that is meant"
+        "server {server:?}: the group needs no password there, and refuses the one that is given; leave it out if \
+         that is the server that is meant"
     )]
     NeedsNone {
         /// Its name.
@@ -499,12 +499,11 @@ impl HyperscsiOptions {
             self.password.bytes(),
         );
         let is_open = found.answer.open & 1 == 1 && !self.password.bytes().is_empty();
-        let failed = |error| match failure(server(), error) {
-            HyperscsiFailure::Login {
-                server,
-                reason: LoginError::Password,
-            } if is_open => HyperscsiFailure::NeedsNone { server },
-            other => other,
+        let failed = |error| {
+            if is_open && matches!(error, StepError::Login(LoginError::Password)) {
+                return HyperscsiFailure::NeedsNone { server: server() };
+            }
+            failure(server(), error)
         };
         let (station, connection) = sessions
             .log_in(found, who, hyperscsi::limits::SILENCE_RADIO, host)

@@ -4,9 +4,11 @@
 mod changes;
 mod target;
 
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use rustix::net::{AddressFamily, SocketType, sockopt};
 use store::{IoFailure, IoRequest};
 
 use super::open::{HyperscsiFailure, HyperscsiOptions, Password};
@@ -14,7 +16,7 @@ use super::wire::Carrier;
 use crate::iscsi::tests as other;
 use crate::scsi::command::Unfit;
 use crate::scsi::testing::{BLOCK, Client, checks};
-use target::{GROUP, Named, PASSWORD, Target, broadcast};
+use target::{GROUP, Named, PASSWORD, Target};
 
 const SIZE: usize = 4 << 20;
 
@@ -32,6 +34,17 @@ fn options(target: &Target, retry: u64) -> HyperscsiOptions {
         thin: true,
         block_bytes: 512,
     }
+}
+
+/// A network, at the broadcast address of loopback, where several servers receive what one client asks.
+fn broadcast(port: u16) -> UdpSocket {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None).unwrap();
+    sockopt::set_socket_reuseaddr(&socket, true).unwrap();
+    let all = Ipv4Addr::new(127, 255, 255, 255);
+    rustix::net::bind(&socket, &SocketAddrV4::new(all, port)).unwrap();
+    let socket = UdpSocket::from(socket);
+    socket.set_nonblocking(true).unwrap();
+    socket
 }
 
 fn client(target: &Target, retry: u64) -> Client {

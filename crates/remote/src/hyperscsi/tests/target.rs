@@ -1,7 +1,7 @@
 //! A server in memory: the target of the crate behind a UDP socket of loopback, with a disk of the test's.
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
@@ -11,7 +11,6 @@ use hyperscsi::{
     Cookies, Device, Entropy, Gate, GateSettings, Group, Level, OpaqueTarget, Outcome, Reply,
     Responder, Settings, TargetEvent, TargetSession, TaskId, Wish,
 };
-use rustix::net::{AddressFamily, SocketType, sockopt};
 
 use crate::scsi::testing::{BLOCK, Medium};
 
@@ -49,17 +48,6 @@ impl Net {
 /// Who a server says that it is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Named(pub(super) [u8; 16], pub(super) &'static str);
-
-/// A network, at the broadcast address of loopback, where several servers receive what one client asks.
-pub(super) fn broadcast(port: u16) -> UdpSocket {
-    let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None).unwrap();
-    sockopt::set_socket_reuseaddr(&socket, true).unwrap();
-    let all = Ipv4Addr::new(127, 255, 255, 255);
-    rustix::net::bind(&socket, &SocketAddrV4::new(all, port)).unwrap();
-    let socket = UdpSocket::from(socket);
-    socket.set_nonblocking(true).unwrap();
-    socket
-}
 
 #[derive(Debug)]
 pub(super) struct Target {
