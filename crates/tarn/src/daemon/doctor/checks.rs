@@ -46,7 +46,7 @@ const CHECKS: &[(&str, &str)] = &[
     ("config", "the configuration is legal, but probably a mistake"),
     ("change-unsettled", "a change is in force, and part of it still waits for stores or sessions"),
     ("notify-failed", "a web or mail server of [[notify]] does not take events; they wait, and are sent again"),
-    ("guessed-secret", "many wrong CHAP proofs for one user came from one address within the last hour"),
+    ("guessed-secret", "many logins of one user from one address had no right proof of the secret within the last hour"),
     ("interface", "an interface that groups of HyperSCSI are on is gone, down, or has an MTU of less than 1280"),
     ("frame-opener", "the process that opens sockets of interfaces for later changes has ended or does not answer"),
     ("unanswered", "TCP retransmits the same data again and again: the host is gone, or a switch drops jumbo frames"),
