@@ -232,6 +232,18 @@ def a_wrong_password_and_an_unknown_device_are_refused():
             check(words in done.stderr and done.stderr.count("\n") == 1, done.stderr)
 
 
+@test
+def an_attached_disk_has_several_clients():
+    """Three clients have the export at the same time."""
+    with serve("a") as (tarn, path):
+        with Attached(path, f"hyperscsi://{GROUP}/a?udp={place(tarn)}") as attached:
+            command = [BINARY, "bench", "--rw", "read", "--bs", "4k", "--runtime", "2", "--repeat", "1", attached.url]
+            readers = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in range(3)]
+            for reader in readers:
+                good(reader)
+            attached.end()
+
+
 @test(limit_s=120)
 def guessed_passwords_are_told_of():
     """A client finds out by itself that its password is wrong, and goes. The server counts such a login, reports it, and many are a

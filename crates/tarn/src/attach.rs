@@ -521,8 +521,8 @@ fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace(char::is_control, " "))
 }
 
-/// There are no sessions of iSCSI, so no files are opened for them.
-const LIMITS: &str = "[limits]\nsessions_max = 1\nconnections_per_session_max = 1\n";
+/// Sessions are those of NBD, of which a client may have several; each is one connection.
+const LIMITS: &str = "[limits]\nsessions_max = 256\nconnections_per_session_max = 1\n";
 
 fn configuration(stores: &[String], stripe: Option<&str>, export: &str, home: &Path) -> String {
     let home = home.display().to_string();
@@ -652,7 +652,7 @@ mod tests {
             assert_eq!(model.nbd().len(), 1);
             let limits = model.limits();
             let sessions = (limits.sessions_max, limits.connections_per_session_max);
-            assert_eq!(sessions, (1, 1));
+            assert_eq!(sessions, (256, 1));
             assert_eq!(model.targets().len(), 0);
         }
     }

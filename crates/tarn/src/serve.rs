@@ -18,6 +18,7 @@ use confine::inherited::Inherited;
 use confine::privileges::opening;
 use plane::{Coalescing, DataPlane, Holding, Settings};
 use rustix::process::{Resource, getrlimit, setrlimit};
+use rustix::thread::gettid;
 
 use crate::administration::{AdminSockets, Administration};
 use crate::banner::{BoundPortal, ServedUnit, banner, hyperscsi_banner, nbd_banner};
@@ -138,9 +139,10 @@ fn open_all(
     // On another thread, as a signal does not wake a call that waits for a server.
     let (report, outcome) = sync_channel(1);
     let run = move || {
+        let task = format!("/proc/self/task/{}", gettid().as_raw_nonzero());
         let loaded = opening(|| load(&prepared, &inherited, cores));
         // Nobody listens where the start was ended.
-        drop(report.send((prepared, inherited, loaded)));
+        drop(report.send((prepared, inherited, loaded, task)));
     };
     let thread = thread::Builder::new().name("open".to_owned()).spawn(run)?;
     let mut ends_at = None;
@@ -148,9 +150,10 @@ fn open_all(
         match outcome.recv_timeout(SIGNAL_PAUSE) {
             // What was opened is closed here.
             Ok(_) if ends_at.is_some() || signals.take_end() => return Ok(None),
-            Ok((prepared, inherited, loaded)) => {
+            Ok((prepared, inherited, loaded, task)) => {
                 // It would keep the rights that are given up next. It has nothing left to do.
                 drop(thread.join());
+                wait_until_gone(Path::new(&task));
                 return Ok(Some((prepared, inherited, loaded?)));
             }
             Err(RecvTimeoutError::Disconnected) => {
@@ -162,6 +165,18 @@ fn open_all(
             Err(RecvTimeoutError::Timeout) if ends_at <= Some(Instant::now()) => return Ok(None),
             Err(RecvTimeoutError::Timeout) => {}
         }
+    }
+}
+
+/// Waits for the end of a thread that was joined: the system wakes who joins it a little before it is gone.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "no core of the data plane runs yet"
+)]
+fn wait_until_gone(task: &Path) {
+    let ends_at = Instant::now() + Duration::from_secs(5);
+    while task.exists() && Instant::now() < ends_at {
+        thread::sleep(Duration::from_millis(1));
     }
 }
 
