@@ -16,6 +16,7 @@ use reactor::{Errno, Event, Received, Token, Wait as ReactorWait};
 use store::SocketResult;
 
 use crate::accept::Acceptor;
+use crate::due::Due;
 use crate::letter::Letter;
 use crate::line::{Link, with_line};
 use crate::medium::CoreMedia;
@@ -64,8 +65,7 @@ pub(crate) struct Core {
     /// Accepts connections; one core has it.
     pub(crate) acceptor: Option<Acceptor>,
     pub(crate) next_tick: Duration,
-    /// Before this moment nothing is due, but what this turn has added: that is found before the next sleep.
-    pub(crate) due_at: Duration,
+    pub(crate) due: Due,
     /// Set by [`Letter::Stop`]: when sessions that are left are ended.
     pub(crate) stop_at: Option<Duration>,
     /// [`Letter::Quiet`] is sent: no session is left here.
@@ -161,32 +161,28 @@ impl Core {
         // Nor who waits for frames to be over that leave as this turn ends.
         let holds_frames = has_unwatched && self.hyperscsi.waits_for_places();
         if has_letters || has_more || has_work || holds_memory || holds_frames {
-            self.due_at = Duration::ZERO;
+            self.due.look_at_once();
             if self.soonest() == Moment::START {
                 // A table is full of what is gone: the look clears that away.
                 self.find_due();
             }
             return ReactorWait::Poll;
         }
-        // Nothing has come that is due sooner than at the last sleep: that moment stands.
-        let stands = self.now() < self.due_at && Moment::at(self.due_at) <= self.soonest();
+        let now = self.now();
+        let stands = self.due.stands(now, self.soonest());
         // Debug builds check that in one turn of eight: in each, they would clear away what release builds leave.
-        let checks = cfg!(debug_assertions) && self.now().subsec_micros().is_multiple_of(8);
+        let checks = cfg!(debug_assertions) && now.subsec_micros().is_multiple_of(8);
         if !stands || checks {
-            let (before, due) = (self.due_at, self.find_due());
+            let (before, due) = (self.due.at(), self.find_due());
             debug_assert!(
                 !stands || due.is_none_or(|at| before <= at),
                 "something is due at {due:?}, and the core sleeps until {before:?}"
             );
             if !stands {
-                self.due_at = due.unwrap_or(Duration::MAX);
+                self.due.set(due, now);
             }
         }
-        if self.due_at == Duration::MAX {
-            ReactorWait::Forever
-        } else {
-            ReactorWait::Until(self.due_at)
-        }
+        self.due.wait()
     }
 
     /// Before this moment nothing is due. It looks at no session and no command, and is never later than
@@ -497,7 +493,7 @@ impl Core {
     #[inline]
     fn handle_time(&mut self) {
         let now = self.now();
-        if now >= self.due_at {
+        if self.due.is_due(now) {
             self.handle_due(now);
         }
         // Its timers are short, and may be set for this turn.

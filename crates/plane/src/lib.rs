@@ -11,6 +11,7 @@
 //! | `plan` | settings, units and targets, as they are given |
 //! | `receipt` | how an administrator learns that cores have done what they were asked for |
 //! | `bucket` | a limit on the rate of reports |
+//! | `due` | until when a core may sleep |
 //! | `slow` | which commands are slow, and what is reported of one |
 //! | `events` | events for an administrator |
 //! | `lines`, `logins` | limits on lines of the log that peers can cause; how logins end |
@@ -44,6 +45,7 @@ mod bucket;
 mod change;
 mod core;
 mod counters;
+mod due;
 mod events;
 mod handle;
 mod hyperscsi;

@@ -15,6 +15,7 @@ use reactor::{Reactor, SetupError, process};
 use crate::accept::Acceptor;
 use crate::core::Core;
 use crate::counters::{CoreCounters, Tally};
+use crate::due::Due;
 use crate::events::EventSink;
 use crate::handle::Handle;
 use crate::letter::Letter;
@@ -417,7 +418,7 @@ impl Core {
             media: CoreMedia::new(&parts.media),
             acceptor,
             next_tick: Duration::ZERO,
-            due_at: Duration::ZERO,
+            due: Due::default(),
             stop_at: None,
             is_quiet: false,
             quiet_cores: 0,
