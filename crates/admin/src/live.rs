@@ -18,7 +18,7 @@ use axum::http::{HeaderMap, header};
 use axum::response::IntoResponse as _;
 use hyper::body::Bytes;
 use serde::{Deserialize, Serialize};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use crate::answer::{Answer, Refusal};
 use crate::app::{App, stopped};
@@ -54,6 +54,8 @@ type Keep = oneshot::Sender<()>;
 pub(crate) struct Live {
     places: Arc<Mutex<Places<Keep>>>,
     news: watch::Sender<News>,
+    /// Told with each place that is taken; who waits for it is one.
+    is_taken: Notify,
 }
 
 impl Live {
@@ -62,6 +64,7 @@ impl Live {
         Self {
             places: Arc::new(Mutex::new(Places::new(places_max, share_max))),
             news: watch::Sender::new(News::default()),
+            is_taken: Notify::new(),
         }
     }
 
@@ -69,10 +72,18 @@ impl Live {
         locked(&self.places).items().next().is_some()
     }
 
+    /// Ends when somebody listens. A place that is taken before this looks is not missed: it leaves a note.
+    async fn listener(&self) {
+        while !self.is_listened_to() {
+            self.is_taken.notified().await;
+        }
+    }
+
     /// A place for a stream of this caller.
     fn place(&self, caller: &Caller) -> Result<Place, Full> {
         let (keep, lost) = oneshot::channel();
         let number = locked(&self.places).take(&caller.author, caller.role, keep)?;
+        self.is_taken.notify_one();
         let places = Arc::clone(&self.places);
         Ok(Place {
             places,
@@ -108,10 +119,8 @@ pub(crate) async fn watch_daemon(app: Arc<App>) {
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut tick = 0_u32;
     loop {
+        app.live.listener().await;
         ticks.tick().await;
-        if !app.live.is_listened_to() {
-            continue;
-        }
         let with_stats = tick.is_multiple_of(STATS_EVERY);
         tick = tick.wrapping_add(1);
         let known = app.live.news.borrow().newest;
