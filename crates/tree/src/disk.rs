@@ -20,6 +20,8 @@ use fuser::{
 };
 use rustix::fs::{FallocateFlags, OFlags};
 
+use crate::failed_flushes::FailedFlushes;
+
 /// Longest read or write of the kernel, in bytes.
 pub(crate) const TRANSFER_BYTES_MAX: u32 = 1 << 20;
 
@@ -90,6 +92,7 @@ pub trait Disk: Send + Sync + 'static {
 pub(crate) struct DiskTree {
     disk: Arc<dyn Disk>,
     shape: DiskShape,
+    flushes: Arc<FailedFlushes>,
     made: SystemTime,
     uid: u32,
     gid: u32,
@@ -100,6 +103,7 @@ impl DiskTree {
         Self {
             shape: disk.shape(),
             disk,
+            flushes: Arc::default(),
             made: SystemTime::now(),
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
@@ -243,7 +247,7 @@ impl Filesystem for DiskTree {
             FILE if writes && self.shape.is_read_only => reply.error(Errno::EROFS),
             // Not by way of the page cache, and several writes at once: as a device with O_DIRECT.
             FILE => reply.opened(
-                FileHandle(0),
+                FileHandle(self.flushes.open()),
                 FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES,
             ),
             _ => reply.error(Errno::EISDIR),
@@ -330,11 +334,28 @@ impl Filesystem for DiskTree {
         self.disk.zero(offset, length, keeps_space, answered(reply));
     }
 
-    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        match self.shape.is_read_only {
-            true => reply.ok(),
-            false => self.disk.flush(answered(reply)),
+    fn fsync(&self, _: &Request, _: INodeNo, file: FileHandle, _: bool, reply: ReplyEmpty) {
+        if self.shape.is_read_only {
+            return reply.ok();
         }
+        let flushes = Arc::clone(&self.flushes);
+        let answer = answered(reply);
+        let settled = move |result| answer(flushes.settle(file.0, result, DiskError::Io));
+        self.disk.flush(Box::new(settled));
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        file: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.flushes.close(file.0);
+        reply.ok();
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {

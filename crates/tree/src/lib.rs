@@ -17,6 +17,7 @@
 //! | `inode`, `handle` | what the kernel holds: numbers of places, open files |
 //! | `tree` | what a request asks for: from numbers to places, from refusals to error numbers |
 //! | `filesystem` | requests of the kernel and their answers |
+//! | `failed_flushes` | to which open files a failed flush was reported |
 //! | `disk` | a directory with one file, the bytes of a disk |
 //! | `mount` | the life of a mount |
 //! | `walk` | the tree without a mount, for a program that walks through it |
@@ -28,6 +29,7 @@
 mod attribute;
 mod call;
 mod disk;
+mod failed_flushes;
 mod filesystem;
 mod handle;
 mod inode;
