@@ -41,12 +41,14 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_be_bytes)
     }
 
-    /// A name: a byte with its length, then so many bytes, which are text, from 1 to `max`.
+    /// A name: a byte with its length, then so many bytes, from 1 to `max`, which are text without control characters:
+    /// it goes into lines that people read.
     pub(crate) fn name(&mut self, max: usize) -> Option<&'a str> {
         let length = usize::from(self.u8()?);
         let bytes = self.bytes(length)?;
         (1..=max).contains(&length).then_some(())?;
-        std::str::from_utf8(bytes).ok()
+        let name = std::str::from_utf8(bytes).ok()?;
+        (!name.contains(char::is_control)).then_some(name)
     }
 }
 
@@ -73,4 +75,28 @@ pub(crate) fn long(length: usize) -> u32 {
 /// A field of four bytes as a length.
 pub(crate) fn size(field: u32) -> usize {
     usize::try_from(field).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_text_of_one_line() {
+        for (name, is_one) in [
+            ("ABC", true),
+            ("Gr\u{fc}n 7", true),
+            ("", false),
+            ("ab\ncd", false),
+            ("\x1b[31m", false),
+            ("a\u{85}b", false),
+            ("12345678", true),
+            ("123456789", false),
+        ] {
+            let mut bytes = Vec::new();
+            put_name(&mut bytes, name);
+            assert_eq!(Reader::new(&bytes).name(8).is_some(), is_one, "{name:?}");
+        }
+        assert_eq!(Reader::new(&[2, 0xff, 0xfe]).name(8), None);
+    }
 }

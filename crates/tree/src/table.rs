@@ -297,7 +297,8 @@ fn findings(view: &dyn View) -> Result<String, Refusal> {
             "" => String::new(),
             subject => format!(" {subject}"),
         };
-        format!("{code}{subject}: {message}; {remedy}")
+        let line = format!("{code}{subject}: {message}; {remedy}");
+        line.replace(char::is_control, " ")
     })))
 }
 

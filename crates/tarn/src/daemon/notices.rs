@@ -211,9 +211,11 @@ fn text(host: &str, dropped: u64, events: &[Event]) -> String {
             number,
             ..
         } = event;
+        // Peers choose some of its words, and are to begin no paragraph.
         text += &format!(
-            "{at} {}: {message}\n    ({kind}, event {number})\n\n",
-            severity(event)
+            "{at} {}: {}\n    ({kind}, event {number})\n\n",
+            severity(event),
+            message.replace(char::is_control, " ")
         );
     }
     if dropped > 0 {
@@ -321,6 +323,16 @@ fn sender(host: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_message_begins_no_paragraph_of_a_mail() {
+        let mut forged = event("login-failed", 7);
+        forged.message = "user bob\n\n27 Nov 2026 error: lun a is gone\x1b[31m".to_owned();
+        let text = text("san", 0, &[forged]);
+        let line = text.lines().find(|line| line.contains("user bob"));
+        let line = line.expect("the message");
+        assert!(line.contains("lun a is gone [31m"), "{line:?}");
+    }
 
     fn event(kind: &str, number: u64) -> Event {
         Event {
