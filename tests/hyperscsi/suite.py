@@ -520,15 +520,39 @@ def a_signal_at_any_time_of_the_start_leaves_nothing():
         wait_for(lambda: not tarn.api().get("sessions"), 5, "the end of all sessions")
 
 
+class NbdClient:
+    """A client of NBD that does what a test wants, no more."""
+
+    def __init__(self, url):
+        self.peer = socket.socket(socket.AF_UNIX)
+        self.peer.settimeout(60)
+        self.peer.connect(url.split("socket=")[1])
+        check(len(self.receive(18)) == 18, "the greeting")
+        self.peer.sendall(struct.pack(">I8sII", 3, b"IHAVEOPT", 1, 0))
+        check(len(self.receive(10)) == 10, "size and flags")
+
+    def receive(self, length):
+        return self.peer.recv(length, socket.MSG_WAITALL)
+
+    def ask(self, command, data=b"", length=0):
+        """The error of the answer."""
+        self.peer.sendall(struct.pack(">IHHQQI", 0x25609513, 0, command, 7, 0, len(data) or length) + data)
+        magic, error, cookie = struct.unpack(">IIQ", self.receive(16))
+        equal((magic, cookie), (0x67446698, 7), "the answer")
+        return error
+
+    def write(self):
+        equal(self.ask(1, bytes([7] * 4096)), 0, "a write")
+
+    def flush(self):
+        return self.ask(3)
+
+
 def write_without_flush(url, _):
     """A write as the protocol has it: what programs do to end their use may flush."""
-    with socket.socket(socket.AF_UNIX) as peer:
-        peer.connect(url.split("socket=")[1])
-        check(len(peer.recv(18, socket.MSG_WAITALL)) == 18, "the greeting")
-        peer.sendall(struct.pack(">I8sII", 3, b"IHAVEOPT", 1, 0))
-        check(len(peer.recv(10, socket.MSG_WAITALL)) == 10, "size and flags")
-        peer.sendall(struct.pack(">IHHQQI", 0x25609513, 0, 1, 7, 0, 4096) + bytes([7] * 4096))
-        equal(peer.recv(16, socket.MSG_WAITALL), struct.pack(">IIQ", 0x67446698, 0, 7), "the answer")
+    client = NbdClient(url)
+    client.write()
+    client.peer.close()
 
 
 def is_killed_after(deed):
@@ -554,6 +578,35 @@ def a_server_that_is_gone_takes_nothing_with_it_where_nothing_was_written():
     code, said = is_killed_after(write_without_flush)
     equal(code, 1, f"exit code: {said}")
     check("may be lost; look at what has hyperscsi://storage/a?udp=" in said, said)
+
+
+@test(limit_s=120)
+def each_client_of_an_attached_disk_learns_of_a_lost_cache():
+    """The server is killed after a write that no flush covered. One client goes while its flush is under way, another one, which
+    looks like the one that wrote, flushes: the one that wrote learns of it all the same, once. As files by fuse, each that is
+    open learns of it."""
+    with serve("a") as (tarn, path):
+        with Attached(path, "--udp", place(tarn), f"hyperscsi://{GROUP}/a") as attached:
+            writer, other, hasty = (NbdClient(attached.url) for _ in range(3))
+            writer.write()
+            tarn.kill()
+            tarn.start()
+            hasty.peer.sendall(struct.pack(">IHHQQI", 0x25609513, 0, 3, 7, 0, 0))
+            hasty.peer.close()
+            for client in (other, writer):
+                equal(client.flush(), errno.EIO, "the first flush")
+                equal(client.flush(), 0, "the second flush")
+            attached.end()
+        with Mounted(path, "--udp", place(tarn), f"hyperscsi://{GROUP}/a") as mounted:
+            first, second = (os.open(mounted.disk, os.O_RDWR) for _ in range(2))
+            os.pwrite(first, bytes(4096), 0)
+            tarn.kill()
+            tarn.start()
+            for file in (second, first):
+                fails(errno.EIO, "the first fsync", lambda file=file: os.fsync(file))
+                os.fsync(file)
+                os.close(file)
+            mounted.end()
 
 
 @test

@@ -392,16 +392,36 @@ def without_retry_commands_fail_at_once():
         good(write(session, 0, bytes(CHUNK)), "WRITE")
 
 
+def reports_a_loss(outcome, what):
+    """Not by an error after which initiators repeat a command by themselves: the next flush is good."""
+    sense = outcome.sense
+    check(not outcome.good and sense, f"{what} reports no loss: {outcome}")
+    equal((sense.key, sense.code), (scsi.HARDWARE_ERROR, (0x0C, 0x00)), f"the sense of {what}")
+
+
 @test
-def a_lost_cache_is_told_once():
-    """A server that dies after writes that no flush covered: the next SYNCHRONIZE CACHE fails, the one after it does not."""
-    with directory() as path, disk(path) as server, serve(server.store) as (_, session):
-        good(write(session, 0, bytes(CHUNK)), "WRITE")
+def a_lost_cache_is_reported_once_to_each_that_wrote():
+    """A server dies after writes of two initiators that no flush covered: the next SYNCHRONIZE CACHE of each fails, the one after it
+    does not, nor any of an initiator that wrote nothing. One that was away learns of it when it is back."""
+    with directory() as path, disk(path) as server, serve(server.store) as (tarn, session), contextlib.ExitStack() as stack:
+        log_in = lambda name: stack.enter_context(iscsi.Session(tarn.port, IQN, initiator=f"iqn.2026-11.example:{name}", timeout_s=30))
+        other, reader, away = log_in("other"), log_in("reader"), log_in("away")
+        for one in (other, reader, away):
+            one.clear_unit_attentions()
+        for one in (session, other, away):
+            good(write(one, 0, bytes(CHUNK)), "WRITE")
+        away.close()
         server.kill()
         server.start()
         comes_back(session)
-        check(not flush(session).good, "the flush tells of no loss")
-        good(flush(session), "the second SYNCHRONIZE CACHE")
+        good(flush(reader), "SYNCHRONIZE CACHE of one that wrote nothing")
+        for one in (other, session):
+            reports_a_loss(flush(one), "the first flush")
+            good(flush(one), "the second SYNCHRONIZE CACHE")
+        back = log_in("away")
+        back.clear_unit_attentions()
+        reports_a_loss(flush(back), "the flush of one that was away")
+        good(flush(back), "its second SYNCHRONIZE CACHE")
 
 
 @test

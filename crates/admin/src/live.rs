@@ -54,7 +54,7 @@ type Keep = oneshot::Sender<()>;
 pub(crate) struct Live {
     places: Arc<Mutex<Places<Keep>>>,
     news: watch::Sender<News>,
-    /// Told with each place that is taken; who waits for it is one.
+    /// A place was taken. One task waits for it.
     is_taken: Notify,
 }
 

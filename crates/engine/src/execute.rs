@@ -605,6 +605,8 @@ impl<C: Carrier> Attempt<C> {
     ) -> Result<Input, Hindrance> {
         let request = if unit.in_place == InPlace::Always {
             request
+        } else if unit.uncovered.is_some() {
+            return Err(Hindrance::Other(Step::Io(request)));
         } else {
             let unsent = || port.unsent_bytes();
             match room::make_room(request, (Some(&self.task), pool), unit, carrier, unsent) {

@@ -77,7 +77,9 @@ impl<C: Carrier> Engine<C> {
         }
         let from = session.nexus();
         for mapped in session.luns.iter() {
-            self.units[mapped.unit].view.detach(mapped.nexus);
+            let unit = &mut self.units[mapped.unit];
+            unit.view.detach(mapped.nexus);
+            unit.note_departure(from.id);
             self.notify_owner(mapped.unit, &from, ChangeKind::NexusLost);
         }
         let session = Box::new(session);
@@ -247,6 +249,7 @@ impl<C: Carrier> Engine<C> {
             // The session sees the unit by another number.
             return;
         }
+        self.units[unit].note_departure(nexus.id);
         let ticket = self.open_request(Request::Administrator { _receipt: receipt });
         let change = Change {
             from: Some(nexus),

@@ -11,6 +11,7 @@
 //! | `life`, `owed` | what a command waits for, and how long; what must happen exactly once |
 //! | `authority` | where the state of a unit is saved, with which version |
 //! | `agree` | one unit for all cores: the order of its changes, fences, the refusal of access |
+//! | `uncovered` | whose writes no flush has covered, and to whom a loss is to be reported |
 //! | `port`, `carrier` | what a transport must do; what leaves a core |
 //! | `unit`, `session`, `task`, `report` | what the tables hold |
 //! | `stores` | what stores have and have ordered: requests, their parts, timers, connections |
@@ -69,6 +70,7 @@ pub mod testing;
 mod tests;
 mod time;
 mod turn;
+mod uncovered;
 mod unit;
 mod units;
 
@@ -86,6 +88,7 @@ pub use report::{FlushFailure, MediumFailure, Report};
 pub use session::Session;
 pub use space::Space;
 pub use task::Orphan;
+pub use uncovered::Uncovered;
 pub use unit::NoStore;
 
 use std::fmt;

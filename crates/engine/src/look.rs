@@ -73,9 +73,9 @@ impl<C: Carrier> Engine<C> {
         match std::mem::take(&mut running.look) {
             Look::Passed => None,
             Look::None => Some(range),
-            asked @ Look::Asked { .. } => {
+            other @ (Look::Asked { .. } | Look::Covers(_)) => {
                 debug_assert!(false, "{key:?} asks for two things at once");
-                running.look = asked;
+                running.look = other;
                 None
             }
         }
@@ -101,15 +101,17 @@ impl<C: Carrier> Engine<C> {
     pub(crate) fn looked(&mut self, key: TaskKey, result: IoResult) -> Option<IoResult> {
         match self.tasks[key].look {
             Look::None => Some(result),
-            Look::Asked { .. } | Look::Passed => self.go_on_looking(key, result),
+            Look::Asked { .. } | Look::Passed | Look::Covers(_) => self.go_on_looking(key, result),
         }
     }
 
     #[inline(never)]
     fn go_on_looking(&mut self, key: TaskKey, result: IoResult) -> Option<IoResult> {
         let running = &mut self.tasks[key];
-        let Look::Asked { request, from } = std::mem::take(&mut running.look) else {
-            return Some(result);
+        let (request, from) = match std::mem::take(&mut running.look) {
+            Look::Asked { request, from } => (request, from),
+            Look::Covers(mark) => return Some(self.settle_uncovered(key, mark, result)),
+            Look::None | Look::Passed => return Some(result),
         };
         let whole = takes_space(&request).unwrap_or(from..from);
         let extents = match result {

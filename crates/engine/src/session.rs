@@ -46,6 +46,14 @@ impl<P: Port> Session<P> {
         }
     }
 
+    pub(crate) const fn nexus_id(&self) -> NexusId {
+        self.nexus
+    }
+
+    pub(crate) const fn name(&self) -> &PortName {
+        &self.name
+    }
+
     /// The I_T nexus, as changes of shared state name it.
     pub fn nexus(&self) -> Nexus {
         Nexus {

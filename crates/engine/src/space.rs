@@ -1,6 +1,8 @@
-//! How much space a unit may take, and what a task knows of the blocks that it is about to write.
+//! How much space a unit may take, and what is looked at when the store has answered a task.
 
 use store::IoRequest;
+
+use crate::uncovered::Mark;
 
 /// How much space a unit may still take.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -14,7 +16,8 @@ pub enum Space {
     Full,
 }
 
-/// What a task knows of the blocks that it is about to write, while its unit is full.
+/// What is looked at when the store has answered a task: what it knows of the blocks that it is about to write, while
+/// its unit is full; what its flush covers, where the store may have lost something.
 #[derive(Debug, Default)]
 pub(crate) enum Look {
     /// Nothing.
@@ -24,4 +27,6 @@ pub(crate) enum Look {
     Asked { request: Box<IoRequest>, from: u64 },
     /// All have space.
     Passed,
+    /// It flushes, and this is what that covers.
+    Covers(Mark),
 }

@@ -1,16 +1,29 @@
 //! What tasks ask of stores, and what comes back.
 
 use scsi::{Input, Outcome, Sense, SenseCode, SenseKey};
-use store::{HelperResult, IoRequest, IoResult, RingOperation, SocketResult, Submitted};
+use store::{HelperResult, IoFailure, IoRequest, IoResult, RingOperation, SocketResult, Submitted};
 
 use crate::UnitIndex;
 use crate::carrier::{Carrier, News};
 use crate::engine::Engine;
 use crate::keys::{ErrandKey, PartKey, TaskKey};
 use crate::room::Room;
+use crate::space::Look;
 use crate::stores::{Client, Part, Sent};
 use crate::task::{Fencing, Stage};
+use crate::uncovered::Mark;
 use crate::unit::Lien;
+
+/// Whether it changes the medium, and a store may answer it before that is durable.
+const fn may_stay_uncovered(request: &IoRequest) -> bool {
+    match request {
+        IoRequest::Write { durable, .. }
+        | IoRequest::WriteZeros { durable, .. }
+        | IoRequest::CompareAndWrite { durable, .. } => !*durable,
+        IoRequest::Unmap { .. } => true,
+        IoRequest::Read { .. } | IoRequest::Flush | IoRequest::Extents { .. } => false,
+    }
+}
 
 impl<C: Carrier> Engine<C> {
     /// Hands a request to the store of the task's unit. The result, if it is there at once.
@@ -63,10 +76,43 @@ impl<C: Carrier> Engine<C> {
                 return None;
             }
         };
+        if self.units[self.tasks[key].unit].uncovered.is_some() {
+            self.note_uncovered(key, &request);
+        }
         let unit = &mut self.units[self.tasks[key].unit];
         let submitted = self.stores.submit(unit, request);
         let result = self.carry_on(key, sent, submitted)?;
         self.looked(key, result)
+    }
+
+    /// A request goes to a store that may lose what it has answered.
+    fn note_uncovered(&mut self, key: TaskKey, request: &IoRequest) {
+        let running = &mut self.tasks[key];
+        let unit = &self.units[running.unit];
+        let session = running.session.and_then(|key| self.sessions.get(key));
+        let (Some(book), Some(session)) = (&unit.uncovered, session) else {
+            return;
+        };
+        let (nexus, name) = (session.nexus_id(), session.name());
+        if matches!(request, IoRequest::Flush) {
+            running.look = Look::Covers(book.mark(nexus, name));
+        } else if may_stay_uncovered(request) {
+            book.note_write(nexus, name, unit.lost());
+        }
+    }
+
+    /// The store has answered a flush. What its task gets.
+    pub(crate) fn settle_uncovered(&self, key: TaskKey, mark: Mark, result: IoResult) -> IoResult {
+        let running = &self.tasks[key];
+        let unit = &self.units[running.unit];
+        let session = running.session.and_then(|key| self.sessions.get(key));
+        let session = session.filter(|session| !session.is_ending());
+        if let (Ok(_), Some(book), Some(session)) = (&result, &unit.uncovered, session)
+            && book.settle(session.nexus_id(), session.name(), mark, unit.lost())
+        {
+            return Err(IoFailure::CacheLost);
+        }
+        result
     }
 
     /// A request was submitted for a task. The result, if it is there.

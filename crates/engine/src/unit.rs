@@ -3,8 +3,9 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::sync::Arc;
 
-use scsi::{LogicalUnit, NexusSlot};
+use scsi::{LogicalUnit, NexusId, NexusSlot};
 use store::{
     Backstore, Capabilities, HelperResult, IoFailure, IoRequest, IoTag, Outlet, PartTag,
     RingOperation, SocketResult, SocketTag, Submitted,
@@ -13,6 +14,7 @@ use store::{
 use crate::agree::{CoreSide, UnitOwner};
 use crate::keys::{TaskKey, WaitKey};
 use crate::space::Space;
+use crate::uncovered::Uncovered;
 
 /// Whether a store has memory of its own for reads, and keeps nothing of ours: see [`Capabilities::reads_in_place`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -44,6 +46,8 @@ pub(crate) struct Unit {
     pub(crate) outlet: Outlet,
     /// How much its store may take.
     pub(crate) space: Space,
+    /// Whose writes no flush has covered, where the store may lose what it has answered.
+    pub(crate) uncovered: Option<Arc<Uncovered>>,
     pub(crate) side: CoreSide<TaskKey, WaitKey>,
     /// Tasks that wait for fences to be lowered.
     pub(crate) parked: Vec<TaskKey>,
@@ -66,6 +70,7 @@ impl Unit {
         Self {
             view,
             in_place: InPlace::of(store.capabilities()),
+            uncovered: store.lost().map(|_| Arc::default()),
             store,
             outlet: Outlet::default(),
             space: Space::Free,
@@ -84,6 +89,24 @@ impl Unit {
     pub(crate) fn refresh_size(&mut self) {
         self.store.refresh_size();
         self.in_place = InPlace::of(self.store.capabilities());
+    }
+
+    /// How often its store has lost what it had answered.
+    pub(crate) fn lost(&self) -> u64 {
+        self.store.lost().unwrap_or_default()
+    }
+
+    /// Whether a loss is still to be reported to an initiator, and was to no administrator.
+    pub(crate) fn owes(&self) -> bool {
+        let book = self.uncovered.as_ref();
+        book.is_some_and(|book| book.is_owed(self.lost()))
+    }
+
+    /// A nexus has left it.
+    pub(crate) fn note_departure(&self, nexus: NexusId) {
+        if let Some(book) = &self.uncovered {
+            book.depart(nexus, (self.lost(), !self.store.may_have_unflushed()));
+        }
     }
 
     /// Whether a SIMPLE command of this nexus need neither wait nor keep others waiting.

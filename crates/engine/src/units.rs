@@ -12,6 +12,7 @@ use crate::carrier::Carrier;
 use crate::engine::Engine;
 use crate::flush::{Course, Flush};
 use crate::report::{FlushFailure, Report};
+use crate::uncovered::Uncovered;
 use crate::unit::{NoStore, Unit};
 
 /// Changes wait and are kept for this many times what an abort may take.
@@ -37,6 +38,13 @@ impl<C: Carrier> Engine<C> {
         of.store.start(&|| carrier.waker(unit), &mut of.outlet);
         self.carry_orders(unit);
         unit
+    }
+
+    /// What is noted of writes that no flush has covered is shared with the other cores that have the unit.
+    pub fn share_uncovered(&mut self, unit: UnitIndex, book: &Arc<Uncovered>) {
+        if let Some(own) = &mut self.units[unit].uncovered {
+            *own = Arc::clone(book);
+        }
     }
 
     /// How long the owners of units wait.
@@ -66,6 +74,7 @@ impl<C: Carrier> Engine<C> {
         let unit = &mut self.units[index];
         self.stores.close((index, unit), &mut self.carrier);
         unit.owner = None;
+        unit.uncovered = None;
         unit.store = Box::new(NoStore(unit.store.capabilities().clone()));
     }
 
@@ -146,6 +155,11 @@ impl<C: Carrier> Engine<C> {
 
     fn end_flush(&mut self, flush: Flush, failure: Option<FlushFailure>) {
         let Flush { unit, is_last, .. } = flush;
+        let of = &self.units[unit];
+        let book = of.uncovered.as_ref().filter(|_| failure.is_none());
+        let is_owed = book.is_some_and(|book| book.report_to_administrator(of.lost()));
+        let reported = || is_owed.then_some(FlushFailure::Store(IoFailure::CacheLost));
+        let failure = failure.or_else(reported);
         self.handle_flushed_medium(unit, failure.as_ref());
         if is_last {
             let failure = failure.filter(|failure| self.may_lose_data(unit, failure));
@@ -157,7 +171,8 @@ impl<C: Carrier> Engine<C> {
     /// it knows that a flush has covered everything.
     pub fn may_have_unflushed(&self, unit: UnitIndex) -> bool {
         self.units.get(unit).is_none_or(|unit| {
-            unit.store.capabilities().volatile_cache && unit.store.may_have_unflushed()
+            unit.owes()
+                || unit.store.capabilities().volatile_cache && unit.store.may_have_unflushed()
         })
     }
 

@@ -51,6 +51,7 @@ impl Core {
             }
         };
         let unit = self.engine.add_unit(owner, saved, store);
+        self.engine.share_uncovered(unit, &plan.uncovered);
         let is_own = self.engine.owner(unit).is_some();
         self.engine.carrier.units.push(Named {
             name: plan.name.as_str().into(),

@@ -369,6 +369,7 @@ mod tests {
             store: Arc::new(store),
             restored: Restored::Nothing,
             authority: Arc::new(Nowhere),
+            uncovered: Arc::default(),
         }
     }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{SavedState, StateAuthority};
+use engine::{SavedState, StateAuthority, Uncovered};
 pub use engine::{TargetIndex, UnitIndex};
 pub use front::hyperscsi::{Group, GroupDevice, Place, Server};
 pub use front::{PortPlan, TargetPlan};
@@ -31,6 +31,8 @@ pub struct UnitPlan {
     pub restored: Restored,
     /// Where state that survives is kept.
     pub authority: Arc<dyn StateAuthority>,
+    /// Whose writes no flush has covered: empty, and one for all cores.
+    pub uncovered: Arc<Uncovered>,
 }
 
 /// What of a unit has survived the last restart.

@@ -9,8 +9,8 @@ pub(crate) struct Writes {
     answered: AtomicU64,
     /// How many of those a flush has covered.
     covered: AtomicU64,
-    /// The connection was lost after writes that no flush had covered: the server may have dropped them.
-    is_lost: AtomicBool,
+    /// How often a connection was lost after writes that no flush had covered: the server may have dropped them.
+    lost: AtomicU64,
     /// The server could not make writes durable, and may report the next flush as good, as the kernel does with its
     /// cache.
     has_failed: AtomicBool,
@@ -34,7 +34,7 @@ impl Writes {
     pub(crate) fn note_lost(&self) {
         let answered = self.mark();
         if self.covered.fetch_max(answered, Ordering::SeqCst) < answered {
-            self.is_lost.store(true, Ordering::SeqCst);
+            self.lost.fetch_add(1, Ordering::SeqCst);
         }
     }
 
@@ -48,19 +48,14 @@ impl Writes {
         self.has_failed.load(Ordering::SeqCst)
     }
 
-    /// Whether a flush has to report a loss, which is reported once.
-    pub(crate) fn take_lost(&self) -> bool {
-        self.is_lost.swap(false, Ordering::SeqCst)
+    /// How often something may have been lost: [`store::Backstore::lost`].
+    pub(crate) fn lost(&self) -> u64 {
+        self.lost.load(Ordering::SeqCst)
     }
 
     /// Whether a write may be lost if nothing is flushed any more.
     pub(crate) fn has_uncovered(&self) -> bool {
-        self.is_latched() || self.covered.load(Ordering::SeqCst) < self.mark()
-    }
-
-    /// Whether a flush would fail.
-    pub(crate) fn is_latched(&self) -> bool {
-        self.has_failed() || self.is_lost.load(Ordering::SeqCst)
+        self.has_failed() || self.covered.load(Ordering::SeqCst) < self.mark()
     }
 }
 
@@ -69,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_write_is_uncovered_until_a_flush_that_began_after_it_and_when_it_may_be_lost() {
+    fn a_write_is_uncovered_until_a_flush_that_began_after_it_or_until_it_is_lost() {
         let writes = Writes::default();
         assert!(!writes.has_uncovered());
         writes.note_answered();
@@ -84,8 +79,10 @@ mod tests {
         assert!(!writes.has_uncovered());
         writes.note_answered();
         writes.note_lost();
-        assert!(writes.has_uncovered());
-        assert!(writes.take_lost() && !writes.has_uncovered());
+        // What is lost is lost: that is counted, and no flush can cover it.
+        assert!(writes.lost() == 1 && !writes.has_uncovered());
+        writes.note_lost();
+        assert_eq!(writes.lost(), 1, "nothing was written since");
         writes.note_failed();
         assert!(writes.has_uncovered());
     }

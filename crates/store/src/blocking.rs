@@ -116,6 +116,7 @@ impl Blocking {
                 | IoFailure::NoSpace { .. }
                 | IoFailure::Truncated { .. }
                 | IoFailure::FlushLatched
+                | IoFailure::CacheLost
                 | IoFailure::Cancelled
                 | IoFailure::ReadOnly
                 | IoFailure::Miscompare { .. }

@@ -71,7 +71,7 @@ impl IoFailure {
             Self::Hardware { errno } => Some(Cause::System(*errno)),
             Self::NoSpace { .. } => Some(Cause::NoSpace),
             Self::Truncated { .. } => Some(Cause::Truncated),
-            Self::FlushLatched => Some(Cause::FlushFailed),
+            Self::FlushLatched | Self::CacheLost => Some(Cause::FlushFailed),
             Self::NotReady => Some(Cause::NotReady),
             Self::Cancelled | Self::ReadOnly | Self::Miscompare { .. } | Self::HeldElsewhere => {
                 None

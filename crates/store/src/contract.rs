@@ -138,6 +138,14 @@ pub trait Backstore: fmt::Debug {
         true
     }
 
+    /// How often what was answered, on any core, and no flush had covered, may have been lost since the store was
+    /// opened: the cache of a server went with it, and the store goes on. A flush after that is good, so the one who
+    /// hands requests over has to report it to those whom it concerns. `None`: that cannot happen, or a flush fails
+    /// for good after it.
+    fn lost(&self) -> Option<u64> {
+        None
+    }
+
     /// Looks how large the store is now, as [`SharedStore::probe_size`] does, without waiting. A store that needs an
     /// operation for that orders one, and calls [`Outlet::look_at_size`] when it is over.
     fn probe(&mut self, outlet: &mut Outlet) {

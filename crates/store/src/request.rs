@@ -165,6 +165,10 @@ pub enum IoFailure {
     /// store is opened again.
     #[error("an earlier flush failed, data answered as written may be lost")]
     FlushLatched,
+    /// The store lost what it had answered, and goes on ([`Backstore::lost`](crate::Backstore::lost)). It is reported
+    /// once to each that it concerns, so it must not be taken for a failure that passes.
+    #[error("the store has lost its cache, data answered as written may be lost")]
+    CacheLost,
     /// The request was cancelled before it had an effect, or is answered after
     /// [`Backstore::cancel`](crate::Backstore::cancel), when nobody reads its result.
     #[error("the request was cancelled")]

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use memory::{Buffer, Payload, Pool};
@@ -126,16 +127,44 @@ impl Bench {
         bench
     }
 
+    /// One unit, whose store is somewhere else and may lose what it has answered.
+    pub fn with_far_store(cores: usize) -> Self {
+        let mut bench = Self::with_units(cores, 0);
+        let capabilities = capabilities();
+        let disk = Disk::new(&capabilities);
+        let disks = (0..cores).map(|_| disk.other_handle()).collect();
+        bench.disks.push(disks);
+        bench.lose_cache(0);
+        bench.add_stores(&capabilities);
+        let book = Arc::default();
+        for core in &mut bench.cores {
+            core.share_uncovered(UNIT, &book);
+        }
+        bench
+    }
+
+    /// The store has lost what it had answered so many times.
+    pub fn lose_cache(&self, lost: u64) {
+        for disk in self.disks.iter().flatten() {
+            disk.set_lost(lost);
+        }
+    }
+
     fn add_unit(&mut self, change: impl Fn(&mut store::Capabilities)) {
         let mut capabilities = capabilities();
         change(&mut capabilities);
         let disk = Disk::new(&capabilities);
         let disks: Vec<Disk> = self.cores.iter().map(|_| disk.other_handle()).collect();
-        for (core, disk) in self.cores.iter_mut().zip(&disks) {
+        self.disks.push(disks);
+        self.add_stores(&capabilities);
+    }
+
+    fn add_stores(&mut self, capabilities: &store::Capabilities) {
+        let disks = self.disks.last().expect("the disks of a unit");
+        for (core, disk) in self.cores.iter_mut().zip(disks) {
             let owner = Owner::new(profile(capabilities.clone()), None).unwrap();
             core.add_unit(owner, None, disk.store());
         }
-        self.disks.push(disks);
     }
 
     // ---- sessions ----------------------------------------------------------------------------
@@ -157,9 +186,21 @@ impl Bench {
         luns: &[VisibleLun],
         attention: Option<UnitAttention>,
     ) -> Who {
+        let name = port_name(self.next_nexus);
+        self.log_in_as(core, name, luns, attention)
+    }
+
+    /// A session of an initiator that may have had one before.
+    pub fn log_in_as(
+        &mut self,
+        core: usize,
+        name: PortName,
+        luns: &[VisibleLun],
+        attention: Option<UnitAttention>,
+    ) -> Who {
         let number = self.next_nexus;
         self.next_nexus += 1;
-        let nexus = (NexusId(number), port_name(number));
+        let nexus = (NexusId(number), name);
         let pool = self.cores[core].pool().account();
         let key = self.cores[core].begin_session(TestPort::default(), pool, nexus, luns, attention);
         self.settle();
@@ -618,10 +659,11 @@ pub const fn visible(lun: u16, unit: u32) -> VisibleLun {
     }
 }
 
-fn port_name(number: u32) -> PortName {
+pub fn port_name(number: u32) -> PortName {
     let mut transport_id = [0; 24];
     transport_id[0] = 0x45;
-    transport_id[20..].copy_from_slice(&number.to_be_bytes());
+    let name = format!("i{number:06},i,0x{number:06}");
+    transport_id[4..4 + name.len()].copy_from_slice(name.as_bytes());
     PortName {
         transport_id: transport_id.into(),
         target_port: 1,

@@ -51,6 +51,8 @@ struct State {
     /// The size that is found when somebody looks.
     found_bytes: u64,
     is_all_flushed: bool,
+    /// How often it has lost what it had answered, if it ever does.
+    lost: Option<u64>,
     take: Take,
     /// For the next requests, before `take`.
     next: VecDeque<Take>,
@@ -103,6 +105,7 @@ impl Disk {
         let state = State {
             found_bytes: capabilities.size_bytes,
             is_all_flushed: false,
+            lost: None,
             capabilities,
             take: Take::Now,
             next: VecDeque::new(),
@@ -173,6 +176,11 @@ impl Disk {
     /// The store knows that nothing was written since its last flush.
     pub fn know_all_flushed(&self) {
         self.state.borrow_mut().is_all_flushed = true;
+    }
+
+    /// How often the store has lost what it had answered: it is one that may.
+    pub fn set_lost(&self, lost: u64) {
+        self.state.borrow_mut().lost = Some(lost);
     }
 
     /// The size that the store is found to have from now on.
@@ -377,6 +385,10 @@ impl Backstore for Handle {
 
     fn may_have_unflushed(&self) -> bool {
         !self.disk.state.borrow().is_all_flushed
+    }
+
+    fn lost(&self) -> Option<u64> {
+        self.disk.state.borrow().lost
     }
 
     fn submit(&mut self, tag: IoTag, request: IoRequest, outlet: &mut Outlet) -> Submitted {

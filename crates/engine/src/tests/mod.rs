@@ -18,3 +18,4 @@ mod refusal;
 mod room;
 mod space;
 mod turn;
+mod uncovered;

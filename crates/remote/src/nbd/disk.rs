@@ -142,12 +142,9 @@ impl NbdHandle {
         self.waiting.push_back(job);
     }
 
-    /// Whether it cannot be said any more that all is durable: after a failed flush for good, after a lost connection
-    /// once.
+    /// Whether it cannot be said any more that all is durable: after a failed flush.
     fn is_refused(&self, work: &JobWork) -> bool {
-        let writes = &self.shared.writes;
-        makes_durable(work) && writes.has_failed()
-            || matches!(work, Work::Flush) && !self.slots.is_empty() && writes.take_lost()
+        makes_durable(work) && self.shared.writes.has_failed()
     }
 
     /// Hands out what waits.
@@ -175,7 +172,7 @@ impl NbdHandle {
                 self.waiting.push_front(job);
                 return;
             };
-            // Between its beginning and now a connection may have been lost.
+            // Between its beginning and now a flush may have failed.
             if self.is_refused(&job.work) {
                 self.over.push_back((job, Err(IoFailure::FlushLatched)));
                 continue;
@@ -537,6 +534,10 @@ impl Backstore for NbdHandle {
 
     fn may_have_unflushed(&self) -> bool {
         self.shared.writes.has_uncovered()
+    }
+
+    fn lost(&self) -> Option<u64> {
+        Some(self.shared.writes.lost())
     }
 
     fn start(&mut self, make_waker: &dyn Fn() -> Waker, outlet: &mut Outlet) {

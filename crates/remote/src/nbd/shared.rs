@@ -286,7 +286,7 @@ impl SharedStore for NbdDisk {
     }
 
     fn is_flush_latched(&self) -> bool {
-        self.0.writes.is_latched()
+        self.0.writes.has_failed()
     }
 
     fn connections(&self) -> Option<Connections> {

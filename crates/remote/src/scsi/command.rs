@@ -402,6 +402,7 @@ pub(crate) struct Sense {
 pub(crate) const KEY_RECOVERED: u8 = 0x1;
 pub(crate) const KEY_NOT_READY: u8 = 0x2;
 pub(crate) const KEY_MEDIUM: u8 = 0x3;
+const KEY_HARDWARE: u8 = 0x4;
 pub(crate) const KEY_ILLEGAL: u8 = 0x5;
 pub(crate) const KEY_ATTENTION: u8 = 0x6;
 pub(crate) const KEY_PROTECT: u8 = 0x7;
@@ -445,6 +446,11 @@ impl Sense {
     pub(crate) const fn is_about_power(&self) -> bool {
         self.key == KEY_ATTENTION
             && matches!((self.code, self.qualifier), (0x29, 0x00 | 0x01 | 0x04))
+    }
+
+    /// Whether a device that goes on reports once, to a flush, that it has lost its cache: as Tarn does.
+    pub(crate) const fn is_about_cache(&self) -> bool {
+        self.key == KEY_HARDWARE && self.code == 0x0c && self.qualifier == 0
     }
 
     /// What it means for a job, where trying again does not help. `place` is a block within the job, if the device

@@ -312,6 +312,10 @@ impl Backstore for ScsiHandle {
         self.users.0.writes.has_uncovered()
     }
 
+    fn lost(&self) -> Option<u64> {
+        Some(self.users.0.writes.lost())
+    }
+
     fn start(&mut self, make_waker: &dyn Fn() -> Waker, _outlet: &mut Outlet) {
         let (sender, receiver) = channel(make_waker());
         self.mail = Some(receiver);

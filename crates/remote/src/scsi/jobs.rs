@@ -366,11 +366,9 @@ impl Jobs {
         self.under_way.insert(token, job);
     }
 
-    /// Whether it cannot be said any more that all is durable: after a failed flush for good, after a lost cache once.
+    /// Whether it cannot be said any more that all is durable: after a failed flush.
     fn is_refused(&self, work: &Work) -> bool {
-        let writes = &self.common.writes;
-        (work.wants_durable() || matches!(work, Work::Flush)) && writes.has_failed()
-            || matches!(work, Work::Flush) && writes.take_lost()
+        (work.wants_durable() || matches!(work, Work::Flush)) && self.common.writes.has_failed()
     }
 
     /// Whether the command of this token takes data to the device.
@@ -446,6 +444,13 @@ impl Jobs {
         if sense.is_deferred {
             self.note_cache_lost();
             self.delay_repeatable(now, job);
+            return;
+        }
+        if matches!(job.work, Work::Flush) && sense.is_about_cache() && !job.is_reported {
+            // The next one is good, if that was all.
+            job.is_reported = true;
+            self.note_cache_lost();
+            self.waiting.push_front(job);
             return;
         }
         match sense.key {

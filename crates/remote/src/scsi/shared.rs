@@ -347,7 +347,7 @@ impl SharedStore for ScsiDisk {
     }
 
     fn is_flush_latched(&self) -> bool {
-        self.users.0.writes.is_latched()
+        self.users.0.writes.has_failed()
     }
 
     fn outage(&self) -> Option<String> {

@@ -43,6 +43,9 @@ pub(crate) fn sense_of(failure: &IoFailure, purpose: Purpose, block_bytes: u32) 
             SenseCode::SPACE_ALLOCATION_FAILED_WRITE_PROTECT,
         ),
         IoFailure::FlushLatched => medium(SenseCode::WRITE_ERROR).deferred(),
+        // Reported once, so it must reach the initiator: Linux repeats commands after a deferred error and
+        // after a medium error, and the next flush is good.
+        IoFailure::CacheLost => hardware(SenseCode::WRITE_ERROR),
         IoFailure::ReadOnly => Sense::new(SenseKey::DataProtect, SenseCode::WRITE_PROTECTED),
         // No effect yet, and not by the initiator's wish, else nobody would ask: it may retry.
         IoFailure::Cancelled => Sense::new(
@@ -96,6 +99,7 @@ mod tests {
             (&no_space, Write, 0x70, [0x07, 0x27, 0x07]),
             (&IoFailure::FlushLatched, Flush, 0x71, [0x03, 0x0c, 0x00]),
             (&IoFailure::FlushLatched, Write, 0x71, [0x03, 0x0c, 0x00]),
+            (&IoFailure::CacheLost, Flush, 0x70, [0x04, 0x0c, 0x00]),
             (&IoFailure::ReadOnly, Write, 0x70, [0x07, 0x27, 0x00]),
             (&IoFailure::Cancelled, Read, 0x70, [0x0b, 0x00, 0x00]),
             (&IoFailure::NotReady, Read, 0x70, [0x02, 0x04, 0x01]),

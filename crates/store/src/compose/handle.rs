@@ -131,6 +131,11 @@ impl Backstore for Handle {
         members.any(|one| one.store.may_have_unflushed())
     }
 
+    fn lost(&self) -> Option<u64> {
+        let members = self.members.iter().filter_map(|one| one.store.lost());
+        members.reduce(u64::saturating_add)
+    }
+
     fn start(&mut self, make_waker: &dyn Fn() -> Waker, outlet: &mut Outlet) {
         self.waker = Some(make_waker());
         for one in &mut self.members {
@@ -557,6 +562,7 @@ impl Handle {
             // The offset of a miscompare counts from the start of the range.
             failure @ (IoFailure::Hardware { .. }
             | IoFailure::FlushLatched
+            | IoFailure::CacheLost
             | IoFailure::Cancelled
             | IoFailure::ReadOnly
             | IoFailure::Miscompare { .. }

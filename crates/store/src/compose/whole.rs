@@ -150,7 +150,8 @@ impl Whole {
             IoFailure::Truncated { offset } => (6, u64::MAX - offset),
             IoFailure::Medium { offset } => (7, u64::MAX - offset),
             IoFailure::Hardware { .. } => (8, 0),
-            IoFailure::FlushLatched => (9, 0),
+            IoFailure::CacheLost => (9, 0),
+            IoFailure::FlushLatched => (10, 0),
         };
         let is_worse = self
             .failure

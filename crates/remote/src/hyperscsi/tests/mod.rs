@@ -132,7 +132,7 @@ fn a_restart_of_the_server_fails_the_next_flush_once_and_repeats_what_was_under_
     target.start();
     assert!(client.answer(write).is_ok());
     assert!(client.answer(read).is_ok());
-    assert_eq!(client.flush_now(), Err(IoFailure::FlushLatched));
+    assert_eq!(client.flush_now(), Err(IoFailure::CacheLost));
     assert_eq!(client.flush_now(), Ok(()));
     assert_eq!(client.read_now(512, BLOCK), vec![2; BLOCK]);
     assert_eq!(client.disk.outage(), None);
@@ -177,7 +177,7 @@ fn a_server_that_is_away_too_long_makes_requests_fail_for_a_while() {
         (client.reach == [false, true]).then_some(())
     });
     assert_eq!(client.read_now(0, BLOCK), vec![7; BLOCK]);
-    assert_eq!(client.flush_now(), Err(IoFailure::FlushLatched));
+    assert_eq!(client.flush_now(), Err(IoFailure::CacheLost));
 }
 
 #[test]

@@ -13,7 +13,7 @@ fn a_target_that_was_off_without_a_cache_fails_the_next_flush_too() {
     target.kill();
     target.medium().attentions.push_back((0x29, 0x00));
     target.start();
-    assert_eq!(client.flush_now(), Err(IoFailure::FlushLatched));
+    assert_eq!(client.flush_now(), Err(IoFailure::CacheLost));
     assert_eq!(client.flush_now(), Ok(()));
 }
 

@@ -285,7 +285,7 @@ fn a_target_that_was_off_fails_the_next_flush_once() {
         target.kill();
         target.medium().attentions.push_back(code);
         target.start();
-        assert_eq!(client.flush_now(), Err(IoFailure::FlushLatched), "{code:?}");
+        assert_eq!(client.flush_now(), Err(IoFailure::CacheLost), "{code:?}");
         assert_eq!(client.flush_now(), Ok(()));
         // Nothing is unflushed now.
         target.kill();
@@ -296,7 +296,7 @@ fn a_target_that_was_off_fails_the_next_flush_once() {
         // In the session, too.
         client.write_now(0, vec![1; BLOCK]);
         target.medium().attentions.push_back(code);
-        assert_eq!(client.flush_now(), Err(IoFailure::FlushLatched), "{code:?}");
+        assert_eq!(client.flush_now(), Err(IoFailure::CacheLost), "{code:?}");
         assert_eq!(client.disk.outage(), None);
     }
 }

@@ -89,8 +89,23 @@ pub(crate) fn hears_of_a_write_that_failed_later(client: &mut Client, medium: &M
     client.write_now(0, vec![1; BLOCK]);
     medium.lock().unwrap().defers = true;
     assert_eq!(client.read_now(0, BLOCK), vec![1; BLOCK]);
-    assert_eq!(client.flush_now(), Err(IoFailure::FlushLatched));
+    assert_eq!(client.flush_now(), Err(IoFailure::CacheLost));
     assert_eq!(client.flush_now(), Ok(()));
+}
+
+/// A device that goes on after it has lost its cache says so to one flush, which is sent again. One that goes on to
+/// say so fails its flushes.
+pub(crate) fn hears_of_a_lost_cache(client: &mut Client, medium: &Mutex<Medium>) {
+    medium.lock().unwrap().reports_loss = 1;
+    assert_eq!(client.flush_now(), Ok(()), "nothing of this client");
+    client.write_now(0, vec![1; BLOCK]);
+    medium.lock().unwrap().reports_loss = 1;
+    assert_eq!(client.flush_now(), Err(IoFailure::CacheLost));
+    assert_eq!(client.flush_now(), Ok(()));
+    assert!(!client.disk.is_flush_latched());
+    medium.lock().unwrap().reports_loss = 2;
+    assert!(client.flush_now().is_err());
+    assert_eq!(client.flush_now(), Err(IoFailure::FlushLatched));
 }
 
 /// Unit attentions and BUSY are no errors, and a disk that has grown is seen.
@@ -196,6 +211,12 @@ macro_rules! tests {
         fn a_write_that_failed_after_its_answer_shows_with_a_flush() {
             let target = Target::new(SIZE);
             checks::hears_of_a_write_that_failed_later(&mut client(&target, 20), &target.medium);
+        }
+
+        #[test]
+        fn a_cache_that_the_device_says_it_has_lost_is_no_failed_flush() {
+            let target = Target::new(SIZE);
+            checks::hears_of_a_lost_cache(&mut client(&target, 20), &target.medium);
         }
     };
 }

@@ -25,6 +25,8 @@ pub(crate) struct Client {
     woken: Woken,
     pool: Pool,
     next: u64,
+    /// So many losses were reported.
+    reported: u64,
     answers: HashMap<IoTag, IoResult>,
     pub(crate) reach: Vec<bool>,
 }
@@ -50,6 +52,7 @@ impl Client {
             woken,
             pool: Pool::new(64 << 20).unwrap(),
             next: 0,
+            reported: 0,
             answers: HashMap::new(),
             reach: Vec::new(),
         }
@@ -178,9 +181,15 @@ impl Client {
         }
     }
 
+    /// Reports a loss once, as an engine does.
     pub(crate) fn flush_now(&mut self) -> Result<(), IoFailure> {
         let tag = self.submit(IoRequest::Flush);
-        self.answer(tag).map(drop)
+        self.answer(tag)?;
+        let lost = self.handle.lost().unwrap();
+        match std::mem::replace(&mut self.reported, lost) < lost {
+            true => Err(IoFailure::CacheLost),
+            false => Ok(()),
+        }
     }
 }
 

@@ -43,7 +43,7 @@ use parse::Request;
 
 pub use kept::KeptError;
 pub(crate) use parse::BASIC_BYTES;
-pub use transport_id::{TRANSPORT_ID_BYTES_MAX, canonical_transport_id};
+pub use transport_id::{TRANSPORT_ID_BYTES_MAX, canonical_transport_id, device_of};
 
 /// How many I_T nexuses can be registered with one unit. One more is refused with INSUFFICIENT
 /// REGISTRATION RESOURCES.

@@ -48,8 +48,9 @@ pub(super) fn is_same_device(a: &[u8], b: &[u8]) -> bool {
     device_of(a) == device_of(b)
 }
 
-/// What a port has in common with the others of its device: where names are text, its name without that of the port.
-pub(super) fn device_of(id: &[u8]) -> &[u8] {
+/// What a port, by its canonical TransportID, has in common with the others of its device: where names are text, its
+/// name without that of the port.
+pub fn device_of(id: &[u8]) -> &[u8] {
     if !is_text(id) {
         return id;
     }

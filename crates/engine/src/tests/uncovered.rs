@@ -1,0 +1,124 @@
+//! A store that is somewhere else loses what it had answered: each that wrote learns of it, once.
+
+use scsi::Status;
+use store::IoFailure;
+
+use super::bench::{Bench, UNIT, Who, port_name, visible};
+use super::cdb;
+use super::disk::Take;
+use super::outside::GOOD;
+use crate::{FlushFailure, Report};
+
+/// WRITE ERROR, with a sense key that no initiator takes for a reason to try again.
+const LOST: (Status, Option<(u8, u8, u8)>) = (Status::CheckCondition, Some((4, 0x0c, 0)));
+
+fn write(bench: &mut Bench, who: Who) {
+    bench.send(who, cdb::write(0, 1, 9));
+    assert_eq!(bench.answer(who).end(), GOOD);
+}
+
+fn flush(bench: &mut Bench, who: Who) -> (Status, Option<(u8, u8, u8)>) {
+    bench.send(who, cdb::synchronize());
+    bench.answer(who).end()
+}
+
+fn last_flush(bench: &mut Bench) -> Option<FlushFailure> {
+    bench.cores[0].flush_unit(UNIT);
+    bench.settle();
+    match bench.reports.pop() {
+        Some((_, Report::Flushed { failure, .. })) => failure,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn each_initiator_that_wrote_learns_of_it_by_its_own_flush_on_any_core() {
+    let mut bench = Bench::with_far_store(2);
+    let (a, b, reader) = (bench.log_in(0), bench.log_in(1), bench.log_in(1));
+    write(&mut bench, a);
+    write(&mut bench, b);
+    bench.lose_cache(1);
+    assert_eq!(flush(&mut bench, reader), GOOD);
+    assert_eq!(flush(&mut bench, b), LOST);
+    assert_eq!(flush(&mut bench, b), GOOD);
+    assert_eq!(flush(&mut bench, a), LOST);
+    assert_eq!(flush(&mut bench, a), GOOD);
+    assert_eq!(last_flush(&mut bench), None);
+    bench.end();
+}
+
+/// A loss during the flush, whose request the store repeats.
+#[test]
+fn a_flush_that_is_under_way_reports_what_is_lost_meanwhile() {
+    let mut bench = Bench::with_far_store(1);
+    let who = bench.log_in(0);
+    write(&mut bench, who);
+    bench.disk(0).take_next([Take::Ring]);
+    bench.send(who, cdb::synchronize());
+    bench.lose_cache(1);
+    bench.finish_all(0);
+    assert_eq!(bench.answer(who).end(), LOST);
+    write(&mut bench, who);
+    assert_eq!(flush(&mut bench, who), GOOD);
+    bench.end();
+}
+
+#[test]
+fn an_initiator_that_left_learns_of_it_when_it_is_back_and_an_abort_is_no_report() {
+    let mut bench = Bench::with_far_store(2);
+    let name = port_name(77);
+    let who = bench.log_in_as(0, name.clone(), &[visible(0, 0)], None);
+    write(&mut bench, who);
+    bench.lose_cache(1);
+    // It asks, and is gone before the answer.
+    bench.disk(0).take_next([Take::Ring]);
+    bench.send(who, cdb::synchronize());
+    bench.end_session(who);
+    bench.finish_everything();
+    let other = bench.log_in(1);
+    assert_eq!(flush(&mut bench, other), GOOD);
+    let back = bench.log_in_as(1, name, &[visible(0, 0)], None);
+    assert_eq!(flush(&mut bench, back), LOST);
+    assert_eq!(flush(&mut bench, back), GOOD);
+    bench.end();
+}
+
+#[test]
+fn the_last_flush_reports_to_an_administrator_what_no_initiator_knows() {
+    for is_back in [false, true] {
+        let mut bench = Bench::with_far_store(2);
+        let name = port_name(77);
+        let who = bench.log_in_as(1, name.clone(), &[visible(0, 0)], None);
+        write(&mut bench, who);
+        bench.disk(0).know_all_flushed();
+        bench.lose_cache(1);
+        bench.end_session(who);
+        assert!(bench.cores[0].may_have_unflushed(UNIT));
+        if is_back {
+            let back = bench.log_in_as(0, name, &[visible(0, 0)], None);
+            assert_eq!(flush(&mut bench, back), LOST);
+        }
+        let expected = (!is_back).then_some(FlushFailure::Store(IoFailure::CacheLost));
+        assert_eq!(bench.cores[0].may_have_unflushed(UNIT), !is_back);
+        assert_eq!(last_flush(&mut bench), expected);
+        bench.end();
+    }
+}
+
+/// As a composition that keeps to what its members keep; a write that is durable is no concern.
+#[test]
+fn a_durable_write_and_a_good_flush_leave_nothing_to_report() {
+    let mut bench = Bench::with_far_store(1);
+    let who = bench.log_in(0);
+    let mut durable = cdb::write(0, 1, 9);
+    durable.bytes[1] |= 0x08;
+    bench.send(who, durable);
+    assert_eq!(bench.answer(who).end(), GOOD);
+    bench.lose_cache(1);
+    assert_eq!(flush(&mut bench, who), GOOD);
+    write(&mut bench, who);
+    assert_eq!(flush(&mut bench, who), GOOD);
+    bench.lose_cache(2);
+    assert_eq!(flush(&mut bench, who), GOOD);
+    bench.end();
+}
