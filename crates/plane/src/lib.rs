@@ -83,7 +83,7 @@ pub use counters::{
 };
 pub use events::{Event, EventSink, FailedLogin};
 pub use handle::Handle;
-pub use logins::{Guessing, LoginCounts};
+pub use logins::{GUESSING_KEPT, Guessing, LoginCounts};
 pub use medium::{Hold, MEDIUM_PATIENCE, MediumReport, NotHeld};
 pub use plan::{
     Access, Group, GroupDevice, Hyperscsi, Place, PortPlan, PortalIndex, Restored, Server,

@@ -26,7 +26,7 @@ pub struct LoginCounts {
     pub succeeded: u64,
     /// Logins that failed, by cause.
     pub failed: BTreeMap<LoginCause, u64>,
-    /// Users whose secret seems to be guessed, the latest last.
+    /// Users whose secret seems to be guessed.
     pub guessing: Vec<Guessing>,
 }
 
@@ -35,11 +35,15 @@ pub struct LoginCounts {
 pub struct Guessing {
     /// Where the last one came from: an address of IP, or of Ethernet.
     pub address: String,
-    /// The user, who need not exist. A group of HyperSCSI without one is `hyperscsi:GROUP`.
+    /// The user, who need not exist; empty for all others together. A group of HyperSCSI without one is
+    /// `hyperscsi:GROUP`.
     pub user: String,
     /// When that was.
     pub at: SystemTime,
 }
+
+/// How long after its last wrong proof a pair of [`Guessing`] is kept.
+pub const GUESSING_KEPT: Duration = Duration::from_secs(60 * 60);
 
 /// The reports of logins of one core; the counts are those of all cores.
 #[derive(Debug)]
@@ -78,25 +82,31 @@ impl LoginLog {
         self.counts().succeeded += 1;
     }
 
-    /// Wrong proofs for a user come from an address again and again.
+    /// Wrong proofs for a user come from an address again and again. Pairs beyond some are one, without a user, so that
+    /// made-up names and addresses neither displace what is known nor are a report each.
     pub(crate) fn note_guessing(&self, from: Station, user: &str) {
         const USER_CHARS_MAX: usize = 64;
-        const GUESSING_MAX: usize = 64;
+        const GUESSING_MAX: usize = 16;
         let user: String = user.chars().take(USER_CHARS_MAX).collect();
         let address = match from {
             Station::Inet(address) => address.ip().to_string(),
             Station::Link(_) => from.to_string(),
         };
+        let at = SystemTime::now();
         let guessing = &mut self.counts().guessing;
-        guessing.retain(|one| (&one.address, &one.user) != (&address, &user));
-        if guessing.len() >= GUESSING_MAX {
-            guessing.remove(0);
+        guessing.retain(|one| one.at.elapsed().unwrap_or_default() < GUESSING_KEPT);
+        let same = |one: &&mut Guessing| (&one.address, &one.user) == (&address, &user);
+        if let Some(known) = guessing.iter_mut().find(same) {
+            known.at = at;
+            return;
         }
-        guessing.push(Guessing {
-            address,
-            user,
-            at: SystemTime::now(),
-        });
+        let named = guessing.iter().filter(|one| !one.user.is_empty()).count();
+        let is_one_more = named >= GUESSING_MAX;
+        if is_one_more {
+            guessing.retain(|one| !one.user.is_empty());
+        }
+        let user = if is_one_more { String::new() } else { user };
+        guessing.push(Guessing { address, user, at });
     }
 
     /// Counts a failed login, and reports it unless too many were reported. Given are where it came from, and
@@ -178,6 +188,30 @@ mod tests {
         let emitted = recorder.0.into_inner().unwrap();
         assert_eq!(emitted.len(), REPORTS_MAX as usize + 1);
         assert_eq!(emitted.last(), Some(&(LoginCause::Abandoned, 3)));
+    }
+
+    #[test]
+    fn names_that_are_made_up_displace_no_guesses_and_are_one() {
+        let log = LoginLog::new(Arc::default());
+        let from = |n: u8| Station::Inet(([192, 0, 2, n], 1).into());
+        for n in 0..200 {
+            log.note_guessing(from(n), &format!("user {}", n % 50));
+            log.note_guessing(from(0), "user 0");
+        }
+        let guessing = log.counts().guessing.clone();
+        let named = guessing.iter().filter(|one| !one.user.is_empty());
+        let users: Vec<String> = named.map(|one| one.user.clone()).collect();
+        assert_eq!(
+            users,
+            (0..16).map(|n| format!("user {n}")).collect::<Vec<_>>()
+        );
+        let [others] = &guessing[16..] else {
+            panic!("{guessing:?}");
+        };
+        assert_eq!(
+            (others.user.as_str(), others.address.as_str()),
+            ("", "192.0.2.199")
+        );
     }
 
     /// The document has a row for each cause, in their order, and no other.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use api::event::{Finding, Severity};
 use config::CacheMode;
-use plane::Guessing;
+use plane::{GUESSING_KEPT, Guessing};
 
 use super::{Facts, LogTrouble, finding, of_lun};
 use crate::state::CONFLICT_REMEDY;
@@ -337,15 +337,18 @@ pub(super) fn clock_that_was_set(facts: &Facts<'_>) -> Vec<Finding> {
 
 /// Logins without a right proof of the secret come again and again, and did so not long ago.
 pub(super) fn guessed_secrets(facts: &Facts<'_>) -> Vec<Finding> {
-    const RECENT: Duration = Duration::from_secs(60 * 60);
-    let is_recent = |one: &&Guessing| one.at.elapsed().unwrap_or_default() < RECENT;
+    let is_recent = |one: &&Guessing| one.at.elapsed().unwrap_or_default() < GUESSING_KEPT;
     let findings = facts.guessing.iter().filter(is_recent).map(|one| {
+        let whose = match one.user.as_str() {
+            "" => "others, the last one",
+            _ => "this user",
+        };
         finding(
             Severity::Warning,
             "guessed-secret",
             one.user.clone(),
             format!(
-                "many logins of this user from {} had no right proof of the secret",
+                "many logins of {whose} from {} had no right proof of the secret",
                 one.address
             ),
             "correct the secret there, or block the address; use long random secrets",
