@@ -521,15 +521,27 @@ fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace(char::is_control, " "))
 }
 
-/// Sessions are those of NBD, of which a client may have several; each is one connection.
-const LIMITS: &str = "[limits]\nsessions_max = 256\nconnections_per_session_max = 1\n";
+/// Sessions are those of NBD, of which a client may have several.
+const SESSIONS_MAX: u64 = 256;
+
+/// Files of the process that are no connections, more than it needs.
+const FILES_OWN: u64 = 520;
+
+/// As many sessions as the process may have open files for. Each is one connection.
+fn limits(files_max: Option<u64>) -> String {
+    let files = files_max.unwrap_or(u64::MAX);
+    let sessions = files.saturating_sub(FILES_OWN).clamp(8, SESSIONS_MAX);
+    format!("[limits]\nsessions_max = {sessions}\nconnections_per_session_max = 1\n")
+}
 
 fn configuration(stores: &[String], stripe: Option<&str>, export: &str, home: &Path) -> String {
     let home = home.display().to_string();
+    let files = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let mut text = format!(
-        "[server]\nstate = {}\n[admin]\nsocket = {}\n{LIMITS}",
+        "[server]\nstate = {}\n[admin]\nsocket = {}\n{}",
         quoted(&home),
         quoted(&format!("{home}/tarn.sock")),
+        limits(files.maximum),
     );
     let mut store = stores.first().cloned().unwrap_or_default();
     if let Some(chunk) = stripe {
@@ -651,9 +663,24 @@ mod tests {
             assert_eq!(unit.store.read_only, members > 0);
             assert_eq!(model.nbd().len(), 1);
             let limits = model.limits();
-            let sessions = (limits.sessions_max, limits.connections_per_session_max);
-            assert_eq!(sessions, (256, 1));
+            assert_eq!(limits.connections_per_session_max, 1);
             assert_eq!(model.targets().len(), 0);
+        }
+    }
+
+    #[test]
+    fn a_process_that_may_open_few_files_has_fewer_sessions() {
+        for (files, sessions) in [
+            (None, 256),
+            (Some(1024), 256),
+            (Some(700), 180),
+            (Some(64), 8),
+        ] {
+            let text = limits(files);
+            assert!(
+                text.contains(&format!("sessions_max = {sessions}\n")),
+                "{text}"
+            );
         }
     }
 
