@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use store::{IoFailure, IoResult};
+
 /// What is known of writes that a flush has to cover.
 #[derive(Debug, Default)]
 pub(crate) struct Writes {
@@ -59,6 +61,37 @@ impl Writes {
     }
 }
 
+/// A flush that makes a write durable which is not durable by itself. Its server may lose the write in between, and then
+/// do the flush.
+#[derive(Debug)]
+pub(crate) struct Flushing {
+    /// How often something was lost when the write began.
+    since: u64,
+    is_begun: bool,
+}
+
+impl Flushing {
+    pub(crate) fn new(writes: &Writes) -> Self {
+        Self {
+            since: writes.lost(),
+            is_begun: false,
+        }
+    }
+
+    /// The flush begins.
+    pub(crate) const fn begin(&mut self) {
+        self.is_begun = true;
+    }
+
+    /// What the request ends with.
+    pub(crate) fn settle(&self, result: IoResult, writes: &Writes) -> IoResult {
+        match result {
+            Ok(_) if self.is_begun && self.since < writes.lost() => Err(IoFailure::CacheLost),
+            result => result,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,5 +118,21 @@ mod tests {
         assert_eq!(writes.lost(), 1, "nothing was written since");
         writes.note_failed();
         assert!(writes.has_uncovered());
+    }
+
+    #[test]
+    fn a_flush_does_not_cover_what_was_lost_before_it() {
+        let writes = Writes::default();
+        let mut flushing = Flushing::new(&writes);
+        writes.note_answered();
+        writes.note_lost();
+        let good = || Ok(store::IoAnswer::Done);
+        assert!(flushing.settle(good(), &writes).is_ok(), "no flush");
+        flushing.begin();
+        let settled = flushing.settle(good(), &writes);
+        assert!(matches!(settled, Err(IoFailure::CacheLost)));
+        let mut later = Flushing::new(&writes);
+        later.begin();
+        assert!(later.settle(good(), &writes).is_ok());
     }
 }

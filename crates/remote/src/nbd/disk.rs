@@ -24,6 +24,7 @@ use super::link::{Happened, Link};
 use super::request::{self, Open};
 use super::shared::{Mail, Mailbox, Posted, Shared};
 use crate::words;
+use crate::writes::Flushing;
 
 /// Between two attempts to connect. A connection that was up for so long has settled: when it is lost, another attempt
 /// is made at once.
@@ -267,7 +268,9 @@ impl NbdHandle {
         while let Some((offset, work)) = self.open.get_mut(&tag).and_then(Open::take_job) {
             self.begin(Owner::Request(tag), offset, work);
         }
-        if let Some(result) = self.open.get_mut(&tag).and_then(Open::result) {
+        let writes = &self.shared.writes;
+        let open = self.open.get_mut(&tag);
+        if let Some(result) = open.and_then(|open| open.result(writes)) {
             self.open.remove(&tag);
             outlet.answer(tag, result);
         }
@@ -558,8 +561,9 @@ impl Backstore for NbdHandle {
         if matches!(request, IoRequest::Flush) && !self.capabilities.volatile_cache {
             return Submitted::Done(Ok(store::IoAnswer::Done));
         }
-        self.open
-            .insert(tag, Open::new(request, &self.shared.export));
+        let flushing = Flushing::new(&self.shared.writes);
+        let open = Open::new(request, &self.shared.export, flushing);
+        self.open.insert(tag, open);
         self.carry_on(tag, outlet);
         self.settle(outlet);
         Submitted::Taken

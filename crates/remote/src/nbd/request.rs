@@ -9,6 +9,7 @@ use nbd::{Export, ReadBuffer, ServerError, StatusExtent, Work};
 use store::{Extent, IoAnswer, IoFailure, IoRequest, IoResult};
 
 use super::job::{Data, JobWork, Space};
+use crate::writes::{Flushing, Writes};
 
 /// Zeros are given back or written in pieces of this size, so that a server that writes them slowly serves others in
 /// between.
@@ -71,11 +72,12 @@ pub(super) struct Open {
     jobs: usize,
     failure: Option<IoFailure>,
     is_cancelled: bool,
+    flushing: Flushing,
 }
 
 impl Open {
     /// Prepares to cut a request into jobs that the server takes.
-    pub(super) fn new(request: IoRequest, export: &Export) -> Self {
+    pub(super) fn new(request: IoRequest, export: &Export, flushing: Flushing) -> Self {
         let can_fua = export.flags.can_fua();
         let durably = |durable: bool| {
             let needs_flush = durable && !can_fua && export.flags.can_flush();
@@ -116,14 +118,14 @@ impl Open {
                 });
                 return Self {
                     failure,
-                    ..Self::with(kind, offset, Rest::Nothing)
+                    ..Self::with(kind, offset, Rest::Nothing, flushing)
                 };
             }
         };
-        Self::with(kind, offset, rest)
+        Self::with(kind, offset, rest, flushing)
     }
 
-    const fn with(kind: Kind, offset: u64, rest: Rest) -> Self {
+    const fn with(kind: Kind, offset: u64, rest: Rest, flushing: Flushing) -> Self {
         Self {
             kind,
             offset,
@@ -131,6 +133,7 @@ impl Open {
             jobs: 0,
             failure: None,
             is_cancelled: false,
+            flushing,
         }
     }
 
@@ -173,6 +176,7 @@ impl Open {
                     needs_flush: needs_flush @ true,
                 } if self.jobs == 0 && !self.is_cancelled => {
                     *needs_flush = false;
+                    self.flushing.begin();
                     (0, Work::Flush)
                 }
                 Kind::Write { .. } | Kind::Read { .. } | Kind::Flush | Kind::Extents { .. } => {
@@ -214,7 +218,12 @@ impl Open {
     }
 
     /// The result, when nothing of it is under way or left.
-    pub(super) fn result(&mut self) -> Option<IoResult> {
+    pub(super) fn result(&mut self, writes: &Writes) -> Option<IoResult> {
+        let result = self.own_result()?;
+        Some(self.flushing.settle(result, writes))
+    }
+
+    fn own_result(&mut self) -> Option<IoResult> {
         if self.jobs > 0 {
             return None;
         }

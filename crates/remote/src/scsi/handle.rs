@@ -17,6 +17,7 @@ use store::{
 use super::command::{Facts, ZEROS_BYTES_MAX};
 use super::job::{Brought, Bytes, Job, Letter, Mail, Work};
 use super::shared::Users;
+use crate::writes::Flushing;
 
 /// Requests that are taken at a time; more are returned.
 const REQUESTS_MAX: usize = 256;
@@ -59,6 +60,7 @@ struct Open {
     cut: Option<Cut>,
     /// A flush follows at the end, as the device has written something that is to be durable and is not.
     needs_flush: bool,
+    flushing: Flushing,
     jobs: Vec<u64>,
     buffer: Option<Buffer>,
     extents: Option<Vec<Extent>>,
@@ -67,7 +69,7 @@ struct Open {
 }
 
 impl Open {
-    fn new(request: IoRequest, facts: &Facts) -> Self {
+    fn new(request: IoRequest, facts: &Facts, flushing: Flushing) -> Self {
         let mut buffer = None;
         let mut needs_flush = false;
         let zeros = |unmap: bool| match facts.zeros_bytes_max {
@@ -112,6 +114,7 @@ impl Open {
             range,
             cut: Some(cut),
             needs_flush,
+            flushing,
             jobs: Vec::new(),
             buffer,
             extents: None,
@@ -135,6 +138,7 @@ impl Open {
         }
         if self.cut.is_none() && self.needs_flush && self.jobs.is_empty() {
             self.needs_flush = false;
+            self.flushing.begin();
             return Some((0, 0, Work::Flush));
         }
         let longest = match self.cut.as_ref()? {
@@ -294,6 +298,7 @@ impl ScsiHandle {
             }
             match open.result() {
                 Some(result) => {
+                    let result = open.flushing.settle(result, &self.users.0.writes);
                     self.open.remove(&tag);
                     outlet.answer(tag, result);
                 }
@@ -333,7 +338,8 @@ impl Backstore for ScsiHandle {
             outlet.give_back(request);
             return Submitted::Taken;
         }
-        let open = Open::new(request, &self.users.0.now());
+        let flushing = Flushing::new(&self.users.0.writes);
+        let open = Open::new(request, &self.users.0.now(), flushing);
         self.open.insert(tag, open);
         self.unfinished.push_back(tag);
         self.settle(outlet);

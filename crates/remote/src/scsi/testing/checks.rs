@@ -108,6 +108,17 @@ pub(crate) fn hears_of_a_lost_cache(client: &mut Client, medium: &Mutex<Medium>)
     assert_eq!(client.flush_now(), Err(IoFailure::FlushLatched));
 }
 
+/// A device without FUA loses a write before the flush that makes it durable, and then does that flush.
+pub(crate) fn fails_a_durable_write_that_is_lost(client: &mut Client, medium: &Mutex<Medium>) {
+    let durable = client.write(0, vec![1; BLOCK], true);
+    assert!(client.answer(durable).is_ok());
+    medium.lock().unwrap().reports_loss = 1;
+    let lost = client.write(0, vec![2; BLOCK], true);
+    assert_eq!(client.answer(lost).unwrap_err(), IoFailure::CacheLost);
+    let durable = client.write(0, vec![3; BLOCK], true);
+    assert!(client.answer(durable).is_ok());
+}
+
 /// Unit attentions and BUSY are no errors, and a disk that has grown is seen.
 pub(crate) fn waits_and_grows(client: &mut Client, medium: &Mutex<Medium>) {
     client.write_now(0, vec![1; BLOCK]);
@@ -211,6 +222,14 @@ macro_rules! tests {
         fn a_write_that_failed_after_its_answer_shows_with_a_flush() {
             let target = Target::new(SIZE);
             checks::hears_of_a_write_that_failed_later(&mut client(&target, 20), &target.medium);
+        }
+
+        #[test]
+        fn a_durable_write_that_is_lost_before_its_flush_fails() {
+            let target = Target::new(SIZE);
+            target.medium().has_fua = false;
+            let mut client = client(&target, 20);
+            checks::fails_a_durable_write_that_is_lost(&mut client, &target.medium);
         }
 
         #[test]
