@@ -172,12 +172,6 @@ impl Backstore for Handle {
         &self.capabilities
     }
 
-    fn lost(&self) -> Option<u64> {
-        let sides = [&self.store, &self.log].into_iter();
-        let lost = sides.filter_map(|side| side.store.lost());
-        lost.reduce(u64::saturating_add)
-    }
-
     fn start(&mut self, make_waker: &dyn Fn() -> Waker, outlet: &mut Outlet) {
         self.core = Some(self.shared.enter(make_waker()));
         self.store.store.start(make_waker, &mut self.store.outlet);
