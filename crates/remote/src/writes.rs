@@ -61,8 +61,8 @@ impl Writes {
     }
 }
 
-/// A flush that makes a write durable which is not durable by itself. Its server may lose the write in between, and then
-/// do the flush.
+/// A flush that makes a write durable which is not durable by itself. Its server may lose the write in between, and
+/// then do the flush.
 #[derive(Debug)]
 pub(crate) struct Flushing {
     /// How often something was lost when the write began.
