@@ -605,7 +605,7 @@ impl<C: Carrier> Attempt<C> {
     ) -> Result<Input, Hindrance> {
         let request = if unit.in_place == InPlace::Always {
             request
-        } else if unit.uncovered.is_some() {
+        } else if unit.uncovered().is_some() {
             return Err(Hindrance::Other(Step::Io(request)));
         } else {
             let unsent = || port.unsent_bytes();

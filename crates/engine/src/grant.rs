@@ -79,7 +79,7 @@ impl<C: Carrier> Engine<C> {
         for mapped in session.luns.iter() {
             let unit = &mut self.units[mapped.unit];
             unit.view.detach(mapped.nexus);
-            unit.note_departure(from.id);
+            unit.note_departure(from.id, session.has_said_farewell, self.now);
             self.notify_owner(mapped.unit, &from, ChangeKind::NexusLost);
         }
         let session = Box::new(session);
@@ -249,7 +249,8 @@ impl<C: Carrier> Engine<C> {
             // The session sees the unit by another number.
             return;
         }
-        self.units[unit].note_departure(nexus.id);
+        // Its session goes on.
+        self.units[unit].note_departure(nexus.id, true, self.now);
         let ticket = self.open_request(Request::Administrator { _receipt: receipt });
         let change = Change {
             from: Some(nexus),

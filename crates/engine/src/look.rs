@@ -72,8 +72,8 @@ impl<C: Carrier> Engine<C> {
         let range = takes_space(request)?;
         match std::mem::take(&mut running.look) {
             Look::Passed => None,
-            Look::None => Some(range),
-            other @ (Look::Asked { .. } | Look::Covers(_)) => {
+            Look::None | Look::Writes(_) => Some(range),
+            other @ (Look::Asked { .. } | Look::Covers(_) | Look::CoversOwn(_)) => {
                 debug_assert!(false, "{key:?} asks for two things at once");
                 running.look = other;
                 None
@@ -101,7 +101,11 @@ impl<C: Carrier> Engine<C> {
     pub(crate) fn looked(&mut self, key: TaskKey, result: IoResult) -> Option<IoResult> {
         match self.tasks[key].look {
             Look::None => Some(result),
-            Look::Asked { .. } | Look::Passed | Look::Covers(_) => self.go_on_looking(key, result),
+            Look::Asked { .. }
+            | Look::Passed
+            | Look::Covers(_)
+            | Look::CoversOwn(_)
+            | Look::Writes(_) => self.go_on_looking(key, result),
         }
     }
 
@@ -111,6 +115,11 @@ impl<C: Carrier> Engine<C> {
         let (request, from) = match std::mem::take(&mut running.look) {
             Look::Asked { request, from } => (request, from),
             Look::Covers(mark) => return Some(self.settle_uncovered(key, mark, result)),
+            Look::CoversOwn(mark) => return Some(self.settle_own(key, mark, result)),
+            Look::Writes(since) => {
+                self.note_written(key, since, &result);
+                return Some(result);
+            }
             Look::None | Look::Passed => return Some(result),
         };
         let whole = takes_space(&request).unwrap_or(from..from);

@@ -28,6 +28,7 @@ pub struct Session<P: Port> {
     /// The task in each place of the transport's own table.
     tasks: Vec<Option<TaskKey>>,
     pub(crate) is_ending: bool,
+    pub(crate) has_said_farewell: bool,
 }
 
 impl<P: Port> Session<P> {
@@ -43,6 +44,7 @@ impl<P: Port> Session<P> {
             is_starved: false,
             tasks: Vec::new(),
             is_ending: false,
+            has_said_farewell: false,
         }
     }
 
@@ -76,6 +78,11 @@ impl<P: Port> Session<P> {
     /// Nothing new starts.
     pub const fn is_ending(&self) -> bool {
         self.is_ending
+    }
+
+    /// Its initiator wants it to end, and has had the answers that it waited for.
+    pub const fn note_farewell(&mut self) {
+        self.has_said_farewell = true;
     }
 
     /// How many of its commands wait for something.

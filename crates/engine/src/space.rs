@@ -17,7 +17,7 @@ pub enum Space {
 }
 
 /// What is looked at when the store has answered a task: what it knows of the blocks that it is about to write, while
-/// its unit is full; what its flush covers, where the store may have lost something.
+/// its unit is full; what its flush covers and what it writes, where the store may lose what it has answered.
 #[derive(Debug, Default)]
 pub(crate) enum Look {
     /// Nothing.
@@ -29,4 +29,8 @@ pub(crate) enum Look {
     Passed,
     /// It flushes, and this is what that covers.
     Covers(Mark),
+    /// It flushes what it has written itself, and this is what that covers.
+    CoversOwn(Mark),
+    /// It writes, and the store had lost something so many times when that began.
+    Writes(u64),
 }

@@ -1,6 +1,6 @@
 //! What tasks ask of stores, and what comes back.
 
-use scsi::{Input, Outcome, Sense, SenseCode, SenseKey};
+use scsi::{FlushScope, Input, NexusId, Outcome, PortName, Sense, SenseCode, SenseKey, Task};
 use store::{HelperResult, IoFailure, IoRequest, IoResult, RingOperation, SocketResult, Submitted};
 
 use crate::UnitIndex;
@@ -8,10 +8,11 @@ use crate::carrier::{Carrier, News};
 use crate::engine::Engine;
 use crate::keys::{ErrandKey, PartKey, TaskKey};
 use crate::room::Room;
+use crate::session::Session;
 use crate::space::Look;
 use crate::stores::{Client, Part, Sent};
 use crate::task::{Fencing, Stage};
-use crate::uncovered::Mark;
+use crate::uncovered::{Mark, Uncovered};
 use crate::unit::Lien;
 
 /// Whether it changes the medium, and a store may answer it before that is durable.
@@ -76,7 +77,7 @@ impl<C: Carrier> Engine<C> {
                 return None;
             }
         };
-        if self.units[self.tasks[key].unit].uncovered.is_some() {
+        if self.units[self.tasks[key].unit].uncovered().is_some() {
             self.note_uncovered(key, &request);
         }
         let unit = &mut self.units[self.tasks[key].unit];
@@ -90,29 +91,71 @@ impl<C: Carrier> Engine<C> {
         let running = &mut self.tasks[key];
         let unit = &self.units[running.unit];
         let session = running.session.and_then(|key| self.sessions.get(key));
-        let (Some(book), Some(session)) = (&unit.uncovered, session) else {
+        let (Some(book), Some(session)) = (unit.uncovered(), session) else {
             return;
         };
-        let (nexus, name) = (session.nexus_id(), session.name());
         if matches!(request, IoRequest::Flush) {
-            running.look = Look::Covers(book.mark(nexus, name));
+            let scope = running.task.as_ref().map(Task::flush_scope);
+            let (nexus, name) = (session.nexus_id(), session.name());
+            running.look = match scope.unwrap_or(FlushScope::Earlier) {
+                FlushScope::Earlier => Look::Covers(book.mark(nexus, name, unit.lost())),
+                FlushScope::Own => Look::CoversOwn(book.mark(nexus, name, unit.lost())),
+                FlushScope::Read => Look::None,
+            };
         } else if may_stay_uncovered(request) {
-            book.note_write(nexus, name, unit.lost());
+            running.look = Look::Writes(unit.lost());
         }
+    }
+
+    /// The store has answered a write.
+    pub(crate) fn note_written(&mut self, key: TaskKey, since: u64, result: &IoResult) {
+        let running = &mut self.tasks[key];
+        running.written_since = running.written_since.min(since);
+        if result.is_ok()
+            && let Some((book, nexus, name)) = self.book_of(key)
+        {
+            book.note_write(nexus, name, since);
+        }
+    }
+
+    /// The book of the unit of a task, and its nexus.
+    fn book_of(&self, key: TaskKey) -> Option<(&Uncovered, NexusId, &PortName)> {
+        let running = &self.tasks[key];
+        let session = self.sessions.get(running.session?)?;
+        let book = self.units[running.unit].uncovered()?;
+        Some((book, session.nexus_id(), session.name()))
     }
 
     /// The store has answered a flush. What its task gets.
     pub(crate) fn settle_uncovered(&self, key: TaskKey, mark: Mark, result: IoResult) -> IoResult {
         let running = &self.tasks[key];
-        let unit = &self.units[running.unit];
         let session = running.session.and_then(|key| self.sessions.get(key));
-        let session = session.filter(|session| !session.is_ending());
-        if let (Ok(_), Some(book), Some(session)) = (&result, &unit.uncovered, session)
-            && book.settle(session.nexus_id(), session.name(), mark, unit.lost())
-        {
-            return Err(IoFailure::CacheLost);
+        if result.is_err() || session.is_none_or(Session::is_ending) {
+            return result;
         }
-        result
+        let lost = self.units[running.unit].lost();
+        match self.book_of(key) {
+            Some((book, nexus, name)) if book.settle((nexus, name), mark, (lost, self.now)) => {
+                Err(IoFailure::CacheLost)
+            }
+            Some(_) | None => result,
+        }
+    }
+
+    /// The store has answered the flush of what a task has written. What the task gets: an error if that may be lost,
+    /// which is no report of what others have written.
+    pub(crate) fn settle_own(&self, key: TaskKey, mark: Mark, result: IoResult) -> IoResult {
+        let running = &self.tasks[key];
+        let lost = self.units[running.unit].lost();
+        if result.is_ok()
+            && let Some((book, nexus, name)) = self.book_of(key)
+        {
+            book.cover(nexus, name, mark, lost);
+        }
+        match running.written_since < lost {
+            true => result.and(Err(IoFailure::CacheLost)),
+            false => result,
+        }
     }
 
     /// A request was submitted for a task. The result, if it is there.

@@ -172,6 +172,8 @@ pub(crate) struct Running<C: Carrier> {
     pub(crate) lien: Option<Lien>,
     pub(crate) fencing: Fencing,
     pub(crate) look: Look,
+    /// How often the store had lost something when the first of its writes began that the store may still lose.
+    pub(crate) written_since: u64,
     /// The request that the store has of it changes the medium.
     pub(crate) is_writing: bool,
     /// Something may be another than before it began: what it asked for was taken by the store, or
@@ -208,6 +210,7 @@ impl<C: Carrier> Running<C> {
             lien: None,
             fencing: Fencing::Free,
             look: Look::None,
+            written_since: u64::MAX,
             is_writing: false,
             has_altered: false,
             is_aborted: false,

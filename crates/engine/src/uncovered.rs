@@ -5,19 +5,30 @@
 //! that has written since its last good flush learns of it by its next one; a flush of another initiator is no report
 //! to it. An initiator is a device with its principal, not one of its sessions: hosts with several paths and clients
 //! of NBD with several connections write by one and flush by another. Each of its sessions gets the report, once, as
-//! nobody knows whether two of them are one program. What was not reported when its last session ended, is reported to
-//! its next one. An administrator learns of it by the last flush of the unit, and by the one before an eject.
+//! nobody knows whether two of them are one program. For each session that went while something was not covered, or
+//! without its report, a later one gets what that did not. An administrator learns of it by the last flush of the unit,
+//! and by the one before an eject. A loss of what was written before this program began is reported to everybody.
+//!
+//! A write counts from its answer on, since a flush covers what was answered before it began, and with the losses
+//! that were known when it began, since nobody knows at which end of a loss the server did it. So a write that was
+//! under way at a loss may be a second report. An answer is no report until it has come: a session that ends without a
+//! farewell within [`RECEIPT`] of its report may not have had it, and a host that is back sends the flush again.
 //!
 //! One book is shared by the cores of a unit, for the time of a look at it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use scsi::reservation::device_of;
 use scsi::{NexusId, PortName, Principal};
 
-/// So many initiators without a session are known. What others have to learn is reported to the next session of any.
+/// So many initiators without a session are known. What others have to learn is reported to all that are not known.
 const ABSENT_MAX: usize = 256;
+
+/// A session that goes on for so long after a report has had it: no initiator waits longer for the answer to a flush
+/// without an abort or another session.
+const RECEIPT: Duration = Duration::from_secs(120);
 
 /// The name of an initiator: its principal, and the device of its ports.
 type Name = Arc<(Principal, Box<[u8]>)>;
@@ -25,21 +36,41 @@ type Name = Arc<(Principal, Box<[u8]>)>;
 /// What one flush covers, if it is good.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark {
-    /// How many writes its initiator had begun.
+    /// How many writes of its initiator were answered when it began.
     writes: u64,
+    /// How often the store had lost something then.
+    lost: u64,
+    /// How many initiators had been displaced then.
+    displaced: u64,
+}
+
+/// How a nexus goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Departure {
+    /// A flush of somebody has covered all that the store has answered. Asked before `lost`, as a store that loses
+    /// what it had answered has nothing to cover then.
+    pub(crate) is_covered: bool,
+    /// How often the store has lost something.
+    pub(crate) lost: u64,
+    /// Its initiator has had all answers.
+    pub(crate) is_farewell: bool,
+    pub(crate) now: Duration,
 }
 
 #[derive(Debug, Default)]
 struct Initiator {
     /// How often the store had lost something when the first of its writes began that no flush of it has covered.
     since: Option<u64>,
-    /// How many writes it has begun.
+    /// How many writes of it were answered.
     writes: u64,
-    /// The last loss that concerns it, by its number.
-    loss: u64,
-    /// That was reported to a session of it.
-    is_reported: bool,
+    /// How many losses concern it.
+    losses: u64,
+    /// So many of them were reported to a session of it.
+    reported: u64,
     sessions: usize,
+    /// Sessions that went and may not know of all losses, and of how many they know at least.
+    away: usize,
+    known_away: u64,
     /// It is in the list of those without a session, perhaps from an earlier time.
     is_listed: bool,
 }
@@ -47,15 +78,56 @@ struct Initiator {
 impl Initiator {
     /// There is nothing to report to it, nor may there be.
     const fn is_clear(&self) -> bool {
-        self.since.is_none() && (self.is_reported || self.loss == 0)
+        self.since.is_none() && !self.is_owed()
     }
 
-    /// Its writes before the loss of this number may be lost.
+    /// There is a loss that no session of it knows of, or one that is gone did not.
+    const fn is_owed(&self) -> bool {
+        self.reported < self.losses || self.away > 0 && self.known_away < self.losses
+    }
+
+    /// The store has lost something so many times: what was written before may be gone.
     fn meet(&mut self, lost: u64) {
         if self.since.is_some_and(|since| since < lost) {
             self.since = Some(lost);
-            self.loss = lost;
-            self.is_reported = false;
+            self.losses += 1;
+        }
+    }
+
+    /// Writes of it may be uncovered since so many losses.
+    fn fear(&mut self, since: u64) {
+        self.since = Some(self.since.map_or(since, |oldest| oldest.min(since)));
+    }
+
+    /// Everything that it has written is durable. Those that are gone need not know more.
+    const fn cover(&mut self) {
+        self.since = None;
+        if self.known_away >= self.losses {
+            self.away = 0;
+        }
+    }
+
+    /// A session of it begins: of how many losses it knows.
+    const fn welcome(&mut self) -> u64 {
+        self.sessions += 1;
+        if self.away == 0 {
+            return self.reported;
+        }
+        self.away -= 1;
+        self.known_away
+    }
+
+    /// A session of it goes, which knows of so many losses.
+    fn part(&mut self, known: u64) {
+        self.sessions -= 1;
+        if self.since.is_some() || known < self.losses {
+            let least = if self.away == 0 {
+                known
+            } else {
+                self.known_away
+            };
+            self.known_away = least.min(known);
+            self.away += 1;
         }
     }
 }
@@ -63,8 +135,19 @@ impl Initiator {
 #[derive(Debug)]
 struct Session {
     name: Name,
-    /// The last loss that was reported to it, or was nothing to it, by its number.
-    reported: u64,
+    /// Of how many losses of its initiator it knows, or need not.
+    known: u64,
+    /// When it got its last report.
+    reported_at: Option<Duration>,
+}
+
+impl Session {
+    /// Of how many losses its initiator knows by it, as far as can be said.
+    fn known_at(&self, departure: &Departure) -> u64 {
+        let is_fresh = |at: Duration| departure.now.saturating_sub(at) < RECEIPT;
+        let may_be_unheard = !departure.is_farewell && self.reported_at.is_some_and(is_fresh);
+        self.known.saturating_sub(u64::from(may_be_unheard))
+    }
 }
 
 #[derive(Debug, Default)]
@@ -73,8 +156,12 @@ struct Book {
     sessions: HashMap<NexusId, Session>,
     /// Initiators that lost their last session, oldest first.
     absent: VecDeque<Name>,
-    /// The first of the uncovered writes of initiators that found no place.
+    /// The first of the uncovered writes of initiators that are not known.
     anyone: Option<u64>,
+    /// How many initiators found no place.
+    displaced: u64,
+    /// So many losses of what was written before have been seen.
+    seen: u64,
     /// Losses up to this one were reported to an administrator.
     administrator: u64,
 }
@@ -89,62 +176,99 @@ impl Uncovered {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A write goes to the store, which has lost something `lost` times.
-    pub(crate) fn note_write(&self, nexus: NexusId, name: &PortName, lost: u64) {
+    /// So many of the losses are of what was written before: they concern everybody.
+    pub(crate) fn see(&self, before: u64, lost: u64) {
+        let mut book = self.book();
+        if before <= book.seen {
+            return;
+        }
+        book.seen = before;
+        let since = lost.saturating_sub(1);
+        book.anyone = Some(book.anyone.map_or(since, |oldest| oldest.min(since)));
+        for initiator in book.initiators.values_mut() {
+            initiator.fear(since);
+        }
+    }
+
+    /// The store has answered a write as good. It had lost something `since` times when that began.
+    pub(crate) fn note_write(&self, nexus: NexusId, name: &PortName, since: u64) {
         let mut book = self.book();
         let (initiator, _) = book.enter(nexus, name);
-        initiator.meet(lost);
-        initiator.since.get_or_insert(lost);
+        initiator.fear(since);
         initiator.writes += 1;
     }
 
-    /// A flush goes to the store.
-    pub(crate) fn mark(&self, nexus: NexusId, name: &PortName) -> Mark {
+    /// A flush goes to the store, which has lost something `lost` times.
+    pub(crate) fn mark(&self, nexus: NexusId, name: &PortName, lost: u64) -> Mark {
         let mut book = self.book();
         let (Initiator { writes, .. }, _) = book.enter(nexus, name);
-        Mark { writes: *writes }
+        Mark {
+            writes: *writes,
+            lost,
+            displaced: book.displaced,
+        }
     }
 
     /// The store has answered a flush as good, and its nexus is there to be answered. Whether a loss has to be
     /// reported to it instead; then it counts as reported.
-    pub(crate) fn settle(&self, nexus: NexusId, name: &PortName, mark: Mark, lost: u64) -> bool {
+    pub(crate) fn settle(
+        &self,
+        (nexus, name): (NexusId, &PortName),
+        mark: Mark,
+        (lost, now): (u64, Duration),
+    ) -> bool {
         let mut book = self.book();
-        let (initiator, reported) = book.enter(nexus, name);
-        initiator.meet(lost);
-        if initiator.writes == mark.writes {
-            initiator.since = None;
-        }
-        let is_owed = *reported < initiator.loss;
+        let (initiator, session) = book.meet(nexus, name, lost);
+        let is_owed = session.known < initiator.losses;
         if is_owed {
-            initiator.is_reported = true;
-            *reported = initiator.loss;
+            initiator.reported = initiator.losses;
+            session.known = initiator.losses;
+            session.reported_at = Some(now);
         }
+        if initiator.writes == mark.writes {
+            initiator.cover();
+        }
+        // It has covered what anybody had written.
+        let is_whole = mark.lost == lost && mark.displaced == book.displaced;
+        book.anyone = book.anyone.filter(|&since| since < lost || !is_whole);
         is_owed
     }
 
-    /// A nexus is gone. `is_covered`: a flush of somebody has covered all that the store has answered.
-    pub(crate) fn depart(&self, nexus: NexusId, (lost, is_covered): (u64, bool)) {
+    /// The store has answered a flush as good that was for one command, which is no report of what others have written.
+    pub(crate) fn cover(&self, nexus: NexusId, name: &PortName, mark: Mark, lost: u64) {
         let mut book = self.book();
-        let Some(Session { name, reported }) = book.sessions.remove(&nexus) else {
+        let (initiator, _) = book.meet(nexus, name, lost);
+        if initiator.writes == mark.writes {
+            initiator.cover();
+        }
+    }
+
+    /// A nexus is gone.
+    pub(crate) fn depart(&self, nexus: NexusId, departure: Departure) {
+        let mut book = self.book();
+        let Some(session) = book.sessions.remove(&nexus) else {
             return;
         };
+        let known = session.known_at(&departure);
+        let name = session.name;
         let Some(initiator) = book.initiators.get_mut(&name) else {
             debug_assert!(false, "a session without an initiator");
             return;
         };
-        initiator.sessions -= 1;
-        initiator.meet(lost);
-        // It was reported to another session, which may be another program.
-        initiator.is_reported &= reported >= initiator.loss;
+        initiator.meet(departure.lost);
+        if departure.is_covered && initiator.sessions == 1 {
+            initiator.cover();
+        }
+        initiator.part(known);
         if initiator.sessions > 0 {
             return;
         }
-        if is_covered {
-            initiator.since = None;
-        }
-        if initiator.is_clear() {
+        let was_listed = std::mem::replace(&mut initiator.is_listed, true);
+        if initiator.is_clear() && book.anyone.is_none_or(|since| since >= departure.lost) {
             book.initiators.remove(&name);
-        } else if !std::mem::replace(&mut initiator.is_listed, true) {
+            book.absent.retain(|other| !was_listed || *other != name);
+        } else if !was_listed {
+            // One that has nothing to learn is kept where it would learn what those who are not known have to.
             book.absent.push_back(name);
             book.limit_absent();
         }
@@ -159,61 +283,78 @@ impl Uncovered {
     pub(crate) fn report_to_administrator(&self, lost: u64) -> bool {
         let mut book = self.book();
         let is_owed = book.is_owed(lost);
-        book.administrator = book.administrator.max(lost);
+        if is_owed {
+            book.administrator = book.administrator.max(lost);
+        }
         is_owed
     }
 }
 
 impl Book {
-    /// The initiator of a nexus, and what was reported to the nexus.
-    fn enter(&mut self, nexus: NexusId, port: &PortName) -> (&mut Initiator, &mut u64) {
+    /// The initiator of a nexus, and the nexus.
+    fn enter(&mut self, nexus: NexusId, port: &PortName) -> (&mut Initiator, &mut Session) {
         let session = self.sessions.entry(nexus);
         let is_new = matches!(session, std::collections::hash_map::Entry::Vacant(_));
         let session = session.or_insert_with(|| Session {
             name: Arc::new((port.principal.clone(), device_of(&port.transport_id).into())),
-            reported: 0,
+            known: 0,
+            reported_at: None,
         });
         let initiator = self.initiators.entry(Arc::clone(&session.name));
-        let initiator = initiator.or_default();
+        let initiator = initiator.or_insert_with(|| Initiator {
+            since: self.anyone,
+            ..Initiator::default()
+        });
         if is_new {
-            initiator.sessions += 1;
-            let inherited = self.anyone.take();
-            initiator.since = initiator.since.into_iter().chain(inherited).min();
-            // What was reported to another session of its initiator is known there.
-            session.reported = if initiator.is_reported {
-                initiator.loss
-            } else {
-                0
-            };
+            session.known = initiator.welcome();
         }
-        (initiator, &mut session.reported)
+        (initiator, session)
+    }
+
+    /// The same, once it has met what was lost.
+    fn meet(
+        &mut self,
+        nexus: NexusId,
+        port: &PortName,
+        lost: u64,
+    ) -> (&mut Initiator, &mut Session) {
+        let (initiator, session) = self.enter(nexus, port);
+        initiator.meet(lost);
+        (initiator, session)
     }
 
     /// Drops the oldest without a session, but not what they have to learn.
     fn limit_absent(&mut self) {
         while self.absent.len() > ABSENT_MAX {
-            let Some(name) = self.absent.pop_front() else {
+            let may_go = |name: &Name| {
+                let initiator = self.initiators.get(name);
+                initiator.is_none_or(|one| one.sessions > 0 || one.is_clear())
+            };
+            let first = self.absent.iter().position(may_go).unwrap_or(0);
+            let Some(name) = self.absent.remove(first) else {
                 return;
             };
             let Some(initiator) = self.initiators.get_mut(&name) else {
                 continue;
             };
             initiator.is_listed = false;
-            if initiator.sessions == 0
-                && let Some(initiator) = self.initiators.remove(&name)
-            {
-                let untold = (!initiator.is_reported && initiator.loss > 0).then_some(0);
-                let all = self.anyone.into_iter().chain(initiator.since);
-                self.anyone = all.chain(untold).min();
+            if initiator.sessions > 0 {
+                continue;
+            }
+            let owed = initiator.is_owed().then_some(0);
+            let since = initiator.since.into_iter().chain(owed).min();
+            self.initiators.remove(&name);
+            if since.is_some() {
+                self.anyone = self.anyone.into_iter().chain(since).min();
+                self.displaced += 1;
             }
         }
     }
 
     fn is_owed(&self, lost: u64) -> bool {
         let is_lost = |since: Option<u64>| since.is_some_and(|since| since < lost);
-        let is_untold = |one: &Initiator| is_lost(one.since) || !one.is_reported && one.loss > 0;
-        self.administrator < lost
-            && (is_lost(self.anyone) || self.initiators.values().any(is_untold))
+        let waits = |one: &Initiator| is_lost(one.since) || one.is_owed();
+        self.administrator < lost && (is_lost(self.anyone) || self.initiators.values().any(waits))
     }
 }
 
@@ -235,8 +376,26 @@ mod tests {
 
     /// A flush that the store answers as good: whether a loss is reported.
     fn flush(book: &Uncovered, nexus: NexusId, of: u16, lost: u64) -> bool {
-        let mark = book.mark(nexus, &name(of));
-        book.settle(nexus, &name(of), mark, lost)
+        let mark = book.mark(nexus, &name(of), lost);
+        book.settle((nexus, &name(of)), mark, (lost, Duration::ZERO))
+    }
+
+    /// One whose writes are never covered has a part in each loss.
+    fn beside_another() -> Uncovered {
+        let book = Uncovered::default();
+        book.note_write(NexusId(99), &name(99), 0);
+        book
+    }
+
+    /// A nexus goes with a farewell.
+    fn depart(book: &Uncovered, nexus: NexusId, lost: u64, is_covered: bool) {
+        let departure = Departure {
+            is_covered,
+            lost,
+            is_farewell: true,
+            now: Duration::ZERO,
+        };
+        book.depart(nexus, departure);
     }
 
     #[test]
@@ -255,7 +414,7 @@ mod tests {
     /// As a host with several paths, and as several programs that look like one.
     #[test]
     fn a_loss_of_one_session_is_reported_to_each_of_its_initiator() {
-        let book = Uncovered::default();
+        let book = beside_another();
         book.note_write(A, &name(1), 0);
         assert!(flush(&book, B, 1, 1), "it flushes what A has written");
         assert!(flush(&book, A, 1, 1));
@@ -268,11 +427,11 @@ mod tests {
 
     #[test]
     fn what_a_good_flush_has_covered_is_not_reported_and_what_came_during_it_is() {
-        let book = Uncovered::default();
+        let book = beside_another();
         book.note_write(A, &name(1), 0);
-        let mark = book.mark(A, &name(1));
+        let mark = book.mark(A, &name(1), 0);
         book.note_write(A, &name(1), 0);
-        assert!(!book.settle(A, &name(1), mark, 0));
+        assert!(!book.settle((A, &name(1)), mark, (0, Duration::ZERO)));
         assert!(flush(&book, A, 1, 1), "the second write");
         book.note_write(A, &name(1), 1);
         assert!(!flush(&book, A, 1, 1));
@@ -285,23 +444,23 @@ mod tests {
 
     #[test]
     fn what_was_not_reported_to_the_last_session_is_to_the_next_one() {
-        let book = Uncovered::default();
+        let book = beside_another();
         book.note_write(A, &name(1), 0);
-        book.depart(A, (0, false));
+        depart(&book, A, 0, false);
         assert!(!flush(&book, B, 2, 1));
         assert!(flush(&book, C, 1, 1));
-        book.depart(C, (1, true));
+        depart(&book, C, 1, true);
         assert!(!flush(&book, NexusId(4), 1, 1));
-        book.depart(NexusId(4), (1, true));
+        depart(&book, NexusId(4), 1, true);
         // It was reported to another session, but not to this one.
         let (a, b) = (NexusId(5), NexusId(6));
         book.note_write(a, &name(1), 1);
         assert!(flush(&book, b, 1, 2));
-        book.depart(a, (2, true));
+        depart(&book, a, 2, true);
         assert!(flush(&book, NexusId(7), 1, 2));
         // Nothing is left of writes that somebody has flushed.
         book.note_write(B, &name(2), 2);
-        book.depart(B, (2, true));
+        depart(&book, B, 2, true);
         assert!(!flush(&book, NexusId(8), 2, 3));
     }
 
@@ -310,19 +469,49 @@ mod tests {
         let book = Uncovered::default();
         for n in 0..1000 {
             book.note_write(A, &name(n), 0);
-            book.depart(A, (0, false));
+            depart(&book, A, 0, false);
         }
         assert_eq!(book.book().absent.len(), ABSENT_MAX);
         assert_eq!(book.book().initiators.len(), ABSENT_MAX);
-        assert!(flush(&book, C, 0, 1), "the next one that comes");
-        assert!(!flush(&book, NexusId(4), 1, 1), "once");
-        assert!(flush(&book, NexusId(5), 999, 1));
-        for n in 0..1000 {
-            let nexus = NexusId(100 + n);
-            assert!(!flush(&book, nexus, 7, 1));
-            book.depart(nexus, (1, false));
+        for n in [999, 0, 1] {
+            let nexus = NexusId(u32::from(n) + 4);
+            assert!(flush(&book, nexus, n, 1), "{n}, known or not");
+            assert!(!flush(&book, nexus, n, 1), "{n}, once");
+            depart(&book, nexus, 1, true);
+            let next = NexusId(u32::from(n) + 2000);
+            assert!(!flush(&book, next, n, 1), "{n}, in no other session");
+            depart(&book, next, 1, true);
         }
-        assert!(book.book().sessions.len() == 3, "C and two more");
+        assert_eq!(book.book().absent.len(), ABSENT_MAX);
+    }
+
+    /// Where nobody has found no place, a flush that has covered everything leaves nothing for strangers.
+    #[test]
+    fn what_a_whole_flush_has_covered_is_nothing_to_those_who_found_no_place() {
+        let book = beside_another();
+        for n in 0..300 {
+            book.note_write(A, &name(n), 0);
+            depart(&book, A, 0, false);
+        }
+        assert!(!flush(&book, B, 500, 0));
+        assert!(!flush(&book, C, 0, 1), "it is covered");
+        assert!(flush(&book, NexusId(4), 299, 1), "its own flush it had not");
+    }
+
+    /// Coming and going makes no place free, and takes none.
+    #[test]
+    fn one_initiator_that_comes_again_and_again_displaces_nobody() {
+        let book = Uncovered::default();
+        book.note_write(A, &name(1), 0);
+        depart(&book, A, 0, false);
+        for _ in 0..1000 {
+            book.note_write(B, &name(2), 0);
+            depart(&book, B, 0, false);
+            assert!(!flush(&book, C, 2, 0));
+            depart(&book, C, 0, false);
+        }
+        assert!(book.book().absent.len() == 1 && book.book().anyone.is_none());
+        assert!(flush(&book, NexusId(4), 1, 1));
     }
 
     #[test]
@@ -334,9 +523,105 @@ mod tests {
         assert!(!book.is_owed(1) && !book.report_to_administrator(1));
         assert!(book.report_to_administrator(2));
         assert!(flush(&book, A, 1, 2), "to the initiator, all the same");
-        assert!(!book.is_owed(3));
+        book.note_write(A, &name(1), 2);
+        book.note_write(B, &name(2), 2);
+        assert!(flush(&book, A, 1, 3));
+        assert!(flush(&book, B, 2, 3) && !book.is_owed(3));
+        assert!(
+            !book.report_to_administrator(3),
+            "there is nothing to report"
+        );
         book.note_write(A, &name(1), 3);
-        book.depart(A, (4, true));
-        assert!(book.report_to_administrator(4));
+        assert!(flush(&book, C, 1, 4));
+        assert!(!book.report_to_administrator(4), "A may ask yet");
+        depart(&book, A, 4, true);
+        assert!(book.report_to_administrator(4), "it has not");
+    }
+
+    /// As after a restart, beside which a server reports what it has lost.
+    #[test]
+    fn a_loss_of_what_nobody_here_has_written_is_reported_to_everybody() {
+        let book = Uncovered::default();
+        assert!(!flush(&book, A, 1, 0));
+        assert!(!flush(&book, A, 1, 1), "no loss of a former time");
+        for _ in 0..2 {
+            book.see(1, 2);
+        }
+        assert!(flush(&book, A, 1, 2) && !flush(&book, A, 1, 2));
+        assert!(book.is_owed(2), "to those who are not here");
+        assert!(flush(&book, B, 2, 2) && !flush(&book, B, 2, 2));
+        depart(&book, B, 2, true);
+        assert!(!flush(&book, C, 2, 2), "it knows");
+    }
+
+    #[test]
+    fn a_write_under_way_during_a_flush_is_not_covered_by_it() {
+        let book = Uncovered::default();
+        let mark = book.mark(A, &name(1), 0);
+        // It began before the flush, and is answered after it.
+        assert!(!book.settle((A, &name(1)), mark, (0, Duration::ZERO)));
+        book.note_write(A, &name(1), 0);
+        assert!(flush(&book, A, 1, 1) && !flush(&book, A, 1, 1));
+        // One that was under way at a loss that was reported since.
+        book.note_write(A, &name(1), 0);
+        assert!(flush(&book, A, 1, 1) && !flush(&book, A, 1, 1));
+    }
+
+    /// Two programs of one name.
+    #[test]
+    fn each_session_that_is_away_gets_what_it_does_not_know_when_it_is_back() {
+        for leaves_first in [true, false] {
+            let book = Uncovered::default();
+            book.note_write(A, &name(1), 0);
+            book.note_write(B, &name(1), 0);
+            if leaves_first {
+                depart(&book, B, 0, false);
+            }
+            assert!(flush(&book, A, 1, 1));
+            if !leaves_first {
+                depart(&book, B, 1, true);
+            }
+            assert!(book.is_owed(1));
+            assert!(flush(&book, C, 1, 1) && !flush(&book, C, 1, 1));
+            assert!(!flush(&book, NexusId(4), 1, 1), "one was away");
+        }
+    }
+
+    #[test]
+    fn a_report_that_may_not_have_come_is_made_again() {
+        for (is_farewell, after, is_again) in [
+            (false, Duration::ZERO, true),
+            (false, RECEIPT - Duration::from_secs(1), true),
+            (false, RECEIPT, false),
+            (true, Duration::ZERO, false),
+        ] {
+            let book = Uncovered::default();
+            let at = Duration::from_secs(1000);
+            book.note_write(A, &name(1), 0);
+            let mark = book.mark(A, &name(1), 1);
+            assert!(book.settle((A, &name(1)), mark, (1, at)));
+            let departure = Departure {
+                is_covered: true,
+                lost: 1,
+                is_farewell,
+                now: at + after,
+            };
+            book.depart(A, departure);
+            assert_eq!(flush(&book, B, 1, 1), is_again);
+            assert!(!flush(&book, B, 1, 1));
+        }
+    }
+
+    #[test]
+    fn a_flush_for_one_command_covers_and_is_no_report() {
+        let book = Uncovered::default();
+        book.note_write(A, &name(1), 0);
+        let mark = book.mark(A, &name(1), 0);
+        book.cover(A, &name(1), mark, 0);
+        assert!(!flush(&book, A, 1, 1), "it was covered before the loss");
+        book.note_write(A, &name(1), 1);
+        let mark = book.mark(A, &name(1), 2);
+        book.cover(A, &name(1), mark, 2);
+        assert!(flush(&book, A, 1, 2) && !flush(&book, A, 1, 2));
     }
 }

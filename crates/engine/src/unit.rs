@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use scsi::{LogicalUnit, NexusId, NexusSlot};
 use store::{
@@ -14,7 +15,7 @@ use store::{
 use crate::agree::{CoreSide, UnitOwner};
 use crate::keys::{TaskKey, WaitKey};
 use crate::space::Space;
-use crate::uncovered::Uncovered;
+use crate::uncovered::{Departure, Uncovered};
 
 /// Whether a store has memory of its own for reads, and keeps nothing of ours: see [`Capabilities::reads_in_place`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -46,8 +47,10 @@ pub(crate) struct Unit {
     pub(crate) outlet: Outlet,
     /// How much its store may take.
     pub(crate) space: Space,
-    /// Whose writes no flush has covered, where the store may lose what it has answered.
-    pub(crate) uncovered: Option<Arc<Uncovered>>,
+    /// Its store may lose what it has answered, and go on. It begins to when a part is added that does.
+    is_forgetful: bool,
+    /// Whose writes no flush has covered; see [`Unit::uncovered`].
+    book: Arc<Uncovered>,
     pub(crate) side: CoreSide<TaskKey, WaitKey>,
     /// Tasks that wait for fences to be lowered.
     pub(crate) parked: Vec<TaskKey>,
@@ -70,7 +73,8 @@ impl Unit {
         Self {
             view,
             in_place: InPlace::of(store.capabilities()),
-            uncovered: store.lost().map(|_| Arc::default()),
+            is_forgetful: store.lost().is_some(),
+            book: Arc::default(),
             store,
             outlet: Outlet::default(),
             space: Space::Free,
@@ -89,23 +93,53 @@ impl Unit {
     pub(crate) fn refresh_size(&mut self) {
         self.store.refresh_size();
         self.in_place = InPlace::of(self.store.capabilities());
+        self.is_forgetful = self.store.lost().is_some();
+    }
+
+    /// What is noted of writes that no flush has covered, where the store may lose what it has answered.
+    #[inline]
+    pub(crate) fn uncovered(&self) -> Option<&Uncovered> {
+        self.is_forgetful.then_some(&*self.book)
+    }
+
+    /// The same for all cores that have the unit.
+    pub(crate) fn share_uncovered(&mut self, book: &Arc<Uncovered>) {
+        self.book = Arc::clone(book);
+    }
+
+    /// Its store is closed.
+    pub(crate) fn close(&mut self) {
+        self.owner = None;
+        self.is_forgetful = false;
+        self.store = Box::new(NoStore(self.store.capabilities().clone()));
     }
 
     /// How often its store has lost what it had answered.
     pub(crate) fn lost(&self) -> u64 {
-        self.store.lost().unwrap_or_default()
+        let lost = self.store.lost().unwrap_or_default();
+        let before = self.store.lost_before();
+        if before > 0 {
+            self.book.see(before, lost);
+        }
+        lost
     }
 
     /// Whether a loss is still to be reported to an initiator, and was to no administrator.
     pub(crate) fn owes(&self) -> bool {
-        let book = self.uncovered.as_ref();
+        let book = self.uncovered();
         book.is_some_and(|book| book.is_owed(self.lost()))
     }
 
-    /// A nexus has left it.
-    pub(crate) fn note_departure(&self, nexus: NexusId) {
-        if let Some(book) = &self.uncovered {
-            book.depart(nexus, (self.lost(), !self.store.may_have_unflushed()));
+    /// A nexus has left it. `is_farewell`: its initiator has had all answers.
+    pub(crate) fn note_departure(&self, nexus: NexusId, is_farewell: bool, now: Duration) {
+        if let Some(book) = self.uncovered() {
+            let departure = Departure {
+                is_covered: !self.store.may_have_unflushed(),
+                lost: self.lost(),
+                is_farewell,
+                now,
+            };
+            book.depart(nexus, departure);
         }
     }
 

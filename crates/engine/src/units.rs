@@ -13,7 +13,7 @@ use crate::engine::Engine;
 use crate::flush::{Course, Flush};
 use crate::report::{FlushFailure, Report};
 use crate::uncovered::Uncovered;
-use crate::unit::{NoStore, Unit};
+use crate::unit::Unit;
 
 /// Changes wait and are kept for this many times what an abort may take.
 const CHANGE_PATIENCE: u32 = 3;
@@ -42,9 +42,7 @@ impl<C: Carrier> Engine<C> {
 
     /// What is noted of writes that no flush has covered is shared with the other cores that have the unit.
     pub fn share_uncovered(&mut self, unit: UnitIndex, book: &Arc<Uncovered>) {
-        if let Some(own) = &mut self.units[unit].uncovered {
-            *own = Arc::clone(book);
-        }
+        self.units[unit].share_uncovered(book);
     }
 
     /// How long the owners of units wait.
@@ -73,9 +71,7 @@ impl<C: Carrier> Engine<C> {
     pub fn close_unit(&mut self, index: UnitIndex) {
         let unit = &mut self.units[index];
         self.stores.close((index, unit), &mut self.carrier);
-        unit.owner = None;
-        unit.uncovered = None;
-        unit.store = Box::new(NoStore(unit.store.capabilities().clone()));
+        unit.close();
     }
 
     /// Nothing on this core has to do with the unit.
@@ -156,7 +152,7 @@ impl<C: Carrier> Engine<C> {
     fn end_flush(&mut self, flush: Flush, failure: Option<FlushFailure>) {
         let Flush { unit, is_last, .. } = flush;
         let of = &self.units[unit];
-        let book = of.uncovered.as_ref().filter(|_| failure.is_none());
+        let book = of.uncovered().filter(|_| failure.is_none());
         let is_owed = book.is_some_and(|book| book.report_to_administrator(of.lost()));
         let reported = || is_owed.then_some(FlushFailure::Store(IoFailure::CacheLost));
         let failure = failure.or_else(reported);
@@ -170,9 +166,10 @@ impl<C: Carrier> Engine<C> {
     /// Whether what the store of a unit has answered may not be durable: not where it has no volatile cache, nor where
     /// it knows that a flush has covered everything.
     pub fn may_have_unflushed(&self, unit: UnitIndex) -> bool {
+        // In this order: a store has nothing to cover once it has lost it.
         self.units.get(unit).is_none_or(|unit| {
-            unit.owes()
-                || unit.store.capabilities().volatile_cache && unit.store.may_have_unflushed()
+            unit.store.capabilities().volatile_cache && unit.store.may_have_unflushed()
+                || unit.owes()
         })
     }
 

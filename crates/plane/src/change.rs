@@ -9,6 +9,7 @@ use scsi::Owner;
 use store::Backstore;
 
 use crate::core::Core;
+use crate::letter::Letter;
 use crate::outside::Named;
 use crate::plan::{Restored, UnitDescription, UnitIndex, UnitPlan};
 use crate::receipt::{AddUnitError, Receipt};
@@ -61,12 +62,13 @@ impl Core {
         outcome
     }
 
-    pub(crate) fn handle_describe_units(&mut self, units: &[UnitDescription]) {
+    pub(crate) fn describe_units(&mut self, units: &[UnitDescription], receipt: Receipt) {
         for described in units {
             let unit = described.unit;
             self.engine.carrier.units[unit].name = Arc::clone(&described.name);
             self.engine.set_profile(unit, &described.profile);
         }
+        drop(receipt);
     }
 
     /// Keeps the receipt of each unit until nothing on this core uses it.
@@ -87,14 +89,13 @@ impl Core {
         self.draining = draining;
     }
 
-    /// Flushes and closes the stores of units that are idle on every core.
+    /// Flushes the stores of units that are idle on every core and that this one owns. They are closed then, on all
+    /// cores.
     pub(crate) fn handle_close_units(&mut self, units: &[UnitIndex], receipt: &Receipt) {
         for &unit in units {
             if self.engine.owner(unit).is_some() {
                 self.closing.push((unit, receipt.clone()));
                 self.engine.flush_unit(unit);
-            } else {
-                self.close_store(unit);
             }
         }
     }
@@ -109,21 +110,25 @@ impl Core {
         let is_it = |(unit, _): &(UnitIndex, Receipt)| *unit == index;
         if let Some(at) = self.closing.iter().position(is_it) {
             let (unit, receipt) = self.closing.swap_remove(at);
-            self.close_store(unit);
             if failure.is_some() {
                 receipt.note_unflushed(unit);
             }
-            drop(receipt);
+            self.post_to_all(|| Letter::CloseStore {
+                unit,
+                receipt: receipt.clone(),
+            });
         } else if failure.is_some() {
             let name = Arc::clone(&self.engine.carrier.units[index].name);
             self.unflushed.push(name);
         }
     }
 
-    fn close_store(&mut self, unit: UnitIndex) {
+    /// Closes the store of a unit, which was flushed.
+    pub(crate) fn handle_close_store(&mut self, unit: UnitIndex, receipt: Receipt) {
         self.engine.carrier.tally.remove_unit(unit);
         self.media.remove(unit);
         self.engine.carrier.units[unit].authority = None;
         self.engine.close_unit(unit);
+        drop(receipt);
     }
 }

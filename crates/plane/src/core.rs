@@ -40,6 +40,21 @@ const OWN_LETTERS_MAX: usize = 1024;
 /// What is left of the time that an end may take for the end of the process itself.
 const END_SLACK: Duration = Duration::from_millis(200);
 
+/// How far a core is on its way to its end.
+#[derive(Debug, Default)]
+pub(crate) struct Ending {
+    /// [`Letter::Quiet`] is sent: no session is left here.
+    is_quiet: bool,
+    /// How many cores have sent that.
+    quiet_cores: usize,
+    /// The last flushes have begun.
+    pub(crate) is_flushed: bool,
+    /// [`Letter::Flushed`] is sent.
+    is_done_flushing: bool,
+    /// How many cores have sent that.
+    flushed_cores: usize,
+}
+
 /// Everything one core has. The fields are shared by the modules of this crate, each of which
 /// adds the methods of one concern.
 #[derive(Debug)]
@@ -68,11 +83,7 @@ pub(crate) struct Core {
     pub(crate) due: Due,
     /// Set by [`Letter::Stop`]: when sessions that are left are ended.
     pub(crate) stop_at: Option<Duration>,
-    /// [`Letter::Quiet`] is sent: no session is left here.
-    pub(crate) is_quiet: bool,
-    /// How many cores have sent that.
-    pub(crate) quiet_cores: usize,
-    pub(crate) is_flushed: bool,
+    pub(crate) ending: Ending,
     /// Names of units whose data may not be on stable storage.
     pub(crate) unflushed: Vec<Arc<str>>,
 }
@@ -348,7 +359,7 @@ impl Core {
             Ok(received) if received.len > 0 => {
                 sessions.handle_received(engine, key, &received.chunk, received.more);
             }
-            Ok(_) => sessions.handle_end(engine, key, "closed by the initiator"),
+            Ok(_) => sessions.handle_close(engine, key, "closed by the initiator"),
             Err(errno) => {
                 tracing::debug!(%errno, "receive failed");
                 sessions.handle_end(engine, key, "the connection failed");
@@ -411,17 +422,16 @@ impl Core {
             Letter::Hyperscsi(letter) => self.handle_hyperscsi_letter(letter),
             Letter::Unit { unit, letter } => self.engine.handle_letter(unit, letter),
             Letter::StoreWake { unit } => self.engine.handle_store_wake(unit),
-            Letter::Quiet => self.quiet_cores += 1,
+            Letter::Quiet => self.ending.quiet_cores += 1,
+            Letter::Flushed => self.ending.flushed_cores += 1,
             Letter::AddUnit { unit, plan, report } => {
                 // The caller may have given up waiting.
                 drop(report.send(self.add_unit(unit, &plan)));
             }
             Letter::DrainUnits { units, receipt } => self.handle_drain_units(&units, &receipt),
             Letter::CloseUnits { units, receipt } => self.handle_close_units(&units, &receipt),
-            Letter::DescribeUnits { units, receipt } => {
-                self.handle_describe_units(&units);
-                drop(receipt);
-            }
+            Letter::CloseStore { unit, receipt } => self.handle_close_store(unit, receipt),
+            Letter::DescribeUnits { units, receipt } => self.describe_units(&units, receipt),
             Letter::SetLimits { settings, receipt } => {
                 self.handle_set_limits(&settings);
                 drop(receipt);
@@ -577,22 +587,22 @@ impl Core {
         };
         let late = self.now() >= self.end_at(deadline);
         // A store that hangs does not keep the others from their last flush.
-        if !self.is_flushed && self.now() >= self.flush_at(deadline) {
-            self.is_flushed = true;
+        if !self.ending.is_flushed && self.now() >= self.flush_at(deadline) {
+            self.ending.is_flushed = true;
             self.flush_stores();
         }
         let has_sessions =
             self.engine.session_count() > 0 || !self.sessions.is_quiet() || !self.nbd.is_quiet();
         // Those of HyperSCSI have nothing but what the engine counts.
         let is_over = late || !has_sessions;
-        if is_over && !std::mem::replace(&mut self.is_quiet, true) {
+        if is_over && !std::mem::replace(&mut self.ending.is_quiet, true) {
             self.post_to_all(|| Letter::Quiet);
         }
         if !is_over {
             return false;
         }
         // Others may still write to the units this core owns.
-        if !late && self.quiet_cores < self.cores() {
+        if !late && self.ending.quiet_cores < self.cores() {
             return false;
         }
         if late || self.engine.has_orphans() {
@@ -603,11 +613,18 @@ impl Core {
             self.give_up_last_flushes();
             return true;
         }
-        if !self.is_flushed {
-            self.is_flushed = true;
+        if !self.ending.is_flushed {
+            self.ending.is_flushed = true;
             self.flush_stores();
         }
-        self.engine.flushing_units().next().is_none()
+        if self.engine.flushing_units().next().is_some() {
+            return false;
+        }
+        if !std::mem::replace(&mut self.ending.is_done_flushing, true) {
+            self.post_to_all(|| Letter::Flushed);
+        }
+        // What others flush may need a connection of this core.
+        self.ending.flushed_cores >= self.cores()
     }
 }
 

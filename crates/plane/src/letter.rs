@@ -34,6 +34,9 @@ pub(crate) enum Letter {
     StoreWake { unit: UnitIndex },
     /// A core to every core, after [`Letter::Stop`]: no session is left here.
     Quiet,
+    /// A core to every core, after [`Letter::Stop`]: the last flushes of the units that it owns are over. Until then a
+    /// flush may need a connection that another core has.
+    Flushed,
     /// Administrator to every core: the next unit, which no session sees yet.
     AddUnit {
         unit: UnitIndex,
@@ -45,11 +48,14 @@ pub(crate) enum Letter {
         units: Arc<[UnitIndex]>,
         receipt: Receipt,
     },
-    /// Administrator to every core: close the stores of these units, which no core uses.
+    /// Administrator to every core: close the stores of these units, which no core uses. Only the owner of each does
+    /// something, a last flush at first, which may need a connection that another core has.
     CloseUnits {
         units: Arc<[UnitIndex]>,
         receipt: Receipt,
     },
+    /// The owner of a unit to every core: close its store, which was flushed.
+    CloseStore { unit: UnitIndex, receipt: Receipt },
     /// Administrator to every core: new names and profiles of units.
     DescribeUnits {
         units: Arc<[UnitDescription]>,

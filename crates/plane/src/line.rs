@@ -31,6 +31,10 @@ impl Line for Link {
         self.taps.portal()
     }
 
+    fn has_had_all(&self) -> bool {
+        self.socket.is_acknowledged()
+    }
+
     fn note_login(&mut self, pdu: &Pdu, initiator: Option<&IscsiName>, traces: &[Arc<Trace>]) {
         self.taps.receive_login(pdu, initiator, traces);
     }

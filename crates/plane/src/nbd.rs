@@ -122,7 +122,7 @@ impl Core {
         let (nbd, engine) = (&mut self.nbd, &mut self.engine);
         match result {
             Ok(received) if received.len > 0 => nbd.handle_received(engine, key, &received.chunk),
-            Ok(_) => nbd.handle_end(engine, key, "closed by the client"),
+            Ok(_) => nbd.handle_close(engine, key, "closed by the client"),
             Err(errno) => {
                 tracing::debug!(%errno, "receive failed");
                 nbd.handle_end(engine, key, "the connection failed");

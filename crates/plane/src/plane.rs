@@ -13,7 +13,7 @@ use reactor::mail::{self, Mailbox, Post};
 use reactor::{Reactor, SetupError, process};
 
 use crate::accept::Acceptor;
-use crate::core::Core;
+use crate::core::{Core, Ending};
 use crate::counters::{CoreCounters, Tally};
 use crate::due::Due;
 use crate::events::EventSink;
@@ -420,9 +420,7 @@ impl Core {
             next_tick: Duration::ZERO,
             due: Due::default(),
             stop_at: None,
-            is_quiet: false,
-            quiet_cores: 0,
-            is_flushed: false,
+            ending: Ending::default(),
             unflushed: Vec::new(),
         })
     }

@@ -21,7 +21,7 @@ impl Core {
     pub(crate) fn give_up_last_flushes(&mut self) {
         let is_late = |unit: &UnitIndex| {
             let is_open =
-                !self.is_flushed || self.engine.flushing_units().any(|other| other == *unit);
+                !self.ending.is_flushed || self.engine.flushing_units().any(|other| other == *unit);
             is_open && self.engine.may_have_unflushed(*unit)
         };
         let late: Vec<UnitIndex> = self.engine.owned_units().filter(is_late).collect();

@@ -9,7 +9,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use iscsi::login::{TargetAuth, TargetPolicy};
 use iscsi::negotiate::OperationalPreferences;
@@ -31,6 +31,8 @@ const FOR_EVER: Duration = Duration::from_secs(3600);
 const READ: u8 = 0x28;
 const WRITE: u8 = 0x2a;
 const SYNCHRONIZE: u8 = 0x35;
+/// Seen when a slow flush is over.
+const FLUSHED: u8 = b'F';
 /// NOT READY, IN PROCESS OF BECOMING READY: the store cannot be reached now.
 const AWAY: Option<(u8, u8, u8)> = Some((2, 4, 1));
 
@@ -48,6 +50,8 @@ enum Manner {
     HangUp,
     /// It ends the connection within the data of its answer.
     HangUpWithin,
+    /// It takes its time for a flush.
+    FlushesSlowly,
 }
 
 /// Who has the medium. Each connection has a thread.
@@ -115,7 +119,13 @@ fn serve(stream: &mut TcpStream, manner: Manner, medium: &Mutex<Vec<u8>>, sees: 
                 drop(stream.write_all(&reply[..REPLY_BYTES + data.len() / 2]));
                 return;
             }
-            Manner::Prompt => vec![&reply],
+            Manner::FlushesSlowly if request[8] == b'f' => {
+                let (_open, never) = mpsc::channel::<()>();
+                let _pause = never.recv_timeout(Duration::from_millis(300));
+                sees.send(FLUSHED).unwrap_or_default();
+                vec![&reply]
+            }
+            Manner::Prompt | Manner::FlushesSlowly => vec![&reply],
             Manner::InPieces => {
                 let (head, data) = reply.split_at(REPLY_BYTES + data.len().min(3));
                 head.chunks(1).chain(data.chunks(7001)).collect()
@@ -475,6 +485,28 @@ fn a_receive_that_the_store_cancels_ends_and_so_does_its_request() {
     peer.await_seen(b'e', 1);
     drop(host);
     drop(plane.stop());
+}
+
+/// A flush may have to go by the connection of another core: at the end, and when a unit is removed.
+#[test]
+fn no_core_lets_its_connection_go_before_the_last_flush_is_over() {
+    for is_removed in [true, false] {
+        let peer = Peer::new(Manner::FlushesSlowly);
+        let (plane, address) = start(&peer, FOR_EVER);
+        let mut host = Initiator::new(address);
+        assert_eq!(host.write(0, &pattern(1)).0, 0);
+        drop(host);
+        if is_removed {
+            let (handle, units) = (plane.handle(), [UnitIndex(0)]);
+            let end = Instant::now() + FOR_EVER;
+            assert!(handle.drain_units(&units).wait_until(end));
+            assert!(handle.close_units(&units).wait_until(end));
+        }
+        assert!(plane.stop().unflushed.is_empty());
+        let ends = |one: &u8| matches!(*one, FLUSHED | b'e');
+        let order: Vec<u8> = peer.seen.iter().filter(ends).take(3).collect();
+        assert_eq!(order, [FLUSHED, b'e', b'e'], "removed: {is_removed}");
+    }
 }
 
 #[test]

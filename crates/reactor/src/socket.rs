@@ -51,6 +51,25 @@ impl Socket {
         }
     }
 
+    /// Whether the other end has acknowledged all that was sent. Other sockets than those of TCP say so always: what
+    /// they are given is with their peer.
+    pub fn is_acknowledged(&self) -> bool {
+        // SAFETY: plain numbers, for which zero is a value.
+        let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+        let mut len = libc::socklen_t::try_from(size_of_val(&info)).unwrap_or(0);
+        // SAFETY: the kernel writes at most so many bytes to what is there for the time of the call.
+        let result = unsafe {
+            libc::getsockopt(
+                self.raw(),
+                libc::IPPROTO_TCP,
+                libc::TCP_INFO,
+                (&raw mut info).cast(),
+                &raw mut len,
+            )
+        };
+        result != 0 || info.tcpi_unacked == 0
+    }
+
     /// The socket without its core, to be moved to another one. Gives it back while clones of it
     /// live or operations are under way.
     pub fn park(self) -> Result<ParkedSocket, Self> {

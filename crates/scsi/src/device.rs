@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::disk::{self, Disk};
 use crate::sam::cdb::Cdb;
-use crate::sam::command::{Command, Input, Outcome, Step};
+use crate::sam::command::{Command, FlushScope, Input, Outcome, Step};
 use crate::sam::failures::StoreFailures;
 use crate::sam::profile::Profile;
 use crate::sam::sense::Sense;
@@ -46,6 +46,13 @@ impl Job {
     pub(crate) const fn is_plain_write(&self) -> bool {
         match self {
             Self::Disk(job) => job.is_plain_write(),
+        }
+    }
+
+    /// What its flush is for, when it has one done.
+    pub(crate) fn flush_scope(&self) -> FlushScope {
+        match self {
+            Self::Disk(job) => job.flush_scope(),
         }
     }
 

@@ -46,7 +46,7 @@ pub use owner::{Applied, Medium, Owner, Proposal};
 pub use sam::attention::{AttentionQueue, UnitAttention};
 pub use sam::cdb::Cdb;
 pub use sam::change::{Change, ChangeKind, Notice, Reply, Who};
-pub use sam::command::{Command, Input, Outcome, PIECE_BYTES_MAX, Step};
+pub use sam::command::{Command, FlushScope, Input, Outcome, PIECE_BYTES_MAX, Step};
 pub use sam::failures::StoreFailures;
 pub use sam::lun::{Lun, LunInventory, UnsupportedLun};
 pub use sam::nexus::{Nexus, NexusId, NexusSlot, PortName, Principal};

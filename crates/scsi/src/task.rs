@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use crate::device::Job;
 use crate::sam::cdb::Cdb;
+use crate::sam::command::FlushScope;
 use crate::sam::nexus::NexusSlot;
 use crate::table::row::{CommandSpec, Traits};
 
@@ -90,6 +91,20 @@ impl Task {
     /// It holds data that is to be compared or combined with what the store reads for it.
     pub fn holds_data(&self) -> bool {
         self.job.holds_data()
+    }
+
+    /// What its flush is for, while that is in the store.
+    pub fn flush_scope(&self) -> FlushScope {
+        match self.work {
+            Work::Device => self.job.flush_scope(),
+            Work::Over
+            | Work::OwnerParameters
+            | Work::OwnerTurn
+            | Work::EjectFence
+            | Work::EjectFlush
+            | Work::Owner { .. }
+            | Work::OffFlush => FlushScope::Earlier,
+        }
     }
 
     /// Whether it changes blocks.

@@ -146,6 +146,12 @@ pub trait Backstore: fmt::Debug {
         None
     }
 
+    /// How many of those losses are of what was written before the store was opened, as by a process that was killed:
+    /// who has the medium says that something is lost, and it is nothing that was answered here.
+    fn lost_before(&self) -> u64 {
+        0
+    }
+
     /// Looks how large the store is now, as [`SharedStore::probe_size`] does, without waiting. A store that needs an
     /// operation for that orders one, and calls [`Outlet::look_at_size`] when it is over.
     fn probe(&mut self, outlet: &mut Outlet) {

@@ -1,12 +1,15 @@
 //! A store that is somewhere else loses what it had answered: each that wrote learns of it, once.
 
+use std::rc::Rc;
+use std::sync::Arc;
+
 use scsi::Status;
 use store::IoFailure;
 
 use super::bench::{Bench, UNIT, Who, port_name, visible};
 use super::cdb;
 use super::disk::Take;
-use super::outside::GOOD;
+use super::outside::{GOOD, Receipt};
 use crate::{FlushFailure, Report};
 
 /// WRITE ERROR, with a sense key that no initiator takes for a reason to try again.
@@ -110,6 +113,9 @@ fn the_last_flush_reports_to_an_administrator_what_no_initiator_knows() {
 fn a_durable_write_and_a_good_flush_leave_nothing_to_report() {
     let mut bench = Bench::with_far_store(1);
     let who = bench.log_in(0);
+    // Its writes are what is lost.
+    let other = bench.log_in(0);
+    write(&mut bench, other);
     let mut durable = cdb::write(0, 1, 9);
     durable.bytes[1] |= 0x08;
     bench.send(who, durable);
@@ -119,6 +125,86 @@ fn a_durable_write_and_a_good_flush_leave_nothing_to_report() {
     write(&mut bench, who);
     assert_eq!(flush(&mut bench, who), GOOD);
     bench.lose_cache(2);
+    assert_eq!(flush(&mut bench, who), GOOD);
+    bench.end();
+}
+
+/// W is sent, then F; F is answered first.
+#[test]
+fn a_write_that_ends_after_a_flush_is_not_covered_by_it() {
+    let mut bench = Bench::with_far_store(1);
+    let who = bench.log_in(0);
+    bench.disk(0).take_next([Take::Ring]);
+    bench.send(who, cdb::write(0, 1, 9));
+    assert_eq!(flush(&mut bench, who), GOOD);
+    bench.finish_all(0);
+    assert_eq!(bench.answer(who).end(), GOOD);
+    bench.lose_cache(1);
+    assert_eq!(flush(&mut bench, who), LOST);
+    assert_eq!(flush(&mut bench, who), GOOD);
+    bench.end();
+}
+
+/// READ and VERIFY of what the medium holds have dirty data written back first, and say nothing of it.
+#[test]
+fn what_reads_the_medium_takes_no_report() {
+    let mut bench = Bench::with_far_store(1);
+    let who = bench.log_in(0);
+    write(&mut bench, who);
+    bench.lose_cache(1);
+    let mut read = cdb::read(0, 1);
+    read.bytes[1] |= 0x08;
+    bench.send(who, read);
+    assert_eq!(bench.answer(who).end(), GOOD);
+    bench.send(who, cdb::verify(0, 1, 9));
+    assert_eq!(bench.answer(who).end(), GOOD);
+    assert_eq!(flush(&mut bench, who), LOST);
+    bench.end();
+}
+
+#[test]
+fn a_report_that_was_on_its_way_when_the_session_was_lost_is_made_again() {
+    for is_farewell in [false, true] {
+        let mut bench = Bench::with_far_store(1);
+        let name = port_name(77);
+        let who = bench.log_in_as(0, name.clone(), &[visible(0, 0)], None);
+        write(&mut bench, who);
+        bench.lose_cache(1);
+        assert_eq!(flush(&mut bench, who), LOST);
+        if is_farewell {
+            let session = bench.cores[0].session_mut(who.key);
+            session.unwrap().note_farewell();
+        }
+        bench.end_session(who);
+        let back = bench.log_in_as(0, name, &[visible(0, 0)], None);
+        let expected = if is_farewell { GOOD } else { LOST };
+        assert_eq!(flush(&mut bench, back), expected);
+        assert_eq!(flush(&mut bench, back), GOOD);
+        bench.end();
+    }
+}
+
+/// As a concat of files that gets a part which is somewhere else.
+#[test]
+fn a_store_that_grows_by_a_part_that_may_lose_something_has_a_book_from_then_on() {
+    let mut bench = Bench::new(2);
+    let who = bench.log_in(1);
+    bench.lose_cache(0);
+    for disk in [bench.disk(0), bench.disk(1)] {
+        disk.resize(1 << 21);
+    }
+    let receipt: Receipt = Rc::default();
+    bench.cores[0].handle_size_changed(UNIT, receipt);
+    bench.settle();
+    let book = Arc::default();
+    for core in &mut bench.cores {
+        core.share_uncovered(UNIT, &book);
+    }
+    let capacity = (Status::CheckCondition, Some((6, 0x2a, 9)));
+    assert_eq!(flush(&mut bench, who), capacity, "it has changed");
+    write(&mut bench, who);
+    bench.lose_cache(1);
+    assert_eq!(flush(&mut bench, who), LOST);
     assert_eq!(flush(&mut bench, who), GOOD);
     bench.end();
 }

@@ -268,6 +268,9 @@ impl<C: Wire> Sessions<C> {
                     engine.handle_management(key, id, request);
                 }
                 Some(Taken::Ended(reason)) => {
+                    if reason == EndReason::Disconnected {
+                        entry.note_farewell();
+                    }
                     self.end(engine, key, reason_of(reason));
                     return;
                 }

@@ -245,14 +245,22 @@ fn handle_management<C: Wire>(engine: &mut Engine<C>, key: SessionKey, event: &M
 
 /// A logout request: the tasks it concerns end first.
 fn handle_logout<C: Wire>(engine: &mut Engine<C>, key: SessionKey, event: LogoutEvent) {
-    let port = engine.session(key).and_then(|entry| entry.port.iscsi());
-    let Some(SessionPort { session, .. }) = port else {
+    let Some(entry) = engine.session_mut(key) else {
+        return;
+    };
+    let Some(SessionPort {
+        session, detail, ..
+    }) = entry.port.iscsi()
+    else {
         return;
     };
     let tasks = match event.closing {
         Some(connection) => session.tasks_of_connection(connection),
         None => session.tasks(),
     };
+    if event.closing.is_none() || detail.open_connections().len() == 1 {
+        entry.note_farewell();
+    }
     if event.closing.is_none() {
         engine.close_to_commands(key);
     }

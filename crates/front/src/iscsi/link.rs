@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use ::iscsi::target::Violation;
-use engine::{Engine, SessionKey};
+use engine::{Engine, Port as _, SessionKey};
 use memory::{Buffer, Message};
 
 use super::events::note_violation;
@@ -94,6 +94,22 @@ impl<C: Wire> Sessions<C> {
         }
         connection.has_more = more;
         self.handle_bytes(engine, key, chunk);
+    }
+
+    /// The peer has closed the connection. One that has had everything, and has no other connection, has said farewell:
+    /// nothing that would be answered now reaches it.
+    pub fn handle_close(&mut self, engine: &mut Engine<C>, key: ConnectionKey, why: &'static str) {
+        if let Some(connection) = self.connections.get(key)
+            && connection.line.has_had_all()
+            && let Some(entry) = engine.session_mut(connection.session)
+            && let Some(port) = entry.port.iscsi()
+            && port.detail.open_connections().len() == 1
+            && entry.port.unsent_bytes() == 0
+        {
+            entry.note_farewell();
+            engine.close_to_commands(connection.session);
+        }
+        self.handle_end(engine, key, why);
     }
 
     /// A receive into a chunk has brought nothing, for this reason: the peer is gone.

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use engine::Engine;
+use engine::{Engine, Port as _};
 use memory::{Buffer, Message};
 
 use super::keys::ConnectionKey;
@@ -11,7 +11,7 @@ use super::session::Taken;
 use super::sessions::{Connection, Sessions, nbd_port};
 use super::source::Source;
 use super::tls::Sealing;
-use super::wire::{LineKey, Notice, Receive, Wire};
+use super::wire::{Line as _, LineKey, Notice, Receive, Wire};
 use crate::sending::{SendEnd, UNWATCHED_BYTES_MAX};
 
 /// How much room an emptied message keeps for its next use, in bytes.
@@ -43,6 +43,22 @@ impl<C: Wire> Sessions<C> {
             return;
         }
         self.carry_chunk(engine, key, chunk);
+    }
+
+    /// The client has closed the connection. One that has had everything has said farewell.
+    pub fn handle_close(&mut self, engine: &mut Engine<C>, key: ConnectionKey, why: &'static str) {
+        self.note_close(engine, key);
+        self.handle_end(engine, key, why);
+    }
+
+    fn note_close(&self, engine: &mut Engine<C>, key: ConnectionKey) {
+        if let Some(connection) = self.connections.get(key)
+            && connection.line.has_had_all()
+            && let Some(entry) = engine.session_mut(connection.session)
+            && entry.port.unsent_bytes() == 0
+        {
+            entry.note_farewell();
+        }
     }
 
     /// A receive into a chunk has brought nothing: the client is gone.
@@ -104,6 +120,7 @@ impl<C: Wire> Sessions<C> {
             Ok(opened) => {
                 self.carry_on(engine, key, Source::of(&opened.bytes));
                 if opened.is_end {
+                    self.note_close(engine, key);
                     self.end(engine, session, "closed by the client");
                 }
             }
@@ -273,6 +290,9 @@ impl<C: Wire> Sessions<C> {
             let key = LineKey::Connection(key);
             wire.send(&connection.line, key, message, SendEnd::Wakes);
         } else if port.is_over() {
+            if port.has_asked_to_end() {
+                entry.note_farewell();
+            }
             self.end(engine, session, "the client has disconnected");
         }
     }

@@ -287,6 +287,11 @@ impl SessionPort {
         is_last && self.under_way == 0 && self.output.is_empty() && self.sending_bytes == 0
     }
 
+    /// Its client has sent NBD_CMD_DISC.
+    pub(super) const fn has_asked_to_end(&self) -> bool {
+        self.is_leaving
+    }
+
     pub(super) fn has_output(&self) -> bool {
         !self.output.is_empty()
     }

@@ -22,6 +22,11 @@ pub trait Line: Debug {
 
     /// The address of ours that was reached.
     fn portal(&self) -> SocketAddr;
+
+    /// The other end has acknowledged all that was sent. One that cannot say so has not.
+    fn has_had_all(&self) -> bool {
+        false
+    }
 }
 
 /// What a line belongs to.

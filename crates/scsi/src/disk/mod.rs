@@ -15,7 +15,7 @@ use std::ops::Range;
 use store::{Capabilities, IoRequest};
 
 use crate::sam::cdb::Cdb;
-use crate::sam::command::{Command, Input, Outcome, Step};
+use crate::sam::command::{Command, FlushScope, Input, Outcome, Step};
 use crate::sam::failure::Purpose;
 use crate::sam::failures::Failures;
 use crate::sam::profile::{Limits, Profile};
@@ -23,7 +23,7 @@ use crate::sam::sense::{Sense, SenseCode};
 use crate::spc::shared::Shared;
 use crate::table::row::{CommandSpec, DiskOperation};
 use transfer::unexpected;
-use work::Work;
+use work::{Rare, Work};
 
 /// A disk as one core sees it.
 #[derive(Debug)]
@@ -67,6 +67,24 @@ impl Job {
             fua: false,
             has_cached_write: false,
             work: Work::Over,
+        }
+    }
+
+    /// What its flush is for, when it has one done.
+    pub(crate) fn flush_scope(&self) -> FlushScope {
+        match &self.work {
+            Work::FlushBeforeRead => FlushScope::Read,
+            Work::Rare(rare) if matches!(**rare, Rare::FlushBeforeVerify { .. }) => {
+                FlushScope::Read
+            }
+            Work::Last {
+                purpose: Purpose::FlushOwn,
+            } => FlushScope::Own,
+            Work::Over
+            | Work::Read
+            | Work::WriteData { .. }
+            | Work::Last { .. }
+            | Work::Rare(_) => FlushScope::Earlier,
         }
     }
 

@@ -270,7 +270,7 @@ impl Disk {
             return Self::good(job);
         }
         job.work = Work::Last {
-            purpose: Purpose::Flush,
+            purpose: Purpose::FlushOwn,
         };
         Step::Io(IoRequest::Flush)
     }

@@ -76,6 +76,17 @@ pub enum Step {
     Done(Outcome),
 }
 
+/// What the flush of a command is for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum FlushScope {
+    /// GOOD says that what was written before is durable.
+    Earlier,
+    /// GOOD says that what the command has written is durable.
+    Own,
+    /// The command reads what the medium holds, and GOOD says nothing of what was written before.
+    Read,
+}
+
 /// The largest piece of a command that works on more of the medium than its initiator sends or gets, in bytes.
 pub const PIECE_BYTES_MAX: u32 = 1024 * 1024;
 

@@ -13,6 +13,8 @@ pub(crate) enum Purpose {
     Write,
     /// Earlier writes were to be made durable.
     Flush,
+    /// What the command has written was to be made durable.
+    FlushOwn,
 }
 
 /// Sense data for a failure. `block_bytes` turns its byte offset into the LBA of INFORMATION.
@@ -31,12 +33,14 @@ pub(crate) fn sense_of(failure: &IoFailure, purpose: Purpose, block_bytes: u32) 
         IoFailure::Medium { offset } => match purpose {
             Purpose::Read => at(*offset, medium(SenseCode::UNRECOVERED_READ_ERROR)),
             Purpose::Write => at(*offset, medium(SenseCode::WRITE_ERROR)),
-            Purpose::Flush => medium(SenseCode::WRITE_ERROR),
+            Purpose::Flush | Purpose::FlushOwn => medium(SenseCode::WRITE_ERROR),
         },
         // The blocks are gone with the end of the file: reading them again will not help.
         IoFailure::Truncated { offset } => match purpose {
             Purpose::Read => at(*offset, medium(SenseCode::UNRECOVERED_READ_ERROR)),
-            Purpose::Write | Purpose::Flush => at(*offset, medium(SenseCode::WRITE_ERROR)),
+            Purpose::Write | Purpose::Flush | Purpose::FlushOwn => {
+                at(*offset, medium(SenseCode::WRITE_ERROR))
+            }
         },
         IoFailure::NoSpace { .. } => Sense::new(
             SenseKey::DataProtect,

@@ -136,6 +136,10 @@ impl Backstore for Handle {
         members.reduce(u64::saturating_add)
     }
 
+    fn lost_before(&self) -> u64 {
+        self.members.iter().map(|one| one.store.lost_before()).sum()
+    }
+
     fn start(&mut self, make_waker: &dyn Fn() -> Waker, outlet: &mut Outlet) {
         self.waker = Some(make_waker());
         for one in &mut self.members {
