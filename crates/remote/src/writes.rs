@@ -1,6 +1,7 @@
 //! Which writes a server answered and no flush has covered, for all cores of a store.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use store::{IoFailure, IoResult};
 
@@ -13,6 +14,10 @@ pub(crate) struct Writes {
     covered: AtomicU64,
     /// How often a connection was lost after writes that no flush had covered: the server may have dropped them.
     lost: AtomicU64,
+    /// How many of these losses were of nothing that was answered here.
+    lost_before: AtomicU64,
+    /// One connection is lost at a time.
+    losing: Mutex<()>,
     /// The server could not make writes durable, and may report the next flush as good, as the kernel does with its
     /// cache.
     has_failed: AtomicBool,
@@ -28,16 +33,36 @@ impl Writes {
         self.answered.load(Ordering::SeqCst)
     }
 
+    /// How many of the writes that the server answered need no flush any more.
+    pub(crate) fn covered(&self) -> u64 {
+        self.covered.load(Ordering::SeqCst)
+    }
+
     pub(crate) fn note_flushed(&self, mark: u64) {
         self.covered.fetch_max(mark, Ordering::SeqCst);
     }
 
     /// A connection is lost.
     pub(crate) fn note_lost(&self) {
+        let _alone = self.losing.lock().unwrap_or_else(PoisonError::into_inner);
         let answered = self.mark();
-        if self.covered.fetch_max(answered, Ordering::SeqCst) < answered {
+        // In this order: who finds nothing to cover and then asks for losses knows of this one.
+        if self.covered.load(Ordering::SeqCst) < answered {
             self.lost.fetch_add(1, Ordering::SeqCst);
         }
+        self.covered.fetch_max(answered, Ordering::SeqCst);
+    }
+
+    /// The server says itself that it has lost something. Where it is nothing that was written here, it is something
+    /// that was written before, by a program that is no more.
+    pub(crate) fn note_reported(&self) {
+        let _alone = self.losing.lock().unwrap_or_else(PoisonError::into_inner);
+        let answered = self.mark();
+        if self.covered() >= answered {
+            self.lost_before.fetch_add(1, Ordering::SeqCst);
+        }
+        self.lost.fetch_add(1, Ordering::SeqCst);
+        self.covered.fetch_max(answered, Ordering::SeqCst);
     }
 
     /// The server failed a flush, or a write that was to be durable.
@@ -53,6 +78,11 @@ impl Writes {
     /// How often something may have been lost: [`store::Backstore::lost`].
     pub(crate) fn lost(&self) -> u64 {
         self.lost.load(Ordering::SeqCst)
+    }
+
+    /// [`store::Backstore::lost_before`].
+    pub(crate) fn lost_before(&self) -> u64 {
+        self.lost_before.load(Ordering::SeqCst)
     }
 
     /// Whether a write may be lost if nothing is flushed any more.
@@ -118,6 +148,13 @@ mod tests {
         assert_eq!(writes.lost(), 1, "nothing was written since");
         writes.note_failed();
         assert!(writes.has_uncovered());
+        writes.note_lost();
+        assert_eq!(writes.lost(), 1, "there was nothing to lose");
+        writes.note_reported();
+        assert_eq!((writes.lost(), writes.lost_before()), (2, 1), "it says so");
+        writes.note_answered();
+        writes.note_reported();
+        assert_eq!((writes.lost(), writes.lost_before()), (3, 1));
     }
 
     #[test]

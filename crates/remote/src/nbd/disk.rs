@@ -71,6 +71,21 @@ enum Reach {
     Lost,
 }
 
+/// Where a job goes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Route {
+    /// To this connection.
+    Slot(usize),
+    /// To this core.
+    Away(usize),
+    /// Back to the core that it came from.
+    Back,
+    /// Where it has to go has no room now.
+    Aside,
+    /// There is no connection with room.
+    Nowhere,
+}
+
 /// A store behind an NBD server as one core sees it.
 #[derive(Debug)]
 pub(super) struct NbdHandle {
@@ -150,49 +165,106 @@ impl NbdHandle {
 
     /// Hands out what waits.
     fn hand_out(&mut self) {
+        // Flushes that wait for room on a connection that covers everything: what is behind them need not.
+        let mut aside = Vec::new();
         while let Some(job) = self.waiting.pop_front() {
-            if self.slots.is_empty() {
-                if let Some(job) = self.send_away(job) {
-                    self.waiting.push_front(job);
-                    return;
+            match self.route(&job) {
+                Route::Away(core) => {
+                    let Err((job, posted)) = self.send_away(job, core) else {
+                        continue;
+                    };
+                    self.waiting.push_front(*job);
+                    // A core that is gone has no connection any more.
+                    if posted == Posted::NotYet || self.slots.is_empty() {
+                        break;
+                    }
                 }
-                continue;
-            }
-            let rooms = self.slots.iter().enumerate().map(|(number, slot)| {
-                let room = match slot {
-                    Slot::Linked(link) => link.room(),
-                    Slot::Down | Slot::Connecting => 0,
-                };
-                (room, number)
-            });
-            let Some((_, number)) = rooms.max().filter(|(room, _)| *room > 0) else {
-                if self.reach == Reach::Lost {
+                Route::Back => self.send_back(&job, false),
+                Route::Aside => aside.push(job),
+                Route::Nowhere if self.reach == Reach::Lost => {
                     self.over.push_back((job, Err(IoFailure::NotReady)));
-                    continue;
                 }
-                self.waiting.push_front(job);
-                return;
-            };
-            // Between its beginning and now a flush may have failed.
-            if self.is_refused(&job.work) {
-                self.over.push_back((job, Err(IoFailure::FlushLatched)));
-                continue;
+                Route::Nowhere => {
+                    self.waiting.push_front(job);
+                    break;
+                }
+                // Between its beginning and now a flush may have failed.
+                Route::Slot(_) if self.is_refused(&job.work) => {
+                    self.over.push_back((job, Err(IoFailure::FlushLatched)));
+                }
+                Route::Slot(slot) => self.hand_to(slot, job),
             }
-            let Some(Slot::Linked(link)) = self.slots.get_mut(number) else {
-                self.waiting.push_front(job);
-                return;
-            };
-            if let Err(job) = link.submit(job) {
-                // There is room, so the server does not take such a request.
-                let failure = Err(IoFailure::Hardware { errno: 0 });
-                self.over.push_back((*job, failure));
-            }
+        }
+        for job in aside.into_iter().rev() {
+            self.waiting.push_front(job);
         }
     }
 
-    /// Sends a job to the core that has connections; it comes back if that has none yet.
-    fn send_away(&mut self, job: Job) -> Option<Job> {
-        let home = self.number % self.shared.connections;
+    fn hand_to(&mut self, slot: usize, job: Job) {
+        let Some(Slot::Linked(link)) = self.slots.get_mut(slot) else {
+            self.waiting.push_front(job);
+            return;
+        };
+        if let Err(job) = link.submit(job) {
+            // There is room, so the server does not take such a request.
+            let failure = Err(IoFailure::Hardware { errno: 0 });
+            self.over.push_back((*job, failure));
+        }
+    }
+
+    /// The room of a connection for jobs.
+    fn room_of(&self, slot: usize) -> usize {
+        match self.slots.get(slot) {
+            Some(Slot::Linked(link)) => link.room(),
+            Some(Slot::Down | Slot::Connecting) | None => 0,
+        }
+    }
+
+    /// Where a job goes now.
+    fn route(&self, job: &Job) -> Route {
+        if self.slots.is_empty() {
+            return Route::Away(self.number % self.shared.connections);
+        }
+        let emptiest = |slots: &mut dyn Iterator<Item = usize>| {
+            let rooms = slots.map(|slot| (self.room_of(slot), slot));
+            let best = rooms.max().filter(|(room, _)| *room > 0);
+            best.map(|(_, slot)| slot)
+        };
+        if matches!(job.work, Work::Flush) && self.capabilities.volatile_cache {
+            let fit = self.shared.flushers();
+            let mut own = fit.iter().filter(|(core, _)| *core == self.number);
+            if own.clone().next().is_some() {
+                let slot = emptiest(&mut own.by_ref().map(|(_, slot)| *slot));
+                return slot.map_or(Route::Aside, Route::Slot);
+            }
+            let is_of_peer = matches!(self.owners.get(&job.tag), Some(Owner::Peer { .. }));
+            match fit.first() {
+                // It has come once from a core that may know better now.
+                Some(_) if is_of_peer => return Route::Back,
+                Some((core, _)) => return Route::Away(*core),
+                None => {}
+            }
+        }
+        let slot = emptiest(&mut (0..self.slots.len()));
+        if slot.is_some() && matches!(job.work, Work::Flush) {
+            // What is not covered was answered on connections that were closed.
+            self.shared.writes.note_lost();
+        }
+        slot.map_or(Route::Nowhere, Route::Slot)
+    }
+
+    /// Gives a job of another core back to it.
+    fn send_back(&mut self, job: &Job, is_lost: bool) {
+        self.marks.remove(&job.tag);
+        self.losses.remove(&job.tag);
+        if let Some(Owner::Peer { core, number }) = self.owners.remove(&job.tag) {
+            // A core that is gone needs none.
+            let _posted = self.shared.post(core, Mail::Back { number, is_lost });
+        }
+    }
+
+    /// Sends a job to a core that has connections; it comes back if that cannot be asked.
+    fn send_away(&mut self, job: Job, home: usize) -> Result<(), (Box<Job>, Posted)> {
         let mail = Mail::Job {
             from: self.number,
             number: job.tag,
@@ -200,14 +272,15 @@ impl NbdHandle {
             work: job::to_foreign(&job.work),
         };
         match self.shared.post(home, mail) {
-            Posted::Sent => drop(self.away.insert(job.tag, job)),
-            Posted::NotYet => return Some(job),
-            Posted::Gone => {
-                self.is_left = true;
-                return Some(job);
+            Posted::Sent => {
+                self.away.insert(job.tag, job);
+                Ok(())
+            }
+            posted @ (Posted::NotYet | Posted::Gone) => {
+                self.is_left = posted == Posted::Gone && self.slots.is_empty();
+                Err((Box::new(job), posted))
             }
         }
-        None
     }
 
     /// Looks at what is over until nothing is, and keeps the links busy.
@@ -371,6 +444,12 @@ impl NbdHandle {
 
     /// A job whose connection is lost waits for the next one.
     fn put_back(&mut self, job: Job) {
+        let is_of_peer = matches!(self.owners.get(&job.tag), Some(Owner::Peer { .. }));
+        if is_of_peer && matches!(job.work, Work::Flush) {
+            // Its core counts what it was lost with, wherever it goes next.
+            self.send_back(&job, true);
+            return;
+        }
         let losses = self.losses.entry(job.tag).or_default();
         *losses += 1;
         let is_cause = *losses >= LOSSES_MAX;
@@ -411,13 +490,13 @@ impl NbdHandle {
         let was_up = link.is_up();
         link.close(outlet);
         if was_up {
-            self.shared.note_size((self.number, slot), None);
             let server = &self.shared.options.server;
             let export = &self.shared.options.export;
             tracing::warn!(%server, export, reason, "a connection to an NBD server is lost");
             if self.capabilities.volatile_cache {
                 self.shared.writes.note_lost();
             }
+            self.shared.note_down((self.number, slot));
             self.look_for_outage(self.shared.options.retry, outlet);
         }
         self.clear_closed(slot, outlet);
@@ -496,7 +575,15 @@ impl NbdHandle {
                     self.over.push_back((job, result));
                 }
             }
-            Mail::Back { number } => self.waiting.extend(self.away.remove(&number)),
+            Mail::Back { number, is_lost } => {
+                let Some(job) = self.away.remove(&number) else {
+                    return;
+                };
+                match is_lost || self.is_cancelled(&job) {
+                    true => self.put_back(job),
+                    false => self.waiting.push_back(job),
+                }
+            }
         }
     }
 }
@@ -664,12 +751,13 @@ impl Backstore for NbdHandle {
 impl Drop for NbdHandle {
     /// Other cores get their jobs back.
     fn drop(&mut self) {
+        // Before its mailbox goes: who finds that gone looks for another connection.
+        for slot in 0..self.slots.len() {
+            self.shared.note_down((self.number, slot));
+        }
         self.shared.set_mailbox(self.number, Mailbox::Gone);
         self.shared.note_outage(self.number, false);
         self.shared.note_held(self.held, 0);
-        for slot in 0..self.slots.len() {
-            self.shared.note_size((self.number, slot), None);
-        }
         let unread = self.mail.take();
         let unread = unread.iter().flat_map(Receiver::take);
         // Not begun here: a flush would use up the report of a lost cache, and nobody would get it.
@@ -682,7 +770,8 @@ impl Drop for NbdHandle {
             Owner::Request(_) => None,
         });
         for (core, number) in unread.chain(begun) {
-            let _posted = self.shared.post(core, Mail::Back { number });
+            let is_lost = false;
+            let _posted = self.shared.post(core, Mail::Back { number, is_lost });
         }
     }
 }

@@ -36,10 +36,12 @@ pub(super) enum Mail {
         /// What it brought.
         brought: Brought,
     },
-    /// The job of that number was not carried out, because the core that was asked is gone.
+    /// The job of that number was not carried out: the core that was asked is gone, or has no connection for it.
     Back {
         /// As the core that asked called it.
         number: u64,
+        /// Its connection was lost.
+        is_lost: bool,
     },
     /// A core can be asked now.
     Hello,
@@ -91,6 +93,10 @@ pub(super) struct Shared {
     outages: Mutex<Outages>,
     /// Connections, by handle and slot, that have been up.
     known: Mutex<BTreeSet<(usize, usize)>>,
+    /// How many writes the server had answered when each connection that is up came up. A flush on it covers those that
+    /// were answered later, on any connection. Those before may have been answered by a server that is no more, while
+    /// their own connection does not know it yet.
+    since: Mutex<BTreeMap<(usize, usize), u64>>,
     again: AtomicU64,
     held: AtomicU64,
     /// How large the export is for each connection that is up, by handle and slot: a connection knows the size of its
@@ -140,8 +146,27 @@ impl Shared {
         }
     }
 
+    fn since(&self) -> MutexGuard<'_, BTreeMap<(usize, usize), u64>> {
+        self.since.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A connection is not up any more.
+    pub(super) fn note_down(&self, place: (usize, usize)) {
+        self.since().remove(&place);
+        self.note_size(place, None);
+    }
+
+    /// The connections on which a flush covers all that is not covered, by handle and slot.
+    pub(super) fn flushers(&self) -> Vec<(usize, usize)> {
+        let since = self.since();
+        let covered = self.writes.covered();
+        let fit = since.iter().filter(|(_, since)| **since <= covered);
+        fit.map(|(place, _)| *place).collect()
+    }
+
     /// A connection is up.
     pub(super) fn note_up(&self, place: (usize, usize)) {
+        self.since().insert(place, self.writes.mark());
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if !known.insert(place) {
             self.again.fetch_add(1, Ordering::Relaxed);
@@ -261,6 +286,7 @@ impl NbdDisk {
             connections,
             outages: Mutex::default(),
             known: Mutex::default(),
+            since: Mutex::default(),
             again: AtomicU64::new(0),
             held: AtomicU64::new(0),
             sizes: Mutex::default(),

@@ -15,6 +15,7 @@ use store::{
     SharedStore, SocketResult, SocketTag, SocketWork, Submitted, Waker,
 };
 
+mod flushes;
 mod server;
 
 use self::server::{Connection, Server};

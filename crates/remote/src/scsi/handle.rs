@@ -321,6 +321,10 @@ impl Backstore for ScsiHandle {
         Some(self.users.0.writes.lost())
     }
 
+    fn lost_before(&self) -> u64 {
+        self.users.0.writes.lost_before()
+    }
+
     fn start(&mut self, make_waker: &dyn Fn() -> Waker, _outlet: &mut Outlet) {
         let (sender, receiver) = channel(make_waker());
         self.mail = Some(receiver);

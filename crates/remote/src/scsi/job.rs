@@ -139,8 +139,8 @@ pub(crate) struct Job {
     pub(crate) losses: u8,
     /// How often it met a unit attention.
     pub(crate) attentions: u8,
-    /// It is a flush that met a lost cache.
-    pub(crate) is_reported: bool,
+    /// It is a flush that met lost caches, so many times.
+    pub(crate) reports: u8,
     /// When the device first would not take it.
     pub(crate) refused_at: Option<Duration>,
     /// Nobody needs its result.
@@ -158,7 +158,7 @@ impl Job {
             work,
             losses: 0,
             attentions: 0,
-            is_reported: false,
+            reports: 0,
             refused_at: None,
             is_cancelled: false,
             is_durable: false,

@@ -41,6 +41,8 @@ const BUSY_PAUSE: Duration = Duration::from_millis(100);
 const LOSSES_MAX: u8 = 8;
 /// So many unit attentions in a row mean that there is no end to them.
 const ATTENTIONS_MAX: u8 = 32;
+/// So many reports of a lost cache that one flush meets, too.
+const REPORTS_MAX: u8 = 8;
 /// `EREMOTEIO`: the server refuses a command as nonsense.
 const REMOTE: i32 = 121;
 /// Tokens of jobs are below it; what else a session has under way may have those above.
@@ -442,15 +444,20 @@ impl Jobs {
         data: Arrived,
     ) {
         if sense.is_deferred {
-            self.note_cache_lost();
+            self.common.writes.note_reported();
             self.delay_repeatable(now, job);
             return;
         }
-        if matches!(job.work, Work::Flush) && sense.is_about_cache() && !job.is_reported {
+        if matches!(job.work, Work::Flush) && sense.is_about_cache() && job.reports < REPORTS_MAX {
             // The next one is good, if that was all.
-            job.is_reported = true;
-            self.note_cache_lost();
+            job.reports += 1;
+            self.common.writes.note_reported();
             self.waiting.push_front(job);
+            return;
+        }
+        if job.is_durable && sense.is_about_cache() {
+            // The device lost it on its way to the medium, and does the next one.
+            self.end(job, None, Err(IoFailure::CacheLost));
             return;
         }
         match sense.key {

@@ -26,6 +26,8 @@ pub(super) struct Connection {
     pub(super) has_begun: bool,
     pub(super) received: Vec<u8>,
     pub(super) output: VecDeque<u8>,
+    /// Its server is no more, and nobody knows.
+    pub(super) is_dead: bool,
 }
 
 #[derive(Debug)]
@@ -75,7 +77,7 @@ impl Server {
 
     /// Takes one message; false when none is whole.
     pub(super) fn step(&mut self, connection: &mut Connection) -> bool {
-        if self.is_silent {
+        if self.is_silent || connection.is_dead {
             return false;
         }
         if !connection.has_greeted {

@@ -93,17 +93,31 @@ pub(crate) fn hears_of_a_write_that_failed_later(client: &mut Client, medium: &M
     assert_eq!(client.flush_now(), Ok(()));
 }
 
+/// Sense data in the fixed format: HARDWARE ERROR, WRITE ERROR.
+const LOST_CACHE: [u8; 18] = [0x70, 0, 4, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x0c, 0, 0, 0, 0, 0];
+
 /// A device that goes on after it has lost its cache says so to one flush, which is sent again. One that goes on to
 /// say so fails its flushes.
 pub(crate) fn hears_of_a_lost_cache(client: &mut Client, medium: &Mutex<Medium>) {
     medium.lock().unwrap().reports_loss = 1;
-    assert_eq!(client.flush_now(), Ok(()), "nothing of this client");
+    let of_a_former_client = Err(IoFailure::CacheLost);
+    assert_eq!(client.flush_now(), of_a_former_client);
+    assert_eq!(client.flush_now(), Ok(()));
+    medium.lock().unwrap().fails_with = Some(LOST_CACHE.to_vec());
+    let durable = client.write(0, vec![1; BLOCK], true);
+    assert_eq!(client.answer(durable).unwrap_err(), IoFailure::CacheLost);
+    medium.lock().unwrap().fails_with = None;
+    let durable = client.write(0, vec![1; BLOCK], true);
+    assert!(client.answer(durable).is_ok());
     client.write_now(0, vec![1; BLOCK]);
     medium.lock().unwrap().reports_loss = 1;
     assert_eq!(client.flush_now(), Err(IoFailure::CacheLost));
     assert_eq!(client.flush_now(), Ok(()));
     assert!(!client.disk.is_flush_latched());
     medium.lock().unwrap().reports_loss = 2;
+    assert_eq!(client.flush_now(), Err(IoFailure::CacheLost), "twice");
+    assert!(!client.disk.is_flush_latched());
+    medium.lock().unwrap().reports_loss = 9;
     assert!(client.flush_now().is_err());
     assert_eq!(client.flush_now(), Err(IoFailure::FlushLatched));
 }

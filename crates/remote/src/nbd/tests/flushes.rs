@@ -1,0 +1,73 @@
+//! By which connection a flush goes.
+
+use super::*;
+
+/// One connection is made again, to the server that has taken the place of the former one; the other does not know yet
+/// that its server is no more.
+#[test]
+fn a_flush_goes_by_a_connection_that_was_there_before_the_writes() {
+    for is_lost in [true, false] {
+        let mut world = World::new(Wishes {
+            cores: 2,
+            flags: CAN_ALL | CAN_MULTI_CONN,
+            ..Wishes::default()
+        });
+        world.pass(Duration::from_secs(2));
+        world.go_down();
+        let socket = *world.cores[0].connections.keys().next().unwrap();
+        world.cores[0].connections.remove(&socket);
+        world.cores[0].end_receive(socket, 104);
+        world.run();
+        let write = world.write(1, 0, 1, 512, false);
+        assert!(world.is_good(1, write));
+        let other = *world.cores[1].connections.keys().next().unwrap();
+        if is_lost {
+            world.server.disk.clone_from(&world.server.stable);
+            let connection = world.cores[1].connections.get_mut(&other);
+            connection.unwrap().is_dead = true;
+        }
+        world.come_up();
+        world.pass(Duration::from_secs(2));
+        assert_eq!(world.cores[0].connections.len(), 1, "it is up");
+        let flush = world.submit(0, IoRequest::Flush);
+        let answer = world.answer(0, flush);
+        assert_eq!(answer.is_none(), is_lost);
+        if is_lost {
+            world.cores[1].connections.remove(&other);
+            world.cores[1].end_receive(other, 104);
+            assert!(world.is_good(0, flush));
+        }
+        assert_eq!(world.lost(), u64::from(is_lost));
+        assert_eq!(world.flush_now(0), Ok(()), "by its own connection");
+        assert_eq!(world.flush_now(1), Ok(()));
+    }
+}
+
+/// Each connection that a flush is sent on is lost, on either core.
+#[test]
+fn a_flush_that_every_connection_is_lost_for_ends_wherever_it_goes() {
+    let mut world = World::new(Wishes {
+        cores: 2,
+        flags: CAN_ALL | CAN_MULTI_CONN,
+        ..Wishes::default()
+    });
+    world.run();
+    let write = world.write(1, 0, 1, 512, false);
+    assert!(world.is_good(1, write));
+    world.server.error = 108;
+    let flush = world.submit(0, IoRequest::Flush);
+    world.pass(Duration::from_secs(4 * u64::from(LOSSES_MAX)));
+    let answer = world.answer(0, flush);
+    assert!(matches!(answer, Some(Err(_))), "{answer:?}");
+    // One that is cancelled while another core has it ends with the next connection.
+    let flush = world.submit(0, IoRequest::Flush);
+    world.run();
+    let core = &mut world.cores[0];
+    core.handle.cancel(flush, &mut core.outlet);
+    world.pass(Duration::from_secs(4));
+    assert!(matches!(world.answer(0, flush), Some(Err(_))));
+    world.server.error = 0;
+    world.pass(Duration::from_secs(4));
+    assert_eq!(world.flush_now(0), Ok(()));
+    assert_eq!(world.flush_now(1), Ok(()));
+}
