@@ -2,7 +2,8 @@
 //!
 //! One medium, and a [`Backstore`] handle on it for each core. A request waits here until the
 //! world says how it ends ([`Fate`]); only then does it take effect, so requests overtake each
-//! other. With a volatile cache, what was not flushed may be gone after a crash, block by block.
+//! other. With a volatile cache, what was not flushed may be gone after a crash, block by block. A forgetful one is
+//! somewhere else: its cache goes alone, and it goes on, as a server does that was started again.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -82,6 +83,8 @@ struct State {
     begun: Vec<Begun>,
     queue_max: usize,
     is_latched: bool,
+    /// How often its cache went with something that no flush had covered. `None`: that cannot happen.
+    lost: Option<u64>,
     prng: Prng,
     sabotage: Option<Sabotage>,
 }
@@ -132,9 +135,15 @@ impl Disk {
             begun: Vec::new(),
             queue_max,
             is_latched: false,
+            lost: None,
             prng,
             sabotage: None,
         })))
+    }
+
+    /// Its cache may go alone from now on.
+    pub fn be_forgetful(&self) {
+        self.0.borrow_mut().lost = Some(0);
     }
 
     /// From now on something is wrong with it.
@@ -259,13 +268,19 @@ impl Disk {
                 drop(state.execute(waiting.request, Fate::Torn));
             }
         }
-        for block in std::mem::take(&mut state.dirty) {
-            if state.prng.chance(500) {
-                state.persist(block);
-            }
-        }
-        state.content = state.durable.clone();
+        state.revert();
         state.is_latched = false;
+        state.lost = state.lost.map(|_| 0);
+    }
+
+    /// The cache of a forgetful disk goes: each block that was not durable may be lost. Requests that wait are done
+    /// later, by what is there then.
+    pub fn lose_cache(&self) {
+        let mut state = self.0.borrow_mut();
+        if !state.dirty.is_empty() {
+            state.lost = state.lost.map(|lost| lost + 1);
+        }
+        state.revert();
     }
 
     /// What a read of everything would give.
@@ -275,6 +290,16 @@ impl Disk {
 }
 
 impl State {
+    /// Some of what was not durable is durable after all, and the rest is gone.
+    fn revert(&mut self) {
+        for block in std::mem::take(&mut self.dirty) {
+            if self.prng.chance(500) {
+                self.persist(block);
+            }
+        }
+        self.content.clone_from(&self.durable);
+    }
+
     fn execute(&mut self, request: IoRequest, fate: Fate) -> IoResult {
         match request {
             IoRequest::Read {
@@ -362,9 +387,11 @@ impl State {
             let at = block * BLOCK_BYTES;
             let content = &mut self.content[at..at + BLOCK_BYTES];
             self.mapped[block] = new(index * BLOCK_BYTES, content);
-            self.dirty.insert(block);
             if durable || !self.capabilities.volatile_cache {
+                self.dirty.remove(&block);
                 self.persist(block);
+            } else {
+                self.dirty.insert(block);
             }
         }
         if fate == Fate::Torn {
@@ -464,6 +491,14 @@ impl Backstore for Handle {
                 state.answers.push((core, tag, result));
             }
         }
+    }
+
+    fn may_have_unflushed(&self) -> bool {
+        !self.disk.0.borrow().dirty.is_empty()
+    }
+
+    fn lost(&self) -> Option<u64> {
+        self.disk.0.borrow().lost
     }
 
     fn refresh_size(&mut self) -> Option<u64> {
@@ -587,6 +622,27 @@ mod tests {
         assert!(matches!(end(&disk, id, Fate::Good)[..], [Ok(_)]));
         disk.crash();
         assert_eq!(disk.content()[3 * BLOCK_BYTES], 9);
+    }
+
+    #[test]
+    fn a_forgetful_disk_counts_what_goes_with_its_cache() {
+        let mut survived = 0;
+        for seed in 0..50 {
+            let disk = Disk::new(8, true, 64, Prng::new(seed));
+            disk.be_forgetful();
+            let handle = disk.handle(0);
+            disk.lose_cache();
+            assert_eq!(handle.lost(), Some(0), "there was nothing to lose");
+            let id = write(&disk, 1, 7, false);
+            disk.complete(id, Fate::Good);
+            let waits = write(&disk, 2, 8, false);
+            disk.lose_cache();
+            assert!(handle.lost() == Some(1) && !handle.may_have_unflushed());
+            survived += usize::from(disk.content()[BLOCK_BYTES] == 7);
+            assert!(disk.complete(waits, Fate::Good).is_some());
+            assert_eq!(disk.content()[2 * BLOCK_BYTES], 8);
+        }
+        assert!((1..50).contains(&survived), "{survived}");
     }
 
     #[test]

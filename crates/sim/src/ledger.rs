@@ -41,6 +41,8 @@ struct Write {
     blocks: Range<usize>,
     /// For each block: what is gone for good once this write is over.
     supersedes: Vec<Vec<Handle>>,
+    /// The cache went while it was under way, perhaps with it.
+    may_be_lost: bool,
 }
 
 #[derive(Debug)]
@@ -126,7 +128,12 @@ impl Ledger {
                 }
             }
         }
-        self.writes.insert(handle, Write { blocks, supersedes });
+        let write = Write {
+            blocks,
+            supersedes,
+            may_be_lost: false,
+        };
+        self.writes.insert(handle, write);
     }
 
     /// A write is over.
@@ -145,6 +152,7 @@ impl Ledger {
             let stays = |version: &Version| !gone.contains(&version.by);
             let is_another = |version: &Version| version.by != handle;
             match ended {
+                Ended::Good { durable: false } if write.may_be_lost => {}
                 Ended::Good { durable } => {
                     block.possible.retain(stays);
                     if durable {
@@ -218,6 +226,39 @@ impl Ledger {
             }
             block.possible.clone_from(&block.after_crash);
         }
+    }
+
+    /// The cache of the disk goes, which `content` is after that, and everything goes on. Gives the writes that were
+    /// over and whose blocks have something else now, by what they wrote; zeros are not among them.
+    pub fn lose_cache(&mut self, before: &[u8], content: &[u8]) -> Vec<WriteId> {
+        for write in self.writes.values_mut() {
+            write.may_be_lost = true;
+        }
+        for gone in self.flushes.values_mut() {
+            gone.clear();
+        }
+        let mut lost = Vec::new();
+        let writes = &self.writes;
+        for (lba, block) in self.blocks.iter_mut().enumerate() {
+            let bytes = lba * BLOCK_BYTES..(lba + 1) * BLOCK_BYTES;
+            let (before, after) = (&before[bytes.clone()], &content[bytes]);
+            if before != after {
+                lost.extend(id_of(lba, before).filter(|&id| id != 0));
+            }
+            for version in &mut block.after_crash {
+                version.is_open = writes.contains_key(&version.by);
+            }
+            block.possible.clone_from(&block.after_crash);
+        }
+        for read in self.reads.values_mut() {
+            for (lba, candidates) in read.blocks.clone().zip(&mut read.candidates) {
+                let possible = self.blocks[lba].possible.iter();
+                candidates.extend(possible.map(|version| version.id));
+            }
+        }
+        lost.sort_unstable();
+        lost.dedup();
+        lost
     }
 
     /// Holds the medium itself against the book, when nothing is under way any more.
@@ -366,6 +407,26 @@ mod tests {
         ledger.end_write(4, Ended::Good { durable: true });
         ledger.crash();
         assert_eq!(readable(&mut ledger), [8]);
+    }
+
+    #[test]
+    fn what_goes_with_the_cache_may_come_back_until_it_is_written_again() {
+        let mut ledger = Ledger::new(4);
+        ledger.begin_write(1, 5, 0..1);
+        ledger.end_write(1, GOOD);
+        ledger.begin_write(2, 6, 0..1);
+        ledger.begin_flush(8);
+        ledger.begin_read(9, 0..1);
+        let (before, after) = (content(5, 0..4), content(0, 0..4));
+        assert_eq!(ledger.lose_cache(&before, &after), [5]);
+        assert_eq!(ledger.end_read(9, Some(&content(0, 0..1))), Ok(()));
+        ledger.end_flush(8, true);
+        // It may have been done before the cache went.
+        ledger.end_write(2, GOOD);
+        assert_eq!(readable(&mut ledger), [0, 5, 6]);
+        ledger.begin_write(3, 7, 0..1);
+        ledger.end_write(3, GOOD);
+        assert_eq!(readable(&mut ledger), [7]);
     }
 
     #[test]

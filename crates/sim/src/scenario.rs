@@ -20,6 +20,8 @@ pub struct Scenario {
     pub blocks: usize,
     /// The disk may lose what was not flushed.
     pub volatile_cache: bool,
+    /// Actions of 1000 after which its cache goes, and the disk goes on.
+    pub losses: u32,
     /// How many requests the disk takes at a time.
     pub disk_queue_max: usize,
     /// The longest time a request takes, unless it hangs.
@@ -89,7 +91,11 @@ const POOL_BYTES: [usize; 3] = [512 * 1024, 1024 * 1024, 16 * 1024 * 1024];
 impl Scenario {
     /// What the seed says.
     pub fn draw(seed: u64) -> Self {
-        let scenario = Self::ordinary(seed);
+        let mut scenario = Self::ordinary(seed);
+        if scenario.volatile_cache {
+            let mut far = Prng::stream(seed, "scenario of a disk that is far away");
+            scenario.losses = far.pick(&[0, 0, 20, 100]).unwrap_or(0);
+        }
         if seed % LATE == 3 {
             scenario.late(seed)
         } else if seed % SAVING == 6 {
@@ -136,6 +142,7 @@ impl Scenario {
             actions: prng.size(20, 300),
             blocks: prng.pick(&[8, 64, 256]).unwrap_or(64),
             volatile_cache: prng.chance(700),
+            losses: 0,
             disk_queue_max: prng.pick(&[1, 4, 64]).unwrap_or(64),
             disk_delay_max: micros(prng.pick(&[0, 100, 5_000]).unwrap_or(100)),
             disk_errors,
@@ -362,7 +369,7 @@ mod tests {
     #[test]
     fn every_kind_of_trouble_comes_up_and_stays_away_in_turn() {
         let drawn: Vec<Scenario> = (0..200).map(Scenario::draw).collect();
-        let facts: [fn(&Scenario) -> bool; 14] = [
+        let facts: [fn(&Scenario) -> bool; 15] = [
             |scenario| scenario.disk_errors > 0,
             |scenario| scenario.disk_hangs > 0,
             |scenario| scenario.network_faults > 0,
@@ -377,6 +384,7 @@ mod tests {
             |scenario| scenario.keep_conflicts > 0,
             |scenario| !scenario.mischief.is_empty(),
             |scenario| scenario.target.cores > 1,
+            |scenario| scenario.losses > 0,
         ];
         for (number, fact) in facts.iter().enumerate() {
             let count = drawn.iter().filter(|scenario| fact(scenario)).count();

@@ -8,6 +8,7 @@ mod core;
 mod line;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{Engine, MediumFailure, Save, SaveError, SavedState, SessionKey, Version};
@@ -42,8 +43,13 @@ impl Host {
             let unit = (setup::owner(disk, state), version, disk.handle(index));
             Core::new(index, settings, unit, random)
         };
+        let mut cores: Vec<Core> = (0..settings.cores).map(core).collect();
+        let uncovered = Arc::default();
+        for core in &mut cores {
+            core.engine.share_uncovered(UNIT, &uncovered);
+        }
         Self {
-            cores: (0..settings.cores).map(core).collect(),
+            cores,
             places: BTreeMap::new(),
         }
     }

@@ -172,6 +172,14 @@ impl Operation {
         )
     }
 
+    /// Whether what was written before is durable when it ends with GOOD.
+    pub const fn flushes(&self) -> bool {
+        matches!(
+            self,
+            Self::Flush | Self::Eject | Self::SetWriteCache { on: false }
+        )
+    }
+
     /// How much the target may send, in bytes.
     pub const fn room_bytes(&self) -> usize {
         match self {

@@ -8,10 +8,11 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{MediumFailure, MediumOrder};
+use engine::{FlushFailure, MediumFailure, MediumOrder};
 use front::iscsi::{FRONT_CORE, Grant};
 use front::{Policy as _, SessionId, SessionReport};
 use iscsi::pdu::Tsih;
+use store::IoFailure;
 
 use super::{Event, World};
 use crate::initiator::Breach;
@@ -184,6 +185,9 @@ impl World {
             Ok(()) => true,
             Err(MediumFailure::Prevented) => order == MediumOrder::Eject { force: false },
             Err(MediumFailure::Busy) => is_eject,
+            Err(MediumFailure::Unflushed(FlushFailure::Store(IoFailure::CacheLost))) => {
+                is_eject && scenario.losses > 0
+            }
             Err(MediumFailure::Unflushed(_)) => {
                 is_eject && (scenario.disk_errors > 0 || scenario.disk_hangs > 0)
             }

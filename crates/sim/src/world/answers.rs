@@ -7,7 +7,7 @@ use iscsi::login::InitiatorLoginAction;
 use iscsi::pdu::{LogoutResponseCode, TaskManagementFunction, TaskManagementResponse};
 
 use super::past::Rights;
-use super::{Event, LoggingIn, World};
+use super::{Event, LoggingIn, World, losses};
 use crate::initiator::{Answer, Breach, Heard, Operation, Session, Task, is_refused};
 use crate::ledger::{self, Ended, WrongData};
 use crate::network::{Arrival, Side};
@@ -191,6 +191,11 @@ impl World {
             (0x02, Some((4, 0x44, 0))) | (0x08, None) if scenario.keeps_slowly() => true,
             // A change came into force, but not all that had to end has ended.
             (0x02, Some((4, 0x44, 0))) if scenario.disk_hangs > 0 => true,
+            // A write that began with the cache on and ends with it off has it flushed.
+            (0x02, Some(losses::REPORT)) if scenario.losses > 0 => {
+                let is_uncached = scenario.cache_switches > 0 && task.operation.writes();
+                task.operation.flushes() || is_uncached
+            }
             (0x02, Some((3 | 4, _, _))) => scenario.disk_errors > 0,
             (0x02, Some((2, 0x04, 0x00))) => self.is_refusal_explained(&task.operation),
             (0x02, Some((2, 0x04, 0x01))) => scenario.disk_errors > 0,
@@ -222,6 +227,7 @@ impl World {
     fn end(&mut self, initiator: usize, task: Task, answer: &Answer) -> Result<(), Breach> {
         let is_good = answer.status == 0;
         self.good += usize::from(is_good);
+        self.check_losses(initiator, &task, answer)?;
         let is_refused = is_refused(answer.status, answer.sense);
         let handle = task.handle;
         self.administrator.loads.remove(&handle);
@@ -251,7 +257,8 @@ impl World {
                 let found = is_good.then_some(found.as_slice());
                 self.ledger.end_read(handle, found).map_err(wrong)?;
                 self.ledger.end_write(handle, ended(always_durable));
-                if is_good && old != 0 && !self.swapped.insert((block, old)) {
+                let counts = is_good && old != 0 && !self.losses.may_have_undone(handle);
+                if counts && !self.swapped.insert((block, old)) {
                     let detail = format!("block {block}: two found write {old} and replaced it");
                     return Err(Breach::new("compare-and-write-is-atomic", detail));
                 }
@@ -264,7 +271,7 @@ impl World {
                 }
                 self.cache_switches -= 1;
                 let is_settled =
-                    self.cache_switches == 0 && self.resets == 0 && !self.reset_at_large;
+                    self.sole_switch == Some(handle) && self.resets == 0 && !self.reset_at_large;
                 if is_good && !on && is_settled {
                     self.cache_times += 1;
                     self.cache_off = Some(self.cache_times);
@@ -316,6 +323,7 @@ impl World {
     /// A task ends without an answer, and nothing of it is left.
     pub(super) fn forget(&mut self, task: &Task) {
         self.administrator.loads.remove(&task.handle);
+        self.losses.note_unanswered(task.handle);
         match task.operation {
             Operation::Read { .. } => drop(self.ledger.end_read(task.handle, None)),
             Operation::Write { .. } | Operation::Zero { .. } => {
@@ -396,6 +404,7 @@ impl World {
             self.lines[login.link].link.reset();
         }
         let tasks = session.take_tasks();
+        self.losses.note_lost_session(initiator);
         player.lost.push((player.tsih, tasks));
         player.rights = Rights::default();
         player.resets = 0;

@@ -7,6 +7,7 @@ mod administrator;
 mod answers;
 mod carry;
 mod last;
+mod losses;
 mod past;
 mod play;
 mod saving;
@@ -35,6 +36,7 @@ use crate::scenario::Scenario;
 use crate::trace::{Actor, Trace};
 
 use self::administrator::Administrator;
+use self::losses::Losses;
 use self::past::{Past, Rights};
 use self::saving::{SaveFate, Saving};
 
@@ -200,11 +202,14 @@ pub struct World {
     cache_times: u64,
     /// Commands under way that switch the cache.
     cache_switches: usize,
+    /// The last of them, if none was under way beside it: which of two comes last, nobody knows.
+    sole_switch: Option<Handle>,
     /// Writes that were sent while the cache was off.
     sent_uncached: std::collections::BTreeMap<Handle, u64>,
     /// What a COMPARE AND WRITE has found and replaced.
     swapped: BTreeSet<(usize, u64)>,
     past: Past,
+    losses: Losses,
     administrator: Administrator,
     seed: u64,
     boots: u64,
@@ -232,6 +237,9 @@ impl World {
         );
         if let Some(sabotage) = scenario.target.sabotage {
             disk.sabotage(sabotage);
+        }
+        if scenario.losses > 0 {
+            disk.be_forgetful();
         }
         let host_prng = Prng::stream(seed, "host 0");
         let host = Host::new(&scenario.target, &disk, None, &host_prng);
@@ -275,9 +283,11 @@ impl World {
             cache_off: None,
             cache_times: 0,
             cache_switches: 0,
+            sole_switch: None,
             sent_uncached: std::collections::BTreeMap::new(),
             swapped: BTreeSet::new(),
             past: Past::default(),
+            losses: Losses::new(seed),
             seed,
             boots: 0,
         }

@@ -47,10 +47,9 @@ impl World {
             self.crash();
             return;
         }
-        if self.past_prng.chance(scenario.outages) {
-            let millis = self.past_prng.within(500, 9_000);
-            self.outage_until = self.agenda.now() + Duration::from_millis(millis);
-            self.note(Actor::Disk, format_args!("does nothing for {millis} ms"));
+        self.lose_cache_now_and_then();
+        if self.past_prng.chance(self.scenario.outages) {
+            self.begin_outage();
         }
         if self.past_prng.chance(self.scenario.takes) {
             self.administer(initiator);
@@ -92,6 +91,13 @@ impl World {
                 _ => self.command(initiator, connection),
             }
         }
+    }
+
+    /// The disk takes requests and does nothing for a while.
+    fn begin_outage(&mut self) {
+        let millis = self.past_prng.within(500, 9_000);
+        self.outage_until = self.agenda.now() + Duration::from_millis(millis);
+        self.note(Actor::Disk, format_args!("does nothing for {millis} ms"));
     }
 
     /// Something hangs, and the initiator does what real ones do then.
@@ -143,6 +149,7 @@ impl World {
             Operation::Flush | Operation::Eject => self.ledger.begin_flush(handle),
             Operation::SetWriteCache { on } => {
                 self.cache_off = None;
+                self.sole_switch = (self.cache_switches == 0).then_some(handle);
                 self.cache_switches += 1;
                 if !on {
                     self.ledger.begin_flush(handle);
@@ -159,6 +166,7 @@ impl World {
             | Operation::PreemptAndAbort { .. }
             | Operation::Clear { .. } => {}
         }
+        self.note_for_losses(initiator, handle, &operation);
         let player = &mut self.players[initiator];
         let Some(session) = &mut player.session else {
             return;
@@ -464,6 +472,7 @@ impl World {
         self.resets = 0;
         self.reset_at_large = false;
         self.swapped.clear();
+        self.losses.restart();
         self.forget_the_past();
         self.saving.restart();
         for initiator in 0..self.players.len() {

@@ -29,6 +29,8 @@ pub(super) struct Saving {
     first: Vec<u8>,
     /// A save is under way.
     is_open: bool,
+    /// It is of the state in force: of a change that was saved and had taken too long by then, nothing is to be left.
+    restores: bool,
     /// Saves that failed since one was uncertain, with that one.
     failures: u32,
 }
@@ -38,6 +40,7 @@ impl Saving {
         Self {
             first,
             is_open: false,
+            restores: false,
             failures: 0,
         }
     }
@@ -57,6 +60,7 @@ impl World {
             let written = Duration::from_micros(self.keeper_prng.within(0, micros));
             let (fate, answer_after) = (self.draw_save_fate(), delay - written);
             self.saving.is_open = true;
+            self.saving.restores = self.host.state_in_force().as_ref() == Some(&save.state);
             let event = Event::Save {
                 save,
                 fate,
@@ -114,7 +118,8 @@ impl World {
         saving.is_open = false;
         saving.failures = match outcome {
             Ok(_) | Err(SaveError::Conflict { .. }) => 0,
-            Err(SaveError::Failed(_)) if saving.failures == 0 => 0,
+            Err(SaveError::Failed(_)) if saving.failures == 0 && !saving.restores => 0,
+            Err(SaveError::Failed(_)) if saving.restores => saving.failures + 2,
             Err(SaveError::Failed(_) | SaveError::Uncertain(_)) => saving.failures + 1,
         };
         self.host.handle_saved(outcome, self.agenda.now());
@@ -130,10 +135,13 @@ impl World {
         let in_force = self.host.state_in_force();
         let saved = self.authority.saved().map(|saved| saved.state);
         let saved = saved.as_ref().unwrap_or(&self.saving.first);
-        if in_force.is_none_or(|in_force| in_force == *saved) {
+        let Some(in_force) = in_force.filter(|in_force| in_force != saved) else {
             return Ok(());
-        }
-        let detail = format!("{:?}, over: {is_over}", self.saving);
+        };
+        let detail = format!(
+            "in force {in_force:02x?}, saved {saved:02x?}, {:?}, over: {is_over}",
+            self.saving
+        );
         Err(Breach::new("what-is-saved-is-in-force", detail))
     }
 }
