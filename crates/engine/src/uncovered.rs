@@ -1,18 +1,19 @@
 //! Whose writes a store has answered and no flush of theirs has covered, and who has to learn that they may be lost.
 //!
 //! A store that is somewhere else counts how often it may have lost what it had answered
-//! ([`Backstore::lost`](store::Backstore::lost)); it goes on after that, and a flush of it is good. So each initiator
-//! that has written since its last good flush learns of it by its next one; a flush of another initiator is no report
-//! to it. An initiator is a device with its principal, not one of its sessions: hosts with several paths and clients
-//! of NBD with several connections write by one and flush by another. Each of its sessions gets the report, once, as
-//! nobody knows whether two of them are one program. For each session that went while something was not covered, or
-//! without its report, a later one gets what that did not. An administrator learns of it by the last flush of the unit,
-//! and by the one before an eject. A loss of what was written before this program began is reported to everybody.
+//! ([`Backstore::lost`](store::Backstore::lost)); it goes on after that, and a flush of it is good. So each
+//! initiator that has written since its last good flush learns of it by its next one; a flush of another initiator
+//! is no report to it. An initiator is a device with its principal, not one of its sessions: hosts with several
+//! paths and clients of NBD with several connections write by one and flush by another. Each of its sessions gets
+//! the report, once, as nobody knows whether two of them are one program. For each session that went while something
+//! that it had written was not covered, or without its report, a later one gets what that did not. An administrator
+//! learns of it by the last flush of the unit, and by the one before an eject. A loss of what was written before
+//! this program began is reported to everybody.
 //!
 //! A write counts from its answer on, since a flush covers what was answered before it began, and with the losses
 //! that were known when it began, since nobody knows at which end of a loss the server did it. So a write that was
-//! under way at a loss may be a second report. An answer is no report until it has come: a session that ends without a
-//! farewell within [`RECEIPT`] of its report may not have had it, and a host that is back sends the flush again.
+//! under way at a loss may be a second report. An answer is no report until it has come: a session that ends without
+//! a farewell within [`RECEIPT`] of its report may not have had it, and a host that is back sends the flush again.
 //!
 //! One book is shared by the cores of a unit, for the time of a look at it.
 
@@ -63,6 +64,10 @@ struct Initiator {
     since: Option<u64>,
     /// How many writes of it were answered.
     writes: u64,
+    /// So many of them are covered.
+    covered: u64,
+    /// So many of them were when something was first lost.
+    spared: Option<u64>,
     /// How many losses concern it.
     losses: u64,
     /// So many of them were reported to a session of it.
@@ -91,6 +96,7 @@ impl Initiator {
         if self.since.is_some_and(|since| since < lost) {
             self.since = Some(lost);
             self.losses += 1;
+            self.spared.get_or_insert(self.covered);
         }
     }
 
@@ -102,6 +108,7 @@ impl Initiator {
     /// Everything that it has written is durable. Those that are gone need not know more.
     const fn cover(&mut self) {
         self.since = None;
+        self.covered = self.writes;
         if self.known_away >= self.losses {
             self.away = 0;
         }
@@ -117,10 +124,15 @@ impl Initiator {
         self.known_away
     }
 
-    /// A session of it goes, which knows of so many losses.
-    fn part(&mut self, known: u64) {
+    /// A session of it goes.
+    fn part(&mut self, session: &Session, is_unheard: bool) {
         self.sessions -= 1;
-        if self.since.is_some() || known < self.losses {
+        let known = session.known.saturating_sub(u64::from(is_unheard));
+        let may_lose = self.since.is_some() && session.last_write > self.covered;
+        let has_lost = self
+            .spared
+            .is_some_and(|spared| session.last_write > spared);
+        if may_lose || is_unheard || has_lost && known < self.losses {
             let least = if self.away == 0 {
                 known
             } else {
@@ -137,16 +149,17 @@ struct Session {
     name: Name,
     /// Of how many losses of its initiator it knows, or need not.
     known: u64,
+    /// Of its initiator's writes the last one that came by it, by its number from 1 on.
+    last_write: u64,
     /// When it got its last report.
     reported_at: Option<Duration>,
 }
 
 impl Session {
-    /// Of how many losses its initiator knows by it, as far as can be said.
-    fn known_at(&self, departure: &Departure) -> u64 {
+    /// Its last report may not have come.
+    fn is_unheard(&self, departure: &Departure) -> bool {
         let is_fresh = |at: Duration| departure.now.saturating_sub(at) < RECEIPT;
-        let may_be_unheard = !departure.is_farewell && self.reported_at.is_some_and(is_fresh);
-        self.known.saturating_sub(u64::from(may_be_unheard))
+        !departure.is_farewell && self.reported_at.is_some_and(is_fresh)
     }
 }
 
@@ -193,9 +206,10 @@ impl Uncovered {
     /// The store has answered a write as good. It had lost something `since` times when that began.
     pub(crate) fn note_write(&self, nexus: NexusId, name: &PortName, since: u64) {
         let mut book = self.book();
-        let (initiator, _) = book.enter(nexus, name);
+        let (initiator, session) = book.enter(nexus, name);
         initiator.fear(since);
         initiator.writes += 1;
+        session.last_write = initiator.writes;
     }
 
     /// A flush goes to the store, which has lost something `lost` times.
@@ -249,8 +263,7 @@ impl Uncovered {
         let Some(session) = book.sessions.remove(&nexus) else {
             return;
         };
-        let known = session.known_at(&departure);
-        let name = session.name;
+        let name = Arc::clone(&session.name);
         let Some(initiator) = book.initiators.get_mut(&name) else {
             debug_assert!(false, "a session without an initiator");
             return;
@@ -259,7 +272,7 @@ impl Uncovered {
         if departure.is_covered && initiator.sessions == 1 {
             initiator.cover();
         }
-        initiator.part(known);
+        initiator.part(&session, session.is_unheard(&departure));
         if initiator.sessions > 0 {
             return;
         }
@@ -298,6 +311,7 @@ impl Book {
         let session = session.or_insert_with(|| Session {
             name: Arc::new((port.principal.clone(), device_of(&port.transport_id).into())),
             known: 0,
+            last_write: 0,
             reported_at: None,
         });
         let initiator = self.initiators.entry(Arc::clone(&session.name));
@@ -565,6 +579,18 @@ mod tests {
         // One that was under way at a loss that was reported since.
         book.note_write(A, &name(1), 0);
         assert!(flush(&book, A, 1, 1) && !flush(&book, A, 1, 1));
+    }
+
+    /// As one of several connections of a client.
+    #[test]
+    fn a_session_that_wrote_nothing_and_goes_is_owed_nothing() {
+        let book = Uncovered::default();
+        book.note_write(A, &name(1), 0);
+        let mark = book.mark(B, &name(1), 0);
+        depart(&book, B, 1, false);
+        assert!(mark.writes == 1 && flush(&book, A, 1, 1));
+        depart(&book, A, 1, true);
+        assert!(!book.is_owed(1) && !flush(&book, C, 1, 1));
     }
 
     /// Two programs of one name.
