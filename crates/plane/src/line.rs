@@ -126,6 +126,10 @@ impl nbd::Line for NbdLink {
     fn portal(&self) -> SocketAddr {
         self.portal
     }
+
+    fn has_had_all(&self) -> bool {
+        self.socket.is_acknowledged()
+    }
 }
 
 /// The same on its way to another core. Nothing is under way on it.

@@ -31,9 +31,7 @@ pub trait Line: Debug {
     fn portal(&self) -> SocketAddr;
 
     /// The other end has acknowledged all that was sent. One that cannot say so has not.
-    fn has_had_all(&self) -> bool {
-        false
-    }
+    fn has_had_all(&self) -> bool;
 
     /// A login request has been read, by which the initiator may have given its name.
     fn note_login(&mut self, pdu: &Pdu, initiator: Option<&IscsiName>, context: &Self::Context);

@@ -24,9 +24,7 @@ pub trait Line: Debug {
     fn portal(&self) -> SocketAddr;
 
     /// The other end has acknowledged all that was sent. One that cannot say so has not.
-    fn has_had_all(&self) -> bool {
-        false
-    }
+    fn has_had_all(&self) -> bool;
 }
 
 /// What a line belongs to.

@@ -30,6 +30,10 @@ impl Line for Link {
         SocketAddr::from(([10, 1, 0, 1], 3260))
     }
 
+    fn has_had_all(&self) -> bool {
+        false
+    }
+
     fn note_login(&mut self, _: &Pdu, _: Option<&IscsiName>, (): &()) {}
 
     fn enter(&mut self, _: &Detail, _: &ConnectionParameters, (): &()) {}

@@ -54,6 +54,10 @@ impl Line for Link {
     fn portal(&self) -> SocketAddr {
         SocketAddr::from(([10, 0, 0, 2], 10_809))
     }
+
+    fn has_had_all(&self) -> bool {
+        false
+    }
 }
 
 /// No initiator comes by a socket.
@@ -69,6 +73,10 @@ impl iscsi::Line for NoLine {
 
     fn portal(&self) -> SocketAddr {
         unreachable!("no initiator comes")
+    }
+
+    fn has_had_all(&self) -> bool {
+        false
     }
 
     fn note_login(&mut self, _: &Pdu, _: Option<&IscsiName>, (): &()) {}

@@ -93,6 +93,10 @@ impl Line for TestLine {
         SocketAddr::from(([10, 0, 0, 2], 3260))
     }
 
+    fn has_had_all(&self) -> bool {
+        true
+    }
+
     fn note_login(&mut self, _: &Pdu, _: Option<&IscsiName>, (): &()) {}
     fn enter(&mut self, _: &Detail, _: &ConnectionParameters, (): &()) {}
     fn note_received(&mut self, _: &[u8]) {}

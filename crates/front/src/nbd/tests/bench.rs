@@ -46,6 +46,10 @@ impl Line for TestLine {
     fn portal(&self) -> SocketAddr {
         SocketAddr::from(([10, 0, 0, 2], 10_809))
     }
+
+    fn has_had_all(&self) -> bool {
+        true
+    }
 }
 
 /// No initiator comes.
@@ -61,6 +65,10 @@ impl iscsi::Line for NoLine {
 
     fn portal(&self) -> SocketAddr {
         unreachable!("no initiator comes")
+    }
+
+    fn has_had_all(&self) -> bool {
+        false
     }
 
     fn note_login(&mut self, _: &Pdu, _: Option<&IscsiName>, (): &()) {}
