@@ -114,7 +114,6 @@ impl Doctor {
             let reports = asks_cores.then(|| daemon.plane.hyperscsi().ok())??;
             Some(FrameCounts::of(&reports))
         };
-        let turns = stats.cores.iter().map(|core| core.turns).sum();
         let (started, began) = self.started;
         let held = daemon.accounts.held();
         let mut findings = Vec::from_iter(self.document.look(daemon));
@@ -138,7 +137,7 @@ impl Doctor {
             stats: &stats,
             machine: &self.machine,
             memory: self.memory.as_deref(),
-            hosts: &locked(&self.network).hosts(now, &portals, turns),
+            hosts: &locked(&self.network).hosts(now, &portals),
             frames: locked(&self.frames).look(now, frames),
             room: &locked(&self.space).room(now, || unit_files(daemon, &in_force)),
             kept: &locked(&self.keep).room(now, daemon.state.directory()),

@@ -9,12 +9,6 @@ use super::tcp::{Asker, Connection, Counts};
 /// Between two questions to the kernel, at least.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// The same while nothing happens: the kernel goes through all connections of the machine for one question.
-const LOOK_EVERY_IDLE: Duration = Duration::from_secs(30);
-
-/// Cores that turn less often in a second, all together, have no traffic beyond pings.
-const IDLE_TURNS: u64 = 50;
-
 /// A host with connections to the daemon.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Host {
@@ -33,10 +27,6 @@ pub(super) struct Network {
     /// `None` where the kernel does not answer such questions.
     asker: Option<Asker>,
     last: Option<Instant>,
-    /// How often the cores had turned at the last call, and when that was.
-    turns: Option<(u64, Instant)>,
-    /// Nothing has happened since the last question.
-    is_idle: bool,
     counts: BTreeMap<SocketAddr, Counts>,
     hosts: Vec<Host>,
 }
@@ -50,21 +40,18 @@ impl Network {
         Self {
             asker: asker.ok(),
             last: None,
-            turns: None,
-            is_idle: false,
             counts: BTreeMap::new(),
             hosts: Vec::new(),
         }
     }
 
-    /// The hosts that came to one of the portals, as of now or of a moment ago; `turns` is how often the cores have
-    /// turned.
-    pub(super) fn hosts(&mut self, now: Instant, portals: &[SocketAddr], turns: u64) -> Vec<Host> {
-        if self.is_due(now, turns)
+    /// The hosts that came to one of the portals, as of now or of a moment ago.
+    pub(super) fn hosts(&mut self, now: Instant, portals: &[SocketAddr]) -> Vec<Host> {
+        let is_due = |last: Instant| now.saturating_duration_since(last) >= LOOK_EVERY;
+        if self.last.is_none_or(is_due)
             && let Some(asker) = &mut self.asker
         {
             self.last = Some(now);
-            self.is_idle = true;
             match asker.connections(portals) {
                 Ok(connections) => self.take(&connections),
                 Err(error) => {
@@ -73,24 +60,6 @@ impl Network {
             }
         }
         self.hosts.clone()
-    }
-
-    /// Whether the kernel is to be asked again. Where something has happened since the last question, or a peer did not
-    /// acknowledge by then, that is soon.
-    fn is_due(&mut self, now: Instant, turns: u64) -> bool {
-        let before = self.turns.replace((turns, now));
-        let is_quiet = before.is_some_and(|(before, at)| {
-            let seconds = now.saturating_duration_since(at).as_secs().max(1);
-            turns.saturating_sub(before) < IDLE_TURNS * seconds
-        });
-        self.is_idle &= is_quiet && self.hosts.iter().all(|host| host.timeouts == 0);
-        let pause = if self.is_idle {
-            LOOK_EVERY_IDLE
-        } else {
-            LOOK_EVERY
-        };
-        let is_over = |last: Instant| now.saturating_duration_since(last) >= pause;
-        self.last.is_none_or(is_over)
     }
 
     fn take(&mut self, connections: &[Connection]) {
@@ -162,46 +131,10 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_is_asked_rarely_while_nothing_happens() {
-        let mut network = Network {
-            asker: None,
-            last: None,
-            turns: None,
-            is_idle: false,
-            counts: BTreeMap::new(),
-            hosts: Vec::new(),
-        };
-        let begin = Instant::now();
-        let at = |seconds| begin + Duration::from_secs(seconds);
-        let asked = |network: &mut Network, seconds| {
-            network.last = Some(at(seconds));
-            network.is_idle = true;
-        };
-        assert!(network.is_due(at(0), 0), "the first time");
-        asked(&mut network, 0);
-        assert!(!network.is_due(at(5), 10) && !network.is_due(at(25), 60));
-        assert!(network.is_due(at(30), 70));
-        asked(&mut network, 30);
-        assert!(network.is_due(at(35), 1000), "there is traffic");
-        asked(&mut network, 35);
-        assert!(!network.is_due(at(36), 5000), "not at once");
-        assert!(network.is_due(at(40), 5001), "once more after it");
-        asked(&mut network, 40);
-        assert!(!network.is_due(at(45), 5002));
-        network.take(&[Connection {
-            timeouts: 1,
-            ..connection(1, 1448, 1, 1)
-        }]);
-        assert!(network.is_due(at(50), 5003), "somebody does not answer");
-    }
-
-    #[test]
     fn a_host_is_the_sum_of_its_connections_since_the_look_before() {
         let mut network = Network {
             asker: None,
             last: None,
-            turns: None,
-            is_idle: false,
             counts: BTreeMap::new(),
             hosts: Vec::new(),
         };
