@@ -29,7 +29,7 @@ use self::planning::{Planned, stand_in_the_way};
 use self::reopen::settle;
 use super::apply::{self, Prepared};
 use super::attempts::{Attempts, Patience};
-use super::doctor::Doctor;
+use super::doctor::{Doctor, Inquirer};
 use super::events::{Events, milliseconds};
 use super::figures::{self, PastFigures};
 use super::file::{self, Aside, Found, unwritten};
@@ -878,6 +878,6 @@ impl Control for Daemon {
     }
 
     fn findings(&self) -> Vec<Finding> {
-        self.findings_now(true)
+        self.findings_now(Inquirer::Administrator)
     }
 }

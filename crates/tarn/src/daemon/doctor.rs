@@ -85,8 +85,8 @@ impl Doctor {
     }
 
     /// What limits or endangers the service, now.
-    /// Without `asks_cores` what sessions say about themselves is left out.
-    pub(super) fn findings(&self, daemon: &Daemon, asks_cores: bool) -> Vec<Finding> {
+    pub(super) fn findings(&self, daemon: &Daemon, inquirer: Inquirer) -> Vec<Finding> {
+        let asks_cores = inquirer == Inquirer::Administrator;
         let in_force = daemon.in_force();
         let running = &in_force.running;
         let stats = stats::stats(daemon);
@@ -137,7 +137,7 @@ impl Doctor {
             stats: &stats,
             machine: &self.machine,
             memory: self.memory.as_deref(),
-            hosts: &locked(&self.network).hosts(now, &portals),
+            hosts: &locked(&self.network).hosts(now, &portals, inquirer),
             frames: locked(&self.frames).look(now, frames),
             room: &locked(&self.space).room(now, || unit_files(daemon, &in_force)),
             kept: &locked(&self.keep).room(now, daemon.state.directory()),
@@ -185,6 +185,15 @@ impl Doctor {
             file_systems: systems.collect(),
         }
     }
+}
+
+/// Who wants to know what is wrong.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Inquirer {
+    Administrator,
+    /// The daemon itself, all the time. It does without what sessions say about themselves, for which cores would have
+    /// to be asked, and looks rarely at what costs more on a machine with more connections.
+    Watch,
 }
 
 /// A look that panicked has left the one before it.

@@ -17,7 +17,7 @@ use plane::{ConnectionReport, Handle, Place, SessionReport, TransportDetails, Un
 use crate::locate::Location;
 
 use super::control::{Daemon, InForce};
-use super::doctor::{self, LogTrouble};
+use super::doctor::{self, Inquirer, LogTrouble};
 use super::effect::{Consequence, PlannedStep};
 use super::events::milliseconds;
 use super::hyperscsi::{group_of, hyperscsi_places};
@@ -52,7 +52,7 @@ pub(super) fn status(daemon: &Daemon) -> view::Status {
         targets: count(in_force.running.targets.len()),
         sessions: stats::sessions(daemon),
         pending: daemon.pending(),
-        findings: daemon.findings_now(true),
+        findings: daemon.findings_now(Inquirer::Administrator),
     }
 }
 

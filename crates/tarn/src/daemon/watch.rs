@@ -14,6 +14,7 @@ use std::time::Duration;
 use api::event::{Finding, Severity};
 
 use super::control::Daemon;
+use super::doctor::Inquirer;
 use super::{events, snapshots};
 
 /// Between two looks.
@@ -83,7 +84,7 @@ impl Daemon {
 /// Warnings that are there at the start are those of the machine and its settings, of which nothing has happened yet:
 /// then they are no warnings of the log.
 fn look(watch: &mut Watch, daemon: &Daemon, is_start: bool) {
-    let turns = watch.look(daemon.findings_now(false));
+    let turns = watch.look(daemon.findings_now(Inquirer::Watch));
     for finding in &turns.began {
         let Finding {
             code,

@@ -3,13 +3,13 @@
 use api::event::{Finding, Severity};
 
 use super::{Daemon, SETTLING_PATIENCE};
+use crate::daemon::doctor::Inquirer;
 use crate::daemon::events::of_trouble;
 use crate::state::{Trouble, Troubles};
 
 impl Daemon {
     /// What limits or endangers the service, now.
-    /// Without `asks_cores` no core is asked, which others would wait for.
-    pub(in crate::daemon) fn findings_now(&self, asks_cores: bool) -> Vec<Finding> {
+    pub(in crate::daemon) fn findings_now(&self, inquirer: Inquirer) -> Vec<Finding> {
         let of_trouble = |trouble: Trouble| Finding {
             severity: trouble.severity,
             code: trouble.code.to_owned(),
@@ -29,7 +29,7 @@ impl Daemon {
             remedy: "look at the stores of the luns that are named and at the kernel log; it ends by itself when \
                 they answer".to_owned(),
         }));
-        findings.extend(self.doctor.findings(self, asks_cores));
+        findings.extend(self.doctor.findings(self, inquirer));
         findings
     }
 

@@ -4,10 +4,14 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use super::Inquirer;
 use super::tcp::{Asker, Connection, Counts};
 
 /// Between two questions to the kernel, at least.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// The same where nobody waits for it: for each question the kernel goes through all connections of the machine.
+const WATCH_EVERY: Duration = Duration::from_secs(15);
 
 /// A host with connections to the daemon.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -46,8 +50,17 @@ impl Network {
     }
 
     /// The hosts that came to one of the portals, as of now or of a moment ago.
-    pub(super) fn hosts(&mut self, now: Instant, portals: &[SocketAddr]) -> Vec<Host> {
-        let is_due = |last: Instant| now.saturating_duration_since(last) >= LOOK_EVERY;
+    pub(super) fn hosts(
+        &mut self,
+        now: Instant,
+        portals: &[SocketAddr],
+        inquirer: Inquirer,
+    ) -> Vec<Host> {
+        let pause = match inquirer {
+            Inquirer::Administrator => LOOK_EVERY,
+            Inquirer::Watch => WATCH_EVERY,
+        };
+        let is_due = |last: Instant| now.saturating_duration_since(last) >= pause;
         if self.last.is_none_or(is_due)
             && let Some(asker) = &mut self.asker
         {
@@ -128,6 +141,27 @@ mod tests {
                 ..Counts::default()
             },
         }
+    }
+
+    #[test]
+    fn an_administrator_has_the_kernel_asked_sooner_than_the_watch() {
+        let mut network = Network {
+            asker: Asker::open().ok(),
+            last: None,
+            counts: BTreeMap::new(),
+            hosts: Vec::new(),
+        };
+        let begin = Instant::now();
+        let mut asked = |seconds, inquirer| {
+            let now = begin + Duration::from_secs(seconds);
+            network.hosts(now, &[], inquirer);
+            network.last == Some(now)
+        };
+        assert!(asked(0, Inquirer::Watch), "the first time");
+        assert!(!asked(5, Inquirer::Watch) && !asked(1, Inquirer::Administrator));
+        assert!(asked(5, Inquirer::Administrator));
+        assert!(!asked(15, Inquirer::Watch), "it has been asked meanwhile");
+        assert!(asked(20, Inquirer::Watch));
     }
 
     #[test]
