@@ -36,9 +36,10 @@ use crate::{StartError, headroom, opener, say, service};
 
 /// Serves until SIGTERM or SIGINT.
 ///
-/// The start has three phases, each with what only it may do. *Load*: with all rights, stores and addresses are opened
+/// The start has four phases, each with what only it may do. *Load*: with all rights, stores and addresses are opened
 /// (and the libraries that stores need). *Confine*: rights are given up. *Connect*: threads begin; the data plane
 /// starts empty and gets the first configuration in the same way as every later one; other machines may be contacted.
+/// *Seal*: no more `connect`, where no store and no receiver needs it.
 ///
 /// Where `signals` include those that end the program, one that comes while stores are opened ends the start, without
 /// an error; else it ends the process in that phase.
