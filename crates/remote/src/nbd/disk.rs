@@ -107,6 +107,8 @@ pub(super) struct NbdHandle {
     marks: HashMap<u64, u64>,
     /// On how many lost connections a job was under way.
     losses: HashMap<u64, u8>,
+    /// How many connections had come up when a write began that is under way and will not be durable.
+    begun: HashMap<u64, u64>,
     /// The core with connections is gone.
     is_left: bool,
     /// Jobs that wait, as it was noted last.
@@ -134,6 +136,7 @@ impl NbdHandle {
             away: HashMap::new(),
             marks: HashMap::new(),
             losses: HashMap::new(),
+            begun: HashMap::new(),
             is_left: false,
             held: 0,
             over: VecDeque::new(),
@@ -205,6 +208,9 @@ impl NbdHandle {
             self.waiting.push_front(job);
             return;
         };
+        if writes_volatile(&job.work) {
+            self.begun.insert(job.tag, self.shared.count_ups());
+        }
         if let Err(job) = link.submit(job) {
             // There is room, so the server does not take such a request.
             let failure = Err(IoFailure::Hardware { errno: 0 });
@@ -222,15 +228,19 @@ impl NbdHandle {
 
     /// Where a job goes now.
     fn route(&self, job: &Job) -> Route {
+        let is_flush = matches!(job.work, Work::Flush) && self.capabilities.volatile_cache;
         if self.slots.is_empty() {
-            return Route::Away(self.number % self.shared.connections);
+            // A core that has a connection, but none for a flush, would give it back.
+            let fit = is_flush.then(|| self.shared.flushers());
+            let fit = fit.and_then(|fit| fit.first().map(|(core, _)| *core));
+            return Route::Away(fit.unwrap_or(self.number % self.shared.connections));
         }
         let emptiest = |slots: &mut dyn Iterator<Item = usize>| {
             let rooms = slots.map(|slot| (self.room_of(slot), slot));
             let best = rooms.max().filter(|(room, _)| *room > 0);
             best.map(|(_, slot)| slot)
         };
-        if matches!(job.work, Work::Flush) && self.capabilities.volatile_cache {
+        if is_flush {
             let fit = self.shared.flushers();
             let mut own = fit.iter().filter(|(core, _)| *core == self.number);
             if own.clone().next().is_some() {
@@ -310,6 +320,7 @@ impl NbdHandle {
     fn end_job(&mut self, job: Job, result: Result<(), IoFailure>, outlet: &mut Outlet) {
         let Job { tag, offset, work } = job;
         self.losses.remove(&tag);
+        self.begun.remove(&tag);
         if let Some(mark) = self.marks.remove(&tag)
             && result.is_ok()
         {
@@ -415,7 +426,8 @@ impl NbdHandle {
         let mut refused = Vec::new();
         while let Some(done) = link.poll() {
             if done.result.is_ok() && writes_volatile(&done.work) {
-                self.shared.writes.note_answered();
+                let begun = self.begun.get(&done.tag).copied();
+                self.shared.note_answered(begun.unwrap_or(0));
             }
             let job = Job {
                 tag: done.tag,

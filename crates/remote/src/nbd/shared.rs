@@ -69,6 +69,24 @@ struct Outages {
     reason: String,
 }
 
+/// The connections that are up, and what a flush on each does not cover.
+#[derive(Debug, Default)]
+struct Ups {
+    /// How many have come up so far.
+    count: u64,
+    up: BTreeMap<(usize, usize), Up>,
+}
+
+#[derive(Debug)]
+struct Up {
+    /// It was the one of this number, from 1 on.
+    number: u64,
+    /// So many writes may have been answered by a server that is no more, while their own connection does not know it
+    /// yet: those that were answered before this connection came up, or had begun then. A flush on it covers those that
+    /// began later, on any connection.
+    older: u64,
+}
+
 /// What became of a letter.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Posted {
@@ -93,10 +111,8 @@ pub(super) struct Shared {
     outages: Mutex<Outages>,
     /// Connections, by handle and slot, that have been up.
     known: Mutex<BTreeSet<(usize, usize)>>,
-    /// How many writes the server had answered when each connection that is up came up. A flush on it covers those that
-    /// were answered later, on any connection. Those before may have been answered by a server that is no more, while
-    /// their own connection does not know it yet.
-    since: Mutex<BTreeMap<(usize, usize), u64>>,
+    /// The connections that are up, by handle and slot.
+    ups: Mutex<Ups>,
     again: AtomicU64,
     held: AtomicU64,
     /// How large the export is for each connection that is up, by handle and slot: a connection knows the size of its
@@ -146,27 +162,52 @@ impl Shared {
         }
     }
 
-    fn since(&self) -> MutexGuard<'_, BTreeMap<(usize, usize), u64>> {
-        self.since.lock().unwrap_or_else(PoisonError::into_inner)
+    fn ups(&self) -> MutexGuard<'_, Ups> {
+        self.ups.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many connections have come up so far.
+    pub(super) fn count_ups(&self) -> u64 {
+        self.ups().count
+    }
+
+    /// The server has answered a write that is not durable. So many connections had come up when it began.
+    pub(super) fn note_answered(&self, begun: u64) {
+        // Who has a mark behind this write looks for connections after this.
+        let mut ups = self.ups();
+        self.writes.note_answered();
+        if ups.count > begun {
+            let answered = self.writes.mark();
+            for up in ups.up.values_mut().filter(|up| up.number > begun) {
+                up.older = answered;
+            }
+        }
     }
 
     /// A connection is not up any more.
     pub(super) fn note_down(&self, place: (usize, usize)) {
-        self.since().remove(&place);
+        self.ups().up.remove(&place);
         self.note_size(place, None);
     }
 
     /// The connections on which a flush covers all that is not covered, by handle and slot.
     pub(super) fn flushers(&self) -> Vec<(usize, usize)> {
-        let since = self.since();
+        let ups = self.ups();
         let covered = self.writes.covered();
-        let fit = since.iter().filter(|(_, since)| **since <= covered);
+        let fit = ups.up.iter().filter(|(_, up)| up.older <= covered);
         fit.map(|(place, _)| *place).collect()
     }
 
     /// A connection is up.
     pub(super) fn note_up(&self, place: (usize, usize)) {
-        self.since().insert(place, self.writes.mark());
+        let mut ups = self.ups();
+        ups.count += 1;
+        let up = Up {
+            number: ups.count,
+            older: self.writes.mark(),
+        };
+        ups.up.insert(place, up);
+        drop(ups);
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if !known.insert(place) {
             self.again.fetch_add(1, Ordering::Relaxed);
@@ -229,6 +270,10 @@ impl Shared {
         {
             return Err("the export can do less than before".to_owned());
         }
+        // What was answered counts as durable, and is not flushed.
+        if export.flags.can_flush() && !known.flags.can_flush() {
+            return Err("the export has a cache and had none before".to_owned());
+        }
         if export.block_min_bytes > known.block_min_bytes
             || export.payload_max_bytes < known.payload_max_bytes
         {
@@ -286,7 +331,7 @@ impl NbdDisk {
             connections,
             outages: Mutex::default(),
             known: Mutex::default(),
-            since: Mutex::default(),
+            ups: Mutex::default(),
             again: AtomicU64::new(0),
             held: AtomicU64::new(0),
             sizes: Mutex::default(),

@@ -27,6 +27,8 @@ const SIZE: usize = 1 << 20;
 /// Flush, FUA, trim, zeros.
 const CAN_ALL: u16 = 0x6d;
 const CAN_MULTI_CONN: u16 = 1 << 8;
+/// No test has more without a timer.
+const STEPS_MAX: u32 = 100_000;
 const RETRY: Duration = Duration::from_secs(20);
 
 #[derive(Debug)]
@@ -168,6 +170,20 @@ impl World {
         }
     }
 
+    /// The connection of a core breaks.
+    fn cut(&mut self, core: usize) {
+        let core = &mut self.cores[core];
+        let socket = *core.connections.keys().next().unwrap();
+        core.connections.remove(&socket);
+        core.end_receive(socket, 104);
+    }
+
+    /// Whether what a core's connection brings comes to a server that does nothing.
+    fn set_dead(&mut self, core: usize, is_dead: bool) {
+        let connection = self.cores[core].connections.values_mut().next();
+        connection.unwrap().is_dead = is_dead;
+    }
+
     fn submit(&mut self, core: usize, request: IoRequest) -> IoTag {
         self.tags += 1;
         let tag = IoTag(self.tags);
@@ -181,7 +197,11 @@ impl World {
 
     /// Goes on until nothing happens any more.
     fn run(&mut self) {
-        while (0..self.cores.len()).any(|core| self.step(core)) {}
+        let mut steps = 0;
+        while (0..self.cores.len()).any(|core| self.step(core)) {
+            steps += 1;
+            assert!(steps < STEPS_MAX, "there is no end to it");
+        }
     }
 
     /// Lets time pass, timer by timer.

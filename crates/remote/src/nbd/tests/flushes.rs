@@ -71,3 +71,89 @@ fn a_flush_that_every_connection_is_lost_for_ends_wherever_it_goes() {
     assert_eq!(world.flush_now(0), Ok(()));
     assert_eq!(world.flush_now(1), Ok(()));
 }
+
+/// Of two connections one is down, then up again, and may lead to a server that has taken the place of the former one.
+#[test]
+fn a_core_without_connections_has_a_flush_done_where_it_covers_everything() {
+    for is_up_again in [false, true] {
+        let mut world = World::new(Wishes {
+            cores: 4,
+            flags: CAN_ALL | CAN_MULTI_CONN,
+            ..Wishes::default()
+        });
+        world.pass(Duration::from_secs(2));
+        world.go_down();
+        world.cut(0);
+        world.run();
+        let write = world.write(1, 0, 1, 512, false);
+        assert!(world.is_good(1, write));
+        world.come_up();
+        if is_up_again {
+            world.pass(Duration::from_secs(2));
+        }
+        for core in [2, 3] {
+            let write = world.write(1, 0, 1, 512, false);
+            assert!(world.is_good(1, write));
+            assert_eq!(world.flush_now(core), Ok(()));
+        }
+        assert_eq!(world.lost(), 0);
+    }
+}
+
+/// A write is under way to a server that is no more when another connection comes up to the next one; its answer comes
+/// after that.
+#[test]
+fn a_new_connection_does_not_cover_a_write_that_had_begun_before_it() {
+    let mut world = World::new(Wishes {
+        cores: 2,
+        flags: CAN_ALL | CAN_MULTI_CONN,
+        ..Wishes::default()
+    });
+    world.pass(Duration::from_secs(2));
+    world.set_dead(1, true);
+    let write = world.write(1, 0, 1, 512, false);
+    world.run();
+    world.go_down();
+    world.cut(0);
+    world.come_up();
+    world.pass(Duration::from_secs(2));
+    world.set_dead(1, false);
+    assert!(world.is_good(1, write), "by the former server");
+    world.set_dead(1, true);
+    let flush = world.submit(0, IoRequest::Flush);
+    let answer = world.answer(0, flush);
+    assert!(
+        answer.is_none(),
+        "the new server has not got it: {answer:?}"
+    );
+    world.cut(1);
+    assert!(world.is_good(0, flush));
+    assert_eq!(world.lost(), 1);
+    let write = world.write(1, 0, 1, 512, false);
+    world.pass(Duration::from_secs(2));
+    assert!(world.is_good(1, write));
+    assert_eq!((world.flush_now(0), world.lost()), (Ok(()), 1));
+}
+
+#[test]
+fn a_server_that_comes_back_with_a_cache_is_not_used() {
+    const CAN_FLUSH: u16 = 4;
+    let mut world = World::new(Wishes {
+        flags: CAN_ALL & !CAN_FLUSH,
+        ..Wishes::default()
+    });
+    world.run();
+    world.server.flags = CAN_ALL;
+    world.crash();
+    world.come_up();
+    world.pass(RETRY + Duration::from_secs(1));
+    let write = world.write(0, 0, 1, 512, true);
+    assert!(matches!(
+        world.answer(0, write),
+        Some(Err(IoFailure::NotReady))
+    ));
+    world.server.flags = CAN_ALL & !CAN_FLUSH;
+    world.pass(Duration::from_secs(4));
+    let write = world.write(0, 0, 1, 512, true);
+    assert!(world.is_good(0, write));
+}
