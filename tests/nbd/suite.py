@@ -462,6 +462,24 @@ def the_end_comes_beside_a_server_that_hangs():
 
 
 @test
+def the_end_says_whose_last_flush_failed_also_of_a_lun_that_goes():
+    """SIGTERM comes while a LUN that is removed waits for its last flush: who removes it gets no answer any more, so the exit code
+    says it."""
+    with directory() as path, disk(path) as server:
+        with serve(server.store, "mem:1M", check_exit=False) as (tarn, session):
+            good(write(session, 9, bytes(BLOCK)), "WRITE")
+            server.signal(signal.SIGSTOP)
+            rest = lun_section("lun1", "mem:1M") + target_section("lun1") + LIMITS
+            (path / "rest.toml").write_text(rest.replace("{port}", str(tarn.port)))
+            removal = subprocess.Popen([BINARY, "apply", "--yes", path / "rest.toml"], env=tarn.environment(), stdin=subprocess.DEVNULL,
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            wait_for(lambda: "lun0" not in str(tarn.api().get("luns")), 10, "the removal of lun0")
+            equal(tarn.terminate(), 1, f"the exit code: {tarn.log_tail()}")
+            check("the last flush of lun0 failed" in tarn.log(), tarn.log_tail())
+            removal.wait()
+
+
+@test
 def a_start_without_its_server_is_told():
     """A server that is not there, one that does not answer, and an export that is not there: place, reason, remedy."""
     port = free_port()

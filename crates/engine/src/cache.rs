@@ -102,7 +102,7 @@ impl<C: Carrier> Engine<C> {
         }
     }
 
-    fn cache_being_flushed(&self, unit: UnitIndex) -> Option<Ticket> {
+    pub(crate) fn cache_being_flushed(&self, unit: UnitIndex) -> Option<Ticket> {
         let is_it = |request: &Request<C>| {
             matches!(
                 request,

@@ -210,6 +210,11 @@ impl<C: Carrier> Engine<C> {
             })
     }
 
+    /// An order waits for the flush of a unit.
+    pub(crate) fn is_flush_awaited(&self, unit: UnitIndex) -> bool {
+        self.medium_being_flushed(unit).is_some() || self.cache_being_flushed(unit).is_some()
+    }
+
     /// A flush of a unit has ended, which may have been the one of an eject or of a write cache.
     pub(crate) fn handle_flushed_medium(
         &mut self,

@@ -1,6 +1,6 @@
 //! What tasks ask of stores, and what comes back.
 
-use scsi::{FlushScope, Input, NexusId, Outcome, PortName, Sense, SenseCode, SenseKey, Task};
+use scsi::{FlushScope, Input, Outcome, Sense, SenseCode, SenseKey, Task};
 use store::{HelperResult, IoFailure, IoRequest, IoResult, RingOperation, SocketResult, Submitted};
 
 use crate::UnitIndex;
@@ -12,7 +12,7 @@ use crate::session::Session;
 use crate::space::Look;
 use crate::stores::{Client, Part, Sent};
 use crate::task::{Fencing, Stage};
-use crate::uncovered::{Mark, Uncovered};
+use crate::uncovered::{Actor, Mark, Uncovered};
 use crate::unit::Lien;
 
 /// Whether it changes the medium, and a store may answer it before that is durable.
@@ -96,10 +96,14 @@ impl<C: Carrier> Engine<C> {
         };
         if matches!(request, IoRequest::Flush) {
             let scope = running.task.as_ref().map(Task::flush_scope);
-            let (nexus, name) = (session.nexus_id(), session.name());
+            let actor = Actor {
+                nexus: session.nexus_id(),
+                name: session.name(),
+                now: self.now,
+            };
             running.look = match scope.unwrap_or(FlushScope::Earlier) {
-                FlushScope::Earlier => Look::Covers(book.mark(nexus, name, unit.lost())),
-                FlushScope::Own => Look::CoversOwn(book.mark(nexus, name, unit.lost())),
+                FlushScope::Earlier => Look::Covers(book.mark(actor, unit.lost())),
+                FlushScope::Own => Look::CoversOwn(book.mark(actor, unit.lost())),
                 FlushScope::Read => Look::None,
             };
         } else if may_stay_uncovered(request) {
@@ -112,18 +116,23 @@ impl<C: Carrier> Engine<C> {
         let running = &mut self.tasks[key];
         running.written_since = running.written_since.min(since);
         if result.is_ok()
-            && let Some((book, nexus, name)) = self.book_of(key)
+            && let Some((book, actor)) = self.book_of(key)
         {
-            book.note_write(nexus, name, since);
+            book.note_write(actor, since);
         }
     }
 
     /// The book of the unit of a task, and its nexus.
-    fn book_of(&self, key: TaskKey) -> Option<(&Uncovered, NexusId, &PortName)> {
+    fn book_of(&self, key: TaskKey) -> Option<(&Uncovered, Actor<'_>)> {
         let running = &self.tasks[key];
         let session = self.sessions.get(running.session?)?;
         let book = self.units[running.unit].uncovered()?;
-        Some((book, session.nexus_id(), session.name()))
+        let actor = Actor {
+            nexus: session.nexus_id(),
+            name: session.name(),
+            now: self.now,
+        };
+        Some((book, actor))
     }
 
     /// The store has answered a flush. What its task gets.
@@ -135,9 +144,7 @@ impl<C: Carrier> Engine<C> {
         }
         let lost = self.units[running.unit].lost();
         match self.book_of(key) {
-            Some((book, nexus, name)) if book.settle((nexus, name), mark, (lost, self.now)) => {
-                Err(IoFailure::CacheLost)
-            }
+            Some((book, actor)) if book.settle(actor, mark, lost) => Err(IoFailure::CacheLost),
             Some(_) | None => result,
         }
     }
@@ -148,9 +155,9 @@ impl<C: Carrier> Engine<C> {
         let running = &self.tasks[key];
         let lost = self.units[running.unit].lost();
         if result.is_ok()
-            && let Some((book, nexus, name)) = self.book_of(key)
+            && let Some((book, actor)) = self.book_of(key)
         {
-            book.cover(nexus, name, mark, lost);
+            book.cover(actor, mark, lost);
         }
         match running.written_since < lost {
             true => result.and(Err(IoFailure::CacheLost)),

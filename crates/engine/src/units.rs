@@ -152,7 +152,9 @@ impl<C: Carrier> Engine<C> {
     fn end_flush(&mut self, flush: Flush, failure: Option<FlushFailure>) {
         let Flush { unit, is_last, .. } = flush;
         let of = &self.units[unit];
-        let book = of.uncovered().filter(|_| failure.is_none());
+        // An order that was given up has nobody who would hear of it.
+        let is_awaited = is_last || self.is_flush_awaited(unit);
+        let book = of.uncovered().filter(|_| failure.is_none() && is_awaited);
         let is_owed = book.is_some_and(|book| book.report_to_administrator(of.lost()));
         let reported = || is_owed.then_some(FlushFailure::Store(IoFailure::CacheLost));
         let failure = failure.or_else(reported);

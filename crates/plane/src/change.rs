@@ -108,6 +108,12 @@ impl Core {
             tracing::error!(unit = %name, %error, "the last flush failed: data may be lost");
         }
         let is_it = |(unit, _): &(UnitIndex, Receipt)| *unit == index;
+        let is_closing = self.closing.iter().any(is_it);
+        // Who waits for the change gets no answer any more once the program ends.
+        if failure.is_some() && (!is_closing || self.stop_at.is_some()) {
+            let name = Arc::clone(&self.engine.carrier.units[index].name);
+            self.unflushed.push(name);
+        }
         if let Some(at) = self.closing.iter().position(is_it) {
             let (unit, receipt) = self.closing.swap_remove(at);
             if failure.is_some() {
@@ -117,9 +123,6 @@ impl Core {
                 unit,
                 receipt: receipt.clone(),
             });
-        } else if failure.is_some() {
-            let name = Arc::clone(&self.engine.carrier.units[index].name);
-            self.unflushed.push(name);
         }
     }
 

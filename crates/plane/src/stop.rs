@@ -9,7 +9,11 @@ use crate::plan::UnitIndex;
 impl Core {
     /// Flushes the stores of the units this core owns.
     pub(crate) fn flush_stores(&mut self) {
-        let units: Vec<UnitIndex> = self.engine.owned_units().collect();
+        // That of a unit which is removed may be under way.
+        let is_flushing =
+            |unit: &UnitIndex| self.engine.flushing_units().any(|other| other == *unit);
+        let units = self.engine.owned_units();
+        let units: Vec<UnitIndex> = units.filter(|unit| !is_flushing(unit)).collect();
         for unit in units {
             self.engine.flush_unit(unit);
         }

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use scsi::Status;
 use store::IoFailure;
 
-use super::bench::{Bench, UNIT, Who, port_name, visible};
+use super::bench::{ABORT, Bench, UNIT, Who, port_name, visible};
 use super::cdb;
 use super::disk::Take;
+use super::medium::{eject, moved};
 use super::outside::{GOOD, Receipt};
-use crate::{FlushFailure, Report};
+use crate::{FlushFailure, MediumFailure, Report};
 
 /// WRITE ERROR, with a sense key that no initiator takes for a reason to try again.
 const LOST: (Status, Option<(u8, u8, u8)>) = (Status::CheckCondition, Some((4, 0x0c, 0)));
@@ -206,5 +207,28 @@ fn a_store_that_grows_by_a_part_that_may_lose_something_has_a_book_from_then_on(
     bench.lose_cache(1);
     assert_eq!(flush(&mut bench, who), LOST);
     assert_eq!(flush(&mut bench, who), GOOD);
+    bench.end();
+}
+
+/// Its flush goes on without it, and there is nobody to say it to.
+#[test]
+fn a_loss_that_is_met_after_an_eject_was_given_up_is_reported_by_the_next_one() {
+    let mut bench = Bench::with_far_store(1);
+    let who = bench.log_in(0);
+    write(&mut bench, who);
+    bench.end_session(who);
+    bench.disk(0).take_next([Take::Ring]);
+    eject(&mut bench, false);
+    bench.pass(ABORT);
+    let late = MediumFailure::Unflushed(FlushFailure::NotInTime);
+    assert_eq!(moved(&mut bench), [Err(late)]);
+    bench.lose_cache(1);
+    bench.finish_all(0);
+    assert_eq!(moved(&mut bench), []);
+    eject(&mut bench, false);
+    let lost = FlushFailure::Store(IoFailure::CacheLost);
+    assert_eq!(moved(&mut bench), [Err(MediumFailure::Unflushed(lost))]);
+    eject(&mut bench, false);
+    assert_eq!(moved(&mut bench), [Ok(())]);
     bench.end();
 }

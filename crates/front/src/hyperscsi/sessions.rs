@@ -268,7 +268,8 @@ impl<C: Wire> Sessions<C> {
                     engine.handle_management(key, id, request);
                 }
                 Some(Taken::Ended(reason)) => {
-                    if reason == EndReason::Disconnected {
+                    let has_had_all = port.session.is_idle();
+                    if reason == EndReason::Disconnected && has_had_all {
                         entry.note_farewell();
                     }
                     self.end(engine, key, reason_of(reason));

@@ -290,8 +290,7 @@ impl<C: Wire> Sessions<C> {
             let key = LineKey::Connection(key);
             wire.send(&connection.line, key, message, SendEnd::Wakes);
         } else if port.is_over() {
-            // Where Tarn stops, a client need not say it.
-            if port.has_asked_to_end() || connection.line.has_had_all() {
+            if !port.is_heedless() && connection.line.has_had_all() {
                 entry.note_farewell();
             }
             self.end(engine, session, "the client has disconnected");

@@ -175,6 +175,10 @@ pub struct SessionPort {
     parts: u64,
     /// The client says goodbye, or is to go: nothing more is taken.
     is_leaving: bool,
+    /// It said so while requests were under way, whose answers it does not wait for.
+    is_heedless: bool,
+    /// A request that was to be durable has had the report of a lost cache, which is one of the next flush.
+    is_report_kept: bool,
     /// Requests are refused.
     is_stopping: bool,
     broken: Option<&'static str>,
@@ -204,6 +208,8 @@ impl SessionPort {
             sending_bytes: 0,
             parts: 0,
             is_leaving: false,
+            is_heedless: false,
+            is_report_kept: false,
             is_stopping: false,
             broken: None,
         }
@@ -287,9 +293,9 @@ impl SessionPort {
         is_last && self.under_way == 0 && self.output.is_empty() && self.sending_bytes == 0
     }
 
-    /// Its client has sent NBD_CMD_DISC.
-    pub(super) const fn has_asked_to_end(&self) -> bool {
-        self.is_leaving
+    /// Its client has sent NBD_CMD_DISC and waits for no answer.
+    pub(super) const fn is_heedless(&self) -> bool {
+        self.is_heedless
     }
 
     pub(super) fn has_output(&self) -> bool {
@@ -506,6 +512,7 @@ impl SessionPort {
         };
         if request.command == Asked::Disconnect {
             self.is_leaving = true;
+            self.is_heedless = self.under_way > 0;
             return Some(Taken::Nothing);
         }
         if request.data_bytes() > PAYLOAD_MAX_BYTES {
@@ -711,6 +718,10 @@ impl SessionPort {
         let (request, done) = (task.request, task.done);
         let part = task.part_bytes(block_bytes);
         let goes_on = task.advance(block_bytes);
+        if request.command == Asked::Flush && std::mem::take(&mut self.is_report_kept) {
+            self.fail(id, ServerError::IO);
+            return;
+        }
         if request.command == Asked::Read {
             self.moving_bytes = self.moving_bytes.saturating_sub(part as usize);
         }
@@ -810,6 +821,8 @@ impl SessionPort {
         let Some(task) = self.remove(id) else {
             return;
         };
+        // A client need not heed that a trim has failed.
+        self.is_report_kept |= task.is_flushing();
         let part = task.part_bytes(block_bytes);
         if task.request.command == Asked::Write && matches!(self.incoming, Incoming::Paused) {
             let left = task.request.length.saturating_sub(task.done);

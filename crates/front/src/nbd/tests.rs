@@ -7,6 +7,7 @@ use std::time::Duration;
 use ::nbd::{Piece, Request, ServerError, Work};
 use engine::testing::disk::Take;
 use proptest::prelude::*;
+use store::IoFailure;
 
 use super::sessions::nbd_port;
 use crate::{CommandId, SendEnd};
@@ -36,7 +37,7 @@ fn a_write_that_fails_half_way_leaves_the_next_request_alone() {
     let (line, mut client) = bench.ready();
     bench
         .disk
-        .take_next([Take::Fail(store::IoFailure::NoSpace { offset: 0 })]);
+        .take_next([Take::Fail(IoFailure::NoSpace { offset: 0 })]);
     client.submit(write(1, 0, vec![7; 5 << 20])).unwrap();
     client.submit(read(2, 0, 4096)).unwrap();
     let done = bench.completions(line, &mut client);
@@ -444,6 +445,39 @@ fn a_client_that_goes_while_its_requests_hang_is_noticed() {
         bench.finish_pending();
     }
     bench.end_all();
+}
+
+/// The flush of a trim with FUA says that writes are lost; a client may not heed what becomes of trims.
+#[test]
+fn a_report_that_a_trim_has_had_is_one_of_the_next_flush() {
+    for is_trim in [true, false] {
+        let mut bench = Bench::new();
+        let (line, mut client) = bench.ready();
+        let mut ask = |bench: &mut Bench, work| {
+            let (tag, offset) = (1, 0);
+            client.submit(Request { tag, offset, work }).unwrap();
+            let mut done = bench.completions(line, &mut client);
+            assert_eq!(done.len(), 1);
+            done.remove(0).result
+        };
+        let (length, fua) = (512, true);
+        let work = match is_trim {
+            true => Work::Trim { length, fua },
+            false => Work::WriteZeroes {
+                length,
+                fua,
+                no_hole: false,
+                fast: false,
+            },
+        };
+        bench
+            .disk
+            .take_next([Take::Now, Take::Fail(IoFailure::CacheLost)]);
+        assert_eq!(ask(&mut bench, work), Err(ServerError::IO));
+        assert_eq!(ask(&mut bench, Work::Flush), Err(ServerError::IO));
+        assert_eq!(ask(&mut bench, Work::Flush), Ok(()));
+        bench.end_all();
+    }
 }
 
 #[derive(Clone, Debug)]

@@ -91,6 +91,11 @@ impl Task {
         has_data && self.again <= AGAIN_MAX
     }
 
+    /// Its last command is a flush, as no command of its kind has FUA.
+    pub(super) const fn is_flushing(&self) -> bool {
+        self.is_flushing
+    }
+
     /// The command under way has ended well. True when there is another one.
     #[inline]
     pub(super) fn advance(&mut self, block_bytes: u32) -> bool {

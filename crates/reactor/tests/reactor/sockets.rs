@@ -608,3 +608,38 @@ fn a_turn_comes_back_at_its_deadline_and_not_before() {
     }
     assert!(events.is_empty(), "{events:?}");
 }
+
+#[test]
+fn what_waits_for_a_window_or_was_dropped_by_a_reset_is_not_acknowledged() {
+    const LEN: usize = 8 << 20;
+    let mut reactor = reactor();
+    let (socket, mut peer) = connection();
+    assert!(socket.is_acknowledged(), "nothing was sent");
+    let mut long = Message::default();
+    long.push_bytes(&pattern(LEN));
+    reactor.send(&socket, 1, long, SendEnd::Wakes);
+    let (mut got, mut events) = (vec![0; LEN], Vec::new());
+    reactor.turn(Wait::Poll, &mut events).unwrap();
+    assert!(!socket.is_acknowledged(), "no window is so large");
+    let reader = thread::spawn(move || {
+        peer.read_exact(&mut got).unwrap();
+        peer
+    });
+    let sent = events.pop().unwrap_or_else(|| event(&mut reactor));
+    assert!(matches!(sent, Event::Sent { .. }), "{sent:?}");
+    let peer = reader.join().unwrap();
+    let deadline = reactor.now() + HANG;
+    while !socket.is_acknowledged() {
+        assert!(reactor.now() < deadline, "the peer has had all");
+        thread::yield_now();
+        reactor.turn(Wait::Poll, &mut events).unwrap();
+    }
+    // It is gone, so that what comes now is answered by a reset.
+    drop(peer);
+    reactor.send(&socket, 1, message(b"late"), SendEnd::Wakes);
+    let sent = event(&mut reactor);
+    assert!(matches!(sent, Event::Sent { .. }), "{sent:?}");
+    reactor.receive(&socket, 2);
+    event(&mut reactor);
+    assert!(!socket.is_acknowledged(), "nobody has had it");
+}
