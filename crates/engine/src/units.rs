@@ -152,7 +152,7 @@ impl<C: Carrier> Engine<C> {
     fn end_flush(&mut self, flush: Flush, failure: Option<FlushFailure>) {
         let Flush { unit, is_last, .. } = flush;
         let of = &self.units[unit];
-        // An order that was given up has nobody who would hear of it.
+        // Of an order that was given up nobody is left to report to.
         let is_awaited = is_last || self.is_flush_awaited(unit);
         let book = of.uncovered().filter(|_| failure.is_none() && is_awaited);
         let is_owed = book.is_some_and(|book| book.report_to_administrator(of.lost()));

@@ -55,8 +55,8 @@ impl Socket {
     /// the kernel has dropped the rest. Other sockets than those of TCP say so always: what they are given is with
     /// their peer.
     ///
-    /// Spec: `struct tcp_info` of the kernel's interface, in the byte order of the machine: the state at byte 0, segments
-    /// that are not acknowledged at 24, bytes that wait for the window at 144.
+    /// Spec: `struct tcp_info` of the kernel's interface, in the byte order of the machine: the state at byte 0,
+    /// segments that are not acknowledged at 24, bytes that wait for the window at 144.
     pub fn is_acknowledged(&self) -> bool {
         const ESTABLISHED: u8 = 1;
         const CLOSE_WAIT: u8 = 8;

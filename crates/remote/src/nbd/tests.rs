@@ -170,20 +170,6 @@ impl World {
         }
     }
 
-    /// The connection of a core breaks.
-    fn cut(&mut self, core: usize) {
-        let core = &mut self.cores[core];
-        let socket = *core.connections.keys().next().unwrap();
-        core.connections.remove(&socket);
-        core.end_receive(socket, 104);
-    }
-
-    /// Whether what a core's connection brings comes to a server that does nothing.
-    fn set_dead(&mut self, core: usize, is_dead: bool) {
-        let connection = self.cores[core].connections.values_mut().next();
-        connection.unwrap().is_dead = is_dead;
-    }
-
     fn submit(&mut self, core: usize, request: IoRequest) -> IoTag {
         self.tags += 1;
         let tag = IoTag(self.tags);
