@@ -2,7 +2,8 @@
 //!
 //! Which buffers a session and a unit may have is decided in [`memory::Shares`], together with why
 //! nobody waits for ever. Here are the queues: tasks and sessions that wait for the pool, first come
-//! first; apart from them, sessions that have their share, and, one queue each, the tasks of such sessions.
+//! first; apart from them, sessions that have their share, or whose party has, and, one queue each, the tasks of such
+//! sessions.
 
 use memory::{Need, NoRoom, Payload, Pool};
 use scsi::{Outcome, Status, Task};
@@ -242,6 +243,10 @@ impl<C: Carrier> Engine<C> {
             .and_then(|session| Some((session, self.sessions.get_mut(session)?)));
         match (why, entry) {
             (NoRoom::Share, Some((session, entry))) => {
+                if entry.pool.held_bytes() == 0 {
+                    // Its party has what it needs: with a larger pool it would not wait.
+                    self.carrier.note_starved();
+                }
                 entry.waiting.push_back(key);
                 if !std::mem::replace(&mut entry.is_sharing, true) {
                     self.sharing.push_back(session);

@@ -86,7 +86,7 @@ impl<C: Carrier> Stage<C> {
     /// | --- | --- |
     /// | `Active` | no wait |
     /// | `Dormant` | the tasks before it |
-    /// | `DataOut` | its initiator, whose pings and session have limits |
+    /// | `DataOut` | its initiator: pings, and the time of its data; without a buffer for that, what its party has |
     /// | `Store` | nobody can take it back: an abort answers at its deadline, and what it may write is refused |
     /// | `Owner` | the deadline of the change at its owner; the watchdog, for the owner's core |
     /// | `Fence` | the deadline of its request |

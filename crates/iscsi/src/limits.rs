@@ -53,6 +53,11 @@ pub const IMMEDIATE_MANAGEMENT_MAX: usize = 32;
 /// How long data that was announced or asked for may stay away. Then the connection is dropped.
 pub const DATA_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// So much more time has the rest of the data of a task for each byte that has come, but never more than
+/// [`DATA_TIMEOUT`]. So data that comes in drips ends some time, and with it what it holds: 8 MiB after 2.3 hours.
+/// For bursts of 60 KB and more it is no stricter than that timeout, with however many others they share a slow line.
+pub const DATA_TIME_PER_BYTE: Duration = Duration::from_millis(1);
+
 /// Tasks of a session that have ended although unsolicited data announced for them has not come.
 /// With one more, the oldest is dropped, and data that still comes for it is rejected.
 pub const DRAINING_TASKS_MAX: usize = 256;

@@ -35,7 +35,7 @@ pub use payload::Payload;
 pub use pool::{BUFFER_BYTES_MAX, Buffer, Crowd, CutBuffer, PIECE_BYTES, Party, Pool, PoolFull};
 #[cfg(target_os = "linux")]
 pub use region::HUGE_PAGE_BYTES;
-pub use shares::{Need, NoRoom, Shares};
+pub use shares::{Held, Need, NoRoom, Shares};
 pub use trim::give_back;
 #[cfg(not(target_os = "linux"))]
 pub use unmapped::MappedRange;

@@ -18,7 +18,7 @@ use std::rc::Rc;
 use std::slice;
 
 use crate::region::Region;
-use crate::shares::{Need, NoRoom, Shares};
+use crate::shares::{Held, Need, NoRoom, Shares};
 
 /// The smallest buffer and the unit of accounting, in bytes; also the alignment of every buffer.
 pub const PIECE_BYTES: usize = 4 * 1024;
@@ -121,6 +121,12 @@ impl Pool {
         Self(Account::new(Rc::clone(&self.0.supply), None))
     }
 
+    /// The same supply for holders that have one share together, however many they are.
+    #[must_use]
+    pub fn party(&self) -> Party {
+        Party(Account::new(Rc::clone(&self.0.supply), None))
+    }
+
     /// The same supply for holders that have half of it together, however many they are.
     #[must_use]
     pub fn crowd(&self) -> Crowd {
@@ -161,7 +167,9 @@ impl Pool {
     /// What must come back first.
     pub fn allocate_for(&self, need: Need, len: usize) -> Result<Buffer, NoRoom> {
         self.permit(need, len)?;
-        self.allocate(len).map_err(|PoolFull| NoRoom::Supply)
+        // Also where what is free lies in pieces: who holds something does not stand before those who hold nothing.
+        self.allocate(len)
+            .map_err(|PoolFull| self.0.held().why(need))
     }
 
     /// Somebody waits for the supply, or nobody does any more: while it is crowded, new work queues
@@ -189,7 +197,7 @@ impl Pool {
         let is_small = self.shares().is_small(size);
         let is_behind = need == Need::Begin && self.is_crowded() && !is_small;
         let free = if is_behind { 0 } else { self.free_bytes() };
-        self.shares().permit(need, size, free, self.held_bytes())
+        self.shares().permit(need, size, free, self.0.held())
     }
 
     /// A buffer of `len` bytes whose contents are unspecified, but never another process's.
@@ -233,6 +241,17 @@ impl Account {
         })
     }
 
+    /// What is held here, and in the party if there is one.
+    #[inline]
+    fn held(&self) -> Held {
+        let own = self.held_bytes.get();
+        let party = self.within.as_ref();
+        Held {
+            own,
+            party: party.map_or(own, |party| party.held_bytes.get()),
+        }
+    }
+
     #[inline]
     fn count(&self, bytes: usize) {
         self.held_bytes.set(self.held_bytes.get() + bytes);
@@ -257,7 +276,8 @@ impl Account {
         };
         let capacity = self.supply.shares.get().capacity / CROWD;
         let free = capacity.saturating_sub(crowd.held_bytes.get());
-        let permit = Shares { capacity }.permit(need, size, free, self.held_bytes.get());
+        let held = Held::alone(self.held_bytes.get());
+        let permit = Shares { capacity }.permit(need, size, free, held);
         // Something of theirs must come back, not anybody's.
         permit.map_err(|_| NoRoom::Share)
     }
@@ -276,11 +296,17 @@ impl Crowd {
     }
 }
 
-/// Some of the holders in a [`Crowd`].
+/// Holders that have one share together: of the whole supply, or in a [`Crowd`].
 #[derive(Clone)]
 pub struct Party(Rc<Account>);
 
 impl Party {
+    /// Whether one of them is there, or a buffer of one that was.
+    #[must_use]
+    pub fn is_in_use(&self) -> bool {
+        Rc::strong_count(&self.0) > 1
+    }
+
     /// An account for one of them.
     #[must_use]
     pub fn account(&self) -> Pool {

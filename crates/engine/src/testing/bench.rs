@@ -198,10 +198,26 @@ impl Bench {
         luns: &[VisibleLun],
         attention: Option<UnitAttention>,
     ) -> Who {
+        let pool = self.cores[core].pool().account();
+        self.begin_session(core, pool, (name, luns), attention)
+    }
+
+    /// A session that has the first unit, and an account with others.
+    pub fn log_in_with(&mut self, core: usize, pool: Pool) -> Who {
+        let name = port_name(self.next_nexus);
+        self.begin_session(core, pool, (name, &[visible(0, 0)]), None)
+    }
+
+    fn begin_session(
+        &mut self,
+        core: usize,
+        pool: Pool,
+        (name, luns): (PortName, &[VisibleLun]),
+        attention: Option<UnitAttention>,
+    ) -> Who {
         let number = self.next_nexus;
         self.next_nexus += 1;
         let nexus = (NexusId(number), name);
-        let pool = self.cores[core].pool().account();
         let key = self.cores[core].begin_session(TestPort::default(), pool, nexus, luns, attention);
         self.settle();
         Who { core, key }

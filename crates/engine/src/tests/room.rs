@@ -274,6 +274,48 @@ fn no_read_begins_for_an_initiator_that_takes_no_output() {
 }
 
 #[test]
+fn a_party_of_many_sessions_leaves_a_buffer_to_another_and_is_served_when_its_own_come_back() {
+    let mut bench = Bench::with_memory(1, 1, 64 * MIB);
+    let party = bench.cores[0].pool().party();
+    let whos: Vec<Who> = (0..120)
+        .map(|_| bench.log_in_with(0, party.account()))
+        .collect();
+    for who in &whos {
+        bench.port(*who).keeps_answers = true;
+        bench.send(*who, cdb::read(0, MIB_BLOCKS));
+    }
+    let served = |bench: &mut Bench| {
+        whos.iter()
+            .filter(|who| !bench.port(**who).kept_answers.is_empty())
+            .count()
+    };
+    let first = served(&mut bench);
+    assert!((40..=52).contains(&first), "{first}");
+    assert_eq!(
+        bench.cores[0].carrier.starved,
+        120 - first,
+        "they have nothing"
+    );
+    assert!(!bench.cores[0].pool().is_crowded(), "they wait apart");
+    let other = bench.log_in(0);
+    for _ in 0..3 {
+        bench.send(other, cdb::read(0, 4 * MIB_BLOCKS));
+        assert_eq!(bench.answer(other).status, scsi::Status::Good);
+    }
+    assert_eq!(served(&mut bench), first);
+    for who in &whos {
+        let port = bench.port(*who);
+        port.keeps_answers = false;
+        port.kept_answers.clear();
+    }
+    // Each turn looks at some of those that wait.
+    bench.settle();
+    bench.settle();
+    assert_eq!(bench.cores[0].task_count(), 0);
+    bench.end();
+}
+
+#[test]
 fn sessions_that_wait_for_data_out_get_memory_first_come_first() {
     let mut bench = Bench::new(1);
     let whos = sessions(&mut bench, 2);

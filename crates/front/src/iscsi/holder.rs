@@ -1,7 +1,9 @@
-//! Who has what of what all sessions at targets share: places, connections, and memory for what waits.
+//! Who has what of what all sessions at targets share: places, connections, memory for what waits, and, on each core,
+//! buffers.
 //!
 //! Each holder has a share of each, and none can take so much that the next one finds nothing.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +11,7 @@ use std::time::Duration;
 use ::iscsi::limits::{DISCOVERY_HOLD_MAX_BYTES, SESSION_HOLD_MAX_BYTES};
 use ::iscsi::negotiate::SessionParameters;
 use ::iscsi::target::{Budget, HoldLimits, Share};
+use memory::{Party, Pool};
 
 use super::member::Member;
 use super::throttle::origin;
@@ -24,8 +27,45 @@ pub(super) enum Holder {
 
 impl Holder {
     pub(super) fn of(member: &Member) -> Self {
-        let user = member.user.clone().map(Self::User);
-        user.unwrap_or_else(|| Self::Origin(origin(member.peer.ip())))
+        Self::new(member.user.as_deref(), member.peer.ip())
+    }
+
+    /// Who has proved this user, if any, and comes from there.
+    pub(super) fn new(user: Option<&str>, address: IpAddr) -> Self {
+        user.map_or_else(
+            || Self::Origin(origin(address)),
+            |user| Self::User(user.to_owned()),
+        )
+    }
+}
+
+/// Parties are looked over for those that are not in use when there are so many, and then twice as many as were left.
+const PARTIES_SWEPT_AT: usize = 16;
+
+/// The holders on one core, each a party among those that share its buffers.
+#[derive(Debug, Default)]
+pub(super) struct Parties {
+    /// A party stays for as long as one of its sessions is there, or a buffer of one that was; and after that until
+    /// others are many. So there are no more than twice as many as are in use, or than a few.
+    parties: HashMap<Holder, Party>,
+    sweep_at: usize,
+}
+
+impl Parties {
+    /// An account for a session of this holder.
+    pub(super) fn account(&mut self, holder: Holder, pool: &Pool) -> Pool {
+        if self.parties.len() >= self.sweep_at.max(PARTIES_SWEPT_AT) {
+            self.sweep();
+        }
+        let party = self.parties.entry(holder);
+        party.or_insert_with(|| pool.party()).account()
+    }
+
+    /// Drops those that are not in use.
+    pub(super) fn sweep(&mut self) {
+        self.parties.retain(|_, party| party.is_in_use());
+        self.parties.shrink_to_fit();
+        self.sweep_at = self.parties.len().saturating_mul(2);
     }
 }
 
@@ -185,5 +225,69 @@ pub(super) fn hold_limits(
             0
         },
         gap_timeout,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memory::Need;
+
+    use super::*;
+
+    fn user(name: &str) -> Holder {
+        Holder::new(Some(name), [192, 0, 2, 1].into())
+    }
+
+    #[test]
+    fn sessions_of_a_user_are_one_party_wherever_it_logs_in_from_and_strangers_are_by_address() {
+        let from = |user, last| Holder::new(user, [192, 0, 2, last].into());
+        assert_eq!(from(Some("mallory"), 1), from(Some("mallory"), 2));
+        assert_ne!(from(Some("mallory"), 1), from(Some("alice"), 1));
+        assert_ne!(from(Some("mallory"), 1), from(None, 1));
+        assert_ne!(from(None, 1), from(None, 2));
+    }
+
+    #[test]
+    fn a_user_with_many_sessions_leaves_buffers_to_another() {
+        let pool = Pool::new(64 << 20).unwrap();
+        let mut parties = Parties::default();
+        let mut held = Vec::new();
+        for len in [8 << 20, 1 << 20, 64 << 10, 4 << 10] {
+            for _ in 0..100 {
+                let session = parties.account(user("mallory"), &pool);
+                held.extend(session.allocate_for(Need::Begin, len));
+            }
+        }
+        let free = pool.free_bytes();
+        assert!(free >= 12 << 20, "{free}");
+        let alice = parties.account(user("alice"), &pool);
+        held.push(alice.allocate_for(Need::Begin, 4 << 20).unwrap());
+        let alice = parties.account(user("alice"), &pool);
+        assert!(
+            alice.allocate_for(Need::Arrived, 4 << 10).is_err(),
+            "it has much"
+        );
+        held.pop();
+        held.push(alice.allocate_for(Need::Begin, 256 << 10).unwrap());
+        held.push(alice.allocate_for(Need::Arrived, 4 << 10).unwrap());
+    }
+
+    #[test]
+    fn a_party_stays_while_a_session_or_a_buffer_of_it_is_there_and_not_for_ever() {
+        let pool = Pool::new(0).unwrap();
+        let mut parties = Parties::default();
+        let session = parties.account(user("here"), &pool);
+        let gone = parties.account(user("gone"), &pool);
+        let buffer = gone.allocate_for(Need::Begin, 1).unwrap();
+        drop(gone);
+        for number in 0..1000 {
+            let _ended = parties.account(user(&number.to_string()), &pool);
+            assert!(parties.parties.len() <= PARTIES_SWEPT_AT);
+        }
+        parties.sweep();
+        assert_eq!(parties.parties.len(), 2);
+        drop((buffer, session));
+        parties.sweep();
+        assert_eq!(parties.parties.len(), 0);
     }
 }

@@ -23,7 +23,7 @@ use super::action::{Action, Adoption, Entry};
 use super::directory::Placement;
 use super::failure::LoginFailure;
 use super::front::{Front, FrontSettings};
-use super::holder::{Shares, hold_limits};
+use super::holder::{Holder, Parties, Shares, hold_limits};
 use super::port::{SessionPort, names_of};
 use super::profile::SessionProfile;
 use super::session::{Connection, ConnectionKey, Detail, OfConnection};
@@ -92,6 +92,8 @@ pub struct Sessions<C: Wire> {
     pub(super) throttled: Vec<ConnectionKey>,
     /// When sessions are looked at.
     pub(super) looks: Deadlines<SessionKey>,
+    /// Who shares the core's buffers.
+    parties: Parties,
     pub(super) lists: Arc<SharedLists>,
     /// Carries logins to their end; one core has it.
     pub front: Option<Front<C::Line>>,
@@ -117,6 +119,7 @@ impl<C: Wire> Sessions<C> {
             hold_until: None,
             throttled: Vec::new(),
             looks: Deadlines::default(),
+            parties: Parties::default(),
             lists,
             front,
         }
@@ -165,6 +168,7 @@ impl<C: Wire> Sessions<C> {
         self.by_id.shrink_to_fit();
         self.by_tsih.shrink_to_fit();
         self.lost.shrink_to_fit();
+        self.parties.sweep();
         if let Some(front) = &mut self.front {
             front.shrink();
         }
@@ -526,6 +530,7 @@ impl<C: Wire> Sessions<C> {
             UnitAttention::PowerOnOrReset
         };
         let (name, luns) = (profile.port.clone(), profile.luns.clone());
+        let holder = Holder::new(profile.user.as_deref(), profile.peer.ip());
         let connection = &negotiated.connection;
         let detail = Detail {
             reinstatements: placement.reinstatements,
@@ -537,7 +542,7 @@ impl<C: Wire> Sessions<C> {
         engine.carrier.report(notice);
         let port = Port::Iscsi(SessionPort::new(Session::new(config), detail));
         let nexus = (placement.nexus, name);
-        let pool = engine.pool().account();
+        let pool = self.parties.account(holder, engine.pool());
         let key = engine.begin_session(port, pool, nexus, &luns, Some(attention));
         self.by_id.insert(placement.id, key);
         self.by_tsih.insert(placement.tsih, key);

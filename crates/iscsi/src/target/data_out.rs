@@ -140,7 +140,7 @@ impl Session {
         let Some(task) = self.task_mut(id) else {
             return;
         };
-        task.data_out.last_progress = now;
+        task.data_out.note_progress(length, now);
         task.data_out
             .advance(transfer_tag(bhs), length, bhs.is_final());
         if task.phase == Phase::Draining {
@@ -261,7 +261,10 @@ impl Session {
             let Some((offset, length)) = task.data_out.ask(burst_max, transfer) else {
                 return Ok(());
             };
-            task.data_out.last_progress = now;
+            if task.data_out.r2t_sn == 0 {
+                // Further bursts are asked for as soon as one is there, and do not restart what it is given.
+                task.data_out.last_progress = now;
+            }
             let mut r2t = R2tBhs::new();
             r2t.lun = task.lun.into();
             r2t.target_transfer_tag = transfer.into();

@@ -185,21 +185,8 @@ impl Session {
         bhs: &TaskManagementRequestBhs,
         function: TaskManagementFunction,
     ) -> Result<Option<TaskId>, TaskManagementResponse> {
-        let lun = bhs.lun.get();
         match function {
-            TaskManagementFunction::AbortTask => match self.find_tag(bhs.referenced_task_tag.get())
-            {
-                // The task set of a task is that of its unit.
-                Some(task) if self.is_running_on(task, lun) => Ok(Some(task)),
-                Some(task) if self.cancel_held(task, lun) => Err(TaskManagementResponse::Complete),
-                Some(_) | None => {
-                    let response = self.judge_missing(bhs);
-                    if response == TaskManagementResponse::Complete {
-                        self.declare_received(connection, SerialNumber(bhs.ref_cmd_sn.get()));
-                    }
-                    Err(response)
-                }
-            },
+            TaskManagementFunction::AbortTask => self.task_to_abort(connection, bhs).map(Some),
             TaskManagementFunction::TaskReassign => {
                 Err(TaskManagementResponse::ReassignmentNotSupported)
             }
@@ -219,21 +206,37 @@ impl Session {
         }
     }
 
-    pub(super) fn is_running_on(&mut self, id: TaskId, lun: u64) -> bool {
-        self.task_mut(id)
-            .is_some_and(|task| task.phase == Phase::Running && unit_of(task.lun) == unit_of(lun))
-    }
-
-    /// Ends a command that waits for its turn; its number still counts.
-    pub(super) fn cancel_held(&mut self, id: TaskId, lun: u64) -> bool {
-        let Some(task) = self.task_mut(id) else {
-            return false;
-        };
-        if task.phase != Phase::Held || task.lun != lun {
-            return false;
+    /// The task that ABORT TASK names, if it runs; `Err`: the response that can be sent at once. One that waits for its
+    /// turn ends here; its number still counts.
+    fn task_to_abort(
+        &mut self,
+        connection: usize,
+        bhs: &TaskManagementRequestBhs,
+    ) -> Result<TaskId, TaskManagementResponse> {
+        let unit = unit_of(bhs.lun.get());
+        let id = self.find_tag(bhs.referenced_task_tag.get());
+        let named = id.and_then(|id| {
+            let task = self.task_mut(id)?;
+            Some((id, task.phase, unit_of(task.lun) == unit))
+        });
+        match named {
+            Some((id, Phase::Running, true)) => Ok(id),
+            Some((id, Phase::Held, true)) => {
+                self.close_task(id);
+                Err(TaskManagementResponse::Complete)
+            }
+            // The task set of this unit has no such task; the task is there and goes on.
+            Some((_, Phase::Running | Phase::Held, false)) => {
+                Err(TaskManagementResponse::TaskDoesNotExist)
+            }
+            Some((_, Phase::Draining, _)) | None => {
+                let response = self.judge_missing(bhs);
+                if response == TaskManagementResponse::Complete {
+                    self.declare_received(connection, SerialNumber(bhs.ref_cmd_sn.get()));
+                }
+                Err(response)
+            }
         }
-        self.close_task(id);
-        true
     }
 
     /// A number of the window counts as received, although nothing came with it. If its command

@@ -12,6 +12,7 @@ use std::time::Duration;
 use memory::{Need, NoRoom, Payload, Pool};
 
 use super::violation::{DataFault, Violation};
+use crate::limits;
 
 /// Names a task of one session. `index` is small and reused, so that an owner may keep its own
 /// state in a table beside the session's; `serial` distinguishes one use of it from the next.
@@ -68,7 +69,7 @@ pub(super) struct DataOut {
     pub(super) wanted: Option<u32>,
     /// The buffer is away, to be received into.
     is_lent: bool,
-    /// When data last came or was asked for.
+    /// When data last came or was first asked for; earlier, if it came in drips.
     pub(super) last_progress: Duration,
     /// The data has been handed on; what still comes is dropped.
     collected: bool,
@@ -262,6 +263,13 @@ impl DataOut {
     /// Data is announced or asked for.
     pub(super) fn is_waiting(&self) -> bool {
         (self.unsolicited.is_some() || !self.r2ts.is_empty()) && !self.is_dropping()
+    }
+
+    /// So many bytes have come `now`.
+    #[inline]
+    pub(super) fn note_progress(&mut self, length: u32, now: Duration) {
+        let earned = limits::DATA_TIME_PER_BYTE.saturating_mul(length);
+        self.last_progress = self.last_progress.saturating_add(earned).min(now);
     }
 
     /// It has not come since `since`.

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use ::iscsi::pdu::Opcode;
 use engine::testing::disk::Take;
+use memory::{Need, NoRoom};
 
 use super::super::Holding;
+use super::super::sessions::SessionEntry;
 use super::bench::{Bench, HOSTS_OF_ADDRESS};
 
 /// A host with another address than those below.
@@ -106,5 +108,34 @@ fn the_connections_of_one_address_leave_some_to_another() {
     bench.log_out(lines[0], Some(2));
     let next = bench.log_in(9);
     assert!(bench.is_in(next));
+    bench.end_all();
+}
+
+#[test]
+fn sessions_of_one_address_hold_buffers_together_and_leave_some_to_another() {
+    let mut bench = Bench::new();
+    for host in [0, 1, 2, ELSEWHERE] {
+        bench.ready(host);
+    }
+    let pool = |host: u8| {
+        let name = format!("iqn.2026-11.example:host{host}");
+        let is_of = |entry: &SessionEntry| {
+            entry.port.iscsi().unwrap().detail.profile.initiator_name == name
+        };
+        let (_, entry) = bench
+            .engine
+            .sessions()
+            .find(|(_, entry)| is_of(entry))
+            .unwrap();
+        entry.pool().clone()
+    };
+    let of = |host, need, len| pool(host).allocate_for(need, len);
+    let half = bench.engine.pool().capacity_bytes() / 2;
+    let held = [(0, half), (1, half / 2)].map(|(host, len)| of(host, Need::Begin, len).unwrap());
+    assert_eq!(of(2, Need::Begin, half / 4).unwrap_err(), NoRoom::Share);
+    assert_eq!(of(2, Need::Arrived, half / 4).unwrap_err(), NoRoom::Share);
+    assert!(of(ELSEWHERE, Need::Arrived, half / 4).is_ok());
+    assert!(of(ELSEWHERE, Need::Begin, half / 4).is_ok());
+    drop(held);
     bench.end_all();
 }

@@ -3,6 +3,7 @@
 //! Spec: RFC 7143 sections 4.2.5.2, 11.7 and 11.8.
 
 use super::*;
+use crate::limits::{DATA_TIME_PER_BYTE, DATA_TIMEOUT};
 
 const FIRST: u32 = 4096;
 const MAX: u32 = 3000;
@@ -353,4 +354,72 @@ fn late_data_for_an_aborted_task_is_dropped() {
         assert_eq!(rig.events(0, &[late]), [""; 0]);
         assert_eq!(rig.answers(0), [""; 0]);
     }
+}
+
+/// Asks for so much, and has the transfer tag of the first burst.
+fn asked(rig: &mut Rig, length: u32) -> u32 {
+    let id = rig.start(0, write(1, 1, length));
+    assert!(rig.session.request_data(id, length, &rig.pool).is_none());
+    rig.output(0)[0].view::<R2tBhs>().target_transfer_tag.get()
+}
+
+/// Whether the peer counts as silent a moment before and at this time.
+fn is_silent(rig: &mut Rig, at: Duration) -> [bool; 2] {
+    [at - Duration::from_nanos(1), at].map(|now| {
+        rig.session.handle_timeout(now);
+        matches!(
+            rig.session.poll_event(),
+            Some(Event::PeerSilent { connection: 0 })
+        )
+    })
+}
+
+#[test]
+fn data_that_comes_in_drips_has_the_time_of_its_length_and_no_more() {
+    let mut rig = Rig::new(config_of_bursts(65_536, 1 << 20));
+    let transfer = asked(&mut rig, 1 << 20);
+    // A byte every 15 s.
+    for (sn, offset) in (0..4).zip(0..) {
+        rig.now += Duration::from_secs(15);
+        let drip = data_out(1, transfer, sn, offset, &[1]).not_final();
+        assert_eq!(rig.events(0, &[drip]), [""; 0]);
+    }
+    let end = DATA_TIMEOUT + 4 * DATA_TIME_PER_BYTE;
+    assert_eq!(rig.session.poll_timeout(), Some(end));
+    assert_eq!(is_silent(&mut rig, end), [false, true]);
+}
+
+#[test]
+fn data_that_comes_at_a_steady_pace_has_the_whole_time_again() {
+    let mut rig = Rig::new(config_of_bursts(65_536, 1 << 20));
+    let transfer = asked(&mut rig, 1 << 20);
+    let mut piece = vec![1; 6_000];
+    for (sn, offset) in (0..10).zip((0..).step_by(6_000)) {
+        rig.now += Duration::from_secs(5);
+        let data = data_out(1, transfer, sn, offset, &piece).not_final();
+        assert_eq!(rig.events(0, &[data]), [""; 0]);
+        assert_eq!(rig.session.poll_timeout(), Some(rig.now + DATA_TIMEOUT));
+    }
+    // More than enough is no credit.
+    piece.truncate(1);
+    let drip = data_out(1, transfer, 10, 60_000, &piece).not_final();
+    assert_eq!(rig.events(0, &[drip]), [""; 0]);
+    let end = rig.now + DATA_TIMEOUT;
+    assert_eq!(is_silent(&mut rig, end), [false, true]);
+}
+
+#[test]
+fn a_further_burst_is_no_further_time() {
+    let mut rig = Rig::new(config_of_bursts(65_536, 512));
+    let mut transfer = asked(&mut rig, 1 << 20);
+    for burst in 0..3 {
+        rig.now += Duration::from_secs(15);
+        assert_eq!(
+            rig.events(0, &[data_out(1, transfer, 0, burst * 512, &[1; 512])]),
+            [""; 0]
+        );
+        transfer = rig.output(0)[0].view::<R2tBhs>().target_transfer_tag.get();
+    }
+    let end = DATA_TIMEOUT + 3 * 512 * DATA_TIME_PER_BYTE;
+    assert_eq!(is_silent(&mut rig, end), [false, true]);
 }

@@ -50,21 +50,48 @@ fn abort_task_ends_a_task_that_waits_and_its_number_still_counts() {
     }
 }
 
+fn at(lun: u64, mut pdu: Pdu) -> Pdu {
+    RequestBhs::view_mut(&mut pdu.bhs).lun = lun.into();
+    pdu
+}
+
+/// Nor is such a task one that is missing, whatever number the request gives it: it is carried out, and so is what has
+/// that number.
 #[test]
 fn a_task_of_another_unit_is_not_the_one_that_is_meant() {
-    let on_unit_1 = |mut pdu: Pdu| {
-        RequestBhs::view_mut(&mut pdu.bhs).lun = (1_u64 << 48).into();
-        pdu
-    };
     let mut rig = Rig::new(config());
     rig.start(0, command(1, 1));
     rig.send(0, &[command(3, 3)]);
-    for (referenced, sn) in [(1, 1), (3, 3)] {
-        let abort = management(ABORT_TASK, 9, 1, referenced, sn);
-        assert_eq!(rig.events(0, &[on_unit_1(abort)]), [""; 0]);
-        assert_eq!(rig.answers(0), ["management 9 1"]);
+    #[rustfmt::skip]
+    let requests = [(1, 1, 1), (1, 3, 3), (4, 1, 1), (4, 1, 2), (4, 3, 3), (4, 3, 2)];
+    for (cmd_sn, referenced, ref_cmd_sn) in requests {
+        let abort = management(ABORT_TASK, 9, cmd_sn, referenced, ref_cmd_sn);
+        assert_eq!(rig.events(0, &[at(1 << 48, abort)]), [""; 0]);
+        assert_eq!(
+            rig.answers(0),
+            ["management 9 1"],
+            "{cmd_sn} {referenced} {ref_cmd_sn}"
+        );
     }
     assert_eq!(rig.events(0, &[command(2, 2)]), ["command 2", "command 3"]);
+}
+
+#[test]
+fn a_unit_has_the_same_tasks_by_both_forms_of_its_number() {
+    const FLAT: u64 = 1 << 62;
+    for (lun, other_form) in [(0, FLAT), (FLAT, 0)] {
+        let mut rig = Rig::new(config());
+        let waiting = write(2, 2, 512).with_data(&[1; 512]);
+        rig.send(0, &[at(lun, waiting)]);
+        let abort = management(ABORT_TASK, 9, 3, 2, 2);
+        assert_eq!(rig.events(0, &[at(other_form, abort)]), [""; 0]);
+        assert_eq!(rig.answers(0), ["management 9 0"]);
+        let id = rig.start(0, at(lun, command(1, 1)));
+        assert_eq!(rig.session.window().0, SerialNumber(3), "2 still counts");
+        let abort = management(ABORT_TASK, 8, 3, 1, 1);
+        let event = management_event(rig.send(0, &[at(other_form, abort)]));
+        assert_eq!(event.task, Some(id));
+    }
 }
 
 #[test]
