@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use ::iscsi::pdu::{Cid, Tsih};
-use engine::SessionKey;
 use engine::table::Key;
+use engine::{SessionKey, VisibleLun};
 use memory::Message;
 
 use super::holder::{ConnectionPlace, Shares};
 use super::profile::SessionProfile;
 use crate::identity::SessionId;
+use crate::policy::VisibleTarget;
 use crate::station::Station;
 
 /// What a [`ConnectionKey`] names.
@@ -102,6 +103,19 @@ pub struct Who<'a> {
     pub target: Option<&'a str>,
     /// The user that it has proved to be.
     pub user: Option<&'a str>,
+}
+
+/// What one session may see from now on.
+#[derive(Clone, Debug)]
+pub struct Grant {
+    /// The session.
+    pub session: SessionId,
+    /// The core it lives on.
+    pub core: usize,
+    /// All it sees.
+    pub luns: Vec<VisibleLun>,
+    /// What SendTargets tells.
+    pub targets: Vec<VisibleTarget>,
 }
 
 /// A connection in full-feature phase.
