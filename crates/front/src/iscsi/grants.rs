@@ -145,6 +145,9 @@ impl<C: Wire> Sessions<C> {
         };
         let text = text_records(&port.detail, grant.targets, &self.lists);
         port.session.set_text(text);
+        if let Some(held) = &port.detail.luns_held {
+            held.change(grant.luns.len());
+        }
         let luns = &mut port.detail.profile.luns;
         let before = std::mem::replace(luns, grant.luns.clone());
         engine.change_view(key, (before, grant.luns), receipt);

@@ -39,7 +39,7 @@ pub use directory::{OtherPlace, Placement};
 pub use events::Beyond;
 pub use failure::{LoginCause, LoginFailure};
 pub(crate) use holder::ConnectionPlace;
-pub use holder::{Holding, Shares};
+pub use holder::{Holding, LunsHeld, Shares};
 pub use port::SessionPort;
 pub use profile::{SessionProfile, initiator_name, transport_id};
 pub use session::{Connection, ConnectionKey, Detail, Grant, Who};

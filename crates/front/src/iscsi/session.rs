@@ -1,5 +1,6 @@
 //! A session of iSCSI and its connections, as the core keeps them that they live on.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ::iscsi::pdu::{Cid, Tsih};
@@ -7,7 +8,7 @@ use engine::table::Key;
 use engine::{SessionKey, VisibleLun};
 use memory::Message;
 
-use super::holder::{ConnectionPlace, Shares};
+use super::holder::{ConnectionPlace, LunsHeld, Shares};
 use super::profile::SessionProfile;
 use crate::identity::SessionId;
 use crate::policy::VisibleTarget;
@@ -45,6 +46,8 @@ pub struct Detail {
     pub(super) end_reason: Option<&'static str>,
     /// What its holder has; `None` for a discovery session.
     pub(super) shares: Option<Shares>,
+    /// What it sees, as it counts for its holder; `None` for a discovery session.
+    pub(super) luns_held: Option<Arc<LunsHeld>>,
     /// When it is looked at next, see [`super::Sessions::handle_timeout`].
     pub(super) look_at: Option<Duration>,
 }
@@ -64,6 +67,7 @@ impl Detail {
             dismissal: None,
             end_reason: None,
             shares: None,
+            luns_held: None,
             look_at: None,
         }
     }

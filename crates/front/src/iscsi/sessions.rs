@@ -540,6 +540,7 @@ impl<C: Wire> Sessions<C> {
         let detail = Detail {
             reinstatements: placement.reinstatements,
             shares: placement.shares.clone(),
+            luns_held: placement.luns_held.clone(),
             digests: (connection.header_digest, connection.data_digest),
             ..Detail::new(placement.id, placement.tsih, profile, engine.now())
         };

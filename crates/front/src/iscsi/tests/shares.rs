@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use ::iscsi::pdu::Opcode;
+use engine::testing::bench::visible;
 use engine::testing::disk::Take;
 
-use super::super::Holding;
-use super::bench::{Bench, HOSTS_OF_ADDRESS};
+use super::super::{Grant, Holding};
+use super::bench::{Bench, HOSTS_OF_ADDRESS, Receipt};
 
 /// A host with another address than those below.
 const ELSEWHERE: u8 = HOSTS_OF_ADDRESS;
@@ -107,4 +108,26 @@ fn the_connections_of_one_address_leave_some_to_another() {
     let next = bench.log_in(9);
     assert!(bench.is_in(next));
     bench.end_all();
+}
+
+#[test]
+fn the_luns_of_a_session_count_from_its_login_to_its_end_and_as_they_change() {
+    let holding = Holding::new(1 << 20);
+    let luns = Arc::clone(&holding.unproved_luns);
+    let mut bench = Bench::with(|settings| settings.holding = holding);
+    let line = bench.ready(1);
+    assert_eq!(luns.used(), 0);
+    let grant = Grant {
+        session: bench.id_of(line),
+        core: 0,
+        luns: (0..20).map(|lun| visible(lun, 0)).collect(),
+        targets: Vec::new(),
+    };
+    bench
+        .sessions
+        .grant(&mut bench.engine, grant, &Receipt::default());
+    bench.settle();
+    assert_eq!(luns.used(), 4 * 512);
+    bench.end_all();
+    assert_eq!(luns.used(), 0);
 }
