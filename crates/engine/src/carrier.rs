@@ -97,7 +97,7 @@ pub trait Carrier: Debug {
     /// Names an operation of a store that is under way.
     type Operation: Copy + Debug;
     /// Kept until what an administrator has asked for is done; dropping it is the answer.
-    type Receipt: Debug;
+    type Receipt: Clone + Debug;
     /// As what a command is counted.
     type Account: Copy + Debug;
 

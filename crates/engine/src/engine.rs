@@ -17,8 +17,8 @@ use crate::carrier::{Carrier, Letter};
 use crate::deadlines::Deadlines;
 use crate::flush::Flushes;
 use crate::keys::{
-    OfLeaving, OfNarrowing, OfRequest, OfSession, OfTask, OfWait, RequestKey, SessionKey, TaskKey,
-    WaitKey,
+    OfLeaving, OfNarrowing, OfRequest, OfSession, OfTask, OfViewChange, OfWait, RequestKey,
+    SessionKey, TaskKey, WaitKey,
 };
 use crate::pieces::Pieces;
 use crate::port::Port;
@@ -28,6 +28,7 @@ use crate::stores::Stores;
 use crate::table::{ByUnit, Table};
 use crate::task::{Leaving, Orphan, QuestionPatience, Request, Running, Wait};
 use crate::unit::Unit;
+use crate::view_change::ViewChange;
 use crate::{RequestNumber, Ticket, UnitIndex};
 
 /// A reset is several aborts, one after the other on each unit; it is answered after this many
@@ -87,6 +88,8 @@ pub struct Engine<C: Carrier> {
     pub(crate) leaving: Table<Leaving<C>, OfLeaving>,
     /// Changes that take from a nexus the right to write.
     pub(crate) narrowing: Table<C::Receipt, OfNarrowing>,
+    /// What sessions see is being changed.
+    pub(crate) view_changes: Table<ViewChange<C::Receipt>, OfViewChange>,
     /// Tasks that older ones of their nexus let start now.
     pub(crate) startable: VecDeque<TaskKey>,
     /// Work that a turn may do only so much of.
@@ -151,6 +154,7 @@ impl<C: Carrier> Engine<C> {
             owner_deadlines: BTreeSet::new(),
             leaving: Table::default(),
             narrowing: Table::default(),
+            view_changes: Table::default(),
             startable: VecDeque::new(),
             pieces: Pieces::default(),
             starved: VecDeque::new(),
@@ -487,6 +491,7 @@ impl<C: Carrier> Engine<C> {
             ("sessions", self.sessions.len()),
             ("nexuses that leave", self.leaving.len()),
             ("rights that are taken", self.narrowing.len()),
+            ("changes of views", self.view_changes.len()),
             ("startable tasks", self.startable.len()),
             ("tasks that wait for a turn", self.pieces.tasks().count()),
             ("starved tasks", self.starved.len()),

@@ -8,13 +8,26 @@ use scsi::{Change, ChangeKind, Nexus, NexusId, NexusSlot, PortName, UnitAttentio
 
 use crate::carrier::Carrier;
 use crate::engine::Engine;
-use crate::keys::{LeavingKey, SessionKey, TaskKey};
+use crate::keys::{LeavingKey, SessionKey, TaskKey, ViewChangeKey};
 use crate::luns::{MappedLun, NO_SERIES, VisibleLun};
 use crate::port::Port;
 use crate::report::Report;
 use crate::session::Session;
 use crate::task::{Leaving, Request, Then};
+use crate::view_change::{Step, ViewChange};
 use crate::{Ticket, UnitIndex};
+
+/// What a piece of a change of all that a session sees costs, in bytes that are copied in the same time; its last step
+/// may go beyond.
+const PIECE_BYTES: usize = 64 * 1024;
+/// The same of looking at a number.
+const LOOK_BYTES: usize = 64;
+/// The same of a unit attention for it.
+const NOTICE_BYTES: usize = 512;
+/// The same of giving or taking its unit, or the right to write.
+const CHANGE_BYTES: usize = 4096;
+/// The same of each task of the core, which is looked at for what is taken.
+const TASK_BYTES: usize = 32;
 
 impl<C: Carrier> Engine<C> {
     /// A session begins, with an account of [`Engine::pool`] for its data. The first command to each of its units gets
@@ -94,6 +107,75 @@ impl<C: Carrier> Engine<C> {
     }
 
     // ---- what a session sees -----------------------------------------------------------------
+
+    /// Gives a session what it sees now and did not before, and takes what it does not see any more, when its turn
+    /// comes. Units that it saw and still sees have a unit attention for that, and for another right to write. The
+    /// receipt is kept until all of it is done and commands on what was taken are over.
+    pub fn change_view(
+        &mut self,
+        session: SessionKey,
+        (before, now): (Vec<VisibleLun>, Vec<VisibleLun>),
+        receipt: C::Receipt,
+    ) {
+        let numbers = before.len().max(now.len());
+        self.pieces.note_beside(numbers * LOOK_BYTES);
+        if before == now {
+            return;
+        }
+        let change = ViewChange::new(session, (before, now), receipt);
+        let change = self.view_changes.insert(change);
+        self.pieces.push_view_change(session, change);
+        self.carry_on_pieces();
+    }
+
+    /// The turn of a change has come.
+    pub(crate) fn carry_on_view_change(&mut self, key: ViewChangeKey) {
+        let mut cost = 0;
+        while cost < PIECE_BYTES {
+            let Some(change) = self.view_changes.get_mut(key) else {
+                debug_assert!(false, "a change that is over waits for a turn");
+                return;
+            };
+            let session = change.session;
+            let is_there = self.sessions.get(session).is_some_and(|it| !it.is_ending);
+            // A session that ends loses all it sees.
+            let Some(step) = change.next().filter(|_| is_there) else {
+                self.view_changes.remove(key);
+                self.pieces.note_begun(cost);
+                return;
+            };
+            let receipt = change.receipt.clone();
+            cost += self.change_lun(session, step, receipt);
+        }
+        if let Some(change) = self.view_changes.get(key) {
+            self.pieces.put_back_view_change(change.session, key);
+        }
+        self.pieces.note_begun(cost);
+    }
+
+    /// Gives what it costs.
+    fn change_lun(&mut self, key: SessionKey, step: Step, receipt: C::Receipt) -> usize {
+        let of_tasks = self.tasks.len() * TASK_BYTES;
+        match step {
+            Step::Look => LOOK_BYTES,
+            Step::Take(old) => {
+                self.take_lun(key, old.lun, receipt);
+                CHANGE_BYTES + of_tasks
+            }
+            Step::Give(new) => {
+                self.give_lun(key, new, receipt);
+                CHANGE_BYTES
+            }
+            Step::SetReadOnly(new) => {
+                self.set_read_only(key, new.lun, new.read_only, receipt);
+                CHANGE_BYTES + of_tasks
+            }
+            Step::Notify(new) => {
+                self.notify_luns_changed(key, new.lun);
+                NOTICE_BYTES
+            }
+        }
+    }
 
     /// A number of a session leads to a unit from now on. The receipt is kept until every core knows
     /// the nexus.

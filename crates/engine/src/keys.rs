@@ -46,6 +46,13 @@ pub(crate) enum OfNarrowing {}
 /// Names a change that takes from a nexus the right to write.
 pub(crate) type NarrowingKey = Key<OfNarrowing>;
 
+/// What a [`ViewChangeKey`] names.
+#[derive(Debug)]
+pub(crate) enum OfViewChange {}
+
+/// Names a change of what a session sees.
+pub(crate) type ViewChangeKey = Key<OfViewChange>;
+
 /// What a [`PartKey`] names.
 #[derive(Debug)]
 pub enum OfPart {}

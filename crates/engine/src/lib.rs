@@ -7,7 +7,7 @@
 //! | Module | Owns |
 //! | --- | --- |
 //! | `table`, `deadlines` | entries whose keys are never given twice; when they are due |
-//! | `keys`, `luns` | the keys of a core's tables; which units a session sees |
+//! | `keys`, `luns`, `view_change` | the keys of a core's tables; which units a session sees, and how that changes |
 //! | `life`, `owed` | what a command waits for, and how long; what must happen exactly once |
 //! | `authority` | where the state of a unit is saved, with which version |
 //! | `agree` | one unit for all cores: the order of its changes, fences, the refusal of access |
@@ -16,14 +16,14 @@
 //! | `unit`, `session`, `task`, `report` | what the tables hold |
 //! | `stores` | what stores have and have ordered: requests, their parts, timers, connections |
 //! | `flush` | flushes that no command asked for: the last one of a unit, the one before an eject |
-//! | `pieces` | tasks and resets that wait for a turn, and whose is next |
+//! | `pieces` | tasks, resets and changes that wait for a turn, and whose is next |
 //! | `engine` | one core: its tables and queues, what is taken out of it, questions to other cores |
 //! | `room` | buffers for data: who gets them, who waits |
 //! | `turn` | work of which a turn begins only so much |
 //! | `execute`, `submit` | commands on their way to their answer, and by way of their store |
 //! | `abort`, `management` | tasks that end early, who waits for that; task management |
 //! | `change`, `fence`, `refusal` | what the owner of a unit has decided, done on every core |
-//! | `units`, `grant` | units come and go; sessions begin and end, and what they see changes |
+//! | `units`, `grant` | units come and go; sessions begin and end, and are given and lose units |
 //! | `medium`, `cache` | an administrator ejects a medium, or loads it; has a unit write through, or not |
 //! | `time` | what is due |
 //! | `check` | what must hold between events |
@@ -73,6 +73,7 @@ mod turn;
 mod uncovered;
 mod unit;
 mod units;
+mod view_change;
 
 pub use authority::{Save, SaveError, SavedState, StateAuthority, Version};
 pub use carrier::{Carrier, Letter, News, StoreWork};

@@ -21,13 +21,20 @@ impl VisibleLun {
     /// Whether `granted` has every unit of `wanted` by the same number and with at least the same
     /// access.
     pub fn cover(granted: &[Self], wanted: &[Self]) -> bool {
-        wanted.iter().all(|wanted| {
-            let is_it = |one: &Self| {
+        let in_order = |luns: &[Self]| {
+            let mut luns = luns.to_vec();
+            luns.sort_unstable_by_key(|one| one.lun);
+            luns
+        };
+        // Of each number there is one: both lists are walked once.
+        let mut rest = in_order(granted).into_iter();
+        in_order(wanted).iter().all(|wanted| {
+            let found = rest.find(|one| one.lun >= wanted.lun);
+            found.is_some_and(|one| {
                 one.lun == wanted.lun
                     && one.unit == wanted.unit
                     && (wanted.read_only || !one.read_only)
-            };
-            granted.iter().any(is_it)
+            })
         })
     }
 }
@@ -177,6 +184,16 @@ mod tests {
             (&[lun(0, 6, false)], &[write], false),
             (&[lun(1, 6, false), write], &[write], true),
             (&[write], &[write, lun(1, 6, true)], false),
+            (
+                &[lun(9, 7, true), write, lun(5, 6, false)],
+                &[lun(5, 6, true), write],
+                true,
+            ),
+            (
+                &[lun(9, 7, true), write, lun(5, 6, true)],
+                &[lun(5, 6, false), write],
+                false,
+            ),
         ] {
             assert_eq!(
                 VisibleLun::cover(granted, wanted),

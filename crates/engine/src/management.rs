@@ -166,8 +166,7 @@ impl<C: Carrier> Engine<C> {
             .get(unit)
             .map_or(0, |unit| unit.view.nexuses().count());
         let bytes = nexuses.saturating_mul(NEXUS_BYTES);
-        self.pieces
-            .note_begun(u32::try_from(bytes).unwrap_or(u32::MAX));
+        self.pieces.note_begun(bytes);
         self.ask_change(unit, ticket, change);
     }
 

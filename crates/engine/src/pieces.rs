@@ -1,8 +1,9 @@
-//! What waits for a turn to begin a piece of it, tasks and resets; and what this turn has begun.
+//! What waits for a turn to begin a piece of it, tasks, resets and changes of what sessions see; and what this turn
+//! has begun.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
-use crate::keys::{RequestKey, SessionKey, TaskKey};
+use crate::keys::{RequestKey, SessionKey, TaskKey, ViewChangeKey};
 
 /// What a piece costs at least, in bytes: its way through the engine and its store takes as long as copying that.
 const PIECE_BYTES_MIN: usize = 4096;
@@ -14,6 +15,8 @@ pub(crate) enum Piece {
     Task(TaskKey),
     /// The next unit of a reset.
     Reset(RequestKey),
+    /// The next numbers of a change of what a session sees.
+    ViewChange(ViewChangeKey),
 }
 
 /// The pieces of one core.
@@ -55,7 +58,7 @@ impl Pieces {
         let all = self.waiting.values().flatten();
         all.filter_map(|piece| match piece {
             Piece::Task(key) => Some(key),
-            Piece::Reset(_) => None,
+            Piece::Reset(_) | Piece::ViewChange(_) => None,
         })
     }
 
@@ -84,6 +87,17 @@ impl Pieces {
         self.queue_of(Some(whose)).push_front(Piece::Reset(key));
     }
 
+    /// A change waits of what this session sees.
+    pub(crate) fn push_view_change(&mut self, whose: SessionKey, key: ViewChangeKey) {
+        self.queue_of(Some(whose)).push_back(Piece::ViewChange(key));
+    }
+
+    /// A change waits for its next numbers. Others of its session begin after its last.
+    pub(crate) fn put_back_view_change(&mut self, whose: SessionKey, key: ViewChangeKey) {
+        self.queue_of(Some(whose))
+            .push_front(Piece::ViewChange(key));
+    }
+
     /// The queue of a session, which gets an entry.
     fn queue_of(&mut self, whose: Option<SessionKey>) -> &mut VecDeque<Piece> {
         let queue = self.waiting.entry(whose).or_default();
@@ -107,9 +121,13 @@ impl Pieces {
     }
 
     /// A piece begins that costs so much.
-    pub(crate) const fn note_begun(&mut self, bytes: u32) {
-        let bytes = bytes as usize;
+    pub(crate) const fn note_begun(&mut self, bytes: usize) {
         self.before_last_bytes = self.begun_bytes;
+        self.note_beside(bytes);
+    }
+
+    /// So much was done beside the pieces, in whatever turn.
+    pub(crate) const fn note_beside(&mut self, bytes: usize) {
         self.begun_bytes += if bytes > PIECE_BYTES_MIN {
             bytes
         } else {

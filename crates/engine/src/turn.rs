@@ -7,7 +7,8 @@
 //! session ([`crate::pieces`]). Every turn begins at least one piece, so that nobody waits for ever.
 //!
 //! A reset is work of the same kind: one of a target with a thousand units notifies every nexus of each. So each unit
-//! of it is a piece, and the resets of a session come one after the other.
+//! of it is a piece, and the resets of a session come one after the other. A change of what a session sees is, too
+//! ([`crate::view_change`]).
 
 use scsi::Input;
 
@@ -18,7 +19,7 @@ use crate::pieces::Piece;
 use crate::task::Stage;
 
 impl<C: Carrier> Engine<C> {
-    /// Tasks or resets wait for the next turn: it begins at once, and when it does they are carried on.
+    /// Tasks, resets or changes wait for the next turn: it begins at once, and when it does they are carried on.
     pub fn has_pieces(&self) -> bool {
         self.pieces.is_waited_for()
     }
@@ -43,11 +44,13 @@ impl<C: Carrier> Engine<C> {
             match piece {
                 Piece::Task(key) => self.retry(key),
                 Piece::Reset(key) => self.reset_next_unit(key),
+                Piece::ViewChange(key) => self.carry_on_view_change(key),
             }
         }
     }
 
-    const fn may_begin_pieces(&self) -> bool {
+    /// This turn has not begun all that it may.
+    pub const fn may_begin_pieces(&self) -> bool {
         self.pieces.begun_bytes() < self.settings.turn_bytes
     }
 
@@ -63,7 +66,7 @@ impl<C: Carrier> Engine<C> {
 
     /// A piece begins.
     pub(crate) const fn take_turn(&mut self, bytes: u32) -> Input {
-        self.pieces.note_begun(bytes);
+        self.pieces.note_begun(bytes as usize);
         Input::Turn
     }
 }

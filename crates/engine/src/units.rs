@@ -81,6 +81,8 @@ impl<C: Carrier> Engine<C> {
             && unit.side.orphans() == 0
             && unit.view.nexuses().next().is_none()
             && !self.is_medium_moving(index)
+            // A change may give it to a session before the next takes it.
+            && self.view_changes.is_empty()
             && !self.tasks.iter().any(|(_, running)| running.unit == index)
     }
 

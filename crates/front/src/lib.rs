@@ -6,7 +6,6 @@
 //! | `policy` | what is asked of the configuration: who may log in, and what they see |
 //! | `identity` | how a session is called, whatever carries it |
 //! | `report` | what is told of sessions |
-//! | `luns` | what a session sees changes |
 //! | `names` | names of commands and requests of a session |
 //! | `port` | a session of any transport, as the engine keeps it |
 //! | `station` | where a client is: an address of IP or of Ethernet |
@@ -21,7 +20,6 @@
 pub mod hyperscsi;
 mod identity;
 pub mod iscsi;
-mod luns;
 mod names;
 pub mod nbd;
 mod others;

@@ -81,7 +81,8 @@ impl Core {
 
     /// Drops the receipts of units that are idle now.
     pub(crate) fn check_draining(&mut self) {
-        if self.draining.is_empty() {
+        // What waits may give a unit to a session.
+        if self.draining.is_empty() || self.sessions.has_grants() {
             return;
         }
         let mut draining = std::mem::take(&mut self.draining);

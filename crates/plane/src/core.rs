@@ -106,6 +106,7 @@ impl Core {
                 self.settle();
             }
             self.sessions.lose_some(&mut self.engine, is_busy);
+            self.sessions.carry_on_grants(&mut self.engine);
             self.handle_own_letters();
             self.engine.handle_memory();
             self.handle_time();

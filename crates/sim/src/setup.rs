@@ -118,6 +118,8 @@ impl Settings {
                 logins: Arc::new(Budget::new(usize::MAX)),
                 unproved: Arc::new(Budget::new(HELD_MAX_BYTES)),
                 proved: Arc::new(Budget::new(HELD_MAX_BYTES)),
+                unproved_luns: Arc::new(Budget::new(usize::MAX)),
+                proved_luns: Arc::new(Budget::new(usize::MAX)),
             },
             login_timeout: self.login_timeout,
         };

@@ -19,3 +19,4 @@ mod room;
 mod space;
 mod turn;
 mod uncovered;
+mod view_change;

@@ -12,7 +12,6 @@ use super::logins::devices_of;
 use super::plan::{FrameSizes, Group, GroupDevice, Place, Server};
 use super::sessions::{Sessions, port_of};
 use super::wire::{Notice, Wire};
-use crate::luns::change_luns;
 use crate::station::Station;
 
 /// What changed of the places of a core.
@@ -34,10 +33,7 @@ impl<C: Wire> Sessions<C> {
         (server, groups): (Server, Arc<[Group]>),
         sockets: Vec<(Place, C::HyperscsiSocket, FrameSizes)>,
         receipt: &C::Receipt,
-    ) -> ChangedPlaces
-    where
-        C::Receipt: Clone,
-    {
+    ) -> ChangedPlaces {
         let is_other = self
             .server
             .as_ref()
@@ -132,9 +128,7 @@ impl<C: Wire> Sessions<C> {
         key: SessionKey,
         before: &[Group],
         receipt: &C::Receipt,
-    ) where
-        C::Receipt: Clone,
-    {
+    ) {
         let groups = Arc::clone(&self.groups);
         let Some(port) = port_of(engine, key) else {
             return;
@@ -156,9 +150,7 @@ impl<C: Wire> Sessions<C> {
         port.session.set_devices(devices);
         let luns = new.luns();
         let had = std::mem::replace(&mut port.detail.luns, luns.clone());
-        if had != luns {
-            change_luns(engine, key, (&had, &luns), receipt);
-        }
+        engine.change_view(key, (had, luns), receipt.clone());
     }
 
     fn gate(&mut self, server: &Server) -> Gate<Arc<::hyperscsi::OpaqueTarget>, Station> {

@@ -11,13 +11,14 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use ::iscsi::login::{Entry as Entrance, EntryRefusal};
 use ::iscsi::pdu::{LoginStatus, Tsih};
 use engine::TargetIndex;
 use scsi::NexusId;
 
-use super::holder::{Common, Holder, Shares};
+use super::holder::{Common, Holder, LunsHeld, Shares};
 use super::member::{Member, NexusKey};
 use super::throttle::origin;
 use crate::identity::SessionId;
@@ -42,6 +43,8 @@ pub struct Placement {
     pub reinstatements: u32,
     /// What its holder has; `None` for a discovery session.
     pub shares: Option<Shares>,
+    /// What it sees, as it counts for its holder; `None` for a discovery session.
+    pub luns_held: Option<Arc<LunsHeld>>,
 }
 
 /// The place of a session of another transport, which shares what there is of places with those of iSCSI.
@@ -228,20 +231,32 @@ impl<W> Directory<W> {
         }
         // Discovery sessions are limited by `Unproved`; they take no place of others. Who replaces a session has its
         // place: that was kept until it ended, and nobody has come since then.
-        let has_place = replaces || member.as_ref().is_none_or(|it| self.has_place(it));
-        if !has_place || self.sessions.len() >= TSIHS_MAX {
+        let room = match &member {
+            Some(member) => self.room_for(member, replaces).map(Some),
+            None => Some(None),
+        };
+        let Some(room) = room.filter(|_| self.sessions.len() < TSIHS_MAX) else {
             return Decision::Refuse(LoginStatus::OutOfResources, login);
-        }
-        Decision::Place(self.place(member, replaces, random), login)
+        };
+        Decision::Place(self.place((member, room), replaces, random), login)
     }
 
-    /// Whether this newcomer may have one of the places that are free.
-    fn has_place(&self, newcomer: &Member) -> bool {
-        let holder = Holder::of(newcomer);
-        match self.holders.get(&holder) {
-            Some(shares) => shares.have_place(),
-            None => self.common.shares(&holder).have_place(),
-        }
+    /// One of the places that are free, and memory for what this newcomer sees, if it may have them.
+    fn room_for(&self, newcomer: &Member, replaces: bool) -> Option<(Shares, Arc<LunsHeld>)> {
+        let shares = self.shares_of(&Holder::of(newcomer));
+        let luns = if replaces {
+            shares.count_luns(newcomer.luns)
+        } else {
+            let place = shares.have_place().then_some(newcomer.luns);
+            shares.take_luns(place?)?
+        };
+        Some((shares, luns))
+    }
+
+    /// What a holder has, who may have nothing yet.
+    fn shares_of(&self, holder: &Holder) -> Shares {
+        let known = self.holders.get(holder).cloned();
+        known.unwrap_or_else(|| self.common.shares(holder))
     }
 
     /// Gives back what tables have room for beyond need.
@@ -259,10 +274,7 @@ impl<W> Directory<W> {
         core: Option<usize>,
     ) -> Option<OtherPlace> {
         let holder = Holder::Origin(origin(address));
-        let shares = match self.holders.get(&holder) {
-            Some(shares) => shares.clone(),
-            None => self.common.shares(&holder),
-        };
+        let shares = self.shares_of(&holder);
         if !shares.have_place() {
             return None;
         }
@@ -367,20 +379,23 @@ impl<W> Directory<W> {
         tsih
     }
 
-    fn place(&mut self, member: Option<Member>, replaces: bool, random: u16) -> Placement {
+    fn place(
+        &mut self,
+        (member, room): (Option<Member>, Option<(Shares, Arc<LunsHeld>)>),
+        replaces: bool,
+        random: u16,
+    ) -> Placement {
         let core = self.emptiest_core();
         let (id, nexus) = self.next_names(core);
         let tsih = self.free_tsih(random);
         let key = member.as_ref().map(|member| &member.nexus);
         let seen = key.and_then(|key| self.remember(key, replaces));
-        let shares = member.as_ref().map(|member| {
+        let (shares, luns_held) = room.unzip();
+        if let (Some(member), Some(shares)) = (&member, &shares) {
             self.by_key.insert(member.nexus.clone(), tsih);
-            let (holder, common) = (Holder::of(member), &self.common);
-            let shares = self.holders.entry(holder);
-            let shares = shares.or_insert_with_key(|holder| common.shares(holder));
             shares.sessions.count();
-            shares.clone()
-        });
+            self.holders.insert(Holder::of(member), shares.clone());
+        }
         self.sessions.insert(
             tsih,
             Entry {
@@ -399,6 +414,7 @@ impl<W> Directory<W> {
             was_reset: seen.is_some_and(|seen| seen.was_reset),
             reinstatements: seen.map_or(0, |seen| seen.reinstatements),
             shares,
+            luns_held,
         }
     }
 

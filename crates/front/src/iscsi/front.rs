@@ -654,6 +654,7 @@ impl<L: Line> Front<L> {
             user: profile.user.clone(),
             peer: profile.peer,
             portal: profile.portal,
+            luns: profile.luns.len(),
         }))
     }
 

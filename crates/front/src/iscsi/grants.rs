@@ -6,33 +6,19 @@
 use std::time::Duration;
 
 use ::iscsi::discovery::{TargetRecord, TextRecords};
-use engine::{Engine, SessionKey, VisibleLun};
+use engine::{Engine, SessionKey};
 
 use super::port::{SessionPort, names_of};
-use super::session::Detail;
+use super::session::{Detail, Grant};
 use super::sessions::{SessionEntry, Sessions};
 use super::unproved::SharedLists;
 use super::wire::{Line, Wire};
 use crate::identity::{SessionId, TransportDetails};
-use crate::luns::change_luns;
 use crate::policy::VisibleTarget;
 use crate::report::{ConnectionReport, SessionReport};
 
 /// How long the peer of a session that an administrator ends has to take the message about it.
 const DISMISSAL_PATIENCE: Duration = Duration::from_secs(1);
-
-/// What one session may see from now on.
-#[derive(Clone, Debug)]
-pub struct Grant {
-    /// The session.
-    pub session: SessionId,
-    /// The core it lives on.
-    pub core: usize,
-    /// All it sees.
-    pub luns: Vec<VisibleLun>,
-    /// What SendTargets tells.
-    pub targets: Vec<VisibleTarget>,
-}
 
 impl<C: Wire> Sessions<C> {
     /// Every session that lives here.
@@ -124,11 +110,27 @@ impl<C: Wire> Sessions<C> {
     }
 
     /// Gives a session what it is to see, and takes what it is not. The receipt is kept until commands
-    /// on what was taken are over.
-    pub fn grant(&mut self, engine: &mut Engine<C>, grant: Grant, receipt: &C::Receipt)
-    where
-        C::Receipt: Clone,
-    {
+    /// on what was taken are over. A thousand sessions may be granted something at once: what this turn has no room for
+    /// waits for [`Self::carry_on_grants`].
+    pub fn grant(&mut self, engine: &mut Engine<C>, grant: Grant, receipt: &C::Receipt) {
+        if self.grants.is_empty() && engine.may_begin_pieces() {
+            self.begin_grant(engine, grant, receipt.clone());
+        } else {
+            self.grants.push_back((grant, receipt.clone()));
+        }
+    }
+
+    /// Begins grants that wait, as many as this turn may, and one in any case. To be called once in each turn.
+    pub fn carry_on_grants(&mut self, engine: &mut Engine<C>) {
+        while let Some((grant, receipt)) = self.grants.pop_front() {
+            self.begin_grant(engine, grant, receipt);
+            if !engine.may_begin_pieces() {
+                return;
+            }
+        }
+    }
+
+    fn begin_grant(&mut self, engine: &mut Engine<C>, grant: Grant, receipt: C::Receipt) {
         let Some(&key) = self.by_id.get(&grant.session) else {
             return;
         };
@@ -143,12 +145,12 @@ impl<C: Wire> Sessions<C> {
         };
         let text = text_records(&port.detail, grant.targets, &self.lists);
         port.session.set_text(text);
+        if let Some(held) = &port.detail.luns_held {
+            held.change(grant.luns.len());
+        }
         let luns = &mut port.detail.profile.luns;
         let before = std::mem::replace(luns, grant.luns.clone());
-        if before == grant.luns {
-            return;
-        }
-        change_luns(engine, key, (&before, &grant.luns), receipt);
+        engine.change_view(key, (before, grant.luns), receipt);
     }
 }
 

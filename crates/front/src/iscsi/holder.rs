@@ -1,11 +1,12 @@
-//! Who has what of what all sessions at targets share: places, connections, memory for what waits, and, on each core,
-//! buffers.
+//! Who has what of what all sessions at targets share: places, connections, memory for what waits and for what they
+//! see, and, on each core, buffers.
 //!
 //! Each holder has a share of each, and none can take so much that the next one finds nothing.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ::iscsi::limits::{DISCOVERY_HOLD_MAX_BYTES, SESSION_HOLD_MAX_BYTES};
@@ -69,7 +70,8 @@ impl Parties {
     }
 }
 
-/// Memory for requests of peers that are not whole or wait for their turn, on all cores.
+/// Memory for requests of peers that are not whole or wait for their turn, and for the LUNs that sessions see, on all
+/// cores.
 #[derive(Clone, Debug)]
 pub struct Holding {
     /// Of connections in login and discovery sessions. Sessions at targets have no part of it.
@@ -78,13 +80,24 @@ pub struct Holding {
     pub unproved: Arc<Budget>,
     /// Of the sessions of users, who share it.
     pub proved: Arc<Budget>,
+    /// For what sessions without a user see, which share it by their addresses.
+    pub unproved_luns: Arc<Budget>,
+    /// The same of users.
+    pub proved_luns: Arc<Budget>,
 }
 
 /// Sessions have one part in so many of what peers that have not authenticated may hold; logins have the rest.
 const SESSIONS_PART: usize = 4;
 
+/// What a LUN of a session takes at most, in bytes: its entries in what the session sees, and its nexus in the core's
+/// view of the unit and at the owner of that, with the room that tables have beyond need.
+const LUN_BYTES: usize = 512;
+
+/// So many LUNs of a session are in its place. Sessions with more do not keep those with few away.
+const LUNS_FREE: usize = 16;
+
 impl Holding {
-    /// So many bytes for peers that have not authenticated, and as many for users.
+    /// So many bytes for peers that have not authenticated, and as many for users; the same again for what they see.
     #[must_use]
     pub fn new(bytes: usize) -> Self {
         let of_sessions = bytes / SESSIONS_PART;
@@ -93,6 +106,8 @@ impl Holding {
             logins: budget(bytes - of_sessions),
             unproved: budget(of_sessions),
             proved: budget(bytes),
+            unproved_luns: budget(bytes),
+            proved_luns: budget(bytes),
         }
     }
 
@@ -101,6 +116,8 @@ impl Holding {
         self.logins.set_limit(as_of.logins.limit());
         self.unproved.set_limit(as_of.unproved.limit());
         self.proved.set_limit(as_of.proved.limit());
+        self.unproved_luns.set_limit(as_of.unproved_luns.limit());
+        self.proved_luns.set_limit(as_of.proved_luns.limit());
     }
 }
 
@@ -135,13 +152,15 @@ impl Common {
     /// The shares of a holder that has nothing yet.
     pub(super) fn shares(&self, holder: &Holder) -> Shares {
         let share = |budget: &Arc<Budget>| Arc::new(Share::new(Arc::clone(budget)));
+        let (held, luns) = match holder {
+            Holder::User(_) => (&self.holding.proved, &self.holding.proved_luns),
+            Holder::Origin(_) => (&self.holding.unproved, &self.holding.unproved_luns),
+        };
         Shares {
             sessions: share(&self.sessions),
             connections: share(&self.connections),
-            held: share(match holder {
-                Holder::User(_) => &self.holding.proved,
-                Holder::Origin(_) => &self.holding.unproved,
-            }),
+            held: share(held),
+            luns: share(luns),
         }
     }
 }
@@ -155,6 +174,8 @@ pub struct Shares {
     connections: Arc<Share>,
     /// Bytes of requests that wait.
     held: Arc<Share>,
+    /// Bytes for what its sessions see.
+    luns: Arc<Share>,
 }
 
 impl Shares {
@@ -173,6 +194,27 @@ impl Shares {
     /// Whether the holder may have one more connection.
     pub(super) fn may_connect(&self) -> bool {
         self.connections.has_room()
+    }
+
+    /// A session that sees so many LUNs, if the holder may have it.
+    pub(super) fn take_luns(&self, luns: usize) -> Option<Arc<LunsHeld>> {
+        let bytes = LunsHeld::bytes_of(luns);
+        let is_there = bytes == 0 || self.luns.take(bytes);
+        is_there.then(|| self.hold_luns(bytes))
+    }
+
+    /// The same, whether the holder may have it or not.
+    pub(super) fn count_luns(&self, luns: usize) -> Arc<LunsHeld> {
+        let bytes = LunsHeld::bytes_of(luns);
+        self.luns.count_more(bytes);
+        self.hold_luns(bytes)
+    }
+
+    fn hold_luns(&self, bytes: usize) -> Arc<LunsHeld> {
+        Arc::new(LunsHeld {
+            share: Arc::clone(&self.luns),
+            bytes: AtomicUsize::new(bytes),
+        })
     }
 
     /// Counts a connection for as long as the value is there.
@@ -200,6 +242,42 @@ impl Drop for ConnectionPlace {
         self.0.give_back(1);
     }
 }
+
+/// What a session sees, which counts for its holder for as long as this is there.
+#[derive(Debug)]
+pub struct LunsHeld {
+    share: Arc<Share>,
+    bytes: AtomicUsize,
+}
+
+impl LunsHeld {
+    const fn bytes_of(luns: usize) -> usize {
+        luns.saturating_sub(LUNS_FREE).saturating_mul(LUN_BYTES)
+    }
+
+    /// It sees so many from now on: an administrator wants it so, whether the holder may have them or not.
+    pub(super) fn change(&self, luns: usize) {
+        let bytes = Self::bytes_of(luns);
+        let before = self.bytes.swap(bytes, Ordering::Relaxed);
+        self.share.count_more(bytes);
+        self.share.give_back(before);
+    }
+}
+
+impl Drop for LunsHeld {
+    fn drop(&mut self) {
+        self.share.give_back(*self.bytes.get_mut());
+    }
+}
+
+/// That of one session is the same.
+impl PartialEq for LunsHeld {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
+impl Eq for LunsHeld {}
 
 /// What a session may hold of requests that are not whole or came before their turn. A discovery session has no
 /// shares.

@@ -34,6 +34,8 @@ pub(super) struct Member {
     pub(super) peer: SocketAddr,
     /// The address of ours that it reached.
     pub(super) portal: SocketAddr,
+    /// How many LUNs it sees.
+    pub(super) luns: usize,
 }
 
 impl Member {

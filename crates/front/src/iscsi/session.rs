@@ -1,15 +1,17 @@
 //! A session of iSCSI and its connections, as the core keeps them that they live on.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ::iscsi::pdu::{Cid, Tsih};
-use engine::SessionKey;
 use engine::table::Key;
+use engine::{SessionKey, VisibleLun};
 use memory::Message;
 
-use super::holder::{ConnectionPlace, Shares};
+use super::holder::{ConnectionPlace, LunsHeld, Shares};
 use super::profile::SessionProfile;
 use crate::identity::SessionId;
+use crate::policy::VisibleTarget;
 use crate::station::Station;
 
 /// What a [`ConnectionKey`] names.
@@ -44,6 +46,8 @@ pub struct Detail {
     pub(super) end_reason: Option<&'static str>,
     /// What its holder has; `None` for a discovery session.
     pub(super) shares: Option<Shares>,
+    /// What it sees, as it counts for its holder; `None` for a discovery session.
+    pub(super) luns_held: Option<Arc<LunsHeld>>,
     /// When it is looked at next, see [`super::Sessions::handle_timeout`].
     pub(super) look_at: Option<Duration>,
 }
@@ -63,6 +67,7 @@ impl Detail {
             dismissal: None,
             end_reason: None,
             shares: None,
+            luns_held: None,
             look_at: None,
         }
     }
@@ -102,6 +107,19 @@ pub struct Who<'a> {
     pub target: Option<&'a str>,
     /// The user that it has proved to be.
     pub user: Option<&'a str>,
+}
+
+/// What one session may see from now on.
+#[derive(Clone, Debug)]
+pub struct Grant {
+    /// The session.
+    pub session: SessionId,
+    /// The core it lives on.
+    pub core: usize,
+    /// All it sees.
+    pub luns: Vec<VisibleLun>,
+    /// What SendTargets tells.
+    pub targets: Vec<VisibleTarget>,
 }
 
 /// A connection in full-feature phase.

@@ -26,7 +26,7 @@ use super::front::{Front, FrontSettings};
 use super::holder::{Holder, Parties, Shares, hold_limits};
 use super::port::{SessionPort, names_of};
 use super::profile::SessionProfile;
-use super::session::{Connection, ConnectionKey, Detail, OfConnection};
+use super::session::{Connection, ConnectionKey, Detail, Grant, OfConnection};
 use super::unproved::{LoginKey, SharedLists};
 use super::wire::{FRONT_CORE, FrontLetter, Line, LineKey, Notice, Wire};
 use crate::identity::SessionId;
@@ -78,6 +78,8 @@ pub struct Sessions<C: Wire> {
     pub(super) connections: Table<Connection<C::Line>, OfConnection>,
     /// Those who wait for the end of a session.
     pub(super) receipts: HashMap<SessionId, Vec<C::Receipt>>,
+    /// What sessions are to see and wait to begin, oldest first.
+    pub(super) grants: VecDeque<(Grant, C::Receipt)>,
     /// Output on the heap that waits for peers, in bytes.
     pub(super) output_heap: usize,
     /// Connections whose peers are gone, oldest first; one may have been closed meanwhile.
@@ -112,6 +114,7 @@ impl<C: Wire> Sessions<C> {
             by_tsih: HashMap::new(),
             connections: Table::default(),
             receipts: HashMap::new(),
+            grants: VecDeque::new(),
             output_heap: 0,
             lost: VecDeque::new(),
             dirty: Vec::new(),
@@ -159,7 +162,12 @@ impl<C: Wire> Sessions<C> {
 
     /// There is something to do at once, although nothing comes in.
     pub fn has_more(&self) -> bool {
-        !self.lost.is_empty()
+        !self.lost.is_empty() || self.has_grants()
+    }
+
+    /// Grants wait. What one of them gives may be what the next takes.
+    pub fn has_grants(&self) -> bool {
+        !self.grants.is_empty()
     }
 
     /// Gives back what tables have room for beyond need.
@@ -169,6 +177,7 @@ impl<C: Wire> Sessions<C> {
         self.by_tsih.shrink_to_fit();
         self.lost.shrink_to_fit();
         self.parties.sweep();
+        self.grants.shrink_to_fit();
         if let Some(front) = &mut self.front {
             front.shrink();
         }
@@ -181,6 +190,7 @@ impl<C: Wire> Sessions<C> {
             ("sessions by name", self.by_id.len()),
             ("connections", self.connections.len()),
             ("receipts", self.receipts.len()),
+            ("grants", self.grants.len()),
             ("bytes of output on the heap", self.output_heap),
         ];
         let left = counts.iter().filter(|(_, count)| *count > 0);
@@ -535,6 +545,7 @@ impl<C: Wire> Sessions<C> {
         let detail = Detail {
             reinstatements: placement.reinstatements,
             shares: placement.shares.clone(),
+            luns_held: placement.luns_held.clone(),
             digests: (connection.header_digest, connection.data_digest),
             ..Detail::new(placement.id, placement.tsih, profile, engine.now())
         };

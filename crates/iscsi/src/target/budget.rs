@@ -157,8 +157,13 @@ impl Share {
 
     /// Counts one that is there, whether the holder may have it or not.
     pub fn count(&self) {
-        self.held.fetch_add(1, Ordering::Relaxed);
-        self.budget.used.fetch_add(1, Ordering::Relaxed);
+        self.count_more(1);
+    }
+
+    /// The same of so much.
+    pub fn count_more(&self, amount: usize) {
+        self.held.fetch_add(amount, Ordering::Relaxed);
+        self.budget.used.fetch_add(amount, Ordering::Relaxed);
     }
 
     /// Gives back what was taken or counted.

@@ -95,6 +95,7 @@ impl Core {
                 self.settle();
             }
             self.sessions.lose_some(&mut self.engine, self.is_busy);
+            self.sessions.carry_on_grants(&mut self.engine);
             self.engine.handle_memory();
             self.settle();
             let mut beside = Beside(&mut self.hyperscsi);

@@ -250,6 +250,8 @@ impl Core {
             logins: Arc::new(Budget::new(usize::MAX)),
             unproved: Arc::new(Budget::new(usize::MAX)),
             proved: Arc::new(Budget::new(usize::MAX)),
+            unproved_luns: Arc::new(Budget::new(usize::MAX)),
+            proved_luns: Arc::new(Budget::new(usize::MAX)),
         };
         let settings = FrontSettings {
             handshakes_max: MANY,

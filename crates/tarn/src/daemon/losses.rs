@@ -4,7 +4,7 @@
 //! come in between are not in it. How busy they are is the difference of two readings of the counters of the cores,
 //! which nobody is asked for: one a second is kept.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -116,11 +116,9 @@ impl Users<'_> {
             let Some(session) = self.sessions.iter().find(|one| one.id == grant.session) else {
                 continue;
             };
-            let is_left = |lun: &&VisibleLun| {
-                let mut granted = grant.luns.iter();
-                granted.any(|one| (one.lun, one.unit) == (lun.lun, lun.unit))
-            };
-            for lun in session.luns.iter().filter(|lun| !is_left(lun)) {
+            let of = |lun: &VisibleLun| (lun.lun, lun.unit);
+            let left: HashSet<_> = grant.luns.iter().map(of).collect();
+            for lun in session.luns.iter().filter(|lun| !left.contains(&of(lun))) {
                 self.name_lost(steps, session, lun);
             }
         }

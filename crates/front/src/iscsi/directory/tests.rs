@@ -55,6 +55,7 @@ fn member(isid: u8) -> Member {
         user: None,
         peer: SocketAddr::from(([192, 0, 2, 1], 1)),
         portal: SocketAddr::from(([192, 0, 2, 100], 3260)),
+        luns: 1,
     }
 }
 
@@ -387,4 +388,72 @@ fn a_reset_of_the_target_is_told_once_to_each_port_that_returns() {
     directory.ended(third.tsih);
     assert!(!placed(directory.lead(member(1), "fourth")).was_reset);
     assert!(!placed(directory.lead(member(2), "new")).was_reset);
+}
+
+/// A directory with memory for so many LUNs of sessions beyond those that each has anyway.
+fn with_luns(luns: usize) -> (Directory<()>, Holding) {
+    let holding = Holding::new(luns * 512);
+    let common = Common::new(LIMIT, usize::MAX, holding.clone());
+    (Directory::new(1, common), holding)
+}
+
+fn seeing(luns: usize, member: Member) -> Member {
+    Member { luns, ..member }
+}
+
+#[test]
+fn what_sessions_see_takes_memory_of_which_one_address_leaves_some_to_others() {
+    let refused = Decision::Refuse(LoginStatus::OutOfResources, ());
+    let (mut directory, holding) = with_luns(900);
+    let lead = |directory: &mut Directory<()>, number, address, luns| {
+        directory.lead(seeing(luns, numbered(number, address)), ())
+    };
+    let all: Vec<Placement> = (0..8)
+        .map(|number| placed(lead(&mut directory, number, 1, 116)))
+        .collect();
+    assert_eq!(holding.unproved_luns.used(), 800 * 512);
+    assert_eq!(lead(&mut directory, 20, 1, 17), refused);
+    // Few LUNs are in the place that a session has anyway.
+    placed(lead(&mut directory, 21, 1, 16));
+    placed(lead(&mut directory, 22, 2, 66));
+    assert_eq!(lead(&mut directory, 23, 2, 117), refused);
+    // Users have their own.
+    let of_user = Member {
+        user: Some("backup".to_owned()),
+        ..numbered(50, 1)
+    };
+    let of_user = placed(directory.lead(seeing(116, of_user), ()));
+    assert_eq!(holding.proved_luns.used(), 100 * 512);
+    drop(of_user);
+    assert_eq!(holding.unproved_luns.used(), 800 * 512);
+    // It is given back with the session, not with its name.
+    for placement in &all {
+        directory.ended(placement.tsih);
+    }
+    assert_eq!(lead(&mut directory, 24, 3, 900), refused);
+    drop(all);
+    assert_eq!(holding.unproved_luns.used(), 0);
+    placed(lead(&mut directory, 25, 1, 816));
+}
+
+#[test]
+fn a_session_that_replaces_another_has_room_for_what_it_sees() {
+    let (mut directory, holding) = with_luns(900);
+    let first = placed(directory.lead(seeing(816, member(1)), ()));
+    let ends = Decision::EndFirst {
+        core: first.core,
+        tsih: first.tsih,
+    };
+    assert_eq!(directory.lead(seeing(816, member(1)), ()), ends);
+    directory.ended(first.tsih);
+    let second = placed(directory.lead_after(seeing(816, member(1)), ()));
+    drop(first);
+    assert_eq!(holding.unproved_luns.used(), 800 * 512);
+    let held = second.luns_held.clone().unwrap();
+    drop(second);
+    // An administrator may show more than there is room for, or less.
+    held.change(2016);
+    assert_eq!(holding.unproved_luns.used(), 2000 * 512);
+    held.change(3);
+    assert_eq!(holding.unproved_luns.used(), 0);
 }

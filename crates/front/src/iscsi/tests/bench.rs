@@ -564,6 +564,7 @@ impl Bench {
             {}
             let is_carried = self.carry_letter() || self.carry_lines();
             self.sessions.lose_some(&mut self.engine, false);
+            self.sessions.carry_on_grants(&mut self.engine);
             self.engine.handle_memory();
             while self
                 .sessions

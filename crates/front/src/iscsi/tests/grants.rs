@@ -98,3 +98,43 @@ fn a_session_that_ends_is_granted_nothing() {
     bench.finish_pending();
     bench.end_all();
 }
+
+#[test]
+fn grants_that_a_turn_has_no_room_for_begin_in_the_next_ones_in_their_order() {
+    let mut bench = Bench::new();
+    let line = bench.ready(1);
+    let session = bench.id_of(line);
+    let luns = |count: usize| -> Vec<VisibleLun> {
+        let luns = (0..=u16::try_from(count % 2).unwrap()).map(|lun| visible(lun, 0));
+        luns.collect()
+    };
+    let receipts: Vec<Receipt> = (1..=2000).map(|_| Receipt::default()).collect();
+    for (count, receipt) in (1..).zip(&receipts) {
+        let grant = Grant {
+            session,
+            core: 0,
+            luns: luns(count),
+            targets: Vec::new(),
+        };
+        bench.sessions.grant(&mut bench.engine, grant, receipt);
+    }
+    let waiting = |bench: &Bench| bench.sessions.grants.len();
+    let left = waiting(&bench);
+    assert!((1000..1900).contains(&left), "{left} wait");
+    assert!(bench.sessions.has_more(), "the next turn begins at once");
+    // Where a turn has no room at all, one begins.
+    bench.sessions.carry_on_grants(&mut bench.engine);
+    assert_eq!(waiting(&bench), left - 1);
+    let now = bench.engine.now();
+    bench.engine.begin_turn(now);
+    bench.sessions.carry_on_grants(&mut bench.engine);
+    assert!((1..left - 100).contains(&waiting(&bench)));
+    assert!(!is_done(&receipts[1999]));
+    while bench.sessions.has_grants() || bench.engine.has_pieces() {
+        bench.engine.begin_turn(now);
+        bench.settle();
+    }
+    assert!(receipts.iter().all(is_done));
+    assert_eq!(bench.report()[0].luns, luns(2000));
+    bench.end_all();
+}

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use ::iscsi::pdu::Opcode;
+use engine::testing::bench::visible;
 use engine::testing::disk::Take;
 use memory::{Need, NoRoom};
 
-use super::super::Holding;
 use super::super::sessions::SessionEntry;
-use super::bench::{Bench, HOSTS_OF_ADDRESS};
+use super::super::{Grant, Holding};
+use super::bench::{Bench, HOSTS_OF_ADDRESS, Receipt};
 
 /// A host with another address than those below.
 const ELSEWHERE: u8 = HOSTS_OF_ADDRESS;
@@ -138,4 +139,26 @@ fn sessions_of_one_address_hold_buffers_together_and_leave_some_to_another() {
     assert!(of(ELSEWHERE, Need::Begin, half / 4).is_ok());
     drop(held);
     bench.end_all();
+}
+
+#[test]
+fn the_luns_of_a_session_count_from_its_login_to_its_end_and_as_they_change() {
+    let holding = Holding::new(1 << 20);
+    let luns = Arc::clone(&holding.unproved_luns);
+    let mut bench = Bench::with(|settings| settings.holding = holding);
+    let line = bench.ready(1);
+    assert_eq!(luns.used(), 0);
+    let grant = Grant {
+        session: bench.id_of(line),
+        core: 0,
+        luns: (0..20).map(|lun| visible(lun, 0)).collect(),
+        targets: Vec::new(),
+    };
+    bench
+        .sessions
+        .grant(&mut bench.engine, grant, &Receipt::default());
+    bench.settle();
+    assert_eq!(luns.used(), 4 * 512);
+    bench.end_all();
+    assert_eq!(luns.used(), 0);
 }
