@@ -152,18 +152,6 @@ impl World {
         self.listener = Some(UnixListener::bind(&self.path).unwrap());
     }
 
-    /// All connections break; what was not flushed is gone.
-    fn crash(&mut self) {
-        self.go_down();
-        self.server.disk.clone_from(&self.server.stable);
-        for core in &mut self.cores {
-            let broken = std::mem::take(&mut core.connections);
-            for socket in broken.into_keys() {
-                core.end_receive(socket, 104);
-            }
-        }
-    }
-
     fn go_down(&mut self) {
         if self.listener.take().is_some() {
             std::fs::remove_file(&self.path).unwrap();

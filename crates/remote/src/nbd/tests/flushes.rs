@@ -3,6 +3,18 @@
 use super::*;
 
 impl World {
+    /// All connections break; what was not flushed is gone.
+    pub(super) fn crash(&mut self) {
+        self.go_down();
+        self.server.disk.clone_from(&self.server.stable);
+        for core in &mut self.cores {
+            let broken = std::mem::take(&mut core.connections);
+            for socket in broken.into_keys() {
+                core.end_receive(socket, 104);
+            }
+        }
+    }
+
     /// The connection of a core breaks.
     fn cut(&mut self, core: usize) {
         let core = &mut self.cores[core];
