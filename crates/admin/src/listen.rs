@@ -8,6 +8,8 @@ use std::os::unix::fs::{
 };
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{Access, OFlags, access};
 use rustix::io::Errno;
@@ -107,7 +109,7 @@ impl SocketLock {
     /// Of two that start at once, one gets the lock.
     fn take(path: &Path, directories: MadeDirectories) -> Result<Self, ListenError> {
         Ok(Self {
-            file: Some(lock(path)?),
+            file: Some(patiently(|| lock(path))?),
             path: beside(path, ".lock"),
             directories,
         })
@@ -173,7 +175,7 @@ pub fn unix(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile), Listen
     let directories = path.parent().map(MadeDirectories::make);
     let directories = directories.transpose().map_err(failed)?;
     let lock = SocketLock::take(path, directories.unwrap_or_default())?;
-    check_free(path)?;
+    patiently(|| check_free(path))?;
     // It gets its name when nobody can connect any more who may not, and takes the place of a stale one in the same
     // step.
     let new = beside(path, ".new");
@@ -231,6 +233,24 @@ const NOT_FOLLOWED: i32 = OFlags::NOFOLLOW
     .union(OFlags::NONBLOCK)
     .bits()
     .cast_signed();
+
+/// How long a socket and a lock may be there after the server that had them was killed: another process may have had
+/// copies of them for a moment, as one that it was about to start.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// Between two attempts.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Tries again where a server that was killed may be in the way.
+fn patiently<T>(attempt: impl Fn() -> Result<T, ListenError>) -> Result<T, ListenError> {
+    let end = Instant::now() + LINGER;
+    loop {
+        match attempt() {
+            Err(ListenError::InUse { .. }) if Instant::now() < end => thread::sleep(PAUSE),
+            other => return other,
+        }
+    }
+}
 
 /// The file of a lock goes with the one who has it, so the file that is locked may be another by then than that at the
 /// path.
@@ -315,6 +335,22 @@ mod tests {
 
     use super::*;
     use durable::scratch::Scratch;
+
+    #[test]
+    fn what_a_killed_server_has_left_for_a_moment_is_waited_for() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("tarn.sock");
+        let left = UnixListener::bind(&path).unwrap();
+        let lock = lock_once(&path).unwrap();
+        let end = thread::spawn(|| {
+            thread::sleep(PAUSE * 2);
+            drop(lock);
+            thread::sleep(PAUSE * 2);
+            drop(left);
+        });
+        unix(&path, PRIVATE).unwrap();
+        end.join().unwrap();
+    }
 
     #[test]
     fn a_socket_is_private_and_gone_at_the_end() {
