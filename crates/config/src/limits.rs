@@ -222,9 +222,9 @@ limits! {
     "Memory that all peers that have not authenticated may use together, in bytes: three quarters \
         for unfinished logins and discovery sessions, a quarter for requests of other sessions that wait for \
         their turn. Authenticated users have the same amount for themselves. One session \
-        or login uses at most 64K of it. Both have as much again for the LUNs that their sessions see: \
-        of each session, those beyond the first 16 count 512 bytes each. A login for which too little is \
-        left is refused."
+        or login uses at most 64K of it. Strangers have as much again for the LUNs that their sessions \
+        see, users four times as much: of each session, those beyond the first 16 count 512 bytes each. A login for \
+        which too little is left is refused."
     unproved_memory_bytes: bytes u64 = 128 * MIB, MIB => 64 * GIB,
         set it "with little memory";
 

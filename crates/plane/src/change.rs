@@ -96,7 +96,10 @@ impl Core {
         for &unit in units {
             if self.engine.owner(unit).is_some() {
                 self.closing.push((unit, receipt.clone()));
-                self.engine.flush_unit(unit);
+                // Where the program ends, all are.
+                if !self.engine.flushing_units().any(|other| other == unit) {
+                    self.engine.flush_unit(unit);
+                }
             }
         }
     }

@@ -317,8 +317,13 @@ impl SessionPort {
 
     /// Nothing is under way, and nothing more is to come.
     pub(super) fn is_over(&self) -> bool {
+        self.is_stopping && self.is_idle()
+    }
+
+    /// Nothing is under way: the client has had all replies.
+    pub(super) fn is_idle(&self) -> bool {
         let is_idle = self.under_way == 0 && self.waiting.is_empty() && self.replies.is_empty();
-        self.is_stopping && is_idle && self.functions.is_empty() && self.session.is_idle()
+        is_idle && self.functions.is_empty() && self.session.is_idle()
     }
 
     pub(crate) const fn unsent_bytes(&self) -> usize {

@@ -268,7 +268,7 @@ impl<C: Wire> Sessions<C> {
                     engine.handle_management(key, id, request);
                 }
                 Some(Taken::Ended(reason)) => {
-                    let has_had_all = port.session.is_idle();
+                    let has_had_all = port.is_idle();
                     if reason == EndReason::Disconnected && has_had_all {
                         entry.note_farewell();
                     }

@@ -23,6 +23,12 @@ fn key_and_code(sense: &[u8]) -> Option<(u8, SenseCode)> {
     Some((key & 0x0f, SenseCode { asc, ascq }))
 }
 
+/// Whether sense data report that writes which were answered may be lost.
+pub(super) fn is_report(sense: &[u8]) -> bool {
+    let lost = (SenseKey::HardwareError as u8, SenseCode::WRITE_ERROR);
+    key_and_code(sense) == Some(lost)
+}
+
 /// The one table from the end of a command to an error of the protocol.
 pub(super) fn verdict(status: Status, sense: &[u8], changes: bool) -> Verdict {
     let error = match status {

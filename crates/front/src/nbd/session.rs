@@ -25,7 +25,7 @@ use ::nbd::{ServerError, TransmissionFlags};
 use engine::VisibleLun;
 use memory::{Buffer, Message, Need, NoRoom, Payload, Pool};
 
-use super::answer::{Verdict, verdict};
+use super::answer::{Verdict, is_report, verdict};
 use super::keys::ConnectionKey;
 use super::source::Source;
 use super::work::{PART_BYTES_MAX, Task, extents, moving_bytes};
@@ -512,7 +512,7 @@ impl SessionPort {
         };
         if request.command == Asked::Disconnect {
             self.is_leaving = true;
-            self.is_heedless = self.under_way > 0;
+            self.is_heedless = self.under_way > 0 || !self.output.is_empty();
             return Some(Taken::Nothing);
         }
         if request.data_bytes() > PAYLOAD_MAX_BYTES {
@@ -804,8 +804,13 @@ impl SessionPort {
         let Some(task) = self.task_mut(id) else {
             return;
         };
-        match verdict(status, sense, task.changes()) {
-            Verdict::Again(_) if task.may_try_again() => self.again.push_back(id),
+        // A client need not heed that a trim has failed.
+        let is_kept = task.is_flushing() && is_report(sense);
+        let verdict = verdict(status, sense, task.changes());
+        let may_try_again = matches!(verdict, Verdict::Again(_)) && task.may_try_again();
+        self.is_report_kept |= is_kept;
+        match verdict {
+            Verdict::Again(_) if may_try_again => self.again.push_back(id),
             Verdict::Again(error) | Verdict::Fail(error) => self.fail(id, error),
         }
     }
@@ -821,8 +826,6 @@ impl SessionPort {
         let Some(task) = self.remove(id) else {
             return;
         };
-        // A client need not heed that a trim has failed.
-        self.is_report_kept |= task.is_flushing();
         let part = task.part_bytes(block_bytes);
         if task.request.command == Asked::Write && matches!(self.incoming, Incoming::Paused) {
             let left = task.request.length.saturating_sub(task.done);
