@@ -63,7 +63,11 @@ impl Port for SessionPort {
         }
     }
 
-    #[inline]
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "the way of all commands: a call costs as much as what it does"
+    )]
     fn scsi_command<'a>(
         command: &'a Command,
         luns: &'a LunMap,
