@@ -242,6 +242,10 @@ const LINGER: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Tries again where a server that was killed may be in the way.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a thread of the start or of the administration waits, never a core"
+)]
 fn patiently<T>(attempt: impl Fn() -> Result<T, ListenError>) -> Result<T, ListenError> {
     let end = Instant::now() + LINGER;
     loop {
@@ -337,6 +341,10 @@ mod tests {
     use durable::scratch::Scratch;
 
     #[test]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "something is to happen meanwhile"
+    )]
     fn what_a_killed_server_has_left_for_a_moment_is_waited_for() {
         let scratch = Scratch::new();
         let path = scratch.path().join("tarn.sock");
