@@ -175,7 +175,7 @@ pub struct SessionPort {
     parts: u64,
     /// The client says goodbye, or is to go: nothing more is taken.
     is_leaving: bool,
-    /// It said so while requests were under way, whose answers it does not wait for.
+    /// It said so before all answers were given to the socket, and does not wait for the rest.
     is_heedless: bool,
     /// A request that was to be durable has had the report of a lost cache, which is one of the next flush.
     is_report_kept: bool,

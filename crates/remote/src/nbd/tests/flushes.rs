@@ -42,17 +42,13 @@ fn a_flush_goes_by_a_connection_that_was_there_before_the_writes() {
         });
         world.pass(Duration::from_secs(2));
         world.go_down();
-        let socket = *world.cores[0].connections.keys().next().unwrap();
-        world.cores[0].connections.remove(&socket);
-        world.cores[0].end_receive(socket, 104);
+        world.cut(0);
         world.run();
         let write = world.write(1, 0, 1, 512, false);
         assert!(world.is_good(1, write));
-        let other = *world.cores[1].connections.keys().next().unwrap();
         if is_lost {
             world.server.disk.clone_from(&world.server.stable);
-            let connection = world.cores[1].connections.get_mut(&other);
-            connection.unwrap().is_dead = true;
+            world.set_dead(1, true);
         }
         world.come_up();
         world.pass(Duration::from_secs(2));
@@ -61,8 +57,7 @@ fn a_flush_goes_by_a_connection_that_was_there_before_the_writes() {
         let answer = world.answer(0, flush);
         assert_eq!(answer.is_none(), is_lost);
         if is_lost {
-            world.cores[1].connections.remove(&other);
-            world.cores[1].end_receive(other, 104);
+            world.cut(1);
             assert!(world.is_good(0, flush));
         }
         assert_eq!(world.lost(), u64::from(is_lost));
