@@ -27,6 +27,8 @@ WITHOUT_CIRCLES = [
     "api", "budget", "client", "confine", "durable", "engine", "front", "hyperscsi", "iscsi", "memory", "nbd", "pcap", "plane", "rbd", "reactor", "scsi",
     "store",
 ]
+# Crates whose code, without tests and what serves them, has an assertion for each of its functions, on average.
+WITH_ASSERTIONS = ["engine"]
 # Words that have made readers stop, and what to write instead. Counted in documents, comments and texts of the program.
 DIALECT = {
     "tell": (r"\b(tells?|told|telling)\b", "log, report, notify, answer, count, show"),
@@ -92,6 +94,12 @@ def found_now():
         circles = rust.Modules(ROOT / "crates" / crate / "src").circles()
         if circles:
             found["circles"][crate] = (sum(map(len, circles)), "; ".join(" ".join(circle) for circle in circles))
+    for crate in WITH_ASSERTIONS:
+        src = ROOT / "crates" / crate / "src"
+        parts = [source.path.relative_to(src).parts if src in source.path.parents else None for source in sources]
+        functions, assertions = density([source for source, of in zip(sources, parts) if of and not {"testing", "tests", "tests.rs"} & set(of)])
+        if assertions < functions:
+            found["assertions"][crate] = (functions - assertions, f"{assertions} assertions for {functions} functions")
     prose = [(source.path, source.prose) for source in sources]
     prose += [(path, path.read_text(encoding="utf-8")) for path in tracked("*.md") if path.name != "CHANGELOG.md"]
     for word, (pattern, _) in DIALECT.items():
@@ -105,11 +113,19 @@ def found_now():
     return found
 
 
+def density(sources):
+    """How many functions with a body, and how many assertions, the code of these files has without its tests."""
+    code = [rust.Source(source.path, source.without_tests()) for source in sources]
+    functions = sum(len(list(source.functions())) for source in code)
+    return functions, sum(len(re.findall(r"\b(?:debug_)?assert(?:_eq|_ne)?!", source.code)) for source in code)
+
+
 RULES = {
     "files": f"a file has at most {FILE_LINES_MAX} lines",
     "functions": f"a function has at most {FUNCTION_LINES_MAX} lines",
     "width": f"a line has at most {WIDTH_MAX} characters",
     "circles": "no circle of imports among the files of " + ", ".join(WITHOUT_CIRCLES),
+    "assertions": "at least as many assertions as functions in the code of " + ", ".join(WITH_ASSERTIONS),
     "words": "no word that makes readers stop is added",
 }
 
@@ -136,6 +152,8 @@ PLANTED = {
     # What only the tests import is no circle.
     "c.rs": """pub struct C;\n#[cfg(test)]\nmod tests {\n    use crate::d::D;\n}\n""",
     "d.rs": """use crate::c::C;\npub struct D(C);\nfn long<const N: usize>(_: [u8; 2]) -> usize {\n    '{'.len_utf8()\n}\n""",
+    # One function with a body and one assertion; neither the tests' count, nor those in a comment and a string.
+    "g.rs": """fn one() {\n    debug_assert_eq!(1, 1, "assert!(fn)"); // assert!\n}\ntrait T {\n    fn two();\n}\n#[cfg(test)]\nmod tests {\n    fn three() {\n        assert!(true);\n    }\n}\n""",
 }
 
 
@@ -146,8 +164,10 @@ def planted_faults_are_found():
             (src / name).write_text(text, encoding="utf-8")
         circles = rust.Modules(src).circles()
         functions = list(rust.Source(src / "d.rs").functions())
+        dense = density([rust.Source(src / "g.rs")])
         tables = rust.Source(src / "d.rs", "x\n#[rustfmt::skip]\nconst T: &[u8] = &[\n    1,\n];\ny\n").tables()
-    return circles == [["crate::a", "crate::b"], ["crate::e", "crate::f"]] and functions == [("long", 3, 3)] and tables == {2, 3, 4, 5}
+    are_circles = circles == [["crate::a", "crate::b"], ["crate::e", "crate::f"]]
+    return are_circles and functions == [("long", 3, 3)] and tables == {2, 3, 4, 5} and dense == (1, 1)
 
 
 def lowered(found, ceilings):

@@ -23,6 +23,9 @@ use crate::{Ticket, UnitIndex};
 impl<C: Carrier> Engine<C> {
     /// Has a unit that this core owns write through.
     pub(crate) fn begin_write_through(&mut self, unit: UnitIndex, limit: Duration) {
+        debug_assert!(self.units[unit].owner.is_some(), "{unit:?} is not ours");
+        debug_assert!(!self.units[unit].is_leaving, "{unit:?} is leaving");
+        debug_assert!(!self.flushes.has(unit), "{unit:?} is being flushed");
         let ticket = self.open_request(Request::Medium {
             unit,
             step: MediumStep::Cache(CacheStep::Off { limit }),
@@ -39,6 +42,13 @@ impl<C: Carrier> Engine<C> {
         step: CacheStep,
         outcome: Result<(), MediumFailure>,
     ) {
+        debug_assert!(
+            matches!(
+                self.requests.get(request_key(ticket)),
+                Some(Request::Medium { step: MediumStep::Cache(now), .. }) if *now == step
+            ),
+            "{step:?} is over"
+        );
         match (step, outcome) {
             (CacheStep::Off { limit }, Ok(())) => self.flush_cache(ticket, limit),
             (CacheStep::Flushed, Err(failure)) => self.restore_cache(ticket, failure),
@@ -61,8 +71,17 @@ impl<C: Carrier> Engine<C> {
             debug_assert!(false, "no cache is switched");
             return None;
         };
+        debug_assert!(matches!(step, MediumStep::Cache(_)), "{step:?} of a cache");
+        debug_assert_ne!(
+            *step,
+            MediumStep::Cache(CacheStep::Restore),
+            "what was put back goes on"
+        );
+        debug_assert!(*since <= now, "{step:?} begins at {since:?}, not {now:?}");
         (*step, *since) = (MediumStep::Cache(next), now);
-        Some(*unit)
+        let unit = *unit;
+        debug_assert!(self.units[unit].owner.is_some(), "{unit:?} is closed");
+        Some(unit)
     }
 
     /// Every write is durable from now on.
@@ -70,6 +89,10 @@ impl<C: Carrier> Engine<C> {
         let Some(unit) = self.set_cache_step(ticket, CacheStep::Flush { limit }) else {
             return;
         };
+        debug_assert!(
+            !self.units[unit].view.shared().has_cache,
+            "{unit:?} is flushed and goes on with its cache"
+        );
         let until = self.now + limit;
         self.request_deadlines.set(request_key(ticket), until);
         if self.flushes.has(unit) {
@@ -120,6 +143,10 @@ impl<C: Carrier> Engine<C> {
             self.report_medium(unit, Err(failure));
             let kind = ChangeKind::NotWrittenThrough;
             self.ask_change(unit, ticket, Change { from: None, kind });
+            debug_assert!(
+                self.requests.get(request_key(ticket)).is_some(),
+                "an order is over before its owner answers"
+            );
         }
     }
 }

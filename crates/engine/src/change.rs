@@ -15,6 +15,7 @@ use crate::{Ticket, UnitIndex};
 
 /// How many stores are looked at per call, so that many units cost no more than few.
 const PROBES_MAX: usize = 8;
+const _: () = assert!(PROBES_MAX > 0, "no store is looked at");
 
 impl<C: Carrier> Engine<C> {
     /// A letter of another core, or of this one.
@@ -28,6 +29,11 @@ impl<C: Carrier> Engine<C> {
     // ---- the owner's side --------------------------------------------------------------------
 
     fn handle_to_owner(&mut self, unit: UnitIndex, message: ToOwner) {
+        debug_assert_eq!(
+            self.owner_of(unit),
+            self.settings.core,
+            "{message:?} of {unit:?} came to another core than its owner"
+        );
         let now = self.now;
         if let Some(owner) = &mut self.units[unit].owner {
             owner.handle(message, now);
@@ -76,6 +82,11 @@ impl<C: Carrier> Engine<C> {
             && at <= now
         {
             self.owner_deadlines.pop_first();
+            debug_assert_eq!(
+                self.owner_of(unit),
+                self.settings.core,
+                "{unit:?} is another core's to look after"
+            );
             // The change that this was for may be over, and another one be under way.
             if let Some(owner) = &mut self.units[unit].owner {
                 owner.handle_timeout(now);
@@ -87,6 +98,16 @@ impl<C: Carrier> Engine<C> {
     // ---- every core's side -------------------------------------------------------------------
 
     fn handle_from_owner(&mut self, unit: UnitIndex, message: ToCore) {
+        debug_assert!(
+            !matches!(
+                &message,
+                ToCore::Changed { ticket, .. }
+                | ToCore::AccessRefused { ticket }
+                | ToCore::FenceGranted { ticket }
+                    if ticket.core != self.settings.core
+            ),
+            "{message:?} answers another core"
+        );
         match message {
             ToCore::Changed {
                 ticket,
@@ -109,6 +130,14 @@ impl<C: Carrier> Engine<C> {
     }
 
     fn handle_install(&mut self, unit: UnitIndex, shared: &Arc<Shared>, update: &Update) {
+        // Every core has had all states before this one, in order.
+        debug_assert!(
+            shared
+                .generation
+                .wrapping_sub(self.units[unit].view.shared().generation)
+                <= u64::from(update.changes_state),
+            "{unit:?} is given a state that does not follow its own"
+        );
         if update.changes_state {
             self.note_medium(unit, shared);
             let unit = &mut self.units[unit];
@@ -135,6 +164,10 @@ impl<C: Carrier> Engine<C> {
             Some(Request::Task(key)) if is_own => Some(*key),
             Some(_) | None => None,
         };
+        debug_assert!(
+            own.is_none_or(|key| matches!(self.tasks[key].stage, Stage::Owner)),
+            "{own:?} has asked for a change and does not wait for it"
+        );
         let mut keys = Vec::new();
         for (key, running) in self.tasks.iter_mut().filter(|(_, one)| one.unit == unit) {
             // What a session that is gone has left in the store counts as well.
@@ -156,6 +189,10 @@ impl<C: Carrier> Engine<C> {
                 keys.push(key);
             }
         }
+        debug_assert!(
+            own.is_none_or(|own| !keys.contains(&own)),
+            "{own:?} would be ended by its own change"
+        );
         keys
     }
 
@@ -166,6 +203,7 @@ impl<C: Carrier> Engine<C> {
     pub fn probe_some(&mut self) {
         for _ in 0..PROBES_MAX.min(self.units.len()) {
             let index = self.next_probe;
+            debug_assert!(index < self.units.next(), "there is no {index:?}");
             let next = UnitIndex(index.0 + 1);
             self.next_probe = if next == self.units.next() {
                 UnitIndex(0)

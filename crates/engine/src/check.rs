@@ -1,7 +1,7 @@
 //! What must hold between two events, whatever has happened. Looked at once a turn where debug assertions
 //! are on: in unit tests, in the simulated world, in fuzzing. Each line is a bug of ours where it fails.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use scsi::WHOLE_MEDIUM;
 
@@ -9,6 +9,7 @@ use crate::UnitIndex;
 use crate::carrier::Carrier;
 use crate::engine::{Engine, request_key};
 use crate::keys::{SessionKey, TaskKey, WaitKey};
+use crate::space::Space;
 use crate::stores::Client;
 use crate::task::{Request, Running, Stage, Then};
 
@@ -77,6 +78,7 @@ impl<C: Carrier> Engine<C> {
         }
         self.check_requests();
         self.check_changes();
+        self.check_owners();
         self.stores.check();
     }
 
@@ -210,6 +212,14 @@ impl<C: Carrier> Engine<C> {
             "the owner of {index:?} does not know that"
         );
         assert!(unit.outlet.is_empty(), "orders of {index:?} were left");
+        assert!(
+            unit.space != Space::Full || !unit.side.is_open(),
+            "{index:?} is full, and nobody looks"
+        );
+        for key in unit.full.iter().chain(&unit.parked) {
+            let whose = self.tasks[*key].unit;
+            assert_eq!(whose, index, "{key:?} waits at another unit");
+        }
         for key in &unit.parked {
             let running = &self.tasks[*key];
             let blocks = running.blocks().unwrap_or(WHOLE_MEDIUM);
@@ -227,8 +237,12 @@ impl<C: Carrier> Engine<C> {
         );
     }
 
-    /// The places of a session lead to tasks of its own.
+    /// The places of a session lead to tasks of its own, and so does its queue.
     fn check_places(&self, key: SessionKey) {
+        for task in &self.sessions[key].waiting {
+            let whose = self.tasks[*task].session;
+            assert_eq!(whose, Some(key), "{task:?} waits for the share of another");
+        }
         for task in self.sessions[key].all_tasks() {
             let whose = self.tasks.get(task).map(|running| running.session);
             assert_eq!(
@@ -285,5 +299,34 @@ impl<C: Carrier> Engine<C> {
         assert_eq!(self.leaving.len(), leaving, "nexuses that leave");
         let narrowing = count(|then| matches!(then, Then::Narrowed { .. }));
         assert_eq!(self.narrowing.len(), narrowing, "rights that are taken");
+        for (key, leaving) in self.leaving.iter() {
+            let view = &self.units[leaving.unit].view;
+            let is_there = view.port_of(leaving.slot).is_some();
+            assert!(is_there, "{key:?} is gone before it leaves");
+        }
+        assert!(
+            self.view_changes.is_empty() || self.has_pieces(),
+            "changes of what sessions see wait for no turn"
+        );
+    }
+
+    /// Every change that may take too long at its owner has a deadline there, on the core of the owner.
+    fn check_owners(&self) {
+        let deadlines = self.owner_deadlines.iter().map(|(_, unit)| *unit);
+        let timed: BTreeSet<UnitIndex> = deadlines.collect();
+        for index in &timed {
+            let owner = self.owner_of(*index);
+            assert_eq!(owner, self.settings.core, "who looks after {index:?}");
+        }
+        for index in self.units.units() {
+            let owner = self.units[index].owner.as_ref();
+            let is_due = owner.is_some_and(|owner| owner.poll_timeout().is_some());
+            assert!(
+                !is_due || timed.contains(&index),
+                "a change of {index:?} has no deadline"
+            );
+        }
+        let is_there = self.next_probe < self.units.next() || self.units.is_empty();
+        assert!(is_there, "the next unit to be looked at is not there");
     }
 }

@@ -25,7 +25,7 @@ use crate::agree::{FenceNumber, ToOwner};
 use crate::carrier::Carrier;
 use crate::engine::Engine;
 use crate::keys::TaskKey;
-use crate::task::{Fencing, Request, Stage};
+use crate::task::{Fencing, Request, Running, Stage};
 use crate::{Ticket, UnitIndex};
 
 impl<C: Carrier> Engine<C> {
@@ -68,6 +68,10 @@ impl<C: Carrier> Engine<C> {
     }
 
     pub(crate) fn handle_fence_granted(&mut self, ticket: Ticket) {
+        debug_assert_eq!(
+            ticket.core, self.settings.core,
+            "{ticket:?} is a question of another core"
+        );
         let (task, granted) = match self.request_mut(ticket) {
             Some(Request::Fence { task, granted, .. }) => (task, granted),
             Some(Request::Medium { .. }) => return self.handle_medium_fenced(ticket),
@@ -83,6 +87,11 @@ impl<C: Carrier> Engine<C> {
         debug_assert!(!*granted, "a fence is granted twice");
         *granted = true;
         let key = *task;
+        debug_assert_eq!(
+            self.tasks.get(key).and_then(Running::fence),
+            Some(ticket),
+            "the fence of {key:?} is another one"
+        );
         let is_waiting = self.tasks.get(key).is_some_and(|running| {
             matches!(running.stage, Stage::Fence) && running.fence() == Some(ticket)
         });
@@ -99,6 +108,7 @@ impl<C: Carrier> Engine<C> {
         holder: Ticket,
         blocks: Range<u64>,
     ) {
+        debug_assert!(!blocks.is_empty(), "a fence around no block of {unit:?}");
         let before = self.tasks.iter().filter_map(|(key, running)| {
             let is_at_work = running.is_in_store() && !running.is_idle_orphan();
             let is_meant = running.unit == unit && (is_at_work || running.is_parked());
@@ -107,11 +117,18 @@ impl<C: Carrier> Engine<C> {
         });
         let side = &mut self.units[unit].side;
         let confirmation = side.raise(number, holder, blocks, before);
+        debug_assert!(!side.is_open(), "{unit:?} has a fence and is open");
         self.confirm(unit, confirmation);
     }
 
     /// The store has no request of a task any more, and none is parked: fences that were waiting for it may be up.
     pub(crate) fn leave_fences(&mut self, unit: UnitIndex, key: TaskKey) {
+        debug_assert!(
+            self.tasks
+                .get(key)
+                .is_none_or(|one| !one.is_in_store() || one.is_idle_orphan()),
+            "{key:?} may still act, and no fence waits for it"
+        );
         for confirmation in self.units[unit].side.leave(key) {
             self.ask_owner(unit, confirmation);
         }
@@ -124,6 +141,12 @@ impl<C: Carrier> Engine<C> {
             let Some(running) = self.tasks.get(key) else {
                 continue;
             };
+            debug_assert_eq!(running.unit, unit, "{key:?} is parked before another unit");
+            debug_assert!(
+                running.is_parked(),
+                "{key:?} stands among the parked, in {:?}",
+                running.stage
+            );
             let unit = &mut self.units[unit];
             let blocks = running.blocks().unwrap_or(WHOLE_MEDIUM);
             if unit.side.is_fenced(&blocks, key, running.fence()) {

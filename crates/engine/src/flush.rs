@@ -19,6 +19,9 @@ const FULL_PAUSE: Duration = Duration::from_millis(10);
 /// Such a flush may take this many times what an abort may take.
 const PATIENCE: u32 = 3;
 
+const _: () = assert!(PATIENCE > 0, "every flush would be given up at once");
+const _: () = assert!(!FULL_PAUSE.is_zero(), "a full store is asked without end");
+
 /// A flush that no command asked for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flush {
@@ -84,6 +87,7 @@ impl Flushing {
 
     /// What is to be done about it, once it is due.
     fn course(self, now: Duration) -> Course {
+        debug_assert!(self.due_at() <= now, "{self:?} is not due");
         let Self { flush, state } = self;
         match state {
             State::Refused { .. } if now < flush.deadline => Course::Ask(flush),
@@ -118,6 +122,10 @@ impl Flushes {
 
     /// The flush that a unit has becomes this one: nothing was written since it began. False where it has none.
     pub(crate) fn replace(&mut self, flush: Flush) -> bool {
+        debug_assert!(
+            flush.is_last,
+            "a last flush would end without a report: {flush:?}"
+        );
         let mut all = self.0.iter_mut();
         let before = all.find(|one| one.flush.unit == flush.unit);
         before.map(|before| before.flush = flush).is_some()
@@ -131,11 +139,20 @@ impl Flushes {
         stores: &mut Stores<O>,
         now: Duration,
     ) -> Option<(Flush, Option<FlushFailure>)> {
+        debug_assert!(!self.has(flush.unit), "there are two of {flush:?}");
+        debug_assert!(now <= flush.deadline, "{flush:?} has no time left");
         let state = match stores.submit_flush(flush.unit, unit) {
             Some(FlushWay::Over(result)) => {
                 return Some((flush, result.err().map(FlushFailure::Store)));
             }
-            Some(FlushWay::Taken(errand)) => State::Taken(errand),
+            Some(FlushWay::Taken(errand)) => {
+                debug_assert_eq!(
+                    stores.unit_of(errand),
+                    Some(flush.unit),
+                    "{errand:?} flushes another unit"
+                );
+                State::Taken(errand)
+            }
             None => State::Refused {
                 again_at: now + FULL_PAUSE,
             },
@@ -147,12 +164,29 @@ impl Flushes {
     /// The store of a unit has answered.
     pub(crate) fn take(&mut self, unit: UnitIndex) -> Option<Flush> {
         let at = self.0.iter().position(|one| one.flush.unit == unit)?;
-        Some(self.0.swap_remove(at).flush)
+        let taken = self.0.swap_remove(at);
+        debug_assert!(
+            matches!(taken.state, State::Taken(_)),
+            "{taken:?} is over and was not begun"
+        );
+        debug_assert!(!self.has(unit), "there are two of {taken:?}");
+        Some(taken.flush)
+    }
+
+    /// The unit, which was flushed before, is closed: nobody waits for another flush of it.
+    pub(crate) fn remove(&mut self, unit: UnitIndex) {
+        self.0.retain(|one| one.flush.unit != unit);
+        debug_assert!(!self.has(unit), "{unit:?} is closed and flushed");
     }
 
     /// Those whose deadline has come, and those whose store took none before.
     pub(crate) fn take_due(&mut self, now: Duration) -> Vec<Course> {
         let due = self.0.extract_if(.., |one| one.due_at() <= now);
-        due.map(|one| one.course(now)).collect()
+        let due = due.map(|one| one.course(now)).collect();
+        debug_assert!(
+            self.deadline().is_none_or(|at| at > now),
+            "a flush that is due is left"
+        );
+        due
     }
 }

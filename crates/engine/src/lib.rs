@@ -99,10 +99,21 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct UnitIndex(pub u32);
 
+const _: () = assert!(
+    u32::BITS <= usize::BITS,
+    "the number of a unit may be no index"
+);
+
 impl UnitIndex {
     /// As an index into a table of all units.
     pub const fn as_usize(self) -> usize {
         self.0 as usize
+    }
+
+    /// The core that owns the unit, of so many.
+    pub const fn owner(self, cores: usize) -> usize {
+        debug_assert!(cores > 0, "a unit has an owner");
+        self.as_usize() % cores
     }
 }
 
@@ -131,6 +142,12 @@ impl Ticket {
         request: RequestNumber(u64::MAX),
     };
 }
+
+// The bits of a key are 56.
+const _: () = assert!(
+    Ticket::NOBODY.request.0 >> 56 > 0,
+    "a question may be nobody's"
+);
 
 impl fmt::Debug for Ticket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

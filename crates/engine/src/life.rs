@@ -53,6 +53,16 @@ impl Phase {
     }
 }
 
+// The number of a phase is the place of its span.
+const _: () = {
+    let mut at = 0;
+    while at < Phase::ALL.len() {
+        assert!(Phase::ALL[at] as usize == at);
+        at += 1;
+    }
+    assert!(at == Phase::Store as usize + 1, "a phase is missing");
+};
+
 /// How a command ended, if it has.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Ending {
@@ -116,6 +126,11 @@ impl Life {
 
     /// It has waited for this, or for nothing, since the last call.
     pub fn leave(&mut self, phase: Option<Phase>, now: Duration) {
+        debug_assert!(
+            now >= self.entered,
+            "time goes back from {:?} to {now:?}",
+            self.entered
+        );
         if now == self.entered {
             return;
         }
@@ -137,6 +152,7 @@ impl Life {
 
     /// How long ago it came.
     pub fn age(&self, now: Duration) -> Duration {
+        debug_assert!(now >= self.entered, "{now:?} is before {:?}", self.entered);
         now.saturating_sub(self.arrived)
     }
 
@@ -151,6 +167,11 @@ impl Life {
                 took: Duration::from_micros(span.us.into()),
             })
             .collect();
+        // Each is cut to whole microseconds, so that they are less at most.
+        debug_assert!(
+            phases.iter().map(|one| one.took).sum::<Duration>() <= self.entered - self.arrived,
+            "{phases:?} are more than there was"
+        );
         phases.sort_by_key(|one| one.from);
         phases
     }

@@ -104,8 +104,13 @@ impl<P: Port> Session<P> {
                 key.is_none() || slot.is_none(),
                 "two commands in place {place}"
             );
+            debug_assert!(
+                key.is_some() || slot.is_some(),
+                "place {place} is given up twice"
+            );
             *slot = key;
         }
+        debug_assert_eq!(self.task_key(id), key, "the task in place {place}");
     }
 
     /// The tasks behind these commands, as far as they are there.

@@ -32,6 +32,14 @@ pub(crate) struct Sent {
 impl Sent {
     #[inline]
     pub(crate) fn of(request: &IoRequest) -> Self {
+        debug_assert!(
+            !matches!(request, IoRequest::CompareAndWrite { data, .. } if data.len() & 1 == 1),
+            "one half is compared, and the other one written"
+        );
+        debug_assert!(
+            !matches!(request, IoRequest::Extents { count_max: 0, .. }),
+            "a question that leaves no room for its answer"
+        );
         let (alters, bytes) = match request {
             IoRequest::Read { len, .. } => (false, *len),
             IoRequest::Write { data, .. } | IoRequest::CompareAndWrite { data, .. } => {
@@ -115,6 +123,10 @@ impl<O: Copy + Debug> Stores<O> {
     /// Submits a request, under a tag that no other has. [`Stores::note_done`] or [`Stores::open`] follows.
     #[inline]
     pub(crate) fn submit(&self, unit: &mut Unit, request: IoRequest) -> Submitted {
+        debug_assert!(
+            unit.outlet.is_empty(),
+            "a request comes before what the store has ordered"
+        );
         let tag = tag_of(self.errands.vacant_key());
         unit.store.submit(tag, request, &mut unit.outlet)
     }
@@ -127,17 +139,29 @@ impl<O: Copy + Debug> Stores<O> {
 
     /// The request that was just submitted is taken.
     pub(crate) fn open(&mut self, unit: UnitIndex, client: Client) -> ErrandKey {
-        self.errands.insert(Errand {
+        debug_assert_ne!(client, Client::Nobody, "a request begins for nobody");
+        let key = self.errands.insert(Errand {
             unit,
             client,
             parts: 0,
             is_cancelled: false,
             answer: None,
-        })
+        });
+        debug_assert_eq!(
+            errand_of(tag_of(key)),
+            key,
+            "the tag of {key:?} names another request"
+        );
+        key
     }
 
     /// Submits a flush that no command asked for. `None` when the store has no room for it now.
     pub(crate) fn submit_flush(&mut self, index: UnitIndex, unit: &mut Unit) -> Option<FlushWay> {
+        let is_flush = |one: &Errand| one.unit == index && one.client == Client::Flush;
+        debug_assert!(
+            !self.errands.iter().any(|(_, one)| is_flush(one)),
+            "{index:?} is flushed twice at once"
+        );
         let submitted = self.submit(unit, IoRequest::Flush);
         let is_returned = unit.outlet.take_returned().is_some();
         match submitted {
@@ -171,6 +195,7 @@ impl<O: Copy + Debug> Stores<O> {
                 continue;
             };
             debug_assert!(errand.answer.is_some(), "no answer for {errand:?}");
+            debug_assert_eq!(errand.parts, 0, "{key:?} ends before its parts");
             if let Some(result) = errand.answer {
                 return Some((errand.unit, errand.client, result));
             }
@@ -191,6 +216,8 @@ impl<O: Copy + Debug> Stores<O> {
     /// Nobody waits for the answer any longer.
     pub(crate) fn disown(&mut self, key: ErrandKey) {
         if let Some(errand) = self.errands.get_mut(key) {
+            // An aborted task waits until its request is back.
+            debug_assert_eq!(errand.client, Client::Flush, "{key:?} is given up");
             errand.client = Client::Nobody;
         }
     }
@@ -208,6 +235,11 @@ impl<O: Copy + Debug> Stores<O> {
         };
         errand.answer = Some(result);
         if errand.parts == 0 {
+            debug_assert_ne!(
+                self.answered.back(),
+                Some(&errand_of(tag)),
+                "{tag:?} is answered twice"
+            );
             self.answered.push_back(errand_of(tag));
         }
         true
@@ -219,8 +251,16 @@ impl<O: Copy + Debug> Stores<O> {
         if let Some(tag) = part.name.request
             && let Some(errand) = self.errands.get_mut(errand_of(tag))
         {
+            debug_assert_eq!(
+                errand.unit, part.unit,
+                "{key:?} is of another unit than its request"
+            );
             debug_assert!(errand.parts > 0, "{key:?} is a part too many");
             errand.parts -= 1;
+            debug_assert!(
+                errand.parts <= self.parts.len(),
+                "{tag:?} waits for parts that are over"
+            );
             if errand.parts == 0 && errand.answer.is_some() {
                 self.answered.push_back(errand_of(tag));
             }
@@ -327,6 +367,10 @@ impl<O: Copy + Debug> Stores<O> {
         work: StoreWork,
         carrier: &mut C,
     ) {
+        debug_assert!(
+            socket.is_none() || name.request.is_none(),
+            "{name:?} counts for a request and for {socket:?}"
+        );
         if let Some(tag) = name.request {
             let Some(errand) = self.open_errand(unit, tag) else {
                 // Nothing may be done for a request that is over.
@@ -368,6 +412,10 @@ impl<O: Copy + Debug> Stores<O> {
         let Some(errand) = self.errands.get_mut(key) else {
             return;
         };
+        debug_assert_eq!(
+            errand.unit, index,
+            "{key:?} is cancelled in another store than its own"
+        );
         let tag = tag_of(key);
         if std::mem::replace(&mut errand.is_cancelled, true) {
             return;
@@ -392,6 +440,10 @@ impl<O: Copy + Debug> Stores<O> {
         for socket in open {
             self.close_socket(index, socket, carrier);
         }
+        debug_assert!(
+            self.sockets.iter().all(|(unit, _)| *unit != index),
+            "a connection of {index:?} is left open"
+        );
         let errands = self.errands.iter();
         let errands = errands.filter(|(_, errand)| errand.unit == index);
         let gone: Vec<ErrandKey> = errands.map(|(key, _)| key).collect();
@@ -402,6 +454,11 @@ impl<O: Copy + Debug> Stores<O> {
                 "a store is closed that works for a task"
             );
         }
+        debug_assert_eq!(
+            unit.held_bytes.get(),
+            0,
+            "data in the store of {index:?}, which is closed"
+        );
         self.timers.all.retain(|_, (unit, _)| *unit != index);
         unit.outlet = Outlet::default();
     }
@@ -432,6 +489,17 @@ impl<O: Copy + Debug> Stores<O> {
                 errand.answer.is_none() || errand.parts > 0,
                 "{key:?} is answered and is there"
             );
+            assert!(
+                errand.client != Client::Nobody || errand.is_cancelled,
+                "{key:?} goes on for nobody"
+            );
+        }
+        for (key, part) in self.parts.iter() {
+            let is_on_socket = part.socket.is_some();
+            assert!(
+                part.name.request.is_none() || !is_on_socket,
+                "{key:?} is of a request and of a connection"
+            );
         }
     }
 }
@@ -451,11 +519,16 @@ impl Timers {
     }
 
     fn set(&mut self, at: Duration, unit: UnitIndex, number: u64) {
-        self.all.insert((at, self.next), (unit, number));
+        let before = self.all.insert((at, self.next), (unit, number));
+        debug_assert_eq!(before, None, "a timer takes the place of another one");
         self.next += 1;
     }
 
     fn due(&mut self, now: Duration) -> Option<(UnitIndex, u64)> {
+        debug_assert!(
+            self.all.len() as u64 <= self.next,
+            "more timers than were set"
+        );
         let first = self.all.first_entry()?;
         (first.key().0 <= now).then(|| first.remove())
     }

@@ -30,6 +30,11 @@ impl<C: Carrier> Engine<C> {
     /// Hands a request to the store of the task's unit. The result, if it is there at once.
     pub(crate) fn submit(&mut self, key: TaskKey, request: IoRequest) -> Option<IoResult> {
         let running = &mut self.tasks[key];
+        debug_assert!(
+            matches!(running.stage, Stage::Active),
+            "{key:?} asks its store in {:?}",
+            running.stage
+        );
         let unit = &mut self.units[running.unit];
         let sent = Sent::of(&request);
         let task = running.task.as_ref();
@@ -54,6 +59,8 @@ impl<C: Carrier> Engine<C> {
                 let side = &self.units[running.unit].side;
                 let is_flush = matches!(request, IoRequest::Flush);
                 if !is_flush && side.is_fenced(&blocks, key, running.fence()) {
+                    // See the module `fence`: else there could be a circle.
+                    debug_assert!(running.fence().is_none(), "{key:?} has a fence and parks");
                     self.park(key, request);
                     return None;
                 }
@@ -81,6 +88,7 @@ impl<C: Carrier> Engine<C> {
             self.note_uncovered(key, &request);
         }
         let unit = &mut self.units[self.tasks[key].unit];
+        debug_assert!(unit.outlet.is_empty(), "orders of a store were left");
         let submitted = self.stores.submit(unit, request);
         let result = self.carry_on(key, sent, submitted)?;
         self.looked(key, result)
@@ -94,6 +102,15 @@ impl<C: Carrier> Engine<C> {
         let (Some(book), Some(session)) = (unit.uncovered(), session) else {
             return;
         };
+        debug_assert!(
+            !may_stay_uncovered(request) || Sent::of(request).alters,
+            "{request:?} changes nothing and may be lost"
+        );
+        debug_assert!(
+            matches!(request, IoRequest::Extents { .. })
+                || !matches!(running.look, Look::Asked { .. }),
+            "{key:?} asks for two things at once"
+        );
         if matches!(request, IoRequest::Flush) {
             let scope = running.task.as_ref().map(Task::flush_scope);
             let actor = Actor {
@@ -114,6 +131,10 @@ impl<C: Carrier> Engine<C> {
     /// The store has answered a write.
     pub(crate) fn note_written(&mut self, key: TaskKey, since: u64, result: &IoResult) {
         let running = &mut self.tasks[key];
+        debug_assert!(
+            running.has_altered,
+            "{key:?} has written and altered nothing"
+        );
         running.written_since = running.written_since.min(since);
         if result.is_ok()
             && let Some((book, actor)) = self.book_of(key)
@@ -153,6 +174,10 @@ impl<C: Carrier> Engine<C> {
     /// which is no report of what others have written.
     pub(crate) fn settle_own(&self, key: TaskKey, mark: Mark, result: IoResult) -> IoResult {
         let running = &self.tasks[key];
+        debug_assert!(
+            running.has_altered,
+            "{key:?} flushes its own and wrote nothing"
+        );
         let lost = self.units[running.unit].lost();
         if result.is_ok()
             && let Some((book, actor)) = self.book_of(key)
@@ -173,6 +198,7 @@ impl<C: Carrier> Engine<C> {
         submitted: Submitted,
     ) -> Option<IoResult> {
         let running = &mut self.tasks[key];
+        debug_assert!(!running.is_aborted, "{key:?} was aborted and has a request");
         let index = running.unit;
         let unit = &mut self.units[index];
         if let Submitted::Done(result) = submitted {
@@ -205,6 +231,10 @@ impl<C: Carrier> Engine<C> {
         if self.stores.carry_orders(of, &mut self.carrier, self.now) {
             self.take_size(index, None);
         }
+        debug_assert!(
+            self.units[index].outlet.is_empty(),
+            "orders of {index:?} were left"
+        );
     }
 
     /// Nobody needs the result of a request that a store has.
@@ -222,6 +252,7 @@ impl<C: Carrier> Engine<C> {
     /// count of bytes or zero, or a negative error number.
     pub fn handle_ring_result(&mut self, key: PartKey, operation: RingOperation, result: i32) {
         if let Some(part) = self.end_part(key) {
+            debug_assert!(part.socket.is_none(), "{key:?} is on a connection");
             let unit = &mut self.units[part.unit];
             let outlet = &mut unit.outlet;
             unit.store
@@ -233,6 +264,7 @@ impl<C: Carrier> Engine<C> {
     /// Work of a helper thread is over.
     pub fn handle_helper_result(&mut self, key: PartKey, result: HelperResult) {
         if let Some(part) = self.end_part(key) {
+            debug_assert!(part.socket.is_none(), "{key:?} is on a connection");
             let unit = &mut self.units[part.unit];
             let outlet = &mut unit.outlet;
             unit.store.handle_helper_result(part.name, result, outlet);
@@ -289,6 +321,10 @@ impl<C: Carrier> Engine<C> {
     /// Carries on those whose requests are over.
     pub(crate) fn settle_answers(&mut self) {
         while let Some((unit, client, result)) = self.stores.poll_answer() {
+            debug_assert!(
+                !matches!(client, Client::Task(key) if self.tasks[key].unit != unit),
+                "an answer of {unit:?} for a task of another: {client:?}"
+            );
             match client {
                 Client::Task(key) => self.handle_answer(key, result),
                 Client::Flush => self.handle_flush(unit, result),
@@ -300,6 +336,10 @@ impl<C: Carrier> Engine<C> {
 
     fn handle_answer(&mut self, key: TaskKey, result: IoResult) {
         debug_assert!(self.tasks[key].is_in_store(), "{key:?} comes back twice");
+        debug_assert!(
+            self.tasks[key].lien.is_some(),
+            "{key:?} was not counted for its store"
+        );
         let running = &mut self.tasks[key];
         let unit = running.unit;
         // What the store had of the task is back.
@@ -331,6 +371,11 @@ impl<C: Carrier> Engine<C> {
                 break;
             };
             let left = self.units[unit].full.len();
+            debug_assert!(
+                matches!(self.tasks[next].stage, Stage::StoreFull(_)),
+                "{next:?} waits for something else"
+            );
+            debug_assert_eq!(self.tasks[next].unit, unit, "{next:?} is of another unit");
             self.retry(next);
             if self.units[unit].full.len() > left {
                 // Still none; it keeps its place.
@@ -361,6 +406,10 @@ impl<C: Carrier> Engine<C> {
             debug_assert!(false, "a task that is over waits");
             return;
         }
+        debug_assert!(
+            !self.tasks[key].is_aborted,
+            "{key:?} was aborted and stood in a queue"
+        );
         match self.enter(key, Stage::Active) {
             Stage::Memory(request) | Stage::StoreFull(request) | Stage::Parked(request) => {
                 let unit = self.tasks[key].unit;

@@ -66,6 +66,9 @@ const MEMORY_PATIENCE: Duration = Duration::from_secs(10);
 /// What a command may wait for others of its unit, which the store takes first.
 const STORE_FULL_PATIENCE: Duration = Duration::from_secs(20);
 
+// Linux aborts a command after 30 s, if nobody says otherwise.
+const _: () = assert!(MEMORY_PATIENCE.as_secs() < 30 && STORE_FULL_PATIENCE.as_secs() < 30);
+
 impl<C: Carrier> Stage<C> {
     /// Whether the task is in a queue of its core.
     pub(crate) const fn is_queued(&self) -> bool {
@@ -110,6 +113,10 @@ impl<C: Carrier> Stage<C> {
     /// Somebody else has the task's request, and its end comes by itself: from the store, or from
     /// the owner of the unit.
     pub(crate) const fn is_elsewhere(&self) -> bool {
+        debug_assert!(
+            !(self.is_queued() && matches!(self, Self::Store(_) | Self::Owner)),
+            "what is elsewhere stands in a queue of its core"
+        );
         match self {
             Self::Store(_) | Self::Owner => true,
             Self::Active
@@ -196,6 +203,10 @@ impl<C: Carrier> Running<C> {
         account: C::Account,
         life: Life,
     ) -> Self {
+        debug_assert!(
+            answer.is(|owed| *owed == id),
+            "{id:?} has the answer of another command"
+        );
         Self {
             session: Some(session),
             id,
@@ -221,6 +232,24 @@ impl<C: Carrier> Running<C> {
 
     /// Waits for something else from now on. Gives what it waited for.
     pub(crate) fn enter(&mut self, stage: Stage<C>, now: Duration) -> Stage<C> {
+        debug_assert!(
+            matches!(self.stage, Stage::Active) || matches!(stage, Stage::Active),
+            "{:?} waits in {:?} and then in {stage:?}",
+            self.id,
+            self.stage
+        );
+        debug_assert!(
+            matches!(stage, Stage::Active)
+                || self.task.is_none() == matches!(stage, Stage::Dormant(_)),
+            "{:?} has begun, or not, and waits in {stage:?}",
+            self.id
+        );
+        debug_assert_eq!(
+            self.lien.is_some(),
+            matches!(stage, Stage::Store(_)),
+            "{:?} counts for a store in {stage:?}, or does not",
+            self.id
+        );
         self.life.leave(self.stage.phase(), now);
         std::mem::replace(&mut self.stage, stage)
     }
@@ -228,11 +257,21 @@ impl<C: Carrier> Running<C> {
     /// It has been there for so long, and was not reported. One that is aborted is waited for by
     /// those who aborted it.
     pub(crate) fn hangs(&self, now: Duration, patience: Duration) -> bool {
+        debug_assert!(
+            !self.is_aborted || self.stage.is_elsewhere(),
+            "{:?} is aborted and waits in {:?}",
+            self.id,
+            self.stage
+        );
         !self.is_told && !self.is_aborted && self.life.age(now) >= patience
     }
 
     /// The request that the store has of it.
     pub(crate) const fn request(&self) -> Option<IoTag> {
+        debug_assert!(
+            self.is_in_store() == self.lien.is_some(),
+            "what the store has is counted, or not"
+        );
         if let Stage::Store(errand) = self.stage {
             Some(tag_of(errand))
         } else {
@@ -242,11 +281,22 @@ impl<C: Carrier> Running<C> {
 
     /// The blocks that it reads or writes. `None` when it touches none.
     pub(crate) fn blocks(&self) -> Option<Range<u64>> {
-        self.task.as_ref().and_then(Task::blocks)
+        let blocks = self.task.as_ref().and_then(Task::blocks);
+        debug_assert!(
+            !blocks.as_ref().is_some_and(Range::is_empty),
+            "{:?} touches {blocks:?}",
+            self.id
+        );
+        blocks
     }
 
     /// The blocks that the request in the store may still write, if there is one: those of the whole command.
     pub(crate) fn blocks_to_write(&self) -> Range<u64> {
+        debug_assert!(
+            !self.is_writing || self.has_altered,
+            "{:?} writes and alters nothing",
+            self.id
+        );
         if self.is_in_store() && self.is_writing {
             self.blocks().unwrap_or(WHOLE_MEDIUM)
         } else {
@@ -256,6 +306,12 @@ impl<C: Carrier> Running<C> {
 
     /// It is over for all but its store, and can change nothing: what the store reads for it goes nowhere.
     pub(crate) fn is_idle_orphan(&self) -> bool {
+        debug_assert!(
+            self.orphan.is_none() || self.is_in_store(),
+            "{:?} is an orphan in {:?}",
+            self.id,
+            self.stage
+        );
         self.orphan.is_some() && self.is_aborted && self.blocks_to_write().is_empty()
     }
 
@@ -274,16 +330,31 @@ impl<C: Carrier> Running<C> {
 
     /// A fence keeps its request from the store.
     pub(crate) const fn is_parked(&self) -> bool {
+        debug_assert!(
+            !matches!(self.stage, Stage::Parked(_)) || matches!(self.fencing, Fencing::Parked(_)),
+            "a task is parked since never"
+        );
         matches!(self.stage, Stage::Parked(_))
     }
 
     /// When it has waited in a queue for long enough, and the status it ends with then.
     pub(crate) fn deadline(&self, fence: Duration) -> Option<(Duration, Status)> {
         let (patience, status) = self.stage.patience(fence)?;
+        debug_assert!(
+            self.stage.is_queued(),
+            "{:?} has a deadline in {:?}",
+            self.id,
+            self.stage
+        );
         let since = match self.fencing {
             Fencing::Parked(since) if self.is_parked() => since,
             Fencing::Parked(_) | Fencing::Free | Fencing::Own(_) => self.life.waits_since(),
         };
+        debug_assert!(
+            since <= self.life.waits_since(),
+            "{:?} parked later than it began to wait",
+            self.id
+        );
         Some((since + patience, status))
     }
 }

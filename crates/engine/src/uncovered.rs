@@ -104,6 +104,15 @@ impl Initiator {
             self.losses += 1;
             self.spared.get_or_insert(self.covered);
         }
+        debug_assert_eq!(
+            self.spared.is_some(),
+            self.losses > 0,
+            "what was covered at the first loss"
+        );
+        debug_assert!(
+            self.spared.is_none_or(|spared| spared <= self.covered),
+            "what was covered is not any more"
+        );
     }
 
     /// Writes of it may be uncovered since so many losses.
@@ -113,6 +122,11 @@ impl Initiator {
 
     /// Everything that it has written is durable. Those that are gone need not know more.
     const fn cover(&mut self) {
+        debug_assert!(
+            self.covered <= self.writes,
+            "more is covered than was written"
+        );
+        debug_assert!(self.heirs <= self.away, "a debt is to be paid twice");
         self.since = None;
         self.covered = self.writes;
         if self.known_away >= self.losses {
@@ -123,6 +137,14 @@ impl Initiator {
     /// A session of it begins: of how many losses it knows, and what it is to pay.
     const fn welcome(&mut self) -> (u64, Role) {
         self.sessions += 1;
+        debug_assert!(
+            self.heirs < self.sessions,
+            "a session that begins is to pay already"
+        );
+        debug_assert!(
+            self.known_away <= self.losses && self.heard <= self.losses,
+            "more losses are counted than there were"
+        );
         if self.away == 0 {
             return (self.heard, Role::Own);
         }
@@ -135,6 +157,11 @@ impl Initiator {
 
     /// The last report of a session has come.
     fn hear(&mut self, session: &mut Session) {
+        debug_assert!(session.reported_at.is_some(), "no report was sent");
+        debug_assert!(
+            session.sure <= session.known && session.known <= self.reported,
+            "a session has a report that was not sent"
+        );
         session.reported_at = None;
         session.sure = session.known;
         self.heard = self.heard.max(session.known);
@@ -144,6 +171,10 @@ impl Initiator {
             self.paying -= 1;
             self.away -= 1;
         }
+        debug_assert!(
+            self.paying <= self.heirs && self.heirs <= self.away,
+            "debts, and who is to pay them: {self:?}"
+        );
     }
 
     /// A flush of a session has covered everything: one that was to pay, and has nothing to learn, has paid.
@@ -154,10 +185,18 @@ impl Initiator {
             self.heirs -= 1;
             self.away -= 1;
         }
+        debug_assert!(
+            self.paying <= self.heirs && self.heirs <= self.away,
+            "debts, and who is to pay them: {self:?}"
+        );
     }
 
     /// A session of it goes.
     fn part(&mut self, session: &Session) {
+        debug_assert!(
+            session.last_write <= self.writes,
+            "a session has written more than its initiator"
+        );
         self.sessions -= 1;
         let is_unheard = session.reported_at.is_some();
         let known = session.sure;
@@ -191,6 +230,18 @@ impl Initiator {
             };
         }
         self.away = debts;
+        debug_assert!(
+            self.paying <= self.heirs && self.heirs <= self.away,
+            "debts, and who is to pay them: {self:?}"
+        );
+        debug_assert!(
+            self.heirs <= self.sessions,
+            "one that is gone is to pay a debt"
+        );
+        debug_assert!(
+            self.known_away <= self.losses,
+            "those who are gone count more losses than there were"
+        );
     }
 }
 
@@ -273,6 +324,10 @@ impl Uncovered {
         let (initiator, session) = book.enter(actor);
         initiator.fear(since);
         initiator.writes += 1;
+        debug_assert!(
+            initiator.covered < initiator.writes,
+            "a write is covered before it is answered"
+        );
         session.last_write = initiator.writes;
     }
 
@@ -291,13 +346,25 @@ impl Uncovered {
     /// reported to it instead; then it counts as reported.
     pub(crate) fn settle(&self, actor: Actor<'_>, mark: Mark, lost: u64) -> bool {
         let mut book = self.book();
+        debug_assert!(
+            mark.displaced <= book.displaced,
+            "a flush is marked in another book"
+        );
         let (initiator, session) = book.meet(actor, lost);
+        debug_assert!(
+            mark.writes <= initiator.writes,
+            "a flush was marked for another initiator"
+        );
         let is_owed = session.known < initiator.losses;
         if is_owed {
             initiator.reported = initiator.losses;
             session.known = initiator.losses;
             let is_first = session.reported_at.replace(actor.now).is_none();
             initiator.paying += usize::from(is_first && session.role == Role::Heir);
+            debug_assert!(
+                initiator.paying <= initiator.heirs,
+                "more reports are to pay debts than there are heirs"
+            );
         }
         if initiator.writes == mark.writes {
             initiator.cover();
@@ -316,6 +383,10 @@ impl Uncovered {
     pub(crate) fn cover(&self, actor: Actor<'_>, mark: Mark, lost: u64) {
         let mut book = self.book();
         let (initiator, session) = book.meet(actor, lost);
+        debug_assert!(
+            mark.writes <= initiator.writes,
+            "a flush was marked for another initiator"
+        );
         if initiator.writes == mark.writes {
             initiator.cover();
             initiator.release(session);
@@ -334,6 +405,10 @@ impl Uncovered {
             debug_assert!(false, "a session without an initiator");
             return;
         };
+        debug_assert!(
+            initiator.sessions > 0,
+            "a session goes that was not counted"
+        );
         initiator.meet(departure.lost);
         if departure.is_covered && initiator.sessions == 1 {
             initiator.cover();
@@ -354,6 +429,14 @@ impl Uncovered {
             book.absent.push_back(name);
             book.limit_absent();
         }
+        debug_assert!(
+            book.absent.len() <= book.initiators.len().min(ABSENT_MAX),
+            "the list of those without a session has others"
+        );
+        debug_assert!(
+            book.initiators.len() <= book.sessions.len() + book.absent.len(),
+            "an initiator without a session is in no list"
+        );
     }
 
     /// Whether a loss is still to be reported to somebody, and was to no administrator.
@@ -367,6 +450,7 @@ impl Uncovered {
         let is_owed = book.is_owed(lost);
         if is_owed {
             book.administrator = book.administrator.max(lost);
+            debug_assert!(!book.is_owed(lost), "a loss is reported twice");
         }
         is_owed
     }
@@ -381,6 +465,10 @@ impl Book {
                 && session.reported_at == Some(at)
                 && let Some(initiator) = self.initiators.get_mut(&session.name)
             {
+                debug_assert!(
+                    initiator.sessions > 0,
+                    "a session that is there was not counted"
+                );
                 initiator.hear(session);
             }
         }
@@ -388,6 +476,10 @@ impl Book {
 
     /// A report was sent.
     fn await_receipt(&mut self, actor: Actor<'_>) {
+        debug_assert!(
+            self.sessions.contains_key(&actor.nexus),
+            "a report is sent to nobody"
+        );
         self.unheard.push_back((actor.now, actor.nexus));
         if self.unheard.len() > 2 * self.sessions.len() + ABSENT_MAX {
             let last = |nexus: &NexusId| self.sessions.get(nexus).and_then(|one| one.reported_at);
@@ -398,6 +490,10 @@ impl Book {
     /// The initiator of a nexus, and the nexus.
     fn enter(&mut self, actor: Actor<'_>) -> (&mut Initiator, &mut Session) {
         self.hear(actor.now);
+        debug_assert!(
+            self.initiators.len() <= self.sessions.len() + self.absent.len(),
+            "an initiator without a session is in no list"
+        );
         let session = self.sessions.entry(actor.nexus);
         let is_new = matches!(session, std::collections::hash_map::Entry::Vacant(_));
         let port = actor.name;
@@ -418,6 +514,18 @@ impl Book {
             (session.known, session.role) = initiator.welcome();
             session.sure = session.known;
         }
+        debug_assert!(
+            session.sure <= session.known && session.known <= initiator.losses,
+            "a session counts more losses than there were"
+        );
+        debug_assert!(
+            session.last_write <= initiator.writes,
+            "a session has written more than its initiator"
+        );
+        debug_assert!(
+            initiator.covered <= initiator.writes,
+            "more is covered than was written"
+        );
         (initiator, session)
     }
 
@@ -442,10 +550,12 @@ impl Book {
             let Some(initiator) = self.initiators.get_mut(&name) else {
                 continue;
             };
+            debug_assert!(initiator.is_listed, "one is in the list by mistake");
             initiator.is_listed = false;
             if initiator.sessions > 0 {
                 continue;
             }
+            debug_assert_eq!(initiator.heirs, 0, "who is to pay a debt is gone");
             let owed = initiator.is_owed().then_some(0);
             let since = initiator.since.into_iter().chain(owed).min();
             self.initiators.remove(&name);

@@ -28,6 +28,11 @@ pub(crate) enum InPlace {
 
 impl InPlace {
     fn of(store: &Capabilities) -> Self {
+        debug_assert!(
+            store.in_place_unit_bytes == 0 || store.in_place_unit_bytes.is_power_of_two(),
+            "{} bytes cannot be crossed",
+            store.in_place_unit_bytes
+        );
         match (store.reads_in_place, store.in_place_unit_bytes) {
             (false, _) => Self::Never,
             (true, 0) => Self::Always,
@@ -70,6 +75,21 @@ impl Unit {
         store: Box<dyn Backstore>,
         owner: Option<UnitOwner>,
     ) -> Self {
+        debug_assert!(
+            view.nexuses().next().is_none(),
+            "a unit that is seen before it is there"
+        );
+        debug_assert!(
+            owner
+                .as_ref()
+                .is_none_or(|owner| Arc::ptr_eq(owner.shared(), view.shared())),
+            "the owner begins with another state"
+        );
+        debug_assert_eq!(
+            store.capabilities().block_bytes,
+            view.profile().capabilities.block_bytes,
+            "the store has other blocks"
+        );
         Self {
             view,
             in_place: InPlace::of(store.capabilities()),
@@ -94,11 +114,20 @@ impl Unit {
         self.store.refresh_size();
         self.in_place = InPlace::of(self.store.capabilities());
         self.is_forgetful = self.store.lost().is_some();
+        debug_assert_eq!(
+            self.store.capabilities().block_bytes,
+            self.view.profile().capabilities.block_bytes,
+            "the store has other blocks"
+        );
     }
 
     /// What is noted of writes that no flush has covered, where the store may lose what it has answered.
     #[inline]
     pub(crate) fn uncovered(&self) -> Option<&Uncovered> {
+        debug_assert!(
+            !self.is_forgetful || self.store.lost().is_some(),
+            "its store counts no losses any more"
+        );
         self.is_forgetful.then_some(&*self.book)
     }
 
@@ -109,6 +138,11 @@ impl Unit {
 
     /// Its store is closed.
     pub(crate) fn close(&mut self) {
+        debug_assert!(self.outlet.is_empty(), "orders are left");
+        debug_assert!(self.parked.is_empty(), "{:?} are parked", self.parked);
+        debug_assert!(self.full.is_empty(), "{:?} wait for room", self.full);
+        debug_assert_eq!(self.held_bytes.get(), 0, "the store works");
+        debug_assert_eq!(self.side.orphans(), 0, "requests may land");
         self.owner = None;
         self.is_forgetful = false;
         self.store = Box::new(NoStore(self.store.capabilities().clone()));
@@ -146,6 +180,19 @@ impl Unit {
     /// Whether a SIMPLE command of this nexus need neither wait nor keep others waiting.
     #[inline]
     pub(crate) fn lets_simple_pass(&mut self, nexus: NexusSlot) -> bool {
+        debug_assert!(
+            !self.side.is_open() || self.side.fences() == 0 && self.side.refused().is_empty(),
+            "the plain path is open beside a fence or a refusal"
+        );
+        debug_assert!(
+            !self.side.is_open() || self.space != Space::Full,
+            "the plain path is open, and no space is left"
+        );
+        debug_assert!(
+            self.parked.is_empty() || !self.side.is_open(),
+            "{:?} are parked, and no fence is there",
+            self.parked
+        );
         let set = self.view.task_set(nexus);
         set.is_some_and(|set| set.lets_simple_pass()) && self.side.is_open()
     }

@@ -18,6 +18,8 @@ use crate::unit::Unit;
 /// Changes wait and are kept for this many times what an abort may take.
 const CHANGE_PATIENCE: u32 = 3;
 
+const _: () = assert!(CHANGE_PATIENCE > 1, "the one before may take that long");
+
 impl<C: Carrier> Engine<C> {
     /// Takes a unit up, which gets the next number. Every core makes the same first state from the
     /// same facts; the core that owns the unit keeps it. `saved` is the version that it was loaded from.
@@ -37,6 +39,16 @@ impl<C: Carrier> Engine<C> {
         let of = &mut self.units[unit];
         of.store.start(&|| carrier.waker(unit), &mut of.outlet);
         self.carry_orders(unit);
+        debug_assert_eq!(
+            self.units.next().0,
+            unit.0 + 1,
+            "another unit has this number"
+        );
+        debug_assert!(
+            self.units[unit].outlet.is_empty(),
+            "orders of {unit:?} are left"
+        );
+        debug_assert!(!self.flushes.has(unit), "{unit:?} is new and flushed");
         unit
     }
 
@@ -69,7 +81,20 @@ impl<C: Carrier> Engine<C> {
 
     /// The store of a unit is closed, and so is the owner's part: nobody uses it, on any core.
     pub fn close_unit(&mut self, index: UnitIndex) {
+        debug_assert!(
+            !self.is_medium_moving(index),
+            "{index:?} is closed with an order under way"
+        );
+        debug_assert!(
+            !self.tasks.iter().any(|(_, one)| one.unit == index),
+            "{index:?} is closed with a command under way"
+        );
+        debug_assert!(
+            !self.leaving.iter().any(|(_, one)| one.unit == index),
+            "{index:?} is closed, and a nexus is still to leave it"
+        );
         let unit = &mut self.units[index];
+        self.flushes.remove(index);
         self.stores.close((index, unit), &mut self.carrier);
         unit.close();
     }
@@ -77,13 +102,26 @@ impl<C: Carrier> Engine<C> {
     /// Nothing on this core has to do with the unit.
     pub fn is_unit_idle(&self, index: UnitIndex) -> bool {
         let unit = &self.units[index];
-        unit.owner.as_ref().is_none_or(UnitOwner::is_idle)
+        let is_idle = unit.owner.as_ref().is_none_or(UnitOwner::is_idle)
             && unit.side.orphans() == 0
             && unit.view.nexuses().next().is_none()
             && !self.is_medium_moving(index)
             // A change may give it to a session before the next takes it.
             && self.view_changes.is_empty()
-            && !self.tasks.iter().any(|(_, running)| running.unit == index)
+            && !self.tasks.iter().any(|(_, running)| running.unit == index);
+        debug_assert!(
+            !is_idle || unit.parked.is_empty() && unit.full.is_empty(),
+            "commands wait for {index:?}, which is idle"
+        );
+        debug_assert!(
+            !is_idle || unit.held_bytes.get() == 0,
+            "the store of {index:?} works, which is idle"
+        );
+        debug_assert!(
+            !is_idle || !self.leaving.iter().any(|(_, one)| one.unit == index),
+            "{index:?} is idle, and a nexus is still to leave it"
+        );
+        is_idle
     }
 
     // ---- flushes -----------------------------------------------------------------------------
@@ -108,18 +146,36 @@ impl<C: Carrier> Engine<C> {
         if !self.flushes.replace(flush) {
             self.ask_flush(flush);
         }
+        debug_assert!(
+            self.flushes.has(unit) || !self.reports.is_empty(),
+            "the last flush of {unit:?} is lost"
+        );
     }
 
     /// Flushes a store of which no flush is under way.
     pub(crate) fn begin_flush(&mut self, unit: UnitIndex) {
         debug_assert!(!self.flushes.has(unit), "{unit:?} is being flushed");
+        debug_assert!(
+            self.units[unit].owner.is_some(),
+            "{unit:?} is another core's to flush"
+        );
+        debug_assert!(
+            self.is_flush_awaited(unit),
+            "nobody waits for this flush of {unit:?}"
+        );
         let flush = Flush::new(unit, false, self.now, self.settings.abort_timeout);
         self.ask_flush(flush);
     }
 
     fn ask_flush(&mut self, flush: Flush) {
+        debug_assert!(!self.flushes.has(flush.unit), "{flush:?} is the second");
         let unit = &mut self.units[flush.unit];
         let over = self.flushes.ask(flush, unit, &mut self.stores, self.now);
+        debug_assert_ne!(
+            over.is_some(),
+            self.flushes.has(flush.unit),
+            "{flush:?} is over and under way, or is neither"
+        );
         self.carry_orders(flush.unit);
         if let Some((flush, failure)) = over {
             self.end_flush(flush, failure);
@@ -132,6 +188,13 @@ impl<C: Carrier> Engine<C> {
             match course {
                 Course::Ask(flush) => self.ask_flush(flush),
                 Course::Over(flush, failure, errand) => {
+                    debug_assert!(failure.is_some(), "{flush:?} is given up as good");
+                    debug_assert!(
+                        errand
+                            .and_then(|errand| self.stores.unit_of(errand))
+                            .is_none_or(|of| of == flush.unit),
+                        "{flush:?} is the request of another unit"
+                    );
                     if let Some(errand) = errand {
                         self.stores.disown(errand);
                         self.cancel_errand(errand);
@@ -140,12 +203,20 @@ impl<C: Carrier> Engine<C> {
                 }
             }
         }
+        debug_assert!(
+            self.flushes.deadline().is_none_or(|at| at > self.now),
+            "a flush was passed over"
+        );
     }
 
     /// The answer of a store to a flush that no command asked for.
     pub(crate) fn handle_flush(&mut self, unit: UnitIndex, result: IoResult) {
         let flush = self.flushes.take(unit);
         debug_assert!(flush.is_some(), "{unit:?} was not flushed");
+        debug_assert!(
+            self.units[unit].owner.is_some(),
+            "{unit:?} is another core's to flush"
+        );
         if let Some(flush) = flush {
             self.end_flush(flush, result.err().map(FlushFailure::Store));
         }
@@ -153,6 +224,7 @@ impl<C: Carrier> Engine<C> {
 
     fn end_flush(&mut self, flush: Flush, failure: Option<FlushFailure>) {
         let Flush { unit, is_last, .. } = flush;
+        debug_assert!(!self.flushes.has(unit), "{flush:?} is over and there");
         let of = &self.units[unit];
         // Of an order that was given up nobody is left to report to.
         let is_awaited = is_last || self.is_flush_awaited(unit);
@@ -161,6 +233,10 @@ impl<C: Carrier> Engine<C> {
         let reported = || is_owed.then_some(FlushFailure::Store(IoFailure::CacheLost));
         let failure = failure.or_else(reported);
         self.handle_flushed_medium(unit, failure.as_ref());
+        debug_assert!(
+            !self.is_flush_awaited(unit),
+            "an order waits for a flush that is over"
+        );
         if is_last {
             let failure = failure.filter(|failure| self.may_lose_data(unit, failure));
             self.reports.push_back(Report::Flushed { unit, failure });

@@ -173,8 +173,8 @@ impl Handle {
         let mut next = self.next();
         let unit = UnitIndex(next.unit);
         next.unit += 1;
-        for post in &self.posts {
-            post.push(Letter::AddUnit {
+        for core in cores_to_add_to(unit, self.posts.len()) {
+            self.posts[core].push(Letter::AddUnit {
                 unit,
                 plan: Arc::clone(&plan),
                 report: report.clone(),
@@ -307,7 +307,7 @@ impl Handle {
     pub fn announce_sizes(&self, units: &[UnitIndex]) -> Confirmation {
         let (held, returned) = receipt();
         for &unit in units {
-            if let Some(owner) = self.posts.get(unit.as_usize() % self.posts.len().max(1)) {
+            if let Some(owner) = self.posts.get(unit.owner(self.posts.len().max(1))) {
                 owner.push(Letter::SizeChanged {
                     unit,
                     receipt: held.clone(),
@@ -316,6 +316,13 @@ impl Handle {
         }
         returned
     }
+}
+
+/// The cores in the order in which they are to add a unit: its owner last. What the owner posts of it to all, as
+/// soon as its store is found to have another size, comes after this letter then.
+fn cores_to_add_to(unit: UnitIndex, cores: usize) -> impl Iterator<Item = usize> {
+    let owner = unit.owner(cores.max(1));
+    (owner + 1..cores).chain(0..cores.min(owner + 1))
 }
 
 #[cfg(test)]
@@ -394,6 +401,16 @@ mod tests {
             }
             thread::yield_now();
         }
+    }
+
+    #[test]
+    fn the_owner_of_a_unit_is_the_last_core_to_add_it() {
+        let order = |unit, cores| cores_to_add_to(UnitIndex(unit), cores).collect::<Vec<_>>();
+        assert_eq!(order(0, 3), [1, 2, 0]);
+        assert_eq!(order(4, 3), [2, 0, 1]);
+        assert_eq!(order(5, 3), [0, 1, 2]);
+        assert_eq!(order(7, 1), [0]);
+        assert_eq!(order(7, 0), []);
     }
 
     #[test]

@@ -79,6 +79,11 @@ impl<T: Copy + Debug + Ord, W: Copy + Debug + Eq> CoreSide<T, W> {
     /// No blocks are fenced, no access is refused, and new blocks get their space.
     #[inline]
     pub const fn is_open(&self) -> bool {
+        debug_assert!(
+            self.is_open
+                == (self.fences.is_empty() && self.orphans.refused.is_empty() && !self.is_full),
+            "the plain path is open where it must not be, or closed for nothing"
+        );
         self.is_open
     }
 
@@ -125,6 +130,17 @@ impl<T: Copy + Debug + Ord, W: Copy + Debug + Eq> CoreSide<T, W> {
         blocks: Range<u64>,
         before: impl Iterator<Item = (T, Range<u64>, Option<Ticket>)>,
     ) -> Option<ToOwner> {
+        debug_assert!(
+            self.fences
+                .iter()
+                .all(|one| one.number != number && one.holder != holder),
+            "{number:?} of {holder:?} is raised twice"
+        );
+        // The owner raises one when those that were in its way are lowered, and letters stay in order.
+        debug_assert!(
+            self.fences.iter().all(|it| !overlap(&it.blocks, &blocks)),
+            "{number:?} and another fence have a block in common"
+        );
         let waiting_for: BTreeSet<T> = before
             .filter(|(_, range, own)| *own != Some(holder) && overlap(range, &blocks))
             .map(|(task, ..)| task)
@@ -137,6 +153,7 @@ impl<T: Copy + Debug + Ord, W: Copy + Debug + Eq> CoreSide<T, W> {
             waiting_for,
         });
         self.settle();
+        debug_assert!(!self.is_open, "a fence leaves the plain path open");
         is_up.then_some(ToOwner::FenceRaised { fence: number })
     }
 
@@ -167,6 +184,10 @@ impl<T: Copy + Debug + Ord, W: Copy + Debug + Eq> CoreSide<T, W> {
 
     /// The blocks that no command may touch here, because a request of the past may still write them.
     pub const fn refused(&self) -> &BlockSet {
+        debug_assert!(
+            self.orphans.refused.is_empty() || !self.is_open,
+            "blocks are refused, and the plain path is open"
+        );
         &self.orphans.refused
     }
 
@@ -177,6 +198,10 @@ impl<T: Copy + Debug + Ord, W: Copy + Debug + Eq> CoreSide<T, W> {
 
     /// Nothing new touches what an orphan may write, here and from this moment on. [`CoreSide::name`] follows.
     pub fn add_orphan(&mut self, task: T, blocks: Range<u64>) {
+        debug_assert!(
+            self.orphans.all.iter().all(|(other, _)| *other != task),
+            "{task:?} is an orphan already"
+        );
         self.orphans.all.push((task, blocks));
         self.settle_orphans();
     }
@@ -185,6 +210,11 @@ impl<T: Copy + Debug + Ord, W: Copy + Debug + Eq> CoreSide<T, W> {
     /// [`CoreSide::name`] follows.
     pub fn end_orphan(&mut self, task: T) -> Vec<W> {
         let orphans = &mut self.orphans;
+        debug_assert!(
+            orphans.asked.is_some() || orphans.waits.is_empty(),
+            "{:?} wait for an answer that has come",
+            orphans.waits
+        );
         let before = orphans.all.len();
         orphans.all.retain(|(other, _)| *other != task);
         debug_assert!(orphans.all.len() < before, "{task:?} is no orphan");
@@ -206,6 +236,19 @@ impl<T: Copy + Debug + Ord, W: Copy + Debug + Eq> CoreSide<T, W> {
         } else {
             ranges.collect()
         };
+        debug_assert!(
+            orphans
+                .all
+                .iter()
+                .all(|(_, it)| it.is_empty() || orphans.own.has_all(it)),
+            "an orphan may write beside {:?}",
+            orphans.own
+        );
+        debug_assert!(
+            orphans.own.is_empty() || !orphans.all.is_empty(),
+            "{:?} may be written by nobody",
+            orphans.own
+        );
         self.settle_refused();
     }
 
@@ -214,6 +257,17 @@ impl<T: Copy + Debug + Ord, W: Copy + Debug + Eq> CoreSide<T, W> {
         let both = [&orphans.own, &*orphans.announced];
         let ranges = both.into_iter().flat_map(BlockSet::ranges);
         orphans.refused = ranges.cloned().collect();
+        debug_assert!(
+            both.into_iter()
+                .flat_map(BlockSet::ranges)
+                .all(|range| orphans.refused.has_all(range)),
+            "blocks of {both:?} are open"
+        );
+        debug_assert_eq!(
+            orphans.refused.is_empty(),
+            both.into_iter().all(BlockSet::is_empty),
+            "what is refused because of {both:?}"
+        );
         self.settle();
     }
 
@@ -225,6 +279,18 @@ impl<T: Copy + Debug + Ord, W: Copy + Debug + Eq> CoreSide<T, W> {
     /// What the owner is to know. `ticket` names the question that this is where an orphan was added that may write.
     pub fn name(&mut self, core: usize, ticket: Option<Ticket>) -> ToOwner {
         let orphans = &mut self.orphans;
+        debug_assert!(
+            ticket.is_none_or(|ticket| ticket.core == core),
+            "{ticket:?} is no question of core {core}"
+        );
+        debug_assert!(
+            ticket.is_none() || ticket != orphans.asked,
+            "{ticket:?} is asked twice"
+        );
+        debug_assert!(
+            ticket.is_none() || !orphans.own.is_empty(),
+            "{ticket:?} asks for nothing to be refused"
+        );
         orphans.named = orphans.own.clone();
         if ticket.is_some() {
             orphans.asked = ticket;
@@ -265,11 +331,21 @@ impl<T: Copy + Debug + Ord, W: Copy + Debug + Eq> CoreSide<T, W> {
 
     /// A wait ends before that.
     pub fn leave_refusal(&mut self, wait: W) {
+        debug_assert!(
+            self.orphans
+                .waits
+                .iter()
+                .filter(|(other, _)| *other == wait)
+                .count()
+                <= 1,
+            "{wait:?} waits for two answers of one unit"
+        );
         self.orphans.waits.retain(|(other, _)| *other != wait);
     }
 
     /// The owner announces which blocks requests of the past may write, on whichever core.
     pub fn set_refused(&mut self, core: usize, blocks: Arc<BlockSet>, round: Round) -> ToOwner {
+        debug_assert!(round > Round::default(), "announced in no round");
         self.orphans.announced = blocks;
         self.settle_refused();
         ToOwner::RefusalConfirmed { core, round }

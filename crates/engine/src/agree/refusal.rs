@@ -55,6 +55,11 @@ impl Refusal {
         blocks: BlockSet,
         ticket: Option<Ticket>,
     ) -> Verdict {
+        debug_assert!(core < self.confirmed.len(), "there is no core {core}");
+        debug_assert!(
+            ticket.is_none() || !blocks.is_empty(),
+            "{ticket:?} asks for nothing to be refused"
+        );
         if blocks.is_empty() {
             self.named.remove(&core);
         } else {
@@ -69,6 +74,10 @@ impl Refusal {
             announce = Some((Arc::clone(&self.announced), self.round));
         }
         let round = self.round;
+        debug_assert!(
+            self.waiting.back().is_none_or(|(last, _)| *last <= round),
+            "who asked before waits for a later round than {round:?}"
+        );
         self.waiting.extend(ticket.map(|ticket| (round, ticket)));
         Verdict {
             announce,
@@ -78,6 +87,11 @@ impl Refusal {
 
     /// A core refuses what was announced in this round.
     pub(super) fn confirm(&mut self, core: usize, round: Round) -> Verdict {
+        debug_assert!(core < self.confirmed.len(), "there is no core {core}");
+        debug_assert!(
+            round <= self.round,
+            "core {core} confirms {round:?}, which was not announced"
+        );
         if let Some(last) = self.confirmed.get_mut(core) {
             debug_assert!(*last < round, "core {core} confirms {round:?} twice");
             *last = round;
@@ -98,7 +112,17 @@ impl Refusal {
 
     /// No core has orphans that may write.
     pub(super) fn is_idle(&self) -> bool {
+        debug_assert_eq!(
+            self.named.is_empty(),
+            self.announced.is_empty(),
+            "what cores have named and what was announced"
+        );
         self.named.is_empty()
+    }
+
+    /// No core has orphans that may write, and none waits for an answer.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_idle() && self.waiting.is_empty()
     }
 }
 
@@ -195,6 +219,21 @@ mod tests {
         assert_eq!(refusal.confirm(1, Round(1)), answer(&[ticket(0, 1)]));
         assert_eq!(refusal.confirm(1, Round(2)), Verdict::default());
         assert_eq!(refusal.confirm(1, Round(3)), answer(&[ticket(0, 2)]));
+    }
+
+    /// As of a unit that is removed: its owner stays for the answer.
+    #[test]
+    fn a_refusal_that_no_orphan_needs_is_not_over_before_its_answer() {
+        let mut refusal = Refusal::new(2);
+        assert!(refusal.is_over());
+        refusal.name(1, blocks(&[(0, 8)]), Some(ticket(1, 1)));
+        refusal.name(1, BlockSet::default(), None);
+        assert!(refusal.is_idle());
+        for (core, round) in [(0, 1), (1, 1)] {
+            assert!(!refusal.is_over(), "{core} has not confirmed");
+            refusal.confirm(core, Round(round));
+        }
+        assert!(refusal.is_over());
     }
 
     #[test]

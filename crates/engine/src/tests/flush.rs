@@ -198,3 +198,18 @@ fn every_failure_says_what_it_is() {
         "it did not end in time"
     );
 }
+
+/// As when the program ends, and flushes all units, while one that is removed was flushed and is to be closed.
+#[test]
+fn a_flush_of_a_unit_that_is_closed_meanwhile_is_neither_waited_for_nor_reported() {
+    let mut bench = Bench::with_store(1, |one| one.volatile_cache = true);
+    begin(&mut bench);
+    assert_eq!(flushed(&mut bench), Some(None));
+    bench.disk(0).take(Take::Pending);
+    begin(&mut bench);
+    bench.cores[0].close_unit(UNIT);
+    assert_eq!(bench.cores[0].flushing_units().count(), 0);
+    bench.pass(PATIENCE);
+    assert_eq!(flushed(&mut bench), None);
+    bench.end();
+}

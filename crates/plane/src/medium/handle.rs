@@ -63,7 +63,7 @@ impl Handle {
     }
 
     fn post_to_owner(&self, unit: UnitIndex, letter: Letter) {
-        let owner = unit.as_usize() % self.posts.len().max(1);
+        let owner = unit.owner(self.posts.len().max(1));
         if let Some(post) = self.posts.get(owner) {
             post.push(letter);
         }
