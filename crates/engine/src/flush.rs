@@ -2,7 +2,8 @@
 //! removed, and the one before an administrator's eject.
 //!
 //! Every flush ends, at its deadline at the latest, and a last one that does not end well is named, with
-//! [`Report::Flushed`](crate::Report::Flushed).
+//! [`Report::Flushed`](crate::Report::Flushed). A last one that is asked for while a store has another begins when that
+//! one is over: since then something may have been written that it does not cover.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -33,6 +34,12 @@ pub(crate) struct Flush {
 }
 
 impl Flush {
+    /// It is too late to begin it.
+    pub(crate) fn is_late(&self, now: Duration) -> bool {
+        debug_assert!(self.is_last, "only a last one waits for another");
+        now >= self.deadline
+    }
+
     /// One that begins now.
     pub(crate) fn new(
         unit: UnitIndex,
@@ -55,7 +62,16 @@ pub(crate) enum Course {
     /// The store is asked for it.
     Ask(Flush),
     /// It is over. Nobody waits any longer for a request that the store has of it.
-    Over(Flush, Option<FlushFailure>, Option<ErrandKey>),
+    Over(Over, Option<FlushFailure>, Option<ErrandKey>),
+}
+
+/// A flush that is over.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "the flush that was asked for meanwhile begins"]
+pub(crate) struct Over {
+    pub(crate) flush: Flush,
+    /// The last one, which begins now.
+    pub(crate) then: Option<Flush>,
 }
 
 /// A flush that is not over.
@@ -63,6 +79,8 @@ pub(crate) enum Course {
 struct Flushing {
     flush: Flush,
     state: State,
+    /// The last one of the unit, which was asked for meanwhile.
+    then: Option<Flush>,
 }
 
 #[derive(Debug)]
@@ -88,13 +106,18 @@ impl Flushing {
     /// What is to be done about it, once it is due.
     fn course(self, now: Duration) -> Course {
         debug_assert!(self.due_at() <= now, "{self:?} is not due");
-        let Self { flush, state } = self;
-        match state {
-            State::Refused { .. } if now < flush.deadline => Course::Ask(flush),
-            State::Refused { .. } => Course::Over(flush, Some(FlushFailure::NotTaken), None),
-            State::Taken(errand) => {
-                Course::Over(flush, Some(FlushFailure::NotInTime), Some(errand))
-            }
+        let over = self.over();
+        match self.state {
+            State::Refused { .. } if now < over.flush.deadline => Course::Ask(over.flush),
+            State::Refused { .. } => Course::Over(over, Some(FlushFailure::NotTaken), None),
+            State::Taken(errand) => Course::Over(over, Some(FlushFailure::NotInTime), Some(errand)),
+        }
+    }
+
+    const fn over(&self) -> Over {
+        Over {
+            flush: self.flush,
+            then: self.then,
         }
     }
 }
@@ -111,8 +134,8 @@ impl Flushes {
 
     /// Units whose last flush is under way.
     pub(crate) fn last(&self) -> impl Iterator<Item = UnitIndex> + '_ {
-        let last = self.0.iter().filter(|one| one.flush.is_last);
-        last.map(|one| one.flush.unit)
+        let is_last = |one: &&Flushing| one.flush.is_last || one.then.is_some();
+        self.0.iter().filter(is_last).map(|one| one.flush.unit)
     }
 
     /// When something is to be done about one.
@@ -120,15 +143,23 @@ impl Flushes {
         self.0.iter().map(Flushing::due_at).min()
     }
 
-    /// The flush that a unit has becomes this one: nothing was written since it began. False where it has none.
-    pub(crate) fn replace(&mut self, flush: Flush) -> bool {
-        debug_assert!(
-            flush.is_last,
-            "a last flush would end without a report: {flush:?}"
-        );
+    /// The last flush of a unit, which has another one: it begins when a store that has that one has answered, and
+    /// takes the place of one that no store has. False where the unit has none.
+    pub(crate) fn put_last(&mut self, last: Flush) -> bool {
+        debug_assert!(last.is_last, "another one may wait: {last:?}");
         let mut all = self.0.iter_mut();
-        let before = all.find(|one| one.flush.unit == flush.unit);
-        before.map(|before| before.flush = flush).is_some()
+        let Some(before) = all.find(|one| one.flush.unit == last.unit) else {
+            return false;
+        };
+        debug_assert!(
+            !before.flush.is_last && before.then.is_none(),
+            "two flushes are the last: {before:?}, {last:?}"
+        );
+        match before.state {
+            State::Refused { .. } => before.flush = last,
+            State::Taken(_) => before.then = Some(last),
+        }
+        true
     }
 
     /// Asks the store of a unit. Gives the end of a flush that is over at once.
@@ -157,12 +188,16 @@ impl Flushes {
                 again_at: now + FULL_PAUSE,
             },
         };
-        self.0.push(Flushing { flush, state });
+        self.0.push(Flushing {
+            flush,
+            state,
+            then: None,
+        });
         None
     }
 
     /// The store of a unit has answered.
-    pub(crate) fn take(&mut self, unit: UnitIndex) -> Option<Flush> {
+    pub(crate) fn take(&mut self, unit: UnitIndex) -> Option<Over> {
         let at = self.0.iter().position(|one| one.flush.unit == unit)?;
         let taken = self.0.swap_remove(at);
         debug_assert!(
@@ -170,7 +205,7 @@ impl Flushes {
             "{taken:?} is over and was not begun"
         );
         debug_assert!(!self.has(unit), "there are two of {taken:?}");
-        Some(taken.flush)
+        Some(taken.over())
     }
 
     /// The unit, which was flushed before, is closed: nobody waits for another flush of it.

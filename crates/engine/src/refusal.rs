@@ -120,6 +120,12 @@ impl<C: Carrier> Engine<C> {
         );
     }
 
+    /// Whether the owner of the unit has been asked to have access refused, and has not answered.
+    pub(crate) fn asks_to_refuse(&self, unit: UnitIndex) -> bool {
+        let mut requests = self.requests.iter();
+        requests.any(|(_, one)| matches!(one, Request::Refusal { unit: of } if *of == unit))
+    }
+
     /// An orphan has come back.
     pub(crate) fn end_orphan(&mut self, unit: UnitIndex, key: TaskKey) {
         let waits = self.units[unit].side.end_orphan(key);

@@ -10,7 +10,7 @@ use crate::agree::{Patience, UnitOwner};
 use crate::authority::Version;
 use crate::carrier::Carrier;
 use crate::engine::Engine;
-use crate::flush::{Course, Flush};
+use crate::flush::{Course, Flush, Over};
 use crate::report::{FlushFailure, Report};
 use crate::uncovered::Uncovered;
 use crate::unit::Unit;
@@ -39,6 +39,8 @@ impl<C: Carrier> Engine<C> {
         let of = &mut self.units[unit];
         of.store.start(&|| carrier.waker(unit), &mut of.outlet);
         self.carry_orders(unit);
+        // It may have another size since it was looked at, which the store reports to nobody any more.
+        self.take_size(unit, None);
         debug_assert_eq!(
             self.units.next().0,
             unit.0 + 1,
@@ -106,6 +108,8 @@ impl<C: Carrier> Engine<C> {
             && unit.side.orphans() == 0
             && unit.view.nexuses().next().is_none()
             && !self.is_medium_moving(index)
+            // The owner is there for its answer.
+            && !self.asks_to_refuse(index)
             // A change may give it to a session before the next takes it.
             && self.view_changes.is_empty()
             && !self.tasks.iter().any(|(_, running)| running.unit == index);
@@ -142,8 +146,7 @@ impl<C: Carrier> Engine<C> {
             "{unit:?} is flushed twice"
         );
         let flush = Flush::new(unit, true, self.now, self.settings.abort_timeout);
-        // The one before an eject becomes the last one.
-        if !self.flushes.replace(flush) {
+        if !self.flushes.put_last(flush) {
             self.ask_flush(flush);
         }
         debug_assert!(
@@ -187,7 +190,8 @@ impl<C: Carrier> Engine<C> {
         for course in self.flushes.take_due(self.now) {
             match course {
                 Course::Ask(flush) => self.ask_flush(flush),
-                Course::Over(flush, failure, errand) => {
+                Course::Over(over, failure, errand) => {
+                    let flush = over.flush;
                     debug_assert!(failure.is_some(), "{flush:?} is given up as good");
                     debug_assert!(
                         errand
@@ -199,7 +203,7 @@ impl<C: Carrier> Engine<C> {
                         self.stores.disown(errand);
                         self.cancel_errand(errand);
                     }
-                    self.end_flush(flush, failure);
+                    self.follow_flush(over, failure);
                 }
             }
         }
@@ -211,14 +215,26 @@ impl<C: Carrier> Engine<C> {
 
     /// The answer of a store to a flush that no command asked for.
     pub(crate) fn handle_flush(&mut self, unit: UnitIndex, result: IoResult) {
-        let flush = self.flushes.take(unit);
-        debug_assert!(flush.is_some(), "{unit:?} was not flushed");
+        let over = self.flushes.take(unit);
+        debug_assert!(over.is_some(), "{unit:?} was not flushed");
         debug_assert!(
             self.units[unit].owner.is_some(),
             "{unit:?} is another core's to flush"
         );
-        if let Some(flush) = flush {
-            self.end_flush(flush, result.err().map(FlushFailure::Store));
+        if let Some(over) = over {
+            self.follow_flush(over, result.err().map(FlushFailure::Store));
+        }
+    }
+
+    /// A flush is over; the last one, which was asked for meanwhile, begins.
+    fn follow_flush(&mut self, over: Over, failure: Option<FlushFailure>) {
+        self.end_flush(over.flush, failure);
+        match over.then {
+            Some(last) if last.is_late(self.now) => {
+                self.end_flush(last, Some(FlushFailure::NotInTime));
+            }
+            Some(last) => self.ask_flush(last),
+            None => {}
         }
     }
 

@@ -51,14 +51,15 @@ impl Core {
                 (store, Err(AddUnitError::Store { name, source }))
             }
         };
-        let unit = self.engine.add_unit(owner, saved, store);
-        self.engine.share_uncovered(unit, &plan.uncovered);
-        let is_own = self.engine.owner(unit).is_some();
+        // Before the engine has it: the store may report something, and its owner may save, at once.
+        let is_own = index.owner(self.cores()) == self.engine.carrier.index;
         self.engine.carrier.units.push(Named {
             name: plan.name.as_str().into(),
             authority: is_own.then(|| Arc::clone(&plan.authority)),
             saving: Arc::default(),
         });
+        let unit = self.engine.add_unit(owner, saved, store);
+        self.engine.share_uncovered(unit, &plan.uncovered);
         outcome
     }
 

@@ -388,7 +388,7 @@ impl Core {
     }
 
     /// How many cores there are.
-    const fn cores(&self) -> usize {
+    pub(crate) const fn cores(&self) -> usize {
         self.engine.carrier.posts.len()
     }
 

@@ -180,12 +180,9 @@ impl UnitOwner {
         self.owner.set_profile(profile);
     }
 
-    /// Nothing is under way: no change, no fence, no question of a core.
+    /// Nothing is under way: no change, no fence.
     pub fn is_idle(&self) -> bool {
-        self.current.is_none()
-            && self.queue.is_empty()
-            && self.fences.is_empty()
-            && self.refusal.is_over()
+        self.current.is_none() && self.queue.is_empty() && self.fences.is_empty()
     }
 
     /// No core has a request of the past in its store that may still write.

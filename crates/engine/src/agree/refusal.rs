@@ -119,11 +119,6 @@ impl Refusal {
         );
         self.named.is_empty()
     }
-
-    /// No core has orphans that may write, and none waits for an answer.
-    pub(super) fn is_over(&self) -> bool {
-        self.is_idle() && self.waiting.is_empty()
-    }
 }
 
 #[cfg(test)]
@@ -219,21 +214,6 @@ mod tests {
         assert_eq!(refusal.confirm(1, Round(1)), answer(&[ticket(0, 1)]));
         assert_eq!(refusal.confirm(1, Round(2)), Verdict::default());
         assert_eq!(refusal.confirm(1, Round(3)), answer(&[ticket(0, 2)]));
-    }
-
-    /// As of a unit that is removed: its owner stays for the answer.
-    #[test]
-    fn a_refusal_that_no_orphan_needs_is_not_over_before_its_answer() {
-        let mut refusal = Refusal::new(2);
-        assert!(refusal.is_over());
-        refusal.name(1, blocks(&[(0, 8)]), Some(ticket(1, 1)));
-        refusal.name(1, BlockSet::default(), None);
-        assert!(refusal.is_idle());
-        for (core, round) in [(0, 1), (1, 1)] {
-            assert!(!refusal.is_over(), "{core} has not confirmed");
-            refusal.confirm(core, Round(round));
-        }
-        assert!(refusal.is_over());
     }
 
     #[test]

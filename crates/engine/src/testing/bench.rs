@@ -150,6 +150,18 @@ impl Bench {
         }
     }
 
+    /// One unit, whose store has another size by now than when it was looked at.
+    pub fn with_resized_store(cores: usize, bytes: u64) -> Self {
+        let mut bench = Self::with_units(cores, 0);
+        let capabilities = capabilities();
+        let disk = Disk::new(&capabilities);
+        let disks: Vec<Disk> = (0..cores).map(|_| disk.other_handle()).collect();
+        disks.iter().for_each(|disk| disk.resize(bytes));
+        bench.disks.push(disks);
+        bench.add_stores(&capabilities);
+        bench
+    }
+
     fn add_unit(&mut self, change: impl Fn(&mut store::Capabilities)) {
         let mut capabilities = capabilities();
         change(&mut capabilities);

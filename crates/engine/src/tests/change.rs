@@ -272,6 +272,25 @@ fn a_new_size_is_found_by_the_owner_and_reported_on_every_core() {
     bench.end();
 }
 
+/// As the export of a server that has grown since Tarn opened it, before its owner can see that it grows.
+#[test]
+fn a_store_that_has_another_size_when_its_unit_is_added_is_shown_with_it() {
+    let mut bench = Bench::with_resized_store(2, 2 * SIZE);
+    bench.settle();
+    let (before, blocks) = (SIZE / 512, 2 * SIZE / 512);
+    for core in &bench.cores {
+        assert_eq!(core.view(UNIT).unwrap().shared().blocks, blocks);
+    }
+    let news = News::UnitResized {
+        unit: UNIT,
+        before,
+        blocks,
+    };
+    assert_eq!(bench.news(0), [news]);
+    assert_eq!(bench.news(1), []);
+    bench.end();
+}
+
 #[test]
 fn one_look_at_a_size_is_under_way_at_a_time() {
     let mut bench = Bench::new(1);

@@ -312,11 +312,11 @@ fn the_flush_of_an_eject_is_given_up_when_it_hangs_on() {
     }
 }
 
-/// Although it began as that of an eject.
+/// Although that of an eject hangs before it.
 #[test]
 fn a_last_flush_has_its_whole_time() {
     let mut bench = Bench::new(1);
-    bench.disk(0).take_next([Take::Ring]);
+    bench.disk(0).take_next([Take::Ring, Take::Ring]);
     eject(&mut bench, false);
     bench.pass(ABORT);
     assert_eq!(moved(&mut bench).len(), 1);
@@ -355,8 +355,65 @@ fn a_unit_whose_medium_is_being_moved_is_not_idle() {
     bench.end();
 }
 
+/// The order was given up, so commands went on, and what they wrote is not covered by its flush.
 #[test]
-fn the_last_flush_of_a_unit_may_be_that_of_an_eject() {
+fn the_last_flush_begins_when_that_of_an_eject_is_over() {
+    let mut bench = Bench::new(1);
+    let writer = bench.log_in(0);
+    bench.disk(0).take_next([Take::Ring]);
+    eject(&mut bench, false);
+    bench.pass(ABORT);
+    assert_eq!(moved(&mut bench).len(), 1);
+    bench.send(writer, cdb::write(0, 1, 9));
+    assert_eq!(bench.answer(writer).end(), GOOD);
+    bench.disk(0).take_next([Take::Ring]);
+    bench.cores[0].flush_unit(UNIT);
+    assert_eq!(bench.cores[0].flushing_units().count(), 1);
+    bench.disk(0).log();
+    for (flushes, left) in [(1, 1), (0, 0)] {
+        let number = bench.under_way(0)[0];
+        bench.finish(0, number);
+        assert_eq!(bench.disk(0).log(), vec!["flush"; flushes]);
+        assert_eq!(bench.cores[0].flushing_units().count(), left);
+        assert_eq!(bench.reports.len(), 1 - left, "{:?}", bench.reports);
+    }
+    bench.reports.clear();
+    bench.end();
+}
+
+/// As one of a store that had no room until now.
+#[test]
+fn a_flush_that_no_store_has_becomes_the_last_one() {
+    let mut bench = Bench::new(1);
+    bench.disk(0).take_next([Take::Full]);
+    eject(&mut bench, false);
+    bench.cores[0].flush_unit(UNIT);
+    assert_eq!(bench.disk(0).log(), [""; 0]);
+    bench.pass(MOMENT * 10_000);
+    assert_eq!(bench.disk(0).log(), ["flush"]);
+    assert_eq!(bench.cores[0].flushing_units().count(), 0);
+    bench.reports.clear();
+    bench.end();
+}
+
+/// However late the core sees that.
+#[test]
+fn a_last_flush_that_waits_for_another_ends_at_its_deadline() {
+    let mut bench = Bench::new(1);
+    bench.disk(0).take_next([Take::Ring]);
+    eject(&mut bench, false);
+    bench.cores[0].flush_unit(UNIT);
+    bench.disk(0).log();
+    bench.pass(ABORT * 4);
+    assert_eq!(bench.cores[0].flushing_units().count(), 0);
+    assert_eq!(bench.disk(0).log(), [""; 0], "it is too late for it");
+    bench.finish_all(0);
+    bench.reports.clear();
+    bench.end();
+}
+
+#[test]
+fn the_last_flush_of_a_unit_follows_that_of_an_eject() {
     let mut bench = Bench::new(1);
     bench.disk(0).take_next([Take::Ring]);
     eject(&mut bench, false);
@@ -366,7 +423,7 @@ fn the_last_flush_of_a_unit_may_be_that_of_an_eject() {
     assert_eq!(moved(&mut bench), [Ok(())]);
     let flushed = |(_, report): &(usize, Report<_>)| matches!(report, Report::Flushed { .. });
     assert_eq!(bench.reports.iter().filter(|one| flushed(one)).count(), 1);
-    assert_eq!(bench.disk(0).log(), ["flush"]);
+    assert_eq!(bench.disk(0).log(), ["flush", "flush"]);
     // No eject begins while the last flush is under way.
     bench.disk(0).take_next([Take::Ring]);
     order(&mut bench, MediumOrder::Load);

@@ -344,6 +344,41 @@ fn orphans_that_come_back_at_any_moment_end_every_wait_and_the_refusal() {
     assert!(orders > 50, "{orders} orders");
 }
 
+/// A core that is idle once counts as idle, and when all are, the unit is closed on all: before any answer that one of
+/// them waits for, that answer would not come.
+#[test]
+fn a_unit_that_is_removed_is_there_until_the_questions_of_its_orphans_have_answers() {
+    let orders = in_every_order(|choose| {
+        let mut bench = Bench::new(3);
+        let who = bench.log_in(1);
+        bench.disk(1).take(Take::Ring);
+        bench.send(who, cdb::write(0, 1, 1));
+        (0..3).for_each(|core| bench.cores[core].leave_unit(UNIT));
+        bench.cores[1].end_session(who.key);
+        bench.pass_only(ABORT);
+        bench.finish_only(1, 0);
+        let (mut choices, mut idle, mut is_closed) = (0, [false; 3], false);
+        loop {
+            for (core, is_idle) in idle.iter_mut().enumerate() {
+                *is_idle |= bench.cores[core].is_unit_idle(UNIT);
+            }
+            if idle == [true; 3] && !is_closed {
+                is_closed = true;
+                (0..3).for_each(|core| bench.cores[core].close_unit(UNIT));
+            }
+            let Some(way) = choose_way(&bench, &mut choices, choose) else {
+                break;
+            };
+            bench.deliver(way);
+        }
+        assert!(is_closed && bench.is_over(who));
+        let asks = bench.cores.iter().any(|core| core.asks_to_refuse(UNIT));
+        assert!(!asks, "a question is open for ever");
+        bench.end();
+    });
+    assert!(orders > 10, "{orders} orders");
+}
+
 #[test]
 fn the_core_of_an_orphan_refuses_before_any_letter() {
     let mut bench = Bench::new(2);
