@@ -8,7 +8,7 @@
 //! itself is switched by the caller: before it is to write through, and after it may write back.
 //!
 //! The flush is one of the store, and holds up no other unit. While it hangs, other orders for the same unit are
-//! refused; commands go on. A unit that is removed meanwhile ends the order with its last flush.
+//! refused; commands go on. The last flush of a unit begins when that one is over.
 
 use std::time::Duration;
 

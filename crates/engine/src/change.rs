@@ -1,6 +1,7 @@
 //! Changes of a unit's shared state: what its owner decides ([`crate::agree`]) is carried to every
 //! core, and done there.
 
+use std::mem;
 use std::sync::Arc;
 
 use scsi::{Change, ChangeKind, Nexus, NexusSlot, Shared, Who};
@@ -235,14 +236,16 @@ impl<C: Carrier> Engine<C> {
         unit.refresh_size();
         let capabilities = unit.store.capabilities();
         let blocks = capabilities.size_bytes / u64::from(capabilities.block_bytes);
-        if blocks == known {
+        let before = mem::replace(&mut unit.blocks_asked, blocks);
+        if blocks != before {
+            self.carrier.notify(News::UnitResized {
+                unit: index,
+                before,
+                blocks,
+            });
+        } else if blocks == known || receipt.is_none() {
             return;
         }
-        self.carrier.notify(News::UnitResized {
-            unit: index,
-            before: known,
-            blocks,
-        });
         let ticket = receipt.map_or(Ticket::NOBODY, |receipt| {
             self.open_request(Request::Administrator { _receipt: receipt })
         });

@@ -157,7 +157,11 @@ impl Flushes {
         );
         match before.state {
             State::Refused { .. } => before.flush = last,
-            State::Taken(_) => before.then = Some(last),
+            State::Taken(_) => {
+                before.then = Some(last);
+                // Deadlines may have been made shorter meanwhile.
+                before.flush.deadline = before.flush.deadline.min(last.deadline);
+            }
         }
         true
     }

@@ -65,6 +65,8 @@ pub(crate) struct Unit {
     pub(crate) held_bytes: Rc<Cell<usize>>,
     /// What its owner keeps, on the core that owns it.
     pub(crate) owner: Option<UnitOwner>,
+    /// The size in blocks that the owner was asked for last, which it has or will have.
+    pub(crate) blocks_asked: u64,
     /// It is being removed: administrators get no order of it through any more.
     pub(crate) is_leaving: bool,
 }
@@ -91,6 +93,7 @@ impl Unit {
             "the store has other blocks"
         );
         Self {
+            blocks_asked: view.shared().blocks,
             view,
             in_place: InPlace::of(store.capabilities()),
             is_forgetful: store.lost().is_some(),

@@ -181,7 +181,7 @@ impl<C: Carrier> Engine<C> {
         );
         self.carry_orders(flush.unit);
         if let Some((flush, failure)) = over {
-            self.end_flush(flush, failure);
+            self.end_flush(flush, failure, false);
         }
     }
 
@@ -228,24 +228,31 @@ impl<C: Carrier> Engine<C> {
 
     /// A flush is over; the last one, which was asked for meanwhile, begins.
     fn follow_flush(&mut self, over: Over, failure: Option<FlushFailure>) {
-        self.end_flush(over.flush, failure);
+        self.end_flush(over.flush, failure, over.then.is_some());
         match over.then {
             Some(last) if last.is_late(self.now) => {
-                self.end_flush(last, Some(FlushFailure::NotInTime));
+                self.end_flush(last, Some(FlushFailure::NotInTime), false);
             }
             Some(last) => self.ask_flush(last),
             None => {}
         }
     }
 
-    fn end_flush(&mut self, flush: Flush, failure: Option<FlushFailure>) {
+    /// A lost cache is reported by the last flush, where one follows: to all, and not only to the order.
+    fn end_flush(&mut self, flush: Flush, failure: Option<FlushFailure>, is_followed: bool) {
         let Flush { unit, is_last, .. } = flush;
         debug_assert!(!self.flushes.has(unit), "{flush:?} is over and there");
         let of = &self.units[unit];
         // Of an order that was given up nobody is left to report to.
         let is_awaited = is_last || self.is_flush_awaited(unit);
         let book = of.uncovered().filter(|_| failure.is_none() && is_awaited);
-        let is_owed = book.is_some_and(|book| book.report_to_administrator(of.lost()));
+        let is_owed = book.is_some_and(|book| {
+            if is_followed {
+                book.is_owed(of.lost())
+            } else {
+                book.report_to_administrator(of.lost())
+            }
+        });
         let reported = || is_owed.then_some(FlushFailure::Store(IoFailure::CacheLost));
         let failure = failure.or_else(reported);
         self.handle_flushed_medium(unit, failure.as_ref());

@@ -348,6 +348,43 @@ fn an_administrator_who_resizes_has_an_answer_when_every_core_knows() {
     bench.end();
 }
 
+/// As by a look each second while what the owner saves hangs.
+#[test]
+fn a_size_that_the_owner_is_asked_for_is_reported_once_until_it_has_it() {
+    let mut bench = Bench::new(2);
+    for core in 0..2 {
+        bench.disk(core).resize(2 * SIZE);
+    }
+    let receipt: Receipt = Rc::default();
+    for _ in 0..3 {
+        bench.cores[0].handle_size_changed(UNIT, Rc::clone(&receipt));
+    }
+    assert_eq!(
+        Rc::strong_count(&receipt),
+        4,
+        "each has its answer after it"
+    );
+    let (small, large) = (SIZE / 512, 2 * SIZE / 512);
+    let news = |before, blocks| News::UnitResized {
+        unit: UNIT,
+        before,
+        blocks,
+    };
+    assert_eq!(bench.news(0), [news(small, large)]);
+    // It is as it was before the owner has taken the other size.
+    for core in 0..2 {
+        bench.disk(core).resize(SIZE);
+    }
+    bench.cores[0].handle_size_changed(UNIT, Rc::clone(&receipt));
+    assert_eq!(bench.news(0), [news(large, small)]);
+    bench.settle();
+    assert_eq!(Rc::strong_count(&receipt), 1);
+    for core in &bench.cores {
+        assert_eq!(core.view(UNIT).unwrap().shared().blocks, small);
+    }
+    bench.end();
+}
+
 #[test]
 fn a_profile_is_another_one_without_a_change_of_state() {
     let mut bench = Bench::new(2);

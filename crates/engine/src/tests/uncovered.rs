@@ -51,6 +51,32 @@ fn each_initiator_that_wrote_learns_of_it_by_its_own_flush_on_any_core() {
     bench.end();
 }
 
+/// The program ends, so nobody may be left to read the answer to the order.
+#[test]
+fn a_loss_that_the_flush_of_an_eject_meets_is_reported_by_the_last_one_too() {
+    let mut bench = Bench::with_far_store(1);
+    let who = bench.log_in(0);
+    write(&mut bench, who);
+    bench.lose_cache(1);
+    bench.disk(0).take_next([Take::Ring]);
+    eject(&mut bench, true);
+    bench.cores[0].flush_unit(UNIT);
+    bench.finish_all(0);
+    let lost = FlushFailure::Store(IoFailure::CacheLost);
+    let failure = MediumFailure::Unflushed(lost.clone());
+    assert_eq!(moved(&mut bench), [Err(failure)]);
+    assert!(
+        matches!(
+            &bench.reports[..],
+            [(_, Report::Flushed { failure: Some(failure), .. })] if *failure == lost
+        ),
+        "{:?}",
+        bench.reports
+    );
+    bench.reports.clear();
+    bench.end();
+}
+
 /// A loss during the flush, whose request the store repeats.
 #[test]
 fn a_flush_that_is_under_way_reports_what_is_lost_meanwhile() {

@@ -239,11 +239,11 @@ impl CommandSpec {
     /// What it does to the medium.
     pub const fn kind(&self) -> CommandKind {
         if self.traits.has(Traits::WRITES) {
-            CommandKind::Write
-        } else if matches!(self.operation, Operation::Disk(DiskOperation::Read)) {
-            CommandKind::Read
-        } else {
-            CommandKind::Other
+            return CommandKind::Write;
+        }
+        match self.operation {
+            Operation::Disk(DiskOperation::Read) => CommandKind::Read,
+            Operation::Spc(_) | Operation::Disk(_) | Operation::Owned(_) => CommandKind::Other,
         }
     }
 

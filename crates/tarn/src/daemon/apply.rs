@@ -778,26 +778,31 @@ pub(super) fn judge(policy: &ModelPolicy, sessions: &[SessionReport]) -> Verdict
 fn luns_of(policy: &ModelPolicy, session: &SessionReport) -> Option<Vec<VisibleLun>> {
     use plane::Policy as _;
 
-    if let TransportDetails::Nbd {
-        export,
-        service,
-        names,
-    } = &session.transport
-    {
-        let exports = policy.exports(&ExportAsker {
+    match &session.transport {
+        TransportDetails::Iscsi { .. } => luns_of_iscsi(policy, session),
+        TransportDetails::Nbd {
+            export,
             service,
-            address: session.peer.ip(),
             names,
-        });
-        let same = exports.into_iter().find(|one| one.name == *export);
-        return same
-            .map(|one| vec![one.lun])
-            .filter(|luns| *luns == session.luns);
-    }
-    if let TransportDetails::Hyperscsi { .. } = session.transport {
+        } => {
+            let exports = policy.exports(&ExportAsker {
+                service,
+                address: session.peer.ip(),
+                names,
+            });
+            let same = exports.into_iter().find(|one| one.name == *export);
+            same.map(|one| vec![one.lun])
+                .filter(|luns| *luns == session.luns)
+        }
         // The plane changes what they see.
-        return Some(session.luns.clone());
+        TransportDetails::Hyperscsi { .. } => Some(session.luns.clone()),
     }
+}
+
+/// The same of a session of iSCSI.
+fn luns_of_iscsi(policy: &ModelPolicy, session: &SessionReport) -> Option<Vec<VisibleLun>> {
+    use plane::Policy as _;
+
     let Some(target) = session.target else {
         return policy.may_discover(&session.asker()).then(Vec::new);
     };
