@@ -8,7 +8,7 @@ use super::cdb;
 use super::disk::Take;
 use super::fence::choose_way;
 use super::outside::GOOD;
-use crate::{FlushFailure, MediumFailure, MediumOrder, News, Report};
+use crate::{FlushFailure, Limits, MediumFailure, MediumOrder, News, Report};
 
 pub(super) const EJECT: u8 = 0x02;
 pub(super) const LOAD: u8 = 0x03;
@@ -392,6 +392,27 @@ fn a_flush_that_no_store_has_becomes_the_last_one() {
     bench.pass(MOMENT * 10_000);
     assert_eq!(bench.disk(0).log(), ["flush"]);
     assert_eq!(bench.cores[0].flushing_units().count(), 0);
+    bench.reports.clear();
+    bench.end();
+}
+
+/// Also where deadlines were made shorter since the one before it began.
+#[test]
+fn a_last_flush_ends_at_its_own_deadline_and_not_at_that_of_the_one_before() {
+    let mut bench = Bench::new(1);
+    bench.disk(0).take_next([Take::Ring]);
+    eject(&mut bench, false);
+    bench.cores[0].set_limits(&Limits {
+        queue_depth: 16,
+        abort_timeout: ABORT / 3,
+        fence_timeout: FENCE,
+    });
+    bench.cores[0].flush_unit(UNIT);
+    bench.pass(ABORT - MOMENT);
+    assert_eq!(bench.cores[0].flushing_units().count(), 1);
+    bench.pass(MOMENT);
+    assert_eq!(bench.cores[0].flushing_units().count(), 0);
+    bench.finish_all(0);
     bench.reports.clear();
     bench.end();
 }
