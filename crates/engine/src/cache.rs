@@ -31,6 +31,8 @@ impl<C: Carrier> Engine<C> {
             step: MediumStep::Cache(CacheStep::Off { limit }),
             since: self.now,
         });
+        // The store was switched before, and says from now on that it has none.
+        self.units[unit].had_cache = true;
         let kind = ChangeKind::WriteThrough;
         self.ask_change(unit, ticket, Change { from: None, kind });
     }
@@ -53,7 +55,7 @@ impl<C: Carrier> Engine<C> {
             (CacheStep::Off { limit }, Ok(())) => self.flush_cache(ticket, limit),
             (CacheStep::Flushed, Err(failure)) => self.restore_cache(ticket, failure),
             (CacheStep::Off { .. }, Err(failure)) => self.end_medium(ticket, Err(failure)),
-            (CacheStep::Flushed, Ok(())) => self.end_medium(ticket, Ok(())),
+            (CacheStep::Flushed, Ok(())) => self.end_write_through(ticket),
             // Where that was refused the unit writes through, which loses nothing.
             (CacheStep::Restore, Ok(()) | Err(_)) => {
                 self.close_medium(ticket);
@@ -61,6 +63,16 @@ impl<C: Carrier> Engine<C> {
             (CacheStep::Flush { .. }, Ok(()) | Err(_)) => {
                 debug_assert!(false, "a flush is no change");
             }
+        }
+    }
+
+    /// Nothing is left in the cache that the store had.
+    fn end_write_through(&mut self, ticket: Ticket) {
+        if let Some(unit) = self.close_medium(ticket) {
+            let of = &mut self.units[unit];
+            debug_assert!(of.owner.is_some(), "{unit:?} is closed");
+            of.had_cache = of.store.capabilities().volatile_cache;
+            self.report_medium(unit, Ok(()));
         }
     }
 

@@ -232,7 +232,8 @@ impl<C: Carrier> Engine<C> {
         let Some(owner) = &unit.owner else {
             return;
         };
-        let known = owner.shared().blocks;
+        // What is in force may not be with every core yet.
+        let known = Some(owner.shared().blocks).filter(|_| !owner.is_installing());
         unit.refresh_size();
         let capabilities = unit.store.capabilities();
         let blocks = capabilities.size_bytes / u64::from(capabilities.block_bytes);
@@ -243,7 +244,7 @@ impl<C: Carrier> Engine<C> {
                 before,
                 blocks,
             });
-        } else if blocks == known || receipt.is_none() {
+        } else if known == Some(blocks) || receipt.is_none() {
             return;
         }
         let ticket = receipt.map_or(Ticket::NOBODY, |receipt| {

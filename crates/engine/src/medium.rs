@@ -15,6 +15,7 @@
 use std::time::Duration;
 
 use scsi::{Change, ChangeKind, Reply, SenseCode, Shared, Status, WHOLE_MEDIUM};
+use store::IoFailure;
 
 use crate::agree::ToOwner;
 use crate::carrier::{Carrier, News};
@@ -90,8 +91,8 @@ impl<C: Carrier> Engine<C> {
             }
             MediumOrder::Load => self.ask_to_move(unit, ChangeKind::Load),
             MediumOrder::WriteThrough { limit } => self.begin_write_through(unit, limit),
-            MediumOrder::NotWriteThrough => self.ask_to_move(unit, ChangeKind::NotWrittenThrough),
-            MediumOrder::WriteBack => self.ask_to_move(unit, ChangeKind::WriteBack),
+            MediumOrder::NotWriteThrough => self.ask_for_cache(unit, ChangeKind::NotWrittenThrough),
+            MediumOrder::WriteBack => self.ask_for_cache(unit, ChangeKind::WriteBack),
         }
     }
 
@@ -153,6 +154,14 @@ impl<C: Carrier> Engine<C> {
     pub(crate) fn is_medium_moving(&self, unit: UnitIndex) -> bool {
         let mut requests = self.requests.iter();
         requests.any(|(_, one)| matches!(one, Request::Medium { unit: of, .. } if *of == unit))
+    }
+
+    /// The store is switched when this is over.
+    fn ask_for_cache(&mut self, unit: UnitIndex, kind: ChangeKind) {
+        let of = &mut self.units[unit];
+        debug_assert!(of.owner.is_some(), "{unit:?} is not ours");
+        of.had_cache = true;
+        self.ask_to_move(unit, kind);
     }
 
     fn ask_to_move(&mut self, unit: UnitIndex, kind: ChangeKind) {
@@ -330,6 +339,11 @@ impl<C: Carrier> Engine<C> {
     }
 
     pub(crate) fn report_medium(&mut self, unit: UnitIndex, outcome: Result<(), MediumFailure>) {
+        let lost = MediumFailure::Unflushed(FlushFailure::Store(IoFailure::CacheLost));
+        if outcome.as_ref() != Err(&lost) {
+            // What an order before has said is no part of this.
+            self.units[unit].loss_of_order = None;
+        }
         self.reports
             .push_back(Report::MediumMoved { unit, outcome });
     }
@@ -380,7 +394,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_owner_answers_is_told_as_what_it_is() {
+    fn what_an_owner_answers_is_delivered_as_what_it_is() {
         let check = |key, code| Reply::check(Sense::new(key, code));
         let busy = Reply {
             status: Status::Busy,

@@ -8,8 +8,8 @@
 //! the report, once, as nobody knows whether two of them are one program. For each session that went while something
 //! that it had written was not covered, or without its report, there is a *debt*: a later one pays it when it has had
 //! what that did not. Until then every session that begins gets it. An administrator learns of a loss by the last flush
-//! of the unit, and by the one before an eject. A loss of what was written before this program began is reported to
-//! everybody.
+//! of the unit, and by the one before an eject; it is not reported again once the caller has that answer. A loss of
+//! what was written before this program began is reported to everybody.
 //!
 //! A write counts from its answer on, since a flush covers what was answered before it began, and with the losses
 //! that were known when it began, since nobody knows at which end of a loss the server did it. So a write that was

@@ -67,6 +67,10 @@ pub(crate) struct Unit {
     pub(crate) owner: Option<UnitOwner>,
     /// The size in blocks that the owner was asked for last, which it has or will have.
     pub(crate) blocks_asked: u64,
+    /// Its store has a volatile cache, or had one, and no order of an administrator has written all of that through.
+    pub(crate) had_cache: bool,
+    /// A loss that the last order for its medium reports; see [`crate::Engine::note_loss_delivered`].
+    pub(crate) loss_of_order: Option<u64>,
     /// It is being removed: administrators get no order of it through any more.
     pub(crate) is_leaving: bool,
 }
@@ -95,6 +99,8 @@ impl Unit {
         Self {
             blocks_asked: view.shared().blocks,
             view,
+            had_cache: store.capabilities().volatile_cache,
+            loss_of_order: None,
             in_place: InPlace::of(store.capabilities()),
             is_forgetful: store.lost().is_some(),
             book: Arc::default(),
@@ -117,6 +123,7 @@ impl Unit {
         self.store.refresh_size();
         self.in_place = InPlace::of(self.store.capabilities());
         self.is_forgetful = self.store.lost().is_some();
+        self.had_cache |= self.store.capabilities().volatile_cache;
         debug_assert_eq!(
             self.store.capabilities().block_bytes,
             self.view.profile().capabilities.block_bytes,

@@ -8,7 +8,7 @@ use store::{Backstore, IoFailure, IoResult};
 use crate::UnitIndex;
 use crate::agree::{Patience, UnitOwner};
 use crate::authority::Version;
-use crate::carrier::Carrier;
+use crate::carrier::{Carrier, Letter};
 use crate::engine::Engine;
 use crate::flush::{Course, Flush, Over};
 use crate::report::{FlushFailure, Report};
@@ -75,8 +75,9 @@ impl<C: Carrier> Engine<C> {
         }
     }
 
-    /// A unit is being removed. Orders of its medium that are under way end by themselves, and no others begin; so
-    /// one that was idle once stays so.
+    /// A unit is being removed. Orders of its medium that are under way end by themselves, and no others begin. One
+    /// that was idle once has no command and no order any more; its owner may still get a change, as by a nexus that
+    /// leaves elsewhere.
     pub fn leave_unit(&mut self, unit: UnitIndex) {
         self.units[unit].is_leaving = true;
     }
@@ -98,7 +99,11 @@ impl<C: Carrier> Engine<C> {
         let unit = &mut self.units[index];
         self.flushes.remove(index);
         self.stores.close((index, unit), &mut self.carrier);
+        let owner = unit.owner.take();
         unit.close();
+        for (core, answer) in owner.into_iter().flat_map(UnitOwner::into_answers) {
+            self.carrier.post(core, index, Letter::ToCore(answer));
+        }
     }
 
     /// Nothing on this core has to do with the unit.
@@ -238,21 +243,24 @@ impl<C: Carrier> Engine<C> {
         }
     }
 
-    /// A lost cache is reported by the last flush, where one follows: to all, and not only to the order.
+    /// A lost cache is reported by the last flush, where one follows: to all, and not only to the order. Of an order
+    /// it counts as reported from [`Engine::note_loss_delivered`] on.
     fn end_flush(&mut self, flush: Flush, failure: Option<FlushFailure>, is_followed: bool) {
         let Flush { unit, is_last, .. } = flush;
         debug_assert!(!self.flushes.has(unit), "{flush:?} is over and there");
-        let of = &self.units[unit];
         // Of an order that was given up nobody is left to report to.
         let is_awaited = is_last || self.is_flush_awaited(unit);
+        let of = &mut self.units[unit];
+        let lost = of.lost();
         let book = of.uncovered().filter(|_| failure.is_none() && is_awaited);
         let is_owed = book.is_some_and(|book| {
-            if is_followed {
-                book.is_owed(of.lost())
+            if is_last {
+                book.report_to_administrator(lost)
             } else {
-                book.report_to_administrator(of.lost())
+                book.is_owed(lost)
             }
         });
+        of.loss_of_order = (is_owed && !is_last && !is_followed).then_some(lost);
         let reported = || is_owed.then_some(FlushFailure::Store(IoFailure::CacheLost));
         let failure = failure.or_else(reported);
         self.handle_flushed_medium(unit, failure.as_ref());
@@ -266,14 +274,23 @@ impl<C: Carrier> Engine<C> {
         }
     }
 
-    /// Whether what the store of a unit has answered may not be durable: not where it has no volatile cache, nor where
-    /// it knows that a flush has covered everything.
+    /// Who gave the last order for the medium of a unit has its outcome, as [`Report::MediumMoved`] has it. A
+    /// loss of which that is the report is reported to no other administrator then.
+    pub fn note_loss_delivered(&mut self, unit: UnitIndex) {
+        let unit = &mut self.units[unit];
+        let reported = unit.loss_of_order.take();
+        if let (Some(lost), Some(book)) = (reported, unit.uncovered()) {
+            book.report_to_administrator(lost);
+        }
+    }
+
+    /// Whether what the store of a unit has answered may not be durable: not where nothing is left of a volatile cache,
+    /// nor where it knows that a flush has covered everything.
     pub fn may_have_unflushed(&self, unit: UnitIndex) -> bool {
         // In this order: a store has nothing to cover once it has lost it.
-        self.units.get(unit).is_none_or(|unit| {
-            unit.store.capabilities().volatile_cache && unit.store.may_have_unflushed()
-                || unit.owes()
-        })
+        let may_have =
+            |unit: &Unit| unit.had_cache && unit.store.may_have_unflushed() || unit.owes();
+        self.units.get(unit).is_none_or(may_have)
     }
 
     /// Whether a flush that failed leaves in doubt what was answered. What is durable stays so where the store cannot

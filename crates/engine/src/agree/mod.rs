@@ -103,24 +103,28 @@ impl ToOwner {
             "the answer to {self:?} would go to another core"
         );
         match self {
-            Self::Change { ticket, .. } if ticket != Ticket::NOBODY => Some((
-                ticket.core,
-                ToCore::Changed {
-                    ticket,
-                    reply: Reply::check(owner::NOT_KEPT),
-                    is_complete: true,
-                },
-            )),
+            Self::Change { ticket, .. } => ToCore::of_the_gone(ticket),
             Self::RefuseAccess { core, ticket, .. } => {
                 ticket.map(|ticket| (core, ToCore::AccessRefused { ticket }))
             }
-            Self::Change { .. }
-            | Self::Installed { .. }
+            Self::Installed { .. }
             | Self::RefusalConfirmed { .. }
             | Self::FenceWanted { .. }
             | Self::FenceRaised { .. }
             | Self::FenceDone { .. } => None,
         }
+    }
+}
+
+impl ToCore {
+    /// The answer to a change of a unit that has gone, and the core that asked for it.
+    fn of_the_gone(ticket: Ticket) -> Option<(usize, Self)> {
+        let answer = || Self::Changed {
+            ticket,
+            reply: Reply::check(owner::NOT_KEPT),
+            is_complete: true,
+        };
+        (ticket != Ticket::NOBODY).then(|| (ticket.core, answer()))
     }
 }
 

@@ -185,6 +185,32 @@ impl UnitOwner {
         self.current.is_none() && self.queue.is_empty() && self.fences.is_empty()
     }
 
+    /// What is in force is being sent to every core.
+    pub fn is_installing(&self) -> bool {
+        matches!(self.current, Some(Current::Installing { .. }))
+    }
+
+    /// Nobody needs the unit any more: who waits for a change of it, which some event of the last moment asked for,
+    /// gets an answer.
+    pub(crate) fn into_answers(self) -> impl Iterator<Item = (usize, ToCore)> {
+        debug_assert!(self.fences.is_empty(), "{:?} are held", self.fences);
+        let current = match self.current {
+            Some(
+                Current::Keeping { ticket, .. }
+                | Current::Installing { ticket, .. }
+                | Current::Restoring {
+                    asker: Some((ticket, _)),
+                },
+            ) => Some(ticket),
+            Some(Current::GivenUp | Current::Restoring { asker: None }) | None => None,
+        };
+        let queue = self.queue.into_iter().map(|queued| queued.ticket);
+        current
+            .into_iter()
+            .chain(queue)
+            .filter_map(ToCore::of_the_gone)
+    }
+
     /// No core has a request of the past in its store that may still write.
     pub fn allows_access(&self) -> bool {
         self.refusal.is_idle()

@@ -10,9 +10,11 @@ use super::cdb;
 use super::disk::Take;
 use super::medium::{eject, moved};
 use super::outside::GOOD;
-use crate::{FlushFailure, MediumFailure, MediumOrder};
+use crate::{FlushFailure, MediumFailure, MediumOrder, Report};
 
 const LIMIT: Duration = Duration::from_secs(5);
+/// How long a last flush may take.
+const LAST: Duration = Duration::from_secs(9);
 /// MODE PARAMETERS CHANGED.
 const CHANGED: (Status, Option<(u8, u8, u8)>) = (Status::CheckCondition, Some((6, 0x2a, 1)));
 
@@ -80,7 +82,7 @@ fn a_write_that_is_under_way_is_flushed_when_it_ends() {
 }
 
 #[test]
-fn a_flush_that_fails_leaves_the_cache_and_nobody_is_told() {
+fn a_flush_that_fails_leaves_the_cache_and_nobody_is_delivered() {
     let failure = IoFailure::Hardware { errno: 5 };
     let mut bench = Bench::new(2);
     let who = bench.log_in(1);
@@ -160,4 +162,40 @@ fn a_cache_whose_state_cannot_be_saved_does_not_come() {
         assert_eq!(has_cache(&bench), is_safe);
         bench.end();
     }
+}
+
+/// The store says that it has no cache from the moment on in which it is switched, before anything is flushed.
+#[test]
+fn a_hung_last_flush_is_named_unless_an_order_has_written_all_through() {
+    let hang = |bench: &mut Bench| {
+        bench.disk(0).take_next([Take::Pending]);
+        bench.cores[0].flush_unit(UNIT);
+        bench.settle();
+        bench.pass(LAST);
+        bench.finish_pending(0);
+        let (_, report) = bench.reports.pop().expect("an end");
+        assert!(bench.reports.is_empty(), "{:?}", bench.reports);
+        let Report::Flushed { failure, .. } = report else {
+            panic!("{report:?}");
+        };
+        failure
+    };
+    let mut bench = Bench::with_store(1, |one| one.volatile_cache = true);
+    bench.disk(0).set_cache(false);
+    bench.disk(0).take_next([Take::Pending]);
+    write_through(&mut bench);
+    bench.pass(LIMIT);
+    let late = FlushFailure::NotInTime;
+    let unflushed = MediumFailure::Unflushed(late.clone());
+    assert_eq!(moved(&mut bench), [Err(unflushed)]);
+    bench.finish_pending(0);
+    assert_eq!(hang(&mut bench), Some(late.clone()));
+    write_through(&mut bench);
+    assert_eq!(moved(&mut bench), [Ok(())]);
+    assert_eq!(hang(&mut bench), None);
+    // It is switched back after the order, and nobody looks at it then.
+    order(&mut bench, MediumOrder::WriteBack);
+    assert_eq!(moved(&mut bench), [Ok(())]);
+    assert_eq!(hang(&mut bench), Some(late));
+    bench.end();
 }

@@ -243,6 +243,32 @@ fn where_the_unit_has_gone_questions_are_answered() {
     bench.end();
 }
 
+/// As by a nexus that leaves another core while the last flush is under way.
+#[test]
+fn what_an_owner_has_when_its_unit_goes_is_answered() {
+    for is_kept in [None, Some(false), Some(true)] {
+        let mut bench = Bench::new(2);
+        let who = bench.log_in(1);
+        bench.send(who, cdb::register(1));
+        let reset = crate::Management::LogicalUnitReset { lun: 0 };
+        bench.manage(who, 3, reset);
+        assert_eq!(bench.managed(who), [], "it waits for its turn");
+        if let Some(is_safe) = is_kept {
+            bench.keep_only(is_safe);
+        }
+        bench.cores[0].close_unit(UNIT);
+        bench.settle();
+        assert_eq!(
+            bench.managed(who),
+            [(3, ManagementOutcome::Complete)],
+            "{is_kept:?}"
+        );
+        assert_eq!(bench.answers(who).len(), 1);
+        bench.cores[1].close_unit(UNIT);
+        bench.end();
+    }
+}
+
 // ---- size ------------------------------------------------------------------------------------
 
 #[test]
@@ -334,6 +360,12 @@ fn an_administrator_who_resizes_has_an_answer_when_every_core_knows() {
     bench.step(0);
     bench.pass_only(ABORT);
     assert_eq!(Rc::strong_count(&receipt), 2, "letters are on their way");
+    bench.cores[0].handle_size_changed(UNIT, Rc::clone(&receipt));
+    assert_eq!(
+        Rc::strong_count(&receipt),
+        3,
+        "it is in force and not everywhere"
+    );
     bench.settle();
     assert_eq!(Rc::strong_count(&receipt), 1);
     assert!((0..3).all(|core| {

@@ -58,13 +58,15 @@ fn a_loss_that_the_flush_of_an_eject_meets_is_reported_by_the_last_one_too() {
     let who = bench.log_in(0);
     write(&mut bench, who);
     bench.lose_cache(1);
-    bench.disk(0).take_next([Take::Ring]);
+    bench.disk(0).take_next([Take::Ring, Take::Ring]);
     eject(&mut bench, true);
     bench.cores[0].flush_unit(UNIT);
-    bench.finish_all(0);
+    bench.finish(0, 0);
     let lost = FlushFailure::Store(IoFailure::CacheLost);
     let failure = MediumFailure::Unflushed(lost.clone());
     assert_eq!(moved(&mut bench), [Err(failure)]);
+    bench.cores[0].note_loss_delivered(UNIT);
+    bench.finish_all(0);
     assert!(
         matches!(
             &bench.reports[..],
@@ -251,10 +253,61 @@ fn a_loss_that_is_met_after_an_eject_was_given_up_is_reported_by_the_next_one() 
     bench.lose_cache(1);
     bench.finish_all(0);
     assert_eq!(moved(&mut bench), []);
-    eject(&mut bench, false);
     let lost = FlushFailure::Store(IoFailure::CacheLost);
-    assert_eq!(moved(&mut bench), [Err(MediumFailure::Unflushed(lost))]);
+    let unflushed = MediumFailure::Unflushed(lost);
+    for _ in 0..2 {
+        eject(&mut bench, false);
+        assert_eq!(moved(&mut bench), [Err(unflushed.clone())], "nobody has it");
+    }
+    bench.cores[0].note_loss_delivered(UNIT);
     eject(&mut bench, false);
     assert_eq!(moved(&mut bench), [Ok(())]);
+    bench.end();
+}
+
+/// Its caller may have given up waiting, or the program ends and drops it.
+#[test]
+fn a_loss_that_an_order_reports_is_reported_by_the_last_flush_unless_its_caller_has_it() {
+    for is_delivered in [false, true] {
+        let mut bench = Bench::with_far_store(1);
+        let who = bench.log_in(0);
+        write(&mut bench, who);
+        bench.end_session(who);
+        bench.disk(0).take_next([Take::Ring]);
+        eject(&mut bench, false);
+        bench.lose_cache(1);
+        bench.finish_all(0);
+        let lost = FlushFailure::Store(IoFailure::CacheLost);
+        let unflushed = MediumFailure::Unflushed(lost.clone());
+        assert_eq!(moved(&mut bench), [Err(unflushed)]);
+        if is_delivered {
+            bench.cores[0].note_loss_delivered(UNIT);
+        }
+        assert_eq!(last_flush(&mut bench), (!is_delivered).then_some(lost));
+        bench.end();
+    }
+}
+
+/// Between the flush of an order and the moment in which its caller has the outcome.
+#[test]
+fn a_loss_that_comes_after_the_flush_of_an_order_counts_as_reported_to_nobody() {
+    let mut bench = Bench::with_far_store(1);
+    let who = bench.log_in(0);
+    write(&mut bench, who);
+    bench.lose_cache(1);
+    eject(&mut bench, false);
+    assert_eq!(moved(&mut bench).len(), 1);
+    write(&mut bench, who);
+    bench.lose_cache(2);
+    bench.cores[0].note_loss_delivered(UNIT);
+    eject(&mut bench, false);
+    let lost = MediumFailure::Unflushed(FlushFailure::Store(IoFailure::CacheLost));
+    assert_eq!(moved(&mut bench), [Err(lost)]);
+    // Nor is what the next order says, which ends before its flush.
+    bench.cores[0].leave_unit(UNIT);
+    eject(&mut bench, false);
+    assert_eq!(moved(&mut bench), [Err(MediumFailure::Gone)]);
+    bench.cores[0].note_loss_delivered(UNIT);
+    assert!(last_flush(&mut bench).is_some());
     bench.end();
 }

@@ -1,6 +1,6 @@
 //! Media move, on the core that owns their unit.
 
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{SendError, Sender};
 
 use engine::{MediumFailure, MediumOrder};
 use front::iscsi::initiator_name;
@@ -41,8 +41,15 @@ impl Core {
             return;
         };
         let (_, answer) = self.media.moving.swap_remove(at);
-        // The caller may have given up waiting.
-        drop(answer.send(outcome));
+        match answer.send(outcome) {
+            // Once the program ends, what the caller gets may reach nobody.
+            Ok(()) if self.stop_at.is_none() => self.engine.note_loss_delivered(unit),
+            Ok(()) | Err(SendError(Ok(()))) => {}
+            Err(SendError(Err(failure))) => {
+                let name = &self.engine.carrier.units[unit].name;
+                tracing::warn!(unit = %name, %failure, "an order for its medium has failed, and nobody waits any more");
+            }
+        }
     }
 
     pub(crate) fn publish_medium(&self, unit: UnitIndex) {

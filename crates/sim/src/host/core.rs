@@ -123,7 +123,10 @@ impl Core {
                 }
                 // For those who look on.
                 Some(Beyond::MediumChanged { .. }) => {}
-                Some(Beyond::MediumMoved { outcome, .. }) => self.moved.push(outcome),
+                Some(Beyond::MediumMoved { unit, outcome }) => {
+                    self.moved.push(outcome);
+                    self.engine.note_loss_delivered(unit);
+                }
                 // No target is reset cold here, and nothing stops.
                 Some(beyond @ (Beyond::TargetReset(_) | Beyond::Flushed { .. })) => {
                     debug_assert!(false, "{beyond:?}");
