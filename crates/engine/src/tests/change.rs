@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::bench::{ABORT, Bench, MOMENT, UNIT};
+use super::bench::{ABORT, Bench, MOMENT, UNIT, Way};
 use super::cdb;
 use super::disk::{SIZE, Take};
 use super::outside::{BUSY, Came, FAILED, GOOD, Receipt};
@@ -360,6 +360,9 @@ fn an_administrator_who_resizes_has_an_answer_when_every_core_knows() {
     bench.step(0);
     bench.pass_only(ABORT);
     assert_eq!(Rc::strong_count(&receipt), 2, "letters are on their way");
+    bench.deliver(Way { from: 0, to: 0 });
+    let in_force = bench.cores[0].owner(UNIT).unwrap().shared().blocks;
+    assert_eq!(in_force, 2 * SIZE / 512);
     bench.cores[0].handle_size_changed(UNIT, Rc::clone(&receipt));
     assert_eq!(
         Rc::strong_count(&receipt),
