@@ -244,6 +244,23 @@ def an_export_that_grows_is_seen_whichever_core_has_its_connection():
 
 
 @test
+def an_eject_reports_a_lost_cache_once_and_the_log_has_it():
+    """A connection is lost after a WRITE that no flush covered: the eject fails and says why, the next one does not, and the end is
+    good, as the one who ejects has had the report. The log has it, whoever had the answer."""
+    with Liar() as server, Tarn(config=config(f"{server.store}?removable=true")) as tarn:
+        with iscsi.Session(tarn.port, IQN, timeout_s=30) as session:
+            session.clear_unit_attentions()
+            good(write(session, 0, bytes(PAGE)), "WRITE")
+            server.cut()
+            wait_for(lambda: "is lost" in tarn.log() and read(session, 0, BLOCK).good, 20, "it is connected again")
+        answer = tarn.api().ask("POST", "luns/lun0/eject", {})
+        equal(answer.status, 500, f"an eject that reports a loss: {answer}")
+        check("cannot be flushed" in answer.json["detail"], answer)
+        check("the flush of an order for its medium failed" in tarn.log(), tarn.log_tail(5))
+        # Its exit code is checked at the end.
+        tarn.api().post("luns/lun0/eject", {})
+
+@test
 def a_cache_that_is_lost_shows_at_the_end():
     """A connection that is lost after a WRITE that no flush covered: the end of Tarn says so, whichever core has the connection."""
     for _ in range(4):

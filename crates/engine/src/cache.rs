@@ -31,8 +31,6 @@ impl<C: Carrier> Engine<C> {
             step: MediumStep::Cache(CacheStep::Off { limit }),
             since: self.now,
         });
-        // The store was switched before, and says from now on that it has none.
-        self.units[unit].had_cache = true;
         let kind = ChangeKind::WriteThrough;
         self.ask_change(unit, ticket, Change { from: None, kind });
     }
@@ -71,6 +69,7 @@ impl<C: Carrier> Engine<C> {
         if let Some(unit) = self.close_medium(ticket) {
             let of = &mut self.units[unit];
             debug_assert!(of.owner.is_some(), "{unit:?} is closed");
+            of.refresh_size();
             of.had_cache = of.store.capabilities().volatile_cache;
             self.report_medium(unit, Ok(()));
         }

@@ -91,8 +91,8 @@ impl<C: Carrier> Engine<C> {
             }
             MediumOrder::Load => self.ask_to_move(unit, ChangeKind::Load),
             MediumOrder::WriteThrough { limit } => self.begin_write_through(unit, limit),
-            MediumOrder::NotWriteThrough => self.ask_for_cache(unit, ChangeKind::NotWrittenThrough),
-            MediumOrder::WriteBack => self.ask_for_cache(unit, ChangeKind::WriteBack),
+            MediumOrder::NotWriteThrough => self.ask_to_move(unit, ChangeKind::NotWrittenThrough),
+            MediumOrder::WriteBack => self.ask_to_move(unit, ChangeKind::WriteBack),
         }
     }
 
@@ -154,14 +154,6 @@ impl<C: Carrier> Engine<C> {
     pub(crate) fn is_medium_moving(&self, unit: UnitIndex) -> bool {
         let mut requests = self.requests.iter();
         requests.any(|(_, one)| matches!(one, Request::Medium { unit: of, .. } if *of == unit))
-    }
-
-    /// The store is switched when this is over.
-    fn ask_for_cache(&mut self, unit: UnitIndex, kind: ChangeKind) {
-        let of = &mut self.units[unit];
-        debug_assert!(of.owner.is_some(), "{unit:?} is not ours");
-        of.had_cache = true;
-        self.ask_to_move(unit, kind);
     }
 
     fn ask_to_move(&mut self, unit: UnitIndex, kind: ChangeKind) {
@@ -321,6 +313,12 @@ impl<C: Carrier> Engine<C> {
 
     pub(crate) fn end_medium(&mut self, ticket: Ticket, outcome: Result<(), MediumFailure>) {
         if let Some(unit) = self.close_medium(ticket) {
+            let of = &mut self.units[unit];
+            // The store is given its cache once the order for it is over.
+            of.had_cache |= of
+                .owner
+                .as_ref()
+                .is_some_and(|owner| owner.shared().has_cache);
             self.report_medium(unit, outcome);
         }
     }
@@ -394,7 +392,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_owner_answers_is_delivered_as_what_it_is() {
+    fn what_an_owner_answers_is_told_as_what_it_is() {
         let check = |key, code| Reply::check(Sense::new(key, code));
         let busy = Reply {
             status: Status::Busy,

@@ -275,7 +275,7 @@ fn end(
 ) -> anyhow::Result<()> {
     // Beside each other: a change that is under way may wait for a store that hangs.
     let ending = administration.map(|it| thread::spawn(move || it.stop()));
-    let stopped = plane.stop();
+    let mut stopped = plane.stop();
     if let Some(ending) = ending {
         // It ends in some seconds in any case; one that panicked has ended.
         let _is_over = ending.join();
@@ -285,6 +285,12 @@ fn end(
     daemon.end_events();
     if stopped.is_core_lost {
         anyhow::bail!("a core failed; see the log");
+    }
+    // Of changes whose outcome nobody has asked for; they may be named there already.
+    for name in daemon.unflushed_at_end() {
+        if !stopped.unflushed.iter().any(|one| **one == *name) {
+            stopped.unflushed.push(name.into());
+        }
     }
     if !stopped.unflushed.is_empty() {
         anyhow::bail!(

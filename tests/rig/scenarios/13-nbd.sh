@@ -8,7 +8,7 @@ nbd=/dev/nbd0
 # The guest's kernel receives with one work item for each connection. Where it cannot make a thread within 10 ms it gives all items that
 # wait to its rescuer, and the first ends with its connection only: the other connection is not read. No server can help that.
 connect() {
-    for attempt in 1 2 3 4 5; do
+    for _ in 1 2 3 4 5; do
         nbd-client "${NBD%:*}" "${NBD##*:}" -N disk -C 2 "$nbd" || fail "nbd-client"
         retry 20 is_connected || fail "no size of $nbd"
         retry 5 receives || ! has_rescuer || [ "$(connections)" != 2 ] || { echo "a rescuer has both connections"; disconnect; continue; }

@@ -9,7 +9,7 @@ use super::bench::{Bench, MOMENT, UNIT};
 use super::cdb;
 use super::disk::Take;
 use super::medium::{eject, moved};
-use super::outside::GOOD;
+use super::outside::{GOOD, Receipt};
 use crate::{FlushFailure, MediumFailure, MediumOrder, Report};
 
 const LIMIT: Duration = Duration::from_secs(5);
@@ -82,7 +82,7 @@ fn a_write_that_is_under_way_is_flushed_when_it_ends() {
 }
 
 #[test]
-fn a_flush_that_fails_leaves_the_cache_and_nobody_is_delivered() {
+fn a_flush_that_fails_leaves_the_cache_and_nobody_is_told() {
     let failure = IoFailure::Hardware { errno: 5 };
     let mut bench = Bench::new(2);
     let who = bench.log_in(1);
@@ -142,6 +142,21 @@ fn an_eject_meanwhile_is_refused_and_one_that_is_out_is_flushed_all_the_same() {
 }
 
 /// The cache is on after a restart, too, so that has to be saved.
+/// The end of the last flush of a store that does not answer.
+fn hang(bench: &mut Bench) -> Option<FlushFailure> {
+    bench.disk(0).take_next([Take::Pending]);
+    bench.cores[0].flush_unit(UNIT);
+    bench.settle();
+    bench.pass(LAST);
+    bench.finish_pending(0);
+    let (_, report) = bench.reports.pop().expect("an end");
+    assert!(bench.reports.is_empty(), "{:?}", bench.reports);
+    let Report::Flushed { failure, .. } = report else {
+        panic!("{report:?}");
+    };
+    failure
+}
+
 #[test]
 fn a_cache_whose_state_cannot_be_saved_does_not_come() {
     for is_safe in [false, true] {
@@ -160,6 +175,8 @@ fn a_cache_whose_state_cannot_be_saved_does_not_come() {
         }
         assert_eq!(moved(&mut bench), [expected]);
         assert_eq!(has_cache(&bench), is_safe);
+        let late = is_safe.then_some(FlushFailure::NotInTime);
+        assert_eq!(hang(&mut bench), late, "one that came may hold something");
         bench.end();
     }
 }
@@ -167,19 +184,6 @@ fn a_cache_whose_state_cannot_be_saved_does_not_come() {
 /// The store says that it has no cache from the moment on in which it is switched, before anything is flushed.
 #[test]
 fn a_hung_last_flush_is_named_unless_an_order_has_written_all_through() {
-    let hang = |bench: &mut Bench| {
-        bench.disk(0).take_next([Take::Pending]);
-        bench.cores[0].flush_unit(UNIT);
-        bench.settle();
-        bench.pass(LAST);
-        bench.finish_pending(0);
-        let (_, report) = bench.reports.pop().expect("an end");
-        assert!(bench.reports.is_empty(), "{:?}", bench.reports);
-        let Report::Flushed { failure, .. } = report else {
-            panic!("{report:?}");
-        };
-        failure
-    };
     let mut bench = Bench::with_store(1, |one| one.volatile_cache = true);
     bench.disk(0).set_cache(false);
     bench.disk(0).take_next([Take::Pending]);
@@ -197,5 +201,18 @@ fn a_hung_last_flush_is_named_unless_an_order_has_written_all_through() {
     order(&mut bench, MediumOrder::WriteBack);
     assert_eq!(moved(&mut bench), [Ok(())]);
     assert_eq!(hang(&mut bench), Some(late));
+    bench.end();
+}
+
+/// As a composition that gets a part which has a cache.
+#[test]
+fn a_store_that_gets_a_cache_may_hold_something_from_then_on() {
+    let mut bench = Bench::with_store(1, |one| one.volatile_cache = false);
+    assert_eq!(hang(&mut bench), None);
+    bench.disk(0).set_cache(true);
+    bench.disk(0).resize(1 << 21);
+    bench.cores[0].handle_size_changed(UNIT, Receipt::default());
+    bench.settle();
+    assert_eq!(hang(&mut bench), Some(FlushFailure::NotInTime));
     bench.end();
 }

@@ -1,6 +1,6 @@
 //! Media move, on the core that owns their unit.
 
-use std::sync::mpsc::{SendError, Sender};
+use std::sync::mpsc::Sender;
 
 use engine::{MediumFailure, MediumOrder};
 use front::iscsi::initiator_name;
@@ -41,14 +41,14 @@ impl Core {
             return;
         };
         let (_, answer) = self.media.moving.swap_remove(at);
-        match answer.send(outcome) {
-            // Once the program ends, what the caller gets may reach nobody.
-            Ok(()) if self.stop_at.is_none() => self.engine.note_loss_delivered(unit),
-            Ok(()) | Err(SendError(Ok(()))) => {}
-            Err(SendError(Err(failure))) => {
-                let name = &self.engine.carrier.units[unit].name;
-                tracing::warn!(unit = %name, %failure, "an order for its medium has failed, and nobody waits any more");
-            }
+        if let Err(failure @ MediumFailure::Unflushed(_)) = &outcome {
+            // Also where the answer reaches nobody.
+            let name = &self.engine.carrier.units[unit].name;
+            tracing::error!(unit = %name, %failure, "the flush of an order for its medium failed");
+        }
+        // The caller may have given up waiting. Once the program ends, an answer may reach nobody.
+        if answer.send(outcome).is_ok() && self.stop_at.is_none() {
+            self.engine.note_loss_delivered(unit);
         }
     }
 

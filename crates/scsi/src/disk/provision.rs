@@ -185,7 +185,9 @@ impl Disk {
             return self.after_unmap(job);
         };
         let step = turn_over(next);
-        Self::note_write(job, !self.is_cached);
+        // The store may be switched to write through before it is over.
+        let is_durable = !self.is_cached && !self.capabilities.volatile_cache;
+        Self::note_write(job, is_durable);
         job.work = Rare::Unmap { left }.into();
         step
     }

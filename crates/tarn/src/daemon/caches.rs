@@ -140,17 +140,27 @@ fn all_or_none<'a>(
 fn write_through<'a>(all: &[&'a CacheSwitch], plane: &Handle) -> Vec<Outcome<'a>> {
     let mut outcomes = Vec::new();
     let mut asked = Vec::new();
+    let mut before = Vec::new();
     for &one in all {
+        let wrote_through = !one.store.capabilities().volatile_cache;
         match one.store.set_writes_through(true) {
-            Ok(()) => asked.push(one),
+            Ok(()) => {
+                asked.push(one);
+                before.push(wrote_through);
+            }
             Err(error) => outcomes.push((one, Err(Failure::Store(error)))),
         }
     }
     let limit = FLUSH_LIMIT;
     let answers = order(&asked, MediumOrder::WriteThrough { limit }, plane);
-    for (one, answer) in asked.into_iter().zip(answers) {
-        // Who has not answered may still do it.
-        if matches!(answer, Err(Failure::Refused(_))) {
+    for ((one, answer), wrote_through) in asked.into_iter().zip(answers).zip(before) {
+        let is_over = match &answer {
+            // An order of before, which has not answered, may still do it.
+            Err(Failure::Refused(MediumFailure::Busy)) => !wrote_through,
+            Err(Failure::Refused(_)) => true,
+            Ok(()) | Err(Failure::Store(_) | Failure::NoAnswer(_)) => false,
+        };
+        if is_over {
             set_store(one, false);
         }
         outcomes.push((one, answer));

@@ -307,6 +307,11 @@ impl Daemon {
         self.state.note_saved(identities);
     }
 
+    /// Names of removed units whose last flush failed, and no caller knows. To be called when the plane has ended.
+    pub(crate) fn unflushed_at_end(&self) -> Vec<String> {
+        self.settlings().unflushed_at_end(&self.plane)
+    }
+
     /// Does what changes have left to do, as far as it can be done now. To be called now and then.
     pub(crate) fn settle_rest(&self) {
         self.note_saved();

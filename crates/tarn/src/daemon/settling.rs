@@ -255,6 +255,24 @@ impl Settlings {
         });
     }
 
+    /// Names of removed units whose last flush has failed, of changes whose outcome nobody has asked for. To be called
+    /// when the cores have ended.
+    pub(super) fn unflushed_at_end(&mut self, plane: &Handle) -> Vec<String> {
+        let now = Instant::now();
+        let names = |settling: &mut Settling| {
+            settling.advance(plane, now);
+            let unflushed = match &settling.stage {
+                Stage::Judge | Stage::Leave(_) => &[][..],
+                Stage::Close(confirmation) => confirmation.unflushed(),
+                Stage::Settled(unflushed) => unflushed,
+            };
+            let removed = settling.rest.removed.iter();
+            let failed = removed.filter(|unit| unflushed.contains(&unit.index));
+            failed.map(|unit| unit.name.clone()).collect::<Vec<_>>()
+        };
+        self.under_way.iter_mut().flat_map(names).collect()
+    }
+
     /// How far the change of this revision is. Nothing is known of one that was settled long ago.
     pub(super) fn progress(&mut self, revision: u64) -> Progress {
         let is_it = |settling: &&Settling| settling.revision == Some(revision);

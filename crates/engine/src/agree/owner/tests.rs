@@ -618,6 +618,41 @@ fn where_the_unit_has_gone_askers_are_answered() {
 }
 
 #[test]
+fn whoever_waits_for_an_owner_that_goes_is_answered_once() {
+    let (asker, next) = (ticket(1, 1), ticket(2, 2));
+    let go = |rig: Rig| -> Vec<Ticket> {
+        let answers = rig.owner.into_answers();
+        let asked = |(core, message)| match message {
+            ToCore::Changed { ticket, .. } => {
+                assert_eq!(ticket.core, core);
+                ticket
+            }
+            other => panic!("{other:?}"),
+        };
+        answers.map(asked).collect()
+    };
+    let begin = || {
+        let mut rig = Rig::new();
+        assert_eq!(rig.change(asker, register(1)), [Said::Save]);
+        assert_eq!(rig.change(next, ChangeKind::LogicalUnitReset), []);
+        assert_eq!(rig.change(Ticket::NOBODY, ChangeKind::NexusLost), []);
+        rig
+    };
+    assert_eq!(go(begin()), [asker, next], "it is being saved");
+    let mut rig = begin();
+    assert_eq!(rig.uncertain(), [Said::Save]);
+    assert_eq!(go(rig), [asker, next], "it is being taken back");
+    let mut rig = begin();
+    let said = rig.kept(true);
+    assert!(matches!(said[..], [Said::Install { .. }]), "{said:?}");
+    assert_eq!(go(rig), [asker, next], "it is on its way to the cores");
+    let mut rig = begin();
+    assert_eq!(rig.later(PATIENCE).len(), 1);
+    assert_eq!(go(rig), [next], "it was answered as failed");
+    assert_eq!(go(Rig::new()), []);
+}
+
+#[test]
 fn fences_on_the_same_blocks_are_raised_one_after_the_other() {
     let mut rig = Rig::new();
     let holders = [ticket(0, 1), ticket(1, 2), ticket(2, 3)];
