@@ -622,12 +622,12 @@ fn whoever_waits_for_an_owner_that_goes_is_answered_once() {
     let (asker, next) = (ticket(1, 1), ticket(2, 2));
     let go = |rig: Rig| -> Vec<Ticket> {
         let answers = rig.owner.into_answers();
-        let asked = |(core, message)| match message {
-            ToCore::Changed { ticket, .. } => {
-                assert_eq!(ticket.core, core);
-                ticket
-            }
-            other => panic!("{other:?}"),
+        let asked = |(core, message)| {
+            let ToCore::Changed { ticket, .. } = message else {
+                panic!("{message:?}");
+            };
+            assert_eq!(ticket.core, core);
+            ticket
         };
         answers.map(asked).collect()
     };
