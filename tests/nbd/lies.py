@@ -246,7 +246,7 @@ def an_export_that_grows_is_seen_whichever_core_has_its_connection():
 @test
 def an_eject_reports_a_lost_cache_once_and_the_log_has_it():
     """A connection is lost after a WRITE that no flush covered: the eject fails and says why, the next one does not, and the end is
-    good, as the one who ejects has had the report. The log has it, whoever had the answer."""
+    good, as the caller of the eject has had the report. The log has it, too."""
     with Liar() as server, Tarn(config=config(f"{server.store}?removable=true")) as tarn:
         with iscsi.Session(tarn.port, IQN, timeout_s=30) as session:
             session.clear_unit_attentions()
@@ -259,6 +259,7 @@ def an_eject_reports_a_lost_cache_once_and_the_log_has_it():
         check("the flush of an order for its medium failed" in tarn.log(), tarn.log_tail(5))
         # Its exit code is checked at the end.
         tarn.api().post("luns/lun0/eject", {})
+
 
 @test
 def a_cache_that_is_lost_shows_at_the_end():

@@ -141,7 +141,6 @@ fn an_eject_meanwhile_is_refused_and_one_that_is_out_is_flushed_all_the_same() {
     bench.end();
 }
 
-/// The cache is on after a restart, too, so that has to be saved.
 /// The end of the last flush of a store that does not answer.
 fn hang(bench: &mut Bench) -> Option<FlushFailure> {
     bench.disk(0).take_next([Take::Pending]);
@@ -157,6 +156,7 @@ fn hang(bench: &mut Bench) -> Option<FlushFailure> {
     failure
 }
 
+/// The cache is on after a restart, too, so that has to be saved.
 #[test]
 fn a_cache_whose_state_cannot_be_saved_does_not_come() {
     for is_safe in [false, true] {

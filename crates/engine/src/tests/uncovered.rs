@@ -26,6 +26,18 @@ fn flush(bench: &mut Bench, who: Who) -> (Status, Option<(u8, u8, u8)>) {
     bench.answer(who).end()
 }
 
+/// What the flush of an order, or the last one, reports of a loss.
+const CACHE_LOST: FlushFailure = FlushFailure::Store(IoFailure::CacheLost);
+const UNFLUSHED: MediumFailure = MediumFailure::Unflushed(CACHE_LOST);
+
+/// A far store has answered a write, which no flush has covered.
+fn written() -> (Bench, Who) {
+    let mut bench = Bench::with_far_store(1);
+    let who = bench.log_in(0);
+    write(&mut bench, who);
+    (bench, who)
+}
+
 fn last_flush(bench: &mut Bench) -> Option<FlushFailure> {
     bench.cores[0].flush_unit(UNIT);
     bench.settle();
@@ -54,23 +66,19 @@ fn each_initiator_that_wrote_learns_of_it_by_its_own_flush_on_any_core() {
 /// The program ends, so nobody may be left to read the answer to the order.
 #[test]
 fn a_loss_that_the_flush_of_an_eject_meets_is_reported_by_the_last_one_too() {
-    let mut bench = Bench::with_far_store(1);
-    let who = bench.log_in(0);
-    write(&mut bench, who);
+    let (mut bench, _) = written();
     bench.lose_cache(1);
     bench.disk(0).take_next([Take::Ring, Take::Ring]);
     eject(&mut bench, true);
     bench.cores[0].flush_unit(UNIT);
     bench.finish(0, 0);
-    let lost = FlushFailure::Store(IoFailure::CacheLost);
-    let failure = MediumFailure::Unflushed(lost.clone());
-    assert_eq!(moved(&mut bench), [Err(failure)]);
+    assert_eq!(moved(&mut bench), [Err(UNFLUSHED)]);
     bench.cores[0].note_loss_delivered(UNIT);
     bench.finish_all(0);
     assert!(
         matches!(
             &bench.reports[..],
-            [(_, Report::Flushed { failure: Some(failure), .. })] if *failure == lost
+            [(_, Report::Flushed { failure: Some(failure), .. })] if *failure == CACHE_LOST
         ),
         "{:?}",
         bench.reports
@@ -241,9 +249,7 @@ fn a_store_that_grows_by_a_part_that_may_lose_something_has_a_book_from_then_on(
 /// Its flush goes on without it, and there is nobody to say it to.
 #[test]
 fn a_loss_that_is_met_after_an_eject_was_given_up_is_reported_by_the_next_one() {
-    let mut bench = Bench::with_far_store(1);
-    let who = bench.log_in(0);
-    write(&mut bench, who);
+    let (mut bench, who) = written();
     bench.end_session(who);
     bench.disk(0).take_next([Take::Ring]);
     eject(&mut bench, false);
@@ -253,11 +259,9 @@ fn a_loss_that_is_met_after_an_eject_was_given_up_is_reported_by_the_next_one() 
     bench.lose_cache(1);
     bench.finish_all(0);
     assert_eq!(moved(&mut bench), []);
-    let lost = FlushFailure::Store(IoFailure::CacheLost);
-    let unflushed = MediumFailure::Unflushed(lost);
     for _ in 0..2 {
         eject(&mut bench, false);
-        assert_eq!(moved(&mut bench), [Err(unflushed.clone())], "nobody has it");
+        assert_eq!(moved(&mut bench), [Err(UNFLUSHED)], "nobody has it");
     }
     bench.cores[0].note_loss_delivered(UNIT);
     eject(&mut bench, false);
@@ -269,21 +273,20 @@ fn a_loss_that_is_met_after_an_eject_was_given_up_is_reported_by_the_next_one() 
 #[test]
 fn a_loss_that_an_order_reports_is_reported_by_the_last_flush_unless_its_caller_has_it() {
     for is_delivered in [false, true] {
-        let mut bench = Bench::with_far_store(1);
-        let who = bench.log_in(0);
-        write(&mut bench, who);
+        let (mut bench, who) = written();
         bench.end_session(who);
         bench.disk(0).take_next([Take::Ring]);
         eject(&mut bench, false);
         bench.lose_cache(1);
         bench.finish_all(0);
-        let lost = FlushFailure::Store(IoFailure::CacheLost);
-        let unflushed = MediumFailure::Unflushed(lost.clone());
-        assert_eq!(moved(&mut bench), [Err(unflushed)]);
+        assert_eq!(moved(&mut bench), [Err(UNFLUSHED)]);
         if is_delivered {
             bench.cores[0].note_loss_delivered(UNIT);
         }
-        assert_eq!(last_flush(&mut bench), (!is_delivered).then_some(lost));
+        assert_eq!(
+            last_flush(&mut bench),
+            (!is_delivered).then_some(CACHE_LOST)
+        );
         bench.end();
     }
 }
@@ -291,9 +294,7 @@ fn a_loss_that_an_order_reports_is_reported_by_the_last_flush_unless_its_caller_
 /// Between the flush of an order and the moment in which its caller has the outcome.
 #[test]
 fn a_loss_that_comes_after_the_flush_of_an_order_counts_as_reported_to_nobody() {
-    let mut bench = Bench::with_far_store(1);
-    let who = bench.log_in(0);
-    write(&mut bench, who);
+    let (mut bench, who) = written();
     bench.lose_cache(1);
     eject(&mut bench, false);
     assert_eq!(moved(&mut bench).len(), 1);
@@ -301,8 +302,7 @@ fn a_loss_that_comes_after_the_flush_of_an_order_counts_as_reported_to_nobody() 
     bench.lose_cache(2);
     bench.cores[0].note_loss_delivered(UNIT);
     eject(&mut bench, false);
-    let lost = MediumFailure::Unflushed(FlushFailure::Store(IoFailure::CacheLost));
-    assert_eq!(moved(&mut bench), [Err(lost)]);
+    assert_eq!(moved(&mut bench), [Err(UNFLUSHED)]);
     // Nor is what the next order says, which ends before its flush.
     bench.cores[0].leave_unit(UNIT);
     eject(&mut bench, false);

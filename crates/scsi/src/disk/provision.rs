@@ -8,14 +8,13 @@
 use std::ops::Range;
 
 use memory::Payload;
-use store::{Extent, IoAnswer, IoRequest};
+use store::{Extent, IoAnswer};
 
 use super::piece::turn_over;
 use super::transfer::wrong_data_length;
-use super::work::{Rare, Room, Work};
+use super::work::{Rare, Room};
 use super::{Asked, Disk, Job};
 use crate::sam::command::{Outcome, Step};
-use crate::sam::failure::Purpose;
 use crate::sam::sense::{Sense, SenseCode};
 
 /// How much WRITE SAME writes at once, in bytes.
@@ -109,19 +108,6 @@ impl Disk {
         lba.saturating_mul(self.block_bytes())..end.saturating_mul(self.block_bytes())
     }
 
-    /// Without a write cache an unmap, which has no durable form, is followed by a flush. A store that writes through
-    /// does that itself, but for what was begun before it did.
-    pub(super) fn after_unmap(&self, job: &mut Job) -> Step {
-        let has_cached = self.capabilities.volatile_cache || job.has_cached_write;
-        if self.is_cached || !has_cached {
-            return Self::good(job);
-        }
-        job.work = Work::Last {
-            purpose: Purpose::FlushOwn,
-        };
-        Step::Io(IoRequest::Flush)
-    }
-
     /// Spec: SBC-4, UNMAP.
     pub(super) fn start_unmap(&self, job: &mut Job, asked: &Asked<'_>) -> Result<Step, Sense> {
         let length = asked.parameter_list_length();
@@ -182,12 +168,12 @@ impl Disk {
 
     pub(super) fn unmap_next(&self, job: &mut Job, left: Vec<Range<u64>>) -> Step {
         let Some(next) = left.last() else {
-            return self.after_unmap(job);
+            return self.written(job);
         };
         let step = turn_over(next);
-        // The store may be switched to write through before it is over.
-        let is_durable = !self.is_cached && !self.capabilities.volatile_cache;
-        Self::note_write(job, is_durable);
+        // It has no durable form. A store that writes through has it followed by a flush itself, but for what was begun
+        // before it did.
+        Self::note_write(job, !self.capabilities.volatile_cache);
         job.work = Rare::Unmap { left }.into();
         step
     }

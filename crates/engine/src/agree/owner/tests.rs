@@ -618,7 +618,7 @@ fn where_the_unit_has_gone_askers_are_answered() {
 }
 
 #[test]
-fn whoever_waits_for_an_owner_that_goes_is_answered_once() {
+fn who_waits_for_an_owner_that_goes_is_answered_once() {
     let (asker, next) = (ticket(1, 1), ticket(2, 2));
     let go = |rig: Rig| -> Vec<Ticket> {
         let answers = rig.owner.into_answers();
