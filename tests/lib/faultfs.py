@@ -60,9 +60,12 @@ class FaultFs:
 
     direct_io is past the page cache; with async_dio the kernel need not wait for such a transfer on the thread that asks.
     With expiring attributes it asks for them before each read, on the thread that reads.
+
+    With `stable`, a path, that file has what a disk with a volatile cache keeps when its power is cut: what was written before the
+    last fsync.
     """
 
-    def __init__(self, size, direct_io=True, async_dio=True, expiring=False):
+    def __init__(self, size, direct_io=True, async_dio=True, expiring=False, stable=None):
         self.flags = ASYNC_READ | BIG_WRITES | MAX_PAGES | (ASYNC_DIO if async_dio else 0) | (AUTO_INVAL_DATA if expiring else 0)
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="faultfs."))
         self.mount_point = self.dir / "mnt"
@@ -70,6 +73,10 @@ class FaultFs:
         self.backing = self.dir / "backing"
         self._fd = os.open(self.backing, os.O_RDWR | os.O_CREAT, 0o600)
         os.truncate(self._fd, size)
+        self._unstable = []
+        self._stable = os.open(stable, os.O_RDWR | os.O_CREAT, 0o600) if stable else None
+        if stable:
+            os.truncate(self._stable, size)
         self.path = self.mount_point / FILE_NAME
         self.direct_io = direct_io
         self._lock = threading.Lock()
@@ -135,6 +142,8 @@ class FaultFs:
 
     def _remove(self):
         os.close(self._fd)
+        if self._stable is not None:
+            os.close(self._stable)
         shutil.rmtree(self.dir, ignore_errors=True)
 
     # Serving.
@@ -232,6 +241,7 @@ class FaultFs:
                 self.fsync_failures -= 1
                 self.hang = self.hang_after_failed_fsync or self.hang
                 raise OSError(errno.EIO, "injected")
+            self._make_stable()
             return b""
         if opcode == FALLOCATE:
             return self._fallocate(*struct.unpack_from("<8xQQI", body))
@@ -270,7 +280,17 @@ class FaultFs:
                 if bad <= offset:
                     raise OSError(errno.EIO, "injected")
                 size = bad - offset
+        self._note_unstable(offset, size)
         return struct.pack("<II", os.pwrite(self._fd, data[:size], offset), 0)
+
+    def _note_unstable(self, offset, length):
+        if self._stable is not None:
+            self._unstable.append((offset, length))
+
+    def _make_stable(self):
+        ranges, self._unstable = self._unstable, []
+        for offset, length in ranges:
+            os.pwrite(self._stable, os.pread(self._fd, length, offset), offset)
 
     def _fallocate(self, offset, length, mode):
         if self.full and not mode & 0x02:       # punching holes needs no room
@@ -278,4 +298,5 @@ class FaultFs:
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.fallocate64(self._fd, mode, ctypes.c_int64(offset), ctypes.c_int64(length)):
             raise OSError(ctypes.get_errno(), "fallocate")
+        self._note_unstable(offset, length)
         return b""

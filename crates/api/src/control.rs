@@ -121,6 +121,14 @@ pub trait Control: Send + Sync + 'static {
     /// There is no such unit, it does not wait, or it cannot be opened.
     fn discard_log(&self, lun: &str) -> Result<(), Problem>;
 
+    /// Serves a unit with what is at the place of its store, although that is not what was served: an administrator has
+    /// looked at it.
+    ///
+    /// # Errors
+    ///
+    /// There is no such unit, its store is what was served, or it cannot be opened.
+    fn adopt(&self, lun: &str) -> Result<(), Problem>;
+
     /// The snapshots of a unit, or of all, the oldest of each unit first.
     ///
     /// # Errors

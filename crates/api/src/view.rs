@@ -67,9 +67,9 @@ pub struct Lun {
     /// Why its data cannot be reached, in words; absent where it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outage: Option<String>,
-    /// What is wrong with its log; absent where nothing is, or where it has none.
+    /// What keeps it, or its log, from being used; absent where nothing does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub log_trouble: Option<LogTrouble>,
+    pub trouble: Option<LunTrouble>,
     /// The targets that export it.
     pub shown_by: Vec<LunPath>,
     /// The servers of NBD and the groups of HyperSCSI that serve it.
@@ -78,11 +78,12 @@ pub struct Lun {
     pub served_by: Vec<LunService>,
 }
 
-/// What is wrong with the log of a unit.
+/// What keeps a unit, or its log, from being used.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
-pub struct LogTrouble {
-    /// The code of the finding: `log-lost`, the unit is not served until somebody decides; `log-failed`, it is served,
-    /// and the log does nothing for it.
+pub struct LunTrouble {
+    /// The code of the finding. The unit is not served: `log-lost`, until somebody decides about its log;
+    /// `medium-changed`, its store is not what was served; `store-unopened`, its store cannot be opened. It is served,
+    /// but not by its log: `log-failed`.
     pub code: String,
     /// Why, in words.
     pub why: String,

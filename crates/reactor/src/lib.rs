@@ -23,6 +23,7 @@ mod clock;
 pub mod cores;
 mod datagram;
 mod event;
+pub mod filesystem;
 mod filter;
 mod frames;
 mod helper;

@@ -1,6 +1,7 @@
 //! The contract between a device server and a store. [`Backstore`] has its rules.
 
 use std::fmt;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -229,6 +230,11 @@ pub trait SharedStore: Send + Sync + fmt::Debug {
     /// It cannot be looked at; `WouldBlock`: nobody has looked yet.
     fn used_bytes(&self) -> std::io::Result<Option<u64>> {
         Ok(None)
+    }
+
+    /// The file or device that has the data, if it is one of this machine.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
     }
 
     /// Whether the path names the file or device that is open. May block for as long as a file system is stuck, so no

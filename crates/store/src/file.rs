@@ -175,6 +175,10 @@ impl SharedStore for FileDisk {
         is_file.then(|| taken_bytes(&*self.0.file)).transpose()
     }
 
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.0.file.as_fd())
+    }
+
     fn is_at(&self, path: &Path) -> io::Result<bool> {
         let (open, there) = (fstat(&*self.0.file)?, stat(path)?);
         // A device may have any number of nodes.

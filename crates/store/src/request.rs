@@ -188,9 +188,9 @@ pub enum IoFailure {
     /// that only has too much to do returns requests instead ([`Outlet::give_back`](crate::Outlet::give_back)).
     #[error("the store cannot be reached now")]
     NotReady,
-    /// Another client has the medium, and may have it for long. It comes only between an
-    /// [`Order::HeldElsewhere`](crate::Order::HeldElsewhere) that says so and the one that takes it back.
-    #[error("another client has the medium")]
+    /// Another client has the medium, or an administrator has to decide about it; that may take long. It comes only
+    /// between an [`Order::HeldElsewhere`](crate::Order::HeldElsewhere) that says so and the one that takes it back.
+    #[error("another client has the medium, or an administrator has to decide about it")]
     HeldElsewhere,
 }
 

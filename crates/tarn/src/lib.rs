@@ -25,6 +25,7 @@ mod import;
 pub mod interface;
 pub mod locate;
 pub mod logging;
+mod medium;
 mod opener;
 mod password;
 pub mod prepare;

@@ -94,6 +94,44 @@ pub fn locate_all(model: &Model) -> Result<Vec<Option<Location>>, StartError> {
     Ok(locations)
 }
 
+/// Where the units of a start are.
+#[derive(Debug)]
+pub(crate) struct Located {
+    /// By the position of the unit; `None` for memory, and for a unit that is not found.
+    pub(crate) locations: Vec<Option<Location>>,
+    /// Why a unit may not be opened, where another one has the same file or device.
+    pub(crate) twice: Vec<Option<StartError>>,
+}
+
+/// As [`locate_all`], for a start: a unit of a configuration file keeps no other from being served. What keeps it from
+/// being found is found again when it is opened.
+///
+/// # Errors
+///
+/// As [`locate_all`], for the STOREs of a command line.
+pub(crate) fn locate_for_start(model: &Model) -> Result<Located, StartError> {
+    let mut locations = Vec::new();
+    for unit in model.units() {
+        locations.push(match locate(unit) {
+            Err(_) if unit.id.is_some() => None,
+            found => found?,
+        });
+    }
+    let logs: Vec<_> = model.units().iter().map(locate_log).collect();
+    let mut twice: Vec<_> = model.units().iter().map(|_| None).collect();
+    for (position, error) in double_uses(model, &locations, &logs) {
+        let has_id = model
+            .units()
+            .get(position)
+            .is_some_and(|unit| unit.id.is_some());
+        match twice.get_mut(position) {
+            Some(place) if has_id => *place = Some(error),
+            Some(_) | None => return Err(error),
+        }
+    }
+    Ok(Located { locations, twice })
+}
+
 /// Where the log of a unit is. What is wrong with it is found when it is opened.
 fn locate_log(unit: &Unit) -> Option<Location> {
     let log = unit.log.as_ref()?;

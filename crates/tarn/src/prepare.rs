@@ -16,7 +16,7 @@ use confine::privileges::opening;
 
 use crate::administration::{self, SocketPath};
 use crate::confinement::{self, Reach};
-use crate::locate::{Location, locate_all, locate_each};
+use crate::locate::{Located, Location, locate_each, locate_for_start};
 use crate::logging::LogFilter;
 use crate::save;
 use crate::secret::Secrets;
@@ -36,6 +36,8 @@ pub struct Prepared {
     pub secrets: Arc<Secrets>,
     /// The identity and the state of each unit, by the position of its index.
     pub identities: Vec<UnitIdentity>,
+    /// By the position of a unit: why it may not be opened, where another one has its file or device.
+    pub(crate) twice: Vec<Option<StartError>>,
     /// The state directory.
     pub state: State,
     /// What is legal and most likely not meant, to be logged.
@@ -130,7 +132,7 @@ pub(crate) fn prepare_model(
     let log = LogFilter::choose(flags.log, environment, model.server().log)?;
     let uid = confinement::become_user(&model, environment.uid)?;
     let secrets = Secrets::read(&model, uid)?;
-    let locations = opening(|| locate_all(&model))?;
+    let Located { locations, twice } = opening(|| locate_for_start(&model))?;
     let directory = match &model.server().state {
         Some(directory) => directory.clone(),
         None => environment.state_directory()?,
@@ -144,6 +146,7 @@ pub(crate) fn prepare_model(
         model,
         secrets: Arc::new(secrets),
         identities,
+        twice,
         state,
         log,
         file: file.map(Path::to_owned),
@@ -183,7 +186,7 @@ impl Prepared {
     ///
     /// A store is gone again, or the state directory cannot be used.
     pub fn note_files(&self) -> Result<Vec<Option<Location>>, StartError> {
-        let locations = locate_all(&self.model)?;
+        let Located { locations, .. } = locate_for_start(&self.model)?;
         self.state.note_files(&self.model, &locations)?;
         Ok(locations)
     }

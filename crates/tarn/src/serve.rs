@@ -25,8 +25,8 @@ use crate::banner::{BoundPortal, ServedUnit, banner, hyperscsi_banner, nbd_banne
 use crate::confinement::{self, Confinement};
 use crate::daemon::{
     self, Daemon, Events, Leftovers, Opener, OwnSockets, PortNumbers, Running, RunningUnit,
-    close_logs, hyperscsi_places, nbd_places, open_hyperscsi, open_listeners, open_store, open_tls,
-    slow_command, stand_in,
+    close_logs, hyperscsi_places, nbd_places, open_first, open_hyperscsi, open_listeners, open_tls,
+    slow_command, stand_in, withheld,
 };
 use crate::logging::{Log, LogSwitch};
 use crate::prepare::Prepared;
@@ -82,6 +82,7 @@ pub(crate) fn serve(
         None => None,
     };
     daemon.note_troubles();
+    daemon.note_other_files();
     let reloads = Reloads::start(&daemon)?;
     let accountant = daemon::Accountant::start(&daemon)?;
     let scheduler = daemon::Scheduler::start(&daemon)?;
@@ -229,7 +230,7 @@ fn connect(
     let plane = DataPlane::start(settings, nobody, sink)?;
     let accounts = daemon::Accounts::default();
     let running = first
-        .start(plane.handle(), &accounts)
+        .start(plane.handle(), &accounts, &prepared.state)
         .map_err(anyhow::Error::msg)?;
     // They hold the locks of units, which the units have themselves: one that is removed gives its own back.
     drop(prepared.identities);
@@ -436,20 +437,24 @@ fn open(
     };
     let opener = Opener::of_start(cores, model);
     let made = Leftovers::of(&opener);
-    for (unit, identity) in model.units().iter().zip(&prepared.identities) {
-        let store = if identity.is_withheld {
-            stand_in(unit)?
-        } else {
-            open_store(unit, identity, &opener)?
+    let identities = prepared.identities.iter().zip(&prepared.twice);
+    for (unit, (identity, twice)) in model.units().iter().zip(identities) {
+        let store = match twice {
+            _ if identity.is_withheld => stand_in(unit, None)?,
+            Some(error) => withheld(unit, None, error)?,
+            None => open_first(unit, identity, &opener)?,
         };
         let state = &prepared.state;
-        let identity = state.settle_identity(unit, identity.clone(), &*store.store);
+        let mut identity = state.settle_identity(unit, identity.clone(), &*store.store);
+        // An image has its identity itself, and the one of the ledger may be another.
+        identity.is_withheld |= store.held.is_some() && unit.store.at.image().is_some();
         running.units.push(RunningUnit::new(store, identity, None));
     }
     daemon::check_quotas(model)?;
     check_identities(model, running.units.iter().map(|unit| &unit.identity))?;
     for (unit, location) in running.units.iter_mut().zip(prepared.note_files()?) {
-        unit.location = location;
+        // What is at the place of one that is not served is not its own.
+        unit.location = location.filter(|_| unit.opened.held.is_none());
     }
     let nothing = Running::nothing(model);
     let (opened, _) = open_listeners(&mut running, &nothing, &OwnSockets::default(), inherited)?;

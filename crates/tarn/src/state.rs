@@ -11,6 +11,7 @@
 //! units/NAA/saved[.last]     registrations with APTPL and saved mode pages, in a form of the
 //!                            device server's own, with a version that counts the saves
 //! units/NAA/log              which log device the unit has, and whether that may have what the store has not
+//! units/NAA/medium           what the medium of the unit was when it was served last (crate::medium)
 //! ```
 //!
 //! Several processes may share a directory: `identities.toml` is read again under the lock before
@@ -25,6 +26,7 @@
 mod hyperscsi;
 mod identity;
 mod log;
+mod media;
 mod medium;
 mod ports;
 mod prune;
@@ -79,6 +81,8 @@ pub struct UnitIdentity {
     pub state: Arc<UnitState>,
     /// The real identity is not known, so the unit must not be shown to anybody.
     pub is_withheld: bool,
+    /// The ledger had it when this process began: the unit has been served before.
+    pub(crate) was_served: bool,
 }
 
 /// What a change of the configuration asks of the ledger.
@@ -334,6 +338,7 @@ impl State {
                         record: naa,
                         state: Arc::new(UnitState::volatile()),
                         is_withheld: true,
+                        was_served: false,
                     });
                     continue;
                 }
@@ -367,6 +372,7 @@ impl State {
                 record,
                 state: Arc::new(state),
                 is_withheld: false,
+                was_served: !made.is_new,
             });
         }
         self.note_saved(&identities);

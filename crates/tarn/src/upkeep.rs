@@ -17,6 +17,9 @@ pub enum StateVerb {
     Check(StateArgs),
     /// Replace damaged files by their copies. Restart Tarn afterwards.
     Restore(RestoreArgs),
+    /// Accept what is at the places of stores when Tarn starts next, whatever was served there. Use it on a machine that
+    /// was restored from a backup; while Tarn runs, use tarn lun adopt.
+    Adopt(AdoptArgs),
     /// Remove the state of LUNs that have not been served for long: serial number, NAA designator,
     /// reservations.
     Prune(PruneArgs),
@@ -46,6 +49,21 @@ pub struct RestoreArgs {
     discard: bool,
 }
 
+/// `tarn state adopt`.
+#[derive(Args, Debug)]
+pub struct AdoptArgs {
+    #[command(flatten)]
+    which: StateArgs,
+
+    /// The LUNs, by id; one whose id is not known, by its NAA.
+    #[arg(required_unless_present = "all")]
+    ids: Vec<String>,
+
+    /// All LUNs.
+    #[arg(long, conflicts_with = "ids")]
+    all: bool,
+}
+
 /// `tarn state prune`.
 #[derive(Args, Debug)]
 pub struct PruneArgs {
@@ -66,6 +84,10 @@ pub(crate) fn run(verb: &StateVerb, environment: &Environment) -> anyhow::Result
     match verb {
         StateVerb::Check(args) => check(&state(args, environment)?),
         StateVerb::Restore(args) => restore(&state(&args.which, environment)?, args.discard),
+        StateVerb::Adopt(args) => {
+            let state = state(&args.which, environment)?;
+            adopt(&state, (!args.all).then_some(&args.ids))
+        }
         StateVerb::Prune(args) => prune(&state(&args.which, environment)?, args.unused_days),
     }
 }
@@ -159,6 +181,30 @@ fn restore(state: &State, discards: bool) -> anyhow::Result<()> {
     anyhow::ensure!(
         left == 0,
         "{directory}: files that are damaged still: {left}"
+    );
+    Ok(())
+}
+
+fn adopt(state: &State, ids: Option<&Vec<String>>) -> anyhow::Result<()> {
+    let wanted = |id: &str| ids.is_none_or(|ids| ids.iter().any(|one| one == id));
+    let (adopted, refused) = state.adopt(wanted)?;
+    for id in &adopted {
+        let line = format!("lun {id}: what is there at the next start is served\n");
+        say(io::stdout().lock(), &line);
+    }
+    let unknown = ids.into_iter().flatten();
+    let unknown = unknown.filter(|id| !adopted.contains(id) && !refused.contains(id));
+    let unknown: Vec<&str> = unknown.map(String::as_str).collect();
+    anyhow::ensure!(
+        refused.is_empty(),
+        "lun {}: a Tarn serves it; use tarn lun adopt",
+        refused.join(", ")
+    );
+    let directory = state.directory().display();
+    anyhow::ensure!(
+        unknown.is_empty(),
+        "lun {}: {directory} has no such lun; check the name",
+        unknown.join(", ")
     );
     Ok(())
 }

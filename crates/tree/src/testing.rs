@@ -66,7 +66,7 @@ fn lun(id: &str) -> Lun {
             prevented_by: vec!["iqn.2026-11.example:a".to_owned()],
         }),
         outage: None,
-        log_trouble: None,
+        trouble: None,
         served_by: vec![LunService {
             protocol: "hyperscsi".to_owned(),
             name: "ABC at eth1".to_owned(),

@@ -466,7 +466,7 @@ export type Keys = {
 export type Kind = "lun" | "store" | "target" | "portal" | "view" | "group" | "user" | "nbd" | "hyperscsi" | "quota" | "notify" | "server" | "limits" | "admin" | "confine";
 
 /** What is wrong with the log of a unit. */
-export interface LogTrouble {
+export interface LunTrouble {
   /**
    * The code of the finding: `log-lost`, the unit is not served until somebody decides; `log-failed`, it is served,
    * and the log does nothing for it.
@@ -508,7 +508,7 @@ export interface Lun {
   cache?: string;
   /** `file`, `block`, `memory`, `null`, `nbd` or `rbd`. */
   kind: string;
-  log_trouble?: LogTrouble;
+  trouble?: LunTrouble;
   medium?: Medium;
   /** The NAA designator in use, hexadecimal. */
   naa: string;

@@ -43,7 +43,7 @@ function Detail({ lun }: { lun: Lun }) {
   const past = usePast(lun.spec.id);
   return (
     <>
-      {lun.log_trouble && <Notice tone="warn">{lun.log_trouble.code === "log-lost" ? "It is not served" : "Its log does nothing for it"}: {lun.log_trouble.why}</Notice>}
+      {lun.trouble && <Notice tone="warn">{lun.trouble.code === "log-failed" ? "Its log is not used" : "It is not served"}: {lun.trouble.why}</Notice>}
       {lun.outage && <Notice tone="warn">Its data cannot be reached: {lun.outage}</Notice>}
       <SpanButtons />
       <div class="columns">

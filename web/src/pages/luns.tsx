@@ -43,7 +43,12 @@ function Luns({ luns }: { luns: Lun[] }) {
 }
 
 /** By the code of the finding. */
-const LOG_WORDS: Record<string, string> = { "log-lost": "log lost", "log-failed": "log failed" };
+const TROUBLE_WORDS: Record<string, string> = {
+  "log-lost": "log lost",
+  "log-failed": "log failed",
+  "medium-changed": "other medium",
+  "store-unopened": "not open",
+};
 
 export function Marks({ lun }: { lun: Lun }) {
   return (
@@ -52,7 +57,7 @@ export function Marks({ lun }: { lun: Lun }) {
       {lun.readonly && <Badge tone="info">read-only</Badge>}
       {lun.medium?.loaded === false && <Badge tone="warn">ejected</Badge>}
       {lun.outage && <Badge tone="bad">not ready</Badge>}
-      {lun.log_trouble && <Badge tone="bad">{LOG_WORDS[lun.log_trouble.code] ?? lun.log_trouble.code}</Badge>}
+      {lun.trouble && <Badge tone="bad">{TROUBLE_WORDS[lun.trouble.code] ?? lun.trouble.code}</Badge>}
     </span>
   );
 }

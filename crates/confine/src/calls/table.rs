@@ -349,7 +349,7 @@ const NOT_EXECUTABLE: Argument = Argument::Masked {
 };
 
 /// Whether a stream is a terminal; whether a descriptor waits; what a block device is and can; a file that shares the
-/// blocks of another; whether a network interface is there, for frames that are received again when it comes back.
+/// blocks of another; what a file system is known by; whether a network interface is there, for frames that are received again when it comes back.
 ///
 /// Spec: linux/fs.h, asm-generic/ioctls.h, linux/sockios.h.
 const CONTROLS: &[u64] = &[
@@ -367,6 +367,11 @@ const CONTROLS: &[u64] = &[
     0x127f,      // BLKZEROOUT
     0x8008_1272, // BLKGETSIZE64
     0x4004_9409, // FICLONE
+    0x8070_5864, // XFS_IOC_FSGEOMETRY_V1
+    0x8008_662c, // EXT4_IOC_GETFSUUID
+    0x8400_941f, // BTRFS_IOC_FS_INFO
+    0xd000_9412, // BTRFS_IOC_INO_LOOKUP
+    0x8011_1500, // FS_IOC_GETFSUUID
     0x8913,      // SIOCGIFFLAGS
     0x8921,      // SIOCGIFMTU
     0x8933,      // SIOCGIFINDEX

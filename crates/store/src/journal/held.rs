@@ -1,11 +1,14 @@
-//! A store that is not served until an administrator has decided about its log.
+//! What stands in for a store that is not served: it cannot be opened, is not what was served, or waits until an
+//! administrator has decided about its log.
 
 use std::io;
 
 use crate::request::refuse;
-use crate::{Backstore, Capabilities, IoFailure, IoRequest, IoTag, Outlet, SharedStore, Submitted};
+use crate::{
+    Backstore, Capabilities, IoFailure, IoRequest, IoTag, Outlet, SharedStore, Submitted, Waker,
+};
 
-/// A store that is not touched: every request ends as not ready.
+/// A store that is not touched: every command that needs the medium ends as NOT READY, MANUAL INTERVENTION REQUIRED.
 #[derive(Debug)]
 pub struct Held(Capabilities);
 
@@ -45,6 +48,10 @@ impl Backstore for Handle {
         &self.0
     }
 
+    fn start(&mut self, _: &dyn Fn() -> Waker, outlet: &mut Outlet) {
+        outlet.report_held_elsewhere(true);
+    }
+
     fn submit(&mut self, _: IoTag, request: IoRequest, _: &mut Outlet) -> Submitted {
         let failure = refuse(&self.0, &request);
         Submitted::Done(match (failure, request) {
@@ -59,7 +66,7 @@ impl Backstore for Handle {
                 | IoRequest::WriteZeros { .. }
                 | IoRequest::CompareAndWrite { .. }
                 | IoRequest::Extents { .. },
-            ) => Err(IoFailure::NotReady),
+            ) => Err(IoFailure::HeldElsewhere),
         })
     }
 

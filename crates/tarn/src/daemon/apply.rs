@@ -27,10 +27,11 @@ use store::{ComposeError, Form, Member, SharedStore};
 
 use super::attempts::Patience;
 use super::caches::{self, CacheSwitch};
+use super::control::Acceptance;
 use super::hyperscsi::{Served, Sites};
 use super::log_device::{attach, lazily};
 use super::open::{
-    Leftovers, OpenStore, Opener, bind, bind_socket, open_members, open_part, open_tls, open_with,
+    Leftovers, OpenStore, Opener, bind, bind_socket, open_members, open_parts, open_tls,
 };
 use super::own_sockets::OwnSockets;
 use super::quotas::Accounts;
@@ -38,14 +39,16 @@ use super::running::{
     NO_PORTAL, PortNumbers, Running, RunningListener, RunningSocket, RunningUnit, profile,
     slow_command, unit_plan,
 };
+use super::served::{Expected, Part, open_expected};
 use super::settling::{Leaver, Unsettled};
 use super::steps::Match;
 use crate::access::ModelPolicy;
 use crate::administration::{AdminListening, listen_at, listens_otherwise};
 use crate::locate::{Location, check_uses, locate_store};
+use crate::medium::Medium;
 use crate::secret::Secrets;
 use crate::serve::settings;
-use crate::state::{LedgerChange, Rename, State, UnitIdentity, check_identities, path_of};
+use crate::state::{LedgerChange, Rename, State, Trouble, UnitIdentity, check_identities, path_of};
 use crate::{StartError, headroom};
 
 /// A new configuration with everything it needs, of which nobody has seen anything yet.
@@ -77,6 +80,8 @@ enum Growth {
     Members {
         sizes: Vec<Option<u64>>,
         added: Vec<Member>,
+        /// What those are that come.
+        media: Vec<Option<Medium>>,
     },
 }
 
@@ -137,12 +142,16 @@ pub(super) fn prepare(
         let unit = match from {
             Some((served, before)) if units.keeps(position, before, unit) => {
                 let (growth, location) = growth(served, unit, means)?;
+                let mut served = served.clone();
+                if let Some(Growth::Members { media, .. }) = &growth {
+                    served.opened.media.extend(media.iter().cloned());
+                }
                 let grown = growth.map(|growth| (position, growth));
                 prepared.grown.extend(grown);
                 prepared
                     .cached
-                    .extend(CacheSwitch::of(served, before, unit));
-                served.clone().at(location)
+                    .extend(CacheSwitch::of(&served, before, unit));
+                served.at(location)
             }
             Some(_) | None => {
                 prepared.added.push(position);
@@ -228,6 +237,10 @@ fn growth(
     means: &Means<'_>,
 ) -> Result<(Option<Growth>, Option<Location>), StartError> {
     let location = served.location.clone();
+    // A unit that is not served gets its size when its store is opened.
+    if served.opened.held.is_some() {
+        return Ok((None, location));
+    }
     let Some(composed) = &served.opened.composed else {
         let size = unit.store.size_bytes;
         let grown = size.filter(|size| *size > served.store.capabilities().size_bytes);
@@ -244,15 +257,21 @@ fn growth(
     if members.len() == open.len() && !open.iter().zip(&sizes).any(differs) {
         return Ok((None, location));
     }
-    let mut found = Vec::new();
+    let (mut found, mut media) = (Vec::new(), Vec::new());
     let added = members.get(open.len()..).unwrap_or_default();
     let added = open_members(added, is_concat, |spec, place| {
-        let (store, location) = open_new_part((spec, place), None, means)?;
+        let (part, location) = open_new_part((spec, place), None, &Expected::Anything, means)?;
         found.extend(location);
-        Ok::<_, StartError>(store)
+        media.push(part.medium);
+        Ok::<_, StartError>(part.store)
     })?;
     let location = Location::joined(location, found);
-    Ok((Some(Growth::Members { sizes, added }), location))
+    let growth = Growth::Members {
+        sizes,
+        added,
+        media,
+    };
+    Ok((Some(growth), location))
 }
 
 /// Makes what a store is on larger, as far as it is not.
@@ -308,13 +327,14 @@ fn locate_new(
 fn open_new(
     unit: &config::Unit,
     open: Vec<Arc<dyn SharedStore>>,
+    expected: &Expected,
     means: &Means<'_>,
 ) -> Result<(OpenStore, Option<Location>), StartError> {
     let (mut open, mut found) = (open.into_iter(), Vec::new());
-    let store = open_with(unit, |spec, place| {
-        let (store, location) = open_new_part((spec, place), open.next(), means)?;
+    let store = open_parts(unit, |spec, place| {
+        let (part, location) = open_new_part((spec, place), open.next(), expected, means)?;
         found.extend(location);
-        Ok::<_, StartError>(store)
+        Ok(part)
     })?;
     Ok((store, Location::joined(None, found)))
 }
@@ -326,9 +346,20 @@ fn open_unit(
     open: Option<&RunningUnit>,
     means: &Means<'_>,
 ) -> Result<RunningUnit, StartError> {
+    let expected = match open {
+        Some(_) if means.opener.acceptance == Acceptance::AsServed => {
+            Expected::of(unit, &identity)?
+        }
+        Some(_) | None => Expected::Anything,
+    };
+    expected.note_unserved(unit, &identity);
+    // Parts of one that is not served are stand-ins.
+    let open = open.filter(|open| open.opened.held.is_none());
     let open = open.map(|open| open.opened.parts()).unwrap_or_default();
-    let (store, location) = open_new(&lazily(unit), open, means)?;
-    let identity = means.state.settle_identity(unit, identity, &*store.store);
+    let (store, location) = open_new(&lazily(unit), open, &expected, means)?;
+    let mut identity = means.state.settle_identity(unit, identity, &*store.store);
+    // That of an image is known now; one that is kept nowhere never is.
+    identity.is_withheld &= !identity.state.is_kept();
     let store = attach_new(unit, &identity, store, means)?;
     Ok(RunningUnit::new(store, identity, location))
 }
@@ -354,19 +385,20 @@ fn attach_new(
 fn open_new_part(
     part: (&StoreSpec, &Place),
     open: Option<Arc<dyn SharedStore>>,
+    expected: &Expected,
     means: &Means<'_>,
-) -> Result<(Arc<dyn SharedStore>, Option<Location>), StartError> {
-    let opener = means.opener.clone();
+) -> Result<(Part, Option<Location>), StartError> {
+    let (opener, expected) = (means.opener.clone(), expected.clone());
     on_thread(part, &means.patience, move |spec, place| {
         let is_at_place = |store: &Arc<dyn SharedStore>| match spec.at.node() {
             Some((path, _)) => !matches!(store.is_at(path), Ok(false)),
             None => !store.is_outdated(),
         };
-        let store = match open.filter(is_at_place) {
-            Some(store) => store,
-            None => open_part(spec, place, &opener)?,
+        let part = match open.filter(is_at_place) {
+            Some(store) => Part::of_open(spec, store),
+            None => open_expected(spec, place, &opener, &expected)?,
         };
-        Ok((store, locate_store(spec, place)?))
+        Ok((part, locate_store(spec, place)?))
     })?
 }
 
@@ -549,8 +581,14 @@ impl Prepared {
     }
 
     /// Has a data plane that serves nothing serve it.
-    pub(crate) fn start(mut self, plane: &Handle, accounts: &Accounts) -> Result<Running, String> {
+    pub(crate) fn start(
+        mut self,
+        plane: &Handle,
+        accounts: &Accounts,
+        state: &State,
+    ) -> Result<Running, String> {
         let nothing = Running::nothing(&self.running.model);
+        self.note_media(state);
         self.add_units(plane)?;
         accounts.admit(plane, &self.running, &self.added);
         let switched = self.switch(&nothing, plane);
@@ -575,6 +613,26 @@ impl Prepared {
             running.units[position].index = index;
         }
         Ok(())
+    }
+
+    /// Records what the media of its new units are, and how large those are that grew. One that cannot be recorded is
+    /// served all the same: the next start may not know it.
+    pub(super) fn note_media(&self, state: &State) {
+        let grown = self.grown.iter().map(|(position, _)| position);
+        for unit in self
+            .added
+            .iter()
+            .chain(grown)
+            .filter_map(|at| self.running.units.get(*at))
+        {
+            let Some(media) = unit.opened.media_now() else {
+                continue;
+            };
+            if let Err(error) = unit.identity.state.note_media(&media) {
+                let naa = unit.identity.naa.to_string();
+                state.troubles().note(Trouble::of_medium(naa, &error));
+            }
+        }
     }
 
     /// The positions of the units that it added.
@@ -627,7 +685,7 @@ impl Prepared {
     ) -> Result<(), ComposeError> {
         let composed = self.running.units[position].opened.composed.as_ref();
         match (growth, composed) {
-            (Growth::Members { sizes, added }, Some(composed))
+            (Growth::Members { sizes, added, .. }, Some(composed))
                 if composed.form() == Form::Concat =>
             {
                 match is_check {

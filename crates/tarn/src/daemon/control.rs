@@ -6,6 +6,8 @@ mod findings;
 mod planning;
 mod reopen;
 
+pub(super) use reopen::Acceptance;
+
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, TryLockError};
@@ -102,6 +104,8 @@ pub(crate) struct Daemon {
     settlings: Mutex<Settlings>,
     /// Files and devices that are being looked at for a change.
     pub(super) attempts: Attempts,
+    /// The same, of what nobody waits for: a change does not find a path busy because of it.
+    polls: Attempts,
     secret_files: SecretFiles,
     /// Where the history is kept, and the numbers of events.
     history_directory: PathBuf,
@@ -217,6 +221,7 @@ impl Daemon {
             writer: Mutex::new(parts.history),
             settlings: Mutex::default(),
             attempts: Attempts::default(),
+            polls: Attempts::default(),
             secret_files,
             state: parts.state,
             file: parts.file,
@@ -468,6 +473,9 @@ impl Daemon {
         let switch = || prepared.switch_caches(&self.plane).map_err(failed);
         let carried_out = || grow().and_then(|()| switch());
         let done = saved.and_then(|()| carried_out().inspect_err(|_| found.put_back(history)));
+        if done.is_ok() {
+            prepared.note_media(state);
+        }
         let drop_units = |_: &Problem| {
             let added = prepared.added();
             let indices: Vec<_> = added.iter().map(|unit| unit.index).collect();
@@ -494,6 +502,7 @@ impl Daemon {
         foresight::name_sizes(&mut applied.steps, &now.running, &prepared.running);
         let switched = prepared.switch(&now.running, &self.plane);
         history.prune(history_max(&prepared.running.model));
+        self.forget_media(&now.running, &prepared.running);
         let revision = document.revision;
         let in_force = InForce {
             running: prepared.running.clone(),
@@ -753,6 +762,10 @@ impl Control for Daemon {
 
     fn discard_log(&self, lun: &str) -> Result<(), Problem> {
         log_device::discard_log(self, lun)
+    }
+
+    fn adopt(&self, lun: &str) -> Result<(), Problem> {
+        media::adopt(self, lun)
     }
 
     fn snapshots(&self, lun: Option<&str>) -> Result<Vec<view::Snapshot>, Problem> {

@@ -47,9 +47,12 @@ use space::{Room, Space, UnitFile};
 use stores::Troubled;
 
 use super::control::{Daemon, InForce};
+use super::held::Withheld;
 use super::log_device::LogUse;
+use super::open::OpenStore;
 use super::quotas::{self, Held};
 use super::{stats, traces, views};
+use crate::medium::Medium;
 use crate::{StartError, interface};
 
 /// What the doctor examines with, and what it saw when it last did.
@@ -106,10 +109,9 @@ impl Doctor {
             let what = served.identity.state.conflict()?;
             Some((unit.to_string(), what))
         });
-        let logs = running.model.units().iter().zip(&running.units);
-        let logs = logs.filter_map(|(unit, served)| {
-            Some((unit.to_string(), log_trouble(&served.opened.log)?))
-        });
+        let hindered = running.model.units().iter().zip(&running.units);
+        let hindered = hindered
+            .filter_map(|(unit, served)| Some((unit.to_string(), hindrance(&served.opened)?)));
         let frames = || {
             let reports = asks_cores.then(|| daemon.plane.hyperscsi().ok())??;
             Some(FrameCounts::of(&reports))
@@ -128,7 +130,7 @@ impl Doctor {
             conflicts: &conflicts.collect::<Vec<_>>(),
             quotas: &held,
             exceeded: &quotas::exceeded(running),
-            logs: &logs.collect::<Vec<_>>(),
+            hindered: &hindered.collect::<Vec<_>>(),
             missed: &daemon.missed.all(),
             interfaces: &super::hyperscsi::interfaces(&running.model),
             opener: reactor::opener::trouble(),
@@ -220,20 +222,26 @@ fn unit_files(daemon: &Daemon, in_force: &InForce) -> Vec<UnitFile> {
     units.flat_map(files).collect()
 }
 
-/// What is wrong with the log of a unit.
-pub(super) enum LogTrouble {
-    /// The unit is not served.
-    Held(String),
-    /// The unit is served without it.
-    Unused(&'static str),
+/// What is wrong with how a unit is served.
+pub(super) enum Hindrance {
+    /// It is not served.
+    Held(Withheld),
+    /// It is served without its log.
+    LogUnused(&'static str),
+    /// Only path and size would show that its store is another one.
+    KnownByPath,
 }
 
-pub(super) fn log_trouble(log: &LogUse) -> Option<LogTrouble> {
-    match log {
-        LogUse::None => None,
-        LogUse::InUse(logged) => logged.trouble().map(LogTrouble::Unused),
-        LogUse::Held(reason) => Some(LogTrouble::Held(reason.why.clone())),
+pub(super) fn hindrance(opened: &OpenStore) -> Option<Hindrance> {
+    if let Some(reason) = &opened.held {
+        return Some(Hindrance::Held(reason.clone()));
     }
+    let log = match &opened.log {
+        LogUse::None => None,
+        LogUse::InUse(logged) => logged.trouble().map(Hindrance::LogUnused),
+    };
+    let by_path = || opened.media.iter().flatten().any(Medium::is_unmarked);
+    log.or_else(|| by_path().then_some(Hindrance::KnownByPath))
 }
 
 /// Everything the rules look at.
@@ -254,8 +262,8 @@ struct Facts<'a> {
     quotas: &'a [Held],
     /// The quotas whose disks are larger together than they allow, with what that says.
     exceeded: &'a [(String, StartError)],
-    /// Units whose log is not in use, and why.
-    logs: &'a [(String, LogTrouble)],
+    /// Units that are not served, or not as they should be, and why.
+    hindered: &'a [(String, Hindrance)],
     /// Units whose schedule has missed a snapshot, and why.
     missed: &'a [(String, String)],
     /// Interfaces that groups of HyperSCSI are on, with what is wrong with them now.
@@ -284,7 +292,7 @@ struct Facts<'a> {
 const RULES: &[fn(&Facts<'_>) -> Vec<Finding>] = &[
     service::failed_flushes,
     service::lost_stores,
-    service::unused_logs,
+    service::hindered_units,
     network::silent_interfaces,
     network::lost_opener,
     stores::store_errors,

@@ -8,7 +8,6 @@ use confine::inherited::Inherited;
 use plane::MediumReport;
 
 use super::effect::{Consequence, PlannedStep};
-use super::log_device::LogUse;
 use super::open::read_tls;
 use super::running::{Running, RunningUnit};
 use super::steps::Match;
@@ -65,7 +64,7 @@ pub(super) fn refuse_by_stores(
         let Some(step) = steps.iter_mut().find(is_its) else {
             continue;
         };
-        let is_held = matches!(running.opened.log, LogUse::Held(_));
+        let is_held = running.opened.held.is_some();
         let is_stuck = running.store.is_flush_latched();
         let writes_through = step.consequence == Consequence::WritesThrough;
         let writes_back = step.consequence == Consequence::WritesBack;

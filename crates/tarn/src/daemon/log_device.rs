@@ -12,7 +12,9 @@ use store::{
     SharedStore, Use,
 };
 
+use super::control::Acceptance;
 use super::control::Daemon;
+use super::held::{Cause, Withheld};
 use super::open::{OpenStore, Opener, retry_while_in_use};
 use crate::StartError;
 use crate::state::{LogNote, LogNotes, UnitIdentity};
@@ -20,21 +22,10 @@ use crate::state::{LogNote, LogNotes, UnitIdentity};
 /// How an open store stands to a log.
 #[derive(Clone, Debug)]
 pub(crate) enum LogUse {
-    /// It has none.
+    /// It has none, or is not served.
     None,
     /// It is served with it.
     InUse(Arc<Logged>),
-    /// It is not served.
-    Held(Withheld),
-}
-
-/// Why a unit is not served with its log, or without it.
-#[derive(Clone, Debug)]
-pub(crate) struct Withheld {
-    /// The reason, with the remedy.
-    pub(crate) why: String,
-    /// To do without what the log may have is a way out.
-    may_discard: bool,
 }
 
 /// The spec to open the store of a unit by: one with a log writes lazily.
@@ -209,7 +200,7 @@ fn held(unit: &config::Unit, opened: OpenStore, why: &str) -> OpenStore {
         opened,
         Withheld {
             why,
-            may_discard: true,
+            cause: Cause::Log { may_discard: true },
         },
     )
 }
@@ -231,7 +222,7 @@ fn not_served(unit: &config::Unit, opened: OpenStore, why: String) -> OpenStore 
         opened,
         Withheld {
             why,
-            may_discard: false,
+            cause: Cause::Log { may_discard: false },
         },
     )
 }
@@ -377,13 +368,13 @@ pub(super) fn discard_log(daemon: &Daemon, lun: &str) -> Result<(), Problem> {
         let detail = format!("there is no lun {lun:?}; check the name");
         return Err(Problem::new(ProblemKind::NotFound, detail));
     };
-    let refusal = match &served.opened.log {
-        LogUse::Held(reason) if reason.may_discard => None,
-        LogUse::Held(reason) => Some(format!(
+    let refusal = match &served.opened.held {
+        Some(reason) if matches!(reason.cause, Cause::Log { may_discard: true }) => None,
+        Some(reason) => Some(format!(
             "lun {lun:?} has no log that could be discarded: {}",
             reason.why
         )),
-        LogUse::None | LogUse::InUse(_) => Some(format!(
+        None => Some(format!(
             "lun {lun:?} does not wait for a log; there is nothing to discard"
         )),
     };
@@ -398,7 +389,7 @@ pub(super) fn discard_log(daemon: &Daemon, lun: &str) -> Result<(), Problem> {
         lun,
         "an administrator has decided to do without what the log may have"
     );
-    daemon.reopen(lun, served.index)
+    daemon.reopen(lun, served.index, Acceptance::AsServed)
 }
 
 /// Notes that a unit does without what its log may have.

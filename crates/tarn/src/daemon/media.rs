@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use api::problem::{Problem, ProblemKind};
 use plane::{MEDIUM_PATIENCE, MediumFailure, MediumOrder};
 
-use super::control::Daemon;
+use super::control::{Acceptance, Daemon};
 use super::effect::preventers;
 
 /// Orders at a time. Each takes a thread of the administration for as long as a store hangs; reads need the others.
@@ -55,7 +55,7 @@ pub(super) fn order(daemon: &Daemon, lun: &str, order: MediumOrder) -> Result<()
     };
     let is_out = !daemon.plane.medium(served.index).is_in;
     if is_out && matches!(order, MediumOrder::Load) && daemon.is_replaced(unit, served)? {
-        daemon.reopen(lun, served.index)?;
+        daemon.reopen(lun, served.index, Acceptance::Anything)?;
         daemon.note_reopened(lun);
         return Ok(());
     }
@@ -82,6 +82,37 @@ pub(super) fn take_over(daemon: &Daemon, lun: &str) -> Result<(), Problem> {
         return Err(crowded(lun));
     };
     daemon.take_over_medium(lun)
+}
+
+/// Serves a unit with what is at the place of its store.
+pub(super) fn adopt(daemon: &Daemon, lun: &str) -> Result<(), Problem> {
+    let in_force = daemon.in_force();
+    let Some(served) = in_force.running.unit_named(lun) else {
+        let detail = format!("there is no lun {lun:?}; check the name");
+        return Err(Problem::new(ProblemKind::NotFound, detail));
+    };
+    let Some(_permit) = Permit::new(&ORDERS) else {
+        return Err(crowded(lun));
+    };
+    let refusal = match &served.opened.held {
+        Some(reason) if reason.is_tried_again() => None,
+        Some(reason) => Some(format!(
+            "lun {lun:?} waits for something else: {}",
+            reason.why
+        )),
+        None => Some(format!(
+            "lun {lun:?} is served with what it was served with before"
+        )),
+    };
+    if let Some(detail) = refusal {
+        return Err(Problem::new(ProblemKind::Conflict, detail));
+    }
+    daemon.reopen(lun, served.index, Acceptance::Anything)?;
+    tracing::warn!(
+        lun,
+        "an administrator has accepted what is at the place of the store"
+    );
+    Ok(())
 }
 
 fn crowded(lun: &str) -> Problem {

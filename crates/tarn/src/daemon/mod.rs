@@ -3,6 +3,7 @@
 //! | Module | Owns |
 //! | --- | --- |
 //! | `open` | stores and addresses as they are opened |
+//! | `served`, `held` | whether a store is what was served, and units that are not served |
 //! | `running` | the model in force and what it became in the data plane |
 //! | `steps` | what differs between two configurations |
 //! | `apply` | carrying a change out |
@@ -39,6 +40,7 @@ mod events;
 mod figures;
 mod file;
 mod foresight;
+mod held;
 mod history;
 mod hyperscsi;
 mod keepers;
@@ -56,6 +58,7 @@ mod rehearsal;
 mod running;
 mod schedule;
 mod secrets;
+mod served;
 mod settling;
 mod snapshots;
 mod stats;
@@ -70,12 +73,13 @@ pub(crate) use doctor::Doctor;
 pub(crate) use effect::{Consequence, PlannedStep};
 pub(crate) use events::Events;
 pub(crate) use figures::Historian;
+pub(crate) use held::{stand_in, withheld};
 pub(crate) use hyperscsi::{check_interfaces, hyperscsi_places};
 pub(crate) use log_device::{close_logs, probe_new_log};
 pub(crate) use notices::Receivers;
 pub(crate) use open::{
-    Leftovers, Opener, check_tls, device_options, open_store, open_tls, probe_new,
-    retry_while_in_use, stand_in,
+    Leftovers, Opener, check_tls, device_options, open_first, open_tls, probe_new,
+    retry_while_in_use,
 };
 pub(crate) use own_sockets::OwnSockets;
 pub(crate) use quotas::{Accountant, Accounts, check_first as check_quotas};

@@ -23,9 +23,13 @@ use store::{
     OpenOptions, SharedStore,
 };
 
-use super::log_device::{LogUse, Withheld, attach, lazily};
+use super::control::Acceptance;
+use super::held::{Withheld, withheld};
+use super::log_device::{LogUse, attach, lazily};
 use super::own_sockets::OwnSockets;
+use super::served::{Expected, Part, open_expected};
 use crate::locate::snapshot_at;
+use crate::medium::Medium;
 use crate::state::UnitIdentity;
 use crate::{StartError, interface, password};
 
@@ -45,6 +49,8 @@ pub(crate) struct Opener {
     pub(crate) cores: usize,
     /// Connections to look at images over.
     pub(crate) looks: Looks,
+    /// What a unit that is opened again may be.
+    pub(super) acceptance: Acceptance,
     /// Where this process serves what could be a store.
     own: Arc<OwnServers>,
     made: Made,
@@ -127,6 +133,7 @@ impl Opener {
         Self {
             cores,
             looks,
+            acceptance: Acceptance::AsServed,
             own: Arc::default(),
             made: Made::default(),
             files: files_of([model]),
@@ -176,6 +183,7 @@ impl Opener {
         Self {
             cores,
             looks: Looks::ended_apart(),
+            acceptance: Acceptance::AsServed,
             own: Arc::new(own),
             made: Made::default(),
             files: files_of([model, next]),
@@ -202,15 +210,24 @@ pub(crate) struct OpenStore {
     under: Option<Arc<dyn SharedStore>>,
     /// How it stands to a log.
     pub(crate) log: LogUse,
+    /// Why it is not served.
+    pub(crate) held: Option<Withheld>,
+    /// What its parts are, in their order; `None`: memory, or not known.
+    pub(crate) media: Vec<Option<Medium>>,
+    /// A part is another file than the one that was served last.
+    pub(crate) has_other_file: bool,
 }
 
 impl OpenStore {
-    fn plain(store: Arc<dyn SharedStore>) -> Self {
+    pub(super) fn plain(store: Arc<dyn SharedStore>) -> Self {
         Self {
             store,
             composed: None,
             under: None,
             log: LogUse::None,
+            held: None,
+            media: Vec::new(),
+            has_other_file: false,
         }
     }
 
@@ -229,7 +246,8 @@ impl OpenStore {
         Self {
             store: stand_in,
             under: Some(self.store),
-            log: LogUse::Held(reason),
+            log: LogUse::None,
+            held: Some(reason),
             ..self
         }
     }
@@ -245,6 +263,15 @@ impl OpenStore {
         }
     }
 
+    /// What its parts are, with the sizes that they have now; `None` while it is not served, and for memory.
+    pub(crate) fn media_now(&self) -> Option<Vec<Medium>> {
+        let with_sizes = self.media.iter().zip(self.parts());
+        let media =
+            with_sizes.filter_map(|(medium, part)| Some(medium.as_ref()?.with_size_of(&*part)));
+        let media: Vec<_> = media.collect();
+        (self.held.is_none() && !media.is_empty()).then_some(media)
+    }
+
     /// Their sizes in bytes.
     pub(crate) fn sizes(&self) -> Vec<u64> {
         let parts = self.parts();
@@ -258,20 +285,63 @@ impl OpenStore {
     pub(crate) fn counted(&self) -> Vec<Arc<dyn SharedStore>> {
         let log = match &self.log {
             LogUse::InUse(logged) => Some(logged.device()),
-            LogUse::None | LogUse::Held(_) => None,
+            LogUse::None => None,
         };
         self.parts().into_iter().chain(log).collect()
     }
 }
 
-/// Opens the store of a unit, with its log. May take as long as a file system or a server lets it.
-pub(crate) fn open_store(
+/// Opens the store of a unit at the start. One of a configuration file that cannot be opened is not served, and the
+/// others are.
+///
+/// # Errors
+///
+/// A STORE of the command line cannot be opened.
+pub(crate) fn open_first(
     unit: &config::Unit,
     identity: &UnitIdentity,
     opener: &Opener,
 ) -> Result<OpenStore, StartError> {
-    let opened = open_with(&lazily(unit), |spec, place| open_part(spec, place, opener))?;
+    match open_store(unit, identity, opener) {
+        Err(error) if unit.id.is_some() => {
+            let recorded = Expected::of(unit, identity).ok();
+            withheld(unit, recorded.and_then(|it| it.size_bytes()), &error)
+        }
+        outcome => outcome,
+    }
+}
+
+/// Opens the store of a unit, with its log. May take as long as a file system or a server lets it.
+fn open_store(
+    unit: &config::Unit,
+    identity: &UnitIdentity,
+    opener: &Opener,
+) -> Result<OpenStore, StartError> {
+    let expected = Expected::of(unit, identity)?;
+    expected.note_unserved(unit, identity);
+    let opened = open_parts(&lazily(unit), |spec, place| {
+        open_expected(spec, place, opener, &expected)
+    })?;
     attach(unit, identity, opened, opener)
+}
+
+/// Opens the store of a unit, of which `open` opens each part.
+pub(super) fn open_parts(
+    unit: &config::Unit,
+    mut open: impl FnMut(&StoreSpec, &Place) -> Result<Part, StartError>,
+) -> Result<OpenStore, StartError> {
+    let (mut media, mut has_other_file) = (Vec::new(), false);
+    let opened = open_with(unit, |spec, place| {
+        let part = open(spec, place)?;
+        media.push(part.medium);
+        has_other_file |= part.is_other_file;
+        Ok::<_, StartError>(part.store)
+    })?;
+    Ok(OpenStore {
+        media,
+        has_other_file,
+        ..opened
+    })
 }
 
 /// Opens the store of a unit, of which `open` opens each part.
@@ -306,11 +376,10 @@ pub(super) fn open_with<E: From<StartError>>(
         E::from(StartError::Members { place, source })
     })?;
     let composed = Arc::new(composed);
+    let store = Arc::clone(&composed) as Arc<dyn SharedStore>;
     Ok(OpenStore {
-        store: Arc::clone(&composed) as Arc<dyn SharedStore>,
         composed: Some(composed),
-        under: None,
-        log: LogUse::None,
+        ..OpenStore::plain(store)
     })
 }
 
@@ -489,19 +558,6 @@ fn open_local(
         place: place.clone(),
         source,
     })
-}
-
-/// What stands in for the store of a unit that is not served, whose own is not touched.
-pub(crate) fn stand_in(unit: &config::Unit) -> Result<OpenStore, StartError> {
-    let mut options = OpenOptions::new(store::StoreKind::Null, PathBuf::new());
-    options.size_bytes = Some(1 << 20);
-    options.block_bytes = Some(unit.store.block_size.bytes());
-    options.read_only = true;
-    let opened = options.open().map_err(|source| StartError::Store {
-        place: unit.place.clone(),
-        source,
-    });
-    opened.map(OpenStore::plain)
 }
 
 /// Reads certificates and keys of the servers of NBD.

@@ -363,6 +363,10 @@ impl Rehearsal<'_> {
 
     /// Whether a unit that is served can have the size that it is to have.
     fn growth(&mut self, unit: &Unit, served: &RunningUnit, found: &mut Found) {
+        // That of one that is not served is looked at when its store is opened.
+        if served.opened.held.is_some() {
+            return;
+        }
         let parts = served.opened.parts();
         for ((spec, place), store) in unit.parts().zip(&parts) {
             let now = store.capabilities().size_bytes;

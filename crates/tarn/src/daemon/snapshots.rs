@@ -29,9 +29,8 @@ use store::{
 };
 
 use super::attempts::Patience;
-use super::control::Daemon;
+use super::control::{Acceptance, Daemon};
 use super::events::{Events, milliseconds};
-use super::log_device::LogUse;
 use super::running::RunningUnit;
 use super::schedule::Period;
 use crate::calendar::Moment;
@@ -74,7 +73,7 @@ enum Copied {
 impl Source {
     fn of(unit: &Unit, served: &RunningUnit) -> Result<Self, Problem> {
         let lun = unit.to_string();
-        if let LogUse::Held(reason) = &served.opened.log {
+        if let Some(reason) = &served.opened.held {
             let why = &reason.why;
             let detail = format!("lun {lun:?} has no data to be copied: {why}");
             return Err(Problem::new(ProblemKind::Conflict, detail));
@@ -403,7 +402,7 @@ pub(super) fn roll_back(daemon: &Daemon, lun: &str, name: &str) -> Result<(), Pr
     })?;
     end_sessions(daemon, &source)?;
     let exchanged = source.ask(&step(), move || new.exchange())?;
-    if let Err(problem) = daemon.reopen(lun, source.index) {
+    if let Err(problem) = daemon.reopen(lun, source.index, Acceptance::Anything) {
         source.ask(&step(), move || exchanged.back())?;
         return Err(problem);
     }

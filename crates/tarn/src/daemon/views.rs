@@ -17,11 +17,11 @@ use plane::{ConnectionReport, Handle, Place, SessionReport, TransportDetails, Un
 use crate::locate::Location;
 
 use super::control::{Daemon, InForce};
-use super::doctor::{self, Inquirer, LogTrouble};
+use super::doctor::{self, Hindrance, Inquirer};
 use super::effect::{Consequence, PlannedStep};
 use super::events::milliseconds;
 use super::hyperscsi::{group_of, hyperscsi_places};
-use super::log_device::LogUse;
+use super::open::OpenStore;
 use super::running::Running;
 use super::stats;
 
@@ -175,14 +175,15 @@ fn services(model: &Model) -> Vec<Vec<view::LunService>> {
     services
 }
 
-/// What is wrong with the log of a unit.
-fn log_trouble(log: &LogUse) -> Option<view::LogTrouble> {
-    let (code, why) = match doctor::log_trouble(log)? {
-        LogTrouble::Held(why) => ("log-lost", why),
-        LogTrouble::Unused(why) => ("log-failed", why.to_owned()),
+/// What keeps a unit, or its log, from being used.
+fn trouble(opened: &OpenStore) -> Option<view::LunTrouble> {
+    let (code, why) = match doctor::hindrance(opened)? {
+        Hindrance::Held(reason) => (reason.code(), reason.why),
+        Hindrance::LogUnused(why) => ("log-failed", why.to_owned()),
+        Hindrance::KnownByPath => return None,
     };
     let code = code.to_owned();
-    Some(view::LogTrouble { code, why })
+    Some(view::LunTrouble { code, why })
 }
 
 /// All units.
@@ -221,7 +222,7 @@ pub(super) fn luns(in_force: &InForce, plane: &Handle) -> Vec<view::Lun> {
                 naa: served.identity.naa.to_string(),
                 medium: unit.store.removable.then(|| medium(plane, served.index)),
                 outage: served.store.outage(),
-                log_trouble: log_trouble(&served.opened.log),
+                trouble: trouble(&served.opened),
                 shown_by,
                 served_by,
             }

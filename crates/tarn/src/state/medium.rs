@@ -401,6 +401,7 @@ mod tests {
             let directory = self.scratch.path().join("unit");
             let naa = Naa::locally_assigned(COUNT.fetch_add(1, Ordering::SeqCst).to_be_bytes());
             let identity = UnitIdentity {
+                was_served: false,
                 serial: Serial::of_naa(naa),
                 naa: unit.naa.unwrap_or(naa),
                 record: naa,

@@ -192,7 +192,7 @@ fn move_aside(path: &Path) -> io::Result<()> {
 }
 
 /// What is in a directory, if it is there.
-fn entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
+pub(super) fn entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,

@@ -124,6 +124,19 @@ impl Trouble {
         }
     }
 
+    /// What the medium of a unit is cannot be recorded.
+    pub(crate) fn of_medium(naa: String, error: &io::Error) -> Self {
+        Self {
+            severity: Severity::Error,
+            code: "state-unwritable",
+            subject: naa,
+            is_of_unit: false,
+            message: format!("what the medium of this lun is cannot be recorded: {error}"),
+            remedy: "make room in the state directory and make it writable, then restart Tarn"
+                .to_owned(),
+        }
+    }
+
     /// The reservations of a unit cannot be read.
     pub(crate) fn of_unit(unit: &config::Unit, error: &io::Error) -> Self {
         Self {

@@ -4,7 +4,7 @@ use api::edit::{Edit, Edits, Keys, LunKeys, Thing, View};
 use api::plan::Applied;
 use api::request::{Eject, NewClone, Rename, Resize};
 use api::spec;
-use api::view::{LogTrouble, Lun, LunPath, LunService, Medium};
+use api::view::{Lun, LunPath, LunService, LunTrouble, Medium};
 use clap::{Args, Subcommand};
 use client::{Answer, ClientError, Path, path};
 use config::StoreSpec;
@@ -83,6 +83,26 @@ pub enum LunVerb {
         #[arg(long)]
         yes: bool,
     },
+    /// Serve units that are not ready because what is at the place of their store is not what was served: another file
+    /// system, another device, a shorter file or none. What is there counts from then on.
+    #[command(after_help = ADOPT_HELP)]
+    Adopt {
+        /// The units.
+        #[arg(required_unless_present = "all")]
+        ids: Vec<String>,
+        /// All units that wait for it.
+        #[arg(long, conflicts_with = "ids")]
+        all: bool,
+        /// Write what their logs have to what is there.
+        #[arg(long, conflicts_with = "discard")]
+        replay: bool,
+        /// Do without what their logs have: the last writes may be missing.
+        #[arg(long)]
+        discard: bool,
+        /// Do not ask for confirmation. Use it in scripts.
+        #[arg(long)]
+        yes: bool,
+    },
     /// What to do about the log of a unit.
     #[command(subcommand)]
     Log(LogVerb),
@@ -132,6 +152,17 @@ its images by itself after some 30 s; this does not wait for that.
 
 Examples:
   tarn lun takeover web";
+
+const ADOPT_HELP: &str = "\
+Look at the store first: a file system that is not mounted, or a device that got another name, is
+the usual cause, and its unit is served by itself when that is put right. This is for a server
+that was restored on other hardware, for a disk that was meant to be replaced.
+If the log of a unit has writes that were answered and are not in its store, say what becomes of
+them: --replay where this is the store, or a copy of it of that moment; --discard otherwise.
+
+Examples:
+  tarn lun adopt web
+  tarn lun adopt --all --yes";
 
 /// `tarn lun add`
 #[derive(Args, Debug)]
@@ -234,10 +265,7 @@ const COLUMNS: &[Column<Lun>] = &[
             mark(l.thin, "thin"),
             mark(is_out(l), "ejected"),
             mark(l.outage.is_some(), "lost"),
-            l.log_trouble
-                .as_ref()
-                .map_or("", |log| &log.code)
-                .to_owned(),
+            l.trouble.as_ref().map_or("", |log| &log.code).to_owned(),
         ];
         table::joined(&flags, " ")
     }),
@@ -256,8 +284,8 @@ const FIELDS: &[Column<Lun>] = &[
     words("owner", |l| l.spec.owner.clone().unwrap_or_default()),
     words("log", |l| l.spec.log.clone().unwrap_or_default()),
     words("trouble", |l| {
-        let text = |log: &LogTrouble| format!("{}: {}", log.code, log.why);
-        l.log_trouble.as_ref().map(text).unwrap_or_default()
+        let text = |log: &LunTrouble| format!("{}: {}", log.code, log.why);
+        l.trouble.as_ref().map(text).unwrap_or_default()
     }),
     words("log bias", |l| l.spec.sync_bias.clone().unwrap_or_default()),
     words("schedule", |l| {
@@ -333,6 +361,18 @@ impl Ask for LunVerb {
                 options,
             } => exchange(api, id, &options.of(store).map_err(Failure::Store)?),
             Self::Takeover { id, yes } => take_over(api, id, *yes),
+            Self::Adopt {
+                ids,
+                all,
+                replay,
+                discard,
+                yes,
+            } => {
+                let of_log = [(*replay, "replay"), (*discard, "discard")];
+                let of_log = of_log.iter().find(|(is_chosen, _)| *is_chosen);
+                let of_log = of_log.map(|(_, word)| *word);
+                adopt(api, (!all).then_some(ids), of_log, *yes)
+            }
             Self::Log(LogVerb::Discard { id, yes }) => {
                 let question = format!(
                     "Serve lun {id} without what its log may have? Its last writes may be lost for good."
@@ -387,6 +427,63 @@ fn take_over(api: &ApiSession, id: &str, yes: bool) -> Outcome {
     let answer = terminal::busy("waiting for the cluster", order)?;
     api.output
         .print(&answer.json, || format!("lun {id}: served here\n"));
+    Ok(Exit::Done)
+}
+
+/// Codes of units that wait until what is there is accepted.
+const TO_ADOPT: [&str; 2] = ["medium-changed", "store-unopened"];
+
+/// Has units served with what is there; `None`: all that wait for it. `of_log` is what becomes of writes that only
+/// their logs have.
+fn adopt(api: &ApiSession, ids: Option<&[String]>, of_log: Option<&str>, yes: bool) -> Outcome {
+    let luns = api.get::<Vec<Lun>>(&path(&["luns"]))?.value;
+    let waits = |lun: &&Lun| {
+        let code = lun.trouble.as_ref().map(|trouble| trouble.code.as_str());
+        code.is_some_and(|code| TO_ADOPT.contains(&code))
+    };
+    let all = || luns.iter().filter(waits).map(|lun| lun.spec.id.clone());
+    let ids: Vec<String> = ids.map_or_else(|| all().collect(), <[String]>::to_vec);
+    if ids.is_empty() {
+        api.output.print(&serde_json::Value::Null, || {
+            "no lun waits for it\n".to_owned()
+        });
+        return Ok(Exit::Done);
+    }
+    for lun in luns.iter().filter(|lun| ids.contains(&lun.spec.id)) {
+        if let Some(trouble) = &lun.trouble {
+            crate::say(
+                std::io::stderr().lock(),
+                &format!("lun {}: {}\n", lun.spec.id, trouble.why),
+            );
+        }
+    }
+    let names = ids.join(", ");
+    api.confirm(
+        yes,
+        &format!(
+            "Serve what is there now as lun {names}? Initiators take it for the disk they know."
+        ),
+    )?;
+    for id in &ids {
+        let order = |words: &[&str]| {
+            let at = path(&[&["luns", id.as_str()], words].concat());
+            terminal::busy("opening", || api.client.order::<Lun>(&at))
+        };
+        let mut answer = order(&["adopt"])?;
+        let waits_for_log = answer
+            .value
+            .trouble
+            .as_ref()
+            .is_some_and(|it| it.code == "log-lost");
+        if let Some(word) = of_log.filter(|_| waits_for_log) {
+            answer = order(&["log", word])?;
+        }
+        api.output
+            .print(&answer.json, || match &answer.value.trouble {
+                None => format!("lun {id}: served\n"),
+                Some(trouble) => format!("lun {id}: {}: {}\n", trouble.code, trouble.why),
+            });
+    }
     Ok(Exit::Done)
 }
 
@@ -549,7 +646,7 @@ mod tests {
             naa: "3000000000000001".to_owned(),
             medium,
             outage: None,
-            log_trouble: None,
+            trouble: None,
             shown_by: Vec::new(),
             served_by: Vec::new(),
         }
@@ -569,7 +666,7 @@ mod tests {
                 level,
             });
         }
-        lun.log_trouble = Some(LogTrouble {
+        lun.trouble = Some(LunTrouble {
             code: "log-lost".to_owned(),
             why: "it is gone".to_owned(),
         });

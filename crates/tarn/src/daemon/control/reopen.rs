@@ -15,10 +15,12 @@ use store::SharedStore;
 use super::{Daemon, failed, unprepared};
 use crate::daemon::apply::{self, Means, on_thread};
 use crate::daemon::attempts::Patience;
+use crate::daemon::held::Withheld;
 use crate::daemon::open::{Opener, pause};
-use crate::daemon::running::RunningUnit;
+use crate::daemon::running::{Running, RunningUnit};
+use crate::daemon::served::{Expected, is_as_served};
 use crate::daemon::steps::Match;
-use crate::state::State;
+use crate::state::{State, UnitState};
 
 /// Ends the renames that a change has begun in the ledger. `model` is in force, also on disk.
 pub(super) fn settle(state: &State, model: &Model) {
@@ -29,6 +31,15 @@ pub(super) fn settle(state: &State, model: &Model) {
             "the ledger of identities has two ids for a renamed lun until the next change or start"
         );
     }
+}
+
+/// What a unit that is opened again may be.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(in crate::daemon) enum Acceptance {
+    /// What was served.
+    AsServed,
+    /// Whatever is there: an administrator has said so.
+    Anything,
 }
 
 /// How long stores are opened again before the next look at the configuration file.
@@ -93,7 +104,12 @@ impl Daemon {
     /// # Errors
     ///
     /// It cannot be opened or served; all is as before.
-    pub(in crate::daemon) fn reopen(&self, lun: &str, index: UnitIndex) -> Result<(), Problem> {
+    pub(in crate::daemon) fn reopen(
+        &self,
+        lun: &str,
+        index: UnitIndex,
+        acceptance: Acceptance,
+    ) -> Result<(), Problem> {
         let mut history = self.writer()?;
         let now = self.in_force();
         let old = &now.running;
@@ -101,7 +117,8 @@ impl Daemon {
             let detail = format!("lun {lun:?} was changed meanwhile; see tarn lun show {lun}");
             return Err(Problem::new(ProblemKind::Conflict, detail));
         };
-        let means = self.means(self.attempts.begin_plan(), &old.model);
+        let mut means = self.means(self.attempts.begin_plan(), &old.model);
+        means.opener.acceptance = acceptance;
         let (model, secrets) = (Model::clone(&old.model), Arc::clone(&old.secrets));
         let units = Match::itself(&model, position);
         let mut prepared = apply::prepare(old, model, secrets, &units, &means)
@@ -111,6 +128,7 @@ impl Daemon {
             .add_units(&self.plane)
             .map_err(failed)
             .inspect_err(|_| settle(&self.state, &old.model))?;
+        prepared.note_media(&self.state);
         let added = prepared.added_positions();
         self.accounts.admit(&self.plane, prepared.running(), added);
         let mut applied = Applied {
@@ -121,30 +139,80 @@ impl Daemon {
             unsettled: None,
         };
         let document = now.document.clone();
+        let added = prepared.added_positions().iter();
+        let mut added = added.filter_map(|at| prepared.running().units.get(*at));
+        let has_other_file = added.any(|unit| unit.opened.has_other_file);
         self.put_in_force(&now, prepared, &mut history, document, &mut applied);
+        if has_other_file {
+            self.note_other_file(lun);
+        }
         for warning in applied.warnings.iter().chain(&applied.unsettled) {
             tracing::warn!(lun, warning, "a store was opened again");
         }
         Ok(())
     }
 
-    /// Opens the stores again that somebody else has had meanwhile. To be called now and then.
+    /// Opens the stores again that somebody else has had meanwhile, and those of units that are not served and could be
+    /// now. To be called now and then.
     pub(crate) fn reopen_outdated(&self) {
         let begin = Instant::now();
         let after = self.settlings().reopen_after;
-        let is_early = after.is_some_and(|after| begin < after);
+        if after.is_some_and(|after| begin < after) {
+            return;
+        }
         let in_force = self.in_force();
         let units = in_force.running.model.units().iter();
-        let outdated = units.zip(&in_force.running.units);
-        let outdated = outdated.filter(|(_, served)| !is_early && served.store.is_outdated());
-        for (unit, served) in outdated.take_while(|_| begin.elapsed() < REOPEN_TIME_MAX) {
-            let lun = unit.to_string();
-            match self.reopen(&lun, served.index) {
-                Ok(()) => tracing::info!(lun, "the unit was started again with its store"),
-                Err(problem) => {
-                    tracing::warn!(lun, %problem, "a store that another client has had is not open again");
-                    self.settlings().reopen_after = Some(Instant::now() + REOPEN_PAUSE);
+        let units = units.zip(&in_force.running.units);
+        let mut is_left = false;
+        for (unit, served) in units.take_while(|_| begin.elapsed() < REOPEN_TIME_MAX) {
+            let is_waiting = served
+                .opened
+                .held
+                .as_ref()
+                .is_some_and(Withheld::is_tried_again);
+            is_left |= is_waiting;
+            if served.store.is_outdated() || is_waiting && self.is_openable(unit, served) {
+                let lun = unit.to_string();
+                match self.reopen(&lun, served.index, Acceptance::AsServed) {
+                    Ok(()) => tracing::info!(lun, "the unit was started again with its store"),
+                    Err(problem) => {
+                        tracing::warn!(lun, %problem, "a store is not open again");
+                        is_left = true;
+                    }
                 }
+            }
+        }
+        self.settlings().reopen_after = is_left.then(|| Instant::now() + REOPEN_PAUSE);
+    }
+
+    /// Whether the stores of a unit that is not served can be opened now, and are what was served. Opens and closes
+    /// them; makes and changes nothing. A path that hangs keeps one thread, and is not asked again until it answers.
+    fn is_openable(&self, unit: &Unit, served: &RunningUnit) -> bool {
+        let Ok(expected) = Expected::of(unit, &served.identity) else {
+            return false;
+        };
+        let opener = Opener::of_change(self.cores, &self.in_force().running.model, &self.begun);
+        unit.parts().all(|part| {
+            let (expected, opener) = (expected.clone(), opener.clone());
+            let patience = self.polls.begin_look();
+            let look = move |spec: &StoreSpec, place: &Place| {
+                is_as_served(spec, place, &opener, &expected)
+            };
+            on_thread(part, &patience, look).unwrap_or(false)
+        })
+    }
+
+    /// What units that are removed have next, if they are added again, is compared with nothing.
+    pub(super) fn forget_media(&self, old: &Running, new: &Running) {
+        let stays = |state: &Arc<UnitState>| {
+            new.units
+                .iter()
+                .any(|it| Arc::ptr_eq(&it.identity.state, state))
+        };
+        let states = old.units.iter().map(|unit| &unit.identity.state);
+        for state in states.filter(|state| state.is_kept() && !stays(state)) {
+            if let Err(error) = state.note_media(&[]) {
+                tracing::warn!(%error, "the medium of a removed lun is still expected when it is added by hand");
             }
         }
     }
@@ -213,7 +281,7 @@ impl Daemon {
             };
             if served.store.is_outdated() {
                 // Where this change waits for another one it is tried again.
-                match self.reopen(lun, served.index) {
+                match self.reopen(lun, served.index, Acceptance::AsServed) {
                     Err(problem) if Instant::now() > until => return Err(problem),
                     Err(_) | Ok(()) => {}
                 }
@@ -227,6 +295,31 @@ impl Daemon {
                 Some(_) => pause(TAKEOVER_PAUSE),
             }
         }
+    }
+
+    /// Reports the units that are served with another file than before, such as one that was restored from a backup.
+    pub(crate) fn note_other_files(&self) {
+        let running = &self.in_force().running;
+        let units = running.model.units().iter().zip(&running.units);
+        for (unit, _) in units.filter(|(_, served)| served.opened.has_other_file) {
+            self.note_other_file(&unit.to_string());
+        }
+    }
+
+    fn note_other_file(&self, lun: &str) {
+        self.events.note(Event {
+            number: 0,
+            at_ms: 0,
+            severity: Severity::Warning,
+            kind: "medium-replaced".to_owned(),
+            message: format!("lun {lun}: its store is another file than the one that was served last, in the same place"),
+            lun: Some(lun.to_owned()),
+            target: None,
+            initiator: None,
+            user: None,
+            author: None,
+            command: None,
+        });
     }
 
     /// Reports that the new file of a medium is served.

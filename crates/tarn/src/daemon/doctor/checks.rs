@@ -27,6 +27,12 @@ const CHECKS: &[(&str, &str)] = &[
     ("log-lost",
         "the log device of a LUN is lost or that of another disk: the LUN is not served until an \
             administrator decides"),
+    ("medium-changed",
+        "what is at the place of a store is not what was served: the LUN is not served until that is back, or an \
+            administrator accepts what is there (tarn lun adopt)"),
+    ("store-unopened", "the store of a LUN cannot be opened: the LUN is not served; Tarn tries every 10 s"),
+    ("medium-unmarked",
+        "a store is recognised by path and size only: another one at its path would not be noticed"),
     ("log-failed", "a log device is not used any more, because it failed"),
     ("quota-soft", "disks take as much of a quota as its soft says"),
     ("quota-exceeded", "disks have more bytes together than a quota's provisioned says"),

@@ -6,7 +6,7 @@ use api::event::{Finding, Severity};
 use config::CacheMode;
 use plane::{GUESSING_KEPT, Guessing};
 
-use super::{Facts, LogTrouble, finding, of_lun};
+use super::{Facts, Hindrance, finding, of_lun};
 use crate::state::CONFLICT_REMEDY;
 
 /// A core is busy that works for so much of the time.
@@ -60,18 +60,31 @@ pub(super) fn unsent_events(facts: &Facts<'_>) -> Vec<Finding> {
     findings.collect()
 }
 
-pub(super) fn unused_logs(facts: &Facts<'_>) -> Vec<Finding> {
-    let findings = facts.logs.iter().map(|(unit, trouble)| match trouble {
-        LogTrouble::Held(why) => {
-            let message = format!("it is not ready: {why}");
-            let remedy = "put right what the message names, and start Tarn again";
-            of_lun(Severity::Error, "log-lost", unit, message, remedy)
-        }
-        LogTrouble::Unused(why) => {
-            let remedy = "look at the log device and the kernel log; see docs/LOG.md";
-            of_lun(Severity::Error, "log-failed", unit, *why, remedy)
-        }
-    });
+pub(super) fn hindered_units(facts: &Facts<'_>) -> Vec<Finding> {
+    let findings = facts
+        .hindered
+        .iter()
+        .map(|(unit, hindrance)| match hindrance {
+            Hindrance::Held(reason) => {
+                let message = format!("it is not ready: {}", reason.why);
+                of_lun(
+                    Severity::Error,
+                    reason.code(),
+                    unit,
+                    message,
+                    reason.remedy(),
+                )
+            }
+            Hindrance::LogUnused(why) => {
+                let remedy = "look at the log device and the kernel log; see docs/LOG.md";
+                of_lun(Severity::Error, "log-failed", unit, *why, remedy)
+            }
+            Hindrance::KnownByPath => {
+                let message = "its store is recognised by path and size only";
+                let remedy = "see that nothing else can be at that path when Tarn starts";
+                of_lun(Severity::Info, "medium-unmarked", unit, message, remedy)
+            }
+        });
     findings.collect()
 }
 

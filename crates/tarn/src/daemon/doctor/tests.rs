@@ -3,6 +3,7 @@ use std::collections::BTreeMap;
 use plane::{Cause, Space};
 
 use super::*;
+use crate::daemon::held::Cause as Withholding;
 
 /// One unit that one target shows, without a warning.
 fn text(store: &str) -> String {
@@ -112,7 +113,7 @@ struct Given {
     conflicts: Vec<(String, String)>,
     quotas: Vec<Held>,
     exceeded: Vec<(String, StartError)>,
-    logs: Vec<(String, LogTrouble)>,
+    hindered: Vec<(String, Hindrance)>,
     missed: Vec<(String, String)>,
     interfaces: Vec<(String, interface::Problem)>,
     opener: Option<OpenerError>,
@@ -130,7 +131,16 @@ struct Given {
     guessing: Vec<Guessing>,
 }
 
+fn not_served(cause: Withholding) -> Hindrance {
+    let why = "why".to_owned();
+    Hindrance::Held(Withheld { why, cause })
+}
+
 impl Given {
+    fn hinder(&mut self, hindrance: Hindrance) {
+        self.hindered.push(("a".to_owned(), hindrance));
+    }
+
     fn quiet() -> Self {
         Self {
             model: model(&text("mem:1M")),
@@ -142,7 +152,7 @@ impl Given {
             conflicts: Vec::new(),
             quotas: Vec::new(),
             exceeded: Vec::new(),
-            logs: Vec::new(),
+            hindered: Vec::new(),
             missed: Vec::new(),
             interfaces: Vec::new(),
             opener: None,
@@ -184,7 +194,7 @@ impl Given {
             conflicts: &self.conflicts,
             quotas: &self.quotas,
             exceeded: &self.exceeded,
-            logs: &self.logs,
+            hindered: &self.hindered,
             troubled: &self.troubled,
             now: self.now,
             unsent: &self.unsent,
@@ -347,8 +357,11 @@ const CASES: &[(Change, &[&str])] = &[
     (|given| given.exceeded.push(exceeded()), &["quota-exceeded"]),
     (|given| given.missed.push(("a".to_owned(), "full".to_owned())), &["snapshot-missed"]),
     (|given| given.quotas.push(held(Space::Free)), &[]),
-    (|given| given.logs.push(("a".to_owned(), LogTrouble::Held("why".to_owned()))), &["log-lost"]),
-    (|given| given.logs.push(("a".to_owned(), LogTrouble::Unused("why"))), &["log-failed"]),
+    (|given| given.hinder(not_served(Withholding::Log { may_discard: true })), &["log-lost"]),
+    (|given| given.hinder(not_served(Withholding::Medium)), &["medium-changed"]),
+    (|given| given.hinder(not_served(Withholding::Store)), &["store-unopened"]),
+    (|given| given.hinder(Hindrance::LogUnused("why")), &["log-failed"]),
+    (|given| given.hinder(Hindrance::KnownByPath), &["medium-unmarked"]),
     (|given| given.interfaces.push(("eth1".to_owned(), interface::Problem::Down { name: "eth1".to_owned() })), &["interface"]),
     (|given| given.opener = Some(OpenerError::Ended), &["frame-opener"]),
     (|given| given.conflicts.push(("a".to_owned(), "what".to_owned())), &["state-conflict"]),

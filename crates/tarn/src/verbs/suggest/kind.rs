@@ -57,6 +57,7 @@ pub(super) const TABLE: &[Row] = &[
     ("lun add", "target", Kind::Target),
     ("lun add", "groups", Kind::Group),
     ("lun add", "clone", Kind::Snapshot),
+    ("lun adopt", "ids", Kind::Lun),
     ("snapshot create", "lun", Kind::Lun),
     ("snapshot create", "with", Kind::Lun),
     ("snapshot list", "lun", Kind::Lun),

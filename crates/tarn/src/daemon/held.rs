@@ -1,0 +1,115 @@
+//! Units that are configured and not served: the others are served all the same.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use store::{Held, OpenOptions};
+
+use super::open::OpenStore;
+use crate::StartError;
+use crate::error::chain;
+
+/// Why a unit is not served.
+#[derive(Clone, Debug)]
+pub(crate) struct Withheld {
+    /// The reason, with the remedy.
+    pub(crate) why: String,
+    pub(crate) cause: Cause,
+}
+
+/// What keeps a unit from being served, by who can end it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Cause {
+    /// Its log is lost, or may have what the store has not.
+    Log {
+        /// To do without what the log may have is a way out.
+        may_discard: bool,
+    },
+    /// What is at the place of its store is not what was served. It ends when that is back, or is accepted.
+    Medium,
+    /// Its store cannot be opened. It ends when it can.
+    Store,
+}
+
+impl Withheld {
+    /// What keeps a store from being opened as it was served.
+    fn of(error: &StartError) -> Self {
+        let cause = match error {
+            StartError::MediumChanged { .. } | StartError::MediumUnknown { .. } => Cause::Medium,
+            _ => Cause::Store,
+        };
+        let why = chain(error);
+        Self { why, cause }
+    }
+
+    /// The code of the finding.
+    pub(crate) const fn code(&self) -> &'static str {
+        match self.cause {
+            Cause::Log { .. } => "log-lost",
+            Cause::Medium => "medium-changed",
+            Cause::Store => "store-unopened",
+        }
+    }
+
+    /// What helps, beside what the reason says.
+    pub(crate) const fn remedy(&self) -> &'static str {
+        match self.cause {
+            Cause::Log { .. } => "put right what the message names, and start Tarn again",
+            Cause::Medium => {
+                "mount or put back what was served: Tarn looks every 10 s; or accept what is there (tarn lun adopt)"
+            }
+            Cause::Store => {
+                "put right what the message names: Tarn tries every 10 s; where only the rights of the start suffice \
+                 ([confine]), restart Tarn"
+            }
+        }
+    }
+
+    /// Whether it may end by itself.
+    pub(crate) const fn is_tried_again(&self) -> bool {
+        match self.cause {
+            Cause::Log { .. } => false,
+            Cause::Medium | Cause::Store => true,
+        }
+    }
+}
+
+/// What stands in for the store of a unit that cannot be served now. `size_bytes` is what it had when it was served
+/// last.
+///
+/// # Errors
+///
+/// The size is none that a disk can have.
+pub(crate) fn withheld(
+    unit: &config::Unit,
+    size_bytes: Option<u64>,
+    error: &StartError,
+) -> Result<OpenStore, StartError> {
+    let reason = Withheld::of(error);
+    let (lun, why) = (unit.to_string(), &reason.why);
+    tracing::error!(lun, why, "a lun is not ready");
+    let opened = stand_in(unit, size_bytes)?;
+    let store = Held::new(opened.store.capabilities());
+    Ok(opened.held(Arc::new(store), reason))
+}
+
+/// The size of a stand-in for a store of which nothing is known.
+const SIZE_UNKNOWN: u64 = 1 << 20;
+
+/// What stands in for a store that is not touched.
+pub(crate) fn stand_in(
+    unit: &config::Unit,
+    size_bytes: Option<u64>,
+) -> Result<OpenStore, StartError> {
+    let mut options = OpenOptions::new(store::StoreKind::Null, PathBuf::new());
+    let block_bytes = unit.store.block_size.bytes();
+    let is_whole = |size: &u64| *size > 0 && size.is_multiple_of(block_bytes.into());
+    options.size_bytes = size_bytes.filter(is_whole).or(Some(SIZE_UNKNOWN));
+    options.block_bytes = Some(block_bytes);
+    options.read_only = true;
+    let opened = options.open().map_err(|source| StartError::Store {
+        place: unit.place.clone(),
+        source,
+    });
+    opened.map(OpenStore::plain)
+}

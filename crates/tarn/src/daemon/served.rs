@@ -1,0 +1,213 @@
+//! Opens the stores of units that were served before: what is at their place must be what was served.
+//!
+//! Nothing is made, lengthened or written before that is known. A unit whose medium is missing, smaller, or another
+//! one is not served until what was served is back, or an administrator accepts what is there (`tarn lun adopt`). A
+//! unit that is new, or was given another store, has no such record: what is there is recorded.
+
+use std::sync::Arc;
+
+use config::{Place, StoreSpec};
+use remote::RbdFailure;
+use store::{OpenFailure, SharedStore};
+
+use super::open::{Opener, open_part, probe_part};
+use crate::StartError;
+use crate::medium::{Fit, Medium, name_of};
+use crate::state::UnitIdentity;
+
+/// What the parts of a unit have to be.
+#[derive(Clone, Debug)]
+pub(super) enum Expected {
+    /// Whatever they are: the unit is new, or an administrator has accepted them.
+    Anything,
+    /// They were served by an earlier release, which recorded nothing: they have to be there.
+    Present,
+    /// Parts with these names have to be these; others may be anything.
+    Recorded(Vec<Medium>),
+}
+
+/// A part of a unit, as it was opened.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    pub(super) store: Arc<dyn SharedStore>,
+    /// What it is; `None`: memory.
+    pub(super) medium: Option<Medium>,
+    /// It is another file than the one that was served last.
+    pub(super) is_other_file: bool,
+}
+
+impl Expected {
+    /// Of a unit with this identity and its configured stores.
+    ///
+    /// # Errors
+    ///
+    /// The record cannot be read.
+    pub(super) fn of(unit: &config::Unit, identity: &UnitIdentity) -> Result<Self, StartError> {
+        // One of the command line is known by its file: another one is another disk.
+        if unit.id.is_none() {
+            return Ok(Self::Anything);
+        }
+        let recorded = identity.state.media();
+        let recorded = recorded.map_err(|source| StartError::MediumUnknown {
+            place: unit.place.clone(),
+            source,
+        })?;
+        Ok(match recorded {
+            Some(media) => Self::Recorded(media),
+            None if identity.was_served => Self::Present,
+            None => Self::Anything,
+        })
+    }
+
+    /// Records that a unit of which nothing is known has not been served yet, so that its stores may be made also where
+    /// this does not succeed at once.
+    pub(super) fn note_unserved(&self, unit: &config::Unit, identity: &UnitIdentity) {
+        let has_medium = unit.parts().any(|(spec, _)| name_of(spec).is_some());
+        if matches!(self, Self::Anything)
+            && unit.id.is_some()
+            && has_medium
+            && let Err(error) = identity.state.note_unserved()
+        {
+            tracing::warn!(%unit, %error, "the state directory does not say that a lun is new");
+        }
+    }
+
+    /// What a part was when it was served last.
+    pub(super) fn part(&self, spec: &StoreSpec) -> Option<&Medium> {
+        let name = name_of(spec)?;
+        match self {
+            Self::Recorded(media) => media.iter().find(|medium| medium.store == name),
+            Self::Anything | Self::Present => None,
+        }
+    }
+
+    /// The sizes of what was recorded, together, in bytes.
+    pub(super) fn size_bytes(&self) -> Option<u64> {
+        match self {
+            Self::Recorded(media) if !media.is_empty() => {
+                Some(media.iter().map(|medium| medium.size_bytes).sum())
+            }
+            Self::Recorded(_) | Self::Anything | Self::Present => None,
+        }
+    }
+
+    /// Whether a part that is missing may be made. Memory always is.
+    fn may_make(&self, spec: &StoreSpec) -> bool {
+        match self {
+            Self::Anything => true,
+            Self::Present => name_of(spec).is_none(),
+            Self::Recorded(_) => self.part(spec).is_none_or(Medium::may_be_made),
+        }
+    }
+}
+
+impl Part {
+    /// One that is open, and stays.
+    pub(super) fn of_open(spec: &StoreSpec, store: Arc<dyn SharedStore>) -> Self {
+        Self {
+            medium: Medium::of(spec, &*store),
+            store,
+            is_other_file: false,
+        }
+    }
+}
+
+/// Opens a part of a unit. May take as long as a file system or a server lets it.
+///
+/// # Errors
+///
+/// It cannot be opened, or is not what was served.
+pub(super) fn open_expected(
+    spec: &StoreSpec,
+    place: &Place,
+    opener: &Opener,
+    expected: &Expected,
+) -> Result<Part, StartError> {
+    if expected.may_make(spec) {
+        let store = open_part(spec, place, opener)?;
+        let medium = Medium::of(spec, &*store);
+        return Ok(Part {
+            store,
+            medium,
+            is_other_file: false,
+        });
+    }
+    let changed = |why: String| StartError::MediumChanged {
+        place: place.clone(),
+        store: name_of(spec).unwrap_or_default(),
+        why,
+    };
+    let store =
+        open_part(&as_it_is(spec), place, opener).map_err(|error| match is_missing(&error) {
+            true => changed("it is not there".to_owned()),
+            false => error,
+        })?;
+    let found = Medium::of(spec, &*store);
+    let fit = match (expected.part(spec), &found) {
+        (Some(recorded), Some(found)) => recorded.check(found),
+        (None, _) | (_, None) => Ok(Fit::Same),
+    };
+    let fit = fit.map_err(changed)?;
+    grow(spec, place, &*store)?;
+    Ok(Part {
+        medium: found.map(|found| found.with_size_of(&*store)),
+        store,
+        is_other_file: fit == Fit::OtherFile,
+    })
+}
+
+/// Whether a part that is not open could be opened, and is what was served. Makes and changes nothing.
+pub(super) fn is_as_served(
+    spec: &StoreSpec,
+    place: &Place,
+    opener: &Opener,
+    expected: &Expected,
+) -> bool {
+    if expected.may_make(spec) {
+        return probe_part(spec, place, opener).is_ok();
+    }
+    let Ok(found) = probe_part(&as_it_is(spec), place, opener) else {
+        return false;
+    };
+    match (expected.part(spec), Medium::of(spec, &*found)) {
+        (Some(recorded), Some(found)) => recorded.check(&found).is_ok(),
+        (None, _) | (_, None) => true,
+    }
+}
+
+/// The store, of which nothing is made or lengthened when it is opened.
+fn as_it_is(spec: &StoreSpec) -> StoreSpec {
+    StoreSpec {
+        size_bytes: None,
+        ..spec.clone()
+    }
+}
+
+/// Whether there is nothing at the place of a store.
+fn is_missing(error: &StartError) -> bool {
+    match error {
+        StartError::Store { source, .. } => matches!(
+            source.reason,
+            OpenFailure::Missing
+                | OpenFailure::MissingAndNoSize
+                | OpenFailure::NoDirectory
+                | OpenFailure::DanglingLink
+        ),
+        StartError::Image { source, .. } => matches!(source.reason, RbdFailure::Image { .. }),
+        _ => false,
+    }
+}
+
+/// Gives a store the size that the configuration wants at least.
+fn grow(spec: &StoreSpec, place: &Place, store: &dyn SharedStore) -> Result<(), StartError> {
+    let now = store.capabilities().size_bytes;
+    let Some(size) = spec.configured_size_bytes().filter(|size| *size > now) else {
+        return Ok(());
+    };
+    store.grow(size).map_err(|source| StartError::NotGrown {
+        place: place.clone(),
+        size,
+        now,
+        source,
+    })
+}
