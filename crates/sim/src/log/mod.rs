@@ -339,6 +339,7 @@ impl World {
             new_id: [7; 16],
             bias: self.bias,
             writes_through: self.writes_through,
+            medium: Vec::new(),
             noted: Arc::clone(notes) as Arc<dyn Noted>,
             apart: |call| call(),
         };
