@@ -69,9 +69,10 @@ pub(super) enum Condition {
     Leaving,
     /// Noted: the store serves alone.
     Left,
-    /// That could not be noted. A replay would undo what came later, so nothing is durable any more.
+    /// That could not be noted. Nothing is durable any more, and what the log has data for does not change: a replay
+    /// would undo that.
     Stuck,
-    /// A sync of the store failed. The log keeps what it has for the next start.
+    /// A sync of the store failed. The log keeps what it has for the next start, and that does not change.
     Frozen,
 }
 
@@ -101,9 +102,9 @@ pub(super) enum Wait {
     Synced(u64),
     /// By a flush of the store.
     Flush,
-    /// Not at all, for [`Condition::Stuck`].
+    /// Not at all, for [`Condition::Stuck`]: it fails.
     Stuck,
-    /// Not at all, for [`Condition::Frozen`].
+    /// Not at all, for [`Condition::Frozen`]: it fails.
     Frozen,
 }
 
@@ -777,14 +778,17 @@ impl Books {
     pub(super) fn left(&mut self, is_noted: bool) {
         self.is_leaving = false;
         self.news = true;
-        self.condition = match is_noted {
-            true => Condition::Left,
-            false => Condition::Stuck,
-        };
         self.forced.clear();
         self.loose.clear();
         self.live.clear();
-        self.logged = Ranges::default();
+        self.condition = match is_noted {
+            true => {
+                self.logged = Ranges::default();
+                Condition::Left
+            }
+            // A later start replays what the log has.
+            false => Condition::Stuck,
+        };
         self.end_answered();
     }
 }

@@ -12,7 +12,7 @@
 //!   it is noted outside of the log that nothing of it is to be replayed; from then on the store serves alone.
 //! * A store that hangs holds up checkpoints. When the log is full, what has to be durable waits for one.
 //! * A store of which a sync failed fails all later flushes and durable writes, as without a log. The log keeps what
-//!   it has, and the next start writes that again.
+//!   it has, and the next start writes that again; so other writes of those bytes fail, too.
 //! * The log of one unit is of no use to another: it has the name of its unit, and the unit's state has the name and
 //!   the generation of its log ([`Noted`]).
 
@@ -95,12 +95,13 @@ impl Journal {
                 }
             }),
             Condition::Stuck => Some(
-                "its log device failed, and that could not be saved in the state directory; nothing is durable: \
-                 restart Tarn",
+                "its log device failed, and that could not be saved in the state directory; nothing is durable, and \
+                 writes fail where the log has data: make room in the state directory, and restart Tarn",
             ),
             Condition::Frozen => Some(
                 "a sync of its store failed; its log keeps what was answered as durable, and the next start writes \
-                 that again",
+                 that again; until then nothing is durable, and writes fail where the log has data: look at the \
+                 store, and restart Tarn",
             ),
         }
     }

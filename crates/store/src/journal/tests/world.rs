@@ -406,13 +406,14 @@ impl World {
         panic!("it does not come to an end: {:?}", self.asked);
     }
 
-    fn crash(&mut self, is_sound: bool) {
+    fn crash(&mut self) {
         self.asked.clear();
         self.cores.clear();
         (self.journal, self.noting) = (None, None);
         self.past = self.disk.state.borrow().past.clone();
-        // Where only the process ends, nothing that was answered may be missing. A store that failed may be frozen.
-        let is_killed = is_sound && self.chance.hits(300);
+        // Where only the process ends, nothing that was answered may be missing. So it is, too, where the unit is removed
+        // and added again.
+        let is_killed = self.chance.hits(300);
         if is_killed {
             let answered = self.changes.iter_mut().filter(|it| it.ended.is_some());
             answered.for_each(|it| it.durable = true);
@@ -481,14 +482,13 @@ impl World {
         for _ in 0..4 {
             self.start();
             self.check(seed);
-            let is_sound = self.faults == (0, 0);
             for _ in 0..self.chance.below(1500) {
                 self.step();
             }
             if self.chance.hits(200) {
                 self.run_out();
             }
-            self.crash(is_sound);
+            self.crash();
             let head = read_head(&self.log, RING_OFFSET + RING_BYTES).unwrap();
             let medium = head.expect("a log").medium;
             assert_eq!(medium, self.medium.to_le_bytes(), "seed {seed}");
