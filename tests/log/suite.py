@@ -490,6 +490,48 @@ def a_failed_sync_of_the_store_is_remembered_and_the_log_heals_it():
 
 
 @test
+def a_replay_takes_nothing_back_that_was_answered_after_a_failed_sync():
+    """A checkpoint fails: a write to a place of the log fails, others go on. Killed, or removed and added again, all that was
+    answered is there."""
+    def killed(tarn, _store, _log):
+        tarn.kill()
+        tarn.start()
+
+    def added_again(tarn, store, log):
+        for words in (("target", "unmap", IQN, "0", "--yes"), ("lun", "rm", "disk", "--yes")):
+            code, said = verb(tarn, *words)
+            equal(code, 0, said)
+        code, said = verb(tarn, "lun", "add", "disk", f"file:{store}", "--log", log, "--target", IQN, "--lun", "0")
+        equal(code, 0, said)
+
+    for again in (killed, added_again):
+        with directory() as logs, FaultFs(SIZE) as fs:
+            log = f"file:{logs}/a.log?size=16M"
+            tarn = Tarn(config=config(fs.path, log), check_exit=False).start()
+            try:
+                expected = [b"\x11" * PAGE] * 64
+                with session_with(tarn) as session:
+                    for number in range(64):
+                        good(write(session, number * PAGE, expected[number], fua=number < 32), "write")
+                    fs.fsync_failures = 1
+                    wait_for(lambda: not fs.fsync_failures, 15, "a checkpoint")
+                    wait_for(lambda: "log-failed" in codes(tarn), 10, "the failed sync is noticed")
+                    answered = [write(session, number * PAGE, b"\x22" * PAGE, fua=False).good for number in range(64)]
+                    check(not any(answered[:32]), f"writes to places of the log: {answered}")
+                    check(all(answered[32:]), f"other writes: {answered}")
+                    expected[32:] = [b"\x22" * PAGE] * 32
+                again(tarn, fs.path, log)
+                with session_with(tarn) as session:
+                    for number in range(64):
+                        data = good(read(session, number * PAGE, PAGE), "READ")
+                        # A write that failed may have changed its place.
+                        check(data == expected[number] or number < 32 and data == b"\x22" * PAGE, f"{again.__name__}: page {number}")
+                    good(write(session, 0, b"\x33" * PAGE), "write with FUA")
+            finally:
+                tarn.close()
+
+
+@test
 def what_can_be_no_log_is_one_line_with_its_remedy():
     """Too small, a kind that cannot be, options, one log for two units, a bias without a log."""
     def refused(text):

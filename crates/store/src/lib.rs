@@ -72,11 +72,11 @@ pub use file::find_size;
 #[cfg(not(target_os = "linux"))]
 pub use fileless::StoreFile;
 pub use journal::{
-    Apart, Bias, Binding, Header, Held, Journal, Known, LOG_BYTES_MIN, Limits, LogId, LogOptions,
-    Medium, Misfit, Noted, Replayed, Shape, UnitName, Use,
+    Apart, Bias, Binding, Header, Held, Journal, Known, LOG_BYTES_MIN, Limits, LogHead, LogId,
+    LogOptions, MEDIUM_BYTES_MAX, Medium, Misfit, Noted, Replayed, Shape, UnitName, Use,
 };
 #[cfg(target_os = "linux")]
-pub use journal::{Logged, NotLogged};
+pub use journal::{Logged, NotLogged, read_log_head};
 #[cfg(target_os = "linux")]
 pub use made::MadeFiles;
 #[cfg(target_os = "linux")]

@@ -20,8 +20,8 @@
 //! | `no-panic` | nothing panics |
 //!
 //! Durable is what was answered as that, and what was answered before a flush began that ended well. Where only the
-//! process is killed, everything is there that was answered as good, unless a sync of the store had failed, or that a
-//! log is left could not be noted: from then on the log does not follow the store.
+//! process is killed, everything is there that was answered as good, also where a sync of the store had failed, or that
+//! a log is left could not be noted: from then on writes fail where the log has data.
 
 mod ledger;
 mod medium;
@@ -188,8 +188,6 @@ struct World {
     asked: BTreeMap<u64, (usize, Asked)>,
     is_spoiled: bool,
     has_lost: bool,
-    /// The log does not follow the store any more.
-    is_apart: bool,
     /// The marks of changes that ended as failed before the store had anything of them.
     given_up: BTreeSet<u64>,
     now: u64,
@@ -266,7 +264,6 @@ impl World {
             asked: BTreeMap::new(),
             is_spoiled: false,
             has_lost: false,
-            is_apart: false,
             given_up: BTreeSet::new(),
             now: 0,
             report: Report::default(),
@@ -320,7 +317,6 @@ impl World {
         self.ledger = Ledger::new(&self.store);
         self.is_spoiled = false;
         self.has_lost = false;
-        self.is_apart = false;
         self.cores = (0..CORES).map(|core| self.core(&journal, core)).collect();
         Ok(())
     }
@@ -339,6 +335,7 @@ impl World {
             new_id: [7; 16],
             bias: self.bias,
             writes_through: self.writes_through,
+            medium: Vec::new(),
             noted: Arc::clone(notes) as Arc<dyn Noted>,
             apart: |call| call(),
         };
@@ -516,7 +513,6 @@ impl World {
         };
         self.is_spoiled |= fate == Fate::Failed;
         self.has_lost |= fate == Fate::Lost;
-        self.is_apart |= fate == Fate::Failed && is_store && what == "flush";
         let name = if is_store { "store" } else { "log" };
         self.note(|| format!("{name} {what}: {fate:?}"));
         let core = medium.complete(at, fate, self.now, &mut self.prng);
@@ -562,7 +558,6 @@ impl World {
             self.notes.saved().fails = fails.then(|| self.prng.chance(500));
             let result = (operation.work)();
             self.report.left += u64::from(result.is_ok());
-            self.is_apart |= result.is_err();
             one.store
                 .handle_helper_result(part, result, &mut one.outlet);
             self.note(|| format!("core{core} has noted that the log is left: fails {fails}"));
@@ -603,7 +598,7 @@ impl World {
 /// What would be left if the machine stopped now.
 impl World {
     fn draw_end(&mut self) -> Stop {
-        if !self.is_apart && self.prng.chance(300) {
+        if self.prng.chance(300) {
             return Stop::Killed;
         }
         let all = [

@@ -69,9 +69,10 @@ pub(super) enum Condition {
     Leaving,
     /// Noted: the store serves alone.
     Left,
-    /// That could not be noted. A replay would undo what came later, so nothing is durable any more.
+    /// That could not be noted. Nothing is durable any more, and what the log has data for does not change: a replay
+    /// would undo that.
     Stuck,
-    /// A sync of the store failed. The log keeps what it has for the next start.
+    /// A sync of the store failed. The log keeps what it has for the next start, and that does not change.
     Frozen,
 }
 
@@ -101,9 +102,9 @@ pub(super) enum Wait {
     Synced(u64),
     /// By a flush of the store.
     Flush,
-    /// Not at all, for [`Condition::Stuck`].
+    /// Not at all, for [`Condition::Stuck`]: it fails.
     Stuck,
-    /// Not at all, for [`Condition::Frozen`].
+    /// Not at all, for [`Condition::Frozen`]: it fails.
     Frozen,
 }
 
@@ -204,6 +205,8 @@ pub(super) struct Books {
     /// What is in the log has been there for a while.
     is_aged: bool,
     is_leaving: bool,
+    /// A header is written besides those of checkpoints.
+    is_noting: bool,
     /// Something has changed that other cores may wait for.
     news: bool,
 }
@@ -236,6 +239,7 @@ impl Books {
             is_full: false,
             is_aged: false,
             is_leaving: false,
+            is_noting: false,
             news: false,
             header,
         }
@@ -262,7 +266,7 @@ impl Books {
     /// replayed or left.
     pub(super) fn last_header(&self) -> Option<Header> {
         let is_empty = self.forced.is_empty() && self.running.is_empty();
-        let is_still = self.record.is_none() && self.checkpoint.is_none();
+        let is_still = self.record.is_none() && self.checkpoint.is_none() && !self.is_noting;
         (self.condition == Condition::Working && is_empty && is_still).then(|| Header {
             turn: self.header.turn + 1,
             tail: self.head,
@@ -591,7 +595,8 @@ impl Books {
     fn next_checkpoint(&mut self) -> Option<Work> {
         let covered = self.coverable();
         let is_covered = |one: &Live| one.lowest >= covered;
-        if self.checkpoint.is_some() || !self.record.as_ref().is_none_or(is_covered) {
+        let is_busy = self.checkpoint.is_some() || self.is_noting;
+        if is_busy || !self.record.as_ref().is_none_or(is_covered) {
             return None;
         }
         let used = self.head - self.header.tail;
@@ -632,7 +637,8 @@ impl Books {
             self.end_answered();
             return None;
         }
-        if self.condition != Condition::Working {
+        // Two headers at a time would have one place. The checkpoint comes again.
+        if self.condition != Condition::Working || self.is_noting {
             self.checkpoint = None;
             return None;
         }
@@ -679,6 +685,34 @@ impl Books {
                 self.condition = Condition::Broken;
             }
             Some(_) | None => {}
+        }
+    }
+
+    /// Whether a header is being written: the next one has to wait.
+    pub(super) fn writes_header(&self) -> bool {
+        let checkpoint = self.checkpoint.as_ref();
+        self.is_noting || checkpoint.is_some_and(|one| one.header.is_some())
+    }
+
+    /// Another medium is to be recorded: the header to write, when no other one is being written.
+    pub(super) fn begin_noting(&mut self, medium: &[u8]) -> Header {
+        debug_assert!(!self.writes_header(), "it would have the same place");
+        self.is_noting = true;
+        Header {
+            turn: self.header.turn + 1,
+            medium: medium.to_vec(),
+            ..self.header.clone()
+        }
+    }
+
+    /// That header is durable: here it is; or may not be.
+    pub(super) fn end_noting(&mut self, written: Option<Header>) {
+        self.is_noting = false;
+        self.news = true;
+        match written {
+            Some(header) => self.header = header,
+            None if self.condition == Condition::Working => self.condition = Condition::Broken,
+            None => {}
         }
     }
 
@@ -744,14 +778,17 @@ impl Books {
     pub(super) fn left(&mut self, is_noted: bool) {
         self.is_leaving = false;
         self.news = true;
-        self.condition = match is_noted {
-            true => Condition::Left,
-            false => Condition::Stuck,
-        };
         self.forced.clear();
         self.loose.clear();
         self.live.clear();
-        self.logged = Ranges::default();
+        self.condition = match is_noted {
+            true => {
+                self.logged = Ranges::default();
+                Condition::Left
+            }
+            // A later start replays what the log has.
+            false => Condition::Stuck,
+        };
         self.end_answered();
     }
 }

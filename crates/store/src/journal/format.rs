@@ -18,6 +18,17 @@ pub(super) const RECORD_BYTES_MAX: usize = 1 << 20;
 /// The smallest log device, in bytes: room for some of the longest records.
 pub const LOG_BYTES_MIN: u64 = 16 << 20;
 
+/// Where the record of the medium of the store begins in a header, behind its length, in bytes.
+const MEDIUM_OFFSET: usize = 96;
+
+/// The longest such record, in bytes.
+pub const MEDIUM_BYTES_MAX: usize = 2048;
+
+const _: () = assert!(
+    MEDIUM_OFFSET + MEDIUM_BYTES_MAX <= BLOCK_BYTES,
+    "a header has room for it"
+);
+
 const HEADER_MAGIC: u64 = u64::from_le_bytes(*b"TARNLOG1");
 const RECORD_MAGIC: u64 = u64::from_le_bytes(*b"TARNREC1");
 
@@ -52,6 +63,9 @@ pub struct Header {
     pub sequence: u64,
     /// The unit was closed: the store has everything.
     pub is_clean: bool,
+    /// What the medium of the store is recognised by, as the user of the log writes it; at most [`MEDIUM_BYTES_MAX`]
+    /// bytes. Empty where nothing is recorded.
+    pub medium: Vec<u8>,
 }
 
 /// Why bytes are no header.
@@ -213,6 +227,10 @@ impl Header {
         put(&mut block, 80, &self.sequence.to_le_bytes());
         let record_bytes = u32::try_from(self.record_bytes).unwrap_or(u32::MAX);
         put(&mut block, 88, &record_bytes.to_le_bytes());
+        debug_assert!(self.medium.len() <= MEDIUM_BYTES_MAX, "checked before");
+        let medium_bytes = u32::try_from(self.medium.len()).unwrap_or(u32::MAX);
+        put(&mut block, 92, &medium_bytes.to_le_bytes());
+        put(&mut block, MEDIUM_OFFSET, &self.medium);
         seal(&mut block);
         block
     }
@@ -226,6 +244,7 @@ impl Header {
         if u64_at(block, 0) != HEADER_MAGIC {
             return Err(NotAHeader::Foreign);
         }
+        let medium_bytes = usize::try_from(u32_at(block, 92)).unwrap_or(usize::MAX);
         let header = Self {
             turn: u64_at(block, 16),
             id: name_at(block, 24),
@@ -236,6 +255,11 @@ impl Header {
             sequence: u64_at(block, 80),
             record_bytes: usize::try_from(u32_at(block, 88)).unwrap_or(usize::MAX),
             is_clean: u32_at(block, 12) & 1 != 0,
+            medium: block
+                .get(MEDIUM_OFFSET..)
+                .and_then(|it| it.get(..medium_bytes))
+                .unwrap_or_default()
+                .to_vec(),
         };
         let is_whole = block.len() == BLOCK_BYTES && checksum(block) == u32_at(block, 8);
         let block_bytes = BLOCK_BYTES as u64;
@@ -245,7 +269,8 @@ impl Header {
             && header.ring_bytes < 1 << 62
             && header.ring_bytes.is_multiple_of(block_bytes)
             && header.tail.is_multiple_of(block_bytes)
-            && header.tail < 1 << 62;
+            && header.tail < 1 << 62
+            && medium_bytes <= MEDIUM_BYTES_MAX;
         match is_whole && is_possible {
             true => Ok(header),
             false => Err(NotAHeader::Damaged),

@@ -511,7 +511,7 @@ impl Handle {
             Purpose::Change(job) => self.changed(job, result),
             Purpose::Flush(job) => self.finish(job, result),
             Purpose::Record => shared.books().record_written(is_good),
-            Purpose::Header => shared.books().header_written(is_good),
+            Purpose::Header => shared.header_written(is_good),
             Purpose::LastSync => shared.books().last_synced(is_good),
             Purpose::Sync => {
                 let work = shared.books().store_synced(is_good);

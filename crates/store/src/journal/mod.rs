@@ -12,7 +12,7 @@
 //!   it is noted outside of the log that nothing of it is to be replayed; from then on the store serves alone.
 //! * A store that hangs holds up checkpoints. When the log is full, what has to be durable waits for one.
 //! * A store of which a sync failed fails all later flushes and durable writes, as without a log. The log keeps what
-//!   it has, and the next start writes that again.
+//!   it has, and the next start writes that again; so other writes of those bytes fail, too.
 //! * The log of one unit is of no use to another: it has the name of its unit, and the unit's state has the name and
 //!   the generation of its log ([`Noted`]).
 
@@ -30,19 +30,21 @@ mod start;
 #[cfg(test)]
 mod tests;
 
+use std::io;
 use std::sync::Arc;
 
 use self::books::Condition;
 pub use self::books::{Bias, Limits};
-pub use self::format::{Header, LOG_BYTES_MIN, LogId, UnitName};
+pub use self::format::{Header, LOG_BYTES_MIN, LogId, MEDIUM_BYTES_MAX, UnitName};
 use self::handle::Handle;
 pub use self::held::Held;
 #[cfg(target_os = "linux")]
-pub use self::open::{Logged, NotLogged};
-pub use self::replay::{Binding, Medium, Misfit, Replayed};
+pub use self::open::{Logged, NotLogged, read_log_head};
+pub use self::replay::{Binding, LogHead, Medium, Misfit, Replayed};
 pub(crate) use self::shared::Alone;
 use self::shared::Shared;
 pub use self::shared::{Noted, Use};
+use self::start::check_medium;
 pub use self::start::{Apart, Known, LogOptions, Shape};
 use crate::Backstore;
 
@@ -55,6 +57,24 @@ impl Journal {
     /// and carry out each request of the log device by operations on files.
     pub fn handle(&self, store: Box<dyn Backstore>, log: Box<dyn Backstore>) -> Box<dyn Backstore> {
         Box::new(Handle::new(Arc::clone(&self.0), store, log))
+    }
+
+    /// Records what the medium of the store is recognised by from now on: durably, when it returns. A log that was left
+    /// is never replayed, and records nothing. May block.
+    ///
+    /// # Errors
+    ///
+    /// It may not be recorded: what was recorded before counts, or this.
+    pub fn note_medium(&self, log: &impl Medium, medium: &[u8]) -> io::Result<()> {
+        check_medium(medium)?;
+        let Some(header) = self.0.begin_noting(medium)? else {
+            return Ok(());
+        };
+        let written = log
+            .write(header.place(), &header.encode())
+            .and_then(|()| log.sync());
+        self.0.end_noting(written.is_ok().then_some(header));
+        written
     }
 
     /// Why the log is not in use any more, in words.
@@ -75,12 +95,13 @@ impl Journal {
                 }
             }),
             Condition::Stuck => Some(
-                "its log device failed, and that could not be saved in the state directory; nothing is durable: \
-                 restart Tarn",
+                "its log device failed, and that could not be saved in the state directory; nothing is durable, and \
+                 writes fail where the log has data: make room in the state directory, and restart Tarn",
             ),
             Condition::Frozen => Some(
                 "a sync of its store failed; its log keeps what was answered as durable, and the next start writes \
-                 that again",
+                 that again; until then nothing is durable, and writes fail where the log has data: look at the \
+                 store, and restart Tarn",
             ),
         }
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError};
 
 use super::Journal;
 use super::format::{Header, ring_bytes};
-use super::replay::{Binding, Medium, Misfit, Replayed};
+use super::replay::{Binding, LogHead, Medium, Misfit, Replayed, read_head};
 use super::shared::{Noted, OnClose, Use};
 use super::start::{LogOptions, Shape};
 use crate::blocking::Blocking;
@@ -139,6 +139,17 @@ impl Logged {
         self.journal.0.noted.note(binding, Use::Closed)
     }
 
+    /// Records what the medium of the store is recognised by from now on: durably, when it returns. Blocks for as long as
+    /// the log device takes.
+    ///
+    /// # Errors
+    ///
+    /// It may not be recorded: what was recorded before counts, or this.
+    pub fn note_medium(&self, medium: &[u8]) -> io::Result<()> {
+        self.journal
+            .note_medium(&Blocking::new(&*self.log)?, medium)
+    }
+
     /// The log device.
     pub fn device(&self) -> Arc<dyn SharedStore> {
         Arc::clone(&self.log)
@@ -148,6 +159,16 @@ impl Logged {
     pub fn trouble(&self) -> Option<&'static str> {
         self.journal.trouble()
     }
+}
+
+/// What the head of the log on a log device says. Nothing is changed. `None` where there is no log, or a damaged one.
+/// Blocks for as long as the log device takes.
+///
+/// # Errors
+///
+/// The device cannot be read.
+pub fn read_log_head(device: &dyn SharedStore) -> io::Result<Option<LogHead>> {
+    read_head(&Blocking::new(device)?, device.capabilities().size_bytes)
 }
 
 impl SharedStore for Logged {

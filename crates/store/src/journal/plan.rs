@@ -38,7 +38,7 @@ pub(super) enum Logging {
 ///
 /// # Errors
 ///
-/// It cannot become durable.
+/// It cannot become durable, or not be logged where it has to be.
 pub(super) fn plan(
     books: &Books,
     request: IoRequest,
@@ -47,8 +47,11 @@ pub(super) fn plan(
 ) -> Result<(IoRequest, Logging), IoFailure> {
     match books.condition() {
         Condition::Left => return Ok(alone(request, durable)),
-        Condition::Stuck if durable => return Err(stuck()),
-        Condition::Frozen if durable => return Err(IoFailure::FlushLatched),
+        // A replay would take back what the log has no newer data for.
+        Condition::Stuck if durable || books.has_changes_of(range) => return Err(stuck()),
+        Condition::Frozen if durable || books.has_changes_of(range) => {
+            return Err(IoFailure::FlushLatched);
+        }
         Condition::Stuck
         | Condition::Frozen
         | Condition::Working
@@ -96,13 +99,14 @@ pub(super) fn enter(
     durable: bool,
 ) -> Wait {
     let number = books.carried_out(place);
+    let is_logged = books.has_changes_of(range);
     // A flush may have forced older changes of its bytes meanwhile.
-    let logging = match (logging, books.has_changes_of(range)) {
+    let logging = match (logging, is_logged) {
         (Logging::Keep(entries), true) if books.fits(bytes_of(&entries)) => Logging::Force(entries),
         (Logging::Keep(_) | Logging::Lose, true) => Logging::TooLarge,
         (logging, _) => logging,
     };
-    let not_logged = |wait| match durable {
+    let not_logged = |wait| match durable || is_logged {
         true => wait,
         false => Wait::Nothing,
     };

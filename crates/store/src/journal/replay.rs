@@ -270,6 +270,18 @@ pub struct Replayed {
     pub sequence: u64,
 }
 
+impl Replayed {
+    /// Nothing yet of a log with this header.
+    const fn none_of(header: &Header) -> Self {
+        Self {
+            records: 0,
+            entries: 0,
+            end: header.after(header.tail),
+            sequence: header.sequence,
+        }
+    }
+}
+
 /// Reads the records of a log in order, up to the first that is not there as a whole.
 ///
 /// # Errors
@@ -280,38 +292,109 @@ pub(super) fn replay(
     header: &Header,
     mut take: impl FnMut(Entry) -> Result<(), Misfit>,
 ) -> Result<Replayed, Misfit> {
-    let mut done = Replayed {
-        end: header.after(header.tail),
-        sequence: header.sequence,
-        ..Replayed::default()
-    };
+    let mut done = Replayed::none_of(header);
     let mut record = vec![0; BLOCK_BYTES];
-    // More than the ring holds is not read: what was written over its own beginning is no record of this lap.
-    while done.end - header.tail < header.ring_bytes {
-        let address = Address {
-            id: header.id,
-            generation: header.generation,
-            sequence: done.sequence,
-            position: done.end,
-        };
-        let at = place(done.end, header.ring_bytes);
-        record.resize(BLOCK_BYTES, 0);
-        log.read(at, &mut record)?;
-        let Some(len) = record_bytes(&record, &address) else {
-            break;
-        };
-        record.resize(len, 0);
-        log.read(at, &mut record)?;
-        let Some(entries) = decode_record(&record, &address) else {
-            break;
-        };
+    while let Some(entries) = next_record(log, header, &done, &mut record)? {
         for entry in entries {
             take(entry)?;
             done.entries += 1;
         }
         done.records += 1;
         done.sequence += 1;
-        done.end = header.after(done.end + len as u64);
+        done.end = header.after(done.end + record.len() as u64);
     }
     Ok(done)
+}
+
+/// The entries of the record behind what was read, if it is there as a whole: its bytes are in `record` then.
+fn next_record(
+    log: &impl Medium,
+    header: &Header,
+    done: &Replayed,
+    record: &mut Vec<u8>,
+) -> io::Result<Option<Vec<Entry>>> {
+    // More than the ring holds is not read: what was written over its own beginning is no record of this lap.
+    if done.end - header.tail >= header.ring_bytes {
+        return Ok(None);
+    }
+    let address = Address {
+        id: header.id,
+        generation: header.generation,
+        sequence: done.sequence,
+        position: done.end,
+    };
+    let at = place(done.end, header.ring_bytes);
+    record.resize(BLOCK_BYTES, 0);
+    log.read(at, record)?;
+    let Some(len) = record_bytes(record, &address) else {
+        return Ok(None);
+    };
+    record.resize(len, 0);
+    log.read(at, record)?;
+    Ok(decode_record(record, &address))
+}
+
+/// What the head of a log says, read without a change of anything.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct LogHead {
+    /// The unit whose log it is.
+    pub unit: UnitName,
+    /// The log.
+    pub id: LogId,
+    /// Its generation.
+    pub generation: u64,
+    /// It was closed in order: the store had everything then.
+    pub is_closed: bool,
+    /// It has records that a replay would read, or is damaged or cut so that this cannot be known.
+    pub has_records: bool,
+    /// What the medium of the store is recognised by, as it was recorded last. Empty where nothing is recorded.
+    pub medium: Vec<u8>,
+}
+
+/// The head of the log on a device of this size. `None` where no header is whole: it is no log, or a damaged one.
+///
+/// # Errors
+///
+/// The device cannot be read.
+pub(super) fn read_head(log: &impl Medium, log_bytes: u64) -> io::Result<Option<LogHead>> {
+    let mut blocks = vec![0; 2 * BLOCK_BYTES];
+    if log_bytes < blocks.len() as u64 {
+        return Ok(None);
+    }
+    log.read(0, &mut blocks)?;
+    let Ok(header) = Header::of_log(&blocks) else {
+        return Ok(None);
+    };
+    Ok(Some(LogHead {
+        unit: header.unit,
+        id: header.id,
+        generation: header.generation,
+        is_closed: header.is_clean,
+        has_records: may_have_records(log, log_bytes, &header)?,
+        medium: header.medium,
+    }))
+}
+
+/// Whether a log has records that a replay would read, or is damaged or cut so that this cannot be known.
+///
+/// # Errors
+///
+/// It cannot be read.
+pub(super) fn may_have_records(
+    log: &impl Medium,
+    log_bytes: u64,
+    header: &Header,
+) -> io::Result<bool> {
+    if header.is_clean || RING_OFFSET + header.ring_bytes > log_bytes {
+        return Ok(!header.is_clean);
+    }
+    let none = Replayed::none_of(header);
+    if next_record(log, header, &none, &mut Vec::new())?.is_some() {
+        return Ok(true);
+    }
+    match check_end(log, header, &none) {
+        Ok(()) => Ok(false),
+        Err(Misfit::Io(error)) => Err(error),
+        Err(_) => Ok(true),
+    }
 }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use super::Journal;
 use super::books::{Bias, Limits};
-use super::format::{BLOCK_BYTES, Deed, Entry, Header, LogId, RECORD_BYTES_MAX, UnitName};
+use super::format::{
+    BLOCK_BYTES, Deed, Entry, Header, LogId, MEDIUM_BYTES_MAX, RECORD_BYTES_MAX, UnitName,
+};
 use super::replay::{Binding, Medium, Misfit, Replayed, check_end, find, refuse_foreign, replay};
 use super::shared::{Alone, Noted, Shared, Use};
 
@@ -31,6 +33,11 @@ pub struct LogOptions {
     pub bias: Bias,
     /// Every change is durable before it is answered.
     pub writes_through: bool,
+    /// What the medium of the store is recognised by: recorded in the header of the log ([`LogHead`]). At most
+    /// [`MEDIUM_BYTES_MAX`] bytes; empty where nothing is recorded.
+    ///
+    /// [`LogHead`]: super::LogHead
+    pub medium: Vec<u8>,
     /// Where it is kept how the unit stands to its log.
     pub noted: Arc<dyn Noted>,
     /// Calls a function that may wait for a device without end, so that it does not keep the process from ending.
@@ -77,6 +84,7 @@ impl Journal {
         options: &LogOptions,
         shape: Shape,
     ) -> Result<(Self, Replayed), Misfit> {
+        check_medium(&options.medium)?;
         let begun =
             recover(log, log_bytes, store, store_bytes, options).and_then(|(last, replayed)| {
                 let header = begin(log, last, shape, options)?;
@@ -208,6 +216,23 @@ const fn first_header(options: &LogOptions, shape: Shape) -> Header {
         tail: 0,
         sequence: 0,
         is_clean: true,
+        medium: Vec::new(),
+    }
+}
+
+/// # Errors
+///
+/// It is too long to be recorded.
+pub(super) fn check_medium(medium: &[u8]) -> io::Result<()> {
+    let bytes = medium.len();
+    match bytes <= MEDIUM_BYTES_MAX {
+        true => Ok(()),
+        false => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!(
+                "the record of the medium has {bytes} bytes, and a log takes {MEDIUM_BYTES_MAX}"
+            ),
+        )),
     }
 }
 
@@ -237,6 +262,7 @@ pub(super) fn begin(
         is_clean: false,
         id: before.id,
         unit: before.unit,
+        medium: options.medium.clone(),
     };
     if is_new {
         // What was in the other place is no header of this log.

@@ -183,6 +183,7 @@ fn options(
             SyncBias::Throughput => Bias::Throughput,
         },
         writes_through: unit.store.cache == config::CacheMode::Writethrough,
+        medium: Vec::new(),
         noted,
         apart: |call| {
             if let Err(error) = reactor::process::apart(call) {

@@ -7,11 +7,14 @@ use std::sync::Arc;
 
 use super::disk::Chance;
 use crate::journal::Journal;
+use crate::journal::books::Condition;
 use crate::journal::format::{
-    Address, BLOCK_BYTES, Deed, Entry, Header, NotAHeader, RECORD_BYTES_MAX, RING_OFFSET,
-    decode_record, encode_record, place, record_bytes,
+    Address, BLOCK_BYTES, Deed, Entry, Header, MEDIUM_BYTES_MAX, NotAHeader, RECORD_BYTES_MAX,
+    RING_OFFSET, decode_record, encode_record, place, record_bytes,
 };
-use crate::journal::replay::{Binding, Medium, Misfit, check_end, find, replay};
+use crate::journal::replay::{
+    Binding, LogHead, Medium, Misfit, check_end, find, read_head, replay,
+};
 use crate::journal::shared::{Alone, Noted, Use};
 use crate::journal::start::{LogOptions, Shape};
 use crate::journal::{Bias, Known};
@@ -29,6 +32,7 @@ fn header() -> Header {
         tail: 0,
         sequence: 1,
         is_clean: false,
+        medium: b"where it is".to_vec(),
     }
 }
 
@@ -131,6 +135,27 @@ fn log(records: u64, tail: u64) -> (Bytes, Header, Vec<u64>) {
     (log, header, ends)
 }
 
+fn shape(header: &Header) -> Shape {
+    Shape {
+        record_bytes: RECORD_BYTES,
+        ..Shape::of_device(header.ring_bytes)
+    }
+}
+
+/// Of a start with such a log.
+fn options(header: &Header, known: Option<Known>) -> LogOptions {
+    LogOptions {
+        unit: header.unit,
+        known,
+        new_id: [1; 16],
+        bias: Bias::Latency,
+        writes_through: false,
+        medium: Vec::new(),
+        noted: Arc::new(Unnoted),
+        apart: |call| call(),
+    }
+}
+
 fn address(header: &Header, number: u64, position: u64) -> Address {
     Address {
         id: header.id,
@@ -166,6 +191,9 @@ fn the_bytes_are_those_of_the_documentation() {
     assert_eq!(block[64..72], (8 * 16384u64).to_le_bytes());
     assert_eq!(block[80..88], 1u64.to_le_bytes());
     assert_eq!(block[88..92], 16384u32.to_le_bytes());
+    assert_eq!(block[92..96], 11u32.to_le_bytes());
+    assert_eq!(&block[96..107], b"where it is");
+    assert!(block[107..].iter().all(|byte| *byte == 0));
     assert_eq!(block.len(), 4096);
     let sum = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, &block[12..]);
     assert_eq!(
@@ -194,7 +222,7 @@ fn the_bytes_are_those_of_the_documentation() {
 fn a_header_comes_back_and_no_flipped_bit_passes() {
     let block = header().encode();
     assert_eq!(Header::decode(&block), Ok(header()));
-    for bit in 0..96 * 8 {
+    for bit in 0..108 * 8 {
         let mut block = block.clone();
         block[bit / 8] ^= 1 << (bit % 8);
         assert!(Header::decode(&block).is_err(), "bit {bit}");
@@ -203,6 +231,92 @@ fn a_header_comes_back_and_no_flipped_bit_passes() {
         Header::of_log(&[0; 2 * BLOCK_BYTES]),
         Err(NotAHeader::Foreign)
     );
+}
+
+/// Gives a block the checksum that fits.
+fn sealed(mut block: Vec<u8>) -> Vec<u8> {
+    let sum = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, &block[12..]);
+    block[8..12].copy_from_slice(&u32::try_from(sum).unwrap().to_le_bytes());
+    block
+}
+
+#[test]
+fn a_medium_of_2048_bytes_is_recorded_and_a_header_that_says_more_is_damaged() {
+    let longest = Header {
+        medium: vec![7; MEDIUM_BYTES_MAX],
+        ..header()
+    };
+    assert_eq!(Header::decode(&longest.encode()), Ok(longest.clone()));
+    for bytes in [2049, 4001, u32::MAX] {
+        let mut block = longest.encode();
+        block[92..96].copy_from_slice(&bytes.to_le_bytes());
+        let decoded = Header::decode(&sealed(block));
+        assert_eq!(decoded, Err(NotAHeader::Damaged), "{bytes}");
+    }
+}
+
+#[test]
+fn the_head_of_a_log_is_read_and_says_whether_a_replay_would_find_something() {
+    let head = |log: &Bytes, bytes| read_head(log, bytes).unwrap();
+    for (records, is_clean) in [(0, false), (1, false), (5, false), (0, true)] {
+        let (log, header, _) = log(records, 0);
+        let header = Header { is_clean, ..header };
+        log.write(header.place(), &header.encode()).unwrap();
+        let before = log.0.borrow().clone();
+        let found = head(&log, before.len() as u64).unwrap();
+        let expected = LogHead {
+            unit: header.unit,
+            id: header.id,
+            generation: header.generation,
+            is_closed: is_clean,
+            has_records: records > 0,
+            medium: header.medium.clone(),
+        };
+        assert_eq!(found, expected, "{records}");
+        assert_eq!(*log.0.borrow(), before, "it is read alone");
+    }
+    let (log, header, ends) = log(3, 0);
+    let bytes = RING_OFFSET + header.ring_bytes;
+    assert!(head(&log, bytes - 1).unwrap().has_records, "it is cut");
+    log.write(place(ends[0] - 4096, header.ring_bytes), &[0; 4096])
+        .unwrap();
+    assert!(head(&log, bytes).unwrap().has_records, "it is damaged");
+    log.write(0, &[0; 2 * BLOCK_BYTES]).unwrap();
+    assert_eq!(head(&log, bytes), None);
+    assert_eq!(head(&log, 100), None);
+    assert!(read_head(&Broken, bytes).is_err());
+}
+
+#[test]
+fn a_medium_is_recorded_at_the_start_and_replaced_while_the_log_is_open() {
+    let (log, header, _) = log(1, 0);
+    let bytes = RING_OFFSET + header.ring_bytes;
+    let store = Bytes(RefCell::new(vec![0; 1 << 21]));
+    let mut options = options(&header, None);
+    options.medium = vec![1; MEDIUM_BYTES_MAX + 1];
+    let shape = shape(&header);
+    let begun = Journal::start(&log, bytes, &store, 1 << 21, &options, shape).map(drop);
+    assert!(begun.is_err(), "it is too long");
+    let medium = || read_head(&log, bytes).unwrap().unwrap().medium;
+    assert_eq!(medium(), header.medium, "nothing was begun");
+    options.medium = b"one".to_vec();
+    let begun = Journal::start(&log, bytes, &store, 1 << 21, &options, shape);
+    let (journal, _) = begun.unwrap();
+    assert_eq!(medium(), b"one");
+    for next in [&b"two"[..], &[2; MEDIUM_BYTES_MAX], b""] {
+        journal.note_medium(&log, next).unwrap();
+        assert_eq!(medium(), next);
+    }
+    assert!(
+        journal
+            .note_medium(&log, &[2; MEDIUM_BYTES_MAX + 1])
+            .is_err()
+    );
+    assert_eq!(journal.0.books().condition(), Condition::Working);
+    assert!(journal.note_medium(&Broken, b"three").is_err());
+    assert_eq!(medium(), b"");
+    // As after any other header that could not be written.
+    assert_eq!(journal.0.books().condition(), Condition::Broken);
 }
 
 #[test]
@@ -305,8 +419,7 @@ fn any_bytes_are_read_without_harm() {
             bytes[at] = u8::try_from(chance.below(256)).unwrap();
         }
         // With a checksum that fits, too: as somebody would write it who means harm.
-        let sum = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, &bytes[12..]);
-        bytes[8..12].copy_from_slice(&u32::try_from(sum).unwrap().to_le_bytes());
+        let mut bytes = sealed(bytes);
         if let Some(found) = decode_record(&bytes, &address) {
             assert!(found.iter().map(|it| it.data.len()).sum::<usize>() < record.len());
         }
@@ -388,24 +501,13 @@ fn a_log_that_cannot_be_read_is_done_without_and_a_store_that_cannot_be_synced_i
     let (log, header, _) = log(1, 0);
     let log_bytes = RING_OFFSET + header.ring_bytes;
     let store = Bytes(RefCell::new(vec![0; 1 << 21]));
-    let shape = Shape {
-        record_bytes: RECORD_BYTES,
-        ..Shape::of_device(header.ring_bytes)
-    };
+    let shape = shape(&header);
     for how in [Use::Closed, Use::Left] {
         let binding = Binding {
             id: header.id,
             generation: header.generation,
         };
-        let options = LogOptions {
-            unit: header.unit,
-            known: Some(Known { log: binding, how }),
-            new_id: [1; 16],
-            bias: Bias::Latency,
-            writes_through: false,
-            noted: Arc::new(Unnoted),
-            apart: |call| call(),
-        };
+        let options = options(&header, Some(Known { log: binding, how }));
         let begun = Journal::start(&Broken, log_bytes, &store, 1 << 21, &options, shape);
         let (journal, _) = begun.unwrap();
         assert_eq!(journal.0.alone, Some(Alone::Unreadable));

@@ -8,7 +8,8 @@ use memory::{Payload, Pool};
 
 use super::disk::{Chance, Disk, End, SECTOR};
 use crate::journal::books::Bias;
-use crate::journal::format::{BLOCK_BYTES, RING_OFFSET};
+use crate::journal::format::{BLOCK_BYTES, Header, RING_OFFSET};
+use crate::journal::replay::{Medium, read_head};
 use crate::journal::start::{Known, LogOptions, Shape};
 use crate::journal::{Binding, Journal, Limits, Noted, Use};
 use crate::{
@@ -74,6 +75,10 @@ struct World {
     /// How often in a thousand times an operation fails: of the log, of the store.
     faults: (usize, usize),
     cores: Vec<Core>,
+    journal: Option<Journal>,
+    /// What is recorded of the medium of the store, and the header that is to record something else.
+    medium: u64,
+    noting: Option<Header>,
     asked: HashMap<u64, (usize, Asked)>,
     changes: Vec<Change>,
     /// What each sector became before the crash, in order.
@@ -118,6 +123,9 @@ impl World {
             notes: Arc::default(),
             bias,
             cores: Vec::new(),
+            journal: None,
+            medium: 0,
+            noting: None,
             asked: HashMap::new(),
             changes: Vec::new(),
             past: HashMap::new(),
@@ -136,6 +144,7 @@ impl World {
             new_id: [7; 16],
             bias: self.bias,
             writes_through: self.writes_through,
+            medium: self.medium.to_le_bytes().to_vec(),
             noted: Arc::clone(&self.notes) as Arc<dyn Noted>,
             apart: |call| call(),
         };
@@ -151,6 +160,7 @@ impl World {
         self.records += done.records;
         self.laps = self.laps.max(done.end / RING_BYTES);
         self.cores = (0..CORES).map(|core| self.core(&journal, core)).collect();
+        self.journal = Some(journal);
     }
 
     fn core(&self, journal: &Journal, core: usize) -> Core {
@@ -182,8 +192,22 @@ impl World {
             50..75 => self.complete_log(),
             75..90 => self.wake(),
             90..92 => self.cancel(),
-            92..97 => self.help(),
+            92..96 => self.help(),
+            96 => self.note_medium(),
             _ => self.fire(),
+        }
+    }
+
+    /// Another medium is recorded: begun in one step, ended in a later one.
+    fn note_medium(&mut self) {
+        let journal = self.journal.as_ref().expect("it is started");
+        if let Some(header) = self.noting.take() {
+            self.log.write(header.place(), &header.encode()).unwrap();
+            self.log.sync().unwrap();
+            self.medium = u64::from_le_bytes(header.medium[..].try_into().unwrap());
+            journal.0.end_noting(Some(header));
+        } else if !journal.0.books().writes_header() {
+            self.noting = journal.0.begin_noting(&self.now.to_le_bytes()).unwrap();
         }
     }
 
@@ -364,6 +388,9 @@ impl World {
     /// Everything goes well until nothing is under way.
     fn run_out(&mut self) {
         self.faults = (0, 0);
+        if self.noting.is_some() {
+            self.note_medium();
+        }
         for _ in 0..200_000 {
             if self.asked.is_empty() {
                 return;
@@ -379,12 +406,14 @@ impl World {
         panic!("it does not come to an end: {:?}", self.asked);
     }
 
-    fn crash(&mut self, is_sound: bool) {
+    fn crash(&mut self) {
         self.asked.clear();
         self.cores.clear();
+        (self.journal, self.noting) = (None, None);
         self.past = self.disk.state.borrow().past.clone();
-        // Where only the process ends, nothing that was answered may be missing. A store that failed may be frozen.
-        let is_killed = is_sound && self.chance.hits(300);
+        // Where only the process ends, nothing that was answered may be missing. So it is, too, where the unit is removed
+        // and added again.
+        let is_killed = self.chance.hits(300);
         if is_killed {
             let answered = self.changes.iter_mut().filter(|it| it.ended.is_some());
             answered.for_each(|it| it.durable = true);
@@ -453,14 +482,16 @@ impl World {
         for _ in 0..4 {
             self.start();
             self.check(seed);
-            let is_sound = self.faults == (0, 0);
             for _ in 0..self.chance.below(1500) {
                 self.step();
             }
             if self.chance.hits(200) {
                 self.run_out();
             }
-            self.crash(is_sound);
+            self.crash();
+            let head = read_head(&self.log, RING_OFFSET + RING_BYTES).unwrap();
+            let medium = head.expect("a log").medium;
+            assert_eq!(medium, self.medium.to_le_bytes(), "seed {seed}");
         }
         self.start();
         self.check(seed);
