@@ -9,6 +9,7 @@ place, and `facts.json`: what initiators and administrators saw when the version
 import itertools
 import json
 import pathlib
+import re
 import shutil
 import struct
 import sys
@@ -71,6 +72,9 @@ class Kept(Tarn):
         super().__init__(config="")
         if fixture:
             copy(fixture, self.dir, lambda text: replaced(text, self.places()))
+            # Its disks were there when it was stopped: none that is missing is made.
+            for name in re.findall(r'file:\{dir\}/(\S+\.img)\?size=1M', (fixture / "tarn.toml").read_text()):
+                (self.dir / name).write_bytes(bytes(1 << 20))
 
     def command(self):
         return [str(BINARY), "serve", "--config", str(self.dir / "tarn.toml"), "--state", str(self.dir / "state")]

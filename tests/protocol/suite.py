@@ -23,6 +23,7 @@ from tarn import IQN, Tarn, listens
 OTHER = "iqn.2026-11.example.tarn:other"
 BLOCK = 512
 SHUTDOWN_S = 3
+RESERVATIONS_PREEMPTED = (scsi.UNIT_ATTENTION, (0x2A, 0x03))
 CHAP_USER, CHAP_SECRET = "tester", "tester-secret-0123"
 MUTUAL_NAME, MUTUAL_SECRET = "tarn", "target-secret-4567"
 
@@ -793,6 +794,61 @@ def registrations_with_aptpl_outlive_a_crash():
         tarn.start()
         with login(tarn) as session:
             equal(registered_keys(session), [], "keys after CLEAR and another crash")
+
+
+@test
+def an_administrator_sees_and_ends_reservations_of_the_dead():
+    """The holder dies with its session. Who meets the conflict is an event that names the holder, the doctor says that nobody
+    can release it, and CLEAR by an administrator reaches every initiator and what is saved."""
+    with serve() as tarn:
+        with login(tarn) as holder:
+            for action, key, new_key, scope_type in [(0, 0, 0xABC, 0), (1, 0xABC, 0, 3)]:
+                cdb, parameters = pr_out(action, key=key, new_key=new_key, scope_type=scope_type, aptpl=True)
+                good(holder.command(cdb, write=parameters), f"PERSISTENT RESERVE OUT {action}")
+            name = holder.initiator
+            held = tarn.api().get("luns/disk/reservations")
+            equal(held["holder"]["has_session"], True, "the session of the holder")
+        with login(tarn, initiator=OTHER) as other:
+            cdb, parameters = pr_out(0, new_key=0xDEF, aptpl=True)
+            good(other.command(cdb, write=parameters), "REGISTER of another")
+            equal(other.command(scsi.write16(0, 1), write=bytes(BLOCK)).status, scsi.RESERVATION_CONFLICT, "WRITE of another")
+            held = tarn.api().get("luns/disk/reservations")
+            equal((held["type"], held["holder"]["initiator"], held["holder"]["has_session"]), ("exclusive-access", name, False), "holder")
+            equal([(one["nexus"]["initiator"], one["key"], one["holder"]) for one in held["registrations"]],
+                  [(name, "0x0000000000000abc", True), (OTHER, "0x0000000000000def", False)], "registrations")
+            equal((held["registered"], held["aptpl"], held["lost"], "since_ms" in held), (2, True, False, True), "the rest")
+            summary = next(one for one in tarn.api().get("luns") if one["spec"]["id"] == "disk")["reservations"]
+            equal((summary["type"], summary["registered"], "registrations" in summary), (held["type"], 2, False), "in the list")
+            conflict = next(one for one in tarn.api().get("events") if one["kind"] == "reservation-conflict")
+            equal((conflict["lun"], conflict["initiator"]), ("disk", OTHER), "the event")
+            check(f"{name} holds it (exclusive-access)" in conflict["message"], conflict["message"])
+            finding = next(one for one in tarn.api().get("findings") if one["code"] == "reservation-stranded")
+            check(name in finding["message"] and "tarn lun reservation clear disk" in finding["remedy"], finding)
+            tarn.api().post("luns/disk/reservations/clear")
+            answer = other.command(scsi.write16(0, 1), write=bytes(BLOCK))
+            equal((answer.sense.key, answer.sense.code), RESERVATIONS_PREEMPTED, "who was registered is notified")
+            good(other.command(scsi.write16(0, 1), write=bytes(BLOCK)), "WRITE of another")
+            equal(registered_keys(other), [], "keys")
+            check("reservations" not in tarn.api().get("luns/disk"), "it is shown as before")
+            codes = [one["code"] for one in tarn.api().get("findings")]
+            check("reservation-stranded" not in codes, codes)
+        tarn.kill()
+        tarn.start()
+        with login(tarn) as session:
+            equal(registered_keys(session), [], "keys after a crash")
+
+
+@test
+def an_administrator_ends_an_spc2_reservation():
+    """RESERVE of a session that lives: who holds the unit is shown, is notified, and others get in."""
+    with serve() as tarn, login(tarn) as holder, login(tarn, initiator=OTHER) as other:
+        good(holder.command(scsi.reserve6()), "RESERVE")
+        equal(tarn.api().get("luns/disk/reservations")["reserved_by"]["initiator"], holder.initiator, "holder")
+        equal(other.command(scsi.read16(0, 1), read=BLOCK).status, scsi.RESERVATION_CONFLICT, "READ of another")
+        tarn.api().post("luns/disk/reservations/clear")
+        good(other.command(scsi.read16(0, 1), read=BLOCK), "READ of another")
+        answer = holder.command(scsi.read16(0, 1), read=BLOCK)
+        equal((answer.sense.key, answer.sense.code), RESERVATIONS_PREEMPTED, "the holder is notified")
 
 
 @test

@@ -57,6 +57,7 @@ function applied(context, text, comment) {
 function resource(context, kind) {
   const { world, request, parts: [, name, action] } = context;
   if (kind === "lun" && action === "snapshots") return snapshotsOf(context, name);
+  if (kind === "lun" && action === "reservations") return reservationsOf(context, name);
   const { model } = world.configuration;
   const moves = kind === "lun" && request.method === "POST";
   demand(context, moves ? "operator" : "viewer");
@@ -66,6 +67,17 @@ function resource(context, kind) {
   if (!found) throw missing(`${kind} ${name}`);
   if (moves) moveMedium(world, found, action);
   return { body: shown(found) };
+}
+
+/** What is at `luns/ID/reservations`. */
+function reservationsOf(context, id) {
+  const { world, parts: [, , , action] } = context;
+  const spec = world.configuration.model.lun.find((each) => each.id === id);
+  if (!spec) throw missing(`lun ${id}`);
+  demand(context, action === "clear" ? "admin" : "viewer");
+  if (action !== "clear") return { body: world.reservations.get(id) ?? { registered: 0, aptpl: false, lost: false } };
+  world.reservations.delete(id);
+  return { body: lunView(world.configuration.model, spec, world.ejected) };
 }
 
 /** What is at `luns/ID/snapshots`. */

@@ -25,12 +25,24 @@ const TYPES = { ".html": "text/html; charset=utf-8", ".js": "text/javascript", "
 // As the daemon sends it: whatever needs more than this fails here too.
 const POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 
+/** A cluster whose holder is gone. */
+function reservations() {
+  const nexus = (host, has_session) => ({ transport: "iscsi", initiator: `iqn.1993-08.org.debian:01:${host}`, isid: "00023d000001", target_port: 1, has_session });
+  const [a, b] = [nexus("node-a", false), nexus("node-b", true)];
+  const since_ms = Date.now() - 36e5;
+  return {
+    type: "write-exclusive-registrants-only", holder: a, since_ms, registered: 2, aptpl: true, lost: false,
+    registrations: [{ nexus: a, key: "0x00000000000a0001", holder: true, since_ms }, { nexus: b, key: "0x00000000000b0001", holder: false }],
+  };
+}
+
 const empty = "# Nothing is configured yet.\n";
 const demo = readFileSync(join(here, "demo.toml"), "utf8");
 const configuration = new Configuration(flags.empty ? empty : flags.large ? large() : demo);
 const load = new Load(configuration, flags.large ? LARGE_SESSIONS : 0);
 const world = {
   configuration, load, checks: checksOf(readFileSync(join(here, "../../docs/CLI.md"), "utf8")), events: [], logins: new Map(), streams: new Set(), ejected: new Set(), snapshots: [],
+  reservations: new Map(configuration.model.lun.slice(0, 1).map(({ id }) => [id, reservations()])),
   tokens: ["admin", "operator", "viewer"].map((role) => ({ name: role, role, made_ms: Date.now() - 9e7, token: `${role}-token` })),
   note(severity, kind, message, about = {}) {
     const event = { number: (this.events.at(-1)?.number ?? 0) + 1, at_ms: Date.now(), severity, kind, message, ...about };

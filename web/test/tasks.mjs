@@ -218,6 +218,23 @@ function addChangeTests({ browser, world }) {
     await close(page);
   });
 
+  test("who has reserved a LUN is shown, and the end of that is asked twice", async () => {
+    if (!world.empty) throw new Skip("initiators with reservations are in the mock only");
+    const page = await open(browser, world.base);
+    await login(page, world.token);
+    await visit(page, "luns/database");
+    const rows = page.getByLabel("Registrations");
+    await rows.getByText("iqn.1993-08.org.debian:01:node-a").waitFor();
+    assert.deepEqual(await rows.getByText(/^(holder|no session)$/).allTextContents(), ["no session", "holder"]);
+    await button(page, "Clear").click();
+    assert.ok(await button(dialog(page), "Clear").isDisabled());
+    await page.getByLabel("Type database to confirm").fill("database");
+    await button(dialog(page), "Clear").click();
+    await page.getByText("Nobody has reserved it, and nobody is registered.").waitFor();
+    assert.deepEqual(await ask(page, "luns/database/reservations"), { registered: 0, aptpl: false, lost: false });
+    await close(page);
+  });
+
   test("a snapshot is taken, cloned, rolled back to and removed", async () => {
     if (!world.empty) throw new Skip("file systems with snapshots are in the mock only");
     const page = await open(browser, world.base);

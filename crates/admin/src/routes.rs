@@ -14,8 +14,8 @@ use api::request::{
 use api::spec;
 use api::stats::{Space, Stats};
 use api::view::{
-    Access, Check, Flattened, Hyperscsi, Lun, Places, Quota, Session, Snapshot, SnapshotsTaken,
-    Status, Target, Trace,
+    Access, Check, Flattened, Hyperscsi, Lun, Places, Quota, Reservations, Session, Snapshot,
+    SnapshotsTaken, Status, Target, Trace,
 };
 use axum::Router;
 use axum::middleware::from_fn_with_state;
@@ -72,6 +72,11 @@ pub(crate) static ROUTES: &[Route] = &[
         Gives::One(of::<Lun>()), || post(media::eject)).takes(of::<Eject>()),
     Route::post("/api/v1/luns/{id}/load", Operator, "Loads the medium of a unit",
         Gives::One(of::<Lun>()), || post(media::load)),
+    Route::get("/api/v1/luns/{id}/reservations", Viewer, "Who has reserved a unit, and who is registered with it",
+        Gives::One(of::<Reservations>()), || get(media::reservations)),
+    Route::post("/api/v1/luns/{id}/reservations/clear", Admin,
+        "Ends all reservations of a unit and all registrations; whoever loses one gets a unit attention",
+        Gives::One(of::<Lun>()), || post(media::clear_reservations)),
     Route::post("/api/v1/luns/{id}/takeover", Admin, "Takes the image of a unit from another client of its cluster",
         Gives::One(of::<Lun>()), || post(media::take_over)),
     Route::post("/api/v1/luns/{id}/log/discard", Admin, "Serves a unit without what its lost log may have",

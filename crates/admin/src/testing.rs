@@ -12,8 +12,8 @@ use api::problem::{Problem, ProblemKind};
 use api::request::{EventQuestion, Rollback, TakeSnapshots, Tracing};
 use api::stats::Stats;
 use api::view::{
-    Access, AccessQuestion, Check, Flattened, Hyperscsi, Lun, Places, Quota, Session, Snapshot,
-    SnapshotsTaken, Status, Target, Trace,
+    Access, AccessQuestion, Check, Flattened, Hyperscsi, Lun, Places, Quota, Reservations, Session,
+    Snapshot, SnapshotsTaken, Status, Target, Trace,
 };
 use durable::scratch::Scratch;
 use tokio::sync::watch;
@@ -169,6 +169,14 @@ impl Control for Double {
     }
 
     fn load(&self, _lun: &str) -> Result<(), Problem> {
+        panic!("{UNASKED}")
+    }
+
+    fn reservations(&self, _lun: &str) -> Result<Reservations, Problem> {
+        panic!("{UNASKED}")
+    }
+
+    fn clear_reservations(&self, _lun: &str) -> Result<(), Problem> {
         panic!("{UNASKED}")
     }
 

@@ -8,8 +8,8 @@ use crate::problem::Problem;
 use crate::request::{EventQuestion, Rollback, TakeSnapshots, Tracing};
 use crate::stats::{Space, Stats};
 use crate::view::{
-    Access, AccessQuestion, Check, Flattened, Hyperscsi, Lun, Places, Quota, Session, Snapshot,
-    SnapshotsTaken, Status, Target, Trace,
+    Access, AccessQuestion, Check, Flattened, Hyperscsi, Lun, Places, Quota, Reservations, Session,
+    Snapshot, SnapshotsTaken, Status, Target, Trace,
 };
 
 /// The daemon, as its administration sees it. Calls may block for as long as a step of a plan
@@ -105,6 +105,21 @@ pub trait Control: Send + Sync + 'static {
     ///
     /// There is no such unit, its medium is fixed, or the data plane does not answer.
     fn load(&self, lun: &str) -> Result<(), Problem>;
+
+    /// The reservations of a unit, with all registrations.
+    ///
+    /// # Errors
+    ///
+    /// There is no such unit.
+    fn reservations(&self, lun: &str) -> Result<Reservations, Problem>;
+
+    /// Ends all reservations of a unit and all registrations, as the service action CLEAR does. They are gone from what
+    /// is saved, too, when this returns.
+    ///
+    /// # Errors
+    ///
+    /// There is no such unit, the state cannot be saved, or a step took too long.
+    fn clear_reservations(&self, lun: &str) -> Result<(), Problem>;
 
     /// Takes the image of a unit from another client of its cluster, and serves it. The cluster refuses that client
     /// from then on.

@@ -16,7 +16,7 @@ pub struct Event {
     /// `slow-command`, `command-hangs`, `slow-send`; of units `lun-resized`, `medium-ejected`,
     /// `medium-loaded`, `snapshot-taken`, `snapshot-removed`, `snapshot-restored`, `snapshot-missed`,
     /// `rollback-failed`, `lun-flattened`, `flatten-failed`, `store-error`, `store-stuck`, `store-freed`,
-    /// `store-lost`, `store-reached`, `state-not-kept`, `state-conflict`; of quotas `quota-soft`,
+    /// `store-lost`, `store-reached`, `state-not-kept`, `state-conflict`, `reservation-conflict`; of quotas `quota-soft`,
     /// `quota-full`, `quota-free`; of findings `finding-began`, `finding-ended`; of cores `core-stalled`; of
     /// the start `state-damaged`, `state-unwritable`, `state-foreign`, `reservations-lost`,
     /// `lun-withheld`, `administration`; of administrators `config-applied`, `admin-change`,
@@ -121,7 +121,7 @@ pub struct Finding {
     /// Stable, for scripts. Of the state `lun-withheld`, `reservations-lost`, `state-damaged`,
     /// `state-unwritable`, `state-foreign`, `state-conflict`, `administration`; of the configuration
     /// file `file-invalid`, `file-edited`, `restart-pending`; of the service `notify-failed`, `flush-failed`,
-    /// `store-lost`, `store-error`, `store-stuck`, `store-slow`, `log-lost`,
+    /// `store-lost`, `store-error`, `store-stuck`, `store-slow`, `log-lost`, `reservation-stranded`,
     /// `log-failed`, `config`, `cores-busy`, `one-session`, `core-busy`, `buffers-short`, `window-full`,
     /// `write-cache`, `descriptors`, `strangers`, `little-memory`,
     /// `socket-buffers`, `violations`, `digests`, `clock`, `trace`; of the network `mtu`,

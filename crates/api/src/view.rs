@@ -70,6 +70,10 @@ pub struct Lun {
     /// What keeps it, or its log, from being used; absent where nothing does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<LunTrouble>,
+    /// Who has reserved it or is registered with it; absent where nobody is. Without the registrations one by one,
+    /// which `/luns/{id}/reservations` has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservations: Option<Reservations>,
     /// The targets that export it.
     pub shown_by: Vec<LunPath>,
     /// The servers of NBD and the groups of HyperSCSI that serve it.
@@ -87,6 +91,65 @@ pub struct LunTrouble {
     pub code: String,
     /// Why, in words.
     pub why: String,
+}
+
+/// The reservations of a unit.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct Reservations {
+    /// The type of the persistent reservation, as `write-exclusive` or `exclusive-access-registrants-only`; absent
+    /// without one.
+    #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Who holds it; absent without one, and where all that are registered hold it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holder: Option<ReservationNexus>,
+    /// Since when it is held; absent where that is before the start of the daemon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since_ms: Option<u64>,
+    /// How many I_T nexuses are registered.
+    pub registered: u32,
+    /// Registrations and reservation outlive a restart (APTPL).
+    pub aptpl: bool,
+    /// They could not be read, so every command that they could forbid is refused.
+    pub lost: bool,
+    /// Who holds the unit by RESERVE, the reservation of SPC-2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserved_by: Option<ReservationNexus>,
+    /// Who is registered, in the order of registration; only in `/luns/{id}/reservations`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub registrations: Vec<Registration>,
+}
+
+/// An I_T nexus that is registered, or holds a reservation.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct ReservationNexus {
+    /// `iscsi`, `nbd` or `hyperscsi`.
+    pub transport: String,
+    /// InitiatorName, or what sessions of another transport have in its place.
+    pub initiator: String,
+    /// ISID of the initiator port, 12 hexadecimal digits; absent where the transport has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isid: Option<String>,
+    /// Relative target port identifier.
+    pub target_port: u16,
+    /// The initiator has a session that sees the unit, perhaps of another port; absent in lists of units, and where the
+    /// data plane does not answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub has_session: Option<bool>,
+}
+
+/// A registration for persistent reservations.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct Registration {
+    /// Who is registered.
+    pub nexus: ReservationNexus,
+    /// Its key, as `0x` and 16 hexadecimal digits.
+    pub key: String,
+    /// It holds the reservation, alone or with all that are registered.
+    pub holder: bool,
+    /// Since when; absent where that is before the start of the daemon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since_ms: Option<u64>,
 }
 
 /// A medium that can be ejected.

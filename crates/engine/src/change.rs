@@ -140,7 +140,7 @@ impl<C: Carrier> Engine<C> {
             "{unit:?} is given a state that does not follow its own"
         );
         if update.changes_state {
-            self.note_medium(unit, shared);
+            self.note_state(unit, shared);
             let unit = &mut self.units[unit];
             unit.view.install(shared, &update.notices);
             // The size of the store is part of what every core must know.

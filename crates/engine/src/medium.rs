@@ -48,6 +48,8 @@ pub enum MediumOrder {
     NotWriteThrough,
     /// Have a write cache before it, which is on.
     WriteBack,
+    /// Have nobody reserve the unit, nor be registered with it.
+    ClearReservations,
 }
 
 impl<C: Carrier> Engine<C> {
@@ -93,6 +95,9 @@ impl<C: Carrier> Engine<C> {
             MediumOrder::WriteThrough { limit } => self.begin_write_through(unit, limit),
             MediumOrder::NotWriteThrough => self.ask_to_move(unit, ChangeKind::NotWrittenThrough),
             MediumOrder::WriteBack => self.ask_to_move(unit, ChangeKind::WriteBack),
+            MediumOrder::ClearReservations => {
+                self.ask_to_move(unit, ChangeKind::ClearReservations);
+            }
         }
     }
 
@@ -346,9 +351,8 @@ impl<C: Carrier> Engine<C> {
             .push_back(Report::MediumMoved { unit, outcome });
     }
 
-    /// A new state of a unit is about to be installed: its owner's core reports what that means for the
-    /// medium.
-    pub(crate) fn note_medium(&mut self, unit: UnitIndex, new: &Shared) {
+    /// A new state of a unit is about to be installed: its owner's core reports what administrators see of it.
+    pub(crate) fn note_state(&mut self, unit: UnitIndex, new: &Shared) {
         let one = &self.units[unit];
         let old = one.view.shared();
         debug_assert!(
@@ -356,14 +360,16 @@ impl<C: Carrier> Engine<C> {
             "{unit:?} gets an older state"
         );
         let is_moved = old.is_ejected != new.is_ejected;
-        if one.owner.is_none() || !is_moved && old.preventing == new.preventing {
+        let is_seen =
+            is_moved || old.preventing != new.preventing || old.reservations != new.reservations;
+        if one.owner.is_none() || !is_seen {
             return;
         }
         if is_moved {
             let is_in = !new.is_ejected;
             self.carrier.notify(News::MediumMoved { unit, is_in });
         }
-        self.reports.push_back(Report::MediumChanged { unit });
+        self.reports.push_back(Report::StateChanged { unit });
     }
 }
 

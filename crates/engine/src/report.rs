@@ -39,8 +39,9 @@ pub enum Report<P: Port> {
         /// Why not.
         outcome: Result<(), MediumFailure>,
     },
-    /// The medium of a unit that this core owns is in or out now, or others prevent its removal.
-    MediumChanged {
+    /// Of a unit that this core owns the medium is in or out now, others prevent its removal, or the reservations are
+    /// other ones.
+    StateChanged {
         /// Which.
         unit: crate::UnitIndex,
     },

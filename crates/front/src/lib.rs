@@ -29,7 +29,7 @@ mod report;
 mod sending;
 mod station;
 
-pub use identity::{SessionId, TransportDetails};
+pub use identity::{InitiatorPort, SessionId, TransportDetails};
 pub use names::{CommandId, ManagementId};
 pub use others::{NoOthers, OtherSessions, Others};
 pub use policy::{

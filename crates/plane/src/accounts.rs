@@ -31,6 +31,9 @@ impl Core {
             for unit in self.engine.carrier.tally.take_unhappy() {
                 self.report_failures(unit, now);
             }
+            for (unit, initiator, count) in self.engine.carrier.tally.take_conflicts() {
+                self.report_conflict(unit, &initiator, count, now);
+            }
         }
     }
 
@@ -61,6 +64,24 @@ impl Core {
                 unreported,
             });
         }
+    }
+
+    /// Counts commands that a reservation of others has ended, and reports some of it.
+    fn report_conflict(&self, index: UnitIndex, initiator: &str, count: u64, now: Duration) {
+        let carrier = &self.engine.carrier;
+        let troubles = &carrier.tally.shared.troubles;
+        let unreported = troubles.note_conflict(index, initiator, count, now);
+        let (Some(unreported), Some(unit)) = (unreported, carrier.units.get(index)) else {
+            return;
+        };
+        let unit = &*unit.name;
+        tracing::info!(unit, initiator, unreported, "reservation conflict");
+        carrier.events.emit(&Event::ReservationConflict {
+            unit,
+            initiator,
+            reserved: &self.media.shared.reserved.get(index),
+            unreported,
+        });
     }
 
     /// Reports a command that is slow.

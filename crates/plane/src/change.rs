@@ -60,6 +60,7 @@ impl Core {
         });
         let unit = self.engine.add_unit(owner, saved, store);
         self.engine.share_uncovered(unit, &plan.uncovered);
+        self.publish_state(unit);
         outcome
     }
 

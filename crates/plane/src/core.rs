@@ -156,7 +156,7 @@ impl Core {
                 }
                 Beyond::Flushed { unit, failure } => self.handle_flushed(unit, failure.as_ref()),
                 Beyond::MediumMoved { unit, outcome } => self.handle_medium_moved(unit, outcome),
-                Beyond::MediumChanged { unit } => self.publish_medium(unit),
+                Beyond::StateChanged { unit } => self.publish_state(unit),
                 // It is out of the directory; nothing in the plane refers to it.
                 Beyond::SessionOver { .. } => {}
             }

@@ -5,7 +5,7 @@
 //! with one reading of the clock for all of them. So a latency is the time from the turn in which the
 //! command was received to the moment its answer was given to the kernel.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -279,6 +279,8 @@ pub(crate) struct Tally {
     /// Units with a command that was not answered GOOD in the turns that were counted: what their stores say of it is
     /// yet to be asked.
     unhappy: Vec<UnitIndex>,
+    /// How many commands ended with RESERVATION CONFLICT in the turns that were counted, by series.
+    conflicts: BTreeMap<u32, u64>,
 }
 
 impl Tally {
@@ -390,6 +392,16 @@ impl Tally {
         std::mem::take(&mut self.unhappy)
     }
 
+    /// Units and InitiatorNames of commands that ended with RESERVATION CONFLICT, and how many they were, once.
+    pub(crate) fn take_conflicts(&mut self) -> Vec<(UnitIndex, Box<str>, u64)> {
+        let conflicts = std::mem::take(&mut self.conflicts).into_iter();
+        let whose = conflicts.filter_map(|(series, count)| {
+            let series = self.series.get(series as usize)?;
+            Some((series.unit, series.initiator.clone(), count))
+        });
+        whose.collect()
+    }
+
     pub(crate) fn note_starved(&self) {
         add(&self.shared.starved, 1);
     }
@@ -403,6 +415,9 @@ impl Tally {
                 continue;
             };
             let status = *status;
+            if status == Status::ReservationConflict {
+                *self.conflicts.entry(account.series).or_default() += 1;
+            }
             if status != Status::Good && !self.unhappy.contains(&series.unit) {
                 self.unhappy.push(series.unit);
             }
@@ -421,6 +436,9 @@ impl Tally {
                 Ending::Answered(status) => Some(status),
                 Ending::Aborted | Ending::Pending => None,
             };
+            if status == Some(Status::ReservationConflict) {
+                *self.conflicts.entry(account.series).or_default() += 1;
+            }
             if status != Some(Status::Good) && !self.unhappy.contains(&series.unit) {
                 self.unhappy.push(series.unit);
             }

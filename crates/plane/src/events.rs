@@ -8,6 +8,7 @@ use front::Station;
 use front::iscsi::{LoginCause, Who};
 use store::{Cause, IoFailure};
 
+use crate::reserved::ReservationReport;
 use crate::slow::SlowCommand;
 
 /// Takes the events of the plane. Called on the cores, so it must not wait. Only rare events are emitted.
@@ -83,6 +84,17 @@ pub enum Event<'a> {
         /// What failed.
         failure: &'a IoFailure,
         /// How many failures of this cause, unit and core were not reported since the last one that was.
+        unreported: u64,
+    },
+    /// A command ended with RESERVATION CONFLICT. Of those of a unit only some are reported.
+    ReservationConflict {
+        /// The unit.
+        unit: &'a str,
+        /// InitiatorName.
+        initiator: &'a str,
+        /// The reservations of the unit.
+        reserved: &'a ReservationReport,
+        /// How many of this unit and core were not reported since the last one that was.
         unreported: u64,
     },
     /// On one core a store begins to end commands with NOT READY, because who has the data cannot be reached, or

@@ -17,6 +17,7 @@
 //! | `lines`, `logins` | limits on lines of the log that peers can cause; how logins end |
 //! | `counters` | what is counted |
 //! | `medium` | removable media |
+//! | `reserved` | reservations, as administrators see them |
 //! | `trace` | copies of what goes over connections, to look for a fault |
 //! | `line` | a connection: its socket, and its traces |
 //! | `letter` | mail between cores |
@@ -59,6 +60,7 @@ mod outside;
 mod plan;
 mod plane;
 mod receipt;
+mod reserved;
 mod slow;
 mod stop;
 mod times;
@@ -74,8 +76,8 @@ pub use front::hyperscsi::Counts as HyperscsiCounts;
 pub use front::iscsi::{Coalescing, Grant, Holding, LoginCause, Who};
 pub use front::nbd::TlsConfig;
 pub use front::{
-    Asker, Authorization, ConnectionReport, ExportAsker, Policy, SessionId, SessionReport, Station,
-    TransportDetails, VisibleExport, VisibleTarget,
+    Asker, Authorization, ConnectionReport, ExportAsker, InitiatorPort, Policy, SessionId,
+    SessionReport, Station, TransportDetails, VisibleExport, VisibleTarget,
 };
 
 pub use counters::{
@@ -91,10 +93,12 @@ pub use plan::{
 };
 pub use plane::{DataPlane, StartError, Stopped};
 pub use receipt::{AddUnitError, Confirmation, NoAnswer};
+pub use reserved::{NexusReport, RegistrationReport, ReservationReport};
+pub use scsi::reservation::ReservationType;
 pub use slow::SlowCommand;
 pub use store::Cause;
 pub use trace::{
     DATA_BYTES_MAX, KEEP_BYTES_MAX, KEEP_BYTES_MIN, NoTrace, Subject, TRACES_MAX, TraceLimits,
     TraceReport,
 };
-pub use troubles::{StoreFailing, StoreTrouble};
+pub use troubles::{Conflict, StoreFailing, StoreTrouble};

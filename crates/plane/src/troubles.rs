@@ -19,6 +19,9 @@ const REPORTS_MAX: u32 = 1;
 /// One more may be reported after each of these.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
 
+/// Of the reservation conflicts of a unit one is reported after each of these. They are ordinary in clusters.
+const CONFLICT_EVERY: Duration = Duration::from_secs(600);
+
 /// Failures of the store of a unit that have the same cause.
 #[derive(Debug)]
 struct Failing {
@@ -27,7 +30,23 @@ struct Failing {
     reports: Bucket,
 }
 
-/// What is the matter with the store of a unit.
+/// Commands of a unit that ended with RESERVATION CONFLICT.
+#[derive(Debug)]
+struct Conflicts {
+    last: Conflict,
+    reports: Bucket,
+}
+
+/// The last command of a unit that ended with RESERVATION CONFLICT.
+#[derive(Clone, Debug)]
+pub struct Conflict {
+    /// InitiatorName.
+    pub initiator: Box<str>,
+    /// When.
+    pub at: Instant,
+}
+
+/// What is the matter with a unit.
 #[derive(Debug, Default)]
 struct Trouble {
     is_stuck: bool,
@@ -35,6 +54,7 @@ struct Trouble {
     /// Blocks that it had and has no more: how many they were, and are.
     shrunk: Option<(u64, u64)>,
     failures: BTreeMap<Cause, Failing>,
+    conflicts: Option<Conflicts>,
 }
 
 /// What one core knows. Locked by the core when something has failed, and by those who read.
@@ -69,6 +89,30 @@ impl Troubles {
         failing.last = at;
         let unreported = failing.reports.take(now);
         failing.reports.leave_out(count.saturating_sub(1));
+        unreported
+    }
+
+    /// Counts reservation conflicts. Says as [`Troubles::note_failures`] what is to be reported.
+    pub(crate) fn note_conflict(
+        &self,
+        unit: UnitIndex,
+        initiator: &str,
+        count: u64,
+        now: Duration,
+    ) -> Option<u64> {
+        let mut all = self.lock();
+        let last = Conflict {
+            initiator: initiator.into(),
+            at: Instant::now(),
+        };
+        let conflicts = &mut all.entry(unit).or_default().conflicts;
+        let conflicts = conflicts.get_or_insert_with(|| Conflicts {
+            last: last.clone(),
+            reports: Bucket::new(REPORTS_MAX, CONFLICT_EVERY),
+        });
+        conflicts.last = last;
+        let unreported = conflicts.reports.take(now);
+        conflicts.reports.leave_out(count.saturating_sub(1));
         unreported
     }
 
@@ -114,13 +158,14 @@ impl Troubles {
                 slow: trouble.slow,
                 shrunk: trouble.shrunk,
                 failures: failures.collect(),
+                conflict: trouble.conflicts.as_ref().map(|it| it.last.clone()),
             }
         };
         all.iter().map(one).collect()
     }
 }
 
-/// What a core knows of the store of a unit.
+/// What a core knows of a unit and its store.
 #[derive(Clone, Debug)]
 pub struct StoreTrouble {
     /// The unit.
@@ -133,6 +178,8 @@ pub struct StoreTrouble {
     pub shrunk: Option<(u64, u64)>,
     /// Commands that failed because of the store, since the unit was opened.
     pub failures: Vec<StoreFailing>,
+    /// The last command that a reservation of others has ended.
+    pub conflict: Option<Conflict>,
 }
 
 /// Commands that failed because of a store, by cause.
@@ -187,6 +234,19 @@ mod tests {
         assert_eq!(failures.len(), CAUSES_MAX + 1);
         assert_eq!(failures[0].cause, Cause::System(0));
         assert_eq!(failures.iter().map(|one| one.count).sum::<u64>(), 99);
+    }
+
+    #[test]
+    fn of_many_conflicts_the_first_is_reported_and_the_last_is_known() {
+        let troubles = Troubles::default();
+        let note = |who, count, at| troubles.note_conflict(UNIT, who, count, seconds(at));
+        assert_eq!(note("iqn.a", 2, 1000), Some(0));
+        assert_eq!(note("iqn.b", 3, 1599), None);
+        assert_eq!(
+            &*troubles.read()[0].conflict.clone().unwrap().initiator,
+            "iqn.b"
+        );
+        assert_eq!(note("iqn.a", 1, 1600), Some(4));
     }
 
     #[test]

@@ -174,6 +174,12 @@ impl Owner {
         })
     }
 
+    /// The holder of the SPC-2 reservation in force.
+    pub fn reserved_by(&self) -> Option<&PortName> {
+        let holder = self.shared.reservations.reserved_by()?;
+        Some(&self.nexuses.get(&holder)?.port)
+    }
+
     /// The snapshot in force.
     pub const fn shared(&self) -> &Arc<Shared> {
         &self.shared
@@ -303,6 +309,7 @@ impl Owner {
             }
             ChangeKind::Eject { force } => draft.shared.eject(*force)?,
             ChangeKind::Load => draft.load(Who::All),
+            ChangeKind::ClearReservations => self.clear_reservations(draft),
             ChangeKind::SpaceLow => draft.notify(Who::All, UnitAttention::SpaceLow),
             ChangeKind::CapacityChanged { blocks } => {
                 if draft.shared.blocks != *blocks {
@@ -312,6 +319,23 @@ impl Owner {
             }
         }
         Ok(())
+    }
+
+    /// Whoever loses a registration or a reservation is notified. Nobody knows who held reservations that were lost.
+    fn clear_reservations(&self, draft: &mut Draft) {
+        let shared = &mut draft.shared;
+        let was_lost = shared.reservations.lost_sense().is_some();
+        let holder = shared.reservations.reserved_by();
+        let holder = holder.and_then(|holder| self.nexuses.get(&holder));
+        let effects = shared.reservations.clear();
+        draft.persist = effects.persist && self.profile.keeps_state;
+        draft.relies_on_kept = self.profile.keeps_state;
+        let registered = effects.attentions.into_iter();
+        let ports = registered.map(|(port, _)| Who::Port(port));
+        let holder = holder.map(|holder| Who::Port(holder.port.clone()));
+        for who in ports.chain(holder).chain(was_lost.then_some(Who::All)) {
+            draft.notify(who, UnitAttention::ReservationsPreempted);
+        }
     }
 
     /// The cache is on, also after a restart: an administrator wants it so.

@@ -9,7 +9,7 @@ use api::edit::{
 };
 use api::spec;
 use api::stats::{Operations, Stats};
-use api::view::{Hyperscsi, Lun, Medium, Quota, Session, Snapshot, Target};
+use api::view::{Hyperscsi, Lun, Medium, Quota, ReservationNexus, Session, Snapshot, Target};
 
 use crate::attribute::{Attribute, Row, Thing, rows};
 use crate::call::Call;
@@ -51,6 +51,7 @@ impl Thing for Lun {
         Attribute::shows("medium", "`in` or `out`, empty where it is fixed; writing `out` ejects it, `in` loads it", |lun: &Self| optional(lun.medium.as_ref().map(whereabouts).as_ref()))
             .writes(move_medium),
         Attribute::shows("prevented_by", "initiators that prevent the removal of the medium, a line for each session", |lun| lines(lun.medium.iter().flat_map(|medium| &medium.prevented_by))),
+        Attribute::shows("reservations", "who has reserved it: `type`, `holder`, `reserved_by` (RESERVE), `registered`, a line each; empty where nobody is registered", reserved),
         Attribute::shows("shown_by", "a line for each target that shows it: target, LUN, `ro` or `rw`, groups", shown_by),
         Attribute::shows("served_by", "a line for each server of NBD and group of HyperSCSI that serves it: protocol, `ro` or `rw`, name", served_by),
     ];
@@ -300,6 +301,21 @@ fn findings(view: &dyn View) -> Result<String, Refusal> {
         let line = format!("{code}{subject}: {message}; {remedy}");
         line.replace(char::is_control, " ")
     })))
+}
+
+fn reserved(lun: &Lun) -> String {
+    let Some(reservations) = &lun.reservations else {
+        return String::new();
+    };
+    let name = |nexus: &Option<ReservationNexus>| nexus.as_ref().map(|one| one.initiator.clone());
+    let rows = [
+        ("type", reservations.kind.clone()),
+        ("holder", name(&reservations.holder)),
+        ("reserved_by", name(&reservations.reserved_by)),
+        ("registered", Some(reservations.registered.to_string())),
+    ];
+    let rows = rows.into_iter();
+    lines(rows.filter_map(|(name, value)| Some(format!("{name}: {}", value?))))
 }
 
 fn shown_by(lun: &Lun) -> String {

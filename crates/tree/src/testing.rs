@@ -8,8 +8,8 @@ use api::problem::{Problem, ProblemKind};
 use api::spec;
 use api::stats::{Operations, Series, Stats};
 use api::view::{
-    Hyperscsi, Lun, LunPath, LunService, Medium, Quota, Session, SessionLun, Snapshot, Status,
-    Target,
+    Hyperscsi, Lun, LunPath, LunService, Medium, Quota, Reservations, Session, SessionLun,
+    Snapshot, Status, Target,
 };
 use client::ClientError;
 
@@ -67,6 +67,11 @@ fn lun(id: &str) -> Lun {
         }),
         outage: None,
         trouble: None,
+        reservations: Some(Reservations {
+            kind: Some("write-exclusive-all-registrants".to_owned()),
+            registered: 2,
+            ..Reservations::default()
+        }),
         served_by: vec![LunService {
             protocol: "hyperscsi".to_owned(),
             name: "ABC at eth1".to_owned(),

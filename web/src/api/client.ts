@@ -2,7 +2,7 @@
 import { Store } from "../lib/store";
 import type {
   Access, Applied, Check, Document, Edit, Event, Figures, Finding, Group, HyperscsiView, Lun, NbdSpec, Places, Plan, Problem,
-  QuotaView, Range, Revision, Role, Session, Snapshot, Space, Stats, Status, StoreSpec, Target, Token, Trace, User, WhoAmI,
+  QuotaView, Range, Reservations, Revision, Role, Session, Snapshot, Space, Stats, Status, StoreSpec, Target, Token, Trace, User, WhoAmI,
 } from "./types";
 
 const PREFIX = "/api/v1";
@@ -98,6 +98,8 @@ export const api = {
   luns: () => get<Lun[]>("/luns"),
   eject: (id: string, force: boolean) => request<Lun>("POST", at("luns", id, "eject"), { body: { force } }),
   load: (id: string) => request<Lun>("POST", at("luns", id, "load")),
+  reservations: (id: string) => get<Reservations>(at("luns", id, "reservations")),
+  clearReservations: (id: string) => request<Lun>("POST", at("luns", id, "reservations", "clear")),
   snapshots: (lun: string) => get<Snapshot[]>(at("luns", lun, "snapshots")),
   takeSnapshot: (lun: string, name: string) =>
     request<void>("POST", "/snapshots", { body: name ? { luns: [lun], name } : { luns: [lun] } }),

@@ -10,7 +10,7 @@ export const generation = new Store(0);
 export const touch = () => generation.set(generation.get() + 1);
 
 /** Events after which lists look different. */
-const TELLING = /^(config-|session-|lun-|snapshot-)/;
+const TELLING = /^(config-|session-|lun-|snapshot-|reservation-)/;
 let seen = 0;
 /** Lists are read again at most so often. */
 const TOUCH_MS = 300;

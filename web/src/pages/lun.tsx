@@ -8,6 +8,7 @@ import { removeLun, rename, resize } from "../lib/changes";
 import { touch, useLoad, useTask } from "../lib/load";
 import { usePast } from "../lib/past";
 import { percentile } from "../lib/rates";
+import { ReservationCard } from "./lun-reservations";
 import { Snapshots } from "./lun-snapshots";
 import { useStore } from "../lib/store";
 import { PROTOCOLS } from "../lib/ways";
@@ -57,6 +58,7 @@ function Detail({ lun }: { lun: Lun }) {
         <Card title="Properties"><About lun={lun} /></Card>
         <Card title="Exported by"><Paths lun={lun} /><Services lun={lun} /></Card>
       </div>
+      <ReservationCard id={lun.spec.id} />
       <Snapshots lun={lun} />
     </>
   );

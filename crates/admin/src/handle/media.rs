@@ -1,4 +1,4 @@
-//! Removable media, those that other clients have, and logs that are lost.
+//! Removable media, those that other clients have, logs that are lost, and reservations.
 
 use std::sync::Arc;
 
@@ -44,6 +44,21 @@ pub(crate) async fn discard_log(State(app): State<Arc<App>>, Named(id): Named<St
 pub(crate) async fn adopt(State(app): State<Arc<App>>, Named(id): Named<String>) -> Answer {
     let lun = id.clone();
     moved(&app, id, move |control| control.adopt(&lun)).await
+}
+
+/// `GET /luns/{id}/reservations`
+pub(crate) async fn reservations(State(app): State<Arc<App>>, Named(id): Named<String>) -> Answer {
+    let ask = move |control: &dyn Control| control.reservations(&id);
+    Ok(json(&app.calls.read(ask).await??))
+}
+
+/// `POST /luns/{id}/reservations/clear`
+pub(crate) async fn clear_reservations(
+    State(app): State<Arc<App>>,
+    Named(id): Named<String>,
+) -> Answer {
+    let lun = id.clone();
+    moved(&app, id, move |control| control.clear_reservations(&lun)).await
 }
 
 /// Moves a medium, and answers with its unit.

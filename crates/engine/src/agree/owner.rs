@@ -15,7 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use scsi::{
-    Change, ChangeKind, Owner, Profile, Proposal, Reply, Sense, SenseCode, SenseKey, Shared, Status,
+    Change, ChangeKind, Owner, PortName, Profile, Proposal, Reply, Sense, SenseCode, SenseKey,
+    Shared, Status,
 };
 
 use super::refusal::{Refusal, Verdict};
@@ -168,6 +169,11 @@ impl UnitOwner {
     /// The medium, where it can be ejected.
     pub fn medium(&self) -> Option<scsi::Medium> {
         self.owner.medium()
+    }
+
+    /// The holder of the SPC-2 reservation in force.
+    pub fn reserved_by(&self) -> Option<&PortName> {
+        self.owner.reserved_by()
     }
 
     /// The state in force as it is kept.
@@ -615,7 +621,7 @@ impl Queued {
     const fn may_be_refused(&self) -> bool {
         matches!(
             self.change.kind,
-            ChangeKind::Command { .. } | ChangeKind::Flushed { .. }
+            ChangeKind::Command { .. } | ChangeKind::Flushed { .. } | ChangeKind::ClearReservations
         )
     }
 }

@@ -44,7 +44,7 @@ fn changes(bench: &mut Bench) -> usize {
     let before = bench.reports.len();
     bench.reports.retain(|(core, report)| {
         assert_eq!(*core, 0, "the owner reports it");
-        !matches!(report, Report::MediumChanged { unit: UNIT })
+        !matches!(report, Report::StateChanged { unit: UNIT })
     });
     before - bench.reports.len()
 }

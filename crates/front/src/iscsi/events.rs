@@ -34,8 +34,8 @@ pub enum Beyond {
         /// Why not.
         outcome: Result<(), engine::MediumFailure>,
     },
-    /// A medium is in or out now, or others prevent its removal.
-    MediumChanged {
+    /// As [`Report::StateChanged`].
+    StateChanged {
         /// Of which unit.
         unit: UnitIndex,
     },
@@ -153,7 +153,7 @@ impl<C: Wire> Sessions<C> {
             Report::TargetReset(target) => Some(Beyond::TargetReset(target)),
             Report::Flushed { unit, failure } => Some(Beyond::Flushed { unit, failure }),
             Report::MediumMoved { unit, outcome } => Some(Beyond::MediumMoved { unit, outcome }),
-            Report::MediumChanged { unit } => Some(Beyond::MediumChanged { unit }),
+            Report::StateChanged { unit } => Some(Beyond::StateChanged { unit }),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Media move, on the core that owns their unit.
 
 use std::sync::mpsc::Sender;
+use std::time::SystemTime;
 
 use engine::{MediumFailure, MediumOrder};
 use front::iscsi::initiator_name;
@@ -52,9 +53,14 @@ impl Core {
         }
     }
 
-    pub(crate) fn publish_medium(&self, unit: UnitIndex) {
-        let medium = self.engine.owner(unit).and_then(|owner| owner.medium());
-        if let Some(medium) = medium {
+    /// Shows administrators the state of a unit that this core owns.
+    pub(crate) fn publish_state(&self, unit: UnitIndex) {
+        let Some(owner) = self.engine.owner(unit) else {
+            return;
+        };
+        let now = SystemTime::now();
+        self.media.shared.reserved.publish(unit, owner, now);
+        if let Some(medium) = owner.medium() {
             let names = medium.prevented_by.iter();
             let report = MediumReport {
                 is_in: medium.is_in,

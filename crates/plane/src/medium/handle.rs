@@ -1,7 +1,7 @@
 //! Media as the administration sees, moves and holds them.
 
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use engine::{MediumFailure, MediumOrder};
@@ -11,6 +11,7 @@ use crate::handle::{ANSWER_PATIENCE, Handle};
 use crate::letter::Letter;
 use crate::plan::UnitIndex;
 use crate::receipt::NoAnswer;
+use crate::reserved::ReservationReport;
 
 impl Handle {
     /// Ejects or loads the medium of a unit. [`Handle::medium`] shows the change before this returns.
@@ -101,6 +102,11 @@ impl Handle {
             }
         }
         Ok(hold)
+    }
+
+    /// The reservations of a unit. No core is asked.
+    pub fn reservations(&self, unit: UnitIndex) -> Arc<ReservationReport> {
+        self.media.reserved.get(unit)
     }
 
     /// The medium of a unit, if that is removable. No core is asked.

@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use engine::{MediumFailure, UnitIndex};
 
+use crate::reserved::Reserved;
+
 /// How long an administrator waits until a medium has moved. It may still move later.
 pub const MEDIUM_PATIENCE: Duration = Duration::from_secs(25);
 
@@ -34,15 +36,18 @@ impl Default for MediumReport {
     }
 }
 
-/// The media whose state has changed. Each has one writer, the core that owns its unit, and is read without
-/// asking that core.
+/// The media whose state has changed, and the reservations of all units. Each has one writer, the core that owns its
+/// unit, and is read without asking that core.
 #[derive(Debug, Default)]
-pub(crate) struct Media(Mutex<HashMap<UnitIndex, MediumReport>>);
+pub(crate) struct Media {
+    media: Mutex<HashMap<UnitIndex, MediumReport>>,
+    pub(crate) reserved: Reserved,
+}
 
 impl Media {
     /// Every entry is whole even if a thread panicked: it is changed in one step.
     fn lock(&self) -> MutexGuard<'_, HashMap<UnitIndex, MediumReport>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.media.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn set(&self, unit: UnitIndex, report: MediumReport) {
@@ -59,7 +64,7 @@ impl Media {
 pub(crate) struct CoreMedia {
     /// Orders under way, each with the channel of its caller.
     moving: Vec<(UnitIndex, Sender<Result<(), MediumFailure>>)>,
-    shared: Arc<Media>,
+    pub(crate) shared: Arc<Media>,
 }
 
 impl CoreMedia {
@@ -74,6 +79,7 @@ impl CoreMedia {
     /// The unit is removed.
     pub(crate) fn remove(&self, unit: UnitIndex) {
         self.shared.lock().remove(&unit);
+        self.shared.reserved.remove(unit);
     }
 
     fn place(&self, unit: UnitIndex) -> Option<usize> {

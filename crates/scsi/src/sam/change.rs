@@ -45,6 +45,8 @@ pub enum ChangeKind {
     },
     /// An administrator puts the medium in again.
     Load,
+    /// An administrator ends all reservations and registrations.
+    ClearReservations,
     /// Little is left of the space that the unit may take.
     SpaceLow,
     /// An administrator has the store write through from now on. Writes are durable before they are answered, and the

@@ -392,3 +392,67 @@ fn a_long_parameter_list_waits_for_its_turn() {
     // Both have one registration, and the port that was named has one.
     assert_eq!(read_keys(&mut rig, at).len(), 8 + 3 * 8);
 }
+
+/// RESERVATIONS PREEMPTED.
+const PREEMPTED: Codes = (6, 0x2a, 0x03);
+
+/// An administrator's CLEAR: everybody who was registered is notified, nobody else, and it is kept.
+#[test]
+fn an_administrator_clears_what_all_have_registered_and_reserved() {
+    let (mut rig, holder) = Rig::ready(profile());
+    let (other, stranger) = (rig.attach(1, 2), rig.attach(1, 3));
+    for (at, key) in [(holder, 1), (other, 2)] {
+        let (cdb, parameters) = register(key, true);
+        good(&rig.run(at, &cdb, &parameters));
+    }
+    let mut own_key = vec![0; 24];
+    own_key[7] = 1;
+    good(&rig.run(holder, &[0x5f, 0x01, 0x03, 0, 0, 0, 0, 0, 24, 0], &own_key));
+    let outcome = rig.run(stranger, &ten(0x28, 0, 0, 1), &[]);
+    assert_eq!(outcome.status, Status::ReservationConflict);
+    rig.persisted = None;
+    rig.change(None, ChangeKind::ClearReservations);
+    for at in [holder, other] {
+        assert_eq!(sense(&rig.run(at, &TEST_UNIT_READY, &[])), PREEMPTED);
+        good(&rig.run(at, &TEST_UNIT_READY, &[]));
+    }
+    good(&rig.run(stranger, &ten(0x28, 0, 0, 1), &[]));
+    // Two registrations and CLEAR.
+    assert_eq!(read_keys(&mut rig, stranger), [0, 0, 0, 3, 0, 0, 0, 0]);
+    assert!(rig.aborted.is_empty());
+    let state = rig.persisted.take();
+    let mut rig = Rig::restored(profile(), Some(&state.unwrap()));
+    let at = rig.attach(0, 1);
+    assert_eq!(read_keys(&mut rig, at), [0; 8]);
+    rig.change(None, ChangeKind::ClearReservations);
+    assert_eq!(rig.persisted, None, "there was nothing to clear");
+}
+
+#[test]
+fn an_administrator_releases_what_reserve_has_reserved() {
+    let (mut rig, holder) = Rig::ready(profile());
+    let other = rig.attach(1, 2);
+    rig.change(Some(1), ChangeKind::NexusAttached);
+    good(&rig.run(holder, &[0x16, 0, 0, 0, 0, 0], &[]));
+    assert_eq!(rig.owner.reserved_by(), Some(&nexus(1).port));
+    rig.change(None, ChangeKind::ClearReservations);
+    assert_eq!(rig.owner.reserved_by(), None);
+    good(&rig.run(other, &TEST_UNIT_READY, &[]));
+    assert_eq!(sense(&rig.run(holder, &TEST_UNIT_READY, &[])), PREEMPTED);
+    assert_eq!(rig.persisted, None, "it is not kept");
+}
+
+#[test]
+fn an_administrator_does_without_reservations_that_are_lost() {
+    let mut rig = Rig::new(profile());
+    rig.owner = Owner::with_lost_reservations(profile());
+    for core in &mut rig.cores {
+        core.install(rig.owner.shared(), &[]);
+    }
+    let at = rig.attach(1, 1);
+    assert_eq!(sense(&rig.run(at, &TEST_UNIT_READY, &[])), (7, 0x44, 0x01));
+    rig.change(None, ChangeKind::ClearReservations);
+    assert_eq!(sense(&rig.run(at, &TEST_UNIT_READY, &[])), PREEMPTED);
+    good(&rig.run(at, &TEST_UNIT_READY, &[]));
+    assert!(Owner::new(profile(), Some(&rig.persisted.unwrap())).is_ok());
+}

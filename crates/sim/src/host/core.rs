@@ -122,7 +122,7 @@ impl Core {
                     self.left.extend(left);
                 }
                 // For those who look on.
-                Some(Beyond::MediumChanged { .. }) => {}
+                Some(Beyond::StateChanged { .. }) => {}
                 Some(Beyond::MediumMoved { unit, outcome }) => {
                     self.moved.push(outcome);
                     self.engine.note_loss_delivered(unit);

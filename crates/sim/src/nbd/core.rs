@@ -319,7 +319,7 @@ impl Core {
                     report @ (Report::Farewell { .. }
                     | Report::TargetReset(_)
                     | Report::MediumMoved { .. }
-                    | Report::MediumChanged { .. }
+                    | Report::StateChanged { .. }
                     | Report::Flushed { .. }) => debug_assert!(false, "{report:?}"),
                 }
             } else if let Some(session) = self.engine.poll_eventful() {

@@ -44,7 +44,7 @@ use super::running::Running;
 use super::schedule::Missed;
 use super::secrets::SecretFiles;
 use super::settling::{OWN_PATIENCE, Progress, Settling, Settlings};
-use super::{foresight, log_device, media, quotas, snapshots, stats, traces, views};
+use super::{foresight, log_device, media, quotas, reservations, snapshots, stats, traces, views};
 use crate::StartError;
 use crate::administration::AdminListening;
 use crate::confinement::Reach;
@@ -754,6 +754,14 @@ impl Control for Daemon {
 
     fn load(&self, lun: &str) -> Result<(), Problem> {
         media::order(self, lun, MediumOrder::Load)
+    }
+
+    fn reservations(&self, lun: &str) -> Result<view::Reservations, Problem> {
+        reservations::view(self, lun)
+    }
+
+    fn clear_reservations(&self, lun: &str) -> Result<(), Problem> {
+        reservations::clear(self, lun)
     }
 
     fn take_over(&self, lun: &str) -> Result<(), Problem> {

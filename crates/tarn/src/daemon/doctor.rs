@@ -9,6 +9,7 @@
 //! | `space` | the rules about files of units and the file systems they grow on, and the look at them |
 //! | `keep` | the rule about room in the state directory, and the look at it |
 //! | `stores` | the rules about stores that fail, hang or are short |
+//! | `reservations` | the rule about reservations without a holder |
 //! | `looks` | the machine, and the load of the cores between two looks |
 //! | `hosts`, `tcp` | what the kernel reports about the connections, summed up by host |
 //! | `frames` | what cores count of frames of HyperSCSI, between two looks |
@@ -20,6 +21,7 @@ mod hosts;
 mod keep;
 mod looks;
 mod network;
+mod reservations;
 mod service;
 mod space;
 mod stores;
@@ -43,6 +45,7 @@ use frames::{FrameCounts, FrameLooks};
 use hosts::{Host, Network};
 use keep::{KeepLooks, Kept};
 use looks::{Looks, Machine, Share};
+use reservations::Stranded;
 use space::{Room, Space, UnitFile};
 use stores::Troubled;
 
@@ -128,6 +131,7 @@ impl Doctor {
             unsent: &daemon.events().unsent(),
             outages: &outages.collect::<Vec<_>>(),
             conflicts: &conflicts.collect::<Vec<_>>(),
+            stranded: &reservations::stranded(daemon, &in_force, now),
             quotas: &held,
             exceeded: &quotas::exceeded(running),
             hindered: &hindered.collect::<Vec<_>>(),
@@ -258,6 +262,8 @@ struct Facts<'a> {
     outages: &'a [(String, String)],
     /// Units whose state another program has saved, and what was found.
     conflicts: &'a [(String, String)],
+    /// Units that are reserved for initiators without a session, in the way of others.
+    stranded: &'a [Stranded],
     /// What quotas hold.
     quotas: &'a [Held],
     /// The quotas whose disks are larger together than they allow, with what that says.
@@ -300,6 +306,7 @@ const RULES: &[fn(&Facts<'_>) -> Vec<Finding>] = &[
     space::replaced_files,
     stores::short_stores,
     service::states_of_others,
+    reservations::stranded_reservations,
     keep::full_state,
     space::scarce_space,
     space::reached_quotas,

@@ -10,11 +10,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use api::event::{CommandPhase, Event, Finding, Severity};
 use api::request::EventQuestion;
 use durable::Found;
-use plane::{Cause, Ending, EventSink, FailedLogin, SaveError, SlowCommand, Space, Who};
+use plane::{
+    Cause, Ending, EventSink, FailedLogin, ReservationReport, SaveError, SlowCommand, Space, Who,
+};
 use store::IoFailure;
 
 use super::notices::Receivers;
 use super::quotas::Held;
+use super::reservations;
 use crate::state::Trouble;
 
 /// How many are kept of what initiators and stores cause.
@@ -308,6 +311,23 @@ fn of_failure(unit: &str, cause: Cause, failure: &IoFailure, unreported: u64) ->
     of_unit(Severity::Error, "store-error", &message, unit)
 }
 
+/// A command was ended by a reservation of others, which is ordinary in clusters.
+fn of_conflict(
+    (unit, initiator): (&str, &str),
+    reserved: &ReservationReport,
+    unreported: u64,
+) -> Event {
+    let blame = reservations::blame(reserved);
+    let mut message = format!("a command of {initiator} met a reservation conflict: {blame}");
+    if unreported > 0 {
+        message += &format!("; {unreported} more did and are not listed");
+    }
+    Event {
+        initiator: Some(initiator.to_owned()),
+        ..of_unit(Severity::Info, "reservation-conflict", &message, unit)
+    }
+}
+
 /// A finding begins or is over.
 pub(super) fn of_finding(finding: &Finding, begins: bool) -> Event {
     let Finding { code, subject, .. } = finding;
@@ -451,6 +471,12 @@ impl EventSink for Events {
                 failure,
                 unreported,
             } => of_failure(unit, cause, failure, unreported),
+            plane::Event::ReservationConflict {
+                unit,
+                initiator,
+                reserved,
+                unreported,
+            } => of_conflict((unit, initiator), reserved, unreported),
             plane::Event::StoreReach {
                 unit,
                 core,

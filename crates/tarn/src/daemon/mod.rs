@@ -23,6 +23,7 @@
 //! | `paced` | questions that disturb the cores, asked only so often |
 //! | `traces` | what goes over connections, for those who look for a fault |
 //! | `media`, `snapshots` | media that move, and copies of them at one moment |
+//! | `reservations` | who has reserved units |
 //! | `schedule` | copies that are made by themselves |
 //! | `views`, `stats` | what runs, in the words of the API |
 //! | `notices` | events on their way to web servers and mailboxes |
@@ -55,6 +56,7 @@ mod paced;
 mod places;
 mod quotas;
 mod rehearsal;
+mod reservations;
 mod running;
 mod schedule;
 mod secrets;

@@ -23,7 +23,7 @@ use super::events::milliseconds;
 use super::hyperscsi::{group_of, hyperscsi_places};
 use super::open::OpenStore;
 use super::running::Running;
-use super::stats;
+use super::{reservations, stats};
 
 /// What answers call the protocols.
 const ISCSI: &str = "iscsi";
@@ -223,6 +223,7 @@ pub(super) fn luns(in_force: &InForce, plane: &Handle) -> Vec<view::Lun> {
                 medium: unit.store.removable.then(|| medium(plane, served.index)),
                 outage: served.store.outage(),
                 trouble: trouble(&served.opened),
+                reservations: reservations::summary(&plane.reservations(served.index)),
                 shown_by,
                 served_by,
             }

@@ -147,8 +147,10 @@ impl Trouble {
             message: format!(
                 "its reservations cannot be read, so it refuses what they could forbid: {error}"
             ),
-            remedy: "stop Tarn and run tarn state restore, or have an initiator replace them (PERSISTENT \
-                     RESERVE OUT, REPLACE LOST RESERVATION)".to_owned(),
+            remedy: format!(
+                "stop Tarn and run tarn state restore, have an initiator replace them (PERSISTENT RESERVE OUT, \
+                 REPLACE LOST RESERVATION), or do without them: tarn lun reservation clear {unit}"
+            ),
         }
     }
 }

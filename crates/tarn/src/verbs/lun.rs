@@ -4,7 +4,9 @@ use api::edit::{Edit, Edits, Keys, LunKeys, Thing, View};
 use api::plan::Applied;
 use api::request::{Eject, NewClone, Rename, Resize};
 use api::spec;
-use api::view::{Lun, LunPath, LunService, LunTrouble, Medium};
+use api::view::{
+    Lun, LunPath, LunService, LunTrouble, Medium, Registration, ReservationNexus, Reservations,
+};
 use clap::{Args, Subcommand};
 use client::{Answer, ClientError, Path, path};
 use config::StoreSpec;
@@ -106,6 +108,9 @@ pub enum LunVerb {
     /// What to do about the log of a unit.
     #[command(subcommand)]
     Log(LogVerb),
+    /// Who has reserved a unit, and the end of that.
+    #[command(subcommand)]
+    Reservation(ReservationVerb),
     /// Give a unit another id; it keeps its identity, and targets follow.
     Rename {
         /// The unit.
@@ -121,6 +126,25 @@ pub enum LogVerb {
     /// Serve a unit that is not ready because its log is lost, without what the log may have: the last
     /// writes may be missing. It gets a new log.
     Discard {
+        /// The unit.
+        id: String,
+        /// Do not ask for confirmation. Use it in scripts.
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+/// `tarn lun reservation`
+#[derive(Debug, Subcommand)]
+pub enum ReservationVerb {
+    /// Show who has reserved a unit, and who is registered with it.
+    Show {
+        /// The unit.
+        id: String,
+    },
+    /// End all reservations of a unit and all registrations. Whoever loses one gets a unit attention. Use it when their
+    /// holder is gone for good; a cluster that still works may write at the same time as others afterwards.
+    Clear {
         /// The unit.
         id: String,
         /// Do not ask for confirmation. Use it in scripts.
@@ -265,6 +289,7 @@ const COLUMNS: &[Column<Lun>] = &[
             mark(l.thin, "thin"),
             mark(is_out(l), "ejected"),
             mark(l.outage.is_some(), "lost"),
+            mark(l.reservations.as_ref().is_some_and(is_reserved), "reserved"),
             l.trouble.as_ref().map_or("", |log| &log.code).to_owned(),
         ];
         table::joined(&flags, " ")
@@ -321,6 +346,65 @@ const SERVICES: &[Column<LunService>] = &[
     words("flags", |s| mark(s.readonly, "readonly")),
 ];
 
+const RESERVATION: &[Column<Reservations>] = &[
+    words("reservation", |r| {
+        r.kind.clone().unwrap_or_else(|| "none".to_owned())
+    }),
+    words("holder", |r| match (&r.kind, &r.holder) {
+        (_, Some(holder)) => nexus(holder),
+        (Some(_), None) => "all that are registered".to_owned(),
+        (None, None) => String::new(),
+    }),
+    words("since", |r| since(r.kind.is_some(), r.since_ms)),
+    words("reserved by", |r| {
+        r.reserved_by.as_ref().map(nexus).unwrap_or_default()
+    }),
+    words("registered", |r| r.registered.to_string()),
+    words("aptpl", |r| mark(r.aptpl, "yes")),
+    words("lost", |r| mark(r.lost, "yes")),
+];
+
+const REGISTRATIONS: &[Column<Registration>] = &[
+    words("initiator", |r| r.nexus.initiator.clone()),
+    words("isid", |r| r.nexus.isid.clone().unwrap_or_default()),
+    figures("port", |r| r.nexus.target_port.to_string()),
+    words("key", |r| r.key.clone()),
+    words("transport", |r| r.nexus.transport.clone()),
+    words("since", |r| since(true, r.since_ms)),
+    words("flags", |r| {
+        let absent = r.nexus.has_session == Some(false);
+        let flags = [mark(r.holder, "holder"), mark(absent, "no-session")];
+        table::joined(&flags, " ")
+    }),
+];
+
+fn is_reserved(reservations: &Reservations) -> bool {
+    reservations.kind.is_some() || reservations.reserved_by.is_some()
+}
+
+fn nexus(nexus: &ReservationNexus) -> String {
+    let absent = match nexus.has_session {
+        Some(false) => " (no session)",
+        Some(true) | None => "",
+    };
+    format!("{}{absent}", nexus.initiator)
+}
+
+fn since(is_held: bool, since_ms: Option<u64>) -> String {
+    match since_ms {
+        Some(ms) => human::moment(ms),
+        None => mark(is_held, "before the start"),
+    }
+}
+
+fn reservations(reservations: &Reservations) -> String {
+    let mut text = fields(RESERVATION, reservations);
+    if !reservations.registrations.is_empty() {
+        text += &format!("\n{}", table(REGISTRATIONS, &reservations.registrations));
+    }
+    text
+}
+
 /// Who finds a unit at a server or in a group.
 fn clients(service: &LunService) -> String {
     match service.protocol.as_str() {
@@ -333,7 +417,7 @@ impl Ask for LunVerb {
     fn ask(&self, api: &ApiSession) -> Outcome {
         match self {
             Self::List {} => api.list(&path(&["luns"]), COLUMNS),
-            Self::Show { id } => api.show(&at(id), show),
+            Self::Show { id } => show_all(api, id),
             Self::Add(add) => add.ask(api),
             Self::Set(set) => set.ask(api),
             Self::Rm { id, consent } => {
@@ -384,6 +468,10 @@ impl Ask for LunVerb {
                     .print(&answer.json, || format!("lun {id}: served\n"));
                 Ok(Exit::Done)
             }
+            Self::Reservation(ReservationVerb::Show { id }) => {
+                api.show(&path(&["luns", id, "reservations"]), reservations)
+            }
+            Self::Reservation(ReservationVerb::Clear { id, yes }) => clear(api, id, *yes),
             Self::Rename { id, new_id } => {
                 let body = Rename { id: new_id.clone() };
                 api.post(Consent::GIVEN, &path(&["luns", id, "rename"]), &body)
@@ -484,6 +572,35 @@ fn adopt(api: &ApiSession, ids: Option<&[String]>, of_log: Option<&str>, yes: bo
                 Some(trouble) => format!("lun {id}: {}: {}\n", trouble.code, trouble.why),
             });
     }
+    Ok(Exit::Done)
+}
+
+/// A unit, and who has reserved it.
+fn show_all(api: &ApiSession, id: &str) -> Outcome {
+    let lun = api.get::<Lun>(&at(id))?;
+    let mut text = show(&lun.value);
+    if lun.value.reservations.is_some() && !api.output.is_json {
+        let all = api.get::<Reservations>(&path(&["luns", id, "reservations"]))?;
+        text += &format!("\n{}", reservations(&all.value));
+    }
+    api.output.print(&lun.json, || text);
+    Ok(Exit::Done)
+}
+
+/// Ends reservations, whose holders are named first.
+fn clear(api: &ApiSession, id: &str, yes: bool) -> Outcome {
+    let held = api.get::<Reservations>(&path(&["luns", id, "reservations"]))?;
+    if !yes {
+        api.output.remark(&reservations(&held.value));
+    }
+    let question = format!(
+        "End all reservations and registrations of lun {id}? Hosts that they keep apart may write at the same time then."
+    );
+    api.confirm(yes, &question)?;
+    let at = path(&["luns", id, "reservations", "clear"]);
+    let answer = terminal::busy("clearing", || api.client.order::<Lun>(&at))?;
+    api.output
+        .print(&answer.json, || format!("lun {id}: no reservations\n"));
     Ok(Exit::Done)
 }
 
@@ -647,6 +764,7 @@ mod tests {
             medium,
             outage: None,
             trouble: None,
+            reservations: None,
             shown_by: Vec::new(),
             served_by: Vec::new(),
         }

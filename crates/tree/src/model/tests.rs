@@ -82,6 +82,7 @@ fn values_are_one_line_and_lists_a_line_each() {
         ("luns/disk0/thin", "1\n"),
         ("luns/disk0/cache", ""),
         ("luns/disk0/shown_by", "iqn.2026-11.example.tarn:a 3 ro lab\n"),
+        ("luns/disk0/reservations", "type: write-exclusive-all-registrants\nregistered: 2\n"),
         ("luns/disk0/served_by", "hyperscsi rw ABC at eth1\n"),
         ("luns/block:%2Fdev%2Fvg/id", "block:/dev/vg\n"),
         ("targets/iqn.2026-11.example.tarn:a/portals", "[::]:3260 1\n[::]:3260 2 san:3260\n"),

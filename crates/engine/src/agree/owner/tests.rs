@@ -698,3 +698,44 @@ fn a_unit_says_something_else_of_itself_without_a_change_of_its_state() {
     assert_eq!(rig.owner.shared(), &before);
     assert_eq!(rig.said(), []);
 }
+
+#[test]
+fn a_clear_by_an_administrator_is_saved_before_it_is_answered_and_never_happens_when_it_is_not() {
+    for is_saved in [true, false] {
+        let mut rig = Rig::new();
+        rig.change(ticket(1, 1), register(5));
+        rig.kept(true);
+        rig.installed(true);
+        let asker = ticket(0, 2);
+        assert_eq!(
+            rig.change(asker, ChangeKind::ClearReservations),
+            [Said::Save]
+        );
+        assert_eq!(rig.registrations(), 1);
+        let said = rig.kept(is_saved);
+        if is_saved {
+            assert!(
+                matches!(said[..], [Said::Install { aborts: 0, .. }]),
+                "{said:?}"
+            );
+            let answer = Said::Changed(asker, Status::Good, true);
+            assert_eq!(rig.installed(true), [answer]);
+        } else {
+            assert_eq!(said, [Said::Changed(asker, Status::CheckCondition, true)]);
+        }
+        assert_eq!(rig.registrations(), usize::from(!is_saved));
+    }
+}
+
+#[test]
+fn a_clear_that_has_not_had_its_turn_in_time_does_not_come_later() {
+    let mut rig = Rig::new();
+    rig.change(ticket(1, 1), register(5));
+    let asker = ticket(0, 2);
+    assert_eq!(rig.change(asker, ChangeKind::ClearReservations), []);
+    let said = rig.later(PATIENCE);
+    let answer = Said::Changed(asker, Status::Busy, true);
+    assert!(said.contains(&answer), "{said:?}");
+    rig.kept(true);
+    assert_eq!(rig.saves.len(), 2, "the register is taken back");
+}

@@ -104,6 +104,18 @@ impl ReservationType {
         Self::ALL.into_iter().find(|kind| *kind as u8 == code)
     }
 
+    /// Its name, in words of the standard.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::WriteExclusive => "write-exclusive",
+            Self::ExclusiveAccess => "exclusive-access",
+            Self::WriteExclusiveRegistrantsOnly => "write-exclusive-registrants-only",
+            Self::ExclusiveAccessRegistrantsOnly => "exclusive-access-registrants-only",
+            Self::WriteExclusiveAllRegistrants => "write-exclusive-all-registrants",
+            Self::ExclusiveAccessAllRegistrants => "exclusive-access-all-registrants",
+        }
+    }
+
     /// Every registered I_T nexus is a holder.
     pub const fn is_all_registrants(self) -> bool {
         match self {
@@ -141,10 +153,11 @@ impl ReservationType {
 
 /// One registered I_T nexus.
 #[derive(Clone, Debug, Eq, PartialEq)]
-struct Registration {
-    port: PortName,
+pub struct Registration {
+    /// Its names.
+    pub port: PortName,
     /// Never zero.
-    key: u64,
+    pub key: u64,
 }
 
 /// The persistent reservation. Its scope is always the logical unit.
@@ -313,6 +326,52 @@ impl Reservations {
         let (next, effects) = self.execute(from, &request, surroundings)?;
         *self = next;
         Ok(effects)
+    }
+
+    /// What CLEAR does, for an administrator, who has no registration and gives no key: nothing is reserved and nobody
+    /// is registered any more. Reservations that were lost count as cleared, too, and an SPC-2 reservation is released.
+    ///
+    /// Spec: SPC-4, Clearing.
+    pub fn clear(&mut self) -> Effects {
+        let mut effects = Effects::default();
+        if self.is_none() {
+            return effects;
+        }
+        let next = Self {
+            generation: self.generation.wrapping_add(1),
+            is_kept: self.is_kept,
+            ..Self::default()
+        };
+        effects.persist = self.is_lost || self.encode() != next.encode();
+        let before = std::mem::replace(self, next).registrations;
+        let preempted = |one: Registration| (one.port, UnitAttention::ReservationsPreempted);
+        effects.attentions = before.into_iter().map(preempted).collect();
+        effects
+    }
+
+    /// Nothing is reserved, nobody is registered, and nothing was lost.
+    pub fn is_none(&self) -> bool {
+        self.registrations.is_empty() && self.reserved_by.is_none() && !self.is_lost
+    }
+
+    /// Who is registered, in the order of registration.
+    pub fn registrations(&self) -> &[Registration] {
+        &self.registrations
+    }
+
+    /// The one holder of the persistent reservation; `None` without one, or where every registered nexus holds it.
+    pub fn holder(&self) -> Option<&PortName> {
+        self.held.as_ref()?.by.as_ref()
+    }
+
+    /// The holder of the SPC-2 reservation.
+    pub const fn reserved_by(&self) -> Option<NexusId> {
+        self.reserved_by
+    }
+
+    /// Registrations and reservation outlive a restart: the last APTPL bit.
+    pub const fn is_kept(&self) -> bool {
+        self.is_kept
     }
 
     /// The type of the persistent reservation, if there is one.

@@ -13,6 +13,8 @@ const CHECKS: &[(&str, &str)] = &[
     ("state-conflict",
         "another program has saved the state of a LUN, so its reservations and saved mode pages cannot be \
             changed"),
+    ("reservation-stranded",
+        "commands meet the reservation of initiators that have no session; it ends 5 minutes after the last such command"),
     ("state-unwritable", "the state directory cannot be written, has hardly any room left, or is gone"),
     ("hyperscsi-key-renewed", "the key of HyperSCSI in the state directory was damaged, so there is a new one"),
     ("hyperscsi-key-unkept", "the key of HyperSCSI cannot be kept in the state directory"),
@@ -126,6 +128,7 @@ mod tests {
         for source in [
             include_str!("document.rs"),
             include_str!("network.rs"),
+            include_str!("reservations.rs"),
             include_str!("service.rs"),
             include_str!("space.rs"),
             include_str!("stores.rs"),

@@ -52,6 +52,8 @@ pub(super) const TABLE: &[Row] = &[
     ("lun eject", "id", Kind::Lun),
     ("lun load", "id", Kind::Lun),
     ("lun takeover", "id", Kind::Lun),
+    ("lun reservation show", "id", Kind::Lun),
+    ("lun reservation clear", "id", Kind::Lun),
     ("lun log discard", "id", Kind::Lun),
     ("lun rename", "id", Kind::Lun),
     ("lun add", "target", Kind::Target),
