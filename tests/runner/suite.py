@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 import unittest.mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -43,9 +44,10 @@ def stage(name, script="exit 0", **options):
 class Run:
     """One run of stages in a directory of its own: exit status, what was printed, and when each stage was at work."""
 
-    def __init__(self, *stages, arguments=(), limit_minutes_all=88):
-        with tempfile.TemporaryDirectory(prefix="tarn-runner.") as folder:
-            self.times = pathlib.Path(folder) / "times"
+    def __init__(self, *stages, arguments=(), limit_minutes_all=88, logs=None):
+        with tempfile.TemporaryDirectory(prefix="tarn-runner.") as own:
+            folder = logs or own
+            self.times = pathlib.Path(own) / "times"
             self.times.touch()
             out = io.StringIO()
             with unittest.mock.patch.multiple(runner, STAGES=stages, LOGS=pathlib.Path(folder), PATIENCE_S=1,
@@ -134,9 +136,7 @@ def any_failure_fails_the_run():
             (closing.format(2, 0, 1, 0), False, (2, 0, 1, "")), (closing.format(2, 1, 0, 1), False, (2, 1, 0, "")),
             (closing.format(2, 1, 0, 0), False, (2, 1, 0, "")), (closing.format(2, 0, 0, 5), False, (2, 1, 0, "exit status 5")),
             (closing.format(0, 0, 0, 0), False, (0, 1, 0, "exit status 0, no test ran")),
-            ("echo nothing", False, (0, 1, 0, "exit status 0, no test ran")), ("kill -9 $$", True, (0, 1, 0, "exit status -9")),
-            ("echo 'test result: ok. 3 passed; 0 failed; 1 ignored;'; echo 'test result: FAILED. 1 passed; 2 failed; 0 ignored;'; exit 101",
-             False, (4, 2, 1, ""))]:
+            ("echo nothing", False, (0, 1, 0, "exit status 0, no test ran")), ("kill -9 $$", True, (0, 1, 0, "exit status -9"))]:
         run = Run(stage("good"), stage("tried", script, whole=whole), stage("other"))
         equal(run.summary()["tried"], want, f"the line of {script!r}")
         equal((run.status, run.summary()["good"][0], run.summary()["other"][0]), (1 if want[1] else 0, 1, 1), f"the run with {script!r}")
@@ -166,6 +166,31 @@ def needs_that_cannot_be_met_fail_the_stage():
             run = Run(timed("a", needs=["no-such-command=no-such-package"]), timed("b", needs=["sh=dash"]))
     equal(run.summary()["a"], (0, 1, 0, "what it needs could not be installed"), "what lacks something")
     equal([name for _, name in run.events], ["b", "b"], "what ran")
+
+
+@test
+def another_apt_is_waited_for():
+    """apt-get finds the lists locked, then the archives: tools/need calls it again, and has what it wants in the end."""
+    if os.geteuid() != 0:
+        harness.skip("sudo would not find the apt-get of this test")
+    with tempfile.TemporaryDirectory(prefix="tarn-runner.") as folder:
+        fake = pathlib.Path(folder) / "apt-get"
+        fake.write_text(f"""#!/bin/sh
+echo "$*" >> {folder}/calls
+case $(wc -l < {folder}/calls) in
+1) echo 'E: Unable to locate package' >&2; exit 100 ;;
+2 | 4) echo 'E: Could not get lock /var/lib/apt/lists/lock. It is held by process 1 (apt-get)' >&2; exit 100 ;;
+3) ;;
+*) touch {folder}/wanted ;;
+esac
+""")
+        fake.chmod(0o755)
+        done = subprocess.run([ROOT / "tools/need", f"{folder}/wanted=some-package"], capture_output=True, text=True, timeout=30,
+                              env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"})
+        calls = [re.sub(r" -o Dpkg.*", "", line) for line in (pathlib.Path(folder) / "calls").read_text().splitlines()]
+    equal((done.returncode, done.stderr), (0, ""), "status and errors")
+    options = "-qq -o DPkg::Lock::Timeout=300 "
+    equal(calls, [options + word for word in ("install", "update", "update", "install", "install")], "calls of apt-get")
 
 
 def alive_in(group):
@@ -257,9 +282,9 @@ harness.main()
     return runner.Stage("some", "what it is for", str(path))
 
 
-def run_program(**failures):
-    with tempfile.TemporaryDirectory(prefix="tarn-runner.") as folder:
-        return Run(program(folder, failures), stage("other"))
+def run_program(folder=None, **failures):
+    with tempfile.TemporaryDirectory(prefix="tarn-runner.") as own:
+        return Run(program(own, failures), stage("other"), logs=folder)
 
 
 @test
@@ -269,7 +294,21 @@ def a_test_that_fails_once_is_named_as_unstable():
     equal((run.status, run.summary()["some"]), (0, (2, 0, 0, "")), "status and line")
     end = run.output.rpartition(" min\n\n")[2]
     check("unstable: failed, then passed twice, in some:\nFAILED   b (" in end and "the reason of b" in end, run.output)
-    check(" in some" not in run_program(b=0).output, "a run without failures names something")
+    check(run.output.splitlines()[-1].endswith("3 passed, 0 failed; tried again: b of some"), run.output)
+    check(" some" not in run_program(b=0).output.splitlines()[-1], "a run without failures names something")
+
+
+@test
+def no_test_is_tried_again_in_two_runs():
+    """What was tried again in the run before fails at once, and goes on to fail until it has passed by itself; others are tried."""
+    with tempfile.TemporaryDirectory(prefix="tarn-runner.") as folder:
+        for failures, status, tried in (({"b": 1}, 0, ["b"]), ({"b": 1}, 1, []), ({"b": 1, "c": 1}, 1, []), ({"c": 1}, 0, ["c"]),
+                                        ({"b": 1}, 0, ["b"]), ({"b": 0}, 0, []), ({"b": 1}, 0, ["b"])):
+            run = run_program(folder, **failures)
+            named = re.findall(r"tried again: (\S+) of some", run.output.splitlines()[-1])
+            equal((run.status, named), (status, tried), f"with {failures}")
+        equal(Run(stage("other"), stage("third"), logs=folder).status, 0, "a run of other stages")
+        equal(run_program(folder, b=1).status, 1, "after a run of other stages")
 
 
 @test
@@ -290,6 +329,84 @@ def many_failures_are_no_accident():
     with tempfile.TemporaryDirectory(prefix="tarn-runner.") as folder:
         run = Run(program(folder, {"b": 1}), stage("other", "exit 1"))
         equal((run.status, run.summary()["some"][1]), (1, 1), "another stage failed")
+
+
+@test
+def a_stage_that_was_cut_off_has_failed():
+    """One test had failed when a limit, or the end of the suite without its closing line, cut the others off: no test is tried."""
+    for rest, note in (("time.sleep(60)", "longer than 0.02 minutes"), ("os._exit(1)", "exit status 1, no test ran")):
+        with tempfile.TemporaryDirectory(prefix="tarn-runner.") as folder:
+            some = program(folder, {"b": 1})
+            path = pathlib.Path(some.command[0])
+            path.write_text(path.read_text().replace("harness.main()", f"import os, time\nharness.add('z', lambda: {rest})\nharness.main()"))
+            some.limit_minutes = 0.02
+            run = Run(some, stage("other"))
+        equal((run.status, run.summary()["some"]), (1, (0, 2, 0, note)), rest)
+        check("failed, in some:\nFAILED   b (" in run.output and "tried again" not in run.output, run.output)
+
+
+# One test program of the fake cargo, which lists its tests, and then runs them as SAID says.
+CARGO = """#!/bin/sh
+case "$*" in
+*--list*) printf '     Running unittests src/lib.rs (x/a-1)\\na::one: test\\na::two: test\\n\\n2 tests, 0 benchmarks\\n'
+          printf '     Running tests/b.rs (x/b-2)\\nthree: test\\nfour: test\\nfive: test\\n\\n3 tests, 0 benchmarks\\n'; exit $LISTED ;;
+esac
+printf "$SAID"
+exit $ENDED
+"""
+FIRST = "     Running unittests src/lib.rs (x/a-1)\n\nrunning 2 tests\ntest a::two ... ok\ntest a::one ... ok\n\n" \
+    "test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured\n"
+SECOND = "     Running tests/b.rs (x/b-2)\n\nrunning 3 tests\n{}\ntest four ... ignored, why\n{}" \
+    "test result: {}. {} passed; {} failed; 1 ignored; 0 measured\n"
+
+
+def run_cargo(said, ended=0, listed=0):
+    with tempfile.TemporaryDirectory(prefix="tarn-runner.") as folder:
+        fake = pathlib.Path(folder) / "cargo"
+        fake.write_text(CARGO)
+        fake.chmod(0o755)
+        variables = {"PATH": f"{folder}:{os.environ['PATH']}", "SAID": said.replace("\n", "\\n"), "ENDED": str(ended), "LISTED": str(listed)}
+        with unittest.mock.patch.dict(os.environ, variables):
+            return Run(runner.cargo("unit", "what it is for", "test", "--workspace"), stage("other"))
+
+
+@test
+def tests_that_were_built_and_did_not_report_have_failed():
+    """Test programs that never ran, or ended without all of their tests, whatever cargo's exit status; and what a test starts,
+    which prints lines of the same kind, counts as nothing."""
+    whole = FIRST + SECOND.format("test three ... ok", "test five - should panic ... ok\n", "ok", 2, 0)
+    child = "running 1 test\ntest five ... ok\ntest result: ok. 1 passed; 0 failed; 0 ignored; 0 measured\n"
+    one = "exit status {}, 1 test programs did not run to their end"
+    b = "silent, in unit: tests/b.rs (x/b-2) "
+    for said, ended, want, line in [
+            (whole, 0, (4, 0, 1, ""), ""), (whole, 101, (4, 1, 1, "exit status 101"), ""),
+            (whole.replace("test four", child + "chatter test four"), 0, (4, 0, 1, ""), ""),
+            (FIRST + SECOND.format("test three ... FAILED", "test five ... ok\n", "FAILED", 1, 1), 101, (3, 1, 1, ""), ""),
+            (FIRST, 0, (2, 1, 0, one.format(0)), b + "never ran: 3 tests without a result five four three"),
+            (FIRST + SECOND.format("test three ... ok", "", "ok", 1, 0), 0, (3, 1, 1, one.format(0)),
+             b + "did not end: 1 tests without a result five"),
+            (FIRST + SECOND.format("test three ... FAILED", "", "FAILED", 0, 1), 101, (2, 2, 1, one.format(101)),
+             b + "did not end: 1 tests without a result five"),
+            (whole.rpartition("test result")[0], 101, (4, 1, 1, one.format(101)), b + "did not end: 0 tests without a result"),
+            (whole.rpartition("test result")[0] + child, 101, (4, 1, 1, one.format(101)), b + "did not end: 0 tests without a result"),
+            ("", 101, (0, 2, 0, "exit status 101, 2 test programs did not run to their end"), b + "never ran")]:
+        run = run_cargo(said, ended)
+        equal((run.summary()["unit"], run.status), (want, 1 if want[1] else 0), f"{said!r}")
+        check(line in run.output and ("silent" in run.output) == bool(line), run.output)
+    run = run_cargo(whole, listed=101)
+    equal(run.summary()["unit"], (0, 1, 0, "exit status 101, no test ran"), "a build that failed")
+    check("five: test" in run.output, "what it said is not shown")
+
+
+@test
+def a_test_program_that_hangs_is_ended():
+    """Cargo starts each test program of `unit` with a limit, and nothing that takes it out of the group of its stage."""
+    unit = next(one for one in runner.STAGES if one.name == "unit")
+    check(runner.LIMITED in unit.command and runner.LIMITED in unit.listing, f"{unit.command}")
+    limited = tomllib.loads(runner.LIMITED)["target"]["cfg(all())"]["runner"]
+    check(limited[-1] == str(runner.PROGRAM_LIMIT_S), f"{limited}")
+    done = subprocess.run([*limited[:-1], "0.1", "sh", "-c", "ps -o pgid= $$; exec sleep 60"], capture_output=True, text=True, timeout=30)
+    equal((done.returncode, int(done.stdout)), (124, os.getpgrp()), "status and group")
 
 
 @test
