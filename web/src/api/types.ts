@@ -222,7 +222,7 @@ export interface Event {
    * `slow-command`, `command-hangs`, `slow-send`; of units `lun-resized`, `medium-ejected`,
    * `medium-loaded`, `snapshot-taken`, `snapshot-removed`, `snapshot-restored`, `snapshot-missed`,
    * `rollback-failed`, `lun-flattened`, `flatten-failed`, `store-error`, `store-stuck`, `store-freed`,
-   * `store-lost`, `store-reached`, `state-not-kept`, `state-conflict`; of quotas `quota-soft`,
+   * `store-lost`, `store-reached`, `state-not-kept`, `state-conflict`, `reservation-conflict`; of quotas `quota-soft`,
    * `quota-full`, `quota-free`; of findings `finding-began`, `finding-ended`; of cores `core-stalled`; of
    * the start `state-damaged`, `state-unwritable`, `state-foreign`, `reservations-lost`,
    * `lun-withheld`, `administration`; of administrators `config-applied`, `admin-change`,
@@ -299,7 +299,7 @@ export interface Finding {
    * Stable, for scripts. Of the state `lun-withheld`, `reservations-lost`, `state-damaged`,
    * `state-unwritable`, `state-foreign`, `state-conflict`, `administration`; of the configuration
    * file `file-invalid`, `file-edited`, `restart-pending`; of the service `notify-failed`, `flush-failed`,
-   * `store-lost`, `store-error`, `store-stuck`, `store-slow`, `log-lost`,
+   * `store-lost`, `store-error`, `store-stuck`, `store-slow`, `log-lost`, `reservation-stranded`,
    * `log-failed`, `config`, `cores-busy`, `one-session`, `core-busy`, `buffers-short`, `window-full`,
    * `write-cache`, `descriptors`, `strangers`, `little-memory`,
    * `socket-buffers`, `violations`, `digests`, `clock`, `trace`; of the network `mtu`,
@@ -465,17 +465,6 @@ export type Keys = {
 /** What a step is about. */
 export type Kind = "lun" | "store" | "target" | "portal" | "view" | "group" | "user" | "nbd" | "hyperscsi" | "quota" | "notify" | "server" | "limits" | "admin" | "confine";
 
-/** What is wrong with the log of a unit. */
-export interface LunTrouble {
-  /**
-   * The code of the finding: `log-lost`, the unit is not served until somebody decides; `log-failed`, it is served,
-   * and the log does nothing for it.
-   */
-  code: string;
-  /** Why, in words. */
-  why: string;
-}
-
 /** The way into the console. */
 export interface Login {
   /** A token of a role above `metrics`. */
@@ -508,7 +497,6 @@ export interface Lun {
   cache?: string;
   /** `file`, `block`, `memory`, `null`, `nbd` or `rbd`. */
   kind: string;
-  trouble?: LunTrouble;
   medium?: Medium;
   /** The NAA designator in use, hexadecimal. */
   naa: string;
@@ -516,6 +504,7 @@ export interface Lun {
   outage?: string;
   /** The store refuses writes. */
   readonly: boolean;
+  reservations?: Reservations;
   /** The serial number in use. */
   serial: string;
   /** The servers of NBD and the groups of HyperSCSI that serve it. */
@@ -528,6 +517,7 @@ export interface Lun {
   spec: LunSpec;
   /** Unmapped blocks give their space back. */
   thin: boolean;
+  trouble?: LunTrouble;
 }
 
 /** Keys of a unit. */
@@ -604,6 +594,18 @@ export interface LunSpec {
   store: string;
   /** What the log is for: `latency` or `throughput`. */
   sync_bias?: string;
+}
+
+/** What keeps a unit, or its log, from being used. */
+export interface LunTrouble {
+  /**
+   * The code of the finding. The unit is not served: `log-lost`, until somebody decides about its log;
+   * `medium-changed`, its store is not what was served; `store-unopened`, its store cannot be opened. It is served,
+   * but not by its log: `log-failed`.
+   */
+  code: string;
+  /** Why, in words. */
+  why: string;
 }
 
 /** A medium that can be ejected. */
@@ -872,10 +874,60 @@ export interface QuotaView {
 /** How far back. */
 export type Range = "1h" | "24h" | "30d";
 
+/** A registration for persistent reservations. */
+export interface Registration {
+  /** It holds the reservation, alone or with all that are registered. */
+  holder: boolean;
+  /** Its key, as `0x` and 16 hexadecimal digits. */
+  key: string;
+  /** Who is registered. */
+  nexus: ReservationNexus;
+  /** Since when; absent where that is before the start of the daemon. */
+  since_ms?: number;
+}
+
 /** Another id for a unit. */
 export interface Rename {
   /** The new id. */
   id: string;
+}
+
+/** An I_T nexus that is registered, or holds a reservation. */
+export interface ReservationNexus {
+  /**
+   * The initiator has a session that sees the unit, perhaps of another port; absent in lists of units, and where the
+   * data plane does not answer.
+   */
+  has_session?: boolean;
+  /** InitiatorName, or what sessions of another transport have in its place. */
+  initiator: string;
+  /** ISID of the initiator port, 12 hexadecimal digits; absent where the transport has none. */
+  isid?: string;
+  /** Relative target port identifier. */
+  target_port: number;
+  /** `iscsi`, `nbd` or `hyperscsi`. */
+  transport: string;
+}
+
+/** The reservations of a unit. */
+export interface Reservations {
+  /** Registrations and reservation outlive a restart (APTPL). */
+  aptpl: boolean;
+  holder?: ReservationNexus;
+  /** They could not be read, so every command that they could forbid is refused. */
+  lost: boolean;
+  /** How many I_T nexuses are registered. */
+  registered: number;
+  /** Who is registered, in the order of registration; only in `/luns/{id}/reservations`. */
+  registrations?: Registration[];
+  reserved_by?: ReservationNexus;
+  /** Since when it is held; absent where that is before the start of the daemon. */
+  since_ms?: number;
+  /**
+   * The type of the persistent reservation, as `write-exclusive` or `exclusive-access-registrants-only`; absent
+   * without one.
+   */
+  type?: string;
 }
 
 /** Another size for a unit. */
