@@ -453,7 +453,8 @@ class Told:
 
     def findings(self):
         """The codes of what is found about it."""
-        return {one["code"] for one in self.api.get("findings") if one.get("lun") == "faulty"}
+        codes = {one["code"] for one in self.api.get("findings") if one.get("lun") == "faulty"}
+        return codes - {"medium-unmarked"}      # no file system of FUSE has a UUID
 
     def events(self, kind):
         return [one for one in self.api.get(f"events?after=0&most=1000&kind={kind}") if one.get("lun") == "faulty"]

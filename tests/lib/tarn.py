@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 
 import admin
@@ -58,6 +59,26 @@ def run(*arguments, limit_s=20, cwd=None):
     """Runs tarn to its end: for errors at the start. Returns the finished process with its output as text."""
     return subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True, timeout=limit_s, cwd=cwd,
                           stdin=subprocess.DEVNULL)
+
+
+def refusal(*arguments, limit_s=20):
+    """What `tarn serve` says against a configuration: the one line that ends its start with exit code 2, or the one that says why a
+    LUN is not ready while the others are served."""
+    with subprocess.Popen([BINARY, "serve", *map(str, arguments)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                          stdin=subprocess.DEVNULL) as process:
+        timer = threading.Timer(limit_s, process.kill)
+        timer.start()
+        lines = []
+        for line in process.stderr:
+            if "a lun is not ready" in line:
+                process.kill()
+                return line
+            lines.append(line)
+        timer.cancel()
+    harness.equal(process.returncode, 2, f"exit code; {lines}")
+    lines = [line for line in lines if "warn" not in line.lower()]
+    harness.equal(len(lines), 1, f"lines; {lines}")
+    return lines[0]
 
 
 def lun_section(id, store):

@@ -28,6 +28,7 @@ use store::{ComposeError, Form, Member, SharedStore};
 use super::attempts::Patience;
 use super::caches::{self, CacheSwitch};
 use super::control::Acceptance;
+use super::held::Withheld;
 use super::hyperscsi::{Served, Sites};
 use super::log_device::{attach, lazily};
 use super::open::{
@@ -353,8 +354,9 @@ fn open_unit(
         Some(_) | None => Expected::Anything,
     };
     expected.note_unserved(unit, &identity);
-    // Parts of one that is not served are stand-ins.
-    let open = open.filter(|open| open.opened.held.is_none());
+    // One whose store is not open has stand-ins.
+    let is_open = |open: &&RunningUnit| !open.opened.held.as_ref().is_some_and(Withheld::is_tried_again);
+    let open = open.filter(is_open);
     let open = open.map(|open| open.opened.parts()).unwrap_or_default();
     let (store, location) = open_new(&lazily(unit), open, &expected, means)?;
     let mut identity = means.state.settle_identity(unit, identity, &*store.store);
