@@ -108,6 +108,8 @@ def lun_reset_is_seen_by_other_nexuses():
         good(b.command(scsi.test_unit_ready()), "TEST UNIT READY of B afterwards")
         a.clear_unit_attentions()
         good(a.command(scsi.read16(0, 1), read=BLOCK), "READ of A")
+        equal(a.tmf(iscsi.LU_RESET, lun=1), iscsi.TMF_COMPLETE, "response for LUN 1")
+        tarn.await_log("task management", "function=LogicalUnitReset lun=1")
 
 
 @test

@@ -410,6 +410,16 @@ def a_test_program_that_hangs_is_ended():
 
 
 @test
+def no_comment_has_an_example_that_is_a_test():
+    """Stage `unit` does without rustdoc's tests, of which there are none: what stands between fences is marked as text."""
+    found = []
+    for path in sorted([*ROOT.glob("crates/**/*.rs"), *ROOT.glob("fuzz/**/*.rs")]):
+        fences = re.findall(r"^\s*//[/!]\s*```(\S*)", path.read_text(), re.M)
+        found += [f"{path.relative_to(ROOT)}: {word or 'no word'}" for word in fences[::2] if word != "text"]
+    equal(found, [], "code in comments that rustdoc would run; mark it ```text, or have stage unit run doc tests")
+
+
+@test
 def every_suite_is_a_stage():
     """What stands below tests/ with a suite is run by a stage, which drives what is built; names are there once."""
     names = [one.name for one in runner.STAGES]

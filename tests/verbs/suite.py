@@ -464,6 +464,9 @@ def point_2_people_are_asked_before_something_is_taken_away():
             before = daemon.json("show")["revision"]
             shown = daemon.typed(*verb, keys=[(b"[y/N]", b"n\n")], code=FAILED)
             check(loses in shown and "in the last second" in shown and "takes away" in shown, shown)
+            check("add --yes" in daemon.run(*verb, code=FAILED), "without a terminal")
+            done = subprocess.run([BINARY, *verb, "--json"], capture_output=True, text=True, timeout=30, env=daemon.environment())
+            equal((done.returncode, "add --yes" in json.loads(done.stderr)["error"]["detail"]), (FAILED, True), "with --json")
             equal(daemon.json("show")["revision"], before, f"the revision after a no to {verb}")
         daemon.typed("target", "set", IQN, "--alias", "disks", keys=[])
         daemon.run("lun", "add", "ram", "mem:1M")
@@ -471,7 +474,15 @@ def point_2_people_are_asked_before_something_is_taken_away():
         check("in memory and is lost" in daemon.typed("lun", "rm", "ram", keys=[(b"[y/N]", b"n\n")], code=FAILED), "memory")
         check("stays in file:img" in daemon.typed("lun", "rm", "img", keys=[(b"[y/N]", b"y\n")]), "a file")
         check((daemon.dir / "img").exists(), "the file is gone")
+        file = daemon.dir / "new.toml"
+        file.write_text(daemon.run("show").replace('lun = 0, id = "disk"', 'lun = 0, id = "file"'))
+        check("add --yes" in daemon.run("apply", file, code=FAILED), "apply without a terminal")
+        daemon.run("apply", file, "--yes")
+        check("add --yes" in daemon.run("rollback", code=FAILED), "rollback without a terminal")
+        daemon.run("rollback", "--yes")
         daemon.typed("target", "unmap", IQN, "0", "--yes", keys=[])
+    with Daemon() as daemon:
+        daemon.run("target", "unmap", IQN, "0")
 
 
 class Saved(Daemon):
@@ -510,6 +521,18 @@ def point_5_the_first_minute_leads_to_a_lasting_service():
             session.clear_unit_attentions()
             equal(session.command(scsi.read16(0, 1), read=512).data, b"k" * 512, "data after a restart")
         daemon.run("check", file)
+        # The next file is of other disks, beside the identities of these: nothing is wrong with that.
+        equal(daemon.terminate(), 0, "exit code")
+        daemon.arguments, daemon.stores = ["--save", str(daemon.dir / "next.toml")], ("{dir}/next.img?size=1M",)
+        daemon.start()
+        check("state-foreign" not in daemon.run("doctor") + daemon.log(), daemon.log())
+        equal(daemon.terminate(), 0, "exit code")
+        # Where a configuration that is there knows none of them, something may be.
+        (daemon.dir / "next.toml").write_text((daemon.dir / "next.toml").read_text().replace('id = "next"', 'id = "new"'))
+        daemon.start()
+        daemon.await_log("state-foreign")
+        line, = {line for line in daemon.log().splitlines() if "state-foreign" in line and "finding" not in line}
+        check(" WARN " in line and "initiators see new disks" in line, line)
     # Without a file: what is printed is one that serves the same.
     with Saved("{dir}/demo.img?size=8M", save=None) as daemon:
         shown = daemon.json("show")["text"]
@@ -815,6 +838,18 @@ def secrets_come_from_files_and_never_back():
         check("mutual" not in daemon.json("user", "show", "blade"), "no mutual")
         daemon.run("user", "rm", "blade")
         daemon.run("user", "show", "blade", code=NOT_FOUND)
+
+
+@test
+def a_rollback_after_a_rollback_says_that_it_undoes_it():
+    """`tarn rollback` goes back to the revision before; after a rollback that is the one that was undone, which a note says."""
+    with Daemon() as daemon:
+        daemon.run("target", "set", IQN, "--alias", "disks")
+        for number, is_noted in ((1, False), (2, True)):
+            done = subprocess.run([BINARY, "rollback"], capture_output=True, text=True, timeout=30, env=daemon.environment())
+            equal(done.returncode, DONE, done.stderr)
+            equal(f"goes back to revision {number}" in done.stderr, is_noted, done.stderr)
+        check("disks" in daemon.run("show"), "what was undone is there again")
 
 
 @test

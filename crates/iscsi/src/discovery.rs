@@ -16,6 +16,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::limits::TEXT_SEGMENT_MAX_BYTES;
 use crate::names::IscsiName;
 use crate::negotiate::{
     Key, Negotiation, NegotiationViolation, OperationalPreferences, Phase, ReservedAnswer, Role,
@@ -284,7 +285,7 @@ impl TextExchange {
 
     /// Takes one Text Request with its complete data segment and gives the response to it.
     ///
-    /// `limit_bytes` is the longest data segment the initiator takes.
+    /// `limit_bytes` is the longest data segment the initiator takes, until it declares another one by text.
     ///
     /// # Errors
     ///
@@ -345,6 +346,10 @@ impl TextExchange {
         }
         let text = self.gathered.take();
         self.negotiate(&parse(&text)?, records)?;
+        let limit_bytes = match self.negotiation.declared_segment_length() {
+            Some(bytes) => (bytes as usize).min(TEXT_SEGMENT_MAX_BYTES),
+            None => limit_bytes,
+        };
         let (segment, more) = self.answer.next_segment(limit_bytes);
         Ok(self.reply(request, segment, more, request.is_final() && !more))
     }
@@ -525,6 +530,22 @@ mod tests {
                 .unwrap();
             assert_eq!(reply.remote_max_recv_data_segment_length, Some(length));
             assert!(reply.data.is_empty());
+        }
+    }
+
+    #[test]
+    fn an_answer_is_split_by_the_segment_length_that_its_own_request_declares() {
+        let records = TextRecords::for_discovery(vec![record("iqn.2001-04.com.example:a"); 400]);
+        for (declared, limit, longest) in [
+            (512, 8192, 512),
+            (16_384, 512, 16_384),
+            (1 << 20, 512, TEXT_SEGMENT_MAX_BYTES),
+        ] {
+            let text = format!("SendTargets=All\0MaxRecvDataSegmentLength={declared}\0");
+            let asked = request(flags::FINAL, RESERVED_TAG);
+            let reply =
+                TextExchange::new().handle_request(&asked, text.as_bytes(), &records, limit);
+            assert_eq!(reply.unwrap().data.len(), longest);
         }
     }
 

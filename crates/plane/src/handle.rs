@@ -383,8 +383,9 @@ mod tests {
     /// A core that cannot use the store of unit 1. Gives the units it was to add, and those that it
     /// was to close afterwards.
     fn serve(mailbox: &Mailbox<Letter>) -> (Vec<UnitIndex>, Vec<UnitIndex>) {
-        let mut added = Vec::new();
+        let (mut added, end) = (Vec::new(), Instant::now() + Duration::from_secs(60));
         loop {
+            assert!(Instant::now() < end, "the units are never closed");
             for letter in mailbox.take() {
                 if let Letter::CloseUnits { units, .. } = letter {
                     return (added, units.to_vec());

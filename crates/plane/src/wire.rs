@@ -10,6 +10,7 @@ use front::iscsi::{Detail, FrontLetter, LineKey, Notice, Wire};
 use iscsi::target::Receive;
 use memory::Message;
 use reactor::{Token, net};
+use scsi::Lun;
 
 use crate::events::Event;
 use crate::letter::Letter;
@@ -131,7 +132,11 @@ impl Wire for Outside {
             } => {
                 if self.admits(LineKind::TaskManagement) {
                     let initiator = &session.profile.initiator_name;
-                    tracing::info!(%initiator, ?function, lun, "task management");
+                    let lun = Lun::decode(lun).map_or_else(
+                        |unsupported| unsupported.to_string(),
+                        |lun| lun.number().to_string(),
+                    );
+                    tracing::info!(%initiator, ?function, %lun, "task management");
                 }
             }
             Notice::Violation { session, violation } => {

@@ -302,6 +302,9 @@ type Outcome = (u8, Option<(u8, u8, u8)>, Vec<u8>);
 impl Initiator {
     fn new(address: SocketAddr) -> Self {
         let mut stream = TcpStream::connect(address).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(60)))
+            .unwrap();
         let keys = format!(
             "InitiatorName=iqn.2026-11.example:host\0TargetName={TARGET}\0SessionType=Normal\0\
              MaxRecvDataSegmentLength=262144\0"
@@ -319,11 +322,13 @@ impl Initiator {
             exp_stat_sn: stat_sn(&header) + 1,
         };
         // A unit attention says that the session is new.
-        while session
-            .run([0; 10], 0, &[])
-            .1
-            .is_some_and(|sense| sense.0 == 6)
-        {}
+        let is_ready = (0..100).any(|_| {
+            session
+                .run([0; 10], 0, &[])
+                .1
+                .is_none_or(|sense| sense.0 != 6)
+        });
+        assert!(is_ready, "unit attentions have no end");
         session
     }
 

@@ -604,8 +604,9 @@ fn a_session_that_is_ended_does_not_wait_for_an_initiator_that_does_not_read() {
         initiator.send(&read_10, u32::from(BLOCKS) * 512);
     }
     // Until nothing goes on any more, whatever is asked of the core meanwhile.
-    let (mut taken, mut unchanged) = (0, 0);
+    let (mut taken, mut unchanged, end) = (0, 0, soon());
     while unchanged < 200 {
+        assert!(Instant::now() < end, "it goes on");
         handle.sessions().unwrap();
         let counts = handle.counts();
         let series = counts.iter().flat_map(|core| &core.series);

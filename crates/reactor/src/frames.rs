@@ -331,6 +331,7 @@ fn empty_headers() -> [libc::mmsghdr; BATCH] {
 #[cfg(test)]
 mod tests {
     use std::net::{SocketAddr, UdpSocket};
+    use std::time::{Duration, Instant};
 
     use super::*;
 
@@ -341,13 +342,24 @@ mod tests {
         (from, to, address)
     }
 
-    fn await_one(socket: &mut FrameSocket) -> usize {
+    /// Longer than a frame is under way, however busy the machine is.
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    /// How many frames came within this time; it ends with the first ones.
+    fn arrivals(socket: &mut FrameSocket, patience: Duration) -> usize {
+        let end = Instant::now() + patience;
         loop {
             match socket.receive().unwrap() {
-                0 => std::thread::yield_now(),
+                0 if Instant::now() < end => std::thread::park_timeout(Duration::from_millis(1)),
                 count => return count,
             }
         }
+    }
+
+    fn await_one(socket: &mut FrameSocket) -> usize {
+        let count = arrivals(socket, PATIENCE);
+        assert!(count > 0, "no frame comes within {PATIENCE:?}");
+        count
     }
 
     #[test]
@@ -427,6 +439,18 @@ mod tests {
         from.flush();
     }
 
+    /// Sends until a frame comes through, and takes those that do: an interface that has just come up drops some.
+    fn open_way(from: &mut FrameSocket, second: [u8; 6], to: &mut FrameSocket) {
+        const LAST: u16 = 0xffff;
+        let tries = (0..300).find(|_| {
+            send(from, second, &[1]);
+            arrivals(to, Duration::from_millis(100)) > 0
+        });
+        assert!(tries.is_some(), "every frame is lost");
+        send(from, second, &[LAST]);
+        while numbers(to, 1).last() != Some(&LAST) {}
+    }
+
     fn numbers(socket: &mut FrameSocket, count: usize) -> Vec<u16> {
         let mut seen = Vec::new();
         while seen.len() < count {
@@ -438,6 +462,28 @@ mod tests {
             }
         }
         seen
+    }
+
+    fn a_filter_takes_its_numbers_of_its_sender(from: &mut FrameSocket, to: &mut FrameSocket) {
+        let [first, second] = [1, 2].map(|end| [2, 0, 0, 0, 0, end]);
+        // Tags 3 to 5 in bits 3 to 11, as well as 0, of this sender.
+        let mut filter = FrameFilter {
+            sender: first,
+            field: (3, 0x1ff),
+            numbers: 3..=5,
+        };
+        to.set_filter(Some(filter.clone())).unwrap();
+        let all: Vec<u16> = (0..8).map(|tag| tag << 3).collect();
+        send(from, second, &all);
+        // What stands before and behind the tag does not matter.
+        send(from, second, &[0xf000 | 4 << 3 | 7]);
+        assert_eq!(numbers(to, 5), [0, 24, 32, 40, 0xf027]);
+        filter.sender = [2, 0, 0, 0, 0, 9];
+        to.set_filter(Some(filter.clone())).unwrap();
+        send(from, second, &all);
+        to.set_filter(None).unwrap();
+        send(from, second, &[9]);
+        assert_eq!(numbers(to, 1), [9]);
     }
 
     /// What is for an interface on top of another one comes in there, too: it is dropped by the interface that the
@@ -501,34 +547,19 @@ mod tests {
         let mut from = FrameSocket::interface("tarn0", TYPE).unwrap();
         let mut to = FrameSocket::interface("tarn1", TYPE).unwrap();
         assert_eq!(to.state().unwrap().mtu, 9000);
+        open_way(&mut from, second, &mut to);
         send(&mut from, second, &[8, 16]);
         assert_eq!(numbers(&mut to, 2), [8, 16]);
 
-        // Tags 3 to 5 in bits 3 to 11, as well as 0, of this sender.
-        let mut filter = FrameFilter {
-            sender: first,
-            field: (3, 0x1ff),
-            numbers: 3..=5,
-        };
-        to.set_filter(Some(filter.clone())).unwrap();
-        let all: Vec<u16> = (0..8).map(|tag| tag << 3).collect();
-        send(&mut from, second, &all);
-        // What stands before and behind the tag does not matter.
-        send(&mut from, second, &[0xf000 | 4 << 3 | 7]);
-        assert_eq!(numbers(&mut to, 5), [0, 24, 32, 40, 0xf027]);
-        filter.sender = [2, 0, 0, 0, 0, 9];
-        to.set_filter(Some(filter.clone())).unwrap();
-        send(&mut from, second, &all);
-        to.set_filter(None).unwrap();
-        send(&mut from, second, &[9]);
-        assert_eq!(numbers(&mut to, 1), [9]);
-
+        a_filter_takes_its_numbers_of_its_sender(&mut from, &mut to);
         what_is_for_an_interface_on_top_is_none_of_this_one(&mut from, &mut to);
         ip("link del tarn0");
+        let end = Instant::now() + PATIENCE;
         let gone = loop {
             if let Err(error) = to.receive() {
                 break error;
             }
+            assert!(Instant::now() < end, "the interface is never gone");
         };
         assert_eq!(gone.raw_os_error(), Some(libc::ENETDOWN));
         assert!(matches!(
@@ -540,6 +571,7 @@ mod tests {
         make_pair();
         from.bind_again().unwrap();
         to.bind_again().unwrap();
+        open_way(&mut to, first, &mut from);
         send(&mut to, first, &[5]);
         assert_eq!(numbers(&mut from, 1), [5]);
     }

@@ -558,6 +558,7 @@ fn job_of(operation: &mut RingOperation) -> Job {
 #[cfg(test)]
 mod tests {
     use std::thread;
+    use std::time::Instant;
 
     use store::{DiskFile, StoreFile};
 
@@ -595,7 +596,9 @@ mod tests {
         let file = Rc::new(StoreFile::new(fd, Place::unknown()));
         flush(&mut lanes, 1, &file);
         let idle = |lanes: &Lanes| lanes.lanes[0].as_ref().unwrap().shared.idle.load(SeqCst);
+        let end = Instant::now() + Duration::from_secs(30);
         while idle(&lanes) == 0 {
+            assert!(Instant::now() < end, "the worker never ends its flush");
             thread::yield_now();
         }
         renew_workers();

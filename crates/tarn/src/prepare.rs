@@ -96,6 +96,8 @@ fn prepare_saved(
         let mut model = Model::from_toml(&text, file)?;
         flags.work_into(&mut model);
         let prepared = prepare_model((model, text), Some(file), flags, environment)?;
+        // Disks that were made configuration just now are new ones, whatever else the directory knows.
+        prepared.state.troubles().withdraw("state-foreign");
         return Ok(Prepared {
             is_to_be_made: true,
             ..prepared

@@ -12,7 +12,7 @@ use hyperscsi::{
 };
 use reactor::{Address, DatagramSocket, Event, Reactor, Site, Wait};
 
-use crate::PATIENCE;
+use crate::{ATTENTIONS_MAX, PATIENCE};
 
 static SEEDS: AtomicU64 = AtomicU64::new(1);
 
@@ -317,12 +317,9 @@ impl Session {
 
     /// The same behind the unit attentions.
     pub(crate) fn run_ready(&mut self, device: u16, cdb: &[u8], data: &[u8], room: u32) -> Done {
-        loop {
-            let done = self.run(device, cdb, data, room);
-            if done.status() != 2 || done.sense().0 != 6 {
-                return done;
-            }
-        }
+        let mut all = (0..ATTENTIONS_MAX).map(|_| self.run(device, cdb, data, room));
+        let done = all.find(|done| done.status() != 2 || done.sense().0 != 6);
+        done.unwrap()
     }
 
     pub(crate) fn manage(&mut self, device: u16, function: Function) -> Reply {

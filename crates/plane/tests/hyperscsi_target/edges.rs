@@ -8,13 +8,13 @@ use std::time::Duration;
 use hyperscsi::{EndReason, Level, Outcome};
 use store::testing::{ForeignDisk, Manner};
 
-use crate::PATIENCE;
 use crate::client::{Client, Session};
 use crate::host::{BLOCK_BYTES, Keys, device, serve, start, start_with, total, udp};
 use crate::udp::{
     CHECK_CONDITION, GOOD, RESERVATION_CONFLICT, blocks, exercise, login, pattern, plane_with,
     reserve,
 };
+use crate::{PATIENCE, wait_until};
 
 fn read(session: &mut Session, lba: u8, count: u16) -> Vec<u8> {
     let room = u32::from(count) * u32::try_from(BLOCK_BYTES).unwrap();
@@ -96,9 +96,10 @@ fn a_frame_below_the_least_size_is_counted_and_not_answered() {
         client.send(&frame[..length]);
     }
     client.send(&frame[..46]);
-    while total(&plane, |counts| counts.unknown_tag) < 6 {
+    let is_counted = || total(&plane, |counts| counts.unknown_tag) >= 6;
+    wait_until("the frames are counted", is_counted, || {
         client.receive(client.now() + Duration::from_millis(1));
-    }
+    });
     assert_eq!(total(&plane, |counts| counts.frames_out), 1);
     assert!(!plane.stop().is_core_lost);
 }
@@ -124,9 +125,13 @@ fn a_session_begins_when_the_commands_of_the_one_before_are_over() {
         let reports = plane.handle().sessions().unwrap();
         reports.iter().map(|one| one.commands).sum::<usize>()
     };
-    while under_way(&plane) == 0 {
-        first.pause(Duration::from_millis(1));
-    }
+    wait_until(
+        "the command has begun",
+        || under_way(&plane) > 0,
+        || {
+            first.pause(Duration::from_millis(1));
+        },
+    );
     let is_in = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&is_in);
     let second = thread::spawn(move || {
@@ -167,9 +172,10 @@ fn a_command_on_a_device_that_leaves_is_answered_though_its_store_hangs() {
     session.run_ready(1, &[0; 6], &[], 0);
     disk.treat_next([Manner::Late]);
     let token = session.submit(1, &blocks(0x2a, 0, 1), &[1; BLOCK_BYTES], 0);
-    while plane.handle().sessions().unwrap()[0].commands == 0 {
+    let has_begun = || plane.handle().sessions().unwrap()[0].commands > 0;
+    wait_until("the command has begun", has_begun, || {
         session.pause(Duration::from_millis(1));
-    }
+    });
     group.devices = vec![device(2, 1, Level::Encrypt)];
     serve(&plane, &keys, vec![group], Vec::new());
     assert_eq!(session.answer(token).reply.outcome, Outcome::Aborted);

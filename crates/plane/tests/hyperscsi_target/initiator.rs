@@ -3,8 +3,8 @@
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 
-use crate::PATIENCE;
 use crate::host::TARGET;
+use crate::{ATTENTIONS_MAX, PATIENCE};
 
 pub(crate) struct Initiator {
     stream: TcpStream,
@@ -51,7 +51,7 @@ impl Initiator {
     /// A command to LUN 0, behind its unit attentions, with these data out or so much room for data in. Gives status,
     /// sense data and data.
     pub(crate) fn run(&mut self, cdb: &[u8], out: &[u8], room: u32) -> (u8, Vec<u8>, Vec<u8>) {
-        loop {
+        for _ in 0..ATTENTIONS_MAX {
             let length = u32::try_from(out.len()).unwrap();
             let mut pdu = vec![0; 48];
             // Final, with its direction; SIMPLE.
@@ -87,5 +87,6 @@ impl Initiator {
                 return (status, sense, bytes);
             }
         }
+        panic!("unit attentions have no end");
     }
 }

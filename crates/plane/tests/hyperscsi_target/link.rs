@@ -2,6 +2,7 @@
 
 use std::env;
 use std::process::Command;
+use std::thread::yield_now;
 
 use hyperscsi::Level;
 use hyperscsi::limits::ETHERTYPE;
@@ -11,6 +12,7 @@ use reactor::Site;
 use crate::client::Client;
 use crate::host::{Keys, serve, start};
 use crate::udp::exercise;
+use crate::wait_until;
 
 /// Set in the child, which has a network of its own.
 const INSIDE: &str = "TARN_TEST_INSIDE";
@@ -74,13 +76,9 @@ fn frames_of_ethernet_carry_sessions_and_an_interface_comes_back() {
                     .iter()
                     .all(|report| report.away.contains(&place) == away)
             };
-            while !is_away(true) {
-                std::thread::yield_now();
-            }
+            wait_until("the interface is away", || is_away(true), yield_now);
             make_pair();
-            while !is_away(false) {
-                std::thread::yield_now();
-            }
+            wait_until("the interface is back", || is_away(false), yield_now);
         }
     }
     assert!(!plane.stop().is_core_lost);

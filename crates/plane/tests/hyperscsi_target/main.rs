@@ -15,7 +15,20 @@ mod initiator;
 mod link;
 mod udp;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Longer than anything here takes, however busy the machine is.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// So many unit attentions come before an answer at most.
+pub(crate) const ATTENTIONS_MAX: usize = 100;
+
+/// Waits for what another thread does; `pause` lets it go on.
+#[track_caller]
+pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool, mut pause: impl FnMut()) {
+    let end = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < end, "not within {PATIENCE:?}: {what}");
+        pause();
+    }
+}

@@ -8,6 +8,7 @@ use plane::{DataPlane, Place, SessionReport, Subject, TraceLimits, TransportDeta
 use crate::client::{Client, Session};
 use crate::host::{BLOCK_BYTES, Keys, device, listen, serve, start, total, udp};
 use crate::initiator::Initiator;
+use crate::wait_until;
 
 const INQUIRY: [u8; 6] = [0x12, 0, 0, 0, 96, 0];
 pub(crate) const GOOD: u8 = 0;
@@ -125,9 +126,8 @@ fn a_client_finds_its_group_proves_the_password_and_gets_back_what_it_wrote() {
         assert_eq!(levels, [(1, Level::Crc), (2, Level::Encrypt)]);
         assert_eq!((own, reports[0].core), (group, usize::from(host % 2)));
         session.close();
-        while !plane.handle().sessions().unwrap().is_empty() {
-            std::thread::yield_now();
-        }
+        let is_over = || plane.handle().sessions().unwrap().is_empty();
+        wait_until("the session is over", is_over, std::thread::yield_now);
     }
     assert_eq!(total(&plane, |counts| counts.proved), 2);
     assert_eq!(total(&plane, |counts| counts.refused), 0);
@@ -251,9 +251,10 @@ fn questions_and_frames_of_strangers_are_bounded_and_counted() {
     };
     // What the sockets had no room for is gone; the rest comes to an end.
     let mut before = 0;
-    while seen(&plane) != std::mem::replace(&mut before, seen(&plane)) || before == 0 {
+    let is_over = || seen(&plane) == std::mem::replace(&mut before, seen(&plane)) && before > 0;
+    wait_until("all of it is counted", is_over, || {
         flood.receive(flood.now() + Duration::from_millis(100));
-    }
+    });
     assert!(total(&plane, |counts| counts.strange) > 0);
     assert!(total(&plane, |counts| counts.unknown_tag) > 0);
     assert!(total(&plane, |counts| counts.login_steps) > 0);
@@ -360,9 +361,12 @@ fn a_trace_has_the_frames_of_its_session_until_that_ends() {
     );
     assert!(!file.windows(16).any(|bytes| bytes == &pattern(1, 16)[..]));
     traced.close();
-    while plane.handle().sessions().unwrap().len() > 1 {
-        std::thread::yield_now();
-    }
+    let is_over = || plane.handle().sessions().unwrap().len() == 1;
+    wait_until(
+        "the traced session is over",
+        is_over,
+        std::thread::yield_now,
+    );
     let last = count();
     exercise(&mut other, 1, 4);
     assert_eq!(count(), last);

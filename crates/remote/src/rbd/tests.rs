@@ -3,6 +3,7 @@
 mod meter;
 mod snapshots;
 
+use std::cell::Cell;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -20,6 +21,27 @@ use super::open::RbdOptions;
 const PATIENCE: Duration = Duration::from_secs(20);
 const MIB: usize = 1 << 20;
 const RETRY: u64 = 7;
+
+/// How long one test waits for other threads in all, in pauses of a millisecond and turns.
+const WAITS_MAX: u32 = 60_000;
+
+thread_local! {
+    static WAITS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Counts a wait of this test.
+#[track_caller]
+fn wait_once() {
+    WAITS.set(WAITS.get() + 1);
+    assert!(WAITS.get() < WAITS_MAX, "what this waits for never comes");
+}
+
+/// Lets other threads go on.
+#[track_caller]
+fn pause() {
+    wait_once();
+    std::thread::park_timeout(Duration::from_millis(1));
+}
 
 fn options(fake: &FakeCluster) -> RbdOptions {
     RbdOptions {
@@ -145,7 +167,9 @@ impl Rig {
     }
 
     /// Waits for mail.
+    #[track_caller]
     fn turn(&mut self) {
+        wait_once();
         self.woken.recv_timeout(PATIENCE).unwrap();
         self.store.handle_wake(&mut self.outlet);
     }
@@ -451,7 +475,7 @@ fn texts_are_kept_in_the_image_and_are_not_those_of_a_copy() {
     assert_eq!(notes(&disk, Note::State).unwrap(), "other");
     drop((kept, rig, disk));
     while fake.counts().0 > 0 {
-        std::thread::yield_now();
+        pause();
     }
     let disk = open(options(&fake)).unwrap();
     assert_eq!(notes(&disk, Note::Identity).unwrap(), "me");
@@ -463,7 +487,7 @@ fn texts_are_kept_in_the_image_and_are_not_those_of_a_copy() {
     };
     drop(disk);
     while fake.counts().0 > 0 {
-        std::thread::yield_now();
+        pause();
     }
     assert!(open(read_only).unwrap().notes().is_none());
 }
@@ -486,7 +510,7 @@ fn a_text_is_not_waited_for_twice_while_the_cluster_hangs() {
     }
     drop(hang);
     while kept.write(Note::State, "d").is_err() {
-        std::thread::yield_now();
+        pause();
     }
     assert_eq!(fake.metadata("tarn.state").unwrap(), "abc123 d");
 }
@@ -537,7 +561,7 @@ fn an_image_of_another_client_is_waited_for_if_asked() {
     assert_eq!(size_bytes, 1 << 20, "it is not this one's to grow");
     let mut rig = Rig::new(&*disk);
     while !disk.outage().is_some_and(|why| why.contains("192.0.2.1")) {
-        std::thread::yield_now();
+        pause();
     }
     while rig.held.is_empty() {
         assert!(rig.answered().is_none());
@@ -684,7 +708,7 @@ fn stores_of_one_cluster_share_a_connection_and_all_is_closed_behind_them() {
     drop((rigs, disks));
     assert!(memory::leaked_bytes() >= leaked + 4096);
     while fake.counts().2 > 0 || fake.counts().0 > 0 {
-        std::thread::yield_now();
+        pause();
     }
 }
 
@@ -698,7 +722,7 @@ fn the_looks_of_a_change_end_behind_it() {
     assert_eq!(fake.counts(), (1, 1, 0));
     drop(looks);
     while fake.counts().0 > 0 {
-        std::thread::yield_now();
+        pause();
     }
 }
 

@@ -81,9 +81,8 @@ impl Daemon {
     }
 }
 
-/// Warnings that are there at the start are those of the machine and its settings, of which nothing has happened yet:
-/// then they are no warnings of the log.
-fn look(watch: &mut Watch, daemon: &Daemon, is_start: bool) {
+/// Notes what has begun and what is over.
+fn look(watch: &mut Watch, daemon: &Daemon) {
     let turns = watch.look(daemon.findings_now(Inquirer::Watch));
     for finding in &turns.began {
         let Finding {
@@ -95,9 +94,6 @@ fn look(watch: &mut Watch, daemon: &Daemon, is_start: bool) {
         } = finding;
         match finding.severity {
             Severity::Error => tracing::error!(code, subject, remedy, "finding: {message}"),
-            Severity::Warning if is_start => {
-                tracing::info!(code, subject, remedy, "finding: {message}");
-            }
             Severity::Warning => tracing::warn!(code, subject, remedy, "finding: {message}"),
             Severity::Info => {}
         }
@@ -121,14 +117,12 @@ impl Watcher {
         let daemon = Arc::downgrade(daemon);
         let run = move || {
             let mut watch = Watch::default();
-            let mut is_start = true;
             while ended.recv_timeout(PAUSE) == Err(RecvTimeoutError::Timeout) {
                 let Some(daemon) = daemon.upgrade() else {
                     break;
                 };
-                look(&mut watch, &daemon, is_start);
+                look(&mut watch, &daemon);
                 snapshots::note_resumed(&daemon);
-                is_start = false;
             }
         };
         thread::Builder::new()

@@ -51,6 +51,13 @@ impl Troubles {
         }
     }
 
+    /// Leaves out what is noted under this code.
+    pub(crate) fn withdraw(&self, code: &str) {
+        let mut noted = self.lock();
+        noted.troubles.retain(|one| one.code != code);
+        noted.reported = noted.reported.min(noted.troubles.len());
+    }
+
     pub(crate) fn list(&self) -> Vec<Trouble> {
         self.lock().troubles.clone()
     }
@@ -101,10 +108,10 @@ impl Trouble {
             code: "state-foreign",
             subject: directory.display().to_string(),
             is_of_unit: false,
-            message: "it has the identities of other luns and of none that is configured, so all have new \
-                      ones: initiators take them for new disks".to_owned(),
-            remedy: "if initiators know these luns, stop Tarn and start it with the state directory they \
-                     were served with; else nothing".to_owned(),
+            message: "this state directory knows other luns, but none of the configuration: every lun has a new \
+                      serial number and NAA designator, and initiators see new disks".to_owned(),
+            remedy: "if initiators know these luns already, stop Tarn and start it with the state directory that \
+                     served them; otherwise do nothing".to_owned(),
         }
     }
 

@@ -71,9 +71,14 @@ impl ApiSession {
         changes::warn(self.output, &[text.to_owned()]);
     }
 
+    /// Somebody can answer a question.
+    pub(super) fn may_ask(&self) -> bool {
+        !self.output.is_json && terminal::has_person()
+    }
+
     /// Asks the person whether it shall be, if there is one and it was not said before.
     pub(super) fn confirm(&self, is_said: bool, question: &str) -> Result<(), Failure> {
-        if is_said || self.output.is_json || !terminal::has_person() {
+        if is_said || !self.may_ask() {
             return Ok(());
         }
         if terminal::ask_yes(question)? {
@@ -132,7 +137,7 @@ impl ApiSession {
         question: Option<&str>,
         plan: impl FnOnce() -> Result<Answer<Plan>, ClientError>,
     ) -> Result<(), Failure> {
-        if consent.is_given || self.output.is_json || !terminal::has_person() {
+        if consent.is_given {
             return Ok(());
         }
         let Ok(Answer { value: plan, .. }) = plan() else {
@@ -140,6 +145,9 @@ impl ApiSession {
         };
         if !plan.is_applicable {
             return Ok(());
+        }
+        if !self.may_ask() {
+            return without_person(&plan);
         }
         let takes = changes::takes_away(&plan.steps);
         if takes {
@@ -153,6 +161,14 @@ impl ApiSession {
             (true, None) => self.confirm(false, "This takes away what is in use. Do it?"),
             (false, None) => Ok(()),
         }
+    }
+}
+
+/// Lets nothing be done where nobody can be asked and sessions lose something.
+pub(super) fn without_person(plan: &Plan) -> Result<(), Failure> {
+    match plan.is_applicable && changes::sessions_lose(&plan.steps) {
+        true => Err(Failure::NeedsYes),
+        false => Ok(()),
     }
 }
 

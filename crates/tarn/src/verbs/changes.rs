@@ -110,6 +110,12 @@ pub(super) fn takes_away(steps: &[Step]) -> bool {
     steps.iter().any(takes)
 }
 
+/// Whether sessions that there are lose something by it: without a person to ask, that needs --yes.
+pub(super) fn sessions_lose(steps: &[Step]) -> bool {
+    let loses = |step: &Step| step.taken_count > 0 || !step.sessions_ended.is_empty();
+    steps.iter().any(loses)
+}
+
 /// The steps, one below the other.
 pub(super) fn steps(output: Output, steps: &[Step]) -> String {
     steps.iter().map(|one| step(output, one)).collect()

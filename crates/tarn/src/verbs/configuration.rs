@@ -10,7 +10,7 @@ use api::view::Status;
 use clap::Args;
 use client::{Answer, ClientError, path};
 
-use super::api_session::ApiSession;
+use super::api_session::{ApiSession, without_person};
 use super::exit::Exit;
 use super::failure::Failure;
 use super::remote::Ask;
@@ -42,7 +42,8 @@ pub struct PlanArgs {
 }
 
 const APPLY_HELP: &str = "\
-On a terminal, the plan is shown and has to be confirmed.
+On a terminal, the plan is shown and has to be confirmed; elsewhere, sessions lose something only
+with --yes.
 
 Examples:
   tarn apply /etc/tarn/tarn.toml
@@ -109,11 +110,19 @@ impl Apply {
     /// Shows a person the plan and asks; then it is to be carried out as it was seen or not at all.
     /// Gives the revision it must start from.
     fn agree(&self, api: &ApiSession, change: &Change) -> Result<Option<u64>, Failure> {
-        if self.yes || api.output.is_json || !terminal::has_person() {
+        if self.yes {
             return Ok(self.revision);
         }
-        let answer = plan(api, change.text.clone())?;
+        // Without a person applying it says what is wrong.
+        let answer = match plan(api, change.text.clone()) {
+            Err(_) if !api.may_ask() => return Ok(self.revision),
+            answer => answer?,
+        };
         let plan = Source::new(api, &self.file).plan(answer).value;
+        if !api.may_ask() {
+            without_person(&plan)?;
+            return Ok(self.revision);
+        }
         if !plan.steps.is_empty() {
             api.output.remark(&changes::plan(api.output, &plan));
             check_applicable(&plan)?;

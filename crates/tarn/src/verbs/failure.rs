@@ -161,6 +161,11 @@ pub(crate) enum Failure {
     /// The tree is not mounted, or not any more.
     #[error(transparent)]
     Mount(#[from] MountError),
+    /// Sessions would lose something, and there is nobody to ask.
+    #[error(
+        "sessions lose what they use by this, and there is no terminal to ask on: nothing was changed; add --yes"
+    )]
+    NeedsYes,
     /// The answer was no.
     #[error("nothing was changed")]
     NotConfirmed,
@@ -242,9 +247,11 @@ impl Failure {
             Self::MediumFixed { .. } | Self::MediumIn { .. } => Exit::Conflict,
             Self::StreamEnded => Exit::Unreachable,
             Self::Mount(error) => of_mount(error),
-            Self::NotConfirmed | Self::Terminal(_) | Self::Signals(_) | Self::Child(_) => {
-                Exit::Failed
-            }
+            Self::NeedsYes
+            | Self::NotConfirmed
+            | Self::Terminal(_)
+            | Self::Signals(_)
+            | Self::Child(_) => Exit::Failed,
             Self::Start(_)
             | Self::Quote(_)
             | Self::ShellVerb { .. }

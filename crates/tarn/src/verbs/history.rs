@@ -5,7 +5,7 @@ use api::request;
 use clap::Args;
 use client::path;
 
-use super::api_session::ApiSession;
+use super::api_session::{ApiSession, without_person};
 use super::failure::Failure;
 use super::remote::Ask;
 use super::table::{Column, figures, words};
@@ -17,7 +17,8 @@ pub struct History {}
 
 const ROLLBACK_HELP: &str = "\
 The text of the earlier revision becomes a new revision. On a terminal, the plan is shown and has
-to be confirmed.
+to be confirmed; elsewhere, sessions lose something only with --yes. After a rollback, tarn rollback
+without a revision undoes it.
 
 Examples:
   tarn rollback
@@ -68,7 +69,14 @@ impl Ask for Rollback {
         let earlier = history.value.iter().find(|r| r.revision < running);
         let revision = self.revision.or_else(|| earlier.map(|r| r.revision));
         let revision = revision.ok_or(Failure::NoEarlier)?;
-        if !self.yes && !api.output.is_json && terminal::has_person() {
+        let undone = history.value.iter().find(|r| r.revision == running);
+        if self.revision.is_none() && undone.is_some_and(is_rollback) {
+            api.note(&format!(
+                "revision {running} is a rollback, and this undoes it: it goes back to revision {revision}; to go \
+                 further back, name a revision of tarn history"
+            ));
+        }
+        if !self.yes {
             agree(api, revision)?;
         }
         let body = request::Rollback {
@@ -83,7 +91,13 @@ impl Ask for Rollback {
     }
 }
 
-/// Shows a person the plan and asks.
+/// By the comment that the daemon gives one.
+fn is_rollback(revision: &Revision) -> bool {
+    let comment = revision.comment.as_deref();
+    comment.is_some_and(|comment| comment.starts_with("back to revision "))
+}
+
+/// Shows a person the plan and asks; without one, nothing may be taken away from sessions.
 fn agree(api: &ApiSession, revision: u64) -> Result<(), Failure> {
     let at = path(&["config", "rollback"]).with("plan", Some("true"));
     let body = request::Rollback {
@@ -91,6 +105,9 @@ fn agree(api: &ApiSession, revision: u64) -> Result<(), Failure> {
         comment: None,
     };
     let plan = api.client.post::<Plan>(&at, &body, None)?.value;
+    if !api.may_ask() {
+        return without_person(&plan);
+    }
     changes::warn(api.output, &plan.warnings);
     api.output.remark(&changes::plan(api.output, &plan));
     configuration::check_applicable(&plan)?;

@@ -56,6 +56,8 @@ pub(super) const PING_BYTES: usize = 8 * 1024;
 const TARGET: TargetIndex = TargetIndex(0);
 const TARGET_NAME: &str = "iqn.2026-11.example.tarn:test";
 const MANY: usize = 1000;
+/// More steps than a test takes.
+const STEPS_MAX: u32 = 10_000_000;
 
 /// Status; sense key, ASC and ASCQ.
 pub(super) type Answer = (u8, Option<(u8, u8, u8)>);
@@ -281,6 +283,7 @@ pub(super) struct Bench {
     pub(super) sessions: Sessions<Outside>,
     pub(super) disk: Disk,
     chunks: Pool,
+    steps: u32,
 }
 
 impl Bench {
@@ -316,6 +319,7 @@ impl Bench {
             sessions: Sessions::new(settings, Arc::default(), Some(front(change))),
             disk,
             chunks: Pool::new(0).unwrap(),
+            steps: 0,
         }
     }
 
@@ -557,6 +561,8 @@ impl Bench {
     /// Turns, until nothing happens any more.
     pub(super) fn settle(&mut self) {
         loop {
+            self.steps += 1;
+            assert!(self.steps < STEPS_MAX, "there is no end to it");
             while self
                 .sessions
                 .settle(&mut self.engine, &mut NoOthers)

@@ -34,6 +34,8 @@ pub(super) const BEGIN: Duration = Duration::from_secs(100);
 pub(super) const TIMEOUT: Duration = Duration::from_secs(15);
 pub(super) const DEPTH: u32 = 4;
 pub(super) const UNIT: UnitIndex = UnitIndex(0);
+/// More steps than a test takes.
+const STEPS_MAX: u32 = 10_000_000;
 
 #[derive(Debug)]
 pub(super) struct TestLine(usize);
@@ -242,6 +244,7 @@ pub(super) struct Bench {
     pub(super) chunks: Pool,
     /// The most bytes that one receive into a chunk brings.
     pub(super) piece_len: usize,
+    steps: u32,
 }
 
 impl Bench {
@@ -292,6 +295,7 @@ impl Bench {
             disk,
             chunks: Pool::new(0).unwrap(),
             piece_len: usize::MAX,
+            steps: 0,
         }
     }
 
@@ -362,6 +366,8 @@ impl Bench {
 
     pub(super) fn settle(&mut self) {
         loop {
+            self.steps += 1;
+            assert!(self.steps < STEPS_MAX, "there is no end to it");
             self.carry_engine();
             let mut is_carried = self.carry_letter();
             for line in 0..self.engine.carrier.ends.len() {

@@ -34,7 +34,7 @@ fn counted(disk: &Arc<dyn SharedStore>, fake: &FakeCluster) -> u64 {
             Ok(None) => panic!("it is never counted"),
             Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock),
         }
-        std::thread::yield_now();
+        pause();
     }
 }
 
@@ -87,7 +87,7 @@ fn a_cluster_that_hangs_keeps_nobody_waiting_and_no_other_image_from_being_count
     drop(hangs);
     // The count that hung has ended, and the image is closed.
     while one.counts().2 > 0 {
-        std::thread::yield_now();
+        pause();
     }
 }
 

@@ -31,7 +31,7 @@ fn names(disk: &Arc<dyn SharedStore>) -> Vec<String> {
 fn open_in_turn(options: &RbdOptions) -> Arc<dyn SharedStore> {
     loop {
         match open(options.clone()) {
-            Err(why) if why.contains("another store") => std::thread::yield_now(),
+            Err(why) if why.contains("another store") => pause(),
             opened => return opened.unwrap(),
         }
     }
@@ -103,7 +103,7 @@ fn a_snapshot_that_is_needed_is_not_removed() {
     let disk = open_in_turn(&read_only);
     let _rig = Rig::new(&*disk);
     while disk.outage().is_some() {
-        std::thread::yield_now();
+        pause();
     }
     assert_eq!(names(&disk), ["a"]);
     assert_eq!(
@@ -148,19 +148,23 @@ fn who_has_begun_what_takes_long_is_notified_once_when_it_ends_and_not_when_it_i
     of(&disk).roll_back(AT_ONCE, further).unwrap();
     assert!(ends.try_recv().is_err(), "it has not ended");
     fake.stand_still(false);
-    assert_eq!(ends.recv(), Ok(true));
-    assert!(ends.recv().is_err() && ends_further.recv().is_err());
+    assert_eq!(ends.recv_timeout(PATIENCE), Ok(true));
+    let over = Err(mpsc::RecvTimeoutError::Disconnected);
+    assert_eq!(
+        [&ends, &ends_further].map(|ends| ends.recv_timeout(PATIENCE)),
+        [over; 2]
+    );
     assert_eq!(of(&disk).roll_back(PATIENCE, unnoted()), Ok(Progress::Done));
     let (ended, ends) = noted();
     let refused = of(&disk).flatten(PATIENCE, ended);
     assert_eq!(refused, Err(NativeError::NoClone));
-    assert_eq!(ends.recv(), Ok(false));
+    assert_eq!(ends.recv_timeout(PATIENCE), Ok(false));
     fake.make_clone();
     fake.stand_still(true);
     let (ended, ends) = noted();
     of(&disk).flatten(AT_ONCE, ended).unwrap();
     drop((rig, disk));
-    assert!(ends.recv().is_err(), "its unit is gone");
+    assert_eq!(ends.recv_timeout(PATIENCE), over, "its unit is gone");
 }
 
 #[test]
@@ -215,7 +219,7 @@ fn a_rollback_that_was_cut_ends_before_the_image_is_served() {
     drop((one, disk));
     // It was given up, so it ends although it stands still.
     while fake.counts().2 > 0 {
-        std::thread::yield_now();
+        pause();
     }
     fake.stand_still(false);
     let (disk, mut rig) = {
@@ -244,7 +248,7 @@ fn a_cut_rollback_that_fails_is_reported_once_until_it_ends_well() {
     of(&disk).roll_back(AT_ONCE, unnoted()).unwrap();
     drop((rig, disk));
     while fake.counts().2 > 0 {
-        std::thread::yield_now();
+        pause();
     }
     fake.stand_still(false);
     let disk = open_in_turn(&options(&fake));
@@ -256,7 +260,7 @@ fn a_cut_rollback_that_fails_is_reported_once_until_it_ends_well() {
     let failed = loop {
         match of(&disk).take_resumed() {
             Some((_, ended)) => break ended,
-            None => std::thread::yield_now(),
+            None => pause(),
         }
     };
     assert!(failed.is_err());
@@ -282,7 +286,7 @@ fn what_a_crash_leaves_between_the_steps_is_not_listed_and_goes_with_the_next_sn
     drop((rig, disk));
     assert_eq!(fake.snapshots(), ["kept", ".a.new"]);
     while fake.counts().2 > 0 {
-        std::thread::yield_now();
+        pause();
     }
     let disk = open_in_turn(&options(&fake));
     let mut rig = Rig::new(&*disk);
@@ -376,6 +380,6 @@ fn a_clone_is_flattened_while_it_is_served_and_ends_with_its_unit() {
     of(&disk).flatten(AT_ONCE, unnoted()).unwrap();
     drop((rig, disk));
     while fake.counts().2 > 0 {
-        std::thread::yield_now();
+        pause();
     }
 }

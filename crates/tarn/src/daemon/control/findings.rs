@@ -42,14 +42,19 @@ impl Daemon {
     pub(crate) fn note_troubles(&self) {
         for trouble in self.state.troubles().unreported() {
             let Trouble {
-                severity: _,
+                severity,
                 code,
                 subject,
                 is_of_unit: _,
                 message,
                 remedy,
             } = &trouble;
-            tracing::error!(code, subject, remedy, "{message}");
+            match severity {
+                Severity::Error => tracing::error!(code, subject, remedy, "{message}"),
+                Severity::Warning | Severity::Info => {
+                    tracing::warn!(code, subject, remedy, "{message}");
+                }
+            }
             self.events.note(of_trouble(&trouble));
         }
     }
