@@ -1,4 +1,6 @@
 """Who may do what: before login, after login, through a read-only view, as operator."""
+import collections
+import contextlib
 import json
 import os
 import socket
@@ -480,6 +482,48 @@ def a_viewer_who_holds_connections_keeps_nobody_else_out():
                 equal(answer.status, 200, f"status for another address beside {n + 1} such connections")
         for one in held:
             one.close()
+
+
+@test(limit_s=120)
+def an_operator_keeps_no_administrator_out():
+    """B1: an operator plans a thousand edits over and over and holds connections whose bodies do not come, from the address of the
+    administrator: who is `admin` there, or at the socket, reads and changes all the same. More edits than that are refused."""
+    groups = "".join(f'[[group]]\nid = "g{n}"\ninitiators = ["iqn.2026-11.example:{n}"]\n' for n in range(8000))
+    with Operated(groups) as tarn, contextlib.ExitStack() as held:
+        wait_for(lambda: listens(tarn.port2), 20, "the administration listens")
+        tokens = {role: tarn.api().post("tokens", {"name": role, "role": role})["token"] for role in ("operator", "admin")}
+        remote = lambda role: admin.Api(address=("127.0.0.1", tarn.port2), plain=True, token=tokens[role], timeout_s=60)
+        edit = lambda n: {"put": {"group": {"id": f"new{n}", "initiators": [f"iqn.2026-11.example:n{n}"]}}}
+        edits = [edit(n) for n in range(1001)]
+        refused = remote("operator").ask("POST", "config/edits?plan=true", {"edits": edits})
+        check(refused.status == 400 and "1000 edits at most, this one has 1001" in refused.json["detail"], refused.body)
+        stop, statuses = threading.Event(), collections.Counter()
+
+        def plan():
+            api = remote("operator")
+            while not stop.is_set():
+                with contextlib.suppress(OSError):
+                    statuses[api.ask("POST", "config/edits?plan=true", {"edits": edits[:1000]}).status] += 1
+        threads = [threading.Thread(target=plan) for _ in range(12)]
+        for one in threads:
+            one.start()
+        try:
+            head = (f"POST /api/v1/plan HTTP/1.1\r\nHost: 127.0.0.1:{tarn.port2}\r\nAuthorization: Bearer {tokens['operator']}\r\n"
+                    "Content-Type: application/json\r\nContent-Length: 1000000\r\n\r\n{").encode()
+            for n in range(300):
+                one = held.enter_context(socket.create_connection(("127.0.0.1", tarn.port2), 5))
+                with contextlib.suppress(OSError):
+                    one.sendall(head)
+                if n % 30 == 29:
+                    for who, api in (("over TCP", remote("admin")), ("at the socket", tarn.api())):
+                        equal(api.ask("GET", "config").status, 200, f"a read {who} beside {n + 1} connections")
+                        group = {"id": "mine", "initiators": [f"iqn.2026-11.example:{who[-3:]}{n}"]}
+                        check(api.ask("PUT", "groups/mine", group).status in (200, 201), f"a change {who}")
+        finally:
+            stop.set()
+            for one in threads:
+                one.join()
+        check(statuses[200] and set(statuses) <= {200, 503}, f"answers to the operator: {statuses}")
 
 
 @test

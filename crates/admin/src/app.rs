@@ -10,8 +10,6 @@ use crate::audit::Book;
 use crate::browser::Logins;
 use crate::bucket::Attempts;
 use crate::call::Calls;
-use crate::file::Files;
-use crate::limits;
 use crate::live::Live;
 use crate::ready::Ready;
 use crate::tokens::Tokens;
@@ -29,8 +27,6 @@ pub(crate) struct App {
     pub(crate) live: Live,
     /// Whether the daemon answers.
     pub(crate) ready: Ready,
-    /// Files on their way.
-    pub(crate) files: Files,
     /// True when all has to end.
     pub(crate) stopping: watch::Receiver<bool>,
     gate: Mutex<Gate>,
@@ -59,9 +55,8 @@ impl App {
             calls: Calls::new(control),
             tokens,
             names: Mutex::new(names.into()),
-            live: Live::new(limits::STREAMS_MAX, limits::STREAMS_OF_TOKEN_MAX),
+            live: Live::default(),
             ready: Ready::default(),
-            files: Files::default(),
             stopping,
             gate: Mutex::new(Gate {
                 logins: Logins::default(),

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use crate::limits;
-use crate::places::{Full, Places};
+use crate::places::Places;
 use crate::random::{self, Hash};
 use crate::tokens::Holder;
 
@@ -25,47 +25,36 @@ pub(crate) struct Opened {
     pub(crate) csrf: String,
 }
 
-/// Why there is no login.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum OpenError {
-    /// The system has no random bytes.
-    #[error("the system gives no random bytes: {0}")]
-    Random(#[from] getrandom::Error),
-    /// Tokens of higher roles hold all places.
-    #[error(
-        "all {} logins belong to tokens of higher roles; log out of one first",
-        limits::LOGINS_MAX
-    )]
-    Full,
-}
-
 /// All logins that live.
 pub(crate) struct Logins(Places<Login>);
 
 impl Default for Logins {
     fn default() -> Self {
-        Self(Places::new(limits::LOGINS_MAX, limits::LOGINS_OF_TOKEN_MAX))
+        Self(Places::new(limits::LOGINS_MAX))
     }
 }
 
 impl Logins {
-    /// Opens one for the holder of a token.
+    /// Opens one for the holder of a token. Where its role has all of its places, the oldest login of the role ends.
     ///
     /// # Errors
     ///
-    /// The system has no random bytes, or there is no place for this role.
-    pub(crate) fn open(&mut self, holder: Holder, now: Instant) -> Result<Opened, OpenError> {
+    /// The system has no random bytes.
+    pub(crate) fn open(
+        &mut self,
+        holder: Holder,
+        now: Instant,
+    ) -> Result<Opened, getrandom::Error> {
         self.0.retain(|login| login.ends > now);
         let (cookie, csrf) = (random::secret()?, random::secret()?);
-        let (name, role) = (holder.name.clone(), holder.role);
+        let role = holder.role;
         let login = Login {
             hash: Hash::of(&cookie),
             csrf: csrf.clone(),
             holder,
             ends: now + limits::LOGIN_TIME_MAX,
         };
-        let taken = self.0.take(&name, role, login);
-        taken.map_err(|Full| OpenError::Full)?;
+        self.0.take(role, login);
         Ok(Opened { cookie, csrf })
     }
 
@@ -146,18 +135,18 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_login_of_a_token_makes_room_for_its_next_and_no_other_does() {
+    fn the_oldest_login_of_a_role_makes_room_for_its_next_and_no_other_does() {
         let mut logins = Logins::default();
         let now = Instant::now();
-        let of_another = logins.open(holder("a"), now).unwrap();
+        let mut admin = holder("a");
+        admin.role = Role::Admin;
+        let of_another = logins.open(admin, now).unwrap();
         let first = logins.open(holder("b"), now).unwrap();
-        for _ in 1..limits::LOGINS_OF_TOKEN_MAX {
+        for _ in 1..limits::LOGINS_MAX {
             logins.open(holder("b"), now).unwrap();
         }
         assert!(logins.find(&first.cookie, now).is_some());
-        for _ in 0..limits::LOGINS_MAX {
-            logins.open(holder("b"), now).unwrap();
-        }
+        logins.open(holder("c"), now).unwrap();
         assert!(logins.find(&first.cookie, now).is_none());
         assert!(logins.find(&of_another.cookie, now).is_some());
     }
@@ -166,15 +155,10 @@ mod tests {
     fn logins_that_are_over_take_no_places() {
         let mut logins = Logins::default();
         let start = Instant::now();
-        for number in 0..limits::LOGINS_MAX {
-            let mut admin = holder(&number.to_string());
-            admin.role = Role::Admin;
-            logins.open(admin, start).unwrap();
-        }
-        let refused = logins.open(holder("viewer"), start).unwrap_err();
-        assert!(matches!(refused, OpenError::Full), "{refused}");
-        let end = start + limits::LOGIN_TIME_MAX;
-        logins.open(holder("viewer"), end).unwrap();
+        logins.open(holder("a"), start).unwrap();
+        logins
+            .open(holder("b"), start + limits::LOGIN_TIME_MAX)
+            .unwrap();
         assert_eq!(logins.0.items().count(), 1);
     }
 }

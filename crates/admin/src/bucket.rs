@@ -1,9 +1,10 @@
 //! Token buckets: how often something may fail, by address and in all. Time is an argument.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use crate::connections::Source;
 use crate::limits;
 
 /// How much a bucket holds and how fast it fills.
@@ -81,7 +82,7 @@ impl Bucket {
 #[derive(Debug)]
 pub(crate) struct Attempts {
     all: Bucket,
-    addresses: HashMap<IpAddr, Bucket>,
+    addresses: HashMap<Source, Bucket>,
 }
 
 impl Attempts {
@@ -95,13 +96,13 @@ impl Attempts {
 
     /// True when this address may try.
     pub(crate) fn may_try(&mut self, address: IpAddr, now: Instant) -> bool {
-        let own = self.addresses.get_mut(&network(address));
+        let own = self.addresses.get_mut(&Source::of(address));
         own.is_none_or(|bucket| bucket.has_one(now)) && self.all.has_one(now)
     }
 
     /// Counts an attempt that failed.
     pub(crate) fn failed(&mut self, address: IpAddr, now: Instant) {
-        let key = network(address);
+        let key = Source::of(address);
         if self.addresses.len() >= limits::ADDRESSES_MAX && !self.addresses.contains_key(&key) {
             self.forget_one();
         }
@@ -116,14 +117,6 @@ impl Attempts {
         if let Some(address) = oldest.map(|(address, _)| *address) {
             self.addresses.remove(&address);
         }
-    }
-}
-
-/// Who owns an address of IPv6 owns the whole network of 64 bits around it.
-fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V4(v4) => IpAddr::V4(v4),
-        IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64)),
     }
 }
 
@@ -166,19 +159,6 @@ mod tests {
     }
 
     #[test]
-    fn a_network_of_ipv6_is_one_address_and_a_mapped_ipv4_its_own() {
-        assert_eq!(
-            network(address("2001:db8::1")),
-            network(address("2001:db8::2:3"))
-        );
-        assert_ne!(
-            network(address("2001:db8::1")),
-            network(address("2001:db8:0:1::1"))
-        );
-        assert_eq!(network(address("::ffff:192.0.2.1")), address("192.0.2.1"));
-    }
-
-    #[test]
     fn remembered_addresses_are_limited() {
         let start = Instant::now();
         let mut attempts = Attempts::new(start);
@@ -186,6 +166,10 @@ mod tests {
             attempts.failed(IpAddr::V4(n.into()), start + SECOND * n);
         }
         assert_eq!(attempts.addresses.len(), limits::ADDRESSES_MAX);
-        assert!(!attempts.addresses.contains_key(&address("0.0.0.0")));
+        assert!(
+            !attempts
+                .addresses
+                .contains_key(&Source::of(address("0.0.0.0")))
+        );
     }
 }

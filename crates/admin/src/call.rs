@@ -1,4 +1,8 @@
 //! Calls of the daemon. They may block, so they run on threads of their own, and only so many at once.
+//!
+//! Every request has a place of its role, or it goes no further. The roles below `admin` share threads and the work on
+//! documents; `admin` and those at the unix socket have both to themselves, so that no token of a lower role keeps them
+//! from reading or changing. What a request holds goes with the thread that works for it, until that has ended.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -9,38 +13,158 @@ use api::event::Event;
 use api::plan::Applied;
 use api::problem::{Problem, ProblemKind};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout_at};
 
 use crate::limits;
-use crate::shares::{Owner, Share, Shares};
+
+/// Whose places a request takes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Lane {
+    /// The administration itself.
+    Own,
+    Metrics,
+    Viewer,
+    Operator,
+    Admin,
+    /// The unix socket.
+    Socket,
+}
+
+/// What those share who may keep each other waiting.
+#[derive(Clone, Debug)]
+struct Pool {
+    threads: Arc<Semaphore>,
+    /// Held for work that takes much memory.
+    document: Arc<Semaphore>,
+    /// Held while a change waits for its turn and is made.
+    change: Arc<Semaphore>,
+    /// For bodies as long as a document.
+    bodies: Arc<Semaphore>,
+    /// For files on their way.
+    files: Arc<Semaphore>,
+}
+
+impl Pool {
+    fn new() -> Self {
+        let places = |most| Arc::new(Semaphore::new(most));
+        Self {
+            threads: places(limits::CALL_THREADS_MAX),
+            document: places(1),
+            change: places(1),
+            bodies: places(limits::DOCUMENTS_MAX),
+            files: places(limits::FILES_MAX),
+        }
+    }
+}
+
+/// The places of a role.
+#[derive(Debug)]
+struct Places {
+    requests: Arc<Semaphore>,
+    pool: Pool,
+}
 
 /// The way to the daemon.
 pub(crate) struct Calls {
     control: Arc<dyn Control>,
-    reads: Shares,
-    changes: Arc<Semaphore>,
-    /// Room to work on documents, in kibibytes.
-    room: Arc<Semaphore>,
-    /// Those who have it or wait for it.
-    working: Shares,
-    /// For the one question that nobody needs to be known for.
-    probe: Arc<Semaphore>,
+    own: Places,
+    metrics: Places,
+    viewer: Places,
+    operator: Places,
+    admin: Places,
+    socket: Places,
     /// A change holds this, so that edits do not run into each other and those
     /// who wait take no thread.
     turn: Arc<Mutex<()>>,
 }
 
+/// A request that has a place, until this is gone.
+#[derive(Debug)]
+pub(crate) struct Request {
+    lane: Lane,
+    body_bytes: usize,
+    _place: OwnedSemaphorePermit,
+    _body: Option<OwnedSemaphorePermit>,
+}
+
+tokio::task_local! {
+    /// What this task works for; a task without one works for the administration itself.
+    static REQUEST: Arc<Request>;
+}
+
+/// Runs a task that works for a request.
+pub(crate) fn on_behalf_of<F: Future>(
+    request: Arc<Request>,
+    task: F,
+) -> impl Future<Output = F::Output> {
+    REQUEST.scope(request, task)
+}
+
+fn request() -> Option<Arc<Request>> {
+    REQUEST.try_with(Arc::clone).ok()
+}
+
 impl Calls {
     /// To this daemon.
     pub(crate) fn new(control: Arc<dyn Control>) -> Self {
+        let below_admin = Pool::new();
+        let places = |pool| Places {
+            requests: Arc::new(Semaphore::new(limits::REQUESTS_MAX)),
+            pool,
+        };
         Self {
             control,
-            reads: Shares::new(limits::READS_MAX),
-            changes: Arc::new(Semaphore::new(limits::CHANGES_MAX)),
-            room: Arc::new(Semaphore::new(limits::WORK_BYTES_MAX / ROOM_UNIT_BYTES)),
-            working: Shares::new(limits::WORK_WAITING_MAX),
-            probe: Arc::new(Semaphore::new(1)),
+            own: places(Pool::new()),
+            metrics: places(below_admin.clone()),
+            viewer: places(below_admin.clone()),
+            operator: places(below_admin),
+            admin: places(Pool::new()),
+            socket: places(Pool::new()),
             turn: Arc::new(Mutex::new(())),
         }
+    }
+
+    const fn places(&self, lane: Lane) -> &Places {
+        match lane {
+            Lane::Own => &self.own,
+            Lane::Metrics => &self.metrics,
+            Lane::Viewer => &self.viewer,
+            Lane::Operator => &self.operator,
+            Lane::Admin => &self.admin,
+            Lane::Socket => &self.socket,
+        }
+    }
+
+    fn pool(&self) -> &Pool {
+        let lane = request().map_or(Lane::Own, |request| request.lane);
+        &self.places(lane).pool
+    }
+
+    /// A place for a request whose body has at most so many bytes.
+    ///
+    /// # Errors
+    ///
+    /// Its role has none left.
+    pub(crate) fn admit(&self, lane: Lane, body_bytes: usize) -> Result<Arc<Request>, Problem> {
+        let places = self.places(lane);
+        let place = admit(&places.requests)?;
+        let is_long = body_bytes > limits::BODY_BYTES_MAX;
+        let body = is_long.then(|| admit(&places.pool.bodies)).transpose()?;
+        Ok(Arc::new(Request {
+            lane,
+            body_bytes,
+            _place: place,
+            _body: body,
+        }))
+    }
+
+    /// A place for a file, to be taken before there is one.
+    ///
+    /// # Errors
+    ///
+    /// All are taken.
+    pub(crate) fn admit_file(&self) -> Result<OwnedSemaphorePermit, Problem> {
+        admit(&self.pool().files)
     }
 
     /// Asks the daemon.
@@ -53,66 +177,39 @@ impl Calls {
         T: Send + 'static,
         F: FnOnce(&dyn Control) -> T + Send + 'static,
     {
-        let permit = share_of(&self.reads)?;
-        self.run(ask, permit, limits::READ_TIME_MAX).await
+        let (value, ()) = self.run(ask, (), limits::READ_TIME_MAX).await?;
+        Ok(value)
     }
 
-    /// Asks the daemon for what grows with its configuration, or with a document of so many bytes that
-    /// is sent. Such questions wait for each other, so that they do not take all memory together.
+    /// Asks the daemon for what grows with its configuration, or with the document that the request brings. Such
+    /// questions wait for each other, so that they do not take all memory together.
     ///
     /// # Errors
     ///
     /// As [`Calls::read`].
-    pub(crate) async fn read_much<T, F>(&self, bytes: usize, ask: F) -> Result<Much<T>, Problem>
-    where
-        T: Send + 'static,
-        F: FnOnce(&dyn Control) -> T + Send + 'static,
-    {
-        if bytes.max(self.control.document_bytes()) < limits::WORK_BYTES_SMALL {
-            let value = self.read(ask).await?;
-            return Ok(Much { value, _room: None });
-        }
-        let place = share_of(&self.working)?;
-        let room = self.room_for(bytes, limits::READ_TIME_MAX).await?;
-        let value = self.read(ask).await?;
-        Ok(Much {
-            value,
-            _room: Some((room, place)),
-        })
-    }
-
-    /// Waits until there is room to work on a document of so many bytes, and on the configuration.
-    async fn room_for(&self, bytes: usize, most: Duration) -> Result<Room, Problem> {
-        let bytes = bytes.max(self.control.document_bytes());
-        let units = bytes.min(limits::WORK_BYTES_MAX) / ROOM_UNIT_BYTES;
-        let units = u32::try_from(units).unwrap_or(u32::MAX).max(1);
-        let permit = Arc::clone(&self.room).acquire_many_owned(units);
-        match tokio::time::timeout(most, permit).await {
-            Ok(Ok(permit)) => Ok(Room {
-                control: (units >= TRIM_UNITS).then(|| Arc::clone(&self.control)),
-                permit: Some(permit),
-            }),
-            Ok(Err(_)) | Err(_) => Err(late(most)),
-        }
-    }
-
-    /// Asks the daemon on behalf of nobody in particular: one at a time, and beside all others, so
-    /// that neither keeps the other from being asked.
-    ///
-    /// # Errors
-    ///
-    /// The daemon takes too long or panics.
-    pub(crate) async fn probe<T, F>(&self, ask: F) -> Result<T, Problem>
+    pub(crate) async fn read_much<T, F>(&self, ask: F) -> Result<Much<T>, Problem>
     where
         T: Send + 'static,
         F: FnOnce(&dyn Control) -> T + Send + 'static,
     {
         let most = limits::READ_TIME_MAX;
-        let permit = Arc::clone(&self.probe).acquire_owned();
-        match tokio::time::timeout(most, permit).await {
-            Ok(permit) => self.run(ask, permit, most).await,
-            Err(_) => Err(late(most)),
+        let room = self.room(Instant::now() + most).await?;
+        let (value, room) = self.run(ask, room, most).await?;
+        Ok(Much { value, _room: room })
+    }
+
+    /// Waits until there is room to work on the document of the request, and on the configuration. Small ones need
+    /// none.
+    async fn room(&self, end: Instant) -> Result<Option<Room>, Problem> {
+        let sent = request().map_or(0, |request| request.body_bytes);
+        if sent.max(self.control.document_bytes()) < limits::WORK_BYTES_SMALL {
+            return Ok(None);
         }
+        let permit = within(end, &self.pool().document).await?;
+        Ok(Some(Room {
+            control: Some(Arc::clone(&self.control)),
+            permit: Some(permit),
+        }))
     }
 
     /// Puts an event into the books. Takes no permit: what was done is noted however much is under
@@ -133,21 +230,24 @@ impl Calls {
         T: Send + 'static,
         F: FnOnce(&dyn Control) -> T + Send + 'static,
     {
-        let permit = admit(&self.changes)?;
+        let end = Instant::now() + limits::CHANGE_TIME_MAX;
+        // One of each pool at most waits for its turn: those of others are not kept waiting by many.
+        let next = within(end, &self.pool().change).await?;
+        let room = self.room(end).await?;
+        // With its thread, so that who has the turn waits for nothing.
+        let thread = within(end, &self.pool().threads).await?;
         let turn = Arc::clone(&self.turn).lock_owned();
-        let Ok(turn) = tokio::time::timeout(limits::CHANGE_TIME_MAX, turn).await else {
+        let Ok(turn) = timeout_at(end, turn).await else {
             return Err(not_made());
         };
-        let room = self.room_for(0, limits::CHANGE_TIME_MAX).await?;
         // Without one there is nobody who could give up, as in a test.
         let change_of = ASKER.try_with(Arc::clone).unwrap_or_default();
         let beginning = Arc::clone(&change_of);
         let change = move |control: &dyn Control| claim(&beginning, BEGUN).then(|| change(control));
-        let outcome = self
-            .run(change, (permit, turn, room), limits::CHANGE_TIME_MAX)
-            .await;
-        match outcome {
-            Ok(made) => made.ok_or_else(not_made),
+        let most = limits::CHANGE_TIME_MAX;
+        let held = (next, turn, room);
+        match self.run_on(thread, change, held, most).await {
+            Ok((made, _)) => made.ok_or_else(not_made),
             Err(_) if claim(&change_of, GONE) => Err(not_made()),
             Err(problem) => Err(problem),
         }
@@ -164,16 +264,16 @@ impl Calls {
         T: Send + 'static,
         F: FnOnce(&dyn Control) -> T + Send + 'static,
     {
-        let permit = admit(&self.changes)?;
-        self.run(act, permit, limits::ACT_TIME_MAX).await
+        let (value, ()) = self.run(act, (), limits::ACT_TIME_MAX).await?;
+        Ok(value)
     }
 
     /// Waits until a change in force has taken effect everywhere, or for as long as its caller may
     /// wait; it says then what it waits for. Other changes are made meanwhile.
     pub(crate) async fn settle(&self, mut applied: Applied) -> Applied {
-        let end = tokio::time::Instant::now() + limits::SETTLE_TIME_MAX;
+        let end = Instant::now() + limits::SETTLE_TIME_MAX;
         let mut pause = limits::SETTLE_PAUSE_MIN;
-        while applied.unsettled.is_some() && tokio::time::Instant::now() < end {
+        while applied.unsettled.is_some() && Instant::now() < end {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(limits::SETTLE_PAUSE_MAX);
             let mut asked = applied.clone();
@@ -196,14 +296,14 @@ impl Calls {
     ///
     /// It takes too long, or the data plane does not answer.
     pub(crate) async fn await_end_of(&self, id: u64) -> Result<(), Problem> {
-        let end = tokio::time::Instant::now() + limits::SETTLE_TIME_MAX;
+        let end = Instant::now() + limits::SETTLE_TIME_MAX;
         let mut pause = limits::SETTLE_PAUSE_MIN;
         loop {
             let sessions = self.read(|control| control.sessions()).await??;
             if sessions.iter().all(|session| session.id != id) {
                 return Ok(());
             }
-            if tokio::time::Instant::now() >= end {
+            if Instant::now() >= end {
                 return Err(Problem::new(
                     ProblemKind::Unavailable,
                     format!(
@@ -218,17 +318,37 @@ impl Calls {
         }
     }
 
-    async fn run<T, F, P>(&self, call: F, permit: P, most: Duration) -> Result<T, Problem>
+    /// As [`Calls::run_on`], when there is a thread.
+    async fn run<T, F, H>(&self, call: F, held: H, most: Duration) -> Result<(T, H), Problem>
     where
         T: Send + 'static,
         F: FnOnce(&dyn Control) -> T + Send + 'static,
-        P: Send + 'static,
+        H: Send + 'static,
+    {
+        let thread = within(Instant::now() + most, &self.pool().threads).await?;
+        self.run_on(thread, call, held, most).await
+    }
+
+    /// Has a thread make a call. What it holds goes with the thread: an answer that came too late gives nothing back
+    /// before the call has ended.
+    async fn run_on<T, F, H>(
+        &self,
+        thread: OwnedSemaphorePermit,
+        call: F,
+        held: H,
+        most: Duration,
+    ) -> Result<(T, H), Problem>
+    where
+        T: Send + 'static,
+        F: FnOnce(&dyn Control) -> T + Send + 'static,
+        H: Send + 'static,
     {
         let control = Arc::clone(&self.control);
+        let request = request();
         let running = tokio::task::spawn_blocking(move || {
-            let outcome = call(control.as_ref());
-            drop(permit);
-            outcome
+            let value = call(control.as_ref());
+            drop((thread, request));
+            (value, held)
         });
         match tokio::time::timeout(most, running).await {
             Ok(Ok(outcome)) => Ok(outcome),
@@ -243,12 +363,6 @@ impl Calls {
         }
     }
 }
-
-/// What a unit of room is good for.
-const ROOM_UNIT_BYTES: usize = 1024;
-
-/// From so many units on, memory goes back to the system after the work.
-const TRIM_UNITS: u32 = 64;
 
 /// Room to work on documents; free when this is gone.
 pub(crate) struct Room {
@@ -277,7 +391,7 @@ impl Drop for Room {
 /// An answer of the daemon that may be large, with the room that it was made in.
 pub(crate) struct Much<T> {
     value: T,
-    _room: Option<(Room, Share)>,
+    _room: Option<Room>,
 }
 
 impl<T, E> Much<Result<T, E>> {
@@ -299,8 +413,8 @@ impl<T> std::ops::Deref for Much<T> {
 impl std::fmt::Debug for Calls {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Calls")
-            .field("reads", &self.reads)
-            .field("changes", &self.changes.available_permits())
+            .field("operator", &self.operator)
+            .field("admin", &self.admin)
             .finish_non_exhaustive()
     }
 }
@@ -351,31 +465,23 @@ fn not_made() -> Problem {
     )
 }
 
-tokio::task_local! {
-    /// Who asks in this task.
-    static OWNER: Owner;
-}
-
-/// Runs a task whose questions are those of this owner; those of other tasks are the administration's own.
-pub(crate) fn asked_by<F: Future>(owner: Owner, task: F) -> impl Future<Output = F::Output> {
-    OWNER.scope(owner, task)
-}
-
-fn share_of(places: &Shares) -> Result<Share, Problem> {
-    let owner = OWNER.try_with(Clone::clone);
-    let share = places.take(owner.unwrap_or_else(|_| Owner::own()));
-    share.ok_or_else(too_many)
-}
-
-fn admit(semaphore: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Problem> {
-    let permit = Arc::clone(semaphore).try_acquire_owned();
+fn admit(places: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Problem> {
+    let permit = Arc::clone(places).try_acquire_owned();
     permit.map_err(|_| too_many())
+}
+
+/// A place, when there is one.
+async fn within(end: Instant, places: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Problem> {
+    match timeout_at(end, Arc::clone(places).acquire_owned()).await {
+        Ok(Ok(permit)) => Ok(permit),
+        Ok(Err(_)) | Err(_) => Err(too_many()),
+    }
 }
 
 fn too_many() -> Problem {
     Problem::new(
         ProblemKind::Unavailable,
-        "too many requests are under way; try again in a second",
+        "too many requests of this role are under way; nothing was done, try again in a second",
     )
 }
 
@@ -392,7 +498,7 @@ fn late(most: Duration) -> Problem {
 
 #[cfg(test)]
 mod tests {
-    use api::access::Role;
+    use std::sync::mpsc;
 
     use super::*;
     use crate::testing::{Double, event};
@@ -410,30 +516,73 @@ mod tests {
         assert!(!claim(&change, BEGUN), "nobody waits for it");
     }
 
-    #[tokio::test]
-    async fn questions_of_one_caller_leave_places_to_others() {
-        let calls = Calls::new(Arc::new(Double::default()));
-        let viewer = |name: &str| Owner {
-            name: name.to_owned(),
-            role: Role::Viewer,
-        };
-        let all = async { std::iter::from_fn(|| share_of(&calls.reads).ok()).collect::<Vec<_>>() };
-        let held = asked_by(viewer("loud"), all).await;
-        assert_eq!(held.len(), limits::READS_MAX / limits::SHARE_OF_ONE);
-        assert!(asked_by(viewer("loud"), calls.read(|_| ())).await.is_err());
-        assert!(asked_by(viewer("calm"), calls.read(|_| ())).await.is_ok());
-        assert!(calls.read(|_| ()).await.is_ok());
+    fn calls() -> Arc<Calls> {
+        Arc::new(Calls::new(Arc::new(Double::default())))
+    }
+
+    /// As many places as requests of a lane get.
+    fn all(calls: &Calls, lane: Lane) -> Vec<Arc<Request>> {
+        std::iter::from_fn(|| calls.admit(lane, 0).ok()).collect()
     }
 
     #[tokio::test]
-    async fn a_probe_and_a_note_need_no_place_among_the_questions() {
+    async fn each_role_has_its_places_and_bodies_as_long_as_documents_have_fewer() {
+        let calls = calls();
+        for lane in [Lane::Viewer, Lane::Operator, Lane::Admin, Lane::Socket] {
+            assert_eq!(all(&calls, lane).len(), limits::REQUESTS_MAX, "{lane:?}");
+        }
+        let long = || calls.admit(Lane::Operator, limits::DOCUMENT_BYTES_MAX).ok();
+        let held: Vec<_> = std::iter::from_fn(long).collect();
+        assert_eq!(held.len(), limits::DOCUMENTS_MAX);
+        assert!(calls.admit(Lane::Admin, limits::DOCUMENT_BYTES_MAX).is_ok());
+        assert!(calls.admit(Lane::Operator, limits::BODY_BYTES_MAX).is_ok());
+    }
+
+    #[tokio::test]
+    async fn calls_of_an_operator_that_do_not_end_keep_no_administrator_from_reading_or_changing() {
+        let calls = calls();
+        let (begun, begins) = mpsc::channel();
+        let (end, ends) = mpsc::channel::<()>();
+        let ends = Arc::new(std::sync::Mutex::new(ends));
+        let hang = move |_: &dyn Control| {
+            begun.send(()).unwrap();
+            assert!(ends.lock().unwrap().recv().is_err());
+        };
+        let requests = all(&calls, Lane::Operator).into_iter();
+        let asks = requests.map(|request| {
+            let (calls, hang) = (Arc::clone(&calls), hang.clone());
+            tokio::spawn(on_behalf_of(request, async move { calls.read(hang).await }))
+        });
+        let asks: Vec<_> = asks.collect();
+        for _ in 0..limits::CALL_THREADS_MAX {
+            while begins.try_recv().is_err() {
+                tokio::task::yield_now().await;
+            }
+        }
+        // Their callers go. The threads do not, and keep the places.
+        for ask in asks {
+            ask.abort();
+            assert!(ask.await.is_err());
+        }
+        let left = limits::REQUESTS_MAX - limits::CALL_THREADS_MAX;
+        assert_eq!(all(&calls, Lane::Operator).len(), left);
+        for lane in [Lane::Admin, Lane::Socket] {
+            let request = calls.admit(lane, 0).unwrap();
+            let asked = async { (calls.read(|_| 1).await, calls.change(|_| 2).await) };
+            let (read, changed) = on_behalf_of(request, asked).await;
+            assert_eq!((read.unwrap(), changed.unwrap()), (1, 2), "{lane:?}");
+        }
+        assert_eq!(calls.read(|_| 3).await.unwrap(), 3);
+        drop(end);
+    }
+
+    #[tokio::test]
+    async fn a_note_needs_no_place() {
         let daemon = Arc::new(Double::default());
         let calls = Calls::new(Arc::clone(&daemon) as Arc<dyn Control>);
-        let reads: Vec<_> = std::iter::from_fn(|| share_of(&calls.reads).ok()).collect();
-        assert!(calls.read(|_| ()).await.is_err());
-        assert_eq!(calls.probe(|_| 7).await.unwrap(), 7);
+        let held = all(&calls, Lane::Own);
         calls.note(event("admin-change"));
         assert_eq!(daemon.noted().len(), 1);
-        drop(reads);
+        drop(held);
     }
 }

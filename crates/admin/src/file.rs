@@ -1,55 +1,20 @@
-//! Files as answers: large, so only some at once, each in pieces until its reader has it.
+//! Files as answers: large, so each is sent in pieces, and keeps its place until its reader has it.
 
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use api::problem::{Problem, ProblemKind};
 use axum::body::Body;
 use axum::http::header;
 use axum::response::{IntoResponse as _, Response};
 use hyper::body::{Bytes, Frame, SizeHint};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-
-use crate::limits;
+use tokio::sync::OwnedSemaphorePermit;
 
 /// How much is given at a time, in bytes.
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// Places for files.
-#[derive(Debug)]
-pub(crate) struct Files(Arc<Semaphore>);
-
-impl Default for Files {
-    fn default() -> Self {
-        Self(Arc::new(Semaphore::new(limits::FILES_MAX)))
-    }
-}
-
-impl Files {
-    /// A place for one, to be taken before there is a file.
-    ///
-    /// # Errors
-    ///
-    /// All are taken.
-    pub(crate) fn place(&self) -> Result<Place, Problem> {
-        let place = Arc::clone(&self.0).try_acquire_owned();
-        place.map(|held| Place { _held: held }).map_err(|_| {
-            let detail = "too many files are being read; try again in a second";
-            Problem::new(ProblemKind::Unavailable, detail)
-        })
-    }
-}
-
-/// Kept until its file has been read.
-#[derive(Debug)]
-pub(crate) struct Place {
-    _held: OwnedSemaphorePermit,
-}
-
 /// 200 with this file.
-pub(crate) fn file(content: Vec<u8>, kind: &'static str, place: Place) -> Response {
+pub(crate) fn file(content: Vec<u8>, kind: &'static str, place: OwnedSemaphorePermit) -> Response {
     let reading = Reading {
         content,
         read_bytes: 0,
@@ -63,7 +28,7 @@ pub(crate) fn file(content: Vec<u8>, kind: &'static str, place: Place) -> Respon
 struct Reading {
     content: Vec<u8>,
     read_bytes: usize,
-    _place: Place,
+    _place: OwnedSemaphorePermit,
 }
 
 impl Reading {
@@ -97,19 +62,22 @@ impl hyper::body::Body for Reading {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use http_body_util::BodyExt as _;
+    use tokio::sync::Semaphore;
 
     use super::*;
 
     #[tokio::test]
     async fn a_file_arrives_whole_and_gives_its_place_back() {
-        let files = Files::default();
+        let places = Arc::new(Semaphore::new(1));
         let content: Vec<u8> = (0..=255).cycle().take(PIECE_BYTES * 2 + 1).collect();
-        let answer = file(content.clone(), "text/plain", files.place().unwrap());
-        let others: Vec<Place> = std::iter::from_fn(|| files.place().ok()).collect();
-        assert_eq!(others.len(), limits::FILES_MAX - 1);
+        let place = Arc::clone(&places).try_acquire_owned().unwrap();
+        let answer = file(content.clone(), "text/plain", place);
+        assert_eq!(places.available_permits(), 0);
         let read = answer.into_body().collect().await.unwrap().to_bytes();
         assert_eq!(read, content);
-        assert!(files.place().is_ok());
+        assert_eq!(places.available_permits(), 1);
     }
 }

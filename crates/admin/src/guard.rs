@@ -17,11 +17,10 @@ use crate::answer::Refusal;
 use crate::app::App;
 use crate::ask;
 use crate::audit::{self, Purpose};
-use crate::call::{Asker, asked_by};
+use crate::call::{Asker, Lane, Request as Placed, on_behalf_of};
 use crate::connections::Introduction;
 use crate::peer::{self, Peer};
 use crate::route::{self, Needs, Route};
-use crate::shares::Owner;
 use crate::tokens::Holder;
 
 /// Brings the second secret of a console login.
@@ -57,11 +56,14 @@ pub(crate) enum Proof {
 }
 
 impl Caller {
-    /// Whose places its questions take.
-    pub(crate) fn owner(&self) -> Owner {
-        Owner {
-            name: self.author.clone(),
-            role: self.role,
+    /// Whose places its requests take.
+    const fn lane(&self) -> Lane {
+        match (&self.proof, self.role) {
+            (Proof::Socket, _) => Lane::Socket,
+            (_, Role::Admin) => Lane::Admin,
+            (_, Role::Operator) => Lane::Operator,
+            (_, Role::Viewer) => Lane::Viewer,
+            (_, Role::Metrics) => Lane::Metrics,
         }
     }
 
@@ -175,11 +177,16 @@ pub(crate) async fn guard(
         Ok(caller) => caller,
         Err(refused) => return turn_away(&app, request, *refused).await,
     };
-    let introduction = request.extensions().get::<Introduction>().cloned();
-    let introduce = move || introduction.iter().for_each(Introduction::made);
-    if caller.is_some() {
-        introduce();
-    }
+    let place = match &caller {
+        None => None,
+        Some(caller) => match place_for(&app, caller, route, &request) {
+            Ok(place) => Some(place),
+            Err(problem) => {
+                ask::discard(request.into_body()).await;
+                return Refusal(problem).into_response();
+            }
+        },
+    };
     let author = caller.as_ref().map(|caller| caller.author.clone());
     let mut entry = entry_of(&request, author);
     entry.purpose = route.purpose(is_plan);
@@ -192,30 +199,52 @@ pub(crate) async fn guard(
         }
     };
     // Who is not known asks nothing that needs a place.
-    let owner = caller.as_ref().map_or_else(Owner::own, Caller::owner);
-    if let Some(caller) = caller {
-        request.extensions_mut().insert(caller);
-    }
-    if entry.purpose == Purpose::Question {
-        return asked_by(owner, next.run(request)).await;
-    }
-    run_to_its_end(app, entry, asked_by(owner, next.run(request)), introduce).await
+    let Some((caller, place)) = caller.zip(place) else {
+        return run(app, entry, next.run(request)).await;
+    };
+    request.extensions_mut().insert(caller);
+    request.extensions_mut().insert(Arc::clone(&place));
+    let answer = on_behalf_of(Arc::clone(&place), next.run(request));
+    let mut response = run(app, entry, answer).await;
+    response.extensions_mut().insert(place);
+    response
 }
 
-/// In a task of its own: a change that has begun is made and noted to its end also when the caller
-/// has gone.
-async fn run_to_its_end(
+/// A place for a request whose caller is known. Its connection makes no room for others from then on.
+fn place_for(
+    app: &App,
+    caller: &Caller,
+    route: &Route,
+    request: &Request,
+) -> Result<Arc<Placed>, Problem> {
+    let length = request.headers().get(header::CONTENT_LENGTH);
+    let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
+    let most = route.body_bytes_max();
+    let body_bytes = match route.takes {
+        Some(_) => length.unwrap_or(most).min(most),
+        None => 0,
+    };
+    let place = app.calls.admit(caller.lane(), body_bytes)?;
+    if let Some(introduction) = request.extensions().get::<Introduction>() {
+        introduction.made();
+    }
+    Ok(place)
+}
+
+/// A change in a task of its own: one that has begun is made and noted to its end also when the caller has gone.
+async fn run(
     app: Arc<App>,
     mut entry: audit::Entry,
     answer: impl Future<Output = Response> + Send + 'static,
-    introduce: impl Fn() + Send + 'static,
 ) -> Response {
+    if entry.purpose == Purpose::Question {
+        return answer.await;
+    }
     let asker = Asker::default();
     let task = tokio::spawn(asker.task(async move {
         let response = answer.await;
         if let Some(Author(name)) = response.extensions().get() {
             entry.author = Some(name.clone());
-            introduce();
         }
         if response.extensions().get::<NothingDone>().is_none() {
             entry.note(&app, response.status());

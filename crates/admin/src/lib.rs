@@ -38,7 +38,6 @@ mod ready;
 mod route;
 mod routes;
 mod serve;
-mod shares;
 mod start;
 mod supervise;
 #[cfg(test)]

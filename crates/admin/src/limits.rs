@@ -2,13 +2,21 @@
 
 use std::time::Duration;
 
-/// Connections at once, on the sockets and as many over TCP. At the limit the address with the most
-/// loses its oldest to an address with fewer. Else the one that has been idle longest is closed for
-/// the new one, else the oldest that has not authenticated; when there is neither, the new one is closed.
+/// Connections at once, on the sockets and as many over TCP. At the limit the oldest that has shown no token is
+/// closed for the new one, else the one whose request has waited longest for its body, or that is idle longest; when all
+/// have a place among the requests, the new one is closed.
 pub(crate) const CONNECTIONS_MAX: usize = 256;
 
-/// Connections over TCP that have not authenticated yet. At the limit one of them is closed as above.
-pub(crate) const STRANGERS_MAX: usize = CONNECTIONS_MAX / 2;
+/// Of these over TCP, connections of one address, or of one network of 64 bits with IPv6. At the limit one of its own
+/// is closed as above.
+pub(crate) const CONNECTIONS_OF_ADDRESS_MAX: usize = 160;
+
+/// Requests of one role under way, streams among them, and as many on the sockets. Beyond it: 503.
+pub(crate) const REQUESTS_MAX: usize = 32;
+
+/// Of these, requests with bodies as long as documents, of the roles below `admin` together, of `admin`, and of the
+/// sockets. Beyond it: 503.
+pub(crate) const DOCUMENTS_MAX: usize = 8;
 
 /// Bytes of a request line and its header fields together. Beyond it: 431, and the end of the
 /// connection.
@@ -58,42 +66,27 @@ pub(crate) const SETTLE_TIME_MAX: Duration = Duration::from_secs(15);
 pub(crate) const SETTLE_PAUSE_MIN: Duration = Duration::from_millis(10);
 pub(crate) const SETTLE_PAUSE_MAX: Duration = Duration::from_millis(500);
 
-/// Questions to the daemon under way. Beyond it: 503.
-pub(crate) const READS_MAX: usize = 64;
-
-/// The part of the questions under way that one token, or one user at the socket, may have, and the part that is for
-/// administrators alone: one of so many.
-pub(crate) const SHARE_OF_ONE: usize = 2;
-pub(crate) const SHARE_OF_ADMINS: usize = 4;
-
-/// Changes under way or waiting for their turn. Beyond it: 503.
-pub(crate) const CHANGES_MAX: usize = 64;
-
-/// Bytes of documents that are worked on at once, at most: the configuration in force counts for each
-/// list of what is in it, a document that is sent for each plan. Working on a document takes up to a
-/// hundred times its size for a moment. One that is larger is worked on alone.
-pub(crate) const WORK_BYTES_MAX: usize = 1024 * 1024;
-
-/// Documents smaller than this wait for nobody, in bytes.
+/// From this size on a document, or the configuration in force, is large: working on it takes up to a hundred times
+/// its size for a moment. One is worked on at a time, for the roles below `admin` together, for `admin`, and for the
+/// sockets; others wait for their turn, in bytes.
 pub(crate) const WORK_BYTES_SMALL: usize = 64 * 1024;
 
-/// Those that wait for their turn, with the same parts as questions. Beyond it: 503.
-pub(crate) const WORK_WAITING_MAX: usize = 16;
-
-/// Threads that call the daemon, besides the one that asks whether it is ready.
+/// Threads that call the daemon, for the roles below `admin` together, for `admin`, for the sockets and for the
+/// administration itself. Others wait for one.
 pub(crate) const CALL_THREADS_MAX: usize = 8;
+
+/// All of them, and one each that gives memory back.
+pub(crate) const THREADS_MAX: usize = 4 * (CALL_THREADS_MAX + 1);
 
 /// How old an answer to `/readyz` may be. More frequent requests get the same answer.
 pub(crate) const READY_AGE_MAX: Duration = Duration::from_secs(1);
 
-/// Streams of live data. At the limit one of the token that has most ends; where only higher roles have any: 503.
-pub(crate) const STREAMS_MAX: usize = 32;
+/// Streams of live data of one role. At the limit its oldest ends.
+pub(crate) const STREAMS_MAX: usize = 16;
 
-/// Of these, streams of one token, or of one user at the socket. At the limit its oldest ends.
-pub(crate) const STREAMS_OF_TOKEN_MAX: usize = STREAMS_MAX / 2;
-
-/// Files on their way to those who read them, each as large as a trace may be. Beyond it: 503.
-pub(crate) const FILES_MAX: usize = 4;
+/// Files on their way to those who read them, each as large as a trace may be, with the same parts as threads. Beyond
+/// it: 503.
+pub(crate) const FILES_MAX: usize = 2;
 
 /// Events that one request reads.
 pub(crate) const EVENTS_MAX: usize = 1000;
@@ -110,11 +103,8 @@ pub(crate) const TOKENS_MAX: usize = 256;
 /// Characters of a token's name.
 pub(crate) const TOKEN_NAME_MAX: usize = 64;
 
-/// Console logins that live. At the limit one of the token that has most ends; where only higher roles have any: 503.
-pub(crate) const LOGINS_MAX: usize = 64;
-
-/// Of these, logins of one token. At the limit its oldest ends.
-pub(crate) const LOGINS_OF_TOKEN_MAX: usize = LOGINS_MAX / 2;
+/// Console logins of one role that live. At the limit its oldest ends.
+pub(crate) const LOGINS_MAX: usize = 32;
 
 /// How long a console login lives.
 pub(crate) const LOGIN_TIME_MAX: Duration = Duration::from_secs(12 * 3600);
@@ -128,5 +118,9 @@ pub(crate) const STOP_TIME_MAX: Duration = Duration::from_secs(3);
 
 const _: () = assert!(BODY_BYTES_MAX <= DOCUMENT_BYTES_MAX);
 const _: () = assert!(EVENTS_DEFAULT <= EVENTS_MAX);
-const _: () = assert!(STREAMS_MAX < CONNECTIONS_MAX - STRANGERS_MAX);
-const _: () = assert!(CALL_THREADS_MAX < READS_MAX);
+const _: () = assert!(STREAMS_MAX < REQUESTS_MAX);
+// Requests of the four roles that come over TCP: with all of their places taken, an address gets a connection.
+const _: () = assert!(4 * REQUESTS_MAX < CONNECTIONS_OF_ADDRESS_MAX);
+const _: () = assert!(CONNECTIONS_OF_ADDRESS_MAX < CONNECTIONS_MAX);
+const _: () = assert!(CALL_THREADS_MAX < REQUESTS_MAX);
+const _: () = assert!(WORK_BYTES_SMALL <= BODY_BYTES_MAX);

@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::control::Control;
-use api::problem::ProblemKind;
 use api::request::EventQuestion;
 use axum::Extension;
 use axum::body::Body;
@@ -20,14 +19,14 @@ use hyper::body::Bytes;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
-use crate::answer::{Answer, Refusal};
+use crate::answer::Answer;
 use crate::app::{App, stopped};
 use crate::ask::Asked;
-use crate::call::asked_by;
+use crate::call::{Request, on_behalf_of};
 use crate::feed::Feed;
 use crate::guard::Caller;
 use crate::limits;
-use crate::places::{Full, Places};
+use crate::places::Places;
 
 /// How often the daemon is asked for events.
 const EVENTS_EVERY: Duration = Duration::from_millis(250);
@@ -58,16 +57,17 @@ pub(crate) struct Live {
     is_taken: Notify,
 }
 
-impl Live {
-    /// For so many listeners, and so many of one token.
-    pub(crate) fn new(places_max: usize, share_max: usize) -> Self {
+impl Default for Live {
+    fn default() -> Self {
         Self {
-            places: Arc::new(Mutex::new(Places::new(places_max, share_max))),
+            places: Arc::new(Mutex::new(Places::new(limits::STREAMS_MAX))),
             news: watch::Sender::new(News::default()),
             is_taken: Notify::new(),
         }
     }
+}
 
+impl Live {
     fn is_listened_to(&self) -> bool {
         locked(&self.places).items().next().is_some()
     }
@@ -80,16 +80,16 @@ impl Live {
     }
 
     /// A place for a stream of this caller.
-    fn place(&self, caller: &Caller) -> Result<Place, Full> {
+    fn place(&self, caller: &Caller) -> Place {
         let (keep, lost) = oneshot::channel();
-        let number = locked(&self.places).take(&caller.author, caller.role, keep)?;
+        let number = locked(&self.places).take(caller.role, keep);
         self.is_taken.notify_one();
         let places = Arc::clone(&self.places);
-        Ok(Place {
+        Place {
             places,
             number,
             lost,
-        })
+        }
     }
 }
 
@@ -165,16 +165,11 @@ pub(crate) struct Start {
 pub(crate) async fn live(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
+    Extension(request): Extension<Arc<Request>>,
     Asked(start): Asked<Start>,
     headers: HeaderMap,
 ) -> Answer {
-    let place = app.live.place(&caller).map_err(|Full| {
-        let detail = format!(
-            "all {} streams belong to higher roles; close one of them first",
-            limits::STREAMS_MAX
-        );
-        Refusal::new(ProblemKind::Unavailable, detail)
-    })?;
+    let place = app.live.place(&caller);
     // A browser that reconnects sends the number of the last event it has seen.
     let seen = headers.get("last-event-id");
     let seen = seen.and_then(|id| id.to_str().ok()?.parse().ok());
@@ -189,7 +184,7 @@ pub(crate) async fn live(
         after,
         sender,
     };
-    tokio::spawn(asked_by(stream.caller.owner(), stream.run(place)));
+    tokio::spawn(on_behalf_of(request, stream.run(place)));
     let content = [(header::CONTENT_TYPE, "text/event-stream")];
     Ok((content, Body::new(Feed(receiver))).into_response())
 }

@@ -37,7 +37,7 @@ impl Ready {
         let app = Arc::clone(app);
         // In a task of its own: the daemon is not asked again because the caller has disconnected.
         let asked = tokio::spawn(async move {
-            let answer = app.calls.probe(|control| control.sessions().map(drop));
+            let answer = app.calls.read(|control| control.sessions().map(drop));
             let outcome = answer.await.flatten();
             *last = Some(Said {
                 at: now.max(Instant::now()),

@@ -65,12 +65,12 @@ pub(crate) async fn serve(
     let local = Shared {
         router: routes::router(&app),
         plain: plain::router(),
-        connections: Connections::new(limits::CONNECTIONS_MAX, 0),
+        connections: Connections::new(limits::CONNECTIONS_MAX, limits::CONNECTIONS_MAX),
         stopping: stopping.clone(),
         closing: stopping.clone(),
     };
     let remote = Shared {
-        connections: Connections::new(limits::CONNECTIONS_MAX, limits::STRANGERS_MAX),
+        connections: Connections::new(limits::CONNECTIONS_MAX, limits::CONNECTIONS_OF_ADDRESS_MAX),
         ..local.clone()
     };
     let mut tasks = JoinSet::new();
@@ -158,7 +158,7 @@ async fn accept_unix(listener: UnixListener, shared: Shared) {
         };
         match stream.peer_cred().map(|peer| peer.uid()) {
             Ok(uid) if uid == 0 || uid == own => {
-                if let Some(place) = shared.connections.admit_known(Instant::now()) {
+                if let Some(place) = shared.connections.admit(Instant::now(), None) {
                     tokio::spawn(converse(stream, Peer::Unix { uid }, place, shared.clone()));
                 }
             }
@@ -176,9 +176,7 @@ async fn accept_tcp(listener: TcpListener, tls: Option<TlsAcceptor>, shared: Sha
         };
         let (Ok(local), Some(place)) = (
             stream.local_addr(),
-            shared
-                .connections
-                .admit_stranger(Instant::now(), address.ip()),
+            shared.connections.admit(Instant::now(), Some(address.ip())),
         ) else {
             continue;
         };
@@ -270,8 +268,9 @@ where
         extensions.insert(place.introduction());
         let answer = router.call(request.map(Body::new));
         async move {
-            let response = answer.await?;
-            Ok::<_, Infallible>(response.map(|body| Tracked::new(body, busy)))
+            let mut response = answer.await?;
+            let request = response.extensions_mut().remove();
+            Ok::<_, Infallible>(response.map(|body| Tracked::new(body, request, busy)))
         }
     });
     let stream = TokioIo::new(Patient::new(stream, limits::WRITE_STALL_MAX));

@@ -150,7 +150,7 @@ fn runtime() -> io::Result<Runtime> {
     Builder::new_current_thread()
         .enable_io()
         .enable_time()
-        .max_blocking_threads(limits::CALL_THREADS_MAX + 1)
+        .max_blocking_threads(limits::THREADS_MAX)
         .thread_name("admin-call")
         .build()
 }

@@ -6,11 +6,15 @@ use utoipa::ToSchema;
 use crate::access::Role;
 use crate::spec;
 
+/// Edits in one request.
+pub const EDITS_MAX: usize = 1000;
+
 /// Edits that are made one after the other, all of them or none, as one revision.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Edits {
     /// What to change, in this order.
+    #[schema(max_items = 1000)]
     pub edits: Vec<Edit>,
     /// What it is for, for the history; one line.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -28,7 +28,7 @@ pub(crate) async fn document(
     Extension(caller): Extension<Caller>,
     headers: HeaderMap,
 ) -> Answer {
-    let document = app.calls.read_much(0, |control| control.document()).await?;
+    let document = app.calls.read_much(|control| control.document()).await?;
     let tag = answer::etag(document.revision);
     let known = headers.get(header::IF_NONE_MATCH);
     if known.is_some_and(|known| known.as_bytes() == tag.as_bytes()) {
@@ -53,10 +53,7 @@ pub(crate) async fn effective(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
 ) -> Answer {
-    let document = app
-        .calls
-        .read_much(0, |control| control.effective())
-        .await?;
+    let document = app.calls.read_much(|control| control.effective()).await?;
     Ok(json_at(
         &shown_to(&caller, document.clone()),
         document.revision,
@@ -72,9 +69,8 @@ pub(crate) async fn apply(
 ) -> Answer {
     check_comment(change.comment.as_deref())?;
     if terms.is_plan {
-        let bytes = change.text.len();
         let text = move |_: &dyn Control| Ok((change.text, Origin::Written));
-        return planned(&app, &caller, terms, bytes, text).await;
+        return planned(&app, &caller, terms, text).await;
     }
     let apply = move |control: &dyn Control| {
         control.apply(change, Origin::Written, terms.only_at, &caller.author)
@@ -94,17 +90,15 @@ pub(crate) async fn plan(
         only_at: None,
         is_plan: true,
     };
-    let bytes = change.text.len();
     let text = move |_: &dyn Control| Ok((change.text, Origin::Written));
-    planned(&app, &caller, terms, bytes, text).await
+    planned(&app, &caller, terms, text).await
 }
 
-/// What applying the document would do that `text` gives, which has about so many bytes.
+/// What applying the document would do that `text` gives.
 async fn planned(
     app: &App,
     caller: &Caller,
     terms: Terms,
-    bytes: usize,
     text: impl FnOnce(&dyn Control) -> Result<(String, Origin), Problem> + Send + 'static,
 ) -> Answer {
     let inspection = Inspection::of(caller.role);
@@ -114,7 +108,7 @@ async fn planned(
         check_revision(plan.revision, terms.only_at)?;
         Ok::<_, Problem>(plan)
     };
-    let plan = app.calls.read_much(bytes, ask).await?.good()?;
+    let plan = app.calls.read_much(ask).await?.good()?;
     Ok(json_at(&*plan, plan.revision))
 }
 
@@ -131,7 +125,7 @@ pub(crate) async fn past(
 ) -> Answer {
     let ask = app
         .calls
-        .read_much(0, move |control| control.document_of(revision));
+        .read_much(move |control| control.document_of(revision));
     let document = ask.await?;
     let document = document.as_ref().ok_or_else(|| no_revision(revision))?;
     Ok(json(&shown_to(&caller, document.clone())))
@@ -151,7 +145,7 @@ pub(crate) async fn rollback(
             let past = past.ok_or_else(|| no_revision(back.revision).0)?;
             Ok((past.text, Origin::Past))
         };
-        return planned(&app, &caller, terms, 0, text).await;
+        return planned(&app, &caller, terms, text).await;
     }
     let apply = move |control: &dyn Control| control.roll_back(back, terms.only_at, &caller.author);
     let applied = app.calls.change(apply).await??;

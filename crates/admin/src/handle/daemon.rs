@@ -29,7 +29,7 @@ pub(crate) async fn status(State(app): State<Arc<App>>) -> Answer {
 pub(crate) async fn luns(State(app): State<Arc<App>>) -> Answer {
     let ask = app
         .calls
-        .read_much(0, |control| (control.document().revision, control.luns()));
+        .read_much(|control| (control.document().revision, control.luns()));
     let answer = ask.await?;
     let (revision, luns) = &*answer;
     Ok(json_at(luns, *revision))
@@ -39,7 +39,7 @@ pub(crate) async fn luns(State(app): State<Arc<App>>) -> Answer {
 pub(crate) async fn lun(State(app): State<Arc<App>>, Named(id): Named<String>) -> Answer {
     let ask = app
         .calls
-        .read_much(0, |control| (control.document().revision, control.luns()));
+        .read_much(|control| (control.document().revision, control.luns()));
     let answer = ask.await?;
     let (revision, luns) = &*answer;
     let lun = luns.iter().find(|lun| lun.spec.id == id);
@@ -48,9 +48,9 @@ pub(crate) async fn lun(State(app): State<Arc<App>>, Named(id): Named<String>) -
 
 /// `GET /targets`
 pub(crate) async fn targets(State(app): State<Arc<App>>) -> Answer {
-    let ask = app.calls.read_much(0, |control| {
-        Ok::<_, Problem>((control.document().revision, control.targets()?))
-    });
+    let ask = app
+        .calls
+        .read_much(|control| Ok::<_, Problem>((control.document().revision, control.targets()?)));
     let answer = ask.await?.good()?;
     let (revision, targets) = &*answer;
     Ok(json_at(targets, *revision))
@@ -58,9 +58,9 @@ pub(crate) async fn targets(State(app): State<Arc<App>>) -> Answer {
 
 /// `GET /targets/{name}`
 pub(crate) async fn target(State(app): State<Arc<App>>, Named(name): Named<String>) -> Answer {
-    let ask = app.calls.read_much(0, |control| {
-        Ok::<_, Problem>((control.document().revision, control.targets()?))
-    });
+    let ask = app
+        .calls
+        .read_much(|control| Ok::<_, Problem>((control.document().revision, control.targets()?)));
     let answer = ask.await?.good()?;
     let (revision, targets) = &*answer;
     let target = targets.iter().find(|target| target.spec.name == name);
@@ -100,7 +100,7 @@ pub(crate) async fn access(
 ) -> Answer {
     let ask = app
         .calls
-        .read_much(0, move |control| control.access(&question));
+        .read_much(move |control| control.access(&question));
     Ok(json(&*ask.await?.good()?))
 }
 
@@ -181,7 +181,7 @@ pub(crate) async fn events(State(app): State<Arc<App>>, Asked(which): Asked<Whic
 
 /// `GET /findings`
 pub(crate) async fn findings(State(app): State<Arc<App>>) -> Answer {
-    let findings = app.calls.read_much(0, |control| control.findings());
+    let findings = app.calls.read_much(|control| control.findings());
     Ok(json(&*findings.await?))
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use api::access::Role;
 use api::control::Control;
-use api::edit::{Edit, Edits};
+use api::edit::{EDITS_MAX, Edit, Edits};
 use api::plan::{Applied, Change, Inspection, Origin, Plan};
 use api::problem::{Problem, ProblemKind};
 use axum::Extension;
@@ -14,7 +14,7 @@ use axum::extract::State;
 use config::{Draft, EditError};
 
 use super::configuration::check_comment;
-use crate::answer::{self, Answer, json_at};
+use crate::answer::{self, Answer, Refusal, json_at};
 use crate::app::App;
 use crate::ask::{Terms, Told};
 use crate::guard::Caller;
@@ -28,10 +28,22 @@ pub(crate) async fn edits(
     Told(edits): Told<Edits>,
 ) -> Answer {
     check_comment(edits.comment.as_deref())?;
+    check_number(edits.edits.len())?;
     let needed = edits.edits.iter().map(Edit::needs).max();
     let needed = needed.filter(|_| !terms.is_plan).unwrap_or(Role::Operator);
     caller.must_have(needed)?;
     make(&app, caller, terms, edits, false).await
+}
+
+fn check_number(edits: usize) -> Result<(), Refusal> {
+    if edits <= EDITS_MAX {
+        return Ok(());
+    }
+    let detail = format!(
+        "a request makes {EDITS_MAX} edits at most, this one has {edits}; nothing was done, send them in several \
+         requests or apply the whole document"
+    );
+    Err(Refusal::field("edits", detail))
 }
 
 /// Makes or plans one edit.
@@ -57,7 +69,7 @@ async fn make(
         let role = caller.role;
         let ask =
             move |control: &dyn Control| plan(control, terms.only_at, edits, (role, inspection));
-        let plan = app.calls.read_much(0, ask).await?.good()?;
+        let plan = app.calls.read_much(ask).await?.good()?;
         return Ok(json_at(&*plan, plan.revision));
     }
     let change = move |control: &dyn Control| apply(control, terms.only_at, &caller, edits);

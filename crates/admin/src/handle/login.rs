@@ -39,8 +39,10 @@ pub(crate) async fn login(
     }
     let (name, role) = (holder.name.clone(), holder.role);
     let opened = app.gate().logins.open(holder, Instant::now());
-    let opened =
-        opened.map_err(|error| Refusal::new(ProblemKind::Unavailable, error.to_string()))?;
+    let opened = opened.map_err(|error| {
+        let detail = format!("the system gives no random bytes: {error}");
+        Refusal::new(ProblemKind::Unavailable, detail)
+    })?;
     let age = limits::LOGIN_TIME_MAX.as_secs();
     let cookie = set_cookie(&peer, &opened.cookie, age);
     let csrf = opened.csrf;

@@ -67,7 +67,7 @@ where
     F: FnOnce(&dyn Control) -> Result<(), Problem> + Send + 'static,
 {
     app.calls.act(order).await??;
-    let luns = app.calls.read_much(0, |control| control.luns()).await?;
+    let luns = app.calls.read_much(|control| control.luns()).await?;
     let lun = luns.iter().find(|lun| lun.spec.id == id);
     Ok(json(lun.ok_or_else(|| missing("lun", &id))?))
 }

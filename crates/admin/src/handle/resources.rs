@@ -293,7 +293,7 @@ where
     T: Serialize + Send + 'static,
     F: FnOnce(&Draft) -> Vec<T> + Send + 'static,
 {
-    let ask = app.calls.read_much(0, move |control| {
+    let ask = app.calls.read_much(move |control| {
         let document = control.document();
         let draft = edit::draft(&document.text)?;
         Ok::<_, Problem>((read(&draft), document.revision))

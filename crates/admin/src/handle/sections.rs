@@ -79,7 +79,7 @@ pub(crate) async fn remove_server(
 pub(crate) async fn quotas(State(app): Shared) -> Answer {
     let ask = app
         .calls
-        .read_much(0, |control| (control.document().revision, control.quotas()));
+        .read_much(|control| (control.document().revision, control.quotas()));
     let answer = ask.await?;
     let (revision, quotas) = &*answer;
     Ok(json_at(quotas, *revision))
@@ -89,7 +89,7 @@ pub(crate) async fn quotas(State(app): Shared) -> Answer {
 pub(crate) async fn quota(State(app): Shared, Named(name): Named<String>) -> Answer {
     let ask = app
         .calls
-        .read_much(0, |control| (control.document().revision, control.quotas()));
+        .read_much(|control| (control.document().revision, control.quotas()));
     let answer = ask.await?;
     let (revision, quotas) = &*answer;
     let quota = quotas.iter().find(|quota| quota.name == name);
@@ -127,9 +127,9 @@ pub(crate) async fn remove_quota(
 
 /// All groups of HyperSCSI, and the revision that has them.
 async fn all_hyperscsi(app: &Arc<App>) -> Result<Much<(u64, Vec<view::Hyperscsi>)>, Refusal> {
-    let ask = app.calls.read_much(0, |control| {
-        Ok::<_, Problem>((control.document().revision, control.hyperscsi()?))
-    });
+    let ask = app
+        .calls
+        .read_much(|control| Ok::<_, Problem>((control.document().revision, control.hyperscsi()?)));
     Ok(ask.await?.good()?)
 }
 
@@ -143,7 +143,7 @@ pub(crate) async fn hyperscsi_groups(State(app): Shared) -> Answer {
 /// `GET /hyperscsi/{name}`
 pub(crate) async fn hyperscsi_group(State(app): Shared, Named(name): Named<String>) -> Answer {
     let wanted = name.clone();
-    let ask = app.calls.read_much(0, move |control| {
+    let ask = app.calls.read_much(move |control| {
         let (document, groups) = (control.document(), control.hyperscsi()?);
         // As the edits take names.
         let called = match edit::draft(&document.text)?.hyperscsi_called(&wanted) {

@@ -35,7 +35,7 @@ pub(crate) async fn start(
 
 /// `GET /traces/{subject}`
 pub(crate) async fn read(State(app): State<Arc<App>>, Named(subject): Named<String>) -> Answer {
-    let place = app.files.place()?;
+    let place = app.calls.admit_file()?;
     let read = app.calls.read(move |control| control.read_trace(&subject));
     Ok(file(read.await??, FILE, place))
 }
