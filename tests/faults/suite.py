@@ -33,6 +33,7 @@ import scsi
 from faultfs import FaultFs
 from harness import check, equal, measured, skip, test, wait_for
 from mailserver import MailServer
+from reflinks import file_system
 from tarn import IQN, Tarn, lun_section, target_section
 
 MIB = 1 << 20
@@ -539,8 +540,8 @@ def a_failed_flush_is_told_everywhere_until_the_lun_is_opened_again():
 
 
 @test
-def a_shrunk_image_is_told_everywhere_until_it_is_as_large_as_before():
-    """A file that is cut while it is served: event, line, finding and metric; a file of the old size ends the finding."""
+def a_shrunk_image_is_told_everywhere_until_it_is_opened_again():
+    """A file that is cut while it is served: event, line, finding and metric, also when somebody has made it longer again."""
     with tempfile.TemporaryDirectory() as directory:
         path = f"{directory}/disk.img"
         with serve(path, f"?size={SIZE}") as tarn, iscsi.Session(tarn.port, IQN) as session:
@@ -554,7 +555,34 @@ def a_shrunk_image_is_told_everywhere_until_it_is_as_large_as_before():
             name = 'tarn_findings{rule="store-short",severity="error",lun="faulty"}'
             equal(told.metrics("tarn_findings").get(name), 1, "the metric")
             os.truncate(path, SIZE)
-            wait_for(lambda: "store-short" not in told.findings(), LOOK_S, "the finding is over")
+            session.clear_unit_attentions()
+            last = SIZE // BLOCK - 1
+            for cdb in (scsi.read16(last, 1), scsi.write16(last, 1)):
+                outcome = session.command(cdb, read=BLOCK) if cdb[0] == 0x88 else session.command(cdb, write=bytes(BLOCK))
+                check(not outcome.good, f"what was lost reads as zeros, or is written: {outcome}")
+            check("store-short" in told.findings(), "the finding is over")
+        with serve(path, f"?size={SIZE}") as tarn, iscsi.Session(tarn.port, IQN) as session:
+            session.clear_unit_attentions()
+            good(session.command(scsi.read16(last, 1), read=BLOCK), "READ after the next start")
+
+
+@test
+def no_write_makes_a_file_longer_that_was_cut():
+    """On each file system, through the page cache and past it, at once after the cut: writes behind the end fail as reads do."""
+    for kind in ("xfs", "ext4", "btrfs"):
+        with file_system(kind) as place:
+            for cache in ("writeback", "direct"):
+                path = f"{place}/{cache}.img"
+                with serve(path, f"?size={SIZE}&cache={cache}&blocksize=4096") as tarn, iscsi.Session(tarn.port, IQN) as session:
+                    session.clear_unit_attentions()
+                    good(session.command(scsi.write16(0, 8), write=bytes(8 * 4096)), "WRITE before the cut")
+                    os.truncate(path, SIZE // 2)
+                    for lba in (SIZE // 4096 - 1, SIZE // 2 // 4096 + 9):
+                        for flags in (0, FUA):
+                            outcome = session.command(scsi.write16(lba, 1, flags), write=b"x" * 4096)
+                            check(not outcome.good, f"{kind}, {cache}: a WRITE behind the end: {outcome}")
+                    equal(os.stat(path).st_size, SIZE // 2, f"{kind}, {cache}: the length of the file")
+                    good(session.command(scsi.write16(1, 1, FUA), write=b"y" * 4096), "WRITE in front of the end")
 
 
 @test

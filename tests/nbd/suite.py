@@ -425,6 +425,29 @@ def a_lost_cache_is_reported_once_to_each_that_wrote():
 
 
 @test
+def a_gateway_before_a_gateway_goes_on_after_one_loss():
+    """The server behind two Tarns restarts once, with writes that no flush covered: the first Tarn reports that once, by a flush, and
+    its flushes and durable writes are good again."""
+    section = '[[nbd]]\nbind = "127.0.0.1:{port2}"\nluns = ["lun0"]\n'
+    with directory() as path, disk(path) as server, Tarn(config=config(server.store, more=section + LIMITS)) as middle, \
+            serve(f"nbd://127.0.0.1:{middle.port2}/lun0") as (tarn, session):
+        good(write(session, 0, bytes(CHUNK)), "WRITE")
+        server.kill()
+        server.start()
+        comes_back(session)
+        reports_a_loss(flush(session), "the first flush")
+        # Each connection between the two may have the report once.
+        wait_for(lambda: flush(session).good, 10, "a flush is good again")
+        for _ in range(20):
+            good(write(session, 0, os.urandom(CHUNK)), "WRITE")
+            good(flush(session), "a later SYNCHRONIZE CACHE")
+        durable = session.command(scsi.write16(0, 1, 0x08), write=bytes(BLOCK))
+        good(durable, "WRITE with FUA")
+        findings = [found["code"] for found in tarn.api().get("findings")]
+        check("flush-failed" not in findings, findings)
+
+
+@test
 def a_server_that_hangs_holds_its_own_unit_alone():
     """One of two servers is stopped: its READ waits, the other unit works, also for new sessions; then all goes on."""
     with directory() as path, disk(path) as server, Nbdkit("memory", "1M") as other:

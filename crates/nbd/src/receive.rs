@@ -31,8 +31,6 @@ const STATE_ZERO: u32 = 1 << 1;
 const ERROR_BYTES: u32 = 6;
 /// Longest error chunk that is taken; messages have 4096 bytes at most.
 const ERROR_MAX_BYTES: u32 = 8 * 1024;
-/// What an error of number zero is taken for.
-const EIO: u32 = 5;
 
 /// A rule that the server broke.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
@@ -312,7 +310,8 @@ impl Receiver {
                 return Ok(None);
             }
             SIMPLE_BAD => {
-                task.error.get_or_insert(ServerError(length));
+                let error = ServerError::of_chunk(Some(length), None);
+                task.error.get_or_insert(error);
                 return end_of(tasks, cookie, is_last);
             }
             chunk::NONE if length == 0 && is_last => return end_of(tasks, cookie, is_last),
@@ -358,8 +357,10 @@ impl Receiver {
         let mut next = Part::Header;
         match kind {
             kind if kind & chunk::ERROR_BIT != 0 => {
-                let code = reader.u32().filter(|&code| code != 0).unwrap_or(EIO);
-                task.error.get_or_insert(ServerError(code));
+                let number = reader.u32();
+                let message = self.gathered.get(ERROR_BYTES as usize..);
+                let error = ServerError::of_chunk(number, message);
+                task.error.get_or_insert(error);
             }
             chunk::OFFSET_DATA => {
                 let left = length.saturating_sub(OFFSET_BYTES);

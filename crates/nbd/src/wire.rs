@@ -203,7 +203,31 @@ impl ServerError {
     pub const NOT_SUPPORTED: Self = Self(95);
     /// The server is about to end (`ESHUTDOWN`).
     pub const SHUTTING_DOWN: Self = Self(108);
+    /// The server may have lost writes that it answered, and goes on: its next flush is good. The protocol has no
+    /// number for that. It is sent as `EIO` with [`CACHE_LOST_MESSAGE`], or without it where replies have no messages.
+    pub const CACHE_LOST: Self = Self(u32::MAX);
+
+    /// What is sent.
+    pub(crate) const fn number(self) -> u32 {
+        match self {
+            Self::CACHE_LOST => Self::IO.0,
+            Self(number) => number,
+        }
+    }
+
+    /// What an error chunk says.
+    pub(crate) fn of_chunk(number: Option<u32>, message: Option<&[u8]>) -> Self {
+        match number.map(Self) {
+            Some(Self::IO) if message == Some(CACHE_LOST_MESSAGE) => Self::CACHE_LOST,
+            // No number of the protocol.
+            None | Some(Self(0) | Self::CACHE_LOST) => Self::IO,
+            Some(error) => error,
+        }
+    }
 }
+
+/// The message of [`ServerError::CACHE_LOST`].
+pub(crate) const CACHE_LOST_MESSAGE: &[u8; 16] = b"tarn: cache lost";
 
 impl fmt::Display for ServerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -217,7 +241,7 @@ impl fmt::Display for ServerError {
             (95, "ENOTSUP: not supported"),
             (108, "ESHUTDOWN: shutting down"),
         ];
-        match NAMES.iter().find(|(code, _)| *code == self.0) {
+        match NAMES.iter().find(|(code, _)| *code == self.number()) {
             Some((_, name)) => f.write_str(name),
             None => write!(f, "error {}", self.0),
         }

@@ -11,7 +11,7 @@ use rustix::io::{Errno, ReadWriteFlags, pread, pwritev2};
 
 use crate::{
     AllocateMode, Backstore, IoAnswer, IoFailure, IoRequest, IoResult, IoTag, Order, Outlet,
-    RingOperation, SharedStore, Submitted, find_extents, find_size,
+    PAST_THE_END, RingOperation, SharedStore, Submitted, ends_before, find_extents, find_size,
 };
 
 /// What buffers may take, in bytes.
@@ -206,11 +206,17 @@ pub(crate) fn perform(operation: &mut RingOperation, limit: usize) -> Result<usi
                     &copy
                 }
             };
+            if ends_before(file.as_fd(), *offset + bytes.len() as u64) {
+                return Err(PAST_THE_END);
+            }
             let end = bytes.len().min(done.saturating_add(limit));
             let parts = [IoSlice::new(&bytes[*done..end])];
             pwritev2(&**file, &parts, *offset + *done as u64, flags)
         }
         RingOperation::Sync { file } => fdatasync(&**file).map(|()| 0),
+        RingOperation::Allocate { file, range, .. } if ends_before(file.as_fd(), range.end) => {
+            Err(PAST_THE_END)
+        }
         RingOperation::Allocate { file, mode, range } => {
             let mode = match mode {
                 AllocateMode::PunchHole => FallocateFlags::PUNCH_HOLE,

@@ -28,22 +28,21 @@
 use std::collections::{HashMap, HashSet};
 use std::io::{self, IoSliceMut};
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use memory::{Buffer, CoreMapping, MappedRange, Payload};
-use rustix::fs::{
-    FallocateFlags, FileType, SeekFrom, Stat, fallocate, fstat, ftruncate, seek, stat,
-};
+use rustix::fs::{FallocateFlags, FileType, Stat, fallocate, fstat, ftruncate, stat};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use crate::geometry::honours_dsync;
 use crate::latch::FlushLatch;
 use crate::next::Next;
 use crate::request::refuse;
+use crate::size::{PAST_THE_END, find_size, size_of_disk};
 use crate::zeros::{self, ZEROS_BYTES};
 use crate::{
     AllocateMode, Backstore, CacheMode, Capabilities, DiskFile, Extent, FileHandle, IoAnswer,
@@ -66,14 +65,36 @@ struct Shared {
     place: Arc<Place>,
     /// As last probed, in bytes, cut to whole blocks.
     size_bytes: AtomicU64,
+    /// The shortest that a file was seen that was longer: what was behind it is lost, however long it is now.
+    short_bytes: AtomicU64,
     latch: FlushLatch,
 }
 
 impl Shared {
-    /// The size in whole blocks.
-    fn set_size(&self, bytes: u64) {
+    fn size(&self) -> u64 {
+        self.size_bytes.load(Ordering::Acquire)
+    }
+
+    /// The size that was found, in whole blocks. It was `known` before the search began: growth may have come since.
+    fn set_size(&self, known: u64, bytes: u64) {
+        if bytes < known {
+            self.note_short(bytes);
+        }
+        let bytes = bytes.min(self.short_bytes.load(Ordering::Acquire));
         let size = bytes - bytes % u64::from(self.capabilities.block_bytes);
         self.size_bytes.store(size, Ordering::Release);
+    }
+
+    /// A file ends here or before, and was longer. It stays as short until it is opened again: what has become longer
+    /// since has lost data, which reads as zeros.
+    fn note_short(&self, bytes: u64) {
+        if !self.is_block_device {
+            self.short_bytes.fetch_min(bytes, Ordering::AcqRel);
+        }
+    }
+
+    fn is_short(&self) -> bool {
+        self.short_bytes.load(Ordering::Acquire) != u64::MAX
     }
 
     fn writes_through(&self) -> bool {
@@ -93,6 +114,7 @@ impl FileDisk {
             place: Arc::new(Place::of(&file, is_block_device, cache)),
             file: Arc::new(file.into()),
             size_bytes: AtomicU64::new(capabilities.size_bytes),
+            short_bytes: AtomicU64::new(u64::MAX),
             writes_through: AtomicBool::new(cache == CacheMode::WriteThrough),
             capabilities,
             cache,
@@ -113,7 +135,7 @@ impl SharedStore for FileDisk {
             capabilities: self.0.capabilities.clone(),
             plans: HashMap::new(),
             cancelled: HashSet::new(),
-            is_probing: false,
+            probing: None,
             cached: CachedReads::new(self.0.cache != CacheMode::Direct),
             honours_dsync: self.0.honours_dsync,
             shared: Arc::clone(&self.0),
@@ -124,23 +146,30 @@ impl SharedStore for FileDisk {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let size_bytes = self.0.size_bytes.load(Ordering::Acquire);
         Capabilities {
-            size_bytes,
+            size_bytes: self.0.size(),
             volatile_cache: !self.0.writes_through(),
             ..self.0.capabilities.clone()
         }
     }
 
     fn probe_size(&self) -> io::Result<()> {
-        self.0
-            .set_size(size_of_disk(&*self.0.file, self.0.is_block_device)?);
+        let known = self.0.size();
+        let found = size_of_disk(&*self.0.file, self.0.is_block_device)?;
+        self.0.set_size(known, found);
         Ok(())
     }
 
     fn grow(&self, size_bytes: u64) -> io::Result<()> {
         if self.0.is_block_device || self.0.capabilities.read_only {
             return Err(io::ErrorKind::Unsupported.into());
+        }
+        self.probe_size()?;
+        if self.0.is_short() {
+            return Err(io::Error::other(
+                "the file was cut while it was served, and what was behind its end is lost: put the data back from a \
+                 backup, then remove the lun and add it again",
+            ));
         }
         let now = size_of_disk(&*self.0.file, false)?;
         if size_bytes > now {
@@ -215,8 +244,8 @@ struct FileStore {
     cancelled: HashSet<IoTag>,
     cached: CachedReads,
     honours_dsync: bool,
-    /// A question for the size is under way.
-    is_probing: bool,
+    /// A question for the size is under way, and what was known when it began.
+    probing: Option<u64>,
 }
 
 /// Reads of this size at most are tried at once, in bytes: what a core copies in a few
@@ -369,11 +398,13 @@ impl Backstore for FileStore {
     fn probe(&mut self, outlet: &mut Outlet) {
         let is_block_device = self.shared.is_block_device;
         if !self.file.place().may_wait() && !is_block_device {
+            let known = self.shared.size();
             if let Ok(size) = find_size(self.file.as_fd(), is_block_device) {
-                self.shared.set_size(size);
+                self.shared.set_size(known, size);
             }
             outlet.look_at_size();
-        } else if !std::mem::replace(&mut self.is_probing, true) {
+        } else if self.probing.is_none() {
+            self.probing = Some(self.shared.size());
             let operation = RingOperation::Size {
                 file: Rc::clone(&self.file),
                 is_block_device,
@@ -384,7 +415,7 @@ impl Backstore for FileStore {
     }
 
     fn refresh_size(&mut self) -> Option<u64> {
-        let size = self.shared.size_bytes.load(Ordering::Acquire);
+        let size = self.shared.size();
         let changed = size != self.capabilities.size_bytes;
         self.capabilities.size_bytes = size;
         self.capabilities.volatile_cache = !self.writes_through();
@@ -528,11 +559,11 @@ impl FileStore {
     }
 
     fn handle_probed(&mut self, operation: &RingOperation, result: i32) {
-        self.is_probing = false;
-        if let RingOperation::Size { bytes, .. } = operation
+        let known = self.probing.take();
+        if let (RingOperation::Size { bytes, .. }, Some(known)) = (operation, known)
             && result >= 0
         {
-            self.shared.set_size(*bytes);
+            self.shared.set_size(known, *bytes);
         }
     }
 
@@ -550,6 +581,7 @@ impl FileStore {
                 if done >= buffer.len() {
                     self.handle_read_whole(tag, offset, buffer)
                 } else if count == 0 || self.is_cut_short(done) {
+                    self.shared.note_short(offset + done as u64);
                     let offset = offset + self.whole_blocks(done) as u64;
                     self.fail(tag, IoFailure::Truncated { offset })
                 } else {
@@ -650,6 +682,10 @@ impl FileStore {
         durable: bool,
         errno: Errno,
     ) -> Next {
+        if errno == PAST_THE_END {
+            let end = offset + data.len() as u64;
+            return self.fail_past_the_end(tag, offset + done as u64..end);
+        }
         if durable {
             self.shared.latch.suspect();
             self.plans.insert(tag, Plan::Recheck { errno, done });
@@ -692,6 +728,7 @@ impl FileStore {
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
                 self.write_zeros(tag, range, sync)
             }
+            Err(PAST_THE_END) => self.fail_past_the_end(tag, range),
             Err(errno) => self.fail(tag, failure(errno, range.start)),
         }
     }
@@ -748,6 +785,13 @@ impl FileStore {
     fn fail(&mut self, tag: IoTag, failure: IoFailure) -> Next {
         self.plans.remove(&tag);
         Next::Done(Err(failure))
+    }
+
+    /// The file ends before the end of this range, of which nothing was written.
+    fn fail_past_the_end(&mut self, tag: IoTag, range: Range<u64>) -> Next {
+        self.shared.note_short(range.end.saturating_sub(1));
+        let offset = range.start;
+        self.fail(tag, IoFailure::Truncated { offset })
     }
 
     fn writes_through(&self) -> bool {
@@ -826,24 +870,5 @@ fn failure(errno: Errno, offset: u64) -> IoFailure {
         errno if is_out_of_space(errno) => IoFailure::NoSpace { offset },
         errno if is_medium_error(errno) => IoFailure::Medium { offset },
         errno => hardware(errno),
-    }
-}
-
-/// The size in bytes now. Seeking disturbs nobody: all I/O names its offset.
-pub(crate) fn size_of_disk(file: &impl AsFd, is_block_device: bool) -> io::Result<u64> {
-    Ok(find_size(file.as_fd(), is_block_device)?)
-}
-
-/// The size of a file or block device in bytes. Blocks the thread. Allocates nothing and does not panic, as the
-/// workers of a lane must not.
-///
-/// # Errors
-///
-/// What the kernel answers.
-pub fn find_size(file: BorrowedFd<'_>, is_block_device: bool) -> Result<u64, Errno> {
-    if is_block_device {
-        seek(file, SeekFrom::End(0))
-    } else {
-        u64::try_from(fstat(file)?.st_size).map_err(|_| Errno::OVERFLOW)
     }
 }

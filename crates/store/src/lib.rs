@@ -51,6 +51,8 @@ mod outlet;
 mod place;
 mod request;
 #[cfg(target_os = "linux")]
+mod size;
+#[cfg(target_os = "linux")]
 mod snapshots;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -67,8 +69,6 @@ pub use contract::{Backstore, Connections, SharedStore, Submitted};
 pub use disk_file::{CacheProbe, DiskFile, StoreFile, set_cache_probe, set_closer};
 #[cfg(target_os = "linux")]
 pub use extents::find_extents;
-#[cfg(target_os = "linux")]
-pub use file::find_size;
 #[cfg(not(target_os = "linux"))]
 pub use fileless::StoreFile;
 pub use journal::{
@@ -102,6 +102,8 @@ pub use place::{CacheMode, Class, Place, Route, UnderWay};
 pub use request::{
     Capabilities, Extent, IoAnswer, IoFailure, IoRequest, IoResult, IoTag, crosses, refuse,
 };
+#[cfg(target_os = "linux")]
+pub use size::{PAST_THE_END, ends_before, find_size};
 #[cfg(target_os = "linux")]
 pub use snapshots::{
     Exchanged, NewSnapshot, Rollback, SNAPSHOTS_MAX, Snapshot, SnapshotError, SnapshotName,

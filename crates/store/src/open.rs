@@ -16,11 +16,12 @@ use memory::{PIECE_BYTES, Pool};
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, ftruncate};
 use rustix::io::Errno;
 
-use crate::file::{FileDisk, size_of_disk};
+use crate::file::FileDisk;
 use crate::geometry::Geometry;
 use crate::made::MadeFiles;
 use crate::memory_disk::MemoryDisk;
 use crate::null::NullDisk;
+use crate::size::size_of_disk;
 use crate::{CacheMode, Capabilities, SharedStore};
 
 /// What kind of store to open.

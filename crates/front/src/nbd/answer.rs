@@ -37,6 +37,7 @@ pub(super) fn verdict(status: Status, sense: &[u8], changes: bool) -> Verdict {
         Status::ReservationConflict => ServerError::NOT_PERMITTED,
         Status::Busy | Status::TaskSetFull => return Verdict::Again(ServerError::NO_MEMORY),
         Status::TaskAborted => return Verdict::Again(ServerError::IO),
+        Status::CheckCondition if is_report(sense) => ServerError::CACHE_LOST,
         Status::CheckCondition => match key_and_code(sense) {
             Some((key, _)) if key == SenseKey::UnitAttention as u8 => {
                 return Verdict::Again(ServerError::IO);
@@ -71,6 +72,8 @@ mod tests {
             (NotReady, SenseCode::MEDIUM_NOT_PRESENT, fail(ServerError::IO)),
             (MediumError, SenseCode::UNRECOVERED_READ_ERROR, fail(ServerError::IO)),
             (HardwareError, SenseCode::INTERNAL_TARGET_FAILURE, fail(ServerError::IO)),
+            (HardwareError, SenseCode::WRITE_ERROR, fail(ServerError::CACHE_LOST)),
+            (MediumError, SenseCode::WRITE_ERROR, fail(ServerError::IO)),
             (AbortedCommand, SenseCode::NO_ADDITIONAL_SENSE_INFORMATION, fail(ServerError::IO)),
             (DataProtect, SenseCode::WRITE_PROTECTED, fail(ServerError::NOT_PERMITTED)),
             (DataProtect, SenseCode::SPACE_ALLOCATION_FAILED_WRITE_PROTECT, fail(ServerError::NO_SPACE)),

@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime};
 use ::iscsi::target::Command;
 use ::nbd::server::{
     Command as Asked, PAYLOAD_MAX_BYTES, REQUEST_BYTES, Request, Terms, block_status_chunk,
-    data_chunk, error_chunk, none_chunk, simple_reply,
+    cache_lost_chunk, data_chunk, error_chunk, none_chunk, simple_reply,
 };
 use ::nbd::{ServerError, TransmissionFlags};
 use engine::VisibleLun;
@@ -719,7 +719,7 @@ impl SessionPort {
         let part = task.part_bytes(block_bytes);
         let goes_on = task.advance(block_bytes);
         if request.command == Asked::Flush && std::mem::take(&mut self.is_report_kept) {
-            self.fail(id, ServerError::IO);
+            self.fail(id, ServerError::CACHE_LOST);
             return;
         }
         if request.command == Asked::Read {
@@ -848,10 +848,16 @@ impl SessionPort {
     }
 
     fn refuse(&mut self, cookie: u64, error: ServerError) {
-        if self.terms.has_structured_replies {
-            self.output.push_array(&error_chunk(cookie, error));
-        } else {
-            self.output.push_array(&simple_reply(cookie, Some(error)));
+        match error {
+            ServerError::CACHE_LOST if self.terms.has_structured_replies => {
+                self.output.push_array(&cache_lost_chunk(cookie));
+            }
+            error if self.terms.has_structured_replies => {
+                self.output.push_array(&error_chunk(cookie, error));
+            }
+            error => {
+                self.output.push_array(&simple_reply(cookie, Some(error)));
+            }
         }
     }
 }

@@ -473,8 +473,8 @@ fn a_report_that_a_trim_has_had_is_one_of_the_next_flush() {
         bench
             .disk
             .take_next([Take::Now, Take::Fail(IoFailure::CacheLost)]);
-        assert_eq!(ask(&mut bench, work), Err(ServerError::IO));
-        assert_eq!(ask(&mut bench, Work::Flush), Err(ServerError::IO));
+        assert_eq!(ask(&mut bench, work), Err(ServerError::CACHE_LOST));
+        assert_eq!(ask(&mut bench, Work::Flush), Err(ServerError::CACHE_LOST));
         assert_eq!(ask(&mut bench, Work::Flush), Ok(()));
         bench.end_all();
     }

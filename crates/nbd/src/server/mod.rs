@@ -12,7 +12,7 @@ mod tests;
 pub use handshake::{Agreement, Exports, Handshake, HandshakeError, Offer, Progress, Tls};
 pub use reply::{
     CHUNK_HEADER_BYTES, DATA_CHUNK_BYTES, ERROR_CHUNK_BYTES, SIMPLE_REPLY_BYTES,
-    block_status_chunk, data_chunk, error_chunk, none_chunk, simple_reply,
+    block_status_chunk, cache_lost_chunk, data_chunk, error_chunk, none_chunk, simple_reply,
 };
 pub use request::{BadMagic, Command, REQUEST_BYTES, Request, Terms};
 

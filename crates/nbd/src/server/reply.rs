@@ -1,7 +1,9 @@
 //! The headers of what is answered.
 
 use super::ALLOCATION_CONTEXT;
-use crate::wire::{SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC, ServerError, chunk};
+use crate::wire::{
+    CACHE_LOST_MESSAGE, SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC, ServerError, chunk,
+};
 
 /// The length of a simple reply, in bytes. The data of a read follows it.
 pub const SIMPLE_REPLY_BYTES: usize = 16;
@@ -36,7 +38,7 @@ macro_rules! join {
 #[inline]
 #[must_use]
 pub fn simple_reply(cookie: u64, error: Option<ServerError>) -> [u8; SIMPLE_REPLY_BYTES] {
-    let error = error.map_or(0, |error| error.0);
+    let error = error.map_or(0, ServerError::number);
     join!(SIMPLE_REPLY_MAGIC, error, cookie)
 }
 
@@ -80,8 +82,23 @@ pub fn error_chunk(cookie: u64, error: ServerError) -> [u8; ERROR_CHUNK_BYTES] {
         chunk::ERROR,
         cookie,
         6_u32,
-        error.0,
+        error.number(),
         0_u16
+    )
+}
+
+/// The last chunk of a request that failed with [`ServerError::CACHE_LOST`].
+#[must_use]
+pub fn cache_lost_chunk(cookie: u64) -> [u8; ERROR_CHUNK_BYTES + CACHE_LOST_MESSAGE.len()] {
+    join!(
+        STRUCTURED_REPLY_MAGIC,
+        chunk::DONE,
+        chunk::ERROR,
+        cookie,
+        6 + 16_u32,
+        ServerError::CACHE_LOST.number(),
+        16_u16,
+        u128::from_be_bytes(*CACHE_LOST_MESSAGE)
     )
 }
 

@@ -17,7 +17,7 @@ use rustix::fs::{FallocateFlags, Timespec, fallocate, fdatasync};
 use rustix::io::{Errno, ReadWriteFlags, pread, pwritev2};
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use rustix::thread::{CpuSet, futex, sched_setaffinity};
-use store::{Class, Extent, find_extents, find_size};
+use store::{Class, Extent, PAST_THE_END, ends_before, find_extents, find_size};
 
 use crate::mail::Waker;
 
@@ -483,10 +483,17 @@ fn perform(file: BorrowedFd<'_>, job: Job) -> Result<u64, Errno> {
             } else {
                 ReadWriteFlags::empty()
             };
+            // A file that was cut must not become as long again: what it has lost would read as zeros.
+            if ends_before(file, offset.saturating_add(len as u64)) {
+                return Err(PAST_THE_END);
+            }
             let parts = [std::io::IoSlice::new(bytes)];
             pwritev2(file, &parts, offset, flags).map(|count| count as u64)
         }
         Job::Sync => fdatasync(file).map(|()| 0),
+        Job::Allocate { offset, len, .. } if ends_before(file, offset.saturating_add(len)) => {
+            Err(PAST_THE_END)
+        }
         Job::Allocate { mode, offset, len } => fallocate(file, mode, offset, len).map(|()| 0),
         Job::Extents {
             start,

@@ -439,6 +439,15 @@ impl NbdHandle {
                 refused.push(job);
                 continue;
             }
+            if done.result == Err(ServerError::CACHE_LOST) && matches!(job.work, Work::Flush) {
+                // Each connection has the report once, and the next flush is good.
+                match self.losses.contains_key(&job.tag) {
+                    true => self.shared.writes.note_lost(),
+                    false => self.shared.writes.note_reported(),
+                }
+                refused.push(job);
+                continue;
+            }
             if done
                 .result
                 .is_err_and(|error| leaves_doubt(&job.work, error))

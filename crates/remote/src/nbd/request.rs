@@ -415,6 +415,8 @@ pub(super) fn failure_of(error: ServerError, offset: u64) -> IoFailure {
         ServerError::NO_SPACE => IoFailure::NoSpace { offset },
         ServerError::NOT_PERMITTED => IoFailure::ReadOnly,
         ServerError::IO => IoFailure::Medium { offset },
+        // A write that was to be durable.
+        ServerError::CACHE_LOST => IoFailure::CacheLost,
         ServerError(errno) => IoFailure::Hardware {
             errno: i32::try_from(errno).unwrap_or_default(),
         },

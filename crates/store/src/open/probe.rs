@@ -17,8 +17,9 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::{CREATE, OpenError, OpenFailure, OpenOptions, RESERVE, StoreKind, check_size, system};
-use crate::file::{FileDisk, size_of_disk};
+use crate::file::FileDisk;
 use crate::null::NullDisk;
+use crate::size::size_of_disk;
 use crate::{CacheMode, SharedStore};
 
 impl OpenOptions {

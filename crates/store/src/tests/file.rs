@@ -72,6 +72,63 @@ fn a_file_that_was_cut_off_says_where_it_ends() {
 }
 
 #[test]
+fn a_file_that_was_cut_does_not_become_longer_by_what_is_written() {
+    for durable in [false, true] {
+        let scratch = Scratch::new();
+        let shared = open(&scratch, CacheMode::WriteBack);
+        let mut bench = Bench::new(&*shared);
+        let file = std::fs::File::options()
+            .write(true)
+            .open(scratch.path("disk"))
+            .unwrap();
+        file.set_len(10_240).unwrap();
+        let write = |offset| IoRequest::Write {
+            offset,
+            data: Payload::Heap(pattern(512)),
+            durable,
+        };
+        for offset in [10_240, SIZE - 512] {
+            let end = Err(IoFailure::Truncated { offset });
+            assert_eq!(bench.run(write(offset)).map(drop), end);
+        }
+        let range = 8_192..12_288;
+        let end = Err(IoFailure::Truncated { offset: 8_192 });
+        let zeros = IoRequest::WriteZeros { range, durable };
+        assert_eq!(bench.run(zeros).map(drop), end);
+        assert_eq!(file.metadata().unwrap().len(), 10_240);
+        assert!(bench.run(write(9_728)).is_ok(), "in front of the end");
+        assert!(bench.run(IoRequest::Flush).is_ok(), "no latch");
+    }
+}
+
+/// What a longer file has behind its former end is zeros, and not what was written there.
+#[test]
+fn a_file_that_was_seen_short_stays_short_until_it_is_opened_again() {
+    for is_read in [false, true] {
+        let scratch = Scratch::new();
+        let shared = open(&scratch, CacheMode::WriteBack);
+        let mut bench = Bench::new(&*shared);
+        let file = std::fs::File::options()
+            .write(true)
+            .open(scratch.path("disk"))
+            .unwrap();
+        file.set_len(10_240).unwrap();
+        match is_read {
+            true => assert!(bench.read(9_728, 1_024).is_err()),
+            false => shared.probe_size().unwrap(),
+        }
+        file.set_len(2 * SIZE).unwrap();
+        shared.probe_size().unwrap();
+        assert_eq!(bench.store.refresh_size(), Some(10_240));
+        assert!(bench.write(10_240, &pattern(512)).is_err());
+        assert!(shared.grow(2 * SIZE).is_err(), "it has what it lost");
+        drop((bench, shared));
+        let opened = OpenOptions::new(StoreKind::File, scratch.path("disk")).open();
+        assert_eq!(opened.unwrap().capabilities().size_bytes, 2 * SIZE);
+    }
+}
+
+#[test]
 fn growth_is_seen() {
     let scratch = Scratch::new();
     let shared = open(&scratch, CacheMode::WriteBack);

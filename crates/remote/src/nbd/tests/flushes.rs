@@ -180,3 +180,29 @@ fn a_server_that_comes_back_with_a_cache_is_not_used() {
     let write = world.write(0, 0, 1, 512, true);
     assert!(world.is_good(0, write));
 }
+
+/// Another Tarn is the server, which reports a lost cache to each connection once, and goes on.
+#[test]
+fn a_report_of_a_lost_cache_is_a_loss_and_no_failed_flush() {
+    for cores in [1, 2] {
+        let mut world = World::new(Wishes {
+            cores,
+            flags: CAN_ALL | CAN_MULTI_CONN,
+            ..Wishes::default()
+        });
+        world.run();
+        let write = world.write(0, 0, 1, 512, false);
+        assert!(world.is_good(0, write));
+        world.server.reports = 2;
+        assert_eq!(world.flush_now(0), Ok(()), "it is sent again");
+        assert_eq!(world.lost(), 1, "the engine reports this");
+        let write = world.write(0, 0, 1, 512, true);
+        assert!(world.is_good(0, write), "no latch");
+        assert_eq!((world.flush_now(0), world.lost()), (Ok(()), 1));
+        // One that never ends is no report.
+        world.server.reports = u32::MAX;
+        assert_eq!(world.flush_now(0), Err(IoFailure::NotReady));
+        world.server.reports = 0;
+        assert_eq!(world.flush_now(0), Ok(()));
+    }
+}

@@ -44,6 +44,8 @@ pub(super) struct Server {
     pub(super) is_silent: bool,
     /// Answers every request with this error.
     pub(super) error: u32,
+    /// Fails so many flushes with the report of a lost cache.
+    pub(super) reports: u32,
     pub(super) connections: usize,
     /// A letter for each request.
     pub(super) log: String,
@@ -60,6 +62,7 @@ impl Server {
             payload_max,
             is_silent: false,
             error: 0,
+            reports: 0,
             connections: 0,
             log: String::new(),
         }
@@ -164,6 +167,14 @@ impl Server {
         }
         let output = &mut connection.output;
         let cookie = &header[8..16];
+        if command == 3 && self.reports > 0 {
+            self.reports -= 1;
+            output.extend(0x668e_33ef_u32.to_be_bytes());
+            output.extend([0, 1, 0x80, 1]);
+            output.extend(cookie);
+            output.extend(b"\0\0\0\x16\0\0\0\x05\0\x10tarn: cache lost");
+            return true;
+        }
         if let Some(extents) = extents {
             output.extend(0x668e_33ef_u32.to_be_bytes());
             output.extend([0, 1, 0, 5]);

@@ -5,7 +5,7 @@
 //! | `store-error`, no space | the file system has [`ROOM_BYTES`] free again; where that is not known, as below |
 //! | `store-error`, end of the store | the file is as long as the LUN; where it is no file, as below |
 //! | `store-error`, any other cause | none came for [`QUIET`]: nothing shows that a medium is good again |
-//! | `store-short` | the store is as large as it was |
+//! | `store-short` | the store is as large as it was; a file stays short until it is opened again |
 //! | `store-stuck` | every core has its requests back |
 //! | `store-slow` | no command was slow because of the store for [`QUIET`] |
 //!
