@@ -193,6 +193,31 @@ TARGET                         LUN  GROUPS  FLAGS
 
 
 @test
+def who_has_reserved_a_disk_is_shown_and_a_person_is_asked_before_that_ends():
+    """`lun show` names holder and registrations; `clear` shows them again, and without a yes nothing happens."""
+    with Daemon() as daemon:
+        equal(daemon.json("lun", "reservation", "show", "disk"), {"registered": 0, "aptpl": False, "lost": False}, "none")
+        daemon.run("lun", "reservation", "show", "none", code=NOT_FOUND)
+        daemon.run("lun", "reservation", "clear", "none", "--yes", code=NOT_FOUND)
+        with iscsi.Session(daemon.port, IQN) as session:
+            session.clear_unit_attentions()
+            parameters = bytes(8) + (0xABC).to_bytes(8, "big") + bytes(8)
+            check(session.command(bytes([0x5F, 0, 0, 0, 0, 0, 0, 0, 24, 0]), write=parameters).good, "REGISTER")
+            check(session.command(bytes([0x5F, 1, 5, 0, 0, 0, 0, 0, 24, 0]), write=parameters[8:16] + bytes(16)).good, "RESERVE")
+            shown = daemon.run("lun", "show", "disk")
+            check(re.search(r"^reservation +write-exclusive-registrants-only$", shown, re.M), shown)
+            check(re.search(rf"^{session.initiator} .* 0x0000000000000abc +iscsi .* holder$", shown, re.M), shown)
+            check("reserved" in daemon.run("lun", "list"), "the flag of the list")
+            shown = daemon.typed("lun", "reservation", "clear", "disk", keys=[(b"End all reservations", b"n\n")], code=FAILED)
+            check(session.initiator in shown, shown)
+            equal(daemon.json("lun", "reservation", "show", "disk")["registered"], 1, "nothing has happened")
+            daemon.typed("lun", "reservation", "clear", "disk", keys=[(b"End all reservations", b"y\n")])
+        equal(daemon.json("lun", "reservation", "show", "disk")["registered"], 0, "they are gone")
+        done = [one["message"] for one in daemon.json("events") if one["kind"] == "admin-change"]
+        check(any("luns/disk/reservations/clear" in one for one in done), done)
+
+
+@test
 def a_disk_gets_an_owner_and_loses_it():
     """`--owner` of add and set is in the configuration, and an empty one is nobody."""
     with Daemon() as daemon:

@@ -75,7 +75,7 @@ pub(crate) static ROUTES: &[Route] = &[
     Route::get("/api/v1/luns/{id}/reservations", Viewer, "Who has reserved a unit, and who is registered with it",
         Gives::One(of::<Reservations>()), || get(media::reservations)),
     Route::post("/api/v1/luns/{id}/reservations/clear", Admin,
-        "Ends all reservations of a unit and all registrations; whoever loses one gets a unit attention",
+        "Ends all reservations of a unit and all registrations; initiators that lose one get a unit attention",
         Gives::One(of::<Lun>()), || post(media::clear_reservations)),
     Route::post("/api/v1/luns/{id}/takeover", Admin, "Takes the image of a unit from another client of its cluster",
         Gives::One(of::<Lun>()), || post(media::take_over)),

@@ -16,7 +16,8 @@ pub struct Event {
     /// `slow-command`, `command-hangs`, `slow-send`; of units `lun-resized`, `medium-ejected`,
     /// `medium-loaded`, `snapshot-taken`, `snapshot-removed`, `snapshot-restored`, `snapshot-missed`,
     /// `rollback-failed`, `lun-flattened`, `flatten-failed`, `store-error`, `store-stuck`, `store-freed`,
-    /// `store-lost`, `store-reached`, `state-not-kept`, `state-conflict`, `reservation-conflict`; of quotas `quota-soft`,
+    /// `store-lost`, `store-reached`, `state-not-kept`, `state-conflict`,
+    /// `reservation-conflict`; of quotas `quota-soft`,
     /// `quota-full`, `quota-free`; of findings `finding-began`, `finding-ended`; of cores `core-stalled`; of
     /// the start `state-damaged`, `state-unwritable`, `state-foreign`, `reservations-lost`,
     /// `lun-withheld`, `administration`; of administrators `config-applied`, `admin-change`,

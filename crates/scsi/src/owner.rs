@@ -321,7 +321,7 @@ impl Owner {
         Ok(())
     }
 
-    /// Whoever loses a registration or a reservation is notified. Nobody knows who held reservations that were lost.
+    /// Initiators that lose a registration or a reservation are notified; where it is not known which those are, all.
     fn clear_reservations(&self, draft: &mut Draft) {
         let shared = &mut draft.shared;
         let was_lost = shared.reservations.lost_sense().is_some();

@@ -316,10 +316,11 @@ impl Core {
                         self.over.extend(over);
                         self.nbd.handle_over(&mut self.engine, session.port);
                     }
+                    // A RESERVE, which nobody shows here.
+                    Report::StateChanged { .. } => {}
                     report @ (Report::Farewell { .. }
                     | Report::TargetReset(_)
                     | Report::MediumMoved { .. }
-                    | Report::StateChanged { .. }
                     | Report::Flushed { .. }) => debug_assert!(false, "{report:?}"),
                 }
             } else if let Some(session) = self.engine.poll_eventful() {

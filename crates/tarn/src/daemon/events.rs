@@ -302,6 +302,15 @@ fn of_size(unit: &str, before: u64, blocks: u64) -> Event {
     of_unit(Severity::Info, "lun-resized", &message, unit)
 }
 
+fn of_medium(unit: &str, is_in: bool) -> Event {
+    let (kind, message) = if is_in {
+        ("medium-loaded", "its medium is in")
+    } else {
+        ("medium-ejected", "its medium is out")
+    };
+    of_unit(Severity::Info, kind, message, unit)
+}
+
 /// A command failed because of its store.
 fn of_failure(unit: &str, cause: Cause, failure: &IoFailure, unreported: u64) -> Event {
     let mut message = format!("its store failed a command: {failure} ({cause})");
@@ -448,14 +457,7 @@ impl EventSink for Events {
                 before,
                 blocks,
             } => of_size(unit, before, blocks),
-            plane::Event::MediumMoved { unit, is_in } => {
-                let (kind, message) = if is_in {
-                    ("medium-loaded", "its medium is in")
-                } else {
-                    ("medium-ejected", "its medium is out")
-                };
-                of_unit(Severity::Info, kind, message, unit)
-            }
+            plane::Event::MediumMoved { unit, is_in } => of_medium(unit, is_in),
             plane::Event::StoreStuck { unit } => {
                 let message =
                     "its store does not give a request back; what that may write is refused until then";

@@ -142,8 +142,9 @@ pub enum ReservationVerb {
         /// The unit.
         id: String,
     },
-    /// End all reservations of a unit and all registrations. Whoever loses one gets a unit attention. Use it when their
-    /// holder is gone for good; a cluster that still works may write at the same time as others afterwards.
+    /// End all reservations of a unit and all registrations. Initiators that lose one get a unit
+    /// attention. Use it when their holder is gone for good: hosts that they keep apart may write
+    /// at the same time afterwards.
     Clear {
         /// The unit.
         id: String,
@@ -594,7 +595,7 @@ fn clear(api: &ApiSession, id: &str, yes: bool) -> Outcome {
         api.output.remark(&reservations(&held.value));
     }
     let question = format!(
-        "End all reservations and registrations of lun {id}? Hosts that they keep apart may write at the same time then."
+        "End all reservations and registrations of lun {id}? Hosts that they keep apart may then write at once."
     );
     api.confirm(yes, &question)?;
     let at = path(&["luns", id, "reservations", "clear"]);

@@ -23,7 +23,7 @@ pub(super) struct Stranded {
     pub(super) blame: String,
 }
 
-/// Cores are asked for their sessions only where a command has met a conflict of late.
+/// Cores are asked for their sessions only where a command has met a conflict within [`QUIET`].
 pub(super) fn stranded(daemon: &Daemon, in_force: &InForce, now: Instant) -> Vec<Stranded> {
     let mut last: BTreeMap<UnitIndex, Conflict> = BTreeMap::new();
     for trouble in daemon
