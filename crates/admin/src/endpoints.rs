@@ -11,6 +11,7 @@
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::SystemTime;
 
 use tokio::sync::watch;
 
@@ -180,6 +181,12 @@ impl Listening {
         let list = self.endpoints.list();
         let tls = list.first()?.tls.as_ref()?;
         Some(tls.fingerprint.clone())
+    }
+
+    /// When the certificate in use is valid no longer; `None` without TLS, and where it does not say.
+    pub fn not_after(&self) -> Option<SystemTime> {
+        let list = self.endpoints.list();
+        list.first()?.tls.as_ref()?.not_after
     }
 
     /// The sockets, by the address that was asked for.

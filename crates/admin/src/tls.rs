@@ -5,6 +5,7 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use durable::replace;
 use rcgen::{CertificateParams, DnType, KeyPair};
@@ -17,6 +18,7 @@ use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVeri
 use rustls::{RootCertStore, ServerConfig};
 use sha2::{Digest as _, Sha256};
 
+use crate::expiry;
 use crate::random::hex;
 
 /// Bytes of a key file that are read: many times what a key takes.
@@ -144,6 +146,8 @@ pub(crate) struct Tls {
     pub(crate) config: Arc<ServerConfig>,
     /// SHA-256 of the certificate, to compare it.
     pub(crate) fingerprint: String,
+    /// When the first certificate of the chain is valid no longer; `None` where none says.
+    pub(crate) not_after: Option<SystemTime>,
 }
 
 impl Tls {
@@ -164,6 +168,7 @@ impl Tls {
         let key = read_key(key)?;
         let chain = read_chain(certificate)?;
         let fingerprint = chain.first().map(|leaf| hex(&Sha256::digest(leaf)));
+        let not_after = first_end(&chain);
         let pair = |source| TlsError::Pair {
             path: certificate.to_owned(),
             source,
@@ -180,8 +185,18 @@ impl Tls {
         Ok(Self {
             config: Arc::new(config),
             fingerprint: fingerprint.unwrap_or_default(),
+            not_after,
         })
     }
+}
+
+fn first_end(chain: &[CertificateDer<'static>]) -> Option<SystemTime> {
+    chain.iter().filter_map(|one| expiry::not_after(one)).min()
+}
+
+/// When the first certificate of a chain, in a file of PEM, is valid no longer; `None` where none says.
+pub fn not_after(certificate: &Path) -> Option<SystemTime> {
+    first_end(&read_chain(certificate).ok()?)
 }
 
 fn not_pem(path: &Path, source: pem::Error) -> TlsError {
@@ -249,6 +264,7 @@ pub fn service_tls(
     Ok(ServiceTls {
         config: Arc::new(config),
         digest: hex(&digest.finalize()),
+        not_after: read.not_after,
     })
 }
 
@@ -259,6 +275,8 @@ pub struct ServiceTls {
     pub config: Arc<ServerConfig>,
     /// Another one when the files have changed.
     pub digest: String,
+    /// When the first certificate of the chain is valid no longer; `None` where none says.
+    pub not_after: Option<SystemTime>,
 }
 
 /// Checks certificates of clients against those in a file.
@@ -273,7 +291,12 @@ fn verifier(
     };
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_file_iter(ca).map_err(pem)? {
-        let added = roots.add(certificate.map_err(pem)?);
+        let certificate = certificate.map_err(pem)?;
+        if !expiry::is_ca(&certificate) {
+            let reason = "it has a certificate that is none of a CA, which signs those of clients; name that one";
+            return Err(unusable(reason.to_owned()));
+        }
+        let added = roots.add(certificate);
         added.map_err(|error| unusable(error.to_string()))?;
     }
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();

@@ -123,6 +123,7 @@ pub struct Finding {
     /// `state-unwritable`, `state-foreign`, `state-conflict`, `administration`; of the configuration
     /// file `file-invalid`, `file-edited`, `restart-pending`; of the service `notify-failed`, `flush-failed`,
     /// `store-lost`, `store-error`, `store-stuck`, `store-slow`, `log-lost`, `reservation-stranded`,
+    /// `certificate-expires`, `certificate-last-week`, `certificate-expired`,
     /// `log-failed`, `config`, `cores-busy`, `one-session`, `core-busy`, `buffers-short`, `window-full`,
     /// `write-cache`, `descriptors`, `strangers`, `little-memory`,
     /// `socket-buffers`, `violations`, `digests`, `clock`, `trace`; of the network `mtu`,

@@ -35,8 +35,20 @@ pub struct Status {
     /// Keys of the configuration that take effect when Tarn starts again, as `[server] cores: 2 -> 4`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pending: Vec<String>,
+    /// Certificates in use that say how long they are valid.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub certificates: Vec<Certificate>,
     /// What an administrator should look at, the worst first.
     pub findings: Vec<Finding>,
+}
+
+/// A certificate in use.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct Certificate {
+    /// What has it: `administration`, or the place of a server of NBD.
+    pub of: String,
+    /// It is valid no longer than this; of several in its file, the first that ends.
+    pub not_after_ms: u64,
 }
 
 /// A logical unit.

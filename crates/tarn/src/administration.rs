@@ -4,6 +4,7 @@
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use admin::{
     Admin, AdminHandle, Certificate, ListenError, Listeners, Listening, NextEndpoints, Settings,
@@ -18,6 +19,9 @@ use reactor::{Listener, Occupant};
 use crate::daemon::OwnSockets;
 use crate::environment::SOCKET_NAME;
 use crate::{Environment, StartError};
+
+/// What a certificate is of that is no server's.
+pub(crate) const ADMINISTRATION: &str = "administration";
 
 /// Connections that may wait to be accepted, per address.
 const BACKLOG: i32 = 128;
@@ -213,6 +217,11 @@ impl AdminListening {
         found
             .zip(in_use)
             .is_some_and(|(found, in_use)| found != in_use)
+    }
+
+    /// When the certificate in use is valid no longer.
+    pub(crate) fn not_after(&self) -> Option<SystemTime> {
+        self.listening.not_after()
     }
 
     /// Its sockets, by the address that was asked for, as far as the system says where they are.

@@ -20,6 +20,7 @@ mod confinement;
 mod daemon;
 pub mod environment;
 pub mod error;
+mod expiry;
 mod headroom;
 mod import;
 pub mod interface;

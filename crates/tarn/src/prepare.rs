@@ -8,6 +8,7 @@ use std::num::NonZeroU16;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use config::{
     ConfigError, HyperScsiArguments, IscsiName, Model, Place, Warning, default_target_name,
@@ -21,7 +22,7 @@ use crate::logging::LogFilter;
 use crate::save;
 use crate::secret::Secrets;
 use crate::state::{State, UnitIdentity};
-use crate::{CheckArgs, Environment, ServeArgs, StartError, headroom, serve};
+use crate::{CheckArgs, Environment, ServeArgs, StartError, expiry, headroom, serve};
 
 /// All that is needed to serve. The state of every unit is locked for this process as long as
 /// this lives.
@@ -374,6 +375,9 @@ fn report(
     let mut text = String::new();
     for warning in warnings(model, Some(file)) {
         // Writing to a String cannot fail.
+        let _infallible = writeln!(text, "warning: {warning}");
+    }
+    for warning in expiry::warnings(model, SystemTime::now()) {
         let _infallible = writeln!(text, "warning: {warning}");
     }
     let to_make = locations

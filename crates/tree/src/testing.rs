@@ -126,6 +126,7 @@ impl View for Fixed {
             targets: 1,
             sessions: 1,
             pending: Vec::new(),
+            certificates: Vec::new(),
             findings: vec![Finding {
                 severity: Severity::Warning,
                 code: "write-cache".to_owned(),

@@ -61,6 +61,14 @@ export interface BlockDevice {
   size_bytes?: number;
 }
 
+/** A certificate in use. */
+export interface Certificate {
+  /** It is valid no longer than this; of several in its file, the first that ends. */
+  not_after_ms: number;
+  /** What has it: `administration`, or the place of a server of NBD. */
+  of: string;
+}
+
 /** A change to be made: the whole new configuration. */
 export interface Change {
   /** What it is for, for the history; one line. */
@@ -300,6 +308,7 @@ export interface Finding {
    * `state-unwritable`, `state-foreign`, `state-conflict`, `administration`; of the configuration
    * file `file-invalid`, `file-edited`, `restart-pending`; of the service `notify-failed`, `flush-failed`,
    * `store-lost`, `store-error`, `store-stuck`, `store-slow`, `log-lost`, `reservation-stranded`,
+   * `certificate-expires`, `certificate-last-week`, `certificate-expired`,
    * `log-failed`, `config`, `cores-busy`, `one-session`, `core-busy`, `buffers-short`, `window-full`,
    * `write-cache`, `descriptors`, `strangers`, `little-memory`,
    * `socket-buffers`, `violations`, `digests`, `clock`, `trace`; of the network `mtu`,
@@ -1133,6 +1142,8 @@ export interface Stats {
 
 /** The daemon in one look. */
 export interface Status {
+  /** Certificates in use that say how long they are valid. */
+  certificates?: Certificate[];
   /** The file it was started with; absent for a daemon that was given stores on its command line. */
   config_file?: string;
   /** Threads that serve. */

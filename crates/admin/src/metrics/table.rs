@@ -4,7 +4,7 @@ use api::stats::{
     Connections, Core, FileSystemSpace, Hyperscsi, LoginFailures, LunSpace, Operations, Series,
     StoreErrors,
 };
-use api::view::{Session, Status};
+use api::view::{Certificate, Session, Status};
 
 use super::Snapshot;
 
@@ -41,6 +41,8 @@ pub(super) enum Samples {
     One(fn(&Snapshot) -> Value),
     /// One with text of the daemon in the labels.
     OfStatus(fn(&Status) -> Vec<String>),
+    /// One for each certificate in use.
+    OfCertificates(fn(&Certificate) -> Value),
     /// One for each core.
     OfCores(fn(&Core) -> Value),
     /// One for each unit whose data others have.
@@ -137,6 +139,9 @@ pub(super) static METRICS: &[Metric] = &[
     Metric::new(Kind::Gauge, "tarn_start_time_seconds", "seconds", &[],
         "When the daemon began, since 1970-01-01 UTC.",
         Samples::One(|all| Value::Millis(all.status.started_ms))),
+    Metric::new(Kind::Gauge, "tarn_certificate_not_after_seconds", "seconds", &["of"],
+        "Until when a certificate in use is valid, since 1970-01-01 UTC.",
+        Samples::OfCertificates(|certificate| Value::Millis(certificate.not_after_ms))),
     Metric::new(Kind::Gauge, "tarn_config_revision", "", &[],
         "Revision of the configuration that runs.",
         Samples::One(|all| Value::Count(all.status.revision))),

@@ -136,6 +136,12 @@ fn write_sample(out: &mut String, metric: &Metric, number: usize, all: &Snapshot
         Samples::One(read) if number == 0 => sample.value(&[], read(all)),
         Samples::OfStatus(read) if number == 0 => sample.info(&read(&all.status)),
         Samples::One(_) | Samples::OfStatus(_) => return false,
+        Samples::OfCertificates(read) => {
+            let Some(certificate) = all.status.certificates.get(number) else {
+                return false;
+            };
+            sample.value(&[&certificate.of], read(certificate));
+        }
         Samples::OfCores(read) => {
             let Some(core) = all.stats.cores.get(number) else {
                 return false;
@@ -235,6 +241,7 @@ fn write_of_stores(sample: &mut Sample<'_>, number: usize, all: &Snapshot) -> bo
         }
         Samples::One(_)
         | Samples::OfStatus(_)
+        | Samples::OfCertificates(_)
         | Samples::OfCores(_)
         | Samples::OfLogins(_)
         | Samples::OfSessions(_)

@@ -119,7 +119,6 @@ impl Doctor {
             let reports = asks_cores.then(|| daemon.plane.hyperscsi().ok())??;
             Some(FrameCounts::of(&reports))
         };
-        let (started, began) = self.started;
         let held = daemon.accounts.held();
         let mut findings = Vec::from_iter(self.document.look(daemon));
         findings.extend(document::pending(&daemon.pending()));
@@ -132,6 +131,7 @@ impl Doctor {
             outages: &outages.collect::<Vec<_>>(),
             conflicts: &conflicts.collect::<Vec<_>>(),
             stranded: &reservations::stranded(daemon, &in_force, now),
+            certificates: &daemon.certificates(),
             quotas: &held,
             exceeded: &quotas::exceeded(running),
             hindered: &hindered.collect::<Vec<_>>(),
@@ -149,16 +149,19 @@ impl Doctor {
             kept: &locked(&self.keep).room(now, daemon.state.directory()),
             traces: &traces::list(&daemon.plane),
             guessing: &daemon.plane.login_counts().guessing,
-            clock: (
-                SystemTime::now()
-                    .duration_since(started)
-                    .unwrap_or_default(),
-                now.saturating_duration_since(began),
-            ),
+            clock: self.clock(now),
         }));
         // The worst first.
         findings.sort_by_key(|found| std::cmp::Reverse(found.severity));
         findings
+    }
+
+    /// How far the clock of the day went since the start, and how much time passed.
+    fn clock(&self, now: Instant) -> (Duration, Duration) {
+        let (started, began) = self.started;
+        let went = SystemTime::now().duration_since(started);
+        let passed = now.saturating_duration_since(began);
+        (went.unwrap_or_default(), passed)
     }
 
     /// The space of units and file systems, from the look that findings are from.
@@ -264,6 +267,8 @@ struct Facts<'a> {
     conflicts: &'a [(String, String)],
     /// Units that are reserved for initiators without a session, in the way of others.
     stranded: &'a [Stranded],
+    /// Certificates in use, and when they are valid no longer.
+    certificates: &'a [(String, SystemTime)],
     /// What quotas hold.
     quotas: &'a [Held],
     /// The quotas whose disks are larger together than they allow, with what that says.
@@ -314,6 +319,7 @@ const RULES: &[fn(&Facts<'_>) -> Vec<Finding>] = &[
     space::missed_snapshots,
     service::unsent_events,
     service::guessed_secrets,
+    service::old_certificates,
     service::warnings_of_the_configuration,
     network::black_holes,
     network::lossy_paths,

@@ -52,6 +52,14 @@ pub(super) fn status(daemon: &Daemon) -> view::Status {
         targets: count(in_force.running.targets.len()),
         sessions: stats::sessions(daemon),
         pending: daemon.pending(),
+        certificates: daemon
+            .certificates()
+            .into_iter()
+            .map(|(of, end)| view::Certificate {
+                of,
+                not_after_ms: milliseconds(end),
+            })
+            .collect(),
         findings: daemon.findings_now(Inquirer::Administrator),
     }
 }

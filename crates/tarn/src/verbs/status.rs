@@ -29,6 +29,16 @@ const FIELDS: &[Column<view::Status>] = &[
     words("luns", |s| s.luns.to_string()),
     words("targets", |s| s.targets.to_string()),
     words("sessions", |s| s.sessions.to_string()),
+    words("certificates", |s| {
+        let until = |one: &view::Certificate| {
+            format!("{} until {}", one.of, human::moment(one.not_after_ms))
+        };
+        s.certificates
+            .iter()
+            .map(until)
+            .collect::<Vec<_>>()
+            .join("; ")
+    }),
     words("pending", |s| pending(&s.pending)),
     words("findings", |s| findings(&s.findings)),
 ];

@@ -3,7 +3,7 @@ use api::stats::{
     Connections, Core, FileSystemSpace, Hyperscsi, LoginFailures, Logins, LunSpace, Space, Stats,
     StoreErrors,
 };
-use api::view::{Session, Status};
+use api::view::{Certificate, Session, Status};
 
 use super::*;
 use crate::metrics::by_labels;
@@ -84,10 +84,18 @@ fn snapshot(series: usize) -> Snapshot {
             targets: 1,
             sessions: 1,
             pending: Vec::new(),
+            certificates: vec![certificate()],
             findings: Vec::new(),
         },
         sessions: vec![session()],
         hyperscsi: hyperscsi(),
+    }
+}
+
+fn certificate() -> Certificate {
+    Certificate {
+        of: "administration".to_owned(),
+        not_after_ms: 1_800_000_000_000,
     }
 }
 
@@ -185,6 +193,7 @@ fn open_metrics_has_units_and_an_end() {
         "# TYPE tarn_build info",
         "tarn_build_info{version=\"0.1.0\"} 1",
         "tarn_start_time_seconds 1700000000.123",
+        "tarn_certificate_not_after_seconds{of=\"administration\"} 1800000000.000",
         "# TYPE tarn_scsi_bytes counter",
         "# UNIT tarn_scsi_bytes bytes",
         "tarn_reactor_busy_seconds_total{core=\"0\"} 2.000001",

@@ -1,8 +1,11 @@
 //! What is wrong, as the administration asks for it.
 
+use std::time::SystemTime;
+
 use api::event::{Finding, Severity};
 
 use super::{Daemon, SETTLING_PATIENCE};
+use crate::administration::ADMINISTRATION;
 use crate::daemon::doctor::Inquirer;
 use crate::daemon::events::of_trouble;
 use crate::state::{Trouble, Troubles};
@@ -31,6 +34,20 @@ impl Daemon {
         }));
         findings.extend(self.doctor.findings(self, inquirer));
         findings
+    }
+
+    /// Certificates in use: what has each, and when it is valid no longer.
+    pub(in crate::daemon) fn certificates(&self) -> Vec<(String, SystemTime)> {
+        let in_force = self.in_force();
+        let running = &in_force.running;
+        let of_admin = self.administration.get().and_then(|one| one.not_after());
+        let of_admin = of_admin.map(|end| (ADMINISTRATION.to_owned(), end));
+        let servers = running.model.nbd().iter().zip(&running.tls);
+        let of_nbd = servers.filter_map(|(server, tls)| {
+            let end = tls.as_ref()?.not_after?;
+            Some((server.at.to_string(), end))
+        });
+        of_admin.into_iter().chain(of_nbd).collect()
     }
 
     /// What is wrong with the state directory and the administration.

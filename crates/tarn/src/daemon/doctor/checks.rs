@@ -55,6 +55,9 @@ const CHECKS: &[(&str, &str)] = &[
     ("change-unsettled", "a change is in force, and part of it still waits for stores or sessions"),
     ("notify-failed", "a web or mail server of [[notify]] does not take events; they wait, and are sent again"),
     ("guessed-secret", "many logins of one user from one address had no right proof of the secret within the last hour"),
+    ("certificate-expires", "a certificate of the administration or of a server of NBD is valid for 30 more days at most"),
+    ("certificate-last-week", "the same, for 7 more days at most"),
+    ("certificate-expired", "the same, no longer: clients refuse it"),
     ("interface", "an interface that groups of HyperSCSI are on is gone, down, or has an MTU of less than 1280"),
     ("frame-opener", "the process that opens sockets of interfaces for later changes has ended or does not answer"),
     ("unanswered", "TCP retransmits the same data again and again: the host is gone, or a switch drops jumbo frames"),
@@ -132,6 +135,7 @@ mod tests {
             include_str!("service.rs"),
             include_str!("space.rs"),
             include_str!("stores.rs"),
+            include_str!("../../expiry.rs"),
             include_str!("../../state/troubles.rs"),
         ] {
             let source = source.split("#[cfg(test)]").next().unwrap();

@@ -1,12 +1,13 @@
 //! Rules about the service and its configuration, load and machine.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use api::event::{Finding, Severity};
 use config::CacheMode;
 use plane::{GUESSING_KEPT, Guessing};
 
 use super::{Facts, Hindrance, finding, of_lun};
+use crate::expiry;
 use crate::state::CONFLICT_REMEDY;
 
 /// A core is busy that works for so much of the time.
@@ -366,6 +367,17 @@ pub(super) fn guessed_secrets(facts: &Facts<'_>) -> Vec<Finding> {
             ),
             "correct the secret there, or block the address; use long random secrets",
         )
+    });
+    findings.collect()
+}
+
+/// Certificates that are valid for a short time yet, or no longer.
+pub(super) fn old_certificates(facts: &Facts<'_>) -> Vec<Finding> {
+    let now = SystemTime::now();
+    let findings = facts.certificates.iter().filter_map(|(of, not_after)| {
+        let (severity, code, message) = expiry::verdict(*not_after, now)?;
+        let remedy = "put a new certificate in the place of its file, then run tarn apply";
+        Some(finding(severity, code, of, message, remedy))
     });
     findings.collect()
 }
