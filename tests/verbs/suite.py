@@ -193,6 +193,19 @@ TARGET                         LUN  GROUPS  FLAGS
 
 
 @test
+def an_option_of_a_store_is_changed_and_the_others_stay():
+    """`lun set` with options alone changes those of the STORE that is there."""
+    with Daemon() as daemon:
+        daemon.run("lun", "set", "file", "--cache", "writethrough")
+        equal(daemon.json("lun", "show", "file")["spec"]["store"], f"file:{daemon.dir}/file.img?size=8M&cache=writethrough", "the STORE")
+        daemon.run("lun", "set", "file", "--size", "16M", "--owner", "bob")
+        lun = daemon.json("lun", "show", "file")
+        equal((lun["size_bytes"], lun["cache"], lun["spec"]["owner"]), (16 << 20, "writethrough", "bob"), "all of it")
+        daemon.run("lun", "set", "file", code=WRONG)
+        daemon.run("lun", "set", "none", "--cache", "direct", code=NOT_FOUND)
+
+
+@test
 def who_has_reserved_a_disk_is_shown_and_a_person_is_asked_before_that_ends():
     """`lun show` names holder and registrations; `clear` shows them again, and without a yes nothing happens."""
     with Daemon() as daemon:

@@ -85,7 +85,8 @@ pub use specs::Specs;
 pub use store::{
     BlockSize, CacheMode, Export, FarLun, GroupDevice, Image, KINDS, KindRow, Medium, Members,
     NamedStore, Node, OPTIONS, OptionRow, ServerAddress, SnapshotOf, StoreAt, StoreKind,
-    StoreOption, StorePlace, StoreSpec, store_help, store_reference, with_options,
+    StoreOption, StorePlace, StoreSpec, store_help, store_reference, with_changed_options,
+    with_options,
 };
 pub use unit::{Naa, Serial};
 pub use value::is_invisible;

@@ -24,7 +24,7 @@ pub(crate) use self::kind::{usages, words};
 pub use self::lun::FarLun;
 pub use self::members::{Members, NamedStore};
 pub(crate) use self::option::words as option_words;
-pub use self::option::{OPTIONS, OptionRow, StoreOption, with_options};
+pub use self::option::{OPTIONS, OptionRow, StoreOption, with_changed_options, with_options};
 pub use self::snapshot::SnapshotOf;
 pub(crate) use self::snapshot::resolve as resolve_snapshots;
 use crate::{Rule, Serial};

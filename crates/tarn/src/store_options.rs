@@ -25,6 +25,22 @@ impl StoreOptions {
         let options = self.given.iter();
         config::with_options(store, options.map(|(row, value)| (*row, value.as_str())))
     }
+
+    /// A STORE with these options in place of those that it has.
+    ///
+    /// # Errors
+    ///
+    /// A value that no option can have.
+    pub(crate) fn changed(&self, store: &str) -> Result<String, Rule> {
+        let options = self.given.iter();
+        let options: Vec<_> = options.map(|(row, value)| (*row, value.as_str())).collect();
+        config::with_changed_options(store, &options)
+    }
+
+    /// None was given.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.given.is_empty()
+    }
 }
 
 /// Options that stay in STORE: flags of these names say where the daemon is.
@@ -62,12 +78,11 @@ fn flag(row: &OptionRow) -> &'static str {
     names(row).1
 }
 
-/// Which argument has the STORE; `None` where the command is made without one.
+/// Which argument has the STORE; `None` where the command is made without one, or changes the one that is there.
 fn store(command: &Command) -> Option<&'static str> {
     let has = |name: &&str| {
-        command
-            .get_arguments()
-            .any(|argument| argument.get_id() == *name)
+        let mut arguments = command.get_arguments();
+        arguments.any(|argument| argument.get_id() == *name && argument.is_positional())
     };
     ["stores", "store"].into_iter().find(has)
 }
@@ -189,10 +204,10 @@ mod tests {
     }
 
     #[test]
-    fn an_option_needs_a_store() {
+    fn an_option_needs_a_store_unless_it_changes_the_one_that_is_there() {
         assert!(cli::parse(["tarn", "lun", "load", "cd", "/a", "--removable"]).is_ok());
         assert!(cli::parse(["tarn", "lun", "load", "cd", "--removable"]).is_err());
-        assert!(cli::parse(["tarn", "lun", "set", "a", "--size", "1G"]).is_err());
+        assert!(cli::parse(["tarn", "lun", "set", "a", "--size", "1G"]).is_ok());
         assert!(cli::parse(["tarn", "lun", "set", "a", "--store", "/a", "--size", "1G"]).is_ok());
     }
 }

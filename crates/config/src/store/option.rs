@@ -684,6 +684,25 @@ pub fn with_options<'a>(
     Ok(text)
 }
 
+/// A STORE with these options in place of those that it has, as [`with_options`] has them.
+///
+/// # Errors
+///
+/// A value that no option can have.
+pub fn with_changed_options(store: &str, options: &[(&OptionRow, &str)]) -> Result<String, Rule> {
+    let stays = |option: &&str| {
+        let word = option.split_once('=').map_or(*option, |(word, _)| word);
+        options.iter().all(|(row, _)| row.word != word)
+    };
+    let (place, old) = store.split_once('?').unwrap_or((store, ""));
+    let kept: Vec<_> = old.split('&').filter(stays).collect();
+    let kept = match kept.join("&") {
+        none if none.is_empty() => place.to_owned(),
+        kept => format!("{place}?{kept}"),
+    };
+    with_options(&kept, options.iter().copied())
+}
+
 /// Reads the options after the question mark into a store of a known kind.
 pub(super) fn read_all(spec: &mut StoreSpec, text: &str) -> Result<(), Rule> {
     let mut given: Vec<StoreOption> = Vec::new();
@@ -761,6 +780,23 @@ mod tests {
             StoreSpec::parse(&twice),
             Err(Rule::StoreOptionTwice { .. })
         ));
+    }
+
+    #[test]
+    fn changed_options_take_the_place_of_those_that_are_there_and_of_no_others() {
+        let row = |word: &str| OPTIONS.iter().find(|row| row.word == word).unwrap();
+        let with = |store: &str, word, value| with_changed_options(store, &[(row(word), value)]);
+        for (store, expected) in [
+            ("/a", "/a?cache=direct"),
+            (
+                "/a?size=1M&cache=writeback&thin",
+                "/a?size=1M&thin&cache=direct",
+            ),
+            ("/a?cache=writeback", "/a?cache=direct"),
+        ] {
+            assert_eq!(with(store, "cache", "direct").unwrap(), expected);
+        }
+        assert_eq!(with("/a?thin", "thin", "false").unwrap(), "/a?thin=false");
     }
 
     #[test]

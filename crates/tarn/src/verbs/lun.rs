@@ -248,8 +248,8 @@ pub struct Add {
 pub struct Set {
     /// The unit.
     id: String,
-    /// New place of its data, with the same options; nothing is copied. Use it when the file or
-    /// device has moved, or to name a greater size. Other options need tarn lun rm and add.
+    /// New STORE of its data, with all of its options; nothing is copied. Use it when the file or
+    /// device has moved. [default: the one that it has, with the options below changed]
     #[arg(long)]
     store: Option<String>,
     /// Unit serial number; empty for the generated one. Use it to write down the number that the
@@ -270,7 +270,7 @@ pub struct Set {
     /// Whether a person is asked.
     #[command(flatten)]
     consent: Consent,
-    /// What else is true of STORE.
+    /// Options of STORE that change, or of the new one.
     #[command(flatten)]
     options: StoreOptions,
 }
@@ -720,10 +720,18 @@ impl Add {
 impl Set {
     fn ask(&self, api: &ApiSession) -> Outcome {
         let is_given = [&self.store, &self.serial, &self.naa, &self.owner];
-        if self.snapshots.is_none() && is_given.iter().all(|value| value.is_none()) {
+        let is_given = is_given.iter().any(|value| value.is_some()) || self.snapshots.is_some();
+        if !is_given && self.options.is_empty() {
             return Err(Failure::NothingGiven { noun: "lun" });
         }
-        let store = self.store.as_ref().map(|store| self.options.of(store));
+        let store = match &self.store {
+            Some(store) => Some(self.options.of(store)),
+            None if self.options.is_empty() => None,
+            None => {
+                let lun = api.get::<Lun>(&at(&self.id))?.value;
+                Some(self.options.changed(&lun.spec.store))
+            }
+        };
         let keys = LunKeys {
             id: self.id.clone(),
             store: store.transpose().map_err(Failure::Store)?,
