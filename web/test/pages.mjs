@@ -154,7 +154,7 @@ const PICTURES = [["overview", "light"], ["lun", "dark"]];
 export function addPageTests({ browser, world, out }) {
   mkdirSync(out, { recursive: true });
   for (const scheme of ["light", "dark"]) {
-    for (const width of [360, 768, 1440]) {
+    for (const width of [360, 390, 768, 1440]) {
       test(`every page fits and is accessible at ${width} px, ${scheme}`, async () => {
         const page = await open(browser, world.base, { width, scheme });
         await page.goto(world.base);

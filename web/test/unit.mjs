@@ -83,7 +83,7 @@ function addUnits([units, rates, diff, bench, commands, wish, words, ways, past,
   });
 
   test("commands quote what a shell would take apart", () => {
-    const [linux, windows, esxi, freebsd, qemu, libiscsi] = commands.recipes({ target: "iqn.x:a", portal: "[2001:db8::1]:3261", lun: 2, user: "o'brien" });
+    const [linux, windows, esxi, freebsd, qemu, libiscsi] = commands.recipes({ target: "iqn.x:a", portals: ["[2001:db8::1]:3261"], lun: 2, user: "o'brien" });
     assert.match(linux.text, /username -v 'o'\\''brien'/);
     assert.match(windows.text, /TargetPortalAddress 2001:db8::1 -TargetPortalPortNumber 3261\n.*ChapUsername 'o''brien'/);
     assert.match(qemu.text, /file=iscsi:\/\/o'\\''brien%SECRET@\[2001:db8::1\]:3261\/iqn\.x:a\/2/);
@@ -92,13 +92,24 @@ function addUnits([units, rates, diff, bench, commands, wish, words, ways, past,
     assert.match(freebsd.text, /iscsictl -A -p \[2001:db8::1\]:3261 -t iqn\.x:a -u 'o'\\''brien' -s 'SECRET'/);
     assert.deepEqual(commands.splitPortal("san.example"), ["san.example", "3260"]);
     assert.match(linux.text, /^iscsiadm -m discovery /);
-    const [closed, closedWindows, closedEsxi] = commands.recipes({ target: "iqn.x:a", portal: "192.0.2.1:3260", lun: 2, user: "u", mutual: "san", discoverer: "finder" });
+    const [closed, closedWindows, closedEsxi] = commands.recipes({ target: "iqn.x:a", portals: ["192.0.2.1:3260"], lun: 2, user: "u", mutual: "san", discoverer: "finder" });
     assert.match(closedWindows.text, /TargetPortalPortNumber 3260 -AuthenticationType ONEWAYCHAP -ChapUsername 'finder' -ChapSecret 'SECRET_OF_DISCOVERY'\n/);
     assert.match(closedEsxi.text, /--direction=mutual .*--authname=san --secret='SECRET_OF_TARGET'\nesxcli iscsi adapter discovery statictarget /);
-    const open = commands.recipes({ target: "iqn.x:a", portal: "192.0.2.1:3260", lun: 2 })[2];
+    const open = commands.recipes({ target: "iqn.x:a", portals: ["192.0.2.1:3260"], lun: 2 })[2];
     assert.match(open.text, /sendtarget add --adapter=\$A --address=192\.0\.2\.1:3260\n/);
     assert.match(closed.text, /^iscsiadm -m node -T iqn\.x:a -p 192\.0\.2\.1:3260 -o new\n/);
     assert.match(closed.text, /username_in -v san\n.*password_in -v 'SECRET_OF_TARGET'\n/);
+  });
+
+  test("commands are for all portals of a target", () => {
+    const way = { target: "iqn.x:a", portals: ["192.0.2.1:3260", "192.0.2.2:3260"], lun: 2 };
+    const [linux] = commands.recipes(way);
+    assert.equal(linux.text, "iscsiadm -m discovery -t sendtargets -p 192.0.2.1:3260\niscsiadm -m node -T iqn.x:a --login");
+    const [closed, , esxi] = commands.recipes({ ...way, discoverer: "finder" });
+    for (const portal of way.portals) {
+      assert.ok(closed.text.includes(`iscsiadm -m node -T iqn.x:a -p ${portal} -o new\n`), closed.text);
+      assert.ok(esxi.text.includes(`--address=${portal} --name=iqn.x:a`), esxi.text);
+    }
   });
 
   test("a store has the options that its kind takes", () => {

@@ -2,8 +2,8 @@
 
 export interface Way {
   target: string;
-  /** `HOST:PORT`. */
-  portal: string;
+  /** `HOST:PORT` of each, at least one. */
+  portals: string[];
   lun: number;
   /** CHAP user, if the target asks for one. */
   user?: string | undefined;
@@ -19,6 +19,8 @@ export interface Recipe {
   text: string;
 }
 
+const portalOf = ({ portals }: Way) => portals[0] ?? "";
+
 const PORT_DEFAULT = "3260";
 
 /** Host and port of a portal; IPv6 keeps its brackets. */
@@ -33,7 +35,9 @@ const shell = (word: string) => (/^[\w.:@%+,/=[\]-]+$/.test(word) ? word : `'${w
 const power = (word: string) => `'${word.replaceAll("'", "''")}'`;
 
 function linux(way: Way): string {
-  const node = `iscsiadm -m node -T ${shell(way.target)} -p ${way.portal}`;
+  const named = `iscsiadm -m node -T ${shell(way.target)}`;
+  // Without a portal it is about all that discovery has found.
+  const node = way.portals.length > 1 ? named : `${named} -p ${portalOf(way)}`;
   const chap = way.user
     ? [`${node} -o update -n node.session.auth.authmethod -v CHAP`,
       `${node} -o update -n node.session.auth.username -v ${shell(way.user)}`,
@@ -44,12 +48,12 @@ function linux(way: Way): string {
       `${node} -o update -n node.session.auth.password_in -v 'SECRET_OF_TARGET'`]
     : [];
   // Discovery with CHAP takes six commands; a node can be named without.
-  const first = way.discoverer ? `${node} -o new` : `iscsiadm -m discovery -t sendtargets -p ${way.portal}`;
-  return [first, ...chap, ...mutual, `${node} --login`].join("\n");
+  const first = way.discoverer ? way.portals.map((portal) => `${named} -p ${portal} -o new`) : [`iscsiadm -m discovery -t sendtargets -p ${portalOf(way)}`];
+  return [...first, ...chap, ...mutual, `${node} --login`].join("\n");
 }
 
 function windows(way: Way): string {
-  const [host, port] = splitPortal(way.portal);
+  const [host, port] = splitPortal(portalOf(way));
   const address = host.replace(/^\[|\]$/g, "");
   const chap = way.user
     ? ` -AuthenticationType ONEWAYCHAP -ChapUsername ${power(way.user)} -ChapSecret 'SECRET'` : "";
@@ -72,22 +76,22 @@ function esxi(way: Way): string {
   const mutual = way.mutual
     ? [`esxcli iscsi adapter auth chap set ${adapter} --direction=mutual --level=required --authname=${shell(way.mutual)} --secret='SECRET_OF_TARGET'`] : [];
   const find = way.user || way.discoverer
-    ? `esxcli iscsi adapter discovery statictarget add ${adapter} --address=${way.portal} --name=${shell(way.target)}`
-    : `esxcli iscsi adapter discovery sendtarget add ${adapter} --address=${way.portal}`;
+    ? way.portals.map((portal) => `esxcli iscsi adapter discovery statictarget add ${adapter} --address=${portal} --name=${shell(way.target)}`)
+    : [`esxcli iscsi adapter discovery sendtarget add ${adapter} --address=${portalOf(way)}`];
   return [
     "esxcli iscsi software set --enabled=true",
     "A=$(esxcli iscsi adapter list | awk '/iscsi_vmk/ {print $1; exit}')",
-    ...chap, ...mutual, find, `esxcli storage core adapter rescan ${adapter}`,
+    ...chap, ...mutual, ...find, `esxcli storage core adapter rescan ${adapter}`,
   ].join("\n");
 }
 
 function freebsd(way: Way): string {
   const chap = way.user ? ` -u ${shell(way.user)} -s 'SECRET'` : "";
-  return ["service iscsid onestart", `iscsictl -A -p ${way.portal} -t ${shell(way.target)}${chap}`, "iscsictl -L"].join("\n");
+  return ["service iscsid onestart", `iscsictl -A -p ${portalOf(way)} -t ${shell(way.target)}${chap}`, "iscsictl -L"].join("\n");
 }
 
 const urlOf = (way: Way) =>
-  `iscsi://${way.user ? `${encodeURIComponent(way.user)}%SECRET@` : ""}${way.portal}/${way.target}/${way.lun}`;
+  `iscsi://${way.user ? `${encodeURIComponent(way.user)}%SECRET@` : ""}${portalOf(way)}/${way.target}/${way.lun}`;
 
 /** The commands, by initiator. */
 export function recipes(way: Way): Recipe[] {

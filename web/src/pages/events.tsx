@@ -98,7 +98,7 @@ function Events({ shown }: { shown: Event[] }) {
       columns={[
         { title: "When", cell: ({ at_ms }) => <time class="nowrap" dateTime={new Date(at_ms).toISOString()}>{moment(at_ms)}</time> },
         { title: "Severity", cell: ({ severity }) => <SeverityBadge severity={severity} /> },
-        { title: "Event", cell: What },
+        { title: "Event", isWide: true, cell: What },
         { title: "Kind", isMinor: true, cell: (event) => <code class="nowrap">{event.kind}</code> },
       ]}
     />

@@ -38,7 +38,7 @@ function Findings({ findings }: { findings: Finding[] }) {
       columns={[
         { title: "Severity", by: ({ severity }) => RANK[severity], cell: ({ severity }) => <SeverityBadge severity={severity} /> },
         { title: "About", by: (finding) => finding.subject, cell: subject },
-        { title: "Finding", cell: ({ message, remedy }) => <><span class="name">{message}</span><p class="remedy"><b>What to do:</b> {remedy}</p></> },
+        { title: "Finding", isWide: true, cell: ({ message, remedy }) => <><span class="name">{message}</span><p class="remedy"><b>What to do:</b> {remedy}</p></> },
         { title: "Code", isMinor: true, by: ({ code }) => code, cell: ({ code }) => <code class="nowrap">{code}</code> },
       ]}
     />
@@ -60,7 +60,7 @@ function Checks({ checks, findings }: { checks: Check[]; findings: Finding[] }) 
         label="Checks" rows={checks} keyOf={({ code }) => code} page={20} search={{ hint: "by code or words", text: ({ code, finding }) => `${code} ${finding}` }}
         columns={[
           { title: "Result", by: ({ code }) => -of(code).length, cell: state },
-          { title: "Looks for", cell: ({ finding }) => finding },
+          { title: "Looks for", isWide: true, cell: ({ finding }) => finding },
           { title: "Code", by: ({ code }) => code, isMinor: true, cell: ({ code }) => <code class="nowrap">{code}</code> },
         ]}
       />

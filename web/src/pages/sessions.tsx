@@ -63,7 +63,7 @@ function Sessions({ sessions }: { sessions: Session[] }) {
           { title: "Commands", numeric: true, isMinor: true, by: ({ commands }) => commands, cell: ({ commands, window }) => `${commands} of ${window}` },
           { title: "Age", numeric: true, by: ({ since_ms }) => -since_ms, cell: ({ since_ms }) => duration(now - since_ms) },
           { title: "Trouble", isMinor: true, by: (session) => session.violations + session.reinstatements, cell: trouble },
-          { title: "IOPS", numeric: true, by: (session) => rate(session) ?? 0, cell: (session) => { const value = rate(session); return value === undefined ? NONE : count(value); } },
+          { title: "Initiator IOPS", numeric: true, by: (session) => rate(session) ?? 0, cell: (session) => { const value = rate(session); return value === undefined ? NONE : count(value); } },
         ]}
       />
   );
@@ -101,13 +101,14 @@ export function SessionPage({ parts }: PageProps) {
       title={session ? `Session ${id}` : "Session"} lead={<a href={href("sessions")}>All sessions</a>}
       actions={session && may("operator") && <Button tone="danger" onClick={() => setEnding(true)}>End session</Button>}
     >
-      <Shown from={sessions}>{() => (session ? <Detail session={session} /> : <Empty title="This session has ended." />)}</Shown>
+      <Shown from={sessions}>{(all) => (session ? <Detail session={session} of={all.filter(({ initiator }) => initiator === session.initiator).length} /> : <Empty title="This session has ended." />)}</Shown>
       {session && isEnding && <End session={session} close={() => setEnding(false)} />}
     </Page>
   );
 }
 
-function Detail({ session }: { session: Session }) {
+/** What is counted is counted by initiator, which has so many sessions (`of`). */
+function Detail({ session, of }: { session: Session; of: number }) {
   const figures = useStore(latest)?.initiators.get(session.initiator);
   return (
     <>
@@ -135,7 +136,8 @@ function Detail({ session }: { session: Session }) {
           ]} />
         </Card>
       </div>
-      <Card title="Now">
+      <Card title="The initiator now">
+        {of > 1 && <p class="hint">All {of} sessions of this initiator together; Tarn does not count them one by one.</p>}
         <Facts facts={[
           ["IOPS", figures ? count(iops(figures)) : NONE],
           ["Throughput", figures ? throughput(bytesPerSecond(figures)) : NONE],

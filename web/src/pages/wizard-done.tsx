@@ -14,11 +14,21 @@ const ANY = new Set(["0.0.0.0", "[::]"]);
 const ONLY_HERE = /^(127\.|\[::1\]|localhost)/;
 
 /** Where an initiator finds a target: what discovery tells, or this machine as the browser knows it. */
-function portalOf(target: Target | undefined): string {
-  const advertised = target?.spec.portals?.[0]?.advertise;
-  if (advertised) return advertised;
-  const [host, port] = splitPortal(target?.bound[0] ?? target?.spec.portals?.[0]?.bind ?? "127.0.0.1");
-  return `${ANY.has(host) ? location.hostname : host}:${port}`;
+function portalsOf(target: Target | undefined): string[] {
+  const portals = target?.spec.portals ?? [{ bind: "127.0.0.1" }];
+  const all = portals.map(({ advertise, bind }, at) => {
+    if (advertise) return advertise;
+    const [host, port] = splitPortal(target?.bound[at] ?? bind);
+    return `${ANY.has(host) ? location.hostname : host}:${port}`;
+  });
+  return [...new Set(all)];
+}
+
+/** The user that was chosen here; a target may ask for several. */
+function userOf({ proof, user, newUser }: Wish, target: Target | undefined): string | undefined {
+  const users = target?.spec.auth ?? [];
+  const chosen = proof === "new-user" ? newUser : proof === "user" ? user : "";
+  return users.find((name) => name === chosen) ?? users[0];
 }
 
 export function Done({ wish }: { wish: Wish }) {
@@ -31,9 +41,10 @@ export function Done({ wish }: { wish: Wish }) {
       {(value) => {
         const target = value.find(({ spec }) => spec.name.toLowerCase() === name.toLowerCase());
         const lun = target?.spec.luns?.find(({ id }) => id === wish.id)?.lun ?? 0;
-        const user = target?.spec.auth?.[0];
+        const user = userOf(wish, target);
+        const portals = portalsOf(target);
         const way = {
-          target: name, portal: portalOf(target), lun, user,
+          target: name, portals, lun, user,
           mutual: users.value?.find((one) => one.name === user)?.mutual?.name,
           discoverer: /^discovery_auth = \["([^"\\]+)"/m.exec(effective.value?.text ?? "")?.[1],
         };
@@ -49,7 +60,8 @@ export function Done({ wish }: { wish: Wish }) {
                   {way.discoverer === way.user ? ", with the same secret" : "; SECRET_OF_DISCOVERY stands for its secret"}. Where the target is named, discovery is left out.
                 </p>
               )}
-              {ONLY_HERE.test(way.portal) && <Notice tone="warn">The portal {way.portal} is reached from this machine only. Give the target another portal for other hosts.</Notice>}
+              {portals.every((portal) => ONLY_HERE.test(portal)) && <Notice tone="warn">The portal {portals.join(", ")} is reached from this machine only. Give the target another portal for other hosts.</Notice>}
+              {portals.length > 1 && <p class="hint">The target has these portals: {portals.join(", ")}. Each is a path to the disk; use multipath on the initiator for more than one.</p>}
               {way.user && <p class="hint">SECRET stands for the secret of user {way.user}{way.mutual && ", SECRET_OF_TARGET for that of the target"}.</p>}
               {recipes(way).map((recipe) => (
                 <section key={recipe.title} class="recipe">

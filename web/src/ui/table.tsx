@@ -14,6 +14,8 @@ export interface Column<T> {
   numeric?: boolean;
   /** Left out where there is little room. The page of the row has it. */
   isMinor?: boolean;
+  /** Sentences: it takes the room of two. */
+  isWide?: boolean;
 }
 
 interface Props<T> {
@@ -56,6 +58,9 @@ const COLUMN_MIN = 104;
 
 type Room = "all" | "reduced" | "cards";
 
+/** In columns of usual width. */
+const widthOf = (columns: { isWide?: boolean }[]) => columns.reduce((sum, { isWide }) => sum + (isWide ? 2 : 1), 0);
+
 /** How many of the columns have room in the place of an element. */
 function useRoom(element: RefObject<HTMLElement | null>, all: number, major: number): Room {
   const [room, setRoom] = useState<Room>("all");
@@ -82,7 +87,7 @@ export function Table<T>({ label, rows, columns, keyOf, sort, search, page = PAG
   const [at, setAt] = useState(0);
   const element = useRef<HTMLTableElement>(null);
   const major = columns.filter(({ isMinor }) => !isMinor);
-  const room = useRoom(element, columns.length, major.length);
+  const room = useRoom(element, widthOf(columns), widthOf(major));
   const shownColumns = room === "all" ? columns : major;
   const turn = (title: string) => {
     setOrder({ title, descending: order?.title === title ? !order.descending : false });
