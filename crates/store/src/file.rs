@@ -28,7 +28,7 @@
 use std::collections::{HashMap, HashSet};
 use std::io::{self, IoSliceMut};
 use std::ops::Range;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
