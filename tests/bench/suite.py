@@ -194,6 +194,19 @@ def chap_takes_its_secret_from_url_file_or_environment_and_never_shows_it():
 
 
 @test
+def the_initiator_has_the_name_that_is_given():
+    """A target that lets one name in is measured under that name, and refuses the name of before with the remedy."""
+    name = "iqn.2026-11.example:blade1"
+    group = f'[[group]]\nid = "blades"\ninitiators = ["{name}"]\n'
+    with Tarn(config=lun_section("a", "mem:64M") + group + target_section("a").replace('id = "a" }', 'id = "a", groups = ["blades"] }')) as tarn:
+        report, _, _ = document("--repeat", "1", "--initiator", name, tarn.url())
+        check_round(report["points"][0]["targets"][0]["rounds"][0], report["points"][0])
+        text = bench(*SHORT, tarn.url(), status=2)
+        check("for initiator iqn.2026-11.example.tarn:bench; check the name, or use --initiator" in text, text)
+        check("--initiator" in bench(*SHORT, "--initiator", "no name", tarn.url(), status=2), "a name that is none")
+
+
+@test
 def verification_passes_on_tarn_with_digests_and_several_sessions():
     """Small and large blocks, with and without digests: every byte read is what was written."""
     with Tarn("mem:64M") as tarn:

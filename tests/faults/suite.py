@@ -776,6 +776,7 @@ def findings_are_sent_by_mail_when_they_begin_and_end():
         for mail in server.mails:
             equal((mail["sender"], mail["to"], mail["user"]), ("san@example.org", ["ops@example.org"], "san"), "from whom to whom")
         subject, text = words_of(about("finding")[0])
+        check(text.splitlines()[0] in about("finding")[0]["content"], "the text can be read as it is sent")
         check("file-replaced" in subject and "faulty" in text, f"{subject}\n{text}")
 
 

@@ -37,6 +37,8 @@ pub struct Plan {
     pub rounds: u32,
     /// Nothing on the targets is worth keeping.
     pub may_overwrite: bool,
+    /// iSCSI: the InitiatorName.
+    pub initiator: String,
     /// iSCSI: insist on CRC32C over headers.
     pub header_digest: bool,
     /// iSCSI: insist on CRC32C over data.
@@ -206,6 +208,7 @@ fn connector(plan: &Plan, target: &Target, isid: [u8; 3]) -> Result<Connector, B
             port: *port,
             target: target.clone(),
             lun: *lun,
+            initiator: plan.initiator.clone(),
             login: login.clone(),
             header_digest: plan.header_digest,
             data_digest: plan.data_digest,

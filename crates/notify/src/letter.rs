@@ -1,12 +1,13 @@
 //! The form of a mail: a text for people, in one part.
 //!
-//! Spec: RFC 5322; RFC 2045 for the body; RFC 2047 for what of the subject is not ASCII. Nothing that is put into a
-//! mail can become a line of its head: the addresses were checked, and control characters of the subject are left out.
+//! Spec: RFC 5322; RFC 2045 section 6.7 for the body, which can be read as it goes over the wire; RFC 2047 for what of
+//! the subject is not ASCII. Nothing that is put into a mail can become a line of its head: the addresses were checked,
+//! and control characters of the subject are left out.
 
 use std::fmt::Write as _;
 
-/// Bytes in a line of base64: 76 characters.
-const LINE_BYTES: usize = 57;
+/// Characters of a line after which it goes on in the next one: an escape of three and the sign of that make 76.
+const LINE_MAX: usize = 72;
 
 /// Bytes in an encoded word: with its frame it has to have 75 characters at most.
 const WORD_BYTES: usize = 42;
@@ -34,17 +35,43 @@ impl Letter<'_> {
         let mut text = format!(
             "From: Tarn <{from}>\r\nTo: <{to}>\r\nSubject: {}\r\nDate: {}\r\nMessage-ID: <{}@{domain}>\r\n\
              Auto-Submitted: auto-generated\r\nMIME-Version: 1.0\r\nContent-Type: text/plain; charset=utf-8\r\n\
-             Content-Transfer-Encoding: base64\r\n\r\n",
+             Content-Transfer-Encoding: quoted-printable\r\n\r\n",
             subject(self.subject),
             date(self.at),
             self.id,
         );
-        for line in self.text.as_bytes().chunks(LINE_BYTES) {
-            text += &base64(line);
-            text += "\r\n";
+        for line in self.text.lines() {
+            quote(line.as_bytes(), &mut text);
         }
         text.into_bytes()
     }
+}
+
+/// One line as quoted-printable.
+fn quote(line: &[u8], text: &mut String) {
+    let mut width = 0;
+    for (at, &byte) in line.iter().enumerate() {
+        if width > LINE_MAX {
+            *text += "=\r\n";
+            width = 0;
+        }
+        // A blank at the end of a line is lost on the way, and a dot at its start ends a mail.
+        let is_plain = match byte {
+            b'=' => false,
+            b'.' => width > 0,
+            b' ' => at + 1 < line.len() && width < LINE_MAX,
+            _ => byte.is_ascii_graphic(),
+        };
+        if is_plain {
+            text.push(char::from(byte));
+            width += 1;
+        } else {
+            // Writing to a String cannot fail.
+            let _infallible = write!(text, "={byte:02X}");
+            width += 3;
+        }
+    }
+    *text += "\r\n";
 }
 
 fn subject(text: &str) -> String {
@@ -181,6 +208,36 @@ mod tests {
     }
 
     #[test]
+    fn a_text_can_be_read_as_it_is_and_comes_back_whole() {
+        let quoted = |line: &str| {
+            let mut text = String::new();
+            quote(line.as_bytes(), &mut text);
+            text
+        };
+        for (line, text) in [
+            ("lun web: disk full", "lun web: disk full\r\n"),
+            ("a=b ", "a=3Db=20\r\n"),
+            (".", "=2E\r\n"),
+            ("\u{fc}\t\r", "=C3=BC=09=0D\r\n"),
+            ("", "\r\n"),
+        ] {
+            assert_eq!(quoted(line), text);
+        }
+        for long in ["x".repeat(300), ". ".repeat(150), "\u{fc}".repeat(100)] {
+            let text = quoted(&long);
+            let lines: Vec<&str> = text.split("\r\n").collect();
+            let is_fine =
+                |line: &&str| line.len() <= 76 && !line.starts_with('.') && !line.ends_with(' ');
+            assert!(lines.iter().all(is_fine), "{text}");
+            let joined = text
+                .replace("=\r\n", "")
+                .replace("=2E", ".")
+                .replace("=20", " ");
+            assert_eq!(joined.replace("=C3=BC", "\u{fc}"), format!("{long}\r\n"));
+        }
+    }
+
+    #[test]
     fn the_text_has_no_line_that_ends_a_mail() {
         let letter = Letter {
             subject: "s",
@@ -190,7 +247,7 @@ mod tests {
         };
         let text =
             String::from_utf8(letter.to_bytes("tarn@san.example", "ops@example.org")).unwrap();
-        assert!(text.ends_with("YQ0KLg0KYgou\r\n"), "{text}");
+        assert!(text.ends_with("\r\n\r\na\r\n=2E\r\nb\r\n=2E\r\n"), "{text}");
         assert!(text.contains("\r\nMessage-ID: <1@san.example>\r\n"));
         assert!(
             text.split("\r\n")

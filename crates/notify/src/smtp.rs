@@ -418,7 +418,7 @@ mod tests {
             ["MAIL FROM:<a@x>", "RCPT TO:<b@y>", "DATA"]
         );
         assert!(
-            lines_got[4].contains("\nSubject: s\n") && lines_got[4].ends_with("\ndA==\n."),
+            lines_got[4].contains("\nSubject: s\n") && lines_got[4].ends_with("\n\nt\n."),
             "{}",
             lines_got[4]
         );

@@ -5,8 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ::bench::suite::Suite;
+use ::bench::transport::iscsi::INITIATOR_NAME;
 use ::bench::workload::{Access, BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, DEPTH_MAX, SESSIONS_MAX};
 use clap::Args;
+use iscsi::names::IscsiName;
 
 const BENCH_HELP: &str = "\
 URL is a target; NAME is what reports call it:
@@ -136,6 +138,10 @@ pub struct BenchArgs {
     #[arg(long, value_name = "FILE")]
     pub password_file: Option<PathBuf>,
 
+    /// InitiatorName for all iSCSI targets. Use it for targets that let only certain names in.
+    #[arg(long, value_name = "NAME", value_parser = parse_initiator, default_value = INITIATOR_NAME)]
+    pub initiator: String,
+
     /// CHAP name for all iSCSI targets that have none in their URL. Use it for targets that require
     /// CHAP.
     #[arg(long, value_name = "NAME")]
@@ -150,6 +156,11 @@ pub struct BenchArgs {
 /// CPU numbers.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CpuList(pub Vec<usize>);
+
+fn parse_initiator(text: &str) -> Result<String, String> {
+    let name = IscsiName::parse(text).map_err(|error| error.to_string())?;
+    Ok(name.to_string())
+}
 
 fn parse_access(text: &str) -> Result<Access, String> {
     let names = || Access::ALL.map(Access::name).join(", ");

@@ -116,6 +116,7 @@ fn plan(args: &BenchArgs, environment: &Environment) -> Result<Plan, StartError>
         },
         rounds: args.repeat,
         may_overwrite: args.overwrite,
+        initiator: args.initiator.clone(),
         header_digest: args.header_digest,
         data_digest: args.data_digest,
     })

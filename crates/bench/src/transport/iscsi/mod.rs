@@ -40,6 +40,8 @@ pub struct IscsiConnector {
     pub target: String,
     /// Flat logical unit number.
     pub lun: u16,
+    /// InitiatorName.
+    pub initiator: String,
     /// For CHAP.
     pub login: Option<Login>,
     /// Insist on CRC32C over headers.

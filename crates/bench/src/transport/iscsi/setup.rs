@@ -18,7 +18,7 @@ use iscsi::pdu::{Cid, InitiatorTaskTag, Isid, LoginStatus, TaskAttribute, Tsih};
 
 use super::super::socket::{connect, words};
 use super::super::{Data, Geometry, LaneSettings};
-use super::{CONNECTION, INITIATOR_NAME, IscsiConnector, finish};
+use super::{CONNECTION, IscsiConnector, finish};
 use crate::entropy::random_bytes;
 use crate::error::BenchError;
 use crate::scsi;
@@ -134,11 +134,11 @@ impl<'a> Setup<'a> {
                 Err(error) => last = Some(error),
             }
         }
-        let lun = self.connector.lun;
+        let (lun, initiator) = (self.connector.lun, &self.connector.initiator);
         let said = last.map_or_else(String::new, |error| error.to_string());
         Err(self.unfit(format!(
             "LUN {lun} is not ready ({said}); does the target have it, and may this initiator \
-             ({INITIATOR_NAME}) use it?"
+             ({initiator}) use it?"
         )))
     }
 
@@ -234,7 +234,7 @@ fn login_config(connector: &IscsiConnector, session: u32) -> InitiatorLoginConfi
     let [a, b, c] = connector.isid;
     let [.., high, low] = session.to_be_bytes();
     InitiatorLoginConfig {
-        initiator_name: INITIATOR_NAME.to_owned(),
+        initiator_name: connector.initiator.clone(),
         initiator_alias: None,
         target_name: Some(connector.target.clone()),
         // Spec: RFC 7143 section 11.12.5, type 10b: random number and qualifier.
@@ -261,12 +261,15 @@ fn refusal(connector: &IscsiConnector, error: &InitiatorLoginError) -> String {
             "authentication failed; check user and secret".to_owned()
         }
         Some(LoginStatus::AuthorizationFailure) => {
-            format!("this initiator may not use the target; let {INITIATOR_NAME} in")
+            let initiator = &connector.initiator;
+            format!("this initiator may not use the target; let {initiator} in, or use --initiator")
         }
         Some(LoginStatus::NotFound | LoginStatus::TargetRemoved) => {
             let place = host_port(&connector.host, connector.port);
-            let target = &connector.target;
-            format!("there is no target {target} at {place}; check the name")
+            let (target, initiator) = (&connector.target, &connector.initiator);
+            format!(
+                "there is no target {target} at {place} for initiator {initiator}; check the name, or use --initiator"
+            )
         }
         Some(LoginStatus::TargetMovedTemporarily | LoginStatus::TargetMovedPermanently) => {
             "the target has moved; use its new address".to_owned()
