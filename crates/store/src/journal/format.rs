@@ -2,6 +2,7 @@
 //!
 //! Whatever a log holds can be read from any bytes at all without a panic: numbers are taken as they are and checked.
 
+use std::io;
 use std::ops::Range;
 
 use crc_fast::CrcAlgorithm;
@@ -299,6 +300,24 @@ impl Header {
             };
         }
         found
+    }
+}
+
+/// Refuses a record of a medium that has no room in a header.
+///
+/// # Errors
+///
+/// It is too long to be recorded.
+pub(super) fn check_medium(medium: &[u8]) -> io::Result<()> {
+    let bytes = medium.len();
+    match bytes <= MEDIUM_BYTES_MAX {
+        true => Ok(()),
+        false => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!(
+                "the record of the medium has {bytes} bytes, and a log takes {MEDIUM_BYTES_MAX}"
+            ),
+        )),
     }
 }
 

@@ -35,6 +35,7 @@ use std::sync::Arc;
 
 use self::books::Condition;
 pub use self::books::{Bias, Limits};
+use self::format::check_medium;
 pub use self::format::{Header, LOG_BYTES_MIN, LogId, MEDIUM_BYTES_MAX, UnitName};
 use self::handle::Handle;
 pub use self::held::Held;
@@ -44,7 +45,6 @@ pub use self::replay::{Binding, LogHead, Medium, Misfit, Replayed};
 pub(crate) use self::shared::Alone;
 use self::shared::Shared;
 pub use self::shared::{Noted, Use};
-use self::start::check_medium;
 pub use self::start::{Apart, Known, LogOptions, Shape};
 use crate::Backstore;
 

@@ -139,8 +139,8 @@ impl Logged {
         self.journal.0.noted.note(binding, Use::Closed)
     }
 
-    /// Records what the medium of the store is recognised by from now on: durably, when it returns. Blocks for as long as
-    /// the log device takes.
+    /// Records what the medium of the store is recognised by from now on: durably, when it returns. Blocks for as long
+    /// as the log device takes.
     ///
     /// # Errors
     ///

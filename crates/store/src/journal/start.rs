@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Journal;
 use super::books::{Bias, Limits};
 use super::format::{
-    BLOCK_BYTES, Deed, Entry, Header, LogId, MEDIUM_BYTES_MAX, RECORD_BYTES_MAX, UnitName,
+    BLOCK_BYTES, Deed, Entry, Header, LogId, RECORD_BYTES_MAX, UnitName, check_medium,
 };
 use super::replay::{Binding, Medium, Misfit, Replayed, check_end, find, refuse_foreign, replay};
 use super::shared::{Alone, Noted, Shared, Use};
@@ -217,22 +217,6 @@ const fn first_header(options: &LogOptions, shape: Shape) -> Header {
         sequence: 0,
         is_clean: true,
         medium: Vec::new(),
-    }
-}
-
-/// # Errors
-///
-/// It is too long to be recorded.
-pub(super) fn check_medium(medium: &[u8]) -> io::Result<()> {
-    let bytes = medium.len();
-    match bytes <= MEDIUM_BYTES_MAX {
-        true => Ok(()),
-        false => Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            format!(
-                "the record of the medium has {bytes} bytes, and a log takes {MEDIUM_BYTES_MAX}"
-            ),
-        )),
     }
 }
 

@@ -411,8 +411,8 @@ impl World {
         self.cores.clear();
         (self.journal, self.noting) = (None, None);
         self.past = self.disk.state.borrow().past.clone();
-        // Where only the process ends, nothing that was answered may be missing. So it is, too, where the unit is removed
-        // and added again.
+        // Where only the process ends, nothing that was answered may be missing. So it is, too, where the unit is
+        // removed and added again.
         let is_killed = self.chance.hits(300);
         if is_killed {
             let answered = self.changes.iter_mut().filter(|it| it.ended.is_some());
