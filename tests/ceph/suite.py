@@ -28,10 +28,11 @@ from tarn import IQN, Tarn, free_port, run, target_section
 
 # Their tests are of this suite.
 import faults
+import gateways
 import quotas
 import snapshots
 
-PARTS = [snapshots, faults, quotas]
+PARTS = [snapshots, faults, gateways, quotas]
 
 # What a unit answers whose image another client has.
 DESCRIBING = {
@@ -408,22 +409,6 @@ def a_client_that_lives_is_fenced_and_can_take_the_image_back():
                 wait_for(lambda: not_ready(write(there, 0, b"d" * BLOCK)), 20, "the other one is fenced")
                 equal(one.api().ask("POST", "luns/lun1/takeover").status, 409, "a takeover of memory")
                 equal(one.api().ask("POST", "luns/none/takeover").status, 404, "a takeover of nothing")
-
-
-@test
-def a_client_that_was_blocklisted_serves_no_more():
-    """When another client has Tarn's blocklisted, its commands end with NOT READY and the doctor says why."""
-    ceph = cluster()
-    with ceph.image("taken", 8) as store, serve(store, check_exit=False) as (tarn, session):
-        good(write(session, 0, bytes(BLOCK)), "WRITE")
-        address = ceph.watchers("taken")[0]
-        ceph.admin("osd", "blocklist", "add", address)
-        try:
-            wait_for(lambda: not_ready(write(session, 0, bytes(BLOCK))), 30, "NOT READY")
-            wait_for(lambda: "blocklisted" in lost(tarn), 10, "the finding of the doctor")
-            check(not_ready(read(session, 0, BLOCK)), "a READ is not refused")
-        finally:
-            ceph.admin("osd", "blocklist", "rm", address)
 
 
 @test(limit_s=120)

@@ -125,6 +125,10 @@ calls! {
     rados rados_shutdown(Handle);
     /// The identity of the cluster.
     rados rados_cluster_fsid(Handle, *mut c_char, usize) -> c_int;
+    /// The addresses of this client.
+    rados rados_getaddrs(Handle, *mut *mut c_char) -> c_int;
+    /// Frees what that gave.
+    rados rados_buffer_free(*mut c_char);
     /// Opens a pool.
     rados rados_ioctx_create(Handle, *const c_char, *mut Handle) -> c_int;
     /// Closes it.
@@ -135,12 +139,18 @@ calls! {
     rados rados_set_pool_full_try(Handle);
     /// The number of the pool.
     rados rados_ioctx_get_id(Handle) -> i64;
+    /// Reads from an object: so many bytes from an offset on.
+    rados rados_read(Handle, *const c_char, *mut c_char, usize, u64) -> c_int;
     /// Makes an image of this size; the order of its objects is filled in, zero for the usual one.
     rbd rbd_create(Handle, *const c_char, u64, *mut c_int) -> c_int;
     /// Opens an image, of a snapshot or null.
     rbd rbd_open(Handle, *const c_char, *mut Handle, *const c_char) -> c_int;
     /// The same, for reading.
     rbd rbd_open_read_only(Handle, *const c_char, *mut Handle, *const c_char) -> c_int;
+    /// Opens the image with this identity, of a snapshot or null.
+    rbd rbd_open_by_id(Handle, *const c_char, *mut Handle, *const c_char) -> c_int;
+    /// The same, for reading.
+    rbd rbd_open_by_id_read_only(Handle, *const c_char, *mut Handle, *const c_char) -> c_int;
     /// Closes it when its requests have ended.
     rbd rbd_close(Handle) -> c_int;
     /// Its size in bytes.

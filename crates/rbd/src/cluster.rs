@@ -1,17 +1,21 @@
 //! A connection to a cluster, and a pool of it.
 
-use std::ffi::{CString, c_char};
+use std::ffi::{CStr, CString, c_char};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::calls::{Calls, Handle};
+use crate::own::Own;
 use crate::{CallError, Library, check};
 
 /// `ENAMETOOLONG`, `EINVAL`: of this platform.
 const INVALID: i32 = libc::EINVAL;
+/// Longer identities of images are none.
+const ID_BYTES_MAX: usize = 124;
 
 /// Which cluster, and as whom. What is left out is as Ceph's own tools have it.
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
@@ -40,6 +44,9 @@ pub enum Patience {
 pub struct Cluster {
     pub(crate) calls: &'static Calls,
     handle: Handle,
+    /// Its address, once it is connected.
+    own: Option<Own>,
+    is_fenced: AtomicBool,
 }
 
 // SAFETY: librados may be called from any thread, and its handles belong to none.
@@ -65,7 +72,12 @@ impl Cluster {
         // SAFETY: the handle is ours to fill; the user is a string of C or null.
         let answer = unsafe { (calls.rados_create)(&raw mut handle, pointer(user.as_ref())) };
         check("rados_create", answer)?;
-        let cluster = Self { calls, handle };
+        let mut cluster = Self {
+            calls,
+            handle,
+            own: None,
+            is_fenced: AtomicBool::new(false),
+        };
         let conf = options.conf.as_deref().map(text_of_path).transpose()?;
         // SAFETY: the handle is one, the path a string of C or null.
         let answer = unsafe { (calls.rados_conf_read_file)(handle, pointer(conf.as_ref())) };
@@ -77,7 +89,47 @@ impl Cluster {
         // SAFETY: the handle is one and is not connected.
         let answer = unsafe { (calls.rados_connect)(handle) };
         check("rados_connect", answer)?;
+        cluster.own = Some(Own::new(&cluster.addresses()?));
         Ok(cluster)
+    }
+
+    fn addresses(&self) -> Result<String, CallError> {
+        let mut addresses = ptr::null_mut();
+        // SAFETY: connected; the library fills in a string of C.
+        let answer = unsafe { (self.calls.rados_getaddrs)(self.handle, &raw mut addresses) };
+        check("rados_getaddrs", answer)?;
+        // SAFETY: a string of C until it is given back below.
+        let text = unsafe { string(addresses) };
+        // SAFETY: what was filled is given back once.
+        unsafe { (self.calls.rados_buffer_free)(addresses) };
+        Ok(text)
+    }
+
+    /// The address of this client, as the cluster shows it.
+    pub fn address(&self) -> &str {
+        self.own.as_ref().map_or("", Own::address)
+    }
+
+    /// Whether the cluster refuses what this client sends, for all pools and images, and always will.
+    pub fn is_fenced(&self) -> bool {
+        self.is_fenced.load(Ordering::SeqCst)
+    }
+
+    /// Some request has ended with `ESHUTDOWN`: the cluster has blocklisted this client.
+    pub fn set_fenced(&self) {
+        self.is_fenced.store(true, Ordering::SeqCst);
+        if let Some(own) = &self.own {
+            own.end();
+        }
+    }
+
+    /// The result of a call over this connection, which shows whether it was blocklisted.
+    pub(crate) fn check(&self, call: &'static str, answer: i32) -> Result<u32, CallError> {
+        let checked = check(call, answer);
+        if checked.is_err_and(|error| error.errno == libc::ESHUTDOWN) {
+            self.set_fenced();
+        }
+        checked
     }
 
     fn set_all(&self, options: &ClusterOptions, patience: Patience) -> Result<(), CallError> {
@@ -152,7 +204,7 @@ impl Cluster {
         // SAFETY: connected; the name is a string of C, the handle ours to fill.
         let answer =
             unsafe { (self.calls.rados_ioctx_create)(self.handle, name.as_ptr(), &raw mut handle) };
-        check("rados_ioctx_create", answer)?;
+        self.check("rados_ioctx_create", answer)?;
         let cluster = Arc::clone(self);
         let pool = Pool {
             cluster,
@@ -206,7 +258,7 @@ impl Pool {
         let answer = unsafe {
             (self.cluster.calls.rbd_create)(self.handle, name.as_ptr(), size_bytes, &raw mut order)
         };
-        check("rbd_create", answer).map(drop)
+        self.cluster.check("rbd_create", answer).map(drop)
     }
 
     /// Removes an image, whose space it gives back. Blocks.
@@ -218,7 +270,47 @@ impl Pool {
         let name = text(name)?;
         // SAFETY: the pool is open, the name a string of C.
         let answer = unsafe { (self.cluster.calls.rbd_remove)(self.handle, name.as_ptr()) };
-        check("rbd_remove", answer).map(drop)
+        self.cluster.check("rbd_remove", answer).map(drop)
+    }
+
+    /// The identity of the image that has this name now; `None` if none has it. It is one small request, which a
+    /// cluster that has blocklisted this client refuses (`ESHUTDOWN`). Blocks.
+    ///
+    /// # Errors
+    ///
+    /// The cluster does not say.
+    pub fn image_id(&self, name: &str) -> Result<Option<String>, CallError> {
+        let object = text(&format!("rbd_id.{name}"))?;
+        let mut bytes = [0_u8; 4 + ID_BYTES_MAX];
+        let read = self.cluster.calls.rados_read;
+        // SAFETY: the pool is open, the name a string of C; the library writes no more than the length says.
+        let answer = unsafe {
+            read(
+                self.handle,
+                object.as_ptr(),
+                bytes.as_mut_ptr().cast(),
+                bytes.len(),
+                0,
+            )
+        };
+        let count = match self.cluster.check("rados_read", answer) {
+            Ok(count) => usize::try_from(count).unwrap_or_default(),
+            Err(error) if error.errno == libc::ENOENT => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        // Its length in four bytes, and the text.
+        let (length, id) = bytes.split_at(4);
+        let length = length
+            .iter()
+            .rev()
+            .fold(0, |sum, &byte| sum << 8 | usize::from(byte));
+        match id.get(..length) {
+            Some(id) if length + 4 <= count => Ok(Some(String::from_utf8_lossy(id).into_owned())),
+            Some(_) | None => Err(CallError {
+                call: "rados_read",
+                errno: libc::EIO,
+            }),
+        }
     }
 
     /// The same pool once more.
@@ -271,4 +363,18 @@ pub(crate) fn until_nul(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|&byte| byte == 0);
     let bytes = bytes.get(..end.unwrap_or(bytes.len())).unwrap_or_default();
     String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A copy of a string of C; empty for null.
+///
+/// # Safety
+///
+/// It is null, or a string of C that stays during the call.
+pub(crate) unsafe fn string(text: *const c_char) -> String {
+    if text.is_null() {
+        return String::new();
+    }
+    // SAFETY: as the caller says.
+    let text: CString = unsafe { CStr::from_ptr(text) }.to_owned();
+    text.to_string_lossy().into_owned()
 }

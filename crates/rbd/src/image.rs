@@ -1,16 +1,17 @@
 //! An open image.
 
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::fmt;
 use std::ops::Range;
 use std::ptr;
 
 use memory::{Buffer, Payload};
 
+use crate::CallError;
 use crate::calls::{Calls, Handle, Setting, Watcher};
-use crate::cluster::{Pool, pointer, text, until_nul};
+use crate::cluster::{Cluster, Pool, pointer, string, text, until_nul};
 use crate::completion::{Begun, Completion, Lent, begin};
-use crate::{CallError, check};
+use crate::own::{self, Owner};
 
 /// Of `rbd_get_features`: an image that one client at a time may write.
 const EXCLUSIVE_LOCK: u64 = 1 << 2;
@@ -47,20 +48,41 @@ pub enum Mode {
 pub enum Lock {
     /// Nobody, or the image has no such lock.
     Free,
-    /// Another client, at this address.
-    Held {
+    /// A connection of this process, which may have ended.
+    Own {
+        /// It is the one that the image is open over.
+        is_this: bool,
         /// As Ceph writes it.
         address: String,
+    },
+    /// A client of another process.
+    Held {
+        /// Which.
+        holder: Holder,
         /// It watches the image: it is there, or has been until some seconds ago.
         is_alive: bool,
     },
 }
 
+/// A client of another process that has the exclusive lock of an image: its address, as Ceph writes it. Only
+/// [`Image::lock`] makes one, so the lock of an own client cannot be broken.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Holder(String);
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A function that opens an image.
+type Open = unsafe extern "C" fn(Handle, *const c_char, *mut Handle, *const c_char) -> c_int;
+
 /// An open image. It is closed when it is dropped, which waits for its requests: not on a thread of the library.
 pub struct Image {
     pub(crate) calls: &'static Calls,
     pub(crate) handle: Handle,
-    pub(crate) name: String,
+    pub(crate) id: String,
     // After the handle is closed.
     pub(crate) pool: Pool,
 }
@@ -71,47 +93,66 @@ unsafe impl Send for Image {}
 unsafe impl Sync for Image {}
 
 impl Image {
-    /// Opens an image. Blocks.
+    /// Opens the image that has a name. Blocks.
     ///
     /// # Errors
     ///
     /// There is no such image or snapshot (`ENOENT`), or the user must not use it (`EPERM`).
     pub fn open(pool: Pool, name: &str, mode: &Mode) -> Result<Self, CallError> {
         let calls = pool.cluster.calls;
-        let named = name.to_owned();
-        let name = text(name)?;
+        let open = (calls.rbd_open, "rbd_open");
+        let read = (calls.rbd_open_read_only, "rbd_open_read_only");
+        let mut image = Self::open_with(pool, name, mode, [open, read])?;
+        image.id = image.find_id()?;
+        Ok(image)
+    }
+
+    /// Opens the image with an identity, whatever its name is. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// As [`Image::open`].
+    pub fn open_by_id(pool: Pool, id: &str, mode: &Mode) -> Result<Self, CallError> {
+        let calls = pool.cluster.calls;
+        let open = (calls.rbd_open_by_id, "rbd_open_by_id");
+        let read = (calls.rbd_open_by_id_read_only, "rbd_open_by_id_read_only");
+        let mut image = Self::open_with(pool, id, mode, [open, read])?;
+        image.id = id.to_owned();
+        Ok(image)
+    }
+
+    fn open_with(
+        pool: Pool,
+        which: &str,
+        mode: &Mode,
+        [open, read]: [(Open, &'static str); 2],
+    ) -> Result<Self, CallError> {
+        let which = text(which)?;
+        let snapshot = match mode {
+            Mode::Write => None,
+            Mode::Read { snapshot } => snapshot.as_deref().map(text).transpose()?,
+        };
         let mut handle = ptr::null_mut();
-        match mode {
-            Mode::Write => {
-                // SAFETY: the pool is open, the name a string of C, the handle ours to fill; there is no snapshot.
-                let answer = unsafe {
-                    (calls.rbd_open)(pool.handle, name.as_ptr(), &raw mut handle, ptr::null())
-                };
-                check("rbd_open", answer)?;
+        let mut call = |(function, call): (Open, &'static str)| {
+            let snapshot = pointer(snapshot.as_ref());
+            // SAFETY: the pool is open, the texts strings of C or null, the handle ours to fill.
+            let answer =
+                unsafe { function(pool.handle, which.as_ptr(), &raw mut handle, snapshot) };
+            pool.cluster.check(call, answer).map(drop)
+        };
+        match call(open) {
+            Err(error)
+                if *mode != Mode::Write
+                    && matches!(error.errno, libc::EPERM | libc::EACCES | libc::EROFS) =>
+            {
+                call(read)?;
             }
-            Mode::Read { snapshot } => {
-                let snapshot = snapshot.as_deref().map(text).transpose()?;
-                let snapshot = pointer(snapshot.as_ref());
-                let arguments = (pool.handle, name.as_ptr(), &raw mut handle, snapshot);
-                // SAFETY: as above; the snapshot is a string of C or null.
-                let watching =
-                    unsafe { (calls.rbd_open)(arguments.0, arguments.1, arguments.2, arguments.3) };
-                if let Err(error) = check("rbd_open", watching) {
-                    if !matches!(error.errno, libc::EPERM | libc::EACCES | libc::EROFS) {
-                        return Err(error);
-                    }
-                    let open = calls.rbd_open_read_only;
-                    // SAFETY: as above.
-                    let answer =
-                        unsafe { open(arguments.0, arguments.1, arguments.2, arguments.3) };
-                    check("rbd_open_read_only", answer)?;
-                }
-            }
+            opened => opened?,
         }
         Ok(Self {
-            calls,
+            calls: pool.cluster.calls,
             handle,
-            name: named,
+            id: String::new(),
             pool,
         })
     }
@@ -122,26 +163,32 @@ impl Image {
     ///
     /// There is no such snapshot (`ENOENT`), or the cluster does not say.
     pub fn at_snapshot(&self, snapshot: &str) -> Result<Self, CallError> {
-        let (name, snapshot) = (text(&self.name)?, text(snapshot)?);
-        let pool = self.pool.again()?;
-        let mut handle = ptr::null_mut();
-        let open = self.calls.rbd_open_read_only;
-        // SAFETY: the pool is open, the names strings of C, the handle ours to fill.
-        let answer = unsafe {
-            open(
-                pool.handle,
-                name.as_ptr(),
-                &raw mut handle,
-                snapshot.as_ptr(),
-            )
+        let mode = Mode::Read {
+            snapshot: Some(snapshot.to_owned()),
         };
-        check("rbd_open_read_only", answer)?;
-        Ok(Self {
-            calls: self.calls,
-            handle,
-            name: self.name.clone(),
-            pool,
-        })
+        let open = self.calls.rbd_open_by_id_read_only;
+        let open = (open, "rbd_open_by_id_read_only");
+        let mut image = Self::open_with(self.pool.again()?, &self.id, &mode, [open, open])?;
+        image.id.clone_from(&self.id);
+        Ok(image)
+    }
+
+    pub(crate) fn check(&self, call: &'static str, answer: i32) -> Result<u32, CallError> {
+        self.pool.cluster.check(call, answer)
+    }
+
+    /// The connection that it is open over.
+    pub fn cluster(&self) -> &Cluster {
+        &self.pool.cluster
+    }
+
+    /// The identity of the image that has this name now, in the pool of this one. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// The cluster does not say.
+    pub fn id_named(&self, name: &str) -> Result<Option<String>, CallError> {
+        self.pool.image_id(name)
     }
 
     fn number(
@@ -152,7 +199,7 @@ impl Image {
         let mut number = 0;
         // SAFETY: the image is open, the number ours to fill.
         let answer = unsafe { function(self.handle, &raw mut number) };
-        check(call, answer).map(|_| number)
+        self.check(call, answer).map(|_| number)
     }
 
     /// Its size in bytes. May wait for the cluster.
@@ -173,7 +220,7 @@ impl Image {
         let resize = self.calls.rbd_resize2;
         // SAFETY: the image is open; the callback looks at nothing.
         let answer = unsafe { resize(self.handle, size_bytes, false, ignore, ptr::null_mut()) };
-        check("rbd_resize2", answer).map(drop)
+        self.check("rbd_resize2", answer).map(drop)
     }
 
     /// A text of its metadata, if there is one. Blocks.
@@ -195,7 +242,7 @@ impl Image {
                     &raw mut room,
                 )
             };
-            match check("rbd_metadata_get", answer) {
+            match self.check("rbd_metadata_get", answer) {
                 Ok(_) => return Ok(Some(until_nul(&bytes))),
                 Err(error) if error.errno == libc::ENOENT => return Ok(None),
                 // Somebody may make it longer meanwhile.
@@ -218,7 +265,7 @@ impl Image {
         let set = self.calls.rbd_metadata_set;
         // SAFETY: the image is open, both are strings of C.
         let answer = unsafe { set(self.handle, key.as_ptr(), value.as_ptr()) };
-        check("rbd_metadata_set", answer).map(drop)
+        self.check("rbd_metadata_set", answer).map(drop)
     }
 
     /// How many bytes lie in one object before the next.
@@ -241,16 +288,16 @@ impl Image {
     }
 
     /// Its identity in the pool.
-    ///
-    /// # Errors
-    ///
-    /// The library does not say.
-    pub fn id(&self) -> Result<String, CallError> {
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn find_id(&self) -> Result<String, CallError> {
         let mut bytes = [0_u8; 128];
         // SAFETY: the image is open; the library writes no more than the length says.
         let answer =
             unsafe { (self.calls.rbd_get_id)(self.handle, bytes.as_mut_ptr().cast(), bytes.len()) };
-        check("rbd_get_id", answer)?;
+        self.check("rbd_get_id", answer)?;
         Ok(until_nul(&bytes))
     }
 
@@ -271,7 +318,7 @@ impl Image {
         let answer = unsafe {
             (self.calls.rbd_config_image_list)(self.handle, settings.as_mut_ptr(), &raw mut count)
         };
-        check("rbd_config_image_list", answer)?;
+        self.check("rbd_config_image_list", answer)?;
         let filled = usize::try_from(count).unwrap_or_default();
         let is_on = settings.iter().take(filled).any(|setting| {
             // SAFETY: a string of C or null until it is given back below.
@@ -305,7 +352,7 @@ impl Image {
                 &raw mut count,
             )
         };
-        match check("rbd_lock_get_owners", answer) {
+        match self.check("rbd_lock_get_owners", answer) {
             Ok(_) if count == 0 => return Ok(Lock::Free),
             Ok(_) => {}
             Err(error) if error.errno == libc::ENOENT => return Ok(Lock::Free),
@@ -315,8 +362,16 @@ impl Image {
         let address = unsafe { string(owner) };
         // SAFETY: what was filled is given back once.
         unsafe { (self.calls.rbd_lock_get_owners_cleanup)(&raw mut owner, count) };
-        let is_alive = self.watchers()?.contains(&address);
-        Ok(Lock::Held { address, is_alive })
+        match own::owner_of(&address) {
+            Owner::InUse | Owner::Ended => Ok(Lock::Own {
+                is_this: own::bare(&address) == self.cluster().address(),
+                address,
+            }),
+            Owner::Foreign => Ok(Lock::Held {
+                is_alive: self.watchers()?.contains(&address),
+                holder: Holder(address),
+            }),
+        }
     }
 
     /// The addresses of those who watch the image.
@@ -332,7 +387,7 @@ impl Image {
         let answer = unsafe {
             (self.calls.rbd_watchers_list)(self.handle, watchers.as_mut_ptr(), &raw mut count)
         };
-        check("rbd_watchers_list", answer)?;
+        self.check("rbd_watchers_list", answer)?;
         let filled = watchers.iter().take(count);
         // SAFETY: each is a string of C until it is given back below.
         let addresses = filled.map(|one| unsafe { string(one.address) }).collect();
@@ -342,29 +397,40 @@ impl Image {
     }
 
     /// Takes the exclusive lock and keeps it until the image is closed. A lock of a client that is gone is broken, and
-    /// the client blocklisted. Blocks.
+    /// the client blocklisted; never one of a connection of this process. Blocks.
     ///
     /// # Errors
     ///
-    /// Another client has it and keeps it (`EROFS`, `EBUSY`).
+    /// Another client has it and keeps it (`EROFS`), the image has a lock of another kind (`EBUSY`), another connection
+    /// of this process has it (`EALREADY`), or the user must not break that of a client that is gone (`EPERM`).
     pub fn acquire_lock(&self) -> Result<(), CallError> {
+        // The library may take a client for gone that is not: its watch can end before it does.
+        if let Lock::Own { is_this, address } = self.lock()?
+            && !is_this
+            && own::owner_of(&address) == Owner::InUse
+        {
+            return Err(CallError {
+                call: "rbd_lock_acquire",
+                errno: libc::EALREADY,
+            });
+        }
         // SAFETY: the image is open.
         let answer = unsafe { (self.calls.rbd_lock_acquire)(self.handle, LOCK_EXCLUSIVE) };
-        check("rbd_lock_acquire", answer).map(drop)
+        self.check("rbd_lock_acquire", answer).map(drop)
     }
 
-    /// Takes the exclusive lock from the client at this address. From then on the cluster refuses what that client
+    /// Takes the exclusive lock from a client of another process. From then on the cluster refuses what that client
     /// sends, for any image. Blocks.
     ///
     /// # Errors
     ///
     /// Nobody has the lock (`ENOENT`), or another client by now (`EBUSY`); the user must not (`EPERM`).
-    pub fn break_lock(&self, address: &str) -> Result<(), CallError> {
-        let address = text(address)?;
+    pub fn break_lock(&self, holder: &Holder) -> Result<(), CallError> {
+        let address = text(&holder.0)?;
         let break_lock = self.calls.rbd_lock_break;
         // SAFETY: the image is open, the address a string of C.
         let answer = unsafe { break_lock(self.handle, LOCK_EXCLUSIVE, address.as_ptr()) };
-        check("rbd_lock_break", answer).map(drop)
+        self.check("rbd_lock_break", answer).map(drop)
     }
 
     /// Calls `changed` whenever something about the image has changed, on a thread of the library, until the watch is
@@ -381,7 +447,7 @@ impl Image {
         let answer = unsafe {
             (self.calls.rbd_update_watch)(self.handle, &raw mut number, notify, changed.cast())
         };
-        match check("rbd_update_watch", answer) {
+        match self.check("rbd_update_watch", answer) {
             Ok(_) => Ok(Watch { number, changed }),
             Err(error) => {
                 // SAFETY: the library did not take it.
@@ -395,7 +461,7 @@ impl Image {
     pub fn end_watch(&self, watch: Watch) {
         // SAFETY: the image is open.
         let answer = unsafe { (self.calls.rbd_update_unwatch)(self.handle, watch.number) };
-        if check("rbd_update_unwatch", answer).is_ok() {
+        if self.check("rbd_update_unwatch", answer).is_ok() {
             // SAFETY: the library has ended the watch and calls it no more. Otherwise it is leaked.
             drop(unsafe { Box::from_raw(watch.changed) });
         }
@@ -431,7 +497,7 @@ impl Image {
                 (&raw mut walk).cast(),
             )
         };
-        match check("rbd_diff_iterate2", answer) {
+        match self.check("rbd_diff_iterate2", answer) {
             // The walk was ended because it found enough.
             Err(error) if walk.found.len() <= count_max => Err(error),
             Ok(_) | Err(_) => {
@@ -483,7 +549,7 @@ impl Image {
                 (&raw mut sum).cast(),
             )
         };
-        check("rbd_diff_iterate2", answer)?;
+        self.check("rbd_diff_iterate2", answer)?;
         Ok(sum.bytes)
     }
 
@@ -701,18 +767,4 @@ unsafe extern "C" fn add(_: u64, len: usize, is_data: c_int, sum: *mut c_void) -
         true => 0,
         false => -libc::ECANCELED,
     }
-}
-
-/// A copy of a string of C; empty for null.
-///
-/// # Safety
-///
-/// It is null, or a string of C that stays during the call.
-pub(crate) unsafe fn string(text: *const c_char) -> String {
-    if text.is_null() {
-        return String::new();
-    }
-    // SAFETY: as the caller says.
-    let text: CString = unsafe { CStr::from_ptr(text) }.to_owned();
-    text.to_string_lossy().into_owned()
 }

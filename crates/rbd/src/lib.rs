@@ -14,6 +14,7 @@ mod calls;
 mod cluster;
 mod completion;
 mod image;
+mod own;
 mod snapshot;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -23,7 +24,7 @@ mod tests;
 pub use calls::{Library, LoadError};
 pub use cluster::{Cluster, ClusterOptions, Patience, Pool};
 pub use completion::{Completion, Lent};
-pub use image::{Image, Lock, Mode, Watch};
+pub use image::{Holder, Image, Lock, Mode, Watch};
 pub use snapshot::{ImageSnapshot, Progress};
 
 /// A function of the libraries failed.

@@ -5,9 +5,8 @@ use std::ptr;
 use std::time::{Duration, SystemTime};
 
 use crate::calls::{Child, ProgressCallback, SnapshotInfo};
-use crate::cluster::text;
-use crate::image::string;
-use crate::{CallError, Image, Pool, check};
+use crate::cluster::{string, text};
+use crate::{CallError, Image, Pool};
 
 /// Of `rbd_image_options_set_uint64`: how a clone knows its snapshot. With the second format the snapshot need not be
 /// protected.
@@ -55,7 +54,7 @@ impl Image {
             let list = self.calls.rbd_snap_list;
             // SAFETY: the image is open; the library fills no more than the count says, the end included.
             let answer = unsafe { list(self.handle, infos.as_mut_ptr(), &raw mut count) };
-            match check("rbd_snap_list", answer) {
+            match self.check("rbd_snap_list", answer) {
                 Ok(found) => {
                     let found = usize::try_from(found).unwrap_or_default();
                     let all = infos.iter().take(found);
@@ -89,8 +88,8 @@ impl Image {
         // SAFETY: the image is open, the time ours to fill.
         let timed = unsafe { time_of(self.handle, info.id, &raw mut time) };
         let answers = [
-            check("rbd_snap_get_namespace_type", answer),
-            check("rbd_snap_get_timestamp", timed),
+            self.check("rbd_snap_get_namespace_type", answer),
+            self.check("rbd_snap_get_timestamp", timed),
         ];
         for answer in answers {
             match answer {
@@ -118,7 +117,7 @@ impl Image {
         let name = text(name)?;
         // SAFETY: the image is open, the name a string of C.
         let answer = unsafe { (self.calls.rbd_snap_create)(self.handle, name.as_ptr()) };
-        check("rbd_snap_create", answer).map(drop)
+        self.check("rbd_snap_create", answer).map(drop)
     }
 
     /// Removes a snapshot. One that has clones goes to the trash until they are gone.
@@ -130,7 +129,7 @@ impl Image {
         let name = text(name)?;
         // SAFETY: the image is open, the name a string of C.
         let answer = unsafe { (self.calls.rbd_snap_remove)(self.handle, name.as_ptr()) };
-        check("rbd_snap_remove", answer).map(drop)
+        self.check("rbd_snap_remove", answer).map(drop)
     }
 
     /// Gives a snapshot another name.
@@ -143,7 +142,7 @@ impl Image {
         let rename = self.calls.rbd_snap_rename;
         // SAFETY: the image is open, both are strings of C.
         let answer = unsafe { rename(self.handle, from.as_ptr(), to.as_ptr()) };
-        check("rbd_snap_rename", answer).map(drop)
+        self.check("rbd_snap_rename", answer).map(drop)
     }
 
     /// Whether somebody has protected a snapshot from being removed.
@@ -157,7 +156,8 @@ impl Image {
         let ask = self.calls.rbd_snap_is_protected;
         // SAFETY: the image is open, the name a string of C, the answer ours to fill.
         let answer = unsafe { ask(self.handle, name.as_ptr(), &raw mut is_protected) };
-        check("rbd_snap_is_protected", answer).map(|_| is_protected != 0)
+        self.check("rbd_snap_is_protected", answer)
+            .map(|_| is_protected != 0)
     }
 
     /// Gives the image the data and the size of a snapshot. Writes of this image wait meanwhile, reads do not. What was
@@ -173,7 +173,8 @@ impl Image {
         // SAFETY: the image is open, the name a string of C; what the callback gets lives until the call returns, which
         // is when the callbacks have ended.
         let answer = unsafe { roll_back(self.handle, name.as_ptr(), callback, argument) };
-        check("rbd_snap_rollback_with_progress", answer).map(drop)
+        self.check("rbd_snap_rollback_with_progress", answer)
+            .map(drop)
     }
 
     /// Gives a clone all data of its snapshot, so that it needs that no more. Requests go on meanwhile. What was
@@ -187,7 +188,7 @@ impl Image {
         let flatten = self.calls.rbd_flatten_with_progress;
         // SAFETY: the image is open; what the callback gets lives until the call returns, as above.
         let answer = unsafe { flatten(self.handle, callback, argument) };
-        check("rbd_flatten_with_progress", answer).map(drop)
+        self.check("rbd_flatten_with_progress", answer).map(drop)
     }
 
     /// The names of the clones of a snapshot, as `POOL/IMAGE`; those in the trash, too.
@@ -205,10 +206,7 @@ impl Image {
             is_trash: false,
         };
         // They are asked of an image that is open at the snapshot.
-        let mode = crate::Mode::Read {
-            snapshot: Some(snapshot.to_owned()),
-        };
-        let there = Self::open(self.pool.again()?, &self.name, &mode)?;
+        let there = self.at_snapshot(snapshot)?;
         let mut places = LIST_FIRST;
         loop {
             let mut children = vec![NONE; places];
@@ -216,7 +214,7 @@ impl Image {
             let list = self.calls.rbd_list_children3;
             // SAFETY: the image is open; the library fills no more than the count says, and sets it to what it filled.
             let answer = unsafe { list(there.handle, children.as_mut_ptr(), &raw mut count) };
-            match check("rbd_list_children3", answer) {
+            match self.check("rbd_list_children3", answer) {
                 Ok(_) => {
                     let filled = children.iter().take(count);
                     let names = filled.map(|child| {
@@ -240,27 +238,41 @@ impl Image {
         }
     }
 
-    /// Makes an image that begins with the data of a snapshot of this one, and shares that until it changes.
+    /// Makes an image that begins with the data of a snapshot of this one, which has the name `own`, and shares that
+    /// until it changes.
     ///
     /// # Errors
     ///
-    /// There is no such snapshot (`ENOENT`), an image of this name (`EEXIST`), or the user must not make it (`EPERM`).
-    pub fn clone_to(&self, snapshot: &str, pool: &Pool, name: &str) -> Result<(), CallError> {
-        let (own, snapshot, name) = (text(&self.name)?, text(snapshot)?, text(name)?);
+    /// There is no such snapshot (`ENOENT`), an image of this name (`EEXIST`), the user must not make it (`EPERM`), or
+    /// another image has the name `own` (`ESTALE`).
+    pub fn clone_to(
+        &self,
+        (own, snapshot): (&str, &str),
+        pool: &Pool,
+        name: &str,
+    ) -> Result<(), CallError> {
+        // The library finds the image by its name alone.
+        if self.id_named(own)?.as_deref() != Some(self.id()) {
+            return Err(CallError {
+                call: "rbd_clone3",
+                errno: libc::ESTALE,
+            });
+        }
+        let (own, snapshot, name) = (text(own)?, text(snapshot)?, text(name)?);
         let mut options = ptr::null_mut();
         // SAFETY: the options are ours to fill.
         unsafe { (self.calls.rbd_image_options_create)(&raw mut options) };
         let set = self.calls.rbd_image_options_set_uint64;
         // SAFETY: the options were made just now.
         let answer = unsafe { set(options, CLONE_FORMAT, CLONE_FORMAT_2) };
-        let set = check("rbd_image_options_set_uint64", answer);
+        let set = self.check("rbd_image_options_set_uint64", answer);
         let cloned = set.and_then(|_| {
             let clone = self.calls.rbd_clone3;
             let (from, to) = (self.pool.handle, pool.handle);
             let (own, snapshot, name) = (own.as_ptr(), snapshot.as_ptr(), name.as_ptr());
             // SAFETY: both pools are open, the names strings of C, the options made above.
             let answer = unsafe { clone(from, own, snapshot, to, name, options) };
-            check("rbd_clone3", answer)
+            self.check("rbd_clone3", answer)
         });
         // SAFETY: nobody has them any more.
         unsafe { (self.calls.rbd_image_options_destroy)(options) };

@@ -6,6 +6,8 @@
     reason = "a function of the libraries gets several pointers, for one reason"
 )]
 
+mod clients;
+mod opening;
 mod snapshots;
 mod walks;
 
@@ -13,10 +15,12 @@ use std::collections::{HashMap, VecDeque};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak, mpsc};
 use std::thread;
 
-use crate::calls::{AioCallback, Calls, Handle, ProgressCallback, Setting, WatchCallback, Watcher};
+use clients::{Client, refused};
+
+use crate::calls::{AioCallback, Calls, Handle, ProgressCallback, Setting, WatchCallback};
 use crate::{ClusterOptions, Library};
 
 /// How the cluster treats a request.
@@ -39,8 +43,12 @@ pub struct Faults {
     pub lock: Option<i32>,
     /// The setting `rbd_cache` of the image; empty: `false`.
     pub cache: &'static str,
-    /// Who has the lock, and whether it is there.
+    /// Who has the lock, and whether it is there. A client that takes the lock is noted here.
     pub owner: Option<(String, bool)>,
+    /// Of breaking the lock of a client.
+    pub break_lock: Option<i32>,
+    /// The image has no exclusive lock.
+    pub is_unlocked: bool,
     /// Of resizing the image and of setting its metadata.
     pub change: Option<i32>,
 }
@@ -95,14 +103,21 @@ struct State {
     calls: Mutex<mpsc::Sender<Call>>,
     connections: AtomicUsize,
     connections_ever: AtomicUsize,
+    clients: Mutex<Vec<Weak<Client>>>,
     images: AtomicUsize,
     is_missing: AtomicBool,
+    /// The identity of the image that has the name `disk`.
+    named: Mutex<Option<String>>,
+    has_pool: AtomicBool,
     metadata: Mutex<HashMap<String, String>>,
     /// Held while metadata is set.
     setting: Mutex<()>,
     walks: walks::FakeWalks,
     snapshots: snapshots::FakeSnapshots,
 }
+
+/// The identity of the image.
+pub const ID: &str = "abc123";
 
 /// A cluster with its one image.
 #[derive(Debug)]
@@ -151,8 +166,11 @@ impl FakeCluster {
             calls: Mutex::new(calls),
             connections: AtomicUsize::new(0),
             connections_ever: AtomicUsize::new(0),
+            clients: Mutex::default(),
             images: AtomicUsize::new(0),
             is_missing: AtomicBool::new(false),
+            named: Mutex::new(Some(ID.to_owned())),
+            has_pool: AtomicBool::new(true),
             metadata: Mutex::default(),
             setting: Mutex::default(),
             walks: walks::FakeWalks::default(),
@@ -207,6 +225,16 @@ impl FakeCluster {
     /// The image is not there any more.
     pub fn remove_image(&self) {
         self.state.is_missing.store(true, Ordering::SeqCst);
+    }
+
+    /// Somebody gives the name of the image to the one with this identity, or to none.
+    pub fn rename(&self, id: Option<&str>) {
+        *lock(&self.state.named) = id.map(str::to_owned);
+    }
+
+    /// Somebody removes the pool.
+    pub fn remove_pool(&self) {
+        self.state.has_pool.store(false, Ordering::SeqCst);
     }
 
     /// A text of the metadata of the image.
@@ -330,24 +358,40 @@ impl State {
 
 // ---- the functions ---------------------------------------------------------------------------------
 
-/// Behind the handle of a connection; pools and images have the state itself.
+/// Behind the handle of a connection.
 #[derive(Default)]
 struct Connection {
     state: Option<Arc<State>>,
-    is_up: bool,
+    client: Option<Arc<Client>>,
 }
 
-/// Behind the handle of an image: what a pool has, and the snapshot.
+/// Behind the handle of a pool.
+#[derive(Clone)]
+#[repr(C)]
+struct FakePool {
+    state: Arc<State>,
+    client: Arc<Client>,
+}
+
+/// Behind the handle of an image: what a pool has, and what it is.
 #[repr(C)]
 struct FakeImage {
-    state: Arc<State>,
+    pool: FakePool,
     snapshot: Option<CString>,
+    id: CString,
+    has_lock: AtomicBool,
 }
 
-/// The state behind a handle of a pool or an image.
-unsafe fn state<'a>(handle: Handle) -> &'a Arc<State> {
+/// What is behind a handle of a pool or an image.
+unsafe fn pool<'a>(handle: Handle) -> &'a FakePool {
     // SAFETY: the handle is one of ours.
-    unsafe { &*handle.cast::<Arc<State>>() }
+    unsafe { &*handle.cast::<FakePool>() }
+}
+
+/// The state behind it.
+unsafe fn state<'a>(handle: Handle) -> &'a Arc<State> {
+    // SAFETY: as above.
+    &unsafe { pool(handle) }.state
 }
 
 fn copy(text: &str, to: *mut c_char, len: usize) -> c_int {
@@ -406,14 +450,20 @@ unsafe extern "C" fn connect(handle: Handle) -> c_int {
     }
     state.connections.fetch_add(1, Ordering::SeqCst);
     state.connections_ever.fetch_add(1, Ordering::SeqCst);
-    connection.is_up = true;
+    let client = Arc::new(Client::new());
+    lock(&state.clients).push(Arc::downgrade(&client));
+    connection.client = Some(client);
     0
 }
 
 unsafe extern "C" fn shutdown(handle: Handle) {
     // SAFETY: a handle of ours, which nobody uses any more.
     let connection = unsafe { Box::from_raw(handle.cast::<Connection>()) };
-    if let Some(state) = connection.state.as_ref().filter(|_| connection.is_up) {
+    if let Some(state) = connection
+        .state
+        .as_ref()
+        .filter(|_| connection.client.is_some())
+    {
         state.connections.fetch_sub(1, Ordering::SeqCst);
     }
 }
@@ -431,18 +481,20 @@ unsafe extern "C" fn fsid(handle: Handle, to: *mut c_char, len: usize) -> c_int 
 unsafe extern "C" fn open_pool(handle: Handle, name: *const c_char, pool: *mut Handle) -> c_int {
     // SAFETY: a handle of ours, a string of C, the caller's to be filled.
     unsafe {
-        if CStr::from_ptr(name) != c"rbd" {
+        let connection = &*handle.cast::<Connection>();
+        let (state, client) = (connection.state.clone(), connection.client.clone());
+        let (state, client) = (state.unwrap_unchecked(), client.unwrap_unchecked());
+        if CStr::from_ptr(name) != c"rbd" || !state.has_pool.load(Ordering::SeqCst) {
             return -libc::ENOENT;
         }
-        let state = (*handle.cast::<Connection>()).state.clone();
-        *pool = Box::into_raw(Box::new(state.unwrap_unchecked())).cast();
+        *pool = Box::into_raw(Box::new(FakePool { state, client })).cast();
     }
     0
 }
 
 unsafe extern "C" fn close_pool(pool: Handle) {
     // SAFETY: a handle of ours, which nobody uses any more.
-    drop(unsafe { Box::from_raw(pool.cast::<Arc<State>>()) });
+    drop(unsafe { Box::from_raw(pool.cast::<FakePool>()) });
 }
 
 unsafe extern "C" fn set_namespace(_: Handle, _: *const c_char) {}
@@ -451,40 +503,6 @@ unsafe extern "C" fn full_try(_: Handle) {}
 
 unsafe extern "C" fn pool_id(_: Handle) -> i64 {
     7
-}
-
-unsafe extern "C" fn open(
-    pool: Handle,
-    name: *const c_char,
-    image: *mut Handle,
-    snapshot: *const c_char,
-) -> c_int {
-    // SAFETY: a handle of ours, strings of C or null, the caller's to be filled.
-    unsafe {
-        let state = Arc::clone(state(pool));
-        let has = |snapshot: &CStr| snapshot == c"yesterday" || state.snapshots.has(snapshot);
-        let is_there = snapshot.is_null() || has(CStr::from_ptr(snapshot));
-        if CStr::from_ptr(name) != c"disk" || !is_there {
-            return -libc::ENOENT;
-        }
-        if state.is_missing.load(Ordering::SeqCst) {
-            return -libc::ENOENT;
-        }
-        state.images.fetch_add(1, Ordering::SeqCst);
-        let snapshot = (!snapshot.is_null()).then(|| CStr::from_ptr(snapshot).to_owned());
-        if snapshot.is_some() {
-            state.walks.note_opening();
-        }
-        *image = Box::into_raw(Box::new(FakeImage { state, snapshot })).cast();
-    }
-    0
-}
-
-unsafe extern "C" fn close(image: Handle) -> c_int {
-    // SAFETY: a handle of ours, which nobody uses any more.
-    let image = unsafe { Box::from_raw(image.cast::<FakeImage>()) };
-    image.state.images.fetch_sub(1, Ordering::SeqCst);
-    0
 }
 
 unsafe extern "C" fn size(image: Handle, size: *mut u64) -> c_int {
@@ -540,6 +558,10 @@ unsafe extern "C" fn metadata(
 ) -> c_int {
     // SAFETY: a handle of ours, a string of C, the caller's to be filled.
     let (state, key, len) = unsafe { (state(image), CStr::from_ptr(key), &mut *len) };
+    // SAFETY: a handle of ours.
+    if let Err(answer) = unsafe { refused(image) } {
+        return answer;
+    }
     let Some(value) = lock(&state.metadata).get(&*key.to_string_lossy()).cloned() else {
         return -libc::ENOENT;
     };
@@ -560,6 +582,10 @@ unsafe extern "C" fn set_metadata(
     // SAFETY: a handle of ours, strings of C.
     let (state, key, value) = unsafe { (state(image), CStr::from_ptr(key), CStr::from_ptr(value)) };
     let _turn = lock(&state.setting);
+    // SAFETY: a handle of ours.
+    if let Err(answer) = unsafe { refused(image) } {
+        return answer;
+    }
     if let Some(errno) = lock(&state.faults).change {
         return -errno;
     }
@@ -568,9 +594,12 @@ unsafe extern "C" fn set_metadata(
     0
 }
 
-unsafe extern "C" fn features(_: Handle, features: *mut u64) -> c_int {
-    // SAFETY: the caller's to be filled.
-    unsafe { *features = 0x3d };
+unsafe extern "C" fn features(image: Handle, features: *mut u64) -> c_int {
+    // SAFETY: a handle of ours, the caller's to be filled.
+    unsafe {
+        let is_unlocked = lock(&state(image).faults).is_unlocked;
+        *features = if is_unlocked { 0x1 } else { 0x3d };
+    }
     0
 }
 
@@ -580,8 +609,10 @@ unsafe extern "C" fn stripe_unit(_: Handle, unit: *mut u64) -> c_int {
     0
 }
 
-unsafe extern "C" fn id(_: Handle, to: *mut c_char, len: usize) -> c_int {
-    copy("abc123", to, len)
+unsafe extern "C" fn id(image: Handle, to: *mut c_char, len: usize) -> c_int {
+    // SAFETY: a handle of ours.
+    let image = unsafe { &*image.cast::<FakeImage>() };
+    copy(image.id.to_str().unwrap_or_default(), to, len)
 }
 
 unsafe extern "C" fn settings(image: Handle, to: *mut Setting, count: *mut c_int) -> c_int {
@@ -606,75 +637,6 @@ unsafe extern "C" fn free_settings(settings: *mut Setting, _: c_int) {
     unsafe {
         drop(CString::from_raw((*settings).name));
         drop(CString::from_raw((*settings).value));
-    }
-}
-
-unsafe extern "C" fn owners(
-    image: Handle,
-    mode: *mut c_int,
-    owners: *mut *mut c_char,
-    count: *mut usize,
-) -> c_int {
-    // SAFETY: a handle of ours, the caller's to be filled.
-    unsafe {
-        let Some((address, _)) = lock(&state(image).faults).owner.clone() else {
-            return -libc::ENOENT;
-        };
-        *mode = 0;
-        *owners = leaked(&address);
-        *count = 1;
-    }
-    0
-}
-
-unsafe extern "C" fn free_owners(owners: *mut *mut c_char, _: usize) {
-    // SAFETY: what `owners` gave.
-    drop(unsafe { CString::from_raw(*owners) });
-}
-
-unsafe extern "C" fn acquire(image: Handle, _: c_int) -> c_int {
-    // SAFETY: a handle of ours.
-    match lock(&unsafe { state(image) }.faults).lock {
-        Some(errno) => -errno,
-        None => 0,
-    }
-}
-
-unsafe extern "C" fn break_lock(image: Handle, _: c_int, address: *const c_char) -> c_int {
-    // SAFETY: a handle of ours, a string of C.
-    let (state, address) = unsafe { (state(image), CStr::from_ptr(address)) };
-    let mut faults = lock(&state.faults);
-    match &faults.owner {
-        Some((owner, _)) if owner.as_bytes() == address.to_bytes() => {
-            faults.owner = None;
-            0
-        }
-        Some(_) => -libc::EBUSY,
-        None => -libc::ENOENT,
-    }
-}
-
-unsafe extern "C" fn watchers(image: Handle, to: *mut Watcher, count: *mut usize) -> c_int {
-    // SAFETY: a handle of ours, the caller's to be filled.
-    unsafe {
-        let owner = lock(&state(image).faults).owner.clone();
-        let address = owner.filter(|(_, is_alive)| *is_alive);
-        *count = usize::from(address.is_some());
-        if let Some((address, _)) = address {
-            *to = Watcher {
-                address: leaked(&address),
-                id: 1,
-                cookie: 1,
-            };
-        }
-    }
-    0
-}
-
-unsafe extern "C" fn free_watchers(watchers: *mut Watcher, count: usize) {
-    for at in 0..count {
-        // SAFETY: what `watchers` gave.
-        drop(unsafe { CString::from_raw((*watchers.add(at)).address) });
     }
 }
 
@@ -815,18 +777,23 @@ static CALLS: Calls = Calls {
     rados_connect: connect,
     rados_shutdown: shutdown,
     rados_cluster_fsid: fsid,
+    rados_getaddrs: clients::addresses,
+    rados_buffer_free: clients::free_addresses,
     rados_ioctx_create: open_pool,
     rados_ioctx_destroy: close_pool,
     rados_ioctx_set_namespace: set_namespace,
     rados_set_pool_full_try: full_try,
     rados_ioctx_get_id: pool_id,
+    rados_read: opening::read_object,
     rbd_create: create_image,
     rbd_resize2: resize,
     rbd_metadata_get: metadata,
     rbd_metadata_set: set_metadata,
-    rbd_open: open,
-    rbd_open_read_only: open,
-    rbd_close: close,
+    rbd_open: opening::open,
+    rbd_open_read_only: opening::open,
+    rbd_open_by_id: opening::open_by_id,
+    rbd_open_by_id_read_only: opening::open_by_id,
+    rbd_close: opening::close,
     rbd_get_size: size,
     rbd_get_features: features,
     rbd_get_flags: walks::flags,
@@ -834,12 +801,12 @@ static CALLS: Calls = Calls {
     rbd_get_id: id,
     rbd_config_image_list: settings,
     rbd_config_image_list_cleanup: free_settings,
-    rbd_lock_get_owners: owners,
-    rbd_lock_get_owners_cleanup: free_owners,
-    rbd_lock_acquire: acquire,
-    rbd_lock_break: break_lock,
-    rbd_watchers_list: watchers,
-    rbd_watchers_list_cleanup: free_watchers,
+    rbd_lock_get_owners: clients::owners,
+    rbd_lock_get_owners_cleanup: clients::free_owners,
+    rbd_lock_acquire: clients::acquire,
+    rbd_lock_break: clients::break_lock,
+    rbd_watchers_list: clients::watchers,
+    rbd_watchers_list_cleanup: clients::free_watchers,
     rbd_update_watch: watch,
     rbd_update_unwatch: unwatch,
     rbd_diff_iterate2: walks::diff,

@@ -100,7 +100,7 @@ fn an_image_says_what_it_is_and_who_has_it() {
     let fake = FakeCluster::new(1 << 20);
     let image = image(&fake);
     assert_eq!(image.size_bytes(), Ok(1 << 20));
-    assert_eq!(image.id().unwrap(), "abc123");
+    assert_eq!(image.id(), "abc123");
     assert_eq!(
         (image.has_exclusive_lock(), image.has_cache()),
         (Ok(true), Ok(false))
@@ -113,14 +113,24 @@ fn an_image_says_what_it_is_and_who_has_it() {
             lock: Some(errno),
             ..Faults::default()
         });
-        let address = address.clone();
-        assert_eq!(image.lock(), Ok(Lock::Held { address, is_alive }));
+        match image.lock().unwrap() {
+            Lock::Held {
+                holder,
+                is_alive: found,
+            } => assert_eq!((holder.to_string(), found), (address.clone(), is_alive)),
+            other @ (Lock::Free | Lock::Own { .. }) => panic!("{other:?}"),
+        }
         assert_eq!(image.acquire_lock().unwrap_err().errno, errno);
     }
-    assert_eq!(image.break_lock("other").unwrap_err().errno, libc::EBUSY);
-    image.break_lock(&address).unwrap();
+    let Lock::Held { holder, .. } = image.lock().unwrap() else {
+        panic!("nobody has it");
+    };
+    fake.set_owner(Some(("192.0.2.1:0/78", true)));
+    assert_eq!(image.break_lock(&holder).unwrap_err().errno, libc::EBUSY);
+    fake.set_owner(Some((&address, true)));
+    image.break_lock(&holder).unwrap();
     assert_eq!(image.lock(), Ok(Lock::Free));
-    assert_eq!(image.break_lock(&address).unwrap_err().errno, libc::ENOENT);
+    assert_eq!(image.break_lock(&holder).unwrap_err().errno, libc::ENOENT);
     let (sender, changes) = mpsc::channel();
     let watch = image.watch(move || sender.send(()).unwrap()).unwrap();
     fake.resize(2 << 20);
@@ -263,9 +273,12 @@ fn a_snapshot_has_clones_and_a_clone_is_flattened() {
     assert_eq!(image.is_snapshot_protected("a"), Ok(false));
     assert_eq!(image.clones("a").unwrap(), [""; 0]);
     let pool = image.other_pool("rbd", "").unwrap();
-    image.clone_to("a", &pool, "copy").unwrap();
+    image.clone_to(("disk", "a"), &pool, "copy").unwrap();
     assert_eq!(
-        image.clone_to("b", &pool, "copy").unwrap_err().errno,
+        image
+            .clone_to(("disk", "b"), &pool, "copy")
+            .unwrap_err()
+            .errno,
         libc::ENOENT
     );
     assert_eq!(image.clones("a").unwrap(), ["rbd/copy"]);
@@ -314,4 +327,64 @@ fn an_image_has_its_own_objects_and_its_snapshots_have_those_that_differ() {
     let missing = own(&image, Some("b")).unwrap_err();
     assert_eq!(missing.errno, libc::ENOENT);
     assert_eq!(image.at_snapshot("b").unwrap_err().errno, libc::ENOENT);
+}
+
+#[test]
+fn the_lock_of_a_client_of_this_process_is_its_own_also_after_its_end() {
+    let fake = FakeCluster::new(1 << 20);
+    let (one, other) = (image(&fake), image(&fake));
+    one.acquire_lock().unwrap();
+    let address = one.cluster().address().to_owned();
+    assert_eq!(fake.owner().as_ref(), Some(&address));
+    let own = |is_this| Lock::Own {
+        is_this,
+        address: address.clone(),
+    };
+    assert_eq!((one.lock(), other.lock()), (Ok(own(true)), Ok(own(false))));
+    // The library takes it for gone, as its watch has ended, and would blocklist it.
+    fake.set_owner(Some((&address, false)));
+    assert_eq!(other.acquire_lock().unwrap_err().errno, libc::EALREADY);
+    assert!(fake.clients().iter().all(|(_, is_fenced)| !is_fenced));
+    drop(one);
+    fake.set_owner(Some((&address, false)));
+    assert_eq!(other.lock(), Ok(own(false)));
+    other.acquire_lock().unwrap();
+}
+
+#[test]
+fn any_call_shows_that_a_client_was_blocklisted() {
+    let fake = FakeCluster::new(1 << 20);
+    let calls: [fn(&Image) -> Result<(), CallError>; 4] = [
+        |image| image.set_metadata("key", "value"),
+        |image| image.acquire_lock(),
+        |image| image.snapshots().map(drop),
+        |image| image.id_named("disk").map(drop),
+    ];
+    for call in calls {
+        let image = image(&fake);
+        assert_eq!((call(&image), image.cluster().is_fenced()), (Ok(()), false));
+        fake.fence_all();
+        let error = call(&image).unwrap_err();
+        assert_eq!(error.errno, libc::ESHUTDOWN);
+        assert!(image.cluster().is_fenced());
+    }
+}
+
+#[test]
+fn an_image_is_found_by_its_identity_and_not_cloned_by_the_name_of_another() {
+    let fake = FakeCluster::new(1 << 20);
+    let image = image(&fake);
+    image.take_snapshot("a").unwrap();
+    let pool = image.other_pool("rbd", "").unwrap();
+    assert_eq!(pool.image_id("disk").unwrap().as_deref(), Some("abc123"));
+    for name_of in [Some("def456"), None] {
+        fake.rename(name_of);
+        assert_eq!(pool.image_id("disk").unwrap().as_deref(), name_of);
+        let by_id = Image::open_by_id(image.other_pool("rbd", "").unwrap(), "abc123", &Mode::Write);
+        assert_eq!(by_id.unwrap().id(), "abc123");
+        assert_eq!(image.at_snapshot("a").unwrap().id(), "abc123");
+        let refused = image.clone_to(("disk", "a"), &pool, "copy").unwrap_err();
+        assert_eq!(refused.errno, libc::ESTALE);
+        assert_eq!(image.clones("a").unwrap(), [""; 0]);
+    }
 }

@@ -297,7 +297,7 @@ pub const OPTIONS: [OptionRow; 25] = [
         fallback: "`refuse`",
         help: ("takeover=wait", "wait for an image that another client has, instead of ending the start"),
         meaning: "What happens when another client has the image: `refuse` ends the start or the change with an error; with `wait` \
-                  the disk is NOT READY until that client ends or has died.",
+                  the disk is NOT READY until that client ends or has died; the image needs its exclusive lock.",
         set: |spec, value| { spec.waits_for_lock = value.text() == "wait"; Ok(()) },
         get: |spec| Some(if spec.waits_for_lock { "wait" } else { "refuse" }.to_owned()),
     },

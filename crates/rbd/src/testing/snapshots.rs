@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+use super::clients::refused;
 use super::{FakeCluster, State, at, leaked, lock, state};
 use crate::calls::{Child, Handle, ProgressCallback, SnapshotInfo};
 
@@ -111,7 +112,11 @@ pub(super) unsafe extern "C" fn list(
     to: *mut SnapshotInfo,
     count: *mut c_int,
 ) -> c_int {
-    // SAFETY: a handle of ours, the caller's to be filled.
+    // SAFETY: a handle of ours.
+    if let Err(answer) = unsafe { refused(image) } {
+        return answer;
+    }
+    // SAFETY: as above, the caller's to be filled.
     let (state, count) = unsafe { (state(image), &mut *count) };
     let all = lock(&state.snapshots.all);
     let needed = c_int::try_from(all.len() + 1).unwrap_or(c_int::MAX);

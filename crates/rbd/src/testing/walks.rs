@@ -57,7 +57,7 @@ const UNKNOWN: u64 = 1 << 1;
 pub(super) unsafe extern "C" fn flags(image: Handle, flags: *mut u64) -> c_int {
     // SAFETY: a handle of ours.
     let image = unsafe { &*image.cast::<FakeImage>() };
-    let is_unknown = image.state.walks.is_unknown.load(Ordering::SeqCst);
+    let is_unknown = image.pool.state.walks.is_unknown.load(Ordering::SeqCst);
     // SAFETY: the caller's to be filled.
     unsafe { *flags = if is_unknown { UNKNOWN } else { 0 } };
     0
@@ -77,7 +77,7 @@ pub(super) unsafe extern "C" fn diff(
     const UNIT: usize = 64 << 10;
     // SAFETY: a handle of ours.
     let image = unsafe { &*image.cast::<FakeImage>() };
-    let state = &image.state;
+    let state = &image.pool.state;
     drop(lock(&state.walks.turn));
     state.walks.count.fetch_add(1, Ordering::SeqCst);
     if let Some(errno) = *lock(&state.walks.failure) {

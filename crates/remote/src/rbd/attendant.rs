@@ -4,19 +4,19 @@
 //! keeps the image, and nobody else waits for it.
 
 use std::cell::Cell;
-use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rbd::{CallError, Cluster, ClusterOptions, Image, Library, Patience, Watch, words};
+use rbd::{CallError, Image, Lock, Watch};
 use store::{Extent, IoFailure, IoTag, Sender};
 
-use super::notes::Question;
-use super::open::{NOT_PERMITTED, RbdFailure, RbdOptions, living_user};
-use super::shared::{Common, Mail, Standing};
+use super::connections::Connection;
+use super::notes::{GATEWAY, Question};
+use super::open::{NOT_FOUND, NOT_PERMITTED, RbdFailure, RbdOptions, living_user};
+use super::shared::{Common, Mail, Named, Standing};
 use super::snapshots;
 use crate::attendants::Counted;
 
@@ -24,8 +24,8 @@ use crate::attendants::Counted;
 const PAUSE: Duration = Duration::from_secs(1);
 /// Between two looks whether another client has given the image up. They are two requests each.
 const LOCKED_PAUSE: Duration = Duration::from_secs(3);
-/// For a monitor to answer; another attempt follows.
-const CONNECT_MAX: Duration = Duration::from_secs(10);
+/// After this client was blocklisted: who has done that to take an image over has its lock by then.
+const FENCED_PAUSE: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
 /// What a thread needs that calls the library.
 const STACK_BYTES: usize = 2 << 20;
 
@@ -33,7 +33,7 @@ const STACK_BYTES: usize = 2 << 20;
 pub(super) const BLOCKLISTED: i32 = 108;
 /// `EROFS`, `EBUSY`: another client has the lock and keeps it.
 pub(super) const READ_ONLY: i32 = 30;
-const BUSY: i32 = 16;
+pub(super) const BUSY: i32 = 16;
 
 /// What the attendant is asked.
 #[derive(Debug)]
@@ -53,8 +53,15 @@ pub(super) enum Work {
     },
     /// For a text of its metadata.
     Text(Question),
-    /// Requests end as those of a client that was blocklisted.
+    /// The connection was blocklisted, which it knows.
     Blocklisted,
+    /// Take the image from the client that has it.
+    TakeOver {
+        /// Nobody waits for it any more then, and it is not begun.
+        until: Instant,
+        /// Where the answer goes, in words if it is not taken.
+        to: SyncSender<Result<(), String>>,
+    },
     /// Requests end as those of a client without the exclusive lock.
     LockLost,
     /// The last user is gone.
@@ -68,6 +75,8 @@ pub(super) fn begin(common: &Arc<Common>, queue: Receiver<Work>, work: mpsc::Sen
         common: Arc::clone(common),
         open: None,
         waiting: None,
+        connection: None,
+        returns: None,
         queue,
         work,
         is_unlocked: Cell::new(false),
@@ -88,6 +97,9 @@ struct Attendant {
     open: Option<(Arc<Image>, Watch)>,
     /// The image while another client has it.
     waiting: Option<Image>,
+    connection: Option<Arc<Connection>>,
+    /// When it sees whether the image may be opened again, as this client was blocklisted.
+    returns: Option<Instant>,
     queue: Receiver<Work>,
     work: mpsc::Sender<Work>,
     /// That nothing keeps others from writing was logged.
@@ -105,10 +117,12 @@ impl Attendant {
                     tracing::warn!(%image, reason, "an RBD image cannot be opened, it is tried again");
                 }
             }
-            let work = match matches!(self.common.standing(), Standing::Opening) {
-                true if self.waiting.is_some() => self.queue.recv_timeout(LOCKED_PAUSE),
-                true => self.queue.recv_timeout(PAUSE),
-                false => self
+            if self.returns.is_some_and(|at| at <= Instant::now()) {
+                self.come_back();
+            }
+            let work = match self.pause() {
+                Some(pause) => self.queue.recv_timeout(pause),
+                None => self
                     .queue
                     .recv()
                     .map_err(|_| RecvTimeoutError::Disconnected),
@@ -127,28 +141,96 @@ impl Attendant {
         drop(standing);
     }
 
-    fn open(&mut self) -> Result<(), String> {
+    /// How long it waits for work before it does something by itself.
+    fn pause(&self) -> Option<Duration> {
+        match self.common.standing() {
+            Standing::Opening if self.waiting.is_some() => Some(LOCKED_PAUSE),
+            Standing::Opening => Some(PAUSE),
+            Standing::Gone => self
+                .returns
+                .map(|at| at.saturating_duration_since(Instant::now())),
+            Standing::Up(_) => None,
+        }
+    }
+
+    /// The image, by its identity, over a connection that is of use; `waiting` has it no more.
+    fn reach(&mut self) -> Result<Image, NotOpened> {
         let options = &self.common.options;
-        let image = open_image(self.common.library, options, &mut self.waiting);
-        let image = image.map_err(|error| match error {
-            NotOpened::Call(error) if is_held(error) => {
-                self.common.note_holder();
-                reason(error)
+        let waiting = self.waiting.take();
+        if let Some(image) = waiting.filter(|image| !image.cluster().is_fenced()) {
+            return Ok(image);
+        }
+        let connection = Connection::of(&self.common, &self.work)?;
+        let pool = connection.pool(options);
+        self.connection = Some(connection);
+        let pool = pool?;
+        self.compare(pool.image_id(&options.image)?)?;
+        let image = Image::open_by_id(pool, &self.common.found.id, &options.mode())?;
+        Ok(image)
+    }
+
+    /// Another image at its name is not taken for it, nor is it where the name does not lead to.
+    fn compare(&self, found: Option<String>) -> Result<(), NotOpened> {
+        match self.common.note_named(Ok(found)) {
+            Named::Own => Ok(()),
+            named @ (Named::Other(_) | Named::Nothing | Named::NoPool) => {
+                Err(NotOpened::Elsewhere(named))
             }
+        }
+    }
+
+    /// Reaches the image and takes its lock. While another client has it, it is left in `waiting`.
+    fn open_image(&mut self) -> Result<Image, NotOpened> {
+        let image = self.reach()?;
+        let options = &self.common.options;
+        // It may have been turned on since the first look.
+        if image.has_cache()? {
+            return Err(NotOpened::Cache);
+        }
+        if options.is_read_only() {
+            return Ok(image);
+        }
+        if !image.has_exclusive_lock()? {
+            return match options.waits_for_lock {
+                true => Err(NotOpened::Unlocked),
+                false => Ok(image),
+            };
+        }
+        if options.waits_for_lock
+            && let Some(address) = living_user(&image)?
+        {
+            self.waiting = Some(image);
+            return Err(NotOpened::Locked { address });
+        }
+        // It may have waited for days.
+        self.compare(image.id_named(&options.image)?)?;
+        image.acquire_lock()?;
+        Ok(image)
+    }
+
+    /// Why the image is not open, in words. Notes that another client has it.
+    fn explain(&self, error: NotOpened) -> String {
+        match error {
             NotOpened::Call(error) => {
-                if error.errno == BLOCKLISTED {
-                    Clusters::forget(&options.cluster);
+                if is_held(error) {
+                    self.common.note_holder();
                 }
-                reason(error)
+                reason(&self.common.options, error)
             }
             NotOpened::Cache => RbdFailure::Cache.to_string(),
+            NotOpened::Unlocked => RbdFailure::Unlocked.to_string(),
+            NotOpened::Elsewhere(named) => named.in_words(&self.common.found.id),
             NotOpened::Locked { address } => {
                 self.common.note_holder();
                 format!("it waits for the client at {address}, which has its exclusive lock")
             }
-        })?;
+        }
+    }
+
+    fn open(&mut self) -> Result<(), String> {
+        let image = self.open_image().map_err(|error| self.explain(error))?;
         if let Some(texts) = &self.common.found.texts
-            && !texts.settle(&image).map_err(reason)?
+            && !texts.settle(&image).map_err(|error| self.reason(error))?
         {
             // Closed first: somebody else of this process opens it.
             drop(image);
@@ -162,11 +244,17 @@ impl Attendant {
         let work = self.work.clone();
         // The queue may have ended, and then nobody wants to know.
         let watch = image.watch(move || drop(work.send(Work::Look)));
-        let watch = watch.map_err(reason)?;
+        let watch = watch.map_err(|error| self.reason(error))?;
         self.open = Some((Arc::clone(&image), watch));
         self.look(&image);
+        let medium = self.common.medium_text();
+        tracing::debug!(image = %self.common.options, medium, "an RBD image is open");
         self.common.set_standing(Standing::Up(image));
         Ok(())
+    }
+
+    fn reason(&self, error: CallError) -> String {
+        reason(&self.common.options, error)
     }
 
     fn look(&self, image: &Image) {
@@ -197,7 +285,7 @@ impl Attendant {
         self.is_unlocked.set(is_unlocked);
     }
 
-    fn carry_out(&self, work: Work) {
+    fn carry_out(&mut self, work: Work) {
         match work {
             Work::Look => {
                 if let Some((image, _)) = &self.open {
@@ -223,6 +311,12 @@ impl Attendant {
                 }
             }
             Work::Blocklisted => self.give_up(),
+            Work::TakeOver { until, to } => {
+                // Who has asked was answered that nothing is known.
+                if Instant::now() < until {
+                    drop(to.send(self.take_over()));
+                }
+            }
             Work::LockLost => self.take_lock_again(),
             Work::End => {}
         }
@@ -239,13 +333,17 @@ impl Attendant {
 
     /// Somebody has taken the exclusive lock away, or the feature with it. Where it cannot be had again, another client
     /// may write.
-    fn take_lock_again(&self) {
+    fn take_lock_again(&mut self) {
         let (Some((image, _)), Standing::Up(_)) = (&self.open, self.common.standing()) else {
             return;
         };
         let Err(error) = image.acquire_lock() else {
             return;
         };
+        if image.cluster().is_fenced() {
+            self.give_up();
+            return;
+        }
         let image = &self.common.options;
         tracing::error!(%image, %error, "the exclusive lock is lost: an RBD image is not served any more");
         self.common.note_reason(
@@ -257,23 +355,139 @@ impl Attendant {
         self.common.set_standing(Standing::Gone);
     }
 
-    /// Another client has made this one harmless, to take the image over. What it has written since is not to be
-    /// written over, so the image is not opened again.
-    fn give_up(&self) {
-        if matches!(self.common.standing(), Standing::Gone) {
+    /// Another client has had this one blocklisted, as a rule to take an image over. What it has written since is not
+    /// to be written over, so what is known of the image does not hold any more.
+    fn give_up(&mut self) {
+        let Some(connection) = self.connection.as_ref().filter(|one| one.is_fenced()) else {
+            // It has another one by now.
             return;
+        };
+        // The images that it shares the connection with are lost, too.
+        connection.spread();
+        match self.common.standing() {
+            Standing::Up(_) => {}
+            Standing::Opening => {
+                self.waiting = None;
+                return;
+            }
+            Standing::Gone => return,
         }
         let options = &self.common.options;
         tracing::error!(image = %options, "this client was blocklisted: an RBD image is not served any more");
-        Clusters::forget(&options.cluster);
         self.common.note_reason(
-            "this client was blocklisted, as another one has taken the image over; to serve it again, take it back \
-             (tarn lun takeover), or restart Tarn"
+            "this client was blocklisted, as another one has taken over one of its images; to serve it again, take \
+             it back (tarn lun takeover), or restart Tarn"
                 .to_owned(),
         );
         self.common.note_holder();
         // The image stays open, as handles may have it.
         self.common.set_standing(Standing::Gone);
+        // Without a lock nobody knows whether another client writes.
+        let may_return = options.is_read_only() || !self.is_unlocked.get();
+        self.returns = may_return.then(|| Instant::now() + FENCED_PAUSE);
+    }
+
+    /// This client was blocklisted: sees over another connection who has the image. Where no other client has it, its
+    /// unit starts again; also where it waits for one.
+    fn come_back(&mut self) {
+        self.returns = None;
+        if self.common.is_outdated() {
+            return;
+        }
+        let found = self.reach().and_then(|image| {
+            let is_read_only = self.common.options.is_read_only();
+            let user = if is_read_only {
+                None
+            } else {
+                living_user(&image)?
+            };
+            Ok(user)
+        });
+        let image = &self.common.options;
+        match found {
+            Ok(Some(address)) if !image.waits_for_lock => {
+                self.common.note_reason(format!(
+                    "this client was blocklisted, and the client at {address} has taken the image over; to serve it \
+                     again, take it back (tarn lun takeover), or restart Tarn"
+                ));
+            }
+            Ok(_) => {
+                tracing::info!(%image, "an RBD image is opened again over another connection; its unit starts again");
+                self.common.set_outdated();
+            }
+            Err(error) => {
+                let reason = self.explain(error);
+                self.common
+                    .note_reason(format!("this client was blocklisted; {reason}"));
+                self.returns = Some(Instant::now() + LOCKED_PAUSE);
+            }
+        }
+    }
+
+    /// Takes the image from the client that has it, so that it is served here, or its unit is to start again. Only the
+    /// thread of the image does that: what it knows of the lock cannot change meanwhile by its own doing.
+    fn take_over(&mut self) -> Result<(), String> {
+        if let Standing::Up(image) = self.common.standing() {
+            let proved = self.prove(&image);
+            if image.cluster().is_fenced() {
+                self.give_up();
+            }
+            // Where the lock is lost it is not up any more.
+            if let Standing::Up(_) = self.common.standing() {
+                return proved.map_err(|error| self.reason(error));
+            }
+        }
+        if self.common.is_outdated() {
+            return Ok(());
+        }
+        let image = self
+            .free()
+            .map_err(|error| self.explain(error))
+            .map_err(|reason| format!("image {}: {reason}", self.common.options))?;
+        if let Standing::Gone = self.common.standing() {
+            self.returns = None;
+            // What this one had open is of no use any more.
+            self.common.set_outdated();
+            return Ok(());
+        }
+        self.waiting = Some(image);
+        self.open().inspect_err(|reason| {
+            self.common.note_reason(reason.clone());
+        })
+    }
+
+    /// Breaks the lock of another client, if one has it.
+    fn free(&mut self) -> Result<Image, NotOpened> {
+        let image = match self.reach() {
+            // That is noticed at the first request over a connection.
+            Err(_) if self.connection.as_ref().is_some_and(|one| one.is_fenced()) => {
+                self.reach()?
+            }
+            reached => reached?,
+        };
+        self.compare(image.id_named(&self.common.options.image)?)?;
+        match image.lock()? {
+            Lock::Held { holder, .. } => match image.break_lock(&holder) {
+                // It has ended meanwhile.
+                Err(error) if error.errno == NOT_FOUND => {}
+                broken => broken?,
+            },
+            Lock::Own { .. } | Lock::Free => {}
+        }
+        Ok(image)
+    }
+
+    /// Shows that the image is served here: its lock is this client's, and the cluster takes what it writes.
+    fn prove(&mut self, image: &Image) -> Result<(), CallError> {
+        if image.has_exclusive_lock()? && !matches!(image.lock()?, Lock::Own { is_this: true, .. })
+        {
+            self.take_lock_again();
+            if !matches!(self.common.standing(), Standing::Up(_)) {
+                return Ok(());
+            }
+        }
+        let text = format!("{} {}", image.id(), image.cluster().address());
+        image.set_metadata(GATEWAY, &text)
     }
 }
 
@@ -283,11 +497,12 @@ fn is_held(error: CallError) -> bool {
     error.call == "rbd_lock_acquire" && is_refused
 }
 
-fn reason(error: CallError) -> String {
+fn reason(options: &RbdOptions, error: CallError) -> String {
     match (error.call, error.errno) {
-        _ if is_held(error) => "another client has its exclusive lock; end that client".to_owned(),
-        ("rados_connect", errno) => format!("cannot connect: {}", words(errno)),
-        _ => error.to_string(),
+        ("rbd_lock_acquire", READ_ONLY) => {
+            "another client has its exclusive lock; end that client".to_owned()
+        }
+        _ => options.failed(error).to_string(),
     }
 }
 
@@ -296,6 +511,10 @@ enum NotOpened {
     Call(CallError),
     /// A cache would hold answered writes.
     Cache,
+    /// It is to wait for others that have its exclusive lock, and has none.
+    Unlocked,
+    /// Its name does not lead to it.
+    Elsewhere(Named),
     /// Another client has it and is waited for.
     Locked {
         address: String,
@@ -306,36 +525,6 @@ impl From<CallError> for NotOpened {
     fn from(error: CallError) -> Self {
         Self::Call(error)
     }
-}
-
-/// Opens the image and takes its lock. While another client has it, it is left in `waiting`.
-fn open_image(
-    library: Library,
-    options: &RbdOptions,
-    waiting: &mut Option<Image>,
-) -> Result<Image, NotOpened> {
-    let image = match waiting.take() {
-        Some(image) => image,
-        None => {
-            let cluster = Clusters::get(library, &options.cluster)?;
-            let pool = cluster.pool(&options.pool, &options.namespace)?;
-            Image::open(pool, &options.image, &options.mode())?
-        }
-    };
-    // It may have been turned on since the first look.
-    if image.has_cache()? {
-        return Err(NotOpened::Cache);
-    }
-    if !options.is_read_only() && image.has_exclusive_lock()? {
-        if options.waits_for_lock
-            && let Some(address) = living_user(&image)?
-        {
-            *waiting = Some(image);
-            return Err(NotOpened::Locked { address });
-        }
-        image.acquire_lock()?;
-    }
-    Ok(image)
 }
 
 /// What holds data, and what is between, from the start of the range on.
@@ -361,37 +550,4 @@ fn extents(image: &Image, range: Range<u64>, count_max: usize) -> Result<Vec<Ext
     }
     found.truncate(count_max);
     Ok(found)
-}
-
-/// The connections of the process: one for each cluster and user, while somebody has it.
-struct Clusters;
-
-type Connection = Arc<Mutex<Weak<Cluster>>>;
-
-fn connections() -> MutexGuard<'static, HashMap<ClusterOptions, Connection>> {
-    static CONNECTIONS: OnceLock<Mutex<HashMap<ClusterOptions, Connection>>> = OnceLock::new();
-    let connections = CONNECTIONS.get_or_init(Mutex::default);
-    connections.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Clusters {
-    /// Connects, or gives the connection that there is. Others that want the same wait meanwhile.
-    fn get(library: Library, options: &ClusterOptions) -> Result<Arc<Cluster>, CallError> {
-        let connection = Arc::clone(connections().entry(options.clone()).or_default());
-        let mut held = connection.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(cluster) = held.upgrade() {
-            return Ok(cluster);
-        }
-        let patience = Patience::Endless {
-            connect: CONNECT_MAX,
-        };
-        let cluster = Arc::new(Cluster::connect(library, options, patience)?);
-        *held = Arc::downgrade(&cluster);
-        Ok(cluster)
-    }
-
-    /// The connection is of no more use: who connects from now on gets another one.
-    fn forget(options: &ClusterOptions) {
-        connections().remove(options);
-    }
 }

@@ -263,6 +263,9 @@ impl RbdHandle {
     fn failure(&self, errno: i32, offset: u64) -> IoFailure {
         match errno {
             BLOCKLISTED => {
+                if let Some(image) = &self.image {
+                    image.cluster().set_fenced();
+                }
                 self.users.ask(Work::Blocklisted);
                 IoFailure::NotReady
             }

@@ -2,12 +2,13 @@
 //!
 //! [`open`] looks at the image over a connection of [`looks`], which ends again: the process may have one thread only
 //! until it is confined, and the libraries start several. [`attendant`] is the thread of a store, which connects, opens
-//! and closes, and makes all calls that block. [`shared`] is what it and the handles of all cores have in common, and
-//! [`handle`] is the handle of a core, which begins requests and takes their ends as mail. [`snapshots`] is what
-//! administrators do with snapshots of the image, on threads of theirs; what takes long is a [`job`]. [`meter`] counts
-//! what the image takes, for quotas.
+//! and closes, and makes all calls that block, over one of the [`connections`] that the images share. [`shared`] is
+//! what it and the handles of all cores have in common, and [`handle`] is the handle of a core, which begins requests
+//! and takes their ends as mail. [`snapshots`] is what administrators do with snapshots of the image, on threads of
+//! theirs; what takes long is a [`job`]. [`meter`] counts what the image takes, for quotas.
 
 mod attendant;
+mod connections;
 mod handle;
 mod job;
 mod looks;

@@ -33,6 +33,9 @@ const fn key(note: Note) -> &'static str {
 /// A rollback that was begun: the identity of the image, its size before, the snapshot. Empty when it has ended.
 pub(super) const ROLLBACK: &str = "tarn.rollback";
 
+/// Who has taken the image over last: the identity of the image, the address of the client.
+pub(super) const GATEWAY: &str = "tarn.gateway";
+
 /// What is known of the texts of an image.
 #[derive(Clone, Debug, Default)]
 struct Known {

@@ -6,12 +6,13 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use rbd::{CallError, Cluster, ClusterOptions, Image, Library, LoadError, Lock, Mode, words};
+use rbd::{CallError, ClusterOptions, Image, Library, LoadError, Lock, Mode, words};
 use store::SharedStore;
 
+use super::attendant::BUSY;
 use super::looks::Looks;
 use super::notes::Texts;
-use super::shared::RbdDisk;
+use super::shared::{self, RbdDisk};
 
 /// Longer files of Ceph are none.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -135,6 +136,45 @@ pub enum RbdFailure {
         /// Where that is.
         address: String,
     },
+    /// Nothing but the lock keeps two gateways from serving it together.
+    #[error(
+        "it has no exclusive lock, and takeover=wait needs one: with none, two gateways would write to it at once; \
+         turn it on (rbd feature enable IMAGE exclusive-lock), or leave takeover=wait out"
+    )]
+    Unlocked,
+    /// It is to be opened again, and its name leads to another image.
+    #[error(
+        "another image (id {found}) has the name, and the lun was served from that with the id {before}; rename that \
+         back (rbd rename), or remove the lun and then add it with the image that is meant"
+    )]
+    Replaced {
+        /// What has the name.
+        found: String,
+        /// What was served.
+        before: String,
+    },
+    /// A lock of another kind is in the way.
+    #[error(
+        "it has an advisory lock, which hides the exclusive lock; see rbd lock ls, and remove it (rbd lock rm)"
+    )]
+    Advisory,
+    /// Another connection of this process has the lock.
+    #[error(
+        "another connection of this Tarn has its exclusive lock; it ends with what is still open over it"
+    )]
+    OwnLock,
+    /// Breaking a lock needs a right.
+    #[error(
+        "client.{user} may not blocklist the client that has its exclusive lock; give the user the capability mon \
+         \"profile rbd\""
+    )]
+    NoBlocklist {
+        /// As whom.
+        user: String,
+    },
+    /// Another client has taken the lock in between.
+    #[error("another client has taken its exclusive lock in between; try again")]
+    Taken,
     /// Another unit of this process has it.
     #[error("another store of this Tarn has the same image; an image is the store of one unit")]
     Twice,
@@ -188,6 +228,7 @@ pub(super) const NOT_PERMITTED: i32 = 1;
 pub(super) const NOT_FOUND: i32 = 2;
 pub(super) const DENIED: i32 = 13;
 pub(super) const EXISTS: i32 = 17;
+const ALREADY: i32 = 114;
 pub(super) const TIMED_OUT: i32 = 110;
 
 /// What the first look found.
@@ -197,6 +238,8 @@ pub(super) struct Found {
     pub(super) compare_and_write_bytes: u32,
     /// How many bytes are walked through at a time to see which hold data.
     pub(super) walk_bytes: u64,
+    /// Its identity in its pool.
+    pub(super) id: String,
     /// Names the image among all: the cluster, the pool, the namespace, its identity.
     pub(super) medium: String,
     /// `None` where this store must not write them.
@@ -351,10 +394,13 @@ impl RbdOptions {
             (opened, _) => opened,
         };
         let image = image.map_err(|error| self.failed(error))?;
-        let id = image.id().map_err(RbdFailure::Call)?;
+        let id = image.id().to_owned();
         let snapshot = self.snapshot.as_deref().unwrap_or_default();
         let namespace = &self.namespace;
         let medium = format!("{fsid}/{pool_id}/{namespace}/{id}");
+        if let Some(before) = shared::had_before(self, (&fsid, &medium, &id)) {
+            return Err(RbdFailure::Replaced { found: id, before });
+        }
         // Before its lock, which may be that of this process.
         let claim = Some(Claim::new(format!("{medium}@{snapshot}"))?);
         let found = self.look_at(&image).map_err(|error| self.failed(error))??;
@@ -371,6 +417,7 @@ impl RbdOptions {
                 .min(WALK_BYTES_MAX),
             texts: texts.map(Arc::new),
             claim,
+            id,
             medium,
         })
     }
@@ -404,17 +451,24 @@ impl RbdOptions {
         if image.has_cache()? {
             return Ok(Err(RbdFailure::Cache));
         }
-        let user = match self.is_read_only() {
-            true => None,
-            false => living_user(image)?,
+        if self.waits_for_lock && !self.is_read_only() && !image.has_exclusive_lock()? {
+            return Ok(Err(RbdFailure::Unlocked));
+        }
+        let lock = match self.is_read_only() {
+            true => Lock::Free,
+            false => image.lock()?,
         };
-        let size_bytes = match user {
-            Some(address) if !self.waits_for_lock => {
+        let size_bytes = match lock {
+            Lock::Held {
+                holder,
+                is_alive: true,
+            } if !self.waits_for_lock => {
+                let address = holder.to_string();
                 return Ok(Err(RbdFailure::Locked { address }));
             }
             // Who has it may resize it.
-            Some(_) => image.size_bytes()?,
-            None => match self.grow(image)? {
+            Lock::Held { is_alive: true, .. } | Lock::Own { .. } => image.size_bytes()?,
+            Lock::Held { .. } | Lock::Free => match self.grow(image)? {
                 Ok(size_bytes) => size_bytes,
                 Err(failure) => return Ok(Err(failure)),
             },
@@ -447,7 +501,7 @@ impl RbdOptions {
     }
 
     /// What a failed call of the look means.
-    fn failed(&self, error: CallError) -> RbdFailure {
+    pub(super) fn failed(&self, error: CallError) -> RbdFailure {
         let user = self.user();
         match (error.call, error.errno) {
             ("rados_conf_read_file", errno) => RbdFailure::Conf {
@@ -455,6 +509,12 @@ impl RbdOptions {
                 reason: words(errno),
             },
             ("rados_connect", errno) => RbdFailure::Connect { user, errno },
+            ("rbd_lock_acquire" | "rbd_lock_break", NOT_PERMITTED | DENIED) => {
+                RbdFailure::NoBlocklist { user }
+            }
+            ("rbd_lock_acquire", BUSY) => RbdFailure::Advisory,
+            ("rbd_lock_acquire", ALREADY) => RbdFailure::OwnLock,
+            ("rbd_lock_break", BUSY) => RbdFailure::Taken,
             (_, NOT_PERMITTED | DENIED) => RbdFailure::Forbidden { user },
             ("rados_ioctx_create", NOT_FOUND) => RbdFailure::Pool {
                 pool: self.pool.clone(),
@@ -478,32 +538,11 @@ impl RbdOptions {
 pub(super) fn living_user(image: &Image) -> Result<Option<String>, CallError> {
     match image.lock()? {
         Lock::Held {
-            address,
+            holder,
             is_alive: true,
-        } => Ok(Some(address)),
-        Lock::Held { .. } | Lock::Free => Ok(None),
+        } => Ok(Some(holder.to_string())),
+        Lock::Held { .. } | Lock::Own { .. } | Lock::Free => Ok(None),
     }
-}
-
-/// Takes the exclusive lock of an image from the client that has it, over a connection of its own. Blocks.
-pub(super) fn break_lock(library: Library, options: &RbdOptions) -> Result<(), RbdFailure> {
-    let looks = Looks::default();
-    let break_lock = |cluster: Arc<Cluster>| {
-        let pool = cluster.pool(&options.pool, &options.namespace)?;
-        let image = Image::open(pool, &options.image, &Mode::Write)?;
-        match image.lock()? {
-            Lock::Held { address, .. } => match image.break_lock(&address) {
-                // It has ended meanwhile.
-                Err(error) if error.errno == NOT_FOUND => Ok(()),
-                broken => broken,
-            },
-            Lock::Free => Ok(()),
-        }
-    };
-    let broken = looks
-        .connect(library, &options.cluster)
-        .and_then(break_lock);
-    broken.map_err(|error| options.failed(error))
 }
 
 /// Within so many bytes the library may compare and write for an initiator, in place of a fence.

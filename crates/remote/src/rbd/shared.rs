@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
-use rbd::{Completion, Image, Library};
+use rbd::{CallError, Completion, Image, Library};
 use store::{
     Backstore, Capabilities, Connections, Extent, IoFailure, IoTag, NativeSnapshots, Notes, Sender,
     SharedStore,
@@ -18,7 +19,7 @@ use super::handle::RbdHandle;
 use super::job::Job;
 use super::meter::{self, Meter};
 use super::notes::ImageNotes;
-use super::open::{self, Claim, Found, RbdOptions};
+use super::open::{Claim, Found, NOT_FOUND, RbdOptions};
 use super::snapshots::{ImageSnapshots, Resumed};
 
 /// To the core of a handle.
@@ -53,10 +54,41 @@ pub(super) enum Standing {
     Gone,
 }
 
+/// Which image has the name of this one.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum Named {
+    /// This one.
+    Own,
+    /// The one with this identity.
+    Other(String),
+    /// None: it was renamed, or removed.
+    Nothing,
+    /// There is no such pool any more.
+    NoPool,
+}
+
+impl Named {
+    /// What is wrong, for the image with this identity.
+    pub(super) fn in_words(&self, id: &str) -> String {
+        let what = match self {
+            Self::Own => return format!("the image with the id {id} has its name"),
+            Self::Other(other) => format!("another image (id {other}) has the name"),
+            Self::Nothing => "no image has the name any more".to_owned(),
+            Self::NoPool => return "its pool is gone; see ceph osd pool ls".to_owned(),
+        };
+        format!(
+            "{what}, and the lun is that with the id {id}; rename it back (rbd rename), or remove the lun and add it \
+             with the image that is meant"
+        )
+    }
+}
+
 /// What may change.
 #[derive(Debug)]
 struct State {
     standing: Standing,
+    /// As was seen last.
+    named: Named,
     /// Why it is not open, or was not the last time.
     reason: String,
     /// What was found of the image does not hold any more.
@@ -83,6 +115,8 @@ pub(super) struct Common {
     state: Mutex<State>,
     /// As `closed_for`, for the cores.
     is_closed: AtomicBool,
+    /// Somebody has taken all blocks away.
+    is_cut: AtomicBool,
     /// A rollback was begun and has not ended: nobody knows which data there is.
     pub(super) is_mixed: AtomicBool,
     /// What takes long.
@@ -141,6 +175,41 @@ impl Common {
         }
     }
 
+    /// Names the medium: the cluster, the number of the pool, the namespace, the identity of the image, the snapshot.
+    pub(super) fn medium_text(&self) -> String {
+        let snapshot = self.options.snapshot.iter();
+        let snapshot: String = snapshot.map(|name| format!("@{name}")).collect();
+        format!("rbd {}{snapshot}", self.found.medium)
+    }
+
+    pub(super) fn is_outdated(&self) -> bool {
+        self.state().is_outdated
+    }
+
+    /// Notes which image has the name of this one, unless that is not known.
+    pub(super) fn note_named(&self, found: Result<Option<String>, CallError>) -> Named {
+        let named = match found {
+            Ok(Some(id)) if id == self.found.id => Named::Own,
+            Ok(Some(id)) => Named::Other(id),
+            Ok(None) => Named::Nothing,
+            Err(error) if error.call == "rados_ioctx_create" && error.errno == NOT_FOUND => {
+                Named::NoPool
+            }
+            Err(_) => return self.state().named.clone(),
+        };
+        let before = std::mem::replace(&mut self.state().named, named.clone());
+        if named != before {
+            let (image, what) = (&self.options, named.in_words(&self.found.id));
+            match named {
+                Named::Own => tracing::info!(%image, what, "an RBD image has its name again"),
+                Named::Other(_) | Named::Nothing | Named::NoPool => {
+                    tracing::error!(%image, what, "an RBD image does not have its name any more");
+                }
+            }
+        }
+        named
+    }
+
     pub(super) fn is_held_elsewhere(&self) -> bool {
         self.state().is_held_elsewhere
     }
@@ -190,8 +259,13 @@ impl Common {
         is_new
     }
 
-    /// A size that was found.
+    /// A size that was found. An image without a block is not shown: the disk keeps the size that it had.
     pub(super) fn note_size(&self, size_bytes: u64) {
+        let is_cut = size_bytes < u64::from(self.options.block_bytes);
+        self.is_cut.store(is_cut, Ordering::SeqCst);
+        if is_cut {
+            return;
+        }
         if self.size_bytes.swap(size_bytes, Ordering::SeqCst) != size_bytes {
             self.notify();
         }
@@ -227,7 +301,12 @@ impl Common {
                 self.options
             ));
         }
+        let is_cut = self.is_cut.load(Ordering::SeqCst);
         let reason = match &state.standing {
+            Standing::Up(_) if state.named == Named::NoPool => "its pool is gone",
+            Standing::Up(_) if is_cut => {
+                "somebody has cut it to less than a block; give it its size back (rbd resize)"
+            }
             Standing::Up(_) if state.silent.is_empty() => return None,
             Standing::Up(_) => "the cluster does not answer",
             Standing::Opening if state.reason.is_empty() => "it is not open yet",
@@ -311,6 +390,33 @@ pub(super) struct RbdDisk {
     handles: AtomicUsize,
 }
 
+/// How long somebody waits who wants an image to be taken over. The call of a change may take a little longer.
+const TAKE_OVER_MAX: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 8 });
+
+/// The users of all images.
+static SERVED: Mutex<Vec<Weak<Users>>> = Mutex::new(Vec::new());
+
+/// The identity of the image that a unit has had and is to have again, where these options lead to another one. The
+/// unit knows it then.
+pub(super) fn had_before(
+    options: &RbdOptions,
+    (cluster, medium, id): (&str, &str, &str),
+) -> Option<String> {
+    let mut served = SERVED.lock().unwrap_or_else(PoisonError::into_inner);
+    served.retain(|users| users.strong_count() > 0);
+    let all: Vec<_> = served.iter().filter_map(Weak::upgrade).collect();
+    drop(served);
+    let users = all.iter().find(|users| {
+        let before = &users.common;
+        before.is_outdated()
+            && before.options.to_string() == options.to_string()
+            && before.found.medium.starts_with(cluster)
+            && before.found.medium != medium
+    })?;
+    users.common.note_named(Ok(Some(id.to_owned())));
+    Some(users.common.found.id.clone())
+}
+
 impl RbdDisk {
     pub(super) fn new(options: RbdOptions, library: Library, mut found: Found) -> Self {
         let (work, queue) = mpsc::channel();
@@ -322,6 +428,7 @@ impl RbdDisk {
             found,
             state: Mutex::new(State {
                 standing: Standing::Opening,
+                named: Named::Own,
                 reason: String::new(),
                 is_outdated: false,
                 is_held_elsewhere: false,
@@ -332,6 +439,7 @@ impl RbdDisk {
                 queue: Some(queue),
             }),
             is_closed: AtomicBool::new(false),
+            is_cut: AtomicBool::new(false),
             is_mixed: AtomicBool::new(false),
             rollback: Job::default(),
             flatten: Job::default(),
@@ -342,8 +450,12 @@ impl RbdDisk {
             opened: AtomicU64::new(0),
             held: AtomicU64::new(0),
         });
+        let users = Arc::new(Users { common, work });
+        let mut served = SERVED.lock().unwrap_or_else(PoisonError::into_inner);
+        served.push(Arc::downgrade(&users));
+        drop(served);
         Self {
-            users: Arc::new(Users { common, work }),
+            users,
             handles: AtomicUsize::new(0),
         }
     }
@@ -389,22 +501,30 @@ impl SharedStore for RbdDisk {
         if common.options.is_read_only() {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        if let Standing::Up(_) = common.standing() {
-            return Ok(());
+        let (to, answer) = mpsc::sync_channel(1);
+        let until = Instant::now() + TAKE_OVER_MAX;
+        self.users.ask(Work::TakeOver { until, to });
+        match answer.recv_timeout(TAKE_OVER_MAX) {
+            Ok(taken) => taken.map_err(io::Error::other),
+            Err(_) => {
+                let why = common.outage();
+                let why = why.unwrap_or_else(|| format!("image {}: no answer yet", common.options));
+                Err(io::Error::new(io::ErrorKind::TimedOut, why))
+            }
         }
-        let broken = open::break_lock(common.library, &common.options);
-        broken.map_err(io::Error::other)?;
-        match common.standing() {
-            // What this one had open is of no use any more.
-            Standing::Gone => common.set_outdated(),
-            // It looks now, not after its pause.
-            Standing::Opening | Standing::Up(_) => self.users.ask(Work::Look),
+    }
+
+    fn is_at(&self, _: &Path) -> io::Result<bool> {
+        // A connection sees every second what has the name of one of its images.
+        match self.users.common.state().named {
+            Named::Own => Ok(true),
+            Named::Other(_) => Ok(false),
+            Named::Nothing | Named::NoPool => Err(io::ErrorKind::NotFound.into()),
         }
-        Ok(())
     }
 
     fn is_outdated(&self) -> bool {
-        self.users.common.state().is_outdated
+        self.users.common.is_outdated()
     }
 
     fn notes(&self) -> Option<Arc<dyn Notes>> {

@@ -21,7 +21,7 @@ use super::attendant::READ_ONLY;
 use super::job::Job;
 use super::notes::ROLLBACK;
 use super::open::{Claim, DENIED, EXISTS, NOT_FOUND, NOT_PERMITTED};
-use super::shared::{Common, Standing};
+use super::shared::{Common, Named, Standing};
 use crate::attendants::Counted;
 
 /// `EBUSY`, `EINVAL`, `EDQUOT`, `ECANCELED`.
@@ -100,7 +100,22 @@ impl ImageSnapshots {
         if self.common.is_closed() {
             return Err(NativeError::Busy { what: "a rollback" });
         }
-        self.image()
+        self.image_at_its_name()
+    }
+
+    /// The image, if its name leads to it: users of a snapshot or a clone find it by that name.
+    fn image_at_its_name(&self) -> Result<(Arc<Image>, Counted), NativeError> {
+        let action = "find the image by its name";
+        let (image, counted) = self.image()?;
+        let found = image.id_named(&self.common.options.image);
+        let found = found.map_err(|error| failed(action, error))?;
+        match self.common.note_named(Ok(found)) {
+            Named::Own => Ok((image, counted)),
+            named @ (Named::Other(_) | Named::Nothing | Named::NoPool) => Err(NativeError::Call {
+                action,
+                reason: named.in_words(image.id()),
+            }),
+        }
     }
 
     fn taking(&self) -> MutexGuard<'_, BTreeSet<String>> {
@@ -266,7 +281,7 @@ impl NativeSnapshots for ImageSnapshots {
         if self.common.flatten.is_under_way() {
             return Err(NativeError::Busy { what: "a flatten" });
         }
-        let (image, _counted) = self.image()?;
+        let (image, _counted) = self.image_at_its_name()?;
         self.find(&image, name)?;
         self.common.close_for(Some(name.to_string()));
         Ok(())
@@ -309,7 +324,7 @@ impl NativeSnapshots for ImageSnapshots {
         if self.common.is_closed() {
             return Err(NativeError::Busy { what: "a rollback" });
         }
-        let (image, _counted) = self.image()?;
+        let (image, _counted) = self.image_at_its_name()?;
         self.find(&image, name)?;
         let action = "make the clone";
         let pool = image.other_pool(&place.pool, &place.namespace);
@@ -323,7 +338,11 @@ impl NativeSnapshots for ImageSnapshots {
             },
             _ => failed(action, error),
         })?;
-        let cloned = image.clone_to(name.as_str(), &pool, &place.name);
+        let cloned = image.clone_to(
+            (&self.common.options.image, name.as_str()),
+            &pool,
+            &place.name,
+        );
         cloned.map_err(|error| match error.errno {
             EXISTS => NativeError::CloneExists {
                 place: format!("an image {} in pool {}", place.name, place.pool),

@@ -47,6 +47,10 @@ impl Shut {
                 && !spec.traits.has(Traits::WHEN_HELD_ELSEWHERE),
             ..self
         };
+        // Reservations and modes belong to the medium, and the other client keeps them.
+        if self.is_held_elsewhere && spec.traits.has(Traits::ALTERS) {
+            return Some(failure::held_elsewhere());
+        }
         let needs_medium = !spec.traits.has(Traits::WHEN_NOT_READY);
         needs_medium.then(|| is_there.not_ready(shared)).flatten()
     }

@@ -128,6 +128,15 @@ fn a_unit_whose_medium_another_client_has_refuses_that_and_describes_itself() {
         assert_eq!(sense(&rig.run(at, &cdb, &[0; BLOCK])), held);
     }
     assert_eq!(sense(&rig.run(at, &TEST_UNIT_READY, &[])), held);
+    // REGISTER of PERSISTENT RESERVE OUT, RESERVE, MODE SELECT.
+    let changing: [&[u8]; 3] = [
+        &[0x5f, 0, 0, 0, 0, 0, 0, 0, 24, 0],
+        &[0x16, 0, 0, 0, 0, 0],
+        &[0x15, 0x10, 0, 0, 24, 0],
+    ];
+    for cdb in changing {
+        assert_eq!(sense(&rig.run(at, cdb, &[0; 24])), held);
+    }
     let describing: [&[u8]; 6] = [
         &[0x12, 0, 0, 0, 36, 0],
         &ten(0x25, 0, 0, 0),

@@ -29,6 +29,7 @@ mod tcp;
 #[cfg(test)]
 mod tests;
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -145,7 +146,7 @@ impl Doctor {
             memory: self.memory.as_deref(),
             hosts: &locked(&self.network).hosts(now, &portals, inquirer),
             frames: locked(&self.frames).look(now, frames),
-            room: &locked(&self.space).room(now, || unit_files(daemon, &in_force)),
+            room: &self.room(daemon, &in_force, now),
             kept: &locked(&self.keep).room(now, daemon.state.directory()),
             traces: &traces::list(&daemon.plane),
             guessing: &daemon.plane.login_counts().guessing,
@@ -162,6 +163,12 @@ impl Doctor {
         let went = SystemTime::now().duration_since(started);
         let passed = now.saturating_duration_since(began);
         (went.unwrap_or_default(), passed)
+    }
+
+    fn room(&self, daemon: &Daemon, in_force: &InForce, now: Instant) -> Room {
+        let files = || unit_files(daemon, in_force);
+        let room = locked(&self.space).room(now, files);
+        room.with_images(&unit_images(daemon, in_force))
     }
 
     /// The space of units and file systems, from the look that findings are from.
@@ -211,6 +218,22 @@ fn locked<T>(looks: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 fn unit_files(daemon: &Daemon, in_force: &InForce) -> Vec<UnitFile> {
+    unit_media(daemon, in_force, |spec| Some(spec.at.node()?.0.to_owned()))
+}
+
+fn unit_images(daemon: &Daemon, in_force: &InForce) -> Vec<UnitFile> {
+    unit_media(daemon, in_force, |spec| {
+        let medium = spec.at.image().and(spec.at.medium())?;
+        Some(PathBuf::from(medium.to_string()))
+    })
+}
+
+/// The parts of units that have such a path.
+fn unit_media(
+    daemon: &Daemon,
+    in_force: &InForce,
+    path: impl Fn(&config::StoreSpec) -> Option<PathBuf>,
+) -> Vec<UnitFile> {
     let running = &in_force.running;
     let units = running.model.units().iter().zip(&running.units);
     let files = |(unit, served): (&config::Unit, &super::RunningUnit)| {
@@ -219,7 +242,7 @@ fn unit_files(daemon: &Daemon, in_force: &InForce) -> Vec<UnitFile> {
         let file = |((spec, _), store): ((&config::StoreSpec, _), Arc<dyn store::SharedStore>)| {
             Some(UnitFile {
                 lun: unit.to_string(),
-                path: spec.at.node()?.0.to_owned(),
+                path: path(spec)?,
                 size_bytes: store.capabilities().size_bytes,
                 open: is_in.then_some(store),
             })

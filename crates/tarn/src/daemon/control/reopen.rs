@@ -51,6 +51,9 @@ const REOPEN_PAUSE: Duration = Duration::from_secs(10);
 /// How long a takeover waits until the medium is served.
 const TAKEOVER_TIME_MAX: Duration = Duration::from_secs(20);
 
+/// A takeover that has not answered may be made all the same.
+const LATE: &str = "may be taken over or not, that is not known yet; see tarn lun show";
+
 /// Between two looks whether it is.
 const TAKEOVER_PAUSE: Duration = Duration::from_millis(50);
 
@@ -248,27 +251,48 @@ impl Daemon {
             Problem::new(ProblemKind::NotFound, detail)
         })?;
         let patience = self.attempts.begin();
-        let images = unit.parts().zip(served.opened.parts());
-        let images = images.filter(|((spec, _), _)| spec.at.image().is_some() && !spec.read_only);
-        let mut has_image = false;
-        for (part, store) in images {
-            has_image = true;
-            let taken = on_thread(part, &patience, move |_, _| store.take_over());
-            let why = match taken {
-                Ok(Ok(())) => continue,
-                Ok(Err(error)) => error.to_string(),
-                Err(error) => crate::error::chain(&error),
-            };
-            let detail = format!("lun {lun:?} is not taken over: {why}");
-            return Err(Problem::new(ProblemKind::Failed, detail));
-        }
-        if !has_image {
+        if !self.take_over_images(lun, (unit, served), &patience)? {
             let detail = format!(
                 "lun {lun:?} is no image of a Ceph cluster that may be written, so no other client has it"
             );
             return Err(Problem::new(ProblemKind::Conflict, detail));
         }
-        self.wait_until_served(lun)
+        self.wait_until_served(lun)?;
+        // What serves it now shows that it does: the store may be another one, and another client may be quicker.
+        let in_force = self.in_force();
+        let mut units = in_force.running.model.units().iter();
+        let unit = units.find(|unit| unit.to_string() == lun);
+        match unit.zip(in_force.running.unit_named(lun)) {
+            Some(now) => self.take_over_images(lun, now, &patience).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes the images of a unit from other clients, or has those that are served show that they are. Whether it has
+    /// some.
+    fn take_over_images(
+        &self,
+        lun: &str,
+        (unit, served): (&Unit, &RunningUnit),
+        patience: &Patience<'_>,
+    ) -> Result<bool, Problem> {
+        let images = unit.parts().zip(served.opened.parts());
+        let images = images.filter(|((spec, _), _)| spec.at.image().is_some() && !spec.read_only);
+        let mut has_image = false;
+        for (part, store) in images {
+            has_image = true;
+            let taken = on_thread(part, patience, move |_, _| store.take_over());
+            let (kind, what, why) = match taken {
+                Ok(Ok(())) => continue,
+                Ok(Err(error)) if error.kind() != ErrorKind::TimedOut => {
+                    (ProblemKind::Failed, "is not taken over", error.to_string())
+                }
+                Ok(Err(error)) => (ProblemKind::Unavailable, LATE, error.to_string()),
+                Err(error) => (ProblemKind::Unavailable, LATE, crate::error::chain(&error)),
+            };
+            return Err(Problem::new(kind, format!("lun {lun:?} {what}: {why}")));
+        }
+        Ok(has_image)
     }
 
     /// Waits until the store of a unit is reached, and opens it again where it has to be.

@@ -47,7 +47,7 @@ const CHECKS: &[(&str, &str)] = &[
     ("snapshot-missed", "the schedule of a LUN could not take a snapshot; the message says why"),
     ("file-replaced",
         "the path of a LUN names another file than the one that is open, or none: what initiators write is lost \
-            at the end"),
+            at the end; or the name of its image leads to another image, or to none"),
     ("file-invalid", "the configuration file cannot be read or breaks a rule: Tarn would not start with it"),
     ("file-edited", "the configuration file was changed by hand and not applied"),
     ("restart-pending", "keys of the configuration take effect when Tarn starts again"),

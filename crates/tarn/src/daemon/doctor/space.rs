@@ -73,6 +73,8 @@ pub(super) struct Replaced {
     pub(super) path: PathBuf,
     /// Another file is there.
     pub(super) by_another: bool,
+    /// It is an image of a cluster.
+    pub(super) is_image: bool,
 }
 
 /// A file system, and what its files may still take of it.
@@ -242,13 +244,43 @@ fn replaced(file: &UnitFile) -> Option<Replaced> {
         lun: file.lun.clone(),
         path: file.path.clone(),
         by_another,
+        is_image: false,
     })
+}
+
+impl Room {
+    /// Adds the images that do not have their names any more, which their stores know.
+    pub(super) fn with_images(mut self, images: &[UnitFile]) -> Self {
+        let replaced = images.iter().filter_map(replaced);
+        let replaced = replaced.map(|one| Replaced {
+            is_image: true,
+            ..one
+        });
+        self.replaced.extend(replaced);
+        self
+    }
 }
 
 /// What is written to a file that has no name any more is lost when it is closed.
 pub(super) fn replaced_files(facts: &Facts<'_>) -> Vec<Finding> {
     let finding = |one: &Replaced| {
         let path = one.path.display();
+        if one.is_image {
+            let what = match one.by_another {
+                true => "another image has this name than the one of the LUN",
+                false => "no image has this name any more: that of the LUN was renamed or removed",
+            };
+            return of_lun(
+                Severity::Error,
+                "file-replaced",
+                &one.lun,
+                format!(
+                    "{path}: {what}; it has no snapshots, no clones and no takeover, and is not opened again"
+                ),
+                "rename the image back (rbd rename); or, to serve the one that has the name, remove the LUN and then \
+                 add it",
+            );
+        }
         let what = if one.by_another {
             format!("another file is at {path} than the one that is open")
         } else {

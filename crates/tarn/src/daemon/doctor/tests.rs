@@ -416,7 +416,7 @@ const CASES: &[(Change, &[&str])] = &[
     (|given| given.troubled.push(Troubled { lun: "a".to_owned(), shrunk: Some((8, 7)), ..Troubled::default() }), &["store-short"]),
     (|given| given.troubled.push(Troubled { lun: "a".to_owned(), is_stuck: true, slow: Some(given.now), ..Troubled::default() }), &["store-stuck"]),
     (|given| given.troubled.push(Troubled { lun: "a".to_owned(), slow: Some(given.now), ..Troubled::default() }), &["store-slow"]),
-    (|given| given.room.replaced.push(space::Replaced { lun: "a".to_owned(), path: "/x".into(), by_another: true }), &["file-replaced"]),
+    (|given| given.room.replaced.push(space::Replaced { lun: "a".to_owned(), path: "/x".into(), by_another: true, is_image: false }), &["file-replaced"]),
 ];
 
 #[test]
