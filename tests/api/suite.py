@@ -562,6 +562,13 @@ events = ["admin-change", "config-applied"]
             for role in ("viewer", "operator"):
                 shown = callers[role].get(document)["text"]
                 check("(not shown)" in shown and '"http://127.0.0.1:1/(not shown)"' in shown, f"{document} of the {role}: {shown}")
+        # As it was shown it is no configuration; in a plan of those who were shown it, it is the one in force.
+        shown = callers["operator"].get("config")["text"]
+        answer = refused(422, "invalid-config", api.ask, "PUT", "config", {"text": shown})
+        check("(not shown)" in answer.json["detail"], answer.json)
+        equal(callers["operator"].post("plan", {"text": shown})["steps"], [], "steps to what is shown")
+        changed = callers["operator"].post("plan", {"text": shown + '[[group]]\nid = "g"\ninitiators = ["192.0.2.1"]\n'})
+        equal([step["name"] for step in changed["steps"]], ["g"], "steps to that and a group")
         # A file that Tarn would not start with is a finding, with what is wrong in words.
         for wrong in ("ftp://127.0.0.1:1", "http://192.0.2.1"):
             (tarn.dir / "tarn.toml").write_text(written.replace("http://127.0.0.1:1", wrong))

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 /// Connections at once, on the sockets and as many over TCP. At the limit the oldest that has shown no token is
-/// closed for the new one, else the one whose request has waited longest for its body, or that is idle longest; when all
-/// have a place among the requests, the new one is closed.
+/// closed for the new one, else the one that is idle longest, or whose request has waited longest for its body. When
+/// all have a place among the requests, the new one is closed.
 pub(crate) const CONNECTIONS_MAX: usize = 256;
 
 /// Of these over TCP, connections of one address, or of one network of 64 bits with IPv6. At the limit one of its own
@@ -70,6 +70,9 @@ pub(crate) const SETTLE_PAUSE_MAX: Duration = Duration::from_millis(500);
 /// its size for a moment. One is worked on at a time, for the roles below `admin` together, for `admin`, and for the
 /// sockets; others wait for their turn, in bytes.
 pub(crate) const WORK_BYTES_SMALL: usize = 64 * 1024;
+
+/// For the edits of one request. After it: 413, and nothing is done.
+pub(crate) const EDITS_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// Threads that call the daemon, for the roles below `admin` together, for `admin`, for the sockets and for the
 /// administration itself. Others wait for one.

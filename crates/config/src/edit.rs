@@ -12,7 +12,8 @@ mod size;
 mod table;
 mod target;
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::path::Path;
 
@@ -22,9 +23,9 @@ use toml_edit::{
 };
 
 pub use self::error::EditError;
-pub use self::hide::without_secrets;
+pub use self::hide::{NOT_SHOWN, with_secrets_of, without_secrets};
 pub use self::hyperscsi::hyperscsi_name;
-use self::list::{List, Row, rows};
+use self::list::{List, Row, row_at, rows};
 use self::section::Identity;
 pub use self::section::{nbd_address, nbd_name};
 use self::table::Keys;
@@ -42,6 +43,8 @@ pub struct Draft {
     /// otherwise.
     original: String,
     rendered: String,
+    /// Where the things of a list are that was searched, by what they are found by.
+    places: RefCell<HashMap<&'static str, HashMap<String, usize>>>,
     /// Of units that are new or have another `id`: the one that they began with.
     began_as: BTreeMap<String, Option<String>>,
 }
@@ -103,6 +106,7 @@ impl Draft {
         Ok(Self {
             rendered: document.to_string(),
             original: text.to_owned(),
+            places: RefCell::default(),
             began_as: BTreeMap::new(),
             document,
         })
@@ -171,14 +175,10 @@ impl Draft {
     /// There is none with this `id`, or a target shows it.
     pub fn remove_lun(&mut self, id: &str) -> Result<(), EditError> {
         self.remove(LUN, id, |draft| {
-            let shows = |target: &spec::Target| target.luns.iter().any(|entry| entry.id == id);
-            let targets = draft.targets().into_iter().filter(shows);
-            let targets = targets.map(|target| format!("target {}", target.name));
-            let snapshots = draft
-                .luns()
-                .into_iter()
-                .filter(|lun| snapshot_of(lun, id).is_some());
-            let snapshots = snapshots.map(|lun| format!("lun {}", lun.id));
+            let targets = draft.targets_with(id).into_iter();
+            let targets = targets.map(|target| format!("target {target}"));
+            let snapshots = draft.snapshots_of(id).into_iter();
+            let snapshots = snapshots.map(|(lun, _)| format!("lun {lun}"));
             let shown = targets.chain(draft.nbd_with("luns", id));
             let shown = shown.chain(draft.hyperscsi_with(id));
             shown.chain(snapshots).collect()
@@ -214,13 +214,16 @@ impl Draft {
             });
         }
         self.find(LUN, old)?.set_text("id", Some(new), str::eq);
+        if let Some(places) = self.places.get_mut().get_mut(LUN.list)
+            && let Some(at) = places.remove(old)
+        {
+            places.insert(new.to_owned(), at);
+        }
         self.follow_rename(old, new);
-        for lun in self.luns() {
-            if let Some(rest) = snapshot_of(&lun, old) {
-                let store = format!("snap:{new}{rest}");
-                self.find(LUN, &lun.id)?
-                    .set_text("store", Some(&store), str::eq);
-            }
+        for (lun, rest) in self.snapshots_of(old) {
+            let store = format!("snap:{new}{rest}");
+            self.find(LUN, &lun)?
+                .set_text("store", Some(&store), str::eq);
         }
         let began_as = self.began_as.remove(old);
         let began_as = began_as.unwrap_or_else(|| Some(old.to_owned()));
@@ -275,8 +278,8 @@ impl Draft {
     ///
     /// No file is given, and none is there.
     pub fn put_user(&mut self, user: &spec::User) -> Result<bool, EditError> {
-        let users = self.users();
-        let old = users.iter().find(|old| old.name == user.name);
+        let old = self.one(USER, &user.name, read::user).ok();
+        let old = old.as_ref();
         let missing = || EditError::SecretMissing {
             name: user.name.clone(),
         };
@@ -334,6 +337,16 @@ impl Draft {
         of_targets.chain(of_groups).chain(of_server).collect()
     }
 
+    /// The units that are snapshots of the one with this `id`, each with what follows that in its store.
+    fn snapshots_of(&self, id: &str) -> Vec<(String, String)> {
+        let rows = rows(self.list(LUN)).into_iter();
+        rows.filter_map(|row| {
+            let rest = snapshot_of(row.text("store")?, id)?;
+            Some((row.text("id")?.to_owned(), rest))
+        })
+        .collect()
+    }
+
     fn read<T>(&self, kind: Kind, read: fn(&dyn TableLike) -> T) -> Vec<T> {
         let rows = rows(self.list(kind)).into_iter();
         rows.filter_map(|row| match row {
@@ -343,15 +356,32 @@ impl Draft {
         .collect()
     }
 
+    /// The thing of this name.
+    fn one<T>(
+        &self,
+        kind: Kind,
+        name: &str,
+        read: impl FnOnce(&dyn TableLike) -> T,
+    ) -> Result<T, EditError> {
+        let position = self.position(kind, name);
+        match position.and_then(|at| row_at(self.list(kind)?, at)) {
+            Some(Row::Table(table)) => Ok(read(table)),
+            Some(Row::Text(_)) | None => Err(kind.not_found(name)),
+        }
+    }
+
     fn position(&self, kind: Kind, name: &str) -> Option<usize> {
-        let is_it = |row: &Row<'_>| match row {
-            Row::Table(table) => {
-                let found = kind.identity.of(*table);
-                found.is_some_and(|found| kind.is_same(&found, name))
-            }
-            Row::Text(_) => false,
-        };
-        rows(self.list(kind)).iter().position(is_it)
+        let mut places = self.places.borrow_mut();
+        let places = places.entry(kind.list).or_insert_with(|| {
+            let rows = rows(self.list(kind)).into_iter().enumerate();
+            let named = rows.filter_map(|(at, row)| match row {
+                Row::Table(table) => Some((kind.form(&kind.identity.of(table)?), at)),
+                Row::Text(_) => None,
+            });
+            // The first of two that have one name.
+            named.rev().collect()
+        });
+        places.get(&kind.form(name)).copied()
     }
 
     fn list(&self, kind: Kind) -> Option<&Item> {
@@ -441,8 +471,13 @@ impl Draft {
         let position = found.unwrap_or(list.len());
         if found.is_none() {
             list.insert(position, InlineTable::from_iter(identity).into());
+            if let Some(places) = self.places.get_mut().get_mut(kind.list) {
+                places.insert(kind.form(name), position);
+            }
         }
-        let keys = list.into_table(position);
+        let keys = self
+            .list_mut(kind)
+            .and_then(|list| list.into_table(position));
         Ok((keys.ok_or_else(|| kind.not_found(name))?, found.is_none()))
     }
 
@@ -459,6 +494,11 @@ impl Draft {
         if !by.is_empty() {
             let (what, name) = (kind.list, name.to_owned());
             return Err(EditError::InUse { what, name, by });
+        }
+        if let Some(places) = self.places.get_mut().get_mut(kind.list) {
+            places.remove(&kind.form(name));
+            let behind = places.values_mut().filter(|at| **at > position);
+            behind.for_each(|at| *at = at.saturating_sub(1));
         }
         let Some(mut list) = self.list_mut(kind) else {
             return Err(kind.not_found(name));
@@ -495,9 +535,13 @@ impl Kind {
         }
     }
 
-    /// Whether two names mean one thing: those of targets do in any case of letters.
-    fn is_same(self, a: &str, b: &str) -> bool {
-        self.identity.is_same(a, b) || (self.list == TARGET.list && a.eq_ignore_ascii_case(b))
+    /// The one form of all names that mean one thing: those of targets do in any case of letters.
+    fn form(self, name: &str) -> String {
+        match self.identity {
+            Identity::Place => nbd_name(name),
+            Identity::Key(_) if self.list == TARGET.list => name.to_ascii_lowercase(),
+            Identity::Key(_) | Identity::Counted | Identity::Group => name.to_owned(),
+        }
     }
 }
 
@@ -514,8 +558,8 @@ impl fmt::Display for Draft {
 }
 
 /// What follows the `id` in the store of a unit that is a snapshot of the unit with this one.
-fn snapshot_of(lun: &spec::Lun, id: &str) -> Option<String> {
-    let rest = lun.store.strip_prefix("snap:")?.strip_prefix(id)?;
+fn snapshot_of(store: &str, id: &str) -> Option<String> {
+    let rest = store.strip_prefix("snap:")?.strip_prefix(id)?;
     rest.starts_with('@').then(|| rest.to_owned())
 }
 

@@ -46,7 +46,7 @@ pub enum Rule {
         message: String,
     },
     /// A key that nothing reads; most often a slip of the finger.
-    #[error("unknown key {key:?}; {hint}")]
+    #[error("unknown key {}; {hint}", shown_key(key))]
     UnknownKey {
         /// The key as written.
         key: String,
@@ -626,6 +626,12 @@ pub enum Rule {
         /// How many there may be.
         max: usize,
     },
+    /// What stands where a secret is not shown.
+    #[error(
+        "{:?} stands in place of a secret for those who may not read it; write the secret itself",
+        crate::NOT_SHOWN
+    )]
+    NotShown,
     /// A password that is too short or too long.
     #[error("the password has {got_bytes} bytes; it must have {min_bytes} to {max_bytes}")]
     PasswordLength {
@@ -843,6 +849,17 @@ fn distance(a: &str, b: &str) -> usize {
         }
     }
     row.last().copied().unwrap_or_default()
+}
+
+/// A key as those may see it who may not read secrets. Keys have no digits and no capitals.
+fn shown_key(key: &str) -> String {
+    match key
+        .chars()
+        .all(|one| one.is_ascii_lowercase() || matches!(one, '_' | '-'))
+    {
+        true => format!("{key:?}"),
+        false => "that is not shown, as it may be a secret".to_owned(),
+    }
 }
 
 #[cfg(test)]

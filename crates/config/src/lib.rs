@@ -54,7 +54,10 @@ pub use diff::{
     Difference, Differences, InTarget, KeyChange, NewSecrets, Renamed, diff, diff_with,
     pending_keys,
 };
-pub use edit::{Draft, EditError, hyperscsi_name, nbd_address, nbd_name, without_secrets};
+pub use edit::{
+    Draft, EditError, NOT_SHOWN, hyperscsi_name, nbd_address, nbd_name, with_secrets_of,
+    without_secrets,
+};
 pub use error::{ConfigError, Overlap, Rule};
 pub use hyperscsi::{
     HYPERSCSI_NAME_BYTES_MAX, HyperScsiArguments, HyperScsiDevice, HyperScsiGroup, HyperScsiLevel,

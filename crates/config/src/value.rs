@@ -195,7 +195,7 @@ pub(crate) const HYPERSCSI: &[KeyOf<HyperScsiGroup>] = &[
     }),
     key("password", |_, group| match &group.password {
         // Nobody is shown it. What differs is compared beside the model.
-        HyperScsiPassword::Written { .. } => Some(quoted(NOT_SHOWN)),
+        HyperScsiPassword::Written { .. } => Some(quoted(crate::NOT_SHOWN)),
         HyperScsiPassword::File(_) | HyperScsiPassword::Open { .. } => None,
     }),
     key("open", |_, group| match &group.password {
@@ -215,9 +215,6 @@ pub(crate) const HYPERSCSI: &[KeyOf<HyperScsiGroup>] = &[
         Some(list(group.devices.iter().map(device)))
     }),
 ];
-
-/// In place of a password.
-const NOT_SHOWN: &str = "(not shown)";
 
 /// Somebody who gets events, without what they are found by.
 pub(crate) const NOTIFY: &[KeyOf<Notify>] = &[

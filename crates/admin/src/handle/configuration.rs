@@ -1,5 +1,6 @@
 //! The configuration as a document: read, plan, apply, history.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use api::access::Role;
@@ -104,6 +105,11 @@ async fn planned(
     let inspection = Inspection::of(caller.role);
     let ask = move |control: &dyn Control| {
         let (text, origin) = text(control)?;
+        let text = match inspection {
+            Inspection::Files => Cow::Borrowed(text.as_str()),
+            // As it was shown to those who may not read secrets, it means those that are there.
+            Inspection::DocumentOnly => config::with_secrets_of(&text, &control.document().text),
+        };
         let plan = control.plan(&text, &origin, inspection)?;
         check_revision(plan.revision, terms.only_at)?;
         Ok::<_, Problem>(plan)

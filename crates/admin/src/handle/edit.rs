@@ -3,6 +3,7 @@
 //! changed meanwhile.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use api::access::Role;
 use api::control::Control;
@@ -146,7 +147,19 @@ impl Made {
     fn of(text: &str, edits: &[Edit], role: Role) -> Result<Self, Problem> {
         let mut draft = draft(text)?;
         let mut is_new = false;
+        let begin = Instant::now();
         for (at, edit) in edits.iter().enumerate() {
+            if begin.elapsed() > limits::EDITS_TIME_MAX {
+                return Err(Problem::new(
+                    ProblemKind::TooLarge,
+                    format!(
+                        "{at} of {} edits of this configuration took more than {} s; nothing was done, send fewer in \
+                         a request or apply the whole document",
+                        edits.len(),
+                        limits::EDITS_TIME_MAX.as_secs()
+                    ),
+                ));
+            }
             is_new = draft.make(edit).map_err(|error| {
                 let mut problem = problem_of(&error);
                 if edits.len() > 1 {

@@ -3,13 +3,16 @@
 //! It has no comments: a key that is replaced is often left as one, with its secret.
 
 use std::borrow::Cow;
+use std::collections::{HashMap, VecDeque};
 
 use toml_edit::{DocumentMut, Item, TableLike, Value, value};
 
+use super::hyperscsi::name_of;
+use super::list::{Row, rows};
 use crate::notify::origin_of;
 
-/// In place of a secret. With it a URL is no URL, so that nobody puts it into the configuration by mistake.
-const NOT_SHOWN: &str = "(not shown)";
+/// In place of a secret. It is taken for none, so that nobody puts it into the configuration by mistake.
+pub const NOT_SHOWN: &str = "(not shown)";
 
 /// The text with "(not shown)" in place of each secret that is written in it: passwords of groups, and what follows the
 /// host in the URLs of web servers that get events. Comments are left out; everything else stays on its line as it is.
@@ -22,12 +25,65 @@ pub fn without_secrets(text: &str) -> Cow<'_, str> {
     let served = document.get_mut("hyperscsi");
     let served = served.and_then(Item::as_table_like_mut);
     let groups = served.and_then(|served| served.get_mut("group"));
-    let passwords = hide_each(groups, hide_password);
-    let urls = hide_each(document.get_mut("notify"), hide_path);
+    let passwords = change_each(groups, hide_password);
+    let urls = change_each(document.get_mut("notify"), hide_path);
     match passwords + urls {
         0 => without_comments(text),
         _ => Cow::Owned(without_comments(&document.to_string()).into_owned()),
     }
+}
+
+/// A text as it may have come from [`without_secrets`], with the secrets of another in place of "(not shown)": the
+/// password of the same group, and the URL at the same server. What the other does not have stays as it is.
+#[must_use]
+pub fn with_secrets_of<'a>(text: &'a str, known: &str) -> Cow<'a, str> {
+    if !text.contains(NOT_SHOWN) {
+        return Cow::Borrowed(text);
+    }
+    let (Ok(mut document), Ok(known)) = (text.parse::<DocumentMut>(), known.parse()) else {
+        return Cow::Borrowed(text);
+    };
+    let known: DocumentMut = known;
+    let mut passwords = HashMap::new();
+    for group in tables(groups(&known)) {
+        if let (Some(name), Some(password)) = (name_of(group), group.get("password")) {
+            passwords.insert(name, password);
+        }
+    }
+    let mut urls: HashMap<_, VecDeque<&str>> = HashMap::new();
+    for receiver in tables(known.get("notify")) {
+        if let Some(url) = receiver.get("url").and_then(Item::as_str) {
+            urls.entry(masked(url)).or_default().push_back(url);
+        }
+    }
+    let served = document.get_mut("hyperscsi");
+    let served = served.and_then(Item::as_table_like_mut);
+    let own = served.and_then(|served| served.get_mut("group"));
+    change_each(own, |group| {
+        let is_masked = group.get("password").and_then(Item::as_str) == Some(NOT_SHOWN);
+        let password = passwords.get(&name_of(group)?).filter(|_| is_masked)?;
+        *group.get_mut("password")? = (*password).clone();
+        Some(())
+    });
+    change_each(document.get_mut("notify"), |receiver| {
+        let url = receiver.get_mut("url")?;
+        // Those of one server are matched by their order.
+        let of_server = url.as_str().and_then(|url| urls.get_mut(url))?;
+        *url = value(of_server.pop_front()?);
+        Some(())
+    });
+    Cow::Owned(document.to_string())
+}
+
+fn groups(document: &DocumentMut) -> Option<&Item> {
+    document.get("hyperscsi")?.as_table_like()?.get("group")
+}
+
+fn tables(list: Option<&Item>) -> impl Iterator<Item = &dyn TableLike> {
+    rows(list).into_iter().filter_map(|row| match row {
+        Row::Table(table) => Some(table),
+        Row::Text(_) => None,
+    })
 }
 
 /// A document of TOML without its comments.
@@ -84,13 +140,16 @@ fn string_bytes(text: &str) -> usize {
     text.len()
 }
 
-/// Hides something in each entry of a list, however it is written. Gives how many had it.
-fn hide_each(list: Option<&mut Item>, hide: fn(&mut dyn TableLike) -> Option<()>) -> usize {
+/// Changes something in each entry of a list, however it is written. Gives how many had it.
+fn change_each(
+    list: Option<&mut Item>,
+    mut change: impl FnMut(&mut dyn TableLike) -> Option<()>,
+) -> usize {
     match list {
-        Some(Item::ArrayOfTables(all)) => all.iter_mut().filter_map(|one| hide(one)).count(),
+        Some(Item::ArrayOfTables(all)) => all.iter_mut().filter_map(|one| change(one)).count(),
         Some(Item::Value(Value::Array(all))) => {
             let all = all.iter_mut().filter_map(Value::as_inline_table_mut);
-            all.filter_map(|one| hide(one)).count()
+            all.filter_map(|one| change(one)).count()
         }
         Some(Item::None | Item::Table(_) | Item::Value(_)) | None => 0,
     }
@@ -104,11 +163,19 @@ fn hide_password(group: &mut dyn TableLike) -> Option<()> {
 fn hide_path(receiver: &mut dyn TableLike) -> Option<()> {
     let url = receiver.get_mut("url")?;
     let text = url.as_str()?;
-    let origin = origin_of(text);
-    let has_path = !matches!(text.get(origin.len()..), Some("" | "/"));
-    has_path.then_some(())?;
-    *url = value(format!("{origin}/{NOT_SHOWN}"));
+    let shown = masked(text);
+    (shown != text).then_some(())?;
+    *url = value(shown);
     Some(())
+}
+
+/// A URL as it is shown.
+fn masked(url: &str) -> String {
+    let origin = origin_of(url);
+    match url.get(origin.len()..) {
+        Some("" | "/") => url.to_owned(),
+        Some(_) | None => format!("{origin}/{NOT_SHOWN}"),
+    }
 }
 
 #[cfg(test)]
@@ -147,6 +214,38 @@ mod tests {
         }
         let text = "[[notify]]\nurl = 'https://a.example/'\n";
         assert_eq!(without_secrets(text), text);
+    }
+
+    #[test]
+    fn what_was_shown_gets_the_secrets_of_the_same_things_back() {
+        let known = r#"
+[[hyperscsi.group]]
+name = "A"
+udp = "127.0.0.1"
+password = "correct horse"
+[[hyperscsi.group]]
+name = "B"
+udp = "127.0.0.1:6000"
+password = "battery staple"
+[[notify]]
+url = "https://a.example/one"
+[[notify]]
+url = "https://a.example/two"
+"#;
+        let shown = without_secrets(known);
+        assert_eq!(with_secrets_of(&shown, known), known);
+        let swapped = shown
+            .replace("\"A\"", "\"C\"")
+            .replace("a.example", "b.example");
+        let planned = with_secrets_of(&swapped, known);
+        assert!(planned.contains("battery staple"), "{planned}");
+        for other in ["horse", "one", "two"] {
+            assert!(!planned.contains(other), "{planned}");
+        }
+        assert_eq!(
+            with_secrets_of("a = \"(not shown)", known),
+            "a = \"(not shown)"
+        );
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Lists of the file in both their forms, `[[lun]]` and `lun = [...]`: what is around the entries,
 //! comments and line breaks, stays where it was.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use toml_edit::{Array, ArrayOfTables, Item, RawString, Table, TableLike, Value};
 
@@ -47,6 +47,15 @@ pub(super) fn rows(list: Option<&Item>) -> Vec<Row<'_>> {
         Some(Item::ArrayOfTables(tables)) => tables.iter().map(|table| Row::Table(table)).collect(),
         Some(Item::Value(Value::Array(array))) => array.iter().filter_map(Row::of).collect(),
         Some(Item::Value(_) | Item::Table(_) | Item::None) | None => Vec::new(),
+    }
+}
+
+/// The entry at this position of a list.
+pub(super) fn row_at(list: &Item, at: usize) -> Option<Row<'_>> {
+    match list {
+        Item::ArrayOfTables(tables) => tables.get(at).map(|table| Row::Table(table)),
+        Item::Value(Value::Array(array)) => array.get(at).and_then(Row::of),
+        Item::Value(_) | Item::Table(_) | Item::None => None,
     }
 }
 
@@ -145,20 +154,27 @@ impl<'a> List<'a> {
         }
     }
 
-    /// Moves an entry forward to another position. In `[...]` comments stay with their line.
-    fn bring(&mut self, from: usize, to: usize) {
+    /// Puts the entries into the order of these numbers. In `[...]` comments stay with their line, and in the file
+    /// tables with their place.
+    fn sort(&mut self, order: &[usize]) {
         match self {
             List::Tables(tables) => {
-                let mut table = tables.remove(from);
-                table.set_position(None);
-                tables.insert(to, table);
+                let places: Vec<_> = tables.iter().map(Table::position).collect();
+                let mut all: Vec<_> = order.iter().zip(std::mem::take(*tables)).collect();
+                all.sort_by_key(|(number, _)| **number);
+                for ((_, mut table), place) in all.into_iter().zip(places) {
+                    table.set_position(place);
+                    tables.push(table);
+                }
             }
             List::Inline(array) => {
-                let prefixes: Vec<_> = (to..=from).map(|at| gap(array, at)).collect();
-                let value = array.remove(from);
-                array.insert_formatted(to, value);
-                for (at, prefix) in (to..=from).zip(prefixes) {
-                    set_gap(array, at, prefix);
+                let gaps: Vec<_> = (0..array.len()).map(|at| gap(array, at)).collect();
+                let values = (0..array.len()).rev().map(|at| array.remove(at));
+                let mut all: Vec<_> = order.iter().rev().zip(values).collect();
+                all.sort_by_key(|(number, _)| **number);
+                for (at, ((_, value), gap)) in all.into_iter().zip(gaps).enumerate() {
+                    array.push_formatted(value);
+                    set_gap(array, at, gap);
                 }
             }
         }
@@ -172,30 +188,29 @@ impl<'a> List<'a> {
         name: impl Fn(Row<'_>) -> String,
         make: impl Fn(usize) -> Value,
     ) {
-        let is_wanted: HashSet<&str> = wanted.iter().map(String::as_str).collect();
-        for at in (0..self.len()).rev() {
-            if self
-                .row(at)
-                .is_none_or(|row| !is_wanted.contains(name(row).as_str()))
-            {
-                self.remove(at);
-            }
-        }
-        let mut there: HashSet<String> = (0..self.len())
-            .filter_map(|at| self.row(at).map(&name))
-            .collect();
+        let mut places: HashMap<&str, usize> = HashMap::new();
         for (at, wanted) in wanted.iter().enumerate() {
-            let is_it = |at: &usize| self.row(*at).is_some_and(|row| name(row) == *wanted);
-            let found = if there.remove(wanted) {
-                (at..self.len()).find(is_it)
-            } else {
-                None
-            };
-            match found {
-                Some(found) if found == at => {}
-                Some(found) => self.bring(found, at),
-                None => self.insert(at, make(at)),
-            }
+            places.entry(wanted).or_insert(at);
+        }
+        let place = |row| places.get(name(row).as_str()).copied();
+        let mut seen = HashSet::new();
+        let there: Vec<_> = (0..self.len())
+            .map(|at| self.row(at).and_then(place).filter(|at| seen.insert(*at)))
+            .collect();
+        for (at, _) in there
+            .iter()
+            .enumerate()
+            .rev()
+            .filter(|(_, place)| place.is_none())
+        {
+            self.remove(at);
+        }
+        let kept: Vec<usize> = there.into_iter().flatten().collect();
+        if !kept.is_sorted() {
+            self.sort(&kept);
+        }
+        for at in (0..wanted.len()).filter(|at| !seen.contains(at)) {
+            self.insert(at, make(at));
         }
     }
 }

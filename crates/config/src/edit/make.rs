@@ -1,5 +1,7 @@
 //! Edits as the API says them, carried out on a draft.
 
+use std::collections::HashSet;
+
 use api::edit::{
     Edit, GroupKeys, Keys, LunKeys, Name, NbdKeys, QuotaKeys, TargetKeys, Thing, UserKeys, View,
 };
@@ -7,7 +9,7 @@ use api::spec;
 
 use super::section::Section as _;
 use super::target::shares_view;
-use super::{Draft, EditError, GROUP, HYPERSCSI, Kind, LUN, NBD, QUOTA, STORE, TARGET, USER};
+use super::{Draft, EditError, GROUP, HYPERSCSI, LUN, NBD, QUOTA, STORE, TARGET, USER, read};
 use crate::LunNumber;
 use crate::address::is_same_bind;
 
@@ -88,13 +90,12 @@ impl Draft {
     }
 
     fn check_free(&self, view: &View) -> Result<(), EditError> {
-        let luns = self.target(&view.target)?.luns;
+        let entry = self.entry(view)?;
         let Some(lun) = view.lun else {
             return Ok(());
         };
-        let wanted = self.entry(view)?;
-        let is_taken = |entry: &spec::TargetLun| entry.lun == lun && shares_view(entry, &wanted);
-        match luns.iter().any(is_taken) {
+        let there = self.views(&view.target, lun)?;
+        match there.iter().any(|one| shares_view(one, &entry)) {
             true => Err(EditError::LunTaken {
                 target: view.target.clone(),
                 lun,
@@ -119,9 +120,8 @@ impl Draft {
         let lun = match view.lun {
             Some(lun) => lun,
             None => {
-                let there = self.target(&view.target)?.luns;
-                let is_free = |number: &u16| there.iter().all(|entry| entry.lun != *number);
-                let free = (0..=LunNumber::MAX).find(is_free);
+                let there = self.numbers(&view.target)?;
+                let free = (0..=LunNumber::MAX).find(|number| !there.contains(number));
                 free.ok_or_else(|| EditError::NoFreeLun {
                     target: view.target.clone(),
                 })?
@@ -154,7 +154,7 @@ impl Draft {
     }
 
     fn set_lun(&mut self, keys: &LunKeys) -> Result<(), EditError> {
-        let mut lun = found(self.luns(), LUN, &keys.id, |lun| &lun.id)?;
+        let mut lun = self.one(LUN, &keys.id, read::lun)?;
         if let Some(store) = &keys.store {
             lun.store.clone_from(store);
         }
@@ -191,23 +191,20 @@ impl Draft {
     }
 
     fn set_group(&mut self, keys: &GroupKeys) -> Result<(), EditError> {
-        let mut group = found(self.groups(), GROUP, &keys.id, |group| &group.id)?;
+        let mut group = self.one(GROUP, &keys.id, read::group)?;
         if let Some(initiators) = &keys.initiators {
             group.initiators.clone_from(initiators);
         }
-        group
-            .initiators
-            .retain(|entry| !keys.remove.contains(entry));
-        for new in &keys.add {
-            if !group.initiators.contains(new) {
-                group.initiators.push(new.clone());
-            }
-        }
+        let removed: HashSet<&String> = keys.remove.iter().collect();
+        group.initiators.retain(|entry| !removed.contains(entry));
+        let mut there: HashSet<String> = group.initiators.iter().cloned().collect();
+        let new = keys.add.iter().filter(|new| there.insert((*new).clone()));
+        group.initiators.extend(new.cloned());
         self.put_group(&group).map(drop)
     }
 
     fn set_user(&mut self, keys: &UserKeys) -> Result<(), EditError> {
-        let mut user = found(self.users(), USER, &keys.name, |user| &user.name)?;
+        let mut user = self.one(USER, &keys.name, read::user)?;
         if let Some(file) = &keys.secret_file {
             user.secret_file = Some(file.clone());
         }
@@ -244,28 +241,16 @@ impl Draft {
 
     /// Takes a unit from every target that shows it.
     fn hide_lun(&mut self, id: &str) -> Result<(), EditError> {
-        found(self.luns(), LUN, id, |lun| &lun.id)?;
-        for target in self.targets() {
-            self.hide_at(&target.name, id)?;
+        self.position(LUN, id).ok_or_else(|| LUN.not_found(id))?;
+        for target in self.targets_with(id) {
+            self.hide_at(&target, id)?;
         }
         Ok(())
     }
 
     fn target(&self, name: &str) -> Result<spec::Target, EditError> {
-        found(self.targets(), TARGET, name, |target| &target.name)
+        self.one(TARGET, name, read::target)
     }
-}
-
-/// The one of this name.
-fn found<T>(
-    all: Vec<T>,
-    kind: Kind,
-    name: &str,
-    name_of: impl Fn(&T) -> &String,
-) -> Result<T, EditError> {
-    let mut all = all.into_iter();
-    let found = all.find(|one| kind.is_same(name_of(one), name));
-    found.ok_or_else(|| kind.not_found(name))
 }
 
 fn set_nbd(server: &mut spec::Nbd, keys: &NbdKeys) {

@@ -64,12 +64,20 @@ pub(super) fn portal(row: Row<'_>) -> spec::Portal {
     }
 }
 
+/// The number of an entry of a target.
+pub(super) fn lun_number(row: Row<'_>) -> Option<u16> {
+    match row {
+        Row::Table(table) => number(table, "lun").filter(|lun| *lun <= LunNumber::MAX),
+        Row::Text(_) => None,
+    }
+}
+
 pub(super) fn target_lun(row: Row<'_>) -> Option<spec::TargetLun> {
     let Row::Table(table) = row else {
         return None;
     };
     Some(spec::TargetLun {
-        lun: number(table, "lun").filter(|lun| *lun <= LunNumber::MAX)?,
+        lun: lun_number(row)?,
         id: text(table, "id").unwrap_or_default(),
         groups: texts(table, "groups"),
         readonly: flag(table, "readonly"),

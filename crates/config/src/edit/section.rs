@@ -60,11 +60,6 @@ impl Identity {
         };
         Some(vec![(key, Value::from(text))])
     }
-
-    /// Whether two names mean one thing.
-    pub(super) fn is_same(self, a: &str, b: &str) -> bool {
-        a == b || (self == Self::Place && nbd_name(a) == nbd_name(b))
-    }
 }
 
 /// The address of a server of NBD that is given so, with or without a port. `None`: it is none, as a path.
@@ -134,9 +129,7 @@ impl Draft {
         name: &str,
         change: impl FnOnce(&mut S),
     ) -> Result<(), EditError> {
-        let position = self.position(S::KIND, name);
-        let section = position.and_then(|at| self.sections::<S>().into_iter().nth(at));
-        let mut section = section.ok_or_else(|| S::KIND.not_found(name))?;
+        let mut section = self.one(S::KIND, name, S::read)?;
         change(&mut section);
         self.put_section(&section).map(drop)
     }

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use api::spec;
-use toml_edit::{InlineTable, Item, Value};
+use toml_edit::{InlineTable, Item, TableLike, Value};
 
 use super::list::{List, Row, array_of, rows};
 use super::table::Keys;
@@ -52,9 +52,9 @@ impl Draft {
     ) -> Result<bool, EditError> {
         let name = target;
         let mut target = self.find(TARGET, target)?;
-        let found = position_of_view(&target, lun);
-        let is_taken = |entry: &spec::TargetLun| entry.lun == lun.lun && shares_view(entry, lun);
-        if found.is_none() && luns(&target).iter().any(is_taken) {
+        let there = views(target.read(), lun.lun);
+        let found = position_of_view(&there, lun);
+        if found.is_none() && there.iter().any(|(_, entry)| shares_view(entry, lun)) {
             return Err(EditError::LunTaken {
                 target: name.to_owned(),
                 lun: lun.lun,
@@ -85,7 +85,7 @@ impl Draft {
         group: Option<&str>,
     ) -> Result<(), EditError> {
         let mut keys = self.find(TARGET, target)?;
-        let there = luns(&keys);
+        let there = views(keys.read(), lun);
         let missing = || EditError::NotAtTarget {
             target: target.to_owned(),
             what: "LUN",
@@ -99,14 +99,13 @@ impl Draft {
             Some(EVERYONE) => entry.groups.is_empty(),
             Some(group) => entry.groups.iter().any(|one| one == group),
         };
-        let mut views = there.iter().filter(|one| one.lun == lun && sees(one));
-        let view = views.next().ok_or_else(missing)?;
-        if views.next().is_some() {
-            let of_number = there.iter().filter(|one| one.lun == lun);
+        let mut seen = there.iter().filter(|(_, one)| sees(one));
+        let &(at, ref view) = seen.next().ok_or_else(missing)?;
+        if seen.next().is_some() {
             return Err(EditError::LunShared {
                 target: target.to_owned(),
                 lun,
-                groups: of_number.map(viewers).collect(),
+                groups: there.iter().map(|(_, one)| viewers(one)).collect(),
             });
         }
         let rest = view
@@ -114,7 +113,6 @@ impl Draft {
             .iter()
             .filter(|one| group.is_some_and(|group| *one != group));
         let rest: Vec<String> = rest.cloned().collect();
-        let at = position_of(&keys, |entry| entry == view).ok_or_else(missing)?;
         let mut list = keys.list("luns").ok_or_else(missing)?;
         match list.table(at).filter(|_| !rest.is_empty()) {
             Some(mut entry) => set_names(&mut entry, "groups", &rest),
@@ -129,13 +127,44 @@ impl Draft {
     /// Takes a unit from a target, under whatever numbers it is shown.
     pub(super) fn hide_at(&mut self, target: &str, id: &str) -> Result<(), EditError> {
         let mut keys = self.find(TARGET, target)?;
-        while let Some(at) = position_of(&keys, |entry| entry.id == id)
-            && let Some(mut list) = keys.list("luns")
-        {
-            list.remove(at);
+        if let Some(mut list) = keys.list("luns") {
+            for at in (0..list.len()).rev() {
+                if list.row(at).and_then(|row| row.text("id")) == Some(id) {
+                    list.remove(at);
+                }
+            }
         }
         tidy(&mut keys, "luns");
         Ok(())
+    }
+
+    /// The targets that show a unit.
+    pub(super) fn targets_with(&self, id: &str) -> Vec<String> {
+        let targets = rows(self.document.get(TARGET.list)).into_iter();
+        let shows = |target: &Row<'_>| match target {
+            Row::Table(target) => {
+                let mut luns = rows(target.get("luns")).into_iter();
+                luns.any(|entry| entry.text("id") == Some(id))
+            }
+            Row::Text(_) => false,
+        };
+        let with = targets.filter(shows);
+        with.filter_map(|target| target.text("name").map(str::to_owned))
+            .collect()
+    }
+
+    /// What a target shows under a number.
+    pub(super) fn views(&self, target: &str, lun: u16) -> Result<Vec<spec::TargetLun>, EditError> {
+        let there = self.one(TARGET, target, |target| views(target, lun))?;
+        Ok(there.into_iter().map(|(_, entry)| entry).collect())
+    }
+
+    /// The numbers under which a target shows units.
+    pub(super) fn numbers(&self, target: &str) -> Result<HashSet<u16>, EditError> {
+        self.one(TARGET, target, |target| {
+            let rows = rows(target.get("luns")).into_iter();
+            rows.filter_map(read::lun_number).collect()
+        })
     }
 
     /// Adds a portal to a target, or changes the one that is bound to this address. True when
@@ -342,21 +371,22 @@ fn luns(target: &Keys<'_>) -> Vec<spec::TargetLun> {
     rows.filter_map(read::target_lun).collect()
 }
 
-fn position_of(target: &Keys<'_>, is_it: impl Fn(&spec::TargetLun) -> bool) -> Option<usize> {
-    rows(target.read().get("luns"))
-        .into_iter()
-        .position(|row| read::target_lun(row).is_some_and(|entry| is_it(&entry)))
+/// What a target shows under a number, and where in its list.
+fn views(target: &dyn TableLike, lun: u16) -> Vec<(usize, spec::TargetLun)> {
+    let rows = rows(target.get("luns")).into_iter().enumerate();
+    let of_number = rows.filter(|(_, row)| read::lun_number(*row) == Some(lun));
+    of_number
+        .filter_map(|(at, row)| Some((at, read::target_lun(row)?)))
+        .collect()
 }
 
-/// Where a target shows this unit under this number: to these groups, or else to others, if that is in one place.
-fn position_of_view(target: &Keys<'_>, wanted: &spec::TargetLun) -> Option<usize> {
-    let is_it = |entry: &spec::TargetLun| entry.lun == wanted.lun && entry.id == wanted.id;
-    let same = position_of(target, |one| is_it(one) && one.groups == wanted.groups);
-    same.or_else(|| {
-        let luns = luns(target);
-        let is_alone = luns.iter().filter(|one| is_it(one)).count() == 1;
-        position_of(target, is_it).filter(|_| is_alone)
-    })
+/// Where a target shows this unit, of what it shows under the number: to these groups, or else to others, if that is
+/// in one place.
+fn position_of_view(there: &[(usize, spec::TargetLun)], wanted: &spec::TargetLun) -> Option<usize> {
+    let of_unit = || there.iter().filter(|(_, one)| one.id == wanted.id);
+    let mut same = of_unit().filter(|(_, one)| one.groups == wanted.groups);
+    let alone = || of_unit().next().filter(|_| of_unit().count() == 1);
+    same.next().or_else(alone).map(|(at, _)| *at)
 }
 
 /// Whether some initiator would see both entries if they had one number. An entry for everyone next to one for a group

@@ -401,3 +401,35 @@ fn a_unit_is_added_beside_others_of_its_number_only_for_groups_of_its_own() {
         "{text}"
     );
 }
+
+#[test]
+fn edits_of_one_draft_find_what_the_edits_before_have_left() {
+    use api::edit::{Edit, Name, Thing};
+    let unit = |n: usize| format!("[[lun]]\nid = \"u{n}\"\nstore = \"mem:1M\"\n");
+    let mut apart: String = (0..6).map(unit).collect();
+    let mut together = draft(&apart);
+    let remove = |id: &str| Edit::Remove(Name::Lun(id.to_owned()));
+    let rename = |lun: &str, id: &str| Edit::Rename {
+        lun: lun.to_owned(),
+        id: id.to_owned(),
+    };
+    let edits = [
+        remove("u0"),
+        rename("u5", "x"),
+        Edit::Add(Thing::Lun(lun("u0", "mem:2M"))),
+        remove("u3"),
+        Edit::Put(Thing::Lun(lun("x", "mem:3M"))),
+        Edit::Put(Thing::Lun(lun("u0", "mem:4M"))),
+        remove("u4"),
+        rename("x", "u5"),
+        remove("u5"),
+    ];
+    for edit in &edits {
+        together.make(edit).unwrap();
+        let mut one = draft(&apart);
+        one.make(edit).unwrap();
+        apart = one.to_string();
+        assert_eq!(together.to_string(), apart, "{edit:?}");
+    }
+    assert!(together.make(&remove("u5")).is_err());
+}

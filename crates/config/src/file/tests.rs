@@ -172,6 +172,7 @@ fn errors_name_the_line_the_key_and_the_remedy() {
     let cases = [
         ("\n[[lun]]\nid = \"a\"\nstore = \"mem:10X\"\n", "t.toml:4: lun[0].store: size \"10X\": unknown suffix \"X\"; use k, M, G or T"),
         ("[[lun]]\nid = \"a\"\nstroe = \"mem:1M\"\n", "t.toml:3: lun[0]: unknown key \"stroe\"; did you mean \"store\"?"),
+        ("[[user]]\nname = \"a\"\nsecret_file = \"a\"\nHunter2hunter2 = \"\"\n", "t.toml:4: user[0]: unknown key that is not shown, as it may be a secret; known here: name, secret_file, mutual, initiators"),
         ("[web]\nlisten = \"x\"\n", "t.toml:1: unknown key \"web\"; known here: lun, store, target, user, group, nbd, hyperscsi, quota, notify, server, limits, admin, confine"),
         ("\n\n[[lun]]\nid = \"a\"\n", "t.toml:3: lun[0]: key \"store\" is missing; [[lun]] needs it"),
         ("[[lun]]\nid = 7\nstore = \"mem:1M\"", "t.toml:2: lun[0].id: the number 7 found where a string is needed"),
