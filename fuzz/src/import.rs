@@ -35,6 +35,9 @@ pub(crate) fn run(bytes: &[u8]) {
             for include in ::import::includes(format, *source) {
                 assert_eq!(*include.place.file, *source.name);
             }
+            if let Err(error) = ::import::check_included(format, *source) {
+                assert!(!error.to_string().contains('\n'));
+            }
         }
         check(format, &sources);
     }
@@ -49,7 +52,11 @@ fn check(format: Format, sources: &[Source<'_>]) {
         }
     };
     match Model::from_toml(&imported.toml, Path::new("/etc/tarn/tarn.toml")) {
-        Ok(model) => assert!(!model.targets().is_empty(), "{}", imported.toml),
+        Ok(model) => assert!(
+            !model.targets().is_empty() || !model.units().is_empty(),
+            "{}",
+            imported.toml
+        ),
         Err(error) => panic!("{format:?}: {error}\n{}", imported.toml),
     }
     // As small as they may be: each is a configuration of its own.

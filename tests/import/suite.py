@@ -27,7 +27,7 @@ MIB = 1 << 20
 AUTHENTICATION_FAILED, NOT_FOUND = 0x0201, 0x0203
 HOST = "iqn.2026-11.example.host:a"
 # Networks of the samples, which become that of this test.
-NETWORKS = ["192.0.2.0/24", "192.0.2.17/24"]
+NETWORKS = ["192.0.2.0/24"]
 
 # What the exit code says.
 CARRIED, LEFT_OUT, WRONG = 0, 1, 2
@@ -55,11 +55,13 @@ class Target:
 
 @dataclasses.dataclass
 class Sample:
-    """A configuration of another program: its files, what it shows, who may ask for targets, secrets to be made by hand."""
+    """A configuration of another program: its files, what it shows, who may ask for targets, secrets to be made by hand,
+    files of disks that are written and that no target shows."""
     files: list
     targets: list
     finder: bool = True
     by_hand: tuple = ()
+    unseen: tuple = ()
 
 
 def alice(mutual_name, mutual_secret):
@@ -118,7 +120,7 @@ SAMPLES = {
         Target("iqn.2026-11.example.ctl:open", {
             4: Disk("ctl/shared.img", "SH-0001", "6589cfc000000b1c2d3e4f5061728394"),
             5: Disk(None, readonly=True)},
-            tag=9)], finder=False),
+            tag=9)], finder=False, unseen=("ctl/closed.img",)),
 }
 
 
@@ -141,6 +143,8 @@ class Move(Tarn):
             for disk in target.disks.values():
                 if disk.file:
                     self.make_store(disk.file)
+        for file in self.sample.unseen:
+            self.make_store(file)
 
     def bring(self, source):
         """Copies a file of the sample, with paths and networks of this test."""
@@ -352,7 +356,7 @@ def nothing_is_overwritten():
 def the_exit_code_tells_whether_something_was_left_out():
     """0 when everything was imported, 1 when not, 2 with one line when nothing can be read."""
     whole = '{"storage_objects": [{"plugin": "fileio", "name": "d", "dev": "/d", "wwn": "W1", "write_back": true}], "targets": ' \
-        '[{"fabric": "iscsi", "wwn": "iqn.2026-11.example:t", "tpgs": [{"tag": 1, "attributes": {"generate_node_acls": 1, ' \
+        '[{"fabric": "iscsi", "wwn": "iqn.2026-11.example:t", "tpgs": [{"tag": 1, "attributes": {"authentication": 0, "generate_node_acls": 1, ' \
         '"demo_mode_write_protect": 0}, "portals": [{"ip_address": "127.0.0.1", "port": 3260}], ' \
         '"luns": [{"index": 0, "storage_object": "/backstores/fileio/d"}]}]}]}'
     part = whole.replace('"write_back"', '"node": {}, "write_back"').replace('"targets"', '"x": 0, "targets"')
@@ -369,9 +373,48 @@ def the_exit_code_tells_whether_something_was_left_out():
             check(word in done.stderr, f"{word!r} is not told: {done.stderr}")
             if code == WRONG:
                 equal(len(done.stderr.splitlines()), 1, f"lines of {done.stderr}")
+            if code != CARRIED:
+                told = run("import", *arguments, file, "--json") if arguments[:1] != ["--listen"] else done
+                check(word in told.stdout + told.stderr, f"{word!r} is not told with --json: {told.stdout}")
     done = run("import", "lio", "/nonexistent/saveconfig.json")
     equal(done.returncode, WRONG, "exit code without a file")
     check("/nonexistent/saveconfig.json" in done.stderr, done.stderr)
+
+
+@test
+def what_is_not_imported_has_its_reasons_in_the_list():
+    """A file without a disk for Tarn ends with 2, and a target that lets nobody in leaves its disk: the list says why,
+    for people and for programs."""
+    with tempfile.TemporaryDirectory() as directory:
+        file = pathlib.Path(directory) / "saveconfig.json"
+        file.write_text('{"storage_objects": [{"plugin": "pscsi", "name": "p"}], "targets": []}')
+        for path, code, word in ((file, WRONG, "pscsi"), (HERE / "cases/silent.conf", LEFT_OUT, "its auth-group lets nobody in")):
+            listed = run("import", path)
+            equal(listed.returncode, code, f"exit code for {path.name}\n{listed.stderr}")
+            check(word in listed.stderr, f"{word!r} is not in the list: {listed.stderr}")
+            told = run("import", path, "--json")
+            equal(told.returncode, code, f"exit code with --json for {path.name}")
+            report = json.loads(told.stdout)
+            check(any(word in note["message"] for note in report["notes"]), f"{word!r} is not in {report}")
+            equal("error" in report, code == WRONG, "whether the report has an error")
+
+
+@test
+def only_regular_files_are_read_and_others_are_not_shown():
+    """A pipe and a device are refused at once; a line of an included file that is no configuration is not quoted."""
+    with tempfile.TemporaryDirectory() as directory:
+        directory = pathlib.Path(directory)
+        os.mkfifo(directory / "pipe")
+        for path in (directory / "pipe", pathlib.Path("/dev/zero"), directory):
+            done = run("import", "lio", path)
+            equal(done.returncode, WRONG, f"exit code for {path}")
+            check("is not a regular file" in done.stderr, done.stderr)
+        (directory / "shadow").write_text("root:$6$salt$hash:19000::::::\n")
+        (directory / "targets.conf").write_text("default-driver iscsi\ninclude shadow\n")
+        done = run("import", directory / "targets.conf", "--json")
+        equal(done.returncode, WRONG, "exit code for an included file that is none")
+        check("shadow:1: this included file" in done.stderr, done.stderr)
+        check("hash" not in done.stderr + done.stdout, f"a line is shown: {done.stderr}")
 
 
 @test

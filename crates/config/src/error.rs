@@ -565,8 +565,8 @@ pub enum Rule {
     // Addresses.
     /// Something that is no address with port.
     #[error(
-        "portal {text:?} is not an address; write 192.0.2.1:3260 or [2001:db8::1]:3260, and [::]:3260 or \
-         0.0.0.0:3260 for all addresses"
+        "portal {text:?} is not an address; write 192.0.2.1:3260 or [2001:db8::1]:3260; 0.0.0.0:3260 stands for all \
+         IPv4 addresses, [::]:3260 for all IPv6 addresses"
     )]
     PortalAddress {
         /// The address as written.
@@ -574,8 +574,8 @@ pub enum Rule {
     },
     /// The same for a server of NBD.
     #[error(
-        "{text:?} is not an address; write 192.0.2.1:10809 or [2001:db8::1]:10809, and [::]:10809 or 0.0.0.0:10809 \
-         for all addresses"
+        "{text:?} is not an address; write 192.0.2.1:10809 or [2001:db8::1]:10809; 0.0.0.0:10809 stands for all \
+         IPv4 addresses, [::]:10809 for all IPv6 addresses"
     )]
     NbdAddress {
         /// The address as written.
@@ -583,8 +583,8 @@ pub enum Rule {
     },
     /// The same for HyperSCSI over UDP.
     #[error(
-        "{text:?} is not an address; write 192.0.2.1:5674 or [2001:db8::1]:5674, and [::]:5674 or 0.0.0.0:5674 for \
-         all addresses"
+        "{text:?} is not an address; write 192.0.2.1:5674 or [2001:db8::1]:5674; 0.0.0.0:5674 stands for all \
+         IPv4 addresses, [::]:5674 for all IPv6 addresses"
     )]
     HyperScsiAddress {
         /// The address as written.

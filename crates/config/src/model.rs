@@ -359,8 +359,8 @@ pub struct Portal {
 impl Portal {
     /// The value of TargetAddress: what discovery reports to an initiator that came to our address
     /// `reached`, if the portal listens on `bound`. An address that stands for all becomes the one that
-    /// was reached, as that is known to work; `None` if it is of the other family, or of the loopback
-    /// interface and the initiator at `from` is on another host.
+    /// was reached, as that is known to work; `None` if the portal is of the other family, or the address of
+    /// the loopback interface and the initiator at `from` on another host.
     ///
     /// Spec: RFC 7143 section 13.8.
     pub fn target_address(
@@ -376,10 +376,10 @@ impl Portal {
         let reached = reached.ip().to_canonical();
         let ip = if !bound.ip().is_unspecified() {
             bound.ip()
-        } else if bound.is_ipv6() || reached.is_ipv4() {
-            // A socket for all IPv6 addresses takes IPv4 connections, too.
+        } else if bound.is_ipv6() == reached.is_ipv6() {
             reached
         } else {
+            // A socket for all addresses of one family takes no connection of the other.
             return None;
         };
         let is_reachable = !ip.to_canonical().is_loopback() || from.to_canonical().is_loopback();
@@ -839,8 +839,10 @@ mod tests {
             ("0.0.0.0:1", None, "192.0.2.5:2", Some("192.0.2.5:1,7")),
             ("0.0.0.0:1", None, "[2001:db8::5]:2", None),
             ("[::]:1", None, "[2001:db8::5]:2", Some("[2001:db8::5]:1,7")),
+            ("[::]:1", None, "192.0.2.5:2", None),
+            ("[::]:1", None, "[::ffff:192.0.2.5]:2", None),
             (
-                "[::]:1",
+                "0.0.0.0:1",
                 None,
                 "[::ffff:192.0.2.5]:2",
                 Some("192.0.2.5:1,7"),

@@ -1,50 +1,37 @@
-//! Who may reach a target, where a program asks for a listed name and a listed address.
+//! Who may reach a target, where a program has a list of names and one of addresses.
 
 use crate::Place;
 use crate::found::{Found, Group};
 
-/// The two lists. An empty one lets everyone pass, and so does the word `ALL`.
+/// What an access that needs both cannot be in a group of Tarn, where one entry is enough.
+pub(crate) const BOTH: &str = "initiators needed a listed name and a listed address; in a group of Tarn one is \
+    enough, so nobody sees what they saw";
+
+/// The two lists; `None` lets everyone pass, an empty one nobody.
 #[derive(Debug, Default)]
 pub(crate) struct Acl {
-    pub(crate) names: Vec<String>,
-    pub(crate) addresses: Vec<String>,
+    pub(crate) names: Option<Vec<String>>,
+    pub(crate) addresses: Option<Vec<String>>,
+    /// What to note where there are both.
+    pub(crate) both: &'static str,
 }
 
 impl Acl {
     /// Adds the group of those whom both lists let pass; gives its `id`, `None` for everyone.
     ///
-    /// An entry of a group of Tarn is enough by itself, so it cannot be said that both are needed: then it is a group
-    /// of nobody, and what it guards is left out.
-    pub(crate) fn into_group(
-        mut self,
-        id: &str,
-        place: &Place,
-        found: &mut Found,
-    ) -> Option<String> {
-        for list in [&mut self.names, &mut self.addresses] {
-            if list.iter().any(|entry| entry.eq_ignore_ascii_case("ALL")) {
-                list.clear();
+    /// It cannot be said that both are needed: then it is a group of nobody, and no target shows what it guarded.
+    pub(crate) fn into_group(self, id: &str, place: &Place, found: &mut Found) -> Option<String> {
+        let initiators = match (self.names, self.addresses) {
+            (None, None) => return None,
+            (Some(list), None) | (None, Some(list)) => list,
+            (Some(_), Some(_)) => {
+                let remedy = "add a group of the addresses or the names, and the luns for it; or give each initiator a \
+                    user of its own, and put that into auth";
+                found.left_out(place, &format!("access to {id}"), self.both, remedy);
+                Vec::new()
             }
-        }
-        if !self.names.is_empty() && !self.addresses.is_empty() {
-            let message = "initiators needed a listed name and a listed address; in a group of Tarn one is \
-                enough, so nobody sees what they saw";
-            let remedy = "add a group of the addresses or the names, and the luns for it; or give each initiator a \
-                user of its own, and put that into auth";
-            found.left_out(place, &format!("access to {id}"), message, remedy);
-            found.groups.push(Group {
-                place: place.clone(),
-                id: id.to_owned(),
-                initiators: Vec::new(),
-            });
-            return Some(id.to_owned());
-        }
-        let initiators = if self.addresses.is_empty() {
-            self.names
-        } else {
-            self.addresses
         };
-        if initiators.is_empty() || !found.has_room(place, initiators.len()) {
+        if !found.has_room(place, initiators.len()) {
             return None;
         }
         found.groups.push(Group {
@@ -54,4 +41,28 @@ impl Acl {
         });
         Some(id.to_owned())
     }
+}
+
+/// Whether a name stands for itself: in Tarn `*` and `?` are patterns, and other signs are in no iSCSI name.
+pub(crate) fn is_literal(name: &str) -> bool {
+    name.chars()
+        .all(|c| c.is_ascii_alphanumeric() || ".:-_".contains(c))
+}
+
+/// The names that stand for themselves. What another program makes of the others is not known here, so whom they let in
+/// stays out.
+pub(crate) fn literal(
+    names: Vec<String>,
+    place: &Place,
+    subject: &str,
+    found: &mut Found,
+) -> Vec<String> {
+    let (literal, others): (Vec<_>, Vec<_>) = names.into_iter().partition(|name| is_literal(name));
+    for name in others {
+        let message =
+            format!("{name:?} is not a plain initiator name; whom it lets in sees no disk now");
+        let remedy = "add who was meant to initiators of the group";
+        found.left_out(place, subject, message, remedy);
+    }
+    literal
 }

@@ -77,11 +77,20 @@ impl Format {
     }
 }
 
+/// What begins a line of `ctl.conf`, and no line of another format with braces.
+#[rustfmt::skip]
+const CTL_KEYS: &[&str] = &[
+    "auth-group", "debug", "isns-period", "isns-server", "isns-timeout", "lun", "maxproc", "pidfile", "portal-group",
+    "target", "timeout",
+];
+
 /// The first line that no other format could have decides.
 fn detect_text(text: &str) -> Option<Format> {
     if text.trim_start().starts_with('{') {
         return Some(Format::Lio);
     }
+    // Line ends mean nothing to ctld: a brace may be anywhere.
+    let has_braces = text.contains('{');
     text.lines().find_map(|line| {
         let line = line.trim_start();
         let word = line.split_whitespace().next().unwrap_or_default();
@@ -95,7 +104,7 @@ fn detect_text(text: &str) -> Option<Format> {
             Some(Format::Scst)
         } else if line.starts_with('[') {
             Some(Format::Istgt)
-        } else if is_any(&["portal-group", "auth-group", "target", "lun"]) && line.contains('{') {
+        } else if is_any(CTL_KEYS) && has_braces {
             Some(Format::Ctl)
         } else if word.eq_ignore_ascii_case("target") && !second.is_empty() {
             Some(Format::Iet)
@@ -122,6 +131,9 @@ mod tests {
             ("# x\n[Global]\n", Some(Format::Istgt)),
             ("pidfile /x\nportal-group pg0 {\n", Some(Format::Ctl)),
             ("target iqn.x {\n", Some(Format::Ctl)),
+            ("target iqn.x\n{\n", Some(Format::Ctl)),
+            ("debug 1 portal-group p { }", Some(Format::Ctl)),
+            ("target iqn.x\n", Some(Format::Iet)),
             ("", None),
             ("hello\n", None),
         ] {

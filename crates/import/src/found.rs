@@ -1,5 +1,7 @@
 //! What a reader found, in the terms of Tarn but not yet within its rules.
 
+use std::collections::BTreeMap;
+
 use zeroize::Zeroizing;
 
 use config::{StoreAt, StoreSpec};
@@ -18,7 +20,13 @@ pub(crate) struct Found {
     pub(crate) groups: Vec<Group>,
     /// Names of the users that may open discovery sessions.
     pub(crate) discovery_auth: Vec<String>,
+    /// Discovery asks for a user, whether or not there is one in `discovery_auth`.
+    pub(crate) discovery_needs_user: bool,
+    /// Something that was not understood stands beside all targets: none is to be shown.
+    pub(crate) is_guarded: bool,
     pub(crate) notes: Vec<Note>,
+    /// Where each user has its secret first, and the secret.
+    secrets: BTreeMap<String, (Place, Option<Secret>)>,
     /// How many entries of lists were multiplied out.
     entries: usize,
     /// Where they became too many.
@@ -46,6 +54,8 @@ pub(crate) struct Unit {
     pub(crate) inquiry: (String, String),
     /// What initiators that go by VPD page 83h have known it by, if not an NAA designator.
     pub(crate) other_designator: Option<&'static str>,
+    /// Something of it was not understood: no target is to show it.
+    pub(crate) is_guarded: bool,
 }
 
 impl Unit {
@@ -60,6 +70,7 @@ impl Unit {
             naa: None,
             inquiry: (String::new(), String::new()),
             other_designator: None,
+            is_guarded: false,
         }
     }
 }
@@ -70,9 +81,15 @@ pub(crate) struct Target {
     pub(crate) name: String,
     pub(crate) alias: Option<String>,
     pub(crate) portals: Vec<Portal>,
-    /// Names of users; empty: no CHAP.
+    /// Its initiators are let in at these portals only: others are not to take their place.
+    pub(crate) is_bound: bool,
+    /// Names of users; empty: no CHAP, unless it needs a user.
     pub(crate) auth: Vec<String>,
+    /// It had users, whether or not one of them is in `auth`.
+    pub(crate) needs_user: bool,
     pub(crate) views: Vec<View>,
+    /// Something of it was not understood, or nobody could log in: it is not to be in the result, but its disks are.
+    pub(crate) is_guarded: bool,
 }
 
 impl Target {
@@ -82,8 +99,11 @@ impl Target {
             name: name.into(),
             alias: None,
             portals: Vec::new(),
+            is_bound: false,
             auth: Vec::new(),
+            needs_user: false,
             views: Vec::new(),
+            is_guarded: false,
         }
     }
 }
@@ -96,15 +116,21 @@ pub(crate) struct Portal {
     pub(crate) tag: u16,
 }
 
-/// The address that stands for all, of both families on a Linux with its defaults.
-pub(crate) const ANY_ADDRESS: &str = "[::]:3260";
+/// The addresses that stand for all, of one family each.
+const ANY_ADDRESS: [&str; 2] = ["0.0.0.0:3260", "[::]:3260"];
 
-/// The portal of programs whose configuration names none: everywhere, with the only tag they know.
+/// Everywhere, on the default port.
+pub(crate) fn portals_of_all(tag: u16) -> Vec<Portal> {
+    let portal = |bind: &str| Portal {
+        bind: bind.to_owned(),
+        tag,
+    };
+    ANY_ADDRESS.map(portal).into()
+}
+
+/// The portals of programs whose configuration names none: everywhere, with the only tag they know.
 pub(crate) fn portal_of_all() -> Vec<Portal> {
-    vec![Portal {
-        bind: ANY_ADDRESS.to_owned(),
-        tag: 1,
-    }]
+    portals_of_all(1)
 }
 
 /// A unit as a target shows it.
@@ -135,6 +161,19 @@ pub(crate) struct User {
     pub(crate) mutual: Option<Mutual>,
     /// The initiator names it may come with; empty: any.
     pub(crate) initiators: Vec<String>,
+}
+
+impl User {
+    /// A user that may come with any name, towards whom the target does not prove itself.
+    pub(crate) fn new(place: Place, name: impl Into<String>, secret: Option<Secret>) -> Self {
+        Self {
+            place,
+            name: name.into(),
+            secret,
+            mutual: None,
+            initiators: Vec::new(),
+        }
+    }
 }
 
 /// With what the target proves itself.
@@ -222,11 +261,16 @@ impl Found {
         });
     }
 
-    /// A key that means nothing to a reader: it may matter.
-    pub(crate) fn unknown_key(&mut self, place: &Place, subject: &str, key: &str) {
-        let message = format!("the key {key:?} is not known here");
-        let remedy = "see in the other program's manual whether it matters";
+    /// A key that means nothing to a reader may keep somebody out, so what it stands in is not shown. Gives false: it
+    /// was not understood.
+    pub(crate) fn unknown_key(&mut self, place: &Place, subject: &str, key: &str) -> bool {
+        let message = format!(
+            "{key:?} is not known here; as it may restrict access, what it stands in is not shown"
+        );
+        let remedy =
+            "if it does not say who may do what, take it out of a copy of the file and import that";
         self.left_out(place, subject, message, remedy);
+        false
     }
 }
 
@@ -238,46 +282,79 @@ pub(crate) enum Idle {
     Tuning,
     /// Something initiators may miss: what it was, and what to do.
     Missed(&'static str, &'static str),
+    /// The same, where what it stands in cannot be shown as it was.
+    Guards(&'static str, &'static str),
 }
 
 impl Found {
-    /// Notes what becomes of a key, going by the table of the reader.
+    /// Notes what becomes of a key, going by the table of the reader. False if what it stands in is not to be shown.
     pub(crate) fn idle_key(
         &mut self,
         table: &[(&str, Idle)],
         place: &Place,
         subject: &str,
         key: &str,
-    ) {
+    ) -> bool {
         match table.iter().find(|(name, _)| *name == key) {
             None => self.unknown_key(place, subject, key),
-            Some((_, Idle::Housekeeping)) => {}
-            Some((_, Idle::Tuning)) => self.changed(
-                place,
-                subject,
-                format!("{key} is left to Tarn's own default"),
-                "nothing, unless an initiator needs another value; docs/CONFIG.md has the keys there are",
-            ),
+            Some((_, Idle::Housekeeping)) => true,
+            Some((_, Idle::Tuning)) => {
+                let remedy = "nothing, unless an initiator needs another value; docs/CONFIG.md has the keys there are";
+                let message = format!("{key} is left to Tarn's own default");
+                self.changed(place, subject, message, remedy);
+                true
+            }
             Some((_, Idle::Missed(what, remedy))) => {
                 self.left_out(place, subject, format!("{key}: {what}"), remedy);
+                true
+            }
+            Some((_, Idle::Guards(what, remedy))) => {
+                self.left_out(place, subject, format!("{key}: {what}"), remedy);
+                false
             }
         }
     }
 
-    /// Adds a user, or the same user once more.
-    pub(crate) fn add_user(
-        &mut self,
-        place: Place,
-        name: &str,
-        secret: Option<Secret>,
-        mutual: Option<Mutual>,
-    ) {
-        self.users.push(User {
-            place,
-            name: name.to_owned(),
-            secret,
-            mutual,
-            initiators: Vec::new(),
-        });
+    /// Adds a user of a target. A name has one secret in Tarn: a user that had another one elsewhere before does not
+    /// get into this target with that.
+    pub(crate) fn add_target_user(&mut self, target: &mut Target, user: User) {
+        target.needs_user = true;
+        if self.is_first_secret(&user, &format!("target {}", target.name)) {
+            target.auth.push(user.name.clone());
+            self.users.push(user);
+        }
+    }
+
+    /// The same for discovery.
+    pub(crate) fn add_discovery_user(&mut self, user: User) {
+        self.discovery_needs_user = true;
+        if self.is_first_secret(&user, "discovery") {
+            if !self.discovery_auth.contains(&user.name) {
+                self.discovery_auth.push(user.name.clone());
+            }
+            self.users.push(user);
+        }
+    }
+
+    /// Adds a user whom nobody asks for, to be at hand.
+    pub(crate) fn keep_user(&mut self, user: User, subject: &str) {
+        if self.is_first_secret(&user, subject) {
+            self.users.push(user);
+        }
+    }
+
+    fn is_first_secret(&mut self, user: &User, subject: &str) -> bool {
+        let new = || (user.place.clone(), user.secret.clone());
+        let (first, secret) = self.secrets.entry(user.name.clone()).or_insert_with(new);
+        if *secret == user.secret {
+            return true;
+        }
+        let message = format!(
+            "user {:?} has another secret at {first}; a user of Tarn has one, so it does not log in here",
+            user.name
+        );
+        let remedy = "give one of the two another name, here and at the initiators";
+        self.left_out(&user.place, subject, message, remedy);
+        false
     }
 }

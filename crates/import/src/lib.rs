@@ -18,7 +18,6 @@
 
 mod acl;
 mod address;
-mod braces;
 mod crc32c;
 mod ctl;
 mod format;
@@ -29,6 +28,7 @@ mod istgt;
 mod lines;
 mod lio;
 mod note;
+mod rbd;
 mod scst;
 mod settle;
 mod source;
@@ -75,8 +75,8 @@ pub struct Imported {
 
 impl Imported {
     /// The configuration in parts, each of which is a configuration of its own: so it can be checked without a
-    /// tree of all of it. Each has at least one target and otherwise at most `bytes`, or what all parts need; all
-    /// sections are in some part. What only the whole could break, such as a name that is there twice, cannot come
+    /// tree of all of it. Each has at least one target or disk and otherwise at most `bytes`, or what all parts need;
+    /// all sections are in some part. What only the whole could break, such as a name that is there twice, cannot come
     /// from [`import`].
     pub fn parts(&self, bytes: usize) -> impl Iterator<Item = String> {
         self.sections.parts(&self.toml, bytes)
@@ -101,7 +101,7 @@ pub struct SecretFile {
 ///
 /// # Errors
 ///
-/// A text that is not of that format, or one that goes beyond a limit.
+/// A text that is not of that format, one that goes beyond a limit, or one without any disk for Tarn.
 pub fn import(
     format: Format,
     sources: &[Source<'_>],
@@ -120,23 +120,48 @@ pub fn import(
     }
     found.check_room()?;
     settle::settle(&mut found, options);
-    if found.targets.is_empty() {
-        return Err(source::nothing_found(sources));
+    if found.targets.is_empty() && found.units.is_empty() {
+        let name = source::first_name(sources);
+        return Err(ReadError::Nothing {
+            name,
+            notes: sorted(found.notes),
+        });
     }
     let secrets = settle::secret_files(&mut found, options);
     let (toml, sections) = write::write(format, &found, &secrets);
     // A file of many targets is large in this form.
     found.targets = Vec::new();
     found.units = Vec::new();
-    let mut notes = found.notes;
-    notes.sort_by_key(|note| note.severity);
     Ok(Imported {
         format,
         toml,
         sections,
-        notes,
+        notes: sorted(found.notes),
         secrets: secrets.into_files(),
     })
+}
+
+/// The worst first.
+fn sorted(mut notes: Vec<Note>) -> Vec<Note> {
+    notes.sort_by_key(|note| note.severity);
+    notes
+}
+
+/// Whether a file that another one includes is a configuration of that program, too.
+///
+/// # Errors
+///
+/// [`ReadError::Included`], which shows nothing of the file, and what goes beyond a limit.
+pub fn check_included(format: Format, source: Source<'_>) -> Result<(), ReadError> {
+    match format {
+        Format::Tgt => tgt::check_included(source),
+        Format::Scst
+        | Format::TgtShow
+        | Format::Lio
+        | Format::Iet
+        | Format::Istgt
+        | Format::Ctl => Ok(()),
+    }
 }
 
 /// The files that this one includes, as it names them: the caller reads them and gives them to

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::Note;
 use crate::found::ENTRIES_MAX;
 
 /// Largest file in bytes.
@@ -105,14 +106,42 @@ pub enum ReadError {
         /// The first file.
         name: String,
     },
-    /// No iSCSI target, or none that Tarn could serve.
+    /// The other syntax of `ctl.conf`.
     #[error(
-        "{name}: no iSCSI target was found that could be imported; check the file, and the list if there is one"
+        "{place}: this is a ctl.conf in UCL, which ctld -u reads; only the syntax without -u can be imported, so write \
+         the file in that (ctl.conf(5))"
     )]
-    NoTarget {
+    Ucl {
+        /// Where that shows.
+        place: Place,
+    },
+    /// An included file that is no configuration. What is in it is not shown.
+    #[error(
+        "{place}: this included file is not a configuration of that program; correct the include"
+    )]
+    Included {
+        /// The line that cannot be read.
+        place: Place,
+    },
+    /// No disk, or none that Tarn could serve.
+    #[error(
+        "{name}: nothing was found that could be imported; {}",
+        remedy_of_nothing(notes)
+    )]
+    Nothing {
         /// The first file.
         name: String,
+        /// Why.
+        notes: Vec<Note>,
     },
+}
+
+fn remedy_of_nothing(notes: &[Note]) -> &'static str {
+    if notes.is_empty() {
+        "check that it is the right file"
+    } else {
+        "the list has the reasons"
+    }
 }
 
 impl ReadError {
@@ -121,12 +150,6 @@ impl ReadError {
             place,
             problem: problem.into(),
         }
-    }
-}
-
-pub(crate) fn nothing_found(sources: &[Source<'_>]) -> ReadError {
-    ReadError::NoTarget {
-        name: first_name(sources),
     }
 }
 

@@ -1,9 +1,8 @@
 //! tgt: what `tgtadm --op show --mode target` prints, the running state with every number.
 
-use crate::acl::Acl;
-use crate::found::{self, Found, Target, View};
+use crate::found::{self, Found, Target, User, View};
 use crate::tgt::{self, TgtUnit};
-use crate::{Place, ReadError, Source, address};
+use crate::{Place, ReadError, Source, acl, address};
 use config::CacheMode;
 
 /// What is wrong with a line that numbers a target or unit.
@@ -39,7 +38,12 @@ pub(crate) fn read(sources: &[Source<'_>], found: &mut Found) -> Result<(), Read
                     done.finish(found);
                 }
             } else if let Some(shown) = &mut shown {
-                shown.line(place, line.trim())?;
+                if !line.trim().is_empty() {
+                    shown.line(place, line.trim())?;
+                }
+            } else if !line.trim().is_empty() {
+                let problem = "a line before the first target; take out what tgtadm did not print";
+                return Err(ReadError::syntax(place, problem));
             }
         }
         if let Some(done) = shown {
@@ -56,10 +60,15 @@ struct Shown<'a> {
     tid: u64,
     name: &'a str,
     driver: &'a str,
+    state: &'a str,
     part: Part,
+    /// How many headings have been passed.
+    parts: usize,
     units: Vec<(u64, TgtUnit<'a>)>,
     accounts: Vec<(Place, &'a str)>,
     acl: Vec<&'a str>,
+    /// Lines that nothing is known of.
+    unknown: Vec<(Place, &'a str)>,
 }
 
 fn number(place: &Place, text: &str) -> Result<u64, ReadError> {
@@ -76,34 +85,48 @@ impl<'a> Shown<'a> {
             place,
             name: name.trim(),
             driver: "iscsi",
+            state: "",
             part: Part::System,
+            parts: 0,
             units: Vec::new(),
             accounts: Vec::new(),
             acl: Vec::new(),
+            unknown: Vec::new(),
         })
     }
 
     fn line(&mut self, place: Place, line: &'a str) -> Result<(), ReadError> {
-        if let Some((_, part)) = PARTS.iter().find(|(heading, _)| *heading == line) {
-            self.part = *part;
+        if let Some(position) = PARTS.iter().position(|(heading, _)| *heading == line) {
+            // They come once each, in this order; else a target begins that is not seen as one.
+            if self.parts > position {
+                return Err(ReadError::syntax(
+                    place,
+                    format!("{line:?} comes a second time in one target"),
+                ));
+            }
+            self.parts = position.saturating_add(1);
+            self.part = PARTS.get(position).map_or(self.part, |(_, part)| *part);
             return Ok(());
         }
         let (key, value) = line.split_once(':').unwrap_or((line, ""));
         let value = value.trim();
         match self.part {
             Part::System if key == "Driver" => self.driver = value,
+            Part::System if key == "State" => self.state = value,
             Part::Units if key == "LUN" => {
                 let lun = number(&place, value)?;
                 self.units.push((lun, empty_unit(place)));
             }
             Part::Units => {
-                if let Some((_, unit)) = self.units.last_mut() {
-                    set(unit, key, value);
+                let unit = self.units.last_mut().map(|(_, unit)| unit);
+                if !unit.is_some_and(|unit| set(unit, key, value)) {
+                    self.unknown.push((place, line));
                 }
             }
             Part::Accounts => self.accounts.push((place, line)),
             Part::Acl => self.acl.push(line),
-            Part::System | Part::Nexus => {}
+            Part::System => self.unknown.push((place, line)),
+            Part::Nexus => {}
         }
         Ok(())
     }
@@ -118,15 +141,34 @@ impl<'a> Shown<'a> {
         }
         let mut target = Target::new(self.place.clone(), self.name);
         target.portals = found::portal_of_all();
+        for (place, line) in &self.unknown {
+            target.is_guarded |= !found.unknown_key(place, &subject, line);
+        }
+        if self.state != "ready" || self.acl.is_empty() {
+            let message = format!(
+                "nobody could log in: its state is {:?}, and {} names and addresses are let in",
+                self.state,
+                self.acl.len()
+            );
+            found.left_out(
+                &self.place,
+                &subject,
+                message,
+                "add it by hand, if it is used",
+            );
+            target.is_guarded = true;
+        }
         add_accounts(&self.accounts, &mut target, found);
-        let (addresses, names): (Vec<_>, Vec<_>) = self
+        let (addresses, names): (Vec<String>, Vec<String>) = self
             .acl
             .iter()
-            .filter(|entry| !entry.is_empty())
             .map(|entry| (*entry).to_owned())
             .partition(|entry| entry == "ALL" || address::network(entry).is_some());
-        let acl = Acl { names, addresses };
-        let group = acl.into_group(self.name, &self.place, found);
+        // What is neither may be either.
+        for name in names.iter().filter(|name| !acl::is_literal(name)) {
+            target.is_guarded |= !found.unknown_key(&self.place, &subject, name);
+        }
+        let group = tgt::acl_of(names, addresses, self.name, &self.place, found);
         for (lun, unit) in self.units {
             let place = unit.place.clone();
             if unit.device_type == "controller" {
@@ -157,8 +199,13 @@ fn add_accounts(accounts: &[(Place, &str)], target: &mut Target, found: &mut Fou
     });
     for (place, name) in accounts {
         if !name.is_empty() && !name.ends_with(" (outgoing)") {
-            found.add_user(place.clone(), name, None, mutual.clone());
+            target.needs_user = true;
             target.auth.push((*name).to_owned());
+            let user = User::new(place.clone(), *name, None);
+            found.users.push(User {
+                mutual: mutual.clone(),
+                ..user
+            });
         }
     }
 }
@@ -179,25 +226,32 @@ fn empty_unit<'a>(place: Place) -> TgtUnit<'a> {
         removable: false,
         cache: CacheMode::Writeback,
         thin: false,
+        options: "",
+        is_offline: false,
         idle: Vec::new(),
     }
 }
 
-fn set<'a>(unit: &mut TgtUnit<'a>, key: &str, value: &'a str) {
+/// False if the key is not known.
+fn set<'a>(unit: &mut TgtUnit<'a>, key: &str, value: &'a str) -> bool {
     match key {
+        "Online" => unit.is_offline = value != "Yes",
+        "Prevent removal" | "SWP" => {}
         "Type" => unit.device_type = value,
         "SCSI ID" => unit.scsi_id = Some(value),
         "SCSI SN" => unit.scsi_sn = Some(value),
         "Size" => unit.block_bytes = block_bytes(value),
-        "Readonly" => unit.read_only = value == "Yes",
+        "Readonly" => unit.read_only = value != "No",
         "Removable media" => unit.removable = value == "Yes",
         "Thin-provisioning" => unit.thin = value == "Yes",
         "Backing store type" => unit.backing_type = value,
         "Backing store path" => value.clone_into(&mut unit.path),
         "Backing store flags" if value.contains("direct") => unit.cache = CacheMode::Direct,
         "Backing store flags" if value.contains("sync") => unit.cache = CacheMode::Writethrough,
-        _ => {}
+        "Backing store flags" => {}
+        _ => return false,
     }
+    true
 }
 
 /// The block size in `17 MB, Block size: 512`.

@@ -8,7 +8,7 @@ use toml::Value;
 use crate::found::{Found, Group, Target, Unit, User, View};
 use crate::settle::Secrets;
 use crate::{Format, Place};
-use config::{BlockSize, StoreSpec};
+use config::{BlockSize, StoreOption, StoreSpec};
 
 /// Where the sections of a text are, by the byte at which each begins.
 #[derive(Debug, Default)]
@@ -19,6 +19,8 @@ pub(crate) struct Sections {
     targets: Vec<usize>,
     /// Which units each target shows, by their positions, in the order of the targets.
     shows: Vec<(usize, usize)>,
+    /// Units that no target shows.
+    unseen: Vec<usize>,
 }
 
 impl Sections {
@@ -44,13 +46,17 @@ impl Sections {
         let end_of_units = self.targets.first().copied().unwrap_or(text.len());
         let mut position = 0;
         let mut shows = self.shows.iter().copied().peekable();
+        let mut unseen = self.unseen.iter().copied().peekable();
+        let mut is_first = true;
         std::iter::from_fn(move || {
-            if position >= self.targets.len() {
-                return None;
-            }
-            if position == 0 && text.len() <= bytes {
+            let is_whole = std::mem::take(&mut is_first) && text.len() <= bytes;
+            if is_whole {
                 position = self.targets.len();
+                unseen = [].iter().copied().peekable();
                 return Some(text.to_owned());
+            }
+            if position >= self.targets.len() && unseen.peek().is_none() {
+                return None;
             }
             let (mut units, mut targets) = (BTreeSet::new(), String::new());
             let mut size = head.len();
@@ -65,6 +71,12 @@ impl Sections {
                     }
                 }
                 position = position.saturating_add(1);
+            }
+            while let Some(unit) =
+                unseen.next_if(|_| size < bytes && position >= self.targets.len())
+            {
+                units.insert(unit);
+                size = size.saturating_add(Self::text(text, &self.units, unit, end_of_units).len());
             }
             let mut part = head.to_owned();
             for unit in units {
@@ -119,6 +131,9 @@ fn write_all(
         sections.shows.extend(units);
         write_target(out, target, &found.units)?;
     }
+    let seen: BTreeSet<usize> = sections.shows.iter().map(|(_, unit)| *unit).collect();
+    let all = 0..found.units.len();
+    sections.unseen = all.filter(|unit| !seen.contains(unit)).collect();
     Ok(())
 }
 
@@ -188,7 +203,16 @@ fn store(unit: &Unit) -> String {
         store.block_size = BlockSize::B4096;
     }
     let default = StoreSpec::new(store.at.clone());
-    store.to_store(|row, value| row.option.value(&default).as_deref() != Some(value))
+    // How a cluster is found is a part of the place, so the default has it, too.
+    let is_of_place = |option| {
+        matches!(
+            option,
+            StoreOption::Conf | StoreOption::User | StoreOption::Keyring
+        )
+    };
+    store.to_store(|row, value| {
+        is_of_place(row.option) || row.option.value(&default).as_deref() != Some(value)
+    })
 }
 
 fn write_target(out: &mut String, target: &Target, units: &[Unit]) -> fmt::Result {
@@ -212,14 +236,14 @@ fn write_target(out: &mut String, target: &Target, units: &[Unit]) -> fmt::Resul
     writeln!(out, "luns = [")?;
     for entries in target
         .views
-        .chunk_by(|a, b| (a.lun, a.unit) == (b.lun, b.unit))
+        .chunk_by(|a, b| (a.lun, a.unit, a.read_only) == (b.lun, b.unit, b.read_only))
     {
         write_view(out, entries, units)?;
     }
     writeln!(out, "]")
 }
 
-/// All entries of one unit under one number.
+/// All entries of one unit under one number that are for reading only, or that are not.
 fn write_view(out: &mut String, entries: &[View], units: &[Unit]) -> fmt::Result {
     let Some(first) = entries.first() else {
         return Ok(());

@@ -36,7 +36,7 @@ fn assert_access(format: Format, texts: &[(&str, &str)], expected: &Access) {
     let model = import(format, texts);
     let effective = match &model {
         Ok(model) => model.effective(),
-        Err(ReadError::NoTarget { .. }) => String::new(),
+        Err(ReadError::Nothing { .. }) => String::new(),
         Err(error) => panic!("{error}"),
     };
     let value: toml::Table = effective.parse().unwrap();
@@ -129,7 +129,7 @@ fn an_auth_group_of_a_portal_group_holds_there_and_only_there() {
 fn a_user_without_a_usable_secret_is_still_asked_for() {
     let scst = |line: &str| {
         format!(
-            "HANDLER vdisk_fileio {{\nDEVICE d {{\nfilename /d\n}}\n}}\nTARGET_DRIVER iscsi {{\n\
+            "HANDLER vdisk_fileio {{\nDEVICE d {{\nfilename /d\n}}\n}}\nTARGET_DRIVER iscsi {{\nenabled 1\n\
              TARGET iqn.2026-11.example:t {{\nenabled 1\n{line}\nLUN 0 d\n}}\n}}\n"
         )
     };
@@ -165,7 +165,12 @@ fn lists_of_initiators_stay() {
     #[rustfmt::skip]
     let cases = [
         ("initiators.allow", "iqn.2026-11.example:t 192.0.2.0/24\n", Access::Groups(&["iqn.2026-11.example-t"])),
-        ("initiators.allow", "iqn.2026-11.example:other 192.0.2.0/24\n", Access::Open),
+        // Whom the list does not name IET keeps out since 1.4.18.
+        ("initiators.allow", "iqn.2026-11.example:other 192.0.2.0/24\n", Access::Absent),
+        ("initiators.allow", "ALL 192.0.2.0/24\niqn.2026-11.example:t ALL\n", Access::Groups(&["iqn.2026-11.example-t"])),
+        ("targets.allow", "ALL ALL\n", Access::Open),
+        ("targets.allow", "iqn.2026-11.example:t 192.0.2.0/24\n", Access::Absent),
+        ("targets.allow", "iqn.2026-11.example:other ALL\n", Access::Absent),
         ("initiators.allow", "ALL ALL\n", Access::Open),
         ("initiators.deny", "ALL ALL\n", Access::Absent),
         ("initiators.deny", "iqn.2026-11.example:t 192.0.2.0/24\n", Access::Absent),
@@ -191,7 +196,7 @@ fn lists_of_initiators_stay() {
     let tgt =
         "<target iqn.2026-11.example:t>\nbacking-store /d\ninitiator-name not a name\n</target>\n";
     let model = import(Format::Tgt, &[("targets.conf", tgt)]).unwrap();
-    assert!(!model.effective().contains("id = \"d\""));
+    assert!(seen(&model, "h", "192.0.2.1").is_empty());
 }
 
 #[test]
@@ -324,7 +329,8 @@ fn seen(model: &Model, name: &str, address: &str) -> Vec<String> {
         let map = model.login(index, &initiator).unwrap_or_default();
         let entries = map.entries().iter();
         let unit = |entry: &config::LunEntry| &model.units()[entry.unit.position()];
-        let words = entries.map(|entry| format!("{} {}", entry.lun, unit(entry)));
+        let read = |entry: &config::LunEntry| if entry.read_only { " (read)" } else { "" };
+        let words = entries.map(|entry| format!("{} {}{}", entry.lun, unit(entry), read(entry)));
         words.collect()
     };
     model.target_indices().flat_map(units).collect()
@@ -336,7 +342,8 @@ fn groups_of_scst_show_each_initiator_what_they_showed_it() {
     let config = |groups: &str| {
         format!(
             "HANDLER vdisk_fileio {{\nDEVICE a {{\nfilename /a\n}}\nDEVICE b {{\nfilename /b\n}}\nDEVICE c {{\n\
-             filename /c\n}}\n}}\nTARGET_DRIVER iscsi {{\nTARGET iqn.2026-11.example:t {{\nenabled 1\n{groups}\n}}\n\
+             filename /c\n}}\n}}\nTARGET_DRIVER iscsi {{\nenabled 1\nTARGET iqn.2026-11.example:t {{\n\
+             enabled 1\n{groups}\n}}\n\
              }}\n"
         )
     };
@@ -349,20 +356,28 @@ fn groups_of_scst_show_each_initiator_what_they_showed_it() {
     let (h1, h2, h3) = ("h1", "h2", "x");
     let two = group("g", &["@h1"], "LUN 0 a") + &group("g2", &["@h*"], "LUN 0 b");
     #[rustfmt::skip]
-    let cases: [(String, [&[&str]; 3]); 6] = [
+    let cases: [(String, [&[&str]; 3]); 12] = [
         (two.clone(), [&["0 a"], &["0 b"], &[]]),
         (format!("LUN 0 c\n{two}"), [&["0 a"], &["0 b"], &["0 c"]]),
         (group("g", &["@h*", "!@h2"], "LUN 0 a"), [&["0 a"], &[], &[]]),
         (group("g", &["!@h2"], "LUN 0 a"), [&["0 a"], &[], &["0 a"]]),
         // What Tarn cannot exclude takes along what it guarded, and those it was for do not get the disks of others.
-        (group("g", &["@h*", "!@h2#192.0.2.1"], "LUN 0 a"), [&[], &[], &[]]),
-        (format!("LUN 1 c\n{}", group("g", &["@h1#192.0.2.1"], "LUN 0 a")), [&[], &["1 c"], &["1 c"]]),
+        (group("g", &["@h*", "!@h2\\#192.0.2.1"], "LUN 0 a"), [&[], &[], &[]]),
+        (format!("LUN 1 c\n{}", group("g", &["@h1\\#*"], "LUN 0 a")), [&["1 c"], &["1 c"], &["1 c"]]),
+        // By portal: at all of them, at the same of them, and in ways that have no form here.
+        (format!("per_portal_acl 1\n{}", group("g", &["@h1\\#*", "@h2"], "LUN 0 a")), [&["0 a"], &[], &[]]),
+        (format!("per_portal_acl 1\n{}", group("g", &["@h1\\#192.0.2.1", "@h2\\#192.0.2.1"], "LUN 0 a")), [&["0 a"], &["0 a"], &[]]),
+        (format!("per_portal_acl 1\n{}", group("g", &["@h1\\#192.0.2.1", "@h2\\#192.0.2.2"], "LUN 0 a")), [&[], &[], &[]]),
+        (format!("per_portal_acl 1\n{}", group("g", &["@h1\\#*", "@h2\\#192.0.2.2"], "LUN 0 a")), [&[], &[], &[]]),
+        (format!("per_portal_acl 1\n{}", group("g", &["@h*\\#*", "!@h2\\#192.0.2.2"], "LUN 0 a")), [&[], &[], &[]]),
+        // A pattern that is turned round may be one for all others, so nobody is in a later group.
+        (group("g", &["@h1", "!@h2"], "LUN 0 a") + &group("g2", &["@x"], "LUN 0 b"), [&["0 a"], &[], &[]]),
     ];
     for (groups, expected) in cases {
         let model = import(Format::Scst, &[("scst.conf", &config(&groups))]);
         let got = match &model {
             Ok(model) => [h1, h2, h3].map(|name| seen(model, name, "198.51.100.1")),
-            Err(ReadError::NoTarget { .. }) => [const { Vec::new() }; 3],
+            Err(ReadError::Nothing { .. }) => [const { Vec::new() }; 3],
             Err(error) => panic!("{error}"),
         };
         assert_eq!(got, expected.map(<[&str]>::to_vec), "{groups}");
@@ -412,9 +427,103 @@ fn discovery_that_asked_for_a_user_does_not_become_open() {
          portal-group p {{ listen 192.0.2.1; discovery-auth-group d; }}\n\
          target iqn.2026-11.example:t {{ auth-group no-authentication; portal-group p; lun 0 {{ path /d; }} }}\n"
     );
-    let model = import(Format::Ctl, &[("ctl.conf", &text)]);
-    assert!(
-        matches!(model, Err(ReadError::NoTarget { .. })),
-        "{model:?}"
+    let model = import(Format::Ctl, &[("ctl.conf", &text)]).unwrap();
+    assert!(model.targets().is_empty(), "{model:?}");
+}
+
+/// LIO: who has an ACL has what stands there, also whether he has to prove himself; all others have the rest.
+#[test]
+fn an_acl_of_lio_beats_its_portal_group() {
+    let config = |attributes: &str, acls: &str| {
+        format!(
+            r#"{{"storage_objects": [{{"plugin": "fileio", "name": "d", "dev": "/d"}},
+                {{"plugin": "fileio", "name": "e", "dev": "/e"}}],
+            "targets": [{{"fabric": "iscsi", "wwn": "iqn.2026-11.example:t", "tpgs": [{{"tag": 1,
+                "attributes": {{{attributes}}}, "portals": [{{"ip_address": "192.0.2.1", "port": 3260}}],
+                "luns": [{{"index": 0, "storage_object": "/backstores/fileio/d"}},
+                    {{"index": 1, "storage_object": "/backstores/fileio/e"}}],
+                "node_acls": [{acls}]}}]}}]}}"#
+        )
+    };
+    let acl = |name: &str, more: &str| {
+        format!(
+            r#"{{"node_wwn": "iqn.2026-11.example:{name}", "mapped_luns": [{{"index": 0, "tpg_lun": 0{more}}}]}}"#
+        )
+    };
+    let protect = r#", "write_protect": true"#;
+    let two = acl("h", "") + "," + &acl("x", protect);
+    let open = r#""authentication": 0"#;
+    let demo = r#""authentication": 0, "generate_node_acls": 1, "demo_mode_write_protect": 0"#;
+    #[rustfmt::skip]
+    let cases: [(&str, &str, [&[&str]; 3]); 5] = [
+        (open, &two, [&["0 d"], &["0 d (read)"], &[]]),
+        (demo, &two, [&["0 d"], &["0 d (read)"], &["0 d", "1 e"]]),
+        (r#""authentication": 0, "generate_node_acls": 1"#, &two, [&["0 d"], &["0 d (read)"], &["0 d (read)", "1 e (read)"]]),
+        (r#""authentication": 0, "prod_mode_write_protect": 1"#, &two, [&["0 d (read)"], &["0 d (read)"], &[]]),
+        // It is 1 where it is not set, and then nobody comes in without an account.
+        ("", &two, [&[], &[], &[]]),
+    ];
+    for (attributes, acls, [h, x, other]) in cases {
+        let text = config(attributes, acls);
+        let model = import(Format::Lio, &[("saveconfig.json", &text)]).unwrap();
+        for (name, expected) in [("h", h), ("x", x), ("y", other)] {
+            assert_eq!(
+                seen(&model, name, "192.0.2.9"),
+                expected,
+                "{name} {attributes}"
+            );
+        }
+    }
+    let asks = r#""attributes": {"authentication": 1}, "chap_userid": "u", "chap_password": "secret-of-user"}"#;
+    let one = acl("h", "").replace("]}", &format!("], {asks}"));
+    let text = config(open, &one);
+    assert_access(
+        Format::Lio,
+        &[("saveconfig.json", &text)],
+        &Access::Users(&["u"]),
     );
+}
+
+/// A name has one secret in Tarn. Where it had two, only the targets with the first of them ask for it.
+#[test]
+fn another_secret_of_a_name_opens_nothing() {
+    let text = "Target iqn.2026-11.example:t\nIncomingUser u secret-of-first\nLun 0 Path=/a,Type=fileio\n\
+        Target iqn.2026-11.example:v\nIncomingUser u secret-of-second\nLun 0 Path=/b,Type=fileio\n";
+    let model = import(Format::Iet, &[("ietd.conf", text)]).unwrap();
+    let names: Vec<_> = model
+        .targets()
+        .iter()
+        .map(|target| target.name.as_str())
+        .collect();
+    assert_eq!(names, ["iqn.2026-11.example:t"]);
+    // What is not shown is written.
+    assert_eq!(model.units().len(), 2);
+}
+
+#[test]
+fn a_mapping_of_istgt_is_for_its_portals() {
+    let config = |mappings: &str| {
+        format!(
+            "[PortalGroup1]\nPortal A 192.0.2.1:3260\n[PortalGroup2]\nPortal B 192.0.2.2:3260\n\
+             [InitiatorGroup1]\nInitiatorName \"ALL\"\n[InitiatorGroup2]\nInitiatorName iqn.2026-11.example:h\n\
+             [InitiatorGroup3]\nInitiatorName !iqn.2026-11.example:x\nInitiatorName ALL\n[InitiatorGroup4]\n\
+             Netmask ALL\n\
+             [LogicalUnit1]\nTargetName iqn.2026-11.example:t\n{mappings}UnitType Disk\nLUN0 Storage /d Auto\n"
+        )
+    };
+    #[rustfmt::skip]
+    let cases: [(&str, &[&str], &[&str]); 7] = [
+        ("Mapping PortalGroup1 InitiatorGroup1\n", &["0 d"], &["0 d"]),
+        ("mapping portalgroup1 INITIATORGROUP2\n", &["0 d"], &[]),
+        ("Mapping PortalGroup1 InitiatorGroup2\nMapping PortalGroup2 InitiatorGroup2\n", &["0 d"], &[]),
+        ("Mapping PortalGroup1 InitiatorGroup1\nMapping PortalGroup2 InitiatorGroup2\n", &[], &[]),
+        ("Mapping PortalGroup1 InitiatorGroup3\n", &["0 d"], &[]),
+        ("Mapping PortalGroup1 InitiatorGroup4\n", &[], &[]),
+        ("Mapping PortalGroup1 InitiatorGroup1\nUnitOnline No\n", &[], &[]),
+    ];
+    for (mappings, h, x) in cases {
+        let model = import(Format::Istgt, &[("istgt.conf", &config(mappings))]).unwrap();
+        assert_eq!(seen(&model, "h", "192.0.2.9"), h, "{mappings}");
+        assert_eq!(seen(&model, "x", "192.0.2.9"), x, "{mappings}");
+    }
 }

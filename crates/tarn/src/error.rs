@@ -721,7 +721,8 @@ pub enum StartError {
     },
     /// No address to listen on.
     #[error(
-        "--listen {text:?} is not an address with a port; write it as 192.0.2.1:3260 or [::]:3260"
+        "--listen {text:?} is not an address with a port; write it as 192.0.2.1:3260; 0.0.0.0:3260 stands for all IPv4 \
+         addresses, [::]:3260 for all IPv6 addresses"
     )]
     ImportListen {
         /// What was given.
@@ -734,6 +735,12 @@ pub enum StartError {
         path: PathBuf,
         /// What the system says.
         source: io::Error,
+    },
+    /// A pipe, a device or a directory in place of a file.
+    #[error("{} is not a regular file; put what it gives into a file, and name that", path.display())]
+    ImportNoRegularFile {
+        /// What was named.
+        path: PathBuf,
     },
     /// Files that include files without an end.
     #[error("more than {max} files; name the files themselves, without those that include others")]

@@ -22,7 +22,7 @@ FORMAT is only needed where the first file does not show it:
 Included files are read, too.
 
 Exit code 0: everything was imported, or changed as the list says; 1: something was left out;
-2: nothing was imported. docs/MIGRATION.md describes a move step by step.
+2: nothing was imported; the list says why if the files could be read. docs/MIGRATION.md describes a move step by step.
 
 Examples:
   tarn import /etc/tgt/targets.conf -o tarn.toml
@@ -44,7 +44,8 @@ pub struct ImportArgs {
     pub output: Option<PathBuf>,
 
     /// Address to listen on instead of those in the files; repeat the flag for several; IPv6 in
-    /// brackets. Use it to move to other addresses, or to rehearse the move.
+    /// brackets. 0.0.0.0 stands for all IPv4 addresses, [::] for all IPv6 addresses. Use it to move to other
+    /// addresses, or to rehearse the move.
     #[arg(long, value_name = "ADDR:PORT")]
     pub listen: Vec<String>,
 
@@ -78,7 +79,13 @@ pub(crate) fn run(args: &ImportArgs) -> anyhow::Result<()> {
         listen: listen(&args.listen)?,
         secret_prefix: args.output.as_deref().map(prefix).unwrap_or_default(),
     };
-    let imported = ::import::import(format, &sources, &options).map_err(StartError::from)?;
+    let imported = match ::import::import(format, &sources, &options) {
+        Ok(imported) => imported,
+        Err(error) => {
+            report::tell_nothing(args, format, &error);
+            return Err(StartError::from(error).into());
+        }
+    };
     check(&imported, args.output.as_deref())?;
     if let Some(output) = &args.output {
         files::write_all(output, &imported)?;

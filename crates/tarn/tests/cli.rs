@@ -131,8 +131,8 @@ fn a_wrong_store_or_name_is_named_with_its_remedy() {
         ),
         (
             &["--listen", "localhost", "mem:1M"],
-            "--listen localhost: portal \"localhost\" is not an address; write 192.0.2.1:3260 or [2001:db8::1]:3260, \
-             and [::]:3260 or 0.0.0.0:3260 for all addresses",
+            "--listen localhost: portal \"localhost\" is not an address; write 192.0.2.1:3260 or [2001:db8::1]:3260; \
+             0.0.0.0:3260 stands for all IPv4 addresses, [::]:3260 for all IPv6 addresses",
         ),
         (
             &["--target", "disk", "mem:1M"],

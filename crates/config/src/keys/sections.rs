@@ -263,7 +263,8 @@ pub(crate) const SECTION_PORTAL: SectionKeys = SectionKeys {
         key("bind",
             Form::Text { words: "`\"ADDRESS:PORT\"`, IPv6 in brackets; port 3260 if left out, a free one if 0", pattern: BIND },
             Fallback::Required,
-            "The address to listen on; `0.0.0.0` and `[::]` stand for all addresses of the machine.",
+            "The address to listen on; `0.0.0.0` stands for all IPv4 addresses of the machine, `[::]` for all IPv6 addresses: \
+             list both to be reached by both.",
             "always"),
         key("advertise", Form::Text { words: "`\"HOST:PORT\"`, name or address", pattern: ANYTHING },
             Fallback::Words("the address the initiator came to"),

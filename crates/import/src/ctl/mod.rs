@@ -4,16 +4,17 @@
 //! `naa` sets one. Serial numbers and device ids that are not set are numbered in the order in which
 //! disks were made, which is not in the file.
 
+mod grammar;
 mod keys;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::acl::Acl;
-use crate::found::{self, Found, Mutual, Portal, Secret, Target, Unit, View};
-use crate::lines::{base_name, is_yes, size_bytes};
+use crate::found::{self, Found, Mutual, Portal, Secret, Target, Unit, User, View};
+use crate::lines::{base_name, is_no, is_yes};
 use crate::tree::Node;
-use crate::{ReadError, Source, address, braces};
+use crate::{ReadError, Source, acl, address};
 use config::{CacheMode, StoreAt, StoreKind};
 use keys::{GLOBAL, OF_LUN, OF_PORTAL_GROUP, OF_TARGET, OPTIONS};
 
@@ -25,12 +26,9 @@ const T10_VENDOR: &str = "a T10 vendor designator, FREEBSD with the device-id";
 
 pub(crate) fn read(sources: &[Source<'_>], found: &mut Found) -> Result<(), ReadError> {
     for source in sources {
-        let file = braces::read(source)?;
-        let sections = file.children.iter();
+        let file = grammar::read(source)?;
         let mut reader = Reader {
-            sections: sections
-                .map(|node| ((node.key(), node.value()), node))
-                .collect(),
+            sections: sections(&file)?,
             tags: tags(&file),
             shared: BTreeMap::new(),
             guessed: RefCell::default(),
@@ -43,7 +41,7 @@ pub(crate) fn read(sources: &[Source<'_>], found: &mut Found) -> Result<(), Read
                 }
                 "portal-group" => reader.read_portal_group(node, found),
                 "target" | "auth-group" => {}
-                key => found.idle_key(GLOBAL, &node.place, "global", key),
+                key => found.is_guarded |= !found.idle_key(GLOBAL, &node.place, "global", key),
             }
         }
         for target in file.all("target") {
@@ -57,6 +55,56 @@ pub(crate) fn read(sources: &[Source<'_>], found: &mut Found) -> Result<(), Read
     Ok(())
 }
 
+/// What stands in the file, by key and name. ctld refuses a second one of a name.
+fn sections(file: &Node) -> Result<Sections<'_>, ReadError> {
+    let mut sections = Sections::new();
+    let is_named =
+        |node: &&Node| matches!(node.key(), "auth-group" | "portal-group" | "lun" | "target");
+    for node in file.children.iter().filter(is_named) {
+        if let Some(first) = sections.insert((node.key(), node.value()), node) {
+            let problem = format!(
+                "a {} of this name is at line {}, too",
+                node.key(),
+                first.place.line
+            );
+            return Err(ReadError::syntax(node.place.clone(), problem));
+        }
+    }
+    Ok(sections)
+}
+
+/// Sections by key and name.
+type Sections<'a> = BTreeMap<(&'a str, &'a str), &'a Node>;
+
+/// A number as ctld reads it: decimal, hexadecimal behind `0x`, octal behind `0`, with a unit.
+fn number(text: &str) -> Option<u64> {
+    let lower = text.to_ascii_lowercase();
+    let units = lower.trim_end_matches(|c| "kmgtpeb".contains(c));
+    // The letters of a hexadecimal number are no units.
+    let (digits, unit) = match lower.strip_prefix("0x") {
+        Some(digits) => (digits, ""),
+        None => lower.split_at_checked(units.len())?,
+    };
+    let radix = match digits {
+        _ if lower.starts_with("0x") => 16,
+        _ if digits.len() > 1 && digits.starts_with('0') => 8,
+        _ => 10,
+    };
+    let shift = match unit.trim_end_matches('b') {
+        "" => 0,
+        "k" => 10,
+        "m" => 20,
+        "g" => 30,
+        "t" => 40,
+        "p" => 50,
+        "e" => 60,
+        _ => return None,
+    };
+    u64::from_str_radix(digits, radix)
+        .ok()?
+        .checked_mul(1 << shift)
+}
+
 /// The tag of each portal group: its own, or the next from 256, where `default` comes first.
 fn tags(file: &Node) -> BTreeMap<&str, (u16, bool)> {
     let named = file
@@ -66,7 +114,11 @@ fn tags(file: &Node) -> BTreeMap<&str, (u16, bool)> {
     let mut next = FIRST_TAG;
     for (name, node) in std::iter::once(("default", None)).chain(named) {
         let told = node.and_then(|node| node.value_of("tag"));
-        match told.and_then(|tag| tag.parse().ok()) {
+        match told
+            .and_then(number)
+            .and_then(|tag| tag.try_into().ok())
+            .filter(|tag| *tag != 0)
+        {
             Some(tag) => {
                 tags.insert(name, (tag, true));
             }
@@ -97,17 +149,19 @@ fn access_by(section: &Node) -> Access<'_> {
     let has_users = ["chap", "chap-mutual"]
         .iter()
         .any(|key| section.find(key).is_some());
-    match section.value_of("auth-type") {
-        Some("deny") => Access::Deny,
-        Some("none") => Access::Of(section),
-        Some(_) | None if has_users => Access::Of(section),
-        Some(_) | None => Access::Deny,
+    let mut types: Vec<&str> = section.all("auth-type").map(Node::value).collect();
+    types.dedup();
+    match types.as_slice() {
+        ["none"] => Access::Of(section),
+        ["deny"] => Access::Deny,
+        [] | [_] if has_users => Access::Of(section),
+        // ctld refuses two that differ.
+        [] | [..] => Access::Deny,
     }
 }
 
 struct Reader<'a> {
-    /// What stands in the file, by key and name; the last of a name counts.
-    sections: BTreeMap<(&'a str, &'a str), &'a Node>,
+    sections: Sections<'a>,
     /// The tag of each portal group, and whether the file has it.
     tags: BTreeMap<&'a str, (u16, bool)>,
     /// Disks that several targets may show, by name.
@@ -130,10 +184,8 @@ impl<'a> Reader<'a> {
         match self.access(group.unwrap_or("default")) {
             Access::Open => {}
             Access::Of(section) => {
-                for user in add_users(section, found) {
-                    if !found.discovery_auth.contains(&user) {
-                        found.discovery_auth.push(user);
-                    }
+                for user in users(section, found) {
+                    found.add_discovery_user(user);
                 }
             }
             Access::Deny => {
@@ -164,11 +216,22 @@ impl<'a> Reader<'a> {
         let group = match access {
             Access::Open => None,
             Access::Of(section) => {
-                target.auth = add_users(section, found);
-                let values = |key: &'static str| section.all(key).map(Node::rest).collect();
+                for user in users(section, found) {
+                    found.add_target_user(&mut target, user);
+                }
+                let values = |key: &'static str| -> Option<Vec<String>> {
+                    let values: Vec<_> = section
+                        .all(key)
+                        .map(|node| node.value().to_owned())
+                        .collect();
+                    (!values.is_empty()).then_some(values)
+                };
+                let names = values("initiator-name");
+                let subject = format!("access to {}", section.value());
                 let acl = Acl {
-                    names: values("initiator-name"),
+                    names: names.map(|names| acl::literal(names, &section.place, &subject, found)),
                     addresses: values("initiator-portal"),
+                    both: acl::BOTH,
                 };
                 acl.into_group(section.value(), &section.place, found)
             }
@@ -177,7 +240,8 @@ impl<'a> Reader<'a> {
                     default, which does the same unless it is set";
                 let remedy = "add the target by hand, with auth or groups";
                 found.left_out(&node.place, &subject, message, remedy);
-                return;
+                target.is_guarded = true;
+                None
             }
         };
         self.read_portals(node, own, &mut target, found);
@@ -197,10 +261,13 @@ impl<'a> Reader<'a> {
             "initiator-portal",
         ];
         let is_own = target.children.iter().any(|node| OWN.contains(&node.key()));
-        match target.value_of("auth-group") {
-            None if is_own => access_by(target),
-            None => self.access("default"),
-            Some(name) => self.access(name),
+        let groups: Vec<&str> = target.all("auth-group").map(Node::value).collect();
+        match groups.as_slice() {
+            [] if is_own => access_by(target),
+            [] => self.access("default"),
+            [name] if !is_own => self.access(name),
+            // ctld refuses both, and two.
+            [..] => Access::Deny,
         }
     }
 
@@ -237,8 +304,7 @@ impl<'a> Reader<'a> {
             let (tag, is_told) = self.tags.get(name).copied().unwrap_or((FIRST_TAG, false));
             let section = self.section("portal-group", name);
             if section.is_none() && name == "default" {
-                let bind = found::ANY_ADDRESS.to_owned();
-                target.portals.push(Portal { bind, tag });
+                target.portals.extend(found::portals_of_all(tag));
             }
             let listens = section.map_or_else(Vec::new, |section| section.all("listen").collect());
             if !found.has_room(&node.place, listens.len()) {
@@ -284,7 +350,7 @@ impl<'a> Reader<'a> {
             }
             name => self.shared.get(name).copied().flatten(),
         };
-        let (Ok(lun), Some(unit)) = (node.value().parse(), unit) else {
+        let (Some(lun), Some(unit)) = (number(node.value()), unit) else {
             let line = format!("lun {}", node.rest());
             found.no_disk(&node.place, &target.name, &line);
             return;
@@ -300,12 +366,13 @@ impl<'a> Reader<'a> {
 
     fn read_unit(&self, node: &Node, name: &str, found: &mut Found) -> Option<usize> {
         let subject = format!("disk {name:?}");
+        let mut is_guarded = false;
         for child in &node.children {
-            if child.key() == "option" {
-                found.idle_key(OPTIONS, &child.place, &subject, child.value());
+            is_guarded |= if child.key() == "option" {
+                !found.idle_key(OPTIONS, &child.place, &subject, child.value())
             } else {
-                found.idle_key(OF_LUN, &child.place, &subject, child.key());
-            }
+                !found.idle_key(OF_LUN, &child.place, &subject, child.key())
+            };
         }
         let kind = node.value_of("device-type").unwrap_or("disk");
         if !matches!(kind, "disk" | "direct" | "0") {
@@ -313,7 +380,9 @@ impl<'a> Reader<'a> {
             found.left_out(&node.place, &subject, message, "keep ctld for it");
             return None;
         }
-        Some(found.add_unit(unit(node, name)))
+        let mut unit = unit(node, name);
+        unit.is_guarded = is_guarded;
+        Some(found.add_unit(unit))
     }
 }
 
@@ -327,15 +396,15 @@ fn unit(node: &Node, name: &str) -> Unit {
     let store = if node.value_of("backend") == Some("ramdisk") {
         StoreAt::sized(
             StoreKind::Memory,
-            node.value_of("size").and_then(size_bytes).unwrap_or(0),
+            node.value_of("size").and_then(number).unwrap_or(0),
         )
     } else {
         StoreAt::path(node.value_of("path").unwrap_or_default().to_owned())
     };
     let mut unit = Unit::new(node.place.clone(), name, store);
     let block = node.value_of("blocksize");
-    unit.block_bytes = block.map_or(512, |text| text.parse().unwrap_or(0));
-    unit.store.read_only = option("readonly").is_some_and(is_yes);
+    unit.block_bytes = block.map_or(512, |text| number(text).unwrap_or(0));
+    unit.store.read_only = option("readonly").is_some_and(|text| !is_no(text));
     unit.store.removable = option("removable").is_some_and(is_yes);
     unit.store.thin = option("unmap").map(is_yes);
     if option("writecache").is_some_and(|text| !is_yes(text)) {
@@ -352,29 +421,47 @@ fn unit(node: &Node, name: &str) -> Unit {
     unit
 }
 
-/// Adds the users of an auth-group, or of a target; gives their names.
-fn add_users(section: &Node, found: &mut Found) -> Vec<String> {
+/// The users of an auth-group, or of a target.
+fn users(section: &Node, found: &mut Found) -> Vec<User> {
     let secret = |text: &str| (!text.is_empty()).then(|| Secret::new(text.to_owned()));
-    let mut names = Vec::new();
     if !found.has_room(&section.place, section.children.len()) {
-        return names;
+        return Vec::new();
     }
-    for node in &section.children {
+    let user = |node: &Node| {
         let mutual = match node.key() {
             "chap" => None,
             "chap-mutual" => Some(Mutual {
                 name: node.word(3).to_owned(),
                 secret: secret(node.word(4)),
             }),
-            _ => continue,
+            _ => return None,
         };
-        found.add_user(
-            node.place.clone(),
-            node.value(),
-            secret(node.word(2)),
-            mutual,
-        );
-        names.push(node.value().to_owned());
+        let user = User::new(node.place.clone(), node.value(), secret(node.word(2)));
+        Some(User { mutual, ..user })
+    };
+    section.children.iter().filter_map(user).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_those_of_expand_number() {
+        for (text, expected) in [
+            ("0", Some(0)),
+            ("16M", Some(16 << 20)),
+            ("1gb", Some(1 << 30)),
+            ("0x0001", Some(1)),
+            ("0xFE", Some(254)),
+            ("010", Some(8)),
+            ("08", None),
+            ("", None),
+            ("k", None),
+            ("1x", None),
+            ("16E", None),
+        ] {
+            assert_eq!(number(text), expected, "{text}");
+        }
     }
-    names
 }

@@ -3,6 +3,51 @@
 use crate::found::Idle;
 
 #[rustfmt::skip]
+pub(super) const GLOBAL: &[(&str, Idle)] = &[
+    ("setup_id", Idle::Housekeeping),
+    ("max_tasklet_cmd", Idle::Housekeeping),
+    ("poll_us", Idle::Housekeeping),
+    ("suspend", Idle::Housekeeping),
+    ("threads", Idle::Housekeeping),
+    ("force_global_sgv_pool", Idle::Housekeeping),
+    ("trace_level", Idle::Housekeeping),
+    ("trace_mcmds", Idle::Housekeeping),
+    ("HANDLER", Idle::Housekeeping),
+    ("TARGET_DRIVER", Idle::Housekeeping),
+    ("DEVICE_GROUP", Idle::Housekeeping),
+];
+
+pub(super) const OF_HANDLER: &[(&str, Idle)] = &[
+    ("DEVICE", Idle::Housekeeping),
+    ("trace_level", Idle::Housekeeping),
+];
+
+#[rustfmt::skip]
+pub(super) const OF_DRIVER: &[(&str, Idle)] = &[
+    ("TARGET", Idle::Housekeeping),
+    ("enabled", Idle::Housekeeping),
+    ("IncomingUser", Idle::Housekeeping),
+    ("OutgoingUser", Idle::Missed("Tarn does not prove itself in discovery sessions with a user of their own", "give the discovery user a mutual table by hand")),
+    ("iSNSServer", Idle::Missed("Tarn does not register with iSNS", "give the initiators the address of the portal")),
+    ("isns_entity_name", Idle::Housekeeping),
+    ("link_local", Idle::Housekeeping),
+    ("internal_portal", Idle::Housekeeping),
+    ("trace_level", Idle::Housekeeping),
+    ("open_state", Idle::Housekeeping),
+];
+
+pub(super) const OF_GROUP: &[(&str, Idle)] = &[
+    ("LUN", Idle::Housekeeping),
+    ("INITIATOR", Idle::Housekeeping),
+    ("cpu_mask", Idle::Housekeeping),
+    ("io_grouping_type", Idle::Housekeeping),
+    ("addr_method", Idle::Housekeeping),
+    ("black_hole", Idle::Housekeeping),
+];
+
+pub(super) const OF_LUN: &[(&str, Idle)] = &[("read_only", Idle::Housekeeping)];
+
+#[rustfmt::skip]
 pub(super) const OF_DEVICE: &[(&str, Idle)] = &[
     ("filename", Idle::Housekeeping),
     ("blocksize", Idle::Housekeeping),
@@ -26,6 +71,15 @@ pub(super) const OF_DEVICE: &[(&str, Idle)] = &[
     ("async", Idle::Housekeeping),
     ("tst", Idle::Housekeeping),
     ("rotational", Idle::Tuning),
+    ("lb_per_pb_exp", Idle::Tuning),
+    ("opt_trans_len", Idle::Tuning),
+    ("zero_copy", Idle::Housekeeping),
+    ("expl_alua", Idle::Housekeeping),
+    ("bind_alua_state", Idle::Housekeeping),
+    ("resync_size", Idle::Housekeeping),
+    ("gen_tp_soft_threshold_reached_UA", Idle::Housekeeping),
+    ("active", Idle::Guards("a device that SCST has open only at times", "see whether it is used here, and add it to luns")),
+    ("dummy", Idle::Guards("a device without data", "nothing, unless its number is used")),
     ("eui64_id", Idle::Missed("Tarn shows no EUI-64 designator", "see the note on VPD page 83h")),
     ("scsi_device_name", Idle::Missed("Tarn shows the name of the target as device name", "nothing, unless an initiator goes by it")),
     ("inq_vend_specific", Idle::Missed("INQUIRY data have no vendor specific part", "nothing, unless an initiator reads it")),
@@ -33,6 +87,8 @@ pub(super) const OF_DEVICE: &[(&str, Idle)] = &[
     ("cluster_mode", Idle::Missed("reservations are not shared with another node", "let one Tarn serve the disk")),
     ("dif_mode", Idle::Missed("Tarn has no protection information", "format the disk without at the initiator")),
     ("dif_type", Idle::Housekeeping),
+    ("dif_static_app_tag", Idle::Housekeeping),
+    ("dif_filename", Idle::Housekeeping),
 ];
 
 pub(super) const OF_TARGET: &[(&str, Idle)] = &[
@@ -41,6 +97,31 @@ pub(super) const OF_TARGET: &[(&str, Idle)] = &[
     ("rel_tgt_id", Idle::Housekeeping),
     ("cpu_mask", Idle::Housekeeping),
     ("io_grouping_type", Idle::Housekeeping),
+    ("addr_method", Idle::Housekeeping),
+    ("black_hole", Idle::Housekeeping),
+    ("aen_disabled", Idle::Housekeeping),
+    ("comment", Idle::Housekeeping),
+    (
+        "forward_src",
+        Idle::Guards(
+            "commands are passed on between two servers",
+            "let one server have the disk",
+        ),
+    ),
+    (
+        "forward_dst",
+        Idle::Guards(
+            "commands are passed on between two servers",
+            "let one server have the disk",
+        ),
+    ),
+    (
+        "forwarding",
+        Idle::Guards(
+            "commands are passed on between two servers",
+            "let one server have the disk",
+        ),
+    ),
     ("per_portal_acl", Idle::Housekeeping),
     ("LUN", Idle::Housekeeping),
     ("GROUP", Idle::Housekeeping),

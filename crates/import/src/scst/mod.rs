@@ -3,16 +3,19 @@
 //! What a device shows is in its attributes `usn`, `t10_dev_id`, `naa_id` and `eui64_id`; `scstadmin`
 //! writes them when they were set. SCST makes the first two of the CRC of the device's name.
 
+mod grammar;
+mod initiators;
 mod keys;
 
 use std::collections::BTreeMap;
 
-use crate::found::{self, Found, Group, Mutual, Secret, Target, Unit, View};
-use crate::lines::{is_yes, size_bytes};
+use crate::found::{self, Found, Mutual, Secret, Target, Unit, User, View};
+use crate::lines::{is_no, is_yes, size_bytes};
 use crate::tree::Node;
-use crate::{ReadError, Source, braces, crc32c};
-use config::{CacheMode, NamePattern, StoreAt, StoreKind};
-use keys::{OF_DEVICE, OF_TARGET};
+use crate::{ReadError, Source, crc32c};
+use config::{CacheMode, StoreAt, StoreKind};
+use initiators::Groups;
+use keys::{GLOBAL, OF_DEVICE, OF_DRIVER, OF_GROUP, OF_HANDLER, OF_LUN, OF_TARGET};
 
 /// Handlers whose devices are disks on a file, a block device or nothing.
 const HANDLERS: &[&str] = &["vdisk_fileio", "vdisk_blockio", "vdisk_nullio"];
@@ -22,12 +25,16 @@ const EUI_64: &str = "an EUI-64 and a T10 vendor designator, made of t10_dev_id"
 
 pub(crate) fn read(sources: &[Source<'_>], found: &mut Found) -> Result<(), ReadError> {
     for source in sources {
-        let file = braces::read(source)?;
+        let file = grammar::read(source)?;
+        found.is_guarded |= !is_understood(&file, GLOBAL, "global", found);
         let mut devices = BTreeMap::new();
         let setup_id = file.value_of("setup_id").and_then(number).unwrap_or(0);
         for handler in file.all("HANDLER") {
+            let subject = format!("handler {}", handler.value());
+            let is_guarded = !is_understood(handler, OF_HANDLER, &subject, found);
             for device in handler.all("DEVICE") {
-                if let Some(unit) = read_device(handler.value(), device, setup_id, found) {
+                if let Some(mut unit) = read_device(handler.value(), device, setup_id, found) {
+                    unit.is_guarded |= is_guarded;
                     devices.insert(device.value().to_owned(), found.add_unit(unit));
                 }
             }
@@ -49,6 +56,24 @@ pub(crate) fn read(sources: &[Source<'_>], found: &mut Found) -> Result<(), Read
     Ok(())
 }
 
+/// Whether all keys of a section are known. The first of several users has no number, the others have one.
+fn is_understood(
+    section: &Node,
+    keys: &[(&str, found::Idle)],
+    subject: &str,
+    found: &mut Found,
+) -> bool {
+    let unknown = section.children.iter().filter(|child| {
+        let key = match unnumbered(child.key()) {
+            user @ ("IncomingUser" | "OutgoingUser") => user,
+            _ => child.key(),
+        };
+        !found.idle_key(keys, &child.place, subject, key)
+    });
+    // All that is not known is noted.
+    unknown.count() == 0
+}
+
 fn read_device(handler: &str, device: &Node, setup_id: u32, found: &mut Found) -> Option<Unit> {
     let name = device.value();
     let subject = format!("disk {name:?}");
@@ -58,9 +83,7 @@ fn read_device(handler: &str, device: &Node, setup_id: u32, found: &mut Found) -
         found.left_out(&device.place, &subject, message, remedy);
         return None;
     }
-    for child in &device.children {
-        found.idle_key(OF_DEVICE, &child.place, &subject, child.key());
-    }
+    let is_guarded = !is_understood(device, OF_DEVICE, &subject, found);
     let value = |key: &str| device.value_of(key);
     let is_set = |key: &str| value(key).is_some_and(is_yes);
     let store = match value("filename") {
@@ -69,7 +92,8 @@ fn read_device(handler: &str, device: &Node, setup_id: u32, found: &mut Found) -
     };
     let mut unit = Unit::new(device.place.clone(), name, store);
     unit.block_bytes = value("blocksize").map_or(512, |text| text.parse().unwrap_or(0));
-    unit.store.read_only = is_set("read_only");
+    unit.is_guarded = is_guarded;
+    unit.store.read_only = value("read_only").is_some_and(|text| !is_no(text));
     unit.store.removable = is_set("removable");
     unit.store.thin = value("thin_provisioned").map(is_yes);
     unit.store.cache = if is_set("o_direct") {
@@ -138,23 +162,36 @@ fn dev_id_num(name: &str, setup_id: u32) -> u64 {
 }
 
 fn read_driver(driver: &Node, devices: &BTreeMap<String, usize>, found: &mut Found) {
+    let subject = format!("target driver {}", driver.value());
+    if driver.value() == "copy_manager" {
+        let message = "SCST copies within itself (EXTENDED COPY); Tarn does not";
+        found.left_out(
+            &driver.place,
+            &subject,
+            message,
+            "nothing: initiators copy by themselves then",
+        );
+        return;
+    }
     if driver.value() != "iscsi" {
         for target in driver.all("TARGET") {
             let message = format!("target driver {:?}; Tarn speaks iSCSI", driver.value());
             let subject = format!("target {}", target.value());
-            found.left_out(
-                &target.place,
-                &subject,
-                message,
-                "log the initiators in over iSCSI",
-            );
+            let remedy = "log the initiators in over iSCSI";
+            found.left_out(&target.place, &subject, message, remedy);
         }
         return;
     }
+    found.is_guarded |= !is_understood(driver, OF_DRIVER, &subject, found);
+    if !driver.value_of("enabled").is_some_and(is_yes) {
+        let message = "it is not enabled, so no target of it is reached";
+        let remedy = "enable it there and import again, if it is used";
+        found.left_out(&driver.place, &subject, message, remedy);
+        found.is_guarded = true;
+    }
     for node in incoming_users(driver) {
         let (name, secret) = account(node);
-        found.add_user(node.place.clone(), &name, secret, None);
-        found.discovery_auth.push(name);
+        found.add_discovery_user(User::new(node.place.clone(), name, secret));
     }
     for target in driver.all("TARGET") {
         read_target(target, devices, found);
@@ -192,75 +229,54 @@ fn account(node: &Node) -> (String, Option<Secret>) {
 fn read_target(node: &Node, devices: &BTreeMap<String, usize>, found: &mut Found) {
     let name = node.value();
     let subject = format!("target {name}");
-    if node.value_of("enabled").is_some_and(|text| !is_yes(text)) {
+    let mut target = Target::new(node.place.clone(), name);
+    target.is_guarded = !is_understood(node, OF_TARGET, &subject, found);
+    if !node.value_of("enabled").is_some_and(is_yes) {
         let message = "it is not enabled";
+        let remedy = "enable it there and import again, if it is used";
+        found.left_out(&node.place, &subject, message, remedy);
+        target.is_guarded = true;
+    }
+    let is_black_hole = |node: &Node| node.value_of("black_hole").is_some_and(|text| text != "0");
+    if is_black_hole(node) || node.all("GROUP").any(is_black_hole) {
+        let message = "black_hole: SCST drops commands or aborts them";
         found.left_out(
             &node.place,
             &subject,
             message,
-            "enable it there and import again, if it is used",
+            "add the target by hand, if it is used",
         );
-        return;
+        target.is_guarded = true;
     }
-    for child in &node.children {
-        found.idle_key(OF_TARGET, &child.place, &subject, unnumbered(child.key()));
-    }
-    let mut target = Target::new(node.place.clone(), name);
     target.alias = node.value_of("alias").map(str::to_owned);
     read_portals(node, &mut target, found);
     read_users(node, &mut target, found);
-    let mut earlier: Vec<String> = Vec::new();
+    let mut groups = Groups::of(node);
     for group in node.all("GROUP") {
-        let id = add_group(name, group, &mut earlier, found);
+        let subject = format!("group {:?}", group.value());
+        target.is_guarded |= !is_understood(group, OF_GROUP, &subject, found);
+        let id = groups.add(group, found);
         add_views(group, Some(&id), devices, &mut target, found);
     }
     let has_groups = node.all("GROUP").next().is_some();
-    let others = (has_groups && node.all("LUN").next().is_some())
-        .then(|| add_others(name, node, &earlier, found));
+    let others = (has_groups && node.all("LUN").next().is_some()).then(|| groups.add_others(found));
     add_views(node, others.as_deref(), devices, &mut target, found);
+    groups.limit_portals(&mut target, found);
     found.targets.push(target);
-}
-
-/// The group of those who are in no group of a target, and see its own LUNs.
-fn add_others(target: &str, node: &Node, members: &[String], found: &mut Found) -> String {
-    let id = format!("{target}/others");
-    let subject = format!("target {target}");
-    let mut initiators = vec!["*".to_owned()];
-    let is_all = members.iter().any(|member| member == "*");
-    if is_all {
-        let message =
-            "its own LUNs were for the few that a group with * excludes; nobody sees them now";
-        let remedy = "add a group of these initiators, and the luns for it";
-        found.left_out(&node.place, &subject, message, remedy);
-        initiators.clear();
-    } else {
-        let message =
-            "its own LUNs are for initiators in none of its groups: a group of all others was made";
-        found.changed(&node.place, &subject, message, "nothing");
-        initiators.extend(members.iter().map(|member| format!("!{member}")));
-    }
-    found.groups.push(Group {
-        place: node.place.clone(),
-        id: id.clone(),
-        initiators,
-    });
-    id
 }
 
 fn read_portals(node: &Node, target: &mut Target, found: &mut Found) {
     for allowed in node.all("allowed_portal") {
-        match crate::address::bind(allowed.value()) {
-            Some(bind) => target.portals.push(found::Portal { bind, tag: 1 }),
-            None => {
-                let message = format!("allowed_portal {:?} is not an address", allowed.value());
-                let remedy = "add the address to portals by hand";
-                found.left_out(
-                    &allowed.place,
-                    &format!("target {}", target.name),
-                    message,
-                    remedy,
-                );
-            }
+        let binds = crate::address::binds(allowed.value());
+        let is_address = !binds.is_empty();
+        target
+            .portals
+            .extend(binds.into_iter().map(|bind| found::Portal { bind, tag: 1 }));
+        if !is_address {
+            let message = format!("allowed_portal {:?} is not an address", allowed.value());
+            let remedy = "add the address to portals by hand";
+            let subject = format!("target {}", target.name);
+            found.left_out(&allowed.place, &subject, message, remedy);
         }
     }
     if node.find("allowed_portal").is_none() {
@@ -273,61 +289,15 @@ fn read_users(node: &Node, target: &mut Target, found: &mut Found) {
     let mutual = outgoing.map(|(name, secret)| Mutual { name, secret });
     for incoming in incoming_users(node) {
         let (name, secret) = account(incoming);
-        found.add_user(incoming.place.clone(), &name, secret, mutual.clone());
-        target.auth.push(name);
+        let user = User::new(incoming.place.clone(), name, secret);
+        found.add_target_user(
+            target,
+            User {
+                mutual: mutual.clone(),
+                ..user
+            },
+        );
     }
-}
-
-/// An initiator is in the first group of a target that has it. So each takes out the members of `earlier` ones, and its
-/// own are added to those.
-fn add_group(target: &str, group: &Node, earlier: &mut Vec<String>, found: &mut Found) -> String {
-    let id = format!("{target}/{}", group.value());
-    let subject = format!("group {:?}", group.value());
-    let mut initiators: Vec<String> = Vec::new();
-    let mut is_whole = true;
-    let mut portals = Vec::new();
-    for initiator in group.all("INITIATOR") {
-        let name = initiator.value();
-        let Some((before, _)) = name.split_once('#') else {
-            initiators.push(name.to_owned());
-            continue;
-        };
-        let message =
-            format!("INITIATOR {name:?} goes by the portal; groups of Tarn go by name or address");
-        let remedy = "list those who may see the disks instead";
-        found.left_out(&initiator.place, &subject, message, remedy);
-        // Who was taken out would be in it.
-        is_whole &= !name.starts_with('!');
-        portals.push(before.to_owned());
-    }
-    let is_exclusion = |name: &String| name.starts_with('!');
-    if !initiators.is_empty() && initiators.iter().all(is_exclusion) {
-        initiators.insert(0, "*".to_owned());
-    }
-    let members = initiators.iter().filter(|name| !is_exclusion(name));
-    let members: Vec<String> = members.cloned().chain(portals).collect();
-    let taken = earlier.iter().filter(|other| overlaps(&members, other));
-    initiators.extend(taken.map(|other| format!("!{other}")));
-    if !is_whole {
-        initiators.clear();
-    }
-    earlier.extend(members);
-    found.groups.push(Group {
-        place: group.place.clone(),
-        id: id.clone(),
-        initiators,
-    });
-    id
-}
-
-/// Whether a pattern may match an initiator that one of the others matches.
-fn overlaps(members: &[String], other: &str) -> bool {
-    let parse = |text: &str| NamePattern::parse(text).ok();
-    let Some(other) = parse(other) else {
-        return false;
-    };
-    let mut members = members.iter().filter_map(|member| parse(member));
-    members.any(|member| member.common(&other).is_some())
 }
 
 fn add_views(
@@ -343,12 +313,16 @@ fn add_views(
             found.no_disk(&lun.place, &target.name, &line);
             continue;
         };
+        let subject = format!("target {} LUN {number}", target.name);
+        if !is_understood(lun, OF_LUN, &subject, found) {
+            continue;
+        }
         target.views.push(View {
             place: lun.place.clone(),
             lun: number,
             unit,
             group: group.map(str::to_owned),
-            read_only: lun.value_of("read_only").is_some_and(is_yes),
+            read_only: lun.value_of("read_only").is_some_and(|text| !is_no(text)),
         });
     }
 }

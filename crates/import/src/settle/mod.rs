@@ -1,7 +1,7 @@
 //! From what was found to what Tarn allows: one unit per store, legal names, one unit per number.
 //!
-//! Nothing is dropped without a note. Where a limit of access is lost altogether, what it guarded is left
-//! out, too: a target that asked for CHAP never becomes one that does not.
+//! Nothing is dropped without a note. Where a limit of access is lost altogether, what it guarded is not shown: a
+//! target that asked for CHAP never becomes one that does not. Its disks are written, with no target that shows them.
 
 mod people;
 mod targets;
@@ -19,7 +19,7 @@ pub(crate) fn settle(found: &mut Found, options: &Options) {
     units::settle(found);
     people::settle(found);
     targets::settle(found, options);
-    units::drop_unseen(found);
+    units::note_unseen(found);
     people::drop_unused(found);
     people::note_discovery(found);
     units::note_identities(found);

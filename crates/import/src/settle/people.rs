@@ -49,11 +49,12 @@ fn merge_users(found: &mut Found) {
 fn merge_user(found: &mut Found, first: &mut User, user: User) {
     let remedy = "in Tarn a user is the same for all targets; give one of them another name, here and at \
         the initiators";
+    // Only tgt gets here with two: it has one account of a name, too, with the secret that it is given first.
     if first.secret.is_none() {
         first.secret = user.secret;
     } else if user.secret.is_some() && user.secret != first.secret {
         let message = format!("it has another secret at {}; that one is used", first.place);
-        found.left_out(&user.place, &subject(&user.name), message, remedy);
+        found.changed(&user.place, &subject(&user.name), message, remedy);
     }
     if first.mutual.is_none() {
         first.mutual = user.mutual;
@@ -104,12 +105,11 @@ fn drop_nameless(found: &mut Found) {
     }
     let mut targets = std::mem::take(&mut found.targets);
     targets.retain_mut(|target| {
-        let had_users = !target.auth.is_empty();
         let mut seen = BTreeSet::new();
         target
             .auth
             .retain(|name| names.contains(name) && seen.insert(name.clone()));
-        let stays_closed = !had_users || !target.auth.is_empty();
+        let stays_closed = !target.needs_user || !target.auth.is_empty();
         if !stays_closed {
             let message = "none of its users could be imported, and without it would be open";
             let subject = format!("target {}", target.name);
@@ -123,21 +123,23 @@ fn drop_nameless(found: &mut Found) {
         stays_closed
     });
     found.targets = targets;
-    settle_discovery(found, &names, dropped.first());
+    settle_discovery(found, &names);
 }
 
 /// Keeps the users of discovery that there are.
-fn settle_discovery(found: &mut Found, names: &BTreeSet<String>, dropped: Option<&User>) {
-    let had_users = !found.discovery_auth.is_empty();
+fn settle_discovery(found: &mut Found, names: &BTreeSet<String>) {
     let mut seen = BTreeSet::new();
     found
         .discovery_auth
         .retain(|name| names.contains(name) && seen.insert(name.clone()));
-    if let (true, true, Some(user)) = (had_users, found.discovery_auth.is_empty(), dropped) {
+    let Some(place) = found.targets.first().map(|target| target.place.clone()) else {
+        return;
+    };
+    if found.discovery_needs_user && found.discovery_auth.is_empty() {
         let message = "none of its users could be imported, and without it would be open to every initiator; so no \
             target is imported";
-        let remedy = "give the user another name there, and import again";
-        found.left_out(&user.place, "discovery", message, remedy);
+        let remedy = "give it a user with a name of its own there, and import again";
+        found.left_out(&place, "discovery", message, remedy);
         found.targets.clear();
     }
 }
@@ -175,7 +177,14 @@ fn settle_groups(found: &mut Found) {
         }
         let known = by_members.get(&group.initiators).cloned();
         let id = known.clone().unwrap_or_else(|| ids.make(&group.id));
-        renamed.insert(group.id.clone(), Some(id.clone()));
+        let earlier = renamed.insert(group.id.clone(), Some(id.clone()));
+        if earlier.is_some_and(|earlier| earlier.as_ref() != Some(&id)) {
+            let message =
+                "two groups of this name have different members; no initiator sees their disks";
+            let subject = format!("group {:?}", group.id);
+            found.left_out(&group.place, &subject, message, "add two groups by hand");
+            renamed.insert(group.id.clone(), None);
+        }
         if known.is_none() {
             by_members.insert(group.initiators.clone(), id.clone());
             group.id = id;
@@ -235,7 +244,8 @@ fn legal_member(text: &str) -> Option<String> {
     (is_name && NamePattern::parse(text).is_ok()).then_some(lower)
 }
 
-/// Takes out users and groups that nothing refers to.
+/// Takes out groups that nothing refers to. Users that nobody asks for are written: they belong to what is added by
+/// hand.
 pub(super) fn drop_unused(found: &mut Found) {
     let auth = found.targets.iter().flat_map(|target| &target.auth);
     let users: BTreeSet<String> = auth.chain(&found.discovery_auth).cloned().collect();
@@ -248,10 +258,9 @@ pub(super) fn drop_unused(found: &mut Found) {
         .map(|user| (user.place.clone(), subject(&user.name)))
         .collect();
     for (place, subject) in unused {
-        let message = "no target that was imported, and no discovery, asks for it";
-        found.left_out(&place, &subject, message, "nothing, or add it to an auth");
+        let message = "no target that was imported, and no discovery, asks for it; it is written nevertheless";
+        found.changed(&place, &subject, message, "nothing, or add it to an auth");
     }
-    found.users.retain(|user| users.contains(&user.name));
     found.groups.retain(|group| groups.contains(&group.id));
 }
 

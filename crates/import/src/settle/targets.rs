@@ -118,7 +118,12 @@ fn settle_views(found: &mut Found, target: &mut Target, groups: &BTreeMap<&str, 
         by_unit.entry((view.lun, view.unit)).or_default().push(view);
     }
     for entries in by_unit.values_mut() {
-        settle_entry(found, &subject, entries);
+        let (read_only, writable): (Vec<&View>, Vec<&View>) =
+            entries.iter().partition(|view| view.read_only);
+        let is_split = read_only
+            .iter()
+            .all(|one| writable.iter().all(|two| are_apart(one, two)));
+        settle_entry(found, &subject, entries, is_split);
     }
     target.views = by_unit.into_values().flatten().collect();
 }
@@ -153,19 +158,18 @@ fn have_nobody_in_common(one: &Group, two: &Group) -> bool {
     })
 }
 
-/// The entries of one unit under one number: all see it alike, and everyone's makes the others idle.
-fn settle_entry(found: &mut Found, subject: &str, entries: &mut Vec<View>) {
-    let is_mixed =
-        entries.iter().any(|view| view.read_only) && entries.iter().any(|view| !view.read_only);
-    if is_mixed {
-        if let Some(first) = entries.first() {
-            let message = format!(
-                "LUN {} was read-only for some initiators only; now for all",
-                first.lun
-            );
-            let remedy = "add a second target for those that may write";
-            found.changed(&first.place.clone(), subject, message, remedy);
-        }
+/// The entries of one unit under one number: everyone's makes the others idle. Some may write and others only read,
+/// if it is certain that nobody is among both (`is_split`).
+fn settle_entry(found: &mut Found, subject: &str, entries: &mut Vec<View>, is_split: bool) {
+    if is_split {
+        entries.sort_by_key(|view| view.read_only);
+    } else if let Some(first) = entries.first() {
+        let message = format!(
+            "LUN {} was read-only for some initiators only, and some may be among both; now for all",
+            first.lun
+        );
+        let remedy = "add a second target for those that may write";
+        found.changed(&first.place.clone(), subject, message, remedy);
         entries.iter_mut().for_each(|view| view.read_only = true);
     }
     if let Some(everyone) = entries.iter().position(|view| view.group.is_none()) {
@@ -180,7 +184,7 @@ fn settle_portals(found: &mut Found, options: &Options) {
     let mut targets = std::mem::take(&mut found.targets);
     for target in &mut targets {
         if !options.listen.is_empty() {
-            replace_portals(target, &options.listen);
+            replace_portals(target, &options.listen, found);
         }
         let mut seen = BTreeSet::new();
         target
@@ -203,14 +207,29 @@ fn settle_portals(found: &mut Found, options: &Options) {
     found.targets = targets;
 }
 
-/// All addresses of the caller, with the tag the target has had.
-fn replace_portals(target: &mut Target, listen: &[String]) {
+/// All addresses of the caller, with the tag the target has had. A target that let its initiators in at some addresses
+/// gets none but these.
+fn replace_portals(target: &mut Target, listen: &[String], found: &mut Found) {
     let tag = target.portals.first().map_or(1, |portal| portal.tag);
+    let ip = |bind: &str| bind.parse::<SocketAddr>().ok().map(|address| address.ip());
+    let own: BTreeSet<_> = target
+        .portals
+        .iter()
+        .filter_map(|portal| ip(&portal.bind))
+        .collect();
+    let is_own = |bind: &&String| !target.is_bound || ip(bind).is_some_and(|ip| own.contains(&ip));
+    let (kept, others): (Vec<&String>, Vec<&String>) = listen.iter().partition(is_own);
+    for other in others {
+        let message =
+            format!("it is not at {other}, as it let its initiators in at other addresses only");
+        let remedy = "give --listen with one of its addresses, or add the portal by hand";
+        found.left_out(&target.place, &subject(target), message, remedy);
+    }
     let portal = |bind: &String| Portal {
         bind: bind.clone(),
         tag,
     };
-    target.portals = listen.iter().map(portal).collect();
+    target.portals = kept.into_iter().map(portal).collect();
 }
 
 /// Ports, by family, that some target listens on at every address.

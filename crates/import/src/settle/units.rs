@@ -15,6 +15,7 @@ const NEW_WWID: &str = "where an initiator names the disk by its WWID (multipath
 
 pub(super) fn settle(found: &mut Found) {
     merge_stores(found);
+    hide_guarded(found);
     drop_impossible(found);
     let mut ids = Ids::default();
     for unit in &mut found.units {
@@ -72,6 +73,7 @@ fn merge(found: &mut Found, first: &mut Unit, other: &Unit) {
         );
         found.changed(&other.place, &subject(&other.name), message, NEW_WWID);
     }
+    first.is_guarded |= other.is_guarded;
     if first.store.read_only != other.store.read_only {
         let message = format!(
             "the same store is {:?} at {}, writable in one place and read-only in the other; it is read-only now",
@@ -82,6 +84,38 @@ fn merge(found: &mut Found, first: &mut Unit, other: &Unit) {
         found.changed(&other.place, &subject(&other.name), message, remedy);
         first.store.read_only = true;
     }
+}
+
+/// Takes out targets and views of which something was not understood; the units stay.
+fn hide_guarded(found: &mut Found) {
+    let units = std::mem::take(&mut found.units);
+    let is_guarded = |position: usize| units.get(position).is_none_or(|unit| unit.is_guarded);
+    let mut kept = Vec::new();
+    for mut target in std::mem::take(&mut found.targets) {
+        let subject = format!("target {}", target.name);
+        if target.is_guarded || found.is_guarded {
+            let message = "it is not in the result, as not all that limits it could be kept; its disks are, without it";
+            let remedy = "see the notes on it and on the file as a whole; then add it by hand, or import again";
+            found.left_out(&target.place, &subject, message, remedy);
+            continue;
+        }
+        for view in target.views.iter().filter(|view| is_guarded(view.unit)) {
+            let message = format!(
+                "LUN {} is not shown, as not all of what the file says of its disk is known",
+                view.lun
+            );
+            found.left_out(
+                &view.place,
+                &subject,
+                message,
+                "see the note on that disk; then add it to luns",
+            );
+        }
+        target.views.retain(|view| !is_guarded(view.unit));
+        kept.push(target);
+    }
+    found.targets = kept;
+    found.units = units;
 }
 
 /// Takes out what Tarn cannot serve, with everything that shows it.
@@ -210,25 +244,21 @@ fn check_naas(found: &mut Found) {
     found.units = units;
 }
 
-/// Takes out units that no target shows.
-pub(super) fn drop_unseen(found: &mut Found) {
+/// Units that no target shows are written nevertheless, with their identities: to add them to a target is easy.
+pub(super) fn note_unseen(found: &mut Found) {
     let views = found.targets.iter().flat_map(|target| &target.views);
     let seen: BTreeSet<usize> = views.map(|view| view.unit).collect();
-    let mut kept = Vec::new();
-    let mut moved = Vec::new();
-    for (position, unit) in std::mem::take(&mut found.units).into_iter().enumerate() {
-        if seen.contains(&position) {
-            moved.push(Some(kept.len()));
-            kept.push(unit);
-        } else {
-            moved.push(None);
-            let message = "no iSCSI target that was imported shows it";
-            let remedy = "nothing, or add a [[lun]] for it by hand";
-            found.left_out(&unit.place, &subject(&unit.name), message, remedy);
-        }
+    let units = std::mem::take(&mut found.units);
+    for (_, unit) in units
+        .iter()
+        .enumerate()
+        .filter(|(position, _)| !seen.contains(position))
+    {
+        let message = "no target shows it; it is written, so that its identity stays";
+        let remedy = "nothing, or put it into the luns of a target, for those who saw it";
+        found.left_out(&unit.place, &subject(&unit.name), message, remedy);
     }
-    found.units = kept;
-    move_views(found, &moved);
+    found.units = units;
 }
 
 /// Says of every unit what of its identity stays, and once for all alike what does not.

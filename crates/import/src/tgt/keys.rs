@@ -5,6 +5,8 @@ use crate::found::Idle;
 pub(super) const GLOBAL: &[(&str, Idle)] = &[
     ("ignore-errors", Idle::Housekeeping),
     ("control-port", Idle::Housekeeping),
+    ("incomingdiscoveryuser", Idle::Housekeeping),
+    ("outgoingdiscoveryuser", Idle::Housekeeping),
     ("default-driver", Idle::Housekeeping),
     ("include", Idle::Housekeeping),
     (
@@ -21,6 +23,11 @@ const ISNS: &str = "give the initiators the address of the portal";
 pub(super) const OF_TARGET: &[(&str, Idle)] = &[
     ("driver", Idle::Housekeeping),
     ("controller_tid", Idle::Housekeeping),
+    ("state", Idle::Housekeeping),
+    ("IFMarker", Idle::Housekeeping),
+    ("OFMarker", Idle::Housekeeping),
+    ("IFMarkInt", Idle::Housekeeping),
+    ("OFMarkInt", Idle::Housekeeping),
     ("MaxRecvDataSegmentLength", Idle::Tuning),
     ("MaxXmitDataSegmentLength", Idle::Tuning),
     ("HeaderDigest", Idle::Tuning),
@@ -49,9 +56,9 @@ pub(super) const OF_UNIT: &[(&str, Idle)] = &[
     ("optimal_xfer_gran", Idle::Tuning),
     ("optimal_xfer_len", Idle::Tuning),
     ("mode_page", Idle::Missed("mode pages are Tarn's own", "see whether initiators ask for a value of it")),
-    ("params", Idle::Missed("parameters of tgtadm are not read", "see what it sets, and whether Tarn has a key for it")),
+    ("params", Idle::Guards("parameters of tgtadm are not read", "see what it sets, and whether Tarn has a key for it")),
     ("product_rev", Idle::Housekeeping),
-    ("path", Idle::Missed("it replaces the store after the start", "set store by hand")),
+    ("path", Idle::Guards("it replaces the store after the start", "set store by hand")),
 ];
 
 /// Keys of a unit that this reader understands; they may stand in the target for all its units.

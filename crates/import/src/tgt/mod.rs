@@ -10,11 +10,11 @@ mod keys;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::acl::Acl;
-use crate::found::{self, Found, Mutual, Secret, Target, Unit, View};
-use crate::lines::{base_name, is_yes};
+use crate::found::{self, Found, Mutual, Secret, Target, Unit, User, View};
+use crate::lines::{base_name, is_no, is_yes};
 use crate::tree::Node;
-use crate::{Include, Place, ReadError, Source, address, tags};
-use config::{CacheMode, StoreAt};
+use crate::{Include, Place, ReadError, Source, acl, address, rbd, tags};
+use config::{CacheMode, StoreAt, StoreSpec};
 use keys::{GLOBAL, OF_TARGET, OF_UNIT, TARGET_KEYS, UNIT_KEYS};
 
 /// What `tgt-admin --dump` writes where it does not know the secret.
@@ -36,6 +36,24 @@ pub(crate) fn includes(source: Source<'_>) -> Vec<Include> {
             pattern: node.rest(),
         })
         .collect()
+}
+
+/// A file that another one includes is a configuration, too: else nothing of it is to be shown.
+pub(crate) fn check_included(source: Source<'_>) -> Result<(), ReadError> {
+    let file = tags::read(&source).map_err(|error| {
+        if let ReadError::Syntax { place, .. } = error {
+            ReadError::Included { place }
+        } else {
+            error
+        }
+    })?;
+    let is_known = |key: &str| key == "target" || GLOBAL.iter().any(|(known, _)| *known == key);
+    match file.children.iter().find(|node| !is_known(node.key())) {
+        None => Ok(()),
+        Some(node) => Err(ReadError::Included {
+            place: node.place.clone(),
+        }),
+    }
 }
 
 pub(crate) fn read(sources: &[Source<'_>], found: &mut Found) -> Result<(), ReadError> {
@@ -109,6 +127,13 @@ pub(crate) fn note_common(place: &Place, found: &mut Found) {
     );
     found.changed(
         place,
+        "identities",
+        "tgt derives identities from the numbers of target and LUN alone, so they are the same on every server with \
+         tgt",
+        "if disks of two such servers come to one Tarn or to one host, set another serial and naa for those of one",
+    );
+    found.changed(
+        place,
         "LUN 0",
         "tgt has a controller at LUN 0 of every target, Tarn has none",
         "nothing: no initiator stores data there",
@@ -142,8 +167,11 @@ fn read_globals(globals: &[Node], found: &mut Found) {
     for node in globals {
         match node.key() {
             "incomingdiscoveryuser" => {
-                add_user(node, None, found);
-                found.discovery_auth.push(node.value().to_owned());
+                found.is_guarded |= !is_account(node, "discovery", found);
+                let user = user(node, None);
+                found.discovery_needs_user = true;
+                found.discovery_auth.push(user.name.clone());
+                found.users.push(user);
             }
             "outgoingdiscoveryuser" => {
                 let message =
@@ -151,24 +179,50 @@ fn read_globals(globals: &[Node], found: &mut Found) {
                 let remedy = "give the discovery user a mutual table by hand";
                 found.left_out(&node.place, "discovery", message, remedy);
             }
-            key => found.idle_key(GLOBAL, &node.place, "global", key),
+            key => found.is_guarded |= !found.idle_key(GLOBAL, &node.place, "global", key),
         }
     }
 }
 
-fn secret_of(node: &Node) -> Option<Secret> {
-    let secret = node.word(2);
-    (!secret.is_empty() && secret != NO_PASSWORD).then(|| Secret::new(secret.to_owned()))
+/// Name and secret of an account, as they stand with one blank between them.
+fn account(node: &Node) -> (&str, Option<Secret>) {
+    let mut parts = node.value().split(' ');
+    let name = parts.next().unwrap_or_default();
+    let secret = parts
+        .next()
+        .filter(|secret| !secret.is_empty() && *secret != NO_PASSWORD);
+    (name, secret.map(|secret| Secret::new(secret.to_owned())))
 }
 
-fn add_user(node: &Node, mutual: Option<Mutual>, found: &mut Found) {
-    found.add_user(node.place.clone(), node.value(), secret_of(node), mutual);
+/// Whether there is nothing but a name and a secret. What there is more is not shown, as it may be a secret.
+fn is_account(node: &Node, subject: &str, found: &mut Found) -> bool {
+    let is_account = node.value().split(' ').nth(2).is_none();
+    if !is_account {
+        let message = format!(
+            "{} has more than a name and a secret, with one blank between them",
+            node.key()
+        );
+        found.left_out(
+            &node.place,
+            subject,
+            message,
+            "correct it there and import again",
+        );
+    }
+    is_account
+}
+
+/// tgt has one account of a name, with the secret that it is given first.
+fn user(node: &Node, mutual: Option<Mutual>) -> User {
+    let (name, secret) = account(node);
+    let user = User::new(node.place.clone(), name, secret);
+    User { mutual, ..user }
 }
 
 fn read_target(name: &str, tid: u64, node: &Node, found: &mut Found) {
-    let subject = format!("target {name}");
     let mut target = Target::new(node.place.clone(), name);
     target.portals = found::portal_of_all();
+    target.is_guarded = !is_understood(node, &format!("target {name}"), found);
     read_users(node, &mut target, found);
     let group = read_acl(node, name, found);
     let mut luns = LunNumbers::of(node);
@@ -186,40 +240,76 @@ fn read_target(name: &str, tid: u64, node: &Node, found: &mut Found) {
             read_only: false,
         });
     }
+    found.targets.push(target);
+}
+
+/// Whether everything that stands in a target is known, and the target is one that is served.
+fn is_understood(node: &Node, subject: &str, found: &mut Found) -> bool {
+    let mut is_understood = true;
     for child in &node.children {
         let key = child.key();
         let is_known = TARGET_KEYS.contains(&key) || UNIT_KEYS.contains(&key);
         let is_of_unit = OF_UNIT.iter().any(|(name, _)| *name == key);
-        if is_of_unit {
-            found.idle_key(OF_UNIT, &child.place, &subject, key);
-        } else if !is_known {
-            found.idle_key(OF_TARGET, &child.place, &subject, key);
-        }
+        is_understood &= if is_of_unit {
+            found.idle_key(OF_UNIT, &child.place, subject, key)
+        } else {
+            is_known || found.idle_key(OF_TARGET, &child.place, subject, key)
+        };
     }
-    found.targets.push(target);
+    let luns = stores(node)
+        .into_iter()
+        .map(|(store, _)| store)
+        .chain([node]);
+    let mut numbers = luns.flat_map(|one| one.all("lun"));
+    if let Some(lun) = numbers.find(|lun| lun.value().parse::<u64>().is_err()) {
+        is_understood &= found.unknown_key(&lun.place, subject, &format!("lun {}", lun.value()));
+    }
+    let is_ready = node.value_of("state").is_none_or(|state| state == "ready");
+    if !is_ready || is_offline(node) {
+        let message = "it was set offline";
+        found.left_out(
+            &node.place,
+            subject,
+            message,
+            "set it online there and import again, if it is used",
+        );
+        is_understood = false;
+    }
+    is_understood
+}
+
+fn is_offline(node: &Node) -> bool {
+    node.value_of("online")
+        .is_some_and(|online| !is_yes(online))
 }
 
 fn read_users(node: &Node, target: &mut Target, found: &mut Found) {
+    let subject = format!("target {}", target.name);
     // tgt knows one account for the target's own proof, towards all users.
-    let mutual = node.all("outgoinguser").next().map(|outgoing| Mutual {
-        name: outgoing.value().to_owned(),
-        secret: secret_of(outgoing),
+    let mutual = node.all("outgoinguser").next().map(|outgoing| {
+        let (name, secret) = account(outgoing);
+        Mutual {
+            name: name.to_owned(),
+            secret,
+        }
     });
     for incoming in node.all("incominguser") {
-        add_user(incoming, mutual.clone(), found);
-        target.auth.push(incoming.value().to_owned());
+        target.is_guarded |= !is_account(incoming, &subject, found);
+        target.needs_user = true;
+        let user = user(incoming, mutual.clone());
+        target.auth.push(user.name.clone());
+        found.users.push(user);
     }
     if let (true, Some(outgoing)) = (target.auth.is_empty(), node.find("outgoinguser")) {
         let message = "the target proves itself, but no initiator has to; Tarn does the first only with the second";
         let remedy = "add an incoming user";
-        found.left_out(
-            &outgoing.place,
-            &format!("target {}", target.name),
-            message,
-            remedy,
-        );
+        found.left_out(&outgoing.place, &subject, message, remedy);
     }
 }
+
+/// What tgt makes of a list of names and one of addresses.
+const EITHER: &str = "initiators needed a listed name or a listed address with tgt since 1.0.83, and both before; a \
+    group of Tarn with all of them takes either, so until it is known which was meant nobody sees what they saw";
 
 /// The group of those who may log in; `None` is everyone.
 fn read_acl(node: &Node, name: &str, found: &mut Found) -> Option<String> {
@@ -229,8 +319,55 @@ fn read_acl(node: &Node, name: &str, found: &mut Found) -> Option<String> {
         .into_iter()
         .partition(|name| address::network(name).is_some());
     let addresses = [values("initiator-address"), misplaced].concat();
-    let acl = Acl { names, addresses };
-    acl.into_group(name, &node.place, found)
+    acl_of(names, addresses, name, &node.place, found)
+}
+
+/// The same of the two lists, of which an empty one is none.
+pub(crate) fn acl_of(
+    names: Vec<String>,
+    addresses: Vec<String>,
+    target: &str,
+    place: &Place,
+    found: &mut Found,
+) -> Option<String> {
+    let subject = format!("access to {target}");
+    let is_any = addresses.is_empty() || addresses.iter().any(|address| address == "ALL");
+    if is_any && !names.is_empty() {
+        let message = "tgt since 1.0.83 lets in everyone here, as each address is enough and it takes all of them; \
+            before, and in Tarn now, only the names that are listed";
+        found.changed(
+            place,
+            &subject,
+            message,
+            "add the others to the group if they were meant",
+        );
+    }
+    let names = (!names.is_empty()).then(|| acl::literal(names, place, &subject, found));
+    let addresses = (!is_any).then(|| usable(addresses, place, &subject, found));
+    let acl = Acl {
+        names,
+        addresses,
+        both: EITHER,
+    };
+    acl.into_group(target, place, found)
+}
+
+/// The addresses that tgt compares with anybody.
+fn usable(addresses: Vec<String>, place: &Place, subject: &str, found: &mut Found) -> Vec<String> {
+    let mut usable = Vec::new();
+    for address in addresses {
+        match address::strict_network(&address) {
+            Some(network) => usable.push(network),
+            None => {
+                let message = format!(
+                    "{address:?} is nobody to tgt: it is no address, or a network with bits behind its prefix"
+                );
+                let remedy = "add the network to the group if it was meant";
+                found.left_out(place, subject, message, remedy);
+            }
+        }
+    }
+    usable
 }
 
 /// The stores in the order in which `tgt-admin` takes them, each with whether it is a direct one.
@@ -294,6 +431,10 @@ pub(crate) struct TgtUnit<'a> {
     pub(crate) removable: bool,
     pub(crate) cache: CacheMode,
     pub(crate) thin: bool,
+    /// How an image of a Ceph cluster is found.
+    pub(crate) options: &'a str,
+    /// It was set offline.
+    pub(crate) is_offline: bool,
     /// Keys without a counterpart.
     pub(crate) idle: Vec<&'a Node>,
 }
@@ -325,10 +466,12 @@ fn read_unit<'a>(target: &'a Node, store: &'a Node, is_direct: bool) -> TgtUnit<
         backing_type: value("bs-type").unwrap_or("rdwr"),
         device_type: value("device-type").unwrap_or("disk"),
         block_bytes: value("block-size").map(|text| text.parse().unwrap_or(0)),
-        read_only: value("readonly").is_some_and(is_yes),
+        read_only: value("readonly").is_some_and(|text| !is_no(text)),
         removable: value("removable").is_some_and(is_yes),
         cache,
         thin: false,
+        options: value("bsopts").unwrap_or_default(),
+        is_offline: is_offline(store),
         idle: idle
             .filter(|node| !UNIT_KEYS.contains(&node.key()))
             .collect(),
@@ -339,24 +482,34 @@ impl TgtUnit<'_> {
     /// The unit in our terms; `None` if it is none that Tarn can serve, which is noted.
     pub(crate) fn finish(self, tid: u64, lun: u64, found: &mut Found) -> Option<Unit> {
         let subject = format!("disk {:?}", self.path);
-        if self.device_type != "disk" || !matches!(self.backing_type, "rdwr" | "aio") {
+        let Some(store) = self.store() else {
             let message = format!(
-                "device type {:?} on backing store type {:?}; Tarn serves disks on files and block devices",
+                "device type {:?} on backing store type {:?}; Tarn serves disks on files, block devices and images of \
+                 Ceph",
                 self.device_type, self.backing_type
             );
             let remedy = "keep tgt for it, or copy the data into a file or a block device";
             found.left_out(&self.place, &subject, message, remedy);
             return None;
-        }
+        };
+        let mut unit = Unit::new(self.place.clone(), base_name(&self.path), store.at.clone());
+        unit.store = store;
         for node in &self.idle {
-            found.idle_key(OF_UNIT, &node.place, &subject, node.key());
+            unit.is_guarded |= !found.idle_key(OF_UNIT, &node.place, &subject, node.key());
         }
-        let store = StoreAt::path(self.path.clone());
-        let mut unit = Unit::new(self.place.clone(), base_name(&self.path), store);
+        if self.is_offline {
+            let message = "it was set offline";
+            found.left_out(
+                &self.place,
+                &subject,
+                message,
+                "add it to luns if it is used",
+            );
+            unit.is_guarded = true;
+        }
         unit.block_bytes = self.block_bytes.unwrap_or(512);
         unit.store.read_only = self.read_only;
         unit.store.removable = self.removable;
-        unit.store.cache = self.cache;
         unit.store.thin = Some(self.thin);
         unit.inquiry = (self.vendor.to_owned(), self.product.to_owned());
         self.set_identity(tid, lun, &mut unit);
@@ -367,6 +520,19 @@ impl TgtUnit<'_> {
             found.left_out(&self.place, &subject, message, remedy);
         }
         Some(unit)
+    }
+
+    /// Where the data is; `None` if Tarn cannot serve it.
+    fn store(&self) -> Option<StoreSpec> {
+        match (self.device_type, self.backing_type) {
+            ("disk", "rdwr" | "aio") => {
+                let mut store = StoreSpec::new(StoreAt::path(self.path.clone()));
+                store.cache = self.cache;
+                Some(store)
+            }
+            ("disk", "rbd") => rbd::store(&self.path, self.options),
+            _ => None,
+        }
     }
 
     fn set_identity(&self, tid: u64, lun: u64, unit: &mut Unit) {

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use ::import::{FILE_BYTES_MAX, Format, Imported, Include, Source};
+use rustix::fs::OFlags;
 use zeroize::Zeroizing;
 
 use crate::StartError;
@@ -32,12 +33,18 @@ impl Text {
     }
 }
 
-/// Reads the files, and behind each those that it includes.
+/// Reads the files, and behind each those that it includes. An included file that is no configuration ends that: it may
+/// be any file that this user may read, so nothing of it is to be shown.
 pub(super) fn read_all(format: Option<Format>, paths: &[PathBuf]) -> Result<Vec<Text>, StartError> {
     let mut texts = Vec::new();
     let mut seen = BTreeSet::new();
-    let mut waiting: Vec<PathBuf> = paths.iter().rev().cloned().collect();
-    while let Some(path) = waiting.pop() {
+    let mut waiting: Vec<(PathBuf, bool)> = paths
+        .iter()
+        .rev()
+        .cloned()
+        .map(|path| (path, false))
+        .collect();
+    while let Some((path, is_included)) = waiting.pop() {
         // A file that includes itself is read once.
         if !seen.insert(path.clone()) {
             continue;
@@ -49,21 +56,35 @@ pub(super) fn read_all(format: Option<Format>, paths: &[PathBuf]) -> Result<Vec<
         let format = format.or_else(|| Format::detect(&[text.source()]).ok());
         // A file that only includes others does not show its format; only tgt has such files.
         let format = format.unwrap_or(Format::Tgt);
+        if is_included {
+            ::import::check_included(format, text.source()).map_err(StartError::from)?;
+        }
         let includes = ::import::includes(format, text.source());
         for include in includes.iter().rev() {
-            waiting.extend(expand(&path, include)?.into_iter().rev());
+            let paths = expand(&path, include)?.into_iter().rev();
+            waiting.extend(paths.map(|path| (path, true)));
         }
         texts.push(text);
     }
     Ok(texts)
 }
 
+/// Reads a file. A pipe could keep this waiting, and a device could do anything, so neither is opened for long.
 fn read(path: &Path) -> Result<Text, StartError> {
     let failed = |source| StartError::ImportUnreadable {
         path: path.to_owned(),
         source,
     };
-    let file = File::open(path).map_err(failed)?;
+    let file = File::options()
+        .read(true)
+        .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
+        .open(path)
+        .map_err(failed)?;
+    if !file.metadata().map_err(failed)?.is_file() {
+        return Err(StartError::ImportNoRegularFile {
+            path: path.to_owned(),
+        });
+    }
     let mut bytes = Zeroizing::new(Vec::new());
     let limit = u64::try_from(FILE_BYTES_MAX).unwrap_or(u64::MAX);
     // One more, which the importer refuses.
@@ -81,13 +102,18 @@ fn read(path: &Path) -> Result<Text, StartError> {
     })
 }
 
-/// The files that an include means, in the order of their names. A pattern may match none.
+/// The files that an include means, in the order of their names. A pattern may match none, and a directory means the
+/// files in it.
 fn expand(including: &Path, include: &Include) -> Result<Vec<PathBuf>, StartError> {
     let directory = including.parent().unwrap_or_else(|| Path::new(""));
     let path = directory.join(&include.pattern);
     let is_pattern = |text: &str| text.contains(['*', '?']);
     if !is_pattern(&include.pattern) {
-        return Ok(vec![path]);
+        return Ok(if path.is_dir() {
+            files_of(&path, |_| true)
+        } else {
+            vec![path]
+        });
     }
     let parent = path.parent().unwrap_or_else(|| Path::new(""));
     let name = path.file_name().and_then(|name| name.to_str());
@@ -100,18 +126,26 @@ fn expand(including: &Path, include: &Include) -> Result<Vec<PathBuf>, StartErro
     if is_pattern(&parent.to_string_lossy()) {
         return Err(unusable());
     }
-    let Ok(entries) = fs::read_dir(parent) else {
-        return Ok(Vec::new());
-    };
-    let mut paths: Vec<PathBuf> = entries
-        .filter_map(Result::ok)
-        .map(|entry| entry.file_name())
-        .filter(|name| pattern.matches(&name.to_string_lossy()))
-        .map(|name| parent.join(name))
+    Ok(files_of(parent, |name| pattern.matches(name)))
+}
+
+/// The files of a directory with names that are meant; those with a dot in front never are.
+fn files_of(directory: &Path, is_meant: impl Fn(&str) -> bool) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory)
+        .into_iter()
+        .flatten()
+        .filter_map(Result::ok);
+    let names = entries.map(|entry| entry.file_name());
+    let names = names.filter(|name| {
+        let name = name.to_string_lossy();
+        !name.starts_with('.') && is_meant(&name)
+    });
+    let mut paths: Vec<PathBuf> = names
+        .map(|name| directory.join(name))
         .filter(|path| path.is_file())
         .collect();
     paths.sort();
-    Ok(paths)
+    paths
 }
 
 /// Files with secrets in them that others may read.
@@ -201,6 +235,50 @@ mod tests {
             .map(|text| text.path.file_name().unwrap().to_str().unwrap())
             .collect();
         assert_eq!(names, ["targets.conf", "a.conf", "b.conf"]);
+    }
+
+    #[test]
+    fn an_included_directory_is_its_files_and_one_that_is_no_configuration_is_not_shown() {
+        let scratch = Scratch::new();
+        let put = |name: &str, text: &str| fs::write(scratch.path().join(name), text).unwrap();
+        fs::create_dir(scratch.path().join("conf.d")).unwrap();
+        put("targets.conf", "include conf.d\n");
+        put("conf.d/b", "<target iqn.b>\n</target>\n");
+        put("conf.d/.a", "hidden\n");
+        let path = scratch.path().join("targets.conf");
+        assert_eq!(
+            read_all(Some(Format::Tgt), std::slice::from_ref(&path))
+                .unwrap()
+                .len(),
+            2
+        );
+        for secret in [
+            "root:$6$secret:1\n",
+            "</secret>\n",
+            "<secret x>\n",
+            "= secret\n",
+        ] {
+            put("conf.d/c", secret);
+            let error = read_all(Some(Format::Tgt), std::slice::from_ref(&path)).map(|_| ());
+            let message = error.unwrap_err().to_string();
+            assert!(
+                message.contains("conf.d/c:1: this included file"),
+                "{message}"
+            );
+            assert!(!message.contains("secret"), "{message}");
+        }
+    }
+
+    #[test]
+    fn only_a_regular_file_is_read() {
+        let scratch = Scratch::new();
+        let pipe = scratch.path().join("pipe");
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        for path in [pipe.as_path(), Path::new("/dev/zero"), scratch.path()] {
+            let error = read(path).map(|_| ()).unwrap_err().to_string();
+            assert!(error.contains("not a regular file"), "{error}");
+        }
     }
 
     #[test]

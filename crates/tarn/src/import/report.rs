@@ -2,7 +2,7 @@
 
 use std::io::{self, BufWriter, Write};
 
-use ::import::{Imported, Note, Severity};
+use ::import::{Format, Imported, Note, ReadError, Severity};
 use serde::Serialize;
 
 use super::ImportArgs;
@@ -19,6 +19,9 @@ struct Report<'a> {
     /// The configuration, unless it went to a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     toml: Option<&'a str>,
+    /// Why there is no configuration.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -37,17 +40,45 @@ pub(super) fn left_out(imported: &Imported) -> usize {
         .count()
 }
 
+/// Prints why nothing was imported; the error itself comes last.
+pub(super) fn tell_nothing(args: &ImportArgs, format: Format, error: &ReadError) {
+    let notes = if let ReadError::Nothing { notes, .. } = error {
+        notes.as_slice()
+    } else {
+        &[]
+    };
+    if args.json {
+        print_json(&Report {
+            format: format.as_str(),
+            notes,
+            secrets: Vec::new(),
+            exposed: &[],
+            toml: None,
+            error: Some(error.to_string()),
+        });
+        return;
+    }
+    let mut out = BufWriter::new(io::stderr().lock());
+    let _unread = notes
+        .iter()
+        .try_for_each(|note| write_note(&mut out, note))
+        .and_then(|()| out.flush());
+}
+
+/// A report of many targets is large. A failure is that of the stream: nobody reads it any more.
+fn print_json(report: &Report<'_>) {
+    let mut out = BufWriter::new(io::stdout().lock());
+    let _unread = serde_json::to_writer_pretty(&mut out, report)
+        .map_err(io::Error::from)
+        .and_then(|()| out.write_all(b"\n"))
+        .and_then(|()| out.flush());
+}
+
 /// Prints the result.
 pub(super) fn tell(args: &ImportArgs, imported: &Imported, is_detected: bool, exposed: &[String]) {
     let is_written = args.output.is_some();
     if args.json {
-        let report = report(imported, is_written, exposed);
-        // A report of many targets is large. A failure is that of the stream: nobody reads it any more.
-        let mut out = BufWriter::new(io::stdout().lock());
-        let _unread = serde_json::to_writer_pretty(&mut out, &report)
-            .map_err(io::Error::from)
-            .and_then(|()| out.write_all(b"\n"))
-            .and_then(|()| out.flush());
+        print_json(&report(imported, is_written, exposed));
         return;
     }
     if !is_written {
@@ -70,6 +101,7 @@ fn report<'a>(imported: &'a Imported, is_written: bool, exposed: &'a [String]) -
         secrets: secrets.collect(),
         exposed,
         toml: (!is_written).then_some(imported.toml.as_str()),
+        error: None,
     }
 }
 

@@ -1,0 +1,276 @@
+//! Configurations that other people's programs took for something else than they seemed to say.
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers of tests, outside of #[test] functions"
+)]
+
+use std::fs;
+use std::path::Path;
+
+use config::Model;
+use import::{Format, Imported, Options, ReadError, Severity, Source};
+
+fn import_with(format: Format, file: &str, listen: &[&str]) -> Imported {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../tests/import/cases")
+        .join(file);
+    let text = fs::read_to_string(path).unwrap();
+    let options = Options {
+        listen: listen.iter().map(|text| (*text).to_owned()).collect(),
+        ..Options::default()
+    };
+    import::import(
+        format,
+        &[Source {
+            name: file,
+            text: &text,
+        }],
+        &options,
+    )
+    .unwrap()
+}
+
+fn import(format: Format, file: &str) -> Imported {
+    import_with(format, file, &[])
+}
+
+fn model(imported: &Imported) -> Model {
+    Model::from_toml(&imported.toml, Path::new("tarn.toml")).unwrap()
+}
+
+/// The targets with their portals, and the `id`s of what each shows.
+fn shown(imported: &Imported) -> Vec<String> {
+    let model = model(imported);
+    let effective: toml::Table = model.effective().parse().unwrap();
+    let list = |value: &toml::Value, key: &str| {
+        value
+            .get(key)
+            .and_then(toml::Value::as_array)
+            .cloned()
+            .unwrap_or_default()
+    };
+    let targets = effective
+        .get("target")
+        .and_then(toml::Value::as_array)
+        .cloned()
+        .unwrap_or_default();
+    let text = |value: &toml::Value, key: &str| {
+        let value = value.get(key).unwrap_or(value);
+        value.as_str().unwrap_or_default().to_owned()
+    };
+    let words = targets.iter().map(|target| {
+        let name = text(target, "name");
+        let name = name.rsplit(':').next().unwrap_or_default().to_owned();
+        let portals: Vec<_> = list(target, "portals")
+            .iter()
+            .map(|portal| text(portal, "bind"))
+            .collect();
+        let luns: Vec<_> = list(target, "luns")
+            .iter()
+            .map(|lun| text(lun, "id"))
+            .collect();
+        let auth: Vec<_> = list(target, "auth")
+            .iter()
+            .map(|user| text(user, ""))
+            .collect();
+        format!(
+            "{name} at {} shows [{}] to [{}]",
+            portals.join(" "),
+            luns.join(" "),
+            auth.join(" ")
+        )
+    });
+    words.collect()
+}
+
+const BOTH: &str = "0.0.0.0:3260 [::]:3260";
+
+#[test]
+fn what_is_commented_out_is_not_there() {
+    let imported = import(Format::Tgt, "tgt-comment.conf");
+    assert_eq!(
+        shown(&imported),
+        [format!("live at {BOTH} shows [live.img] to []")]
+    );
+    assert_eq!(model(&imported).units().len(), 1);
+    assert!(
+        imported
+            .toml
+            .contains("naa = \"60000000000000000e00000000010001\""),
+        "{}",
+        imported.toml
+    );
+}
+
+#[test]
+fn secrets_are_those_that_tgt_has() {
+    let imported = import(Format::Tgt, "tgt-hash.conf");
+    let secrets: Vec<_> = imported
+        .secrets
+        .iter()
+        .filter_map(|file| file.secret.as_ref())
+        .collect();
+    let secrets: Vec<_> = secrets.iter().map(|secret| secret.as_str()).collect();
+    assert_eq!(secrets, ["abc#defghijkl", "plain-secret-"]);
+}
+
+/// Neither can be said here, so nobody sees the disks; they are written, with what they were known by.
+#[test]
+fn access_that_has_no_form_here_is_not_given() {
+    let imported = import(Format::Tgt, "tgt-acl.conf");
+    let empty = |name: &str| format!("{name} at {BOTH} shows [] to []");
+    assert_eq!(shown(&imported), [empty("either"), empty("mask")]);
+    for known in [
+        "id = \"a.img\"",
+        "id = \"b.img\"",
+        "serial = \"beaf11\"",
+        "naa = \"60000000000000000e00000000020001\"",
+    ] {
+        assert!(imported.toml.contains(known), "{known}\n{}", imported.toml);
+    }
+    let left_out = |word: &str| {
+        let mut notes = imported.notes.iter();
+        notes.any(|note| note.severity == Severity::LeftOut && note.message.contains(word))
+    };
+    assert!(
+        left_out("a listed name or a listed address")
+            && left_out("nobody to tgt")
+            && left_out("no target shows it")
+    );
+}
+
+#[test]
+fn the_acl_of_lio_asks_for_chap() {
+    let imported = import(Format::Lio, "lio-acl-auth.json");
+    assert_eq!(shown(&imported), ["x at 192.0.2.1:3260 shows [l] to [u]"]);
+    assert_eq!(
+        imported
+            .secrets
+            .first()
+            .unwrap()
+            .secret
+            .as_ref()
+            .unwrap()
+            .as_str(),
+        "passwordpass1"
+    );
+}
+
+#[test]
+fn an_image_of_a_cluster_is_a_store() {
+    let imported = import(Format::Lio, "rbd.json");
+    assert_eq!(
+        shown(&imported),
+        ["one at 192.0.2.1:3260 shows [img] to []"]
+    );
+    assert!(
+        imported
+            .toml
+            .contains("store = \"rbd:pool/img?thin=false&conf=/etc/ceph/ceph.conf"),
+        "{}",
+        imported.toml
+    );
+    assert!(
+        imported
+            .toml
+            .contains("naa = \"6001405aaaabbbb11114222833344445\""),
+        "{}",
+        imported.toml
+    );
+}
+
+#[test]
+fn a_target_that_lets_nobody_in_leaves_its_disk_and_the_reason() {
+    let imported = import(Format::Ctl, "silent.conf");
+    assert!(shown(&imported).is_empty());
+    assert!(
+        imported.toml.contains("id = \"a.img\""),
+        "{}",
+        imported.toml
+    );
+    assert!(
+        imported
+            .notes
+            .iter()
+            .any(|note| note.message.contains("its auth-group lets nobody in"))
+    );
+}
+
+/// TrueNAS SCALE writes `INITIATOR name\#portal` for every initiator.
+#[test]
+fn initiators_by_portal_are_at_that_portal() {
+    let imported = import(Format::Scst, "truenas.conf");
+    assert_eq!(
+        shown(&imported),
+        [format!("t1 at {BOTH} shows [vol1] to []")]
+    );
+    for known in [
+        "6589cfc00000012345678901234567ab",
+        "6589cfc00000012345678901234567ac",
+    ] {
+        assert!(imported.toml.contains(known), "{}", imported.toml);
+    }
+    // At that address both are there.
+    let imported = import_with(Format::Scst, "truenas.conf", &["192.0.2.5:3261"]);
+    let at = "at 192.0.2.5:3261 shows";
+    assert_eq!(
+        shown(&imported),
+        [
+            format!("t1 {at} [vol1] to []"),
+            format!("t2 {at} [vol2] to [joe]")
+        ]
+    );
+    let imported = import_with(Format::Scst, "truenas.conf", &["192.0.2.6:3260"]);
+    assert_eq!(
+        shown(&imported),
+        ["t1 at 192.0.2.6:3260 shows [vol1] to []"]
+    );
+}
+
+#[test]
+fn a_file_without_a_disk_says_why() {
+    let text = r#"{"storage_objects": [{"plugin": "pscsi", "name": "tape", "dev": "/dev/sg0"}], "targets": []}"#;
+    let source = Source { name: "f", text };
+    let error = import::import(Format::Lio, &[source], &Options::default())
+        .map(|_| ())
+        .unwrap_err();
+    let ReadError::Nothing { notes, .. } = &error else {
+        panic!("{error}");
+    };
+    assert!(
+        notes.iter().any(|note| note.message.contains("pscsi")),
+        "{notes:?}"
+    );
+    assert!(error.to_string().contains("the list has the reasons"));
+    let source = Source {
+        name: "f",
+        text: "{}",
+    };
+    let error = import::import(Format::Lio, &[source], &Options::default())
+        .map(|_| ())
+        .unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("check that it is the right file")
+    );
+}
+
+#[test]
+fn ucl_is_named() {
+    for text in [
+        "target {\n a { }\n}\n",
+        "debug = 1\nportal-group {\n}\n",
+        "{\"portal-group\": {}}",
+    ] {
+        let source = Source {
+            name: "ctl.conf",
+            text,
+        };
+        let format = Format::detect(&[source]).unwrap();
+        let error = import::import(format, &[source], &Options::default())
+            .map(|_| ())
+            .unwrap_err();
+        assert!(matches!(error, ReadError::Ucl { .. }), "{text:?}: {error}");
+    }
+}
