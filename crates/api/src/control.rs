@@ -121,6 +121,13 @@ pub trait Control: Send + Sync + 'static {
     /// There is no such unit, it does not wait, or it cannot be opened.
     fn discard_log(&self, lun: &str) -> Result<(), Problem>;
 
+    /// Writes to the store of a unit what its log has, of which the state directory does not know, and serves the unit.
+    ///
+    /// # Errors
+    ///
+    /// There is no such unit, it does not wait for that, or it cannot be opened.
+    fn replay_log(&self, lun: &str) -> Result<(), Problem>;
+
     /// The snapshots of a unit, or of all, the oldest of each unit first.
     ///
     /// # Errors

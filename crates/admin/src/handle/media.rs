@@ -40,6 +40,12 @@ pub(crate) async fn discard_log(State(app): State<Arc<App>>, Named(id): Named<St
     moved(&app, id, move |control| control.discard_log(&lun)).await
 }
 
+/// `POST /luns/{id}/log/replay`
+pub(crate) async fn replay_log(State(app): State<Arc<App>>, Named(id): Named<String>) -> Answer {
+    let lun = id.clone();
+    moved(&app, id, move |control| control.replay_log(&lun)).await
+}
+
 /// Moves a medium, and answers with its unit.
 async fn moved<F>(app: &App, id: String, order: F) -> Answer
 where

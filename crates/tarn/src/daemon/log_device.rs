@@ -8,10 +8,11 @@ use std::time::Duration;
 use api::problem::{Problem, ProblemKind};
 use config::{LogDevice, StoreSpec, SyncBias};
 use store::{
-    Bias, Held, Known, LogOptions, Logged, Misfit, NotLogged, Noted, OpenFailure, OpenOptions,
-    SharedStore, Use,
+    Bias, Held, Known, LogHead, LogOptions, Logged, Misfit, NotLogged, Noted, OpenFailure,
+    OpenOptions, SharedStore, Use,
 };
 
+use super::apply::on_thread;
 use super::control::Daemon;
 use super::open::{OpenStore, Opener, retry_while_in_use};
 use crate::StartError;
@@ -35,6 +36,17 @@ pub(crate) struct Withheld {
     pub(crate) why: String,
     /// To do without what the log may have is a way out.
     may_discard: bool,
+    /// To write to the store what the log has is one, too.
+    may_replay: bool,
+}
+
+/// What an administrator decides about a log that a unit waits for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Verdict {
+    /// The store gets what it has.
+    Replay,
+    /// The unit does without what it has.
+    Discard,
 }
 
 /// The spec to open the store of a unit by: one with a log writes lazily.
@@ -144,8 +156,8 @@ fn behind(
                         "clear it if nobody needs what it holds, or write another one at log";
                     not_served(unit, opened, format!("{why}; {remedy}"))
                 }
+                Misfit::OtherLog | Misfit::Newer { .. } => undecided(unit, opened, &why),
                 Misfit::Missing(_)
-                | Misfit::OtherLog
                 | Misfit::Damaged(_)
                 | Misfit::OtherGeneration { .. }
                 | Misfit::Cut { .. }
@@ -173,10 +185,6 @@ fn options(
     identity: &UnitIdentity,
     note: Option<LogNote>,
 ) -> Result<LogOptions, StartError> {
-    let mut name = [0; 16];
-    for (place, byte) in name.iter_mut().zip(identity.naa.as_bytes()) {
-        *place = *byte;
-    }
     let mut new_id = [0; 16];
     getrandom::fill(&mut new_id).map_err(|source| StartError::Random { source })?;
     let noted: Arc<dyn Noted> = Arc::new(LogNotes {
@@ -184,7 +192,7 @@ fn options(
         store: medium_of(&unit.store),
     });
     Ok(LogOptions {
-        unit: name,
+        unit: name_of(identity),
         known: note.map(|note| note.known),
         new_id,
         bias: match log.bias {
@@ -202,6 +210,15 @@ fn options(
     })
 }
 
+/// What the log has as the name of the unit.
+fn name_of(identity: &UnitIdentity) -> store::UnitName {
+    let mut name = [0; 16];
+    for (place, byte) in name.iter_mut().zip(identity.naa.as_bytes()) {
+        *place = *byte;
+    }
+    name
+}
+
 fn held(unit: &config::Unit, opened: OpenStore, why: &str) -> OpenStore {
     let lun = unit.to_string();
     let why = format!("{why}; or do without what the log has: tarn lun log discard {lun}");
@@ -211,6 +228,26 @@ fn held(unit: &config::Unit, opened: OpenStore, why: &str) -> OpenStore {
         Withheld {
             why,
             may_discard: true,
+            may_replay: false,
+        },
+    )
+}
+
+/// A log of the unit that has changes which the state directory does not know of.
+fn undecided(unit: &config::Unit, opened: OpenStore, why: &str) -> OpenStore {
+    let lun = unit.to_string();
+    let why = format!(
+        "{why}; if the state directory was put back from a backup, and this is the log that the unit had last, have \
+         its changes written to the store: tarn lun log replay {lun}; if the log is an old one, do without them: \
+         tarn lun log discard {lun}"
+    );
+    withheld(
+        unit,
+        opened,
+        Withheld {
+            why,
+            may_discard: true,
+            may_replay: true,
         },
     )
 }
@@ -233,6 +270,7 @@ fn not_served(unit: &config::Unit, opened: OpenStore, why: String) -> OpenStore 
         Withheld {
             why,
             may_discard: false,
+            may_replay: false,
         },
     )
 }
@@ -364,12 +402,12 @@ pub(crate) fn close_logs(daemon: &Daemon) {
     let _timed_out = ended.recv_timeout(CLOSE_PATIENCE);
 }
 
-/// Serves a unit that is held without what its log may have.
+/// Serves a unit that is held, with what its log has or without that.
 ///
 /// # Errors
 ///
-/// There is no such unit, it is not held, or it cannot be opened.
-pub(super) fn discard_log(daemon: &Daemon, lun: &str) -> Result<(), Problem> {
+/// There is no such unit, it is not held for that, or it cannot be opened.
+pub(super) fn decide(daemon: &Daemon, lun: &str, verdict: Verdict) -> Result<(), Problem> {
     let in_force = daemon.in_force();
     let running = &in_force.running;
     let units = running.model.units().iter().zip(&running.units);
@@ -378,52 +416,116 @@ pub(super) fn discard_log(daemon: &Daemon, lun: &str) -> Result<(), Problem> {
         let detail = format!("there is no lun {lun:?}; check the name");
         return Err(Problem::new(ProblemKind::NotFound, detail));
     };
+    let done = match verdict {
+        Verdict::Replay => "replayed",
+        Verdict::Discard => "discarded",
+    };
+    let is_possible = |reason: &Withheld| match verdict {
+        Verdict::Replay => reason.may_replay,
+        Verdict::Discard => reason.may_discard,
+    };
     let refusal = match &served.opened.log {
-        LogUse::Held(reason) if reason.may_discard => None,
+        LogUse::Held(reason) if is_possible(reason) => None,
         LogUse::Held(reason) => Some(format!(
-            "lun {lun:?} has no log that could be discarded: {}",
+            "lun {lun:?} has no log that could be {done}: {}",
             reason.why
         )),
         LogUse::None | LogUse::InUse(_) => Some(format!(
-            "lun {lun:?} does not wait for a log; there is nothing to discard"
+            "lun {lun:?} does not wait for a log; nothing can be {done}"
         )),
     };
     if let Some(detail) = refusal {
         return Err(Problem::new(ProblemKind::Conflict, detail));
     }
-    discard(unit, &served.identity).map_err(|error| {
-        let detail = format!("that lun {lun:?} does without its log could not be saved: {error}");
-        Problem::new(ProblemKind::Failed, detail)
-    })?;
+    note_verdict(daemon, unit, &served.identity, verdict)?;
     tracing::warn!(
         lun,
-        "an administrator has decided to do without what the log may have"
+        ?verdict,
+        "an administrator has decided about what the log has"
     );
-    daemon.reopen(lun, served.index)
+    daemon.reopen(lun, served.index)?;
+    let in_force = daemon.in_force();
+    let running = &in_force.running;
+    let mut units = running.model.units().iter().zip(&running.units);
+    let now = units.find(|(unit, _)| unit.to_string() == lun);
+    match now.map(|(_, served)| &served.opened.log) {
+        Some(LogUse::Held(reason)) => {
+            let detail = format!("lun {lun:?} is still not ready: {}", reason.why);
+            Err(Problem::new(ProblemKind::Conflict, detail))
+        }
+        Some(LogUse::None | LogUse::InUse(_)) | None => Ok(()),
+    }
 }
 
-/// Notes that a unit does without what its log may have.
+const NO_LOG: store::Binding = store::Binding {
+    id: [0; 16],
+    generation: 0,
+};
+
+const fn binding_of(head: &LogHead) -> store::Binding {
+    store::Binding {
+        id: head.id,
+        generation: head.generation,
+    }
+}
+
+/// What the head of the log says that the configuration names, if that is a log.
+fn head_of(daemon: &Daemon, unit: &config::Unit) -> Result<Option<LogHead>, Problem> {
+    let Some(log) = &unit.log else {
+        return Ok(None);
+    };
+    let mut options = device_options(log);
+    options.size_bytes = None;
+    let patience = daemon.attempts().begin_plan();
+    let read = on_thread((&log.store, &log.place), &patience, move |_, _| {
+        let device = retry_while_in_use(|| options.open(), is_in_use)?;
+        store::read_log_head(&*device).map_err(anyhow::Error::from)
+    });
+    let cannot = |why: String| {
+        let detail = format!("the log of lun \"{unit}\" cannot be read: {why}");
+        Problem::new(ProblemKind::Unavailable, detail)
+    };
+    read.map_err(|error| cannot(crate::error::chain(&error)))?
+        .map_err(|error| cannot(format!("{error:#}")))
+}
+
+/// Saves how the unit stands by that to the log that is there now.
 ///
 /// # Errors
 ///
-/// It may not be saved.
-fn discard(unit: &config::Unit, identity: &UnitIdentity) -> std::io::Result<()> {
-    let nothing = store::Binding {
-        id: [0; 16],
-        generation: 0,
+/// There is nothing to replay, or it may not be saved.
+fn note_verdict(
+    daemon: &Daemon,
+    unit: &config::Unit,
+    identity: &UnitIdentity,
+    verdict: Verdict,
+) -> Result<(), Problem> {
+    let head = head_of(daemon, unit);
+    let is_own = |head: &LogHead| head.unit == name_of(identity);
+    let (log, how) = match verdict {
+        Verdict::Replay => {
+            let found = head?.filter(|head| is_own(head) && head.has_records);
+            let Some(head) = found else {
+                let detail = format!("the log of lun \"{unit}\" has no changes any more");
+                return Err(Problem::new(ProblemKind::Conflict, detail));
+            };
+            (binding_of(&head), Use::Serving)
+        }
+        Verdict::Discard => {
+            // A log that is gone, and a note that is damaged, are done without, too.
+            let found = head.ok().flatten().filter(is_own);
+            let noted = identity.state.log_note().ok().flatten();
+            let noted = noted.map_or(NO_LOG, |note| note.known.log);
+            (found.as_ref().map_or(noted, binding_of), Use::Discarded)
+        }
     };
-    // A note that is damaged is replaced, too.
-    let known = identity
-        .state
-        .log_note()
-        .ok()
-        .flatten()
-        .map_or(nothing, |note| note.known.log);
-    identity.state.note_log(&LogNote {
-        known: Known {
-            log: known,
-            how: Use::Discarded,
-        },
+    let note = LogNote {
+        known: Known { log, how },
         store: medium_of(&unit.store),
+    };
+    identity.state.note_log(&note).map_err(|error| {
+        let detail =
+            format!("what becomes of the log of lun \"{unit}\" could not be saved: {error}");
+        Problem::new(ProblemKind::Failed, detail)
     })
 }

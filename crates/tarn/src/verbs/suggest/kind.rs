@@ -53,6 +53,7 @@ pub(super) const TABLE: &[Row] = &[
     ("lun load", "id", Kind::Lun),
     ("lun takeover", "id", Kind::Lun),
     ("lun log discard", "id", Kind::Lun),
+    ("lun log replay", "id", Kind::Lun),
     ("lun rename", "id", Kind::Lun),
     ("lun add", "target", Kind::Target),
     ("lun add", "groups", Kind::Group),
