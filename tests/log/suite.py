@@ -532,6 +532,60 @@ def a_replay_takes_nothing_back_that_was_answered_after_a_failed_sync():
 
 
 @test
+def a_state_directory_from_a_backup_costs_no_change_of_a_live_log():
+    """Its note says closed, or knows of an older generation, and the log has changes: NOT READY, nothing is begun anew, and both verbs
+    serve the unit. Without changes the unit is served at once."""
+    for is_running, words, expected in ((False, "replay", b"\x22"), (True, "replay", b"\x22"), (False, "discard", b"\x11"),
+                                        (False, "", b"\x11")):
+        with directory() as logs, FaultFs(SIZE) as fs:
+            log = logs / "a.log"
+            tarn = Tarn(config=config(fs.path, f"file:{log}?size=16M")).start()
+            state, backup = tarn.dir / "state", tarn.dir / "backup"
+            try:
+                with session_with(tarn) as session:
+                    good(write(session, 0, b"\x11" * PAGE), "write with FUA")
+                if is_running:
+                    shutil.copytree(state, backup)
+                equal(tarn.terminate(), 0, "exit code")
+                if not is_running:
+                    shutil.copytree(state, backup)
+                synced = fs.backing.read_bytes()
+                tarn.start()
+                if words:
+                    with session_with(tarn) as session:
+                        good(write(session, 0, b"\x22" * PAGE), "write with FUA")
+                tarn.kill()
+                fs.backing.write_bytes(synced)
+                shutil.rmtree(state)
+                shutil.copytree(backup, state)
+                live = log.read_bytes()
+                for _ in range(2 if words else 0):
+                    tarn.start()
+                    with session_with(tarn) as session:
+                        not_ready(session, words)
+                        sound(session)
+                    message = codes(tarn)["log-lost"]["message"]
+                    check("tarn lun log replay disk" in message and "tarn lun log discard disk" in message, message)
+                    tarn.kill()
+                    equal(log.read_bytes(), live, "the log")
+                tarn.start()
+                if words:
+                    equal(verb(tarn, "lun", "log", words, "sound", "--yes")[0], 6, "exit code for a unit that has no log")
+                    code, said = verb(tarn, "lun", "log", words, "disk", "--yes")
+                    equal(code, 0, said)
+                for _ in range(2):
+                    with session_with(tarn) as session:
+                        equal(good(read(session, 0, PAGE), "READ"), expected * PAGE, words)
+                    check("log-lost" not in codes(tarn), codes(tarn))
+                    tarn.kill()
+                    tarn.start()
+                with session_with(tarn) as session:
+                    good(write(session, 0, b"\x33" * PAGE), "write with FUA")
+            finally:
+                tarn.close()
+
+
+@test
 def what_can_be_no_log_is_one_line_with_its_remedy():
     """Too small, a kind that cannot be, options, one log for two units, a bias without a log."""
     def refused(text):

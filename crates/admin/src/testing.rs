@@ -192,6 +192,10 @@ impl Control for Double {
         panic!("{UNASKED}")
     }
 
+    fn replay_log(&self, _lun: &str) -> Result<(), Problem> {
+        panic!("{UNASKED}")
+    }
+
     fn snapshots(&self, _: Option<&str>) -> Result<Vec<Snapshot>, Problem> {
         panic!("{UNASKED}")
     }

@@ -136,6 +136,13 @@ pub trait Control: Send + Sync + 'static {
     /// There is no such unit, it does not wait, or it cannot be opened.
     fn discard_log(&self, lun: &str) -> Result<(), Problem>;
 
+    /// Writes to the store of a unit what its log has, of which the state directory does not know, and serves the unit.
+    ///
+    /// # Errors
+    ///
+    /// There is no such unit, it does not wait for that, or it cannot be opened.
+    fn replay_log(&self, lun: &str) -> Result<(), Problem>;
+
     /// Serves a unit with what is at the place of its store, although that is not what was served: an administrator has
     /// looked at it.
     ///

@@ -64,6 +64,14 @@ impl Medium {
         }
     }
 
+    /// The same, without what the configuration calls it.
+    pub(crate) fn without_name(&self) -> Self {
+        Self {
+            store: String::new(),
+            ..self.clone()
+        }
+    }
+
     fn is_volatile(&self) -> bool {
         let kind = self.strong.get(FILE_SYSTEM);
         kind.is_some_and(|kind| VOLATILE.contains(&kind.as_str()))

@@ -61,6 +61,12 @@ pub(crate) async fn clear_reservations(
     moved(&app, id, move |control| control.clear_reservations(&lun)).await
 }
 
+/// `POST /luns/{id}/log/replay`
+pub(crate) async fn replay_log(State(app): State<Arc<App>>, Named(id): Named<String>) -> Answer {
+    let lun = id.clone();
+    moved(&app, id, move |control| control.replay_log(&lun)).await
+}
+
 /// Moves a medium, and answers with its unit.
 async fn moved<F>(app: &App, id: String, order: F) -> Answer
 where

@@ -70,6 +70,8 @@ pub struct Report {
     pub laps: u64,
     /// How many logs were left.
     pub left: u64,
+    /// How many syncs of the store failed.
+    pub unsynced: u64,
 }
 
 /// How a process ends.
@@ -147,7 +149,7 @@ impl Faults {
         Self {
             log: draw(40),
             store: draw(30),
-            sync: draw(60),
+            sync: draw(300),
             lost: draw(10),
             note: draw(900),
             cancel: draw(900),
@@ -513,6 +515,7 @@ impl World {
         };
         self.is_spoiled |= fate == Fate::Failed;
         self.has_lost |= fate == Fate::Lost;
+        self.report.unsynced += u64::from(fate == Fate::Failed && is_store && what == "flush");
         let name = if is_store { "store" } else { "log" };
         self.note(|| format!("{name} {what}: {fate:?}"));
         let core = medium.complete(at, fate, self.now, &mut self.prng);

@@ -66,13 +66,24 @@ pub enum Misfit {
     /// Of the unit, and not the last one.
     #[error("it is not the log that the unit was last served with")]
     OtherLog,
+    /// It has changes that were written later than all that is known of the unit.
+    #[error(
+        "it has changes of generation {found}, and as far as the state directory knows, the unit was last served with \
+         generation {known}"
+    )]
+    Newer {
+        /// What it has.
+        found: u64,
+        /// What is known.
+        known: u64,
+    },
     /// A record is not whole, and later ones are.
     #[error(
         "it is damaged: behind byte {0} of the device are records that were written later than one that is not whole \
          there"
     )]
     Damaged(u64),
-    /// It was put back, or another copy of it was used meanwhile.
+    /// It was put back.
     #[error("it has generation {found}, and the unit was last served with generation {known}")]
     OtherGeneration {
         /// What it has.
@@ -158,27 +169,60 @@ pub(super) fn find(
     if header.id != known.id {
         return Err(Misfit::OtherLog);
     }
-    // The log is written before what is known of it.
-    if ![known.generation, known.generation + 1].contains(&header.generation) {
+    if header.generation < known.generation {
         return Err(Misfit::OtherGeneration {
             found: header.generation,
             known: known.generation,
         });
     }
+    refuse_unknown(log, log_bytes, &header, known)?;
     Ok(Some(header))
 }
 
-/// Refuses what is the log of another unit, to begin a log on anything else.
+/// Refuses a log with changes that are not those of what is known: that is older than the log, as from a backup, and
+/// says nothing about them. A header is written before what is known of it, so a start that was cut off leaves a newer
+/// one, without changes.
+///
+/// # Errors
+///
+/// It has such changes, or cannot be read.
+pub(super) fn refuse_unknown(
+    log: &impl Medium,
+    log_bytes: u64,
+    header: &Header,
+    known: Binding,
+) -> Result<(), Misfit> {
+    let is_known = header.id == known.id && header.generation <= known.generation;
+    if is_known || !may_have_records(log, log_bytes, header)? {
+        return Ok(());
+    }
+    Err(match header.id == known.id {
+        true => Misfit::Newer {
+            found: header.generation,
+            known: known.generation,
+        },
+        false => Misfit::OtherLog,
+    })
+}
+
+/// Refuses what is the log of another unit, and one of the unit with changes that nobody has decided about, to begin a
+/// log on anything else.
 ///
 /// # Errors
 ///
 /// It is that, or cannot be read.
-pub(super) fn refuse_foreign(log: &impl Medium, unit: &UnitName) -> Result<(), Misfit> {
+pub(super) fn refuse_undecided(
+    log: &impl Medium,
+    log_bytes: u64,
+    unit: &UnitName,
+    decided: Binding,
+) -> Result<(), Misfit> {
     let mut blocks = vec![0; 2 * BLOCK_BYTES];
     log.read(0, &mut blocks)?;
     match Header::of_log(&blocks) {
         Ok(header) if header.unit != *unit => Err(Misfit::OtherUnit { unit: header.unit }),
-        Ok(_) | Err(_) => Ok(()),
+        Ok(header) => refuse_unknown(log, log_bytes, &header, decided),
+        Err(_) => Ok(()),
     }
 }
 

@@ -8,7 +8,9 @@ use super::books::{Bias, Limits};
 use super::format::{
     BLOCK_BYTES, Deed, Entry, Header, LogId, RECORD_BYTES_MAX, UnitName, check_medium,
 };
-use super::replay::{Binding, Medium, Misfit, Replayed, check_end, find, refuse_foreign, replay};
+use super::replay::{
+    Binding, Medium, Misfit, Replayed, check_end, find, refuse_undecided, refuse_unknown, replay,
+};
 use super::shared::{Alone, Noted, Shared, Use};
 
 /// What is known of the log of a unit, outside of the log.
@@ -145,22 +147,18 @@ fn read_back(
 ) -> Result<(Option<Header>, Replayed), Misfit> {
     let is_served = |known: &Known| known.how == Use::Serving;
     let served = options.known.filter(is_served).map(|known| known.log);
-    if options
-        .known
-        .is_some_and(|known| known.how == Use::Discarded)
-    {
+    let discarded = options.known.filter(|known| known.how == Use::Discarded);
+    if let Some(Known { log: decided, .. }) = discarded {
         // To do without a log of one's own is no right to that of another unit.
-        refuse_foreign(log, &options.unit)?;
+        refuse_undecided(log, log_bytes, &options.unit, decided)?;
         return Ok((None, Replayed::default()));
     }
     let Some(header) = find(log, log_bytes, &options.unit, served)? else {
         return Ok((None, Replayed::default()));
     };
     if let Some(known) = options.known.filter(|known| !is_served(known)) {
-        // The store has everything, and may have had more since; another log of the unit is an older one.
-        if header.id != known.log.id && !header.is_clean {
-            return Err(Misfit::OtherLog);
-        }
+        // The store has everything that was in this log then, and may have had more since.
+        refuse_unknown(log, log_bytes, &header, known.log)?;
         return Ok((Some(header), Replayed::default()));
     }
     let mut refused: Option<(u64, Misfit)> = None;
@@ -230,15 +228,11 @@ pub(super) fn begin(
     let is_new = header.is_none();
     let before = header.unwrap_or_else(|| first_header(options, shape));
     let known = options.known.filter(|known| known.log.id == before.id);
-    let generation = match known {
-        // One more than is known also where an earlier start got no further than its header: it has no records.
-        Some(known) if known.how == Use::Serving => known.log.generation + 1,
-        Some(known) => before.generation.max(known.log.generation) + 1,
-        None => before.generation + 1,
-    };
+    // One that no record has, also where what is known is older than the log, or the log is older.
+    let generation = known.map_or(0, |known| known.log.generation);
     let header = Header {
         turn: before.turn + 1,
-        generation,
+        generation: before.generation.max(generation) + 1,
         ring_bytes: shape.ring_bytes,
         record_bytes: before.record_bytes,
         tail: 0,

@@ -36,6 +36,7 @@ use super::events::{Events, milliseconds};
 use super::figures::{self, PastFigures};
 use super::file::{self, Aside, Found, unwritten};
 use super::history::{History, Past, Record};
+use super::log_device::{self, Verdict};
 use super::losses::Readings;
 use super::open::pause;
 use super::paced::Paced;
@@ -44,7 +45,7 @@ use super::running::Running;
 use super::schedule::Missed;
 use super::secrets::SecretFiles;
 use super::settling::{OWN_PATIENCE, Progress, Settling, Settlings};
-use super::{foresight, log_device, media, quotas, reservations, snapshots, stats, traces, views};
+use super::{foresight, media, quotas, reservations, snapshots, stats, traces, views};
 use crate::StartError;
 use crate::administration::AdminListening;
 use crate::confinement::Reach;
@@ -769,7 +770,11 @@ impl Control for Daemon {
     }
 
     fn discard_log(&self, lun: &str) -> Result<(), Problem> {
-        log_device::discard_log(self, lun)
+        log_device::decide(self, lun, Verdict::Discard)
+    }
+
+    fn replay_log(&self, lun: &str) -> Result<(), Problem> {
+        log_device::decide(self, lun, Verdict::Replay)
     }
 
     fn adopt(&self, lun: &str) -> Result<(), Problem> {

@@ -24,6 +24,8 @@ pub(crate) enum Cause {
     Log {
         /// To do without what the log may have is a way out.
         may_discard: bool,
+        /// To write to the store what the log has is one, too.
+        may_replay: bool,
     },
     /// What is at the place of its store is not what was served. It ends when that is back, or is accepted.
     Medium,

@@ -8,15 +8,17 @@ use std::time::Duration;
 use api::problem::{Problem, ProblemKind};
 use config::{LogDevice, StoreSpec, SyncBias};
 use store::{
-    Bias, Held, Known, LogOptions, Logged, Misfit, NotLogged, Noted, OpenFailure, OpenOptions,
-    SharedStore, Use,
+    Bias, Held, Known, LogHead, LogOptions, Logged, Misfit, NotLogged, Noted, OpenFailure,
+    OpenOptions, SharedStore, Use,
 };
 
+use super::apply::on_thread;
 use super::control::Acceptance;
 use super::control::Daemon;
 use super::held::{Cause, Withheld};
 use super::open::{OpenStore, Opener, retry_while_in_use};
 use crate::StartError;
+use crate::medium::Medium;
 use crate::state::{LogNote, LogNotes, UnitIdentity};
 
 /// How an open store stands to a log.
@@ -26,6 +28,15 @@ pub(crate) enum LogUse {
     None,
     /// It is served with it.
     InUse(Arc<Logged>),
+}
+
+/// What an administrator decides about a log that a unit waits for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Verdict {
+    /// The store gets what it has.
+    Replay,
+    /// The unit does without what it has.
+    Discard,
 }
 
 /// The spec to open the store of a unit by: one with a log writes lazily.
@@ -91,14 +102,54 @@ pub(super) fn attach(
             return Err(StartError::Store { place, source });
         }
     };
+    if opener.acceptance != Acceptance::AnythingForLog
+        && let Some(why) = store_of_another_log(&*device, identity, note.as_ref(), &opened)
+    {
+        let why = format!("its log {} has changes, and its store may not be the one: {why}", log.store.at);
+        return Ok(undecided(unit, opened, &why));
+    }
     let is_serving = serving.is_some();
-    let options = options(unit, log, identity, note)?;
+    let options = options(unit, log, identity, note, &opened)?;
     let logged = Logged::open(Arc::clone(&opened.store), device, &options);
     let opened = behind(unit, log, opened, logged, is_serving)?;
     if let (LogUse::InUse(logged), Some(path)) = (&opened.log, new) {
         opener.note_log(&path, logged);
     }
     Ok(opened)
+}
+
+/// Why changes of the log may not be those of the open store, where the log has some and nobody has decided about them.
+/// What its head records of the store counts; a log of an earlier release records nothing there.
+fn store_of_another_log(
+    device: &dyn SharedStore,
+    identity: &UnitIdentity,
+    note: Option<&LogNote>,
+    opened: &OpenStore,
+) -> Option<String> {
+    // Whatever else is there, or cannot be read, is found when the log is opened.
+    let head = store::read_log_head(device).ok().flatten()?;
+    let is_given_up = |note: &LogNote| {
+        note.known.how == Use::Discarded && note.known.log == binding_of(&head)
+    };
+    if head.unit != name_of(identity) || !head.has_records || note.is_some_and(is_given_up) {
+        return None;
+    }
+    let found = opened.media.first()?.as_ref()?;
+    let recorded = std::str::from_utf8(&head.medium).ok();
+    match recorded.and_then(Medium::of_text)?.first() {
+        Some(recorded) => recorded.check_strictly(found).err(),
+        None => opened
+            .has_other_file
+            .then(|| "it is another file than the one that was served last".to_owned()),
+    }
+}
+
+/// What the head of the log records of the store; nothing, where there is no room for it.
+fn record_of(opened: &OpenStore) -> Vec<u8> {
+    let medium = opened.media.first().and_then(Option::as_ref);
+    let text = medium.map(|medium| medium.without_name().to_text());
+    let text = text.filter(|text| text.len() <= store::MEDIUM_BYTES_MAX);
+    text.unwrap_or_default().into_bytes()
 }
 
 /// The store behind its log, or why the unit is held.
@@ -135,8 +186,8 @@ fn behind(
                         "clear it if nobody needs what it holds, or write another one at log";
                     not_served(unit, opened, format!("{why}; {remedy}"))
                 }
+                Misfit::OtherLog | Misfit::Newer { .. } => undecided(unit, opened, &why),
                 Misfit::Missing(_)
-                | Misfit::OtherLog
                 | Misfit::Damaged(_)
                 | Misfit::OtherGeneration { .. }
                 | Misfit::Cut { .. }
@@ -163,11 +214,8 @@ fn options(
     log: &LogDevice,
     identity: &UnitIdentity,
     note: Option<LogNote>,
+    opened: &OpenStore,
 ) -> Result<LogOptions, StartError> {
-    let mut name = [0; 16];
-    for (place, byte) in name.iter_mut().zip(identity.naa.as_bytes()) {
-        *place = *byte;
-    }
     let mut new_id = [0; 16];
     getrandom::fill(&mut new_id).map_err(|source| StartError::Random { source })?;
     let noted: Arc<dyn Noted> = Arc::new(LogNotes {
@@ -175,7 +223,7 @@ fn options(
         store: medium_of(&unit.store),
     });
     Ok(LogOptions {
-        unit: name,
+        unit: name_of(identity),
         known: note.map(|note| note.known),
         new_id,
         bias: match log.bias {
@@ -183,7 +231,7 @@ fn options(
             SyncBias::Throughput => Bias::Throughput,
         },
         writes_through: unit.store.cache == config::CacheMode::Writethrough,
-        medium: Vec::new(),
+        medium: record_of(opened),
         noted,
         apart: |call| {
             if let Err(error) = reactor::process::apart(call) {
@@ -191,6 +239,15 @@ fn options(
             }
         },
     })
+}
+
+/// What the log has as the name of the unit.
+fn name_of(identity: &UnitIdentity) -> store::UnitName {
+    let mut name = [0; 16];
+    for (place, byte) in name.iter_mut().zip(identity.naa.as_bytes()) {
+        *place = *byte;
+    }
+    name
 }
 
 fn held(unit: &config::Unit, opened: OpenStore, why: &str) -> OpenStore {
@@ -201,7 +258,31 @@ fn held(unit: &config::Unit, opened: OpenStore, why: &str) -> OpenStore {
         opened,
         Withheld {
             why,
-            cause: Cause::Log { may_discard: true },
+            cause: Cause::Log {
+                may_discard: true,
+                may_replay: false,
+            },
+        },
+    )
+}
+
+/// A log of the unit that has changes which the state directory does not know of.
+fn undecided(unit: &config::Unit, opened: OpenStore, why: &str) -> OpenStore {
+    let lun = unit.to_string();
+    let why = format!(
+        "{why}; if the state directory was put back from a backup, and this is the log that the unit had last, have \
+         its changes written to the store: tarn lun log replay {lun}; if the log is an old one, do without them: \
+         tarn lun log discard {lun}"
+    );
+    withheld(
+        unit,
+        opened,
+        Withheld {
+            why,
+            cause: Cause::Log {
+                may_discard: true,
+                may_replay: true,
+            },
         },
     )
 }
@@ -223,7 +304,10 @@ fn not_served(unit: &config::Unit, opened: OpenStore, why: String) -> OpenStore 
         opened,
         Withheld {
             why,
-            cause: Cause::Log { may_discard: false },
+            cause: Cause::Log {
+                may_discard: false,
+                may_replay: false,
+            },
         },
     )
 }
@@ -355,12 +439,12 @@ pub(crate) fn close_logs(daemon: &Daemon) {
     let _timed_out = ended.recv_timeout(CLOSE_PATIENCE);
 }
 
-/// Serves a unit that is held without what its log may have.
+/// Serves a unit that is held, with what its log has or without that.
 ///
 /// # Errors
 ///
-/// There is no such unit, it is not held, or it cannot be opened.
-pub(super) fn discard_log(daemon: &Daemon, lun: &str) -> Result<(), Problem> {
+/// There is no such unit, it is not held for that, or it cannot be opened.
+pub(super) fn decide(daemon: &Daemon, lun: &str, verdict: Verdict) -> Result<(), Problem> {
     let in_force = daemon.in_force();
     let running = &in_force.running;
     let units = running.model.units().iter().zip(&running.units);
@@ -369,52 +453,120 @@ pub(super) fn discard_log(daemon: &Daemon, lun: &str) -> Result<(), Problem> {
         let detail = format!("there is no lun {lun:?}; check the name");
         return Err(Problem::new(ProblemKind::NotFound, detail));
     };
+    let done = match verdict {
+        Verdict::Replay => "replayed",
+        Verdict::Discard => "discarded",
+    };
+    let is_possible = |reason: &Withheld| match (verdict, reason.cause) {
+        (Verdict::Replay, Cause::Log { may_replay, .. }) => may_replay,
+        (Verdict::Discard, Cause::Log { may_discard, .. }) => may_discard,
+        (_, Cause::Medium | Cause::Store) => false,
+    };
     let refusal = match &served.opened.held {
-        Some(reason) if matches!(reason.cause, Cause::Log { may_discard: true }) => None,
+        Some(reason) if is_possible(reason) => None,
         Some(reason) => Some(format!(
-            "lun {lun:?} has no log that could be discarded: {}",
+            "lun {lun:?} has no log that could be {done}: {}",
             reason.why
         )),
         None => Some(format!(
-            "lun {lun:?} does not wait for a log; there is nothing to discard"
+            "lun {lun:?} does not wait for a log; nothing can be {done}"
         )),
     };
     if let Some(detail) = refusal {
         return Err(Problem::new(ProblemKind::Conflict, detail));
     }
-    discard(unit, &served.identity).map_err(|error| {
-        let detail = format!("that lun {lun:?} does without its log could not be saved: {error}");
-        Problem::new(ProblemKind::Failed, detail)
-    })?;
+    note_verdict(daemon, unit, &served.identity, verdict)?;
     tracing::warn!(
         lun,
-        "an administrator has decided to do without what the log may have"
+        ?verdict,
+        "an administrator has decided about what the log has"
     );
-    daemon.reopen(lun, served.index, Acceptance::AsServed)
+    let acceptance = match verdict {
+        // The store is that of the log: the administrator says so.
+        Verdict::Replay => Acceptance::AnythingForLog,
+        Verdict::Discard => Acceptance::AsServed,
+    };
+    daemon.reopen(lun, served.index, acceptance)?;
+    let in_force = daemon.in_force();
+    let now = in_force.running.unit_named(lun);
+    match now.and_then(|served| served.opened.held.as_ref()) {
+        Some(reason) => {
+            let detail = format!("lun {lun:?} is still not ready: {}", reason.why);
+            Err(Problem::new(ProblemKind::Conflict, detail))
+        }
+        None => Ok(()),
+    }
 }
 
-/// Notes that a unit does without what its log may have.
+const NO_LOG: store::Binding = store::Binding {
+    id: [0; 16],
+    generation: 0,
+};
+
+const fn binding_of(head: &LogHead) -> store::Binding {
+    store::Binding {
+        id: head.id,
+        generation: head.generation,
+    }
+}
+
+/// What the head of the log says that the configuration names, if that is a log.
+fn head_of(daemon: &Daemon, unit: &config::Unit) -> Result<Option<LogHead>, Problem> {
+    let Some(log) = &unit.log else {
+        return Ok(None);
+    };
+    let mut options = device_options(log);
+    options.size_bytes = None;
+    let patience = daemon.attempts().begin_plan();
+    let read = on_thread((&log.store, &log.place), &patience, move |_, _| {
+        let device = retry_while_in_use(|| options.open(), is_in_use)?;
+        store::read_log_head(&*device).map_err(anyhow::Error::from)
+    });
+    let cannot = |why: String| {
+        let detail = format!("the log of lun \"{unit}\" cannot be read: {why}");
+        Problem::new(ProblemKind::Unavailable, detail)
+    };
+    read.map_err(|error| cannot(crate::error::chain(&error)))?
+        .map_err(|error| cannot(format!("{error:#}")))
+}
+
+/// Saves how the unit stands by that to the log that is there now.
 ///
 /// # Errors
 ///
-/// It may not be saved.
-fn discard(unit: &config::Unit, identity: &UnitIdentity) -> std::io::Result<()> {
-    let nothing = store::Binding {
-        id: [0; 16],
-        generation: 0,
+/// There is nothing to replay, or it may not be saved.
+fn note_verdict(
+    daemon: &Daemon,
+    unit: &config::Unit,
+    identity: &UnitIdentity,
+    verdict: Verdict,
+) -> Result<(), Problem> {
+    let head = head_of(daemon, unit);
+    let is_own = |head: &LogHead| head.unit == name_of(identity);
+    let (log, how) = match verdict {
+        Verdict::Replay => {
+            let found = head?.filter(|head| is_own(head) && head.has_records);
+            let Some(head) = found else {
+                let detail = format!("the log of lun \"{unit}\" has no changes any more");
+                return Err(Problem::new(ProblemKind::Conflict, detail));
+            };
+            (binding_of(&head), Use::Serving)
+        }
+        Verdict::Discard => {
+            // A log that is gone, and a note that is damaged, are done without, too.
+            let found = head.ok().flatten().filter(is_own);
+            let noted = identity.state.log_note().ok().flatten();
+            let noted = noted.map_or(NO_LOG, |note| note.known.log);
+            (found.as_ref().map_or(noted, binding_of), Use::Discarded)
+        }
     };
-    // A note that is damaged is replaced, too.
-    let known = identity
-        .state
-        .log_note()
-        .ok()
-        .flatten()
-        .map_or(nothing, |note| note.known.log);
-    identity.state.note_log(&LogNote {
-        known: Known {
-            log: known,
-            how: Use::Discarded,
-        },
+    let note = LogNote {
+        known: Known { log, how },
         store: medium_of(&unit.store),
+    };
+    identity.state.note_log(&note).map_err(|error| {
+        let detail =
+            format!("what becomes of the log of lun \"{unit}\" could not be saved: {error}");
+        Problem::new(ProblemKind::Failed, detail)
     })
 }

@@ -132,6 +132,15 @@ pub enum LogVerb {
         #[arg(long)]
         yes: bool,
     },
+    /// Serve a unit that is not ready because the state directory does not know of the changes that its log
+    /// has, after these are written to its store.
+    Replay {
+        /// The unit.
+        id: String,
+        /// Do not ask for confirmation. Use it in scripts.
+        #[arg(long)]
+        yes: bool,
+    },
 }
 
 /// `tarn lun reservation`
@@ -462,12 +471,13 @@ impl Ask for LunVerb {
                 let question = format!(
                     "Serve lun {id} without what its log may have? Its last writes may be lost for good."
                 );
-                api.confirm(*yes, &question)?;
-                let at = path(&["luns", id, "log", "discard"]);
-                let answer = terminal::busy("opening", || api.client.order::<Lun>(&at))?;
-                api.output
-                    .print(&answer.json, || format!("lun {id}: served\n"));
-                Ok(Exit::Done)
+                decide(api, id, "discard", *yes, &question)
+            }
+            Self::Log(LogVerb::Replay { id, yes }) => {
+                let question = format!(
+                    "Write the changes in the log of lun {id} to its store? Later data there is written over."
+                );
+                decide(api, id, "replay", *yes, &question)
             }
             Self::Reservation(ReservationVerb::Show { id }) => {
                 api.show(&path(&["luns", id, "reservations"]), reservations)
@@ -503,6 +513,16 @@ fn schedule(schedule: &spec::Schedule) -> String {
 fn medium(lun: &Lun) -> String {
     let word = |medium: &Medium| if medium.loaded { "loaded" } else { "ejected" };
     lun.medium.as_ref().map(word).unwrap_or_default().to_owned()
+}
+
+/// Decides what becomes of what the log of a unit has.
+fn decide(api: &ApiSession, id: &str, verdict: &str, yes: bool, question: &str) -> Outcome {
+    api.confirm(yes, question)?;
+    let at = path(&["luns", id, "log", verdict]);
+    let answer = terminal::busy("opening", || api.client.order::<Lun>(&at))?;
+    api.output
+        .print(&answer.json, || format!("lun {id}: served\n"));
+    Ok(Exit::Done)
 }
 
 /// Takes the image of a unit from another client.

@@ -444,12 +444,16 @@ fn a_log_is_found_by_its_unit_and_by_what_is_known_of_it() {
         })
     };
     let find = |unit, bytes, known| find(&log, bytes, unit, known);
-    for good in [None, known(5), known(4)] {
+    for good in [None, known(5)] {
         assert_eq!(
             find(&header.unit, bytes, good).unwrap(),
             Some(header.clone())
         );
     }
+    assert!(matches!(
+        find(&header.unit, bytes, known(4)),
+        Err(Misfit::Newer { found: 5, known: 4 })
+    ));
     assert!(matches!(
         find(&[9; 16], bytes, None),
         Err(Misfit::OtherUnit { .. })
@@ -493,6 +497,45 @@ fn a_log_is_found_by_its_unit_and_by_what_is_known_of_it() {
         self::find(&log, bytes, &header.unit, None),
         Err(Misfit::NotEmpty)
     ));
+}
+
+/// What is known may be older than the log, as from a backup, and says nothing then about what the log has. A start
+/// that was cut off leaves a newer head without records.
+#[test]
+fn a_log_with_changes_that_nobody_knows_of_is_never_begun_anew() {
+    for how in [Use::Serving, Use::Left, Use::Closed, Use::Discarded] {
+        for records in [0, 1, 3] {
+            // Of the head: its generation beside what is known, and whether it is another log.
+            for (generation, is_other) in [(0, false), (1, false), (7, false), (1, true)] {
+                let (log, header, _) = log(records, 0);
+                let bytes = log.0.borrow().len() as u64;
+                let before = log.0.borrow().clone();
+                let store = Bytes(RefCell::new(vec![0; 1 << 21]));
+                let binding = Binding {
+                    id: if is_other { [9; 16] } else { header.id },
+                    generation: header.generation - generation.min(header.generation),
+                };
+                let options = options(&header, Some(Known { log: binding, how }));
+                let shape = shape(&header);
+                let begun = Journal::start(&log, bytes, &store, 1 << 21, &options, shape);
+                let case = format!("{how:?}, {records} records, {generation}, other {is_other}");
+                let is_unknown = records > 0 && (is_other || generation > 0);
+                let is_lost = how == Use::Serving && is_other;
+                assert_eq!(begun.is_err(), is_unknown || is_lost, "{case}");
+                if let Err(misfit) = begun {
+                    let is_newer = matches!(misfit, Misfit::Newer { .. });
+                    assert_eq!(is_newer, !is_other, "{case}: {misfit}");
+                    assert_eq!(*log.0.borrow(), before, "{case}");
+                    assert!(store.0.borrow().iter().all(|byte| *byte == 0), "{case}");
+                    continue;
+                }
+                let found = read_head(&log, bytes).unwrap().unwrap();
+                assert!(!found.has_records, "{case}");
+                let is_later = found.generation > header.generation;
+                assert!(is_later || found.id != header.id, "{case}: {found:?}");
+            }
+        }
+    }
 }
 
 /// The store has everything: without the log it can serve, and with the log alone it cannot.

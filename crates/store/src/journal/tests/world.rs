@@ -9,7 +9,7 @@ use memory::{Payload, Pool};
 use super::disk::{Chance, Disk, End, SECTOR};
 use crate::journal::books::Bias;
 use crate::journal::format::{BLOCK_BYTES, Header, RING_OFFSET};
-use crate::journal::replay::{Medium, read_head};
+use crate::journal::replay::{Medium, Misfit, Replayed, read_head};
 use crate::journal::start::{Known, LogOptions, Shape};
 use crate::journal::{Binding, Journal, Limits, Noted, Use};
 use crate::{
@@ -83,6 +83,10 @@ struct World {
     changes: Vec<Change>,
     /// What each sector became before the crash, in order.
     past: HashMap<u64, Vec<[u8; SECTOR]>>,
+    /// What was ever kept outside of the log, and how often an administrator had to decide because of a backup of that.
+    backups: Vec<Known>,
+    decided: u64,
+    new_id: u8,
     /// Changes that ended as failed before the store had anything of them, by their marks.
     nowhere: HashSet<u64>,
     now: u64,
@@ -129,6 +133,9 @@ impl World {
             asked: HashMap::new(),
             changes: Vec::new(),
             past: HashMap::new(),
+            backups: Vec::new(),
+            decided: 0,
+            new_id: 0,
             nowhere: HashSet::new(),
             now: 0,
             records: 0,
@@ -136,12 +143,51 @@ impl World {
         }
     }
 
-    /// Opens the log as a start does.
+    /// Opens the log as a start does, now and then with what is kept outside of it put back from a backup.
     fn start(&mut self) {
+        let known = *self.notes.0.lock().unwrap();
+        let last = known.map(|it| it.log);
+        let older = |one: &&Known| {
+            last.is_some_and(|it| it.id != one.log.id || it.generation > one.log.generation)
+        };
+        let older: Vec<Known> = self.backups.iter().filter(older).copied().collect();
+        let put_back = match self.chance.hits(300) && !older.is_empty() {
+            true => Some(older[self.chance.below(older.len())]),
+            false => known,
+        };
+        let (journal, done) = self.open(put_back).unwrap_or_else(|misfit| {
+            assert_ne!(put_back, known, "{misfit}");
+            let is_unknown = matches!(misfit, Misfit::Newer { .. } | Misfit::OtherLog);
+            assert!(is_unknown, "{misfit}");
+            self.decided += 1;
+            // The administrator knows whether the log had failed.
+            let head = read_head(&self.log, RING_OFFSET + RING_BYTES).unwrap();
+            let head = head.expect("a log");
+            let log = Binding {
+                id: head.id,
+                generation: head.generation,
+            };
+            let is_left = known.is_some_and(|it| it.how == Use::Left);
+            let how = if is_left {
+                Use::Discarded
+            } else {
+                Use::Serving
+            };
+            self.open(Some(Known { log, how })).unwrap()
+        });
+        self.backups.extend(*self.notes.0.lock().unwrap());
+        self.records += done.records;
+        self.laps = self.laps.max(done.end / RING_BYTES);
+        self.cores = (0..CORES).map(|core| self.core(&journal, core)).collect();
+        self.journal = Some(journal);
+    }
+
+    fn open(&mut self, known: Option<Known>) -> Result<(Journal, Replayed), Misfit> {
+        self.new_id += 1;
         let options = LogOptions {
             unit: UNIT,
-            known: *self.notes.0.lock().unwrap(),
-            new_id: [7; 16],
+            known,
+            new_id: [self.new_id; 16],
             bias: self.bias,
             writes_through: self.writes_through,
             medium: self.medium.to_le_bytes().to_vec(),
@@ -155,12 +201,23 @@ impl World {
             record_bytes: RECORD_BYTES,
             limits: Limits::default(),
         };
-        let (journal, done) =
-            Journal::start(&self.log, log_bytes, &self.disk, size, &options, shape).unwrap();
-        self.records += done.records;
-        self.laps = self.laps.max(done.end / RING_BYTES);
-        self.cores = (0..CORES).map(|core| self.core(&journal, core)).collect();
-        self.journal = Some(journal);
+        Journal::start(&self.log, log_bytes, &self.disk, size, &options, shape)
+    }
+
+    /// Ends in order, as far as it can.
+    fn close(&mut self) {
+        self.run_out();
+        let journal = self.journal.as_ref().expect("it is started");
+        let header = journal.0.books().last_header();
+        if let Some(header) = header {
+            self.disk.sync().unwrap();
+            self.log.write(header.place(), &header.encode()).unwrap();
+            self.log.sync().unwrap();
+            let (id, generation) = (header.id, header.generation);
+            let log = Binding { id, generation };
+            self.notes.note(log, Use::Closed).unwrap();
+            self.backups.extend(*self.notes.0.lock().unwrap());
+        }
     }
 
     fn core(&self, journal: &Journal, core: usize) -> Core {
@@ -478,15 +535,17 @@ impl World {
         }
     }
 
-    fn run(mut self, seed: u64) -> (u64, u64) {
+    fn run(mut self, seed: u64) -> (u64, u64, u64) {
         for _ in 0..4 {
             self.start();
             self.check(seed);
             for _ in 0..self.chance.below(1500) {
                 self.step();
             }
-            if self.chance.hits(200) {
-                self.run_out();
+            match self.chance.below(10) {
+                0 | 1 => self.run_out(),
+                2 | 3 => self.close(),
+                _ => {}
             }
             self.crash();
             let head = read_head(&self.log, RING_OFFSET + RING_BYTES).unwrap();
@@ -495,18 +554,20 @@ impl World {
         }
         self.start();
         self.check(seed);
-        (self.records, self.laps)
+        (self.records, self.laps, self.decided)
     }
 }
 
 #[test]
 fn nothing_that_was_answered_as_durable_is_lost_in_a_crash() {
-    let (mut records, mut laps) = (0, 0);
+    let (mut records, mut laps, mut decided) = (0, 0, 0);
     for seed in 1..=1000 {
-        let (more, most) = World::new(seed).run(seed);
+        let (more, most, unknown) = World::new(seed).run(seed);
         records += more;
+        decided += unknown;
         laps = laps.max(most);
     }
     assert!(records > 1000, "{records} records were replayed");
     assert!(laps > 1, "the ring was not wrapped");
+    assert!(decided > 100, "{decided} logs had to be decided about");
 }

@@ -38,8 +38,10 @@ pub(super) fn settle(state: &State, model: &Model) {
 pub(in crate::daemon) enum Acceptance {
     /// What was served.
     AsServed,
-    /// Whatever is there: an administrator has said so.
+    /// Whatever is there: an administrator has said so. Not what its log has for another store.
     Anything,
+    /// Whatever is there, and its log is that of it.
+    AnythingForLog,
 }
 
 /// How long stores are opened again before the next look at the configuration file.

@@ -363,7 +363,7 @@ const CASES: &[(Change, &[&str])] = &[
     (|given| given.exceeded.push(exceeded()), &["quota-exceeded"]),
     (|given| given.missed.push(("a".to_owned(), "full".to_owned())), &["snapshot-missed"]),
     (|given| given.quotas.push(held(Space::Free)), &[]),
-    (|given| given.hinder(not_served(Withholding::Log { may_discard: true })), &["log-lost"]),
+    (|given| given.hinder(not_served(Withholding::Log { may_discard: true, may_replay: false })), &["log-lost"]),
     (|given| given.hinder(not_served(Withholding::Medium)), &["medium-changed"]),
     (|given| given.hinder(not_served(Withholding::Store)), &["store-unopened"]),
     (|given| given.hinder(Hindrance::LogUnused("why")), &["log-failed"]),

@@ -55,6 +55,7 @@ pub(super) const TABLE: &[Row] = &[
     ("lun reservation show", "id", Kind::Lun),
     ("lun reservation clear", "id", Kind::Lun),
     ("lun log discard", "id", Kind::Lun),
+    ("lun log replay", "id", Kind::Lun),
     ("lun rename", "id", Kind::Lun),
     ("lun add", "target", Kind::Target),
     ("lun add", "groups", Kind::Group),
