@@ -355,7 +355,13 @@ fn open_unit(
     };
     expected.note_unserved(unit, &identity);
     // One whose store is not open has stand-ins.
-    let is_open = |open: &&RunningUnit| !open.opened.held.as_ref().is_some_and(Withheld::is_tried_again);
+    let is_open = |open: &&RunningUnit| {
+        !open
+            .opened
+            .held
+            .as_ref()
+            .is_some_and(Withheld::is_tried_again)
+    };
     let open = open.filter(is_open);
     let open = open.map(|open| open.opened.parts()).unwrap_or_default();
     let (store, location) = open_new(&lazily(unit), open, &expected, means)?;

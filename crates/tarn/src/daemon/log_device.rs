@@ -105,7 +105,10 @@ pub(super) fn attach(
     if opener.acceptance != Acceptance::AnythingForLog
         && let Some(why) = store_of_another_log(&*device, identity, note.as_ref(), &opened)
     {
-        let why = format!("its log {} has changes, and its store may not be the one: {why}", log.store.at);
+        let why = format!(
+            "its log {} has changes, and its store may not be the one: {why}",
+            log.store.at
+        );
         return Ok(undecided(unit, opened, &why));
     }
     let is_serving = serving.is_some();
@@ -128,9 +131,8 @@ fn store_of_another_log(
 ) -> Option<String> {
     // Whatever else is there, or cannot be read, is found when the log is opened.
     let head = store::read_log_head(device).ok().flatten()?;
-    let is_given_up = |note: &LogNote| {
-        note.known.how == Use::Discarded && note.known.log == binding_of(&head)
-    };
+    let is_given_up =
+        |note: &LogNote| note.known.how == Use::Discarded && note.known.log == binding_of(&head);
     if head.unit != name_of(identity) || !head.has_records || note.is_some_and(is_given_up) {
         return None;
     }
