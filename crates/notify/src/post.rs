@@ -11,7 +11,7 @@ use rustls::ClientConfig;
 use crate::server::{Server, ServerError, system_trust};
 use crate::sign::hmac_sha256;
 
-/// For the whole exchange, after the connection.
+/// For all of it, from the connection on.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// How much of an answer is read, in bytes.

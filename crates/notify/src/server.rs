@@ -9,9 +9,6 @@ use std::time::{Duration, Instant};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-/// For a connection to one of its addresses.
-const CONNECT_LIMIT: Duration = Duration::from_secs(10);
-
 /// Why nothing could be said to a server.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
@@ -33,7 +30,13 @@ pub enum ServerError {
         /// What is wrong.
         source: rustls::Error,
     },
-    /// The connection broke, or took too long.
+    /// It is slow or silent.
+    #[error("{authority} did not answer in time")]
+    Late {
+        /// Host and port.
+        authority: String,
+    },
+    /// The connection broke.
     #[error("the exchange with {authority} failed: {source}")]
     Broken {
         /// Host and port.
@@ -88,26 +91,33 @@ impl Server {
     }
 
     pub(crate) fn of_break(&self, source: io::Error) -> ServerError {
-        ServerError::Broken {
-            authority: self.authority(),
-            source,
+        let authority = self.authority();
+        // A read that takes too long is said to have found nothing.
+        let late = [io::ErrorKind::TimedOut, io::ErrorKind::WouldBlock];
+        match late.contains(&source.kind()) {
+            true => ServerError::Late { authority },
+            false => ServerError::Broken { authority, source },
         }
     }
 
-    /// Connects. All that follows on the connection has to end within `limit`.
+    /// Connects. That and all that follows on the connection has to end within `limit`.
     pub(crate) fn connect(&self, limit: Duration) -> Result<Limited, ServerError> {
-        let unreachable = |source| ServerError::Unreachable {
-            authority: self.authority(),
-            source,
+        let unreachable = |source: io::Error| {
+            let authority = self.authority();
+            match source.kind() == io::ErrorKind::TimedOut {
+                true => ServerError::Late { authority },
+                false => ServerError::Unreachable { authority, source },
+            }
         };
         let addresses = (self.host.as_str(), self.port).to_socket_addrs();
+        let addresses: Vec<_> = addresses.map_err(unreachable)?.collect();
+        let ends = Instant::now() + limit;
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-        for address in addresses.map_err(unreachable)? {
-            match TcpStream::connect_timeout(&address, CONNECT_LIMIT) {
-                Ok(stream) => {
-                    let ends = Instant::now() + limit;
-                    return Ok(Limited { stream, ends });
-                }
+        for (at, address) in addresses.iter().enumerate() {
+            // Each gets a part of what is left, so that a silent one leaves something to the next.
+            let others = u32::try_from(addresses.len() - at).unwrap_or(u32::MAX);
+            match TcpStream::connect_timeout(address, left(ends).map_err(unreachable)? / others) {
+                Ok(stream) => return Ok(Limited { stream, ends }),
                 Err(error) => last = error,
             }
         }
@@ -135,26 +145,25 @@ pub(crate) struct Limited {
     ends: Instant,
 }
 
-impl Limited {
-    fn left(&self) -> io::Result<Option<Duration>> {
-        let left = self.ends.saturating_duration_since(Instant::now());
-        match left.is_zero() {
-            true => Err(io::ErrorKind::TimedOut.into()),
-            false => Ok(Some(left)),
-        }
+/// The time until a moment.
+fn left(ends: Instant) -> io::Result<Duration> {
+    let left = ends.saturating_duration_since(Instant::now());
+    match left.is_zero() {
+        true => Err(io::ErrorKind::TimedOut.into()),
+        false => Ok(left),
     }
 }
 
 impl Read for Limited {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.stream.set_read_timeout(self.left()?)?;
+        self.stream.set_read_timeout(Some(left(self.ends)?))?;
         self.stream.read(buffer)
     }
 }
 
 impl Write for Limited {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        self.stream.set_write_timeout(self.left()?)?;
+        self.stream.set_write_timeout(Some(left(self.ends)?))?;
         self.stream.write(buffer)
     }
 

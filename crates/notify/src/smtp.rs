@@ -12,8 +12,8 @@ use rustls::ClientConfig;
 use crate::letter::{Letter, base64};
 use crate::server::{Server, ServerError, system_trust};
 
-/// For the whole exchange, after the connection: servers make strangers wait for some seconds on purpose.
-const LIMIT: Duration = Duration::from_secs(720);
+/// For all of it, from the connection on: servers make strangers wait for some seconds on purpose.
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// How long a reply may be, in bytes, with all its lines.
 const REPLY_MAX: usize = 16 * 1024;
@@ -77,6 +77,7 @@ pub struct Mailer {
     user: Option<String>,
     from: String,
     to: String,
+    limit: Duration,
 }
 
 impl Mailer {
@@ -104,6 +105,7 @@ impl Mailer {
             user: user.map(str::to_owned),
             from: from.to_owned(),
             to: to.to_owned(),
+            limit: LIMIT,
         })
     }
 
@@ -113,7 +115,7 @@ impl Mailer {
     ///
     /// It has not; it may have it all the same, where the connection broke after it was sent.
     pub fn send(&self, password: Option<&[u8]>, letter: Letter<'_>) -> Result<(), SmtpError> {
-        let socket = self.server.connect(LIMIT)?;
+        let socket = self.server.connect(self.limit)?;
         match (self.protection, &self.tls) {
             (Protection::Tls, Some(tls)) => {
                 let mut talk = Talk::new(&self.server, self.server.begin_tls(tls, socket)?);
@@ -423,6 +425,18 @@ mod tests {
             lines_got[4]
         );
         assert_eq!(lines_got[5], "QUIT");
+    }
+
+    #[test]
+    fn a_server_that_accepts_and_says_nothing_did_not_answer_in_time() {
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = silent.local_addr().unwrap().port();
+        let at = ("127.0.0.1", port, Protection::None);
+        let mut mailer = Mailer::new(at, ("a@x", "b@y"), None).unwrap();
+        assert_eq!(mailer.limit, Duration::from_secs(60), "docs/NOTIFY.md");
+        mailer.limit = Duration::from_millis(10);
+        let error = mailer.send(None, LETTER).unwrap_err().to_string();
+        assert_eq!(error, format!("127.0.0.1:{port} did not answer in time"));
     }
 
     #[test]
