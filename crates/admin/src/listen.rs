@@ -1,19 +1,19 @@
 //! The unix socket where the administration listens, and those of servers of NBD.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{
     DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _,
-    PermissionsExt as _,
 };
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{Access, OFlags, access};
+use rustix::fs::{Access, Mode, OFlags, access, fchmod};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::process::umask;
 
 /// Why the administration cannot listen.
 #[derive(Debug, thiserror::Error)]
@@ -66,8 +66,6 @@ pub enum ListenError {
 
 /// The mode of a socket that only its owner, and root, may connect to.
 pub const PRIVATE: u32 = 0o600;
-
-const EPERM: i32 = Errno::PERM.raw_os_error();
 
 /// A socket in the file system, gone with this value.
 #[derive(Debug)]
@@ -183,15 +181,13 @@ pub fn unix(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile), Listen
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
         Ok(()) | Err(_) => {}
     }
-    let listener = UnixListener::bind(&new).map_err(|source| match source.raw_os_error() {
-        Some(EPERM) => ListenError::Sealed {
+    let listener = bind(&new, mode).map_err(|errno| match errno {
+        Errno::PERM => ListenError::Sealed {
             path: path.to_owned(),
         },
-        Some(_) | None => failed(source),
+        _ => failed(errno.into()),
     })?;
-    let named = fs::set_permissions(&new, Permissions::from_mode(mode));
-    let named = named.and_then(|()| fs::rename(&new, path));
-    named
+    fs::rename(&new, path)
         .inspect_err(|_| drop(fs::remove_file(&new)))
         .map_err(failed)?;
     let file = SocketFile {
@@ -200,6 +196,24 @@ pub fn unix(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile), Listen
         _lock: lock,
     };
     Ok((listener, file))
+}
+
+/// The file gets its mode from the socket: a process that is confined changes no mode by a path. All other files that
+/// Tarn makes have modes of their own, so that none of them is wider for the moment without a mask.
+///
+/// Spec: unix(7), Pathname socket ownership and permissions.
+fn bind(path: &Path, mode: u32) -> Result<UnixListener, Errno> {
+    let address = SocketAddrUnix::new(path)?;
+    let flags = SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    fchmod(&socket, Mode::from_raw_mode(mode))?;
+    let mask = umask(Mode::empty());
+    let bound = rustix::net::bind(&socket, &address);
+    umask(mask);
+    bound?;
+    // As many as the kernel lets wait.
+    rustix::net::listen(&socket, -1).inspect_err(|_| drop(fs::remove_file(path)))?;
+    Ok(UnixListener::from(socket))
 }
 
 /// Whether a unix socket could be made at a path, as [`unix`] makes it. Makes nothing.
@@ -336,6 +350,8 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixStream;
+
+    use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
     use durable::scratch::Scratch;

@@ -9,6 +9,7 @@ use std::io::ErrorKind::PermissionDenied;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd as _;
 use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener, UnixStream};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
@@ -56,7 +57,18 @@ fn only_the_calls_of_the_table_are_left() {
     if said.contains("no seccomp here") {
         return;
     }
-    for name in ["execve", "socket", "setsockopt", "unshare", "clone"] {
+    let names = [
+        "execve",
+        "socket",
+        "setsockopt",
+        "unshare",
+        "clone",
+        "fchmodat",
+        "fchmod",
+        "openat",
+        "prlimit64",
+    ];
+    for name in names {
         let found = said
             .lines()
             .find(|line| line.ends_with(&format!("({name}) refused")));
@@ -77,6 +89,7 @@ fn gives_calls_up() {
     let netlink = rustix::net::AddressFamily::NETLINK;
     let error = rustix::net::socket(netlink, rustix::net::SocketType::RAW, None).unwrap_err();
     assert_eq!(error, rustix::io::Errno::PERM, "socket");
+    refuses_modes_and_limits();
     // Options of sockets, but none of those of frames.
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.set_broadcast(true).unwrap();
@@ -169,6 +182,34 @@ fn what_only_the_start_needs_ends_with_it() {
             .any(|line| line.ends_with(&format!("({name}) refused")));
         assert!(is_logged, "{name} is not logged:\n{said}");
     }
+}
+
+/// The mode of a path, one with the rights of the owner, and limits of another process.
+fn refuses_modes_and_limits() {
+    let path = PathBuf::from(env::var_os(DIRECTORY).unwrap()).join("in/there");
+    let file = fs::File::open(&path).unwrap();
+    let mode = fs::Permissions::from_mode;
+    file.set_permissions(mode(0o640)).unwrap();
+    for wrong in [0o4755, 0o2755] {
+        let error = file.set_permissions(mode(wrong)).unwrap_err();
+        assert_eq!(error.kind(), PermissionDenied, "fchmod {wrong:o}");
+        let new = path.with_file_name("new");
+        let made = fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .mode(wrong)
+            .open(new);
+        assert_eq!(made.unwrap_err().kind(), PermissionDenied, "open {wrong:o}");
+    }
+    let flags = rustix::fs::AtFlags::empty();
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    let changed = rustix::fs::chmodat(rustix::fs::CWD, &path, mode, flags);
+    assert_eq!(changed, Err(rustix::io::Errno::PERM), "fchmodat");
+    let (own, core) = (rustix::process::getpid(), rustix::process::Resource::Core);
+    let none = || rustix::process::getrlimit(core);
+    rustix::process::setrlimit(core, none()).unwrap();
+    let limited = rustix::process::prlimit(Some(own), core, none());
+    assert_eq!(limited, Err(rustix::io::Errno::PERM), "prlimit64");
 }
 
 #[test]

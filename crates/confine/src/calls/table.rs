@@ -27,8 +27,6 @@ const RINGS: &[Call] = calls![
 
 /// Stores, state and configuration.
 const FILES: &[Call] = calls![
-    SYS_openat,
-    SYS_openat2,
     SYS_close,
     SYS_close_range,
     SYS_readv,
@@ -69,8 +67,6 @@ const FILES: &[Call] = calls![
     SYS_linkat,
     SYS_symlinkat,
     SYS_mkdirat,
-    SYS_fchmod,
-    SYS_fchmodat,
     SYS_fchown,
     SYS_utimensat,
     SYS_umask,
@@ -167,13 +163,11 @@ const PROCESS: &[Call] = calls![
     SYS_times,
     SYS_getrusage,
     SYS_getrlimit,
-    SYS_prlimit64,
 ];
 
 /// What the older of two calls is still used for; newer architectures do not have them.
 #[cfg(target_arch = "x86_64")]
 const OLDER: &[Call] = calls![
-    SYS_open,
     SYS_stat,
     SYS_lstat,
     SYS_access,
@@ -183,7 +177,6 @@ const OLDER: &[Call] = calls![
     SYS_link,
     SYS_mkdir,
     SYS_rmdir,
-    SYS_chmod,
     SYS_dup2,
     SYS_pipe,
     SYS_poll,
@@ -230,6 +223,8 @@ const REFUSED: &[Call] = calls![
     SYS_personality,
     SYS_mknodat,
     SYS_fchownat,
+    SYS_fchmodat,
+    SYS_openat2,
     SYS_chdir,
     SYS_fchdir,
     SYS_process_madvise,
@@ -279,6 +274,17 @@ const WITH_CONDITIONS: &[(Call, u8, Argument)] = &[
         Argument::Not(bits(libc::SOL_PACKET)),
     ),
     ((libc::SYS_mmap, "SYS_mmap"), 2, NOT_EXECUTABLE),
+    // The mode of what is open, as files below the roots alone are after the start: a path could be that of any file.
+    ((libc::SYS_fchmod, "SYS_fchmod"), 1, NOT_OF_ANOTHER),
+    ((libc::SYS_openat, "SYS_openat"), 3, NOT_OF_ANOTHER),
+    #[cfg(target_arch = "x86_64")]
+    ((libc::SYS_open, "SYS_open"), 2, NOT_OF_ANOTHER),
+    // Limits of this process, not of others, which a signal would follow.
+    (
+        (libc::SYS_prlimit64, "SYS_prlimit64"),
+        0,
+        Argument::OneOf(&[0]),
+    ),
     ((libc::SYS_mprotect, "SYS_mprotect"), 2, NOT_EXECUTABLE),
     // abort and raise.
     ((libc::SYS_tgkill, "SYS_tgkill"), 0, Argument::OwnPid),
@@ -345,6 +351,12 @@ const NAMESPACES: libc::c_int = libc::CLONE_NEWNS
 
 const NOT_EXECUTABLE: Argument = Argument::Masked {
     mask: bits(libc::PROT_EXEC),
+    value: 0,
+};
+
+/// No program that runs with the rights of its owner or group.
+const NOT_OF_ANOTHER: Argument = Argument::Masked {
+    mask: (libc::S_ISUID | libc::S_ISGID) as u64,
     value: 0,
 };
 
