@@ -93,9 +93,10 @@ impl Server {
     pub(crate) fn of_break(&self, source: io::Error) -> ServerError {
         let authority = self.authority();
         // A read that takes too long is said to have found nothing.
-        match source.kind() {
-            io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => ServerError::Late { authority },
-            _ => ServerError::Broken { authority, source },
+        let late = [io::ErrorKind::TimedOut, io::ErrorKind::WouldBlock];
+        match late.contains(&source.kind()) {
+            true => ServerError::Late { authority },
+            false => ServerError::Broken { authority, source },
         }
     }
 
@@ -103,9 +104,9 @@ impl Server {
     pub(crate) fn connect(&self, limit: Duration) -> Result<Limited, ServerError> {
         let unreachable = |source: io::Error| {
             let authority = self.authority();
-            match source.kind() {
-                io::ErrorKind::TimedOut => ServerError::Late { authority },
-                _ => ServerError::Unreachable { authority, source },
+            match source.kind() == io::ErrorKind::TimedOut {
+                true => ServerError::Late { authority },
+                false => ServerError::Unreachable { authority, source },
             }
         };
         let addresses = (self.host.as_str(), self.port).to_socket_addrs();
