@@ -68,6 +68,8 @@ struct Shared {
     /// The shortest that a file was seen that was longer: what was behind it is lost, however long it is now.
     short_bytes: AtomicU64,
     latch: FlushLatch,
+    /// The file of the loop device that this is on, which is locked.
+    _backing: Option<DiskFile>,
 }
 
 impl Shared {
@@ -108,6 +110,7 @@ impl FileDisk {
         capabilities: Capabilities,
         cache: CacheMode,
         is_block_device: bool,
+        backing: Option<OwnedFd>,
     ) -> Self {
         Self(Arc::new(Shared {
             honours_dsync: is_block_device || honours_dsync(&file),
@@ -120,6 +123,7 @@ impl FileDisk {
             cache,
             is_block_device,
             latch: FlushLatch::default(),
+            _backing: backing.map(DiskFile::from),
         }))
     }
 }

@@ -15,6 +15,8 @@
 #![warn(missing_docs)]
 
 #[cfg(target_os = "linux")]
+mod backing;
+#[cfg(target_os = "linux")]
 mod blocking;
 mod cause;
 mod compose;

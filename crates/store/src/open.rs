@@ -16,6 +16,7 @@ use memory::{PIECE_BYTES, Pool};
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, ftruncate};
 use rustix::io::Errno;
 
+use crate::backing;
 use crate::file::FileDisk;
 use crate::geometry::Geometry;
 use crate::made::MadeFiles;
@@ -127,16 +128,27 @@ impl OpenOptions {
             Err(error) => return Err(system("look at it")(error)),
         };
         let (file, disk) = self.open_found(&found)?;
-        let is_block_device = found.file_type().is_block_device();
-        if !is_block_device {
+        if !found.file_type().is_block_device() {
             self.extend(&file, disk.size_bytes)?;
         }
-        Ok(Arc::new(FileDisk::new(
-            file,
-            disk,
-            self.cache,
-            is_block_device,
-        )))
+        self.to_disk(file, disk, &found)
+    }
+
+    /// What is open, as a store.
+    fn to_disk(
+        &self,
+        file: OwnedFd,
+        disk: Capabilities,
+        found: &Metadata,
+    ) -> Result<Arc<dyn SharedStore>, OpenFailure> {
+        let is_block_device = found.file_type().is_block_device();
+        let below = match is_block_device {
+            true => backing::lock(&file, self.read_only)
+                .map_err(|path| OpenFailure::BackingInUse { path })?,
+            false => None,
+        };
+        let disk = FileDisk::new(file, disk, self.cache, is_block_device, below);
+        Ok(Arc::new(disk))
     }
 
     /// Opens what is there, and says what it is as a disk.
@@ -414,6 +426,15 @@ pub enum OpenFailure {
     /// A program that writes has it locked.
     #[error("it is in use by another writer: stop that one, or make it read-only too")]
     InUseByWriter,
+    /// Some program has the file of a loop device locked.
+    #[error(
+        "it is on the loop device of {}, which is in use by another program: stop that one, or detach the device and \
+         serve the file", path.display()
+    )]
+    BackingInUse {
+        /// The file.
+        path: PathBuf,
+    },
     /// The kernel uses the device.
     #[error("it is in use by this host itself: unmount it, or take it out of its array or volume")]
     InUseByKernel,

@@ -46,19 +46,13 @@ impl OpenOptions {
             Err(error) => return Err(system("look at it")(error)),
         };
         let (file, disk) = self.open_found(&found)?;
-        let is_block_device = found.file_type().is_block_device();
-        if !is_block_device {
+        if !found.file_type().is_block_device() {
             let actual = size_of_disk(&file, false).map_err(system("find out its size"))?;
             if disk.size_bytes > actual {
                 fits(&self.path, actual, disk.size_bytes, self.thin)?;
             }
         }
-        Ok(Arc::new(FileDisk::new(
-            file,
-            disk,
-            self.cache,
-            is_block_device,
-        )))
+        self.to_disk(file, disk, &found)
     }
 
     /// The same for a file that would have to be made.
@@ -76,7 +70,7 @@ impl OpenOptions {
         };
         let disk = self.describe(&file, size, false)?;
         make_so_large(&file, 0, size, self.thin)?;
-        Ok(Arc::new(FileDisk::new(file, disk, self.cache, false)))
+        Ok(Arc::new(FileDisk::new(file, disk, self.cache, false, None)))
     }
 
     /// The size that a file is made with, if it may be made.

@@ -220,6 +220,28 @@ impl Drop for LoopDevice {
 
 #[test]
 #[ignore = "needs root and a loop device"]
+fn a_file_and_a_loop_device_of_it_are_not_served_together() {
+    let scratch = Scratch::new();
+    let path = scratch.file(1 << 20);
+    let device = LoopDevice::new(&path);
+    let mut file = OpenOptions::new(StoreKind::File, &path);
+    let mut block = OpenOptions::new(StoreKind::Block, &device.0);
+    let served = file.open().unwrap();
+    let refused = failure(&block);
+    assert!(
+        matches!(refused, OpenFailure::BackingInUse { .. }),
+        "{refused}"
+    );
+    drop(served);
+    let served = block.open().unwrap();
+    assert!(matches!(failure(&file), OpenFailure::InUse));
+    drop(served);
+    (file.read_only, block.read_only) = (true, true);
+    let _both = (file.open().unwrap(), block.open().unwrap());
+}
+
+#[test]
+#[ignore = "needs root and a loop device"]
 fn a_block_device_is_a_disk_of_its_own_size() {
     let scratch = Scratch::new();
     let device = LoopDevice::new(&scratch.file(1 << 20));

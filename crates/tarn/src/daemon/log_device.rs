@@ -375,7 +375,7 @@ pub(crate) fn probe_new_log(unit: &config::Unit, opener: &Opener) -> Result<(), 
 fn is_in_use(error: &store::OpenError) -> bool {
     matches!(
         error.reason,
-        OpenFailure::InUse | OpenFailure::InUseByKernel
+        OpenFailure::InUse | OpenFailure::InUseByKernel | OpenFailure::BackingInUse { .. }
     )
 }
 

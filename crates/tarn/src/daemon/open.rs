@@ -529,7 +529,7 @@ pub(crate) fn probe_new(
 const fn is_in_use(error: &OpenError) -> bool {
     matches!(
         error.reason,
-        OpenFailure::InUse | OpenFailure::InUseByKernel
+        OpenFailure::InUse | OpenFailure::InUseByKernel | OpenFailure::BackingInUse { .. }
     )
 }
 
