@@ -86,7 +86,10 @@ impl<C: Carrier> Engine<C> {
                 None => self.respond_management(session, id, ManagementOutcome::NoSuchUnit),
             },
             Management::TargetReset { cold } => {
-                if entry.luns.iter().any(|mapped| self.sees_read_only(mapped)) {
+                let count = entry.luns.iter().count();
+                let is_only_read = count > 0 && entry.luns.iter().all(|lun| self.sees_read_only(lun));
+                // With cold_reset an initiator may end all sessions of the target, whatever it sees.
+                if cold.is_none() && is_only_read {
                     self.respond_management(session, id, ManagementOutcome::NotAllowed);
                     return;
                 }
@@ -141,6 +144,7 @@ impl<C: Carrier> Engine<C> {
             kind,
             rest,
             left,
+            cold,
             ..
         }) = self.requests.get_mut(key)
         else {
@@ -149,9 +153,15 @@ impl<C: Carrier> Engine<C> {
         };
         let asked = asked.as_ref().map(|(session, _)| *session);
         let asker = asked.and_then(|session| Some((session, self.sessions.get(session)?)));
+        let (all, is_cold) = (&self.units, cold.is_some());
+        // Units that the nexus may only read are not for it to reset.
+        let may_reset = |mapped: &MappedLun| {
+            let unit = all.get(mapped.unit);
+            is_cold || unit.is_some_and(|unit| !unit.view.is_read_only(mapped.nexus))
+        };
         let of_session = |(_, entry): &(SessionKey, &Session<C::Port>)| {
-            let units = entry.luns.iter().map(|mapped| mapped.unit);
-            units.collect()
+            let luns = entry.luns.iter().filter(may_reset);
+            luns.map(|mapped| mapped.unit).collect()
         };
         let units = rest.get_or_insert_with(|| asker.as_ref().map_or_else(Vec::new, of_session));
         let Some((session, entry)) = asker else {

@@ -176,6 +176,19 @@ pub enum StartError {
         /// Who runs this process.
         uid: u32,
     },
+    /// It has what stands where a secret is not shown.
+    #[error(
+        "{place}: secret in {} is {:?}, which stands in place of a secret for those who may not read it; write the \
+         secret itself into the file",
+        path.display(),
+        config::NOT_SHOWN
+    )]
+    SecretNotShown {
+        /// Where it is named.
+        place: Place,
+        /// The file.
+        path: PathBuf,
+    },
     /// The secret is too short to be safe or too long for the protocol.
     #[error(
         "{place}: secret in {} has {got} bytes; it must have {min} to {max}",

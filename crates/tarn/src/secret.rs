@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use config::{
-    HyperScsiGroup, HyperScsiPassword, Model, Notify, NotifyTo, PASSWORD_BYTES_MAX,
+    HyperScsiGroup, HyperScsiPassword, Model, NOT_SHOWN, Notify, NotifyTo, PASSWORD_BYTES_MAX,
     PASSWORD_BYTES_MIN, Place, SecretFile, User, UserIndex,
 };
 use zeroize::Zeroizing;
@@ -268,6 +268,12 @@ fn read(file: &SecretFile, bytes: RangeInclusive<usize>, uid: u32) -> Result<Sec
         .read_to_end(&mut bytes)
         .map_err(unreadable)?;
     strip_line_end(&mut bytes);
+    if *bytes == *NOT_SHOWN.as_bytes() {
+        return Err(StartError::SecretNotShown {
+            place: place.clone(),
+            path: path.clone(),
+        });
+    }
     if !(min..=max).contains(&bytes.len()) {
         return Err(StartError::SecretLength {
             place: place.clone(),

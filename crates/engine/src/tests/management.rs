@@ -217,6 +217,35 @@ fn a_target_reset_waits_for_every_unit_and_each_only_once() {
 }
 
 #[test]
+fn a_target_reset_is_for_the_units_that_its_nexus_may_write() {
+    let mut bench = Bench::with_units(1, 2);
+    let read_only = VisibleLun {
+        read_only: true,
+        ..visible(1, 1)
+    };
+    let who = bench.log_in_seeing(0, &[visible(0, 0), read_only], None);
+    let other = bench.log_in_to(0, &[(0, 0), (1, 1)]);
+    bench.manage(who, 8, WARM);
+    assert_eq!(bench.managed(who), [(8, ManagementOutcome::Complete)]);
+    bench.send(other, cdb::write(0, 1, 1));
+    assert_ne!(bench.answer(other).end(), GOOD, "the unit was reset");
+    bench.send(other, cdb::write(0, 1, 1).to(1));
+    assert_eq!(bench.answer(other).end(), GOOD, "it may only be read");
+    // All sessions end, whatever this one may write.
+    let cold = Some(TargetIndex(7));
+    bench.manage(who, 9, Management::TargetReset { cold });
+    assert_eq!(bench.managed(who), [(9, ManagementOutcome::Complete)]);
+    bench.send(other, cdb::write(0, 1, 1).to(1));
+    assert_ne!(
+        bench.answer(other).end(),
+        GOOD,
+        "the other unit was reset, too"
+    );
+    bench.reports.clear();
+    bench.end();
+}
+
+#[test]
 fn one_unit_that_is_not_reset_well_makes_the_answer_no_success() {
     let mut bench = Bench::with_units(1, 2);
     let who = bench.log_in_to(0, &[(0, 0), (1, 1)]);

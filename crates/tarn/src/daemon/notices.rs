@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use api::event::{Event, Severity};
 use config::{Model, NotifyTo};
@@ -30,6 +30,10 @@ const PAUSE_MIN: Duration = Duration::from_secs(1);
 
 /// Between two attempts, at most.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// An attempt that takes longer than this is a finding, before it fails.
+const OVERDUE: Duration = Duration::from_secs(20);
+
 /// Between two mails.
 const MAIL_PAUSE: Duration = Duration::from_secs(10);
 
@@ -50,9 +54,23 @@ struct Queue {
     dropped: u64,
     /// Why the last attempt failed, while none has succeeded since.
     failure: Option<String>,
+    /// When the attempt began that is under way.
+    began: Option<Instant>,
 }
 
 impl Queue {
+    /// What is the matter, in words.
+    fn trouble(&self, now: Instant) -> Option<String> {
+        let waited = |began| now.saturating_duration_since(began);
+        let overdue = self.began.map(waited).filter(|waited| *waited > OVERDUE);
+        let overdue = overdue.map(|waited| format!("no answer for {} s", waited.as_secs()));
+        let failure = self.failure.clone().or(overdue)?;
+        let (waiting, dropped) = (self.waiting.len(), self.dropped);
+        Some(format!(
+            "{failure}; {waiting} more events wait, {dropped} were dropped"
+        ))
+    }
+
     fn push(&mut self, event: Event) {
         if self.waiting.len() >= WAITING_MAX {
             self.waiting.pop_front();
@@ -142,12 +160,20 @@ impl Receiver {
         }
     }
 
+    /// As [`Self::send`], with a note for those who ask meanwhile.
+    fn attempt(&self, events: &[Event], dropped: u64) -> Result<(), String> {
+        self.lock().began = Some(Instant::now());
+        let sent = self.send(events, dropped);
+        self.lock().began = None;
+        sent
+    }
+
     /// Sends until the process ends.
     fn run(&self) {
         loop {
             let (events, dropped) = self.take();
             let mut pause = PAUSE_MIN;
-            while let Err(error) = self.send(&events, dropped) {
+            while let Err(error) = self.attempt(&events, dropped) {
                 let before = self.lock().failure.replace(error.clone());
                 if before.is_none() {
                     tracing::warn!(
@@ -172,12 +198,7 @@ impl Receiver {
 
     /// What is the matter, in words.
     fn trouble(&self) -> Option<String> {
-        let queue = self.lock();
-        let failure = queue.failure.as_ref()?;
-        let (waiting, dropped) = (queue.waiting.len(), queue.dropped);
-        Some(format!(
-            "{failure}; {waiting} more events wait, {dropped} were dropped"
-        ))
+        self.lock().trouble(Instant::now())
     }
 }
 
@@ -362,6 +383,18 @@ mod tests {
             queue: Mutex::default(),
             came: Condvar::new(),
         }
+    }
+
+    #[test]
+    fn an_attempt_that_takes_long_is_a_trouble_before_it_fails() {
+        let began = Instant::now();
+        let queue = Queue {
+            began: Some(began),
+            ..Queue::default()
+        };
+        assert_eq!(queue.trouble(began + OVERDUE), None);
+        let late = queue.trouble(began + OVERDUE + Duration::from_secs(1));
+        assert!(late.unwrap().starts_with("no answer for 21 s; 0 more"));
     }
 
     #[test]

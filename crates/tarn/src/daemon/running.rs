@@ -144,7 +144,11 @@ impl RunningSocket {
         let mode = Permissions::from_mode(self.mode);
         if let Err(error) = std::fs::set_permissions(file.path(), mode) {
             let path = file.path().display();
-            tracing::warn!(%path, %error, "the socket keeps its mode");
+            tracing::warn!(
+                %path,
+                %error,
+                "the socket keeps its mode until the next start, as a confined process changes none; use chmod"
+            );
         }
     }
 }

@@ -15,7 +15,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use api::edit::SecretOf;
 use api::problem::{Problem, ProblemKind};
-use config::{HyperScsiPassword, Model, NewSecrets, PASSWORD_BYTES_MAX, PASSWORD_BYTES_MIN};
+use config::{
+    HyperScsiPassword, Model, NOT_SHOWN, NewSecrets, PASSWORD_BYTES_MAX, PASSWORD_BYTES_MIN,
+};
 
 use super::file::unwritten;
 use super::history::{Record, name_of};
@@ -101,6 +103,10 @@ impl SecretFiles {
             let (least, most) = (bytes.start(), bytes.end());
             let detail =
                 format!("the {what} of {name:?} must be one line of {least} to {most} bytes");
+            return Err(Problem::new(ProblemKind::BadRequest, detail));
+        }
+        if secret == NOT_SHOWN {
+            let detail = format!("the {what} of {name:?}: {}", config::Rule::NotShown);
             return Err(Problem::new(ProblemKind::BadRequest, detail));
         }
         let failed = |detail| Problem::new(ProblemKind::ApplyFailed, detail);
