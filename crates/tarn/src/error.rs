@@ -1,5 +1,8 @@
 //! What can keep Tarn from starting, and how errors are put into one line.
 
+mod medium;
+mod unanswered;
+
 use std::fmt::Write as _;
 use std::io;
 use std::net::SocketAddr;
@@ -7,6 +10,9 @@ use std::num::{IntErrorKind, ParseIntError};
 use std::path::PathBuf;
 
 use config::{ConfigError, Place};
+
+pub use self::medium::MediumError;
+pub use self::unanswered::Unanswered;
 
 /// Something an administrator can put right, found before anything was started. One variant per
 /// rule, each with its remedy; the program ends with exit code 2.
@@ -216,41 +222,9 @@ pub enum StartError {
     },
 
     // Stores.
-    /// What is at the place of a store is not what was served there.
-    #[error(
-        "{place}: {store} is not what was served: {why}; put back what was served, or accept what is there: tarn lun \
-         adopt"
-    )]
-    MediumChanged {
-        /// Where it is named.
-        place: Place,
-        /// The store.
-        store: String,
-        /// What was expected and what was found.
-        why: String,
-    },
-    /// The record of the media of a unit cannot be read.
-    #[error(
-        "{place}: what its store was when it was served last is not known; accept what is there: tarn lun adopt"
-    )]
-    MediumUnknown {
-        /// Where the unit is configured.
-        place: Place,
-        /// Why.
-        source: io::Error,
-    },
-    /// A store cannot have the size that it is to have at least.
-    #[error("{place}: it has {now} bytes and cannot grow to {size}")]
-    NotGrown {
-        /// Where it is named.
-        place: Place,
-        /// The size that is configured.
-        size: u64,
-        /// The size that it has.
-        now: u64,
-        /// Why.
-        source: io::Error,
-    },
+    /// The medium of a unit is not what was served.
+    #[error(transparent)]
+    Medium(#[from] MediumError),
     /// The file or device of a unit is not there.
     #[error("{place}: {} does not exist; {remedy}", path.display())]
     StoreMissing {
@@ -798,40 +772,6 @@ pub enum StartError {
     Random {
         /// What the system says.
         source: getrandom::Error,
-    },
-}
-
-/// Why a call that touches a file has no outcome.
-#[derive(Debug, thiserror::Error)]
-pub enum Unanswered {
-    /// The time is over.
-    #[error("{} does not answer within {seconds} s; see the kernel log, and check the server that has it, if it is on \
-        a network", path.display())]
-    Late {
-        /// What was asked.
-        path: PathBuf,
-        /// How long.
-        seconds: u64,
-    },
-    /// An earlier call has not come back.
-    #[error("{} has not answered an earlier change yet, and is not tried again until it has", path.display())]
-    StillHangs {
-        /// What was asked.
-        path: PathBuf,
-    },
-    /// There are as many threads as there may be.
-    #[error("{many} paths do not answer; {} is not tried until some of them have", path.display())]
-    TooMany {
-        /// What was to be asked.
-        path: PathBuf,
-        /// How many do not answer.
-        many: usize,
-    },
-    /// There is no thread, or it failed.
-    #[error("{} cannot be opened: no thread could be started, or the call failed", path.display())]
-    NoThread {
-        /// What was to be asked.
-        path: PathBuf,
     },
 }
 

@@ -17,8 +17,8 @@ pub enum StateVerb {
     Check(StateArgs),
     /// Replace damaged files by their copies. Restart Tarn afterwards.
     Restore(RestoreArgs),
-    /// Accept what is at the places of stores when Tarn starts next, whatever was served there. Use it on a machine that
-    /// was restored from a backup; while Tarn runs, use tarn lun adopt.
+    /// Accept what is at the places of stores when Tarn starts next, whatever was served there. Use it on a machine
+    /// that was restored from a backup; while Tarn runs, use tarn lun adopt.
     Adopt(AdoptArgs),
     /// Remove the state of LUNs that have not been served for long: serial number, NAA designator,
     /// reservations.

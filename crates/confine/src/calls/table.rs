@@ -361,7 +361,8 @@ const NOT_OF_ANOTHER: Argument = Argument::Masked {
 };
 
 /// Whether a stream is a terminal; whether a descriptor waits; what a block device is and can; a file that shares the
-/// blocks of another; what a file system is known by; whether a network interface is there, for frames that are received again when it comes back.
+/// blocks of another; what a file system is known by; whether a network interface is there, for frames that are
+/// received again when it comes back.
 ///
 /// Spec: linux/fs.h, asm-generic/ioctls.h, linux/sockios.h.
 const CONTROLS: &[u64] = &[

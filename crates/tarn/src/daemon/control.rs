@@ -6,6 +6,7 @@ mod findings;
 mod planning;
 mod reopen;
 
+pub(super) use check::no_answer;
 pub(super) use reopen::Acceptance;
 
 use std::borrow::Cow;
@@ -26,7 +27,7 @@ use config::Model;
 use confine::inherited::Inherited;
 use plane::{Handle, MediumOrder, NoAnswer, SessionReport};
 
-use self::check::{check_revision, check_role};
+use self::check::{check_revision, check_role, failed, unprepared};
 use self::planning::{Planned, stand_in_the_way};
 use self::reopen::settle;
 use super::apply::{self, Prepared};
@@ -34,7 +35,7 @@ use super::attempts::{Attempts, Patience};
 use super::doctor::{Doctor, Inquirer};
 use super::events::{Events, milliseconds};
 use super::figures::{self, PastFigures};
-use super::file::{self, Aside, Found, unwritten};
+use super::file::{self, Aside, Found};
 use super::history::{History, Past, Record};
 use super::log_device::{self, Verdict};
 use super::losses::Readings;
@@ -612,26 +613,8 @@ fn text_of_arguments(running: &Running) -> String {
     save::text_of(&running.model, identity).unwrap_or_default()
 }
 
-/// Nothing of the change was made.
-pub(super) fn unprepared(error: &StartError) -> Problem {
-    let detail = crate::error::chain(error);
-    if let StartError::StateUnusable { source, .. } = error {
-        unwritten(detail, source)
-    } else {
-        failed(detail)
-    }
-}
-
-fn failed(detail: String) -> Problem {
-    Problem::new(ProblemKind::ApplyFailed, detail)
-}
-
 fn history_max(model: &Model) -> usize {
     usize::from(model.admin().history)
-}
-
-pub(super) fn no_answer(error: NoAnswer) -> Problem {
-    Problem::new(ProblemKind::Unavailable, error.to_string())
 }
 
 impl Control for Daemon {

@@ -7,7 +7,7 @@ use store::{Held, OpenOptions};
 
 use super::open::OpenStore;
 use crate::StartError;
-use crate::error::chain;
+use crate::error::{MediumError, chain};
 
 /// Why a unit is not served.
 #[derive(Clone, Debug)]
@@ -17,7 +17,7 @@ pub(crate) struct Withheld {
     pub(crate) cause: Cause,
 }
 
-/// What keeps a unit from being served, by who can end it.
+/// What keeps a unit from being served.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Cause {
     /// Its log is lost, or may have what the store has not.
@@ -37,7 +37,9 @@ impl Withheld {
     /// What keeps a store from being opened as it was served.
     fn of(error: &StartError) -> Self {
         let cause = match error {
-            StartError::MediumChanged { .. } | StartError::MediumUnknown { .. } => Cause::Medium,
+            StartError::Medium(MediumError::Changed { .. } | MediumError::Unknown { .. }) => {
+                Cause::Medium
+            }
             _ => Cause::Store,
         };
         let why = chain(error);

@@ -12,6 +12,7 @@ use store::{OpenFailure, SharedStore};
 
 use super::open::{Opener, open_part, probe_part};
 use crate::StartError;
+use crate::error::MediumError;
 use crate::medium::{Fit, Medium, name_of};
 use crate::state::UnitIdentity;
 
@@ -48,7 +49,7 @@ impl Expected {
             return Ok(Self::Anything);
         }
         let recorded = identity.state.media();
-        let recorded = recorded.map_err(|source| StartError::MediumUnknown {
+        let recorded = recorded.map_err(|source| MediumError::Unknown {
             place: unit.place.clone(),
             source,
         })?;
@@ -132,14 +133,14 @@ pub(super) fn open_expected(
             is_other_file: false,
         });
     }
-    let changed = |why: String| StartError::MediumChanged {
+    let changed = |why: String| MediumError::Changed {
         place: place.clone(),
         store: name_of(spec).unwrap_or_default(),
         why,
     };
     let store =
         open_part(&as_it_is(spec), place, opener).map_err(|error| match is_missing(&error) {
-            true => changed("it is not there".to_owned()),
+            true => changed("it is not there".to_owned()).into(),
             false => error,
         })?;
     let found = Medium::of(spec, &*store);
@@ -199,12 +200,12 @@ fn is_missing(error: &StartError) -> bool {
 }
 
 /// Gives a store the size that the configuration wants at least.
-fn grow(spec: &StoreSpec, place: &Place, store: &dyn SharedStore) -> Result<(), StartError> {
+fn grow(spec: &StoreSpec, place: &Place, store: &dyn SharedStore) -> Result<(), MediumError> {
     let now = store.capabilities().size_bytes;
     let Some(size) = spec.configured_size_bytes().filter(|size| *size > now) else {
         return Ok(());
     };
-    store.grow(size).map_err(|source| StartError::NotGrown {
+    store.grow(size).map_err(|source| MediumError::NotGrown {
         place: place.clone(),
         size,
         now,

@@ -1,9 +1,13 @@
-//! What a change is refused for before anything is done.
+//! What a change is refused for, and how that is said.
 
 use api::plan::Origin;
 use api::problem::{Problem, ProblemKind};
 
+use plane::NoAnswer;
+
 use super::planning::Planned;
+use crate::StartError;
+use crate::daemon::file::unwritten;
 use crate::daemon::views;
 
 pub(super) fn check_revision(runs: u64, only_at: Option<u64>) -> Result<(), Problem> {
@@ -28,4 +32,22 @@ pub(super) fn check_role(origin: &Origin, planned: &Planned) -> Result<(), Probl
         }
         Origin::Edited { .. } | Origin::Written | Origin::Past => Ok(()),
     }
+}
+
+/// Nothing of the change was made.
+pub(super) fn unprepared(error: &StartError) -> Problem {
+    let detail = crate::error::chain(error);
+    if let StartError::StateUnusable { source, .. } = error {
+        unwritten(detail, source)
+    } else {
+        failed(detail)
+    }
+}
+
+pub(super) fn failed(detail: String) -> Problem {
+    Problem::new(ProblemKind::ApplyFailed, detail)
+}
+
+pub(in crate::daemon) fn no_answer(error: NoAnswer) -> Problem {
+    Problem::new(ProblemKind::Unavailable, error.to_string())
 }

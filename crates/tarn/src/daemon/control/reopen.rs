@@ -12,7 +12,8 @@ use config::{Model, Place, StoreSpec, Unit};
 use plane::UnitIndex;
 use store::SharedStore;
 
-use super::{Daemon, failed, unprepared};
+use super::Daemon;
+use super::check::{failed, unprepared};
 use crate::daemon::apply::{self, Means, on_thread};
 use crate::daemon::attempts::Patience;
 use crate::daemon::held::Withheld;
@@ -338,7 +339,9 @@ impl Daemon {
             at_ms: 0,
             severity: Severity::Warning,
             kind: "medium-replaced".to_owned(),
-            message: format!("lun {lun}: its store is another file than the one that was served last, in the same place"),
+            message: format!(
+                "lun {lun}: its store is another file than the one that was served last, in the same place"
+            ),
             lun: Some(lun.to_owned()),
             target: None,
             initiator: None,
