@@ -26,7 +26,8 @@ import time
 LOOKUP, FORGET, GETATTR, SETATTR, OPEN, READ, WRITE, STATFS, RELEASE = 1, 2, 3, 4, 14, 15, 16, 17, 18
 FSYNC, FLUSH, INIT, OPENDIR, READDIR, RELEASEDIR, ACCESS, INTERRUPT, DESTROY, BATCH_FORGET, FALLOCATE, LSEEK = \
     20, 25, 26, 27, 28, 29, 34, 36, 38, 42, 43, 46
-KINDS = {READ: "read", WRITE: "write", FSYNC: "fsync", FALLOCATE: "fallocate", GETATTR: "getattr", LSEEK: "lseek",
+STATX = 52
+KINDS = {READ: "read", WRITE: "write", FSYNC: "fsync", FALLOCATE: "fallocate", GETATTR: "getattr", STATX: "getattr", LSEEK: "lseek",
          FLUSH: "flush"}
 WITHOUT_REPLY = (FORGET, BATCH_FORGET, INTERRUPT)
 
@@ -73,6 +74,7 @@ class FaultFs:
         self.backing = self.dir / "backing"
         self._fd = os.open(self.backing, os.O_RDWR | os.O_CREAT, 0o600)
         os.truncate(self._fd, size)
+        self._born = int(time.time())
         self._unstable = []
         self._stable = os.open(stable, os.O_RDWR | os.O_CREAT, 0o600) if stable else None
         if stable:
@@ -223,6 +225,8 @@ class FaultFs:
             return struct.pack("<QQQQII", FILE_NODE, 0, 0, 0, 0, 0) + self._attributes(FILE_NODE)
         if opcode == GETATTR:
             return struct.pack("<QII", 0, 0, 0) + self._attributes(node)
+        if opcode == STATX:
+            return self._statx(node)
         if opcode == SETATTR:
             valid, _, _, size = struct.unpack_from("<IIQQ", body)
             if valid & FATTR_SIZE:
@@ -262,6 +266,14 @@ class FaultFs:
             real = os.fstat(self._fd)
             size, blocks, mode = real.st_size, real.st_blocks, stat.S_IFREG | 0o600
         return struct.pack("<6Q10I", node, size, blocks, now, now, now, 0, 0, 0, mode, 1, os.getuid(), os.getgid(), 0, 4096, 0)
+
+    def _statx(self, node):
+        """The same, with a time of birth (Linux 6.6 asks for it), so that the file is known from a copy of it."""
+        ino, size, blocks, *_, mode, nlink, uid, gid, _, blksize, _ = struct.unpack("<6Q10I", self._attributes(node))
+        basic_and_birth, now = 0xFFF, int(time.time())
+        times = b"".join(struct.pack("<qIi", second, 0, 0) for second in (now, self._born, now, now))
+        return struct.pack("<QIIQQ", 0, 0, 0, 0, 0) + struct.pack("<IIQIIIHHQQQQ", basic_and_birth, blksize, 0, nlink, uid, gid, mode, 0,
+                                                                  ino, size, blocks, 0) + times + bytes(16 + 14 * 8)
 
     def _read(self, offset, size):
         end = offset + size

@@ -180,6 +180,30 @@ def a_log_is_not_replayed_into_what_lies_at_the_path_before_the_mount():
             is_served(tarn)
 
 
+@test(limit_s=120)
+def changes_of_a_log_go_into_no_copy_of_the_store_unless_an_administrator_says_so():
+    with place() as there:
+        image = there / "disk.img"
+        with Tarn(config=config(f"file:{image}?size=16M", f'log = "file:{there}/disk.log?size=32M"')) as tarn:
+            for decision, expected in (("replay", PATTERN), ("discard", bytes(PAGE))):
+                shutil.copyfile(image, there / "old")
+                write(tarn)
+                tarn.kill()
+                (there / "old").rename(image)
+                tarn.start()
+                is_held(tarn, "log-lost")
+                check(image.read_bytes() == bytes(SIZE), "nothing was written into the copy")
+                verb(tarn, "lun", "log", decision, "disk", "--yes")
+                is_served(tarn, expected)
+                write(tarn, bytes(PAGE))
+                stop(tarn)
+                tarn.start()
+            write(tarn)
+            tarn.kill()
+            tarn.start()
+            is_served(tarn)
+
+
 @test
 def devices_that_change_names_do_not_change_disks():
     with place() as there:
