@@ -1436,7 +1436,7 @@ def point_12_completion_offers_what_the_daemon_has():
                            ("tarn target map iqn.2026-11.example.tarn:", ["test"]), (f"tarn target map {IQN} 3 ", ["disk", "file"]),
                            ("tarn target map iqn", [IQN]), (f"tarn target set {IQN} --auth ", ["alice"]),
                            ("tarn lun add x mem:1M --groups ", ["blades"]), ("tarn rollback ", ["1", "2"]),
-                           ("tarn lun add x", []), ("tarn lun re", ["resize", "rename"])]:
+                           ("tarn lun add x", []), ("tarn lun re", ["resize", "reservation", "rename"])]:
             equal(completed(daemon, line), want, line)
         equal(completed(daemon, "tarn apply "), ["\tfiles"], "names of files")
         check("lun\tLogical units" in completed(daemon, "tarn l", "fish"), "words with what they are")

@@ -232,6 +232,12 @@ pub trait SharedStore: Send + Sync + fmt::Debug {
         Ok(None)
     }
 
+    /// What the one who has the data calls the medium, whatever its name or place: an image by cluster and id, a disk by
+    /// its designator. Does not block.
+    fn identity(&self) -> Option<String> {
+        None
+    }
+
     /// The file or device that has the data, if it is one of this machine.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None

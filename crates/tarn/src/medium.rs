@@ -53,6 +53,9 @@ impl Medium {
         if let Some(open) = store.descriptor() {
             file::describe(open, &mut medium);
         }
+        if let Some(identity) = store.identity() {
+            medium.note("identity", identity);
+        }
         Some(medium)
     }
 

@@ -462,6 +462,10 @@ impl RbdDisk {
 }
 
 impl SharedStore for RbdDisk {
+    fn identity(&self) -> Option<String> {
+        Some(self.users.common.medium_text())
+    }
+
     fn handle(&self) -> io::Result<Box<dyn Backstore>> {
         let number = self.handles.fetch_add(1, Ordering::SeqCst);
         Ok(Box::new(RbdHandle::new(Arc::clone(&self.users), number)))

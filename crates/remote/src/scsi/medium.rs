@@ -38,6 +38,11 @@ impl Identity {
         Some(Self { best, others })
     }
 
+    /// The best of its names.
+    pub(crate) fn best(&self) -> &str {
+        &self.best
+    }
+
     /// From the page of designators (83h).
     pub(crate) fn of_designators(page: &[u8]) -> Option<Self> {
         let [_, 0x83, high, low, rest @ ..] = page else {

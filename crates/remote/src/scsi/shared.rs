@@ -332,6 +332,11 @@ impl ScsiDisk {
 }
 
 impl SharedStore for ScsiDisk {
+    fn identity(&self) -> Option<String> {
+        let identity = self.users.0.facts.identity.as_ref();
+        identity.map(|identity| identity.best().to_owned())
+    }
+
     fn handle(&self) -> io::Result<Box<dyn Backstore>> {
         let number = self.handles.fetch_add(1, Ordering::SeqCst);
         Ok(Box::new(ScsiHandle::new(Arc::clone(&self.users), number)))
