@@ -571,7 +571,7 @@ def a_full_file_system_stops_a_schedule_and_removes_nothing():
             os.remove(place / "filler")
             tarn.run("lun", "set", "disk", "--snapshots", "daily=3")
             wait_for(lambda: scheduled(tarn)["daily"] == 3 and old[1] not in tarn.names("disk"), 30, "it goes on")
-            check(not [one for one in tarn.api().get("findings") if one["code"] == "snapshot-missed"], "the finding goes")
+            wait_for(lambda: not [one for one in tarn.api().get("findings") if one["code"] == "snapshot-missed"], 30, "the finding goes")
 
 
 @test
