@@ -344,6 +344,8 @@ impl Reader<'_> {
         self.open(&node)?;
         self.statements(table, &mut node)?;
         self.close(&node)?;
+        // There are many of these, and few statements in each.
+        node.children.shrink_to_fit();
         Ok(node)
     }
 
