@@ -39,7 +39,11 @@ impl FakeCluster {
 
     /// Another client has the cluster refuse what the connections send that there are. Their watches end.
     pub fn fence_all(&self) {
-        for client in lock(&self.state.clients).iter().filter_map(Weak::upgrade) {
+        let clients: Vec<_> = lock(&self.state.clients)
+            .iter()
+            .filter_map(Weak::upgrade)
+            .collect();
+        for client in clients {
             self.state.fence(&client.address);
         }
     }
