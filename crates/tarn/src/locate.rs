@@ -103,29 +103,25 @@ pub(crate) struct Located {
     pub(crate) twice: Vec<Option<StartError>>,
 }
 
-/// As [`locate_all`], for a start: a unit of a configuration file keeps no other from being served. What keeps it from
+/// As [`locate_all`], for a start: with a configuration file a unit keeps no other from being served. What keeps it from
 /// being found is found again when it is opened.
 ///
 /// # Errors
 ///
-/// As [`locate_all`], for the STOREs of a command line.
-pub(crate) fn locate_for_start(model: &Model) -> Result<Located, StartError> {
+/// As [`locate_all`], without a configuration file.
+pub(crate) fn locate_for_start(model: &Model, has_file: bool) -> Result<Located, StartError> {
     let mut locations = Vec::new();
     for unit in model.units() {
         locations.push(match locate(unit) {
-            Err(_) if unit.id.is_some() => None,
+            Err(_) if has_file => None,
             found => found?,
         });
     }
     let logs: Vec<_> = model.units().iter().map(locate_log).collect();
     let mut twice: Vec<_> = model.units().iter().map(|_| None).collect();
     for (position, error) in double_uses(model, &locations, &logs) {
-        let has_id = model
-            .units()
-            .get(position)
-            .is_some_and(|unit| unit.id.is_some());
         match twice.get_mut(position) {
-            Some(place) if has_id => *place = Some(error),
+            Some(place) if has_file => *place = Some(error),
             Some(_) | None => return Err(error),
         }
     }

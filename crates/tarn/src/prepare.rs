@@ -135,7 +135,7 @@ pub(crate) fn prepare_model(
     let log = LogFilter::choose(flags.log, environment, model.server().log)?;
     let uid = confinement::become_user(&model, environment.uid)?;
     let secrets = Secrets::read(&model, uid)?;
-    let Located { locations, twice } = opening(|| locate_for_start(&model))?;
+    let Located { locations, twice } = opening(|| locate_for_start(&model, file.is_some()))?;
     let directory = match &model.server().state {
         Some(directory) => directory.clone(),
         None => environment.state_directory()?,
@@ -164,6 +164,12 @@ pub(crate) fn prepare_model(
 }
 
 impl Prepared {
+    /// A unit that cannot be served keeps no other from being served. What somebody waits for at a terminal ends instead:
+    /// the STOREs of a command line, also where they are to be kept in a file.
+    pub(crate) fn holds_units(&self) -> bool {
+        self.file.is_some() && !self.is_to_be_made
+    }
+
     /// Makes the configuration file, if it is to be made. One that has come meanwhile is not touched.
     ///
     /// # Errors
@@ -189,7 +195,7 @@ impl Prepared {
     ///
     /// A store is gone again, or the state directory cannot be used.
     pub fn note_files(&self) -> Result<Vec<Option<Location>>, StartError> {
-        let Located { locations, .. } = locate_for_start(&self.model)?;
+        let Located { locations, .. } = locate_for_start(&self.model, self.file.is_some())?;
         self.state.note_files(&self.model, &locations)?;
         Ok(locations)
     }

@@ -442,7 +442,7 @@ fn open(
         let store = match twice {
             _ if identity.is_withheld => stand_in(unit, None)?,
             Some(error) => withheld(unit, None, error)?,
-            None => open_first(unit, identity, &opener)?,
+            None => open_first(unit, identity, &opener, prepared.holds_units())?,
         };
         let state = &prepared.state;
         let mut identity = state.settle_identity(unit, identity.clone(), &*store.store);

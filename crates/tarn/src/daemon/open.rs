@@ -291,19 +291,20 @@ impl OpenStore {
     }
 }
 
-/// Opens the store of a unit at the start. One of a configuration file that cannot be opened is not served, and the
-/// others are.
+/// Opens the store of a unit at the start. Where it `is_held` one that cannot be opened is not served, and the others
+/// are.
 ///
 /// # Errors
 ///
-/// A STORE of the command line cannot be opened.
+/// It cannot be opened, and is not held.
 pub(crate) fn open_first(
     unit: &config::Unit,
     identity: &UnitIdentity,
     opener: &Opener,
+    is_held: bool,
 ) -> Result<OpenStore, StartError> {
     match open_store(unit, identity, opener) {
-        Err(error) if unit.id.is_some() => {
+        Err(error) if is_held => {
             let recorded = Expected::of(unit, identity).ok();
             withheld(unit, recorded.and_then(|it| it.size_bytes()), &error)
         }
