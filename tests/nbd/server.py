@@ -390,7 +390,7 @@ def what_is_out_of_bounds_is_refused_alone():
     """Ranges, alignment, unknown requests and flags fail with their errors, and the connection goes on."""
     with serve("mem:32M") as tarn, Raw(tarn) as client:
         for request, want in (((READ, SIZE, 512), EINVAL), ((READ, SIZE - 512, 1024), EINVAL), ((READ, 1, 512), EINVAL),
-                              ((READ, 0, 0), EINVAL), ((WRITE, SIZE, 512, 0, bytes(512)), ENOSPC), ((TRIM, SIZE, 512), ENOSPC),
+                              ((READ, 0, 0), EINVAL), ((WRITE, SIZE, 512, 0, bytes(512)), ENOSPC), ((TRIM, SIZE, 512), EINVAL),
                               ((WRITE, 0, 100, 0, bytes(100)), EINVAL), ((99, 0, 512), EINVAL), ((READ, 0, 512, 0x80), EINVAL),
                               ((READ, (1 << 64) - 512, 512), EINVAL), ((READ, 0, 64 * MIB), EINVAL), ((FLUSH,), 0),
                               ((READ, 0, 512), 0)):
