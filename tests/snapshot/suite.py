@@ -19,6 +19,7 @@ import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
+import iscsi
 import scsi
 from harness import Failure, check, equal, main, measured, skip, test, wait_for
 from reflinks import BLOCK, GIB, MIB, Daemon, file_of_pieces, file_system, random_writes, session_with, write
@@ -503,6 +504,110 @@ def a_file_system_that_hangs_keeps_no_other_lun_from_its_commands():
             equal(tarn.names("disk"), ["b"], "the other LUN")
             tarn.take("disk", "frozen", name="a")
             wait_for(lambda: [one.name for one in late.glob("*")] == ["a"], 10, "nothing else is left")
+
+
+@contextlib.contextmanager
+def frozen(place):
+    """A file system that answers nothing that changes it."""
+    subprocess.run(["fsfreeze", "-f", str(place)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["fsfreeze", "-u", str(place)], check=True)
+
+
+@contextlib.contextmanager
+def rollback_without_an_answer(tarn, place, other, copy_is_lost=False):
+    """The file system stops answering after the copy of a rollback is made, and before it takes the place of the file. Gives what
+    the command said."""
+    copy = place / "disk.img.snapshots/.first.new"
+    with iscsi.Session(tarn.port, IQN, timeout_s=60) as session:
+        for lun in (0, 1):
+            session.clear_unit_attentions(lun)
+        subprocess.run(["fsfreeze", "-f", str(other)], check=True)
+        try:
+            # The session ends when this is given up.
+            session.start(scsi.write16(0, 8, 0x08), write=bytes(8 * BLOCK), lun=1)
+            answers = []
+            asker = threading.Thread(target=lambda: answers.append(tarn.run("snapshot", "rollback", "disk@first", "--yes")))
+            asker.start()
+            wait_for(copy.exists, 10, "the copy")
+            wait_for(lambda: session.connection.closed_within(0.1), 10, "the session ends")
+            if copy_is_lost:
+                copy.unlink()
+            with frozen(place):
+                asker.join(60)
+                check(answers, "the command has not ended with exit code 0")
+                yield answers[0]
+        finally:
+            subprocess.run(["fsfreeze", "-u", str(other)], check=True)
+
+
+@test(limit_s=120)
+def a_rollback_without_an_answer_loses_nothing_that_is_answered_after_it():
+    """It is not known whether it was done: nothing is written until that is known, and then it is done."""
+    limits = "[limits]\ntask_deadline_seconds = 2\n"
+    with file_system("xfs") as place, file_system("xfs") as other:
+        luns = {"disk": f"file:{place}/disk.img?size=16M", "other": f"file:{other}/disk.img?size=16M"}
+        with Daemon(luns, more=limits) as tarn:
+            with session_with(tarn) as session:
+                write(session, 0, b"a" * BLOCK)
+                tarn.take("disk", name="first")
+                write(session, 0, b"b" * BLOCK)
+                session.command(scsi.synchronize_cache16())
+            with rollback_without_an_answer(tarn, place, other) as said:
+                check("not known yet" in said and "tarn lun show disk" in said, said)
+                check("not known yet" in tarn.run("lun", "show", "disk"), "tarn lun show")
+                findings = [one["message"] for one in tarn.api().get("findings") if one["code"] == "change-unsettled"]
+                check(any("lun disk" in message for message in findings), findings)
+                again = tarn.api().ask("POST", "luns/disk/snapshots/first/rollback")
+                check(again.status in (409, 503), again)
+                with iscsi.Session(tarn.port, IQN, timeout_s=60) as session:
+                    session.clear_unit_attentions()
+                    outcome = session.command(scsi.write16(8, 1, 0x08), write=b"c" * BLOCK)
+                    check(not outcome.good, "a WRITE with FUA is answered while nobody knows which file it is in")
+            wait_for(lambda: "snapshot-restored" in [event["kind"] for event in tarn.api().get("events")], 30, "it is done")
+            with session_with(tarn) as session:
+                equal(read(session, 0, BLOCK), b"a" * BLOCK, "the data of the snapshot")
+                write(session, 8 * BLOCK, b"d" * BLOCK)
+                session.command(scsi.synchronize_cache16())
+            equal((place / "disk.img").read_bytes()[8 * BLOCK:9 * BLOCK], b"d" * BLOCK, "in the file at the path")
+            equal(os.listdir(f"{place}/disk.img.snapshots"), ["first"], "the file of before is gone")
+            check("not known yet" not in tarn.run("lun", "show", "disk"), "tarn lun show after it")
+
+
+@test(limit_s=120)
+def a_rollback_that_fails_after_its_answer_is_undone():
+    """The LUN goes on with the data of before, the commands that waited end, and an event says that it was not done."""
+    with file_system("xfs") as place, file_system("xfs") as other:
+        luns = {"disk": f"file:{place}/disk.img?size=16M", "other": f"file:{other}/disk.img?size=16M"}
+        with Daemon(luns) as tarn:
+            with session_with(tarn) as session:
+                write(session, 0, b"a" * BLOCK)
+                tarn.take("disk", name="first")
+                write(session, 0, b"b" * BLOCK)
+            with rollback_without_an_answer(tarn, place, other, copy_is_lost=True) as said:
+                check("not known yet" in said, said)
+            wait_for(lambda: "rollback-failed" in [event["kind"] for event in tarn.api().get("events")], 30, "it is said")
+            with session_with(tarn) as session:
+                equal(read(session, 0, BLOCK), b"b" * BLOCK, "the data of before")
+                write(session, BLOCK, b"c" * BLOCK)
+            check("not known yet" not in tarn.run("lun", "show", "disk"), "tarn lun show after it")
+            tarn.run("snapshot", "rollback", "disk@first", "--yes")
+            with session_with(tarn) as session:
+                equal(read(session, 0, BLOCK), b"a" * BLOCK, "the data of the snapshot")
+
+
+@test(limit_s=60)
+def a_clone_that_is_made_too_late_is_not_there():
+    """What was answered as not made is removed when the file system goes on, and can be made again."""
+    with file_system("xfs") as place, Daemon({"disk": f"file:{place}/disk.img?size=16M"}) as tarn:
+        tarn.take("disk", name="first")
+        with frozen(place):
+            tarn.run("lun", "add", "clone", f"{place}/clone.img", "--clone", "disk@first", code=3)
+        tarn.run("snapshot", "list", "disk")
+        wait_for(lambda: not (place / "clone.img").exists(), 10, "it is removed")
+        tarn.run("lun", "add", "clone", f"{place}/clone.img", "--clone", "disk@first")
 
 
 SCHEDULED = re.compile(r"(hourly|daily|weekly)-\d{4}-\d\d-\d\dT\d\d\.\d\dZ")

@@ -14,8 +14,8 @@ use api::request::{
 use api::spec;
 use api::stats::{Space, Stats};
 use api::view::{
-    Access, Check, Flattened, Hyperscsi, Lun, Places, Quota, Reservations, Session, Snapshot,
-    SnapshotsTaken, Status, Target, Trace,
+    Access, Check, Flattened, Hyperscsi, Lun, Places, Quota, Reservations, RolledBack, Session,
+    Snapshot, SnapshotsTaken, Status, Target, Trace,
 };
 use axum::Router;
 use axum::middleware::from_fn_with_state;
@@ -93,7 +93,7 @@ pub(crate) static ROUTES: &[Route] = &[
         Gives::Nothing, || delete(snapshots::remove)),
     Route::post("/api/v1/luns/{id}/snapshots/{name}/rollback", Admin,
         "Gives a unit the data of its snapshot back; sessions that see it end first",
-        Gives::Nothing, || post(snapshots::roll_back)),
+        Gives::One(of::<RolledBack>()), || post(snapshots::roll_back)),
     Route::post("/api/v1/luns/{id}/snapshots/{name}/clone", Admin, "Makes a unit with the data of a snapshot",
         Gives::One(of::<Applied>()), || post(snapshots::clone)).takes(of::<NewClone>()).makes(),
     Route::post("/api/v1/luns/{id}/flatten", Operator,

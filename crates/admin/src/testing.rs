@@ -12,8 +12,8 @@ use api::problem::{Problem, ProblemKind};
 use api::request::{EventQuestion, Rollback, TakeSnapshots, Tracing};
 use api::stats::Stats;
 use api::view::{
-    Access, AccessQuestion, Check, Flattened, Hyperscsi, Lun, Places, Quota, Reservations, Session,
-    Snapshot, SnapshotsTaken, Status, Target, Trace,
+    Access, AccessQuestion, Check, Flattened, Hyperscsi, Lun, Places, Quota, Reservations,
+    RolledBack, Session, Snapshot, SnapshotsTaken, Status, Target, Trace,
 };
 use durable::scratch::Scratch;
 use tokio::sync::watch;
@@ -208,7 +208,7 @@ impl Control for Double {
         panic!("{UNASKED}")
     }
 
-    fn restore_snapshot(&self, _: &str, _: &str) -> Result<(), Problem> {
+    fn restore_snapshot(&self, _: &str, _: &str) -> Result<RolledBack, Problem> {
         panic!("{UNASKED}")
     }
 

@@ -8,8 +8,8 @@ use crate::problem::Problem;
 use crate::request::{EventQuestion, Rollback, TakeSnapshots, Tracing};
 use crate::stats::{Space, Stats};
 use crate::view::{
-    Access, AccessQuestion, Check, Flattened, Hyperscsi, Lun, Places, Quota, Reservations, Session,
-    Snapshot, SnapshotsTaken, Status, Target, Trace,
+    Access, AccessQuestion, Check, Flattened, Hyperscsi, Lun, Places, Quota, Reservations,
+    RolledBack, Session, Snapshot, SnapshotsTaken, Status, Target, Trace,
 };
 
 /// The daemon, as its administration sees it. Calls may block for as long as a step of a plan
@@ -182,7 +182,7 @@ pub trait Control: Send + Sync + 'static {
     /// # Errors
     ///
     /// There is no such snapshot, or a step failed; the data is as it was unless the detail says otherwise.
-    fn restore_snapshot(&self, lun: &str, name: &str) -> Result<(), Problem>;
+    fn restore_snapshot(&self, lun: &str, name: &str) -> Result<RolledBack, Problem>;
 
     /// Makes the file or the image that a STORE names with the data of a snapshot, of this unit and name, for a
     /// unit that is added next.

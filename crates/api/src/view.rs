@@ -237,6 +237,17 @@ pub struct Flattened {
     pub percent: u8,
 }
 
+/// What has come of a rollback.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct RolledBack {
+    /// The unit.
+    pub lun: String,
+    /// Why it is not known yet which data it has; its commands wait until that is known. Absent when it has the data of
+    /// the snapshot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unsettled: Option<String>,
+}
+
 /// Snapshots of one moment.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 pub struct SnapshotsTaken {

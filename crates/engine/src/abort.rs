@@ -308,6 +308,14 @@ impl<C: Carrier> Engine<C> {
         }
     }
 
+    /// Ends a task that was parked, and has left the list of those.
+    pub(crate) fn end_parked(&mut self, key: TaskKey) {
+        let stage = self.enter(key, Stage::Active);
+        debug_assert!(matches!(stage, Stage::Parked(_)), "{key:?} is not parked");
+        self.return_data(key, stage);
+        self.turn_down(key, Outcome::status(Status::Busy));
+    }
+
     /// The data of a write that left this queue goes back to its transport.
     fn return_data(&mut self, key: TaskKey, stage: Stage<C>) {
         if let Stage::Memory(request) | Stage::StoreFull(request) | Stage::Parked(request) = stage

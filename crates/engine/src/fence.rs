@@ -151,6 +151,9 @@ impl<C: Carrier> Engine<C> {
             let blocks = running.blocks().unwrap_or(WHOLE_MEDIUM);
             if unit.side.is_fenced(&blocks, key, running.fence()) {
                 unit.parked.push(key);
+            } else if unit.is_leaving {
+                // Another unit may have its place by now, with another medium. The initiator asks again.
+                self.end_parked(key);
             } else {
                 self.retry(key);
             }

@@ -38,6 +38,8 @@ pub enum MediumOrder {
     Hold {
         /// For so long at most, the wait for those at work included. It is held when that has been reported.
         limit: Duration,
+        /// Of this hold and no other.
+        number: u64,
     },
     /// Have no write cache before it, and be flushed.
     WriteThrough {
@@ -87,9 +89,14 @@ impl<C: Carrier> Engine<C> {
             MediumOrder::Eject { force } => {
                 self.ask_medium_fence(unit, MediumStep::Fence { force });
             }
-            MediumOrder::Hold { limit } => {
+            MediumOrder::Hold { limit, number } => {
                 let is_up = false;
-                self.ask_medium_fence(unit, MediumStep::Hold { limit, is_up });
+                let step = MediumStep::Hold {
+                    limit,
+                    number,
+                    is_up,
+                };
+                self.ask_medium_fence(unit, step);
             }
             MediumOrder::Load => self.ask_to_move(unit, ChangeKind::Load),
             MediumOrder::WriteThrough { limit } => self.begin_write_through(unit, limit),
@@ -114,17 +121,21 @@ impl<C: Carrier> Engine<C> {
     }
 
     /// Ends the hold of a medium. True when it stood until now: nothing of it was read or written since it was
-    /// reported. One that is not up yet is given up, which is reported as [`MediumFailure::Busy`].
-    pub fn release_medium(&mut self, unit: UnitIndex) -> bool {
+    /// reported. One that is not up yet is given up, which is reported as [`MediumFailure::Busy`]. A hold of another
+    /// number stays.
+    pub fn release_medium(&mut self, unit: UnitIndex, number: u64) -> bool {
         let held = self
             .requests
             .iter()
             .find_map(|(key, request)| match request {
                 Request::Medium {
                     unit: of,
-                    step: MediumStep::Hold { is_up, .. },
+                    step:
+                        MediumStep::Hold {
+                            is_up, number: it, ..
+                        },
                     ..
-                } if *of == unit => Some((key, *is_up)),
+                } if *of == unit && *it == number => Some((key, *is_up)),
                 Request::Medium { .. }
                 | Request::Task(_)
                 | Request::Fence { .. }
@@ -182,9 +193,14 @@ impl<C: Carrier> Engine<C> {
             MediumStep::Fence { force } => force,
             MediumStep::Hold {
                 limit,
+                number,
                 is_up: false,
             } => {
-                *step = MediumStep::Hold { limit, is_up: true };
+                *step = MediumStep::Hold {
+                    limit,
+                    number,
+                    is_up: true,
+                };
                 return self.handle_hold_up(unit, ticket);
             }
             MediumStep::Hold { is_up: true, .. }

@@ -455,7 +455,11 @@ pub(crate) enum MediumStep {
     /// It waits for the owner.
     Change { is_fenced: bool },
     /// It waits for its fence, or has it, and is to be released before so long.
-    Hold { limit: Duration, is_up: bool },
+    Hold {
+        limit: Duration,
+        number: u64,
+        is_up: bool,
+    },
     /// A write cache: how far its order is.
     Cache(CacheStep),
 }

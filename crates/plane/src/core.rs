@@ -468,7 +468,7 @@ impl Core {
                 order,
                 answer,
             } => self.handle_move_medium(unit, order, answer),
-            Letter::ReleaseMedium { unit, answer } => self.handle_release_medium(unit, &answer),
+            Letter::ReleaseMedium { hold, answer } => self.handle_release_medium(hold, &answer),
             Letter::StartTrace { trace, receipt } => {
                 self.handle_start_trace(trace);
                 drop(receipt);

@@ -3,6 +3,7 @@
 //! Every call sends a letter to some cores and waits for their answers, up to a time limit. A core that does
 //! not answer delays only the caller.
 
+use std::sync::atomic::AtomicU64;
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -37,8 +38,10 @@ pub struct Handle {
     slow: Arc<SlowLimit>,
     logins: Arc<Mutex<LoginCounts>>,
     pub(crate) media: Arc<Media>,
-    /// Who has it holds media. A core knows a hold by its unit alone.
+    /// Who has it holds media of several units.
     pub(crate) holding: Mutex<()>,
+    /// The number of the next hold.
+    pub(crate) holds: AtomicU64,
     times: Arc<Times>,
     next: Mutex<Next>,
     traces: Mutex<Vec<Arc<Trace>>>,
@@ -66,6 +69,7 @@ impl Handle {
             logins,
             media: Arc::default(),
             holding: Mutex::default(),
+            holds: AtomicU64::new(0),
             times,
             next: Mutex::default(),
             traces: Mutex::default(),

@@ -103,7 +103,7 @@ pub(crate) enum Letter {
     /// Administrator to the owner of a unit: its medium need not be held any longer. Answered with whether it was held
     /// until now.
     ReleaseMedium {
-        unit: UnitIndex,
+        hold: (UnitIndex, u64),
         answer: Sender<bool>,
     },
     /// Administrator to every core: record the connections of this trace.

@@ -86,7 +86,7 @@ pub use counters::{
 pub use events::{Event, EventSink, FailedLogin};
 pub use handle::Handle;
 pub use logins::{GUESSING_KEPT, Guessing, LoginCounts};
-pub use medium::{Hold, MEDIUM_PATIENCE, MediumReport, NotHeld};
+pub use medium::{Closed, Hold, MEDIUM_PATIENCE, MediumReport, NotHeld};
 pub use plan::{
     Access, Group, GroupDevice, Hyperscsi, Place, PortPlan, PortalIndex, Restored, Server,
     Settings, TargetIndex, TargetPlan, UnitDescription, UnitIndex, UnitPlan,

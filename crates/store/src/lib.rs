@@ -108,7 +108,7 @@ pub use request::{
 pub use size::{PAST_THE_END, ends_before, find_size};
 #[cfg(target_os = "linux")]
 pub use snapshots::{
-    Exchanged, NewSnapshot, Rollback, SNAPSHOTS_MAX, Snapshot, SnapshotError, SnapshotName,
-    Snapshots, file_of_snapshot, probe_reflinks,
+    Exchange, Finished, NewSnapshot, Rollback, SNAPSHOTS_MAX, Snapshot, SnapshotError,
+    SnapshotName, Snapshots, Standing, file_of_snapshot, probe_reflinks, remove_unserved,
 };
 pub use wake::{Receiver, Sender, Waker, channel};

@@ -345,8 +345,26 @@ impl Snapshots {
         copy.set_len(size)
             .map_err(system("make the copy as large as the file"))?;
         settle(copy, &file, found.mode() & 0o777)?;
-        let file = self.file.clone();
-        Ok(Rollback { file, unfinished })
+        self.prepare(unfinished, &found)
+    }
+
+    /// What is to take the place of the file.
+    fn prepare(
+        &self,
+        unfinished: Unfinished,
+        before: &fs::Metadata,
+    ) -> Result<Rollback, SnapshotError> {
+        let copy = unfinished.copy.metadata();
+        let exchange = Exchange {
+            file: self.file.clone(),
+            old: unfinished.place.clone(),
+            before: Inode::of(before),
+            copy: Inode::of(&copy.map_err(system("look at the copy"))?),
+        };
+        Ok(Rollback {
+            exchange,
+            unfinished,
+        })
     }
 
     /// The directory, made where it is not there.
@@ -424,7 +442,11 @@ impl Snapshots {
     /// # Errors
     ///
     /// Something is at the path already, or the copy fails; nothing is left.
-    pub fn clone_to(&self, name: &SnapshotName, path: &Path) -> Result<(), SnapshotError> {
+    pub fn clone_to(
+        &self,
+        name: &SnapshotName,
+        path: &Path,
+    ) -> Result<Finished<()>, SnapshotError> {
         if let Some(of) = file_of_snapshot(path) {
             let path = path.to_owned();
             return Err(SnapshotError::AmongSnapshots { path, of });
@@ -435,7 +457,9 @@ impl Snapshots {
             let exists = || SnapshotError::FileExists { path };
             classify(ErrorKind::AlreadyExists, exists, "make the new file", error)
         })?;
-        let mut unfinished = Unfinished {
+        // Nobody serves it before it is whole and stays.
+        lock(&copy).map_err(system("lock the new file"))?;
+        let unfinished = Unfinished {
             copy,
             place: path.to_owned(),
         };
@@ -443,9 +467,23 @@ impl Snapshots {
         let mode = fs::metadata(&self.file).map_or(0o600, |found| found.mode() & 0o666);
         settle(&unfinished.copy, &snapshot, mode)?;
         sync_directory_of(path).map_err(system("make the name of the new file durable"))?;
-        unfinished.stays();
-        Ok(())
+        Ok(Finished {
+            what: (),
+            unfinished,
+        })
     }
+}
+
+/// Removes a file that was made for a unit that there is not, if no program has it open.
+///
+/// # Errors
+///
+/// It is no regular file, it is in use, or the system refuses; it stays.
+pub fn remove_unserved(path: &Path) -> io::Result<()> {
+    let file = open_regular(path, OFlags::NOFOLLOW)
+        .map_err(|error| error.unwrap_or_else(|| ErrorKind::InvalidInput.into()))?;
+    lock(&file)?;
+    fs::remove_file(path)
 }
 
 /// The file that a path is a snapshot of, or would be.
@@ -493,12 +531,13 @@ impl NewSnapshot {
         reflink(&self.unfinished.copy, &self.source)
     }
 
-    /// Makes the copy durable, then gives it its name. Nobody may write it.
+    /// Makes the copy durable, then gives it its name. Nobody may write it. It goes again unless it is to stay
+    /// ([`Finished::stays`]).
     ///
     /// # Errors
     ///
     /// The system refuses; the snapshot is not there.
-    pub fn keep(mut self) -> Result<Snapshot, SnapshotError> {
+    pub fn keep(mut self) -> Result<Finished<Snapshot>, SnapshotError> {
         let found = self.source.metadata().map_err(system("look at the file"))?;
         let copy = &self.unfinished.copy;
         settle(copy, &self.source, found.mode() & 0o444)?;
@@ -513,54 +552,88 @@ impl NewSnapshot {
         self.directory
             .sync_all()
             .map_err(system("make the name of the snapshot durable"))?;
+        Ok(Finished {
+            what: snapshot(self.name, self.finished, &found),
+            unfinished: self.unfinished,
+        })
+    }
+}
+
+/// What was made, whole and durable. It is removed again when this is dropped: where nobody waits for it any more, it
+/// was said not to be there.
+#[derive(Debug)]
+pub struct Finished<T> {
+    what: T,
+    unfinished: Unfinished,
+}
+
+impl<T> Finished<T> {
+    /// It is not removed.
+    pub fn stays(mut self) -> T {
         self.unfinished.stays();
-        Ok(snapshot(self.name, self.finished, &found))
+        self.what
     }
 }
 
 /// A copy that is to take the place of a file. Nothing of it is left when it is dropped.
 #[derive(Debug)]
 pub struct Rollback {
-    file: PathBuf,
+    exchange: Exchange,
     unfinished: Unfinished,
 }
 
 impl Rollback {
+    /// What it is to do: to be asked where that stands, if [`Rollback::exchange`] does not return.
+    pub const fn plan(&self) -> &Exchange {
+        &self.exchange
+    }
+
     /// Puts the copy in the place of the file, which gets the name of the copy, in one step: after a crash one of the
     /// two is at the path, whole.
     ///
     /// # Errors
     ///
-    /// The system refuses. The file is where it was, as far as the system says.
-    pub fn exchange(mut self) -> Result<Exchanged, SnapshotError> {
+    /// The system refuses. [`Exchange::stands`] says what is at the path.
+    pub fn exchange(mut self) -> Result<(), SnapshotError> {
         // Who opens the file locks it.
         flock(&self.unfinished.copy, FlockOperation::Unlock)
             .map_err(|errno| system("unlock the copy")(errno.into()))?;
-        let exchanged = Exchanged {
-            file: self.file.clone(),
-            old: self.unfinished.place.clone(),
-        };
-        exchanged.exchange()?;
-        // What has its name now is the file that was there, and is not dropped.
+        // What has its name from here on may be the file that was there, also after an error.
         self.unfinished.stays();
-        match exchanged.sync() {
-            Ok(()) => Ok(exchanged),
-            Err(error) => {
-                exchanged.back()?;
-                Err(error)
-            }
-        }
+        self.exchange.exchange()?;
+        self.exchange.sync()
     }
 }
 
-/// A file that another one has taken the place of. Dropping it changes nothing.
-#[derive(Debug)]
-pub struct Exchanged {
-    file: PathBuf,
-    old: PathBuf,
+/// What is at the path of a file that is rolled back.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Standing {
+    /// The file of before.
+    Before,
+    /// The copy, also after a crash.
+    Exchanged,
 }
 
-impl Exchanged {
+/// A file, whatever its name.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct Inode(u64, u64);
+
+impl Inode {
+    fn of(found: &fs::Metadata) -> Self {
+        Self(found.dev(), found.ino())
+    }
+}
+
+/// A file and the copy that is to take its place.
+#[derive(Clone, Debug)]
+pub struct Exchange {
+    file: PathBuf,
+    old: PathBuf,
+    before: Inode,
+    copy: Inode,
+}
+
+impl Exchange {
     fn exchange(&self) -> Result<(), SnapshotError> {
         renameat_with(CWD, &self.old, CWD, &self.file, RenameFlags::EXCHANGE)
             .map_err(|errno| system("exchange the file")(errno.into()))
@@ -571,12 +644,31 @@ impl Exchanged {
         synced.map_err(system("make the exchange durable"))
     }
 
-    /// Removes the file that was there.
+    /// What is at the path. To be asked when no call of an exchange is under way.
+    ///
+    /// # Errors
+    ///
+    /// The system refuses, or another file is there.
+    pub fn stands(&self) -> Result<Standing, SnapshotError> {
+        let found = fs::metadata(&self.file).map_err(system("look at the file"))?;
+        match Inode::of(&found) {
+            there if there == self.before => Ok(Standing::Before),
+            there if there == self.copy => self.sync().map(|()| Standing::Exchanged),
+            _ => Err(SnapshotError::Replaced),
+        }
+    }
+
+    /// Removes what was put out of its place, if no program has it open.
     ///
     /// # Errors
     ///
     /// It stays beside the snapshots, until the next one is taken.
-    pub fn finish(self) -> Result<(), SnapshotError> {
+    pub fn finish(&self) -> Result<(), SnapshotError> {
+        let file = open_regular(&self.old, OFlags::NOFOLLOW).map_err(|error| {
+            let error = error.unwrap_or_else(|| ErrorKind::InvalidInput.into());
+            system("open the file of before")(error)
+        })?;
+        lock(&file).map_err(system("lock the file of before"))?;
         fs::remove_file(&self.old).map_err(system("remove the file of before"))
     }
 
@@ -584,10 +676,12 @@ impl Exchanged {
     ///
     /// # Errors
     ///
-    /// The file is beside the snapshots.
-    pub fn back(self) -> Result<(), SnapshotError> {
-        self.exchange()?;
-        self.sync()?;
+    /// As [`Rollback::exchange`]; the copy may be left over.
+    pub fn back(&self) -> Result<(), SnapshotError> {
+        if self.stands()? == Standing::Exchanged {
+            self.exchange()?;
+            self.sync()?;
+        }
         self.finish()
     }
 }

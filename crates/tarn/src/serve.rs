@@ -373,6 +373,7 @@ impl Reloads {
                     Ok(()) => reload(&daemon, &is_over),
                     Err(RecvTimeoutError::Timeout) => {
                         daemon.settle_rest();
+                        daemon.settle_rollbacks();
                         daemon.reopen_outdated();
                         reactor::process::look_after_guardian();
                         reactor::opener::look_after();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::edit::{Edit, Edits};
 use api::plan::Applied;
 use api::request::{Eject, TakeSnapshots};
-use api::view::{Lun, SnapshotsTaken};
+use api::view::{Lun, RolledBack, SnapshotsTaken};
 use client::{Client, path};
 
 use crate::refusal::Refusal;
@@ -94,7 +94,7 @@ impl Call {
                 client.post::<SnapshotsTaken>(&at, &wanted, None).map(drop)
             }
             Self::RollBack { lun, name } => client
-                .order::<()>(&path(&["luns", lun, "snapshots", name, "rollback"]))
+                .order::<RolledBack>(&path(&["luns", lun, "snapshots", name, "rollback"]))
                 .map(drop),
             Self::RemoveSnapshot { lun, name } => client
                 .delete::<()>(&path(&["luns", lun, "snapshots", name]), None)

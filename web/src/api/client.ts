@@ -2,7 +2,7 @@
 import { Store } from "../lib/store";
 import type {
   Access, Applied, Check, Document, Edit, Event, Figures, Finding, Group, HyperscsiView, Lun, NbdSpec, Places, Plan, Problem,
-  QuotaView, Range, Reservations, Revision, Role, Session, Snapshot, Space, Stats, Status, StoreSpec, Target, Token, Trace, User, WhoAmI,
+  QuotaView, Range, Reservations, Revision, RolledBack, Role, Session, Snapshot, Space, Stats, Status, StoreSpec, Target, Token, Trace, User, WhoAmI,
 } from "./types";
 
 const PREFIX = "/api/v1";
@@ -104,7 +104,7 @@ export const api = {
   takeSnapshot: (lun: string, name: string) =>
     request<void>("POST", "/snapshots", { body: name ? { luns: [lun], name } : { luns: [lun] } }),
   removeSnapshot: (lun: string, name: string) => request<void>("DELETE", at("luns", lun, "snapshots", name)),
-  restoreSnapshot: (lun: string, name: string) => request<void>("POST", at("luns", lun, "snapshots", name, "rollback")),
+  restoreSnapshot: (lun: string, name: string) => request<RolledBack>("POST", at("luns", lun, "snapshots", name, "rollback")),
   cloneSnapshot: (lun: string, name: string, clone: { id: string; store: string }) =>
     request<Applied>("POST", at("luns", lun, "snapshots", name, "clone"), { body: { lun: clone } }),
   targets: () => get<Target[]>("/targets"),

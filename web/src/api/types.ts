@@ -230,7 +230,8 @@ export interface Event {
    * `slow-command`, `command-hangs`, `slow-send`; of units `lun-resized`, `medium-ejected`,
    * `medium-loaded`, `snapshot-taken`, `snapshot-removed`, `snapshot-restored`, `snapshot-missed`,
    * `rollback-failed`, `lun-flattened`, `flatten-failed`, `store-error`, `store-stuck`, `store-freed`,
-   * `store-lost`, `store-reached`, `state-not-kept`, `state-conflict`, `reservation-conflict`; of quotas `quota-soft`,
+   * `store-lost`, `store-reached`, `state-not-kept`, `state-conflict`,
+   * `reservation-conflict`; of quotas `quota-soft`,
    * `quota-full`, `quota-free`; of findings `finding-began`, `finding-ended`; of cores `core-stalled`; of
    * the start `state-damaged`, `state-unwritable`, `state-foreign`, `reservations-lost`,
    * `lun-withheld`, `administration`; of administrators `config-applied`, `admin-change`,
@@ -971,6 +972,17 @@ export interface Rollback {
   comment?: string;
   /** The revision whose document is to run again, as a new revision. */
   revision: number;
+}
+
+/** What has come of a rollback. */
+export interface RolledBack {
+  /** The unit. */
+  lun: string;
+  /**
+   * Why it is not known yet which data it has; its commands wait until that is known. Absent when it has the data of
+   * the snapshot.
+   */
+  unsettled?: string;
 }
 
 /** How often snapshots of a unit are taken, and how many of each period are kept; absent: none of it. */

@@ -112,7 +112,7 @@ function List({ all, ask }: { all: Snapshot[]; ask: (asked: Asked) => void }) {
 
 /** A dialog that does one thing, which cannot be done before `error` is empty. */
 function Deed(props: {
-  title: string; verb: string; close: () => void; run: () => Promise<unknown>; done: string; danger?: boolean;
+  title: string; verb: string; close: () => void; run: () => Promise<string | undefined | void>; done: string; danger?: boolean;
   error?: string | undefined; children: ComponentChildren;
 }) {
   const task = useTask();
@@ -121,9 +121,9 @@ function Deed(props: {
     event.preventDefault();
     if (error) return;
     task.run(async () => {
-      await run();
+      const unsettled = await run();
       touch();
-      say(done);
+      say(unsettled ?? done);
       close();
     });
   };
@@ -173,7 +173,7 @@ function Restore({ of: { lun, name, taken_ms }, close }: { of: Snapshot; close: 
   return (
     <Deed
       title={`Roll ${lun} back to ${name}`} verb="Roll back" danger close={close} done={`${lun} has the data of ${name} again`}
-      error={text === lun ? undefined : `type ${lun}`} run={() => api.restoreSnapshot(lun, name)}
+      error={text === lun ? undefined : `type ${lun}`} run={async () => (await api.restoreSnapshot(lun, name)).unsettled}
     >
       <p>All data written since {moment(taken_ms)} is gone. Take a snapshot first to keep it.</p>
       {names.length === 0 ? <p>No session sees it now.</p> : (
@@ -197,7 +197,7 @@ function Clone({ of: { lun, name }, lun: { spec, block_bytes }, close }: { of: S
   return (
     <Deed
       title={`Clone ${name} of ${lun}`} verb="Clone" close={close} done={`LUN ${id} has the data of ${name}`}
-      error={error ?? (store ? undefined : "name a file")} run={() => api.cloneSnapshot(lun, name, { id, store })}
+      error={error ?? (store ? undefined : "name a file")} run={async () => (await api.cloneSnapshot(lun, name, { id, store })).unsettled}
     >
       <p>A new LUN with the data of the snapshot. Both share blocks until one of them changes.</p>
       <Text label="Id" value={id} set={setId} error={error} />

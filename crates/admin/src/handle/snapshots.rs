@@ -90,6 +90,5 @@ pub(crate) async fn roll_back(
     let roll_back = app
         .calls
         .change(move |control| control.restore_snapshot(&id, &name));
-    roll_back.await??;
-    Ok(StatusCode::NO_CONTENT.into_response())
+    Ok(json(&roll_back.await??))
 }

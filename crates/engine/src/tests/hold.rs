@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use scsi::Status;
+
 use super::bench::{ABORT, Bench, FENCE, MOMENT, UNIT};
 use super::cdb;
 use super::disk::Take;
@@ -12,13 +14,16 @@ use crate::{MediumFailure, MediumOrder};
 const LIMIT: Duration = Duration::from_secs(2);
 
 fn hold(bench: &mut Bench) {
-    let order = MediumOrder::Hold { limit: LIMIT };
+    let order = MediumOrder::Hold {
+        limit: LIMIT,
+        number: 1,
+    };
     bench.cores[0].move_medium(UNIT, order);
     bench.settle();
 }
 
 fn release(bench: &mut Bench) -> bool {
-    let stood = bench.cores[0].release_medium(UNIT);
+    let stood = bench.cores[0].release_medium(UNIT, 1);
     bench.settle();
     stood
 }
@@ -116,6 +121,10 @@ fn a_medium_is_held_by_one_and_does_not_move_meanwhile() {
     let mut bench = Bench::new(2);
     hold(&mut bench);
     assert_eq!(moved(&mut bench), [Ok(())]);
+    assert!(
+        !bench.cores[0].release_medium(UNIT, 2),
+        "a hold of somebody else"
+    );
     hold(&mut bench);
     eject(&mut bench, true);
     let busy = || Err(MediumFailure::Busy);
@@ -145,5 +154,22 @@ fn a_unit_that_is_leaving_is_not_held_any_more_and_a_hold_of_before_ends_by_itse
     let gone = || Err(MediumFailure::Gone);
     assert_eq!(moved(&mut bench), [gone(), gone()]);
     assert!(bench.cores[0].is_unit_idle(UNIT), "and stays so");
+    bench.end();
+}
+
+/// Another unit has its place by then, and what is written to this one is lost.
+#[test]
+fn what_was_parked_before_a_unit_that_leaves_is_not_carried_out() {
+    let mut bench = Bench::new(2);
+    let late = bench.log_in(1);
+    hold(&mut bench);
+    assert_eq!(moved(&mut bench), [Ok(())]);
+    bench.send(late, cdb::write(900, 1, 5));
+    for core in &mut bench.cores {
+        core.leave_unit(UNIT);
+    }
+    assert!(release(&mut bench));
+    assert_eq!(bench.answer(late).end(), (Status::Busy, None));
+    assert_eq!(bench.disk(1).log(), Vec::<String>::new());
     bench.end();
 }

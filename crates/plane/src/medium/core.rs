@@ -27,9 +27,13 @@ impl Core {
         self.engine.move_medium(unit, order);
     }
 
-    pub(crate) fn handle_release_medium(&mut self, unit: UnitIndex, answer: &Sender<bool>) {
+    pub(crate) fn handle_release_medium(
+        &mut self,
+        (unit, number): (UnitIndex, u64),
+        answer: &Sender<bool>,
+    ) {
         // The caller may have given up waiting.
-        let _given_up = answer.send(self.engine.release_medium(unit));
+        let _given_up = answer.send(self.engine.release_medium(unit, number));
     }
 
     pub(crate) fn handle_medium_moved(

@@ -1,5 +1,6 @@
 //! Media as the administration sees, moves and holds them.
 
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -84,13 +85,15 @@ impl Handle {
     ) -> Result<Hold<'_>, (UnitIndex, NotHeld)> {
         let turn = self.holding.lock().unwrap_or_else(PoisonError::into_inner);
         let until = Instant::now() + limit;
-        let order = MediumOrder::Hold { limit };
+        let number = self.holds.fetch_add(1, Ordering::Relaxed);
+        let order = MediumOrder::Hold { limit, number };
         let ask = |&unit| (unit, self.order_medium(unit, order));
         let answers: Vec<_> = units.iter().map(ask).collect();
         // Released where this returns early.
         let hold = Hold {
             handle: self,
             units: units.to_vec(),
+            number,
             _turn: turn,
         };
         for (unit, answered) in answers {
@@ -109,9 +112,61 @@ impl Handle {
         self.media.reserved.get(unit)
     }
 
+    /// Keeps everybody from the medium of a unit until what is returned is dropped: commands that come wait, and end
+    /// with BUSY after the time that they may wait for others. Those at work may take `patience` to end.
+    ///
+    /// # Errors
+    ///
+    /// Why not; commands go on.
+    pub fn close_medium(
+        self: &Arc<Self>,
+        unit: UnitIndex,
+        patience: Duration,
+    ) -> Result<Closed, NotHeld> {
+        let number = self.holds.fetch_add(1, Ordering::Relaxed);
+        let closed = Closed {
+            handle: Arc::clone(self),
+            unit,
+            number,
+        };
+        let limit = CLOSED_MAX;
+        let answered = self.order_medium(unit, MediumOrder::Hold { limit, number });
+        match answered.recv_timeout(patience) {
+            Ok(Ok(())) => Ok(closed),
+            Ok(Err(failure)) => Err(NotHeld::Refused(failure)),
+            Err(_) => Err(NotHeld::NoAnswer),
+        }
+    }
+
+    fn release_medium(&self, unit: UnitIndex, number: u64) -> Receiver<bool> {
+        let (answer, answered): (Sender<bool>, _) = mpsc::channel();
+        let hold = (unit, number);
+        let letter = Letter::ReleaseMedium { hold, answer };
+        self.post_to_owner(unit, letter);
+        answered
+    }
+
     /// The medium of a unit, if that is removable. No core is asked.
     pub fn medium(&self, unit: UnitIndex) -> MediumReport {
         self.media.get(unit)
+    }
+}
+
+/// Longer than any program runs.
+const CLOSED_MAX: Duration = Duration::from_secs(1 << 32);
+
+/// A medium that nobody reads or writes, until this is dropped.
+#[derive(Debug)]
+#[must_use = "commands wait for it"]
+pub struct Closed {
+    handle: Arc<Handle>,
+    unit: UnitIndex,
+    number: u64,
+}
+
+impl Drop for Closed {
+    fn drop(&mut self) {
+        drop(self.handle.release_medium(self.unit, self.number));
     }
 }
 
@@ -130,6 +185,7 @@ pub enum NotHeld {
 pub struct Hold<'a> {
     handle: &'a Handle,
     units: Vec<UnitIndex>,
+    number: u64,
     /// Given back when all letters are sent: those of the next hold come after them.
     _turn: MutexGuard<'a, ()>,
 }
@@ -150,12 +206,10 @@ impl Hold<'_> {
 
     fn post_all(&mut self) -> impl Iterator<Item = Receiver<bool>> {
         let units = std::mem::take(&mut self.units);
-        let handle = self.handle;
-        units.into_iter().map(move |unit| {
-            let (answer, answered): (Sender<bool>, _) = mpsc::channel();
-            handle.post_to_owner(unit, Letter::ReleaseMedium { unit, answer });
-            answered
-        })
+        let (handle, number) = (self.handle, self.number);
+        units
+            .into_iter()
+            .map(move |unit| handle.release_medium(unit, number))
     }
 }
 

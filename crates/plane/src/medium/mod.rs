@@ -3,7 +3,7 @@
 mod core;
 mod handle;
 
-pub use handle::{Hold, NotHeld};
+pub use handle::{Closed, Hold, NotHeld};
 
 use std::collections::HashMap;
 use std::sync::mpsc::Sender;

@@ -36,7 +36,7 @@ fn begin(of: &Snapshots, text: &str) -> Result<NewSnapshot, SnapshotError> {
 
 /// What the file system here can do or not, the rest can be looked at: an empty copy is kept.
 fn keep(of: &Snapshots, text: &str) -> Snapshot {
-    begin(of, text).unwrap().keep().unwrap()
+    begin(of, text).unwrap().keep().unwrap().stays()
 }
 
 fn names(of: &Snapshots) -> Vec<String> {
@@ -67,7 +67,7 @@ fn a_snapshot_has_its_name_when_it_is_kept_and_not_before() {
     assert_eq!(names(&disk), [""; 0]);
     let twice = begin(&disk, "a").unwrap_err();
     assert!(matches!(twice, SnapshotError::Exists { .. }), "{twice}");
-    let kept = new.keep().unwrap();
+    let kept = new.keep().unwrap().stays();
     assert_eq!(kept.path, scratch.0.join("disk.img.snapshots/a"));
     assert_eq!(fs::metadata(&kept.path).unwrap().mode() & 0o222, 0);
     assert_eq!(disk.list().unwrap(), [kept]);
@@ -88,8 +88,8 @@ fn what_a_crash_has_left_goes_with_the_next_and_what_is_being_made_stays() {
     fs::write(&foreign, "mine").unwrap();
     keep(&disk, "c");
     assert!(!left.exists() && foreign.exists());
-    under_way.keep().unwrap();
-    assert_eq!(names(&disk).len(), 2);
+    drop(under_way.keep().unwrap());
+    assert_eq!(names(&disk), ["c"], "nobody waits for it any more");
 }
 
 #[test]
@@ -155,20 +155,41 @@ fn a_file_is_exchanged_for_another_and_back() {
     for goes_back in [true, false] {
         let unfinished = disk.make_unfinished(&name("a")).unwrap();
         fs::write(&unfinished.place, "new").unwrap();
-        let (file, place) = (disk.file.clone(), unfinished.place.clone());
-        let exchanged = Rollback { file, unfinished }.exchange().unwrap();
+        let place = unfinished.place.clone();
+        // So that no other file gets their numbers.
+        let _open = [&disk.file, &place].map(|path| File::open(path).unwrap());
+        let found = fs::metadata(&disk.file).unwrap();
+        let rollback = disk.prepare(unfinished, &found).unwrap();
+        let exchange = rollback.plan().clone();
+        assert_eq!(exchange.stands().unwrap(), Standing::Before);
+        rollback.exchange().unwrap();
+        assert_eq!(exchange.stands().unwrap(), Standing::Exchanged);
         assert_eq!(
             (read(&disk.file), read(&place)),
             (b"new".to_vec(), vec![7; 8192])
         );
         if goes_back {
-            exchanged.back().unwrap();
+            exchange.back().unwrap();
             assert_eq!(read(&disk.file), vec![7; 8192]);
+            exchange.back().unwrap_err();
+            assert_eq!(read(&disk.file), vec![7; 8192], "once");
         } else {
-            exchanged.finish().unwrap();
+            let served = File::open(&place).unwrap();
+            lock(&served).unwrap();
+            exchange.finish().unwrap_err();
+            assert!(place.exists(), "a program has it open");
+            disk.remove_unfinished().unwrap();
+            assert!(place.exists(), "also for the next snapshot");
+            drop(served);
+            exchange.finish().unwrap();
             assert_eq!(read(&disk.file), b"new");
         }
         assert!(!place.exists());
+        fs::write(disk.file.with_extension("other"), "other").unwrap();
+        fs::rename(disk.file.with_extension("other"), &disk.file).unwrap();
+        let replaced = exchange.stands().unwrap_err();
+        assert!(matches!(replaced, SnapshotError::Replaced), "{replaced}");
+        fs::write(&disk.file, vec![7; 8192]).unwrap();
     }
     drop(directory);
     let missing = disk.begin_rollback(&name("b"), |_| Ok(true)).unwrap_err();
@@ -197,14 +218,19 @@ fn a_copy_has_the_data_of_its_moment_or_there_is_none() {
         return;
     }
     fs::write(&disk.file, vec![9; 8192]).unwrap();
-    let kept = new.keep().unwrap();
+    let kept = new.keep().unwrap().stays();
     assert_eq!(fs::read(&kept.path).unwrap(), vec![7; 8192]);
     let clone = scratch.0.join("clone.img");
-    disk.clone_to(&name("a"), &clone).unwrap();
+    // Nobody waits for it any more.
+    drop(disk.clone_to(&name("a"), &clone).unwrap());
+    assert!(!clone.exists());
+    disk.clone_to(&name("a"), &clone).unwrap().stays();
     assert_eq!(fs::read(&clone).unwrap(), vec![7; 8192]);
     fs::write(&disk.file, vec![9; 12288]).unwrap();
     let rollback = disk.begin_rollback(&name("a"), |_| Ok(true)).unwrap();
-    rollback.exchange().unwrap().finish().unwrap();
+    let exchange = rollback.plan().clone();
+    rollback.exchange().unwrap();
+    exchange.finish().unwrap();
     let expected = [vec![7; 8192], vec![0; 4096]].concat();
     assert_eq!(fs::read(&disk.file).unwrap(), expected);
     assert!(disk.clone_to(&name("a"), &clone).is_err(), "it is there");

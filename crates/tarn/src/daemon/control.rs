@@ -296,7 +296,7 @@ impl Daemon {
     }
 
     /// A thread that panicked while it held this lock did not leave half a value behind.
-    fn settlings(&self) -> MutexGuard<'_, Settlings> {
+    pub(super) fn settlings(&self) -> MutexGuard<'_, Settlings> {
         self.settlings
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -725,7 +725,9 @@ impl Control for Daemon {
     }
 
     fn luns(&self) -> Vec<view::Lun> {
-        views::luns(&self.in_force(), &self.plane)
+        let mut luns = views::luns(&self.in_force(), &self.plane);
+        self.settlings().show_rollbacks(&mut luns);
+        luns
     }
 
     fn quotas(&self) -> Vec<view::Quota> {
@@ -780,7 +782,7 @@ impl Control for Daemon {
         snapshots::remove(self, lun, name)
     }
 
-    fn restore_snapshot(&self, lun: &str, name: &str) -> Result<(), Problem> {
+    fn restore_snapshot(&self, lun: &str, name: &str) -> Result<view::RolledBack, Problem> {
         snapshots::roll_back(self, lun, name)
     }
 

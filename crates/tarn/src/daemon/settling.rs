@@ -5,9 +5,11 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use api::view;
 use plane::{Confirmation, Grant, Handle, NoAnswer, SessionId, SessionReport, UnitIndex};
 
 use super::apply::judge;
+use super::snapshots::Begun;
 use crate::access::ModelPolicy;
 
 /// How long the change itself waits for what it has left, before the next change has its turn: as
@@ -180,8 +182,19 @@ pub(super) struct Settlings {
     under_way: Vec<Settling>,
     /// By revision; the last ones.
     outcomes: VecDeque<(u64, Vec<String>)>,
+    /// Rollbacks of which it is not known yet what has come of them.
+    pub(super) rollbacks: Vec<Rolling>,
     /// When stores that could not be opened again are tried the next time.
     pub(super) reopen_after: Option<Instant>,
+}
+
+/// A rollback of which it is not known what has come of it.
+#[derive(Debug)]
+pub(super) struct Rolling {
+    pub(super) lun: String,
+    pub(super) words: String,
+    /// `None` while somebody looks.
+    pub(super) begun: Option<Begun>,
 }
 
 /// How far a change is.
@@ -202,13 +215,20 @@ impl Settlings {
     pub(super) fn late(&self, patience: Duration) -> impl Iterator<Item = String> {
         let now = Instant::now();
         let is_late = move |settling: &&Settling| now - settling.since > patience;
-        let late: Vec<String> = self
-            .under_way
-            .iter()
-            .filter(is_late)
-            .map(Settling::in_words)
-            .collect();
+        let late = self.under_way.iter().filter(is_late);
+        let rollbacks = self.rollbacks.iter().map(|one| one.words.clone());
+        let late: Vec<String> = late.map(Settling::in_words).chain(rollbacks).collect();
         late.into_iter()
+    }
+
+    /// Shows for each unit why its commands wait for a rollback.
+    pub(super) fn show_rollbacks(&self, luns: &mut [view::Lun]) {
+        for rolling in &self.rollbacks {
+            let own = |lun: &&mut view::Lun| lun.spec.id == rolling.lun;
+            if let Some(lun) = luns.iter_mut().find(own) {
+                lun.outage.get_or_insert_with(|| rolling.words.clone());
+            }
+        }
     }
 
     /// Takes over what a change has left, if anything. Gives how far it is.

@@ -9,8 +9,10 @@
 
 mod images;
 mod orders;
+mod rollback;
 
 pub(super) use images::note_resumed;
+pub(super) use rollback::{Begun, settle as settle_rollbacks};
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,14 +24,14 @@ use api::problem::{Problem, ProblemKind};
 use api::request::TakeSnapshots;
 use api::view;
 use config::{StoreKind, StoreSpec, Unit};
-use plane::{MediumFailure, NotHeld, SessionReport, UnitIndex};
+use plane::{MediumFailure, NotHeld, UnitIndex};
 use store::{
     NativeSnapshots, NewSnapshot, SharedStore, Snapshot, SnapshotError, SnapshotName, Snapshots,
     TakenNative,
 };
 
 use super::attempts::Patience;
-use super::control::{Acceptance, Daemon};
+use super::control::Daemon;
 use super::events::{Events, milliseconds};
 use super::running::RunningUnit;
 use super::schedule::Period;
@@ -48,6 +50,7 @@ const FREE_PART: u64 = 20;
 const STEP_MAX: Duration = Duration::from_secs(10);
 
 /// A unit whose store has snapshots.
+#[derive(Debug)]
 struct Source {
     lun: String,
     index: UnitIndex,
@@ -117,15 +120,20 @@ impl Source {
         patience: &Patience<'_>,
         call: impl FnOnce() -> Result<T, SnapshotError> + Send + 'static,
     ) -> Result<T, Problem> {
-        // Not the path of the file itself: who looks at that finds it in use, which it is not.
-        let mut key = self.path.clone().into_os_string();
-        key.push(".snapshots");
-        let answer = patience.ask_in_turn(Path::new(&key), call);
-        let outcome = answer.map_err(|unanswered| {
+        let outcome = patience.ask_in_turn(&self.key(), call);
+        let outcome = outcome.map_err(|unanswered| {
             let detail = format!("lun {:?}: {unanswered}; look at its file system", self.lun);
             Problem::new(ProblemKind::Unavailable, detail)
         })?;
         outcome.map_err(|error| self.problem(&error))
+    }
+
+    /// What calls to its file system wait for each other by. Not the path of the file itself: who looks at that finds
+    /// it in use, which it is not.
+    fn key(&self) -> PathBuf {
+        let mut key = self.path.clone().into_os_string();
+        key.push(".snapshots");
+        key.into()
     }
 
     fn take(&self, new: New, name: &SnapshotName, step: &Patience<'_>) -> Result<Copied, Problem> {
@@ -155,7 +163,7 @@ impl Source {
         match copy {
             Copied::File(copy) => self
                 .ask(step, move || copy.keep())
-                .map(|one| self.view(one)),
+                .map(|one| self.view(one.stays())),
             Copied::Image(copy) => {
                 let kept = self.ask_image(step, move || copy.keep())?;
                 Ok(self.view_of_image(kept))
@@ -380,57 +388,20 @@ pub(super) fn remove(daemon: &Daemon, lun: &str, name: &str) -> Result<(), Probl
     Ok(())
 }
 
-/// Puts the data of a snapshot back. A copy of it takes the place of the file, and the unit starts again with that, so
-/// that there is no moment at which a crash leaves something else than the one or the other.
-pub(super) fn roll_back(daemon: &Daemon, lun: &str, name: &str) -> Result<(), Problem> {
+/// Puts the data of a snapshot back.
+pub(super) fn roll_back(
+    daemon: &Daemon,
+    lun: &str,
+    name: &str,
+) -> Result<view::RolledBack, Problem> {
     let source = source(daemon, lun)?;
     let name = parse(name)?;
-    if let Some(image) = &source.image {
-        return images::roll_back(daemon, &source, image, &name);
-    }
-    if source.has_log {
-        let detail = format!(
-            "lun {lun:?} has a log device, which would write later data over that of the snapshot: remove the lun, add \
-             it without log, and roll it back then"
-        );
-        return Err(Problem::new(ProblemKind::Conflict, detail));
-    }
-    let step = || daemon.attempts().begin_step(STEP_MAX);
-    let (path, store, of) = (source.path.clone(), Arc::clone(&source.store), name.clone());
-    let new = source.ask(&step(), move || {
-        Snapshots::of(&path)?.begin_rollback(&of, |there| store.is_at(there))
-    })?;
-    end_sessions(daemon, &source)?;
-    let exchanged = source.ask(&step(), move || new.exchange())?;
-    if let Err(problem) = daemon.reopen(lun, source.index, Acceptance::Anything) {
-        source.ask(&step(), move || exchanged.back())?;
-        return Err(problem);
-    }
-    if let Err(problem) = source.ask(&step(), move || exchanged.finish()) {
-        tracing::warn!(lun, %problem, "the file of before the rollback is left over");
-    }
-    let message = format!("it has the data of snapshot {name} again");
-    note(daemon, "snapshot-restored", lun, &message);
-    Ok(())
-}
-
-/// Ends the sessions that see a unit: what they have read is not what they will find.
-fn end_sessions(daemon: &Daemon, source: &Source) -> Result<(), Problem> {
-    let sessions = daemon.sessions_now()?;
-    let sees = |session: &&SessionReport| session.luns.iter().any(|lun| lun.unit == source.index);
-    let seeing = sessions.iter().filter(sees);
-    let seeing: Vec<_> = seeing.map(|session| (session.core, session.id)).collect();
-    let reason = "a lun of it is rolled back to a snapshot";
-    let mut ended = daemon.plane.change_sessions(Vec::new(), &seeing, reason);
-    if ended.wait_until(Instant::now() + STEP_MAX) {
-        return Ok(());
-    }
-    let (lun, seconds) = (&source.lun, STEP_MAX.as_secs());
-    let detail = format!(
-        "sessions that see lun {lun:?} have not ended within {seconds} s, and nothing was rolled back: look at its \
-         store, or try again"
-    );
-    Err(Problem::new(ProblemKind::Unavailable, detail))
+    let unsettled = match source.image.clone() {
+        Some(image) => images::roll_back(daemon, &source, &image, &name).map(|()| None)?,
+        None => rollback::roll_back(daemon, source, name)?,
+    };
+    let lun = lun.to_owned();
+    Ok(view::RolledBack { lun, unsettled })
 }
 
 fn wrong_store(kind: ProblemKind, detail: String) -> Problem {
@@ -470,7 +441,8 @@ pub(super) fn clone(
     };
     let (from, to) = (source.path.clone(), absolute(daemon, path));
     let step = daemon.attempts().begin_step(STEP_MAX);
-    source.ask(&step, move || Snapshots::of(&from)?.clone_to(&name, &to))
+    let made = source.ask(&step, move || Snapshots::of(&from)?.clone_to(&name, &to));
+    made.map(store::Finished::stays)
 }
 
 fn check_block_size(source: &Source, spec: &StoreSpec) -> Result<(), Problem> {
@@ -503,7 +475,7 @@ pub(super) fn discard(daemon: &Daemon, lun: &str, store: &str) {
     let path = &absolute(daemon, path);
     let step = daemon.attempts().begin_step(STEP_MAX);
     let file = path.clone();
-    let removed = step.ask_in_turn(path, move || std::fs::remove_file(file));
+    let removed = step.ask_in_turn(path, move || store::remove_unserved(&file));
     if let Ok(Err(error)) = removed {
         tracing::warn!(path = %path.display(), %error, "the file of a clone that is not served is left over");
     }
@@ -666,15 +638,15 @@ fn not_held(lun: &str, why: &NotHeld) -> Problem {
             | MediumFailure::Fixed,
         ) => {
             let detail = format!(
-                "commands at work on lun {lun:?} did not end within {seconds} s, or its medium is being moved; there \
-                 is no snapshot: look at its store, or try again"
+                "commands at work on lun {lun:?} did not end within {seconds} s, or its medium is being moved; \
+                 nothing was done: look at its store, or try again"
             );
             (ProblemKind::Conflict, detail)
         }
         NotHeld::NoAnswer => {
             let detail = format!(
-                "commands at work on lun {lun:?} did not end within {seconds} s, or its core does not answer; there is \
-                 no snapshot: look at its store, or try again"
+                "commands at work on lun {lun:?} did not end within {seconds} s, or its core does not answer; nothing \
+                 was done: look at its store, or try again"
             );
             (ProblemKind::Unavailable, detail)
         }

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum Unanswered {
     /// The time is over.
-    #[error("{} does not answer within {seconds} s; see the kernel log, and check the server that has it, if it is on \
-        a network", path.display())]
+    #[error("{} does not answer within {seconds} s, and what was asked for may still be done; see the kernel log, and \
+        check the server that has it, if it is on a network", path.display())]
     Late {
         /// What was asked.
         path: PathBuf,

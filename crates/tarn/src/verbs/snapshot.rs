@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use api::request::TakeSnapshots;
-use api::view::{Flattened, Snapshot, SnapshotsTaken};
+use api::view::{Flattened, RolledBack, Snapshot, SnapshotsTaken};
 use clap::{Args, Subcommand};
 use client::{Path, path};
 
@@ -192,9 +192,12 @@ impl Which {
         );
         api.confirm(is_said, &question)?;
         let at = self.path(&["rollback"]);
-        let answer = terminal::busy("rolling back", || api.client.order::<()>(&at))?;
-        api.output.print(&answer.json, || {
-            format!("lun {lun}: has the data of {name} again\n")
+        let answer = terminal::busy("rolling back", || api.client.order::<RolledBack>(&at))?;
+        let unsettled = answer.value.unsettled;
+        unsettled.iter().for_each(|words| api.note(words));
+        api.output.print(&answer.json, || match unsettled {
+            Some(_) => format!("lun {lun}: not known yet\n"),
+            None => format!("lun {lun}: has the data of {name} again\n"),
         });
         Ok(Exit::Done)
     }

@@ -20,6 +20,7 @@ use crate::daemon::held::Withheld;
 use crate::daemon::open::{Opener, pause};
 use crate::daemon::running::{Running, RunningUnit};
 use crate::daemon::served::{Expected, is_as_served};
+use crate::daemon::snapshots::settle_rollbacks;
 use crate::daemon::steps::Match;
 use crate::state::{State, UnitState};
 
@@ -152,10 +153,18 @@ impl Daemon {
         if has_other_file {
             self.note_other_file(lun);
         }
-        for warning in applied.warnings.iter().chain(&applied.unsettled) {
+        for warning in &applied.warnings {
             tracing::warn!(lun, warning, "a store was opened again");
         }
+        if let Some(unsettled) = applied.unsettled {
+            tracing::info!(lun, unsettled, "a store was opened again");
+        }
         Ok(())
+    }
+
+    /// Finds out what has come of rollbacks that were not known to be over. To be called now and then.
+    pub(crate) fn settle_rollbacks(&self) {
+        settle_rollbacks(self);
     }
 
     /// Opens the stores again that somebody else has had meanwhile, and those of units that are not served and could be

@@ -15,7 +15,8 @@ use store::{
     ClonePlace, Ended, NativeError, NativeSnapshot, NativeSnapshots, Progress, SnapshotName,
 };
 
-use super::{STEP_MAX, Source, end_sessions, note_in, source as find, wrong_store};
+use super::rollback::end_sessions;
+use super::{STEP_MAX, Source, note_in, source as find, wrong_store};
 use crate::daemon::attempts::Patience;
 use crate::daemon::control::Daemon;
 use crate::daemon::events::milliseconds;
