@@ -205,9 +205,8 @@ pub const EVENT_KINDS: &[&str] = &[
     "state-damaged", "state-unwritable", "state-foreign", "reservations-lost", "lun-withheld", "administration",
     "core-stalled", "lun-resized", "medium-ejected", "medium-loaded", "snapshot-taken", "snapshot-removed",
     "snapshot-restored", "snapshot-missed", "rollback-failed", "lun-flattened", "flatten-failed", "store-stuck",
-    "store-freed", "store-lost", "store-reached", "state-not-kept", "state-conflict", "store-error", "finding-began",
-    "finding-ended", "quota-soft", "quota-full",
-    "quota-free", "config-applied", "admin-change", "admin-read", "admin-refused",
+    "store-freed", "store-lost", "store-reached", "state-not-kept", "state-conflict", "medium-replaced",
+    "reservation-conflict", "store-error", "finding-began", "finding-ended", "quota-soft", "quota-full", "quota-free", "config-applied", "admin-change", "admin-read", "admin-refused",
 ];
 
 /// Of `events`, where it is left out.

@@ -354,7 +354,8 @@ fn the_lock_of_a_client_of_this_process_is_its_own_also_after_its_end() {
 #[test]
 fn any_call_shows_that_a_client_was_blocklisted() {
     let fake = FakeCluster::new(1 << 20);
-    let calls: [fn(&Image) -> Result<(), CallError>; 4] = [
+    type Call = fn(&Image) -> Result<(), CallError>;
+    let calls: [Call; 4] = [
         |image| image.set_metadata("key", "value"),
         |image| image.acquire_lock(),
         |image| image.snapshots().map(drop),

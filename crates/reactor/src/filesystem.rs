@@ -55,15 +55,17 @@ const ANY_UUID: Question = Question::new(0x8011_1500, 17);
 const BTRFS_FIRST_FREE: u64 = 256;
 
 const UUID_BYTES: usize = 16;
+/// The same, as the kernel is told.
+const UUID_LENGTH: u32 = 16;
 
 /// An `ioctl` that fills a struct of this many bytes.
 struct Question {
-    number: u32,
+    number: libc::c_ulong,
     bytes: usize,
 }
 
 impl Question {
-    const fn new(number: u32, bytes: usize) -> Self {
+    const fn new(number: libc::c_ulong, bytes: usize) -> Self {
         Self { number, bytes }
     }
 
@@ -71,6 +73,7 @@ impl Question {
     fn ask(&self, file: BorrowedFd<'_>, head: &[u8]) -> Option<Vec<u8>> {
         let mut room = vec![0_u8; self.bytes];
         room.get_mut(..head.len())?.copy_from_slice(head);
+        // An int in musl, a long elsewhere; the numbers have 32 bits.
         // SAFETY: the questions of this file read and write as many bytes as the room has, and keep no address.
         let asked = unsafe { libc::ioctl(file.as_raw_fd(), self.number as _, room.as_mut_ptr()) };
         (asked == 0).then_some(room)
@@ -84,15 +87,12 @@ impl Question {
 /// The file system does not answer at all.
 pub fn of(file: BorrowedFd<'_>) -> io::Result<FileSystem> {
     // A signed word on some machines, whose upper half says nothing.
-    let magic = fstatfs(file)?.f_type as u64 & 0xffff_ffff;
+    let magic = fstatfs(file)?.f_type.cast_unsigned() & 0xffff_ffff;
     let known = KINDS.iter().find(|(number, _)| *number == magic);
     let kind = known.map_or_else(|| format!("{magic:x}"), |(_, name)| (*name).to_owned());
     let id = match kind.as_str() {
         "xfs" => uuid(XFS_GEOMETRY.ask(file, &[]), 64),
-        "ext4" => {
-            let length = (UUID_BYTES as u32).to_ne_bytes();
-            uuid(EXT4_UUID.ask(file, &length), 8)
-        }
+        "ext4" => uuid(EXT4_UUID.ask(file, &UUID_LENGTH.to_ne_bytes()), 8),
         "btrfs" => btrfs(file),
         _ => uuid(ANY_UUID.ask(file, &[]), 1),
     };

@@ -232,8 +232,8 @@ pub trait SharedStore: Send + Sync + fmt::Debug {
         Ok(None)
     }
 
-    /// What the one who has the data calls the medium, whatever its name or place: an image by cluster and id, a disk by
-    /// its designator. Does not block.
+    /// What the one who has the data calls the medium, whatever its name or place: an image by cluster and id, a disk
+    /// by its designator. Does not block.
     fn identity(&self) -> Option<String> {
         None
     }

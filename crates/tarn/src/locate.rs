@@ -103,8 +103,8 @@ pub(crate) struct Located {
     pub(crate) twice: Vec<Option<StartError>>,
 }
 
-/// As [`locate_all`], for a start: with a configuration file a unit keeps no other from being served. What keeps it from
-/// being found is found again when it is opened.
+/// As [`locate_all`], for a start: with a configuration file a unit keeps no other from being served. What keeps it
+/// from being found is found again when it is opened.
 ///
 /// # Errors
 ///

@@ -164,8 +164,8 @@ pub(crate) fn prepare_model(
 }
 
 impl Prepared {
-    /// A unit that cannot be served keeps no other from being served. What somebody waits for at a terminal ends instead:
-    /// the STOREs of a command line, also where they are to be kept in a file.
+    /// A unit that cannot be served keeps no other from being served. What somebody waits for at a terminal ends
+    /// instead: the STOREs of a command line, also where they are to be kept in a file.
     pub(crate) fn holds_units(&self) -> bool {
         self.file.is_some() && !self.is_to_be_made
     }

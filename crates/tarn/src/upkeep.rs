@@ -59,7 +59,7 @@ pub struct AdoptArgs {
     #[arg(required_unless_present = "all")]
     ids: Vec<String>,
 
-    /// All LUNs.
+    /// All LUNs. Use it after a restore on other hardware.
     #[arg(long, conflicts_with = "ids")]
     all: bool,
 }

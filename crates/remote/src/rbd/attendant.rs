@@ -453,7 +453,11 @@ impl Attendant {
         self.waiting = Some(image);
         self.open().inspect_err(|reason| {
             self.common.note_reason(reason.clone());
-        })
+        })?;
+        match self.common.standing() {
+            Standing::Up(image) => self.prove(&image).map_err(|error| self.reason(error)),
+            Standing::Opening | Standing::Gone => Ok(()),
+        }
     }
 
     /// Breaks the lock of another client, if one has it.

@@ -25,7 +25,7 @@ fn nothing_that_was_acknowledged_is_lost_at_any_step() {
     assert!(all.good > 1000, "{all:?}");
     assert!(all.laps > 1, "the rings were not wrapped: {all:?}");
     assert!(all.left > 0, "no log was left: {all:?}");
-    assert!(all.unsynced > 5, "no sync failed: {all:?}");
+    assert!(all.unsynced > 0, "no sync failed: {all:?}");
 }
 
 #[test]

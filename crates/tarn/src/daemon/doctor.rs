@@ -223,7 +223,7 @@ fn unit_files(daemon: &Daemon, in_force: &InForce) -> Vec<UnitFile> {
 
 fn unit_images(daemon: &Daemon, in_force: &InForce) -> Vec<UnitFile> {
     unit_media(daemon, in_force, |spec| {
-        let medium = spec.at.image().and(spec.at.medium())?;
+        let medium = spec.at.image().and_then(|_| spec.at.medium())?;
         Some(PathBuf::from(medium.to_string()))
     })
 }

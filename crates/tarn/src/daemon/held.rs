@@ -36,11 +36,14 @@ pub(crate) enum Cause {
 impl Withheld {
     /// What keeps a store from being opened as it was served.
     fn of(error: &StartError) -> Self {
-        let cause = match error {
-            StartError::Medium(MediumError::Changed { .. } | MediumError::Unknown { .. }) => {
-                Cause::Medium
-            }
-            _ => Cause::Store,
+        let is_medium = matches!(
+            error,
+            StartError::Medium(MediumError::Changed { .. } | MediumError::Unknown { .. })
+        );
+        let cause = if is_medium {
+            Cause::Medium
+        } else {
+            Cause::Store
         };
         let why = chain(error);
         Self { why, cause }

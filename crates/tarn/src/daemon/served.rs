@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use config::{Place, StoreSpec};
-use remote::RbdFailure;
+use remote::{RbdFailure, RbdOpenError};
 use store::{OpenFailure, SharedStore};
 
 use super::open::{Opener, open_part, probe_part};
@@ -186,17 +186,20 @@ fn as_it_is(spec: &StoreSpec) -> StoreSpec {
 
 /// Whether there is nothing at the place of a store.
 fn is_missing(error: &StartError) -> bool {
-    match error {
-        StartError::Store { source, .. } => matches!(
-            source.reason,
+    let is_local = |reason: &OpenFailure| {
+        matches!(
+            reason,
             OpenFailure::Missing
                 | OpenFailure::MissingAndNoSize
                 | OpenFailure::NoDirectory
                 | OpenFailure::DanglingLink
-        ),
-        StartError::Image { source, .. } => matches!(source.reason, RbdFailure::Image { .. }),
-        _ => false,
+        )
+    };
+    if let StartError::Store { source, .. } = error {
+        return is_local(&source.reason);
     }
+    let reason = |source: &RbdOpenError| matches!(source.reason, RbdFailure::Image { .. });
+    matches!(error, StartError::Image { source, .. } if reason(source))
 }
 
 /// Gives a store the size that the configuration wants at least.

@@ -35,7 +35,7 @@ pub type Row = (Exit, &'static str);
 #[rustfmt::skip]
 pub const TABLE: &[Row] = &[
     (Exit::Done, "done; or there was nothing to do"),
-    (Exit::Failed, "failed, as the message says; or the answer to a question was no; or the last flush of a LUN failed when `tarn serve` ended"),
+    (Exit::Failed, "failed, as the message says; or the answer to a question was no, or nobody could be asked and `--yes` was missing; or the last flush of a LUN failed when `tarn serve` ended"),
     (Exit::Wrong, "the command line, a file or the configuration in it is wrong"),
     (Exit::Unreachable, "the daemon does not answer: it does not run, or has another address"),
     (Exit::NotAllowed, "not allowed: wrong user, no token, or the role is too low"),

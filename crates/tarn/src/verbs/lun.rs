@@ -92,13 +92,13 @@ pub enum LunVerb {
         /// The units.
         #[arg(required_unless_present = "all")]
         ids: Vec<String>,
-        /// All units that wait for it.
+        /// All units that wait for it. Use it after a restore on other hardware.
         #[arg(long, conflicts_with = "ids")]
         all: bool,
-        /// Write what their logs have to what is there.
+        /// Write what their logs have to what is there. Use it where these are the stores of the logs.
         #[arg(long, conflicts_with = "discard")]
         replay: bool,
-        /// Do without what their logs have: the last writes may be missing.
+        /// Do without what their logs have: the last writes may be missing. Use it where the stores are older.
         #[arg(long)]
         discard: bool,
         /// Do not ask for confirmation. Use it in scripts.

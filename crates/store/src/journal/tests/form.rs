@@ -521,7 +521,8 @@ fn a_log_with_changes_that_nobody_knows_of_is_never_begun_anew() {
                 let case = format!("{how:?}, {records} records, {generation}, other {is_other}");
                 let is_unknown = records > 0 && (is_other || generation > 0);
                 let is_lost = how == Use::Serving && is_other;
-                assert_eq!(begun.is_err(), is_unknown || is_lost, "{case}");
+                let why = begun.as_ref().err().map(ToString::to_string);
+                assert_eq!(begun.is_err(), is_unknown || is_lost, "{case}: {why:?}");
                 if let Err(misfit) = begun {
                     let is_newer = matches!(misfit, Misfit::Newer { .. });
                     assert_eq!(is_newer, !is_other, "{case}: {misfit}");

@@ -294,7 +294,7 @@ mod tests {
     #[test]
     fn verbs_and_flags_come_from_the_definition() {
         let (words, ..) = at("lun re");
-        assert_eq!(words, ["resize", "rename"]);
+        assert_eq!(words, ["resize", "reservation", "rename"]);
         let (words, ..) = at("sta");
         assert_eq!(words, ["state", "status"]);
         let (words, ..) = at("lun add web /a --si");
