@@ -55,7 +55,7 @@ const ANY_UUID: Question = Question::new(0x8011_1500, 17);
 const BTRFS_FIRST_FREE: u64 = 256;
 
 const UUID_BYTES: usize = 16;
-/// The same, as the kernel is told.
+/// The same, in the struct of the kernel.
 const UUID_LENGTH: u32 = 16;
 
 /// An `ioctl` that fills a struct of this many bytes.
