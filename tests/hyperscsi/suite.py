@@ -23,7 +23,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/lib"))
 import harness
 from harness import check, equal, test, wait_for
-from tarn import BINARY, IQN, Tarn, free_port, lun_section, run, target_section
+from tarn import BINARY, IQN, Tarn, free_port, lun_section, refusal, run, target_section
 
 MIB = 1 << 20
 SIZE = 64 * MIB
@@ -691,8 +691,8 @@ def one_device_is_one_store_however_it_is_spelled():
                            (luns + target_section("x", "y"), "lun[1].store")):
             file = path / "twice.toml"
             file.write_text(config.replace("{port}", "0"))
-            done = run("serve", "--config", file, "--state", path / "state", limit_s=60)
-            check(done.returncode == 2 and at in done.stderr and "it is the disk that hyperscsi://" in done.stderr, f"{done}")
+            said = refusal("--config", file, "--state", path / "state", limit_s=60)
+            check(at in said and "it is the disk that hyperscsi://" in said, said)
         with Tarn(config=lun_section("x", store("a")) + target_section("x")) as near:
             def lun(*words):
                 return subprocess.run([BINARY, "lun", *words], capture_output=True, text=True, timeout=60, env=near.environment())

@@ -144,10 +144,23 @@ fn the_kinds_of_events_are_documented_as_they_are_emitted() {
 fn the_codes_of_findings_are_documented_as_they_are_emitted() {
     let events = read("crates/api/src/event.rs");
     let documented = documented_kinds(&events, "    pub code: String");
-    let rules = ["document", "network", "service", "space", "stores"];
+    let rules = [
+        "document",
+        "network",
+        "reservations",
+        "service",
+        "space",
+        "stores",
+    ];
     let rules = rules.map(|name| read(&format!("crates/tarn/src/daemon/doctor/{name}.rs")));
-    let start = ["serve", "state/troubles", "state/hyperscsi"]
-        .map(|name| read(&format!("crates/tarn/src/{name}.rs")));
+    let start = [
+        "serve",
+        "expiry",
+        "daemon/held",
+        "state/troubles",
+        "state/hyperscsi",
+    ];
+    let start = start.map(|name| read(&format!("crates/tarn/src/{name}.rs")));
     let rules = rules.iter().chain(&start);
     let emitted: BTreeSet<&str> = rules.flat_map(|text| words(text, '"')).collect();
     for code in &documented {
