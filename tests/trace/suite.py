@@ -353,7 +353,7 @@ def a_trace_that_was_stopped_costs_nothing():
 
 @test
 def files_on_their_way_are_bounded():
-    """Readers that do not read hold four files; further ones are told to wait, and the sessions go on."""
+    """Readers that do not read hold two files; further ones are told to wait, and the sessions go on."""
     with Traced("mem:16M") as tarn, tarn.login() as session, contextlib.ExitStack() as stack:
         session.clear_unit_attentions()
         tarn.start_trace(data_bytes=8192, keep_bytes=16 << 20)
@@ -364,7 +364,7 @@ def files_on_their_way_are_bounded():
             one.connect(str(tarn.socket))
             one.sendall(f"GET /api/v1/traces/{name(ME)} HTTP/1.1\r\nHost: tarn\r\n\r\n".encode())
         statuses = [one.recv(13).decode() for one in idle]
-        equal(sorted(statuses), ["HTTP/1.1 200 "] * 4 + ["HTTP/1.1 503 "] * 4, "answers")
+        equal(sorted(statuses), ["HTTP/1.1 200 "] * 2 + ["HTTP/1.1 503 "] * 6, "answers")
         equal(tarn.api().ask("GET", f"traces/{name(ME)}").status, 503, "one more")
         check(session.command(scsi.read16(0, 16), read=8192).good, "READ meanwhile")
         for one in idle:

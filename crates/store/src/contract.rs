@@ -1,6 +1,7 @@
 //! The contract between a device server and a store. [`Backstore`] has its rules.
 
 use std::fmt;
+#[cfg(target_os = "linux")]
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -239,6 +240,7 @@ pub trait SharedStore: Send + Sync + fmt::Debug {
     }
 
     /// The file or device that has the data, if it is one of this machine.
+    #[cfg(target_os = "linux")]
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
