@@ -205,8 +205,6 @@ pub(super) struct Books {
     /// What is in the log has been there for a while.
     is_aged: bool,
     is_leaving: bool,
-    /// A header is written besides those of checkpoints.
-    is_noting: bool,
     /// Something has changed that other cores may wait for.
     news: bool,
 }
@@ -239,7 +237,6 @@ impl Books {
             is_full: false,
             is_aged: false,
             is_leaving: false,
-            is_noting: false,
             news: false,
             header,
         }
@@ -266,7 +263,7 @@ impl Books {
     /// replayed or left.
     pub(super) fn last_header(&self) -> Option<Header> {
         let is_empty = self.forced.is_empty() && self.running.is_empty();
-        let is_still = self.record.is_none() && self.checkpoint.is_none() && !self.is_noting;
+        let is_still = self.record.is_none() && self.checkpoint.is_none();
         (self.condition == Condition::Working && is_empty && is_still).then(|| Header {
             turn: self.header.turn + 1,
             tail: self.head,
@@ -595,8 +592,7 @@ impl Books {
     fn next_checkpoint(&mut self) -> Option<Work> {
         let covered = self.coverable();
         let is_covered = |one: &Live| one.lowest >= covered;
-        let is_busy = self.checkpoint.is_some() || self.is_noting;
-        if is_busy || !self.record.as_ref().is_none_or(is_covered) {
+        if self.checkpoint.is_some() || !self.record.as_ref().is_none_or(is_covered) {
             return None;
         }
         let used = self.head - self.header.tail;
@@ -637,8 +633,7 @@ impl Books {
             self.end_answered();
             return None;
         }
-        // Two headers at a time would have one place. The checkpoint comes again.
-        if self.condition != Condition::Working || self.is_noting {
+        if self.condition != Condition::Working {
             self.checkpoint = None;
             return None;
         }
@@ -685,34 +680,6 @@ impl Books {
                 self.condition = Condition::Broken;
             }
             Some(_) | None => {}
-        }
-    }
-
-    /// Whether a header is being written: the next one has to wait.
-    pub(super) fn writes_header(&self) -> bool {
-        let checkpoint = self.checkpoint.as_ref();
-        self.is_noting || checkpoint.is_some_and(|one| one.header.is_some())
-    }
-
-    /// Another medium is to be recorded: the header to write, when no other one is being written.
-    pub(super) fn begin_noting(&mut self, medium: &[u8]) -> Header {
-        debug_assert!(!self.writes_header(), "it would have the same place");
-        self.is_noting = true;
-        Header {
-            turn: self.header.turn + 1,
-            medium: medium.to_vec(),
-            ..self.header.clone()
-        }
-    }
-
-    /// That header is durable: here it is; or may not be.
-    pub(super) fn end_noting(&mut self, written: Option<Header>) {
-        self.is_noting = false;
-        self.news = true;
-        match written {
-            Some(header) => self.header = header,
-            None if self.condition == Condition::Working => self.condition = Condition::Broken,
-            None => {}
         }
     }
 

@@ -30,12 +30,10 @@ mod start;
 #[cfg(test)]
 mod tests;
 
-use std::io;
 use std::sync::Arc;
 
 use self::books::Condition;
 pub use self::books::{Bias, Limits};
-use self::format::check_medium;
 pub use self::format::{Header, LOG_BYTES_MIN, LogId, MEDIUM_BYTES_MAX, UnitName};
 use self::handle::Handle;
 pub use self::held::Held;
@@ -57,24 +55,6 @@ impl Journal {
     /// and carry out each request of the log device by operations on files.
     pub fn handle(&self, store: Box<dyn Backstore>, log: Box<dyn Backstore>) -> Box<dyn Backstore> {
         Box::new(Handle::new(Arc::clone(&self.0), store, log))
-    }
-
-    /// Records what the medium of the store is recognised by from now on: durably, when it returns. A log that was left
-    /// is never replayed, and records nothing. May block.
-    ///
-    /// # Errors
-    ///
-    /// It may not be recorded: what was recorded before counts, or this.
-    pub fn note_medium(&self, log: &impl Medium, medium: &[u8]) -> io::Result<()> {
-        check_medium(medium)?;
-        let Some(header) = self.0.begin_noting(medium)? else {
-            return Ok(());
-        };
-        let written = log
-            .write(header.place(), &header.encode())
-            .and_then(|()| log.sync());
-        self.0.end_noting(written.is_ok().then_some(header));
-        written
     }
 
     /// Why the log is not in use any more, in words.

@@ -139,17 +139,6 @@ impl Logged {
         self.journal.0.noted.note(binding, Use::Closed)
     }
 
-    /// Records what the medium of the store is recognised by from now on: durably, when it returns. Blocks for as long
-    /// as the log device takes.
-    ///
-    /// # Errors
-    ///
-    /// It may not be recorded: what was recorded before counts, or this.
-    pub fn note_medium(&self, medium: &[u8]) -> io::Result<()> {
-        self.journal
-            .note_medium(&Blocking::new(&*self.log)?, medium)
-    }
-
     /// The log device.
     pub fn device(&self) -> Arc<dyn SharedStore> {
         Arc::clone(&self.log)

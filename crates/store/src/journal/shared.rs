@@ -3,10 +3,9 @@
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::books::{Bias, Books, Condition, Limits};
+use super::books::{Bias, Books, Limits};
 use super::format::Header;
 use super::replay::Binding;
 use crate::{Capabilities, Waker};
@@ -43,15 +42,10 @@ pub trait Noted: Send + Sync + fmt::Debug {
     fn note(&self, log: Binding, how: Use) -> io::Result<()>;
 }
 
-/// How long a header of a checkpoint is waited for.
-const HEADER_PATIENCE: Duration = Duration::from_secs(10);
-
 /// What all cores share.
 #[derive(Debug)]
 pub(super) struct Shared {
     books: Mutex<Books>,
-    /// A header was written, or could not be.
-    header_over: Condvar,
     wakers: Mutex<Vec<Option<Waker>>>,
     pub(super) noted: Arc<dyn Noted>,
     pub(super) alone: Option<Alone>,
@@ -104,7 +98,6 @@ impl Shared {
         }
         Self {
             books: Mutex::new(books),
-            header_over: Condvar::new(),
             wakers: Mutex::default(),
             noted,
             alone,
@@ -143,36 +136,6 @@ impl Shared {
     /// The header of a checkpoint is durable, or may not be.
     pub(super) fn header_written(&self, is_good: bool) {
         self.books().header_written(is_good);
-        self.header_over.notify_all();
-    }
-
-    /// The header that records another medium. `None` for a log that was left. Waits for a header of a checkpoint.
-    ///
-    /// # Errors
-    ///
-    /// That one takes too long.
-    pub(super) fn begin_noting(&self, medium: &[u8]) -> io::Result<Option<Header>> {
-        let waited = self
-            .header_over
-            .wait_timeout_while(self.books(), HEADER_PATIENCE, |it| it.writes_header());
-        let (mut books, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-        match books.condition() {
-            Condition::Left => Ok(None),
-            _ if timeout.timed_out() => Err(io::ErrorKind::TimedOut.into()),
-            Condition::Working
-            | Condition::Broken
-            | Condition::Leaving
-            | Condition::Stuck
-            | Condition::Frozen => Ok(Some(books.begin_noting(medium))),
-        }
-    }
-
-    /// That header is durable, or may not be.
-    pub(super) fn end_noting(&self, written: Option<Header>) {
-        self.books().end_noting(written);
-        self.header_over.notify_all();
-        // A checkpoint may have waited for it.
-        self.wake_others(None);
     }
 
     fn wakers(&self) -> MutexGuard<'_, Vec<Option<Waker>>> {

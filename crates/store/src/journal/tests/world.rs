@@ -8,7 +8,7 @@ use memory::{Payload, Pool};
 
 use super::disk::{Chance, Disk, End, SECTOR};
 use crate::journal::books::Bias;
-use crate::journal::format::{BLOCK_BYTES, Header, RING_OFFSET};
+use crate::journal::format::{BLOCK_BYTES, RING_OFFSET};
 use crate::journal::replay::{Medium, Misfit, Replayed, read_head};
 use crate::journal::start::{Known, LogOptions, Shape};
 use crate::journal::{Binding, Journal, Limits, Noted, Use};
@@ -76,9 +76,8 @@ struct World {
     faults: (usize, usize),
     cores: Vec<Core>,
     journal: Option<Journal>,
-    /// What is recorded of the medium of the store, and the header that is to record something else.
+    /// What is recorded of the medium of the store.
     medium: u64,
-    noting: Option<Header>,
     asked: HashMap<u64, (usize, Asked)>,
     changes: Vec<Change>,
     /// What each sector became before the crash, in order.
@@ -129,7 +128,6 @@ impl World {
             cores: Vec::new(),
             journal: None,
             medium: 0,
-            noting: None,
             asked: HashMap::new(),
             changes: Vec::new(),
             past: HashMap::new(),
@@ -250,21 +248,7 @@ impl World {
             75..90 => self.wake(),
             90..92 => self.cancel(),
             92..96 => self.help(),
-            96 => self.note_medium(),
             _ => self.fire(),
-        }
-    }
-
-    /// Another medium is recorded: begun in one step, ended in a later one.
-    fn note_medium(&mut self) {
-        let journal = self.journal.as_ref().expect("it is started");
-        if let Some(header) = self.noting.take() {
-            self.log.write(header.place(), &header.encode()).unwrap();
-            self.log.sync().unwrap();
-            self.medium = u64::from_le_bytes(header.medium[..].try_into().unwrap());
-            journal.0.end_noting(Some(header));
-        } else if !journal.0.books().writes_header() {
-            self.noting = journal.0.begin_noting(&self.now.to_le_bytes()).unwrap();
         }
     }
 
@@ -445,9 +429,6 @@ impl World {
     /// Everything goes well until nothing is under way.
     fn run_out(&mut self) {
         self.faults = (0, 0);
-        if self.noting.is_some() {
-            self.note_medium();
-        }
         for _ in 0..200_000 {
             if self.asked.is_empty() {
                 return;
@@ -466,7 +447,7 @@ impl World {
     fn crash(&mut self) {
         self.asked.clear();
         self.cores.clear();
-        (self.journal, self.noting) = (None, None);
+        self.journal = None;
         self.past = self.disk.state.borrow().past.clone();
         // Where only the process ends, nothing that was answered may be missing. So it is, too, where the unit is
         // removed and added again.
