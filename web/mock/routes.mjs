@@ -98,7 +98,9 @@ function snapshotsOf(context, id) {
   }
   if (action === "rollback") {
     world.note("info", "snapshot-restored", `lun ${id}: snapshot ${name}: it has the data again`, { lun: id });
-  } else if (action === undefined) {
+    return { body: { lun: id } };
+  }
+  if (action === undefined) {
     world.snapshots.splice(world.snapshots.indexOf(found), 1);
     world.note("info", "snapshot-removed", `lun ${id}: snapshot ${name}: it is removed`, { lun: id });
   }
