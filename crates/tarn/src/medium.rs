@@ -117,6 +117,22 @@ impl Medium {
                 ));
             }
         }
+        let is_file = |medium: &Self| medium.strong.contains_key(FILE_SYSTEM);
+        if is_file(self) != is_file(found) {
+            let kind = |medium| if is_file(medium) { "a file" } else { "no file" };
+            return Err(format!(
+                "it is {}, and was {} when it was served last",
+                kind(found),
+                kind(self)
+            ));
+        }
+        if self.is_device() && found.is_known_by_path_only() {
+            let names: Vec<&str> = self.strong.values().map(String::as_str).collect();
+            return Err(format!(
+                "it has no name of its own, and was {} when it was served last",
+                names.join(", ")
+            ));
+        }
         let is_other = self.weak.is_some() && found.weak.is_some() && self.weak != found.weak;
         Ok(if is_other { Fit::OtherFile } else { Fit::Same })
     }
@@ -257,6 +273,23 @@ mod tests {
     }
 
     #[test]
+    fn a_device_keeps_its_name_and_is_no_file() {
+        let (file, nameless) = (medium(), Medium::default());
+        let mut device = Medium::default();
+        device.note("wwid", "naa.5");
+        let why = device.check(&nameless).unwrap_err();
+        assert!(why.contains("was naa.5"), "{why}");
+        assert_eq!(nameless.check(&device), Ok(Fit::Same));
+        let small = Medium {
+            size_bytes: 0,
+            ..file.clone()
+        };
+        for (was, is) in [(&nameless, &file), (&device, &file), (&small, &device)] {
+            assert!(was.check(is).unwrap_err().contains("file, and was"));
+        }
+    }
+
+    #[test]
     fn a_log_wants_the_very_file_or_a_device_with_a_name() {
         let was = medium();
         assert_eq!(was.check_strictly(&was), Ok(()));
@@ -268,8 +301,10 @@ mod tests {
         assert!(other.check_strictly(&was).is_err());
         let mut device = Medium::default();
         assert!(device.check_strictly(&device).is_err());
+        let nameless = device.clone();
         device.note("wwid", "naa.5");
         assert_eq!(device.check_strictly(&device), Ok(()));
+        assert!(device.check_strictly(&nameless).is_err());
     }
 
     #[test]

@@ -183,7 +183,10 @@ fn a_wrong_file_is_named_with_its_line() {
         assert_eq!(scratch.refusal(&serve), expected);
     }
     // A daemon serves the others meanwhile.
-    scratch.put("t.toml", &format!("{unit}{target}[[lun]]\nid = \"b\"\nstore = \"gone.img\"\n"));
+    scratch.put(
+        "t.toml",
+        &format!("{unit}{target}[[lun]]\nid = \"b\"\nstore = \"gone.img\"\n"),
+    );
     assert_eq!(
         scratch.refusal(&["check", "t.toml"]),
         "t.toml:9: lun[1].store: gone.img does not exist; create it, or add the option size= to create it"
