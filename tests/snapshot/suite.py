@@ -577,6 +577,28 @@ def a_rollback_without_an_answer_loses_nothing_that_is_answered_after_it():
 
 
 @test(limit_s=120)
+def a_rollback_that_is_killed_without_an_answer_keeps_its_file():
+    """Until the file system answers, no other process serves the file of before."""
+    with file_system("xfs") as place, file_system("xfs") as other:
+        luns = {"disk": f"file:{place}/disk.img?size=16M", "other": f"file:{other}/disk.img?size=16M"}
+        with Daemon(luns, more="[limits]\ntask_deadline_seconds = 2\n") as tarn:
+            with session_with(tarn) as session:
+                write(session, 0, b"a" * BLOCK)
+                tarn.take("disk", name="first")
+                write(session, 0, b"b" * BLOCK)
+            with rollback_without_an_answer(tarn, place, other) as said:
+                check("not known yet" in said, said)
+                tarn.kill()
+                tarn.begin()
+                time.sleep(2)
+                with contextlib.suppress(OSError), session_with(tarn) as session:
+                    check(not session.command(scsi.read16(0, 1), read=BLOCK).good, "the file of before is served")
+            wait_for(lambda: tarn.has_said() and not tarn.api().get("luns/disk").get("trouble"), 30, "the unit is served")
+            with session_with(tarn) as session:
+                equal(read(session, 0, BLOCK), b"a" * BLOCK, "the data of the snapshot")
+
+
+@test(limit_s=120)
 def a_rollback_that_fails_after_its_answer_is_undone():
     """The LUN goes on with the data of before, the commands that waited end, and an event says that it was not done."""
     with file_system("xfs") as place, file_system("xfs") as other:

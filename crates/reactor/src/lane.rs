@@ -32,7 +32,7 @@ use self::child::{Child, State};
 pub(crate) use self::closer::close;
 pub(crate) use self::guardian::{
     ensure as ensure_guardian, look_after as look_after_guardian, note, note_listener, release,
-    set_lock,
+    set_lock, set_overdue,
 };
 use self::worker::{
     CLASSES, Done, Job, Phase, SLOTS, Seat, Shared, WORKERS_MAX, class_of, slots_of,

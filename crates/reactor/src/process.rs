@@ -59,6 +59,15 @@ pub fn apart<T>(function: impl FnOnce() -> T) -> std::io::Result<T> {
     lane::apart(function)
 }
 
+/// Calls a function that changes a file which is open, but by its path. Should this process end meanwhile, the file
+/// stays open, and locked, until the function is done: nobody else serves it before.
+pub fn keeping<T>(file: &impl AsRawFd, function: impl FnOnce() -> T) -> T {
+    lane::set_overdue(file.as_raw_fd(), true);
+    let done = function();
+    lane::set_overdue(file.as_raw_fd(), false);
+    done
+}
+
 /// A file of this process is open for the lock on it alone, or is about to be closed: [`release`] gives the lock back.
 pub fn set_lock(file: &impl AsRawFd, is_lock: bool) {
     lane::set_lock(file.as_raw_fd(), is_lock);

@@ -123,7 +123,8 @@ impl Counts {
     }
 }
 
-/// Lanes of a file with an operation that is overdue: each core has one of its own.
+/// Operations for which a file has to stay open: overdue ones of its lanes, of which each core has one of its own, and
+/// changes by its path.
 static OVERDUE: Counts = Counts::new();
 
 /// Listening sockets that this process has made, and that are nobody else's.
@@ -156,7 +157,7 @@ pub(crate) fn note_listener(fd: RawFd) {
 }
 
 /// A lane begins to have an operation that is overdue, or has none any more.
-pub(super) fn set_overdue(fd: RawFd, is_overdue: bool) {
+pub(crate) fn set_overdue(fd: RawFd, is_overdue: bool) {
     if let Some(count) = OVERDUE.of(fd) {
         if is_overdue {
             count.fetch_add(1, SeqCst);

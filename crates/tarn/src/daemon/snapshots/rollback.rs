@@ -162,7 +162,11 @@ pub(super) fn roll_back(
         key: source.key(),
         name,
     };
-    let exchanged = source.ask(&step(), move || new.exchange());
+    let before = Arc::clone(&source.store);
+    let exchanged = source.ask(&step(), move || match before.descriptor() {
+        Some(file) => reactor::process::keeping(&file, || new.exchange()),
+        None => new.exchange(),
+    });
     // It keeps the file of before open.
     drop(source);
     let mut stands = begun.advance(daemon, &step());
