@@ -421,14 +421,14 @@ impl Lane {
         if is_overdue != self.is_overdue {
             self.is_overdue = is_overdue;
             self.place.set_overdue(is_overdue);
-            guardian::set_overdue(self.shared.fd, is_overdue);
+            set_overdue(self.shared.fd, is_overdue);
         }
     }
 
     fn close(&mut self) {
         if mem::take(&mut self.is_overdue) {
             self.place.set_overdue(false);
-            guardian::set_overdue(self.shared.fd, false);
+            set_overdue(self.shared.fd, false);
         }
         self.shared.is_closed.store(true, SeqCst);
         self.call_all();
