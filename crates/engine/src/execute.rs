@@ -682,7 +682,7 @@ impl<C: Carrier> Attempt<C> {
         debug_assert!(unit.outlet.is_empty(), "orders of a store were left");
         let request = if unit.in_place == InPlace::Always {
             request
-        } else if unit.uncovered().is_some() {
+        } else if unit.losses().is_some() {
             return Err(Hindrance::Other(Step::Io(request)));
         } else {
             let unsent = || port.unsent_bytes();

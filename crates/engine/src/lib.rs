@@ -11,7 +11,7 @@
 //! | `life`, `owed` | what a command waits for, and how long; what must happen exactly once |
 //! | `authority` | where the state of a unit is saved, with which version |
 //! | `agree` | one unit for all cores: the order of its changes, fences, the refusal of access |
-//! | `uncovered` | whose writes no flush has covered, and to whom a loss is to be reported |
+//! | `losses` | who gets a report of what a store has lost, by the names of SCSI |
 //! | `port`, `carrier` | what a transport must do; what leaves a core |
 //! | `unit`, `session`, `task`, `report` | what the tables hold |
 //! | `stores` | what stores have and have ordered: requests, their parts, timers, connections |
@@ -49,6 +49,7 @@ mod grant;
 mod keys;
 mod life;
 mod look;
+mod losses;
 mod luns;
 mod management;
 mod medium;
@@ -70,7 +71,6 @@ pub mod testing;
 mod tests;
 mod time;
 mod turn;
-mod uncovered;
 mod unit;
 mod units;
 mod view_change;
@@ -80,6 +80,7 @@ pub use carrier::{Carrier, Letter, News, StoreWork};
 pub use engine::{Engine, Limits, Settings};
 pub use keys::{PartKey, SessionKey, TaskKey};
 pub use life::{Ending, Life, Phase, PhaseTime};
+pub use losses::{Initiator, Losses};
 pub use luns::{LunMap, MappedLun, NO_SERIES, VisibleLun};
 pub use management::Management;
 pub use medium::MediumOrder;
@@ -89,7 +90,6 @@ pub use report::{FlushFailure, MediumFailure, Report};
 pub use session::Session;
 pub use space::Space;
 pub use task::Orphan;
-pub use uncovered::Uncovered;
 pub use unit::NoStore;
 
 use std::fmt;

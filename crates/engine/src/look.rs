@@ -135,7 +135,7 @@ impl<C: Carrier> Engine<C> {
         let running = &mut self.tasks[key];
         let (request, from) = match std::mem::take(&mut running.look) {
             Look::Asked { request, from } => (request, from),
-            Look::Covers(mark) => return Some(self.settle_uncovered(key, mark, result)),
+            Look::Covers(mark) => return Some(self.settle_losses(key, mark, result)),
             Look::CoversOwn(mark) => return Some(self.settle_own(key, mark, result)),
             Look::Writes(since) => {
                 self.note_written(key, since, &result);

@@ -1,8 +1,6 @@
 //! How much space a unit may take, and what is looked at when the store has answered a task.
 
-use store::IoRequest;
-
-use crate::uncovered::Mark;
+use store::{IoRequest, Mark};
 
 /// How much space a unit may still take.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

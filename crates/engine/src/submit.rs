@@ -1,18 +1,21 @@
 //! What tasks ask of stores, and what comes back.
 
-use scsi::{FlushScope, Input, Outcome, Sense, SenseCode, SenseKey, Task};
-use store::{HelperResult, IoFailure, IoRequest, IoResult, RingOperation, SocketResult, Submitted};
+use scsi::{FlushScope, Input, NexusId, Outcome, Sense, SenseCode, SenseKey, Task};
+use store::{
+    HelperResult, IoFailure, IoRequest, IoResult, Mark, Party, RingOperation, SocketResult,
+    Submitted,
+};
 
 use crate::UnitIndex;
 use crate::carrier::{Carrier, News};
 use crate::engine::Engine;
 use crate::keys::{ErrandKey, PartKey, TaskKey};
+use crate::losses::{Initiator, Losses, party};
 use crate::room::Room;
 use crate::session::Session;
 use crate::space::Look;
 use crate::stores::{Client, Part, Sent};
 use crate::task::{Fencing, Stage};
-use crate::uncovered::{Actor, Mark, Uncovered};
 use crate::unit::Lien;
 
 /// Whether it changes the medium, and a store may answer it before that is durable.
@@ -84,8 +87,8 @@ impl<C: Carrier> Engine<C> {
                 return None;
             }
         };
-        if self.units[self.tasks[key].unit].uncovered().is_some() {
-            self.note_uncovered(key, &request);
+        if self.units[self.tasks[key].unit].losses().is_some() {
+            self.note_losses(key, &request);
         }
         let unit = &mut self.units[self.tasks[key].unit];
         debug_assert!(unit.outlet.is_empty(), "orders of a store were left");
@@ -95,11 +98,11 @@ impl<C: Carrier> Engine<C> {
     }
 
     /// A request goes to a store that may lose what it has answered.
-    fn note_uncovered(&mut self, key: TaskKey, request: &IoRequest) {
+    fn note_losses(&mut self, key: TaskKey, request: &IoRequest) {
         let running = &mut self.tasks[key];
         let unit = &self.units[running.unit];
         let session = running.session.and_then(|key| self.sessions.get(key));
-        let (Some(book), Some(session)) = (unit.uncovered(), session) else {
+        let (Some(losses), Some(session)) = (unit.losses(), session) else {
             return;
         };
         debug_assert!(
@@ -113,14 +116,10 @@ impl<C: Carrier> Engine<C> {
         );
         if matches!(request, IoRequest::Flush) {
             let scope = running.task.as_ref().map(Task::flush_scope);
-            let actor = Actor {
-                nexus: session.nexus_id(),
-                name: session.name(),
-                now: self.now,
-            };
+            let party = party(session.nexus_id(), session.name(), self.now);
             running.look = match scope.unwrap_or(FlushScope::Earlier) {
-                FlushScope::Earlier => Look::Covers(book.mark(actor, unit.lost())),
-                FlushScope::Own => Look::CoversOwn(book.mark(actor, unit.lost())),
+                FlushScope::Earlier => Look::Covers(losses.begin_flush(party, unit.lost())),
+                FlushScope::Own => Look::CoversOwn(losses.begin_flush(party, unit.lost())),
                 FlushScope::Read => Look::None,
             };
         } else if may_stay_uncovered(request) {
@@ -137,36 +136,33 @@ impl<C: Carrier> Engine<C> {
         );
         running.written_since = running.written_since.min(since);
         if result.is_ok()
-            && let Some((book, actor)) = self.book_of(key)
+            && let Some((losses, party)) = self.losses_of(key)
         {
-            book.note_write(actor, since);
+            losses.note_write(party, since);
         }
     }
 
-    /// The book of the unit of a task, and its nexus.
-    fn book_of(&self, key: TaskKey) -> Option<(&Uncovered, Actor<'_>)> {
+    /// The losses of the unit of a task, and its nexus.
+    fn losses_of(&self, key: TaskKey) -> Option<(&Losses, Party<NexusId, impl Fn() -> Initiator>)> {
         let running = &self.tasks[key];
         let session = self.sessions.get(running.session?)?;
-        let book = self.units[running.unit].uncovered()?;
-        let actor = Actor {
-            nexus: session.nexus_id(),
-            name: session.name(),
-            now: self.now,
-        };
-        Some((book, actor))
+        let losses = self.units[running.unit].losses()?;
+        let party = party(session.nexus_id(), session.name(), self.now);
+        Some((losses, party))
     }
 
     /// The store has answered a flush. What its task gets.
-    pub(crate) fn settle_uncovered(&self, key: TaskKey, mark: Mark, result: IoResult) -> IoResult {
+    pub(crate) fn settle_losses(&self, key: TaskKey, mark: Mark, result: IoResult) -> IoResult {
         let running = &self.tasks[key];
         let session = running.session.and_then(|key| self.sessions.get(key));
         if result.is_err() || session.is_none_or(Session::is_ending) {
             return result;
         }
         let lost = self.units[running.unit].lost();
-        match self.book_of(key) {
-            Some((book, actor)) if book.settle(actor, mark, lost) => Err(IoFailure::CacheLost),
-            Some(_) | None => result,
+        let losses = self.losses_of(key);
+        match losses.is_some_and(|(losses, party)| losses.end_flush(party, mark, lost)) {
+            true => Err(IoFailure::CacheLost),
+            false => result,
         }
     }
 
@@ -180,9 +176,9 @@ impl<C: Carrier> Engine<C> {
         );
         let lost = self.units[running.unit].lost();
         if result.is_ok()
-            && let Some((book, actor)) = self.book_of(key)
+            && let Some((losses, party)) = self.losses_of(key)
         {
-            book.cover(actor, mark, lost);
+            losses.cover(party, mark, lost);
         }
         match running.written_since < lost {
             true => result.and(Err(IoFailure::CacheLost)),

@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use scsi::{LogicalUnit, NexusId, NexusSlot};
 use store::{
-    Backstore, Capabilities, HelperResult, IoFailure, IoRequest, IoTag, Outlet, PartTag,
+    Backstore, Capabilities, Departure, HelperResult, IoFailure, IoRequest, IoTag, Outlet, PartTag,
     RingOperation, SocketResult, SocketTag, Submitted,
 };
 
 use crate::agree::{CoreSide, UnitOwner};
 use crate::keys::{TaskKey, WaitKey};
+use crate::losses::Losses;
 use crate::space::Space;
-use crate::uncovered::{Departure, Uncovered};
 
 /// Whether a store has memory of its own for reads, and keeps nothing of ours: see [`Capabilities::reads_in_place`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -54,8 +54,8 @@ pub(crate) struct Unit {
     pub(crate) space: Space,
     /// Its store may lose what it has answered, and go on. It begins to when a part is added that does.
     is_forgetful: bool,
-    /// Whose writes no flush has covered; see [`Unit::uncovered`].
-    book: Arc<Uncovered>,
+    /// Who gets a report of what its store has lost; see [`Unit::losses`].
+    losses: Arc<Losses>,
     pub(crate) side: CoreSide<TaskKey, WaitKey>,
     /// Tasks that wait for fences to be lowered.
     pub(crate) parked: Vec<TaskKey>,
@@ -103,7 +103,7 @@ impl Unit {
             loss_of_order: None,
             in_place: InPlace::of(store.capabilities()),
             is_forgetful: store.lost().is_some(),
-            book: Arc::default(),
+            losses: Arc::default(),
             store,
             outlet: Outlet::default(),
             space: Space::Free,
@@ -131,19 +131,19 @@ impl Unit {
         );
     }
 
-    /// What is noted of writes that no flush has covered, where the store may lose what it has answered.
+    /// Who gets reports of losses, where the store may lose what it has answered.
     #[inline]
-    pub(crate) fn uncovered(&self) -> Option<&Uncovered> {
+    pub(crate) fn losses(&self) -> Option<&Losses> {
         debug_assert!(
             !self.is_forgetful || self.store.lost().is_some(),
             "its store counts no losses any more"
         );
-        self.is_forgetful.then_some(&*self.book)
+        self.is_forgetful.then_some(&*self.losses)
     }
 
     /// The same for all cores that have the unit.
-    pub(crate) fn share_uncovered(&mut self, book: &Arc<Uncovered>) {
-        self.book = Arc::clone(book);
+    pub(crate) fn share_losses(&mut self, losses: &Arc<Losses>) {
+        self.losses = Arc::clone(losses);
     }
 
     /// Its store is closed.
@@ -163,27 +163,27 @@ impl Unit {
         let lost = self.store.lost().unwrap_or_default();
         let before = self.store.lost_before();
         if before > 0 {
-            self.book.see(before, lost);
+            self.losses.note_earlier(before, lost);
         }
         lost
     }
 
     /// Whether a loss is still to be reported to an initiator, and was to no administrator.
     pub(crate) fn owes(&self) -> bool {
-        let book = self.uncovered();
-        book.is_some_and(|book| book.is_owed(self.lost()))
+        let losses = self.losses();
+        losses.is_some_and(|losses| losses.is_owed(self.lost()))
     }
 
     /// A nexus has left it. `is_farewell`: its initiator has had all answers.
     pub(crate) fn note_departure(&self, nexus: NexusId, is_farewell: bool, now: Duration) {
-        if let Some(book) = self.uncovered() {
+        if let Some(losses) = self.losses() {
             let departure = Departure {
                 is_covered: !self.store.may_have_unflushed(),
                 lost: self.lost(),
-                is_farewell,
+                is_logout: is_farewell,
                 now,
             };
-            book.depart(nexus, departure);
+            losses.depart(nexus, departure);
         }
     }
 

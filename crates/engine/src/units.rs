@@ -11,8 +11,8 @@ use crate::authority::Version;
 use crate::carrier::{Carrier, Letter};
 use crate::engine::Engine;
 use crate::flush::{Course, Flush, Over};
+use crate::losses::Losses;
 use crate::report::{FlushFailure, Report};
-use crate::uncovered::Uncovered;
 use crate::unit::Unit;
 
 /// Changes wait and are kept for this many times what an abort may take.
@@ -54,9 +54,9 @@ impl<C: Carrier> Engine<C> {
         unit
     }
 
-    /// What is noted of writes that no flush has covered is shared with the other cores that have the unit.
-    pub fn share_uncovered(&mut self, unit: UnitIndex, book: &Arc<Uncovered>) {
-        self.units[unit].share_uncovered(book);
+    /// Who gets reports of losses is shared with the other cores that have the unit.
+    pub fn share_losses(&mut self, unit: UnitIndex, losses: &Arc<Losses>) {
+        self.units[unit].share_losses(losses);
     }
 
     /// How long the owners of units wait.
@@ -252,13 +252,10 @@ impl<C: Carrier> Engine<C> {
         let is_awaited = is_last || self.is_flush_awaited(unit);
         let of = &mut self.units[unit];
         let lost = of.lost();
-        let book = of.uncovered().filter(|_| failure.is_none() && is_awaited);
-        let is_owed = book.is_some_and(|book| {
-            if is_last {
-                book.report_to_administrator(lost)
-            } else {
-                book.is_owed(lost)
-            }
+        let losses = of.losses().filter(|_| failure.is_none() && is_awaited);
+        let is_owed = losses.is_some_and(|losses| match is_last {
+            true => losses.report_to_administrator(lost),
+            false => losses.is_owed(lost),
         });
         of.loss_of_order = (is_owed && !is_last && !is_followed).then_some(lost);
         let reported = || is_owed.then_some(FlushFailure::Store(IoFailure::CacheLost));
@@ -279,8 +276,8 @@ impl<C: Carrier> Engine<C> {
     pub fn note_loss_delivered(&mut self, unit: UnitIndex) {
         let unit = &mut self.units[unit];
         let reported = unit.loss_of_order.take();
-        if let (Some(lost), Some(book)) = (reported, unit.uncovered()) {
-            book.report_to_administrator(lost);
+        if let (Some(lost), Some(losses)) = (reported, unit.losses()) {
+            losses.report_to_administrator(lost);
         }
     }
 

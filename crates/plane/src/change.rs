@@ -59,7 +59,7 @@ impl Core {
             saving: Arc::default(),
         });
         let unit = self.engine.add_unit(owner, saved, store);
-        self.engine.share_uncovered(unit, &plan.uncovered);
+        self.engine.share_losses(unit, &plan.losses);
         self.publish_state(unit);
         outcome
     }

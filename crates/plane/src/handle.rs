@@ -380,7 +380,7 @@ mod tests {
             store: Arc::new(store),
             restored: Restored::Nothing,
             authority: Arc::new(Nowhere),
-            uncovered: Arc::default(),
+            losses: Arc::default(),
         }
     }
 

@@ -71,7 +71,7 @@ mod watchdog;
 mod wire;
 
 pub use engine::{Ending, MediumFailure, MediumOrder, Phase, PhaseTime, VisibleLun};
-pub use engine::{Save, SaveError, SavedState, Space, StateAuthority, Uncovered, Version};
+pub use engine::{Losses, Save, SaveError, SavedState, Space, StateAuthority, Version};
 pub use front::hyperscsi::Counts as HyperscsiCounts;
 pub use front::iscsi::{Coalescing, Grant, Holding, LoginCause, Who};
 pub use front::nbd::TlsConfig;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{SavedState, StateAuthority, Uncovered};
+use engine::{Losses, SavedState, StateAuthority};
 pub use engine::{TargetIndex, UnitIndex};
 pub use front::hyperscsi::{Group, GroupDevice, Place, Server};
 pub use front::{PortPlan, TargetPlan};
@@ -32,7 +32,7 @@ pub struct UnitPlan {
     /// Where state that survives is kept.
     pub authority: Arc<dyn StateAuthority>,
     /// Whose writes no flush has covered: empty, and one for all cores.
-    pub uncovered: Arc<Uncovered>,
+    pub losses: Arc<Losses>,
 }
 
 /// What of a unit has survived the last restart.

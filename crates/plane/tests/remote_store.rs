@@ -264,7 +264,7 @@ fn start(peer: &Peer, patience: Duration) -> (DataPlane, SocketAddr) {
         store: Arc::new(disk),
         restored: Restored::Nothing,
         authority: Arc::new(Nowhere),
-        uncovered: Arc::default(),
+        losses: Arc::default(),
     };
     handle.add_units(vec![unit]).unwrap();
     let target = TargetPlan {

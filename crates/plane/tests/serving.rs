@@ -178,7 +178,7 @@ fn unit(name: &str, store: Arc<dyn SharedStore>) -> UnitPlan {
         store,
         restored: Restored::Nothing,
         authority: Arc::new(Nowhere),
-        uncovered: Arc::default(),
+        losses: Arc::default(),
     }
 }
 

@@ -23,6 +23,7 @@ mod compose;
 mod contract;
 #[cfg(target_os = "linux")]
 mod disk_file;
+mod durability;
 #[cfg(target_os = "linux")]
 mod extents;
 #[cfg(target_os = "linux")]
@@ -69,6 +70,7 @@ pub use compose::{ComposeError, Composed, Form, Member};
 pub use contract::{Backstore, Connections, SharedStore, Submitted};
 #[cfg(target_os = "linux")]
 pub use disk_file::{CacheProbe, DiskFile, StoreFile, set_cache_probe, set_closer};
+pub use durability::{Departure, Losses, Mark, Party};
 #[cfg(target_os = "linux")]
 pub use extents::find_extents;
 #[cfg(not(target_os = "linux"))]

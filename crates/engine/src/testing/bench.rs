@@ -136,9 +136,9 @@ impl Bench {
         bench.disks.push(disks);
         bench.lose_cache(0);
         bench.add_stores(&capabilities);
-        let book = Arc::default();
+        let losses = Arc::default();
         for core in &mut bench.cores {
-            core.share_uncovered(UNIT, &book);
+            core.share_losses(UNIT, &losses);
         }
         bench
     }

@@ -107,7 +107,7 @@ fn unit(name: &str, store: Arc<dyn SharedStore>) -> UnitPlan {
         store,
         restored: Restored::Nothing,
         authority: Arc::new(Nowhere),
-        uncovered: Arc::default(),
+        losses: Arc::default(),
     }
 }
 

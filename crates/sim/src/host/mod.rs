@@ -44,9 +44,9 @@ impl Host {
             Core::new(index, settings, unit, random)
         };
         let mut cores: Vec<Core> = (0..settings.cores).map(core).collect();
-        let uncovered = Arc::default();
+        let losses = Arc::default();
         for core in &mut cores {
-            core.engine.share_uncovered(UNIT, &uncovered);
+            core.engine.share_losses(UNIT, &losses);
         }
         Self {
             cores,

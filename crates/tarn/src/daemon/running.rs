@@ -369,7 +369,7 @@ pub(crate) fn unit_plan(
         store: Arc::clone(store),
         restored: restored(identity)?,
         authority: Arc::clone(&identity.state) as Arc<dyn StateAuthority>,
-        uncovered: Arc::default(),
+        losses: Arc::default(),
     })
 }
 

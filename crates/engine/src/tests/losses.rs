@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use scsi::Status;
 use store::IoFailure;
@@ -200,8 +201,9 @@ fn what_reads_the_medium_takes_no_report() {
 }
 
 #[test]
-fn a_report_that_was_on_its_way_when_the_session_was_lost_is_made_again() {
-    for is_farewell in [false, true] {
+fn a_report_is_made_again_to_who_is_back_within_the_hour_or_broke_off() {
+    let hour = Duration::from_secs(3600);
+    for (is_farewell, away) in [(true, ABORT), (false, ABORT), (true, hour), (false, hour)] {
         let mut bench = Bench::with_far_store(1);
         let name = port_name(77);
         let who = bench.log_in_as(0, name.clone(), &[visible(0, 0)], None);
@@ -213,8 +215,10 @@ fn a_report_that_was_on_its_way_when_the_session_was_lost_is_made_again() {
             session.unwrap().note_farewell();
         }
         bench.end_session(who);
+        bench.pass(away);
         let back = bench.log_in_as(0, name, &[visible(0, 0)], None);
-        let expected = if is_farewell { GOOD } else { LOST };
+        let is_over = is_farewell && away == hour;
+        let expected = if is_over { GOOD } else { LOST };
         assert_eq!(flush(&mut bench, back), expected);
         assert_eq!(flush(&mut bench, back), GOOD);
         bench.end();
@@ -233,9 +237,9 @@ fn a_store_that_grows_by_a_part_that_may_lose_something_has_a_book_from_then_on(
     let receipt: Receipt = Rc::default();
     bench.cores[0].handle_size_changed(UNIT, receipt);
     bench.settle();
-    let book = Arc::default();
+    let losses = Arc::default();
     for core in &mut bench.cores {
-        core.share_uncovered(UNIT, &book);
+        core.share_losses(UNIT, &losses);
     }
     let capacity = (Status::CheckCondition, Some((6, 0x2a, 9)));
     assert_eq!(flush(&mut bench, who), capacity, "it has changed");
