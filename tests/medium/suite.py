@@ -252,6 +252,27 @@ def a_file_that_was_cut_is_neither_lengthened_nor_served_until_it_is_accepted():
 
 
 @test
+def what_is_not_there_is_not_accepted():
+    """A directory in the place of a file system that is not mounted: no empty disk is made under the old identity."""
+    with place() as there:
+        image = there / "disks/disk.img"
+        image.parent.mkdir()
+        with Tarn(config=config(f"file:{image}?size=16M")) as tarn:
+            write(tarn)
+            stop(tarn)
+            image.parent.rename(there / "away")
+            tarn.start()
+            for _ in range(2):
+                is_held(tarn)
+                check("is not there" in verb(tarn, "lun", "adopt", "disk", "--yes", code=2), "refusal")
+                check(not image.exists(), "a disk was made")
+                image.parent.mkdir(exist_ok=True)
+            image.parent.rmdir()
+            (there / "away").rename(image.parent)
+            comes_back(tarn)
+
+
+@test
 def a_composition_with_a_missing_part_is_not_served_as_half_zeros():
     with place() as there:
         parts = "".join(f'[[store]]\nid = "{name}"\nstore = "file:{there}/{name}.img?size=8M"\n' for name in "ab")

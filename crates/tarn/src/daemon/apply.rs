@@ -351,7 +351,9 @@ fn open_unit(
         Some(_) if means.opener.acceptance == Acceptance::AsServed => {
             Expected::of(unit, &identity)?
         }
-        Some(_) | None => Expected::Anything,
+        // Whatever is there, but nothing is made in its place.
+        Some(_) => Expected::Present,
+        None => Expected::Anything,
     };
     expected.note_unserved(unit, &identity);
     // One whose store is not open has stand-ins.

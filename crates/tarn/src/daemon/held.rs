@@ -38,7 +38,11 @@ impl Withheld {
     fn of(error: &StartError) -> Self {
         let is_medium = matches!(
             error,
-            StartError::Medium(MediumError::Changed { .. } | MediumError::Unknown { .. })
+            StartError::Medium(
+                MediumError::Changed { .. }
+                    | MediumError::Missing { .. }
+                    | MediumError::Unknown { .. }
+            )
         );
         let cause = if is_medium {
             Cause::Medium

@@ -19,9 +19,10 @@ use crate::state::UnitIdentity;
 /// What the parts of a unit have to be.
 #[derive(Clone, Debug)]
 pub(super) enum Expected {
-    /// Whatever they are: the unit is new, or an administrator has accepted them.
+    /// Whatever they are: the unit is new.
     Anything,
-    /// They were served by an earlier release, which recorded nothing: they have to be there.
+    /// Whatever is there, but something has to be: an earlier release served them, and recorded nothing, or an
+    /// administrator has accepted them.
     Present,
     /// Parts with these names have to be these; others may be anything.
     Recorded(Vec<Medium>),
@@ -140,7 +141,10 @@ pub(super) fn open_expected(
     };
     let store =
         open_part(&as_it_is(spec), place, opener).map_err(|error| match is_missing(&error) {
-            true => changed("it is not there".to_owned()).into(),
+            true => {
+                let (place, store) = (place.clone(), name_of(spec).unwrap_or_default());
+                MediumError::Missing { place, store }.into()
+            }
             false => error,
         })?;
     let found = Medium::of(spec, &*store);

@@ -21,6 +21,17 @@ pub enum MediumError {
         /// What was expected and what was found.
         why: String,
     },
+    /// Nothing is at the place of a store that was served.
+    #[error(
+        "{place}: {store} is not there: mount its file system, or put back what was served; for a new, empty disk \
+         remove the lun and add it again"
+    )]
+    Missing {
+        /// Where it is named.
+        place: Place,
+        /// The store.
+        store: String,
+    },
     /// The record of the media of a unit cannot be read.
     #[error(
         "{place}: what its store was when it was served last is not known; accept what is there: tarn lun adopt"

@@ -284,15 +284,15 @@ pub(super) fn replaced_files(facts: &Facts<'_>) -> Vec<Finding> {
         let what = if one.by_another {
             format!("another file is at {path} than the one that is open")
         } else {
-            format!("{path} is gone, and only this Tarn still has the file open")
+            format!("{path} is gone; unless the file has another name now, only this Tarn has it")
         };
         of_lun(
             Severity::Error,
             "file-replaced",
             &one.lun,
             format!("{what}: what initiators write is lost when the LUN or Tarn ends"),
-            "copy what is open, through an initiator or, while nobody writes, from /proc/PID/fd of Tarn; then, to \
-             serve what is at the path, eject and load a removable medium, and remove and add any other LUN",
+            "move the file back if it has another name now; or copy what is open, through an initiator or, while \
+             nobody writes, from /proc/PID/fd of Tarn; then, to serve what is at the path, eject and load a removable medium, and remove and add any other LUN",
         )
     };
     facts.room.replaced.iter().map(finding).collect()
