@@ -264,7 +264,7 @@ def what_is_not_there_is_not_accepted():
             tarn.start()
             for _ in range(2):
                 is_held(tarn)
-                check("is not there" in verb(tarn, "lun", "adopt", "disk", "--yes", code=2), "refusal")
+                check("is not there" in verb(tarn, "lun", "adopt", "disk", "--yes", code=1), "refusal")
                 check(not image.exists(), "a disk was made")
                 image.parent.mkdir(exist_ok=True)
             image.parent.rmdir()

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use zeroize::Zeroizing;
 
-use config::{StoreAt, StoreSpec};
+use config::{CacheMode, StoreAt, StoreSpec};
 
 use crate::{Note, Place, ReadError, Severity};
 
@@ -56,7 +56,13 @@ pub(crate) struct Unit {
     pub(crate) other_designator: Option<&'static str>,
     /// Something of it was not understood: no target is to show it.
     pub(crate) is_guarded: bool,
+    /// What is other than it was, and what to do; noted once for all units that have it in common.
+    pub(crate) changes: Vec<(String, &'static str)>,
 }
+
+/// What to do where a configuration has its own length of a disk.
+const SIZE: &str = "compare with the length of the file: if that is shorter, lengthen it with truncate -s before the \
+    start, or with tarn lun resize after it; if it is longer, initiators see a longer disk";
 
 impl Unit {
     /// A unit with nothing said of it but where its data is.
@@ -71,7 +77,38 @@ impl Unit {
             inquiry: (String::new(), String::new()),
             other_designator: None,
             is_guarded: false,
+            changes: Vec::new(),
         }
+    }
+
+    /// It is other than it was.
+    pub(crate) fn change(&mut self, message: impl Into<String>, remedy: &'static str) {
+        self.changes.push((message.into(), remedy));
+    }
+
+    /// When a write is on stable storage: before it is answered comes before past the page cache, as an initiator
+    /// that found no write cache never flushes.
+    pub(crate) fn set_cache(&mut self, is_through: bool, is_direct: bool) {
+        self.store.cache = match (is_through, is_direct) {
+            (true, _) => CacheMode::Writethrough,
+            (false, true) => CacheMode::Direct,
+            (false, false) => CacheMode::Writeback,
+        };
+        if is_through && is_direct {
+            let message = "writes went through and past the page cache; Tarn has cache=writethrough or cache=direct, \
+                and has writethrough now: each write is on stable storage before it is answered, direct was dropped";
+            let remedy = "take cache=direct instead only if all initiators find the new write cache and flush it";
+            self.change(message, remedy);
+        }
+    }
+
+    /// The length in the other configuration, as it stands there.
+    pub(crate) fn note_size(&mut self, size: &str) {
+        let message = format!(
+            "its configuration has a length of {size}; in Tarn a disk is as long as its file or device, at which the \
+             import does not look"
+        );
+        self.change(message, SIZE);
     }
 }
 

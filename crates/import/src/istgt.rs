@@ -484,6 +484,10 @@ impl LogicalUnit<'_> {
             unit.store.cache = CacheMode::Writethrough;
         }
         unit.store.thin = Some(false);
+        let size = storage.word(3);
+        if !size.is_empty() && !size.eq_ignore_ascii_case("Auto") {
+            unit.note_size(size);
+        }
         let inquiry = first(section, "UnitInquiry");
         let told = |position: usize| inquiry.map(|node| node.word(position));
         unit.inquiry = (

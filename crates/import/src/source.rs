@@ -117,11 +117,13 @@ pub enum ReadError {
     },
     /// An included file that is no configuration. What is in it is not shown.
     #[error(
-        "{place}: this included file is not a configuration of that program; correct the include"
+        "{place}: this included file is not a configuration of that program: {problem}; correct it, or the include"
     )]
     Included {
         /// The line that cannot be read.
         place: Place,
+        /// What is wrong with it.
+        problem: String,
     },
     /// No disk, or none that Tarn could serve.
     #[error(

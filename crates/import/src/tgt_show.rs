@@ -3,7 +3,6 @@
 use crate::found::{self, Found, Target, User, View};
 use crate::tgt::{self, TgtUnit};
 use crate::{Place, ReadError, Source, acl, address};
-use config::CacheMode;
 
 /// What is wrong with a line that numbers a target or unit.
 const NUMBER: &str = "a number is expected behind the colon";
@@ -224,7 +223,8 @@ fn empty_unit<'a>(place: Place) -> TgtUnit<'a> {
         block_bytes: None,
         read_only: false,
         removable: false,
-        cache: CacheMode::Writeback,
+        is_through: false,
+        is_unbuffered: false,
         thin: false,
         options: "",
         is_offline: false,
@@ -246,9 +246,10 @@ fn set<'a>(unit: &mut TgtUnit<'a>, key: &str, value: &'a str) -> bool {
         "Thin-provisioning" => unit.thin = value == "Yes",
         "Backing store type" => unit.backing_type = value,
         "Backing store path" => value.clone_into(&mut unit.path),
-        "Backing store flags" if value.contains("direct") => unit.cache = CacheMode::Direct,
-        "Backing store flags" if value.contains("sync") => unit.cache = CacheMode::Writethrough,
-        "Backing store flags" => {}
+        "Backing store flags" => {
+            unit.is_through = value.contains("sync");
+            unit.is_unbuffered = value.contains("direct");
+        }
         _ => return false,
     }
     true

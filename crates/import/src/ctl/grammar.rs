@@ -1,7 +1,8 @@
 //! The syntax of `ctl.conf`, as the grammar of ctld has it: lines have no meaning, a key says how many words follow.
 //!
 //! A word that is no key where one has to stand ends the reading: how many words belong to it is not known, so what
-//! it says of those behind it is not known either. ctld refuses such a file, too.
+//! it says of those behind it is not known either. In a target or a disk it makes all up to the end of that unknown,
+//! which is then not shown. ctld refuses such a file, too.
 //!
 //! Spec: ctl.conf(5), `parse.y` and `token.l` of ctld.
 
@@ -220,7 +221,16 @@ impl Reader<'_> {
                 }
             };
             let Some((_, form)) = table.iter().find(|(known, _)| *known == key) else {
-                return Err(self.not_a_key(&key, place));
+                let error = self.not_a_key(&key, place.clone());
+                let is_ucl = matches!(error, ReadError::Ucl { .. });
+                let is_bounded = matches!(section.key(), "target" | "lun");
+                if is_ucl || !is_bounded || is_keyword(&key) {
+                    return Err(error);
+                }
+                // The reader finds the word, and does not show what it stands in.
+                section.children.push(Node::new(place, vec![key]));
+                self.pass_over();
+                break;
             };
             let statement = self.statement(key, *form, place)?;
             section.children.push(statement);
@@ -352,6 +362,13 @@ impl Reader<'_> {
     /// Everything up to the brace that closes this one.
     fn foreign(&mut self, node: Node) -> Result<Node, ReadError> {
         self.open(&node)?;
+        self.pass_over();
+        self.close(&node)?;
+        Ok(node)
+    }
+
+    /// Everything before the brace that closes the section.
+    fn pass_over(&mut self) {
         let mut inside = 0_usize;
         while let Some(token) = self.tokens.peek() {
             match token.kind {
@@ -362,8 +379,6 @@ impl Reader<'_> {
             }
             self.next();
         }
-        self.close(&node)?;
-        Ok(node)
     }
 }
 

@@ -25,7 +25,7 @@ pub(super) const OF_PORTAL_GROUP: &[(&str, Idle)] = &[
     ("foreign", Idle::Missed("Tarn knows no portals of other machines", "log the initiators in to the address of that machine")),
     ("redirect", Idle::Missed("Tarn does not redirect initiators", "give the initiators the other address")),
     ("option", Idle::Missed("options of portal groups have no counterpart", "see what it is for")),
-    ("offload", Idle::Housekeeping),
+    ("offload", Idle::Tuning),
     ("dscp", Idle::Tuning),
     ("pcp", Idle::Tuning),
 ];
@@ -41,7 +41,7 @@ pub(super) const OF_TARGET: &[(&str, Idle)] = &[
     ("initiator-portal", Idle::Housekeeping),
     ("portal-group", Idle::Housekeeping),
     ("lun", Idle::Housekeeping),
-    ("offload", Idle::Housekeeping),
+    ("offload", Idle::Tuning),
     ("port", Idle::Missed("Tarn serves iSCSI, not ports of other hardware", "log the initiators in over iSCSI")),
     ("redirect", Idle::Missed("Tarn does not redirect initiators", "give the initiators the other address")),
 ];

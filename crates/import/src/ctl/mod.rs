@@ -15,7 +15,7 @@ use crate::found::{self, Found, Mutual, Portal, Secret, Target, Unit, User, View
 use crate::lines::{base_name, is_no, is_yes};
 use crate::tree::Node;
 use crate::{ReadError, Source, acl, address};
-use config::{CacheMode, StoreAt, StoreKind};
+use config::{CacheMode, StoreAt, StoreKind, StorePlace};
 use keys::{GLOBAL, OF_LUN, OF_PORTAL_GROUP, OF_TARGET, OPTIONS};
 
 /// The tag of the portal group that ctld makes first, which is called `default`.
@@ -203,7 +203,7 @@ impl<'a> Reader<'a> {
         let mut target = Target::new(node.place.clone(), name);
         target.alias = node.value_of("alias").map(str::to_owned);
         for child in &node.children {
-            found.idle_key(OF_TARGET, &child.place, &subject, child.key());
+            target.is_guarded |= !found.idle_key(OF_TARGET, &child.place, &subject, child.key());
         }
         // A portal group may be named with an auth-group of its own, which counts there.
         let first = node.all("portal-group").next();
@@ -409,6 +409,11 @@ fn unit(node: &Node, name: &str) -> Unit {
     unit.store.thin = option("unmap").map(is_yes);
     if option("writecache").is_some_and(|text| !is_yes(text)) {
         unit.store.cache = CacheMode::Writethrough;
+    }
+    // That of a disk in memory is in the store.
+    let size = node.value_of("size");
+    if let (Some(size), StorePlace::Path(_)) = (size, &unit.store.at.place) {
+        unit.note_size(size);
     }
     unit.serial = node.value_of("serial").map(str::to_owned);
     let naa = option("naa").map(|naa| naa.trim_start_matches("0x").to_owned());

@@ -8,11 +8,14 @@ use std::collections::BTreeMap;
 use config::IscsiName;
 use serde_json::Value;
 
-use super::TargetReader;
 use super::json::{account, is_set, is_understood, list, mutual, object, restricts, text};
 use super::keys::{ACL_ATTRIBUTES, OF_ACL, OF_LUN, OF_MAPPED, TPG_PARAMETERS};
+use super::{TargetReader, refusing_state};
 use crate::acl;
 use crate::found::{Found, Group, Target, User, View};
+
+/// The target port group of a LUN that names none.
+const DEFAULT_PORT_GROUP: &str = "default_tg_pt_gp";
 
 /// Whether a portal group asks for CHAP.
 fn needs_chap(tpg: &Value) -> bool {
@@ -156,9 +159,23 @@ impl TargetReader<'_> {
         for lun in list(tpg, "luns") {
             target.is_guarded |= !is_understood(lun, OF_LUN, &self.place, &self.subject(), found);
             let index = lun.get("index").and_then(Value::as_u64);
-            let unit = self.units.get(text(lun, "storage_object"));
-            if let (Some(index), Some(unit)) = (index, unit) {
-                units.insert(index, *unit);
+            let Some(&(unit, object)) = self.units.get(text(lun, "storage_object")) else {
+                continue;
+            };
+            let group = lun.get("alua_tg_pt_gp_name").and_then(Value::as_str);
+            let group = group.unwrap_or(DEFAULT_PORT_GROUP);
+            if let Some(state) = refusing_state(object, group) {
+                let message = format!(
+                    "LUN {} of {:?} is {state} by its group {group:?} (ALUA), so initiators used another path; Tarn \
+                     would serve it as active",
+                    index.map_or_else(String::new, |index| index.to_string()),
+                    text(object, "name")
+                );
+                let remedy = "set the state of the group to active there and import again, if this server is to serve \
+                    the disk";
+                found.left_out(&self.place, &self.subject(), message, remedy);
+            } else if let Some(index) = index {
+                units.insert(index, unit);
             }
         }
         units

@@ -27,6 +27,27 @@ pub(super) const OBJECT_ATTRIBUTES: &[&str] = &[
     "tmr_notification", "unmap_granularity", "unmap_granularity_alignment", "unmap_zeroes_data",
 ];
 
+/// A target port group (ALUA) of a storage object.
+#[rustfmt::skip]
+pub(super) const OF_PORT_GROUP: &[&str] = &[
+    "alua_access_state", "alua_access_status", "alua_access_type", "alua_support_active_nonoptimized",
+    "alua_support_active_optimized", "alua_support_lba_dependent", "alua_support_offline", "alua_support_standby",
+    "alua_support_transitioning", "alua_support_unavailable", "alua_write_metadata", "implicit_trans_secs", "members",
+    "name", "nonop_delay_msecs", "preferred", "tg_pt_gp_id", "trans_delay_msecs",
+];
+
+/// Attributes of a storage object that initiators notice: which value is that of Tarn, what the other one meant, and
+/// what to do.
+#[rustfmt::skip]
+pub(super) const NOTICED: &[(&str, bool, &str, &str)] = &[
+    ("emulate_caw", true, "COMPARE AND WRITE was refused; Tarn takes it", "nothing, unless initiators are not to use it"),
+    ("emulate_pr", true, "reservations were refused; Tarn takes them", "nothing, unless initiators are not to use them"),
+    ("emulate_ua_intlck_ctrl", false, "a unit attention was kept after it was reported; Tarn clears it then",
+        "nothing, unless an initiator goes by the UA_INTLCK_CTRL field of the control mode page"),
+    ("is_nonrot", false, "the medium was reported as one that does not rotate; Tarn reports what the kernel has of the \
+        device, and nothing of one in memory", "nothing, unless an initiator goes by VPD page B1h"),
+];
+
 pub(super) const OF_TARGET: &[&str] = &["fabric", "parameters", "tpgs", "wwn"];
 
 #[rustfmt::skip]

@@ -9,15 +9,15 @@ mod keys;
 
 use std::collections::BTreeMap;
 
-use config::{CacheMode, StoreAt, StoreKind, StoreSpec};
+use config::{StoreAt, StoreKind, StoreSpec};
 use serde_json::Value;
 
 use crate::found::{Found, Portal, Target, Unit, User};
 use crate::{Place, ReadError, Source, address, rbd};
 use json::{Places, account, is_set, is_understood, list, mutual, object, restricts, text};
 use keys::{
-    FILE, OBJECT_ATTRIBUTES, OF_MODULE, OF_OBJECT, OF_PORTAL, OF_TARGET, OF_TPG, TPG_ATTRIBUTES,
-    TPG_PARAMETERS,
+    FILE, NOTICED, OBJECT_ATTRIBUTES, OF_MODULE, OF_OBJECT, OF_PORT_GROUP, OF_PORTAL, OF_TARGET,
+    OF_TPG, TPG_ATTRIBUTES, TPG_PARAMETERS,
 };
 
 /// The vendor that INQUIRY reports.
@@ -40,7 +40,7 @@ pub(crate) fn read(sources: &[Source<'_>], found: &mut Found) -> Result<(), Read
             let name = text(object, "name");
             if let Some(unit) = read_object(object, places.of_name(name), found) {
                 let path = format!("/backstores/{plugin}/{name}");
-                units.insert(path, found.add_unit(unit));
+                units.insert(path, (found.add_unit(unit), object));
             }
         }
         read_discovery(&config, &places, found);
@@ -92,8 +92,12 @@ fn read_object(object: &Value, place: Place, found: &mut Found) -> Option<Unit> 
     };
     let is_known = is_understood(object, OF_OBJECT, &place, &subject, found);
     let has_known = is_understood(attributes, OBJECT_ATTRIBUTES, &place, &subject, found);
+    let groups = list(object, "alua_tpgs").iter();
+    let unknown =
+        groups.filter(|group| !is_understood(group, OF_PORT_GROUP, &place, &subject, found));
+    let has_unknown_groups = unknown.count() != 0;
     let mut unit = Unit::new(place, name, store.at.clone());
-    unit.is_guarded = !is_known || !has_known;
+    unit.is_guarded = !is_known || !has_known || has_unknown_groups;
     unit.store = store;
     unit.block_bytes = attributes
         .get("block_size")
@@ -101,8 +105,11 @@ fn read_object(object: &Value, place: Place, found: &mut Found) -> Option<Unit> 
         .unwrap_or(512);
     unit.store.read_only = restricts(object, "readonly", false);
     unit.store.thin = Some(is_set(attributes, "emulate_tpu") || is_set(attributes, "emulate_tpws"));
-    if plugin == "fileio" && !is_set(object, "write_back") {
-        unit.store.cache = CacheMode::Writethrough;
+    set_cache(plugin, object, &mut unit);
+    note_attributes(attributes, &mut unit, found);
+    let size_bytes = object.get("size").and_then(Value::as_u64).unwrap_or(0);
+    if plugin == "fileio" && size_bytes != 0 && !text(object, "dev").starts_with("/dev/") {
+        unit.note_size(&format!("{size_bytes} bytes"));
     }
     let alias = attributes.get("emulate_model_alias");
     let is_named = alias.is_none() || is_set(attributes, "emulate_model_alias");
@@ -114,6 +121,97 @@ fn read_object(object: &Value, place: Place, found: &mut Found) -> Option<Unit> 
         unit.naa = Some(naa(serial));
     }
     Some(unit)
+}
+
+/// Initiators that found no write cache do not flush one.
+fn set_cache(plugin: &str, object: &Value, unit: &mut Unit) {
+    const CACHE: &str = "emulate_write_cache";
+    let attributes = json::object(object, "attributes");
+    let is_back = is_set(object, "write_back");
+    let is_reported = attributes
+        .get(CACHE)
+        .map_or(is_back, |_| is_set(attributes, CACHE));
+    match plugin {
+        "fileio" => unit.set_cache(!is_back || !is_reported, false),
+        "block" => {
+            unit.set_cache(!is_reported, false);
+            if !is_reported {
+                let message = "LIO reported no write cache, or that of the device; Tarn writes through the cache of \
+                    the device, which is safe and may be slower";
+                let remedy = "take cache=writethrough out if all initiators flush the cache that they find then";
+                unit.change(message, remedy);
+            }
+        }
+        // Others have no cache that could be chosen.
+        _ => {}
+    }
+}
+
+/// Notes the attributes that initiators notice.
+fn note_attributes(attributes: &Value, unit: &mut Unit, found: &mut Found) {
+    if restricts(attributes, "pi_prot_type", false) {
+        let message = "pi_prot_type: Tarn has no protection information";
+        let remedy = "format the disk without at the initiator";
+        let subject = format!("disk {:?}", unit.name);
+        found.left_out(&unit.place, &subject, message, remedy);
+    }
+    for (key, of_tarn, message, remedy) in NOTICED {
+        if restricts(attributes, key, *of_tarn) != *of_tarn {
+            unit.change(format!("{key}: {message}"), remedy);
+        }
+    }
+}
+
+/// The state of a LUN in a target port group (ALUA), if it is one in which commands are refused.
+fn refusing_state(object: &Value, group: &str) -> Option<String> {
+    let groups = list(object, "alua_tpgs").iter();
+    let mut states = groups
+        .filter(|one| text(one, "name") == group)
+        .filter_map(|one| one.get("alua_access_state"));
+    let state = states.find(|state| !matches!(state.as_u64(), Some(0 | 1)))?;
+    Some(match state.as_u64() {
+        Some(2) => "standby".to_owned(),
+        Some(3) => "unavailable".to_owned(),
+        Some(4) => "logical block dependent".to_owned(),
+        Some(14) => "offline".to_owned(),
+        Some(15) => "transitioning".to_owned(),
+        _ => state.to_string(),
+    })
+}
+
+/// A part of a portal group without what rtslib makes at random, and without the order of lists.
+fn comparable(value: &Value) -> Value {
+    match value {
+        Value::Array(list) => {
+            let mut list: Vec<Value> = list.iter().map(comparable).collect();
+            list.sort_by_cached_key(Value::to_string);
+            Value::Array(list)
+        }
+        Value::Object(entries) => {
+            let entries = entries.iter().filter(|(key, _)| *key != "alias");
+            Value::Object(
+                entries
+                    .map(|(key, value)| (key.clone(), comparable(value)))
+                    .collect(),
+            )
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
+    }
+}
+
+/// In what two portal groups differ, apart from their addresses.
+fn differences(first: &Value, other: &Value) -> Vec<&'static str> {
+    let method = |tpg: &Value| text(object(tpg, "parameters"), "AuthMethod").to_owned();
+    let is_compared = |key: &&str| !matches!(*key, "portals" | "tag" | "enable" | "parameters");
+    let part = |tpg: &Value, key: &str| tpg.get(key).map(comparable);
+    let keys = OF_TPG.iter().copied().filter(is_compared);
+    let mut differences: Vec<_> = keys
+        .filter(|key| part(first, key) != part(other, key))
+        .collect();
+    if method(first) != method(other) {
+        differences.push("AuthMethod");
+    }
+    differences
 }
 
 /// Where the data is, and the model that INQUIRY reports; `None` if Tarn cannot serve it.
@@ -151,7 +249,8 @@ struct TargetReader<'a> {
     target: &'a Value,
     place: Place,
     places: &'a Places<'a>,
-    units: &'a BTreeMap<String, usize>,
+    /// Where each storage object is among the units, and what the file has of it.
+    units: &'a BTreeMap<String, (usize, &'a Value)>,
 }
 
 impl TargetReader<'_> {
@@ -196,24 +295,21 @@ impl TargetReader<'_> {
         target.alias = (!alias.is_empty()).then(|| alias.to_owned());
         self.read_portals(first, &mut target, found);
         for other in others {
-            let keys = OF_TPG
-                .iter()
-                .filter(|key| !matches!(**key, "portals" | "tag" | "enable"));
-            let mut keys = keys.filter(|key| **key != "parameters");
-            let method = |tpg: &Value| text(object(tpg, "parameters"), "AuthMethod").to_owned();
-            let is_alike = keys.all(|key| other.get(key) == first.get(key))
-                && method(other) == method(first)
-                && is_understood(other, OF_TPG, &self.place, &subject, found);
-            if is_alike {
+            let mut differences = differences(first, other);
+            if !is_understood(other, OF_TPG, &self.place, &subject, found) {
+                differences.push("what is not known");
+            }
+            if differences.is_empty() {
                 self.read_portals(other, &mut target, found);
             } else {
                 let message = format!(
-                    "portal group {} shows other disks, or to others, than portal group {}; a target of \
-                     Tarn shows the same at all its portals",
+                    "portal group {1} differs from portal group {0} in {2}; a target of Tarn is the same at all its \
+                     portals, which are those of portal group {0} now",
+                    tag(first),
                     tag(other),
-                    tag(first)
+                    differences.join(", ")
                 );
-                let remedy = "make another target for it, with a name of its own";
+                let remedy = "make them alike there and import again, or make another target with a name of its own";
                 found.left_out(&self.place, &self.subject(), message, remedy);
             }
         }

@@ -13,7 +13,7 @@ use crate::found::{self, Found, Mutual, Secret, Target, Unit, User, View};
 use crate::lines::{is_no, is_yes, size_bytes};
 use crate::tree::Node;
 use crate::{ReadError, Source, crc32c};
-use config::{CacheMode, StoreAt, StoreKind};
+use config::{StoreAt, StoreKind};
 use initiators::Groups;
 use keys::{GLOBAL, OF_DEVICE, OF_DRIVER, OF_GROUP, OF_HANDLER, OF_LUN, OF_TARGET};
 
@@ -96,13 +96,13 @@ fn read_device(handler: &str, device: &Node, setup_id: u32, found: &mut Found) -
     unit.store.read_only = value("read_only").is_some_and(|text| !is_no(text));
     unit.store.removable = is_set("removable");
     unit.store.thin = value("thin_provisioned").map(is_yes);
-    unit.store.cache = if is_set("o_direct") {
-        CacheMode::Direct
-    } else if is_set("write_through") || is_set("nv_cache") {
-        CacheMode::Writethrough
-    } else {
-        CacheMode::Writeback
-    };
+    unit.set_cache(
+        is_set("write_through") || is_set("nv_cache"),
+        is_set("o_direct"),
+    );
+    if let (Some(_), Some(size)) = (value("filename"), told_size(device)) {
+        unit.note_size(&size);
+    }
     if is_set("nv_cache") {
         let message = "nv_cache promised that no write is lost though it was cached; Tarn has each on \
             stable storage before it answers, which is slower";
@@ -113,11 +113,17 @@ fn read_device(handler: &str, device: &Node, setup_id: u32, found: &mut Found) -
     Some(unit)
 }
 
+/// The size that is set.
+fn told_size(device: &Node) -> Option<String> {
+    let mib = device.value_of("size_mb").map(|text| format!("{text}M"));
+    device.value_of("size").map(str::to_owned).or(mib)
+}
+
 /// The size of a device without a file.
 fn null_bytes(device: &Node) -> u64 {
-    let mib = device.value_of("size_mb").map(|text| format!("{text}M"));
-    let text = device.value_of("size").map(str::to_owned).or(mib);
-    text.and_then(|text| size_bytes(&text)).unwrap_or(0)
+    told_size(device)
+        .and_then(|text| size_bytes(&text))
+        .unwrap_or(0)
 }
 
 fn set_identity(handler: &str, device: &Node, setup_id: u32, unit: &mut Unit, found: &mut Found) {

@@ -22,6 +22,7 @@ pub(crate) fn settle(found: &mut Found, options: &Options) {
     units::note_unseen(found);
     people::drop_unused(found);
     people::note_discovery(found);
+    units::note_changes(found);
     units::note_identities(found);
 }
 

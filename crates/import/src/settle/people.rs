@@ -325,17 +325,19 @@ pub(crate) fn secret_files(found: &mut Found, options: &Options) -> Secrets {
         of_users: Vec::new(),
     };
     let users = std::mem::take(&mut found.users);
-    let forward: BTreeSet<&str> = users
-        .iter()
-        .filter_map(|user| user.secret.as_ref())
-        .map(|secret| secret.as_str())
-        .collect();
+    // The first user with each.
+    let mut forward: BTreeMap<&str, &str> = BTreeMap::new();
     for user in &users {
-        let mut add = |what: &str, suffix: &str, secret: Option<&Secret>| {
+        if let Some(secret) = &user.secret {
+            forward.entry(secret.as_str()).or_insert(&user.name);
+        }
+    }
+    for user in &users {
+        let mut add = |what: &str, suffix: &str, secret: Option<&Secret>, equal: Option<&str>| {
             let name = ids.make(&format!("{}{suffix}", legal(&user.name)));
             let name = format!("{}{name}", options.secret_prefix);
             let purpose = format!("{what} {:?}", user.name);
-            let secret = usable(found, &user.place, &purpose, &name, secret);
+            let secret = usable(found, &user.place, (&purpose, &name), secret, equal);
             secrets.files.push(SecretFile {
                 name,
                 purpose,
@@ -343,12 +345,11 @@ pub(crate) fn secret_files(found: &mut Found, options: &Options) -> Secrets {
             });
             secrets.files.len().saturating_sub(1)
         };
-        let own = add("user", ".secret", user.secret.as_ref());
+        let own = add("user", ".secret", user.secret.as_ref(), None);
         let mutual = user.mutual.as_ref().map(|mutual: &Mutual| {
             let secret = mutual.secret.as_ref();
-            let is_new = secret.is_some_and(|secret| !forward.contains(secret.as_str()));
-            let secret = secret.filter(|_| is_new);
-            add("the target towards user", ".mutual.secret", secret)
+            let equal = secret.and_then(|secret| forward.get(secret.as_str()).copied());
+            add("the target towards user", ".mutual.secret", secret, equal)
         });
         secrets.of_users.push((own, mutual));
     }
@@ -356,16 +357,28 @@ pub(crate) fn secret_files(found: &mut Found, options: &Options) -> Secrets {
     secrets
 }
 
-/// The secret if Tarn takes it.
+/// The secret if Tarn takes it. That with which a target proves itself must not be `equal` to that of a user.
 fn usable(
     found: &mut Found,
     place: &Place,
-    purpose: &str,
-    file: &str,
+    (purpose, file): (&str, &str),
     secret: Option<&Secret>,
+    equal: Option<&str>,
 ) -> Option<Secret> {
+    if let Some(equal) = equal {
+        let message = format!(
+            "its secret is the same as that of user {equal:?}; Tarn refuses that, as with it an initiator could pretend \
+             to be the target"
+        );
+        let remedy = format!(
+            "put a new secret of 12 to 128 bytes into the private file {file}, and set it at the initiators as that of \
+             the target"
+        );
+        found.left_out(place, purpose, message, &remedy);
+        return None;
+    }
     let problem = match secret {
-        None => "its secret is not in the file, or is the same in both directions".to_owned(),
+        None => "its secret is not in the file".to_owned(),
         Some(secret) if secret.contains(['\n', '\r', '\0']) => {
             "its secret has line ends or zeros in it".to_owned()
         }

@@ -74,6 +74,7 @@ fn merge(found: &mut Found, first: &mut Unit, other: &Unit) {
         found.changed(&other.place, &subject(&other.name), message, NEW_WWID);
     }
     first.is_guarded |= other.is_guarded;
+    first.changes.extend(other.changes.iter().cloned());
     if first.store.read_only != other.store.read_only {
         let message = format!(
             "the same store is {:?} at {}, writable in one place and read-only in the other; it is read-only now",
@@ -259,6 +260,22 @@ pub(super) fn note_unseen(found: &mut Found) {
         found.left_out(&unit.place, &subject(&unit.name), message, remedy);
     }
     found.units = units;
+}
+
+/// Notes what of units is other than it was, once for all that have it in common.
+pub(super) fn note_changes(found: &mut Found) {
+    let mut changes: BTreeMap<&'static str, Alike> = BTreeMap::new();
+    for unit in &found.units {
+        for (message, remedy) in &unit.changes {
+            let alike = changes.entry(remedy).or_default();
+            alike.add(message.clone(), unit);
+        }
+    }
+    for (remedy, alike) in changes {
+        for (message, (place, names)) in alike.0 {
+            found.changed(&place, &names, message, remedy);
+        }
+    }
 }
 
 /// Says of every unit what of its identity stays, and once for all alike what does not.

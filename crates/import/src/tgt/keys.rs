@@ -57,7 +57,7 @@ pub(super) const OF_UNIT: &[(&str, Idle)] = &[
     ("optimal_xfer_len", Idle::Tuning),
     ("mode_page", Idle::Missed("mode pages are Tarn's own", "see whether initiators ask for a value of it")),
     ("params", Idle::Guards("parameters of tgtadm are not read", "see what it sets, and whether Tarn has a key for it")),
-    ("product_rev", Idle::Housekeeping),
+    ("product_rev", Idle::Tuning),
     ("path", Idle::Guards("it replaces the store after the start", "set store by hand")),
 ];
 

@@ -14,7 +14,7 @@ use crate::found::{self, Found, Mutual, Secret, Target, Unit, User, View};
 use crate::lines::{base_name, is_no, is_yes};
 use crate::tree::Node;
 use crate::{Include, Place, ReadError, Source, acl, address, rbd, tags};
-use config::{CacheMode, StoreAt, StoreSpec};
+use config::{StoreAt, StoreSpec};
 use keys::{GLOBAL, OF_TARGET, OF_UNIT, TARGET_KEYS, UNIT_KEYS};
 
 /// What `tgt-admin --dump` writes where it does not know the secret.
@@ -42,18 +42,29 @@ pub(crate) fn includes(source: Source<'_>) -> Vec<Include> {
 pub(crate) fn check_included(source: Source<'_>) -> Result<(), ReadError> {
     let file = tags::read(&source).map_err(|error| {
         if let ReadError::Syntax { place, .. } = error {
-            ReadError::Included { place }
+            let problem = "the line cannot be read".to_owned();
+            ReadError::Included { place, problem }
         } else {
             error
         }
     })?;
-    let is_known = |key: &str| key == "target" || GLOBAL.iter().any(|(known, _)| *known == key);
-    match file.children.iter().find(|node| !is_known(node.key())) {
-        None => Ok(()),
-        Some(node) => Err(ReadError::Included {
-            place: node.place.clone(),
-        }),
-    }
+    let known = || GLOBAL.iter().map(|(key, _)| *key).chain(["target"]);
+    let mut nodes = file.children.iter();
+    let Some(node) = nodes.find(|node| !known().any(|key| key == node.key())) else {
+        return Ok(());
+    };
+    // The word itself is only shown where it is one of ours.
+    let meant = known().find(|key| key.eq_ignore_ascii_case(node.key()));
+    let problem = match meant {
+        Some(key) => format!(
+            "the line begins with {key:?} in another case, as which tgt-admin does not know it"
+        ),
+        None => "the word with which the line begins is no key of targets.conf".to_owned(),
+    };
+    Err(ReadError::Included {
+        place: node.place.clone(),
+        problem,
+    })
 }
 
 pub(crate) fn read(sources: &[Source<'_>], found: &mut Found) -> Result<(), ReadError> {
@@ -360,9 +371,10 @@ fn usable(addresses: Vec<String>, place: &Place, subject: &str, found: &mut Foun
             Some(network) => usable.push(network),
             None => {
                 let message = format!(
-                    "{address:?} is nobody to tgt: it is no address, or a network with bits behind its prefix"
+                    "{address:?} is nobody to tgt: it is no address, a network with bits behind its prefix, or one whose \
+                     prefix has all bits or none"
                 );
-                let remedy = "add the network to the group if it was meant";
+                let remedy = "add the address or the network to the group if it was meant";
                 found.left_out(place, subject, message, remedy);
             }
         }
@@ -429,7 +441,10 @@ pub(crate) struct TgtUnit<'a> {
     pub(crate) block_bytes: Option<u64>,
     pub(crate) read_only: bool,
     pub(crate) removable: bool,
-    pub(crate) cache: CacheMode,
+    /// A write is on stable storage before it is answered.
+    pub(crate) is_through: bool,
+    /// Its data do not go through the page cache.
+    pub(crate) is_unbuffered: bool,
     pub(crate) thin: bool,
     /// How an image of a Ceph cluster is found.
     pub(crate) options: &'a str,
@@ -447,13 +462,7 @@ fn read_unit<'a>(target: &'a Node, store: &'a Node, is_direct: bool) -> TgtUnit<
             .map(Node::value)
     };
     let flags = value("bsoflags").unwrap_or_default();
-    let cache = if flags.contains("direct") {
-        CacheMode::Direct
-    } else if value("write-cache") == Some("off") || flags.contains("sync") {
-        CacheMode::Writethrough
-    } else {
-        CacheMode::Writeback
-    };
+    let is_off = value("write-cache").is_some_and(|text| !is_yes(text));
     let idle = store.children.iter();
     TgtUnit {
         place: store.place.clone(),
@@ -468,7 +477,8 @@ fn read_unit<'a>(target: &'a Node, store: &'a Node, is_direct: bool) -> TgtUnit<
         block_bytes: value("block-size").map(|text| text.parse().unwrap_or(0)),
         read_only: value("readonly").is_some_and(|text| !is_no(text)),
         removable: value("removable").is_some_and(is_yes),
-        cache,
+        is_through: is_off || flags.contains("sync"),
+        is_unbuffered: flags.contains("direct"),
         thin: false,
         options: value("bsopts").unwrap_or_default(),
         is_offline: is_offline(store),
@@ -507,6 +517,10 @@ impl TgtUnit<'_> {
             );
             unit.is_guarded = true;
         }
+        // The cache of an image of Ceph is off.
+        if self.backing_type != "rbd" {
+            unit.set_cache(self.is_through, self.is_unbuffered);
+        }
         unit.block_bytes = self.block_bytes.unwrap_or(512);
         unit.store.read_only = self.read_only;
         unit.store.removable = self.removable;
@@ -525,11 +539,7 @@ impl TgtUnit<'_> {
     /// Where the data is; `None` if Tarn cannot serve it.
     fn store(&self) -> Option<StoreSpec> {
         match (self.device_type, self.backing_type) {
-            ("disk", "rdwr" | "aio") => {
-                let mut store = StoreSpec::new(StoreAt::path(self.path.clone()));
-                store.cache = self.cache;
-                Some(store)
-            }
+            ("disk", "rdwr" | "aio") => Some(StoreSpec::new(StoreAt::path(self.path.clone()))),
             ("disk", "rbd") => rbd::store(&self.path, self.options),
             _ => None,
         }
