@@ -151,7 +151,7 @@ fn sorted(mut notes: Vec<Note>) -> Vec<Note> {
 ///
 /// # Errors
 ///
-/// [`ReadError::Included`], which shows nothing of the file, and what goes beyond a limit.
+/// [`ReadError::Included`], which shows nothing of the file but a key that is ours, and what goes beyond a limit.
 pub fn check_included(format: Format, source: Source<'_>) -> Result<(), ReadError> {
     match format {
         Format::Tgt => tgt::check_included(source),

@@ -115,7 +115,7 @@ pub enum ReadError {
         /// Where that shows.
         place: Place,
     },
-    /// An included file that is no configuration. What is in it is not shown.
+    /// An included file that is no configuration. What is in it is not shown, as it may be any file.
     #[error(
         "{place}: this included file is not a configuration of that program: {problem}; correct it, or the include"
     )]

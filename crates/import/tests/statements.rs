@@ -280,9 +280,11 @@ proptest! {
     fn of_ctld(groups in two(CTL_ACCESS), targets in two(CTL_TARGET), own in some(CTL_ACCESS)) {
         let [a, b] = groups;
         let [one, two] = targets;
+        // None listens at all addresses, so that none is in the way of another.
         let text = format!(
             "auth-group a {{\n{a}}}\nauth-group default {{\n{b}}}\nportal-group p {{\nlisten 192.0.2.1\n\
              discovery-auth-group no-authentication\n}}\nportal-group q {{\nlisten 192.0.2.2\n}}\n\
+             portal-group default {{\nlisten 192.0.2.3\n}}\n\
              target iqn.2026-11.example:t1 {{\n{one}lun 0 {{\npath /a\noption readonly on\noption unmap on\n}}\n}}\n\
              target iqn.2026-11.example:t2 {{\n{two}{own}lun 0 {{\npath /b\n}}\n}}\n"
         );

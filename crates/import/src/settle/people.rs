@@ -367,8 +367,8 @@ fn usable(
 ) -> Option<Secret> {
     if let Some(equal) = equal {
         let message = format!(
-            "its secret is the same as that of user {equal:?}; Tarn refuses that, as with it an initiator could pretend \
-             to be the target"
+            "its secret is the same as that of user {equal:?}; Tarn refuses that, as with it an initiator could \
+             pretend to be the target"
         );
         let remedy = format!(
             "put a new secret of 12 to 128 bytes into the private file {file}, and set it at the initiators as that of \

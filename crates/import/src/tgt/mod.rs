@@ -371,8 +371,8 @@ fn usable(addresses: Vec<String>, place: &Place, subject: &str, found: &mut Foun
             Some(network) => usable.push(network),
             None => {
                 let message = format!(
-                    "{address:?} is nobody to tgt: it is no address, a network with bits behind its prefix, or one whose \
-                     prefix has all bits or none"
+                    "{address:?} is nobody to tgt: it is no address, a network with bits behind its prefix, or one \
+                     whose prefix has all bits or none"
                 );
                 let remedy = "add the address or the network to the group if it was meant";
                 found.left_out(place, subject, message, remedy);
