@@ -419,6 +419,56 @@ def a_unit_that_is_removed_in_order_leaves_nothing_to_replay():
 
 
 @test
+def a_log_that_is_missing_after_an_end_in_order_is_not_made_anew():
+    """Its file system may not be mounted. Put back, it serves the unit; a log at another place is made."""
+    with tempfile.TemporaryDirectory() as logs, FaultFs(SIZE) as fs:
+        logs = pathlib.Path(logs)
+        log = logs / "a.log"
+        with Tarn(config=config(fs.path, f"file:{log}?size=16M")) as tarn:
+            with session_with(tarn) as session:
+                good(write(session, 0, b"\x11" * PAGE), "write with FUA")
+            equal(tarn.terminate(), 0, "exit code")
+            log.rename(logs / "away")
+            tarn.start()
+            with session_with(tarn) as session:
+                not_ready(session, "a log that is not there")
+                sound(session)
+            check("log discard" in codes(tarn)["log-lost"]["message"], codes(tarn))
+            check(not log.exists(), "a log was made")
+            equal(tarn.terminate(), 0, "exit code")
+            (logs / "away").rename(log)
+            tarn.start()
+            with session_with(tarn) as session:
+                equal(good(read(session, 0, PAGE), "READ"), b"\x11" * PAGE, "data")
+            equal(tarn.terminate(), 0, "exit code")
+            tarn.config = config(fs.path, f"file:{logs}/b.log?size=16M")
+            tarn.start()
+            with session_with(tarn) as session:
+                good(write(session, 0, b"\x22" * PAGE), "write with FUA")
+
+
+@test
+def a_log_that_the_state_directory_does_not_know_is_not_replayed():
+    """The state directory is lost, and the identity is in the configuration: an administrator decides about the changes."""
+    for word, expected in (("replay", b"\x11"), ("discard", b"\x00")):
+        with directory() as logs, FaultFs(SIZE) as fs:
+            text = config(fs.path, f"file:{logs}/a.log?size=16M", more='naa = "35d6e7f8091a2b3c"\n')
+            with Tarn(config=text) as tarn:
+                with session_with(tarn) as session:
+                    good(write(session, 0, b"\x11" * PAGE), "write with FUA")
+                crash(tarn, fs)
+                shutil.rmtree(tarn.dir / "state")
+                tarn.start()
+                with session_with(tarn) as session:
+                    not_ready(session, "a log that nobody knows")
+                    sound(session)
+                code, said = verb(tarn, "lun", "log", word, "disk", "--yes")
+                equal(code, 0, said)
+                with session_with(tarn) as session:
+                    equal(good(read(session, 0, PAGE), "READ"), expected * PAGE, word)
+
+
+@test
 def a_log_that_fails_is_left_and_never_replayed():
     """EIO of the log: durable writes go on by the store, the doctor says so, and the next start takes nothing from the log."""
     with FaultFs(SIZE) as fs, FaultFs(16 * MIB) as device:

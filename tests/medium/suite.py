@@ -273,6 +273,38 @@ def what_is_not_there_is_not_accepted():
 
 
 @test
+def a_file_that_grew_beside_tarn_counts_with_what_it_has_grown_to():
+    with place() as there:
+        image = there / "disk.img"
+        image.write_bytes(bytes(SIZE))
+        with Tarn(config=config(f"file:{image}")) as tarn:
+            write(tarn)
+            os.truncate(image, 2 * SIZE)
+            records = list((tarn.dir / "state/units").glob("*/medium"))
+            wait_for(lambda: any(f"size {2 * SIZE}" in record.read_text() for record in records), LOOK_S, "it is recorded")
+            stop(tarn)
+            os.truncate(image, SIZE)
+            tarn.start()
+            is_held(tarn)
+
+
+@test
+def what_is_accepted_while_tarn_is_stopped_has_to_be_there():
+    with place() as there:
+        image = there / "disk.img"
+        with Tarn(config=config(f"file:{image}?size=16M")) as tarn:
+            write(tarn)
+            stop(tarn)
+            image.rename(there / "away")
+            equal(run("state", "adopt", "--all", "--state", tarn.dir / "state").returncode, 0, "exit code")
+            tarn.start()
+            is_held(tarn)
+            check(not image.exists(), "a disk was made")
+            (there / "away").rename(image)
+            comes_back(tarn)
+
+
+@test
 def a_composition_with_a_missing_part_is_not_served_as_half_zeros():
     with place() as there:
         parts = "".join(f'[[store]]\nid = "{name}"\nstore = "file:{there}/{name}.img?size=8M"\n' for name in "ab")

@@ -620,6 +620,24 @@ def a_rollback_that_fails_after_its_answer_is_undone():
                 equal(read(session, 0, BLOCK), b"a" * BLOCK, "the data of the snapshot")
 
 
+@test
+def a_file_that_was_cut_or_shadowed_gives_no_snapshot_away():
+    """A snapshot of a cut file would keep the loss; those beside another file at the path are of that file."""
+    with file_system("xfs") as place, Daemon({"disk": f"file:{place}/disk.img?size=16M"}) as tarn:
+        tarn.take("disk", name="first")
+        os.truncate(place / "disk.img", 8 * MIB)
+        wait_for(lambda: "store-short" in [one["code"] for one in tarn.api().get("findings")], 30, "the finding")
+        said = tarn.api().ask("POST", "snapshots", {"luns": ["disk"], "name": "second"})
+        check(said.status == 409 and "was cut" in said.json["detail"], said)
+        other = place / "other.img"
+        other.write_bytes(bytes(16 * MIB))
+        other.rename(place / "disk.img")
+        said = tarn.api().ask("DELETE", "luns/disk/snapshots/first")
+        check(said.status == 409 and "another file" in said.json["detail"], said)
+        tarn.run("lun", "add", "clone", f"{place}/clone.img", "--clone", "disk@first", code=7)
+        equal(os.listdir(place / "disk.img.snapshots"), ["first"], "snapshots")
+
+
 @test(limit_s=60)
 def a_clone_that_is_made_too_late_is_not_there():
     """What was answered as not made is removed when the file system goes on, and can be made again."""

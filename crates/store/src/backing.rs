@@ -4,6 +4,7 @@
 use std::fs::{self, File};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock, fstat, major, minor};
@@ -21,8 +22,7 @@ pub(crate) fn lock(device: impl AsFd, read_only: bool) -> Result<Option<OwnedFd>
     let Ok(number) = fstat(device).map(|found| found.st_rdev) else {
         return Ok(None);
     };
-    let base = format!("/sys/dev/block/{}:{}", major(number), minor(number));
-    let Some((path, is_whole)) = file_below(Path::new(&base)) else {
+    let Some((path, is_whole)) = file_below(&sysfs_of(number)) else {
         return Ok(None);
     };
     let Ok(file) = File::open(&path) else {
@@ -39,16 +39,32 @@ pub(crate) fn lock(device: impl AsFd, read_only: bool) -> Result<Option<OwnedFd>
     }
 }
 
+fn sysfs_of(number: u64) -> PathBuf {
+    PathBuf::from(format!(
+        "/sys/dev/block/{}:{}",
+        major(number),
+        minor(number)
+    ))
+}
+
 /// The file below the device of this directory of sysfs, and whether the device is all of it: partitions lie on disks,
-/// volumes on partitions. Of several files the first stands for all.
+/// volumes on partitions, loop devices on other devices. Of several files the first stands for all.
 fn file_below(base: &Path) -> Option<(PathBuf, bool)> {
     let mut base = fs::canonicalize(base).ok()?;
-    for depth in 0..DEPTH_MAX {
+    let mut is_whole = true;
+    for _ in 0..DEPTH_MAX {
         if let Ok(name) = fs::read(base.join("loop/backing_file")) {
             let name = name.strip_suffix(b"\n").unwrap_or(&name);
             let path = Path::new(std::ffi::OsStr::from_bytes(name));
-            return Some((path.to_owned(), depth == 0));
+            let device = fs::metadata(path).ok();
+            let device = device.filter(|found| found.file_type().is_block_device());
+            let Some(number) = device.map(|device| device.rdev()) else {
+                return Some((path.to_owned(), is_whole));
+            };
+            base = fs::canonicalize(sysfs_of(number)).ok()?;
+            continue;
         }
+        is_whole = false;
         let slaves = fs::read_dir(base.join("slaves")).ok();
         let slaves = slaves.into_iter().flatten().filter_map(Result::ok);
         let below = match slaves.map(|entry| entry.path()).min() {

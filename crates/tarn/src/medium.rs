@@ -67,6 +67,20 @@ impl Medium {
         }
     }
 
+    /// What a log device is: recorded beside the parts, under a name that none of these has.
+    pub(crate) fn of_log(spec: &StoreSpec, device: &dyn SharedStore) -> Option<Self> {
+        let medium = Self::of(spec, device)?;
+        Some(Self {
+            store: log_name_of(spec)?,
+            ..medium
+        })
+    }
+
+    /// Whether it is that of a log.
+    pub(crate) fn is_log(&self) -> bool {
+        self.store.starts_with(OF_LOG)
+    }
+
     /// The same, without what the configuration calls it.
     pub(crate) fn without_name(&self) -> Self {
         Self {
@@ -200,6 +214,14 @@ impl Medium {
         self.strong
             .insert(key.to_owned(), in_one_line(value.as_ref()));
     }
+}
+
+/// Before what a record calls the store of a log.
+const OF_LOG: &str = "log of ";
+
+/// What a record calls a log device.
+pub(crate) fn log_name_of(spec: &StoreSpec) -> Option<String> {
+    Some(format!("{OF_LOG}{}", name_of(spec)?))
 }
 
 /// What a record calls the store.

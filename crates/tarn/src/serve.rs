@@ -375,6 +375,7 @@ impl Reloads {
                         daemon.settle_rest();
                         daemon.settle_rollbacks();
                         daemon.reopen_outdated();
+                        daemon.note_growth();
                         reactor::process::look_after_guardian();
                         reactor::opener::look_after();
                     }

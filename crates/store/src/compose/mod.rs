@@ -79,7 +79,8 @@ pub enum ComposeError {
     Stripe,
     /// The data behind a member of a concat would be elsewhere.
     #[error(
-        "{name} has {now_bytes} bytes of the disk, and what lies behind it would move; write size={now_bytes}"
+        "{name} has {now_bytes} bytes of the disk, and what lies behind it would move; cut it back to that size, and \
+         leave size= as it was"
     )]
     Moves {
         /// The member.

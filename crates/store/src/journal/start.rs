@@ -156,6 +156,13 @@ fn read_back(
     let Some(header) = find(log, log_bytes, &options.unit, served)? else {
         return Ok((None, Replayed::default()));
     };
+    if options.known.is_none() {
+        let unknown = Binding {
+            id: [0; 16],
+            generation: 0,
+        };
+        refuse_unknown(log, log_bytes, &header, unknown)?;
+    }
     if let Some(known) = options.known.filter(|known| !is_served(known)) {
         // The store has everything that was in this log then, and may have had more since.
         refuse_unknown(log, log_bytes, &header, known.log)?;

@@ -67,7 +67,8 @@ impl Withheld {
         match self.cause {
             Cause::Log { .. } => "put right what the message names, and start Tarn again",
             Cause::Medium => {
-                "mount or put back what was served: Tarn looks every 10 s; or accept what is there (tarn lun adopt)"
+                "mount or put back what was served: Tarn looks every 10 s, but not below a root of [confine] that was \
+                 mounted since, which needs a restart; or accept what is there (tarn lun adopt ID)"
             }
             Cause::Store => {
                 "put right what the message names: Tarn tries every 10 s; where only the rights of the start suffice \

@@ -18,7 +18,7 @@ use super::control::Daemon;
 use super::held::{Cause, Withheld};
 use super::open::{OpenStore, Opener, retry_while_in_use};
 use crate::StartError;
-use crate::medium::Medium;
+use crate::medium::{Medium, log_name_of};
 use crate::state::{LogNote, LogNotes, UnitIdentity};
 
 /// How an open store stands to a log.
@@ -91,10 +91,11 @@ pub(super) fn attach(
     let path = log.store.at.node().map(|(path, _)| path.to_owned());
     let new = path.filter(|path| !path.exists());
     // What the unit was served with is read as it is: nothing is made, and nothing becomes larger.
-    let device = match open_device(log, serving.is_none(), opener) {
+    let is_known = is_recorded(log, identity, note.as_ref());
+    let device = match open_device(log, !is_known, opener) {
         Ok(device) => device,
         // A device that is not there, or a file that was there.
-        Err(error) if serving.is_some() && is_missing(&error.reason) => {
+        Err(error) if is_known && is_missing(&error.reason) => {
             return Ok(held(unit, opened, &format!("its log is lost: {error}")));
         }
         Err(source) => {
@@ -146,6 +147,23 @@ fn store_of_another_log(
     }
 }
 
+/// Whether the unit was served with the log that is at this place, and nobody has decided to do without it. Where it is
+/// missing, its file system may not be mounted.
+fn is_recorded(log: &LogDevice, identity: &UnitIdentity, note: Option<&LogNote>) -> bool {
+    let how = note.map(|note| note.known.how);
+    let was_at_its_place = || {
+        let name = log_name_of(&log.store);
+        let media = identity.state.media().ok().flatten().unwrap_or_default();
+        let is_it = |medium: &Medium| Some(&medium.store) == name.as_ref();
+        media.iter().any(|one| is_it(one) && !one.may_be_made())
+    };
+    match how {
+        Some(Use::Serving) => true,
+        Some(Use::Discarded) => false,
+        Some(Use::Left | Use::Closed) | None => was_at_its_place(),
+    }
+}
+
 /// What the head of the log records of the store; nothing, where there is no room for it.
 fn record_of(opened: &OpenStore) -> Vec<u8> {
     let medium = opened.media.first().and_then(Option::as_ref);
@@ -172,7 +190,8 @@ fn behind(
                     "changes that only the log had were written to the store"
                 );
             }
-            Ok(opened.with_log(Arc::new(logged)))
+            let medium = Medium::of_log(&log.store, &*logged.device());
+            Ok(opened.with_log(Arc::new(logged), medium))
         }
         Err(NotLogged::Misfit(Misfit::Store(error))) => Ok(unsynced(unit, opened, &error)),
         Err(NotLogged::Misfit(misfit)) => {

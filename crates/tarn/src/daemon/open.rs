@@ -214,6 +214,8 @@ pub(crate) struct OpenStore {
     pub(crate) held: Option<Withheld>,
     /// What its parts are, in their order; `None`: memory, or not known.
     pub(crate) media: Vec<Option<Medium>>,
+    /// What its log is, while that is in use.
+    log_medium: Option<Medium>,
     /// A part is another file than the one that was served last.
     pub(crate) has_other_file: bool,
 }
@@ -227,13 +229,15 @@ impl OpenStore {
             log: LogUse::None,
             held: None,
             media: Vec::new(),
+            log_medium: None,
             has_other_file: false,
         }
     }
 
     /// The same, with a log before it.
-    pub(super) fn with_log(self, logged: Arc<Logged>) -> Self {
+    pub(super) fn with_log(self, logged: Arc<Logged>, log_medium: Option<Medium>) -> Self {
         Self {
+            log_medium,
             store: Arc::clone(&logged) as Arc<dyn SharedStore>,
             under: Some(self.store),
             log: LogUse::InUse(logged),
@@ -263,12 +267,12 @@ impl OpenStore {
         }
     }
 
-    /// What its parts are, with the sizes that they have now; `None` while it is not served, and for memory.
+    /// What its parts and its log are, with the sizes that they have now; `None` while it is not served, and for memory.
     pub(crate) fn media_now(&self) -> Option<Vec<Medium>> {
         let with_sizes = self.media.iter().zip(self.parts());
         let media =
             with_sizes.filter_map(|(medium, part)| Some(medium.as_ref()?.with_size_of(&*part)));
-        let media: Vec<_> = media.collect();
+        let media: Vec<_> = media.chain(self.log_medium.clone()).collect();
         (self.held.is_none() && !media.is_empty()).then_some(media)
     }
 

@@ -87,7 +87,8 @@ impl Expected {
     pub(super) fn size_bytes(&self) -> Option<u64> {
         match self {
             Self::Recorded(media) if !media.is_empty() => {
-                Some(media.iter().map(|medium| medium.size_bytes).sum())
+                let parts = media.iter().filter(|medium| !medium.is_log());
+                Some(parts.map(|medium| medium.size_bytes).sum())
             }
             Self::Recorded(_) | Self::Anything | Self::Present => None,
         }

@@ -57,6 +57,8 @@ struct Source {
     path: PathBuf,
     store: Arc<dyn SharedStore>,
     has_log: bool,
+    /// Its file was cut while it was served.
+    is_short: bool,
     /// Of an image, whose `path` is its name.
     image: Option<Arc<dyn NativeSnapshots>>,
 }
@@ -107,6 +109,10 @@ impl Source {
                 path: path.to_owned(),
                 store: Arc::clone(&served.store),
                 has_log: unit.log.is_some(),
+                is_short: {
+                    let media = served.opened.media_now().unwrap_or_default();
+                    served.identity.state.has_shrunk(&media)
+                },
                 image: None,
                 lun,
             }),
@@ -126,6 +132,19 @@ impl Source {
             Problem::new(ProblemKind::Unavailable, detail)
         })?;
         outcome.map_err(|error| self.problem(&error))
+    }
+
+    /// The same, of a call that uses its snapshots. Where another file is at its path, they are those of that file.
+    fn ask_own<T: Send + 'static>(
+        &self,
+        patience: &Patience<'_>,
+        call: impl FnOnce(&Snapshots) -> Result<T, SnapshotError> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let (path, store) = (self.path.clone(), Arc::clone(&self.store));
+        self.ask(patience, move || match store.is_at(&path) {
+            Ok(true) => call(&Snapshots::of(&path)?),
+            Ok(false) | Err(_) => Err(SnapshotError::Replaced),
+        })
     }
 
     /// What calls to its file system wait for each other by. Not the path of the file itself: who looks at that finds
@@ -190,6 +209,14 @@ impl Source {
     }
 
     fn begin(&self, name: &SnapshotName, patience: &Patience<'_>) -> Result<New, Problem> {
+        if self.is_short {
+            let detail = format!(
+                "lun {:?}: its file was cut, and what was behind its end is lost: a snapshot would have that loss; see \
+                 store-short in tarn doctor",
+                self.lun
+            );
+            return Err(Problem::new(ProblemKind::Conflict, detail));
+        }
         if let Some(image) = self.image.clone() {
             let name = name.clone();
             let begun = self.ask_image(patience, move || image.begin(&name));
@@ -207,8 +234,8 @@ impl Source {
             let name = name.clone();
             return self.ask_image(patience, move || image.remove(&name));
         }
-        let (path, name) = (self.path.clone(), name.clone());
-        self.ask(patience, move || Snapshots::of(&path)?.remove(&name))
+        let name = name.clone();
+        self.ask_own(patience, move |own| own.remove(&name))
     }
 
     fn list(&self, patience: &Patience<'_>) -> Result<Vec<view::Snapshot>, Problem> {
@@ -439,9 +466,9 @@ pub(super) fn clone(
         let detail = format!("{store}: a clone is a file beside that of the snapshot; name one");
         return Err(wrong(ProblemKind::BadRequest, detail));
     };
-    let (from, to) = (source.path.clone(), absolute(daemon, path));
+    let to = absolute(daemon, path);
     let step = daemon.attempts().begin_step(STEP_MAX);
-    let made = source.ask(&step, move || Snapshots::of(&from)?.clone_to(&name, &to));
+    let made = source.ask_own(&step, move |own| own.clone_to(&name, &to));
     made.map(store::Finished::stays)
 }
 

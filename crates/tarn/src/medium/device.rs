@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::os::fd::AsFd as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 
 use rustix::fs::{major, minor};
@@ -42,12 +43,14 @@ fn describe_at(entry: &Path, medium: &mut Medium) {
         }
         None => describe_loop(disk, medium),
     };
+    // Tables are put in order, and then another partition has the number.
     if let Some(partition) = partition.filter(|_| is_named) {
-        medium.note("partition", partition);
+        let start = read(&directory, "start").unwrap_or_default();
+        medium.note("partition", format!("{partition} from sector {start}"));
     }
 }
 
-/// A loop device is known by its file, and by where in it.
+/// A loop device is known by its file, and by where in it; one of a device by that device.
 fn describe_loop(disk: &Path, medium: &mut Medium) -> bool {
     let Some(path) = read(disk, "loop/backing_file") else {
         return false;
@@ -55,8 +58,19 @@ fn describe_loop(disk: &Path, medium: &mut Medium) -> bool {
     let Ok(backing) = File::open(&path) else {
         return false;
     };
-    let mark = file::mark(backing.as_fd()).unwrap_or(path);
     let at = read(disk, "loop/offset").unwrap_or_default();
+    let device = backing.metadata().ok();
+    let device = device.filter(|found| found.file_type().is_block_device());
+    if let Some(device) = device {
+        let mut below = Medium::default();
+        describe(device.rdev(), &mut below);
+        let names: Vec<String> = below.strong.into_values().collect();
+        if !names.is_empty() {
+            medium.note("loop-device", format!("{} from {at}", names.join(" ")));
+        }
+        return !names.is_empty();
+    }
+    let mark = file::mark(backing.as_fd()).unwrap_or(path);
     medium.note("loop-file", format!("{mark} from {at}"));
     if let Ok(file_system) = reactor::filesystem::of(backing.as_fd())
         && let Some(id) = file_system.id
@@ -94,13 +108,17 @@ mod tests {
         };
         write("sda/device/wwid", "naa.5000c500\n");
         write("sda/sda2/partition", "2\n");
+        write("sda/sda2/start", "2048\n");
         write("dm-0/dm/uuid", "LVM-abc\n");
         write("vda/serial", "\n");
         let fact = |key: &str, value: &str| (key.to_owned(), value.to_owned());
         assert_eq!(described(&scratch, "sda"), [fact("wwid", "naa.5000c500")]);
         assert_eq!(
             described(&scratch, "sda/sda2"),
-            [fact("partition", "2"), fact("wwid", "naa.5000c500")]
+            [
+                fact("partition", "2 from sector 2048"),
+                fact("wwid", "naa.5000c500")
+            ]
         );
         assert_eq!(described(&scratch, "dm-0"), [fact("dm-uuid", "LVM-abc")]);
         assert_eq!(described(&scratch, "vda"), []);

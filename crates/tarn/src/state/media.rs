@@ -54,11 +54,50 @@ impl UnitState {
         let Some((path, unit)) = self.medium_path() else {
             return Ok(());
         };
-        if matches!(self.media(), Ok(Some(known)) if known == media) {
-            return Ok(());
+        if !matches!(self.media(), Ok(Some(known)) if known == media) {
+            let facts: String = media.iter().map(Medium::to_text).collect();
+            durable::write(&path, &format!("{MAGIC} {unit}\n{facts}"))?;
         }
-        let facts: String = media.iter().map(Medium::to_text).collect();
-        durable::write(&path, &format!("{MAGIC} {unit}\n{facts}"))
+        *self.lock_sizes() = media.iter().map(|one| one.size_bytes).collect();
+        Ok(())
+    }
+
+    /// Records media that have grown since they were recorded. One that has become smaller has lost data, and counts
+    /// with the size that it had.
+    ///
+    /// # Errors
+    ///
+    /// As [`UnitState::note_media`].
+    pub(crate) fn note_growth(&self, media: &[Medium]) -> io::Result<()> {
+        let pairs: Vec<_> = media.iter().map(|one| one.size_bytes).collect();
+        let known = self.lock_sizes().clone();
+        let (mut is_larger, mut is_smaller) = (false, known.len() != pairs.len());
+        for (now, was) in pairs.iter().zip(&known) {
+            is_larger |= now > was;
+            is_smaller |= now < was;
+        }
+        match is_larger && !is_smaller {
+            true => self.note_media(media),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether one of these media is smaller than it was.
+    pub(crate) fn has_shrunk(&self, media: &[Medium]) -> bool {
+        let known = self.lock_sizes();
+        let mut pairs = media.iter().zip(&*known);
+        pairs.any(|(medium, &was)| medium.size_bytes < was)
+    }
+
+    /// Has the unit served with whatever is there next, but not with what is missing.
+    fn forget_media(&self) -> io::Result<()> {
+        let Some((path, _)) = self.medium_path() else {
+            return Ok(());
+        };
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 
     /// Records, where nothing is recorded, that the unit has not been served yet: an empty record.
@@ -107,7 +146,7 @@ impl State {
             }
             match UnitState::lock(&directory).map_err(unusable)? {
                 Some(state) => {
-                    state.note_media(&[]).map_err(unusable)?;
+                    state.forget_media().map_err(unusable)?;
                     adopted.push(id);
                 }
                 None => served.push(id),

@@ -48,6 +48,8 @@ pub struct UnitState {
     kept: Option<Kept>,
     /// The medium keeps the state, and files only where that is refused.
     medium: Mutex<Option<Arc<OnMedium>>>,
+    /// Of the media that were recorded last, in bytes.
+    sizes: Mutex<Vec<u64>>,
 }
 
 #[derive(Debug)]
@@ -101,13 +103,21 @@ impl UnitState {
     }
 
     fn new(kept: Option<Kept>) -> Self {
-        let medium = Mutex::default();
-        Self { kept, medium }
+        let (medium, sizes) = (Mutex::default(), Mutex::default());
+        Self {
+            kept,
+            medium,
+            sizes,
+        }
     }
 
     /// From now on the medium keeps the state.
     pub(super) fn keep_on(&self, medium: OnMedium) {
         *self.lock_medium() = Some(Arc::new(medium));
+    }
+
+    pub(super) fn lock_sizes(&self) -> MutexGuard<'_, Vec<u64>> {
+        self.sizes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock_medium(&self) -> MutexGuard<'_, Option<Arc<OnMedium>>> {

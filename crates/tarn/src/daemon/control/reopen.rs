@@ -167,6 +167,19 @@ impl Daemon {
         settle_rollbacks(self);
     }
 
+    /// Records the sizes of stores that grew beside Tarn: what is smaller at the next start was cut. To be called now
+    /// and then.
+    pub(crate) fn note_growth(&self) {
+        for served in &self.in_force().running.units {
+            if let Some(media) = served.opened.media_now()
+                && let Err(error) = served.identity.state.note_growth(&media)
+            {
+                let lun = served.identity.naa.to_string();
+                tracing::warn!(lun, %error, "the size of a store that grew is not recorded");
+            }
+        }
+    }
+
     /// Opens the stores again that somebody else has had meanwhile, and those of units that are not served and could be
     /// now. To be called now and then.
     pub(crate) fn reopen_outdated(&self) {

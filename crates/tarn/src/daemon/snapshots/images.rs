@@ -46,6 +46,7 @@ pub(super) fn source(unit: &Unit, served: &RunningUnit) -> Result<Source, Proble
         path: PathBuf::from(medium.to_string()),
         store: Arc::clone(&served.store),
         has_log: false,
+        is_short: false,
         image: Some(image),
         lun,
     })
