@@ -77,9 +77,11 @@ impl Failures {
 #[derive(Debug, Default)]
 pub(crate) struct GuessLimiter {
     pairs: HashMap<(IpAddr, String), Guesses>,
+    /// Of all pairs that have no place.
+    others: Guesses,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Guesses {
     /// How many wrong proofs count at the moment.
     count: u32,
@@ -87,8 +89,8 @@ struct Guesses {
     since: Duration,
 }
 
-/// How many pairs of origin and user are remembered. One more displaces the one with the fewest wrong
-/// proofs, so that a flood of names pushes none out that is guessed at.
+/// How many pairs of origin and user are remembered. Those that are forgiven make room for more; while there is none,
+/// all others count as one pair, so that a flood of names pushes none out that is guessed at, and hides no guesses.
 const PAIRS_MAX: usize = 2048;
 
 /// How much of a user's name distinguishes it from others, in bytes.
@@ -133,22 +135,17 @@ impl GuessLimiter {
         }
         let pair = (origin(address), user[..end].to_owned());
         if self.pairs.len() >= PAIRS_MAX && !self.pairs.contains_key(&pair) {
-            let least = self
-                .pairs
-                .iter()
-                .min_by_key(|(_, one)| (one.count, one.since));
-            if let Some(least) = least.map(|(pair, _)| pair.clone()) {
-                self.pairs.remove(&least);
-            }
+            self.pairs.retain(|_, one| one.at(now).count > 0);
         }
-        let guesses = self.pairs.entry(pair).or_insert(Guesses {
-            count: 0,
-            since: now,
-        });
-        let (count, since) = forgiven(guesses.count, guesses.since, now, GUESS_FORGIVEN_EVERY);
+        let has_place = self.pairs.len() < PAIRS_MAX || self.pairs.contains_key(&pair);
+        let guesses = match has_place {
+            true => self.pairs.entry(pair).or_default(),
+            false => &mut self.others,
+        };
+        let before = guesses.at(now);
         *guesses = Guesses {
-            count: count.saturating_add(1).min(GUESSES_MAX),
-            since,
+            count: before.count.saturating_add(1).min(GUESSES_MAX),
+            ..before
         };
         let doublings = guesses.count.saturating_sub(GUESSES_FREE + 1).min(8);
         WrongProof {
@@ -159,6 +156,14 @@ impl GuessLimiter {
             },
             is_guessing: guesses.count >= GUESSES_REPORTED,
         }
+    }
+}
+
+impl Guesses {
+    /// What is left of them.
+    fn at(self, now: Duration) -> Self {
+        let (count, since) = forgiven(self.count, self.since, now, GUESS_FORGIVEN_EVERY);
+        Self { count, since }
     }
 }
 
@@ -216,6 +221,31 @@ mod tests {
         assert_eq!(limiter.pairs.len(), PAIRS_MAX);
         let wrong = limiter.note(address, "alice", Duration::from_secs(1));
         assert_eq!(wrong.delay, DELAY_MAX);
+    }
+
+    #[test]
+    fn pairs_without_a_place_count_as_one_until_others_are_forgiven() {
+        let mut limiter = GuessLimiter::default();
+        let (flood, address) = (ip("192.0.2.1"), ip("192.0.2.2"));
+        for n in 0..PAIRS_MAX {
+            for _ in 0..2 {
+                limiter.note(flood, &n.to_string(), Duration::ZERO);
+            }
+        }
+        let mut last = WrongProof {
+            delay: Duration::ZERO,
+            is_guessing: false,
+        };
+        for n in 0..10 {
+            last = limiter.note(address, &format!("user {}", n % 2), Duration::from_secs(1));
+        }
+        assert_eq!(last.delay, DELAY_MAX);
+        assert!(last.is_guessing);
+        // The flood is forgiven, and there is room again.
+        let later = GUESS_FORGIVEN_EVERY * 3;
+        let wrong = limiter.note(address, "user 0", later);
+        assert_eq!(wrong.delay, Duration::ZERO);
+        assert_eq!(limiter.pairs.len(), 1);
     }
 
     fn ip(text: &str) -> IpAddr {
