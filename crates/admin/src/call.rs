@@ -61,6 +61,8 @@ impl Pool {
 #[derive(Debug)]
 struct Places {
     requests: Arc<Semaphore>,
+    /// For answers with all counters, until they are sent.
+    counters: Arc<Semaphore>,
     pool: Pool,
 }
 
@@ -110,6 +112,7 @@ impl Calls {
         let below_admin = Pool::new();
         let places = |pool| Places {
             requests: Arc::new(Semaphore::new(limits::REQUESTS_MAX)),
+            counters: Arc::new(Semaphore::new(limits::COUNTERS_MAX)),
             pool,
         };
         Self {
@@ -196,6 +199,27 @@ impl Calls {
         let room = self.room(Instant::now() + most).await?;
         let (value, room) = self.run(ask, room, most).await?;
         Ok(Much { value, _room: room })
+    }
+
+    /// Asks the daemon for all counters, which grow with the initiators that were there. Few answers with them are
+    /// under way for a role at once; the room is to be kept until the answer is sent.
+    ///
+    /// # Errors
+    ///
+    /// As [`Calls::read`].
+    pub(crate) async fn read_counters<T, F>(&self, ask: F) -> Result<(T, Room), Problem>
+    where
+        T: Send + 'static,
+        F: FnOnce(&dyn Control) -> T + Send + 'static,
+    {
+        let most = limits::READ_TIME_MAX;
+        let lane = request().map_or(Lane::Own, |request| request.lane);
+        let permit = within(Instant::now() + most, &self.places(lane).counters).await?;
+        let room = Room {
+            control: Some(Arc::clone(&self.control)),
+            permit: Some(permit),
+        };
+        self.run(ask, room, most).await
     }
 
     /// Waits until there is room to work on the document of the request, and on the configuration. Small ones need
@@ -536,6 +560,24 @@ mod tests {
         assert_eq!(held.len(), limits::DOCUMENTS_MAX);
         assert!(calls.admit(Lane::Admin, limits::DOCUMENT_BYTES_MAX).is_ok());
         assert!(calls.admit(Lane::Operator, limits::BODY_BYTES_MAX).is_ok());
+    }
+
+    #[tokio::test]
+    async fn answers_with_all_counters_wait_until_others_of_their_role_are_sent() {
+        let calls = calls();
+        let ask = |lane| {
+            let (request, calls) = (calls.admit(lane, 0).unwrap(), Arc::clone(&calls));
+            on_behalf_of(request, async move { calls.read_counters(|_| ()).await })
+        };
+        let mut sent = Vec::new();
+        for _ in 0..limits::COUNTERS_MAX {
+            sent.push(ask(Lane::Metrics).await.unwrap());
+        }
+        let waits = tokio::time::timeout(Duration::from_millis(20), ask(Lane::Metrics));
+        assert!(waits.await.is_err());
+        assert!(ask(Lane::Viewer).await.is_ok());
+        drop(sent.pop());
+        assert!(ask(Lane::Metrics).await.is_ok());
     }
 
     #[tokio::test]

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use hyper::body::{Body, Bytes, Frame};
+use hyper::body::{Body, Bytes, Frame, SizeHint};
 use tokio::sync::mpsc;
 
 /// What comes through a channel, until its sender is gone.
@@ -21,6 +21,39 @@ impl Body for Feed {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let next = self.0.poll_recv(context);
         next.map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
+    }
+}
+
+/// A body with what it keeps until it is sent.
+#[derive(Debug)]
+pub(crate) struct Keeping<B, K> {
+    body: B,
+    _kept: K,
+}
+
+impl<B, K> Keeping<B, K> {
+    pub(crate) const fn new(body: B, kept: K) -> Self {
+        Self { body, _kept: kept }
+    }
+}
+
+impl<B: Body + Unpin, K: Unpin> Body for Keeping<B, K> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 

@@ -71,6 +71,9 @@ pub(crate) const SETTLE_PAUSE_MAX: Duration = Duration::from_millis(500);
 /// sockets; others wait for their turn, in bytes.
 pub(crate) const WORK_BYTES_SMALL: usize = 64 * 1024;
 
+/// Answers of one role with all counters that are made or sent at once, and as many on the sockets. Others wait.
+pub(crate) const COUNTERS_MAX: usize = 2;
+
 /// For the edits of one request. After it: 413, and nothing is done.
 pub(crate) const EDITS_TIME_MAX: Duration = Duration::from_secs(5);
 

@@ -21,7 +21,7 @@ use axum::response::IntoResponse as _;
 use self::text::{Format, Text};
 use crate::answer::Answer;
 use crate::app::App;
-use crate::feed::Pieces;
+use crate::feed::{Keeping, Pieces};
 
 /// What the daemon counted, at one moment.
 #[derive(Clone, Debug)]
@@ -69,11 +69,12 @@ fn by_labels(findings: &[Finding]) -> Vec<([String; 3], u64)> {
 
 /// `GET /metrics`
 pub(crate) async fn serve(State(app): State<Arc<App>>, headers: HeaderMap) -> Answer {
-    let snapshot = app.calls.read(Snapshot::take).await?;
+    let (snapshot, kept) = app.calls.read_counters(Snapshot::take).await?;
     let accept = headers.get(header::ACCEPT);
     let accept = accept.and_then(|value| value.to_str().ok());
     let format = Format::for_accept(accept.unwrap_or_default());
     let text = Text::new(format, snapshot);
     let content = [(header::CONTENT_TYPE, format.content_type())];
-    Ok((content, Body::new(Pieces(text))).into_response())
+    let body = Body::new(Keeping::new(Pieces(text), kept));
+    Ok((content, body).into_response())
 }

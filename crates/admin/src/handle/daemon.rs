@@ -9,6 +9,7 @@ use api::figures::Range;
 use api::problem::{Problem, ProblemKind};
 use api::request::EventQuestion;
 use api::view::AccessQuestion;
+use axum::body::Body;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
@@ -17,6 +18,7 @@ use serde::Deserialize;
 use crate::answer::{Answer, Refusal, json, json_at};
 use crate::app::App;
 use crate::ask::{Asked, Named};
+use crate::feed::Keeping;
 use crate::limits;
 
 /// `GET /status`
@@ -106,7 +108,9 @@ pub(crate) async fn access(
 
 /// `GET /stats`
 pub(crate) async fn stats(State(app): State<Arc<App>>) -> Answer {
-    Ok(json(&app.calls.read(|control| control.stats()).await?))
+    let (stats, kept) = app.calls.read_counters(|control| control.stats()).await?;
+    let keep = |body| Body::new(Keeping::new(body, kept));
+    Ok(json(&stats).map(keep))
 }
 
 /// `GET /space`
