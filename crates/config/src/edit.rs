@@ -23,7 +23,8 @@ use toml_edit::{
 };
 
 pub use self::error::EditError;
-pub use self::hide::{NOT_SHOWN, with_secrets_of, without_secrets};
+pub(crate) use self::hide::shown_url;
+pub use self::hide::{NOT_SHOWN, with_other_secrets, with_secrets_of, without_secrets};
 pub use self::hyperscsi::hyperscsi_name;
 use self::list::{List, Row, row_at, rows};
 use self::section::Identity;

@@ -55,8 +55,8 @@ pub use diff::{
     pending_keys,
 };
 pub use edit::{
-    Draft, EditError, NOT_SHOWN, hyperscsi_name, nbd_address, nbd_name, with_secrets_of,
-    without_secrets,
+    Draft, EditError, NOT_SHOWN, hyperscsi_name, nbd_address, nbd_name, with_other_secrets,
+    with_secrets_of, without_secrets,
 };
 pub use error::{ConfigError, Overlap, Rule};
 pub use hyperscsi::{
@@ -67,7 +67,7 @@ pub use hyperscsi::{
 pub use limits::{DigestPolicy, Limits};
 pub use log_device::{LogDevice, SyncBias};
 pub use luns::{LunKey, TargetLun, TargetLuns, Viewers};
-pub use mistakes::spoken_path;
+pub use mistakes::SpokenPaths;
 pub use model::{
     ChapAlgorithm, Coalescing, Group, GroupIndex, HyperScsiIndex, InitiatorMatch, Listener,
     LogLevel, LunNumber, Model, Mutual, NbdIndex, Portal, QuotaIndex, SecretFile, Server,

@@ -5,12 +5,14 @@
 //! breaks a rule only because something was taken out is not a mistake of the file: a list that is empty now, a
 //! reference to a section that is gone.
 
+use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use crate::edit::shown_url;
 use crate::reader::{Source, joined};
 use crate::{ConfigError, Model, Place, Rule};
 
@@ -79,23 +81,43 @@ impl Model {
     }
 }
 
-/// The path of a key with the name of its entry, for readers without the text: `lun "a": store` for `lun[0].store`.
-pub fn spoken_path(text: &str, path: &str) -> String {
-    let found = spoken_entry(text, path);
-    found.unwrap_or_else(|| path.to_owned())
+/// The names of the entries of a text, which is read when the first is asked for.
+#[derive(Debug)]
+pub struct SpokenPaths<'a> {
+    text: &'a str,
+    root: OnceCell<Option<Spanned<DeTable<'a>>>>,
 }
 
-fn spoken_entry(text: &str, path: &str) -> Option<String> {
-    let (list, rest) = path.split_once('[')?;
-    let (at, rest) = rest.split_once(']')?;
-    let names = ["id", "name", "bind", "socket", "owner", "pool", "url"];
-    let root = Source::new("", text).parse().ok()?;
-    let at = at.parse().ok()?;
-    let name = names.iter().find_map(|key| name_of(&root, list, at, key))?;
-    Some(match rest.strip_prefix('.') {
-        Some(key) => format!("{list} {name:?}: {key}"),
-        None => format!("{list} {name:?}"),
-    })
+impl<'a> SpokenPaths<'a> {
+    /// Those of this text.
+    pub const fn of(text: &'a str) -> Self {
+        Self {
+            text,
+            root: OnceCell::new(),
+        }
+    }
+
+    /// The path of a key with the name of its entry, for readers without the text: `lun "a": store` for
+    /// `lun[0].store`. Of the URL of a web server only what everybody may see.
+    pub fn spoken(&self, path: &str) -> String {
+        let found = self.entry(path);
+        found.unwrap_or_else(|| path.to_owned())
+    }
+
+    fn entry(&self, path: &str) -> Option<String> {
+        let (list, rest) = path.split_once('[')?;
+        let (at, rest) = rest.split_once(']')?;
+        let names = ["id", "name", "bind", "socket", "owner", "pool"];
+        let read = || Source::new("", self.text).parse().ok();
+        let root = self.root.get_or_init(read).as_ref()?;
+        let at = at.parse().ok()?;
+        let name = names.iter().find_map(|key| name_of(root, list, at, key));
+        let name = name.or_else(|| Some(shown_url(&name_of(root, list, at, "url")?)))?;
+        Some(match rest.strip_prefix('.') {
+            Some(key) => format!("{list} {name:?}: {key}"),
+            None => format!("{list} {name:?}"),
+        })
+    }
 }
 
 fn line_of(place: &Place) -> usize {
@@ -342,7 +364,9 @@ mod tests {
     #[test]
     fn a_path_is_called_by_the_name_of_its_entry() {
         let text = "[[lun]]\nid = \"a\"\n[[lun]]\nid = \"b\"\n[[target]]\nname = \"iqn.2026-11.a:t\"\n[[nbd]]\n\
-                    [[hyperscsi.group]]\nname = \"ABC\"\n";
+                    [[hyperscsi.group]]\nname = \"ABC\"\n[[notify]]\nurl = \"https://a.example:8443/hook/horse\"\n\
+                    [[notify]]\nurl = \"https://b.example\"\n";
+        let paths = SpokenPaths::of(text);
         for (path, spoken) in [
             ("lun[1].store", "lun \"b\": store"),
             ("lun[0]", "lun \"a\""),
@@ -357,9 +381,14 @@ mod tests {
             ),
             ("hyperscsi.group[1].name", "hyperscsi.group[1].name"),
             ("lun[7].store", "lun[7].store"),
+            (
+                "notify[0].secret_file",
+                "notify \"https://a.example:8443/(not shown)\": secret_file",
+            ),
+            ("notify[1]", "notify \"https://b.example\""),
             ("limits.queue_depth", "limits.queue_depth"),
         ] {
-            assert_eq!(spoken_path(text, path), spoken);
+            assert_eq!(paths.spoken(path), spoken);
         }
     }
 

@@ -108,7 +108,14 @@ async fn planned(
         let text = match inspection {
             Inspection::Files => Cow::Borrowed(text.as_str()),
             // As it was shown to those who may not read secrets, it means those that are there.
-            Inspection::DocumentOnly => config::with_secrets_of(&text, &control.document().text),
+            Inspection::DocumentOnly => {
+                // Others are not those, whatever they are.
+                let text = match origin {
+                    Origin::Written => config::with_other_secrets(&text),
+                    Origin::Edited { .. } | Origin::Past => Cow::Borrowed(text.as_str()),
+                };
+                Cow::Owned(config::with_secrets_of(&text, &control.document().text).into_owned())
+            }
         };
         let plan = control.plan(&text, &origin, inspection)?;
         check_revision(plan.revision, terms.only_at)?;

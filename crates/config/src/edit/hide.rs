@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher as _, RandomState};
 
 use toml_edit::{DocumentMut, Item, TableLike, Value, value};
 
@@ -33,6 +34,38 @@ pub fn without_secrets(text: &str) -> Cow<'_, str> {
     }
 }
 
+/// A text with others, which nobody knows, in place of the secrets that are written in it. So what follows from it is
+/// the same whether they are those of the configuration or not, and nobody can try what they are.
+#[must_use]
+pub fn with_other_secrets(text: &str) -> Cow<'_, str> {
+    let Ok(mut document) = text.parse::<DocumentMut>() else {
+        return Cow::Borrowed(text);
+    };
+    let unknown = format!("{:016x}", RandomState::new().hash_one(0));
+    let served = document.get_mut("hyperscsi");
+    let served = served.and_then(Item::as_table_like_mut);
+    let groups = served.and_then(|served| served.get_mut("group"));
+    let passwords = change_each(groups, |group| {
+        let password = group.get_mut("password")?;
+        let written = password.as_str().filter(|text| *text != NOT_SHOWN)?;
+        let other: String = unknown.chars().cycle().take(written.len()).collect();
+        *password = value(other);
+        Some(())
+    });
+    let urls = change_each(document.get_mut("notify"), |receiver| {
+        let url = receiver.get_mut("url")?;
+        let written = url.as_str()?;
+        let shown = shown_url(written);
+        let other = (shown != written).then(|| format!("{written}{unknown}"))?;
+        *url = value(other);
+        Some(())
+    });
+    match passwords + urls {
+        0 => Cow::Borrowed(text),
+        _ => Cow::Owned(document.to_string()),
+    }
+}
+
 /// A text as it may have come from [`without_secrets`], with the secrets of another in place of "(not shown)": the
 /// password of the same group, and the URL at the same server. What the other does not have stays as it is.
 #[must_use]
@@ -53,7 +86,7 @@ pub fn with_secrets_of<'a>(text: &'a str, known: &str) -> Cow<'a, str> {
     let mut urls: HashMap<_, VecDeque<&str>> = HashMap::new();
     for receiver in tables(known.get("notify")) {
         if let Some(url) = receiver.get("url").and_then(Item::as_str) {
-            urls.entry(masked(url)).or_default().push_back(url);
+            urls.entry(shown_url(url)).or_default().push_back(url);
         }
     }
     let served = document.get_mut("hyperscsi");
@@ -163,14 +196,14 @@ fn hide_password(group: &mut dyn TableLike) -> Option<()> {
 fn hide_path(receiver: &mut dyn TableLike) -> Option<()> {
     let url = receiver.get_mut("url")?;
     let text = url.as_str()?;
-    let shown = masked(text);
+    let shown = shown_url(text);
     (shown != text).then_some(())?;
     *url = value(shown);
     Some(())
 }
 
 /// A URL as it is shown.
-fn masked(url: &str) -> String {
+pub(crate) fn shown_url(url: &str) -> String {
     let origin = origin_of(url);
     match url.get(origin.len()..) {
         Some("" | "/") => url.to_owned(),
@@ -246,6 +279,24 @@ url = "https://a.example/two"
             with_secrets_of("a = \"(not shown)", known),
             "a = \"(not shown)"
         );
+    }
+
+    #[test]
+    fn secrets_that_are_written_become_others_and_what_was_shown_stays() {
+        let known = "[[hyperscsi.group]]\nname = \"A\"\npassword = \"correct horse\"\n\
+                     [[notify]]\nurl = \"https://a.example/one\"\n[[notify]]\nurl = \"https://b.example\"\n";
+        let shown = without_secrets(known);
+        assert_eq!(with_other_secrets(&shown), shown);
+        let (one, two) = (with_other_secrets(known), with_other_secrets(known));
+        assert_ne!(one, two);
+        assert_eq!(without_secrets(&one), shown);
+        assert!(!one.contains("horse") && !one.contains("/one\""), "{one}");
+        assert!(one.contains("\"https://b.example\""), "{one}");
+        let bytes = |text: &str| text.find("\n[[notify").unwrap();
+        assert_eq!(bytes(&one), bytes(known));
+        for text in ["a = 1 # b", "a = \""] {
+            assert_eq!(with_other_secrets(text), text);
+        }
     }
 
     #[test]

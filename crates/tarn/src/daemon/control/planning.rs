@@ -7,7 +7,7 @@ use std::path::Path;
 use api::access::Role;
 use api::plan::{Inspection, Origin, Plan, Step};
 use api::problem::{Mistake, Problem, ProblemKind};
-use config::{ConfigError, Differences, Model, NewSecrets};
+use config::{ConfigError, Differences, Model, NewSecrets, SpokenPaths};
 
 use super::{Daemon, InForce};
 use crate::StartError;
@@ -95,6 +95,14 @@ impl Daemon {
             }
             Inspection::DocumentOnly => rehearsal::Found::nothing(&steps),
         };
+        let known = &now.document.text;
+        let changes_text = match inspection {
+            Inspection::Files => text != known,
+            // By what the one who asks may see of both.
+            Inspection::DocumentOnly => {
+                !steps.is_empty() || config::without_secrets(text) != config::without_secrets(known)
+            }
+        };
         let policy = old.policy_of(&model, &units.from, &secrets);
         self.name_users(&mut steps, old, (&model, &policy))?;
         let speech = Speech::of(origin, text, file);
@@ -109,7 +117,7 @@ impl Daemon {
             revision: now.document.revision,
             steps,
             is_applicable: refusal.is_none(),
-            changes_text: text != now.document.text,
+            changes_text,
             warnings,
             mistakes,
             outcome: refusal.as_ref().map(|problem| problem.kind),
@@ -282,7 +290,7 @@ fn invalid(origin: &Origin, errors: &[ConfigError]) -> Problem {
 /// How mistakes are worded: with lines for the author of the text, with names and verbs for the author of an edit, who
 /// has no line of the text before them.
 struct Speech<'a> {
-    text: &'a str,
+    paths: SpokenPaths<'a>,
     file: &'a Path,
     is_of_edit: bool,
 }
@@ -290,7 +298,7 @@ struct Speech<'a> {
 impl<'a> Speech<'a> {
     fn of(origin: &Origin, text: &'a str, file: &'a Path) -> Self {
         Self {
-            text,
+            paths: SpokenPaths::of(text),
             file,
             is_of_edit: matches!(origin, Origin::Edited { .. }),
         }
@@ -343,7 +351,7 @@ impl<'a> Speech<'a> {
             return Some(place);
         };
         let (_, key) = line.split_once(": ")?;
-        Some(config::spoken_path(self.text, key))
+        Some(self.paths.spoken(key))
     }
 
     /// The words of a message: lines of the text have no name there, and what is to be added has a verb.
@@ -361,7 +369,7 @@ impl<'a> Speech<'a> {
             let end = behind.find([';', ',', ')', ' ']).unwrap_or(behind.len());
             let (key, behind) = behind.split_at(end);
             said += before;
-            said += &config::spoken_path(self.text, key);
+            said += &self.paths.spoken(key);
             rest = behind;
         }
         said += rest;
