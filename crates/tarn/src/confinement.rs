@@ -8,9 +8,7 @@ use std::path::{Path, PathBuf};
 use admin::ListenError;
 use api::plan::{Action, Kind};
 use api::problem::{Problem, ProblemKind};
-use config::{
-    FarLun, GroupDevice, Image, Model, Place, SecretFile, ServerAddress, StoreKind, StoreSpec, Unit,
-};
+use config::{FarLun, GroupDevice, Image, Model, Place, ServerAddress, StoreKind, StoreSpec, Unit};
 use confine::account::Account;
 use confine::calls::Connections;
 use confine::files::{Right, Rule};
@@ -20,6 +18,7 @@ use confine::{Enforced, calls, files, privileges};
 
 use crate::StartError;
 use crate::daemon::{Consequence, PlannedStep};
+use crate::locate::{files_of_store, secrets_of};
 
 /// The first port that anybody may listen at.
 const PORT_OF_ALL_MIN: u16 = 1024;
@@ -239,14 +238,7 @@ impl Reach {
         }
         let secrets = secrets_of(model).map(|secret| directory_of(&secret.path));
         let stores_of_units = model.units().iter().flat_map(Unit::parts);
-        let certificates = stores_of_units.flat_map(|(store, _)| {
-            let of_image = store.at.image().into_iter().flat_map(Image::files);
-            let of_device = store.at.device();
-            let of_device = of_device.and_then(|device| device.password_file.as_deref());
-            let of_lun = store.at.target_lun().into_iter().flat_map(FarLun::files);
-            let of_server = of_device.into_iter().chain(of_lun);
-            of_image.chain(of_server).chain(store.ca.as_deref())
-        });
+        let certificates = stores_of_units.flat_map(|(store, _)| files_of_store(store));
         let certificates = certificates.map(directory_of);
         let mut readable = stores.clone();
         for directory in secrets
@@ -434,19 +426,6 @@ impl Reach {
             }
         }
     }
-}
-
-fn secrets_of(model: &Model) -> impl Iterator<Item = &SecretFile> {
-    let of_users = model.users().iter().flat_map(|user| {
-        let mutual = user.mutual.as_ref().map(|mutual| &mutual.secret);
-        std::iter::once(&user.secret).chain(mutual)
-    });
-    let groups = model.hyperscsi().iter();
-    let of_users = of_users.chain(model.notify().iter().filter_map(config::Notify::secret));
-    of_users.chain(groups.filter_map(|group| match &group.password {
-        config::HyperScsiPassword::File(file) => Some(file),
-        config::HyperScsiPassword::Written { .. } | config::HyperScsiPassword::Open { .. } => None,
-    }))
 }
 
 fn directory_of(path: &Path) -> PathBuf {

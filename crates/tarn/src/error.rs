@@ -521,6 +521,18 @@ pub enum StartError {
         /// The file that it is of.
         of: PathBuf,
     },
+    /// A store that is a file of Tarn.
+    #[error(
+        "{place}: {} is a file of Tarn itself (its state, its configuration, or a secret, key or certificate that this \
+         names), which can be no store; name another file",
+        path.display()
+    )]
+    OwnFile {
+        /// Where the store is named.
+        place: Place,
+        /// The file.
+        path: PathBuf,
+    },
     /// A store outside the roots.
     #[error(
         "{place}: {} is outside the roots ({roots}); move it there, or name its directory in confine.roots and \

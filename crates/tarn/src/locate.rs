@@ -2,6 +2,7 @@
 
 mod cluster;
 mod device;
+mod own_files;
 mod snapshot;
 
 use std::collections::HashMap;
@@ -13,6 +14,7 @@ use std::time::UNIX_EPOCH;
 
 use config::{Model, Node, Place, Rule, ServerAddress, StoreSpec, Unit};
 
+pub(crate) use self::own_files::{OwnFiles, files_of_store, secrets_of};
 pub(crate) use self::snapshot::snapshot_at;
 use crate::StartError;
 

@@ -17,7 +17,7 @@ use confine::privileges::opening;
 
 use crate::administration::{self, SocketPath};
 use crate::confinement::{self, Reach};
-use crate::locate::{Located, Location, locate_each, locate_for_start};
+use crate::locate::{Located, Location, OwnFiles, locate_each, locate_for_start};
 use crate::logging::LogFilter;
 use crate::save;
 use crate::secret::Secrets;
@@ -328,7 +328,10 @@ pub fn check(args: &CheckArgs, environment: &Environment) -> Result<String, Vec<
     mistakes.extend(of_nbd.map(|(_, error)| error));
     let (locations, misplaced) = locate_each(&model);
     mistakes.extend(misplaced);
-    let opener = crate::daemon::Opener::of_start(1, &model);
+    let state = model.server().state.clone();
+    let state = state.or_else(|| environment.state_directory().ok());
+    let own_files = OwnFiles::of([&model], Some(&args.file), state.as_deref());
+    let opener = crate::daemon::Opener::of_start(1, &model, own_files);
     for (unit, location) in model.units().iter().zip(&locations) {
         // What is not found is not looked at again.
         for (store, place) in unit.parts().filter(|_| location.is_some()) {

@@ -28,6 +28,7 @@ use crate::daemon::{
     close_logs, hyperscsi_places, nbd_places, open_first, open_hyperscsi, open_listeners, open_tls,
     slow_command, stand_in, withheld,
 };
+use crate::locate::OwnFiles;
 use crate::logging::{Log, LogSwitch};
 use crate::prepare::Prepared;
 use crate::signal::Signals;
@@ -437,7 +438,9 @@ fn open(
         tls: open_tls(model)?,
         ..Running::nothing(model)
     };
-    let opener = Opener::of_start(cores, model);
+    let state = prepared.state.directory();
+    let own_files = OwnFiles::of([model], prepared.file.as_deref(), Some(state));
+    let opener = Opener::of_start(cores, model, own_files);
     let made = Leftovers::of(&opener);
     let identities = prepared.identities.iter().zip(&prepared.twice);
     for (unit, (identity, twice)) in model.units().iter().zip(identities) {

@@ -87,7 +87,7 @@ pub(super) fn attach(
             None => opened,
         });
     };
-    opener.refuse_to_write_snapshot(&log.store, &log.place)?;
+    opener.check_file(&log.store, &log.place)?;
     let path = log.store.at.node().map(|(path, _)| path.to_owned());
     let new = path.filter(|path| !path.exists());
     // What the unit was served with is read as it is: nothing is made, and nothing becomes larger.
@@ -362,7 +362,7 @@ fn is_missing(failure: &OpenFailure) -> bool {
 ///
 /// It cannot. One that is missing and was there before keeps the unit from being served, not the change.
 pub(super) fn probe_device(log: &LogDevice, opener: &Opener) -> Result<(), StartError> {
-    opener.refuse_to_write_snapshot(&log.store, &log.place)?;
+    opener.check_file(&log.store, &log.place)?;
     let options = device_options(log);
     let probed = retry_while_in_use(|| options.probe(), is_in_use);
     let place = log.place.clone();

@@ -28,7 +28,7 @@ use super::held::{Withheld, withheld};
 use super::log_device::{LogUse, attach, lazily};
 use super::own_sockets::OwnSockets;
 use super::served::{Expected, Part, open_expected};
-use crate::locate::snapshot_at;
+use crate::locate::{OwnFiles, snapshot_at};
 use crate::medium::Medium;
 use crate::state::UnitIdentity;
 use crate::{StartError, interface, password};
@@ -56,6 +56,8 @@ pub(crate) struct Opener {
     made: Made,
     /// Files that may have snapshots, which nobody may write.
     files: Arc<[PathBuf]>,
+    /// Files that are no stores.
+    own_files: Arc<OwnFiles>,
 }
 
 /// What was made by opening.
@@ -128,7 +130,7 @@ impl Drop for Leftovers {
 
 impl Opener {
     /// For a start. To be dropped before the process is confined.
-    pub(crate) fn of_start(cores: usize, model: &Model) -> Self {
+    pub(crate) fn of_start(cores: usize, model: &Model, own_files: OwnFiles) -> Self {
         let looks = Looks::default();
         Self {
             cores,
@@ -137,15 +139,21 @@ impl Opener {
             own: Arc::default(),
             made: Made::default(),
             files: files_of([model]),
+            own_files: Arc::new(own_files),
         }
     }
 
-    /// A user who may do everything may write a snapshot, whatever its mode says.
-    pub(super) fn refuse_to_write_snapshot(
-        &self,
-        spec: &StoreSpec,
-        place: &Place,
-    ) -> Result<(), StartError> {
+    /// Refuses a file that is Tarn's own, and to write a snapshot, which a user who may do everything may, whatever its
+    /// mode says.
+    pub(super) fn check_file(&self, spec: &StoreSpec, place: &Place) -> Result<(), StartError> {
+        if let Some((path, _)) = spec.at.node()
+            && self.own_files.has(path)
+        {
+            return Err(StartError::OwnFile {
+                place: place.clone(),
+                path: path.to_owned(),
+            });
+        }
         let node = spec.at.node().filter(|_| !spec.read_only);
         let snapshot = node.and_then(|(path, _)| Some((path, snapshot_at(path, &self.files)?)));
         match snapshot {
@@ -171,7 +179,11 @@ impl Opener {
     /// For a change of this configuration, which does not wait for the end of its looks: a cluster may hang.
     ///
     /// Snapshots of its files and of those of the `next` one are known.
-    pub(crate) fn of_change(cores: usize, model: &Model, next: &Model) -> Self {
+    pub(crate) fn of_change(
+        cores: usize,
+        (model, next): (&Model, &Model),
+        own_files: OwnFiles,
+    ) -> Self {
         let places = || model.nbd().iter().map(|one| &one.at);
         let sockets = places().filter_map(|at| Some(at.socket()?.0.to_owned()));
         let portals = model.targets().iter().flat_map(|target| &target.portals);
@@ -187,6 +199,7 @@ impl Opener {
             own: Arc::new(own),
             made: Made::default(),
             files: files_of([model, next]),
+            own_files: Arc::new(own_files),
         }
     }
 }
@@ -495,7 +508,7 @@ fn probe_local(
     place: &Place,
     opener: &Opener,
 ) -> Result<Arc<dyn SharedStore>, StartError> {
-    opener.refuse_to_write_snapshot(spec, place)?;
+    opener.check_file(spec, place)?;
     retry_while_in_use(|| options(spec).probe(), is_in_use).map_err(|source| StartError::Store {
         place: place.clone(),
         source,
@@ -525,7 +538,7 @@ pub(crate) fn probe_new(
         Some((path, _)) if is_new(path) && spec.snapshot().is_none() => {
             probe_local(spec, place, opener).map(drop)
         }
-        Some(_) if spec.snapshot().is_none() => opener.refuse_to_write_snapshot(spec, place),
+        Some(_) if spec.snapshot().is_none() => opener.check_file(spec, place),
         Some(_) | None => Ok(()),
     }
 }
@@ -556,7 +569,7 @@ fn open_local(
     place: &Place,
     opener: &Opener,
 ) -> Result<Arc<dyn SharedStore>, StartError> {
-    opener.refuse_to_write_snapshot(spec, place)?;
+    opener.check_file(spec, place)?;
     let mut options = options(spec);
     opener.note_made(&mut options);
     retry_while_in_use(|| options.open(), is_in_use).map_err(|source| StartError::Store {

@@ -25,7 +25,7 @@ pub(crate) fn snapshot_at(path: &Path, files: &[PathBuf]) -> Option<PathBuf> {
 }
 
 /// What a path is known by that can lead to a file which lies elsewhere, too.
-fn other_names(path: &Path) -> Option<Vec<String>> {
+pub(super) fn other_names(path: &Path) -> Option<Vec<String>> {
     let found = fs::metadata(path).ok()?;
     if found.file_type().is_block_device() {
         return Some(device::names(found.rdev()));

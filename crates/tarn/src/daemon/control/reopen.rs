@@ -22,6 +22,7 @@ use crate::daemon::running::{Running, RunningUnit};
 use crate::daemon::served::{Expected, is_as_served};
 use crate::daemon::snapshots::settle_rollbacks;
 use crate::daemon::steps::Match;
+use crate::locate::OwnFiles;
 use crate::state::{State, UnitState};
 
 /// Ends the renames that a change has begun in the ledger. `model` is in force, also on disk.
@@ -219,7 +220,7 @@ impl Daemon {
         let Ok(expected) = Expected::of(unit, &served.identity) else {
             return false;
         };
-        let opener = Opener::of_change(self.cores, &self.in_force().running.model, &self.begun);
+        let opener = self.opener(&self.begun);
         unit.parts().all(|part| {
             let (expected, opener) = (expected.clone(), opener.clone());
             let patience = self.polls.begin_look();
@@ -245,6 +246,13 @@ impl Daemon {
         }
     }
 
+    fn opener(&self, next: &Model) -> Opener {
+        let model = &self.in_force().running.model;
+        let (file, state) = (self.file.as_deref(), self.state.directory());
+        let own_files = OwnFiles::of([&**model, next], file, Some(state));
+        Opener::of_change(self.cores, (model, next), own_files)
+    }
+
     /// What a change to a model is made with that has this patience.
     pub(super) fn means<'a>(&'a self, patience: Patience<'a>, next: &Model) -> Means<'a> {
         Means {
@@ -253,7 +261,7 @@ impl Daemon {
             patience,
             begun: &self.begun,
             administration: self.administration.get(),
-            opener: Opener::of_change(self.cores, &self.in_force().running.model, next),
+            opener: self.opener(next),
         }
     }
 
