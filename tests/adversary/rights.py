@@ -128,6 +128,81 @@ def an_operator_cannot_compare_secrets():
         equal(answers[0], answers[1], "plans with a right and with a wrong guess")
 
 
+WRITTEN = """
+[[hyperscsi.group]]
+name = "GRP"
+udp = "127.0.0.1:0"
+password = "HyperPassw0rdXYZ"
+device = [{ id = "disk" }]
+[[notify]]
+url = "https://127.0.0.1:1/hook/SECRETPATH"
+secret_file = "alice.secret"
+"""
+
+
+@test
+def an_operator_cannot_try_secrets_that_are_written():
+    """C6: passwords and paths of URLs in the configuration: a plan is the same for a right and a wrong guess, also of a second URL."""
+    with Operated(WRITTEN) as tarn:
+        operator = tarn.operator()
+        shown = operator.get("config")["text"]
+        check("HyperPassw0rd" not in shown and "SECRETPATH" not in shown, f"secrets are shown: {shown}")
+        status, body = answer_of(operator, shown)
+        equal((status, json.loads(body)["steps"]), (200, []), "plan of what was shown")
+        second = '[[notify]]\nurl = "https://127.0.0.1:1/hook/{}"\nsecret_file = "alice.secret"\n'
+        for what, right, wrong, document in [("password", "HyperPassw0rdXYZ", "HyperPassw0rdXYY", lambda guess: shown.replace('"(not shown)"', f'"{guess}"')),
+                                             ("URL", "hook/SECRETPATH", "hook/SECRETPATS", lambda guess: shown.replace(':1/(not shown)"', f':1/{guess}"')),
+                                             ("second URL", "SECRETPATH", "SECRETPATS", lambda guess: shown + second.format(guess))]:
+            check(document(right) != shown, f"{what}: nothing is guessed")
+            plans = [answer_of(operator, document(guess)) for guess in (right, wrong)]
+            equal(plans[0], plans[1], f"plans with a right and a wrong guess of the {what}")
+            check(plans[0][0] == 200 and json.loads(plans[0][1])["steps"], f"a guessed {what} is no step: {plans[0]}")
+
+
+@test
+def no_mistake_shows_the_path_of_a_url():
+    """C6: what is wrong with the section of a web server names it as every role may see it."""
+    with Operated(WRITTEN) as tarn:
+        operator = tarn.operator()
+        (tarn.dir / "alice.secret").chmod(0o644)
+        for path, body in [("luns/disk/resize", {"size_bytes": 32 << 20}), ("luns/disk/rename", {"id": "other"}), ("config/edits", {"edits": []})]:
+            answer = operator.ask("POST", path, body)
+            check(answer.status >= 400 and b"alice.secret" in answer.body, f"{path} is made: {answer.status} {answer.body}")
+            check(b"SECRETPATH" not in answer.body, f"{path}: {answer.body}")
+
+
+@test
+def a_file_of_tarn_is_no_store():
+    """C6: an admin cannot add a LUN, or a log, that is a secret, the configuration or below the state directory, and nothing becomes
+    larger; a configuration that has one starts without that LUN."""
+    with Operated() as tarn:
+        made = tarn.api().post("tokens", {"name": "adm", "role": "admin"})
+        far = admin.Api(address=("127.0.0.1", tarn.port2), plain=True, token=made["token"])
+        tarn.api().put("users/bob", {"name": "bob", "secret": "the-secret-of-bob-1234"})
+        state = tarn.dir / "state"
+        kept = next(state.rglob("*.secret"))
+        (tarn.dir / "twin.img").hardlink_to(kept)
+        (tarn.dir / "link.img").symlink_to(tarn.dir / "alice.secret")
+        files = [kept, tarn.dir / "twin.img", tarn.dir / "alice.secret", tarn.dir / "link.img", state / "tokens.toml", tarn.dir / "tarn.toml"]
+        before = [file.read_bytes() for file in files]
+        stores = [f"file:{path}?size=64k&format=raw" for path in (*files, state / "new.img")] + [f"{path}?readonly" for path in files]
+        luns = [{"id": "x", "store": store} for store in stores]
+        luns.append({"id": "x", "store": f"file:{tarn.dir}/x.img?size=16M", "log": f"file:{kept}?size=64M"})
+        for lun in luns:
+            edits = {"edits": [{"add": {"lun": lun}}, {"add": {"view": {"target": IQN, "id": "x", "lun": 5}}}]}
+            answer = far.ask("POST", "config/edits", edits)
+            check(answer.status >= 400 and b"a file of Tarn itself" in answer.body, f"{lun}: {answer.status} {answer.body}")
+        equal([file.read_bytes() for file in files], before, "files of Tarn")
+        check(not (state / "new.img").exists(), "a file was made below the state directory")
+        tarn.kill()
+        with open(tarn.dir / "tarn.toml", "a") as file:
+            file.write(lun_section("x", f"file:{kept}?size=64k"))
+        tarn.start()
+        said = [one["detail"] for one in tarn.api().get("findings")]
+        check(any("a file of Tarn itself" in one for one in said), f"findings: {said}")
+        equal(kept.read_bytes(), before[0], "a secret after a start")
+
+
 # C1, C5
 
 HOST = "iqn.2026-11.example.tarn:host"
