@@ -182,8 +182,8 @@ mod tests {
         fs::hard_link(at("state/secrets/bob"), at("disks/bob")).unwrap();
         fs::hard_link(at("disks/a.img"), at("disks/b.img")).unwrap();
         let text = format!(
-            "[server]\nstate = \"next\"\n[admin]\ncertificate = \"c.pem\"\nkey = \"k.pem\"\n[[user]]\nname = \"alice\"\n\
-             secret_file = \"alice\"\n[[lun]]\nid = \"far\"\n\
+            "[server]\nstate = \"next\"\n[admin]\ncertificate = \"c.pem\"\nkey = \"k.pem\"\n\
+             [[user]]\nname = \"alice\"\nsecret_file = \"alice\"\n[[lun]]\nid = \"far\"\n\
              store = \"nbds://h/x?ca={}\"\n[[user]]\nname = \"new\"\nsecret_file = \"new\"\n",
             at("etc/ca.pem").display()
         );

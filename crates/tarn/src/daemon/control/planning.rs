@@ -95,14 +95,6 @@ impl Daemon {
             }
             Inspection::DocumentOnly => rehearsal::Found::nothing(&steps),
         };
-        let known = &now.document.text;
-        let changes_text = match inspection {
-            Inspection::Files => text != known,
-            // By what the one who asks may see of both.
-            Inspection::DocumentOnly => {
-                !steps.is_empty() || config::without_secrets(text) != config::without_secrets(known)
-            }
-        };
         let policy = old.policy_of(&model, &units.from, &secrets);
         self.name_users(&mut steps, old, (&model, &policy))?;
         let speech = Speech::of(origin, text, file);
@@ -115,9 +107,9 @@ impl Daemon {
         foresight::name_sizes_to_come(&mut steps, old, (&model, &units), &looked.sizes);
         let plan = Plan {
             revision: now.document.revision,
-            steps,
             is_applicable: refusal.is_none(),
-            changes_text,
+            changes_text: changes_text(text, &now.document.text, (&steps, inspection)),
+            steps,
             warnings,
             mistakes,
             outcome: refusal.as_ref().map(|problem| problem.kind),
@@ -239,6 +231,15 @@ fn refuse_nothing(text: &str, runs: &Model) -> Result<(), Problem> {
          write a comment into it, such as `# nothing`"
     );
     Err(Problem::new(ProblemKind::InvalidConfig, detail))
+}
+
+/// Whether a text differs from the one in force, by what those who ask may see of both.
+fn changes_text(text: &str, known: &str, (steps, inspection): (&[Step], Inspection)) -> bool {
+    let shown = |text| config::without_secrets(text);
+    match inspection {
+        Inspection::Files => text != known,
+        Inspection::DocumentOnly => !steps.is_empty() || shown(text) != shown(known),
+    }
 }
 
 impl Wanted<'_> {
