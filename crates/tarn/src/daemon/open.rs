@@ -280,7 +280,8 @@ impl OpenStore {
         }
     }
 
-    /// What its parts and its log are, with the sizes that they have now; `None` while it is not served, and for memory.
+    /// What its parts and its log are, with the sizes that they have now; `None` while it is not served, and for
+    /// memory.
     pub(crate) fn media_now(&self) -> Option<Vec<Medium>> {
         let with_sizes = self.media.iter().zip(self.parts());
         let media =

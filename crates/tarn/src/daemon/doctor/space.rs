@@ -292,7 +292,8 @@ pub(super) fn replaced_files(facts: &Facts<'_>) -> Vec<Finding> {
             &one.lun,
             format!("{what}: what initiators write is lost when the LUN or Tarn ends"),
             "move the file back if it has another name now; or copy what is open, through an initiator or, while \
-             nobody writes, from /proc/PID/fd of Tarn; then, to serve what is at the path, eject and load a removable medium, and remove and add any other LUN",
+             nobody writes, from /proc/PID/fd of Tarn; then, to serve what is at the path, eject and load a \
+             removable medium, and remove and add any other LUN",
         )
     };
     facts.room.replaced.iter().map(finding).collect()
