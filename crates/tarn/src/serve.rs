@@ -359,8 +359,26 @@ const SETTLE_PAUSE: Duration = Duration::from_secs(1);
 struct Reloads {
     /// Has room for one: a request while the file is being applied causes one more reload, which
     /// sees what all of them changed.
-    ask: SyncSender<()>,
+    ask: Option<SyncSender<()>>,
     is_stopping: Arc<AtomicBool>,
+    thread: thread::JoinHandle<()>,
+}
+
+/// How long the end waits for the thread, which gives up what it has of the daemon, such as files of sockets.
+const RELOAD_END_MAX: Duration = Duration::from_millis(500);
+
+impl Drop for Reloads {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the end of a thread has no wait with a limit"
+    )]
+    fn drop(&mut self) {
+        self.ask = None;
+        let end = Instant::now() + RELOAD_END_MAX;
+        while !self.thread.is_finished() && Instant::now() < end {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
 }
 
 impl Reloads {
@@ -384,17 +402,19 @@ impl Reloads {
                 }
             }
         };
-        thread::Builder::new()
-            .name("reload".to_owned())
-            .spawn(run)?;
-        Ok(Self { ask, is_stopping })
+        let thread = thread::Builder::new().name("reload".to_owned());
+        Ok(Self {
+            ask: Some(ask),
+            is_stopping,
+            thread: thread.spawn(run)?,
+        })
     }
 
     fn ask(&self) {
-        match self.ask.try_send(()) {
+        match self.ask.as_ref().map(|ask| ask.try_send(())) {
             // One that has not begun will see this change of the file, too.
-            Ok(()) | Err(TrySendError::Full(())) => {}
-            Err(TrySendError::Disconnected(())) => {
+            Some(Ok(()) | Err(TrySendError::Full(()))) => {}
+            Some(Err(TrySendError::Disconnected(()))) | None => {
                 tracing::error!("the reload thread has ended; nothing was changed");
             }
         }
