@@ -1,4 +1,4 @@
-"""Reads Rust sources as far as tidiness needs it: what is code, what is prose, where functions end, what a file imports."""
+"""Reads Rust sources as far as tidiness needs it: what is code, where functions end, what a file imports."""
 import bisect
 import collections
 import pathlib
@@ -15,20 +15,18 @@ LITERAL = re.compile(
 
 
 class Source:
-    """One file: `text` as it is, `code` with blanks for everything else, `prose` with blanks for code. All as long."""
+    """One file: `text` as it is, `code` with blanks for everything else, as long."""
 
     def __init__(self, path, text=None):
         self.path = pathlib.Path(path)
         self.text = self.path.read_text(encoding="utf-8") if text is None else text
-        code, prose, end = [], [], 0
+        code, end = [], 0
         for match in LITERAL.finditer(self.text):
             between, literal = self.text[end:match.start()], match.group()
             code += between, blank(literal)
-            prose += blank(between), literal
             end = match.end()
         code.append(self.text[end:])
-        prose.append(blank(self.text[end:]))
-        self.code, self.prose = "".join(code), "".join(prose)
+        self.code = "".join(code)
         self.starts = [0] + [match.end() for match in re.finditer("\n", self.text)]
 
     def line(self, offset):

@@ -6,7 +6,7 @@
 //!
 //! | Rule | What must hold |
 //! | --- | --- |
-//! | `a-failed-flush-stays-known` | once the kernel has reported a lost flush, no later flush or durable write ends well |
+//! | `a-failed-flush-stays-known` | after the kernel has reported a lost flush, no flush or durable write ends well |
 //! | `good-is-durable` | a durable write that ends well was synced after it was written |
 //! | `nothing-is-latched-in-vain` | while no flush has failed and no request is undecided, flushes end well |
 
