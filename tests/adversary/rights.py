@@ -128,15 +128,17 @@ def an_operator_cannot_compare_secrets():
         equal(answers[0], answers[1], "plans with a right and with a wrong guess")
 
 
-WRITTEN = """
+HOOK = """
+[[notify]]
+url = "https://127.0.0.1:1/hook/SECRETPATH"
+secret_file = "alice.secret"
+"""
+WRITTEN = HOOK + """
 [[hyperscsi.group]]
 name = "GRP"
 udp = "127.0.0.1:0"
 password = "HyperPassw0rdXYZ"
 device = [{ id = "disk" }]
-[[notify]]
-url = "https://127.0.0.1:1/hook/SECRETPATH"
-secret_file = "alice.secret"
 """
 
 
@@ -162,12 +164,15 @@ def an_operator_cannot_try_secrets_that_are_written():
 @test
 def no_mistake_shows_the_path_of_a_url():
     """C6: what is wrong with the section of a web server names it as every role may see it."""
-    with Operated(WRITTEN) as tarn:
+    with Operated() as tarn:
         operator = tarn.operator()
-        (tarn.dir / "alice.secret").chmod(0o644)
+        tarn.secret("hook.secret", "the secret of the web server")
+        text = tarn.api().get("config")["text"] + HOOK.replace("alice.secret", "hook.secret")
+        check(tarn.api().ask("PUT", "config", {"text": text}).status == 200, "the configuration with a web server")
+        (tarn.dir / "hook.secret").chmod(0o644)
         for path, body in [("luns/disk/resize", {"size_bytes": 32 << 20}), ("luns/disk/rename", {"id": "other"}), ("config/edits", {"edits": []})]:
             answer = operator.ask("POST", path, body)
-            check(answer.status >= 400 and b"alice.secret" in answer.body, f"{path} is made: {answer.status} {answer.body}")
+            check(answer.status >= 400 and b"hook.secret" in answer.body, f"{path} is made: {answer.status} {answer.body}")
             check(b"SECRETPATH" not in answer.body, f"{path}: {answer.body}")
 
 
@@ -195,11 +200,10 @@ def a_file_of_tarn_is_no_store():
         equal([file.read_bytes() for file in files], before, "files of Tarn")
         check(not (state / "new.img").exists(), "a file was made below the state directory")
         tarn.kill()
-        with open(tarn.dir / "tarn.toml", "a") as file:
-            file.write(lun_section("x", f"file:{kept}?size=64k"))
+        tarn.config += lun_section("x", f"file:{kept}?size=64k")
         tarn.start()
-        said = [one["detail"] for one in tarn.api().get("findings")]
-        check(any("a file of Tarn itself" in one for one in said), f"findings: {said}")
+        trouble = tarn.api().get("luns/x").get("trouble")
+        check(trouble and "a file of Tarn itself" in trouble["why"], f"trouble: {trouble}")
         equal(kept.read_bytes(), before[0], "a secret after a start")
 
 
