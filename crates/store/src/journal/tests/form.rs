@@ -291,7 +291,14 @@ fn a_medium_is_recorded_at_the_start() {
     let (log, header, _) = log(1, 0);
     let bytes = RING_OFFSET + header.ring_bytes;
     let store = Bytes(RefCell::new(vec![0; 1 << 21]));
-    let mut options = options(&header, None);
+    let known = Known {
+        log: Binding {
+            id: header.id,
+            generation: header.generation,
+        },
+        how: Use::Serving,
+    };
+    let mut options = options(&header, Some(known));
     options.medium = vec![1; MEDIUM_BYTES_MAX + 1];
     let shape = shape(&header);
     let begun = Journal::start(&log, bytes, &store, 1 << 21, &options, shape).map(drop);
@@ -302,6 +309,19 @@ fn a_medium_is_recorded_at_the_start() {
     let begun = Journal::start(&log, bytes, &store, 1 << 21, &options, shape);
     begun.unwrap();
     assert_eq!(medium(), b"one");
+}
+
+#[test]
+fn a_log_with_changes_that_nobody_knows_is_left_as_it_is() {
+    let (log, header, _) = log(1, 0);
+    let bytes = RING_OFFSET + header.ring_bytes;
+    let store = Bytes(RefCell::new(vec![0; 1 << 21]));
+    let before = log.0.borrow().clone();
+    let options = options(&header, None);
+    let begun = Journal::start(&log, bytes, &store, 1 << 21, &options, shape(&header)).map(drop);
+    assert!(matches!(begun, Err(Misfit::OtherLog)), "{begun:?}");
+    assert!(*log.0.borrow() == before, "the log is written");
+    assert!(store.0.borrow().iter().all(|&byte| byte == 0), "replayed");
 }
 
 #[test]
