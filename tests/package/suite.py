@@ -271,11 +271,11 @@ def session_at(place):
 
 @test(limit_s=120)
 def a_backup_of_the_state_is_the_same_disk_again():
-    """The commands of docs/CONFIG.md, below another root: what was saved comes back, with identity, reservations, tokens, history."""
-    text = (ROOT / "docs/CONFIG.md").read_text()
+    """The commands of docs/OPERATING.md, below another root: what was saved comes back, with identity, reservations, tokens, history."""
+    text = (ROOT / "docs/OPERATING.md").read_text()
     backup = re.search(r"^(tar -C / .*-czf tarn-backup.tar.gz .*)$", text, re.MULTILINE)
     restore = re.search(r"`(tar -C / -xpzf tarn-backup.tar.gz)`", text)
-    check(backup and restore, "docs/CONFIG.md does not say how to back up and to restore")
+    check(backup and restore, "docs/OPERATING.md does not say how to back up and to restore")
     with tempfile.TemporaryDirectory(prefix="tarn-backup.") as folder:
         place = Place(pathlib.Path(folder))
         place.prepare()

@@ -26,11 +26,11 @@ fn toml_blocks(text: &str) -> Vec<&str> {
 /// To take over what the code says: `BLESS=1 cargo test -p config --test docs`.
 #[test]
 fn the_reference_lists_exactly_the_keys_and_stores_of_the_code() {
-    let mut text = read("docs/CONFIG.md");
-    for (name, reference) in [
-        ("keys", keys::reference()),
-        ("stores", config::store_reference()),
+    for (file, name, reference) in [
+        ("docs/CONFIG.md", "keys", keys::reference()),
+        ("docs/STORES.md", "stores", config::store_reference()),
     ] {
+        let text = read(file);
         let (begin, end) = (
             format!("<!-- {name}: begin -->\n"),
             format!("<!-- {name}: end -->\n"),
@@ -38,12 +38,12 @@ fn the_reference_lists_exactly_the_keys_and_stores_of_the_code() {
         let (before, rest) = text.split_once(&begin).expect("begin mark");
         let (written, after) = rest.split_once(&end).expect("end mark");
         if std::env::var_os("BLESS").is_some() {
-            text = format!("{before}{begin}{reference}{end}{after}");
-            fs::write(project("docs/CONFIG.md"), &text).expect("docs/CONFIG.md is writable");
+            let text = format!("{before}{begin}{reference}{end}{after}");
+            fs::write(project(file), &text).expect("docs is writable");
         } else {
             assert!(
                 written == reference,
-                "docs/CONFIG.md is not what the code says; run BLESS=1 cargo test -p config --test docs"
+                "{file} is not what the code says; run BLESS=1 cargo test -p config --test docs"
             );
         }
     }
@@ -65,7 +65,12 @@ fn the_schema_is_that_of_the_code() {
 
 #[test]
 fn every_example_of_the_documentation_is_a_configuration() {
-    for file in ["README.md", "docs/CONFIG.md"] {
+    for file in [
+        "README.md",
+        "docs/CONFIG.md",
+        "docs/STORES.md",
+        "docs/OPERATING.md",
+    ] {
         let text = read(file);
         let blocks = toml_blocks(&text);
         assert!(!blocks.is_empty(), "{file} shows no configuration");

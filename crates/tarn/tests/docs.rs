@@ -73,6 +73,8 @@ fn links_of_the_front_door_lead_somewhere() {
         "CONTRIBUTING.md",
         "docs/API.md",
         "docs/CONFIG.md",
+        "docs/STORES.md",
+        "docs/OPERATING.md",
         "docs/BENCH.md",
         "docs/CLI.md",
         "docs/CLIENTS.md",
