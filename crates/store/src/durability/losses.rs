@@ -4,7 +4,7 @@
 //! with several connections, write through one and flush through another. Each session gets a report, once, as nobody
 //! knows whether two of them are the same program. A session that begins gets one of each loss of the last [`RECENT`],
 //! and of older ones that no session has fetched. A report is fetched when its session logs out, or goes on for
-//! [`RECEIPT`]: one that breaks off before may not have had it.
+//! [`RECEIPT`]: one that breaks off earlier may not have received it.
 //!
 //! A write counts from its answer on, because a flush covers what was answered before it began, and with the losses
 //! that were known when it began, because nobody knows at which end of a loss the server did it. So a write that was
@@ -18,11 +18,11 @@ use std::time::Duration;
 /// Initiators without a session that are remembered. What a further one is owed is reported to all that are not known.
 const ABSENT_MAX: usize = 256;
 
-/// A session that goes on for so long after a report has had it: no initiator waits longer for the answer to a flush
+/// A session that continues for this long after a report has received it: no initiator waits longer for the answer to a flush
 /// without an abort or another session.
 const RECEIPT: Duration = Duration::from_secs(120);
 
-/// Sessions that begin within this time of a loss get a report of it, also when others have had one.
+/// Sessions that begin within this time of a loss get a report of it, even if other sessions have received one.
 const RECENT: Duration = Duration::from_secs(3600);
 
 /// A session that does something. `F` names its initiator, which is asked for once.
@@ -55,7 +55,7 @@ pub struct Departure {
     pub is_covered: bool,
     /// Losses of the store until now.
     pub lost: u64,
-    /// The initiator has logged out: it has had all answers.
+    /// The initiator has logged out: it has received all answers.
     pub is_logout: bool,
     /// When it ends.
     pub now: Duration,
@@ -78,7 +78,7 @@ struct Initiator {
     loss: Option<Loss>,
     /// Losses up to this epoch were reported to a session that has not broken off since.
     reported: u64,
-    /// Losses up to this epoch were reported to a session that has had the report for sure.
+    /// Losses up to this epoch were reported to a session that has certainly received the report.
     fetched: u64,
     sessions: usize,
 }
@@ -122,7 +122,7 @@ impl Initiator {
         self.since.is_none() && self.loss.is_none_or(|loss| self.is_over(loss, now))
     }
 
-    /// A session has had the report of losses up to this epoch.
+    /// A session has received the report of losses up to this epoch.
     fn fetch(&mut self, epoch: u64) {
         self.fetched = self.fetched.max(epoch);
         self.reported = self.reported.max(epoch);
@@ -142,7 +142,7 @@ struct Session<I> {
 }
 
 impl<I> Session<I> {
-    /// Whether it has had its last report.
+    /// Whether it has received its last report.
     fn has_fetched(&self, now: Duration) -> bool {
         let reported = self.reported_at;
         reported.is_some_and(|at| now.saturating_sub(at) >= RECEIPT)

@@ -69,10 +69,10 @@ impl UnitState {
     ///
     /// As [`UnitState::note_media`].
     pub(crate) fn note_growth(&self, media: &[Medium]) -> io::Result<()> {
-        let pairs: Vec<_> = media.iter().map(|one| one.size_bytes).collect();
+        let sizes: Vec<_> = media.iter().map(|one| one.size_bytes).collect();
         let known = self.lock_sizes().clone();
-        let (mut is_larger, mut is_smaller) = (false, known.len() != pairs.len());
-        for (now, was) in pairs.iter().zip(&known) {
+        let (mut is_larger, mut is_smaller) = (false, known.len() != sizes.len());
+        for (now, was) in sizes.iter().zip(&known) {
             is_larger |= now > was;
             is_smaller |= now < was;
         }
