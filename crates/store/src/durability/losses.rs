@@ -18,8 +18,8 @@ use std::time::Duration;
 /// Initiators without a session that are remembered. What a further one is owed is reported to all that are not known.
 const ABSENT_MAX: usize = 256;
 
-/// A session that continues for this long after a report has received it: no initiator waits longer for the answer to a flush
-/// without an abort or another session.
+/// A session that continues for this long after a report has received it: no initiator waits longer for the answer to
+/// a flush without an abort or another session.
 const RECEIPT: Duration = Duration::from_secs(120);
 
 /// Sessions that begin within this time of a loss get a report of it, even if other sessions have received one.
