@@ -320,6 +320,42 @@ def a_composition_with_a_missing_part_is_not_served_as_half_zeros():
             check(data(tarn, MIB) == b"\x11" * MIB, "data")
 
 
+@test
+def members_of_a_composition_are_served_in_no_other_order_size_or_chunk():
+    with place() as there:
+        parts = "".join(f'[[store]]\nid = "{name}"\nstore = "file:{there}/{name}.img?size=8M"\n' for name in "ab")
+        with Tarn(config=parts + config("concat:a,b")) as tarn:
+            write(tarn)
+            write(tarn, b"\x22" * PAGE, at=8 * MIB)
+            stop(tarn)
+            good = tarn.config
+            for old, new in (("concat:a,b", "concat:b,a"), ("concat:a,b", "stripe:a,b"), ("a.img?size=8M", "a.img?size=12M")):
+                tarn.config = good.replace(old, new)
+                tarn.start()
+                is_held(tarn)
+                stop(tarn)
+                equal((there / "a.img").stat().st_size, 8 * MIB, "size of the first member")
+            tarn.config = good.replace("b.img?size=8M", "b.img?size=12M")
+            tarn.start()
+            is_served(tarn)
+            check(data(tarn, at=8 * MIB) == b"\x22" * PAGE, "data of the second member")
+            stop(tarn)
+            tarn.config = good.replace("concat:a,b", "concat:b,a").replace("b.img?size=8M", "b.img?size=12M")
+            tarn.start()
+            is_held(tarn)
+            verb(tarn, "lun", "adopt", "disk")
+            comes_back(tarn, b"\x22" * PAGE)
+            stop(tarn)
+            tarn.start()
+            is_served(tarn, b"\x22" * PAGE)
+        with Tarn(config=parts.replace(".img", ".s") + config("stripe:a,b?chunk=64k")) as tarn:
+            write(tarn)
+            stop(tarn)
+            tarn.config = tarn.config.replace("64k", "128k")
+            tarn.start()
+            is_held(tarn)
+
+
 @test(limit_s=180)
 def ordinary_handling_holds_nothing():
     """Other device numbers, a restored copy, a moved file system, growth while Tarn is off, another store, a removed LUN."""

@@ -11,7 +11,7 @@ mod file;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use config::StoreSpec;
+use config::{StoreKind, StoreSpec};
 use store::SharedStore;
 
 /// A medium, as it was found or as it was recorded.
@@ -25,6 +25,8 @@ pub(crate) struct Medium {
     pub(crate) strong: BTreeMap<String, String>,
     /// Inode and birth time, where the file system keeps them.
     pub(crate) weak: Option<String>,
+    /// Where its bytes are in those of the unit.
+    pub(crate) position: Option<String>,
 }
 
 /// How what is there stands to what was recorded.
@@ -64,6 +66,14 @@ impl Medium {
         Self {
             size_bytes: store.capabilities().size_bytes,
             ..self.clone()
+        }
+    }
+
+    /// The same, at this place in the unit.
+    pub(crate) fn at(self, position: String) -> Self {
+        Self {
+            position: Some(position),
+            ..self
         }
     }
 
@@ -169,7 +179,8 @@ impl Medium {
         !self.strong.contains_key(FILE_SYSTEM) && !self.is_known_by_path_only()
     }
 
-    /// A line for each fact: `store` begins a medium; then `size`, `strong KEY VALUE` and `weak VALUE`.
+    /// A line for each fact: `store` begins a medium; then `size`, `strong KEY VALUE`, `weak VALUE` and
+    /// `position WORDS`.
     pub(crate) fn to_text(&self) -> String {
         let mut text = String::new();
         // Writing to a String cannot fail.
@@ -180,6 +191,9 @@ impl Medium {
         }
         if let Some(value) = &self.weak {
             let _infallible = writeln!(text, "weak {value}");
+        }
+        if let Some(value) = &self.position {
+            let _infallible = writeln!(text, "position {value}");
         }
         text
     }
@@ -204,6 +218,7 @@ impl Medium {
                     medium.strong.insert(key.to_owned(), value.to_owned());
                 }
                 "weak" => medium.weak = Some(rest.to_owned()),
+                "position" => medium.position = Some(rest.to_owned()),
                 _ => {}
             }
         }
@@ -214,6 +229,59 @@ impl Medium {
         self.strong
             .insert(key.to_owned(), in_one_line(value.as_ref()));
     }
+}
+
+/// Where the bytes of each part of a store are in those of the whole, in the order of its parts.
+pub(crate) fn positions(spec: &StoreSpec) -> Vec<String> {
+    let members = spec.members();
+    if spec.at.kind == StoreKind::Stripe {
+        let (chunk, count) = (spec.chunk_bytes, members.len());
+        let position = |at| format!("chunks of {chunk} bytes, {at} of {count}");
+        return (1..=count).map(position).collect();
+    }
+    let mut start = 0_u64;
+    let mut positions = vec![format!("byte {start}")];
+    // A member of a concat that has another one behind it has a size of its own.
+    for member in members.iter().take(members.len().saturating_sub(1)) {
+        start = start.saturating_add(member.store.configured_size_bytes().unwrap_or(0));
+        positions.push(format!("byte {start}"));
+    }
+    positions
+}
+
+/// What differs between how recorded media were put together and how a store would be now: the data would be in another
+/// order. A store that has none of them is another one, and more of them may follow in a concat.
+pub(crate) fn check_positions(recorded: &[Medium], spec: &StoreSpec) -> Result<(), String> {
+    let names = match spec.members() {
+        [] => vec![name_of(spec)],
+        members => members.iter().map(|one| name_of(&one.store)).collect(),
+    };
+    let now: Vec<_> = names.into_iter().zip(positions(spec)).collect();
+    let place_of = |one: &Medium| {
+        now.iter()
+            .find(|(name, _)| name.as_ref() == Some(&one.store))
+    };
+    if !recorded.iter().any(|one| place_of(one).is_some()) {
+        return Ok(());
+    }
+    for one in recorded.iter().filter(|one| !one.is_log()) {
+        let Some(was) = &one.position else {
+            continue;
+        };
+        match place_of(one) {
+            Some((_, is)) if is == was => {}
+            Some((_, is)) => {
+                return Err(format!("{} is at {is} of it, and was at {was}", one.store));
+            }
+            None => {
+                return Err(format!(
+                    "{} was at {was} of it, and is no part of it now",
+                    one.store
+                ));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Before what a record calls the store of a log.
@@ -237,11 +305,73 @@ fn in_one_line(text: &str) -> String {
 mod tests {
     use super::*;
 
+    /// The store of a unit, whose members are `a` to `c`.
+    fn spec(store: &str) -> StoreSpec {
+        let member =
+            |id: &str| format!("[[store]]\nid = \"{id}\"\nstore = \"file:/srv/{id}?size=8M\"\n");
+        let members = ["a", "b", "c"].into_iter();
+        let members = members.filter(|id| !store.contains(&format!("/{id}")));
+        let members: String = members.map(member).collect();
+        let text = format!("{members}[[lun]]\nid = \"x\"\nstore = \"{store}\"\n");
+        let model = config::Model::from_toml(&text, std::path::Path::new("tarn.toml")).unwrap();
+        model.units().first().unwrap().store.clone()
+    }
+
+    #[test]
+    fn parts_stay_where_they_were_in_the_unit() {
+        const OF: [&str; 6] = [
+            "concat:a,b",
+            "concat:b,a",
+            "concat:a",
+            "stripe:a,b",
+            "stripe:a,b?chunk=128k",
+            "/srv/a",
+        ];
+        let recorded = |store: &str| -> Vec<Medium> {
+            let spec = spec(store);
+            let names = match spec.members() {
+                [] => vec![name_of(&spec)],
+                members => members.iter().map(|one| name_of(&one.store)).collect(),
+            };
+            let media = names.into_iter().zip(positions(&spec));
+            let media = media.map(|(name, position)| {
+                let store = name.unwrap();
+                Medium {
+                    store,
+                    ..Medium::default()
+                }
+                .at(position)
+            });
+            media.collect()
+        };
+        for was in OF {
+            for is in OF {
+                let is_grown = ["/srv/a", "concat:a"].contains(&was)
+                    && ["/srv/a", "concat:a", "concat:a,b"].contains(&is);
+                let fits = check_positions(&recorded(was), &spec(is)).is_ok();
+                assert_eq!(fits, was == is || is_grown, "{was} as {is}");
+            }
+            assert_eq!(check_positions(&recorded(was), &spec("/srv/c")), Ok(()));
+        }
+        let why = check_positions(&recorded("concat:a,b"), &spec("concat:a,c")).unwrap_err();
+        assert_eq!(
+            why,
+            "/srv/b was at byte 8388608 of it, and is no part of it now"
+        );
+        // Nothing is said of what an earlier release recorded.
+        let unknown = Medium {
+            position: None,
+            ..recorded("concat:a,b").remove(1)
+        };
+        assert_eq!(check_positions(&[unknown], &spec("concat:b,a")), Ok(()));
+    }
+
     fn medium() -> Medium {
         let mut medium = Medium {
             store: "/srv/a b.img".to_owned(),
             size_bytes: 4096,
             weak: Some("12:34".to_owned()),
+            position: Some("byte 0".to_owned()),
             ..Medium::default()
         };
         medium.note(FILE_SYSTEM, "xfs");

@@ -355,6 +355,7 @@ fn open_unit(
         Some(_) => Expected::Present,
         None => Expected::Anything,
     };
+    expected.check_form(unit)?;
     expected.note_unserved(unit, &identity);
     // One whose store is not open has stand-ins.
     let is_open = |open: &&RunningUnit| {
@@ -629,17 +630,14 @@ impl Prepared {
     /// served all the same: the next start may not know it.
     pub(super) fn note_media(&self, state: &State) {
         let grown = self.grown.iter().map(|(position, _)| position);
-        for unit in self
-            .added
-            .iter()
-            .chain(grown)
-            .filter_map(|at| self.running.units.get(*at))
-        {
-            let Some(media) = unit.opened.media_now() else {
+        let model = &self.running.model;
+        let unit = |at: &usize| Some((model.units().get(*at)?, self.running.units.get(*at)?));
+        for (unit, served) in self.added.iter().chain(grown).filter_map(unit) {
+            let Some(media) = served.opened.media_now(unit) else {
                 continue;
             };
-            if let Err(error) = unit.identity.state.note_media(&media) {
-                let naa = unit.identity.naa.to_string();
+            if let Err(error) = served.identity.state.note_media(&media) {
+                let naa = served.identity.naa.to_string();
                 state.troubles().note(Trouble::of_medium(naa, &error));
             }
         }

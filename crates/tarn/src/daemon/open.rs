@@ -29,7 +29,7 @@ use super::log_device::{LogUse, attach, lazily};
 use super::own_sockets::OwnSockets;
 use super::served::{Expected, Part, open_expected};
 use crate::locate::{OwnFiles, snapshot_at};
-use crate::medium::Medium;
+use crate::medium::{Medium, positions};
 use crate::state::UnitIdentity;
 use crate::{StartError, interface, password};
 
@@ -280,12 +280,14 @@ impl OpenStore {
         }
     }
 
-    /// What its parts and its log are, with the sizes that they have now; `None` while it is not served, and for
-    /// memory.
-    pub(crate) fn media_now(&self) -> Option<Vec<Medium>> {
-        let with_sizes = self.media.iter().zip(self.parts());
-        let media =
-            with_sizes.filter_map(|(medium, part)| Some(medium.as_ref()?.with_size_of(&*part)));
+    /// What its parts and its log are, with the sizes that they have now and where each is in the unit; `None` while it
+    /// is not served, and for memory.
+    pub(crate) fn media_now(&self, unit: &config::Unit) -> Option<Vec<Medium>> {
+        let parts = self.parts().into_iter().zip(positions(&unit.store));
+        let media = self.media.iter().zip(parts);
+        let media = media.filter_map(|(medium, (part, position))| {
+            Some(medium.as_ref()?.with_size_of(&*part).at(position))
+        });
         let media: Vec<_> = media.chain(self.log_medium.clone()).collect();
         (self.held.is_none() && !media.is_empty()).then_some(media)
     }
@@ -337,6 +339,7 @@ fn open_store(
     opener: &Opener,
 ) -> Result<OpenStore, StartError> {
     let expected = Expected::of(unit, identity)?;
+    expected.check_form(unit)?;
     expected.note_unserved(unit, identity);
     let opened = open_parts(&lazily(unit), |spec, place| {
         open_expected(spec, place, opener, &expected)

@@ -13,7 +13,7 @@ use store::{OpenFailure, SharedStore};
 use super::open::{Opener, open_part, probe_part};
 use crate::StartError;
 use crate::error::MediumError;
-use crate::medium::{Fit, Medium, name_of};
+use crate::medium::{Fit, Medium, check_positions, name_of};
 use crate::state::UnitIdentity;
 
 /// What the parts of a unit have to be.
@@ -58,6 +58,22 @@ impl Expected {
             Some(media) => Self::Recorded(media),
             None if identity.was_served => Self::Present,
             None => Self::Anything,
+        })
+    }
+
+    /// Whether the parts of the unit would be put together as those that were served.
+    ///
+    /// # Errors
+    ///
+    /// Its data would be in another order, or a part of it missing.
+    pub(super) fn check_form(&self, unit: &config::Unit) -> Result<(), StartError> {
+        let Self::Recorded(media) = self else {
+            return Ok(());
+        };
+        let checked = check_positions(media, &unit.store);
+        checked.map_err(|why| {
+            let (place, store) = (unit.place.clone(), unit.store.at.to_string());
+            MediumError::Changed { place, store, why }.into()
         })
     }
 

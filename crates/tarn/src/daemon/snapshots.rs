@@ -110,7 +110,7 @@ impl Source {
                 store: Arc::clone(&served.store),
                 has_log: unit.log.is_some(),
                 is_short: {
-                    let media = served.opened.media_now().unwrap_or_default();
+                    let media = served.opened.media_now(unit).unwrap_or_default();
                     served.identity.state.has_shrunk(&media)
                 },
                 image: None,

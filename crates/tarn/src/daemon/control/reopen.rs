@@ -171,8 +171,10 @@ impl Daemon {
     /// Records the sizes of stores that grew beside Tarn: what is smaller at the next start was cut. To be called now
     /// and then.
     pub(crate) fn note_growth(&self) {
-        for served in &self.in_force().running.units {
-            if let Some(media) = served.opened.media_now()
+        let in_force = self.in_force();
+        let running = &in_force.running;
+        for (unit, served) in running.model.units().iter().zip(&running.units) {
+            if let Some(media) = served.opened.media_now(unit)
                 && let Err(error) = served.identity.state.note_growth(&media)
             {
                 let lun = served.identity.naa.to_string();
@@ -220,6 +222,9 @@ impl Daemon {
         let Ok(expected) = Expected::of(unit, &served.identity) else {
             return false;
         };
+        if expected.check_form(unit).is_err() {
+            return false;
+        }
         let opener = self.opener(&self.begun);
         unit.parts().all(|part| {
             let (expected, opener) = (expected.clone(), opener.clone());
