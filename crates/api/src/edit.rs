@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::access::Role;
+use crate::patch::{Patch, Patched};
 use crate::spec;
 
 /// Edits in one request.
@@ -145,89 +146,6 @@ pub enum Keys {
     User(UserKeys),
 }
 
-/// Keys of a unit.
-#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct LunKeys {
-    /// Which unit.
-    pub id: String,
-    /// Where the data lives.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub store: Option<String>,
-    /// Unit serial number.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub serial: Option<String>,
-    /// NAA designator in hexadecimal digits.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub naa: Option<String>,
-    /// Whose disk it is, for quotas.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub owner: Option<String>,
-    /// The log device.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub log: Option<String>,
-    /// What the log is for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sync_bias: Option<String>,
-    /// Snapshots that are taken by themselves; an empty one: none are.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub snapshots: Option<spec::Schedule>,
-}
-
-/// Keys of a named store.
-#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct StoreKeys {
-    /// Which store.
-    pub id: String,
-    /// Where the data lives.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub store: Option<String>,
-}
-
-/// Keys of a server of NBD.
-#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct NbdKeys {
-    /// Which server: its socket or address.
-    pub nbd: String,
-    /// The mode of the file of its socket.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mode: Option<String>,
-    /// The units that are its exports, all of them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub luns: Option<Vec<String>>,
-    /// The groups of clients that find them; empty: everyone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub groups: Option<Vec<String>>,
-    /// The file of its certificate.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub certificate: Option<String>,
-    /// The file of the private key.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub key: Option<String>,
-    /// The file of those who vouch for clients.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ca: Option<String>,
-}
-
-/// Keys of a quota.
-#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct QuotaKeys {
-    /// Which quota: `owner:NAME` or `pool:PLACE`.
-    pub quota: String,
-    /// The most that the sizes may be together.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub provisioned: Option<String>,
-    /// The most that the disks may take together.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub used: Option<String>,
-    /// The part of `used`, in percent, from which on everyone is notified; 0: the default.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub soft: Option<u16>,
-}
-
 /// Keys of a group of HyperSCSI. The password goes in and never comes out.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -256,48 +174,6 @@ pub struct HyperscsiKeys {
     /// Its devices, all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<Vec<spec::HyperscsiDevice>>,
-}
-
-/// Keys of a device of a group of HyperSCSI.
-#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct DeviceKeys {
-    /// The group: `NAME at PLACE`, or its name where no other group has that.
-    pub hyperscsi: String,
-    /// Which device, by the `id` of its unit.
-    pub id: String,
-    /// The least protection that is accepted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub level: Option<String>,
-    /// Writes are refused.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub readonly: Option<bool>,
-}
-
-/// Keys of a target.
-#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct TargetKeys {
-    /// Which target.
-    pub name: String,
-    /// TargetAlias.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub alias: Option<String>,
-    /// Where it is reached.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub portals: Option<Vec<spec::Portal>>,
-    /// CHAP users that may log in; empty: everyone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub auth: Option<Vec<String>>,
-    /// CHAP algorithms; empty: all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub chap_algorithms: Option<Vec<String>>,
-    /// TARGET COLD RESET of an initiator ends the sessions of all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cold_reset: Option<bool>,
-    /// What it shows, all of it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub luns: Option<Vec<spec::TargetLun>>,
 }
 
 /// Who is in a group.
@@ -339,6 +215,68 @@ pub struct UserKeys {
     /// The InitiatorNames (patterns) that are this user's alone; empty: it may have any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initiators: Option<Vec<String>>,
+}
+
+/// Keys of a unit.
+pub type LunKeys = Patch<spec::Lun>;
+
+impl Patched for spec::Lun {
+    const SCHEMA: &'static str = "LunKeys";
+    const NAMED_BY: &'static [(&'static str, &'static str)] = &[("id", "Which unit.")];
+    const IDENTITY: &'static [&'static str] = &["id"];
+}
+
+/// Keys of a named store.
+pub type StoreKeys = Patch<spec::Store>;
+
+impl Patched for spec::Store {
+    const SCHEMA: &'static str = "StoreKeys";
+    const NAMED_BY: &'static [(&'static str, &'static str)] = &[("id", "Which store.")];
+    const IDENTITY: &'static [&'static str] = &["id"];
+}
+
+/// Keys of a server of NBD.
+pub type NbdKeys = Patch<spec::Nbd>;
+
+impl Patched for spec::Nbd {
+    const SCHEMA: &'static str = "NbdKeys";
+    const NAMED_BY: &'static [(&'static str, &'static str)] =
+        &[("nbd", "Which server: its socket or address.")];
+    const IDENTITY: &'static [&'static str] = &["bind", "socket"];
+}
+
+/// Keys of a quota.
+pub type QuotaKeys = Patch<spec::Quota>;
+
+impl Patched for spec::Quota {
+    const SCHEMA: &'static str = "QuotaKeys";
+    const NAMED_BY: &'static [(&'static str, &'static str)] =
+        &[("quota", "Which quota: `owner:NAME` or `pool:PLACE`.")];
+    const IDENTITY: &'static [&'static str] = &["owner", "pool"];
+}
+
+/// Keys of a device of a group of HyperSCSI.
+pub type DeviceKeys = Patch<spec::HyperscsiDevice>;
+
+impl Patched for spec::HyperscsiDevice {
+    const SCHEMA: &'static str = "DeviceKeys";
+    const NAMED_BY: &'static [(&'static str, &'static str)] = &[
+        (
+            "hyperscsi",
+            "The group: `NAME at PLACE`, or its name where no other group has that.",
+        ),
+        ("id", "Which device, by the `id` of its unit."),
+    ];
+    const IDENTITY: &'static [&'static str] = &["id"];
+}
+
+/// Keys of a target.
+pub type TargetKeys = Patch<spec::Target>;
+
+impl Patched for spec::Target {
+    const SCHEMA: &'static str = "TargetKeys";
+    const NAMED_BY: &'static [(&'static str, &'static str)] = &[("name", "Which target.")];
+    const IDENTITY: &'static [&'static str] = &["name"];
 }
 
 /// What names a thing.

@@ -13,6 +13,7 @@
 //! | [`spec`] | what is configured: the keys of the file, section by section |
 //! | [`view`] | what runs: units, targets, sessions, who sees what |
 //! | [`edit`] | single changes of what is configured |
+//! | [`patch`] | single keys of a thing |
 //! | [`plan`] | what a change would do, has done, and was |
 //! | [`stats`] | counters and latencies |
 //! | [`figures`] | rates and latencies of the past |
@@ -32,6 +33,7 @@ pub mod control;
 pub mod edit;
 pub mod event;
 pub mod figures;
+pub mod patch;
 pub mod plan;
 pub mod problem;
 pub mod request;

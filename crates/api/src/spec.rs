@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use zeroize::Zeroizing;
 
 /// `[[lun]]`: a logical unit.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = spec::Lun)]
 pub struct Lun {
@@ -57,7 +57,7 @@ pub struct Schedule {
 }
 
 /// `[[store]]`: a store that a unit names as a member.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = spec::Store)]
 pub struct Store {
@@ -82,6 +82,8 @@ pub struct Nbd {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
     /// The `id`s of the units that are its exports.
+    #[serde(default)]
+    #[schema(required)]
     pub luns: Vec<String>,
     /// The groups of clients that find them; empty: everyone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -154,6 +156,8 @@ pub struct Hyperscsi {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
     /// Its devices, at least one; clients may call them by their positions.
+    #[serde(default)]
+    #[schema(required)]
     pub device: Vec<HyperscsiDevice>,
 }
 
@@ -192,7 +196,7 @@ impl Quota {
 }
 
 /// `[[target]]`: an iSCSI target.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = spec::Target)]
 pub struct Target {
@@ -219,7 +223,7 @@ pub struct Target {
 }
 
 /// An address of a target.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Portal {
     /// `ADDRESS:PORT` to listen on, IPv6 in brackets.
@@ -233,7 +237,7 @@ pub struct Portal {
 }
 
 /// An entry of a target's `luns`.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TargetLun {
     /// The logical unit number, up to 16383. Several entries may have it if each is for other groups.
@@ -249,17 +253,19 @@ pub struct TargetLun {
 }
 
 /// `[[group]]`: a group of initiators.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Group {
     /// What units call the group.
     pub id: String,
     /// Name patterns, addresses, networks and users; what follows a `!` is not in the group.
+    #[serde(default)]
+    #[schema(required)]
     pub initiators: Vec<String>,
 }
 
 /// `[[user]]`: a CHAP user. Secrets go in and never come out.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct User {
     /// CHAP_N of the initiator.
@@ -282,7 +288,7 @@ pub struct User {
 }
 
 /// The target's side of mutual CHAP.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Mutual {
     /// CHAP_N of the target.

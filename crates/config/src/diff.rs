@@ -6,12 +6,14 @@ use std::fmt;
 
 use crate::admin::ADMIN;
 use crate::confine::CONFINE;
-use crate::keys::{Effective, SECTION_ADMIN, SECTION_CONFINE, SECTION_LIMITS, SECTION_SERVER};
-use crate::limits::LIMIT_VALUES;
-use crate::value::{
-    GROUP, HYPERSCSI, KeyOf, NBD, NOTIFY, PORTAL, QUOTA, SERVER, STORE, TARGET, TARGET_LUN, UNIT,
-    USER,
+use crate::keys::{
+    Effective, SECTION_ADMIN, SECTION_CONFINE, SECTION_GROUP, SECTION_HYPERSCSI_GROUP,
+    SECTION_LIMITS, SECTION_NBD, SECTION_PORTAL, SECTION_QUOTA, SECTION_SERVER, SECTION_STORE,
+    SECTION_TARGET, SECTION_TARGET_LUN, SECTION_USER,
 };
+use crate::limits::LIMIT_VALUES;
+use crate::specs::{self, Said};
+use crate::value::{self, KeyOf, Keyed, NOTIFY, SERVER, keyed, values};
 use crate::{
     GroupIndex, HyperScsiGroup, HyperScsiIndex, HyperScsiPassword, Model, NbdIndex, Notify,
     NotifyIndex, QuotaIndex, StoreIndex, TargetIndex, TargetLun, Unit, UnitIndex, UserIndex,
@@ -217,7 +219,7 @@ pub fn diff_with(
             &old.stores,
             &new.stores,
             |_, named| named.id.clone(),
-            STORE,
+            |_, named| keyed(&SECTION_STORE, &specs::store(named), &["id"]),
             StoreIndex,
         ),
         units: both.units(renames),
@@ -225,28 +227,37 @@ pub fn diff_with(
             &old.users,
             &new.users,
             |_, user| user.name.clone(),
-            USER,
+            |_, user| keyed(&SECTION_USER, &specs::user(user, Said::Whole), &["name"]),
             UserIndex,
         ),
         groups: both.list(
             &old.groups,
             &new.groups,
             |_, group| group.id.clone(),
-            GROUP,
+            |model, group| keyed(&SECTION_GROUP, &specs::group(model, group), &["id"]),
             GroupIndex,
         ),
         targets: both.list(
             &old.targets,
             &new.targets,
             |_, target| target.name.to_string(),
-            TARGET,
+            |model, target| {
+                let target = specs::target(model, target);
+                keyed(&SECTION_TARGET, &target, &["name", "portals", "luns"])
+            },
             TargetIndex,
         ),
         nbd: both.list(
             &old.nbd,
             &new.nbd,
             |_, server| server.at.to_string(),
-            NBD,
+            |model, server| {
+                keyed(
+                    &SECTION_NBD,
+                    &specs::nbd(model, server),
+                    &["bind", "socket"],
+                )
+            },
             NbdIndex,
         ),
         hyperscsi: both.hyperscsi(),
@@ -254,7 +265,7 @@ pub fn diff_with(
             &old.quotas,
             &new.quotas,
             |_, quota| quota.of.to_string(),
-            QUOTA,
+            |_, quota| keyed(&SECTION_QUOTA, &specs::quota(quota), &["owner", "pool"]),
             QuotaIndex,
         ),
         notify: both.notify(),
@@ -283,12 +294,10 @@ fn lun_identity(model: &Model, entry: &TargetLun, is_shared: bool) -> String {
 }
 
 /// What a unit is apart from its name.
-fn unit_substance(model: &Model, unit: &Unit) -> String {
-    let values = UNIT.iter().map(|key| (key.value)(model, unit));
-    values
-        .map(|value| value.unwrap_or_default())
-        .collect::<Vec<_>>()
-        .join("\0")
+fn unit_substance(unit: &Unit) -> String {
+    let keys = value::unit(unit).into_iter();
+    let keys = keys.map(|(key, value)| format!("{key}={value:?}"));
+    keys.collect::<Vec<_>>().join("\0")
 }
 
 /// The position of each thing by its identity. Where several have the same, as STOREs of a
@@ -305,6 +314,19 @@ fn positions<T>(things: &[T], identity: impl Fn(&T) -> String) -> HashMap<(Strin
     positions
 }
 
+/// The keys that have another value.
+fn changes(old: &Keyed, new: &Keyed) -> Vec<KeyChange> {
+    let text = |value: &Option<String>| value.clone().unwrap_or_else(|| "none".to_owned());
+    let both = old.iter().zip(new);
+    let differ = both.filter(|((_, old), (_, new))| old != new);
+    let change = |((key, old), (_, new)): (&(&'static str, _), &(_, _))| KeyChange {
+        key,
+        old: text(old),
+        new: text(new),
+    };
+    differ.map(change).collect()
+}
+
 /// The two models, where one alone is not enough.
 struct Both<'a> {
     old: &'a Model,
@@ -318,22 +340,13 @@ impl Both<'_> {
             &self.old.notify,
             &self.new.notify,
             name,
-            NOTIFY,
+            |model, notify| values(model, NOTIFY, notify),
             NotifyIndex,
         )
     }
 
     fn keys<T>(&self, keys: &[KeyOf<T>], old: &T, new: &T) -> Vec<KeyChange> {
-        let change = |key: &KeyOf<T>| {
-            let (old, new) = ((key.value)(self.old, old), (key.value)(self.new, new));
-            let text = |value: Option<String>| value.unwrap_or_else(|| "none".to_owned());
-            (old != new).then(|| KeyChange {
-                key: key.name,
-                old: text(old),
-                new: text(new),
-            })
-        };
-        keys.iter().filter_map(change).collect()
+        changes(&values(self.old, keys, old), &values(self.new, keys, new))
     }
 
     fn list<T, I>(
@@ -341,7 +354,7 @@ impl Both<'_> {
         old: &[T],
         new: &[T],
         identity: impl Fn(&Model, &T) -> String,
-        keys: &[KeyOf<T>],
+        keys: impl Fn(&Model, &T) -> Keyed,
         index: impl Fn(usize) -> I,
     ) -> Vec<Difference<I>> {
         let (of_old, of_new) = (
@@ -354,7 +367,15 @@ impl Both<'_> {
     fn hyperscsi(&self) -> Vec<Difference<HyperScsiIndex>> {
         let name = |_: &Model, group: &HyperScsiGroup| group.to_string();
         let (old, new) = (&self.old.hyperscsi, &self.new.hyperscsi);
-        self.list(old, new, name, HYPERSCSI, HyperScsiIndex)
+        let keys = |_: &Model, group: &HyperScsiGroup| {
+            let group = specs::hyperscsi(group, Said::Whole);
+            keyed(
+                &SECTION_HYPERSCSI_GROUP,
+                &group,
+                &["name", "interface", "udp"],
+            )
+        };
+        self.list(old, new, name, keys, HyperScsiIndex)
     }
 
     /// The units. One that was renamed is found by the `id` it had, which no other unit is found by then.
@@ -372,7 +393,8 @@ impl Both<'_> {
             }
         };
         let (old, new) = (&self.old.units, &self.new.units);
-        self.matched((old, Unit::to_string), (new, before), UNIT, UnitIndex)
+        let keys = |_: &Model, unit: &Unit| value::unit(unit);
+        self.matched((old, Unit::to_string), (new, before), keys, UnitIndex)
     }
 
     /// The units of these names, where both models have them.
@@ -395,7 +417,7 @@ impl Both<'_> {
         &self,
         (old, of_old): (&[T], impl Fn(&T) -> String),
         (new, of_new): (&[T], impl Fn(&T) -> String),
-        keys: &[KeyOf<T>],
+        keys: impl Fn(&Model, &T) -> Keyed,
         index: impl Fn(usize) -> I,
     ) -> Vec<Difference<I>> {
         let old_positions = positions(old, of_old);
@@ -419,7 +441,7 @@ impl Both<'_> {
                 differences.push(Difference::Added(index(position)));
                 continue;
             };
-            let keys = self.keys(keys, before, thing);
+            let keys = changes(&keys(self.old, before), &keys(self.new, thing));
             if !keys.is_empty() {
                 differences.push(Difference::Changed {
                     old: index(partner),
@@ -479,13 +501,13 @@ impl Both<'_> {
             match difference {
                 Difference::Removed(index) => {
                     if let Some(unit) = self.old.units.get(index.position()) {
-                        let substance = unit_substance(self.old, unit);
+                        let substance = unit_substance(unit);
                         candidates.entry(substance).or_default().0.push(*index);
                     }
                 }
                 Difference::Added(index) => {
                     if let Some(unit) = self.new.units.get(index.position()) {
-                        let substance = unit_substance(self.new, unit);
+                        let substance = unit_substance(unit);
                         candidates.entry(substance).or_default().1.push(*index);
                     }
                 }
@@ -522,7 +544,7 @@ impl Both<'_> {
                 &before.portals,
                 &target.portals,
                 |_, portal| portal.bind.to_string(),
-                PORTAL,
+                |_, portal| keyed(&SECTION_PORTAL, &specs::portal(portal), &["bind"]),
                 |position| position,
             );
             let placed = portals.into_iter().map(|portal| portal.within(old, new));
@@ -537,7 +559,13 @@ impl Both<'_> {
                     let is_shared = luns.iter().any(|luns| luns.count_of(entry.lun) > 1);
                     lun_identity(model, entry, is_shared)
                 },
-                TARGET_LUN,
+                |model, entry| {
+                    keyed(
+                        &SECTION_TARGET_LUN,
+                        &specs::target_lun(model, entry),
+                        &["lun"],
+                    )
+                },
                 |position| position,
             );
             let is_same_unit = |old: usize, new: usize| {

@@ -6,11 +6,11 @@ mod hide;
 mod hyperscsi;
 mod list;
 mod make;
-mod read;
 mod section;
 mod size;
 mod table;
 mod target;
+mod walk;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -30,8 +30,12 @@ use self::list::{List, Row, row_at, rows};
 use self::section::Identity;
 pub use self::section::{nbd_address, nbd_name};
 use self::table::Keys;
+use crate::keys::{
+    SECTION_GROUP, SECTION_HYPERSCSI_GROUP, SECTION_LUN, SECTION_NBD, SECTION_QUOTA, SECTION_STORE,
+    SECTION_TARGET, SECTION_USER, SectionKeys,
+};
 use crate::reader::Source;
-use crate::{ConfigError, Model, Naa, StoreSpec, file};
+use crate::{ConfigError, Model, file};
 
 /// The text of a configuration that is being changed.
 ///
@@ -55,40 +59,50 @@ pub struct Draft {
 struct Kind {
     /// Its key, and what messages call it.
     list: &'static str,
+    /// What there is to say of it.
+    keys: &'static SectionKeys,
     /// What it is found by.
     identity: Identity,
 }
 
 const LUN: Kind = Kind {
     list: "lun",
+    keys: &SECTION_LUN,
     identity: Identity::Key("id"),
 };
 const STORE: Kind = Kind {
     list: "store",
+    keys: &SECTION_STORE,
     identity: Identity::Key("id"),
 };
 const TARGET: Kind = Kind {
     list: "target",
+    keys: &SECTION_TARGET,
     identity: Identity::Key("name"),
 };
 const NBD: Kind = Kind {
     list: "nbd",
+    keys: &SECTION_NBD,
     identity: Identity::Place,
 };
 const QUOTA: Kind = Kind {
     list: "quota",
+    keys: &SECTION_QUOTA,
     identity: Identity::Counted,
 };
 const HYPERSCSI: Kind = Kind {
     list: "hyperscsi.group",
+    keys: &SECTION_HYPERSCSI_GROUP,
     identity: Identity::Group,
 };
 const GROUP: Kind = Kind {
     list: "group",
+    keys: &SECTION_GROUP,
     identity: Identity::Key("id"),
 };
 const USER: Kind = Kind {
     list: "user",
+    keys: &SECTION_USER,
     identity: Identity::Key("name"),
 };
 
@@ -115,7 +129,7 @@ impl Draft {
 
     /// The units, as the text has them.
     pub fn luns(&self) -> Vec<spec::Lun> {
-        self.read(LUN, read::lun)
+        self.sections()
     }
 
     /// The named stores, as the text has them.
@@ -135,17 +149,17 @@ impl Draft {
 
     /// The targets, as the text has them.
     pub fn targets(&self) -> Vec<spec::Target> {
-        self.read(TARGET, read::target)
+        self.sections()
     }
 
     /// The groups, as the text has them.
     pub fn groups(&self) -> Vec<spec::Group> {
-        self.read(GROUP, read::group)
+        self.sections()
     }
 
     /// The users, as the text has them, without secrets.
     pub fn users(&self) -> Vec<spec::User> {
-        self.read(USER, read::user)
+        self.sections()
     }
 
     /// Adds a unit, or changes the one with this `id`. True when it was made.
@@ -154,15 +168,7 @@ impl Draft {
     ///
     /// Its store is none.
     pub fn put_lun(&mut self, lun: &spec::Lun) -> Result<bool, EditError> {
-        StoreSpec::parse(&lun.store)?;
-        let (mut keys, is_made) = self.find_or_add(LUN, &lun.id)?;
-        keys.set_text("store", Some(&lun.store), str::eq);
-        keys.set_text("serial", lun.serial.as_deref(), str::eq);
-        keys.set_text("naa", lun.naa.as_deref(), is_same_naa);
-        keys.set_text("owner", lun.owner.as_deref(), str::eq);
-        keys.set_text("log", lun.log.as_deref(), str::eq);
-        keys.set_text("sync_bias", lun.sync_bias.as_deref(), str::eq);
-        set_schedule(&mut keys, lun.snapshots.as_ref());
+        let is_made = self.put_section(lun)?;
         if is_made {
             self.began_as.insert(lun.id.clone(), None);
         }
@@ -175,15 +181,7 @@ impl Draft {
     ///
     /// There is none with this `id`, or a target shows it.
     pub fn remove_lun(&mut self, id: &str) -> Result<(), EditError> {
-        self.remove(LUN, id, |draft| {
-            let targets = draft.targets_with(id).into_iter();
-            let targets = targets.map(|target| format!("target {target}"));
-            let snapshots = draft.snapshots_of(id).into_iter();
-            let snapshots = snapshots.map(|(lun, _)| format!("lun {lun}"));
-            let shown = targets.chain(draft.nbd_with("luns", id));
-            let shown = shown.chain(draft.hyperscsi_with(id));
-            shown.chain(snapshots).collect()
-        })?;
+        self.remove_section::<spec::Lun>(id)?;
         self.began_as.remove(id);
         Ok(())
     }
@@ -239,86 +237,6 @@ impl Draft {
         renames.filter(|(new, old)| new != old).collect()
     }
 
-    /// Adds a group, or changes the one with this `id`. True when it was made.
-    ///
-    /// # Errors
-    ///
-    /// It has no initiators.
-    pub fn put_group(&mut self, group: &spec::Group) -> Result<bool, EditError> {
-        if group.initiators.is_empty() {
-            return Err(file::NO_INITIATORS.into());
-        }
-        let (mut keys, is_made) = self.find_or_add(GROUP, &group.id)?;
-        keys.set_texts("initiators", &group.initiators, file::initiator_form);
-        Ok(is_made)
-    }
-
-    /// Removes a group.
-    ///
-    /// # Errors
-    ///
-    /// There is none with this `id`, or a unit of a target is shown to it.
-    pub fn remove_group(&mut self, id: &str) -> Result<(), EditError> {
-        self.remove(GROUP, id, |draft| {
-            let targets = draft.targets();
-            let entries = targets
-                .iter()
-                .flat_map(|target| target.luns.iter().map(move |entry| (target, entry)));
-            entries
-                .filter(|(_, entry)| entry.groups.iter().any(|group| group == id))
-                .map(|(target, entry)| format!("lun {} of target {}", entry.lun, target.name))
-                .chain(draft.nbd_with("groups", id))
-                .collect()
-        })
-    }
-
-    /// Adds a user, or changes the one with this name. True when it was made. Secrets are
-    /// not for this text: only the files that hold them are; one that is not given stays.
-    ///
-    /// # Errors
-    ///
-    /// No file is given, and none is there.
-    pub fn put_user(&mut self, user: &spec::User) -> Result<bool, EditError> {
-        let old = self.one(USER, &user.name, read::user).ok();
-        let old = old.as_ref();
-        let missing = || EditError::SecretMissing {
-            name: user.name.clone(),
-        };
-        let kept = old.and_then(|old| old.secret_file.clone());
-        let secret_file = user.secret_file.clone().or(kept).ok_or_else(missing)?;
-        let mutual = match &user.mutual {
-            None => None,
-            Some(mutual) => {
-                let old = old.and_then(|old| old.mutual.as_ref());
-                let kept = old.and_then(|old| old.secret_file.clone());
-                let file = mutual.secret_file.clone().or(kept).ok_or_else(missing)?;
-                Some((mutual.name.as_str(), file))
-            }
-        };
-        let (mut keys, is_made) = self.find_or_add(USER, &user.name)?;
-        keys.set_text("secret_file", Some(&secret_file), str::eq);
-        match mutual {
-            None => keys.remove("mutual"),
-            Some((name, file)) => set_mutual(&mut keys, name, &file),
-        }
-        // A client that does not know the key does not free the user of its names.
-        match user.initiators.as_deref() {
-            None => {}
-            Some([]) => keys.remove("initiators"),
-            Some(names) => keys.set_texts("initiators", names, file::initiator_form),
-        }
-        Ok(is_made)
-    }
-
-    /// Removes a user.
-    ///
-    /// # Errors
-    ///
-    /// There is none with this name, or a target, a group or discovery refers to it.
-    pub fn remove_user(&mut self, name: &str) -> Result<(), EditError> {
-        self.remove(USER, name, |draft| draft.uses_of_user(name))
-    }
-
     fn uses_of_user(&self, name: &str) -> Vec<String> {
         let is_name = |user: &String| user == name;
         let targets = self.targets().into_iter();
@@ -344,15 +262,6 @@ impl Draft {
         rows.filter_map(|row| {
             let rest = snapshot_of(row.text("store")?, id)?;
             Some((row.text("id")?.to_owned(), rest))
-        })
-        .collect()
-    }
-
-    fn read<T>(&self, kind: Kind, read: fn(&dyn TableLike) -> T) -> Vec<T> {
-        let rows = rows(self.list(kind)).into_iter();
-        rows.filter_map(|row| match row {
-            Row::Table(table) => Some(read(table)),
-            Row::Text(_) => None,
         })
         .collect()
     }
@@ -562,44 +471,6 @@ impl fmt::Display for Draft {
 fn snapshot_of(store: &str, id: &str) -> Option<String> {
     let rest = store.strip_prefix("snap:")?.strip_prefix(id)?;
     rest.starts_with('@').then(|| rest.to_owned())
-}
-
-fn is_same_naa(a: &str, b: &str) -> bool {
-    a == b || Naa::parse(a).is_ok_and(|naa| Naa::parse(b) == Ok(naa))
-}
-
-fn set_schedule(lun: &mut Keys<'_>, wanted: Option<&spec::Schedule>) {
-    let there = lun.read().get("snapshots").and_then(Item::as_table_like);
-    if there.map(read::schedule).as_ref() == wanted {
-        return;
-    }
-    let table = wanted.map(|wanted| {
-        let counts = [
-            ("hourly", wanted.hourly),
-            ("daily", wanted.daily),
-            ("weekly", wanted.weekly),
-        ];
-        let counts = counts
-            .into_iter()
-            .filter_map(|(key, count)| Some((key, Value::from(i64::from(count?)))));
-        let at = wanted.at.as_deref().map(|at| ("at", Value::from(at)));
-        InlineTable::from_iter(counts.chain(at)).into()
-    });
-    lun.set("snapshots", table);
-}
-
-fn set_mutual(user: &mut Keys<'_>, name: &str, file: &str) {
-    match user.table("mutual") {
-        Some(mut mutual) => {
-            mutual.set_text("name", Some(name), str::eq);
-            mutual.set_text("secret_file", Some(file), str::eq);
-        }
-        None => {
-            let keys = [("name", name), ("secret_file", file)];
-            let mutual = InlineTable::from_iter(keys);
-            user.set("mutual", Some(mutual.into()));
-        }
-    }
 }
 
 #[cfg(test)]

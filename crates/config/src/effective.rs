@@ -1,13 +1,17 @@
 //! The whole configuration as one text, with every default that is known written out.
 
+use serde::Serialize;
+
 use crate::admin::ADMIN;
 use crate::confine::CONFINE;
-use crate::limits::LIMIT_VALUES;
-use crate::value::{
-    GROUP, HYPERSCSI, KeyOf, NBD, NOTIFY, PORTAL, QUOTA, SERVER, STORE, TARGET, TARGET_LUN,
-    UNIT_SECTION, USER, list, quoted,
+use crate::keys::{
+    SECTION_GROUP, SECTION_HYPERSCSI_GROUP, SECTION_LUN, SECTION_NBD, SECTION_QUOTA, SECTION_STORE,
+    SECTION_TARGET, SECTION_USER, SectionKeys,
 };
-use crate::{Model, NbdPlace, NotifyTo, Portal, TargetLun};
+use crate::limits::LIMIT_VALUES;
+use crate::specs::{self, Said};
+use crate::value::{KeyOf, Keyed, NOTIFY, SERVER, keyed, quoted, values};
+use crate::{Model, NotifyTo};
 
 impl Model {
     /// The configuration with its defaults written out and without comments. The text parses to
@@ -26,47 +30,30 @@ impl Model {
         text.section("[admin]", None, &ADMIN, &self.admin);
         text.section("[confine]", None, &CONFINE, &self.confine);
         for named in &self.stores {
-            text.section("[[store]]", Some(("id", &named.id)), STORE, named);
+            text.thing("[[store]]", &SECTION_STORE, &specs::store(named));
         }
         for unit in &self.units {
-            let id = unit.to_string();
-            text.section("[[lun]]", Some(("id", &id)), UNIT_SECTION, unit);
+            text.thing("[[lun]]", &SECTION_LUN, &specs::lun(unit, Said::Whole));
         }
         for user in &self.users {
-            text.section("[[user]]", Some(("name", &user.name)), USER, user);
+            text.thing("[[user]]", &SECTION_USER, &specs::user(user, Said::Whole));
         }
         for group in &self.groups {
-            text.section("[[group]]", Some(("id", &group.id)), GROUP, group);
+            text.thing("[[group]]", &SECTION_GROUP, &specs::group(self, group));
         }
         for target in &self.targets {
-            let name = Some(("name", target.name.as_str()));
-            text.section("[[target]]", name, TARGET, target);
-            let portals = target.portals.iter().map(|portal| text.portal(portal));
-            let portals = list(portals);
-            text.line("portals", &portals);
-            let luns = target.luns.entries().iter();
-            let luns = luns.map(|entry| text.target_lun(entry));
-            let luns = lines(luns);
-            text.line("luns", &luns);
+            text.thing("[[target]]", &SECTION_TARGET, &specs::target(self, target));
         }
         for server in &self.nbd {
-            let key = match server.at {
-                NbdPlace::Address(_) => "bind",
-                NbdPlace::Socket { .. } => "socket",
-            };
-            let place = server.at.to_string();
-            text.section("[[nbd]]", Some((key, &place)), NBD, server);
+            text.thing("[[nbd]]", &SECTION_NBD, &specs::nbd(self, server));
         }
         for group in &self.hyperscsi {
-            let name = Some(("name", group.name.as_str()));
-            let (key, place) = group.at.key_and_value();
-            text.section_of("[[hyperscsi.group]]", name);
-            text.line(key, &quoted(&place));
-            text.keys(HYPERSCSI, group);
+            let heading = "[[hyperscsi.group]]";
+            let group = specs::hyperscsi(group, Said::Whole);
+            text.thing(heading, &SECTION_HYPERSCSI_GROUP, &group);
         }
         for quota in &self.quotas {
-            let (key, value) = quota.of.key_and_value();
-            text.section("[[quota]]", Some((key, &value)), QUOTA, quota);
+            text.thing("[[quota]]", &SECTION_QUOTA, &specs::quota(quota));
         }
         for notify in &self.notify {
             let key = match notify.to {
@@ -110,8 +97,14 @@ impl Text<'_> {
     }
 
     fn keys<T>(&mut self, keys: &[KeyOf<T>], thing: &T) {
-        for (key, value) in values(self.model, keys, thing) {
-            self.line(key, &value);
+        self.lines(values(self.model, keys, thing));
+    }
+
+    fn lines(&mut self, keys: Keyed) {
+        for (key, value) in keys {
+            if let Some(value) = value {
+                self.line(key, &value);
+            }
         }
     }
 
@@ -119,52 +112,10 @@ impl Text<'_> {
         self.text.push_str(&format!("{key} = {value}\n"));
     }
 
-    fn portal(&self, portal: &Portal) -> String {
-        let bind = quoted(&portal.bind.to_string());
-        inline("bind", bind, values(self.model, PORTAL, portal))
+    fn thing<T: Serialize>(&mut self, heading: &str, section: &SectionKeys, thing: &T) {
+        self.section_of(heading, None);
+        self.lines(keyed(section, thing, &[]));
     }
-
-    fn target_lun(&self, entry: &TargetLun) -> String {
-        let values = values(self.model, TARGET_LUN, entry);
-        inline("lun", entry.lun.to_string(), values)
-    }
-}
-
-/// The keys of a thing that have a value.
-fn values<'a, T>(
-    model: &'a Model,
-    keys: &'a [KeyOf<T>],
-    thing: &'a T,
-) -> impl Iterator<Item = (&'static str, String)> + 'a {
-    keys.iter()
-        .filter_map(move |key| Some((key.name, (key.value)(model, thing)?)))
-}
-
-/// A table on one line.
-fn inline(
-    first_key: &str,
-    first: String,
-    rest: impl Iterator<Item = (&'static str, String)>,
-) -> String {
-    let mut line = format!("{{ {first_key} = {first}");
-    for (key, value) in rest {
-        line.push_str(&format!(", {key} = {value}"));
-    }
-    line.push_str(" }");
-    line
-}
-
-/// A list with one entry on each line.
-fn lines(values: impl Iterator<Item = String>) -> String {
-    let mut lines = String::from("[");
-    for value in values {
-        lines.push_str(&format!("\n    {value},"));
-    }
-    if lines.len() > 1 {
-        lines.push('\n');
-    }
-    lines.push(']');
-    lines
 }
 
 #[cfg(test)]

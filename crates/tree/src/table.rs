@@ -47,7 +47,7 @@ impl Thing for Lun {
         Attribute::shows("serial", "unit serial number", |lun| lun.serial.clone()),
         Attribute::shows("naa", "NAA designator, hexadecimal", |lun| lun.naa.clone()),
         Attribute::shows("owner", "whose disk it is, for quotas; an empty line: nobody's", |lun: &Self| optional(lun.spec.owner.as_ref()))
-            .writes(|lun, text| Ok(Call::edit(Edit::Set(Keys::Lun(LunKeys { id: lun.spec.id.clone(), owner: Some(one_line(text)?), ..LunKeys::default() }))))),
+            .writes(|lun, text| Ok(Call::edit(Edit::Set(Keys::Lun(LunKeys::of([&lun.spec.id]).with("owner", one_line(text)?)))))),
         Attribute::shows("medium", "`in` or `out`, empty where it is fixed; writing `out` ejects it, `in` loads it", |lun: &Self| optional(lun.medium.as_ref().map(whereabouts).as_ref()))
             .writes(move_medium),
         Attribute::shows("prevented_by", "initiators that prevent the removal of the medium, a line for each session", |lun| lines(lun.medium.iter().flat_map(|medium| &medium.prevented_by))),
@@ -73,7 +73,7 @@ impl Thing for spec::Store {
     const FILES: &'static [Attribute<Self>] = &[
         Attribute::shows("id", "what compositions call it", |store| store.id.clone()),
         Attribute::shows("store", "where the data lives; writing replaces it", |store: &Self| store.store.clone())
-            .writes(|store, text| Ok(Call::edit(Edit::Set(Keys::Store(StoreKeys { id: store.id.clone(), store: Some(one_line(text)?) }))))),
+            .writes(|store, text| Ok(Call::edit(Edit::Set(Keys::Store(StoreKeys::of([&store.id]).with("store", one_line(text)?)))))),
     ];
 }
 
@@ -82,11 +82,11 @@ impl Thing for spec::Nbd {
     const FILES: &'static [Attribute<Self>] = &[
         Attribute::shows("place", "the socket or the address", |server| server.place().to_owned()),
         Attribute::shows("mode", "the mode of the file of the socket; an empty line: the default", |server: &Self| optional(server.mode.as_ref()))
-            .writes(|server, text| Ok(of_server(NbdKeys { mode: Some(one_line(text)?), ..keys(server) }))),
+            .writes(|server, text| Ok(of_server(keys(server).with("mode", one_line(text)?)))),
         Attribute::shows("luns", "the units that are its exports, a line each; writing replaces all", |server: &Self| lines(&server.luns))
-            .writes_list(|server, text| Ok(of_server(NbdKeys { luns: Some(words(text)), ..keys(server) }))),
+            .writes_list(|server, text| Ok(of_server(keys(server).with("luns", words(text))))),
         Attribute::shows("groups", "the groups of clients that find them, a line each; empty: everyone; writing replaces all", |server: &Self| lines(&server.groups))
-            .writes_list(|server, text| Ok(of_server(NbdKeys { groups: Some(words(text)), ..keys(server) }))),
+            .writes_list(|server, text| Ok(of_server(keys(server).with("groups", words(text))))),
         Attribute::shows("tls", "the files of certificate, key and the ca for clients, a line each; empty: no TLS; writing replaces all", |server: &Self| lines([&server.certificate, &server.key, &server.ca].into_iter().flatten()))
             .writes_list(tls),
     ];
@@ -98,10 +98,10 @@ impl Thing for Quota {
         Attribute::shows("name", "what it counts: `owner:NAME` or `pool:PLACE`", |quota| quota.name.clone()),
         Attribute::shows("luns", "the units that it counts, a line each", |quota| lines(&quota.luns)),
         Attribute::shows("provisioned", "the most that their sizes may be together; an empty line: no limit", |quota: &Self| optional(quota.spec.provisioned.as_ref()))
-            .writes(|quota, text| Ok(of_quota(QuotaKeys { provisioned: Some(one_line(text)?), ..keys_of(quota) }))),
+            .writes(|quota, text| Ok(of_quota(keys_of(quota).with("provisioned", one_line(text)?)))),
         Attribute::shows("provisioned_bytes", "how large they are together", |quota| quota.provisioned_bytes.to_string()),
         Attribute::shows("used", "the most that they may take together; an empty line: no limit", |quota: &Self| optional(quota.spec.used.as_ref()))
-            .writes(|quota, text| Ok(of_quota(QuotaKeys { used: Some(one_line(text)?), ..keys_of(quota) }))),
+            .writes(|quota, text| Ok(of_quota(keys_of(quota).with("used", one_line(text)?)))),
         Attribute::shows("used_bytes", "what they were found to take together; empty without `used`", |quota| optional(quota.used_bytes.map(|bytes| bytes.to_string()).as_ref())),
         Attribute::shows("soft", "the part of `used`, in percent, from which on everyone is notified; an empty line: the default", |quota: &Self| optional(quota.spec.soft.map(|soft| soft.to_string()).as_ref()))
             .writes(soft),
@@ -393,11 +393,8 @@ fn one_line(text: &str) -> Result<String, Refusal> {
 }
 
 fn alias(target: &Target, alias: String) -> Call {
-    Call::edit(Edit::Set(Keys::Target(TargetKeys {
-        name: target.spec.name.clone(),
-        alias: Some(alias),
-        ..TargetKeys::default()
-    })))
+    let keys = TargetKeys::of([&target.spec.name]);
+    Call::edit(Edit::Set(Keys::Target(keys.with("alias", alias))))
 }
 
 fn of_hyperscsi(group: &Hyperscsi, set: fn(&mut HyperscsiKeys, String), text: String) -> Call {
@@ -455,10 +452,7 @@ fn one(text: &str, deed: &'static str) -> Result<(), Refusal> {
 }
 
 fn keys(server: &spec::Nbd) -> NbdKeys {
-    NbdKeys {
-        nbd: server.place().to_owned(),
-        ..NbdKeys::default()
-    }
+    NbdKeys::of([server.place()])
 }
 
 fn of_server(keys: NbdKeys) -> Call {
@@ -472,21 +466,15 @@ fn tls(server: &spec::Nbd, text: &str) -> Result<Call, Refusal> {
         return Err(Refusal::NotTls { got });
     }
     // An empty text takes the key out of the document.
-    let mut next = || Some(files.next().unwrap_or_default().trim().to_owned());
-    let (certificate, key, ca) = (next(), next(), next());
-    Ok(of_server(NbdKeys {
-        certificate,
-        key,
-        ca,
-        ..keys(server)
-    }))
+    let mut keys = keys(server);
+    for key in ["certificate", "key", "ca"] {
+        keys = keys.with(key, files.next().unwrap_or_default().trim());
+    }
+    Ok(of_server(keys))
 }
 
 fn keys_of(quota: &Quota) -> QuotaKeys {
-    QuotaKeys {
-        quota: quota.name.clone(),
-        ..QuotaKeys::default()
-    }
+    QuotaKeys::of([&quota.name])
 }
 
 fn of_quota(keys: QuotaKeys) -> Call {
@@ -497,7 +485,7 @@ fn soft(quota: &Quota, text: &str) -> Result<Call, Refusal> {
     let percent = match text.trim() {
         // The default.
         "" => 0,
-        number => match number.parse() {
+        number => match number.parse::<u16>() {
             Ok(percent @ 1..=99) => percent,
             Ok(_) | Err(_) => {
                 return Err(Refusal::NotPercent {
@@ -506,8 +494,5 @@ fn soft(quota: &Quota, text: &str) -> Result<Call, Refusal> {
             }
         },
     };
-    Ok(of_quota(QuotaKeys {
-        soft: Some(percent),
-        ..keys_of(quota)
-    }))
+    Ok(of_quota(keys_of(quota).with("soft", percent)))
 }

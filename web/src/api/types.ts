@@ -142,13 +142,13 @@ export interface Core {
 /** What becomes of data. */
 export type DataFate = "stays" | "lost";
 
-/** Keys of a device of a group of HyperSCSI. */
+/** Single keys: those that are given are set. An empty one is taken out of the document. */
 export interface DeviceKeys {
   /** The group: `NAME at PLACE`, or its name where no other group has that. */
   hyperscsi: string;
   /** Which device, by the `id` of its unit. */
   id: string;
-  /** The least protection that is accepted. */
+  /** The least protection that is accepted: `none`, `crc`, `hash` or `encrypt`; absent: `encrypt`. */
   level?: string;
   /** Writes are refused. */
   readonly?: boolean;
@@ -530,22 +530,22 @@ export interface Lun {
   trouble?: LunTrouble;
 }
 
-/** Keys of a unit. */
+/** Single keys: those that are given are set. An empty one is taken out of the document. */
 export interface LunKeys {
   /** Which unit. */
   id: string;
-  /** The log device. */
+  /** The log device, as `file:/srv/log.img?size=4G`, if there is one. */
   log?: string;
-  /** NAA designator in hexadecimal digits. */
+  /** NAA designator in hexadecimal digits, if not the one that was made. */
   naa?: string;
   /** Whose disk it is, for quotas. */
   owner?: string;
-  /** Unit serial number. */
+  /** Unit serial number, if not the one that was made. */
   serial?: string;
   snapshots?: ScheduleSpec;
-  /** Where the data lives. */
+  /** Where the data lives, as `file:/srv/disk.img?size=10G`. */
   store?: string;
-  /** What the log is for. */
+  /** What the log is for: `latency` or `throughput`. */
   sync_bias?: string;
 }
 
@@ -700,19 +700,19 @@ export type Name = {
   };
 };
 
-/** Keys of a server of NBD. */
+/** Single keys: those that are given are set. An empty one is taken out of the document. */
 export interface NbdKeys {
-  /** The file of those who vouch for clients. */
+  /** The file of those who vouch for the certificates of clients. */
   ca?: string;
-  /** The file of its certificate. */
+  /** The file of its certificate: clients have to begin TLS. */
   certificate?: string;
   /** The groups of clients that find them; empty: everyone. */
   groups?: string[];
   /** The file of the private key. */
   key?: string;
-  /** The units that are its exports, all of them. */
+  /** The `id`s of the units that are its exports. */
   luns?: string[];
-  /** The mode of the file of its socket. */
+  /** The mode of the file of the socket, as `0660`. */
   mode?: string;
   /** Which server: its socket or address. */
   nbd: string;
@@ -835,15 +835,15 @@ export interface Problem {
 /** What kind of problem it is. */
 export type ProblemKind = "bad-request" | "unauthorized" | "forbidden" | "not-found" | "method-not-allowed" | "invalid-config" | "refused" | "conflict" | "revision-mismatch" | "too-large" | "unsupported-media-type" | "too-many-requests" | "apply-failed" | "storage-full" | "failed" | "unavailable";
 
-/** Keys of a quota. */
+/** Single keys: those that are given are set. An empty one is taken out of the document. */
 export interface QuotaKeys {
-  /** The most that the sizes may be together. */
+  /** The most that their sizes may be together, as `2T` or in bytes. */
   provisioned?: string;
   /** Which quota: `owner:NAME` or `pool:PLACE`. */
   quota: string;
-  /** The part of `used`, in percent, from which on everyone is notified; 0: the default. */
+  /** The part of `used`, in percent, from which on everyone is notified. */
   soft?: number;
-  /** The most that the disks may take together. */
+  /** The most that they may take together, as `500G` or in bytes. */
   used?: string;
 }
 
@@ -1217,11 +1217,11 @@ export interface StoreErrors {
   lun: string;
 }
 
-/** Keys of a named store. */
+/** Single keys: those that are given are set. An empty one is taken out of the document. */
 export interface StoreKeys {
   /** Which store. */
   id: string;
-  /** Where the data lives. */
+  /** Where the data lives, as `file:/srv/disk.img?size=10G`. */
   store?: string;
 }
 
@@ -1270,21 +1270,21 @@ export interface Target {
   spec: TargetSpec;
 }
 
-/** Keys of a target. */
+/** Single keys: those that are given are set. An empty one is taken out of the document. */
 export interface TargetKeys {
   /** TargetAlias. */
   alias?: string;
   /** CHAP users that may log in; empty: everyone. */
   auth?: string[];
-  /** CHAP algorithms; empty: all. */
+  /** CHAP algorithms; absent: all. */
   chap_algorithms?: string[];
   /** TARGET COLD RESET of an initiator ends the sessions of all. */
   cold_reset?: boolean;
-  /** What it shows, all of it. */
+  /** What it shows. */
   luns?: TargetLun[];
   /** Which target. */
   name: string;
-  /** Where it is reached. */
+  /** Where it is reached; absent: the default of the file. */
   portals?: Portal[];
 }
 

@@ -214,7 +214,7 @@ pub(crate) fn problem_of(error: &EditError) -> Problem {
         | EditError::SizeOfExport { .. }
         | EditError::SizeOfSnapshot { .. }
         | EditError::SizeOfMembers { .. } => ProblemKind::Refused,
-        EditError::SecretMissing { .. } => ProblemKind::BadRequest,
+        EditError::SecretMissing { .. } | EditError::Value { .. } => ProblemKind::BadRequest,
         EditError::Rule(_) => ProblemKind::InvalidConfig,
     };
     Problem::new(kind, error.to_string())

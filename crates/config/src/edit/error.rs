@@ -54,6 +54,12 @@ pub enum EditError {
         /// What uses it.
         by: Vec<String>,
     },
+    /// A value does not fit its key.
+    #[error("{why}; check the key and the type of its value")]
+    Value {
+        /// Which, and why not.
+        why: String,
+    },
     /// The only portal of a target.
     #[error(
         "portal {bind} is the only one of target {target}; add another first, or remove the target"

@@ -4,13 +4,11 @@
 
 use api::edit::{DeviceKeys, HyperscsiKeys};
 use api::spec;
-use toml_edit::{InlineTable, TableLike, Value};
+use toml_edit::{TableLike, Value};
 
-use super::list::{Row, array_of, rows};
-use super::section::{Field, Section};
+use super::section::Section;
 use super::table::{Keys, text};
-use super::target::{set_flag, tidy};
-use super::{Draft, EditError, HYPERSCSI, Kind, read};
+use super::{Draft, EditError, HYPERSCSI, Kind};
 use crate::file::check_text;
 use crate::hyperscsi::HYPERSCSI_NAME_BYTES_MAX;
 use crate::{HyperScsiPlace, Rule};
@@ -58,41 +56,23 @@ impl Section for spec::Hyperscsi {
         Ok(format!("{}{AT}{place}", self.name))
     }
 
-    fn read(table: &dyn TableLike) -> Self {
-        let devices = rows(table.get(DEVICE)).into_iter();
-        Self {
-            name: text(table, "name").unwrap_or_default(),
-            interface: text(table, "interface"),
-            udp: text(table, "udp"),
-            user: text(table, "user"),
-            password_file: text(table, "password_file"),
+    /// Without a word about it, what clients need stays.
+    fn completed(&self, there: Option<&Self>) -> Result<Self, EditError> {
+        let mut group = Self {
             password: None,
-            open: read::flag(table, "open"),
-            retransmit: text(table, "retransmit"),
-            profile: text(table, "profile"),
-            device: devices.filter_map(device).collect(),
+            ..self.clone()
+        };
+        if group.password_file.is_none() && !group.open {
+            group.password_file = there.and_then(|there| there.password_file.clone());
         }
+        Ok(group)
     }
 
-    fn fields(&self) -> Vec<(&'static str, Field<'_>)> {
-        // A group is open only where that is said.
-        let mut fields = vec![
-            ("user", Field::Text(self.user.as_deref())),
-            ("open", Field::Flag(self.open)),
-        ];
+    fn write_rest(&self, keys: &mut Keys<'_>) {
+        // That of a document is not for those who read it by the API, so it stays but where another way takes its place.
         if self.password_file.is_some() || self.open {
-            // Else the password stays: that of a document is not for those who read it by the API.
-            fields.extend([
-                ("password_file", Field::Text(self.password_file.as_deref())),
-                ("password", Field::Text(None)),
-            ]);
+            keys.remove("password");
         }
-        fields.extend([
-            ("retransmit", Field::Text(self.retransmit.as_deref())),
-            ("profile", Field::Text(self.profile.as_deref())),
-            (DEVICE, Field::Devices(&self.device)),
-        ]);
-        fields
     }
 
     fn check(&self) -> Result<(), EditError> {
@@ -101,49 +81,6 @@ impl Section for spec::Hyperscsi {
             false => Ok(()),
         }
     }
-}
-
-fn device(row: Row<'_>) -> Option<spec::HyperscsiDevice> {
-    let Row::Table(table) = row else {
-        return None;
-    };
-    Some(spec::HyperscsiDevice {
-        id: text(table, "id").unwrap_or_default(),
-        level: text(table, "level"),
-        readonly: read::flag(table, "readonly"),
-    })
-}
-
-fn set_device(keys: &mut Keys<'_>, device: &spec::HyperscsiDevice) {
-    keys.set_text("level", device.level.as_deref(), str::eq);
-    set_flag(keys, "readonly", device.readonly);
-}
-
-fn device_value(device: &spec::HyperscsiDevice) -> Value {
-    let mut table = InlineTable::from_iter([("id", device.id.as_str())]);
-    set_device(&mut Keys::Inline(&mut table), device);
-    table.into()
-}
-
-/// Makes the devices of a group these, in this order: clients may call them by their positions.
-pub(super) fn set_devices(group: &mut Keys<'_>, key: &str, wanted: &[spec::HyperscsiDevice]) {
-    let Some(mut list) = group.list(key) else {
-        if !wanted.is_empty() {
-            let devices = array_of(wanted.iter().map(device_value));
-            group.set(key, Some(devices.into()));
-        }
-        return;
-    };
-    let ids: Vec<String> = wanted.iter().map(|device| device.id.clone()).collect();
-    let id = |row: Row<'_>| row.text("id").unwrap_or_default().to_owned();
-    let make = |at: usize| wanted.get(at).map_or_else(|| Value::from(""), device_value);
-    list.reconcile(&ids, id, make);
-    for (at, device) in wanted.iter().enumerate() {
-        if let Some(mut keys) = list.table(at) {
-            set_device(&mut keys, device);
-        }
-    }
-    tidy(group, key);
 }
 
 impl Draft {
@@ -183,7 +120,9 @@ impl Draft {
         change: impl FnOnce(&mut spec::Hyperscsi),
     ) -> Result<(), EditError> {
         let known_by = self.hyperscsi_called(called)?;
-        self.set_section(&known_by, change)
+        let mut group = self.section(&known_by)?;
+        change(&mut group);
+        self.put_section(&group).map(drop)
     }
 
     pub(super) fn set_hyperscsi(&mut self, keys: &HyperscsiKeys) -> Result<(), EditError> {
@@ -239,14 +178,18 @@ impl Draft {
     }
 
     pub(super) fn set_device_keys(&mut self, keys: &DeviceKeys) -> Result<(), EditError> {
-        self.check_device(&keys.hyperscsi, &keys.id)?;
-        self.change_hyperscsi(&keys.hyperscsi, |group| {
-            let devices = group.device.iter_mut();
-            for device in devices.filter(|one| one.id == keys.id) {
-                super::make::replace(&mut device.level, keys.level.as_ref());
-                device.readonly = keys.readonly.unwrap_or(device.readonly);
-            }
-        })
+        let (group, id) = (keys.name(0), keys.name(1));
+        self.check_device(group, id)?;
+        let mut devices = self
+            .section::<spec::Hyperscsi>(&self.hyperscsi_called(group)?)?
+            .device;
+        for device in devices.iter_mut().filter(|one| one.id == id) {
+            let changed = keys.applied(device);
+            *device = changed.map_err(|error| EditError::Value {
+                why: error.to_string(),
+            })?;
+        }
+        self.change_hyperscsi(group, |group| group.device = devices)
     }
 
     /// Takes a device from a group.
@@ -409,11 +352,10 @@ hyperscsi.group = [
 
     #[test]
     fn keys_and_devices_are_changed_by_themselves_and_all_else_stays() {
-        let level = |level: &str| DeviceKeys {
-            hyperscsi: "ABC".to_owned(),
-            id: "a".to_owned(),
-            level: Some(level.to_owned()),
-            readonly: Some(!level.is_empty()),
+        let level = |level: &str| {
+            DeviceKeys::of(["ABC", "a"])
+                .with("level", level)
+                .with("readonly", !level.is_empty())
         };
         for text in [TABLES, INLINE] {
             let edits = [

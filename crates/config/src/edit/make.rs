@@ -2,14 +2,12 @@
 
 use std::collections::HashSet;
 
-use api::edit::{
-    Edit, GroupKeys, Keys, LunKeys, Name, NbdKeys, QuotaKeys, TargetKeys, Thing, UserKeys, View,
-};
+use api::edit::{Edit, GroupKeys, Keys, Name, Thing, UserKeys, View};
 use api::spec;
 
 use super::section::Section as _;
 use super::target::shares_view;
-use super::{Draft, EditError, GROUP, HYPERSCSI, LUN, NBD, QUOTA, STORE, TARGET, USER, read};
+use super::{Draft, EditError, GROUP, HYPERSCSI, LUN, NBD, QUOTA, STORE, TARGET, USER};
 use crate::LunNumber;
 use crate::address::is_same_bind;
 
@@ -42,9 +40,9 @@ impl Draft {
             Thing::Quota(quota) => self.put_section(quota),
             Thing::Hyperscsi(group) => self.put_section(group),
             Thing::Device(of) => self.put_device(&of.hyperscsi, &of.device),
-            Thing::Target(target) => self.put_target(target),
-            Thing::Group(group) => self.put_group(group),
-            Thing::User(user) => self.put_user(user),
+            Thing::Target(target) => self.put_section(target),
+            Thing::Group(group) => self.put_section(group),
+            Thing::User(user) => self.put_section(user),
             Thing::View(view) => {
                 let entry = self.entry(view)?;
                 self.put_target_lun(&view.target, &entry)
@@ -137,61 +135,20 @@ impl Draft {
 
     fn set(&mut self, keys: &Keys) -> Result<(), EditError> {
         match keys {
-            Keys::Lun(keys) => self.set_lun(keys),
-            Keys::Store(keys) => self.set_section(&keys.id, |store: &mut spec::Store| {
-                if let Some(text) = &keys.store {
-                    store.store.clone_from(text);
-                }
-            }),
-            Keys::Nbd(keys) => self.set_section(&keys.nbd, |server| set_nbd(server, keys)),
-            Keys::Quota(keys) => self.set_section(&keys.quota, |quota| set_quota(quota, keys)),
+            Keys::Lun(keys) => self.set_section(keys.name(0), keys),
+            Keys::Store(keys) => self.set_section(keys.name(0), keys),
+            Keys::Nbd(keys) => self.set_section(keys.name(0), keys),
+            Keys::Quota(keys) => self.set_section(keys.name(0), keys),
             Keys::Hyperscsi(keys) => self.set_hyperscsi(keys),
             Keys::Device(keys) => self.set_device_keys(keys),
-            Keys::Target(keys) => self.set_target(keys),
+            Keys::Target(keys) => self.set_section(keys.name(0), keys),
             Keys::Group(keys) => self.set_group(keys),
             Keys::User(keys) => self.set_user(keys),
         }
     }
 
-    fn set_lun(&mut self, keys: &LunKeys) -> Result<(), EditError> {
-        let mut lun = self.one(LUN, &keys.id, read::lun)?;
-        if let Some(store) = &keys.store {
-            lun.store.clone_from(store);
-        }
-        replace(&mut lun.serial, keys.serial.as_ref());
-        replace(&mut lun.naa, keys.naa.as_ref());
-        replace(&mut lun.owner, keys.owner.as_ref());
-        replace(&mut lun.log, keys.log.as_ref());
-        replace(&mut lun.sync_bias, keys.sync_bias.as_ref());
-        if let Some(schedule) = &keys.snapshots {
-            lun.snapshots = Some(schedule.clone()).filter(|it| *it != spec::Schedule::default());
-        }
-        self.put_lun(&lun).map(drop)
-    }
-
-    fn set_target(&mut self, keys: &TargetKeys) -> Result<(), EditError> {
-        let mut target = self.target(&keys.name)?;
-        replace(&mut target.alias, keys.alias.as_ref());
-        if let Some(portals) = &keys.portals {
-            target.portals = (!portals.is_empty()).then(|| portals.clone());
-        }
-        if let Some(auth) = &keys.auth {
-            target.auth.clone_from(auth);
-        }
-        if let Some(words) = &keys.chap_algorithms {
-            target.chap_algorithms = (!words.is_empty()).then(|| words.clone());
-        }
-        if let Some(cold_reset) = keys.cold_reset {
-            target.cold_reset = cold_reset;
-        }
-        if let Some(luns) = &keys.luns {
-            target.luns.clone_from(luns);
-        }
-        self.put_target(&target).map(drop)
-    }
-
     fn set_group(&mut self, keys: &GroupKeys) -> Result<(), EditError> {
-        let mut group = self.one(GROUP, &keys.id, read::group)?;
+        let mut group = self.section::<spec::Group>(&keys.id)?;
         if let Some(initiators) = &keys.initiators {
             group.initiators.clone_from(initiators);
         }
@@ -200,11 +157,11 @@ impl Draft {
         let mut there: HashSet<String> = group.initiators.iter().cloned().collect();
         let new = keys.add.iter().filter(|new| there.insert((*new).clone()));
         group.initiators.extend(new.cloned());
-        self.put_group(&group).map(drop)
+        self.put_section(&group).map(drop)
     }
 
     fn set_user(&mut self, keys: &UserKeys) -> Result<(), EditError> {
-        let mut user = self.one(USER, &keys.name, read::user)?;
+        let mut user = self.section::<spec::User>(&keys.name)?;
         if let Some(file) = &keys.secret_file {
             user.secret_file = Some(file.clone());
         }
@@ -215,7 +172,7 @@ impl Draft {
             user.mutual = Some(mutual.clone());
         }
         user.initiators.clone_from(&keys.initiators);
-        self.put_user(&user).map(drop)
+        self.put_section(&user).map(drop)
     }
 
     fn remove_named(&mut self, name: &Name) -> Result<(), EditError> {
@@ -229,9 +186,9 @@ impl Draft {
                 self.remove_section::<spec::Hyperscsi>(&known_by)
             }
             Name::Device { hyperscsi, id } => self.remove_device(hyperscsi, id),
-            Name::Target(name) => self.remove_target(name),
-            Name::Group(id) => self.remove_group(id),
-            Name::User(name) => self.remove_user(name),
+            Name::Target(name) => self.remove_section::<spec::Target>(name),
+            Name::Group(id) => self.remove_section::<spec::Group>(id),
+            Name::User(name) => self.remove_section::<spec::User>(name),
             Name::View { target, lun, group } => {
                 self.remove_target_lun(target, *lun, group.as_deref())
             }
@@ -249,28 +206,7 @@ impl Draft {
     }
 
     fn target(&self, name: &str) -> Result<spec::Target, EditError> {
-        self.one(TARGET, name, read::target)
-    }
-}
-
-fn set_nbd(server: &mut spec::Nbd, keys: &NbdKeys) {
-    replace(&mut server.mode, keys.mode.as_ref());
-    if let Some(luns) = &keys.luns {
-        server.luns.clone_from(luns);
-    }
-    if let Some(groups) = &keys.groups {
-        server.groups.clone_from(groups);
-    }
-    replace(&mut server.certificate, keys.certificate.as_ref());
-    replace(&mut server.key, keys.key.as_ref());
-    replace(&mut server.ca, keys.ca.as_ref());
-}
-
-fn set_quota(quota: &mut spec::Quota, keys: &QuotaKeys) {
-    replace(&mut quota.provisioned, keys.provisioned.as_ref());
-    replace(&mut quota.used, keys.used.as_ref());
-    if let Some(soft) = keys.soft {
-        quota.soft = (soft != 0).then_some(soft);
+        self.section(name)
     }
 }
 

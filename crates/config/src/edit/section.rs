@@ -1,16 +1,19 @@
-//! Sections that are nothing but their keys: named stores, servers of NBD, quotas, groups of HyperSCSI. One mechanism
-//! adds, changes and removes them all; a section says which keys it has and what names it.
+//! The sections of the file that have a list: one mechanism reads, adds, changes and removes them all; a section says
+//! what names it, what is wrong with it by itself, and what refers to it.
 
 use std::net::SocketAddr;
 
+use api::patch::{Patch, Patched};
 use api::spec;
-use toml_edit::{Item, TableLike, Value};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use toml_edit::{TableLike, Value};
 
-use super::table::{Keys, text, texts};
-use super::target::set_flag;
-use super::{Draft, EditError, Kind, NBD, QUOTA, STORE, hyperscsi, read};
+use super::list::{Row, rows};
+use super::table::{Keys, text};
+use super::{Draft, EditError, GROUP, Kind, LUN, NBD, QUOTA, STORE, TARGET, USER, hyperscsi, walk};
 use crate::address::parse_nbd_bind;
-use crate::{Rule, StoreSpec, parse_size};
+use crate::{IscsiName, Rule, StoreSpec, file, parse_size};
 
 /// Where a server of NBD listens that does not say it.
 const NBD_PLACE_DEFAULT: &str = "127.0.0.1:10809";
@@ -45,6 +48,17 @@ impl Identity {
         }
     }
 
+    /// The keys that say the name.
+    pub(super) fn keys(self) -> &'static [&'static str] {
+        match self {
+            Self::Key("id") => &["id"],
+            Self::Key(_) => &["name"],
+            Self::Place => &["bind", "socket"],
+            Self::Counted => &["owner", "pool"],
+            Self::Group => &["name", "interface", "udp"],
+        }
+    }
+
     /// The keys that say a name, and their values.
     pub(super) fn key(self, name: &str) -> Option<Vec<(&'static str, Value)>> {
         let (key, text) = match self {
@@ -72,34 +86,25 @@ pub fn nbd_name(place: &str) -> String {
     nbd_address(place).map_or_else(|| place.to_owned(), |address| address.to_string())
 }
 
-/// What a section has under a key.
-pub(super) enum Field<'a> {
-    Text(Option<&'a str>),
-    /// A number of bytes, with or without a unit.
-    Size(Option<&'a str>),
-    Texts(&'a [String]),
-    Number(Option<u16>),
-    /// A key that is absent where it is not so.
-    Flag(bool),
-    Devices(&'a [spec::HyperscsiDevice]),
-}
-
 /// A section of the file as the API says it.
-pub(super) trait Section: Sized {
+pub(super) trait Section: Clone + Default + DeserializeOwned + Serialize {
     const KIND: Kind;
 
     /// Its name, by which it is found.
     fn named(&self) -> Result<String, EditError>;
 
-    fn read(table: &dyn TableLike) -> Self;
-
-    /// Its keys, but the one that names it.
-    fn fields(&self) -> Vec<(&'static str, Field<'_>)>;
-
     /// What is wrong with it by itself.
     fn check(&self) -> Result<(), EditError> {
         Ok(())
     }
+
+    /// The same, with what stays of the one that is there where this does not say it.
+    fn completed(&self, _there: Option<&Self>) -> Result<Self, EditError> {
+        Ok(self.clone())
+    }
+
+    /// Changes what the API never says.
+    fn write_rest(&self, _keys: &mut Keys<'_>) {}
 
     /// What refers to the one of this name.
     fn uses(_draft: &Draft, _name: &str) -> Vec<String> {
@@ -110,27 +115,41 @@ pub(super) trait Section: Sized {
 impl Draft {
     /// All of a kind, as the text has them.
     pub(super) fn sections<S: Section>(&self) -> Vec<S> {
-        self.read(S::KIND, S::read)
+        let rows = rows(self.list(S::KIND)).into_iter();
+        rows.filter_map(|row| match row {
+            Row::Table(table) => Some(walk::read(S::KIND.keys, table)),
+            Row::Text(_) => None,
+        })
+        .collect()
+    }
+
+    /// The section of this name.
+    pub(super) fn section<S: Section>(&self, name: &str) -> Result<S, EditError> {
+        self.one(S::KIND, name, |table| walk::read(S::KIND.keys, table))
     }
 
     /// Adds a section, or changes the one of its name. True when it was made.
     pub(super) fn put_section<S: Section>(&mut self, section: &S) -> Result<bool, EditError> {
         section.check()?;
-        let (mut keys, is_made) = self.find_or_add(S::KIND, &section.named()?)?;
-        for (key, field) in section.fields() {
-            set(&mut keys, key, &field);
-        }
+        let name = section.named()?;
+        let wanted = section.completed(self.section(&name).ok().as_ref())?;
+        let (mut keys, is_made) = self.find_or_add(S::KIND, &name)?;
+        wanted.write_rest(&mut keys);
+        walk::write(&mut keys, S::KIND.keys, &wanted, S::KIND.identity.keys());
         Ok(is_made)
     }
 
-    /// Changes the section of this name.
-    pub(super) fn set_section<S: Section>(
+    /// Sets keys of the section of this name.
+    pub(super) fn set_section<S: Section + Patched>(
         &mut self,
         name: &str,
-        change: impl FnOnce(&mut S),
+        patch: &Patch<S>,
     ) -> Result<(), EditError> {
-        let mut section = self.one(S::KIND, name, S::read)?;
-        change(&mut section);
+        let there = self.section(name)?;
+        let section = patch.applied(&there);
+        let section = section.map_err(|error| EditError::Value {
+            why: error.to_string(),
+        })?;
         self.put_section(&section).map(drop)
     }
 
@@ -140,35 +159,27 @@ impl Draft {
     }
 }
 
-fn set(keys: &mut Keys<'_>, key: &str, field: &Field<'_>) {
-    match *field {
-        Field::Text(text) => keys.set_text(key, text, str::eq),
-        Field::Size(wanted) => {
-            let is_same = |a: &str, b: &str| a == b || is_same_size(a, b);
-            if size(keys.read(), key).as_deref() != wanted {
-                keys.set_text(key, wanted, is_same);
-            }
-        }
-        Field::Texts([]) => keys.remove(key),
-        Field::Texts(wanted) => keys.set_texts(key, wanted, str::to_owned),
-        Field::Number(wanted) => {
-            if read::number(keys.read(), key) != wanted {
-                keys.set(key, wanted.map(|number| Value::from(i64::from(number))));
-            }
-        }
-        Field::Flag(wanted) => set_flag(keys, key, wanted),
-        Field::Devices(wanted) => hyperscsi::set_devices(keys, key, wanted),
+impl Section for spec::Lun {
+    const KIND: Kind = LUN;
+
+    fn named(&self) -> Result<String, EditError> {
+        Ok(self.id.clone())
     }
-}
 
-fn is_same_size(a: &str, b: &str) -> bool {
-    parse_size(a).is_ok_and(|bytes| parse_size(b) == Ok(bytes))
-}
+    fn check(&self) -> Result<(), EditError> {
+        StoreSpec::parse(&self.store)?;
+        Ok(())
+    }
 
-/// A number of bytes in either form, as text.
-fn size(table: &dyn TableLike, key: &str) -> Option<String> {
-    let number = || table.get(key).and_then(Item::as_integer);
-    text(table, key).or_else(|| number().map(|bytes| bytes.to_string()))
+    fn uses(draft: &Draft, id: &str) -> Vec<String> {
+        let targets = draft.targets_with(id).into_iter();
+        let targets = targets.map(|target| format!("target {target}"));
+        let snapshots = draft.snapshots_of(id).into_iter();
+        let snapshots = snapshots.map(|(lun, _)| format!("lun {lun}"));
+        let shown = targets.chain(draft.nbd_with("luns", id));
+        let shown = shown.chain(draft.hyperscsi_with(id));
+        shown.chain(snapshots).collect()
+    }
 }
 
 impl Section for spec::Store {
@@ -176,17 +187,6 @@ impl Section for spec::Store {
 
     fn named(&self) -> Result<String, EditError> {
         Ok(self.id.clone())
-    }
-
-    fn read(table: &dyn TableLike) -> Self {
-        Self {
-            id: text(table, "id").unwrap_or_default(),
-            store: text(table, "store").unwrap_or_default(),
-        }
-    }
-
-    fn fields(&self) -> Vec<(&'static str, Field<'_>)> {
-        vec![("store", Field::Text(Some(&self.store)))]
     }
 
     fn check(&self) -> Result<(), EditError> {
@@ -201,6 +201,84 @@ impl Section for spec::Store {
         };
         let luns = draft.luns().into_iter().filter(has);
         luns.map(|lun| format!("lun {}", lun.id)).collect()
+    }
+}
+
+impl Section for spec::Target {
+    const KIND: Kind = TARGET;
+
+    fn named(&self) -> Result<String, EditError> {
+        Ok(self.name.clone())
+    }
+
+    fn check(&self) -> Result<(), EditError> {
+        IscsiName::parse(&self.name)?;
+        Ok(())
+    }
+}
+
+impl Section for spec::Group {
+    const KIND: Kind = GROUP;
+
+    fn named(&self) -> Result<String, EditError> {
+        Ok(self.id.clone())
+    }
+
+    fn check(&self) -> Result<(), EditError> {
+        match self.initiators.is_empty() {
+            true => Err(file::NO_INITIATORS.into()),
+            false => Ok(()),
+        }
+    }
+
+    fn uses(draft: &Draft, id: &str) -> Vec<String> {
+        let targets = draft.targets();
+        let entries = targets
+            .iter()
+            .flat_map(|target| target.luns.iter().map(move |entry| (target, entry)));
+        entries
+            .filter(|(_, entry)| entry.groups.iter().any(|group| group == id))
+            .map(|(target, entry)| format!("lun {} of target {}", entry.lun, target.name))
+            .chain(draft.nbd_with("groups", id))
+            .collect()
+    }
+}
+
+impl Section for spec::User {
+    const KIND: Kind = USER;
+
+    fn named(&self) -> Result<String, EditError> {
+        Ok(self.name.clone())
+    }
+
+    /// Secrets are not for this text: only the files that hold them are; one that is not given stays. A client that
+    /// does not know `initiators` does not free the user of its names.
+    fn completed(&self, there: Option<&Self>) -> Result<Self, EditError> {
+        let missing = || EditError::SecretMissing {
+            name: self.name.clone(),
+        };
+        let mut user = self.clone();
+        user.secret = None;
+        if user.secret_file.is_none() {
+            user.secret_file = there.and_then(|there| there.secret_file.clone());
+            user.secret_file.as_ref().ok_or_else(missing)?;
+        }
+        if let Some(mutual) = &mut user.mutual {
+            mutual.secret = None;
+            if mutual.secret_file.is_none() {
+                let there = there.and_then(|there| there.mutual.as_ref());
+                mutual.secret_file = there.and_then(|there| there.secret_file.clone());
+                mutual.secret_file.as_ref().ok_or_else(missing)?;
+            }
+        }
+        if user.initiators.is_none() {
+            user.initiators = there.and_then(|there| there.initiators.clone());
+        }
+        Ok(user)
+    }
+
+    fn uses(draft: &Draft, name: &str) -> Vec<String> {
+        draft.uses_of_user(name)
     }
 }
 
@@ -222,30 +300,6 @@ impl Section for spec::Nbd {
             (None, None) => Ok(self.place().to_owned()),
         }
     }
-
-    fn read(table: &dyn TableLike) -> Self {
-        Self {
-            bind: text(table, "bind"),
-            socket: text(table, "socket"),
-            mode: text(table, "mode"),
-            luns: texts(table, "luns"),
-            groups: texts(table, "groups"),
-            certificate: text(table, "certificate"),
-            key: text(table, "key"),
-            ca: text(table, "ca"),
-        }
-    }
-
-    fn fields(&self) -> Vec<(&'static str, Field<'_>)> {
-        vec![
-            ("mode", Field::Text(self.mode.as_deref())),
-            ("luns", Field::Texts(&self.luns)),
-            ("groups", Field::Texts(&self.groups)),
-            ("certificate", Field::Text(self.certificate.as_deref())),
-            ("key", Field::Text(self.key.as_deref())),
-            ("ca", Field::Text(self.ca.as_deref())),
-        ]
-    }
 }
 
 impl Section for spec::Quota {
@@ -257,24 +311,6 @@ impl Section for spec::Quota {
             (Some(_), Some(_)) => Err(Rule::QuotaOfTwo.into()),
             (None, None) => Err(Rule::QuotaOfNothing.into()),
         }
-    }
-
-    fn read(table: &dyn TableLike) -> Self {
-        Self {
-            owner: text(table, "owner"),
-            pool: text(table, "pool"),
-            provisioned: size(table, "provisioned"),
-            used: size(table, "used"),
-            soft: read::number(table, "soft"),
-        }
-    }
-
-    fn fields(&self) -> Vec<(&'static str, Field<'_>)> {
-        vec![
-            ("provisioned", Field::Size(self.provisioned.as_deref())),
-            ("used", Field::Size(self.used.as_deref())),
-            ("soft", Field::Number(self.soft)),
-        ]
     }
 
     fn check(&self) -> Result<(), EditError> {
@@ -358,29 +394,23 @@ used = 1048576 # a MiB
     #[test]
     fn a_key_of_one_section_is_changed_and_all_else_stays() {
         let edits = [
-            Edit::Set(Keys::Store(StoreKeys {
-                id: "s".to_owned(),
-                store: Some("mem:2M".to_owned()),
-            })),
+            Edit::Set(Keys::Store(StoreKeys::of(["s"]).with("store", "mem:2M"))),
             // The place that is not written, in another form.
-            Edit::Set(Keys::Nbd(NbdKeys {
-                nbd: "127.0.0.1".to_owned(),
-                groups: Some(Vec::new()),
-                ..NbdKeys::default()
-            })),
-            Edit::Set(Keys::Quota(QuotaKeys {
-                quota: "owner:accounts".to_owned(),
-                used: Some("1M".to_owned()),
-                soft: Some(80),
-                ..QuotaKeys::default()
-            })),
+            Edit::Set(Keys::Nbd(
+                NbdKeys::of(["127.0.0.1"]).with("groups", Vec::<String>::new()),
+            )),
+            Edit::Set(Keys::Quota(
+                QuotaKeys::of(["owner:accounts"])
+                    .with("used", "2M")
+                    .with("soft", 80),
+            )),
         ];
         let (new, old) = made(&edits);
         assert_eq!(
             new,
             [
                 "store = \"mem:2M\" # small",
-                "used = \"1M\" # a MiB",
+                "used = \"2M\" # a MiB",
                 "soft = 80"
             ]
         );
@@ -388,11 +418,9 @@ used = 1048576 # a MiB
             old,
             ["store = \"mem:1M\" # small", "used = 1048576 # a MiB"]
         );
-        let same = Edit::Set(Keys::Quota(QuotaKeys {
-            quota: "owner:accounts".to_owned(),
-            used: Some("1048576".to_owned()),
-            ..QuotaKeys::default()
-        }));
+        let same = Edit::Set(Keys::Quota(
+            QuotaKeys::of(["owner:accounts"]).with("used", "1048576"),
+        ));
         assert_eq!(made(&[same]), (Vec::new(), Vec::new()));
     }
 

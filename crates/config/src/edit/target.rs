@@ -1,43 +1,18 @@
 //! Changes to targets, their portals and the units they show.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use api::spec;
-use toml_edit::{InlineTable, Item, TableLike, Value};
+use toml_edit::{Item, TableLike, Value};
 
 use super::list::{List, Row, array_of, rows};
 use super::table::Keys;
-use super::{Draft, EditError, NBD, TARGET, read, table};
+use super::{Draft, EditError, NBD, TARGET, table, walk};
+use crate::PORTAL_DEFAULT;
 use crate::address::{is_same_bind, parse_bind};
-use crate::{ChapAlgorithm, HostPort, IscsiName, PORTAL_DEFAULT, shorthand};
+use crate::keys::SECTION_TARGET_LUN;
 
 impl Draft {
-    /// Adds a target, or changes the one with this name. True when it was made.
-    ///
-    /// # Errors
-    ///
-    /// Its name is none.
-    pub fn put_target(&mut self, target: &spec::Target) -> Result<bool, EditError> {
-        IscsiName::parse(&target.name)?;
-        let (mut keys, is_made) = self.find_or_add(TARGET, &target.name)?;
-        keys.set_text("alias", target.alias.as_deref(), str::eq);
-        set_portals(&mut keys, target.portals.as_deref());
-        set_names(&mut keys, "auth", &target.auth);
-        set_algorithms(&mut keys, target.chap_algorithms.as_deref());
-        set_flag(&mut keys, "cold_reset", target.cold_reset);
-        set_luns(&mut keys, &target.luns);
-        Ok(is_made)
-    }
-
-    /// Removes a target.
-    ///
-    /// # Errors
-    ///
-    /// There is none with this name.
-    pub fn remove_target(&mut self, name: &str) -> Result<(), EditError> {
-        self.remove(TARGET, name, |_| Vec::new())
-    }
-
     /// Shows a unit under a number of a target, or changes how it is shown there. True when the
     /// number was free.
     ///
@@ -63,7 +38,7 @@ impl Draft {
         match (target.list("luns"), found) {
             (Some(mut list), Some(at)) => {
                 if let Some(mut keys) = list.table(at) {
-                    set_target_lun(&mut keys, lun);
+                    walk::write(&mut keys, &SECTION_TARGET_LUN, lun, &[]);
                 }
             }
             (Some(mut list), None) => list.insert(list.len(), lun_value(lun)),
@@ -115,7 +90,7 @@ impl Draft {
         let rest: Vec<String> = rest.cloned().collect();
         let mut list = keys.list("luns").ok_or_else(missing)?;
         match list.table(at).filter(|_| !rest.is_empty()) {
-            Some(mut entry) => set_names(&mut entry, "groups", &rest),
+            Some(mut entry) => entry.set_texts("groups", &rest, str::to_owned),
             None => {
                 list.remove(at);
             }
@@ -163,7 +138,7 @@ impl Draft {
     pub(super) fn numbers(&self, target: &str) -> Result<HashSet<u16>, EditError> {
         self.one(TARGET, target, |target| {
             let rows = rows(target.get("luns")).into_iter();
-            rows.filter_map(read::lun_number).collect()
+            rows.filter_map(walk::lun_number).collect()
         })
     }
 
@@ -175,8 +150,8 @@ impl Draft {
     /// There is no such target, or the address is none.
     pub fn put_portal(&mut self, target: &str, portal: &spec::Portal) -> Result<bool, EditError> {
         parse_bind(&portal.bind)?;
-        let mut target = self.find(TARGET, target)?;
-        let mut portals = portals(&target);
+        let mut target: spec::Target = self.section(target)?;
+        let portals = target.portals.get_or_insert_with(|| vec![default_portal()]);
         let found = portals
             .iter()
             .position(|there| is_same_bind(&there.bind, &portal.bind));
@@ -184,7 +159,7 @@ impl Draft {
             Some(slot) => *slot = portal.clone(),
             None => portals.push(portal.clone()),
         }
-        set_portals(&mut target, Some(&portals));
+        self.put_section(&target)?;
         Ok(found.is_none())
     }
 
@@ -194,8 +169,8 @@ impl Draft {
     ///
     /// There is no such target or portal, or it is the only one.
     pub fn remove_portal(&mut self, target: &str, bind: &str) -> Result<(), EditError> {
-        let mut keys = self.find(TARGET, target)?;
-        let portals = portals(&keys);
+        let portals = self.section::<spec::Target>(target)?.portals;
+        let portals = portals.unwrap_or_else(|| vec![default_portal()]);
         let found = portals
             .iter()
             .position(|portal| is_same_bind(&portal.bind, bind));
@@ -210,7 +185,7 @@ impl Draft {
                 bind: bind.to_owned(),
             });
         }
-        if let Some(mut list) = keys.list("portals") {
+        if let Some(mut list) = self.find(TARGET, target)?.list("portals") {
             list.remove(at);
         }
         Ok(())
@@ -274,109 +249,23 @@ impl Draft {
     }
 }
 
-/// The portals of a target, the default one too.
-fn portals(target: &Keys<'_>) -> Vec<spec::Portal> {
-    match target.read().get("portals") {
-        Some(list) => rows(Some(list)).into_iter().map(read::portal).collect(),
-        None => vec![spec::Portal {
-            bind: PORTAL_DEFAULT.to_string(),
-            advertise: None,
-            group: None,
-        }],
+/// The only one of a target that names none.
+fn default_portal() -> spec::Portal {
+    spec::Portal {
+        bind: PORTAL_DEFAULT.to_string(),
+        ..spec::Portal::default()
     }
-}
-
-fn set_portals(target: &mut Keys<'_>, wanted: Option<&[spec::Portal]>) {
-    let Some(wanted) = wanted else {
-        target.remove("portals");
-        return;
-    };
-    let there = portals(target);
-    let is_same = |(a, b): (&spec::Portal, &spec::Portal)| is_same_portal(a, b);
-    if there.len() == wanted.len() && there.iter().zip(wanted).all(is_same) {
-        return;
-    }
-    let names: Vec<String> = wanted
-        .iter()
-        .map(|portal| bind_form(&portal.bind))
-        .collect();
-    let Some(mut list) = target.list("portals") else {
-        let array = wanted.iter().map(portal_value).collect();
-        target.set("portals", Some(Value::Array(array)));
-        return;
-    };
-    let name = |row: Row<'_>| bind_form(&read::portal(row).bind);
-    let is_inline = matches!(list, List::Inline(_));
-    let make = |at: usize| match wanted.get(at) {
-        Some(portal) if is_inline => portal_value(portal),
-        Some(portal) => portal_table(portal).into(),
-        None => Value::from(""),
-    };
-    list.reconcile(&names, name, make);
-    for (at, portal) in wanted.iter().enumerate() {
-        let there = list.row(at).map(read::portal);
-        if there.is_none_or(|there| is_same_portal(&there, portal)) {
-            continue;
-        }
-        match list.table(at) {
-            Some(mut keys) => set_portal(&mut keys, portal),
-            None => list.replace(at, portal_value(portal)),
-        }
-    }
-}
-
-fn set_portal(keys: &mut Keys<'_>, portal: &spec::Portal) {
-    let is_same = |a: &str, b: &str| a == b || HostPort::parse(a).ok() == HostPort::parse(b).ok();
-    keys.set_text("advertise", portal.advertise.as_deref(), is_same);
-    let there = read::number(keys.read(), "group");
-    if group_tag(there) != group_tag(portal.group) {
-        keys.set("group", portal.group.map(|tag| Value::from(i64::from(tag))));
-    }
-}
-
-fn is_same_portal(a: &spec::Portal, b: &spec::Portal) -> bool {
-    is_same_bind(&a.bind, &b.bind)
-        && a.advertise == b.advertise
-        && group_tag(a.group) == group_tag(b.group)
-}
-
-fn group_tag(given: Option<u16>) -> u16 {
-    given.unwrap_or(shorthand::GROUP_TAG_DEFAULT)
-}
-
-/// The one form of an address to listen on.
-fn bind_form(bind: &str) -> String {
-    parse_bind(bind).map_or_else(|_| bind.to_owned(), |address| address.to_string())
-}
-
-/// The short form where it says all.
-fn portal_value(portal: &spec::Portal) -> Value {
-    if portal.advertise.is_none() && portal.group.is_none() {
-        return Value::from(portal.bind.as_str());
-    }
-    portal_table(portal).into()
-}
-
-fn portal_table(portal: &spec::Portal) -> InlineTable {
-    let mut table = InlineTable::from_iter([("bind", portal.bind.as_str())]);
-    set_portal(&mut Keys::Inline(&mut table), portal);
-    table
 }
 
 /// What stands in the place of a group for those who are in none.
 const EVERYONE: &str = "*";
 
-fn luns(target: &Keys<'_>) -> Vec<spec::TargetLun> {
-    let rows = rows(target.read().get("luns")).into_iter();
-    rows.filter_map(read::target_lun).collect()
-}
-
 /// What a target shows under a number, and where in its list.
 fn views(target: &dyn TableLike, lun: u16) -> Vec<(usize, spec::TargetLun)> {
     let rows = rows(target.get("luns")).into_iter().enumerate();
-    let of_number = rows.filter(|(_, row)| read::lun_number(*row) == Some(lun));
+    let of_number = rows.filter(|(_, row)| walk::lun_number(*row) == Some(lun));
     of_number
-        .filter_map(|(at, row)| Some((at, read::target_lun(row)?)))
+        .map(|(at, row)| (at, walk::target_lun(row)))
         .collect()
 }
 
@@ -402,94 +291,8 @@ fn viewers(entry: &spec::TargetLun) -> String {
     first.map_or_else(|| format!("\"{EVERYONE}\""), String::clone)
 }
 
-fn set_luns(target: &mut Keys<'_>, wanted: &[spec::TargetLun]) {
-    // The order of the file means nothing here, so it stays.
-    let there = luns(target);
-    let shared = shared_numbers(&[&there, wanted]);
-    let name = |entry: &spec::TargetLun| view_name(entry, shared.contains(&entry.lun));
-    let order: HashMap<String, usize> = there.iter().map(name).zip(0..).collect();
-    let mut wanted: Vec<&spec::TargetLun> = wanted.iter().collect();
-    wanted.sort_by_key(|entry| order.get(&name(entry)).copied().unwrap_or(usize::MAX));
-
-    let Some(mut list) = target.list("luns") else {
-        if !wanted.is_empty() {
-            let array = array_of(wanted.into_iter().map(lun_value));
-            target.set("luns", Some(array.into()));
-        }
-        return;
-    };
-    let names: Vec<String> = wanted.iter().map(|entry| name(entry)).collect();
-    let name = |row: Row<'_>| match read::target_lun(row) {
-        Some(entry) => name(&entry),
-        None => String::new(),
-    };
-    let make = |at: usize| {
-        wanted
-            .get(at)
-            .map_or_else(|| Value::from(""), |entry| lun_value(entry))
-    };
-    list.reconcile(&names, name, make);
-    for (at, entry) in wanted.iter().enumerate() {
-        if let Some(mut keys) = list.table(at) {
-            set_target_lun(&mut keys, entry);
-        }
-    }
-    tidy(target, "luns");
-}
-
-/// The numbers that several entries of one list have.
-fn shared_numbers(lists: &[&[spec::TargetLun]]) -> HashSet<u16> {
-    let mut shared = HashSet::new();
-    for list in lists {
-        let mut seen = HashSet::new();
-        let again = list.iter().filter(|entry| !seen.insert(entry.lun));
-        shared.extend(again.map(|entry| entry.lun));
-    }
-    shared
-}
-
-/// What an entry is found by: its number, and the first of its groups where the number is shared.
-fn view_name(entry: &spec::TargetLun, is_shared: bool) -> String {
-    let first = entry.groups.first().filter(|_| is_shared);
-    format!("{} {}", entry.lun, first.map_or("", String::as_str))
-}
-
 fn lun_value(lun: &spec::TargetLun) -> Value {
-    let mut table = InlineTable::from_iter([("lun", i64::from(lun.lun))]);
-    set_target_lun(&mut Keys::Inline(&mut table), lun);
-    table.into()
-}
-
-fn set_target_lun(keys: &mut Keys<'_>, lun: &spec::TargetLun) {
-    keys.set_text("id", Some(&lun.id), str::eq);
-    set_names(keys, "groups", &lun.groups);
-    set_flag(keys, "readonly", lun.readonly);
-}
-
-/// A key that is absent where it is not so.
-pub(super) fn set_flag(keys: &mut Keys<'_>, key: &str, wanted: bool) {
-    if read::flag(keys.read(), key) != wanted {
-        keys.set(key, wanted.then(|| Value::from(true)));
-    }
-}
-
-/// A list of names; the key goes away with the last of them.
-fn set_names(keys: &mut Keys<'_>, key: &str, wanted: &[String]) {
-    if wanted.is_empty() && !rows(keys.read().get(key)).is_empty() {
-        keys.remove(key);
-    } else if !wanted.is_empty() {
-        keys.set_texts(key, wanted, str::to_owned);
-    }
-}
-
-fn set_algorithms(target: &mut Keys<'_>, wanted: Option<&[String]>) {
-    const KEY: &str = "chap_algorithms";
-    let is_default = |words: &[String]| words.iter().eq(ChapAlgorithm::ALL.map(|a| a.as_str()));
-    match wanted {
-        None => target.remove(KEY),
-        Some(words) if is_default(words) && target.read().get(KEY).is_none() => {}
-        Some(words) => target.set_texts(KEY, words, str::to_owned),
-    }
+    walk::row_value(&SECTION_TARGET_LUN, lun)
 }
 
 /// Takes the key of an empty `[[list]]` away, which would otherwise come back as `list = []`.

@@ -131,10 +131,10 @@ const EDITS: &[(Change, &[&str], &[&str])] = &[
     (|d| d.remove_target_lun(T, 1, None).unwrap(), &["    { lun = 1, id = \"a\" }, # the first"], &[]),
     (|d| assert_eq!(d.put_portal(T, &portal("192.0.2.1:1", Some(2))), Ok(true)), &[], &["portals = [\"127.0.0.1:3260\", { bind = \"192.0.2.1:1\", group = 2 }]"]),
     (|d| assert_eq!(d.put_portal(T, &portal("127.0.0.1", Some(1))), Ok(false)), &[], &[]),
-    (|d| assert_eq!(d.put_group(&lab(&["IQN.x:*", "alice", "192.0.2.1/32"])), Ok(false)), &[], &["    \"alice\","]),
-    (|d| assert_eq!(d.put_user(&alice_with_mutual()), Ok(false)), &[], &["mutual = { name = \"tarn\", secret_file = \"m\" }", "initiators = [\"iqn.2026-11.example:*\"]"]),
-    (|d| d.remove_user("alice").unwrap(), &["[[user]]", "name = \"alice\"", "secret_file = \"alice.secret\""], &[]),
-    (|d| d.remove_target(T).unwrap(), &["# What initiators see.", "[[target]]", "name = \"iqn.2026-11.example.tarn:t\"", "luns = [", "    { lun = 1, id = \"a\" }, # the first", "    { lun = 0, id = \"b\", groups = [\"lab\"] },"], &[]),
+    (|d| assert_eq!(d.put_section(&lab(&["IQN.x:*", "alice", "192.0.2.1/32"])), Ok(false)), &[], &["    \"alice\","]),
+    (|d| assert_eq!(d.put_section(&alice_with_mutual()), Ok(false)), &[], &["mutual = { name = \"tarn\", secret_file = \"m\" }", "initiators = [\"iqn.2026-11.example:*\"]"]),
+    (|d| d.remove_section::<spec::User>("alice").unwrap(), &["[[user]]", "name = \"alice\"", "secret_file = \"alice.secret\""], &[]),
+    (|d| d.remove_section::<spec::Target>(T).unwrap(), &["# What initiators see.", "[[target]]", "name = \"iqn.2026-11.example.tarn:t\"", "luns = [", "    { lun = 1, id = \"a\" }, # the first", "    { lun = 0, id = \"b\", groups = [\"lab\"] },"], &[]),
     (|d| { d.remove_target_lun(T, 1, None).unwrap(); d.remove_lun("a").unwrap(); }, &["# Of the demo.", "id = \"a\"", "store = \"mem:1M\"   # grows", "    { lun = 1, id = \"a\" }, # the first"], &[]),
 ];
 
@@ -162,13 +162,13 @@ fn putting_what_is_there_leaves_every_byte() {
             assert_eq!(draft.put_lun(lun), Ok(false));
         }
         for target in draft.targets().iter().chain(&specs.targets) {
-            assert_eq!(draft.put_target(target), Ok(false));
+            assert_eq!(draft.put_section(target), Ok(false));
         }
         for group in draft.groups().iter().chain(&specs.groups) {
-            assert_eq!(draft.put_group(group), Ok(false));
+            assert_eq!(draft.put_section(group), Ok(false));
         }
         for user in draft.users().iter().chain(&specs.users) {
-            assert_eq!(draft.put_user(user), Ok(false));
+            assert_eq!(draft.put_section(user), Ok(false));
         }
         assert_eq!(draft.to_string(), text);
     }
@@ -182,15 +182,15 @@ const REFUSED: &[(Attempt, &str)] = &[
     (|d| d.remove_lun("x"), "there is no lun \"x\"; check the name, or add it first"),
     (|d| d.rename_lun("a", "b"), "lun \"b\" exists already; choose another name"),
     (|d| d.resize_lun("a", 512), "lun \"a\" has 1048576 bytes and cannot shrink to 512; make a new lun and copy what is needed"),
-    (|d| d.remove_group("lab"), "group \"lab\" is still used by lun 0 of target iqn.2026-11.example.tarn:t; remove it there first"),
+    (|d| d.remove_section::<spec::Group>("lab"), "group \"lab\" is still used by lun 0 of target iqn.2026-11.example.tarn:t; remove it there first"),
     (|d| d.remove_portal(T, "127.0.0.1:3260"), "portal 127.0.0.1:3260 is the only one of target iqn.2026-11.example.tarn:T; add another first, or remove the target"),
     (|d| d.remove_portal(T, "127.0.0.1:1"), "target iqn.2026-11.example.tarn:T has no portal 127.0.0.1:1; see tarn target show iqn.2026-11.example.tarn:T"),
     (|d| d.remove_target_lun(T, 9, None), "target iqn.2026-11.example.tarn:T has no LUN 9; see tarn target show iqn.2026-11.example.tarn:T"),
     (|d| d.put_target_lun(T, &entry(0, "a")).map(drop), "target iqn.2026-11.example.tarn:T shows another unit as LUN 0; unmap that first (tarn target unmap iqn.2026-11.example.tarn:T 0), take another number, or give each unit groups of its own"),
     (|d| d.put_target_lun("iqn.x", &entry(0, "a")).map(drop), "there is no target \"iqn.x\"; check the name, or add it first"),
     (|d| d.put_lun(&lun("a", "mem:x")).map(drop), "size \"x\": no number; write it as 512, 64k, 1M, 2G or 1T"),
-    (|d| d.put_group(&lab(&[])).map(drop), "the list is empty; name an initiator, or write \"*\" for all"),
-    (|d| d.put_user(&user("bob")).map(drop), "user \"bob\" has no secret; give one, or the file that holds it"),
+    (|d| d.put_section(&lab(&[])).map(drop), "the list is empty; name an initiator, or write \"*\" for all"),
+    (|d| d.put_section(&user("bob")).map(drop), "user \"bob\" has no secret; give one, or the file that holds it"),
 ];
 
 #[test]
@@ -238,7 +238,10 @@ fn a_user_is_held_by_targets_groups_and_discovery() {
         .replace("luns = [", "auth = [\"alice\"]\nluns = [")
         + "[server]\ndiscovery_auth = [\"alice\"]\n";
     assert_eq!(
-        draft(&text).remove_user("alice").unwrap_err().to_string(),
+        draft(&text)
+            .remove_section::<spec::User>("alice")
+            .unwrap_err()
+            .to_string(),
         "user \"alice\" is still used by auth of target iqn.2026-11.example.tarn:t, group lab, discovery_auth; \
          remove it there first"
     );
@@ -268,7 +271,7 @@ fn servers_of_nbd_follow_renames_and_hold_what_they_use() {
     let mut draft = Draft::parse(text).unwrap();
     for error in [
         draft.remove_lun("a").unwrap_err(),
-        draft.remove_group("g").unwrap_err(),
+        draft.remove_section::<spec::Group>("g").unwrap_err(),
     ] {
         assert!(error.to_string().contains("nbd 127.0.0.1:1"), "{error}");
     }
@@ -390,7 +393,7 @@ fn a_unit_is_added_beside_others_of_its_number_only_for_groups_of_its_own() {
     target.luns.reverse();
     target.luns[1].id = "a".to_owned();
     target.luns[2].id = "b".to_owned();
-    draft.put_target(&target).unwrap();
+    draft.put_section(&target).unwrap();
     let text = draft.to_string();
     assert!(
         text.contains("id = \"b\", groups = [\"g1\", \"g3\"] }, # the first"),

@@ -228,7 +228,7 @@ pub(crate) const SECTION_TARGET: SectionKeys = SectionKeys {
                 words: "list of `\"md5\"`, `\"sha1\"`, `\"sha256\"`, `\"sha3-256\"`",
                 entries: &[Form::OneOf(&["md5", "sha1", "sha256", "sha3-256"])],
             },
-            Fallback::Words("all four"),
+            Fallback::Value("[\"sha3-256\", \"sha256\", \"sha1\", \"md5\"]"),
             "The CHAP algorithms this target accepts; the strongest that the initiator offers is used. \
                 Discovery accepts those that some target with `auth` accepts.",
             "to exclude MD5, or to allow only what old initiators have",

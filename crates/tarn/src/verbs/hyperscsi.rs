@@ -364,17 +364,14 @@ impl Ask for DeviceVerb {
                 api.edit(Consent::GIVEN, vec![Edit::Add(Thing::Device(device))], None)
             }
             Self::Set { device, consent } => {
-                if device.level.is_none() && device.readonly.is_none() {
+                let keys = DeviceKeys::of([&device.group, &device.id])
+                    .with_some("level", device.level.clone())
+                    .with_some("readonly", device.readonly);
+                if keys.is_empty() {
                     return Err(Failure::NothingGiven {
                         noun: "hyperscsi device",
                     });
                 }
-                let keys = DeviceKeys {
-                    hyperscsi: device.group.clone(),
-                    id: device.id.clone(),
-                    level: device.level.clone(),
-                    readonly: device.readonly,
-                };
                 api.edit(*consent, vec![Edit::Set(Keys::Device(keys))], None)
             }
             Self::Rm { group, id, consent } => api.remove(

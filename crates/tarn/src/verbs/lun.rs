@@ -640,11 +640,7 @@ fn moved(api: &ApiSession, order: impl FnOnce() -> Result<Answer<Lun>, ClientErr
 fn exchange(api: &ApiSession, id: &str, store: &str) -> Outcome {
     let lun = api.get::<Lun>(&at(id))?.value;
     check_exchange(&lun, store)?;
-    let keys = LunKeys {
-        id: id.to_owned(),
-        store: Some(store.to_owned()),
-        ..LunKeys::default()
-    };
+    let keys = LunKeys::of([id]).with("store", store);
     let edits = Edits {
         edits: vec![Edit::Set(Keys::Lun(keys))],
         comment: None,
@@ -752,16 +748,13 @@ impl Set {
                 Some(self.options.changed(&lun.spec.store))
             }
         };
-        let keys = LunKeys {
-            id: self.id.clone(),
-            store: store.transpose().map_err(Failure::Store)?,
-            serial: self.serial.clone(),
-            naa: self.naa.clone(),
-            owner: self.owner.clone(),
-            snapshots: self.snapshots.clone(),
-            log: None,
-            sync_bias: None,
-        };
+        let snapshots = self.snapshots.as_ref().map(serde_json::to_value);
+        let keys = LunKeys::of([&self.id])
+            .with_some("store", store.transpose().map_err(Failure::Store)?)
+            .with_some("serial", self.serial.clone())
+            .with_some("naa", self.naa.clone())
+            .with_some("owner", self.owner.clone())
+            .with_some("snapshots", snapshots.transpose().unwrap_or_default());
         api.edit(self.consent, vec![Edit::Set(Keys::Lun(keys))], None)
     }
 }

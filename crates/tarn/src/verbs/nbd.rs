@@ -168,20 +168,14 @@ impl Given {
     }
 
     fn set(&self, api: &ApiSession, consent: Consent) -> Outcome {
-        let keys = NbdKeys {
-            nbd: self.place.clone(),
-            mode: self.mode.clone(),
-            luns: self.luns.as_deref().map(listed),
-            groups: self.groups.as_deref().map(listed),
-            certificate: self.certificate.clone(),
-            key: self.key.clone(),
-            ca: self.ca.clone(),
-        };
-        let nothing = NbdKeys {
-            nbd: self.place.clone(),
-            ..NbdKeys::default()
-        };
-        if keys == nothing {
+        let keys = NbdKeys::of([&self.place])
+            .with_some("mode", self.mode.clone())
+            .with_some("luns", self.luns.as_deref().map(listed))
+            .with_some("groups", self.groups.as_deref().map(listed))
+            .with_some("certificate", self.certificate.clone())
+            .with_some("key", self.key.clone())
+            .with_some("ca", self.ca.clone());
+        if keys.is_empty() {
             return Err(Failure::NothingGiven { noun: "nbd" });
         }
         api.edit(consent, vec![Edit::Set(Keys::Nbd(keys))], None)

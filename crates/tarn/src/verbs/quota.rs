@@ -145,15 +145,13 @@ impl Given {
     }
 
     fn set(&self, api: &ApiSession) -> Outcome {
-        if self.provisioned.is_none() && self.used.is_none() && self.soft.is_none() {
+        let keys = QuotaKeys::of([&self.of])
+            .with_some("provisioned", self.provisioned.clone())
+            .with_some("used", self.used.clone())
+            .with_some("soft", self.soft);
+        if keys.is_empty() {
             return Err(Failure::NothingGiven { noun: "quota" });
         }
-        let keys = QuotaKeys {
-            quota: self.of.clone(),
-            provisioned: self.provisioned.clone(),
-            used: self.used.clone(),
-            soft: self.soft,
-        };
         api.edit(Consent::GIVEN, vec![Edit::Set(Keys::Quota(keys))], None)
     }
 }

@@ -84,10 +84,8 @@ impl Ask for StoreVerb {
                 api.edit(Consent::GIVEN, vec![Edit::Add(Thing::Store(store))], None)
             }
             Self::Set { id, store, options } => {
-                let keys = StoreKeys {
-                    id: id.clone(),
-                    store: Some(options.of(store).map_err(Failure::Store)?),
-                };
+                let store = options.of(store).map_err(Failure::Store)?;
+                let keys = StoreKeys::of([id]).with("store", store);
                 api.edit(Consent::GIVEN, vec![Edit::Set(Keys::Store(keys))], None)
             }
             Self::Rm { id, consent } => {

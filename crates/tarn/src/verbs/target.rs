@@ -250,21 +250,17 @@ impl Add {
 
 impl Set {
     fn ask(&self, api: &ApiSession) -> Outcome {
-        let is_given = self.alias.is_some()
-            || self.auth.is_some()
-            || self.chap_algorithms.is_some()
-            || self.cold_reset.is_some();
-        if !is_given {
+        let keys = TargetKeys::of([&self.name])
+            .with_some("alias", self.alias.clone())
+            .with_some("auth", self.auth.as_deref().map(names))
+            .with_some(
+                "chap_algorithms",
+                self.chap_algorithms.as_deref().map(names),
+            )
+            .with_some("cold_reset", self.cold_reset);
+        if keys.is_empty() {
             return Err(Failure::NothingGiven { noun: "target" });
         }
-        let keys = TargetKeys {
-            name: self.name.clone(),
-            alias: self.alias.clone(),
-            auth: self.auth.as_deref().map(names),
-            chap_algorithms: self.chap_algorithms.as_deref().map(names),
-            cold_reset: self.cold_reset,
-            ..TargetKeys::default()
-        };
         api.edit(self.consent, vec![Edit::Set(Keys::Target(keys))], None)
     }
 }

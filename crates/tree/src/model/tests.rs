@@ -179,11 +179,8 @@ fn a_write_becomes_a_call() {
         id: "new".to_owned(),
     });
     let alias = |alias: &str| {
-        Call::edit(Edit::Set(Keys::Target(TargetKeys {
-            name: IQN.to_owned(),
-            alias: Some(alias.to_owned()),
-            ..TargetKeys::default()
-        })))
+        let keys = TargetKeys::of([IQN]).with("alias", alias);
+        Call::edit(Edit::Set(Keys::Target(keys)))
     };
     let group = Call::edit(Edit::Put(Thing::Group(spec::Group {
         id: "lab".to_owned(),
@@ -229,37 +226,16 @@ fn assert_sets(cases: &[(&str, &str, Keys)]) {
     }
 }
 
-fn some(text: &str) -> Option<String> {
-    Some(text.to_owned())
-}
-
 #[test]
 fn a_write_changes_one_key_of_a_server_of_nbd() {
-    let server = || NbdKeys {
-        nbd: "/run/nbd.sock".to_owned(),
-        ..NbdKeys::default()
+    let server = || NbdKeys::of(["/run/nbd.sock"]);
+    let tls = |certificate: &str, key: &str, ca: &str| {
+        let keys = server().with("certificate", certificate);
+        Keys::Nbd(keys.with("key", key).with("ca", ca))
     };
-    let texts = |texts: &[&str]| Some(texts.iter().map(|&text| text.to_owned()).collect());
-    let tls = |certificate, key, ca| {
-        Keys::Nbd(NbdKeys {
-            certificate: some(certificate),
-            key: some(key),
-            ca: some(ca),
-            ..server()
-        })
-    };
-    let luns = Keys::Nbd(NbdKeys {
-        luns: texts(&["a", "b"]),
-        ..server()
-    });
-    let groups = Keys::Nbd(NbdKeys {
-        groups: texts(&[]),
-        ..server()
-    });
-    let mode = Keys::Nbd(NbdKeys {
-        mode: some("0600"),
-        ..server()
-    });
+    let luns = Keys::Nbd(server().with("luns", vec!["a", "b"]));
+    let groups = Keys::Nbd(server().with("groups", Vec::<String>::new()));
+    let mode = Keys::Nbd(server().with("mode", "0600"));
     assert_sets(&[
         ("nbd/%2Frun%2Fnbd.sock/luns", "a\nb\n", luns),
         ("nbd/%2Frun%2Fnbd.sock/groups", "", groups),
@@ -276,33 +252,12 @@ fn a_write_changes_one_key_of_a_server_of_nbd() {
 
 #[test]
 fn a_write_changes_one_key_of_a_quota_a_store_and_an_owner() {
-    let quota = || QuotaKeys {
-        quota: "owner:alice".to_owned(),
-        ..QuotaKeys::default()
-    };
-    let soft = |soft| {
-        Keys::Quota(QuotaKeys {
-            soft: Some(soft),
-            ..quota()
-        })
-    };
-    let used = Keys::Quota(QuotaKeys {
-        used: some("2G"),
-        ..quota()
-    });
-    let provisioned = Keys::Quota(QuotaKeys {
-        provisioned: some(""),
-        ..quota()
-    });
-    let owner = Keys::Lun(LunKeys {
-        id: "disk0".to_owned(),
-        owner: some("alice"),
-        ..LunKeys::default()
-    });
-    let store = Keys::Store(StoreKeys {
-        id: "part".to_owned(),
-        store: some("mem:1M"),
-    });
+    let quota = || QuotaKeys::of(["owner:alice"]);
+    let soft = |soft: u16| Keys::Quota(quota().with("soft", soft));
+    let used = Keys::Quota(quota().with("used", "2G"));
+    let provisioned = Keys::Quota(quota().with("provisioned", ""));
+    let owner = Keys::Lun(LunKeys::of(["disk0"]).with("owner", "alice"));
+    let store = Keys::Store(StoreKeys::of(["part"]).with("store", "mem:1M"));
     assert_sets(&[
         ("quotas/owner:alice/used", "2G\n", used),
         ("quotas/owner:alice/provisioned", "\n", provisioned),

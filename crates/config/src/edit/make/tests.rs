@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use api::edit::TargetPortal;
+use api::edit::{LunKeys, TargetKeys, TargetPortal};
 
 use super::*;
 use crate::Model;
@@ -86,10 +86,7 @@ fn user() -> UserKeys {
 }
 
 fn target() -> TargetKeys {
-    TargetKeys {
-        name: text(T),
-        ..TargetKeys::default()
-    }
+    TargetKeys::of([T])
 }
 
 fn lun(id: &str) -> spec::Lun {
@@ -169,11 +166,7 @@ fn comments_order_and_unwritten_defaults_outlive_edits_of_units() {
             &["id = \"c\"", "store = \"mem:1M\""],
         ),
         (
-            vec![Edit::Set(Keys::Lun(LunKeys {
-                id: text("a"),
-                serial: Some(text("S")),
-                ..LunKeys::default()
-            }))],
+            vec![Edit::Set(Keys::Lun(LunKeys::of(["a"]).with("serial", "S")))],
             &[],
             &["serial = \"S\""],
         ),
@@ -196,10 +189,7 @@ fn comments_order_and_unwritten_defaults_outlive_edits_of_units() {
 
 #[test]
 fn comments_order_and_unwritten_defaults_outlive_edits_of_targets() {
-    let alias = |alias: &str| TargetKeys {
-        alias: Some(text(alias)),
-        ..target()
-    };
+    let alias = |alias: &str| target().with("alias", alias);
     let portal = TargetPortal {
         target: text(T),
         portal: spec::Portal {
@@ -209,30 +199,14 @@ fn comments_order_and_unwritten_defaults_outlive_edits_of_targets() {
         },
     };
     // As the console sends it: what the API shows, with defaults that the file does not have.
-    let whole = TargetKeys {
-        alias: Some(String::new()),
-        portals: Some(vec![spec::Portal {
-            bind: text("127.0.0.1:3260"),
-            advertise: None,
-            group: Some(1),
-        }]),
-        auth: Some(Vec::new()),
-        luns: Some(vec![
-            spec::TargetLun {
-                lun: 1,
-                id: text("a"),
-                groups: Vec::new(),
-                readonly: false,
-            },
-            spec::TargetLun {
-                lun: 3,
-                id: text("b"),
-                groups: vec![text("lab")],
-                readonly: true,
-            },
-        ]),
-        ..target()
-    };
+    let whole = serde_json::json!({
+        "name": T,
+        "alias": "",
+        "portals": [{ "bind": "127.0.0.1:3260", "group": 1 }],
+        "auth": [],
+        "luns": [{ "lun": 1, "id": "a" }, { "lun": 3, "id": "b", "groups": ["lab"], "readonly": true }],
+    });
+    let whole: TargetKeys = serde_json::from_value(whole).unwrap();
     check_cases(vec![
         (
             vec![Edit::Set(Keys::Target(alias("the disks")))],
@@ -338,10 +312,7 @@ fn what_cannot_be_made_says_why() {
             "lun \"a\" exists already; choose another name",
         ),
         (
-            Edit::Set(Keys::Lun(LunKeys {
-                id: text("x"),
-                ..LunKeys::default()
-            })),
+            Edit::Set(Keys::Lun(LunKeys::of(["x"]))),
             "there is no lun \"x\"; check the name, or add it first",
         ),
         (
@@ -369,10 +340,7 @@ fn what_cannot_be_made_says_why() {
             "the list is empty; name an initiator, or write \"*\" for all",
         ),
         (
-            Edit::Set(Keys::Target(TargetKeys {
-                name: text("iqn.x"),
-                ..target()
-            })),
+            Edit::Set(Keys::Target(TargetKeys::of(["iqn.x"]))),
             "there is no target \"iqn.x\"; check the name, or add it first",
         ),
     ];

@@ -59,15 +59,12 @@ impl Daemon {
             };
             tried.make(&Edit::Put(Thing::Store(store))).ok()?;
         }
-        let keys = LunKeys {
-            id: id.to_owned(),
-            store: Some(lun.store.clone()),
-            serial: Some(lun.serial.clone().unwrap_or_default()),
-            naa: Some(lun.naa.clone().unwrap_or_default()),
-            log: Some(lun.log.clone().unwrap_or_default()),
-            sync_bias: Some(lun.sync_bias.clone().unwrap_or_default()),
-            ..LunKeys::default()
-        };
+        let keys = LunKeys::of([id])
+            .with("store", lun.store.clone())
+            .with("serial", lun.serial.clone().unwrap_or_default())
+            .with("naa", lun.naa.clone().unwrap_or_default())
+            .with("log", lun.log.clone().unwrap_or_default())
+            .with("sync_bias", lun.sync_bias.clone().unwrap_or_default());
         tried.make(&Edit::Set(Keys::Lun(keys))).ok()?;
         *draft = tried;
         Some("stays as it is")
