@@ -44,6 +44,15 @@ impl<T: Patched> Patch<T> {
         }
     }
 
+    /// Keys of a thing that has no name yet.
+    pub fn nameless(keys: Map<String, Value>) -> Self {
+        Self {
+            names: Vec::new(),
+            keys,
+            of: PhantomData,
+        }
+    }
+
     /// The same, with this key.
     #[must_use]
     pub fn with(mut self, key: &str, value: impl Into<Value>) -> Self {

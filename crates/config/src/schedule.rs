@@ -40,28 +40,6 @@ impl Schedule {
         }
     }
 
-    /// Reads what a command line has: `hourly=24,daily=7,at=02:30`; nothing for an empty text.
-    ///
-    /// # Errors
-    ///
-    /// A word that is none of these, or a number that is none. Whether they make a schedule is seen later.
-    pub fn parse_words(text: &str) -> Result<spec::Schedule, String> {
-        let mut schedule = spec::Schedule::default();
-        for part in text.split(',').filter(|part| !part.is_empty()) {
-            let wrong = || format!("{part:?} is none of hourly=N, daily=N, weekly=N, at=HH:MM");
-            let (word, value) = part.split_once('=').ok_or_else(wrong)?;
-            let number = || value.parse().map(Some).map_err(|_| wrong());
-            match word {
-                "hourly" => schedule.hourly = number()?,
-                "daily" => schedule.daily = number()?,
-                "weekly" => schedule.weekly = number()?,
-                "at" => schedule.at = Some(value.to_owned()),
-                _ => return Err(wrong()),
-            }
-        }
-        Ok(schedule)
-    }
-
     const fn has_at(&self) -> bool {
         self.daily != 0 || self.weekly != 0
     }
@@ -236,20 +214,5 @@ mod tests {
         let memory = "[[lun]]\nid = \"a\"\nstore = \"mem:1M\"\nsnapshots = { daily = 1 }\n";
         let found = Model::from_toml(memory, Path::new("t.toml")).unwrap_err();
         assert!(found.to_string().contains("has no snapshots"), "{found}");
-    }
-
-    #[test]
-    fn words_of_a_command_line_are_read() {
-        let read = Schedule::parse_words("hourly=24,weekly=4,at=02:30").unwrap();
-        assert_eq!(
-            (read.hourly, read.daily, read.weekly),
-            (Some(24), None, Some(4))
-        );
-        assert_eq!(read.at.as_deref(), Some("02:30"));
-        assert_eq!(Schedule::parse_words(""), Ok(spec::Schedule::default()));
-        for text in ["hourly", "hourly=x", "monthly=1", "daily=-1"] {
-            let error = Schedule::parse_words(text).unwrap_err();
-            assert!(error.contains(text), "{error}");
-        }
     }
 }

@@ -100,7 +100,7 @@ pub(crate) const SECTION_TOP: SectionKeys = SectionKeys {
 
 /// A logical unit.
 #[rustfmt::skip]
-pub(crate) const SECTION_LUN: SectionKeys = SectionKeys {
+pub const SECTION_LUN: SectionKeys = SectionKeys {
     heading: "[[lun]]",
     meaning: "A logical unit. It has one identity and one state, even if several targets export it.",
     example: "{ id = \"disk\", store = \"mem:1G\" }",
@@ -188,7 +188,7 @@ pub(crate) const SECTION_STORE: SectionKeys = SectionKeys {
 
 /// A target.
 #[rustfmt::skip]
-pub(crate) const SECTION_TARGET: SectionKeys = SectionKeys {
+pub const SECTION_TARGET: SectionKeys = SectionKeys {
     heading: "[[target]]",
     meaning: "An iSCSI target: its name, its addresses, who may log in, and which units they see.",
     example: "{ name = \"iqn.2026-11.example:san\", luns = [{ lun = 0, id = \"disk\" }] }",
@@ -381,7 +381,7 @@ pub(crate) const SECTION_GROUP: SectionKeys = SectionKeys {
 
 /// A server of NBD.
 #[rustfmt::skip]
-pub(crate) const SECTION_NBD: SectionKeys = SectionKeys {
+pub const SECTION_NBD: SectionKeys = SectionKeys {
     heading: "[[nbd]]",
     meaning: "A server of NBD. Each client is an I_T nexus of the unit, so reservations, write protection and ejected \
         media hold for it, too (NBD.md).",
@@ -566,7 +566,7 @@ pub(crate) const SECTION_NOTIFY: SectionKeys = SectionKeys {
 
 /// A quota.
 #[rustfmt::skip]
-pub(crate) const SECTION_QUOTA: SectionKeys = SectionKeys {
+pub const SECTION_QUOTA: SectionKeys = SectionKeys {
     heading: "[[quota]]",
     meaning: "A limit on the space that some disks may take together: those of an `owner`, or those of a `pool`. A disk that several \
         quotas count has to keep to all of them.",

@@ -14,6 +14,7 @@ use config::StoreSpec;
 use super::api_session::{ApiSession, Consent};
 use super::exit::Exit;
 use super::failure::Failure;
+use super::keys::{Change, New};
 use super::remote::Ask;
 use super::snapshot::Which;
 use super::table::{self, Column, fields, figures, mark, table, words};
@@ -211,27 +212,9 @@ pub struct Add {
     /// copy, or to look at the data of before.
     #[arg(long, value_name = "SNAPSHOT")]
     clone: Option<Which>,
-    /// Unit serial number. Use it to migrate a disk whose serial number initiators already know.
-    #[arg(long, value_name = "TEXT")]
-    serial: Option<String>,
-    /// NAA designator, hexadecimal. Use it to migrate a disk whose NAA designator initiators
-    /// already know.
-    #[arg(long, value_name = "HEX")]
-    naa: Option<String>,
-    /// Owner of the disk. Use it with quotas.
-    #[arg(long, value_name = "NAME")]
-    owner: Option<String>,
-    /// Log device, as file:PATH?size=4G. Use it where a sync of the store takes long; see docs/LOG.md.
-    #[arg(long, value_name = "STORE")]
-    log: Option<String>,
-    /// What the log is for: latency or throughput. Use it if large durable writes are many.
-    /// [default: latency]
-    #[arg(long, value_name = "WORD", requires = "log")]
-    sync_bias: Option<String>,
-    /// Snapshots that are taken by themselves, and how many are kept, as
-    /// hourly=24,daily=7,weekly=4,at=02:30 (UTC). Use it to have the data of yesterday.
-    #[arg(long, value_name = "WORDS", value_parser = config::Schedule::parse_words)]
-    snapshots: Option<spec::Schedule>,
+    /// Its keys.
+    #[command(flatten)]
+    keys: New<spec::Lun>,
     /// Target that exports it. Use it to add and export a disk in one change.
     #[arg(long, value_name = "IQN")]
     target: Option<String>,
@@ -261,21 +244,9 @@ pub struct Set {
     /// device has moved. [default: the one that it has, with the options below changed]
     #[arg(long)]
     store: Option<String>,
-    /// Unit serial number; empty for the generated one. Use it to write down the number that the
-    /// unit has. Another number needs tarn lun rm and add.
-    #[arg(long, value_name = "TEXT")]
-    serial: Option<String>,
-    /// NAA designator; empty for the generated one. Use it to write down the designator that the
-    /// unit has. Another one needs tarn lun rm and add.
-    #[arg(long, value_name = "HEX")]
-    naa: Option<String>,
-    /// Owner of the disk; empty for nobody. Use it with quotas.
-    #[arg(long, value_name = "NAME")]
-    owner: Option<String>,
-    /// Snapshots that are taken by themselves, as hourly=24,daily=7,weekly=4,at=02:30 (UTC); empty
-    /// for none. Use it to have the data of yesterday.
-    #[arg(long, value_name = "WORDS", value_parser = config::Schedule::parse_words)]
-    snapshots: Option<spec::Schedule>,
+    /// What changes.
+    #[command(flatten)]
+    keys: Change<spec::Lun>,
     /// Whether a person is asked.
     #[command(flatten)]
     consent: Consent,
@@ -704,12 +675,7 @@ impl Add {
         let lun = spec::Lun {
             id: self.id.clone(),
             store: self.options.of(&self.store).map_err(Failure::Store)?,
-            serial: self.serial.clone(),
-            naa: self.naa.clone(),
-            owner: self.owner.clone(),
-            log: self.log.clone(),
-            sync_bias: self.sync_bias.clone(),
-            snapshots: self.snapshots.clone(),
+            ..self.keys.made()
         };
         let view = self.target.as_ref().map(|target| View {
             target: target.clone(),
@@ -735,9 +701,7 @@ impl Add {
 
 impl Set {
     fn ask(&self, api: &ApiSession) -> Outcome {
-        let is_given = [&self.store, &self.serial, &self.naa, &self.owner];
-        let is_given = is_given.iter().any(|value| value.is_some()) || self.snapshots.is_some();
-        if !is_given && self.options.is_empty() {
+        if self.store.is_none() && self.keys.is_empty() && self.options.is_empty() {
             return Err(Failure::NothingGiven { noun: "lun" });
         }
         let store = match &self.store {
@@ -748,13 +712,8 @@ impl Set {
                 Some(self.options.changed(&lun.spec.store))
             }
         };
-        let snapshots = self.snapshots.as_ref().map(serde_json::to_value);
-        let keys = LunKeys::of([&self.id])
-            .with_some("store", store.transpose().map_err(Failure::Store)?)
-            .with_some("serial", self.serial.clone())
-            .with_some("naa", self.naa.clone())
-            .with_some("owner", self.owner.clone())
-            .with_some("snapshots", snapshots.transpose().unwrap_or_default());
+        let store = store.transpose().map_err(Failure::Store)?;
+        let keys = self.keys.of([&self.id]).with_some("store", store);
         api.edit(self.consent, vec![Edit::Set(Keys::Lun(keys))], None)
     }
 }

@@ -17,6 +17,7 @@ mod group;
 mod history;
 mod human;
 mod hyperscsi;
+mod keys;
 mod lun;
 mod man;
 mod mount;

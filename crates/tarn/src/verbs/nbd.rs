@@ -1,6 +1,6 @@
 //! `tarn nbd`
 
-use api::edit::{Edit, Keys, NbdKeys, Thing};
+use api::edit::{Edit, Keys, Thing};
 use api::spec::Nbd;
 use clap::{Args, Subcommand};
 use client::{Path, path};
@@ -8,6 +8,7 @@ use client::{Path, path};
 use super::Outcome;
 use super::api_session::{ApiSession, Consent};
 use super::failure::Failure;
+use super::keys::{Change, New};
 use super::remote::Ask;
 use super::table::{Column, words};
 use crate::error::plain;
@@ -38,17 +39,10 @@ pub enum NbdVerb {
     },
     /// Serve units to clients of NBD.
     #[command(after_help = ADD_HELP)]
-    Add(Given),
+    Add(Add),
     /// Change a server of NBD.
     #[command(after_help = SET_HELP)]
-    Set {
-        /// What it is to have.
-        #[command(flatten)]
-        given: Given,
-        /// Whether a person is asked.
-        #[command(flatten)]
-        consent: Consent,
-    },
+    Set(Set),
     /// Remove a server of NBD; its sessions end.
     Rm {
         /// Its socket or address.
@@ -59,33 +53,29 @@ pub enum NbdVerb {
     },
 }
 
-/// A server of NBD, or keys of it.
+/// A server of NBD that is made.
 #[derive(Args, Debug)]
-pub struct Given {
+pub struct Add {
     /// Its socket or address.
     #[arg(value_name = "PLACE")]
     place: String,
-    /// Units that clients may have, separated by commas. Use it for each disk that is exported.
-    #[arg(long, value_name = "ID,...")]
-    luns: Option<String>,
-    /// Groups of clients that find them, separated by commas. Without it all do. Use it to
-    /// limit who has them.
-    #[arg(long, value_name = "ID,...")]
-    groups: Option<String>,
-    /// Mode of the file of the socket, as 0660. Use it to let a group of users in.
-    #[arg(long)]
-    mode: Option<String>,
-    /// File of the certificate, in PEM. Clients have to begin TLS then. Use it off
-    /// loopback.
-    #[arg(long, value_name = "FILE")]
-    certificate: Option<String>,
-    /// File of the private key, in PEM. Use it with --certificate.
-    #[arg(long, value_name = "FILE")]
-    key: Option<String>,
-    /// File of certificates that vouch for those of clients, the key `ca`. Use it to ask clients
-    /// for one.
-    #[arg(id = "client_ca", long = "client-ca", value_name = "FILE")]
-    ca: Option<String>,
+    /// Its keys.
+    #[command(flatten)]
+    keys: New<Nbd>,
+}
+
+/// A server of NBD that is changed.
+#[derive(Args, Debug)]
+pub struct Set {
+    /// Its socket or address.
+    #[arg(value_name = "PLACE")]
+    place: String,
+    /// What changes.
+    #[command(flatten)]
+    keys: Change<Nbd>,
+    /// Whether a person is asked.
+    #[command(flatten)]
+    consent: Consent,
 }
 
 const COLUMNS: &[Column<Nbd>] = &[
@@ -124,18 +114,13 @@ fn show(server: &Nbd) -> String {
         .collect()
 }
 
-fn listed(text: &str) -> Vec<String> {
-    let names = text.split(',').filter(|name| !name.is_empty());
-    names.map(str::to_owned).collect()
-}
-
 impl Ask for NbdVerb {
     fn ask(&self, api: &ApiSession) -> Outcome {
         match self {
             Self::List {} => api.list(&path(&["nbd"]), COLUMNS),
             Self::Show { place } => api.show(&at(place), show),
-            Self::Add(given) => given.add(api),
-            Self::Set { given, consent } => given.set(api, *consent),
+            Self::Add(add) => add.ask(api),
+            Self::Set(set) => set.ask(api),
             Self::Rm { place, consent } => api.remove(
                 &at(place),
                 *consent,
@@ -145,8 +130,8 @@ impl Ask for NbdVerb {
     }
 }
 
-impl Given {
-    fn add(&self, api: &ApiSession) -> Outcome {
+impl Add {
+    fn ask(&self, api: &ApiSession) -> Outcome {
         // What is no address is a path: an address has a digit, a bracket or a colon and no slash.
         let is_address = !self.place.contains('/')
             && (self.place.contains(':') || self.place.parse::<std::net::IpAddr>().is_ok());
@@ -157,27 +142,18 @@ impl Given {
         let server = Nbd {
             bind,
             socket,
-            mode: self.mode.clone(),
-            luns: self.luns.as_deref().map(listed).unwrap_or_default(),
-            groups: self.groups.as_deref().map(listed).unwrap_or_default(),
-            certificate: self.certificate.clone(),
-            key: self.key.clone(),
-            ca: self.ca.clone(),
+            ..self.keys.made()
         };
         api.edit(Consent::GIVEN, vec![Edit::Add(Thing::Nbd(server))], None)
     }
+}
 
-    fn set(&self, api: &ApiSession, consent: Consent) -> Outcome {
-        let keys = NbdKeys::of([&self.place])
-            .with_some("mode", self.mode.clone())
-            .with_some("luns", self.luns.as_deref().map(listed))
-            .with_some("groups", self.groups.as_deref().map(listed))
-            .with_some("certificate", self.certificate.clone())
-            .with_some("key", self.key.clone())
-            .with_some("ca", self.ca.clone());
-        if keys.is_empty() {
+impl Set {
+    fn ask(&self, api: &ApiSession) -> Outcome {
+        if self.keys.is_empty() {
             return Err(Failure::NothingGiven { noun: "nbd" });
         }
-        api.edit(consent, vec![Edit::Set(Keys::Nbd(keys))], None)
+        let keys = self.keys.of([&self.place]);
+        api.edit(self.consent, vec![Edit::Set(Keys::Nbd(keys))], None)
     }
 }

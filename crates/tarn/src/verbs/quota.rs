@@ -1,6 +1,6 @@
 //! `tarn quota`
 
-use api::edit::{Edit, Keys, QuotaKeys, Thing};
+use api::edit::{Edit, Keys, Thing};
 use api::{spec, view};
 use clap::{Args, Subcommand};
 use client::{Path, path};
@@ -9,6 +9,7 @@ use super::Outcome;
 use super::api_session::{ApiSession, Consent};
 use super::failure::Failure;
 use super::human;
+use super::keys::{Change, New};
 use super::remote::Ask;
 use super::table::{Column, figures, words};
 use crate::error::plain;
@@ -38,10 +39,10 @@ pub enum QuotaVerb {
     },
     /// Add a quota.
     #[command(after_help = ADD_HELP)]
-    Add(Given),
+    Add(Add),
     /// Change a quota.
     #[command(after_help = SET_HELP)]
-    Set(Given),
+    Set(Set),
     /// Remove a quota.
     Rm {
         /// Which: owner:NAME or pool:PLACE.
@@ -52,22 +53,26 @@ pub enum QuotaVerb {
     },
 }
 
-/// A quota, or keys of it.
+/// A quota that is made.
 #[derive(Args, Debug)]
-pub struct Given {
+pub struct Add {
     /// Which disks it counts: owner:NAME or pool:PLACE.
     #[arg(value_name = "OF")]
     of: String,
-    /// The most that the sizes of the disks may be together, as 2T. Use it to limit promises.
-    #[arg(long, value_name = "SIZE")]
-    provisioned: Option<String>,
-    /// The most space that the disks may take together, as 500G. Use it to limit real use.
-    #[arg(long, value_name = "SIZE")]
-    used: Option<String>,
-    /// The part of --used, in percent, from which on everyone is notified. Use it to
-    /// learn of it in time.
-    #[arg(long, value_name = "PERCENT")]
-    soft: Option<u16>,
+    /// Its keys.
+    #[command(flatten)]
+    keys: New<spec::Quota>,
+}
+
+/// A quota that is changed.
+#[derive(Args, Debug)]
+pub struct Set {
+    /// Which disks it counts: owner:NAME or pool:PLACE.
+    #[arg(value_name = "OF")]
+    of: String,
+    /// What changes.
+    #[command(flatten)]
+    keys: Change<spec::Quota>,
 }
 
 /// Of how many bytes how many are there.
@@ -114,8 +119,8 @@ impl Ask for QuotaVerb {
         match self {
             Self::List {} => api.list(&path(&["quotas"]), COLUMNS),
             Self::Show { of } => api.show(&at(of), show),
-            Self::Add(given) => given.add(api),
-            Self::Set(given) => given.set(api),
+            Self::Add(add) => add.ask(api),
+            Self::Set(set) => set.ask(api),
             Self::Rm { of, consent } => {
                 api.remove(&at(of), *consent, &format!("Remove quota {of}?"))
             }
@@ -123,8 +128,8 @@ impl Ask for QuotaVerb {
     }
 }
 
-impl Given {
-    fn add(&self, api: &ApiSession) -> Outcome {
+impl Add {
+    fn ask(&self, api: &ApiSession) -> Outcome {
         let (owner, pool) = match self.of.split_once(':') {
             Some(("owner", owner)) => (Some(owner.to_owned()), None),
             Some(("pool", pool)) => (None, Some(pool.to_owned())),
@@ -137,21 +142,18 @@ impl Given {
         let quota = spec::Quota {
             owner,
             pool,
-            provisioned: self.provisioned.clone(),
-            used: self.used.clone(),
-            soft: self.soft,
+            ..self.keys.made()
         };
         api.edit(Consent::GIVEN, vec![Edit::Add(Thing::Quota(quota))], None)
     }
+}
 
-    fn set(&self, api: &ApiSession) -> Outcome {
-        let keys = QuotaKeys::of([&self.of])
-            .with_some("provisioned", self.provisioned.clone())
-            .with_some("used", self.used.clone())
-            .with_some("soft", self.soft);
-        if keys.is_empty() {
+impl Set {
+    fn ask(&self, api: &ApiSession) -> Outcome {
+        if self.keys.is_empty() {
             return Err(Failure::NothingGiven { noun: "quota" });
         }
+        let keys = self.keys.of([&self.of]);
         api.edit(Consent::GIVEN, vec![Edit::Set(Keys::Quota(keys))], None)
     }
 }

@@ -1,6 +1,6 @@
 //! `tarn target`
 
-use api::edit::{Edit, Keys, TargetKeys, Thing};
+use api::edit::{Edit, Keys, Thing};
 use api::spec::{self, TargetLun};
 use api::view::Target;
 use clap::{Args, Subcommand};
@@ -9,6 +9,7 @@ use client::{Path, path};
 use super::Outcome;
 use super::api_session::{ApiSession, Consent};
 use super::failure::Failure;
+use super::keys::{Change, New};
 use super::remote::Ask;
 use super::table::{Column, fields, figures, mark, or_everyone, table, words};
 
@@ -63,24 +64,9 @@ Examples:
 pub struct Add {
     /// TargetName, as iqn.2026-11.example:web.
     name: String,
-    /// TargetAlias. Use it to describe the target to people.
-    #[arg(long, value_name = "TEXT")]
-    alias: Option<String>,
-    /// Addresses to listen on, ADDRESS:PORT, separated by commas. Use it to serve other machines.
-    /// [default: 127.0.0.1:3260]
-    #[arg(long, value_name = "ADDR:PORT", value_delimiter = ',')]
-    portals: Vec<String>,
-    /// CHAP users that may log in, separated by commas. Use it to require authentication. [default:
-    /// any initiator, without CHAP]
-    #[arg(long, value_name = "USER", value_delimiter = ',')]
-    auth: Vec<String>,
-    /// CHAP algorithms, separated by commas. Use it to exclude old ones. [default: all]
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    chap_algorithms: Option<Vec<String>>,
-    /// Let any initiator end all sessions of the target by TARGET COLD RESET. Use it for clusters that fence in this
-    /// way.
-    #[arg(long)]
-    cold_reset: bool,
+    /// Its keys.
+    #[command(flatten)]
+    keys: New<spec::Target>,
 }
 
 /// `tarn target set`
@@ -88,20 +74,9 @@ pub struct Add {
 pub struct Set {
     /// The target.
     name: String,
-    /// TargetAlias; empty for none. Use it to describe the target to people.
-    #[arg(long, value_name = "TEXT")]
-    alias: Option<String>,
-    /// CHAP users that may log in, separated by commas; empty for any initiator, without CHAP. Use
-    /// it to require authentication.
-    #[arg(long, value_name = "USER", value_delimiter = ',')]
-    auth: Option<Vec<String>>,
-    /// CHAP algorithms, separated by commas; empty for all. Use it to exclude old ones.
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    chap_algorithms: Option<Vec<String>>,
-    /// Whether any initiator may end all sessions of the target by TARGET COLD RESET. Use it for
-    /// clusters that fence in this way.
-    #[arg(long, value_name = "BOOL")]
-    cold_reset: Option<bool>,
+    /// What changes.
+    #[command(flatten)]
+    keys: Change<spec::Target>,
     /// Whether a person is asked.
     #[command(flatten)]
     consent: Consent,
@@ -223,44 +198,26 @@ impl Add {
     fn ask(&self, api: &ApiSession) -> Outcome {
         let edits = vec![Edit::Add(Thing::Target(self.target()))];
         let done = api.edit(Consent::GIVEN, edits, None)?;
-        if self.portals.is_empty() {
+        if !self.keys.has("portals") {
             api.note(LOOPBACK);
         }
         Ok(done)
     }
 
     fn target(&self) -> spec::Target {
-        let portal = |bind: &String| spec::Portal {
-            bind: bind.clone(),
-            advertise: None,
-            group: None,
-        };
-        let portals: Vec<_> = self.portals.iter().map(portal).collect();
         spec::Target {
             name: self.name.clone(),
-            alias: self.alias.clone(),
-            portals: (!portals.is_empty()).then_some(portals),
-            auth: self.auth.clone(),
-            chap_algorithms: self.chap_algorithms.clone(),
-            cold_reset: self.cold_reset,
-            luns: Vec::new(),
+            ..self.keys.made()
         }
     }
 }
 
 impl Set {
     fn ask(&self, api: &ApiSession) -> Outcome {
-        let keys = TargetKeys::of([&self.name])
-            .with_some("alias", self.alias.clone())
-            .with_some("auth", self.auth.as_deref().map(names))
-            .with_some(
-                "chap_algorithms",
-                self.chap_algorithms.as_deref().map(names),
-            )
-            .with_some("cold_reset", self.cold_reset);
-        if keys.is_empty() {
+        if self.keys.is_empty() {
             return Err(Failure::NothingGiven { noun: "target" });
         }
+        let keys = self.keys.of([&self.name]);
         api.edit(self.consent, vec![Edit::Set(Keys::Target(keys))], None)
     }
 }
@@ -274,12 +231,4 @@ impl Map {
             readonly: self.readonly,
         }
     }
-}
-
-/// The names of a list; an empty text between commas is none.
-fn names(list: &[String]) -> Vec<String> {
-    list.iter()
-        .filter(|name| !name.is_empty())
-        .cloned()
-        .collect()
 }

@@ -1,0 +1,326 @@
+//! Flags for the keys of a section of the configuration: made of the table of keys, so that a new key has its flag.
+
+use std::marker::PhantomData;
+
+use api::patch::{Patch, Patched};
+use api::spec;
+use clap::builder::StyledStr;
+use clap::error::ErrorKind;
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
+use config::keys::{
+    Fallback, Form, Key, SECTION_LUN, SECTION_NBD, SECTION_QUOTA, SECTION_TARGET, SectionKeys,
+};
+use serde_json::{Map, Value};
+
+/// A thing whose keys have flags.
+pub(super) trait Flagged: Patched + 'static {
+    /// Its keys.
+    const SECTION: &'static SectionKeys;
+    /// Those without a flag: what names it, and what is given otherwise.
+    const WITHOUT: &'static [&'static str];
+    /// Keys whose flag has another name.
+    const CALLED: &'static [(&'static str, &'static str)] = &[];
+}
+
+impl Flagged for spec::Lun {
+    const SECTION: &'static SectionKeys = &SECTION_LUN;
+    const WITHOUT: &'static [&'static str] = &["id", "store"];
+}
+
+impl Flagged for spec::Target {
+    const SECTION: &'static SectionKeys = &SECTION_TARGET;
+    const WITHOUT: &'static [&'static str] = &["name"];
+}
+
+impl Flagged for spec::Nbd {
+    const SECTION: &'static SectionKeys = &SECTION_NBD;
+    const WITHOUT: &'static [&'static str] = &["bind", "socket"];
+    // `--ca` is that of the connection to the daemon.
+    const CALLED: &'static [(&'static str, &'static str)] = &[("ca", "client_ca")];
+}
+
+impl Flagged for spec::Quota {
+    const SECTION: &'static SectionKeys = &SECTION_QUOTA;
+    const WITHOUT: &'static [&'static str] = &["owner", "pool"];
+}
+
+/// The keys of a thing that were given.
+#[derive(Debug)]
+pub(super) struct Given<T, const IS_CHANGE: bool> {
+    keys: Map<String, Value>,
+    of: PhantomData<fn() -> T>,
+}
+
+/// Keys of a thing that is made.
+pub(super) type New<T> = Given<T, false>;
+
+/// Keys of a thing that is changed.
+pub(super) type Change<T> = Given<T, true>;
+
+impl<T: Flagged> New<T> {
+    /// A thing with these keys, and no others.
+    pub(super) fn made(&self) -> T {
+        let thing = Patch::<T>::nameless(self.keys.clone()).applied(&T::default());
+        thing.unwrap_or_default()
+    }
+
+    /// Whether a key was given.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.keys.contains_key(key)
+    }
+}
+
+impl<T: Flagged> Change<T> {
+    /// The same as keys of this thing.
+    pub(super) fn of<const COUNT: usize>(&self, names: [&str; COUNT]) -> Patch<T> {
+        let keys = self.keys.clone().into_iter();
+        keys.fold(Patch::of(names), |patch, (key, value)| {
+            patch.with(&key, value)
+        })
+    }
+
+    /// Whether nothing was given.
+    pub(super) fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+}
+
+fn called<T: Flagged>(key: &Key) -> &'static str {
+    let other = T::CALLED.iter().find(|(name, _)| *name == key.name);
+    other.map_or(key.name, |(_, called)| called)
+}
+
+/// The keys that have flags: not lists of tables, which verbs of their own change.
+fn flagged<T: Flagged>(is_change: bool) -> impl Iterator<Item = &'static Key> {
+    let is_flagged = move |key: &&Key| {
+        let is_plain = match key.form {
+            Form::List { entries, .. } => match table_of(entries) {
+                Some(_) => !is_change && entries.iter().any(is_text),
+                None => true,
+            },
+            _ => true,
+        };
+        is_plain && !T::WITHOUT.contains(&key.name)
+    };
+    T::SECTION.keys.iter().filter(is_flagged)
+}
+
+const fn is_text(form: &Form) -> bool {
+    matches!(form, Form::Text { .. })
+}
+
+fn table_of(entries: &[Form]) -> Option<&'static SectionKeys> {
+    entries.iter().find_map(|form| match form {
+        Form::Table { keys, .. } => Some(*keys),
+        _ => None,
+    })
+}
+
+impl<T: Flagged, const IS_CHANGE: bool> Args for Given<T, IS_CHANGE> {
+    fn augment_args(command: Command) -> Command {
+        flagged::<T>(IS_CHANGE).fold(command, |command, key| {
+            command.arg(flag::<T>(key, IS_CHANGE))
+        })
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+fn flag<T: Flagged>(key: &Key, is_change: bool) -> Arg {
+    let called = called::<T>(key);
+    let flag = Arg::new(called)
+        .long(called.replace('_', "-"))
+        .help(help(key, is_change));
+    match key.form {
+        Form::Flag if is_change => flag
+            .value_name("BOOL")
+            .value_parser(clap::value_parser!(bool)),
+        Form::Flag => flag.action(ArgAction::SetTrue),
+        Form::Number { min, max } => {
+            // 0 takes the key out.
+            let min = if is_change { 0 } else { min };
+            flag.value_name("N")
+                .value_parser(clap::value_parser!(u64).range(min..=max))
+        }
+        Form::Bytes { .. } => flag.value_name("SIZE"),
+        Form::Store => flag.value_name("STORE"),
+        Form::OneOf(words) => flag.value_name(words.join("|")),
+        Form::Text { .. } => flag.value_name("TEXT"),
+        Form::Table { .. } => flag.value_name("KEY=VALUE,..."),
+        Form::List { .. } => flag.value_name("A,B,..."),
+    }
+}
+
+fn help(key: &Key, is_change: bool) -> StyledStr {
+    let mut text = key.meaning.replace('`', "");
+    if key.set_it != "always" {
+        text += &format!(" Use it {}.", key.set_it.replace('`', ""));
+    }
+    match key.default {
+        Fallback::Required => {}
+        _ if is_change => text += " Empty: as if it was not there.",
+        _ => text += &format!(" [default: {}]", key.default_text().replace('`', "")),
+    }
+    text.into()
+}
+
+impl<T: Flagged, const IS_CHANGE: bool> FromArgMatches for Given<T, IS_CHANGE> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
+        let mut keys = Map::new();
+        for key in flagged::<T>(IS_CHANGE) {
+            if let Some(value) = value_of(matches, called::<T>(key), &key.form)? {
+                keys.insert(key.name.to_owned(), value);
+            }
+        }
+        Ok(Self {
+            keys,
+            of: PhantomData,
+        })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+fn value_of(matches: &ArgMatches, called: &str, form: &Form) -> Result<Option<Value>, Error> {
+    Ok(match form {
+        Form::Flag => {
+            let is_given =
+                matches.value_source(called) == Some(clap::parser::ValueSource::CommandLine);
+            matches
+                .get_one::<bool>(called)
+                .filter(|_| is_given)
+                .map(|flag| Value::from(*flag))
+        }
+        Form::Number { .. } => matches
+            .get_one::<u64>(called)
+            .map(|number| Value::from(*number)),
+        Form::Table { keys, .. } => match matches.get_one::<String>(called) {
+            Some(text) => Some(table(keys, text)?),
+            None => None,
+        },
+        Form::List { entries, .. } => {
+            let entry = |text: &str| match table_of(entries).and_then(|keys| keys.keys.first()) {
+                Some(first) => {
+                    Value::Object(Map::from_iter([(first.name.to_owned(), text.into())]))
+                }
+                None => text.into(),
+            };
+            let text = matches.get_one::<String>(called);
+            text.map(|text| {
+                text.split(',')
+                    .filter(|part| !part.is_empty())
+                    .map(entry)
+                    .collect()
+            })
+        }
+        Form::Text { .. } | Form::Store | Form::OneOf(_) | Form::Bytes { .. } => matches
+            .get_one::<String>(called)
+            .map(|text| Value::from(text.as_str())),
+    })
+}
+
+/// `KEY=VALUE,...` as a table.
+fn table(keys: &SectionKeys, text: &str) -> Result<Value, Error> {
+    let mut table = Map::new();
+    for part in text.split(',').filter(|part| !part.is_empty()) {
+        let wrong = || {
+            let known = keys
+                .keys
+                .iter()
+                .map(|key| format!("{}={}", key.name, key.form));
+            let known = known.collect::<Vec<_>>().join(", ").replace('`', "");
+            Error::raw(
+                ErrorKind::ValueValidation,
+                format!("{part:?} is none of {known}\n"),
+            )
+        };
+        let (word, value) = part.split_once('=').ok_or_else(wrong)?;
+        let key = keys
+            .keys
+            .iter()
+            .find(|key| key.name == word)
+            .ok_or_else(wrong)?;
+        let value = match key.form {
+            Form::Number { .. } => value.parse::<u16>().map_err(|_| wrong())?.into(),
+            _ => Value::from(value),
+        };
+        table.insert(word.to_owned(), value);
+    }
+    Ok(table.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed<T: Flagged, const IS_CHANGE: bool>(
+        words: &[&str],
+    ) -> Result<Given<T, IS_CHANGE>, Error> {
+        let command = Given::<T, IS_CHANGE>::augment_args(Command::new("tarn"));
+        let words = std::iter::once("tarn").chain(words.iter().copied());
+        Given::from_arg_matches(&command.try_get_matches_from(words)?)
+    }
+
+    #[test]
+    fn flags_are_the_keys_of_a_new_thing() {
+        let words = [
+            "--portals",
+            "192.0.2.1,[::1]:1",
+            "--auth",
+            "a,b",
+            "--cold-reset",
+        ];
+        let target = parsed::<spec::Target, false>(&words).unwrap().made();
+        let binds = target
+            .portals
+            .unwrap()
+            .into_iter()
+            .map(|portal| portal.bind);
+        assert_eq!(binds.collect::<Vec<_>>(), ["192.0.2.1", "[::1]:1"]);
+        assert_eq!((target.auth.len(), target.cold_reset), (2, true));
+        let nothing = parsed::<spec::Target, false>(&[]).unwrap();
+        assert!(!nothing.made().cold_reset && !nothing.has("portals"));
+        let words = ["--snapshots", "hourly=24,weekly=4,at=02:30"];
+        let schedule = parsed::<spec::Lun, false>(&words)
+            .unwrap()
+            .made()
+            .snapshots
+            .unwrap();
+        assert_eq!(
+            (schedule.hourly, schedule.daily, schedule.weekly),
+            (Some(24), None, Some(4))
+        );
+        assert_eq!(schedule.at.as_deref(), Some("02:30"));
+    }
+
+    #[test]
+    fn flags_of_a_change_are_what_is_set_or_taken_out() {
+        let words = ["--alias", "", "--cold-reset", "false", "--auth", ""];
+        let keys = parsed::<spec::Target, true>(&words).unwrap().of(["iqn.x"]);
+        let expected = Patch::<spec::Target>::of(["iqn.x"])
+            .with("alias", "")
+            .with("cold_reset", false)
+            .with("auth", Vec::<String>::new());
+        assert_eq!(keys, expected);
+        assert!(parsed::<spec::Target, true>(&[]).unwrap().is_empty());
+        let keys = parsed::<spec::Quota, true>(&["--soft", "0"]).unwrap();
+        assert_eq!(keys.of(["owner:a"]).get("soft"), Some(&Value::from(0)));
+        assert!(parsed::<spec::Nbd, true>(&["--client-ca", "/ca.pem"]).is_ok());
+    }
+
+    #[test]
+    fn words_that_are_no_keys_are_named() {
+        for text in ["hourly", "hourly=x", "monthly=1", "daily=-1"] {
+            let error = parsed::<spec::Lun, false>(&["--snapshots", text]).unwrap_err();
+            assert!(error.to_string().contains(text), "{error}");
+        }
+        for words in [["--soft", "100"], ["--soft", "0"]] {
+            assert!(parsed::<spec::Quota, false>(&words).is_err());
+        }
+    }
+}
