@@ -17,6 +17,7 @@ use crate::value::{self, KeyOf, Keyed, NOTIFY, SERVER, keyed, values};
 use crate::{
     GroupIndex, HyperScsiGroup, HyperScsiIndex, HyperScsiPassword, Model, NbdIndex, Notify,
     NotifyIndex, QuotaIndex, StoreIndex, TargetIndex, TargetLun, Unit, UnitIndex, UserIndex,
+    target,
 };
 
 /// A key whose value differs. The values are TOML on one line; one that is not there reads
@@ -242,7 +243,7 @@ pub fn diff_with(
             &new.targets,
             |_, target| target.name.to_string(),
             |model, target| {
-                let target = specs::target(model, target);
+                let target = target::target(model, target);
                 keyed(&SECTION_TARGET, &target, &["name", "portals", "luns"])
             },
             TargetIndex,
@@ -295,7 +296,7 @@ fn lun_identity(model: &Model, entry: &TargetLun, is_shared: bool) -> String {
 
 /// What a unit is apart from its name.
 fn unit_substance(unit: &Unit) -> String {
-    let keys = value::unit(unit).into_iter();
+    let keys = value::of_unit(unit).into_iter();
     let keys = keys.map(|(key, value)| format!("{key}={value:?}"));
     keys.collect::<Vec<_>>().join("\0")
 }
@@ -393,7 +394,7 @@ impl Both<'_> {
             }
         };
         let (old, new) = (&self.old.units, &self.new.units);
-        let keys = |_: &Model, unit: &Unit| value::unit(unit);
+        let keys = |_: &Model, unit: &Unit| value::of_unit(unit);
         self.matched((old, Unit::to_string), (new, before), keys, UnitIndex)
     }
 
@@ -544,7 +545,7 @@ impl Both<'_> {
                 &before.portals,
                 &target.portals,
                 |_, portal| portal.bind.to_string(),
-                |_, portal| keyed(&SECTION_PORTAL, &specs::portal(portal), &["bind"]),
+                |_, portal| keyed(&SECTION_PORTAL, &target::portal(portal), &["bind"]),
                 |position| position,
             );
             let placed = portals.into_iter().map(|portal| portal.within(old, new));
@@ -562,7 +563,7 @@ impl Both<'_> {
                 |model, entry| {
                     keyed(
                         &SECTION_TARGET_LUN,
-                        &specs::target_lun(model, entry),
+                        &target::target_lun(model, entry),
                         &["lun"],
                     )
                 },

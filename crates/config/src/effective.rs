@@ -11,7 +11,7 @@ use crate::keys::{
 use crate::limits::LIMIT_VALUES;
 use crate::specs::{self, Said};
 use crate::value::{KeyOf, Keyed, NOTIFY, SERVER, keyed, quoted, values};
-use crate::{Model, NotifyTo};
+use crate::{Model, NotifyTo, target, unit};
 
 impl Model {
     /// The configuration with its defaults written out and without comments. The text parses to
@@ -33,7 +33,7 @@ impl Model {
             text.thing("[[store]]", &SECTION_STORE, &specs::store(named));
         }
         for unit in &self.units {
-            text.thing("[[lun]]", &SECTION_LUN, &specs::lun(unit, Said::Whole));
+            text.thing("[[lun]]", &SECTION_LUN, &unit::lun(unit, Said::Whole));
         }
         for user in &self.users {
             text.thing("[[user]]", &SECTION_USER, &specs::user(user, Said::Whole));
@@ -42,7 +42,7 @@ impl Model {
             text.thing("[[group]]", &SECTION_GROUP, &specs::group(self, group));
         }
         for target in &self.targets {
-            text.thing("[[target]]", &SECTION_TARGET, &specs::target(self, target));
+            text.thing("[[target]]", &SECTION_TARGET, &target::target(self, target));
         }
         for server in &self.nbd {
             text.thing("[[nbd]]", &SECTION_NBD, &specs::nbd(self, server));

@@ -10,22 +10,21 @@ use toml::de::DeTable;
 use crate::error::{At as _, nearest_hint};
 use crate::hyperscsi::read_hyperscsi;
 use crate::keys::{
-    SECTION_GROUP, SECTION_LIMITS, SECTION_LUN, SECTION_MUTUAL, SECTION_PORTAL, SECTION_SERVER,
-    SECTION_STORE, SECTION_TARGET, SECTION_TARGET_LUN, SECTION_TOP, SECTION_USER,
+    SECTION_GROUP, SECTION_LIMITS, SECTION_MUTUAL, SECTION_SERVER, SECTION_STORE, SECTION_TOP,
+    SECTION_USER,
 };
 use crate::limits::NUMBERS;
 use crate::nbd::read_nbd;
 use crate::quota::read_quotas;
 use crate::reader::{Field, Section, Source};
-use crate::store::resolve_snapshots;
+use crate::target::read_targets;
+use crate::unit::read_units;
 use crate::value::is_invisible;
 use crate::views::ViewCheck;
 use crate::{
-    ChapAlgorithm, Cidr, Coalescing, ConfigError, DigestPolicy, Group, GroupIndex, HostPort,
-    InitiatorMatch, IscsiName, Limits, LogDevice, LogLevel, LunNumber, Model, Mutual, Naa,
-    NamePattern, NamedStore, Place, Portal, Rule, SecretFile, Serial, Server, StoreSpec, SyncBias,
-    Target, TargetIndex, TargetLun, TargetLuns, Unit, UnitIndex, User, UserIndex, address, admin,
-    confine, log_device, notify, schedule, shorthand,
+    Cidr, Coalescing, ConfigError, DigestPolicy, Group, InitiatorMatch, Limits, LogLevel, Model,
+    Mutual, NamePattern, NamedStore, Place, Rule, SecretFile, Server, StoreSpec, User, UserIndex,
+    admin, confine, notify,
 };
 
 /// Longest `id` of a unit or group in bytes.
@@ -117,7 +116,7 @@ pub(crate) struct Names<'a> {
 }
 
 impl<'a> Names<'a> {
-    fn of(what: &'static str, names: impl Iterator<Item = &'a str>) -> Self {
+    pub(crate) fn of(what: &'static str, names: impl Iterator<Item = &'a str>) -> Self {
         Self {
             what,
             positions: names.zip(0..).collect(),
@@ -399,234 +398,6 @@ fn read_stores(top: &Section<'_>, directory: &Path) -> Result<Vec<NamedStore>, C
     Ok(stores)
 }
 
-/// The sections that a composition names. A section is a member of one.
-fn find_members<'a>(
-    store: &StoreSpec,
-    place: &Place,
-    (named, names): (&'a [NamedStore], &Names<'a>),
-    uses: &mut BTreeMap<&'a str, Place>,
-) -> Result<Vec<NamedStore>, ConfigError> {
-    let mut members = Vec::new();
-    for id in store.member_ids() {
-        let position = names.find(id).at(|| place.clone())?;
-        let Some(member) = named.get(position) else {
-            continue;
-        };
-        if let Some(first) = uses.insert(&member.id, place.clone()) {
-            let path = id.clone();
-            return Err(Rule::StoreTwice { path, first }.at(place.clone()));
-        }
-        members.push(member.clone());
-    }
-    Ok(members)
-}
-
-fn read_units(
-    top: &Section<'_>,
-    directory: &Path,
-    named: &[NamedStore],
-) -> Result<Vec<Unit>, ConfigError> {
-    let mut ids = FirstUse::new("lun");
-    let names = Names::of("store", named.iter().map(|one| one.id.as_str()));
-    let mut uses = BTreeMap::new();
-    let mut units = Vec::new();
-    for entry in top.entries("lun")? {
-        let section = entry.section(SECTION_LUN)?;
-        let id_field = section.required("id")?;
-        let id = read_id(&id_field)?;
-        ids.insert(&id, id_field.place())?;
-        let store_field = section.required("store")?;
-        let place = store_field.place();
-        let mut store = StoreSpec::parse(store_field.text()?).at(|| place.clone())?;
-        let members = find_members(&store, &place, (named, &names), &mut uses)?;
-        store.set_members(members, &place)?;
-        let owner = section.field("owner");
-        let owner = owner.map(|field| read_id(&field)).transpose()?;
-        let naa = match section.field("naa") {
-            Some(field) => Some(Naa::parse(field.text()?).at(|| field.place())?),
-            None => None,
-        };
-        let log = read_log(&section, &store, directory)?;
-        units.push(Unit {
-            id: Some(id),
-            log,
-            serial: read_serial(section.field("serial"), &store)?,
-            naa,
-            owner,
-            snapshots: schedule::read(&section, &store)?,
-            store: store.below(directory),
-            place,
-        });
-    }
-    resolve_snapshots(&mut units)?;
-    Ok(units)
-}
-
-fn read_log(
-    section: &Section<'_>,
-    store: &StoreSpec,
-    directory: &Path,
-) -> Result<Option<LogDevice>, ConfigError> {
-    let bias = section.field("sync_bias");
-    let Some(field) = section.field("log") else {
-        return match bias {
-            Some(bias) => Err(Rule::BiasWithoutLog.at(bias.place())),
-            None => Ok(None),
-        };
-    };
-    let log = StoreSpec::parse(field.text()?).at(|| field.place())?;
-    log_device::check(store, &log).at(|| field.place())?;
-    Ok(Some(LogDevice {
-        store: log.below(directory),
-        bias: match bias {
-            Some(bias) => SyncBias::parse(bias.text()?).at(|| bias.place())?,
-            None => SyncBias::default(),
-        },
-        place: field.place(),
-    }))
-}
-
-fn read_serial(field: Option<Field<'_>>, store: &StoreSpec) -> Result<Option<Serial>, ConfigError> {
-    let Some(field) = field else {
-        return Ok(store.serial.clone());
-    };
-    let serial = Serial::parse(field.text()?).at(|| field.place())?;
-    match &store.serial {
-        None => Ok(Some(serial)),
-        Some(other) => Err(Rule::SerialTwice {
-            store: other.to_string(),
-            key: serial.to_string(),
-        }
-        .at(field.place())),
-    }
-}
-
-type Targets = (Vec<Target>, BTreeMap<String, TargetIndex>);
-
-fn read_targets(
-    top: &Section<'_>,
-    names: &AllNames<'_>,
-    units: &[Unit],
-    views: &mut ViewCheck<'_>,
-) -> Result<Targets, ConfigError> {
-    let mut target_names = FirstUse::new("target");
-    let mut by_name = BTreeMap::new();
-    let mut targets = Vec::new();
-    for (position, entry) in top.entries("target")?.iter().enumerate() {
-        let section = entry.section(SECTION_TARGET)?;
-        let name_field = section.required("name")?;
-        let target = Target {
-            name: IscsiName::parse(name_field.text()?).at(|| name_field.place())?,
-            alias: match section.field("alias") {
-                Some(field) => Some(read_text("alias", &field)?),
-                None => None,
-            },
-            portals: read_portals(&section)?,
-            auth: names.users.find_all(section.field("auth"), UserIndex)?,
-            chap_algorithms: read_chap_algorithms(section.field("chap_algorithms"))?,
-            cold_reset: section
-                .field("cold_reset")
-                .map_or(Ok(false), |field| field.flag())?,
-            luns: read_target_luns(&section, names, units, views)?,
-            place: name_field.place(),
-        };
-        target_names.insert(target.name.as_str(), name_field.place())?;
-        by_name.insert(target.name.to_string(), TargetIndex(position));
-        targets.push(target);
-    }
-    Ok((targets, by_name))
-}
-
-fn read_portals(target: &Section<'_>) -> Result<Vec<Portal>, ConfigError> {
-    let Some(field) = target.field("portals") else {
-        return Ok(vec![shorthand::default_portal(target.place())]);
-    };
-    let mut binds = FirstUse::new("portal");
-    let mut portals = Vec::new();
-    for entry in field.entries()? {
-        let portal = read_portal(&entry)?;
-        binds.insert(portal.bind.to_string(), portal.place.clone())?;
-        portals.push(portal);
-    }
-    if portals.is_empty() {
-        let remedy = "name an address, or remove the key to listen on 127.0.0.1:3260";
-        return Err(Rule::EmptyList { remedy }.at(field.place()));
-    }
-    Ok(portals)
-}
-
-fn read_portal(entry: &Field<'_>) -> Result<Portal, ConfigError> {
-    if let Some(text) = entry.text_or_none() {
-        return Ok(Portal {
-            bind: address::parse_bind(text).at(|| entry.place())?,
-            advertise: None,
-            group_tag: shorthand::GROUP_TAG_DEFAULT,
-            place: entry.place(),
-        });
-    }
-    let section = entry.section(SECTION_PORTAL)?;
-    let bind = section.required("bind")?;
-    Ok(Portal {
-        bind: address::parse_bind(bind.text()?).at(|| bind.place())?,
-        advertise: match section.field("advertise") {
-            Some(field) => Some(HostPort::parse(field.text()?).at(|| field.place())?),
-            None => None,
-        },
-        group_tag: match section.field("group") {
-            Some(field) => read_u16(&field, 1, u16::MAX)?,
-            None => shorthand::GROUP_TAG_DEFAULT,
-        },
-        place: bind.place(),
-    })
-}
-
-fn read_chap_algorithms(field: Option<Field<'_>>) -> Result<Vec<ChapAlgorithm>, ConfigError> {
-    let Some(field) = field else {
-        return Ok(ChapAlgorithm::ALL.to_vec());
-    };
-    let mut seen = FirstUse::new("algorithm");
-    let mut algorithms = Vec::new();
-    for entry in field.entries()? {
-        let text = entry.text()?;
-        algorithms.push(ChapAlgorithm::parse(text).at(|| entry.place())?);
-        seen.insert(text, entry.place())?;
-    }
-    if algorithms.is_empty() {
-        let remedy = "name an algorithm, or remove the key to accept all";
-        return Err(Rule::EmptyList { remedy }.at(field.place()));
-    }
-    Ok(algorithms)
-}
-
-fn read_target_luns(
-    target: &Section<'_>,
-    names: &AllNames<'_>,
-    units: &[Unit],
-    views: &mut ViewCheck<'_>,
-) -> Result<TargetLuns, ConfigError> {
-    let (mut luns, mut places) = (Vec::new(), Vec::new());
-    for entry in target.entries("luns")? {
-        let section = entry.section(SECTION_TARGET_LUN)?;
-        let lun_field = section.required("lun")?;
-        let lun = LunNumber(read_u16(&lun_field, 0, LunNumber::MAX)?);
-        places.push(lun_field.place());
-        let id_field = section.required("id")?;
-        let position = names.units.find(id_field.text()?).at(|| id_field.place())?;
-        let is_read_only_here = section
-            .field("readonly")
-            .map_or(Ok(false), |field| field.flag())?;
-        luns.push(TargetLun {
-            lun,
-            unit: UnitIndex(position),
-            groups: names.groups.find_all(section.field("groups"), GroupIndex)?,
-            read_only: is_read_only_here
-                || units.get(position).is_some_and(|unit| unit.store.read_only),
-        });
-    }
-    views.check(&luns, &places)?;
-    Ok(TargetLuns::new(luns))
-}
-
 fn read_server(
     top: &Section<'_>,
     directory: &Path,
@@ -750,7 +521,7 @@ fn read_user_name(field: &Field<'_>) -> Result<String, ConfigError> {
 }
 
 /// A text that goes over the wire as the value of a key.
-fn read_text(what: &'static str, field: &Field<'_>) -> Result<String, ConfigError> {
+pub(crate) fn read_text(what: &'static str, field: &Field<'_>) -> Result<String, ConfigError> {
     read_text_of(what, TEXT_BYTES_MAX, field)
 }
 

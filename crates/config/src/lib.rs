@@ -22,6 +22,7 @@ mod effective;
 mod error;
 mod file;
 mod hyperscsi;
+mod identity;
 pub mod keys;
 mod limits;
 mod log_device;
@@ -41,6 +42,7 @@ mod shorthand;
 mod size;
 mod specs;
 mod store;
+mod target;
 mod unit;
 mod value;
 mod views;
@@ -64,14 +66,15 @@ pub use hyperscsi::{
     HyperScsiPassword, HyperScsiPlace, HyperScsiProfile, HyperScsiRetransmit, PASSWORD_BYTES_MAX,
     PASSWORD_BYTES_MIN, WrittenPassword,
 };
+pub use identity::{Naa, Serial};
 pub use limits::{DigestPolicy, Limits};
 pub use log_device::{LogDevice, SyncBias};
 pub use luns::{LunKey, TargetLun, TargetLuns, Viewers};
 pub use mistakes::SpokenPaths;
 pub use model::{
-    ChapAlgorithm, Coalescing, Group, GroupIndex, HyperScsiIndex, InitiatorMatch, Listener,
-    LogLevel, LunNumber, Model, Mutual, NbdIndex, Portal, QuotaIndex, SecretFile, Server,
-    StoreIndex, Target, TargetIndex, Unit, UnitIndex, User, UserIndex,
+    Coalescing, Group, GroupIndex, HyperScsiIndex, InitiatorMatch, Listener, LogLevel, Model,
+    Mutual, NbdIndex, QuotaIndex, SecretFile, Server, StoreIndex, TargetIndex, UnitIndex, User,
+    UserIndex,
 };
 pub use name::{IscsiName, NamePattern, default_target_name};
 pub use nbd::{NbdPlace, NbdServer, NbdTls};
@@ -91,6 +94,7 @@ pub use store::{
     StoreOption, StorePlace, StoreSpec, store_help, store_reference, with_changed_options,
     with_options,
 };
-pub use unit::{Naa, Serial};
+pub use target::{ChapAlgorithm, LunNumber, Portal, Target};
+pub use unit::Unit;
 pub use value::is_invisible;
 pub use warning::Warning;

@@ -1,15 +1,13 @@
 //! The checked model: what Tarn is to serve, with every reference resolved.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::path::PathBuf;
 
 use crate::{
-    Admin, Cidr, ConfigError, Confine, HostPort, HyperScsiGroup, IscsiName, Limits, LogDevice,
-    Medium, Naa, NamePattern, NamedStore, NbdServer, Place, Quota, Rule, Schedule, Serial,
-    StoreSpec, TargetLuns,
+    Admin, Cidr, ConfigError, Confine, HyperScsiGroup, Limits, NamePattern, NamedStore, NbdServer,
+    Place, Quota, Rule, Target, Unit,
 };
 
 /// What Tarn is to serve. Checked: only [`Model::from_toml`] and [`Model::from_stores`] make one.
@@ -193,66 +191,6 @@ impl LogLevel {
     }
 }
 
-/// A logical unit.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Unit {
-    /// The `id` of the file. `None` on the command line, where the store itself is the identity.
-    pub id: Option<String>,
-    /// Where its data lives.
-    pub store: StoreSpec,
-    /// Serial number, if the administrator wants a certain one.
-    pub serial: Option<Serial>,
-    /// NAA designator, if the administrator wants a certain one.
-    pub naa: Option<Naa>,
-    /// Whose disk it is, for quotas.
-    pub owner: Option<String>,
-    /// Where its log is, if it has one.
-    pub log: Option<LogDevice>,
-    /// How often snapshots of it are taken, if they are by themselves.
-    pub snapshots: Option<Schedule>,
-    /// Where the store is given, for errors that only opening it shows.
-    pub place: Place,
-}
-
-impl Unit {
-    /// The stores that have its data, and where they are given: its own, or the members of that.
-    pub fn parts(&self) -> impl Iterator<Item = (&StoreSpec, &Place)> {
-        let members = self.store.members();
-        let own = members.is_empty().then_some((&self.store, &self.place));
-        let members = members.iter().map(|one| (&one.store, &one.place));
-        own.into_iter().chain(members)
-    }
-
-    /// What quotas count of it: the stores that have its data, and its log.
-    pub fn counted(&self) -> impl Iterator<Item = &StoreSpec> {
-        let log = self.log.as_ref().map(|log| &log.store);
-        self.parts().map(|(store, _)| store).chain(log)
-    }
-
-    /// The media that its data is on, and its log.
-    pub fn media(&self) -> impl Iterator<Item = Medium<'_>> {
-        self.stores().filter_map(|(store, _)| store.at.medium())
-    }
-
-    /// All stores that are opened for it, and where they are given: those that have its data, then its log.
-    pub fn stores(&self) -> impl Iterator<Item = (&StoreSpec, &Place)> {
-        let log = self.log.as_ref().map(|log| (&log.store, &log.place));
-        self.parts().chain(log)
-    }
-
-    /// The memory of the process that its data takes when all of it is written, in bytes.
-    pub fn memory_bytes(&self) -> u64 {
-        let parts = self.parts().map(|(store, _)| store.at.memory_bytes());
-        parts.fold(0, u64::saturating_add)
-    }
-}
-
-impl fmt::Display for Unit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.id.as_ref().unwrap_or(&self.store.text))
-    }
-}
-
 /// A CHAP user.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct User {
@@ -320,145 +258,6 @@ pub enum InitiatorMatch {
     User(UserIndex),
     /// A name that its certificate proves; clients of NBD alone have one.
     Certificate(NamePattern),
-}
-
-/// An iSCSI target.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Target {
-    /// TargetName.
-    pub name: IscsiName,
-    /// TargetAlias.
-    pub alias: Option<String>,
-    /// Where it is reached; at least one.
-    pub portals: Vec<Portal>,
-    /// The users that may log in; empty: everyone, without CHAP.
-    pub auth: Vec<UserIndex>,
-    /// What CHAP may use; at least one, in the order of the administrator.
-    pub chap_algorithms: Vec<ChapAlgorithm>,
-    /// Every initiator that is logged in may end all sessions with a TARGET COLD RESET.
-    pub cold_reset: bool,
-    /// The units it shows.
-    pub luns: TargetLuns,
-    /// Where the target is given.
-    pub place: Place,
-}
-
-/// An address of a target.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Portal {
-    /// Where to listen; port 0 is any free port.
-    pub bind: SocketAddr,
-    /// The address that discovery reports, if not the bound one.
-    pub advertise: Option<HostPort>,
-    /// Target portal group tag.
-    pub group_tag: u16,
-    /// Where the portal is given, for errors that only binding it shows.
-    pub place: Place,
-}
-
-impl Portal {
-    /// The value of TargetAddress: what discovery reports to an initiator that came to our address
-    /// `reached`, if the portal listens on `bound`. An address that stands for all becomes the one that
-    /// was reached, as that is known to work; `None` if the portal is of the other family, or the address of
-    /// the loopback interface and the initiator at `from` on another host.
-    ///
-    /// Spec: RFC 7143 section 13.8.
-    pub fn target_address(
-        &self,
-        bound: SocketAddr,
-        reached: SocketAddr,
-        from: IpAddr,
-    ) -> Option<String> {
-        let tag = self.group_tag;
-        if let Some(advertise) = &self.advertise {
-            return Some(format!("{advertise},{tag}"));
-        }
-        let reached = reached.ip().to_canonical();
-        let ip = if !bound.ip().is_unspecified() {
-            bound.ip()
-        } else if bound.is_ipv6() == reached.is_ipv6() {
-            reached
-        } else {
-            // A socket for all addresses of one family takes no connection of the other.
-            return None;
-        };
-        let is_reachable = !ip.to_canonical().is_loopback() || from.to_canonical().is_loopback();
-        is_reachable.then(|| format!("{},{tag}", SocketAddr::new(ip, bound.port())))
-    }
-}
-
-/// A logical unit number that fits the flat addressing method.
-///
-/// Spec: SAM, flat space addressing.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct LunNumber(pub(crate) u16);
-
-impl LunNumber {
-    /// Largest number.
-    pub const MAX: u16 = (1 << 14) - 1;
-
-    /// A number up to [`Self::MAX`].
-    pub const fn new(number: u16) -> Option<Self> {
-        if number <= Self::MAX {
-            Some(Self(number))
-        } else {
-            None
-        }
-    }
-
-    /// The number.
-    pub const fn value(self) -> u16 {
-        self.0
-    }
-}
-
-impl fmt::Display for LunNumber {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-/// An algorithm of CHAP. The numbers of CHAP_A are the data plane's business.
-///
-/// Spec: RFC 7143 section 12.1.3 and the IANA registry of PPP authentication algorithms.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub enum ChapAlgorithm {
-    /// The one every initiator has.
-    Md5,
-    /// SHA-1.
-    Sha1,
-    /// SHA-256.
-    Sha256,
-    /// SHA3-256.
-    Sha3_256,
-}
-
-impl ChapAlgorithm {
-    /// All of them, the strongest first.
-    pub const ALL: [Self; 4] = [Self::Sha3_256, Self::Sha256, Self::Sha1, Self::Md5];
-
-    pub(crate) fn parse(text: &str) -> Result<Self, Rule> {
-        match text {
-            "md5" => Ok(Self::Md5),
-            "sha1" => Ok(Self::Sha1),
-            "sha256" => Ok(Self::Sha256),
-            "sha3-256" => Ok(Self::Sha3_256),
-            _ => Err(Rule::NotOneOf {
-                got: text.to_owned(),
-                wanted: "md5, sha1, sha256 or sha3-256",
-            }),
-        }
-    }
-
-    /// The word of the file.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Md5 => "md5",
-            Self::Sha1 => "sha1",
-            Self::Sha256 => "sha256",
-            Self::Sha3_256 => "sha3-256",
-        }
-    }
 }
 
 /// An address to listen on and the portals of targets that are reached there.
@@ -799,6 +598,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::{HostPort, Portal};
 
     #[test]
     fn an_address_for_all_takes_the_port_of_every_single_one_of_its_family() {

@@ -1,201 +1,208 @@
-//! What identifies a logical unit to an initiator: serial number and NAA designator.
+//! `[[lun]]`: a logical unit.
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::path::Path;
 
-use crate::Rule;
+use api::spec;
 
-/// Serial number of a unit: 1 to 64 printable ASCII characters without blanks.
-///
-/// Blanks pad serial numbers on the wire, so that one with blanks could not be distinguished from
-/// another.
-///
-/// Spec: SPC, Unit Serial Number VPD page.
-#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct Serial(String);
+use crate::error::At as _;
+use crate::file::{FirstUse, Names, read_id};
+use crate::keys::SECTION_LUN;
+use crate::reader::{Field, Section};
+use crate::specs::{Said, full_store};
+use crate::store::resolve_snapshots;
+use crate::{
+    ConfigError, LogDevice, Medium, Naa, NamedStore, Place, Rule, Schedule, Serial, StoreOption,
+    StoreSpec, SyncBias, log_device, schedule,
+};
 
-/// Longest serial number in bytes.
-const SERIAL_BYTES_MAX: usize = 64;
+/// A logical unit.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Unit {
+    /// The `id` of the file. `None` on the command line, where the store itself is the identity.
+    pub id: Option<String>,
+    /// Where its data lives.
+    pub store: StoreSpec,
+    /// Serial number, if the administrator wants a certain one.
+    pub serial: Option<Serial>,
+    /// NAA designator, if the administrator wants a certain one.
+    pub naa: Option<Naa>,
+    /// Whose disk it is, for quotas.
+    pub owner: Option<String>,
+    /// Where its log is, if it has one.
+    pub log: Option<LogDevice>,
+    /// How often snapshots of it are taken, if they are by themselves.
+    pub snapshots: Option<Schedule>,
+    /// Where the store is given, for errors that only opening it shows.
+    pub place: Place,
+}
 
-impl Serial {
-    /// Reads a serial number.
-    ///
-    /// # Errors
-    ///
-    /// Empty, too long, or a character that is not printable ASCII.
-    pub fn parse(text: &str) -> Result<Self, Rule> {
-        if text.is_empty() {
-            return Err(Rule::EmptyName { what: "serial" });
-        }
-        if text.len() > SERIAL_BYTES_MAX {
-            return Err(Rule::TooLong {
-                what: "serial",
-                got_bytes: text.len(),
-                max_bytes: SERIAL_BYTES_MAX,
-            });
-        }
-        if let Some(character) = text.chars().find(|c| !c.is_ascii_graphic()) {
-            return Err(Rule::Character {
-                what: "serial",
-                text: text.to_owned(),
-                character,
-                allowed: "letters, digits and signs of ASCII without blanks",
-            });
-        }
-        Ok(Self(text.to_owned()))
+impl Unit {
+    /// The stores that have its data, and where they are given: its own, or the members of that.
+    pub fn parts(&self) -> impl Iterator<Item = (&StoreSpec, &Place)> {
+        let members = self.store.members();
+        let own = members.is_empty().then_some((&self.store, &self.place));
+        let members = members.iter().map(|one| (&one.store, &one.place));
+        own.into_iter().chain(members)
     }
 
-    /// The serial number that goes with a made designator: its digits without the first, which
-    /// only shows the type, so that people see that the two belong together.
-    pub fn of_naa(naa: Naa) -> Self {
-        let mut digits = naa.to_string();
-        digits.remove(0);
-        Self(digits)
+    /// What quotas count of it: the stores that have its data, and its log.
+    pub fn counted(&self) -> impl Iterator<Item = &StoreSpec> {
+        let log = self.log.as_ref().map(|log| &log.store);
+        self.parts().map(|(store, _)| store).chain(log)
     }
 
-    /// The text.
-    pub fn as_str(&self) -> &str {
-        &self.0
+    /// The media that its data is on, and its log.
+    pub fn media(&self) -> impl Iterator<Item = Medium<'_>> {
+        self.stores().filter_map(|(store, _)| store.at.medium())
+    }
+
+    /// All stores that are opened for it, and where they are given: those that have its data, then its log.
+    pub fn stores(&self) -> impl Iterator<Item = (&StoreSpec, &Place)> {
+        let log = self.log.as_ref().map(|log| (&log.store, &log.place));
+        self.parts().chain(log)
+    }
+
+    /// The memory of the process that its data takes when all of it is written, in bytes.
+    pub fn memory_bytes(&self) -> u64 {
+        let parts = self.parts().map(|(store, _)| store.at.memory_bytes());
+        parts.fold(0, u64::saturating_add)
     }
 }
 
-impl fmt::Display for Serial {
+impl fmt::Display for Unit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(self.id.as_ref().unwrap_or(&self.store.text))
     }
 }
 
-/// NAA designator of a unit, by which multipath software knows that two paths lead to one disk.
-///
-/// Spec: SPC, NAA designator format.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub enum Naa {
-    /// NAA 2, 3 or 5.
-    Short([u8; 8]),
-    /// NAA 6.
-    Long([u8; 16]),
-}
-
-impl Naa {
-    /// Reads 16 or 32 hex digits, in either case.
-    ///
-    /// # Errors
-    ///
-    /// Another length, other characters, or a first digit that does not go with the length.
-    pub fn parse(text: &str) -> Result<Self, Rule> {
-        let wrong = |problem| Rule::Naa {
-            text: text.to_owned(),
-            problem,
+/// The sections that a composition names. A section is a member of one.
+fn find_members<'a>(
+    store: &StoreSpec,
+    place: &Place,
+    (named, names): (&'a [NamedStore], &Names<'a>),
+    uses: &mut BTreeMap<&'a str, Place>,
+) -> Result<Vec<NamedStore>, ConfigError> {
+    let mut members = Vec::new();
+    for id in store.member_ids() {
+        let position = names.find(id).at(|| place.clone())?;
+        let Some(member) = named.get(position) else {
+            continue;
         };
-        if !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Err(wrong("has characters that are no hex digits"));
+        if let Some(first) = uses.insert(&member.id, place.clone()) {
+            let path = id.clone();
+            return Err(Rule::StoreTwice { path, first }.at(place.clone()));
         }
-        let digits = u128::from_str_radix(text, 16).unwrap_or_default();
-        let bytes = digits.to_be_bytes();
-        match (text.len(), text.as_bytes().first()) {
-            (32, Some(b'6')) => Ok(Self::Long(bytes)),
-            (16, Some(b'2' | b'3' | b'5')) => {
-                let [.., a, b, c, d, e, f, g, h] = bytes;
-                Ok(Self::Short([a, b, c, d, e, f, g, h]))
-            }
-            (16 | 32, _) => Err(wrong(
-                "begins with a digit that does not go with its length",
-            )),
-            _ => Err(wrong("has another length")),
-        }
+        members.push(member.clone());
     }
+    Ok(members)
+}
 
-    /// A locally assigned designator (NAA 3) with 60 of the bits of `random`.
-    pub const fn locally_assigned(random: [u8; 8]) -> Self {
-        let [first, a, b, c, d, e, f, g] = random;
-        Self::Short([0x30 | (first & 0x0f), a, b, c, d, e, f, g])
+pub(crate) fn read_units(
+    top: &Section<'_>,
+    directory: &Path,
+    named: &[NamedStore],
+) -> Result<Vec<Unit>, ConfigError> {
+    let mut ids = FirstUse::new("lun");
+    let names = Names::of("store", named.iter().map(|one| one.id.as_str()));
+    let mut uses = BTreeMap::new();
+    let mut units = Vec::new();
+    for entry in top.entries("lun")? {
+        let section = entry.section(SECTION_LUN)?;
+        let id_field = section.required("id")?;
+        let id = read_id(&id_field)?;
+        ids.insert(&id, id_field.place())?;
+        let store_field = section.required("store")?;
+        let place = store_field.place();
+        let mut store = StoreSpec::parse(store_field.text()?).at(|| place.clone())?;
+        let members = find_members(&store, &place, (named, &names), &mut uses)?;
+        store.set_members(members, &place)?;
+        let owner = section.field("owner");
+        let owner = owner.map(|field| read_id(&field)).transpose()?;
+        let naa = match section.field("naa") {
+            Some(field) => Some(Naa::parse(field.text()?).at(|| field.place())?),
+            None => None,
+        };
+        let log = read_log(&section, &store, directory)?;
+        units.push(Unit {
+            id: Some(id),
+            log,
+            serial: read_serial(section.field("serial"), &store)?,
+            naa,
+            owner,
+            snapshots: schedule::read(&section, &store)?,
+            store: store.below(directory),
+            place,
+        });
     }
+    resolve_snapshots(&mut units)?;
+    Ok(units)
+}
 
-    /// The designator as it goes on the wire.
-    pub fn as_bytes(&self) -> &[u8] {
-        match self {
-            Self::Short(bytes) => bytes,
-            Self::Long(bytes) => bytes,
+fn read_log(
+    section: &Section<'_>,
+    store: &StoreSpec,
+    directory: &Path,
+) -> Result<Option<LogDevice>, ConfigError> {
+    let bias = section.field("sync_bias");
+    let Some(field) = section.field("log") else {
+        return match bias {
+            Some(bias) => Err(Rule::BiasWithoutLog.at(bias.place())),
+            None => Ok(None),
+        };
+    };
+    let log = StoreSpec::parse(field.text()?).at(|| field.place())?;
+    log_device::check(store, &log).at(|| field.place())?;
+    Ok(Some(LogDevice {
+        store: log.below(directory),
+        bias: match bias {
+            Some(bias) => SyncBias::parse(bias.text()?).at(|| bias.place())?,
+            None => SyncBias::default(),
+        },
+        place: field.place(),
+    }))
+}
+
+fn read_serial(field: Option<Field<'_>>, store: &StoreSpec) -> Result<Option<Serial>, ConfigError> {
+    let Some(field) = field else {
+        return Ok(store.serial.clone());
+    };
+    let serial = Serial::parse(field.text()?).at(|| field.place())?;
+    match &store.serial {
+        None => Ok(Some(serial)),
+        Some(other) => Err(Rule::SerialTwice {
+            store: other.to_string(),
+            key: serial.to_string(),
         }
+        .at(field.place())),
     }
 }
 
-impl fmt::Display for Naa {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.as_bytes()
-            .iter()
-            .try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_serial_number_is_printable_and_bounded() {
-        assert_eq!(Serial::parse("A-1_~!").unwrap().as_str(), "A-1_~!");
-        assert!(Serial::parse(&"x".repeat(64)).is_ok());
-        for (text, message) in [
-            (String::new(), "serial is empty"),
-            (
-                "x".repeat(65),
-                "serial of 65 bytes is too long; the limit is 64",
-            ),
-            ("a b".to_owned(), "has the character ' '"),
-            ("a\u{e9}".to_owned(), "has the character '\u{e9}'"),
-            ("a\n".to_owned(), "has the character '\\n'"),
-        ] {
-            let got = Serial::parse(&text).unwrap_err().to_string();
-            assert!(got.contains(message), "{got}");
+/// As the API says it.
+pub(crate) fn lun(unit: &Unit, said: Said) -> spec::Lun {
+    let (store, log) = match said {
+        Said::Written => (
+            unit.store.text.clone(),
+            unit.log.as_ref().map(|log| log.store.text.clone()),
+        ),
+        Said::Whole => {
+            let is_size = |log: &StoreSpec| log.to_store(|row, _| row.option == StoreOption::Size);
+            let log = unit.log.as_ref().map(|log| is_size(&log.store));
+            (full_store(&unit.store), log)
         }
-    }
-
-    #[test]
-    fn the_serial_number_of_a_designator_is_one() {
-        for naa in ["3123456789abcdef", "600a0b8000c0ffee0123456789abcdef"] {
-            let serial = Serial::of_naa(Naa::parse(naa).unwrap());
-            assert_eq!(Serial::parse(&naa[1..]), Ok(serial));
-        }
-    }
-
-    #[test]
-    fn an_naa_designator_has_the_length_that_its_first_digit_asks_for() {
-        for text in [
-            "2000000000000001",
-            "3000000000000001",
-            "500a0b8000c0ffee",
-            "600a0b8000c0ffee0123456789abcdef",
-        ] {
-            assert_eq!(Naa::parse(text).unwrap().to_string(), text);
-        }
-        assert_eq!(
-            Naa::parse("500A0B8000C0FFEE").unwrap().to_string(),
-            "500a0b8000c0ffee"
-        );
-        for (text, message) in [
-            ("", "has another length"),
-            ("300000000000001", "has another length"),
-            ("30000000000000012", "has another length"),
-            ("4000000000000001", "begins with a digit"),
-            ("6000000000000001", "begins with a digit"),
-            ("300a0b8000c0ffee0123456789abcdef", "begins with a digit"),
-            ("0x30000000000000", "no hex digits"),
-            ("+300000000000001", "no hex digits"),
-        ] {
-            let got = Naa::parse(text).unwrap_err().to_string();
-            assert!(got.contains(message), "{text}: {got}");
-        }
-    }
-
-    #[test]
-    fn a_made_designator_is_locally_assigned_and_keeps_sixty_bits() {
-        assert_eq!(
-            Naa::locally_assigned([0xff; 8]).to_string(),
-            "3fffffffffffffff"
-        );
-        assert_eq!(
-            Naa::locally_assigned([0; 8]).to_string(),
-            "3000000000000000"
-        );
+    };
+    // What the STORE says itself is not said again beside it.
+    let is_beside = said == Said::Whole || unit.store.serial.is_none();
+    let serial = unit.serial.as_ref().filter(|_| is_beside);
+    spec::Lun {
+        id: unit.to_string(),
+        store,
+        serial: serial.map(ToString::to_string),
+        owner: unit.owner.clone(),
+        naa: unit.naa.map(|naa| naa.to_string()),
+        log,
+        sync_bias: unit.log.as_ref().map(|log| log.bias.as_str().to_owned()),
+        snapshots: unit.snapshots.as_ref().map(Schedule::to_spec),
     }
 }

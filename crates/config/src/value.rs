@@ -7,9 +7,9 @@ use serde::Serialize;
 use serde_json::{Map, Value as Json};
 
 use crate::keys::{Form, Key, SECTION_LUN, SectionKeys, size_text};
-use crate::specs::{self, Said, full_store, user_name};
+use crate::specs::{Said, full_store, user_name};
 use crate::{
-    Mail, Model, Notify, NotifyTo, OPTIONS, OptionRow, Server, StoreOption, Unit, UserIndex,
+    Mail, Model, Notify, NotifyTo, OPTIONS, OptionRow, Server, StoreOption, Unit, UserIndex, unit,
 };
 
 /// A key of a thing of the model and how to read its value.
@@ -47,8 +47,8 @@ pub(crate) fn keyed<T: Serialize>(section: &SectionKeys, thing: &T, without: &[&
 }
 
 /// A unit, with the options of its store as keys of their own.
-pub(crate) fn unit(unit: &Unit) -> Keyed {
-    let store = &unit.store;
+pub(crate) fn of_unit(thing: &Unit) -> Keyed {
+    let store = &thing.store;
     let members = store.members();
     let texts = || list(members.iter().map(|one| quoted(&full_store(&one.store))));
     let mut keys = vec![
@@ -62,7 +62,7 @@ pub(crate) fn unit(unit: &Unit) -> Keyed {
     keys.extend(options.map(|row| (row.word, row.option.toml(store))));
     keys.extend(keyed(
         &SECTION_LUN,
-        &specs::lun(unit, Said::Whole),
+        &unit::lun(thing, Said::Whole),
         &["id", "store"],
     ));
     keys

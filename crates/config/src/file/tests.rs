@@ -1,6 +1,9 @@
 //! Whole files in, models or one-line errors out.
 
 use super::*;
+use crate::{
+    ChapAlgorithm, GroupIndex, HostPort, LunNumber, TargetIndex, TargetLun, UnitIndex, shorthand,
+};
 
 fn read(text: &str) -> Result<Model, ConfigError> {
     Model::from_toml(text, Path::new("/etc/tarn/tarn.toml"))

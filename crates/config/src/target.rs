@@ -1,0 +1,320 @@
+//! `[[target]]`: an iSCSI target, its addresses, and the units that it shows.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use api::spec;
+
+use crate::error::At as _;
+use crate::file::{AllNames, FirstUse, read_text, read_u16};
+use crate::keys::{SECTION_PORTAL, SECTION_TARGET, SECTION_TARGET_LUN};
+use crate::reader::{Field, Section};
+use crate::specs::{ids_of_groups, user_name};
+use crate::views::ViewCheck;
+use crate::{
+    ConfigError, GroupIndex, HostPort, IscsiName, Model, Place, Rule, TargetIndex, TargetLun,
+    TargetLuns, Unit, UnitIndex, UserIndex, address, shorthand,
+};
+
+/// An iSCSI target.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Target {
+    /// TargetName.
+    pub name: IscsiName,
+    /// TargetAlias.
+    pub alias: Option<String>,
+    /// Where it is reached; at least one.
+    pub portals: Vec<Portal>,
+    /// The users that may log in; empty: everyone, without CHAP.
+    pub auth: Vec<UserIndex>,
+    /// What CHAP may use; at least one, in the order of the administrator.
+    pub chap_algorithms: Vec<ChapAlgorithm>,
+    /// Every initiator that is logged in may end all sessions with a TARGET COLD RESET.
+    pub cold_reset: bool,
+    /// The units it shows.
+    pub luns: TargetLuns,
+    /// Where the target is given.
+    pub place: Place,
+}
+
+/// An address of a target.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Portal {
+    /// Where to listen; port 0 is any free port.
+    pub bind: SocketAddr,
+    /// The address that discovery reports, if not the bound one.
+    pub advertise: Option<HostPort>,
+    /// Target portal group tag.
+    pub group_tag: u16,
+    /// Where the portal is given, for errors that only binding it shows.
+    pub place: Place,
+}
+
+impl Portal {
+    /// The value of TargetAddress: what discovery reports to an initiator that came to our address
+    /// `reached`, if the portal listens on `bound`. An address that stands for all becomes the one that
+    /// was reached, as that is known to work; `None` if the portal is of the other family, or the address of
+    /// the loopback interface and the initiator at `from` on another host.
+    ///
+    /// Spec: RFC 7143 section 13.8.
+    pub fn target_address(
+        &self,
+        bound: SocketAddr,
+        reached: SocketAddr,
+        from: IpAddr,
+    ) -> Option<String> {
+        let tag = self.group_tag;
+        if let Some(advertise) = &self.advertise {
+            return Some(format!("{advertise},{tag}"));
+        }
+        let reached = reached.ip().to_canonical();
+        let ip = if !bound.ip().is_unspecified() {
+            bound.ip()
+        } else if bound.is_ipv6() == reached.is_ipv6() {
+            reached
+        } else {
+            // A socket for all addresses of one family takes no connection of the other.
+            return None;
+        };
+        let is_reachable = !ip.to_canonical().is_loopback() || from.to_canonical().is_loopback();
+        is_reachable.then(|| format!("{},{tag}", SocketAddr::new(ip, bound.port())))
+    }
+}
+
+/// A logical unit number that fits the flat addressing method.
+///
+/// Spec: SAM, flat space addressing.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct LunNumber(pub(crate) u16);
+
+impl LunNumber {
+    /// Largest number.
+    pub const MAX: u16 = (1 << 14) - 1;
+
+    /// A number up to [`Self::MAX`].
+    pub const fn new(number: u16) -> Option<Self> {
+        if number <= Self::MAX {
+            Some(Self(number))
+        } else {
+            None
+        }
+    }
+
+    /// The number.
+    pub const fn value(self) -> u16 {
+        self.0
+    }
+}
+
+impl fmt::Display for LunNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// An algorithm of CHAP. The numbers of CHAP_A are the data plane's business.
+///
+/// Spec: RFC 7143 section 12.1.3 and the IANA registry of PPP authentication algorithms.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum ChapAlgorithm {
+    /// The one every initiator has.
+    Md5,
+    /// SHA-1.
+    Sha1,
+    /// SHA-256.
+    Sha256,
+    /// SHA3-256.
+    Sha3_256,
+}
+
+impl ChapAlgorithm {
+    /// All of them, the strongest first.
+    pub const ALL: [Self; 4] = [Self::Sha3_256, Self::Sha256, Self::Sha1, Self::Md5];
+
+    pub(crate) fn parse(text: &str) -> Result<Self, Rule> {
+        match text {
+            "md5" => Ok(Self::Md5),
+            "sha1" => Ok(Self::Sha1),
+            "sha256" => Ok(Self::Sha256),
+            "sha3-256" => Ok(Self::Sha3_256),
+            _ => Err(Rule::NotOneOf {
+                got: text.to_owned(),
+                wanted: "md5, sha1, sha256 or sha3-256",
+            }),
+        }
+    }
+
+    /// The word of the file.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Md5 => "md5",
+            Self::Sha1 => "sha1",
+            Self::Sha256 => "sha256",
+            Self::Sha3_256 => "sha3-256",
+        }
+    }
+}
+
+pub(crate) type Targets = (Vec<Target>, BTreeMap<String, TargetIndex>);
+
+pub(crate) fn read_targets(
+    top: &Section<'_>,
+    names: &AllNames<'_>,
+    units: &[Unit],
+    views: &mut ViewCheck<'_>,
+) -> Result<Targets, ConfigError> {
+    let mut target_names = FirstUse::new("target");
+    let mut by_name = BTreeMap::new();
+    let mut targets = Vec::new();
+    for (position, entry) in top.entries("target")?.iter().enumerate() {
+        let section = entry.section(SECTION_TARGET)?;
+        let name_field = section.required("name")?;
+        let target = Target {
+            name: IscsiName::parse(name_field.text()?).at(|| name_field.place())?,
+            alias: match section.field("alias") {
+                Some(field) => Some(read_text("alias", &field)?),
+                None => None,
+            },
+            portals: read_portals(&section)?,
+            auth: names.users.find_all(section.field("auth"), UserIndex)?,
+            chap_algorithms: read_chap_algorithms(section.field("chap_algorithms"))?,
+            cold_reset: section
+                .field("cold_reset")
+                .map_or(Ok(false), |field| field.flag())?,
+            luns: read_target_luns(&section, names, units, views)?,
+            place: name_field.place(),
+        };
+        target_names.insert(target.name.as_str(), name_field.place())?;
+        by_name.insert(target.name.to_string(), TargetIndex(position));
+        targets.push(target);
+    }
+    Ok((targets, by_name))
+}
+
+fn read_portals(target: &Section<'_>) -> Result<Vec<Portal>, ConfigError> {
+    let Some(field) = target.field("portals") else {
+        return Ok(vec![shorthand::default_portal(target.place())]);
+    };
+    let mut binds = FirstUse::new("portal");
+    let mut portals = Vec::new();
+    for entry in field.entries()? {
+        let portal = read_portal(&entry)?;
+        binds.insert(portal.bind.to_string(), portal.place.clone())?;
+        portals.push(portal);
+    }
+    if portals.is_empty() {
+        let remedy = "name an address, or remove the key to listen on 127.0.0.1:3260";
+        return Err(Rule::EmptyList { remedy }.at(field.place()));
+    }
+    Ok(portals)
+}
+
+fn read_portal(entry: &Field<'_>) -> Result<Portal, ConfigError> {
+    if let Some(text) = entry.text_or_none() {
+        return Ok(Portal {
+            bind: address::parse_bind(text).at(|| entry.place())?,
+            advertise: None,
+            group_tag: shorthand::GROUP_TAG_DEFAULT,
+            place: entry.place(),
+        });
+    }
+    let section = entry.section(SECTION_PORTAL)?;
+    let bind = section.required("bind")?;
+    Ok(Portal {
+        bind: address::parse_bind(bind.text()?).at(|| bind.place())?,
+        advertise: match section.field("advertise") {
+            Some(field) => Some(HostPort::parse(field.text()?).at(|| field.place())?),
+            None => None,
+        },
+        group_tag: match section.field("group") {
+            Some(field) => read_u16(&field, 1, u16::MAX)?,
+            None => shorthand::GROUP_TAG_DEFAULT,
+        },
+        place: bind.place(),
+    })
+}
+
+fn read_chap_algorithms(field: Option<Field<'_>>) -> Result<Vec<ChapAlgorithm>, ConfigError> {
+    let Some(field) = field else {
+        return Ok(ChapAlgorithm::ALL.to_vec());
+    };
+    let mut seen = FirstUse::new("algorithm");
+    let mut algorithms = Vec::new();
+    for entry in field.entries()? {
+        let text = entry.text()?;
+        algorithms.push(ChapAlgorithm::parse(text).at(|| entry.place())?);
+        seen.insert(text, entry.place())?;
+    }
+    if algorithms.is_empty() {
+        let remedy = "name an algorithm, or remove the key to accept all";
+        return Err(Rule::EmptyList { remedy }.at(field.place()));
+    }
+    Ok(algorithms)
+}
+
+fn read_target_luns(
+    target: &Section<'_>,
+    names: &AllNames<'_>,
+    units: &[Unit],
+    views: &mut ViewCheck<'_>,
+) -> Result<TargetLuns, ConfigError> {
+    let (mut luns, mut places) = (Vec::new(), Vec::new());
+    for entry in target.entries("luns")? {
+        let section = entry.section(SECTION_TARGET_LUN)?;
+        let lun_field = section.required("lun")?;
+        let lun = LunNumber(read_u16(&lun_field, 0, LunNumber::MAX)?);
+        places.push(lun_field.place());
+        let id_field = section.required("id")?;
+        let position = names.units.find(id_field.text()?).at(|| id_field.place())?;
+        let is_read_only_here = section
+            .field("readonly")
+            .map_or(Ok(false), |field| field.flag())?;
+        luns.push(TargetLun {
+            lun,
+            unit: UnitIndex(position),
+            groups: names.groups.find_all(section.field("groups"), GroupIndex)?,
+            read_only: is_read_only_here
+                || units.get(position).is_some_and(|unit| unit.store.read_only),
+        });
+    }
+    views.check(&luns, &places)?;
+    Ok(TargetLuns::new(luns))
+}
+
+/// A target, with its defaults filled in.
+pub(crate) fn target(model: &Model, target: &Target) -> spec::Target {
+    let auth = target.auth.iter();
+    let algorithms = target.chap_algorithms.iter();
+    let luns = target.luns.entries().iter();
+    spec::Target {
+        name: target.name.to_string(),
+        alias: target.alias.clone(),
+        portals: Some(target.portals.iter().map(portal).collect()),
+        auth: auth
+            .map(|user| user_name(model, *user).to_owned())
+            .collect(),
+        chap_algorithms: Some(algorithms.map(|word| word.as_str().to_owned()).collect()),
+        cold_reset: target.cold_reset,
+        luns: luns.map(|entry| target_lun(model, entry)).collect(),
+    }
+}
+
+pub(crate) fn target_lun(model: &Model, entry: &TargetLun) -> spec::TargetLun {
+    let unit = model.units.get(entry.unit.position());
+    let groups = entry.groups.iter().map(|group| group.position());
+    spec::TargetLun {
+        lun: entry.lun.value(),
+        id: unit.map(Unit::to_string).unwrap_or_default(),
+        groups: ids_of_groups(model, groups),
+        readonly: entry.read_only,
+    }
+}
+
+pub(crate) fn portal(portal: &Portal) -> spec::Portal {
+    spec::Portal {
+        bind: portal.bind.to_string(),
+        advertise: portal.advertise.as_ref().map(ToString::to_string),
+        group: Some(portal.group_tag),
+    }
+}
