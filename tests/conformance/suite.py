@@ -6,7 +6,7 @@ them and failed in none; else as skipped. Skips are allowed only where ALLOWED_S
 
     suite.py [--json OUT] [--write] [CONFIGURATION...]
 
---write puts the table into docs/CONFORMANCE.md; without it the run fails if the table there is not what was measured.
+--write puts the table into docs/internals/conformance.md; without it the run fails if the table there is not what was measured.
 """
 import argparse
 import fnmatch
@@ -21,7 +21,7 @@ import score
 import harness
 from tarn import IQN, ROOT, Tarn
 
-DOC = ROOT / "docs/CONFORMANCE.md"
+DOC = ROOT / "docs/internals/conformance.md"
 PEERS = pathlib.Path(__file__).with_name("peers.json")
 CHAP_USER, CHAP_SECRET = "tester", "tester-secret-0123"
 LIMIT_S = 60
@@ -186,7 +186,7 @@ def put_into_doc(text, write):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", help="write all results there")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/CONFORMANCE.md")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/internals/conformance.md")
     parser.add_argument("names", nargs="*", metavar="CONFIGURATION", help=", ".join(c.name for c in CONFIGURATIONS))
     arguments = parser.parse_args()
     chosen = [c for c in CONFIGURATIONS if not arguments.names or c.name in arguments.names]
@@ -215,8 +215,8 @@ def main():
             failed.append(test)
     if len(chosen) == len(CONFIGURATIONS) and not put_into_doc(table(per_configuration, total), arguments.write):
         if not arguments.write:
-            print("FAILED   docs/CONFORMANCE.md does not show this score; run tests/conformance/suite.py --write")
-            failed.append("the table in docs/CONFORMANCE.md")
+            print("FAILED   docs/internals/conformance.md does not show this score; run tests/conformance/suite.py --write")
+            failed.append("the table in docs/internals/conformance.md")
     passed = sum(state == "PASS" for state in total.values())
     skipped = sum(test not in failed for test in total) - passed
     harness.summary(passed, len(failed), skipped, time.monotonic() - start)

@@ -1326,8 +1326,8 @@ def completion_and_manual_pages_are_made():
 
 
 def documented_mistakes():
-    """(code, mistake, commands) of the table in docs/CLI.md."""
-    text = (ROOT / "docs/CLI.md").read_text()
+    """(code, mistake, commands) of the table in docs/reference/cli.md."""
+    text = (ROOT / "docs/reference/cli.md").read_text()
     table = text.split("<!-- mistakes: begin -->\n")[1].split("<!-- mistakes: end -->")[0]
     for line in table.splitlines()[2:]:
         _, code, mistake, commands, _ = (part.strip() for part in line.split("|"))
@@ -1336,7 +1336,7 @@ def documented_mistakes():
 
 @test(limit_s=180)
 def point_12_the_same_mistake_ends_with_the_same_code():
-    """Every command of the table in docs/CLI.md ends with the code that stands there, and changes nothing."""
+    """Every command of the table in docs/reference/cli.md ends with the code that stands there, and changes nothing."""
     with Daemon() as daemon:
         before = daemon.run("show")
         count = 0

@@ -285,7 +285,7 @@ pub fn store_help() -> (String, String) {
     (kinds.map(line).collect(), options.map(line).collect())
 }
 
-/// Kinds and options in Markdown, as they stand in `docs/STORES.md`.
+/// Kinds and options in Markdown, as they stand in `docs/guide/stores.md`.
 pub fn store_reference() -> String {
     let mut text = format!(
         "```\nSTORE = {}\n\noptions after '?', separated by '&'\n```\n\n",

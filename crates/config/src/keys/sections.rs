@@ -133,7 +133,7 @@ pub(crate) const SECTION_LUN: SectionKeys = SectionKeys {
             "with quotas"),
         key("log", Form::Store, Fallback::Words("none"),
             "A log device: what has to be durable goes there in sequence, and to the store lazily. A file (`file:PATH?size=4G`) \
-             or a block device, of at least 16 MiB, for this unit alone. LOG.md says what it does and what happens without it.",
+             or a block device, of at least 16 MiB, for this unit alone. See [Log devices](../guide/log-devices.md).",
             "if a sync of the store takes long and the log is on a device where it does not"),
         key("sync_bias", Form::OneOf(&["latency", "throughput"]), Fallback::Value("\"latency\""),
             "What the log is for: with `latency` everything that has to be durable goes there, with `throughput` writes of \
@@ -141,7 +141,7 @@ pub(crate) const SECTION_LUN: SectionKeys = SectionKeys {
             "if large durable writes are many, and the store is as fast with them as the log"),
         key("snapshots", Form::Table { words: "table `{ hourly, daily, weekly, at }`", keys: &SECTION_SCHEDULE },
             Fallback::Words("none are taken by themselves"),
-            "Snapshots that are taken by themselves, for a file on XFS or btrfs. SNAPSHOTS.md says how.",
+            "Snapshots that are taken by themselves, for a file on XFS or btrfs. See [Snapshots](../guide/snapshots.md).",
             "to have the data of yesterday"),
     ],
 };
@@ -384,7 +384,7 @@ pub(crate) const SECTION_GROUP: SectionKeys = SectionKeys {
 pub(crate) const SECTION_NBD: SectionKeys = SectionKeys {
     heading: "[[nbd]]",
     meaning: "A server of NBD. Each client is an I_T nexus of the unit, so reservations, write protection and ejected \
-        media hold for it, too (NBD.md).",
+        media hold for it, too. See [NBD](../guide/nbd.md).",
     example: "{ luns = [%s] }",
     keys: &[
         key("bind",
@@ -449,7 +449,7 @@ pub(crate) const SECTION_HYPERSCSI_GROUP: SectionKeys = SectionKeys {
     heading: "[[hyperscsi.group]]",
     example: "{ name = %s, udp = \"0.0.0.0\", password_file = \"disks.secret\", device = [{ id = \"disk\" }] }",
     meaning: "A group of devices, which clients of HyperSCSI find by its name. A session is an I_T nexus of its units, so \
-        reservations, write protection and ejected media hold for it, too (HYPERSCSI.md).",
+        reservations, write protection and ejected media hold for it, too. See [Serving over HyperSCSI](../guide/hyperscsi.md).",
     keys: &[
         key("name",
             Form::Text { words: "text of 1 to 64 bytes without control characters", pattern: NAME_64 },
@@ -524,7 +524,7 @@ pub(crate) const SECTION_NOTIFY: SectionKeys = SectionKeys {
     heading: "[[notify]]",
     example: "{ url = %s, secret_file = \"hook.secret\" }",
     meaning: "Who gets events as they happen: a web server (`url`), in requests that are signed, or a person (`mail`). It is read when \
-        Tarn starts. See [NOTIFY.md](NOTIFY.md).",
+        Tarn starts. See [Notifications](../guide/notifications.md).",
     keys: &[
         key("url",
             Form::Text { words: "`\"https://HOST[:PORT]/PATH\"`", pattern: r"^(https://|http://(localhost|127\.0\.0\.1|\[::1\])([:/?]|$))[!-~]*$" },
@@ -557,7 +557,7 @@ pub(crate) const SECTION_NOTIFY: SectionKeys = SectionKeys {
             "The file with the password of `smtp_user`: 1 to 255 bytes, readable by its owner only. A line end at its end does not count.",
             "with `smtp_user`"),
         key("events",
-            Form::List { words: "kinds of events, as [API.md](API.md#events) lists them", entries: &[Form::Text { words: "kind", pattern: r"^[a-z]+(-[a-z]+)*$" }] },
+            Form::List { words: "kinds of events, as [the API](api.md#events) lists them", entries: &[Form::Text { words: "kind", pattern: r"^[a-z]+(-[a-z]+)*$" }] },
             Fallback::Words("`[\"finding-began\", \"finding-ended\"]`"),
             "Which events are sent.",
             "to get more than findings, or less"),
@@ -623,7 +623,7 @@ pub const SECTION_SERVER: SectionKeys = SectionKeys {
         key("coalescing", Form::OneOf(&["adaptive", "off", "always"]), Fallback::Value("\"adaptive\""),
             "Whether an answer waits so that several go in one send: `adaptive` only while further commands \
              of the connection have already arrived, `off` never, `always` for some tens of microseconds. \
-             PERFORMANCE.md has the figures.",
+             See [Performance](../internals/performance.md).",
             "for measurements"),
         key("log", Form::OneOf(&["off", "error", "warn", "info", "debug", "trace"]), Fallback::Value("\"info\""),
             "How much to log to the standard error output.",

@@ -221,7 +221,7 @@ pub struct Add {
     /// Owner of the disk. Use it with quotas.
     #[arg(long, value_name = "NAME")]
     owner: Option<String>,
-    /// Log device, as file:PATH?size=4G. Use it where a sync of the store takes long; see docs/LOG.md.
+    /// Log device, as file:PATH?size=4G. Use it where a sync of the store takes long; see docs/guide/log-devices.md.
     #[arg(long, value_name = "STORE")]
     log: Option<String>,
     /// What the log is for: latency or throughput. Use it if large durable writes are many.
