@@ -74,6 +74,7 @@ fn links_of_the_front_door_lead_somewhere() {
         "docs/reference/api.md",
         "docs/reference/configuration.md",
         "docs/guide/stores.md",
+        "docs/guide/quotas.md",
         "docs/guide/operating.md",
         "docs/guide/measuring.md",
         "docs/reference/cli.md",

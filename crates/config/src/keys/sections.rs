@@ -34,8 +34,8 @@ pub const SECTIONS: &[SectionKeys] = &[
 #[rustfmt::skip]
 pub(crate) const SECTION_TOP: SectionKeys = SectionKeys {
     heading: "the file",
-    meaning: "The sections a file may have; each may be left out, though a file without a target serves \
-        nothing until one is added.",
+    meaning: "The sections a file may have; each may be left out. A relative path, in every section, starts at the \
+        directory of the configuration file.",
     example: "lun = []",
     keys: &[
         key("lun",
@@ -110,7 +110,7 @@ pub(crate) const SECTION_LUN: SectionKeys = SectionKeys {
              saved mode pages are kept under this name in the state directory.",
             "always"),
         key("store", Form::Store, Fallback::Required,
-            "Where the data is. A relative path starts at the directory of the configuration file.",
+            "Where the data is.",
             "always"),
         key("serial",
             Form::Text { words: "1 to 64 printable ASCII characters, no blanks", pattern: r"^[!-~]{1,64}$" },
@@ -177,11 +177,10 @@ pub(crate) const SECTION_STORE: SectionKeys = SectionKeys {
     example: "{ id = \"part\", store = \"mem:1G\" }",
     keys: &[
         key("id", ID, Fallback::Required,
-            "The name by which a composition refers to the store. Another name for the same store changes nothing else.",
+            "The name by which a composition refers to the store. It may be renamed.",
             "always"),
         key("store", Form::Store, Fallback::Required,
-            "Where the data is. A relative path starts at the directory of the configuration file. `readonly`, `serial`, \
-             `removable` and members are not for it: they are the disk's.",
+            "Where the data is. Options `readonly`, `serial` and `removable` belong to the disk, and members cannot be nested.",
             "always"),
     ],
 };
@@ -315,8 +314,7 @@ pub(crate) const SECTION_USER: SectionKeys = SectionKeys {
             "for CHAP"),
         key("secret_file", PATH, Fallback::Required,
             "The file that holds the secret: 12 to 128 bytes, not counting a newline at the end. Only its \
-             owner may have access to it (`chmod 600`). A relative path starts at the directory of the \
-             configuration file.",
+             owner may have access to it (`chmod 600`).",
             "for CHAP"),
         key("mutual", Form::Table { words: "table `{ name, secret_file }`", keys: &SECTION_MUTUAL },
             Fallback::Words("the target does not authenticate"),
@@ -393,9 +391,8 @@ pub(crate) const SECTION_NBD: SectionKeys = SectionKeys {
             "The address to listen on. No portal of a target may have the same.",
             "to serve other machines"),
         key("socket", PATH, Fallback::Words("none"),
-            "A unix socket to listen on, in place of `bind`; its path has at most 103 bytes. What a process that is \
-             gone has left there is replaced. Its clients count as ones of 127.0.0.1. A relative path starts at the \
-             directory of the configuration file.",
+            "A unix socket to listen on, in place of `bind`; its path has at most 103 bytes. A stale socket is replaced. \
+             Its clients count as ones of 127.0.0.1.",
             "for clients of this machine"),
         key("mode",
             Form::Text { words: "four octal digits", pattern: "^0[0-7]{3}$" },
@@ -416,7 +413,7 @@ pub(crate) const SECTION_NBD: SectionKeys = SectionKeys {
             "for several clients"),
         key("certificate", PATH, Fallback::Words("no TLS"),
             "Certificate in PEM, followed by its chain. With it clients have to begin TLS (STARTTLS) before \
-             anything else. A relative path starts at the directory of the configuration file.",
+             anything else.",
             "off loopback"),
         key("key", PATH, Fallback::Words("no TLS"),
             "The private key of the certificate, in PEM. Only its owner may have access to it.",
@@ -472,8 +469,7 @@ pub(crate) const SECTION_HYPERSCSI_GROUP: SectionKeys = SectionKeys {
             "The name that clients log in with.",
             "if clients should have to know it as well"),
         key("password_file", PATH, Fallback::Words("`password` or `open` says it"),
-            "A file with the password: one line of 8 to 128 bytes. Only its owner may have access to it. A relative path \
-             starts at the directory of the configuration file.",
+            "A file with the password: one line of 8 to 128 bytes. Only its owner may have access to it.",
             "always, unless everybody may have the devices"),
         key("password",
             Form::Text { words: "text of 8 to 128 bytes", pattern: r"^[\s\S]{3,128}$" },
@@ -580,7 +576,7 @@ pub(crate) const SECTION_QUOTA: SectionKeys = SectionKeys {
             Form::Text { words: "a directory, or `\"rbd:POOL\"`", pattern: r"^(?!rbd:$).+$" },
             Fallback::Words("`owner` says it"),
             "Counts the disks whose files are in this directory or below it, or that are images of this pool of a Ceph \
-                cluster. A relative path starts at the directory of the configuration file.",
+                cluster.",
             "to leave room for others on a file system or in a pool"),
         key("provisioned",
             Form::Bytes { min: 1, max: u64::MAX },
@@ -611,8 +607,7 @@ pub const SECTION_SERVER: SectionKeys = SectionKeys {
     keys: &[
         key("state", PATH,
             Fallback::Words("`/var/lib/tarn` for root, else `$XDG_STATE_HOME/tarn` or `~/.local/state/tarn`"),
-            "Directory for what must survive a restart: identities, reservations, saved mode pages. A \
-             relative path starts at the directory of the configuration file.",
+            "Directory for what must survive a restart: identities, reservations, saved mode pages.",
             "in a container or as a service"),
         key("cores", Form::Number { min: 1, max: 1024 }, Fallback::Words("as many as the process may use"),
             "Number of processor cores to use, with one thread each.",
@@ -658,8 +653,7 @@ pub const SECTION_ADMIN: SectionKeys = SectionKeys {
         key("socket", PATH,
             Fallback::Words("`/run/tarn/tarn.sock` for root, else `$XDG_RUNTIME_DIR/tarn/tarn.sock`, else `tarn.sock` in the state directory"),
             "The unix socket of the command line; its path has at most 103 bytes. Only root and the user that \
-             Tarn runs as may use it. A relative path starts at the directory of the configuration file. The key \
-             wins over the variable `TARN_SOCKET`, which `tarn serve` takes without it.",
+             Tarn runs as may use it. The key overrides the variable `TARN_SOCKET`.",
             "to run several daemons"),
         key(
             "listen",
@@ -680,8 +674,7 @@ pub const SECTION_ADMIN: SectionKeys = SectionKeys {
             "behind a proxy that speaks TLS"),
         key("certificate", PATH,
             Fallback::Words("a self-signed one, generated at the first start and again when a name is missing in it"),
-            "Certificate in PEM, followed by its chain. A relative path starts at the directory of the \
-             configuration file.",
+            "Certificate in PEM, followed by its chain.",
             "to use a certificate of your own"),
         key("key", PATH, Fallback::Words("generated with the certificate"),
             "The private key of the certificate, in PEM. Only its owner may have access to it.",
@@ -725,7 +718,7 @@ pub const SECTION_CONFINE: SectionKeys = SectionKeys {
             "Where stores may be. A store elsewhere is refused. The kernel (Landlock) denies the process all \
              other files, except in the directories of the state, the configuration file, its secrets and \
              the socket; it also denies starting programs and connecting to TCP ports that no store had when \
-             Tarn started. A relative path starts at the directory of the configuration file.",
+             Tarn started.",
             "to serve machines that are not trusted"),
         key("seccomp", Form::Flag, Fallback::Value("true"),
             "Whether system calls that Tarn does not use fail (seccomp); the log names each.",
