@@ -1,4 +1,4 @@
-//! What comes through links of a stated rate. The numbers are those of docs/internals/testing.md, HyperSCSI.
+//! What comes through links of a stated rate: exact figures, the same on every machine.
 
 use std::time::Duration;
 

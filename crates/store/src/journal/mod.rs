@@ -2,7 +2,7 @@
 //!
 //! A write goes to the store at once, without a sync, so reads look only there; and to the log, with one. The log is
 //! read after a crash only: then its records are written to the store again, in order.
-//! docs/guide/log-devices.md has the format.
+//! docs/internals/log-format.md has the format.
 //!
 //! # What shares the log, and what happens then
 //!
