@@ -69,6 +69,7 @@ fn every_example_of_the_documentation_is_a_configuration() {
         "README.md",
         "docs/reference/configuration.md",
         "docs/guide/stores.md",
+        "docs/guide/remote-stores.md",
         "docs/guide/quotas.md",
         "docs/guide/operating.md",
     ] {
