@@ -1,4 +1,4 @@
-"""docs/SECURITY.md names tests, keys and constants: all of them are there, and the defaults are those it says.
+"""docs/reference/security.md names tests, keys and constants: all of them are there, and the defaults are those it says.
 
     promises.py [--list] [PATTERN...]        by itself; TARN_TREES names more trees, colon-separated, in which to look, too
 """
@@ -14,7 +14,7 @@ from harness import check, equal, measured, test
 
 ROOT = HERE.parents[1]
 TREES = [ROOT, *[pathlib.Path(tree) for tree in os.environ.get("TARN_TREES", "").split(":") if tree]]
-TEXT = (ROOT / "docs/SECURITY.md").read_text()
+TEXT = (ROOT / "docs/reference/security.md").read_text()
 # A Rust constant, or a key of a configuration.
 CONSTANT = re.compile(r"[A-Z][A-Z0-9_]+")
 
@@ -49,13 +49,13 @@ def every_test_that_the_promises_name_is_there():
 
 
 def keys():
-    """The keys of `[limits]` with their defaults, as docs/CONFIG.md says."""
+    """The keys of `[limits]` with their defaults, as docs/reference/configuration.md says."""
     return set(defaults())
 
 
 def defaults():
     found = {}
-    for text in texts("docs/CONFIG.md").values():
+    for text in texts("docs/reference/configuration.md").values():
         section = text.partition("### `[limits]`")[2].partition("\n### ")[0]
         for key, value in re.findall(r"^\| `(\w+)` \|[^|]*\| `\"?([^`\"]+)\"?` \|", section, re.MULTILINE):
             found.setdefault(key, value)
@@ -64,7 +64,7 @@ def defaults():
 
 @test
 def every_bound_that_the_promises_name_is_there():
-    """A key has the default that docs/CONFIG.md gives it, a constant is in its file, and every file exists."""
+    """A key has the default that docs/reference/configuration.md gives it, a constant is in its file, and every file exists."""
     known, rows = defaults(), [row for row in tables() if "Key or constant" in row]
     check(len(rows) > 20, f"only {len(rows)} bounds are named")
     wrong = []

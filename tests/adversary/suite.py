@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Attacks that once succeeded: what a peer sends and what a store does must hurt nobody else.
 
-Each test reproduces one attack and asserts the rule that docs/SECURITY.md promises. The rooms:
+Each test reproduces one attack and asserts the rule that docs/reference/security.md promises. The rooms:
 
     data.py      data and the process: places of tasks, late writes, reservations
     flushes.py   durability: failed flushes, FUA, the last flush, new files
@@ -13,7 +13,7 @@ Each test reproduces one attack and asserts the rule that docs/SECURITY.md promi
     answers.py   what SCSI commands and iSCSI requests are answered
     state.py     the state directory, the start
     document.py  the configuration file: what lies at its path, who looks at it
-    promises.py  what docs/SECURITY.md names is there
+    promises.py  what docs/reference/security.md names is there
 
 Assertions are on answers and counts, never on milliseconds: a deadline is generous and only tells "answered" from "hangs".
 

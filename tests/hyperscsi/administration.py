@@ -4,7 +4,7 @@ rights are given up.
 
     administration.py [--list] [PATTERN...]
 
-Whether a group is served is asked on the wire, by a discovery of its own: docs/HYPERSCSI.md, discovery.
+Whether a group is served is asked on the wire, by a discovery of its own: docs/internals/hyperscsi.md, discovery.
 """
 import json
 import os

@@ -40,7 +40,7 @@ GROUP, PASSWORD = "ABC", "correct horse"
 SIZE = 32 << 20
 BROADCAST = b"\xff" * 6
 VERSION = 0x20
-# docs/HYPERSCSI.md, PDUs.
+# docs/internals/hyperscsi.md, PDUs.
 OPCODES = {0x00, 0x01, 0x10, 0x90, 0x11, 0x12, 0x13, 0x93, 0x20, 0x21, 0x22}
 MARKER = b"in the clear of this disk"
 
@@ -383,7 +383,7 @@ def tshark_reads_every_frame_of_a_session():
 
 
 def pdus_in(frame):
-    """Opcodes of the PDUs of a frame that are not sealed, as docs/HYPERSCSI.md lays them out: each but the last is whole."""
+    """Opcodes of the PDUs of a frame that are not sealed, as docs/internals/hyperscsi.md lays them out: each but the last is whole."""
     opcodes, at = [], 0
     while at + 3 <= len(frame) and frame[at:at + 3] != bytes(3) and not frame[at] & 0x80:
         is_last, fragment = frame[at + 1] & 4, (frame[at + 1] & 3) << 8 | frame[at + 2]
@@ -457,7 +457,7 @@ def whole(key, fragments, last):
 
 @test
 def tshark_reads_any_header_as_the_page_says():
-    """10,000 headers with any bits: tag, fragment and last-fragment flag are where docs/HYPERSCSI.md has them."""
+    """10,000 headers with any bits: tag, fragment and last-fragment flag are where docs/internals/hyperscsi.md has them."""
     network_or_skip()
     chosen = random.Random(5)
     headers = [chosen.randbytes(3) for _ in range(10_000)]

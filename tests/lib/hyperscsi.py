@@ -1,4 +1,4 @@
-"""HyperSCSI for suites: PDUs outside a session (docs/HYPERSCSI.md, PDUs and discovery), a daemon with one right on a wire."""
+"""HyperSCSI for suites: PDUs outside a session (docs/internals/hyperscsi.md, PDUs and discovery), a daemon with one right on a wire."""
 import contextlib
 import os
 import pathlib

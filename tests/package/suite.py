@@ -66,7 +66,7 @@ def the_package_has_what_it_needs():
                            ("usr/share/doc/tarn/copyright", 0o644), ("usr/share/doc/tarn/LICENSE-APACHE", 0o644),
                            ("usr/share/doc/tarn/LICENSE-MIT", 0o644), ("usr/share/tarn/tarn.schema.json", 0o644),
                            ("usr/share/man/man5/tarn.toml.5.gz", 0o644),
-                           ("usr/share/doc/tarn/CONFIG.md", 0o644), ("usr/share/doc/tarn/tarn.toml.example", 0o644)]:
+                           ("usr/share/doc/tarn/reference/configuration.md", 0o644), ("usr/share/doc/tarn/tarn.toml.example", 0o644)]:
             equal((root / path).stat().st_mode & 0o777, mode, path)
         words = (root / "usr/share/doc/tarn/copyright").read_text()
         check("Apache-2.0" in words and "Expat" in words, words)
@@ -158,7 +158,7 @@ def frames_take_one_right_and_the_calls_of_the_unit():
     right = ["CapabilityBoundingSet=CAP_NET_RAW", "AmbientCapabilities=CAP_NET_RAW"]
     text = UNIT.read_text()
     equal([line for line in right if f"#   {line}\n" not in text], [], "lines of the drop-in that the unit does not show")
-    administration = (ROOT / "docs/HYPERSCSI-ADMIN.md").read_text()
+    administration = (ROOT / "docs/guide/hyperscsi.md").read_text()
     check("\n".join(["[Service]", *right]) in administration, "the page for administrators shows another drop-in")
     check(re.search(r"^RestrictAddressFamilies=.*AF_PACKET", text, re.MULTILINE), "the unit allows no sockets of frames")
     if not shutil.which("systemd-analyze") or not unitcalls.usable():
@@ -183,7 +183,7 @@ def the_unit_needs_no_srv_and_is_watched():
     service = fields(UNIT)
     equal(service["ReadWritePaths"].split(), ["/etc/tarn", "-/srv"], "ReadWritePaths")
     check(int(service["OOMScoreAdjust"]) < 0, service["OOMScoreAdjust"])
-    limit = re.search(r"\| `core_stall_limit_seconds` \|[^|]*\| `(\d+)` \|", (ROOT / "docs/CONFIG.md").read_text())
+    limit = re.search(r"\| `core_stall_limit_seconds` \|[^|]*\| `(\d+)` \|", (ROOT / "docs/reference/configuration.md").read_text())
     check(int(service["WatchdogSec"]) > int(limit.group(1)), f"WatchdogSec={service['WatchdogSec']}, limit {limit.group(1)}")
 
 
@@ -271,11 +271,11 @@ def session_at(place):
 
 @test(limit_s=120)
 def a_backup_of_the_state_is_the_same_disk_again():
-    """The commands of docs/OPERATING.md, below another root: what was saved comes back, with identity, reservations, tokens, history."""
-    text = (ROOT / "docs/OPERATING.md").read_text()
+    """The commands of docs/guide/operating.md, below another root: what was saved comes back, with identity, reservations, tokens, history."""
+    text = (ROOT / "docs/guide/operating.md").read_text()
     backup = re.search(r"^(tar -C / .*-czf tarn-backup.tar.gz .*)$", text, re.MULTILINE)
     restore = re.search(r"`(tar -C / -xpzf tarn-backup.tar.gz)`", text)
-    check(backup and restore, "docs/OPERATING.md does not say how to back up and to restore")
+    check(backup and restore, "docs/guide/operating.md does not say how to back up and to restore")
     with tempfile.TemporaryDirectory(prefix="tarn-backup.") as folder:
         place = Place(pathlib.Path(folder))
         place.prepare()

@@ -95,7 +95,8 @@ def the_schema_is_one():
 def every_example_is_taken():
     """The example file and every configuration that the documentation shows pass"""
     texts = {"examples/tarn.toml": EXAMPLE}
-    for name in ("README.md", "docs/CONFIG.md", "docs/STORES.md", "docs/OPERATING.md"):
+    for name in ("README.md", "docs/reference/configuration.md", "docs/guide/stores.md", "docs/guide/remote-stores.md", "docs/guide/quotas.md",
+                 "docs/guide/operating.md"):
         blocks = re.findall(r"```toml\n(.*?)```", (ROOT / name).read_text(), re.DOTALL)
         check(blocks, f"{name} shows no configuration")
         texts |= {f"{name} [{number}]": block for number, block in enumerate(blocks)}

@@ -1325,22 +1325,20 @@ def completion_and_manual_pages_are_made():
         check(".TH tarn.toml 5" in page and ".B discovery_auth" in page, page)
 
 
-def documented_mistakes():
-    """(code, mistake, commands) of the table in docs/CLI.md."""
-    text = (ROOT / "docs/CLI.md").read_text()
-    table = text.split("<!-- mistakes: begin -->\n")[1].split("<!-- mistakes: end -->")[0]
-    for line in table.splitlines()[2:]:
+def mistakes():
+    """(code, mistake, commands) of the table in mistakes.txt."""
+    for line in (ROOT / "tests/verbs/mistakes.txt").read_text().splitlines()[2:]:
         _, code, mistake, commands, _ = (part.strip() for part in line.split("|"))
         yield int(code), mistake, re.findall(r"`tarn ([^`]+)`", commands)
 
 
 @test(limit_s=180)
 def point_12_the_same_mistake_ends_with_the_same_code():
-    """Every command of the table in docs/CLI.md ends with the code that stands there, and changes nothing."""
+    """Every command of the table in mistakes.txt ends with the code that stands there, and changes nothing."""
     with Daemon() as daemon:
         before = daemon.run("show")
         count = 0
-        for code, mistake, commands in documented_mistakes():
+        for code, mistake, commands in mistakes():
             for command in commands:
                 words = shlex.split(command.replace("iqn.2026-11.example:san", IQN).replace("tarn.toml", str(daemon.dir / "tarn.toml")))
                 done = subprocess.run([BINARY, *words], input="", capture_output=True, text=True, timeout=30, cwd=daemon.dir,

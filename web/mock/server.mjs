@@ -41,7 +41,7 @@ const demo = readFileSync(join(here, "demo.toml"), "utf8");
 const configuration = new Configuration(flags.empty ? empty : flags.large ? large() : demo);
 const load = new Load(configuration, flags.large ? LARGE_SESSIONS : 0);
 const world = {
-  configuration, load, checks: checksOf(readFileSync(join(here, "../../docs/CLI.md"), "utf8")), events: [], logins: new Map(), streams: new Set(), ejected: new Set(), snapshots: [],
+  configuration, load, checks: checksOf(readFileSync(join(here, "../../docs/reference/cli.md"), "utf8")), events: [], logins: new Map(), streams: new Set(), ejected: new Set(), snapshots: [],
   reservations: new Map(configuration.model.lun.slice(0, 1).map(({ id }) => [id, reservations()])),
   tokens: ["admin", "operator", "viewer"].map((role) => ({ name: role, role, made_ms: Date.now() - 9e7, token: `${role}-token` })),
   note(severity, kind, message, about = {}) {

@@ -1,6 +1,6 @@
 //! `/metrics`: what is counted, in the two text formats that Prometheus reads.
 //!
-//! One table ([`table::METRICS`]) says what there is; docs/METRICS.md is compared with it by a test.
+//! One table ([`table::METRICS`]) says what there is; docs/reference/metrics.md is compared with it by a test.
 //! The text is made piece by piece while it is sent.
 
 mod table;

@@ -31,8 +31,9 @@ pub fn document() -> Value {
         "info": {
             "title": "Tarn",
             "version": "1",
-            "description": "The administration of an iSCSI target. See docs/API.md. A name in the query, a field in \
-                            a body, or a body that an operation does not list is an error (400), and nothing is done.",
+            "description": "The administration of an iSCSI target. See docs/reference/api.md. A name in the query, a \
+                            field in a body, or a body that an operation does not list is an error (400), and nothing \
+                            is done.",
             "license": {"name": "Apache-2.0 OR MIT", "identifier": "Apache-2.0 OR MIT"},
         },
         "paths": paths,

@@ -1,4 +1,4 @@
-//! What is configured, section by section: the keys of `tarn.toml`, as in docs/CONFIG.md.
+//! What is configured, section by section: the keys of `tarn.toml`, as in docs/reference/configuration.md.
 //!
 //! A key that may be left out of the file may be left out here and is then absent, not `null`.
 

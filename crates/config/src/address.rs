@@ -17,7 +17,7 @@ pub const NBD_PORT: u16 = 10_809;
 
 /// The port of HyperSCSI over UDP, where none is given.
 ///
-/// Spec: docs/HYPERSCSI.md, carriers.
+/// Spec: docs/internals/hyperscsi.md, carriers.
 pub const HYPERSCSI_PORT: u16 = 5674;
 
 /// Reads an address to listen on; port 0 asks the system for a free one.

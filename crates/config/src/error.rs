@@ -490,7 +490,7 @@ pub enum Rule {
         origin: String,
     },
     /// A kind of events that there is not.
-    #[error("there are no events of the kind {kind:?}; docs/API.md lists the kinds")]
+    #[error("there are no events of the kind {kind:?}; docs/reference/api.md lists the kinds")]
     EventKind {
         /// As it is written.
         kind: String,

@@ -1,6 +1,6 @@
 //! The list of all keys of the configuration file: the one place that says which there are.
 //!
-//! The reader refuses what is not listed here, and `docs/CONFIG.md` is compared with it by a
+//! The reader refuses what is not listed here, and `docs/reference/configuration.md` is compared with it by a
 //! test, so that neither can know a key that the other does not.
 
 use std::fmt;
@@ -234,7 +234,7 @@ pub fn size_text(bytes: u64) -> String {
         )
 }
 
-/// The reference of all keys in Markdown, as it stands in `docs/CONFIG.md`.
+/// The reference of all keys in Markdown, as it stands in `docs/reference/configuration.md`.
 pub fn reference() -> String {
     SECTIONS.iter().map(SectionKeys::to_string).collect()
 }

@@ -219,12 +219,10 @@ limits! {
     unproved_per_address_max: number u32 = 256, 1 => 65_535,
         set it "for many initiators behind one address";
 
-    "Memory that all peers that have not authenticated may use together, in bytes: three quarters \
-        for unfinished logins and discovery sessions, a quarter for requests of other sessions that wait for \
-        their turn. Authenticated users have the same amount for themselves. One session \
-        or login uses at most 64K of it. Strangers have as much again for the LUNs that their sessions \
-        see, users four times as much: of each session, those beyond the first 16 count 512 bytes each. A login for \
-        which too little is left is refused."
+    "Memory of all unauthenticated peers together, in bytes: three quarters for logins and discovery, a quarter for \
+     waiting requests of their sessions. Authenticated users have as much for themselves. The LUNs that sessions see \
+     have as much again (four times as much for users): those beyond the first 16 of a session count 512 bytes each. A \
+     login without room is refused."
     unproved_memory_bytes: bytes u64 = 128 * MIB, MIB => 64 * GIB,
         set it "with little memory";
 

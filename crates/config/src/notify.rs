@@ -198,7 +198,7 @@ pub struct WebhookUrl {
     pub path: String,
 }
 
-/// Kinds of events, in the order of docs/API.md.
+/// Kinds of events, in the order of docs/reference/api.md.
 #[rustfmt::skip]
 pub const EVENT_KINDS: &[&str] = &[
     "session-began", "session-ended", "connection-joined", "login-failed", "slow-command", "command-hangs", "slow-send",

@@ -285,7 +285,7 @@ pub fn store_help() -> (String, String) {
     (kinds.map(line).collect(), options.map(line).collect())
 }
 
-/// Kinds and options in Markdown, as they stand in `docs/STORES.md`.
+/// Kinds and options in Markdown, as they stand in `docs/guide/stores.md`.
 pub fn store_reference() -> String {
     let mut text = format!(
         "```\nSTORE = {}\n\noptions after '?', separated by '&'\n```\n\n",
@@ -298,15 +298,19 @@ pub fn store_reference() -> String {
     text.push_str("\n| Option | Takes | If left out | What it does |\n|---|---|---|---|\n");
     for row in &OPTIONS {
         let (takers, others): (Vec<_>, Vec<_>) =
-            KINDS.iter().partition(|kind| kind.takes(row.option));
+            // A path alone is a file or a block device.
+            KINDS
+                .iter()
+                .filter(|kind| !kind.word.is_empty())
+                .partition(|kind| kind.takes(row.option));
         let words = |kinds: &[&KindRow]| {
             let words = kinds.iter().map(|kind| format!("`{}`", kind.word));
             kind::or_list(&words.collect::<Vec<_>>())
         };
-        let limits = match (!row.of.is_empty(), others.as_slice()) {
-            (true, _) => format!(" Only for {}.", words(&takers)),
-            (false, []) => String::new(),
-            (false, others) => format!(" Not for {}.", words(others)),
+        let limits = match (takers.len(), others.len()) {
+            (_, 0) => String::new(),
+            (some, rest) if some <= rest => format!(" Only for {}.", words(&takers)),
+            _ => format!(" Not for {}.", words(&others)),
         };
         let (usage, takes, fallback, meaning) =
             (row.usage(), row.takes(), row.fallback, row.meaning);

@@ -27,8 +27,8 @@ fn toml_blocks(text: &str) -> Vec<&str> {
 #[test]
 fn the_reference_lists_exactly_the_keys_and_stores_of_the_code() {
     for (file, name, reference) in [
-        ("docs/CONFIG.md", "keys", keys::reference()),
-        ("docs/STORES.md", "stores", config::store_reference()),
+        ("docs/reference/configuration.md", "keys", keys::reference()),
+        ("docs/guide/stores.md", "stores", config::store_reference()),
     ] {
         let text = read(file);
         let (begin, end) = (
@@ -67,9 +67,11 @@ fn the_schema_is_that_of_the_code() {
 fn every_example_of_the_documentation_is_a_configuration() {
     for file in [
         "README.md",
-        "docs/CONFIG.md",
-        "docs/STORES.md",
-        "docs/OPERATING.md",
+        "docs/reference/configuration.md",
+        "docs/guide/stores.md",
+        "docs/guide/remote-stores.md",
+        "docs/guide/quotas.md",
+        "docs/guide/operating.md",
     ] {
         let text = read(file);
         let blocks = toml_blocks(&text);

@@ -1,8 +1,8 @@
 //! HyperSCSI, SCSI over Ethernet frames or UDP, sans-I/O: both roles as state machines.
 //!
-//! `front::hyperscsi` serves it. docs/HYPERSCSI.md specifies the wire; the framing and the opcodes are those of 2002,
-//! the bodies are new. The crate knows no socket, thread, clock or random source: time is a duration since any moment,
-//! random bytes come from a seed ([`Entropy`]). The peer is not trusted.
+//! `front::hyperscsi` serves it. docs/internals/hyperscsi.md specifies the wire; the framing and the opcodes are
+//! those of 2002, the bodies are new. The crate knows no socket, thread, clock or random source: time is a duration
+//! since any moment, random bytes come from a seed ([`Entropy`]). The peer is not trusted.
 //!
 //! | Module | Owns |
 //! | --- | --- |

@@ -336,7 +336,8 @@ impl Found {
             None => self.unknown_key(place, subject, key),
             Some((_, Idle::Housekeeping)) => true,
             Some((_, Idle::Tuning)) => {
-                let remedy = "nothing, unless an initiator needs another value; docs/CONFIG.md has the keys there are";
+                let remedy = "nothing, unless an initiator needs another value; \
+                              docs/reference/configuration.md lists the keys";
                 let message = format!("{key} is left to Tarn's own default");
                 self.changed(place, subject, message, remedy);
                 true

@@ -106,7 +106,7 @@ fn write_all(
     writeln!(out, "# Imported from {}.", format.meaning())?;
     writeln!(
         out,
-        "# docs/CONFIG.md explains the keys, docs/MIGRATION.md the move."
+        "# docs/reference/configuration.md explains the keys, docs/guide/migration.md the move."
     )?;
     if !found.discovery_auth.is_empty() {
         writeln!(out, "\n[server]")?;

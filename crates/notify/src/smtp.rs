@@ -433,7 +433,11 @@ mod tests {
         let port = silent.local_addr().unwrap().port();
         let at = ("127.0.0.1", port, Protection::None);
         let mut mailer = Mailer::new(at, ("a@x", "b@y"), None).unwrap();
-        assert_eq!(mailer.limit, Duration::from_secs(60), "docs/NOTIFY.md");
+        assert_eq!(
+            mailer.limit,
+            Duration::from_secs(60),
+            "docs/guide/notifications.md"
+        );
         mailer.limit = Duration::from_millis(10);
         let error = mailer.send(None, LETTER).unwrap_err().to_string();
         assert_eq!(error, format!("127.0.0.1:{port} did not answer in time"));

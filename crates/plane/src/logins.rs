@@ -217,7 +217,10 @@ mod tests {
     /// The document has a row for each cause, in their order, and no other.
     #[test]
     fn the_document_lists_the_causes() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/METRICS.md");
+        let path = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../docs/reference/metrics.md"
+        );
         let document = std::fs::read_to_string(path).unwrap();
         let rows = document
             .lines()

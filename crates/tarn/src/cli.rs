@@ -105,7 +105,7 @@ pub struct ServeArgs {
     pub stores: Vec<String>,
 
     /// Configuration file: several targets, CHAP users, groups, limits. Use it for everything
-    /// beyond one target without access control; see docs/CONFIG.md.
+    /// beyond one target without access control; see docs/reference/configuration.md.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "target"])]
     pub config: Option<PathBuf>,
 

@@ -23,7 +23,7 @@ Included files are read, too.
 
 Exit code 0: everything was imported, or changed as the list says; 1: something was left out;
 2: nothing was imported; the list says why if the files could be read.
-docs/MIGRATION.md describes a move step by step.
+docs/guide/migration.md describes a move step by step.
 
 Examples:
   tarn import /etc/tgt/targets.conf -o tarn.toml

@@ -16,7 +16,7 @@ use config::{
 /// What stands above a file that was made.
 const HEAD: &str = "\
 # Made by tarn serve --save. This file is the configuration from now on: tarn lun, tarn target and the other verbs
-# change it while Tarn runs, and docs/CONFIG.md has every key.
+# change it while Tarn runs, and docs/reference/configuration.md has every key.
 
 ";
 

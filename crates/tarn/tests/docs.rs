@@ -71,14 +71,15 @@ fn links_of_the_front_door_lead_somewhere() {
     for file in [
         "README.md",
         "CONTRIBUTING.md",
-        "docs/API.md",
-        "docs/CONFIG.md",
-        "docs/STORES.md",
-        "docs/OPERATING.md",
-        "docs/BENCH.md",
-        "docs/CLI.md",
-        "docs/CLIENTS.md",
-        "docs/MIGRATION.md",
+        "docs/reference/api.md",
+        "docs/reference/configuration.md",
+        "docs/guide/stores.md",
+        "docs/guide/quotas.md",
+        "docs/guide/operating.md",
+        "docs/guide/measuring.md",
+        "docs/reference/cli.md",
+        "docs/guide/initiators.md",
+        "docs/guide/migration.md",
     ] {
         let text = fs::read_to_string(project(file)).unwrap();
         let directory = project(file).parent().unwrap().to_owned();
@@ -116,7 +117,10 @@ fn documented_kinds<'a>(events: &'a str, field: &str) -> BTreeSet<&'a str> {
 
 #[test]
 fn the_kinds_of_events_are_documented_as_they_are_emitted() {
-    let (events, api) = (read("crates/api/src/event.rs"), read("docs/API.md"));
+    let (events, api) = (
+        read("crates/api/src/event.rs"),
+        read("docs/reference/api.md"),
+    );
     let documented = documented_kinds(&events, "    pub kind: String");
     let emitted = [
         read("crates/tarn/src/daemon/events.rs"),
@@ -133,7 +137,10 @@ fn the_kinds_of_events_are_documented_as_they_are_emitted() {
         .collect();
     emitted.extend(["config-applied", "administration"]);
     assert_eq!(documented, emitted);
-    assert!(documented.is_subset(&words(&api, '`')), "docs/API.md");
+    assert!(
+        documented.is_subset(&words(&api, '`')),
+        "docs/reference/api.md"
+    );
     for mock in ["web/mock/server.mjs", "web/mock/routes.mjs"] {
         for call in read(mock).split(".note(\"").skip(1) {
             let kind = call.split('"').nth(2).unwrap();

@@ -21,7 +21,9 @@ pub(crate) enum Refusal {
     #[error("there is nothing of that name")]
     Absent,
     /// A file that no verb changes.
-    #[error("this is for reading; only some files can be written, docs/TREE.md lists them")]
+    #[error(
+        "this is for reading; only some files can be written, docs/reference/tree.md lists them"
+    )]
     ReadOnly,
     /// To make, remove or rename what is in the tree.
     #[error(

@@ -1,4 +1,4 @@
-/** Reports of `tarn bench --json`; docs/BENCH.md has the format. Pure: read from text that the user picked. */
+/** Reports of `tarn bench --json`; docs/guide/measuring.md has the format. Pure: read from text that the user picked. */
 
 export interface Spread {
   median: number;

@@ -224,7 +224,7 @@ pub(super) static METRICS: &[Metric] = &[
         "Requests of a store that wait for a connection, or for an answer on one that is silent.",
         Samples::OfStores(|store| Value::Count(store.held))),
     Metric::new(Kind::Counter, "tarn_hyperscsi_frames", "", &["kind"],
-        "Frames of HyperSCSI, by what became of them; docs/HYPERSCSI-ADMIN.md has the kinds.",
+        "Frames of HyperSCSI, by what became of them; docs/guide/hyperscsi.md has the kinds.",
         Samples::OfHyperscsi(|all, at| all.frames.get(at).copied())),
     Metric::new(Kind::Counter, "tarn_hyperscsi_events", "", &["event"],
         "Questions, answers and logins of HyperSCSI, and sessions whose frames became smaller.",

@@ -1,4 +1,4 @@
-//! Results for programs. docs/BENCH.md explains the fields; the types here are the schema.
+//! Results for programs. docs/guide/measuring.md explains the fields; the types here are the schema.
 
 use std::collections::BTreeMap;
 

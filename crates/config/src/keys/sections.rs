@@ -34,8 +34,8 @@ pub const SECTIONS: &[SectionKeys] = &[
 #[rustfmt::skip]
 pub(crate) const SECTION_TOP: SectionKeys = SectionKeys {
     heading: "the file",
-    meaning: "The sections a file may have; each may be left out, though a file without a target serves \
-        nothing until one is added.",
+    meaning: "The sections a file may have; each may be left out. A relative path, in every section, starts at the \
+        directory of the configuration file.",
     example: "lun = []",
     keys: &[
         key("lun",
@@ -106,11 +106,10 @@ pub const SECTION_LUN: SectionKeys = SectionKeys {
     example: "{ id = \"disk\", store = \"mem:1G\" }",
     keys: &[
         key("id", ID, Fallback::Required,
-            "The name by which targets refer to the unit. Its serial number, NAA designator, reservations and \
-             saved mode pages are kept under this name in the state directory.",
+            "The name of the unit. Its identity and state are kept under this name in the state directory.",
             "always"),
         key("store", Form::Store, Fallback::Required,
-            "Where the data is. A relative path starts at the directory of the configuration file.",
+            "Where the data is.",
             "always"),
         key("serial",
             Form::Text { words: "1 to 64 printable ASCII characters, no blanks", pattern: r"^[!-~]{1,64}$" },
@@ -129,19 +128,19 @@ pub const SECTION_LUN: SectionKeys = SectionKeys {
         ),
         key("owner", ID,
             Fallback::Words("nobody"),
-            "Whose disk it is. A `[[quota]]` counts the disks of an owner.",
+            "The owner, whose disks a `[[quota]]` counts.",
             "with quotas"),
         key("log", Form::Store, Fallback::Words("none"),
-            "A log device: what has to be durable goes there in sequence, and to the store lazily. A file (`file:PATH?size=4G`) \
-             or a block device, of at least 16 MiB, for this unit alone. LOG.md says what it does and what happens without it.",
-            "if a sync of the store takes long and the log is on a device where it does not"),
+            "A log device, to which durable writes go in sequence: a file (`file:PATH?size=4G`) or block device of at \
+             least 16 MiB, for this unit alone. See [Log devices](../guide/log-devices.md).",
+            "if syncs of the store are slow and those of the log fast"),
         key("sync_bias", Form::OneOf(&["latency", "throughput"]), Fallback::Value("\"latency\""),
-            "What the log is for: with `latency` everything that has to be durable goes there, with `throughput` writes of \
-             64 KiB and more go to the store alone.",
-            "if large durable writes are many, and the store is as fast with them as the log"),
+            "With `latency` all durable writes go to the log, with `throughput` those of 64 KiB and more to the store \
+             alone.",
+            "for many large durable writes, if the store is as fast as the log"),
         key("snapshots", Form::Table { words: "table `{ hourly, daily, weekly, at }`", keys: &SECTION_SCHEDULE },
-            Fallback::Words("none are taken by themselves"),
-            "Snapshots that are taken by themselves, for a file on XFS or btrfs. SNAPSHOTS.md says how.",
+            Fallback::Words("none are scheduled"),
+            "Scheduled snapshots, of files on XFS or btrfs and of Ceph images. See [Snapshots](../guide/snapshots.md).",
             "to have the data of yesterday"),
     ],
 };
@@ -150,7 +149,7 @@ pub const SECTION_LUN: SectionKeys = SectionKeys {
 #[rustfmt::skip]
 pub(crate) const SECTION_SCHEDULE: SectionKeys = SectionKeys {
     heading: "table `snapshots`",
-    meaning: "How many snapshots of each period are kept; of a period that is left out none is taken.",
+    meaning: "How many scheduled snapshots of each period are kept.",
     example: "{ daily = 7 }",
     keys: &[
         key("hourly", Form::Number { min: 1, max: HOURLY_MAX }, Fallback::Words("none"),
@@ -177,11 +176,10 @@ pub(crate) const SECTION_STORE: SectionKeys = SectionKeys {
     example: "{ id = \"part\", store = \"mem:1G\" }",
     keys: &[
         key("id", ID, Fallback::Required,
-            "The name by which a composition refers to the store. Another name for the same store changes nothing else.",
+            "The name by which a composition refers to the store. It may be renamed.",
             "always"),
         key("store", Form::Store, Fallback::Required,
-            "Where the data is. A relative path starts at the directory of the configuration file. `readonly`, `serial`, \
-             `removable` and members are not for it: they are the disk's.",
+            "Where the data is. Options `readonly`, `serial` and `removable` belong to the disk, and members cannot be nested.",
             "always"),
     ],
 };
@@ -257,7 +255,7 @@ pub const SECTION_TARGET: SectionKeys = SectionKeys {
 #[rustfmt::skip]
 pub(crate) const SECTION_PORTAL: SectionKeys = SectionKeys {
     heading: "portal table in `portals`",
-    meaning: "An address of a target, if more than the address has to be said.",
+    meaning: "An address of a target with more settings.",
     example: "{ bind = \"127.0.0.1:3260\" }",
     keys: &[
         key("bind",
@@ -284,18 +282,16 @@ pub(crate) const SECTION_TARGET_LUN: SectionKeys = SectionKeys {
     example: "{ lun = %n, id = %s }",
     keys: &[
         key("lun", Form::Number { min: 0, max: 16_383 }, Fallback::Required,
-            "The logical unit number. A target has each number once, or once for each of several groups: \
-             `{ lun = 0, id = \"a\", groups = [\"g1\"] }, { lun = 0, id = \"b\", groups = [\"g2\"] }`. One entry of the \
-             number may be without groups; it is for initiators that are in none of the others' groups. An initiator \
-             in groups of two of them is refused.",
+            "The logical unit number. A number may stand for several units if they have different groups: `{ lun = 0, \
+             id = \"a\", groups = [\"g1\"] }, { lun = 0, id = \"b\", groups = [\"g2\"] }`. An entry without groups \
+             is for initiators in none of these. An initiator in groups of two of them is refused.",
             "always"),
         key("id", Form::Text { words: "`id` of a `[[lun]]`", pattern: ID_PATTERN }, Fallback::Required,
             "The unit.",
             "always"),
         key("groups", Form::List { words: "list of `id`s of `[[group]]`s", entries: &[ID] },
             Fallback::Words("every initiator that may log in"),
-            "The initiators that see the unit; for others it does not exist. A cluster boots from SAN with a disk of \
-             its own for each host as LUN 0.",
+            "The initiators that see the unit; for others it does not exist.",
             "for several initiators"),
         key("readonly", Form::Flag, Fallback::Value("false"),
             "Refuses writes through this entry, whatever the store allows.",
@@ -315,8 +311,7 @@ pub(crate) const SECTION_USER: SectionKeys = SectionKeys {
             "for CHAP"),
         key("secret_file", PATH, Fallback::Required,
             "The file that holds the secret: 12 to 128 bytes, not counting a newline at the end. Only its \
-             owner may have access to it (`chmod 600`). A relative path starts at the directory of the \
-             configuration file.",
+             owner may have access to it (`chmod 600`).",
             "for CHAP"),
         key("mutual", Form::Table { words: "table `{ name, secret_file }`", keys: &SECTION_MUTUAL },
             Fallback::Words("the target does not authenticate"),
@@ -368,12 +363,11 @@ pub(crate) const SECTION_GROUP: SectionKeys = SectionKeys {
                 }],
             },
             Fallback::Required,
-            "`\"iqn.1993-08.org.debian:*\"` matches names (`*` any characters, `?` one), `\"10.0.0.0/24\"` \
-                addresses, `\"alice\"` or `\"user:alice\"` the CHAP user, `\"certificate:*.example\"` names in \
-                certificates of clients of NBD. An entry that begins with `!` excludes: \
-                `[\"iqn.1993-08.org.debian:*\", \"!iqn.1993-08.org.debian:bad\"]` is all but one, in whatever order; a \
-                user cannot be excluded. An initiator can pretend to any name or address; only CHAP users and \
-                certificates are authenticated.",
+            "`\"iqn.1993-08.org.debian:*\"` matches names (`*` any characters, `?` one), `\"10.0.0.0/24\"` addresses, \
+             `\"alice\"` or `\"user:alice\"` the CHAP user, `\"certificate:*.example\"` names in certificates of \
+             clients of NBD. An entry that begins with `!` excludes: `[\"iqn.1993-08.org.debian:*\", \
+             \"!iqn.1993-08.org.debian:bad\"]` is all but one, in whatever order; a user cannot be excluded. Only \
+             CHAP users and certificates are authenticated.",
             "for several initiators",
         ),
     ],
@@ -383,8 +377,7 @@ pub(crate) const SECTION_GROUP: SectionKeys = SectionKeys {
 #[rustfmt::skip]
 pub const SECTION_NBD: SectionKeys = SectionKeys {
     heading: "[[nbd]]",
-    meaning: "A server of NBD. Each client is an I_T nexus of the unit, so reservations, write protection and ejected \
-        media hold for it, too (NBD.md).",
+    meaning: "A server of NBD. Each client is an I_T nexus of the unit. See [NBD](../guide/nbd.md).",
     example: "{ luns = [%s] }",
     keys: &[
         key("bind",
@@ -393,9 +386,8 @@ pub const SECTION_NBD: SectionKeys = SectionKeys {
             "The address to listen on. No portal of a target may have the same.",
             "to serve other machines"),
         key("socket", PATH, Fallback::Words("none"),
-            "A unix socket to listen on, in place of `bind`; its path has at most 103 bytes. What a process that is \
-             gone has left there is replaced. Its clients count as ones of 127.0.0.1. A relative path starts at the \
-             directory of the configuration file.",
+            "A unix socket to listen on, in place of `bind`; its path has at most 103 bytes. A stale socket is replaced. \
+             Its clients count as ones of 127.0.0.1.",
             "for clients of this machine"),
         key("mode",
             Form::Text { words: "four octal digits", pattern: "^0[0-7]{3}$" },
@@ -405,26 +397,23 @@ pub const SECTION_NBD: SectionKeys = SectionKeys {
         key("luns",
             Form::List { words: "list of `id`s of `[[lun]]`s", entries: &[ID] },
             Fallback::Required,
-            "The units that clients may have, each as the export of this name. If there is one, it is the default \
-             export as well.",
+            "The units that are its exports, by their ids. A single one is the default export as well.",
             "always"),
         key("groups",
             Form::List { words: "list of `id`s of `[[group]]`s", entries: &[ID] },
             Fallback::Words("every client"),
-            "The clients that find the exports, by the addresses in these groups and, with `ca`, the names of their \
-             certificates; others find none.",
+            "The clients that find the exports, by address or, with `ca`, certificate.",
             "for several clients"),
         key("certificate", PATH, Fallback::Words("no TLS"),
-            "Certificate in PEM, followed by its chain. With it clients have to begin TLS (STARTTLS) before \
-             anything else. A relative path starts at the directory of the configuration file.",
+            "Certificate in PEM, followed by its chain. Clients must then begin with TLS (STARTTLS).",
             "off loopback"),
         key("key", PATH, Fallback::Words("no TLS"),
             "The private key of the certificate, in PEM. Only its owner may have access to it.",
             "with `certificate`"),
         key("ca", PATH, Fallback::Words("clients need no certificate"),
-            "Certificates in PEM that vouch for those of clients: a client needs one. Its names are the DNS names \
-             among its subjectAltNames, which `\"certificate:NAME\"` in groups is compared with.",
-            "if not everybody who reaches the address may have the data"),
+            "Certificate authorities of clients, in PEM. A client then needs a certificate, whose DNS names \
+             (subjectAltName) `\"certificate:NAME\"` in groups matches.",
+            "to authenticate clients"),
     ],
 };
 
@@ -448,47 +437,47 @@ pub(crate) const SECTION_HYPERSCSI: SectionKeys = SectionKeys {
 pub(crate) const SECTION_HYPERSCSI_GROUP: SectionKeys = SectionKeys {
     heading: "[[hyperscsi.group]]",
     example: "{ name = %s, udp = \"0.0.0.0\", password_file = \"disks.secret\", device = [{ id = \"disk\" }] }",
-    meaning: "A group of devices, which clients of HyperSCSI find by its name. A session is an I_T nexus of its units, so \
-        reservations, write protection and ejected media hold for it, too (HYPERSCSI.md).",
+    meaning: "A group of devices, which HyperSCSI clients find by its name. A session is an I_T nexus of its units. \
+         See [Serving over HyperSCSI](../guide/hyperscsi.md).",
     keys: &[
         key("name",
             Form::Text { words: "text of 1 to 64 bytes without control characters", pattern: NAME_64 },
             Fallback::Required,
-            "By which clients find the group. Everybody on the network can read it.",
+            "The name of the group, which anybody on the network can read.",
             "always"),
         key("interface",
             Form::Text { words: "name of an interface", pattern: r"^(?!\.{1,2}$)[!-.0-9;-~]{1,15}$" },
-            Fallback::Words("`udp` says it"),
-            "The interface whose frames are taken (EtherType 0x889A). Tarn needs CAP_NET_RAW when it starts.",
+            Fallback::Words("`udp` is required"),
+            "The interface to serve (EtherType 0x889A). Needs CAP_NET_RAW at the start.",
             "to serve without TCP and IP"),
         key("udp",
             Form::Text { words: "`\"ADDRESS:PORT\"`, IPv6 in brackets; port 5674 if left out, a free one if 0", pattern: BIND },
-            Fallback::Words("`interface` says it"),
-            "The address whose datagrams are taken, in place of `interface`.",
+            Fallback::Words("`interface` is required"),
+            "The UDP address to serve, in place of `interface`.",
             "across routers, or without CAP_NET_RAW"),
         key("user",
             Form::Text { words: "text of 1 to 64 bytes without control characters", pattern: NAME_64 },
             Fallback::Words("clients log in with the name of the group"),
             "The name that clients log in with.",
-            "if clients should have to know it as well"),
-        key("password_file", PATH, Fallback::Words("`password` or `open` says it"),
-            "A file with the password: one line of 8 to 128 bytes. Only its owner may have access to it. A relative path \
-             starts at the directory of the configuration file.",
+            "if clients must know it as well"),
+        key("password_file", PATH, Fallback::Words("`password` or `open` is required"),
+            "A file with the password: one line of 8 to 128 bytes. Only its owner may have access to it.",
             "always, unless everybody may have the devices"),
         key("password",
             Form::Text { words: "text of 8 to 128 bytes", pattern: r"^[\s\S]{3,128}$" },
-            Fallback::Words("`password_file` says it"),
-            "The password itself. It is in every copy of the configuration, also in its history and in what \
-             administrators of the API read; `password_file` is better.",
+            Fallback::Words("`password_file` is required"),
+            "The password itself, which is then also in the history and in what administrators read; `password_file` \
+             is better.",
             "for tests"),
         key("open", Form::Flag, Fallback::Value("false"),
-            "Whether the group has no password: everybody who reaches its place may have its devices.",
+            "Whether the group has no password.",
             "on a network that only trusted machines reach"),
         key("retransmit", Form::OneOf(&["selective", "window"]), Fallback::Value("\"selective\""),
-            "What is sent again after a loss: what is lost, or all that was sent after it, too.",
+            "What is sent again after a loss: what was lost, or everything after it, too.",
             "for measurements"),
         key("profile", Form::OneOf(&["wired", "wireless"]), Fallback::Value("\"wired\""),
-            "Timers, queues and disorder as on switched Ethernet, or as on radio: longer waits, a smaller beginning, sleep of a minute.",
+            "Timers and queues for switched Ethernet, or for radio: longer waits, a smaller first window, sleep of a \
+             minute.",
             "if the clients are on a wireless network"),
         key("device",
             Form::List { words: "`[[hyperscsi.group.device]]`, 1 to 1024", entries: &[Form::Table { words: "`[[hyperscsi.group.device]]`", keys: &SECTION_HYPERSCSI_DEVICE }] },
@@ -506,14 +495,14 @@ pub(crate) const SECTION_HYPERSCSI_DEVICE: SectionKeys = SectionKeys {
     meaning: "A unit as a device of the group.",
     keys: &[
         key("id", ID, Fallback::Required,
-            "The `id` of a `[[lun]]`, by which clients name the device. Targets may export it, too.",
+            "The `id` of a `[[lun]]`, which is the name of the device.",
             "always"),
         key("level", Form::OneOf(&["none", "crc", "hash", "encrypt"]), Fallback::Value("\"encrypt\""),
-            "The least protection that is accepted: `none`, `crc` against wrong bytes, `hash` against those who change \
-             what is under way, `encrypt` against those who listen, too. Logins are always protected.",
+            "The least protection: `none`, `crc` against wrong bytes, `hash` against modification, `encrypt` against \
+             reading. Logins are always protected.",
             "if the network is trusted and the processor is slow"),
         key("readonly", Form::Flag, Fallback::Value("false"),
-            "Whether clients may only read. A `readonly` store is never written.",
+            "Whether clients may only read.",
             "for data that nobody should change"),
     ],
 };
@@ -523,41 +512,41 @@ pub(crate) const SECTION_HYPERSCSI_DEVICE: SectionKeys = SectionKeys {
 pub(crate) const SECTION_NOTIFY: SectionKeys = SectionKeys {
     heading: "[[notify]]",
     example: "{ url = %s, secret_file = \"hook.secret\" }",
-    meaning: "Who gets events as they happen: a web server (`url`), in requests that are signed, or a person (`mail`). It is read when \
-        Tarn starts. See [NOTIFY.md](NOTIFY.md).",
+    meaning: "A receiver of events: a web server (`url`) or a person (`mail`). Read when Tarn starts. See \
+         [Notifications](../guide/notifications.md).",
     keys: &[
         key("url",
             Form::Text { words: "`\"https://HOST[:PORT]/PATH\"`", pattern: r"^(https://|http://(localhost|127\.0\.0\.1|\[::1\])([:/?]|$))[!-~]*$" },
-            Fallback::Words("`mail` says it"),
+            Fallback::Words("`mail` is required"),
             "Where events are sent. `http://` is for this machine only.",
             "for programs"),
         key("secret_file", PATH, Fallback::Words("required with `url`"),
-            "A file with the secret that requests are signed with, as that of a user: 12 to 128 bytes, readable by its owner only.",
+            "A file with the secret that signs requests: 12 to 128 bytes, readable by its owner only.",
             "with `url`"),
         key("mail",
             Form::Text { words: "`\"NAME@HOST\"`", pattern: r"^[!-~]+@[!-~]+$" },
-            Fallback::Words("`url` says it"),
-            "To whom events are sent by mail.",
+            Fallback::Words("`url` is required"),
+            "The receiver of mail.",
             "for people"),
         key("smtp",
             Form::Text { words: "`\"HOST:PORT\"`", pattern: r"^[!-~]+:[0-9]+$" },
             Fallback::Words("`\"127.0.0.1:25\"`, the mail server of this machine"),
-            "The mail server that takes the mail. At port 465 TLS begins at once. At others it begins with STARTTLS, without which nothing is \
-                sent, except to this machine, where no TLS is used.",
+            "The mail server. Port 465 is TLS; other ports need STARTTLS, except on this machine, where no TLS is \
+             used.",
             "if this machine has no mail server"),
         key("from",
             Form::Text { words: "`\"NAME@HOST\"`", pattern: r"^[!-~]+@[!-~]+$" },
             Fallback::Words("`tarn@` and the name of the machine"),
-            "From whom the mail is.",
-            "if the server takes mail from some addresses only"),
+            "The sender of mail.",
+            "if the server accepts only some senders"),
         key("smtp_user", NAME, Fallback::Words("no login"),
             "The user of the mail server.",
             "if the server wants a login"),
         key("smtp_password_file", PATH, Fallback::Words("no login"),
-            "The file with the password of `smtp_user`: 1 to 255 bytes, readable by its owner only. A line end at its end does not count.",
+            "The file with the password of `smtp_user`: 1 to 255 bytes, readable by its owner only.",
             "with `smtp_user`"),
         key("events",
-            Form::List { words: "kinds of events, as [API.md](API.md#events) lists them", entries: &[Form::Text { words: "kind", pattern: r"^[a-z]+(-[a-z]+)*$" }] },
+            Form::List { words: "kinds of events, as [the API](api.md#events) lists them", entries: &[Form::Text { words: "kind", pattern: r"^[a-z]+(-[a-z]+)*$" }] },
             Fallback::Words("`[\"finding-began\", \"finding-ended\"]`"),
             "Which events are sent.",
             "to get more than findings, or less"),
@@ -568,36 +557,33 @@ pub(crate) const SECTION_NOTIFY: SectionKeys = SectionKeys {
 #[rustfmt::skip]
 pub const SECTION_QUOTA: SectionKeys = SectionKeys {
     heading: "[[quota]]",
-    meaning: "A limit on the space that some disks may take together: those of an `owner`, or those of a `pool`. A disk that several \
-        quotas count has to keep to all of them.",
+    meaning: "A limit on the space of the disks of an `owner` or `pool` together. See [Quotas](../guide/quotas.md).",
     example: "{ owner = %s, used = \"500G\" }",
     keys: &[
         key("owner", ID,
-            Fallback::Words("`pool` says it"),
+            Fallback::Words("`pool` is required"),
             "Counts the disks with this `owner`.",
             "for tenants and departments"),
         key("pool",
             Form::Text { words: "a directory, or `\"rbd:POOL\"`", pattern: r"^(?!rbd:$).+$" },
-            Fallback::Words("`owner` says it"),
-            "Counts the disks whose files are in this directory or below it, or that are images of this pool of a Ceph \
-                cluster. A relative path starts at the directory of the configuration file.",
+            Fallback::Words("`owner` is required"),
+            "Counts the disks with files below this directory, or images in this Ceph pool.",
             "to leave room for others on a file system or in a pool"),
         key("provisioned",
             Form::Bytes { min: 1, max: u64::MAX },
             Fallback::Words("no limit"),
-            "The most that the sizes of the disks may be together. A change beyond that is refused.",
+            "The most that the sizes of the disks may be together.",
             "to limit what is promised"),
         key("used",
             Form::Bytes { min: 1, max: u64::MAX },
             Fallback::Words("no limit"),
-            "The most space that the disks may take together. When it is taken, blocks that have space can be written \
-                again, and all other writes end as on a full medium. It is looked at every five seconds, so what is \
-                written within this time may exceed it.",
+            "The most space that the disks may take together. Then writes that need space fail as on a full medium. \
+             Measured every five seconds.",
             "to limit what thin disks take"),
         key("soft",
             Form::Number { min: 1, max: 99 },
             Fallback::Number(90),
-            "The part of `used`, in percent, from which on initiators and administrators are notified.",
+            "The percentage of `used` at which initiators and administrators are notified.",
             "to be notified earlier or later"),
     ],
 };
@@ -611,8 +597,7 @@ pub const SECTION_SERVER: SectionKeys = SectionKeys {
     keys: &[
         key("state", PATH,
             Fallback::Words("`/var/lib/tarn` for root, else `$XDG_STATE_HOME/tarn` or `~/.local/state/tarn`"),
-            "Directory for what must survive a restart: identities, reservations, saved mode pages. A \
-             relative path starts at the directory of the configuration file.",
+            "Directory for what must survive a restart: identities, reservations, saved mode pages.",
             "in a container or as a service"),
         key("cores", Form::Number { min: 1, max: 1024 }, Fallback::Words("as many as the process may use"),
             "Number of processor cores to use, with one thread each.",
@@ -621,9 +606,8 @@ pub const SECTION_SERVER: SectionKeys = SectionKeys {
             "Microseconds a core polls for more work before it sleeps: lower latency, at the cost of processor time.",
             "if cores are to spare"),
         key("coalescing", Form::OneOf(&["adaptive", "off", "always"]), Fallback::Value("\"adaptive\""),
-            "Whether an answer waits so that several go in one send: `adaptive` only while further commands \
-             of the connection have already arrived, `off` never, `always` for some tens of microseconds. \
-             PERFORMANCE.md has the figures.",
+            "Whether responses wait to share a send: `adaptive` only while further commands have already arrived, \
+             `off` never, `always` for some tens of microseconds. See [Performance](../internals/performance.md).",
             "for measurements"),
         key("log", Form::OneOf(&["off", "error", "warn", "info", "debug", "trace"]), Fallback::Value("\"info\""),
             "How much to log to the standard error output.",
@@ -652,14 +636,12 @@ pub const SECTION_ADMIN: SectionKeys = SectionKeys {
     example: "{ socket = %s }",
     keys: &[
         key("enabled", Form::Flag, Fallback::Value("true"),
-            "Whether the daemon can be administered at all. If not, only a change of the file followed by \
-             SIGHUP changes the configuration.",
+            "Whether the daemon can be administered, other than by the file and SIGHUP.",
             "to switch the administration off"),
         key("socket", PATH,
             Fallback::Words("`/run/tarn/tarn.sock` for root, else `$XDG_RUNTIME_DIR/tarn/tarn.sock`, else `tarn.sock` in the state directory"),
             "The unix socket of the command line; its path has at most 103 bytes. Only root and the user that \
-             Tarn runs as may use it. A relative path starts at the directory of the configuration file. The key \
-             wins over the variable `TARN_SOCKET`, which `tarn serve` takes without it.",
+             Tarn runs as may use it. The key overrides the variable `TARN_SOCKET`.",
             "to run several daemons"),
         key(
             "listen",
@@ -680,8 +662,7 @@ pub const SECTION_ADMIN: SectionKeys = SectionKeys {
             "behind a proxy that speaks TLS"),
         key("certificate", PATH,
             Fallback::Words("a self-signed one, generated at the first start and again when a name is missing in it"),
-            "Certificate in PEM, followed by its chain. A relative path starts at the directory of the \
-             configuration file.",
+            "Certificate in PEM, followed by its chain.",
             "to use a certificate of your own"),
         key("key", PATH, Fallback::Words("generated with the certificate"),
             "The private key of the certificate, in PEM. Only its owner may have access to it.",
@@ -714,24 +695,22 @@ pub const SECTION_CONFINE: SectionKeys = SectionKeys {
     example: "{ roots = [%s] }",
     keys: &[
         key("user", ACCOUNT, Fallback::Words("the user that started Tarn"),
-            "The user to become when Tarn is started as root, after stores and ports are open. The user must \
-             be able to read the configuration file and its secrets, and must own the state directory.",
+            "The user to become when Tarn is started as root, after stores and ports are open. It must be able to read \
+             the configuration file and its secrets, and own the state directory.",
             "if Tarn is started as root by a service manager that does not do this"),
         key("group", ACCOUNT, Fallback::Words("the group of the user"),
             "The group to become a member of, besides those that list the user in `/etc/group`.",
             "for devices that belong to another group"),
         key("roots", Form::List { words: "list of directories or devices", entries: &[PATH] },
             Fallback::Words("stores may be anywhere"),
-            "Where stores may be. A store elsewhere is refused. The kernel (Landlock) denies the process all \
-             other files, except in the directories of the state, the configuration file, its secrets and \
-             the socket; it also denies starting programs and connecting to TCP ports that no store had when \
-             Tarn started. A relative path starts at the directory of the configuration file.",
+            "Where stores may be. The kernel (Landlock) denies all other files, except state, configuration, secrets \
+             and socket, and TCP ports that no store had when Tarn started.",
             "to serve machines that are not trusted"),
         key("seccomp", Form::Flag, Fallback::Value("true"),
-            "Whether system calls that Tarn does not use fail (seccomp); the log names each.",
+            "Whether system calls that Tarn does not use fail (seccomp).",
             "under a debugger or with an unusual C library"),
         key("required", Form::Flag, Fallback::Value("false"),
-            "Whether Tarn refuses to start on a kernel that cannot do this; otherwise it warns.",
+            "Whether Tarn refuses to start where the kernel cannot confine it; otherwise it warns.",
             "to serve confined or not at all"),
     ],
 };

@@ -190,14 +190,14 @@ pub const OPTIONS: [OptionRow; 25] = [
         option: StoreOption::Format, word: "format", takes: Takes::Word(&["raw"]), of: &[],
         fallback: "an image of another format is refused",
         help: ("format=raw", "use the bytes as the disk, even if they look like an image"),
-        meaning: "Uses the bytes of the file as the disk, even if they begin like a qcow2 or VMDK image.",
+        meaning: "Uses the bytes as the disk, even if they look like a qcow2 or VMDK image.",
         set: |spec, _| { spec.format_raw = true; Ok(()) },
         get: |spec| spec.format_raw.then(|| "raw".to_owned()),
     },
     OptionRow {
         option: StoreOption::Removable, word: "removable", takes: Takes::Flag, of: &[], fallback: "`false`",
         help: ("removable", "let initiators eject the medium and load it again"),
-        meaning: "Removable medium (RMB): initiators can eject it, load it again and prevent that. The data stays.",
+        meaning: "Removable medium (RMB), which initiators can eject and load.",
         set: |spec, value| { spec.removable = value.flag(); Ok(()) },
         get: |spec| Some(spec.removable.to_string()),
     },
@@ -218,7 +218,7 @@ pub const OPTIONS: [OptionRow; 25] = [
         option: StoreOption::Ca, word: "ca", takes: Takes::Path, of: &[Family::Servers],
         fallback: "those that this machine trusts",
         help: ("ca=PATH", "the certificates that a server of nbds: is checked against"),
-        meaning: "A file of certificates in PEM that the server's is checked against.",
+        meaning: "Certificate authorities (PEM) for the server's certificate.",
         set: |spec, value| { spec.ca = Some(path_of_option("ca", value.text())?); Ok(()) },
         get: |spec| spec.ca.as_deref().map(option_of_path),
     },
@@ -226,7 +226,7 @@ pub const OPTIONS: [OptionRow; 25] = [
         option: StoreOption::Connections, word: "connections", takes: Takes::Count { min: 1, max: 16 }, of: &[Family::Servers],
         fallback: "one for each core, at most 16",
         help: ("connections=N", "the most connections to the server"),
-        meaning: "The most connections to the server. A server that does not promise that several see the same data gets one.",
+        meaning: "The most connections to the server; one if it lacks CAN_MULTI_CONN.",
         set: |spec, value| { spec.connections = u8::try_from(value.count()).ok(); Ok(()) },
         get: |spec| spec.connections.map(|connections| connections.to_string()),
     },
@@ -234,9 +234,8 @@ pub const OPTIONS: [OptionRow; 25] = [
         option: StoreOption::Retry, word: "retry", takes: Takes::Count { min: 0, max: 3600 }, of: &[Family::Servers, Family::Clusters, Family::Groups, Family::Targets],
         fallback: "`20`",
         help: ("retry=SECONDS", "how long commands wait for a lost server or cluster (20); 0: they fail at once"),
-        meaning: "Seconds that commands wait while the server cannot be reached; then they end with NOT READY until it can be. \
-                  With `0` they do so at once. With `rbd:` at least 5: a cluster that moves data is silent for so long; and a write that \
-                  was begun waits as long as the cluster has it.",
+        meaning: "Seconds that commands wait for an unreachable server, before they end with NOT READY. With `rbd:` at \
+             least 5, and a write that has begun waits as long as the cluster has it.",
         set: |spec, value| { spec.retry_seconds = value.count(); Ok(()) },
         get: |spec| Some(spec.retry_seconds.to_string()),
     },
@@ -259,8 +258,7 @@ pub const OPTIONS: [OptionRow; 25] = [
         of: &[Family::Clusters, Family::Groups, Family::Targets],
         fallback: "`admin`; of a HyperSCSI group, the group itself; of an iSCSI target, nobody",
         help: ("user=NAME", "the user of the Ceph cluster, without client.; of a HyperSCSI group or iSCSI target"),
-        meaning: "The user of the Ceph cluster, without `client.`, or of the HyperSCSI group; the name that an iSCSI target knows \
-                  this side by (CHAP).",
+        meaning: "The user of the cluster, group or target (CHAP).",
         set: |spec, value| {
             let user = Some(value.text().to_owned());
             if let StorePlace::Image(image) = &mut spec.at.place {
@@ -296,8 +294,8 @@ pub const OPTIONS: [OptionRow; 25] = [
         option: StoreOption::Takeover, word: "takeover", takes: Takes::Word(&["refuse", "wait"]), of: &[Family::Clusters],
         fallback: "`refuse`",
         help: ("takeover=wait", "wait for an image that another client has, instead of ending the start"),
-        meaning: "What happens when another client has the image: `refuse` ends the start or the change with an error; with `wait` \
-                  the disk is NOT READY until that client ends or has died; the image needs its exclusive lock.",
+        meaning: "When another client has the image: `refuse` is an error; with `wait` the disk is NOT READY until \
+             that client ends or dies (needs the exclusive lock).",
         set: |spec, value| { spec.waits_for_lock = value.text() == "wait"; Ok(()) },
         get: |spec| Some(if spec.waits_for_lock { "wait" } else { "refuse" }.to_owned()),
     },
@@ -305,7 +303,7 @@ pub const OPTIONS: [OptionRow; 25] = [
         option: StoreOption::Chunk, word: "chunk", takes: Takes::Power { min: 4 << 10, max: 16 << 20 },
         of: &[Family::Compositions], fallback: "`64k`",
         help: ("chunk=SIZE", "how much of a stripe is on one member before the next (64k)"),
-        meaning: "How many bytes a stripe has on one member before it goes on with the next.",
+        meaning: "Bytes of a stripe on one member before the next.",
         set: |spec, value| { spec.chunk_bytes = value.bytes().unwrap_or(spec.chunk_bytes); Ok(()) },
         get: |spec| Some(size_text(spec.chunk_bytes)),
     },
@@ -313,7 +311,7 @@ pub const OPTIONS: [OptionRow; 25] = [
         option: StoreOption::Server, word: "server", takes: Takes::Name, of: &[Family::Groups],
         fallback: "the only one of the group that has the device",
         help: ("server=NAME", "the server of a HyperSCSI group, by name or address, if several have such a device"),
-        meaning: "The server, by its name or address, if several servers of the group have such a device.",
+        meaning: "The server, by name or address, if several have the device.",
         set: |spec, value| {
             let StorePlace::Device(device) = &mut spec.at.place else { return Ok(()) };
             right("server", value.text(), device.set_server(value.text()), "a name of 1 to 64 bytes")
@@ -322,10 +320,9 @@ pub const OPTIONS: [OptionRow; 25] = [
     },
     OptionRow {
         option: StoreOption::Udp, word: "udp", takes: Takes::Address, of: &[Family::Groups],
-        fallback: "`interface` says it",
+        fallback: "`interface` is required",
         help: ("udp=HOST[:PORT]", "where servers of a HyperSCSI group are asked (port 5674)"),
-        meaning: "Where servers of the group are asked, over UDP: a host, or the broadcast address of a network. The port is 5674 if \
-                  there is none.",
+        meaning: "The server, or the broadcast address of a network; port 5674 by default.",
         set: |spec, value| {
             let StorePlace::Device(device) = &mut spec.at.place else { return Ok(()) };
             right("udp", value.text(), device.set_udp(value.text()), "HOST or HOST:PORT, with a port from 1 to 65535 (IPv6 in brackets)")
@@ -334,10 +331,9 @@ pub const OPTIONS: [OptionRow; 25] = [
     },
     OptionRow {
         option: StoreOption::Interface, word: "interface", takes: Takes::Interface, of: &[Family::Groups],
-        fallback: "`udp` says it",
+        fallback: "`udp` is required",
         help: ("interface=NAME", "the interface on whose network servers of a HyperSCSI group are asked"),
-        meaning: "The interface of this machine on whose network servers of the group are asked, by frames of Ethernet. Tarn needs \
-                  CAP_NET_RAW when it starts.",
+        meaning: "The interface for servers on Ethernet. Needs CAP_NET_RAW at the start.",
         set: |spec, value| {
             let StorePlace::Device(device) = &mut spec.at.place else { return Ok(()) };
             right("interface", value.text(), device.set_interface(value.text()), "the name of an interface, see `ip link`")
@@ -349,7 +345,7 @@ pub const OPTIONS: [OptionRow; 25] = [
         of: &[Family::Groups, Family::Targets],
         fallback: "there is no password",
         help: ("password_file=PATH", "the file with the password of a HyperSCSI group or user, or of `user` at an iSCSI target"),
-        meaning: "The file with the password of the group or user: at least 8 bytes. A line end at its end does not count.",
+        meaning: "The file with the password of the group or user: at least 8 bytes.",
         set: |spec, value| {
             let file = path_of_option("password_file", value.text())?;
             if let StorePlace::Device(device) = &mut spec.at.place {
@@ -368,7 +364,7 @@ pub const OPTIONS: [OptionRow; 25] = [
         option: StoreOption::Initiator, word: "initiator", takes: Takes::Iqn, of: &[Family::Targets],
         fallback: "`iqn.2026-11.example.tarn:client`",
         help: ("initiator=NAME", "the iSCSI name of this side"),
-        meaning: "The iSCSI name of this side, where the target lets only some initiators in.",
+        meaning: "The InitiatorName of this side.",
         set: |spec, value| {
             let StorePlace::Lun(lun) = &mut spec.at.place else { return Ok(()) };
             right("initiator", value.text(), lun.set_initiator(value.text()), "the name of an iSCSI initiator (iqn., eui. or naa.)")
@@ -377,9 +373,9 @@ pub const OPTIONS: [OptionRow; 25] = [
     },
     OptionRow {
         option: StoreOption::MutualUser, word: "mutual_user", takes: Takes::Name, of: &[Family::Targets],
-        fallback: "the target need not prove itself",
+        fallback: "the target does not authenticate",
         help: ("mutual_user=NAME", "whom an iSCSI target has to prove to be"),
-        meaning: "Whom the target has to prove to be (mutual CHAP).",
+        meaning: "The name with which the target authenticates (mutual CHAP).",
         set: |spec, value| {
             let StorePlace::Lun(lun) = &mut spec.at.place else { return Ok(()) };
             right("mutual_user", value.text(), lun.set_mutual_user(value.text()), "a name of 1 to 64 bytes")
@@ -388,9 +384,9 @@ pub const OPTIONS: [OptionRow; 25] = [
     },
     OptionRow {
         option: StoreOption::MutualPasswordFile, word: "mutual_password_file", takes: Takes::Path, of: &[Family::Targets],
-        fallback: "the target need not prove itself",
+        fallback: "the target does not authenticate",
         help: ("mutual_password_file=PATH", "the file with the secret of mutual_user"),
-        meaning: "The file with the secret of `mutual_user`, another one than that of `user`.",
+        meaning: "The file with the secret of `mutual_user`, which differs from that of `user`.",
         set: |spec, value| {
             let file = path_of_option("mutual_password_file", value.text())?;
             if let StorePlace::Lun(lun) = &mut spec.at.place {
@@ -402,9 +398,9 @@ pub const OPTIONS: [OptionRow; 25] = [
     },
     OptionRow {
         option: StoreOption::Level, word: "level", takes: Takes::Word(&["none", "crc", "hash", "encrypt"]), of: &[Family::Groups],
-        fallback: "what the server asks for",
+        fallback: "what the server requires",
         help: ("level=LEVEL", "the least protection of a HyperSCSI device: none, crc, hash or encrypt"),
-        meaning: "The least level of protection of commands and data. The server may ask for more.",
+        meaning: "The least protection; the server may require more.",
         set: |spec, value| {
             if let StorePlace::Device(device) = &mut spec.at.place {
                 device.level = Some(value.text().to_owned());

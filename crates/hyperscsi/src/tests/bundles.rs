@@ -191,7 +191,7 @@ impl Pair {
     }
 }
 
-/// The PDUs in a frame that is not sealed, as docs/HYPERSCSI.md says: a reader of its own.
+/// The PDUs in a frame that is not sealed, as docs/internals/hyperscsi.md says: a reader of its own.
 fn pdus_in(frame: &[u8]) -> Vec<Header> {
     let (mut at, mut pdus) = (0, Vec::new());
     while let Some(head) = frame[at..].first_chunk::<3>() {

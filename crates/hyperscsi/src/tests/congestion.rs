@@ -1,4 +1,4 @@
-//! What comes through links of a stated rate. The numbers are those of docs/TESTING.md, HyperSCSI.
+//! What comes through links of a stated rate: exact figures, the same on every machine.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn settings(frame_bytes_max: u16) -> Settings {
     }
 }
 
-/// Fast Ethernet with the queue of the rig in docs/BENCH.md.
+/// Fast Ethernet with the queue of the rig in docs/guide/measuring.md.
 fn fast_ethernet() -> Link {
     Link::of(100, 200_000)
 }
@@ -204,7 +204,7 @@ fn fill_port(rig: &mut Rig, what: &str) {
     assert!(least * 20 >= *most, "{what}: {:?}", rig.done);
 }
 
-/// Eight sessions over one gigabit link, with the queue of the rig in docs/BENCH.md.
+/// Eight sessions over one gigabit link, with the queue of the rig in docs/guide/measuring.md.
 #[test]
 fn a_gigabit_is_filled_by_eight_sessions_though_ends_stall() {
     for (frame_bytes_max, least) in [(1500, 120_000_000), (9000, 123_000_000)] {

@@ -551,7 +551,7 @@ impl World {
         }
     }
 
-    /// Spec: docs/HYPERSCSI.md, frames.
+    /// Spec: docs/internals/hyperscsi.md, frames.
     fn check_frame(&mut self, frame: &[u8]) {
         if !(46..=9000).contains(&frame.len()) {
             self.fail(format!("a frame of {} bytes", frame.len()));

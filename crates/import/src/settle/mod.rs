@@ -26,7 +26,7 @@ pub(crate) fn settle(found: &mut Found, options: &Options) {
     units::note_identities(found);
 }
 
-/// Longest `id` in bytes; see docs/CONFIG.md.
+/// Longest `id` in bytes; see docs/reference/configuration.md.
 const ID_BYTES_MAX: usize = 64;
 
 /// Makes names into `id`s: legal, short, and each only once.

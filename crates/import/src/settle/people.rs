@@ -8,7 +8,7 @@ use super::{Ids, legal};
 use crate::found::{Found, Group, Mutual, Secret, User};
 use crate::{Options, Place, SecretFile, address};
 
-/// Shortest secret in bytes; see docs/CONFIG.md.
+/// Shortest secret in bytes; see docs/reference/configuration.md.
 const SECRET_BYTES_MIN: usize = 12;
 
 /// Longest secret in bytes.

@@ -56,7 +56,7 @@ fn settle_name(found: &mut Found, target: &mut Target, names: &mut BTreeSet<Stri
     true
 }
 
-/// Longest alias in bytes; see docs/CONFIG.md.
+/// Longest alias in bytes; see docs/reference/configuration.md.
 const ALIAS_BYTES_MAX: usize = 255;
 
 fn settle_alias(found: &mut Found, target: &mut Target) {

@@ -2,7 +2,7 @@
 //!
 //! They begin at a multiple of [`HUGE_PAGE_BYTES`], so that the kernel can put huge pages under
 //! them: random access to a large region with ordinary pages spends as much time on looking
-//! addresses up as on the data (PERFORMANCE.md).
+//! addresses up as on the data (docs/internals/performance.md).
 
 use std::ffi::c_void;
 use std::io;

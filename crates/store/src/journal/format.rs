@@ -1,4 +1,4 @@
-//! The bytes of a log device. docs/LOG.md describes them for readers of other programs.
+//! The bytes of a log device. docs/internals/log-format.md describes them for readers of other programs.
 //!
 //! Whatever a log holds can be read from any bytes at all without a panic: numbers are taken as they are and checked.
 

@@ -1,7 +1,8 @@
 //! A store with a log device: what has to be durable goes to the log in sequence, and to the store lazily.
 //!
 //! A write goes to the store at once, without a sync, so reads look only there; and to the log, with one. The log is
-//! read after a crash only: then its records are written to the store again, in order. docs/LOG.md has the format.
+//! read after a crash only: then its records are written to the store again, in order.
+//! docs/internals/log-format.md has the format.
 //!
 //! # What shares the log, and what happens then
 //!

@@ -20,7 +20,7 @@ URL is a target; NAME is what reports call it:
 Write a % in a password as %25, or use --secret-file. IPv6 addresses stand in brackets.
 
 Every combination of --rw, --bs, --sessions and --iodepth is a point. At each point the targets are
-measured in turn, A B A B, --repeat times; later targets are compared with the first. docs/BENCH.md
+measured in turn, A B A B, --repeat times; later targets are compared with the first. docs/guide/measuring.md
 explains every figure.
 
 Examples:
@@ -115,7 +115,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "LIST", value_parser = parse_cpus)]
     pub cpus: Option<CpuList>,
 
-    /// Write all results to this file as JSON. Use it in programs; docs/BENCH.md has the fields.
+    /// Write all results to this file as JSON. Use it in programs; docs/guide/measuring.md has the fields.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 

@@ -459,10 +459,10 @@ mod tests {
         assert_eq!(receiver.take().1, 0, "they are counted once");
     }
 
-    /// The table of docs/API.md has exactly the kinds that `events` may name.
+    /// The table of docs/reference/api.md has exactly the kinds that `events` may name.
     #[test]
     fn the_kinds_are_those_of_the_document() {
-        let document = include_str!("../../../../docs/API.md");
+        let document = include_str!("../../../../docs/reference/api.md");
         let table = document.split("| `kind` | event |").nth(1).unwrap();
         let rows = table
             .lines()

@@ -39,7 +39,7 @@ pub struct Events {
     /// Only events of at least this severity. Use it to find problems.
     #[arg(long, value_enum, default_value_t = Worst::Info)]
     severity: Worst,
-    /// Only events of these kinds, with commas between them; docs/API.md lists them. Use it to
+    /// Only events of these kinds, with commas between them; docs/reference/api.md lists them. Use it to
     /// leave out the rest.
     #[arg(long, value_name = "KIND", value_delimiter = ',')]
     kind: Vec<String>,

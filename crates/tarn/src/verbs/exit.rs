@@ -106,10 +106,13 @@ mod tests {
     fn each_code_is_in_the_table_once_and_in_the_document() {
         let codes: Vec<_> = TABLE.iter().map(|(exit, _)| exit.code()).collect();
         assert_eq!(codes, [0, 1, 2, 3, 4, 5, 6, 7, 10]);
-        let document = include_str!("../../../../docs/CLI.md");
+        let document = include_str!("../../../../docs/reference/cli.md");
         for (exit, meaning) in TABLE {
             let row = format!("| {} | {meaning} |", exit.code());
-            assert!(document.contains(&row), "docs/CLI.md has no {row}");
+            assert!(
+                document.contains(&row),
+                "docs/reference/cli.md has no {row}"
+            );
         }
     }
 }

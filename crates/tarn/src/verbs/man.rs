@@ -1,5 +1,5 @@
 //! `tarn man`: a manual page for each command, from the same definition as the help, and one for the configuration
-//! file, from the same tables as docs/CONFIG.md.
+//! file, from the same tables as docs/reference/configuration.md.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -121,7 +121,8 @@ fn configuration() -> String {
     }
     text.push_str(
         ".SH FILES\n.TP\n/etc/tarn/tarn.toml\nThe file of the service.\n.TP\n/usr/share/tarn/tarn.schema.json\n\
-         Its JSON schema, for editors.\n.TP\n/usr/share/doc/tarn/CONFIG.md\nAll of this with more words and examples.\n\
+         Its JSON schema, for editors.\n.TP\n\
+         /usr/share/doc/tarn/reference/configuration.md\nAll of this with more words and examples.\n\
          .SH \"SEE ALSO\"\n.BR tarn (1),\n.BR tarn\\-serve (1),\n.BR tarn\\-check (1)\n",
     );
     text

@@ -17,7 +17,7 @@ use crate::{Environment, say};
 const AFTER_HELP: &str = "\
 The tree has a directory for each unit, target, session, group and user, with a small file for each
 value. Files whose value can be changed can be written; DIR/help lists all files. When a write
-fails, DIR/last_error has the reason. See docs/TREE.md.
+fails, DIR/last_error has the reason. See docs/reference/tree.md.
 
 The command runs until the tree is unmounted: by Ctrl-C, SIGTERM, umount or fusermount3 -u.
 

@@ -95,7 +95,7 @@ pub(super) struct EndpointArgs {
     socket: Option<PathBuf>,
 
     /// Address of a daemon on another machine, https://HOST:PORT. Use it with --token-file; see
-    /// admin.listen in docs/CONFIG.md. The variable TARN_URL does the same, unless --socket is given.
+    /// admin.listen in docs/reference/configuration.md. The variable TARN_URL does the same, unless --socket is given.
     #[arg(long, value_name = "URL", global = true)]
     url: Option<String>,
 

@@ -362,7 +362,7 @@ fn without_a_daemon_the_skeleton_and_the_last_problem_are_there() {
 
 #[test]
 fn the_document_lists_every_file() {
-    let document = include_str!("../../../../docs/TREE.md");
+    let document = include_str!("../../../../docs/reference/tree.md");
     let told = table::all().into_iter();
     // Those of sessions are the same again, which the document says in a sentence.
     let told = told.filter(|row| !row.path.starts_with("sessions/ID/stats/"));
@@ -373,10 +373,13 @@ fn the_document_lists_every_file() {
         })
         .collect();
     let missing: Vec<_> = rows.iter().filter(|row| !document.contains(*row)).collect();
-    assert!(missing.is_empty(), "docs/TREE.md has not: {missing:#?}");
+    assert!(
+        missing.is_empty(),
+        "docs/reference/tree.md has not: {missing:#?}"
+    );
     let count = document
         .lines()
         .filter(|line| line.starts_with("| `"))
         .count();
-    assert_eq!(count, rows.len(), "rows of docs/TREE.md");
+    assert_eq!(count, rows.len(), "rows of docs/reference/tree.md");
 }

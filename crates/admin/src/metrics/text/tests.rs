@@ -298,7 +298,10 @@ fn names_follow_the_conventions() {
 /// The document has a row for each metric, in the order of the table, and no other.
 #[test]
 fn the_document_lists_the_metrics() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/METRICS.md");
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../docs/reference/metrics.md"
+    );
     let document = std::fs::read_to_string(path).unwrap();
     let listed: Vec<&str> = document
         .lines()

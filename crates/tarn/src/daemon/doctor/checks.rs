@@ -2,7 +2,7 @@
 
 use api::view::Check;
 
-/// Codes of findings, and what they say: the table of docs/CLI.md without its links.
+/// Codes of findings, and what they say: the table of docs/reference/cli.md without its links.
 #[rustfmt::skip]
 const CHECKS: &[(&str, &str)] = &[
     ("lun-withheld", "a LUN is not served, because its serial number and NAA designator are not known"),
@@ -97,7 +97,7 @@ pub(in crate::daemon) fn checks() -> Vec<Check> {
 mod tests {
     use super::*;
 
-    const DOCUMENT: &str = include_str!("../../../../../docs/CLI.md");
+    const DOCUMENT: &str = include_str!("../../../../../docs/reference/cli.md");
 
     /// Words without marks of the document and without punctuation, which links leave behind.
     fn words(text: &str) -> Vec<String> {

@@ -77,7 +77,8 @@ pub(super) fn hindered_units(facts: &Facts<'_>) -> Vec<Finding> {
                 )
             }
             Hindrance::LogUnused(why) => {
-                let remedy = "look at the log device and the kernel log; see docs/LOG.md";
+                let remedy =
+                    "look at the log device and the kernel log; see docs/guide/log-devices.md";
                 of_lun(Severity::Error, "log-failed", unit, *why, remedy)
             }
             Hindrance::KnownByPath => {

@@ -431,10 +431,10 @@ fn each_rule_finds_what_it_is_for_and_nothing_else() {
     assert_eq!(given.codes(), ["clock"]);
 }
 
-/// The table of docs/CLI.md has exactly the codes that the rules give.
+/// The table of docs/reference/cli.md has exactly the codes that the rules give.
 #[test]
 fn the_codes_are_documented() {
-    let section = include_str!("../../../../../docs/CLI.md")
+    let section = include_str!("../../../../../docs/reference/cli.md")
         .split("\n## ")
         .find(|section| section.starts_with("What the doctor finds"))
         .unwrap();
