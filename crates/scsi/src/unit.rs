@@ -245,9 +245,16 @@ impl LogicalUnit {
             .is_some_and(|attached| attached.nexus.read_only)
     }
 
-    /// The unit says other things of itself from now on: other target ports show it. Its store and
-    /// its limits are the same.
+    /// The unit says other things of itself from now on: other target ports show it, or standard INQUIRY data differ,
+    /// of which each nexus gets a unit attention. Its store and its limits are the same.
+    ///
+    /// Spec: SPC-4, INQUIRY DATA HAS CHANGED.
     pub fn set_profile(&mut self, profile: Arc<Profile>) {
+        if !profile.identity.is_shown_as(&self.profile.identity) {
+            for attached in self.attached.iter_mut().flatten() {
+                attached.tell([UnitAttention::InquiryDataChanged], &self.shared);
+            }
+        }
         self.device = Device::new(&profile);
         self.device.install(&self.shared);
         self.features = self.device.features();

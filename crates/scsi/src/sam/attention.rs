@@ -33,6 +33,8 @@ pub enum UnitAttention {
     ///
     /// Spec: SBC-4, Thin provisioning soft threshold notification.
     SpaceLow,
+    /// 3F/03: vendor, product or revision are others.
+    InquiryDataChanged,
     /// 3F/0E: units came or went.
     ReportedLunsChanged,
 }
@@ -53,6 +55,7 @@ impl UnitAttention {
             Self::RegistrationsPreempted => SenseCode::REGISTRATIONS_PREEMPTED,
             Self::CapacityChanged => SenseCode::CAPACITY_DATA_HAS_CHANGED,
             Self::SpaceLow => SenseCode::THIN_PROVISIONING_SOFT_THRESHOLD_REACHED,
+            Self::InquiryDataChanged => SenseCode::INQUIRY_DATA_HAS_CHANGED,
             Self::ReportedLunsChanged => SenseCode::REPORTED_LUNS_DATA_HAS_CHANGED,
         }
     }
@@ -83,6 +86,7 @@ impl UnitAttention {
             | Self::RegistrationsPreempted
             | Self::CapacityChanged
             | Self::SpaceLow
+            | Self::InquiryDataChanged
             | Self::ReportedLunsChanged => u8::MAX,
         }
     }

@@ -43,6 +43,14 @@ pub struct Identity {
     pub removable: bool,
 }
 
+impl Identity {
+    /// Whether standard INQUIRY data call it the same.
+    pub fn is_shown_as(&self, other: &Self) -> bool {
+        let of = |one: &Self| [&one.vendor, &one.product, &one.revision].map(String::clone);
+        of(self) == of(other)
+    }
+}
+
 /// Limits of commands. The Block Limits page and the checks follow from the same values.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Limits {
