@@ -34,6 +34,7 @@ NAME = "iqn.2026-11.example.tarn"
 MIB = 1 << 20
 BLOCK = 512
 REPORTED_LUNS_CHANGED = (6, 0x3f, 0x0e)
+INQUIRY_CHANGED = (6, 0x3f, 0x03)
 MODE_CHANGED = (6, 0x2a, 0x01)
 CAPACITY_CHANGED = (6, 0x2a, 0x09)
 PLANS = 200
@@ -212,6 +213,25 @@ def a_disk_is_renamed():
         with tarn.session("one") as session:
             session.clear_unit_attentions()
             equal(scsi.device_names(session), names, "designators after a restart")
+
+
+@test
+def other_names_in_inquiry_are_told_and_planned_as_such():
+    config = one_disk()
+    with Changing(config=config.text()) as tarn, tarn.session("one") as session:
+        session.clear_unit_attentions()
+
+        def names():
+            data = session.command(scsi.inquiry(), read=255).data
+            return data[8:16], data[16:32], data[32:36]
+        equal(names()[:2], (b"TARN    ", b"DISK            "), "names")
+        command = [BINARY, "lun", "set", "d0", "--vendor", "IET", "--product", "VIRTUAL-DISK", "--revision", "0001"]
+        done = subprocess.run(command, capture_output=True, text=True, env=tarn.environment(), stdin=subprocess.DEVNULL, check=False)
+        check(done.returncode == 1 and "by-id" in done.stdout + done.stderr, f"asked first: {done}")
+        subprocess.run([*command, "--yes"], check=True, capture_output=True, env=tarn.environment(), timeout=60)
+        equal(attention(session), INQUIRY_CHANGED, "unit attention")
+        equal(names(), (b"IET     ", b"VIRTUAL-DISK    ", b"0001"), "names")
+        write_and_read(session)
 
 
 @test

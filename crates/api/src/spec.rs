@@ -23,6 +23,15 @@ pub struct Lun {
     /// NAA designator in hexadecimal digits, if not the one that was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub naa: Option<String>,
+    /// T10 vendor identification, if not `TARN`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vendor: Option<String>,
+    /// Product identification, if not `DISK`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub product: Option<String>,
+    /// Product revision level, if not the version of Tarn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<String>,
     /// Whose disk it is, for quotas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,

@@ -95,6 +95,6 @@ pub use store::{
     with_options,
 };
 pub use target::{ChapAlgorithm, LunNumber, Portal, Target};
-pub use unit::Unit;
+pub use unit::{InquiryNames, Unit};
 pub use value::is_invisible;
 pub use warning::Warning;

@@ -5,9 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use crate::error::At as _;
 use crate::{
-    Admin, ChapAlgorithm, ConfigError, Confine, HyperScsiArguments, ISCSI_PORT, IscsiName, Limits,
-    LunNumber, Model, Place, Portal, Rule, Server, StoreSpec, Target, TargetIndex, TargetLun,
-    TargetLuns, Unit, UnitIndex, address,
+    Admin, ConfigError, Confine, HyperScsiArguments, ISCSI_PORT, IscsiName, Limits, LunNumber,
+    Model, Place, Portal, Rule, Server, StoreSpec, Target, TargetIndex, TargetLun, TargetLuns,
+    Unit, UnitIndex, address,
 };
 
 /// Where a target is reached that nobody gave a portal.
@@ -74,16 +74,9 @@ impl Model {
         let hyperscsi = group.map(|group| group.read(&units)).transpose()?;
         let mut targets = Vec::new();
         if let Some((name, listens)) = target {
-            targets.push(Target {
-                name,
-                alias: None,
-                portals: read_listens(listens)?,
-                auth: Vec::new(),
-                chap_algorithms: ChapAlgorithm::ALL.to_vec(),
-                cold_reset: false,
-                luns: TargetLuns::new(luns),
-                place: Place::argument("--target"),
-            });
+            let place = Place::argument("--target");
+            let portals = read_listens(listens)?;
+            targets.push(Target::open(name, portals, TargetLuns::new(luns), place));
         }
         let names = targets.iter().map(|target| target.name.to_string());
         let model = Self {
@@ -130,16 +123,7 @@ fn read_stores(stores: &[String]) -> Result<(Vec<Unit>, Vec<TargetLun>), ConfigE
             groups: Vec::new(),
             read_only: store.read_only,
         });
-        units.push(Unit {
-            id: None,
-            owner: None,
-            serial: store.serial.clone(),
-            naa: None,
-            log: None,
-            snapshots: None,
-            store,
-            place,
-        });
+        units.push(Unit::of_store(store, place));
     }
     Ok((units, luns))
 }

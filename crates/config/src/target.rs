@@ -51,6 +51,27 @@ pub struct Portal {
     pub place: Place,
 }
 
+impl Target {
+    /// One that everyone may log in to.
+    pub(crate) fn open(
+        name: IscsiName,
+        portals: Vec<Portal>,
+        luns: TargetLuns,
+        place: Place,
+    ) -> Self {
+        Self {
+            name,
+            alias: None,
+            portals,
+            auth: Vec::new(),
+            chap_algorithms: ChapAlgorithm::ALL.to_vec(),
+            cold_reset: false,
+            luns,
+            place,
+        }
+    }
+}
+
 impl Portal {
     /// The value of TargetAddress: what discovery reports to an initiator that came to our address
     /// `reached`, if the portal listens on `bound`. An address that stands for all becomes the one that

@@ -28,6 +28,8 @@ pub struct Unit {
     pub serial: Option<Serial>,
     /// NAA designator, if the administrator wants a certain one.
     pub naa: Option<Naa>,
+    /// What INQUIRY calls it.
+    pub inquiry: InquiryNames,
     /// Whose disk it is, for quotas.
     pub owner: Option<String>,
     /// Where its log is, if it has one.
@@ -39,6 +41,21 @@ pub struct Unit {
 }
 
 impl Unit {
+    /// A store that is nothing but a unit, as on the command line.
+    pub(crate) fn of_store(store: StoreSpec, place: Place) -> Self {
+        Self {
+            id: None,
+            serial: store.serial.clone(),
+            naa: None,
+            inquiry: InquiryNames::default(),
+            owner: None,
+            log: None,
+            snapshots: None,
+            store,
+            place,
+        }
+    }
+
     /// The stores that have its data, and where they are given: its own, or the members of that.
     pub fn parts(&self) -> impl Iterator<Item = (&StoreSpec, &Place)> {
         let members = self.store.members();
@@ -75,6 +92,67 @@ impl fmt::Display for Unit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.id.as_ref().unwrap_or(&self.store.text))
     }
+}
+
+/// What standard INQUIRY data call a unit, as far as the administrator says it.
+///
+/// Spec: SPC-4, T10 VENDOR IDENTIFICATION, PRODUCT IDENTIFICATION and PRODUCT REVISION LEVEL.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct InquiryNames {
+    /// Up to 8 characters.
+    pub vendor: Option<String>,
+    /// Up to 16 characters.
+    pub product: Option<String>,
+    /// Up to 4 characters.
+    pub revision: Option<String>,
+}
+
+impl InquiryNames {
+    /// The keys of a `[[lun]]` that say them.
+    pub const KEYS: [&'static str; 3] = ["vendor", "product", "revision"];
+
+    fn read(section: &Section<'_>) -> Result<Self, ConfigError> {
+        let [vendor, product, revision] = Self::KEYS;
+        Ok(Self {
+            vendor: read_inquiry(vendor, 8, section)?,
+            product: read_inquiry(product, 16, section)?,
+            revision: read_inquiry(revision, 4, section)?,
+        })
+    }
+}
+
+/// ASCII that can be printed. Blanks fill the field behind it, so that none can be its first or last character.
+fn read_inquiry(
+    what: &'static str,
+    max_bytes: usize,
+    section: &Section<'_>,
+) -> Result<Option<String>, ConfigError> {
+    let Some(field) = section.field(what) else {
+        return Ok(None);
+    };
+    let text = field.text()?;
+    let is_edge = |at: usize| at == 0 || at + 1 == text.len();
+    let is_allowed = |(at, c): (usize, char)| c.is_ascii_graphic() || c == ' ' && !is_edge(at);
+    let wrong = text.char_indices().find(|one| !is_allowed(*one));
+    let rule = if text.is_empty() {
+        Rule::EmptyName { what }
+    } else if text.len() > max_bytes {
+        Rule::TooLong {
+            what,
+            got_bytes: text.len(),
+            max_bytes,
+        }
+    } else if let Some((_, character)) = wrong {
+        Rule::Character {
+            what,
+            text: text.to_owned(),
+            character,
+            allowed: "printable ASCII without a blank at either end",
+        }
+    } else {
+        return Ok(Some(text.to_owned()));
+    };
+    Err(rule.at(field.place()))
 }
 
 /// The sections that a composition names. A section is a member of one.
@@ -130,6 +208,7 @@ pub(crate) fn read_units(
             log,
             serial: read_serial(section.field("serial"), &store)?,
             naa,
+            inquiry: InquiryNames::read(&section)?,
             owner,
             snapshots: schedule::read(&section, &store)?,
             store: store.below(directory),
@@ -201,8 +280,48 @@ pub(crate) fn lun(unit: &Unit, said: Said) -> spec::Lun {
         serial: serial.map(ToString::to_string),
         owner: unit.owner.clone(),
         naa: unit.naa.map(|naa| naa.to_string()),
+        vendor: unit.inquiry.vendor.clone(),
+        product: unit.inquiry.product.clone(),
+        revision: unit.inquiry.revision.clone(),
         log,
         sync_bias: unit.log.as_ref().map(|log| log.bias.as_str().to_owned()),
         snapshots: unit.snapshots.as_ref().map(Schedule::to_spec),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Model;
+
+    #[test]
+    fn names_of_inquiry_fit_their_fields() {
+        let read = |key: &str, value: &str| {
+            let text = format!("lun = [{{ id = \"a\", store = \"mem:1M\", {key} = {value:?} }}]");
+            Model::from_toml(&text, Path::new("t.toml")).map_err(|error| error.to_string())
+        };
+        for (key, value) in [
+            ("vendor", "FREEBSD"),
+            ("vendor", "Nimble 2"),
+            ("product", "VIRTUAL DISK 100"),
+            ("revision", "2"),
+        ] {
+            let model = read(key, value).unwrap();
+            let spec = lun(&model.units()[0], Said::Written);
+            let said = [spec.vendor, spec.product, spec.revision];
+            assert!(said.contains(&Some(value.to_owned())), "{key} {value}");
+            let again = Model::from_toml(&model.effective(), Path::new("")).unwrap();
+            assert!(crate::diff(&model, &again).is_empty());
+        }
+        for (key, value, why) in [
+            ("vendor", "", "vendor is empty"),
+            ("vendor", "NINE CHAR", "the limit is 8"),
+            ("product", " DISK", "has the character ' '"),
+            ("product", "DISK ", "has the character ' '"),
+            ("revision", "\u{e9}", "has the character"),
+        ] {
+            let error = read(key, value).unwrap_err();
+            assert!(error.contains(why) && error.contains("t.toml:1"), "{error}");
+        }
     }
 }

@@ -192,7 +192,26 @@ fn write_unit(out: &mut String, unit: &Unit) -> fmt::Result {
     if let Some(naa) = &unit.naa {
         writeln!(out, "naa = {}", string(naa))?;
     }
+    let (vendor, product) = &unit.inquiry;
+    let product = if product.is_empty() {
+        &unit.name
+    } else {
+        product
+    };
+    for (key, text, most) in [("vendor", vendor, 8), ("product", product, 16)] {
+        if let Some(text) = inquiry_text(text, most) {
+            writeln!(out, "{key} = {}", string(&text))?;
+        }
+    }
     Ok(())
+}
+
+/// What initiators saw of a name of INQUIRY data: its field has so many characters, without blanks at the ends.
+fn inquiry_text(text: &str, most: usize) -> Option<String> {
+    let shown = text.chars().filter(|c| c.is_ascii_graphic() || *c == ' ');
+    let shown: String = shown.take(most).collect();
+    let shown = shown.trim();
+    (!shown.is_empty()).then(|| shown.to_owned())
 }
 
 /// The STORE. The size of a file is not in it: a file that is not there is to be an error, not a new

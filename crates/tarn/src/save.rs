@@ -59,10 +59,7 @@ pub(crate) fn text_of(
             store: whole(&unit.store),
             serial,
             naa,
-            owner: None,
-            log: None,
-            sync_bias: None,
-            snapshots: None,
+            ..spec::Lun::default()
         };
         add(Thing::Lun(lun))?;
     }
@@ -82,12 +79,9 @@ pub(crate) fn text_of(
         });
         let target = spec::Target {
             name: target.name.to_string(),
-            alias: None,
             portals: Some(portals.collect()),
-            auth: Vec::new(),
-            chap_algorithms: None,
-            cold_reset: false,
             luns: luns.collect(),
+            ..spec::Target::default()
         };
         add(Thing::Target(target))?;
     }

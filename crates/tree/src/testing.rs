@@ -47,11 +47,7 @@ fn lun(id: &str) -> Lun {
             id: id.to_owned(),
             store: "mem:1M".to_owned(),
             serial: None,
-            owner: None,
-            naa: None,
-            log: None,
-            sync_bias: None,
-            snapshots: None,
+            ..spec::Lun::default()
         },
         kind: "memory".to_owned(),
         size_bytes: 1 << 20,

@@ -60,12 +60,7 @@ fn lun(id: &str, store: &str) -> spec::Lun {
     spec::Lun {
         id: id.to_owned(),
         store: store.to_owned(),
-        owner: None,
-        serial: None,
-        naa: None,
-        log: None,
-        sync_bias: None,
-        snapshots: None,
+        ..spec::Lun::default()
     }
 }
 

@@ -21,3 +21,8 @@ pub(super) const ISCSI_NAME: &str = concat!(
 );
 /// A number of bytes with a suffix.
 pub(crate) const SIZE: &str = "^[0-9]+(?:[kKmMgGtT](?:iB|B|i)?|[bB])?$";
+
+/// Names of standard INQUIRY data: printable ASCII without a blank at either end.
+pub(super) const INQUIRY_4: &str = r"^[!-~](?:[ -~]{0,2}[!-~])?$";
+pub(super) const INQUIRY_8: &str = r"^[!-~](?:[ -~]{0,6}[!-~])?$";
+pub(super) const INQUIRY_16: &str = r"^[!-~](?:[ -~]{0,14}[!-~])?$";

@@ -1,6 +1,9 @@
 //! The tables of all keys, section by section.
 
-use super::pattern::{ADDRESS_PORT, ANYTHING, BIND, ID_PATTERN, ISCSI_NAME, NAME_64, TEXT};
+use super::pattern::{
+    ADDRESS_PORT, ANYTHING, BIND, ID_PATTERN, INQUIRY_4, INQUIRY_8, INQUIRY_16, ISCSI_NAME,
+    NAME_64, TEXT,
+};
 use super::{Fallback, Form, Key, SectionKeys};
 use crate::admin::{HISTORY_DEFAULT, HISTORY_MAX};
 use crate::limits::LIMIT_KEYS;
@@ -126,6 +129,18 @@ pub const SECTION_LUN: SectionKeys = SectionKeys {
             "NAA designator (VPD page 83h), by which multipath software knows a disk.",
             "to replace another target whose disks initiators already know",
         ),
+        key("vendor", Form::Text { words: "1 to 8 printable ASCII characters", pattern: INQUIRY_8 },
+            Fallback::Value("\"TARN\""),
+            "T10 vendor identification (INQUIRY). With another one the names that hosts make of it change, as those in `/dev/disk/by-id`.",
+            "to replace another target: drivers and device sections of `multipath.conf` match it"),
+        key("product", Form::Text { words: "1 to 16 printable ASCII characters", pattern: INQUIRY_16 },
+            Fallback::Value("\"DISK\""),
+            "Product identification (INQUIRY), as `vendor`.",
+            "with `vendor`"),
+        key("revision", Form::Text { words: "1 to 4 printable ASCII characters", pattern: INQUIRY_4 },
+            Fallback::Words("the version of Tarn"),
+            "Product revision level (INQUIRY).",
+            "if a driver wants a certain one"),
         key("owner", ID,
             Fallback::Words("nobody"),
             "The owner, whose disks a `[[quota]]` counts.",

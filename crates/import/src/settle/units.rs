@@ -280,16 +280,9 @@ pub(super) fn note_changes(found: &mut Found) {
 
 /// Says of every unit what of its identity stays, and once for all alike what does not.
 pub(super) fn note_identities(found: &mut Found) {
-    let mut inquiries = Alike::default();
     let mut designators = Alike::default();
     let units = std::mem::take(&mut found.units);
     for unit in &units {
-        let (vendor, product) = &unit.inquiry;
-        if product.is_empty() {
-            inquiries.add(format!("{vendor:?} and the disk's name"), unit);
-        } else {
-            inquiries.add(format!("{vendor:?} and {product:?}"), unit);
-        }
         if unit.naa.is_none() {
             let other = unit.other_designator.unwrap_or("nothing in the file");
             designators.add(other.to_owned(), unit);
@@ -297,14 +290,6 @@ pub(super) fn note_identities(found: &mut Found) {
         note_identity(found, unit);
     }
     found.units = units;
-    for (inquiry, (place, names)) in inquiries.0 {
-        let message = format!(
-            "INQUIRY reported {inquiry} as vendor and product, and now reports \"TARN\" and \"DISK\""
-        );
-        let remedy = "rules by vendor or product (device sections of multipath.conf, udev rules, VMware \
-            claim rules) need entries for TARN DISK";
-        found.changed(&place, &names, message, remedy);
-    }
     for (designator, (place, names)) in designators.0 {
         let message = format!(
             "VPD page 83h had {designator}; Tarn shows an NAA designator that it makes and keeps"

@@ -59,6 +59,13 @@ pub(crate) enum Consequence {
         in_memory: bool,
     },
 
+    /// Another vendor, product or revision.
+    #[error(
+        "new for initiators: they get a unit attention (INQUIRY data has changed), and names and rules that hosts make \
+         of vendor and product change, as those in /dev/disk/by-id and multipath.conf"
+    )]
+    OtherNames,
+
     // It cannot be done while Tarn runs.
     /// Another serial number or designator.
     #[error(
@@ -172,7 +179,8 @@ impl Consequence {
             | Self::ViewEnds
             | Self::AccessEnds
             | Self::UnitGoes { .. }
-            | Self::OtherStore { .. } => Effect::Drains,
+            | Self::OtherStore { .. }
+            | Self::OtherNames => Effect::Drains,
             Self::OtherIdentity
             | Self::OpenTwice
             | Self::MemoryLost
@@ -215,6 +223,7 @@ impl Consequence {
             | Self::ViewEnds
             | Self::AccessEnds
             | Self::Restart
+            | Self::OtherNames
             | Self::OtherIdentity
             | Self::OpenTwice
             | Self::MemoryLost

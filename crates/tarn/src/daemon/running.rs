@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use admin::{ServiceTls, SocketFile};
-use config::Model;
+use config::{InquiryNames, Model};
 use plane::{
     PortPlan, PortalIndex, Restored, StateAuthority, TargetIndex, TargetPlan, TlsConfig, UnitIndex,
     UnitPlan,
@@ -405,6 +405,13 @@ pub(crate) fn profile(
     }
 }
 
+/// The PRODUCT REVISION LEVEL of a unit that has no other.
+const VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION_MAJOR"),
+    ".",
+    env!("CARGO_PKG_VERSION_MINOR")
+);
+
 /// What a unit reports to initiators, with every target port that exports it.
 fn scsi_identity(
     model: &Model,
@@ -428,12 +435,16 @@ fn scsi_identity(
             });
         }
     }
+    let unit = model.units().get(position);
+    let InquiryNames {
+        vendor,
+        product,
+        revision,
+    } = unit.map(|unit| unit.inquiry.clone()).unwrap_or_default();
     Identity {
-        vendor: "TARN".to_owned(),
-        product: "DISK".to_owned(),
-        revision: env!("CARGO_PKG_VERSION_MAJOR").to_owned()
-            + "."
-            + env!("CARGO_PKG_VERSION_MINOR"),
+        vendor: vendor.unwrap_or_else(|| "TARN".to_owned()),
+        product: product.unwrap_or_else(|| "DISK".to_owned()),
+        revision: revision.unwrap_or_else(|| VERSION.to_owned()),
         serial: identity.serial.as_str().to_owned(),
         naa: identity.naa.as_bytes().to_vec(),
         eui: None,
@@ -441,9 +452,6 @@ fn scsi_identity(
         protocol_identifier: PROTOCOL_ISCSI,
         protocol_version: VERSION_ISCSI,
         task_management: TASK_MANAGEMENT,
-        removable: model
-            .units()
-            .get(position)
-            .is_some_and(|unit| unit.store.removable),
+        removable: unit.is_some_and(|unit| unit.store.removable),
     }
 }

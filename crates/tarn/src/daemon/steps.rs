@@ -7,8 +7,8 @@ use api::access::Role;
 use api::plan::{Action, Kind};
 use config::keys::{self, Effective};
 use config::{
-    CacheMode, Difference, Differences, InTarget, KeyChange, Model, NamedStore, Renamed,
-    StoreIndex, StoreKind, StoreSpec, TargetIndex, Unit, UnitIndex,
+    CacheMode, Difference, Differences, InTarget, InquiryNames, KeyChange, Model, NamedStore,
+    Renamed, StoreIndex, StoreKind, StoreSpec, TargetIndex, Unit, UnitIndex,
 };
 
 use super::effect::{Consequence, PlannedStep};
@@ -375,6 +375,13 @@ fn changed_unit(before: &Unit, after: &Unit, keys: &[KeyChange], sizes: &[u64]) 
     if keys.contains("serial") || keys.contains("naa") {
         return Consequence::OtherIdentity;
     }
+    // Of more than these the other keys say the cost.
+    let is_named = InquiryNames::KEYS
+        .map(|key| keys.remove(key))
+        .contains(&true);
+    if is_named && keys.is_empty() {
+        return Consequence::OtherNames;
+    }
     if !before.store.members().is_empty() || !after.store.members().is_empty() {
         return changed_composition(before, after, sizes);
     }
@@ -593,6 +600,7 @@ store = "stripe:p,q"
         ("/run/s", "/run/s&retry=0", (Action::Change, Kind::Lun, Effect::Refused)),
         ("mem:8M", "mem:16M", (Action::Change, Kind::Lun, Effect::Refused)),
         ("mem:8M", "mem:8M?serial=x", (Action::Change, Kind::Lun, Effect::Refused)),
+        ("size=8M", "size=8M\"\nvendor = \"IET", (Action::Change, Kind::Lun, Effect::Drains)),
         ("iqn.a:*", "iqn.b:*", (Action::Change, Kind::Group, Effect::Online)),
         (", { lun = 1, id = \"m\", groups = [\"g\"] }", "", (Action::Remove, Kind::View, Effect::Online)),
         ("lun = 0, id", "lun = 0, readonly = true, id", (Action::Change, Kind::View, Effect::Online)),

@@ -729,10 +729,7 @@ mod tests {
                 store: "/a.img?removable".to_owned(),
                 serial: None,
                 naa: None,
-                owner: None,
-                snapshots: None,
-                log: None,
-                sync_bias: None,
+                ..spec::Lun::default()
             },
             kind: "file".to_owned(),
             size_bytes: 1 << 20,

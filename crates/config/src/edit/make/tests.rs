@@ -93,12 +93,7 @@ fn lun(id: &str) -> spec::Lun {
     spec::Lun {
         id: text(id),
         store: text("mem:1M"),
-        owner: None,
-        serial: None,
-        naa: None,
-        log: None,
-        sync_bias: None,
-        snapshots: None,
+        ..spec::Lun::default()
     }
 }
 
