@@ -374,6 +374,10 @@ impl UnitOwner {
             }
         }
         self.next_change(now);
+        debug_assert!(
+            self.poll_timeout().is_none_or(|due| now < due),
+            "what is due at {now:?} stays due"
+        );
     }
 
     // ---- changes -----------------------------------------------------------------------------
