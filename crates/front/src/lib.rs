@@ -14,6 +14,7 @@
 //! | `iscsi` | iSCSI: the front, and the sessions of a core with their connections |
 //! | `nbd` | NBD: the same |
 //! | `hyperscsi` | HyperSCSI: the same, with its logins on every core |
+//! | `testing` | lines and the carrier of tests and simulated worlds |
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -28,6 +29,8 @@ mod port;
 mod report;
 mod sending;
 mod station;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 pub use identity::{InitiatorPort, SessionId, TransportDetails};
 pub use names::{CommandId, ManagementId};

@@ -366,6 +366,7 @@ impl Tally {
     pub(crate) fn leave(&self, account: Account) {
         if let Some(series) = self.series.get(account.series as usize) {
             let depth = series.depth.load(Ordering::Relaxed);
+            debug_assert!(depth > 0, "a command leaves that did not enter");
             series
                 .depth
                 .store(depth.saturating_sub(1), Ordering::Relaxed);

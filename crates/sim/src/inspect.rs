@@ -66,7 +66,7 @@ impl Host {
     /// A bug that a core has found by itself.
     pub fn broken(&self) -> Option<&'static str> {
         let mut cores = self.cores.iter();
-        cores.find_map(|core| core.engine.carrier.broken)
+        cores.find_map(|core| core.engine.carrier.hooks.broken)
     }
 
     /// What is left although every session has ended; `None` if nothing is.
@@ -102,7 +102,7 @@ impl Host {
 fn leftovers(core: &Core) -> Vec<String> {
     let lent = |pool: &Pool| pool.shares().capacity - pool.free_bytes();
     let counts = [
-        ("links", core.engine.carrier.links.len()),
+        ("links", core.engine.carrier.lines.all.len()),
         ("bytes of the pool", lent(core.engine.pool())),
         ("bytes of chunks", lent(&core.chunks)),
     ];
@@ -110,6 +110,7 @@ fn leftovers(core: &Core) -> Vec<String> {
     left.map(|(what, count)| format!("{count} {what}"))
         .chain(core.engine.leftovers())
         .chain(core.sessions.leftovers())
+        .chain(core.nbd.leftovers())
         .chain(core.hyperscsi.leftovers())
         .collect()
 }

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::rc::Rc;
 
-use engine::{Engine, UnitIndex};
-use front::hyperscsi;
-use front::iscsi::{FrontLetter, Sessions};
+use engine::Engine;
+use front::iscsi::Sessions;
+use front::testing::Mail;
 
-use crate::host::{Link, Outside};
+use crate::host::Outside;
 
 /// What an administrator holds until what was asked for is done. The host drops it then.
 pub type Receipt = Rc<()>;
@@ -33,12 +33,8 @@ impl fmt::Debug for Order {
 /// Mail to a core.
 #[derive(Debug)]
 pub enum Letter {
-    /// About a unit.
-    Unit(UnitIndex, Box<engine::Letter>),
-    /// Between the front and the sessions of a core.
-    Front(FrontLetter<Link>),
-    /// The same of HyperSCSI.
-    Hyperscsi(hyperscsi::Letter),
+    /// Of a core.
+    Mail(Mail),
     /// Of the administrator.
     Order(Order),
 }

@@ -69,7 +69,12 @@ impl Saboteur {
 
 /// Drops commands that wait, if that is what is to go wrong.
 pub(crate) fn forget_answers(engine: &mut Engine<Outside>) {
-    if !engine.carrier.saboteur.strikes(Sabotage::ForgetAnswers) {
+    if !engine
+        .carrier
+        .hooks
+        .saboteur
+        .strikes(Sabotage::ForgetAnswers)
+    {
         return;
     }
     let sessions = engine.sessions();

@@ -6,9 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{TargetIndex, UnitIndex, VisibleLun};
-use front::hyperscsi;
 use front::iscsi::{Coalescing, Front, FrontSettings, Holding, SessionSettings};
-use front::{Asker, Authorization, Policy, PortPlan, TargetPlan, VisibleTarget};
+use front::testing::TestLine;
+use front::{
+    Asker, Authorization, ExportAsker, Policy, PortPlan, TargetPlan, VisibleExport, VisibleTarget,
+};
+use front::{hyperscsi, nbd};
 use iscsi::login::{TargetAuth, TargetPolicy};
 use iscsi::negotiate::OperationalPreferences;
 use iscsi::pdu::LoginStatus;
@@ -17,7 +20,7 @@ use memory::{Buffer, Pool};
 use scsi::{Identity, Limits, Owner, Profile, TargetPort};
 
 use crate::disk::Disk;
-use crate::host::{Link, Outside};
+use crate::host::Outside;
 use crate::prng::Prng;
 use crate::sabotage::Sabotage;
 
@@ -33,6 +36,9 @@ pub const LUN: VisibleLun = VisibleLun {
     unit: UNIT,
     read_only: false,
 };
+
+/// The name of the unit for clients of NBD.
+pub const EXPORT: &str = "disk";
 
 /// The one target.
 pub const TARGET: TargetIndex = TargetIndex(0);
@@ -106,7 +112,7 @@ impl Settings {
     }
 
     /// A front that lets everybody in.
-    pub fn front(&self) -> Front<Link> {
+    pub fn front(&self) -> Front<TestLine> {
         let own = FrontSettings {
             cores: self.cores,
             sessions_max: MANY,
@@ -128,6 +134,20 @@ impl Settings {
         let mut front = Front::new(&own, policy, Arc::default());
         rules.put_in_force(&mut front);
         front
+    }
+
+    /// Sessions of NBD of a core. Every client may have the export.
+    pub fn nbd(&self, core: usize) -> nbd::Sessions<Outside> {
+        let settings = nbd::FrontSettings {
+            handshakes_max: MANY,
+            per_address_max: MANY,
+            timeout: self.login_timeout,
+            memory: Arc::new(Budget::new(usize::MAX)),
+        };
+        let policy: Arc<dyn Policy> = Arc::new(self.rules());
+        let front = (core == 0).then(|| nbd::Front::new(&settings, policy));
+        let queue_depth = self.queue_depth;
+        nbd::Sessions::new(nbd::SessionSettings { queue_depth }, front)
     }
 
     /// Sessions of HyperSCSI of a core, which serves no group yet.
@@ -199,7 +219,7 @@ impl Rules {
     }
 
     /// The front asks these rules from now on.
-    pub fn put_in_force(self: &Arc<Self>, front: &mut Front<Link>) {
+    pub fn put_in_force(self: &Arc<Self>, front: &mut Front<TestLine>) {
         let plan = TargetPlan {
             name: TARGET_NAME.to_owned(),
             ports: vec![PORT],
@@ -256,6 +276,11 @@ impl Policy for Rules {
             name: TARGET_NAME.to_owned(),
             addresses: Vec::new(),
         }]
+    }
+
+    fn exports(&self, _: &ExportAsker<'_>) -> Vec<VisibleExport> {
+        let name = EXPORT.to_owned();
+        vec![VisibleExport { name, lun: LUN }]
     }
 }
 

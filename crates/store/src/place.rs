@@ -241,7 +241,8 @@ impl Place {
         if is_overdue {
             self.device.overdue.fetch_add(1, Ordering::Relaxed);
         } else {
-            self.device.overdue.fetch_sub(1, Ordering::Relaxed);
+            let before = self.device.overdue.fetch_sub(1, Ordering::Relaxed);
+            debug_assert!(before > 0, "no lane of the device is overdue");
         }
     }
 

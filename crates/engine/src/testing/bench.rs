@@ -335,7 +335,7 @@ impl Bench {
         loop {
             let engine = &mut self.cores[core];
             engine.start_waiting();
-            for (to, unit, letter) in engine.carrier.posted.drain(..) {
+            for (to, (unit, letter)) in engine.carrier.posted.drain(..) {
                 let way = Way { from: core, to };
                 self.mail.entry(way).or_default().push_back((unit, letter));
             }
@@ -561,7 +561,7 @@ impl Bench {
 
     /// The news of a core since the last call.
     pub fn news(&mut self, core: usize) -> Vec<News> {
-        std::mem::take(&mut self.cores[core].carrier.news)
+        std::mem::take(&mut self.cores[core].carrier.hooks.news)
     }
 
     /// Which cores refuse access to blocks of unit 0.

@@ -1,6 +1,7 @@
-//! Transports and carriers that record what the engine asks of them.
+//! A transport that records what the engine asks of it, and the carrier of all tests and simulated worlds.
 
 use std::collections::{HashMap, VecDeque};
+use std::fmt::Debug;
 use std::rc::Rc;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -196,17 +197,44 @@ pub struct Begun {
 /// Kept until what an administrator has asked for is done.
 pub type Receipt = Rc<()>;
 
-/// What leaves one core.
+/// Mail about a unit.
+pub type UnitMail = (UnitIndex, Letter);
+
+/// What of a carrier a test or a simulated world decides; all else is put down in [`Outside`].
+pub trait Hooks: Debug {
+    /// The transports of its sessions.
+    type Port: Port;
+    /// Mail from core to core: about units, and that of the transports.
+    type Mail: Debug + From<UnitMail>;
+    /// What the transports have put down.
+    type Lines: Debug + Default;
+
+    /// Whether a store may keep the chunk that data came in.
+    fn lends_chunk(&mut self) -> bool {
+        true
+    }
+
+    /// By default a bug that the engine has found in itself ends the test.
+    fn notify(&mut self, news: News) {
+        assert!(!matches!(news, News::Broken(_)), "{news:?}");
+    }
+
+    /// A command that never waited is answered.
+    fn note_answer(&mut self, _: Status) {}
+
+    /// A command begins to wait.
+    fn note_wait(&mut self) {}
+
+    /// A command that has waited is over.
+    fn note_end(&mut self, _: Ending, _: Life) {}
+
+    /// A command waits for memory, or is refused for want of it.
+    fn note_starved(&mut self) {}
+}
+
+/// Those of tests of the engine alone: what happens to commands is counted.
 #[derive(Debug)]
-pub struct Outside {
-    pub posted: Vec<(usize, UnitIndex, Letter)>,
-    pub begun: Vec<Begun>,
-    pub cancelled: Vec<usize>,
-    /// From any thread: whose store wants to be looked after.
-    pub wakes: (mpsc::Sender<UnitIndex>, mpsc::Receiver<UnitIndex>),
-    /// Open connections of stores.
-    pub sockets: Vec<(UnitIndex, SocketTag)>,
-    pub to_keep: Vec<(UnitIndex, Save)>,
+pub struct Books {
     pub news: Vec<News>,
     /// A store may keep the chunk that data came in.
     pub lends_chunks: bool,
@@ -215,38 +243,101 @@ pub struct Outside {
     pub counts: (usize, usize, usize),
     pub endings: Vec<(Ending, Life)>,
     pub starved: usize,
-    /// Series that were made: unit.
-    pub series: Vec<UnitIndex>,
 }
 
-impl Default for Outside {
+impl Default for Books {
     fn default() -> Self {
         Self {
-            posted: Vec::new(),
-            begun: Vec::new(),
-            cancelled: Vec::new(),
-            wakes: mpsc::channel(),
-            sockets: Vec::new(),
-            to_keep: Vec::new(),
             news: Vec::new(),
             lends_chunks: true,
             lent: 0,
             counts: (0, 0, 0),
             endings: Vec::new(),
             starved: 0,
-            series: Vec::new(),
         }
     }
 }
 
-impl Carrier for Outside {
+impl Hooks for Books {
     type Port = TestPort;
+    type Mail = UnitMail;
+    type Lines = ();
+
+    fn lends_chunk(&mut self) -> bool {
+        self.lent += usize::from(self.lends_chunks);
+        self.lends_chunks
+    }
+
+    fn notify(&mut self, news: News) {
+        self.news.push(news);
+    }
+
+    fn note_answer(&mut self, _: Status) {
+        self.counts.0 += 1;
+    }
+
+    fn note_wait(&mut self) {
+        self.counts.1 += 1;
+    }
+
+    fn note_end(&mut self, ending: Ending, life: Life) {
+        self.counts.2 += 1;
+        self.endings.push((ending, life));
+    }
+
+    fn note_starved(&mut self) {
+        self.starved += 1;
+    }
+}
+
+/// What leaves one core: the one carrier that is not that of the data plane.
+#[derive(Debug)]
+pub struct Outside<H: Hooks = Books> {
+    /// Mail and to whom, in the order in which it was sent.
+    pub posted: VecDeque<(usize, H::Mail)>,
+    pub begun: Vec<Begun>,
+    pub cancelled: Vec<usize>,
+    /// From any thread: whose store wants to be looked after.
+    pub wakes: (mpsc::Sender<UnitIndex>, mpsc::Receiver<UnitIndex>),
+    /// Open connections of stores.
+    pub sockets: Vec<(UnitIndex, SocketTag)>,
+    pub to_keep: Vec<(UnitIndex, Save)>,
+    /// Series that were made: unit.
+    pub series: Vec<UnitIndex>,
+    pub lines: H::Lines,
+    pub hooks: H,
+}
+
+impl<H: Hooks> Outside<H> {
+    pub fn new(hooks: H) -> Self {
+        Self {
+            posted: VecDeque::new(),
+            begun: Vec::new(),
+            cancelled: Vec::new(),
+            wakes: mpsc::channel(),
+            sockets: Vec::new(),
+            to_keep: Vec::new(),
+            series: Vec::new(),
+            lines: H::Lines::default(),
+            hooks,
+        }
+    }
+}
+
+impl<H: Hooks + Default> Default for Outside<H> {
+    fn default() -> Self {
+        Self::new(H::default())
+    }
+}
+
+impl<H: Hooks> Carrier for Outside<H> {
+    type Port = H::Port;
     type Operation = usize;
     type Receipt = Receipt;
     type Account = u32;
 
     fn post(&mut self, core: usize, unit: UnitIndex, letter: Letter) {
-        self.posted.push((core, unit, letter));
+        self.posted.push_back((core, (unit, letter).into()));
     }
 
     fn begin(&mut self, part: PartKey, work: StoreWork) -> usize {
@@ -285,37 +376,40 @@ impl Carrier for Outside {
     }
 
     fn lend_chunk(&mut self, _: &Rc<Buffer>) -> bool {
-        self.lent += usize::from(self.lends_chunks);
-        self.lends_chunks
+        self.hooks.lends_chunk()
     }
 
     fn notify(&mut self, news: News) {
-        self.news.push(news);
+        self.hooks.notify(news);
     }
 
-    fn series(&mut self, unit: UnitIndex, _: &TestPort) -> u32 {
+    fn series(&mut self, unit: UnitIndex, _: &H::Port) -> u32 {
         self.series.push(unit);
         unit.0
     }
 
-    fn account(series: u32, _: &TestPort, _: u32, _: &Cdb) -> u32 {
+    fn account(
+        series: u32,
+        _: &H::Port,
+        _: <H::Port as Port>::CommandId,
+        _: &<H::Port as Port>::Command,
+    ) -> u32 {
         series
     }
 
-    fn note_answer(&mut self, _: u32, _: Status) {
-        self.counts.0 += 1;
+    fn note_answer(&mut self, _: u32, status: Status) {
+        self.hooks.note_answer(status);
     }
 
     fn note_wait(&mut self, _: u32) {
-        self.counts.1 += 1;
+        self.hooks.note_wait();
     }
 
     fn note_end(&mut self, _: u32, ending: Ending, life: Life) {
-        self.counts.2 += 1;
-        self.endings.push((ending, life));
+        self.hooks.note_end(ending, life);
     }
 
     fn note_starved(&mut self) {
-        self.starved += 1;
+        self.hooks.note_starved();
     }
 }

@@ -23,7 +23,7 @@ fn a_simple_command_that_need_not_wait_has_no_place_in_any_table() {
         bench.send(who, command);
         assert_eq!(bench.answer(who).end(), GOOD);
     }
-    let counts = bench.cores[0].carrier.counts;
+    let counts = bench.cores[0].carrier.hooks.counts;
     assert_eq!(counts, (5, 0, 0), "answered at once, waited, ended");
     assert_eq!(bench.cores[0].task_places(), 0);
     assert_eq!(bench.disk(0).log(), ["read 0+1", "write 8+2", "flush"]);
@@ -138,7 +138,7 @@ fn an_attribute_that_no_command_may_have_is_refused_before_the_command_begins() 
     bench.send(who, cdb::write(0, 1, 1).attribute(None));
     assert_eq!(bench.answer(who).sense, Some((5, 0x49, 0)));
     assert_eq!(bench.disk(0).log(), [""; 0]);
-    assert_eq!(bench.cores[0].carrier.counts, (1, 0, 0));
+    assert_eq!(bench.cores[0].carrier.hooks.counts, (1, 0, 0));
     bench.end();
 }
 
@@ -381,7 +381,7 @@ fn an_answer_waits_for_memory_to_be_copied_to() {
     bench.leave_memory(0, 0);
     bench.send(who, cdb::read(0, 8));
     assert_eq!(bench.answers(who), []);
-    assert_eq!(bench.cores[0].carrier.starved, 1);
+    assert_eq!(bench.cores[0].carrier.hooks.starved, 1);
     bench.give_memory_back();
     assert_eq!(bench.answer(who).end(), GOOD);
     assert_eq!(bench.disk(0).log(), ["read 0+8"], "it is read once");
@@ -499,7 +499,7 @@ fn a_command_that_hangs_is_shown_once_with_its_life_so_far() {
     assert_eq!(life.phases()[0].took, patience);
     assert_eq!(bench.cores[0].hanging_task(0, patience), None);
     bench.finish_all(0);
-    let (ending, life) = bench.cores[0].carrier.endings[0];
+    let (ending, life) = bench.cores[0].carrier.hooks.endings[0];
     assert_eq!(ending, Ending::Answered(Status::Good));
     assert_eq!(life.phases()[0].took, patience);
     assert!(bench.cores[0].note_hanging(key).is_none());
@@ -543,7 +543,7 @@ fn every_wait_is_counted_as_what_it_was() {
             bench.keep(true);
             true
         });
-        let (ending, life) = bench.cores[0].carrier.endings[0];
+        let (ending, life) = bench.cores[0].carrier.hooks.endings[0];
         assert_eq!(ending, Ending::Aborted);
         let phases: Vec<Phase> = life.phases().iter().map(|one| one.phase).collect();
         assert_eq!(phases, [phase]);

@@ -39,7 +39,7 @@ fn tasks_get_memory_in_the_order_in_which_they_came() {
         bench.disk_of(unit, 0).take(Take::Ring);
         bench.send(*who, cdb::read(0, MIB_BLOCKS));
     }
-    assert_eq!(bench.cores[0].carrier.starved, 3);
+    assert_eq!(bench.cores[0].carrier.hooks.starved, 3);
     // One MiB for each, beside the half of the reserve that new work leaves.
     for (at, who) in whos.iter().enumerate() {
         let needed = if at == 0 { 2 * MIB } else { MIB };
@@ -83,7 +83,10 @@ fn a_session_that_has_its_share_waits_behind_itself_and_before_nobody() {
         bench.send(greedy, cdb::read(0, 2 * MIB_BLOCKS));
     }
     assert_eq!(bench.under_way(0).len(), 2, "two have 4 MiB, its share");
-    assert_eq!(bench.cores[0].carrier.starved, 0, "the supply is not short");
+    assert_eq!(
+        bench.cores[0].carrier.hooks.starved, 0,
+        "the supply is not short"
+    );
     bench.send(other, cdb::read(0, 2 * MIB_BLOCKS));
     assert_eq!(bench.under_way(0).len(), 3);
     bench.finish(0, 0);
@@ -162,12 +165,15 @@ fn data_in_a_chunk_that_has_no_place_to_wait_ends_its_command() {
     ] {
         let mut bench = Bench::with_store(1, |store| store.needs_own_buffer = needs_own);
         let who = bench.log_in(0);
-        bench.cores[0].carrier.lends_chunks = lends;
+        bench.cores[0].carrier.hooks.lends_chunks = lends;
         bench.leave_memory(0, 0);
         bench.send(who, cdb::write(0, 8, 7));
         let end = if is_refused { FULL } else { GOOD };
         assert_eq!(bench.answer(who).end(), end, "{needs_own} {lends}");
-        assert_eq!(bench.cores[0].carrier.starved, usize::from(is_refused));
+        assert_eq!(
+            bench.cores[0].carrier.hooks.starved,
+            usize::from(is_refused)
+        );
         bench.end();
     }
 }
@@ -292,7 +298,7 @@ fn a_party_of_many_sessions_leaves_a_buffer_to_another_and_is_served_when_its_ow
     let first = served(&mut bench);
     assert!((40..=52).contains(&first), "{first}");
     assert_eq!(
-        bench.cores[0].carrier.starved,
+        bench.cores[0].carrier.hooks.starved,
         120 - first,
         "they have nothing"
     );

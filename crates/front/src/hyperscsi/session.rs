@@ -583,6 +583,7 @@ impl SessionPort {
     fn end_task(&mut self, id: CommandId) -> Option<Task> {
         let slot = self.slots.get_mut(id.place as usize)?;
         let task = slot.task.take_if(|_| slot.serial == id.serial)?;
+        debug_assert!(self.under_way > 0, "{id:?} was not counted");
         self.under_way = self.under_way.saturating_sub(1);
         Some(task)
     }

@@ -541,6 +541,7 @@ impl<C: Wire> Sessions<C> {
     fn leave_party(&mut self, host: IpAddr) {
         if let Entry::Occupied(mut party) = self.parties.entry(origin(host)) {
             let sessions = &mut party.get_mut().1;
+            debug_assert!(*sessions > 0, "a party without sessions");
             *sessions = sessions.saturating_sub(1);
             if *sessions == 0 {
                 party.remove();

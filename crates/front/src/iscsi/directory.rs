@@ -327,6 +327,7 @@ impl<W> Directory<W> {
     /// A core has a session less.
     fn leave_core(&mut self, core: usize) {
         if let Some(load) = self.per_core.get_mut(core) {
+            debug_assert!(*load > 0, "core {core} has no session");
             *load = load.saturating_sub(1);
         }
     }

@@ -697,6 +697,7 @@ impl SessionPort {
         let slot = self.slots.get_mut(id.place as usize)?;
         let task = slot.task.take_if(|_| slot.serial == id.serial)?;
         self.free.push(id.place);
+        debug_assert!(self.under_way > 0, "{id:?} was not counted");
         self.under_way = self.under_way.saturating_sub(1);
         let moving = moving_bytes(&task.request, task.done);
         self.moving_bytes = self.moving_bytes.saturating_sub(moving);

@@ -113,13 +113,13 @@ fn a_client_that_says_goodbye_gets_its_answers_first() {
     client.submit(read(1, 0, 4096)).unwrap();
     client.disconnect();
     assert!(bench.completions(line, &mut client).is_empty());
-    assert!(!bench.end(line).is_shut);
+    assert!(!bench.is_shut(line));
     bench.finish_pending();
     let heard = bench.heard(line);
     client.handle_bytes(&heard).unwrap();
     assert_eq!(client.poll_completion().unwrap().result, Ok(()));
-    assert!(bench.end(line).is_shut);
-    assert_eq!(bench.engine.carrier.ended, ["the client has disconnected"]);
+    assert!(bench.is_shut(line));
+    assert_eq!(bench.ended(), ["the client has disconnected"]);
     bench.end_all();
 }
 
@@ -133,12 +133,12 @@ fn when_the_target_stops_requests_are_refused_and_idle_sessions_end() {
     bench.transmit(busy, &mut client);
     bench.nbd.stop(&mut bench.engine);
     bench.settle();
-    assert!(bench.end(idle).is_shut && !bench.end(busy).is_shut);
+    assert!(bench.is_shut(idle) && !bench.is_shut(busy));
     client.submit(read(2, 0, 4096)).unwrap();
     let done = bench.completions(busy, &mut client);
     assert_eq!(done[0].result, Err(ServerError::SHUTTING_DOWN));
     bench.finish_pending();
-    assert!(bench.end(busy).is_shut);
+    assert!(bench.is_shut(busy));
     bench.end_all();
 }
 
@@ -155,8 +155,8 @@ fn what_breaks_the_protocol_ends_the_session() {
         let mut bench = Bench::new();
         let (line, _) = bench.ready();
         bench.send(line, &bytes);
-        assert_eq!(bench.engine.carrier.ended, [reason]);
-        assert!(bench.end(line).is_shut);
+        assert_eq!(bench.ended(), [reason]);
+        assert!(bench.is_shut(line));
         bench.end_all();
     }
 }
@@ -174,7 +174,7 @@ fn a_client_that_goes_within_the_data_of_a_write_leaves_nothing() {
     bench.send(line, &bytes[..1 << 19]);
     bench.end(line).is_gone = true;
     bench.settle();
-    assert_eq!(bench.engine.carrier.ended.len(), 1);
+    assert_eq!(bench.ended().len(), 1);
     assert_eq!(bench.disk.byte(0), 0);
     bench.end_all();
 }
@@ -186,12 +186,12 @@ fn the_end_of_the_last_answer_is_waited_for_and_that_of_others_is_not() {
     let (line, mut client) = bench.ready();
     client.submit(read(1, 0, 512)).unwrap();
     bench.transmit(line, &mut client);
-    assert_eq!(bench.end(line).last_end, Some(SendEnd::Waits));
+    assert_eq!(bench.last_end(line), Some(SendEnd::Waits));
     client.submit(read(2, 0, 512)).unwrap();
     client.disconnect();
     bench.transmit(line, &mut client);
-    assert_eq!(bench.end(line).last_end, Some(SendEnd::Wakes));
-    assert!(bench.end(line).is_shut);
+    assert_eq!(bench.last_end(line), Some(SendEnd::Wakes));
+    assert!(bench.is_shut(line));
     bench.end_all();
 }
 
@@ -201,7 +201,7 @@ fn the_end_of_much_data_is_waited_for() {
     let (line, mut client) = bench.ready();
     client.submit(read(1, 0, 128 * 1024)).unwrap();
     bench.transmit(line, &mut client);
-    assert_eq!(bench.end(line).last_end, Some(SendEnd::Wakes));
+    assert_eq!(bench.last_end(line), Some(SendEnd::Wakes));
     bench.end_all();
 }
 
@@ -212,16 +212,16 @@ fn data_that_does_not_come_ends_the_session_after_a_minute() {
     client.submit(write(1, 0, vec![7; 1 << 20])).unwrap();
     client.transmit(usize::MAX, |piece| {
         if let Piece::Header(header) = piece {
-            bench.engine.carrier.ends[line].outbound.extend(header);
+            bench.end(line).outbound.extend(header);
         }
     });
     bench.settle();
     bench.pass_to(BEGIN + Duration::from_secs(59));
-    assert!(!bench.end(line).is_shut);
+    assert!(!bench.is_shut(line));
     bench.pass_to(BEGIN + Duration::from_secs(60));
-    let ended = &bench.engine.carrier.ended;
+    let ended = bench.ended();
     assert_eq!(ended, &["the data of a write does not come"]);
-    assert_eq!(bench.engine.carrier.left, (1, 0));
+    assert_eq!(bench.engine.carrier.lines.left, (1, 0));
     bench.end_all();
 }
 
@@ -343,11 +343,11 @@ fn answers_that_are_not_taken_end_the_session_after_a_minute() {
     client.submit(read(1, 0, 1 << 20)).unwrap();
     bench.transmit(line, &mut client);
     bench.pass_to(BEGIN + Duration::from_secs(59));
-    assert!(!bench.end(line).is_shut);
+    assert!(!bench.is_shut(line));
     bench.pass_to(BEGIN + Duration::from_secs(60));
-    let ended = &bench.engine.carrier.ended;
+    let ended = bench.ended();
     assert_eq!(ended, &["the client does not take its answers"]);
-    assert!(bench.engine.carrier.left.1 > 0);
+    assert!(bench.engine.carrier.lines.left.1 > 0);
     bench.end_all();
 }
 
@@ -357,11 +357,11 @@ fn a_handshake_has_a_deadline_as_a_whole() {
     let line = bench.connect();
     bench.pass_to(BEGIN + TIMEOUT - Duration::from_nanos(1));
     bench.send(line, &[0, 0, 0]);
-    assert!(!bench.end(line).is_shut);
+    assert!(!bench.is_shut(line));
     bench.pass_to(BEGIN + TIMEOUT);
-    assert!(bench.end(line).is_shut);
+    assert!(bench.is_shut(line));
     assert_eq!(
-        bench.engine.carrier.failed,
+        bench.engine.carrier.lines.failed,
         ["the handshake takes too long"]
     );
     bench.end_all();
@@ -371,7 +371,7 @@ fn a_handshake_has_a_deadline_as_a_whole() {
 fn one_handshake_too_many_ends_the_oldest_of_its_address() {
     let mut bench = Bench::with(2);
     let lines = [bench.connect(), bench.connect(), bench.connect()];
-    let shut = lines.map(|line| bench.end(line).is_shut);
+    let shut = lines.map(|line| bench.is_shut(line));
     assert_eq!(shut, [true, false, false]);
     bench.end_all();
 }
@@ -390,7 +390,7 @@ fn sessions_take_places_and_give_them_back() {
         &name,
     ];
     bench.send(third, &go.concat());
-    let failed = &bench.engine.carrier.failed;
+    let failed = &bench.engine.carrier.lines.failed;
     assert_eq!(failed, &["there are as many sessions as there may be"]);
     bench.end(first).is_gone = true;
     bench.settle();
@@ -414,8 +414,8 @@ fn an_export_that_is_another_unit_by_the_end_of_its_handshake_is_refused() {
     bench.replace_unit();
     bench.end(line).is_silent = false;
     bench.settle();
-    assert!(bench.end(line).is_shut);
-    let failed = &bench.engine.carrier.failed;
+    assert!(bench.is_shut(line));
+    let failed = &bench.engine.carrier.lines.failed;
     assert_eq!(failed.len(), 1, "{failed:?}");
     bench.end_all();
 }
@@ -425,7 +425,7 @@ fn a_session_that_comes_when_the_target_stops_ends_at_once() {
     let mut bench = Bench::new();
     bench.nbd.stop(&mut bench.engine);
     let (line, _) = bench.ready();
-    assert!(bench.end(line).is_shut);
+    assert!(bench.is_shut(line));
     bench.end_all();
 }
 
@@ -440,7 +440,7 @@ fn a_client_that_goes_while_its_requests_hang_is_noticed() {
     assert!(bench.completions(line, &mut client).is_empty());
     bench.end(line).is_gone = true;
     bench.settle();
-    assert_eq!(bench.engine.carrier.ended, ["closed by the client"]);
+    assert_eq!(bench.ended(), ["closed by the client"]);
     for _ in 0..DEPTH {
         bench.finish_pending();
     }

@@ -217,7 +217,8 @@ impl Shared {
     /// A handle has so many jobs waiting, and had so many before.
     pub(super) fn note_held(&self, before: u64, now: u64) {
         self.held.fetch_add(now, Ordering::Relaxed);
-        self.held.fetch_sub(before, Ordering::Relaxed);
+        let held = self.held.fetch_sub(before, Ordering::Relaxed);
+        debug_assert!(held >= before, "{before} of {held} were held");
     }
 
     /// Why an attempt to connect failed, or a connection ended.

@@ -253,7 +253,10 @@ impl RbdHandle {
         outlet: &mut Outlet,
     ) {
         match (is_answered, is_cancelled) {
-            (true, _) => self.answered = self.answered.saturating_sub(1),
+            (true, _) => {
+                debug_assert!(self.answered > 0, "{tag:?} was not answered before");
+                self.answered = self.answered.saturating_sub(1);
+            }
             (false, true) => outlet.answer(tag, Err(IoFailure::Cancelled)),
             (false, false) => outlet.answer(tag, result),
         }

@@ -280,7 +280,8 @@ impl Common {
     /// A handle has so many requests that nobody answers, and had so many before.
     pub(super) fn note_held(&self, before: u64, now: u64) {
         self.held.fetch_add(now, Ordering::Relaxed);
-        self.held.fetch_sub(before, Ordering::Relaxed);
+        let held = self.held.fetch_sub(before, Ordering::Relaxed);
+        debug_assert!(held >= before, "{before} of {held} were held");
     }
 
     /// The requests of a handle are not answered, or are again.

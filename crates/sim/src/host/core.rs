@@ -1,23 +1,25 @@
 //! One simulated core: engine and sessions that ship, and its turns.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
+use std::net::SocketAddr;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use engine::{Engine, MediumFailure, SessionKey, TaskKey, Version};
-use front::Sent;
-use front::hyperscsi;
-use front::iscsi::{Beyond, LineKey, LoginRandom, Sessions};
+use front::iscsi::{Beyond, LineKey as IscsiKey, LoginRandom, Sessions};
+use front::testing::{LineKey, Mail};
+use front::{Sent, hyperscsi, nbd};
 use iscsi::pdu::Tsih;
 use iscsi::target::Receive;
 use memory::{Buffer, Message, Pool};
 use scsi::Owner;
 use store::Backstore;
 
-use super::carrier::Outside;
-use super::line::{Link, Sending};
-use crate::hyperscsi::carry::Beside;
+use super::beside::Beside;
+use super::carrier::{Chance, Outside};
+use super::line;
 use crate::letter::{Letter, Order};
 use crate::network::Arrival;
 use crate::prng::Prng;
@@ -27,13 +29,21 @@ use crate::setup::{self, Settings};
 /// One core.
 #[derive(Debug)]
 pub(crate) struct Core {
+    index: usize,
     pub(crate) engine: Engine<Outside>,
     pub(crate) sessions: Sessions<Outside>,
+    pub(crate) nbd: nbd::Sessions<Outside>,
     pub(crate) hyperscsi: hyperscsi::Sessions<Outside>,
     /// What is received into.
     pub(crate) chunks: Pool,
+    /// Letters of this core to itself.
+    own_letters: VecDeque<Mail>,
+    /// Letters to others, and to whom.
+    pub(super) posted: Vec<(usize, Mail)>,
     /// Tasks that sessions have left behind, and whose they were.
     pub(crate) left: BTreeSet<(TaskKey, Tsih)>,
+    /// Where the clients of NBD came from whose sessions are over.
+    pub(crate) over: Vec<SocketAddr>,
     /// What has come of orders of an administrator to move the medium.
     pub(super) moved: Vec<Result<(), MediumFailure>>,
     /// It never has time to lose more than one connection in a turn.
@@ -50,18 +60,24 @@ impl Core {
         prng: Prng,
     ) -> Self {
         let (pool, _ballast) = settings.pool();
-        let outside = Outside::new(index, settings, pool.clone(), &prng);
+        let chance = Chance::new(index, settings, pool.clone(), &prng);
+        let outside = Outside::new(chance);
         let mut engine = Engine::new(settings.of_engine(index), pool, outside);
         engine.add_unit(owner, saved, store);
         let front = (index == 0).then(|| settings.front());
         let chunks = setup::smallest_pool();
         chunks.set_base();
         Self {
+            index,
             engine,
             sessions: Sessions::new(settings.of_sessions(), Arc::default(), front),
+            nbd: settings.nbd(index),
             hyperscsi: settings.hyperscsi(index, &prng),
             chunks,
+            own_letters: VecDeque::new(),
+            posted: Vec::new(),
             left: BTreeSet::new(),
+            over: Vec::new(),
             moved: Vec::new(),
             is_busy: settings.is_busy,
             prng,
@@ -90,23 +106,27 @@ impl Core {
         self.settle();
         sabotage::forget_answers(&mut self.engine);
         loop {
-            while let Some(letter) = self.engine.carrier.own_letters.pop_front() {
-                self.handle_letter(letter);
+            while self.has_own_letters()
+                && let Some(mail) = self.own_letters.pop_front()
+            {
+                self.handle_letter(Letter::Mail(mail));
                 self.settle();
             }
             self.sessions.lose_some(&mut self.engine, self.is_busy);
             self.sessions.carry_on_grants(&mut self.engine);
             self.engine.handle_memory();
             self.settle();
-            let mut beside = Beside(&mut self.hyperscsi);
+            let mut beside = Beside::new(&mut self.nbd, &mut self.hyperscsi, &mut self.over);
             self.sessions.flush(&mut self.engine, &mut beside);
+            self.settle();
+            self.nbd.flush(&mut self.engine);
             self.settle();
             self.hyperscsi.flush(&mut self.engine);
             self.settle();
-            let has_letters = !self.engine.carrier.own_letters.is_empty();
             let has_lost = self.sessions.has_more() && !self.is_busy;
-            let has_more = self.engine.has_more() || self.hyperscsi.has_more();
-            if !has_letters && !has_lost && !has_more {
+            let has_others = self.nbd.has_more() || self.hyperscsi.has_more();
+            let has_more = self.engine.has_more() || has_others;
+            if !self.has_own_letters() && !has_lost && !has_more {
                 return outcome;
             }
         }
@@ -115,7 +135,7 @@ impl Core {
     /// Carries on what engine and sessions let go on, until there is nothing.
     fn settle(&mut self) {
         loop {
-            let mut beside = Beside(&mut self.hyperscsi);
+            let mut beside = Beside::new(&mut self.nbd, &mut self.hyperscsi, &mut self.over);
             match self.sessions.settle(&mut self.engine, &mut beside) {
                 Some(Beyond::SessionOver { session, left }) => {
                     let left = left.into_iter().map(|task| (task, session.tsih));
@@ -137,16 +157,33 @@ impl Core {
         }
     }
 
-    pub(super) fn handle_letter(&mut self, letter: Letter) {
-        match letter {
-            Letter::Unit(unit, letter) => self.engine.handle_letter(unit, *letter),
-            Letter::Front(letter) => self.sessions.handle_letter(&mut self.engine, letter),
-            Letter::Hyperscsi(letter) => {
-                let (clock, front) = (self.clock(), self.sessions.front.as_mut());
-                self.hyperscsi
-                    .handle_letter(&mut self.engine, letter, front, clock);
+    /// Sorts the mail that was posted. True where some of it is for this core.
+    fn has_own_letters(&mut self) -> bool {
+        while let Some((core, mail)) = self.engine.carrier.posted.pop_front() {
+            if core == self.index {
+                self.own_letters.push_back(mail);
+            } else {
+                self.posted.push((core, mail));
             }
-            Letter::Order(Order(act)) => act(&mut self.sessions, &mut self.engine),
+        }
+        !self.own_letters.is_empty()
+    }
+
+    pub(super) fn handle_letter(&mut self, letter: Letter) {
+        let engine = &mut self.engine;
+        match letter {
+            Letter::Mail(Mail::Unit(unit, letter)) => engine.handle_letter(unit, *letter),
+            Letter::Mail(Mail::Iscsi(letter)) => self.sessions.handle_letter(engine, letter),
+            Letter::Mail(Mail::Nbd(letter)) => {
+                let front = self.sessions.front.as_mut();
+                self.nbd.handle_letter(engine, letter, front);
+            }
+            Letter::Mail(Mail::Hyperscsi(letter)) => {
+                let clock = SystemTime::UNIX_EPOCH + engine.now();
+                let front = self.sessions.front.as_mut();
+                self.hyperscsi.handle_letter(engine, letter, front, clock);
+            }
+            Letter::Order(Order(act)) => act(&mut self.sessions, engine),
         }
     }
 
@@ -155,8 +192,9 @@ impl Core {
         let sessions = self.sessions.poll_timeout(&self.engine);
         let has_more = self.sessions.has_more() || self.engine.has_pieces();
         let more = has_more.then(|| self.engine.now());
+        let nbd = self.nbd.poll_timeout();
         let hyperscsi = self.hyperscsi.poll_timeout(&self.engine);
-        let all = [engine, sessions, hyperscsi, more];
+        let all = [engine, sessions, nbd, hyperscsi, more];
         all.into_iter().flatten().min()
     }
 
@@ -165,6 +203,9 @@ impl Core {
         self.settle();
         let clock = self.clock();
         self.sessions.handle_timeout(&mut self.engine, || clock);
+        self.settle();
+        self.nbd.handle_timeout(&mut self.engine);
+        self.nbd.look(&mut self.engine);
         self.settle();
         self.hyperscsi.handle_timeout(&mut self.engine);
     }
@@ -182,24 +223,24 @@ impl Core {
             tsih: u16::from_be_bytes(std::array::from_fn(|_| byte())),
         };
         if let Some(front) = &mut self.sessions.front {
-            front.accept(Link(link), random, self.engine.now());
+            front.accept(line::line(link), random, self.engine.now());
         }
     }
 
     pub(super) fn appetite(&self, link: usize) -> usize {
-        let links = &self.engine.carrier.links;
-        links.get(&link).map_or(0, |it| it.appetite())
+        let links = &self.engine.carrier.lines.all;
+        links.get(&link).map_or(0, line::appetite)
     }
 
     pub(super) fn arrive(&mut self, link: usize, arrival: Arrival) {
         let outside = &mut self.engine.carrier;
-        let under_way = outside.links.get_mut(&link);
+        let under_way = outside.lines.all.get_mut(&link);
         let Some((key, how)) = under_way.and_then(|it| it.receiving.take()) else {
             return;
         };
         // Logins are left in peace.
-        let hangs_up =
-            matches!(key, LineKey::Connection(_)) && outside.saboteur.strikes(Sabotage::HangUp);
+        let hangs_up = matches!(key, LineKey::Iscsi(IscsiKey::Connection(_)))
+            && outside.hooks.saboteur.strikes(Sabotage::HangUp);
         let bytes = match arrival {
             Arrival::Bytes(bytes) if !hangs_up => Some(bytes),
             Arrival::Bytes(_) | Arrival::End | Arrival::Reset => None,
@@ -210,27 +251,41 @@ impl Core {
     /// A receive has ended; `None`: with the end of the connection.
     fn handle_received(&mut self, key: LineKey, how: Receive, bytes: Option<&[u8]>) {
         let clock = self.clock();
-        let (sessions, engine) = (&mut self.sessions, &mut self.engine);
+        let (sessions, nbd, engine) = (&mut self.sessions, &mut self.nbd, &mut self.engine);
         match (key, how, bytes) {
-            (LineKey::Login(key), ..) => sessions.handle_login_received(engine, key, bytes, clock),
-            (LineKey::Connection(key), Receive::Exact { mut buffer, range }, _) => {
-                let bytes = bytes.unwrap_or_default();
-                buffer[range.start..range.start + bytes.len()].copy_from_slice(bytes);
-                sessions.handle_received_exact(engine, key, buffer, bytes.len());
+            (LineKey::Iscsi(IscsiKey::Login(key)), _, bytes) => {
+                sessions.handle_login_received(engine, key, bytes, clock);
             }
-            (LineKey::Connection(key), Receive::Chunk { .. }, Some(bytes)) => {
+            (LineKey::Nbd(nbd::LineKey::Handshake(key)), _, bytes) => {
+                nbd.handle_handshake_received(engine, key, bytes);
+            }
+            (LineKey::Iscsi(IscsiKey::Connection(key)), Receive::Exact { buffer, range }, _) => {
+                let (buffer, len) = filled(buffer, range, bytes);
+                sessions.handle_received_exact(engine, key, buffer, len);
+            }
+            (LineKey::Nbd(nbd::LineKey::Connection(key)), Receive::Exact { buffer, range }, _) => {
+                let (buffer, len) = filled(buffer, range, bytes);
+                nbd.handle_received_exact(engine, key, buffer, len);
+            }
+            (LineKey::Iscsi(IscsiKey::Connection(key)), Receive::Chunk { .. }, Some(bytes)) => {
                 let chunk = chunk(&self.chunks, bytes);
                 let more = self.prng.chance(300);
                 sessions.handle_received(engine, key, &chunk, more);
             }
-            (LineKey::Connection(key), Receive::Chunk { .. }, None) => {
+            (LineKey::Nbd(nbd::LineKey::Connection(key)), Receive::Chunk { .. }, Some(bytes)) => {
+                nbd.handle_received(engine, key, &chunk(&self.chunks, bytes));
+            }
+            (LineKey::Iscsi(IscsiKey::Connection(key)), Receive::Chunk { .. }, None) => {
                 sessions.handle_end(engine, key, "the link has ended");
+            }
+            (LineKey::Nbd(nbd::LineKey::Connection(key)), Receive::Chunk { .. }, None) => {
+                nbd.handle_end(engine, key, "the link has ended");
             }
         }
     }
 
     pub(super) fn take_output(&mut self, link: usize, len: usize) -> Vec<u8> {
-        let under_way = self.engine.carrier.links.get_mut(&link);
+        let under_way = self.engine.carrier.lines.all.get_mut(&link);
         let Some(sending) = under_way.map(|under_way| &mut under_way.sending) else {
             return Vec::new();
         };
@@ -243,16 +298,26 @@ impl Core {
 
     /// Bytes that a link holds already; the core does not notice.
     pub(super) fn take_buffered(&mut self, link: usize, len: usize) -> Vec<u8> {
-        let under_way = self.engine.carrier.links.get_mut(&link);
+        let under_way = self.engine.carrier.lines.all.get_mut(&link);
         under_way.map_or_else(Vec::new, |way| {
             let len = len.min(way.buffered.len());
             way.buffered.drain(..len).collect()
         })
     }
 
+    /// What is being sent on a link fails.
+    pub(crate) fn fail_output(&mut self, link: usize) {
+        if let Some(under_way) = self.engine.carrier.lines.all.get_mut(&link) {
+            under_way.buffered.clear();
+            if let Some(sending) = under_way.sending.take() {
+                self.handle_sent(sending.key, sending.message, Sent::Not);
+            }
+        }
+    }
+
     /// Sends that nobody waited for have ended.
     fn end_unwatched(&mut self) {
-        let links = self.engine.carrier.links.values_mut();
+        let links = self.engine.carrier.lines.all.values_mut();
         let over: Vec<_> = links.filter_map(|way| way.unwatched.take()).collect();
         for (key, message) in over {
             self.handle_sent(key, message, Sent::AtOnce);
@@ -260,19 +325,28 @@ impl Core {
     }
 
     fn handle_sent(&mut self, key: LineKey, message: Message, sent: Sent) {
-        let clock = self.clock();
+        let (clock, is_sent) = (self.clock(), sent != Sent::Not);
         let (sessions, engine) = (&mut self.sessions, &mut self.engine);
         match key {
-            LineKey::Login(key) => {
-                sessions.handle_login_sent(engine, key, sent != Sent::Not, clock);
+            LineKey::Iscsi(IscsiKey::Login(key)) => {
+                sessions.handle_login_sent(engine, key, is_sent, clock);
             }
-            LineKey::Connection(key) => sessions.handle_sent(engine, key, message, sent),
+            LineKey::Iscsi(IscsiKey::Connection(key)) => {
+                sessions.handle_sent(engine, key, message, sent);
+            }
+            LineKey::Nbd(nbd::LineKey::Handshake(key)) => {
+                let means = (sessions.front.as_mut(), clock);
+                self.nbd.handle_handshake_sent(engine, key, is_sent, means);
+            }
+            LineKey::Nbd(nbd::LineKey::Connection(key)) => {
+                self.nbd.handle_sent(engine, key, message, is_sent);
+            }
         }
     }
 
     /// What was under way on a link that was shut ends. False when there is none.
     fn end_shut(&mut self) -> bool {
-        let links = &mut self.engine.carrier.links;
+        let links = &mut self.engine.carrier.lines.all;
         let shut = links.iter().find(|(_, under_way)| under_way.is_shut);
         let Some(link) = shut.map(|(link, _)| *link) else {
             return false;
@@ -281,14 +355,21 @@ impl Core {
         if let Some((key, how)) = under_way.receiving {
             self.handle_received(key, how, None);
         }
-        if let Some(Sending { key, message, .. }) = under_way.sending {
-            self.handle_sent(key, message, Sent::Not);
+        if let Some(sending) = under_way.sending {
+            self.handle_sent(sending.key, sending.message, Sent::Not);
         }
         if let Some((key, message)) = under_way.unwatched {
             self.handle_sent(key, message, Sent::AtOnce);
         }
         true
     }
+}
+
+/// A buffer into which these bytes were received, and how many there are.
+fn filled(mut buffer: Buffer, range: Range<usize>, bytes: Option<&[u8]>) -> (Buffer, usize) {
+    let bytes = bytes.unwrap_or_default();
+    buffer[range.start..range.start + bytes.len()].copy_from_slice(bytes);
+    (buffer, bytes.len())
 }
 
 /// A chunk that was received.

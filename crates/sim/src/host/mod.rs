@@ -3,6 +3,7 @@
 //! Crate `plane` carries engine and sessions over reactors and threads, this module over the simulated
 //! world. It decides nothing: what leaves a core is put down for the world, bytes, letters, closed links.
 
+mod beside;
 mod carrier;
 mod core;
 mod line;
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use engine::{Engine, MediumFailure, Save, SaveError, SavedState, SessionKey, Version};
 use front::iscsi::FrontLetter;
+use front::testing::{Mail, TestLine};
 use iscsi::pdu::Tsih;
 
 use crate::disk::Disk;
@@ -23,14 +25,13 @@ use crate::setup::{self, Settings, UNIT};
 
 pub use self::carrier::Outside;
 pub(crate) use self::core::Core;
-pub use self::line::Link;
 
 /// The whole target.
 #[derive(Debug)]
 pub struct Host {
     pub(crate) cores: Vec<Core>,
     /// The core that has a link now. None while it is on its way between two.
-    places: BTreeMap<usize, usize>,
+    pub(crate) places: BTreeMap<usize, usize>,
 }
 
 impl Host {
@@ -87,7 +88,7 @@ impl Host {
     /// Links with something to send.
     pub fn links_with_output(&self) -> Vec<usize> {
         let cores = self.cores.iter();
-        let links = cores.flat_map(|core| &core.engine.carrier.links);
+        let links = cores.flat_map(|core| &core.engine.carrier.lines.all);
         let sending = links.filter(|(_, way)| way.sending.is_some() || !way.buffered.is_empty());
         sending.map(|(link, _)| *link).collect()
     }
@@ -95,7 +96,7 @@ impl Host {
     /// Links that the target has closed since the last call.
     pub fn take_closed(&mut self) -> Vec<usize> {
         let cores = self.cores.iter_mut();
-        let closed = cores.flat_map(|core| core.engine.carrier.closed.drain(..));
+        let closed = cores.flat_map(|core| core.engine.carrier.lines.shut.drain(..));
         let closed: Vec<usize> = closed.collect();
         for link in &closed {
             self.places.remove(link);
@@ -103,7 +104,7 @@ impl Host {
         closed
     }
 
-    fn core_of(&mut self, link: usize) -> Option<&mut Core> {
+    pub(crate) fn core_of(&mut self, link: usize) -> Option<&mut Core> {
         let place = *self.places.get(&link)?;
         self.cores.get_mut(place)
     }
@@ -112,18 +113,36 @@ impl Host {
 
     /// A letter has come.
     pub fn deliver(&mut self, core: usize, letter: Letter, now: Duration) {
-        if let Letter::Front(FrontLetter::Adopt(adoption)) = &letter {
-            self.places.insert(adoption.line.0, core);
+        if let Some(letter) = self.note_place(core, letter) {
+            self.cores[core].turn(now, |core| core.handle_letter(letter));
         }
-        self.cores[core].turn(now, |core| core.handle_letter(letter));
+    }
+
+    /// A link that comes with a letter has its place there.
+    fn note_place(&mut self, core: usize, letter: Letter) -> Option<Letter> {
+        match letter {
+            Letter::Mail(Mail::Iscsi(FrontLetter::Adopt(adoption))) => {
+                self.places.insert(adoption.line.number, core);
+                let letter = FrontLetter::Adopt(adoption);
+                Some(Letter::Mail(Mail::Iscsi(letter)))
+            }
+            Letter::Mail(Mail::Nbd(letter)) => {
+                let seen = |line: TestLine| {
+                    self.places.insert(line.number, core);
+                    Some(line)
+                };
+                letter.with_line(seen).map(Mail::Nbd).map(Letter::Mail)
+            }
+            letter @ (Letter::Mail(_) | Letter::Order(_)) => Some(letter),
+        }
     }
 
     /// Letters that were posted since the last call: from, to, letter.
     pub fn take_letters(&mut self) -> Vec<(usize, usize, Letter)> {
         let cores = self.cores.iter_mut().enumerate();
         let letters = cores.flat_map(|(from, core)| {
-            let posted = core.engine.carrier.posted.drain(..);
-            posted.map(move |(to, letter)| (from, to, letter))
+            let posted = core.posted.drain(..);
+            posted.map(move |(to, mail)| (from, to, Letter::Mail(mail)))
         });
         letters.collect()
     }
@@ -159,9 +178,8 @@ impl Host {
     /// [`Host::handle_saved`].
     pub fn take_saves(&mut self) -> Vec<Save> {
         let cores = self.cores.iter_mut();
-        cores
-            .filter_map(|core| core.engine.carrier.to_save.take())
-            .collect()
+        let saves = cores.flat_map(|core| core.engine.carrier.to_keep.drain(..));
+        saves.map(|(_, save)| save).collect()
     }
 
     /// What became of a state of the unit that was to be saved.

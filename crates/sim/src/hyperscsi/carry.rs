@@ -4,59 +4,11 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::hyperscsi::limits::FRAME_MAX_BYTES;
-use engine::{Engine, SessionKey};
 use front::Station;
-use front::hyperscsi::{self, FrameSizes, Group, Place, PlaceKey, Server};
-use front::{Others, Port};
+use front::hyperscsi::{FrameSizes, Group, Place, Server};
 
-use crate::host::Host;
-use crate::host::{Core, Outside};
-use crate::letter::{Letter, Receipt};
-
-/// The sessions that are not of iSCSI.
-pub(crate) struct Beside<'a>(pub(crate) &'a mut hyperscsi::Sessions<Outside>);
-
-impl Others<Outside> for Beside<'_> {
-    fn handle_events(&mut self, engine: &mut Engine<Outside>, session: SessionKey) {
-        self.0.handle_events(engine, session);
-    }
-
-    fn note_ready(&mut self, _: &Engine<Outside>, session: SessionKey) {
-        self.0.note_ready(session);
-    }
-
-    fn handle_over(&mut self, engine: &mut Engine<Outside>, port: Port) {
-        if let Port::Hyperscsi(port) = port {
-            self.0.handle_over(engine, &port);
-        }
-    }
-}
-
-impl hyperscsi::Wire for Outside {
-    type HyperscsiSocket = ();
-
-    fn send_frame(
-        &mut self,
-        (): &(),
-        key: PlaceKey,
-        to: Station,
-        write: impl FnOnce(&mut [u8]) -> Option<usize>,
-    ) -> bool {
-        let mut room = [0; FRAME_MAX_BYTES as usize];
-        let Some(frame) = write(&mut room).and_then(|length| room.get(..length)) else {
-            return false;
-        };
-        self.frames.push((key, to, frame.to_vec()));
-        true
-    }
-
-    fn post_letter(&mut self, core: usize, letter: hyperscsi::Letter) {
-        self.post_any(core, Letter::Hyperscsi(letter));
-    }
-
-    fn report(&mut self, _: hyperscsi::Notice<'_>) {}
-}
+use crate::host::{Core, Host};
+use crate::letter::Receipt;
 
 impl Core {
     /// A frame has come at the only place.
@@ -69,7 +21,7 @@ impl Core {
 
     /// Takes the frames that are to leave.
     pub(crate) fn take_frames(&mut self) -> Vec<(Station, Vec<u8>)> {
-        let frames = std::mem::take(&mut self.engine.carrier.frames);
+        let frames = std::mem::take(&mut self.engine.carrier.lines.frames);
         let left = frames.into_iter().map(|(place, to, frame)| {
             self.hyperscsi.handle_sent(place, 1, 0);
             (to, frame)
@@ -112,7 +64,7 @@ impl Host {
     pub fn take_frames(&mut self, now: Duration) -> Vec<(Station, Vec<u8>)> {
         let mut all = Vec::new();
         for core in &mut self.cores {
-            while !core.engine.carrier.frames.is_empty() {
+            while !core.engine.carrier.lines.frames.is_empty() {
                 all.extend(core.turn(now, Core::take_frames));
             }
         }

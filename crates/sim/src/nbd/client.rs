@@ -5,10 +5,10 @@ use std::ops::Range;
 
 use nbd::{Client, Handshake, Piece, Progress, ReadBuffer, Request, ServerError, Work};
 
-use super::core::EXPORT;
 use crate::disk::BLOCK_BYTES;
 use crate::ledger::{self, WriteId};
 use crate::prng::Prng;
+use crate::setup::EXPORT;
 
 /// Requests of one client under way.
 const REQUESTS_MAX: usize = 8;

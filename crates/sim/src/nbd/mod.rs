@@ -1,6 +1,6 @@
-//! Sessions of NBD on several cores: handshakes, engine and device server that ship, clients that are those of the
-//! crate `nbd`, connections that come in pieces and are cut, letters that wait, a disk that is late, fails and loses
-//! what was not flushed.
+//! Sessions of NBD on several cores: the host of the first world, with its handshakes and sessions that ship, clients
+//! that are those of the crate `nbd`, connections that come in pieces and are cut, letters that wait, a disk that is
+//! late, fails and loses what was not flushed.
 //!
 //! An initiator of iSCSI has the same unit: its PERSISTENT RESERVE OUT reaches the owner as from a core of its own.
 //! While a reservation of it is in force, writes of clients fail and change nothing.
@@ -10,8 +10,8 @@
 //! (`reservations-hold`); the server speaks the protocol and hangs up on nobody (`clients-are-served`); nothing is left
 //! of sessions that are over (`nothing-is-left`).
 
+mod carry;
 mod client;
-mod core;
 #[cfg(test)]
 mod tests;
 
@@ -21,26 +21,31 @@ use std::time::Duration;
 
 use engine::agree::{ToCore, ToOwner};
 use engine::{RequestNumber, Ticket};
-use front::SendEnd;
-use front::nbd::{Letter, LineKey, Receive};
-use memory::Message;
+use front::testing::Mail;
+use iscsi::negotiate::OperationalPreferences;
 use nbd::ServerError;
 use scsi::{Cdb, Change, ChangeKind, Nexus, NexusId, PortName, Principal, Status};
 
+use self::carry::peer;
 use self::client::{Asked, Talk};
-use self::core::{Core, Mail, OnLink, Sizes, peer};
 use crate::disk::{Disk, Fate, RequestId};
 use crate::flush::Breach;
+use crate::host::Host;
 use crate::ledger::{Ended as EndOfWrite, Ledger};
+use crate::letter::Letter;
+use crate::network::Arrival;
 use crate::prng::Prng;
 use crate::sabotage::Sabotage;
-use crate::setup;
+use crate::setup::{Settings, UNIT};
 
 const BLOCKS: usize = 64;
 /// Things that happen in a life, before it comes to its end.
 const STEPS: usize = 3000;
 /// Things that may happen until all is answered.
 const LAST_STEPS: usize = 40_000;
+/// No handshake takes so long.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(100_000);
+const ABORT_MAX: Duration = Duration::from_secs(3);
 /// The key of the initiator's registration.
 const KEY: u64 = 0xabc;
 
@@ -71,13 +76,8 @@ pub enum Planted {
 }
 
 /// A connection.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Pipe {
-    core: usize,
-    receiving: Option<(LineKey, Receive)>,
-    sending: Option<(LineKey, Message, SendEnd)>,
-    /// A send of which all is there. The server learns of its end with the next turn of its core.
-    unwatched: Option<(LineKey, Message)>,
     /// To the server, and to the client.
     outbound: VecDeque<u8>,
     inbound: VecDeque<u8>,
@@ -102,10 +102,11 @@ struct World {
     prng: Prng,
     disk: Disk,
     volatile_cache: bool,
-    cores: Vec<Core>,
+    host: Host,
+    cores: usize,
     now: Duration,
     /// Mail under way, by sender and receiver.
-    mail: BTreeMap<(usize, usize), VecDeque<Mail>>,
+    mail: BTreeMap<(usize, usize), VecDeque<Letter>>,
     pipes: BTreeMap<usize, Pipe>,
     links: usize,
     talks: Vec<Option<Talk>>,
@@ -144,24 +145,35 @@ pub fn run_noted(seed: u64, planted: Option<Planted>) -> (Result<Report, Breach>
     (outcome, world.diary.unwrap_or_default())
 }
 
+/// How the server is set up.
+fn settings(prng: &mut Prng) -> Settings {
+    Settings {
+        cores: prng.size(1, 3),
+        queue_depth: u32::try_from(prng.size(1, 4)).unwrap_or(1),
+        preferences: OperationalPreferences::default(),
+        abort_timeout: ABORT_MAX,
+        fence_timeout: ABORT_MAX,
+        login_timeout: HANDSHAKE_MAX,
+        nop_interval: HANDSHAKE_MAX,
+        nop_timeout: HANDSHAKE_MAX,
+        pool_bytes: prng.pick(&[512 << 10, 4 << 20]).unwrap_or(4 << 20),
+        is_busy: false,
+        sabotage: None,
+    }
+}
+
 impl World {
     fn new(seed: u64, planted: Option<Planted>, is_noted: bool) -> Self {
         let mut prng = Prng::stream(seed, "nbd");
-        let sizes = Sizes {
-            cores: prng.size(1, 3),
-            queue_depth: u32::try_from(prng.size(1, 4)).unwrap_or(1),
-        };
+        let settings = settings(&mut prng);
         let volatile_cache = prng.chance(700);
         let disk = Disk::new(BLOCKS, volatile_cache, 4, Prng::stream(seed, "nbd disk"));
         if let Some(Planted::Disk(sabotage)) = planted {
             disk.sabotage(sabotage);
         }
-        let core = |index| {
-            let owner = setup::owner(&disk, None);
-            Core::new(index, sizes, owner, disk.handle(index))
-        };
         Self {
-            cores: (0..sizes.cores).map(core).collect(),
+            host: Host::new(&settings, &disk, None, &Prng::stream(seed, "nbd host")),
+            cores: settings.cores,
             disk,
             volatile_cache,
             now: Duration::from_secs(1),
@@ -225,33 +237,15 @@ impl World {
 
     // ---- cores -------------------------------------------------------------------------------
 
-    fn turn(&mut self, core: usize, happen: impl FnOnce(&mut Core)) {
-        let pipes = self.pipes.values_mut().filter(|pipe| pipe.core == core);
-        let over: Vec<_> = pipes.filter_map(|pipe| pipe.unwatched.take()).collect();
-        self.cores[core].turn(self.now, |core| {
-            for (key, message) in over {
-                core.handle_sent(key, message, true);
-            }
-            happen(core);
-        });
-        let outside = &mut self.cores[core].engine.carrier;
-        let (posted, on_links) = (
-            std::mem::take(&mut outside.posted),
-            std::mem::take(&mut outside.on_links),
-        );
-        for (to, mail) in posted {
-            self.mail.entry((core, to)).or_default().push_back(mail);
+    /// What has left the cores goes on its way.
+    fn carry(&mut self) {
+        for (from, to, letter) in self.host.take_letters() {
+            self.mail.entry((from, to)).or_default().push_back(letter);
         }
-        for (link, what) in on_links {
-            let Some(pipe) = self.pipes.get_mut(&link) else {
-                continue;
-            };
-            match what {
-                OnLink::Receive(key, how) => pipe.receiving = Some((key, how)),
-                OnLink::Send(key, message, end) => pipe.sending = Some((key, message, end)),
-                OnLink::Shut => pipe.is_shut = true,
+        for link in self.host.take_closed() {
+            if let Some(pipe) = self.pipes.get_mut(&link) {
+                pipe.is_shut = true;
             }
-            pipe.core = core;
         }
     }
 
@@ -267,37 +261,16 @@ impl World {
             return;
         };
         self.note(|| format!("a letter from {from} to {to}"));
-        if to == self.cores.len() {
+        if to == self.cores {
             self.answer_initiator(mail);
-            return;
-        }
-        let mail = match mail {
-            Mail::Front(letter) => {
-                // Its line lives there from now on.
-                let pipes = &mut self.pipes;
-                let seen = |link: core::Link| {
-                    if let Some(pipe) = pipes.get_mut(&link.0) {
-                        pipe.core = to;
-                    }
-                    Some(link)
-                };
-                match letter {
-                    letter @ Letter::Adopt(_) => letter.with_line(seen).map(Mail::Front),
-                    Letter::SessionEnded(id) => Some(Mail::Front(Letter::SessionEnded(id))),
-                }
-            }
-            mail @ Mail::Unit(_) => Some(mail),
-        };
-        if let Some(mail) = mail {
-            self.turn(to, |core| core.handle_mail(mail));
+        } else {
+            self.host.deliver(to, mail, self.now);
         }
     }
 
     fn pass_time(&mut self) {
         self.now += Duration::from_millis(self.prng.within(1, 400));
-        for core in 0..self.cores.len() {
-            self.turn(core, Core::handle_time);
-        }
+        self.host.handle_time(self.now);
     }
 
     fn end_request(&mut self, is_young: bool) {
@@ -319,7 +292,7 @@ impl World {
         let what = self.disk.describe(id);
         self.note(|| format!("{what} ends: {fate:?}"));
         if let Some(core) = self.disk.complete(id, fate) {
-            self.turn(core, |core| core.engine.handle_store_wake(setup::UNIT));
+            self.host.wake_for_store(core, self.now);
         }
     }
 
@@ -333,23 +306,11 @@ impl World {
         let link = self.links;
         self.links += 1;
         self.report.links += 1;
-        self.pipes.insert(
-            link,
-            Pipe {
-                core: 0,
-                receiving: None,
-                sending: None,
-                unwatched: None,
-                outbound: VecDeque::new(),
-                inbound: VecDeque::new(),
-                is_shut: false,
-                is_cut: false,
-            },
-        );
+        self.pipes.insert(link, Pipe::default());
         let talk = Talk::new(link).map_err(|why| breach("clients-are-served", why))?;
         self.talks[at] = Some(talk);
         self.note(|| format!("client {at} connects: link {link}"));
-        self.turn(0, |core| core.accept(link));
+        self.host.accept_nbd(link, self.now);
         Ok(())
     }
 
@@ -387,74 +348,59 @@ impl World {
         }
     }
 
-    fn pick_link(&mut self, is_meant: impl Fn(&Pipe) -> bool) -> Option<usize> {
-        let meant = self.pipes.iter().filter(|(_, pipe)| is_meant(pipe));
-        let meant: Vec<usize> = meant.map(|(link, _)| *link).collect();
-        self.prng.pick(&meant)
-    }
-
-    /// A piece comes to the server.
+    /// A piece comes to the server, or the end of a connection that was cut.
     fn bring_to_server(&mut self) {
-        let has_some = |pipe: &Pipe| {
-            let is_over = pipe.is_shut || pipe.is_cut;
-            pipe.receiving.is_some() && (is_over || !pipe.outbound.is_empty())
-        };
-        let Some(link) = self.pick_link(has_some) else {
+        let mut meant = Vec::new();
+        for (link, pipe) in &self.pipes {
+            let is_wanted = self.host.appetite(*link) > 0;
+            if is_wanted && (pipe.is_cut || !pipe.outbound.is_empty()) {
+                meant.push(*link);
+            }
+        }
+        let Some(link) = self.prng.pick(&meant) else {
             return;
         };
+        let (most, is_exact) = (self.host.appetite(link), self.host.wants_all(link));
         let Some(pipe) = self.pipes.get_mut(&link) else {
             return;
         };
-        let is_over = pipe.is_shut || pipe.is_cut;
-        let most = match &pipe.receiving {
-            Some((_, Receive::Exact { range, .. })) if !is_over => {
-                if pipe.outbound.len() < range.len() {
-                    return;
-                }
-                range.len()
-            }
-            Some((_, Receive::Exact { range, .. })) => range.len(),
-            Some((_, Receive::Chunk { limit_bytes })) => *limit_bytes,
-            None => return,
-        };
-        let is_exact = matches!(&pipe.receiving, Some((_, Receive::Exact { .. })));
+        if pipe.is_cut {
+            self.host.arrive(link, Arrival::Reset, self.now);
+            return;
+        }
         let there = pipe.outbound.len().min(most);
-        let count = match is_exact || there == 0 || self.prng.chance(600) {
+        if is_exact && there < most {
+            return;
+        }
+        let count = match is_exact || self.prng.chance(600) {
             true => there,
             false => self.prng.size(1, there),
         };
-        let bytes: Vec<u8> = match is_over {
-            true => Vec::new(),
-            false => pipe.outbound.drain(..count).collect(),
-        };
-        if let Some((key, how)) = pipe.receiving.take() {
-            let core = pipe.core;
-            self.turn(core, |core| core.handle_received(key, how, &bytes));
-        }
+        let bytes = pipe.outbound.drain(..count).collect();
+        self.host.arrive(link, Arrival::Bytes(bytes), self.now);
     }
 
     /// What the server sends leaves it.
     fn bring_from_server(&mut self) {
-        let Some(link) = self.pick_link(|pipe| pipe.sending.is_some()) else {
+        let Some(link) = self.prng.pick(&self.host.links_with_output()) else {
             return;
         };
         let loses = self.planted == Some(Planted::LosesBytes) && self.prng.chance(20);
         let Some(pipe) = self.pipes.get_mut(&link) else {
             return;
         };
-        let Some((key, message, end)) = pipe.sending.take() else {
+        if pipe.is_cut {
+            self.host.fail_output(link, self.now);
             return;
+        }
+        let count = match self.prng.chance(700) {
+            true => usize::MAX,
+            false => self.prng.size(1, 2000),
         };
-        let is_sent = !pipe.is_cut && !pipe.is_shut;
-        if is_sent && !loses {
-            pipe.inbound.extend(message.to_vec());
+        let bytes = self.host.take_output(link, count, self.now);
+        if !loses {
+            pipe.inbound.extend(bytes);
         }
-        if end == SendEnd::Waits && is_sent {
-            pipe.unwatched = Some((key, message));
-            return;
-        }
-        let core = pipe.core;
-        self.turn(core, |core| core.handle_sent(key, message, is_sent));
     }
 
     // ---- clients -----------------------------------------------------------------------------
@@ -625,18 +571,18 @@ impl World {
         let cdb = Cdb::new(&cdb);
         let kind = ChangeKind::Command { cdb, parameters };
         let ticket = Ticket {
-            core: self.cores.len(),
+            core: self.cores,
             request: RequestNumber(1),
         };
         let change = Change { from, kind };
         let letter = engine::Letter::ToOwner(ToOwner::Change { ticket, change });
-        let between = (self.cores.len(), 0);
-        let mail = Mail::Unit(Box::new(letter));
-        self.mail.entry(between).or_default().push_back(mail);
+        let mail = Mail::Unit(UNIT, Box::new(letter));
+        let between = self.mail.entry((self.cores, 0)).or_default();
+        between.push_back(Letter::Mail(mail));
     }
 
-    fn answer_initiator(&mut self, mail: Mail) {
-        let Mail::Unit(letter) = mail else {
+    fn answer_initiator(&mut self, mail: Letter) {
+        let Letter::Mail(Mail::Unit(_, letter)) = mail else {
             return;
         };
         if let engine::Letter::ToCore(ToCore::Changed { reply, .. }) = *letter {
@@ -651,15 +597,17 @@ impl World {
     // ---- what must hold ----------------------------------------------------------------------
 
     fn look_after(&mut self) -> Result<(), Breach> {
-        for (index, core) in self.cores.iter_mut().enumerate() {
-            if let Some(what) = core.engine.carrier.broken {
-                return Err(breach("nothing-is-broken", format!("core {index}: {what}")));
-            }
-            let over = std::mem::take(&mut core.over);
-            for at in over {
-                let link = self.pipes.keys().find(|link| peer(**link) == at);
-                self.over.extend(link.copied());
-            }
+        self.carry();
+        if let Some(what) = self.host.broken() {
+            return Err(breach("nothing-is-broken", what.to_owned()));
+        }
+        if !self.host.take_saves().is_empty() {
+            let what = "nothing here has to survive a restart".to_owned();
+            return Err(breach("nothing-is-broken", what));
+        }
+        for at in self.host.take_over() {
+            let link = self.pipes.keys().find(|link| peer(**link) == at);
+            self.over.extend(link.copied());
         }
         let arrived = self.disk.take_arrivals();
         self.waiting.extend(arrived);
@@ -711,16 +659,12 @@ impl World {
                 .insert(talk.link, talk.asked.into_iter().collect());
         }
         self.talks.push(None);
-        for core in 0..self.cores.len() {
-            self.turn(core, Core::end_all);
-        }
+        self.host.end_nbd(self.now);
         for _ in 0..LAST_STEPS {
             self.step(false)?;
             let has_mail = self.mail.values().any(|mail| !mail.is_empty());
-            let is_busy = |pipe: &Pipe| pipe.receiving.is_some() || pipe.sending.is_some();
-            let is_quiet =
-                !has_mail && self.waiting.is_empty() && !self.pipes.values().any(is_busy);
-            if is_quiet && self.cores.iter().all(|core| core.leftovers().is_empty()) {
+            let is_quiet = !has_mail && self.waiting.is_empty();
+            if is_quiet && self.host.leftovers().is_none() {
                 let lost = std::mem::take(&mut self.lost);
                 for (tag, asked) in lost.into_values().flatten() {
                     self.give_up(tag, &asked);
@@ -728,8 +672,8 @@ impl World {
                 return self.hold_against_book("at the end");
             }
         }
-        let left: Vec<_> = self.cores.iter().flat_map(Core::leftovers).collect();
-        Err(breach("nothing-is-left", format!("{left:?}")))
+        let left = self.host.leftovers().unwrap_or_default();
+        Err(breach("nothing-is-left", left))
     }
 
     fn hold_against_book(&mut self, when: &str) -> Result<(), Breach> {

@@ -2,7 +2,6 @@
 //! that do what a test says. Time is a number that the test moves.
 
 use std::collections::VecDeque;
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,8 +14,7 @@ use ::iscsi::login::{
     InitiatorAuth, InitiatorLoginAction, InitiatorLoginConfig, LoginInitiator, TargetAuth,
     TargetPolicy,
 };
-use ::iscsi::names::IscsiName;
-use ::iscsi::negotiate::{ConnectionParameters, OperationalPreferences};
+use ::iscsi::negotiate::OperationalPreferences;
 use ::iscsi::pdu::{
     Bhs, Cid, InitiatorTaskTag, Isid, LoginStatus, LogoutReason, LogoutRequestBhs, NopOutBhs,
     Opcode, RESERVED_TAG, ScsiCommandBhs, Tsih, flags, opcode,
@@ -24,22 +22,19 @@ use ::iscsi::pdu::{
 use ::iscsi::target::Receive;
 use engine::testing::bench::{profile, visible};
 use engine::testing::disk::{Disk, capabilities};
-use engine::{
-    Carrier, Ending, Engine, Life, News, PartKey, Save, StoreWork, TargetIndex, UnitIndex,
-    VisibleLun,
-};
-use memory::{Buffer, Message, Pool};
-use scsi::{Owner, Status};
-use store::{Descriptor, SocketTag, Waker};
+use engine::testing::outside;
+use engine::{Engine, TargetIndex, UnitIndex, VisibleLun};
+use memory::Pool;
+use scsi::Owner;
 
 use super::super::{
-    Coalescing, Detail, Front, FrontLetter, FrontSettings, Holding, Line, LineKey, LoginRandom,
-    Notice, SessionSettings, Sessions, Wire,
+    Coalescing, Front, FrontSettings, Holding, LineKey, LoginRandom, SessionSettings, Sessions,
 };
 use crate::NoOthers;
+use crate::testing::{LineKey as AnyKey, Mail, NoHooks, TestLine, UnderWay};
 use crate::{
-    Asker, Authorization, Command, CommandId, Policy, Port, PortPlan, SendEnd, Sent, SessionId,
-    SessionReport, TargetPlan, VisibleTarget,
+    Asker, Authorization, Policy, PortPlan, SendEnd, Sent, SessionId, SessionReport, TargetPlan,
+    VisibleTarget,
 };
 
 /// When every test begins: in the middle of a second.
@@ -65,54 +60,31 @@ pub(super) const GOOD: Answer = (0, None);
 /// What the first command to a unit is answered.
 pub(super) const NEW_HERE: Answer = (2, Some((6, 0x29, 0)));
 
-/// Dropped when what an administrator asked for is done.
-pub(super) type Receipt = Rc<()>;
+pub(super) use outside::Receipt;
 
 /// Whether what was asked for with a receipt is done.
 pub(super) fn is_done(receipt: &Receipt) -> bool {
     Rc::strong_count(receipt) == 1
 }
 
-/// A connection, as the bench numbers them.
-#[derive(Debug)]
-pub(super) struct TestLine {
-    line: usize,
-    host: u8,
-}
-
 /// So many hosts have one address; a host has the address of those whose number is at most this less.
 pub(super) const HOSTS_OF_ADDRESS: u8 = 64;
 
-impl Line for TestLine {
-    type Context = ();
+type Outside = outside::Outside<NoHooks>;
 
-    fn peer(&self) -> SocketAddr {
-        let address = [10, 0, 1, self.host / HOSTS_OF_ADDRESS];
-        SocketAddr::from((address, u16::try_from(self.line).unwrap()))
+fn line(number: usize, host: u8) -> TestLine {
+    let address = [10, 0, 1, host / HOSTS_OF_ADDRESS];
+    TestLine {
+        number,
+        peer: SocketAddr::from((address, u16::try_from(number).unwrap())),
+        portal: SocketAddr::from(([10, 0, 0, 2], 3260)),
+        has_had_all: true,
     }
-
-    fn portal(&self) -> SocketAddr {
-        SocketAddr::from(([10, 0, 0, 2], 3260))
-    }
-
-    fn has_had_all(&self) -> bool {
-        true
-    }
-
-    fn note_login(&mut self, _: &Pdu, _: Option<&IscsiName>, (): &()) {}
-    fn enter(&mut self, _: &Detail, _: &ConnectionParameters, (): &()) {}
-    fn note_received(&mut self, _: &[u8]) {}
-    fn note_sent(&mut self, _: &Message) {}
 }
 
-/// One end of a connection: what the target has under way on it, and the initiator at the other end.
+/// The initiator at the other end of a connection.
 #[derive(Debug)]
 struct End {
-    receiving: Option<(LineKey, Receive)>,
-    sending: Option<(LineKey, Message)>,
-    /// Whether somebody waits for the end of the last send.
-    last_end: Option<SendEnd>,
-    is_shut: bool,
     login: Option<LoginInitiator>,
     inbound: PduBuffer,
     outbound: VecDeque<Vec<u8>>,
@@ -124,116 +96,6 @@ struct End {
     is_silent: bool,
     /// It has closed its end.
     is_gone: bool,
-}
-
-#[derive(Debug)]
-enum Letter {
-    Unit(UnitIndex, engine::Letter),
-    Front(FrontLetter<TestLine>),
-}
-
-/// What has left the core.
-#[derive(Debug, Default)]
-pub(super) struct Outside {
-    letters: VecDeque<Letter>,
-    ends: Vec<End>,
-    /// Why sessions have ended, in order.
-    ended: Vec<&'static str>,
-}
-
-impl Carrier for Outside {
-    type Port = Port;
-    type Operation = Infallible;
-    type Receipt = Receipt;
-    type Account = ();
-
-    fn post(&mut self, _: usize, unit: UnitIndex, letter: engine::Letter) {
-        self.letters.push_back(Letter::Unit(unit, letter));
-    }
-
-    fn begin(&mut self, _: PartKey, _: StoreWork) -> Infallible {
-        unreachable!("the disk orders nothing")
-    }
-
-    fn waker(&self, _: UnitIndex) -> Waker {
-        Waker::new(|| {})
-    }
-
-    fn open_socket(&mut self, _: UnitIndex, _: SocketTag, _: Descriptor) -> bool {
-        unreachable!("the disk orders nothing")
-    }
-
-    fn close_socket(&mut self, _: UnitIndex, _: SocketTag) {}
-
-    fn cancel(&mut self, operation: Infallible) {
-        match operation {}
-    }
-
-    fn save(&mut self, _: UnitIndex, _: Save) {
-        unreachable!("no test changes what is kept")
-    }
-
-    fn lend_chunk(&mut self, _: &Rc<Buffer>) -> bool {
-        true
-    }
-
-    fn notify(&mut self, news: News) {
-        assert!(!matches!(news, News::Broken(_)), "{news:?}");
-    }
-
-    fn series(&mut self, _: UnitIndex, _: &Port) -> u32 {
-        0
-    }
-
-    fn account(_: u32, _: &Port, _: CommandId, _: &Command) {}
-    fn note_answer(&mut self, (): (), _: Status) {}
-    fn note_wait(&mut self, (): ()) {}
-    fn note_end(&mut self, (): (), _: Ending, _: Life) {}
-    fn note_starved(&mut self) {}
-}
-
-impl Wire for Outside {
-    type Line = TestLine;
-
-    fn context(&self) -> &() {
-        &()
-    }
-
-    fn receive(&mut self, line: &TestLine, key: LineKey, how: Receive) {
-        let before = self.ends[line.line].receiving.replace((key, how));
-        assert!(before.is_none(), "two receives on {line:?}");
-    }
-
-    fn send(&mut self, line: &TestLine, key: LineKey, message: Message, end: SendEnd) {
-        self.ends[line.line].last_end = Some(end);
-        let before = self.ends[line.line].sending.replace((key, message));
-        assert!(before.is_none(), "two sends on {line:?}");
-    }
-
-    fn shut(&mut self, line: &TestLine) {
-        self.ends[line.line].is_shut = true;
-    }
-
-    fn send_last(&mut self, line: TestLine, _: &Message) {
-        self.shut(&line);
-    }
-
-    fn post_letter(&mut self, core: usize, letter: FrontLetter<TestLine>) {
-        assert_eq!(core, 0);
-        self.letters.push_back(Letter::Front(letter));
-    }
-
-    fn takes_cold_reset(&self, _: TargetIndex) -> bool {
-        false
-    }
-
-    fn note_send(&mut self, _: &Detail, _: Duration, _: usize) {}
-
-    fn report(&mut self, notice: Notice<'_>) {
-        if let Notice::SessionEnds { reason, .. } = notice {
-            self.ended.push(reason);
-        }
-    }
 }
 
 /// Everybody sees LUN 0.
@@ -282,6 +144,7 @@ pub(super) struct Bench {
     pub(super) engine: Engine<Outside>,
     pub(super) sessions: Sessions<Outside>,
     pub(super) disk: Disk,
+    ends: Vec<End>,
     chunks: Pool,
     steps: u32,
 }
@@ -318,6 +181,7 @@ impl Bench {
             engine,
             sessions: Sessions::new(settings, Arc::default(), Some(front(change))),
             disk,
+            ends: Vec::new(),
             chunks: Pool::new(0).unwrap(),
             steps: 0,
         }
@@ -359,12 +223,8 @@ impl Bench {
         };
         let now = self.engine.now();
         let login = LoginInitiator::new(config, now, Duration::from_secs(60), [0; _]);
-        let line = self.engine.carrier.ends.len();
-        self.engine.carrier.ends.push(End {
-            receiving: None,
-            sending: None,
-            last_end: None,
-            is_shut: false,
+        let number = self.ends.len();
+        self.ends.push(End {
             login: Some(login.unwrap()),
             inbound: PduBuffer::new(),
             outbound: VecDeque::new(),
@@ -375,19 +235,28 @@ impl Bench {
             is_silent: false,
             is_gone: false,
         });
-        self.follow_login(line);
+        self.follow_login(number);
         let random = LoginRandom {
             challenges: [0; _],
-            tsih: u16::try_from(line).unwrap(),
+            tsih: u16::try_from(number).unwrap(),
         };
         let front = self.sessions.front.as_mut().unwrap();
-        front.accept(TestLine { line, host }, random, now);
+        front.accept(line(number, host), random, now);
         self.settle();
-        line
+        number
     }
 
     fn end(&mut self, line: usize) -> &mut End {
-        &mut self.engine.carrier.ends[line]
+        &mut self.ends[line]
+    }
+
+    /// What the target has under way on a line.
+    fn under_way(&mut self, line: usize) -> &mut UnderWay {
+        self.engine.carrier.lines.of(line)
+    }
+
+    fn is_over(&mut self, line: usize) -> bool {
+        self.ends[line].is_gone || self.is_shut(line)
     }
 
     fn follow_login(&mut self, line: usize) {
@@ -483,7 +352,8 @@ impl Bench {
     /// An initiator closes its end of a connection; nothing follows yet.
     pub(super) fn hang_up(&mut self, line: usize) {
         self.end(line).is_gone = true;
-        if let Some((LineKey::Connection(key), _)) = self.end(line).receiving.take() {
+        let receiving = self.under_way(line).receiving.take();
+        if let Some((AnyKey::Iscsi(LineKey::Connection(key)), _)) = receiving {
             self.sessions
                 .handle_end(&mut self.engine, key, "closed by the initiator");
         }
@@ -514,16 +384,16 @@ impl Bench {
 
     /// The target receives on a line.
     pub(super) fn is_receiving(&mut self, line: usize) -> bool {
-        self.end(line).receiving.is_some()
+        self.under_way(line).receiving.is_some()
     }
 
     /// The target has closed a line.
     pub(super) fn last_end(&mut self, line: usize) -> Option<SendEnd> {
-        self.end(line).last_end
+        self.under_way(line).last_end
     }
 
     pub(super) fn is_shut(&mut self, line: usize) -> bool {
-        self.end(line).is_shut
+        self.under_way(line).is_shut
     }
 
     // ---- the administrator -------------------------------------------------------------------
@@ -544,7 +414,7 @@ impl Bench {
 
     /// Why sessions have ended since the last call.
     pub(super) fn ended(&mut self) -> Vec<&'static str> {
-        std::mem::take(&mut self.engine.carrier.ended)
+        std::mem::take(&mut self.engine.carrier.lines.ended)
     }
 
     pub(super) fn dismiss(&mut self, line: usize) -> Receipt {
@@ -578,7 +448,7 @@ impl Bench {
                 .is_some()
             {}
             self.sessions.flush(&mut self.engine, &mut NoOthers);
-            let is_over = self.engine.carrier.letters.is_empty() && !self.sessions.has_more();
+            let is_over = self.engine.carrier.posted.is_empty() && !self.sessions.has_more();
             if is_over && !is_carried && !self.carry_lines() {
                 return;
             }
@@ -586,35 +456,36 @@ impl Bench {
     }
 
     fn carry_letter(&mut self) -> bool {
-        match self.engine.carrier.letters.pop_front() {
-            Some(Letter::Unit(unit, letter)) => self.engine.handle_letter(unit, letter),
-            Some(Letter::Front(letter)) => self.sessions.handle_letter(&mut self.engine, letter),
+        match self.engine.carrier.posted.pop_front() {
+            Some((0, Mail::Unit(unit, letter))) => self.engine.handle_letter(unit, *letter),
+            Some((0, Mail::Iscsi(letter))) => {
+                self.sessions.handle_letter(&mut self.engine, letter);
+            }
+            Some((core, mail)) => panic!("to core {core}: {mail:?}"),
             None => return false,
         }
         true
     }
 
     fn carry_lines(&mut self) -> bool {
-        let lines = 0..self.engine.carrier.ends.len();
+        let lines = 0..self.ends.len();
         let carried = lines.map(|line| self.carry_in(line) | self.carry_out(line));
         carried.fold(false, |all, one| all | one)
     }
 
     /// What an initiator has sent reaches the target, one PDU at a time.
     fn carry_in(&mut self, line: usize) -> bool {
-        let clock = SystemTime::UNIX_EPOCH;
-        let end = self.end(line);
-        let is_over = end.is_shut || end.is_gone;
-        if !is_over && (end.outbound.is_empty() || end.receiving.is_none()) {
+        let (clock, is_over) = (SystemTime::UNIX_EPOCH, self.is_over(line));
+        if !is_over && self.ends[line].outbound.is_empty() {
             return false;
         }
-        let Some((key, how)) = end.receiving.take() else {
+        let Some((key, how)) = self.under_way(line).receiving.take() else {
             return false;
         };
-        let bytes = if is_over {
-            None
-        } else {
-            end.outbound.pop_front()
+        let outbound = &mut self.ends[line].outbound;
+        let bytes = if is_over { None } else { outbound.pop_front() };
+        let AnyKey::Iscsi(key) = key else {
+            panic!("{key:?} receives");
         };
         let (sessions, engine) = (&mut self.sessions, &mut self.engine);
         match (key, how, bytes) {
@@ -626,14 +497,14 @@ impl Bench {
                 let rest = bytes.split_off(bytes.len().min(range.len()));
                 buffer[range.start..range.start + bytes.len()].copy_from_slice(&bytes);
                 if !rest.is_empty() {
-                    engine.carrier.ends[line].outbound.push_front(rest);
+                    outbound.push_front(rest);
                 }
                 sessions.handle_received_exact(engine, key, buffer, bytes.len());
             }
             (LineKey::Connection(key), Receive::Chunk { limit_bytes }, Some(mut bytes)) => {
                 let rest = bytes.split_off(bytes.len().min(limit_bytes));
                 if !rest.is_empty() {
-                    engine.carrier.ends[line].outbound.push_front(rest);
+                    outbound.push_front(rest);
                 }
                 let mut chunk = self.chunks.allocate(bytes.len()).unwrap();
                 chunk.copy_from_slice(&bytes);
@@ -648,25 +519,26 @@ impl Bench {
 
     /// What the target sends reaches the initiator, where that takes it.
     fn carry_out(&mut self, line: usize) -> bool {
-        let clock = SystemTime::UNIX_EPOCH;
-        let end = self.end(line);
-        let is_over = end.is_shut || end.is_gone;
-        if end.is_silent && !is_over {
+        let (clock, is_over) = (SystemTime::UNIX_EPOCH, self.is_over(line));
+        if self.ends[line].is_silent && !is_over {
             return false;
         }
-        let Some((key, message)) = end.sending.take() else {
+        let Some(sending) = self.under_way(line).sending.take() else {
             return false;
         };
         if !is_over {
-            end.inbound.push(&message.to_vec());
+            self.ends[line].inbound.push(&sending.message.to_vec());
         }
         let (sessions, engine) = (&mut self.sessions, &mut self.engine);
-        match key {
-            LineKey::Login(key) => sessions.handle_login_sent(engine, key, true, clock),
-            LineKey::Connection(key) => {
-                let sent = if is_over { Sent::Not } else { Sent::Now };
-                sessions.handle_sent(engine, key, message, sent);
+        match sending.key {
+            AnyKey::Iscsi(LineKey::Login(key)) => {
+                sessions.handle_login_sent(engine, key, true, clock);
             }
+            AnyKey::Iscsi(LineKey::Connection(key)) => {
+                let sent = if is_over { Sent::Not } else { Sent::Now };
+                sessions.handle_sent(engine, key, sending.message, sent);
+            }
+            AnyKey::Nbd(key) => panic!("{key:?} sends"),
         }
         self.listen(line);
         true

@@ -1,33 +1,29 @@
 //! One core with its handshakes, sessions and a unit, and clients that are those of the crate `nbd`.
 
 use std::collections::VecDeque;
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use ::iscsi::framing::Pdu;
-use ::iscsi::names::IscsiName;
-use ::iscsi::negotiate::ConnectionParameters;
 use ::iscsi::pdu::LoginStatus;
+use ::iscsi::target::Receive;
 use ::nbd::{
     Client, Completion, Handshake as ClientHandshake, Piece, Progress, ReadBuffer, Request, Work,
 };
 use engine::testing::bench::profile;
 use engine::testing::disk::{Disk, capabilities};
-use engine::{
-    Carrier, Ending, Engine, Life, News, PartKey, Save, StoreWork, UnitIndex, VisibleLun,
-};
-use memory::{Buffer, Message, Pool};
-use scsi::{Owner, Status};
-use store::{Capabilities, Descriptor, SocketTag, Waker};
+use engine::testing::outside;
+use engine::{Engine, UnitIndex, VisibleLun};
+use memory::Pool;
+use scsi::Owner;
+use store::Capabilities;
 
-use super::super::*;
+use super::super::{Front, FrontSettings, LineKey, SessionSettings, Sessions};
 use crate::iscsi::{self, FrontSettings as LoginSettings, Holding};
+use crate::testing::{LineKey as AnyKey, Mail, NoHooks, TestLine, UnderWay};
 use crate::{
-    Asker, Authorization, CommandId, ExportAsker, Others as _, Policy, Port, SendEnd,
-    VisibleExport, VisibleTarget,
+    Asker, Authorization, ExportAsker, Others as _, Policy, SendEnd, VisibleExport, VisibleTarget,
 };
 
 pub(super) const BEGIN: Duration = Duration::from_secs(100);
@@ -37,169 +33,25 @@ pub(super) const UNIT: UnitIndex = UnitIndex(0);
 /// More steps than a test takes.
 const STEPS_MAX: u32 = 10_000_000;
 
-#[derive(Debug)]
-pub(super) struct TestLine(usize);
+type Outside = outside::Outside<NoHooks>;
 
-impl Line for TestLine {
-    fn peer(&self) -> SocketAddr {
-        SocketAddr::from(([10, 0, 1, 1], u16::try_from(self.0).unwrap()))
+fn line(number: usize) -> TestLine {
+    TestLine {
+        number,
+        peer: SocketAddr::from(([10, 0, 1, 1], u16::try_from(number).unwrap())),
+        portal: SocketAddr::from(([10, 0, 0, 2], 10_809)),
+        has_had_all: true,
     }
-
-    fn portal(&self) -> SocketAddr {
-        SocketAddr::from(([10, 0, 0, 2], 10_809))
-    }
-
-    fn has_had_all(&self) -> bool {
-        true
-    }
-}
-
-/// No initiator comes.
-#[derive(Debug)]
-pub(super) struct NoLine;
-
-impl iscsi::Line for NoLine {
-    type Context = ();
-
-    fn peer(&self) -> SocketAddr {
-        unreachable!("no initiator comes")
-    }
-
-    fn portal(&self) -> SocketAddr {
-        unreachable!("no initiator comes")
-    }
-
-    fn has_had_all(&self) -> bool {
-        false
-    }
-
-    fn note_login(&mut self, _: &Pdu, _: Option<&IscsiName>, (): &()) {}
-    fn enter(&mut self, _: &iscsi::Detail, _: &ConnectionParameters, (): &()) {}
-    fn note_received(&mut self, _: &[u8]) {}
-    fn note_sent(&mut self, _: &Message) {}
 }
 
 /// A client and its connection.
 #[derive(Debug, Default)]
 pub(super) struct End {
-    pub(super) receiving: Option<(LineKey, Receive)>,
-    pub(super) sending: Option<(LineKey, Message)>,
-    /// Whether somebody waits for the end of the last send.
-    pub(super) last_end: Option<SendEnd>,
-    pub(super) is_shut: bool,
     pub(super) is_gone: bool,
     /// It takes nothing of what is sent to it.
     pub(super) is_silent: bool,
     pub(super) outbound: VecDeque<u8>,
     pub(super) heard: Vec<u8>,
-}
-
-impl End {
-    /// Something is on its way to the client.
-    const fn is_sent_to(&self) -> bool {
-        self.sending.is_some() && (!self.is_silent || self.is_shut || self.is_gone)
-    }
-}
-
-#[derive(Debug, Default)]
-pub(super) struct Outside {
-    pub(super) letters: VecDeque<(UnitIndex, engine::Letter)>,
-    pub(super) mail: VecDeque<Letter<TestLine>>,
-    pub(super) ends: Vec<End>,
-    pub(super) ended: Vec<&'static str>,
-    /// What the last one of these left: requests under way, and bytes that were not sent.
-    pub(super) left: (u32, usize),
-    pub(super) failed: Vec<String>,
-}
-
-impl Carrier for Outside {
-    type Port = Port;
-    type Operation = Infallible;
-    type Receipt = Rc<()>;
-    type Account = ();
-
-    fn post(&mut self, _: usize, unit: UnitIndex, letter: engine::Letter) {
-        self.letters.push_back((unit, letter));
-    }
-
-    fn begin(&mut self, _: PartKey, _: StoreWork) -> Infallible {
-        unreachable!("the disk orders nothing")
-    }
-
-    fn waker(&self, _: UnitIndex) -> Waker {
-        Waker::new(|| {})
-    }
-
-    fn open_socket(&mut self, _: UnitIndex, _: SocketTag, _: Descriptor) -> bool {
-        unreachable!("the disk orders nothing")
-    }
-
-    fn close_socket(&mut self, _: UnitIndex, _: SocketTag) {}
-
-    fn cancel(&mut self, operation: Infallible) {
-        match operation {}
-    }
-
-    fn save(&mut self, _: UnitIndex, _: Save) {
-        unreachable!("no test changes what is kept")
-    }
-
-    fn lend_chunk(&mut self, _: &Rc<Buffer>) -> bool {
-        true
-    }
-
-    fn notify(&mut self, news: News) {
-        assert!(!matches!(news, News::Broken(_)), "{news:?}");
-    }
-
-    fn series(&mut self, _: UnitIndex, _: &Port) -> u32 {
-        0
-    }
-
-    fn account(_: u32, _: &Port, _: CommandId, _: &crate::Command) {}
-    fn note_answer(&mut self, (): (), _: Status) {}
-    fn note_wait(&mut self, (): ()) {}
-    fn note_end(&mut self, (): (), _: Ending, _: Life) {}
-    fn note_starved(&mut self) {}
-}
-
-impl Wire for Outside {
-    type NbdLine = TestLine;
-
-    fn receive(&mut self, line: &TestLine, key: LineKey, how: Receive) {
-        let before = self.ends[line.0].receiving.replace((key, how));
-        assert!(before.is_none(), "two receives on {line:?}");
-    }
-
-    fn send(&mut self, line: &TestLine, key: LineKey, message: Message, end: SendEnd) {
-        self.ends[line.0].last_end = Some(end);
-        let before = self.ends[line.0].sending.replace((key, message));
-        assert!(before.is_none(), "two sends on {line:?}");
-    }
-
-    fn shut(&mut self, line: &TestLine) {
-        self.ends[line.0].is_shut = true;
-    }
-
-    fn post_letter(&mut self, _: usize, letter: Letter<TestLine>) {
-        self.mail.push_back(letter);
-    }
-
-    fn report(&mut self, notice: Notice<'_>) {
-        match notice {
-            Notice::SessionEnds {
-                reason,
-                under_way,
-                unsent_bytes,
-                ..
-            } => {
-                self.ended.push(reason);
-                self.left = (under_way, unsent_bytes);
-            }
-            Notice::HandshakeFailed { failure, .. } => self.failed.push(failure.to_string()),
-            Notice::SessionBegins { .. } | Notice::ConnectionIsGone => {}
-        }
-    }
 }
 
 #[derive(Debug)]
@@ -239,7 +91,8 @@ impl Policy for Everybody {
 pub(super) struct Bench {
     pub(super) engine: Engine<Outside>,
     pub(super) nbd: Sessions<Outside>,
-    pub(super) logins: iscsi::Front<NoLine>,
+    pub(super) logins: iscsi::Front<TestLine>,
+    ends: Vec<End>,
     pub(super) disk: Disk,
     pub(super) chunks: Pool,
     /// The most bytes that one receive into a chunk brings.
@@ -292,6 +145,7 @@ impl Bench {
             engine,
             nbd: Sessions::new(settings, Some(front)),
             logins: iscsi::Front::new(&logins, policy, Arc::default()),
+            ends: Vec::new(),
             disk,
             chunks: Pool::new(0).unwrap(),
             piece_len: usize::MAX,
@@ -312,16 +166,44 @@ impl Bench {
     }
 
     pub(super) fn connect(&mut self) -> usize {
-        let line = self.engine.carrier.ends.len();
-        self.engine.carrier.ends.push(End::default());
+        let number = self.ends.len();
+        self.ends.push(End::default());
         let front = self.nbd.front.as_mut().unwrap();
-        front.accept(&mut self.engine, TestLine(line), "service".into());
+        front.accept(&mut self.engine, line(number), "service".into());
         self.settle();
-        line
+        number
     }
 
     pub(super) fn end(&mut self, line: usize) -> &mut End {
-        &mut self.engine.carrier.ends[line]
+        &mut self.ends[line]
+    }
+
+    pub(super) fn under_way(&mut self, line: usize) -> &mut UnderWay {
+        self.engine.carrier.lines.of(line)
+    }
+
+    pub(super) fn is_shut(&mut self, line: usize) -> bool {
+        self.under_way(line).is_shut
+    }
+
+    /// Whether somebody waits for the end of the last send.
+    pub(super) fn last_end(&mut self, line: usize) -> Option<SendEnd> {
+        self.under_way(line).last_end
+    }
+
+    /// Why sessions have ended.
+    pub(super) fn ended(&self) -> &[&'static str] {
+        &self.engine.carrier.lines.ended
+    }
+
+    fn is_over(&mut self, line: usize) -> bool {
+        self.ends[line].is_gone || self.is_shut(line)
+    }
+
+    /// Something is on its way to a client.
+    fn is_sent_to(&mut self, line: usize) -> bool {
+        let is_sending = self.under_way(line).sending.is_some();
+        is_sending && (!self.ends[line].is_silent || self.is_over(line))
     }
 
     pub(super) fn send(&mut self, line: usize, bytes: &[u8]) {
@@ -370,7 +252,7 @@ impl Bench {
             assert!(self.steps < STEPS_MAX, "there is no end to it");
             self.carry_engine();
             let mut is_carried = self.carry_letter();
-            for line in 0..self.engine.carrier.ends.len() {
+            for line in 0..self.ends.len() {
                 is_carried |= self.carry_in(line) | self.carry_out(line);
             }
             self.engine.handle_memory();
@@ -379,12 +261,11 @@ impl Bench {
                 self.nbd.note_ready(&self.engine, session);
             }
             self.nbd.flush(&mut self.engine);
-            let is_quiet = self.engine.carrier.letters.is_empty()
-                && self.engine.carrier.mail.is_empty()
+            let is_quiet = self.engine.carrier.posted.is_empty()
                 && !self.engine.has_more()
                 && !self.nbd.has_more()
                 && self.nbd.dirty.is_empty()
-                && !self.engine.carrier.ends.iter().any(End::is_sent_to);
+                && !(0..self.ends.len()).any(|line| self.is_sent_to(line));
             if is_quiet && !is_carried {
                 return;
             }
@@ -408,51 +289,45 @@ impl Bench {
     }
 
     pub(super) fn carry_letter(&mut self) -> bool {
-        if let Some((unit, letter)) = self.engine.carrier.letters.pop_front() {
-            self.engine.handle_letter(unit, letter);
-        } else if let Some(letter) = self.engine.carrier.mail.pop_front() {
-            let logins = Some(&mut self.logins);
-            self.nbd.handle_letter(&mut self.engine, letter, logins);
-        } else {
-            return false;
+        match self.engine.carrier.posted.pop_front() {
+            Some((_, Mail::Unit(unit, letter))) => self.engine.handle_letter(unit, *letter),
+            Some((_, Mail::Nbd(letter))) => {
+                let logins = Some(&mut self.logins);
+                self.nbd.handle_letter(&mut self.engine, letter, logins);
+            }
+            Some((_, mail)) => panic!("{mail:?}"),
+            None => return false,
         }
         true
     }
 
     pub(super) fn carry_in(&mut self, line: usize) -> bool {
-        let piece_len = self.piece_len;
-        let end = self.end(line);
-        let is_over = end.is_shut || end.is_gone;
-        if end.outbound.is_empty() && !is_over {
+        let (piece_len, is_over) = (self.piece_len, self.is_over(line));
+        let there = match is_over {
+            true => 0,
+            false => self.ends[line].outbound.len(),
+        };
+        if there == 0 && !is_over {
             return false;
         }
-        let Some((key, how)) = end.receiving.take() else {
+        let receiving = &mut self.engine.carrier.lines.of(line).receiving;
+        let is_enough =
+            |how: &Receive| !matches!(how, Receive::Exact { range, .. } if there < range.len());
+        let Some((key, how)) = receiving.take_if(|(_, how)| is_over || is_enough(how)) else {
             return false;
         };
         let (nbd, engine) = (&mut self.nbd, &mut self.engine);
-        let outbound = &mut engine.carrier.ends[line].outbound;
-        if is_over {
-            outbound.clear();
-        }
+        let outbound = &mut self.ends[line].outbound;
         match (key, how) {
-            (LineKey::Connection(key), Receive::Exact { mut buffer, range }) => {
-                if outbound.len() < range.len() && !is_over {
-                    let how = Receive::Exact { buffer, range };
-                    let key = LineKey::Connection(key);
-                    engine.carrier.ends[line].receiving = Some((key, how));
-                    return false;
-                }
-                let received = outbound.len().min(range.len());
+            (AnyKey::Nbd(LineKey::Connection(key)), Receive::Exact { mut buffer, range }) => {
+                let received = there.min(range.len());
                 for (place, byte) in buffer[range].iter_mut().zip(outbound.drain(..received)) {
                     *place = byte;
                 }
                 nbd.handle_received_exact(engine, key, buffer, received);
             }
-            (key, how) => {
-                let Receive::Chunk { limit_bytes } = how else {
-                    panic!("a handshake receives into a chunk");
-                };
-                let count = outbound.len().min(limit_bytes).min(piece_len);
+            (AnyKey::Nbd(key), Receive::Chunk { limit_bytes }) => {
+                let count = there.min(limit_bytes).min(piece_len);
                 let bytes: Vec<u8> = outbound.drain(..count).collect();
                 match key {
                     LineKey::Handshake(key) => {
@@ -469,29 +344,32 @@ impl Bench {
                     }
                 }
             }
+            (key, how) => panic!("{key:?} receives {how:?}"),
         }
         true
     }
 
     pub(super) fn carry_out(&mut self, line: usize) -> bool {
-        let end = self.end(line);
-        let is_over = end.is_shut || end.is_gone;
-        if end.is_silent && !is_over {
+        let is_over = self.is_over(line);
+        if self.ends[line].is_silent && !is_over {
             return false;
         }
-        let Some((key, message)) = end.sending.take() else {
+        let Some(sending) = self.under_way(line).sending.take() else {
             return false;
         };
         if !is_over {
-            end.heard.extend(message.to_vec());
+            self.ends[line].heard.extend(sending.message.to_vec());
         }
         let (nbd, engine) = (&mut self.nbd, &mut self.engine);
-        match key {
-            LineKey::Handshake(key) => {
+        match sending.key {
+            AnyKey::Nbd(LineKey::Handshake(key)) => {
                 let means = (Some(&mut self.logins), SystemTime::UNIX_EPOCH);
                 nbd.handle_handshake_sent(engine, key, !is_over, means);
             }
-            LineKey::Connection(key) => nbd.handle_sent(engine, key, message, !is_over),
+            AnyKey::Nbd(LineKey::Connection(key)) => {
+                nbd.handle_sent(engine, key, sending.message, !is_over);
+            }
+            AnyKey::Iscsi(key) => panic!("{key:?} sends"),
         }
         true
     }
