@@ -22,7 +22,6 @@ use rustix::fs::{FlockOperation, MemfdFlags, Mode, OFlags, flock, memfd_create};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 
-use crate::opener::Starting;
 use crate::prepare::{Flags, prepare_model};
 use crate::signal::Signals;
 use crate::verbs::terminal;
@@ -184,8 +183,7 @@ pub(crate) fn attach(args: &AttachArgs, environment: &Environment) -> anyhow::Re
     let flags = Flags::with_log(args.log);
     let prepared = prepare_model((model, text), None, flags, environment)?;
     let log = logging::start(&prepared.log)?;
-    let (inherited, opener) = (Inherited::default(), Starting::none());
-    let outcome = serve::serve(prepared, inherited, opener, &log, signals);
+    let outcome = serve::serve(prepared, Inherited::default(), &log, signals);
     drop((home, secret));
     outcome
 }
