@@ -4,7 +4,7 @@
   hyperscsi.py [--suite all|papers] [--only REGEX] [--rounds 5] [--time 2] [--size BYTES] [--json FILE]
 
 Each target is measured in turn, A B C A B C, --rounds times; a figure is the median with the quartiles. --suite papers is what
-the paper of 2002 measured: disk, frames, gigabit and mixed. --only chooses parts:
+the paper of 2002 measured: frames, gigabit and mixed. --only chooses parts:
 
   fast      Fast Ethernet: 64 KiB and 1 MiB, reads and writes, crc, at MTU 1500 and 9000; encrypt at 1500. The rig's ceiling is
             what raw full frames carry in the same minute
@@ -19,10 +19,8 @@ the paper of 2002 measured: disk, frames, gigabit and mixed. --only chooses part
   incast    8 servers send to one client through a queue of 64 KiB
   storm     Fast Ethernet with 10,000 questions of discovery a second, each from another station: what reads and writes keep,
             and the CPU time of the server
-  disk      Fast Ethernet: a disk of --size bytes (the paper's file, 616,137,020 bytes) is read by dd and copied by cp, as a file of
-            `tarn attach`; then one as slow as disks of that time (nbdkit's rate filter), and as a local disk. An hour at full size
   frames    frames on the wire, and how often the processes of both ends give up a processor, for each GiB of --size bytes
-            read at MTU 1500 and 9000 (the paper counts interrupts, which this wire has not)
+            (the paper's file, 616,137,020 bytes) read at MTU 1500 and 9000; the paper counts interrupts, which this wire has not
 
 All run on this machine, so both ends share its processors. Needs no root, but tgt does (it is left out without). TARN_BIN names
 another tarn. This is a measurement: the exit status is 0 also when a goal is missed.
@@ -32,7 +30,6 @@ import contextlib
 import json
 import os
 import re
-import shlex
 import shutil
 import signal
 import statistics
@@ -56,9 +53,9 @@ PORT, TGT_PORT, TGT_CONTROL = 3260, 3261, 78
 TGT_IQN = "iqn.2024-01.bench:tgt"
 DEVICES, MIB = 8, 1 << 20
 FAST, GIGABIT = dict(rate="100mbit"), dict(rate="1gbit", burst="1m", limit="2m")
-# Of the file that the paper copies; and a disk that a wire of 100 Mbit is faster than, in bits a second.
-PAPER_BYTES, DISK_RATE = 616_137_020, "80M"
-SUITES = {"all": ".", "papers": "^(disk|frames|gigabit|mixed)$"}
+# Of the file that the paper copies.
+PAPER_BYTES = 616_137_020
+SUITES = {"all": ".", "papers": "^(frames|gigabit|mixed)$"}
 ROWS = []
 
 
@@ -536,74 +533,9 @@ def whole_blocks(size):
     return -(-size // 512) * 512
 
 
-def part_disk(rig):
-    """As a file, which dd reads by 1 MiB and cp by what it likes, past the page cache. Local: the same by nbdfuse."""
-    size = whole_blocks(rig.arguments.size)
-    rig.link.shape(**FAST)
-    for mtu in (1500, 9000):
-        for end, name in enumerate(NAMES):
-            rig.link.run(end, "ip", "link", "set", name, "mtu", mtu)
-        rig.serve_store(f"mem:{size}")
-        row("disk", f"raw frames, MTU {mtu}", "MB/s", [rig.ceiling(mtu) / 1e6 for _ in range(3)])
-        for label, url in ours_and_iscsi():
-            for tool, values in read_as_file(rig, attach(rig, url), size).items():
-                goal = 0.995 * rig.ceiling(mtu) / 1e6 if label == "hyperscsi" else None
-                row("disk", f"{label}, {tool}, memory, MTU {mtu}", "MB/s", values, goal)
-    for end, name in enumerate(NAMES):
-        rig.link.run(end, "ip", "link", "set", name, "mtu", 1500)
-    if not shutil.which("nbdkit") or not shutil.which("nbdfuse"):
-        print("         nbdkit and nbdfuse (libnbd-bin) are not installed: no disk as slow as then", flush=True)
-    else:
-        socket = rig.path / "slow.sock"
-        slow = rig.begin(SERVER, "nbdkit", "--foreground", "--unix", socket, "--filter=rate", "memory", size, f"rate={DISK_RATE}",
-                         "burstiness=0.1", name="nbdkit")
-        wait(socket.exists, "the slow disk is there", rig.path / "nbdkit.log")
-        rig.serve_store(f"nbd+unix:///?socket={socket}")
-        local = read_as_file(rig, f"nbdfuse --readonly $DIR/disk --unix {shlex.quote(str(socket))}", size, SERVER)
-        for label, url in ours_and_iscsi():
-            for tool, values in read_as_file(rig, attach(rig, url), size).items():
-                row("disk", f"{label}, {tool}, a disk of {DISK_RATE}bit, of the local disk", "",
-                    [a / b for a, b in zip(values, local[tool])], {"dd": 0.9897, "cp": 0.9981}[tool] if label == "hyperscsi" else None)
-        stop(slow)
-    rig.link.shape(None)
-    rig.set_mtu(1500)
-
-
 def ours_and_iscsi():
     return (("hyperscsi", f"hyperscsi://{GROUP}/d0?interface={NAMES[CLIENT]}&level=crc"),
             ("iscsi", f"iscsi://{ADDRESSES[SERVER]}:{PORT}/{IQN}/0"))
-
-
-def attach(rig, url):
-    """A shell's words that make it a file in $DIR."""
-    password = ("--password-file", rig.password) if url.startswith("hyperscsi") else ()
-    words = (BINARY, "attach", "--log", "warn", *password, url)
-    return f"{shlex.join(map(str, words))} --as fuse:$DIR"
-
-
-READ_AS_FILE = """set -e
-mount -t tmpfs tmpfs "$1"; mkdir "$1/m"; DIR="$1/m"; export DIR
-sh -c "exec $2" >"$1/out" 2>&1 & process=$!
-i=0; until [ -e "$DIR/disk" ]; do i=$((i+1)); [ $i -lt 200 ] || { cat "$1/out" >&2; exit 1; }; sleep 0.1; done
-now() { date +%s%N; }
-for n in $(seq "$3"); do
-    a=$(now); dd if="$DIR/disk" of=/dev/null bs=1M status=none; b=$(now); cp "$DIR/disk" "$1/copy"; c=$(now); rm "$1/copy"
-    echo "$((b-a)) $((c-b))"
-done
-umount "$DIR"; wait $process || true
-"""
-
-
-def read_as_file(rig, command, size, end=CLIENT):
-    """MB/s of dd and of cp; the mount is in a namespace that ends with the shell. `command` must not end before the mount does."""
-    place = rig.path / "file"
-    place.mkdir(exist_ok=True)
-    done = rig.link.run(end, "unshare", "-m", "sh", "-c", READ_AS_FILE, "sh", place, command, rig.arguments.rounds, check=False,
-                        limit_s=120 + 4 * rig.arguments.rounds * size / 1e6)
-    if done.returncode:
-        print(f"         {command}: {done.stderr.strip()}", flush=True)
-    times = [list(map(int, line.split())) for line in done.stdout.splitlines()]
-    return {tool: [size / one[n] * 1e3 for one in times] for n, tool in enumerate(("dd", "cp"))}
 
 
 def part_frames(rig):

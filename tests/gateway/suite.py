@@ -102,12 +102,11 @@ def refused(done, *words):
 
 
 class Attached:
-    """A disk as an export of NBD, or as a file."""
+    """A disk as an export of NBD."""
 
-    def __init__(self, path, *arguments, mount=None):
-        self.socket, self.output, self.mount = path / "nbd.sock", path / "attach.out", mount
-        form = f"fuse:{mount}" if mount else f"nbd:{self.socket}"
-        self.command = [BINARY, "attach", "--as", form, *arguments]
+    def __init__(self, path, *arguments):
+        self.socket, self.output = path / "nbd.sock", path / "attach.out"
+        self.command = [BINARY, "attach", "--as", f"nbd:{self.socket}", *arguments]
         self.environment = {**os.environ, "XDG_RUNTIME_DIR": str(path)}
         self.environment.pop("TARN_PASSWORD", None)
         self.url = f"nbd+unix:///?socket={self.socket}"
@@ -122,7 +121,7 @@ class Attached:
     def is_served(self):
         said = self.output.read_text()
         check(self.process.poll() is None, f"attach ended: {said}")
-        return f"{self.mount}/disk until" in said if self.mount else "export disk" in said
+        return "export disk" in said
 
     def end(self):
         self.process.send_signal(signal.SIGTERM)
@@ -131,8 +130,6 @@ class Attached:
     def __exit__(self, *_):
         self.process.kill()
         self.process.wait()
-        if self.mount and f" {self.mount} fuse" in pathlib.Path("/proc/mounts").read_text():
-            subprocess.run(["fusermount3", "-u", "-z", self.mount], check=False)
 
 
 @test
@@ -203,22 +200,6 @@ def a_disk_is_attached_as_nbd():
             convert(attached.url, back)
             attached.end()
         check(image.read_bytes() == back.read_bytes(), "other data comes back")
-        check(image.read_bytes() == (path / "far.img").read_bytes(), "the file has other data")
-
-
-@test
-def a_disk_is_attached_as_a_file():
-    """What is written to `DIR/disk` is in the file behind the far target."""
-    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
-        harness.skip("/dev/fuse is missing, or not for this user")
-    with directory() as path, far(path) as tarn:
-        image, mount = path / "image", path / "mount"
-        image.write_bytes(random.Random(5).randbytes(SIZE))
-        mount.mkdir()
-        with Attached(path, disk(tarn), mount=mount) as attached:
-            convert(image, mount / "disk", "-n")
-            check((mount / "disk").read_bytes() == image.read_bytes(), "other data comes back")
-            attached.end()
         check(image.read_bytes() == (path / "far.img").read_bytes(), "the file has other data")
 
 

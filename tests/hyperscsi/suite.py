@@ -4,7 +4,6 @@
     suite.py [--list] [PATTERN...]
 """
 import contextlib
-import ctypes
 import errno
 import json
 import os
@@ -92,60 +91,6 @@ class Attached:
     def __exit__(self, *_):
         self.process.kill()
         self.process.wait()
-
-
-class Mounted(Attached):
-    """A device, or several, as the file `disk` of a directory."""
-
-    def __init__(self, path, *arguments):
-        super().__init__(path, *arguments)
-        if not os.access("/dev/fuse", os.R_OK | os.W_OK):
-            harness.skip("/dev/fuse is missing, or not for this user")
-        self.dir = path / "mount"
-        self.dir.mkdir()
-        self.disk = self.dir / "disk"
-        self.command[self.command.index("--as") + 1] = f"fuse:{self.dir}"
-
-    def is_served(self):
-        check(self.process.poll() is None, f"attach ended: {self.output.read_text()}")
-        return f"{self.disk} until" in self.output.read_text()
-
-    def is_mounted(self):
-        return f" {self.dir} fuse" in pathlib.Path("/proc/mounts").read_text()
-
-    def children(self):
-        """The process that has the devices."""
-        return pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-
-    def end(self, code=0):
-        self.process.send_signal(signal.SIGTERM)
-        equal(self.process.wait(60), code, f"exit code of attach: {self.output.read_text()}")
-        check(not self.is_mounted(), "nothing is mounted any more")
-        left = [entry.name for entry in self.output.parent.iterdir() if entry.name.startswith("tarn-attach-")]
-        equal(left, [], "what is left of the processes")
-
-    def __exit__(self, *_):
-        super().__exit__()
-        if self.is_mounted():
-            subprocess.run(["fusermount3", "-u", "-z", self.dir], check=False)
-
-
-def fails(number, what, action):
-    """The action fails with this error."""
-    try:
-        action()
-    except OSError as error:
-        equal(error.errno, number, f"error number of {what}")
-    else:
-        check(False, f"{what} succeeded")
-
-
-def punch(descriptor, offset, length, mode=3):
-    """fallocate(2), by default with FALLOC_FL_PUNCH_HOLE and FALLOC_FL_KEEP_SIZE."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
-    if libc.fallocate(descriptor, mode, offset, length) != 0:
-        raise OSError(ctypes.get_errno(), "fallocate")
 
 
 def convert(source, target, *options):
@@ -282,169 +227,6 @@ def an_image_goes_in_and_comes_out():
 
 
 @test
-def a_device_is_a_file_by_fuse():
-    """qemu-img and dd read and write `DIR/disk`, which is what is in the file behind. It has the size of the disk, which stays;
-    holes are punched, a flush reaches the device, and what a block device refuses is refused."""
-    with serve("a") as (tarn, path):
-        image, behind = path / "image", path / "a.img"
-        data = bytearray(random.Random(5).randbytes(SIZE))
-        image.write_bytes(data)
-        with Mounted(path, "--udp", place(tarn), f"hyperscsi://{GROUP}/a") as mounted:
-            equal([entry.name for entry in mounted.dir.iterdir()], ["disk"], "what is in the directory")
-            status = mounted.disk.stat()
-            equal((status.st_size, status.st_mode & 0o777), (SIZE, 0o600), "size and mode")
-            convert(image, mounted.disk, "-n")
-            check(mounted.disk.read_bytes() == data, "other data comes back")
-            check(behind.read_bytes() == data, "the file behind has other data")
-            subprocess.run(["dd", f"if={image}", f"of={mounted.disk}", "bs=1M", "count=8", "skip=8", "oflag=direct", "conv=fsync",
-                            "status=none"], check=True, timeout=60)
-            data[:8 * MIB] = data[8 * MIB:16 * MIB]
-            check(behind.read_bytes() == data, "what dd wrote")
-            descriptor = os.open(mounted.disk, os.O_RDWR)
-            try:
-                before = behind.stat().st_blocks
-                punch(descriptor, 2 * MIB, 4 * MIB)
-                os.fsync(descriptor)
-                data[2 * MIB:6 * MIB] = bytes(4 * MIB)
-                check(behind.read_bytes() == data, "a hole reads zeros, and all else is as it was")
-                check(behind.stat().st_blocks < before, "a hole takes no space")
-                equal(os.pread(descriptor, 3, 6 * MIB - 1), data[6 * MIB - 1:6 * MIB + 2], "bytes over the edge of a block")
-                equal(os.pread(descriptor, 100, SIZE - 10), data[-10:], "bytes at the end")
-                equal(os.pread(descriptor, 1, SIZE), b"", "bytes behind the end")
-                fails(errno.EINVAL, "a write of part of a block", lambda: os.pwrite(descriptor, b"x", 0))
-                fails(errno.ENOSPC, "a write behind the end", lambda: os.pwrite(descriptor, bytes(512), SIZE))
-                fails(errno.EINVAL, "another size", lambda: os.ftruncate(descriptor, MIB))
-                fails(errno.EOPNOTSUPP, "space that is promised", lambda: punch(descriptor, 0, MIB, mode=0))
-            finally:
-                os.close(descriptor)
-            with open(mounted.disk, "wb"):
-                pass
-            check(behind.read_bytes() == data, "O_TRUNC takes nothing away")
-            new = mounted.dir / "new"
-            for what, action in (("a new file", lambda: os.open(new, os.O_CREAT | os.O_WRONLY)), ("a new directory", new.mkdir),
-                                 ("a link", lambda: new.symlink_to("disk")), ("another name", lambda: mounted.disk.rename(new)),
-                                 ("a removal", mounted.disk.unlink)):
-                fails(errno.EPERM, what, action)
-            mounted.end()
-
-
-@test
-def a_read_only_device_is_a_read_only_file():
-    """Nothing writes to it, and it can be read."""
-    with serve("a") as (tarn, path):
-        with Mounted(path, f"hyperscsi://{GROUP}/a?readonly&udp={place(tarn)}") as mounted:
-            equal(mounted.disk.stat().st_mode & 0o777, 0o400, "mode")
-            fails(errno.EROFS, "an open to write", lambda: os.open(mounted.disk, os.O_WRONLY))
-            equal(len(mounted.disk.read_bytes()), SIZE, "bytes")
-            mounted.end()
-
-
-@test
-def a_file_system_on_a_loop_device_is_whole():
-    """As root: ext4 on a loop device over `DIR/disk` with direct I/O is made, filled, trimmed, unmounted and found clean."""
-    if os.geteuid() != 0:
-        harness.skip("only root has loop devices")
-    if not pathlib.Path("/dev/loop-control").exists():
-        harness.skip("there are no loop devices here")
-    with serve("a") as (tarn, path):
-        with Mounted(path, "--udp", place(tarn), f"hyperscsi://{GROUP}/a") as mounted:
-            done = subprocess.run(["losetup", "--find", "--show", "--direct-io=on", mounted.disk], capture_output=True, text=True,
-                                  timeout=60)
-            if done.returncode != 0:
-                harness.skip(f"losetup: {done.stderr.strip()}")
-            loop = done.stdout.strip()
-            try:
-                direct = subprocess.run(["losetup", "--list", "--noheadings", "--output", "DIO", loop], capture_output=True,
-                                        text=True, check=True, timeout=60)
-                equal(direct.stdout.strip(), "1", "direct I/O of the loop device")
-                subprocess.run(["mkfs.ext4", "-q", loop], check=True, timeout=60)
-                there = path / "there"
-                there.mkdir()
-                subprocess.run(["mount", "-t", "ext4", loop, there], check=True, timeout=60)
-                try:
-                    data = random.Random(6).randbytes(24 * MIB)
-                    (there / "file").write_bytes(data)
-                    os.sync()
-                    check((there / "file").read_bytes() == data, "other data comes back")
-                    (there / "file").unlink()
-                    os.sync()
-                    subprocess.run(["fstrim", there], check=True, timeout=60)
-                    (there / "other").write_bytes(data)
-                finally:
-                    subprocess.run(["umount", there], check=True, timeout=60)
-                subprocess.run(["fsck.ext4", "-f", "-n", loop], check=True, timeout=60, stdout=subprocess.DEVNULL)
-            finally:
-                subprocess.run(["losetup", "--detach", loop], check=True, timeout=60)
-            # The kernel lets go of the file a moment later.
-            wait_for(lambda: loop not in subprocess.run(["losetup", "--list", "--noheadings", "--output", "NAME"], check=True,
-                                                        capture_output=True, text=True, timeout=60).stdout.split(), 30, "no loop device")
-            mounted.end()
-        subprocess.run(["fsck.ext4", "-f", "-n", path / "a.img"], check=True, timeout=60, stdout=subprocess.DEVNULL)
-
-
-@test(limit_s=120)
-def a_file_whose_server_is_gone_gives_errors():
-    """A server that is stopped: a read fails with EIO after --retry and no earlier answer is wrong; when it goes on, reads do, too.
-    The process with the devices is killed: all ends with an error, and nothing stays mounted."""
-    with serve("a") as (tarn, path):
-        with Mounted(path, "--retry", "2", "--udp", place(tarn), f"hyperscsi://{GROUP}/a") as mounted:
-            descriptor = os.open(mounted.disk, os.O_RDONLY)
-            try:
-                equal(os.pread(descriptor, 512, 0), bytes(512), "before")
-                harness.suspend(tarn.process.pid)
-                try:
-                    fails(errno.EIO, "a read while the server is away", lambda: os.pread(descriptor, 512, MIB))
-                finally:
-                    tarn.process.send_signal(signal.SIGCONT)
-
-                def reads():
-                    try:
-                        return os.pread(descriptor, 512, 0) == bytes(512)
-                    except OSError as error:
-                        equal(error.errno, errno.EIO, "error of a read")
-                        return False
-                wait_for(reads, 60, "a read when the server is there again")
-            finally:
-                os.close(descriptor)
-            child, = mounted.children()
-            os.kill(int(child), signal.SIGKILL)
-            equal(mounted.process.wait(60), 1, f"exit code: {mounted.output.read_text()}")
-            check("the disk is lost" in mounted.output.read_text(), mounted.output.read_text())
-            check(not mounted.is_mounted(), "it is not mounted any more")
-
-
-@test
-def the_devices_are_let_go_when_the_mount_is_killed():
-    """The process with the mount is killed: the one with the devices ends by itself."""
-    with serve("a") as (tarn, path):
-        with Mounted(path, "--udp", place(tarn), f"hyperscsi://{GROUP}/a") as mounted:
-            child, = mounted.children()
-            mounted.process.kill()
-            mounted.process.wait(30)
-
-            def is_gone():
-                try:
-                    return pathlib.Path(f"/proc/{child}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
-                except OSError:
-                    return True
-            wait_for(is_gone, 30, "the end of the process with the devices")
-
-
-@test
-def a_directory_with_a_mount_is_refused():
-    """A second disk is not mounted over the first, which works on."""
-    with serve("a", "b") as (tarn, path):
-        with Mounted(path, "--udp", place(tarn), f"hyperscsi://{GROUP}/a") as mounted:
-            done = run("attach", "--as", f"fuse:{mounted.dir}", "--password-file", path / "password", "--udp", place(tarn),
-                       f"hyperscsi://{GROUP}/b")
-            equal(done.returncode, 2, f"exit code; {done.stderr}")
-            check(f"cannot mount on {mounted.dir}, a mount of Tarn is there already" in done.stderr, done.stderr)
-            equal(done.stderr.count("\n"), 1, f"lines: {done.stderr}")
-            equal(mounted.disk.stat().st_size, SIZE, "size of the file")
-            mounted.end()
-
-
-@test
 def what_a_killed_process_leaves_is_removed_by_the_next():
     """The directory of a process that was killed goes when the next one starts, whose own goes with it."""
     with serve("a") as (tarn, path):
@@ -467,17 +249,18 @@ def directories(path):
     return [entry.name for entry in path.iterdir() if entry.name.startswith("tarn-attach-")]
 
 
-def ends_while_it_starts(form, count):
-    """SIGTERM, when `count` processes have their directories and the server does not answer."""
+@test
+def a_signal_ends_the_start_of_an_export():
+    """SIGTERM while the server does not answer: exit code 0, and nothing is left."""
     with serve("a") as (tarn, path):
-        attached = form(path, "--udp", place(tarn), f"hyperscsi://{GROUP}/a")
+        attached = Attached(path, "--udp", place(tarn), f"hyperscsi://{GROUP}/a")
         harness.suspend(tarn.process.pid)
         try:
             with open(attached.output, "wb") as output:
                 process = subprocess.Popen([str(part) for part in attached.command], stdin=subprocess.DEVNULL, stdout=output,
                                            stderr=subprocess.STDOUT, env=attached.environment)
             try:
-                wait_for(lambda: len(directories(path)) == count, 30, "the directories")
+                wait_for(lambda: directories(path), 30, "the directory")
                 process.send_signal(signal.SIGTERM)
                 equal(process.wait(20), 0, f"exit code: {attached.output.read_text()}")
             finally:
@@ -487,18 +270,6 @@ def ends_while_it_starts(form, count):
             tarn.process.send_signal(signal.SIGCONT)
         equal(directories(path), [], "what is left")
         check(not attached.socket.exists(), "the socket is left")
-
-
-@test
-def a_signal_ends_the_start_of_an_export():
-    """SIGTERM while the server does not answer: exit code 0, and nothing is left."""
-    ends_while_it_starts(Attached, 1)
-
-
-@test
-def a_signal_ends_the_start_of_a_file():
-    """The same with a file, whose two processes have a directory each."""
-    ends_while_it_starts(Mounted, 2)
 
 
 @test(limit_s=120)
@@ -583,8 +354,7 @@ def a_server_that_is_gone_takes_nothing_with_it_where_nothing_was_written():
 @test(limit_s=120)
 def each_client_of_an_attached_disk_learns_of_a_lost_cache():
     """The server is killed after a write that no flush covered. One client goes while its flush is under way, another one, which
-    looks like the one that wrote, flushes: the one that wrote learns of it all the same, once. As files by fuse, each that is
-    open learns of it."""
+    looks like the one that wrote, flushes: the one that wrote learns of it all the same, once."""
     with serve("a") as (tarn, path):
         with Attached(path, "--udp", place(tarn), f"hyperscsi://{GROUP}/a") as attached:
             writer, other, hasty = (NbdClient(attached.url) for _ in range(3))
@@ -597,16 +367,6 @@ def each_client_of_an_attached_disk_learns_of_a_lost_cache():
                 equal(client.flush(), errno.EIO, "the first flush")
                 equal(client.flush(), 0, "the second flush")
             attached.end()
-        with Mounted(path, "--udp", place(tarn), f"hyperscsi://{GROUP}/a") as mounted:
-            first, second = (os.open(mounted.disk, os.O_RDWR) for _ in range(2))
-            os.pwrite(first, bytes(4096), 0)
-            tarn.kill()
-            tarn.start()
-            for file in (second, first):
-                fails(errno.EIO, "the first fsync", lambda file=file: os.fsync(file))
-                os.fsync(file)
-                os.close(file)
-            mounted.end()
 
 
 @test
@@ -625,22 +385,6 @@ def a_password_that_others_may_read_is_warned_of_by_all():
         with Attached(path, "--udp", place(tarn), url) as attached:
             check("others may read a password" in attached.output.read_text(), attached.output.read_text())
             attached.end()
-
-
-@test
-def what_cannot_be_mounted_is_said_in_one_line():
-    """A directory that is not there, a wrong password: one line, exit code 2, and nothing is mounted."""
-    with serve("a") as (tarn, path):
-        wrong = path / "wrong"
-        wrong.touch(mode=0o600)
-        wrong.write_text("another password\n")
-        (path / "empty").mkdir()
-        url = f"hyperscsi://{GROUP}/a?udp={place(tarn)}"
-        for directory, password, words in ((path / "nowhere", path / "password", "name a directory that exists"),
-                                           (path / "empty", wrong, "check the password")):
-            done = run("attach", "--as", f"fuse:{directory}", "--password-file", password, url)
-            equal(done.returncode, 2, f"exit code; {done.stderr}")
-            check(words in done.stderr and done.stderr.count("\n") == 1, done.stderr)
 
 
 @test

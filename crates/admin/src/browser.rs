@@ -35,7 +35,7 @@ impl Default for Logins {
 }
 
 impl Logins {
-    /// Opens one for the holder of a token. Where its role has all of its places, the oldest login of the role ends.
+    /// Opens one for the holder of a token. Where the token has all of its places, its oldest login ends.
     ///
     /// # Errors
     ///
@@ -47,14 +47,14 @@ impl Logins {
     ) -> Result<Opened, getrandom::Error> {
         self.0.retain(|login| login.ends > now);
         let (cookie, csrf) = (random::secret()?, random::secret()?);
-        let role = holder.role;
+        let token = holder.name.clone();
         let login = Login {
             hash: Hash::of(&cookie),
             csrf: csrf.clone(),
             holder,
             ends: now + limits::LOGIN_TIME_MAX,
         };
-        self.0.take(role, login);
+        self.0.take(&token, login);
         Ok(Opened { cookie, csrf })
     }
 
@@ -135,18 +135,16 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_login_of_a_role_makes_room_for_its_next_and_no_other_does() {
+    fn the_oldest_login_of_a_token_makes_room_for_its_next_and_no_other_does() {
         let mut logins = Logins::default();
         let now = Instant::now();
-        let mut admin = holder("a");
-        admin.role = Role::Admin;
-        let of_another = logins.open(admin, now).unwrap();
+        let of_another = logins.open(holder("a"), now).unwrap();
         let first = logins.open(holder("b"), now).unwrap();
         for _ in 1..limits::LOGINS_MAX {
             logins.open(holder("b"), now).unwrap();
         }
         assert!(logins.find(&first.cookie, now).is_some());
-        logins.open(holder("c"), now).unwrap();
+        logins.open(holder("b"), now).unwrap();
         assert!(logins.find(&first.cookie, now).is_none());
         assert!(logins.find(&of_another.cookie, now).is_some());
     }

@@ -1,11 +1,14 @@
 //! Calls of the daemon. They may block, so they run on threads of their own, and only so many at once.
 //!
-//! Every request has a place of its role, or it goes no further. The roles below `admin` share threads and the work on
-//! documents; `admin` and those at the unix socket have both to themselves, so that no token of a lower role keeps them
-//! from reading or changing. What a request holds goes with the thread that works for it, until that has ended.
+//! Every request has a place, or it goes no further. There are so many for tokens below `admin`, as many for those with
+//! `admin`, and as many for the unix socket; one token has only so many of them. Each request makes one call at a time.
+//! In each of the three, work that takes much memory is done one after the other, and one change waits for its turn: so
+//! no token of a lower role keeps an administrator from reading or changing. What a request holds goes with the thread
+//! that works for it, until that has ended.
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use api::control::Control;
@@ -15,6 +18,7 @@ use api::problem::{Problem, ProblemKind};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
+use crate::connections::{AtWork, Link};
 use crate::limits;
 
 /// Whose places a request takes.
@@ -22,59 +26,86 @@ use crate::limits;
 pub(crate) enum Lane {
     /// The administration itself.
     Own,
-    Metrics,
-    Viewer,
-    Operator,
+    /// Tokens below `admin`.
+    BelowAdmin,
+    /// Tokens with `admin`.
     Admin,
     /// The unix socket.
     Socket,
 }
 
-/// What those share who may keep each other waiting.
-#[derive(Clone, Debug)]
-struct Pool {
-    threads: Arc<Semaphore>,
-    /// Held for work that takes much memory.
-    document: Arc<Semaphore>,
-    /// Held while a change waits for its turn and is made.
-    change: Arc<Semaphore>,
-    /// For bodies as long as a document.
-    bodies: Arc<Semaphore>,
-    /// For files on their way.
-    files: Arc<Semaphore>,
-}
-
-impl Pool {
-    fn new() -> Self {
-        let places = |most| Arc::new(Semaphore::new(most));
-        Self {
-            threads: places(limits::CALL_THREADS_MAX),
-            document: places(1),
-            change: places(1),
-            bodies: places(limits::DOCUMENTS_MAX),
-            files: places(limits::FILES_MAX),
-        }
-    }
-}
-
-/// The places of a role.
+/// The places of a lane.
 #[derive(Debug)]
 struct Places {
     requests: Arc<Semaphore>,
     /// For answers with all counters, until they are sent.
     counters: Arc<Semaphore>,
-    pool: Pool,
+    /// Held for work that takes much memory.
+    document: Arc<Semaphore>,
+    /// Held while a change waits for its turn and is made.
+    change: Arc<Semaphore>,
+    /// For files on their way.
+    files: Arc<Semaphore>,
+}
+
+impl Places {
+    fn new(requests_max: usize) -> Self {
+        let places = |most| Arc::new(Semaphore::new(most));
+        Self {
+            requests: places(requests_max),
+            counters: places(limits::COUNTERS_MAX),
+            document: places(1),
+            change: places(1),
+            files: places(limits::FILES_MAX),
+        }
+    }
+}
+
+/// How many requests of each token are under way.
+type OfTokens = Arc<std::sync::Mutex<HashMap<String, usize>>>;
+
+/// The share of one request in those of its token.
+#[derive(Debug)]
+struct Share {
+    all: OfTokens,
+    token: String,
+}
+
+impl Share {
+    fn take(all: &OfTokens, token: &str) -> Result<Self, Problem> {
+        let mut counts = all.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = counts.entry(token.to_owned()).or_default();
+        if *count >= limits::REQUESTS_OF_TOKEN_MAX {
+            return Err(too_many());
+        }
+        *count += 1;
+        Ok(Self {
+            all: Arc::clone(all),
+            token: token.to_owned(),
+        })
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut counts = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = counts.get_mut(&self.token) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.token);
+            }
+        }
+    }
 }
 
 /// The way to the daemon.
 pub(crate) struct Calls {
     control: Arc<dyn Control>,
     own: Places,
-    metrics: Places,
-    viewer: Places,
-    operator: Places,
+    below_admin: Places,
     admin: Places,
     socket: Places,
+    of_tokens: OfTokens,
     /// A change holds this, so that edits do not run into each other and those
     /// who wait take no thread.
     turn: Arc<Mutex<()>>,
@@ -86,7 +117,8 @@ pub(crate) struct Request {
     lane: Lane,
     body_bytes: usize,
     _place: OwnedSemaphorePermit,
-    _body: Option<OwnedSemaphorePermit>,
+    _share: Option<Share>,
+    _connection: Option<AtWork>,
 }
 
 tokio::task_local! {
@@ -109,55 +141,54 @@ fn request() -> Option<Arc<Request>> {
 impl Calls {
     /// To this daemon.
     pub(crate) fn new(control: Arc<dyn Control>) -> Self {
-        let below_admin = Pool::new();
-        let places = |pool| Places {
-            requests: Arc::new(Semaphore::new(limits::REQUESTS_MAX)),
-            counters: Arc::new(Semaphore::new(limits::COUNTERS_MAX)),
-            pool,
-        };
+        let places = || Places::new(limits::REQUESTS_MAX);
         Self {
             control,
-            own: places(Pool::new()),
-            metrics: places(below_admin.clone()),
-            viewer: places(below_admin.clone()),
-            operator: places(below_admin),
-            admin: places(Pool::new()),
-            socket: places(Pool::new()),
+            own: Places::new(limits::OWN_CALLS_MAX),
+            below_admin: places(),
+            admin: places(),
+            socket: places(),
+            of_tokens: OfTokens::default(),
             turn: Arc::new(Mutex::new(())),
         }
     }
 
-    const fn places(&self, lane: Lane) -> &Places {
+    /// The places of the request that this task works for.
+    fn places(&self) -> &Places {
+        self.places_of(request().map_or(Lane::Own, |request| request.lane))
+    }
+
+    const fn places_of(&self, lane: Lane) -> &Places {
         match lane {
             Lane::Own => &self.own,
-            Lane::Metrics => &self.metrics,
-            Lane::Viewer => &self.viewer,
-            Lane::Operator => &self.operator,
+            Lane::BelowAdmin => &self.below_admin,
             Lane::Admin => &self.admin,
             Lane::Socket => &self.socket,
         }
     }
 
-    fn pool(&self) -> &Pool {
-        let lane = request().map_or(Lane::Own, |request| request.lane);
-        &self.places(lane).pool
-    }
-
-    /// A place for a request whose body has at most so many bytes.
+    /// A place for a request of this caller whose body has at most so many bytes, and which came by this connection.
     ///
     /// # Errors
     ///
-    /// Its role has none left.
-    pub(crate) fn admit(&self, lane: Lane, body_bytes: usize) -> Result<Arc<Request>, Problem> {
-        let places = self.places(lane);
-        let place = admit(&places.requests)?;
-        let is_long = body_bytes > limits::BODY_BYTES_MAX;
-        let body = is_long.then(|| admit(&places.pool.bodies)).transpose()?;
+    /// There is none left, or none for this token.
+    pub(crate) fn admit(
+        &self,
+        (lane, caller): (Lane, &str),
+        body_bytes: usize,
+        connection: Option<&Link>,
+    ) -> Result<Arc<Request>, Problem> {
+        let share = match lane {
+            Lane::Own | Lane::Socket => None,
+            Lane::BelowAdmin | Lane::Admin => Some(Share::take(&self.of_tokens, caller)?),
+        };
+        let place = admit(&self.places_of(lane).requests)?;
         Ok(Arc::new(Request {
             lane,
             body_bytes,
             _place: place,
-            _body: body,
+            _share: share,
+            _connection: connection.map(Link::work),
         }))
     }
 
@@ -167,7 +198,7 @@ impl Calls {
     ///
     /// All are taken.
     pub(crate) fn admit_file(&self) -> Result<OwnedSemaphorePermit, Problem> {
-        admit(&self.pool().files)
+        admit(&self.places().files)
     }
 
     /// Asks the daemon.
@@ -202,7 +233,7 @@ impl Calls {
     }
 
     /// Asks the daemon for all counters, which grow with the initiators that were there. Few answers with them are
-    /// under way for a role at once; the room is to be kept until the answer is sent.
+    /// under way at once; the room is to be kept until the answer is sent.
     ///
     /// # Errors
     ///
@@ -213,8 +244,7 @@ impl Calls {
         F: FnOnce(&dyn Control) -> T + Send + 'static,
     {
         let most = limits::READ_TIME_MAX;
-        let lane = request().map_or(Lane::Own, |request| request.lane);
-        let permit = within(Instant::now() + most, &self.places(lane).counters).await?;
+        let permit = within(Instant::now() + most, &self.places().counters).await?;
         let room = Room {
             control: Some(Arc::clone(&self.control)),
             permit: Some(permit),
@@ -229,7 +259,7 @@ impl Calls {
         if sent.max(self.control.document_bytes()) < limits::WORK_BYTES_SMALL {
             return Ok(None);
         }
-        let permit = within(end, &self.pool().document).await?;
+        let permit = within(end, &self.places().document).await?;
         Ok(Some(Room {
             control: Some(Arc::clone(&self.control)),
             permit: Some(permit),
@@ -255,11 +285,9 @@ impl Calls {
         F: FnOnce(&dyn Control) -> T + Send + 'static,
     {
         let end = Instant::now() + limits::CHANGE_TIME_MAX;
-        // One of each pool at most waits for its turn: those of others are not kept waiting by many.
-        let next = within(end, &self.pool().change).await?;
+        // One of each lane at most waits for its turn: those of others are not kept waiting by many.
+        let next = within(end, &self.places().change).await?;
         let room = self.room(end).await?;
-        // With its thread, so that who has the turn waits for nothing.
-        let thread = within(end, &self.pool().threads).await?;
         let turn = Arc::clone(&self.turn).lock_owned();
         let Ok(turn) = timeout_at(end, turn).await else {
             return Err(not_made());
@@ -270,7 +298,7 @@ impl Calls {
         let change = move |control: &dyn Control| claim(&beginning, BEGUN).then(|| change(control));
         let most = limits::CHANGE_TIME_MAX;
         let held = (next, turn, room);
-        match self.run_on(thread, change, held, most).await {
+        match self.run(change, held, most).await {
             Ok((made, _)) => made.ok_or_else(not_made),
             Err(_) if claim(&change_of, GONE) => Err(not_made()),
             Err(problem) => Err(problem),
@@ -342,36 +370,23 @@ impl Calls {
         }
     }
 
-    /// As [`Calls::run_on`], when there is a thread.
+    /// Has a thread make a call. What it holds goes with the thread: an answer that came too late gives nothing back
+    /// before the call has ended.
     async fn run<T, F, H>(&self, call: F, held: H, most: Duration) -> Result<(T, H), Problem>
     where
         T: Send + 'static,
         F: FnOnce(&dyn Control) -> T + Send + 'static,
         H: Send + 'static,
     {
-        let thread = within(Instant::now() + most, &self.pool().threads).await?;
-        self.run_on(thread, call, held, most).await
-    }
-
-    /// Has a thread make a call. What it holds goes with the thread: an answer that came too late gives nothing back
-    /// before the call has ended.
-    async fn run_on<T, F, H>(
-        &self,
-        thread: OwnedSemaphorePermit,
-        call: F,
-        held: H,
-        most: Duration,
-    ) -> Result<(T, H), Problem>
-    where
-        T: Send + 'static,
-        F: FnOnce(&dyn Control) -> T + Send + 'static,
-        H: Send + 'static,
-    {
-        let control = Arc::clone(&self.control);
         let request = request();
+        let own = match request {
+            Some(_) => None,
+            None => Some(within(Instant::now() + most, &self.own.requests).await?),
+        };
+        let control = Arc::clone(&self.control);
         let running = tokio::task::spawn_blocking(move || {
             let value = call(control.as_ref());
-            drop((thread, request));
+            drop((own, request));
             (value, held)
         });
         match tokio::time::timeout(most, running).await {
@@ -437,7 +452,7 @@ impl<T> std::ops::Deref for Much<T> {
 impl std::fmt::Debug for Calls {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Calls")
-            .field("operator", &self.operator)
+            .field("below_admin", &self.below_admin)
             .field("admin", &self.admin)
             .finish_non_exhaustive()
     }
@@ -505,7 +520,7 @@ async fn within(end: Instant, places: &Arc<Semaphore>) -> Result<OwnedSemaphoreP
 fn too_many() -> Problem {
     Problem::new(
         ProblemKind::Unavailable,
-        "too many requests of this role are under way; nothing was done, try again in a second",
+        "too many requests are under way; nothing was done, try again in a second",
     )
 }
 
@@ -544,44 +559,51 @@ mod tests {
         Arc::new(Calls::new(Arc::new(Double::default())))
     }
 
-    /// As many places as requests of a lane get.
-    fn all(calls: &Calls, lane: Lane) -> Vec<Arc<Request>> {
-        std::iter::from_fn(|| calls.admit(lane, 0).ok()).collect()
+    /// As many places as a caller gets.
+    fn all(calls: &Calls, lane: Lane, caller: &str) -> Vec<Arc<Request>> {
+        std::iter::from_fn(|| calls.admit((lane, caller), 0, None).ok()).collect()
     }
 
     #[tokio::test]
-    async fn each_role_has_its_places_and_bodies_as_long_as_documents_have_fewer() {
+    async fn one_token_leaves_places_to_others_and_none_takes_those_of_another_lane() {
         let calls = calls();
-        for lane in [Lane::Viewer, Lane::Operator, Lane::Admin, Lane::Socket] {
-            assert_eq!(all(&calls, lane).len(), limits::REQUESTS_MAX, "{lane:?}");
-        }
-        let long = || calls.admit(Lane::Operator, limits::DOCUMENT_BYTES_MAX).ok();
-        let held: Vec<_> = std::iter::from_fn(long).collect();
-        assert_eq!(held.len(), limits::DOCUMENTS_MAX);
-        assert!(calls.admit(Lane::Admin, limits::DOCUMENT_BYTES_MAX).is_ok());
-        assert!(calls.admit(Lane::Operator, limits::BODY_BYTES_MAX).is_ok());
+        let most = limits::REQUESTS_OF_TOKEN_MAX;
+        let first = all(&calls, Lane::BelowAdmin, "a");
+        let second = all(&calls, Lane::BelowAdmin, "b");
+        assert_eq!((first.len(), second.len()), (most, most));
+        let third = all(&calls, Lane::BelowAdmin, "c");
+        assert_eq!(third.len(), limits::REQUESTS_MAX - 2 * most);
+        assert!(all(&calls, Lane::BelowAdmin, "d").is_empty());
+        assert_eq!(all(&calls, Lane::Admin, "e").len(), most);
+        assert_eq!(
+            all(&calls, Lane::Socket, "uid 0").len(),
+            limits::REQUESTS_MAX
+        );
+        drop((first, second, third));
+        assert!(calls.of_tokens.lock().unwrap().is_empty());
     }
 
     #[tokio::test]
-    async fn answers_with_all_counters_wait_until_others_of_their_role_are_sent() {
+    async fn answers_with_all_counters_wait_until_others_are_sent() {
         let calls = calls();
         let ask = |lane| {
-            let (request, calls) = (calls.admit(lane, 0).unwrap(), Arc::clone(&calls));
-            on_behalf_of(request, async move { calls.read_counters(|_| ()).await })
+            let (request, calls) = (calls.admit((lane, "a"), 0, None), Arc::clone(&calls));
+            let asked = async move { calls.read_counters(|_| ()).await };
+            on_behalf_of(request.unwrap(), asked)
         };
         let mut sent = Vec::new();
         for _ in 0..limits::COUNTERS_MAX {
-            sent.push(ask(Lane::Metrics).await.unwrap());
+            sent.push(ask(Lane::BelowAdmin).await.unwrap());
         }
-        let waits = tokio::time::timeout(Duration::from_millis(20), ask(Lane::Metrics));
+        let waits = tokio::time::timeout(Duration::from_millis(20), ask(Lane::BelowAdmin));
         assert!(waits.await.is_err());
-        assert!(ask(Lane::Viewer).await.is_ok());
+        assert!(ask(Lane::Admin).await.is_ok());
         drop(sent.pop());
-        assert!(ask(Lane::Metrics).await.is_ok());
+        assert!(ask(Lane::BelowAdmin).await.is_ok());
     }
 
     #[tokio::test]
-    async fn calls_of_an_operator_that_do_not_end_keep_no_administrator_from_reading_or_changing() {
+    async fn calls_of_an_operator_that_do_not_end_keep_nobody_else_from_reading_or_changing() {
         let calls = calls();
         let (begun, begins) = mpsc::channel();
         let (end, ends) = mpsc::channel::<()>();
@@ -590,13 +612,13 @@ mod tests {
             begun.send(()).unwrap();
             assert!(ends.lock().unwrap().recv().is_err());
         };
-        let requests = all(&calls, Lane::Operator).into_iter();
+        let requests = all(&calls, Lane::BelowAdmin, "operator").into_iter();
         let asks = requests.map(|request| {
             let (calls, hang) = (Arc::clone(&calls), hang.clone());
             tokio::spawn(on_behalf_of(request, async move { calls.read(hang).await }))
         });
         let asks: Vec<_> = asks.collect();
-        for _ in 0..limits::CALL_THREADS_MAX {
+        for _ in 0..limits::REQUESTS_OF_TOKEN_MAX {
             while begins.try_recv().is_err() {
                 tokio::task::yield_now().await;
             }
@@ -606,10 +628,13 @@ mod tests {
             ask.abort();
             assert!(ask.await.is_err());
         }
-        let left = limits::REQUESTS_MAX - limits::CALL_THREADS_MAX;
-        assert_eq!(all(&calls, Lane::Operator).len(), left);
-        for lane in [Lane::Admin, Lane::Socket] {
-            let request = calls.admit(lane, 0).unwrap();
+        assert!(all(&calls, Lane::BelowAdmin, "operator").is_empty());
+        for (lane, caller) in [
+            (Lane::BelowAdmin, "another operator"),
+            (Lane::Admin, "admin"),
+            (Lane::Socket, "uid 0"),
+        ] {
+            let request = calls.admit((lane, caller), 0, None).unwrap();
             let asked = async { (calls.read(|_| 1).await, calls.change(|_| 2).await) };
             let (read, changed) = on_behalf_of(request, asked).await;
             assert_eq!((read.unwrap(), changed.unwrap()), (1, 2), "{lane:?}");
@@ -622,7 +647,7 @@ mod tests {
     async fn a_note_needs_no_place() {
         let daemon = Arc::new(Double::default());
         let calls = Calls::new(Arc::clone(&daemon) as Arc<dyn Control>);
-        let held = all(&calls, Lane::Own);
+        let held = all(&calls, Lane::Own, "");
         calls.note(event("admin-change"));
         assert_eq!(daemon.noted().len(), 1);
         drop(held);

@@ -1,28 +1,22 @@
-//! Which connections there are, and which of them makes room for a new one: never one whose request has a place among
-//! those of its role. Roles have fewer of these than one address has connections, so a new one finds room.
+//! Which connections there are, and which of them makes room for a new one: never one at work, whose request has a
+//! place. One address has more connections than there are such places, so a new one finds room.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
 use std::time::Instant;
 
-use axum::body::Body;
-use hyper::body::{Bytes, Frame, SizeHint};
 use tokio::sync::Notify;
-
-use crate::call::Request;
 
 /// A connection.
 #[derive(Debug)]
 struct Entry {
-    /// It has shown no token yet.
+    /// No request of it has had a place.
     is_stranger: bool,
-    /// Since when it does nothing, or sends a request.
+    /// Its requests that have places. One that the daemon has not answered in time may last longer than its answer.
+    at_work: usize,
+    /// Since when it has none.
     since: Instant,
-    /// Its request has a place.
-    has_place: bool,
     /// Where it comes from; none for the sockets of this host.
     source: Option<Source>,
     close: Arc<Notify>,
@@ -66,7 +60,7 @@ impl Table {
     /// The one that goes first, of this source or of all.
     fn first_to_go(&self, source: Option<Source>) -> Option<u64> {
         let may_go =
-            |entry: &Entry| !entry.has_place && (source.is_none() || entry.source == source);
+            |entry: &Entry| entry.at_work == 0 && (source.is_none() || entry.source == source);
         let some = self.entries.iter().filter(|(_, entry)| may_go(entry));
         some.min_by_key(|(number, entry)| (!entry.is_stranger, entry.since, **number))
             .map(|(number, _)| *number)
@@ -101,9 +95,9 @@ impl Connections {
         table.next += 1;
         let close = Arc::new(Notify::new());
         let entry = Entry {
-            is_stranger: source.is_some(),
+            is_stranger: true,
+            at_work: 0,
             since: now,
-            has_place: false,
             source,
             close: Arc::clone(&close),
         };
@@ -119,14 +113,6 @@ impl Connections {
     fn lock(&self) -> MutexGuard<'_, Table> {
         // Every change is one call.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Its request begins or has ended.
-    fn turn(&self, number: u64) {
-        if let Some(entry) = self.lock().entries.get_mut(&number) {
-            entry.since = Instant::now();
-            entry.has_place = false;
-        }
     }
 }
 
@@ -144,18 +130,9 @@ impl Place {
         self.close.notified().await;
     }
 
-    /// A request begins, which lasts until the value is gone.
-    pub(crate) fn begin(&self) -> Busy {
-        self.all.turn(self.number);
-        Busy {
-            all: Arc::clone(&self.all),
-            number: self.number,
-        }
-    }
-
-    /// The way of its request to say that it has a place.
-    pub(crate) fn introduction(&self) -> Introduction {
-        Introduction {
+    /// For its requests.
+    pub(crate) fn link(&self) -> Link {
+        Link {
             all: Arc::clone(&self.all),
             number: self.number,
         }
@@ -168,72 +145,35 @@ impl Drop for Place {
     }
 }
 
-/// The way of a request to say that it has a place.
+/// The connection of a request.
 #[derive(Clone, Debug)]
-pub(crate) struct Introduction {
+pub(crate) struct Link {
     all: Arc<Connections>,
     number: u64,
 }
 
-impl Introduction {
-    /// It is known who asks, and the request has a place.
-    pub(crate) fn made(&self) {
+impl Link {
+    /// The request has a place, until the value is gone.
+    pub(crate) fn work(&self) -> AtWork {
         if let Some(entry) = self.all.lock().entries.get_mut(&self.number) {
             entry.is_stranger = false;
-            entry.has_place = true;
+            entry.at_work += 1;
         }
+        AtWork(self.clone())
     }
 }
 
-/// A request that is being answered.
+/// A connection whose request has a place.
 #[derive(Debug)]
-pub(crate) struct Busy {
-    all: Arc<Connections>,
-    number: u64,
-}
+pub(crate) struct AtWork(Link);
 
-impl Drop for Busy {
+impl Drop for AtWork {
     fn drop(&mut self) {
-        self.all.turn(self.number);
-    }
-}
-
-/// The body of an answer; its request keeps what it holds until that has been sent.
-#[derive(Debug)]
-pub(crate) struct Tracked {
-    body: Body,
-    _request: Option<Arc<Request>>,
-    _busy: Busy,
-}
-
-impl Tracked {
-    /// Of this request.
-    pub(crate) const fn new(body: Body, request: Option<Arc<Request>>, busy: Busy) -> Self {
-        Self {
-            body,
-            _request: request,
-            _busy: busy,
+        let Self(Link { all, number }) = self;
+        if let Some(entry) = all.lock().entries.get_mut(number) {
+            entry.at_work = entry.at_work.saturating_sub(1);
+            entry.since = Instant::now();
         }
-    }
-}
-
-impl hyper::body::Body for Tracked {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 
@@ -264,36 +204,28 @@ mod tests {
     }
 
     #[test]
-    fn one_whose_request_has_a_place_makes_no_room_and_one_without_does() {
+    fn one_at_work_makes_no_room_and_an_idle_one_does() {
         let all = Connections::new(1, 1);
         let now = Instant::now();
         let first = all.admit(now, from(1)).unwrap();
-        let busy = first.begin();
-        first.introduction().made();
+        let (one, late) = (first.link().work(), first.link().work());
+        drop(one);
         assert!(all.admit(now, from(1)).is_none() && all.admit(now, from(2)).is_none());
-        drop(busy);
-        // Its next request gets no place.
-        let busy = first.begin();
+        drop(late);
         assert!(all.admit(now, from(2)).is_some());
         assert!(is_taken(&first));
-        drop(busy);
     }
 
     #[test]
     fn strangers_make_room_before_those_who_are_known() {
         let all = Connections::new(3, 3);
-        let start = Instant::now();
-        let known = all.admit(start, from(1)).unwrap();
-        drop(known.begin());
-        known.introduction().made();
-        known.all.turn(known.number);
         let late = Instant::now() + Duration::from_secs(1);
-        let strangers = [(); 2].map(|()| all.admit(late, from(2)).unwrap());
-        let busy = strangers.each_ref().map(Place::begin);
-        let third = all.admit(late, from(3)).unwrap();
-        assert!(is_taken(&strangers[0]) && !is_taken(&strangers[1]));
-        assert!(!is_taken(&known) && !is_taken(&third));
-        drop(busy);
+        let known = all.admit(late, from(1)).unwrap();
+        drop(known.link().work());
+        let strangers = [(); 4].map(|()| all.admit(late, from(2)).unwrap());
+        let taken = strangers.each_ref().map(is_taken);
+        assert_eq!(taken, [true, true, false, false]);
+        assert!(!is_taken(&known));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::app::App;
 use crate::ask;
 use crate::audit::{self, Purpose};
 use crate::call::{Asker, Lane, Request as Placed, on_behalf_of};
-use crate::connections::Introduction;
+use crate::connections::Link;
 use crate::peer::{self, Peer};
 use crate::route::{self, Needs, Route};
 use crate::tokens::Holder;
@@ -57,13 +57,11 @@ pub(crate) enum Proof {
 
 impl Caller {
     /// Whose places its requests take.
-    const fn lane(&self) -> Lane {
+    pub(crate) const fn lane(&self) -> Lane {
         match (&self.proof, self.role) {
             (Proof::Socket, _) => Lane::Socket,
             (_, Role::Admin) => Lane::Admin,
-            (_, Role::Operator) => Lane::Operator,
-            (_, Role::Viewer) => Lane::Viewer,
-            (_, Role::Metrics) => Lane::Metrics,
+            (_, Role::Operator | Role::Viewer | Role::Metrics) => Lane::BelowAdmin,
         }
     }
 
@@ -224,11 +222,9 @@ fn place_for(
         Some(_) => length.unwrap_or(most).min(most),
         None => 0,
     };
-    let place = app.calls.admit(caller.lane(), body_bytes)?;
-    if let Some(introduction) = request.extensions().get::<Introduction>() {
-        introduction.made();
-    }
-    Ok(place)
+    let connection = request.extensions().get::<Link>();
+    app.calls
+        .admit((caller.lane(), &caller.author), body_bytes, connection)
 }
 
 /// A change in a task of its own: one that has begun is made and noted to its end also when the caller has gone.

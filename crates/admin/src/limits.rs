@@ -2,21 +2,20 @@
 
 use std::time::Duration;
 
-/// Connections at once, on the sockets and as many over TCP. At the limit the oldest that has shown no token is
-/// closed for the new one, else the one that is idle longest, or whose request has waited longest for its body. When
-/// all have a place among the requests, the new one is closed.
+/// Connections at once, on the sockets and as many over TCP. At the limit one that is idle is closed for the new one:
+/// the oldest that has shown no token, else the one that is idle longest. When all are at work, the new one is closed.
 pub(crate) const CONNECTIONS_MAX: usize = 256;
 
 /// Of these over TCP, connections of one address, or of one network of 64 bits with IPv6. At the limit one of its own
 /// is closed as above.
 pub(crate) const CONNECTIONS_OF_ADDRESS_MAX: usize = 160;
 
-/// Requests of one role under way, streams among them, and as many on the sockets. Beyond it: 503.
+/// Requests of tokens below `admin` under way, streams among them; as many of tokens with `admin`, and on the sockets.
+/// Beyond it: 503.
 pub(crate) const REQUESTS_MAX: usize = 32;
 
-/// Of these, requests with bodies as long as documents, of the roles below `admin` together, of `admin`, and of the
-/// sockets. Beyond it: 503.
-pub(crate) const DOCUMENTS_MAX: usize = 8;
+/// Of these, requests of one token. Beyond it: 503.
+pub(crate) const REQUESTS_OF_TOKEN_MAX: usize = 12;
 
 /// Bytes of a request line and its header fields together. Beyond it: 431, and the end of the
 /// connection.
@@ -67,30 +66,29 @@ pub(crate) const SETTLE_PAUSE_MIN: Duration = Duration::from_millis(10);
 pub(crate) const SETTLE_PAUSE_MAX: Duration = Duration::from_millis(500);
 
 /// From this size on a document, or the configuration in force, is large: working on it takes up to a hundred times
-/// its size for a moment. One is worked on at a time, for the roles below `admin` together, for `admin`, and for the
-/// sockets; others wait for their turn, in bytes.
+/// its size for a moment. One is worked on at a time, for tokens below `admin` together, for those with `admin`, and
+/// for the sockets; others wait for their turn, in bytes.
 pub(crate) const WORK_BYTES_SMALL: usize = 64 * 1024;
 
-/// Answers of one role with all counters that are made or sent at once, and as many on the sockets. Others wait.
+/// Answers with all counters that are made or sent at once, with the same parts as requests. Others wait.
 pub(crate) const COUNTERS_MAX: usize = 2;
 
 /// For the edits of one request. After it: 413, and nothing is done.
 pub(crate) const EDITS_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Threads that call the daemon, for the roles below `admin` together, for `admin`, for the sockets and for the
-/// administration itself. Others wait for one.
-pub(crate) const CALL_THREADS_MAX: usize = 8;
+/// Calls of the daemon by the administration itself. Others wait.
+pub(crate) const OWN_CALLS_MAX: usize = 8;
 
-/// All of them, and one each that gives memory back.
-pub(crate) const THREADS_MAX: usize = 4 * (CALL_THREADS_MAX + 1);
+/// Threads that call the daemon: one for each request, and each that gives memory back.
+pub(crate) const THREADS_MAX: usize = 3 * REQUESTS_MAX + OWN_CALLS_MAX + 4 * (COUNTERS_MAX + 1);
 
 /// How old an answer to `/readyz` may be. More frequent requests get the same answer.
 pub(crate) const READY_AGE_MAX: Duration = Duration::from_secs(1);
 
-/// Streams of live data of one role. At the limit its oldest ends.
-pub(crate) const STREAMS_MAX: usize = 16;
+/// Streams of live data of one token, and on the sockets together. At the limit the oldest of these ends.
+pub(crate) const STREAMS_MAX: usize = 6;
 
-/// Files on their way to those who read them, each as large as a trace may be, with the same parts as threads. Beyond
+/// Files on their way to those who read them, each as large as a trace may be, with the same parts as requests. Beyond
 /// it: 503.
 pub(crate) const FILES_MAX: usize = 2;
 
@@ -109,8 +107,8 @@ pub(crate) const TOKENS_MAX: usize = 256;
 /// Characters of a token's name.
 pub(crate) const TOKEN_NAME_MAX: usize = 64;
 
-/// Console logins of one role that live. At the limit its oldest ends.
-pub(crate) const LOGINS_MAX: usize = 32;
+/// Console logins of one token that live. At the limit its oldest ends.
+pub(crate) const LOGINS_MAX: usize = 16;
 
 /// How long a console login lives.
 pub(crate) const LOGIN_TIME_MAX: Duration = Duration::from_secs(12 * 3600);
@@ -124,9 +122,10 @@ pub(crate) const STOP_TIME_MAX: Duration = Duration::from_secs(3);
 
 const _: () = assert!(BODY_BYTES_MAX <= DOCUMENT_BYTES_MAX);
 const _: () = assert!(EVENTS_DEFAULT <= EVENTS_MAX);
-const _: () = assert!(STREAMS_MAX < REQUESTS_MAX);
-// Requests of the four roles that come over TCP: with all of their places taken, an address gets a connection.
-const _: () = assert!(4 * REQUESTS_MAX < CONNECTIONS_OF_ADDRESS_MAX);
+const _: () = assert!(STREAMS_MAX < REQUESTS_OF_TOKEN_MAX);
+// Two tokens leave room for a third.
+const _: () = assert!(2 * REQUESTS_OF_TOKEN_MAX < REQUESTS_MAX);
+// With all requests of tokens under way from one address, it gets a connection.
+const _: () = assert!(2 * REQUESTS_MAX < CONNECTIONS_OF_ADDRESS_MAX);
 const _: () = assert!(CONNECTIONS_OF_ADDRESS_MAX < CONNECTIONS_MAX);
-const _: () = assert!(CALL_THREADS_MAX < REQUESTS_MAX);
 const _: () = assert!(WORK_BYTES_SMALL <= BODY_BYTES_MAX);

@@ -82,7 +82,7 @@ impl Live {
     /// A place for a stream of this caller.
     fn place(&self, caller: &Caller) -> Place {
         let (keep, lost) = oneshot::channel();
-        let number = locked(&self.places).take(caller.role, keep);
+        let number = locked(&self.places).take(&caller.author, keep);
         self.is_taken.notify_one();
         let places = Arc::clone(&self.places);
         Place {

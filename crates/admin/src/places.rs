@@ -1,46 +1,49 @@
-//! Places that callers hold until they give them back or others of their role take them. Knows nothing of what the
-//! places are for.
-
-use api::access::Role;
+//! Places that callers hold until they give them back or take more than they may have. Knows nothing of what the places
+//! are for.
 
 /// A place that is held.
 #[derive(Debug)]
 struct Held<T> {
     number: u64,
-    role: Role,
+    caller: String,
     item: T,
 }
 
 /// Places with what their holders keep there. Dropping that is how a holder loses a place.
 #[derive(Debug)]
 pub(crate) struct Places<T> {
-    of_role_max: usize,
+    of_caller_max: usize,
     /// The oldest first.
     held: Vec<Held<T>>,
     last: u64,
 }
 
 impl<T> Places<T> {
-    /// So many places for each role.
-    pub(crate) const fn new(of_role_max: usize) -> Self {
+    /// So many places for each caller.
+    pub(crate) const fn new(of_caller_max: usize) -> Self {
         Self {
-            of_role_max,
+            of_caller_max,
             held: Vec::new(),
             last: 0,
         }
     }
 
-    /// Takes a place, and gives its number. Where the role has all of its places, its oldest is lost.
-    pub(crate) fn take(&mut self, role: Role, item: T) -> u64 {
-        let of_role = || self.held.iter().filter(|held| held.role == role);
-        if of_role().count() >= self.of_role_max
-            && let Some(oldest) = of_role().map(|held| held.number).next()
+    /// Takes a place, and gives its number. Where the caller has all of its places, its oldest is lost.
+    pub(crate) fn take(&mut self, caller: &str, item: T) -> u64 {
+        let own = || self.held.iter().filter(|held| held.caller == caller);
+        if own().count() >= self.of_caller_max
+            && let Some(oldest) = own().map(|held| held.number).next()
         {
             self.give_back(oldest);
         }
         self.last += 1;
         let number = self.last;
-        self.held.push(Held { number, role, item });
+        let caller = caller.to_owned();
+        self.held.push(Held {
+            number,
+            caller,
+            item,
+        });
         number
     }
 
@@ -70,16 +73,16 @@ mod tests {
     }
 
     #[test]
-    fn a_role_with_all_of_its_places_loses_its_oldest_and_no_other_role_does() {
+    fn a_caller_with_all_of_its_places_loses_its_oldest_and_no_other_does() {
         let mut places = Places::new(2);
-        for (role, item) in [
-            (Role::Admin, "a1"),
-            (Role::Viewer, "v1"),
-            (Role::Viewer, "v2"),
-            (Role::Viewer, "v3"),
-            (Role::Admin, "a2"),
+        for (caller, item) in [
+            ("a", "a1"),
+            ("v", "v1"),
+            ("v", "v2"),
+            ("v", "v3"),
+            ("a", "a2"),
         ] {
-            places.take(role, item);
+            places.take(caller, item);
         }
         assert_eq!(items(&places), "a1 v2 v3 a2");
     }
@@ -87,11 +90,11 @@ mod tests {
     #[test]
     fn a_place_that_was_given_back_is_free_and_others_stay() {
         let mut places = Places::new(2);
-        let first = places.take(Role::Viewer, "v1");
-        places.take(Role::Viewer, "v2");
+        let first = places.take("v", "v1");
+        places.take("v", "v2");
         places.give_back(first);
         places.give_back(first);
-        places.take(Role::Viewer, "v3");
+        places.take("v", "v3");
         assert_eq!(items(&places), "v2 v3");
     }
 }

@@ -3,13 +3,15 @@
 use std::convert::Infallible;
 use std::io;
 use std::os::unix::net::UnixListener as UnixSocket;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
-use hyper::body::Incoming;
+use hyper::body::{Bytes, Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::Service as _;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -22,7 +24,8 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::app::{App, stopped};
-use crate::connections::{Connections, Place, Tracked};
+use crate::call::Request as Placed;
+use crate::connections::{Connections, Place};
 use crate::endpoints::{Endpoint, Endpoints};
 use crate::patient::Patient;
 use crate::peer::Peer;
@@ -262,15 +265,14 @@ where
     } = shared;
     let router = TowerToHyperService::new(router);
     let service = hyper::service::service_fn(|mut request: Request<Incoming>| {
-        let busy = place.begin();
         let extensions = request.extensions_mut();
         extensions.insert(peer);
-        extensions.insert(place.introduction());
+        extensions.insert(place.link());
         let answer = router.call(request.map(Body::new));
         async move {
             let mut response = answer.await?;
             let request = response.extensions_mut().remove();
-            Ok::<_, Infallible>(response.map(|body| Tracked::new(body, request, busy)))
+            Ok::<_, Infallible>(response.map(|body| Tracked::new(body, request)))
         }
     });
     let stream = TokioIo::new(Patient::new(stream, limits::WRITE_STALL_MAX));
@@ -302,5 +304,42 @@ where
     };
     if let Err(error) = outcome {
         tracing::debug!(%peer, %error, "a connection broke off");
+    }
+}
+
+/// The body of an answer; its request keeps what it holds until that has been sent.
+#[derive(Debug)]
+struct Tracked {
+    body: Body,
+    _request: Option<Arc<Placed>>,
+}
+
+impl Tracked {
+    /// Of this request.
+    const fn new(body: Body, request: Option<Arc<Placed>>) -> Self {
+        Self {
+            body,
+            _request: request,
+        }
+    }
+}
+
+impl hyper::body::Body for Tracked {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }

@@ -7,7 +7,6 @@
 //! | [`roots`] | nothing; says which paths lie within those that are kept |
 //! | [`files`] | all files but those, and connections (Landlock) |
 //! | [`calls`] | all system calls but those of a table (seccomp) |
-//! | [`opener`] | all but the right to one kind of socket, in a process of its own |
 //! | [`inherited`] | nothing; takes sockets over from a service manager |
 //!
 //! Most of it holds for the calling thread and those that it starts: it is done while there is no other
@@ -21,7 +20,6 @@ pub mod account;
 pub mod calls;
 pub mod files;
 pub mod inherited;
-pub mod opener;
 pub mod privileges;
 pub mod roots;
 

@@ -14,8 +14,7 @@ use crate::account::Account;
 /// What opening needs: files and directories of others.
 const OPENING: CapabilitySet = CapabilitySet::DAC_OVERRIDE;
 
-/// What taking frames of interfaces needs. Where this process has it, [`opening`] has it, and nothing later; a process
-/// of its own may keep it ([`keep_frames`]).
+/// What taking frames of interfaces needs. Where this process has it, [`opening`] has it, and nothing later.
 const FRAMES: CapabilitySet = CapabilitySet::NET_RAW;
 
 /// What may be wanted later: ports below 1024.
@@ -112,22 +111,6 @@ pub fn give_up(keeps_low_ports: bool) -> io::Result<()> {
         CapabilitySet::empty()
     };
     set_capabilities(kept, kept)
-}
-
-/// Gives up every capability but that to take frames of interfaces.
-///
-/// # Errors
-///
-/// This process does not have it.
-pub fn keep_frames() -> io::Result<()> {
-    // One that may not empty the set goes on without: with no_new_privs it means nothing.
-    if thread::capabilities(None)?
-        .effective
-        .contains(CapabilitySet::SETPCAP)
-    {
-        empty_bounding_set()?;
-    }
-    set_capabilities(FRAMES, FRAMES)
 }
 
 /// Gives up every capability but those that serving needs, where no other user was named. Keeps

@@ -11,7 +11,7 @@ use std::os::fd::AsRawFd as _;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener, UnixStream};
-use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::mpsc;
@@ -20,7 +20,6 @@ use std::{env, fs, thread};
 use confine::calls::Connections;
 use confine::files::{Right, Rule};
 use confine::{Enforced, calls, files, privileges};
-use rustix::thread::CapabilitySet;
 
 const DIRECTORY: &str = "CONFINE_TEST_DIRECTORY";
 
@@ -324,87 +323,4 @@ fn gives_files_up() {
         assert_eq!(error.kind(), PermissionDenied);
     }
     TcpStream::connect(reached).unwrap();
-}
-
-const ACT: &str = "CONFINE_TEST_ACT";
-
-/// What a process does that opens sockets of frames, and whether it may.
-const ACTS: [(&str, bool); 9] = [
-    ("end", true),
-    ("socket of frames", true),
-    ("raw socket of frames", false),
-    ("socket of all frames", false),
-    ("udp socket", false),
-    ("open a file", false),
-    ("write", false),
-    ("receive elsewhere", false),
-    ("another option", false),
-];
-
-#[test]
-fn an_opener_makes_sockets_of_frames_and_nothing_else() {
-    for (act, is_allowed) in ACTS {
-        let status = Command::new(env::current_exe().unwrap())
-            .args(["--exact", "opens_sockets", "--ignored", "--nocapture"])
-            .env(ACT, act)
-            .status()
-            .unwrap();
-        if status.code() == Some(SKIPPED) {
-            println!("skipped: no CAP_NET_RAW here");
-            return;
-        }
-        let killed = status.signal() == Some(libc::SIGSYS);
-        assert_eq!(killed, !is_allowed, "{act}: {status}");
-        assert!(killed || status.code() == Some(0), "{act}: {status}");
-    }
-}
-
-const SKIPPED: i32 = 77;
-
-#[test]
-#[ignore = "confines its process; the test above starts it"]
-fn opens_sockets() {
-    let act = env::var_os(ACT).unwrap().into_string().unwrap();
-    let end = |code| -> ! {
-        // SAFETY: it has no precondition.
-        unsafe { libc::_exit(code) }
-    };
-    let frames = CapabilitySet::NET_RAW;
-    if !rustix::thread::capabilities(None)
-        .unwrap()
-        .effective
-        .contains(frames)
-    {
-        end(SKIPPED);
-    }
-    confine::opener::give_up(None, c"confine-opener").unwrap();
-    let socket = |family, kind, protocol| {
-        // SAFETY: plain system call.
-        unsafe { libc::socket(family, kind | libc::SOCK_CLOEXEC, protocol) }
-    };
-    let done = match act.as_str() {
-        "end" => 0,
-        "socket of frames" => socket(libc::AF_PACKET, libc::SOCK_DGRAM, 0),
-        "raw socket of frames" => socket(libc::AF_PACKET, libc::SOCK_RAW, 0),
-        "socket of all frames" => socket(libc::AF_PACKET, libc::SOCK_DGRAM, 0x300),
-        "udp socket" => socket(libc::AF_INET, libc::SOCK_DGRAM, 0),
-        // SAFETY: the path ends with a zero.
-        "open a file" => unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY) },
-        // SAFETY: the byte is there to be read.
-        "write" => i32::from(unsafe { libc::write(0, c"x".as_ptr().cast(), 1) } > 0),
-        "receive elsewhere" => {
-            let mut byte = 0_u8;
-            // SAFETY: the byte is there to be written.
-            i32::from(unsafe { libc::recv(7, (&raw mut byte).cast(), 1, 0) } > 0)
-        }
-        "another option" => {
-            let size: libc::c_int = 4096;
-            let bytes = libc::socklen_t::try_from(size_of_val(&size)).unwrap();
-            let (level, option) = (libc::SOL_SOCKET, libc::SO_RCVBUF);
-            // SAFETY: the size is there to be read.
-            unsafe { libc::setsockopt(0, level, option, (&raw const size).cast(), bytes) }
-        }
-        _ => -1,
-    };
-    end(i32::from(done < 0));
 }

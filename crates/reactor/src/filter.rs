@@ -6,7 +6,7 @@ use std::ffi::{c_int, c_void};
 use std::io;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, IntoRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
 use rustix::io::Errno;
 
@@ -68,27 +68,23 @@ pub(crate) fn share_port(
     attach(first, libc::SO_ATTACH_REUSEPORT_CBPF, &program)
 }
 
-/// A socket of a link with the filter of a core, which stays. Needs CAP_NET_RAW; allocates nothing.
-pub(crate) fn locked_socket(protocol: u16, core: u32, cores: u32) -> Result<OwnedFd, Errno> {
-    let fd = filtered_socket(protocol, core, cores)?;
-    match lock_filter(fd.as_fd()) {
-        Ok(()) => Ok(fd),
-        Err(errno) => {
-            close(fd);
-            Err(errno)
-        }
-    }
-}
-
-pub(crate) fn filtered_socket(protocol: u16, core: u32, cores: u32) -> Result<OwnedFd, Errno> {
-    // Without a protocol it is in nobody's way until it is bound.
+/// A socket of a link. Needs CAP_NET_RAW. Without a protocol it is in nobody's way until it is bound.
+pub(crate) fn link_socket() -> Result<OwnedFd, Errno> {
     // SAFETY: plain system call.
     let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
     if fd < 0 {
         return Err(last_error());
     }
     // SAFETY: the kernel has just given it, and nobody else has it.
-    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Has a socket of a link take the frames of this type that are for this core of so many.
+pub(crate) fn filter_core(
+    fd: BorrowedFd<'_>,
+    protocol: u16,
+    (core, cores): (u32, u32),
+) -> Result<(), Errno> {
     let is_equal = |jf, k| libc::sock_filter {
         code: JUMP_IF_EQUAL,
         jt: 0,
@@ -113,13 +109,7 @@ pub(crate) fn filtered_socket(protocol: u16, core: u32, cores: u32) -> Result<Ow
         instruction(RETURN, u32::MAX),
         instruction(RETURN, 0),
     ];
-    match attach(fd.as_fd(), libc::SO_ATTACH_FILTER, &program) {
-        Ok(()) => Ok(fd),
-        Err(errno) => {
-            close(fd);
-            Err(errno)
-        }
-    }
+    attach(fd, libc::SO_ATTACH_FILTER, &program)
 }
 
 /// Nobody replaces or removes its filter any more.
@@ -128,12 +118,6 @@ pub(crate) fn filtered_socket(protocol: u16, core: u32, cores: u32) -> Result<Ow
 pub(crate) fn lock_filter(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     let locked: c_int = 1;
     set_option(fd, (libc::SOL_SOCKET, libc::SO_LOCK_FILTER), &locked)
-}
-
-/// Closes a descriptor with nothing but that call, as the opener may do no other.
-pub(crate) fn close(fd: OwnedFd) {
-    // SAFETY: the number is of a descriptor that was owned here until now. Dropping it would look at it first.
-    unsafe { rustix::io::close(fd.into_raw_fd()) };
 }
 
 /// Has a socket of a link take what a filter lets through, or all that is for this host, of the interface of this

@@ -10,12 +10,13 @@ use std::io;
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::ptr;
+use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::datagram::{Address, NAME_BYTES, Name};
 use crate::filter::{self, FrameFilter};
-use crate::site::{Filtered, Interface, InterfaceError, InterfaceState};
+use crate::site::{Filtered, Interface, InterfaceError, InterfaceState, KeptSockets};
 
 /// Datagrams of one system call.
 const BATCH: usize = 32;
@@ -27,10 +28,13 @@ const FULL_MAX: Timespec = Timespec {
     tv_nsec: 20_000_000,
 };
 
+/// All senders are of the one core.
+const WHOLE: (usize, usize) = (0, 1);
+
 /// See above.
 #[derive(Debug)]
 pub struct FrameSocket {
-    fd: OwnedFd,
+    fd: Arc<OwnedFd>,
     link: Option<(Interface, InterfaceState)>,
     /// What it takes of the interface; `None` where nobody has said yet.
     filter: Option<Option<FrameFilter>>,
@@ -56,23 +60,42 @@ struct Outgoing {
 impl FrameSocket {
     /// Takes over a UDP socket that is bound.
     pub fn udp(socket: impl Into<OwnedFd>) -> Self {
-        Self::new(socket.into(), None)
+        Self::new(Arc::new(socket.into()), None)
     }
 
-    /// A socket for frames of this type of an interface. It needs CAP_NET_RAW now, or an opener, and no right later.
+    /// A socket for frames of this type of an interface. It needs CAP_NET_RAW now, or [`KeptSockets`], and no
+    /// right later.
     ///
     /// # Errors
     ///
     /// There is no such interface, it is down, or there is no right.
     pub fn interface(name: &str, protocol: u16) -> Result<Self, InterfaceError> {
         let interface = Interface::new(name, protocol);
-        let fd = interface.socket((0, 1), Filtered::Now)?;
+        let fd = interface.socket(WHOLE, Filtered::Now)?;
         let state = interface.bind_to(fd.as_fd());
         let state = state.map_err(|error| interface.explain(error))?;
         Ok(Self::new(fd, Some((interface, state))))
     }
 
-    fn new(fd: OwnedFd, link: Option<(Interface, InterfaceState)>) -> Self {
+    /// Whether [`FrameSocket::interface`] can do without CAP_NET_RAW.
+    pub fn kept_sockets(name: &str, protocol: u16) -> KeptSockets {
+        Interface::new(name, protocol).kept(WHOLE, Filtered::Now)
+    }
+
+    /// Sees to it that as many sockets of this interface can be had without CAP_NET_RAW, beside those in use.
+    ///
+    /// # Errors
+    ///
+    /// There is no right.
+    pub fn keep_sockets(name: &str, protocol: u16, count: usize) -> Result<(), InterfaceError> {
+        let interface = Interface::new(name, protocol);
+        let all: Result<Vec<_>, _> = (0..count)
+            .map(|_| interface.socket(WHOLE, Filtered::Now))
+            .collect();
+        all.map(drop)
+    }
+
+    fn new(fd: Arc<OwnedFd>, link: Option<(Interface, InterfaceState)>) -> Self {
         Self {
             fd,
             link,
@@ -115,12 +138,12 @@ impl FrameSocket {
         };
         let now = interface.bind_to(self.fd.as_fd());
         *state = now.map_err(|error| interface.explain(error))?;
-        // The filter has the index of before. That of a socket from the opener stays as it is, and has no index.
+        // The filter has the index of before.
         if let Some(filter) = &self.filter {
             let _filtered = filter::filter_link(self.fd.as_fd(), state.index, filter.as_ref());
         }
         // What the interface of before has left: the next receive would give it.
-        let _of_before = rustix::net::sockopt::socket_error(&self.fd);
+        let _of_before = rustix::net::sockopt::socket_error(&*self.fd);
         Ok(())
     }
 
@@ -128,8 +151,7 @@ impl FrameSocket {
     ///
     /// # Errors
     ///
-    /// The system does not take the filter, as that of a socket from the opener cannot be changed; the one before
-    /// holds.
+    /// The system does not take the filter; the one before holds.
     pub fn set_filter(&mut self, filter: Option<FrameFilter>) -> io::Result<()> {
         let Some((_, state)) = &self.link else {
             return Ok(());
@@ -140,7 +162,7 @@ impl FrameSocket {
     }
 
     /// The socket alone, for a ring.
-    pub fn into_fd(self) -> OwnedFd {
+    pub fn into_fd(self) -> Arc<OwnedFd> {
         self.fd
     }
 

@@ -31,7 +31,6 @@ mod in_flight;
 mod lane;
 pub mod mail;
 pub mod net;
-pub mod opener;
 mod operation;
 pub mod process;
 mod reactor;
@@ -53,5 +52,5 @@ pub use room::Occupant;
 /// The error numbers of the kernel, as events report them.
 pub use rustix::io::Errno;
 pub use settings::{Settings, SetupError, TurnError};
-pub use site::{Interface, InterfaceError, InterfaceState, Site, SiteSocket};
+pub use site::{Interface, InterfaceError, InterfaceState, KeptSockets, Site, SiteSocket};
 pub use socket::{ParkedSocket, Socket};

@@ -5,7 +5,8 @@
 //! sockets share their port (`SO_REUSEPORT`), and a program of the kernel says which of them gets a datagram;
 //! broadcasts come to all of them. Sockets of a link have a filter each, which takes what is for its core: unlike those
 //! of a fanout group, they can be bound once more, to an interface that has come back. Only making them needs a right
-//! (CAP_NET_RAW); a process that has given it up gets them from its opener ([`crate::opener`]). The filter takes frames
+//! (CAP_NET_RAW), which a process gives up when it serves: so each stays open, and serves again at the same interface
+//! when nobody uses it any more. The filter takes frames
 //! of one type and cannot be changed any more: bound to all types, the socket still gives no other frames.
 
 use std::ffi::{c_int, c_ulong};
@@ -13,15 +14,14 @@ use std::io;
 use std::mem;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, sockopt};
 
 use crate::DatagramSocket;
 use crate::filter;
 use crate::net::BindError;
-use crate::opener::{self, OpenerError};
 use crate::room::{self, Occupant, Way};
 
 /// Room for datagrams that a core has not taken yet, in bytes; the system may give less.
@@ -57,15 +57,6 @@ pub enum InterfaceError {
         /// What was asked for.
         name: Arc<str>,
     },
-    /// This process has left sockets of frames to another one.
-    #[error("no frames of interface {name}")]
-    Opener {
-        /// What was asked for.
-        name: Arc<str>,
-        /// Why there are none; with the remedy.
-        #[source]
-        source: OpenerError,
-    },
     /// Anything else.
     #[error("cannot use network interface {name}")]
     Other {
@@ -95,6 +86,44 @@ pub struct InterfaceState {
     /// Its address.
     pub hardware: [u8; 6],
 }
+
+/// Whether sockets of an interface can be had without the right to make them.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum KeptSockets {
+    /// This process has made them, and nobody uses them.
+    Free,
+    /// It has made them, and somebody uses them, or has just given them up.
+    InUse,
+    /// It never made as many.
+    None,
+}
+
+/// A socket of frames that this process has made.
+struct Made {
+    interface: Interface,
+    part: (usize, usize),
+    filtered: Filtered,
+    /// Nobody uses it where this is the only owner.
+    fd: Arc<OwnedFd>,
+}
+
+impl Made {
+    fn is_for(&self, interface: &Interface, part: (usize, usize), filtered: Filtered) -> bool {
+        let is_same =
+            self.interface.name == interface.name && self.interface.protocol == interface.protocol;
+        is_same && self.part == part && self.filtered == filtered
+    }
+
+    fn is_free(&self) -> bool {
+        Arc::strong_count(&self.fd) == 1
+    }
+}
+
+/// All sockets of frames that this process has made. They are as many as were in use at once.
+static MADE: Mutex<Vec<Made>> = Mutex::new(Vec::new());
+
+/// Most frames that are dropped when a socket serves again: more than it has room for.
+const LEFT_MAX: usize = RECEIVE_BYTES / 64;
 
 /// The sockets of a place, in the order of the cores.
 #[derive(Debug)]
@@ -173,8 +202,8 @@ impl Site {
         })
     }
 
-    /// Sockets for frames of this type that come in at an interface. They need CAP_NET_RAW now, or an opener, and no
-    /// right later.
+    /// Sockets for frames of this type that come in at an interface. They need CAP_NET_RAW now, or [`KeptSockets`], and
+    /// no right later.
     ///
     /// # Errors
     ///
@@ -184,14 +213,25 @@ impl Site {
         let explain = |source: io::Error| interface.explain(source);
         let count = cores.max(1);
         let sockets = (0..count).map(|core| interface.socket((core, count), Filtered::ForEver));
-        let sockets: Vec<OwnedFd> = sockets.collect::<Result<_, _>>()?;
+        let sockets: Vec<Arc<OwnedFd>> = sockets.collect::<Result<_, _>>()?;
         if let Some(socket) = sockets.first() {
             interface.state(socket.as_fd()).map_err(explain)?;
         }
         Ok(Self {
-            sockets: sockets.into_iter().map(Arc::new).collect(),
+            sockets,
             address: None,
             interface: Some(interface),
+        })
+    }
+
+    /// Whether [`Site::interface`] can do without CAP_NET_RAW.
+    pub fn kept_sockets(name: &str, protocol: u16, cores: usize) -> KeptSockets {
+        let (interface, count) = (Interface::new(name, protocol), cores.max(1));
+        let parts = (0..count).map(|core| interface.kept((core, count), Filtered::ForEver));
+        parts.fold(KeptSockets::Free, |all, one| match (all, one) {
+            (KeptSockets::None, _) | (_, KeptSockets::None) => KeptSockets::None,
+            (KeptSockets::InUse, _) | (_, KeptSockets::InUse) => KeptSockets::InUse,
+            (KeptSockets::Free, KeptSockets::Free) => KeptSockets::Free,
         })
     }
 
@@ -242,45 +282,66 @@ impl Interface {
         state.map_err(|error| interface.explain(error))
     }
 
-    /// A socket that receives nothing before it is bound, and then what is for this core of so many. May wait for the
-    /// opener. One of the opener has its filter for ever.
+    /// A socket that receives what is for this core of so many when it is bound. One that nobody uses any more is still
+    /// bound; what has come in there meanwhile is dropped.
     pub(crate) fn socket(
         &self,
-        (core, cores): (usize, usize),
+        part: (usize, usize),
         filtered: Filtered,
-    ) -> Result<OwnedFd, InterfaceError> {
-        let fd = match opener::socket(self.protocol, core, cores) {
-            Some(made) => made.map_err(|source| match source {
-                OpenerError::Refused(errno) => self.explain(errno.into()),
-                source @ (OpenerError::NotStarted { .. }
-                | OpenerError::Ended
-                | OpenerError::Silent) => InterfaceError::Opener {
-                    name: Arc::clone(&self.name),
-                    source,
-                },
-            })?,
-            None => self.own_socket(core, cores, filtered)?,
+    ) -> Result<Arc<OwnedFd>, InterfaceError> {
+        let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = made.iter();
+        let free = known.find(|one| one.is_for(self, part, filtered) && one.is_free());
+        let outcome = match free {
+            Some(free) => self.use_again(free).map(|()| Arc::clone(&free.fd)),
+            None => self.make(part, filtered).map(|fd| {
+                let fd = Arc::new(fd);
+                made.push(Made {
+                    interface: self.clone(),
+                    part,
+                    filtered,
+                    fd: Arc::clone(&fd),
+                });
+                fd
+            }),
         };
-        let sized = sockopt::set_socket_recv_buffer_size(&fd, RECEIVE_BYTES);
-        sized.map_err(|errno| self.explain(errno.into()))?;
+        outcome.map_err(|errno| self.explain(errno.into()))
+    }
+
+    fn make(&self, part: (usize, usize), filtered: Filtered) -> Result<OwnedFd, Errno> {
+        let fd = filter::link_socket()?;
+        filter::filter_core(fd.as_fd(), self.protocol, numbers(part)?)?;
+        if filtered == Filtered::ForEver {
+            filter::lock_filter(fd.as_fd())?;
+        }
+        sockopt::set_socket_recv_buffer_size(&fd, RECEIVE_BYTES)?;
         Ok(fd)
     }
 
-    fn own_socket(
-        &self,
-        core: usize,
-        cores: usize,
-        filtered: Filtered,
-    ) -> Result<OwnedFd, InterfaceError> {
-        let number = |count: usize| u32::try_from(count).map_err(|_| Errno::INVAL);
-        let made = number(core).and_then(|core| {
-            let fd = filter::filtered_socket(self.protocol, core, number(cores)?)?;
-            if filtered == Filtered::ForEver {
-                filter::lock_filter(fd.as_fd())?;
-            }
-            Ok(fd)
-        });
-        made.map_err(|errno| self.explain(errno.into()))
+    fn use_again(&self, free: &Made) -> Result<(), Errno> {
+        if free.filtered == Filtered::Now {
+            filter::filter_core(free.fd.as_fd(), self.protocol, numbers(free.part)?)?;
+        }
+        let mut byte = [0];
+        // An interface that has gone is reported once.
+        let mut left =
+            (0..LEFT_MAX).map(|_| rustix::net::recv(&*free.fd, &mut byte, RecvFlags::DONTWAIT));
+        let _emptied = left.find(|received| matches!(received, Err(Errno::AGAIN)));
+        Ok(())
+    }
+
+    /// Whether [`Interface::socket`] can do without the right.
+    pub(crate) fn kept(&self, part: (usize, usize), filtered: Filtered) -> KeptSockets {
+        let made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = made
+            .iter()
+            .filter(|one| one.is_for(self, part, filtered))
+            .peekable();
+        match known.peek().is_some() {
+            true if known.any(Made::is_free) => KeptSockets::Free,
+            true => KeptSockets::InUse,
+            false => KeptSockets::None,
+        }
     }
 
     /// What an error of the system means.
@@ -393,6 +454,12 @@ impl Interface {
             Err(io::Error::last_os_error())
         }
     }
+}
+
+/// A core of so many, as filters have them.
+fn numbers((core, cores): (usize, usize)) -> Result<(u32, u32), Errno> {
+    let number = |count: usize| u32::try_from(count).map_err(|_| Errno::INVAL);
+    Ok((number(core)?, number(cores)?))
 }
 
 /// How long a filter stays.
@@ -533,9 +600,7 @@ mod tests {
                     assert!(error.to_string().contains("CAP_NET_RAW"));
                     println!("skipped: no right to frames (CAP_NET_RAW)");
                 }
-                error @ (InterfaceError::Down { .. }
-                | InterfaceError::Opener { .. }
-                | InterfaceError::Other { .. }) => {
+                error @ (InterfaceError::Down { .. } | InterfaceError::Other { .. }) => {
                     panic!("{error}")
                 }
             }
@@ -560,6 +625,53 @@ mod tests {
 
     /// One of the types for experiments, which nobody else uses here.
     const EXPERIMENT: u16 = 0x88b5;
+
+    #[test]
+    fn a_socket_that_nobody_uses_serves_again_at_its_interface() {
+        let (name, protocol) = ("lo", EXPERIMENT + 1);
+        let kept = |cores| Site::kept_sockets(name, protocol, cores);
+        assert_eq!(kept(1), KeptSockets::None);
+        let site = match Site::interface(name, protocol, 1) {
+            Ok(site) => site,
+            Err(error) => {
+                println!("skipped: {error}");
+                return;
+            }
+        };
+        let first = Arc::as_ptr(&site.sockets[0]);
+        assert_eq!((kept(1), kept(2)), (KeptSockets::InUse, KeptSockets::None));
+        drop(site);
+        assert_eq!(kept(1), KeptSockets::Free);
+        let again = Site::interface(name, protocol, 1).unwrap();
+        assert_eq!(Arc::as_ptr(&again.sockets[0]), first);
+        let beside = Site::interface(name, protocol, 1).unwrap();
+        assert_ne!(Arc::as_ptr(&beside.sockets[0]), first);
+        assert_eq!(kept(1), KeptSockets::InUse);
+    }
+
+    #[test]
+    fn a_socket_that_serves_again_has_nothing_of_before() {
+        let interface = Interface::new("lo", EXPERIMENT + 2);
+        let socket = || interface.socket((0, 1), Filtered::Now);
+        let first = match socket() {
+            Ok(first) => first,
+            Err(error) => {
+                println!("skipped: {error}");
+                return;
+            }
+        };
+        let state = interface.bind_to(first.as_fd()).unwrap();
+        let other = socket().unwrap();
+        send_frame(&other, state.index, EXPERIMENT + 2);
+        let peek = RecvFlags::PEEK;
+        assert_eq!(rustix::net::recv(&*first, &mut [0; 64], peek).unwrap().1, 5);
+        drop(first);
+        let again = socket().unwrap();
+        let left = rustix::net::recv(&*again, &mut [0; 64], RecvFlags::DONTWAIT);
+        assert_eq!(left.map(|(_, length)| length), Err(Errno::AGAIN));
+        send_frame(&other, state.index, EXPERIMENT + 2);
+        assert_eq!(rustix::net::recv(&*again, &mut [0; 64], peek).unwrap().1, 5);
+    }
 
     #[test]
     fn a_socket_of_frames_gives_no_others_whatever_is_done_to_it() {
@@ -591,7 +703,7 @@ mod tests {
         let other = other.socket((0, 1), Filtered::Now).unwrap();
         for _ in 0..8 {
             udp.send_to(b"other", udp.local_addr().unwrap()).unwrap();
-            send_frame(&other, state.index, EXPERIMENT + 1);
+            send_frame(&other, state.index, EXPERIMENT + 3);
         }
         send_frame(&other, state.index, EXPERIMENT);
         let mut bytes = [0; 64];

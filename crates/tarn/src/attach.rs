@@ -2,13 +2,11 @@
 //!
 //! `attach` serves as `serve` does, with a configuration that it makes from its arguments: the disks as stores, one
 //! unit, and one server of NBD. Nothing of it is in a file, but for a directory of its own with the state of the unit,
-//! which ends with it. With `--as fuse:DIR` and `--as block` another process has the mount or the block device
-//! ([`service`]), and this is its child.
+//! which ends with it. With `--as block` another process has the block device ([`service`]), and this is its child.
 
 mod block;
 mod discover;
 mod disk;
-mod fuse;
 pub(crate) mod service;
 
 use std::fmt::Write as _;
@@ -24,7 +22,6 @@ use rustix::fs::{FlockOperation, MemfdFlags, Mode, OFlags, flock, memfd_create};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 
-use crate::opener::Starting;
 use crate::prepare::{Flags, prepare_model};
 use crate::signal::Signals;
 use crate::verbs::terminal;
@@ -47,8 +44,6 @@ Examples:
   tarn attach --udp 192.0.2.7 --as nbd:/run/disk.sock hyperscsi://storage/disk
   tarn attach --interface eth1 --as nbd:/run/disk.sock hyperscsi://storage/disk
   qemu-img info 'nbd+unix:///?socket=/run/disk.sock'
-  tarn attach --udp 192.0.2.7 --as fuse:/mnt/disk hyperscsi://storage/disk &
-  losetup --find --show --direct-io=on /mnt/disk/disk
   tarn attach --udp 192.0.2.7 --as block hyperscsi://storage/disk
   tarn attach --udp 192.0.2.255 --as nbd:127.0.0.1:10809 --stripe 64k hyperscsi://storage/a hyperscsi://storage/b
   tarn attach --as nbd:/run/disk.sock iscsi://192.0.2.7/iqn.2026-11.example.far:disk/0";
@@ -61,9 +56,8 @@ pub struct AttachArgs {
     #[arg(value_name = "URL", required = true)]
     pub urls: Vec<String>,
 
-    /// What the disk becomes: nbd:SOCKET or nbd:ADDR[:PORT], an export of NBD; fuse:DIR, the file
-    /// DIR/disk; block, a block device (root, ublk of Linux 6.5). Use it to say where programs find
-    /// the disk.
+    /// What the disk becomes: nbd:SOCKET or nbd:ADDR[:PORT], an export of NBD; block, a block device
+    /// (root, ublk of Linux 6.5). Use it to say where programs find the disk.
     #[arg(long = "as", value_name = "FORM")]
     pub form: String,
 
@@ -101,8 +95,8 @@ pub struct AttachArgs {
     #[arg(long, value_name = "LEVEL", value_parser = config::LogLevel::parse)]
     pub log: Option<config::LogLevel>,
 
-    /// `PID:SOCKET`: the process that has the mount or block device, which this one ends with, and where that finds the
-    /// disk. Use it nowhere: `--as fuse:DIR` and `--as block` start such a process themselves.
+    /// `PID:SOCKET`: the process that has the block device, which this one ends with, and where that finds the
+    /// disk. Use it nowhere: `--as block` starts such a process itself.
     #[arg(long, hide = true)]
     pub serve_for: Option<String>,
 }
@@ -170,7 +164,6 @@ fn wrong(argument: impl Into<String>, reason: impl Into<String>) -> StartError {
 pub(crate) fn attach(args: &AttachArgs, environment: &Environment) -> anyhow::Result<()> {
     let export = match (form(&args.form)?, &args.serve_for) {
         (Form::Nbd(export), None) => export,
-        (Form::Fuse(directory), None) => return fuse::attach(args, &directory, environment),
         (Form::Block, None) => return block::attach(args, environment),
         (_, Some(given)) => {
             let given = service::Given::parse(given);
@@ -190,8 +183,7 @@ pub(crate) fn attach(args: &AttachArgs, environment: &Environment) -> anyhow::Re
     let flags = Flags::with_log(args.log);
     let prepared = prepare_model((model, text), None, flags, environment)?;
     let log = logging::start(&prepared.log)?;
-    let (inherited, opener) = (Inherited::default(), Starting::none());
-    let outcome = serve::serve(prepared, inherited, opener, &log, signals);
+    let outcome = serve::serve(prepared, Inherited::default(), &log, signals);
     drop((home, secret));
     outcome
 }
@@ -465,20 +457,13 @@ fn escaped(text: &str) -> String {
 enum Form {
     /// An export of NBD: where, as a key of its section.
     Nbd(String),
-    /// A file in this directory.
-    Fuse(PathBuf),
     /// A block device.
     Block,
 }
 
 fn form(form: &str) -> Result<Form, StartError> {
-    let absolute = |place: &str| {
-        let path = std::path::absolute(place);
-        path.map_err(|error| wrong("--as", format!("{place:?} is no path: {error}")))
-    };
     match form.split_once(':') {
         None if form == "block" => Ok(Form::Block),
-        Some(("fuse", directory)) if !directory.is_empty() => absolute(directory).map(Form::Fuse),
         Some(("nbd", place)) if !place.is_empty() => {
             Ok(Form::Nbd(match config::nbd_address(place) {
                 Some(address) => format!("bind = {}", quoted(&address.to_string())),
@@ -488,19 +473,21 @@ fn form(form: &str) -> Result<Form, StartError> {
                     );
                     return Err(wrong("--as", reason));
                 }
-                None => format!("socket = {}", quoted(&socket(&absolute(place)?)?)),
+                None => format!("socket = {}", quoted(&socket(place)?)),
             }))
         }
         Some(_) | None => Err(wrong(
             "--as",
-            format!("{form:?} is no form; write nbd:SOCKET, nbd:ADDR[:PORT], fuse:DIR or block"),
+            format!("{form:?} is no form; write nbd:SOCKET, nbd:ADDR[:PORT] or block"),
         )),
     }
 }
 
 /// A path for a socket. A daemon makes the directories of its sockets; here a missing one is a slip of the finger.
-fn socket(path: &Path) -> Result<String, StartError> {
-    let directory = path.parent().unwrap_or(path);
+fn socket(place: &str) -> Result<String, StartError> {
+    let path = std::path::absolute(place)
+        .map_err(|error| wrong("--as", format!("{place:?} is no path: {error}")))?;
+    let directory = path.parent().unwrap_or(&path);
     let found = std::fs::metadata(directory);
     let why = match found {
         Ok(found) if found.is_dir() => return Ok(path.display().to_string()),
@@ -695,9 +682,9 @@ mod tests {
         let mut twice = args(&["hyperscsi://g/a", "hyperscsi://g/b", "hyperscsi://g/a"]);
         twice.stripe = Some("64k".to_owned());
         assert!(refused(&twice).starts_with("URL \"hyperscsi://g/a\": it is given twice"));
-        for wrong in ["fuse:", "block:", "blocks", "nbd:", "nbd"] {
+        for wrong in ["fuse:/mnt", "block:", "blocks", "nbd:", "nbd"] {
             let error = form(wrong).unwrap_err().to_string();
-            let remedy = "write nbd:SOCKET, nbd:ADDR[:PORT], fuse:DIR or block";
+            let remedy = "write nbd:SOCKET, nbd:ADDR[:PORT] or block";
             assert!(error.contains(remedy), "{error}");
         }
         for wrong in ["nbd:localhost:1", "nbd:999.0.0.1:1", "nbd:127.0.0.1:99999"] {
@@ -715,10 +702,6 @@ mod tests {
             let expected = nbd(&format!("bind = {address:?}"));
             assert_eq!(form(&format!("nbd:{given}")).unwrap(), expected);
         }
-        assert_eq!(
-            form("fuse:/mnt/a:b").unwrap(),
-            Form::Fuse("/mnt/a:b".into())
-        );
     }
 
     #[test]

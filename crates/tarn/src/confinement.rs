@@ -17,7 +17,8 @@ use confine::roots::Roots;
 use confine::{Enforced, calls, files, privileges};
 
 use crate::StartError;
-use crate::daemon::{Consequence, PlannedStep};
+use crate::daemon::{Consequence, PlannedStep, check_frames};
+use crate::interface::FrameUse;
 use crate::locate::{files_of_store, secrets_of};
 
 /// The first port that anybody may listen at.
@@ -186,11 +187,15 @@ impl Servers {
     }
 }
 
-/// The error if a device of the unit is behind an interface that this process cannot take frames of now.
-fn without_frames(unit: &Unit) -> Option<StartError> {
-    unit.parts().find_map(|(store, place)| {
+/// What adding a unit comes to if a device of it is behind an interface that this process cannot take frames of now.
+fn without_frames(unit: &Unit) -> Option<Consequence> {
+    let error = unit.parts().find_map(|(store, place)| {
         let name = store.at.device()?.interface()?;
-        crate::interface::check_for_frames(name, place).err()
+        check_frames(name, place, FrameUse::Store).err()
+    })?;
+    Some(match error.needs_restart() {
+        true => Consequence::Restart,
+        false => Consequence::OutOfReach(error.to_string()),
     })
 }
 
@@ -298,7 +303,7 @@ impl Reach {
         })
     }
 
-    /// Why the servers of a group cannot be reached. Those of an interface take no socket but that of the opener.
+    /// Why the servers of a group cannot be reached. Those of an interface take sockets of their own.
     fn device_beyond(&self, device: &GroupDevice) -> Option<String> {
         if device.interface().is_none() && !self.servers.as_ref()?.are_devices {
             return Some("no store was a device of a HyperSCSI group at the start".to_owned());
@@ -374,12 +379,15 @@ impl Reach {
             let name = unit.to_string();
             let is_its = |step: &&mut PlannedStep| step.kind == Kind::Lun && step.name == name;
             // What no step concerns is not looked at: its file system may hang.
-            if let Some(step) = steps.iter_mut().find(is_its)
-                && let Some(outside) = self
-                    .outside(unit)
-                    .or_else(|| without_frames(unit).filter(|_| step.action == Action::Add))
-            {
+            let Some(step) = steps.iter_mut().find(is_its) else {
+                continue;
+            };
+            if let Some(outside) = self.outside(unit) {
                 step.consequence = Consequence::OutOfReach(outside.to_string());
+            } else if step.action == Action::Add
+                && let Some(consequence) = without_frames(unit)
+            {
+                step.consequence = consequence;
             }
         }
     }

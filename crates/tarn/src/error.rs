@@ -788,6 +788,14 @@ pub enum StartError {
 }
 
 impl StartError {
+    /// Whether the next start can do what this process has given up the right to.
+    pub(crate) const fn needs_restart(&self) -> bool {
+        let Self::Interface { problem, .. } = self else {
+            return false;
+        };
+        matches!(problem, crate::interface::Problem::Restart { .. })
+    }
+
     /// Whether the configuration has to be put right, rather than the machine or the state directory: where nothing
     /// else is wrong, the same text may be applied later.
     pub(crate) const fn is_of_configuration(&self) -> bool {

@@ -2,11 +2,11 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use config::Place;
-use hyperscsi::limits::FRAME_LEAST_BYTES;
-use reactor::InterfaceError;
-use reactor::opener::{self, OpenerError};
+use hyperscsi::limits::{ETHERTYPE, FRAME_LEAST_BYTES};
+use reactor::{FrameSocket, InterfaceError, KeptSockets, Site};
 use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::StartError;
@@ -75,13 +75,15 @@ pub enum Problem {
         /// The name.
         name: String,
     },
-    /// This process has left the right to another one, which gives no socket.
-    #[error("no frames of interface {name}: {error}")]
-    Opener {
+    /// This process has given up the right, and has no free socket of that interface.
+    #[error(
+        "frames of interface {name} are taken only where Tarn took them when it started; restart Tarn, or use udp"
+    )]
+    Restart {
         /// The name.
         name: String,
-        /// Why, and the remedy.
-        error: OpenerError,
+        /// There are such sockets, which may be given up in a moment.
+        is_in_use: bool,
     },
     /// The system does not give it.
     #[error("interface {name}: {error}; look at ip link")]
@@ -171,27 +173,53 @@ fn known() -> String {
     }
 }
 
+/// Who wants to take frames of an interface.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum FrameUse {
+    /// A store.
+    Store,
+    /// Groups, on so many cores.
+    Groups(usize),
+}
+
+/// Whether this process had the right to frames when it gave rights up.
+static HAD_RIGHT: OnceLock<bool> = OnceLock::new();
+
+/// To be called when rights are given up, before they are.
+pub fn note_right() {
+    HAD_RIGHT.get_or_init(has_right);
+}
+
 /// Whether this process can take frames of the interface of this name now, as far as can be seen without taking any.
-/// One that has left its right to the opener asks that for a socket, and so may wait.
 ///
 /// # Errors
 ///
 /// It cannot be used, or this process has no right to it.
-pub fn check_for_frames(name: &str, place: &Place) -> Result<(), StartError> {
-    let found = find(name).and_then(|_| check_right(name.to_owned()));
+pub fn check_for_frames(name: &str, place: &Place, of: FrameUse) -> Result<(), StartError> {
+    let found = find(name).and_then(|_| check_right(name.to_owned(), of));
     found.map_err(|problem| StartError::Interface {
         place: place.clone(),
         problem,
     })
 }
 
-fn check_right(name: String) -> Result<(), Problem> {
+fn check_right(name: String, of: FrameUse) -> Result<(), Problem> {
     if has_right() {
         return Ok(());
     }
-    match opener::check() {
-        None => Err(Problem::NoRight { name }),
-        Some(given) => given.map_err(|error| Problem::Opener { name, error }),
+    if HAD_RIGHT.get() != Some(&true) {
+        return Err(Problem::NoRight { name });
+    }
+    let kept = match of {
+        FrameUse::Store => FrameSocket::kept_sockets(&name, ETHERTYPE),
+        FrameUse::Groups(cores) => Site::kept_sockets(&name, ETHERTYPE, cores),
+    };
+    match kept {
+        KeptSockets::Free => Ok(()),
+        KeptSockets::InUse | KeptSockets::None => Err(Problem::Restart {
+            name,
+            is_in_use: kept == KeptSockets::InUse,
+        }),
     }
 }
 

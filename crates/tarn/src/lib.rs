@@ -27,7 +27,6 @@ pub mod interface;
 pub mod locate;
 pub mod logging;
 mod medium;
-mod opener;
 mod password;
 pub mod prepare;
 mod report;
@@ -69,11 +68,6 @@ const CLOSE_MAX: std::time::Duration = std::time::Duration::from_secs(3);
 /// administrator can put right before anything starts, 1 for everything else.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
-    if let [_, word] = &arguments[..]
-        && word == opener::WORD
-    {
-        return opener::run();
-    }
     let mut cli = match cli::parse(&arguments) {
         Ok(cli) => cli,
         Err(error) => return report_usage(&error, &arguments),
@@ -125,14 +119,13 @@ fn serve(args: &mut ServeArgs, environment: &Environment) -> anyhow::Result<()> 
         return Err(StartError::NoProc.into());
     }
     let inherited = Inherited::take().map_err(StartError::Inherited)?;
-    let opener = opener::start();
     let prepared = prepare(args, environment)?;
     let log = logging::start(&prepared.log)?;
     for warning in &prepared.warnings {
         tracing::warn!("{warning}");
     }
     let signals = signal::Signals::catch_reload()?;
-    serve::serve(prepared, inherited, opener, &log, signals)
+    serve::serve(prepared, inherited, &log, signals)
 }
 
 fn check(args: &CheckArgs, environment: &Environment) -> ExitCode {

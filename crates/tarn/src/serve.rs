@@ -1,6 +1,7 @@
 //! `tarn serve`: opens the stores, binds the portals, runs the data plane until a signal asks it to
 //! stop.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io;
 use std::net::SocketAddr;
@@ -16,13 +17,15 @@ use api::event::Severity;
 use config::Model;
 use confine::inherited::Inherited;
 use confine::privileges::opening;
+use hyperscsi::limits::ETHERTYPE;
 use plane::{Coalescing, DataPlane, Holding, Settings};
+use reactor::FrameSocket;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use rustix::thread::gettid;
 
 use crate::administration::{AdminSockets, Administration};
 use crate::banner::{BoundPortal, ServedUnit, banner, hyperscsi_banner, nbd_banner};
-use crate::confinement::{self, Confinement};
+use crate::confinement::Confinement;
 use crate::daemon::{
     self, Daemon, Events, Leftovers, Opener, OwnSockets, PortNumbers, Running, RunningUnit,
     close_logs, hyperscsi_places, nbd_places, open_first, open_hyperscsi, open_listeners, open_tls,
@@ -33,7 +36,7 @@ use crate::logging::{Log, LogSwitch};
 use crate::prepare::Prepared;
 use crate::signal::Signals;
 use crate::state::{Trouble, check_identities};
-use crate::{StartError, headroom, opener, say, service};
+use crate::{StartError, headroom, interface, say, service};
 
 /// Serves until SIGTERM or SIGINT.
 ///
@@ -51,7 +54,6 @@ use crate::{StartError, headroom, opener, say, service};
 pub(crate) fn serve(
     prepared: Prepared,
     inherited: Inherited,
-    opener: opener::Starting,
     log: &Log,
     mut signals: Signals,
 ) -> anyhow::Result<()> {
@@ -69,7 +71,7 @@ pub(crate) fn serve(
     let doctor = daemon::Doctor::open(note.clone());
     let receivers = daemon::Receivers::of(&prepared.model, prepared.uid, &prepared.host)?;
     service::connect();
-    confine(&prepared, opener, sockets.as_ref())?;
+    confine(&prepared, sockets.as_ref())?;
     // Not before: a thread has what it had when it began.
     let _last_lines = log.begin()?;
     let banner = notice(first.running(), note);
@@ -191,13 +193,8 @@ const SIGNAL_PAUSE: Duration = Duration::from_millis(20);
 const OPENING_MAX: Duration = Duration::from_secs(2);
 
 /// Phase 2: gives up what only the first phase needed.
-fn confine(
-    prepared: &Prepared,
-    opener: opener::Starting,
-    sockets: Option<&AdminSockets>,
-) -> Result<(), StartError> {
-    let account = confinement::account(&prepared.model)?.filter(|_| prepared.is_other_user);
-    opener.install(account.as_ref());
+fn confine(prepared: &Prepared, sockets: Option<&AdminSockets>) -> Result<(), StartError> {
+    interface::note_right();
     let confinement = Confinement {
         model: &prepared.model,
         reach: &prepared.reach,
@@ -396,7 +393,6 @@ impl Reloads {
                         daemon.reopen_outdated();
                         daemon.note_growth();
                         reactor::process::look_after_guardian();
-                        reactor::opener::look_after();
                     }
                     Err(RecvTimeoutError::Disconnected) => break,
                 }
@@ -475,6 +471,7 @@ fn open(
         identity.is_withheld |= store.held.is_some() && unit.store.at.image().is_some();
         running.units.push(RunningUnit::new(store, identity, None));
     }
+    keep_sockets(&running);
     daemon::check_quotas(model)?;
     check_identities(model, running.units.iter().map(|unit| &unit.identity))?;
     for (unit, location) in running.units.iter_mut().zip(prepared.note_files()?) {
@@ -485,6 +482,25 @@ fn open(
     let (opened, _) = open_listeners(&mut running, &nothing, &OwnSockets::default(), inherited)?;
     let sites = open_hyperscsi(&mut running, &nothing, &prepared.state, cores)?;
     Ok(daemon::Prepared::first(running, opened, sites, made))
+}
+
+/// Makes the sockets of interfaces with which the stores of units that are held are tried again: later there is no
+/// right to make them.
+fn keep_sockets(running: &Running) {
+    let mut wanted: BTreeMap<&str, usize> = BTreeMap::new();
+    let units = running.model.units().iter().zip(&running.units);
+    let held = units.filter(|(_, served)| served.opened.held.is_some());
+    for (spec, _) in held.flat_map(|(unit, _)| unit.parts()) {
+        if let Some(name) = spec.at.device().and_then(config::GroupDevice::interface) {
+            *wanted.entry(name).or_default() += 1;
+        }
+    }
+    // Without the right they are held for that.
+    for (name, count) in wanted.into_iter().filter(|_| interface::has_right()) {
+        if let Err(error) = FrameSocket::keep_sockets(name, ETHERTYPE, count) {
+            tracing::warn!(%error, "stores at an interface are not tried again");
+        }
+    }
 }
 
 /// A socket that nothing asks for is a slip of the finger, most likely in the port.

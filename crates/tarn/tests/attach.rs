@@ -184,7 +184,7 @@ fn what_is_wrong_is_one_line_with_a_remedy() {
         (
             &["--as", "blocks", &url][..],
             "",
-            "write nbd:SOCKET, nbd:ADDR[:PORT], fuse:DIR or block",
+            "write nbd:SOCKET, nbd:ADDR[:PORT] or block",
         ),
         (&["--as", &form, &url], "short", "a password has at least 8"),
         (

@@ -1,5 +1,4 @@
-//! What is mounted by FUSE: the running state as a file tree (`tarn mount DIR`), and a disk as a file (`tarn attach
-//! --as fuse:DIR`).
+//! The running state as a file tree, mounted by FUSE (`tarn mount DIR`).
 //!
 //! What the API reports about the daemon, its units, targets, sessions, groups and users is shown as
 //! directories with a small file for each value; what a verb of the API changes can be written. A
@@ -17,19 +16,15 @@
 //! | `inode`, `handle` | what the kernel holds: numbers of places, open files |
 //! | `tree` | what a request asks for: from numbers to places, from refusals to error numbers |
 //! | `filesystem` | requests of the kernel and their answers |
-//! | `failed_flushes` | to which open files a failed flush was reported |
-//! | `disk` | a directory with one file, the bytes of a disk |
 //! | `mount` | the life of a mount |
 //! | `walk` | the tree without a mount, for a program that walks through it |
 //!
-//! Only `tree`, `filesystem`, `disk` and `mount` know FUSE. Nothing here knows a command line or prints.
+//! Only `tree`, `filesystem` and `mount` know FUSE. Nothing here knows a command line or prints.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 mod attribute;
 mod call;
-mod disk;
-mod failed_flushes;
 mod filesystem;
 mod handle;
 mod inode;
@@ -44,6 +39,5 @@ mod tree;
 mod view;
 mod walk;
 
-pub use disk::{Answer, Disk, DiskError, DiskShape};
-pub use mount::{LIMITS, MountError, Mounted, Stopper, usable};
+pub use mount::{LIMITS, MountError, Mounted, Stopper};
 pub use walk::{Entry, EntryKind, Spot, Subject, WalkError, Walker};

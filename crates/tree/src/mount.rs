@@ -4,17 +4,15 @@ use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
 use api::view::Status;
 use client::{Client, ClientError, Limits, path};
-use fuser::{Config, Filesystem, MountOption, Session, SessionUnmounter};
+use fuser::{Config, MountOption, Session, SessionUnmounter};
 use rustix::mount::{UnmountFlags, unmount};
 
-use crate::disk::{Disk, DiskTree};
 use crate::tree::Tree;
 use crate::view::Daemon;
 
@@ -30,9 +28,6 @@ pub const LIMITS: Limits = Limits {
 
 /// Requests that are worked on at once: a change that drains leaves room for those who read.
 const THREADS: usize = 4;
-
-/// The same of a disk: reads and writes wait for nobody, but where parts of the disk are made zero.
-const DISK_THREADS: usize = 8;
 
 /// How long the end of the mount waits for requests under way. Those that are left are ended
 /// by the kernel with the process.
@@ -134,29 +129,13 @@ impl Mounted {
     /// The daemon does not answer, or the system does not mount.
     pub fn new(client: Client, directory: &Path) -> Result<Self, MountError> {
         client.get::<Status>(&path(&["status"]))?;
-        Self::of(Tree::new(Daemon::new(client)), directory, THREADS)
-    }
-
-    /// Mounts a disk on a directory, as its file `disk`. It is there when this returns.
-    ///
-    /// # Errors
-    ///
-    /// The system does not mount.
-    pub fn of_disk(disk: Arc<dyn Disk>, directory: &Path) -> Result<Self, MountError> {
-        Self::of(DiskTree::new(disk), directory, DISK_THREADS)
-    }
-
-    fn of(
-        filesystem: impl Filesystem + 'static,
-        directory: &Path,
-        threads: usize,
-    ) -> Result<Self, MountError> {
+        let filesystem = Tree::new(Daemon::new(client));
         let path = usable(directory)?;
         let refused = |source| MountError::Refused {
             path: path.clone(),
             source: in_one_line(source),
         };
-        let mut session = Session::new(filesystem, &path, &options(threads)).map_err(refused)?;
+        let mut session = Session::new(filesystem, &path, &options()).map_err(refused)?;
         let (sender, happenings) = channel();
         let stopper = Stopper {
             path: path.clone(),
@@ -222,7 +201,7 @@ impl Stopper {
 /// # Errors
 ///
 /// There is no such directory, a mount of before is on it, or there is no FUSE.
-pub fn usable(directory: &Path) -> Result<PathBuf, MountError> {
+fn usable(directory: &Path) -> Result<PathBuf, MountError> {
     const NOT_CONNECTED: i32 = rustix::io::Errno::NOTCONN.raw_os_error();
     let path = directory.to_owned();
     match fs::canonicalize(directory).and_then(|path| Ok((fs::read_dir(&path)?, path))) {
@@ -283,7 +262,7 @@ fn in_one_line(error: io::Error) -> io::Error {
     }
 }
 
-fn options(threads: usize) -> Config {
+fn options() -> Config {
     let mut options = Config::default();
     options.mount_options = vec![
         MountOption::FSName(NAME.to_owned()),
@@ -293,7 +272,7 @@ fn options(threads: usize) -> Config {
         MountOption::NoExec,
         MountOption::NoAtime,
     ];
-    options.n_threads = Some(threads);
+    options.n_threads = Some(THREADS);
     options
 }
 

@@ -1,10 +1,10 @@
 #!/bin/bash
-# `tarn attach` in a guest: a device of a Tarn in the same guest, over UDP, becomes a disk of the kernel by its NBD client, by a
-# loop device over FUSE, and by ublk. Each form finds the file system that the one before has left. By ublk also: what it
+# `tarn attach` in a guest: a device of a Tarn in the same guest, over UDP, becomes a disk of the kernel by its NBD client, and
+# by ublk, which finds the file system that the other form has left. By ublk also: what it
 # says of itself, verified I/O, discard and zeros, SIGTERM under a mount, read-only, and both processes killed under load.
 . /run/job/guest/lib.sh
 [ -n "${TARN:-}" ] || skip "no Tarn to run in the guest"
-modprobe -a loop fuse nbd || fail "modules"
+modprobe nbd || fail "modules"
 home=$(mktemp -d /var/tmp/attach.XXXXXX); cd "$home" || exit 1
 (umask 077; echo "rig password" >password)
 cat >tarn.toml <<END
@@ -55,13 +55,6 @@ is_connected() { nbd-client 127.0.0.1 10810 /dev/nbd1 >nbd.out 2>&1; }
 retry 60 is_connected || { cat nbd.out; fail "nbd-client"; }
 file_system /dev/nbd1 nbd
 nbd-client -d /dev/nbd1 >/dev/null || fail "nbd-client -d"
-detach
-
-mkdir -p fuse; attach "fuse:$home/fuse"; attached
-loop=$(losetup --find --show --direct-io=on "$disk") || fail "losetup"
-[ "$(cat "/sys/block/${loop#/dev/}/loop/dio")" = 1 ] || fail "no direct I/O"
-file_system "$loop" fuse
-losetup --detach "$loop" || fail "losetup --detach"
 detach
 
 if ! modprobe ublk_drv; then

@@ -227,7 +227,7 @@ pub struct HyperscsiConnection {
     /// When its time was zero.
     pub began: Instant,
     /// Bound, and for frames of this session alone if it is one of an interface.
-    pub socket: OwnedFd,
+    pub socket: Arc<OwnedFd>,
     /// Where frames go.
     pub target: Address,
     /// The device.

@@ -260,7 +260,7 @@ impl Wire {
     }
 
     /// The socket alone. What it has received is lost, as any frame may be.
-    pub(super) fn into_socket(self) -> OwnedFd {
+    pub(super) fn into_socket(self) -> Arc<OwnedFd> {
         self.socket.into_fd()
     }
 

@@ -1,22 +1,17 @@
 //! `tarn attach --as block`: a block device by ublk, in front of a [`Service`].
 //!
-//! Requests come from the thread of the device and are handed to the disk, which never has more of them than
-//! it takes, so that the thread does not wait. With the child, on whose answers writes of other programs to the device
+//! Requests come from the thread of the device and are handed to the disk, which takes as many as the device has under
+//! way. With the child, on whose answers writes of other programs to the device
 //! wait, this process shares the memory of the machine: neither takes any that is freed by such writes (`IO_FLUSHER`).
 
 use std::io;
 
-use reactor::Errno;
-use reactor::ublk::{BlockControl, BlockDevice, BlockOperation, BlockRequest, BlockShape};
-use tree::{Disk as _, DiskError};
+use reactor::ublk::{BlockControl, BlockDevice, BlockOperation, BlockRequest};
 
-use super::disk::{Client, REQUESTS_MAX};
+use super::disk::{Answer, Client};
 use super::service::Service;
 use super::{AttachArgs, wrong};
 use crate::Environment;
-
-const _: () = assert!(reactor::ublk::QUEUE_DEPTH as u32 <= REQUESTS_MAX);
-const _: () = assert!(reactor::ublk::ZERO_BYTES_MAX <= super::disk::ZERO_BYTES_MAX);
 
 /// Has a block device until a signal.
 pub(super) fn attach(args: &AttachArgs, environment: &Environment) -> anyhow::Result<()> {
@@ -33,7 +28,7 @@ pub(super) fn attach(args: &AttachArgs, environment: &Environment) -> anyhow::Re
         return Ok(());
     };
     let (disk, events) = (service.disk.handle(), service.events());
-    let shape = shape(&disk);
+    let shape = disk.shape();
     let ended = move |outcome: io::Result<()>| {
         let why = outcome
             .err()
@@ -64,17 +59,6 @@ pub(super) fn attach(args: &AttachArgs, environment: &Environment) -> anyhow::Re
     service.end(stopped, lost)
 }
 
-fn shape(disk: &Client) -> BlockShape {
-    let shape = disk.shape();
-    BlockShape {
-        size_bytes: shape.size_bytes,
-        block_bytes: shape.block_bytes,
-        is_read_only: shape.is_read_only,
-        can_discard: disk.can_discard(),
-        can_zero: disk.can_zero(),
-    }
-}
-
 /// Has the disk do a request of the device.
 fn hand_over(disk: &Client, request: BlockRequest) {
     let BlockRequest {
@@ -82,39 +66,15 @@ fn hand_over(disk: &Client, request: BlockRequest) {
         operation,
         answer,
     } = request;
-    let done = |result: Result<(), DiskError>| result.map(|()| Vec::new()).map_err(error_of);
+    let answer: Answer = Box::new(move |result| answer.give(result));
     match operation {
-        BlockOperation::Read(length) => {
-            let answer = |result: Result<_, _>| answer.give(result.map_err(error_of));
-            disk.read(offset, length, Box::new(answer));
-        }
-        BlockOperation::Write { data, is_durable } => {
-            let answer = move |result| answer.give(done(result));
-            disk.write(offset, data, is_durable, Box::new(answer));
-        }
-        BlockOperation::Flush => disk.flush(Box::new(move |result| answer.give(done(result)))),
-        BlockOperation::Discard(length) => {
-            disk.discard(
-                offset,
-                length,
-                Box::new(move |result| answer.give(done(result))),
-            );
-        }
+        BlockOperation::Read(length) => disk.read(offset, length, answer),
+        BlockOperation::Write { data, is_durable } => disk.write(offset, data, is_durable, answer),
+        BlockOperation::Flush => disk.flush(answer),
+        BlockOperation::Discard(length) => disk.discard(offset, length, answer),
         BlockOperation::Zero {
             length,
             keeps_space,
-        } => {
-            let answer = move |result| answer.give(done(result));
-            disk.zero(offset, length.into(), keeps_space, Box::new(answer));
-        }
-    }
-}
-
-const fn error_of(error: DiskError) -> Errno {
-    match error {
-        DiskError::Io => Errno::IO,
-        DiskError::NoSpace => Errno::NOSPC,
-        DiskError::ReadOnly => Errno::ROFS,
-        DiskError::NotSupported => Errno::OPNOTSUPP,
+        } => disk.zero(offset, length, keeps_space, answer),
     }
 }

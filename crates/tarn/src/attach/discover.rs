@@ -8,6 +8,7 @@ use remote::{Carrier, HyperscsiOptions, Password, ServerFound};
 use serde_json::{Value, json};
 
 use super::{DiscoverVerb, escaped, wrong};
+use crate::interface::FrameUse;
 use crate::{Environment, StartError, password, say};
 
 /// Finds servers, and their devices where a password is known or not needed.
@@ -134,7 +135,7 @@ fn carrier(
     let device = spec.at.device().cloned().unwrap_or_default();
     let carrier = match (device.interface(), device.udp()) {
         (Some(name), _) => {
-            crate::interface::check_for_frames(name, &place())?;
+            crate::interface::check_for_frames(name, &place(), FrameUse::Store)?;
             Carrier::interface(name)
         }
         (None, Some(address)) => Carrier::udp(address.host.clone(), Some(address.port)),

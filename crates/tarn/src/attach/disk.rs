@@ -1,12 +1,11 @@
-//! A disk that is behind a server of NBD on a unix socket of this machine, for [`tree::Disk`].
+//! A disk that is behind a server of NBD on a unix socket of this machine.
 //!
 //! With the server, a process of its own, it shares one socket. When the server ends
 //! nothing for `patience`, all ends with EIO, also what comes later: the disk is lost, and [`Client::wait_lost`]
-//! returns. With the threads of the mount it shares `State`, for the time of a copy at most, and `Output` while a
-//! request is sent. A thread that finds [`REQUESTS_MAX`] requests under way waits for the end of one, or for the loss.
+//! returns. With the thread of the block device it shares `State`, for the time of a copy at most, and `Output` while a
+//! request is sent. A request that exceeds [`REQUESTS_MAX`] ends with EIO.
 //!
-//! A thread reads answers, another one looks at the age of the oldest request once a second. Data is at most that of
-//! [`REQUESTS_MAX`] requests of 2 MiB.
+//! A thread reads answers, another one checks the age of the oldest request once a second.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read as _, Write as _};
@@ -18,16 +17,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nbd::{
-    Export, Handshake, Piece, Progress, ReadBuffer, Request, ServerError, SubmitError,
-    TransmissionFlags, Work,
+    Export, Handshake, Piece, Progress, ReadBuffer, Request, ServerError, SubmitError, Work,
 };
-use tree::{Answer, Disk, DiskError, DiskShape};
+use reactor::Errno;
+use reactor::ublk::{BlockShape, QUEUE_DEPTH};
 
-/// Requests under way.
-pub(super) const REQUESTS_MAX: u32 = 128;
-
-/// Bytes that one request makes zero: an answer comes soon.
-pub(super) const ZERO_BYTES_MAX: u32 = 1 << 30;
+/// Requests under way: those of the device, and the flush of the end.
+const REQUESTS_MAX: u32 = QUEUE_DEPTH as u32 + 1;
 
 /// How long the server may take for its handshake: it runs on this machine.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(20);
@@ -40,35 +36,8 @@ const LOOK: Duration = Duration::from_secs(1);
 
 type Nbd = nbd::Client<Vec<u8>, Vec<u8>>;
 
-/// Who waits for a request.
-enum Waiter {
-    Read(Answer<Vec<u8>>),
-    /// All that brings no data.
-    Done(Answer<()>),
-}
-
-impl Waiter {
-    fn answer(self, result: Result<(), DiskError>, work: Work<Vec<u8>, Vec<u8>>) {
-        match (self, work) {
-            (
-                Self::Read(answer),
-                Work::Read {
-                    buffer: ReadBuffer::Into(data),
-                    ..
-                },
-            ) => answer(result.map(|()| data)),
-            (Self::Read(answer), _) => answer(Err(DiskError::Io)),
-            (Self::Done(answer), _) => answer(result),
-        }
-    }
-
-    fn fail(self, error: DiskError) {
-        match self {
-            Self::Read(answer) => answer(Err(error)),
-            Self::Done(answer) => answer(Err(error)),
-        }
-    }
-}
+/// Called once with how a request ended, from any thread; the bytes of a read.
+pub(super) type Answer = Box<dyn FnOnce(Result<Vec<u8>, Errno>) + Send>;
 
 /// Which writes the server answered and no flush has covered.
 #[derive(Debug, Default)]
@@ -107,7 +76,7 @@ struct State {
     client: Nbd,
     writes: Writes,
     /// By tag; tags grow, so the first one is the oldest.
-    waiting: BTreeMap<u64, (Instant, Waiter)>,
+    waiting: BTreeMap<u64, (Instant, Answer)>,
     next: u64,
     /// When a request ended last.
     heard: Instant,
@@ -118,15 +87,14 @@ struct State {
 
 struct Shared {
     state: Mutex<State>,
-    /// A request has ended, or the disk is lost.
+    /// The disk is lost or closed.
     ended: Condvar,
     /// Held while requests are sent, so that they go out whole and in order.
     output: Mutex<UnixStream>,
     /// The same socket, to shut it down.
     control: UnixStream,
     patience: Duration,
-    shape: DiskShape,
-    flags: TransmissionFlags,
+    shape: BlockShape,
 }
 
 /// The disk.
@@ -152,12 +120,13 @@ impl Client {
         client.handle_bytes(&unread).map_err(io::Error::other)?;
         let input = stream.try_clone()?;
         let shared = Arc::new(Shared {
-            shape: DiskShape {
+            shape: BlockShape {
                 size_bytes: export.size_bytes,
                 block_bytes: export.block_min_bytes,
                 is_read_only: export.flags.is_read_only(),
+                can_discard: export.flags.can_trim(),
+                can_zero: export.flags.can_write_zeroes(),
             },
-            flags: export.flags,
             state: Mutex::new(State {
                 client,
                 writes: Writes::default(),
@@ -201,7 +170,7 @@ impl Client {
     pub(super) fn close(&self) -> bool {
         let is_flushed = match self.0.shape.is_read_only {
             true => true,
-            false => self.0.submit_and_wait(0, Work::Flush).is_ok(),
+            false => self.flush_and_wait().is_ok(),
         };
         let mut state = locked(&self.0.state);
         state.is_closed = true;
@@ -217,72 +186,87 @@ impl Client {
         Self(Arc::clone(&self.0))
     }
 
-    /// Whether the server gives space back.
-    pub(super) fn can_discard(&self) -> bool {
-        self.0.flags.can_trim()
+    pub(super) fn shape(&self) -> BlockShape {
+        self.0.shape
     }
 
-    /// Whether the server makes zeros by itself.
-    pub(super) fn can_zero(&self) -> bool {
-        self.0.flags.can_write_zeroes()
+    pub(super) fn read(&self, offset: u64, length: u32, answer: Answer) {
+        let bytes = usize::try_from(length).unwrap_or_default();
+        let buffer = ReadBuffer::Into(vec![0; bytes]);
+        self.0.submit(offset, Work::Read { length, buffer }, answer);
+    }
+
+    /// Writes; `is_durable`: on stable storage before it is answered.
+    pub(super) fn write(&self, offset: u64, data: Vec<u8>, is_durable: bool, answer: Answer) {
+        let work = Work::Write {
+            length: u32::try_from(data.len()).unwrap_or_default(),
+            data,
+            fua: is_durable,
+        };
+        self.0.submit(offset, work, answer);
+    }
+
+    /// Makes bytes read zeros; gives their space back, unless it is to be kept.
+    pub(super) fn zero(&self, offset: u64, length: u32, keeps_space: bool, answer: Answer) {
+        let work = Work::WriteZeroes {
+            length,
+            fua: false,
+            no_hole: keeps_space,
+            fast: false,
+        };
+        self.0.submit(offset, work, answer);
     }
 
     /// Gives the space of so many bytes back; what they read then does not matter.
-    pub(super) fn discard(&self, offset: u64, length: u32, answer: Answer<()>) {
+    pub(super) fn discard(&self, offset: u64, length: u32, answer: Answer) {
         let fua = false;
-        let work = Work::Trim { length, fua };
-        self.0.submit(offset, work, Waiter::Done(answer));
+        self.0.submit(offset, Work::Trim { length, fua }, answer);
+    }
+
+    /// Puts all that was answered on stable storage.
+    pub(super) fn flush(&self, answer: Answer) {
+        self.0.submit(0, Work::Flush, answer);
+    }
+
+    /// A flush is answered at the latest when the disk is lost.
+    fn flush_and_wait(&self) -> Result<Vec<u8>, Errno> {
+        let (sender, receiver) = channel();
+        self.flush(Box::new(move |result| {
+            let _nobody_waits = sender.send(result);
+        }));
+        receiver.recv().unwrap_or(Err(Errno::IO))
     }
 }
 
 impl Shared {
-    /// Hands a request over, when there is room for it.
-    fn submit(&self, offset: u64, work: Work<Vec<u8>, Vec<u8>>, waiter: Waiter) {
-        let mut work = work;
+    /// Hands a request over.
+    fn submit(&self, offset: u64, work: Work<Vec<u8>, Vec<u8>>, answer: Answer) {
         let mut state = locked(&self.state);
-        let refused = loop {
-            if state.lost.is_some() || state.is_closed {
-                break Some(DiskError::Io);
-            }
-            let tag = state.next;
-            let is_flush = matches!(work, Work::Flush);
-            match state.client.submit(Request { tag, offset, work }) {
-                Ok(()) => {
-                    state.writes.note_submitted(tag, is_flush);
-                    break None;
-                }
-                Err((SubmitError::Full { .. }, request)) => {
-                    work = request.work;
-                    let waited = self.ended.wait(state);
-                    state = waited.unwrap_or_else(PoisonError::into_inner);
-                }
-                Err((SubmitError::NotSupported, _)) => break Some(DiskError::NotSupported),
-                Err(_) => break Some(DiskError::Io),
+        let tag = state.next;
+        let is_flush = matches!(work, Work::Flush);
+        let submitted = match state.lost.is_some() || state.is_closed {
+            true => Err(Errno::IO),
+            false => {
+                let submitted = state.client.submit(Request { tag, offset, work });
+                submitted.map_err(|(error, _)| {
+                    let is_unknown = matches!(error, SubmitError::NotSupported);
+                    if is_unknown {
+                        Errno::OPNOTSUPP
+                    } else {
+                        Errno::IO
+                    }
+                })
             }
         };
-        match refused {
-            Some(error) => {
-                drop(state);
-                waiter.fail(error);
-            }
-            None => {
-                let tag = state.next;
-                state.next += 1;
-                state.waiting.insert(tag, (Instant::now(), waiter));
-                drop(state);
-                self.send();
-            }
+        if let Err(error) = submitted {
+            drop(state);
+            return answer(Err(error));
         }
-    }
-
-    /// Has a request without data done. It is answered at the latest when the disk is lost.
-    fn submit_and_wait(&self, offset: u64, work: Work<Vec<u8>, Vec<u8>>) -> Result<(), DiskError> {
-        let (sender, receiver) = channel();
-        let answer = Box::new(move |result| {
-            let _nobody_waits = sender.send(result);
-        });
-        self.submit(offset, work, Waiter::Done(answer));
-        receiver.recv().unwrap_or(Err(DiskError::Io))
+        state.writes.note_submitted(tag, is_flush);
+        state.next += 1;
+        state.waiting.insert(tag, (Instant::now(), answer));
+        drop(state);
+        self.send();
     }
 
     /// Sends what is to be sent. A request that arrives meanwhile waits, and may find that all has been sent.
@@ -326,19 +310,25 @@ impl Shared {
             let is_done = completion.result.is_ok();
             let tag = completion.tag;
             state.writes.note_ended(tag, &completion.work, is_done);
-            if let Some((_, waiter)) = state.waiting.remove(&completion.tag) {
-                done.push((completion.result, completion.work, waiter));
+            if let Some((_, answer)) = state.waiting.remove(&tag) {
+                done.push((completion.result, completion.work, answer));
             }
         }
         if !done.is_empty() {
             state.heard = Instant::now();
         }
         drop(state);
-        if !done.is_empty() {
-            self.ended.notify_all();
-        }
-        for (result, work, waiter) in done {
-            waiter.answer(result.map_err(error_of), work);
+        for (result, work, answer) in done {
+            let data = if let Work::Read {
+                buffer: ReadBuffer::Into(data),
+                ..
+            } = work
+            {
+                data
+            } else {
+                Vec::new()
+            };
+            answer(result.map(|()| data).map_err(error_of));
         }
         taken
     }
@@ -354,8 +344,8 @@ impl Shared {
         // The threads that read and send end, too.
         let _gone = self.control.shutdown(Shutdown::Both);
         self.ended.notify_all();
-        for (_, waiter) in waiting.into_values() {
-            waiter.fail(DiskError::Io);
+        for (_, answer) in waiting.into_values() {
+            answer(Err(Errno::IO));
         }
     }
 
@@ -380,59 +370,12 @@ impl Shared {
     }
 }
 
-impl Disk for Client {
-    fn shape(&self) -> DiskShape {
-        self.0.shape
-    }
-
-    fn read(&self, offset: u64, length: u32, answer: Answer<Vec<u8>>) {
-        let bytes = usize::try_from(length).unwrap_or_default();
-        let buffer = ReadBuffer::Into(vec![0; bytes]);
-        let work = Work::Read { length, buffer };
-        self.0.submit(offset, work, Waiter::Read(answer));
-    }
-
-    fn write(&self, offset: u64, data: Vec<u8>, is_durable: bool, answer: Answer<()>) {
-        let work = Work::Write {
-            length: u32::try_from(data.len()).unwrap_or_default(),
-            data,
-            fua: is_durable,
-        };
-        self.0.submit(offset, work, Waiter::Done(answer));
-    }
-
-    /// Waits for each part but the last: the thread that reads answers must not send.
-    fn zero(&self, offset: u64, length: u64, keeps_space: bool, answer: Answer<()>) {
-        let work = |part| Work::WriteZeroes {
-            length: part,
-            fua: false,
-            no_hole: keeps_space,
-            fast: false,
-        };
-        let (mut next, mut left) = (offset, length);
-        while left > u64::from(ZERO_BYTES_MAX) {
-            let result = self.0.submit_and_wait(next, work(ZERO_BYTES_MAX));
-            if result.is_err() {
-                return answer(result);
-            }
-            next += u64::from(ZERO_BYTES_MAX);
-            left -= u64::from(ZERO_BYTES_MAX);
-        }
-        let last = u32::try_from(left).unwrap_or(ZERO_BYTES_MAX);
-        self.0.submit(next, work(last), Waiter::Done(answer));
-    }
-
-    fn flush(&self, answer: Answer<()>) {
-        self.0.submit(0, Work::Flush, Waiter::Done(answer));
-    }
-}
-
-fn error_of(error: ServerError) -> DiskError {
+const fn error_of(error: ServerError) -> Errno {
     match error {
-        ServerError::NO_SPACE => DiskError::NoSpace,
-        ServerError::NOT_PERMITTED => DiskError::ReadOnly,
-        ServerError::NOT_SUPPORTED => DiskError::NotSupported,
-        _ => DiskError::Io,
+        ServerError::NO_SPACE => Errno::NOSPC,
+        ServerError::NOT_PERMITTED => Errno::ROFS,
+        ServerError::NOT_SUPPORTED => Errno::OPNOTSUPP,
+        _ => Errno::IO,
     }
 }
 
@@ -458,6 +401,8 @@ fn negotiate(stream: &mut UnixStream) -> io::Result<(Export, Vec<u8>)> {
 
 #[cfg(test)]
 mod tests {
+    use nbd::TransmissionFlags;
+
     use super::*;
 
     #[test]
@@ -482,5 +427,79 @@ mod tests {
         writes.note_submitted(5, true);
         writes.note_ended(5, &Work::Flush, true);
         assert!(writes.are_covered());
+    }
+
+    struct One;
+
+    impl nbd::server::Exports for One {
+        fn names(&self) -> Vec<String> {
+            Vec::new()
+        }
+
+        fn find(&self, _: &str) -> Option<nbd::server::Offer> {
+            let flags = TransmissionFlags::HAS_FLAGS.with(TransmissionFlags::SEND_FLUSH);
+            Some(nbd::server::Offer {
+                name: "disk".to_owned(),
+                size_bytes: 1 << 20,
+                flags,
+                block_min_bytes: 512,
+                block_preferred_bytes: 4096,
+            })
+        }
+    }
+
+    /// The side of the server after the handshake.
+    fn agreed(mut stream: UnixStream) -> UnixStream {
+        let mut handshake = nbd::server::Handshake::new(nbd::server::Tls::Off);
+        let mut buffer = [0; 4096];
+        loop {
+            stream.write_all(&handshake.take_output()).unwrap();
+            let received = stream.read(&mut buffer).unwrap();
+            let progress = handshake.handle_bytes(&buffer[..received], &One);
+            if let nbd::server::Progress::Done(_) = progress.unwrap() {
+                stream.write_all(&handshake.take_output()).unwrap();
+                return stream;
+            }
+        }
+    }
+
+    #[test]
+    fn a_server_that_ends_ends_all_requests_and_those_that_come_later() {
+        let (near, far) = UnixStream::pair().unwrap();
+        let server = thread::spawn(move || agreed(far));
+        let disk = Client::open(near, Duration::from_secs(600)).unwrap();
+        let server = server.join().unwrap();
+        let (sender, receiver) = channel();
+        let read = || {
+            let sender = sender.clone();
+            disk.read(0, 512, Box::new(move |result| sender.send(result).unwrap()));
+        };
+        read();
+        assert_eq!(disk.shape().size_bytes, 1 << 20);
+        drop(server);
+        assert_eq!(receiver.recv().unwrap(), Err(Errno::IO));
+        assert!(disk.wait_lost().is_some());
+        read();
+        assert_eq!(receiver.recv().unwrap(), Err(Errno::IO));
+        // Nothing was written.
+        assert!(disk.close());
+    }
+
+    #[test]
+    fn a_request_beyond_the_most_fails_and_none_before_it() {
+        let (near, far) = UnixStream::pair().unwrap();
+        let server = thread::spawn(move || agreed(far));
+        let disk = Client::open(near, Duration::from_secs(600)).unwrap();
+        let server = server.join().unwrap();
+        let (sender, receiver) = channel();
+        for number in 0..=REQUESTS_MAX {
+            let sender = sender.clone();
+            disk.flush(Box::new(move |result| {
+                sender.send((number, result)).unwrap();
+            }));
+        }
+        assert_eq!(receiver.recv().unwrap(), (REQUESTS_MAX, Err(Errno::IO)));
+        assert!(receiver.try_recv().is_err());
+        drop(server);
     }
 }

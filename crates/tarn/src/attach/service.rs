@@ -1,5 +1,5 @@
-//! `tarn attach` in two processes, for forms whose end needs rights that a process that serves has given up. This one
-//! has what programs use, a mount or a block device; its child is a `tarn attach --as nbd:SOCKET` that has the
+//! `tarn attach` in two processes, for a form whose end needs rights that a process that serves has given up. This one
+//! has the block device that programs use; its child is a `tarn attach --as nbd:SOCKET` that has the
 //! devices, on a socket in a directory of its own. So nothing that the network sends is parsed by the process that the
 //! kernel waits for.
 //!
@@ -18,7 +18,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
-use tree::Disk as _;
 
 use super::disk::Client;
 use super::{AttachArgs, Home, Secret, SecretPlace};

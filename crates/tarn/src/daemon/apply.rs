@@ -28,7 +28,7 @@ use store::{ComposeError, Form, Member, SharedStore};
 use super::attempts::Patience;
 use super::caches::{self, CacheSwitch};
 use super::control::Acceptance;
-use super::held::Withheld;
+use super::held::{Withheld, withheld};
 use super::hyperscsi::{Served, Sites};
 use super::log_device::{attach, lazily};
 use super::open::{
@@ -365,9 +365,17 @@ fn open_unit(
             .as_ref()
             .is_some_and(Withheld::is_tried_again)
     };
+    let is_new = open.is_none();
     let open = open.filter(is_open);
     let open = open.map(|open| open.opened.parts()).unwrap_or_default();
-    let (store, location) = open_new(&lazily(unit), open, &expected, means)?;
+    let (store, location) = match open_new(&lazily(unit), open, &expected, means) {
+        // The next start opens it.
+        Err(error) if is_new && error.needs_restart() => {
+            let store = withheld(unit, None, &error)?;
+            return Ok(RunningUnit::new(store, identity, None));
+        }
+        opened => opened?,
+    };
     let mut identity = means.state.settle_identity(unit, identity, &*store.store);
     // That of an image is known now; one that is kept nowhere never is.
     identity.is_withheld &= !identity.state.is_kept();

@@ -334,11 +334,6 @@ impl Daemon {
         self.settlings().advance(&self.plane, SETTLING_PATIENCE);
     }
 
-    /// Keys that take effect when Tarn starts again.
-    pub(super) fn pending(&self) -> Vec<String> {
-        config::pending_keys(&self.begun, &self.in_force().running.model)
-    }
-
     pub(super) fn sessions_now(&self) -> Result<Arc<[SessionReport]>, Problem> {
         let ask = || self.plane.sessions().map(Arc::from);
         self.sessions.ask(ask).map_err(no_answer)

@@ -38,7 +38,6 @@ use api::stats::{FileSystemSpace, LunSpace, Stats};
 use api::view::{Session, Trace};
 use config::Model;
 use plane::Guessing;
-use reactor::opener::OpenerError;
 
 pub(super) use checks::checks;
 use document::DocumentLooks;
@@ -138,7 +137,6 @@ impl Doctor {
             hindered: &hindered.collect::<Vec<_>>(),
             missed: &daemon.missed.all(),
             interfaces: &super::hyperscsi::interfaces(&running.model),
-            opener: reactor::opener::trouble(),
             sessions: &views::sessions(&in_force, &sessions),
             shares: &locked(&self.looks).shares(now, &stats.cores),
             stats: &stats,
@@ -303,7 +301,6 @@ struct Facts<'a> {
     /// Interfaces that groups of HyperSCSI are on, with what is wrong with them now.
     interfaces: &'a [(String, interface::Problem)],
     /// What is wrong with the process that opens their sockets.
-    opener: Option<OpenerError>,
     sessions: &'a [Session],
     stats: &'a Stats,
     shares: &'a [Share],
@@ -328,7 +325,6 @@ const RULES: &[fn(&Facts<'_>) -> Vec<Finding>] = &[
     service::lost_stores,
     service::hindered_units,
     network::silent_interfaces,
-    network::lost_opener,
     stores::store_errors,
     stores::stuck_stores,
     space::replaced_files,

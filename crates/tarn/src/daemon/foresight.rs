@@ -84,9 +84,10 @@ pub(super) fn inspect(
     reach: &Reach,
     inherited: &Inherited,
     administration: Option<&AdminListening>,
+    cores: usize,
 ) {
     reach.refuse(steps, model, inherited);
-    super::hyperscsi::refuse(steps, old, model);
+    super::hyperscsi::refuse(steps, old, model, cores);
     steps.extend(new_certificates(old, model));
     let is_renewed = administration.is_some_and(|one| one.is_renewed(model));
     if is_renewed && !listens_otherwise(&old.model, model) {

@@ -31,6 +31,9 @@ pub(crate) enum Cause {
     Medium,
     /// Its store cannot be opened. It ends when it can.
     Store,
+    /// Its store is at an interface of which only the start takes frames. It ends with a restart, or when another store
+    /// gives up its socket of that interface.
+    Frames,
 }
 
 impl Withheld {
@@ -44,10 +47,10 @@ impl Withheld {
                     | MediumError::Unknown { .. }
             )
         );
-        let cause = if is_medium {
-            Cause::Medium
-        } else {
-            Cause::Store
+        let cause = match is_medium {
+            true => Cause::Medium,
+            false if error.needs_restart() => Cause::Frames,
+            false => Cause::Store,
         };
         let why = chain(error);
         Self { why, cause }
@@ -58,7 +61,7 @@ impl Withheld {
         match self.cause {
             Cause::Log { .. } => "log-lost",
             Cause::Medium => "medium-changed",
-            Cause::Store => "store-unopened",
+            Cause::Store | Cause::Frames => "store-unopened",
         }
     }
 
@@ -74,6 +77,7 @@ impl Withheld {
                 "put right what the message names: Tarn tries every 10 s; where only the rights of the start suffice \
                  ([confine]), restart Tarn"
             }
+            Cause::Frames => "restart Tarn when its initiators can wait some seconds",
         }
     }
 
@@ -81,8 +85,13 @@ impl Withheld {
     pub(crate) const fn is_tried_again(&self) -> bool {
         match self.cause {
             Cause::Log { .. } => false,
-            Cause::Medium | Cause::Store => true,
+            Cause::Medium | Cause::Store | Cause::Frames => true,
         }
+    }
+
+    /// Whether a restart is all that it takes.
+    pub(crate) fn waits_for_restart(&self) -> bool {
+        self.cause == Cause::Frames
     }
 }
 

@@ -21,12 +21,13 @@ use reactor::net::BindError;
 use reactor::{Occupant, Site};
 
 use super::effect::{Consequence, PlannedStep};
-use super::open::retry_while_in_use;
+use super::open::{check_frames, retry_while_in_use};
 use super::own_sockets::OwnSockets;
 use super::running::{Running, RunningUnit};
+use crate::StartError;
+use crate::interface::{self, FrameUse};
 use crate::secret::Secrets;
 use crate::state::{State, entropy};
-use crate::{StartError, interface};
 
 /// Longest name of a server in bytes.
 const NAME_BYTES_MAX: usize = 64;
@@ -127,12 +128,12 @@ pub(super) fn probe_places<'a>(
     wrong.collect()
 }
 
-/// Refuses the steps to groups of interfaces to which this process has no right. What is wrong with the interface
-/// itself is for [`probe_places`].
-pub(super) fn refuse(steps: &mut [PlannedStep], old: &Running, model: &Model) {
-    let added =
-        |step: &&mut PlannedStep| step.kind == Kind::HyperScsi && step.action == Action::Add;
-    for step in steps.iter_mut().filter(added) {
+/// Has the steps wait for a restart that concern groups of interfaces whose sockets only the start can make, and
+/// refuses those to which it had no right either. What is wrong with the interface itself is for [`probe_places`].
+pub(super) fn refuse(steps: &mut [PlannedStep], old: &Running, model: &Model, cores: usize) {
+    let stays =
+        |step: &&mut PlannedStep| step.kind == Kind::HyperScsi && step.action != Action::Remove;
+    for step in steps.iter_mut().filter(stays) {
         let mut groups = model.hyperscsi().iter();
         let Some(group) = groups.find(|group| group.to_string() == step.name) else {
             continue;
@@ -144,8 +145,11 @@ pub(super) fn refuse(steps: &mut [PlannedStep], old: &Running, model: &Model) {
         if check_interface(group).is_err() {
             continue;
         }
-        if let Err(error) = interface::check_for_frames(name, &group.at_place) {
-            step.consequence = Consequence::OutOfReach(error.to_string());
+        if let Err(error) = check_frames(name, &group.at_place, FrameUse::Groups(cores)) {
+            step.consequence = match error.needs_restart() {
+                true => Consequence::Restart,
+                false => Consequence::OutOfReach(error.to_string()),
+            };
         }
     }
 }
@@ -196,7 +200,8 @@ impl Served {
         Ok(served)
     }
 
-    /// Opens places where nobody of `old` is.
+    /// Opens places where nobody of `old` is. Groups of an interface that only the start can open have none: they are
+    /// served after a restart.
     pub(super) fn open_sites(
         &mut self,
         model: &Model,
@@ -213,7 +218,10 @@ impl Served {
             let site = match old.hyperscsi.sites.iter().find(|site| site.at == group.at) {
                 Some(same) => same.clone(),
                 None => {
-                    let opened = open_site(group, cores, &own)?;
+                    let opened = match open_site(group, cores, &own) {
+                        Err(error) if error.needs_restart() => continue,
+                        opened => opened?,
+                    };
                     let site = ServedSite {
                         at: group.at.clone(),
                         bound: opened.address(),
@@ -235,6 +243,12 @@ impl Served {
             groups: self.plans(running),
             open,
         })
+    }
+
+    /// The groups of a model that wait for a restart.
+    pub(super) fn waiting<'m>(&self, model: &'m Model) -> impl Iterator<Item = &'m HyperScsiGroup> {
+        let groups = model.hyperscsi().iter();
+        groups.filter(|group| !self.sites.iter().any(|site| site.at == group.at))
     }
 
     /// The real place of a group.
@@ -397,7 +411,7 @@ fn record_of(
 fn open_site(group: &HyperScsiGroup, cores: usize, own: &OwnSockets) -> Result<Site, StartError> {
     match &group.at {
         HyperScsiPlace::Interface(name) => {
-            interface::check_for_frames(name, &group.at_place)?;
+            check_frames(name, &group.at_place, FrameUse::Groups(cores))?;
             Site::interface(name, ETHERTYPE, cores).map_err(|source| StartError::Frames {
                 place: group.at_place.clone(),
                 source,

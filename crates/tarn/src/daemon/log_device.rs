@@ -481,7 +481,7 @@ pub(super) fn decide(daemon: &Daemon, lun: &str, verdict: Verdict) -> Result<(),
     let is_possible = |reason: &Withheld| match (verdict, reason.cause) {
         (Verdict::Replay, Cause::Log { may_replay, .. }) => may_replay,
         (Verdict::Discard, Cause::Log { may_discard, .. }) => may_discard,
-        (_, Cause::Medium | Cause::Store) => false,
+        (_, Cause::Medium | Cause::Store | Cause::Frames) => false,
     };
     let refusal = match &served.opened.held {
         Some(reason) if is_possible(reason) => None,

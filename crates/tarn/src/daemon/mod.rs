@@ -80,7 +80,7 @@ pub(crate) use hyperscsi::{check_interfaces, hyperscsi_places};
 pub(crate) use log_device::{close_logs, probe_new_log};
 pub(crate) use notices::Receivers;
 pub(crate) use open::{
-    Leftovers, Opener, check_tls, device_options, open_first, open_tls, probe_new,
+    Leftovers, Opener, check_frames, check_tls, device_options, open_first, open_tls, probe_new,
     retry_while_in_use,
 };
 pub(crate) use own_sockets::OwnSockets;

@@ -28,10 +28,11 @@ use super::held::{Withheld, withheld};
 use super::log_device::{LogUse, attach, lazily};
 use super::own_sockets::OwnSockets;
 use super::served::{Expected, Part, open_expected};
+use crate::interface::{self, FrameUse, Problem};
 use crate::locate::{OwnFiles, snapshot_at};
 use crate::medium::{Medium, positions};
 use crate::state::UnitIdentity;
-use crate::{StartError, interface, password};
+use crate::{StartError, password};
 
 /// Connections that may wait to be accepted, per portal.
 const BACKLOG: i32 = 4096;
@@ -732,7 +733,7 @@ pub(crate) fn device_options(
     };
     let carrier = match (device.udp(), device.interface()) {
         (_, Some(name)) => {
-            interface::check_for_frames(name, place)?;
+            check_frames(name, place, FrameUse::Store)?;
             Carrier::interface(name)
         }
         (Some(HostPort { host, port }), None) => Carrier::udp(host.clone(), Some(*port)),
@@ -861,6 +862,23 @@ pub(crate) fn retry_while_in_use<T, E>(
         }
     }
     attempt()
+}
+
+/// Whether this process can take frames of an interface now. Sockets that were given up are free a moment later.
+pub(crate) fn check_frames(name: &str, place: &Place, of: FrameUse) -> Result<(), StartError> {
+    let is_in_use = |error: &StartError| {
+        let StartError::Interface { problem, .. } = error else {
+            return false;
+        };
+        matches!(
+            problem,
+            Problem::Restart {
+                is_in_use: true,
+                ..
+            }
+        )
+    };
+    retry_while_in_use(|| interface::check_for_frames(name, place, of), is_in_use)
 }
 
 /// Waits a moment.

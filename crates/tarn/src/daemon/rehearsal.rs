@@ -133,6 +133,16 @@ impl Rehearsal<'_> {
         })
     }
 
+    /// Whether only the next start can open the unit.
+    fn waits(&self, unit: &Unit) -> bool {
+        let name = unit.to_string();
+        let mut steps = self.steps.iter();
+        steps.any(|step| {
+            let is_its = step.kind == Kind::Lun && step.name == name;
+            is_its && step.consequence == Consequence::Restart
+        })
+    }
+
     fn unit(&mut self, position: usize, found: &mut Found) -> Seen {
         let (model, old) = (self.model, self.old);
         let nothing = Seen {
@@ -158,6 +168,11 @@ impl Rehearsal<'_> {
             };
         }
         if self.is_refused(unit) {
+            return nothing;
+        }
+        if self.waits(unit) {
+            let name = format!("the store of {unit}: the next start opens it");
+            found.not_probed.push(name);
             return nothing;
         }
         let location = self.locate(unit, found);

@@ -8,6 +8,7 @@ use super::{Daemon, SETTLING_PATIENCE};
 use crate::administration::ADMINISTRATION;
 use crate::daemon::doctor::Inquirer;
 use crate::daemon::events::of_trouble;
+use crate::daemon::held::Withheld;
 use crate::state::{Trouble, Troubles};
 
 impl Daemon {
@@ -34,6 +35,22 @@ impl Daemon {
         }));
         findings.extend(self.doctor.findings(self, inquirer));
         findings
+    }
+
+    /// Keys that take effect when Tarn starts again, and what is served then.
+    pub(in crate::daemon) fn pending(&self) -> Vec<String> {
+        let in_force = self.in_force();
+        let running = &in_force.running;
+        let mut pending = config::pending_keys(&self.begun, &running.model);
+        let groups = running.hyperscsi.waiting(&running.model);
+        pending.extend(groups.map(|group| format!("[[hyperscsi.group]] {group}")));
+        let units = running.model.units().iter().zip(&running.units);
+        let waiting = units.filter(|(_, served)| {
+            let held = served.opened.held.as_ref();
+            held.is_some_and(Withheld::waits_for_restart)
+        });
+        pending.extend(waiting.map(|(unit, _)| format!("[[lun]] {unit}")));
+        pending
     }
 
     /// Certificates in use: what has each, and when it is valid no longer.

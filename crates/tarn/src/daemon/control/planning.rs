@@ -136,7 +136,15 @@ impl Daemon {
         if inspection == Inspection::Files {
             let administration = self.administration.get();
             let (reach, inherited) = (&self.reach, &self.inherited);
-            foresight::inspect(steps, old, model, reach, inherited, administration);
+            foresight::inspect(
+                steps,
+                old,
+                model,
+                reach,
+                inherited,
+                administration,
+                self.cores,
+            );
         }
         let medium = |unit: &RunningUnit| self.plane.medium(unit.index);
         foresight::refuse_by_media(steps, old, model, units, medium);

@@ -59,7 +59,6 @@ const CHECKS: &[(&str, &str)] = &[
     ("certificate-last-week", "the same, for 7 more days at most"),
     ("certificate-expired", "the same, no longer: clients refuse it"),
     ("interface", "an interface that groups of HyperSCSI are on is gone, down, or has an MTU of less than 1280"),
-    ("frame-opener", "the process that opens sockets of interfaces for later changes has ended or does not answer"),
     ("unanswered", "TCP retransmits the same data again and again: the host is gone, or a switch drops jumbo frames"),
     ("retransmissions", "TCP retransmits many segments: the network loses some"),
     ("frames-lost", "many frames of HyperSCSI are sent again: the network loses some"),

@@ -47,20 +47,6 @@ pub(super) fn silent_interfaces(facts: &Facts<'_>) -> Vec<Finding> {
     findings.collect()
 }
 
-/// No other interface can be taken frames of.
-pub(super) fn lost_opener(facts: &Facts<'_>) -> Vec<Finding> {
-    let finding = facts.opener.as_ref().map(|error| {
-        finding(
-            Severity::Warning,
-            "frame-opener",
-            "",
-            error.to_string(),
-            "restart Tarn when its clients can wait some seconds, before a change names another interface",
-        )
-    });
-    Vec::from_iter(finding)
-}
-
 /// Segments to a host are smaller than this side's MTU allows.
 pub(super) fn different_mtus(facts: &Facts<'_>) -> Vec<Finding> {
     let narrow = facts.hosts.iter().filter(|host| {
