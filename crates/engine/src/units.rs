@@ -285,8 +285,7 @@ impl<C: Carrier> Engine<C> {
     /// nor where it knows that a flush has covered everything.
     pub fn may_have_unflushed(&self, unit: UnitIndex) -> bool {
         // In this order: a store has nothing to cover once it has lost it.
-        let may_have =
-            |unit: &Unit| unit.had_cache && unit.store.may_have_unflushed() || unit.owes();
+        let may_have = |unit: &Unit| unit.may_hold() || unit.owes();
         self.units.get(unit).is_none_or(may_have)
     }
 

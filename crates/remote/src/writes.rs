@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use store::{IoFailure, IoResult};
+use store::{Durability, IoFailure, IoResult};
 
 /// What is known of writes that a flush has to cover.
 #[derive(Debug, Default)]
@@ -75,14 +75,22 @@ impl Writes {
         self.has_failed.load(Ordering::SeqCst)
     }
 
-    /// How often something may have been lost: [`store::Backstore::lost`].
+    /// How often something may have been lost: [`Durability::lost`].
     pub(crate) fn lost(&self) -> u64 {
         self.lost.load(Ordering::SeqCst)
     }
 
-    /// [`store::Backstore::lost_before`].
-    pub(crate) fn lost_before(&self) -> u64 {
-        self.lost_before.load(Ordering::SeqCst)
+    /// What the engine has to know of it, for [`store::Backstore::durability`].
+    pub(crate) fn durability(&self) -> Durability {
+        // In this order: a store that has lost what it had answered has nothing left to cover, and whoever finds that
+        // has to know of the loss.
+        let may_have_unflushed = self.has_uncovered();
+        let lost_before = self.lost_before.load(Ordering::SeqCst);
+        Durability {
+            may_have_unflushed,
+            lost: Some(self.lost()),
+            lost_before,
+        }
     }
 
     /// Whether a write may be lost if nothing is flushed any more.
@@ -151,10 +159,14 @@ mod tests {
         writes.note_lost();
         assert_eq!(writes.lost(), 1, "there was nothing to lose");
         writes.note_reported();
-        assert_eq!((writes.lost(), writes.lost_before()), (2, 1), "it says so");
+        assert_eq!(
+            (writes.lost(), writes.durability().lost_before),
+            (2, 1),
+            "it says so"
+        );
         writes.note_answered();
         writes.note_reported();
-        assert_eq!((writes.lost(), writes.lost_before()), (3, 1));
+        assert_eq!((writes.lost(), writes.durability().lost_before), (3, 1));
     }
 
     #[test]

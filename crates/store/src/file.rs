@@ -45,9 +45,9 @@ use crate::request::refuse;
 use crate::size::{PAST_THE_END, find_size, size_of_disk};
 use crate::zeros::{self, ZEROS_BYTES};
 use crate::{
-    AllocateMode, Backstore, CacheMode, Capabilities, DiskFile, Extent, FileHandle, IoAnswer,
-    IoFailure, IoRequest, IoTag, Outlet, PartTag, Place, RingOperation, SharedStore, StoreFile,
-    Submitted,
+    AllocateMode, Backstore, Bottom, CacheMode, Capabilities, DiskFile, Durability, Extent,
+    FileHandle, IoAnswer, IoFailure, IoRequest, IoTag, Outlet, PartTag, Place, RingOperation,
+    SharedStore, StoreFile, Submitted,
 };
 
 /// A file or block device, for all cores.
@@ -129,6 +129,10 @@ impl FileDisk {
 }
 
 impl SharedStore for FileDisk {
+    fn inner(&self) -> &dyn SharedStore {
+        &Bottom
+    }
+
     fn handle(&self) -> io::Result<Box<dyn Backstore>> {
         let mut store = FileStore {
             file: Rc::new(StoreFile::new(
@@ -354,6 +358,10 @@ impl Backstore for FileStore {
         &self.capabilities
     }
 
+    fn durability(&self) -> Durability {
+        Durability::UNCOUNTED
+    }
+
     fn submit(&mut self, tag: IoTag, request: IoRequest, outlet: &mut Outlet) -> Submitted {
         if let Some(failure) = refuse(&self.capabilities, &request) {
             return Submitted::Done(Err(failure));
@@ -390,13 +398,9 @@ impl Backstore for FileStore {
     }
 
     #[cfg(test)]
-    fn use_ring_only(&mut self) {
+    fn use_ring_only(&mut self, honours_dsync: bool) {
         self.cached.is_possible = false;
-    }
-
-    #[cfg(test)]
-    fn set_honours_dsync(&mut self, honours: bool) {
-        self.honours_dsync = honours;
+        self.honours_dsync = honours_dsync;
     }
 
     fn probe(&mut self, outlet: &mut Outlet) {

@@ -33,9 +33,9 @@ use crate::next::Next;
 use crate::request::admit;
 use crate::zeros::{self, ZEROS_BYTES};
 use crate::{
-    AllocateMode, Backstore, Capabilities, DiskFile, Extent, FileHandle, HelperAnswer,
-    HelperOperation, HelperResult, IoAnswer, IoFailure, IoRequest, IoResult, IoTag, Outlet,
-    PartTag, Place, RingOperation, SharedStore, StoreFile, Submitted,
+    AllocateMode, Backstore, Bottom, Capabilities, DiskFile, Durability, Extent, FileHandle,
+    HelperAnswer, HelperOperation, HelperResult, IoAnswer, IoFailure, IoRequest, IoResult, IoTag,
+    Outlet, PartTag, Place, RingOperation, SharedStore, StoreFile, Submitted,
 };
 
 const PAGE_BYTES: usize = 4096;
@@ -98,6 +98,10 @@ impl MemoryDisk {
 }
 
 impl SharedStore for MemoryDisk {
+    fn inner(&self) -> &dyn SharedStore {
+        &Bottom
+    }
+
     fn handle(&self) -> io::Result<Box<dyn Backstore>> {
         Ok(Box::new(MemoryHandle {
             shared: Arc::clone(&self.shared),
@@ -115,16 +119,8 @@ impl SharedStore for MemoryDisk {
         self.capabilities.clone()
     }
 
-    fn probe_size(&self) -> io::Result<()> {
-        Ok(())
-    }
-
     fn used_bytes(&self) -> io::Result<Option<u64>> {
         taken_bytes(&*self.shared.file).map(Some)
-    }
-
-    fn is_flush_latched(&self) -> bool {
-        false
     }
 }
 
@@ -140,6 +136,10 @@ struct MemoryHandle {
 impl Backstore for MemoryHandle {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
+    }
+
+    fn durability(&self) -> Durability {
+        Durability::UNCOUNTED
     }
 
     #[inline]

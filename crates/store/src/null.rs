@@ -8,8 +8,8 @@ use memory::{CoreMapping, MappedRange, Payload};
 use crate::request::refuse;
 use crate::zeros::{self, ZEROS_BYTES};
 use crate::{
-    Backstore, Capabilities, Extent, IoAnswer, IoFailure, IoRequest, IoTag, Outlet, SharedStore,
-    Submitted,
+    Backstore, Bottom, Capabilities, Durability, Extent, IoAnswer, IoFailure, IoRequest, IoTag,
+    Outlet, SharedStore, Submitted,
 };
 
 /// A null disk, for all cores.
@@ -41,6 +41,10 @@ impl NullDisk {
 }
 
 impl SharedStore for NullDisk {
+    fn inner(&self) -> &dyn SharedStore {
+        &Bottom
+    }
+
     fn handle(&self) -> io::Result<Box<dyn Backstore>> {
         Ok(Box::new(NullHandle {
             capabilities: self.capabilities.clone(),
@@ -52,16 +56,8 @@ impl SharedStore for NullDisk {
         self.capabilities.clone()
     }
 
-    fn probe_size(&self) -> io::Result<()> {
-        Ok(())
-    }
-
     fn used_bytes(&self) -> io::Result<Option<u64>> {
         Ok(Some(0))
-    }
-
-    fn is_flush_latched(&self) -> bool {
-        false
     }
 }
 
@@ -74,6 +70,10 @@ struct NullHandle {
 impl Backstore for NullHandle {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
+    }
+
+    fn durability(&self) -> Durability {
+        Durability::UNCOUNTED
     }
 
     #[inline]

@@ -43,6 +43,24 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
+    /// Those of a store of this size that can be written, durably at once, and nothing more.
+    pub const fn plain(size_bytes: u64, block_bytes: u32) -> Self {
+        Self {
+            size_bytes,
+            block_bytes,
+            physical_block_bytes: block_bytes,
+            read_only: false,
+            thin: false,
+            unmap_granularity_bytes: block_bytes,
+            reads_in_place: false,
+            in_place_unit_bytes: 0,
+            needs_own_buffer: false,
+            volatile_cache: false,
+            solid_state: true,
+            compare_and_write_bytes: 0,
+        }
+    }
+
     /// Whether a read needs no buffer.
     #[inline]
     pub const fn answers_in_place(&self, offset: u64, len: usize) -> bool {

@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use memory::{CoreMapping, MappedRange, Mapping, Payload};
 use store::{
-    AllocateMode, Backstore, Capabilities, Extent, FileHandle, HelperAnswer, HelperOperation,
-    HelperResult, IoAnswer, IoFailure, IoRequest, IoResult, IoTag, Outlet, PartTag, Place,
-    RingOperation, StoreFile, Submitted,
+    AllocateMode, Backstore, Capabilities, Durability, Extent, FileHandle, HelperAnswer,
+    HelperOperation, HelperResult, IoAnswer, IoFailure, IoRequest, IoResult, IoTag, Outlet,
+    PartTag, Place, RingOperation, StoreFile, Submitted,
 };
 
 /// The size of every store, in bytes.
@@ -19,18 +19,9 @@ pub const SIZE: u64 = 64 << 20;
 
 pub const fn capabilities() -> Capabilities {
     Capabilities {
-        size_bytes: SIZE,
-        block_bytes: 512,
-        physical_block_bytes: 512,
-        read_only: false,
         thin: true,
-        unmap_granularity_bytes: 512,
-        reads_in_place: false,
-        in_place_unit_bytes: 0,
-        needs_own_buffer: false,
         volatile_cache: true,
-        solid_state: true,
-        compare_and_write_bytes: 0,
+        ..Capabilities::plain(SIZE, 512)
     }
 }
 
@@ -388,12 +379,13 @@ impl Backstore for Handle {
         &self.capabilities
     }
 
-    fn may_have_unflushed(&self) -> bool {
-        !self.disk.state.borrow().is_all_flushed
-    }
-
-    fn lost(&self) -> Option<u64> {
-        self.disk.state.borrow().lost
+    fn durability(&self) -> Durability {
+        let state = self.disk.state.borrow();
+        Durability {
+            may_have_unflushed: !state.is_all_flushed,
+            lost: state.lost,
+            lost_before: 0,
+        }
     }
 
     fn submit(&mut self, tag: IoTag, request: IoRequest, outlet: &mut Outlet) -> Submitted {

@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use nbd::{Export, ServerError, Work};
 use store::{
-    Backstore, Capabilities, Descriptor, HelperAnswer, HelperOperation, HelperResult, IoFailure,
-    IoRequest, IoTag, Outlet, PartTag, Receiver, SocketResult, SocketTag, Submitted, Waker,
-    channel, refuse,
+    Backstore, Capabilities, Descriptor, Durability, HelperAnswer, HelperOperation, HelperResult,
+    IoFailure, IoRequest, IoTag, Outlet, PartTag, Receiver, SocketResult, SocketTag, Submitted,
+    Waker, channel, refuse,
 };
 
 use super::job::{self, Brought, Job, JobWork};
@@ -643,12 +643,8 @@ impl Backstore for NbdHandle {
         &self.capabilities
     }
 
-    fn may_have_unflushed(&self) -> bool {
-        self.shared.writes.has_uncovered()
-    }
-
-    fn lost(&self) -> Option<u64> {
-        Some(self.shared.writes.lost())
+    fn durability(&self) -> Durability {
+        self.shared.writes.durability()
     }
 
     fn start(&mut self, make_waker: &dyn Fn() -> Waker, outlet: &mut Outlet) {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nbd::Export;
-use store::{Backstore, Capabilities, Connections, IoFailure, Sender, SharedStore};
+use store::{Backstore, Bottom, Capabilities, Connections, IoFailure, Sender, SharedStore};
 
 use super::disk::NbdHandle;
 use super::job::Brought;
@@ -342,6 +342,10 @@ impl NbdDisk {
 }
 
 impl SharedStore for NbdDisk {
+    fn inner(&self) -> &dyn SharedStore {
+        &Bottom
+    }
+
     fn handle(&self) -> io::Result<Box<dyn Backstore>> {
         let number = self.0.handles.fetch_add(1, Ordering::SeqCst);
         Ok(Box::new(NbdHandle::new(Arc::clone(&self.0), number)))

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use rbd::{CallError, Completion, Image, Library};
 use store::{
-    Backstore, Capabilities, Connections, Extent, IoFailure, IoTag, NativeSnapshots, Notes, Sender,
-    SharedStore,
+    Backstore, Bottom, Capabilities, Connections, Extent, IoFailure, IoTag, NativeSnapshots, Notes,
+    Sender, SharedStore,
 };
 
 use super::attendant::{self, Work};
@@ -462,6 +462,10 @@ impl RbdDisk {
 }
 
 impl SharedStore for RbdDisk {
+    fn inner(&self) -> &dyn SharedStore {
+        &Bottom
+    }
+
     fn identity(&self) -> Option<String> {
         Some(self.users.common.medium_text())
     }
@@ -547,10 +551,6 @@ impl SharedStore for RbdDisk {
         // One that is a snapshot itself has none.
         let has_some = common.options.snapshot.is_none();
         has_some.then(|| Arc::new(ImageSnapshots { common }) as Arc<dyn NativeSnapshots>)
-    }
-
-    fn is_flush_latched(&self) -> bool {
-        false
     }
 
     fn outage(&self) -> Option<String> {

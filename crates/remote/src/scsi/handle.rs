@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering;
 
 use memory::{Buffer, Payload};
 use store::{
-    Backstore, Capabilities, Extent, IoAnswer, IoFailure, IoRequest, IoResult, IoTag, Outlet,
-    Receiver, Submitted, Waker, channel, refuse,
+    Backstore, Capabilities, Durability, Extent, IoAnswer, IoFailure, IoRequest, IoResult, IoTag,
+    Outlet, Receiver, Submitted, Waker, channel, refuse,
 };
 
 use super::command::{Facts, ZEROS_BYTES_MAX};
@@ -313,16 +313,8 @@ impl Backstore for ScsiHandle {
         &self.capabilities
     }
 
-    fn may_have_unflushed(&self) -> bool {
-        self.users.0.writes.has_uncovered()
-    }
-
-    fn lost(&self) -> Option<u64> {
-        Some(self.users.0.writes.lost())
-    }
-
-    fn lost_before(&self) -> u64 {
-        self.users.0.writes.lost_before()
+    fn durability(&self) -> Durability {
+        self.users.0.writes.durability()
     }
 
     fn start(&mut self, make_waker: &dyn Fn() -> Waker, _outlet: &mut Outlet) {

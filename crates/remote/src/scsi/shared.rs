@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
-use store::{Backstore, Capabilities, Connections, Sender, SharedStore};
+use store::{Backstore, Bottom, Capabilities, Connections, Sender, SharedStore};
 
 use super::command::Facts;
 use super::handle::ScsiHandle;
@@ -332,6 +332,10 @@ impl ScsiDisk {
 }
 
 impl SharedStore for ScsiDisk {
+    fn inner(&self) -> &dyn SharedStore {
+        &Bottom
+    }
+
     fn identity(&self) -> Option<String> {
         let identity = self.users.0.facts.identity.as_ref();
         identity.map(|identity| identity.best().to_owned())

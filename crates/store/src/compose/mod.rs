@@ -31,7 +31,7 @@ use self::handle::Handle;
 pub use self::layout::Form;
 pub use self::plan::Member;
 use self::plan::{Shared, merged};
-use crate::{Backstore, Capabilities, Connections, SharedStore};
+use crate::{Backstore, Bottom, Capabilities, Connections, SharedStore};
 
 /// Why stores make no composition.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -209,6 +209,10 @@ impl Composed {
 }
 
 impl SharedStore for Composed {
+    fn inner(&self) -> &dyn SharedStore {
+        &Bottom
+    }
+
     fn handle(&self) -> io::Result<Box<dyn Backstore>> {
         Ok(Box::new(Handle::new(Arc::clone(&self.0))?))
     }

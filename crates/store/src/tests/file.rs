@@ -388,7 +388,7 @@ fn where_dsync_may_be_ignored_a_durable_write_is_a_write_and_a_sync() {
     let scratch = Scratch::new();
     let shared = open(&scratch, CacheMode::WriteBack);
     let mut bench = Bench::new(&*shared);
-    bench.store.set_honours_dsync(false);
+    bench.store.use_ring_only(false);
     bench.plan([Fault::Short(512)]);
     bench.write_durably(0, &pattern(4096)).unwrap();
     assert_eq!(bench.trace, ["write 0..4096", "write 512..4096", "sync"]);
