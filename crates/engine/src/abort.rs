@@ -60,16 +60,8 @@ impl<C: Carrier> Engine<C> {
 
     /// All that it waits for has been asked. Most waits are over then, and have no deadline.
     fn end_asking(&mut self, wait: WaitKey) {
-        debug_assert!(
-            self.waits.get(wait).is_some_and(|one| !one.is_late),
-            "{wait:?} went on before all was asked"
-        );
         self.count_down(wait);
         if let Some(waiting) = self.waits.get(wait) {
-            debug_assert!(
-                waiting.deadline >= self.now,
-                "{wait:?} has its deadline behind it"
-            );
             self.wait_deadlines.set(wait, waiting.deadline);
         }
     }
@@ -103,11 +95,6 @@ impl<C: Carrier> Engine<C> {
             self.count_down(wait);
             return;
         };
-        debug_assert!(
-            running.is_aborted,
-            "an abort of {key:?} that was not announced"
-        );
-        debug_assert!(!running.waiters.contains(&wait), "{key:?} is named twice");
         running.waiters.push(wait);
         match &running.stage {
             Stage::Store(errand) => {
@@ -126,17 +113,12 @@ impl<C: Carrier> Engine<C> {
             Stage::Active | Stage::Dormant(_) | Stage::DataOut | Stage::Fence => {}
         }
         self.close_task(key);
-        debug_assert!(!self.has_task(key), "{key:?} was aborted and goes on");
     }
 
     /// `then` happens when these tasks have ended by themselves, or at the deadline of an abort.
     pub(crate) fn await_tasks(&mut self, tasks: &[TaskKey], then: Then<C>) {
         let wait = self.open_wait(tasks.len(), then);
         for &key in tasks {
-            debug_assert!(
-                !self.tasks[key].waiters.contains(&wait),
-                "{key:?} is named twice"
-            );
             self.tasks[key].waiters.push(wait);
         }
         self.end_asking(wait);
@@ -173,10 +155,8 @@ impl<C: Carrier> Engine<C> {
         let Some(waiting) = self.waits.get_mut(wait) else {
             return;
         };
-        debug_assert!(waiting.deadline <= self.now, "{wait:?} is not due");
         waiting.deadline = deadline;
         self.wait_deadlines.set(wait, deadline);
-        debug_assert!(waiting.tasks_left > 0, "a wait has ended and is there");
         if std::mem::replace(&mut waiting.is_late, true) {
             self.give_up_refusing(wait);
             return;
@@ -208,7 +188,6 @@ impl<C: Carrier> Engine<C> {
             self.spare_fences(key);
         }
         for (unit, (asks, awaits)) in units {
-            debug_assert!(awaits || !asks, "what is asked of {unit:?} is not awaited");
             self.name_orphans(unit, asks);
             if awaits {
                 self.await_refusal(unit, wait);
@@ -220,10 +199,6 @@ impl<C: Carrier> Engine<C> {
     /// A core does not confirm that it refuses access. An initiator gets its answer, which is no
     /// success; a session does not end, nor a change, before it is safe.
     fn give_up_refusing(&mut self, wait: WaitKey) {
-        debug_assert!(
-            self.waits.get(wait).is_some_and(|one| one.is_late),
-            "{wait:?} waits for no refusal"
-        );
         let may_follow = self.waits.get(wait).is_some_and(|waiting| {
             waiting.then.is(|then| match then {
                 Then::Management { .. } | Then::Farewell { .. } | Then::Nothing => true,
@@ -263,10 +238,7 @@ impl<C: Carrier> Engine<C> {
             Then::SessionEnd { session } => self.remove_session(session),
             Then::Drained { leaving } => self.handle_drained(leaving),
             Then::Left { leaving } => self.handle_left(leaving),
-            Then::Narrowed { narrowing } => {
-                let receipt = self.narrowing.remove(narrowing);
-                debug_assert!(receipt.is_some(), "{narrowing:?} is confirmed twice");
-            }
+            Then::Narrowed { narrowing } => drop(self.narrowing.remove(narrowing)),
             Then::Nothing => {}
         }
     }
@@ -298,12 +270,10 @@ impl<C: Carrier> Engine<C> {
         self.leave_queues(&due);
         for key in due {
             let deadline = self.tasks.get(key).and_then(|task| task.deadline(fence));
-            if let Some((at, status)) = deadline {
-                debug_assert!(at <= now, "{key:?} has time left");
+            if let Some((_, status)) = deadline {
                 let stage = self.enter(key, Stage::Active);
                 self.return_data(key, stage);
                 self.turn_down(key, Outcome::status(status));
-                debug_assert!(!self.has_task(key), "{key:?} is overdue and goes on");
             }
         }
     }
@@ -311,7 +281,6 @@ impl<C: Carrier> Engine<C> {
     /// Ends a task that was parked, and has left the list of those.
     pub(crate) fn end_parked(&mut self, key: TaskKey) {
         let stage = self.enter(key, Stage::Active);
-        debug_assert!(matches!(stage, Stage::Parked(_)), "{key:?} is not parked");
         self.return_data(key, stage);
         self.turn_down(key, Outcome::status(Status::Busy));
     }
@@ -331,12 +300,6 @@ impl<C: Carrier> Engine<C> {
     /// These tasks wait in no queue of their core any more. Looks at each queue once, however many
     /// they are.
     fn leave_queues(&mut self, keys: &[TaskKey]) {
-        debug_assert!(
-            keys.iter()
-                .filter_map(|&key| self.tasks.get(key))
-                .all(|task| task.stage.is_queued()),
-            "a task leaves queues that is in none"
-        );
         let gone: HashSet<TaskKey> = keys.iter().copied().collect();
         let tasks = keys.iter().filter_map(|&key| self.tasks.get(key));
         let (units, sessions): (HashSet<UnitIndex>, HashSet<Option<SessionKey>>) =
@@ -369,13 +332,8 @@ impl<C: Carrier> Engine<C> {
         if let Some(running) = self.tasks.get(key)
             && matches!(running.stage, Stage::Fence)
         {
-            debug_assert!(
-                running.fence().is_some(),
-                "{key:?} waits for a fence that it has not asked for"
-            );
             self.enter(key, Stage::Active);
             self.turn_down(key, Outcome::status(Status::Busy));
-            debug_assert!(!self.has_task(key), "{key:?} is overdue and goes on");
         }
     }
 }

@@ -23,9 +23,6 @@ use crate::{Ticket, UnitIndex};
 impl<C: Carrier> Engine<C> {
     /// Has a unit that this core owns write through.
     pub(crate) fn begin_write_through(&mut self, unit: UnitIndex, limit: Duration) {
-        debug_assert!(self.units[unit].owner.is_some(), "{unit:?} is not ours");
-        debug_assert!(!self.units[unit].is_leaving, "{unit:?} is leaving");
-        debug_assert!(!self.flushes.has(unit), "{unit:?} is being flushed");
         let ticket = self.open_request(Request::Medium {
             unit,
             step: MediumStep::Cache(CacheStep::Off { limit }),
@@ -42,13 +39,6 @@ impl<C: Carrier> Engine<C> {
         step: CacheStep,
         outcome: Result<(), MediumFailure>,
     ) {
-        debug_assert!(
-            matches!(
-                self.requests.get(request_key(ticket)),
-                Some(Request::Medium { step: MediumStep::Cache(now), .. }) if *now == step
-            ),
-            "{step:?} is over"
-        );
         match (step, outcome) {
             (CacheStep::Off { limit }, Ok(())) => self.flush_cache(ticket, limit),
             (CacheStep::Flushed, Err(failure)) => self.restore_cache(ticket, failure),
@@ -68,7 +58,6 @@ impl<C: Carrier> Engine<C> {
     fn end_write_through(&mut self, ticket: Ticket) {
         if let Some(unit) = self.close_medium(ticket) {
             let of = &mut self.units[unit];
-            debug_assert!(of.owner.is_some(), "{unit:?} is closed");
             of.refresh_size();
             of.had_cache = of.store.capabilities().volatile_cache;
             self.report_medium(unit, Ok(()));
@@ -79,19 +68,10 @@ impl<C: Carrier> Engine<C> {
     fn set_cache_step(&mut self, ticket: Ticket, next: CacheStep) -> Option<UnitIndex> {
         let now = self.now;
         let Some(Request::Medium { unit, step, since }) = self.request_mut(ticket) else {
-            debug_assert!(false, "no cache is switched");
             return None;
         };
-        debug_assert!(matches!(step, MediumStep::Cache(_)), "{step:?} of a cache");
-        debug_assert_ne!(
-            *step,
-            MediumStep::Cache(CacheStep::Restore),
-            "what was put back goes on"
-        );
-        debug_assert!(*since <= now, "{step:?} begins at {since:?}, not {now:?}");
         (*step, *since) = (MediumStep::Cache(next), now);
         let unit = *unit;
-        debug_assert!(self.units[unit].owner.is_some(), "{unit:?} is closed");
         Some(unit)
     }
 
@@ -100,10 +80,6 @@ impl<C: Carrier> Engine<C> {
         let Some(unit) = self.set_cache_step(ticket, CacheStep::Flush { limit }) else {
             return;
         };
-        debug_assert!(
-            !self.units[unit].view.shared().has_cache,
-            "{unit:?} is flushed and goes on with its cache"
-        );
         let until = self.now + limit;
         self.request_deadlines.set(request_key(ticket), until);
         if self.flushes.has(unit) {
@@ -154,10 +130,6 @@ impl<C: Carrier> Engine<C> {
             self.report_medium(unit, Err(failure));
             let kind = ChangeKind::NotWrittenThrough;
             self.ask_change(unit, ticket, Change { from: None, kind });
-            debug_assert!(
-                self.requests.get(request_key(ticket)).is_some(),
-                "an order is over before its owner answers"
-            );
         }
     }
 }

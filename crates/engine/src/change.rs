@@ -16,7 +16,6 @@ use crate::{Ticket, UnitIndex};
 
 /// How many stores are looked at per call, so that many units cost no more than few.
 const PROBES_MAX: usize = 8;
-const _: () = assert!(PROBES_MAX > 0, "no store is looked at");
 
 impl<C: Carrier> Engine<C> {
     /// A letter of another core, or of this one.
@@ -83,11 +82,6 @@ impl<C: Carrier> Engine<C> {
             && at <= now
         {
             self.owner_deadlines.pop_first();
-            debug_assert_eq!(
-                self.owner_of(unit),
-                self.settings.core,
-                "{unit:?} is another core's to look after"
-            );
             // The change that this was for may be over, and another one be under way.
             if let Some(owner) = &mut self.units[unit].owner {
                 owner.handle_timeout(now);
@@ -165,10 +159,6 @@ impl<C: Carrier> Engine<C> {
             Some(Request::Task(key)) if is_own => Some(*key),
             Some(_) | None => None,
         };
-        debug_assert!(
-            own.is_none_or(|key| matches!(self.tasks[key].stage, Stage::Owner)),
-            "{own:?} has asked for a change and does not wait for it"
-        );
         let mut keys = Vec::new();
         for (key, running) in self.tasks.iter_mut().filter(|(_, one)| one.unit == unit) {
             // What a session that is gone has left in the store counts as well.
@@ -190,10 +180,6 @@ impl<C: Carrier> Engine<C> {
                 keys.push(key);
             }
         }
-        debug_assert!(
-            own.is_none_or(|own| !keys.contains(&own)),
-            "{own:?} would be ended by its own change"
-        );
         keys
     }
 
@@ -204,7 +190,6 @@ impl<C: Carrier> Engine<C> {
     pub fn probe_some(&mut self) {
         for _ in 0..PROBES_MAX.min(self.units.len()) {
             let index = self.next_probe;
-            debug_assert!(index < self.units.next(), "there is no {index:?}");
             let next = UnitIndex(index.0 + 1);
             self.next_probe = if next == self.units.next() {
                 UnitIndex(0)

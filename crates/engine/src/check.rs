@@ -3,7 +3,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use memory::Payload;
 use scsi::WHOLE_MEDIUM;
+use store::IoRequest;
 
 use crate::UnitIndex;
 use crate::carrier::Carrier;
@@ -80,6 +82,7 @@ impl<C: Carrier> Engine<C> {
         self.check_changes();
         self.check_owners();
         self.stores.check();
+        self.pieces.check();
     }
 
     /// Every task stands in the queue that its stage names, once, and nobody else stands there.
@@ -149,6 +152,16 @@ impl<C: Carrier> Engine<C> {
                 Some(Client::Task(key)),
                 "{key:?} waits for no request"
             );
+        }
+        if let Stage::Memory(request) | Stage::StoreFull(request) | Stage::Parked(request) = stage {
+            let has_chunk = matches!(
+                request,
+                IoRequest::Write {
+                    data: Payload::Received { .. },
+                    ..
+                }
+            );
+            assert!(!has_chunk, "{key:?} keeps a chunk while it waits");
         }
         assert!(
             running.orphan.is_none() || running.is_in_store(),

@@ -22,12 +22,7 @@ const fn most(entries: usize) -> usize {
     STALE_MIN + 2 * entries
 }
 
-// As many entries as a table has places.
-const _: () = assert!(most(1 << 24) > 1 << 24, "clearing away would not help");
-
 const NANOS_OF_A_SECOND: u64 = 1_000_000_000;
-
-const _: () = assert!(Duration::from_nanos(NANOS_OF_A_SECOND).as_secs() == 1);
 
 /// A moment before which nothing is due, in nanoseconds: what is compared in every turn.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -54,10 +49,6 @@ impl Moment {
     pub const fn at(at: Duration) -> Self {
         let seconds = at.as_secs().saturating_mul(NANOS_OF_A_SECOND);
         let nanos = seconds.saturating_add(at.subsec_nanos() as u64);
-        debug_assert!(
-            nanos as u128 <= at.as_nanos(),
-            "a moment is later than its time"
-        );
         Self(nanos)
     }
 }
@@ -84,25 +75,16 @@ impl<K: Copy + Ord> Deadlines<K> {
     pub fn set(&mut self, key: K, at: Duration) {
         self.all.push(Reverse((at, key)));
         self.soonest = self.soonest.min(Moment::at(at));
-        debug_assert!(self.soonest <= Moment::at(at), "nobody looks by then");
-        debug_assert!(self.is_bounded(), "the bound is not that of the first");
     }
 
     /// Before this moment no deadline comes that was set; perhaps none comes then either. [`Moment::START`] where too
     /// much stands here for what is gone, so that who asks looks with [`Deadlines::next`], which clears it away.
     #[inline]
     pub fn soonest(&self, entries: usize) -> Moment {
-        debug_assert!(self.is_bounded(), "the bound is not that of the first");
         match self.is_crowded(entries) {
             true => Moment::START,
             false => self.soonest,
         }
-    }
-
-    /// The bound is the time of the first line.
-    fn is_bounded(&self) -> bool {
-        let first = self.all.peek();
-        self.soonest == Moment::of(first.map(|Reverse((at, _))| *at))
     }
 
     #[inline]
@@ -112,7 +94,6 @@ impl<K: Copy + Ord> Deadlines<K> {
 
     /// The soonest deadline. `of` gives that of an entry as it is now, `entries` is how many there are.
     pub fn next(&mut self, entries: usize, of: impl Fn(K) -> Option<Duration>) -> Option<Duration> {
-        debug_assert!(self.is_bounded(), "the bound is not that of the first");
         if self.is_crowded(entries) {
             self.clear_away(&of);
             self.all.shrink_to(2 * most(entries));
@@ -134,18 +115,12 @@ impl<K: Copy + Ord> Deadlines<K> {
             }
         };
         self.soonest = Moment::of(next);
-        debug_assert!(self.is_bounded(), "the bound is not that of the first");
-        debug_assert!(
-            next.is_some() || self.all.is_empty(),
-            "a deadline is passed over"
-        );
         next
     }
 
     /// Takes an entry whose deadline has come.
     #[inline]
     pub fn due(&mut self, now: Duration, of: impl Fn(K) -> Option<Duration>) -> Option<K> {
-        debug_assert!(self.is_bounded(), "the bound is not that of the first");
         if self.soonest > Moment::at(now) {
             return None;
         }
@@ -162,16 +137,9 @@ impl<K: Copy + Ord> Deadlines<K> {
         let lines = lines.into_iter();
         let kept = lines.filter_map(|(key, at)| Some(Reverse((of(key)?.max(at), key))));
         self.all.extend(kept);
-        debug_assert!(
-            self.all
-                .peek()
-                .is_none_or(|Reverse((at, _))| self.soonest <= Moment::at(*at)),
-            "a deadline came before the bound"
-        );
     }
 
     fn take_due(&mut self, now: Duration, of: impl Fn(K) -> Option<Duration>) -> Option<K> {
-        debug_assert!(self.soonest <= Moment::at(now), "nothing is due");
         let due = loop {
             let Some(&Reverse((at, key))) = self.all.peek() else {
                 break None;
@@ -188,10 +156,6 @@ impl<K: Copy + Ord> Deadlines<K> {
         };
         let first = self.all.peek();
         self.soonest = Moment::of(first.map(|Reverse((at, _))| *at));
-        debug_assert!(
-            due.is_some() || self.soonest >= Moment::at(now),
-            "something that is due is left"
-        );
         due
     }
 }

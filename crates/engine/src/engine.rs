@@ -12,7 +12,7 @@ use memory::Pool;
 use scsi::{Change, ChangeKind, LogicalUnit, StoreFailures};
 use store::Capabilities;
 
-use crate::agree::{ORPHANS_MAX, ToOwner, UnitOwner};
+use crate::agree::{ToOwner, UnitOwner};
 use crate::carrier::{Carrier, Letter};
 use crate::deadlines::Deadlines;
 use crate::flush::Flushes;
@@ -26,7 +26,7 @@ use crate::report::Report;
 use crate::session::Session;
 use crate::stores::Stores;
 use crate::table::{ByUnit, Table};
-use crate::task::{Leaving, Orphan, QuestionPatience, Request, Running, Stage, Wait};
+use crate::task::{Leaving, Orphan, QuestionPatience, Request, Running, Wait};
 use crate::unit::Unit;
 use crate::view_change::ViewChange;
 use crate::{RequestNumber, Ticket, UnitIndex};
@@ -34,9 +34,6 @@ use crate::{RequestNumber, Ticket, UnitIndex};
 /// A reset is several aborts, one after the other on each unit; it is answered after this many
 /// times what one may take.
 const RESET_PATIENCE: u32 = 2;
-
-const _: () = assert!(RESET_PATIENCE > 1, "one abort may take that long");
-const _: () = assert!(size_of::<RequestKey>() <= size_of::<RequestNumber>());
 
 /// Where the core stands, and what its waits are bounded by.
 #[derive(Clone, Debug)]
@@ -142,9 +139,6 @@ impl<C: Carrier> Engine<C> {
     pub fn new(settings: Settings, pool: Pool, carrier: C) -> Self {
         debug_assert!(settings.core < settings.cores, "{settings:?}");
         debug_assert!(settings.turn_bytes > 0, "a turn may begin nothing");
-        debug_assert!(settings.queue_depth > 0, "no command may begin");
-        debug_assert!(!settings.abort_timeout.is_zero(), "{settings:?}");
-        debug_assert!(!settings.fence_timeout.is_zero(), "{settings:?}");
         Self {
             carrier,
             settings,
@@ -199,22 +193,12 @@ impl<C: Carrier> Engine<C> {
     /// This core's view of a unit.
     pub fn view(&self, unit: UnitIndex) -> Option<&LogicalUnit> {
         let unit = self.units.get(unit)?;
-        debug_assert_eq!(
-            unit.view.refuses_access(),
-            unit.side.refused().is_whole(),
-            "the view and the orphans differ in what is refused"
-        );
         Some(&unit.view)
     }
 
     /// What the owner of a unit keeps, where this core is that.
     pub fn owner(&self, unit: UnitIndex) -> Option<&UnitOwner> {
-        let owner = self.units.get(unit)?.owner.as_ref();
-        debug_assert!(
-            owner.is_none() || self.owner_of(unit) == self.settings.core,
-            "{unit:?} is owned by another core"
-        );
-        owner
+        self.units.get(unit)?.owner.as_ref()
     }
 
     /// What the store of a unit is and can do.
@@ -225,27 +209,13 @@ impl<C: Carrier> Engine<C> {
 
     /// A request of the past may still land on some unit.
     pub fn has_orphans(&self) -> bool {
-        self.units.values().any(|unit| {
-            let orphans = unit.side.orphans();
-            debug_assert!(
-                orphans <= ORPHANS_MAX || unit.side.refused().is_whole(),
-                "{orphans} requests of the past, and not all is refused"
-            );
-            orphans > 0
-        })
+        self.units.values().any(|unit| unit.side.orphans() > 0)
     }
 
     /// Units that this core owns.
     pub fn owned_units(&self) -> impl Iterator<Item = UnitIndex> + '_ {
-        let is_own = |unit: &UnitIndex| {
-            let is_own = self.units[*unit].owner.is_some();
-            debug_assert!(
-                !is_own || self.owner_of(*unit) == self.settings.core,
-                "{unit:?} is owned by another core"
-            );
-            is_own
-        };
-        self.units.units().filter(is_own)
+        let all = self.units.units();
+        all.filter(|unit| self.units[*unit].owner.is_some())
     }
 
     /// The core that owns a unit.
@@ -299,7 +269,6 @@ impl<C: Carrier> Engine<C> {
 
     /// Something has happened in a session that its owner has to look at.
     pub(crate) fn note_event(&mut self, key: SessionKey) {
-        debug_assert!(self.sessions.get(key).is_some(), "{key:?} is over");
         self.eventful.push(key);
     }
 
@@ -310,15 +279,7 @@ impl<C: Carrier> Engine<C> {
 
     /// What has come to an end.
     pub fn poll_report(&mut self) -> Option<Report<C::Port>> {
-        let report = self.reports.pop_front();
-        debug_assert!(
-            !matches!(
-                &report,
-                Some(Report::SessionOver { key, .. }) if self.sessions.get(*key).is_some()
-            ),
-            "a session is over and there"
-        );
-        report
+        self.reports.pop_front()
     }
 
     /// A connection has something to send, or all of a session have.
@@ -368,9 +329,6 @@ impl<C: Carrier> Engine<C> {
             abort_timeout,
             fence_timeout,
         } = *limits;
-        debug_assert!(queue_depth > 0, "no command may begin");
-        debug_assert!(!abort_timeout.is_zero(), "{limits:?}");
-        debug_assert!(!fence_timeout.is_zero(), "{limits:?}");
         self.settings.abort_timeout = abort_timeout;
         self.settings.fence_timeout = fence_timeout;
         let patience = self.owner_patience();
@@ -389,11 +347,6 @@ impl<C: Carrier> Engine<C> {
 
     /// How many commands each session may have under way now.
     pub(crate) fn set_queue_limits(&mut self, limit: u32) {
-        debug_assert!(limit > 0, "no command may begin");
-        debug_assert!(
-            limit <= self.settings.queue_depth,
-            "{limit} commands are more than a session may have"
-        );
         for (key, session) in self.sessions.iter_mut() {
             if session.port.set_queue_limit(limit) {
                 self.ready.push((key, None));
@@ -412,39 +365,6 @@ impl<C: Carrier> Engine<C> {
 
     /// Sends a message to the owner of a unit.
     pub(crate) fn ask_owner(&mut self, unit: UnitIndex, message: ToOwner) {
-        debug_assert!(self.units.get(unit).is_some(), "{unit:?} is not there");
-        debug_assert!(
-            !matches!(
-                &message,
-                ToOwner::RefuseAccess { core, .. } | ToOwner::RefusalConfirmed { core, .. }
-                    if *core != self.settings.core
-            ),
-            "{message:?} speaks for another core"
-        );
-        debug_assert!(
-            !matches!(
-                &message,
-                ToOwner::FenceWanted { ticket, .. } | ToOwner::FenceDone { ticket }
-                    if ticket.core != self.settings.core
-            ),
-            "{message:?} is of another core"
-        );
-        debug_assert!(
-            !matches!(
-                &message,
-                ToOwner::FenceWanted { ticket, .. }
-                    if self.requests.get(request_key(*ticket)).is_none()
-            ),
-            "nobody waits for the answer to {message:?}"
-        );
-        debug_assert!(
-            !matches!(
-                &message,
-                ToOwner::FenceDone { ticket }
-                    if self.requests.get(request_key(*ticket)).is_some()
-            ),
-            "somebody still has a question: {message:?}"
-        );
         let owner = self.owner_of(unit);
         self.carrier.post(owner, unit, Letter::ToOwner(message));
     }
@@ -452,14 +372,6 @@ impl<C: Carrier> Engine<C> {
     /// Asks the owner of a unit for a change; the answer comes with the ticket.
     pub(crate) fn ask_change(&mut self, unit: UnitIndex, ticket: Ticket, change: Change) {
         let is_answered = ticket != Ticket::NOBODY;
-        debug_assert!(
-            !is_answered || ticket.core == self.settings.core,
-            "{ticket:?} is of another core"
-        );
-        debug_assert!(
-            !is_answered || self.requests.get(request_key(ticket)).is_some(),
-            "nobody waits for the answer to {ticket:?}"
-        );
         debug_assert!(
             is_answered
                 || matches!(
@@ -471,63 +383,12 @@ impl<C: Carrier> Engine<C> {
                 ),
             "an answer goes nowhere: {change:?}"
         );
-        debug_assert!(
-            change.from.is_some()
-                || !matches!(
-                    change.kind,
-                    ChangeKind::NexusAttached
-                        | ChangeKind::NexusLost
-                        | ChangeKind::LogicalUnitReset
-                        | ChangeKind::TargetReset
-                ),
-            "the nexus is missing: {change:?}"
-        );
         self.ask_owner(unit, ToOwner::Change { ticket, change });
     }
 
     /// Notes a question; the answer comes with the ticket.
     pub(crate) fn open_request(&mut self, request: Request<C>) -> Ticket {
         let deadline = request.deadline(self.question_patience());
-        debug_assert!(
-            deadline.is_none_or(|at| at >= self.now),
-            "{request:?} is late when it is asked"
-        );
-        debug_assert!(
-            !matches!(
-                &request,
-                Request::Task(key) if !matches!(self.tasks[*key].stage, Stage::Owner)
-            ),
-            "a task does not wait for its owner: {request:?}"
-        );
-        debug_assert!(
-            !matches!(
-                &request,
-                Request::Fence { task, granted, .. }
-                    if *granted || self.tasks.get(*task).is_none()
-            ),
-            "nobody wants this fence: {request:?}"
-        );
-        debug_assert!(
-            !matches!(
-                &request,
-                Request::Refusal { unit } if self.units[*unit].side.orphans() == 0
-            ),
-            "nothing is to be refused: {request:?}"
-        );
-        debug_assert!(
-            !matches!(
-                &request,
-                Request::Management { asked, left, .. } if asked.is_none() || *left > 0
-            ),
-            "a reset begins in its midst: {request:?}"
-        );
-        debug_assert!(
-            !matches!(
-                &request,
-                Request::Medium { unit, .. } if self.is_medium_moving(*unit)
-            ),
-            "two orders for one medium: {request:?}"
-        );
         let key = self.requests.insert(request);
         if let Some(at) = deadline {
             self.request_deadlines.set(key, at);
@@ -536,15 +397,10 @@ impl<C: Carrier> Engine<C> {
     }
 
     pub(crate) const fn ticket_of(&self, key: RequestKey) -> Ticket {
-        let ticket = Ticket {
+        Ticket {
             core: self.settings.core,
             request: request_number(key),
-        };
-        debug_assert!(
-            request_key(ticket).place() == key.place(),
-            "a ticket leads to another question"
-        );
-        ticket
+        }
     }
 
     pub(crate) fn request_mut(&mut self, ticket: Ticket) -> Option<&mut Request<C>> {
@@ -552,28 +408,8 @@ impl<C: Carrier> Engine<C> {
     }
 
     pub(crate) fn close_request(&mut self, ticket: Ticket) -> Option<Request<C>> {
-        debug_assert_eq!(ticket.core, self.settings.core, "{ticket:?}");
         let request = self.requests.remove(request_key(ticket));
         debug_assert!(request.is_some(), "{ticket:?} was closed before");
-        debug_assert!(
-            !matches!(
-                &request,
-                Some(Request::Task(key)) if self.tasks.get(*key).is_none()
-            ),
-            "a task has gone before its answer: {request:?}"
-        );
-        debug_assert!(
-            !matches!(&request, Some(Request::Management { left, .. }) if *left > 0),
-            "a reset is over before its answers: {request:?}"
-        );
-        debug_assert!(
-            !matches!(
-                &request,
-                Some(Request::Fence { task, .. })
-                    if self.tasks.get(*task).is_some_and(|one| one.fence() == Some(ticket))
-            ),
-            "a task keeps a fence that is over: {request:?}"
-        );
         request
     }
 
@@ -599,14 +435,6 @@ impl<C: Carrier> Engine<C> {
             "time goes back from {:?} to {now:?}",
             self.now
         );
-        debug_assert!(
-            self.begun_bytes() > 0 || !self.pieces.is_waited_for(),
-            "nothing was begun, and something waits"
-        );
-        debug_assert!(
-            self.pieces.before_last_bytes() < self.settings.turn_bytes,
-            "the turn before has begun too much"
-        );
         self.now = now;
         if self.begun_bytes() > 0 {
             self.begin_pieces();
@@ -624,14 +452,6 @@ impl<C: Carrier> Engine<C> {
     pub fn hanging_task(&self, place: usize, patience: Duration) -> Option<TaskKey> {
         let key = self.tasks.in_place(place)?;
         let running = &self.tasks[key];
-        debug_assert!(
-            running.life.waits_since() <= self.now,
-            "{key:?} began to wait in the future"
-        );
-        debug_assert!(
-            !matches!(running.stage, Stage::Active),
-            "{key:?} was left where it stood"
-        );
         running.hangs(self.now, patience).then_some(key)
     }
 
@@ -644,10 +464,6 @@ impl<C: Carrier> Engine<C> {
 
     /// How many tasks wait for something.
     pub fn task_count(&self) -> usize {
-        debug_assert!(
-            self.starved.len() <= self.tasks.len(),
-            "tasks that are over wait for memory"
-        );
         self.tasks.len()
     }
 
@@ -659,14 +475,6 @@ impl<C: Carrier> Engine<C> {
     /// Tasks that nobody waits for any longer, but which may still take effect.
     pub fn orphans(&self) -> impl Iterator<Item = Orphan> {
         self.tasks.iter().filter_map(|(task, running)| {
-            debug_assert!(
-                running.orphan.is_none() || running.is_in_store(),
-                "{task:?} can end, and is given up"
-            );
-            debug_assert!(
-                running.orphan.is_none() || self.units[running.unit].side.orphans() > 0,
-                "{task:?} is not counted at its unit"
-            );
             let request = running.orphan.as_ref().and_then(|_| running.request())?;
             Some(Orphan {
                 task,
@@ -698,24 +506,6 @@ impl<C: Carrier> Engine<C> {
         let [fences, orphans, parked, full, held, nexuses] = of_units.fold([0; 6], |sum, one| {
             std::array::from_fn(|at| sum[at] + one[at])
         });
-        debug_assert!(
-            parked + full + self.starved.len() + self.pieces.tasks().count() <= self.tasks.len(),
-            "more tasks wait than there are"
-        );
-        debug_assert!(parked == 0 || fences > 0, "tasks are parked for nothing");
-        debug_assert!(orphans <= self.stores.errands(), "an orphan is lost");
-        debug_assert!(
-            held == 0 || self.stores.errands() > 0,
-            "stores without requests hold {held} bytes"
-        );
-        debug_assert!(
-            nexuses == 0 || !self.sessions.is_empty() || !self.leaving.is_empty(),
-            "{nexuses} nexuses without a session"
-        );
-        debug_assert!(
-            self.leaving.len() + self.narrowing.len() <= self.waits.len(),
-            "a nexus leaves, and nothing carries that on"
-        );
         let counts = [
             ("tasks", self.tasks.len()),
             ("waits", self.waits.len()),

@@ -65,7 +65,6 @@ impl<C: Carrier> Engine<C> {
         };
         if mapped.series == NO_SERIES {
             mapped.series = self.carrier.series(mapped.unit, &session.port);
-            debug_assert_ne!(mapped.series, NO_SERIES, "a command is counted as nothing");
             session.luns.note_series(lun, mapped);
         }
         let account = C::account(mapped.series, &session.port, id, &command);
@@ -171,11 +170,6 @@ impl<C: Carrier> Engine<C> {
         let now = self.now;
         let running = &mut self.tasks[key];
         let before = running.enter(stage, now);
-        debug_assert!(
-            !running.is_aborted || matches!(running.stage, Stage::Active),
-            "{key:?} is aborted and waits in {:?}",
-            running.stage
-        );
         if let Some((at, _)) = running.deadline(self.settings.fence_timeout) {
             self.task_deadlines.set(key, at);
         }
@@ -191,7 +185,6 @@ impl<C: Carrier> Engine<C> {
             account,
         } = begun;
         let entry = self.sessions.get_mut(session);
-        debug_assert!(entry.is_some(), "a command of no session gets a place");
         let arrival = entry.map_or(self.now, |entry| entry.port.arrival_of(id));
         let life = Life::new(arrival, self.now);
         self.carrier.note_wait(account);
@@ -202,32 +195,11 @@ impl<C: Carrier> Engine<C> {
         if let Some(entry) = self.sessions.get_mut(session) {
             entry.set_task_key(id, Some(key));
         }
-        debug_assert_eq!(
-            self.sessions[session].task_key(id),
-            Some(key),
-            "{id:?} leads to another task"
-        );
         key
     }
 
     fn start(&mut self, key: TaskKey, command: &Command<C>) {
         let running = &mut self.tasks[key];
-        debug_assert!(running.task.is_none(), "{key:?} starts twice");
-        debug_assert!(
-            !running.is_aborted,
-            "{key:?} starts although it was aborted"
-        );
-        debug_assert!(
-            matches!(running.stage, Stage::Active),
-            "{key:?} starts in {:?}",
-            running.stage
-        );
-        debug_assert!(
-            running
-                .session
-                .is_some_and(|session| self.sessions.get(session).is_some()),
-            "{key:?} starts for nobody"
-        );
         let Some(session) = running
             .session
             .and_then(|session| self.sessions.get(session))
@@ -245,19 +217,10 @@ impl<C: Carrier> Engine<C> {
     /// Carries a task on until it waits for something or is over.
     pub(crate) fn drive(&mut self, key: TaskKey, mut step: Step) {
         debug_assert!(
-            matches!(self.tasks[key].stage, Stage::Active),
-            "{key:?} is carried on in {:?}",
-            self.tasks[key].stage
-        );
-        debug_assert!(
             !self.tasks[key].is_aborted,
             "{key:?} was aborted and goes on"
         );
         loop {
-            debug_assert!(
-                !matches!(step, Step::Turn { bytes } if bytes > scsi::PIECE_BYTES_MAX),
-                "{key:?} wants a turn for more than a piece"
-            );
             let input = match step {
                 Step::DataOut { length } => match self.collect(key, length) {
                     Some(payload) => Input::DataOut(payload),
@@ -294,7 +257,6 @@ impl<C: Carrier> Engine<C> {
     pub(crate) fn resume(&mut self, key: TaskKey, input: Input) -> Step {
         self.enter(key, Stage::Active);
         let running = &mut self.tasks[key];
-        debug_assert!(running.task.is_some(), "{key:?} goes on before it starts");
         match &mut running.task {
             Some(task) => self.units[running.unit].view.resume(task, input),
             // A task that never started is never given anything.
@@ -305,7 +267,6 @@ impl<C: Carrier> Engine<C> {
     // ---- data from the initiator -------------------------------------------------------------
 
     fn collect(&mut self, key: TaskKey, length: u32) -> Option<Payload> {
-        debug_assert!(length > 0, "{key:?} asks for no data");
         let running = &self.tasks[key];
         let is_open = self.units[running.unit].side.is_open();
         if !is_open && self.refuse_blocks(key, running.blocks()) {
@@ -328,10 +289,6 @@ impl<C: Carrier> Engine<C> {
     /// The session collects data for a task.
     fn await_data_out(&mut self, key: TaskKey) {
         self.enter(key, Stage::DataOut);
-        debug_assert!(
-            self.tasks[key].session.is_some(),
-            "{key:?} waits for data of nobody"
-        );
         let Some(session) = self.tasks[key].session else {
             return;
         };
@@ -347,11 +304,6 @@ impl<C: Carrier> Engine<C> {
     fn task_awaiting_data(&self, session: SessionKey, id: CommandId<C>) -> Option<TaskKey> {
         let key = self.sessions.get(session)?.task_key(id)?;
         let task = self.tasks.get(key)?;
-        debug_assert_eq!(
-            task.session,
-            Some(session),
-            "{key:?} is in the place of another"
-        );
         (task.id == id && matches!(task.stage, Stage::DataOut)).then_some(key)
     }
 
@@ -412,14 +364,6 @@ impl<C: Carrier> Engine<C> {
     /// A task cannot go on. `refusal` means to its initiator that it never began. If it has altered
     /// something by then, it is answered that it was stopped on its way.
     pub(crate) fn turn_down(&mut self, key: TaskKey, refusal: Outcome) {
-        debug_assert!(
-            !self.tasks[key].is_aborted,
-            "{key:?} is answered although it was aborted"
-        );
-        debug_assert!(
-            refusal.status != scsi::Status::Good,
-            "a refusal that is none"
-        );
         let outcome = if self.tasks[key].has_altered {
             Outcome::check(STOPPED)
         } else {
@@ -473,12 +417,6 @@ impl<C: Carrier> Engine<C> {
 
     /// Removes a task that was aborted.
     pub(crate) fn close_task(&mut self, key: TaskKey) {
-        debug_assert!(
-            self.tasks
-                .get(key)
-                .is_none_or(|one| one.is_aborted || one.session.is_none()),
-            "{key:?} ends without an answer"
-        );
         self.end_task(key, Ending::Aborted);
     }
 
@@ -499,14 +437,6 @@ impl<C: Carrier> Engine<C> {
         let Some(mut running) = self.tasks.remove(key) else {
             return;
         };
-        debug_assert!(
-            running.lien.is_none(),
-            "{key:?} is over and counts for its store"
-        );
-        debug_assert!(
-            !matches!(ending, Ending::Answered(_)) || running.answer.is_none(),
-            "{key:?} is counted as answered and was not"
-        );
         running.life.leave(running.stage.phase(), self.now);
         self.carrier.note_end(running.account, ending, running.life);
         self.leave_session(key, &mut running);
@@ -531,10 +461,6 @@ impl<C: Carrier> Engine<C> {
             }
             return;
         };
-        debug_assert!(
-            self.sessions.get(session).is_some(),
-            "{key:?} is of a session that is gone"
-        );
         if let Some(entry) = self.sessions.get_mut(session) {
             if let Some(answer) = answer {
                 debug_assert!(running.is_aborted, "a command ends without an answer");
@@ -581,14 +507,12 @@ impl<C: Carrier> Engine<C> {
             }
             self.settle_answers();
         }
-        debug_assert!(!self.stores.has_answers(), "an answer of a store was left");
     }
 
     /// Takes note that a task hangs. Gives what it is counted as, and its life so far.
     pub fn note_hanging(&mut self, key: TaskKey) -> Option<(C::Account, Life)> {
         let now = self.now;
         let running = self.tasks.get_mut(key)?;
-        debug_assert!(!running.is_told, "{key:?} is reported twice");
         running.is_told = true;
         let mut life = running.life;
         life.leave(running.stage.phase(), now);
@@ -679,7 +603,6 @@ impl<C: Carrier> Attempt<C> {
         (stores, carrier): (&mut Stores<C::Operation>, &mut C),
     ) -> Result<Input, Hindrance> {
         debug_assert!(unit.side.is_open(), "a request passes what is to stop it");
-        debug_assert!(unit.outlet.is_empty(), "orders of a store were left");
         let request = if unit.in_place == InPlace::Always {
             request
         } else if unit.losses().is_some() {
@@ -694,10 +617,6 @@ impl<C: Carrier> Attempt<C> {
                 Room::Refused => return Err(Hindrance::NoRoom),
             }
         };
-        debug_assert!(
-            !matches!(&request, IoRequest::Read { len, buffer: Some(buffer), .. } if buffer.len() != *len),
-            "a read has a buffer of another length"
-        );
         let sent = Sent::of(&request);
         match stores.submit(unit, request) {
             Submitted::Done(result) if unit.outlet.is_empty() => {
@@ -740,13 +659,8 @@ fn copy_data(outcome: &mut Outcome, pool: &Pool) -> bool {
     let copied = room::copied(&outcome.data, Need::Begin, pool);
     let is_done = copied.is_ok();
     if let Ok(data) = copied {
-        debug_assert_eq!(data.len(), outcome.data.len(), "a copy has another length");
         outcome.data = data;
     }
-    debug_assert!(
-        !is_done || !matches!(outcome.data, Payload::Mapped(_)),
-        "what was copied is still memory of the store"
-    );
     is_done
 }
 

@@ -25,7 +25,7 @@ use crate::agree::{FenceNumber, ToOwner};
 use crate::carrier::Carrier;
 use crate::engine::Engine;
 use crate::keys::TaskKey;
-use crate::task::{Fencing, Request, Running, Stage};
+use crate::task::{Fencing, Request, Stage};
 use crate::{Ticket, UnitIndex};
 
 impl<C: Carrier> Engine<C> {
@@ -42,11 +42,6 @@ impl<C: Carrier> Engine<C> {
         self.enter(key, Stage::Fence);
         let running = &mut self.tasks[key];
         debug_assert!(
-            running.fencing == Fencing::Free,
-            "{key:?} has a fence already"
-        );
-        debug_assert!(!blocks.is_empty(), "{key:?} wants no blocks");
-        debug_assert!(
             running
                 .blocks()
                 .is_none_or(|own| blocks.start <= own.start && own.end <= blocks.end),
@@ -59,19 +54,11 @@ impl<C: Carrier> Engine<C> {
 
     /// A task that asked for a fence, or held one, is over.
     pub(crate) fn release_fence(&mut self, unit: UnitIndex, ticket: Ticket) {
-        let request = self.close_request(ticket);
-        debug_assert!(
-            matches!(request, Some(Request::Fence { .. })),
-            "{request:?}"
-        );
+        self.close_request(ticket);
         self.ask_owner(unit, ToOwner::FenceDone { ticket });
     }
 
     pub(crate) fn handle_fence_granted(&mut self, ticket: Ticket) {
-        debug_assert_eq!(
-            ticket.core, self.settings.core,
-            "{ticket:?} is a question of another core"
-        );
         let (task, granted) = match self.request_mut(ticket) {
             Some(Request::Fence { task, granted, .. }) => (task, granted),
             Some(Request::Medium { .. }) => return self.handle_medium_fenced(ticket),
@@ -84,14 +71,8 @@ impl<C: Carrier> Engine<C> {
             )
             | None => return,
         };
-        debug_assert!(!*granted, "a fence is granted twice");
         *granted = true;
         let key = *task;
-        debug_assert_eq!(
-            self.tasks.get(key).and_then(Running::fence),
-            Some(ticket),
-            "the fence of {key:?} is another one"
-        );
         let is_waiting = self.tasks.get(key).is_some_and(|running| {
             matches!(running.stage, Stage::Fence) && running.fence() == Some(ticket)
         });
@@ -108,7 +89,6 @@ impl<C: Carrier> Engine<C> {
         holder: Ticket,
         blocks: Range<u64>,
     ) {
-        debug_assert!(!blocks.is_empty(), "a fence around no block of {unit:?}");
         let before = self.tasks.iter().filter_map(|(key, running)| {
             let is_at_work = running.is_in_store() && !running.is_idle_orphan();
             let is_meant = running.unit == unit && (is_at_work || running.is_parked());
@@ -117,7 +97,6 @@ impl<C: Carrier> Engine<C> {
         });
         let side = &mut self.units[unit].side;
         let confirmation = side.raise(number, holder, blocks, before);
-        debug_assert!(!side.is_open(), "{unit:?} has a fence and is open");
         self.confirm(unit, confirmation);
     }
 
@@ -141,12 +120,6 @@ impl<C: Carrier> Engine<C> {
             let Some(running) = self.tasks.get(key) else {
                 continue;
             };
-            debug_assert_eq!(running.unit, unit, "{key:?} is parked before another unit");
-            debug_assert!(
-                running.is_parked(),
-                "{key:?} stands among the parked, in {:?}",
-                running.stage
-            );
             let unit = &mut self.units[unit];
             let blocks = running.blocks().unwrap_or(WHOLE_MEDIUM);
             if unit.side.is_fenced(&blocks, key, running.fence()) {

@@ -20,9 +20,6 @@ const FULL_PAUSE: Duration = Duration::from_millis(10);
 /// Such a flush may take this many times what an abort may take.
 const PATIENCE: u32 = 3;
 
-const _: () = assert!(PATIENCE > 0, "every flush would be given up at once");
-const _: () = assert!(!FULL_PAUSE.is_zero(), "a full store is asked without end");
-
 /// A flush that no command asked for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flush {
@@ -36,7 +33,6 @@ pub(crate) struct Flush {
 impl Flush {
     /// It is too late to begin it.
     pub(crate) fn is_late(&self, now: Duration) -> bool {
-        debug_assert!(self.is_last, "only a last one waits for another");
         now >= self.deadline
     }
 
@@ -105,7 +101,6 @@ impl Flushing {
 
     /// What is to be done about it, once it is due.
     fn course(self, now: Duration) -> Course {
-        debug_assert!(self.due_at() <= now, "{self:?} is not due");
         let over = self.over();
         match self.state {
             State::Refused { .. } if now < over.flush.deadline => Course::Ask(over.flush),
@@ -146,7 +141,6 @@ impl Flushes {
     /// The last flush of a unit, which has another one: it begins when a store that has that one has answered, and
     /// takes the place of one that no store has. False where the unit has none.
     pub(crate) fn put_last(&mut self, last: Flush) -> bool {
-        debug_assert!(last.is_last, "another one may wait: {last:?}");
         let mut all = self.0.iter_mut();
         let Some(before) = all.find(|one| one.flush.unit == last.unit) else {
             return false;
@@ -174,20 +168,11 @@ impl Flushes {
         stores: &mut Stores<O>,
         now: Duration,
     ) -> Option<(Flush, Option<FlushFailure>)> {
-        debug_assert!(!self.has(flush.unit), "there are two of {flush:?}");
-        debug_assert!(now <= flush.deadline, "{flush:?} has no time left");
         let state = match stores.submit_flush(flush.unit, unit) {
             Some(FlushWay::Over(result)) => {
                 return Some((flush, result.err().map(FlushFailure::Store)));
             }
-            Some(FlushWay::Taken(errand)) => {
-                debug_assert_eq!(
-                    stores.unit_of(errand),
-                    Some(flush.unit),
-                    "{errand:?} flushes another unit"
-                );
-                State::Taken(errand)
-            }
+            Some(FlushWay::Taken(errand)) => State::Taken(errand),
             None => State::Refused {
                 again_at: now + FULL_PAUSE,
             },
@@ -204,28 +189,17 @@ impl Flushes {
     pub(crate) fn take(&mut self, unit: UnitIndex) -> Option<Over> {
         let at = self.0.iter().position(|one| one.flush.unit == unit)?;
         let taken = self.0.swap_remove(at);
-        debug_assert!(
-            matches!(taken.state, State::Taken(_)),
-            "{taken:?} is over and was not begun"
-        );
-        debug_assert!(!self.has(unit), "there are two of {taken:?}");
         Some(taken.over())
     }
 
     /// The unit, which was flushed before, is closed: nobody waits for another flush of it.
     pub(crate) fn remove(&mut self, unit: UnitIndex) {
         self.0.retain(|one| one.flush.unit != unit);
-        debug_assert!(!self.has(unit), "{unit:?} is closed and flushed");
     }
 
     /// Those whose deadline has come, and those whose store took none before.
     pub(crate) fn take_due(&mut self, now: Duration) -> Vec<Course> {
         let due = self.0.extract_if(.., |one| one.due_at() <= now);
-        let due = due.map(|one| one.course(now)).collect();
-        debug_assert!(
-            self.deadline().is_none_or(|at| at > now),
-            "a flush that is due is left"
-        );
-        due
+        due.map(|one| one.course(now)).collect()
     }
 }

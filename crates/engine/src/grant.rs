@@ -28,11 +28,6 @@ const NOTICE_BYTES: usize = 512;
 const CHANGE_BYTES: usize = 4096;
 /// The same of each task of the core, which is looked at for what is taken.
 const TASK_BYTES: usize = 32;
-const _: () = assert!(
-    0 < LOOK_BYTES && LOOK_BYTES < NOTICE_BYTES && NOTICE_BYTES < CHANGE_BYTES,
-    "what costs nothing goes on for as long as there is anything"
-);
-const _: () = assert!(CHANGE_BYTES <= PIECE_BYTES, "one step is more than a piece");
 
 impl<C: Carrier> Engine<C> {
     /// A session begins, with an account of [`Engine::pool`] for its data. The first command to each of its units gets
@@ -56,11 +51,6 @@ impl<C: Carrier> Engine<C> {
                     ..session.nexus()
                 };
                 let slot = unit.view.attach(nexus, attention);
-                debug_assert_eq!(
-                    unit.view.is_read_only(slot),
-                    visible.read_only,
-                    "{slot:?} is another nexus"
-                );
                 debug_assert!(
                     session.luns.get(visible.lun).is_none(),
                     "LUN {} leads to two units",
@@ -86,13 +76,6 @@ impl<C: Carrier> Engine<C> {
         };
         session.is_ending = true;
         let tasks = session.all_tasks();
-        debug_assert!(
-            tasks.iter().all(|&task| {
-                let running = self.tasks.get(task);
-                running.is_some_and(|running| running.session == Some(key))
-            }),
-            "{key:?} would end tasks that are gone, or of others: {tasks:?}"
-        );
         self.abort_tasks(&tasks, Then::SessionEnd { session: key });
         // A store may answer at once what was cancelled.
         self.settle_answers();
@@ -101,15 +84,8 @@ impl<C: Carrier> Engine<C> {
     /// The tasks of a session have ended, or are given up: it leaves its units.
     pub(crate) fn remove_session(&mut self, key: SessionKey) {
         let Some(session) = self.sessions.remove(key) else {
-            debug_assert!(false, "a session that is gone is buried");
             return;
         };
-        debug_assert!(session.is_ending, "{key:?} is over and was not ended");
-        debug_assert!(
-            session.waiting.is_empty(),
-            "{:?} wait for the share of a session that is gone",
-            session.waiting
-        );
         let mut left = session.all_tasks();
         left.retain(|&task| self.tasks.get(task).is_some());
         for &task in &left {
@@ -134,10 +110,6 @@ impl<C: Carrier> Engine<C> {
 
     /// Notifies the owner of a unit of a nexus, without an answer.
     fn notify_owner(&mut self, unit: UnitIndex, nexus: &Nexus, kind: ChangeKind) {
-        debug_assert!(
-            matches!(kind, ChangeKind::NexusAttached | ChangeKind::NexusLost),
-            "{kind:?} is no notice, and may be refused"
-        );
         let from = Some(nexus.clone());
         self.ask_change(unit, Ticket::NOBODY, Change { from, kind });
     }
@@ -162,10 +134,6 @@ impl<C: Carrier> Engine<C> {
         let change = self.view_changes.insert(change);
         self.pieces.push_view_change(session, change);
         self.carry_on_pieces();
-        debug_assert!(
-            self.view_changes.get(change).is_none() || self.has_pieces(),
-            "a change is not over and waits for no turn"
-        );
     }
 
     /// The turn of a change has come.
@@ -173,7 +141,6 @@ impl<C: Carrier> Engine<C> {
         let mut cost = 0;
         while cost < PIECE_BYTES {
             let Some(change) = self.view_changes.get_mut(key) else {
-                debug_assert!(false, "a change that is over waits for a turn");
                 return;
             };
             let session = change.session;
@@ -186,10 +153,6 @@ impl<C: Carrier> Engine<C> {
             };
             let receipt = change.receipt.clone();
             cost += self.change_lun(session, step, receipt);
-            debug_assert!(
-                self.view_changes.get(key).is_some(),
-                "a step of a change has ended it"
-            );
         }
         if let Some(change) = self.view_changes.get(key) {
             self.pieces.put_back_view_change(change.session, key);
@@ -240,11 +203,6 @@ impl<C: Carrier> Engine<C> {
         );
         let attention = Some(UnitAttention::PowerOnOrReset);
         let slot = unit.view.attach(nexus.clone(), attention);
-        debug_assert_eq!(
-            unit.view.is_read_only(slot),
-            lun.read_only,
-            "{slot:?} is another nexus"
-        );
         session.luns.insert(lun.lun, mapped(lun.unit, slot));
         let ticket = self.open_request(Request::Administrator { _receipt: receipt });
         let change = Change {
@@ -293,11 +251,6 @@ impl<C: Carrier> Engine<C> {
             return;
         }
         view.set_read_only(mapped.nexus, read_only);
-        debug_assert_eq!(
-            view.is_read_only(mapped.nexus),
-            read_only,
-            "{mapped:?} leads to no nexus"
-        );
         view.notify(mapped.nexus, UnitAttention::ModeParametersChanged);
         if read_only {
             self.await_narrowed(mapped, receipt);
@@ -350,10 +303,6 @@ impl<C: Carrier> Engine<C> {
 
     /// The commands of a nexus that leaves have ended, or have had their time.
     pub(crate) fn handle_drained(&mut self, leaving: LeavingKey) {
-        debug_assert!(
-            self.leaving.get(leaving).is_some(),
-            "a nexus has left before"
-        );
         let left = self.tasks_of_leaving(leaving);
         self.abort_tasks(&left, Then::Left { leaving });
     }
@@ -367,7 +316,6 @@ impl<C: Carrier> Engine<C> {
             receipt,
         }) = self.leaving.remove(leaving)
         else {
-            debug_assert!(false, "{leaving:?} has left before");
             return;
         };
         for (_, running) in self.tasks.iter_mut() {
@@ -386,15 +334,7 @@ impl<C: Carrier> Engine<C> {
                 self.ready.push((session, None));
             }
         }
-        debug_assert!(
-            self.units[unit].view.port_of(slot).is_some(),
-            "{slot:?} of {unit:?} is gone before it leaves"
-        );
         self.units[unit].view.detach(slot);
-        debug_assert!(
-            self.units[unit].view.port_of(slot).is_none(),
-            "{slot:?} of {unit:?} has left and is there"
-        );
         if self.units[unit].view.slot_of(nexus.id).is_some() {
             // The session sees the unit by another number.
             return;

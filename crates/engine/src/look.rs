@@ -21,7 +21,6 @@ use crate::{Ticket, UnitIndex};
 
 /// How many runs of blocks are asked for at a time.
 const EXTENTS_MAX: usize = 64;
-const _: () = assert!(EXTENTS_MAX > 0, "a store is asked for nothing");
 
 /// The bytes that a request may need new space for.
 fn takes_space(request: &IoRequest) -> Option<Range<u64>> {
@@ -39,14 +38,12 @@ fn takes_space(request: &IoRequest) -> Option<Range<u64>> {
 
 /// From which byte on more has to be asked, if all before it has space; the first byte without.
 fn with_space(extents: &[Extent], asked: &Range<u64>) -> Result<u64, u64> {
-    debug_assert!(asked.start <= asked.end, "{asked:?} ends before it begins");
     let mut at = asked.start;
     for extent in extents {
         if extent.range.start > at || at >= asked.end {
             break;
         }
         if !extent.mapped && extent.range.end > at {
-            debug_assert!(asked.contains(&at), "byte {at} is none of {asked:?}");
             return Err(at);
         }
         at = at.max(extent.range.end);
@@ -60,10 +57,6 @@ impl<C: Carrier> Engine<C> {
         let unit = &mut self.units[index];
         let before = std::mem::replace(&mut unit.space, space);
         unit.side.set_full(space == Space::Full);
-        debug_assert!(
-            space != Space::Full || !unit.side.is_open(),
-            "{index:?} is full, and nobody looks"
-        );
         if unit.owner.is_some() && before == Space::Free && space != Space::Free {
             let kind = ChangeKind::SpaceLow;
             self.ask_change(index, Ticket::NOBODY, Change { from: None, kind });
@@ -73,10 +66,6 @@ impl<C: Carrier> Engine<C> {
     /// The blocks of a request that has to be looked at before it may go to the store of a full unit.
     pub(crate) fn has_to_look(&mut self, key: TaskKey, request: &IoRequest) -> Option<Range<u64>> {
         let running = &mut self.tasks[key];
-        debug_assert!(
-            !self.units[running.unit].side.is_open(),
-            "{key:?} looks although the plain path is open"
-        );
         if self.units[running.unit].space != Space::Full {
             return None;
         }
@@ -99,17 +88,7 @@ impl<C: Carrier> Engine<C> {
         request: IoRequest,
         range: Range<u64>,
     ) -> Option<IoResult> {
-        debug_assert!(
-            matches!(self.tasks[key].look, Look::None),
-            "{key:?} looks while it waits for {:?}",
-            self.tasks[key].look
-        );
         let request = self.settle_request(key, request)?;
-        debug_assert_eq!(
-            takes_space(&request).as_ref(),
-            Some(&range),
-            "{key:?} asks for other blocks than it writes"
-        );
         self.tasks[key].look = Look::Asked {
             request: Box::new(request),
             from: range.start,
@@ -143,10 +122,6 @@ impl<C: Carrier> Engine<C> {
             }
             Look::None | Look::Passed => return Some(result),
         };
-        debug_assert!(
-            takes_space(&request).is_some_and(|it| it.start <= from && from <= it.end),
-            "{key:?} has looked at byte {from}, which is not its own"
-        );
         let whole = takes_space(&request).unwrap_or(from..from);
         let extents = match result {
             Ok(IoAnswer::Extents(extents)) => extents,

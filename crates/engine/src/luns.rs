@@ -24,10 +24,6 @@ impl VisibleLun {
         let in_order = |luns: &[Self]| {
             let mut luns = luns.to_vec();
             luns.sort_unstable_by_key(|one| one.lun);
-            debug_assert!(
-                luns.is_sorted_by(|a, b| a.lun < b.lun),
-                "a number leads to two units: {luns:?}"
-            );
             luns
         };
         // Of each number there is one: both lists are walked once.
@@ -68,14 +64,6 @@ pub struct LunMap<T = MappedLun> {
 
 /// Numbers below this are found by index.
 const LOW_LUNS: u32 = 64;
-const _: () = assert!(
-    LOW_LUNS <= 256,
-    "a number of peripheral device addressing has one byte"
-);
-const _: () = assert!(
-    Lun::MAX.number() >= 0xffff,
-    "a number that can be inserted has no address"
-);
 
 impl<T> Default for LunMap<T> {
     fn default() -> Self {
@@ -98,26 +86,15 @@ impl<T: Copy> LunMap<T> {
             self.low[usize::from(lun)] = Some(mapped);
         }
         self.all.insert(number, mapped);
-        debug_assert!(self.agrees_on(lun), "LUN {lun} leads two ways");
-    }
-
-    /// A low number leads somewhere by its index and by the search, or by neither.
-    fn agrees_on(&self, lun: u16) -> bool {
-        let low = self.low.get(usize::from(lun));
-        let number = u32::from(lun);
-        let is_found = number < LOW_LUNS && self.all.contains_key(&number);
-        low.is_some_and(Option::is_some) == is_found
     }
 
     /// What the number leads to.
     pub fn get(&self, lun: u16) -> Option<T> {
-        debug_assert!(self.agrees_on(lun), "LUN {lun} leads two ways");
         self.all.get(&u32::from(lun)).copied()
     }
 
     /// The number leads nowhere from now on. Gives what it led to.
     pub fn remove(&mut self, lun: u16) -> Option<T> {
-        debug_assert!(self.agrees_on(lun), "LUN {lun} leads two ways");
         if let Some(low) = self.low.get_mut(usize::from(lun)) {
             *low = None;
         }
@@ -129,10 +106,6 @@ impl<T: Copy> LunMap<T> {
         // Peripheral device addressing on bus 0: the number is the second byte.
         let number = address >> 48;
         if address << 16 == 0 && number < u64::from(LOW_LUNS) {
-            debug_assert!(
-                Lun::decode(address).is_ok_and(|lun| u64::from(lun.number()) == number),
-                "{address:016x} is not the address of LUN {number}"
-            );
             let index = usize::try_from(number).ok()?;
             return self.low.get(index).copied().flatten();
         }
@@ -149,20 +122,10 @@ impl<T: Copy> LunMap<T> {
 impl LunMap {
     /// Commands to the unit behind this address are counted as `mapped` says from now on.
     pub(crate) fn note_series(&mut self, address: u64, mapped: MappedLun) {
-        debug_assert!(
-            self.find(address)
-                .is_some_and(|it| it.unit == mapped.unit && it.nexus == mapped.nexus),
-            "{address:016x} does not lead to {mapped:?}"
-        );
         let number = Lun::decode(address).ok().map(|lun| lun.number());
         if let Some(number) = number.and_then(|number| u16::try_from(number).ok()) {
             self.insert(number, mapped);
         }
-        debug_assert!(
-            self.find(address)
-                .is_some_and(|it| it.series == mapped.series),
-            "{address:016x} is counted otherwise than as {mapped:?}"
-        );
     }
 }
 

@@ -113,15 +113,6 @@ impl<C: Carrier> Engine<C> {
         rest: Option<Vec<UnitIndex>>,
         cold: Option<TargetIndex>,
     ) {
-        debug_assert_eq!(
-            rest.is_none(),
-            matches!(kind, ChangeKind::TargetReset),
-            "the units of a reset"
-        );
-        debug_assert!(
-            cold.is_none() || rest.is_none(),
-            "sessions of a target end after the reset of one unit"
-        );
         let ticket = self.open_request(Request::Management {
             asked: Some(asked),
             kind,
@@ -139,7 +130,6 @@ impl<C: Carrier> Engine<C> {
     /// answered as failed, or whose session is gone.
     pub(crate) fn reset_next_unit(&mut self, key: RequestKey) {
         let ticket = self.ticket_of(key);
-        debug_assert_eq!(request_key(ticket), key, "an answer would come elsewhere");
         let Some(Request::Management {
             asked,
             kind,
@@ -149,7 +139,6 @@ impl<C: Carrier> Engine<C> {
             ..
         }) = self.requests.get_mut(key)
         else {
-            debug_assert!(false, "a reset that is over waits for a turn");
             return;
         };
         let asked = asked.as_ref().map(|(session, _)| *session);
@@ -174,10 +163,6 @@ impl<C: Carrier> Engine<C> {
             self.end_reset(ticket);
             return;
         };
-        debug_assert!(
-            self.units.get(unit).is_some(),
-            "{unit:?} is reset and was never there"
-        );
         *left += 1;
         if !units.is_empty() {
             self.pieces.put_back_reset(session, key);
@@ -224,10 +209,6 @@ impl<C: Carrier> Engine<C> {
 
     /// The owner has answered a request of this core.
     pub(crate) fn handle_changed(&mut self, ticket: Ticket, reply: Reply, is_complete: bool) {
-        debug_assert_eq!(
-            ticket.core, self.settings.core,
-            "an answer for another core"
-        );
         match self.request_mut(ticket) {
             Some(Request::Task(key)) => {
                 let key = *key;
@@ -289,10 +270,6 @@ impl<C: Carrier> Engine<C> {
         };
         // A stale answer cannot be: the task keeps its place until the owner has answered.
         debug_assert!(matches!(running.stage, Stage::Owner), "{:?}", running.stage);
-        debug_assert!(
-            running.lien.is_none() && running.orphan.is_none(),
-            "{key:?} waits for its owner and for its store"
-        );
         self.enter(key, Stage::Active);
         let running = &mut self.tasks[key];
         if running.is_aborted {

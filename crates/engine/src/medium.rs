@@ -63,11 +63,6 @@ impl<C: Carrier> Engine<C> {
             self.report_medium(unit, Err(MediumFailure::Gone));
             return;
         };
-        debug_assert_eq!(
-            self.owner_of(unit),
-            self.settings.core,
-            "{unit:?} is owned elsewhere"
-        );
         if self.is_medium_moving(unit) || self.flushes.has(unit) {
             self.report_medium(unit, Err(MediumFailure::Busy));
             return;
@@ -109,11 +104,6 @@ impl<C: Carrier> Engine<C> {
     }
 
     fn ask_medium_fence(&mut self, unit: UnitIndex, step: MediumStep) {
-        debug_assert!(
-            step.has_fence(),
-            "a fence is asked for that nobody lowers: {step:?}"
-        );
-        debug_assert!(!self.is_medium_moving(unit), "{unit:?} has another order");
         let since = self.now;
         let ticket = self.open_request(Request::Medium { unit, step, since });
         let blocks = WHOLE_MEDIUM;
@@ -152,13 +142,6 @@ impl<C: Carrier> Engine<C> {
 
     /// A hold is over. Who waits for it to begin gets the answer.
     fn end_hold(&mut self, ticket: Ticket, is_up: bool) {
-        debug_assert!(
-            matches!(
-                self.requests.get(request_key(ticket)),
-                Some(Request::Medium { step: MediumStep::Hold { is_up: it, .. }, .. }) if *it == is_up
-            ),
-            "{ticket:?} holds nothing, or is up: {is_up}"
-        );
         if is_up {
             self.close_medium(ticket);
         } else {
@@ -173,7 +156,6 @@ impl<C: Carrier> Engine<C> {
     }
 
     fn ask_to_move(&mut self, unit: UnitIndex, kind: ChangeKind) {
-        debug_assert!(!self.is_medium_moving(unit), "{unit:?} has another order");
         let ticket = self.open_request(Request::Medium {
             unit,
             step: MediumStep::Change { is_fenced: false },
@@ -212,10 +194,6 @@ impl<C: Carrier> Engine<C> {
             }
         };
         (*step, *since) = (MediumStep::Flush { force }, now);
-        debug_assert!(
-            self.units[unit].owner.is_some(),
-            "{unit:?} is closed and has an order"
-        );
         let limit = now + self.question_patience().flush;
         self.request_deadlines.set(request_key(ticket), limit);
         if self.units[unit].view.refuses_access() || self.flushes.has(unit) {
@@ -227,10 +205,6 @@ impl<C: Carrier> Engine<C> {
     }
 
     fn handle_hold_up(&mut self, unit: UnitIndex, ticket: Ticket) {
-        debug_assert!(
-            self.units[unit].owner.is_some(),
-            "{unit:?} is closed and is held"
-        );
         if self.refused_blocks(unit).is_empty() {
             self.report_medium(unit, Ok(()));
         } else {
@@ -260,10 +234,6 @@ impl<C: Carrier> Engine<C> {
 
     /// An order waits for the flush of a unit.
     pub(crate) fn is_flush_awaited(&self, unit: UnitIndex) -> bool {
-        debug_assert!(
-            self.medium_being_flushed(unit).is_none() || self.cache_being_flushed(unit).is_none(),
-            "two orders wait for one flush of {unit:?}"
-        );
         self.medium_being_flushed(unit).is_some() || self.cache_being_flushed(unit).is_some()
     }
 
@@ -273,10 +243,6 @@ impl<C: Carrier> Engine<C> {
         unit: UnitIndex,
         failure: Option<&FlushFailure>,
     ) {
-        debug_assert!(
-            !self.flushes.has(unit),
-            "the flush of {unit:?} has ended and is there"
-        );
         let Some((ticket, force)) = self.medium_being_flushed(unit) else {
             return self.handle_flushed_cache(unit, failure);
         };
@@ -301,10 +267,6 @@ impl<C: Carrier> Engine<C> {
         let Some(Request::Medium { step, .. }) = self.request_mut(ticket) else {
             return;
         };
-        debug_assert!(
-            matches!(step, MediumStep::Change { .. } | MediumStep::Cache(_)),
-            "{ticket:?} has asked for no change in {step:?}"
-        );
         match *step {
             MediumStep::Cache(step) => self.handle_cache_changed(ticket, step, outcome),
             MediumStep::Fence { .. }
@@ -347,13 +309,11 @@ impl<C: Carrier> Engine<C> {
     /// An order is over, and its fence goes.
     pub(crate) fn close_medium(&mut self, ticket: Ticket) -> Option<UnitIndex> {
         let Some(Request::Medium { unit, step, .. }) = self.close_request(ticket) else {
-            debug_assert!(false, "no medium is moved");
             return None;
         };
         if step.has_fence() {
             self.ask_owner(unit, ToOwner::FenceDone { ticket });
         }
-        debug_assert!(!self.is_medium_moving(unit), "{unit:?} had two orders");
         Some(unit)
     }
 
@@ -371,10 +331,6 @@ impl<C: Carrier> Engine<C> {
     pub(crate) fn note_state(&mut self, unit: UnitIndex, new: &Shared) {
         let one = &self.units[unit];
         let old = one.view.shared();
-        debug_assert!(
-            new.generation >= old.generation,
-            "{unit:?} gets an older state"
-        );
         let is_moved = old.is_ejected != new.is_ejected;
         let is_seen =
             is_moved || old.preventing != new.preventing || old.reservations != new.reservations;
@@ -391,11 +347,6 @@ impl<C: Carrier> Engine<C> {
 
 /// What an owner's answer says of the medium.
 fn outcome_of(reply: &Reply) -> Result<(), MediumFailure> {
-    debug_assert_eq!(
-        reply.sense.is_some(),
-        reply.status == Status::CheckCondition,
-        "sense data goes with CHECK CONDITION"
-    );
     let code = reply.sense.map(|sense| sense.code);
     match (reply.status, code) {
         (Status::Good, _) => Ok(()),

@@ -29,13 +29,11 @@ impl<T: Debug> Owed<T> {
 
     /// Whether what is owed is of a kind.
     pub fn is(&self, test: impl FnOnce(&T) -> bool) -> bool {
-        debug_assert!(self.0.is_some(), "it is spent and there");
         self.0.as_ref().is_some_and(test)
     }
 
     /// Nobody is there any more who could get it.
     pub fn forgive(mut self) {
-        debug_assert!(self.0.is_some(), "it is spent and there");
         self.0 = None;
     }
 }

@@ -7,7 +7,6 @@ use crate::keys::{RequestKey, SessionKey, TaskKey, ViewChangeKey};
 
 /// What a piece costs at least, in bytes: its way through the engine and its store takes as long as copying that.
 const PIECE_BYTES_MIN: usize = 4096;
-const _: () = assert!(PIECE_BYTES_MIN <= scsi::PIECE_BYTES_MAX as usize);
 
 /// What waits for a turn.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -34,51 +33,36 @@ pub(crate) struct Pieces {
 }
 
 impl Pieces {
+    /// Panics where something does not hold that must.
+    pub(crate) fn check(&self) {
+        let (turns, queues) = (self.sessions.len(), self.waiting.len());
+        assert_eq!(turns, queues, "queues and turns differ");
+        let is_left = self.waiting.values().any(VecDeque::is_empty);
+        assert!(!is_left, "an empty queue was left");
+    }
+
     /// A turn begins.
     pub(crate) const fn begin_turn(&mut self) {
-        debug_assert!(
-            self.before_last_bytes <= self.begun_bytes,
-            "a turn has begun less than it had before its last piece"
-        );
         (self.begun_bytes, self.before_last_bytes) = (0, 0);
     }
 
     /// Something waits for the next turn.
     pub(crate) fn is_waited_for(&self) -> bool {
-        debug_assert_eq!(
-            self.sessions.len(),
-            self.waiting.len(),
-            "queues and turns differ"
-        );
         !self.sessions.is_empty()
     }
 
     /// What this turn has begun, in bytes.
     pub(crate) const fn begun_bytes(&self) -> usize {
-        debug_assert!(
-            self.begun_bytes == 0 || self.begun_bytes >= PIECE_BYTES_MIN,
-            "something cost less than the least"
-        );
         self.begun_bytes
     }
 
     /// What this turn had begun when its last piece began.
     pub(crate) const fn before_last_bytes(&self) -> usize {
-        debug_assert!(
-            self.before_last_bytes == 0
-                || self.begun_bytes - self.before_last_bytes >= PIECE_BYTES_MIN,
-            "the last piece cost less than the least"
-        );
         self.before_last_bytes
     }
 
     /// The tasks that wait.
     pub(crate) fn tasks(&self) -> impl Iterator<Item = &TaskKey> {
-        debug_assert_eq!(
-            self.sessions.len(),
-            self.waiting.len(),
-            "queues and turns differ"
-        );
         let all = self.waiting.values().flatten();
         all.filter_map(|piece| match piece {
             Piece::Task(key) => Some(key),
@@ -94,75 +78,36 @@ impl Pieces {
         });
         let waiting = &self.waiting;
         self.sessions.retain(|whose| waiting.contains_key(whose));
-        debug_assert_eq!(
-            self.sessions.len(),
-            self.waiting.len(),
-            "queues and turns differ"
-        );
     }
 
     /// A task waits, of this session.
     pub(crate) fn push(&mut self, whose: Option<SessionKey>, key: TaskKey) {
-        debug_assert_ne!(
-            self.waiting.get(&whose).and_then(VecDeque::back),
-            Some(&Piece::Task(key)),
-            "{key:?} waits twice"
-        );
         self.queue_of(whose).push_back(Piece::Task(key));
     }
 
     /// A reset waits that this session has asked for.
     pub(crate) fn push_reset(&mut self, whose: SessionKey, key: RequestKey) {
-        debug_assert_ne!(
-            self.waiting.get(&Some(whose)).and_then(VecDeque::back),
-            Some(&Piece::Reset(key)),
-            "the reset {key:?} waits twice"
-        );
         self.queue_of(Some(whose)).push_back(Piece::Reset(key));
     }
 
     /// A reset waits for its next unit. Others of its session begin after its last.
     pub(crate) fn put_back_reset(&mut self, whose: SessionKey, key: RequestKey) {
-        debug_assert_ne!(
-            self.waiting.get(&Some(whose)).and_then(VecDeque::front),
-            Some(&Piece::Reset(key)),
-            "the reset {key:?} is put back twice"
-        );
         self.queue_of(Some(whose)).push_front(Piece::Reset(key));
     }
 
     /// A change waits of what this session sees.
     pub(crate) fn push_view_change(&mut self, whose: SessionKey, key: ViewChangeKey) {
-        debug_assert_ne!(
-            self.waiting.get(&Some(whose)).and_then(VecDeque::back),
-            Some(&Piece::ViewChange(key)),
-            "the change {key:?} waits twice"
-        );
         self.queue_of(Some(whose)).push_back(Piece::ViewChange(key));
     }
 
     /// A change waits for its next numbers. Others of its session begin after its last.
     pub(crate) fn put_back_view_change(&mut self, whose: SessionKey, key: ViewChangeKey) {
-        debug_assert_ne!(
-            self.waiting.get(&Some(whose)).and_then(VecDeque::front),
-            Some(&Piece::ViewChange(key)),
-            "the change {key:?} is put back twice"
-        );
         self.queue_of(Some(whose))
             .push_front(Piece::ViewChange(key));
     }
 
     /// The queue of a session, which gets an entry.
     fn queue_of(&mut self, whose: Option<SessionKey>) -> &mut VecDeque<Piece> {
-        debug_assert_eq!(
-            self.sessions.len(),
-            self.waiting.len(),
-            "queues and turns differ"
-        );
-        debug_assert!(
-            !self.waiting.get(&whose).is_some_and(VecDeque::is_empty),
-            "an empty queue of {whose:?} was left"
-        );
         let queue = self.waiting.entry(whose).or_default();
         if queue.is_empty() {
             self.sessions.push_back(whose);
@@ -173,23 +118,13 @@ impl Pieces {
     /// What has the next turn.
     pub(crate) fn pop(&mut self) -> Option<Piece> {
         let whose = self.sessions.pop_front()?;
-        debug_assert!(
-            self.waiting.contains_key(&whose),
-            "{whose:?} has a turn for nothing"
-        );
         let queue = self.waiting.get_mut(&whose)?;
         let piece = queue.pop_front();
-        debug_assert!(piece.is_some(), "an empty queue of {whose:?} was left");
         if queue.is_empty() {
             self.waiting.remove(&whose);
         } else {
             self.sessions.push_back(whose);
         }
-        debug_assert_eq!(
-            self.sessions.len(),
-            self.waiting.len(),
-            "queues and turns differ"
-        );
         piece
     }
 
@@ -197,10 +132,6 @@ impl Pieces {
     pub(crate) const fn note_begun(&mut self, bytes: usize) {
         self.before_last_bytes = self.begun_bytes;
         self.note_beside(bytes);
-        debug_assert!(
-            self.before_last_bytes < self.begun_bytes,
-            "a piece costs nothing"
-        );
     }
 
     /// So much was done beside the pieces, in whatever turn.

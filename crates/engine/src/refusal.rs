@@ -45,17 +45,9 @@ impl<C: Carrier> Engine<C> {
     pub(crate) fn refuse_blocks(&mut self, key: TaskKey, blocks: Option<Range<u64>>) -> bool {
         let side = &self.units[self.tasks[key].unit].side;
         let is_refused = blocks.is_some_and(|it| side.refused().overlaps(&it));
-        debug_assert!(
-            !is_refused || !side.is_open(),
-            "others pass to blocks that are refused"
-        );
         if is_refused {
             self.turn_down(key, Outcome::check(REFUSED));
         }
-        debug_assert!(
-            !is_refused || !self.has_task(key),
-            "{key:?} was refused and goes on"
-        );
         is_refused
     }
 
@@ -68,18 +60,12 @@ impl<C: Carrier> Engine<C> {
     pub(crate) fn make_orphan(&mut self, key: TaskKey) {
         let running = &mut self.tasks[key];
         debug_assert!(running.is_in_store(), "{key:?} could end, and is given up");
-        debug_assert!(running.orphan.is_none(), "{key:?} is given up twice");
         let (unit, blocks) = (running.unit, running.blocks_to_write());
         let port = self.units[unit].view.port_of(running.nexus);
         running.orphan = Some(port.unwrap_or_else(unknown_port));
         self.carrier.notify(News::StoreStuck { unit });
         self.units[unit].side.add_orphan(key, blocks);
         self.settle_access(unit);
-        let may_write = || self.tasks[key].blocks_to_write();
-        debug_assert!(
-            may_write().is_empty() || self.refuses(unit, &may_write()),
-            "others may touch what {key:?} may write"
-        );
     }
 
     /// No fence need be there for an orphan that can change nothing, nor wait for it.
@@ -92,32 +78,16 @@ impl<C: Carrier> Engine<C> {
                 self.release_fence(unit, ticket);
             }
             self.leave_fences(unit, key);
-            debug_assert!(
-                self.units[unit].side.waited_for().all(|one| one != key),
-                "a fence waits for {key:?}, which can change nothing"
-            );
-            debug_assert!(
-                self.tasks[key].fence().is_none(),
-                "{key:?} keeps blocks for itself and is over"
-            );
         }
     }
 
     /// Has every core refuse what orphans of this one may write. `asks` where one was added that may.
     pub(crate) fn name_orphans(&mut self, unit: UnitIndex, asks: bool) {
-        debug_assert!(
-            !asks || !self.units[unit].side.refused().is_empty(),
-            "the owner of {unit:?} is asked to refuse nothing"
-        );
         if asks || self.units[unit].side.has_news() {
             let ticket = asks.then(|| self.open_request(Request::Refusal { unit }));
             let message = self.units[unit].side.name(self.settings.core, ticket);
             self.ask_owner(unit, message);
         }
-        debug_assert!(
-            !self.units[unit].side.has_news(),
-            "something is kept from the owner of {unit:?}"
-        );
     }
 
     /// Whether the owner of the unit has been asked to have access refused, and has not answered.
@@ -135,10 +105,6 @@ impl<C: Carrier> Engine<C> {
         self.settle_access(unit);
         self.name_orphans(unit, false);
         for wait in waits {
-            debug_assert!(
-                self.waits.get(wait).is_some_and(|one| one.is_late),
-                "{wait:?} waits for no refusal"
-            );
             self.count_down(wait);
         }
     }
@@ -149,17 +115,12 @@ impl<C: Carrier> Engine<C> {
         if self.units[unit].side.await_refusal(wait)
             && let Some(waiting) = self.waits.get_mut(wait)
         {
-            debug_assert!(waiting.is_late, "{wait:?} waits for its tasks yet");
             waiting.tasks_left += 1;
         }
     }
 
     /// A wait ends before that.
     pub(crate) fn leave_refusals(&mut self, wait: WaitKey) {
-        debug_assert!(
-            self.waits.get(wait).is_none(),
-            "{wait:?} would go on without what it waits for"
-        );
         for unit in self.units.values_mut() {
             unit.side.leave_refusal(wait);
         }
@@ -168,10 +129,6 @@ impl<C: Carrier> Engine<C> {
     /// Where everything is refused, commands without blocks are, too.
     fn settle_access(&mut self, unit: UnitIndex) {
         let unit = &mut self.units[unit];
-        debug_assert!(
-            unit.side.refused().is_empty() || !unit.side.is_open(),
-            "others pass to blocks that are refused"
-        );
         unit.view.refuse_access(unit.side.refused().is_whole());
     }
 
@@ -184,19 +141,11 @@ impl<C: Carrier> Engine<C> {
         let core = self.settings.core;
         let confirmation = self.units[unit].side.set_refused(core, blocks, round);
         self.settle_access(unit);
-        debug_assert!(
-            !self.units[unit].side.has_news(),
-            "something is kept from the owner of {unit:?}"
-        );
         self.ask_owner(unit, confirmation);
     }
 
     /// The owner's answer: every core refuses access to what this one has named.
     pub(crate) fn handle_access_refused(&mut self, ticket: Ticket) {
-        debug_assert_eq!(
-            ticket.core, self.settings.core,
-            "an answer for another core"
-        );
         let Some(Request::Refusal { unit }) = self.request_mut(ticket) else {
             debug_assert!(false, "an answer nobody asked for");
             return;
@@ -204,10 +153,6 @@ impl<C: Carrier> Engine<C> {
         let unit = *unit;
         self.close_request(ticket);
         for wait in self.units[unit].side.handle_access_refused(ticket) {
-            debug_assert!(
-                self.waits.get(wait).is_some_and(|one| one.is_late),
-                "{wait:?} waits for no refusal"
-            );
             self.count_down(wait);
         }
     }

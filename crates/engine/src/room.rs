@@ -23,8 +23,6 @@ const READ_BACKLOG_MAX: usize = 4 * 1024 * 1024;
 /// How many sessions that have their share are looked at in one turn.
 const LOOKS: usize = 64;
 
-const _: () = assert!(LOOKS > 0, "who has its share would wait for ever");
-
 /// A request on its way to a store.
 #[derive(Debug)]
 pub(crate) enum Room {
@@ -112,10 +110,7 @@ fn room_to_read(
         return Room::Wait(request(None), NoRoom::Share);
     }
     match pool.allocate_for(need, len) {
-        Ok(buffer) => {
-            debug_assert_eq!(buffer.len(), len, "a buffer of another length");
-            Room::Ready(request(Some(buffer)))
-        }
+        Ok(buffer) => Room::Ready(request(Some(buffer))),
         Err(why) => {
             // Behind its session's share it could wait for others that wait for memory.
             debug_assert!(
@@ -158,10 +153,6 @@ fn room_to_write<C: Carrier>(
     } else {
         data
     };
-    debug_assert!(
-        may_go_on || !matches!(data, Payload::Received { .. }),
-        "a chunk waits for a store"
-    );
     debug_assert!(
         !needs_own || matches!(data, Payload::Pool(_) | Payload::Empty),
         "data for the store is in no buffer of its own"
@@ -235,7 +226,6 @@ fn settled(request: IoRequest, pool: &Pool) -> Result<IoRequest, NoRoom> {
 /// Makes data that nobody else can change.
 pub(crate) fn copied(data: &Payload, need: Need, pool: &Pool) -> Result<Payload, NoRoom> {
     let mut buffer = pool.allocate_for(need, data.len())?;
-    debug_assert_eq!(buffer.len(), data.len(), "a buffer of another length");
     data.copy_to(0, &mut buffer);
     Ok(Payload::Pool(buffer))
 }
@@ -251,15 +241,6 @@ impl<C: Carrier> Engine<C> {
     /// As [`make_room`], for a task that has its place in the tables.
     pub(crate) fn make_room_for(&mut self, key: TaskKey, request: IoRequest) -> Room {
         let running = &self.tasks[key];
-        debug_assert!(
-            matches!(running.stage, Stage::Active) && !running.is_aborted,
-            "{key:?} asks for room in {:?}",
-            running.stage
-        );
-        debug_assert!(
-            running.lien.is_none(),
-            "{key:?} asks for room while its store works for it"
-        );
         let session = running
             .session
             .and_then(|session| self.sessions.get(session));
@@ -272,30 +253,8 @@ impl<C: Carrier> Engine<C> {
 
     /// A task waits for memory, with what it needs it for.
     pub(crate) fn await_room(&mut self, key: TaskKey, stage: Stage<C>, why: NoRoom) {
-        debug_assert!(
-            matches!(stage, Stage::Memory(_) | Stage::AnswerMemory(_)),
-            "{stage:?} waits for no buffer"
-        );
-        debug_assert!(
-            !self.tasks[key].is_aborted,
-            "{key:?} is aborted and waits for a buffer"
-        );
-        debug_assert!(
-            !matches!(
-                stage,
-                Stage::Memory(IoRequest::Write {
-                    data: Payload::Received { .. },
-                    ..
-                })
-            ),
-            "{key:?} keeps a chunk while it waits"
-        );
         self.enter(key, stage);
         let running = &self.tasks[key];
-        debug_assert!(
-            running.deadline(self.settings.fence_timeout).is_some(),
-            "{key:?} may wait for ever"
-        );
         let entry = running
             .session
             .and_then(|session| Some((session, self.sessions.get_mut(session)?)));
@@ -325,10 +284,6 @@ impl<C: Carrier> Engine<C> {
     /// A task waits until the store of its unit has room, or until the unit has less than its share.
     pub(crate) fn await_store(&mut self, key: TaskKey, request: IoRequest) {
         if let Some(request) = self.settle_request(key, request) {
-            debug_assert!(
-                self.tasks[key].lien.is_none(),
-                "{key:?} waits for a store that works for it"
-            );
             self.enter(key, Stage::StoreFull(request));
             self.units[self.tasks[key].unit].full.push_back(key);
         }
@@ -346,14 +301,6 @@ impl<C: Carrier> Engine<C> {
 
     /// A task waits for a fence to be lowered.
     pub(crate) fn park(&mut self, key: TaskKey, request: IoRequest) {
-        debug_assert!(
-            !self.units[self.tasks[key].unit].side.is_open(),
-            "no fence is there"
-        );
-        debug_assert!(
-            self.tasks[key].blocks().is_some() && !matches!(request, IoRequest::Flush),
-            "no fence stops what {key:?} asks for"
-        );
         if let Some(request) = self.settle_request(key, request) {
             let running = &mut self.tasks[key];
             if running.fencing == Fencing::Free {
@@ -368,7 +315,6 @@ impl<C: Carrier> Engine<C> {
     pub(crate) fn refuse(&mut self, key: TaskKey) {
         self.carrier.note_starved();
         self.turn_down(key, Outcome::status(Status::TaskSetFull));
-        debug_assert!(!self.has_task(key), "{key:?} was refused and goes on");
     }
 
     /// Whether a task or a session of this core waits for memory.
@@ -417,11 +363,6 @@ impl<C: Carrier> Engine<C> {
         let Some(running) = self.tasks.get(key) else {
             return Ok(());
         };
-        debug_assert!(
-            matches!(running.stage, Stage::Memory(_) | Stage::AnswerMemory(_)),
-            "{key:?} stands in a queue for memory in {:?}",
-            running.stage
-        );
         let pool = self.pool_of(key);
         match &running.stage {
             Stage::Memory(IoRequest::Read { len, .. }) => {
@@ -487,10 +428,6 @@ impl<C: Carrier> Engine<C> {
                 at += 1;
             }
         }
-        debug_assert!(
-            is_blocked || at == 0,
-            "a task was passed although there was room for it"
-        );
         if is_blocked {
             self.sessions_first = false;
         }
@@ -518,10 +455,6 @@ impl<C: Carrier> Engine<C> {
     }
 
     fn queue_starving(&mut self, key: SessionKey, why: NoRoom) {
-        debug_assert!(
-            self.sessions.get(key).is_some_and(|one| one.is_starved),
-            "{key:?} is queued and waits for nothing"
-        );
         match why {
             NoRoom::Share => self.sharing_sessions.push_back(key),
             NoRoom::Supply => self.starved_sessions.push_back(key),
@@ -531,10 +464,6 @@ impl<C: Carrier> Engine<C> {
     /// Gives a session memory for data that it wants to ask for, and says what is in the way of more.
     fn feed(&mut self, key: SessionKey) -> Option<NoRoom> {
         let session = self.sessions.get_mut(key)?;
-        debug_assert!(
-            session.is_starved,
-            "{key:?} was queued and waits for nothing"
-        );
         session.port.handle_memory(&session.pool);
         let left = session.port.starves_for();
         session.is_starved = left.is_some();
@@ -592,16 +521,11 @@ impl<C: Carrier> Engine<C> {
                     && entry.waiting.len() > before
                 {
                     // Not yet: it keeps its place at the front.
-                    debug_assert_eq!(entry.waiting.back(), Some(&key), "others came between");
                     entry.waiting.rotate_right(1);
                     break;
                 }
             }
             if let Some(entry) = self.sessions.get_mut(session) {
-                debug_assert!(
-                    entry.is_sharing,
-                    "{session:?} stood in the queue and was not in it"
-                );
                 entry.is_sharing = !entry.waiting.is_empty();
                 if entry.is_sharing {
                     self.sharing.push_back(session);

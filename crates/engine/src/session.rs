@@ -100,17 +100,8 @@ impl<P: Port> Session<P> {
             self.tasks.resize(place + 1, None);
         }
         if let Some(slot) = self.tasks.get_mut(place) {
-            debug_assert!(
-                key.is_none() || slot.is_none(),
-                "two commands in place {place}"
-            );
-            debug_assert!(
-                key.is_some() || slot.is_some(),
-                "place {place} is given up twice"
-            );
             *slot = key;
         }
-        debug_assert_eq!(self.task_key(id), key, "the task in place {place}");
     }
 
     /// The tasks behind these commands, as far as they are there.

@@ -32,14 +32,6 @@ pub(crate) struct Sent {
 impl Sent {
     #[inline]
     pub(crate) fn of(request: &IoRequest) -> Self {
-        debug_assert!(
-            !matches!(request, IoRequest::CompareAndWrite { data, .. } if data.len() & 1 == 1),
-            "one half is compared, and the other one written"
-        );
-        debug_assert!(
-            !matches!(request, IoRequest::Extents { count_max: 0, .. }),
-            "a question that leaves no room for its answer"
-        );
         let (alters, bytes) = match request {
             IoRequest::Read { len, .. } => (false, *len),
             IoRequest::Write { data, .. } | IoRequest::CompareAndWrite { data, .. } => {
@@ -139,29 +131,17 @@ impl<O: Copy + Debug> Stores<O> {
 
     /// The request that was just submitted is taken.
     pub(crate) fn open(&mut self, unit: UnitIndex, client: Client) -> ErrandKey {
-        debug_assert_ne!(client, Client::Nobody, "a request begins for nobody");
-        let key = self.errands.insert(Errand {
+        self.errands.insert(Errand {
             unit,
             client,
             parts: 0,
             is_cancelled: false,
             answer: None,
-        });
-        debug_assert_eq!(
-            errand_of(tag_of(key)),
-            key,
-            "the tag of {key:?} names another request"
-        );
-        key
+        })
     }
 
     /// Submits a flush that no command asked for. `None` when the store has no room for it now.
     pub(crate) fn submit_flush(&mut self, index: UnitIndex, unit: &mut Unit) -> Option<FlushWay> {
-        let is_flush = |one: &Errand| one.unit == index && one.client == Client::Flush;
-        debug_assert!(
-            !self.errands.iter().any(|(_, one)| is_flush(one)),
-            "{index:?} is flushed twice at once"
-        );
         let submitted = self.submit(unit, IoRequest::Flush);
         let is_returned = unit.outlet.take_returned().is_some();
         match submitted {
@@ -194,7 +174,6 @@ impl<O: Copy + Debug> Stores<O> {
             let Some(errand) = self.errands.remove(key) else {
                 continue;
             };
-            debug_assert!(errand.answer.is_some(), "no answer for {errand:?}");
             debug_assert_eq!(errand.parts, 0, "{key:?} ends before its parts");
             if let Some(result) = errand.answer {
                 return Some((errand.unit, errand.client, result));
@@ -235,11 +214,6 @@ impl<O: Copy + Debug> Stores<O> {
         };
         errand.answer = Some(result);
         if errand.parts == 0 {
-            debug_assert_ne!(
-                self.answered.back(),
-                Some(&errand_of(tag)),
-                "{tag:?} is answered twice"
-            );
             self.answered.push_back(errand_of(tag));
         }
         true
@@ -251,16 +225,8 @@ impl<O: Copy + Debug> Stores<O> {
         if let Some(tag) = part.name.request
             && let Some(errand) = self.errands.get_mut(errand_of(tag))
         {
-            debug_assert_eq!(
-                errand.unit, part.unit,
-                "{key:?} is of another unit than its request"
-            );
             debug_assert!(errand.parts > 0, "{key:?} is a part too many");
             errand.parts -= 1;
-            debug_assert!(
-                errand.parts <= self.parts.len(),
-                "{tag:?} waits for parts that are over"
-            );
             if errand.parts == 0 && errand.answer.is_some() {
                 self.answered.push_back(errand_of(tag));
             }
@@ -367,10 +333,6 @@ impl<O: Copy + Debug> Stores<O> {
         work: StoreWork,
         carrier: &mut C,
     ) {
-        debug_assert!(
-            socket.is_none() || name.request.is_none(),
-            "{name:?} counts for a request and for {socket:?}"
-        );
         if let Some(tag) = name.request {
             let Some(errand) = self.open_errand(unit, tag) else {
                 // Nothing may be done for a request that is over.
@@ -412,10 +374,6 @@ impl<O: Copy + Debug> Stores<O> {
         let Some(errand) = self.errands.get_mut(key) else {
             return;
         };
-        debug_assert_eq!(
-            errand.unit, index,
-            "{key:?} is cancelled in another store than its own"
-        );
         let tag = tag_of(key);
         if std::mem::replace(&mut errand.is_cancelled, true) {
             return;
@@ -440,10 +398,6 @@ impl<O: Copy + Debug> Stores<O> {
         for socket in open {
             self.close_socket(index, socket, carrier);
         }
-        debug_assert!(
-            self.sockets.iter().all(|(unit, _)| *unit != index),
-            "a connection of {index:?} is left open"
-        );
         let errands = self.errands.iter();
         let errands = errands.filter(|(_, errand)| errand.unit == index);
         let gone: Vec<ErrandKey> = errands.map(|(key, _)| key).collect();
@@ -454,11 +408,6 @@ impl<O: Copy + Debug> Stores<O> {
                 "a store is closed that works for a task"
             );
         }
-        debug_assert_eq!(
-            unit.held_bytes.get(),
-            0,
-            "data in the store of {index:?}, which is closed"
-        );
         self.timers.all.retain(|_, (unit, _)| *unit != index);
         unit.outlet = Outlet::default();
     }
@@ -519,16 +468,11 @@ impl Timers {
     }
 
     fn set(&mut self, at: Duration, unit: UnitIndex, number: u64) {
-        let before = self.all.insert((at, self.next), (unit, number));
-        debug_assert_eq!(before, None, "a timer takes the place of another one");
+        self.all.insert((at, self.next), (unit, number));
         self.next += 1;
     }
 
     fn due(&mut self, now: Duration) -> Option<(UnitIndex, u64)> {
-        debug_assert!(
-            self.all.len() as u64 <= self.next,
-            "more timers than were set"
-        );
         let first = self.all.first_entry()?;
         (first.key().0 <= now).then(|| first.remove())
     }

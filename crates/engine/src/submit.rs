@@ -33,11 +33,6 @@ impl<C: Carrier> Engine<C> {
     /// Hands a request to the store of the task's unit. The result, if it is there at once.
     pub(crate) fn submit(&mut self, key: TaskKey, request: IoRequest) -> Option<IoResult> {
         let running = &mut self.tasks[key];
-        debug_assert!(
-            matches!(running.stage, Stage::Active),
-            "{key:?} asks its store in {:?}",
-            running.stage
-        );
         let unit = &mut self.units[running.unit];
         let sent = Sent::of(&request);
         let task = running.task.as_ref();
@@ -91,7 +86,6 @@ impl<C: Carrier> Engine<C> {
             self.note_losses(key, &request);
         }
         let unit = &mut self.units[self.tasks[key].unit];
-        debug_assert!(unit.outlet.is_empty(), "orders of a store were left");
         let submitted = self.stores.submit(unit, request);
         let result = self.carry_on(key, sent, submitted)?;
         self.looked(key, result)
@@ -105,15 +99,6 @@ impl<C: Carrier> Engine<C> {
         let (Some(losses), Some(session)) = (unit.losses(), session) else {
             return;
         };
-        debug_assert!(
-            !may_stay_uncovered(request) || Sent::of(request).alters,
-            "{request:?} changes nothing and may be lost"
-        );
-        debug_assert!(
-            matches!(request, IoRequest::Extents { .. })
-                || !matches!(running.look, Look::Asked { .. }),
-            "{key:?} asks for two things at once"
-        );
         if matches!(request, IoRequest::Flush) {
             let scope = running.task.as_ref().map(Task::flush_scope);
             let party = party(session.nexus_id(), session.name(), self.now);
@@ -130,10 +115,6 @@ impl<C: Carrier> Engine<C> {
     /// The store has answered a write.
     pub(crate) fn note_written(&mut self, key: TaskKey, since: u64, result: &IoResult) {
         let running = &mut self.tasks[key];
-        debug_assert!(
-            running.has_altered,
-            "{key:?} has written and altered nothing"
-        );
         running.written_since = running.written_since.min(since);
         if result.is_ok()
             && let Some((losses, party)) = self.losses_of(key)
@@ -170,10 +151,6 @@ impl<C: Carrier> Engine<C> {
     /// which is no report of what others have written.
     pub(crate) fn settle_own(&self, key: TaskKey, mark: Mark, result: IoResult) -> IoResult {
         let running = &self.tasks[key];
-        debug_assert!(
-            running.has_altered,
-            "{key:?} flushes its own and wrote nothing"
-        );
         let lost = self.units[running.unit].lost();
         if result.is_ok()
             && let Some((losses, party)) = self.losses_of(key)
@@ -194,7 +171,6 @@ impl<C: Carrier> Engine<C> {
         submitted: Submitted,
     ) -> Option<IoResult> {
         let running = &mut self.tasks[key];
-        debug_assert!(!running.is_aborted, "{key:?} was aborted and has a request");
         let index = running.unit;
         let unit = &mut self.units[index];
         if let Submitted::Done(result) = submitted {
@@ -209,7 +185,6 @@ impl<C: Carrier> Engine<C> {
             self.await_store(key, request);
             return None;
         }
-        debug_assert!(running.lien.is_none(), "{key:?} is counted twice");
         running.has_altered |= sent.alters;
         running.is_writing = sent.alters;
         running.lien = Some(Lien::new(&unit.held_bytes, sent.bytes));
@@ -227,10 +202,6 @@ impl<C: Carrier> Engine<C> {
         if self.stores.carry_orders(of, &mut self.carrier, self.now) {
             self.take_size(index, None);
         }
-        debug_assert!(
-            self.units[index].outlet.is_empty(),
-            "orders of {index:?} were left"
-        );
     }
 
     /// Nobody needs the result of a request that a store has.
@@ -248,7 +219,6 @@ impl<C: Carrier> Engine<C> {
     /// count of bytes or zero, or a negative error number.
     pub fn handle_ring_result(&mut self, key: PartKey, operation: RingOperation, result: i32) {
         if let Some(part) = self.end_part(key) {
-            debug_assert!(part.socket.is_none(), "{key:?} is on a connection");
             let unit = &mut self.units[part.unit];
             let outlet = &mut unit.outlet;
             unit.store
@@ -260,7 +230,6 @@ impl<C: Carrier> Engine<C> {
     /// Work of a helper thread is over.
     pub fn handle_helper_result(&mut self, key: PartKey, result: HelperResult) {
         if let Some(part) = self.end_part(key) {
-            debug_assert!(part.socket.is_none(), "{key:?} is on a connection");
             let unit = &mut self.units[part.unit];
             let outlet = &mut unit.outlet;
             unit.store.handle_helper_result(part.name, result, outlet);
@@ -332,10 +301,6 @@ impl<C: Carrier> Engine<C> {
 
     fn handle_answer(&mut self, key: TaskKey, result: IoResult) {
         debug_assert!(self.tasks[key].is_in_store(), "{key:?} comes back twice");
-        debug_assert!(
-            self.tasks[key].lien.is_some(),
-            "{key:?} was not counted for its store"
-        );
         let running = &mut self.tasks[key];
         let unit = running.unit;
         // What the store had of the task is back.
@@ -367,11 +332,6 @@ impl<C: Carrier> Engine<C> {
                 break;
             };
             let left = self.units[unit].full.len();
-            debug_assert!(
-                matches!(self.tasks[next].stage, Stage::StoreFull(_)),
-                "{next:?} waits for something else"
-            );
-            debug_assert_eq!(self.tasks[next].unit, unit, "{next:?} is of another unit");
             self.retry(next);
             if self.units[unit].full.len() > left {
                 // Still none; it keeps its place.
@@ -402,10 +362,6 @@ impl<C: Carrier> Engine<C> {
             debug_assert!(false, "a task that is over waits");
             return;
         }
-        debug_assert!(
-            !self.tasks[key].is_aborted,
-            "{key:?} was aborted and stood in a queue"
-        );
         match self.enter(key, Stage::Active) {
             Stage::Memory(request) | Stage::StoreFull(request) | Stage::Parked(request) => {
                 let unit = self.tasks[key].unit;

@@ -29,8 +29,6 @@ const _: () = assert!(
     PLACE_BITS + u32::BITS <= u64::BITS - u8::BITS,
     "no byte is left"
 );
-const _: () = assert!(PLACE_BITS <= usize::BITS, "a place is no index");
-const _: () = assert!(size_of::<Key<()>>() <= size_of::<u64>(), "a key is large");
 const _: () = assert!(
     Key::<()>::NONE.place >> PLACE_BITS != 0,
     "it may name an entry"
@@ -59,10 +57,6 @@ impl<T> Key<T> {
 
     /// The key in 56 bits: the serial number, then the place in the low 24.
     pub const fn to_bits(self) -> u64 {
-        debug_assert!(
-            self.place < 1 << PLACE_BITS,
-            "a key of no table has no bits"
-        );
         (self.serial as u64) << PLACE_BITS | self.place as u64
     }
 
@@ -73,12 +67,7 @@ impl<T> Key<T> {
     )]
     pub const fn from_bits(bits: u64) -> Self {
         let place = (bits & ((1 << PLACE_BITS) - 1)) as u32;
-        let key = Self::new(place, (bits >> PLACE_BITS) as u32);
-        debug_assert!(
-            key.to_bits() == bits & (u64::MAX >> u8::BITS),
-            "a key does not survive its bits"
-        );
-        key
+        Self::new(place, (bits >> PLACE_BITS) as u32)
     }
 
     /// The place in the table.
@@ -149,9 +138,7 @@ impl<T, K> Default for Table<T, K> {
 impl<T, K> Table<T, K> {
     /// The key that the next entry gets.
     pub fn vacant_key(&self) -> Key<K> {
-        let key = Key::at(self.places.vacant_key(), self.next_serial);
-        debug_assert!(self.get(key).is_none(), "{key:?} was given before");
-        key
+        Key::at(self.places.vacant_key(), self.next_serial)
     }
 
     /// The key that the next entry would have got is used up: no entry gets it.
@@ -164,12 +151,7 @@ impl<T, K> Table<T, K> {
     pub fn insert(&mut self, entry: T) -> Key<K> {
         let serial = self.next_serial;
         self.next_serial = serial.wrapping_add(1);
-        let key = Key::at(self.places.insert((serial, entry)), serial);
-        debug_assert!(
-            self.get(key).is_some(),
-            "{key:?} does not lead to its entry"
-        );
-        key
+        Key::at(self.places.insert((serial, entry)), serial)
     }
 
     /// An entry, unless it is gone.
@@ -187,18 +169,13 @@ impl<T, K> Table<T, K> {
     /// Takes an entry out. `None` when it is gone already.
     pub fn remove(&mut self, key: Key<K>) -> Option<T> {
         self.get(key)?;
-        let (serial, entry) = self.places.remove(key.place as usize);
-        debug_assert_eq!(serial, key.serial, "another entry goes");
-        debug_assert!(self.get(key).is_none(), "{key:?} is gone and there");
-        Some(entry)
+        Some(self.places.remove(key.place as usize).1)
     }
 
     /// The entry that is in a place now.
     pub fn in_place(&self, place: usize) -> Option<Key<K>> {
         let (serial, _) = self.places.get(place)?;
-        let key = Key::at(place, *serial);
-        debug_assert!(self.get(key).is_some(), "{key:?} leads elsewhere");
-        Some(key)
+        Some(Key::at(place, *serial))
     }
 
     /// How many places there are, vacant ones included.
@@ -218,13 +195,7 @@ impl<T, K> Table<T, K> {
 
     /// Removes vacant entries, because a walk of the table visits them, too. The table is empty.
     pub fn forget_places(&mut self) {
-        debug_assert!(self.is_empty(), "a table is cleared with something in it");
         self.places.clear();
-        debug_assert_eq!(
-            self.places.vacant_key(),
-            0,
-            "vacant entries are there still"
-        );
     }
 
     /// Gives back room beyond need.
@@ -258,7 +229,6 @@ impl<T, K> Index<Key<K>> for Table<T, K> {
     /// When the entry is gone: only for keys that were looked up in the same step.
     #[expect(clippy::expect_used, reason = "a bug of ours, which must not go on")]
     fn index(&self, key: Key<K>) -> &T {
-        debug_assert!(self.get(key).is_some(), "{key:?} is gone");
         self.get(key).expect("the entry is gone")
     }
 }
@@ -266,7 +236,6 @@ impl<T, K> Index<Key<K>> for Table<T, K> {
 impl<T, K> IndexMut<Key<K>> for Table<T, K> {
     #[expect(clippy::expect_used, reason = "a bug of ours, which must not go on")]
     fn index_mut(&mut self, key: Key<K>) -> &mut T {
-        debug_assert!(self.get(key).is_some(), "{key:?} is gone");
         self.get_mut(key).expect("the entry is gone")
     }
 }
@@ -293,13 +262,11 @@ impl<T> ByUnit<T> {
 
     /// The number of the next unit.
     pub fn next(&self) -> UnitIndex {
-        debug_assert!(u32::try_from(self.0.len()).is_ok(), "units have no number");
         UnitIndex(u32::try_from(self.0.len()).unwrap_or(u32::MAX))
     }
 
     /// Of the unit with the next number.
     pub fn push(&mut self, entry: T) {
-        debug_assert_ne!(self.next().0, u32::MAX, "no number is left");
         self.0.push(entry);
     }
 
@@ -334,14 +301,12 @@ impl<T> Index<UnitIndex> for ByUnit<T> {
     type Output = T;
 
     fn index(&self, unit: UnitIndex) -> &T {
-        debug_assert!(unit.as_usize() < self.0.len(), "{unit:?} is not there");
         &self.0[unit.as_usize()]
     }
 }
 
 impl<T> IndexMut<UnitIndex> for ByUnit<T> {
     fn index_mut(&mut self, unit: UnitIndex) -> &mut T {
-        debug_assert!(unit.as_usize() < self.0.len(), "{unit:?} is not there");
         &mut self.0[unit.as_usize()]
     }
 }

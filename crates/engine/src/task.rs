@@ -113,10 +113,6 @@ impl<C: Carrier> Stage<C> {
     /// Somebody else has the task's request, and its end comes by itself: from the store, or from
     /// the owner of the unit.
     pub(crate) const fn is_elsewhere(&self) -> bool {
-        debug_assert!(
-            !(self.is_queued() && matches!(self, Self::Store(_) | Self::Owner)),
-            "what is elsewhere stands in a queue of its core"
-        );
         match self {
             Self::Store(_) | Self::Owner => true,
             Self::Active
@@ -203,10 +199,6 @@ impl<C: Carrier> Running<C> {
         account: C::Account,
         life: Life,
     ) -> Self {
-        debug_assert!(
-            answer.is(|owed| *owed == id),
-            "{id:?} has the answer of another command"
-        );
         Self {
             session: Some(session),
             id,
@@ -238,12 +230,6 @@ impl<C: Carrier> Running<C> {
             self.id,
             self.stage
         );
-        debug_assert!(
-            matches!(stage, Stage::Active)
-                || self.task.is_none() == matches!(stage, Stage::Dormant(_)),
-            "{:?} has begun, or not, and waits in {stage:?}",
-            self.id
-        );
         debug_assert_eq!(
             self.lien.is_some(),
             matches!(stage, Stage::Store(_)),
@@ -257,21 +243,11 @@ impl<C: Carrier> Running<C> {
     /// It has been there for so long, and was not reported. One that is aborted is waited for by
     /// those who aborted it.
     pub(crate) fn hangs(&self, now: Duration, patience: Duration) -> bool {
-        debug_assert!(
-            !self.is_aborted || self.stage.is_elsewhere(),
-            "{:?} is aborted and waits in {:?}",
-            self.id,
-            self.stage
-        );
         !self.is_told && !self.is_aborted && self.life.age(now) >= patience
     }
 
     /// The request that the store has of it.
     pub(crate) const fn request(&self) -> Option<IoTag> {
-        debug_assert!(
-            self.is_in_store() == self.lien.is_some(),
-            "what the store has is counted, or not"
-        );
         if let Stage::Store(errand) = self.stage {
             Some(tag_of(errand))
         } else {
@@ -281,22 +257,11 @@ impl<C: Carrier> Running<C> {
 
     /// The blocks that it reads or writes. `None` when it touches none.
     pub(crate) fn blocks(&self) -> Option<Range<u64>> {
-        let blocks = self.task.as_ref().and_then(Task::blocks);
-        debug_assert!(
-            !blocks.as_ref().is_some_and(Range::is_empty),
-            "{:?} touches {blocks:?}",
-            self.id
-        );
-        blocks
+        self.task.as_ref().and_then(Task::blocks)
     }
 
     /// The blocks that the request in the store may still write, if there is one: those of the whole command.
     pub(crate) fn blocks_to_write(&self) -> Range<u64> {
-        debug_assert!(
-            !self.is_writing || self.has_altered,
-            "{:?} writes and alters nothing",
-            self.id
-        );
         if self.is_in_store() && self.is_writing {
             self.blocks().unwrap_or(WHOLE_MEDIUM)
         } else {
@@ -306,12 +271,6 @@ impl<C: Carrier> Running<C> {
 
     /// It is over for all but its store, and can change nothing: what the store reads for it goes nowhere.
     pub(crate) fn is_idle_orphan(&self) -> bool {
-        debug_assert!(
-            self.orphan.is_none() || self.is_in_store(),
-            "{:?} is an orphan in {:?}",
-            self.id,
-            self.stage
-        );
         self.orphan.is_some() && self.is_aborted && self.blocks_to_write().is_empty()
     }
 
@@ -330,31 +289,16 @@ impl<C: Carrier> Running<C> {
 
     /// A fence keeps its request from the store.
     pub(crate) const fn is_parked(&self) -> bool {
-        debug_assert!(
-            !matches!(self.stage, Stage::Parked(_)) || matches!(self.fencing, Fencing::Parked(_)),
-            "a task is parked since never"
-        );
         matches!(self.stage, Stage::Parked(_))
     }
 
     /// When it has waited in a queue for long enough, and the status it ends with then.
     pub(crate) fn deadline(&self, fence: Duration) -> Option<(Duration, Status)> {
         let (patience, status) = self.stage.patience(fence)?;
-        debug_assert!(
-            self.stage.is_queued(),
-            "{:?} has a deadline in {:?}",
-            self.id,
-            self.stage
-        );
         let since = match self.fencing {
             Fencing::Parked(since) if self.is_parked() => since,
             Fencing::Parked(_) | Fencing::Free | Fencing::Own(_) => self.life.waits_since(),
         };
-        debug_assert!(
-            since <= self.life.waits_since(),
-            "{:?} parked later than it began to wait",
-            self.id
-        );
         Some((since + patience, status))
     }
 }

@@ -14,12 +14,6 @@ impl<C: Carrier> Engine<C> {
         let tasks = self.task_deadlines.soonest(self.tasks.len());
         let requests = self.request_deadlines.soonest(self.requests.len());
         let owners = Moment::of(self.owner_deadlines.first().map(|(at, _)| *at));
-        debug_assert!(
-            self.owner_deadlines
-                .first()
-                .is_none_or(|(_, unit)| self.owner_of(*unit) == self.settings.core),
-            "a deadline of another core"
-        );
         let flushes = Moment::of(self.flushes.deadline());
         let timers = Moment::of(self.stores.next_timer());
         let of_stores = owners.min(flushes).min(timers);
@@ -61,14 +55,6 @@ impl<C: Carrier> Engine<C> {
             self.waits.is_empty(),
             "a wait has no deadline"
         );
-        debug_assert!(
-            tasks.is_none() || !self.tasks.is_empty(),
-            "a deadline of nothing"
-        );
-        debug_assert!(
-            requests.is_none() || !self.requests.is_empty(),
-            "a deadline of nothing"
-        );
         next
     }
 
@@ -86,13 +72,5 @@ impl<C: Carrier> Engine<C> {
         self.end_overdue_changes();
         self.retry_flushes();
         self.end_timers();
-        debug_assert!(
-            self.owner_deadlines.first().is_none_or(|one| one.0 > now),
-            "an owner was passed over"
-        );
-        debug_assert!(
-            self.stores.next_timer().is_none_or(|at| at > now),
-            "a timer was passed over"
-        );
     }
 }

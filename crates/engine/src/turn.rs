@@ -21,25 +21,12 @@ use crate::task::Stage;
 impl<C: Carrier> Engine<C> {
     /// Tasks, resets or changes wait for the next turn: it begins at once, and when it does they are carried on.
     pub fn has_pieces(&self) -> bool {
-        let is_waited_for = self.pieces.is_waited_for();
-        debug_assert!(
-            !is_waited_for || !self.may_begin_pieces(),
-            "tasks wait, and this turn may go on"
-        );
-        debug_assert!(
-            is_waited_for || self.view_changes.is_empty(),
-            "a change waits for no turn"
-        );
-        is_waited_for
+        self.pieces.is_waited_for()
     }
 
     /// How much of the medium this turn has begun to work on for commands whose initiators neither send nor get it,
     /// in bytes.
     pub const fn begun_bytes(&self) -> usize {
-        debug_assert!(
-            self.pieces.before_last_bytes() <= self.pieces.begun_bytes(),
-            "the last piece has given something back"
-        );
         self.pieces.begun_bytes()
     }
 
@@ -47,10 +34,6 @@ impl<C: Carrier> Engine<C> {
     pub(crate) fn begin_pieces(&mut self) {
         self.pieces.begin_turn();
         self.carry_on_pieces();
-        debug_assert!(
-            self.begun_bytes() > 0 || !self.pieces.is_waited_for(),
-            "a turn begins nothing"
-        );
     }
 
     /// Carries on what waits, as far as this turn may.
@@ -59,23 +42,11 @@ impl<C: Carrier> Engine<C> {
             && let Some(piece) = self.pieces.pop()
         {
             match piece {
-                Piece::Task(key) => {
-                    debug_assert!(
-                        self.tasks
-                            .get(key)
-                            .is_some_and(|one| matches!(one.stage, Stage::Turn { .. })),
-                        "{key:?} waits for no turn"
-                    );
-                    self.retry(key);
-                }
+                Piece::Task(key) => self.retry(key),
                 Piece::Reset(key) => self.reset_next_unit(key),
                 Piece::ViewChange(key) => self.carry_on_view_change(key),
             }
         }
-        debug_assert!(
-            !self.may_begin_pieces() || !self.pieces.is_waited_for(),
-            "tasks wait, and this turn may go on"
-        );
     }
 
     /// This turn has not begun all that it may.
@@ -85,12 +56,6 @@ impl<C: Carrier> Engine<C> {
 
     /// A task wants to begin a piece that costs so much. `None` when it waits for its turn.
     pub(crate) fn ask_turn(&mut self, key: TaskKey, bytes: u32) -> Option<Input> {
-        debug_assert!(
-            matches!(self.tasks[key].stage, Stage::Active),
-            "{key:?} waits for something else"
-        );
-        debug_assert!(!self.tasks[key].is_aborted, "{key:?} is aborted");
-        debug_assert!(self.tasks[key].task.is_some(), "{key:?} has not begun");
         if self.may_begin_pieces() && !self.pieces.is_waited_for() {
             return Some(self.take_turn(bytes));
         }
@@ -101,12 +66,7 @@ impl<C: Carrier> Engine<C> {
 
     /// A piece begins.
     pub(crate) const fn take_turn(&mut self, bytes: u32) -> Input {
-        debug_assert!(self.may_begin_pieces(), "a turn begins too much");
         self.pieces.note_begun(bytes as usize);
-        debug_assert!(
-            self.pieces.before_last_bytes() < self.pieces.begun_bytes(),
-            "a piece costs nothing"
-        );
         Input::Turn
     }
 }

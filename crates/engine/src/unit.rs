@@ -82,10 +82,6 @@ impl Unit {
         owner: Option<UnitOwner>,
     ) -> Self {
         debug_assert!(
-            view.nexuses().next().is_none(),
-            "a unit that is seen before it is there"
-        );
-        debug_assert!(
             owner
                 .as_ref()
                 .is_none_or(|owner| Arc::ptr_eq(owner.shared(), view.shared())),
@@ -134,10 +130,6 @@ impl Unit {
     /// Who gets reports of losses, where the store may lose what it has answered.
     #[inline]
     pub(crate) fn losses(&self) -> Option<&Losses> {
-        debug_assert!(
-            !self.is_forgetful || self.store.durability().lost.is_some(),
-            "its store counts no losses any more"
-        );
         self.is_forgetful.then_some(&*self.losses)
     }
 
@@ -148,9 +140,6 @@ impl Unit {
 
     /// Its store is closed.
     pub(crate) fn close(&mut self) {
-        debug_assert!(self.outlet.is_empty(), "orders are left");
-        debug_assert!(self.parked.is_empty(), "{:?} are parked", self.parked);
-        debug_assert!(self.full.is_empty(), "{:?} wait for room", self.full);
         debug_assert_eq!(self.held_bytes.get(), 0, "the store works");
         debug_assert_eq!(self.side.orphans(), 0, "requests may land");
         self.owner = None;
@@ -196,19 +185,6 @@ impl Unit {
     /// Whether a SIMPLE command of this nexus need neither wait nor keep others waiting.
     #[inline]
     pub(crate) fn lets_simple_pass(&mut self, nexus: NexusSlot) -> bool {
-        debug_assert!(
-            !self.side.is_open() || self.side.fences() == 0 && self.side.refused().is_empty(),
-            "the plain path is open beside a fence or a refusal"
-        );
-        debug_assert!(
-            !self.side.is_open() || self.space != Space::Full,
-            "the plain path is open, and no space is left"
-        );
-        debug_assert!(
-            self.parked.is_empty() || !self.side.is_open(),
-            "{:?} are parked, and no fence is there",
-            self.parked
-        );
         let set = self.view.task_set(nexus);
         set.is_some_and(|set| set.lets_simple_pass()) && self.side.is_open()
     }

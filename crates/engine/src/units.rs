@@ -18,8 +18,6 @@ use crate::unit::Unit;
 /// Changes wait and are kept for this many times what an abort may take.
 const CHANGE_PATIENCE: u32 = 3;
 
-const _: () = assert!(CHANGE_PATIENCE > 1, "the one before may take that long");
-
 impl<C: Carrier> Engine<C> {
     /// Takes a unit up, which gets the next number. Every core makes the same first state from the
     /// same facts; the core that owns the unit keeps it. `saved` is the version that it was loaded from.
@@ -41,16 +39,6 @@ impl<C: Carrier> Engine<C> {
         self.carry_orders(unit);
         // It may have another size since it was looked at, which the store reports to nobody any more.
         self.take_size(unit, None);
-        debug_assert_eq!(
-            self.units.next().0,
-            unit.0 + 1,
-            "another unit has this number"
-        );
-        debug_assert!(
-            self.units[unit].outlet.is_empty(),
-            "orders of {unit:?} are left"
-        );
-        debug_assert!(!self.flushes.has(unit), "{unit:?} is new and flushed");
         unit
     }
 
@@ -85,16 +73,8 @@ impl<C: Carrier> Engine<C> {
     /// The store of a unit is closed, and so is the owner's part: nobody uses it, on any core.
     pub fn close_unit(&mut self, index: UnitIndex) {
         debug_assert!(
-            !self.is_medium_moving(index),
-            "{index:?} is closed with an order under way"
-        );
-        debug_assert!(
             !self.tasks.iter().any(|(_, one)| one.unit == index),
             "{index:?} is closed with a command under way"
-        );
-        debug_assert!(
-            !self.leaving.iter().any(|(_, one)| one.unit == index),
-            "{index:?} is closed, and a nexus is still to leave it"
         );
         let unit = &mut self.units[index];
         self.flushes.remove(index);
@@ -109,7 +89,7 @@ impl<C: Carrier> Engine<C> {
     /// Nothing on this core has to do with the unit.
     pub fn is_unit_idle(&self, index: UnitIndex) -> bool {
         let unit = &self.units[index];
-        let is_idle = unit.owner.as_ref().is_none_or(UnitOwner::is_idle)
+        unit.owner.as_ref().is_none_or(UnitOwner::is_idle)
             && unit.side.orphans() == 0
             && unit.view.nexuses().next().is_none()
             && !self.is_medium_moving(index)
@@ -117,20 +97,7 @@ impl<C: Carrier> Engine<C> {
             && !self.asks_to_refuse(index)
             // A change may give it to a session before the next takes it.
             && self.view_changes.is_empty()
-            && !self.tasks.iter().any(|(_, running)| running.unit == index);
-        debug_assert!(
-            !is_idle || unit.parked.is_empty() && unit.full.is_empty(),
-            "commands wait for {index:?}, which is idle"
-        );
-        debug_assert!(
-            !is_idle || unit.held_bytes.get() == 0,
-            "the store of {index:?} works, which is idle"
-        );
-        debug_assert!(
-            !is_idle || !self.leaving.iter().any(|(_, one)| one.unit == index),
-            "{index:?} is idle, and a nexus is still to leave it"
-        );
-        is_idle
+            && !self.tasks.iter().any(|(_, running)| running.unit == index)
     }
 
     // ---- flushes -----------------------------------------------------------------------------
@@ -142,48 +109,21 @@ impl<C: Carrier> Engine<C> {
 
     /// Flushes the store of a unit that this core owns, for the last time.
     pub fn flush_unit(&mut self, unit: UnitIndex) {
-        debug_assert!(
-            self.units[unit].owner.is_some(),
-            "{unit:?} is another core's to flush"
-        );
-        debug_assert!(
-            !self.flushing_units().any(|other| other == unit),
-            "{unit:?} is flushed twice"
-        );
         let flush = Flush::new(unit, true, self.now, self.settings.abort_timeout);
         if !self.flushes.put_last(flush) {
             self.ask_flush(flush);
         }
-        debug_assert!(
-            self.flushes.has(unit) || !self.reports.is_empty(),
-            "the last flush of {unit:?} is lost"
-        );
     }
 
     /// Flushes a store of which no flush is under way.
     pub(crate) fn begin_flush(&mut self, unit: UnitIndex) {
-        debug_assert!(!self.flushes.has(unit), "{unit:?} is being flushed");
-        debug_assert!(
-            self.units[unit].owner.is_some(),
-            "{unit:?} is another core's to flush"
-        );
-        debug_assert!(
-            self.is_flush_awaited(unit),
-            "nobody waits for this flush of {unit:?}"
-        );
         let flush = Flush::new(unit, false, self.now, self.settings.abort_timeout);
         self.ask_flush(flush);
     }
 
     fn ask_flush(&mut self, flush: Flush) {
-        debug_assert!(!self.flushes.has(flush.unit), "{flush:?} is the second");
         let unit = &mut self.units[flush.unit];
         let over = self.flushes.ask(flush, unit, &mut self.stores, self.now);
-        debug_assert_ne!(
-            over.is_some(),
-            self.flushes.has(flush.unit),
-            "{flush:?} is over and under way, or is neither"
-        );
         self.carry_orders(flush.unit);
         if let Some((flush, failure)) = over {
             self.end_flush(flush, failure, false);
@@ -196,14 +136,6 @@ impl<C: Carrier> Engine<C> {
             match course {
                 Course::Ask(flush) => self.ask_flush(flush),
                 Course::Over(over, failure, errand) => {
-                    let flush = over.flush;
-                    debug_assert!(failure.is_some(), "{flush:?} is given up as good");
-                    debug_assert!(
-                        errand
-                            .and_then(|errand| self.stores.unit_of(errand))
-                            .is_none_or(|of| of == flush.unit),
-                        "{flush:?} is the request of another unit"
-                    );
                     if let Some(errand) = errand {
                         self.stores.disown(errand);
                         self.cancel_errand(errand);
@@ -212,21 +144,11 @@ impl<C: Carrier> Engine<C> {
                 }
             }
         }
-        debug_assert!(
-            self.flushes.deadline().is_none_or(|at| at > self.now),
-            "a flush was passed over"
-        );
     }
 
     /// The answer of a store to a flush that no command asked for.
     pub(crate) fn handle_flush(&mut self, unit: UnitIndex, result: IoResult) {
-        let over = self.flushes.take(unit);
-        debug_assert!(over.is_some(), "{unit:?} was not flushed");
-        debug_assert!(
-            self.units[unit].owner.is_some(),
-            "{unit:?} is another core's to flush"
-        );
-        if let Some(over) = over {
+        if let Some(over) = self.flushes.take(unit) {
             self.follow_flush(over, result.err().map(FlushFailure::Store));
         }
     }
@@ -247,7 +169,6 @@ impl<C: Carrier> Engine<C> {
     /// it counts as reported from [`Engine::note_loss_delivered`] on.
     fn end_flush(&mut self, flush: Flush, failure: Option<FlushFailure>, is_followed: bool) {
         let Flush { unit, is_last, .. } = flush;
-        debug_assert!(!self.flushes.has(unit), "{flush:?} is over and there");
         // Of an order that was given up nobody is left to report to.
         let is_awaited = is_last || self.is_flush_awaited(unit);
         let of = &mut self.units[unit];

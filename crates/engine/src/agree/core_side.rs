@@ -130,12 +130,6 @@ impl<T: Copy + Debug + Ord, W: Copy + Debug + Eq> CoreSide<T, W> {
         blocks: Range<u64>,
         before: impl Iterator<Item = (T, Range<u64>, Option<Ticket>)>,
     ) -> Option<ToOwner> {
-        debug_assert!(
-            self.fences
-                .iter()
-                .all(|one| one.number != number && one.holder != holder),
-            "{number:?} of {holder:?} is raised twice"
-        );
         // The owner raises one when those that were in its way are lowered, and letters stay in order.
         debug_assert!(
             self.fences.iter().all(|it| !overlap(&it.blocks, &blocks)),
@@ -153,7 +147,6 @@ impl<T: Copy + Debug + Ord, W: Copy + Debug + Eq> CoreSide<T, W> {
             waiting_for,
         });
         self.settle();
-        debug_assert!(!self.is_open, "a fence leaves the plain path open");
         is_up.then_some(ToOwner::FenceRaised { fence: number })
     }
 
@@ -184,10 +177,6 @@ impl<T: Copy + Debug + Ord, W: Copy + Debug + Eq> CoreSide<T, W> {
 
     /// The blocks that no command may touch here, because a request of the past may still write them.
     pub const fn refused(&self) -> &BlockSet {
-        debug_assert!(
-            self.orphans.refused.is_empty() || !self.is_open,
-            "blocks are refused, and the plain path is open"
-        );
         &self.orphans.refused
     }
 
@@ -198,10 +187,6 @@ impl<T: Copy + Debug + Ord, W: Copy + Debug + Eq> CoreSide<T, W> {
 
     /// Nothing new touches what an orphan may write, here and from this moment on. [`CoreSide::name`] follows.
     pub fn add_orphan(&mut self, task: T, blocks: Range<u64>) {
-        debug_assert!(
-            self.orphans.all.iter().all(|(other, _)| *other != task),
-            "{task:?} is an orphan already"
-        );
         self.orphans.all.push((task, blocks));
         self.settle_orphans();
     }
@@ -210,11 +195,6 @@ impl<T: Copy + Debug + Ord, W: Copy + Debug + Eq> CoreSide<T, W> {
     /// [`CoreSide::name`] follows.
     pub fn end_orphan(&mut self, task: T) -> Vec<W> {
         let orphans = &mut self.orphans;
-        debug_assert!(
-            orphans.asked.is_some() || orphans.waits.is_empty(),
-            "{:?} wait for an answer that has come",
-            orphans.waits
-        );
         let before = orphans.all.len();
         orphans.all.retain(|(other, _)| *other != task);
         debug_assert!(orphans.all.len() < before, "{task:?} is no orphan");
@@ -244,11 +224,6 @@ impl<T: Copy + Debug + Ord, W: Copy + Debug + Eq> CoreSide<T, W> {
             "an orphan may write beside {:?}",
             orphans.own
         );
-        debug_assert!(
-            orphans.own.is_empty() || !orphans.all.is_empty(),
-            "{:?} may be written by nobody",
-            orphans.own
-        );
         self.settle_refused();
     }
 
@@ -257,17 +232,6 @@ impl<T: Copy + Debug + Ord, W: Copy + Debug + Eq> CoreSide<T, W> {
         let both = [&orphans.own, &*orphans.announced];
         let ranges = both.into_iter().flat_map(BlockSet::ranges);
         orphans.refused = ranges.cloned().collect();
-        debug_assert!(
-            both.into_iter()
-                .flat_map(BlockSet::ranges)
-                .all(|range| orphans.refused.has_all(range)),
-            "blocks of {both:?} are open"
-        );
-        debug_assert_eq!(
-            orphans.refused.is_empty(),
-            both.into_iter().all(BlockSet::is_empty),
-            "what is refused because of {both:?}"
-        );
         self.settle();
     }
 
@@ -279,18 +243,6 @@ impl<T: Copy + Debug + Ord, W: Copy + Debug + Eq> CoreSide<T, W> {
     /// What the owner is to know. `ticket` names the question that this is where an orphan was added that may write.
     pub fn name(&mut self, core: usize, ticket: Option<Ticket>) -> ToOwner {
         let orphans = &mut self.orphans;
-        debug_assert!(
-            ticket.is_none_or(|ticket| ticket.core == core),
-            "{ticket:?} is no question of core {core}"
-        );
-        debug_assert!(
-            ticket.is_none() || ticket != orphans.asked,
-            "{ticket:?} is asked twice"
-        );
-        debug_assert!(
-            ticket.is_none() || !orphans.own.is_empty(),
-            "{ticket:?} asks for nothing to be refused"
-        );
         orphans.named = orphans.own.clone();
         if ticket.is_some() {
             orphans.asked = ticket;
@@ -308,8 +260,6 @@ impl<T: Copy + Debug + Ord, W: Copy + Debug + Eq> CoreSide<T, W> {
     #[must_use]
     pub fn await_refusal(&mut self, wait: W) -> bool {
         let orphans = &mut self.orphans;
-        debug_assert!(!orphans.own.is_empty(), "nothing is to be refused");
-        debug_assert!(orphans.own == orphans.named, "the owner was not asked");
         let Some(ticket) = orphans.asked else {
             return false;
         };
@@ -331,21 +281,11 @@ impl<T: Copy + Debug + Ord, W: Copy + Debug + Eq> CoreSide<T, W> {
 
     /// A wait ends before that.
     pub fn leave_refusal(&mut self, wait: W) {
-        debug_assert!(
-            self.orphans
-                .waits
-                .iter()
-                .filter(|(other, _)| *other == wait)
-                .count()
-                <= 1,
-            "{wait:?} waits for two answers of one unit"
-        );
         self.orphans.waits.retain(|(other, _)| *other != wait);
     }
 
     /// The owner announces which blocks requests of the past may write, on whichever core.
     pub fn set_refused(&mut self, core: usize, blocks: Arc<BlockSet>, round: Round) -> ToOwner {
-        debug_assert!(round > Round::default(), "announced in no round");
         self.orphans.announced = blocks;
         self.settle_refused();
         ToOwner::RefusalConfirmed { core, round }

@@ -30,10 +30,6 @@ pub(super) const NOT_KEPT: Sense =
 
 /// How long after a save of the state in force that has failed the next one begins.
 pub(super) const RESTORE_PAUSE: Duration = Duration::from_secs(30);
-const _: () = assert!(
-    RESTORE_PAUSE.as_secs() > 0,
-    "where nothing can be saved, that would be tried without end"
-);
 
 /// A change that has not begun, because one before it takes too long.
 const BUSY: Reply = Reply {
@@ -140,7 +136,6 @@ struct OwnedFence {
 impl UnitOwner {
     /// Of a unit that so many cores have a view of; `saved` is the version that `owner` was loaded from.
     pub fn new(owner: Owner, saved: Option<Version>, cores: usize, patience: Patience) -> Self {
-        debug_assert!(cores > 0, "somebody must confirm");
         Self {
             owner,
             last_save: LastSave::Own(saved),
@@ -236,10 +231,6 @@ impl UnitOwner {
         debug_assert!(self.orders.is_empty(), "orders were left");
         match message {
             ToOwner::Change { ticket, change } => {
-                debug_assert!(
-                    self.queue.back().is_none_or(|last| last.since <= now),
-                    "a change waits since a later time than {now:?}"
-                );
                 self.queue.push_back(Queued {
                     ticket,
                     change,
@@ -283,7 +274,6 @@ impl UnitOwner {
 
     /// What became of the state of [`Order::Save`].
     pub fn handle_saved(&mut self, outcome: &Result<Version, SaveError>, now: Duration) {
-        debug_assert!(self.orders.is_empty(), "orders were left");
         debug_assert!(
             matches!(self.last_save, LastSave::Own(_)),
             "something was to be saved in the place of what is somebody else's"
@@ -328,10 +318,6 @@ impl UnitOwner {
 
     /// When [`UnitOwner::handle_timeout`] is due.
     pub fn poll_timeout(&self) -> Option<Duration> {
-        debug_assert!(
-            self.restore_at.is_none() || matches!(self.last_save, LastSave::Own(_)),
-            "what somebody else has saved is to be replaced"
-        );
         let keeping = match &self.current {
             Some(
                 Current::Keeping { since, .. }
@@ -355,7 +341,6 @@ impl UnitOwner {
     /// Answers commands that have waited too long: one that has not begun is taken out of the queue,
     /// one whose state is still being made safe has failed. Saves the state in force again where that is due.
     pub fn handle_timeout(&mut self, now: Duration) {
-        debug_assert!(self.orders.is_empty(), "orders were left");
         if self.poll_timeout().is_none_or(|due| now < due) {
             return;
         }
@@ -389,10 +374,6 @@ impl UnitOwner {
             }
         }
         self.next_change(now);
-        debug_assert!(
-            self.poll_timeout().is_none_or(|due| now < due),
-            "what is due at {now:?} stays due"
-        );
     }
 
     // ---- changes -----------------------------------------------------------------------------
@@ -415,7 +396,6 @@ impl UnitOwner {
             };
             match self.last_save {
                 LastSave::Own(replaces) => {
-                    debug_assert!(!self.is_about_to_save(), "two saves at one time");
                     self.orders.push_back(Order::Save(Save { state, replaces }));
                     self.current = Some(Current::Keeping {
                         ticket,
@@ -430,11 +410,6 @@ impl UnitOwner {
 
     /// Makes the state in force safe in the place of what a change that failed has left, or may have left.
     fn restore(&mut self, asker: Option<(Ticket, Duration)>, now: Duration) {
-        debug_assert!(
-            self.current.is_none() && !self.is_about_to_save(),
-            "a state is saved beside {:?}",
-            self.current
-        );
         let LastSave::Own(replaces) = self.last_save else {
             debug_assert!(false, "what somebody else has saved stays");
             return self.answer_failed(asker);
@@ -443,12 +418,6 @@ impl UnitOwner {
         self.orders.push_back(Order::Save(Save { state, replaces }));
         self.current = Some(Current::Restoring { asker });
         self.restore_at = Some(now + RESTORE_PAUSE);
-    }
-
-    /// A save is among what is to be done next.
-    fn is_about_to_save(&self) -> bool {
-        let mut orders = self.orders.iter();
-        orders.any(|order| matches!(order, Order::Save(_)))
     }
 
     fn answer_failed(&mut self, asker: Option<(Ticket, Duration)>) {
@@ -467,11 +436,6 @@ impl UnitOwner {
                 .as_ref()
                 .is_none_or(|shared| Arc::ptr_eq(shared, self.owner.shared())),
             "cores would get another state than the one in force"
-        );
-        debug_assert!(
-            applied.shared.is_none() || applied.reply.status == Status::Good,
-            "a change was made and is answered with {:?}",
-            applied.reply
         );
         let update = Update {
             ticket,
@@ -564,17 +528,9 @@ impl UnitOwner {
                 }));
             }
         }
-        debug_assert!(
-            self.fences.first().is_none_or(|it| it.raising.is_some()),
-            "the oldest fence waits"
-        );
     }
 
     fn handle_fence_raised(&mut self, number: FenceNumber) {
-        debug_assert!(
-            number.0 < self.next_fence,
-            "{number:?} is confirmed, which nobody wanted"
-        );
         // Its holder may be done with it by now.
         let fence = self.fences.iter_mut().find(|fence| fence.number == number);
         let Some(OwnedFence {
@@ -602,10 +558,6 @@ impl UnitOwner {
             return;
         };
         let fence = self.fences.remove(at);
-        debug_assert!(
-            at > 0 || fence.raising.is_some(),
-            "the oldest fence was not raised: {fence:?}"
-        );
         if fence.raising.is_some() {
             let message = ToCore::FenceLower {
                 fence: fence.number,

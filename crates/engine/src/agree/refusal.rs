@@ -55,7 +55,6 @@ impl Refusal {
         blocks: BlockSet,
         ticket: Option<Ticket>,
     ) -> Verdict {
-        debug_assert!(core < self.confirmed.len(), "there is no core {core}");
         debug_assert!(
             ticket.is_none() || !blocks.is_empty(),
             "{ticket:?} asks for nothing to be refused"
@@ -74,10 +73,6 @@ impl Refusal {
             announce = Some((Arc::clone(&self.announced), self.round));
         }
         let round = self.round;
-        debug_assert!(
-            self.waiting.back().is_none_or(|(last, _)| *last <= round),
-            "who asked before waits for a later round than {round:?}"
-        );
         self.waiting.extend(ticket.map(|ticket| (round, ticket)));
         Verdict {
             announce,
@@ -87,7 +82,6 @@ impl Refusal {
 
     /// A core refuses what was announced in this round.
     pub(super) fn confirm(&mut self, core: usize, round: Round) -> Verdict {
-        debug_assert!(core < self.confirmed.len(), "there is no core {core}");
         debug_assert!(
             round <= self.round,
             "core {core} confirms {round:?}, which was not announced"
@@ -112,11 +106,6 @@ impl Refusal {
 
     /// No core has orphans that may write.
     pub(super) fn is_idle(&self) -> bool {
-        debug_assert_eq!(
-            self.named.is_empty(),
-            self.announced.is_empty(),
-            "what cores have named and what was announced"
-        );
         self.named.is_empty()
     }
 }
