@@ -59,6 +59,11 @@ pub enum Report<P: Port> {
 pub enum FlushFailure {
     /// The store said so.
     Store(IoFailure),
+    /// It was good, and reports that the store has lost something that it had answered, for this time.
+    CacheLost {
+        /// See [`store::Durability::lost`].
+        lost: u64,
+    },
     /// The store takes no flush.
     NotTaken,
     /// It did not end in time.
@@ -69,6 +74,7 @@ impl fmt::Display for FlushFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Store(failure) => failure.fmt(f),
+            Self::CacheLost { .. } => IoFailure::CacheLost.fmt(f),
             Self::NotTaken => f.write_str("the store takes no flush"),
             Self::NotInTime => f.write_str("it did not end in time"),
         }
@@ -89,6 +95,16 @@ pub enum MediumFailure {
     Fixed,
     /// The unit is gone, or its new state could not be kept.
     Gone,
+}
+
+impl MediumFailure {
+    /// The loss that it reports: see [`FlushFailure::CacheLost`].
+    pub const fn loss(&self) -> Option<u64> {
+        match self {
+            Self::Unflushed(FlushFailure::CacheLost { lost }) => Some(*lost),
+            Self::Unflushed(_) | Self::Prevented | Self::Busy | Self::Fixed | Self::Gone => None,
+        }
+    }
 }
 
 impl fmt::Display for MediumFailure {

@@ -67,10 +67,6 @@ pub(crate) struct Unit {
     pub(crate) owner: Option<UnitOwner>,
     /// The size in blocks that the owner was asked for last, which it has or will have.
     pub(crate) blocks_asked: u64,
-    /// Its store has a volatile cache, or had one, and no order of an administrator has written all of that through.
-    pub(crate) had_cache: bool,
-    /// A loss that the last order for its medium reports; see [`crate::Engine::note_loss_delivered`].
-    pub(crate) loss_of_order: Option<u64>,
     /// It is being removed: administrators get no order of it through any more.
     pub(crate) is_leaving: bool,
 }
@@ -95,8 +91,6 @@ impl Unit {
         Self {
             blocks_asked: view.shared().blocks,
             view,
-            had_cache: store.capabilities().volatile_cache,
-            loss_of_order: None,
             in_place: InPlace::of(store.capabilities()),
             is_forgetful: store.durability().lost.is_some(),
             losses: Arc::default(),
@@ -119,7 +113,6 @@ impl Unit {
         self.store.refresh_size();
         self.in_place = InPlace::of(self.store.capabilities());
         self.is_forgetful = self.store.durability().lost.is_some();
-        self.had_cache |= self.store.capabilities().volatile_cache;
         debug_assert_eq!(
             self.store.capabilities().block_bytes,
             self.view.profile().capabilities.block_bytes,
@@ -157,10 +150,10 @@ impl Unit {
         lost
     }
 
-    /// Whether its store may hold something in a cache: not where nothing is left of a volatile one, nor where it knows
+    /// Whether its store may hold something in a cache: not where all was written through, nor where the store knows
     /// that a flush has covered everything.
     pub(crate) fn may_hold(&self) -> bool {
-        self.had_cache && self.store.durability().may_have_unflushed
+        self.view.shared().cache.may_hold() && self.store.durability().may_have_unflushed
     }
 
     /// Whether a loss is still to be reported to an initiator, and was to no administrator.

@@ -126,7 +126,7 @@ impl<C: Carrier> Engine<C> {
         let over = self.flushes.ask(flush, unit, &mut self.stores, self.now);
         self.carry_orders(flush.unit);
         if let Some((flush, failure)) = over {
-            self.end_flush(flush, failure, false);
+            self.end_flush(flush, failure);
         }
     }
 
@@ -155,31 +155,29 @@ impl<C: Carrier> Engine<C> {
 
     /// A flush is over; the last one, which was asked for meanwhile, begins.
     fn follow_flush(&mut self, over: Over, failure: Option<FlushFailure>) {
-        self.end_flush(over.flush, failure, over.then.is_some());
+        self.end_flush(over.flush, failure);
         match over.then {
             Some(last) if last.is_late(self.now) => {
-                self.end_flush(last, Some(FlushFailure::NotInTime), false);
+                self.end_flush(last, Some(FlushFailure::NotInTime));
             }
             Some(last) => self.ask_flush(last),
             None => {}
         }
     }
 
-    /// A lost cache is reported by the last flush, where one follows: to all, and not only to the order. Of an order
-    /// it counts as reported from [`Engine::note_loss_delivered`] on.
-    fn end_flush(&mut self, flush: Flush, failure: Option<FlushFailure>, is_followed: bool) {
+    /// A lost cache that the flush of an order meets counts as reported from [`Engine::note_loss_delivered`] on.
+    fn end_flush(&mut self, flush: Flush, failure: Option<FlushFailure>) {
         let Flush { unit, is_last, .. } = flush;
         // Of an order that was given up nobody is left to report to.
         let is_awaited = is_last || self.is_flush_awaited(unit);
-        let of = &mut self.units[unit];
+        let of = &self.units[unit];
         let lost = of.lost();
         let losses = of.losses().filter(|_| failure.is_none() && is_awaited);
         let is_owed = losses.is_some_and(|losses| match is_last {
             true => losses.report_to_administrator(lost),
             false => losses.is_owed(lost),
         });
-        of.loss_of_order = (is_owed && !is_last && !is_followed).then_some(lost);
-        let reported = || is_owed.then_some(FlushFailure::Store(IoFailure::CacheLost));
+        let reported = || is_owed.then_some(FlushFailure::CacheLost { lost });
         let failure = failure.or_else(reported);
         self.handle_flushed_medium(unit, failure.as_ref());
         debug_assert!(
@@ -192,12 +190,12 @@ impl<C: Carrier> Engine<C> {
         }
     }
 
-    /// Who gave the last order for the medium of a unit has its outcome, as [`Report::MediumMoved`] has it. A
-    /// loss of which that is the report is reported to no other administrator then.
-    pub fn note_loss_delivered(&mut self, unit: UnitIndex) {
-        let unit = &mut self.units[unit];
-        let reported = unit.loss_of_order.take();
-        if let (Some(lost), Some(losses)) = (reported, unit.losses()) {
+    /// Who gave an order for the medium of a unit has its outcome: the loss in it is reported to no other administrator
+    /// then, but for the last flush, where that has begun.
+    pub fn note_loss_delivered(&self, unit: UnitIndex, lost: u64) {
+        if let Some(losses) = self.units[unit].losses()
+            && !self.flushing_units().any(|flushed| flushed == unit)
+        {
             losses.report_to_administrator(lost);
         }
     }
@@ -217,7 +215,7 @@ impl<C: Carrier> Engine<C> {
             FlushFailure::Store(IoFailure::NotReady | IoFailure::HeldElsewhere)
             | FlushFailure::NotTaken
             | FlushFailure::NotInTime => self.may_have_unflushed(unit),
-            FlushFailure::Store(_) => true,
+            FlushFailure::Store(_) | FlushFailure::CacheLost { .. } => true,
         }
     }
 }

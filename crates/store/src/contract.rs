@@ -141,8 +141,7 @@ pub trait Backstore: fmt::Debug {
         let _unused = outlet;
     }
 
-    /// Takes over the size that was found last, and whether the store writes through. Answers the size in bytes when it
-    /// differs from the one before.
+    /// Takes over the size that was found last. Answers the size in bytes when it differs from the one before.
     fn refresh_size(&mut self) -> Option<u64>;
 }
 
@@ -196,16 +195,6 @@ pub trait SharedStore: Send + Sync + fmt::Debug {
     /// It cannot grow at all (`Unsupported`), or not that far; it has the size it had.
     fn grow(&self, size_bytes: u64) -> io::Result<()> {
         self.inner().grow(size_bytes)
-    }
-
-    /// Whether what is submitted from now on, on any core, is durable before it is answered although the request does
-    /// not ask for it. The handles learn of it by [`Backstore::refresh_size`].
-    ///
-    /// # Errors
-    ///
-    /// It cannot be had otherwise (`Unsupported`); all is as before.
-    fn set_writes_through(&self, writes_through: bool) -> io::Result<()> {
-        self.inner().set_writes_through(writes_through)
     }
 
     /// How much space it takes where it is, in bytes; `None` where that cannot be known. May block for as long as a
@@ -311,10 +300,6 @@ impl SharedStore for Bottom {
     }
 
     fn grow(&self, _: u64) -> io::Result<()> {
-        Err(ErrorKind::Unsupported.into())
-    }
-
-    fn set_writes_through(&self, _: bool) -> io::Result<()> {
         Err(ErrorKind::Unsupported.into())
     }
 

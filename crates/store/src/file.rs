@@ -32,7 +32,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use memory::{Buffer, CoreMapping, MappedRange, Payload};
 use rustix::fs::{FallocateFlags, FileType, Stat, fallocate, fstat, ftruncate, stat};
@@ -59,7 +59,6 @@ struct Shared {
     file: Arc<DiskFile>,
     capabilities: Capabilities,
     cache: CacheMode,
-    writes_through: AtomicBool,
     is_block_device: bool,
     honours_dsync: bool,
     place: Arc<Place>,
@@ -98,10 +97,6 @@ impl Shared {
     fn is_short(&self) -> bool {
         self.short_bytes.load(Ordering::Acquire) != u64::MAX
     }
-
-    fn writes_through(&self) -> bool {
-        self.writes_through.load(Ordering::Acquire)
-    }
 }
 
 impl FileDisk {
@@ -118,7 +113,6 @@ impl FileDisk {
             file: Arc::new(file.into()),
             size_bytes: AtomicU64::new(capabilities.size_bytes),
             short_bytes: AtomicU64::new(u64::MAX),
-            writes_through: AtomicBool::new(cache == CacheMode::WriteThrough),
             capabilities,
             cache,
             is_block_device,
@@ -156,7 +150,6 @@ impl SharedStore for FileDisk {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             size_bytes: self.0.size(),
-            volatile_cache: !self.0.writes_through(),
             ..self.0.capabilities.clone()
         }
     }
@@ -193,17 +186,6 @@ impl SharedStore for FileDisk {
             ftruncate(&self.0.file, size_bytes)?;
         }
         self.probe_size()
-    }
-
-    fn set_writes_through(&self, writes_through: bool) -> io::Result<()> {
-        // Past the page cache is another way to open it.
-        if self.0.cache == CacheMode::Direct {
-            return Err(io::ErrorKind::Unsupported.into());
-        }
-        self.0
-            .writes_through
-            .store(writes_through, Ordering::Release);
-        Ok(())
     }
 
     fn used_bytes(&self) -> io::Result<Option<u64>> {
@@ -426,7 +408,6 @@ impl Backstore for FileStore {
         let size = self.shared.size();
         let changed = size != self.capabilities.size_bytes;
         self.capabilities.size_bytes = size;
-        self.capabilities.volatile_cache = !self.writes_through();
         changed.then_some(size)
     }
 }
@@ -445,7 +426,7 @@ impl FileStore {
                 offset,
                 data,
                 durable,
-            } => self.write(tag, offset, data, durable || self.writes_through()),
+            } => self.write(tag, offset, data, durable),
             IoRequest::Flush => self.flush(),
             IoRequest::Unmap { range } => {
                 let mode = if self.capabilities.thin {
@@ -453,10 +434,9 @@ impl FileStore {
                 } else {
                     AllocateMode::ZeroRange
                 };
-                self.zero(tag, range, mode, self.writes_through())
+                self.zero(tag, range, mode, false)
             }
             IoRequest::WriteZeros { range, durable } => {
-                let durable = durable || self.writes_through();
                 self.zero(tag, range, AllocateMode::ZeroRange, durable)
             }
             // Only a store that offers it is asked for it.
@@ -800,10 +780,6 @@ impl FileStore {
         self.shared.note_short(range.end.saturating_sub(1));
         let offset = range.start;
         self.fail(tag, IoFailure::Truncated { offset })
-    }
-
-    fn writes_through(&self) -> bool {
-        self.shared.writes_through()
     }
 
     fn is_latched(&self) -> bool {

@@ -69,7 +69,7 @@ pub use compose::{ComposeError, Composed, Form, Member};
 pub use contract::{Backstore, Bottom, Connections, SharedStore, Submitted};
 #[cfg(target_os = "linux")]
 pub use disk_file::{CacheProbe, DiskFile, StoreFile, set_cache_probe, set_closer};
-pub use durability::{Departure, Durability, Losses, Mark, Party};
+pub use durability::{Departure, Durability, Losses, Mark, Party, WriteCache};
 #[cfg(target_os = "linux")]
 pub use extents::find_extents;
 #[cfg(not(target_os = "linux"))]

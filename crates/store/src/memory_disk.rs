@@ -79,19 +79,12 @@ impl MemoryDisk {
                 has_huge_pages: AtomicBool::new(true),
             }),
             capabilities: Capabilities {
-                size_bytes,
-                block_bytes,
-                // Memory is written in pieces of any size.
-                physical_block_bytes: block_bytes,
                 read_only,
                 thin,
                 unmap_granularity_bytes: 4096.max(block_bytes),
                 reads_in_place: true,
-                in_place_unit_bytes: 0,
-                needs_own_buffer: false,
-                volatile_cache: false,
-                solid_state: true,
-                compare_and_write_bytes: 0,
+                // Memory is written in pieces of any size.
+                ..Capabilities::plain(size_bytes, block_bytes)
             },
         })
     }

@@ -23,18 +23,10 @@ impl NullDisk {
     pub const fn new(size_bytes: u64, block_bytes: u32, read_only: bool) -> Self {
         Self {
             capabilities: Capabilities {
-                size_bytes,
-                block_bytes,
-                physical_block_bytes: block_bytes,
                 read_only,
                 thin: true,
-                unmap_granularity_bytes: block_bytes,
                 reads_in_place: true,
-                in_place_unit_bytes: 0,
-                needs_own_buffer: false,
-                volatile_cache: false,
-                solid_state: true,
-                compare_and_write_bytes: 0,
+                ..Capabilities::plain(size_bytes, block_bytes)
             },
         }
     }

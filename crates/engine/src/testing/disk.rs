@@ -179,11 +179,6 @@ impl Disk {
         self.state.borrow_mut().found_bytes = bytes;
     }
 
-    /// Whether the store is found to have a volatile cache from now on.
-    pub fn set_cache(&self, is_volatile: bool) {
-        self.state.borrow_mut().capabilities.volatile_cache = is_volatile;
-    }
-
     pub fn probe_on_ring(&self) {
         self.state.borrow_mut().probes_on_ring = true;
     }
@@ -491,7 +486,6 @@ impl Backstore for Handle {
 
     fn refresh_size(&mut self) -> Option<u64> {
         let state = self.disk.state.borrow();
-        self.capabilities.volatile_cache = state.capabilities.volatile_cache;
         let found = state.found_bytes;
         let before = std::mem::replace(&mut self.capabilities.size_bytes, found);
         (before != found).then_some(found)

@@ -303,6 +303,7 @@ impl Shared {
             // Data stays until it is answered, in case it has to be sent again; a receive chunk must not.
             needs_own_buffer: true,
             volatile_cache: flags.can_flush(),
+            writes_through: false,
             solid_state: !flags.is_rotational(),
             compare_and_write_bytes: 0,
         }

@@ -332,6 +332,7 @@ impl Common {
             needs_own_buffer: true,
             // The cache of the library is off.
             volatile_cache: false,
+            writes_through: false,
             solid_state: true,
             compare_and_write_bytes: self.found.compare_and_write_bytes,
         }

@@ -257,6 +257,7 @@ impl Common {
             needs_own_buffer: true,
             // One that has none may get one, and flushes are passed on anyway.
             volatile_cache: true,
+            writes_through: false,
             solid_state: !facts.is_rotating,
             compare_and_write_bytes: self.compare_bytes(),
         }

@@ -5,8 +5,10 @@
 //! an initiator is concerned by it if a write of it was uncovered then, and each of its sessions has a cursor. A flush
 //! fails once while the cursor of its session is behind a loss that concerns its initiator.
 
+mod cache;
 mod losses;
 
+pub use self::cache::WriteCache;
 pub use self::losses::{Departure, Losses, Mark, Party};
 
 /// What has become of what a store has answered, on any core, since it was opened.

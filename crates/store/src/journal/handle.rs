@@ -334,7 +334,6 @@ impl Handle {
     }
 
     fn begin_change(&mut self, tag: IoTag, request: IoRequest, range: Range<u64>, durable: bool) {
-        let durable = durable || self.shared.writes_through();
         if range.is_empty() {
             self.answers.push((tag, Ok(IoAnswer::Done)));
             return;

@@ -173,12 +173,6 @@ impl SharedStore for Logged {
     fn capabilities(&self) -> Capabilities {
         self.journal.0.capabilities(&self.store.capabilities())
     }
-
-    fn set_writes_through(&self, writes_through: bool) -> io::Result<()> {
-        // The store below goes on to write lazily: the log is what is durable.
-        self.journal.0.set_writes_through(writes_through);
-        Ok(())
-    }
 }
 
 /// Notes that a log is closed in order, so that no later start needs it. Where that fails, the next start replays what

@@ -76,11 +76,6 @@ impl SharedStore for Probe {
         Ok(())
     }
 
-    fn set_writes_through(&self, _: bool) -> io::Result<()> {
-        self.note("set_writes_through");
-        Ok(())
-    }
-
     fn used_bytes(&self) -> io::Result<Option<u64>> {
         self.note("used_bytes");
         Ok(None)
@@ -238,7 +233,6 @@ fn logged(store: impl SharedStore + 'static) -> Logged {
         known: None,
         new_id: [1; 16],
         bias: Bias::Latency,
-        writes_through: false,
         medium: Vec::new(),
         noted: Arc::new(Unnoted),
         apart: |call| call(),
@@ -255,6 +249,18 @@ fn composed(store: impl SharedStore + 'static) -> Composed {
     Composed::new(Form::Concat, vec![member], false).unwrap()
 }
 
+/// What a store that begins has ordered.
+fn timers(outlet: &mut Outlet) -> Vec<u64> {
+    let orders = std::iter::from_fn(|| outlet.next_order());
+    let number = |order| {
+        let Order::Timer { number, .. } = order else {
+            panic!("{order:?}");
+        };
+        number
+    };
+    orders.map(number).collect()
+}
+
 fn taken(asked: &Asked) -> Vec<&'static str> {
     let mut asked = std::mem::take(&mut *asked.lock().unwrap());
     asked.sort_unstable();
@@ -268,7 +274,7 @@ fn asked_below(layer: &dyn SharedStore, asked: &Asked) -> Vec<&'static str> {
     drop(layer.handle().unwrap());
     assert!(layer.capabilities().volatile_cache);
     layer.probe_size().unwrap();
-    drop((layer.grow(1 << 21), layer.set_writes_through(true)));
+    layer.grow(1 << 21).unwrap_or_default();
     drop((layer.used_bytes(), layer.identity(), layer.descriptor()));
     assert!(layer.is_at(Path::new("/")).unwrap() && layer.is_flush_latched());
     assert!(layer.is_outdated());
@@ -278,7 +284,7 @@ fn asked_below(layer: &dyn SharedStore, asked: &Asked) -> Vec<&'static str> {
     taken(asked)
 }
 
-const SHARED: [&str; 15] = [
+const SHARED: [&str; 14] = [
     "capabilities",
     "connections",
     "descriptor",
@@ -292,7 +298,6 @@ const SHARED: [&str; 15] = [
     "notes",
     "outage",
     "probe_size",
-    "set_writes_through",
     "take_over",
 ];
 
@@ -304,10 +309,7 @@ fn a_layer_answers_what_it_changes_and_has_the_store_below_answer_the_rest() {
     };
     let probe = Probe::new(DURABILITY);
     let asked = Arc::clone(&probe.asked);
-    assert_eq!(
-        asked_below(&logged(probe), &asked),
-        expected(&["set_writes_through"])
-    );
+    assert_eq!(asked_below(&logged(probe), &asked), expected(&[]));
     let probe = Probe::new(DURABILITY);
     let asked = Arc::clone(&probe.asked);
     let (faulty, _) = Faulty::new(probe, |_| Fate::Pass);
@@ -322,7 +324,6 @@ fn a_layer_answers_what_it_changes_and_has_the_store_below_answer_the_rest() {
         "is_at",
         "native_snapshots",
         "notes",
-        "set_writes_through",
         "take_over",
         "used_bytes",
     ];
@@ -347,13 +348,7 @@ fn what_a_handle_of_a_layer_is_told_reaches_the_handle_below() {
         taken(asked);
         assert_eq!(store.durability(), DURABILITY);
         store.start(&|| Waker::new(|| {}), &mut outlet);
-        let timers: Vec<u64> = std::iter::from_fn(|| outlet.next_order())
-            .filter_map(|order| match order {
-                Order::Timer { number, .. } => Some(number),
-                other => panic!("{other:?}"),
-            })
-            .collect();
-        for number in timers {
+        for number in timers(&mut outlet) {
             store.handle_timer(number, &mut outlet);
         }
         store.handle_wake(&mut outlet);
@@ -400,13 +395,7 @@ fn flushed_after_a_loss(has_lost: bool) -> IoResult {
         disk.lose_cache();
     }
     // The log is emptied now and then.
-    let ages: Vec<u64> = std::iter::from_fn(|| outlet.next_order())
-        .filter_map(|order| match order {
-            Order::Timer { number, .. } => Some(number),
-            other => panic!("{other:?}"),
-        })
-        .collect();
-    for number in ages {
+    for number in timers(&mut outlet) {
         store.handle_timer(number, &mut outlet);
     }
     assert_eq!(logged.trouble().is_some(), has_lost);
@@ -428,7 +417,7 @@ fn a_faulty_store_fails_hangs_is_full_and_shrinks_as_it_is_told() {
     let (disk, hung) = Faulty::new(Probe::new(DURABILITY), |_| Fate::Hang);
     let (mut store, mut outlet) = (disk.handle().unwrap(), Outlet::default());
     store.start(&|| Waker::new(|| {}), &mut outlet);
-    drop(std::iter::from_fn(|| outlet.next_order()).count());
+    assert_eq!(timers(&mut outlet), [4]);
     for tag in [1, 2] {
         let taken = store.submit(IoTag(tag), IoRequest::Flush, &mut outlet);
         assert!(matches!(taken, Submitted::Taken) && outlet.is_empty());
