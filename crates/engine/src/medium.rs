@@ -15,11 +15,12 @@
 use std::time::Duration;
 
 use scsi::{Change, ChangeKind, Reply, SenseCode, Shared, Status, WHOLE_MEDIUM};
+use store::FlushFailure;
 
 use crate::agree::ToOwner;
 use crate::carrier::{Carrier, News};
 use crate::engine::{Engine, request_key};
-use crate::report::{FlushFailure, MediumFailure, Report};
+use crate::report::{MediumFailure, Report};
 use crate::task::{CacheStep, MediumStep, Request};
 use crate::{Ticket, UnitIndex};
 

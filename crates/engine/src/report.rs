@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use store::IoFailure;
+use store::FlushFailure;
 
 use crate::TargetIndex;
 use crate::keys::{SessionKey, TaskKey};
@@ -52,33 +52,6 @@ pub enum Report<P: Port> {
         /// Why its data may not be on stable storage, if that is so.
         failure: Option<FlushFailure>,
     },
-}
-
-/// Why the data of a unit may not be on stable storage.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum FlushFailure {
-    /// The store said so.
-    Store(IoFailure),
-    /// It was good, and reports that the store has lost something that it had answered, for this time.
-    CacheLost {
-        /// See [`store::Durability::lost`].
-        lost: u64,
-    },
-    /// The store takes no flush.
-    NotTaken,
-    /// It did not end in time.
-    NotInTime,
-}
-
-impl fmt::Display for FlushFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Store(failure) => failure.fmt(f),
-            Self::CacheLost { .. } => IoFailure::CacheLost.fmt(f),
-            Self::NotTaken => f.write_str("the store takes no flush"),
-            Self::NotInTime => f.write_str("it did not end in time"),
-        }
-    }
 }
 
 /// Why a medium was not moved.

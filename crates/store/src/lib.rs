@@ -69,7 +69,10 @@ pub use compose::{ComposeError, Composed, Form, Member};
 pub use contract::{Backstore, Bottom, Connections, SharedStore, Submitted};
 #[cfg(target_os = "linux")]
 pub use disk_file::{CacheProbe, DiskFile, StoreFile, set_cache_probe, set_closer};
-pub use durability::{Departure, Durability, Losses, Mark, Party, WriteCache};
+pub use durability::{
+    Departure, Durability, Flush, FlushFailure, FlushStep, FlushTaken, Flushes, Losses, Mark,
+    OwnFlush, Party, WriteCache, Writes,
+};
 #[cfg(target_os = "linux")]
 pub use extents::find_extents;
 #[cfg(not(target_os = "linux"))]

@@ -15,8 +15,8 @@ use std::time::Duration;
 use nbd::{Export, ServerError, Work};
 use store::{
     Backstore, Capabilities, Descriptor, Durability, HelperAnswer, HelperOperation, HelperResult,
-    IoFailure, IoRequest, IoTag, Outlet, PartTag, Receiver, SocketResult, SocketTag, Submitted,
-    Waker, channel, refuse,
+    IoFailure, IoRequest, IoTag, Outlet, OwnFlush, PartTag, Receiver, SocketResult, SocketTag,
+    Submitted, Waker, channel, refuse,
 };
 
 use super::job::{self, Brought, Job, JobWork};
@@ -24,7 +24,6 @@ use super::link::{Happened, Link};
 use super::request::{self, Open};
 use super::shared::{Mail, Mailbox, Posted, Shared};
 use crate::words;
-use crate::writes::Flushing;
 
 /// Between two attempts to connect. A connection that was up for so long has settled: when it is lost, another attempt
 /// is made at once.
@@ -665,7 +664,7 @@ impl Backstore for NbdHandle {
         if matches!(request, IoRequest::Flush) && !self.capabilities.volatile_cache {
             return Submitted::Done(Ok(store::IoAnswer::Done));
         }
-        let flushing = Flushing::new(&self.shared.writes);
+        let flushing = OwnFlush::new(&self.shared.writes);
         let open = Open::new(request, &self.shared.export, flushing);
         self.open.insert(tag, open);
         self.carry_on(tag, outlet);

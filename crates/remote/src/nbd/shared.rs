@@ -6,12 +6,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nbd::Export;
-use store::{Backstore, Bottom, Capabilities, Connections, IoFailure, Sender, SharedStore};
+use store::{Backstore, Bottom, Capabilities, Connections, IoFailure, Sender, SharedStore, Writes};
 
 use super::disk::NbdHandle;
 use super::job::Brought;
 use super::open::{NbdOptions, Tls};
-use crate::writes::Writes;
 
 /// From one core to another.
 #[derive(Debug)]

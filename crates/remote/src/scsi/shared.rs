@@ -8,14 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
-use store::{Backstore, Bottom, Capabilities, Connections, Sender, SharedStore};
+use store::{Backstore, Bottom, Capabilities, Connections, Sender, SharedStore, Writes};
 
 use super::command::Facts;
 use super::handle::ScsiHandle;
 use super::job::{Letter, Mail};
 use super::jobs::Losses;
 use super::medium::{Claim, InUse};
-use crate::writes::Writes;
 
 /// What the administrator has said of a store.
 #[derive(Clone, Copy, Debug)]
