@@ -55,6 +55,7 @@ pub(crate) fn profile(choice: u8) -> Profile {
             in_place_unit_bytes: 0,
             needs_own_buffer: false,
             volatile_cache: choice & 0x20 == 0,
+            writes_through: false,
             solid_state: true,
             compare_and_write_bytes: if choice & 0x80 != 0 { 8192 } else { 0 },
         },

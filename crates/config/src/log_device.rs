@@ -43,6 +43,7 @@ impl SyncBias {
     }
 }
 
+/// A start reads and writes these before any core runs, and so can replay a log to them.
 const fn is_local(kind: StoreKind) -> bool {
     match kind {
         StoreKind::Path | StoreKind::File | StoreKind::Block => true,

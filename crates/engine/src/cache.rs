@@ -5,7 +5,7 @@
 //! until then, and as off from then on. Where the flush fails or takes too long, the cache is as it was.
 //!
 //! The owner of the unit changes its state, as for commands, so that a MODE SELECT comes before or after. The store
-//! itself is switched by the caller: before it is to write through, and after it may write back.
+//! itself knows nothing of it: what is to be durable is asked for with each request.
 //!
 //! The flush is one of the store, and holds up no other unit. While it hangs, other orders for the same unit are
 //! refused; commands go on. The last flush of a unit begins when that one is over.
@@ -16,7 +16,7 @@ use scsi::{Change, ChangeKind};
 
 use crate::carrier::Carrier;
 use crate::engine::{Engine, request_key};
-use crate::report::{FlushFailure, MediumFailure};
+use crate::report::MediumFailure;
 use crate::task::{CacheStep, MediumStep, Request};
 use crate::{Ticket, UnitIndex};
 
@@ -43,7 +43,8 @@ impl<C: Carrier> Engine<C> {
             (CacheStep::Off { limit }, Ok(())) => self.flush_cache(ticket, limit),
             (CacheStep::Flushed, Err(failure)) => self.restore_cache(ticket, failure),
             (CacheStep::Off { .. }, Err(failure)) => self.end_medium(ticket, Err(failure)),
-            (CacheStep::Flushed, Ok(())) => self.end_write_through(ticket),
+            // Nothing is left in the cache that the store had.
+            (CacheStep::Flushed, Ok(())) => self.end_medium(ticket, Ok(())),
             // Where that was refused the unit writes through, which loses nothing.
             (CacheStep::Restore, Ok(()) | Err(_)) => {
                 self.close_medium(ticket);
@@ -51,16 +52,6 @@ impl<C: Carrier> Engine<C> {
             (CacheStep::Flush { .. }, Ok(()) | Err(_)) => {
                 debug_assert!(false, "a flush is no change");
             }
-        }
-    }
-
-    /// Nothing is left in the cache that the store had.
-    fn end_write_through(&mut self, ticket: Ticket) {
-        if let Some(unit) = self.close_medium(ticket) {
-            let of = &mut self.units[unit];
-            of.refresh_size();
-            of.had_cache = of.store.capabilities().volatile_cache;
-            self.report_medium(unit, Ok(()));
         }
     }
 
@@ -90,38 +81,24 @@ impl<C: Carrier> Engine<C> {
         }
     }
 
-    /// A flush of a unit has ended.
-    pub(crate) fn handle_flushed_cache(&mut self, unit: UnitIndex, failure: Option<&FlushFailure>) {
-        let Some(ticket) = self.cache_being_flushed(unit) else {
-            return;
-        };
-        let cache_ons = self.units[unit]
-            .owner
-            .as_ref()
-            .map(|owner| owner.shared().cache_ons);
-        match (failure, cache_ons) {
-            (None, Some(cache_ons)) => {
+    /// Its flush has ended.
+    pub(crate) fn handle_flushed_cache(
+        &mut self,
+        unit: UnitIndex,
+        ticket: Ticket,
+        failure: Option<MediumFailure>,
+    ) {
+        let owner = self.units[unit].owner.as_ref();
+        let epoch = owner.map(|owner| owner.shared().cache.epoch());
+        match (failure, epoch) {
+            (None, Some(epoch)) => {
                 self.set_cache_step(ticket, CacheStep::Flushed);
-                let kind = ChangeKind::Flushed { cache_ons };
+                let kind = ChangeKind::Flushed { epoch };
                 self.ask_change(unit, ticket, Change { from: None, kind });
             }
-            (Some(failure), _) => {
-                self.restore_cache(ticket, MediumFailure::Unflushed(failure.clone()));
-            }
+            (Some(failure), _) => self.restore_cache(ticket, failure),
             (None, None) => self.end_medium(ticket, Err(MediumFailure::Gone)),
         }
-    }
-
-    pub(crate) fn cache_being_flushed(&self, unit: UnitIndex) -> Option<Ticket> {
-        let is_it = |request: &Request<C>| {
-            matches!(
-                request,
-                Request::Medium { unit: of, step: MediumStep::Cache(CacheStep::Flush { .. }), .. } if *of == unit
-            )
-        };
-        let mut requests = self.requests.iter();
-        let found = requests.find(|(_, request)| is_it(request));
-        found.map(|(key, _)| self.ticket_of(key))
     }
 
     /// The unit does not write through. Who gave the order learns why, and the cache is as it was.

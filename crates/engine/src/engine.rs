@@ -10,15 +10,14 @@ use std::time::Duration;
 
 use memory::Pool;
 use scsi::{Change, ChangeKind, LogicalUnit, StoreFailures};
-use store::Capabilities;
+use store::{Capabilities, Flushes};
 
 use crate::agree::{ToOwner, UnitOwner};
 use crate::carrier::{Carrier, Letter};
 use crate::deadlines::Deadlines;
-use crate::flush::Flushes;
 use crate::keys::{
-    OfLeaving, OfNarrowing, OfRequest, OfSession, OfTask, OfViewChange, OfWait, RequestKey,
-    SessionKey, TaskKey, WaitKey,
+    ErrandKey, OfLeaving, OfNarrowing, OfRequest, OfSession, OfTask, OfViewChange, OfWait,
+    RequestKey, SessionKey, TaskKey, WaitKey,
 };
 use crate::pieces::Pieces;
 use crate::port::Port;
@@ -106,7 +105,7 @@ pub struct Engine<C: Carrier> {
     pub(crate) sharing: VecDeque<SessionKey>,
     /// The sessions' windows are kept small because memory is short.
     pub(crate) is_short_of_memory: bool,
-    pub(crate) flushes: Flushes,
+    pub(crate) flushes: Flushes<UnitIndex, ErrandKey>,
     /// What stores have, and what is done for them.
     pub(crate) stores: Stores<C::Operation>,
     /// The next unit whose store is looked at.

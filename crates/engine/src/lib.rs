@@ -15,7 +15,6 @@
 //! | `port`, `carrier` | what a transport must do; what leaves a core |
 //! | `unit`, `session`, `task`, `report` | what the tables hold |
 //! | `stores` | what stores have and have ordered: requests, their parts, timers, connections |
-//! | `flush` | flushes that no command asked for: the last one of a unit, the one before an eject |
 //! | `pieces` | tasks, resets and changes that wait for a turn, and whose is next |
 //! | `engine` | one core: its tables and queues, what is taken out of it, questions to other cores |
 //! | `room` | buffers for data: who gets them, who waits |
@@ -44,7 +43,6 @@ pub mod deadlines;
 mod engine;
 mod execute;
 mod fence;
-mod flush;
 mod grant;
 mod keys;
 mod life;
@@ -86,9 +84,10 @@ pub use management::Management;
 pub use medium::MediumOrder;
 pub use owed::Owed;
 pub use port::{ManagementOutcome, Port, Response};
-pub use report::{FlushFailure, MediumFailure, Report};
+pub use report::{MediumFailure, Report};
 pub use session::Session;
 pub use space::Space;
+pub use store::FlushFailure;
 pub use task::Orphan;
 pub use unit::NoStore;
 

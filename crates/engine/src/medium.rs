@@ -15,12 +15,12 @@
 use std::time::Duration;
 
 use scsi::{Change, ChangeKind, Reply, SenseCode, Shared, Status, WHOLE_MEDIUM};
-use store::IoFailure;
+use store::FlushFailure;
 
 use crate::agree::ToOwner;
 use crate::carrier::{Carrier, News};
 use crate::engine::{Engine, request_key};
-use crate::report::{FlushFailure, MediumFailure, Report};
+use crate::report::{MediumFailure, Report};
 use crate::task::{CacheStep, MediumStep, Request};
 use crate::{Ticket, UnitIndex};
 
@@ -213,28 +213,22 @@ impl<C: Carrier> Engine<C> {
         }
     }
 
-    /// The eject of a unit that waits for its flush.
-    fn medium_being_flushed(&self, unit: UnitIndex) -> Option<(Ticket, bool)> {
-        self.requests
-            .iter()
-            .find_map(|(key, request)| match request {
-                Request::Medium {
-                    unit: of,
-                    step: MediumStep::Flush { force },
-                    ..
-                } if *of == unit => Some((self.ticket_of(key), *force)),
-                Request::Medium { .. }
-                | Request::Task(_)
-                | Request::Fence { .. }
-                | Request::Refusal { .. }
-                | Request::Management { .. }
-                | Request::Administrator { .. } => None,
-            })
+    /// The order that waits for the flush of a unit.
+    fn order_being_flushed(&self, unit: UnitIndex) -> Option<(Ticket, MediumStep)> {
+        self.requests.iter().find_map(|(key, request)| {
+            if let Request::Medium { unit: of, step, .. } = request
+                && *of == unit
+                && let MediumStep::Flush { .. } | MediumStep::Cache(CacheStep::Flush { .. }) = step
+            {
+                return Some((self.ticket_of(key), *step));
+            }
+            None
+        })
     }
 
     /// An order waits for the flush of a unit.
     pub(crate) fn is_flush_awaited(&self, unit: UnitIndex) -> bool {
-        self.medium_being_flushed(unit).is_some() || self.cache_being_flushed(unit).is_some()
+        self.order_being_flushed(unit).is_some()
     }
 
     /// A flush of a unit has ended, which may have been the one of an eject or of a write cache.
@@ -243,17 +237,18 @@ impl<C: Carrier> Engine<C> {
         unit: UnitIndex,
         failure: Option<&FlushFailure>,
     ) {
-        let Some((ticket, force)) = self.medium_being_flushed(unit) else {
-            return self.handle_flushed_cache(unit, failure);
+        let Some((ticket, step)) = self.order_being_flushed(unit) else {
+            return;
+        };
+        let failure = failure.map(|failure| MediumFailure::Unflushed(failure.clone()));
+        let MediumStep::Flush { force } = step else {
+            return self.handle_flushed_cache(unit, ticket, failure);
         };
         if let Some(Request::Medium { step, .. }) = self.request_mut(ticket) {
             *step = MediumStep::Change { is_fenced: true };
         }
         match failure {
-            Some(failure) => {
-                let failure = MediumFailure::Unflushed(failure.clone());
-                self.end_medium(ticket, Err(failure));
-            }
+            Some(failure) => self.end_medium(ticket, Err(failure)),
             None => {
                 let kind = ChangeKind::Eject { force };
                 self.ask_change(unit, ticket, Change { from: None, kind });
@@ -296,12 +291,6 @@ impl<C: Carrier> Engine<C> {
 
     pub(crate) fn end_medium(&mut self, ticket: Ticket, outcome: Result<(), MediumFailure>) {
         if let Some(unit) = self.close_medium(ticket) {
-            let of = &mut self.units[unit];
-            // The store is given its cache once the order for it is over.
-            of.had_cache |= of
-                .owner
-                .as_ref()
-                .is_some_and(|owner| owner.shared().has_cache);
             self.report_medium(unit, outcome);
         }
     }
@@ -318,11 +307,6 @@ impl<C: Carrier> Engine<C> {
     }
 
     pub(crate) fn report_medium(&mut self, unit: UnitIndex, outcome: Result<(), MediumFailure>) {
-        let lost = MediumFailure::Unflushed(FlushFailure::Store(IoFailure::CacheLost));
-        if outcome.as_ref() != Err(&lost) {
-            // What an order before has said is no part of this.
-            self.units[unit].loss_of_order = None;
-        }
         self.reports
             .push_back(Report::MediumMoved { unit, outcome });
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use store::IoFailure;
+use store::FlushFailure;
 
 use crate::TargetIndex;
 use crate::keys::{SessionKey, TaskKey};
@@ -54,27 +54,6 @@ pub enum Report<P: Port> {
     },
 }
 
-/// Why the data of a unit may not be on stable storage.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum FlushFailure {
-    /// The store said so.
-    Store(IoFailure),
-    /// The store takes no flush.
-    NotTaken,
-    /// It did not end in time.
-    NotInTime,
-}
-
-impl fmt::Display for FlushFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Store(failure) => failure.fmt(f),
-            Self::NotTaken => f.write_str("the store takes no flush"),
-            Self::NotInTime => f.write_str("it did not end in time"),
-        }
-    }
-}
-
 /// Why a medium was not moved.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum MediumFailure {
@@ -89,6 +68,16 @@ pub enum MediumFailure {
     Fixed,
     /// The unit is gone, or its new state could not be kept.
     Gone,
+}
+
+impl MediumFailure {
+    /// The loss that it reports: see [`FlushFailure::CacheLost`].
+    pub const fn loss(&self) -> Option<u64> {
+        match self {
+            Self::Unflushed(FlushFailure::CacheLost { lost }) => Some(*lost),
+            Self::Unflushed(_) | Self::Prevented | Self::Busy | Self::Fixed | Self::Gone => None,
+        }
+    }
 }
 
 impl fmt::Display for MediumFailure {

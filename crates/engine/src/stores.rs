@@ -9,7 +9,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Debug;
 use std::time::Duration;
 
-use store::{IoRequest, IoResult, IoTag, Order, Outlet, PartTag, SocketTag, SocketWork, Submitted};
+use store::{
+    FlushTaken, IoRequest, IoResult, IoTag, Order, Outlet, PartTag, SocketTag, SocketWork,
+    Submitted,
+};
 
 use crate::UnitIndex;
 use crate::carrier::{Carrier, News, StoreWork};
@@ -78,15 +81,6 @@ pub(crate) struct Part<O> {
     operation: O,
 }
 
-/// What became of a flush that no command asked for.
-#[derive(Debug)]
-pub(crate) enum FlushWay {
-    /// It is over.
-    Over(IoResult),
-    /// The store has it.
-    Taken(ErrandKey),
-}
-
 /// The errands of one core, their parts, and the timers and connections of its stores.
 #[derive(Debug)]
 pub(crate) struct Stores<O> {
@@ -140,20 +134,24 @@ impl<O: Copy + Debug> Stores<O> {
         })
     }
 
-    /// Submits a flush that no command asked for. `None` when the store has no room for it now.
-    pub(crate) fn submit_flush(&mut self, index: UnitIndex, unit: &mut Unit) -> Option<FlushWay> {
+    /// Submits a flush that no command asked for.
+    pub(crate) fn submit_flush(
+        &mut self,
+        index: UnitIndex,
+        unit: &mut Unit,
+    ) -> FlushTaken<ErrandKey> {
         let submitted = self.submit(unit, IoRequest::Flush);
         let is_returned = unit.outlet.take_returned().is_some();
         match submitted {
             Submitted::Done(result) => {
                 self.note_done();
-                Some(FlushWay::Over(result))
+                FlushTaken::Done(result)
             }
             Submitted::Taken if is_returned => {
                 self.note_done();
-                None
+                FlushTaken::Full
             }
-            Submitted::Taken => Some(FlushWay::Taken(self.open(index, Client::Flush))),
+            Submitted::Taken => FlushTaken::Taken(self.open(index, Client::Flush)),
         }
     }
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use scsi::{LogicalUnit, NexusId, NexusSlot};
 use store::{
-    Backstore, Capabilities, Departure, HelperResult, IoFailure, IoRequest, IoTag, Outlet, PartTag,
-    RingOperation, SocketResult, SocketTag, Submitted,
+    Backstore, Capabilities, Departure, Durability, HelperResult, IoFailure, IoRequest, IoTag,
+    Outlet, PartTag, RingOperation, SocketResult, SocketTag, Submitted,
 };
 
 use crate::agree::{CoreSide, UnitOwner};
@@ -67,10 +67,6 @@ pub(crate) struct Unit {
     pub(crate) owner: Option<UnitOwner>,
     /// The size in blocks that the owner was asked for last, which it has or will have.
     pub(crate) blocks_asked: u64,
-    /// Its store has a volatile cache, or had one, and no order of an administrator has written all of that through.
-    pub(crate) had_cache: bool,
-    /// A loss that the last order for its medium reports; see [`crate::Engine::note_loss_delivered`].
-    pub(crate) loss_of_order: Option<u64>,
     /// It is being removed: administrators get no order of it through any more.
     pub(crate) is_leaving: bool,
 }
@@ -95,10 +91,8 @@ impl Unit {
         Self {
             blocks_asked: view.shared().blocks,
             view,
-            had_cache: store.capabilities().volatile_cache,
-            loss_of_order: None,
             in_place: InPlace::of(store.capabilities()),
-            is_forgetful: store.lost().is_some(),
+            is_forgetful: store.durability().lost.is_some(),
             losses: Arc::default(),
             store,
             outlet: Outlet::default(),
@@ -118,8 +112,7 @@ impl Unit {
     pub(crate) fn refresh_size(&mut self) {
         self.store.refresh_size();
         self.in_place = InPlace::of(self.store.capabilities());
-        self.is_forgetful = self.store.lost().is_some();
-        self.had_cache |= self.store.capabilities().volatile_cache;
+        self.is_forgetful = self.store.durability().lost.is_some();
         debug_assert_eq!(
             self.store.capabilities().block_bytes,
             self.view.profile().capabilities.block_bytes,
@@ -149,12 +142,18 @@ impl Unit {
 
     /// How often its store has lost what it had answered.
     pub(crate) fn lost(&self) -> u64 {
-        let lost = self.store.lost().unwrap_or_default();
-        let before = self.store.lost_before();
-        if before > 0 {
-            self.losses.note_earlier(before, lost);
+        let durability = self.store.durability();
+        let lost = durability.lost.unwrap_or_default();
+        if durability.lost_before > 0 {
+            self.losses.note_earlier(durability.lost_before, lost);
         }
         lost
+    }
+
+    /// Whether its store may hold something in a cache: not where all was written through, nor where the store knows
+    /// that a flush has covered everything.
+    pub(crate) fn may_hold(&self) -> bool {
+        self.view.shared().cache.may_hold() && self.store.durability().may_have_unflushed
     }
 
     /// Whether a loss is still to be reported to an initiator, and was to no administrator.
@@ -167,7 +166,7 @@ impl Unit {
     pub(crate) fn note_departure(&self, nexus: NexusId, is_farewell: bool, now: Duration) {
         if let Some(losses) = self.losses() {
             let departure = Departure {
-                is_covered: !self.store.may_have_unflushed(),
+                is_covered: !self.store.durability().may_have_unflushed,
                 lost: self.lost(),
                 is_logout: is_farewell,
                 now,
@@ -223,6 +222,10 @@ pub struct NoStore(pub Capabilities);
 impl Backstore for NoStore {
     fn capabilities(&self) -> &Capabilities {
         &self.0
+    }
+
+    fn durability(&self) -> Durability {
+        Durability::UNCOUNTED
     }
 
     fn submit(&mut self, _: IoTag, _: IoRequest, _: &mut Outlet) -> Submitted {

@@ -3,17 +3,20 @@
 use std::sync::Arc;
 
 use scsi::{LogicalUnit, Owner, Profile};
-use store::{Backstore, IoFailure, IoResult};
+use store::{Backstore, Flush, FlushFailure, FlushStep, IoFailure, IoResult};
 
 use crate::UnitIndex;
 use crate::agree::{Patience, UnitOwner};
 use crate::authority::Version;
 use crate::carrier::{Carrier, Letter};
 use crate::engine::Engine;
-use crate::flush::{Course, Flush, Over};
+use crate::keys::ErrandKey;
 use crate::losses::Losses;
-use crate::report::{FlushFailure, Report};
+use crate::report::Report;
 use crate::unit::Unit;
+
+/// A flush that no command asked for may take this many times what an abort may take.
+const FLUSH_PATIENCE: u32 = 3;
 
 /// Changes wait and are kept for this many times what an abort may take.
 const CHANGE_PATIENCE: u32 = 3;
@@ -109,77 +112,74 @@ impl<C: Carrier> Engine<C> {
 
     /// Flushes the store of a unit that this core owns, for the last time.
     pub fn flush_unit(&mut self, unit: UnitIndex) {
-        let flush = Flush::new(unit, true, self.now, self.settings.abort_timeout);
-        if !self.flushes.put_last(flush) {
-            self.ask_flush(flush);
-        }
+        self.flush(unit, true);
     }
 
     /// Flushes a store of which no flush is under way.
     pub(crate) fn begin_flush(&mut self, unit: UnitIndex) {
-        let flush = Flush::new(unit, false, self.now, self.settings.abort_timeout);
-        self.ask_flush(flush);
+        self.flush(unit, false);
     }
 
-    fn ask_flush(&mut self, flush: Flush) {
-        let unit = &mut self.units[flush.unit];
-        let over = self.flushes.ask(flush, unit, &mut self.stores, self.now);
-        self.carry_orders(flush.unit);
-        if let Some((flush, failure)) = over {
-            self.end_flush(flush, failure, false);
-        }
+    fn flush(&mut self, unit: UnitIndex, is_last: bool) {
+        let deadline = self.now + self.settings.abort_timeout * FLUSH_PATIENCE;
+        let steps = self.flushes.begin(Flush {
+            unit,
+            is_last,
+            deadline,
+        });
+        self.follow_flushes(steps);
     }
 
     /// Gives up those whose deadline has come, and asks stores again that took none.
     pub(crate) fn retry_flushes(&mut self) {
-        for course in self.flushes.take_due(self.now) {
-            match course {
-                Course::Ask(flush) => self.ask_flush(flush),
-                Course::Over(over, failure, errand) => {
-                    if let Some(errand) = errand {
+        let steps = self.flushes.take_due(self.now);
+        self.follow_flushes(steps);
+    }
+
+    /// The answer of a store to a flush that no command asked for.
+    pub(crate) fn handle_flush(&mut self, unit: UnitIndex, result: IoResult) {
+        let steps = self.flushes.end(unit, result, self.now);
+        self.follow_flushes(steps);
+    }
+
+    fn follow_flushes(&mut self, steps: impl IntoIterator<Item = FlushStep<UnitIndex, ErrandKey>>) {
+        for step in steps {
+            match step {
+                FlushStep::Ask(flush) => {
+                    let unit = &mut self.units[flush.unit];
+                    let taken = self.stores.submit_flush(flush.unit, unit);
+                    let over = self.flushes.note(flush, taken, self.now);
+                    self.carry_orders(flush.unit);
+                    self.follow_flushes(over);
+                }
+                FlushStep::Over {
+                    flush,
+                    failure,
+                    left,
+                } => {
+                    if let Some(errand) = left {
                         self.stores.disown(errand);
                         self.cancel_errand(errand);
                     }
-                    self.follow_flush(over, failure);
+                    self.end_flush(flush, failure);
                 }
             }
         }
     }
 
-    /// The answer of a store to a flush that no command asked for.
-    pub(crate) fn handle_flush(&mut self, unit: UnitIndex, result: IoResult) {
-        if let Some(over) = self.flushes.take(unit) {
-            self.follow_flush(over, result.err().map(FlushFailure::Store));
-        }
-    }
-
-    /// A flush is over; the last one, which was asked for meanwhile, begins.
-    fn follow_flush(&mut self, over: Over, failure: Option<FlushFailure>) {
-        self.end_flush(over.flush, failure, over.then.is_some());
-        match over.then {
-            Some(last) if last.is_late(self.now) => {
-                self.end_flush(last, Some(FlushFailure::NotInTime), false);
-            }
-            Some(last) => self.ask_flush(last),
-            None => {}
-        }
-    }
-
-    /// A lost cache is reported by the last flush, where one follows: to all, and not only to the order. Of an order
-    /// it counts as reported from [`Engine::note_loss_delivered`] on.
-    fn end_flush(&mut self, flush: Flush, failure: Option<FlushFailure>, is_followed: bool) {
+    /// A lost cache that the flush of an order meets counts as reported from [`Engine::note_loss_delivered`] on.
+    fn end_flush(&mut self, flush: Flush<UnitIndex>, failure: Option<FlushFailure>) {
         let Flush { unit, is_last, .. } = flush;
         // Of an order that was given up nobody is left to report to.
         let is_awaited = is_last || self.is_flush_awaited(unit);
-        let of = &mut self.units[unit];
+        let of = &self.units[unit];
         let lost = of.lost();
         let losses = of.losses().filter(|_| failure.is_none() && is_awaited);
         let is_owed = losses.is_some_and(|losses| match is_last {
             true => losses.report_to_administrator(lost),
             false => losses.is_owed(lost),
         });
-        of.loss_of_order = (is_owed && !is_last && !is_followed).then_some(lost);
-        let reported = || is_owed.then_some(FlushFailure::Store(IoFailure::CacheLost));
+        let reported = || is_owed.then_some(FlushFailure::CacheLost { lost });
         let failure = failure.or_else(reported);
         self.handle_flushed_medium(unit, failure.as_ref());
         debug_assert!(
@@ -192,12 +192,12 @@ impl<C: Carrier> Engine<C> {
         }
     }
 
-    /// Who gave the last order for the medium of a unit has its outcome, as [`Report::MediumMoved`] has it. A
-    /// loss of which that is the report is reported to no other administrator then.
-    pub fn note_loss_delivered(&mut self, unit: UnitIndex) {
-        let unit = &mut self.units[unit];
-        let reported = unit.loss_of_order.take();
-        if let (Some(lost), Some(losses)) = (reported, unit.losses()) {
+    /// Who gave an order for the medium of a unit has its outcome: the loss in it is reported to no other administrator
+    /// then, but for the last flush, where that has begun.
+    pub fn note_loss_delivered(&self, unit: UnitIndex, lost: u64) {
+        if let Some(losses) = self.units[unit].losses()
+            && !self.flushing_units().any(|flushed| flushed == unit)
+        {
             losses.report_to_administrator(lost);
         }
     }
@@ -206,8 +206,7 @@ impl<C: Carrier> Engine<C> {
     /// nor where it knows that a flush has covered everything.
     pub fn may_have_unflushed(&self, unit: UnitIndex) -> bool {
         // In this order: a store has nothing to cover once it has lost it.
-        let may_have =
-            |unit: &Unit| unit.had_cache && unit.store.may_have_unflushed() || unit.owes();
+        let may_have = |unit: &Unit| unit.may_hold() || unit.owes();
         self.units.get(unit).is_none_or(may_have)
     }
 
@@ -218,7 +217,7 @@ impl<C: Carrier> Engine<C> {
             FlushFailure::Store(IoFailure::NotReady | IoFailure::HeldElsewhere)
             | FlushFailure::NotTaken
             | FlushFailure::NotInTime => self.may_have_unflushed(unit),
-            FlushFailure::Store(_) => true,
+            FlushFailure::Store(_) | FlushFailure::CacheLost { .. } => true,
         }
     }
 }

@@ -2,15 +2,13 @@
 //! test says so.
 #![expect(
     clippy::unwrap_used,
-    clippy::expect_used,
     reason = "helpers of tests, outside of #[test] functions"
 )]
 
-use std::fmt;
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -25,10 +23,8 @@ use plane::{
 };
 use reactor::Listener;
 use scsi::{Identity, Limits, Profile};
-use store::{
-    Backstore, Capabilities, IoAnswer, IoFailure, IoRequest, IoTag, NullDisk, Outlet, SharedStore,
-    Submitted, Waker,
-};
+use store::testing::{Fate, Faulty, Hung};
+use store::{IoFailure, IoRequest, NullDisk, SharedStore};
 
 /// Longer than anything here takes, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -38,104 +34,22 @@ const SECOND: Duration = Duration::from_secs(1);
 
 // ---- a store ---------------------------------------------------------------------------------
 
-/// What a flush came to.
-type Flushed = Result<(), IoFailure>;
-
-/// A flush that a store was asked for, and the way to answer it from the thread of the test.
-struct Flush {
-    tag: IoTag,
-    answers: store::Sender<(IoTag, Flushed)>,
-}
-
-impl Flush {
-    fn answer(self, result: Flushed) {
-        self.answers.push((self.tag, result));
-    }
-}
-
-/// A disk of zeros whose flushes end when the test says so.
-#[derive(Debug)]
-struct Disk(Mutex<Sender<Flush>>);
-
-/// A core's handle of it.
-struct DiskHandle {
-    zeros: Box<dyn Backstore>,
-    asked: Sender<Flush>,
-    channel: Option<Channel>,
-}
-
-type Channel = (
-    store::Sender<(IoTag, Flushed)>,
-    store::Receiver<(IoTag, Flushed)>,
-);
-
-impl fmt::Debug for DiskHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DiskHandle").finish_non_exhaustive()
-    }
-}
-
 fn zeros() -> NullDisk {
     NullDisk::new(64 << 20, 512, false)
 }
 
-/// A disk, and the flushes that its handles are asked for.
-fn disk() -> (Arc<Disk>, Receiver<Flush>) {
-    let (asked, flushes) = mpsc::channel();
-    (Arc::new(Disk(Mutex::new(asked))), flushes)
-}
-
-impl SharedStore for Disk {
-    fn handle(&self) -> io::Result<Box<dyn Backstore>> {
-        Ok(Box::new(DiskHandle {
-            zeros: zeros().handle()?,
-            asked: self.0.lock().unwrap().clone(),
-            channel: None,
-        }))
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        zeros().capabilities()
-    }
-
-    fn probe_size(&self) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn is_flush_latched(&self) -> bool {
-        false
-    }
-}
-
-impl Backstore for DiskHandle {
-    fn capabilities(&self) -> &Capabilities {
-        self.zeros.capabilities()
-    }
-
-    fn start(&mut self, make_waker: &dyn Fn() -> Waker, _: &mut Outlet) {
-        self.channel = Some(store::channel(make_waker()));
-    }
-
-    fn submit(&mut self, tag: IoTag, request: IoRequest, outlet: &mut Outlet) -> Submitted {
-        if !matches!(request, IoRequest::Flush) {
-            return self.zeros.submit(tag, request, outlet);
-        }
-        let (answers, _) = self.channel.as_ref().expect("it was started");
-        let answers = answers.clone();
-        self.asked.send(Flush { tag, answers }).unwrap();
-        Submitted::Taken
-    }
-
-    fn handle_wake(&mut self, outlet: &mut Outlet) {
-        let (_, answered) = self.channel.as_ref().expect("it was started");
-        for (tag, result) in answered.take() {
-            outlet.answer(tag, result.map(|()| IoAnswer::Done));
-        }
-    }
-
-    fn refresh_size(&mut self) -> Option<u64> {
-        None
-    }
+/// A disk of zeros, and its flushes, which hang.
+fn disk() -> (Arc<Faulty>, Receiver<Hung>) {
+    let (disk, flushes) = Faulty::new(zeros(), |request| match request {
+        IoRequest::Flush => Fate::Hang,
+        IoRequest::Read { .. }
+        | IoRequest::Write { .. }
+        | IoRequest::Unmap { .. }
+        | IoRequest::WriteZeros { .. }
+        | IoRequest::CompareAndWrite { .. }
+        | IoRequest::Extents { .. } => Fate::Pass,
+    });
+    (Arc::new(disk), flushes)
 }
 
 // ---- the plane -------------------------------------------------------------------------------
@@ -416,7 +330,7 @@ fn the_end_waits_for_the_last_flush_of_every_unit_and_names_those_that_fail() {
     let answering = thread::spawn(move || {
         for _ in 0..3 {
             let flush = flushes.recv_timeout(PATIENCE).unwrap();
-            flush.answer(Err(IoFailure::Hardware { errno: 5 }));
+            flush.fail(IoFailure::Hardware { errno: 5 });
         }
     });
     let stopped = plane.stop();
@@ -437,7 +351,7 @@ fn units_are_closed_when_their_last_flushes_are_over_and_not_before() {
     for _ in &units {
         let flush = flushes.recv_timeout(PATIENCE).unwrap();
         assert!(!closed.wait_until(Instant::now()));
-        flush.answer(Ok(()));
+        flush.pass();
     }
     assert!(closed.wait_until(soon()));
     assert_eq!(closed.unflushed(), []);
@@ -467,7 +381,7 @@ fn an_eject_waits_for_its_flush_and_the_unit_is_not_idle_meanwhile() {
         }
         assert!(!drained.wait_until(Instant::now()));
         assert!(handle.medium(unit).is_in);
-        flush.answer(Ok(()));
+        flush.pass();
         assert_eq!(ejecting.join().unwrap(), Ok(Ok(())));
         drained
     });
@@ -475,7 +389,7 @@ fn an_eject_waits_for_its_flush_and_the_unit_is_not_idle_meanwhile() {
     assert!(drained.wait_until(soon()));
     let answering = thread::spawn(move || {
         while let Ok(flush) = flushes.recv() {
-            flush.answer(Ok(()));
+            flush.pass();
         }
     });
     drop((plane.stop(), disk));

@@ -16,7 +16,6 @@ mod nbd;
 mod rbd;
 mod scsi;
 mod tcp;
-mod writes;
 
 pub use ::hyperscsi::{Device, Level};
 pub use ::rbd::{ClusterOptions, Library, LoadError};

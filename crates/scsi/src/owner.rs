@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use store::WriteCache;
+
 use crate::device::Device;
 use crate::kept::{self, RestoreError};
 use crate::sam::attention::UnitAttention;
@@ -145,11 +147,8 @@ impl Owner {
         let shared = Arc::new(Shared {
             generation: 0,
             blocks: capabilities.size_bytes / u64::from(capabilities.block_bytes),
-            has_cache: capabilities.volatile_cache,
-            had_cache_on: false,
+            cache: WriteCache::new(capabilities.has_cache(), modes.write_cache),
             modes,
-            is_unflushed: false,
-            cache_ons: 0,
             saved_modes: modes,
             reservations,
             is_stopped: false,
@@ -279,14 +278,12 @@ impl Owner {
                 let from = from.ok_or(unknown_command())?;
                 self.command(from, cdb, parameters, draft)?;
             }
-            ChangeKind::Flushed { cache_ons } => {
+            ChangeKind::Flushed { epoch } => {
                 let others = from.map_or(Who::All, |from| Who::AllExcept(from.id));
-                draft.change_modes(others, |shared| shared.note_flushed(*cache_ons));
+                draft.change_cache(others, |cache| cache.note_flushed(*epoch));
             }
-            ChangeKind::WriteThrough => draft.change_modes(Who::All, Shared::write_through),
-            ChangeKind::NotWrittenThrough => {
-                draft.change_modes(Who::All, Shared::take_back_write_through);
-            }
+            ChangeKind::WriteThrough => draft.change_cache(Who::All, WriteCache::write_through),
+            ChangeKind::NotWrittenThrough => draft.change_cache(Who::All, WriteCache::take_back),
             ChangeKind::WriteBack => self.write_back(draft),
             ChangeKind::LogicalUnitReset => {
                 draft.reset(Who::All, UnitAttention::LogicalUnitReset);
@@ -340,7 +337,7 @@ impl Owner {
 
     /// The cache is on, also after a restart: an administrator wants it so.
     fn write_back(&self, draft: &mut Draft) {
-        draft.change_modes(Who::All, Shared::write_back);
+        draft.change_cache(Who::All, WriteCache::write_back);
         draft.persist = !draft.shared.saved_modes.write_cache && self.profile.keeps_state;
         draft.shared.saved_modes.write_cache = true;
     }
@@ -469,6 +466,10 @@ impl Draft {
         if self.shared.shown_modes() != shown {
             self.notify(others, UnitAttention::ModeParametersChanged);
         }
+    }
+
+    fn change_cache(&mut self, others: Who, change: impl FnOnce(&mut WriteCache)) {
+        self.change_modes(others, |shared| shared.change_cache(change));
     }
 
     fn notify(&mut self, who: Who, attention: UnitAttention) {

@@ -30,8 +30,8 @@ pub(crate) struct Owned {
     pub(crate) parameters: u32,
     /// The parameter list, while it waits for a turn.
     pub(crate) list: Vec<u8>,
-    /// [`Shared::cache_ons`](crate::Shared) when its flush began.
-    pub(crate) cache_ons: u64,
+    /// The epoch of the write cache when its flush began.
+    pub(crate) cache_epoch: u64,
 }
 
 /// What a task waits for.

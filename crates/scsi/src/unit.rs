@@ -364,11 +364,11 @@ impl LogicalUnit {
             (Work::OffFlush, input @ Input::Io(_)) => {
                 let step = self.device.resume(&mut task.job, input);
                 let is_good = matches!(&step, Step::Done(it) if it.status == Status::Good);
-                if !is_good || !self.shared.is_unflushed {
+                if !is_good || !self.shared.cache.is_unflushed() {
                     return step;
                 }
-                let cache_ons = task.owned.as_ref().map_or(0, |owned| owned.cache_ons);
-                self.ask_owner(task, ChangeKind::Flushed { cache_ons }, FlushAfter::Never)
+                let epoch = task.owned.as_ref().map_or(0, |owned| owned.cache_epoch);
+                self.ask_owner(task, ChangeKind::Flushed { epoch }, FlushAfter::Never)
             }
             (work, input) => {
                 debug_assert!(false, "{work:?} does not wait for {input:?}");
@@ -528,7 +528,7 @@ impl LogicalUnit {
             cdb: cdb.clone(),
             parameters: length,
             list: Vec::new(),
-            cache_ons: 0,
+            cache_epoch: 0,
         }));
         if spec.ejects(cdb) {
             // The owner asks again, when the medium has been flushed. That is done for one that is out, too:
@@ -572,7 +572,7 @@ impl LogicalUnit {
             FlushAfter::Never | FlushAfter::ModeSelect => return Step::Done(reply.into()),
         };
         if let Some(owned) = &mut task.owned {
-            owned.cache_ons = self.shared.cache_ons;
+            owned.cache_epoch = self.shared.cache.epoch();
         }
         self.device
             .start_flush(&mut task.job, reply.transfer_length)

@@ -12,8 +12,8 @@ use std::rc::Rc;
 
 use memory::Payload;
 use store::{
-    Backstore, Capabilities, Extent, IoAnswer, IoFailure, IoRequest, IoResult, IoTag, Outlet,
-    Submitted,
+    Backstore, Capabilities, Durability, Extent, IoAnswer, IoFailure, IoRequest, IoResult, IoTag,
+    Outlet, Submitted,
 };
 
 use crate::prng::Prng;
@@ -107,18 +107,9 @@ impl Disk {
         let size = blocks * BLOCK_BYTES;
         let block_bytes = u32::try_from(BLOCK_BYTES).unwrap_or(u32::MAX);
         let capabilities = Capabilities {
-            size_bytes: size as u64,
-            block_bytes,
-            physical_block_bytes: block_bytes,
-            read_only: false,
             thin: true,
-            unmap_granularity_bytes: block_bytes,
-            reads_in_place: false,
-            in_place_unit_bytes: 0,
-            needs_own_buffer: false,
             volatile_cache,
-            solid_state: true,
-            compare_and_write_bytes: 0,
+            ..Capabilities::plain(size as u64, block_bytes)
         };
         Self(Rc::new(RefCell::new(State {
             capabilities,
@@ -493,12 +484,13 @@ impl Backstore for Handle {
         }
     }
 
-    fn may_have_unflushed(&self) -> bool {
-        !self.disk.0.borrow().dirty.is_empty()
-    }
-
-    fn lost(&self) -> Option<u64> {
-        self.disk.0.borrow().lost
+    fn durability(&self) -> Durability {
+        let state = self.disk.0.borrow();
+        Durability {
+            may_have_unflushed: !state.dirty.is_empty(),
+            lost: state.lost,
+            lost_before: 0,
+        }
     }
 
     fn refresh_size(&mut self) -> Option<u64> {
@@ -632,12 +624,13 @@ mod tests {
             disk.be_forgetful();
             let handle = disk.handle(0);
             disk.lose_cache();
-            assert_eq!(handle.lost(), Some(0), "there was nothing to lose");
+            let found = || handle.durability();
+            assert_eq!(found().lost, Some(0), "there was nothing to lose");
             let id = write(&disk, 1, 7, false);
             disk.complete(id, Fate::Good);
             let waits = write(&disk, 2, 8, false);
             disk.lose_cache();
-            assert!(handle.lost() == Some(1) && !handle.may_have_unflushed());
+            assert!(found().lost == Some(1) && !found().may_have_unflushed);
             survived += usize::from(disk.content()[BLOCK_BYTES] == 7);
             assert!(disk.complete(waits, Fate::Good).is_some());
             assert_eq!(disk.content()[2 * BLOCK_BYTES], 8);

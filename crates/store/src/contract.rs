@@ -1,11 +1,13 @@
 //! The contract between a device server and a store. [`Backstore`] has its rules.
 
 use std::fmt;
+use std::io::{self, ErrorKind};
 #[cfg(target_os = "linux")]
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::durability::Durability;
 #[cfg(target_os = "linux")]
 use crate::native::NativeSnapshots;
 use crate::notes::Notes;
@@ -123,36 +125,15 @@ pub trait Backstore: fmt::Debug {
         debug_assert!(false, "timer {number}");
     }
 
-    /// Has every read and write done by the ring, where a test can look at it and let it fail.
+    /// Has every read and write done by the ring, where a test can look at it and let it fail, and durable writes done
+    /// as on a file system that honours `RWF_DSYNC`, or as elsewhere, whatever the tests run on.
     #[cfg(test)]
-    fn use_ring_only(&mut self) {}
-
-    /// Has durable writes done as on a file system that honours `RWF_DSYNC`, or as elsewhere,
-    /// whatever the tests run on.
-    #[cfg(test)]
-    fn set_honours_dsync(&mut self, honours: bool) {
-        let _fixed = honours;
+    fn use_ring_only(&mut self, honours_dsync: bool) {
+        let _fixed = honours_dsync;
     }
 
-    /// Whether something was answered as written, on any core, that no flush has covered, or a flush could not cover. A
-    /// store that does not know says so, too.
-    fn may_have_unflushed(&self) -> bool {
-        true
-    }
-
-    /// How often what was answered, on any core, and no flush had covered, may have been lost since the store was
-    /// opened: the cache of a server went with it, and the store goes on. A flush after that is good, so the one who
-    /// hands requests over has to report it to those whom it concerns. `None`: that cannot happen, or a flush fails
-    /// for good after it.
-    fn lost(&self) -> Option<u64> {
-        None
-    }
-
-    /// How many of those losses are of what was written before the store was opened, as by a process that was killed:
-    /// who has the medium says that something is lost, and it is nothing that was answered here.
-    fn lost_before(&self) -> u64 {
-        0
-    }
+    /// What has become of what was answered, on any core, since the store was opened.
+    fn durability(&self) -> Durability;
 
     /// Looks how large the store is now, as [`SharedStore::probe_size`] does, without waiting. A store that needs an
     /// operation for that orders one, and calls [`Outlet::look_at_size`] when it is over.
@@ -160,8 +141,7 @@ pub trait Backstore: fmt::Debug {
         let _unused = outlet;
     }
 
-    /// Takes over the size that was found last, and whether the store writes through. Answers the size in bytes when it
-    /// differs from the one before.
+    /// Takes over the size that was found last. Answers the size in bytes when it differs from the one before.
     fn refresh_size(&mut self) -> Option<u64>;
 }
 
@@ -189,16 +169,23 @@ impl Connections {
 }
 
 /// A store that was opened once, and of which every core takes its handle.
+///
+/// What a store does not define is what the store [below](Self::inner) it says: a layer names only what it changes.
 pub trait SharedStore: Send + Sync + fmt::Debug {
+    /// The store that this one is a layer of, or [`Bottom`].
+    fn inner(&self) -> &dyn SharedStore;
+
     /// A handle for the calling core.
-    fn handle(&self) -> std::io::Result<Box<dyn Backstore>>;
+    fn handle(&self) -> io::Result<Box<dyn Backstore>>;
 
     /// What the store is, with the size it was found to have last.
     fn capabilities(&self) -> Capabilities;
 
     /// Looks how large the store is now; the handles learn of it by [`Backstore::refresh_size`].
     /// May block for as long as a file system is stuck, so no core calls it.
-    fn probe_size(&self) -> std::io::Result<()>;
+    fn probe_size(&self) -> io::Result<()> {
+        self.inner().probe_size()
+    }
 
     /// Makes the store larger, to this many bytes, which are a whole number of blocks; the new part
     /// reads zeros. Never makes one smaller. Looks at the size, too, as [`Self::probe_size`] does.
@@ -206,20 +193,8 @@ pub trait SharedStore: Send + Sync + fmt::Debug {
     /// # Errors
     ///
     /// It cannot grow at all (`Unsupported`), or not that far; it has the size it had.
-    fn grow(&self, size_bytes: u64) -> std::io::Result<()> {
-        let _wanted = size_bytes;
-        Err(std::io::ErrorKind::Unsupported.into())
-    }
-
-    /// Whether what is submitted from now on, on any core, is durable before it is answered although the request does
-    /// not ask for it. The handles learn of it by [`Backstore::refresh_size`].
-    ///
-    /// # Errors
-    ///
-    /// It cannot be had otherwise (`Unsupported`); all is as before.
-    fn set_writes_through(&self, writes_through: bool) -> std::io::Result<()> {
-        let _wanted = writes_through;
-        Err(std::io::ErrorKind::Unsupported.into())
+    fn grow(&self, size_bytes: u64) -> io::Result<()> {
+        self.inner().grow(size_bytes)
     }
 
     /// How much space it takes where it is, in bytes; `None` where that cannot be known. May block for as long as a
@@ -229,40 +204,41 @@ pub trait SharedStore: Send + Sync + fmt::Debug {
     /// # Errors
     ///
     /// It cannot be looked at; `WouldBlock`: nobody has looked yet.
-    fn used_bytes(&self) -> std::io::Result<Option<u64>> {
-        Ok(None)
+    fn used_bytes(&self) -> io::Result<Option<u64>> {
+        self.inner().used_bytes()
     }
 
     /// What the one who has the data calls the medium, whatever its name or place: an image by cluster and id, a disk
     /// by its designator. Does not block.
     fn identity(&self) -> Option<String> {
-        None
+        self.inner().identity()
     }
 
     /// The file or device that has the data, if it is one of this machine.
     #[cfg(target_os = "linux")]
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        None
+        self.inner().descriptor()
     }
 
-    /// Whether the path names the file or device that is open. May block for as long as a file system is stuck, so no
-    /// core calls it.
+    /// Whether the path names the file or device that is open; true of a store of no path. May block for as long as a
+    /// file system is stuck, so no core calls it.
     ///
     /// # Errors
     ///
     /// It names nothing (`NotFound`), or cannot be looked at.
-    fn is_at(&self, path: &Path) -> std::io::Result<bool> {
-        let _no_store_of_a_path = path;
-        Ok(true)
+    fn is_at(&self, path: &Path) -> io::Result<bool> {
+        self.inner().is_at(path)
     }
 
     /// Whether a flush failed ([`IoFailure::FlushLatched`](crate::IoFailure::FlushLatched)).
-    fn is_flush_latched(&self) -> bool;
+    fn is_flush_latched(&self) -> bool {
+        self.inner().is_flush_latched()
+    }
 
     /// Whether what was found when it was opened does not hold any more, because somebody else has had the medium
     /// meanwhile. It serves nothing then, and has to be opened again, with its unit.
     fn is_outdated(&self) -> bool {
-        false
+        self.inner().is_outdated()
     }
 
     /// Takes the medium from another client that has it: what that client sends from now on is refused. Returns when it
@@ -271,28 +247,104 @@ pub trait SharedStore: Send + Sync + fmt::Debug {
     /// # Errors
     ///
     /// The medium knows no such clients (`Unsupported`), or that one has it still.
-    fn take_over(&self) -> std::io::Result<()> {
-        Err(std::io::ErrorKind::Unsupported.into())
+    fn take_over(&self) -> io::Result<()> {
+        self.inner().take_over()
     }
 
     /// The place for short texts that the medium has, if it has one and they may be written.
     fn notes(&self) -> Option<Arc<dyn Notes>> {
-        None
+        self.inner().notes()
     }
 
     /// The snapshots that are made where the data is, if it is somewhere that makes them.
     #[cfg(target_os = "linux")]
     fn native_snapshots(&self) -> Option<Arc<dyn NativeSnapshots>> {
-        None
+        self.inner().native_snapshots()
     }
 
     /// Why requests wait or end with [`IoFailure::NotReady`](crate::IoFailure::NotReady), in words, if that is so now:
     /// who has the data cannot be reached.
     fn outage(&self) -> Option<String> {
-        None
+        self.inner().outage()
     }
 
     /// Its connections, if its data is behind some. Does not block: it is asked for each reading of the counters.
+    fn connections(&self) -> Option<Connections> {
+        self.inner().connections()
+    }
+}
+
+/// What is below a store that is no layer: it has no data, cannot do anything, and nothing is wrong with it.
+#[derive(Clone, Copy, Debug)]
+pub struct Bottom;
+
+#[deny(
+    clippy::missing_trait_methods,
+    reason = "it would ask itself without end"
+)]
+impl SharedStore for Bottom {
+    fn inner(&self) -> &dyn SharedStore {
+        self
+    }
+
+    fn handle(&self) -> io::Result<Box<dyn Backstore>> {
+        Err(ErrorKind::Unsupported.into())
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::plain(0, 512)
+    }
+
+    fn probe_size(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn grow(&self, _: u64) -> io::Result<()> {
+        Err(ErrorKind::Unsupported.into())
+    }
+
+    fn used_bytes(&self) -> io::Result<Option<u64>> {
+        Ok(None)
+    }
+
+    fn identity(&self) -> Option<String> {
+        None
+    }
+
+    #[cfg(target_os = "linux")]
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn is_at(&self, _: &Path) -> io::Result<bool> {
+        Ok(true)
+    }
+
+    fn is_flush_latched(&self) -> bool {
+        false
+    }
+
+    fn is_outdated(&self) -> bool {
+        false
+    }
+
+    fn take_over(&self) -> io::Result<()> {
+        Err(ErrorKind::Unsupported.into())
+    }
+
+    fn notes(&self) -> Option<Arc<dyn Notes>> {
+        None
+    }
+
+    #[cfg(target_os = "linux")]
+    fn native_snapshots(&self) -> Option<Arc<dyn NativeSnapshots>> {
+        None
+    }
+
+    fn outage(&self) -> Option<String> {
+        None
+    }
+
     fn connections(&self) -> Option<Connections> {
         None
     }

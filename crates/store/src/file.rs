@@ -32,7 +32,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use memory::{Buffer, CoreMapping, MappedRange, Payload};
 use rustix::fs::{FallocateFlags, FileType, Stat, fallocate, fstat, ftruncate, stat};
@@ -45,9 +45,9 @@ use crate::request::refuse;
 use crate::size::{PAST_THE_END, find_size, size_of_disk};
 use crate::zeros::{self, ZEROS_BYTES};
 use crate::{
-    AllocateMode, Backstore, CacheMode, Capabilities, DiskFile, Extent, FileHandle, IoAnswer,
-    IoFailure, IoRequest, IoTag, Outlet, PartTag, Place, RingOperation, SharedStore, StoreFile,
-    Submitted,
+    AllocateMode, Backstore, Bottom, CacheMode, Capabilities, DiskFile, Durability, Extent,
+    FileHandle, IoAnswer, IoFailure, IoRequest, IoTag, Outlet, PartTag, Place, RingOperation,
+    SharedStore, StoreFile, Submitted,
 };
 
 /// A file or block device, for all cores.
@@ -59,7 +59,6 @@ struct Shared {
     file: Arc<DiskFile>,
     capabilities: Capabilities,
     cache: CacheMode,
-    writes_through: AtomicBool,
     is_block_device: bool,
     honours_dsync: bool,
     place: Arc<Place>,
@@ -98,10 +97,6 @@ impl Shared {
     fn is_short(&self) -> bool {
         self.short_bytes.load(Ordering::Acquire) != u64::MAX
     }
-
-    fn writes_through(&self) -> bool {
-        self.writes_through.load(Ordering::Acquire)
-    }
 }
 
 impl FileDisk {
@@ -118,7 +113,6 @@ impl FileDisk {
             file: Arc::new(file.into()),
             size_bytes: AtomicU64::new(capabilities.size_bytes),
             short_bytes: AtomicU64::new(u64::MAX),
-            writes_through: AtomicBool::new(cache == CacheMode::WriteThrough),
             capabilities,
             cache,
             is_block_device,
@@ -129,6 +123,10 @@ impl FileDisk {
 }
 
 impl SharedStore for FileDisk {
+    fn inner(&self) -> &dyn SharedStore {
+        &Bottom
+    }
+
     fn handle(&self) -> io::Result<Box<dyn Backstore>> {
         let mut store = FileStore {
             file: Rc::new(StoreFile::new(
@@ -152,7 +150,6 @@ impl SharedStore for FileDisk {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             size_bytes: self.0.size(),
-            volatile_cache: !self.0.writes_through(),
             ..self.0.capabilities.clone()
         }
     }
@@ -189,17 +186,6 @@ impl SharedStore for FileDisk {
             ftruncate(&self.0.file, size_bytes)?;
         }
         self.probe_size()
-    }
-
-    fn set_writes_through(&self, writes_through: bool) -> io::Result<()> {
-        // Past the page cache is another way to open it.
-        if self.0.cache == CacheMode::Direct {
-            return Err(io::ErrorKind::Unsupported.into());
-        }
-        self.0
-            .writes_through
-            .store(writes_through, Ordering::Release);
-        Ok(())
     }
 
     fn used_bytes(&self) -> io::Result<Option<u64>> {
@@ -354,6 +340,10 @@ impl Backstore for FileStore {
         &self.capabilities
     }
 
+    fn durability(&self) -> Durability {
+        Durability::UNCOUNTED
+    }
+
     fn submit(&mut self, tag: IoTag, request: IoRequest, outlet: &mut Outlet) -> Submitted {
         if let Some(failure) = refuse(&self.capabilities, &request) {
             return Submitted::Done(Err(failure));
@@ -390,13 +380,9 @@ impl Backstore for FileStore {
     }
 
     #[cfg(test)]
-    fn use_ring_only(&mut self) {
+    fn use_ring_only(&mut self, honours_dsync: bool) {
         self.cached.is_possible = false;
-    }
-
-    #[cfg(test)]
-    fn set_honours_dsync(&mut self, honours: bool) {
-        self.honours_dsync = honours;
+        self.honours_dsync = honours_dsync;
     }
 
     fn probe(&mut self, outlet: &mut Outlet) {
@@ -422,7 +408,6 @@ impl Backstore for FileStore {
         let size = self.shared.size();
         let changed = size != self.capabilities.size_bytes;
         self.capabilities.size_bytes = size;
-        self.capabilities.volatile_cache = !self.writes_through();
         changed.then_some(size)
     }
 }
@@ -441,7 +426,7 @@ impl FileStore {
                 offset,
                 data,
                 durable,
-            } => self.write(tag, offset, data, durable || self.writes_through()),
+            } => self.write(tag, offset, data, durable),
             IoRequest::Flush => self.flush(),
             IoRequest::Unmap { range } => {
                 let mode = if self.capabilities.thin {
@@ -449,10 +434,9 @@ impl FileStore {
                 } else {
                     AllocateMode::ZeroRange
                 };
-                self.zero(tag, range, mode, self.writes_through())
+                self.zero(tag, range, mode, false)
             }
             IoRequest::WriteZeros { range, durable } => {
-                let durable = durable || self.writes_through();
                 self.zero(tag, range, AllocateMode::ZeroRange, durable)
             }
             // Only a store that offers it is asked for it.
@@ -796,10 +780,6 @@ impl FileStore {
         self.shared.note_short(range.end.saturating_sub(1));
         let offset = range.start;
         self.fail(tag, IoFailure::Truncated { offset })
-    }
-
-    fn writes_through(&self) -> bool {
-        self.shared.writes_through()
     }
 
     fn is_latched(&self) -> bool {

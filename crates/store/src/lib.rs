@@ -40,7 +40,6 @@ mod made;
 #[cfg(target_os = "linux")]
 mod memory_disk;
 #[cfg(target_os = "linux")]
-#[cfg(target_os = "linux")]
 mod native;
 mod next;
 mod notes;
@@ -67,10 +66,13 @@ mod zeros;
 
 pub use cause::Cause;
 pub use compose::{ComposeError, Composed, Form, Member};
-pub use contract::{Backstore, Connections, SharedStore, Submitted};
+pub use contract::{Backstore, Bottom, Connections, SharedStore, Submitted};
 #[cfg(target_os = "linux")]
 pub use disk_file::{CacheProbe, DiskFile, StoreFile, set_cache_probe, set_closer};
-pub use durability::{Departure, Losses, Mark, Party};
+pub use durability::{
+    Departure, Durability, Flush, FlushFailure, FlushStep, FlushTaken, Flushes, Losses, Mark,
+    OwnFlush, Party, WriteCache, Writes,
+};
 #[cfg(target_os = "linux")]
 pub use extents::find_extents;
 #[cfg(not(target_os = "linux"))]

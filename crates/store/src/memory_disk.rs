@@ -33,9 +33,9 @@ use crate::next::Next;
 use crate::request::admit;
 use crate::zeros::{self, ZEROS_BYTES};
 use crate::{
-    AllocateMode, Backstore, Capabilities, DiskFile, Extent, FileHandle, HelperAnswer,
-    HelperOperation, HelperResult, IoAnswer, IoFailure, IoRequest, IoResult, IoTag, Outlet,
-    PartTag, Place, RingOperation, SharedStore, StoreFile, Submitted,
+    AllocateMode, Backstore, Bottom, Capabilities, DiskFile, Durability, Extent, FileHandle,
+    HelperAnswer, HelperOperation, HelperResult, IoAnswer, IoFailure, IoRequest, IoResult, IoTag,
+    Outlet, PartTag, Place, RingOperation, SharedStore, StoreFile, Submitted,
 };
 
 const PAGE_BYTES: usize = 4096;
@@ -79,25 +79,22 @@ impl MemoryDisk {
                 has_huge_pages: AtomicBool::new(true),
             }),
             capabilities: Capabilities {
-                size_bytes,
-                block_bytes,
-                // Memory is written in pieces of any size.
-                physical_block_bytes: block_bytes,
                 read_only,
                 thin,
                 unmap_granularity_bytes: 4096.max(block_bytes),
                 reads_in_place: true,
-                in_place_unit_bytes: 0,
-                needs_own_buffer: false,
-                volatile_cache: false,
-                solid_state: true,
-                compare_and_write_bytes: 0,
+                // Memory is written in pieces of any size.
+                ..Capabilities::plain(size_bytes, block_bytes)
             },
         })
     }
 }
 
 impl SharedStore for MemoryDisk {
+    fn inner(&self) -> &dyn SharedStore {
+        &Bottom
+    }
+
     fn handle(&self) -> io::Result<Box<dyn Backstore>> {
         Ok(Box::new(MemoryHandle {
             shared: Arc::clone(&self.shared),
@@ -115,16 +112,8 @@ impl SharedStore for MemoryDisk {
         self.capabilities.clone()
     }
 
-    fn probe_size(&self) -> io::Result<()> {
-        Ok(())
-    }
-
     fn used_bytes(&self) -> io::Result<Option<u64>> {
         taken_bytes(&*self.shared.file).map(Some)
-    }
-
-    fn is_flush_latched(&self) -> bool {
-        false
     }
 }
 
@@ -140,6 +129,10 @@ struct MemoryHandle {
 impl Backstore for MemoryHandle {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
+    }
+
+    fn durability(&self) -> Durability {
+        Durability::UNCOUNTED
     }
 
     #[inline]

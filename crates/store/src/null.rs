@@ -8,8 +8,8 @@ use memory::{CoreMapping, MappedRange, Payload};
 use crate::request::refuse;
 use crate::zeros::{self, ZEROS_BYTES};
 use crate::{
-    Backstore, Capabilities, Extent, IoAnswer, IoFailure, IoRequest, IoTag, Outlet, SharedStore,
-    Submitted,
+    Backstore, Bottom, Capabilities, Durability, Extent, IoAnswer, IoFailure, IoRequest, IoTag,
+    Outlet, SharedStore, Submitted,
 };
 
 /// A null disk, for all cores.
@@ -23,24 +23,20 @@ impl NullDisk {
     pub const fn new(size_bytes: u64, block_bytes: u32, read_only: bool) -> Self {
         Self {
             capabilities: Capabilities {
-                size_bytes,
-                block_bytes,
-                physical_block_bytes: block_bytes,
                 read_only,
                 thin: true,
-                unmap_granularity_bytes: block_bytes,
                 reads_in_place: true,
-                in_place_unit_bytes: 0,
-                needs_own_buffer: false,
-                volatile_cache: false,
-                solid_state: true,
-                compare_and_write_bytes: 0,
+                ..Capabilities::plain(size_bytes, block_bytes)
             },
         }
     }
 }
 
 impl SharedStore for NullDisk {
+    fn inner(&self) -> &dyn SharedStore {
+        &Bottom
+    }
+
     fn handle(&self) -> io::Result<Box<dyn Backstore>> {
         Ok(Box::new(NullHandle {
             capabilities: self.capabilities.clone(),
@@ -52,16 +48,8 @@ impl SharedStore for NullDisk {
         self.capabilities.clone()
     }
 
-    fn probe_size(&self) -> io::Result<()> {
-        Ok(())
-    }
-
     fn used_bytes(&self) -> io::Result<Option<u64>> {
         Ok(Some(0))
-    }
-
-    fn is_flush_latched(&self) -> bool {
-        false
     }
 }
 
@@ -74,6 +62,10 @@ struct NullHandle {
 impl Backstore for NullHandle {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
+    }
+
+    fn durability(&self) -> Durability {
+        Durability::UNCOUNTED
     }
 
     #[inline]

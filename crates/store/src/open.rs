@@ -291,10 +291,8 @@ impl OpenOptions {
             reads_in_place: false,
             in_place_unit_bytes: 0,
             needs_own_buffer: direct,
-            volatile_cache: match self.cache {
-                CacheMode::WriteBack | CacheMode::Direct => true,
-                CacheMode::WriteThrough => false,
-            },
+            volatile_cache: true,
+            writes_through: self.cache == CacheMode::WriteThrough,
             solid_state: geometry.solid_state,
             compare_and_write_bytes: 0,
         })

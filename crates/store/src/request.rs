@@ -32,9 +32,11 @@ pub struct Capabilities {
     /// Data of a [`IoRequest::Write`] must lie in a pool buffer of its own, or in a part of one that starts at a whole
     /// block (direct I/O asks for aligned addresses).
     pub needs_own_buffer: bool,
-    /// A write without `durable` may be lost when the machine stops, until a
-    /// [`IoRequest::Flush`]. The WCE bit reports this to initiators.
+    /// A write without `durable`, and an unmap, may be lost when the machine stops, until a [`IoRequest::Flush`].
     pub volatile_cache: bool,
+    /// Nothing is to be answered before it is durable. The store does not see to that: whoever hands requests over asks
+    /// for it with each of them, and can begin or stop to do so.
+    pub writes_through: bool,
     /// The medium does not rotate, or it is not known.
     pub solid_state: bool,
     /// The store carries out [`IoRequest::CompareAndWrite`] by itself, for ranges that do not cross a multiple of
@@ -43,6 +45,30 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
+    /// Those of a store of this size that can be written, durably at once, and nothing more.
+    pub const fn plain(size_bytes: u64, block_bytes: u32) -> Self {
+        Self {
+            size_bytes,
+            block_bytes,
+            physical_block_bytes: block_bytes,
+            read_only: false,
+            thin: false,
+            unmap_granularity_bytes: block_bytes,
+            reads_in_place: false,
+            in_place_unit_bytes: 0,
+            needs_own_buffer: false,
+            volatile_cache: false,
+            writes_through: false,
+            solid_state: true,
+            compare_and_write_bytes: 0,
+        }
+    }
+
+    /// Whether writes are answered before they are durable.
+    pub const fn has_cache(&self) -> bool {
+        self.volatile_cache && !self.writes_through
+    }
+
     /// Whether a read needs no buffer.
     #[inline]
     pub const fn answers_in_place(&self, offset: u64, len: usize) -> bool {

@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use memory::{CoreMapping, MappedRange, Mapping, Payload};
 use store::{
-    AllocateMode, Backstore, Capabilities, Extent, FileHandle, HelperAnswer, HelperOperation,
-    HelperResult, IoAnswer, IoFailure, IoRequest, IoResult, IoTag, Outlet, PartTag, Place,
-    RingOperation, StoreFile, Submitted,
+    AllocateMode, Backstore, Capabilities, Durability, Extent, FileHandle, HelperAnswer,
+    HelperOperation, HelperResult, IoAnswer, IoFailure, IoRequest, IoResult, IoTag, Outlet,
+    PartTag, Place, RingOperation, StoreFile, Submitted,
 };
 
 /// The size of every store, in bytes.
@@ -19,18 +19,9 @@ pub const SIZE: u64 = 64 << 20;
 
 pub const fn capabilities() -> Capabilities {
     Capabilities {
-        size_bytes: SIZE,
-        block_bytes: 512,
-        physical_block_bytes: 512,
-        read_only: false,
         thin: true,
-        unmap_granularity_bytes: 512,
-        reads_in_place: false,
-        in_place_unit_bytes: 0,
-        needs_own_buffer: false,
         volatile_cache: true,
-        solid_state: true,
-        compare_and_write_bytes: 0,
+        ..Capabilities::plain(SIZE, 512)
     }
 }
 
@@ -186,11 +177,6 @@ impl Disk {
     /// The size that the store is found to have from now on.
     pub fn resize(&self, bytes: u64) {
         self.state.borrow_mut().found_bytes = bytes;
-    }
-
-    /// Whether the store is found to have a volatile cache from now on.
-    pub fn set_cache(&self, is_volatile: bool) {
-        self.state.borrow_mut().capabilities.volatile_cache = is_volatile;
     }
 
     pub fn probe_on_ring(&self) {
@@ -388,12 +374,13 @@ impl Backstore for Handle {
         &self.capabilities
     }
 
-    fn may_have_unflushed(&self) -> bool {
-        !self.disk.state.borrow().is_all_flushed
-    }
-
-    fn lost(&self) -> Option<u64> {
-        self.disk.state.borrow().lost
+    fn durability(&self) -> Durability {
+        let state = self.disk.state.borrow();
+        Durability {
+            may_have_unflushed: !state.is_all_flushed,
+            lost: state.lost,
+            lost_before: 0,
+        }
     }
 
     fn submit(&mut self, tag: IoTag, request: IoRequest, outlet: &mut Outlet) -> Submitted {
@@ -499,7 +486,6 @@ impl Backstore for Handle {
 
     fn refresh_size(&mut self) -> Option<u64> {
         let state = self.disk.state.borrow();
-        self.capabilities.volatile_cache = state.capabilities.volatile_cache;
         let found = state.found_bytes;
         let before = std::mem::replace(&mut self.capabilities.size_bytes, found);
         (before != found).then_some(found)

@@ -9,7 +9,7 @@ use super::bench::{Bench, MOMENT, UNIT};
 use super::cdb;
 use super::disk::Take;
 use super::medium::{eject, moved};
-use super::outside::{GOOD, Receipt};
+use super::outside::GOOD;
 use crate::{FlushFailure, MediumFailure, MediumOrder, Report};
 
 const LIMIT: Duration = Duration::from_secs(5);
@@ -28,13 +28,17 @@ fn write_through(bench: &mut Bench) {
 }
 
 fn has_cache(bench: &Bench) -> bool {
-    bench.cores[0].owner(UNIT).unwrap().shared().has_cache
+    bench.cores[0]
+        .owner(UNIT)
+        .unwrap()
+        .shared()
+        .cache
+        .is_there()
 }
 
 /// Whether writes on a core are answered before they are durable.
 fn is_cached(bench: &Bench, core: usize) -> bool {
-    let shared = bench.cores[core].units[UNIT].view.shared();
-    shared.has_cache && shared.modes.write_cache
+    bench.cores[core].units[UNIT].view.shared().cache.is_on()
 }
 
 #[test]
@@ -160,7 +164,7 @@ fn hang(bench: &mut Bench) -> Option<FlushFailure> {
 #[test]
 fn a_cache_whose_state_cannot_be_saved_does_not_come() {
     for is_safe in [false, true] {
-        let mut bench = Bench::with_store(2, |store| store.volatile_cache = false);
+        let mut bench = Bench::with_store(2, |store| store.writes_through = true);
         order(&mut bench, MediumOrder::WriteBack);
         assert_eq!(moved(&mut bench), []);
         assert!(!has_cache(&bench));
@@ -181,11 +185,9 @@ fn a_cache_whose_state_cannot_be_saved_does_not_come() {
     }
 }
 
-/// The store says that it has no cache from the moment on in which it is switched, before anything is flushed.
 #[test]
 fn a_hung_last_flush_is_named_unless_an_order_has_written_all_through() {
     let mut bench = Bench::with_store(1, |one| one.volatile_cache = true);
-    bench.disk(0).set_cache(false);
     bench.disk(0).take_next([Take::Pending]);
     write_through(&mut bench);
     bench.pass(LIMIT);
@@ -197,22 +199,32 @@ fn a_hung_last_flush_is_named_unless_an_order_has_written_all_through() {
     write_through(&mut bench);
     assert_eq!(moved(&mut bench), [Ok(())]);
     assert_eq!(hang(&mut bench), None);
-    // It is switched back after the order, and nobody looks at it then.
     order(&mut bench, MediumOrder::WriteBack);
     assert_eq!(moved(&mut bench), [Ok(())]);
     assert_eq!(hang(&mut bench), Some(late));
     bench.end();
 }
 
-/// As a composition that gets a part which has a cache.
+/// The store has no cache for initiators any more, and still holds what they wrote before.
 #[test]
-fn a_store_that_gets_a_cache_may_hold_something_from_then_on() {
-    let mut bench = Bench::with_store(1, |one| one.volatile_cache = false);
-    assert_eq!(hang(&mut bench), None);
-    bench.disk(0).set_cache(true);
-    bench.disk(0).resize(1 << 21);
-    bench.cores[0].handle_size_changed(UNIT, Receipt::default());
+fn a_last_flush_that_hangs_beside_that_of_an_order_is_named() {
+    let mut bench = Bench::with_store(1, |one| one.volatile_cache = true);
+    bench.disk(0).take_next([Take::Pending]);
+    let limit = LAST * 2;
+    order(&mut bench, MediumOrder::WriteThrough { limit });
+    assert!(!has_cache(&bench));
+    bench.cores[0].flush_unit(UNIT);
     bench.settle();
-    assert_eq!(hang(&mut bench), Some(FlushFailure::NotInTime));
+    bench.pass(LAST);
+    let unflushed = MediumFailure::Unflushed(FlushFailure::NotInTime);
+    assert_eq!(moved(&mut bench), [Err(unflushed)]);
+    let failure = Some(FlushFailure::NotInTime);
+    assert!(
+        matches!(&bench.reports[..], [(_, Report::Flushed { failure: it, .. })] if *it == failure),
+        "{:?}",
+        bench.reports
+    );
+    bench.reports.clear();
+    bench.finish_pending(0);
     bench.end();
 }

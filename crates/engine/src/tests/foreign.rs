@@ -10,9 +10,9 @@ use std::time::Duration;
 use scsi::Owner;
 use store::testing::{ForeignDisk, Manner};
 use store::{
-    Backstore, Capabilities, FileHandle, IoAnswer, IoFailure, IoRequest, IoTag, Outlet, PartTag,
-    Place, RingOperation, SharedStore, SocketResult, SocketTag, SocketWork, StoreFile, Submitted,
-    Waker,
+    Backstore, Capabilities, Durability, FileHandle, IoAnswer, IoFailure, IoRequest, IoTag, Outlet,
+    PartTag, Place, RingOperation, SharedStore, SocketResult, SocketTag, SocketWork, StoreFile,
+    Submitted, Waker,
 };
 
 use super::bench::{ABORT, Bench, MOMENT, UNIT, profile};
@@ -306,6 +306,10 @@ impl Backstore for HastyStore {
         &self.capabilities
     }
 
+    fn durability(&self) -> Durability {
+        Durability::UNCOUNTED
+    }
+
     fn start(&mut self, _: &dyn Fn() -> Waker, outlet: &mut Outlet) {
         outlet.set_timer(2, Duration::from_secs(2));
         outlet.set_timer(1, Duration::from_secs(1));
@@ -376,6 +380,10 @@ struct IdleStore(Capabilities);
 impl Backstore for IdleStore {
     fn capabilities(&self) -> &Capabilities {
         &self.0
+    }
+
+    fn durability(&self) -> Durability {
+        Durability::UNCOUNTED
     }
 
     fn submit(&mut self, _: IoTag, _: IoRequest, _: &mut Outlet) -> Submitted {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use scsi::Status;
-use store::IoFailure;
 
 use super::bench::{ABORT, Bench, UNIT, Who, port_name, visible};
 use super::cdb;
@@ -28,7 +27,7 @@ fn flush(bench: &mut Bench, who: Who) -> (Status, Option<(u8, u8, u8)>) {
 }
 
 /// What the flush of an order, or the last one, reports of a loss.
-const CACHE_LOST: FlushFailure = FlushFailure::Store(IoFailure::CacheLost);
+const CACHE_LOST: FlushFailure = FlushFailure::CacheLost { lost: 1 };
 const UNFLUSHED: MediumFailure = MediumFailure::Unflushed(CACHE_LOST);
 
 /// A far store has answered a write, which no flush has covered.
@@ -74,7 +73,7 @@ fn a_loss_that_the_flush_of_an_eject_meets_is_reported_by_the_last_one_too() {
     bench.cores[0].flush_unit(UNIT);
     bench.finish(0, 0);
     assert_eq!(moved(&mut bench), [Err(UNFLUSHED)]);
-    bench.cores[0].note_loss_delivered(UNIT);
+    bench.cores[0].note_loss_delivered(UNIT, 1);
     bench.finish_all(0);
     assert!(
         matches!(
@@ -139,7 +138,7 @@ fn the_last_flush_reports_to_an_administrator_what_no_initiator_knows() {
             let back = bench.log_in_as(0, name, &[visible(0, 0)], None);
             assert_eq!(flush(&mut bench, back), LOST);
         }
-        let expected = (!is_back).then_some(FlushFailure::Store(IoFailure::CacheLost));
+        let expected = (!is_back).then_some(CACHE_LOST);
         assert_eq!(bench.cores[0].may_have_unflushed(UNIT), !is_back);
         assert_eq!(last_flush(&mut bench), expected);
         bench.end();
@@ -267,7 +266,7 @@ fn a_loss_that_is_met_after_an_eject_was_given_up_is_reported_by_the_next_one() 
         eject(&mut bench, false);
         assert_eq!(moved(&mut bench), [Err(UNFLUSHED)], "nobody has it");
     }
-    bench.cores[0].note_loss_delivered(UNIT);
+    bench.cores[0].note_loss_delivered(UNIT, 1);
     eject(&mut bench, false);
     assert_eq!(moved(&mut bench), [Ok(())]);
     bench.end();
@@ -285,7 +284,7 @@ fn a_loss_that_an_order_reports_is_reported_by_the_last_flush_unless_its_caller_
         bench.finish_all(0);
         assert_eq!(moved(&mut bench), [Err(UNFLUSHED)]);
         if is_delivered {
-            bench.cores[0].note_loss_delivered(UNIT);
+            bench.cores[0].note_loss_delivered(UNIT, 1);
         }
         assert_eq!(
             last_flush(&mut bench),
@@ -304,14 +303,15 @@ fn a_loss_that_comes_after_the_flush_of_an_order_counts_as_reported_to_nobody() 
     assert_eq!(moved(&mut bench).len(), 1);
     write(&mut bench, who);
     bench.lose_cache(2);
-    bench.cores[0].note_loss_delivered(UNIT);
+    bench.cores[0].note_loss_delivered(UNIT, 1);
     eject(&mut bench, false);
-    assert_eq!(moved(&mut bench), [Err(UNFLUSHED)]);
-    // Nor is what the next order says, which ends before its flush.
+    let again = FlushFailure::CacheLost { lost: 2 };
+    assert_eq!(moved(&mut bench), [Err(MediumFailure::Unflushed(again))]);
+    // An order that ends before its flush reports none.
     bench.cores[0].leave_unit(UNIT);
     eject(&mut bench, false);
     assert_eq!(moved(&mut bench), [Err(MediumFailure::Gone)]);
-    bench.cores[0].note_loss_delivered(UNIT);
+    assert_eq!(MediumFailure::Gone.loss(), None);
     assert!(last_flush(&mut bench).is_some());
     bench.end();
 }

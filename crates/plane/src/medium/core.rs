@@ -51,9 +51,11 @@ impl Core {
             let name = &self.engine.carrier.units[unit].name;
             tracing::error!(unit = %name, %failure, "the flush of an order for its medium failed");
         }
+        let loss = outcome.as_ref().err().and_then(MediumFailure::loss);
         // The caller may have given up waiting. Once the program ends, an answer may reach nobody.
-        if answer.send(outcome).is_ok() && self.stop_at.is_none() {
-            self.engine.note_loss_delivered(unit);
+        let is_delivered = answer.send(outcome).is_ok() && self.stop_at.is_none();
+        if let Some(lost) = loss.filter(|_| is_delivered) {
+            self.engine.note_loss_delivered(unit, lost);
         }
     }
 

@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use nbd::{Export, ServerError, Work};
 use store::{
-    Backstore, Capabilities, Descriptor, HelperAnswer, HelperOperation, HelperResult, IoFailure,
-    IoRequest, IoTag, Outlet, PartTag, Receiver, SocketResult, SocketTag, Submitted, Waker,
-    channel, refuse,
+    Backstore, Capabilities, Descriptor, Durability, HelperAnswer, HelperOperation, HelperResult,
+    IoFailure, IoRequest, IoTag, Outlet, OwnFlush, PartTag, Receiver, SocketResult, SocketTag,
+    Submitted, Waker, channel, refuse,
 };
 
 use super::job::{self, Brought, Job, JobWork};
@@ -24,7 +24,6 @@ use super::link::{Happened, Link};
 use super::request::{self, Open};
 use super::shared::{Mail, Mailbox, Posted, Shared};
 use crate::words;
-use crate::writes::Flushing;
 
 /// Between two attempts to connect. A connection that was up for so long has settled: when it is lost, another attempt
 /// is made at once.
@@ -643,12 +642,8 @@ impl Backstore for NbdHandle {
         &self.capabilities
     }
 
-    fn may_have_unflushed(&self) -> bool {
-        self.shared.writes.has_uncovered()
-    }
-
-    fn lost(&self) -> Option<u64> {
-        Some(self.shared.writes.lost())
+    fn durability(&self) -> Durability {
+        self.shared.writes.durability()
     }
 
     fn start(&mut self, make_waker: &dyn Fn() -> Waker, outlet: &mut Outlet) {
@@ -669,7 +664,7 @@ impl Backstore for NbdHandle {
         if matches!(request, IoRequest::Flush) && !self.capabilities.volatile_cache {
             return Submitted::Done(Ok(store::IoAnswer::Done));
         }
-        let flushing = Flushing::new(&self.shared.writes);
+        let flushing = OwnFlush::new(&self.shared.writes);
         let open = Open::new(request, &self.shared.export, flushing);
         self.open.insert(tag, open);
         self.carry_on(tag, outlet);

@@ -6,10 +6,9 @@ use std::sync::Arc;
 
 use memory::{Buffer, Payload};
 use nbd::{Export, ReadBuffer, ServerError, StatusExtent, Work};
-use store::{Extent, IoAnswer, IoFailure, IoRequest, IoResult};
+use store::{Extent, IoAnswer, IoFailure, IoRequest, IoResult, OwnFlush, Writes};
 
 use super::job::{Data, JobWork, Space};
-use crate::writes::{Flushing, Writes};
 
 /// Zeros are given back or written in pieces of this size, so that a server that writes them slowly serves others in
 /// between.
@@ -72,12 +71,12 @@ pub(super) struct Open {
     jobs: usize,
     failure: Option<IoFailure>,
     is_cancelled: bool,
-    flushing: Flushing,
+    flushing: OwnFlush,
 }
 
 impl Open {
     /// Prepares to cut a request into jobs that the server takes.
-    pub(super) fn new(request: IoRequest, export: &Export, flushing: Flushing) -> Self {
+    pub(super) fn new(request: IoRequest, export: &Export, flushing: OwnFlush) -> Self {
         let can_fua = export.flags.can_fua();
         let durably = |durable: bool| {
             let needs_flush = durable && !can_fua && export.flags.can_flush();
@@ -125,7 +124,7 @@ impl Open {
         Self::with(kind, offset, rest, flushing)
     }
 
-    const fn with(kind: Kind, offset: u64, rest: Rest, flushing: Flushing) -> Self {
+    const fn with(kind: Kind, offset: u64, rest: Rest, flushing: OwnFlush) -> Self {
         Self {
             kind,
             offset,

@@ -6,12 +6,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nbd::Export;
-use store::{Backstore, Capabilities, Connections, IoFailure, Sender, SharedStore};
+use store::{Backstore, Bottom, Capabilities, Connections, IoFailure, Sender, SharedStore, Writes};
 
 use super::disk::NbdHandle;
 use super::job::Brought;
 use super::open::{NbdOptions, Tls};
-use crate::writes::Writes;
 
 /// From one core to another.
 #[derive(Debug)]
@@ -304,6 +303,7 @@ impl Shared {
             // Data stays until it is answered, in case it has to be sent again; a receive chunk must not.
             needs_own_buffer: true,
             volatile_cache: flags.can_flush(),
+            writes_through: false,
             solid_state: !flags.is_rotational(),
             compare_and_write_bytes: 0,
         }
@@ -343,6 +343,10 @@ impl NbdDisk {
 }
 
 impl SharedStore for NbdDisk {
+    fn inner(&self) -> &dyn SharedStore {
+        &Bottom
+    }
+
     fn handle(&self) -> io::Result<Box<dyn Backstore>> {
         let number = self.0.handles.fetch_add(1, Ordering::SeqCst);
         Ok(Box::new(NbdHandle::new(Arc::clone(&self.0), number)))

@@ -259,7 +259,10 @@ impl World {
 
     /// How often the store says that it may have lost something, and each core of it the same.
     fn lost(&self) -> u64 {
-        let mut all = self.cores.iter().map(|core| core.handle.lost().unwrap());
+        let mut all = self
+            .cores
+            .iter()
+            .map(|core| core.handle.durability().lost.unwrap());
         let lost = all.next().unwrap();
         assert!(all.all(|other| other == lost));
         lost

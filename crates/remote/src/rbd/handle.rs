@@ -14,8 +14,8 @@ use std::time::Duration;
 use memory::{Buffer, Payload};
 use rbd::{CallError, Completion, Image, Lent};
 use store::{
-    Backstore, Capabilities, IoAnswer, IoFailure, IoRequest, IoResult, IoTag, Outlet, Receiver,
-    Sender, Submitted, Waker, channel, refuse,
+    Backstore, Capabilities, Durability, IoAnswer, IoFailure, IoRequest, IoResult, IoTag, Outlet,
+    Receiver, Sender, Submitted, Waker, channel, refuse,
 };
 
 use super::attendant::{BLOCKLISTED, READ_ONLY, Work};
@@ -449,6 +449,10 @@ fn give_back(kind: Kind, completion: &Completion) {
 impl Backstore for RbdHandle {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
+    }
+
+    fn durability(&self) -> Durability {
+        Durability::UNCOUNTED
     }
 
     fn start(&mut self, make_waker: &dyn Fn() -> Waker, outlet: &mut Outlet) {

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use rbd::{CallError, Completion, Image, Library};
 use store::{
-    Backstore, Capabilities, Connections, Extent, IoFailure, IoTag, NativeSnapshots, Notes, Sender,
-    SharedStore,
+    Backstore, Bottom, Capabilities, Connections, Extent, IoFailure, IoTag, NativeSnapshots, Notes,
+    Sender, SharedStore,
 };
 
 use super::attendant::{self, Work};
@@ -333,6 +333,7 @@ impl Common {
             needs_own_buffer: true,
             // The cache of the library is off.
             volatile_cache: false,
+            writes_through: false,
             solid_state: true,
             compare_and_write_bytes: self.found.compare_and_write_bytes,
         }
@@ -463,6 +464,10 @@ impl RbdDisk {
 }
 
 impl SharedStore for RbdDisk {
+    fn inner(&self) -> &dyn SharedStore {
+        &Bottom
+    }
+
     fn identity(&self) -> Option<String> {
         Some(self.users.common.medium_text())
     }
@@ -548,10 +553,6 @@ impl SharedStore for RbdDisk {
         // One that is a snapshot itself has none.
         let has_some = common.options.snapshot.is_none();
         has_some.then(|| Arc::new(ImageSnapshots { common }) as Arc<dyn NativeSnapshots>)
-    }
-
-    fn is_flush_latched(&self) -> bool {
-        false
     }
 
     fn outage(&self) -> Option<String> {

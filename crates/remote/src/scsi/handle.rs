@@ -10,14 +10,13 @@ use std::sync::atomic::Ordering;
 
 use memory::{Buffer, Payload};
 use store::{
-    Backstore, Capabilities, Extent, IoAnswer, IoFailure, IoRequest, IoResult, IoTag, Outlet,
-    Receiver, Submitted, Waker, channel, refuse,
+    Backstore, Capabilities, Durability, Extent, IoAnswer, IoFailure, IoRequest, IoResult, IoTag,
+    Outlet, OwnFlush, Receiver, Submitted, Waker, channel, refuse,
 };
 
 use super::command::{Facts, ZEROS_BYTES_MAX};
 use super::job::{Brought, Bytes, Job, Letter, Mail, Work};
 use super::shared::Users;
-use crate::writes::Flushing;
 
 /// Requests that are taken at a time; more are returned.
 const REQUESTS_MAX: usize = 256;
@@ -60,7 +59,7 @@ struct Open {
     cut: Option<Cut>,
     /// A flush follows at the end, as the device has written something that is to be durable and is not.
     needs_flush: bool,
-    flushing: Flushing,
+    flushing: OwnFlush,
     jobs: Vec<u64>,
     buffer: Option<Buffer>,
     extents: Option<Vec<Extent>>,
@@ -69,7 +68,7 @@ struct Open {
 }
 
 impl Open {
-    fn new(request: IoRequest, facts: &Facts, flushing: Flushing) -> Self {
+    fn new(request: IoRequest, facts: &Facts, flushing: OwnFlush) -> Self {
         let mut buffer = None;
         let mut needs_flush = false;
         let zeros = |unmap: bool| match facts.zeros_bytes_max {
@@ -313,16 +312,8 @@ impl Backstore for ScsiHandle {
         &self.capabilities
     }
 
-    fn may_have_unflushed(&self) -> bool {
-        self.users.0.writes.has_uncovered()
-    }
-
-    fn lost(&self) -> Option<u64> {
-        Some(self.users.0.writes.lost())
-    }
-
-    fn lost_before(&self) -> u64 {
-        self.users.0.writes.lost_before()
+    fn durability(&self) -> Durability {
+        self.users.0.writes.durability()
     }
 
     fn start(&mut self, make_waker: &dyn Fn() -> Waker, _outlet: &mut Outlet) {
@@ -342,7 +333,7 @@ impl Backstore for ScsiHandle {
             outlet.give_back(request);
             return Submitted::Taken;
         }
-        let flushing = Flushing::new(&self.users.0.writes);
+        let flushing = OwnFlush::new(&self.users.0.writes);
         let open = Open::new(request, &self.users.0.now(), flushing);
         self.open.insert(tag, open);
         self.unfinished.push_back(tag);

@@ -8,14 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
-use store::{Backstore, Capabilities, Connections, Sender, SharedStore};
+use store::{Backstore, Bottom, Capabilities, Connections, Sender, SharedStore, Writes};
 
 use super::command::Facts;
 use super::handle::ScsiHandle;
 use super::job::{Letter, Mail};
 use super::jobs::Losses;
 use super::medium::{Claim, InUse};
-use crate::writes::Writes;
 
 /// What the administrator has said of a store.
 #[derive(Clone, Copy, Debug)]
@@ -257,6 +256,7 @@ impl Common {
             needs_own_buffer: true,
             // One that has none may get one, and flushes are passed on anyway.
             volatile_cache: true,
+            writes_through: false,
             solid_state: !facts.is_rotating,
             compare_and_write_bytes: self.compare_bytes(),
         }
@@ -332,6 +332,10 @@ impl ScsiDisk {
 }
 
 impl SharedStore for ScsiDisk {
+    fn inner(&self) -> &dyn SharedStore {
+        &Bottom
+    }
+
     fn identity(&self) -> Option<String> {
         let identity = self.users.0.facts.identity.as_ref();
         identity.map(|identity| identity.best().to_owned())

@@ -35,6 +35,8 @@ pub(crate) struct Disk {
     removable: bool,
     /// Capacity.
     blocks: u64,
+    /// Initiators can switch the write cache.
+    has_cache: bool,
     /// A write is durable only if it is asked to be.
     is_cached: bool,
     /// What failed in the store.
@@ -172,6 +174,7 @@ impl Disk {
             limits,
             removable: profile.identity.removable,
             blocks: 0,
+            has_cache: profile.capabilities.has_cache(),
             is_cached: false,
             failures: Failures::default(),
         }
@@ -180,8 +183,8 @@ impl Disk {
     /// Takes over what of the shared state every command needs.
     pub(crate) fn install(&mut self, shared: &Shared) {
         self.blocks = shared.blocks;
-        self.capabilities.volatile_cache = shared.has_cache;
-        self.is_cached = shared.has_cache && shared.modes.write_cache;
+        self.has_cache = shared.cache.is_there();
+        self.is_cached = shared.cache.is_on();
     }
 
     /// A write is durable only if it is asked to be.

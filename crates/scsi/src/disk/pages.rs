@@ -39,7 +39,7 @@ impl Peripheral for Disk {
     }
 
     fn has_volatile_cache(&self) -> bool {
-        self.capabilities.volatile_cache
+        self.has_cache
     }
 
     fn is_read_only(&self) -> bool {
@@ -82,7 +82,7 @@ impl Peripheral for Disk {
 
     fn changeable_modes(&self) -> Modes {
         Modes {
-            write_cache: self.capabilities.volatile_cache,
+            write_cache: self.has_cache,
             descriptor_sense: true,
             software_write_protect: true,
         }
@@ -90,7 +90,7 @@ impl Peripheral for Disk {
 
     fn default_modes(&self) -> Modes {
         Modes {
-            write_cache: self.capabilities.volatile_cache,
+            write_cache: self.has_cache,
             ..Modes::NONE
         }
     }

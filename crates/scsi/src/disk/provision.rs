@@ -171,8 +171,7 @@ impl Disk {
             return self.written(job);
         };
         let step = turn_over(next);
-        // It has no durable form. A store that writes through has it followed by a flush itself, but for what was begun
-        // before it did.
+        // It has no durable form.
         Self::note_write(job, !self.capabilities.volatile_cache);
         job.work = Rare::Unmap { left }.into();
         step

@@ -27,8 +27,8 @@ pub enum ChangeKind {
     },
     /// With the write cache off, the medium was flushed: the end of a MODE SELECT.
     Flushed {
-        /// [`Shared::cache_ons`](crate::Shared) when the flush began.
-        cache_ons: u64,
+        /// The epoch of the write cache when the flush began.
+        epoch: u64,
     },
     /// The task management function LOGICAL UNIT RESET.
     LogicalUnitReset,

@@ -1,6 +1,8 @@
 //! The state of a unit that commands can change. Every core holds the same immutable snapshot;
 //! the owner core makes a new one for each change.
 
+use store::WriteCache;
+
 use crate::sam::nexus::NexusId;
 use crate::sam::sense::{Sense, SenseCode, SenseKey};
 use crate::spc::reservation::Reservations;
@@ -14,17 +16,10 @@ pub struct Shared {
     pub generation: u64,
     /// Capacity.
     pub blocks: u64,
-    /// The store may keep writes in a volatile cache. Without, it writes through, and no initiator can change that.
-    pub has_cache: bool,
-    /// The cache was on when the store began to write through.
-    pub had_cache_on: bool,
+    /// The write cache of the store.
+    pub cache: WriteCache,
     /// Mode parameters in force.
     pub modes: Modes,
-    /// The write cache is off, and what it held may not be on the medium: no flush since then is known to have
-    /// succeeded. Until then initiators see it as on.
-    pub is_unflushed: bool,
-    /// How often the write cache was switched on: a flush counts for the time in which it began.
-    pub cache_ons: u64,
     /// Mode parameters after a reset.
     pub saved_modes: Modes,
     /// Persistent and SPC-2 reservations.
@@ -47,14 +42,14 @@ impl Shared {
     /// Mode parameters as initiators see them.
     pub(crate) const fn shown_modes(&self) -> Modes {
         let mut modes = self.modes;
-        modes.write_cache |= self.is_unflushed;
+        modes.write_cache = self.cache.is_shown();
         modes
     }
 
     /// Saved mode parameters as initiators see them: what is saved for a cache that the store has not now stays saved.
     pub(crate) const fn shown_saved_modes(&self) -> Modes {
         let mut modes = self.saved_modes;
-        modes.write_cache &= self.has_cache;
+        modes.write_cache &= self.cache.is_there();
         modes
     }
 
@@ -62,58 +57,22 @@ impl Shared {
     pub(crate) const fn save_modes(&mut self, modes: Modes) {
         let write_cache = self.saved_modes.write_cache;
         self.saved_modes = modes;
-        if !self.has_cache {
+        if !self.cache.is_there() {
             self.saved_modes.write_cache = write_cache;
         }
     }
 
-    /// The store has no cache from now on.
-    pub(crate) const fn write_through(&mut self) {
-        if self.has_cache {
-            self.had_cache_on = self.modes.write_cache;
-            self.has_cache = false;
-            self.switch_cache(false);
-        }
-    }
-
-    /// The store has the cache that it had before it began to write through.
-    pub(crate) const fn take_back_write_through(&mut self) {
-        if !self.has_cache {
-            self.has_cache = true;
-            self.switch_cache(self.had_cache_on);
-        }
-    }
-
-    /// The store has a cache, which is on.
-    pub(crate) const fn write_back(&mut self) {
-        self.has_cache = true;
-        self.switch_cache(true);
-    }
-
-    const fn switch_cache(&mut self, is_on: bool) {
-        let mut modes = self.modes;
-        modes.write_cache = is_on;
-        self.set_modes(modes);
-    }
-
     /// Other mode parameters are in force.
     pub(crate) const fn set_modes(&mut self, modes: Modes) {
-        match (self.modes.write_cache, modes.write_cache) {
-            (false, true) => {
-                self.is_unflushed = false;
-                self.cache_ons += 1;
-            }
-            (true, false) => self.is_unflushed = true,
-            (true, true) | (false, false) => {}
-        }
         self.modes = modes;
+        self.cache.switch(modes.write_cache);
+        self.modes.write_cache = self.cache.is_on();
     }
 
-    /// What was written while the cache was on for the last time is on the medium.
-    pub(crate) const fn note_flushed(&mut self, cache_ons: u64) {
-        if cache_ons == self.cache_ons && !self.modes.write_cache {
-            self.is_unflushed = false;
-        }
+    /// Something becomes of the write cache.
+    pub(crate) fn change_cache(&mut self, change: impl FnOnce(&mut WriteCache)) {
+        change(&mut self.cache);
+        self.modes.write_cache = self.cache.is_on();
     }
 
     /// Why commands that need the medium end in NOT READY, if they do.

@@ -60,18 +60,11 @@ fn profile() -> Profile {
             ..Limits::default()
         },
         capabilities: Capabilities {
-            size_bytes: BLOCKS * BLOCK as u64,
-            block_bytes: 512,
             physical_block_bytes: 4096,
-            read_only: false,
             thin: true,
             unmap_granularity_bytes: 4096,
-            reads_in_place: false,
-            in_place_unit_bytes: 0,
-            needs_own_buffer: false,
             volatile_cache: true,
-            solid_state: true,
-            compare_and_write_bytes: 0,
+            ..Capabilities::plain(BLOCKS * BLOCK as u64, 512)
         },
         keeps_state: true,
     }

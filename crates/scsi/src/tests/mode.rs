@@ -446,8 +446,8 @@ fn write_through_by_an_administrator_shows_when_it_is_flushed_and_no_initiator_e
     good(&rig.run(at, &write, &[0; BLOCK]));
     assert_eq!(rig.asked, [Asked::Write(0, BLOCK, true)]);
     assert_eq!(shown(&mut rig), WCE);
-    let cache_ons = rig.owner.shared().cache_ons;
-    rig.change(None, ChangeKind::Flushed { cache_ons });
+    let epoch = rig.owner.shared().cache.epoch();
+    rig.change(None, ChangeKind::Flushed { epoch });
     assert_eq!(sense(&rig.run(at, &[0; 6], &[])), (6, 0x2a, 0x01));
     assert_eq!(shown(&mut rig), 0);
     assert_eq!(mode_sense(&mut rig, at, 1, CACHING, 0)[14], 0);
@@ -493,8 +493,8 @@ fn write_through_that_is_taken_back_leaves_the_cache_as_it_was_and_nobody_is_tol
 fn what_is_saved_while_there_is_no_cache_says_nothing_of_one() {
     let (mut rig, at) = Rig::ready(profile());
     rig.change(None, ChangeKind::WriteThrough);
-    let cache_ons = rig.owner.shared().cache_ons;
-    rig.change(None, ChangeKind::Flushed { cache_ons });
+    let epoch = rig.owner.shared().cache.epoch();
+    rig.change(None, ChangeKind::Flushed { epoch });
     assert_eq!(sense(&rig.run(at, &[0; 6], &[])), (6, 0x2a, 0x01));
     let mut page = current(&mut rig, at, CONTROL);
     page[2] |= 0x04;
@@ -506,7 +506,7 @@ fn what_is_saved_while_there_is_no_cache_says_nothing_of_one() {
 
     // A store that began without a cache, and was given one.
     let mut without = profile();
-    without.capabilities.volatile_cache = false;
+    without.capabilities.writes_through = true;
     let mut rig = Rig::new(without);
     rig.change(None, ChangeKind::WriteBack);
     let kept = rig.persisted.take().unwrap();

@@ -214,23 +214,38 @@ fn unmap_ignores_an_incomplete_descriptor() {
 
 #[test]
 fn without_the_write_cache_an_unmap_is_made_durable() {
+    let unmapped = |rig: &mut Rig, at| {
+        rig.asked.clear();
+        good(&unmap(rig, at, &unmap_list(&[(8, 8)])));
+        good(&rig.run(at, &write_same(UNMAP, 8, 8), &[0; BLOCK]));
+        std::mem::take(&mut rig.asked)
+    };
+    let flushed = [
+        Asked::Unmap(4096, 8192),
+        Asked::Flush,
+        Asked::Unmap(4096, 8192),
+        Asked::Flush,
+    ];
     let (mut rig, at) = Rig::ready(profile());
     let off = [0x15, 0x10, 0, 0, 24, 0];
     let mut list = vec![0, 0, 0, 0, 0x08, 0x12];
     list.resize(24, 0);
     good(&rig.run(at, &off, &list));
-    rig.asked.clear();
-    good(&unmap(&mut rig, at, &unmap_list(&[(8, 8)])));
-    good(&rig.run(at, &write_same(UNMAP, 8, 8), &[0; BLOCK]));
-    assert_eq!(
-        rig.asked,
-        [
-            Asked::Unmap(4096, 8192),
-            Asked::Flush,
-            Asked::Unmap(4096, 8192),
-            Asked::Flush
-        ]
-    );
+    assert_eq!(unmapped(&mut rig, at), flushed);
+    // A unit that writes through, from the start or by an order of an administrator.
+    let mut through = profile();
+    through.capabilities.writes_through = true;
+    let (mut rig, at) = Rig::ready(through);
+    assert_eq!(unmapped(&mut rig, at), flushed);
+    let (mut rig, at) = Rig::ready(profile());
+    rig.change(None, ChangeKind::WriteThrough);
+    assert_eq!(unmapped(&mut rig, at), flushed);
+    // What a store without a volatile cache has answered is durable.
+    let mut without = profile();
+    without.capabilities.volatile_cache = false;
+    let (mut rig, at) = Rig::ready(without);
+    let not_flushed = [Asked::Unmap(4096, 8192), Asked::Unmap(4096, 8192)];
+    assert_eq!(unmapped(&mut rig, at), not_flushed);
 }
 
 #[test]
@@ -275,9 +290,9 @@ fn on_a_thick_unit_every_block_is_mapped() {
     assert!(rig.asked.is_empty());
 }
 
-/// The store did it before it wrote through, so that it is not durable by itself.
+/// It was requested while it did not have to be durable.
 #[test]
-fn an_unmap_that_began_before_the_store_wrote_through_is_flushed() {
+fn an_unmap_that_began_before_the_unit_wrote_through_is_flushed() {
     for is_cached in [true, false] {
         unmap_while_the_store_is_switched(is_cached);
     }
@@ -299,15 +314,15 @@ fn unmap_while_the_store_is_switched(is_cached: bool) {
     };
     let done = rig.submit(request);
     rig.change(None, ChangeKind::WriteThrough);
-    let cache_ons = rig.owner.shared().cache_ons;
-    rig.change(None, ChangeKind::Flushed { cache_ons });
+    let epoch = rig.owner.shared().cache.epoch();
+    rig.change(None, ChangeKind::Flushed { epoch });
     let step = rig.cores[0].resume(&mut task, Input::Io(done));
     assert!(matches!(step, Step::Io(IoRequest::Flush)), "{step:?}");
-    // The next one is durable by itself.
+    // So is the next one.
     if is_cached {
         assert_eq!(sense(&rig.run(at, &[0; 6], &[])), (6, 0x2a, 0x01));
     }
     rig.asked.clear();
     good(&unmap(&mut rig, at, &list));
-    assert_eq!(rig.asked, [Asked::Unmap(8 * 512, 16 * 512)]);
+    assert_eq!(rig.asked, [Asked::Unmap(8 * 512, 16 * 512), Asked::Flush]);
 }

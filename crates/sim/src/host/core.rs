@@ -144,8 +144,10 @@ impl Core {
                 // For those who look on.
                 Some(Beyond::StateChanged { .. }) => {}
                 Some(Beyond::MediumMoved { unit, outcome }) => {
+                    if let Some(lost) = outcome.as_ref().err().and_then(MediumFailure::loss) {
+                        self.engine.note_loss_delivered(unit, lost);
+                    }
                     self.moved.push(outcome);
-                    self.engine.note_loss_delivered(unit);
                 }
                 // No target is reset cold here, and nothing stops.
                 Some(beyond @ (Beyond::TargetReset(_) | Beyond::Flushed { .. })) => {

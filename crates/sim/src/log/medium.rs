@@ -10,7 +10,8 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use store::{
-    Backstore, Capabilities, IoAnswer, IoFailure, IoRequest, IoResult, IoTag, Outlet, Submitted,
+    Backstore, Capabilities, Durability, IoAnswer, IoFailure, IoRequest, IoResult, IoTag, Outlet,
+    Submitted,
 };
 
 use crate::prng::Prng;
@@ -123,18 +124,9 @@ impl Medium {
     /// A handle for a core.
     pub(super) fn handle(&self, core: usize) -> Box<dyn Backstore> {
         let capabilities = Capabilities {
-            size_bytes: self.len(),
-            block_bytes: 512,
-            physical_block_bytes: 512,
-            read_only: false,
             thin: true,
-            unmap_granularity_bytes: 512,
-            reads_in_place: false,
-            in_place_unit_bytes: 0,
-            needs_own_buffer: false,
             volatile_cache: true,
-            solid_state: true,
-            compare_and_write_bytes: 0,
+            ..Capabilities::plain(self.len(), 512)
         };
         Box::new(Handle {
             medium: self.clone(),
@@ -482,6 +474,10 @@ struct Handle {
 impl Backstore for Handle {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
+    }
+
+    fn durability(&self) -> Durability {
+        Durability::UNCOUNTED
     }
 
     fn submit(&mut self, tag: IoTag, request: IoRequest, outlet: &mut Outlet) -> Submitted {

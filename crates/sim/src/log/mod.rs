@@ -181,7 +181,6 @@ struct World {
     log: Medium,
     notes: Arc<Notes>,
     bias: Bias,
-    writes_through: bool,
     shape: Shape,
     faults: Faults,
     planted: Planted,
@@ -250,7 +249,6 @@ impl World {
                 true => Bias::Latency,
                 false => Bias::Throughput,
             },
-            writes_through: prng.chance(200),
             shape: Shape {
                 ring_bytes,
                 record_bytes,
@@ -336,7 +334,6 @@ impl World {
             known,
             new_id: [7; 16],
             bias: self.bias,
-            writes_through: self.writes_through,
             medium: Vec::new(),
             noted: Arc::clone(notes) as Arc<dyn Noted>,
             apart: |call| call(),
@@ -426,7 +423,7 @@ impl World {
             },
         };
         let (tag, now) = (self.now, self.now);
-        let durable = self.writes_through || durable && kind < 76;
+        let durable = durable && kind < 76;
         let asked = match kind {
             0..85 => Asked::Change(self.ledger.begin(sectors.clone(), mark, durable, now)),
             85..95 => Asked::Flush { begun: now },

@@ -12,7 +12,6 @@ use engine::{FlushFailure, MediumFailure, MediumOrder};
 use front::iscsi::{FRONT_CORE, Grant};
 use front::{Policy as _, SessionId, SessionReport};
 use iscsi::pdu::Tsih;
-use store::IoFailure;
 
 use super::{Event, World};
 use crate::initiator::Breach;
@@ -185,7 +184,7 @@ impl World {
             Ok(()) => true,
             Err(MediumFailure::Prevented) => order == MediumOrder::Eject { force: false },
             Err(MediumFailure::Busy) => is_eject,
-            Err(MediumFailure::Unflushed(FlushFailure::Store(IoFailure::CacheLost))) => {
+            Err(MediumFailure::Unflushed(FlushFailure::CacheLost { .. })) => {
                 is_eject && scenario.losses > 0
             }
             Err(MediumFailure::Unflushed(_)) => {

@@ -13,8 +13,9 @@ use super::slots::{Key, Slots};
 use super::whole::{Answer, Part, Rest, Whole, moved, shared};
 use crate::request::admit;
 use crate::{
-    Backstore, Capabilities, Extent, HelperResult, IoAnswer, IoFailure, IoRequest, IoResult, IoTag,
-    Order, Outlet, PartTag, RingOperation, SocketResult, SocketTag, SocketWork, Submitted, Waker,
+    Backstore, Capabilities, Durability, Extent, HelperResult, IoAnswer, IoFailure, IoRequest,
+    IoResult, IoTag, Order, Outlet, PartTag, RingOperation, SocketResult, SocketTag, SocketWork,
+    Submitted, Waker,
 };
 
 /// How many parts of a read or a write are under way at a time: more are begun as these end.
@@ -121,23 +122,18 @@ fn capabilities_of(members: &[OnCore]) -> Vec<Capabilities> {
     all.collect()
 }
 
+#[deny(
+    clippy::missing_trait_methods,
+    reason = "what is not passed on is lost"
+)]
 impl Backstore for Handle {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
     }
 
-    fn may_have_unflushed(&self) -> bool {
-        let mut members = self.members.iter();
-        members.any(|one| one.store.may_have_unflushed())
-    }
-
-    fn lost(&self) -> Option<u64> {
-        let members = self.members.iter().filter_map(|one| one.store.lost());
-        members.reduce(u64::saturating_add)
-    }
-
-    fn lost_before(&self) -> u64 {
-        self.members.iter().map(|one| one.store.lost_before()).sum()
+    fn durability(&self) -> Durability {
+        let members = self.members.iter().map(|one| one.store.durability());
+        members.fold(Durability::NOTHING, Durability::with)
     }
 
     fn start(&mut self, make_waker: &dyn Fn() -> Waker, outlet: &mut Outlet) {
@@ -244,16 +240,9 @@ impl Backstore for Handle {
     }
 
     #[cfg(test)]
-    fn use_ring_only(&mut self) {
+    fn use_ring_only(&mut self, honours_dsync: bool) {
         for one in &mut self.members {
-            one.store.use_ring_only();
-        }
-    }
-
-    #[cfg(test)]
-    fn set_honours_dsync(&mut self, honours: bool) {
-        for one in &mut self.members {
-            one.store.set_honours_dsync(honours);
+            one.store.use_ring_only(honours_dsync);
         }
     }
 

@@ -31,7 +31,7 @@ use self::handle::Handle;
 pub use self::layout::Form;
 pub use self::plan::Member;
 use self::plan::{Shared, merged};
-use crate::{Backstore, Capabilities, Connections, SharedStore};
+use crate::{Backstore, Bottom, Capabilities, Connections, SharedStore};
 
 /// Why stores make no composition.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -194,7 +194,8 @@ impl Composed {
         let after = merged(&self.0, &members, &all);
         #[rustfmt::skip] // One property a line.
         let differs = [
-            (before.volatile_cache != after.volatile_cache, "whether it has a volatile cache (cache=)"),
+            (before.volatile_cache != after.volatile_cache, "whether it has a volatile cache"),
+            (before.writes_through != after.writes_through, "when its writes are durable (cache=)"),
             (before.thin != after.thin, "whether unmapped blocks release their space (thin)"),
             (before.read_only != after.read_only, "whether it can be written"),
             (before.compare_and_write_bytes != after.compare_and_write_bytes, "how it compares and writes"),
@@ -209,12 +210,16 @@ impl Composed {
 }
 
 impl SharedStore for Composed {
+    fn inner(&self) -> &dyn SharedStore {
+        &Bottom
+    }
+
     fn handle(&self) -> io::Result<Box<dyn Backstore>> {
         Ok(Box::new(Handle::new(Arc::clone(&self.0))?))
     }
 
-    /// Thin, solid state and read in place is what all members are. Read-only, volatile or in need of buffers of its
-    /// own is what one of them is. The physical block is the largest.
+    /// Thin, solid state and read in place is what all members are. Read-only, volatile, to be written through or
+    /// in need of buffers of its own is what one of them is. The physical block is the largest.
     fn capabilities(&self) -> Capabilities {
         let members = self.0.members();
         let all: Vec<Capabilities> = members.iter().map(|one| one.store.capabilities()).collect();

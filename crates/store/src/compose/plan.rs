@@ -78,6 +78,7 @@ pub(super) fn merged(shared: &Shared, members: &[Member], all: &[Capabilities]) 
         }),
         needs_own_buffer: any(|one| one.needs_own_buffer),
         volatile_cache: any(|one| one.volatile_cache),
+        writes_through: any(|one| one.writes_through),
         solid_state: every(|one| one.solid_state),
         compare_and_write_bytes: u32::try_from(compares).unwrap_or_default(),
     }

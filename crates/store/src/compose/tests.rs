@@ -11,9 +11,9 @@ use rustix::io::Errno;
 use super::*;
 use crate::testing::{Bench, ForeignDisk, Manner, Scratch, pattern};
 use crate::{
-    HelperAnswer, HelperOperation, IoAnswer, IoFailure, IoRequest, IoResult, IoTag, MemoryDisk,
-    OpenOptions, Order, Outlet, PartTag, SocketResult, SocketTag, SocketWork, StoreKind, Submitted,
-    Waker,
+    Durability, HelperAnswer, HelperOperation, IoAnswer, IoFailure, IoRequest, IoResult, IoTag,
+    MemoryDisk, OpenOptions, Order, Outlet, PartTag, SocketResult, SocketTag, SocketWork,
+    StoreKind, Submitted, Waker,
 };
 
 const CHUNK: usize = 4096;
@@ -663,6 +663,10 @@ struct Busy {
 struct BusyShared(Mutex<mpsc::Sender<String>>, &'static str);
 
 impl SharedStore for BusyShared {
+    fn inner(&self) -> &dyn SharedStore {
+        &Bottom
+    }
+
     fn handle(&self) -> io::Result<Box<dyn Backstore>> {
         Ok(Box::new(Busy {
             seen: self.0.lock().unwrap().clone(),
@@ -672,14 +676,6 @@ impl SharedStore for BusyShared {
 
     fn capabilities(&self) -> Capabilities {
         ForeignDisk::new(1 << 20, 0).capabilities()
-    }
-
-    fn probe_size(&self) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn is_flush_latched(&self) -> bool {
-        false
     }
 
     fn outage(&self) -> Option<String> {
@@ -697,6 +693,10 @@ impl Backstore for Busy {
     fn capabilities(&self) -> &Capabilities {
         static CAPABILITIES: std::sync::OnceLock<Capabilities> = std::sync::OnceLock::new();
         CAPABILITIES.get_or_init(|| ForeignDisk::new(1 << 20, 0).capabilities())
+    }
+
+    fn durability(&self) -> Durability {
+        Durability::UNCOUNTED
     }
 
     fn submit(&mut self, tag: IoTag, _: IoRequest, outlet: &mut Outlet) -> Submitted {

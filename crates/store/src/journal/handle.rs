@@ -13,9 +13,9 @@ use super::shared::{Shared, Use};
 use crate::compose::slots::{Key, Slots};
 use crate::request::admit;
 use crate::{
-    Backstore, Capabilities, HelperAnswer, HelperOperation, HelperResult, IoAnswer, IoFailure,
-    IoRequest, IoResult, IoTag, Order, Outlet, PartTag, RingOperation, SocketResult, SocketTag,
-    Submitted, Waker,
+    Backstore, Capabilities, Durability, HelperAnswer, HelperOperation, HelperResult, IoAnswer,
+    IoFailure, IoRequest, IoResult, IoTag, Order, Outlet, PartTag, RingOperation, SocketResult,
+    SocketTag, Submitted, Waker,
 };
 
 /// `EOPNOTSUPP` and `EIO`.
@@ -167,9 +167,17 @@ impl Drop for Handle {
     }
 }
 
+#[deny(
+    clippy::missing_trait_methods,
+    reason = "what is not passed on is lost"
+)]
 impl Backstore for Handle {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
+    }
+
+    fn durability(&self) -> Durability {
+        self.store.store.durability()
     }
 
     fn start(&mut self, make_waker: &dyn Fn() -> Waker, outlet: &mut Outlet) {
@@ -301,8 +309,8 @@ impl Backstore for Handle {
     }
 
     #[cfg(test)]
-    fn use_ring_only(&mut self) {
-        self.store.store.use_ring_only();
+    fn use_ring_only(&mut self, honours_dsync: bool) {
+        self.store.store.use_ring_only(honours_dsync);
     }
 
     fn probe(&mut self, outlet: &mut Outlet) {
@@ -326,7 +334,6 @@ impl Handle {
     }
 
     fn begin_change(&mut self, tag: IoTag, request: IoRequest, range: Range<u64>, durable: bool) {
-        let durable = durable || self.shared.writes_through();
         if range.is_empty() {
             self.answers.push((tag, Ok(IoAnswer::Done)));
             return;
@@ -506,15 +513,18 @@ impl Handle {
         };
         let shared = Arc::clone(&self.shared);
         let is_good = result.is_ok();
+        // What the store has lost since it was opened no sync of it covers: the log keeps it, and the next start writes
+        // it again.
+        let is_synced = is_good && matches!(self.store.store.durability().lost, None | Some(0));
         match purpose {
             Purpose::Pass(tag) => self.answers.push((tag, result)),
             Purpose::Change(job) => self.changed(job, result),
             Purpose::Flush(job) => self.finish(job, result),
             Purpose::Record => shared.books().record_written(is_good),
             Purpose::Header => shared.header_written(is_good),
-            Purpose::LastSync => shared.books().last_synced(is_good),
+            Purpose::LastSync => shared.books().last_synced(is_synced),
             Purpose::Sync => {
-                let work = shared.books().store_synced(is_good);
+                let work = shared.books().store_synced(is_synced);
                 if let Some(work) = work {
                     self.begin_work(work);
                 }

@@ -5,7 +5,8 @@ use std::io;
 
 use crate::request::refuse;
 use crate::{
-    Backstore, Capabilities, IoFailure, IoRequest, IoTag, Outlet, SharedStore, Submitted, Waker,
+    Backstore, Bottom, Capabilities, Durability, IoFailure, IoRequest, IoTag, Outlet, SharedStore,
+    Submitted, Waker,
 };
 
 /// A store that is not touched: every command that needs the medium ends as NOT READY, MANUAL INTERVENTION REQUIRED.
@@ -23,20 +24,16 @@ impl Held {
 }
 
 impl SharedStore for Held {
+    fn inner(&self) -> &dyn SharedStore {
+        &Bottom
+    }
+
     fn handle(&self) -> io::Result<Box<dyn Backstore>> {
         Ok(Box::new(Handle(self.0.clone())))
     }
 
     fn capabilities(&self) -> Capabilities {
         self.0.clone()
-    }
-
-    fn probe_size(&self) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn is_flush_latched(&self) -> bool {
-        false
     }
 }
 
@@ -46,6 +43,10 @@ struct Handle(Capabilities);
 impl Backstore for Handle {
     fn capabilities(&self) -> &Capabilities {
         &self.0
+    }
+
+    fn durability(&self) -> Durability {
+        Durability::NOTHING
     }
 
     fn start(&mut self, _: &dyn Fn() -> Waker, outlet: &mut Outlet) {

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::ops::Range;
-use std::path::Path;
 use std::sync::{Arc, PoisonError};
 
 use super::Journal;
@@ -11,7 +10,7 @@ use super::replay::{Binding, LogHead, Medium, Misfit, Replayed, read_head};
 use super::shared::{Noted, OnClose, Use};
 use super::start::{LogOptions, Shape};
 use crate::blocking::Blocking;
-use crate::{Backstore, Capabilities, Connections, SharedStore};
+use crate::{Backstore, Capabilities, SharedStore};
 
 /// Why a store is not served with a log.
 #[derive(Debug, thiserror::Error)]
@@ -161,6 +160,10 @@ pub fn read_log_head(device: &dyn SharedStore) -> io::Result<Option<LogHead>> {
 }
 
 impl SharedStore for Logged {
+    fn inner(&self) -> &dyn SharedStore {
+        &*self.store
+    }
+
     fn handle(&self) -> io::Result<Box<dyn Backstore>> {
         Ok(self
             .journal
@@ -169,36 +172,6 @@ impl SharedStore for Logged {
 
     fn capabilities(&self) -> Capabilities {
         self.journal.0.capabilities(&self.store.capabilities())
-    }
-
-    fn probe_size(&self) -> io::Result<()> {
-        self.store.probe_size()
-    }
-
-    fn grow(&self, size_bytes: u64) -> io::Result<()> {
-        self.store.grow(size_bytes)
-    }
-
-    fn set_writes_through(&self, writes_through: bool) -> io::Result<()> {
-        // The store below goes on to write lazily: the log is what is durable.
-        self.journal.0.set_writes_through(writes_through);
-        Ok(())
-    }
-
-    fn is_at(&self, path: &Path) -> io::Result<bool> {
-        self.store.is_at(path)
-    }
-
-    fn is_flush_latched(&self) -> bool {
-        self.store.is_flush_latched()
-    }
-
-    fn outage(&self) -> Option<String> {
-        self.store.outage()
-    }
-
-    fn connections(&self) -> Option<Connections> {
-        self.store.connections()
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::books::{Bias, Books, Limits};
@@ -49,8 +48,6 @@ pub(super) struct Shared {
     wakers: Mutex<Vec<Option<Waker>>>,
     pub(super) noted: Arc<dyn Noted>,
     pub(super) alone: Option<Alone>,
-    /// Every change is durable before it is answered.
-    writes_through: AtomicBool,
     /// What is to be done when nobody uses the log any more.
     #[cfg(target_os = "linux")]
     pub(super) closing: Mutex<Option<OnClose>>,
@@ -88,7 +85,6 @@ impl Shared {
         header: Header,
         bias: Bias,
         limits: Limits,
-        writes_through: bool,
         noted: Arc<dyn Noted>,
         alone: Option<Alone>,
     ) -> Self {
@@ -101,20 +97,9 @@ impl Shared {
             wakers: Mutex::default(),
             noted,
             alone,
-            writes_through: AtomicBool::new(writes_through),
             #[cfg(target_os = "linux")]
             closing: Mutex::default(),
         }
-    }
-
-    pub(super) fn writes_through(&self) -> bool {
-        self.writes_through.load(Ordering::Acquire)
-    }
-
-    /// Of what is submitted from now on.
-    #[cfg(target_os = "linux")]
-    pub(super) fn set_writes_through(&self, writes_through: bool) {
-        self.writes_through.store(writes_through, Ordering::Release);
     }
 
     /// How the log is closed, and its last header, if the store can have everything.
@@ -170,7 +155,6 @@ impl Shared {
     /// What the store is with the log, which is asked to compare and write in no case: the engine does that by a fence.
     pub(super) fn capabilities(&self, store: &Capabilities) -> Capabilities {
         Capabilities {
-            volatile_cache: store.volatile_cache && !self.writes_through(),
             compare_and_write_bytes: 0,
             ..store.clone()
         }

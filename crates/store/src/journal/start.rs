@@ -33,8 +33,6 @@ pub struct LogOptions {
     pub new_id: LogId,
     /// What the log is for.
     pub bias: Bias,
-    /// Every change is durable before it is answered.
-    pub writes_through: bool,
     /// What the medium of the store is recognised by: recorded in the header of the log ([`LogHead`]). At most
     /// [`MEDIUM_BYTES_MAX`] bytes; empty where nothing is recorded.
     ///
@@ -114,7 +112,6 @@ impl Journal {
             header,
             options.bias,
             shape.limits,
-            options.writes_through,
             Arc::clone(&options.noted),
             alone,
         );

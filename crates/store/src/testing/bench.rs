@@ -88,8 +88,7 @@ pub(crate) struct Bench {
 impl Bench {
     pub(crate) fn new(shared: &dyn SharedStore) -> Self {
         let mut store = shared.handle().unwrap();
-        store.use_ring_only();
-        store.set_honours_dsync(true);
+        store.use_ring_only(true);
         Self {
             store,
             pool: Pool::new(64 << 20).unwrap(),

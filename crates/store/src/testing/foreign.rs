@@ -10,8 +10,8 @@ use memory::{Buffer, Loan, Payload};
 
 use crate::request::refuse;
 use crate::{
-    Backstore, Capabilities, Extent, IoAnswer, IoFailure, IoRequest, IoTag, Outlet, Receiver,
-    Sender, SharedStore, Submitted, Waker, channel,
+    Backstore, Bottom, Capabilities, Durability, Extent, IoAnswer, IoFailure, IoRequest, IoTag,
+    Outlet, Receiver, Sender, SharedStore, Submitted, Waker, channel,
 };
 
 /// How the library treats a request.
@@ -89,18 +89,10 @@ impl ForeignDisk {
         let (calls, queue) = mpsc::channel();
         let shared = Arc::new(Shared {
             capabilities: Capabilities {
-                size_bytes: size_bytes as u64,
-                block_bytes: 512,
-                physical_block_bytes: 512,
-                read_only: false,
                 thin: true,
-                unmap_granularity_bytes: 512,
-                reads_in_place: false,
-                in_place_unit_bytes: 0,
-                needs_own_buffer: false,
                 volatile_cache: true,
-                solid_state: true,
                 compare_and_write_bytes,
+                ..Capabilities::plain(size_bytes as u64, 512)
             },
             medium: Mutex::new(vec![0; size_bytes]),
             manners: Mutex::default(),
@@ -137,6 +129,10 @@ impl ForeignDisk {
 }
 
 impl SharedStore for ForeignDisk {
+    fn inner(&self) -> &dyn SharedStore {
+        &Bottom
+    }
+
     fn handle(&self) -> io::Result<Box<dyn Backstore>> {
         Ok(Box::new(ForeignHandle {
             shared: Arc::clone(&self.0),
@@ -147,14 +143,6 @@ impl SharedStore for ForeignDisk {
 
     fn capabilities(&self) -> Capabilities {
         self.0.capabilities.clone()
-    }
-
-    fn probe_size(&self) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn is_flush_latched(&self) -> bool {
-        false
     }
 }
 
@@ -258,6 +246,10 @@ struct ForeignHandle {
 impl Backstore for ForeignHandle {
     fn capabilities(&self) -> &Capabilities {
         &self.shared.capabilities
+    }
+
+    fn durability(&self) -> Durability {
+        Durability::UNCOUNTED
     }
 
     fn start(&mut self, make_waker: &dyn Fn() -> Waker, _: &mut Outlet) {

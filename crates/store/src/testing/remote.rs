@@ -13,9 +13,9 @@ use memory::{Buffer, Message, Payload};
 
 use crate::request::refuse;
 use crate::{
-    Backstore, Capabilities, HelperAnswer, HelperOperation, HelperResult, IoAnswer, IoFailure,
-    IoRequest, IoTag, Outlet, PartTag, SharedStore, SocketResult, SocketTag, SocketWork, Submitted,
-    Waker,
+    Backstore, Bottom, Capabilities, Durability, HelperAnswer, HelperOperation, HelperResult,
+    IoAnswer, IoFailure, IoRequest, IoTag, Outlet, PartTag, SharedStore, SocketResult, SocketTag,
+    SocketWork, Submitted, Waker,
 };
 
 /// Bytes of a request before its data.
@@ -44,18 +44,8 @@ impl RemoteDisk {
     /// connection.
     pub const fn new(peer: SocketAddr, size_bytes: u64, patience: Duration) -> Self {
         let capabilities = Capabilities {
-            size_bytes,
-            block_bytes: 512,
-            physical_block_bytes: 512,
-            read_only: false,
-            thin: false,
-            unmap_granularity_bytes: 512,
-            reads_in_place: false,
-            in_place_unit_bytes: 0,
-            needs_own_buffer: false,
             volatile_cache: true,
-            solid_state: true,
-            compare_and_write_bytes: 0,
+            ..Capabilities::plain(size_bytes, 512)
         };
         Self {
             peer,
@@ -66,6 +56,10 @@ impl RemoteDisk {
 }
 
 impl SharedStore for RemoteDisk {
+    fn inner(&self) -> &dyn SharedStore {
+        &Bottom
+    }
+
     fn handle(&self) -> io::Result<Box<dyn Backstore>> {
         Ok(Box::new(RemoteHandle {
             disk: self.clone(),
@@ -80,14 +74,6 @@ impl SharedStore for RemoteDisk {
 
     fn capabilities(&self) -> Capabilities {
         self.capabilities.clone()
-    }
-
-    fn probe_size(&self) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn is_flush_latched(&self) -> bool {
-        false
     }
 }
 
@@ -206,6 +192,10 @@ fn frame(tag: IoTag, operation: u8, len: usize, offset: u64) -> Message {
 impl Backstore for RemoteHandle {
     fn capabilities(&self) -> &Capabilities {
         &self.disk.capabilities
+    }
+
+    fn durability(&self) -> Durability {
+        Durability::UNCOUNTED
     }
 
     fn start(&mut self, _: &dyn Fn() -> Waker, outlet: &mut Outlet) {

@@ -388,7 +388,7 @@ fn where_dsync_may_be_ignored_a_durable_write_is_a_write_and_a_sync() {
     let scratch = Scratch::new();
     let shared = open(&scratch, CacheMode::WriteBack);
     let mut bench = Bench::new(&*shared);
-    bench.store.set_honours_dsync(false);
+    bench.store.use_ring_only(false);
     bench.plan([Fault::Short(512)]);
     bench.write_durably(0, &pattern(4096)).unwrap();
     assert_eq!(bench.trace, ["write 0..4096", "write 512..4096", "sync"]);
@@ -405,42 +405,6 @@ fn where_dsync_may_be_ignored_a_durable_write_is_a_write_and_a_sync() {
     assert!(bench.write_durably(0, &pattern(4096)).is_err());
     assert!(shared.is_flush_latched());
     assert_eq!(bench.flush(), Err(IoFailure::FlushLatched));
-}
-
-#[test]
-fn write_through_makes_every_change_durable() {
-    let scratch = Scratch::new();
-    let shared = open(&scratch, CacheMode::WriteThrough);
-    let mut bench = Bench::new(&*shared);
-    assert!(!bench.store.capabilities().volatile_cache);
-    bench.write(0, &pattern(8192)).unwrap();
-    assert_eq!(bench.trace, ["write durably 0..8192"]);
-    bench.write_zeros(0..4096).unwrap();
-    assert_eq!(bench.trace.last().unwrap(), "sync");
-    bench.unmap(4096..8192).unwrap();
-    assert_eq!(bench.trace, ["PunchHole 4096..8192", "sync"]);
-
-    bench.plan([Fault::None, answer(Errno::IO)]);
-    assert!(bench.unmap(0..4096).is_err());
-    assert_eq!(bench.write(0, &pattern(512)), Err(IoFailure::FlushLatched));
-    assert_eq!(bench.unmap(0..512), Err(IoFailure::FlushLatched));
-    assert_eq!(bench.write_zeros(0..512), Err(IoFailure::FlushLatched));
-}
-
-#[test]
-fn a_store_begins_to_write_through_for_all_and_stops_again() {
-    let scratch = Scratch::new();
-    let shared = open(&scratch, CacheMode::WriteBack);
-    let mut bench = Bench::new(&*shared);
-    for (writes_through, expected) in [(true, "write durably 0..512"), (false, "write 0..512")] {
-        shared.set_writes_through(writes_through).unwrap();
-        assert_eq!(shared.capabilities().volatile_cache, !writes_through);
-        bench.write(0, &pattern(512)).unwrap();
-        assert_eq!(bench.trace, [expected]);
-        assert_eq!(bench.store.refresh_size(), None);
-        let capabilities = bench.store.capabilities();
-        assert_eq!(capabilities.volatile_cache, !writes_through);
-    }
 }
 
 #[test]

@@ -2,4 +2,5 @@
 
 mod conformance;
 mod file;
+mod layers;
 mod open;

@@ -30,7 +30,7 @@ use super::caches::{self, CacheSwitch};
 use super::control::Acceptance;
 use super::held::{Withheld, withheld};
 use super::hyperscsi::{Served, Sites};
-use super::log_device::{attach, lazily};
+use super::log_device::attach;
 use super::open::{
     Leftovers, OpenStore, Opener, bind, bind_socket, open_members, open_parts, open_tls,
 };
@@ -151,7 +151,7 @@ pub(super) fn prepare(
                 prepared.grown.extend(grown);
                 prepared
                     .cached
-                    .extend(CacheSwitch::of(&served, before, unit));
+                    .extend(CacheSwitch::of(served.index, before, unit));
                 served.at(location)
             }
             Some(_) | None => {
@@ -368,7 +368,7 @@ fn open_unit(
     let is_new = open.is_none();
     let open = open.filter(is_open);
     let open = open.map(|open| open.opened.parts()).unwrap_or_default();
-    let (store, location) = match open_new(&lazily(unit), open, &expected, means) {
+    let (store, location) = match open_new(unit, open, &expected, means) {
         // The next start opens it.
         Err(error) if is_new && error.needs_restart() => {
             let store = withheld(unit, None, &error)?;

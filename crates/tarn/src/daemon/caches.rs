@@ -4,17 +4,12 @@
 //! flushed at the same time. Where one cannot be, all of them are as before, and the change is not made. Commands go
 //! on meanwhile, of these units and of all others. See `engine::cache` for what initiators see.
 //!
-//! The store of a unit is switched before its cores know that nothing stays in a cache, and after they know that
-//! something may: so what is answered as durable is durable all the while.
+//! Stores know nothing of it: cores ask for what is to be durable with each request.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use plane::{Handle, MEDIUM_PATIENCE, MediumFailure, MediumOrder, NoAnswer, UnitIndex};
-use store::SharedStore;
-
-use super::running::RunningUnit;
 
 /// How long a flush may take, as long as any other look at a store.
 const FLUSH_LIMIT: Duration = Duration::from_secs(10);
@@ -23,7 +18,6 @@ const FLUSH_LIMIT: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug)]
 pub(super) struct CacheSwitch {
     pub(super) unit: UnitIndex,
-    store: Arc<dyn SharedStore>,
     /// What it is called.
     name: String,
     /// What it becomes.
@@ -33,23 +27,14 @@ pub(super) struct CacheSwitch {
 impl CacheSwitch {
     /// Of a unit that is served, if the new one has another write cache.
     pub(super) fn of(
-        served: &RunningUnit,
-        before: &config::Unit,
-        after: &config::Unit,
-    ) -> Option<Self> {
-        Self::of_store((served.index, &served.store), before, after)
-    }
-
-    fn of_store(
-        (unit, store): (UnitIndex, &Arc<dyn SharedStore>),
+        served: UnitIndex,
         before: &config::Unit,
         after: &config::Unit,
     ) -> Option<Self> {
         let writes_through =
             |unit: &config::Unit| unit.store.cache == config::CacheMode::Writethrough;
         (writes_through(before) != writes_through(after)).then(|| Self {
-            unit,
-            store: Arc::clone(store),
+            unit: served,
             name: after.to_string(),
             writes_through: writes_through(after),
         })
@@ -59,8 +44,6 @@ impl CacheSwitch {
 /// Why a write cache is as it was.
 #[derive(Debug)]
 enum Failure {
-    /// Its store has one way only.
-    Store(std::io::Error),
     /// The core that owns it says so.
     Refused(MediumFailure),
     /// That core does not answer.
@@ -70,10 +53,6 @@ enum Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Store(error) => write!(
-                f,
-                "its store cannot be switched ({error}); remove it in one change, add it again in the next"
-            ),
             Self::Refused(MediumFailure::Unflushed(why)) => {
                 write!(f, "it cannot be flushed: {why}; look at its store, then apply it again")
             }
@@ -100,11 +79,12 @@ type Outcome<'a> = (&'a CacheSwitch, Result<(), Failure>);
 /// The first that stays as it was, and why.
 pub(super) fn switch(all: &[CacheSwitch], plane: &Handle) -> Result<(), String> {
     let (through, back): (Vec<_>, Vec<_>) = all.iter().partition(|one| one.writes_through);
-    all_or_none(write_through(&through, plane), |done| {
+    let write_through = MediumOrder::WriteThrough { limit: FLUSH_LIMIT };
+    all_or_none(order(&through, write_through, plane), |done| {
         take_back(done, plane);
     })?;
-    all_or_none(write_back(&back, plane), |done| {
-        drop(write_through(done, plane));
+    all_or_none(order(&back, MediumOrder::WriteBack, plane), |done| {
+        drop(order(done, write_through, plane));
         take_back(&through, plane);
     })
 }
@@ -137,73 +117,20 @@ fn all_or_none<'a>(
     }
 }
 
-fn write_through<'a>(all: &[&'a CacheSwitch], plane: &Handle) -> Vec<Outcome<'a>> {
-    let mut outcomes = Vec::new();
-    let mut asked = Vec::new();
-    let mut before = Vec::new();
-    for &one in all {
-        let wrote_through = !one.store.capabilities().volatile_cache;
-        match one.store.set_writes_through(true) {
-            Ok(()) => {
-                asked.push(one);
-                before.push(wrote_through);
-            }
-            Err(error) => outcomes.push((one, Err(Failure::Store(error)))),
-        }
-    }
-    let limit = FLUSH_LIMIT;
-    let answers = order(&asked, MediumOrder::WriteThrough { limit }, plane);
-    for ((one, answer), wrote_through) in asked.into_iter().zip(answers).zip(before) {
-        let is_over = match &answer {
-            // An order of before, which has not answered, may still do it.
-            Err(Failure::Refused(MediumFailure::Busy)) => !wrote_through,
-            Err(Failure::Refused(_)) => true,
-            Ok(()) | Err(Failure::Store(_) | Failure::NoAnswer(_)) => false,
-        };
-        if is_over {
-            set_store(one, false);
-        }
-        outcomes.push((one, answer));
-    }
-    outcomes
-}
-
-fn write_back<'a>(all: &[&'a CacheSwitch], plane: &Handle) -> Vec<Outcome<'a>> {
-    let answers = order(all, MediumOrder::WriteBack, plane);
-    let switched = |(one, answer): (&&'a CacheSwitch, Result<(), Failure>)| {
-        if answer.is_ok() {
-            set_store(one, false);
-        }
-        (*one, answer)
-    };
-    all.iter().zip(answers).map(switched).collect()
-}
-
 fn take_back(all: &[&CacheSwitch], plane: &Handle) {
-    let answers = order(all, MediumOrder::NotWriteThrough, plane);
-    for (one, answer) in all.iter().zip(answers) {
-        match answer {
-            Ok(()) => set_store(one, false),
-            Err(failure) => {
-                let (lun, failure) = (&one.name, failure.to_string());
-                tracing::warn!(
-                    lun,
-                    failure,
-                    "it writes through, although the change was not made"
-                );
-            }
+    for (one, outcome) in order(all, MediumOrder::NotWriteThrough, plane) {
+        if let Err(failure) = outcome {
+            let (lun, failure) = (&one.name, failure.to_string());
+            tracing::warn!(
+                lun,
+                failure,
+                "it writes through, although the change was not made"
+            );
         }
     }
 }
 
-/// A store that could be switched one way can be switched the other.
-fn set_store(one: &CacheSwitch, writes_through: bool) {
-    if let Err(error) = one.store.set_writes_through(writes_through) {
-        tracing::warn!(lun = one.name, %error, "its store cannot be switched");
-    }
-}
-
-fn order(all: &[&CacheSwitch], order: MediumOrder, plane: &Handle) -> Vec<Result<(), Failure>> {
+fn order<'a>(all: &[&'a CacheSwitch], order: MediumOrder, plane: &Handle) -> Vec<Outcome<'a>> {
     let orders: Vec<_> = all.iter().map(|one| (one.unit, order)).collect();
     let answers = plane.move_media(&orders, MEDIUM_PATIENCE).into_iter();
     let outcome = |answer| match answer {
@@ -211,7 +138,7 @@ fn order(all: &[&CacheSwitch], order: MediumOrder, plane: &Handle) -> Vec<Result
         Ok(Err(failure)) => Err(Failure::Refused(failure)),
         Err(no_answer) => Err(Failure::NoAnswer(no_answer)),
     };
-    answers.map(outcome).collect()
+    all.iter().copied().zip(answers.map(outcome)).collect()
 }
 
 #[cfg(test)]
@@ -219,14 +146,12 @@ mod tests {
     use std::path::Path;
 
     use config::Model;
-    use store::NullDisk;
 
     use super::*;
 
     fn named(name: &str) -> CacheSwitch {
         CacheSwitch {
             unit: UnitIndex(0),
-            store: Arc::new(NullDisk::new(4096, 512, false)),
             name: name.to_owned(),
             writes_through: true,
         }
@@ -260,8 +185,7 @@ mod tests {
         for before in modes {
             for after in modes {
                 let (before, after) = (unit(before), unit(after));
-                let opened = named("a");
-                let found = CacheSwitch::of_store((opened.unit, &opened.store), &before, &after);
+                let found = CacheSwitch::of(UnitIndex(0), &before, &after);
                 let expected = (before.store.cache != after.store.cache)
                     .then_some(after.store.cache == config::CacheMode::Writethrough);
                 assert_eq!(found.map(|one| one.writes_through), expected);

@@ -39,15 +39,6 @@ pub(super) enum Verdict {
     Discard,
 }
 
-/// The spec to open the store of a unit by: one with a log writes lazily.
-pub(super) fn lazily(unit: &config::Unit) -> config::Unit {
-    let mut unit = unit.clone();
-    if unit.log.is_some() && unit.store.cache == config::CacheMode::Writethrough {
-        unit.store.cache = config::CacheMode::Writeback;
-    }
-    unit
-}
-
 /// Puts the log before the open store of a unit. Where the log is not the one that the unit was served with last, the
 /// unit is held until an administrator decides.
 ///
@@ -251,7 +242,6 @@ fn options(
             SyncBias::Latency => Bias::Latency,
             SyncBias::Throughput => Bias::Throughput,
         },
-        writes_through: unit.store.cache == config::CacheMode::Writethrough,
         medium: record_of(opened),
         noted,
         apart: |call| {

@@ -25,7 +25,7 @@ use store::{
 
 use super::control::Acceptance;
 use super::held::{Withheld, withheld};
-use super::log_device::{LogUse, attach, lazily};
+use super::log_device::{LogUse, attach};
 use super::own_sockets::OwnSockets;
 use super::served::{Expected, Part, open_expected};
 use crate::interface::{self, FrameUse, Problem};
@@ -342,7 +342,7 @@ fn open_store(
     let expected = Expected::of(unit, identity)?;
     expected.check_form(unit)?;
     expected.note_unserved(unit, identity);
-    let opened = open_parts(&lazily(unit), |spec, place| {
+    let opened = open_parts(unit, |spec, place| {
         open_expected(spec, place, opener, &expected)
     })?;
     attach(unit, identity, opened, opener)

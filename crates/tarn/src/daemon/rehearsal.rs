@@ -330,9 +330,7 @@ impl Rehearsal<'_> {
                 self.wrong_unit(found, unit, error);
             }
         }
-        let opened = open_with(&log_device::lazily(unit), |spec, place| {
-            self.open_part(spec, place, found)
-        });
+        let opened = open_with(unit, |spec, place| self.open_part(spec, place, found));
         match opened {
             Ok(opened) => {
                 self.note_size(unit, &opened, found);

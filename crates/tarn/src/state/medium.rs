@@ -357,20 +357,16 @@ mod tests {
     struct Disk(Arc<Medium>);
 
     impl SharedStore for Disk {
+        fn inner(&self) -> &dyn SharedStore {
+            &store::Bottom
+        }
+
         fn handle(&self) -> io::Result<Box<dyn store::Backstore>> {
             Err(io::ErrorKind::Unsupported.into())
         }
 
         fn capabilities(&self) -> store::Capabilities {
             store::NullDisk::new(512, 512, false).capabilities()
-        }
-
-        fn probe_size(&self) -> io::Result<()> {
-            Ok(())
-        }
-
-        fn is_flush_latched(&self) -> bool {
-            false
         }
 
         fn notes(&self) -> Option<Arc<dyn Notes>> {

@@ -40,18 +40,8 @@ fn profile() -> Profile {
         },
         limits: Limits::default(),
         capabilities: Capabilities {
-            size_bytes: 1 << 20,
-            block_bytes: 512,
-            physical_block_bytes: 512,
-            read_only: false,
-            thin: false,
-            unmap_granularity_bytes: 512,
             reads_in_place: true,
-            in_place_unit_bytes: 0,
-            needs_own_buffer: false,
-            volatile_cache: false,
-            solid_state: true,
-            compare_and_write_bytes: 0,
+            ..Capabilities::plain(1 << 20, 512)
         },
         keeps_state: true,
     }

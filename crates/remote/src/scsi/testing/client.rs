@@ -185,7 +185,7 @@ impl Client {
     pub(crate) fn flush_now(&mut self) -> Result<(), IoFailure> {
         let tag = self.submit(IoRequest::Flush);
         self.answer(tag)?;
-        let lost = self.handle.lost().unwrap();
+        let lost = self.handle.durability().lost.unwrap();
         match std::mem::replace(&mut self.reported, lost) < lost {
             true => Err(IoFailure::CacheLost),
             false => Ok(()),

@@ -10,7 +10,8 @@ use memory::{Buffer, Payload};
 
 use crate::journal::replay::Medium;
 use crate::{
-    Backstore, Capabilities, IoAnswer, IoFailure, IoRequest, IoResult, IoTag, Outlet, Submitted,
+    Backstore, Capabilities, Durability, IoAnswer, IoFailure, IoRequest, IoResult, IoTag, Outlet,
+    Submitted,
 };
 
 pub(super) const SECTOR: usize = 512;
@@ -76,18 +77,9 @@ impl Disk {
 
     pub(super) fn handle(&self, core: usize) -> Box<dyn Backstore> {
         let capabilities = Capabilities {
-            size_bytes: self.bytes,
-            block_bytes: 512,
-            physical_block_bytes: 512,
-            read_only: false,
             thin: true,
-            unmap_granularity_bytes: 512,
-            reads_in_place: false,
-            in_place_unit_bytes: 0,
-            needs_own_buffer: false,
             volatile_cache: true,
-            solid_state: true,
-            compare_and_write_bytes: 0,
+            ..Capabilities::plain(self.bytes, 512)
         };
         let disk = self.clone();
         Box::new(Handle {
@@ -238,6 +230,10 @@ struct Handle {
 impl Backstore for Handle {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
+    }
+
+    fn durability(&self) -> Durability {
+        Durability::UNCOUNTED
     }
 
     fn submit(&mut self, tag: IoTag, request: IoRequest, outlet: &mut Outlet) -> Submitted {

@@ -148,7 +148,6 @@ fn options(header: &Header, known: Option<Known>) -> LogOptions {
         known,
         new_id: [1; 16],
         bias: Bias::Latency,
-        writes_through: false,
         medium: Vec::new(),
         noted: Arc::new(Unnoted),
         apart: |call| call(),

@@ -71,7 +71,6 @@ struct World {
     log: Disk,
     notes: Arc<Notes>,
     bias: Bias,
-    writes_through: bool,
     /// How often in a thousand times an operation fails: of the log, of the store.
     faults: (usize, usize),
     cores: Vec<Core>,
@@ -113,7 +112,6 @@ impl World {
         };
         let is_faulty = chance.hits(300);
         Self {
-            writes_through: chance.hits(200),
             faults: if is_faulty {
                 (chance.below(30), chance.below(10))
             } else {
@@ -187,7 +185,6 @@ impl World {
             known,
             new_id: [self.new_id; 16],
             bias: self.bias,
-            writes_through: self.writes_through,
             medium: self.medium.to_le_bytes().to_vec(),
             noted: Arc::clone(&self.notes) as Arc<dyn Noted>,
             apart: |call| call(),
@@ -268,7 +265,7 @@ impl World {
             mark,
             begun: self.now,
             ended: None,
-            durable: self.writes_through || durable && kind < 78,
+            durable: durable && kind < 78,
         };
         let request = match kind {
             0..70 => {

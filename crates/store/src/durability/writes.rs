@@ -1,13 +1,14 @@
-//! Which writes a server answered and no flush has covered, for all cores of a store.
+//! Which writes a server answered and no flush has covered, for all cores of a remote store.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use store::{IoFailure, IoResult};
+use super::Durability;
+use crate::{IoFailure, IoResult};
 
 /// What is known of writes that a flush has to cover.
 #[derive(Debug, Default)]
-pub(crate) struct Writes {
+pub struct Writes {
     /// How many the server answered without being durable.
     answered: AtomicU64,
     /// How many of those a flush has covered.
@@ -24,26 +25,28 @@ pub(crate) struct Writes {
 }
 
 impl Writes {
-    pub(crate) fn note_answered(&self) {
+    /// The server has answered a write that need not be durable.
+    pub fn note_answered(&self) {
         self.answered.fetch_add(1, Ordering::SeqCst);
     }
 
     /// What a flush that begins now covers.
-    pub(crate) fn mark(&self) -> u64 {
+    pub fn mark(&self) -> u64 {
         self.answered.load(Ordering::SeqCst)
     }
 
     /// How many of the writes that the server answered need no flush any more.
-    pub(crate) fn covered(&self) -> u64 {
+    pub fn covered(&self) -> u64 {
         self.covered.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn note_flushed(&self, mark: u64) {
+    /// A flush that began at this mark was good.
+    pub fn note_flushed(&self, mark: u64) {
         self.covered.fetch_max(mark, Ordering::SeqCst);
     }
 
     /// A connection is lost.
-    pub(crate) fn note_lost(&self) {
+    pub fn note_lost(&self) {
         let _alone = self.losing.lock().unwrap_or_else(PoisonError::into_inner);
         let answered = self.mark();
         // In this order: who finds nothing to cover and then asks for losses knows of this one.
@@ -55,7 +58,7 @@ impl Writes {
 
     /// The server says itself that it has lost something. Where it is nothing that was written here, it is something
     /// that was written before, by a program that is no more.
-    pub(crate) fn note_reported(&self) {
+    pub fn note_reported(&self) {
         let _alone = self.losing.lock().unwrap_or_else(PoisonError::into_inner);
         let answered = self.mark();
         if self.covered() >= answered {
@@ -66,27 +69,35 @@ impl Writes {
     }
 
     /// The server failed a flush, or a write that was to be durable.
-    pub(crate) fn note_failed(&self) {
+    pub fn note_failed(&self) {
         self.has_failed.store(true, Ordering::SeqCst);
     }
 
     /// Whether nothing can be made durable any more, until the store is opened again.
-    pub(crate) fn has_failed(&self) -> bool {
+    pub fn has_failed(&self) -> bool {
         self.has_failed.load(Ordering::SeqCst)
     }
 
-    /// How often something may have been lost: [`store::Backstore::lost`].
-    pub(crate) fn lost(&self) -> u64 {
+    /// How often something may have been lost: [`Durability::lost`].
+    pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::SeqCst)
     }
 
-    /// [`store::Backstore::lost_before`].
-    pub(crate) fn lost_before(&self) -> u64 {
-        self.lost_before.load(Ordering::SeqCst)
+    /// What the engine has to know of it, for [`Backstore::durability`](crate::Backstore::durability).
+    pub fn durability(&self) -> Durability {
+        // In this order: a store that has lost what it had answered has nothing left to cover, and whoever finds that
+        // has to know of the loss.
+        let may_have_unflushed = self.has_uncovered();
+        let lost_before = self.lost_before.load(Ordering::SeqCst);
+        Durability {
+            may_have_unflushed,
+            lost: Some(self.lost()),
+            lost_before,
+        }
     }
 
     /// Whether a write may be lost if nothing is flushed any more.
-    pub(crate) fn has_uncovered(&self) -> bool {
+    pub fn has_uncovered(&self) -> bool {
         self.has_failed() || self.covered.load(Ordering::SeqCst) < self.mark()
     }
 }
@@ -94,14 +105,15 @@ impl Writes {
 /// A flush that makes a write durable which is not durable by itself. Its server may lose the write in between, and
 /// then do the flush.
 #[derive(Debug)]
-pub(crate) struct Flushing {
+pub struct OwnFlush {
     /// How often something was lost when the write began.
     since: u64,
     is_begun: bool,
 }
 
-impl Flushing {
-    pub(crate) fn new(writes: &Writes) -> Self {
+impl OwnFlush {
+    /// The write begins.
+    pub fn new(writes: &Writes) -> Self {
         Self {
             since: writes.lost(),
             is_begun: false,
@@ -109,12 +121,12 @@ impl Flushing {
     }
 
     /// The flush begins.
-    pub(crate) const fn begin(&mut self) {
+    pub const fn begin(&mut self) {
         self.is_begun = true;
     }
 
     /// What the request ends with.
-    pub(crate) fn settle(&self, result: IoResult, writes: &Writes) -> IoResult {
+    pub fn settle(&self, result: IoResult, writes: &Writes) -> IoResult {
         match result {
             Ok(_) if self.is_begun && self.since < writes.lost() => Err(IoFailure::CacheLost),
             result => result,
@@ -151,24 +163,28 @@ mod tests {
         writes.note_lost();
         assert_eq!(writes.lost(), 1, "there was nothing to lose");
         writes.note_reported();
-        assert_eq!((writes.lost(), writes.lost_before()), (2, 1), "it says so");
+        assert_eq!(
+            (writes.lost(), writes.durability().lost_before),
+            (2, 1),
+            "it says so"
+        );
         writes.note_answered();
         writes.note_reported();
-        assert_eq!((writes.lost(), writes.lost_before()), (3, 1));
+        assert_eq!((writes.lost(), writes.durability().lost_before), (3, 1));
     }
 
     #[test]
     fn a_flush_does_not_cover_what_was_lost_before_it() {
         let writes = Writes::default();
-        let mut flushing = Flushing::new(&writes);
+        let mut flushing = OwnFlush::new(&writes);
         writes.note_answered();
         writes.note_lost();
-        let good = || Ok(store::IoAnswer::Done);
+        let good = || Ok(crate::IoAnswer::Done);
         assert!(flushing.settle(good(), &writes).is_ok(), "no flush");
         flushing.begin();
         let settled = flushing.settle(good(), &writes);
         assert!(matches!(settled, Err(IoFailure::CacheLost)));
-        let mut later = Flushing::new(&writes);
+        let mut later = OwnFlush::new(&writes);
         later.begin();
         assert!(later.settle(good(), &writes).is_ok());
     }
