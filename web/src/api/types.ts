@@ -540,6 +540,10 @@ export interface LunKeys {
   naa?: string;
   /** Whose disk it is, for quotas. */
   owner?: string;
+  /** Product identification, if not `DISK`. */
+  product?: string;
+  /** Product revision level, if not the version of Tarn. */
+  revision?: string;
   /** Unit serial number, if not the one that was made. */
   serial?: string;
   snapshots?: ScheduleSpec;
@@ -547,6 +551,8 @@ export interface LunKeys {
   store?: string;
   /** What the log is for: `latency` or `throughput`. */
   sync_bias?: string;
+  /** T10 vendor identification, if not `TARN`. */
+  vendor?: string;
 }
 
 /** One way to a unit. */
@@ -597,6 +603,10 @@ export interface LunSpec {
   naa?: string;
   /** Whose disk it is, for quotas. */
   owner?: string;
+  /** Product identification, if not `DISK`. */
+  product?: string;
+  /** Product revision level, if not the version of Tarn. */
+  revision?: string;
   /** Unit serial number, if not the one that was made. */
   serial?: string;
   snapshots?: ScheduleSpec;
@@ -604,6 +614,8 @@ export interface LunSpec {
   store: string;
   /** What the log is for: `latency` or `throughput`. */
   sync_bias?: string;
+  /** T10 vendor identification, if not `TARN`. */
+  vendor?: string;
 }
 
 /** What keeps a unit, or its log, from being used. */
