@@ -242,11 +242,12 @@ mod tests {
             auth: vec!["alice".to_owned()],
             ..spec::Target::default()
         };
-        let keys = r#"{"name": "iqn.x", "alias": "", "portals": [], "auth": [], "cold_reset": true, "luns": null}"#;
+        let keys =
+            r#"{"name": "iqn.x", "alias": "", "portals": [], "auth": ["bob"], "luns": null}"#;
         let keys: TargetKeys = serde_json::from_str(keys).unwrap();
         let expected = spec::Target {
             name: "iqn.x".to_owned(),
-            cold_reset: true,
+            auth: vec!["bob".to_owned()],
             ..spec::Target::default()
         };
         assert_eq!(keys.applied(&target).unwrap(), expected);

@@ -89,7 +89,7 @@ impl<C: Carrier> Engine<C> {
                 let count = entry.luns.iter().count();
                 let is_only_read =
                     count > 0 && entry.luns.iter().all(|lun| self.sees_read_only(lun));
-                // With cold_reset an initiator may end all sessions of the target, whatever it sees.
+                // Where the target allows it, an initiator may end all sessions of the target, whatever it sees.
                 if cold.is_none() && is_only_read {
                     self.respond_management(session, id, ManagementOutcome::NotAllowed);
                     return;

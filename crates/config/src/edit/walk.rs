@@ -79,21 +79,13 @@ fn json(form: &Form, item: &Item) -> Option<Json> {
             Some(Json::Object(object(keys, table)))
         }
         Form::List { entries, .. } => {
-            let entry = |row| match table_of(entries) {
+            let entry = |row| match Form::table(entries) {
                 Some(keys) => Json::Object(row_object(keys, row)),
                 None => Json::from(text_of(row)),
             };
             Some(rows(Some(item)).into_iter().map(entry).collect())
         }
     }
-}
-
-/// The keys of the tables that a list may have.
-fn table_of(entries: &[Form]) -> Option<&'static SectionKeys> {
-    entries.iter().find_map(|form| match form {
-        Form::Table { keys, .. } => Some(*keys),
-        _ => None,
-    })
 }
 
 fn row_object(keys: &SectionKeys, row: Row<'_>) -> Map<String, Json> {
@@ -145,7 +137,7 @@ fn write_key(table: &mut Keys<'_>, keys: &SectionKeys, key: &Key, wanted: Option
         (_, Some(Json::Number(number))) => table.set(key.name, number.as_i64().map(Value::from)),
         (_, Some(Json::String(text))) => table.set(key.name, Some(Value::from(text.as_str()))),
         (_, Some(Json::Array(list))) if list.is_empty() => table.remove(key.name),
-        (Form::List { entries, .. }, Some(Json::Array(list))) => match table_of(entries) {
+        (Form::List { entries, .. }, Some(Json::Array(list))) => match Form::table(entries) {
             Some(nested) => write_rows(table, key.name, (nested, entries), list),
             None => {
                 let texts = list.iter().filter_map(Json::as_str).map(str::to_owned);
@@ -309,7 +301,7 @@ fn one_form(form: &Form, text_form: fn(&str) -> String, value: &Json) -> Json {
             parse_size(text).map_or_else(|_| value.clone(), Json::from)
         }
         (Form::List { entries, .. }, Json::Array(list)) => {
-            let entry = |entry: &Json| match (table_of(entries), entry) {
+            let entry = |entry: &Json| match (Form::table(entries), entry) {
                 (Some(keys), Json::Object(table)) => meanings(keys, table).into(),
                 (Some(keys), Json::String(text)) => {
                     meanings(keys, &row_object(keys, Row::Text(text))).into()
@@ -318,7 +310,7 @@ fn one_form(form: &Form, text_form: fn(&str) -> String, value: &Json) -> Json {
                 (_, other) => other.clone(),
             };
             let mut list: Vec<Json> = list.iter().map(entry).collect();
-            if table_of(entries).is_some_and(|keys| keys.heading == SECTION_TARGET_LUN.heading) {
+            if Form::table(entries).is_some_and(|keys| keys.heading == SECTION_TARGET_LUN.heading) {
                 list.sort_by_cached_key(Json::to_string);
             }
             list.into()

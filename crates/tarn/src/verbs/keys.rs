@@ -90,30 +90,31 @@ fn called<T: Flagged>(key: &Key) -> &'static str {
     other.map_or(key.name, |(_, called)| called)
 }
 
+/// The keys of a thing that are true, by name.
+pub(super) fn marks<T: Flagged>(thing: &T) -> String {
+    let thing = serde_json::to_value(thing).unwrap_or_default();
+    let keys = T::SECTION.keys.iter().map(|key| key.name);
+    let is_set = |key: &&str| thing.get(*key).and_then(Value::as_bool) == Some(true);
+    keys.filter(is_set).collect::<Vec<_>>().join(", ")
+}
+
 /// The keys that have flags: not lists of tables, which verbs of their own change.
 fn flagged<T: Flagged>(is_change: bool) -> impl Iterator<Item = &'static Key> {
     let is_flagged = move |key: &&Key| {
-        let is_plain = match key.form {
-            Form::List { entries, .. } => match table_of(entries) {
-                Some(_) => !is_change && entries.iter().any(is_text),
-                None => true,
-            },
-            _ => true,
+        let is_listed = if let Form::List { entries, .. } = key.form
+            && Form::table(entries).is_some()
+        {
+            !is_change && entries.iter().any(is_text)
+        } else {
+            true
         };
-        is_plain && !T::WITHOUT.contains(&key.name)
+        is_listed && !T::WITHOUT.contains(&key.name)
     };
     T::SECTION.keys.iter().filter(is_flagged)
 }
 
 const fn is_text(form: &Form) -> bool {
     matches!(form, Form::Text { .. })
-}
-
-fn table_of(entries: &[Form]) -> Option<&'static SectionKeys> {
-    entries.iter().find_map(|form| match form {
-        Form::Table { keys, .. } => Some(*keys),
-        _ => None,
-    })
 }
 
 impl<T: Flagged, const IS_CHANGE: bool> Args for Given<T, IS_CHANGE> {
@@ -160,8 +161,12 @@ fn help(key: &Key, is_change: bool) -> StyledStr {
     }
     match key.default {
         Fallback::Required => {}
-        _ if is_change => text += " Empty: as if it was not there.",
-        _ => text += &format!(" [default: {}]", key.default_text().replace('`', "")),
+        Fallback::Words(_) | Fallback::Value(_) | Fallback::Number(_) if is_change => {
+            text += " Empty: as if it was not there.";
+        }
+        Fallback::Words(_) | Fallback::Value(_) | Fallback::Number(_) => {
+            text += &format!(" [default: {}]", key.default_text().replace('`', ""))
+        }
     }
     text.into()
 }
@@ -204,7 +209,7 @@ fn value_of(matches: &ArgMatches, called: &str, form: &Form) -> Result<Option<Va
             None => None,
         },
         Form::List { entries, .. } => {
-            let entry = |text: &str| match table_of(entries).and_then(|keys| keys.keys.first()) {
+            let entry = |text: &str| match Form::table(entries).and_then(|keys| keys.keys.first()) {
                 Some(first) => {
                     Value::Object(Map::from_iter([(first.name.to_owned(), text.into())]))
                 }
@@ -245,9 +250,10 @@ fn table(keys: &SectionKeys, text: &str) -> Result<Value, Error> {
             .iter()
             .find(|key| key.name == word)
             .ok_or_else(wrong)?;
-        let value = match key.form {
-            Form::Number { .. } => value.parse::<u16>().map_err(|_| wrong())?.into(),
-            _ => Value::from(value),
+        let value = if matches!(key.form, Form::Number { .. }) {
+            value.parse::<u16>().map_err(|_| wrong())?.into()
+        } else {
+            Value::from(value)
         };
         table.insert(word.to_owned(), value);
     }
@@ -255,72 +261,4 @@ fn table(keys: &SectionKeys, text: &str) -> Result<Value, Error> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parsed<T: Flagged, const IS_CHANGE: bool>(
-        words: &[&str],
-    ) -> Result<Given<T, IS_CHANGE>, Error> {
-        let command = Given::<T, IS_CHANGE>::augment_args(Command::new("tarn"));
-        let words = std::iter::once("tarn").chain(words.iter().copied());
-        Given::from_arg_matches(&command.try_get_matches_from(words)?)
-    }
-
-    #[test]
-    fn flags_are_the_keys_of_a_new_thing() {
-        let words = [
-            "--portals",
-            "192.0.2.1,[::1]:1",
-            "--auth",
-            "a,b",
-            "--cold-reset",
-        ];
-        let target = parsed::<spec::Target, false>(&words).unwrap().made();
-        let binds = target
-            .portals
-            .unwrap()
-            .into_iter()
-            .map(|portal| portal.bind);
-        assert_eq!(binds.collect::<Vec<_>>(), ["192.0.2.1", "[::1]:1"]);
-        assert_eq!((target.auth.len(), target.cold_reset), (2, true));
-        let nothing = parsed::<spec::Target, false>(&[]).unwrap();
-        assert!(!nothing.made().cold_reset && !nothing.has("portals"));
-        let words = ["--snapshots", "hourly=24,weekly=4,at=02:30"];
-        let schedule = parsed::<spec::Lun, false>(&words)
-            .unwrap()
-            .made()
-            .snapshots
-            .unwrap();
-        assert_eq!(
-            (schedule.hourly, schedule.daily, schedule.weekly),
-            (Some(24), None, Some(4))
-        );
-        assert_eq!(schedule.at.as_deref(), Some("02:30"));
-    }
-
-    #[test]
-    fn flags_of_a_change_are_what_is_set_or_taken_out() {
-        let words = ["--alias", "", "--cold-reset", "false", "--auth", ""];
-        let keys = parsed::<spec::Target, true>(&words).unwrap().of(["iqn.x"]);
-        let expected = Patch::<spec::Target>::of(["iqn.x"])
-            .with("alias", "")
-            .with("cold_reset", false)
-            .with("auth", Vec::<String>::new());
-        assert_eq!(keys, expected);
-        assert!(parsed::<spec::Target, true>(&[]).unwrap().is_empty());
-        let keys = parsed::<spec::Quota, true>(&["--soft", "0"]).unwrap();
-        assert_eq!(keys.of(["owner:a"]).get("soft"), Some(&Value::from(0)));
-        assert!(parsed::<spec::Nbd, true>(&["--client-ca", "/ca.pem"]).is_ok());
-    }
-
-    #[test]
-    fn words_that_are_no_keys_are_named() {
-        for text in ["hourly", "hourly=x", "monthly=1", "daily=-1"] {
-            let error = parsed::<spec::Lun, false>(&["--snapshots", text]).unwrap_err();
-            assert!(error.to_string().contains(text), "{error}");
-        }
-        for words in [["--soft", "100"], ["--soft", "0"]] {
-            assert!(parsed::<spec::Quota, false>(&words).is_err());
-        }
-    }
-}
+mod tests;

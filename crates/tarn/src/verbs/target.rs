@@ -9,7 +9,7 @@ use client::{Path, path};
 use super::Outcome;
 use super::api_session::{ApiSession, Consent};
 use super::failure::Failure;
-use super::keys::{Change, New};
+use super::keys::{Change, New, marks};
 use super::remote::Ask;
 use super::table::{Column, fields, figures, mark, or_everyone, table, words};
 
@@ -135,7 +135,7 @@ const FIELDS: &[Column<Target>] = &[
             .collect::<Vec<_>>()
             .join(", ")
     }),
-    words("resets", |t| mark(t.spec.cold_reset, "cold")),
+    words("flags", |t| marks(&t.spec)),
     words("sessions", |t| t.sessions.to_string()),
 ];
 
