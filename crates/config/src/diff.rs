@@ -15,9 +15,9 @@ use crate::limits::LIMIT_VALUES;
 use crate::specs::{self, Said};
 use crate::value::{self, KeyOf, Keyed, NOTIFY, SERVER, keyed, values};
 use crate::{
-    GroupIndex, HyperScsiGroup, HyperScsiIndex, HyperScsiPassword, Model, NbdIndex, Notify,
-    NotifyIndex, QuotaIndex, StoreIndex, TargetIndex, TargetLun, Unit, UnitIndex, UserIndex,
-    target,
+    GroupIndex, HyperScsiGroup, HyperScsiIndex, HyperScsiPassword, Model, NbdIndex, NbdServer,
+    Notify, NotifyIndex, QuotaIndex, StoreIndex, TargetIndex, TargetLun, Unit, UnitIndex,
+    UserIndex, target,
 };
 
 /// A key whose value differs. The values are TOML on one line; one that is not there reads
@@ -248,19 +248,7 @@ pub fn diff_with(
             },
             TargetIndex,
         ),
-        nbd: both.list(
-            &old.nbd,
-            &new.nbd,
-            |_, server| server.at.to_string(),
-            |model, server| {
-                keyed(
-                    &SECTION_NBD,
-                    &specs::nbd(model, server),
-                    &["bind", "socket"],
-                )
-            },
-            NbdIndex,
-        ),
+        nbd: both.nbd(),
         hyperscsi: both.hyperscsi(),
         quotas: both.list(
             &old.quotas,
@@ -363,6 +351,15 @@ impl Both<'_> {
             |thing: &T| identity(self.new, thing),
         );
         self.matched((old, of_old), (new, of_new), keys, index)
+    }
+
+    fn nbd(&self) -> Vec<Difference<NbdIndex>> {
+        let name = |_: &Model, server: &NbdServer| server.at.to_string();
+        let keys = |model: &Model, server: &NbdServer| {
+            let server = specs::nbd(model, server);
+            keyed(&SECTION_NBD, &server, &["bind", "socket"])
+        };
+        self.list(&self.old.nbd, &self.new.nbd, name, keys, NbdIndex)
     }
 
     fn hyperscsi(&self) -> Vec<Difference<HyperScsiIndex>> {

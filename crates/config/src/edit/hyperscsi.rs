@@ -69,7 +69,7 @@ impl Section for spec::Hyperscsi {
     }
 
     fn write_rest(&self, keys: &mut Keys<'_>) {
-        // That of a document is not for those who read it by the API, so it stays but where another way takes its place.
+        // That of a document is not shown by the API, so it stays until another way takes its place.
         if self.password_file.is_some() || self.open {
             keys.remove("password");
         }

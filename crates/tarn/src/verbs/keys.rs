@@ -155,9 +155,9 @@ fn flag<T: Flagged>(key: &Key, is_change: bool) -> Arg {
 }
 
 fn help(key: &Key, is_change: bool) -> StyledStr {
-    let mut text = key.meaning.replace('`', "");
+    let mut text = plain(key.meaning);
     if key.set_it != "always" {
-        text += &format!(" Use it {}.", key.set_it.replace('`', ""));
+        text += &format!(" Use it {}.", plain(key.set_it));
     }
     match key.default {
         Fallback::Required => {}
@@ -165,10 +165,24 @@ fn help(key: &Key, is_change: bool) -> StyledStr {
             text += " Empty: as if it was not there.";
         }
         Fallback::Words(_) | Fallback::Value(_) | Fallback::Number(_) => {
-            text += &format!(" [default: {}]", key.default_text().replace('`', ""))
+            text += &format!(" [default: {}]", plain(&key.default_text()));
         }
     }
     text.into()
+}
+
+/// The Markdown of the reference without its marks: a link as the path of the page.
+fn plain(text: &str) -> String {
+    let mut plain = String::new();
+    let mut rest = text;
+    while let Some((before, link)) = rest.split_once('[')
+        && let Some((_, link)) = link.split_once("](../")
+        && let Some((page, after)) = link.split_once(')')
+    {
+        plain += &format!("{before}docs/{page}");
+        rest = after;
+    }
+    (plain + rest).replace('`', "")
 }
 
 impl<T: Flagged, const IS_CHANGE: bool> FromArgMatches for Given<T, IS_CHANGE> {

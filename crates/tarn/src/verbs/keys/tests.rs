@@ -66,3 +66,9 @@ fn words_that_are_no_keys_are_named() {
         assert!(parsed::<spec::Quota, false>(&words).is_err());
     }
 }
+
+#[test]
+fn help_names_pages_and_has_no_marks() {
+    let text = "See [Log devices](../guide/log-devices.md), `a` [[quota]].";
+    assert_eq!(plain(text), "See docs/guide/log-devices.md, a [[quota]].");
+}
