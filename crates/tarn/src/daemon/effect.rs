@@ -173,14 +173,14 @@ impl Consequence {
             | Self::NextSessions
             | Self::WritesThrough
             | Self::WritesBack
+            | Self::OtherNames
             | Self::Keeps { .. } => Effect::Online,
             Self::Restart => Effect::Pending,
             Self::SessionsEnd
             | Self::ViewEnds
             | Self::AccessEnds
             | Self::UnitGoes { .. }
-            | Self::OtherStore { .. }
-            | Self::OtherNames => Effect::Drains,
+            | Self::OtherStore { .. } => Effect::Drains,
             Self::OtherIdentity
             | Self::OpenTwice
             | Self::MemoryLost

@@ -600,7 +600,7 @@ store = "stripe:p,q"
         ("/run/s", "/run/s&retry=0", (Action::Change, Kind::Lun, Effect::Refused)),
         ("mem:8M", "mem:16M", (Action::Change, Kind::Lun, Effect::Refused)),
         ("mem:8M", "mem:8M?serial=x", (Action::Change, Kind::Lun, Effect::Refused)),
-        ("size=8M", "size=8M\"\nvendor = \"IET", (Action::Change, Kind::Lun, Effect::Drains)),
+        ("size=8M", "size=8M\"\nvendor = \"IET", (Action::Change, Kind::Lun, Effect::Online)),
         ("iqn.a:*", "iqn.b:*", (Action::Change, Kind::Group, Effect::Online)),
         (", { lun = 1, id = \"m\", groups = [\"g\"] }", "", (Action::Remove, Kind::View, Effect::Online)),
         ("lun = 0, id", "lun = 0, readonly = true, id", (Action::Change, Kind::View, Effect::Online)),

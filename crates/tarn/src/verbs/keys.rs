@@ -175,9 +175,9 @@ fn help(key: &Key, is_change: bool) -> StyledStr {
 fn plain(text: &str) -> String {
     let mut plain = String::new();
     let mut rest = text;
-    while let Some((before, link)) = rest.split_once('[')
-        && let Some((_, link)) = link.split_once("](../")
-        && let Some((page, after)) = link.split_once(')')
+    while let Some((before, after)) = rest.split_once("](../")
+        && let Some((before, _)) = before.rsplit_once('[')
+        && let Some((page, after)) = after.split_once(')')
     {
         plain += &format!("{before}docs/{page}");
         rest = after;

@@ -69,6 +69,9 @@ fn words_that_are_no_keys_are_named() {
 
 #[test]
 fn help_names_pages_and_has_no_marks() {
-    let text = "See [Log devices](../guide/log-devices.md), `a` [[quota]].";
-    assert_eq!(plain(text), "See docs/guide/log-devices.md, a [[quota]].");
+    let text = "A [[quota]], see [Log devices](../guide/log-devices.md), `a` [b].";
+    assert_eq!(
+        plain(text),
+        "A [[quota]], see docs/guide/log-devices.md, a [b]."
+    );
 }
