@@ -5,7 +5,7 @@ use super::{Planted, Report, Wrong, run, run_noted};
 #[test]
 fn nothing_that_was_acknowledged_is_lost_at_any_step() {
     let mut all = Report::default();
-    for seed in 0..40 {
+    for seed in 0..60 {
         let report = run(seed, Planted::default()).unwrap_or_else(|breach| {
             let (_, diary) = run_noted(seed, Planted::default());
             let last = diary.len().saturating_sub(60);

@@ -20,8 +20,8 @@ URL is a target; NAME is what reports call it:
 Write a % in a password as %25, or use --secret-file. IPv6 addresses stand in brackets.
 
 Every combination of --rw, --bs, --sessions and --iodepth is a point. At each point the targets are
-measured in turn, A B A B, --repeat times; later targets are compared with the first. docs/guide/measuring.md
-explains every figure.
+measured in turn, A B A B, --repeat times; later targets are compared with the first.
+docs/guide/measuring.md explains every figure.
 
 Examples:
   tarn bench iscsi://127.0.0.1/iqn.2026-11.example.tarn:demo/0

@@ -156,9 +156,7 @@ fn flag<T: Flagged>(key: &Key, is_change: bool) -> Arg {
 
 fn help(key: &Key, is_change: bool) -> StyledStr {
     let mut text = plain(key.meaning);
-    if key.set_it != "always" {
-        text += &format!(" Use it {}.", plain(key.set_it));
-    }
+    text += &format!(" Use it {}.", plain(key.set_it));
     match key.default {
         Fallback::Required => {}
         Fallback::Words(_) | Fallback::Value(_) | Fallback::Number(_) if is_change => {
