@@ -22,8 +22,8 @@ pub trait Patched: DeserializeOwned + Default + Serialize + ToSchema {
     const IDENTITY: &'static [&'static str];
 }
 
-/// Keys of a thing: those that are given are set, and all others stay. An empty text, list or table, and the number 0,
-/// take the key out of the document; `null` is a key that is not given.
+/// Keys of a thing to set; all others stay. An empty text, list or table, and the number 0, remove the key from the
+/// document; `null` counts as not given.
 ///
 /// On the wire one object, with what names the thing beside its keys.
 pub struct Patch<T> {
@@ -95,7 +95,7 @@ impl<T: Patched> Patch<T> {
         let mut all = serde_json::to_value(thing)?;
         if let Value::Object(all) = &mut all {
             for (key, value) in &self.keys {
-                match (takes_out(value), blank.get(key)) {
+                match (removes(value), blank.get(key)) {
                     (false, _) => all.insert(key.clone(), value.clone()),
                     (true, Some(none)) => all.insert(key.clone(), none.clone()),
                     (true, None) => all.remove(key),
@@ -120,8 +120,8 @@ impl<T: Patched> Patch<T> {
     }
 }
 
-/// Whether a value takes its key out of the document.
-fn takes_out(value: &Value) -> bool {
+/// Whether a value removes its key from the document.
+fn removes(value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::Bool(_) => false,
@@ -208,7 +208,7 @@ impl<T: Patched> PartialSchema for Patch<T> {
     fn schema() -> RefOr<Schema> {
         let mut patch = ObjectBuilder::new()
             .description(Some(
-                "Single keys: those that are given are set. An empty one is taken out of the document.",
+                "Keys to set; all others stay. An empty value removes its key from the document.",
             ))
             .additional_properties(Some(AdditionalProperties::FreeForm(false)));
         for (key, meaning) in T::NAMED_BY {
@@ -234,7 +234,7 @@ mod tests {
     use crate::spec;
 
     #[test]
-    fn what_is_given_is_set_and_what_is_empty_is_taken_out() {
+    fn what_is_given_is_set_and_what_is_empty_is_removed() {
         let target = spec::Target {
             name: "iqn.x".to_owned(),
             alias: Some("disks".to_owned()),

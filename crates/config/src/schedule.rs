@@ -1,7 +1,5 @@
 //! `snapshots` of a unit: how often snapshots of it are taken, and how many are kept. Knows no clock.
 
-use std::fmt;
-
 use api::spec;
 
 use crate::error::At as _;
@@ -46,25 +44,6 @@ impl Schedule {
 
     fn at(&self) -> String {
         format!("{:02}:{:02}", self.at_minutes / 60, self.at_minutes % 60)
-    }
-}
-
-/// As the file has it.
-impl fmt::Display for Schedule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let counts = [
-            ("hourly", self.hourly),
-            ("daily", self.daily),
-            ("weekly", self.weekly),
-        ];
-        let counts = counts.iter().filter(|(_, count)| *count != 0);
-        let mut parts: Vec<_> = counts
-            .map(|(word, count)| format!("{word} = {count}"))
-            .collect();
-        if self.has_at() {
-            parts.push(format!("at = \"{}\"", self.at()));
-        }
-        write!(f, "{{ {} }}", parts.join(", "))
     }
 }
 
@@ -180,10 +159,6 @@ mod tests {
             assert_eq!(spec.at.as_deref(), at, "{text}");
             let again = Model::from_toml(&model.effective(), Path::new("x")).unwrap();
             assert!(crate::diff(&model, &again).is_empty(), "{text}");
-            assert_eq!(
-                read(&schedule.to_string()).unwrap().units()[0].snapshots,
-                Some(schedule)
-            );
         }
     }
 

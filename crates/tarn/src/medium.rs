@@ -271,11 +271,11 @@ pub(crate) fn check_positions(recorded: &[Medium], spec: &StoreSpec) -> Result<(
         match place_of(one) {
             Some((_, is)) if is == was => {}
             Some((_, is)) => {
-                return Err(format!("{} is at {is} of it, and was at {was}", one.store));
+                return Err(format!("{} would be at {is}, and was at {was}", one.store));
             }
             None => {
                 return Err(format!(
-                    "{} was at {was} of it, and is no part of it now",
+                    "{} was at {was}, and is no member any more",
                     one.store
                 ));
             }
@@ -354,10 +354,7 @@ mod tests {
             assert_eq!(check_positions(&recorded(was), &spec("/srv/c")), Ok(()));
         }
         let why = check_positions(&recorded("concat:a,b"), &spec("concat:a,c")).unwrap_err();
-        assert_eq!(
-            why,
-            "/srv/b was at byte 8388608 of it, and is no part of it now"
-        );
+        assert_eq!(why, "/srv/b was at byte 8388608, and is no member any more");
         // Nothing is said of what an earlier release recorded.
         let unknown = Medium {
             position: None,

@@ -142,7 +142,7 @@ export interface Core {
 /** What becomes of data. */
 export type DataFate = "stays" | "lost";
 
-/** Single keys: those that are given are set. An empty one is taken out of the document. */
+/** Keys to set; all others stay. An empty value removes its key from the document. */
 export interface DeviceKeys {
   /** The group: `NAME at PLACE`, or its name where no other group has that. */
   hyperscsi: string;
@@ -530,7 +530,7 @@ export interface Lun {
   trouble?: LunTrouble;
 }
 
-/** Single keys: those that are given are set. An empty one is taken out of the document. */
+/** Keys to set; all others stay. An empty value removes its key from the document. */
 export interface LunKeys {
   /** Which unit. */
   id: string;
@@ -712,7 +712,7 @@ export type Name = {
   };
 };
 
-/** Single keys: those that are given are set. An empty one is taken out of the document. */
+/** Keys to set; all others stay. An empty value removes its key from the document. */
 export interface NbdKeys {
   /** The file of those who vouch for the certificates of clients. */
   ca?: string;
@@ -847,7 +847,7 @@ export interface Problem {
 /** What kind of problem it is. */
 export type ProblemKind = "bad-request" | "unauthorized" | "forbidden" | "not-found" | "method-not-allowed" | "invalid-config" | "refused" | "conflict" | "revision-mismatch" | "too-large" | "unsupported-media-type" | "too-many-requests" | "apply-failed" | "storage-full" | "failed" | "unavailable";
 
-/** Single keys: those that are given are set. An empty one is taken out of the document. */
+/** Keys to set; all others stay. An empty value removes its key from the document. */
 export interface QuotaKeys {
   /** The most that their sizes may be together, as `2T` or in bytes. */
   provisioned?: string;
@@ -1229,7 +1229,7 @@ export interface StoreErrors {
   lun: string;
 }
 
-/** Single keys: those that are given are set. An empty one is taken out of the document. */
+/** Keys to set; all others stay. An empty value removes its key from the document. */
 export interface StoreKeys {
   /** Which store. */
   id: string;
@@ -1282,7 +1282,7 @@ export interface Target {
   spec: TargetSpec;
 }
 
-/** Single keys: those that are given are set. An empty one is taken out of the document. */
+/** Keys to set; all others stay. An empty value removes its key from the document. */
 export interface TargetKeys {
   /** TargetAlias. */
   alias?: string;

@@ -117,7 +117,7 @@ impl Draft {
     pub(super) fn sections<S: Section>(&self) -> Vec<S> {
         let rows = rows(self.list(S::KIND)).into_iter();
         rows.filter_map(|row| match row {
-            Row::Table(table) => Some(walk::read(S::KIND.keys, table)),
+            Row::Table(table) => walk::read(S::KIND.keys, table).ok(),
             Row::Text(_) => None,
         })
         .collect()
@@ -125,14 +125,20 @@ impl Draft {
 
     /// The section of this name.
     pub(super) fn section<S: Section>(&self, name: &str) -> Result<S, EditError> {
-        self.one(S::KIND, name, |table| walk::read(S::KIND.keys, table))
+        self.one(S::KIND, name, |table| walk::read(S::KIND.keys, table))?
     }
 
     /// Adds a section, or changes the one of its name. True when it was made.
     pub(super) fn put_section<S: Section>(&mut self, section: &S) -> Result<bool, EditError> {
         section.check()?;
         let name = section.named()?;
-        let wanted = section.completed(self.section(&name).ok().as_ref())?;
+        let there = match self.section(&name) {
+            Ok(there) => Some(there),
+            Err(EditError::NotFound { .. }) => None,
+            // What cannot be read would be overwritten.
+            Err(error) => return Err(error),
+        };
+        let wanted = section.completed(there.as_ref())?;
         let (mut keys, is_made) = self.find_or_add(S::KIND, &name)?;
         wanted.write_rest(&mut keys);
         walk::write(&mut keys, S::KIND.keys, &wanted, S::KIND.identity.keys());

@@ -265,7 +265,7 @@ fn views(target: &dyn TableLike, lun: u16) -> Vec<(usize, spec::TargetLun)> {
     let rows = rows(target.get("luns")).into_iter().enumerate();
     let of_number = rows.filter(|(_, row)| walk::lun_number(*row) == Some(lun));
     of_number
-        .map(|(at, row)| (at, walk::target_lun(row)))
+        .filter_map(|(at, row)| Some((at, walk::target_lun(row)?)))
         .collect()
 }
 

@@ -36,6 +36,21 @@ luns = [
 queue_depth = 64 # few
 "#;
 
+/// A key that the API does not have would be lost with the next edit of its thing.
+#[test]
+fn the_api_has_every_key_of_the_file() {
+    let draft = Draft::parse(include_str!("../../../../examples/tarn.toml")).unwrap();
+    let model = Model::from_toml(&draft.to_string(), Path::new("tarn.toml")).unwrap();
+    assert_eq!(draft.luns().len(), model.units().len());
+    assert_eq!(draft.stores().len(), model.stores.len());
+    assert_eq!(draft.targets().len(), model.targets().len());
+    assert_eq!(draft.groups().len(), model.groups().len());
+    assert_eq!(draft.users().len(), model.users().len());
+    assert_eq!(draft.nbd().len(), model.nbd().len());
+    assert_eq!(draft.hyperscsi().len(), model.hyperscsi().len());
+    assert_eq!(draft.quotas().len(), model.quotas().len());
+}
+
 fn draft(text: &str) -> Draft {
     Draft::parse(text).unwrap()
 }

@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value as Json};
 use toml_edit::{InlineTable, Item, TableLike, Value};
 
+use super::EditError;
 use super::list::{List, Row, array_of, rows};
 use super::table::Keys;
 use crate::address::{HostPort, parse_bind};
@@ -19,14 +20,18 @@ use crate::keys::{
 use crate::{Naa, parse_size};
 
 /// What a table of the file says.
-pub(super) fn read<T: DeserializeOwned + Default>(keys: &SectionKeys, table: &dyn TableLike) -> T {
-    // The text was checked as a whole before.
-    serde_json::from_value(Json::Object(object(keys, table))).unwrap_or_default()
-}
-
-/// The same of an entry of a list.
-pub(super) fn read_row<T: DeserializeOwned + Default>(keys: &SectionKeys, row: Row<'_>) -> T {
-    serde_json::from_value(Json::Object(row_object(keys, row))).unwrap_or_default()
+///
+/// # Errors
+///
+/// The API has no such key, or not with such a value.
+pub(super) fn read<T: DeserializeOwned>(
+    keys: &SectionKeys,
+    table: &dyn TableLike,
+) -> Result<T, EditError> {
+    let read = serde_json::from_value(Json::Object(object(keys, table)));
+    read.map_err(|error| EditError::Value {
+        why: error.to_string(),
+    })
 }
 
 /// Has a table say what `wanted` does. What says the same already, in whichever form, stays as it is, and so do the
@@ -356,6 +361,9 @@ pub(super) fn lun_number(row: Row<'_>) -> Option<u16> {
 }
 
 /// An entry of a target.
-pub(super) fn target_lun(row: Row<'_>) -> spec::TargetLun {
-    read_row(&SECTION_TARGET_LUN, row)
+pub(super) fn target_lun(row: Row<'_>) -> Option<spec::TargetLun> {
+    match row {
+        Row::Table(table) => read(&SECTION_TARGET_LUN, table).ok(),
+        Row::Text(_) => None,
+    }
 }

@@ -10,6 +10,8 @@ use super::replay::{Binding, LogHead, Medium, Misfit, Replayed, read_head};
 use super::shared::{Noted, OnClose, Use};
 use super::start::{LogOptions, Shape};
 use crate::blocking::Blocking;
+#[cfg(target_os = "linux")]
+use crate::native::NativeSnapshots;
 use crate::{Backstore, Capabilities, SharedStore};
 
 /// Why a store is not served with a log.
@@ -172,6 +174,12 @@ impl SharedStore for Logged {
 
     fn capabilities(&self) -> Capabilities {
         self.journal.0.capabilities(&self.store.capabilities())
+    }
+
+    /// None: those of the store lack what only the log has.
+    #[cfg(target_os = "linux")]
+    fn native_snapshots(&self) -> Option<Arc<dyn NativeSnapshots>> {
+        None
     }
 }
 

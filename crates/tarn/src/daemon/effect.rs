@@ -61,8 +61,8 @@ pub(crate) enum Consequence {
 
     /// Another vendor, product or revision.
     #[error(
-        "new for initiators: they get a unit attention (INQUIRY data has changed), and names and rules that hosts make \
-         of vendor and product change, as those in /dev/disk/by-id and multipath.conf"
+        "new for initiators: they get a unit attention (INQUIRY data has changed); device names that hosts build from \
+         vendor and product (/dev/disk/by-id) change, and rules that match them (multipath.conf) may not apply"
     )]
     OtherNames,
 

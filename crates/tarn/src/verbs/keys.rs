@@ -1,6 +1,6 @@
 //! Flags for the keys of a section of the configuration: made of the table of keys, so that a new key has its flag.
 
-use std::marker::PhantomData;
+use std::fmt;
 
 use api::patch::{Patch, Patched};
 use api::spec;
@@ -13,7 +13,7 @@ use config::keys::{
 use serde_json::{Map, Value};
 
 /// A thing whose keys have flags.
-pub(super) trait Flagged: Patched + 'static {
+pub(super) trait Flagged: Patched + Clone + fmt::Debug + 'static {
     /// Its keys.
     const SECTION: &'static SectionKeys;
     /// Those without a flag: what names it, and what is given otherwise.
@@ -48,7 +48,8 @@ impl Flagged for spec::Quota {
 #[derive(Debug)]
 pub(super) struct Given<T, const IS_CHANGE: bool> {
     keys: Map<String, Value>,
-    of: PhantomData<fn() -> T>,
+    /// One with these keys, and no others.
+    thing: Box<T>,
 }
 
 /// Keys of a thing that is made.
@@ -60,8 +61,7 @@ pub(super) type Change<T> = Given<T, true>;
 impl<T: Flagged> New<T> {
     /// A thing with these keys, and no others.
     pub(super) fn made(&self) -> T {
-        let thing = Patch::<T>::nameless(self.keys.clone()).applied(&T::default());
-        thing.unwrap_or_default()
+        T::clone(&self.thing)
     }
 
     /// Whether a key was given.
@@ -160,7 +160,7 @@ fn help(key: &Key, is_change: bool) -> StyledStr {
     match key.default {
         Fallback::Required => {}
         Fallback::Words(_) | Fallback::Value(_) | Fallback::Number(_) if is_change => {
-            text += " Empty: as if it was not there.";
+            text += " An empty value removes it.";
         }
         Fallback::Words(_) | Fallback::Value(_) | Fallback::Number(_) => {
             text += &format!(" [default: {}]", plain(&key.default_text()));
@@ -191,10 +191,15 @@ impl<T: Flagged, const IS_CHANGE: bool> FromArgMatches for Given<T, IS_CHANGE> {
                 keys.insert(key.name.to_owned(), value);
             }
         }
-        Ok(Self {
-            keys,
-            of: PhantomData,
-        })
+        let thing = Patch::<T>::nameless(keys.clone()).applied(&T::default());
+        let thing = thing.map_err(|error| {
+            Error::raw(
+                ErrorKind::ValueValidation,
+                format!("{error}; check the value\n"),
+            )
+        })?;
+        let thing = Box::new(thing);
+        Ok(Self { keys, thing })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
