@@ -22,10 +22,10 @@ use rustix::fs::{FlockOperation, MemfdFlags, Mode, OFlags, flock, memfd_create};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 
-use crate::prepare::{Flags, prepare_model};
-use crate::signal::Signals;
 use crate::verbs::terminal;
-use crate::{Environment, StartError, logging, password, serve};
+use daemon::prepare::{Flags, prepare_model};
+use daemon::signal::Signals;
+use daemon::{Environment, StartError, logging, password, serve};
 
 pub(crate) use discover::discover;
 
@@ -759,7 +759,7 @@ mod tests {
 
     #[test]
     fn what_a_killed_process_left_is_removed_by_the_next() {
-        let scratch = crate::scratch::Scratch::new();
+        let scratch = durable::scratch::Scratch::new();
         let make = |name: &str| {
             let path = scratch.path().join(name);
             std::fs::create_dir(&path).unwrap();
@@ -796,7 +796,7 @@ mod tests {
 
     #[test]
     fn a_directory_that_is_missing_is_named_and_not_made() {
-        let scratch = crate::scratch::Scratch::new();
+        let scratch = durable::scratch::Scratch::new();
         let (gone, file) = (scratch.path().join("gone"), scratch.path().join("file"));
         std::fs::write(&file, "").unwrap();
         for directory in [&gone, &file] {

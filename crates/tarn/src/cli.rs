@@ -176,6 +176,24 @@ pub struct ServeArgs {
 }
 
 impl ServeArgs {
+    /// What is to be served.
+    pub(crate) fn into_asked(self) -> daemon::Asked {
+        daemon::Asked {
+            stores: self.stores,
+            config: self.config,
+            save: self.save,
+            listen: self.listen,
+            target: self.target,
+            hyperscsi: self.hyperscsi,
+            group: self.group,
+            password_file: self.password_file,
+            state: self.state,
+            log: self.log,
+            cores: self.cores,
+            busy_poll: self.busy_poll,
+        }
+    }
+
     /// Takes the options that were given apart from the STOREs into each of them.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
 //! `tarn import`: reads the files, writes the configuration and its secrets, prints the list.
 
+mod error;
 mod files;
 mod report;
 
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 use ::import::{Format, Imported, Options, Source};
 use clap::Args;
 
-use crate::StartError;
+pub(crate) use error::ImportError;
 
 const IMPORT_HELP: &str = "\
 FORMAT is only needed where the first file does not show it:
@@ -67,14 +68,14 @@ struct LeftOut {
 ///
 /// # Errors
 ///
-/// [`StartError`] if nothing was imported; another error if something was left out.
+/// An [`ImportError`] if nothing was imported; another error if something was left out.
 pub(crate) fn run(args: &ImportArgs) -> anyhow::Result<()> {
     let (word, paths) = split_format(&args.words)?;
     let texts = files::read_all(word, &paths)?;
     let sources: Vec<Source<'_>> = texts.iter().map(files::Text::source).collect();
     let format = match word {
         Some(format) => format,
-        None => Format::detect(&sources).map_err(StartError::from)?,
+        None => Format::detect(&sources).map_err(ImportError::from)?,
     };
     let options = Options {
         listen: listen(&args.listen)?,
@@ -84,7 +85,7 @@ pub(crate) fn run(args: &ImportArgs) -> anyhow::Result<()> {
         Ok(imported) => imported,
         Err(error) => {
             report::tell_nothing(args, format, &error);
-            return Err(StartError::from(error).into());
+            return Err(ImportError::from(error).into());
         }
     };
     check(&imported, args.output.as_deref())?;
@@ -102,14 +103,14 @@ pub(crate) fn run(args: &ImportArgs) -> anyhow::Result<()> {
 }
 
 /// The format, if the first word names one, and the files.
-fn split_format(words: &[PathBuf]) -> Result<(Option<Format>, Vec<PathBuf>), StartError> {
+fn split_format(words: &[PathBuf]) -> Result<(Option<Format>, Vec<PathBuf>), ImportError> {
     let first = words.first().and_then(|word| word.to_str());
     let Some(format) = first.and_then(Format::parse) else {
         return Ok((None, words.to_vec()));
     };
     let paths = words.get(1..).unwrap_or_default().to_vec();
     if paths.is_empty() {
-        return Err(StartError::ImportNoFile {
+        return Err(ImportError::NoFile {
             format: format.as_str(),
         });
     }
@@ -117,10 +118,10 @@ fn split_format(words: &[PathBuf]) -> Result<(Option<Format>, Vec<PathBuf>), Sta
 }
 
 /// The addresses, as the configuration will read them.
-fn listen(listen: &[String]) -> Result<Vec<String>, StartError> {
+fn listen(listen: &[String]) -> Result<Vec<String>, ImportError> {
     for text in listen {
         text.parse::<std::net::SocketAddr>()
-            .map_err(|_no_address| StartError::ImportListen { text: text.clone() })?;
+            .map_err(|_no_address| ImportError::Listen { text: text.clone() })?;
     }
     Ok(listen.to_vec())
 }
@@ -135,11 +136,10 @@ fn prefix(output: &Path) -> String {
 const CHECK_BYTES: usize = 512 << 10;
 
 /// What Tarn could not read itself must not be handed out as its configuration.
-fn check(imported: &Imported, output: Option<&Path>) -> Result<(), StartError> {
+fn check(imported: &Imported, output: Option<&Path>) -> Result<(), ImportError> {
     let path = output.unwrap_or_else(|| Path::new("tarn.toml"));
     for part in imported.parts(CHECK_BYTES) {
-        config::Model::from_toml(&part, path)
-            .map_err(|source| StartError::ImportWrong { source })?;
+        config::Model::from_toml(&part, path).map_err(|source| ImportError::Wrong { source })?;
     }
     Ok(())
 }

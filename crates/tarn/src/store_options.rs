@@ -43,6 +43,11 @@ impl StoreOptions {
     }
 }
 
+/// An option of a STORE that was given as a flag.
+#[derive(Debug, thiserror::Error)]
+#[error("the options of the STORE are wrong: {0}")]
+pub(crate) struct StoreOptionError(pub(crate) Rule);
+
 /// Options that stay in STORE: flags of these names say where the daemon is.
 const NOT_FLAGS: [&str; 2] = ["socket", "ca"];
 

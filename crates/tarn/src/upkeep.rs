@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use config::Model;
 
-use crate::prepare::read_text;
-use crate::state::{Pruned, State};
-use crate::{Environment, StartError, say};
+use daemon::prepare::read_text;
+use daemon::state::{Pruned, State};
+use daemon::{Environment, StartError, say};
 
 /// What to do with the state directory.
 #[derive(Debug, Subcommand)]

@@ -123,11 +123,11 @@ fn the_kinds_of_events_are_documented_as_they_are_emitted() {
     );
     let documented = documented_kinds(&events, "    pub kind: String");
     let emitted = [
-        read("crates/tarn/src/daemon/events.rs"),
-        read("crates/tarn/src/daemon/snapshots.rs"),
-        read("crates/tarn/src/daemon/snapshots/images.rs"),
+        read("crates/daemon/src/events.rs"),
+        read("crates/daemon/src/snapshots.rs"),
+        read("crates/daemon/src/snapshots/images.rs"),
         read("crates/admin/src/audit.rs"),
-        read("crates/tarn/src/state/troubles.rs"),
+        read("crates/daemon/src/state/troubles.rs"),
     ];
     let emitted = emitted.map(|text| text.split("#[cfg(test)]").next().unwrap().to_owned());
     let mut emitted: BTreeSet<&str> = emitted
@@ -161,15 +161,15 @@ fn the_codes_of_findings_are_documented_as_they_are_emitted() {
         "space",
         "stores",
     ];
-    let rules = rules.map(|name| read(&format!("crates/tarn/src/daemon/doctor/{name}.rs")));
+    let rules = rules.map(|name| read(&format!("crates/daemon/src/doctor/{name}.rs")));
     let start = [
         "serve",
         "expiry",
-        "daemon/held",
+        "held",
         "state/troubles",
         "state/hyperscsi",
     ];
-    let start = start.map(|name| read(&format!("crates/tarn/src/{name}.rs")));
+    let start = start.map(|name| read(&format!("crates/daemon/src/{name}.rs")));
     let rules = rules.iter().chain(&start);
     let emitted: BTreeSet<&str> = rules.flat_map(|text| words(text, '"')).collect();
     for code in &documented {

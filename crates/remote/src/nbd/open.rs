@@ -22,7 +22,7 @@ use crate::{tcp, words};
 
 /// The port of NBD.
 const PORT: u16 = 10809;
-/// For the first handshake. With one address both end before a change gives up (`tarn::daemon::attempts`).
+/// For the first handshake. With one address both end before a change gives up (`daemon::attempts`).
 const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 /// How much the first handshake receives at a time.
 const RECEIVE_BYTES: usize = 16 * 1024;

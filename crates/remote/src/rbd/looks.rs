@@ -12,7 +12,7 @@ use rbd::{CallError, Cluster, ClusterOptions, Library, Patience};
 
 use crate::attendants::Counted;
 
-/// For each step of a look. A change gives up later (`tarn::daemon::attempts`).
+/// For each step of a look. A change gives up later (`daemon::attempts`).
 const LOOK_MAX: Duration = Duration::from_secs(4);
 
 /// Connections that several looks share, until the last clone of this is dropped.

@@ -11,7 +11,7 @@ use reactor::ublk::{BlockControl, BlockDevice, BlockOperation, BlockRequest};
 use super::disk::{Answer, Client};
 use super::service::Service;
 use super::{AttachArgs, wrong};
-use crate::Environment;
+use daemon::Environment;
 
 /// Has a block device until a signal.
 pub(super) fn attach(args: &AttachArgs, environment: &Environment) -> anyhow::Result<()> {

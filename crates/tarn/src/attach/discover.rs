@@ -8,8 +8,8 @@ use remote::{Carrier, HyperscsiOptions, Password, ServerFound};
 use serde_json::{Value, json};
 
 use super::{DiscoverVerb, escaped, wrong};
-use crate::interface::FrameUse;
-use crate::{Environment, StartError, password, say};
+use daemon::interface::FrameUse;
+use daemon::{Environment, StartError, password, say};
 
 /// Finds servers, and their devices where a password is known or not needed.
 ///
@@ -63,7 +63,7 @@ pub(crate) fn discover(verb: &DiscoverVerb, environment: &Environment) -> anyhow
         match lack {
             Lack::Nothing => {}
             Lack::Part(reason) => {
-                let line = crate::error::plain(&format!("tarn: warning: {reason}"));
+                let line = daemon::error::plain(&format!("tarn: warning: {reason}"));
                 say(io::stderr().lock(), &format!("{line}\n"));
             }
             Lack::All(error) => return Err(error.into()),
@@ -135,7 +135,7 @@ fn carrier(
     let device = spec.at.device().cloned().unwrap_or_default();
     let carrier = match (device.interface(), device.udp()) {
         (Some(name), _) => {
-            crate::interface::check_for_frames(name, &place(), FrameUse::Store)?;
+            daemon::interface::check_for_frames(name, &place(), FrameUse::Store)?;
             Carrier::interface(name)
         }
         (None, Some(address)) => Carrier::udp(address.host.clone(), Some(address.port)),
@@ -208,7 +208,7 @@ const fn level(level: remote::Level) -> &'static str {
 
 fn in_words((server, group, is_open, devices): &FoundGroup) -> String {
     // What another machine has sent may have signs that a terminal obeys, or that turn the line round.
-    let plain = crate::error::plain;
+    let plain = daemon::error::plain;
     let password = if *is_open { "no password" } else { "password" };
     let mut text = format!(
         "{}\t{}\t{group}\t{password}\n",

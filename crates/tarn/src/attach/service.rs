@@ -21,8 +21,8 @@ use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_dea
 
 use super::disk::Client;
 use super::{AttachArgs, Home, Secret, SecretPlace};
-use crate::signal::Signals;
-use crate::{Environment, StartError, say};
+use daemon::signal::Signals;
+use daemon::{Environment, StartError, say};
 
 /// How often the child is looked at while it starts and ends.
 const LOOK: Duration = Duration::from_millis(20);

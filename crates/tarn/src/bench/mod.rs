@@ -1,6 +1,7 @@
 //! `tarn bench`: from the command line to a plan, and from results to what is printed.
 
 mod args;
+mod error;
 mod papers;
 mod progress;
 mod reports;
@@ -19,13 +20,16 @@ use signal_hook::consts::SIGINT;
 
 pub use args::{BenchArgs, CpuList};
 use config::{Place, StoreSpec};
+pub(crate) use error::BenchError;
 use remote::HyperscsiOptions;
 
-use crate::daemon::device_options;
-use crate::environment::Environment;
-use crate::error::StartError;
-use crate::secret::{self, Secret};
-use crate::{attach, password};
+use daemon::device_options;
+use daemon::environment::Environment;
+use daemon::error::StartError;
+use daemon::password;
+use daemon::secret::{self, Secret};
+
+use crate::attach;
 use progress::Teller;
 
 /// Runs the benchmark and prints it.
@@ -42,7 +46,7 @@ pub(crate) fn run(args: &BenchArgs, environment: &Environment) -> anyhow::Result
     let mut teller = Teller::new(plan.points.len(), one);
     let outcome = ::bench::run(&plan, &interrupt, &mut teller);
     teller.clear();
-    let outcome = outcome.map_err(StartError::Bench)?;
+    let outcome = outcome.map_err(BenchError::from)?;
     let published = if args.suite == Some(Suite::Papers) {
         beside(&outcome.results)
     } else {
@@ -52,9 +56,9 @@ pub(crate) fn run(args: &BenchArgs, environment: &Environment) -> anyhow::Result
     let blocks: Vec<_> = outcome.results.iter().map(table::point).collect();
     let mut text = blocks.join("\n");
     text.push_str(&papers::table(&published));
-    crate::say(io::stdout().lock(), &text);
+    daemon::say(io::stdout().lock(), &text);
     if interrupt.load(Ordering::Relaxed) {
-        crate::say(
+        daemon::say(
             io::stderr().lock(),
             "tarn: interrupted; this is what there is\n",
         );
@@ -82,7 +86,7 @@ fn verdict(outcome: Outcome) -> anyhow::Result<()> {
     }
 }
 
-fn plan(args: &BenchArgs, environment: &Environment) -> Result<Plan, StartError> {
+fn plan(args: &BenchArgs, environment: &Environment) -> Result<Plan, BenchError> {
     let login = login(args, environment)?;
     let mut targets = Vec::new();
     for (n, url) in args.urls.iter().enumerate() {
@@ -97,7 +101,7 @@ fn plan(args: &BenchArgs, environment: &Environment) -> Result<Plan, StartError>
         targets.push(TargetPlan { target, pid });
     }
     if args.pid.len() > targets.len() {
-        return Err(StartError::BenchPids {
+        return Err(BenchError::Pids {
             pids: args.pid.len(),
             urls: targets.len(),
         });
@@ -127,7 +131,7 @@ fn device(
     args: &BenchArgs,
     environment: &Environment,
     url: &str,
-) -> Result<HyperscsiOptions, StartError> {
+) -> Result<HyperscsiOptions, BenchError> {
     let place = Place::argument(format!("URL {url:?}"));
     let reached = attach::Reached {
         udp: args.udp.as_deref(),
@@ -139,7 +143,8 @@ fn device(
         return Err(StartError::Argument {
             place,
             reason: "it is no device; write hyperscsi://GROUP/DEVICE".to_owned(),
-        });
+        }
+        .into());
     };
     let mut options = device_options(&spec, device, &place)?;
     if device.password_file.is_none() {
@@ -151,7 +156,7 @@ fn device(
 }
 
 /// The points of the suite or of the lists.
-fn points(args: &BenchArgs) -> Result<Vec<Point>, StartError> {
+fn points(args: &BenchArgs) -> Result<Vec<Point>, BenchError> {
     let Some(suite) = args.suite else {
         return Ok(sweep(args)?.points());
     };
@@ -163,15 +168,15 @@ fn points(args: &BenchArgs) -> Result<Vec<Point>, StartError> {
         let name = suite.name();
         let text =
             format!("tarn: suite {name} without its {left_out} writes; add --overwrite for them\n");
-        crate::say(io::stderr().lock(), &text);
+        daemon::say(io::stderr().lock(), &text);
     }
     Ok(points)
 }
 
-fn sweep(args: &BenchArgs) -> Result<Sweep, StartError> {
+fn sweep(args: &BenchArgs) -> Result<Sweep, BenchError> {
     let accesses = match args.rw.as_slice() {
         [Access::RandRead | Access::Mixed] if args.verify => vec![Access::Mixed],
-        _ if args.verify => return Err(StartError::BenchVerifiesMixed),
+        _ if args.verify => return Err(BenchError::VerifiesMixed),
         accesses => accesses.to_vec(),
     };
     Ok(Sweep {
@@ -184,7 +189,7 @@ fn sweep(args: &BenchArgs) -> Result<Sweep, StartError> {
 }
 
 /// Who logs in where the URL does not say.
-fn login(args: &BenchArgs, environment: &Environment) -> Result<Option<Login>, StartError> {
+fn login(args: &BenchArgs, environment: &Environment) -> Result<Option<Login>, BenchError> {
     let Some(user) = &args.user else {
         return Ok(None);
     };
@@ -195,7 +200,7 @@ fn login(args: &BenchArgs, environment: &Environment) -> Result<Option<Login>, S
         Some(secret) => Some(secret?),
         None => environment.bench_secret.clone(),
     };
-    let secret = secret.ok_or(StartError::BenchNoSecret)?;
+    let secret = secret.ok_or(BenchError::NoSecret)?;
     Ok(Some(Login {
         user: user.clone(),
         password: Password::new(secret.as_bytes().to_vec()),

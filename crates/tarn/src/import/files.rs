@@ -10,7 +10,7 @@ use ::import::{FILE_BYTES_MAX, Format, Imported, Include, Source};
 use rustix::fs::OFlags;
 use zeroize::Zeroizing;
 
-use crate::StartError;
+use super::error::ImportError;
 
 /// Most files that are read, with those that others include.
 const FILES_MAX: usize = 1000;
@@ -35,7 +35,10 @@ impl Text {
 
 /// Reads the files, and behind each those that it includes. An included file that is no configuration ends that: it may
 /// be any file that this user may read, so nothing of it is to be shown.
-pub(super) fn read_all(format: Option<Format>, paths: &[PathBuf]) -> Result<Vec<Text>, StartError> {
+pub(super) fn read_all(
+    format: Option<Format>,
+    paths: &[PathBuf],
+) -> Result<Vec<Text>, ImportError> {
     let mut texts = Vec::new();
     let mut seen = BTreeSet::new();
     let mut waiting: Vec<(PathBuf, bool)> = paths
@@ -50,14 +53,14 @@ pub(super) fn read_all(format: Option<Format>, paths: &[PathBuf]) -> Result<Vec<
             continue;
         }
         if texts.len() >= FILES_MAX {
-            return Err(StartError::ImportFiles { max: FILES_MAX });
+            return Err(ImportError::Files { max: FILES_MAX });
         }
         let text = read(&path)?;
         let format = format.or_else(|| Format::detect(&[text.source()]).ok());
         // A file that only includes others does not show its format; only tgt has such files.
         let format = format.unwrap_or(Format::Tgt);
         if is_included {
-            ::import::check_included(format, text.source()).map_err(StartError::from)?;
+            ::import::check_included(format, text.source()).map_err(ImportError::from)?;
         }
         let includes = ::import::includes(format, text.source());
         for include in includes.iter().rev() {
@@ -70,8 +73,8 @@ pub(super) fn read_all(format: Option<Format>, paths: &[PathBuf]) -> Result<Vec<
 }
 
 /// Reads a file. A pipe could keep this waiting, and a device could do anything, so neither is opened for long.
-fn read(path: &Path) -> Result<Text, StartError> {
-    let failed = |source| StartError::ImportUnreadable {
+fn read(path: &Path) -> Result<Text, ImportError> {
+    let failed = |source| ImportError::Unreadable {
         path: path.to_owned(),
         source,
     };
@@ -81,7 +84,7 @@ fn read(path: &Path) -> Result<Text, StartError> {
         .open(path)
         .map_err(failed)?;
     if !file.metadata().map_err(failed)?.is_file() {
-        return Err(StartError::ImportNoRegularFile {
+        return Err(ImportError::NoRegularFile {
             path: path.to_owned(),
         });
     }
@@ -104,7 +107,7 @@ fn read(path: &Path) -> Result<Text, StartError> {
 
 /// The files that an include means, in the order of their names. A pattern may match none, and a directory means the
 /// files in it.
-fn expand(including: &Path, include: &Include) -> Result<Vec<PathBuf>, StartError> {
+fn expand(including: &Path, include: &Include) -> Result<Vec<PathBuf>, ImportError> {
     let directory = including.parent().unwrap_or_else(|| Path::new(""));
     let path = directory.join(&include.pattern);
     let is_pattern = |text: &str| text.contains(['*', '?']);
@@ -117,7 +120,7 @@ fn expand(including: &Path, include: &Include) -> Result<Vec<PathBuf>, StartErro
     }
     let parent = path.parent().unwrap_or_else(|| Path::new(""));
     let name = path.file_name().and_then(|name| name.to_str());
-    let unusable = || StartError::ImportInclude {
+    let unusable = || ImportError::Include {
         place: include.place.to_string(),
         pattern: include.pattern.clone(),
     };
@@ -171,7 +174,7 @@ pub(super) fn exposed(texts: &[Text], imported: &Imported) -> Vec<String> {
 
 /// Writes the secrets, then the configuration. If one cannot be written, those before it are taken
 /// away again.
-pub(super) fn write_all(output: &Path, imported: &Imported) -> Result<(), StartError> {
+pub(super) fn write_all(output: &Path, imported: &Imported) -> Result<(), ImportError> {
     let mut made = Vec::new();
     let written = write_each(output, imported, &mut made);
     if written.is_err() {
@@ -186,7 +189,7 @@ fn write_each(
     output: &Path,
     imported: &Imported,
     made: &mut Vec<PathBuf>,
-) -> Result<(), StartError> {
+) -> Result<(), ImportError> {
     for file in &imported.secrets {
         if let Some(secret) = &file.secret {
             let line = Zeroizing::new(format!("{}\n", secret.as_str()));
@@ -202,8 +205,8 @@ fn write_new(
     mode: u32,
     text: &str,
     made: &mut Vec<PathBuf>,
-) -> Result<(), StartError> {
-    let failed = |source| StartError::ImportUnwritable {
+) -> Result<(), ImportError> {
+    let failed = |source| ImportError::Unwritable {
         path: path.to_owned(),
         source,
     };
@@ -215,7 +218,7 @@ fn write_new(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scratch::Scratch;
+    use durable::scratch::Scratch;
 
     #[test]
     fn an_include_reads_the_files_it_matches_once_and_in_order() {

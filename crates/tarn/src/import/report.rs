@@ -6,7 +6,7 @@ use ::import::{Format, Imported, Note, ReadError, Severity};
 use serde::Serialize;
 
 use super::ImportArgs;
-use crate::say;
+use daemon::say;
 
 /// The result for programs.
 #[derive(Serialize)]
@@ -166,5 +166,5 @@ fn write_note(out: &mut impl Write, note: &Note) -> io::Result<()> {
 
 /// The text without characters that would break the line or colour the terminal.
 fn plain(text: &str) -> String {
-    crate::error::plain(text)
+    daemon::error::plain(text)
 }

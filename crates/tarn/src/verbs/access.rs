@@ -8,7 +8,7 @@ use super::Outcome;
 use super::api_session::ApiSession;
 use super::remote::Ask;
 use super::table::{Column, figures, mark, table, words};
-use crate::error::plain;
+use daemon::error::plain;
 
 const AFTER_HELP: &str = "\
 Examples:

@@ -5,7 +5,7 @@ use api::problem::Mistake;
 
 use super::human;
 use super::output::{Output, Tone};
-use crate::error::plain;
+use daemon::error::plain;
 
 /// Sessions that are named of each step.
 const TAKEN_SHOWN: usize = 8;

@@ -11,7 +11,7 @@ use super::exit::Exit;
 use super::remote::EndpointArgs;
 use super::suggest::{self, Partial, Suggestions};
 use crate::cli;
-use crate::{Environment, say};
+use daemon::{Environment, say};
 
 const AFTER_HELP: &str = "\
 With bash, zsh and fish, TAB offers ids of the running daemon, too.

@@ -14,7 +14,7 @@ use super::failure::Failure;
 use super::output::{Output, Tone};
 use super::remote::Ask;
 use super::{Outcome, changes, configuration};
-use crate::error::plain;
+use daemon::error::plain;
 
 /// Lines of context around a difference.
 const CONTEXT_LINES: usize = 3;

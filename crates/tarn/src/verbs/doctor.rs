@@ -9,7 +9,7 @@ use super::api_session::ApiSession;
 use super::exit::Exit;
 use super::output::{Output, Tone};
 use super::remote::Ask;
-use crate::error::plain;
+use daemon::error::plain;
 
 const AFTER_HELP: &str = "\
 Examples:

@@ -13,7 +13,7 @@ use super::failure::Failure;
 use super::output::Output;
 use super::remote::Ask;
 use super::{Outcome, doctor, human};
-use crate::error::plain;
+use daemon::error::plain;
 
 const AFTER_HELP: &str = "\
 Examples:

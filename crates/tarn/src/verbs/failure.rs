@@ -10,7 +10,7 @@ use tree::{MountError, WalkError};
 
 use super::exit::Exit;
 use super::suggest::Unclosed;
-use crate::StartError;
+use daemon::StartError;
 
 /// Why a verb was not done. One variant per rule, each with its remedy.
 #[derive(Debug, thiserror::Error)]
@@ -226,7 +226,7 @@ impl Failure {
             | Value::Number(_)
             | Value::String(_)
             | Value::Array(_) => {
-                let detail = crate::error::chain(self);
+                let detail = daemon::error::chain(self);
                 let members = [("type", exit.word().to_owned()), ("detail", detail)];
                 let members = members.map(|(name, value)| (name.to_owned(), value.into()));
                 members.into_iter().collect()

@@ -10,7 +10,7 @@ use super::api_session::{ApiSession, Consent};
 use super::failure::Failure;
 use super::remote::Ask;
 use super::table::{Column, figures, words};
-use crate::error::plain;
+use daemon::error::plain;
 
 /// `tarn group`
 #[derive(Debug, Subcommand)]

@@ -1,6 +1,6 @@
 //! Figures as people read them: sizes, ages, moments.
 
-use crate::calendar::Moment;
+use daemon::calendar::Moment;
 
 /// Binary units of sizes, each 1024 times the one before.
 const SIZES: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];

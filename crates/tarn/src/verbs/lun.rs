@@ -531,7 +531,7 @@ fn adopt(api: &ApiSession, ids: Option<&[String]>, of_log: Option<&str>, yes: bo
     }
     for lun in luns.iter().filter(|lun| ids.contains(&lun.spec.id)) {
         if let Some(trouble) = &lun.trouble {
-            crate::say(
+            daemon::say(
                 std::io::stderr().lock(),
                 &format!("lun {}: {}\n", lun.spec.id, trouble.why),
             );

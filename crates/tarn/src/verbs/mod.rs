@@ -51,7 +51,7 @@ use clap::Subcommand;
 use self::exit::Exit;
 use self::failure::Failure;
 use self::remote::{Alone, Noun, Run as _};
-use crate::{Environment, error, say};
+use daemon::{Environment, error, say};
 
 /// How a verb ends.
 type Outcome = Result<Exit, Failure>;

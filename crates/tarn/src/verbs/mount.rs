@@ -11,8 +11,8 @@ use super::Outcome;
 use super::exit::Exit;
 use super::failure::Failure;
 use super::remote::{EndpointArgs, Run};
-use crate::signal::Signals;
-use crate::{Environment, say};
+use daemon::signal::Signals;
+use daemon::{Environment, say};
 
 const AFTER_HELP: &str = "\
 The tree has a directory for each unit, target, session, group and user, with a small file for each

@@ -11,7 +11,7 @@ use super::failure::Failure;
 use super::keys::{Change, New};
 use super::remote::Ask;
 use super::table::{Column, words};
-use crate::error::plain;
+use daemon::error::plain;
 
 const ADD_HELP: &str = "\
 PLACE is the path of a unix socket, or an address: ADDRESS:PORT, IPv6 in brackets.

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal as _};
 
 use serde_json::Value;
 
-use crate::say;
+use daemon::say;
 
 /// What a piece of text says, and so in what colour it is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

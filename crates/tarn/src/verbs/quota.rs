@@ -12,7 +12,7 @@ use super::human;
 use super::keys::{Change, New};
 use super::remote::Ask;
 use super::table::{Column, figures, words};
-use crate::error::plain;
+use daemon::error::plain;
 
 const ADD_HELP: &str = "\
 OF says which disks are counted: owner:NAME, pool:DIRECTORY, or pool:rbd:POOL.

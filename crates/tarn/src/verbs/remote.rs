@@ -12,7 +12,7 @@ use super::Outcome;
 use super::api_session::ApiSession;
 use super::failure::Failure;
 use super::output::Output;
-use crate::{Environment, secret};
+use daemon::{Environment, secret};
 
 /// Something that can be asked of the daemon.
 pub(super) trait Ask {

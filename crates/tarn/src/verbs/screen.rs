@@ -13,7 +13,7 @@ use signal_hook::flag;
 
 use super::failure::Failure;
 use super::terminal::Modes;
-use crate::say;
+use daemon::say;
 
 /// The other screen, without a cursor; and back.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";

@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 
 use super::failure::Failure;
 use super::terminal;
-use crate::secret::{SECRET_BYTES_MAX, SECRET_BYTES_MIN};
+use daemon::secret::{SECRET_BYTES_MAX, SECRET_BYTES_MIN};
 
 /// What a secret may be.
 #[derive(Clone, Copy, Debug)]

@@ -10,8 +10,8 @@ use super::api_session::{ApiSession, Consent};
 use super::failure::Failure;
 use super::remote::Ask;
 use super::table::{Column, words};
-use crate::error::plain;
 use crate::store_options::StoreOptions;
+use daemon::error::plain;
 
 const ADD_HELP: &str = "\
 Examples:

@@ -1,6 +1,6 @@
 //! Tables as text: columns that are as wide as what is in them.
 
-use crate::error::plain;
+use daemon::error::plain;
 
 /// Between two columns.
 const GAP: &str = "  ";

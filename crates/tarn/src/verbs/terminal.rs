@@ -9,7 +9,7 @@ use rustix::termios::{self, LocalModes, OptionalActions, Termios};
 use zeroize::Zeroizing;
 
 use super::failure::Failure;
-use crate::say;
+use daemon::say;
 
 /// Work that is done by then needs no sign that it goes on.
 const SPINNER_DELAY: Duration = Duration::from_millis(400);

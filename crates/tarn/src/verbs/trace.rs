@@ -161,7 +161,7 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     use super::*;
-    use crate::scratch::Scratch;
+    use durable::scratch::Scratch;
 
     #[test]
     fn a_trace_is_private_whatever_the_file_was() {

@@ -36,7 +36,9 @@ use super::failure::Failure;
 use super::output::Output;
 use super::remote::{EndpointArgs, Run};
 use super::{Outcome, suggest};
-use crate::{Environment, cli, error};
+use daemon::{Environment, error};
+
+use crate::cli;
 
 /// This program, also when its file was replaced meanwhile.
 const PROGRAM: &str = "/proc/self/exe";

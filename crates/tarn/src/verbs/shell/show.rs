@@ -5,7 +5,7 @@ use tree::{Entry, EntryKind, Spot, WalkError, Walker};
 
 use super::super::output::{Output, Tone};
 use super::line;
-use crate::error::plain;
+use daemon::error::plain;
 
 /// Characters of a value beside its name; `cat` shows all of it.
 const VALUE_CHARACTERS_MAX: usize = 72;

@@ -1,0 +1,891 @@
+//! Opens stores and binds addresses, at the start and for changes.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use admin::{ListenError, ServiceTls, SocketFile};
+use config::{
+    Export, FarLun, GroupDevice, HostPort, Image, Model, NamedStore, Place, ServerAddress,
+    StorePlace, StoreSpec,
+};
+use confine::inherited::Inherited;
+use confine::privileges::opening;
+use reactor::Listener;
+use reactor::net::{BindError, Families};
+use remote::{
+    Carrier, ClusterOptions, HyperscsiOptions, IscsiLogin, IscsiOptions, Level, Looks, NbdOptions,
+    NbdServer, OwnServers, Password, RbdFailure, RbdOpenError, RbdOptions, TlsOptions,
+};
+use store::{
+    ComposeError, Composed, Form, Held, Logged, MadeFiles, Member, OpenError, OpenFailure,
+    OpenOptions, SharedStore,
+};
+
+use super::control::Acceptance;
+use super::held::{Withheld, withheld};
+use super::log_device::{LogUse, attach};
+use super::own_sockets::OwnSockets;
+use super::served::{Expected, Part, open_expected};
+use crate::interface::{self, FrameUse, Problem};
+use crate::locate::{OwnFiles, snapshot_at};
+use crate::medium::{Medium, positions};
+use crate::state::UnitIdentity;
+use crate::{StartError, password};
+
+/// Connections that may wait to be accepted, per portal.
+const BACKLOG: i32 = 4096;
+
+/// The most connections to a server that a store has, unless its options say how many.
+const CONNECTIONS_MAX: usize = 16;
+
+/// Logs in files that were made for them, and where these are.
+type NewLogs = Vec<(PathBuf, Arc<Logged>)>;
+
+/// What stores are opened with.
+#[derive(Clone, Debug)]
+pub(crate) struct Opener {
+    /// How many cores use a store.
+    pub(crate) cores: usize,
+    /// Connections to look at images over.
+    pub(crate) looks: Looks,
+    /// What a unit that is opened again may be.
+    pub(super) acceptance: Acceptance,
+    /// Where this process serves what could be a store.
+    own: Arc<OwnServers>,
+    made: Made,
+    /// Files that may have snapshots, which nobody may write.
+    files: Arc<[PathBuf]>,
+    /// Files that are no stores.
+    own_files: Arc<OwnFiles>,
+}
+
+/// What was made by opening.
+#[derive(Clone, Debug, Default)]
+struct Made {
+    files: MadeFiles,
+    /// The logs in some of them.
+    logs: Arc<Mutex<NewLogs>>,
+}
+
+impl Made {
+    fn note_log(&self, path: &Path, logged: &Arc<Logged>) {
+        let log = (path.to_owned(), Arc::clone(logged));
+        self.logs().push(log);
+        if self.files.is_refused() {
+            self.abandon_logs();
+        }
+    }
+
+    fn logs(&self) -> MutexGuard<'_, NewLogs> {
+        self.logs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take_logs(&self) -> NewLogs {
+        std::mem::take(&mut *self.logs())
+    }
+
+    fn abandon_logs(&self) {
+        for (path, logged) in self.take_logs() {
+            if let Err(error) = logged.abandon() {
+                let shown = path.display();
+                tracing::warn!(path = %shown, %error, "a log that was made for what was refused then stays");
+                self.files.disown(&path);
+            }
+        }
+    }
+}
+
+/// Files that an attempt has made. They go with it, unless they are kept.
+///
+/// A unit whose log goes has to be known as one that needs none, or it would not be served without it. So that is saved
+/// first, and the log stays where it cannot be.
+#[must_use = "the files are removed when it is dropped"]
+pub(crate) struct Leftovers(Made);
+
+impl Leftovers {
+    /// What this opener makes from now on.
+    pub(crate) fn of(opener: &Opener) -> Self {
+        Self(opener.made.clone())
+    }
+
+    /// What they were made for is in force.
+    pub(super) fn keep(&self) {
+        self.0.files.keep();
+        self.0.take_logs();
+    }
+}
+
+impl Drop for Leftovers {
+    fn drop(&mut self) {
+        self.0.abandon_logs();
+        for (path, error) in opening(|| self.0.files.remove()) {
+            let path = path.display();
+            tracing::warn!(%path, %error, "a file that was made for what was refused then stays; remove it");
+        }
+        // Of a call that has answered meanwhile.
+        self.0.abandon_logs();
+    }
+}
+
+impl Opener {
+    /// For a start. To be dropped before the process is confined.
+    pub(crate) fn of_start(cores: usize, model: &Model, own_files: OwnFiles) -> Self {
+        let looks = Looks::default();
+        Self {
+            cores,
+            looks,
+            acceptance: Acceptance::AsServed,
+            own: Arc::default(),
+            made: Made::default(),
+            files: files_of([model]),
+            own_files: Arc::new(own_files),
+        }
+    }
+
+    /// Refuses a file that is Tarn's own, and to write a snapshot, which a user who may do everything may, whatever its
+    /// mode says.
+    pub(super) fn check_file(&self, spec: &StoreSpec, place: &Place) -> Result<(), StartError> {
+        if let Some((path, _)) = spec.at.node()
+            && self.own_files.has(path)
+        {
+            return Err(StartError::OwnFile {
+                place: place.clone(),
+                path: path.to_owned(),
+            });
+        }
+        let node = spec.at.node().filter(|_| !spec.read_only);
+        let snapshot = node.and_then(|(path, _)| Some((path, snapshot_at(path, &self.files)?)));
+        match snapshot {
+            None => Ok(()),
+            Some((path, of)) => Err(StartError::SnapshotWritable {
+                place: place.clone(),
+                path: path.to_owned(),
+                of,
+            }),
+        }
+    }
+
+    /// Notes a log in a file that was made for it, at this path.
+    pub(super) fn note_log(&self, path: &Path, logged: &Arc<Logged>) {
+        self.made.note_log(path, logged);
+    }
+
+    /// Has files noted that these options make.
+    pub(super) fn note_made(&self, options: &mut OpenOptions) {
+        options.made = self.made.files.clone();
+    }
+
+    /// For a change of this configuration, which does not wait for the end of its looks: a cluster may hang.
+    ///
+    /// Snapshots of its files and of those of the `next` one are known.
+    pub(crate) fn of_change(
+        cores: usize,
+        (model, next): (&Model, &Model),
+        own_files: OwnFiles,
+    ) -> Self {
+        let places = || model.nbd().iter().map(|one| &one.at);
+        let sockets = places().filter_map(|at| Some(at.socket()?.0.to_owned()));
+        let portals = model.targets().iter().flat_map(|target| &target.portals);
+        let own = OwnServers {
+            portals: portals.map(|portal| portal.bind).collect(),
+            addresses: places().filter_map(|at| at.address()).collect(),
+            sockets: sockets.collect(),
+        };
+        Self {
+            cores,
+            looks: Looks::ended_apart(),
+            acceptance: Acceptance::AsServed,
+            own: Arc::new(own),
+            made: Made::default(),
+            files: files_of([model, next]),
+            own_files: Arc::new(own_files),
+        }
+    }
+}
+
+/// The paths of all files and devices of these models.
+fn files_of<'a>(models: impl IntoIterator<Item = &'a Model>) -> Arc<[PathBuf]> {
+    let units = models.into_iter().flat_map(|model| model.units());
+    let parts = units.flat_map(config::Unit::parts);
+    let paths = parts.filter_map(|(spec, _)| Some(spec.at.node()?.0.to_owned()));
+    paths.collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// A store that is open.
+#[derive(Clone, Debug)]
+pub(crate) struct OpenStore {
+    /// What the data plane gets.
+    pub(crate) store: Arc<dyn SharedStore>,
+    /// The same, if it is a composition.
+    pub(crate) composed: Option<Arc<Composed>>,
+    /// What has the data, if it is not the same.
+    under: Option<Arc<dyn SharedStore>>,
+    /// How it stands to a log.
+    pub(crate) log: LogUse,
+    /// Why it is not served.
+    pub(crate) held: Option<Withheld>,
+    /// What its parts are, in their order; `None`: memory, or not known.
+    pub(crate) media: Vec<Option<Medium>>,
+    /// What its log is, while that is in use.
+    log_medium: Option<Medium>,
+    /// A part is another file than the one that was served last.
+    pub(crate) has_other_file: bool,
+}
+
+impl OpenStore {
+    pub(super) fn plain(store: Arc<dyn SharedStore>) -> Self {
+        Self {
+            store,
+            composed: None,
+            under: None,
+            log: LogUse::None,
+            held: None,
+            media: Vec::new(),
+            log_medium: None,
+            has_other_file: false,
+        }
+    }
+
+    /// The same, with a log before it.
+    pub(super) fn with_log(self, logged: Arc<Logged>, log_medium: Option<Medium>) -> Self {
+        Self {
+            log_medium,
+            store: Arc::clone(&logged) as Arc<dyn SharedStore>,
+            under: Some(self.store),
+            log: LogUse::InUse(logged),
+            ..self
+        }
+    }
+
+    /// The same, which is not served, for this reason.
+    pub(super) fn held(self, stand_in: Arc<Held>, reason: Withheld) -> Self {
+        Self {
+            store: stand_in,
+            under: Some(self.store),
+            log: LogUse::None,
+            held: Some(reason),
+            ..self
+        }
+    }
+
+    /// The stores that have the data, in the order of [`config::Unit::parts`].
+    pub(crate) fn parts(&self) -> Vec<Arc<dyn SharedStore>> {
+        match &self.composed {
+            Some(composed) => {
+                let members = composed.members();
+                members.iter().map(|one| Arc::clone(&one.store)).collect()
+            }
+            None => vec![Arc::clone(self.under.as_ref().unwrap_or(&self.store))],
+        }
+    }
+
+    /// What its parts and its log are, with the sizes that they have now and where each is in the unit; `None` while it
+    /// is not served, and for memory.
+    pub(crate) fn media_now(&self, unit: &config::Unit) -> Option<Vec<Medium>> {
+        let parts = self.parts().into_iter().zip(positions(&unit.store));
+        let media = self.media.iter().zip(parts);
+        let media = media.filter_map(|(medium, (part, position))| {
+            Some(medium.as_ref()?.with_size_of(&*part).at(position))
+        });
+        let media: Vec<_> = media.chain(self.log_medium.clone()).collect();
+        (self.held.is_none() && !media.is_empty()).then_some(media)
+    }
+
+    /// Their sizes in bytes.
+    pub(crate) fn sizes(&self) -> Vec<u64> {
+        let parts = self.parts();
+        parts
+            .iter()
+            .map(|one| one.capabilities().size_bytes)
+            .collect()
+    }
+
+    /// Those, and then the log device that is in use: all that quotas count.
+    pub(crate) fn counted(&self) -> Vec<Arc<dyn SharedStore>> {
+        let log = match &self.log {
+            LogUse::InUse(logged) => Some(logged.device()),
+            LogUse::None => None,
+        };
+        self.parts().into_iter().chain(log).collect()
+    }
+}
+
+/// Opens the store of a unit at the start. Where it `is_held` one that cannot be opened is not served, and the others
+/// are.
+///
+/// # Errors
+///
+/// It cannot be opened, and is not held.
+pub(crate) fn open_first(
+    unit: &config::Unit,
+    identity: &UnitIdentity,
+    opener: &Opener,
+    is_held: bool,
+) -> Result<OpenStore, StartError> {
+    match open_store(unit, identity, opener) {
+        Err(error) if is_held => {
+            let recorded = Expected::of(unit, identity).ok();
+            withheld(unit, recorded.and_then(|it| it.size_bytes()), &error)
+        }
+        outcome => outcome,
+    }
+}
+
+/// Opens the store of a unit, with its log. May take as long as a file system or a server lets it.
+fn open_store(
+    unit: &config::Unit,
+    identity: &UnitIdentity,
+    opener: &Opener,
+) -> Result<OpenStore, StartError> {
+    let expected = Expected::of(unit, identity)?;
+    expected.check_form(unit)?;
+    expected.note_unserved(unit, identity);
+    let opened = open_parts(unit, |spec, place| {
+        open_expected(spec, place, opener, &expected)
+    })?;
+    attach(unit, identity, opened, opener)
+}
+
+/// Opens the store of a unit, of which `open` opens each part.
+pub(super) fn open_parts(
+    unit: &config::Unit,
+    mut open: impl FnMut(&StoreSpec, &Place) -> Result<Part, StartError>,
+) -> Result<OpenStore, StartError> {
+    let (mut media, mut has_other_file) = (Vec::new(), false);
+    let opened = open_with(unit, |spec, place| {
+        let part = open(spec, place)?;
+        media.push(part.medium);
+        has_other_file |= part.is_other_file;
+        Ok::<_, StartError>(part.store)
+    })?;
+    Ok(OpenStore {
+        media,
+        has_other_file,
+        ..opened
+    })
+}
+
+/// Opens the store of a unit, of which `open` opens each part.
+pub(super) fn open_with<E: From<StartError>>(
+    unit: &config::Unit,
+    mut open: impl FnMut(&StoreSpec, &Place) -> Result<Arc<dyn SharedStore>, E>,
+) -> Result<OpenStore, E> {
+    let spec = &unit.store;
+    let form = match spec.at.kind {
+        config::StoreKind::Stripe => Form::Stripe {
+            chunk_bytes: spec.chunk_bytes,
+        },
+        config::StoreKind::Concat => Form::Concat,
+        config::StoreKind::Path
+        | config::StoreKind::File
+        | config::StoreKind::Block
+        | config::StoreKind::Memory
+        | config::StoreKind::Null
+        | config::StoreKind::Nbd
+        | config::StoreKind::Nbds
+        | config::StoreKind::NbdUnix
+        | config::StoreKind::Snapshot
+        | config::StoreKind::Hyperscsi
+        | config::StoreKind::Iscsi
+        | config::StoreKind::Rbd => {
+            return open(spec, &unit.place).map(OpenStore::plain);
+        }
+    };
+    let members = open_members(spec.members(), form == Form::Concat, open)?;
+    let composed = Composed::new(form, members, spec.read_only).map_err(|source| {
+        let place = unit.place.clone();
+        E::from(StartError::Members { place, source })
+    })?;
+    let composed = Arc::new(composed);
+    let store = Arc::clone(&composed) as Arc<dyn SharedStore>;
+    Ok(OpenStore {
+        composed: Some(composed),
+        ..OpenStore::plain(store)
+    })
+}
+
+/// Opens members of a composition; those of a concat take the size that the configuration gives them.
+///
+/// Nothing of a store is left out of a concat: what lies behind it would be elsewhere than before.
+pub(super) fn open_members<E: From<StartError>>(
+    members: &[NamedStore],
+    is_concat: bool,
+    mut open: impl FnMut(&StoreSpec, &Place) -> Result<Arc<dyn SharedStore>, E>,
+) -> Result<Vec<Member>, E> {
+    let open = |one: &NamedStore| {
+        let bytes = one.store.configured_size_bytes().filter(|_| is_concat);
+        let (name, store) = (format!("store {:?}", one.id), open(&one.store, &one.place)?);
+        let now_bytes = store.capabilities().size_bytes;
+        if bytes.is_some_and(|bytes| bytes < now_bytes) {
+            let (place, source) = (one.place.clone(), ComposeError::Moves { name, now_bytes });
+            return Err(E::from(StartError::Members { place, source }));
+        }
+        Ok(Member { name, store, bytes })
+    };
+    members.iter().map(open).collect()
+}
+
+/// Opens a store that has data.
+pub(super) fn open_part(
+    spec: &StoreSpec,
+    place: &Place,
+    opener: &Opener,
+) -> Result<Arc<dyn SharedStore>, StartError> {
+    match &spec.at.place {
+        StorePlace::Export(export) => {
+            let opened = export_options(spec, export, opener).open();
+            opened.map_err(|source| StartError::Export {
+                place: place.clone(),
+                source: Box::new(source),
+            })
+        }
+        StorePlace::Image(image) => {
+            // One that was closed just now takes a moment.
+            let is_in_use = |error: &RbdOpenError| matches!(error.reason, RbdFailure::Twice);
+            let opened =
+                retry_while_in_use(|| image_options(spec, image).open(&opener.looks), is_in_use);
+            opened.map_err(|source| StartError::Image {
+                place: place.clone(),
+                source: Box::new(source),
+            })
+        }
+        StorePlace::Device(device) => {
+            let opened = device_options(spec, device, place)?.open();
+            opened.map_err(|source| StartError::Device {
+                place: place.clone(),
+                source: Box::new(source),
+            })
+        }
+        StorePlace::Lun(lun) => {
+            let opened = lun_options(spec, lun, place, opener)?.open();
+            opened.map_err(|source| StartError::Lun {
+                place: place.clone(),
+                source: Box::new(source),
+            })
+        }
+        StorePlace::Snapshot(_) => open_snapshot(spec, place, opener),
+        StorePlace::Path(_) | StorePlace::Size(_) | StorePlace::Members(_) => {
+            open_local(spec, place, opener)
+        }
+    }
+}
+
+/// Finds out whether a store that has data can be opened, and what it is then; makes and changes nothing.
+pub(super) fn probe_part(
+    spec: &StoreSpec,
+    place: &Place,
+    opener: &Opener,
+) -> Result<Arc<dyn SharedStore>, StartError> {
+    match &spec.at.place {
+        StorePlace::Image(image) => {
+            let is_in_use = |error: &RbdOpenError| matches!(error.reason, RbdFailure::Twice);
+            let look = || image_options(spec, image).probe(&opener.looks);
+            let found = retry_while_in_use(look, is_in_use);
+            let found = found.map_err(|source| StartError::Image {
+                place: place.clone(),
+                source: Box::new(source),
+            })?;
+            match found {
+                Some(store) => Ok(store),
+                None => to_be_made(spec, place),
+            }
+        }
+        StorePlace::Export(_) | StorePlace::Device(_) | StorePlace::Lun(_) => {
+            open_part(spec, place, opener)
+        }
+        StorePlace::Snapshot(_) => {
+            let opened = spec.opened();
+            match opened.snapshot() {
+                None => probe_part(&opened, place, opener),
+                Some(_) => probe_local(&opened, place, opener),
+            }
+        }
+        StorePlace::Path(_) | StorePlace::Size(_) | StorePlace::Members(_) => {
+            probe_local(spec, place, opener)
+        }
+    }
+}
+
+fn probe_local(
+    spec: &StoreSpec,
+    place: &Place,
+    opener: &Opener,
+) -> Result<Arc<dyn SharedStore>, StartError> {
+    opener.check_file(spec, place)?;
+    retry_while_in_use(|| options(spec).probe(), is_in_use).map_err(|source| StartError::Store {
+        place: place.clone(),
+        source,
+    })
+}
+
+/// What stands for a store that opening would make.
+fn to_be_made(spec: &StoreSpec, place: &Place) -> Result<Arc<dyn SharedStore>, StartError> {
+    let mut options = OpenOptions::new(store::StoreKind::Null, PathBuf::new());
+    options.size_bytes = spec.configured_size_bytes();
+    options.block_bytes = Some(spec.block_size.bytes());
+    options.open().map_err(|source| StartError::Store {
+        place: place.clone(),
+        source,
+    })
+}
+
+/// Whether a file that is not there yet can become a store, and whether one that is there is a snapshot, which may not
+/// be written. Else nothing is said of what is there: it may be in use rightly.
+pub(crate) fn probe_new(
+    spec: &StoreSpec,
+    place: &Place,
+    opener: &Opener,
+) -> Result<(), StartError> {
+    let is_new = |path: &Path| !path.exists() && !spec.read_only;
+    match spec.at.node() {
+        Some((path, _)) if is_new(path) && spec.snapshot().is_none() => {
+            probe_local(spec, place, opener).map(drop)
+        }
+        Some(_) if spec.snapshot().is_none() => opener.check_file(spec, place),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// The kernel calls its own use what a worker of a closed store still has open.
+const fn is_in_use(error: &OpenError) -> bool {
+    matches!(
+        error.reason,
+        OpenFailure::InUse | OpenFailure::InUseByKernel | OpenFailure::BackingInUse { .. }
+    )
+}
+
+/// Opens what has the data of a snapshot; that is no snapshot itself.
+fn open_snapshot(
+    spec: &StoreSpec,
+    place: &Place,
+    opener: &Opener,
+) -> Result<Arc<dyn SharedStore>, StartError> {
+    let opened = spec.opened();
+    match opened.snapshot() {
+        None => open_part(&opened, place, opener),
+        Some(_) => open_local(&opened, place, opener),
+    }
+}
+
+fn open_local(
+    spec: &StoreSpec,
+    place: &Place,
+    opener: &Opener,
+) -> Result<Arc<dyn SharedStore>, StartError> {
+    opener.check_file(spec, place)?;
+    let mut options = options(spec);
+    opener.note_made(&mut options);
+    retry_while_in_use(|| options.open(), is_in_use).map_err(|source| StartError::Store {
+        place: place.clone(),
+        source,
+    })
+}
+
+/// Reads certificates and keys of the servers of NBD.
+pub(crate) fn open_tls(model: &Model) -> Result<Vec<Option<ServiceTls>>, StartError> {
+    model.nbd().iter().map(read_tls).collect()
+}
+
+/// Reads certificate and key of a server of NBD.
+pub(super) fn read_tls(server: &config::NbdServer) -> Result<Option<ServiceTls>, StartError> {
+    let Some(tls) = &server.tls else {
+        return Ok(None);
+    };
+    let files = &tls.certificate;
+    let read = admin::service_tls(&files.certificate, &files.key, tls.ca.as_deref());
+    read.map(Some).map_err(|source| StartError::NbdCertificate {
+        place: files.place.clone(),
+        reason: Box::new(source),
+    })
+}
+
+/// All that is wrong with certificates and keys of the servers of NBD.
+pub(crate) fn check_tls(model: &Model) -> Vec<(&config::NbdServer, StartError)> {
+    let mut wrong = Vec::new();
+    for server in model.nbd() {
+        let Some(tls) = &server.tls else {
+            continue;
+        };
+        let files = &tls.certificate;
+        let found = admin::check_files(&files.certificate, &files.key, tls.ca.as_deref());
+        let error = |source| StartError::NbdCertificate {
+            place: files.place.clone(),
+            reason: Box::new(source),
+        };
+        let found = found.err().unwrap_or_default();
+        wrong.extend(found.into_iter().map(|source| (server, error(source))));
+    }
+    wrong
+}
+
+/// Whether an address could be bound. Nobody can connect meanwhile.
+pub(super) fn probe_bind(
+    wanted: &config::Listener,
+    own: &OwnSockets,
+    inherited: &Inherited,
+) -> Result<(), StartError> {
+    let passed = inherited.at(wanted.bind).map_err(StartError::Inherited)?;
+    if passed.is_some() {
+        return Ok(());
+    }
+    let is_in_use = |error: &BindError| matches!(error, BindError::InUse { .. });
+    let probe = || Listener::probe(wanted.bind, Families::One, own.going());
+    let probed = retry_while_in_use(probe, is_in_use);
+    probed.map_err(|source| own.refused(wanted.place.clone(), source))
+}
+
+/// Whether a unix socket for clients of NBD could be made.
+pub(super) fn probe_socket(
+    (place, path): (&Place, &Path),
+    inherited: &Inherited,
+) -> Result<(), StartError> {
+    if inherited.has_path(path) {
+        return Ok(());
+    }
+    let is_in_use = |error: &ListenError| matches!(error, ListenError::InUse { .. });
+    let probed = retry_while_in_use(|| admin::probe_unix(path), is_in_use);
+    probed.map_err(|source| StartError::NbdSocket {
+        place: place.clone(),
+        source,
+    })
+}
+
+/// Makes a unix socket for clients of NBD.
+///
+/// One that the service manager has made is taken over, with its file.
+pub(crate) fn bind_socket(
+    place: &Place,
+    (path, mode): (&Path, u32),
+    inherited: &Inherited,
+) -> Result<(Listener, Option<SocketFile>), StartError> {
+    let failed = StartError::Inherited;
+    if let Some(passed) = inherited.at_path(path).map_err(failed)? {
+        return Ok((Listener::try_from(passed).map_err(failed)?, None));
+    }
+    let is_in_use = |error: &ListenError| matches!(error, ListenError::InUse { .. });
+    let made = retry_while_in_use(|| admin::unix(path, mode), is_in_use);
+    let (listener, file) = made.map_err(|source| StartError::NbdSocket {
+        place: place.clone(),
+        source,
+    })?;
+    Ok((Listener::try_from(listener).map_err(failed)?, Some(file)))
+}
+
+/// Binds an address.
+///
+/// One that the service manager has bound is taken over.
+pub(super) fn bind(
+    wanted: &config::Listener,
+    own: &OwnSockets,
+    inherited: &Inherited,
+) -> Result<Listener, StartError> {
+    let passed = inherited
+        .at(wanted.bind)
+        .and_then(|socket| socket.map(Listener::try_from).transpose());
+    if let Some(listener) = passed.map_err(StartError::Inherited)? {
+        return Ok(listener);
+    }
+    let is_in_use = |error: &BindError| matches!(error, BindError::InUse { .. });
+    let bind = || Listener::bind_beside(wanted.bind, BACKLOG, own.going());
+    let bound = retry_while_in_use(bind, is_in_use);
+    bound.map_err(|source| own.refused(wanted.place.clone(), source))
+}
+
+fn export_options(spec: &StoreSpec, export: &Export, opener: &Opener) -> NbdOptions {
+    let cores = opener.cores;
+    let (server, host) = match export.server() {
+        ServerAddress::Tcp(HostPort { host, port }) => {
+            (NbdServer::tcp(host.clone(), Some(*port)), host.as_str())
+        }
+        ServerAddress::Unix(path) => (NbdServer::Unix(path.clone()), ""),
+    };
+    let tls = TlsOptions {
+        ca: spec.ca.clone(),
+        name: host.to_owned(),
+    };
+    NbdOptions {
+        server,
+        export: export.name().to_owned(),
+        tls: (spec.at.kind == config::StoreKind::Nbds).then_some(tls),
+        connections: spec
+            .connections
+            .map_or_else(|| cores.min(CONNECTIONS_MAX), usize::from),
+        cores,
+        retry: Duration::from_secs(spec.retry_seconds.into()),
+        read_only: spec.read_only,
+        thin: spec.thin.unwrap_or(true),
+        block_bytes: spec.block_size.bytes(),
+        own: Arc::clone(&opener.own),
+    }
+}
+
+/// The options of a device. Reads the file of its password.
+pub fn device_options(
+    spec: &StoreSpec,
+    device: &GroupDevice,
+    place: &Place,
+) -> Result<HyperscsiOptions, StartError> {
+    let password = match &device.password_file {
+        Some(path) => password::from_file(path, place)?,
+        None => Password::default(),
+    };
+    let carrier = match (device.udp(), device.interface()) {
+        (_, Some(name)) => {
+            check_frames(name, place, FrameUse::Store)?;
+            Carrier::interface(name)
+        }
+        (Some(HostPort { host, port }), None) => Carrier::udp(host.clone(), Some(*port)),
+        // The reader of the configuration refuses that.
+        (None, None) => Carrier::udp("localhost", None),
+    };
+    let level = |word: &String| match word.as_str() {
+        "none" => Level::None,
+        "crc" => Level::Crc,
+        "hash" => Level::Hash,
+        _ => Level::Encrypt,
+    };
+    Ok(HyperscsiOptions {
+        carrier,
+        group: device.group().to_owned(),
+        device: device.device().to_owned(),
+        server: device.server().map(str::to_owned),
+        user: device.user.clone(),
+        password,
+        level: device.level.as_ref().map(level),
+        retry: Duration::from_secs(spec.retry_seconds.into()),
+        read_only: spec.read_only,
+        thin: spec.thin.unwrap_or(true),
+        block_bytes: spec.block_size.bytes(),
+    })
+}
+
+/// The options of a disk of a target. Reads the files of its secrets.
+fn lun_options(
+    spec: &StoreSpec,
+    lun: &FarLun,
+    place: &Place,
+    opener: &Opener,
+) -> Result<IscsiOptions, StartError> {
+    let login = |user: &Option<String>, file: &Option<PathBuf>| {
+        // The reader of the configuration wants both, or none.
+        let (Some(user), Some(file)) = (user, file) else {
+            return Ok::<_, StartError>(None);
+        };
+        Ok(Some(IscsiLogin {
+            user: user.clone(),
+            password: password::from_file(file, place)?,
+        }))
+    };
+    let HostPort { host, port } = lun.portal();
+    Ok(IscsiOptions {
+        host: host.clone(),
+        port: *port,
+        target: lun.target().to_string(),
+        lun: lun.lun(),
+        initiator: lun.initiator.as_ref().map(ToString::to_string),
+        login: login(&lun.user, &lun.password_file)?,
+        mutual: login(&lun.mutual_user, &lun.mutual_password_file)?,
+        retry: Duration::from_secs(spec.retry_seconds.into()),
+        read_only: spec.read_only,
+        thin: spec.thin.unwrap_or(true),
+        block_bytes: spec.block_size.bytes(),
+        own: Arc::clone(&opener.own),
+    })
+}
+
+fn image_options(spec: &StoreSpec, image: &Image) -> RbdOptions {
+    RbdOptions {
+        cluster: ClusterOptions {
+            conf: image.conf().map(Path::to_owned),
+            user: image.user.clone(),
+            keyring: image.keyring.clone(),
+        },
+        pool: image.pool().to_owned(),
+        namespace: image.namespace().to_owned(),
+        image: image.name().to_owned(),
+        snapshot: image.snapshot().map(str::to_owned),
+        size_bytes: spec.size_bytes,
+        waits_for_lock: spec.waits_for_lock,
+        retry: Duration::from_secs(spec.retry_seconds.into()),
+        read_only: spec.read_only,
+        thin: spec.thin.unwrap_or(true),
+        block_bytes: spec.block_size.bytes(),
+    }
+}
+
+fn options(spec: &StoreSpec) -> OpenOptions {
+    let kind = match spec.at.kind {
+        config::StoreKind::Rbd
+        | config::StoreKind::Hyperscsi
+        | config::StoreKind::Iscsi
+        | config::StoreKind::Nbd
+        | config::StoreKind::Nbds
+        | config::StoreKind::NbdUnix
+        | config::StoreKind::Stripe
+        | config::StoreKind::Concat
+        | config::StoreKind::Path => store::StoreKind::Path,
+        config::StoreKind::File | config::StoreKind::Snapshot => store::StoreKind::File,
+        config::StoreKind::Block => store::StoreKind::Block,
+        config::StoreKind::Memory => store::StoreKind::Memory,
+        config::StoreKind::Null => store::StoreKind::Null,
+    };
+    let path = spec.at.node().map(|(path, _)| path.to_owned());
+    let mut options = OpenOptions::new(kind, path.unwrap_or_default());
+    options.size_bytes = spec.configured_size_bytes();
+    options.block_bytes = Some(spec.block_size.bytes());
+    options.read_only = spec.read_only;
+    options.cache = match spec.cache {
+        config::CacheMode::Writeback => store::CacheMode::WriteBack,
+        config::CacheMode::Writethrough => store::CacheMode::WriteThrough,
+        config::CacheMode::Direct => store::CacheMode::Direct,
+    };
+    options.thin = spec.thin.unwrap_or(true);
+    options.force_raw = spec.format_raw;
+    options
+}
+
+/// Tries again for a moment when something is in use: the kernel takes a while to give back what
+/// a program that was killed, or a listener that was closed, had on its rings, and so does the
+/// guardian of a program that was killed (`reactor::process`).
+pub(crate) fn retry_while_in_use<T, E>(
+    mut attempt: impl FnMut() -> Result<T, E>,
+    is_in_use: impl Fn(&E) -> bool,
+) -> Result<T, E> {
+    const ATTEMPTS: u32 = 20;
+    const PAUSE: Duration = Duration::from_millis(50);
+    for _ in 1..ATTEMPTS {
+        match attempt() {
+            Err(error) if is_in_use(&error) => pause(PAUSE),
+            outcome => return outcome,
+        }
+    }
+    attempt()
+}
+
+/// Whether this process can take frames of an interface now. Sockets that were given up are free a moment later.
+pub(crate) fn check_frames(name: &str, place: &Place, of: FrameUse) -> Result<(), StartError> {
+    let is_in_use = |error: &StartError| {
+        let StartError::Interface { problem, .. } = error else {
+            return false;
+        };
+        matches!(
+            problem,
+            Problem::Restart {
+                is_in_use: true,
+                ..
+            }
+        )
+    };
+    retry_while_in_use(|| interface::check_for_frames(name, place, of), is_in_use)
+}
+
+/// Waits a moment.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "no core of the data plane waits here"
+)]
+pub(super) fn pause(time: Duration) {
+    std::thread::sleep(time);
+}
