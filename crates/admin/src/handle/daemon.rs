@@ -196,7 +196,7 @@ pub(crate) async fn healthz() -> &'static str {
 
 /// `GET /readyz`
 pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Answer {
-    app.ready.ask(&app, Instant::now()).await?;
+    app.ready.ask(&app.calls, Instant::now()).await?;
     Ok("ok\n".into_response())
 }
 

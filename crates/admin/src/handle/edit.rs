@@ -14,11 +14,11 @@ use axum::Extension;
 use axum::extract::State;
 use config::{Draft, EditError};
 
-use super::configuration::check_comment;
+use super::configuration::{check_comment, check_revision};
 use crate::answer::{self, Answer, Refusal, json_at};
 use crate::app::App;
 use crate::ask::{Terms, Told};
-use crate::guard::Caller;
+use crate::caller::Caller;
 use crate::limits;
 
 /// `POST /config/edits`
@@ -174,21 +174,6 @@ impl Made {
             origin: Origin::Edited { renames, role },
             is_new,
         })
-    }
-}
-
-/// 412 when another revision runs than the one asked for.
-pub(super) fn check_revision(runs: u64, only_at: Option<u64>) -> Result<(), Problem> {
-    match only_at {
-        Some(wanted) if wanted != runs => {
-            let mut problem = Problem::new(
-                ProblemKind::RevisionMismatch,
-                format!("If-Match names revision {wanted}, but {runs} runs; read it again first"),
-            );
-            problem.revision = Some(runs);
-            Err(problem)
-        }
-        Some(_) | None => Ok(()),
     }
 }
 

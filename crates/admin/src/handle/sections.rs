@@ -16,7 +16,7 @@ use crate::answer::{Answer, Refusal, json_at};
 use crate::app::App;
 use crate::ask::{Named, Terms, Told};
 use crate::call::Much;
-use crate::guard::Caller;
+use crate::caller::Caller;
 
 type Shared = State<Arc<App>>;
 type Who = Extension<Caller>;
