@@ -16,7 +16,7 @@ use std::time::SystemTime;
 use tokio::sync::watch;
 
 use crate::app::App;
-use crate::start::{Settings, StartError};
+use crate::settings::{Settings, StartError};
 use crate::tls::Tls;
 
 /// A TCP listener that is to be served.
