@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::error::Broken as _;
 use crate::file::{FirstUse, read_path};
 use crate::keys::SECTION_CONFINE;
 use crate::reader::{Field, Section};

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::DeTable;
 
-use crate::error::{At as _, nearest_hint};
+use crate::error::{At as _, Broken as _, nearest_hint};
 use crate::hyperscsi::read_hyperscsi;
 use crate::keys::{
     SECTION_GROUP, SECTION_LIMITS, SECTION_MUTUAL, SECTION_SERVER, SECTION_STORE, SECTION_TOP,
@@ -22,10 +22,37 @@ use crate::unit::read_units;
 use crate::value::is_invisible;
 use crate::views::ViewCheck;
 use crate::{
-    Cidr, Coalescing, ConfigError, DigestPolicy, Group, InitiatorMatch, Limits, LogLevel, Model,
-    Mutual, NamePattern, NamedStore, Place, Rule, SecretFile, Server, StoreSpec, User, UserIndex,
-    admin, confine, notify,
+    AddressRule, Cidr, Coalescing, ConfigError, DigestPolicy, Group, InitiatorMatch, Limits,
+    LogLevel, Model, Mutual, NamePattern, NamedStore, Place, Rule, SecretFile, Server, StoreSpec,
+    User, UserIndex, admin, confine, notify,
 };
+
+/// Why a group or a user cannot have these initiators.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub(crate) enum InitiatorRule {
+    /// A group of nobody.
+    #[error(
+        "the group only excludes initiators, so nobody is in it; add those it is for, or \"*\" for all others"
+    )]
+    OnlyExclusions,
+    /// An exclusion that everybody could evade.
+    #[error(
+        "user {text:?} cannot be excluded, as an initiator that does not authenticate is nobody's user; name the users \
+         that belong to the group instead"
+    )]
+    UserExcluded {
+        /// What stands behind the exclamation mark.
+        text: String,
+    },
+    /// A pattern of a user that no name matches.
+    #[error(
+        "initiator {pattern:?} of a user matches no iSCSI name; write a pattern of names (iqn.*, eui.*, naa.* or *)"
+    )]
+    NameOfUserUnknown {
+        /// The entry as written.
+        pattern: String,
+    },
+}
 
 /// Longest `id` of a unit or group in bytes.
 const ID_BYTES_MAX: usize = 64;
@@ -259,18 +286,16 @@ pub(crate) fn read_path(
 fn read_names_of_user(field: &Field<'_>) -> Result<Vec<NamePattern>, ConfigError> {
     let names = field.entries()?;
     let names = names.iter();
-    names
-        .map(|entry| read_name_of_user(entry.text()?).at(|| entry.place()))
-        .collect()
+    names.map(read_name_of_user).collect()
 }
 
-fn read_name_of_user(text: &str) -> Result<NamePattern, Rule> {
+fn read_name_of_user(entry: &Field<'_>) -> Result<NamePattern, ConfigError> {
+    let text = entry.text()?;
     if text.is_empty() || NamePattern::looks_like(text) {
-        return NamePattern::parse(text);
+        return NamePattern::parse(text).at(|| entry.place());
     }
-    Err(Rule::NameOfUserUnknown {
-        pattern: text.to_owned(),
-    })
+    let pattern = text.to_owned();
+    Err(InitiatorRule::NameOfUserUnknown { pattern }.at(entry.place()))
 }
 
 fn read_groups(top: &Section<'_>, users: &Names<'_>) -> Result<Vec<Group>, ConfigError> {
@@ -299,14 +324,15 @@ fn read_initiators(
     let (mut initiators, mut excluded) = (Vec::new(), Vec::new());
     for entry in field.entries()? {
         let text = entry.text()?;
+        let place = || entry.place();
         match text.strip_prefix(EXCLUDED) {
-            Some(rest) => excluded.push(read_excluded(rest, users).at(|| entry.place())?),
-            None => initiators.push(read_initiator(text, users).at(|| entry.place())?),
+            Some(rest) => excluded.push(read_excluded(rest, users, &place)?),
+            None => initiators.push(read_initiator(text, users, &place)?),
         }
     }
     match (initiators.is_empty(), excluded.is_empty()) {
         (true, true) => Err(NO_INITIATORS.at(field.place())),
-        (true, false) => Err(Rule::OnlyExclusions.at(field.place())),
+        (true, false) => Err(InitiatorRule::OnlyExclusions.at(field.place())),
         (false, _) => Ok((initiators, excluded)),
     }
 }
@@ -345,33 +371,41 @@ pub(crate) fn initiator_form(text: &str) -> String {
 
 /// A name pattern, an address or network, a pattern for names in certificates, or a user; `user:` says the last beyond
 /// doubt, for users whose names look like one of the others.
-fn read_initiator(text: &str, users: &Names<'_>) -> Result<InitiatorMatch, Rule> {
-    if let Some(user) = text.strip_prefix("user:") {
-        users.find(user).map(UserIndex).map(InitiatorMatch::User)
+fn read_initiator(
+    text: &str,
+    users: &Names<'_>,
+    place: &impl Fn() -> Place,
+) -> Result<InitiatorMatch, ConfigError> {
+    let user = |user| InitiatorMatch::User(UserIndex(user));
+    if let Some(name) = text.strip_prefix("user:") {
+        users.find(name).map(user).at(place)
     } else if let Some(name) = text.strip_prefix(CERTIFICATE) {
-        NamePattern::parse(name).map(InitiatorMatch::Certificate)
+        let name = NamePattern::parse(name).at(place)?;
+        Ok(InitiatorMatch::Certificate(name))
     } else if NamePattern::looks_like(text) {
-        NamePattern::parse(text).map(InitiatorMatch::Name)
+        let name = NamePattern::parse(text).at(place)?;
+        Ok(InitiatorMatch::Name(name))
     } else if Cidr::looks_like(text) {
-        Cidr::parse(text).map(InitiatorMatch::Address)
+        Cidr::parse(text).map(InitiatorMatch::Address).at(place)
     } else {
-        let unknown = |_| Rule::InitiatorUnknown {
+        let unknown = |_| AddressRule::InitiatorUnknown {
             pattern: text.to_owned(),
         };
-        users
-            .find(text)
-            .map(UserIndex)
-            .map(InitiatorMatch::User)
-            .map_err(unknown)
+        users.find(text).map(user).map_err(unknown).at(place)
     }
 }
 
 /// What stands behind the exclamation mark.
-fn read_excluded(text: &str, users: &Names<'_>) -> Result<InitiatorMatch, Rule> {
-    match read_initiator(text, users)? {
-        InitiatorMatch::User(_) => Err(Rule::UserExcluded {
-            text: text.to_owned(),
-        }),
+fn read_excluded(
+    text: &str,
+    users: &Names<'_>,
+    place: &impl Fn() -> Place,
+) -> Result<InitiatorMatch, ConfigError> {
+    match read_initiator(text, users, place)? {
+        InitiatorMatch::User(_) => {
+            let text = text.to_owned();
+            Err(InitiatorRule::UserExcluded { text }.at(place()))
+        }
         entry @ (InitiatorMatch::Name(_)
         | InitiatorMatch::Address(_)
         | InitiatorMatch::Certificate(_)) => Ok(entry),

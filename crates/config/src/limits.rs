@@ -7,6 +7,20 @@ use crate::Rule;
 use crate::keys::{Fallback, Form, Key};
 use crate::value::{KeyOf, quoted, size};
 
+/// Two limits that cannot both hold.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{small} {small_value} exceeds {large} {large_value}; lower the first or raise the second")]
+pub(crate) struct LimitsCross {
+    /// The one that must be smaller.
+    pub(crate) small: &'static str,
+    /// Its value.
+    pub(crate) small_value: u64,
+    /// The one that must be larger.
+    pub(crate) large: &'static str,
+    /// Its value.
+    pub(crate) large_value: u64,
+}
+
 /// Whether a CRC32C digest is used on a connection.
 ///
 /// Spec: RFC 7143 section 13.1.
@@ -286,11 +300,11 @@ impl Limits {
     ///
     /// # Errors
     ///
-    /// [`Rule::LimitsCross`].
-    pub(crate) fn check(&self) -> Result<(), Rule> {
+    /// They cross.
+    pub(crate) fn check(&self) -> Result<(), LimitsCross> {
         // Spec: RFC 7143 section 13.14, FirstBurstLength must not exceed MaxBurstLength.
         if self.first_burst_bytes > self.max_burst_bytes {
-            return Err(Rule::LimitsCross {
+            return Err(LimitsCross {
                 small: "first_burst_bytes",
                 small_value: u64::from(self.first_burst_bytes),
                 large: "max_burst_bytes",

@@ -5,10 +5,49 @@ use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::path::PathBuf;
 
+use crate::error::Broken as _;
 use crate::{
     Admin, Cidr, ConfigError, Confine, HyperScsiGroup, Limits, NamePattern, NamedStore, NbdServer,
     Place, Quota, Rule, Target, Unit,
 };
+
+/// Two things of a model that cannot both be there.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum ModelRule {
+    /// Two units on one file or device, which would give one medium two states.
+    #[error(
+        "store {path:?} is already used at {first}; keep one, and show its unit under several LUN numbers or targets \
+         instead"
+    )]
+    StoreTwice {
+        /// The path both units name.
+        path: String,
+        /// Where it was used first.
+        first: Place,
+    },
+    /// Two units that initiators would take for the same one.
+    #[error("{what} {value:?} is already that of the unit at {first}; give each unit its own")]
+    IdentityTwice {
+        /// Serial number or NAA designator.
+        what: &'static str,
+        /// The value both have.
+        value: String,
+        /// Where it was given first.
+        first: Place,
+    },
+    /// Two portals of which one would take the other's address.
+    #[error(
+        "address {this} overlaps {other} at {first}; keep the one for all addresses or name each address"
+    )]
+    PortalsOverlap {
+        /// This portal.
+        this: String,
+        /// The other one.
+        other: String,
+        /// Where the other one stands.
+        first: Place,
+    },
+}
 
 /// What Tarn is to serve. Checked: only [`Model::from_toml`] and [`Model::from_stores`] make one.
 #[derive(Clone, Debug)]
@@ -438,7 +477,7 @@ impl Model {
             };
             if let Some(first) = first_use.insert(medium, place.clone()) {
                 let path = medium.to_string();
-                return Err(Rule::StoreTwice { path, first }.at(place.clone()));
+                return Err(ModelRule::StoreTwice { path, first }.at(place.clone()));
             }
         }
         Ok(())
@@ -455,7 +494,9 @@ impl Model {
             for (what, value) in serial.into_iter().chain(naa) {
                 let key = (what, value.clone());
                 if let Some(first) = first_use.insert(key, unit.place.clone()) {
-                    return Err(Rule::IdentityTwice { what, value, first }.at(unit.place.clone()));
+                    return Err(
+                        ModelRule::IdentityTwice { what, value, first }.at(unit.place.clone())
+                    );
                 }
             }
         }
@@ -503,7 +544,7 @@ impl Model {
                 first.of_all
             };
             if let Some(earlier) = earlier.filter(|other| overlap(other.bind, listener.bind)) {
-                return Err(Rule::PortalsOverlap {
+                return Err(ModelRule::PortalsOverlap {
                     this: listener.bind.to_string(),
                     other: earlier.bind.to_string(),
                     first: earlier.place.clone(),
@@ -515,7 +556,7 @@ impl Model {
         for (position, listener) in self.admin.listen.iter().enumerate() {
             let mut earlier = self.admin.listen.iter().take(position);
             if let Some(other) = earlier.find(|other| overlap(other.bind, listener.bind)) {
-                return Err(Rule::PortalsOverlap {
+                return Err(ModelRule::PortalsOverlap {
                     this: listener.bind.to_string(),
                     other: other.bind.to_string(),
                     first: other.place.clone(),
@@ -551,7 +592,7 @@ impl Model {
                 .iter()
                 .find(|(other, _)| overlap(*other, bind) && *other != bind)
             {
-                return Err(Rule::PortalsOverlap {
+                return Err(ModelRule::PortalsOverlap {
                     this: bind.to_string(),
                     other: other.to_string(),
                     first: (*first).clone(),
@@ -616,11 +657,10 @@ mod tests {
             let text: String = portals.iter().enumerate().map(one).collect();
             let error = Model::from_toml(&text, Path::new("t.toml")).err();
             let found = error.map(|error| {
-                let message = error.rule.to_string();
-                let Rule::PortalsOverlap { this, other, .. } = *error.rule else {
-                    panic!("{portals:?}: {message}");
+                let Some(ModelRule::PortalsOverlap { this, other, .. }) = error.broken() else {
+                    panic!("{portals:?}: {error}");
                 };
-                (this, other)
+                (this.clone(), other.clone())
             });
             let last = portals.last().map(ToString::to_string);
             let expected = other.and_then(|other: &str| Some((last?, other.to_owned())));

@@ -10,7 +10,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::error::{At as _, nearest_hint};
+use crate::error::{At as _, Broken as _, nearest_hint};
 use crate::keys::SectionKeys;
 use crate::{ConfigError, Place, Rule, parse_size};
 

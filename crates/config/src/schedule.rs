@@ -2,10 +2,41 @@
 
 use api::spec;
 
-use crate::error::At as _;
+use crate::error::{At as _, Broken as _};
 use crate::keys::SECTION_SCHEDULE;
 use crate::reader::Section;
-use crate::{ConfigError, Rule, StoreKind, StoreSpec};
+use crate::{ConfigError, StoreKind, StoreSpec};
+
+/// Why a unit cannot have this schedule.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub(crate) enum ScheduleRule {
+    /// A schedule for what has no snapshots.
+    #[error(
+        "store {store:?} has no snapshots that Tarn takes; remove snapshots, or put the data into a file on XFS or \
+         btrfs"
+    )]
+    NotPossible {
+        /// The store of the unit as written.
+        store: String,
+    },
+    /// A schedule that takes nothing.
+    #[error(
+        "a schedule needs hourly, daily or weekly; give one of them the number of snapshots that are kept, or remove \
+         snapshots"
+    )]
+    Empty,
+    /// A time of day for runs that have none.
+    #[error(
+        "at is about daily and weekly runs, and there are none; add daily or weekly, or remove at"
+    )]
+    AtUnused,
+    /// A time of day that is none.
+    #[error("{text:?} is no time of day; write HH:MM in UTC, as 02:30")]
+    Time {
+        /// The time as written.
+        text: String,
+    },
+}
 
 /// The most snapshots of each period that are kept. Twice their sum is below what a file can have: there may be as many
 /// of a time that is to come, where the clock was set back.
@@ -72,7 +103,7 @@ pub(crate) fn read(unit: &Section<'_>, store: &StoreSpec) -> Result<Option<Sched
     };
     if !has_snapshots(store.at.kind) {
         let store = store.text.clone();
-        return Err(Rule::ScheduleNotPossible { store }.at(field.place()));
+        return Err(ScheduleRule::NotPossible { store }.at(field.place()));
     }
     let table = field.section(SECTION_SCHEDULE)?;
     let count = |key, max| match table.field(key) {
@@ -86,11 +117,11 @@ pub(crate) fn read(unit: &Section<'_>, store: &StoreSpec) -> Result<Option<Sched
         at_minutes: 0,
     };
     if schedule.hourly == 0 && !schedule.has_at() {
-        return Err(Rule::ScheduleEmpty.at(field.place()));
+        return Err(ScheduleRule::Empty.at(field.place()));
     }
     if let Some(at) = table.field("at") {
         if !schedule.has_at() {
-            return Err(Rule::ScheduleAtUnused.at(at.place()));
+            return Err(ScheduleRule::AtUnused.at(at.place()));
         }
         schedule.at_minutes = minutes(at.text()?).at(|| at.place())?;
     }
@@ -98,7 +129,7 @@ pub(crate) fn read(unit: &Section<'_>, store: &StoreSpec) -> Result<Option<Sched
 }
 
 /// The minutes after midnight of `HH:MM`.
-fn minutes(text: &str) -> Result<u16, Rule> {
+fn minutes(text: &str) -> Result<u16, ScheduleRule> {
     let number = |text: &str, below: u16| {
         let digits = text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_digit());
         let number: Option<u16> = text.parse().ok().filter(|_| digits);
@@ -111,7 +142,7 @@ fn minutes(text: &str) -> Result<u16, Rule> {
                 .saturating_add(number(minute, 60)?),
         )
     });
-    read.ok_or_else(|| Rule::ScheduleTime {
+    read.ok_or_else(|| ScheduleRule::Time {
         text: text.to_owned(),
     })
 }

@@ -11,6 +11,7 @@ mod kind;
 mod lun;
 mod members;
 mod option;
+mod rule;
 mod snapshot;
 
 use std::fmt::{self, Write as _};
@@ -20,14 +21,13 @@ pub use self::device::GroupDevice;
 pub use self::export::{Export, ServerAddress};
 pub use self::image::Image;
 pub use self::kind::{KINDS, KindRow, Medium, Node, StoreAt, StoreKind, StorePlace};
-pub(crate) use self::kind::{usages, words};
 pub use self::lun::FarLun;
 pub use self::members::{Members, NamedStore};
-pub(crate) use self::option::words as option_words;
 pub use self::option::{OPTIONS, OptionRow, StoreOption, with_changed_options, with_options};
+pub use self::rule::StoreRule;
 pub use self::snapshot::SnapshotOf;
 pub(crate) use self::snapshot::resolve as resolve_snapshots;
-use crate::{Rule, Serial};
+use crate::Serial;
 
 /// Where the data of a unit lives and how it is to be treated.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -144,7 +144,7 @@ impl StoreSpec {
     /// # Errors
     ///
     /// Any rule of the grammar, of sizes and of serial numbers.
-    pub fn parse(text: &str) -> Result<Self, Rule> {
+    pub fn parse(text: &str) -> Result<Self, StoreRule> {
         let (place, options) = match text.split_once('?') {
             Some((place, options)) => (place, Some(options)),
             None => (text, None),
@@ -200,11 +200,11 @@ impl StoreSpec {
         self
     }
 
-    fn check_socket(&self) -> Result<(), Rule> {
+    fn check_socket(&self) -> Result<(), StoreRule> {
         let server = self.at.export().map(Export::server);
         match server {
             Some(ServerAddress::Unix(socket)) if socket.as_os_str().is_empty() => {
-                Err(Rule::StoreServer {
+                Err(StoreRule::Server {
                     text: self.text.clone(),
                     problem: "has no socket",
                     usage: self.at.kind.row().place_word(),
@@ -215,7 +215,7 @@ impl StoreSpec {
     }
 
     /// Nothing says by itself where servers of a group are.
-    fn check_carrier(&self) -> Result<(), Rule> {
+    fn check_carrier(&self) -> Result<(), StoreRule> {
         let Some(device) = self.at.device() else {
             return Ok(());
         };
@@ -224,7 +224,7 @@ impl StoreSpec {
             (None, None) => "does not say where servers are asked",
             (Some(_), Some(_)) => "says twice where servers are asked",
         };
-        Err(Rule::StoreServer {
+        Err(StoreRule::Server {
             text: self.text.clone(),
             problem,
             usage: "//GROUP/DEVICE?udp=HOST[:PORT] or //GROUP/DEVICE?interface=NAME",
@@ -232,11 +232,11 @@ impl StoreSpec {
     }
 
     /// A name without a secret is of no use.
-    fn check_login(&self) -> Result<(), Rule> {
+    fn check_login(&self) -> Result<(), StoreRule> {
         let lun = self.at.target_lun();
         match lun.and_then(FarLun::incomplete) {
             None => Ok(()),
-            Some(problem) => Err(Rule::StoreServer {
+            Some(problem) => Err(StoreRule::Server {
                 text: self.text.clone(),
                 problem,
                 usage: "//HOST[:PORT]/TARGET/LUN?user=NAME&password_file=PATH",
@@ -244,11 +244,11 @@ impl StoreSpec {
         }
     }
 
-    fn check_whole_blocks(&self) -> Result<(), Rule> {
+    fn check_whole_blocks(&self) -> Result<(), StoreRule> {
         let block_size_bytes = u64::from(self.block_size.bytes());
         match self.configured_size_bytes() {
             Some(size_bytes) if !size_bytes.is_multiple_of(block_size_bytes) => {
-                Err(Rule::SizeNotWholeBlocks {
+                Err(StoreRule::NotWholeBlocks {
                     size_bytes,
                     block_size_bytes,
                     next_bytes: size_bytes.saturating_add(

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use api::spec;
 
-use crate::error::At as _;
+use crate::error::{At as _, Broken as _};
 use crate::file::{AllNames, FirstUse, read_text, read_u16};
 use crate::keys::{SECTION_PORTAL, SECTION_TARGET, SECTION_TARGET_LUN};
 use crate::reader::{Field, Section};

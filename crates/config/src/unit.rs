@@ -6,16 +6,26 @@ use std::path::Path;
 
 use api::spec;
 
-use crate::error::At as _;
+use crate::error::{At as _, Broken as _};
 use crate::file::{FirstUse, Names, read_id};
 use crate::keys::SECTION_LUN;
 use crate::reader::{Field, Section};
 use crate::specs::{Said, full_store};
 use crate::store::resolve_snapshots;
 use crate::{
-    ConfigError, LogDevice, Medium, Naa, NamedStore, Place, Rule, Schedule, Serial, StoreOption,
-    StoreSpec, SyncBias, log_device, schedule,
+    ConfigError, LogDevice, Medium, ModelRule, Naa, NamedStore, Place, Rule, Schedule, Serial,
+    StoreOption, StoreSpec, SyncBias, log_device, schedule,
 };
+
+/// A serial number both in the store and beside it.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("serial is given twice, as {store:?} in the store and as {key:?} here; keep one")]
+pub(crate) struct SerialTwice {
+    /// The one in the STORE.
+    pub(crate) store: String,
+    /// The one of the key.
+    pub(crate) key: String,
+}
 
 /// A logical unit.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -170,7 +180,7 @@ fn find_members<'a>(
         };
         if let Some(first) = uses.insert(&member.id, place.clone()) {
             let path = id.clone();
-            return Err(Rule::StoreTwice { path, first }.at(place.clone()));
+            return Err(ModelRule::StoreTwice { path, first }.at(place.clone()));
         }
         members.push(member.clone());
     }
@@ -227,7 +237,7 @@ fn read_log(
     let bias = section.field("sync_bias");
     let Some(field) = section.field("log") else {
         return match bias {
-            Some(bias) => Err(Rule::BiasWithoutLog.at(bias.place())),
+            Some(bias) => Err(log_device::LogRule::BiasWithoutLog.at(bias.place())),
             None => Ok(None),
         };
     };
@@ -250,7 +260,7 @@ fn read_serial(field: Option<Field<'_>>, store: &StoreSpec) -> Result<Option<Ser
     let serial = Serial::parse(field.text()?).at(|| field.place())?;
     match &store.serial {
         None => Ok(Some(serial)),
-        Some(other) => Err(Rule::SerialTwice {
+        Some(other) => Err(SerialTwice {
             store: other.to_string(),
             key: serial.to_string(),
         }

@@ -777,7 +777,7 @@ pub enum StartError {
 
     /// An option of a STORE that was given as a flag.
     #[error("the options of the STORE are wrong: {0}")]
-    StoreOption(config::Rule),
+    StoreOption(config::StoreRule),
 
     /// The system gives no random bytes.
     #[error("cannot get random bytes from the system for a new identity, check /dev/urandom")]

@@ -90,7 +90,7 @@ pub(crate) enum Refusal {
     },
     /// No size.
     #[error(transparent)]
-    Size(#[from] config::Rule),
+    Size(#[from] config::SizeRule),
 }
 
 /// The answer to a program. One for each error number that is used.

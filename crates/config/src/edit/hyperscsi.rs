@@ -11,7 +11,7 @@ use super::table::{Keys, text};
 use super::{Draft, EditError, HYPERSCSI, Kind};
 use crate::file::check_text;
 use crate::hyperscsi::HYPERSCSI_NAME_BYTES_MAX;
-use crate::{HyperScsiPlace, Rule};
+use crate::{HyperScsiPlace, HyperScsiRule, Rule};
 
 /// The list of devices of a group.
 const DEVICE: &str = "device";
@@ -50,7 +50,7 @@ impl Section for spec::Hyperscsi {
             (Some(_), Some(_)) => return Err(Rule::NotBoth { other: "interface" }.into()),
             (Some(interface), None) => HyperScsiPlace::parse(interface)?,
             (None, Some(address)) => HyperScsiPlace::parse(&format!("udp:{address}"))?,
-            (None, None) => return Err(Rule::HyperScsiNowhere.into()),
+            (None, None) => return Err(HyperScsiRule::Nowhere.into()),
         };
         check_text("name of the group", HYPERSCSI_NAME_BYTES_MAX, &self.name)?;
         Ok(format!("{}{AT}{place}", self.name))
@@ -130,7 +130,7 @@ impl Draft {
             let known_by = self.hyperscsi_called(&keys.hyperscsi)?;
             let mut groups = self.hyperscsi().into_iter();
             if groups.any(|group| group.open && group.named().is_ok_and(|it| it == known_by)) {
-                return Err(Rule::HyperScsiNoPassword.into());
+                return Err(HyperScsiRule::NoPassword.into());
             }
         }
         self.change_hyperscsi(&keys.hyperscsi, |group| {
@@ -424,12 +424,10 @@ hyperscsi.group = [
             !again.contains("open") && again.contains("abc.secret"),
             "{again}"
         );
-        for (text, edit) in [
-            (TABLES, keys(Some("x"), Some(true))),
-            (open.as_str(), keys(None, Some(false))),
-        ] {
-            assert!(matches!(after(text, &[edit]), Err(EditError::Rule(_))));
-        }
+        let both = after(TABLES, &[keys(Some("x"), Some(true))]);
+        assert_eq!(both, Err(Rule::NotBoth { other: "open" }.into()));
+        let none = after(&open, &[keys(None, Some(false))]);
+        assert_eq!(none, Err(HyperScsiRule::NoPassword.into()));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::list::{Row, rows};
 use super::table::{Keys, text};
 use super::{Draft, EditError, GROUP, Kind, LUN, NBD, QUOTA, STORE, TARGET, USER, hyperscsi, walk};
 use crate::address::parse_nbd_bind;
-use crate::{IscsiName, Rule, StoreSpec, file, parse_size};
+use crate::{IscsiName, QuotaRule, Rule, StoreSpec, file, parse_size};
 
 /// Where a server of NBD listens that does not say it.
 const NBD_PLACE_DEFAULT: &str = "127.0.0.1:10809";
@@ -314,8 +314,8 @@ impl Section for spec::Quota {
     fn named(&self) -> Result<String, EditError> {
         match (&self.owner, &self.pool) {
             (Some(_), None) | (None, Some(_)) => Ok(Self::name(self)),
-            (Some(_), Some(_)) => Err(Rule::QuotaOfTwo.into()),
-            (None, None) => Err(Rule::QuotaOfNothing.into()),
+            (Some(_), Some(_)) => Err(QuotaRule::OfTwo.into()),
+            (None, None) => Err(QuotaRule::OfNothing.into()),
         }
     }
 

@@ -15,7 +15,7 @@ use super::members::Members;
 use super::option::StoreOption;
 use super::snapshot::SnapshotOf;
 use crate::keys::{SIZE, size_text};
-use crate::{Rule, parse_size};
+use crate::{StoreRule, parse_size};
 
 /// What a store keeps the data in.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -421,7 +421,7 @@ pub enum StorePlace {
 
 impl PlaceForm {
     /// Reads it; `text` is the whole STORE, for messages.
-    fn read(self, text: &str, place: &str) -> Result<StorePlace, Rule> {
+    fn read(self, text: &str, place: &str) -> Result<StorePlace, StoreRule> {
         Ok(match self {
             Self::Path => StorePlace::Path(parse_path(text, place)?),
             Self::Size => StorePlace::Size(parse_size(place)?),
@@ -437,8 +437,8 @@ impl PlaceForm {
         })
     }
 
-    fn take<T>(self, text: &str, read: Result<T, &'static str>) -> Result<T, Rule> {
-        read.map_err(|problem| Rule::StoreServer {
+    fn take<T>(self, text: &str, read: Result<T, &'static str>) -> Result<T, StoreRule> {
+        read.map_err(|problem| StoreRule::Server {
             text: text.to_owned(),
             problem,
             usage: self.word(),
@@ -486,16 +486,17 @@ pub struct StoreAt {
 
 impl StoreAt {
     /// Reads the part before the question mark; `text` is the whole STORE, for messages.
-    pub(super) fn parse(text: &str, place: &str) -> Result<Self, Rule> {
+    pub(super) fn parse(text: &str, place: &str) -> Result<Self, StoreRule> {
         let (word, rest) = match place.split_once(':') {
             // What has a slash before the colon, or no letters, is a path with a colon in it.
             Some((word, rest)) if is_kind_word(word) => (word, rest),
             Some(_) | None => ("", place),
         };
         let row = KINDS.iter().find(|row| row.word == word);
-        let row = row.ok_or_else(|| Rule::StoreKindUnknown {
+        let row = row.ok_or_else(|| StoreRule::KindUnknown {
             kind: word.to_owned(),
             remedy: format!("file:{place}"),
+            known: words(),
         })?;
         Ok(Self {
             kind: row.kind,
@@ -697,13 +698,13 @@ impl fmt::Display for StoreAt {
 }
 
 /// How each kind is written, for messages.
-pub(crate) fn usages() -> String {
+fn usages() -> String {
     let usages: Vec<_> = KINDS.iter().map(KindRow::usage).collect();
     or_list(&usages)
 }
 
 /// The words of all kinds that have one, for messages.
-pub(crate) fn words() -> String {
+fn words() -> String {
     let words = KINDS
         .iter()
         .map(|row| row.word)
@@ -735,13 +736,14 @@ fn is_kind_word(word: &str) -> bool {
     !word.is_empty() && word.bytes().all(is_part)
 }
 
-fn parse_path(text: &str, path: &str) -> Result<PathBuf, Rule> {
+fn parse_path(text: &str, path: &str) -> Result<PathBuf, StoreRule> {
     let text = text.to_owned();
     if path.is_empty() {
-        return Err(Rule::StorePathMissing { text });
+        let usages = usages();
+        return Err(StoreRule::PathMissing { text, usages });
     }
     if path.contains('\0') {
-        return Err(Rule::StorePathHasNul { text });
+        return Err(StoreRule::PathHasNul { text });
     }
     Ok(PathBuf::from(unescape(path, IN_PATH)))
 }

@@ -2,7 +2,7 @@
 
 use super::{StoreKind, StorePlace, StoreSpec};
 use crate::error::At as _;
-use crate::{ConfigError, Place, Rule};
+use crate::{ConfigError, Place, StoreRule};
 
 /// The most members of a composition.
 pub(super) const MEMBERS_MAX: usize = 16;
@@ -29,8 +29,8 @@ pub struct Members {
 
 impl Members {
     /// Reads `A,B,...`.
-    pub(super) fn parse(text: &str, place: &str, count_min: usize) -> Result<Self, Rule> {
-        let wrong = |problem: String| Rule::StoreMembers {
+    pub(super) fn parse(text: &str, place: &str, count_min: usize) -> Result<Self, StoreRule> {
+        let wrong = |problem: String| StoreRule::Members {
             text: text.to_owned(),
             problem,
         };
@@ -108,13 +108,13 @@ impl StoreSpec {
         Ok(())
     }
 
-    fn check_members(&self, stores: &[NamedStore]) -> Result<(), Rule> {
+    fn check_members(&self, stores: &[NamedStore]) -> Result<(), StoreRule> {
         let Some((last, before)) = stores.split_last() else {
             return Ok(());
         };
         let block = last.store.block_size;
         if let Some(other) = before.iter().find(|one| one.store.block_size != block) {
-            return Err(Rule::MembersUnlike {
+            return Err(StoreRule::MembersUnlike {
                 id: other.id.clone(),
                 bytes: other.store.block_size.bytes(),
                 other: last.id.clone(),
@@ -123,7 +123,7 @@ impl StoreSpec {
         }
         let is_open = |one: &&NamedStore| one.store.configured_size_bytes().is_none();
         match before.iter().find(is_open) {
-            Some(one) if self.at.kind == StoreKind::Concat => Err(Rule::MemberWithoutSize {
+            Some(one) if self.at.kind == StoreKind::Concat => Err(StoreRule::MemberWithoutSize {
                 id: one.id.clone(),
                 takes_size: one.store.takes(super::StoreOption::Size),
             }),
@@ -158,8 +158,8 @@ impl StoreSpec {
 
 impl NamedStore {
     /// What belongs to a disk and not to a member of one is refused.
-    pub(crate) fn check(&self) -> Result<(), Rule> {
-        let wrong = |found| Rule::NamedStore {
+    pub(crate) fn check(&self) -> Result<(), StoreRule> {
+        let wrong = |found| StoreRule::OfDisk {
             id: self.id.clone(),
             found,
         };

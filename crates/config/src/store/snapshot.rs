@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use super::{StoreAt, StoreKind, StorePlace, StoreSpec};
 use crate::error::{At as _, nearest_hint};
-use crate::{ConfigError, Rule, Unit};
+use crate::{ConfigError, Rule, StoreRule, Unit};
 
 /// What the name of the directory of the snapshots of a file ends with.
 const DIRECTORY: &str = ".snapshots";
@@ -61,8 +61,8 @@ impl SnapshotOf {
 }
 
 /// What has the data of a snapshot of a unit with this store.
-fn find(of: &StoreSpec, name: &str) -> Result<StoreAt, Rule> {
-    let none = |remedy: String| Rule::SnapshotOfOther {
+fn find(of: &StoreSpec, name: &str) -> Result<StoreAt, StoreRule> {
+    let none = |remedy: String| StoreRule::SnapshotOfOther {
         store: of.text.clone(),
         remedy,
     };
