@@ -154,6 +154,23 @@ fn parse_bind_or(
     }
 }
 
+/// Longest name of an interface in bytes.
+///
+/// Spec: Linux, IFNAMSIZ without the byte that ends it.
+const INTERFACE_BYTES_MAX: usize = 15;
+
+/// The name of an interface.
+pub(crate) fn parse_interface(text: &str) -> Result<String, AddressRule> {
+    let is_good = |c: char| c.is_ascii_graphic() && !matches!(c, '/' | ':');
+    let is_name = (1..=INTERFACE_BYTES_MAX).contains(&text.len()) && text.chars().all(is_good);
+    match is_name && !matches!(text, "." | "..") {
+        true => Ok(text.to_owned()),
+        false => Err(AddressRule::Interface {
+            text: text.to_owned(),
+        }),
+    }
+}
+
 /// Whether two texts mean one address to listen on.
 pub(crate) fn is_same_bind(a: &str, b: &str) -> bool {
     a == b || parse_bind(a).is_ok_and(|address| parse_bind(b) == Ok(address))

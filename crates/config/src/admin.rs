@@ -4,13 +4,13 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use crate::address::is_host;
 use crate::error::{At as _, Broken as _};
-use crate::file::{FirstUse, read_path, read_u16};
-use crate::keys::SECTION_ADMIN;
+use crate::fields::{read_path, read_u16};
+use crate::keys::{HISTORY_DEFAULT, HISTORY_MAX, SECTION_ADMIN};
+use crate::names::FirstUse;
 use crate::reader::{Field, Section};
 use crate::value::{KeyOf, list, path, quoted};
-use crate::{ConfigError, Place, Rule};
+use crate::{ConfigError, Place, Rule, is_host};
 
 /// Why administrators cannot come in so.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -43,12 +43,6 @@ pub(crate) enum AdminRule {
 ///
 /// Spec: unix(7).
 const SOCKET_PATH_BYTES_MAX: usize = 103;
-
-/// Revisions of the configuration that are kept, if nobody says how many.
-pub(crate) const HISTORY_DEFAULT: u16 = 100;
-
-/// Most revisions of the configuration that can be kept.
-pub(crate) const HISTORY_MAX: u16 = 10_000;
 
 /// How administrators reach the daemon.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -107,38 +101,38 @@ impl Default for Admin {
 pub(crate) const ADMIN: [KeyOf<Admin>; 8] = [
     KeyOf {
         name: "enabled",
-        value: |_, admin| Some(admin.is_enabled.to_string()),
+        value: |admin| Some(admin.is_enabled.to_string()),
     },
     KeyOf {
         name: "socket",
-        value: |_, admin| admin.socket.as_deref().map(path),
+        value: |admin| admin.socket.as_deref().map(path),
     },
     KeyOf {
         name: "listen",
-        value: |_, admin| {
+        value: |admin| {
             let binds = admin.listen.iter().map(|listener| listener.bind);
             Some(list(binds.map(|bind| quoted(&bind.to_string()))))
         },
     },
     KeyOf {
         name: "tls",
-        value: |_, admin| Some(admin.tls.to_string()),
+        value: |admin| Some(admin.tls.to_string()),
     },
     KeyOf {
         name: "certificate",
-        value: |_, admin| Some(path(&admin.certificate.as_ref()?.certificate)),
+        value: |admin| Some(path(&admin.certificate.as_ref()?.certificate)),
     },
     KeyOf {
         name: "key",
-        value: |_, admin| Some(path(&admin.certificate.as_ref()?.key)),
+        value: |admin| Some(path(&admin.certificate.as_ref()?.key)),
     },
     KeyOf {
         name: "names",
-        value: |_, admin| Some(list(admin.names.iter().map(|name| quoted(name)))),
+        value: |admin| Some(list(admin.names.iter().map(|name| quoted(name)))),
     },
     KeyOf {
         name: "history",
-        value: |_, admin| Some(admin.history.to_string()),
+        value: |admin| Some(admin.history.to_string()),
     },
 ];
 

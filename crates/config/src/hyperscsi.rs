@@ -4,9 +4,11 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::Path;
 
+use crate::address::parse_interface;
 use crate::error::{At as _, Broken as _};
-use crate::file::{AllNames, FirstUse, read_path, read_text_of};
+use crate::fields::{check_text, read_text_of};
 use crate::keys::{SECTION_HYPERSCSI, SECTION_HYPERSCSI_DEVICE, SECTION_HYPERSCSI_GROUP};
+use crate::names::{AllNames, FirstUse};
 use crate::reader::{Field, Section};
 use crate::{
     AddressRule, ConfigError, NOT_SHOWN, Place, Rule, SecretFile, Unit, UnitIndex, address,
@@ -72,11 +74,6 @@ pub const PASSWORD_BYTES_MAX: usize = 128;
 /// Most devices of a group: the wire has no more.
 const DEVICES_MAX: usize = 1024;
 
-/// Longest name of an interface in bytes.
-///
-/// Spec: Linux, IFNAMSIZ without the byte that ends it.
-const INTERFACE_BYTES_MAX: usize = 15;
-
 /// Where clients of HyperSCSI come in.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum HyperScsiPlace {
@@ -131,17 +128,6 @@ impl fmt::Display for HyperScsiPlace {
             Self::Interface(name) => f.write_str(name),
             Self::Udp(address) => write!(f, "udp:{address}"),
         }
-    }
-}
-
-pub(crate) fn parse_interface(text: &str) -> Result<String, AddressRule> {
-    let is_good = |c: char| c.is_ascii_graphic() && !matches!(c, '/' | ':');
-    let is_name = (1..=INTERFACE_BYTES_MAX).contains(&text.len()) && text.chars().all(is_good);
-    match is_name && !matches!(text, "." | "..") {
-        true => Ok(text.to_owned()),
-        false => Err(AddressRule::Interface {
-            text: text.to_owned(),
-        }),
     }
 }
 
@@ -375,11 +361,10 @@ fn read_password(
         (Some(more), None, Some(_)) | (None, Some(more), Some(_)) => {
             Err(Rule::NotBoth { other: "open" }.at(more.place()))
         }
-        (Some(file), None, None) => Ok(HyperScsiPassword::File(SecretFile {
-            path: read_path("path of the password", &file, directory)?,
-            text: file.text()?.to_owned(),
-            place: file.place(),
-        })),
+        (Some(file), None, None) => {
+            let file = SecretFile::read("path of the password", &file, directory)?;
+            Ok(HyperScsiPassword::File(file))
+        }
         (None, Some(written), None) => {
             let text = written.text()?;
             check_password(text.as_bytes()).at(|| written.place())?;
@@ -473,7 +458,7 @@ impl HyperScsiArguments<'_> {
         let at_place = place("--hyperscsi", self.at);
         let name_place = place("--group", self.group);
         let text = self.password_file.display().to_string();
-        crate::file::check_text("name of the group", HYPERSCSI_NAME_BYTES_MAX, self.group)
+        check_text("name of the group", HYPERSCSI_NAME_BYTES_MAX, self.group)
             .at(|| name_place.clone())?;
         let device = |(position, unit): (usize, &Unit)| HyperScsiDevice {
             name: format!("disk{position}"),

@@ -128,23 +128,23 @@ macro_rules! limits {
         pub(crate) const LIMIT_VALUES: [KeyOf<Limits>; NUMBERS.len() + 4] = [
             $(KeyOf {
                 name: stringify!($name),
-                value: |_, limits| Some(limits!(@value $kind u64::from(limits.$name))),
+                value: |limits| Some(limits!(@value $kind u64::from(limits.$name))),
             },)*
             KeyOf {
                 name: "initial_r2t",
-                value: |_, limits| Some(limits.initial_r2t.to_string()),
+                value: |limits| Some(limits.initial_r2t.to_string()),
             },
             KeyOf {
                 name: "immediate_data",
-                value: |_, limits| Some(limits.immediate_data.to_string()),
+                value: |limits| Some(limits.immediate_data.to_string()),
             },
             KeyOf {
                 name: "header_digest",
-                value: |_, limits| Some(quoted(limits.header_digest.as_str())),
+                value: |limits| Some(quoted(limits.header_digest.as_str())),
             },
             KeyOf {
                 name: "data_digest",
-                value: |_, limits| Some(quoted(limits.data_digest.as_str())),
+                value: |limits| Some(quoted(limits.data_digest.as_str())),
             },
         ];
 

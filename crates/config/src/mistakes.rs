@@ -14,8 +14,9 @@ use toml::de::{DeTable, DeValue};
 
 use crate::edit::shown_url;
 use crate::reader::{Source, joined};
+use crate::seal::SealRule;
 use crate::views::ViewRule;
-use crate::{AddressRule, ConfigError, Model, ModelRule, Place, Rule};
+use crate::{AddressRule, ConfigError, Model, Place, Rule, StoreRule};
 
 /// Mistakes that are named. At the limit the rest is found when these have been put right.
 const MISTAKES_MAX: usize = 64;
@@ -151,9 +152,11 @@ fn first_of(error: &ConfigError) -> Option<&Place> {
     if let Some(ViewRule::Twice { first, .. } | ViewRule::Overlap { first, .. }) = error.broken() {
         return Some(first);
     }
-    let (ModelRule::StoreTwice { first, .. }
-    | ModelRule::IdentityTwice { first, .. }
-    | ModelRule::PortalsOverlap { first, .. }) = error.broken()?;
+    if let Some(StoreRule::Twice { first, .. }) = error.broken() {
+        return Some(first);
+    }
+    let (SealRule::IdentityTwice { first, .. } | SealRule::PortalsOverlap { first, .. }) =
+        error.broken()?;
     Some(first)
 }
 

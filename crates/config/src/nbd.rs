@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use crate::admin::read_socket;
 use crate::error::{At as _, Broken as _};
-use crate::file::{AllNames, read_path};
+use crate::fields::read_path;
 use crate::keys::SECTION_NBD;
+use crate::names::AllNames;
 use crate::reader::Section;
 use crate::{Certificate, ConfigError, GroupIndex, NBD_PORT, Place, Rule, UnitIndex, address};
 

@@ -3,10 +3,12 @@
 use std::path::Path;
 
 use crate::error::{At as _, Broken as _};
-use crate::file::{FirstUse, read_path, read_secret};
+use crate::fields::check_text;
 use crate::keys::SECTION_NOTIFY;
+use crate::names::FirstUse;
 use crate::reader::{Field, Section};
-use crate::{ConfigError, Model, Place, SecretFile};
+use crate::value::{KeyOf, key, list, path, quoted};
+use crate::{ConfigError, Place, SecretFile};
 
 /// Why nobody can get events so.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -62,17 +64,6 @@ pub(crate) enum NotifyRule {
     /// A server that gets nothing.
     #[error("events is empty, so nothing would be sent; name kinds of events, or leave it out")]
     NoEvents,
-}
-
-/// Names a [`Notify`] of one model.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct NotifyIndex(pub(crate) usize);
-
-impl NotifyIndex {
-    /// Position in the list of the model, counted from zero.
-    pub const fn position(self) -> usize {
-        self.0
-    }
 }
 
 /// Somebody who gets events.
@@ -335,10 +326,30 @@ fn split_port(authority: &str) -> Option<(&str, Option<u16>)> {
     }
 }
 
-impl Model {
-    /// Those that get events, by the position of their index.
-    pub fn notify(&self) -> &[Notify] {
-        &self.notify
+/// Somebody who gets events, without what they are found by.
+pub(crate) const NOTIFY: &[KeyOf<Notify>] = &[
+    key("secret_file", |notify| match &notify.to {
+        NotifyTo::Webhook { secret, .. } => Some(path(&secret.path)),
+        NotifyTo::Mail(_) => None,
+    }),
+    key("smtp", |notify| Some(quoted(&mail(notify)?.smtp.text))),
+    key("from", |notify| Some(quoted(mail(notify)?.from.as_ref()?))),
+    key("smtp_user", |notify| {
+        Some(quoted(&mail(notify)?.login.as_ref()?.user))
+    }),
+    key("smtp_password_file", |notify| {
+        Some(path(&mail(notify)?.login.as_ref()?.password.path))
+    }),
+    key("events", |notify| {
+        Some(list(notify.events.iter().map(|kind| quoted(kind))))
+    }),
+];
+
+/// What is said of the mail of one who gets mail.
+const fn mail(notify: &Notify) -> Option<&Mail> {
+    match &notify.to {
+        NotifyTo::Mail(mail) => Some(mail),
+        NotifyTo::Webhook { .. } => None,
     }
 }
 
@@ -392,7 +403,11 @@ fn read_webhook(
     )?;
     Ok(NotifyTo::Webhook {
         url: WebhookUrl::parse(url.text()?).at(|| url.place())?,
-        secret: read_secret(section, directory)?,
+        secret: SecretFile::read(
+            "path of the secret",
+            &section.required("secret_file")?,
+            directory,
+        )?,
     })
 }
 
@@ -415,11 +430,7 @@ fn read_mail(
         (None, None) => None,
         (Some(user), Some(file)) => Some(MailLogin {
             user: read_user(&user)?,
-            password: SecretFile {
-                path: read_path("path of the password", &file, directory)?,
-                text: file.text()?.to_owned(),
-                place: file.place(),
-            },
+            password: SecretFile::read("path of the password", &file, directory)?,
         }),
         (Some(alone), None) | (None, Some(alone)) => {
             return Err(NotifyRule::LoginHalf.at(alone.place()));
@@ -436,7 +447,7 @@ fn read_mail(
 /// The name of a user of a mail server.
 fn read_user(field: &Field<'_>) -> Result<String, ConfigError> {
     let user = field.text()?;
-    crate::file::check_text("name of the user", ADDRESS_MAX, user).at(|| field.place())?;
+    check_text("name of the user", ADDRESS_MAX, user).at(|| field.place())?;
     Ok(user.to_owned())
 }
 
@@ -462,6 +473,7 @@ fn read_events(section: &Section<'_>) -> Result<Vec<String>, ConfigError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Model;
 
     fn model(keys: &str) -> Result<Model, String> {
         let text = format!("[[notify]]\nsecret_file = \"key\"\n{keys}\n");

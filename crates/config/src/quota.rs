@@ -4,10 +4,11 @@ use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
 use crate::error::{At as _, Broken as _};
-use crate::file::FirstUse;
+use crate::fields::read_id;
 use crate::keys::SECTION_QUOTA;
+use crate::names::FirstUse;
 use crate::reader::{Field, Section};
-use crate::{ConfigError, Model, Place, Rule, StoreSpec, Unit};
+use crate::{ConfigError, Place, Rule, StoreSpec, Unit};
 
 /// Why a quota cannot be.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -131,20 +132,13 @@ fn read_of(
     directory: &Path,
 ) -> Result<(QuotaOf, Place), ConfigError> {
     match (owner, pool) {
-        (Some(owner), None) => Ok((QuotaOf::Owner(crate::file::read_id(&owner)?), owner.place())),
+        (Some(owner), None) => Ok((QuotaOf::Owner(read_id(&owner)?), owner.place())),
         (None, Some(pool)) => {
             let of = read_pool(pool.text()?, directory).at(|| pool.place())?;
             Ok((of, pool.place()))
         }
         (Some(_), Some(pool)) => Err(QuotaRule::OfTwo.at(pool.place())),
         (None, None) => Err(QuotaRule::OfNothing.at(section.place())),
-    }
-}
-
-impl Model {
-    /// All quotas, by the position of their index.
-    pub fn quotas(&self) -> &[Quota] {
-        &self.quotas
     }
 }
 
@@ -187,6 +181,7 @@ pub(crate) fn read_quotas(top: &Section<'_>, directory: &Path) -> Result<Vec<Quo
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Model;
 
     fn model(text: &str) -> Result<Model, String> {
         Model::from_toml(text, Path::new("/etc/t.toml")).map_err(|error| error.to_string())

@@ -3,7 +3,7 @@
 use api::spec;
 
 use crate::error::{At as _, Broken as _};
-use crate::keys::SECTION_SCHEDULE;
+use crate::keys::{DAILY_MAX, HOURLY_MAX, SECTION_SCHEDULE, WEEKLY_MAX};
 use crate::reader::Section;
 use crate::{ConfigError, StoreKind, StoreSpec};
 
@@ -37,12 +37,6 @@ pub(crate) enum ScheduleRule {
         text: String,
     },
 }
-
-/// The most snapshots of each period that are kept. Twice their sum is below what a file can have: there may be as many
-/// of a time that is to come, where the clock was set back.
-pub(crate) const HOURLY_MAX: u64 = 168;
-pub(crate) const DAILY_MAX: u64 = 180;
-pub(crate) const WEEKLY_MAX: u64 = 104;
 
 /// How often snapshots of a unit are taken.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]

@@ -1,13 +1,13 @@
 //! From the STOREs of a command line to a [`Model`]: a short way to say what a file would.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use crate::error::{At as _, Broken as _};
+use crate::target::{GROUP_TAG_DEFAULT, default_portal};
 use crate::{
-    Admin, ConfigError, Confine, HyperScsiArguments, ISCSI_PORT, IscsiName, Limits, LunNumber,
-    Model, Place, Portal, Rule, Server, StoreSpec, Target, TargetIndex, TargetLun, TargetLuns,
-    Unit, UnitIndex, address,
+    Admin, ConfigError, Confine, HyperScsiArguments, IscsiName, Limits, LunNumber, Model, Place,
+    Portal, Rule, Server, StoreSpec, Target, TargetIndex, TargetLun, TargetLuns, Unit, UnitIndex,
+    address,
 };
 
 /// What a command line cannot say.
@@ -37,22 +37,6 @@ pub(crate) enum ArgumentRule {
         /// What to write.
         remedy: &'static str,
     },
-}
-
-/// Where a target is reached that nobody gave a portal.
-pub const PORTAL_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), ISCSI_PORT);
-
-/// The portal group tag of portals that nobody gave one.
-pub(crate) const GROUP_TAG_DEFAULT: u16 = 1;
-
-/// The one portal of a target that nobody gave any.
-pub(crate) fn default_portal(place: Place) -> Portal {
-    Portal {
-        bind: PORTAL_DEFAULT,
-        advertise: None,
-        group_tag: GROUP_TAG_DEFAULT,
-        place,
-    }
 }
 
 /// A store that names a section has none on a command line.

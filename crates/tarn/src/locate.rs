@@ -12,7 +12,7 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-use config::{ConfigError, Model, ModelRule, Node, Place, ServerAddress, StoreSpec, Unit};
+use config::{ConfigError, Model, Node, Place, ServerAddress, StoreRule, StoreSpec, Unit};
 
 pub(crate) use self::own_files::{OwnFiles, files_of_store, secrets_of};
 pub(crate) use self::snapshot::snapshot_at;
@@ -221,7 +221,7 @@ impl<'a> Uses<'a> {
             Some(first) => {
                 let path = location.path.display().to_string();
                 let first = first.clone();
-                Err(ConfigError::new(ModelRule::StoreTwice { path, first }, place.clone()).into())
+                Err(ConfigError::new(StoreRule::Twice { path, first }, place.clone()).into())
             }
         }
     }

@@ -1,6 +1,8 @@
 //! Why an edit cannot be made, whatever the rest of the configuration says.
 
-use crate::{AddressRule, HyperScsiRule, NameRule, QuotaRule, Rule, SizeRule, StoreRule};
+use crate::{
+    AddressRule, HyperScsiRule, LunNumber, NameRule, QuotaRule, Rule, SizeRule, StoreRule,
+};
 
 /// How many users of a thing a message names.
 const NAMED_MAX: usize = 4;
@@ -94,7 +96,7 @@ pub enum EditError {
     /// A target that shows as many units as it may.
     #[error(
         "target {target} has no free LUN up to {}; take one away first",
-        crate::LunNumber::MAX
+        LunNumber::MAX
     )]
     NoFreeLun {
         /// The target.

@@ -1,6 +1,7 @@
 //! Another size in the text of a STORE; everything else of the text stays.
 
-use crate::{EditError, StoreAt, StoreOption, StorePlace, StoreSpec, keys};
+use super::error::EditError;
+use crate::{StoreAt, StoreOption, StorePlace, StoreSpec, keys};
 
 /// The STORE of unit `id` with another size.
 pub(super) fn resized(id: &str, text: &str, wanted_bytes: u64) -> Result<String, EditError> {

@@ -6,9 +6,9 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
-use super::kind::{Escapes, escape, unescape};
-use crate::address::is_host;
-use crate::{HostPort, StoreRule};
+use super::escape::{Escapes, escape, unescape};
+use super::rule::StoreRule;
+use crate::{HostPort, is_host};
 
 /// The port of NBD.
 const PORT: u16 = 10809;

@@ -4,65 +4,12 @@ use std::path::Path;
 
 use super::export::{option_of_path, path_of_option};
 use super::image::Image;
-use super::kind::{Family, SIZE_OF_SNAPSHOT, and_list, or_list};
-use super::{BlockSize, CacheMode, StorePlace, StoreSpec};
+use super::kind::{Family, KindRow, SIZE_OF_SNAPSHOT, StoreOption, and_list, or_list};
+use super::rule::StoreRule;
+use super::spec::{BlockSize, CacheMode, StorePlace, StoreSpec};
 use crate::keys::{SIZE, size_text};
-use crate::{Serial, StoreRule, parse_size};
-
-/// An option of a STORE.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum StoreOption {
-    /// `size=`
-    Size,
-    /// `blocksize=`
-    BlockSize,
-    /// `readonly`
-    ReadOnly,
-    /// `cache=`
-    Cache,
-    /// `thin`
-    Thin,
-    /// `serial=`
-    Serial,
-    /// `format=`
-    Format,
-    /// `removable`
-    Removable,
-    /// `socket=`
-    Socket,
-    /// `ca=`
-    Ca,
-    /// `connections=`
-    Connections,
-    /// `retry=`
-    Retry,
-    /// `conf=`
-    Conf,
-    /// `user=`
-    User,
-    /// `keyring=`
-    Keyring,
-    /// `takeover=`
-    Takeover,
-    /// `chunk=`
-    Chunk,
-    /// `server=`
-    Server,
-    /// `udp=`
-    Udp,
-    /// `interface=`
-    Interface,
-    /// `password_file=`
-    PasswordFile,
-    /// `initiator=`
-    Initiator,
-    /// `mutual_user=`
-    MutualUser,
-    /// `mutual_password_file=`
-    MutualPasswordFile,
-    /// `level=`
-    Level,
-}
+use crate::value::quoted;
+use crate::{Serial, parse_size};
 
 /// One row of the table.
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +21,7 @@ pub struct OptionRow {
     /// What it takes.
     takes: Takes,
     /// The kinds that it is for; none: all, but those that say why not.
-    pub(super) of: &'static [Family],
+    of: &'static [Family],
     /// What holds when it is left out, for the documentation.
     pub fallback: &'static str,
     /// How it is written and what it does, for the help of the command line.
@@ -440,6 +387,31 @@ impl<'a> Value<'a> {
     }
 }
 
+impl KindRow {
+    /// Whether it takes an option.
+    pub fn takes(&self, option: StoreOption) -> bool {
+        self.check(option).is_ok()
+    }
+
+    /// Whether it takes an option, or else why not.
+    pub(super) fn check(&self, option: StoreOption) -> Result<(), &'static str> {
+        let of = option.row().of;
+        let is_its = self.family().is_some_and(|family| of.contains(&family));
+        if let Some(family) = of.first().filter(|_| !is_its) {
+            return Err(family.missing());
+        }
+        let refusal = self.without.iter().find(|refusal| refusal.0 == option);
+        refusal.map_or(Ok(()), |refusal| Err(refusal.1))
+    }
+}
+
+impl StoreSpec {
+    /// Whether the kind of store takes this option.
+    pub fn takes(&self, option: StoreOption) -> bool {
+        self.at.kind.row().takes(option)
+    }
+}
+
 impl StoreOption {
     /// Its row.
     pub fn row(self) -> &'static OptionRow {
@@ -470,7 +442,7 @@ impl StoreOption {
             | Takes::Address
             | Takes::Interface
             | Takes::Iqn
-            | Takes::Path => crate::value::quoted(&value),
+            | Takes::Path => quoted(&value),
         })
     }
 }
@@ -755,7 +727,7 @@ pub(super) fn read_all(spec: &mut StoreSpec, text: &str) -> Result<(), StoreRule
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{KINDS, KindRow, StoreKind};
+    use crate::store::{KINDS, StoreKind};
 
     #[test]
     fn options_that_are_given_apart_read_back_as_they_were_given() {

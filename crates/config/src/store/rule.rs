@@ -1,6 +1,6 @@
 //! What can be wrong with a STORE.
 
-use crate::{Rule, SizeRule};
+use crate::{Place, Rule, SizeRule};
 
 /// A rule of the STORE grammar that was broken.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -139,6 +139,17 @@ pub enum StoreRule {
         store: String,
         /// What to do instead.
         remedy: String,
+    },
+    /// Two units on one file or device, which would give one medium two states.
+    #[error(
+        "store {path:?} is already used at {first}; keep one, and show its unit under several LUN numbers or targets \
+         instead"
+    )]
+    Twice {
+        /// The path both units name.
+        path: String,
+        /// Where it was used first.
+        first: Place,
     },
     /// A size that is none.
     #[error(transparent)]
