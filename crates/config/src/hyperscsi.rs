@@ -10,6 +10,7 @@ use crate::fields::{check_text, read_text_of};
 use crate::keys::{SECTION_HYPERSCSI, SECTION_HYPERSCSI_DEVICE, SECTION_HYPERSCSI_GROUP};
 use crate::names::{AllNames, FirstUse};
 use crate::reader::{Field, Section};
+use crate::words::words;
 use crate::{
     AddressRule, ConfigError, NOT_SHOWN, Place, Rule, SecretFile, Unit, UnitIndex, address,
 };
@@ -131,43 +132,9 @@ impl fmt::Display for HyperScsiPlace {
     }
 }
 
-/// A word of the file for each variant.
-macro_rules! words {
-    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $word:literal,)* } $wanted:literal) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
-        pub enum $name {
-            $($(#[$variant_doc])* $variant,)*
-        }
-
-        impl $name {
-            /// Reads the word.
-            ///
-            /// # Errors
-            ///
-            /// [`Rule::NotOneOf`].
-            pub fn parse(text: &str) -> Result<Self, Rule> {
-                match text {
-                    $($word => Ok(Self::$variant),)*
-                    _ => Err(Rule::NotOneOf {
-                        got: text.to_owned(),
-                        wanted: $wanted,
-                    }),
-                }
-            }
-
-            /// The word.
-            pub const fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $word,)*
-                }
-            }
-        }
-    };
-}
-
 words! {
     /// How the frames of a device are protected, the weakest first.
+    #[derive(Default)]
     HyperScsiLevel {
         /// By the check of Ethernet alone.
         None = "none",
@@ -184,6 +151,7 @@ words! {
 
 words! {
     /// What is sent again after a loss.
+    #[derive(Default)]
     HyperScsiRetransmit {
         /// What is lost.
         #[default]
@@ -196,6 +164,7 @@ words! {
 
 words! {
     /// What the path is like.
+    #[derive(Default)]
     HyperScsiProfile {
         /// Losses are rare and mean that a queue is full.
         #[default]

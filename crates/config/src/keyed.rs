@@ -1,5 +1,5 @@
-//! What things of a checked model say, key by key: what two models are compared by, and what the effective configuration
-//! says.
+//! What things of a checked model say, key by key: what two models are compared by, and what the effective
+//! configuration says.
 
 use serde::Serialize;
 use serde_json::{Map, Value as Json};

@@ -56,6 +56,7 @@ mod user;
 mod value;
 mod views;
 mod warning;
+mod words;
 
 pub use access::{Authentication, Denial, Initiator, LunEntry, LunMap};
 pub use address::{AddressRule, Cidr, HYPERSCSI_PORT, HostPort, ISCSI_PORT, NBD_PORT, is_host};

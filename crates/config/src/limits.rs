@@ -3,9 +3,9 @@
 //! Relations between two limits are checked by [`Limits::check`] and, for the defaults, by the
 //! compiler.
 
-use crate::Rule;
 use crate::keys::{Fallback, Form, Key};
 use crate::value::{KeyOf, quoted, size};
+use crate::words::words;
 
 /// Two limits that cannot both hold.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -21,41 +21,21 @@ pub(crate) struct LimitsCross {
     pub(crate) large_value: u64,
 }
 
-/// Whether a CRC32C digest is used on a connection.
-///
-/// Spec: RFC 7143 section 13.1.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum DigestPolicy {
-    /// As the initiator wishes.
-    #[default]
-    Allow,
-    /// A login that does not agree on CRC32C is refused.
-    Require,
-    /// Never.
-    Refuse,
-}
-
-impl DigestPolicy {
-    pub(crate) fn parse(text: &str) -> Result<Self, Rule> {
-        match text {
-            "allow" => Ok(Self::Allow),
-            "require" => Ok(Self::Require),
-            "refuse" => Ok(Self::Refuse),
-            _ => Err(Rule::NotOneOf {
-                got: text.to_owned(),
-                wanted: "allow, require or refuse",
-            }),
-        }
+words! {
+    /// Whether a CRC32C digest is used on a connection.
+    ///
+    /// Spec: RFC 7143 section 13.1.
+    #[derive(Default)]
+    DigestPolicy {
+        /// As the initiator wishes.
+        #[default]
+        Allow = "allow",
+        /// A login that does not agree on CRC32C is refused.
+        Require = "require",
+        /// Never.
+        Refuse = "refuse",
     }
-
-    /// The word of the file.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Allow => "allow",
-            Self::Require => "require",
-            Self::Refuse => "refuse",
-        }
-    }
+    "allow, require or refuse"
 }
 
 const KIB: u64 = 1024;

@@ -1,6 +1,7 @@
 //! The log device of a unit.
 
-use crate::{Place, Rule, StoreKind, StoreRule, StoreSpec};
+use crate::words::words;
+use crate::{Place, StoreKind, StoreRule, StoreSpec};
 
 /// Why a unit cannot have this log.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -43,52 +44,22 @@ pub struct LogDevice {
     pub place: Place,
 }
 
-/// What a log is for.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum SyncBias {
-    /// Everything that has to be durable goes to the log.
-    #[default]
-    Latency,
-    /// Large writes go to the store alone.
-    Throughput,
-}
-
-impl SyncBias {
-    /// The word of the file.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Latency => "latency",
-            Self::Throughput => "throughput",
-        }
+words! {
+    /// What a log is for.
+    #[derive(Default)]
+    SyncBias {
+        /// Everything that has to be durable goes to the log.
+        #[default]
+        Latency = "latency",
+        /// Large writes go to the store alone.
+        Throughput = "throughput",
     }
-
-    pub(crate) fn parse(text: &str) -> Result<Self, Rule> {
-        [Self::Latency, Self::Throughput]
-            .into_iter()
-            .find(|bias| bias.as_str() == text)
-            .ok_or_else(|| Rule::NotOneOf {
-                got: text.to_owned(),
-                wanted: "latency or throughput",
-            })
-    }
+    "latency or throughput"
 }
 
 /// A start reads and writes these before any core runs, and so can replay a log to them.
 const fn is_local(kind: StoreKind) -> bool {
-    match kind {
-        StoreKind::Path | StoreKind::File | StoreKind::Block => true,
-        StoreKind::Memory
-        | StoreKind::Null
-        | StoreKind::Nbd
-        | StoreKind::Nbds
-        | StoreKind::NbdUnix
-        | StoreKind::Rbd
-        | StoreKind::Hyperscsi
-        | StoreKind::Iscsi
-        | StoreKind::Snapshot
-        | StoreKind::Stripe
-        | StoreKind::Concat => false,
-    }
+    matches!(kind, StoreKind::Path | StoreKind::File | StoreKind::Block)
 }
 
 /// Refuses what can be no log, and a log for what can have none.

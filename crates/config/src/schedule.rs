@@ -74,20 +74,7 @@ impl Schedule {
 
 /// Whether Tarn can take snapshots of a store of this kind.
 const fn has_snapshots(kind: StoreKind) -> bool {
-    match kind {
-        StoreKind::Path | StoreKind::File | StoreKind::Rbd => true,
-        StoreKind::Block
-        | StoreKind::Memory
-        | StoreKind::Null
-        | StoreKind::Nbd
-        | StoreKind::Nbds
-        | StoreKind::NbdUnix
-        | StoreKind::Hyperscsi
-        | StoreKind::Iscsi
-        | StoreKind::Snapshot
-        | StoreKind::Stripe
-        | StoreKind::Concat => false,
-    }
+    matches!(kind, StoreKind::Path | StoreKind::File | StoreKind::Rbd)
 }
 
 /// The schedule of a unit.

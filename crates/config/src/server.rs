@@ -8,7 +8,8 @@ use crate::fields::read_u16;
 use crate::keys::SECTION_SERVER;
 use crate::names::Names;
 use crate::reader::Section;
-use crate::{ConfigError, Rule, UserIndex};
+use crate::words::words;
+use crate::{ConfigError, UserIndex};
 
 /// The process itself.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -27,95 +28,38 @@ pub struct Server {
     pub discovery_auth: Vec<UserIndex>,
 }
 
-/// Whether answers wait for further ones, to go in one send.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum Coalescing {
-    /// Never.
-    Off,
-    /// While further commands of the same connection are there already.
-    #[default]
-    Adaptive,
-    /// Always, for a moment.
-    Always,
+words! {
+    /// Whether answers wait for further ones, to go in one send.
+    #[derive(Default)]
+    Coalescing {
+        /// Never.
+        Off = "off",
+        /// While further commands of the same connection are there already.
+        #[default]
+        Adaptive = "adaptive",
+        /// Always, for a moment.
+        Always = "always",
+    }
+    "off, adaptive or always"
 }
 
-impl Coalescing {
-    /// Reads the word.
-    ///
-    /// # Errors
-    ///
-    /// [`Rule::NotOneOf`].
-    pub fn parse(text: &str) -> Result<Self, Rule> {
-        match text {
-            "off" => Ok(Self::Off),
-            "adaptive" => Ok(Self::Adaptive),
-            "always" => Ok(Self::Always),
-            _ => Err(Rule::NotOneOf {
-                got: text.to_owned(),
-                wanted: "off, adaptive or always",
-            }),
-        }
+words! {
+    /// How much to log.
+    LogLevel {
+        /// Nothing.
+        Off = "off",
+        /// Someone's request did not happen.
+        Error = "error",
+        /// Odd things too.
+        Warn = "warn",
+        /// Rare changes of state too.
+        Info = "info",
+        /// Commands too.
+        Debug = "debug",
+        /// Everything.
+        Trace = "trace",
     }
-
-    /// The word.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Adaptive => "adaptive",
-            Self::Always => "always",
-        }
-    }
-}
-
-/// How much to log.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub enum LogLevel {
-    /// Nothing.
-    Off,
-    /// Someone's request did not happen.
-    Error,
-    /// Odd things too.
-    Warn,
-    /// Rare changes of state too.
-    Info,
-    /// Commands too.
-    Debug,
-    /// Everything.
-    Trace,
-}
-
-impl LogLevel {
-    /// Reads the word.
-    ///
-    /// # Errors
-    ///
-    /// [`Rule::NotOneOf`].
-    pub fn parse(text: &str) -> Result<Self, Rule> {
-        match text {
-            "off" => Ok(Self::Off),
-            "error" => Ok(Self::Error),
-            "warn" => Ok(Self::Warn),
-            "info" => Ok(Self::Info),
-            "debug" => Ok(Self::Debug),
-            "trace" => Ok(Self::Trace),
-            _ => Err(Rule::NotOneOf {
-                got: text.to_owned(),
-                wanted: "off, error, warn, info, debug or trace",
-            }),
-        }
-    }
-
-    /// The word.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Error => "error",
-            Self::Warn => "warn",
-            Self::Info => "info",
-            Self::Debug => "debug",
-            Self::Trace => "trace",
-        }
-    }
+    "off, error, warn, info, debug or trace"
 }
 
 pub(crate) fn read_server(

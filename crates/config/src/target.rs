@@ -9,6 +9,7 @@ use crate::keys::{SECTION_PORTAL, SECTION_TARGET, SECTION_TARGET_LUN};
 use crate::names::{AllNames, FirstUse};
 use crate::reader::{Field, Section};
 use crate::views::ViewCheck;
+use crate::words::words;
 use crate::{
     ConfigError, GroupIndex, HostPort, ISCSI_PORT, IscsiName, LunNumber, Place, Rule, TargetIndex,
     TargetLun, TargetLuns, Unit, UnitIndex, UserIndex, address,
@@ -106,47 +107,26 @@ impl Portal {
     }
 }
 
-/// An algorithm of CHAP. The numbers of CHAP_A are the data plane's business.
-///
-/// Spec: RFC 7143 section 12.1.3 and the IANA registry of PPP authentication algorithms.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub enum ChapAlgorithm {
-    /// The one every initiator has.
-    Md5,
-    /// SHA-1.
-    Sha1,
-    /// SHA-256.
-    Sha256,
-    /// SHA3-256.
-    Sha3_256,
+words! {
+    /// An algorithm of CHAP. The numbers of CHAP_A are the data plane's business.
+    ///
+    /// Spec: RFC 7143 section 12.1.3 and the IANA registry of PPP authentication algorithms.
+    ChapAlgorithm {
+        /// The one every initiator has.
+        Md5 = "md5",
+        /// SHA-1.
+        Sha1 = "sha1",
+        /// SHA-256.
+        Sha256 = "sha256",
+        /// SHA3-256.
+        Sha3_256 = "sha3-256",
+    }
+    "md5, sha1, sha256 or sha3-256"
 }
 
 impl ChapAlgorithm {
     /// All of them, the strongest first.
     pub const ALL: [Self; 4] = [Self::Sha3_256, Self::Sha256, Self::Sha1, Self::Md5];
-
-    pub(crate) fn parse(text: &str) -> Result<Self, Rule> {
-        match text {
-            "md5" => Ok(Self::Md5),
-            "sha1" => Ok(Self::Sha1),
-            "sha256" => Ok(Self::Sha256),
-            "sha3-256" => Ok(Self::Sha3_256),
-            _ => Err(Rule::NotOneOf {
-                got: text.to_owned(),
-                wanted: "md5, sha1, sha256 or sha3-256",
-            }),
-        }
-    }
-
-    /// The word of the file.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Md5 => "md5",
-            Self::Sha1 => "sha1",
-            Self::Sha256 => "sha256",
-            Self::Sha3_256 => "sha3-256",
-        }
-    }
 }
 
 pub(crate) type Targets = (Vec<Target>, BTreeMap<String, TargetIndex>);

@@ -227,40 +227,31 @@ impl NamePattern {
 
 impl Group {
     fn names(&self) -> impl Iterator<Item = &NamePattern> {
-        self.initiators.iter().filter_map(|entry| match entry {
-            InitiatorMatch::Name(pattern) => Some(pattern),
-            InitiatorMatch::Address(_)
-            | InitiatorMatch::User(_)
-            | InitiatorMatch::Certificate(_) => None,
+        self.initiators.iter().filter_map(|entry| {
+            let InitiatorMatch::Name(pattern) = entry else {
+                return None;
+            };
+            Some(pattern)
         })
     }
 
     /// Other entries than names of one initiator.
     fn is_open_ended(&self) -> bool {
-        self.initiators.iter().any(|entry| match entry {
-            InitiatorMatch::Name(pattern) => !pattern.is_name(),
-            InitiatorMatch::Address(_)
-            | InitiatorMatch::User(_)
-            | InitiatorMatch::Certificate(_) => true,
-        })
+        let is_one = |entry: &InitiatorMatch| matches!(entry, InitiatorMatch::Name(pattern) if pattern.is_name());
+        !self.initiators.iter().all(is_one)
     }
 
     fn excludes_name(&self, name: &str) -> bool {
-        self.excluded.iter().any(|entry| match entry {
-            InitiatorMatch::Name(pattern) => pattern.matches(name),
-            InitiatorMatch::Address(_)
-            | InitiatorMatch::User(_)
-            | InitiatorMatch::Certificate(_) => false,
-        })
+        let mut excluded = self.excluded.iter();
+        excluded
+            .any(|entry| matches!(entry, InitiatorMatch::Name(pattern) if pattern.matches(name)))
     }
 
     fn excludes_address(&self, address: std::net::IpAddr) -> bool {
-        self.excluded.iter().any(|entry| match entry {
-            InitiatorMatch::Address(network) => network.contains(address),
-            InitiatorMatch::Name(_) | InitiatorMatch::User(_) | InitiatorMatch::Certificate(_) => {
-                false
-            }
-        })
+        let mut excluded = self.excluded.iter();
+        excluded.any(
+            |entry| matches!(entry, InitiatorMatch::Address(network) if network.contains(address)),
+        )
     }
 
     /// Who is in both groups, where that is certain.

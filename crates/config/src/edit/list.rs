@@ -280,15 +280,10 @@ fn table_at(table: &mut Table, position: isize) -> Option<&mut Table> {
 }
 
 fn table_of(value: Value) -> Table {
-    match value {
-        Value::InlineTable(table) => table.into_table(),
-        Value::String(_)
-        | Value::Integer(_)
-        | Value::Float(_)
-        | Value::Boolean(_)
-        | Value::Datetime(_)
-        | Value::Array(_) => Table::new(),
-    }
+    let Value::InlineTable(table) = value else {
+        return Table::new();
+    };
+    table.into_table()
 }
 
 /// The string under a key.

@@ -43,19 +43,12 @@ pub(super) fn resized(id: &str, text: &str, wanted_bytes: u64) -> Result<String,
         }
         Some(_) | None => {}
     }
-    let resized = match store.at.place {
-        StorePlace::Size(_) => {
-            let options = text.find('?').and_then(|at| text.get(at..));
-            let resized = StoreAt::sized(store.at.kind, wanted_bytes);
-            format!("{resized}{}", options.unwrap_or(""))
-        }
-        StorePlace::Path(_)
-        | StorePlace::Export(_)
-        | StorePlace::Image(_)
-        | StorePlace::Device(_)
-        | StorePlace::Lun(_)
-        | StorePlace::Snapshot(_)
-        | StorePlace::Members(_) => with_option(text, "size=", &keys::size_text(wanted_bytes)),
+    let resized = if let StorePlace::Size(_) = store.at.place {
+        let options = text.find('?').and_then(|at| text.get(at..));
+        let resized = StoreAt::sized(store.at.kind, wanted_bytes);
+        format!("{resized}{}", options.unwrap_or(""))
+    } else {
+        with_option(text, "size=", &keys::size_text(wanted_bytes))
     };
     StoreSpec::parse(&resized)?;
     Ok(resized)

@@ -79,15 +79,11 @@ pub enum Form {
 impl Form {
     /// The keys of the tables that a list may have.
     pub fn table(entries: &[Self]) -> Option<&'static SectionKeys> {
-        entries.iter().find_map(|form| match form {
-            Self::Table { keys, .. } => Some(*keys),
-            Self::Text { .. }
-            | Self::Store
-            | Self::Flag
-            | Self::OneOf(_)
-            | Self::List { .. }
-            | Self::Number { .. }
-            | Self::Bytes { .. } => None,
+        entries.iter().find_map(|form| {
+            let Self::Table { keys, .. } = form else {
+                return None;
+            };
+            Some(*keys)
         })
     }
 }

@@ -1,8 +1,8 @@
 //! The table of store kinds. Whatever depends on the kind of a store asks a column of it: the reader and the schema,
 //! the plan of a change, identities, the administration's views, the documentation, the import.
 //!
-//! A new kind is a row here and the store itself; a place of a new form is a variant of [`StorePlace`](super::StorePlace)
-//! besides.
+//! A new kind is a row here and the store itself; a place of a new form is a variant of
+//! [`StorePlace`](super::StorePlace) besides.
 
 use crate::keys::SIZE;
 

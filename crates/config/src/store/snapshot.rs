@@ -1,7 +1,7 @@
 //! `snap:LUN@NAME`: a snapshot of a unit of the same configuration, as a store.
 //!
-//! The STORE names the unit. What is opened follows from the store of that unit ([`StoreSpec::snapshot_at`]) and is known once all units
-//! are read; until then such a store leads nowhere.
+//! The STORE names the unit. What is opened follows from the store of that unit ([`StoreSpec::snapshot_at`]) and is
+//! known once all units are read; until then such a store leads nowhere.
 
 use std::path::PathBuf;
 
