@@ -1,5 +1,5 @@
 //! Single changes to the text of a configuration, which keep its comments, its order and its
-//! form. What the text means as a whole is for [`Model::from_toml`] to check afterwards.
+//! form. What the text means as a whole is for [`Model::from_toml`](crate::Model::from_toml) to check afterwards.
 
 mod draft;
 mod error;

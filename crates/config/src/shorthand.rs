@@ -56,7 +56,7 @@ impl Model {
     /// everyone who can reach it.
     ///
     /// `listens` are the values of `--listen`; without any the target listens on
-    /// [`PORTAL_DEFAULT`].
+    /// [`PORTAL_DEFAULT`](crate::PORTAL_DEFAULT).
     ///
     /// # Errors
     ///
