@@ -12,7 +12,7 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-use config::{Model, Node, Place, Rule, ServerAddress, StoreSpec, Unit};
+use config::{ConfigError, Model, Node, Place, ServerAddress, StoreRule, StoreSpec, Unit};
 
 pub(crate) use self::own_files::{OwnFiles, files_of_store, secrets_of};
 pub(crate) use self::snapshot::snapshot_at;
@@ -205,12 +205,11 @@ impl<'a> Uses<'a> {
         });
         match by_path.or(by_mark).or(by_name) {
             None => Ok(()),
-            Some(first) => Err(Rule::StoreTwice {
-                path: location.path.display().to_string(),
-                first: first.clone(),
+            Some(first) => {
+                let path = location.path.display().to_string();
+                let first = first.clone();
+                Err(ConfigError::new(StoreRule::Twice { path, first }, place.clone()).into())
             }
-            .at(place.clone())
-            .into()),
         }
     }
 }

@@ -273,9 +273,8 @@ fn read_model(args: &Asked, environment: &Environment) -> Result<(Model, String)
         Some(path) => read_file(path)?,
         None => {
             let name = match &args.target {
-                Some(name) => {
-                    IscsiName::parse(name).map_err(|rule| rule.at(Place::argument("--target")))?
-                }
+                Some(name) => IscsiName::parse(name)
+                    .map_err(|rule| ConfigError::new(rule, Place::argument("--target")))?,
                 None => default_target_name(&environment.host),
             };
             (model_of(args, name)?, String::new())

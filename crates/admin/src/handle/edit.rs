@@ -212,7 +212,13 @@ pub(crate) fn problem_of(error: &EditError) -> Problem {
         | EditError::SizeOfSnapshot { .. }
         | EditError::SizeOfMembers { .. } => ProblemKind::Refused,
         EditError::SecretMissing { .. } | EditError::Value { .. } => ProblemKind::BadRequest,
-        EditError::Rule(_) => ProblemKind::InvalidConfig,
+        EditError::Rule(_)
+        | EditError::Size(_)
+        | EditError::Store(_)
+        | EditError::Address(_)
+        | EditError::Name(_)
+        | EditError::Quota(_)
+        | EditError::HyperScsi(_) => ProblemKind::InvalidConfig,
     };
     Problem::new(kind, error.to_string())
 }

@@ -284,7 +284,8 @@ impl Wanted<'_> {
 /// question for it; in a file that is a mistake of the file.
 fn invalid(origin: &Origin, errors: &[ConfigError]) -> Problem {
     let is_edit = matches!(origin, Origin::Edited { .. });
-    let is_missing = |error: &ConfigError| matches!(*error.rule, config::Rule::Unknown { .. });
+    let is_missing =
+        |error: &ConfigError| matches!(error.broken(), Some(config::Rule::Unknown { .. }));
     let kind = match is_edit && !errors.is_empty() && errors.iter().all(is_missing) {
         true => ProblemKind::NotFound,
         false => ProblemKind::InvalidConfig,
