@@ -44,6 +44,8 @@ pub enum InitiatorMatch {
     Name(NamePattern),
     /// The address it comes from.
     Address(Cidr),
+    /// Both: the name it claims, and the address it comes from.
+    NameAt(NamePattern, Cidr),
     /// The CHAP user it proved to be.
     User(UserIndex),
     /// A name that its certificate proves; clients of NBD alone have one.
@@ -100,6 +102,12 @@ pub(crate) const EXCLUDED: char = '!';
 /// What stands before a name in a certificate.
 pub(crate) const CERTIFICATE: &str = "certificate:";
 
+/// Name and address of an entry that wants both, such as `iqn.1993-08.org.debian:*@192.0.2.0/24`.
+fn name_at(text: &str) -> Option<(&str, &str)> {
+    let (name, address) = text.rsplit_once('@')?;
+    (NamePattern::looks_like(name) && Cidr::looks_like(address)).then_some((name, address))
+}
+
 /// The user that an entry of a group names, if it names one.
 pub(crate) fn initiator_user(text: &str) -> Option<&str> {
     match text.strip_prefix("user:") {
@@ -115,13 +123,16 @@ pub(crate) fn initiator_form(text: &str) -> String {
     if let Some(rest) = text.strip_prefix(EXCLUDED) {
         return format!("{EXCLUDED}{}", initiator_form(rest));
     }
+    if let Some((name, address)) = name_at(text) {
+        return format!("{}@{}", initiator_form(name), initiator_form(address));
+    }
     match initiator_user(text) {
         Some(user) => format!("user:{user}"),
         None => Cidr::parse(text).map_or_else(|_| text.to_ascii_lowercase(), |c| c.to_string()),
     }
 }
 
-/// A name pattern, an address or network, a pattern for names in certificates, or a user; `user:` says the last beyond
+/// A name pattern, an address or network, one of each with an `@` between them, a pattern for names in certificates, or a user; `user:` says the last beyond
 /// doubt, for users whose names look like one of the others.
 fn read_initiator(
     text: &str,
@@ -134,6 +145,10 @@ fn read_initiator(
     } else if let Some(name) = text.strip_prefix(CERTIFICATE) {
         let name = NamePattern::parse(name).at(place)?;
         Ok(InitiatorMatch::Certificate(name))
+    } else if let Some((name, address)) = name_at(text) {
+        let name = NamePattern::parse(name).at(place)?;
+        let address = Cidr::parse(address).at(place)?;
+        Ok(InitiatorMatch::NameAt(name, address))
     } else if NamePattern::looks_like(text) {
         let name = NamePattern::parse(text).at(place)?;
         Ok(InitiatorMatch::Name(name))
@@ -160,6 +175,7 @@ fn read_excluded(
         }
         entry @ (InitiatorMatch::Name(_)
         | InitiatorMatch::Address(_)
+        | InitiatorMatch::NameAt(..)
         | InitiatorMatch::Certificate(_)) => Ok(entry),
     }
 }

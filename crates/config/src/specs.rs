@@ -134,6 +134,7 @@ fn initiator(model: &Model, entry: &InitiatorMatch) -> String {
     match entry {
         InitiatorMatch::Name(pattern) => pattern.as_str().to_owned(),
         InitiatorMatch::Address(network) => network.to_string(),
+        InitiatorMatch::NameAt(pattern, network) => format!("{}@{network}", pattern.as_str()),
         InitiatorMatch::User(user) => format!("user:{}", user_name(model, *user)),
         InitiatorMatch::Certificate(pattern) => format!("{CERTIFICATE}{}", pattern.as_str()),
     }

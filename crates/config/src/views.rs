@@ -279,6 +279,7 @@ impl Group {
             (
                 InitiatorMatch::Name(_)
                 | InitiatorMatch::Address(_)
+                | InitiatorMatch::NameAt(..)
                 | InitiatorMatch::User(_)
                 | InitiatorMatch::Certificate(_),
                 _,

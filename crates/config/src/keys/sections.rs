@@ -381,14 +381,15 @@ pub(crate) const SECTION_GROUP: SectionKeys = SectionKeys {
         key(
             "initiators",
             Form::List {
-                words: "list of name patterns, addresses, networks, users, names of certificates and exclusions",
+                words: "list of name patterns, addresses, networks, names at addresses, users, names of certificates and exclusions",
                 entries: &[Form::Text {
-                    words: "pattern, address, network, user or name of a certificate",
+                    words: "pattern, address, network, pattern@network, user or name of a certificate",
                     pattern: ANYTHING,
                 }],
             },
             Fallback::Required,
             "`\"iqn.1993-08.org.debian:*\"` matches names (`*` any characters, `?` one), `\"10.0.0.0/24\"` addresses, \
+             `\"iqn.1993-08.org.debian:*@10.0.0.0/24\"` initiators with such a name at such an address, \
              `\"alice\"` or `\"user:alice\"` the CHAP user, `\"certificate:*.example\"` names in certificates of \
              clients of NBD. An entry that begins with `!` excludes: `[\"iqn.1993-08.org.debian:*\", \
              \"!iqn.1993-08.org.debian:bad\"]` is all but one, in whatever order; a user cannot be excluded. Only \
