@@ -35,6 +35,7 @@ mod geometry;
 mod journal;
 #[cfg(target_os = "linux")]
 mod latch;
+mod locks;
 #[cfg(target_os = "linux")]
 mod made;
 #[cfg(target_os = "linux")]
@@ -96,7 +97,7 @@ pub use notes::{Note, Notes};
 pub use null::NullDisk;
 #[cfg(target_os = "linux")]
 pub use open::{
-    OpenError, OpenFailure, OpenOptions, Reservation, StoreKind, probe_growth, reservation,
+    OpenError, OpenFailure, OpenOptions, Reservation, Seen, StoreKind, probe_growth, reservation,
 };
 pub use operation::{
     AllocateMode, Descriptor, FileHandle, HelperAnswer, HelperOperation, HelperResult,
