@@ -216,7 +216,8 @@ fn bind(path: &Path, mode: u32) -> Result<UnixListener, Errno> {
     Ok(UnixListener::from(socket))
 }
 
-/// Whether a unix socket could be made at a path, as [`unix`] makes it. Makes nothing.
+/// Whether a unix socket could be made at a path, as [`unix`] makes it. Makes and locks nothing: a lock whose owner does
+/// not serve the socket yet is found when it is made.
 ///
 /// # Errors
 ///
@@ -234,9 +235,6 @@ pub fn probe_unix(path: &Path) -> Result<(), ListenError> {
     let there = there.unwrap_or_else(|| Path::new("."));
     access(there, Access::WRITE_OK | Access::EXEC_OK).map_err(|errno| failed(errno.into()))?;
     if there == parent {
-        if fs::symlink_metadata(beside(path, ".lock")).is_ok() {
-            drop(lock_once(path)?);
-        }
         check_free(path)?;
     }
     Ok(())

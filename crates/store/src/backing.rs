@@ -42,7 +42,7 @@ pub(crate) fn lock(device: impl AsFd, read_only: bool) -> Result<Option<OwnedFd>
 /// As [`lock`].
 pub(crate) fn check(device: impl AsFd, read_only: bool) -> Result<(), PathBuf> {
     match open_below(device, read_only) {
-        Some((path, file, is_alone)) if locks::are_in_the_way(&file, is_alone) => Err(path),
+        Some((path, file, is_alone)) if locks::is_locked(&file, is_alone) => Err(path),
         Some(_) | None => Ok(()),
     }
 }

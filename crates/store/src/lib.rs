@@ -35,6 +35,7 @@ mod geometry;
 mod journal;
 #[cfg(target_os = "linux")]
 mod latch;
+#[cfg(target_os = "linux")]
 mod locks;
 #[cfg(target_os = "linux")]
 mod made;
@@ -84,6 +85,8 @@ pub use journal::{
 };
 #[cfg(target_os = "linux")]
 pub use journal::{Logged, NotLogged, read_log_head};
+#[cfg(target_os = "linux")]
+pub use locks::is_locked;
 #[cfg(target_os = "linux")]
 pub use made::MadeFiles;
 #[cfg(target_os = "linux")]

@@ -11,8 +11,8 @@ use rustix::fs::{fstat, major, minor};
 /// Where the kernel lists locks.
 const LIST: &str = "/proc/locks";
 
-/// Whether a lock on a file, on it alone or with others, would be refused.
-pub(crate) fn are_in_the_way(file: impl AsFd, is_alone: bool) -> bool {
+/// Whether a lock on a file would be refused, to have it alone or together with others.
+pub fn is_locked(file: impl AsFd, is_alone: bool) -> bool {
     let Ok(found) = fstat(file) else {
         return false;
     };
@@ -41,7 +41,7 @@ mod tests {
         let path = scratch.path("file");
         std::fs::write(&path, b"").unwrap();
         let [holder, other] = [(); 2].map(|()| std::fs::File::open(&path).unwrap());
-        let seen = || [true, false].map(|is_alone| are_in_the_way(&other, is_alone));
+        let seen = || [true, false].map(|is_alone| is_locked(&other, is_alone));
         assert_eq!(seen(), [false, false]);
         flock(&holder, FlockOperation::LockShared).unwrap();
         assert_eq!(seen(), [true, false]);

@@ -19,9 +19,7 @@ use std::os::unix::fs::{
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use rustix::fs::{
-    CWD, FlockOperation, OFlags, RenameFlags, flock, ioctl_ficlone, renameat_with,
-};
+use rustix::fs::{CWD, FlockOperation, OFlags, RenameFlags, flock, ioctl_ficlone, renameat_with};
 use rustix::io::Errno;
 
 /// What the name of the directory ends with.

@@ -324,7 +324,7 @@ pub fn check(args: &CheckArgs, environment: &Environment) -> Result<String, Vec<
     mistakes.extend(Secrets::read_all(&model, environment.uid).1);
     mistakes.extend(crate::daemon::check_interfaces(&model).err());
     mistakes.extend(administration::check_certificate(&model));
-    let of_nbd = crate::daemon::check_tls(&model).into_iter();
+    let of_nbd = crate::daemon::read_all_tls(&model).1.into_iter();
     mistakes.extend(of_nbd.map(|(_, error)| error));
     let (locations, misplaced) = locate_each(&model);
     mistakes.extend(misplaced);
@@ -335,9 +335,9 @@ pub fn check(args: &CheckArgs, environment: &Environment) -> Result<String, Vec<
     for (unit, location) in model.units().iter().zip(&locations) {
         // What is not found is not looked at again.
         for (store, place) in unit.parts().filter(|_| location.is_some()) {
-            mistakes.extend(crate::daemon::probe_new(store, place, &opener).err());
+            mistakes.extend(crate::daemon::look_at_new(store, place, &opener).err());
         }
-        mistakes.extend(crate::daemon::probe_new_log(unit, &opener).err());
+        mistakes.extend(crate::daemon::look_at_new_log(unit, &opener).err());
     }
     // It asks the same of stores, and ends at the first.
     if mistakes.is_empty() {

@@ -28,8 +28,8 @@ use crate::banner::{BoundPortal, ServedUnit, banner, hyperscsi_banner, nbd_banne
 use crate::confinement::Confinement;
 use crate::daemon::{
     self, Daemon, Events, Leftovers, Opener, OwnSockets, PortNumbers, Running, RunningUnit,
-    close_logs, hyperscsi_places, nbd_places, open_first, open_hyperscsi, open_listeners, open_tls,
-    slow_command, stand_in, withheld,
+    close_logs, hyperscsi_places, nbd_places, open_first, open_hyperscsi, open_listeners,
+    read_all_tls, slow_command, stand_in, withheld,
 };
 use crate::locate::OwnFiles;
 use crate::logging::{Log, LogSwitch};
@@ -447,11 +447,15 @@ fn open(
     cores: usize,
 ) -> Result<daemon::Prepared, StartError> {
     let model = &prepared.model;
+    let (tls, wrong) = read_all_tls(model);
+    if let Some((_, error)) = wrong.into_iter().next() {
+        return Err(error);
+    }
     let mut running = Running {
         model: Arc::new(model.clone()),
         secrets: Arc::clone(&prepared.secrets),
         ports: PortNumbers::of_start(model, &prepared.state)?,
-        tls: open_tls(model)?,
+        tls,
         ..Running::nothing(model)
     };
     let state = prepared.state.directory();
@@ -479,8 +483,10 @@ fn open(
         unit.location = location.filter(|_| unit.opened.held.is_none());
     }
     let nothing = Running::nothing(model);
-    let (opened, _) = open_listeners(&mut running, &nothing, &OwnSockets::default(), inherited)?;
-    let sites = open_hyperscsi(&mut running, &nothing, &prepared.state, cores)?;
+    let own = (&OwnSockets::default(), BTreeMap::new());
+    let (opened, _) = open_listeners(&mut running, &nothing, own, inherited)?;
+    let places = (cores, BTreeMap::new());
+    let sites = open_hyperscsi(&mut running, &nothing, &prepared.state, places)?;
     Ok(daemon::Prepared::first(running, opened, sites, made))
 }
 

@@ -274,12 +274,12 @@ impl State {
                 wrong.push((position, StartError::IdentityShared { place, unit }));
                 continue;
             }
-            let directory = self.directory.join("units").join(naa.to_string());
-            if directory.join(unit::LOCK).exists()
-                && let Err(error @ StartError::UnitBusy { .. }) = self.lock_unit(unit, naa)
-            {
-                wrong.push((position, error));
-            }
+            let is_free = || match UnitState::is_locked(&self.unit_directory(naa)) {
+                true => Err(self.busy(unit, naa)),
+                false => Ok(()),
+            };
+            let busy = retry_while_in_use(is_free, |_| true).err();
+            wrong.extend(busy.map(|error| (position, error)));
         }
         wrong
     }
@@ -438,20 +438,29 @@ impl State {
     }
 
     fn lock_unit(&self, unit: &config::Unit, naa: Naa) -> Result<UnitState, StartError> {
-        let directory = self.directory.join("units").join(naa.to_string());
+        let directory = self.unit_directory(naa);
         let unusable = |source| StartError::StateUnusable {
             path: directory.clone(),
             source,
         };
         let lock = || {
             let state = UnitState::lock(&directory).map_err(unusable)?;
-            state.ok_or_else(|| StartError::UnitBusy {
-                place: unit.place.clone(),
-                unit: unit.to_string(),
-                lock: directory.join(unit::LOCK),
-            })
+            state.ok_or_else(|| self.busy(unit, naa))
         };
         retry_while_in_use(lock, |error| matches!(error, StartError::UnitBusy { .. }))
+    }
+
+    fn unit_directory(&self, naa: Naa) -> PathBuf {
+        self.directory.join("units").join(naa.to_string())
+    }
+
+    /// Another process has a unit.
+    fn busy(&self, unit: &config::Unit, naa: Naa) -> StartError {
+        StartError::UnitBusy {
+            place: unit.place.clone(),
+            unit: unit.to_string(),
+            lock: self.unit_directory(naa).join(unit::LOCK),
+        }
     }
 
     /// Reads the ledger, lets `change` work on it, and writes it if it is another one then; all

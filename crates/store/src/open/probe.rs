@@ -124,10 +124,7 @@ impl OpenOptions {
         if is_block_device && !self.read_only && is_read_only(&file) {
             return Err(denied(rustix::process::geteuid().is_root()));
         }
-        match (
-            locks::are_in_the_way(&file, !self.read_only),
-            self.read_only,
-        ) {
+        match (locks::is_locked(&file, !self.read_only), self.read_only) {
             (false, _) => Ok(file),
             (true, true) => Err(OpenFailure::InUseByWriter),
             (true, false) => Err(OpenFailure::InUse),

@@ -14,14 +14,15 @@ use store::SharedStore;
 
 use super::Daemon;
 use super::check::{failed, unprepared};
-use crate::daemon::apply::{self, Means, on_thread};
-use crate::daemon::attempts::Patience;
+use crate::daemon::attempts::{Patience, on_thread};
 use crate::daemon::held::Withheld;
+use crate::daemon::look::{Means, look_again};
 use crate::daemon::open::{Opener, pause};
 use crate::daemon::running::{Running, RunningUnit};
-use crate::daemon::served::{Expected, is_as_served};
+use crate::daemon::served::{Expected, look_expected};
 use crate::daemon::snapshots::settle_rollbacks;
 use crate::daemon::steps::Match;
+use crate::daemon::take::take;
 use crate::locate::OwnFiles;
 use crate::state::{State, UnitState};
 
@@ -127,9 +128,10 @@ impl Daemon {
         };
         let mut means = self.means(self.attempts.begin_plan(), &old.model);
         means.opener.acceptance = acceptance;
-        let (model, secrets) = (Model::clone(&old.model), Arc::clone(&old.secrets));
-        let units = Match::itself(&model, position);
-        let mut prepared = apply::prepare(old, model, secrets, &units, &means)
+        let to = (Model::clone(&old.model), Arc::clone(&old.secrets));
+        let units = Match::itself(&old.model, position);
+        let mut prepared = look_again(old, position, &means)
+            .and_then(|kept| take(old, to, &units, kept, &means))
             .map_err(|error| unprepared(&error))
             .inspect_err(|_| settle(&self.state, &old.model))?;
         prepared
@@ -230,7 +232,7 @@ impl Daemon {
             let (expected, opener) = (expected.clone(), opener.clone());
             let patience = self.polls.begin_look();
             let look = move |spec: &StoreSpec, place: &Place| {
-                is_as_served(spec, place, &opener, &expected)
+                look_expected(spec, place, &opener, &expected).is_ok()
             };
             on_thread(part, &patience, look).unwrap_or(false)
         })
