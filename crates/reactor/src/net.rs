@@ -84,9 +84,19 @@ impl BindError {
 pub struct Bound {
     fd: OwnedFd,
     address: SocketAddr,
+    is_passed: bool,
 }
 
 impl Bound {
+    /// One that was passed to this process, and at which the one who did listens already.
+    pub fn passed(listener: TcpListener, address: SocketAddr) -> Self {
+        Self {
+            fd: listener.into(),
+            address,
+            is_passed: true,
+        }
+    }
+
     /// Takes `address`, where sockets of this process that are to be closed may have the port yet. Port 0 takes a free
     /// one.
     ///
@@ -103,10 +113,12 @@ impl Bound {
             beside(&fd, makes_room, || rustix::net::bind(&fd, &address))?;
             Ok(fd)
         });
-        match bound {
-            Ok(fd) => Ok(Self { fd, address }),
-            Err(errno) => Err(BindError::new(address, errno)),
-        }
+        let bound = bound.map(|fd| Self {
+            fd,
+            address,
+            is_passed: false,
+        });
+        bound.map_err(|errno| BindError::new(address, errno))
     }
 
     /// Listens. `backlog` is how many connections may wait to be accepted; the system limits it further.
@@ -115,14 +127,29 @@ impl Bound {
     ///
     /// Another program was quicker.
     pub fn listen(self, backlog: i32, leaving: &[Occupant]) -> Result<TcpListener, BindError> {
-        let Self { fd, address } = self;
+        let Self { fd, address, .. } = self;
+        if self.is_passed {
+            return Ok(fd.into());
+        }
         let listens = room::with_room(address, leaving, Way::Port, |makes_room| {
             beside(&fd, makes_room, || rustix::net::listen(&fd, backlog))
         });
-        match listens {
-            Ok(()) => Ok(fd.into()),
-            Err(errno) => Err(BindError::new(address, errno)),
+        listens.map_err(|errno| BindError::new(address, errno))?;
+        Ok(fd.into())
+    }
+
+    /// The same, for a reactor.
+    ///
+    /// # Errors
+    ///
+    /// As [`Bound::listen`].
+    pub fn listener(self, backlog: i32, leaving: &[Occupant]) -> Result<Listener, BindError> {
+        let (address, is_passed) = (self.address, self.is_passed);
+        let listener = self.listen(backlog, leaving)?;
+        if !is_passed {
+            crate::lane::note_listener(listener.as_raw_fd());
         }
+        Listener::try_from(listener).map_err(|source| BindError::Other { address, source })
     }
 }
 
@@ -152,18 +179,7 @@ impl Listener {
     ///
     /// The address cannot be had.
     pub fn bind(address: SocketAddr, backlog: i32) -> Result<Self, BindError> {
-        let listener = Bound::new(address, Families::One, &[])?.listen(backlog, &[])?;
-        Self::own(listener).map_err(|source| BindError::Other { address, source })
-    }
-
-    /// One that this process has made. It ends with it.
-    ///
-    /// # Errors
-    ///
-    /// The system does not say where it is.
-    pub fn own(listener: TcpListener) -> io::Result<Self> {
-        crate::lane::note_listener(listener.as_raw_fd());
-        Self::try_from(listener)
+        Bound::new(address, Families::One, &[])?.listener(backlog, &[])
     }
 
     /// What is in the way of others at its address.
@@ -341,8 +357,7 @@ mod tests {
         let going = [one.occupant()];
         let both = Bound::new(all, Families::One, &going).unwrap();
         TcpStream::connect(address).unwrap();
-        let both = both.listen(1, &going).unwrap();
-        let both = Listener::own(both).unwrap();
+        let both = both.listener(1, &going).unwrap();
         // Nobody else has room there, neither before the old one is closed nor after.
         Listener::bind(address, 1).unwrap_err();
         drop(one);

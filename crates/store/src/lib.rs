@@ -100,7 +100,7 @@ pub use notes::{Note, Notes};
 pub use null::NullDisk;
 #[cfg(target_os = "linux")]
 pub use open::{
-    OpenError, OpenFailure, OpenOptions, Reservation, Seen, StoreKind, probe_growth, reservation,
+    OpenError, OpenFailure, OpenOptions, Reservation, StoreKind, probe_growth, reservation, seen,
 };
 pub use operation::{
     AllocateMode, Descriptor, FileHandle, HelperAnswer, HelperOperation, HelperResult,

@@ -2,7 +2,7 @@
 //!
 //! The kernel lists the locks that it knows, by the inode of the file. Those of other hosts and of other PID namespaces
 //! are not among them, and a file of Btrfs has another device number there: what is not seen is found when the file is
-//! locked.
+//! locked. The kernel waits some milliseconds before it shows the list, so who serves does not ask.
 
 use std::os::fd::AsFd;
 

@@ -2,7 +2,8 @@
 
 mod probe;
 
-pub use probe::{Reservation, Seen, probe_growth, reservation};
+use self::probe::identity;
+pub use probe::{Reservation, probe_growth, reservation, seen};
 
 use std::fmt;
 use std::fs::{File, Metadata};
@@ -61,8 +62,8 @@ pub struct OpenOptions {
     pub force_raw: bool,
     /// Where a file that is made is noted.
     pub made: MadeFiles,
-    /// What is at the path, if somebody has looked ([`OpenOptions::probe`]): nothing else is opened.
-    pub seen: Seen,
+    /// What is at the path, if somebody has looked ([`seen`]): nothing else is opened.
+    pub seen: Option<Option<(u64, u64)>>,
 }
 
 impl OpenOptions {
@@ -78,7 +79,7 @@ impl OpenOptions {
             thin: true,
             force_raw: false,
             made: MadeFiles::default(),
-            seen: Seen::default(),
+            seen: None,
         }
     }
 
@@ -162,7 +163,7 @@ impl OpenOptions {
             | StoreKind::Null => {}
         }
         let file = open(is_block_device)?;
-        if !self.seen.allows(&file) {
+        if self.seen.is_some_and(|seen| seen != identity(&file)) {
             return Err(OpenFailure::Replaced);
         }
         if !self.force_raw
@@ -178,7 +179,7 @@ impl OpenOptions {
 
     /// Makes the file, and removes it again when it does not become a disk.
     fn create(&self) -> Result<Arc<dyn SharedStore>, OpenFailure> {
-        if !self.seen.allows_nothing() {
+        if self.seen.flatten().is_some() {
             return Err(OpenFailure::Replaced);
         }
         self.size_to_make()?;
@@ -186,7 +187,7 @@ impl OpenOptions {
         let created = rustix::fs::open(&self.path, options, Mode::RUSR | Mode::WUSR);
         let created = created.map_err(|errno| system(CREATE)(errno.into()))?;
         let made = Self {
-            seen: Seen::of_open(&created),
+            seen: Some(identity(&created)),
             ..self.clone()
         };
         let noted = self.made.note(&self.path, &File::from(created));

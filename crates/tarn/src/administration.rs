@@ -15,9 +15,9 @@ use api::control::Control;
 use config::{AdminListener, Model};
 use confine::inherited::Inherited;
 use reactor::Occupant;
-use reactor::net::Families;
+use reactor::net::{Bound, Families};
 
-use crate::daemon::{BoundAddress, OwnSockets};
+use crate::daemon::OwnSockets;
 use crate::environment::SOCKET_NAME;
 use crate::{Environment, StartError};
 
@@ -81,7 +81,8 @@ impl AdminSockets {
         for listener in &admin.listen {
             let (own, place) = (OwnSockets::default(), &listener.place);
             let bound = own.bind((listener.bind, place), Families::Both, inherited)?;
-            let bound = bound.listen(BACKLOG, place, &own)?;
+            let bound = bound.listen(BACKLOG, &[]);
+            let bound = bound.map_err(|source| own.refused(place.clone(), source))?;
             listeners.tcp.push(TcpEndpoint::new(listener.bind, bound));
         }
         let socket = match socket {
@@ -175,7 +176,7 @@ pub(crate) fn bind_new(
     new: &Model,
     own: &OwnSockets,
     inherited: &Inherited,
-) -> Vec<Result<(SocketAddr, BoundAddress), StartError>> {
+) -> Vec<Result<(SocketAddr, Bound), StartError>> {
     let is_old = |one: &&AdminListener| old.admin().listen.iter().any(|it| it.bind == one.bind);
     let added = new.admin().listen.iter().filter(|one| !is_old(one));
     let bind = |one: &AdminListener| {
@@ -231,7 +232,7 @@ impl AdminListening {
         &self,
         new: &Model,
         own: &OwnSockets,
-        bound: Vec<(SocketAddr, BoundAddress)>,
+        bound: Vec<(SocketAddr, Bound)>,
     ) -> Result<NextEndpoints, StartError> {
         let listen = &new.admin().listen;
         let wanted: Vec<_> = listen.iter().map(|one| one.bind).collect();
@@ -241,7 +242,8 @@ impl AdminListening {
             let listener = listen.find(|one| one.bind == address);
             let found = listener.zip(bound.remove(&address));
             let (listener, bound) = found.ok_or(StartError::NoAdministration)?;
-            bound.listen(BACKLOG, &listener.place, own)
+            let bound = bound.listen(BACKLOG, own.going());
+            bound.map_err(|source| own.refused(listener.place.clone(), source))
         };
         let settings = settings(new, &self.state, &self.host);
         self.listening.prepare(&wanted, &settings, open)

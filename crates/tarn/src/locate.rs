@@ -99,20 +99,6 @@ impl FileMark {
     }
 }
 
-/// Finds the location of every unit, in the order of the model; `None` for memory.
-///
-/// # Errors
-///
-/// A store that is not there and has no `size=` to be made with, is of another kind than asked
-/// for, or is that of two units, or of a unit and a log.
-pub fn locate_all(model: &Model) -> Result<Vec<Option<Location>>, StartError> {
-    let locations = model.units().iter().map(locate);
-    let locations = locations.collect::<Result<Vec<_>, _>>()?;
-    let logs: Vec<_> = model.units().iter().map(locate_log).collect();
-    check_uses(model, &locations, &logs)?;
-    Ok(locations)
-}
-
 /// Where the units of a start are.
 #[derive(Debug)]
 pub(crate) struct Located {
@@ -122,12 +108,13 @@ pub(crate) struct Located {
     pub(crate) twice: Vec<Option<StartError>>,
 }
 
-/// As [`locate_all`], for a start: with a configuration file a unit keeps no other from being served. What keeps it
-/// from being found is found again when it is opened.
+/// Finds the location of every unit, for a start. With a configuration file a unit keeps no other from being served; what
+/// keeps it from being found is found again when it is opened.
 ///
 /// # Errors
 ///
-/// As [`locate_all`], without a configuration file.
+/// Without a configuration file: a store that is not there and has no `size=` to be made with, is of another kind than
+/// asked for, or is that of two units, or of a unit and a log.
 pub(crate) fn locate_for_start(model: &Model, has_file: bool) -> Result<Located, StartError> {
     let mut locations = Vec::new();
     for unit in model.units() {
@@ -153,7 +140,7 @@ fn locate_log(unit: &Unit) -> Option<Location> {
     locate_store(&log.store, &log.place).ok().flatten()
 }
 
-/// As [`locate_all`], with all that is wrong; a unit that is not found has no location.
+/// As [`locate_for_start`], with all that is wrong; a unit that is not found has no location.
 pub(crate) fn locate_each(model: &Model) -> (Vec<Option<Location>>, Vec<StartError>) {
     let mut mistakes = Vec::new();
     let units = model.units().iter();
@@ -170,20 +157,6 @@ pub(crate) fn locate_each(model: &Model) -> (Vec<Option<Location>>, Vec<StartErr
     let twice = double_uses(model, &locations, &logs);
     mistakes.extend(twice.into_iter().map(|(_, error)| error));
     (locations, mistakes)
-}
-
-/// Checks that no two units have the same file or device, as their store or as their log.
-///
-/// # Errors
-///
-/// Two have.
-pub(crate) fn check_uses(
-    model: &Model,
-    locations: &[Option<Location>],
-    logs: &[Option<Location>],
-) -> Result<(), StartError> {
-    let mut twice = double_uses(model, locations, logs).into_iter();
-    twice.next().map_or(Ok(()), |(_, error)| Err(error))
 }
 
 /// Units that have a file or device, as their store or as their log, which another one before them has, by position.
@@ -260,7 +233,7 @@ fn locate(unit: &Unit) -> Result<Option<Location>, StartError> {
 ///
 /// # Errors
 ///
-/// As [`locate_all`], but for what two units share.
+/// As [`locate_for_start`], but for what two units share.
 pub(crate) fn locate_store(
     store: &StoreSpec,
     place: &Place,
@@ -450,6 +423,12 @@ fn check_node(place: &Place, path: &Path, node: Node, found: FileType) -> Result
         },
         wanted: node.wanted(),
     })
+}
+
+/// As [`locate_for_start`], without a configuration file.
+#[cfg(test)]
+pub(crate) fn locate_all(model: &Model) -> Result<Vec<Option<Location>>, StartError> {
+    locate_for_start(model, false).map(|found| found.locations)
 }
 
 #[cfg(test)]

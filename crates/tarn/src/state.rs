@@ -94,11 +94,11 @@ pub(crate) struct LedgerChange<'a> {
     /// Where the units of `new` are that are not served yet.
     pub(crate) locations: &'a [Option<Location>],
     /// The identities of the units of `old`.
-    pub(crate) served: &'a [UnitIdentity],
+    pub(crate) served: Vec<UnitIdentity>,
     /// The position in `old` of every unit of `new` that is served already.
     pub(crate) from: &'a [Option<usize>],
     /// Served units that get another id.
-    pub(crate) renames: &'a [Rename],
+    pub(crate) renames: Vec<Rename>,
 }
 
 impl LedgerChange<'_> {
@@ -225,7 +225,7 @@ impl State {
         } = change;
         let found = self.change_ledger(|ledger| {
             ledger.settle(old);
-            for (unit, identity) in old.units().iter().zip(*served) {
+            for (unit, identity) in old.units().iter().zip(served) {
                 ledger.remember(unit, identity);
             }
             ledger.begin_renames(renames);
@@ -256,7 +256,7 @@ impl State {
             return Vec::new();
         };
         ledger.settle(change.old);
-        ledger.begin_renames(change.renames);
+        ledger.begin_renames(&change.renames);
         let units = || change.new.units().iter().enumerate();
         let kept = units().filter_map(|(position, _)| Some(change.served_as(position)?.naa));
         let mut seen: BTreeSet<Naa> = kept.collect();

@@ -24,44 +24,19 @@ use crate::null::NullDisk;
 use crate::size::size_of_disk;
 use crate::{SharedStore, backing, locks};
 
-/// What was at the path of a store when somebody looked.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum Seen {
-    /// Nobody has looked.
-    #[default]
-    Unknown,
-    /// Nothing.
-    Nothing,
-    /// The file of this device and inode. Whoever keeps it open keeps the inode from being used again.
-    File(u64, u64),
-    /// The block device of this number.
-    Device(u64),
+/// What a probe has found at its path, for [`OpenOptions::seen`]: `None` if nothing. Whoever keeps a file that was probed
+/// keeps its inode from being used again.
+pub fn seen(probed: &dyn SharedStore) -> Option<(u64, u64)> {
+    identity(&probed.descriptor()?)
 }
 
-impl Seen {
-    /// What a probe has found.
-    pub fn of(probed: &dyn SharedStore) -> Self {
-        let file = probed.descriptor();
-        file.map_or(Self::Nothing, |file| Self::of_open(&file))
-    }
-
-    pub(super) fn of_open(file: &impl AsFd) -> Self {
-        let Ok(found) = fstat(file) else {
-            return Self::Unknown;
-        };
-        match FileType::from_raw_mode(found.st_mode).is_block_device() {
-            true => Self::Device(found.st_rdev),
-            false => Self::File(found.st_dev, found.st_ino),
-        }
-    }
-
-    pub(super) fn allows(self, file: &impl AsFd) -> bool {
-        self == Self::Unknown || self == Self::of_open(file)
-    }
-
-    pub(super) fn allows_nothing(self) -> bool {
-        matches!(self, Self::Unknown | Self::Nothing)
-    }
+/// Device and inode of a file; of a device with any number of nodes, its number.
+pub(super) fn identity(file: &impl AsFd) -> Option<(u64, u64)> {
+    let found = fstat(file).ok()?;
+    Some(match FileType::from_raw_mode(found.st_mode) {
+        FileType::BlockDevice => (found.st_rdev, 0),
+        _ => (found.st_dev, found.st_ino),
+    })
 }
 
 impl OpenOptions {
@@ -177,8 +152,8 @@ pub fn reservation(path: &Path, size_bytes: u64) -> Option<Reservation> {
     })
 }
 
-/// Whether a file can be made so large: its file system takes files of that size, and has the space where it is taken at
-/// once.
+/// Whether a store can be made so large: it is a file, and its file system takes files of that size, and has the space
+/// where it is taken at once.
 ///
 /// # Errors
 ///
@@ -187,6 +162,10 @@ pub fn probe_growth(path: &Path, from: u64, to: u64, is_thin: bool) -> Result<()
     let Some((_, found)) = file_system_of(path).filter(|_| to > from) else {
         return Ok(());
     };
+    if std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device()) {
+        let (actual, wanted) = (from, to);
+        return Err(OpenFailure::CannotGrow { actual, wanted });
+    }
     if to > size_max(&found) {
         return Err(system("make it that large")(Errno::FBIG.into()));
     }
@@ -305,9 +284,8 @@ mod tests {
         let path = directory.join("seen.img");
         let new = options(&path, Some(4096));
         let opens = |probed: &dyn SharedStore, size| {
-            let seen = Seen::of(probed);
             let opened = OpenOptions {
-                seen,
+                seen: Some(seen(probed)),
                 ..options(&path, size)
             };
             opened.open().map(drop).map_err(|error| error.reason)

@@ -19,7 +19,7 @@ use plane::{
     VisibleLun,
 };
 use reactor::Listener;
-use store::{ComposeError, Form, Member};
+use store::{ComposeError, Member};
 
 use super::attempts::{Patience, on_thread};
 use super::caches::{self, CacheSwitch};
@@ -56,23 +56,20 @@ pub(crate) struct Prepared {
 }
 
 /// How a store grows.
-pub(super) enum Growth {
-    /// To a size in bytes.
-    To(u64),
-    /// A composition: the sizes of the members that it has, in bytes, and what comes behind them.
-    Members {
-        sizes: Vec<Option<u64>>,
-        added: Vec<Member>,
-        /// What those are that come.
-        media: Vec<Option<Medium>>,
-    },
+pub(super) struct Growth {
+    /// The sizes that its parts are to have, in bytes.
+    pub(super) sizes: Vec<Option<u64>>,
+    /// Members that come behind those.
+    pub(super) added: Vec<Member>,
+    /// What those are that come.
+    pub(super) media: Vec<Option<Medium>>,
 }
 
 impl Growth {
     fn in_words(&self) -> String {
-        match self {
-            Self::To(size_bytes) => format!(" to {size_bytes} bytes"),
-            Self::Members { .. } => String::new(),
+        match self.sizes.as_slice() {
+            [Some(size_bytes)] => format!(" to {size_bytes} bytes"),
+            _ => String::new(),
         }
     }
 }
@@ -90,11 +87,7 @@ fn grow_media(
     growth: &Growth,
     patience: &Patience<'_>,
 ) -> Result<(), String> {
-    let sizes = match growth {
-        Growth::To(size_bytes) => vec![Some(*size_bytes)],
-        Growth::Members { sizes, .. } => sizes.clone(),
-    };
-    for ((part, store), size) in unit.parts().zip(opened.parts()).zip(sizes) {
+    for ((part, store), size) in unit.parts().zip(opened.parts()).zip(&growth.sizes) {
         if let Some(size) = size.filter(|size| *size > store.capabilities().size_bytes) {
             let grown = on_thread(part, patience, move |_, _| store.grow(size));
             let grown = grown.map_err(|error| crate::error::chain(&error))?;
@@ -249,17 +242,11 @@ impl Prepared {
         growth: &Growth,
         is_check: bool,
     ) -> Result<(), ComposeError> {
-        let composed = self.running.units[position].opened.composed.as_ref();
-        match (growth, composed) {
-            (Growth::Members { sizes, added, .. }, Some(composed))
-                if composed.form() == Form::Concat =>
-            {
-                match is_check {
-                    true => composed.grown_by(sizes, added.clone()).map(drop),
-                    false => composed.grow_by(sizes, added.clone()),
-                }
-            }
-            (Growth::To(_) | Growth::Members { .. }, _) => Ok(()),
+        let (sizes, added) = (&growth.sizes, growth.added.clone());
+        match (self.running.units[position].opened.concat(), is_check) {
+            (None, _) => Ok(()),
+            (Some(concat), true) => concat.grown_by(sizes, added).map(drop),
+            (Some(concat), false) => concat.grow_by(sizes, added),
         }
     }
 

@@ -125,7 +125,7 @@ impl Patience<'_> {
         path: &Path,
         call: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Unanswered> {
-        self.ask_at(self.attempts.enter(path)?, path, move || {
+        self.ask_at(self.enter(path)?, path, move || {
             reactor::process::apart(call)
         })
     }
@@ -136,7 +136,7 @@ impl Patience<'_> {
         path: &Path,
         call: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Unanswered> {
-        self.ask_at(self.attempts.enter(path)?, path, move || Ok(call()))
+        self.ask_at(self.enter(path)?, path, move || Ok(call()))
     }
 
     /// As [`Patience::ask`], of a path that others ask, too: waits until they have their answer.
@@ -158,14 +158,23 @@ impl Patience<'_> {
         self.ask_at(self.enter_in_turn(path)?, path, move || Ok(call()))
     }
 
+    fn enter(&self, path: &Path) -> Result<Place, Unanswered> {
+        match self.is_over() {
+            true => Err(Unanswered::NoTime {
+                path: path.to_owned(),
+            }),
+            false => self.attempts.enter(path),
+        }
+    }
+
     fn enter_in_turn(&self, path: &Path) -> Result<Place, Unanswered> {
         let until = self.until.min(Instant::now() + self.call_max);
-        loop {
-            match self.attempts.enter(path) {
-                Err(Unanswered::StillHangs { .. }) if Instant::now() < until => pause(TURN_PAUSE),
-                entered => return entered,
-            }
+        let mut entered = self.enter(path);
+        while matches!(entered, Err(Unanswered::StillHangs { .. })) && Instant::now() < until {
+            pause(TURN_PAUSE);
+            entered = self.attempts.enter(path);
         }
+        entered
     }
 
     fn ask_at<T: Send + 'static>(

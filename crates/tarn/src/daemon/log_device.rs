@@ -9,14 +9,14 @@ use api::problem::{Problem, ProblemKind};
 use config::{LogDevice, StoreSpec, SyncBias};
 use store::{
     Bias, Held, Known, LogHead, LogOptions, Logged, Misfit, NotLogged, Noted, OpenFailure,
-    OpenOptions, Seen, SharedStore, Use,
+    OpenOptions, SharedStore, Use,
 };
 
 use super::attempts::on_thread;
 use super::control::Acceptance;
 use super::control::Daemon;
 use super::held::{Cause, Withheld};
-use super::open::{OpenStore, Opener, retry_while_in_use};
+use super::open::{OpenStore, Opener, is_in_use, options as options_of, retry_while_in_use};
 use crate::StartError;
 use crate::medium::{Medium, log_name_of};
 use crate::state::{LogNote, LogNotes, UnitIdentity};
@@ -385,13 +385,6 @@ pub(crate) fn look_at_new_log(unit: &config::Unit, opener: &Opener) -> Result<()
     }
 }
 
-fn is_in_use(error: &store::OpenError) -> bool {
-    matches!(
-        error.reason,
-        OpenFailure::InUse | OpenFailure::InUseByKernel | OpenFailure::BackingInUse { .. }
-    )
-}
-
 fn open_device(
     log: &LogDevice,
     may_change: bool,
@@ -399,31 +392,14 @@ fn open_device(
 ) -> Result<Arc<dyn SharedStore>, store::OpenError> {
     let mut options = device_options(log);
     opener.note_made(&mut options);
-    options.seen = found.map_or(Seen::Unknown, Seen::of);
+    options.seen = found.map(store::seen);
     options.size_bytes = options.size_bytes.filter(|_| may_change);
     retry_while_in_use(|| options.open(), is_in_use)
 }
 
 fn device_options(log: &LogDevice) -> OpenOptions {
-    let kind = match log.store.at.kind {
-        config::StoreKind::File => store::StoreKind::File,
-        config::StoreKind::Block => store::StoreKind::Block,
-        config::StoreKind::Path
-        | config::StoreKind::Memory
-        | config::StoreKind::Null
-        | config::StoreKind::Nbd
-        | config::StoreKind::Nbds
-        | config::StoreKind::NbdUnix
-        | config::StoreKind::Rbd
-        | config::StoreKind::Hyperscsi
-        | config::StoreKind::Iscsi
-        | config::StoreKind::Snapshot
-        | config::StoreKind::Stripe
-        | config::StoreKind::Concat => store::StoreKind::Path,
-    };
-    let path = log.store.at.node().map(|(path, _)| path.to_owned());
-    let mut options = OpenOptions::new(kind, path.unwrap_or_default());
-    options.size_bytes = log.store.configured_size_bytes();
+    let mut options = options_of(&log.store);
+    options.block_bytes = None;
     // It is written all over, and has no room to spare.
     options.thin = false;
     options.force_raw = true;

@@ -24,8 +24,8 @@ use api::plan::{Action, Kind, Step};
 use api::problem::{Mistake, Problem, ProblemKind};
 use config::{Model, Place, StoreSpec, Unit};
 use confine::inherited::Inherited;
-use reactor::net::Families;
-use store::{Form, SharedStore};
+use reactor::net::{Bound, Families};
+use store::{Member, SharedStore};
 
 use super::attempts::{Patience, on_thread};
 use super::control::Acceptance;
@@ -33,14 +33,14 @@ use super::effect::{Consequence, PlannedStep};
 use super::held::Withheld;
 use super::hyperscsi::{BoundSites, look_at_places};
 use super::log_device::look_at_device;
-use super::open::{OpenStore, Opener, look_at_socket, open_members, open_with, read_all_tls};
-use super::own_sockets::{BoundAddress, OwnSockets};
+use super::open::{Found, Opener, look_at_socket, open_members, open_with, read_all_tls};
+use super::own_sockets::OwnSockets;
 use super::running::{Running, RunningUnit};
-use super::served::{Expected, FoundPart, look_expected};
+use super::served::{Expected, look_expected};
 use super::steps::Match;
 use super::{next_start, quotas};
 use crate::administration::{AdminListening, bind_new, check_certificate};
-use crate::locate::{Location, check_uses, double_uses, locate_store};
+use crate::locate::{Location, double_uses, locate_store};
 use crate::state::{LedgerChange, Rename, State, path_of};
 use crate::{StartError, headroom};
 
@@ -78,12 +78,12 @@ pub(super) struct Kept {
     pub(super) tls: Vec<Option<ServiceTls>>,
     pub(super) addresses: BoundAddresses,
     /// Addresses of the administration.
-    pub(super) administration: Vec<(SocketAddr, BoundAddress)>,
+    pub(super) administration: Vec<(SocketAddr, Bound)>,
     pub(super) sites: BoundSites,
 }
 
 /// Addresses where nobody listens yet, and whether clients of NBD are to come in there.
-pub(crate) type BoundAddresses = BTreeMap<(SocketAddr, bool), BoundAddress>;
+pub(crate) type BoundAddresses = BTreeMap<(SocketAddr, bool), Bound>;
 
 /// A unit of the new configuration, as it was found.
 #[derive(Debug, Default)]
@@ -93,18 +93,33 @@ pub(super) struct LookedUnit {
     /// What its parts have to be.
     pub(super) expected: Expected,
     /// The parts that it does not have yet, in their order; fewer, where there was no time for all.
-    pub(super) parts: Vec<LookedPart>,
+    pub(super) parts: Vec<(Found, Option<Location>)>,
+    /// The sizes that those are to have that it has, if it becomes larger, in bytes.
+    pub(super) grows: Option<Vec<Option<u64>>>,
     /// Its log device, if that is new.
     pub(super) log: Option<Arc<dyn SharedStore>>,
     /// It can be opened by the next start only, and was not looked at.
     pub(super) waits: bool,
+    log_location: Option<Location>,
+    /// The stores that quotas count, as far as they are known.
+    counted: Vec<Arc<dyn SharedStore>>,
 }
 
-/// A part of a unit.
-#[derive(Debug)]
-pub(super) struct LookedPart {
-    pub(super) found: FoundPart,
-    pub(super) location: Option<Location>,
+impl Kept {
+    /// Where the units are.
+    pub(super) fn locations(&self) -> Vec<Option<Location>> {
+        self.units.iter().map(|one| one.location.clone()).collect()
+    }
+}
+
+impl LookedUnit {
+    /// One that goes on to be served as it is.
+    fn served(served: &RunningUnit) -> Self {
+        Self {
+            location: served.location.clone(),
+            ..Self::default()
+        }
+    }
 }
 
 /// What is planned, and what it is made with.
@@ -119,15 +134,6 @@ pub(super) struct Look<'a> {
     pub(super) looked: Looked,
 }
 
-/// What is compared of a unit with others.
-#[derive(Default)]
-struct Uses {
-    /// Where its log is, if that is to be opened.
-    log: Option<Location>,
-    /// The stores that quotas count, as far as they are known.
-    counted: Vec<Arc<dyn SharedStore>>,
-}
-
 impl Look<'_> {
     /// Looks at everything. Steps that cannot be carried out are refused with the reason.
     pub(super) fn run(mut self, secrets: Vec<StartError>) -> Looked {
@@ -140,16 +146,14 @@ impl Look<'_> {
             self.wrong(error, has_memory);
         }
         let model = self.model;
-        let seen = model.units().iter().enumerate();
-        let (units, uses): (Vec<_>, Vec<_>) = seen
-            .map(|(position, unit)| self.unit(position, unit))
-            .unzip();
-        let locations: Vec<_> = units.iter().map(|one| one.location.clone()).collect();
-        self.looked.kept.units = units;
-        self.uses(&locations, &uses);
+        let units = model.units().iter().enumerate();
+        let units = units.map(|(position, unit)| self.unit(position, unit));
+        self.looked.kept.units = units.collect();
+        let locations = self.looked.kept.locations();
+        self.uses(&locations);
         self.space();
         self.schedules();
-        self.quotas(uses);
+        self.quotas();
         self.directories();
         self.identities(&locations);
         self.certificates();
@@ -162,6 +166,9 @@ impl Look<'_> {
 
     /// Notes a mistake, and refuses the steps it is of.
     fn wrong(&mut self, error: StartError, is_its: impl Fn(&PlannedStep) -> bool) {
+        if error.is_of_time() {
+            return;
+        }
         let text = crate::error::chain(&error);
         for step in self.steps.iter_mut().filter(|step| is_its(step)) {
             if let Consequence::Wrong(before) = &mut step.consequence {
@@ -176,27 +183,31 @@ impl Look<'_> {
         self.looked.mistakes.push(error);
     }
 
-    fn wrong_unit(&mut self, unit: &Unit, error: StartError) {
-        let name = unit.to_string();
-        self.wrong(error, |step| step.kind == Kind::Lun && step.name == name);
+    fn wrong_step(&mut self, kind: Kind, name: &str, error: StartError) {
+        self.wrong(error, |step| step.kind == kind && step.name == name);
     }
 
-    /// Whether a step of the unit comes to something.
-    fn comes_to(&self, unit: &Unit, what: impl Fn(&Consequence) -> bool) -> bool {
-        let name = unit.to_string();
+    fn wrong_unit(&mut self, unit: &Unit, error: StartError) {
+        self.wrong_step(Kind::Lun, &unit.to_string(), error);
+    }
+
+    /// Whether a step comes to something.
+    fn comes_to(&self, kind: Kind, name: &str, what: impl Fn(&Consequence) -> bool) -> bool {
         let mut steps = self.steps.iter();
-        steps.any(|step| step.kind == Kind::Lun && step.name == name && what(&step.consequence))
+        steps.any(|step| step.kind == kind && step.name == name && what(&step.consequence))
     }
 
     fn is_refused(&self, unit: &Unit) -> bool {
-        self.comes_to(unit, Consequence::is_refused_by_rule)
+        let name = unit.to_string();
+        self.comes_to(Kind::Lun, &name, Consequence::is_refused_by_rule)
     }
 
     fn is_wrong(&self, unit: &Unit) -> bool {
-        self.comes_to(unit, |it| matches!(it, Consequence::Wrong(_)))
+        let is_wrong = |it: &Consequence| matches!(it, Consequence::Wrong(_));
+        self.comes_to(Kind::Lun, &unit.to_string(), is_wrong)
     }
 
-    fn unit(&mut self, position: usize, unit: &Unit) -> (LookedUnit, Uses) {
+    fn unit(&mut self, position: usize, unit: &Unit) -> LookedUnit {
         let (old, units) = (self.old, self.units);
         let at = units.from.get(position).copied().flatten();
         let served = at.and_then(|at| Some((old.model.units().get(at)?, old.units.get(at)?)));
@@ -207,23 +218,23 @@ impl Look<'_> {
         }
         let mut looked = LookedUnit::default();
         if self.is_refused(unit) {
-            return (looked, Uses::default());
+            return looked;
         }
-        looked.waits = self.comes_to(unit, |it| *it == Consequence::Restart);
+        let waits = |it: &Consequence| *it == Consequence::Restart;
+        looked.waits = self.comes_to(Kind::Lun, &unit.to_string(), waits);
         let locations = self.locate(unit, unit.parts(), &mut looked);
         if looked.waits {
             let name = format!("the store of {unit}: the next start opens it");
             self.looked.not_probed.push(name);
-            return (looked, Uses::default());
+            return looked;
         }
         let served = served.map(|(_, served)| served);
         let location = looked.location.as_ref();
         if location.is_some_and(|location| self.is_in_use(unit, (at, served), location)) {
-            return (looked, Uses::default());
+            return looked;
         }
-        let log = self.locate_log(unit);
-        let counted = self.open(unit, locations, &mut looked);
-        (looked, Uses { log, counted })
+        self.open(unit, locations, &mut looked);
+        looked
     }
 
     /// Whether what a unit is to have is in use until the change is made, by the unit that it comes from or by another
@@ -255,20 +266,41 @@ impl Look<'_> {
     }
 
     /// A unit whose store stays open: whether it can have the size that it is to have, and the members that come.
-    fn kept_unit(&mut self, unit: &Unit, served: &RunningUnit) -> (LookedUnit, Uses) {
+    fn kept_unit(&mut self, unit: &Unit, served: &RunningUnit) -> LookedUnit {
         let mut looked = LookedUnit {
-            location: served.location.clone(),
-            ..LookedUnit::default()
+            counted: served.opened.counted(),
+            ..LookedUnit::served(served)
         };
-        let (mut counted, parts) = (served.opened.counted(), served.opened.parts());
         // That of one that is not served is looked at when its store is opened.
         if !self.is_refused(unit) && served.opened.held.is_none() {
+            let parts = served.opened.parts();
+            let sizes = unit.parts().map(|(spec, _)| spec.configured_size_bytes());
+            let sizes: Vec<_> = sizes.take(parts.len()).collect();
+            let mut both = sizes.iter().zip(&parts);
+            let is_larger = both.any(|(size, store)| *size > Some(store.capabilities().size_bytes));
+            let has_other_sizes = served.opened.concat().map_or(is_larger, |concat| {
+                let members = concat.members();
+                sizes
+                    .iter()
+                    .zip(&*members)
+                    .any(|(size, one)| one.bytes != *size)
+            });
             self.growth(unit, &parts);
             let added = self.members(unit, served, &mut looked);
-            counted.splice(parts.len()..parts.len(), added);
+            // Members that grow do so before the composition takes their sizes over.
+            if !is_larger
+                && !self.is_wrong(unit)
+                && let Some(concat) = served.opened.concat()
+                && let Err(source) = concat.grown_by(&sizes, added.clone())
+            {
+                let place = unit.place.clone();
+                self.wrong_unit(unit, StartError::Members { place, source });
+            }
+            looked.grows = (has_other_sizes || !added.is_empty()).then_some(sizes);
+            let added = added.into_iter().map(|one| one.store);
+            looked.counted.splice(parts.len()..parts.len(), added);
         }
-        let log = None;
-        (looked, Uses { log, counted })
+        looked
     }
 
     /// Whether stores that are open can have the sizes that they are to have.
@@ -282,16 +314,16 @@ impl Look<'_> {
             let lun = unit.to_string();
             let (path, is_thin) = (path.to_owned(), spec.thin.unwrap_or(true));
             let grown = self.ask((spec, place), move |_, place| {
-                grows(&path, (now, wanted), is_thin).map_err(|source| StartError::Growth {
-                    place: place.clone(),
-                    lun,
-                    size_bytes: wanted,
-                    source: Box::new(source),
+                store::probe_growth(&path, now, wanted, is_thin).map_err(|source| {
+                    StartError::Growth {
+                        place: place.clone(),
+                        lun,
+                        size_bytes: wanted,
+                        source: Box::new(source),
+                    }
                 })
             });
-            if let Some(Err(error)) = grown {
-                self.wrong_unit(unit, error);
-            }
+            self.noted(unit, grown);
         }
     }
 
@@ -301,13 +333,10 @@ impl Look<'_> {
         unit: &Unit,
         served: &RunningUnit,
         looked: &mut LookedUnit,
-    ) -> Vec<Arc<dyn SharedStore>> {
-        let Some(composed) = &served.opened.composed else {
-            return Vec::new();
-        };
-        let (members, open) = (unit.store.members(), composed.members());
-        let is_concat = composed.form() == Form::Concat;
-        let added = members.get(open.len()..).unwrap_or_default();
+    ) -> Vec<Member> {
+        let is_concat = served.opened.concat().is_some();
+        let open = served.opened.parts().len();
+        let added = unit.store.members().get(open..).unwrap_or_default();
         let parts = added.iter().map(|one| (&one.store, &one.place));
         let mut locations = self.locate(unit, parts, looked).into_iter();
         if self.is_wrong(unit) {
@@ -316,24 +345,7 @@ impl Look<'_> {
         let added = open_members(added, is_concat, |spec, place| {
             self.part((spec, place), locations.next().flatten(), looked)
         });
-        let Some(added) = self.found(unit, added) else {
-            return Vec::new();
-        };
-        let sizes = members.iter().map(|one| one.store.configured_size_bytes());
-        let sizes: Vec<_> = sizes.take(open.len()).collect();
-        // Members that grow do so before the composition takes their sizes over.
-        let is_as_large = sizes.iter().zip(open.iter()).all(|(size, member)| {
-            size.is_none_or(|size| size <= member.store.capabilities().size_bytes)
-        });
-        let stores = added.iter().map(|one| Arc::clone(&one.store)).collect();
-        if is_concat
-            && is_as_large
-            && let Err(source) = composed.grown_by(&sizes, added)
-        {
-            let place = unit.place.clone();
-            self.wrong_unit(unit, StartError::Members { place, source });
-        }
-        stores
+        self.noted(unit, added).unwrap_or_default()
     }
 
     /// Where parts of a unit are. What is wrong with them is noted.
@@ -345,45 +357,40 @@ impl Look<'_> {
     ) -> Vec<Option<Location>> {
         let mut locations = Vec::new();
         for part in parts {
-            let located = self.ask(part, locate_store).transpose();
-            locations.push(self.found(unit, located).flatten().flatten());
+            let located = self.ask(part, locate_store);
+            locations.push(self.noted(unit, located).flatten());
         }
         let found = locations.iter().flatten().cloned().collect();
         looked.location = Location::joined(looked.location.take(), found);
         locations
     }
 
-    /// Where a log is. What is wrong with it is found when it is opened.
-    fn locate_log(&mut self, unit: &Unit) -> Option<Location> {
-        let log = unit.log.as_ref()?;
-        self.ask((&log.store, &log.place), locate_store)?.ok()?
-    }
-
     /// Opens what the unit is to have, to look at it. What could not be found is not looked for again.
-    fn open(
-        &mut self,
-        unit: &Unit,
-        locations: Vec<Option<Location>>,
-        looked: &mut LookedUnit,
-    ) -> Vec<Arc<dyn SharedStore>> {
-        if self.is_wrong(unit) {
-            return Vec::new();
-        }
+    fn open(&mut self, unit: &Unit, locations: Vec<Option<Location>>, looked: &mut LookedUnit) {
         if let Some(log) = &unit.log {
-            let (device, opener) = (log.clone(), self.means.opener.clone());
-            let look = move |_: &StoreSpec, _: &Place| look_at_device(&device, &opener);
-            let found = self.ask((&log.store, &log.place), look).transpose();
-            looked.log = self.found(unit, found).flatten();
+            let part = (&log.store, &log.place);
+            // What is wrong with it is found when it is opened.
+            looked.log_location = self.ask(part, locate_store).ok().flatten();
+            if !self.is_wrong(unit) {
+                let (device, opener) = (log.clone(), self.means.opener.clone());
+                let found = self.ask(part, move |_, _| look_at_device(&device, &opener));
+                looked.log = self.noted(unit, found);
+            }
+        }
+        if self.is_wrong(unit) {
+            return;
         }
         let mut locations = locations.into_iter();
         let opened = open_with(unit, |spec, place| {
             self.part((spec, place), locations.next().flatten(), looked)
         });
-        let Some(opened) = self.found(unit, opened) else {
-            return Vec::new();
-        };
-        self.note_size(unit, &opened);
-        opened.counted()
+        if let Some(opened) = self.noted(unit, opened) {
+            if unit.store.members().is_empty() {
+                let size_bytes = opened.store.capabilities().size_bytes;
+                self.looked.sizes.insert(unit.to_string(), size_bytes);
+            }
+            looked.counted = opened.counted();
+        }
     }
 
     fn part(
@@ -391,47 +398,37 @@ impl Look<'_> {
         part: (&StoreSpec, &Place),
         location: Option<Location>,
         looked: &mut LookedUnit,
-    ) -> Result<Arc<dyn SharedStore>, Stopped> {
+    ) -> Result<Arc<dyn SharedStore>, StartError> {
         let (opener, expected) = (self.means.opener.clone(), looked.expected.clone());
-        let look =
-            move |spec: &StoreSpec, place: &Place| look_expected(spec, place, &opener, &expected);
-        let found = self.ask(part, look).ok_or(Stopped::NoTime)??;
-        let store = Arc::clone(found.found.store());
-        looked.parts.push(LookedPart { found, location });
+        let found = self.ask(part, move |spec, place| {
+            look_expected(spec, place, &opener, &expected)
+        })?;
+        let store = Arc::clone(&found.store);
+        looked.parts.push((found, location));
         Ok(store)
     }
 
     /// What was found of a unit. What is wrong is noted.
-    fn found<T>(&mut self, unit: &Unit, found: Result<T, impl Into<Stopped>>) -> Option<T> {
-        match found.map_err(Into::into) {
-            Ok(found) => Some(found),
-            Err(Stopped::NoTime) => None,
-            Err(Stopped::Wrong(error)) => {
-                self.wrong_unit(unit, *error);
-                None
-            }
-        }
+    fn noted<T>(&mut self, unit: &Unit, found: Result<T, StartError>) -> Option<T> {
+        found.map_err(|error| self.wrong_unit(unit, error)).ok()
     }
 
-    /// What a call gives that looks at a part, unless there is no time left for it.
+    /// What a call gives that looks at a part. That there is no time left for it is noted.
     fn ask<T: Send + 'static>(
         &mut self,
         part: (&StoreSpec, &Place),
         call: impl FnOnce(&StoreSpec, &Place) -> Result<T, StartError> + Send + 'static,
-    ) -> Option<Result<T, StartError>> {
-        let patience = &self.means.patience;
-        if part.0.at.medium().is_some() && patience.is_over() {
-            let name = format!(
-                "{}: there was no time left to look at {}",
-                part.1, part.0.at
-            );
-            let not_probed = &mut self.looked.not_probed;
-            if !not_probed.contains(&name) {
-                not_probed.push(name);
-            }
-            return None;
+    ) -> Result<T, StartError> {
+        let asked = on_thread(part, &self.means.patience, call);
+        let asked = asked.and_then(|outcome| outcome);
+        asked.inspect_err(|error| self.note_time(error))
+    }
+
+    fn note_time(&mut self, error: &StartError) {
+        let (text, not_probed) = (crate::error::chain(error), &mut self.looked.not_probed);
+        if error.is_of_time() && !not_probed.contains(&text) {
+            not_probed.push(text);
         }
-        Some(on_thread(part, patience, call).and_then(|outcome| outcome))
     }
 
     /// Refuses new schedules of snapshots where none can be taken.
@@ -457,8 +454,8 @@ impl Look<'_> {
                         source,
                     })
                 };
-                let looked = self.ask(part, look).transpose();
-                self.found(unit, looked);
+                let looked = self.ask(part, look);
+                self.noted(unit, looked);
             }
         }
     }
@@ -471,15 +468,9 @@ impl Look<'_> {
         }
     }
 
-    fn note_size(&mut self, unit: &Unit, opened: &OpenStore) {
-        if unit.store.members().is_empty() {
-            let size_bytes = opened.store.capabilities().size_bytes;
-            self.looked.sizes.insert(unit.to_string(), size_bytes);
-        }
-    }
-
-    fn uses(&mut self, locations: &[Option<Location>], uses: &[Uses]) {
-        let logs: Vec<_> = uses.iter().map(|one| one.log.clone()).collect();
+    fn uses(&mut self, locations: &[Option<Location>]) {
+        let units = self.looked.kept.units.iter();
+        let logs: Vec<_> = units.map(|one| one.log_location.clone()).collect();
         for (position, error) in double_uses(self.model, locations, &logs) {
             if let Some(unit) = self.model.units().get(position) {
                 self.wrong_unit(unit, error);
@@ -488,32 +479,24 @@ impl Look<'_> {
     }
 
     /// Quotas that are exceeded by sizes that only a look shows.
-    fn quotas(&mut self, uses: Vec<Uses>) {
-        let stores = uses.into_iter().map(|one| one.counted);
+    fn quotas(&mut self) {
+        let units = self.looked.kept.units.iter_mut();
+        let stores = units.map(|one| std::mem::take(&mut one.counted));
         for (quota, error) in quotas::excess(self.model, stores, Some(self.old)) {
             let mut steps = self.steps.iter();
             let is_known = steps.any(|step| {
                 matches!(&step.consequence, Consequence::OverQuota { quota: known, .. } if *known == quota)
             });
             if !is_known {
-                self.wrong(error, |step| step.kind == Kind::Quota && step.name == quota);
+                self.wrong_step(Kind::Quota, &quota, error);
             }
         }
     }
 
     fn identities(&mut self, locations: &[Option<Location>]) {
         let model = self.model;
-        let served = self.old.units.iter().map(|unit| unit.identity.clone());
-        let served: Vec<_> = served.collect();
-        let wrong = self.means.state.foresee_identities(&LedgerChange {
-            old: &self.old.model,
-            new: model,
-            locations,
-            served: &served,
-            from: &self.units.from,
-            renames: &renames(&self.old.model, model, self.units),
-        });
-        for (position, error) in wrong {
+        let change = ledger_change(self.old, (model, self.units), locations);
+        for (position, error) in self.means.state.foresee_identities(&change) {
             let unit = model.units().get(position);
             if let Some(unit) = unit.filter(|unit| !self.is_refused(unit)) {
                 self.wrong_unit(unit, error);
@@ -525,8 +508,7 @@ impl Look<'_> {
         let (tls, wrong) = read_all_tls(self.model);
         self.looked.kept.tls = tls;
         for (server, error) in wrong {
-            let name = server.at.to_string();
-            self.wrong(error, |step| step.kind == Kind::Nbd && step.name == name);
+            self.wrong_step(Kind::Nbd, &server.at.to_string(), error);
         }
     }
 
@@ -553,26 +535,20 @@ impl Look<'_> {
         let (sites, wrong) = look_at_places(old, model, self.means.opener.cores);
         self.looked.kept.sites = sites;
         for (group, error) in wrong {
-            let name = group.to_string();
-            self.wrong(error, |step| {
-                step.kind == Kind::HyperScsi && step.name == name
-            });
+            self.wrong_step(Kind::HyperScsi, &group.to_string(), error);
         }
     }
 
     fn wrong_address(&mut self, wanted: &config::Listener, error: StartError) {
         let (model, bind) = (self.model, wanted.bind.to_string());
-        let of_portal = |step: &PlannedStep| {
-            step.kind == Kind::Portal && step.name.ends_with(&format!(" {bind}"))
-        };
-        let of_server = |step: &PlannedStep| step.kind == Kind::Nbd && step.name == bind;
-        let of_target = |step: &PlannedStep| {
-            let is_new = step.kind == Kind::Target && step.action == Action::Add;
-            is_new && is_at(model, &step.name, &bind)
-        };
-        self.wrong(error, |step| match wanted.nbd.is_some() {
-            true => of_server(step),
-            false => of_portal(step) || of_target(step),
+        if wanted.nbd.is_some() {
+            return self.wrong_step(Kind::Nbd, &bind, error);
+        }
+        let at_bind = format!(" {bind}");
+        self.wrong(error, |step| match (step.kind, step.action) {
+            (Kind::Portal, _) => step.name.ends_with(&at_bind),
+            (Kind::Target, Action::Add) => is_at(model, &step.name, &bind),
+            _ => false,
         });
     }
 
@@ -581,18 +557,15 @@ impl Look<'_> {
         let (old, model) = (self.old, self.model);
         for server in model.nbd() {
             let name = server.at.to_string();
-            let is_its = |step: &PlannedStep| step.kind == Kind::Nbd && step.name == name;
-            let mut steps = self.steps.iter();
-            let is_refused =
-                steps.any(|step| is_its(step) && step.consequence.is_refused_by_rule());
-            let Some((path, _)) = server.at.socket().filter(|_| !is_refused) else {
+            let Some((path, _)) = server.at.socket() else {
                 continue;
             };
-            if old.sockets.iter().any(|one| one.path == path) {
+            let is_open = old.sockets.iter().any(|one| one.path == path);
+            if is_open || self.comes_to(Kind::Nbd, &name, Consequence::is_refused_by_rule) {
                 continue;
             }
             if let Err(error) = look_at_socket((&server.place, path), self.means.inherited) {
-                self.wrong(error, is_its);
+                self.wrong_step(Kind::Nbd, &name, error);
             }
         }
     }
@@ -610,9 +583,7 @@ impl Look<'_> {
             for bound in bind_new(&old.model, model, &own, self.means.inherited) {
                 match bound {
                     Ok(bound) => self.looked.kept.administration.push(bound),
-                    Err(error) => self.wrong(error, |step| {
-                        step.kind == Kind::Admin && step.name == "listen"
-                    }),
+                    Err(error) => self.wrong_step(Kind::Admin, "listen", error),
                 }
             }
         }
@@ -622,18 +593,6 @@ impl Look<'_> {
         self.looked
             .not_probed
             .extend(next_start::untried(self.steps));
-    }
-}
-
-/// Why a part is not open.
-enum Stopped {
-    NoTime,
-    Wrong(Box<StartError>),
-}
-
-impl From<StartError> for Stopped {
-    fn from(error: StartError) -> Self {
-        Self::Wrong(Box::new(error))
     }
 }
 
@@ -651,22 +610,22 @@ pub(super) fn look_again(
     let units = old.model.units().iter().zip(&old.units).enumerate();
     let units = units.map(|(at, (unit, served))| match at == position {
         true => look_at_reopened(unit, served, means),
-        false => Ok(LookedUnit {
-            location: served.location.clone(),
-            ..LookedUnit::default()
-        }),
+        false => Ok(LookedUnit::served(served)),
     });
-    let units = units.collect::<Result<Vec<_>, _>>()?;
-    let locations: Vec<_> = units.iter().map(|one| one.location.clone()).collect();
-    check_uses(&old.model, &locations, &[])?;
-    Ok(Kept {
-        units,
+    let kept = Kept {
+        units: units.collect::<Result<_, _>>()?,
         tls: old.tls.clone(),
         ..Kept::default()
-    })
+    };
+    let twice = double_uses(&old.model, &kept.locations(), &[]);
+    twice
+        .into_iter()
+        .next()
+        .map_or(Ok(kept), |(_, error)| Err(error))
 }
 
-fn look_at_reopened(
+/// Looks at the stores of a unit that is opened again.
+pub(super) fn look_at_reopened(
     unit: &Unit,
     served: &RunningUnit,
     means: &Means<'_>,
@@ -690,15 +649,14 @@ fn look_at_reopened(
                 None => !store.is_outdated(),
             };
             let found = match open.filter(is_at_place) {
-                Some(store) => FoundPart::open(store),
+                Some(store) => Found::ready(store),
                 None => look_expected(spec, place, &opener, &expected)?,
             };
-            let location = locate_store(spec, place)?;
-            Ok(LookedPart { found, location })
+            Ok((found, locate_store(spec, place)?))
         })?
     });
     let parts = parts.collect::<Result<Vec<_>, StartError>>()?;
-    let locations = parts.iter().filter_map(|part| part.location.clone());
+    let locations = parts.iter().filter_map(|(_, location)| location.clone());
     Ok(LookedUnit {
         location: Location::joined(None, locations.collect()),
         expected,
@@ -707,11 +665,15 @@ fn look_at_reopened(
     })
 }
 
-/// Units that are served and get another id.
-pub(super) fn renames(old: &Model, new: &Model, units: &Match) -> Vec<Rename> {
+/// What a change asks of the ledger of identities.
+pub(super) fn ledger_change<'a>(
+    old: &'a Running,
+    (new, units): (&'a Model, &'a Match),
+    locations: &'a [Option<Location>],
+) -> LedgerChange<'a> {
     let matched = new.units().iter().zip(&units.from);
     let renames = matched.filter_map(|(unit, from)| {
-        let before = old.units().get((*from)?)?;
+        let before = old.model.units().get((*from)?)?;
         let (before, after) = (before.id.clone()?, unit.id.clone()?);
         (before != after).then(|| Rename {
             old: before,
@@ -719,19 +681,14 @@ pub(super) fn renames(old: &Model, new: &Model, units: &Match) -> Vec<Rename> {
             path: path_of(unit),
         })
     });
-    renames.collect()
-}
-
-/// Whether the file of a store that is served can be made larger. A block device has the size that it has.
-fn grows(path: &Path, (now, wanted): (u64, u64), is_thin: bool) -> Result<(), store::OpenFailure> {
-    use std::os::unix::fs::FileTypeExt as _;
-
-    let found = std::fs::metadata(path);
-    if found.is_ok_and(|found| found.file_type().is_block_device()) {
-        let actual = now;
-        return Err(store::OpenFailure::CannotGrow { actual, wanted });
+    LedgerChange {
+        old: &old.model,
+        new,
+        locations,
+        served: old.units.iter().map(|unit| unit.identity.clone()).collect(),
+        from: &units.from,
+        renames: renames.collect(),
     }
-    store::probe_growth(path, now, wanted, is_thin)
 }
 
 fn is_at(model: &Model, target: &str, bind: &str) -> bool {

@@ -84,7 +84,7 @@ pub(crate) use open::{
     Leftovers, Opener, check_frames, device_options, look_at_new, open_first, read_all_tls,
     retry_while_in_use,
 };
-pub(crate) use own_sockets::{BoundAddress, OwnSockets};
+pub(crate) use own_sockets::OwnSockets;
 pub(crate) use quotas::{Accountant, Accounts, check_first as check_quotas};
 pub(crate) use running::{PortNumbers, Running, RunningUnit, nbd_places, slow_command};
 pub(crate) use schedule::Scheduler;

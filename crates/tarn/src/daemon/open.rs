@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use admin::{ListenError, ServiceTls, SocketFile};
 use config::{
@@ -19,7 +19,7 @@ use remote::{
 };
 use store::{
     ComposeError, Composed, Form, Held, Logged, MadeFiles, Member, OpenError, OpenFailure,
-    OpenOptions, Seen, SharedStore,
+    OpenOptions, SharedStore,
 };
 
 use super::control::Acceptance;
@@ -265,6 +265,12 @@ impl OpenStore {
         }
     }
 
+    /// The composition that it is, if that is a concat.
+    pub(crate) fn concat(&self) -> Option<&Composed> {
+        let composed = self.composed.as_deref();
+        composed.filter(|composed| composed.form() == Form::Concat)
+    }
+
     /// The stores that have the data, in the order of [`config::Unit::parts`].
     pub(crate) fn parts(&self) -> Vec<Arc<dyn SharedStore>> {
         match &self.composed {
@@ -353,7 +359,7 @@ pub(super) fn open_parts(
         let part = open(spec, place)?;
         media.push(part.medium);
         has_other_file |= part.is_other_file;
-        Ok::<_, StartError>(part.store)
+        Ok(part.store)
     })?;
     Ok(OpenStore {
         media,
@@ -363,10 +369,10 @@ pub(super) fn open_parts(
 }
 
 /// Opens the store of a unit, of which `open` opens each part.
-pub(super) fn open_with<E: From<StartError>>(
+pub(super) fn open_with(
     unit: &config::Unit,
-    mut open: impl FnMut(&StoreSpec, &Place) -> Result<Arc<dyn SharedStore>, E>,
-) -> Result<OpenStore, E> {
+    mut open: impl FnMut(&StoreSpec, &Place) -> Result<Arc<dyn SharedStore>, StartError>,
+) -> Result<OpenStore, StartError> {
     let spec = &unit.store;
     let form = match spec.at.kind {
         config::StoreKind::Stripe => Form::Stripe {
@@ -391,7 +397,7 @@ pub(super) fn open_with<E: From<StartError>>(
     let members = open_members(spec.members(), form == Form::Concat, open)?;
     let composed = Composed::new(form, members, spec.read_only).map_err(|source| {
         let place = unit.place.clone();
-        E::from(StartError::Members { place, source })
+        StartError::Members { place, source }
     })?;
     let composed = Arc::new(composed);
     let store = Arc::clone(&composed) as Arc<dyn SharedStore>;
@@ -404,18 +410,18 @@ pub(super) fn open_with<E: From<StartError>>(
 /// Opens members of a composition; those of a concat take the size that the configuration gives them.
 ///
 /// Nothing of a store is left out of a concat: what lies behind it would be elsewhere than before.
-pub(super) fn open_members<E: From<StartError>>(
+pub(super) fn open_members(
     members: &[NamedStore],
     is_concat: bool,
-    mut open: impl FnMut(&StoreSpec, &Place) -> Result<Arc<dyn SharedStore>, E>,
-) -> Result<Vec<Member>, E> {
+    mut open: impl FnMut(&StoreSpec, &Place) -> Result<Arc<dyn SharedStore>, StartError>,
+) -> Result<Vec<Member>, StartError> {
     let open = |one: &NamedStore| {
         let bytes = one.store.configured_size_bytes().filter(|_| is_concat);
         let (name, store) = (format!("store {:?}", one.id), open(&one.store, &one.place)?);
         let now_bytes = store.capabilities().size_bytes;
         if bytes.is_some_and(|bytes| bytes < now_bytes) {
             let (place, source) = (one.place.clone(), ComposeError::Moves { name, now_bytes });
-            return Err(E::from(StartError::Members { place, source }));
+            return Err(StartError::Members { place, source });
         }
         Ok(Member { name, store, bytes })
     };
@@ -424,17 +430,29 @@ pub(super) fn open_members<E: From<StartError>>(
 
 /// A store that has data, as a look has found it.
 #[derive(Clone, Debug)]
-pub(super) enum Found {
-    /// It is open, and serves as it is.
-    Ready(Arc<dyn SharedStore>),
-    /// This is open to be asked, or stands for what will be made.
-    Seen(Arc<dyn SharedStore>),
+pub(super) struct Found {
+    /// Open, or something that stands for what will be made.
+    pub(super) store: Arc<dyn SharedStore>,
+    /// It serves as it is.
+    is_ready: bool,
+    /// It is another file than the one that was served last.
+    pub(super) is_other_file: bool,
 }
 
 impl Found {
-    pub(super) const fn store(&self) -> &Arc<dyn SharedStore> {
-        match self {
-            Self::Ready(store) | Self::Seen(store) => store,
+    /// One that serves as it is.
+    pub(super) const fn ready(store: Arc<dyn SharedStore>) -> Self {
+        Self {
+            store,
+            is_ready: true,
+            is_other_file: false,
+        }
+    }
+
+    fn seen(store: Arc<dyn SharedStore>) -> Self {
+        Self {
+            is_ready: false,
+            ..Self::ready(store)
         }
     }
 }
@@ -449,23 +467,23 @@ pub(super) fn look_at_part(
         StorePlace::Image(image) => {
             let look = || image_options(spec, image).probe(&opener.looks);
             match open_image(look, place)? {
-                Some(store) => Ok(Found::Ready(store)),
-                None => to_be_made(spec, place).map(Found::Seen),
+                Some(store) => Ok(Found::ready(store)),
+                None => to_be_made(spec, place).map(Found::seen),
             }
         }
         StorePlace::Export(_) | StorePlace::Device(_) | StorePlace::Lun(_) => {
-            open_part(spec, place, opener, None).map(Found::Ready)
+            open_part(spec, place, opener, None).map(Found::ready)
         }
         StorePlace::Snapshot(_) => {
             let opened = spec.opened();
             match opened.snapshot() {
                 None => look_at_part(&opened, place, opener),
-                Some(_) => look_at_node(&opened, place, opener).map(Found::Seen),
+                Some(_) => look_at_node(&opened, place, opener).map(Found::seen),
             }
         }
-        StorePlace::Path(_) => look_at_node(spec, place, opener).map(Found::Seen),
+        StorePlace::Path(_) => look_at_node(spec, place, opener).map(Found::seen),
         StorePlace::Size(_) | StorePlace::Members(_) => {
-            look_at_node(spec, place, opener).map(Found::Ready)
+            look_at_node(spec, place, opener).map(Found::ready)
         }
     }
 }
@@ -477,8 +495,8 @@ pub(super) fn open_part(
     opener: &Opener,
     found: Option<&Found>,
 ) -> Result<Arc<dyn SharedStore>, StartError> {
-    if let Some(Found::Ready(store)) = found {
-        return Ok(Arc::clone(store));
+    if let Some(found) = found.filter(|found| found.is_ready) {
+        return Ok(Arc::clone(&found.store));
     }
     match &spec.at.place {
         StorePlace::Export(export) => {
@@ -540,7 +558,7 @@ fn open_node(
     opener.check_file(spec, place)?;
     let mut options = options(spec);
     opener.note_made(&mut options);
-    options.seen = found.map_or(Seen::Unknown, |found| Seen::of(&**found.store()));
+    options.seen = found.map(|found| store::seen(&*found.store));
     retry_while_in_use(|| options.open(), is_in_use).map_err(|source| StartError::Store {
         place: place.clone(),
         source,
@@ -588,7 +606,7 @@ pub(crate) fn look_at_new(
 }
 
 /// The kernel calls its own use what a worker of a closed store still has open.
-const fn is_in_use(error: &OpenError) -> bool {
+pub(super) const fn is_in_use(error: &OpenError) -> bool {
     matches!(
         error.reason,
         OpenFailure::InUse | OpenFailure::InUseByKernel | OpenFailure::BackingInUse { .. }
@@ -641,7 +659,8 @@ pub(super) fn look_at_socket(
         return Ok(());
     }
     let is_in_use = |error: &ListenError| matches!(error, ListenError::InUse { .. });
-    let looked = retry_while_in_use(|| admin::probe_unix(path), is_in_use);
+    let probe = || admin::probe_unix(path, |lock| store::is_locked(lock, true));
+    let looked = retry_while_in_use(probe, is_in_use);
     looked.map_err(|source| StartError::NbdSocket {
         place: place.clone(),
         source,
@@ -791,7 +810,7 @@ fn image_options(spec: &StoreSpec, image: &Image) -> RbdOptions {
     }
 }
 
-fn options(spec: &StoreSpec) -> OpenOptions {
+pub(super) fn options(spec: &StoreSpec) -> OpenOptions {
     let kind = match spec.at.kind {
         config::StoreKind::Rbd
         | config::StoreKind::Hyperscsi
@@ -829,15 +848,15 @@ pub(crate) fn retry_while_in_use<T, E>(
     mut attempt: impl FnMut() -> Result<T, E>,
     is_in_use: impl Fn(&E) -> bool,
 ) -> Result<T, E> {
-    const ATTEMPTS: u32 = 20;
+    const PATIENCE: Duration = Duration::from_secs(1);
     const PAUSE: Duration = Duration::from_millis(50);
-    for _ in 1..ATTEMPTS {
+    let until = Instant::now() + PATIENCE;
+    loop {
         match attempt() {
-            Err(error) if is_in_use(&error) => pause(PAUSE),
+            Err(error) if is_in_use(&error) && Instant::now() < until => pause(PAUSE),
             outcome => return outcome,
         }
     }
-    attempt()
 }
 
 /// Whether this process can take frames of an interface now. Sockets that were given up are free a moment later.

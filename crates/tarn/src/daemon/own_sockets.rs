@@ -5,58 +5,17 @@
 //! and a change that is refused has ended no listener. Those that stay keep the port; an address that cannot be had for
 //! one of them is refused with its name.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 
 use config::{Model, Place};
 use confine::inherited::Inherited;
+use reactor::Occupant;
 use reactor::net::{BindError, Bound, Families};
-use reactor::{Listener, Occupant};
 
 use super::open::retry_while_in_use;
 use super::running::{Running, RunningListener};
 use crate::StartError;
 use crate::administration::AdminListening;
-
-/// Connections of initiators and clients that may wait to be accepted, per address.
-const BACKLOG: i32 = 4096;
-
-/// An address at which this process is about to listen.
-#[derive(Debug)]
-pub(crate) enum BoundAddress {
-    /// The service manager listens there already.
-    Passed(TcpListener),
-    /// Nobody does.
-    Own(Bound),
-}
-
-impl BoundAddress {
-    /// Listens. `place` is where the address is given.
-    pub(crate) fn listen(
-        self,
-        backlog: i32,
-        place: &Place,
-        own: &OwnSockets,
-    ) -> Result<TcpListener, StartError> {
-        match self {
-            Self::Passed(passed) => Ok(passed),
-            Self::Own(bound) => {
-                let listener = bound.listen(backlog, own.going());
-                listener.map_err(|source| own.refused(place.clone(), source))
-            }
-        }
-    }
-
-    /// Listens for the data plane.
-    pub(super) fn listener(self, place: &Place, own: &OwnSockets) -> Result<Listener, StartError> {
-        let is_passed = matches!(self, Self::Passed(_));
-        let listener = self.listen(BACKLOG, place, own)?;
-        let listener = match is_passed {
-            true => Listener::try_from(listener),
-            false => Listener::own(listener),
-        };
-        listener.map_err(StartError::Inherited)
-    }
-}
 
 /// Those of one protocol.
 #[derive(Debug, Default)]
@@ -120,15 +79,14 @@ impl OwnSockets {
         (address, place): (SocketAddr, &Place),
         families: Families,
         inherited: &Inherited,
-    ) -> Result<BoundAddress, StartError> {
+    ) -> Result<Bound, StartError> {
         if let Some(passed) = inherited.at(address).map_err(StartError::Inherited)? {
-            return Ok(BoundAddress::Passed(passed));
+            return Ok(Bound::passed(passed, address));
         }
         let is_in_use = |error: &BindError| matches!(error, BindError::InUse { .. });
         let bind = || Bound::new(address, families, self.going());
         let bound = retry_while_in_use(bind, is_in_use);
-        let bound = bound.map_err(|source| self.refused(place.clone(), source));
-        bound.map(BoundAddress::Own)
+        bound.map_err(|source| self.refused(place.clone(), source))
     }
 
     /// Why an address cannot be had that is given at `place`: for one of these, if that is so.

@@ -4,7 +4,6 @@
 //! one is not served until what was served is back, or an administrator accepts what is there (`tarn lun adopt`). A
 //! unit that is new, or was given another store, has no such record: what is there is recorded.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use config::{Place, StoreSpec};
@@ -113,13 +112,11 @@ impl Expected {
     }
 
     /// The store as it is opened: nothing is made or lengthened of what was served.
-    fn asked<'s>(&self, spec: &'s StoreSpec) -> Cow<'s, StoreSpec> {
-        match self.may_make(spec) {
-            true => Cow::Borrowed(spec),
-            false => Cow::Owned(StoreSpec {
-                size_bytes: None,
-                ..spec.clone()
-            }),
+    fn asked(&self, spec: &StoreSpec) -> StoreSpec {
+        let size_bytes = spec.size_bytes.filter(|_| self.may_make(spec));
+        StoreSpec {
+            size_bytes,
+            ..spec.clone()
         }
     }
 
@@ -160,23 +157,6 @@ impl Expected {
     }
 }
 
-/// A part of a unit, as a look has found it.
-#[derive(Clone, Debug)]
-pub(super) struct FoundPart {
-    pub(super) found: Found,
-    is_other_file: bool,
-}
-
-impl FoundPart {
-    /// One that is open, and stays.
-    pub(super) const fn open(store: Arc<dyn SharedStore>) -> Self {
-        Self {
-            found: Found::Ready(store),
-            is_other_file: false,
-        }
-    }
-}
-
 /// Whether a part of a unit can be opened, and is what was served. Makes, locks and changes nothing. May take as long as
 /// a file system or a server lets it.
 ///
@@ -188,14 +168,12 @@ pub(super) fn look_expected(
     place: &Place,
     opener: &Opener,
     expected: &Expected,
-) -> Result<FoundPart, StartError> {
+) -> Result<Found, StartError> {
     let asked = expected.asked(spec);
     let found = look_at_part(&asked, place, opener);
-    let found = found.map_err(|error| expected.said((spec, place), error))?;
-    Ok(FoundPart {
-        is_other_file: expected.check((spec, place), &**found.store())?,
-        found,
-    })
+    let mut found = found.map_err(|error| expected.said((spec, place), error))?;
+    found.is_other_file = expected.check((spec, place), &*found.store)?;
+    Ok(found)
 }
 
 /// Opens a part of a unit, which has to be what was served; where a look has `found` it, it has to be that. May take as
@@ -208,13 +186,13 @@ pub(super) fn open_expected(
     (spec, place): (&StoreSpec, &Place),
     opener: &Opener,
     expected: &Expected,
-    found: Option<&FoundPart>,
+    found: Option<&Found>,
 ) -> Result<Part, StartError> {
     let asked = expected.asked(spec);
-    let store = open_part(&asked, place, opener, found.map(|part| &part.found));
+    let store = open_part(&asked, place, opener, found);
     let store = store.map_err(|error| expected.said((spec, place), error))?;
     let is_other_file = match found {
-        Some(part) => part.is_other_file,
+        Some(found) => found.is_other_file,
         None => expected.check((spec, place), &*store)?,
     };
     grow(spec, place, &*store)?;

@@ -12,8 +12,8 @@ use config::{Model, Place, StoreSpec};
 use confine::inherited::Inherited;
 use plane::{PortalIndex, UnitIndex};
 use reactor::Listener;
-use reactor::net::Families;
-use store::{Form, Member, SharedStore};
+use reactor::net::{Bound, Families};
+use store::SharedStore;
 
 use super::apply::{Growth, Prepared, number_targets};
 use super::attempts::on_thread;
@@ -21,9 +21,9 @@ use super::caches::CacheSwitch;
 use super::held::withheld;
 use super::hyperscsi::{BoundSites, Served, Sites};
 use super::log_device::attach;
-use super::look::{BoundAddresses, Kept, LookedPart, LookedUnit, Means, renames};
-use super::open::{Leftovers, OpenStore, bind_socket, open_members, open_parts};
-use super::own_sockets::{BoundAddress, OwnSockets};
+use super::look::{BoundAddresses, Kept, LookedUnit, Means, ledger_change};
+use super::open::{Found, Leftovers, OpenStore, bind_socket, open_members, open_parts};
+use super::own_sockets::OwnSockets;
 use super::running::{
     NO_PORTAL, PortNumbers, Running, RunningListener, RunningSocket, RunningUnit,
 };
@@ -34,7 +34,10 @@ use crate::administration::{AdminListening, listens_otherwise};
 use crate::error::Unanswered;
 use crate::locate::Location;
 use crate::secret::Secrets;
-use crate::state::{LedgerChange, State, UnitIdentity, check_identities};
+use crate::state::{State, UnitIdentity, check_identities};
+
+/// Connections that may wait to be accepted, per portal.
+const BACKLOG: i32 = 4096;
 
 /// Opens all that is new, and listens.
 ///
@@ -49,8 +52,9 @@ pub(super) fn take(
     means: &Means<'_>,
 ) -> Result<Prepared, StartError> {
     let (state, made) = (means.state, Leftovers::of(&means.opener));
-    let locations: Vec<_> = kept.units.iter().map(|one| one.location.clone()).collect();
-    let identities = identities(old, &model, units, &locations, state)?;
+    let locations = kept.locations();
+    let change = ledger_change(old, (&model, units), &locations);
+    let identities = state.identities_of_change(&change)?;
     let model = Arc::new(model);
     let mut running = Running {
         tls: kept.tls,
@@ -70,10 +74,10 @@ pub(super) fn take(
             Some((served, before)) if units.keeps(position, before, unit) => {
                 let (growth, location) = growth(served, unit, looked, means)?;
                 let mut served = served.clone();
-                if let Some(Growth::Members { media, .. }) = &growth {
-                    served.opened.media.extend(media.iter().cloned());
+                if let Some(growth) = growth {
+                    served.opened.media.extend(growth.media.iter().cloned());
+                    grown.push((position, growth));
                 }
-                grown.extend(growth.map(|growth| (position, growth)));
                 cached.extend(CacheSwitch::of(served.index, before, unit));
                 served.at(location)
             }
@@ -109,31 +113,12 @@ pub(super) fn take(
     })
 }
 
-/// The identities of the units of a new configuration, which are in the ledger from now on.
-fn identities(
-    old: &Running,
-    model: &Model,
-    units: &Match,
-    locations: &[Option<Location>],
-    state: &State,
-) -> Result<Vec<UnitIdentity>, StartError> {
-    let served: Vec<_> = old.units.iter().map(|unit| unit.identity.clone()).collect();
-    state.identities_of_change(&LedgerChange {
-        old: &old.model,
-        new: model,
-        locations,
-        served: &served,
-        from: &units.from,
-        renames: &renames(&old.model, model, units),
-    })
-}
-
 /// Listens for administrators where nobody does yet, if they are to come elsewhere. Where none may come at all, there
 /// is nothing to open: the next start sees to it.
 fn open_administration(
     old: &Running,
     model: &Model,
-    (own, bound): (&OwnSockets, Vec<(SocketAddr, BoundAddress)>),
+    (own, bound): (&OwnSockets, Vec<(SocketAddr, Bound)>),
     means: &Means<'_>,
 ) -> Result<Option<NextEndpoints>, StartError> {
     let is_renewed = |one: &AdminListening| one.is_renewed(model);
@@ -158,40 +143,23 @@ fn leaving(running: &Running, old: &Running) -> Vec<UnitIndex> {
 fn growth(
     served: &RunningUnit,
     unit: &config::Unit,
-    looked: LookedUnit,
+    mut looked: LookedUnit,
     means: &Means<'_>,
 ) -> Result<(Option<Growth>, Option<Location>), StartError> {
     let location = served.location.clone();
-    // A unit that is not served gets its size when its store is opened.
-    if served.opened.held.is_some() {
+    let Some(sizes) = looked.grows.take() else {
         return Ok((None, location));
-    }
-    let Some(composed) = &served.opened.composed else {
-        let size = unit.store.size_bytes;
-        let grown = size.filter(|size| *size > served.store.capabilities().size_bytes);
-        return Ok((grown.map(Growth::To), location));
     };
-    let (members, open) = (unit.store.members(), composed.members());
-    let sizes = members.iter().map(|one| one.store.configured_size_bytes());
-    let sizes: Vec<Option<u64>> = sizes.take(open.len()).collect();
-    let is_concat = composed.form() == Form::Concat;
-    let differs = |(one, size): (&Member, &Option<u64>)| match is_concat {
-        true => one.bytes != *size,
-        false => size.is_some_and(|size| size > one.store.capabilities().size_bytes),
-    };
-    if members.len() == open.len() && !open.iter().zip(&sizes).any(differs) {
-        return Ok((None, location));
-    }
-    let mut parts = Parts::of(looked, means);
-    let mut media = Vec::new();
-    let added = members.get(open.len()..).unwrap_or_default();
+    let (mut parts, mut media) = (Parts::of(looked, means), Vec::new());
+    let added = unit.store.members().get(sizes.len()..).unwrap_or_default();
+    let is_concat = served.opened.concat().is_some();
     let added = open_members(added, is_concat, |spec, place| {
         let part = parts.open(spec, place)?;
         media.push(part.medium);
-        Ok::<_, StartError>(part.store)
+        Ok(part.store)
     })?;
     let location = Location::joined(location, parts.locations);
-    let growth = Growth::Members {
+    let growth = Growth {
         sizes,
         added,
         media,
@@ -227,7 +195,7 @@ fn open_unit(
 
 /// The parts of a unit that are yet to be opened, one after the other.
 struct Parts<'a> {
-    looked: std::vec::IntoIter<LookedPart>,
+    looked: std::vec::IntoIter<(Found, Option<Location>)>,
     expected: Expected,
     waits: bool,
     means: &'a Means<'a>,
@@ -249,7 +217,7 @@ impl<'a> Parts<'a> {
     /// Opens the next one.
     fn open(&mut self, spec: &StoreSpec, place: &Place) -> Result<Part, StartError> {
         let (found, location) = match self.looked.next() {
-            Some(part) => (Some(part.found), part.location),
+            Some((found, location)) => (Some(found), location),
             None if self.waits => (None, None),
             None => {
                 return Err(StartError::StoreHangs {
@@ -306,7 +274,9 @@ pub(crate) fn open_listeners(
                     Some(bound) => bound,
                     None => own.bind((wanted.bind, &wanted.place), Families::One, inherited)?,
                 };
-                let listener = bound.listener(&wanted.place, own)?;
+                let listener = bound.listener(BACKLOG, own.going());
+                let listener =
+                    listener.map_err(|source| own.refused(wanted.place.clone(), source))?;
                 let (bound, socket) = (listener.local_address(), listener.occupant());
                 opened.push(listener);
                 RunningListener {

@@ -21,7 +21,7 @@ pub enum Unanswered {
         path: PathBuf,
     },
     /// It was not come to.
-    #[error("there was no time left to look at {}: try again, or change less at once", path.display())]
+    #[error("there was no time left to look at {}", path.display())]
     NoTime {
         /// What was to be asked.
         path: PathBuf,

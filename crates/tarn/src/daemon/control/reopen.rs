@@ -16,10 +16,9 @@ use super::Daemon;
 use super::check::{failed, unprepared};
 use crate::daemon::attempts::{Patience, on_thread};
 use crate::daemon::held::Withheld;
-use crate::daemon::look::{Means, look_again};
+use crate::daemon::look::{Means, look_again, look_at_reopened};
 use crate::daemon::open::{Opener, pause};
 use crate::daemon::running::{Running, RunningUnit};
-use crate::daemon::served::{Expected, look_expected};
 use crate::daemon::snapshots::settle_rollbacks;
 use crate::daemon::steps::Match;
 use crate::daemon::take::take;
@@ -221,21 +220,8 @@ impl Daemon {
     /// Whether the stores of a unit that is not served can be opened now, and are what was served. Opens and closes
     /// them; makes and changes nothing. A path that hangs keeps one thread, and is not asked again until it answers.
     fn is_openable(&self, unit: &Unit, served: &RunningUnit) -> bool {
-        let Ok(expected) = Expected::of(unit, &served.identity) else {
-            return false;
-        };
-        if expected.check_form(unit).is_err() {
-            return false;
-        }
-        let opener = self.opener(&self.begun);
-        unit.parts().all(|part| {
-            let (expected, opener) = (expected.clone(), opener.clone());
-            let patience = self.polls.begin_look();
-            let look = move |spec: &StoreSpec, place: &Place| {
-                look_expected(spec, place, &opener, &expected).is_ok()
-            };
-            on_thread(part, &patience, look).unwrap_or(false)
-        })
+        let means = self.means(self.polls.begin_look(), &self.begun);
+        look_at_reopened(unit, served, &means).is_ok()
     }
 
     /// What units that are removed have next, if they are added again, is compared with nothing.

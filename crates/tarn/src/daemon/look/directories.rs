@@ -23,11 +23,6 @@ impl Look<'_> {
                 continue;
             };
             let (place, shown) = (quota.place.clone(), directory.display().to_string());
-            if self.means.patience.is_over() {
-                let name = format!("{place}: there was no time left to look at {shown}");
-                self.looked.not_probed.push(name);
-                continue;
-            }
             let path = directory.clone();
             let answer = self
                 .means
@@ -42,8 +37,8 @@ impl Look<'_> {
                 },
                 Err(source) => StartError::StoreHangs { place, source },
             };
-            let name = quota.of.to_string();
-            self.wrong(error, |step| step.kind == Kind::Quota && step.name == name);
+            self.note_time(&error);
+            self.wrong_step(Kind::Quota, &quota.of.to_string(), error);
         }
     }
 }

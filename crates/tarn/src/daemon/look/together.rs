@@ -59,6 +59,6 @@ impl Look<'_> {
         let (path, _) = part.0.at.node()?;
         let (path, size_bytes) = (path.to_owned(), part.0.configured_size_bytes()?);
         let look = move |_: &StoreSpec, _: &Place| Ok(store::reservation(&path, size_bytes));
-        self.ask(part, look)?.ok()?
+        self.ask(part, look).ok()?
     }
 }
