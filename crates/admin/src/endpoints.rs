@@ -208,7 +208,7 @@ impl Listening {
         &self,
         wanted: &[SocketAddr],
         settings: &Settings,
-        bind: impl Fn(SocketAddr) -> Result<TcpListener, E>,
+        mut bind: impl FnMut(SocketAddr) -> Result<TcpListener, E>,
     ) -> Result<NextEndpoints, E> {
         let before = self.endpoints.list();
         let mut endpoints = Vec::new();

@@ -132,8 +132,8 @@ pub(crate) fn initiator_form(text: &str) -> String {
     }
 }
 
-/// A name pattern, an address or network, one of each with an `@` between them, a pattern for names in certificates, or a user; `user:` says the last beyond
-/// doubt, for users whose names look like one of the others.
+/// A name pattern, an address or network, one of each with an `@` between them, a pattern for names in certificates, or
+/// a user; `user:` says the last beyond doubt, for users whose names look like one of the others.
 fn read_initiator(
     text: &str,
     users: &Names<'_>,

@@ -2,8 +2,8 @@
 //! behind when its time is over, and as another process, so that it does not keep this one from
 //! ending.
 //!
-//! Knows nothing of what is called. A path has one such thread at most, and there are
-//! [`LEFT_BEHIND_MAX`] in all: what hangs is not asked again until it has answered.
+//! A path has one such thread at most, and there are [`LEFT_BEHIND_MAX`] in all: what hangs is not asked again until it
+//! has answered.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use config::StoreSpec;
+
 use super::open::pause;
+use crate::StartError;
 use crate::error::Unanswered;
 
 /// How long one call may take: a file system that answers at all does so earlier.
@@ -122,7 +125,7 @@ impl Patience<'_> {
         path: &Path,
         call: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Unanswered> {
-        self.ask_at(self.attempts.enter(path)?, path, move || {
+        self.ask_at(self.enter(path)?, path, move || {
             reactor::process::apart(call)
         })
     }
@@ -133,7 +136,7 @@ impl Patience<'_> {
         path: &Path,
         call: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Unanswered> {
-        self.ask_at(self.attempts.enter(path)?, path, move || Ok(call()))
+        self.ask_at(self.enter(path)?, path, move || Ok(call()))
     }
 
     /// As [`Patience::ask`], of a path that others ask, too: waits until they have their answer.
@@ -155,14 +158,23 @@ impl Patience<'_> {
         self.ask_at(self.enter_in_turn(path)?, path, move || Ok(call()))
     }
 
+    fn enter(&self, path: &Path) -> Result<Place, Unanswered> {
+        match self.is_over() {
+            true => Err(Unanswered::NoTime {
+                path: path.to_owned(),
+            }),
+            false => self.attempts.enter(path),
+        }
+    }
+
     fn enter_in_turn(&self, path: &Path) -> Result<Place, Unanswered> {
         let until = self.until.min(Instant::now() + self.call_max);
-        loop {
-            match self.attempts.enter(path) {
-                Err(Unanswered::StillHangs { .. }) if Instant::now() < until => pause(TURN_PAUSE),
-                entered => return entered,
-            }
+        let mut entered = self.enter(path);
+        while matches!(entered, Err(Unanswered::StillHangs { .. })) && Instant::now() < until {
+            pause(TURN_PAUSE);
+            entered = self.attempts.enter(path);
         }
+        entered
     }
 
     fn ask_at<T: Send + 'static>(
@@ -199,6 +211,29 @@ impl Patience<'_> {
             },
         })
     }
+}
+
+/// What a call that touches the medium of a store gives, which is given at a place.
+pub(super) fn on_thread<T: Send + 'static>(
+    (spec, place): (&StoreSpec, &config::Place),
+    patience: &Patience<'_>,
+    call: impl FnOnce(&StoreSpec, &config::Place) -> T + Send + 'static,
+) -> Result<T, StartError> {
+    let path = match spec.at.medium() {
+        Some(medium) => PathBuf::from(medium.to_string()),
+        None => return Ok(call(spec, place)),
+    };
+    let (spec, there) = (spec.clone(), place.clone());
+    let has_image = spec.at.image().is_some();
+    let call = move || call(&spec, &there);
+    let answer = match has_image {
+        true => patience.ask_library(&path, call),
+        false => patience.ask(&path, call),
+    };
+    answer.map_err(|source| StartError::StoreHangs {
+        place: place.clone(),
+        source,
+    })
 }
 
 /// A path that is being asked, until this is dropped.

@@ -30,7 +30,7 @@ use plane::{Handle, MediumOrder, NoAnswer, SessionReport};
 use self::check::{check_revision, check_role, failed, unprepared};
 use self::planning::{Planned, stand_in_the_way};
 use self::reopen::settle;
-use super::apply::{self, Prepared};
+use super::apply::Prepared;
 use super::attempts::{Attempts, Patience};
 use super::doctor::{Doctor, Inquirer};
 use super::events::{Events, milliseconds};
@@ -46,6 +46,7 @@ use super::running::Running;
 use super::schedule::Missed;
 use super::secrets::SecretFiles;
 use super::settling::{OWN_PATIENCE, Progress, Settling, Settlings};
+use super::take::take;
 use super::{foresight, media, quotas, reservations, snapshots, stats, traces, views};
 use crate::StartError;
 use crate::administration::AdminListening;
@@ -53,7 +54,6 @@ use crate::confinement::Reach;
 use crate::logging::LogSwitch;
 use crate::prepare::Flags;
 use crate::save;
-use crate::secret::Secrets;
 use crate::state::{State, Trouble};
 
 /// Between two times that the cores are asked for their sessions, however many want to know.
@@ -451,12 +451,17 @@ impl Daemon {
         history: &mut History,
         record: Record,
     ) -> Result<Prepared, Problem> {
-        let Planned { model, units, .. } = planned;
+        let Planned {
+            model,
+            secrets,
+            units,
+            kept,
+            ..
+        } = planned;
         let (old, state) = (&now.running, &self.state);
         let settle_back = |_: &Problem| settle(state, &old.model);
         let means = self.means(self.attempts.begin(), &model);
-        let mut prepared = Secrets::read(&model, self.uid)
-            .and_then(|secrets| apply::prepare(old, model, secrets.into(), &units, &means))
+        let mut prepared = take(old, (model, secrets.into()), &units, kept, &means)
             .map_err(|error| unprepared(&error))
             .inspect_err(settle_back)?;
         prepared

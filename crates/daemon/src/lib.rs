@@ -10,13 +10,13 @@
 //! | `served`, `held` | whether a store is what was served, and units that are not served |
 //! | `running` | the model in force and what it became in the data plane |
 //! | `steps` | what differs between two configurations |
+//! | `look`, `take` | all of a change that can be found out without making it, and the opening of what was found |
 //! | `apply` | carrying a change out |
 //! | `caches` | write caches of units, which come and go |
 //! | `settling` | what a change in force has left to do, which may wait for a store |
 //! | `attempts` | calls that a file system may never answer |
 //! | `file`, `history` | the configuration file, and the revisions on disk |
 //! | `control` | the one writer, the answers to the administration |
-//! | `rehearsal` | all of a change that can be tried without making it |
 //! | `foresight` | what a plan sees of what would keep its change from being made |
 //! | `losses` | whom a change takes what away |
 //! | `effect` | what the steps of a plan do to those who work meanwhile |
@@ -71,6 +71,7 @@ mod keepers;
 mod locate;
 mod log_device;
 pub mod logging;
+mod look;
 mod losses;
 mod media;
 mod medium;
@@ -83,7 +84,6 @@ pub mod password;
 mod places;
 pub mod prepare;
 mod quotas;
-mod rehearsal;
 mod reservations;
 mod running;
 mod save;
@@ -99,6 +99,7 @@ mod snapshots;
 pub mod state;
 mod stats;
 mod steps;
+mod take;
 mod traces;
 mod views;
 mod watch;
@@ -112,7 +113,6 @@ pub use error::StartError;
 pub use open::device_options;
 pub use prepare::{Asked, Prepared};
 
-pub(crate) use apply::{open_hyperscsi, open_listeners};
 pub(crate) use control::{Daemon, Parts};
 pub(crate) use doctor::Doctor;
 pub(crate) use effect::{Consequence, PlannedStep};
@@ -120,13 +120,14 @@ pub(crate) use events::Events;
 pub(crate) use figures::Historian;
 pub(crate) use held::{stand_in, withheld};
 pub(crate) use hyperscsi::{check_interfaces, hyperscsi_places};
-pub(crate) use log_device::{close_logs, probe_new_log};
+pub(crate) use log_device::{close_logs, look_at_new_log};
 pub(crate) use notices::Receivers;
 pub(crate) use open::{
-    Leftovers, Opener, check_frames, check_tls, open_first, open_tls, probe_new, retry_while_in_use,
+    Leftovers, Opener, check_frames, look_at_new, open_first, read_all_tls, retry_while_in_use,
 };
 pub(crate) use own_sockets::OwnSockets;
 pub(crate) use quotas::{Accountant, Accounts, check_first as check_quotas};
 pub(crate) use running::{PortNumbers, Running, RunningUnit, nbd_places, slow_command};
 pub(crate) use schedule::Scheduler;
+pub(crate) use take::{open_hyperscsi, open_listeners};
 pub(crate) use watch::Watcher;

@@ -6,13 +6,14 @@ mod own_files;
 mod snapshot;
 
 use std::collections::HashMap;
-use std::fs::{self, FileType, Metadata};
+use std::fs::{self, File, FileType, Metadata};
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 use config::{ConfigError, Model, Node, Place, ServerAddress, StoreRule, StoreSpec, Unit};
+use store::SharedStore;
 
 pub(crate) use self::own_files::{OwnFiles, files_of_store, secrets_of};
 pub(crate) use self::snapshot::snapshot_at;
@@ -55,6 +56,22 @@ impl Location {
 }
 
 impl Location {
+    /// The same, where a file that was yet to be made is there and open.
+    pub(crate) fn made(self, store: &dyn SharedStore) -> Self {
+        let open = store.descriptor().filter(|_| !self.exists);
+        let open = open.and_then(|open| open.try_clone_to_owned().ok());
+        let found = open.and_then(|open| File::from(open).metadata().ok());
+        match found {
+            None => self,
+            Some(found) => Self {
+                exists: true,
+                mark: FileMark::of(&found),
+                names: vec![device::inode(&found)],
+                ..self
+            },
+        }
+    }
+
     /// Whether both are, in part or as a whole, the same file, device or export.
     pub(crate) fn shares(&self, other: &Self) -> bool {
         let is_same = |one: &Self, two: &Self| {
@@ -140,20 +157,6 @@ pub(crate) fn locate_each(model: &Model) -> (Vec<Option<Location>>, Vec<StartErr
     let twice = double_uses(model, &locations, &logs);
     mistakes.extend(twice.into_iter().map(|(_, error)| error));
     (locations, mistakes)
-}
-
-/// Checks that no two units have the same file or device, as their store or as their log.
-///
-/// # Errors
-///
-/// Two have.
-pub(crate) fn check_uses(
-    model: &Model,
-    locations: &[Option<Location>],
-    logs: &[Option<Location>],
-) -> Result<(), StartError> {
-    let mut twice = double_uses(model, locations, logs).into_iter();
-    twice.next().map_or(Ok(()), |(_, error)| Err(error))
 }
 
 /// Units that have a file or device, as their store or as their log, which another one before them has, by position.

@@ -19,8 +19,7 @@ use config::{Model, Quota, QuotaOf, Unit};
 use plane::{Handle, Space, UnitIndex};
 use store::SharedStore;
 
-use super::apply::on_thread;
-use super::attempts::{Attempts, Patience};
+use super::attempts::{Attempts, Patience, on_thread};
 use super::control::Daemon;
 use super::effect::{Consequence, PlannedStep};
 use super::open::pause;
@@ -70,17 +69,6 @@ fn counted(quota: &Quota, model: &Model, sizes: &[Vec<u64>]) -> u64 {
 pub(crate) fn check_first(model: &Model) -> Result<(), StartError> {
     let found = model.units().iter().map(|_| Vec::new());
     let mut excess = excess(model, found, None).into_iter();
-    excess.next().map_or(Ok(()), |(_, error)| Err(error))
-}
-
-/// Refuses a change after which disks are larger than quotas allow.
-pub(super) fn check(
-    model: &Model,
-    served: &[RunningUnit],
-    old: &Running,
-) -> Result<(), StartError> {
-    let found = served.iter().map(|served| served.opened.counted());
-    let mut excess = excess(model, found, Some(old)).into_iter();
     excess.next().map_or(Ok(()), |(_, error)| Err(error))
 }
 

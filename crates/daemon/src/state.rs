@@ -94,11 +94,11 @@ pub(crate) struct LedgerChange<'a> {
     /// Where the units of `new` are that are not served yet.
     pub(crate) locations: &'a [Option<Location>],
     /// The identities of the units of `old`.
-    pub(crate) served: &'a [UnitIdentity],
+    pub(crate) served: Vec<UnitIdentity>,
     /// The position in `old` of every unit of `new` that is served already.
     pub(crate) from: &'a [Option<usize>],
     /// Served units that get another id.
-    pub(crate) renames: &'a [Rename],
+    pub(crate) renames: Vec<Rename>,
 }
 
 impl LedgerChange<'_> {
@@ -225,7 +225,7 @@ impl State {
         } = change;
         let found = self.change_ledger(|ledger| {
             ledger.settle(old);
-            for (unit, identity) in old.units().iter().zip(*served) {
+            for (unit, identity) in old.units().iter().zip(served) {
                 ledger.remember(unit, identity);
             }
             ledger.begin_renames(renames);
@@ -256,7 +256,7 @@ impl State {
             return Vec::new();
         };
         ledger.settle(change.old);
-        ledger.begin_renames(change.renames);
+        ledger.begin_renames(&change.renames);
         let units = || change.new.units().iter().enumerate();
         let kept = units().filter_map(|(position, _)| Some(change.served_as(position)?.naa));
         let mut seen: BTreeSet<Naa> = kept.collect();
@@ -274,12 +274,12 @@ impl State {
                 wrong.push((position, StartError::IdentityShared { place, unit }));
                 continue;
             }
-            let directory = self.directory.join("units").join(naa.to_string());
-            if directory.join(unit::LOCK).exists()
-                && let Err(error @ StartError::UnitBusy { .. }) = self.lock_unit(unit, naa)
-            {
-                wrong.push((position, error));
-            }
+            let is_free = || match UnitState::is_locked(&self.unit_directory(naa)) {
+                true => Err(self.busy(unit, naa)),
+                false => Ok(()),
+            };
+            let busy = retry_while_in_use(is_free, |_| true).err();
+            wrong.extend(busy.map(|error| (position, error)));
         }
         wrong
     }
@@ -438,20 +438,29 @@ impl State {
     }
 
     fn lock_unit(&self, unit: &config::Unit, naa: Naa) -> Result<UnitState, StartError> {
-        let directory = self.directory.join("units").join(naa.to_string());
+        let directory = self.unit_directory(naa);
         let unusable = |source| StartError::StateUnusable {
             path: directory.clone(),
             source,
         };
         let lock = || {
             let state = UnitState::lock(&directory).map_err(unusable)?;
-            state.ok_or_else(|| StartError::UnitBusy {
-                place: unit.place.clone(),
-                unit: unit.to_string(),
-                lock: directory.join(unit::LOCK),
-            })
+            state.ok_or_else(|| self.busy(unit, naa))
         };
         retry_while_in_use(lock, |error| matches!(error, StartError::UnitBusy { .. }))
+    }
+
+    fn unit_directory(&self, naa: Naa) -> PathBuf {
+        self.directory.join("units").join(naa.to_string())
+    }
+
+    /// Another process has a unit.
+    fn busy(&self, unit: &config::Unit, naa: Naa) -> StartError {
+        StartError::UnitBusy {
+            place: unit.place.clone(),
+            unit: unit.to_string(),
+            lock: self.unit_directory(naa).join(unit::LOCK),
+        }
     }
 
     /// Reads the ledger, lets `change` work on it, and writes it if it is another one then; all
