@@ -346,7 +346,7 @@ def connection_reinstatement_takes_the_place_of_the_old():
 
 @test
 def what_a_connection_has_ends_with_it_and_what_a_session_has_does_not():
-    """Digests are shown for each connection; a violation that costs a connection stays counted for the session."""
+    """Digests are shown for each connection; a violation on one that has gone stays counted for the session."""
     with serve() as tarn, login(tarn, keys={"MaxConnections": "2"}) as session:
         def shown():
             (one,) = tarn.api().get("sessions")
@@ -357,7 +357,9 @@ def what_a_connection_has_ends_with_it_and_what_a_session_has_does_not():
         session.offered |= {"HeaderDigest": "CRC32C", "DataDigest": "CRC32C"}
         second = session.add_connection(1)
         equal(shown(), ([(0, False, False), (1, True, True)], 0), "two connections")
-        second.send_raw(bytes(iscsi.Pdu(iscsi.NOP_OUT).pack()) + bytes(4))       # its header digest is wrong
+        second.send(iscsi.Pdu(iscsi.SNACK, 0x8F, itt=iscsi.NO_TAG, ttt=iscsi.NO_TAG, exp_stat_sn=second.exp_stat_sn))
+        equal(second.recv().opcode, iscsi.REJECT, "the answer to a SNACK of no type")
+        equal(session.logout(reason=1, cid=1), 0, "response to 'close connection 1'")
         check(second.closed_within(5), "the second connection is still open")
         session.connections.remove(second)
         equal(shown(), ([(0, False, False)], 1), "the first is left")
