@@ -15,8 +15,8 @@ use std::sync::Arc;
 use admin::NextEndpoints;
 use plane::{
     Access, Asker, Confirmation, ConnectionReport, ExportAsker, Grant, Handle, NoAnswer,
-    PortalIndex, SessionReport, TargetIndex, TransportDetails, UnitDescription, UnitIndex,
-    VisibleLun,
+    Policy as _, PortalIndex, SessionReport, TargetIndex, TransportDetails, UnitDescription,
+    UnitIndex, VisibleLun,
 };
 use reactor::Listener;
 use store::{ComposeError, Member};
@@ -365,8 +365,6 @@ impl Prepared {
 
 /// What the rules say of sessions that are there.
 pub(super) fn judge(policy: &ModelPolicy, sessions: &[SessionReport]) -> Verdict {
-    use plane::Policy as _;
-
     let (mut ended, mut granted) = (Vec::new(), Vec::new());
     // The caller that ends it waits for it.
     for session in sessions.iter().filter(|session| !session.is_ending) {
@@ -387,10 +385,12 @@ pub(super) fn judge(policy: &ModelPolicy, sessions: &[SessionReport]) -> Verdict
 /// What a session may see, if it may stay. Its first login says what that is, also when that
 /// connection is gone; every connection it has now must be granted as much.
 fn luns_of(policy: &ModelPolicy, session: &SessionReport) -> Option<Vec<VisibleLun>> {
-    use plane::Policy as _;
-
     match &session.transport {
-        TransportDetails::Iscsi { .. } => luns_of_iscsi(policy, session),
+        TransportDetails::Iscsi {
+            portal_group_tag,
+            connections,
+            ..
+        } => luns_of_iscsi(policy, session, *portal_group_tag, connections),
         TransportDetails::Nbd {
             export,
             service,
@@ -411,13 +411,15 @@ fn luns_of(policy: &ModelPolicy, session: &SessionReport) -> Option<Vec<VisibleL
 }
 
 /// The same of a session of iSCSI.
-fn luns_of_iscsi(policy: &ModelPolicy, session: &SessionReport) -> Option<Vec<VisibleLun>> {
-    use plane::Policy as _;
-
+fn luns_of_iscsi(
+    policy: &ModelPolicy,
+    session: &SessionReport,
+    tag: u16,
+    connections: &[ConnectionReport],
+) -> Option<Vec<VisibleLun>> {
     let Some(target) = session.target else {
         return policy.may_discover(&session.asker()).then(Vec::new);
     };
-    let tag = session.portal_group_tag;
     let granted = |asker: Asker<'_>| {
         policy
             .is_reached(target, asker.portal, tag)
@@ -428,5 +430,5 @@ fn luns_of_iscsi(policy: &ModelPolicy, session: &SessionReport) -> Option<Vec<Vi
     let has_all = |connection: &ConnectionReport| {
         granted(session.asker_of(connection)).is_some_and(|own| VisibleLun::cover(&own, &luns))
     };
-    session.connections.iter().all(has_all).then_some(luns)
+    connections.iter().all(has_all).then_some(luns)
 }
