@@ -103,8 +103,8 @@ fn unit(bytes: u32) -> u32 {
     if bytes.is_power_of_two() { bytes } else { 4096 }
 }
 
-/// Tries it where it changes nothing: behind the end of the file. Of one that is open for reading only nothing says that
-/// it cannot.
+/// Tries it where it changes nothing: behind the end of the file. One that is open for reading only is taken for one
+/// that can.
 fn can_punch(file: &OwnedFd, size: i64) -> bool {
     let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     let behind = u64::try_from(size).unwrap_or(0).next_multiple_of(1 << 20);
