@@ -103,11 +103,15 @@ fn unit(bytes: u32) -> u32 {
     if bytes.is_power_of_two() { bytes } else { 4096 }
 }
 
-/// Tries it where it changes nothing: behind the end of the file.
+/// Tries it where it changes nothing: behind the end of the file. One that is open for reading only is taken for one
+/// that can.
 fn can_punch(file: &OwnedFd, size: i64) -> bool {
     let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     let behind = u64::try_from(size).unwrap_or(0).next_multiple_of(1 << 20);
-    fallocate(file, mode, behind, 1 << 20).is_ok()
+    matches!(
+        fallocate(file, mode, behind, 1 << 20),
+        Ok(()) | Err(Errno::BADF)
+    )
 }
 
 fn direct_align(file: &OwnedFd) -> Option<u32> {

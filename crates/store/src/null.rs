@@ -32,6 +32,13 @@ impl NullDisk {
     }
 }
 
+impl NullDisk {
+    /// What stands for a disk with these capabilities that is yet to be made.
+    pub(crate) const fn like(capabilities: Capabilities) -> Self {
+        Self { capabilities }
+    }
+}
+
 impl SharedStore for NullDisk {
     fn inner(&self) -> &dyn SharedStore {
         &Bottom

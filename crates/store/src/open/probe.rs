@@ -6,37 +6,28 @@
 //! namespace), direct I/O for a file that is not there yet, a limit of a file system that [`size_max`] does not know.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{Access, AtFlags, CWD, FileType, OFlags, StatFs, accessat, fstat, statfs};
+use rustix::fs::{Access, AtFlags, CWD, OFlags, StatFs, accessat, statfs};
 use rustix::io::Errno;
 
 use super::{
-    CREATE, OpenError, OpenFailure, OpenOptions, RESERVE, StoreKind, check_size, denied,
+    CREATE, OpenError, OpenFailure, OpenOptions, RESERVE, StoreKind, check_size, denied, identity,
     not_opened, system,
 };
 use crate::file::FileDisk;
 use crate::geometry::is_read_only;
 use crate::null::NullDisk;
 use crate::size::size_of_disk;
-use crate::{SharedStore, backing, locks};
+use crate::{CacheMode, Capabilities, SharedStore, backing, locks};
 
-/// What a probe has found at its path, for [`OpenOptions::seen`]: `None` if nothing. Whoever keeps a file that was probed
-/// keeps its inode from being used again.
+/// What a probe has found at its path, for [`OpenOptions::seen`]: `None` if nothing. Whoever keeps a file that was
+/// probed keeps its inode from being used again.
 pub fn seen(probed: &dyn SharedStore) -> Option<(u64, u64)> {
     identity(&probed.descriptor()?)
-}
-
-/// Device and inode of a file; of a device with any number of nodes, its number.
-pub(super) fn identity(file: &impl AsFd) -> Option<(u64, u64)> {
-    let found = fstat(file).ok()?;
-    Some(match FileType::from_raw_mode(found.st_mode) {
-        FileType::BlockDevice => (found.st_rdev, 0),
-        _ => (found.st_dev, found.st_ino),
-    })
 }
 
 impl OpenOptions {
@@ -82,8 +73,11 @@ impl OpenOptions {
         let may = accessat(CWD, directory_of(&self.path), may, AtFlags::EACCESS);
         may.map_err(|errno| system(CREATE)(errno.into()))?;
         probe_growth(&self.path, 0, size, self.thin)?;
-        let block = self.block_bytes.unwrap_or(512);
-        Ok(Arc::new(NullDisk::new(size, block, false)))
+        let mut disk = Capabilities::plain(size, self.block_bytes.unwrap_or(512));
+        disk.thin = self.thin;
+        disk.volatile_cache = true;
+        disk.writes_through = self.cache == CacheMode::WriteThrough;
+        Ok(Arc::new(NullDisk::like(disk)))
     }
 
     /// Opens it for reading, if it could be opened for the I/O to come and locked.
@@ -276,6 +270,7 @@ mod tests {
             assert_eq!(found.bytes, (1 << 20) - 8192);
         }
         assert_another_file_is_not_opened(&directory);
+        assert_a_probe_has_what_matters_to_others(&directory);
         fs::remove_dir_all(&directory).unwrap();
     }
 
@@ -305,5 +300,30 @@ mod tests {
         let left = fs::metadata(&path).unwrap().len();
         assert_eq!(left, 4096, "another file was made larger");
         fs::remove_file(&path).unwrap();
+    }
+
+    /// A composition compares its members by these.
+    fn assert_a_probe_has_what_matters_to_others(directory: &Path) {
+        let path = directory.join("like.img");
+        for (cache, thin) in [
+            (CacheMode::WriteBack, true),
+            (CacheMode::WriteThrough, true),
+            (CacheMode::WriteBack, false),
+        ] {
+            let options = OpenOptions {
+                cache,
+                thin,
+                ..options(&path, Some(4096))
+            };
+            let of = |store: Arc<dyn SharedStore>| {
+                let it = store.capabilities();
+                let cache = (it.volatile_cache, it.writes_through);
+                (cache, it.thin, it.read_only, it.compare_and_write_bytes)
+            };
+            let missing = of(options.probe().unwrap());
+            assert_eq!(missing, of(options.open().unwrap()), "{cache:?} {thin}");
+            assert_eq!(missing, of(options.probe().unwrap()), "{cache:?} {thin}");
+            fs::remove_file(&path).unwrap();
+        }
     }
 }
