@@ -12,7 +12,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::open::pause;
 use crate::error::Unanswered;
 
 /// How long one call may take: a file system that answers at all does so earlier.
@@ -211,6 +210,33 @@ impl Drop for Place {
     fn drop(&mut self) {
         self.attempts.lock().remove(&self.path);
     }
+}
+
+/// Tries again for a moment when something is in use: the kernel takes a while to give back what
+/// a program that was killed, or a listener that was closed, had on its rings, and so does the
+/// guardian of a program that was killed (`reactor::process`).
+pub(crate) fn retry_while_in_use<T, E>(
+    mut attempt: impl FnMut() -> Result<T, E>,
+    is_in_use: impl Fn(&E) -> bool,
+) -> Result<T, E> {
+    const ATTEMPTS: u32 = 20;
+    const PAUSE: Duration = Duration::from_millis(50);
+    for _ in 1..ATTEMPTS {
+        match attempt() {
+            Err(error) if is_in_use(&error) => pause(PAUSE),
+            outcome => return outcome,
+        }
+    }
+    attempt()
+}
+
+/// Waits a moment.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "no core of the data plane waits here"
+)]
+pub(super) fn pause(time: Duration) {
+    thread::sleep(time);
 }
 
 #[cfg(test)]

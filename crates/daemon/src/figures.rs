@@ -29,8 +29,8 @@ use api::problem::{Problem, ProblemKind};
 use plane::{CoreCounts, UnitIndex};
 
 use self::series::{Gain, LEVELS, Series};
+use super::calendar::milliseconds;
 use super::control::Daemon;
-use super::events::milliseconds;
 use super::stats::cpu_us;
 
 /// Between two readings: what the shortest step covers.

@@ -20,12 +20,12 @@ use plane::{
 use reactor::net::BindError;
 use reactor::{Occupant, Site};
 
+use super::attempts::retry_while_in_use;
 use super::effect::{Consequence, PlannedStep};
-use super::open::{check_frames, retry_while_in_use};
 use super::own_sockets::OwnSockets;
 use super::running::{Running, RunningUnit};
 use crate::StartError;
-use crate::interface::{self, FrameUse};
+use crate::interface::{self, FrameUse, check_frames};
 use crate::secret::Secrets;
 use crate::state::{State, entropy};
 

@@ -122,9 +122,7 @@ pub(crate) use held::{stand_in, withheld};
 pub(crate) use hyperscsi::{check_interfaces, hyperscsi_places};
 pub(crate) use log_device::{close_logs, probe_new_log};
 pub(crate) use notices::Receivers;
-pub(crate) use open::{
-    Leftovers, Opener, check_frames, check_tls, open_first, open_tls, probe_new, retry_while_in_use,
-};
+pub(crate) use open::{Leftovers, Opener, check_tls, open_first, open_tls, probe_new};
 pub(crate) use own_sockets::OwnSockets;
 pub(crate) use quotas::{Accountant, Accounts, check_first as check_quotas};
 pub(crate) use running::{PortNumbers, Running, RunningUnit, nbd_places, slow_command};

@@ -13,10 +13,11 @@ use store::{
 };
 
 use super::apply::on_thread;
+use super::attempts::retry_while_in_use;
 use super::control::Acceptance;
 use super::control::Daemon;
 use super::held::{Cause, Withheld};
-use super::open::{OpenStore, Opener, retry_while_in_use};
+use super::open::{OpenStore, Opener};
 use crate::StartError;
 use crate::medium::{Medium, log_name_of};
 use crate::state::{LogNote, LogNotes, UnitIdentity};

@@ -23,12 +23,13 @@ use store::{
     OpenOptions, SharedStore,
 };
 
+use super::attempts::retry_while_in_use;
 use super::control::Acceptance;
 use super::held::{Withheld, withheld};
 use super::log_device::{LogUse, attach};
 use super::own_sockets::OwnSockets;
 use super::served::{Expected, Part, open_expected};
-use crate::interface::{self, FrameUse, Problem};
+use crate::interface::{FrameUse, check_frames};
 use crate::locate::{OwnFiles, snapshot_at};
 use crate::medium::{Medium, positions};
 use crate::state::UnitIdentity;
@@ -844,48 +845,4 @@ fn options(spec: &StoreSpec) -> OpenOptions {
     options.thin = spec.thin.unwrap_or(true);
     options.force_raw = spec.format_raw;
     options
-}
-
-/// Tries again for a moment when something is in use: the kernel takes a while to give back what
-/// a program that was killed, or a listener that was closed, had on its rings, and so does the
-/// guardian of a program that was killed (`reactor::process`).
-pub(crate) fn retry_while_in_use<T, E>(
-    mut attempt: impl FnMut() -> Result<T, E>,
-    is_in_use: impl Fn(&E) -> bool,
-) -> Result<T, E> {
-    const ATTEMPTS: u32 = 20;
-    const PAUSE: Duration = Duration::from_millis(50);
-    for _ in 1..ATTEMPTS {
-        match attempt() {
-            Err(error) if is_in_use(&error) => pause(PAUSE),
-            outcome => return outcome,
-        }
-    }
-    attempt()
-}
-
-/// Whether this process can take frames of an interface now. Sockets that were given up are free a moment later.
-pub(crate) fn check_frames(name: &str, place: &Place, of: FrameUse) -> Result<(), StartError> {
-    let is_in_use = |error: &StartError| {
-        let StartError::Interface { problem, .. } = error else {
-            return false;
-        };
-        matches!(
-            problem,
-            Problem::Restart {
-                is_in_use: true,
-                ..
-            }
-        )
-    };
-    retry_while_in_use(|| interface::check_for_frames(name, place, of), is_in_use)
-}
-
-/// Waits a moment.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "no core of the data plane waits here"
-)]
-pub(super) fn pause(time: Duration) {
-    std::thread::sleep(time);
 }

@@ -20,10 +20,9 @@ use plane::{Handle, Space, UnitIndex};
 use store::SharedStore;
 
 use super::apply::on_thread;
-use super::attempts::{Attempts, Patience};
+use super::attempts::{Attempts, Patience, pause};
 use super::control::Daemon;
 use super::effect::{Consequence, PlannedStep};
-use super::open::pause;
 use super::running::{Running, RunningUnit};
 use super::steps::Match;
 use crate::StartError;

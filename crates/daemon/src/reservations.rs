@@ -10,8 +10,8 @@ use plane::{
     UnitIndex,
 };
 
+use super::calendar::milliseconds;
 use super::control::Daemon;
-use super::events::milliseconds;
 
 /// What the reservations of a unit are, where there is one or somebody is registered.
 pub(super) fn summary(report: &ReservationReport) -> Option<view::Reservations> {

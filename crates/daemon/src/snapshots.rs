@@ -32,10 +32,10 @@ use store::{
 
 use super::attempts::Patience;
 use super::control::Daemon;
-use super::events::{Events, milliseconds};
+use super::events::Events;
 use super::running::RunningUnit;
 use super::schedule::Period;
-use crate::calendar::Moment;
+use crate::calendar::{Moment, milliseconds};
 
 /// Units of one moment, at most: each has a thread for its copy.
 const UNITS_MAX: usize = 16;

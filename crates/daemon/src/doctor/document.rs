@@ -8,9 +8,9 @@ use api::event::{Finding, Severity};
 use config::Model;
 
 use super::{finding, locked};
+use crate::calendar::milliseconds;
 use crate::control::Daemon;
 use crate::error::Unanswered;
-use crate::events::milliseconds;
 use crate::file::{self, Content, Stamp};
 use crate::paced::Paced;
 

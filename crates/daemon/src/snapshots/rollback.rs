@@ -15,9 +15,8 @@ use plane::{Closed, SessionReport, UnitIndex};
 use store::{Exchange, SnapshotName, Snapshots, Standing};
 
 use super::{HOLD_MAX, STEP_MAX, Source, not_held, note, note_as};
-use crate::attempts::Patience;
+use crate::attempts::{Patience, pause};
 use crate::control::{Acceptance, Daemon};
-use crate::open::pause;
 use crate::settling::Rolling;
 
 /// For the unit of before to be closed.
