@@ -11,23 +11,21 @@
 //!    no longer be there, the others are given what they see now.
 //! 6. Units that are gone are flushed and closed (`settling`).
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use admin::NextEndpoints;
 use config::{Model, Place, StoreSpec};
 use confine::inherited::Inherited;
 use plane::{
-    Access, Asker, Confirmation, ConnectionReport, ExportAsker, Grant, Handle, NoAnswer,
-    PortalIndex, SessionReport, TargetIndex, TransportDetails, UnitDescription, UnitIndex,
-    VisibleLun,
+    Access, Confirmation, Handle, NoAnswer, PortalIndex, TargetIndex, UnitDescription, UnitIndex,
 };
 use reactor::Listener;
 use store::{ComposeError, Form, Member, SharedStore};
 
 use super::attempts::Patience;
+use super::attempts::on_thread;
 use super::caches::{self, CacheSwitch};
-use super::control::Acceptance;
+use super::held::Acceptance;
 use super::held::{Withheld, withheld};
 use super::hyperscsi::{Served, Sites};
 use super::log_device::attach;
@@ -38,17 +36,15 @@ use super::own_sockets::OwnSockets;
 use super::quotas::Accounts;
 use super::running::{
     NO_PORTAL, PortNumbers, Running, RunningListener, RunningSocket, RunningUnit, profile,
-    slow_command, unit_plan,
+    settings, slow_command, unit_plan,
 };
 use super::served::{Expected, Part, open_expected};
 use super::settling::{Leaver, Unsettled};
 use super::steps::Match;
-use crate::access::ModelPolicy;
 use crate::administration::{AdminListening, listen_at, listens_otherwise};
 use crate::locate::{Location, check_uses, locate_store};
 use crate::medium::Medium;
 use crate::secret::Secrets;
-use crate::serve::settings;
 use crate::state::{LedgerChange, Rename, State, Trouble, UnitIdentity, check_identities, path_of};
 use crate::{StartError, headroom};
 
@@ -93,12 +89,6 @@ impl Growth {
             Self::Members { .. } => String::new(),
         }
     }
-}
-
-/// Which session may stay, and what it sees then.
-pub(super) struct Verdict {
-    pub(super) ended: Vec<SessionReport>,
-    pub(super) granted: Vec<Grant>,
 }
 
 /// What a change is made with.
@@ -419,29 +409,6 @@ fn open_new_part(
         };
         Ok((part, locate_store(spec, place)?))
     })?
-}
-
-/// What a call that touches the medium of a store gives, which is given at a place.
-pub(super) fn on_thread<T: Send + 'static>(
-    (spec, place): (&StoreSpec, &Place),
-    patience: &Patience<'_>,
-    call: impl FnOnce(&StoreSpec, &Place) -> T + Send + 'static,
-) -> Result<T, StartError> {
-    let path = match spec.at.medium() {
-        Some(medium) => PathBuf::from(medium.to_string()),
-        None => return Ok(call(spec, place)),
-    };
-    let (spec, there) = (spec.clone(), place.clone());
-    let has_image = spec.at.image().is_some();
-    let call = move || call(&spec, &there);
-    let answer = match has_image {
-        true => patience.ask_library(&path, call),
-        false => patience.ask(&path, call),
-    };
-    answer.map_err(|source| StartError::StoreHangs {
-        place: place.clone(),
-        source,
-    })
 }
 
 /// Units that are served and get another id.
@@ -824,72 +791,4 @@ impl Prepared {
         }
         changed
     }
-}
-
-/// What the rules say of sessions that are there.
-pub(super) fn judge(policy: &ModelPolicy, sessions: &[SessionReport]) -> Verdict {
-    use plane::Policy as _;
-
-    let (mut ended, mut granted) = (Vec::new(), Vec::new());
-    // The caller that ends it waits for it.
-    for session in sessions.iter().filter(|session| !session.is_ending) {
-        let asker = session.asker();
-        match luns_of(policy, session) {
-            Some(luns) => granted.push(Grant {
-                session: session.id,
-                core: session.core,
-                luns,
-                targets: policy.targets(&asker, session.target),
-            }),
-            None => ended.push(session.clone()),
-        }
-    }
-    Verdict { ended, granted }
-}
-
-/// What a session may see, if it may stay. Its first login says what that is, also when that
-/// connection is gone; every connection it has now must be granted as much.
-fn luns_of(policy: &ModelPolicy, session: &SessionReport) -> Option<Vec<VisibleLun>> {
-    use plane::Policy as _;
-
-    match &session.transport {
-        TransportDetails::Iscsi { .. } => luns_of_iscsi(policy, session),
-        TransportDetails::Nbd {
-            export,
-            service,
-            names,
-        } => {
-            let exports = policy.exports(&ExportAsker {
-                service,
-                address: session.peer.ip(),
-                names,
-            });
-            let same = exports.into_iter().find(|one| one.name == *export);
-            same.map(|one| vec![one.lun])
-                .filter(|luns| *luns == session.luns)
-        }
-        // The plane changes what they see.
-        TransportDetails::Hyperscsi { .. } => Some(session.luns.clone()),
-    }
-}
-
-/// The same of a session of iSCSI.
-fn luns_of_iscsi(policy: &ModelPolicy, session: &SessionReport) -> Option<Vec<VisibleLun>> {
-    use plane::Policy as _;
-
-    let Some(target) = session.target else {
-        return policy.may_discover(&session.asker()).then(Vec::new);
-    };
-    let tag = session.portal_group_tag;
-    let granted = |asker: Asker<'_>| {
-        policy
-            .is_reached(target, asker.portal, tag)
-            .then(|| policy.luns(&asker, target).ok())
-            .flatten()
-    };
-    let luns = granted(session.asker())?;
-    let has_all = |connection: &ConnectionReport| {
-        granted(session.asker_of(connection)).is_some_and(|own| VisibleLun::cover(&own, &luns))
-    };
-    session.connections.iter().all(has_all).then_some(luns)
 }

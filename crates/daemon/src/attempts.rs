@@ -12,7 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::error::Unanswered;
+use config::StoreSpec;
+
+use crate::error::{StartError, Unanswered};
 
 /// How long one call may take: a file system that answers at all does so earlier.
 const CALL_TIME_MAX: Duration = Duration::from_secs(10);
@@ -210,6 +212,29 @@ impl Drop for Place {
     fn drop(&mut self) {
         self.attempts.lock().remove(&self.path);
     }
+}
+
+/// What a call that touches the medium of a store gives, which is given at a place.
+pub(super) fn on_thread<T: Send + 'static>(
+    (spec, place): (&StoreSpec, &config::Place),
+    patience: &Patience<'_>,
+    call: impl FnOnce(&StoreSpec, &config::Place) -> T + Send + 'static,
+) -> Result<T, StartError> {
+    let path = match spec.at.medium() {
+        Some(medium) => PathBuf::from(medium.to_string()),
+        None => return Ok(call(spec, place)),
+    };
+    let (spec, there) = (spec.clone(), place.clone());
+    let has_image = spec.at.image().is_some();
+    let call = move || call(&spec, &there);
+    let answer = match has_image {
+        true => patience.ask_library(&path, call),
+        false => patience.ask(&path, call),
+    };
+    answer.map_err(|source| StartError::StoreHangs {
+        place: place.clone(),
+        source,
+    })
 }
 
 /// Tries again for a moment when something is in use: the kernel takes a while to give back what

@@ -16,9 +16,9 @@ use plane::{
 use store::IoFailure;
 
 use super::calendar::milliseconds;
+use super::effect::blame;
 use super::notices::Receivers;
 use super::quotas::Held;
-use super::reservations;
 use crate::state::Trouble;
 
 /// How many are kept of what initiators and stores cause.
@@ -327,7 +327,7 @@ fn of_conflict(
     reserved: &ReservationReport,
     unreported: u64,
 ) -> Event {
-    let blame = reservations::blame(reserved);
+    let blame = blame(reserved);
     let mut message = format!("a command of {initiator} met a reservation conflict: {blame}");
     if unreported > 0 {
         message += &format!("; {unreported} more did and are not listed");

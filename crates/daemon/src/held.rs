@@ -9,6 +9,17 @@ use super::open::OpenStore;
 use crate::StartError;
 use crate::error::{MediumError, chain};
 
+/// What a unit that is opened again may be.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Acceptance {
+    /// What was served.
+    AsServed,
+    /// Whatever is there: an administrator has said so. Not what its log has for another store.
+    Anything,
+    /// Whatever is there, and its log is that of it.
+    AnythingForLog,
+}
+
 /// Why a unit is not served.
 #[derive(Clone, Debug)]
 pub(crate) struct Withheld {

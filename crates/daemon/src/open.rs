@@ -24,7 +24,7 @@ use store::{
 };
 
 use super::attempts::retry_while_in_use;
-use super::control::Acceptance;
+use super::held::Acceptance;
 use super::held::{Withheld, withheld};
 use super::log_device::{LogUse, attach};
 use super::own_sockets::OwnSockets;

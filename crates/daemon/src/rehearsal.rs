@@ -23,7 +23,8 @@ use api::problem::{Mistake, Problem, ProblemKind};
 use config::{Model, Place, StoreSpec, Unit};
 use store::{Form, SharedStore};
 
-use super::apply::{Means, on_thread, renames};
+use super::apply::{Means, renames};
+use super::attempts::on_thread;
 use super::effect::{Consequence, PlannedStep};
 use super::open::{
     OpenStore, check_tls, open_members, open_with, probe_bind, probe_part, probe_socket,

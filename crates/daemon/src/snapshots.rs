@@ -12,7 +12,7 @@ mod orders;
 mod rollback;
 
 pub(super) use images::note_resumed;
-pub(super) use rollback::{Begun, settle as settle_rollbacks};
+pub(super) use rollback::settle as settle_rollbacks;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use store::{
 };
 
 use super::attempts::Patience;
-use super::control::Daemon;
+use super::daemon::Daemon;
 use super::events::Events;
 use super::running::RunningUnit;
 use super::schedule::Period;

@@ -9,7 +9,7 @@ use plane::{CoreCounts, KindCounts, LoginCause, SeriesCounts};
 
 use super::Running;
 use super::calendar::milliseconds;
-use super::control::Daemon;
+use super::daemon::Daemon;
 
 /// How many sessions there are, without a question to the cores.
 pub(super) fn sessions(daemon: &Daemon) -> u32 {

@@ -10,7 +10,7 @@ use plane::{
 };
 
 use super::calendar::milliseconds;
-use super::control::no_answer;
+use super::daemon::no_answer;
 
 /// Default for the data that a trace keeps of a PDU, in bytes: what is at the
 /// beginning of parameter data.

@@ -17,7 +17,7 @@ use plane::{ConnectionReport, Handle, Place, SessionReport, TransportDetails, Un
 use crate::locate::Location;
 
 use super::calendar::milliseconds;
-use super::control::{Daemon, InForce};
+use super::daemon::{Daemon, InForce};
 use super::doctor::{self, Hindrance, Inquirer};
 use super::effect::{Consequence, PlannedStep};
 use super::hyperscsi::{group_of, hyperscsi_places};

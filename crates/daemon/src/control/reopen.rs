@@ -12,11 +12,11 @@ use config::{Model, Place, StoreSpec, Unit};
 use plane::UnitIndex;
 use store::SharedStore;
 
-use super::Daemon;
 use super::check::{failed, unprepared};
-use crate::apply::{self, Means, on_thread};
-use crate::attempts::{Patience, pause};
-use crate::held::Withheld;
+use crate::apply::{self, Means};
+use crate::attempts::{Patience, on_thread, pause};
+use crate::daemon::Daemon;
+use crate::held::{Acceptance, Withheld};
 use crate::locate::OwnFiles;
 use crate::open::Opener;
 use crate::running::{Running, RunningUnit};
@@ -34,17 +34,6 @@ pub(super) fn settle(state: &State, model: &Model) {
             "the ledger of identities has two ids for a renamed lun until the next change or start"
         );
     }
-}
-
-/// What a unit that is opened again may be.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Acceptance {
-    /// What was served.
-    AsServed,
-    /// Whatever is there: an administrator has said so. Not what its log has for another store.
-    Anything,
-    /// Whatever is there, and its log is that of it.
-    AnythingForLog,
 }
 
 /// How long stores are opened again before the next look at the configuration file.

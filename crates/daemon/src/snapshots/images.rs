@@ -19,7 +19,7 @@ use super::rollback::end_sessions;
 use super::{STEP_MAX, Source, note_in, source as find, wrong_store};
 use crate::attempts::Patience;
 use crate::calendar::milliseconds;
-use crate::control::Daemon;
+use crate::daemon::Daemon;
 use crate::running::RunningUnit;
 
 /// How long a caller waits for what takes long; the call itself may take a step more.
