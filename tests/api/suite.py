@@ -1260,6 +1260,93 @@ class Traced:
         self.close()
 
 
+@contextlib.contextmanager
+def calls_of(tarn):
+    """A list that has the system calls of all threads by which files are opened or locked and sockets used, when it is over."""
+    calls, log = [], tarn.dir / "strace"
+    trace = "trace=open,openat,openat2,flock,fcntl,bind,listen,connect"
+    with subprocess.Popen(["strace", "-f", "-qq", "-y", "-s", "256", "-p", str(tarn.process.pid), "-o", str(log), "-e", trace],
+                          stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as tracer:
+        try:
+            tasks = pathlib.Path(f"/proc/{tarn.process.pid}/task")
+
+            def is_traced():
+                statuses = [(task / "status").read_text() for task in tasks.iterdir()]
+                return all(f"TracerPid:\t{tracer.pid}" in status for status in statuses)
+            wait_for(is_traced, 10, "strace has all threads")
+            yield calls
+        finally:
+            tracer.terminate()
+    # What is saved meanwhile has nothing to do with it.
+    state = str(tarn.dir / "state")
+    calls += [line for line in log.read_text().splitlines() if state not in line]
+
+
+LOOKED_AT = """
+[[lun]]
+id = "there"
+store = "file:{dir}/there.img?size=2M"
+
+[[lun]]
+id = "new"
+store = "file:{dir}/new.img?size=1M&thin=false"
+log = "file:{dir}/log.img?size=16M"
+
+[[nbd]]
+socket = "{dir}/new.sock"
+luns = ["there"]
+
+[[nbd]]
+bind = "127.0.0.1:{third}"
+luns = ["new"]
+"""
+WRITES = re.compile(r"O_(WRONLY|RDWR|CREAT)")
+LOCKS = re.compile(r"\bflock\(|\bfcntl\(.*F_(OFD_)?SETLKW?\b")
+
+
+@test
+def a_plan_of_an_admin_writes_locks_and_serves_nothing_and_one_of_an_operator_touches_no_store():
+    """By the system calls of the daemon: the plan of an admin opens stores for reading, binds addresses and asks servers; that of an
+    operator does neither; the change makes and locks files, and listens."""
+    unconfined = "[confine]\nseccomp = false\n"
+    with Tarn(config=EXPORT) as server, Daemon(config=ONE + unconfined) as tarn:
+        api, third = tarn.api(), free_port()
+        there = tarn.dir / "there.img"
+        there.write_bytes(bytes(MIB))
+        text = with_export(server) + unconfined
+        text = text.replace("[[target]]", LOOKED_AT.replace("{third}", str(third)) + "\n[[target]]")
+        text = text.replace("{dir}", str(tarn.dir)).replace("{port2}", str(tarn.port2)).replace("{port}", str(tarn.port))
+        names = ["there.img", "new.img", "log.img", "new.sock", "nbd.sock"]
+
+        def touched(calls, pattern=""):
+            return [line for line in calls if re.search(pattern, line) and any(name in line for name in names)]
+
+        with calls_of(tarn) as calls:
+            plan = api.post("plan", {"text": text})
+        check(plan["is_applicable"], plan)
+        check(touched(calls, r"there\.img.*O_RDONLY"), "nobody has looked at a store")
+        check([line for line in calls if "bind(" in line and f"htons({third})" in line], "nobody has bound an address")
+        check(touched(calls, r"connect\(.*nbd\.sock"), "nobody has asked a server")
+        for what, pattern in (("opens for writing", WRITES), ("locks", LOCKS), ("listens", re.compile(r"\blisten\("))):
+            equal([line for line in calls if pattern.search(line)], [], f"a plan that {what}")
+        equal(sorted(path.name for path in tarn.dir.glob("*.img")), ["there.img"], "files after a plan")
+        equal(there.stat().st_size, MIB, "size after a plan")
+
+        operator = tarn.remote("operator")
+        with calls_of(tarn) as calls:
+            plan = operator.post("plan", {"text": text})
+        check(plan["not_probed"], plan)
+        equal(touched(calls), [], "stores that the plan of an operator touches")
+        equal([line for line in calls if re.search(r"\b(bind|connect|listen)\(", line) or LOCKS.search(line)], [], "sockets and locks")
+
+        with calls_of(tarn) as calls:
+            api.put("config", {"text": text})
+        for what, pattern in (("made", r"new\.img.*O_CREAT"), ("opened", r"there\.img.*O_RDWR")):
+            check(touched(calls, pattern), f"no store was {what}")
+        check(any(LOCKS.search(line) for line in calls) and any("listen(" in line for line in calls), "nothing was locked or served")
+        equal((there.stat().st_size, (tarn.dir / "new.img").stat().st_size), (2 * MIB, MIB), "sizes after the change")
+
+
 def thread(tarn, comm):
     """The number of a thread, by its name."""
     for task in pathlib.Path(f"/proc/{tarn.process.pid}/task").iterdir():

@@ -1,12 +1,13 @@
 //! What the requests share. It outlives a restart of the thread.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use api::control::Control;
+use axum::http::StatusCode;
 use tokio::sync::watch;
 
-use crate::audit::Book;
+use crate::audit::{Book, Entry};
 use crate::browser::Logins;
 use crate::bucket::Attempts;
 use crate::call::Calls;
@@ -18,7 +19,7 @@ use crate::tokens::Tokens;
 #[derive(Debug)]
 pub(crate) struct App {
     /// The way to the daemon.
-    pub(crate) calls: Calls,
+    pub(crate) calls: Arc<Calls>,
     /// Who may ask over TCP.
     pub(crate) tokens: Tokens,
     /// Names of this server, beside its addresses.
@@ -52,7 +53,7 @@ impl App {
     ) -> Self {
         let now = Instant::now();
         Self {
-            calls: Calls::new(control),
+            calls: Arc::new(Calls::new(control)),
             tokens,
             names: Mutex::new(names.into()),
             live: Live::default(),
@@ -81,6 +82,15 @@ impl App {
         // Nothing in it can be half changed.
         self.gate.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Notes the outcome of a request, unless there were too many like it: in the log and in the events.
+    pub(crate) fn note(&self, entry: Entry, status: StatusCode) {
+        let kind = entry.kind(status);
+        let admitted = kind.and_then(|kind| self.gate().book.admit(kind, Instant::now()));
+        if let Some(left_out) = admitted {
+            self.calls.note(entry.log(status, left_out));
+        }
+    }
 }
 
 impl std::fmt::Debug for Gate {
@@ -94,12 +104,4 @@ impl std::fmt::Debug for Gate {
 /// Returns when all has to end, or nobody is left who could say so.
 pub(crate) async fn stopped(stopping: &mut watch::Receiver<bool>) {
     stopping.wait_for(|is_stopping| *is_stopping).await.ok();
-}
-
-/// Milliseconds since 1970-01-01 UTC.
-pub(crate) fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| {
-        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-    })
 }

@@ -2,12 +2,11 @@
 //! Never a body, so never a secret.
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use api::event::{Event, Severity};
 use axum::http::{Method, StatusCode};
 
-use crate::app::{self, App};
 use crate::bucket::{Bucket, Rate};
 
 /// How many entries of one kind are noted.
@@ -22,7 +21,7 @@ const KINDS_MAX: usize = 1024;
 /// What is noted so often only: whatever one caller did not get done, and each of its deeds, by method and path.
 /// Those who are not known are one caller.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
-struct Kind {
+pub(crate) struct Kind {
     author: Option<String>,
     deed: Option<String>,
 }
@@ -39,7 +38,7 @@ struct Page {
 
 impl Book {
     /// Whether an entry of this kind is noted, with how many before it were not.
-    fn admit(&mut self, kind: Kind, now: Instant) -> Option<u64> {
+    pub(crate) fn admit(&mut self, kind: Kind, now: Instant) -> Option<u64> {
         if self.0.len() >= KINDS_MAX && !self.0.contains_key(&kind) {
             let oldest = self.0.iter().min_by_key(|(_, page)| page.bucket.filled());
             if let Some(oldest) = oldest.map(|(kind, _)| kind.clone()) {
@@ -88,25 +87,30 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Notes the outcome of a change, of a request for a file, or of any request that was refused to
-    /// this caller. Whatever has no author is a refusal: nobody changes anything without a name.
-    pub(crate) fn note(self, app: &App, status: StatusCode) {
-        let is_refusal = matches!(
-            status,
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::TOO_MANY_REQUESTS
-        ) || self.author.is_none();
-        if !is_refusal && self.purpose == Purpose::Question {
-            return;
+    /// What is noted of the outcome: that of a change, of a request for a file, or of any request that was refused to
+    /// this caller.
+    pub(crate) fn kind(&self, status: StatusCode) -> Option<Kind> {
+        if !self.is_refused(status) && self.purpose == Purpose::Question {
+            return None;
         }
         // Nobody fills the log with what fails, or with the same again and again.
         let deed = || format!("{} {}", self.method, self.path);
-        let kind = Kind {
+        Some(Kind {
             author: self.author.clone(),
             deed: status.is_success().then(deed),
-        };
-        let Some(left_out) = app.gate().book.admit(kind, Instant::now()) else {
-            return;
-        };
+        })
+    }
+
+    /// Whatever has no author is a refusal: nobody changes anything without a name.
+    fn is_refused(&self, status: StatusCode) -> bool {
+        matches!(
+            status,
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::TOO_MANY_REQUESTS
+        ) || self.author.is_none()
+    }
+
+    /// Logs it, and gives the event of it. So many like it before were left out.
+    pub(crate) fn log(self, status: StatusCode, left_out: u64) -> Event {
         let path: String = self.path.chars().take(PATH_MAX).collect();
         tracing::info!(
             target: "audit",
@@ -117,14 +121,15 @@ impl Entry {
             status = status.as_u16(),
             left_out = (left_out > 0).then_some(left_out),
         );
-        let mut event = self.event(status, is_refusal);
+        let mut event = self.event(status);
         if left_out > 0 {
             event.message += &format!("; {left_out} more like it are not listed");
         }
-        app.calls.note(event);
+        event
     }
 
-    fn event(self, status: StatusCode, is_refusal: bool) -> Event {
+    fn event(self, status: StatusCode) -> Event {
+        let is_refusal = self.is_refused(status);
         let (kind, severity) = match (is_refusal, self.purpose) {
             (true, _) => ("admin-refused", Severity::Warning),
             (false, Purpose::Change) => ("admin-change", Severity::Info),
@@ -140,7 +145,7 @@ impl Entry {
         let path: String = self.path.chars().take(PATH_MAX).collect();
         Event {
             number: 0,
-            at_ms: app::now_ms(),
+            at_ms: now_ms(),
             severity,
             kind: kind.to_owned(),
             message: format!(
@@ -157,6 +162,14 @@ impl Entry {
             command: None,
         }
     }
+}
+
+/// Milliseconds since 1970-01-01 UTC.
+pub(crate) fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    })
 }
 
 #[cfg(test)]
@@ -183,15 +196,15 @@ mod tests {
         let daemon = Arc::new(Double::default());
         let app = app(&daemon, &scratch);
         for _ in 0..1000 {
-            entry(Some("loud")).note(&app, StatusCode::OK);
-            entry(Some("loud")).note(&app, StatusCode::FORBIDDEN);
+            app.note(entry(Some("loud")), StatusCode::OK);
+            app.note(entry(Some("loud")), StatusCode::FORBIDDEN);
         }
         // Some more may fit in while the test runs on a slow machine.
         assert!(daemon.noted().len() < 100, "{}", daemon.noted().len());
-        entry(Some("calm")).note(&app, StatusCode::FORBIDDEN);
+        app.note(entry(Some("calm")), StatusCode::FORBIDDEN);
         let mut other = entry(Some("loud"));
         other.path = "/api/v1/luns/a/resize".to_owned();
-        other.note(&app, StatusCode::OK);
+        app.note(other, StatusCode::OK);
         let noted = daemon.noted();
         let last = |back: usize| noted[noted.len() - back].author.as_deref();
         assert_eq!((last(2), last(1)), (Some("calm"), Some("loud")));
@@ -222,13 +235,13 @@ mod tests {
         let daemon = Arc::new(Double::default());
         let app = app(&daemon, &scratch);
         for _ in 0..5000 {
-            entry(None).note(&app, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+            app.note(entry(None), StatusCode::UNSUPPORTED_MEDIA_TYPE);
         }
         let noted = daemon.noted();
         // Some more may fit in while the test runs on a slow machine.
         assert!(noted.len() < 100, "{}", noted.len());
         assert!(noted.iter().all(|event| event.kind == "admin-refused"));
-        entry(Some("ops")).note(&app, StatusCode::OK);
+        app.note(entry(Some("ops")), StatusCode::OK);
         let last = daemon.noted().pop().unwrap();
         assert_eq!(
             (last.kind.as_str(), last.author.as_deref()),

@@ -16,7 +16,7 @@ use std::time::SystemTime;
 use tokio::sync::watch;
 
 use crate::app::App;
-use crate::start::{Settings, StartError};
+use crate::settings::{Settings, StartError};
 use crate::tls::Tls;
 
 /// A TCP listener that is to be served.
@@ -208,7 +208,7 @@ impl Listening {
         &self,
         wanted: &[SocketAddr],
         settings: &Settings,
-        bind: impl Fn(SocketAddr) -> Result<TcpListener, E>,
+        mut bind: impl FnMut(SocketAddr) -> Result<TcpListener, E>,
     ) -> Result<NextEndpoints, E> {
         let before = self.endpoints.list();
         let mut endpoints = Vec::new();

@@ -1,15 +1,15 @@
-//! Who asks, and whether they may: every request goes through here, by the table of routes.
+//! Whether a caller may: every request goes through here, by the table of routes.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use api::access::Role;
 use api::problem::{Problem, ProblemKind};
+use axum::Router;
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use axum::middleware::Next;
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use subtle::ConstantTimeEq as _;
 
@@ -17,77 +17,27 @@ use crate::answer::Refusal;
 use crate::app::App;
 use crate::ask;
 use crate::audit::{self, Purpose};
-use crate::call::{Asker, Lane, Request as Placed, on_behalf_of};
+use crate::call::{Asker, Request as Placed, on_behalf_of};
+use crate::caller::{Author, Caller, NothingDone, Proof, identify, shows_proof};
 use crate::connections::Link;
 use crate::peer::{self, Peer};
-use crate::route::{self, Needs, Route};
-use crate::tokens::Holder;
+use crate::route::{Needs, Route};
+use crate::{console, routes};
 
 /// Brings the second secret of a console login.
 pub(crate) const CSRF_HEADER: &str = "x-tarn-csrf";
 
-/// Who asks.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Caller {
-    /// For the history and the audit log: `uid 0`, or the token's name.
-    pub(crate) author: String,
-    /// What they may do.
-    pub(crate) role: Role,
-    /// How they proved it.
-    pub(crate) proof: Proof,
-}
-
-/// How a caller proved who they are.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum Proof {
-    /// The kernel has reported their user.
-    Socket,
-    /// A token.
-    Token(Holder),
-    /// A login of the console.
-    Cookie {
-        /// Whose token opened it.
-        holder: Holder,
-        /// The value of the cookie.
-        cookie: String,
-        /// What changes have to bring along.
-        csrf: String,
-    },
-}
-
-impl Caller {
-    /// Whose places its requests take.
-    pub(crate) const fn lane(&self) -> Lane {
-        match (&self.proof, self.role) {
-            (Proof::Socket, _) => Lane::Socket,
-            (_, Role::Admin) => Lane::Admin,
-            (_, Role::Operator | Role::Viewer | Role::Metrics) => Lane::BelowAdmin,
-        }
+/// The router of the table: every request goes through [`site`], and to a known path through [`guard`].
+pub(crate) fn router(app: &Arc<App>) -> Router {
+    let mut router = Router::new();
+    for route in routes::ROUTES {
+        router = router.route(route.path, (route.handler)());
     }
-
-    /// Refuses callers of a lower role.
-    pub(crate) fn must_have(&self, least: Role) -> Result<(), Problem> {
-        if self.role >= least {
-            return Ok(());
-        }
-        let detail = format!(
-            "{} has the role {:?}, this needs {least:?}",
-            self.author, self.role
-        );
-        Err(Problem::new(ProblemKind::Forbidden, detail.to_lowercase()))
-    }
-
-    /// True while the proof holds: its token has not been revoked, its login has not ended.
-    pub(crate) fn is_valid(&self, app: &App) -> bool {
-        match &self.proof {
-            Proof::Socket => true,
-            Proof::Token(holder) => app.tokens.knows(holder),
-            Proof::Cookie { holder, cookie, .. } => {
-                let found = app.gate().logins.find(cookie, Instant::now());
-                found.is_some() && app.tokens.knows(holder)
-            }
-        }
-    }
+    router
+        .fallback(console::file)
+        .route_layer(from_fn_with_state(Arc::clone(app), guard))
+        .layer(from_fn_with_state(Arc::clone(app), site))
+        .with_state(Arc::clone(app))
 }
 
 /// For every request, known path or not: it is meant for this server, and its answer is neither
@@ -158,7 +108,7 @@ pub(crate) async fn guard(
     if request.method() == Method::OPTIONS {
         return (StatusCode::NO_CONTENT, allow(path.as_str())).into_response();
     }
-    let Some(route) = route::find(request.method(), path.as_str()) else {
+    let Some(route) = routes::find(request.method(), path.as_str()) else {
         let detail = format!("{} has no {}", path.as_str(), request.method());
         let refusal = Refusal::new(ProblemKind::MethodNotAllowed, detail);
         ask::discard(request.into_body()).await;
@@ -192,7 +142,7 @@ pub(crate) async fn guard(
         Ok(request) => request,
         Err(refusal) => {
             let response = refusal.into_response();
-            entry.note(&app, response.status());
+            app.note(entry, response.status());
             return response;
         }
     };
@@ -243,7 +193,7 @@ async fn run(
             entry.author = Some(name.clone());
         }
         if response.extensions().get::<NothingDone>().is_none() {
-            entry.note(&app, response.status());
+            app.note(entry, response.status());
         }
         response
     }));
@@ -283,14 +233,6 @@ fn is_navigation(method: &Method, headers: &HeaderMap) -> bool {
     });
     method == Method::GET && is_page && !headers.contains_key(header::AUTHORIZATION)
 }
-
-/// In an answer to a request that needed no proof: whose it has turned out to be.
-#[derive(Clone, Debug)]
-pub(crate) struct Author(pub(crate) String);
-
-/// In an answer to a request that had nothing to do: there is nothing to note.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct NothingDone;
 
 /// Why a request goes no further, and whose it was as far as that is known.
 #[derive(Debug)]
@@ -344,103 +286,6 @@ fn may(caller: &Caller, least: Role, request: &Request) -> Result<(), Problem> {
     ))
 }
 
-fn identify(app: &App, peer: &Peer, headers: &HeaderMap) -> Result<Caller, Problem> {
-    let address = match peer {
-        Peer::Unix { uid } => {
-            return Ok(Caller {
-                author: format!("uid {uid}"),
-                role: Role::Admin,
-                proof: Proof::Socket,
-            });
-        }
-        Peer::Tcp { address, .. } => address.ip(),
-    };
-    if let Some(told) = headers.get(header::AUTHORIZATION) {
-        let holder = bearer(told).and_then(|token| app.tokens.holder(token));
-        return match holder {
-            Some(holder) => Ok(Caller {
-                author: holder.name.clone(),
-                role: holder.role,
-                proof: Proof::Token(holder),
-            }),
-            None => Err(failed_attempt(app, address)),
-        };
-    }
-    cookie(headers, peer)
-        .and_then(|cookie| of_cookie(app, cookie))
-        .ok_or_else(unauthorized)
-}
-
-fn of_cookie(app: &App, cookie: &str) -> Option<Caller> {
-    let (holder, csrf) = app.gate().logins.find(cookie, Instant::now())?;
-    let caller = Caller {
-        author: holder.name.clone(),
-        role: holder.role,
-        proof: Proof::Cookie {
-            holder,
-            cookie: cookie.to_owned(),
-            csrf,
-        },
-    };
-    caller.is_valid(app).then_some(caller)
-}
-
-/// Whether a request says who is asking, rightly or not.
-fn shows_proof(headers: &HeaderMap) -> bool {
-    headers.contains_key(header::AUTHORIZATION) || headers.contains_key(header::COOKIE)
-}
-
-/// Counts a wrong token and gives the answer to it.
-pub(crate) fn failed_attempt(app: &App, address: std::net::IpAddr) -> Problem {
-    let now = Instant::now();
-    let mut gate = app.gate();
-    if !gate.attempts.may_try(address, now) {
-        return too_many();
-    }
-    gate.attempts.failed(address, now);
-    unauthorized()
-}
-
-/// 429.
-fn too_many() -> Problem {
-    Problem::new(
-        ProblemKind::TooManyRequests,
-        "too many attempts with a wrong token; try again in some seconds",
-    )
-}
-
-/// 401: the same whatever was wrong.
-pub(crate) fn unauthorized() -> Problem {
-    Problem::new(
-        ProblemKind::Unauthorized,
-        "no valid token; make one with `tarn token add` on the server and send it as \
-         Authorization: Bearer TOKEN",
-    )
-}
-
-fn bearer(value: &HeaderValue) -> Option<&str> {
-    let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
-}
-
-/// The name of the console's cookie. With `__Host-`, browsers take it over TLS only, from this host
-/// only.
-pub(crate) const fn cookie_name(peer: &Peer) -> &'static str {
-    match peer {
-        Peer::Tcp { is_tls: true, .. } => "__Host-tarn",
-        Peer::Tcp { is_tls: false, .. } | Peer::Unix { .. } => "tarn",
-    }
-}
-
-fn cookie<'a>(headers: &'a HeaderMap, peer: &Peer) -> Option<&'a str> {
-    let fields = headers.get_all(header::COOKIE).iter();
-    fields
-        .filter_map(|field| field.to_str().ok())
-        .flat_map(|field| field.split(';'))
-        .filter_map(|pair| pair.trim().split_once('='))
-        .find_map(|(name, value)| (name == cookie_name(peer)).then_some(value))
-}
-
 /// The peer of the connection a request came by.
 pub(crate) fn peer_of(request: &Request) -> Result<Peer, Problem> {
     let peer = request.extensions().get::<Peer>();
@@ -474,7 +319,7 @@ fn refuse_and_note(
 ) -> Response {
     let entry = entry_of(request, author);
     let response = Refusal(problem).into_response();
-    entry.note(app, response.status());
+    app.note(entry, response.status());
     response
 }
 
@@ -490,7 +335,7 @@ fn entry_of(request: &Request, author: Option<String>) -> audit::Entry {
 }
 
 fn allow(path: &str) -> [(header::HeaderName, String); 1] {
-    let methods: Vec<_> = route::methods(path).collect();
+    let methods: Vec<_> = routes::methods(path).collect();
     [(header::ALLOW, methods.join(", "))]
 }
 
@@ -503,7 +348,7 @@ mod tests {
     use hyper_util::service::TowerToHyperService;
 
     use super::*;
-    use crate::routes;
+    use crate::caller::of_cookie;
     use crate::testing::{Double, app};
     use durable::scratch::Scratch;
 
@@ -520,7 +365,7 @@ mod tests {
             })
             .body(Body::from(format!("{{\"token\": \"{token}\"}}")))
             .unwrap();
-        let router = TowerToHyperService::new(routes::router(app));
+        let router = TowerToHyperService::new(router(app));
         router.call(request).await.unwrap()
     }
 
@@ -534,7 +379,7 @@ mod tests {
             .extension(Peer::Unix { uid: 0 })
             .body(Body::from(body))
             .unwrap();
-        let router = TowerToHyperService::new(routes::router(app));
+        let router = TowerToHyperService::new(router(app));
         let response = router.call(request).await.unwrap();
         let status = response.status().as_u16();
         let body = ask::collect(response.into_body(), 1 << 20).await.unwrap();

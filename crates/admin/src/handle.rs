@@ -3,6 +3,7 @@
 pub(crate) mod configuration;
 pub(crate) mod daemon;
 pub(crate) mod edit;
+pub(crate) mod live;
 pub(crate) mod login;
 pub(crate) mod media;
 pub(crate) mod resources;

@@ -5,7 +5,7 @@
 //! the kernel says who asks; on TCP a token does, always.
 //!
 //! [`routes`] is the table of what there is and who may; everything else serves it:
-//! [`serve`] has the connections, [`guard`] the callers, [`handle`] what is done, [`openapi`] the
+//! [`serve`] has the connections, [`guard`] lets the callers in, [`handle`] what is done, [`openapi`] the
 //! document about it.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -17,6 +17,7 @@ mod audit;
 mod browser;
 mod bucket;
 mod call;
+mod caller;
 mod connections;
 mod console;
 mod endpoints;
@@ -39,6 +40,7 @@ mod ready;
 mod route;
 mod routes;
 mod serve;
+mod settings;
 mod start;
 mod supervise;
 #[cfg(test)]
@@ -48,7 +50,8 @@ mod tokens;
 
 pub use endpoints::{Listening, NextEndpoints, TcpEndpoint};
 pub use listen::{ListenError, PRIVATE, SocketFile, probe_unix, unix};
-pub use openapi::document;
-pub use start::{Admin, AdminHandle, Listeners, Settings, StartError};
+pub use routes::document;
+pub use settings::{Settings, StartError};
+pub use start::{Admin, AdminHandle, Listeners};
 pub use tls::{Certificate, ServiceTls, TlsError, check_files, not_after, service_tls};
 pub use tokens::TokensError;

@@ -216,12 +216,13 @@ fn bind(path: &Path, mode: u32) -> Result<UnixListener, Errno> {
     Ok(UnixListener::from(socket))
 }
 
-/// Whether a unix socket could be made at a path, as [`unix`] makes it. Makes nothing.
+/// Whether a unix socket could be made at a path, as [`unix`] makes it. Makes and locks nothing; `is_locked` says whether
+/// somebody else has the lock on the path.
 ///
 /// # Errors
 ///
 /// Another process serves it, or it cannot be made.
-pub fn probe_unix(path: &Path) -> Result<(), ListenError> {
+pub fn probe_unix(path: &Path, is_locked: impl Fn(&File) -> bool) -> Result<(), ListenError> {
     let failed = |source| ListenError::Unix {
         path: path.to_owned(),
         source,
@@ -233,13 +234,18 @@ pub fn probe_unix(path: &Path) -> Result<(), ListenError> {
     let there = above.find(|path| fs::symlink_metadata(path).is_ok());
     let there = there.unwrap_or_else(|| Path::new("."));
     access(there, Access::WRITE_OK | Access::EXEC_OK).map_err(|errno| failed(errno.into()))?;
-    if there == parent {
-        if fs::symlink_metadata(beside(path, ".lock")).is_ok() {
-            drop(lock_once(path)?);
-        }
-        check_free(path)?;
+    if there != parent {
+        return Ok(());
     }
-    Ok(())
+    let mut options = OpenOptions::new();
+    let options = options.read(true).custom_flags(NOT_FOLLOWED);
+    match options.open(beside(path, ".lock")) {
+        Ok(lock) if is_locked(&lock) => Err(ListenError::InUse {
+            path: path.to_owned(),
+        }),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(error)),
+        Ok(_) | Err(_) => check_free(path),
+    }
 }
 
 /// `O_NOFOLLOW` and `O_NONBLOCK`.

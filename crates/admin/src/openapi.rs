@@ -2,27 +2,16 @@
 //!
 //! Spec: OpenAPI Specification 3.1.
 
-use std::sync::Arc;
-
 use api::plan::{Applied, Plan};
 use api::problem::Problem;
-use axum::extract::State;
 use serde_json::{Map, Value, json};
 
-use crate::answer::{Answer, json as answer};
-use crate::app::App;
 use crate::route::{self, Field, Gives, Needs, Route, Shape, of};
-use crate::routes::ROUTES;
 
-/// `GET /openapi.json`
-pub(crate) async fn serve(State(_app): State<Arc<App>>) -> Answer {
-    Ok(answer(&document()))
-}
-
-/// The document.
-pub fn document() -> Value {
+/// The document of these routes.
+pub(crate) fn document(routes: &[Route]) -> Value {
     let mut paths = Map::new();
-    for route in ROUTES {
+    for route in routes {
         let item = paths.entry(route.path).or_insert_with(|| json!({}));
         item[route.method.as_str().to_lowercase()] = operation(route);
     }
@@ -39,7 +28,7 @@ pub fn document() -> Value {
         "paths": paths,
         "x-store-kinds": store_kinds(),
         "components": {
-            "schemas": schemas(),
+            "schemas": schemas(routes),
             "securitySchemes": {
                 "token": {"type": "http", "scheme": "bearer"},
             },
@@ -204,10 +193,10 @@ fn reference(shape: Shape) -> Value {
     json!({"$ref": format!("#/components/schemas/{}", (shape.name)())})
 }
 
-fn schemas() -> Map<String, Value> {
+fn schemas(routes: &[Route]) -> Map<String, Value> {
     let mut schemas = Vec::new();
     (of::<Problem>().collect)(&mut schemas);
-    for route in ROUTES {
+    for route in routes {
         let given = match route.gives {
             Gives::One(shape) | Gives::Many(shape) => Some(shape),
             Gives::Nothing | Gives::Json | Gives::Texts(_) | Gives::File(_) => None,
@@ -224,6 +213,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::routes::ROUTES;
 
     fn references<'a>(value: &'a Value, found: &mut BTreeSet<&'a str>) {
         match value {
@@ -249,7 +239,7 @@ mod tests {
 
     #[test]
     fn every_reference_leads_to_a_schema() {
-        let document = document();
+        let document = document(ROUTES);
         let mut found = BTreeSet::new();
         references(&document, &mut found);
         assert!(found.len() > 20, "{found:?}");
@@ -303,7 +293,7 @@ mod tests {
     #[test]
     fn the_document_that_is_kept_is_that_of_the_code() {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json");
-        let text = serde_json::to_string_pretty(&document()).unwrap() + "\n";
+        let text = serde_json::to_string_pretty(&document(ROUTES)).unwrap() + "\n";
         if std::env::var_os("BLESS").is_some() {
             std::fs::write(file, text).unwrap();
         } else {

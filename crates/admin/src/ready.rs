@@ -7,7 +7,7 @@ use std::time::Instant;
 use api::problem::{Problem, ProblemKind};
 use tokio::sync::Mutex;
 
-use crate::app::App;
+use crate::call::Calls;
 use crate::limits;
 
 /// What the daemon said last.
@@ -27,17 +27,17 @@ impl Ready {
     /// # Errors
     ///
     /// It does not answer.
-    pub(crate) async fn ask(&self, app: &Arc<App>, now: Instant) -> Result<(), Problem> {
+    pub(crate) async fn ask(&self, calls: &Arc<Calls>, now: Instant) -> Result<(), Problem> {
         let mut last = Arc::clone(&self.0).lock_owned().await;
         if let Some(said) = &*last
             && now.saturating_duration_since(said.at) < limits::READY_AGE_MAX
         {
             return said.outcome.clone();
         }
-        let app = Arc::clone(app);
+        let calls = Arc::clone(calls);
         // In a task of its own: the daemon is not asked again because the caller has disconnected.
         let asked = tokio::spawn(async move {
-            let answer = app.calls.read(|control| control.sessions().map(drop));
+            let answer = calls.read(|control| control.sessions().map(drop));
             let outcome = answer.await.flatten();
             *last = Some(Said {
                 at: now.max(Instant::now()),
@@ -72,7 +72,7 @@ mod tests {
         let asks: Vec<_> = (0..100)
             .map(|_| {
                 let app = Arc::clone(&app);
-                tokio::spawn(async move { app.ready.ask(&app, now).await })
+                tokio::spawn(async move { app.ready.ask(&app.calls, now).await })
             })
             .collect();
         for ask in asks {
@@ -80,7 +80,7 @@ mod tests {
         }
         assert_eq!(daemon.asked_sessions(), 1);
         let later = now + Duration::from_secs(3600);
-        app.ready.ask(&app, later).await.unwrap();
+        app.ready.ask(&app.calls, later).await.unwrap();
         assert_eq!(daemon.asked_sessions(), 2);
     }
 
@@ -89,7 +89,7 @@ mod tests {
         let scratch = Scratch::new();
         let daemon = Arc::new(Double::that_answers_nothing());
         let app = app(&daemon, &scratch);
-        let problem = app.ready.ask(&app, Instant::now()).await.unwrap_err();
+        let problem = app.ready.ask(&app.calls, Instant::now()).await.unwrap_err();
         assert_eq!(problem.kind, ProblemKind::Unavailable);
     }
 }

@@ -11,7 +11,6 @@ use utoipa::ToSchema;
 use crate::app::App;
 use crate::audit::Purpose;
 use crate::limits;
-use crate::routes::ROUTES;
 
 /// What a caller must have.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -287,28 +286,4 @@ impl Route {
             limits::BODY_BYTES_MAX
         }
     }
-}
-
-/// The row for a method of a path. HEAD is what GET says of itself.
-pub(crate) fn find(method: &Method, path: &str) -> Option<&'static Route> {
-    let method = if *method == Method::HEAD {
-        &Method::GET
-    } else {
-        method
-    };
-    ROUTES
-        .iter()
-        .find(|route| route.method == *method && route.path == path)
-}
-
-/// The methods of a path, for Allow.
-pub(crate) fn methods(path: &str) -> impl Iterator<Item = &'static str> + Clone + use<'_> {
-    let own = ROUTES.iter().filter(move |route| route.path == path);
-    let heads = own
-        .clone()
-        .filter(|route| route.method == Method::GET)
-        .map(|_| "HEAD");
-    own.map(|route| route.method.as_str())
-        .chain(heads)
-        .chain(["OPTIONS"])
 }

@@ -1,7 +1,5 @@
 //! The table of routes: the one place that says what there is, and who may.
 
-use std::sync::Arc;
-
 use api::access::Role::{Admin, Metrics, Operator, Viewer};
 use api::access::{NewToken, Token};
 use api::edit::Edits;
@@ -17,16 +15,15 @@ use api::view::{
     Access, Check, Flattened, Hyperscsi, Lun, Places, Quota, Reservations, RolledBack, Session,
     Snapshot, SnapshotsTaken, Status, Target, Trace,
 };
-use axum::Router;
-use axum::middleware::from_fn_with_state;
+use axum::http::Method;
 use axum::routing::{delete, get, post, put};
 
-use crate::app::App;
+use crate::answer::{Answer, json};
 use crate::handle::{
-    configuration, daemon, edit, login, media, resources, sections, snapshots, tokens, traces,
+    configuration, daemon, edit, live, login, media, resources, sections, snapshots, tokens, traces,
 };
 use crate::route::{Field, Gives, Route, Value, of};
-use crate::{console, guard, limits, live, metrics, openapi};
+use crate::{limits, metrics, openapi};
 
 /// Every method of every path outside the console.
 #[rustfmt::skip]
@@ -252,7 +249,7 @@ pub(crate) static ROUTES: &[Route] = &[
     Route::get("/api/v1/whoami", Viewer, "Who asks, and what they may",
         Gives::One(of::<WhoAmI>()), || get(login::whoami)),
     Route::get("/api/v1/openapi.json", Viewer, "This document",
-        Gives::Json, || get(openapi::serve)),
+        Gives::Json, || get(own_document)),
     Route::get("/metrics", Metrics, "Metrics, as OpenMetrics or in the text format of Prometheus",
         Gives::Texts(&["application/openmetrics-text", "text/plain"]), || get(metrics::serve)),
     Route::get("/healthz", Viewer, "200 while the administration answers",
@@ -261,15 +258,36 @@ pub(crate) static ROUTES: &[Route] = &[
         Gives::Texts(&["text/plain"]), || get(daemon::readyz)).open(),
 ];
 
-/// The router of the table.
-pub(crate) fn router(app: &Arc<App>) -> Router {
-    let mut router = Router::new();
-    for route in ROUTES {
-        router = router.route(route.path, (route.handler)());
-    }
-    router
-        .fallback(console::file)
-        .route_layer(from_fn_with_state(Arc::clone(app), guard::guard))
-        .layer(from_fn_with_state(Arc::clone(app), guard::site))
-        .with_state(Arc::clone(app))
+/// The row for a method of a path. HEAD is what GET says of itself.
+pub(crate) fn find(method: &Method, path: &str) -> Option<&'static Route> {
+    let method = if *method == Method::HEAD {
+        &Method::GET
+    } else {
+        method
+    };
+    ROUTES
+        .iter()
+        .find(|route| route.method == *method && route.path == path)
+}
+
+/// The methods of a path, for Allow.
+pub(crate) fn methods(path: &str) -> impl Iterator<Item = &'static str> + Clone + use<'_> {
+    let own = ROUTES.iter().filter(move |route| route.path == path);
+    let heads = own
+        .clone()
+        .filter(|route| route.method == Method::GET)
+        .map(|_| "HEAD");
+    own.map(|route| route.method.as_str())
+        .chain(heads)
+        .chain(["OPTIONS"])
+}
+
+/// The OpenAPI document.
+pub fn document() -> serde_json::Value {
+    openapi::document(ROUTES)
+}
+
+/// `GET /openapi.json`
+async fn own_document() -> Answer {
+    Ok(json(&document()))
 }

@@ -27,9 +27,10 @@ use crate::app::{App, stopped};
 use crate::call::Request as Placed;
 use crate::connections::{Connections, Place};
 use crate::endpoints::{Endpoint, Endpoints};
+use crate::handle::live;
 use crate::patient::Patient;
 use crate::peer::Peer;
-use crate::{limits, live, plain, routes};
+use crate::{guard, limits, plain};
 
 /// How long nothing is accepted after an accept failed, as for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -66,7 +67,7 @@ pub(crate) async fn serve(
     let mut stopping = app.stopping.clone();
     // Clients of the TCP ports must not keep root from the socket, so each kind has its own.
     let local = Shared {
-        router: routes::router(&app),
+        router: guard::router(&app),
         plain: plain::router(),
         connections: Connections::new(limits::CONNECTIONS_MAX, limits::CONNECTIONS_MAX),
         stopping: stopping.clone(),

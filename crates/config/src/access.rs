@@ -325,6 +325,7 @@ impl Group {
             InitiatorMatch::User(user) => Some(*user),
             InitiatorMatch::Name(_)
             | InitiatorMatch::Address(_)
+            | InitiatorMatch::NameAt(..)
             | InitiatorMatch::Certificate(_) => None,
         })
     }
@@ -335,6 +336,9 @@ impl InitiatorMatch {
         match self {
             Self::Name(pattern) => pattern.matches(initiator.name),
             Self::Address(network) => network.contains(initiator.address),
+            Self::NameAt(pattern, network) => {
+                pattern.matches(initiator.name) && network.contains(initiator.address)
+            }
             Self::User(user) => initiator.user == Some(*user),
             Self::Certificate(pattern) => {
                 let mut names = initiator.certificate.iter();
@@ -376,6 +380,7 @@ mod tests {
             { id = "lab", initiators = ["iqn.2001-01.example.lab:*"] },
             { id = "net", initiators = ["192.0.2.0/24", "2001:db8::/32"] },
             { id = "hers", initiators = ["alice"] },
+            { id = "there", initiators = ["iqn.2001-01.example.there:*@203.0.113.0/28"] },
         ]
 
         [[target]]
@@ -385,6 +390,7 @@ mod tests {
             { lun = 0, id = "open" },
             { lun = 2, id = "net", groups = ["net", "lab"], readonly = true },
             { lun = 1, id = "lab", groups = ["lab"] },
+            { lun = 4, id = "open", groups = ["there"] },
         ]
 
         [[target]]
@@ -410,6 +416,7 @@ mod tests {
     }
 
     const STRANGER: &str = "iqn.2001-01.example.other:x";
+    const THERE: &str = "iqn.2001-01.example.There:x";
     const LAB: &str = "iqn.2001-01.Example.LAB:x";
 
     #[test]
@@ -427,6 +434,9 @@ mod tests {
             (STRANGER, "198.51.100.1", "alice", &[0, 7]),
             (STRANGER, "198.51.100.1", "bob", &[0]),
             (LAB, "192.0.2.9", "alice", &[0, 1, 2, 7]),
+            (THERE, "203.0.113.9", "", &[0, 4]),
+            (THERE, "203.0.113.19", "", &[0]),
+            (STRANGER, "203.0.113.9", "", &[0]),
         ] {
             let map = model
                 .login(target, &initiator(&model, name, address, user))

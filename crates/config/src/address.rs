@@ -3,7 +3,99 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-use crate::Rule;
+/// Why a text is no address.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum AddressRule {
+    /// Something that is no address with port.
+    #[error(
+        "portal {text:?} is not an address; write 192.0.2.1:3260 or [2001:db8::1]:3260; 0.0.0.0:3260 stands for all \
+         IPv4 addresses, [::]:3260 for all IPv6 addresses"
+    )]
+    Portal {
+        /// The address as written.
+        text: String,
+    },
+    /// The same for a server of NBD.
+    #[error(
+        "{text:?} is not an address; write 192.0.2.1:10809 or [2001:db8::1]:10809; 0.0.0.0:10809 stands for all \
+         IPv4 addresses, [::]:10809 for all IPv6 addresses"
+    )]
+    Nbd {
+        /// The address as written.
+        text: String,
+    },
+    /// The same for HyperSCSI over UDP.
+    #[error(
+        "{text:?} is not an address; write 192.0.2.1:5674 or [2001:db8::1]:5674; 0.0.0.0:5674 stands for all \
+         IPv4 addresses, [::]:5674 for all IPv6 addresses"
+    )]
+    HyperScsi {
+        /// The address as written.
+        text: String,
+    },
+    /// Something that cannot be the name of an interface.
+    #[error(
+        "{text:?} is not the name of an interface; write 1 to 15 bytes without blanks, colons and slashes, as \
+         `ip link` shows them"
+    )]
+    Interface {
+        /// The name as written.
+        text: String,
+    },
+    /// A port that is no number from 1 to 65535.
+    #[error("{text:?}: the port is not a number from {min} to 65535")]
+    Port {
+        /// The address as written.
+        text: String,
+        /// Smallest legal port at this place.
+        min: u16,
+    },
+    /// Something that is no host name with port.
+    #[error(
+        "advertised address {text:?} is not a host; write san.example:3260, 192.0.2.1:3260 or [2001:db8::1]:3260"
+    )]
+    Advertised {
+        /// The address as written.
+        text: String,
+    },
+    /// An advertised address that nobody can connect to.
+    #[error("advertised address {text:?} means all addresses; give one that initiators can reach")]
+    AdvertisedUnspecified {
+        /// The address as written.
+        text: String,
+    },
+    /// A network prefix that is too long for its address.
+    #[error("network {text:?}: prefix length {got} is more than {max}")]
+    PrefixTooLong {
+        /// The network as written.
+        text: String,
+        /// The prefix length as written.
+        got: String,
+        /// The longest prefix of this family.
+        max: u8,
+    },
+    /// A network with bits set behind its prefix; half of these are slips.
+    #[error(
+        "network {text:?} has bits set behind its prefix; write {network} for the network or {host} for the one address"
+    )]
+    HostBitsSet {
+        /// The network as written.
+        text: String,
+        /// What the whole network would be.
+        network: String,
+        /// What the single address would be.
+        host: String,
+    },
+    /// An initiator pattern that is neither name, address nor user.
+    #[error(
+        "initiator {pattern:?} is neither an iSCSI name pattern (iqn.*, eui.*, naa.* or *), nor an address or \
+         network (10.0.0.0/24), nor the name of a [[user]]"
+    )]
+    InitiatorUnknown {
+        /// The entry as written.
+        pattern: String,
+    },
+}
 
 /// The port of iSCSI, taken where none is given.
 ///
@@ -21,26 +113,26 @@ pub const NBD_PORT: u16 = 10_809;
 pub const HYPERSCSI_PORT: u16 = 5674;
 
 /// Reads an address to listen on; port 0 asks the system for a free one.
-pub(crate) fn parse_bind(text: &str) -> Result<SocketAddr, Rule> {
-    parse_bind_or(text, ISCSI_PORT, |text| Rule::PortalAddress { text })
+pub(crate) fn parse_bind(text: &str) -> Result<SocketAddr, AddressRule> {
+    parse_bind_or(text, ISCSI_PORT, |text| AddressRule::Portal { text })
 }
 
 /// The same for a server of NBD.
-pub(crate) fn parse_nbd_bind(text: &str) -> Result<SocketAddr, Rule> {
-    parse_bind_or(text, NBD_PORT, |text| Rule::NbdAddress { text })
+pub(crate) fn parse_nbd_bind(text: &str) -> Result<SocketAddr, AddressRule> {
+    parse_bind_or(text, NBD_PORT, |text| AddressRule::Nbd { text })
 }
 
 /// The same for HyperSCSI over UDP.
-pub(crate) fn parse_hyperscsi_bind(text: &str) -> Result<SocketAddr, Rule> {
-    parse_bind_or(text, HYPERSCSI_PORT, |text| Rule::HyperScsiAddress { text })
+pub(crate) fn parse_hyperscsi_bind(text: &str) -> Result<SocketAddr, AddressRule> {
+    parse_bind_or(text, HYPERSCSI_PORT, |text| AddressRule::HyperScsi { text })
 }
 
 /// The same, with this port where none is given, and this rule for what is no address.
 fn parse_bind_or(
     text: &str,
     port: u16,
-    wrong: impl FnOnce(String) -> Rule,
-) -> Result<SocketAddr, Rule> {
+    wrong: impl FnOnce(String) -> AddressRule,
+) -> Result<SocketAddr, AddressRule> {
     let wrong = || wrong(text.to_owned());
     if let Ok(address) = text.parse::<SocketAddr>() {
         return Ok(address);
@@ -53,12 +145,29 @@ fn parse_bind_or(
         Some((address, _))
             if parse_bare_address(address).is_some_and(|ip| is_written(ip, address)) =>
         {
-            Err(Rule::Port {
+            Err(AddressRule::Port {
                 text: text.to_owned(),
                 min: 0,
             })
         }
         Some(_) | None => Err(wrong()),
+    }
+}
+
+/// Longest name of an interface in bytes.
+///
+/// Spec: Linux, IFNAMSIZ without the byte that ends it.
+const INTERFACE_BYTES_MAX: usize = 15;
+
+/// The name of an interface.
+pub(crate) fn parse_interface(text: &str) -> Result<String, AddressRule> {
+    let is_good = |c: char| c.is_ascii_graphic() && !matches!(c, '/' | ':');
+    let is_name = (1..=INTERFACE_BYTES_MAX).contains(&text.len()) && text.chars().all(is_good);
+    match is_name && !matches!(text, "." | "..") {
+        true => Ok(text.to_owned()),
+        false => Err(AddressRule::Interface {
+            text: text.to_owned(),
+        }),
     }
 }
 
@@ -103,8 +212,8 @@ impl HostPort {
     /// # Errors
     ///
     /// A host that is neither name nor address, an address that stands for all, a port that is no number from 1.
-    pub fn parse(text: &str) -> Result<Self, Rule> {
-        let wrong = || Rule::AdvertisedAddress {
+    pub fn parse(text: &str) -> Result<Self, AddressRule> {
+        let wrong = || AddressRule::Advertised {
             text: text.to_owned(),
         };
         if let Some(address) = parse_bare_address(text) {
@@ -125,9 +234,9 @@ impl HostPort {
         }
     }
 
-    fn from_address(text: &str, address: IpAddr, port: u16) -> Result<Self, Rule> {
+    fn from_address(text: &str, address: IpAddr, port: u16) -> Result<Self, AddressRule> {
         if address.is_unspecified() {
-            return Err(Rule::AdvertisedUnspecified {
+            return Err(AddressRule::AdvertisedUnspecified {
                 text: text.to_owned(),
             });
         }
@@ -149,11 +258,11 @@ impl fmt::Display for HostPort {
     }
 }
 
-fn parse_port(text: &str, port: &str) -> Result<u16, Rule> {
+fn parse_port(text: &str, port: &str) -> Result<u16, AddressRule> {
     port.parse()
         .ok()
         .filter(|&port| port != 0)
-        .ok_or_else(|| Rule::Port {
+        .ok_or_else(|| AddressRule::Port {
             text: text.to_owned(),
             min: 1,
         })
@@ -201,13 +310,13 @@ impl Cidr {
     /// # Errors
     ///
     /// No address, a prefix that is too long, or bits set behind the prefix.
-    pub fn parse(text: &str) -> Result<Self, Rule> {
+    pub fn parse(text: &str) -> Result<Self, AddressRule> {
         let (address_text, prefix_text) = match text.split_once('/') {
             Some((address, prefix)) => (address, Some(prefix)),
             None => (text, None),
         };
         let Ok(address) = address_text.parse::<IpAddr>() else {
-            return Err(Rule::InitiatorUnknown {
+            return Err(AddressRule::InitiatorUnknown {
                 pattern: text.to_owned(),
             });
         };
@@ -218,7 +327,7 @@ impl Cidr {
                 .parse()
                 .ok()
                 .filter(|&prefix| prefix <= max)
-                .ok_or_else(|| Rule::PrefixTooLong {
+                .ok_or_else(|| AddressRule::PrefixTooLong {
                     text: text.to_owned(),
                     got: prefix_text.to_owned(),
                     max,
@@ -226,7 +335,7 @@ impl Cidr {
         };
         let network = mask(address, prefix);
         if network != address {
-            return Err(Rule::HostBitsSet {
+            return Err(AddressRule::HostBitsSet {
                 text: text.to_owned(),
                 network: format!("{network}/{prefix}"),
                 host: format!("{address}/{max}"),

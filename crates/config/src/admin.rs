@@ -4,25 +4,45 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use crate::address::is_host;
-use crate::error::At as _;
-use crate::file::{FirstUse, read_path, read_u16};
-use crate::keys::SECTION_ADMIN;
+use crate::error::{At as _, Broken as _};
+use crate::fields::{read_path, read_u16};
+use crate::keys::{HISTORY_DEFAULT, HISTORY_MAX, SECTION_ADMIN};
+use crate::names::FirstUse;
 use crate::reader::{Field, Section};
 use crate::value::{KeyOf, list, path, quoted};
-use crate::{ConfigError, Place, Rule};
+use crate::{ConfigError, Place, Rule, is_host};
+
+/// Why administrators cannot come in so.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub(crate) enum AdminRule {
+    /// Something that is no address with port for administrators.
+    #[error("address {text:?} is not ADDRESS:PORT; write 127.0.0.1:8443 or [::1]:8443")]
+    Address {
+        /// The address as written.
+        text: String,
+    },
+    /// Administration without encryption where others can listen.
+    #[error(
+        "{text:?} would carry tokens without encryption beyond this machine; remove tls = false, or listen on \
+         127.0.0.1 or [::1]"
+    )]
+    PlainOffLoopback {
+        /// The address as written.
+        text: String,
+    },
+    /// Something that is no host name.
+    #[error("{text:?} is not a host name; write it as san.example, without scheme and port")]
+    HostName {
+        /// The name as written.
+        text: String,
+    },
+}
 
 /// Longest path of a unix socket in bytes: `sun_path` without its NUL, and without the `.new` that its name has until
 /// it is complete.
 ///
 /// Spec: unix(7).
 const SOCKET_PATH_BYTES_MAX: usize = 103;
-
-/// Revisions of the configuration that are kept, if nobody says how many.
-pub(crate) const HISTORY_DEFAULT: u16 = 100;
-
-/// Most revisions of the configuration that can be kept.
-pub(crate) const HISTORY_MAX: u16 = 10_000;
 
 /// How administrators reach the daemon.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -81,38 +101,38 @@ impl Default for Admin {
 pub(crate) const ADMIN: [KeyOf<Admin>; 8] = [
     KeyOf {
         name: "enabled",
-        value: |_, admin| Some(admin.is_enabled.to_string()),
+        value: |admin| Some(admin.is_enabled.to_string()),
     },
     KeyOf {
         name: "socket",
-        value: |_, admin| admin.socket.as_deref().map(path),
+        value: |admin| admin.socket.as_deref().map(path),
     },
     KeyOf {
         name: "listen",
-        value: |_, admin| {
+        value: |admin| {
             let binds = admin.listen.iter().map(|listener| listener.bind);
             Some(list(binds.map(|bind| quoted(&bind.to_string()))))
         },
     },
     KeyOf {
         name: "tls",
-        value: |_, admin| Some(admin.tls.to_string()),
+        value: |admin| Some(admin.tls.to_string()),
     },
     KeyOf {
         name: "certificate",
-        value: |_, admin| Some(path(&admin.certificate.as_ref()?.certificate)),
+        value: |admin| Some(path(&admin.certificate.as_ref()?.certificate)),
     },
     KeyOf {
         name: "key",
-        value: |_, admin| Some(path(&admin.certificate.as_ref()?.key)),
+        value: |admin| Some(path(&admin.certificate.as_ref()?.key)),
     },
     KeyOf {
         name: "names",
-        value: |_, admin| Some(list(admin.names.iter().map(|name| quoted(name)))),
+        value: |admin| Some(list(admin.names.iter().map(|name| quoted(name)))),
     },
     KeyOf {
         name: "history",
-        value: |_, admin| Some(admin.history.to_string()),
+        value: |admin| Some(admin.history.to_string()),
     },
 ];
 
@@ -171,12 +191,12 @@ fn read_listen(field: Option<Field<'_>>, tls: bool) -> Result<Vec<AdminListener>
     Ok(listeners)
 }
 
-fn parse_listen(text: &str, tls: bool) -> Result<SocketAddr, Rule> {
-    let bind: SocketAddr = text.parse().map_err(|_| Rule::AdminAddress {
+fn parse_listen(text: &str, tls: bool) -> Result<SocketAddr, AdminRule> {
+    let bind: SocketAddr = text.parse().map_err(|_| AdminRule::Address {
         text: text.to_owned(),
     })?;
     if !tls && !bind.ip().to_canonical().is_loopback() {
-        return Err(Rule::PlainOffLoopback {
+        return Err(AdminRule::PlainOffLoopback {
             text: text.to_owned(),
         });
     }
@@ -213,7 +233,7 @@ fn read_names(field: Option<Field<'_>>) -> Result<Vec<String>, ConfigError> {
         let text = entry.text()?;
         if !is_host(text) {
             let text = text.to_owned();
-            return Err(Rule::HostName { text }.at(entry.place()));
+            return Err(AdminRule::HostName { text }.at(entry.place()));
         }
         let name = text.to_ascii_lowercase();
         seen.insert(&name, entry.place())?;

@@ -3,8 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::file::{FirstUse, read_path};
+use crate::error::Broken as _;
+use crate::fields::read_path;
 use crate::keys::SECTION_CONFINE;
+use crate::names::FirstUse;
 use crate::reader::{Field, Section};
 use crate::value::{KeyOf, list, path, quoted};
 use crate::{ConfigError, Place, Rule};
@@ -57,26 +59,26 @@ impl Default for Confine {
 pub(crate) const CONFINE: [KeyOf<Confine>; 5] = [
     KeyOf {
         name: "user",
-        value: |_, confine| Some(quoted(&confine.user.as_ref()?.user)),
+        value: |confine| Some(quoted(&confine.user.as_ref()?.user)),
     },
     KeyOf {
         name: "group",
-        value: |_, confine| Some(quoted(confine.user.as_ref()?.group.as_ref()?)),
+        value: |confine| Some(quoted(confine.user.as_ref()?.group.as_ref()?)),
     },
     KeyOf {
         name: "roots",
-        value: |_, confine| {
+        value: |confine| {
             let roots = confine.roots.as_ref()?;
             Some(list(roots.iter().map(|root| path(&root.path))))
         },
     },
     KeyOf {
         name: "seccomp",
-        value: |_, confine| Some(confine.seccomp.to_string()),
+        value: |confine| Some(confine.seccomp.to_string()),
     },
     KeyOf {
         name: "required",
-        value: |_, confine| Some(confine.is_required.to_string()),
+        value: |confine| Some(confine.is_required.to_string()),
     },
 ];
 

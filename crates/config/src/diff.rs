@@ -6,18 +6,20 @@ use std::fmt;
 
 use crate::admin::ADMIN;
 use crate::confine::CONFINE;
+use crate::keyed::{SERVER, keyed, of_unit};
 use crate::keys::{
     Effective, SECTION_ADMIN, SECTION_CONFINE, SECTION_GROUP, SECTION_HYPERSCSI_GROUP,
     SECTION_LIMITS, SECTION_NBD, SECTION_PORTAL, SECTION_QUOTA, SECTION_SERVER, SECTION_STORE,
     SECTION_TARGET, SECTION_TARGET_LUN, SECTION_USER,
 };
 use crate::limits::LIMIT_VALUES;
-use crate::specs::{self, Said};
-use crate::value::{self, KeyOf, Keyed, NOTIFY, SERVER, keyed, values};
+use crate::notify::NOTIFY;
+use crate::specs::Said;
+use crate::value::{KeyOf, Keyed, values};
 use crate::{
     GroupIndex, HyperScsiGroup, HyperScsiIndex, HyperScsiPassword, Model, NbdIndex, NbdServer,
     Notify, NotifyIndex, QuotaIndex, StoreIndex, TargetIndex, TargetLun, Unit, UnitIndex,
-    UserIndex, target,
+    UserIndex, specs,
 };
 
 /// A key whose value differs. The values are TOML on one line; one that is not there reads
@@ -243,7 +245,7 @@ pub fn diff_with(
             &new.targets,
             |_, target| target.name.to_string(),
             |model, target| {
-                let target = target::target(model, target);
+                let target = specs::target(model, target);
                 keyed(&SECTION_TARGET, &target, &["name", "portals", "luns"])
             },
             TargetIndex,
@@ -258,10 +260,10 @@ pub fn diff_with(
             QuotaIndex,
         ),
         notify: both.notify(),
-        server: both.keys(SERVER, &old.server, &new.server),
-        limits: both.keys(&LIMIT_VALUES, &old.limits, &new.limits),
-        admin: both.keys(&ADMIN, &old.admin, &new.admin),
-        confine: both.keys(&CONFINE, &old.confine, &new.confine),
+        server: of_keys(SERVER, old, new),
+        limits: of_keys(&LIMIT_VALUES, &old.limits, &new.limits),
+        admin: of_keys(&ADMIN, &old.admin, &new.admin),
+        confine: of_keys(&CONFINE, &old.confine, &new.confine),
         ..Differences::default()
     };
     both.add_new_secrets(&mut differences.users, new_secrets);
@@ -284,7 +286,7 @@ fn lun_identity(model: &Model, entry: &TargetLun, is_shared: bool) -> String {
 
 /// What a unit is apart from its name.
 fn unit_substance(unit: &Unit) -> String {
-    let keys = value::of_unit(unit).into_iter();
+    let keys = of_unit(unit).into_iter();
     let keys = keys.map(|(key, value)| format!("{key}={value:?}"));
     keys.collect::<Vec<_>>().join("\0")
 }
@@ -317,6 +319,11 @@ fn changes(old: &Keyed, new: &Keyed) -> Vec<KeyChange> {
 }
 
 /// The two models, where one alone is not enough.
+/// What differs between two things of a kind.
+fn of_keys<T>(keys: &[KeyOf<T>], old: &T, new: &T) -> Vec<KeyChange> {
+    changes(&values(keys, old), &values(keys, new))
+}
+
 struct Both<'a> {
     old: &'a Model,
     new: &'a Model,
@@ -329,13 +336,9 @@ impl Both<'_> {
             &self.old.notify,
             &self.new.notify,
             name,
-            |model, notify| values(model, NOTIFY, notify),
+            |_, notify| values(NOTIFY, notify),
             NotifyIndex,
         )
-    }
-
-    fn keys<T>(&self, keys: &[KeyOf<T>], old: &T, new: &T) -> Vec<KeyChange> {
-        changes(&values(self.old, keys, old), &values(self.new, keys, new))
     }
 
     fn list<T, I>(
@@ -391,7 +394,7 @@ impl Both<'_> {
             }
         };
         let (old, new) = (&self.old.units, &self.new.units);
-        let keys = |_: &Model, unit: &Unit| value::of_unit(unit);
+        let keys = |_: &Model, unit: &Unit| of_unit(unit);
         self.matched((old, Unit::to_string), (new, before), keys, UnitIndex)
     }
 
@@ -542,7 +545,7 @@ impl Both<'_> {
                 &before.portals,
                 &target.portals,
                 |_, portal| portal.bind.to_string(),
-                |_, portal| keyed(&SECTION_PORTAL, &target::portal(portal), &["bind"]),
+                |_, portal| keyed(&SECTION_PORTAL, &specs::portal(portal), &["bind"]),
                 |position| position,
             );
             let placed = portals.into_iter().map(|portal| portal.within(old, new));
@@ -560,7 +563,7 @@ impl Both<'_> {
                 |model, entry| {
                     keyed(
                         &SECTION_TARGET_LUN,
-                        &target::target_lun(model, entry),
+                        &specs::target_lun(model, entry),
                         &["lun"],
                     )
                 },

@@ -4,14 +4,16 @@ use serde::Serialize;
 
 use crate::admin::ADMIN;
 use crate::confine::CONFINE;
+use crate::keyed::{SERVER, keyed};
 use crate::keys::{
     SECTION_GROUP, SECTION_HYPERSCSI_GROUP, SECTION_LUN, SECTION_NBD, SECTION_QUOTA, SECTION_STORE,
     SECTION_TARGET, SECTION_USER, SectionKeys,
 };
 use crate::limits::LIMIT_VALUES;
-use crate::specs::{self, Said};
-use crate::value::{KeyOf, Keyed, NOTIFY, SERVER, keyed, quoted, values};
-use crate::{Model, NotifyTo, target, unit};
+use crate::notify::NOTIFY;
+use crate::specs::Said;
+use crate::value::{KeyOf, Keyed, quoted, values};
+use crate::{Model, NotifyTo, specs};
 
 impl Model {
     /// The configuration with its defaults written out and without comments. The text parses to
@@ -22,10 +24,9 @@ impl Model {
     /// unit of a command line has its STORE as `id`, which no file can have.
     pub fn effective(&self) -> String {
         let mut text = Text {
-            model: self,
             text: String::new(),
         };
-        text.section("[server]", None, SERVER, &self.server);
+        text.section("[server]", None, SERVER, self);
         text.section("[limits]", None, &LIMIT_VALUES, &self.limits);
         text.section("[admin]", None, &ADMIN, &self.admin);
         text.section("[confine]", None, &CONFINE, &self.confine);
@@ -33,7 +34,7 @@ impl Model {
             text.thing("[[store]]", &SECTION_STORE, &specs::store(named));
         }
         for unit in &self.units {
-            text.thing("[[lun]]", &SECTION_LUN, &unit::lun(unit, Said::Whole));
+            text.thing("[[lun]]", &SECTION_LUN, &specs::lun(unit, Said::Whole));
         }
         for user in &self.users {
             text.thing("[[user]]", &SECTION_USER, &specs::user(user, Said::Whole));
@@ -42,7 +43,7 @@ impl Model {
             text.thing("[[group]]", &SECTION_GROUP, &specs::group(self, group));
         }
         for target in &self.targets {
-            text.thing("[[target]]", &SECTION_TARGET, &target::target(self, target));
+            text.thing("[[target]]", &SECTION_TARGET, &specs::target(self, target));
         }
         for server in &self.nbd {
             text.thing("[[nbd]]", &SECTION_NBD, &specs::nbd(self, server));
@@ -67,12 +68,11 @@ impl Model {
 }
 
 /// The text as far as it is written.
-struct Text<'a> {
-    model: &'a Model,
+struct Text {
     text: String,
 }
 
-impl Text<'_> {
+impl Text {
     /// A section with what it is found by, and its keys.
     fn section<T>(
         &mut self,
@@ -97,7 +97,7 @@ impl Text<'_> {
     }
 
     fn keys<T>(&mut self, keys: &[KeyOf<T>], thing: &T) {
-        self.lines(values(self.model, keys, thing));
+        self.lines(values(keys, thing));
     }
 
     fn lines(&mut self, keys: Keyed) {

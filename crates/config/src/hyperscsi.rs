@@ -4,11 +4,64 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use crate::error::At as _;
-use crate::file::{AllNames, FirstUse, read_path, read_text_of};
+use crate::address::parse_interface;
+use crate::error::{At as _, Broken as _};
+use crate::fields::{check_text, read_text_of};
 use crate::keys::{SECTION_HYPERSCSI, SECTION_HYPERSCSI_DEVICE, SECTION_HYPERSCSI_GROUP};
+use crate::names::{AllNames, FirstUse};
 use crate::reader::{Field, Section};
-use crate::{ConfigError, NOT_SHOWN, Place, Rule, SecretFile, Unit, UnitIndex, address};
+use crate::words::words;
+use crate::{
+    AddressRule, ConfigError, NOT_SHOWN, Place, Rule, SecretFile, Unit, UnitIndex, address,
+};
+
+/// Why a group of HyperSCSI cannot be.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum HyperScsiRule {
+    /// A group of HyperSCSI that is nowhere.
+    #[error(
+        "the group has no place; give interface = \"NAME\" for frames of Ethernet, or udp = \"ADDRESS\""
+    )]
+    Nowhere,
+    /// A group of HyperSCSI without a password.
+    #[error(
+        "the group has no password; give password_file, or open = true if everybody who reaches it may have its \
+         devices"
+    )]
+    NoPassword,
+    /// A group of HyperSCSI without devices.
+    #[error(
+        "group {name:?} has no device; name a lun, or remove the group (tarn hyperscsi group rm {name:?})"
+    )]
+    NoDevice {
+        /// The group.
+        name: String,
+    },
+    /// A group of HyperSCSI with more devices than the wire has.
+    #[error("the group has {got} devices, at most {max} are possible; make several groups")]
+    Devices {
+        /// How many there are.
+        got: usize,
+        /// How many there may be.
+        max: usize,
+    },
+    /// What stands where a secret is not shown.
+    #[error(
+        "{:?} stands in place of a secret for those who may not read it; write the secret itself",
+        NOT_SHOWN
+    )]
+    NotShown,
+    /// A password that is too short or too long.
+    #[error("the password has {got_bytes} bytes; it must have {min_bytes} to {max_bytes}")]
+    PasswordLength {
+        /// What it has.
+        got_bytes: usize,
+        /// What it needs.
+        min_bytes: usize,
+        /// What it may have.
+        max_bytes: usize,
+    },
+}
 
 /// Longest name of a group, or of the user that logs in to it, in bytes.
 pub const HYPERSCSI_NAME_BYTES_MAX: usize = 64;
@@ -21,11 +74,6 @@ pub const PASSWORD_BYTES_MAX: usize = 128;
 
 /// Most devices of a group: the wire has no more.
 const DEVICES_MAX: usize = 1024;
-
-/// Longest name of an interface in bytes.
-///
-/// Spec: Linux, IFNAMSIZ without the byte that ends it.
-const INTERFACE_BYTES_MAX: usize = 15;
 
 /// Where clients of HyperSCSI come in.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -65,8 +113,8 @@ impl HyperScsiPlace {
     ///
     /// # Errors
     ///
-    /// [`Rule::HyperScsiAddress`], [`Rule::Interface`].
-    pub fn parse(text: &str) -> Result<Self, Rule> {
+    /// [`AddressRule::HyperScsi`], [`AddressRule::Interface`].
+    pub fn parse(text: &str) -> Result<Self, AddressRule> {
         match text.strip_prefix("udp:") {
             Some(address) => address::parse_hyperscsi_bind(address).map(Self::Udp),
             None => parse_interface(text).map(Self::Interface),
@@ -84,54 +132,9 @@ impl fmt::Display for HyperScsiPlace {
     }
 }
 
-pub(crate) fn parse_interface(text: &str) -> Result<String, Rule> {
-    let is_good = |c: char| c.is_ascii_graphic() && !matches!(c, '/' | ':');
-    let is_name = (1..=INTERFACE_BYTES_MAX).contains(&text.len()) && text.chars().all(is_good);
-    match is_name && !matches!(text, "." | "..") {
-        true => Ok(text.to_owned()),
-        false => Err(Rule::Interface {
-            text: text.to_owned(),
-        }),
-    }
-}
-
-/// A word of the file for each variant.
-macro_rules! words {
-    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $word:literal,)* } $wanted:literal) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
-        pub enum $name {
-            $($(#[$variant_doc])* $variant,)*
-        }
-
-        impl $name {
-            /// Reads the word.
-            ///
-            /// # Errors
-            ///
-            /// [`Rule::NotOneOf`].
-            pub fn parse(text: &str) -> Result<Self, Rule> {
-                match text {
-                    $($word => Ok(Self::$variant),)*
-                    _ => Err(Rule::NotOneOf {
-                        got: text.to_owned(),
-                        wanted: $wanted,
-                    }),
-                }
-            }
-
-            /// The word.
-            pub const fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $word,)*
-                }
-            }
-        }
-    };
-}
-
 words! {
     /// How the frames of a device are protected, the weakest first.
+    #[derive(Default)]
     HyperScsiLevel {
         /// By the check of Ethernet alone.
         None = "none",
@@ -148,6 +151,7 @@ words! {
 
 words! {
     /// What is sent again after a loss.
+    #[derive(Default)]
     HyperScsiRetransmit {
         /// What is lost.
         #[default]
@@ -160,6 +164,7 @@ words! {
 
 words! {
     /// What the path is like.
+    #[derive(Default)]
     HyperScsiProfile {
         /// Losses are rare and mean that a queue is full.
         #[default]
@@ -306,7 +311,7 @@ fn read_at(section: &Section<'_>) -> Result<(HyperScsiPlace, Place), ConfigError
             let other = "interface";
             Err(Rule::NotBoth { other }.at(udp.place()))
         }
-        (None, None) => Err(Rule::HyperScsiNowhere.at(section.place())),
+        (None, None) => Err(HyperScsiRule::Nowhere.at(section.place())),
     }
 }
 
@@ -325,11 +330,10 @@ fn read_password(
         (Some(more), None, Some(_)) | (None, Some(more), Some(_)) => {
             Err(Rule::NotBoth { other: "open" }.at(more.place()))
         }
-        (Some(file), None, None) => Ok(HyperScsiPassword::File(SecretFile {
-            path: read_path("path of the password", &file, directory)?,
-            text: file.text()?.to_owned(),
-            place: file.place(),
-        })),
+        (Some(file), None, None) => {
+            let file = SecretFile::read("path of the password", &file, directory)?;
+            Ok(HyperScsiPassword::File(file))
+        }
         (None, Some(written), None) => {
             let text = written.text()?;
             check_password(text.as_bytes()).at(|| written.place())?;
@@ -341,19 +345,19 @@ fn read_password(
         (None, None, Some(open)) => Ok(HyperScsiPassword::Open {
             place: open.place(),
         }),
-        (None, None, None) => Err(Rule::HyperScsiNoPassword.at(section.place())),
+        (None, None, None) => Err(HyperScsiRule::NoPassword.at(section.place())),
     }
 }
 
 /// Whether a password may be one.
-fn check_password(password: &[u8]) -> Result<(), Rule> {
+fn check_password(password: &[u8]) -> Result<(), HyperScsiRule> {
     if password == NOT_SHOWN.as_bytes() {
-        return Err(Rule::NotShown);
+        return Err(HyperScsiRule::NotShown);
     }
     let got_bytes = password.len();
     match (PASSWORD_BYTES_MIN..=PASSWORD_BYTES_MAX).contains(&got_bytes) {
         true => Ok(()),
-        false => Err(Rule::PasswordLength {
+        false => Err(HyperScsiRule::PasswordLength {
             got_bytes,
             min_bytes: PASSWORD_BYTES_MIN,
             max_bytes: PASSWORD_BYTES_MAX,
@@ -369,7 +373,7 @@ fn read_devices(
     let no_device = |place: Place| {
         let name = group.field("name").and_then(|name| name.text_or_none());
         let name = name.unwrap_or_default().to_owned();
-        Rule::HyperScsiNoDevice { name }.at(place)
+        HyperScsiRule::NoDevice { name }.at(place)
     };
     let field = group.field("device");
     let field = field.ok_or_else(|| no_device(group.place()))?;
@@ -397,7 +401,7 @@ fn read_devices(
     match devices.len() {
         0 => Err(no_device(field.place())),
         1..=DEVICES_MAX => Ok(devices),
-        got => Err(Rule::HyperScsiDevices {
+        got => Err(HyperScsiRule::Devices {
             got,
             max: DEVICES_MAX,
         }
@@ -423,7 +427,7 @@ impl HyperScsiArguments<'_> {
         let at_place = place("--hyperscsi", self.at);
         let name_place = place("--group", self.group);
         let text = self.password_file.display().to_string();
-        crate::file::check_text("name of the group", HYPERSCSI_NAME_BYTES_MAX, self.group)
+        check_text("name of the group", HYPERSCSI_NAME_BYTES_MAX, self.group)
             .at(|| name_place.clone())?;
         let device = |(position, unit): (usize, &Unit)| HyperScsiDevice {
             name: format!("disk{position}"),
@@ -433,7 +437,7 @@ impl HyperScsiArguments<'_> {
         };
         if units.len() > DEVICES_MAX {
             let (got, max) = (units.len(), DEVICES_MAX);
-            return Err(Rule::HyperScsiDevices { got, max }.at(at_place));
+            return Err(HyperScsiRule::Devices { got, max }.at(at_place));
         }
         Ok(HyperScsiGroup {
             name: self.group.to_owned(),

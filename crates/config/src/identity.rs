@@ -4,6 +4,20 @@ use std::fmt;
 
 use crate::Rule;
 
+/// Something that is no NAA designator.
+///
+/// Spec: SPC, NAA designator format.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error(
+    "naa {text:?} {problem}; write 16 hex digits that begin with 2, 3 or 5, or 32 that begin with 6"
+)]
+pub struct NaaRule {
+    /// The designator as written.
+    pub(crate) text: String,
+    /// What is wrong with it.
+    pub(crate) problem: &'static str,
+}
+
 /// Serial number of a unit: 1 to 64 printable ASCII characters without blanks.
 ///
 /// Blanks pad serial numbers on the wire, so that one with blanks could not be distinguished from
@@ -81,8 +95,8 @@ impl Naa {
     /// # Errors
     ///
     /// Another length, other characters, or a first digit that does not go with the length.
-    pub fn parse(text: &str) -> Result<Self, Rule> {
-        let wrong = |problem| Rule::Naa {
+    pub fn parse(text: &str) -> Result<Self, NaaRule> {
+        let wrong = |problem| NaaRule {
             text: text.to_owned(),
             problem,
         };

@@ -5,48 +5,23 @@
 
 use std::fmt;
 
+mod form;
 mod pattern;
 mod sections;
 
+pub use self::form::{Fallback, Form, Key, SectionKeys, size_text};
 pub(crate) use self::pattern::SIZE;
 pub use self::sections::SECTIONS;
+pub(crate) use self::sections::{
+    DAILY_MAX, HISTORY_DEFAULT, HISTORY_MAX, HOURLY_MAX, SECTION_GROUP, SECTION_HYPERSCSI,
+    SECTION_HYPERSCSI_DEVICE, SECTION_HYPERSCSI_GROUP, SECTION_MUTUAL, SECTION_NOTIFY,
+    SECTION_PORTAL, SECTION_SCHEDULE, SECTION_STORE, SECTION_TARGET_LUN, SECTION_TOP, SECTION_USER,
+    WEEKLY_MAX,
+};
 pub use self::sections::{
     SECTION_ADMIN, SECTION_CONFINE, SECTION_LIMITS, SECTION_LUN, SECTION_NBD, SECTION_QUOTA,
     SECTION_SERVER, SECTION_TARGET,
 };
-pub(crate) use self::sections::{
-    SECTION_GROUP, SECTION_HYPERSCSI, SECTION_HYPERSCSI_DEVICE, SECTION_HYPERSCSI_GROUP,
-    SECTION_MUTUAL, SECTION_NOTIFY, SECTION_PORTAL, SECTION_SCHEDULE, SECTION_STORE,
-    SECTION_TARGET_LUN, SECTION_TOP, SECTION_USER,
-};
-
-/// A section of the file and the keys it may have.
-#[derive(Clone, Copy, Debug)]
-pub struct SectionKeys {
-    /// As it is written in the file, or what it is an entry of.
-    pub heading: &'static str,
-    /// What the section is about, one sentence.
-    pub meaning: &'static str,
-    /// How one is written as a value, shown where something else stands: `%s` is what was written, `%n` its position.
-    pub example: &'static str,
-    /// Its keys.
-    pub keys: &'static [Key],
-}
-
-/// A key of the configuration file.
-#[derive(Clone, Copy, Debug)]
-pub struct Key {
-    /// The key as it is written.
-    pub name: &'static str,
-    /// What it takes.
-    pub form: Form,
-    /// What holds when it is left out.
-    pub default: Fallback,
-    /// What it does.
-    pub meaning: &'static str,
-    /// When or what for to set it; completes "Set it ...".
-    pub set_it: &'static str,
-}
 
 /// When a new value of a key of the process takes effect.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -117,139 +92,6 @@ impl fmt::Display for Effective {
     }
 }
 
-/// What a key takes.
-#[derive(Clone, Copy, Debug)]
-pub enum Form {
-    /// A string.
-    Text {
-        /// What it must look like, in words.
-        words: &'static str,
-        /// The same as a regular expression of ECMA-262, as far as one can say it.
-        pattern: &'static str,
-    },
-    /// A STORE.
-    Store,
-    /// `true` or `false`.
-    Flag,
-    /// One of these strings.
-    OneOf(&'static [&'static str]),
-    /// A list.
-    List {
-        /// What is in it, in words.
-        words: &'static str,
-        /// The forms an entry may have.
-        entries: &'static [Self],
-    },
-    /// A table.
-    Table {
-        /// How it is written, in words.
-        words: &'static str,
-        /// Its keys.
-        keys: &'static SectionKeys,
-    },
-    /// A number with its range.
-    Number {
-        /// Smallest legal value.
-        min: u64,
-        /// Largest legal value.
-        max: u64,
-    },
-    /// A number of bytes, or a size such as `"64M"`, with its range.
-    Bytes {
-        /// Smallest legal value.
-        min: u64,
-        /// Largest legal value.
-        max: u64,
-    },
-}
-
-impl Form {
-    /// The keys of the tables that a list may have.
-    pub fn table(entries: &[Self]) -> Option<&'static SectionKeys> {
-        entries.iter().find_map(|form| match form {
-            Self::Table { keys, .. } => Some(*keys),
-            Self::Text { .. }
-            | Self::Store
-            | Self::Flag
-            | Self::OneOf(_)
-            | Self::List { .. }
-            | Self::Number { .. }
-            | Self::Bytes { .. } => None,
-        })
-    }
-}
-
-/// What holds when a key is left out.
-#[derive(Clone, Copy, Debug)]
-pub enum Fallback {
-    /// It cannot be left out.
-    Required,
-    /// What these words describe.
-    Words(&'static str),
-    /// This value, as TOML writes it, and JSON too.
-    Value(&'static str),
-    /// This number.
-    Number(u64),
-}
-
-impl fmt::Display for Form {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Text { words, .. } | Self::List { words, .. } | Self::Table { words, .. } => {
-                f.write_str(words)
-            }
-            Self::Store => f.write_str("STORE, such as `mem:1G` or `file:disk.img?size=10G`"),
-            Self::Flag => f.write_str("`true` or `false`"),
-            Self::OneOf(words) => {
-                for (position, word) in words.iter().enumerate() {
-                    let joint = match position {
-                        0 => "",
-                        _ if position + 1 == words.len() => " or ",
-                        _ => ", ",
-                    };
-                    write!(f, "{joint}`\"{word}\"`")?;
-                }
-                Ok(())
-            }
-            Self::Number { min, max } => write!(f, "number, {min} to {max}"),
-            Self::Bytes { min, max } => {
-                write!(
-                    f,
-                    "bytes or size, {} to {}",
-                    size_text(*min),
-                    size_text(*max)
-                )
-            }
-        }
-    }
-}
-
-impl Key {
-    /// What holds when the key is left out, in words.
-    pub fn default_text(&self) -> String {
-        match (self.default, self.form) {
-            (Fallback::Required, _) => "required".to_owned(),
-            (Fallback::Words(words), _) => words.to_owned(),
-            (Fallback::Value(value), _) => format!("`{value}`"),
-            (Fallback::Number(number), Form::Bytes { .. }) => {
-                format!("`\"{}\"`", size_text(number))
-            }
-            (Fallback::Number(number), _) => format!("`{number}`"),
-        }
-    }
-}
-
-/// A number of bytes with the largest suffix that leaves no rest.
-pub fn size_text(bytes: u64) -> String {
-    [("T", 40), ("G", 30), ("M", 20), ("k", 10)]
-        .into_iter()
-        .find(|(_, shift)| bytes != 0 && bytes.trailing_zeros() >= *shift)
-        .map_or_else(
-            || bytes.to_string(),
-            |(suffix, shift)| format!("{}{suffix}", bytes >> shift),
-        )
-}
-
 /// The reference of all keys in Markdown, as it stands in `docs/reference/configuration.md`.
 pub fn reference() -> String {
     SECTIONS.iter().map(SectionKeys::to_string).collect()
@@ -315,29 +157,12 @@ impl fmt::Display for SectionKeys {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parse_size;
 
     #[test]
     fn what_needs_no_restart_is_a_key() {
         for (section, name, _) in WITHOUT_RESTART {
             let mut keys = section.keys.iter();
             assert!(keys.any(|key| key.name == *name), "{name}");
-        }
-    }
-
-    #[test]
-    fn a_size_text_reads_back_as_the_same_number() {
-        for (bytes, text) in [
-            (1, "1"),
-            (512, "512"),
-            (1024, "1k"),
-            (1536, "1536"),
-            (1 << 20, "1M"),
-            (3 << 29, "1536M"),
-            (1 << 50, "1024T"),
-        ] {
-            assert_eq!(size_text(bytes), text);
-            assert_eq!(parse_size(text), Ok(bytes));
         }
     }
 }

@@ -3,45 +3,39 @@
 //! Relations between two limits are checked by [`Limits::check`] and, for the defaults, by the
 //! compiler.
 
-use crate::Rule;
 use crate::keys::{Fallback, Form, Key};
 use crate::value::{KeyOf, quoted, size};
+use crate::words::words;
 
-/// Whether a CRC32C digest is used on a connection.
-///
-/// Spec: RFC 7143 section 13.1.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum DigestPolicy {
-    /// As the initiator wishes.
-    #[default]
-    Allow,
-    /// A login that does not agree on CRC32C is refused.
-    Require,
-    /// Never.
-    Refuse,
+/// Two limits that cannot both hold.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{small} {small_value} exceeds {large} {large_value}; lower the first or raise the second")]
+pub(crate) struct LimitsCross {
+    /// The one that must be smaller.
+    pub(crate) small: &'static str,
+    /// Its value.
+    pub(crate) small_value: u64,
+    /// The one that must be larger.
+    pub(crate) large: &'static str,
+    /// Its value.
+    pub(crate) large_value: u64,
 }
 
-impl DigestPolicy {
-    pub(crate) fn parse(text: &str) -> Result<Self, Rule> {
-        match text {
-            "allow" => Ok(Self::Allow),
-            "require" => Ok(Self::Require),
-            "refuse" => Ok(Self::Refuse),
-            _ => Err(Rule::NotOneOf {
-                got: text.to_owned(),
-                wanted: "allow, require or refuse",
-            }),
-        }
+words! {
+    /// Whether a CRC32C digest is used on a connection.
+    ///
+    /// Spec: RFC 7143 section 13.1.
+    #[derive(Default)]
+    DigestPolicy {
+        /// As the initiator wishes.
+        #[default]
+        Allow = "allow",
+        /// A login that does not agree on CRC32C is refused.
+        Require = "require",
+        /// Never.
+        Refuse = "refuse",
     }
-
-    /// The word of the file.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Allow => "allow",
-            Self::Require => "require",
-            Self::Refuse => "refuse",
-        }
-    }
+    "allow, require or refuse"
 }
 
 const KIB: u64 = 1024;
@@ -114,23 +108,23 @@ macro_rules! limits {
         pub(crate) const LIMIT_VALUES: [KeyOf<Limits>; NUMBERS.len() + 4] = [
             $(KeyOf {
                 name: stringify!($name),
-                value: |_, limits| Some(limits!(@value $kind u64::from(limits.$name))),
+                value: |limits| Some(limits!(@value $kind u64::from(limits.$name))),
             },)*
             KeyOf {
                 name: "initial_r2t",
-                value: |_, limits| Some(limits.initial_r2t.to_string()),
+                value: |limits| Some(limits.initial_r2t.to_string()),
             },
             KeyOf {
                 name: "immediate_data",
-                value: |_, limits| Some(limits.immediate_data.to_string()),
+                value: |limits| Some(limits.immediate_data.to_string()),
             },
             KeyOf {
                 name: "header_digest",
-                value: |_, limits| Some(quoted(limits.header_digest.as_str())),
+                value: |limits| Some(quoted(limits.header_digest.as_str())),
             },
             KeyOf {
                 name: "data_digest",
-                value: |_, limits| Some(quoted(limits.data_digest.as_str())),
+                value: |limits| Some(quoted(limits.data_digest.as_str())),
             },
         ];
 
@@ -286,11 +280,11 @@ impl Limits {
     ///
     /// # Errors
     ///
-    /// [`Rule::LimitsCross`].
-    pub(crate) fn check(&self) -> Result<(), Rule> {
+    /// They cross.
+    pub(crate) fn check(&self) -> Result<(), LimitsCross> {
         // Spec: RFC 7143 section 13.14, FirstBurstLength must not exceed MaxBurstLength.
         if self.first_burst_bytes > self.max_burst_bytes {
-            return Err(Rule::LimitsCross {
+            return Err(LimitsCross {
                 small: "first_burst_bytes",
                 small_value: u64::from(self.first_burst_bytes),
                 large: "max_burst_bytes",

@@ -1,6 +1,37 @@
 //! The log device of a unit.
 
-use crate::{Place, Rule, StoreKind, StoreSpec};
+use crate::words::words;
+use crate::{Place, StoreKind, StoreRule, StoreSpec};
+
+/// Why a unit cannot have this log.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub(crate) enum LogRule {
+    /// A log at what has no use for one.
+    #[error(
+        "store {store:?} has no use for a log; give one to a store of a file or a block device that initiators write \
+         to and cannot eject"
+    )]
+    NotPossible {
+        /// The store of the unit as written.
+        store: String,
+    },
+    /// A log that is none.
+    #[error(
+        "log {log:?} is not possible; write file:PATH?size=SIZE or block:PATH, without other options"
+    )]
+    NoLog {
+        /// The log as written.
+        log: String,
+    },
+    /// What a log is for, without one.
+    #[error(
+        "sync_bias is about the log of the unit, and it has none; add log, or remove sync_bias"
+    )]
+    BiasWithoutLog,
+    /// A store that is none.
+    #[error(transparent)]
+    Store(#[from] StoreRule),
+}
 
 /// Where a unit has its log, and what for.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -13,58 +44,28 @@ pub struct LogDevice {
     pub place: Place,
 }
 
-/// What a log is for.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum SyncBias {
-    /// Everything that has to be durable goes to the log.
-    #[default]
-    Latency,
-    /// Large writes go to the store alone.
-    Throughput,
-}
-
-impl SyncBias {
-    /// The word of the file.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Latency => "latency",
-            Self::Throughput => "throughput",
-        }
+words! {
+    /// What a log is for.
+    #[derive(Default)]
+    SyncBias {
+        /// Everything that has to be durable goes to the log.
+        #[default]
+        Latency = "latency",
+        /// Large writes go to the store alone.
+        Throughput = "throughput",
     }
-
-    pub(crate) fn parse(text: &str) -> Result<Self, Rule> {
-        [Self::Latency, Self::Throughput]
-            .into_iter()
-            .find(|bias| bias.as_str() == text)
-            .ok_or_else(|| Rule::NotOneOf {
-                got: text.to_owned(),
-                wanted: "latency or throughput",
-            })
-    }
+    "latency or throughput"
 }
 
 /// A start reads and writes these before any core runs, and so can replay a log to them.
 const fn is_local(kind: StoreKind) -> bool {
-    match kind {
-        StoreKind::Path | StoreKind::File | StoreKind::Block => true,
-        StoreKind::Memory
-        | StoreKind::Null
-        | StoreKind::Nbd
-        | StoreKind::Nbds
-        | StoreKind::NbdUnix
-        | StoreKind::Rbd
-        | StoreKind::Hyperscsi
-        | StoreKind::Iscsi
-        | StoreKind::Snapshot
-        | StoreKind::Stripe
-        | StoreKind::Concat => false,
-    }
+    matches!(kind, StoreKind::Path | StoreKind::File | StoreKind::Block)
 }
 
 /// Refuses what can be no log, and a log for what can have none.
-pub(crate) fn check(store: &StoreSpec, log: &StoreSpec) -> Result<(), Rule> {
+pub(crate) fn check(store: &StoreSpec, log: &StoreSpec) -> Result<(), LogRule> {
     if !is_local(store.at.kind) || store.read_only || store.removable {
-        return Err(Rule::LogNotPossible {
+        return Err(LogRule::NotPossible {
             store: store.text.clone(),
         });
     }
@@ -77,7 +78,7 @@ pub(crate) fn check(store: &StoreSpec, log: &StoreSpec) -> Result<(), Rule> {
     };
     let bare = plain(&log.at.without_size())?;
     if !is_local(log.at.kind) || plain(&log.text)? != bare {
-        return Err(Rule::LogDevice {
+        return Err(LogRule::NoLog {
             log: log.text.clone(),
         });
     }

@@ -1,8 +1,40 @@
 //! The units that a target shows: which one under a number, and to whom.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use crate::{GroupIndex, LunNumber, UnitIndex};
+use crate::{GroupIndex, UnitIndex};
+
+/// A logical unit number that fits the flat addressing method.
+///
+/// Spec: SAM, flat space addressing.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct LunNumber(pub(crate) u16);
+
+impl LunNumber {
+    /// Largest number.
+    pub const MAX: u16 = (1 << 14) - 1;
+
+    /// A number up to [`Self::MAX`].
+    pub const fn new(number: u16) -> Option<Self> {
+        if number <= Self::MAX {
+            Some(Self(number))
+        } else {
+            None
+        }
+    }
+
+    /// The number.
+    pub const fn value(self) -> u16 {
+        self.0
+    }
+}
+
+impl fmt::Display for LunNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
 
 /// What a unit of a target is found by. An initiator in groups of two entries with one number may not log in; one
 /// that is in none of the groups sees the entry without groups, if there is one.

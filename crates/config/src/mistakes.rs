@@ -14,7 +14,9 @@ use toml::de::{DeTable, DeValue};
 
 use crate::edit::shown_url;
 use crate::reader::{Source, joined};
-use crate::{ConfigError, Model, Place, Rule};
+use crate::seal::SealRule;
+use crate::views::ViewRule;
+use crate::{AddressRule, ConfigError, Model, Place, Rule, StoreRule};
 
 /// Mistakes that are named. At the limit the rest is found when these have been put right.
 const MISTAKES_MAX: usize = 64;
@@ -69,10 +71,12 @@ impl Model {
                 Ok(_) => break,
                 Err(error) => error,
             };
-            if !gone.causes(&error, &source) {
-                mistakes.push(error.clone());
+            let is_caused = gone.causes(&error, &source);
+            let goes_on = gone.take_out(&error, &mut source, &root);
+            if !is_caused {
+                mistakes.push(error);
             }
-            if mistakes.len() >= MISTAKES_MAX || !gone.take_out(&error, &mut source, &root) {
+            if mistakes.len() >= MISTAKES_MAX || !goes_on {
                 break;
             }
         }
@@ -141,27 +145,27 @@ fn above(path: &str) -> Option<&str> {
 }
 
 /// The place of what was there before, of a rule that there is one of it.
-fn first_of(rule: &Rule) -> Option<&Place> {
-    if let Rule::GroupsOverlap(overlap) = rule {
-        return Some(&overlap.first);
-    }
-    if let Rule::Twice { first, .. }
-    | Rule::StoreTwice { first, .. }
-    | Rule::IdentityTwice { first, .. }
-    | Rule::PortalsOverlap { first, .. }
-    | Rule::ViewTwice { first, .. } = rule
-    {
+fn first_of(error: &ConfigError) -> Option<&Place> {
+    if let Some(Rule::Twice { first, .. }) = error.broken() {
         return Some(first);
     }
-    None
+    if let Some(ViewRule::Twice { first, .. } | ViewRule::Overlap { first, .. }) = error.broken() {
+        return Some(first);
+    }
+    if let Some(StoreRule::Twice { first, .. }) = error.broken() {
+        return Some(first);
+    }
+    let (SealRule::IdentityTwice { first, .. } | SealRule::PortalsOverlap { first, .. }) =
+        error.broken()?;
+    Some(first)
 }
 
 /// The key of a section that a rule is about, where its place is that of the section.
-fn key_of(rule: &Rule) -> Option<&str> {
-    if let Rule::UnknownKey { key, .. } = rule {
+fn key_of(error: &ConfigError) -> Option<&str> {
+    if let Rule::UnknownKey { key, .. } = error.broken()? {
         return Some(key);
     }
-    if let Rule::MissingKey { key, .. } = rule {
+    if let Rule::MissingKey { key, .. } = error.broken()? {
         return Some(key);
     }
     None
@@ -184,24 +188,23 @@ impl Gone {
             let mut up = std::iter::successors(Some(path), |path| above(path));
             up.any(|path| source.is_masked(path))
         };
-        if is_out(path) || first_of(&error.rule).is_some_and(|first| is_out(path_of(first))) {
+        if is_out(path) || first_of(error).is_some_and(|first| is_out(path_of(first))) {
             return true;
         }
-        let rule = error.rule.as_ref();
-        if let Rule::MissingKey { key, .. } = rule {
+        if let Some(Rule::MissingKey { key, .. }) = error.broken() {
             return source.is_masked(&joined(path, key));
         }
-        if let Rule::NotWithout { missing } | Rule::NotAlone { missing } = rule {
+        if let Some(Rule::NotWithout { missing } | Rule::NotAlone { missing }) = error.broken() {
             let section = above(path).unwrap_or_default();
             return source.is_masked(&joined(section, missing));
         }
-        if let Rule::Unknown { what, name, .. } = rule {
+        if let Some(Rule::Unknown { what, name, .. }) = error.broken() {
             return self.names.contains(name) || self.lists.contains(what);
         }
-        if let Rule::InitiatorUnknown { pattern } = rule {
+        if let Some(AddressRule::InitiatorUnknown { pattern }) = error.broken() {
             return self.names.contains(pattern) || self.lists.contains("user");
         }
-        !matches!(rule, Rule::UnknownKey { .. }) && source.is_masked_below(path)
+        !matches!(error.broken(), Some(Rule::UnknownKey { .. })) && source.is_masked_below(path)
     }
 
     /// Takes out what an error is about. False if nothing is left to take out.
@@ -212,7 +215,7 @@ impl Gone {
         root: &Spanned<DeTable<'_>>,
     ) -> bool {
         let path = path_of(&error.place);
-        let mut path = match key_of(&error.rule) {
+        let mut path = match key_of(error) {
             Some(key) => joined(path, key),
             None => path.to_owned(),
         };

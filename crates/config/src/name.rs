@@ -6,6 +6,37 @@ use std::fmt;
 
 use crate::Rule;
 
+/// Why a text is no iSCSI name, or no pattern of such names.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum NameRule {
+    /// An iSCSI name of a form that the standard does not have.
+    ///
+    /// Spec: RFC 7143 section 4.2.7.
+    #[error(
+        "iSCSI name {name:?} {problem}; write it as iqn.2026-11.com.example:disk, eui. with 16 or naa. with 16 or 32 \
+         hex digits"
+    )]
+    Iscsi {
+        /// The name as written.
+        name: String,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// A name pattern with a character that no iSCSI name can have.
+    #[error(
+        "initiator pattern {pattern:?} has the character {character:?}, which no iSCSI name has; remove it"
+    )]
+    Pattern {
+        /// The pattern as written.
+        pattern: String,
+        /// The offender.
+        character: char,
+    },
+    /// A text that is none.
+    #[error(transparent)]
+    Text(#[from] Rule),
+}
+
 /// Longest iSCSI name in bytes.
 ///
 /// Spec: RFC 7143 section 4.2.7.2.
@@ -33,18 +64,18 @@ impl IscsiName {
     ///
     /// The name profile (RFC 3722) has no underscore; targets of other programs have, and must keep
     /// their names when they are moved.
-    pub fn parse(text: &str) -> Result<Self, Rule> {
+    pub fn parse(text: &str) -> Result<Self, NameRule> {
         let name = text.to_ascii_lowercase();
-        let wrong = |problem| Rule::IscsiName {
+        let wrong = |problem| NameRule::Iscsi {
             name: text.to_owned(),
             problem,
         };
         if name.len() > NAME_BYTES_MAX {
-            return Err(Rule::TooLong {
+            return Err(NameRule::Text(Rule::TooLong {
                 what: "iSCSI name",
                 got_bytes: name.len(),
                 max_bytes: NAME_BYTES_MAX,
-            });
+            }));
         }
         if !name.bytes().all(is_name_byte) {
             return Err(wrong(
@@ -150,23 +181,23 @@ impl NamePattern {
     /// # Errors
     ///
     /// Empty, longer than a name, or with blanks, control characters or letters that are not ASCII.
-    pub fn parse(text: &str) -> Result<Self, Rule> {
+    pub fn parse(text: &str) -> Result<Self, NameRule> {
         if text.is_empty() {
-            return Err(Rule::EmptyName {
+            return Err(NameRule::Text(Rule::EmptyName {
                 what: "initiator pattern",
-            });
+            }));
         }
         if text.len() > NAME_BYTES_MAX {
-            return Err(Rule::TooLong {
+            return Err(NameRule::Text(Rule::TooLong {
                 what: "initiator pattern",
                 got_bytes: text.len(),
                 max_bytes: NAME_BYTES_MAX,
-            });
+            }));
         }
         // Initiators are known to use signs that the standard's profile leaves out, such as the
         // underscore; a pattern must be able to name them.
         if let Some(character) = text.chars().find(|c| !c.is_ascii_graphic()) {
-            return Err(Rule::PatternCharacter {
+            return Err(NameRule::Pattern {
                 pattern: text.to_owned(),
                 character,
             });
@@ -344,11 +375,11 @@ mod tests {
         assert!(IscsiName::parse(&name(223)).is_ok());
         assert_eq!(
             IscsiName::parse(&name(224)),
-            Err(Rule::TooLong {
+            Err(NameRule::Text(Rule::TooLong {
                 what: "iSCSI name",
                 got_bytes: 224,
                 max_bytes: 223,
-            })
+            }))
         );
     }
 

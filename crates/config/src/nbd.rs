@@ -5,11 +5,20 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use crate::admin::read_socket;
-use crate::error::At as _;
-use crate::file::{AllNames, read_path};
+use crate::error::{At as _, Broken as _};
+use crate::fields::read_path;
 use crate::keys::SECTION_NBD;
+use crate::names::AllNames;
 use crate::reader::Section;
 use crate::{Certificate, ConfigError, GroupIndex, NBD_PORT, Place, Rule, UnitIndex, address};
+
+/// Something that is no mode of a socket.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{text:?} is not the mode of a socket; write four octal digits, as in \"0660\"")]
+pub(crate) struct SocketMode {
+    /// The mode as written.
+    pub(crate) text: String,
+}
 
 /// Only the user that Tarn runs as, and root, may connect.
 const SOCKET_MODE_DEFAULT: u32 = 0o600;
@@ -135,8 +144,8 @@ fn read_nbd_tls(section: &Section<'_>, directory: &Path) -> Result<Option<NbdTls
 }
 
 /// A mode of a file as it is usually written, in octal.
-fn read_mode(text: &str) -> Result<u32, Rule> {
-    let wrong = || Rule::SocketMode {
+fn read_mode(text: &str) -> Result<u32, SocketMode> {
+    let wrong = || SocketMode {
         text: text.to_owned(),
     };
     let is_octal = text.len() == 4 && text.bytes().all(|byte| matches!(byte, b'0'..=b'7'));

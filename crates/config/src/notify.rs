@@ -2,21 +2,68 @@
 
 use std::path::Path;
 
-use crate::error::At as _;
-use crate::file::{FirstUse, read_path, read_secret};
+use crate::error::{At as _, Broken as _};
+use crate::fields::check_text;
 use crate::keys::SECTION_NOTIFY;
+use crate::names::FirstUse;
 use crate::reader::{Field, Section};
-use crate::{ConfigError, Model, Place, Rule, SecretFile};
+use crate::value::{KeyOf, key, list, path, quoted};
+use crate::{ConfigError, Place, SecretFile};
 
-/// Names a [`Notify`] of one model.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct NotifyIndex(pub(crate) usize);
-
-impl NotifyIndex {
-    /// Position in the list of the model, counted from zero.
-    pub const fn position(self) -> usize {
-        self.0
-    }
+/// Why nobody can get events so.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub(crate) enum NotifyRule {
+    /// What events cannot be sent to.
+    #[error(
+        "this is no address that events can be sent to; write https://HOST[:PORT]/PATH, without user and fragment"
+    )]
+    Webhook,
+    /// Events would go over the network for all to read.
+    #[error(
+        "{origin:?} has no TLS; write https://, as http:// is for localhost, 127.0.0.1 and [::1] only"
+    )]
+    WebhookInClear {
+        /// Scheme, host and port, as they are written.
+        origin: String,
+    },
+    /// A kind of events that there is not.
+    #[error("there are no events of the kind {kind:?}; docs/reference/api.md lists the kinds")]
+    EventKind {
+        /// As it is written.
+        kind: String,
+    },
+    /// No mail server.
+    #[error("{server:?} is not a mail server; write \"HOST:PORT\", such as mail.example.org:587")]
+    Smtp {
+        /// As it is written.
+        server: String,
+    },
+    /// No address of mail.
+    #[error("{address:?} is not a mail address; write NAME@HOST in ASCII, without blanks")]
+    MailAddress {
+        /// As it is written.
+        address: String,
+    },
+    /// A web server and a mailbox.
+    #[error("url and mail exclude each other; write two [[notify]] sections")]
+    Two,
+    /// Neither a web server nor a mailbox.
+    #[error("a [[notify]] needs url or mail; name who gets events")]
+    Nobody,
+    /// A key that does nothing here.
+    #[error("{key} is for {with} only; take it out")]
+    Key {
+        /// The key.
+        key: &'static str,
+        /// What it goes with.
+        with: &'static str,
+    },
+    /// A user without a password, or a password without a user.
+    #[error("smtp_user and smtp_password_file go together; give both")]
+    LoginHalf,
+    /// A server that gets nothing.
+    #[error("events is empty, so nothing would be sent; name kinds of events, or leave it out")]
+    NoEvents,
 }
 
 /// Somebody who gets events.
@@ -130,8 +177,8 @@ impl SmtpServer {
         }
     }
 
-    fn parse(text: &str) -> Result<Self, Rule> {
-        let wrong = || Rule::Smtp {
+    fn parse(text: &str) -> Result<Self, NotifyRule> {
+        let wrong = || NotifyRule::Smtp {
             server: text.to_owned(),
         };
         let is_plain = text.bytes().all(|byte| byte.is_ascii_graphic());
@@ -168,7 +215,7 @@ const SMTPS: u16 = 465;
 const ADDRESS_MAX: usize = 254;
 
 /// An address of mail, in ASCII: a name and a host. What could end a line or a command of SMTP is none.
-fn address(text: &str) -> Result<String, Rule> {
+fn address(text: &str) -> Result<String, NotifyRule> {
     let is_part = |part: &str| {
         let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"<>()[]\\,;:\"@".contains(&byte);
         !part.is_empty() && part.bytes().all(is_plain)
@@ -177,7 +224,7 @@ fn address(text: &str) -> Result<String, Rule> {
         Some((name, host)) if is_part(name) && is_part(host) && text.len() <= ADDRESS_MAX => {
             Ok(text.to_owned())
         }
-        Some(_) | None => Err(Rule::MailAddress {
+        Some(_) | None => Err(NotifyRule::MailAddress {
             address: text.to_owned(),
         }),
     }
@@ -230,8 +277,8 @@ impl WebhookUrl {
         origin_of(&self.text)
     }
 
-    fn parse(text: &str) -> Result<Self, Rule> {
-        let wrong = || Rule::Webhook;
+    fn parse(text: &str) -> Result<Self, NotifyRule> {
+        let wrong = || NotifyRule::Webhook;
         let is_plain = text.bytes().all(|byte| byte.is_ascii_graphic());
         let (is_tls, rest) = match (text.strip_prefix("https://"), text.strip_prefix("http://")) {
             (Some(rest), _) => (true, rest),
@@ -247,7 +294,7 @@ impl WebhookUrl {
             return Err(wrong());
         }
         if !is_tls && !LOOPBACK.contains(&host) {
-            return Err(Rule::WebhookInClear {
+            return Err(NotifyRule::WebhookInClear {
                 origin: origin_of(text).to_owned(),
             });
         }
@@ -279,10 +326,30 @@ fn split_port(authority: &str) -> Option<(&str, Option<u16>)> {
     }
 }
 
-impl Model {
-    /// Those that get events, by the position of their index.
-    pub fn notify(&self) -> &[Notify] {
-        &self.notify
+/// Somebody who gets events, without what they are found by.
+pub(crate) const NOTIFY: &[KeyOf<Notify>] = &[
+    key("secret_file", |notify| match &notify.to {
+        NotifyTo::Webhook { secret, .. } => Some(path(&secret.path)),
+        NotifyTo::Mail(_) => None,
+    }),
+    key("smtp", |notify| Some(quoted(&mail(notify)?.smtp.text))),
+    key("from", |notify| Some(quoted(mail(notify)?.from.as_ref()?))),
+    key("smtp_user", |notify| {
+        Some(quoted(&mail(notify)?.login.as_ref()?.user))
+    }),
+    key("smtp_password_file", |notify| {
+        Some(path(&mail(notify)?.login.as_ref()?.password.path))
+    }),
+    key("events", |notify| {
+        Some(list(notify.events.iter().map(|kind| quoted(kind))))
+    }),
+];
+
+/// What is said of the mail of one who gets mail.
+const fn mail(notify: &Notify) -> Option<&Mail> {
+    match &notify.to {
+        NotifyTo::Mail(mail) => Some(mail),
+        NotifyTo::Webhook { .. } => None,
     }
 }
 
@@ -295,8 +362,8 @@ pub(crate) fn read(top: &Section<'_>, directory: &Path) -> Result<Vec<Notify>, C
         let (to, place) = match (section.field("url"), section.field("mail")) {
             (Some(url), None) => (read_webhook(&section, &url, directory)?, url.place()),
             (None, Some(mail)) => (read_mail(&section, &mail, directory)?, mail.place()),
-            (Some(_), Some(mail)) => return Err(Rule::NotifyTwo.at(mail.place())),
-            (None, None) => return Err(Rule::NotifyNobody.at(section.place())),
+            (Some(_), Some(mail)) => return Err(NotifyRule::Two.at(mail.place())),
+            (None, None) => return Err(NotifyRule::Nobody.at(section.place())),
         };
         let notify = Notify {
             to,
@@ -319,7 +386,7 @@ fn refuse(
         .iter()
         .find_map(|key| Some((*key, section.field(key)?)))
     {
-        Some((key, field)) => Err(Rule::NotifyKey { key, with }.at(field.place())),
+        Some((key, field)) => Err(NotifyRule::Key { key, with }.at(field.place())),
         None => Ok(()),
     }
 }
@@ -336,7 +403,11 @@ fn read_webhook(
     )?;
     Ok(NotifyTo::Webhook {
         url: WebhookUrl::parse(url.text()?).at(|| url.place())?,
-        secret: read_secret(section, directory)?,
+        secret: SecretFile::read(
+            "path of the secret",
+            &section.required("secret_file")?,
+            directory,
+        )?,
     })
 }
 
@@ -359,14 +430,10 @@ fn read_mail(
         (None, None) => None,
         (Some(user), Some(file)) => Some(MailLogin {
             user: read_user(&user)?,
-            password: SecretFile {
-                path: read_path("path of the password", &file, directory)?,
-                text: file.text()?.to_owned(),
-                place: file.place(),
-            },
+            password: SecretFile::read("path of the password", &file, directory)?,
         }),
         (Some(alone), None) | (None, Some(alone)) => {
-            return Err(Rule::MailLoginHalf.at(alone.place()));
+            return Err(NotifyRule::LoginHalf.at(alone.place()));
         }
     };
     Ok(NotifyTo::Mail(Mail {
@@ -380,7 +447,7 @@ fn read_mail(
 /// The name of a user of a mail server.
 fn read_user(field: &Field<'_>) -> Result<String, ConfigError> {
     let user = field.text()?;
-    crate::file::check_text("name of the user", ADDRESS_MAX, user).at(|| field.place())?;
+    check_text("name of the user", ADDRESS_MAX, user).at(|| field.place())?;
     Ok(user.to_owned())
 }
 
@@ -393,12 +460,12 @@ fn read_events(section: &Section<'_>) -> Result<Vec<String>, ConfigError> {
         let kind = entry.text()?;
         if !EVENT_KINDS.contains(&kind) {
             let kind = kind.to_owned();
-            return Err(Rule::EventKind { kind }.at(entry.place()));
+            return Err(NotifyRule::EventKind { kind }.at(entry.place()));
         }
         events.push(kind.to_owned());
     }
     if events.is_empty() {
-        return Err(Rule::NoEvents.at(field.place()));
+        return Err(NotifyRule::NoEvents.at(field.place()));
     }
     Ok(events)
 }
@@ -406,6 +473,7 @@ fn read_events(section: &Section<'_>) -> Result<Vec<String>, ConfigError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Model;
 
     fn model(keys: &str) -> Result<Model, String> {
         let text = format!("[[notify]]\nsecret_file = \"key\"\n{keys}\n");

@@ -5,7 +5,21 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::{ConfigError, HostPort, Model, NbdPlace, Place, Rule, ServerAddress, StoreSpec, Unit};
+use crate::error::Broken as _;
+use crate::{ConfigError, HostPort, Model, NbdPlace, Place, ServerAddress, StoreSpec, Unit};
+
+/// A store that this very Tarn has to serve before it can open it.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error(
+    "store {store:?} is an export of this Tarn itself, of the server at {first}, which serves when all stores are \
+     open; name the store of that lun, or an export of another server"
+)]
+pub(crate) struct StoreOfOwn {
+    /// The export.
+    pub(crate) store: String,
+    /// Where the server is given.
+    pub(crate) first: Place,
+}
 
 impl Model {
     /// No store is an export of NBD, a device of HyperSCSI or a LUN of iSCSI of this configuration.
@@ -14,7 +28,7 @@ impl Model {
         for (store, place) in stores {
             if let Some(first) = self.own_server(store) {
                 let (store, first) = (store.at.to_string(), first.clone());
-                return Err(Rule::StoreOfOwn { store, first }.at(place.clone()));
+                return Err(StoreOfOwn { store, first }.at(place.clone()));
             }
         }
         Ok(())

@@ -3,11 +3,29 @@
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
-use crate::error::At as _;
-use crate::file::FirstUse;
+use crate::error::{At as _, Broken as _};
+use crate::fields::read_id;
 use crate::keys::SECTION_QUOTA;
+use crate::names::FirstUse;
 use crate::reader::{Field, Section};
-use crate::{ConfigError, Model, Place, Rule, StoreSpec, Unit};
+use crate::{ConfigError, Place, Rule, StoreSpec, Unit};
+
+/// Why a quota cannot be.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum QuotaRule {
+    /// A quota of an owner and of a pool.
+    #[error("a quota is that of an owner or of a pool; make two sections")]
+    OfTwo,
+    /// A quota of nothing.
+    #[error("a quota needs an owner or a pool; name the one whose disks it counts")]
+    OfNothing,
+    /// A quota that limits nothing.
+    #[error("a quota needs provisioned or used; give one of them a size, or remove the section")]
+    WithoutLimit,
+    /// A part of nothing.
+    #[error("soft is a part of used, which is missing; give used a size, or remove soft")]
+    SoftWithoutUsed,
+}
 
 /// Which disks a quota counts.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -114,20 +132,13 @@ fn read_of(
     directory: &Path,
 ) -> Result<(QuotaOf, Place), ConfigError> {
     match (owner, pool) {
-        (Some(owner), None) => Ok((QuotaOf::Owner(crate::file::read_id(&owner)?), owner.place())),
+        (Some(owner), None) => Ok((QuotaOf::Owner(read_id(&owner)?), owner.place())),
         (None, Some(pool)) => {
             let of = read_pool(pool.text()?, directory).at(|| pool.place())?;
             Ok((of, pool.place()))
         }
-        (Some(_), Some(pool)) => Err(Rule::QuotaOfTwo.at(pool.place())),
-        (None, None) => Err(Rule::QuotaOfNothing.at(section.place())),
-    }
-}
-
-impl Model {
-    /// All quotas, by the position of their index.
-    pub fn quotas(&self) -> &[Quota] {
-        &self.quotas
+        (Some(_), Some(pool)) => Err(QuotaRule::OfTwo.at(pool.place())),
+        (None, None) => Err(QuotaRule::OfNothing.at(section.place())),
     }
 }
 
@@ -146,11 +157,11 @@ pub(crate) fn read_quotas(top: &Section<'_>, directory: &Path) -> Result<Vec<Quo
         };
         let (provisioned_bytes, used_bytes) = (bytes("provisioned")?, bytes("used")?);
         if provisioned_bytes.is_none() && used_bytes.is_none() {
-            return Err(Rule::QuotaWithoutLimit.at(place));
+            return Err(QuotaRule::WithoutLimit.at(place));
         }
         let soft = section.field("soft");
         if let (Some(soft), None) = (&soft, used_bytes) {
-            return Err(Rule::SoftWithoutUsed.at(soft.place()));
+            return Err(QuotaRule::SoftWithoutUsed.at(soft.place()));
         }
         let soft_percent = match soft {
             Some(field) => u8::try_from(field.number(1, 99)?).unwrap_or(SOFT_PERCENT),
@@ -170,6 +181,7 @@ pub(crate) fn read_quotas(top: &Section<'_>, directory: &Path) -> Result<Vec<Quo
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Model;
 
     fn model(text: &str) -> Result<Model, String> {
         Model::from_toml(text, Path::new("/etc/t.toml")).map_err(|error| error.to_string())

@@ -10,7 +10,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::error::{At as _, nearest_hint};
+use crate::error::{At as _, Broken as _, nearest_hint};
 use crate::keys::SectionKeys;
 use crate::{ConfigError, Place, Rule, parse_size};
 
@@ -341,15 +341,7 @@ impl<'a> Field<'a> {
     fn no_table(&self, known: &SectionKeys) -> ConfigError {
         let position = self.path.rsplit_once('[');
         let position = position.and_then(|(_, rest)| rest.strip_suffix(']'));
-        let written = match self.value.get_ref() {
-            DeValue::String(text) => format!("{text:?}"),
-            DeValue::Integer(_)
-            | DeValue::Float(_)
-            | DeValue::Boolean(_)
-            | DeValue::Datetime(_)
-            | DeValue::Array(_)
-            | DeValue::Table(_) => "\"NAME\"".to_owned(),
-        };
+        let written = format!("{:?}", self.text_or_none().unwrap_or("NAME"));
         let example = known.example.replace("%n", position.unwrap_or("0"));
         let example = example.replace("%s", &written);
         let got = self.got();

@@ -2,16 +2,41 @@
 
 use api::spec;
 
-use crate::error::At as _;
-use crate::keys::SECTION_SCHEDULE;
+use crate::error::{At as _, Broken as _};
+use crate::keys::{DAILY_MAX, HOURLY_MAX, SECTION_SCHEDULE, WEEKLY_MAX};
 use crate::reader::Section;
-use crate::{ConfigError, Rule, StoreKind, StoreSpec};
+use crate::{ConfigError, StoreKind, StoreSpec};
 
-/// The most snapshots of each period that are kept. Twice their sum is below what a file can have: there may be as many
-/// of a time that is to come, where the clock was set back.
-pub(crate) const HOURLY_MAX: u64 = 168;
-pub(crate) const DAILY_MAX: u64 = 180;
-pub(crate) const WEEKLY_MAX: u64 = 104;
+/// Why a unit cannot have this schedule.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub(crate) enum ScheduleRule {
+    /// A schedule for what has no snapshots.
+    #[error(
+        "store {store:?} has no snapshots that Tarn takes; remove snapshots, or put the data into a file on XFS or \
+         btrfs"
+    )]
+    NotPossible {
+        /// The store of the unit as written.
+        store: String,
+    },
+    /// A schedule that takes nothing.
+    #[error(
+        "a schedule needs hourly, daily or weekly; give one of them the number of snapshots that are kept, or remove \
+         snapshots"
+    )]
+    Empty,
+    /// A time of day for runs that have none.
+    #[error(
+        "at is about daily and weekly runs, and there are none; add daily or weekly, or remove at"
+    )]
+    AtUnused,
+    /// A time of day that is none.
+    #[error("{text:?} is no time of day; write HH:MM in UTC, as 02:30")]
+    Time {
+        /// The time as written.
+        text: String,
+    },
+}
 
 /// How often snapshots of a unit are taken.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -49,20 +74,7 @@ impl Schedule {
 
 /// Whether Tarn can take snapshots of a store of this kind.
 const fn has_snapshots(kind: StoreKind) -> bool {
-    match kind {
-        StoreKind::Path | StoreKind::File | StoreKind::Rbd => true,
-        StoreKind::Block
-        | StoreKind::Memory
-        | StoreKind::Null
-        | StoreKind::Nbd
-        | StoreKind::Nbds
-        | StoreKind::NbdUnix
-        | StoreKind::Hyperscsi
-        | StoreKind::Iscsi
-        | StoreKind::Snapshot
-        | StoreKind::Stripe
-        | StoreKind::Concat => false,
-    }
+    matches!(kind, StoreKind::Path | StoreKind::File | StoreKind::Rbd)
 }
 
 /// The schedule of a unit.
@@ -72,7 +84,7 @@ pub(crate) fn read(unit: &Section<'_>, store: &StoreSpec) -> Result<Option<Sched
     };
     if !has_snapshots(store.at.kind) {
         let store = store.text.clone();
-        return Err(Rule::ScheduleNotPossible { store }.at(field.place()));
+        return Err(ScheduleRule::NotPossible { store }.at(field.place()));
     }
     let table = field.section(SECTION_SCHEDULE)?;
     let count = |key, max| match table.field(key) {
@@ -86,11 +98,11 @@ pub(crate) fn read(unit: &Section<'_>, store: &StoreSpec) -> Result<Option<Sched
         at_minutes: 0,
     };
     if schedule.hourly == 0 && !schedule.has_at() {
-        return Err(Rule::ScheduleEmpty.at(field.place()));
+        return Err(ScheduleRule::Empty.at(field.place()));
     }
     if let Some(at) = table.field("at") {
         if !schedule.has_at() {
-            return Err(Rule::ScheduleAtUnused.at(at.place()));
+            return Err(ScheduleRule::AtUnused.at(at.place()));
         }
         schedule.at_minutes = minutes(at.text()?).at(|| at.place())?;
     }
@@ -98,7 +110,7 @@ pub(crate) fn read(unit: &Section<'_>, store: &StoreSpec) -> Result<Option<Sched
 }
 
 /// The minutes after midnight of `HH:MM`.
-fn minutes(text: &str) -> Result<u16, Rule> {
+fn minutes(text: &str) -> Result<u16, ScheduleRule> {
     let number = |text: &str, below: u16| {
         let digits = text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_digit());
         let number: Option<u16> = text.parse().ok().filter(|_| digits);
@@ -111,7 +123,7 @@ fn minutes(text: &str) -> Result<u16, Rule> {
                 .saturating_add(number(minute, 60)?),
         )
     });
-    read.ok_or_else(|| Rule::ScheduleTime {
+    read.ok_or_else(|| ScheduleRule::Time {
         text: text.to_owned(),
     })
 }

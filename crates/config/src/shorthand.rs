@@ -1,39 +1,52 @@
 //! From the STOREs of a command line to a [`Model`]: a short way to say what a file would.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use crate::error::At as _;
+use crate::error::{At as _, Broken as _};
+use crate::target::{GROUP_TAG_DEFAULT, default_portal};
 use crate::{
-    Admin, ConfigError, Confine, HyperScsiArguments, ISCSI_PORT, IscsiName, Limits, LunNumber,
-    Model, Place, Portal, Rule, Server, StoreSpec, Target, TargetIndex, TargetLun, TargetLuns,
-    Unit, UnitIndex, address,
+    Admin, ConfigError, Confine, HyperScsiArguments, IscsiName, Limits, LunNumber, Model, Place,
+    Portal, Rule, Server, StoreSpec, Target, TargetIndex, TargetLun, TargetLuns, Unit, UnitIndex,
+    address,
 };
 
-/// Where a target is reached that nobody gave a portal.
-pub const PORTAL_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), ISCSI_PORT);
-
-/// The portal group tag of portals that nobody gave one.
-pub(crate) const GROUP_TAG_DEFAULT: u16 = 1;
-
-/// The one portal of a target that nobody gave any.
-pub(crate) fn default_portal(place: Place) -> Portal {
-    Portal {
-        bind: PORTAL_DEFAULT,
-        advertise: None,
-        group_tag: GROUP_TAG_DEFAULT,
-        place,
-    }
+/// What a command line cannot say.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub(crate) enum ArgumentRule {
+    /// A snapshot of a unit where no unit has a name.
+    #[error(
+        "store {text:?} names a [[lun]] section, which a command line has not; name the file of the snapshot, as \
+         file:PATH?readonly"
+    )]
+    SnapshotWithoutFile {
+        /// The store as written.
+        text: String,
+    },
+    /// A composition where no section can be named.
+    #[error(
+        "store {text:?} names [[store]] sections, which a command line has not; write a file with them and start with \
+         --config FILE"
+    )]
+    MembersWithoutFile {
+        /// The store as written.
+        text: String,
+    },
+    /// A configuration that serves nothing.
+    #[error("nothing to serve; {remedy}")]
+    NothingToServe {
+        /// What to write.
+        remedy: &'static str,
+    },
 }
 
 /// A store that names a section has none on a command line.
-fn check_alone(store: &StoreSpec) -> Result<(), Rule> {
+fn check_alone(store: &StoreSpec) -> Result<(), ArgumentRule> {
     let text = store.text.clone();
     if !store.member_ids().is_empty() {
-        return Err(Rule::MembersWithoutFile { text });
+        return Err(ArgumentRule::MembersWithoutFile { text });
     }
     match store.snapshot() {
-        Some(_) => Err(Rule::SnapshotWithoutFile { text }),
+        Some(_) => Err(ArgumentRule::SnapshotWithoutFile { text }),
         None => Ok(()),
     }
 }
@@ -43,7 +56,7 @@ impl Model {
     /// everyone who can reach it.
     ///
     /// `listens` are the values of `--listen`; without any the target listens on
-    /// [`PORTAL_DEFAULT`].
+    /// [`PORTAL_DEFAULT`](crate::PORTAL_DEFAULT).
     ///
     /// # Errors
     ///
@@ -68,7 +81,7 @@ impl Model {
     ) -> Result<Self, ConfigError> {
         if stores.is_empty() {
             let remedy = "name a STORE such as disk.img?size=1G or mem:256M, or give --config FILE";
-            return Err(Rule::NothingToServe { remedy }.at(Place::argument("STORE")));
+            return Err(ArgumentRule::NothingToServe { remedy }.at(Place::argument("STORE")));
         }
         let (units, luns) = read_stores(stores)?;
         let hyperscsi = group.map(|group| group.read(&units)).transpose()?;
@@ -251,12 +264,12 @@ mod tests {
         assert!(model(&stores, &[]).is_ok());
         let stores = vec!["mem:512"; (1 << 14) + 1];
         assert_eq!(
-            *model(&stores, &[]).unwrap_err().rule,
-            Rule::OutOfRange {
+            model(&stores, &[]).unwrap_err().broken(),
+            Some(&Rule::OutOfRange {
                 got: "16384".to_owned(),
                 min: 0,
                 max: 16_383
-            }
+            })
         );
     }
 }

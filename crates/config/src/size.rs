@@ -1,6 +1,37 @@
 //! Sizes as people write them. Knows bytes, no blocks.
 
-use crate::Rule;
+/// Why a text is no size.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum SizeRule {
+    /// No digits where a size is needed.
+    #[error("size {text:?}: no number; write it as 512, 64k, 1M, 2G or 1T")]
+    NotANumber {
+        /// The size as written.
+        text: String,
+    },
+    /// A suffix other than k, M, G and T.
+    #[error("size {text:?}: unknown suffix {suffix:?}; use k, M, G or T")]
+    SuffixUnknown {
+        /// The size as written.
+        text: String,
+        /// What stands behind the digits.
+        suffix: String,
+    },
+    /// More bytes than a file can have.
+    #[error("size {text:?} is too large; the largest is {max_bytes} bytes")]
+    TooLarge {
+        /// The size as written.
+        text: String,
+        /// The largest size in bytes.
+        max_bytes: u64,
+    },
+    /// A size of nothing.
+    #[error("size {text:?} is 0 bytes; give at least one block")]
+    Zero {
+        /// The size as written.
+        text: String,
+    },
+}
 
 /// The largest size of a store in bytes: the largest offset the system calls can express.
 pub const SIZE_BYTES_MAX: u64 = i64::MAX as u64;
@@ -13,21 +44,21 @@ pub const SIZE_BYTES_MAX: u64 = i64::MAX as u64;
 /// # Errors
 ///
 /// No number, an unknown suffix, zero, or more than [`SIZE_BYTES_MAX`].
-pub fn parse_size(text: &str) -> Result<u64, Rule> {
+pub fn parse_size(text: &str) -> Result<u64, SizeRule> {
     let digits_end = text
         .find(|c: char| !c.is_ascii_digit())
         .unwrap_or(text.len());
     let (digits, suffix) = text.split_at(digits_end);
     if digits.is_empty() {
-        return Err(Rule::SizeNotANumber {
+        return Err(SizeRule::NotANumber {
             text: text.to_owned(),
         });
     }
-    let shift = suffix_shift(suffix).ok_or_else(|| Rule::SizeSuffixUnknown {
+    let shift = suffix_shift(suffix).ok_or_else(|| SizeRule::SuffixUnknown {
         text: text.to_owned(),
         suffix: suffix.to_owned(),
     })?;
-    let too_large = || Rule::SizeTooLarge {
+    let too_large = || SizeRule::TooLarge {
         text: text.to_owned(),
         max_bytes: SIZE_BYTES_MAX,
     };
@@ -38,7 +69,7 @@ pub fn parse_size(text: &str) -> Result<u64, Rule> {
         .filter(|&bytes| bytes <= SIZE_BYTES_MAX)
         .ok_or_else(too_large)?;
     if bytes == 0 {
-        return Err(Rule::SizeZero {
+        return Err(SizeRule::Zero {
             text: text.to_owned(),
         });
     }

@@ -6,11 +6,12 @@ use std::path::Path;
 use api::spec;
 use zeroize::Zeroizing;
 
-use crate::file::{CERTIFICATE, EXCLUDED};
+use crate::group::{CERTIFICATE, EXCLUDED};
 use crate::keys::size_text;
 use crate::{
     Group, HyperScsiDevice, HyperScsiGroup, HyperScsiPassword, InitiatorMatch, Model, NamedStore,
-    NbdServer, Quota, SecretFile, StoreOption, StoreSpec, Unit, User, UserIndex, target, unit,
+    NbdServer, Portal, Quota, Schedule, SecretFile, StoreOption, StoreSpec, Target, TargetLun,
+    Unit, User, UserIndex,
 };
 
 /// What is configured, list by list, in the order of the file.
@@ -33,16 +34,8 @@ impl Model {
     pub fn to_specs(&self) -> Specs {
         let said = Said::Written;
         Specs {
-            luns: self
-                .units
-                .iter()
-                .map(|unit| unit::lun(unit, said))
-                .collect(),
-            targets: self
-                .targets
-                .iter()
-                .map(|one| target::target(self, one))
-                .collect(),
+            luns: self.units.iter().map(|unit| lun(unit, said)).collect(),
+            targets: self.targets.iter().map(|one| target(self, one)).collect(),
             groups: self.groups.iter().map(|one| group(self, one)).collect(),
             users: self.users.iter().map(|one| user(one, said)).collect(),
             hyperscsi: self
@@ -82,6 +75,37 @@ pub(crate) fn full_store(store: &StoreSpec) -> String {
     store.to_store(|row, _| row.option != StoreOption::Serial)
 }
 
+/// As the API says it.
+pub(crate) fn lun(unit: &Unit, said: Said) -> spec::Lun {
+    let (store, log) = match said {
+        Said::Written => (
+            unit.store.text.clone(),
+            unit.log.as_ref().map(|log| log.store.text.clone()),
+        ),
+        Said::Whole => {
+            let is_size = |log: &StoreSpec| log.to_store(|row, _| row.option == StoreOption::Size);
+            let log = unit.log.as_ref().map(|log| is_size(&log.store));
+            (full_store(&unit.store), log)
+        }
+    };
+    // What the STORE says itself is not said again beside it.
+    let is_beside = said == Said::Whole || unit.store.serial.is_none();
+    let serial = unit.serial.as_ref().filter(|_| is_beside);
+    spec::Lun {
+        id: unit.to_string(),
+        store,
+        serial: serial.map(ToString::to_string),
+        owner: unit.owner.clone(),
+        naa: unit.naa.map(|naa| naa.to_string()),
+        vendor: unit.inquiry.vendor.clone(),
+        product: unit.inquiry.product.clone(),
+        revision: unit.inquiry.revision.clone(),
+        log,
+        sync_bias: unit.log.as_ref().map(|log| log.bias.as_str().to_owned()),
+        snapshots: unit.snapshots.as_ref().map(Schedule::to_spec),
+    }
+}
+
 pub(crate) fn store(named: &NamedStore) -> spec::Store {
     spec::Store {
         id: named.id.clone(),
@@ -110,6 +134,7 @@ fn initiator(model: &Model, entry: &InitiatorMatch) -> String {
     match entry {
         InitiatorMatch::Name(pattern) => pattern.as_str().to_owned(),
         InitiatorMatch::Address(network) => network.to_string(),
+        InitiatorMatch::NameAt(pattern, network) => format!("{}@{network}", pattern.as_str()),
         InitiatorMatch::User(user) => format!("user:{}", user_name(model, *user)),
         InitiatorMatch::Certificate(pattern) => format!("{CERTIFICATE}{}", pattern.as_str()),
     }
@@ -132,6 +157,43 @@ pub(crate) fn user(user: &User, said: Said) -> spec::User {
         }),
         initiators: (!user.initiators.is_empty())
             .then(|| user.initiators.iter().map(ToString::to_string).collect()),
+    }
+}
+
+/// A target, with its defaults filled in.
+pub(crate) fn target(model: &Model, target: &Target) -> spec::Target {
+    let auth = target.auth.iter();
+    let algorithms = target.chap_algorithms.iter();
+    let luns = target.luns.entries().iter();
+    spec::Target {
+        name: target.name.to_string(),
+        alias: target.alias.clone(),
+        portals: Some(target.portals.iter().map(portal).collect()),
+        auth: auth
+            .map(|user| user_name(model, *user).to_owned())
+            .collect(),
+        chap_algorithms: Some(algorithms.map(|word| word.as_str().to_owned()).collect()),
+        cold_reset: target.cold_reset,
+        luns: luns.map(|entry| target_lun(model, entry)).collect(),
+    }
+}
+
+pub(crate) fn target_lun(model: &Model, entry: &TargetLun) -> spec::TargetLun {
+    let unit = model.units.get(entry.unit.position());
+    let groups = entry.groups.iter().map(|group| group.position());
+    spec::TargetLun {
+        lun: entry.lun.value(),
+        id: unit.map(Unit::to_string).unwrap_or_default(),
+        groups: ids_of_groups(model, groups),
+        readonly: entry.read_only,
+    }
+}
+
+pub(crate) fn portal(portal: &Portal) -> spec::Portal {
+    spec::Portal {
+        bind: portal.bind.to_string(),
+        advertise: portal.advertise.as_ref().map(ToString::to_string),
+        group: Some(portal.group_tag),
     }
 }
 

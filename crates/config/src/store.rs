@@ -5,146 +5,102 @@
 //! percent sign before anything else stands for itself.
 
 mod device;
+mod escape;
 mod export;
 mod image;
 mod kind;
 mod lun;
 mod members;
 mod option;
+mod rule;
 mod snapshot;
+mod spec;
 
-use std::fmt::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::fmt::Write as _;
+use std::path::PathBuf;
 
 pub use self::device::GroupDevice;
+use self::escape::{IN_PATH, unescape};
 pub use self::export::{Export, ServerAddress};
 pub use self::image::Image;
-pub use self::kind::{KINDS, KindRow, Medium, Node, StoreAt, StoreKind, StorePlace};
-pub(crate) use self::kind::{usages, words};
+pub use self::kind::{KINDS, KindRow, Node, StoreKind, StoreOption};
+use self::kind::{PlaceForm, usages, words};
 pub use self::lun::FarLun;
-pub use self::members::{Members, NamedStore};
-pub(crate) use self::option::words as option_words;
-pub use self::option::{OPTIONS, OptionRow, StoreOption, with_changed_options, with_options};
-pub use self::snapshot::SnapshotOf;
-pub(crate) use self::snapshot::resolve as resolve_snapshots;
-use crate::{Rule, Serial};
+pub use self::option::{OPTIONS, OptionRow, with_changed_options, with_options};
+pub use self::rule::StoreRule;
+use self::spec::is_kind_word;
+pub use self::spec::{
+    BlockSize, CacheMode, Medium, Members, NamedStore, SnapshotOf, StoreAt, StorePlace, StoreSpec,
+};
+use crate::parse_size;
 
-/// Where the data of a unit lives and how it is to be treated.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct StoreSpec {
-    /// The STORE as the administrator wrote it, for messages.
-    pub text: String,
-    /// Kind and place of the data.
-    pub at: StoreAt,
-    /// Size in bytes that a file is made with, or grown to; it is never shrunk.
-    ///
-    /// Always `None` for memory and null stores, whose size is in [`StoreKind`], and for
-    /// block devices, which bring their own.
-    pub size_bytes: Option<u64>,
-    /// Size of a logical block.
-    pub block_size: BlockSize,
-    /// Nobody may write, whatever a target says.
-    pub read_only: bool,
-    /// When a write is on stable storage.
-    pub cache: CacheMode,
-    /// Whether unmapped blocks give their space back. `None` leaves it to the kind of store:
-    /// files and memory are thin, a block device is if it can discard.
-    pub thin: Option<bool>,
-    /// Serial number, if the administrator wants a certain one.
-    pub serial: Option<Serial>,
-    /// The bytes are the disk, even if they begin like an image of another format.
-    pub format_raw: bool,
-    /// Initiators can eject the medium and load it again.
-    pub removable: bool,
-    /// Certificates that the server is checked against; `None` for those that this machine trusts.
-    pub ca: Option<PathBuf>,
-    /// The most connections to the server; `None` leaves it to the number of cores.
-    pub connections: Option<u8>,
-    /// How long commands wait while the server cannot be reached, in seconds.
-    pub retry_seconds: u32,
-    /// An image that another client has is waited for.
-    pub waits_for_lock: bool,
-    /// How many bytes a stripe has on one member before it goes on with the next.
-    pub chunk_bytes: u64,
-}
+impl PlaceForm {
+    /// Reads it; `text` is the whole STORE, for messages.
+    fn read(self, text: &str, place: &str) -> Result<StorePlace, StoreRule> {
+        Ok(match self {
+            Self::Path => StorePlace::Path(parse_path(text, place)?),
+            Self::Size => StorePlace::Size(parse_size(place)?),
+            Self::Server => StorePlace::Export(self.take(text, Export::of_server(place))?),
+            Self::Socket => StorePlace::Export(self.take(text, Export::of_socket(place))?),
+            Self::Image => StorePlace::Image(self.take(text, Image::parse(place))?),
+            Self::Device => StorePlace::Device(self.take(text, GroupDevice::parse(place))?),
+            Self::Lun => StorePlace::Lun(self.take(text, FarLun::parse(place))?),
+            Self::Snapshot => StorePlace::Snapshot(self.take(text, SnapshotOf::parse(place))?),
+            Self::Members { count_min } => {
+                StorePlace::Members(Members::parse(text, place, count_min)?)
+            }
+        })
+    }
 
-/// The chunk of a stripe, unless the store says something else.
-const CHUNK_BYTES_DEFAULT: u64 = 64 << 10;
-
-/// How long commands wait for a server, unless the store says something else.
-const RETRY_SECONDS_DEFAULT: u32 = 20;
-
-/// Size of a logical block in bytes.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum BlockSize {
-    /// 512 bytes, which every initiator can boot from.
-    #[default]
-    B512,
-    /// 4096 bytes.
-    B4096,
-}
-
-impl BlockSize {
-    /// In bytes.
-    pub const fn bytes(self) -> u32 {
-        match self {
-            Self::B512 => 512,
-            Self::B4096 => 4096,
-        }
+    fn take<T>(self, text: &str, read: Result<T, &'static str>) -> Result<T, StoreRule> {
+        read.map_err(|problem| StoreRule::Server {
+            text: text.to_owned(),
+            problem,
+            usage: self.word(),
+        })
     }
 }
 
-/// When a write is on stable storage.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum CacheMode {
-    /// After SYNCHRONIZE CACHE or with FUA; until then the page cache has it.
-    #[default]
-    Writeback,
-    /// Before the command is answered.
-    Writethrough,
-    /// The page cache is gone round (O_DIRECT).
-    Direct,
+fn parse_path(text: &str, path: &str) -> Result<PathBuf, StoreRule> {
+    let text = text.to_owned();
+    if path.is_empty() {
+        let usages = usages();
+        return Err(StoreRule::PathMissing { text, usages });
+    }
+    if path.contains('\0') {
+        return Err(StoreRule::PathHasNul { text });
+    }
+    Ok(PathBuf::from(unescape(path, IN_PATH)))
 }
 
-impl CacheMode {
-    /// The word of the option.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Writeback => "writeback",
-            Self::Writethrough => "writethrough",
-            Self::Direct => "direct",
-        }
+impl StoreAt {
+    /// Reads the part before the question mark; `text` is the whole STORE, for messages.
+    fn parse(text: &str, place: &str) -> Result<Self, StoreRule> {
+        let (word, rest) = match place.split_once(':') {
+            // What has a slash before the colon, or no letters, is a path with a colon in it.
+            Some((word, rest)) if is_kind_word(word) => (word, rest),
+            Some(_) | None => ("", place),
+        };
+        let row = KINDS.iter().find(|row| row.word == word);
+        let row = row.ok_or_else(|| StoreRule::KindUnknown {
+            kind: word.to_owned(),
+            remedy: format!("file:{place}"),
+            known: words(),
+        })?;
+        Ok(Self {
+            kind: row.kind,
+            place: row.place.read(text, rest)?,
+        })
     }
 }
 
 impl StoreSpec {
-    /// A store with every option left out.
-    pub fn new(at: StoreAt) -> Self {
-        Self {
-            text: at.to_string(),
-            at,
-            size_bytes: None,
-            block_size: BlockSize::default(),
-            read_only: false,
-            cache: CacheMode::default(),
-            thin: None,
-            serial: None,
-            format_raw: false,
-            removable: false,
-            ca: None,
-            connections: None,
-            retry_seconds: RETRY_SECONDS_DEFAULT,
-            waits_for_lock: false,
-            chunk_bytes: CHUNK_BYTES_DEFAULT,
-        }
-    }
-
     /// Reads a STORE.
     ///
     /// # Errors
     ///
     /// Any rule of the grammar, of sizes and of serial numbers.
-    pub fn parse(text: &str) -> Result<Self, Rule> {
+    pub fn parse(text: &str) -> Result<Self, StoreRule> {
         let (place, options) = match text.split_once('?') {
             Some((place, options)) => (place, Some(options)),
             None => (text, None),
@@ -168,16 +124,6 @@ impl StoreSpec {
         Ok(spec)
     }
 
-    /// Whether the kind of store takes this option.
-    pub fn takes(&self, option: StoreOption) -> bool {
-        self.at.kind.row().takes(option)
-    }
-
-    /// The size that the configuration gives the store, in bytes.
-    pub fn configured_size_bytes(&self) -> Option<u64> {
-        self.size_bytes.or_else(|| self.at.fixed_size_bytes())
-    }
-
     /// The store as one STORE with those options that `is_shown` lets through, which gets the value too.
     pub fn to_store(&self, is_shown: impl Fn(&OptionRow, &str) -> bool) -> String {
         let mut text = self.at.before_options();
@@ -193,18 +139,11 @@ impl StoreSpec {
         text
     }
 
-    /// Makes a relative path one below `directory`.
-    pub(crate) fn below(mut self, directory: &Path) -> Self {
-        self.at.below(directory);
-        self.ca = self.ca.map(|ca| directory.join(ca));
-        self
-    }
-
-    fn check_socket(&self) -> Result<(), Rule> {
+    fn check_socket(&self) -> Result<(), StoreRule> {
         let server = self.at.export().map(Export::server);
         match server {
             Some(ServerAddress::Unix(socket)) if socket.as_os_str().is_empty() => {
-                Err(Rule::StoreServer {
+                Err(StoreRule::Server {
                     text: self.text.clone(),
                     problem: "has no socket",
                     usage: self.at.kind.row().place_word(),
@@ -215,7 +154,7 @@ impl StoreSpec {
     }
 
     /// Nothing says by itself where servers of a group are.
-    fn check_carrier(&self) -> Result<(), Rule> {
+    fn check_carrier(&self) -> Result<(), StoreRule> {
         let Some(device) = self.at.device() else {
             return Ok(());
         };
@@ -224,7 +163,7 @@ impl StoreSpec {
             (None, None) => "does not say where servers are asked",
             (Some(_), Some(_)) => "says twice where servers are asked",
         };
-        Err(Rule::StoreServer {
+        Err(StoreRule::Server {
             text: self.text.clone(),
             problem,
             usage: "//GROUP/DEVICE?udp=HOST[:PORT] or //GROUP/DEVICE?interface=NAME",
@@ -232,11 +171,11 @@ impl StoreSpec {
     }
 
     /// A name without a secret is of no use.
-    fn check_login(&self) -> Result<(), Rule> {
+    fn check_login(&self) -> Result<(), StoreRule> {
         let lun = self.at.target_lun();
         match lun.and_then(FarLun::incomplete) {
             None => Ok(()),
-            Some(problem) => Err(Rule::StoreServer {
+            Some(problem) => Err(StoreRule::Server {
                 text: self.text.clone(),
                 problem,
                 usage: "//HOST[:PORT]/TARGET/LUN?user=NAME&password_file=PATH",
@@ -244,11 +183,11 @@ impl StoreSpec {
         }
     }
 
-    fn check_whole_blocks(&self) -> Result<(), Rule> {
+    fn check_whole_blocks(&self) -> Result<(), StoreRule> {
         let block_size_bytes = u64::from(self.block_size.bytes());
         match self.configured_size_bytes() {
             Some(size_bytes) if !size_bytes.is_multiple_of(block_size_bytes) => {
-                Err(Rule::SizeNotWholeBlocks {
+                Err(StoreRule::NotWholeBlocks {
                     size_bytes,
                     block_size_bytes,
                     next_bytes: size_bytes.saturating_add(
@@ -321,14 +260,10 @@ pub fn store_reference() -> String {
     text
 }
 
-impl fmt::Display for StoreSpec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     fn auto(path: &str) -> StoreAt {
@@ -611,5 +546,34 @@ mod tests {
                 .below(Path::new("/etc/tarn"));
             assert_eq!(spec.at.node(), Some((Path::new(path), Node::FileOrDevice)));
         }
+    }
+
+    #[test]
+    fn kinds_of_path_share_media_and_memory_has_none() {
+        let store = |text: &str| StoreAt::parse(text, text).unwrap();
+        assert_eq!(store("a").medium(), store("file:a").medium());
+        assert_eq!(store("a").medium(), store("block:a").medium());
+        assert_ne!(store("a").medium(), store("b").medium());
+        assert_eq!(store("nbd://h").medium(), store("nbds://H:10809/").medium());
+        assert_ne!(store("nbd://h/a").medium(), store("nbd://h/b").medium());
+        assert_ne!(store("nbd://h").medium(), store("nbd+unix:///").medium());
+        let export = store("nbds://h/a");
+        assert_eq!(export.medium().unwrap().to_string(), "nbd://h:10809/a");
+        let image = store("rbd:p/n/i@s");
+        assert_eq!(image.medium().unwrap().to_string(), "rbd:p/n/i@s");
+        let device = store("hyperscsi://g/d");
+        assert_eq!(device.medium().unwrap().to_string(), "hyperscsi://g/d");
+        assert_eq!(store("mem:1M").medium(), None);
+        assert_eq!(store("null:1M").medium(), None);
+        assert_eq!(store("file:a%3Fb").medium().unwrap().to_string(), "a?b");
+    }
+
+    #[test]
+    fn only_memory_takes_memory() {
+        let bytes = |text: &str| StoreAt::parse(text, text).unwrap().memory_bytes();
+        assert_eq!(
+            [bytes("mem:1M"), bytes("null:1M"), bytes("a")],
+            [1 << 20, 0, 0]
+        );
     }
 }

@@ -1,21 +1,25 @@
 //! `[[target]]`: an iSCSI target, its addresses, and the units that it shows.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use api::spec;
-
-use crate::error::At as _;
-use crate::file::{AllNames, FirstUse, read_text, read_u16};
+use crate::error::{At as _, Broken as _};
+use crate::fields::{read_text, read_u16};
 use crate::keys::{SECTION_PORTAL, SECTION_TARGET, SECTION_TARGET_LUN};
+use crate::names::{AllNames, FirstUse};
 use crate::reader::{Field, Section};
-use crate::specs::{ids_of_groups, user_name};
 use crate::views::ViewCheck;
+use crate::words::words;
 use crate::{
-    ConfigError, GroupIndex, HostPort, IscsiName, Model, Place, Rule, TargetIndex, TargetLun,
-    TargetLuns, Unit, UnitIndex, UserIndex, address, shorthand,
+    ConfigError, GroupIndex, HostPort, ISCSI_PORT, IscsiName, LunNumber, Place, Rule, TargetIndex,
+    TargetLun, TargetLuns, Unit, UnitIndex, UserIndex, address,
 };
+
+/// Where a target is reached that nobody gave a portal.
+pub const PORTAL_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), ISCSI_PORT);
+
+/// The portal group tag of portals that nobody gave one.
+pub(crate) const GROUP_TAG_DEFAULT: u16 = 1;
 
 /// An iSCSI target.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -103,78 +107,26 @@ impl Portal {
     }
 }
 
-/// A logical unit number that fits the flat addressing method.
-///
-/// Spec: SAM, flat space addressing.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct LunNumber(pub(crate) u16);
-
-impl LunNumber {
-    /// Largest number.
-    pub const MAX: u16 = (1 << 14) - 1;
-
-    /// A number up to [`Self::MAX`].
-    pub const fn new(number: u16) -> Option<Self> {
-        if number <= Self::MAX {
-            Some(Self(number))
-        } else {
-            None
-        }
+words! {
+    /// An algorithm of CHAP. The numbers of CHAP_A are the data plane's business.
+    ///
+    /// Spec: RFC 7143 section 12.1.3 and the IANA registry of PPP authentication algorithms.
+    ChapAlgorithm {
+        /// The one every initiator has.
+        Md5 = "md5",
+        /// SHA-1.
+        Sha1 = "sha1",
+        /// SHA-256.
+        Sha256 = "sha256",
+        /// SHA3-256.
+        Sha3_256 = "sha3-256",
     }
-
-    /// The number.
-    pub const fn value(self) -> u16 {
-        self.0
-    }
-}
-
-impl fmt::Display for LunNumber {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-/// An algorithm of CHAP. The numbers of CHAP_A are the data plane's business.
-///
-/// Spec: RFC 7143 section 12.1.3 and the IANA registry of PPP authentication algorithms.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub enum ChapAlgorithm {
-    /// The one every initiator has.
-    Md5,
-    /// SHA-1.
-    Sha1,
-    /// SHA-256.
-    Sha256,
-    /// SHA3-256.
-    Sha3_256,
+    "md5, sha1, sha256 or sha3-256"
 }
 
 impl ChapAlgorithm {
     /// All of them, the strongest first.
     pub const ALL: [Self; 4] = [Self::Sha3_256, Self::Sha256, Self::Sha1, Self::Md5];
-
-    pub(crate) fn parse(text: &str) -> Result<Self, Rule> {
-        match text {
-            "md5" => Ok(Self::Md5),
-            "sha1" => Ok(Self::Sha1),
-            "sha256" => Ok(Self::Sha256),
-            "sha3-256" => Ok(Self::Sha3_256),
-            _ => Err(Rule::NotOneOf {
-                got: text.to_owned(),
-                wanted: "md5, sha1, sha256 or sha3-256",
-            }),
-        }
-    }
-
-    /// The word of the file.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Md5 => "md5",
-            Self::Sha1 => "sha1",
-            Self::Sha256 => "sha256",
-            Self::Sha3_256 => "sha3-256",
-        }
-    }
 }
 
 pub(crate) type Targets = (Vec<Target>, BTreeMap<String, TargetIndex>);
@@ -213,9 +165,19 @@ pub(crate) fn read_targets(
     Ok((targets, by_name))
 }
 
+/// The one portal of a target that nobody gave any.
+pub(crate) fn default_portal(place: Place) -> Portal {
+    Portal {
+        bind: PORTAL_DEFAULT,
+        advertise: None,
+        group_tag: GROUP_TAG_DEFAULT,
+        place,
+    }
+}
+
 fn read_portals(target: &Section<'_>) -> Result<Vec<Portal>, ConfigError> {
     let Some(field) = target.field("portals") else {
-        return Ok(vec![shorthand::default_portal(target.place())]);
+        return Ok(vec![default_portal(target.place())]);
     };
     let mut binds = FirstUse::new("portal");
     let mut portals = Vec::new();
@@ -236,7 +198,7 @@ fn read_portal(entry: &Field<'_>) -> Result<Portal, ConfigError> {
         return Ok(Portal {
             bind: address::parse_bind(text).at(|| entry.place())?,
             advertise: None,
-            group_tag: shorthand::GROUP_TAG_DEFAULT,
+            group_tag: GROUP_TAG_DEFAULT,
             place: entry.place(),
         });
     }
@@ -250,7 +212,7 @@ fn read_portal(entry: &Field<'_>) -> Result<Portal, ConfigError> {
         },
         group_tag: match section.field("group") {
             Some(field) => read_u16(&field, 1, u16::MAX)?,
-            None => shorthand::GROUP_TAG_DEFAULT,
+            None => GROUP_TAG_DEFAULT,
         },
         place: bind.place(),
     })
@@ -303,39 +265,60 @@ fn read_target_luns(
     Ok(TargetLuns::new(luns))
 }
 
-/// A target, with its defaults filled in.
-pub(crate) fn target(model: &Model, target: &Target) -> spec::Target {
-    let auth = target.auth.iter();
-    let algorithms = target.chap_algorithms.iter();
-    let luns = target.luns.entries().iter();
-    spec::Target {
-        name: target.name.to_string(),
-        alias: target.alias.clone(),
-        portals: Some(target.portals.iter().map(portal).collect()),
-        auth: auth
-            .map(|user| user_name(model, *user).to_owned())
-            .collect(),
-        chap_algorithms: Some(algorithms.map(|word| word.as_str().to_owned()).collect()),
-        cold_reset: target.cold_reset,
-        luns: luns.map(|entry| target_lun(model, entry)).collect(),
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-pub(crate) fn target_lun(model: &Model, entry: &TargetLun) -> spec::TargetLun {
-    let unit = model.units.get(entry.unit.position());
-    let groups = entry.groups.iter().map(|group| group.position());
-    spec::TargetLun {
-        lun: entry.lun.value(),
-        id: unit.map(Unit::to_string).unwrap_or_default(),
-        groups: ids_of_groups(model, groups),
-        readonly: entry.read_only,
+    #[test]
+    fn discovery_tells_an_address_that_the_initiator_can_use() {
+        for (bound, advertise, reached, expected) in [
+            ("127.0.0.1:1", None, "192.0.2.1:1", None),
+            ("[::1]:1", None, "192.0.2.1:1", None),
+            ("192.0.2.1:1", None, "192.0.2.1:1", Some("192.0.2.1:1,7")),
+            ("192.0.2.1:1", None, "198.51.100.1:2", Some("192.0.2.1:1,7")),
+            ("192.0.2.1:1", Some("san:9"), "192.0.2.1:1", Some("san:9,7")),
+            ("0.0.0.0:1", None, "192.0.2.5:2", Some("192.0.2.5:1,7")),
+            ("0.0.0.0:1", None, "[2001:db8::5]:2", None),
+            ("[::]:1", None, "[2001:db8::5]:2", Some("[2001:db8::5]:1,7")),
+            ("[::]:1", None, "192.0.2.5:2", None),
+            ("[::]:1", None, "[::ffff:192.0.2.5]:2", None),
+            (
+                "0.0.0.0:1",
+                None,
+                "[::ffff:192.0.2.5]:2",
+                Some("192.0.2.5:1,7"),
+            ),
+        ] {
+            let portal = Portal {
+                bind: bound.parse().unwrap(),
+                advertise: advertise.map(|text| HostPort::parse(text).unwrap()),
+                group_tag: 7,
+                place: Place::argument("x"),
+            };
+            let reached = reached.parse().unwrap();
+            let from = "198.51.100.9".parse().unwrap();
+            let got = portal.target_address(portal.bind, reached, from);
+            assert_eq!(got.as_deref(), expected, "{bound} {reached}");
+        }
     }
-}
 
-pub(crate) fn portal(portal: &Portal) -> spec::Portal {
-    spec::Portal {
-        bind: portal.bind.to_string(),
-        advertise: portal.advertise.as_ref().map(ToString::to_string),
-        group: Some(portal.group_tag),
+    #[test]
+    fn loopback_portals_are_for_this_host() {
+        for (bound, from, is_given) in [
+            ("127.0.0.1:1", "127.0.0.1", true),
+            ("127.0.0.1:1", "::ffff:127.0.0.9", true),
+            ("[::1]:1", "::1", true),
+            ("127.0.0.1:1", "192.0.2.1", false),
+            ("[::ffff:127.0.0.1]:1", "192.0.2.1", false),
+        ] {
+            let portal = Portal {
+                bind: bound.parse().unwrap(),
+                advertise: None,
+                group_tag: 1,
+                place: Place::argument("x"),
+            };
+            let got = portal.target_address(portal.bind, portal.bind, from.parse().unwrap());
+            assert_eq!(got.is_some(), is_given, "{bound} for {from}");
+        }
     }
 }

@@ -4,18 +4,25 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-use api::spec;
-
-use crate::error::At as _;
-use crate::file::{FirstUse, Names, read_id};
+use crate::error::{At as _, Broken as _, nearest_hint};
+use crate::fields::read_id;
 use crate::keys::SECTION_LUN;
+use crate::names::{FirstUse, Names};
 use crate::reader::{Field, Section};
-use crate::specs::{Said, full_store};
-use crate::store::resolve_snapshots;
 use crate::{
-    ConfigError, LogDevice, Medium, Naa, NamedStore, Place, Rule, Schedule, Serial, StoreOption,
+    ConfigError, LogDevice, Medium, Naa, NamedStore, Place, Rule, Schedule, Serial, StoreRule,
     StoreSpec, SyncBias, log_device, schedule,
 };
+
+/// A serial number both in the store and beside it.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("serial is given twice, as {store:?} in the store and as {key:?} here; keep one")]
+pub(crate) struct SerialTwice {
+    /// The one in the STORE.
+    pub(crate) store: String,
+    /// The one of the key.
+    pub(crate) key: String,
+}
 
 /// A logical unit.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -170,7 +177,7 @@ fn find_members<'a>(
         };
         if let Some(first) = uses.insert(&member.id, place.clone()) {
             let path = id.clone();
-            return Err(Rule::StoreTwice { path, first }.at(place.clone()));
+            return Err(StoreRule::Twice { path, first }.at(place.clone()));
         }
         members.push(member.clone());
     }
@@ -219,6 +226,39 @@ pub(crate) fn read_units(
     Ok(units)
 }
 
+/// Has each snapshot among the units lead to what has its data, with the blocks of the unit it was taken of.
+fn resolve_snapshots(units: &mut [Unit]) -> Result<(), ConfigError> {
+    let mut found = Vec::new();
+    for (position, unit) in units.iter().enumerate() {
+        let Some(snapshot) = unit.store.snapshot() else {
+            continue;
+        };
+        let place = || unit.place.clone();
+        let ids = || units.iter().filter_map(|unit| unit.id.as_deref());
+        let of = units
+            .iter()
+            .find(|of| of.id.as_ref() == Some(&snapshot.lun));
+        let of = of.ok_or_else(|| Rule::Unknown {
+            what: "lun",
+            name: snapshot.lun.clone(),
+            hint: nearest_hint(&snapshot.lun, ids(), || {
+                "name a [[lun]] of this configuration".to_owned()
+            }),
+        });
+        let of = &of.at(place)?.store;
+        let at = of.snapshot_at(&snapshot.name).at(place)?;
+        found.push((position, at, of.block_size, of.format_raw));
+    }
+    for (position, at, block_size, format_raw) in found {
+        if let Some(unit) = units.get_mut(position) {
+            unit.store.block_size = block_size;
+            unit.store.format_raw = format_raw;
+            unit.store.lead_to(at);
+        }
+    }
+    Ok(())
+}
+
 fn read_log(
     section: &Section<'_>,
     store: &StoreSpec,
@@ -227,7 +267,7 @@ fn read_log(
     let bias = section.field("sync_bias");
     let Some(field) = section.field("log") else {
         return match bias {
-            Some(bias) => Err(Rule::BiasWithoutLog.at(bias.place())),
+            Some(bias) => Err(log_device::LogRule::BiasWithoutLog.at(bias.place())),
             None => Ok(None),
         };
     };
@@ -250,7 +290,7 @@ fn read_serial(field: Option<Field<'_>>, store: &StoreSpec) -> Result<Option<Ser
     let serial = Serial::parse(field.text()?).at(|| field.place())?;
     match &store.serial {
         None => Ok(Some(serial)),
-        Some(other) => Err(Rule::SerialTwice {
+        Some(other) => Err(SerialTwice {
             store: other.to_string(),
             key: serial.to_string(),
         }
@@ -258,41 +298,11 @@ fn read_serial(field: Option<Field<'_>>, store: &StoreSpec) -> Result<Option<Ser
     }
 }
 
-/// As the API says it.
-pub(crate) fn lun(unit: &Unit, said: Said) -> spec::Lun {
-    let (store, log) = match said {
-        Said::Written => (
-            unit.store.text.clone(),
-            unit.log.as_ref().map(|log| log.store.text.clone()),
-        ),
-        Said::Whole => {
-            let is_size = |log: &StoreSpec| log.to_store(|row, _| row.option == StoreOption::Size);
-            let log = unit.log.as_ref().map(|log| is_size(&log.store));
-            (full_store(&unit.store), log)
-        }
-    };
-    // What the STORE says itself is not said again beside it.
-    let is_beside = said == Said::Whole || unit.store.serial.is_none();
-    let serial = unit.serial.as_ref().filter(|_| is_beside);
-    spec::Lun {
-        id: unit.to_string(),
-        store,
-        serial: serial.map(ToString::to_string),
-        owner: unit.owner.clone(),
-        naa: unit.naa.map(|naa| naa.to_string()),
-        vendor: unit.inquiry.vendor.clone(),
-        product: unit.inquiry.product.clone(),
-        revision: unit.inquiry.revision.clone(),
-        log,
-        sync_bias: unit.log.as_ref().map(|log| log.bias.as_str().to_owned()),
-        snapshots: unit.snapshots.as_ref().map(Schedule::to_spec),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Model;
+    use crate::specs::{Said, lun};
 
     #[test]
     fn names_of_inquiry_fit_their_fields() {

@@ -3,11 +3,46 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
+use crate::error::Broken as _;
 use crate::value::quoted;
 use crate::{
-    ConfigError, Group, GroupIndex, InitiatorMatch, LunNumber, NamePattern, Overlap, Place, Rule,
-    TargetLun, Viewers,
+    ConfigError, Group, GroupIndex, InitiatorMatch, LunNumber, NamePattern, Place, Rule, TargetLun,
+    Viewers,
 };
+
+/// Two units that somebody would see under one number.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub(crate) enum ViewRule {
+    /// Two units for one group under one number.
+    #[error(
+        "group {group:?} already sees another unit as LUN {lun}, at {first}; take another number, or other groups"
+    )]
+    Twice {
+        /// The number.
+        lun: LunNumber,
+        /// The group.
+        group: String,
+        /// The other entry.
+        first: Place,
+    },
+    /// Two groups that see different units under one number, and an initiator that is in both.
+    #[error(
+        "LUN {lun} is one unit for group {other:?} (at {first}) and another for group {this:?}, and {who} is in both; \
+         take it out of one of them (an entry with ! excludes), or take another number"
+    )]
+    Overlap {
+        /// The number.
+        lun: LunNumber,
+        /// The group of this entry.
+        this: String,
+        /// The group of the other.
+        other: String,
+        /// Who is in both.
+        who: String,
+        /// The other entry.
+        first: Place,
+    },
+}
 
 /// Finds initiators to which one number would be two units.
 ///
@@ -53,19 +88,21 @@ impl<'a> ViewCheck<'a> {
                     continue;
                 };
                 let (lun, first) = (key.lun, first.clone());
-                let rule = match key.viewers {
+                let place = (*place).clone();
+                return Err(match key.viewers {
                     Viewers::All => Rule::Twice {
                         what: "lun",
                         name: lun.to_string(),
                         first,
-                    },
-                    Viewers::Group(group) => Rule::ViewTwice {
+                    }
+                    .at(place),
+                    Viewers::Group(group) => ViewRule::Twice {
                         lun,
                         group: self.id(group),
                         first,
-                    },
-                };
-                return Err(rule.at((*place).clone()));
+                    }
+                    .at(place),
+                });
             }
         }
         Ok(())
@@ -87,13 +124,13 @@ impl<'a> ViewCheck<'a> {
                 let (this, other) = (self.id(second.1), self.id(first.1));
                 let who = who.to_string();
                 let first = first_place;
-                return Err(Rule::GroupsOverlap(Box::new(Overlap {
+                return Err(ViewRule::Overlap {
                     lun,
                     this,
                     other,
                     who,
                     first,
-                }))
+                }
                 .at(place));
             }
         }
@@ -190,40 +227,31 @@ impl NamePattern {
 
 impl Group {
     fn names(&self) -> impl Iterator<Item = &NamePattern> {
-        self.initiators.iter().filter_map(|entry| match entry {
-            InitiatorMatch::Name(pattern) => Some(pattern),
-            InitiatorMatch::Address(_)
-            | InitiatorMatch::User(_)
-            | InitiatorMatch::Certificate(_) => None,
+        self.initiators.iter().filter_map(|entry| {
+            let InitiatorMatch::Name(pattern) = entry else {
+                return None;
+            };
+            Some(pattern)
         })
     }
 
     /// Other entries than names of one initiator.
     fn is_open_ended(&self) -> bool {
-        self.initiators.iter().any(|entry| match entry {
-            InitiatorMatch::Name(pattern) => !pattern.is_name(),
-            InitiatorMatch::Address(_)
-            | InitiatorMatch::User(_)
-            | InitiatorMatch::Certificate(_) => true,
-        })
+        let is_one = |entry: &InitiatorMatch| matches!(entry, InitiatorMatch::Name(pattern) if pattern.is_name());
+        !self.initiators.iter().all(is_one)
     }
 
     fn excludes_name(&self, name: &str) -> bool {
-        self.excluded.iter().any(|entry| match entry {
-            InitiatorMatch::Name(pattern) => pattern.matches(name),
-            InitiatorMatch::Address(_)
-            | InitiatorMatch::User(_)
-            | InitiatorMatch::Certificate(_) => false,
-        })
+        let mut excluded = self.excluded.iter();
+        excluded
+            .any(|entry| matches!(entry, InitiatorMatch::Name(pattern) if pattern.matches(name)))
     }
 
     fn excludes_address(&self, address: std::net::IpAddr) -> bool {
-        self.excluded.iter().any(|entry| match entry {
-            InitiatorMatch::Address(network) => network.contains(address),
-            InitiatorMatch::Name(_) | InitiatorMatch::User(_) | InitiatorMatch::Certificate(_) => {
-                false
-            }
-        })
+        let mut excluded = self.excluded.iter();
+        excluded.any(
+            |entry| matches!(entry, InitiatorMatch::Address(network) if network.contains(address)),
+        )
     }
 
     /// Who is in both groups, where that is certain.
@@ -251,6 +279,7 @@ impl Group {
             (
                 InitiatorMatch::Name(_)
                 | InitiatorMatch::Address(_)
+                | InitiatorMatch::NameAt(..)
                 | InitiatorMatch::User(_)
                 | InitiatorMatch::Certificate(_),
                 _,

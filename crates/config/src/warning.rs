@@ -184,7 +184,9 @@ impl NbdServer {
             InitiatorMatch::Address(_) => true,
             InitiatorMatch::Certificate(_) => has_names,
             // A client claims no name: only what matches nothing at all matches it.
-            InitiatorMatch::Name(pattern) => pattern.matches(""),
+            InitiatorMatch::Name(pattern) | InitiatorMatch::NameAt(pattern, _) => {
+                pattern.matches("")
+            }
             InitiatorMatch::User(_) => false,
         };
         let groups = self.groups.iter();

@@ -1,7 +1,8 @@
 //! How administrators reach the daemon: sockets that are bound before anything runs, and the
 //! thread that serves them.
 
-use std::net::{SocketAddr, TcpListener};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -13,8 +14,8 @@ use admin::{
 use api::control::Control;
 use config::{AdminListener, Model};
 use confine::inherited::Inherited;
-use reactor::net::Families;
-use reactor::{Listener, Occupant};
+use reactor::Occupant;
+use reactor::net::{Bound, Families};
 
 use crate::OwnSockets;
 use crate::environment::SOCKET_NAME;
@@ -75,7 +76,10 @@ impl AdminSockets {
         }
         let mut listeners = Listeners::default();
         for listener in &admin.listen {
-            let bound = bind(listener, &OwnSockets::default(), inherited)?;
+            let (own, place) = (OwnSockets::default(), &listener.place);
+            let bound = own.bind((listener.bind, place), Families::Both, inherited)?;
+            let bound = bound.listen(BACKLOG, &[]);
+            let bound = bound.map_err(|source| own.refused(place.clone(), source))?;
             listeners.tcp.push(TcpEndpoint::new(listener.bind, bound));
         }
         let socket = match socket {
@@ -142,19 +146,6 @@ fn settings(model: &Model, state: &Path, host: &str) -> Settings {
     }
 }
 
-/// Listens at an address, or takes over who does.
-fn bind(
-    listener: &AdminListener,
-    own: &OwnSockets,
-    inherited: &Inherited,
-) -> Result<TcpListener, StartError> {
-    if let Some(bound) = inherited.at(listener.bind).map_err(StartError::Inherited)? {
-        return Ok(bound);
-    }
-    let bound = Listener::tcp_beside(listener.bind, BACKLOG, own.going());
-    bound.map_err(|source| own.refused(listener.place.clone(), source))
-}
-
 fn log_addresses(addresses: &[SocketAddr], fingerprint: Option<&str>) {
     for address in addresses {
         match fingerprint {
@@ -176,23 +167,20 @@ pub(crate) fn listens_otherwise(old: &Model, new: &Model) -> bool {
     of(old) != of(new)
 }
 
-/// Addresses of a new configuration that cannot be listened at, beside those that the old one has.
-pub(crate) fn probe_addresses(
+/// Takes the addresses of a new configuration, beside those that the old one has; or says why they cannot be had.
+pub(crate) fn bind_new(
     old: &Model,
     new: &Model,
     own: &OwnSockets,
     inherited: &Inherited,
-) -> Vec<StartError> {
+) -> Vec<Result<(SocketAddr, Bound), StartError>> {
     let is_old = |one: &&AdminListener| old.admin().listen.iter().any(|it| it.bind == one.bind);
-    let mut wrong = Vec::new();
-    for listener in new.admin().listen.iter().filter(|one| !is_old(one)) {
-        let is_inherited = matches!(inherited.at(listener.bind), Ok(Some(_)));
-        let probe = || Listener::probe(listener.bind, Families::Both, own.going());
-        if !is_inherited && let Err(source) = probe() {
-            wrong.push(own.refused(listener.place.clone(), source));
-        }
-    }
-    wrong
+    let added = new.admin().listen.iter().filter(|one| !is_old(one));
+    let bind = |one: &AdminListener| {
+        let bound = own.bind((one.bind, &one.place), Families::Both, inherited)?;
+        Ok((one.bind, bound))
+    };
+    added.map(bind).collect()
 }
 
 /// Where the running administration listens.
@@ -231,29 +219,28 @@ impl AdminListening {
         occupants.collect()
     }
 
-    /// Gets ready to listen as a new configuration says. Nobody is answered there yet, and dropping it undoes it.
+    /// Gets ready to listen as a new configuration says, at addresses that it has already or at those that are `bound`
+    /// for it. Nobody is answered there yet, and dropping it undoes it.
     ///
     /// # Errors
     ///
     /// An address cannot be had, or the certificate not be used.
-    pub(crate) fn prepare(
+    pub(crate) fn take(
         &self,
         new: &Model,
         own: &OwnSockets,
-        inherited: &Inherited,
+        bound: Vec<(SocketAddr, Bound)>,
     ) -> Result<NextEndpoints, StartError> {
-        if let Some(error) = check_certificate(new).into_iter().next() {
-            return Err(error);
-        }
         let listen = &new.admin().listen;
         let wanted: Vec<_> = listen.iter().map(|one| one.bind).collect();
+        let mut bound: BTreeMap<_, _> = bound.into_iter().collect();
         let open = |address: SocketAddr| {
-            let listener = listen.iter().find(|one| one.bind == address);
-            bind(
-                listener.ok_or(StartError::NoAdministration)?,
-                own,
-                inherited,
-            )
+            let mut listen = listen.iter();
+            let listener = listen.find(|one| one.bind == address);
+            let found = listener.zip(bound.remove(&address));
+            let (listener, bound) = found.ok_or(StartError::NoAdministration)?;
+            let bound = bound.listen(BACKLOG, own.going());
+            bound.map_err(|source| own.refused(listener.place.clone(), source))
         };
         let settings = settings(new, &self.state, &self.host);
         self.listening.prepare(&wanted, &settings, open)

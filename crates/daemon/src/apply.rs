@@ -1,9 +1,8 @@
 //! Carries a change out: everything that can fail first, then what cannot.
 //!
-//! 1. Secrets are read, identities looked up, new stores opened and new addresses bound. Nobody
-//!    sees any of it; dropping it undoes it, and removes the files that were made for it. All that
-//!    the ledger of identities must know of the change is in it from here on, beside what it knew
-//!    before.
+//! 1. [`look`](super::look) has found all that is new, and [`take`](super::take) opens it. Nobody sees any of it; dropping
+//!    it undoes it, and removes the files that were made for it. All that the ledger of identities must know of the
+//!    change is in it from here on, beside what it knew before.
 //! 2. The data plane takes the new units up, unseen.
 //! 3. The document and its record are put on disk.
 //! 4. Stores grow, and begin to write through or back.
@@ -14,255 +13,61 @@
 use std::sync::Arc;
 
 use admin::NextEndpoints;
-use config::{Model, Place, StoreSpec};
-use confine::inherited::Inherited;
 use plane::{
     Access, Confirmation, Handle, NoAnswer, PortalIndex, TargetIndex, UnitDescription, UnitIndex,
 };
 use reactor::Listener;
-use store::{ComposeError, Form, Member, SharedStore};
+use store::{ComposeError, Member};
 
-use super::attempts::Patience;
-use super::attempts::on_thread;
+use super::attempts::{Patience, on_thread};
 use super::caches::{self, CacheSwitch};
-use super::held::Acceptance;
-use super::held::{Withheld, withheld};
-use super::hyperscsi::{Served, Sites};
-use super::log_device::attach;
-use super::open::{
-    Leftovers, OpenStore, Opener, bind, bind_socket, open_members, open_parts, open_tls,
-};
-use super::own_sockets::OwnSockets;
+use super::hyperscsi::Sites;
+use super::open::{Leftovers, OpenStore};
 use super::quotas::Accounts;
-use super::running::{
-    NO_PORTAL, PortNumbers, Running, RunningListener, RunningSocket, RunningUnit, profile,
-    settings, slow_command, unit_plan,
-};
-use super::served::{Expected, Part, open_expected};
+use super::running::{NO_PORTAL, Running, RunningUnit, profile, settings, slow_command, unit_plan};
 use super::settling::{Leaver, Unsettled};
-use super::steps::Match;
-use crate::administration::{AdminListening, listen_at, listens_otherwise};
-use crate::locate::{Location, check_uses, locate_store};
+use crate::administration::listen_at;
 use crate::medium::Medium;
-use crate::secret::Secrets;
-use crate::state::{LedgerChange, Rename, State, Trouble, UnitIdentity, check_identities, path_of};
-use crate::{StartError, headroom};
+use crate::state::{State, Trouble};
 
 /// A new configuration with everything it needs, of which nobody has seen anything yet.
 pub(crate) struct Prepared {
     pub(super) running: Running,
     /// Positions of units that the data plane does not have yet.
-    added: Vec<usize>,
+    pub(super) added: Vec<usize>,
     /// Units of the data plane that the new configuration does not have.
-    removed: Vec<UnitIndex>,
-    opened: Vec<Listener>,
-    closed: Vec<PortalIndex>,
-    sites: Sites,
+    pub(super) removed: Vec<UnitIndex>,
+    pub(super) opened: Vec<Listener>,
+    pub(super) closed: Vec<PortalIndex>,
+    pub(super) sites: Sites,
     /// Sessions of HyperSCSI see what they are to see, or are over.
-    grouped: Option<Confirmation>,
+    pub(super) grouped: Option<Confirmation>,
     /// Positions of units whose store grows.
-    grown: Vec<(usize, Growth)>,
-    cached: Vec<CacheSwitch>,
+    pub(super) grown: Vec<(usize, Growth)>,
+    pub(super) cached: Vec<CacheSwitch>,
     /// Where the administration listens then, if elsewhere.
-    administration: Option<NextEndpoints>,
+    pub(super) administration: Option<NextEndpoints>,
     /// What goes again where it does not come into force.
-    made: Leftovers,
+    pub(super) made: Leftovers,
 }
 
 /// How a store grows.
-enum Growth {
-    /// To a size in bytes.
-    To(u64),
-    /// A composition: the sizes of the members that it has, in bytes, and what comes behind them.
-    Members {
-        sizes: Vec<Option<u64>>,
-        added: Vec<Member>,
-        /// What those are that come.
-        media: Vec<Option<Medium>>,
-    },
+pub(super) struct Growth {
+    /// The sizes that its parts are to have, in bytes.
+    pub(super) sizes: Vec<Option<u64>>,
+    /// Members that come behind those.
+    pub(super) added: Vec<Member>,
+    /// What those are that come.
+    pub(super) media: Vec<Option<Medium>>,
 }
 
 impl Growth {
     fn in_words(&self) -> String {
-        match self {
-            Self::To(size_bytes) => format!(" to {size_bytes} bytes"),
-            Self::Members { .. } => String::new(),
+        match self.sizes.as_slice() {
+            [Some(size_bytes)] => format!(" to {size_bytes} bytes"),
+            _ => String::new(),
         }
     }
-}
-
-/// What a change is made with.
-pub(super) struct Means<'a> {
-    pub(super) state: &'a State,
-    pub(super) inherited: &'a Inherited,
-    pub(super) patience: Patience<'a>,
-    /// What opens new stores.
-    pub(super) opener: Opener,
-    /// The settings of the process that it was started with.
-    pub(super) begun: &'a Model,
-    /// Where the administration listens, if there is one.
-    pub(super) administration: Option<&'a AdminListening>,
-}
-
-/// Opens and binds all that is new.
-pub(super) fn prepare(
-    old: &Running,
-    model: Model,
-    secrets: Arc<Secrets>,
-    units: &Match,
-    means: &Means<'_>,
-) -> Result<Prepared, StartError> {
-    let (state, made) = (means.state, Leftovers::of(&means.opener));
-    headroom::allow(&old.model, &model)?;
-    let locations = locate_new(old, &model, units, &means.patience)?;
-    let before = |position: usize| units.from.get(position).copied().flatten();
-    let identities = identities(old, &model, units, &locations, state)?;
-    let model = Arc::new(model);
-    let mut running = Running {
-        tls: open_tls(&model)?,
-        secrets,
-        next_target: old.next_target,
-        ports: PortNumbers::of_model(&model, state)?,
-        model: Arc::clone(&model),
-        ..Running::nothing(&model)
-    };
-    let mut prepared = Parts::default();
-    for ((position, unit), identity) in model.units().iter().enumerate().zip(identities) {
-        let from =
-            before(position).and_then(|at| Some((old.units.get(at)?, &old.model.units()[at])));
-        let unit = match from {
-            Some((served, before)) if units.keeps(position, before, unit) => {
-                let (growth, location) = growth(served, unit, means)?;
-                let mut served = served.clone();
-                if let Some(Growth::Members { media, .. }) = &growth {
-                    served.opened.media.extend(media.iter().cloned());
-                }
-                let grown = growth.map(|growth| (position, growth));
-                prepared.grown.extend(grown);
-                prepared
-                    .cached
-                    .extend(CacheSwitch::of(served.index, before, unit));
-                served.at(location)
-            }
-            Some(_) | None => {
-                prepared.added.push(position);
-                let open = from.filter(|_| units.is_reopened(position));
-                open_unit(unit, identity, open.map(|(served, _)| served), means)?
-            }
-        };
-        running.units.push(unit);
-    }
-    super::quotas::check(&model, &running.units, old)?;
-    check_identities(&model, running.units.iter().map(|unit| &unit.identity))?;
-    number_targets(&mut running, old);
-    let own = OwnSockets::tcp(old, &model, means.administration);
-    let (opened, closed) = open_listeners(&mut running, old, &own, means.inherited)?;
-    let sites = open_hyperscsi(&mut running, old, state, means.opener.cores)?;
-    let administration = open_administration(old, &running.model, &own, means)?;
-    Ok(Prepared {
-        administration,
-        added: prepared.added,
-        grown: prepared.grown,
-        cached: prepared.cached,
-        removed: leaving(&running, old),
-        running,
-        opened,
-        closed,
-        sites,
-        grouped: None,
-        made,
-    })
-}
-
-/// The identities of the units of a new configuration, which are in the ledger from now on.
-fn identities(
-    old: &Running,
-    model: &Model,
-    units: &Match,
-    locations: &[Option<Location>],
-    state: &State,
-) -> Result<Vec<UnitIdentity>, StartError> {
-    let served: Vec<_> = old.units.iter().map(|unit| unit.identity.clone()).collect();
-    state.identities_of_change(&LedgerChange {
-        old: &old.model,
-        new: model,
-        locations,
-        served: &served,
-        from: &units.from,
-        renames: &renames(&old.model, model, units),
-    })
-}
-
-/// Listens for administrators where nobody does yet, if they are to come elsewhere. Where none may come at all, there
-/// is nothing to open: the next start sees to it.
-fn open_administration(
-    old: &Running,
-    model: &Model,
-    own: &OwnSockets,
-    means: &Means<'_>,
-) -> Result<Option<NextEndpoints>, StartError> {
-    let is_renewed = |one: &AdminListening| one.is_renewed(model);
-    if !listens_otherwise(&old.model, model) && !means.administration.is_some_and(is_renewed) {
-        return Ok(None);
-    }
-    match means.administration {
-        Some(administration) => administration
-            .prepare(model, own, means.inherited)
-            .map(Some),
-        None if !means.begun.admin().is_enabled => Ok(None),
-        None => Err(StartError::NoAdministration),
-    }
-}
-
-/// The units that the data plane has, and the new configuration does not.
-fn leaving(running: &Running, old: &Running) -> Vec<UnitIndex> {
-    let stays = |unit: &&RunningUnit| running.units.iter().any(|one| one.index == unit.index);
-    let removed = old.units.iter().filter(|unit| !stays(unit));
-    removed.map(|unit| unit.index).collect()
-}
-
-/// What a store that is open has to become for a unit, and where all of it is then.
-fn growth(
-    served: &RunningUnit,
-    unit: &config::Unit,
-    means: &Means<'_>,
-) -> Result<(Option<Growth>, Option<Location>), StartError> {
-    let location = served.location.clone();
-    // A unit that is not served gets its size when its store is opened.
-    if served.opened.held.is_some() {
-        return Ok((None, location));
-    }
-    let Some(composed) = &served.opened.composed else {
-        let size = unit.store.size_bytes;
-        let grown = size.filter(|size| *size > served.store.capabilities().size_bytes);
-        return Ok((grown.map(Growth::To), location));
-    };
-    let (members, open) = (unit.store.members(), composed.members());
-    let sizes = members.iter().map(|one| one.store.configured_size_bytes());
-    let sizes: Vec<Option<u64>> = sizes.take(open.len()).collect();
-    let is_concat = composed.form() == Form::Concat;
-    let differs = |(one, size): (&Member, &Option<u64>)| match is_concat {
-        true => one.bytes != *size,
-        false => size.is_some_and(|size| size > one.store.capabilities().size_bytes),
-    };
-    if members.len() == open.len() && !open.iter().zip(&sizes).any(differs) {
-        return Ok((None, location));
-    }
-    let (mut found, mut media) = (Vec::new(), Vec::new());
-    let added = members.get(open.len()..).unwrap_or_default();
-    let added = open_members(added, is_concat, |spec, place| {
-        let (part, location) = open_new_part((spec, place), None, &Expected::Anything, means)?;
-        found.extend(location);
-        media.push(part.medium);
-        Ok::<_, StartError>(part.store)
-    })?;
-    let location = Location::joined(location, found);
-    let growth = Growth::Members {
-        sizes,
-        added,
-        media,
-    };
-    Ok((Some(growth), location))
 }
 
 /// Makes what a store is on larger, as far as it is not.
@@ -272,11 +77,7 @@ fn grow_media(
     growth: &Growth,
     patience: &Patience<'_>,
 ) -> Result<(), String> {
-    let sizes = match growth {
-        Growth::To(size_bytes) => vec![Some(*size_bytes)],
-        Growth::Members { sizes, .. } => sizes.clone(),
-    };
-    for ((part, store), size) in unit.parts().zip(opened.parts()).zip(sizes) {
+    for ((part, store), size) in unit.parts().zip(opened.parts()).zip(&growth.sizes) {
         if let Some(size) = size.filter(|size| *size > store.capabilities().size_bytes) {
             let grown = on_thread(part, patience, move |_, _| store.grow(size));
             let grown = grown.map_err(|error| crate::error::chain(&error))?;
@@ -284,154 +85,6 @@ fn grow_media(
         }
     }
     Ok(())
-}
-
-/// Where the units of a new configuration are. Only parts that are not served are looked for: the
-/// file system of one that is served may hang, which is no reason to refuse a change of another.
-fn locate_new(
-    old: &Running,
-    new: &Model,
-    units: &Match,
-    patience: &Patience<'_>,
-) -> Result<Vec<Option<Location>>, StartError> {
-    let mut locations = Vec::new();
-    for (position, (unit, from)) in new.units().iter().zip(&units.from).enumerate() {
-        let served = from.and_then(|at| Some((old.units.get(at)?, old.model.units().get(at)?)));
-        let (location, count) = match served {
-            Some((served, before)) if units.keeps(position, before, unit) => {
-                (served.location.clone(), before.parts().count())
-            }
-            Some(_) | None => (None, 0),
-        };
-        let found = unit.parts().skip(count);
-        let found = found.map(|part| on_thread(part, patience, locate_store)?);
-        let found = found.collect::<Result<Vec<_>, _>>()?;
-        let found = found.into_iter().flatten().collect();
-        locations.push(Location::joined(location, found));
-    }
-    // The plan has compared logs.
-    check_uses(new, &locations, &[])?;
-    Ok(locations)
-}
-
-/// The store of a unit, opened, and where it is then. `open` are its parts, where they are open.
-fn open_new(
-    unit: &config::Unit,
-    open: Vec<Arc<dyn SharedStore>>,
-    expected: &Expected,
-    means: &Means<'_>,
-) -> Result<(OpenStore, Option<Location>), StartError> {
-    let (mut open, mut found) = (open.into_iter(), Vec::new());
-    let store = open_parts(unit, |spec, place| {
-        let (part, location) = open_new_part((spec, place), open.next(), expected, means)?;
-        found.extend(location);
-        Ok(part)
-    })?;
-    Ok((store, Location::joined(None, found)))
-}
-
-/// A unit that the data plane does not have yet, with its store. `open` has its parts, where they are open.
-fn open_unit(
-    unit: &config::Unit,
-    identity: UnitIdentity,
-    open: Option<&RunningUnit>,
-    means: &Means<'_>,
-) -> Result<RunningUnit, StartError> {
-    let expected = match open {
-        Some(_) if means.opener.acceptance == Acceptance::AsServed => {
-            Expected::of(unit, &identity)?
-        }
-        // Whatever is there, but nothing is made in its place.
-        Some(_) => Expected::Present,
-        None => Expected::Anything,
-    };
-    expected.check_form(unit)?;
-    expected.note_unserved(unit, &identity);
-    // One whose store is not open has stand-ins.
-    let is_open = |open: &&RunningUnit| {
-        !open
-            .opened
-            .held
-            .as_ref()
-            .is_some_and(Withheld::is_tried_again)
-    };
-    let is_new = open.is_none();
-    let open = open.filter(is_open);
-    let open = open.map(|open| open.opened.parts()).unwrap_or_default();
-    let (store, location) = match open_new(unit, open, &expected, means) {
-        // The next start opens it.
-        Err(error) if is_new && error.needs_restart() => {
-            let store = withheld(unit, None, &error)?;
-            return Ok(RunningUnit::new(store, identity, None));
-        }
-        opened => opened?,
-    };
-    let mut identity = means.state.settle_identity(unit, identity, &*store.store);
-    // That of an image is known now; one that is kept nowhere never is.
-    identity.is_withheld &= !identity.state.is_kept();
-    let store = attach_new(unit, &identity, store, means)?;
-    Ok(RunningUnit::new(store, identity, location))
-}
-
-/// The open store of a unit with its log, which may be a file on a file system that hangs.
-fn attach_new(
-    unit: &config::Unit,
-    identity: &UnitIdentity,
-    opened: OpenStore,
-    means: &Means<'_>,
-) -> Result<OpenStore, StartError> {
-    let Some(log) = &unit.log else {
-        return attach(unit, identity, opened, &means.opener);
-    };
-    let (unit, identity, opener) = (unit.clone(), identity.clone(), means.opener.clone());
-    on_thread((&log.store, &log.place), &means.patience, move |_, _| {
-        attach(&unit, &identity, opened, &opener)
-    })?
-}
-
-/// A part of a unit, opened, and where it is then: opening may have made the file. One that is open and still at its
-/// place is not opened a second time.
-fn open_new_part(
-    part: (&StoreSpec, &Place),
-    open: Option<Arc<dyn SharedStore>>,
-    expected: &Expected,
-    means: &Means<'_>,
-) -> Result<(Part, Option<Location>), StartError> {
-    let (opener, expected) = (means.opener.clone(), expected.clone());
-    on_thread(part, &means.patience, move |spec, place| {
-        let is_at_place = |store: &Arc<dyn SharedStore>| match spec.at.node() {
-            Some((path, _)) => !matches!(store.is_at(path), Ok(false)),
-            None => !store.is_outdated(),
-        };
-        let part = match open.filter(is_at_place) {
-            Some(store) => Part::of_open(spec, store),
-            None => open_expected(spec, place, &opener, &expected)?,
-        };
-        Ok((part, locate_store(spec, place)?))
-    })?
-}
-
-/// Units that are served and get another id.
-pub(super) fn renames(old: &Model, new: &Model, units: &Match) -> Vec<Rename> {
-    let matched = new.units().iter().zip(&units.from);
-    let renames = matched.filter_map(|(unit, from)| {
-        let before = old.units().get((*from)?)?;
-        let (before, after) = (before.id.clone()?, unit.id.clone()?);
-        (before != after).then(|| Rename {
-            old: before,
-            new: after,
-            path: path_of(unit),
-        })
-    });
-    renames.collect()
-}
-
-/// What is found while the units of a model are gone through.
-#[derive(Default)]
-struct Parts {
-    added: Vec<usize>,
-    grown: Vec<(usize, Growth)>,
-    cached: Vec<CacheSwitch>,
 }
 
 /// A target that stays keeps its index.
@@ -447,93 +100,6 @@ pub(super) fn number_targets(running: &mut Running, old: &Running) {
         });
         running.targets.push(index);
     }
-}
-
-/// Listens where nobody of `old` does: at addresses, those of NBD last, then at unix sockets.
-pub(crate) fn open_listeners(
-    running: &mut Running,
-    old: &Running,
-    own: &OwnSockets,
-    inherited: &Inherited,
-) -> Result<(Vec<Listener>, Vec<PortalIndex>), StartError> {
-    let mut opened = Vec::new();
-    for wanted in running.model.listeners() {
-        let is_nbd = wanted.nbd.is_some();
-        let same = |one: &&RunningListener| one.wanted == wanted.bind && one.is_nbd == is_nbd;
-        let listener = match old.listeners.iter().find(same) {
-            Some(same) => same.clone(),
-            None => {
-                let listener = bind(&wanted, own, inherited)?;
-                let (bound, socket) = (listener.local_address(), listener.occupant());
-                opened.push(listener);
-                RunningListener {
-                    index: NO_PORTAL,
-                    wanted: wanted.bind,
-                    bound,
-                    is_nbd,
-                    socket,
-                }
-            }
-        };
-        running.listeners.push(listener);
-    }
-    let stays = |one: &&RunningListener| {
-        let is_it = |it: &RunningListener| it.wanted == one.wanted && it.is_nbd == one.is_nbd;
-        running.listeners.iter().any(is_it)
-    };
-    let closed = old.listeners.iter().filter(|one| !stays(one));
-    let mut closed: Vec<PortalIndex> = closed.map(|one| one.index).collect();
-    open_sockets(running, old, inherited, &mut opened)?;
-    let stays = |one: &&RunningSocket| running.sockets.iter().any(|it| it.path == one.path);
-    let gone = old.sockets.iter().filter(|one| !stays(one));
-    closed.extend(gone.map(|one| one.index));
-    Ok((opened, closed))
-}
-
-/// Makes what HyperSCSI needs, and opens places where nobody of `old` is.
-pub(crate) fn open_hyperscsi(
-    running: &mut Running,
-    old: &Running,
-    state: &State,
-    cores: usize,
-) -> Result<Sites, StartError> {
-    let model = Arc::clone(&running.model);
-    let mut served = Served::of((&model, &running.secrets), &running.units, old, state)?;
-    let sites = served.open_sites(&model, old, cores)?;
-    running.hyperscsi = served;
-    Ok(sites)
-}
-
-fn open_sockets(
-    running: &mut Running,
-    old: &Running,
-    inherited: &Inherited,
-    opened: &mut Vec<Listener>,
-) -> Result<(), StartError> {
-    let model = Arc::clone(&running.model);
-    for server in model.nbd() {
-        let Some((path, mode)) = server.at.socket() else {
-            continue;
-        };
-        let socket = match old.sockets.iter().find(|one| one.path == path) {
-            Some(same) => RunningSocket {
-                mode,
-                ..same.clone()
-            },
-            None => {
-                let (listener, file) = bind_socket(&server.place, (path, mode), inherited)?;
-                opened.push(listener);
-                RunningSocket {
-                    index: NO_PORTAL,
-                    path: path.to_owned(),
-                    mode,
-                    file: file.map(Arc::new),
-                }
-            }
-        };
-        running.sockets.push(socket);
-    }
-    Ok(())
 }
 
 impl Prepared {
@@ -666,17 +232,11 @@ impl Prepared {
         growth: &Growth,
         is_check: bool,
     ) -> Result<(), ComposeError> {
-        let composed = self.running.units[position].opened.composed.as_ref();
-        match (growth, composed) {
-            (Growth::Members { sizes, added, .. }, Some(composed))
-                if composed.form() == Form::Concat =>
-            {
-                match is_check {
-                    true => composed.grown_by(sizes, added.clone()).map(drop),
-                    false => composed.grow_by(sizes, added.clone()),
-                }
-            }
-            (Growth::To(_) | Growth::Members { .. }, _) => Ok(()),
+        let (sizes, added) = (&growth.sizes, growth.added.clone());
+        match (self.running.units[position].opened.concat(), is_check) {
+            (None, _) => Ok(()),
+            (Some(concat), true) => concat.grown_by(sizes, added).map(drop),
+            (Some(concat), false) => concat.grow_by(sizes, added),
         }
     }
 

@@ -2,8 +2,8 @@
 //! behind when its time is over, and as another process, so that it does not keep this one from
 //! ending.
 //!
-//! Knows nothing of what is called. A path has one such thread at most, and there are
-//! [`LEFT_BEHIND_MAX`] in all: what hangs is not asked again until it has answered.
+//! A path has one such thread at most, and there are [`LEFT_BEHIND_MAX`] in all: what hangs is not asked again until it
+//! has answered.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -123,7 +123,7 @@ impl Patience<'_> {
         path: &Path,
         call: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Unanswered> {
-        self.ask_at(self.attempts.enter(path)?, path, move || {
+        self.ask_at(self.enter(path)?, path, move || {
             reactor::process::apart(call)
         })
     }
@@ -134,7 +134,7 @@ impl Patience<'_> {
         path: &Path,
         call: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Unanswered> {
-        self.ask_at(self.attempts.enter(path)?, path, move || Ok(call()))
+        self.ask_at(self.enter(path)?, path, move || Ok(call()))
     }
 
     /// As [`Patience::ask`], of a path that others ask, too: waits until they have their answer.
@@ -156,14 +156,23 @@ impl Patience<'_> {
         self.ask_at(self.enter_in_turn(path)?, path, move || Ok(call()))
     }
 
+    fn enter(&self, path: &Path) -> Result<Place, Unanswered> {
+        match self.is_over() {
+            true => Err(Unanswered::NoTime {
+                path: path.to_owned(),
+            }),
+            false => self.attempts.enter(path),
+        }
+    }
+
     fn enter_in_turn(&self, path: &Path) -> Result<Place, Unanswered> {
         let until = self.until.min(Instant::now() + self.call_max);
-        loop {
-            match self.attempts.enter(path) {
-                Err(Unanswered::StillHangs { .. }) if Instant::now() < until => pause(TURN_PAUSE),
-                entered => return entered,
-            }
+        let mut entered = self.enter(path);
+        while matches!(entered, Err(Unanswered::StillHangs { .. })) && Instant::now() < until {
+            pause(TURN_PAUSE);
+            entered = self.attempts.enter(path);
         }
+        entered
     }
 
     fn ask_at<T: Send + 'static>(
@@ -202,18 +211,6 @@ impl Patience<'_> {
     }
 }
 
-/// A path that is being asked, until this is dropped.
-struct Place {
-    attempts: Attempts,
-    path: PathBuf,
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.attempts.lock().remove(&self.path);
-    }
-}
-
 /// What a call that touches the medium of a store gives, which is given at a place.
 pub(super) fn on_thread<T: Send + 'static>(
     (spec, place): (&StoreSpec, &config::Place),
@@ -237,6 +234,18 @@ pub(super) fn on_thread<T: Send + 'static>(
     })
 }
 
+/// A path that is being asked, until this is dropped.
+struct Place {
+    attempts: Attempts,
+    path: PathBuf,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.attempts.lock().remove(&self.path);
+    }
+}
+
 /// Tries again for a moment when something is in use: the kernel takes a while to give back what
 /// a program that was killed, or a listener that was closed, had on its rings, and so does the
 /// guardian of a program that was killed (`reactor::process`).
@@ -244,15 +253,15 @@ pub(crate) fn retry_while_in_use<T, E>(
     mut attempt: impl FnMut() -> Result<T, E>,
     is_in_use: impl Fn(&E) -> bool,
 ) -> Result<T, E> {
-    const ATTEMPTS: u32 = 20;
+    const PATIENCE: Duration = Duration::from_secs(1);
     const PAUSE: Duration = Duration::from_millis(50);
-    for _ in 1..ATTEMPTS {
+    let until = Instant::now() + PATIENCE;
+    loop {
         match attempt() {
-            Err(error) if is_in_use(&error) => pause(PAUSE),
+            Err(error) if is_in_use(&error) && Instant::now() < until => pause(PAUSE),
             outcome => return outcome,
         }
     }
-    attempt()
 }
 
 /// Waits a moment.

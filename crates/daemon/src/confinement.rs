@@ -24,8 +24,8 @@ use crate::{Consequence, PlannedStep};
 /// The first port that anybody may listen at.
 const PORT_OF_ALL_MIN: u16 = 1024;
 
-/// What the kernel reports about this process, and about devices.
-const SYSTEM: [&str; 2] = ["/proc/self", "/sys"];
+/// What the kernel reports about this process, about locks on files, and about devices.
+const SYSTEM: [&str; 3] = ["/proc/self", "/proc/locks", "/sys"];
 
 /// Becomes the user that the configuration names. Gives the user this process then is.
 ///

@@ -24,18 +24,18 @@ use plane::MediumOrder;
 use self::check::{check_revision, check_role, failed, unprepared};
 use self::planning::{Planned, stand_in_the_way};
 use self::reopen::settle;
-use super::apply::{self, Prepared};
+use super::apply::Prepared;
 use super::attempts::Patience;
 use super::calendar::milliseconds;
 use super::daemon::{Daemon, InForce, history_max};
 use super::doctor::Inquirer;
-use super::figures::{self};
+use super::figures;
 use super::file::{self, Aside, Found};
 use super::history::{History, Record};
 use super::log_orders::{self, Verdict};
 use super::settling::{OWN_PATIENCE, Progress, SETTLING_PATIENCE, Settling};
+use super::take::take;
 use super::{foresight, media, quotas, reservations, snapshots, stats, traces, views};
-use crate::secret::Secrets;
 
 /// What becomes of a configuration file that was edited by hand and not applied.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -143,12 +143,17 @@ impl Daemon {
         history: &mut History,
         record: Record,
     ) -> Result<Prepared, Problem> {
-        let Planned { model, units, .. } = planned;
+        let Planned {
+            model,
+            secrets,
+            units,
+            kept,
+            ..
+        } = planned;
         let (old, state) = (&now.running, &self.state);
         let settle_back = |_: &Problem| settle(state, &old.model);
         let means = self.means(self.attempts.begin(), &model);
-        let mut prepared = Secrets::read(&model, self.uid)
-            .and_then(|secrets| apply::prepare(old, model, secrets.into(), &units, &means))
+        let mut prepared = take(old, (model, secrets.into()), &units, kept, &means)
             .map_err(|error| unprepared(&error))
             .inspect_err(settle_back)?;
         prepared

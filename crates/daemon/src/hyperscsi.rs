@@ -3,7 +3,7 @@
 //! Records of passwords are made here, of those that are new, and kept in memory alone. Devices keep their numbers as
 //! long as their group has them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -102,34 +102,35 @@ fn check_interface(group: &HyperScsiGroup) -> Result<(), StartError> {
     })
 }
 
-/// The groups whose address or interface cannot be had, with why.
-pub(super) fn probe_places<'a>(
+/// Places that a look has taken, by what the configuration calls them.
+pub(super) type BoundSites = BTreeMap<HyperScsiPlace, Site>;
+
+/// Takes the addresses of groups where nobody of `old` is, and names the groups whose address or interface cannot be
+/// had. The sockets of an interface are made with the change.
+pub(super) fn look_at_places<'a>(
     old: &Running,
     model: &'a Model,
-) -> Vec<(&'a HyperScsiGroup, StartError)> {
-    let mut known = BTreeSet::new();
-    let is_open =
-        |group: &HyperScsiGroup| old.hyperscsi.sites.iter().any(|site| site.at == group.at);
-    let is_in_use = |error: &BindError| matches!(error, BindError::InUse { .. });
+    cores: usize,
+) -> (BoundSites, Vec<(&'a HyperScsiGroup, StartError)>) {
+    let is_open = |at: &HyperScsiPlace| old.hyperscsi.sites.iter().any(|site| site.at == *at);
     let own = OwnSockets::udp(old, model);
-    let new = model.hyperscsi().iter();
-    let new = new.filter(|group| !is_open(group));
-    let wrong = new.filter_map(|group| {
-        let Some(address) = group.at.udp() else {
-            return Some((group, check_interface(group).err()?));
-        };
-        if !known.insert(address) {
-            return None;
+    let (mut bound, mut wrong, mut known) = (BoundSites::new(), Vec::new(), BTreeSet::new());
+    for group in model.hyperscsi().iter().filter(|one| !is_open(&one.at)) {
+        if group.at.udp().is_none() {
+            wrong.extend(check_interface(group).err().map(|error| (group, error)));
+        } else if known.insert(&group.at) {
+            match open_site(group, cores, &own) {
+                Ok(site) => drop(bound.insert(group.at.clone(), site)),
+                Err(error) => wrong.push((group, error)),
+            }
         }
-        let source = retry_while_in_use(|| Site::probe_udp(address, own.going()), is_in_use);
-        let error = own.refused(group.at_place.clone(), source.err()?);
-        Some((group, error))
-    });
-    wrong.collect()
+    }
+    (bound, wrong)
 }
 
 /// Has the steps wait for a restart that concern groups of interfaces whose sockets only the start can make, and
-/// refuses those to which it had no right either. What is wrong with the interface itself is for [`probe_places`].
+/// refuses those to which it had no right either. What is wrong with the interface itself is for
+/// [`look_at_places`].
 pub(super) fn refuse(steps: &mut [PlannedStep], old: &Running, model: &Model, cores: usize) {
     let stays =
         |step: &&mut PlannedStep| step.kind == Kind::HyperScsi && step.action != Action::Remove;
@@ -200,13 +201,13 @@ impl Served {
         Ok(served)
     }
 
-    /// Opens places where nobody of `old` is. Groups of an interface that only the start can open have none: they are
-    /// served after a restart.
+    /// Opens places where nobody of `old` is, but for those that are `bound`. Groups of an interface that only the start
+    /// can open have none: they are served after a restart.
     pub(super) fn open_sites(
         &mut self,
         model: &Model,
         old: &Running,
-        cores: usize,
+        (cores, mut bound): (usize, BoundSites),
     ) -> Result<Sites, StartError> {
         let mut sites = Sites::new();
         let own = OwnSockets::udp(old, model);
@@ -218,7 +219,11 @@ impl Served {
             let site = match old.hyperscsi.sites.iter().find(|site| site.at == group.at) {
                 Some(same) => same.clone(),
                 None => {
-                    let opened = match open_site(group, cores, &own) {
+                    let opened = match bound.remove(&group.at) {
+                        Some(site) => Ok(site),
+                        None => open_site(group, cores, &own),
+                    };
+                    let opened = match opened {
                         Err(error) if error.needs_restart() => continue,
                         opened => opened?,
                     };

@@ -10,13 +10,13 @@
 //! | `served`, `held` | whether a store is what was served, and units that are not served |
 //! | `running` | the model in force and what it became in the data plane |
 //! | `steps` | what differs between two configurations |
+//! | `look`, `take` | all of a change that can be found out without making it, and the opening of what was found |
 //! | `apply` | carrying a change out |
 //! | `caches` | write caches of units, which come and go |
 //! | `settling` | what a change in force has left to do, which may wait for a store |
 //! | `attempts` | calls that a file system may never answer |
 //! | `file`, `history` | the configuration file, and the revisions on disk |
 //! | `control` | the one writer, the answers to the administration |
-//! | `rehearsal` | all of a change that can be tried without making it |
 //! | `foresight` | what a plan sees of what would keep its change from being made |
 //! | `losses` | whom a change takes what away |
 //! | `effect` | what the steps of a plan do to those who work meanwhile |
@@ -74,6 +74,7 @@ mod locate;
 mod log_device;
 mod log_orders;
 pub mod logging;
+mod look;
 mod losses;
 mod media;
 mod medium;
@@ -86,7 +87,6 @@ pub mod password;
 mod places;
 pub mod prepare;
 mod quotas;
-mod rehearsal;
 mod reservations;
 mod running;
 mod save;
@@ -102,6 +102,7 @@ mod snapshots;
 pub mod state;
 mod stats;
 mod steps;
+mod take;
 mod traces;
 mod views;
 mod watch;
@@ -116,7 +117,6 @@ pub use error::StartError;
 pub use open::device_options;
 pub use prepare::Prepared;
 
-pub(crate) use apply::{open_hyperscsi, open_listeners};
 pub(crate) use daemon::{Daemon, Parts};
 pub(crate) use doctor::Doctor;
 pub(crate) use effect::{Consequence, PlannedStep};
@@ -124,12 +124,13 @@ pub(crate) use events::Events;
 pub(crate) use figures::Historian;
 pub(crate) use held::{stand_in, withheld};
 pub(crate) use hyperscsi::{check_interfaces, hyperscsi_places};
-pub(crate) use log_device::probe_new_log;
+pub(crate) use log_device::look_at_new_log;
 pub(crate) use log_orders::close_logs;
 pub(crate) use notices::Receivers;
-pub(crate) use open::{Leftovers, Opener, check_tls, open_first, open_tls, probe_new};
+pub(crate) use open::{Leftovers, Opener, look_at_new, open_first, read_all_tls};
 pub(crate) use own_sockets::OwnSockets;
 pub(crate) use quotas::{Accountant, Accounts, check_first as check_quotas};
 pub(crate) use running::{PortNumbers, Running, RunningUnit, nbd_places};
 pub(crate) use schedule::Scheduler;
+pub(crate) use take::{open_hyperscsi, open_listeners};
 pub(crate) use watch::Watcher;

@@ -6,13 +6,14 @@ mod own_files;
 mod snapshot;
 
 use std::collections::HashMap;
-use std::fs::{self, FileType, Metadata};
+use std::fs::{self, File, FileType, Metadata};
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-use config::{Model, Node, Place, Rule, ServerAddress, StoreSpec, Unit};
+use config::{ConfigError, Model, Node, Place, ServerAddress, StoreRule, StoreSpec, Unit};
+use store::SharedStore;
 
 pub(crate) use self::own_files::{OwnFiles, files_of_store, secrets_of};
 pub(crate) use self::snapshot::snapshot_at;
@@ -55,6 +56,22 @@ impl Location {
 }
 
 impl Location {
+    /// The same, where a file that was yet to be made is there and open.
+    pub(crate) fn made(self, store: &dyn SharedStore) -> Self {
+        let open = store.descriptor().filter(|_| !self.exists);
+        let open = open.and_then(|open| open.try_clone_to_owned().ok());
+        let found = open.and_then(|open| File::from(open).metadata().ok());
+        match found {
+            None => self,
+            Some(found) => Self {
+                exists: true,
+                mark: FileMark::of(&found),
+                names: vec![device::inode(&found)],
+                ..self
+            },
+        }
+    }
+
     /// Whether both are, in part or as a whole, the same file, device or export.
     pub(crate) fn shares(&self, other: &Self) -> bool {
         let is_same = |one: &Self, two: &Self| {
@@ -142,20 +159,6 @@ pub(crate) fn locate_each(model: &Model) -> (Vec<Option<Location>>, Vec<StartErr
     (locations, mistakes)
 }
 
-/// Checks that no two units have the same file or device, as their store or as their log.
-///
-/// # Errors
-///
-/// Two have.
-pub(crate) fn check_uses(
-    model: &Model,
-    locations: &[Option<Location>],
-    logs: &[Option<Location>],
-) -> Result<(), StartError> {
-    let mut twice = double_uses(model, locations, logs).into_iter();
-    twice.next().map_or(Ok(()), |(_, error)| Err(error))
-}
-
 /// Units that have a file or device, as their store or as their log, which another one before them has, by position.
 pub(crate) fn double_uses(
     model: &Model,
@@ -205,12 +208,11 @@ impl<'a> Uses<'a> {
         });
         match by_path.or(by_mark).or(by_name) {
             None => Ok(()),
-            Some(first) => Err(Rule::StoreTwice {
-                path: location.path.display().to_string(),
-                first: first.clone(),
+            Some(first) => {
+                let path = location.path.display().to_string();
+                let first = first.clone();
+                Err(ConfigError::new(StoreRule::Twice { path, first }, place.clone()).into())
             }
-            .at(place.clone())
-            .into()),
         }
     }
 }

@@ -9,9 +9,8 @@ use store::{
 };
 
 use super::attempts::retry_while_in_use;
-use super::held::Acceptance;
-use super::held::{Cause, Withheld};
-use super::open::{OpenStore, Opener};
+use super::held::{Acceptance, Cause, Withheld};
+use super::open::{OpenStore, Opener, is_in_use, options as options_of};
 use crate::StartError;
 use crate::medium::{Medium, log_name_of};
 use crate::state::{LogNote, LogNotes, UnitIdentity};
@@ -26,7 +25,7 @@ pub(crate) enum LogUse {
 }
 
 /// Puts the log before the open store of a unit. Where the log is not the one that the unit was served with last, the
-/// unit is held until an administrator decides.
+/// unit is held until an administrator decides. Where a look has `found` the device, no other one is opened.
 ///
 /// # Errors
 ///
@@ -35,7 +34,7 @@ pub(super) fn attach(
     unit: &config::Unit,
     identity: &UnitIdentity,
     opened: OpenStore,
-    opener: &Opener,
+    (opener, found): (&Opener, Option<&dyn SharedStore>),
 ) -> Result<OpenStore, StartError> {
     let note = match identity.state.log_note() {
         Ok(note) => note,
@@ -69,7 +68,7 @@ pub(super) fn attach(
     let new = path.filter(|path| !path.exists());
     // What the unit was served with is read as it is: nothing is made, and nothing becomes larger.
     let is_known = is_recorded(log, identity, note.as_ref());
-    let device = match open_device(log, !is_known, opener) {
+    let device = match open_device(log, !is_known, (opener, found)) {
         Ok(device) => device,
         // A device that is not there, or a file that was there.
         Err(error) if is_known && is_missing(&error.reason) => {
@@ -337,50 +336,48 @@ fn is_missing(failure: &OpenFailure) -> bool {
 /// # Errors
 ///
 /// It cannot. One that is missing and was there before keeps the unit from being served, not the change.
-pub(super) fn probe_device(log: &LogDevice, opener: &Opener) -> Result<(), StartError> {
+pub(super) fn look_at_device(
+    log: &LogDevice,
+    opener: &Opener,
+) -> Result<Arc<dyn SharedStore>, StartError> {
     opener.check_file(&log.store, &log.place)?;
     let options = device_options(log);
-    let probed = retry_while_in_use(|| options.probe(), is_in_use);
-    let place = log.place.clone();
-    let bytes = match probed {
-        Ok(device) => device.capabilities().size_bytes,
-        Err(source) => return Err(StartError::Store { place, source }),
-    };
+    let place = || log.place.clone();
+    let found = retry_while_in_use(|| options.probe(), is_in_use);
+    let device = found.map_err(|source| StartError::Store {
+        place: place(),
+        source,
+    })?;
+    let bytes = device.capabilities().size_bytes;
     if bytes < store::LOG_BYTES_MIN {
-        let source = NotLogged::Small { bytes };
+        let (place, source) = (place(), NotLogged::Small { bytes });
         return Err(StartError::Log { place, source });
     }
-    Ok(())
+    Ok(device)
 }
 
 /// The same for a log that is not there yet. Of others nothing is said: they may be in use rightly.
 ///
 /// # Errors
 ///
-/// As [`probe_device`].
-pub(crate) fn probe_new_log(unit: &config::Unit, opener: &Opener) -> Result<(), StartError> {
+/// As [`look_at_device`].
+pub(crate) fn look_at_new_log(unit: &config::Unit, opener: &Opener) -> Result<(), StartError> {
     let log = unit.log.as_ref();
     let is_new = |log: &&LogDevice| log.store.at.node().is_some_and(|(path, _)| !path.exists());
     match log.filter(is_new) {
-        Some(log) => probe_device(log, opener),
+        Some(log) => look_at_device(log, opener).map(drop),
         None => Ok(()),
     }
-}
-
-pub(super) fn is_in_use(error: &store::OpenError) -> bool {
-    matches!(
-        error.reason,
-        OpenFailure::InUse | OpenFailure::InUseByKernel | OpenFailure::BackingInUse { .. }
-    )
 }
 
 fn open_device(
     log: &LogDevice,
     may_change: bool,
-    opener: &Opener,
+    (opener, found): (&Opener, Option<&dyn SharedStore>),
 ) -> Result<Arc<dyn SharedStore>, store::OpenError> {
     let mut options = device_options(log);
     opener.note_made(&mut options);
+    options.seen = found.map(store::seen);
     options.size_bytes = options.size_bytes.filter(|_| may_change);
     retry_while_in_use(|| options.open(), is_in_use)
 }
@@ -393,25 +390,8 @@ pub(super) const fn binding_of(head: &LogHead) -> store::Binding {
 }
 
 pub(super) fn device_options(log: &LogDevice) -> OpenOptions {
-    let kind = match log.store.at.kind {
-        config::StoreKind::File => store::StoreKind::File,
-        config::StoreKind::Block => store::StoreKind::Block,
-        config::StoreKind::Path
-        | config::StoreKind::Memory
-        | config::StoreKind::Null
-        | config::StoreKind::Nbd
-        | config::StoreKind::Nbds
-        | config::StoreKind::NbdUnix
-        | config::StoreKind::Rbd
-        | config::StoreKind::Hyperscsi
-        | config::StoreKind::Iscsi
-        | config::StoreKind::Snapshot
-        | config::StoreKind::Stripe
-        | config::StoreKind::Concat => store::StoreKind::Path,
-    };
-    let path = log.store.at.node().map(|(path, _)| path.to_owned());
-    let mut options = OpenOptions::new(kind, path.unwrap_or_default());
-    options.size_bytes = log.store.configured_size_bytes();
+    let mut options = options_of(&log.store);
+    options.block_bytes = None;
     // It is written all over, and has no room to spare.
     options.thin = false;
     options.force_raw = true;

@@ -59,7 +59,7 @@ pub(super) fn mistakes(steps: &[PlannedStep], model: &Model, file: &Path) -> Vec
         && let Some(path) = &model.admin().socket
         // Who serves it now may be this very process, or be gone then.
         && let Err(error @ (ListenError::NoSocket { .. } | ListenError::Unix { .. })) =
-            admin::probe_unix(path)
+            admin::probe_unix(path, |lock| store::is_locked(lock, true))
     {
         wrong.push((StartError::AdminSocket(error), is_socket));
     }

@@ -1,4 +1,4 @@
-//! Opens stores and binds addresses, at the start and for changes.
+//! Looks at stores and opens them, at the start and for changes.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,6 @@ use config::{
 use confine::inherited::Inherited;
 use confine::privileges::opening;
 use reactor::Listener;
-use reactor::net::{BindError, Families};
 use remote::{
     Carrier, ClusterOptions, HyperscsiOptions, IscsiLogin, IscsiOptions, Level, Looks, NbdOptions,
     NbdServer, OwnServers, Password, RbdFailure, RbdOpenError, RbdOptions, TlsOptions,
@@ -27,16 +26,12 @@ use super::attempts::retry_while_in_use;
 use super::held::Acceptance;
 use super::held::{Withheld, withheld};
 use super::log_device::{LogUse, attach};
-use super::own_sockets::OwnSockets;
 use super::served::{Expected, Part, open_expected};
 use crate::interface::{FrameUse, check_frames};
 use crate::locate::{OwnFiles, snapshot_at};
 use crate::medium::{Medium, positions};
 use crate::state::UnitIdentity;
 use crate::{StartError, password};
-
-/// Connections that may wait to be accepted, per portal.
-const BACKLOG: i32 = 4096;
 
 /// The most connections to a server that a store has, unless its options say how many.
 const CONNECTIONS_MAX: usize = 16;
@@ -271,6 +266,12 @@ impl OpenStore {
         }
     }
 
+    /// The composition that it is, if that is a concat.
+    pub(crate) fn concat(&self) -> Option<&Composed> {
+        let composed = self.composed.as_deref();
+        composed.filter(|composed| composed.form() == Form::Concat)
+    }
+
     /// The stores that have the data, in the order of [`config::Unit::parts`].
     pub(crate) fn parts(&self) -> Vec<Arc<dyn SharedStore>> {
         match &self.composed {
@@ -344,9 +345,9 @@ fn open_store(
     expected.check_form(unit)?;
     expected.note_unserved(unit, identity);
     let opened = open_parts(unit, |spec, place| {
-        open_expected(spec, place, opener, &expected)
+        open_expected((spec, place), opener, &expected, None)
     })?;
-    attach(unit, identity, opened, opener)
+    attach(unit, identity, opened, (opener, None))
 }
 
 /// Opens the store of a unit, of which `open` opens each part.
@@ -359,7 +360,7 @@ pub(super) fn open_parts(
         let part = open(spec, place)?;
         media.push(part.medium);
         has_other_file |= part.is_other_file;
-        Ok::<_, StartError>(part.store)
+        Ok(part.store)
     })?;
     Ok(OpenStore {
         media,
@@ -369,10 +370,10 @@ pub(super) fn open_parts(
 }
 
 /// Opens the store of a unit, of which `open` opens each part.
-pub(super) fn open_with<E: From<StartError>>(
+pub(super) fn open_with(
     unit: &config::Unit,
-    mut open: impl FnMut(&StoreSpec, &Place) -> Result<Arc<dyn SharedStore>, E>,
-) -> Result<OpenStore, E> {
+    mut open: impl FnMut(&StoreSpec, &Place) -> Result<Arc<dyn SharedStore>, StartError>,
+) -> Result<OpenStore, StartError> {
     let spec = &unit.store;
     let form = match spec.at.kind {
         config::StoreKind::Stripe => Form::Stripe {
@@ -397,7 +398,7 @@ pub(super) fn open_with<E: From<StartError>>(
     let members = open_members(spec.members(), form == Form::Concat, open)?;
     let composed = Composed::new(form, members, spec.read_only).map_err(|source| {
         let place = unit.place.clone();
-        E::from(StartError::Members { place, source })
+        StartError::Members { place, source }
     })?;
     let composed = Arc::new(composed);
     let store = Arc::clone(&composed) as Arc<dyn SharedStore>;
@@ -410,30 +411,94 @@ pub(super) fn open_with<E: From<StartError>>(
 /// Opens members of a composition; those of a concat take the size that the configuration gives them.
 ///
 /// Nothing of a store is left out of a concat: what lies behind it would be elsewhere than before.
-pub(super) fn open_members<E: From<StartError>>(
+pub(super) fn open_members(
     members: &[NamedStore],
     is_concat: bool,
-    mut open: impl FnMut(&StoreSpec, &Place) -> Result<Arc<dyn SharedStore>, E>,
-) -> Result<Vec<Member>, E> {
+    mut open: impl FnMut(&StoreSpec, &Place) -> Result<Arc<dyn SharedStore>, StartError>,
+) -> Result<Vec<Member>, StartError> {
     let open = |one: &NamedStore| {
         let bytes = one.store.configured_size_bytes().filter(|_| is_concat);
         let (name, store) = (format!("store {:?}", one.id), open(&one.store, &one.place)?);
         let now_bytes = store.capabilities().size_bytes;
         if bytes.is_some_and(|bytes| bytes < now_bytes) {
             let (place, source) = (one.place.clone(), ComposeError::Moves { name, now_bytes });
-            return Err(E::from(StartError::Members { place, source }));
+            return Err(StartError::Members { place, source });
         }
         Ok(Member { name, store, bytes })
     };
     members.iter().map(open).collect()
 }
 
-/// Opens a store that has data.
+/// A store that has data, as a look has found it.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    /// Open, or something that stands for what will be made.
+    pub(super) store: Arc<dyn SharedStore>,
+    /// It serves as it is.
+    is_ready: bool,
+    /// It is another file than the one that was served last.
+    pub(super) is_other_file: bool,
+}
+
+impl Found {
+    /// One that serves as it is.
+    pub(super) const fn ready(store: Arc<dyn SharedStore>) -> Self {
+        Self {
+            store,
+            is_ready: true,
+            is_other_file: false,
+        }
+    }
+
+    fn seen(store: Arc<dyn SharedStore>) -> Self {
+        Self {
+            is_ready: false,
+            ..Self::ready(store)
+        }
+    }
+}
+
+/// Finds out whether a store that has data can be opened, and what it is then; makes, locks and changes nothing.
+pub(super) fn look_at_part(
+    spec: &StoreSpec,
+    place: &Place,
+    opener: &Opener,
+) -> Result<Found, StartError> {
+    match &spec.at.place {
+        StorePlace::Image(image) => {
+            let look = || image_options(spec, image).probe(&opener.looks);
+            match open_image(look, place)? {
+                Some(store) => Ok(Found::ready(store)),
+                None => to_be_made(spec, place).map(Found::seen),
+            }
+        }
+        StorePlace::Export(_) | StorePlace::Device(_) | StorePlace::Lun(_) => {
+            open_part(spec, place, opener, None).map(Found::ready)
+        }
+        StorePlace::Snapshot(_) => {
+            let opened = spec.opened();
+            match opened.snapshot() {
+                None => look_at_part(&opened, place, opener),
+                Some(_) => look_at_node(&opened, place, opener).map(Found::seen),
+            }
+        }
+        StorePlace::Path(_) => look_at_node(spec, place, opener).map(Found::seen),
+        StorePlace::Size(_) | StorePlace::Members(_) => {
+            look_at_node(spec, place, opener).map(Found::ready)
+        }
+    }
+}
+
+/// Opens a store that has data. Where a look has `found` it, nothing else is opened in its place.
 pub(super) fn open_part(
     spec: &StoreSpec,
     place: &Place,
     opener: &Opener,
+    found: Option<&Found>,
 ) -> Result<Arc<dyn SharedStore>, StartError> {
+    if let Some(found) = found.filter(|found| found.is_ready) {
+        return Ok(Arc::clone(&found.store));
+    }
     match &spec.at.place {
         StorePlace::Export(export) => {
             let opened = export_options(spec, export, opener).open();
@@ -443,14 +508,7 @@ pub(super) fn open_part(
             })
         }
         StorePlace::Image(image) => {
-            // One that was closed just now takes a moment.
-            let is_in_use = |error: &RbdOpenError| matches!(error.reason, RbdFailure::Twice);
-            let opened =
-                retry_while_in_use(|| image_options(spec, image).open(&opener.looks), is_in_use);
-            opened.map_err(|source| StartError::Image {
-                place: place.clone(),
-                source: Box::new(source),
-            })
+            open_image(|| image_options(spec, image).open(&opener.looks), place)
         }
         StorePlace::Device(device) => {
             let opened = device_options(spec, device, place)?.open();
@@ -466,50 +524,49 @@ pub(super) fn open_part(
                 source: Box::new(source),
             })
         }
-        StorePlace::Snapshot(_) => open_snapshot(spec, place, opener),
-        StorePlace::Path(_) | StorePlace::Size(_) | StorePlace::Members(_) => {
-            open_local(spec, place, opener)
-        }
-    }
-}
-
-/// Finds out whether a store that has data can be opened, and what it is then; makes and changes nothing.
-pub(super) fn probe_part(
-    spec: &StoreSpec,
-    place: &Place,
-    opener: &Opener,
-) -> Result<Arc<dyn SharedStore>, StartError> {
-    match &spec.at.place {
-        StorePlace::Image(image) => {
-            let is_in_use = |error: &RbdOpenError| matches!(error.reason, RbdFailure::Twice);
-            let look = || image_options(spec, image).probe(&opener.looks);
-            let found = retry_while_in_use(look, is_in_use);
-            let found = found.map_err(|source| StartError::Image {
-                place: place.clone(),
-                source: Box::new(source),
-            })?;
-            match found {
-                Some(store) => Ok(store),
-                None => to_be_made(spec, place),
-            }
-        }
-        StorePlace::Export(_) | StorePlace::Device(_) | StorePlace::Lun(_) => {
-            open_part(spec, place, opener)
-        }
         StorePlace::Snapshot(_) => {
             let opened = spec.opened();
             match opened.snapshot() {
-                None => probe_part(&opened, place, opener),
-                Some(_) => probe_local(&opened, place, opener),
+                None => open_part(&opened, place, opener, found),
+                Some(_) => open_node(&opened, place, opener, found),
             }
         }
         StorePlace::Path(_) | StorePlace::Size(_) | StorePlace::Members(_) => {
-            probe_local(spec, place, opener)
+            open_node(spec, place, opener, found)
         }
     }
 }
 
-fn probe_local(
+/// What opening an image gives. One that was closed just now takes a moment.
+fn open_image<T>(
+    open: impl Fn() -> Result<T, RbdOpenError>,
+    place: &Place,
+) -> Result<T, StartError> {
+    let is_in_use = |error: &RbdOpenError| matches!(error.reason, RbdFailure::Twice);
+    retry_while_in_use(open, is_in_use).map_err(|source| StartError::Image {
+        place: place.clone(),
+        source: Box::new(source),
+    })
+}
+
+/// Opens a file, a device or memory.
+fn open_node(
+    spec: &StoreSpec,
+    place: &Place,
+    opener: &Opener,
+    found: Option<&Found>,
+) -> Result<Arc<dyn SharedStore>, StartError> {
+    opener.check_file(spec, place)?;
+    let mut options = options(spec);
+    opener.note_made(&mut options);
+    options.seen = found.map(|found| store::seen(&*found.store));
+    retry_while_in_use(|| options.open(), is_in_use).map_err(|source| StartError::Store {
+        place: place.clone(),
+        source,
+    })
+}
+
+fn look_at_node(
     spec: &StoreSpec,
     place: &Place,
     opener: &Opener,
@@ -534,7 +591,7 @@ fn to_be_made(spec: &StoreSpec, place: &Place) -> Result<Arc<dyn SharedStore>, S
 
 /// Whether a file that is not there yet can become a store, and whether one that is there is a snapshot, which may not
 /// be written. Else nothing is said of what is there: it may be in use rightly.
-pub(crate) fn probe_new(
+pub(crate) fn look_at_new(
     spec: &StoreSpec,
     place: &Place,
     opener: &Opener,
@@ -542,7 +599,7 @@ pub(crate) fn probe_new(
     let is_new = |path: &Path| !path.exists() && !spec.read_only;
     match spec.at.node() {
         Some((path, _)) if is_new(path) && spec.snapshot().is_none() => {
-            probe_local(spec, place, opener).map(drop)
+            look_at_node(spec, place, opener).map(drop)
         }
         Some(_) if spec.snapshot().is_none() => opener.check_file(spec, place),
         Some(_) | None => Ok(()),
@@ -550,95 +607,52 @@ pub(crate) fn probe_new(
 }
 
 /// The kernel calls its own use what a worker of a closed store still has open.
-const fn is_in_use(error: &OpenError) -> bool {
+pub(super) const fn is_in_use(error: &OpenError) -> bool {
     matches!(
         error.reason,
         OpenFailure::InUse | OpenFailure::InUseByKernel | OpenFailure::BackingInUse { .. }
     )
 }
 
-/// Opens what has the data of a snapshot; that is no snapshot itself.
-fn open_snapshot(
-    spec: &StoreSpec,
-    place: &Place,
-    opener: &Opener,
-) -> Result<Arc<dyn SharedStore>, StartError> {
-    let opened = spec.opened();
-    match opened.snapshot() {
-        None => open_part(&opened, place, opener),
-        Some(_) => open_local(&opened, place, opener),
-    }
-}
-
-fn open_local(
-    spec: &StoreSpec,
-    place: &Place,
-    opener: &Opener,
-) -> Result<Arc<dyn SharedStore>, StartError> {
-    opener.check_file(spec, place)?;
-    let mut options = options(spec);
-    opener.note_made(&mut options);
-    retry_while_in_use(|| options.open(), is_in_use).map_err(|source| StartError::Store {
-        place: place.clone(),
-        source,
-    })
-}
-
-/// Reads certificates and keys of the servers of NBD.
-pub(crate) fn open_tls(model: &Model) -> Result<Vec<Option<ServiceTls>>, StartError> {
-    model.nbd().iter().map(read_tls).collect()
+/// Reads certificates and keys of the servers of NBD, with all that is wrong with them.
+pub(crate) fn read_all_tls(
+    model: &Model,
+) -> (
+    Vec<Option<ServiceTls>>,
+    Vec<(&config::NbdServer, StartError)>,
+) {
+    let mut wrong = Vec::new();
+    let read = model.nbd().iter().map(|server| {
+        let tls = read_tls(server);
+        tls.map_err(|errors| wrong.extend(errors.into_iter().map(|error| (server, error))))
+    });
+    let read = read.map(Result::unwrap_or_default).collect();
+    (read, wrong)
 }
 
 /// Reads certificate and key of a server of NBD.
-pub(super) fn read_tls(server: &config::NbdServer) -> Result<Option<ServiceTls>, StartError> {
+///
+/// # Errors
+///
+/// All that is wrong with them.
+pub(super) fn read_tls(server: &config::NbdServer) -> Result<Option<ServiceTls>, Vec<StartError>> {
     let Some(tls) = &server.tls else {
         return Ok(None);
     };
     let files = &tls.certificate;
-    let read = admin::service_tls(&files.certificate, &files.key, tls.ca.as_deref());
-    read.map(Some).map_err(|source| StartError::NbdCertificate {
+    let error = |source| StartError::NbdCertificate {
         place: files.place.clone(),
         reason: Box::new(source),
-    })
-}
-
-/// All that is wrong with certificates and keys of the servers of NBD.
-pub(crate) fn check_tls(model: &Model) -> Vec<(&config::NbdServer, StartError)> {
-    let mut wrong = Vec::new();
-    for server in model.nbd() {
-        let Some(tls) = &server.tls else {
-            continue;
-        };
-        let files = &tls.certificate;
-        let found = admin::check_files(&files.certificate, &files.key, tls.ca.as_deref());
-        let error = |source| StartError::NbdCertificate {
-            place: files.place.clone(),
-            reason: Box::new(source),
-        };
-        let found = found.err().unwrap_or_default();
-        wrong.extend(found.into_iter().map(|source| (server, error(source))));
-    }
-    wrong
-}
-
-/// Whether an address could be bound. Nobody can connect meanwhile.
-pub(super) fn probe_bind(
-    wanted: &config::Listener,
-    own: &OwnSockets,
-    inherited: &Inherited,
-) -> Result<(), StartError> {
-    let passed = inherited.at(wanted.bind).map_err(StartError::Inherited)?;
-    if passed.is_some() {
-        return Ok(());
-    }
-    let is_in_use = |error: &BindError| matches!(error, BindError::InUse { .. });
-    let probe = || Listener::probe(wanted.bind, Families::One, own.going());
-    let probed = retry_while_in_use(probe, is_in_use);
-    probed.map_err(|source| own.refused(wanted.place.clone(), source))
+    };
+    let (certificate, key, ca) = (&files.certificate, &files.key, tls.ca.as_deref());
+    admin::check_files(certificate, key, ca)
+        .map_err(|wrong| wrong.into_iter().map(error).collect::<Vec<_>>())?;
+    let read = admin::service_tls(certificate, key, ca);
+    read.map(Some).map_err(|source| vec![error(source)])
 }
 
 /// Whether a unix socket for clients of NBD could be made.
-pub(super) fn probe_socket(
+pub(super) fn look_at_socket(
     (place, path): (&Place, &Path),
     inherited: &Inherited,
 ) -> Result<(), StartError> {
@@ -646,8 +660,9 @@ pub(super) fn probe_socket(
         return Ok(());
     }
     let is_in_use = |error: &ListenError| matches!(error, ListenError::InUse { .. });
-    let probed = retry_while_in_use(|| admin::probe_unix(path), is_in_use);
-    probed.map_err(|source| StartError::NbdSocket {
+    let probe = || admin::probe_unix(path, |lock| store::is_locked(lock, true));
+    let looked = retry_while_in_use(probe, is_in_use);
+    looked.map_err(|source| StartError::NbdSocket {
         place: place.clone(),
         source,
     })
@@ -672,26 +687,6 @@ pub(crate) fn bind_socket(
         source,
     })?;
     Ok((Listener::try_from(listener).map_err(failed)?, Some(file)))
-}
-
-/// Binds an address.
-///
-/// One that the service manager has bound is taken over.
-pub(super) fn bind(
-    wanted: &config::Listener,
-    own: &OwnSockets,
-    inherited: &Inherited,
-) -> Result<Listener, StartError> {
-    let passed = inherited
-        .at(wanted.bind)
-        .and_then(|socket| socket.map(Listener::try_from).transpose());
-    if let Some(listener) = passed.map_err(StartError::Inherited)? {
-        return Ok(listener);
-    }
-    let is_in_use = |error: &BindError| matches!(error, BindError::InUse { .. });
-    let bind = || Listener::bind_beside(wanted.bind, BACKLOG, own.going());
-    let bound = retry_while_in_use(bind, is_in_use);
-    bound.map_err(|source| own.refused(wanted.place.clone(), source))
 }
 
 fn export_options(spec: &StoreSpec, export: &Export, opener: &Opener) -> NbdOptions {
@@ -816,7 +811,7 @@ fn image_options(spec: &StoreSpec, image: &Image) -> RbdOptions {
     }
 }
 
-fn options(spec: &StoreSpec) -> OpenOptions {
+pub(super) fn options(spec: &StoreSpec) -> OpenOptions {
     let kind = match spec.at.kind {
         config::StoreKind::Rbd
         | config::StoreKind::Hyperscsi

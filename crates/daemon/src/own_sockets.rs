@@ -5,10 +5,14 @@
 //! and a change that is refused has ended no listener. Those that stay keep the port; an address that cannot be had for
 //! one of them is refused with its name.
 
-use config::{Model, Place};
-use reactor::Occupant;
-use reactor::net::BindError;
+use std::net::SocketAddr;
 
+use config::{Model, Place};
+use confine::inherited::Inherited;
+use reactor::Occupant;
+use reactor::net::{BindError, Bound, Families};
+
+use super::attempts::retry_while_in_use;
 use super::running::{Running, RunningListener};
 use crate::StartError;
 use crate::administration::AdminListening;
@@ -67,6 +71,22 @@ impl OwnSockets {
     /// Those that make room.
     pub(crate) fn going(&self) -> &[Occupant] {
         &self.going
+    }
+
+    /// Takes an address that is given at `place`. Nobody can connect yet, unless the service manager has passed it on.
+    pub(crate) fn bind(
+        &self,
+        (address, place): (SocketAddr, &Place),
+        families: Families,
+        inherited: &Inherited,
+    ) -> Result<Bound, StartError> {
+        if let Some(passed) = inherited.at(address).map_err(StartError::Inherited)? {
+            return Ok(Bound::passed(passed, address));
+        }
+        let is_in_use = |error: &BindError| matches!(error, BindError::InUse { .. });
+        let bind = || Bound::new(address, families, self.going());
+        let bound = retry_while_in_use(bind, is_in_use);
+        bound.map_err(|source| self.refused(place.clone(), source))
     }
 
     /// Why an address cannot be had that is given at `place`: for one of these, if that is so.

@@ -207,9 +207,8 @@ fn read_model(args: &Asked, environment: &Environment) -> Result<(Model, String)
         Some(path) => read_file(path)?,
         None => {
             let name = match &args.target {
-                Some(name) => {
-                    IscsiName::parse(name).map_err(|rule| rule.at(Place::argument("--target")))?
-                }
+                Some(name) => IscsiName::parse(name)
+                    .map_err(|rule| ConfigError::new(rule, Place::argument("--target")))?,
                 None => default_target_name(&environment.host),
             };
             (model_of(args, name)?, String::new())
@@ -263,7 +262,7 @@ pub fn check(file: &Path, environment: &Environment) -> Result<String, Vec<Start
     mistakes.extend(Secrets::read_all(&model, environment.uid).1);
     mistakes.extend(crate::check_interfaces(&model).err());
     mistakes.extend(administration::check_certificate(&model));
-    let of_nbd = crate::check_tls(&model).into_iter();
+    let of_nbd = crate::read_all_tls(&model).1.into_iter();
     mistakes.extend(of_nbd.map(|(_, error)| error));
     let (locations, misplaced) = locate_each(&model);
     mistakes.extend(misplaced);
@@ -274,9 +273,9 @@ pub fn check(file: &Path, environment: &Environment) -> Result<String, Vec<Start
     for (unit, location) in model.units().iter().zip(&locations) {
         // What is not found is not looked at again.
         for (store, place) in unit.parts().filter(|_| location.is_some()) {
-            mistakes.extend(crate::probe_new(store, place, &opener).err());
+            mistakes.extend(crate::look_at_new(store, place, &opener).err());
         }
-        mistakes.extend(crate::probe_new_log(unit, &opener).err());
+        mistakes.extend(crate::look_at_new_log(unit, &opener).err());
     }
     // It asks the same of stores, and ends at the first.
     if mistakes.is_empty() {

@@ -72,17 +72,6 @@ pub(crate) fn check_first(model: &Model) -> Result<(), StartError> {
     excess.next().map_or(Ok(()), |(_, error)| Err(error))
 }
 
-/// Refuses a change after which disks are larger than quotas allow.
-pub(super) fn check(
-    model: &Model,
-    served: &[RunningUnit],
-    old: &Running,
-) -> Result<(), StartError> {
-    let found = served.iter().map(|served| served.opened.counted());
-    let mut excess = excess(model, found, Some(old)).into_iter();
-    excess.next().map_or(Ok(()), |(_, error)| Err(error))
-}
-
 /// The quotas that what runs exceeds, with what they count.
 pub(super) fn exceeded(running: &Running) -> Vec<(String, StartError)> {
     let found = running.units.iter().map(|served| served.opened.counted());

@@ -16,7 +16,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use api::edit::SecretOf;
 use api::problem::{Problem, ProblemKind};
 use config::{
-    HyperScsiPassword, Model, NOT_SHOWN, NewSecrets, PASSWORD_BYTES_MAX, PASSWORD_BYTES_MIN,
+    HyperScsiPassword, HyperScsiRule, Model, NOT_SHOWN, NewSecrets, PASSWORD_BYTES_MAX,
+    PASSWORD_BYTES_MIN,
 };
 
 use super::file::unwritten;
@@ -105,7 +106,7 @@ impl SecretFiles {
             return Err(Problem::new(ProblemKind::BadRequest, detail));
         }
         if secret == NOT_SHOWN {
-            let detail = format!("the {what} of {name:?}: {}", config::Rule::NotShown);
+            let detail = format!("the {what} of {name:?}: {}", HyperScsiRule::NotShown);
             return Err(Problem::new(ProblemKind::BadRequest, detail));
         }
         let failed = |detail| Problem::new(ProblemKind::ApplyFailed, detail);

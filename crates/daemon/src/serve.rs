@@ -35,8 +35,8 @@ use crate::signal::Signals;
 use crate::state::{Trouble, check_identities};
 use crate::{
     Daemon, Events, Leftovers, Opener, OwnSockets, PortNumbers, Running, RunningUnit, close_logs,
-    hyperscsi_places, nbd_places, open_first, open_hyperscsi, open_listeners, open_tls, stand_in,
-    withheld,
+    hyperscsi_places, nbd_places, open_first, open_hyperscsi, open_listeners, read_all_tls,
+    stand_in, withheld,
 };
 use crate::{Environment, StartError, apply, headroom, interface, logging, say, service};
 
@@ -468,11 +468,15 @@ fn open(
     cores: usize,
 ) -> Result<apply::Prepared, StartError> {
     let model = &prepared.model;
+    let (tls, wrong) = read_all_tls(model);
+    if let Some((_, error)) = wrong.into_iter().next() {
+        return Err(error);
+    }
     let mut running = Running {
         model: Arc::new(model.clone()),
         secrets: Arc::clone(&prepared.secrets),
         ports: PortNumbers::of_start(model, &prepared.state)?,
-        tls: open_tls(model)?,
+        tls,
         ..Running::nothing(model)
     };
     let state = prepared.state.directory();
@@ -500,8 +504,10 @@ fn open(
         unit.location = location.filter(|_| unit.opened.held.is_none());
     }
     let nothing = Running::nothing(model);
-    let (opened, _) = open_listeners(&mut running, &nothing, &OwnSockets::default(), inherited)?;
-    let sites = open_hyperscsi(&mut running, &nothing, &prepared.state, cores)?;
+    let own = (&OwnSockets::default(), BTreeMap::new());
+    let (opened, _) = open_listeners(&mut running, &nothing, own, inherited)?;
+    let places = (cores, BTreeMap::new());
+    let sites = open_hyperscsi(&mut running, &nothing, &prepared.state, places)?;
     Ok(apply::Prepared::first(running, opened, sites, made))
 }
 

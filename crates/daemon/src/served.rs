@@ -10,16 +10,17 @@ use config::{Place, StoreSpec};
 use remote::{RbdFailure, RbdOpenError};
 use store::{OpenFailure, SharedStore};
 
-use super::open::{Opener, open_part, probe_part};
+use super::open::{Found, Opener, look_at_part, open_part};
 use crate::StartError;
 use crate::error::MediumError;
 use crate::medium::{Fit, Medium, check_positions, name_of};
 use crate::state::UnitIdentity;
 
 /// What the parts of a unit have to be.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) enum Expected {
     /// Whatever they are: the unit is new.
+    #[default]
     Anything,
     /// Whatever is there, but something has to be: an earlier release served them, and recorded nothing, or an
     /// administrator has accepted them.
@@ -110,6 +111,42 @@ impl Expected {
         }
     }
 
+    /// The store as it is opened: nothing is made or lengthened of what was served.
+    fn asked(&self, spec: &StoreSpec) -> StoreSpec {
+        let size_bytes = spec.size_bytes.filter(|_| self.may_make(spec));
+        StoreSpec {
+            size_bytes,
+            ..spec.clone()
+        }
+    }
+
+    /// Why a part cannot be opened: what was served is not there, if that is so.
+    fn said(&self, (spec, place): (&StoreSpec, &Place), error: StartError) -> StartError {
+        if self.may_make(spec) || !is_missing(&error) {
+            return error;
+        }
+        let (place, store) = (place.clone(), name_of(spec).unwrap_or_default());
+        MediumError::Missing { place, store }.into()
+    }
+
+    /// Whether a part is another file than the one that was served last.
+    fn check(
+        &self,
+        (spec, place): (&StoreSpec, &Place),
+        store: &dyn SharedStore,
+    ) -> Result<bool, MediumError> {
+        let recorded = self.part(spec).filter(|_| !self.may_make(spec));
+        let Some((recorded, found)) = recorded.zip(Medium::of(spec, store)) else {
+            return Ok(false);
+        };
+        let fit = recorded.check(&found).map_err(|why| MediumError::Changed {
+            place: place.clone(),
+            store: name_of(spec).unwrap_or_default(),
+            why,
+        })?;
+        Ok(fit == Fit::OtherFile)
+    }
+
     /// Whether a part that is missing may be made. Memory always is.
     fn may_make(&self, spec: &StoreSpec) -> bool {
         match self {
@@ -120,89 +157,50 @@ impl Expected {
     }
 }
 
-impl Part {
-    /// One that is open, and stays.
-    pub(super) fn of_open(spec: &StoreSpec, store: Arc<dyn SharedStore>) -> Self {
-        Self {
-            medium: Medium::of(spec, &*store),
-            store,
-            is_other_file: false,
-        }
-    }
+/// Whether a part of a unit can be opened, and is what was served. Makes, locks and changes nothing. May take as long as
+/// a file system or a server lets it.
+///
+/// # Errors
+///
+/// It cannot be opened, or is not what was served.
+pub(super) fn look_expected(
+    spec: &StoreSpec,
+    place: &Place,
+    opener: &Opener,
+    expected: &Expected,
+) -> Result<Found, StartError> {
+    let asked = expected.asked(spec);
+    let found = look_at_part(&asked, place, opener);
+    let mut found = found.map_err(|error| expected.said((spec, place), error))?;
+    found.is_other_file = expected.check((spec, place), &*found.store)?;
+    Ok(found)
 }
 
-/// Opens a part of a unit. May take as long as a file system or a server lets it.
+/// Opens a part of a unit, which has to be what was served; where a look has `found` it, it has to be that. May take as
+/// long as a file system or a server lets it.
 ///
 /// # Errors
 ///
 /// It cannot be opened, or is not what was served.
 pub(super) fn open_expected(
-    spec: &StoreSpec,
-    place: &Place,
+    (spec, place): (&StoreSpec, &Place),
     opener: &Opener,
     expected: &Expected,
+    found: Option<&Found>,
 ) -> Result<Part, StartError> {
-    if expected.may_make(spec) {
-        let store = open_part(spec, place, opener)?;
-        let medium = Medium::of(spec, &*store);
-        return Ok(Part {
-            store,
-            medium,
-            is_other_file: false,
-        });
-    }
-    let changed = |why: String| MediumError::Changed {
-        place: place.clone(),
-        store: name_of(spec).unwrap_or_default(),
-        why,
+    let asked = expected.asked(spec);
+    let store = open_part(&asked, place, opener, found);
+    let store = store.map_err(|error| expected.said((spec, place), error))?;
+    let is_other_file = match found {
+        Some(found) => found.is_other_file,
+        None => expected.check((spec, place), &*store)?,
     };
-    let store =
-        open_part(&as_it_is(spec), place, opener).map_err(|error| match is_missing(&error) {
-            true => {
-                let (place, store) = (place.clone(), name_of(spec).unwrap_or_default());
-                MediumError::Missing { place, store }.into()
-            }
-            false => error,
-        })?;
-    let found = Medium::of(spec, &*store);
-    let fit = match (expected.part(spec), &found) {
-        (Some(recorded), Some(found)) => recorded.check(found),
-        (None, _) | (_, None) => Ok(Fit::Same),
-    };
-    let fit = fit.map_err(changed)?;
     grow(spec, place, &*store)?;
     Ok(Part {
-        medium: found.map(|found| found.with_size_of(&*store)),
+        medium: Medium::of(spec, &*store),
         store,
-        is_other_file: fit == Fit::OtherFile,
+        is_other_file,
     })
-}
-
-/// Whether a part that is not open could be opened, and is what was served. Makes and changes nothing.
-pub(super) fn is_as_served(
-    spec: &StoreSpec,
-    place: &Place,
-    opener: &Opener,
-    expected: &Expected,
-) -> bool {
-    if expected.may_make(spec) {
-        return probe_part(spec, place, opener).is_ok();
-    }
-    let Ok(found) = probe_part(&as_it_is(spec), place, opener) else {
-        return false;
-    };
-    match (expected.part(spec), Medium::of(spec, &*found)) {
-        (Some(recorded), Some(found)) => recorded.check(&found).is_ok(),
-        (None, _) | (_, None) => true,
-    }
-}
-
-/// The store, of which nothing is made or lengthened when it is opened.
-fn as_it_is(spec: &StoreSpec) -> StoreSpec {
-    StoreSpec {
-        size_bytes: None,
-        ..spec.clone()
-    }
 }
 
 /// Whether there is nothing at the place of a store.

@@ -3,37 +3,41 @@
 use crate::Place;
 use crate::found::{Found, Group};
 
-/// What an access that needs both cannot be in a group of Tarn, where one entry is enough.
-pub(crate) const BOTH: &str = "initiators needed a listed name and a listed address; in a group of Tarn one is \
-    enough, so nobody sees what they saw";
-
 /// The two lists; `None` lets everyone pass, an empty one nobody.
 #[derive(Debug, Default)]
 pub(crate) struct Acl {
     pub(crate) names: Option<Vec<String>>,
     pub(crate) addresses: Option<Vec<String>>,
-    /// What to note where there are both.
-    pub(crate) both: &'static str,
+    /// Why it is not known what is meant where there are both; without a reason both are needed.
+    pub(crate) unclear: Option<&'static str>,
 }
 
 impl Acl {
     /// Adds the group of those whom both lists let pass; gives its `id`, `None` for everyone.
     ///
-    /// It cannot be said that both are needed: then it is a group of nobody, and no target shows what it guarded.
+    /// Where it is not clear who that is, it is a group of nobody, and no target shows what it guarded.
     pub(crate) fn into_group(self, id: &str, place: &Place, found: &mut Found) -> Option<String> {
+        if let (Some(reason), true) = (
+            self.unclear,
+            self.names.is_some() && self.addresses.is_some(),
+        ) {
+            let remedy = "add a group of the addresses, of the names, or of NAME@ADDRESS, and the luns for it";
+            found.left_out(place, &format!("access to {id}"), reason, remedy);
+        }
+        let count = |list: &Option<Vec<String>>| list.as_ref().map_or(1, Vec::len);
+        let entries = count(&self.names).saturating_mul(count(&self.addresses));
+        if !found.has_room(place, entries) {
+            return None;
+        }
         let initiators = match (self.names, self.addresses) {
             (None, None) => return None,
             (Some(list), None) | (None, Some(list)) => list,
-            (Some(_), Some(_)) => {
-                let remedy = "add a group of the addresses or the names, and the luns for it; or give each initiator a \
-                    user of its own, and put that into auth";
-                found.left_out(place, &format!("access to {id}"), self.both, remedy);
-                Vec::new()
+            (Some(_), Some(_)) if self.unclear.is_some() => Vec::new(),
+            (Some(names), Some(addresses)) => {
+                let at = |name| addresses.iter().map(move |one| format!("{name}@{one}"));
+                names.iter().flat_map(at).collect()
             }
         };
-        if !found.has_room(place, initiators.len()) {
-            return None;
-        }
         found.groups.push(Group {
             place: place.clone(),
             id: id.to_owned(),

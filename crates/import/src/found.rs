@@ -6,6 +6,7 @@ use zeroize::Zeroizing;
 
 use config::{CacheMode, StoreAt, StoreSpec};
 
+use crate::source::ENTRIES_MAX;
 use crate::{Note, Place, ReadError, Severity};
 
 /// A text that is not to be shown.
@@ -32,9 +33,6 @@ pub(crate) struct Found {
     /// Where they became too many.
     full_at: Option<Place>,
 }
-
-/// Most entries of lists that are multiplied out: one list may be that of many targets.
-pub(crate) const ENTRIES_MAX: usize = 1_000_000;
 
 /// A logical unit.
 pub(crate) struct Unit {

@@ -326,7 +326,7 @@ fn group_of(rule: &Rule, target: &str, found: &mut Found) -> Option<String> {
     let acl = Acl {
         names: None,
         addresses: Some(list),
-        both: acl::BOTH,
+        unclear: None,
     };
     acl.into_group(target, &rule.place, found)
 }

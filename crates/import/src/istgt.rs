@@ -562,7 +562,7 @@ fn initiator_group(
         let acl = Acl {
             names,
             addresses: masks,
-            both: acl::BOTH,
+            unclear: None,
         };
         return acl.into_group(&id, &group.place, found);
     }
@@ -573,7 +573,7 @@ fn initiator_group(
             (_, masks) => masks,
         },
         names,
-        both: acl::BOTH,
+        unclear: None,
     };
     let id = acl.into_group(&id, &group.place, found)?;
     if let Some(made) = found.groups.last_mut().filter(|made| made.id == id) {

@@ -41,8 +41,8 @@ mod write;
 use zeroize::Zeroizing;
 
 pub use format::Format;
-pub use note::{Note, Severity};
-pub use source::{FILE_BYTES_MAX, Include, Place, ReadError, Source, TOTAL_BYTES_MAX};
+pub use note::{Note, Place, Severity};
+pub use source::{FILE_BYTES_MAX, Include, ReadError, Source, TOTAL_BYTES_MAX};
 
 use found::Found;
 

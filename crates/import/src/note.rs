@@ -1,8 +1,28 @@
-//! What became of a thing of the other configuration.
+//! What became of a thing of the other configuration, and where it stands there.
+
+use std::fmt;
+use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::Place;
+/// A line of a file.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct Place {
+    /// The file, which many places share.
+    pub file: Arc<str>,
+    /// The line, counted from one; 0 for the file as a whole.
+    pub line: usize,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.line == 0 {
+            f.write_str(&self.file)
+        } else {
+            write!(f, "{}:{}", self.file, self.line)
+        }
+    }
+}
 
 /// What became of one thing.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]

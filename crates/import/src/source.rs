@@ -1,16 +1,15 @@
-//! The texts that are read, places in them, and what makes one unreadable.
+//! The texts that are read, and what makes one unreadable.
 
-use std::fmt;
-use std::sync::Arc;
-
-use crate::Note;
-use crate::found::ENTRIES_MAX;
+use crate::{Note, Place};
 
 /// Largest file in bytes.
 pub const FILE_BYTES_MAX: usize = 16 << 20;
 
 /// Most bytes in all files together.
 pub const TOTAL_BYTES_MAX: usize = 32 << 20;
+
+/// Most entries of lists that are multiplied out: one list may be that of many targets.
+pub(crate) const ENTRIES_MAX: usize = 1_000_000;
 
 /// Deepest nesting of sections.
 pub(crate) const DEPTH_MAX: usize = 16;
@@ -30,25 +29,6 @@ impl Source<'_> {
         Place {
             file: self.name.into(),
             line,
-        }
-    }
-}
-
-/// A line of a file.
-#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub struct Place {
-    /// The file, which many places share.
-    pub file: Arc<str>,
-    /// The line, counted from one; 0 for the file as a whole.
-    pub line: usize,
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.line == 0 {
-            f.write_str(&self.file)
-        } else {
-            write!(f, "{}:{}", self.file, self.line)
         }
     }
 }

@@ -385,17 +385,18 @@ fn groups_of_scst_show_each_initiator_what_they_showed_it() {
 }
 
 #[test]
-fn a_name_and_an_address_that_were_both_needed_are_not_either_of_them() {
+fn a_name_and_an_address_that_were_both_needed_still_are() {
     let text = "auth-group a { auth-type none; initiator-name iqn.2026-11.example:h; initiator-portal 192.0.2.0/24; }\n\
         portal-group p { listen 192.0.2.1; discovery-auth-group no-authentication; }\n\
         target iqn.2026-11.example:t { auth-group a; portal-group p; lun 0 { path /d; } }\n";
     let model = import(Format::Ctl, &[("ctl.conf", text)]).unwrap();
-    for (name, address) in [
-        ("h", "198.51.100.1"),
-        ("x", "192.0.2.9"),
-        ("h", "192.0.2.9"),
+    for (name, address, is_in) in [
+        ("h", "198.51.100.1", false),
+        ("x", "192.0.2.9", false),
+        ("h", "192.0.2.9", true),
     ] {
-        assert!(seen(&model, name, address).is_empty(), "{name} {address}");
+        let is_seen = !seen(&model, name, address).is_empty();
+        assert_eq!(is_seen, is_in, "{name} {address}");
     }
 }
 

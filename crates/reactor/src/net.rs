@@ -79,69 +79,107 @@ impl BindError {
     }
 }
 
+/// A TCP socket that has an address, and at which nobody listens yet: nobody can connect.
+#[derive(Debug)]
+pub struct Bound {
+    fd: OwnedFd,
+    address: SocketAddr,
+    is_passed: bool,
+}
+
+impl Bound {
+    /// One that was passed to this process, and at which the one who did listens already.
+    pub fn passed(listener: TcpListener, address: SocketAddr) -> Self {
+        Self {
+            fd: listener.into(),
+            address,
+            is_passed: true,
+        }
+    }
+
+    /// Takes `address`, where sockets of this process that are to be closed may have the port yet. Port 0 takes a free
+    /// one.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be had.
+    pub fn new(
+        address: SocketAddr,
+        families: Families,
+        leaving: &[Occupant],
+    ) -> Result<Self, BindError> {
+        let bound = room::with_room(address, leaving, Way::Port, |makes_room| {
+            let fd = tcp_socket(address, families)?;
+            beside(&fd, makes_room, || rustix::net::bind(&fd, &address))?;
+            Ok(fd)
+        });
+        let bound = bound.map(|fd| Self {
+            fd,
+            address,
+            is_passed: false,
+        });
+        bound.map_err(|errno| BindError::new(address, errno))
+    }
+
+    /// Listens. `backlog` is how many connections may wait to be accepted; the system limits it further.
+    ///
+    /// # Errors
+    ///
+    /// Another program was quicker.
+    pub fn listen(self, backlog: i32, leaving: &[Occupant]) -> Result<TcpListener, BindError> {
+        let Self { fd, address, .. } = self;
+        if self.is_passed {
+            return Ok(fd.into());
+        }
+        let listens = room::with_room(address, leaving, Way::Port, |makes_room| {
+            beside(&fd, makes_room, || rustix::net::listen(&fd, backlog))
+        });
+        listens.map_err(|errno| BindError::new(address, errno))?;
+        Ok(fd.into())
+    }
+
+    /// The same, for a reactor.
+    ///
+    /// # Errors
+    ///
+    /// As [`Bound::listen`].
+    pub fn listener(self, backlog: i32, leaving: &[Occupant]) -> Result<Listener, BindError> {
+        let (address, is_passed) = (self.address, self.is_passed);
+        let listener = self.listen(backlog, leaving)?;
+        if !is_passed {
+            crate::lane::note_listener(listener.as_raw_fd());
+        }
+        Listener::try_from(listener).map_err(|source| BindError::Other { address, source })
+    }
+}
+
+/// Runs this with a socket that lets others have its port for the moment, if it `makes_room`.
+fn beside(
+    fd: &OwnedFd,
+    makes_room: bool,
+    call: impl FnOnce() -> Result<(), Errno>,
+) -> Result<(), Errno> {
+    if makes_room {
+        Way::Port.set(fd, true)?;
+    }
+    let called = call();
+    if makes_room {
+        Way::Port.set(fd, false)?;
+    }
+    called
+}
+
 impl Listener {
     /// Listens on `address`. Port 0 takes a free one, see [`Listener::local_address`].
     ///
     /// An IPv6 wildcard takes no IPv4 connections, so both can be listened on side by side.
     /// `backlog` is how many connections may wait to be accepted; the system limits it further.
+    ///
+    /// # Errors
+    ///
+    /// The address cannot be had.
     pub fn bind(address: SocketAddr, backlog: i32) -> Result<Self, BindError> {
-        Self::bind_beside(address, backlog, &[])
-    }
-
-    /// The same where sockets of this process that are to be closed may have the port yet.
-    ///
-    /// # Errors
-    ///
-    /// As [`Listener::bind`].
-    pub fn bind_beside(
-        address: SocketAddr,
-        backlog: i32,
-        leaving: &[Occupant],
-    ) -> Result<Self, BindError> {
-        let bound = bind_tcp(address, Some(backlog), Families::One, leaving);
-        let bound = bound.and_then(|fd| {
-            crate::lane::note_listener(fd.as_raw_fd());
-            let local_address = SocketAddr::try_from(rustix::net::getsockname(&fd)?)?;
-            Ok(Self {
-                fd: Arc::new(fd),
-                local_address,
-                is_unix: false,
-            })
-        });
-        bound.map_err(|errno| BindError::new(address, errno))
-    }
-
-    /// A listener as the standard library makes it, for which an IPv6 wildcard takes connections of IPv4, too, where
-    /// sockets of this process that are to be closed have the port yet.
-    ///
-    /// # Errors
-    ///
-    /// As [`Listener::bind`].
-    pub fn tcp_beside(
-        address: SocketAddr,
-        backlog: i32,
-        leaving: &[Occupant],
-    ) -> Result<TcpListener, BindError> {
-        let bound = bind_tcp(address, Some(backlog), Families::Both, leaving);
-        let bound = bound.map(TcpListener::from);
-        bound.map_err(|errno| BindError::new(address, errno))
-    }
-
-    /// Whether an address could be listened on, when sockets of this process are closed that are to be. Nobody can
-    /// connect meanwhile.
-    ///
-    /// # Errors
-    ///
-    /// As [`Listener::bind`].
-    pub fn probe(
-        address: SocketAddr,
-        families: Families,
-        leaving: &[Occupant],
-    ) -> Result<(), BindError> {
-        let bound = bind_tcp(address, None, families, leaving);
-        bound
-            .map(drop)
-            .map_err(|errno| BindError::new(address, errno))
+        Bound::new(address, Families::One, &[])?.listener(backlog, &[])
     }
 
     /// What is in the way of others at its address.
@@ -171,34 +209,6 @@ pub enum Families {
     One,
     /// That of IPv4, too, unless the system says otherwise.
     Both,
-}
-
-/// A socket at an address, at which nobody listens if there is no backlog.
-fn bind_tcp(
-    address: SocketAddr,
-    backlog: Option<i32>,
-    families: Families,
-    leaving: &[Occupant],
-) -> Result<OwnedFd, Errno> {
-    let bound = |makes_room: bool| {
-        let fd = tcp_socket(address, families)?;
-        if makes_room {
-            Way::Port.set(&fd, true)?;
-        }
-        rustix::net::bind(&fd, &address)?;
-        if let Some(backlog) = backlog {
-            rustix::net::listen(&fd, backlog)?;
-        }
-        if makes_room {
-            Way::Port.set(&fd, false)?;
-        }
-        Ok(fd)
-    };
-    match bound(false) {
-        Err(Errno::ADDRINUSE) => room::beside(address, leaving, Way::Port, || bound(true))
-            .unwrap_or(Err(Errno::ADDRINUSE)),
-        bound => bound,
-    }
 }
 
 fn tcp_socket(address: SocketAddr, families: Families) -> Result<OwnedFd, Errno> {
@@ -344,16 +354,18 @@ mod tests {
         let address = one.local_address();
         let all = SocketAddr::new("0.0.0.0".parse().unwrap(), address.port());
         Listener::bind(all, 1).unwrap_err();
-        Listener::probe(all, Families::One, &[]).unwrap_err();
         let going = [one.occupant()];
-        Listener::probe(all, Families::One, &going).unwrap();
-        let both = Listener::bind_beside(all, 1, &going).unwrap();
+        let both = Bound::new(all, Families::One, &going).unwrap();
+        TcpStream::connect(address).unwrap();
+        let both = both.listener(1, &going).unwrap();
         // Nobody else has room there, neither before the old one is closed nor after.
         Listener::bind(address, 1).unwrap_err();
         drop(one);
         TcpStream::connect(address).unwrap();
         Listener::bind(address, 1).unwrap_err();
-        let back = Listener::tcp_beside(address, 1, &[both.occupant()]).unwrap();
+        let going = [both.occupant()];
+        let back = Bound::new(address, Families::Both, &going).unwrap();
+        let back = back.listen(1, &going).unwrap();
         drop(both);
         TcpStream::connect(address).unwrap();
         Listener::bind(all, 1).unwrap_err();
@@ -366,9 +378,21 @@ mod tests {
         let port = other.local_addr().unwrap().port();
         let own = Listener::bind(SocketAddr::from(([127, 0, 0, 1], port)), 1).unwrap();
         let all = SocketAddr::from(([0; 4], port));
-        let error = Listener::bind_beside(all, 1, &[own.occupant()]).unwrap_err();
+        let error = Bound::new(all, Families::One, &[own.occupant()]).unwrap_err();
         assert!(matches!(error, BindError::InUse { .. }), "{error:?}");
         TcpStream::connect(own.local_address()).unwrap();
+    }
+
+    #[test]
+    fn who_listens_first_at_an_address_that_two_have_bound_has_it() {
+        let first = Bound::new(any_port("127.0.0.1"), Families::One, &[]).unwrap();
+        let address = SocketAddr::try_from(rustix::net::getsockname(&first.fd).unwrap()).unwrap();
+        TcpStream::connect(address).unwrap_err();
+        let second = Bound::new(address, Families::One, &[]).unwrap();
+        let second = second.listen(1, &[]).unwrap();
+        let error = first.listen(1, &[]).unwrap_err();
+        assert!(matches!(error, BindError::InUse { .. }), "{error:?}");
+        drop(second);
     }
 
     #[test]

@@ -78,23 +78,28 @@ impl Way {
     }
 }
 
-/// Runs this while those make room that take the address. `None` if there are none.
-pub(crate) fn beside<T>(
+/// What this gives at an address. Where the address is in use, it is run again while those make room that leave; it is
+/// told whether they do.
+pub(crate) fn with_room<T>(
     address: SocketAddr,
     leaving: &[Occupant],
     way: Way,
-    bind: impl FnOnce() -> Result<T, Errno>,
-) -> Option<Result<T, Errno>> {
-    let in_the_way = leaving.iter().filter(|one| one.takes(address));
-    let sockets: Vec<_> = in_the_way.filter_map(|one| one.socket.upgrade()).collect();
+    bind: impl Fn(bool) -> Result<T, Errno>,
+) -> Result<T, Errno> {
+    let in_the_way = || leaving.iter().filter(|one| one.takes(address));
+    let sockets = || in_the_way().filter_map(|one| one.socket.upgrade());
+    let sockets: Vec<_> = match bind(false) {
+        Err(Errno::ADDRINUSE) => sockets().collect(),
+        bound => return bound,
+    };
     if sockets.is_empty() {
-        return None;
+        return Err(Errno::ADDRINUSE);
     }
     let set = |makes_room| {
         let mut sockets = sockets.iter();
         sockets.try_for_each(|socket| way.set(&**socket, makes_room))
     };
-    let bound = set(true).and_then(|()| bind());
+    let bound = set(true).and_then(|()| bind(true));
     // An option that could be set can be unset.
-    Some(set(false).and(bound))
+    set(false).and(bound)
 }

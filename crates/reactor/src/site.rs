@@ -161,24 +161,10 @@ impl Site {
     /// The address cannot be listened on.
     pub fn udp(address: SocketAddr, cores: usize, leaving: &[Occupant]) -> Result<Self, BindError> {
         let cores = cores.max(1);
-        let made = with_room(address, leaving, |makes_room| {
+        let made = room::with_room(address, leaving, Way::Address, |makes_room| {
             Self::try_udp(address, cores, makes_room)
         });
         made.map_err(|errno| BindError::new(address, errno))
-    }
-
-    /// Whether an address could be had.
-    ///
-    /// # Errors
-    ///
-    /// As [`Site::udp`].
-    pub fn probe_udp(address: SocketAddr, leaving: &[Occupant]) -> Result<(), BindError> {
-        let socket = with_room(address, leaving, |makes_room| {
-            udp_socket(address, false, makes_room)
-        });
-        socket
-            .map(drop)
-            .map_err(|errno| BindError::new(address, errno))
     }
 
     fn try_udp(address: SocketAddr, cores: usize, makes_room: bool) -> Result<Self, Errno> {
@@ -471,19 +457,6 @@ pub(crate) enum Filtered {
     ForEver,
 }
 
-/// What this gives, which is run again where sockets that are to be closed have to make room.
-fn with_room<T>(
-    address: SocketAddr,
-    leaving: &[Occupant],
-    bind: impl Fn(bool) -> Result<T, Errno>,
-) -> Result<T, Errno> {
-    match bind(false) {
-        Err(Errno::ADDRINUSE) => room::beside(address, leaving, Way::Address, || bind(true))
-            .unwrap_or(Err(Errno::ADDRINUSE)),
-        bound => bound,
-    }
-}
-
 /// One that makes room does so until it is bound. A further socket of its site needs no room of it, as they share the
 /// port.
 fn udp_socket(address: SocketAddr, is_shared: bool, makes_room: bool) -> Result<OwnedFd, Errno> {
@@ -568,7 +541,6 @@ mod tests {
             let all = SocketAddr::from(([0; 4], first.address().unwrap().port()));
             Site::udp(all, cores, &[]).unwrap_err();
             let going = first.occupants();
-            Site::probe_udp(all, &going).unwrap();
             let second = Site::udp(all, cores, &going).unwrap();
             UdpSocket::bind(all).unwrap_err();
             let one = first.address().unwrap();

@@ -1,7 +1,12 @@
 //! Threads that end what belongs to stores, after their last user is gone.
 
+use std::io;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
+
+/// What a thread needs that calls the libraries of Ceph.
+pub(crate) const STACK_BYTES: usize = 2 << 20;
 
 /// How many attendants there are.
 static ATTENDANTS: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
@@ -42,4 +47,15 @@ impl Drop for Counted {
         *attendants() -= 1;
         ATTENDANTS.1.notify_all();
     }
+}
+
+/// Starts a thread that is counted until it has dropped all that it has.
+pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let counted = Counted::new();
+    let thread = thread::Builder::new().name(name.to_owned());
+    let whole = move || {
+        run();
+        drop(counted);
+    };
+    thread.stack_size(STACK_BYTES).spawn(whole).map(drop)
 }

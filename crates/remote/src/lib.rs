@@ -9,6 +9,8 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 mod attendants;
 mod hyperscsi;
 mod iscsi;
@@ -26,11 +28,18 @@ pub use self::hyperscsi::{
     ServerFound, discover,
 };
 pub use self::iscsi::{IscsiFailure, IscsiLogin, IscsiOpenError, IscsiOptions};
-pub use self::nbd::{NbdFailure, NbdOptions, NbdServer, OpenError, OwnServers, TlsOptions};
+pub use self::nbd::{
+    NbdFailure, NbdOptions, NbdServer, OpenError, OwnServers, TlsFailure, TlsOptions,
+};
 pub use self::rbd::{Looks, RbdFailure, RbdOpenError, RbdOptions};
 pub use self::scsi::command::Unfit;
 pub use self::scsi::job::Bytes;
 pub use self::scsi::medium::InUse;
+
+/// What it guards is whole between any two calls.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// An error with its causes.
 fn chain(error: &(dyn std::error::Error + 'static)) -> String {

@@ -1,10 +1,7 @@
 //! Bugs on purpose: a checker that never fails proves nothing.
 
-use engine::Engine;
-use front::CommandId;
 use memory::{Buffer, Pool};
 
-use crate::host::Outside;
 use crate::prng::Prng;
 
 /// Something the target or its disk does wrong. No seed ever draws one; tests put them in.
@@ -64,25 +61,5 @@ impl Saboteur {
         if self.strikes(Sabotage::LeakBuffers) {
             self.leaked.extend(pool.allocate(1));
         }
-    }
-}
-
-/// Drops commands that wait, if that is what is to go wrong.
-pub(crate) fn forget_answers(engine: &mut Engine<Outside>) {
-    if !engine
-        .carrier
-        .hooks
-        .saboteur
-        .strikes(Sabotage::ForgetAnswers)
-    {
-        return;
-    }
-    let sessions = engine.sessions();
-    let waiting = sessions
-        .filter_map(|(key, entry)| entry.port.iscsi().map(|port| (key, port.session.tasks())));
-    let waiting: Vec<_> = waiting.filter(|(_, tasks)| !tasks.is_empty()).collect();
-    for (session, tasks) in waiting {
-        let commands = tasks.into_iter().map(CommandId::from).collect();
-        engine.abort_commands(session, commands);
     }
 }

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock, fstat, major, minor};
 use rustix::io::Errno;
 
+use crate::locks;
+
 /// Devices below each other: deeper than anybody stacks them.
 const DEPTH_MAX: usize = 8;
 
@@ -19,16 +21,10 @@ const DEPTH_MAX: usize = 8;
 ///
 /// Another program has this file locked. A file that this process cannot see or open is not locked.
 pub(crate) fn lock(device: impl AsFd, read_only: bool) -> Result<Option<OwnedFd>, PathBuf> {
-    let Ok(number) = fstat(device).map(|found| found.st_rdev) else {
+    let Some((path, file, is_alone)) = open_below(device, read_only) else {
         return Ok(None);
     };
-    let Some((path, is_whole)) = file_below(&sysfs_of(number)) else {
-        return Ok(None);
-    };
-    let Ok(file) = File::open(&path) else {
-        return Ok(None);
-    };
-    let how = match is_whole && !read_only {
+    let how = match is_alone {
         true => FlockOperation::NonBlockingLockExclusive,
         false => FlockOperation::NonBlockingLockShared,
     };
@@ -37,6 +33,26 @@ pub(crate) fn lock(device: impl AsFd, read_only: bool) -> Result<Option<OwnedFd>
         Err(_) => Ok(None),
         Ok(()) => Ok(Some(file.into())),
     }
+}
+
+/// As [`lock`], without locking it.
+///
+/// # Errors
+///
+/// As [`lock`].
+pub(crate) fn check(device: impl AsFd, read_only: bool) -> Result<(), PathBuf> {
+    match open_below(device, read_only) {
+        Some((path, file, is_alone)) if locks::is_locked(&file, is_alone) => Err(path),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// The file below a device, open, and whether its user is to have it alone.
+fn open_below(device: impl AsFd, read_only: bool) -> Option<(PathBuf, File, bool)> {
+    let number = fstat(device).ok()?.st_rdev;
+    let (path, is_whole) = file_below(&sysfs_of(number))?;
+    let file = File::open(&path).ok()?;
+    Some((path, file, is_whole && !read_only))
 }
 
 fn sysfs_of(number: u64) -> PathBuf {

@@ -90,6 +90,13 @@ impl Geometry {
     }
 }
 
+/// Whether nobody may write a block device.
+pub(crate) fn is_read_only(device: &OwnedFd) -> bool {
+    let number = fstat(device).map_or(0, |found| found.st_rdev);
+    let base = format!("/sys/dev/block/{}:{}", major(number), minor(number));
+    read_number(Path::new(&base), "ro") == Some(1)
+}
+
 /// A power of two that can be reported to initiators.
 fn unit(bytes: u32) -> u32 {
     let bytes = bytes.clamp(512, UNIT_MAX);

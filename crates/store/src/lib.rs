@@ -36,6 +36,8 @@ mod journal;
 #[cfg(target_os = "linux")]
 mod latch;
 #[cfg(target_os = "linux")]
+mod locks;
+#[cfg(target_os = "linux")]
 mod made;
 #[cfg(target_os = "linux")]
 mod memory_disk;
@@ -84,6 +86,8 @@ pub use journal::{
 #[cfg(target_os = "linux")]
 pub use journal::{Logged, NotLogged, read_log_head};
 #[cfg(target_os = "linux")]
+pub use locks::is_locked;
+#[cfg(target_os = "linux")]
 pub use made::MadeFiles;
 #[cfg(target_os = "linux")]
 pub use memory_disk::MemoryDisk;
@@ -96,7 +100,7 @@ pub use notes::{Note, Notes};
 pub use null::NullDisk;
 #[cfg(target_os = "linux")]
 pub use open::{
-    OpenError, OpenFailure, OpenOptions, Reservation, StoreKind, probe_growth, reservation,
+    OpenError, OpenFailure, OpenOptions, Reservation, StoreKind, probe_growth, reservation, seen,
 };
 pub use operation::{
     AllocateMode, Descriptor, FileHandle, HelperAnswer, HelperOperation, HelperResult,

@@ -2,7 +2,8 @@
 
 mod probe;
 
-pub use probe::{Reservation, probe_growth, reservation};
+use self::probe::identity;
+pub use probe::{Reservation, probe_growth, reservation, seen};
 
 use std::fmt;
 use std::fs::{File, Metadata};
@@ -61,6 +62,8 @@ pub struct OpenOptions {
     pub force_raw: bool,
     /// Where a file that is made is noted.
     pub made: MadeFiles,
+    /// What is at the path, if somebody has looked ([`seen`]): nothing else is opened.
+    pub seen: Option<Option<(u64, u64)>>,
 }
 
 impl OpenOptions {
@@ -76,6 +79,7 @@ impl OpenOptions {
             thin: true,
             force_raw: false,
             made: MadeFiles::default(),
+            seen: None,
         }
     }
 
@@ -127,32 +131,26 @@ impl OpenOptions {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return self.create(),
             Err(error) => return Err(system("look at it")(error)),
         };
-        let (file, disk) = self.open_found(&found)?;
-        if !found.file_type().is_block_device() {
-            self.extend(&file, disk.size_bytes)?;
-        }
-        self.to_disk(file, disk, &found)
-    }
-
-    /// What is open, as a store.
-    fn to_disk(
-        &self,
-        file: OwnedFd,
-        disk: Capabilities,
-        found: &Metadata,
-    ) -> Result<Arc<dyn SharedStore>, OpenFailure> {
+        let (file, disk) = self.open_found(&found, |is_device| self.open_locked(is_device))?;
         let is_block_device = found.file_type().is_block_device();
         let below = match is_block_device {
             true => backing::lock(&file, self.read_only)
                 .map_err(|path| OpenFailure::BackingInUse { path })?,
-            false => None,
+            false => {
+                self.extend(&file, disk.size_bytes)?;
+                None
+            }
         };
         let disk = FileDisk::new(file, disk, self.cache, is_block_device, below);
         Ok(Arc::new(disk))
     }
 
     /// Opens what is there, and says what it is as a disk.
-    fn open_found(&self, found: &Metadata) -> Result<(OwnedFd, Capabilities), OpenFailure> {
+    fn open_found(
+        &self,
+        found: &Metadata,
+        open: impl FnOnce(bool) -> Result<OwnedFd, OpenFailure>,
+    ) -> Result<(OwnedFd, Capabilities), OpenFailure> {
         let is_block_device = found.file_type().is_block_device();
         match self.kind {
             StoreKind::File if is_block_device => return Err(OpenFailure::NotAFile),
@@ -164,7 +162,10 @@ impl OpenOptions {
             | StoreKind::Memory
             | StoreKind::Null => {}
         }
-        let file = self.open_locked(is_block_device)?;
+        let file = open(is_block_device)?;
+        if self.seen.is_some_and(|seen| seen != identity(&file)) {
+            return Err(OpenFailure::Replaced);
+        }
         if !self.force_raw
             && let Some(format) = image_format(&file).map_err(system("read its first bytes"))?
         {
@@ -178,22 +179,29 @@ impl OpenOptions {
 
     /// Makes the file, and removes it again when it does not become a disk.
     fn create(&self) -> Result<Arc<dyn SharedStore>, OpenFailure> {
+        if self.seen.flatten().is_some() {
+            return Err(OpenFailure::Replaced);
+        }
         self.size_to_make()?;
         let options = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
         let created = rustix::fs::open(&self.path, options, Mode::RUSR | Mode::WUSR);
         let created = created.map_err(|errno| system(CREATE)(errno.into()))?;
+        let made = Self {
+            seen: Some(identity(&created)),
+            ..self.clone()
+        };
         let noted = self.made.note(&self.path, &File::from(created));
         if !noted.map_err(system(CREATE))? {
             return Err(OpenFailure::TooLate);
         }
-        let opened = self.open_path().and_then(|disk| {
+        let opened = made.open_path().and_then(|disk| {
             self.sync_name().map_err(system("make its name durable"))?;
             Ok(disk)
         });
         opened.inspect_err(|failure| {
             // Unless another program was quicker: then it is that one's by now. What went wrong
             // is said already, and a file that cannot be removed is at most empty.
-            if matches!(failure, OpenFailure::InUse) {
+            if matches!(failure, OpenFailure::InUse | OpenFailure::Replaced) {
                 self.made.disown(&self.path);
             } else {
                 drop(std::fs::remove_file(&self.path));
@@ -214,29 +222,12 @@ impl OpenOptions {
 
     /// Opens it for the I/O to come and locks this very description.
     fn open_locked(&self, is_block_device: bool) -> Result<OwnedFd, OpenFailure> {
-        let mut flags = OFlags::CLOEXEC;
-        flags |= if self.read_only {
+        let flags = if self.read_only {
             OFlags::RDONLY
         } else {
             OFlags::RDWR
         };
-        if self.cache == CacheMode::Direct {
-            flags |= OFlags::DIRECT;
-        }
-        if is_block_device && !self.read_only {
-            // Refused while the kernel itself uses the device: mounted, part of an array.
-            flags |= OFlags::EXCL;
-        }
-        let file = rustix::fs::open(&self.path, flags, Mode::empty()).map_err(|errno| {
-            let direct = self.cache == CacheMode::Direct;
-            match errno {
-                Errno::INVAL if direct => OpenFailure::NoDirectIo,
-                Errno::BUSY => OpenFailure::InUseByKernel,
-                Errno::ACCESS | Errno::PERM => denied(rustix::process::geteuid().is_root()),
-                Errno::ROFS => OpenFailure::ReadOnlyFileSystem,
-                errno => system("open it")(errno.into()),
-            }
-        })?;
+        let file = self.open_as(flags | self.claim(is_block_device))?;
         let lock = if self.read_only {
             FlockOperation::NonBlockingLockShared
         } else {
@@ -248,6 +239,28 @@ impl OpenOptions {
             Err(Errno::WOULDBLOCK) => Err(OpenFailure::InUse),
             Err(errno) => Err(system("lock it")(errno.into())),
         }
+    }
+
+    /// Refused while the kernel itself uses the device: mounted, part of an array.
+    const fn claim(&self, is_block_device: bool) -> OFlags {
+        if is_block_device && !self.read_only {
+            OFlags::EXCL
+        } else {
+            OFlags::empty()
+        }
+    }
+
+    fn open_as(&self, flags: OFlags) -> Result<OwnedFd, OpenFailure> {
+        let direct = match self.cache {
+            CacheMode::Direct => OFlags::DIRECT,
+            CacheMode::WriteBack | CacheMode::WriteThrough => OFlags::empty(),
+        };
+        let flags = flags | direct | OFlags::CLOEXEC;
+        let opened = rustix::fs::open(&self.path, flags, Mode::empty());
+        opened.map_err(|errno| match errno {
+            Errno::INVAL if !direct.is_empty() => OpenFailure::NoDirectIo,
+            errno => not_opened(errno),
+        })
     }
 
     /// The size the disk will have.
@@ -474,6 +487,11 @@ pub enum OpenFailure {
         /// What was asked for.
         block_bytes: u32,
     },
+    /// It was moved, removed, made or replaced since somebody looked.
+    #[error(
+        "what is at its path is not what was there a moment ago: another program has changed it; try again"
+    )]
+    Replaced,
     /// The file system took so long that nobody waits for the file any more.
     #[error(
         "its file system answered when the change had been given up, and the file was removed again: try again"
@@ -501,6 +519,15 @@ pub(crate) const fn denied(is_root: bool) -> OpenFailure {
         OpenFailure::DeniedToRoot
     } else {
         OpenFailure::Denied
+    }
+}
+
+fn not_opened(errno: Errno) -> OpenFailure {
+    match errno {
+        Errno::BUSY => OpenFailure::InUseByKernel,
+        Errno::ACCESS | Errno::PERM => denied(rustix::process::geteuid().is_root()),
+        Errno::ROFS => OpenFailure::ReadOnlyFileSystem,
+        errno => system("open it")(errno.into()),
     }
 }
 

@@ -16,7 +16,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use config::{Model, Place, StoreSpec};
+use config::{ConfigError, Model, Place, StoreSpec};
 use confine::inherited::Inherited;
 use rustix::fs::{FlockOperation, MemfdFlags, Mode, OFlags, flock, memfd_create};
 use rustix::io::Errno;
@@ -190,7 +190,7 @@ pub(crate) fn attach(args: &AttachArgs, environment: &Environment) -> anyhow::Re
 }
 
 /// Reads the configuration that was made of the arguments. They are its places: nobody has seen that text.
-fn model(text: &str, args: &AttachArgs) -> Result<Model, config::ConfigError> {
+fn model(text: &str, args: &AttachArgs) -> Result<Model, ConfigError> {
     Model::from_made_toml(text, &|key| Place::argument(argument_of(key, args)))
 }
 
@@ -400,7 +400,7 @@ fn stores(args: &AttachArgs, password: Option<&Path>) -> Result<Vec<String>, Sta
         }
         match StoreSpec::parse(&text) {
             Ok(_) => Ok(text),
-            Err(rule) => Err(StartError::from(rule.at(place()))),
+            Err(rule) => Err(StartError::from(ConfigError::new(rule, place()))),
         }
     });
     stores.collect()

@@ -199,7 +199,7 @@ impl ServeArgs {
     /// # Errors
     ///
     /// A value that no option can have.
-    pub fn complete(&mut self) -> Result<(), config::Rule> {
+    pub fn complete(&mut self) -> Result<(), config::StoreRule> {
         for store in &mut self.stores {
             *store = self.options.of(store)?;
         }

@@ -5,7 +5,7 @@
 use std::sync::LazyLock;
 
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
-use config::{OPTIONS, OptionRow, Rule};
+use config::{OPTIONS, OptionRow, StoreRule};
 
 const HEADING: &str = "Options of STORE";
 
@@ -21,7 +21,7 @@ impl StoreOptions {
     /// # Errors
     ///
     /// A value that no option can have.
-    pub(crate) fn of(&self, store: &str) -> Result<String, Rule> {
+    pub(crate) fn of(&self, store: &str) -> Result<String, StoreRule> {
         let options = self.given.iter();
         config::with_options(store, options.map(|(row, value)| (*row, value.as_str())))
     }
@@ -31,7 +31,7 @@ impl StoreOptions {
     /// # Errors
     ///
     /// A value that no option can have.
-    pub(crate) fn changed(&self, store: &str) -> Result<String, Rule> {
+    pub(crate) fn changed(&self, store: &str) -> Result<String, StoreRule> {
         let options = self.given.iter();
         let options: Vec<_> = options.map(|(row, value)| (*row, value.as_str())).collect();
         config::with_changed_options(store, &options)
@@ -46,7 +46,7 @@ impl StoreOptions {
 /// An option of a STORE that was given as a flag.
 #[derive(Debug, thiserror::Error)]
 #[error("the options of the STORE are wrong: {0}")]
-pub(crate) struct StoreOptionError(pub(crate) Rule);
+pub(crate) struct StoreOptionError(pub(crate) StoreRule);
 
 /// Options that stay in STORE: flags of these names say where the daemon is.
 const NOT_FLAGS: [&str; 2] = ["socket", "ca"];

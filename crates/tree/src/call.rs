@@ -10,9 +10,6 @@ use client::{Client, path};
 
 use crate::refusal::Refusal;
 
-/// Bytes of what is written at once: a group of a thousand initiators has room.
-pub(crate) const VALUE_BYTES_MAX: usize = 64 * 1024;
-
 /// What is asked of the daemon.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Call {

@@ -11,10 +11,9 @@ use fuser::{
     ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
 
-use crate::call::VALUE_BYTES_MAX;
 use crate::handle::Open;
 use crate::model::Node;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, VALUE_BYTES_MAX};
 use crate::tree::{Tree, kind};
 
 /// The kernel keeps nothing: what is there changes without it.

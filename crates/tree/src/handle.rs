@@ -4,12 +4,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::call::VALUE_BYTES_MAX;
 use crate::place::Place;
-use crate::refusal::Refusal;
-
-/// Files and directories that may be open at once.
-pub(crate) const OPEN_MAX: usize = 256;
+use crate::refusal::{OPEN_MAX, Refusal, VALUE_BYTES_MAX};
 
 /// What is open.
 #[derive(Clone, Debug)]

@@ -6,8 +6,11 @@ use std::sync::Arc;
 use api::problem::ProblemKind;
 use client::ClientError;
 
-use crate::call::VALUE_BYTES_MAX;
-use crate::handle::OPEN_MAX;
+/// Bytes of what is written at once: a group of a thousand initiators has room.
+pub(crate) const VALUE_BYTES_MAX: usize = 64 * 1024;
+
+/// Files and directories that may be open at once.
+pub(crate) const OPEN_MAX: usize = 256;
 
 /// Why a request of the kernel is not done. One variant per rule.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -87,7 +90,7 @@ pub(crate) enum Refusal {
     },
     /// No size.
     #[error(transparent)]
-    Size(#[from] config::Rule),
+    Size(#[from] config::SizeRule),
 }
 
 /// The answer to a program. One for each error number that is used.

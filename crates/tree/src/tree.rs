@@ -7,12 +7,12 @@ use std::time::SystemTime;
 use fuser::{Errno, FileAttr, FileType, INodeNo, OpenAccMode, OpenFlags};
 
 use crate::attribute::File;
-use crate::call::{Call, VALUE_BYTES_MAX};
+use crate::call::Call;
 use crate::handle::{Handles, Open};
 use crate::inode::Inodes;
 use crate::model::{self, Node};
 use crate::place::{Directory, Place};
-use crate::refusal::{Number, Refusal};
+use crate::refusal::{Number, Refusal, VALUE_BYTES_MAX};
 use crate::view::{Daemon, View};
 
 /// Size of a block, for the count of blocks. Spec: stat(2).

@@ -9,10 +9,9 @@ use std::sync::Arc;
 
 use client::{Client, ClientError};
 
-use crate::call::VALUE_BYTES_MAX;
 use crate::model::{self, Node};
 use crate::place::{Directory, Place};
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, VALUE_BYTES_MAX};
 use crate::view::{Daemon, View};
 
 /// Links that one path may go through. Those of the tree lead to directories, so one is what there is.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use api::access::Role;
 use api::control::Control;
 use api::plan::{Change, Document, Inspection, Origin};
-use api::problem::Problem;
+use api::problem::{Problem, ProblemKind};
 use api::request::Rollback;
 use axum::Extension;
 use axum::extract::State;
@@ -14,11 +14,10 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::IntoResponse as _;
 
 use super::daemon::no_revision;
-use super::edit::check_revision;
 use crate::answer::{self, Answer, Refusal, json, json_at};
 use crate::app::App;
 use crate::ask::{Named, Terms, Told};
-use crate::guard::Caller;
+use crate::caller::Caller;
 
 /// Characters of a comment.
 const COMMENT_MAX: usize = 200;
@@ -164,6 +163,21 @@ pub(crate) async fn rollback(
     let applied = app.calls.change(apply).await??;
     let applied = app.calls.settle(applied).await;
     Ok(answer::applied(&applied, false))
+}
+
+/// 412 when another revision runs than the one asked for.
+pub(super) fn check_revision(runs: u64, only_at: Option<u64>) -> Result<(), Problem> {
+    match only_at {
+        Some(wanted) if wanted != runs => {
+            let mut problem = Problem::new(
+                ProblemKind::RevisionMismatch,
+                format!("If-Match names revision {wanted}, but {runs} runs; read it again first"),
+            );
+            problem.revision = Some(runs);
+            Err(problem)
+        }
+        Some(_) | None => Ok(()),
+    }
 }
 
 pub(super) fn check_comment(comment: Option<&str>) -> Result<(), Refusal> {

@@ -6,18 +6,20 @@ use std::time::Instant;
 use api::control::Control;
 use api::event::Severity;
 use api::figures::Range;
+use api::plan::Document;
 use api::problem::{Problem, ProblemKind};
 use api::request::EventQuestion;
-use api::view::AccessQuestion;
+use api::view::{AccessQuestion, Target};
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::answer::{Answer, Refusal, json, json_at};
 use crate::app::App;
 use crate::ask::{Asked, Named};
+use crate::call::Much;
 use crate::feed::Keeping;
 use crate::limits;
 
@@ -26,50 +28,70 @@ pub(crate) async fn status(State(app): State<Arc<App>>) -> Answer {
     Ok(json(&app.calls.read(|control| control.status()).await?))
 }
 
-/// `GET /luns`. The revision is read first: a later view with an earlier tag can only make a
-/// conditional change fail that might have been right.
+/// All things of a kind, and the revision that has them. That is read first: a later view with an earlier tag can only
+/// make a conditional change fail that might have been right.
+async fn with_revision<T, F>(app: &App, read: F) -> Result<Much<(u64, Vec<T>)>, Refusal>
+where
+    T: Send + 'static,
+    F: FnOnce(&dyn Control, &Document) -> Result<Vec<T>, Problem> + Send + 'static,
+{
+    let ask = app.calls.read_much(move |control| {
+        let document = control.document();
+        Ok::<_, Problem>((document.revision, read(control, &document)?))
+    });
+    Ok(ask.await?.good()?)
+}
+
+/// All things of a kind.
+pub(super) async fn all<T, F>(app: &App, read: F) -> Answer
+where
+    T: Serialize + Send + 'static,
+    F: FnOnce(&dyn Control, &Document) -> Result<Vec<T>, Problem> + Send + 'static,
+{
+    let answer = with_revision(app, read).await?;
+    let (revision, things) = &*answer;
+    Ok(json_at(things, *revision))
+}
+
+/// The one of them that is wanted, of this kind and name.
+pub(super) async fn the_one<T, F>(
+    app: &App,
+    (kind, name): (&str, &str),
+    read: F,
+    is_it: impl Fn(&T) -> bool,
+) -> Answer
+where
+    T: Serialize + Send + 'static,
+    F: FnOnce(&dyn Control, &Document) -> Result<Vec<T>, Problem> + Send + 'static,
+{
+    let answer = with_revision(app, read).await?;
+    let (revision, things) = &*answer;
+    let thing = things.iter().find(|thing| is_it(thing));
+    let thing = thing.ok_or_else(|| missing(kind, name))?;
+    Ok(json_at(thing, *revision))
+}
+
+/// `GET /luns`
 pub(crate) async fn luns(State(app): State<Arc<App>>) -> Answer {
-    let ask = app
-        .calls
-        .read_much(|control| (control.document().revision, control.luns()));
-    let answer = ask.await?;
-    let (revision, luns) = &*answer;
-    Ok(json_at(luns, *revision))
+    all(&app, |control, _| Ok(control.luns())).await
 }
 
 /// `GET /luns/{id}`
 pub(crate) async fn lun(State(app): State<Arc<App>>, Named(id): Named<String>) -> Answer {
-    let ask = app
-        .calls
-        .read_much(|control| (control.document().revision, control.luns()));
-    let answer = ask.await?;
-    let (revision, luns) = &*answer;
-    let lun = luns.iter().find(|lun| lun.spec.id == id);
-    Ok(json_at(lun.ok_or_else(|| missing("lun", &id))?, *revision))
+    let luns = |control: &dyn Control, _: &Document| Ok(control.luns());
+    the_one(&app, ("lun", &id), luns, |lun| lun.spec.id == id).await
 }
 
 /// `GET /targets`
 pub(crate) async fn targets(State(app): State<Arc<App>>) -> Answer {
-    let ask = app
-        .calls
-        .read_much(|control| Ok::<_, Problem>((control.document().revision, control.targets()?)));
-    let answer = ask.await?.good()?;
-    let (revision, targets) = &*answer;
-    Ok(json_at(targets, *revision))
+    all(&app, |control, _| control.targets()).await
 }
 
 /// `GET /targets/{name}`
 pub(crate) async fn target(State(app): State<Arc<App>>, Named(name): Named<String>) -> Answer {
-    let ask = app
-        .calls
-        .read_much(|control| Ok::<_, Problem>((control.document().revision, control.targets()?)));
-    let answer = ask.await?.good()?;
-    let (revision, targets) = &*answer;
-    let target = targets.iter().find(|target| target.spec.name == name);
-    Ok(json_at(
-        target.ok_or_else(|| missing("target", &name))?,
-        *revision,
-    ))
+    let targets = |control: &dyn Control, _: &Document| control.targets();
+    let is_it = |target: &Target| target.spec.name == name;
+    the_one(&app, ("target", &name), targets, is_it).await
 }
 
 /// `GET /sessions`
@@ -196,7 +218,7 @@ pub(crate) async fn healthz() -> &'static str {
 
 /// `GET /readyz`
 pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Answer {
-    app.ready.ask(&app, Instant::now()).await?;
+    app.ready.ask(&app.calls, Instant::now()).await?;
     Ok("ok\n".into_response())
 }
 

@@ -10,30 +10,25 @@ use api::control::Control;
 use api::edit::{EDITS_MAX, Edit, Edits};
 use api::plan::{Applied, Change, Inspection, Origin, Plan};
 use api::problem::{Problem, ProblemKind};
-use axum::Extension;
-use axum::extract::State;
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
 use config::{Draft, EditError};
 
-use super::configuration::check_comment;
+use super::configuration::{check_comment, check_revision};
 use crate::answer::{self, Answer, Refusal, json_at};
 use crate::app::App;
 use crate::ask::{Terms, Told};
-use crate::guard::Caller;
+use crate::caller::Caller;
 use crate::limits;
 
 /// `POST /config/edits`
-pub(crate) async fn edits(
-    State(app): State<Arc<App>>,
-    Extension(caller): Extension<Caller>,
-    terms: Terms,
-    Told(edits): Told<Edits>,
-) -> Answer {
+pub(crate) async fn edits(editor: Editor, Told(edits): Told<Edits>) -> Answer {
     check_comment(edits.comment.as_deref())?;
     check_number(edits.edits.len())?;
     let needed = edits.edits.iter().map(Edit::needs).max();
-    let needed = needed.filter(|_| !terms.is_plan).unwrap_or(Role::Operator);
-    caller.must_have(needed)?;
-    make(&app, caller, terms, edits, false).await
+    let needed = needed.filter(|_| !editor.terms.is_plan);
+    editor.caller.must_have(needed.unwrap_or(Role::Operator))?;
+    editor.make(edits, false).await
 }
 
 fn check_number(edits: usize) -> Result<(), Refusal> {
@@ -47,36 +42,53 @@ fn check_number(edits: usize) -> Result<(), Refusal> {
     Err(Refusal::field("edits", detail))
 }
 
-/// Makes or plans one edit.
-pub(crate) async fn one(app: &Arc<App>, caller: Caller, terms: Terms, edit: Edit) -> Answer {
-    let edits = Edits {
-        edits: vec![edit],
-        comment: None,
-    };
-    make(app, caller, terms, edits, true).await
-}
-
-/// Makes edits and answers when they have taken effect, or answers with their plan. `shows_new`: the answer says by
-/// its status whether a thing was made.
-async fn make(
-    app: &Arc<App>,
+/// A request for a change of what is configured: who asks for it, and on what terms.
+#[derive(Debug)]
+pub(crate) struct Editor {
+    app: Arc<App>,
     caller: Caller,
     terms: Terms,
-    edits: Edits,
-    shows_new: bool,
-) -> Answer {
-    if terms.is_plan {
-        let inspection = Inspection::of(caller.role);
-        let role = caller.role;
-        let ask =
-            move |control: &dyn Control| plan(control, terms.only_at, edits, (role, inspection));
-        let plan = app.calls.read_much(ask).await?.good()?;
-        return Ok(json_at(&*plan, plan.revision));
+}
+
+impl FromRequestParts<Arc<App>> for Editor {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Refusal> {
+        let unknown = || Refusal::new(ProblemKind::Unavailable, "it is not known who asks");
+        Ok(Self {
+            app: Arc::clone(app),
+            caller: parts.extensions.get().cloned().ok_or_else(unknown)?,
+            terms: Terms::from_request_parts(parts, app).await?,
+        })
     }
-    let change = move |control: &dyn Control| apply(control, terms.only_at, &caller, edits);
-    let (applied, is_new) = app.calls.change(change).await??;
-    let applied = app.calls.settle(applied).await;
-    Ok(answer::applied(&applied, is_new && shows_new))
+}
+
+impl Editor {
+    /// Makes or plans one edit.
+    pub(crate) async fn one(self, edit: Edit) -> Answer {
+        let edits = Edits {
+            edits: vec![edit],
+            comment: None,
+        };
+        self.make(edits, true).await
+    }
+
+    /// Makes edits and answers when they have taken effect, or answers with their plan. `shows_new`: the answer says by
+    /// its status whether a thing was made.
+    async fn make(self, edits: Edits, shows_new: bool) -> Answer {
+        let Self { app, caller, terms } = self;
+        if terms.is_plan {
+            let role = caller.role;
+            let means = (role, Inspection::of(role));
+            let ask = move |control: &dyn Control| plan(control, terms.only_at, edits, means);
+            let plan = app.calls.read_much(ask).await?.good()?;
+            return Ok(json_at(&*plan, plan.revision));
+        }
+        let change = move |control: &dyn Control| apply(control, terms.only_at, &caller, edits);
+        let (applied, is_new) = app.calls.change(change).await??;
+        let applied = app.calls.settle(applied).await;
+        Ok(answer::applied(&applied, is_new && shows_new))
+    }
 }
 
 /// Makes edits. The second value is true when the last of them has made a thing.
@@ -177,21 +189,6 @@ impl Made {
     }
 }
 
-/// 412 when another revision runs than the one asked for.
-pub(super) fn check_revision(runs: u64, only_at: Option<u64>) -> Result<(), Problem> {
-    match only_at {
-        Some(wanted) if wanted != runs => {
-            let mut problem = Problem::new(
-                ProblemKind::RevisionMismatch,
-                format!("If-Match names revision {wanted}, but {runs} runs; read it again first"),
-            );
-            problem.revision = Some(runs);
-            Err(problem)
-        }
-        Some(_) | None => Ok(()),
-    }
-}
-
 /// The document that runs, to be read or edited.
 pub(crate) fn draft(text: &str) -> Result<Draft, Problem> {
     Draft::parse(text).map_err(|error| Problem::new(ProblemKind::InvalidConfig, error.to_string()))
@@ -215,7 +212,13 @@ pub(crate) fn problem_of(error: &EditError) -> Problem {
         | EditError::SizeOfSnapshot { .. }
         | EditError::SizeOfMembers { .. } => ProblemKind::Refused,
         EditError::SecretMissing { .. } | EditError::Value { .. } => ProblemKind::BadRequest,
-        EditError::Rule(_) => ProblemKind::InvalidConfig,
+        EditError::Rule(_)
+        | EditError::Size(_)
+        | EditError::Store(_)
+        | EditError::Address(_)
+        | EditError::Name(_)
+        | EditError::Quota(_)
+        | EditError::HyperScsi(_) => ProblemKind::InvalidConfig,
     };
     Problem::new(kind, error.to_string())
 }

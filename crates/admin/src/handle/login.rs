@@ -14,7 +14,7 @@ use axum::response::IntoResponse as _;
 use crate::answer::{Answer, Refusal, json};
 use crate::app::App;
 use crate::ask::Told;
-use crate::guard::{self, Author, Caller, NothingDone, Proof};
+use crate::caller::{self, Author, Caller, NothingDone, Proof};
 use crate::limits;
 use crate::peer::Peer;
 
@@ -28,8 +28,8 @@ pub(crate) async fn login(
     // the guesses of others behind it.
     let Some(holder) = app.tokens.holder(&login.token) else {
         return Err(match &peer {
-            Peer::Tcp { address, .. } => guard::failed_attempt(&app, address.ip()),
-            Peer::Unix { .. } => guard::unauthorized(),
+            Peer::Tcp { address, .. } => caller::failed_attempt(&app, address.ip()),
+            Peer::Unix { .. } => caller::unauthorized(),
         }
         .into());
     };
@@ -81,7 +81,7 @@ pub(crate) async fn whoami(Extension(caller): Extension<Caller>) -> Answer {
 }
 
 fn set_cookie(peer: &Peer, value: &str, age_s: u64) -> (header::HeaderName, String) {
-    let name = guard::cookie_name(peer);
+    let name = caller::cookie_name(peer);
     let secure = match peer {
         Peer::Tcp { is_tls: true, .. } => "; Secure",
         Peer::Tcp { is_tls: false, .. } | Peer::Unix { .. } => "",

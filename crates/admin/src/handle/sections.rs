@@ -2,24 +2,21 @@
 
 use std::sync::Arc;
 
+use api::control::Control;
 use api::edit::{Edit, GroupDevice, Name, Thing};
-use api::problem::Problem;
-use api::{spec, view};
-use axum::Extension;
+use api::plan::Document;
+use api::spec;
 use axum::extract::State;
 use config::{Draft, EditError, nbd_name};
 
-use super::daemon::missing;
-use super::edit;
+use super::daemon::{all, the_one};
+use super::edit::{self, Editor};
 use super::resources::{check_same, configured};
-use crate::answer::{Answer, Refusal, json_at};
+use crate::answer::Answer;
 use crate::app::App;
-use crate::ask::{Named, Terms, Told};
-use crate::call::Much;
-use crate::guard::Caller;
+use crate::ask::{Named, Told};
 
 type Shared = State<Arc<App>>;
-type Who = Extension<Caller>;
 
 /// The servers of NBD by the names that plans give them, however their places are written.
 fn named_servers(draft: &Draft) -> Vec<spec::Nbd> {
@@ -32,28 +29,19 @@ fn named_servers(draft: &Draft) -> Vec<spec::Nbd> {
 
 /// `GET /nbd`
 pub(crate) async fn servers(State(app): Shared) -> Answer {
-    let answer = configured(&app, named_servers).await?;
-    let (servers, revision) = &*answer;
-    Ok(json_at(servers, *revision))
+    all(&app, configured(named_servers)).await
 }
 
 /// `GET /nbd/{place}`
 pub(crate) async fn server(State(app): Shared, Named(place): Named<String>) -> Answer {
-    let answer = configured(&app, named_servers).await?;
-    let (servers, revision) = &*answer;
     let name = nbd_name(&place);
-    let server = servers.iter().find(|server| server.place() == name);
-    Ok(json_at(
-        server.ok_or_else(|| missing("nbd", &place))?,
-        *revision,
-    ))
+    let is_it = |server: &spec::Nbd| server.place() == name;
+    the_one(&app, ("nbd", &place), configured(named_servers), is_it).await
 }
 
 /// `PUT /nbd/{place}`
 pub(crate) async fn put_server(
-    State(app): Shared,
-    Extension(caller): Who,
-    terms: Terms,
+    editor: Editor,
     Named(place): Named<String>,
     Told(server): Told<spec::Nbd>,
 ) -> Answer {
@@ -62,48 +50,28 @@ pub(crate) async fn put_server(
         None => "bind",
     };
     check_same(field, &nbd_name(&place), &nbd_name(server.place()))?;
-    edit::one(&app, caller, terms, Edit::Put(Thing::Nbd(server))).await
+    editor.one(Edit::Put(Thing::Nbd(server))).await
 }
 
 /// `DELETE /nbd/{place}`
-pub(crate) async fn remove_server(
-    State(app): Shared,
-    Extension(caller): Who,
-    terms: Terms,
-    Named(place): Named<String>,
-) -> Answer {
-    edit::one(&app, caller, terms, Edit::Remove(Name::Nbd(place))).await
+pub(crate) async fn remove_server(editor: Editor, Named(place): Named<String>) -> Answer {
+    editor.one(Edit::Remove(Name::Nbd(place))).await
 }
 
 /// `GET /quotas`
 pub(crate) async fn quotas(State(app): Shared) -> Answer {
-    let ask = app
-        .calls
-        .read_much(|control| (control.document().revision, control.quotas()));
-    let answer = ask.await?;
-    let (revision, quotas) = &*answer;
-    Ok(json_at(quotas, *revision))
+    all(&app, |control, _| Ok(control.quotas())).await
 }
 
 /// `GET /quotas/{name}`
 pub(crate) async fn quota(State(app): Shared, Named(name): Named<String>) -> Answer {
-    let ask = app
-        .calls
-        .read_much(|control| (control.document().revision, control.quotas()));
-    let answer = ask.await?;
-    let (revision, quotas) = &*answer;
-    let quota = quotas.iter().find(|quota| quota.name == name);
-    Ok(json_at(
-        quota.ok_or_else(|| missing("quota", &name))?,
-        *revision,
-    ))
+    let quotas = |control: &dyn Control, _: &Document| Ok(control.quotas());
+    the_one(&app, ("quota", &name), quotas, |quota| quota.name == name).await
 }
 
 /// `PUT /quotas/{name}`
 pub(crate) async fn put_quota(
-    State(app): Shared,
-    Extension(caller): Who,
-    terms: Terms,
+    editor: Editor,
     Named(name): Named<String>,
     Told(quota): Told<spec::Quota>,
 ) -> Answer {
@@ -112,62 +80,39 @@ pub(crate) async fn put_quota(
         None => "owner",
     };
     check_same(field, &name, &quota.name())?;
-    edit::one(&app, caller, terms, Edit::Put(Thing::Quota(quota))).await
+    editor.one(Edit::Put(Thing::Quota(quota))).await
 }
 
 /// `DELETE /quotas/{name}`
-pub(crate) async fn remove_quota(
-    State(app): Shared,
-    Extension(caller): Who,
-    terms: Terms,
-    Named(name): Named<String>,
-) -> Answer {
-    edit::one(&app, caller, terms, Edit::Remove(Name::Quota(name))).await
-}
-
-/// All groups of HyperSCSI, and the revision that has them.
-async fn all_hyperscsi(app: &Arc<App>) -> Result<Much<(u64, Vec<view::Hyperscsi>)>, Refusal> {
-    let ask = app
-        .calls
-        .read_much(|control| Ok::<_, Problem>((control.document().revision, control.hyperscsi()?)));
-    Ok(ask.await?.good()?)
+pub(crate) async fn remove_quota(editor: Editor, Named(name): Named<String>) -> Answer {
+    editor.one(Edit::Remove(Name::Quota(name))).await
 }
 
 /// `GET /hyperscsi`
 pub(crate) async fn hyperscsi_groups(State(app): Shared) -> Answer {
-    let answer = all_hyperscsi(&app).await?;
-    let (revision, groups) = &*answer;
-    Ok(json_at(groups, *revision))
+    all(&app, |control, _| control.hyperscsi()).await
 }
 
 /// `GET /hyperscsi/{name}`
 pub(crate) async fn hyperscsi_group(State(app): Shared, Named(name): Named<String>) -> Answer {
     let wanted = name.clone();
-    let ask = app.calls.read_much(move |control| {
-        let (document, groups) = (control.document(), control.hyperscsi()?);
+    let group = move |control: &dyn Control, document: &Document| {
+        let mut groups = control.hyperscsi()?;
         // As the edits take names.
         let called = match edit::draft(&document.text)?.hyperscsi_called(&wanted) {
             Ok(called) => called,
             Err(EditError::NotFound { .. }) => wanted,
             Err(error) => return Err(edit::problem_of(&error)),
         };
-        let mut groups = groups.into_iter();
-        Ok((document.revision, groups.find(|group| group.name == called)))
-    });
-    let answer = ask.await?.good()?;
-    let (revision, group) = &*answer;
-    let group = group.as_ref();
-    Ok(json_at(
-        group.ok_or_else(|| missing("hyperscsi", &name))?,
-        *revision,
-    ))
+        groups.retain(|group| group.name == called);
+        Ok(groups)
+    };
+    the_one(&app, ("hyperscsi", &name), group, |_| true).await
 }
 
 /// `PUT /hyperscsi/{name}`
 pub(crate) async fn put_hyperscsi_group(
-    State(app): Shared,
-    Extension(caller): Who,
-    terms: Terms,
+    editor: Editor,
     Named(name): Named<String>,
     Told(group): Told<spec::Hyperscsi>,
 ) -> Answer {
@@ -175,24 +120,17 @@ pub(crate) async fn put_hyperscsi_group(
     if let Ok(known_by) = config::hyperscsi_name(&group) {
         check_same("name", &name, &known_by)?;
     }
-    edit::one(&app, caller, terms, Edit::Put(Thing::Hyperscsi(group))).await
+    editor.one(Edit::Put(Thing::Hyperscsi(group))).await
 }
 
 /// `DELETE /hyperscsi/{name}`
-pub(crate) async fn remove_hyperscsi_group(
-    State(app): Shared,
-    Extension(caller): Who,
-    terms: Terms,
-    Named(name): Named<String>,
-) -> Answer {
-    edit::one(&app, caller, terms, Edit::Remove(Name::Hyperscsi(name))).await
+pub(crate) async fn remove_hyperscsi_group(editor: Editor, Named(name): Named<String>) -> Answer {
+    editor.one(Edit::Remove(Name::Hyperscsi(name))).await
 }
 
 /// `PUT /hyperscsi/{name}/devices/{id}`
 pub(crate) async fn put_device(
-    State(app): Shared,
-    Extension(caller): Who,
-    terms: Terms,
+    editor: Editor,
     Named((name, id)): Named<(String, String)>,
     Told(device): Told<spec::HyperscsiDevice>,
 ) -> Answer {
@@ -201,16 +139,14 @@ pub(crate) async fn put_device(
         hyperscsi: name,
         device,
     };
-    edit::one(&app, caller, terms, Edit::Put(Thing::Device(device))).await
+    editor.one(Edit::Put(Thing::Device(device))).await
 }
 
 /// `DELETE /hyperscsi/{name}/devices/{id}`
 pub(crate) async fn remove_device(
-    State(app): Shared,
-    Extension(caller): Who,
-    terms: Terms,
+    editor: Editor,
     Named((hyperscsi, id)): Named<(String, String)>,
 ) -> Answer {
     let edit = Edit::Remove(Name::Device { hyperscsi, id });
-    edit::one(&app, caller, terms, edit).await
+    editor.one(edit).await
 }

@@ -14,7 +14,7 @@ use super::edit;
 use crate::answer::{self, Answer, json, made};
 use crate::app::App;
 use crate::ask::{Named, Told};
-use crate::guard::Caller;
+use crate::caller::Caller;
 
 /// `GET /snapshots`
 pub(crate) async fn list(State(app): State<Arc<App>>) -> Answer {

@@ -9,8 +9,9 @@ use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
 
 use crate::answer::{Answer, json};
-use crate::app::{App, now_ms};
+use crate::app::App;
 use crate::ask::{Named, Told};
+use crate::audit::now_ms;
 
 /// `GET /tokens`
 pub(crate) async fn list(State(app): State<Arc<App>>) -> Answer {

@@ -1,12 +1,58 @@
-//! The table of metrics.
+//! The table of metrics, and what it reads.
 
+use std::collections::BTreeMap;
+
+use api::control::Control;
+use api::event::{Finding, Severity};
 use api::stats::{
     Connections, Core, FileSystemSpace, Hyperscsi, LoginFailures, LunSpace, Operations, Series,
-    StoreErrors,
+    Space, Stats, StoreErrors,
 };
 use api::view::{Certificate, Session, Status};
 
-use super::Snapshot;
+/// What the daemon counted, at one moment.
+#[derive(Clone, Debug)]
+pub(super) struct Snapshot {
+    pub(super) stats: Stats,
+    pub(super) status: Status,
+    pub(super) space: Space,
+    /// How many there are of each rule, severity and unit.
+    pub(super) findings: Vec<([String; 3], u64)>,
+    /// None when the data plane does not answer.
+    pub(super) sessions: Vec<Session>,
+    pub(super) hyperscsi: Hyperscsi,
+}
+
+impl Snapshot {
+    pub(super) fn take(control: &dyn Control) -> Self {
+        let status = control.status();
+        Self {
+            stats: control.stats(),
+            findings: by_labels(&status.findings),
+            status,
+            space: control.space(),
+            // Counters are worth most when something hangs.
+            sessions: control.sessions().unwrap_or_default(),
+            hyperscsi: control.hyperscsi_stats(),
+        }
+    }
+}
+
+/// How many findings there are of each rule, severity and unit.
+pub(super) fn by_labels(findings: &[Finding]) -> Vec<([String; 3], u64)> {
+    let mut counts = BTreeMap::new();
+    for finding in findings {
+        let severity = match finding.severity {
+            Severity::Info => "info",
+            Severity::Warning => "warning",
+            Severity::Error => "error",
+        };
+        let lun = finding.lun.clone().unwrap_or_default();
+        let labels = [finding.code.clone(), severity.to_owned(), lun];
+        *counts.entry(labels).or_insert(0) += 1;
+    }
+    counts.into_iter().collect()
+}
 
 /// What kind of metric it is.
 ///

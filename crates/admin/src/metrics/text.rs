@@ -8,8 +8,7 @@ use std::slice::Iter;
 
 use api::stats::{LATENCY_BOUNDS_US, Operations, Series};
 
-use super::Snapshot;
-use super::table::{Kind, METRICS, Metric, Samples, Value};
+use super::table::{Kind, METRICS, Metric, Samples, Snapshot, Value};
 
 /// Bytes after which a piece is passed on. It is longer by one sample at most.
 const PIECE_BYTES: usize = 16 * 1024;

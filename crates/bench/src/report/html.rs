@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use super::Report;
-use super::plot::{Plot, STYLES, Scale, Series, marker};
+use super::plot::{Plot, STYLES, Scale, Series, escaped, marker};
 use crate::host::Host;
 use crate::result::{Metric, MetricForm, PointResult, Spread};
 use crate::suite::{Beside, PUBLISHED_PREFACE};
@@ -37,23 +37,6 @@ pub fn render(report: &Report<'_>) -> String {
     published(&mut page, report);
     page.push_str("</body></html>\n");
     page
-}
-
-/// Text with the characters replaced that mean something in HTML, and control characters left out.
-pub(super) fn escaped(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => safe.push_str("&amp;"),
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '"' => safe.push_str("&quot;"),
-            '\'' => safe.push_str("&#39;"),
-            other if other.is_control() => safe.push(' '),
-            other => safe.push(other),
-        }
-    }
-    safe
 }
 
 /// Where and how it was measured.

@@ -2,8 +2,6 @@
 
 use std::fmt::Write as _;
 
-use super::html::escaped;
-
 /// Size of the drawing in its own units, which the page scales.
 const WIDTH: f64 = 480.0;
 const HEIGHT: f64 = 300.0;
@@ -267,6 +265,23 @@ pub(super) fn short_number(value: f64) -> String {
         text.trim_end_matches('0').trim_end_matches('.').to_owned()
     };
     text + letter
+}
+
+/// Text with the characters replaced that mean something in HTML, and control characters left out.
+pub(super) fn escaped(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            '\'' => safe.push_str("&#39;"),
+            other if other.is_control() => safe.push(' '),
+            other => safe.push(other),
+        }
+    }
+    safe
 }
 
 #[cfg(test)]

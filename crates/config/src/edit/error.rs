@@ -1,6 +1,8 @@
 //! Why an edit cannot be made, whatever the rest of the configuration says.
 
-use crate::Rule;
+use crate::{
+    AddressRule, HyperScsiRule, LunNumber, NameRule, QuotaRule, Rule, SizeRule, StoreRule,
+};
 
 /// How many users of a thing a message names.
 const NAMED_MAX: usize = 4;
@@ -94,7 +96,7 @@ pub enum EditError {
     /// A target that shows as many units as it may.
     #[error(
         "target {target} has no free LUN up to {}; take one away first",
-        crate::LunNumber::MAX
+        LunNumber::MAX
     )]
     NoFreeLun {
         /// The target.
@@ -169,9 +171,28 @@ pub enum EditError {
         /// The user.
         name: String,
     },
-    /// A value that the edit would write is wrong in itself.
+    // A value that the edit would write is wrong in itself.
+    /// A text or a key.
     #[error(transparent)]
     Rule(#[from] Rule),
+    /// A size.
+    #[error(transparent)]
+    Size(#[from] SizeRule),
+    /// A STORE.
+    #[error(transparent)]
+    Store(#[from] StoreRule),
+    /// An address.
+    #[error(transparent)]
+    Address(#[from] AddressRule),
+    /// The name of a target.
+    #[error(transparent)]
+    Name(#[from] NameRule),
+    /// A quota.
+    #[error(transparent)]
+    Quota(#[from] QuotaRule),
+    /// A group of HyperSCSI.
+    #[error(transparent)]
+    HyperScsi(#[from] HyperScsiRule),
 }
 
 /// The first of the names, and how many more there are.

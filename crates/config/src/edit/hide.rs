@@ -8,12 +8,10 @@ use std::hash::{BuildHasher as _, RandomState};
 
 use toml_edit::{DocumentMut, Item, TableLike, Value, value};
 
-use super::hyperscsi::name_of;
+use super::identity::hyperscsi_name_of as name_of;
 use super::list::{Row, rows};
+use crate::NOT_SHOWN;
 use crate::notify::origin_of;
-
-/// In place of a secret. It is taken for none, so that nobody puts it into the configuration by mistake.
-pub const NOT_SHOWN: &str = "(not shown)";
 
 /// The text with "(not shown)" in place of each secret that is written in it: passwords of groups, and what follows the
 /// host in the URLs of web servers that get events. Comments are left out; everything else stays on its line as it is.

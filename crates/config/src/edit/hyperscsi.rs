@@ -4,43 +4,17 @@
 
 use api::edit::{DeviceKeys, HyperscsiKeys};
 use api::spec;
-use toml_edit::{TableLike, Value};
 
+use super::draft::{Draft, HYPERSCSI, Kind};
+use super::error::EditError;
+use super::identity::{AT, parts};
+use super::list::Keys;
 use super::section::Section;
-use super::table::{Keys, text};
-use super::{Draft, EditError, HYPERSCSI, Kind};
-use crate::file::check_text;
-use crate::hyperscsi::HYPERSCSI_NAME_BYTES_MAX;
-use crate::{HyperScsiPlace, Rule};
+use crate::fields::check_text;
+use crate::{HYPERSCSI_NAME_BYTES_MAX, HyperScsiPlace, HyperScsiRule, Rule};
 
 /// The list of devices of a group.
 const DEVICE: &str = "device";
-
-/// What stands between the name of a group and its place.
-const AT: &str = " at ";
-
-/// What a group is known by, as the file says it.
-pub(super) fn name_of(group: &dyn TableLike) -> Option<String> {
-    let place = match (text(group, "interface"), text(group, "udp")) {
-        (Some(interface), _) => HyperScsiPlace::parse(&interface),
-        (None, Some(address)) => HyperScsiPlace::parse(&format!("udp:{address}")),
-        (None, None) => return None,
-    };
-    Some(format!("{}{AT}{}", text(group, "name")?, place.ok()?))
-}
-
-/// The two parts of what a group is known by.
-fn parts(known_by: &str) -> Option<(&str, HyperScsiPlace)> {
-    let (name, place) = known_by.rsplit_once(AT)?;
-    Some((name, HyperScsiPlace::parse(place).ok()?))
-}
-
-/// The keys with which the section of a group begins.
-pub(super) fn first_keys(known_by: &str) -> Option<Vec<(&'static str, Value)>> {
-    let (name, place) = parts(known_by)?;
-    let (key, value) = place.key_and_value();
-    Some(vec![("name", Value::from(name)), (key, Value::from(value))])
-}
 
 impl Section for spec::Hyperscsi {
     const KIND: Kind = HYPERSCSI;
@@ -50,7 +24,7 @@ impl Section for spec::Hyperscsi {
             (Some(_), Some(_)) => return Err(Rule::NotBoth { other: "interface" }.into()),
             (Some(interface), None) => HyperScsiPlace::parse(interface)?,
             (None, Some(address)) => HyperScsiPlace::parse(&format!("udp:{address}"))?,
-            (None, None) => return Err(Rule::HyperScsiNowhere.into()),
+            (None, None) => return Err(HyperScsiRule::Nowhere.into()),
         };
         check_text("name of the group", HYPERSCSI_NAME_BYTES_MAX, &self.name)?;
         Ok(format!("{}{AT}{place}", self.name))
@@ -130,11 +104,11 @@ impl Draft {
             let known_by = self.hyperscsi_called(&keys.hyperscsi)?;
             let mut groups = self.hyperscsi().into_iter();
             if groups.any(|group| group.open && group.named().is_ok_and(|it| it == known_by)) {
-                return Err(Rule::HyperScsiNoPassword.into());
+                return Err(HyperScsiRule::NoPassword.into());
             }
         }
         self.change_hyperscsi(&keys.hyperscsi, |group| {
-            super::make::replace(&mut group.user, keys.user.as_ref());
+            replace(&mut group.user, keys.user.as_ref());
             if let Some(file) = &keys.password_file {
                 group.password_file = Some(file.clone());
                 group.open = false;
@@ -144,8 +118,8 @@ impl Draft {
                 // Both are refused, if both are given.
                 group.password_file.clone_from(&keys.password_file);
             }
-            super::make::replace(&mut group.retransmit, keys.retransmit.as_ref());
-            super::make::replace(&mut group.profile, keys.profile.as_ref());
+            replace(&mut group.retransmit, keys.retransmit.as_ref());
+            replace(&mut group.profile, keys.profile.as_ref());
             if let Some(devices) = &keys.device {
                 group.device.clone_from(devices);
             }
@@ -237,6 +211,13 @@ impl Draft {
         let uses = groups.filter(has);
         uses.map(|group| format!("hyperscsi.group {}", group.name))
             .collect()
+    }
+}
+
+/// Takes a value over, if there is one; an empty one takes the key away.
+fn replace(key: &mut Option<String>, value: Option<&String>) {
+    if let Some(value) = value {
+        *key = (!value.is_empty()).then(|| value.clone());
     }
 }
 
@@ -424,12 +405,10 @@ hyperscsi.group = [
             !again.contains("open") && again.contains("abc.secret"),
             "{again}"
         );
-        for (text, edit) in [
-            (TABLES, keys(Some("x"), Some(true))),
-            (open.as_str(), keys(None, Some(false))),
-        ] {
-            assert!(matches!(after(text, &[edit]), Err(EditError::Rule(_))));
-        }
+        let both = after(TABLES, &[keys(Some("x"), Some(true))]);
+        assert_eq!(both, Err(Rule::NotBoth { other: "open" }.into()));
+        let none = after(&open, &[keys(None, Some(false))]);
+        assert_eq!(none, Err(HyperScsiRule::NoPassword.into()));
     }
 
     #[test]

@@ -1,14 +1,13 @@
-//! Lists of the file in both their forms, `[[lun]]` and `lun = [...]`: what is around the entries,
-//! comments and line breaks, stays where it was.
+//! Lists and tables of the file in both their forms, `[[lun]]` and `lun = [...]`, `[section]` and `{ ... }`: what they
+//! say, and how to say something else without touching what is around it.
 
 use std::collections::{HashMap, HashSet};
 
-use toml_edit::{Array, ArrayOfTables, Item, RawString, Table, TableLike, Value};
+use toml_edit::{Array, ArrayOfTables, InlineTable, Item, RawString, Table, TableLike, Value};
 
-use super::table::{Keys, exchange};
-
-/// What new entries of a list that has one on each line are indented by, if it has none yet.
-const INDENT: &str = "    ";
+use super::inline::{
+    exchange, gap, give_end, insert_inline, insert_key, remove_inline, set_gap, take_end,
+};
 
 /// An entry of a list.
 #[derive(Clone, Copy)]
@@ -281,116 +280,158 @@ fn table_at(table: &mut Table, position: isize) -> Option<&mut Table> {
 }
 
 fn table_of(value: Value) -> Table {
-    match value {
-        Value::InlineTable(table) => table.into_table(),
-        Value::String(_)
-        | Value::Integer(_)
-        | Value::Float(_)
-        | Value::Boolean(_)
-        | Value::Datetime(_)
-        | Value::Array(_) => Table::new(),
+    let Value::InlineTable(table) = value else {
+        return Table::new();
+    };
+    table.into_table()
+}
+
+/// The string under a key.
+pub(super) fn text(table: &dyn TableLike, key: &str) -> Option<String> {
+    table.get(key).and_then(Item::as_str).map(str::to_owned)
+}
+
+/// The strings under a key; none if the file does not have it.
+pub(super) fn texts(table: &dyn TableLike, key: &str) -> Vec<String> {
+    rows(table.get(key)).into_iter().map(plain).collect()
+}
+
+/// The string that an entry of a list is; empty for a table.
+fn plain(row: Row<'_>) -> String {
+    match row {
+        Row::Text(text) => text.to_owned(),
+        Row::Table(_) => String::new(),
     }
 }
 
-/// What stands before the entry at this position; behind the last one, what stands before the
-/// bracket.
-fn gap(array: &Array, at: usize) -> String {
-    let raw = match array.get(at) {
-        Some(value) => value.decor().prefix(),
-        None => Some(array.trailing()),
-    };
-    let default = if at == 0 || at >= array.len() {
-        ""
-    } else {
-        " "
-    };
-    raw.map_or(default, |raw| raw.as_str().unwrap_or(default))
-        .to_owned()
+/// A table that is being changed, in either form.
+pub(super) enum Keys<'a> {
+    /// `[section]`
+    Section(&'a mut Table),
+    /// `{ ... }`
+    Inline(&'a mut InlineTable),
 }
 
-fn set_gap(array: &mut Array, at: usize, gap: String) {
-    match array.get_mut(at) {
-        Some(value) => value.decor_mut().set_prefix(gap),
-        None => array.set_trailing(gap),
-    }
-}
-
-/// Splits a gap into what belongs to the entry before it, the rest of its line, and what comes
-/// after.
-fn split(gap: &str) -> (&str, &str) {
-    gap.find('\n').map_or(("", gap), |end| gap.split_at(end))
-}
-
-/// The end of the list begins behind its last entry, whether or not a comma stands there.
-fn settle_end(array: &mut Array) {
-    let Some(last) = array.len().checked_sub(1) else {
-        return;
-    };
-    if array.trailing_comma() {
-        return;
-    }
-    let Some(value) = array.get_mut(last) else {
-        return;
-    };
-    let suffix = value.decor().suffix().and_then(RawString::as_str);
-    let end = suffix.unwrap_or("").to_owned();
-    value.decor_mut().set_suffix("");
-    array.set_trailing(end);
-}
-
-fn insert_inline(array: &mut Array, at: usize, mut value: Value) {
-    settle_end(array);
-    let here = gap(array, at);
-    let model = gap(array, at.min(array.len().saturating_sub(1)));
-    let (line_end, after) = split(&here);
-    let own = if array.is_empty() && here.contains('\n') {
-        let indent = here.rsplit('\n').next().unwrap_or("");
-        format!("\n{indent}{INDENT}")
-    } else if let Some((_, indent)) = model.rsplit_once('\n') {
-        format!("\n{indent}")
-    } else if line_end.contains('#') {
-        format!("\n{INDENT}")
-    } else if at == 0 {
-        model
-    } else {
-        " ".to_owned()
-    };
-    let after = match (after, at == array.len()) {
-        ("", false) => " ".to_owned(),
-        (after, _) => after.to_owned(),
-    };
-    value.decor_mut().set_prefix(format!("{line_end}{own}"));
-    value.decor_mut().set_suffix("");
-    set_gap(array, at, after);
-    array.insert_formatted(at, value);
-}
-
-fn remove_inline(array: &mut Array, at: usize) {
-    settle_end(array);
-    let (before, behind) = (gap(array, at), gap(array, at + 1));
-    let is_last = at + 1 == array.len();
-    let joined = if behind.contains('\n') {
-        format!("{}{}", split(&before).0, split(&behind).1)
-    } else if before.contains('#') || (at == 0 && !is_last) {
-        before
-    } else {
-        behind
-    };
-    array.remove(at);
-    set_gap(array, at, joined);
-}
-
-/// A list of values: one on each line, unless there is at most one.
-pub(super) fn array_of(values: impl IntoIterator<Item = Value>) -> Array {
-    let mut array: Array = values.into_iter().collect();
-    if array.len() > 1 {
-        for value in array.iter_mut() {
-            value.decor_mut().set_prefix(format!("\n{INDENT}"));
+impl<'a> Keys<'a> {
+    /// The table in this item, if there is one.
+    pub(super) fn of(item: &'a mut Item) -> Option<Self> {
+        match item {
+            Item::Table(table) => Some(Keys::Section(table)),
+            Item::Value(value) => value.as_inline_table_mut().map(Keys::Inline),
+            Item::ArrayOfTables(_) | Item::None => None,
         }
-        array.set_trailing("\n");
-        array.set_trailing_comma(true);
     }
-    array
+
+    /// The table, to read it.
+    pub(super) fn read(&self) -> &dyn TableLike {
+        match self {
+            Keys::Section(table) => *table,
+            Keys::Inline(table) => *table,
+        }
+    }
+
+    /// The list under a key.
+    pub(super) fn list(&mut self, key: &str) -> Option<List<'_>> {
+        match self {
+            Keys::Section(table) => table.get_mut(key).and_then(List::of),
+            Keys::Inline(table) => List::in_value(table.get_mut(key)?),
+        }
+    }
+
+    /// The table under a key.
+    pub(super) fn table(&mut self, key: &str) -> Option<Keys<'_>> {
+        match self {
+            Keys::Section(table) => table.get_mut(key).and_then(Keys::of),
+            Keys::Inline(table) => table
+                .get_mut(key)
+                .and_then(Value::as_inline_table_mut)
+                .map(Keys::Inline),
+        }
+    }
+
+    /// Writes a value, or takes the key away.
+    pub(super) fn set(&mut self, key: &str, value: Option<Value>) {
+        let Some(value) = value else {
+            self.remove(key);
+            return;
+        };
+        match self {
+            Keys::Section(table) => match table.get_mut(key).and_then(Item::as_value_mut) {
+                Some(old) => exchange(old, value),
+                None => {
+                    table.insert(key, Item::Value(value));
+                }
+            },
+            Keys::Inline(table) => match table.get_mut(key) {
+                Some(old) => exchange(old, value),
+                None => insert_key(table, key, value),
+            },
+        }
+    }
+
+    /// Takes a key away.
+    pub(super) fn remove(&mut self, key: &str) {
+        match self {
+            Keys::Section(table) => {
+                table.remove(key);
+            }
+            Keys::Inline(table) => {
+                let end = take_end(table);
+                table.remove(key);
+                give_end(table, &end);
+            }
+        }
+    }
+
+    /// Writes a string, if it is not there in this or an equal form.
+    pub(super) fn set_text(
+        &mut self,
+        key: &str,
+        wanted: Option<&str>,
+        is_same: fn(&str, &str) -> bool,
+    ) {
+        let is_there = match (self.read().get(key).and_then(Item::as_str), wanted) {
+            (Some(old), Some(new)) => is_same(old, new),
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        };
+        if !is_there {
+            self.set(key, wanted.map(Value::from));
+        }
+    }
+
+    /// Writes a list of strings: entries that are there in this or an equal form stay as they
+    /// are. `name` gives the form by which strings are compared.
+    pub(super) fn set_texts(&mut self, key: &str, wanted: &[String], name: fn(&str) -> String) {
+        let names: Vec<String> = wanted.iter().map(|text| name(text)).collect();
+        let there = texts(self.read(), key);
+        if there
+            .iter()
+            .map(|text| name(text))
+            .eq(names.iter().cloned())
+        {
+            return;
+        }
+        let Some(mut list) = self.list(key) else {
+            let array: Array = wanted.iter().map(String::as_str).collect();
+            self.set(key, Some(Value::Array(array)));
+            return;
+        };
+        list.reconcile(
+            &names,
+            |row| name(&plain(row)),
+            |at| Value::from(wanted.get(at).map_or("", String::as_str)),
+        );
+    }
+}
+
+/// Takes the key of an empty `[[list]]` away, which would otherwise come back as `list = []`.
+pub(super) fn tidy(keys: &mut Keys<'_>, key: &str) {
+    let is_bare =
+        matches!(keys.read().get(key), Some(Item::ArrayOfTables(tables)) if tables.is_empty());
+    if is_bare {
+        keys.remove(key);
+    }
 }
 
 #[cfg(test)]

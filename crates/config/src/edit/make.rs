@@ -5,9 +5,10 @@ use std::collections::HashSet;
 use api::edit::{Edit, GroupKeys, Keys, Name, Thing, UserKeys, View};
 use api::spec;
 
+use super::draft::{Draft, GROUP, HYPERSCSI, LUN, NBD, QUOTA, STORE, TARGET, USER};
+use super::error::EditError;
 use super::section::Section as _;
 use super::target::shares_view;
-use super::{Draft, EditError, GROUP, HYPERSCSI, LUN, NBD, QUOTA, STORE, TARGET, USER};
 use crate::LunNumber;
 use crate::address::is_same_bind;
 
@@ -207,13 +208,6 @@ impl Draft {
 
     fn target(&self, name: &str) -> Result<spec::Target, EditError> {
         self.section(name)
-    }
-}
-
-/// Takes a value over, if there is one; an empty one takes the key away.
-pub(super) fn replace(key: &mut Option<String>, value: Option<&String>) {
-    if let Some(value) = value {
-        *key = (!value.is_empty()).then(|| value.clone());
     }
 }
 

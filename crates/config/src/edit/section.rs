@@ -1,90 +1,19 @@
 //! The sections of the file that have a list: one mechanism reads, adds, changes and removes them all; a section says
 //! what names it, what is wrong with it by itself, and what refers to it.
 
-use std::net::SocketAddr;
-
 use api::patch::{Patch, Patched};
 use api::spec;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use toml_edit::{TableLike, Value};
+use toml_edit::Item;
 
-use super::list::{Row, rows};
-use super::table::{Keys, text};
-use super::{Draft, EditError, GROUP, Kind, LUN, NBD, QUOTA, STORE, TARGET, USER, hyperscsi, walk};
+use super::draft::{Draft, GROUP, Kind, LUN, NBD, QUOTA, STORE, TARGET, USER};
+use super::error::EditError;
+use super::list::{Keys, Row, rows, texts};
+use super::walk;
 use crate::address::parse_nbd_bind;
-use crate::{IscsiName, Rule, StoreSpec, file, parse_size};
-
-/// Where a server of NBD listens that does not say it.
-const NBD_PLACE_DEFAULT: &str = "127.0.0.1:10809";
-
-/// What names the things of a kind.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Identity {
-    /// The text of this key.
-    Key(&'static str),
-    /// The address or the path of a server of NBD.
-    Place,
-    /// What a quota counts: `owner:NAME` or `pool:PLACE`.
-    Counted,
-    /// The name and the place of a group of HyperSCSI: `NAME at PLACE`.
-    Group,
-}
-
-impl Identity {
-    /// The name of a thing.
-    pub(super) fn of(self, table: &dyn TableLike) -> Option<String> {
-        match self {
-            Self::Key(key) => text(table, key),
-            Self::Place => {
-                let place = text(table, "socket").or_else(|| text(table, "bind"));
-                Some(place.unwrap_or_else(|| NBD_PLACE_DEFAULT.to_owned()))
-            }
-            Self::Counted => {
-                let of = |key: &str| text(table, key).map(|text| format!("{key}:{text}"));
-                of("owner").or_else(|| of("pool"))
-            }
-            Self::Group => hyperscsi::name_of(table),
-        }
-    }
-
-    /// The keys that say the name.
-    pub(super) fn keys(self) -> &'static [&'static str] {
-        match self {
-            Self::Key("id") => &["id"],
-            Self::Key(_) => &["name"],
-            Self::Place => &["bind", "socket"],
-            Self::Counted => &["owner", "pool"],
-            Self::Group => &["name", "interface", "udp"],
-        }
-    }
-
-    /// The keys that say a name, and their values.
-    pub(super) fn key(self, name: &str) -> Option<Vec<(&'static str, Value)>> {
-        let (key, text) = match self {
-            Self::Key(key) => (key, name),
-            Self::Place if parse_nbd_bind(name).is_ok() => ("bind", name),
-            Self::Place => ("socket", name),
-            Self::Counted => match name.split_once(':')? {
-                ("owner", owner) => ("owner", owner),
-                ("pool", pool) => ("pool", pool),
-                _ => return None,
-            },
-            Self::Group => return hyperscsi::first_keys(name),
-        };
-        Some(vec![(key, Value::from(text))])
-    }
-}
-
-/// The address of a server of NBD that is given so, with or without a port. `None`: it is none, as a path.
-pub fn nbd_address(place: &str) -> Option<SocketAddr> {
-    parse_nbd_bind(place).ok()
-}
-
-/// What a server of NBD is known by, as plans call it: its address with a port, or the path of its socket.
-pub fn nbd_name(place: &str) -> String {
-    nbd_address(place).map_or_else(|| place.to_owned(), |address| address.to_string())
-}
+use crate::group::{NO_INITIATORS, initiator_user};
+use crate::{IscsiName, QuotaRule, Rule, StoreSpec, parse_size};
 
 /// A section of the file as the API says it.
 pub(super) trait Section: Clone + Default + DeserializeOwned + Serialize {
@@ -113,6 +42,41 @@ pub(super) trait Section: Clone + Default + DeserializeOwned + Serialize {
 }
 
 impl Draft {
+    /// The units, as the text has them.
+    pub fn luns(&self) -> Vec<spec::Lun> {
+        self.sections()
+    }
+
+    /// The named stores, as the text has them.
+    pub fn stores(&self) -> Vec<spec::Store> {
+        self.sections()
+    }
+
+    /// The servers of NBD, as the text has them.
+    pub fn nbd(&self) -> Vec<spec::Nbd> {
+        self.sections()
+    }
+
+    /// The quotas, as the text has them.
+    pub fn quotas(&self) -> Vec<spec::Quota> {
+        self.sections()
+    }
+
+    /// The targets, as the text has them.
+    pub fn targets(&self) -> Vec<spec::Target> {
+        self.sections()
+    }
+
+    /// The groups, as the text has them.
+    pub fn groups(&self) -> Vec<spec::Group> {
+        self.sections()
+    }
+
+    /// The users, as the text has them, without secrets.
+    pub fn users(&self) -> Vec<spec::User> {
+        self.sections()
+    }
+
     /// All of a kind, as the text has them.
     pub(super) fn sections<S: Section>(&self) -> Vec<S> {
         let rows = rows(self.list(S::KIND)).into_iter();
@@ -163,6 +127,41 @@ impl Draft {
     pub(super) fn remove_section<S: Section>(&mut self, name: &str) -> Result<(), EditError> {
         self.remove(S::KIND, name, |draft| S::uses(draft, name))
     }
+
+    fn uses_of_user(&self, name: &str) -> Vec<String> {
+        let is_name = |user: &String| user == name;
+        let targets = self.targets().into_iter();
+        let of_targets = targets
+            .filter(|target| target.auth.iter().any(is_name))
+            .map(|target| format!("auth of target {}", target.name));
+        let is_entry = |entry: &String| initiator_user(entry) == Some(name);
+        let groups = self.groups().into_iter();
+        let of_groups = groups
+            .filter(|group| group.initiators.iter().any(is_entry))
+            .map(|group| format!("group {}", group.id));
+        let server = self.document.get("server").and_then(Item::as_table_like);
+        let discovery = server.map(|server| texts(server, "discovery_auth"));
+        let of_server = discovery
+            .filter(|users| users.iter().any(is_name))
+            .map(|_| "discovery_auth".to_owned());
+        of_targets.chain(of_groups).chain(of_server).collect()
+    }
+
+    /// The units that are snapshots of the one with this `id`, each with what follows that in its store.
+    pub(super) fn snapshots_of(&self, id: &str) -> Vec<(String, String)> {
+        let rows = rows(self.list(LUN)).into_iter();
+        rows.filter_map(|row| {
+            let rest = snapshot_of(row.text("store")?, id)?;
+            Some((row.text("id")?.to_owned(), rest))
+        })
+        .collect()
+    }
+}
+
+/// What follows the `id` in the store of a unit that is a snapshot of the unit with this one.
+fn snapshot_of(store: &str, id: &str) -> Option<String> {
+    let rest = store.strip_prefix("snap:")?.strip_prefix(id)?;
+    rest.starts_with('@').then(|| rest.to_owned())
 }
 
 impl Section for spec::Lun {
@@ -232,7 +231,7 @@ impl Section for spec::Group {
 
     fn check(&self) -> Result<(), EditError> {
         match self.initiators.is_empty() {
-            true => Err(file::NO_INITIATORS.into()),
+            true => Err(NO_INITIATORS.into()),
             false => Ok(()),
         }
     }
@@ -314,8 +313,8 @@ impl Section for spec::Quota {
     fn named(&self) -> Result<String, EditError> {
         match (&self.owner, &self.pool) {
             (Some(_), None) | (None, Some(_)) => Ok(Self::name(self)),
-            (Some(_), Some(_)) => Err(Rule::QuotaOfTwo.into()),
-            (None, None) => Err(Rule::QuotaOfNothing.into()),
+            (Some(_), Some(_)) => Err(QuotaRule::OfTwo.into()),
+            (None, None) => Err(QuotaRule::OfNothing.into()),
         }
     }
 
@@ -332,6 +331,7 @@ mod tests {
     use api::edit::{Edit, Keys, Name, NbdKeys, QuotaKeys, StoreKeys, Thing};
 
     use super::*;
+    use crate::nbd_name;
 
     const TEXT: &str = r#"
 [[lun]]

@@ -1,6 +1,7 @@
 //! Another size in the text of a STORE; everything else of the text stays.
 
-use crate::{EditError, StoreAt, StoreOption, StorePlace, StoreSpec, keys};
+use super::error::EditError;
+use crate::{StoreAt, StoreOption, StorePlace, StoreSpec, keys};
 
 /// The STORE of unit `id` with another size.
 pub(super) fn resized(id: &str, text: &str, wanted_bytes: u64) -> Result<String, EditError> {
@@ -42,19 +43,12 @@ pub(super) fn resized(id: &str, text: &str, wanted_bytes: u64) -> Result<String,
         }
         Some(_) | None => {}
     }
-    let resized = match store.at.place {
-        StorePlace::Size(_) => {
-            let options = text.find('?').and_then(|at| text.get(at..));
-            let resized = StoreAt::sized(store.at.kind, wanted_bytes);
-            format!("{resized}{}", options.unwrap_or(""))
-        }
-        StorePlace::Path(_)
-        | StorePlace::Export(_)
-        | StorePlace::Image(_)
-        | StorePlace::Device(_)
-        | StorePlace::Lun(_)
-        | StorePlace::Snapshot(_)
-        | StorePlace::Members(_) => with_option(text, "size=", &keys::size_text(wanted_bytes)),
+    let resized = if let StorePlace::Size(_) = store.at.place {
+        let options = text.find('?').and_then(|at| text.get(at..));
+        let resized = StoreAt::sized(store.at.kind, wanted_bytes);
+        format!("{resized}{}", options.unwrap_or(""))
+    } else {
+        with_option(text, "size=", &keys::size_text(wanted_bytes))
     };
     StoreSpec::parse(&resized)?;
     Ok(resized)

@@ -3,11 +3,13 @@
 use std::collections::HashSet;
 
 use api::spec;
-use toml_edit::{Item, TableLike, Value};
+use toml_edit::{TableLike, Value};
 
-use super::list::{List, Row, array_of, rows};
-use super::table::Keys;
-use super::{Draft, EditError, NBD, TARGET, table, walk};
+use super::draft::{Draft, NBD, TARGET};
+use super::error::EditError;
+use super::inline::array_of;
+use super::list::{List, Row, rows, text, texts, tidy};
+use super::walk;
 use crate::PORTAL_DEFAULT;
 use crate::address::{is_same_bind, parse_bind};
 use crate::keys::SECTION_TARGET_LUN;
@@ -224,7 +226,7 @@ impl Draft {
                 continue;
             };
             let is_old = |id: &String| id == old;
-            let before = table::texts(server.read(), "luns");
+            let before = texts(server.read(), "luns");
             if before.iter().any(is_old) {
                 let after = before.into_iter();
                 let after = after.map(|id| if is_old(&id) { new.to_owned() } else { id });
@@ -239,8 +241,8 @@ impl Draft {
         let rows = rows(self.document.get(NBD.list)).into_iter();
         let uses = rows.filter_map(|row| match row {
             Row::Table(server) => {
-                let has = table::texts(server, key).iter().any(|one| one == name);
-                let place = table::text(server, "bind").or_else(|| table::text(server, "socket"));
+                let has = texts(server, key).iter().any(|one| one == name);
+                let place = text(server, "bind").or_else(|| text(server, "socket"));
                 has.then(|| format!("nbd {}", place.unwrap_or_default()))
             }
             Row::Text(_) => None,
@@ -293,13 +295,4 @@ fn viewers(entry: &spec::TargetLun) -> String {
 
 fn lun_value(lun: &spec::TargetLun) -> Value {
     walk::row_value(&SECTION_TARGET_LUN, lun)
-}
-
-/// Takes the key of an empty `[[list]]` away, which would otherwise come back as `list = []`.
-pub(super) fn tidy(keys: &mut Keys<'_>, key: &str) {
-    let is_bare =
-        matches!(keys.read().get(key), Some(Item::ArrayOfTables(tables)) if tables.is_empty());
-    if is_bare {
-        keys.remove(key);
-    }
 }

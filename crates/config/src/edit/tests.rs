@@ -1,6 +1,9 @@
 //! One text and one edit in, the text afterwards out.
 
+use std::path::Path;
+
 use super::*;
+use crate::Model;
 
 const TEXT: &str = r#"# The site.
 

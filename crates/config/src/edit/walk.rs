@@ -8,16 +8,16 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value as Json};
 use toml_edit::{InlineTable, Item, TableLike, Value};
 
-use super::EditError;
-use super::list::{List, Row, array_of, rows};
-use super::table::Keys;
-use crate::address::{HostPort, parse_bind};
-use crate::file::initiator_form;
+use super::error::EditError;
+use super::inline::array_of;
+use super::list::{Keys, List, Row, rows, tidy};
+use crate::address::parse_bind;
+use crate::group::initiator_form;
 use crate::keys::{
     Fallback, Form, Key, SECTION_GROUP, SECTION_LUN, SECTION_PORTAL, SECTION_TARGET_LUN,
     SECTION_USER, SectionKeys,
 };
-use crate::{Naa, parse_size};
+use crate::{HostPort, Naa, parse_size};
 
 /// What a table of the file says.
 ///
@@ -220,7 +220,7 @@ fn write_rows(
             None => list.replace(at, short(wanted)),
         }
     }
-    super::target::tidy(table, name);
+    tidy(table, name);
 }
 
 /// What the tables of a list are found by.

@@ -1,8 +1,11 @@
 //! Whole files in, models or one-line errors out.
 
+use std::num::NonZeroU16;
+
 use super::*;
 use crate::{
-    ChapAlgorithm, GroupIndex, HostPort, LunNumber, TargetIndex, TargetLun, UnitIndex, shorthand,
+    ChapAlgorithm, Coalescing, GroupIndex, HostPort, LogLevel, LunNumber, PORTAL_DEFAULT, Server,
+    TargetIndex, TargetLun, UnitIndex, UserIndex,
 };
 
 fn read(text: &str) -> Result<Model, ConfigError> {
@@ -163,7 +166,7 @@ fn a_short_file_gets_the_defaults_of_the_command_line() {
     assert_eq!(*model.limits(), Limits::default());
     assert_eq!(*model.server(), Server::default());
     let target = &model.targets()[0];
-    assert_eq!(target.portals[0].bind, shorthand::PORTAL_DEFAULT);
+    assert_eq!(target.portals[0].bind, PORTAL_DEFAULT);
     assert_eq!(target.chap_algorithms, ChapAlgorithm::ALL);
     assert!(!target.luns.entries()[0].read_only);
 }

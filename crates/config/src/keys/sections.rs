@@ -1,13 +1,23 @@
 //! The tables of all keys, section by section.
 
+use super::form::{Fallback, Form, Key, SectionKeys};
 use super::pattern::{
     ADDRESS_PORT, ANYTHING, BIND, ID_PATTERN, INQUIRY_4, INQUIRY_8, INQUIRY_16, ISCSI_NAME,
     NAME_64, TEXT,
 };
-use super::{Fallback, Form, Key, SectionKeys};
-use crate::admin::{HISTORY_DEFAULT, HISTORY_MAX};
 use crate::limits::LIMIT_KEYS;
-use crate::schedule::{DAILY_MAX, HOURLY_MAX, WEEKLY_MAX};
+
+/// Revisions of the configuration that are kept, if nobody says how many.
+pub(crate) const HISTORY_DEFAULT: u16 = 100;
+
+/// Most revisions of the configuration that can be kept.
+pub(crate) const HISTORY_MAX: u16 = 10_000;
+
+/// The most snapshots of each period that are kept. Twice their sum is below what a file can have: there may be as many
+/// of a time that is to come, where the clock was set back.
+pub(crate) const HOURLY_MAX: u64 = 168;
+pub(crate) const DAILY_MAX: u64 = 180;
+pub(crate) const WEEKLY_MAX: u64 = 104;
 
 /// All sections, in the order of the documentation.
 pub const SECTIONS: &[SectionKeys] = &[
@@ -371,14 +381,15 @@ pub(crate) const SECTION_GROUP: SectionKeys = SectionKeys {
         key(
             "initiators",
             Form::List {
-                words: "list of name patterns, addresses, networks, users, names of certificates and exclusions",
+                words: "list of name patterns, addresses, networks, names at addresses, users, names of certificates and exclusions",
                 entries: &[Form::Text {
-                    words: "pattern, address, network, user or name of a certificate",
+                    words: "pattern, address, network, pattern@network, user or name of a certificate",
                     pattern: ANYTHING,
                 }],
             },
             Fallback::Required,
             "`\"iqn.1993-08.org.debian:*\"` matches names (`*` any characters, `?` one), `\"10.0.0.0/24\"` addresses, \
+             `\"iqn.1993-08.org.debian:*@10.0.0.0/24\"` initiators with such a name at such an address, \
              `\"alice\"` or `\"user:alice\"` the CHAP user, `\"certificate:*.example\"` names in certificates of \
              clients of NBD. An entry that begins with `!` excludes: `[\"iqn.1993-08.org.debian:*\", \
              \"!iqn.1993-08.org.debian:bad\"]` is all but one, in whatever order; a user cannot be excluded. Only \

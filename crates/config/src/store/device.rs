@@ -2,11 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use super::escape::{Escapes, escape, unescape};
 use super::export::{host_port, option_of_path};
-use super::kind::{Escapes, escape, unescape};
-use crate::HostPort;
-use crate::address::HYPERSCSI_PORT;
-use crate::hyperscsi::parse_interface;
+use crate::address::parse_interface;
+use crate::{HYPERSCSI_PORT, HostPort};
 
 /// Longest name of a group, a device, a server or a user in bytes.
 const NAME_BYTES_MAX: usize = 64;

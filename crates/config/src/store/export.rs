@@ -6,9 +6,9 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
-use super::kind::{Escapes, escape, unescape};
-use crate::address::is_host;
-use crate::{HostPort, Rule};
+use super::escape::{Escapes, escape, unescape};
+use super::rule::StoreRule;
+use crate::{HostPort, is_host};
 
 /// The port of NBD.
 const PORT: u16 = 10809;
@@ -188,9 +188,9 @@ pub(super) fn option_of_path(path: &Path) -> String {
 }
 
 /// The path that is the value of an option.
-pub(super) fn path_of_option(option: &'static str, value: &str) -> Result<PathBuf, Rule> {
+pub(super) fn path_of_option(option: &'static str, value: &str) -> Result<PathBuf, StoreRule> {
     if value.is_empty() || value.contains('\0') {
-        return Err(Rule::StoreOptionValue {
+        return Err(StoreRule::OptionValue {
             option,
             value: value.to_owned(),
             wanted: "a path".to_owned(),

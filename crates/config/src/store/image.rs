@@ -3,9 +3,9 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use super::escape::{Escapes, escape, unescape};
 use super::export::option_of_path;
-use super::kind::{Escapes, escape, unescape};
-use crate::value::is_invisible;
+use crate::is_invisible;
 
 /// Longest name of a pool, a namespace, an image or a snapshot in bytes.
 const NAME_BYTES_MAX: usize = 255;

@@ -1,21 +1,10 @@
 //! The table of store kinds. Whatever depends on the kind of a store asks a column of it: the reader and the schema,
 //! the plan of a change, identities, the administration's views, the documentation, the import.
 //!
-//! A new kind is a row here and the store itself; a place of a new form is a variant of [`StorePlace`] besides.
+//! A new kind is a row here and the store itself; a place of a new form is a variant of
+//! [`StorePlace`](super::StorePlace) besides.
 
-use std::ffi::OsStr;
-use std::fmt;
-use std::path::{Path, PathBuf};
-
-use super::device::GroupDevice;
-use super::export::Export;
-use super::image::Image;
-use super::lun::FarLun;
-use super::members::Members;
-use super::option::StoreOption;
-use super::snapshot::SnapshotOf;
-use crate::keys::{SIZE, size_text};
-use crate::{Rule, parse_size};
+use crate::keys::SIZE;
 
 /// What a store keeps the data in.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -50,6 +39,61 @@ pub enum StoreKind {
     Concat,
 }
 
+/// An option of a STORE.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum StoreOption {
+    /// `size=`
+    Size,
+    /// `blocksize=`
+    BlockSize,
+    /// `readonly`
+    ReadOnly,
+    /// `cache=`
+    Cache,
+    /// `thin`
+    Thin,
+    /// `serial=`
+    Serial,
+    /// `format=`
+    Format,
+    /// `removable`
+    Removable,
+    /// `socket=`
+    Socket,
+    /// `ca=`
+    Ca,
+    /// `connections=`
+    Connections,
+    /// `retry=`
+    Retry,
+    /// `conf=`
+    Conf,
+    /// `user=`
+    User,
+    /// `keyring=`
+    Keyring,
+    /// `takeover=`
+    Takeover,
+    /// `chunk=`
+    Chunk,
+    /// `server=`
+    Server,
+    /// `udp=`
+    Udp,
+    /// `interface=`
+    Interface,
+    /// `password_file=`
+    PasswordFile,
+    /// `initiator=`
+    Initiator,
+    /// `mutual_user=`
+    MutualUser,
+    /// `mutual_password_file=`
+    MutualPasswordFile,
+    /// `level=`
+    Level,
+}
+
 /// What several kinds have in common, and options of theirs no others.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Family {
@@ -67,7 +111,7 @@ pub(super) enum Family {
 
 impl Family {
     /// Why a store of no such family cannot have an option of it.
-    const fn missing(self) -> &'static str {
+    pub(super) const fn missing(self) -> &'static str {
         match self {
             Self::Servers => "there is no server",
             Self::Clusters => "there is no Ceph cluster",
@@ -86,18 +130,18 @@ pub struct KindRow {
     /// The word before the colon; none for a path that stands alone.
     pub word: &'static str,
     /// How the part after the colon is read.
-    place: PlaceForm,
+    pub(super) place: PlaceForm,
     /// Where the place names the medium: two stores with one place in one space have one medium. `None` where each
     /// store has a medium of its own, which lives and ends with its unit.
-    space: Option<&'static str>,
+    pub(super) space: Option<&'static str>,
     /// What has to be at the path that the process opens, locks and watches; `None` where there is none.
     pub(super) node: Option<Node>,
     /// What the administration calls the kind, and how it calls the same on a block device.
     pub shown: (&'static str, &'static str),
     /// Whether the data takes memory of the process.
-    is_memory: bool,
+    pub(super) is_memory: bool,
     /// The options that such a store could only ignore, and why.
-    without: &'static [(StoreOption, &'static str)],
+    pub(super) without: &'static [(StoreOption, &'static str)],
     /// What people call it in a list to choose from.
     pub title: &'static str,
     /// What it is, for the documentation.
@@ -283,23 +327,7 @@ impl KindRow {
         self.place.word()
     }
 
-    /// Whether it takes an option.
-    pub fn takes(&self, option: StoreOption) -> bool {
-        self.check(option).is_ok()
-    }
-
-    /// Whether it takes an option, or else why not.
-    pub(super) fn check(&self, option: StoreOption) -> Result<(), &'static str> {
-        let of = option.row().of;
-        let is_its = self.family().is_some_and(|family| of.contains(&family));
-        if let Some(family) = of.first().filter(|_| !is_its) {
-            return Err(family.missing());
-        }
-        let refusal = self.without.iter().find(|refusal| refusal.0 == option);
-        refusal.map_or(Ok(()), |refusal| Err(refusal.1))
-    }
-
-    const fn family(&self) -> Option<Family> {
+    pub(super) const fn family(&self) -> Option<Family> {
         match self.place {
             PlaceForm::Server | PlaceForm::Socket => Some(Family::Servers),
             PlaceForm::Image => Some(Family::Clusters),
@@ -356,25 +384,9 @@ impl Node {
     }
 }
 
-/// The medium of a store: what no two units may have at a time.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct Medium<'a> {
-    space: &'static str,
-    name: &'a OsStr,
-}
-
-impl fmt::Display for Medium<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.space.is_empty() {
-            write!(f, "{}:", self.space)?;
-        }
-        self.name.display().fmt(f)
-    }
-}
-
 /// How the part after the colon is read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum PlaceForm {
+pub(super) enum PlaceForm {
     /// A path.
     Path,
     /// A size.
@@ -398,54 +410,8 @@ enum PlaceForm {
     },
 }
 
-/// What stands after the colon.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum StorePlace {
-    /// A path on this machine.
-    Path(PathBuf),
-    /// A size in bytes: the data has no place of its own.
-    Size(u64),
-    /// An export of a server.
-    Export(Export),
-    /// An image of a Ceph cluster.
-    Image(Image),
-    /// A device of a HyperSCSI group.
-    Device(GroupDevice),
-    /// A logical unit of an iSCSI target.
-    Lun(FarLun),
-    /// A snapshot of a unit.
-    Snapshot(SnapshotOf),
-    /// Named stores.
-    Members(Members),
-}
-
 impl PlaceForm {
-    /// Reads it; `text` is the whole STORE, for messages.
-    fn read(self, text: &str, place: &str) -> Result<StorePlace, Rule> {
-        Ok(match self {
-            Self::Path => StorePlace::Path(parse_path(text, place)?),
-            Self::Size => StorePlace::Size(parse_size(place)?),
-            Self::Server => StorePlace::Export(self.take(text, Export::of_server(place))?),
-            Self::Socket => StorePlace::Export(self.take(text, Export::of_socket(place))?),
-            Self::Image => StorePlace::Image(self.take(text, Image::parse(place))?),
-            Self::Device => StorePlace::Device(self.take(text, GroupDevice::parse(place))?),
-            Self::Lun => StorePlace::Lun(self.take(text, FarLun::parse(place))?),
-            Self::Snapshot => StorePlace::Snapshot(self.take(text, SnapshotOf::parse(place))?),
-            Self::Members { count_min } => {
-                StorePlace::Members(Members::parse(text, place, count_min)?)
-            }
-        })
-    }
-
-    fn take<T>(self, text: &str, read: Result<T, &'static str>) -> Result<T, Rule> {
-        read.map_err(|problem| Rule::StoreServer {
-            text: text.to_owned(),
-            problem,
-            usage: self.word(),
-        })
-    }
-
-    const fn word(self) -> &'static str {
+    pub(super) const fn word(self) -> &'static str {
         match self {
             Self::Path => "PATH",
             Self::Size => "SIZE",
@@ -475,235 +441,14 @@ impl PlaceForm {
     }
 }
 
-/// A kind of store with its place.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct StoreAt {
-    /// The kind.
-    pub kind: StoreKind,
-    /// What stands after the colon.
-    pub place: StorePlace,
-}
-
-impl StoreAt {
-    /// Reads the part before the question mark; `text` is the whole STORE, for messages.
-    pub(super) fn parse(text: &str, place: &str) -> Result<Self, Rule> {
-        let (word, rest) = match place.split_once(':') {
-            // What has a slash before the colon, or no letters, is a path with a colon in it.
-            Some((word, rest)) if is_kind_word(word) => (word, rest),
-            Some(_) | None => ("", place),
-        };
-        let row = KINDS.iter().find(|row| row.word == word);
-        let row = row.ok_or_else(|| Rule::StoreKindUnknown {
-            kind: word.to_owned(),
-            remedy: format!("file:{place}"),
-        })?;
-        Ok(Self {
-            kind: row.kind,
-            place: row.place.read(text, rest)?,
-        })
-    }
-
-    /// A file or device at a path.
-    pub fn path(path: impl Into<PathBuf>) -> Self {
-        Self {
-            kind: StoreKind::Path,
-            place: StorePlace::Path(path.into()),
-        }
-    }
-
-    /// Memory, or nothing at all, of a size in bytes.
-    pub const fn sized(kind: StoreKind, size_bytes: u64) -> Self {
-        Self {
-            kind,
-            place: StorePlace::Size(size_bytes),
-        }
-    }
-
-    /// What the process has to open, lock and watch, and the path where it is.
-    pub fn node(&self) -> Option<(&Path, Node)> {
-        match &self.place {
-            StorePlace::Path(path) => Some((path, self.kind.row().node?)),
-            StorePlace::Snapshot(snapshot) => snapshot.at()?.node(),
-            StorePlace::Size(_)
-            | StorePlace::Export(_)
-            | StorePlace::Image(_)
-            | StorePlace::Device(_)
-            | StorePlace::Lun(_)
-            | StorePlace::Members(_) => None,
-        }
-    }
-
-    /// The medium, unless the store has one of its own that ends with its unit. A composition has those of its
-    /// members: [`crate::Unit::media`].
-    pub fn medium(&self) -> Option<Medium<'_>> {
-        let space = self.kind.row().space?;
-        let name = match &self.place {
-            StorePlace::Path(path) => path.as_os_str(),
-            StorePlace::Export(export) => OsStr::new(export.text()),
-            StorePlace::Image(image) => OsStr::new(image.text()),
-            StorePlace::Device(device) => OsStr::new(device.text()),
-            StorePlace::Lun(lun) => OsStr::new(lun.text()),
-            StorePlace::Snapshot(snapshot) => return snapshot.at()?.medium(),
-            StorePlace::Size(_) | StorePlace::Members(_) => return None,
-        };
-        Some(Medium { space, name })
-    }
-
-    /// The export, if a server has the data.
-    pub fn export(&self) -> Option<&Export> {
-        match &self.place {
-            StorePlace::Export(export) => Some(export),
-            StorePlace::Path(_)
-            | StorePlace::Size(_)
-            | StorePlace::Image(_)
-            | StorePlace::Device(_)
-            | StorePlace::Lun(_)
-            | StorePlace::Snapshot(_)
-            | StorePlace::Members(_) => None,
-        }
-    }
-
-    /// The image, if a Ceph cluster has the data.
-    pub fn image(&self) -> Option<&Image> {
-        match &self.place {
-            StorePlace::Image(image) => Some(image),
-            StorePlace::Path(_)
-            | StorePlace::Size(_)
-            | StorePlace::Export(_)
-            | StorePlace::Device(_)
-            | StorePlace::Lun(_)
-            | StorePlace::Snapshot(_)
-            | StorePlace::Members(_) => None,
-        }
-    }
-
-    /// The device, if a HyperSCSI server has the data.
-    pub fn device(&self) -> Option<&GroupDevice> {
-        match &self.place {
-            StorePlace::Device(device) => Some(device),
-            StorePlace::Path(_)
-            | StorePlace::Size(_)
-            | StorePlace::Export(_)
-            | StorePlace::Image(_)
-            | StorePlace::Lun(_)
-            | StorePlace::Snapshot(_)
-            | StorePlace::Members(_) => None,
-        }
-    }
-
-    /// The logical unit, if an iSCSI target has the data.
-    pub fn target_lun(&self) -> Option<&FarLun> {
-        match &self.place {
-            StorePlace::Lun(lun) => Some(lun),
-            StorePlace::Path(_)
-            | StorePlace::Size(_)
-            | StorePlace::Export(_)
-            | StorePlace::Image(_)
-            | StorePlace::Device(_)
-            | StorePlace::Snapshot(_)
-            | StorePlace::Members(_) => None,
-        }
-    }
-
-    /// The memory of the process that the data takes when all of it is written, in bytes.
-    pub fn memory_bytes(&self) -> u64 {
-        self.fixed_size_bytes()
-            .filter(|_| self.kind.row().is_memory)
-            .unwrap_or(0)
-    }
-
-    /// The size, if it is what stands after the colon.
-    pub(crate) fn fixed_size_bytes(&self) -> Option<u64> {
-        match self.place {
-            StorePlace::Size(size_bytes) => Some(size_bytes),
-            StorePlace::Path(_)
-            | StorePlace::Export(_)
-            | StorePlace::Image(_)
-            | StorePlace::Device(_)
-            | StorePlace::Lun(_)
-            | StorePlace::Snapshot(_)
-            | StorePlace::Members(_) => None,
-        }
-    }
-
-    /// Makes a relative path one below `directory`.
-    pub(super) fn below(&mut self, directory: &Path) {
-        match &mut self.place {
-            // `./a` is `a`, so that one file has one path.
-            StorePlace::Path(path) => *path = directory.join(&path).components().collect(),
-            StorePlace::Export(export) => export.below(directory),
-            StorePlace::Image(image) => image.below(directory),
-            StorePlace::Device(device) => device.below(directory),
-            StorePlace::Lun(lun) => lun.below(directory),
-            StorePlace::Size(_) | StorePlace::Snapshot(_) | StorePlace::Members(_) => {}
-        }
-    }
-
-    /// The store without its size: what changes when it is another one.
-    pub(crate) fn without_size(&self) -> String {
-        match &self.place {
-            StorePlace::Path(_)
-            | StorePlace::Export(_)
-            | StorePlace::Image(_)
-            | StorePlace::Device(_)
-            | StorePlace::Lun(_)
-            | StorePlace::Members(_) => self.before_options(),
-            // By whatever name the unit goes, it is the same store.
-            StorePlace::Snapshot(snapshot) => match snapshot.at() {
-                Some(at) => format!("snap:{}", at.before_options()),
-                None => self.before_options(),
-            },
-            StorePlace::Size(_) => self.kind.name().to_owned(),
-        }
-    }
-
-    /// As it is written before the question mark.
-    pub(super) fn before_options(&self) -> String {
-        let word = self.kind.row().word;
-        let place = match &self.place {
-            StorePlace::Path(path) => escaped(path),
-            StorePlace::Size(bytes) => size_text(*bytes),
-            StorePlace::Export(export) => export.before_options(),
-            StorePlace::Image(image) => image.before_options(),
-            StorePlace::Device(device) => device.before_options(),
-            StorePlace::Lun(lun) => lun.text().to_owned(),
-            StorePlace::Snapshot(snapshot) => snapshot.text(),
-            StorePlace::Members(members) => members.text(),
-        };
-        let is_plain = word.is_empty();
-        let reads_as_kind = place
-            .split_once(':')
-            .is_some_and(|(word, _)| is_kind_word(word));
-        match (is_plain, reads_as_kind) {
-            (true, true) => format!("./{place}"),
-            (true, false) => place,
-            (false, _) => format!("{word}:{place}"),
-        }
-    }
-}
-
-/// As it is written in a STORE.
-impl fmt::Display for StoreAt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.before_options())?;
-        let socket = self.export().and_then(Export::socket);
-        let socket = socket.map(|socket| format!("socket={socket}"));
-        let options = socket.or_else(|| self.image().map(Image::options));
-        let options = options.or_else(|| self.device().map(GroupDevice::options));
-        let options = options.or_else(|| self.target_lun().map(FarLun::options));
-        let mut options = options.iter().filter(|options| !options.is_empty());
-        options.try_for_each(|options| write!(f, "?{options}"))
-    }
-}
-
 /// How each kind is written, for messages.
-pub(crate) fn usages() -> String {
+pub(super) fn usages() -> String {
     let usages: Vec<_> = KINDS.iter().map(KindRow::usage).collect();
     or_list(&usages)
 }
 
 /// The words of all kinds that have one, for messages.
-pub(crate) fn words() -> String {
+pub(super) fn words() -> String {
     let words = KINDS
         .iter()
         .map(|row| row.word)
@@ -730,65 +475,6 @@ fn joined<T: AsRef<str>>(words: &[T], joint: &str) -> String {
     }
 }
 
-fn is_kind_word(word: &str) -> bool {
-    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'+';
-    !word.is_empty() && word.bytes().all(is_part)
-}
-
-fn parse_path(text: &str, path: &str) -> Result<PathBuf, Rule> {
-    let text = text.to_owned();
-    if path.is_empty() {
-        return Err(Rule::StorePathMissing { text });
-    }
-    if path.contains('\0') {
-        return Err(Rule::StorePathHasNul { text });
-    }
-    Ok(PathBuf::from(unescape(path, IN_PATH)))
-}
-
-/// What has a meaning of its own in a path.
-const IN_PATH: Escapes = &[('%', "25"), ('?', "3F")];
-
-/// Characters, and the hexadecimal digits that stand for each after a percent sign. The percent sign comes first.
-pub(super) type Escapes = &'static [(char, &'static str)];
-
-fn escaped(path: &Path) -> String {
-    escape(&path.display().to_string(), IN_PATH)
-}
-
-/// Writes these characters as a percent sign with their digits.
-pub(super) fn escape(text: &str, escapes: Escapes) -> String {
-    escapes
-        .iter()
-        .fold(text.to_owned(), |text, (character, digits)| {
-            text.replace(*character, &format!("%{digits}"))
-        })
-}
-
-/// Turns percent signs with the digits of these characters into the characters; all others stay.
-pub(super) fn unescape(text: &str, escapes: Escapes) -> String {
-    let mut plain = String::with_capacity(text.len());
-    let mut pieces = text.split('%');
-    plain.push_str(pieces.next().unwrap_or_default());
-    for piece in pieces {
-        let (digits, rest) = piece.split_at_checked(2).unwrap_or(("", piece));
-        let escape = escapes
-            .iter()
-            .find(|escape| escape.1.eq_ignore_ascii_case(digits));
-        match escape {
-            Some((character, _)) => {
-                plain.push(*character);
-                plain.push_str(rest);
-            }
-            None => {
-                plain.push('%');
-                plain.push_str(piece);
-            }
-        }
-    }
-    plain
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -800,7 +486,7 @@ mod tests {
             let same = KINDS.iter().filter(|other| other.word == row.word);
             assert_eq!(same.count(), 1, "{:?}", row.word);
             assert!(
-                row.word.is_empty() || is_kind_word(row.word),
+                row.word.is_empty() || crate::store::spec::is_kind_word(row.word),
                 "{:?}",
                 row.word
             );
@@ -812,34 +498,5 @@ mod tests {
         for row in &KINDS {
             assert!(row.node.is_none() || row.space.is_some(), "{:?}", row.word);
         }
-    }
-
-    #[test]
-    fn kinds_of_path_share_media_and_memory_has_none() {
-        let store = |text: &str| StoreAt::parse(text, text).unwrap();
-        assert_eq!(store("a").medium(), store("file:a").medium());
-        assert_eq!(store("a").medium(), store("block:a").medium());
-        assert_ne!(store("a").medium(), store("b").medium());
-        assert_eq!(store("nbd://h").medium(), store("nbds://H:10809/").medium());
-        assert_ne!(store("nbd://h/a").medium(), store("nbd://h/b").medium());
-        assert_ne!(store("nbd://h").medium(), store("nbd+unix:///").medium());
-        let export = store("nbds://h/a");
-        assert_eq!(export.medium().unwrap().to_string(), "nbd://h:10809/a");
-        let image = store("rbd:p/n/i@s");
-        assert_eq!(image.medium().unwrap().to_string(), "rbd:p/n/i@s");
-        let device = store("hyperscsi://g/d");
-        assert_eq!(device.medium().unwrap().to_string(), "hyperscsi://g/d");
-        assert_eq!(store("mem:1M").medium(), None);
-        assert_eq!(store("null:1M").medium(), None);
-        assert_eq!(store("file:a%3Fb").medium().unwrap().to_string(), "a?b");
-    }
-
-    #[test]
-    fn only_memory_takes_memory() {
-        let bytes = |text: &str| StoreAt::parse(text, text).unwrap().memory_bytes();
-        assert_eq!(
-            [bytes("mem:1M"), bytes("null:1M"), bytes("a")],
-            [1 << 20, 0, 0]
-        );
     }
 }

@@ -2,10 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use super::escape::{Escapes, escape, unescape};
 use super::export::{host_port, option_of_path};
-use super::kind::{Escapes, escape, unescape};
-use crate::address::ISCSI_PORT;
-use crate::{HostPort, IscsiName};
+use crate::{HostPort, ISCSI_PORT, IscsiName};
 
 /// What a LUN can be numbered with.
 ///

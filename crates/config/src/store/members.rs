@@ -1,36 +1,18 @@
 //! Stores that are one: a stripe or a concat of `[[store]]` sections.
 
-use super::{StoreKind, StorePlace, StoreSpec};
+use super::kind::{StoreKind, StoreOption};
+use super::rule::StoreRule;
+use super::spec::{Members, NamedStore, StorePlace, StoreSpec};
 use crate::error::At as _;
-use crate::{ConfigError, Place, Rule};
+use crate::{ConfigError, Place};
 
 /// The most members of a composition.
 pub(super) const MEMBERS_MAX: usize = 16;
 
-/// A `[[store]]` section.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct NamedStore {
-    /// The `id` of the file.
-    pub id: String,
-    /// Where its data lives.
-    pub store: StoreSpec,
-    /// Where the store is given.
-    pub place: Place,
-}
-
-/// The members of a composition, in order.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Members {
-    /// As they are written.
-    ids: Vec<String>,
-    /// The sections of these ids; none until the whole file is read.
-    stores: Vec<NamedStore>,
-}
-
 impl Members {
     /// Reads `A,B,...`.
-    pub(super) fn parse(text: &str, place: &str, count_min: usize) -> Result<Self, Rule> {
-        let wrong = |problem: String| Rule::StoreMembers {
+    pub(super) fn parse(text: &str, place: &str, count_min: usize) -> Result<Self, StoreRule> {
+        let wrong = |problem: String| StoreRule::Members {
             text: text.to_owned(),
             problem,
         };
@@ -53,40 +35,23 @@ impl Members {
             ))),
         }
     }
-
-    /// As it is written.
-    pub(super) fn text(&self) -> String {
-        self.ids.join(",")
-    }
 }
 
 impl StoreSpec {
     /// The members of a composition; of any other store, none.
     pub fn members(&self) -> &[NamedStore] {
-        match &self.at.place {
-            StorePlace::Members(members) => &members.stores,
-            StorePlace::Path(_)
-            | StorePlace::Size(_)
-            | StorePlace::Export(_)
-            | StorePlace::Image(_)
-            | StorePlace::Device(_)
-            | StorePlace::Lun(_)
-            | StorePlace::Snapshot(_) => &[],
-        }
+        let StorePlace::Members(members) = &self.at.place else {
+            return &[];
+        };
+        &members.stores
     }
 
     /// The ids of the members of a composition.
     pub(crate) fn member_ids(&self) -> &[String] {
-        match &self.at.place {
-            StorePlace::Members(members) => &members.ids,
-            StorePlace::Path(_)
-            | StorePlace::Size(_)
-            | StorePlace::Export(_)
-            | StorePlace::Image(_)
-            | StorePlace::Device(_)
-            | StorePlace::Lun(_)
-            | StorePlace::Snapshot(_) => &[],
-        }
+        let StorePlace::Members(members) = &self.at.place else {
+            return &[];
+        };
+        &members.ids
     }
 
     /// Gives a composition its members, in the order of its ids. Whether they can be written is the disk's to say.
@@ -108,13 +73,13 @@ impl StoreSpec {
         Ok(())
     }
 
-    fn check_members(&self, stores: &[NamedStore]) -> Result<(), Rule> {
+    fn check_members(&self, stores: &[NamedStore]) -> Result<(), StoreRule> {
         let Some((last, before)) = stores.split_last() else {
             return Ok(());
         };
         let block = last.store.block_size;
         if let Some(other) = before.iter().find(|one| one.store.block_size != block) {
-            return Err(Rule::MembersUnlike {
+            return Err(StoreRule::MembersUnlike {
                 id: other.id.clone(),
                 bytes: other.store.block_size.bytes(),
                 other: last.id.clone(),
@@ -123,9 +88,9 @@ impl StoreSpec {
         }
         let is_open = |one: &&NamedStore| one.store.configured_size_bytes().is_none();
         match before.iter().find(is_open) {
-            Some(one) if self.at.kind == StoreKind::Concat => Err(Rule::MemberWithoutSize {
+            Some(one) if self.at.kind == StoreKind::Concat => Err(StoreRule::MemberWithoutSize {
                 id: one.id.clone(),
-                takes_size: one.store.takes(super::StoreOption::Size),
+                takes_size: one.store.takes(StoreOption::Size),
             }),
             Some(_) | None => Ok(()),
         }
@@ -158,8 +123,8 @@ impl StoreSpec {
 
 impl NamedStore {
     /// What belongs to a disk and not to a member of one is refused.
-    pub(crate) fn check(&self) -> Result<(), Rule> {
-        let wrong = |found| Rule::NamedStore {
+    pub(crate) fn check(&self) -> Result<(), StoreRule> {
+        let wrong = |found| StoreRule::OfDisk {
             id: self.id.clone(),
             found,
         };

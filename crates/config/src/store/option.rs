@@ -4,65 +4,12 @@ use std::path::Path;
 
 use super::export::{option_of_path, path_of_option};
 use super::image::Image;
-use super::kind::{Family, SIZE_OF_SNAPSHOT, and_list, or_list};
-use super::{BlockSize, CacheMode, StorePlace, StoreSpec};
+use super::kind::{Family, KindRow, SIZE_OF_SNAPSHOT, StoreOption, and_list, or_list};
+use super::rule::StoreRule;
+use super::spec::{BlockSize, CacheMode, StorePlace, StoreSpec};
 use crate::keys::{SIZE, size_text};
-use crate::{Rule, Serial, parse_size};
-
-/// An option of a STORE.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum StoreOption {
-    /// `size=`
-    Size,
-    /// `blocksize=`
-    BlockSize,
-    /// `readonly`
-    ReadOnly,
-    /// `cache=`
-    Cache,
-    /// `thin`
-    Thin,
-    /// `serial=`
-    Serial,
-    /// `format=`
-    Format,
-    /// `removable`
-    Removable,
-    /// `socket=`
-    Socket,
-    /// `ca=`
-    Ca,
-    /// `connections=`
-    Connections,
-    /// `retry=`
-    Retry,
-    /// `conf=`
-    Conf,
-    /// `user=`
-    User,
-    /// `keyring=`
-    Keyring,
-    /// `takeover=`
-    Takeover,
-    /// `chunk=`
-    Chunk,
-    /// `server=`
-    Server,
-    /// `udp=`
-    Udp,
-    /// `interface=`
-    Interface,
-    /// `password_file=`
-    PasswordFile,
-    /// `initiator=`
-    Initiator,
-    /// `mutual_user=`
-    MutualUser,
-    /// `mutual_password_file=`
-    MutualPasswordFile,
-    /// `level=`
-    Level,
-}
+use crate::value::quoted;
+use crate::{Serial, parse_size};
 
 /// One row of the table.
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +21,7 @@ pub struct OptionRow {
     /// What it takes.
     takes: Takes,
     /// The kinds that it is for; none: all, but those that say why not.
-    pub(super) of: &'static [Family],
+    of: &'static [Family],
     /// What holds when it is left out, for the documentation.
     pub fallback: &'static str,
     /// How it is written and what it does, for the help of the command line.
@@ -82,7 +29,7 @@ pub struct OptionRow {
     /// What it does, for the documentation.
     pub meaning: &'static str,
     /// Takes over a value, which is one of those that `takes` allows.
-    set: fn(&mut StoreSpec, Value<'_>) -> Result<(), Rule>,
+    set: fn(&mut StoreSpec, Value<'_>) -> Result<(), StoreRule>,
     /// The value of a store in its one form; `None` where there is none.
     get: fn(&StoreSpec) -> Option<String>,
 }
@@ -440,6 +387,31 @@ impl<'a> Value<'a> {
     }
 }
 
+impl KindRow {
+    /// Whether it takes an option.
+    pub fn takes(&self, option: StoreOption) -> bool {
+        self.check(option).is_ok()
+    }
+
+    /// Whether it takes an option, or else why not.
+    pub(super) fn check(&self, option: StoreOption) -> Result<(), &'static str> {
+        let of = option.row().of;
+        let is_its = self.family().is_some_and(|family| of.contains(&family));
+        if let Some(family) = of.first().filter(|_| !is_its) {
+            return Err(family.missing());
+        }
+        let refusal = self.without.iter().find(|refusal| refusal.0 == option);
+        refusal.map_or(Ok(()), |refusal| Err(refusal.1))
+    }
+}
+
+impl StoreSpec {
+    /// Whether the kind of store takes this option.
+    pub fn takes(&self, option: StoreOption) -> bool {
+        self.at.kind.row().takes(option)
+    }
+}
+
 impl StoreOption {
     /// Its row.
     pub fn row(self) -> &'static OptionRow {
@@ -470,7 +442,7 @@ impl StoreOption {
             | Takes::Address
             | Takes::Interface
             | Takes::Iqn
-            | Takes::Path => crate::value::quoted(&value),
+            | Takes::Path => quoted(&value),
         })
     }
 }
@@ -553,13 +525,13 @@ impl OptionRow {
     }
 
     /// The option as it stands in a STORE. A value that would begin another option is refused.
-    fn written(&self, value: &str) -> Result<String, Rule> {
+    fn written(&self, value: &str) -> Result<String, StoreRule> {
         let word = self.word;
         if self.is_path() {
             return Ok(format!("{word}={}", option_of_path(Path::new(value))));
         }
         if value.contains('&') {
-            return Err(Rule::StoreOptionValue {
+            return Err(StoreRule::OptionValue {
                 option: word,
                 value: value.to_owned(),
                 wanted: format!("{} (without '&')", self.takes()),
@@ -589,9 +561,9 @@ impl OptionRow {
     }
 
     /// Reads the value and gives it to the store.
-    fn read(&self, spec: &mut StoreSpec, value: Option<&str>) -> Result<(), Rule> {
+    fn read(&self, spec: &mut StoreSpec, value: Option<&str>) -> Result<(), StoreRule> {
         let text = value.unwrap_or_default();
-        let wrong = |wanted| Rule::StoreOptionValue {
+        let wrong = |wanted| StoreRule::OptionValue {
             option: self.word,
             value: text.to_owned(),
             wanted,
@@ -633,10 +605,10 @@ impl OptionRow {
 }
 
 /// Refuses what is not right.
-fn right(option: &'static str, value: &str, is_right: bool, wanted: &str) -> Result<(), Rule> {
+fn right(option: &'static str, value: &str, is_right: bool, wanted: &str) -> Result<(), StoreRule> {
     match is_right {
         true => Ok(()),
-        false => Err(Rule::StoreOptionValue {
+        false => Err(StoreRule::OptionValue {
             option,
             value: value.to_owned(),
             wanted: wanted.to_owned(),
@@ -657,7 +629,7 @@ fn digits(number: u32) -> usize {
 }
 
 /// The words of all options, for messages.
-pub(crate) fn words() -> String {
+fn words() -> String {
     let words: Vec<_> = OPTIONS.iter().map(|row| row.word).collect();
     and_list(&words)
 }
@@ -671,7 +643,7 @@ pub(crate) fn words() -> String {
 pub fn with_options<'a>(
     store: &str,
     options: impl IntoIterator<Item = (&'a OptionRow, &'a str)>,
-) -> Result<String, Rule> {
+) -> Result<String, StoreRule> {
     let mut text = store.to_owned();
     for (row, value) in options {
         text.push(if text.contains('?') { '&' } else { '?' });
@@ -685,7 +657,10 @@ pub fn with_options<'a>(
 /// # Errors
 ///
 /// A value that no option can have.
-pub fn with_changed_options(store: &str, options: &[(&OptionRow, &str)]) -> Result<String, Rule> {
+pub fn with_changed_options(
+    store: &str,
+    options: &[(&OptionRow, &str)],
+) -> Result<String, StoreRule> {
     let stays = |option: &&str| {
         let word = option.split_once('=').map_or(*option, |(word, _)| word);
         options.iter().all(|(row, _)| row.word != word)
@@ -700,7 +675,7 @@ pub fn with_changed_options(store: &str, options: &[(&OptionRow, &str)]) -> Resu
 }
 
 /// Reads the options after the question mark into a store of a known kind.
-pub(super) fn read_all(spec: &mut StoreSpec, text: &str) -> Result<(), Rule> {
+pub(super) fn read_all(spec: &mut StoreSpec, text: &str) -> Result<(), StoreRule> {
     let mut given: Vec<StoreOption> = Vec::new();
     for option in text.split('&') {
         let (word, value) = match option.split_once('=') {
@@ -708,26 +683,27 @@ pub(super) fn read_all(spec: &mut StoreSpec, text: &str) -> Result<(), Rule> {
             None => (option, None),
         };
         let row = OPTIONS.iter().find(|row| row.word == word);
-        let row = row.ok_or_else(|| Rule::StoreOptionUnknown {
+        let row = row.ok_or_else(|| StoreRule::OptionUnknown {
             option: word.to_owned(),
+            known: words(),
         })?;
         row.read(spec, value)?;
         if given.contains(&row.option) {
-            return Err(Rule::StoreOptionTwice { option: row.word });
+            return Err(StoreRule::OptionTwice { option: row.word });
         }
         given.push(row.option);
     }
     let snapshot = spec.at.image().and_then(Image::snapshot);
     let is_snapshot = snapshot.is_some() || spec.snapshot().is_some();
     if is_snapshot && given.contains(&StoreOption::ReadOnly) && !spec.read_only {
-        return Err(Rule::StoreOptionValue {
+        return Err(StoreRule::OptionValue {
             option: "readonly",
             value: "false".to_owned(),
             wanted: "true, as a snapshot is only read".to_owned(),
         });
     }
     if snapshot.is_some() && given.contains(&StoreOption::Size) {
-        return Err(Rule::StoreOptionNotForKind {
+        return Err(StoreRule::OptionNotForKind {
             option: "size",
             kind: spec.at.kind.name(),
             remedy: SIZE_OF_SNAPSHOT,
@@ -739,7 +715,7 @@ pub(super) fn read_all(spec: &mut StoreSpec, text: &str) -> Result<(), Rule> {
             .kind
             .row()
             .check(row.option)
-            .map_err(|remedy| Rule::StoreOptionNotForKind {
+            .map_err(|remedy| StoreRule::OptionNotForKind {
                 option: row.word,
                 kind: spec.at.kind.name(),
                 remedy,
@@ -751,7 +727,7 @@ pub(super) fn read_all(spec: &mut StoreSpec, text: &str) -> Result<(), Rule> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{KINDS, KindRow, StoreKind};
+    use crate::store::{KINDS, StoreKind};
 
     #[test]
     fn options_that_are_given_apart_read_back_as_they_were_given() {
@@ -774,7 +750,7 @@ mod tests {
         let twice = with("/a?size=1M", &[("size", "2M")]).unwrap();
         assert!(matches!(
             StoreSpec::parse(&twice),
-            Err(Rule::StoreOptionTwice { .. })
+            Err(StoreRule::OptionTwice { .. })
         ));
     }
 

@@ -1,30 +1,19 @@
 //! `snap:LUN@NAME`: a snapshot of a unit of the same configuration, as a store.
 //!
-//! The STORE names the unit. What is opened follows from the store of that unit ([`find`]) and is known once all units
-//! are read; until then such a store leads nowhere.
+//! The STORE names the unit. What is opened follows from the store of that unit ([`StoreSpec::snapshot_at`]) and is
+//! known once all units are read; until then such a store leads nowhere.
 
 use std::path::PathBuf;
 
-use super::{StoreAt, StoreKind, StorePlace, StoreSpec};
-use crate::error::{At as _, nearest_hint};
-use crate::{ConfigError, Rule, Unit};
+use super::kind::StoreKind;
+use super::rule::StoreRule;
+use super::spec::{SnapshotOf, StoreAt, StorePlace, StoreSpec};
 
 /// What the name of the directory of the snapshots of a file ends with.
 const DIRECTORY: &str = ".snapshots";
 
 /// The longest name of a snapshot in bytes.
 const NAME_BYTES_MAX: usize = 64;
-
-/// A snapshot of a unit.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct SnapshotOf {
-    /// The `id` of the unit.
-    pub lun: String,
-    /// What the snapshot is called.
-    pub name: String,
-    /// What is opened; `None` until all units are read.
-    at: Option<Box<StoreAt>>,
-}
 
 impl SnapshotOf {
     /// Reads `LUN@NAME`, or gives what is wrong with it.
@@ -48,63 +37,56 @@ impl SnapshotOf {
             at: None,
         })
     }
-
-    /// As it is written.
-    pub(super) fn text(&self) -> String {
-        format!("{}@{}", self.lun, self.name)
-    }
-
-    /// What is opened.
-    pub(super) fn at(&self) -> Option<&StoreAt> {
-        self.at.as_deref()
-    }
-}
-
-/// What has the data of a snapshot of a unit with this store.
-fn find(of: &StoreSpec, name: &str) -> Result<StoreAt, Rule> {
-    let none = |remedy: String| Rule::SnapshotOfOther {
-        store: of.text.clone(),
-        remedy,
-    };
-    match &of.at.place {
-        StorePlace::Path(path) => match of.at.kind.row().node {
-            Some(node) if node.takes_files() => {
-                let mut directory = path.clone().into_os_string();
-                directory.push(DIRECTORY);
-                Ok(StoreAt {
-                    kind: StoreKind::File,
-                    place: StorePlace::Path(PathBuf::from(directory).join(name)),
-                })
-            }
-            Some(_) | None => Err(none(
-                "serve that of its volume manager by its path".to_owned(),
-            )),
-        },
-        StorePlace::Image(_) => {
-            let image = of.at.before_options();
-            Err(none(format!("write {image}@{name}")))
-        }
-        StorePlace::Snapshot(_) => Err(none("name the lun that it is a snapshot of".to_owned())),
-        StorePlace::Size(_)
-        | StorePlace::Export(_)
-        | StorePlace::Device(_)
-        | StorePlace::Lun(_)
-        | StorePlace::Members(_) => Err(none("name a lun whose store is a file".to_owned())),
-    }
 }
 
 impl StoreSpec {
     /// The snapshot that the store is, if it is one.
     pub fn snapshot(&self) -> Option<&SnapshotOf> {
+        let StorePlace::Snapshot(snapshot) = &self.at.place else {
+            return None;
+        };
+        Some(snapshot)
+    }
+
+    /// What has the data of a snapshot of a unit that has this store.
+    pub(crate) fn snapshot_at(&self, name: &str) -> Result<StoreAt, StoreRule> {
+        let none = |remedy: String| StoreRule::SnapshotOfOther {
+            store: self.text.clone(),
+            remedy,
+        };
         match &self.at.place {
-            StorePlace::Snapshot(snapshot) => Some(snapshot),
-            StorePlace::Path(_)
-            | StorePlace::Size(_)
+            StorePlace::Path(path) => match self.at.kind.row().node {
+                Some(node) if node.takes_files() => {
+                    let mut directory = path.clone().into_os_string();
+                    directory.push(DIRECTORY);
+                    Ok(StoreAt {
+                        kind: StoreKind::File,
+                        place: StorePlace::Path(PathBuf::from(directory).join(name)),
+                    })
+                }
+                Some(_) | None => Err(none(
+                    "serve that of its volume manager by its path".to_owned(),
+                )),
+            },
+            StorePlace::Image(_) => {
+                let image = self.at.before_options();
+                Err(none(format!("write {image}@{name}")))
+            }
+            StorePlace::Snapshot(_) => {
+                Err(none("name the lun that it is a snapshot of".to_owned()))
+            }
+            StorePlace::Size(_)
             | StorePlace::Export(_)
-            | StorePlace::Image(_)
             | StorePlace::Device(_)
             | StorePlace::Lun(_)
-            | StorePlace::Members(_) => None,
+            | StorePlace::Members(_) => Err(none("name a lun whose store is a file".to_owned())),
+        }
+    }
+
+    /// What the snapshot that the store is leads to.
+    pub(crate) fn lead_to(&mut self, at: StoreAt) {
+        if let StorePlace::Snapshot(snapshot) = &mut self.at.place {
+            snapshot.at = Some(Box::new(at));
         }
     }
 
@@ -118,47 +100,12 @@ impl StoreSpec {
     }
 }
 
-/// Has each snapshot among the units lead to what has its data, with the blocks of the unit it was taken of.
-pub(crate) fn resolve(units: &mut [Unit]) -> Result<(), ConfigError> {
-    let mut found = Vec::new();
-    for (position, unit) in units.iter().enumerate() {
-        let Some(snapshot) = unit.store.snapshot() else {
-            continue;
-        };
-        let place = || unit.place.clone();
-        let ids = || units.iter().filter_map(|unit| unit.id.as_deref());
-        let of = units
-            .iter()
-            .find(|of| of.id.as_ref() == Some(&snapshot.lun));
-        let of = of.ok_or_else(|| Rule::Unknown {
-            what: "lun",
-            name: snapshot.lun.clone(),
-            hint: nearest_hint(&snapshot.lun, ids(), || {
-                "name a [[lun]] of this configuration".to_owned()
-            }),
-        });
-        let of = &of.at(place)?.store;
-        let at = find(of, &snapshot.name).at(place)?;
-        found.push((position, at, of.block_size, of.format_raw));
-    }
-    for (position, at, block_size, format_raw) in found {
-        if let Some(unit) = units.get_mut(position) {
-            unit.store.block_size = block_size;
-            unit.store.format_raw = format_raw;
-            if let StorePlace::Snapshot(snapshot) = &mut unit.store.at.place {
-                snapshot.at = Some(Box::new(at));
-            }
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::{Draft, Model, Node};
+    use crate::{ConfigError, Draft, Model, Node};
 
     fn read(old: &str) -> Result<Model, ConfigError> {
         let text = format!(

@@ -3,7 +3,7 @@
 //!
 //! Only LUNs stay: their steps can be refused for what happened since. The text of the earlier revision is edited for
 //! that, and becomes the text of the new one. It is planned once more than other changes for that, under the same
-//! limits, and the change that follows is rehearsed as any other.
+//! limits, and the change that follows is looked at as any other.
 
 use api::edit::{Edit, Keys, LunKeys, Name, Thing};
 use api::plan::{Action, Effect, Inspection, Kind, Origin, Step};

@@ -14,8 +14,8 @@ use crate::access::{ModelPolicy, judge};
 use crate::attempts::Patience;
 use crate::daemon::{Daemon, InForce};
 use crate::effect::PlannedStep;
+use crate::look::{self, Kept, Look, Looked};
 use crate::losses::Users;
-use crate::rehearsal::{self, Rehearsal};
 use crate::running::{Running, RunningUnit};
 use crate::secret::Secrets;
 use crate::steps::{self, Match};
@@ -28,7 +28,11 @@ const NOT_INSPECTED: &str = "no file was read, because the role is below admin: 
 /// A document that was read and compared with what runs.
 pub(super) struct Planned {
     pub(super) model: Model,
+    /// Those of the model, with a look at files.
+    pub(super) secrets: Secrets,
     pub(super) units: Match,
+    /// What the look has, if there was one.
+    pub(super) kept: Kept,
     pub(super) plan: Plan,
     /// The role that applying it needs.
     pub(super) needs: Role,
@@ -82,7 +86,8 @@ impl Daemon {
         self.refuse(&mut steps, old, (&model, &units), inspection);
         let looked = match inspection {
             Inspection::Files => {
-                let rehearsal = Rehearsal {
+                let look = Look {
+                    looked: Looked::default(),
                     old,
                     model: &model,
                     units: &units,
@@ -90,15 +95,15 @@ impl Daemon {
                     means: &self.means(patience, &model),
                     file,
                 };
-                rehearsal.run(wrong)
+                look.run(wrong)
             }
-            Inspection::DocumentOnly => rehearsal::Found::nothing(&steps),
+            Inspection::DocumentOnly => Looked::nothing(&steps),
         };
         let policy = old.policy_of(&model, &units.from, &secrets);
         self.name_users(&mut steps, old, (&model, &policy))?;
         let speech = Speech::of(origin, text, file);
         let mistakes = speech.mistakes(&looked.mistakes);
-        let refusal = rehearsal::refusal(&steps, &looked.mistakes, &mistakes);
+        let refusal = look::refusal(&steps, &looked.mistakes, &mistakes);
         let refusal = refusal.map(|problem| speech.problem(problem));
         speech.lines(&mut warnings);
         let mut steps: Vec<Step> = steps.into_iter().map(Step::from).collect();
@@ -116,7 +121,9 @@ impl Daemon {
         };
         Ok(Planned {
             model,
+            secrets,
             units,
+            kept: looked.kept,
             plan,
             needs: steps::needs(&differences),
             refusal,
@@ -283,7 +290,8 @@ impl Wanted<'_> {
 /// question for it; in a file that is a mistake of the file.
 fn invalid(origin: &Origin, errors: &[ConfigError]) -> Problem {
     let is_edit = matches!(origin, Origin::Edited { .. });
-    let is_missing = |error: &ConfigError| matches!(*error.rule, config::Rule::Unknown { .. });
+    let is_missing =
+        |error: &ConfigError| matches!(error.broken(), Some(config::Rule::Unknown { .. }));
     let kind = match is_edit && !errors.is_empty() && errors.iter().all(is_missing) {
         true => ProblemKind::NotFound,
         false => ProblemKind::InvalidConfig,
@@ -314,7 +322,7 @@ impl<'a> Speech<'a> {
 
     fn mistakes(&self, errors: &[StartError]) -> Vec<Mistake> {
         let texts = errors.iter().map(|error| crate::error::chain(error));
-        let mistakes = texts.map(|text| rehearsal::mistake(&text, self.file));
+        let mistakes = texts.map(|text| look::mistake(&text, self.file));
         mistakes.map(|mistake| self.mistake(mistake)).collect()
     }
 
@@ -346,9 +354,7 @@ impl<'a> Speech<'a> {
     /// Whole messages, each with its place before it.
     fn lines<'t>(&self, lines: impl IntoIterator<Item = &'t mut String>) {
         for line in lines.into_iter().filter(|_| self.is_of_edit) {
-            *line = self
-                .mistake(rehearsal::mistake(line, self.file))
-                .to_string();
+            *line = self.mistake(look::mistake(line, self.file)).to_string();
         }
     }
 
@@ -399,7 +405,7 @@ pub(super) fn stand_in_the_way(plan: &mut Plan, problem: Problem) {
     plan.mistakes.insert(0, Mistake { place, detail });
 }
 
-impl rehearsal::Found {
+impl Looked {
     /// Of a plan that looks at nothing.
     fn nothing(steps: &[PlannedStep]) -> Self {
         Self {

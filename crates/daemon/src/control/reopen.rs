@@ -13,17 +13,17 @@ use plane::UnitIndex;
 use store::SharedStore;
 
 use super::check::{failed, unprepared};
-use crate::apply::{self, Means};
 use crate::attempts::{Patience, on_thread, pause};
 use crate::daemon::Daemon;
 use crate::held::{Acceptance, Withheld};
 use crate::locate::OwnFiles;
+use crate::look::{Means, look_again, look_at_reopened};
 use crate::open::Opener;
 use crate::running::{Running, RunningUnit};
-use crate::served::{Expected, is_as_served};
 use crate::snapshots::settle_rollbacks;
 use crate::state::{State, UnitState};
 use crate::steps::Match;
+use crate::take::take;
 
 /// Ends the renames that a change has begun in the ledger. `model` is in force, also on disk.
 pub(super) fn settle(state: &State, model: &Model) {
@@ -112,9 +112,10 @@ impl Daemon {
         };
         let mut means = self.means(self.attempts.begin_plan(), &old.model);
         means.opener.acceptance = acceptance;
-        let (model, secrets) = (Model::clone(&old.model), Arc::clone(&old.secrets));
-        let units = Match::itself(&model, position);
-        let mut prepared = apply::prepare(old, model, secrets, &units, &means)
+        let to = (Model::clone(&old.model), Arc::clone(&old.secrets));
+        let units = Match::itself(&old.model, position);
+        let mut prepared = look_again(old, position, &means)
+            .and_then(|kept| take(old, to, &units, kept, &means))
             .map_err(|error| unprepared(&error))
             .inspect_err(|_| settle(&self.state, &old.model))?;
         prepared
@@ -204,21 +205,8 @@ impl Daemon {
     /// Whether the stores of a unit that is not served can be opened now, and are what was served. Opens and closes
     /// them; makes and changes nothing. A path that hangs keeps one thread, and is not asked again until it answers.
     fn is_openable(&self, unit: &Unit, served: &RunningUnit) -> bool {
-        let Ok(expected) = Expected::of(unit, &served.identity) else {
-            return false;
-        };
-        if expected.check_form(unit).is_err() {
-            return false;
-        }
-        let opener = self.opener(&self.begun);
-        unit.parts().all(|part| {
-            let (expected, opener) = (expected.clone(), opener.clone());
-            let patience = self.polls.begin_look();
-            let look = move |spec: &StoreSpec, place: &Place| {
-                is_as_served(spec, place, &opener, &expected)
-            };
-            on_thread(part, &patience, look).unwrap_or(false)
-        })
+        let means = self.means(self.polls.begin_look(), &self.begun);
+        look_at_reopened(unit, served, &means).is_ok()
     }
 
     /// What units that are removed have next, if they are added again, is compared with nothing.

@@ -20,6 +20,12 @@ pub enum Unanswered {
         /// What was asked.
         path: PathBuf,
     },
+    /// It was not come to.
+    #[error("there was no time left to look at {}", path.display())]
+    NoTime {
+        /// What was to be asked.
+        path: PathBuf,
+    },
     /// There are as many threads as there may be.
     #[error("{many} paths do not answer; {} is not tried until some of them have", path.display())]
     TooMany {

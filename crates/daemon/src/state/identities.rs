@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use config::{Model, Naa, Serial, Unit};
@@ -44,11 +45,11 @@ pub(crate) struct LedgerChange<'a> {
     /// Where the units of `new` are that are not served yet.
     pub(crate) locations: &'a [Option<Location>],
     /// The identities of the units of `old`.
-    pub(crate) served: &'a [UnitIdentity],
+    pub(crate) served: Vec<UnitIdentity>,
     /// The position in `old` of every unit of `new` that is served already.
     pub(crate) from: &'a [Option<usize>],
     /// Served units that get another id.
-    pub(crate) renames: &'a [Rename],
+    pub(crate) renames: Vec<Rename>,
 }
 
 impl LedgerChange<'_> {
@@ -134,7 +135,7 @@ impl State {
         } = change;
         let found = self.change_ledger(|ledger| {
             ledger.settle(old);
-            for (unit, identity) in old.units().iter().zip(*served) {
+            for (unit, identity) in old.units().iter().zip(served) {
                 if identity.state.is_kept() {
                     ledger.remember(unit, &identity.serial, identity.naa);
                 }
@@ -167,7 +168,7 @@ impl State {
             return Vec::new();
         };
         ledger.settle(change.old);
-        ledger.begin_renames(change.renames);
+        ledger.begin_renames(&change.renames);
         let units = || change.new.units().iter().enumerate();
         let kept = units().filter_map(|(position, _)| Some(change.served_as(position)?.naa));
         let mut seen: BTreeSet<Naa> = kept.collect();
@@ -185,12 +186,12 @@ impl State {
                 wrong.push((position, StartError::IdentityShared { place, unit }));
                 continue;
             }
-            let directory = self.directory.join("units").join(naa.to_string());
-            if directory.join(unit::LOCK).exists()
-                && let Err(error @ StartError::UnitBusy { .. }) = self.lock_unit(unit, naa)
-            {
-                wrong.push((position, error));
-            }
+            let is_free = || match UnitState::is_locked(&self.unit_directory(naa)) {
+                true => Err(self.busy(unit, naa)),
+                false => Ok(()),
+            };
+            let busy = retry_while_in_use(is_free, |_| true).err();
+            wrong.extend(busy.map(|error| (position, error)));
         }
         wrong
     }
@@ -299,20 +300,29 @@ impl State {
     }
 
     fn lock_unit(&self, unit: &Unit, naa: Naa) -> Result<UnitState, StartError> {
-        let directory = self.directory.join("units").join(naa.to_string());
+        let directory = self.unit_directory(naa);
         let unusable = |source| StartError::StateUnusable {
             path: directory.clone(),
             source,
         };
         let lock = || {
             let state = UnitState::lock(&directory).map_err(unusable)?;
-            state.ok_or_else(|| StartError::UnitBusy {
-                place: unit.place.clone(),
-                unit: unit.to_string(),
-                lock: directory.join(unit::LOCK),
-            })
+            state.ok_or_else(|| self.busy(unit, naa))
         };
         retry_while_in_use(lock, |error| matches!(error, StartError::UnitBusy { .. }))
+    }
+
+    fn unit_directory(&self, naa: Naa) -> PathBuf {
+        self.directory.join("units").join(naa.to_string())
+    }
+
+    /// Another process has a unit.
+    fn busy(&self, unit: &Unit, naa: Naa) -> StartError {
+        StartError::UnitBusy {
+            place: unit.place.clone(),
+            unit: unit.to_string(),
+            lock: self.unit_directory(naa).join(unit::LOCK),
+        }
     }
 
     /// What a unit is known by when its store is open: a medium that keeps that itself decides, or is given it.

@@ -515,9 +515,9 @@ impl World {
             old,
             new,
             locations: &locations,
-            served,
+            served: served.to_vec(),
             from: &from,
-            renames,
+            renames: renames.to_vec(),
         };
         self.state.identities_of_change(&change).unwrap();
     }

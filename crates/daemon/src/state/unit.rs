@@ -122,6 +122,12 @@ impl UnitState {
         }
     }
 
+    /// Whether another process has the directory of a unit.
+    pub(super) fn is_locked(directory: &Path) -> bool {
+        let lock = File::open(directory.join(LOCK));
+        lock.is_ok_and(|lock| store::is_locked(&lock, true))
+    }
+
     /// Whether what is saved survives the process.
     pub fn is_kept(&self) -> bool {
         self.kept.is_some() || self.medium().is_some()

@@ -231,7 +231,7 @@ impl<'a> Reader<'a> {
                 let acl = Acl {
                     names: names.map(|names| acl::literal(names, &section.place, &subject, found)),
                     addresses: values("initiator-portal"),
-                    both: acl::BOTH,
+                    unclear: None,
                 };
                 acl.into_group(section.value(), &section.place, found)
             }

@@ -227,7 +227,8 @@ fn check_members(found: &mut Found, group: &mut Group) {
     group.initiators = kept;
 }
 
-/// As Tarn writes it: a name pattern, an address or a network, or one of these that is taken out.
+/// As Tarn writes it: a name pattern, an address or a network, a name at one of these, or one of these that is taken
+/// out.
 fn legal_member(text: &str) -> Option<String> {
     if let Some(rest) = text.strip_prefix('!') {
         let is_plain = !rest.starts_with('!');
@@ -236,6 +237,9 @@ fn legal_member(text: &str) -> Option<String> {
     }
     if let Some(network) = address::network(text) {
         return Some(network);
+    }
+    if let Some((name, at)) = text.rsplit_once('@') {
+        return Some(format!("{}@{}", legal_member(name)?, address::network(at)?));
     }
     let lower = text.to_ascii_lowercase();
     let is_name = ["iqn.", "eui.", "naa.", "*", "?"]

@@ -145,15 +145,21 @@ fn have_nobody_in_common(one: &Group, two: &Group) -> bool {
         members.cloned().collect()
     };
     let others = members(two);
-    members(one).iter().all(|a| {
-        others.iter().all(|b| {
+    // Of a name at an address: the name alone, wherever it comes from.
+    let name = |text: &str| {
+        text.split_once('@')
+            .map_or(text, |(name, _)| name)
+            .to_owned()
+    };
+    members(one).iter().map(|a| name(a)).all(|a| {
+        others.iter().map(|b| name(b)).all(|b| {
             let is_name = |text: &str| !text.starts_with(|c: char| c.is_ascii_digit() || c == '[');
             let pattern = |text: &str| NamePattern::parse(text).ok().filter(|_| is_name(text));
-            let patterns = pattern(a).zip(pattern(b));
+            let patterns = pattern(&a).zip(pattern(&b));
             patterns.is_some_and(|(a, b)| a.common(&b).is_none())
                 || [one, two]
                     .iter()
-                    .any(|group| takes_out(group, a) || takes_out(group, b))
+                    .any(|group| takes_out(group, &a) || takes_out(group, &b))
         })
     })
 }

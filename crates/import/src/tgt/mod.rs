@@ -358,7 +358,7 @@ pub(crate) fn acl_of(
     let acl = Acl {
         names,
         addresses,
-        both: EITHER,
+        unclear: Some(EITHER),
     };
     acl.into_group(target, place, found)
 }

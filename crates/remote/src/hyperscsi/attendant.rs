@@ -1,7 +1,6 @@
 //! The thread of a store: it has the session and carries out the jobs of all handles.
 
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use hyperscsi::{
@@ -9,11 +8,11 @@ use hyperscsi::{
     SubmitError,
 };
 
-use super::open::{self, HyperscsiOptions};
+use super::options::HyperscsiOptions;
 use super::station::{Connection, Session, Sessions, Station, StepError};
-use crate::attendants::Counted;
+use crate::attendants::spawn;
 use crate::scsi::command::{Cdb, Facts, GOOD};
-use crate::scsi::host::GivenUp;
+use crate::scsi::host::NotConnected;
 use crate::scsi::job::Arrived;
 use crate::scsi::jobs::{Carries, Ending, Jobs, PAUSE, Refused, SILENCE_MIN, TOKENS_MAX};
 use crate::scsi::shared::Common;
@@ -34,18 +33,12 @@ pub(super) struct Known {
 
 /// Starts the thread.
 pub(super) fn begin(common: &Arc<Common>, station: Station, known: Known) {
-    let counted = Counted::new();
     let attendant = Attendant {
         jobs: Jobs::new(common, station.now()),
         station,
         known,
     };
-    let run = move || {
-        attendant.run();
-        drop(counted);
-    };
-    let thread = thread::Builder::new().name("tarn-hyperscsi".to_owned());
-    if let Err(error) = thread.spawn(run) {
+    if let Err(error) = spawn("tarn-hyperscsi", move || attendant.run()) {
         common.note_gone(&error);
     }
 }
@@ -189,7 +182,7 @@ impl Attendant {
         let another = |reason| NotConnected::Reason(reason, PAUSE);
         let device = same(&table, &known.device, &common.facts).map_err(another)?;
         station.open(connection, device, options.level, host)?;
-        let found = open::facts(station, connection, device, host)?;
+        let found = station.facts(connection, device, host)?;
         common.renew(Some(found)).map_err(another)?;
         let connection = sessions.keep_last()?;
         self.jobs.begin_session(self.station.now());
@@ -239,19 +232,6 @@ impl Attendant {
                 }
             }
         }
-    }
-}
-
-/// Why there is no session.
-enum NotConnected {
-    GivenUp,
-    /// A reason, and how long to wait before the next attempt.
-    Reason(String, Duration),
-}
-
-impl From<GivenUp> for NotConnected {
-    fn from(_: GivenUp) -> Self {
-        Self::GivenUp
     }
 }
 

@@ -5,13 +5,12 @@
 
 mod attendant;
 mod open;
+mod options;
 mod station;
 #[cfg(test)]
 mod tests;
 mod wire;
 
-pub use open::{
-    HyperscsiConnection, HyperscsiFailure, HyperscsiOpenError, HyperscsiOptions, Password,
-    ServerFound, discover,
-};
+pub use open::{HyperscsiConnection, HyperscsiFailure, HyperscsiOpenError, ServerFound, discover};
+pub use options::{HyperscsiOptions, Password};
 pub use wire::Carrier;

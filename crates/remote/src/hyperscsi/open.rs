@@ -1,31 +1,26 @@
-//! Where a device is, how it is reached, and what it is found to be when it is opened.
+//! What a device is found to be when it is opened.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hyperscsi::{
-    Attribute, ClientEvent, ClientSession, Command, Data, Device, Level, LoginError, Outcome,
-    Reply, Secret,
-};
+use hyperscsi::{ClientSession, Device, LoginError};
 use reactor::Address;
 use store::SharedStore;
 
 use super::attendant::{self, Known};
+use super::options::HyperscsiOptions;
 use super::station::{Connection, Sessions, Station, StepError};
 use super::wire::{Carrier, Place, Wire, WireError, of_bytes};
-use crate::scsi::command::{
-    self, BUSY, CHECK_CONDITION, Cdb, Facts, GOOD, KEY_ATTENTION, Sense, TASK_SET_FULL, Unfit,
-};
-use crate::scsi::host::{Host, LOOK_MAX, Until};
+use crate::scsi::command::{Facts, Unfit};
+use crate::scsi::handle::ScsiDisk;
+use crate::scsi::host::{LOOK_MAX, Until};
 use crate::scsi::job::Bytes;
-use crate::scsi::jobs::Losses;
-use crate::scsi::medium::{Identity, InUse};
-use crate::scsi::shared::{NoDisk, ScsiDisk, Terms, Whose};
+use crate::scsi::medium::InUse;
+use crate::scsi::shared::{Common, Losses, NoDisk, Terms, Whose};
 
 /// How long servers are looked for.
 const SEARCH_MAX: Duration = Duration::from_secs(3);
@@ -34,68 +29,8 @@ const OTHERS_MAX: Duration = Duration::from_millis(500);
 /// Servers that are logged in at to find a device, at most; beyond it one has to be named. Each costs a tenth of a
 /// second.
 const SERVERS_MAX: usize = 8;
-/// How often a command is tried where the device has something else to say first.
-const TRIES: usize = 16;
 /// In a message, at most.
 const NAMED_MAX: usize = 8;
-
-/// A password, which no log shows.
-#[derive(Clone, Default, Eq, PartialEq)]
-pub struct Password(Secret);
-
-impl Password {
-    /// Of these bytes. A group without password has the empty one.
-    pub fn new(bytes: Vec<u8>) -> Self {
-        Self(Secret::new(bytes))
-    }
-
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Password {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Password")
-    }
-}
-
-/// What to open and how.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct HyperscsiOptions {
-    /// What carries frames.
-    pub carrier: Carrier,
-    /// The group.
-    pub group: String,
-    /// The name of the device, or its place in the table of its server, from 1.
-    pub device: String,
-    /// The server, if several have such a device.
-    pub server: Option<String>,
-    /// Whose password it is, if it is not that of the group.
-    pub user: Option<String>,
-    /// The password.
-    pub password: Password,
-    /// At least this level of protection; `None`: what the server asks for.
-    pub level: Option<Level>,
-    /// How long requests wait for a server that does not answer before they fail. Zero: they fail at once.
-    pub retry: Duration,
-    /// Refuse all writes.
-    pub read_only: bool,
-    /// Unmapped blocks release their space, if the device can do that.
-    pub thin: bool,
-    /// Logical block length, 512 or 4096.
-    pub block_bytes: u32,
-}
-
-impl fmt::Display for HyperscsiOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let carrier = &self.carrier;
-        let (group, device) = (self.group.escape_debug(), self.device.escape_debug());
-        let server = self.server.as_ref();
-        let server = server.map_or_else(String::new, |server| format!(" of server {server:?}"));
-        write!(f, "hyperscsi://{group}/{device}{server} by {carrier}")
-    }
-}
 
 /// Why a device cannot be a store: the place, the reason, the remedy.
 #[derive(Debug, thiserror::Error)]
@@ -421,7 +356,7 @@ impl HyperscsiOptions {
             device: look.device,
         };
         let begin = Box::new(move |common: &Arc<_>| attendant::begin(common, station, known));
-        ScsiDisk::new(terms, whose, look.facts, begin)
+        Common::new(terms, whose, look.facts, begin).map(ScsiDisk::new)
     }
 
     /// The devices of one server. Blocks.
@@ -607,7 +542,7 @@ impl HyperscsiOptions {
         host: &mut Until,
     ) -> Result<Facts, StepError> {
         station.open(connection, device, self.level, host)?;
-        let mut facts = facts(station, connection, device, host)?;
+        let mut facts = station.facts(connection, device, host)?;
         facts.is_read_only |= device.is_read_only;
         Ok(facts)
     }
@@ -631,102 +566,10 @@ fn failure(server: String, error: StepError) -> HyperscsiFailure {
     }
 }
 
-/// Asks a device what it is.
-pub(super) fn facts(
-    station: &mut Station,
-    connection: &mut Connection,
-    device: &Device,
-    host: &mut impl Host,
-) -> Result<Facts, StepError> {
-    let handle = device.handle;
-    let data_bytes_max = device
-        .data_max_bytes
-        .clamp(4096, hyperscsi::limits::DATA_MAX_BYTES);
-    // What it has to say by itself comes first.
-    ask(
-        station,
-        connection,
-        handle,
-        &command::test_unit_ready(),
-        host,
-    )?;
-    host.begin_look();
-    let ask = |cdb: Cdb| ask(station, connection, handle, &cdb, host);
-    let found = Facts::find(data_bytes_max, ask)?;
-    let mut facts = found.ok_or(StepError::Broken("the device has no size"))?;
-    facts.identity = Identity::with_naa(facts.identity, &device.designator);
-    Ok(facts)
-}
-
-/// One command. `None` where the device refuses it.
-fn ask(
-    station: &mut Station,
-    connection: &mut Connection,
-    device: u16,
-    cdb: &Cdb,
-    host: &mut impl Host,
-) -> Result<Option<Data>, StepError> {
-    for token in 0..TRIES as u64 {
-        let command = Command {
-            attribute: Attribute::Simple,
-            cdb: cdb.bytes.clone(),
-            data_in_bytes: cdb.room,
-            data_out_bytes: 0,
-        };
-        let now = station.now();
-        let submitted = connection
-            .session
-            .submit(now, token, device, command, cdb.data.clone());
-        submitted.map_err(|_| StepError::Broken("it takes no command"))?;
-        let answer = station.event(connection, host, |event| match event {
-            ClientEvent::Answer {
-                token: of,
-                reply,
-                data,
-            } if of == token => Some(Some((reply, data))),
-            ClientEvent::Lost { token: of, .. } if of == token => Some(None),
-            ClientEvent::Answer { .. }
-            | ClientEvent::Lost { .. }
-            | ClientEvent::Devices(_)
-            | ClientEvent::Opening { .. }
-            | ClientEvent::Ended(_) => None,
-        })?;
-        let Some((reply, data)) = answer else {
-            return Err(StepError::Broken("a command is lost"));
-        };
-        match verdict(&reply) {
-            Verdict::Good => return Ok(Some(data)),
-            Verdict::Refused => return Ok(None),
-            Verdict::Again => host.note_attention(Sense::parse(&reply.sense)),
-        }
-    }
-    Err(StepError::Broken("the device is busy"))
-}
-
-enum Verdict {
-    Good,
-    Refused,
-    Again,
-}
-
-fn verdict(reply: &Reply) -> Verdict {
-    match reply.outcome {
-        Outcome::Status(GOOD) => Verdict::Good,
-        Outcome::Status(CHECK_CONDITION) if Sense::parse(&reply.sense).key == KEY_ATTENTION => {
-            Verdict::Again
-        }
-        Outcome::Status(BUSY | TASK_SET_FULL) => Verdict::Again,
-        Outcome::Status(_)
-        | Outcome::Aborted
-        | Outcome::NotOpen
-        | Outcome::Malformed
-        | Outcome::FunctionComplete
-        | Outcome::FunctionRejected => Verdict::Refused,
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use hyperscsi::Level;
+
     use super::*;
 
     #[test]

@@ -5,15 +5,20 @@
 use std::time::{Duration, Instant};
 
 use hyperscsi::{
-    ClientEvent, ClientSession, Device, Entropy, Found, FragmentHeader, Level, Login, LoginError,
-    LoginProgress, OpaqueClient, Opening, Search, Settings, Wish,
+    Attribute, ClientEvent, ClientSession, Command, Data, Device, Entropy, Found, FragmentHeader,
+    Level, Login, LoginError, LoginProgress, OpaqueClient, Opening, Outcome, Reply, Search,
+    Settings, Wish,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::AsFd;
 
 use super::wire::{Place, Wire, of_bytes, to_bytes};
+use crate::scsi::command::{
+    self, BUSY, CHECK_CONDITION, Cdb, Facts, GOOD, KEY_ATTENTION, Sense, TASK_SET_FULL,
+};
 use crate::scsi::host::{GivenUp, Host};
 use crate::scsi::job::Bytes;
+use crate::scsi::medium::Identity;
 
 /// For one step: a login, a part of the table, an opening.
 const STEP_MAX: Duration = Duration::from_secs(5);
@@ -21,6 +26,8 @@ const STEP_MAX: Duration = Duration::from_secs(5);
 const PARTS_MAX: usize = 1024;
 /// Commands under way. What all have to write together is bounded by the handles.
 const SLOTS: u16 = 64;
+/// How often a command is tried where the device has something else to say first.
+const TRIES: usize = 16;
 /// Frames that are taken in one turn before others get theirs.
 const FRAMES_MAX: usize = 128;
 
@@ -322,6 +329,73 @@ impl Station {
         }
     }
 
+    /// Asks a device what it is.
+    pub(super) fn facts(
+        &mut self,
+        connection: &mut Connection,
+        device: &Device,
+        host: &mut impl Host,
+    ) -> Result<Facts, StepError> {
+        let handle = device.handle;
+        let data_bytes_max = device
+            .data_max_bytes
+            .clamp(4096, hyperscsi::limits::DATA_MAX_BYTES);
+        // What it has to say by itself comes first.
+        self.ask(connection, handle, &command::test_unit_ready(), host)?;
+        host.begin_look();
+        let ask = |cdb: Cdb| self.ask(connection, handle, &cdb, host);
+        let found = Facts::find(data_bytes_max, ask)?;
+        let mut facts = found.ok_or(StepError::Broken("the device has no size"))?;
+        facts.identity = Identity::with_naa(facts.identity, &device.designator);
+        Ok(facts)
+    }
+
+    /// One command. `None` where the device refuses it.
+    fn ask(
+        &mut self,
+        connection: &mut Connection,
+        device: u16,
+        cdb: &Cdb,
+        host: &mut impl Host,
+    ) -> Result<Option<Data>, StepError> {
+        for token in 0..TRIES as u64 {
+            let command = Command {
+                attribute: Attribute::Simple,
+                cdb: cdb.bytes.clone(),
+                data_in_bytes: cdb.room,
+                data_out_bytes: 0,
+            };
+            let now = self.now();
+            let submitted =
+                connection
+                    .session
+                    .submit(now, token, device, command, cdb.data.clone());
+            submitted.map_err(|_| StepError::Broken("it takes no command"))?;
+            let answer = self.event(connection, host, |event| match event {
+                ClientEvent::Answer {
+                    token: of,
+                    reply,
+                    data,
+                } if of == token => Some(Some((reply, data))),
+                ClientEvent::Lost { token: of, .. } if of == token => Some(None),
+                ClientEvent::Answer { .. }
+                | ClientEvent::Lost { .. }
+                | ClientEvent::Devices(_)
+                | ClientEvent::Opening { .. }
+                | ClientEvent::Ended(_) => None,
+            })?;
+            let Some((reply, data)) = answer else {
+                return Err(StepError::Broken("a command is lost"));
+            };
+            match verdict(&reply) {
+                Verdict::Good => return Ok(Some(data)),
+                Verdict::Refused => return Ok(None),
+                Verdict::Again => host.note_attention(Sense::parse(&reply.sense)),
+            }
+        }
+        Err(StepError::Broken("the device is busy"))
+    }
+
     /// Takes what has come for a session: how many frames came, and whether one was of its server.
     pub(super) fn take_frames(&mut self, connection: &mut Connection) -> (usize, bool) {
         let (mut taken, mut heard) = (0, false);
@@ -441,4 +515,26 @@ fn hand_over(now: Duration, connection: &mut Connection, from: Place, frame: &[u
 fn tag_of(frame: &[u8]) -> Option<u16> {
     let head = frame.first_chunk::<3>()?;
     Some(FragmentHeader::decode(*head).tag)
+}
+
+enum Verdict {
+    Good,
+    Refused,
+    Again,
+}
+
+fn verdict(reply: &Reply) -> Verdict {
+    match reply.outcome {
+        Outcome::Status(GOOD) => Verdict::Good,
+        Outcome::Status(CHECK_CONDITION) if Sense::parse(&reply.sense).key == KEY_ATTENTION => {
+            Verdict::Again
+        }
+        Outcome::Status(BUSY | TASK_SET_FULL) => Verdict::Again,
+        Outcome::Status(_)
+        | Outcome::Aborted
+        | Outcome::NotOpen
+        | Outcome::Malformed
+        | Outcome::FunctionComplete
+        | Outcome::FunctionRejected => Verdict::Refused,
+    }
 }

@@ -5,7 +5,6 @@
 //! of before comes after one of now.
 
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use iscsi::initiator::{AsyncNotice, Completion, Event, Outcome, Residual};
@@ -14,10 +13,10 @@ use iscsi::pdu::{AsyncEvent, Isid, LoginStatus};
 use rustix::event::{PollFd, PollFlags};
 
 use super::line::{self, Clock, Line, StepError, data_of};
-use super::open::{IscsiOptions, look_at, lost, refusal, warn_moved};
-use crate::attendants::Counted;
+use super::options::{IscsiOptions, lost, refusal, warn_moved};
+use crate::attendants::spawn;
 use crate::scsi::command::{GOOD, Sense};
-use crate::scsi::host::{GivenUp, Host as _};
+use crate::scsi::host::{GivenUp, Host as _, NotConnected};
 use crate::scsi::job::Arrived;
 use crate::scsi::jobs::{Ending, Jobs, PAUSE};
 use crate::scsi::shared::Common;
@@ -44,18 +43,12 @@ pub(super) struct Known {
 
 /// Starts the thread.
 pub(super) fn begin(common: &Arc<Common>, clock: Clock, known: Known) {
-    let counted = Counted::new();
     let attendant = Attendant {
         jobs: Jobs::new(common, clock.now()),
         clock,
         known,
     };
-    let run = move || {
-        attendant.run();
-        drop(counted);
-    };
-    let thread = thread::Builder::new().name("tarn-iscsi".to_owned());
-    if let Err(error) = thread.spawn(run) {
+    if let Err(error) = spawn("tarn-iscsi", move || attendant.run()) {
         common.note_gone(&error);
     }
 }
@@ -64,19 +57,6 @@ struct Attendant {
     clock: Clock,
     known: Known,
     jobs: Jobs,
-}
-
-/// Why there is no session.
-enum NotConnected {
-    GivenUp,
-    /// A reason, and how long to wait before the next attempt.
-    Reason(String, Duration),
-}
-
-impl From<GivenUp> for NotConnected {
-    fn from(_: GivenUp) -> Self {
-        Self::GivenUp
-    }
 }
 
 /// What is asked of a target that says nothing, and whether it wants the session to end.
@@ -131,7 +111,7 @@ impl Attendant {
         let not_connected = |error| not_connected(error, options);
         let line = line::establish(clock, options, known.isid, jobs);
         let mut line = line.map_err(not_connected)?;
-        let found = match look_at(&mut line, clock, jobs) {
+        let found = match line.look(clock, jobs) {
             Ok(found) => found,
             Err(error) => {
                 if matches!(error, StepError::Broken(_) | StepError::Silent) {

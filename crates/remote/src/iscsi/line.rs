@@ -25,12 +25,16 @@ use iscsi::pdu::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::AsFd;
 
-use super::open::IscsiOptions;
-use crate::scsi::command::{BUSY, CHECK_CONDITION, Cdb, GOOD, KEY_ATTENTION, Sense, TASK_SET_FULL};
+use super::options::IscsiOptions;
+use crate::scsi::command::{
+    self, BUSY, CHECK_CONDITION, Cdb, Facts, GOOD, KEY_ATTENTION, Sense, TASK_SET_FULL,
+};
 use crate::scsi::host::{GivenUp, Host};
 use crate::scsi::jobs::{Carries, Refused, TOKENS_MAX};
 use crate::tcp;
 
+/// The data of one command, at most.
+const DATA_BYTES_MAX: u32 = 1 << 20;
 /// The only connection of the session.
 const CONNECTION: usize = 0;
 /// Commands under way. What all have to write together is bounded by the handles.
@@ -460,8 +464,19 @@ impl Line {
         }
     }
 
+    /// Looks at the disk.
+    pub(super) fn look(
+        &mut self,
+        clock: Clock,
+        host: &mut impl Host,
+    ) -> Result<Option<Facts>, StepError> {
+        self.ask(clock, &command::test_unit_ready(), host)?;
+        host.begin_look();
+        Facts::find(DATA_BYTES_MAX, |cdb| self.ask(clock, &cdb, host))
+    }
+
     /// One command, before the first job. The data that it brought; `None` where the disk refuses it.
-    pub(super) fn ask(
+    fn ask(
         &mut self,
         clock: Clock,
         cdb: &Cdb,

@@ -7,7 +7,9 @@
 mod attendant;
 mod line;
 mod open;
+mod options;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use open::{IscsiFailure, IscsiLogin, IscsiOpenError, IscsiOptions};
+pub use open::{IscsiFailure, IscsiOpenError};
+pub use options::{IscsiLogin, IscsiOptions};

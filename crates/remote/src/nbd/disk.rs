@@ -1,4 +1,4 @@
-//! The handle of one core.
+//! The store, and its handle for one core.
 //!
 //! The connections of a store are dealt out to the cores. A core that gets none sends its jobs to one that has some,
 //! copied; so a server that allows one connection has one, whatever the number of cores.
@@ -9,20 +9,23 @@
 //! cache, are writes that it answered and no flush covered; the next flush reports those.
 
 use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use nbd::{Export, ServerError, Work};
 use store::{
-    Backstore, Capabilities, Descriptor, Durability, HelperAnswer, HelperOperation, HelperResult,
-    IoFailure, IoRequest, IoTag, Outlet, OwnFlush, PartTag, Receiver, SocketResult, SocketTag,
-    Submitted, Waker, channel, refuse,
+    Backstore, Bottom, Capabilities, Connections, Descriptor, Durability, HelperAnswer,
+    HelperOperation, HelperResult, IoFailure, IoRequest, IoTag, Outlet, OwnFlush, PartTag,
+    Receiver, SharedStore, SocketResult, SocketTag, Submitted, Waker, channel, refuse,
 };
 
 use super::job::{self, Brought, Job, JobWork};
 use super::link::{Happened, Link};
+use super::options::NbdOptions;
 use super::request::{self, Open};
 use super::shared::{Mail, Mailbox, Posted, Shared};
+use super::tls::Tls;
 use crate::words;
 
 /// Between two attempts to connect. A connection that was up for so long has settled: when it is lost, another attempt
@@ -38,6 +41,48 @@ const TIMER_CONNECT: u64 = 0;
 const TIMER_HANDSHAKE: u64 = 1 << 62;
 const TIMER_OUTAGE: u64 = 2 << 62;
 const TIMER_SETTLED: u64 = 3 << 62;
+
+/// An export as a store.
+#[derive(Debug)]
+pub(super) struct NbdDisk(Arc<Shared>);
+
+impl NbdDisk {
+    pub(super) fn new(options: NbdOptions, export: Export, tls: Option<Tls>) -> Self {
+        Self(Arc::new(Shared::new(options, export, tls)))
+    }
+}
+
+impl SharedStore for NbdDisk {
+    fn inner(&self) -> &dyn SharedStore {
+        &Bottom
+    }
+
+    fn handle(&self) -> io::Result<Box<dyn Backstore>> {
+        let number = self.0.next_number();
+        Ok(Box::new(NbdHandle::new(Arc::clone(&self.0), number)))
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    fn probe_size(&self) -> io::Result<()> {
+        // The protocol says the size at the start of a connection only.
+        Ok(())
+    }
+
+    fn is_flush_latched(&self) -> bool {
+        self.0.writes.has_failed()
+    }
+
+    fn connections(&self) -> Option<Connections> {
+        Some(self.0.connections_now())
+    }
+
+    fn outage(&self) -> Option<String> {
+        self.0.outage()
+    }
+}
 
 /// Who gets the end of a job.
 #[derive(Clone, Copy, Debug)]

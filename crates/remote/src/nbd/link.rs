@@ -9,7 +9,7 @@ use rustls::ClientConnection;
 use store::{Outlet, SocketResult, SocketTag, SocketWork};
 
 use super::job::{self, Job, JobClient, Space};
-use super::open::Tls;
+use super::tls::Tls;
 
 /// Jobs under way on one connection.
 const DEPTH: u32 = 128;

@@ -1,16 +1,16 @@
 //! What the handles of all cores have in common.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use nbd::Export;
-use store::{Backstore, Bottom, Capabilities, Connections, IoFailure, Sender, SharedStore, Writes};
+use store::{Capabilities, Connections, IoFailure, Sender, Writes};
 
-use super::disk::NbdHandle;
 use super::job::Brought;
-use super::open::{NbdOptions, Tls};
+use super::options::NbdOptions;
+use super::tls::Tls;
+use crate::lock;
 
 /// From one core to another.
 #[derive(Debug)]
@@ -123,14 +123,35 @@ pub(super) struct Shared {
 }
 
 impl Shared {
+    pub(super) fn new(options: NbdOptions, export: Export, tls: Option<Tls>) -> Self {
+        let connections = match export.flags.can_multi_conn() {
+            true => options.connections.max(1),
+            false => 1,
+        };
+        Self {
+            options,
+            tls,
+            size_bytes: AtomicU64::new(export.size_bytes),
+            export,
+            writes: Writes::default(),
+            connections,
+            outages: Mutex::default(),
+            known: Mutex::default(),
+            ups: Mutex::default(),
+            again: AtomicU64::new(0),
+            held: AtomicU64::new(0),
+            sizes: Mutex::default(),
+            mailboxes: Mutex::default(),
+            handles: AtomicUsize::new(0),
+        }
+    }
+
     fn mailboxes(&self) -> MutexGuard<'_, Vec<Mailbox>> {
-        self.mailboxes
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.mailboxes)
     }
 
     fn outages(&self) -> MutexGuard<'_, Outages> {
-        self.outages.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.outages)
     }
 
     /// A handle has no connection, or has one again.
@@ -145,7 +166,7 @@ impl Shared {
     /// A connection is up with this size, or down. When all that are up know a larger size than before, that is the
     /// size of the store from now on. All cores get mail, as the one that owns the unit need not have the connection.
     pub(super) fn note_size(&self, place: (usize, usize), bytes: Option<u64>) {
-        let mut sizes = self.sizes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sizes = lock(&self.sizes);
         match bytes {
             Some(bytes) => sizes.insert(place, bytes),
             None => sizes.remove(&place),
@@ -162,7 +183,7 @@ impl Shared {
     }
 
     fn ups(&self) -> MutexGuard<'_, Ups> {
-        self.ups.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.ups)
     }
 
     /// How many connections have come up so far.
@@ -207,7 +228,7 @@ impl Shared {
         };
         ups.up.insert(place, up);
         drop(ups);
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.known);
         if !known.insert(place) {
             self.again.fetch_add(1, Ordering::Relaxed);
         }
@@ -282,6 +303,30 @@ impl Shared {
         Ok(())
     }
 
+    /// The next handle.
+    pub(super) fn next_number(&self) -> usize {
+        self.handles.fetch_add(1, Ordering::SeqCst)
+    }
+
+    pub(super) fn connections_now(&self) -> Connections {
+        let sizes = lock(&self.sizes);
+        Connections {
+            up: sizes.len() as u64,
+            again: self.again.load(Ordering::Relaxed),
+            held: self.held.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(super) fn outage(&self) -> Option<String> {
+        let outages = self.outages();
+        let reason = match outages.reason.as_str() {
+            "" => "no connection was made yet",
+            reason => reason,
+        };
+        let server = &self.options.server;
+        (!outages.handles.is_empty()).then(|| format!("{server}: {reason}"))
+    }
+
     pub(super) fn capabilities(&self) -> Capabilities {
         let (flags, block_bytes) = (self.export.flags, self.options.block_bytes);
         let read_only = self.options.read_only || flags.is_read_only();
@@ -312,75 +357,3 @@ impl Shared {
 
 /// Larger preferred blocks are a matter of speed, not of a medium.
 const PHYSICAL_BYTES_MAX: u32 = 64 << 10;
-
-/// An export as a store.
-#[derive(Debug)]
-pub(super) struct NbdDisk(Arc<Shared>);
-
-impl NbdDisk {
-    pub(super) fn new(options: NbdOptions, export: Export, tls: Option<Tls>) -> Self {
-        let connections = match export.flags.can_multi_conn() {
-            true => options.connections.max(1),
-            false => 1,
-        };
-        Self(Arc::new(Shared {
-            options,
-            tls,
-            size_bytes: AtomicU64::new(export.size_bytes),
-            export,
-            writes: Writes::default(),
-            connections,
-            outages: Mutex::default(),
-            known: Mutex::default(),
-            ups: Mutex::default(),
-            again: AtomicU64::new(0),
-            held: AtomicU64::new(0),
-            sizes: Mutex::default(),
-            mailboxes: Mutex::default(),
-            handles: AtomicUsize::new(0),
-        }))
-    }
-}
-
-impl SharedStore for NbdDisk {
-    fn inner(&self) -> &dyn SharedStore {
-        &Bottom
-    }
-
-    fn handle(&self) -> io::Result<Box<dyn Backstore>> {
-        let number = self.0.handles.fetch_add(1, Ordering::SeqCst);
-        Ok(Box::new(NbdHandle::new(Arc::clone(&self.0), number)))
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
-    }
-
-    fn probe_size(&self) -> io::Result<()> {
-        // The protocol says the size at the start of a connection only.
-        Ok(())
-    }
-
-    fn is_flush_latched(&self) -> bool {
-        self.0.writes.has_failed()
-    }
-
-    fn connections(&self) -> Option<Connections> {
-        let sizes = self.0.sizes.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(Connections {
-            up: sizes.len() as u64,
-            again: self.0.again.load(Ordering::Relaxed),
-            held: self.0.held.load(Ordering::Relaxed),
-        })
-    }
-
-    fn outage(&self) -> Option<String> {
-        let outages = self.0.outages();
-        let reason = match outages.reason.as_str() {
-            "" => "no connection was made yet",
-            reason => reason,
-        };
-        let server = &self.0.options.server;
-        (!outages.handles.is_empty()).then(|| format!("{server}: {reason}"))
-    }
-}

@@ -19,9 +19,9 @@ mod flushes;
 mod server;
 
 use self::server::{Connection, Server};
-use super::disk::LOSSES_MAX;
-use super::open::{NbdOptions, NbdServer, read_certificates};
-use super::shared::NbdDisk;
+use super::disk::{LOSSES_MAX, NbdDisk};
+use super::options::{NbdOptions, NbdServer};
+use super::tls::read_certificates;
 
 const SIZE: usize = 1 << 20;
 /// Flush, FUA, trim, zeros.

@@ -6,19 +6,19 @@
 use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
-use std::thread;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use rbd::{CallError, Image, Lock, Watch};
-use store::{Extent, IoFailure, IoTag, Sender};
+use store::{Extent, IoFailure};
 
 use super::connections::Connection;
-use super::notes::{GATEWAY, Question};
-use super::open::{NOT_FOUND, NOT_PERMITTED, RbdFailure, RbdOptions, living_user};
-use super::shared::{Common, Mail, Named, Standing};
+use super::errno::{BUSY, NOT_FOUND, NOT_PERMITTED, READ_ONLY};
+use super::options::{RbdFailure, RbdOptions};
+use super::shared::{Common, Mail, Named, Standing, Work};
 use super::snapshots;
-use crate::attendants::Counted;
+use super::texts::GATEWAY;
+use crate::attendants::spawn;
 
 /// Between two attempts to open.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -26,51 +26,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 const LOCKED_PAUSE: Duration = Duration::from_secs(3);
 /// After this client was blocklisted: who has done that to take an image over has its lock by then.
 const FENCED_PAUSE: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
-/// What a thread needs that calls the library.
-const STACK_BYTES: usize = 2 << 20;
-
-/// `ESHUTDOWN`: this client was blocklisted.
-pub(super) const BLOCKLISTED: i32 = 108;
-/// `EROFS`, `EBUSY`: another client has the lock and keeps it.
-pub(super) const READ_ONLY: i32 = 30;
-pub(super) const BUSY: i32 = 16;
-
-/// What the attendant is asked.
-#[derive(Debug)]
-pub(super) enum Work {
-    /// The image has changed.
-    Look,
-    /// Which parts of it hold data.
-    Extents {
-        /// The request.
-        tag: IoTag,
-        /// In bytes.
-        range: Range<u64>,
-        /// At most so many extents.
-        count_max: usize,
-        /// Where the answer goes.
-        to: Sender<Mail>,
-    },
-    /// For a text of its metadata.
-    Text(Question),
-    /// The connection was blocklisted, which it knows.
-    Blocklisted,
-    /// Take the image from the client that has it.
-    TakeOver {
-        /// Nobody waits for it any more then, and it is not begun.
-        until: Instant,
-        /// Where the answer goes, in words if it is not taken.
-        to: SyncSender<Result<(), String>>,
-    },
-    /// Requests end as those of a client without the exclusive lock.
-    LockLost,
-    /// The last user is gone.
-    End,
-}
 
 /// Starts the thread.
 pub(super) fn begin(common: &Arc<Common>, queue: Receiver<Work>, work: mpsc::Sender<Work>) {
-    let counted = Counted::new();
     let attendant = Attendant {
         common: Arc::clone(common),
         open: None,
@@ -81,12 +39,7 @@ pub(super) fn begin(common: &Arc<Common>, queue: Receiver<Work>, work: mpsc::Sen
         work,
         is_unlocked: Cell::new(false),
     };
-    let run = move || {
-        attendant.run();
-        drop(counted);
-    };
-    let thread = thread::Builder::new().name("tarn-rbd".to_owned());
-    if let Err(error) = thread.stack_size(STACK_BYTES).spawn(run) {
+    if let Err(error) = spawn("tarn-rbd", move || attendant.run()) {
         common.note_reason(format!("there is no thread for it: {error}"));
         common.set_standing(Standing::Gone);
     }
@@ -492,6 +445,17 @@ impl Attendant {
         }
         let text = format!("{} {}", image.id(), image.cluster().address());
         image.set_metadata(GATEWAY, &text)
+    }
+}
+
+/// The address of another client that has the exclusive lock and is there.
+fn living_user(image: &Image) -> Result<Option<String>, CallError> {
+    match image.lock()? {
+        Lock::Held {
+            holder,
+            is_alive: true,
+        } => Ok(Some(holder.to_string())),
+        Lock::Held { .. } | Lock::Own { .. } | Lock::Free => Ok(None),
     }
 }
 

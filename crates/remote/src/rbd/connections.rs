@@ -7,23 +7,21 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use rbd::{CallError, Cluster, ClusterOptions, Patience, Pool};
 
-use super::attendant::Work;
-use super::open::RbdOptions;
-use super::shared::Common;
-use crate::attendants::Counted;
+use super::options::RbdOptions;
+use super::shared::{Common, Work};
+use crate::attendants::{Counted, STACK_BYTES};
+use crate::lock;
 
 /// Between two requests of the thread.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// For a monitor to answer; another attempt follows.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
-/// What a thread needs that calls the library.
-const STACK_BYTES: usize = 2 << 20;
 
 /// A connection and its images.
 #[derive(Debug)]
@@ -46,10 +44,6 @@ type Slot = Arc<Mutex<Weak<Connection>>>;
 fn slots() -> MutexGuard<'static, HashMap<ClusterOptions, Slot>> {
     static SLOTS: OnceLock<Mutex<HashMap<ClusterOptions, Slot>>> = OnceLock::new();
     lock(SLOTS.get_or_init(Mutex::default))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Connection {

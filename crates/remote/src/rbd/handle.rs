@@ -18,9 +18,13 @@ use store::{
     Receiver, Sender, Submitted, Waker, channel, refuse,
 };
 
-use super::attendant::{BLOCKLISTED, READ_ONLY, Work};
-use super::open::{RbdOptions, TIMED_OUT};
-use super::shared::{Mail, Standing, Users};
+use super::attendant;
+use super::errno::{
+    AGAIN, BLOCKLISTED, DIFFERENT, INPUT_OUTPUT, NO_BUFFER, NO_SPACE, NOT_CONNECTED, QUOTA,
+    READ_ONLY, TIMED_OUT,
+};
+use super::options::RbdOptions;
+use super::shared::{Mail, Standing, Users, Work};
 
 /// How often requests under way are looked at.
 const TICK: Duration = Duration::from_secs(1);
@@ -35,16 +39,6 @@ const ZEROS_BYTES_MAX: u64 = 64 << 20;
 
 /// What the library compares at a time.
 const SECTOR_BYTES: u64 = 512;
-
-/// Error numbers of the system that mean something here: `EIO`, `EAGAIN`, `ENOSPC`, `EILSEQ`, `ENOTCONN`, `EDQUOT`,
-/// `EFAULT`.
-const INPUT_OUTPUT: i32 = 5;
-const AGAIN: i32 = 11;
-const NO_SPACE: i32 = 28;
-const DIFFERENT: i32 = 84;
-const NOT_CONNECTED: i32 = 107;
-const QUOTA: i32 = 122;
-const NO_BUFFER: i32 = 14;
 
 /// What a request has and what is left of it.
 #[derive(Debug)]
@@ -458,7 +452,9 @@ impl Backstore for RbdHandle {
     fn start(&mut self, make_waker: &dyn Fn() -> Waker, outlet: &mut Outlet) {
         let (sender, receiver) = channel(make_waker());
         self.mail = Some((sender.clone(), receiver));
-        self.users.join(self.number, sender);
+        if let Some(queue) = self.users.join(self.number, sender) {
+            attendant::begin(&self.users.common, queue, self.users.work.clone());
+        }
         self.look(outlet);
     }
 

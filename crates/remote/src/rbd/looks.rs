@@ -4,13 +4,13 @@
 //! end before the process is confined, which wants to be alone; a change cannot wait for a cluster that hangs.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rbd::{CallError, Cluster, ClusterOptions, Library, Patience};
 
-use crate::attendants::Counted;
+use crate::attendants::spawn;
+use crate::lock;
 
 /// For each step of a look. A change gives up later (`daemon::attempts`).
 const LOOK_MAX: Duration = Duration::from_secs(4);
@@ -27,10 +27,6 @@ struct Connections {
     slots: Mutex<HashMap<ClusterOptions, Slot>>,
     /// They end on a thread of their own.
     is_ended_apart: bool,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Looks {
@@ -64,11 +60,8 @@ impl Drop for Connections {
     fn drop(&mut self) {
         let slots = std::mem::take(&mut *lock(&self.slots));
         if self.is_ended_apart && !slots.is_empty() {
-            let counted = Counted::new();
             // Without a thread what it was to drop is dropped here.
-            let _thread = thread::Builder::new()
-                .name("tarn-rbd".to_owned())
-                .spawn(move || drop((slots, counted)));
+            let _thread = spawn("tarn-rbd", move || drop(slots));
         }
     }
 }

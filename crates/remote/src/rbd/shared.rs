@@ -1,26 +1,70 @@
 //! What the handles of all cores and the attendant have in common.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use rbd::{CallError, Completion, Image, Library};
-use store::{
-    Backstore, Bottom, Capabilities, Connections, Extent, IoFailure, IoTag, NativeSnapshots, Notes,
-    Sender, SharedStore,
-};
+use store::{Capabilities, Connections, Extent, IoFailure, IoTag, NativeError, Sender};
 
-use super::attendant::{self, Work};
-use super::handle::RbdHandle;
+use super::errno::NOT_FOUND;
 use super::job::Job;
-use super::meter::{self, Meter};
-use super::notes::ImageNotes;
-use super::open::{Claim, Found, NOT_FOUND, RbdOptions};
-use super::snapshots::{ImageSnapshots, Resumed};
+use super::meter::Meter;
+use super::options::{Claim, RbdOptions};
+use super::texts::{Question, Texts};
+
+/// What the first look found.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    pub(super) size_bytes: u64,
+    pub(super) compare_and_write_bytes: u32,
+    /// How many bytes are walked through at a time to see which hold data.
+    pub(super) walk_bytes: u64,
+    /// Its identity in its pool.
+    pub(super) id: String,
+    /// Names the image among all: the cluster, the pool, the namespace, its identity.
+    pub(super) medium: String,
+    /// `None` where this store must not write them.
+    pub(super) texts: Option<Arc<Texts>>,
+    /// Kept until the store is gone, or has to be opened again.
+    pub(super) claim: Option<Claim>,
+}
+
+/// What the attendant is asked.
+#[derive(Debug)]
+pub(super) enum Work {
+    /// The image has changed.
+    Look,
+    /// Which parts of it hold data.
+    Extents {
+        /// The request.
+        tag: IoTag,
+        /// In bytes.
+        range: Range<u64>,
+        /// At most so many extents.
+        count_max: usize,
+        /// Where the answer goes.
+        to: Sender<Mail>,
+    },
+    /// For a text of its metadata.
+    Text(Question),
+    /// The connection was blocklisted, which it knows.
+    Blocklisted,
+    /// Take the image from the client that has it.
+    TakeOver {
+        /// Nobody waits for it any more then, and it is not begun.
+        until: Instant,
+        /// Where the answer goes, in words if it is not taken.
+        to: SyncSender<Result<(), String>>,
+    },
+    /// Requests end as those of a client without the exclusive lock.
+    LockLost,
+    /// The last user is gone.
+    End,
+}
 
 /// To the core of a handle.
 #[derive(Debug)]
@@ -80,6 +124,25 @@ impl Named {
             "{what}, and the lun is that with the id {id}; rename it back (rbd rename), or remove the lun and add it \
              with the image that is meant"
         )
+    }
+}
+
+/// A rollback that was begun before the image was opened, and was ended here.
+#[derive(Debug, Default)]
+pub(super) struct Resumed {
+    /// The snapshot, and how it ended, as long as nobody was given that.
+    pub(super) outcome: Option<(String, Result<(), NativeError>)>,
+    /// It has failed already. It is tried again every second.
+    has_failed: bool,
+}
+
+impl Resumed {
+    pub(super) fn note(&mut self, name: String, ended: Result<(), NativeError>) {
+        let is_new = ended.is_ok() || !self.has_failed;
+        self.has_failed = ended.is_err();
+        if is_new {
+            self.outcome = Some((name, ended));
+        }
     }
 }
 
@@ -210,6 +273,11 @@ impl Common {
         named
     }
 
+    /// Which image had the name of this one when that was seen last.
+    pub(super) fn named(&self) -> Named {
+        self.state().named.clone()
+    }
+
     pub(super) fn is_held_elsewhere(&self) -> bool {
         self.state().is_held_elsewhere
     }
@@ -316,6 +384,14 @@ impl Common {
         Some(format!("image {}: {reason}", self.options))
     }
 
+    pub(super) fn connections(&self) -> Connections {
+        Connections {
+            up: matches!(self.standing(), Standing::Up(_)).into(),
+            again: self.opened.load(Ordering::Relaxed).saturating_sub(1),
+            held: self.held.load(Ordering::Relaxed),
+        }
+    }
+
     pub(super) fn capabilities(&self) -> Capabilities {
         let (options, block_bytes) = (&self.options, self.options.block_bytes);
         let size_bytes = self.size_bytes.load(Ordering::SeqCst);
@@ -347,80 +423,12 @@ const PHYSICAL_BYTES: u32 = 4096;
 #[derive(Debug)]
 pub(super) struct Users {
     pub(super) common: Arc<Common>,
-    work: mpsc::Sender<Work>,
+    pub(super) work: mpsc::Sender<Work>,
 }
 
 impl Users {
-    /// Leaves work for the attendant.
-    pub(super) fn ask(&self, work: Work) {
-        // It has ended only if it could not begin, and then nothing is answered but that.
-        drop(self.work.send(work));
-    }
-
-    /// A handle begins; the first one begins the attendant.
-    pub(super) fn join(&self, number: usize, mailbox: Sender<Mail>) {
-        let mut state = self.common.state();
-        state.mailboxes.insert(number, mailbox);
-        if let Some(queue) = state.queue.take() {
-            drop(state);
-            attendant::begin(&self.common, queue, self.work.clone());
-        }
-    }
-
-    pub(super) fn leave(&self, number: usize) {
-        let mut state = self.common.state();
-        state.silent.remove(&number);
-        let mailbox = state.mailboxes.remove(&number);
-        drop((state, mailbox));
-    }
-}
-
-impl Drop for Users {
-    fn drop(&mut self) {
-        // What takes long would keep the image open.
-        self.common.rollback.give_up();
-        self.common.flatten.give_up();
-        self.common.meter.give_up();
-        self.ask(Work::End);
-    }
-}
-
-/// An image as a store.
-#[derive(Debug)]
-pub(super) struct RbdDisk {
-    users: Arc<Users>,
-    handles: AtomicUsize,
-}
-
-/// How long somebody waits who wants an image to be taken over. The call of a change may take a little longer.
-const TAKE_OVER_MAX: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 8 });
-
-/// The users of all images.
-static SERVED: Mutex<Vec<Weak<Users>>> = Mutex::new(Vec::new());
-
-/// The identity of the image that a unit has had and is to have again, where these options lead to another one. The
-/// unit knows it then.
-pub(super) fn had_before(
-    options: &RbdOptions,
-    (cluster, medium, id): (&str, &str, &str),
-) -> Option<String> {
-    let mut served = SERVED.lock().unwrap_or_else(PoisonError::into_inner);
-    served.retain(|users| users.strong_count() > 0);
-    let all: Vec<_> = served.iter().filter_map(Weak::upgrade).collect();
-    drop(served);
-    let users = all.iter().find(|users| {
-        let before = &users.common;
-        before.is_outdated()
-            && before.options.to_string() == options.to_string()
-            && before.found.medium.starts_with(cluster)
-            && before.found.medium != medium
-    })?;
-    users.common.note_named(Ok(Some(id.to_owned())));
-    Some(users.common.found.id.clone())
-}
-
-impl RbdDisk {
-    pub(super) fn new(options: RbdOptions, library: Library, mut found: Found) -> Self {
+    /// Those of an image that was found like this.
+    pub(super) fn new(options: RbdOptions, library: Library, mut found: Found) -> Arc<Self> {
         let (work, queue) = mpsc::channel();
         let claim = found.claim.take();
         let common = Arc::new(Common {
@@ -452,120 +460,64 @@ impl RbdDisk {
             opened: AtomicU64::new(0),
             held: AtomicU64::new(0),
         });
-        let users = Arc::new(Users { common, work });
+        let users = Arc::new(Self { common, work });
         let mut served = SERVED.lock().unwrap_or_else(PoisonError::into_inner);
         served.push(Arc::downgrade(&users));
         drop(served);
-        Self {
-            users,
-            handles: AtomicUsize::new(0),
-        }
+        users
+    }
+
+    /// Leaves work for the attendant.
+    pub(super) fn ask(&self, work: Work) {
+        // It has ended only if it could not begin, and then nothing is answered but that.
+        drop(self.work.send(work));
+    }
+
+    /// A handle begins. The first one has to begin the attendant, with this queue.
+    pub(super) fn join(&self, number: usize, mailbox: Sender<Mail>) -> Option<Receiver<Work>> {
+        let mut state = self.common.state();
+        state.mailboxes.insert(number, mailbox);
+        state.queue.take()
+    }
+
+    pub(super) fn leave(&self, number: usize) {
+        let mut state = self.common.state();
+        state.silent.remove(&number);
+        let mailbox = state.mailboxes.remove(&number);
+        drop((state, mailbox));
     }
 }
 
-impl SharedStore for RbdDisk {
-    fn inner(&self) -> &dyn SharedStore {
-        &Bottom
+impl Drop for Users {
+    fn drop(&mut self) {
+        // What takes long would keep the image open.
+        self.common.rollback.give_up();
+        self.common.flatten.give_up();
+        self.common.meter.give_up();
+        self.ask(Work::End);
     }
+}
 
-    fn identity(&self) -> Option<String> {
-        Some(self.users.common.medium_text())
-    }
+/// The users of all images.
+static SERVED: Mutex<Vec<Weak<Users>>> = Mutex::new(Vec::new());
 
-    fn handle(&self) -> io::Result<Box<dyn Backstore>> {
-        let number = self.handles.fetch_add(1, Ordering::SeqCst);
-        Ok(Box::new(RbdHandle::new(Arc::clone(&self.users), number)))
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.users.common.capabilities()
-    }
-
-    fn probe_size(&self) -> io::Result<()> {
-        // A watch of the image reports every change.
-        Ok(())
-    }
-
-    fn grow(&self, size_bytes: u64) -> io::Result<()> {
-        let common = &self.users.common;
-        if common.options.is_read_only() {
-            return Err(io::ErrorKind::Unsupported.into());
-        }
-        let (Standing::Up(image), false) = (common.standing(), common.is_closed()) else {
-            let why = common.outage().unwrap_or_default();
-            return Err(io::Error::new(io::ErrorKind::NotConnected, why));
-        };
-        if image.size_bytes().map_err(io::Error::other)? < size_bytes {
-            image.grow(size_bytes).map_err(io::Error::other)?;
-        }
-        common.note_size(image.size_bytes().map_err(io::Error::other)?);
-        Ok(())
-    }
-
-    fn used_bytes(&self) -> io::Result<Option<u64>> {
-        meter::used_bytes(&self.users.common).map(Some)
-    }
-
-    fn take_over(&self) -> io::Result<()> {
-        let common = &self.users.common;
-        if common.options.is_read_only() {
-            return Err(io::ErrorKind::Unsupported.into());
-        }
-        let (to, answer) = mpsc::sync_channel(1);
-        let until = Instant::now() + TAKE_OVER_MAX;
-        self.users.ask(Work::TakeOver { until, to });
-        match answer.recv_timeout(TAKE_OVER_MAX) {
-            Ok(taken) => taken.map_err(io::Error::other),
-            Err(_) => {
-                let why = common.outage();
-                let why = why.unwrap_or_else(|| format!("image {}: no answer yet", common.options));
-                Err(io::Error::new(io::ErrorKind::TimedOut, why))
-            }
-        }
-    }
-
-    fn is_at(&self, _: &Path) -> io::Result<bool> {
-        // A connection sees every second what has the name of one of its images.
-        match self.users.common.state().named {
-            Named::Own => Ok(true),
-            Named::Other(_) => Ok(false),
-            Named::Nothing | Named::NoPool => Err(io::ErrorKind::NotFound.into()),
-        }
-    }
-
-    fn is_outdated(&self) -> bool {
-        self.users.common.is_outdated()
-    }
-
-    fn notes(&self) -> Option<Arc<dyn Notes>> {
-        let common = Arc::clone(&self.users.common);
-        let texts = Arc::clone(common.found.texts.as_ref()?);
-        let work = self.users.work.clone();
-        Some(Arc::new(ImageNotes {
-            common,
-            texts,
-            work,
-        }))
-    }
-
-    fn native_snapshots(&self) -> Option<Arc<dyn NativeSnapshots>> {
-        let common = Arc::clone(&self.users.common);
-        // One that is a snapshot itself has none.
-        let has_some = common.options.snapshot.is_none();
-        has_some.then(|| Arc::new(ImageSnapshots { common }) as Arc<dyn NativeSnapshots>)
-    }
-
-    fn outage(&self) -> Option<String> {
-        self.users.common.outage()
-    }
-
-    fn connections(&self) -> Option<Connections> {
-        let common = &self.users.common;
-        let opened = common.opened.load(Ordering::Relaxed);
-        Some(Connections {
-            up: matches!(common.standing(), Standing::Up(_)).into(),
-            again: opened.saturating_sub(1),
-            held: common.held.load(Ordering::Relaxed),
-        })
-    }
+/// The identity of the image that a unit has had and is to have again, where these options lead to another one. The
+/// unit knows it then.
+pub(super) fn had_before(
+    options: &RbdOptions,
+    (cluster, medium, id): (&str, &str, &str),
+) -> Option<String> {
+    let mut served = SERVED.lock().unwrap_or_else(PoisonError::into_inner);
+    served.retain(|users| users.strong_count() > 0);
+    let all: Vec<_> = served.iter().filter_map(Weak::upgrade).collect();
+    drop(served);
+    let users = all.iter().find(|users| {
+        let before = &users.common;
+        before.is_outdated()
+            && before.options.to_string() == options.to_string()
+            && before.found.medium.starts_with(cluster)
+            && before.found.medium != medium
+    })?;
+    users.common.note_named(Ok(Some(id.to_owned())));
+    Some(users.common.found.id.clone())
 }

@@ -17,18 +17,15 @@ use store::{
     SnapshotName,
 };
 
-use super::attendant::READ_ONLY;
+use super::errno::{
+    BUSY, CANCELED, DENIED, EXISTS, INVALID, NOT_FOUND, NOT_PERMITTED, QUOTA, READ_ONLY,
+};
 use super::job::Job;
-use super::notes::ROLLBACK;
-use super::open::{Claim, DENIED, EXISTS, NOT_FOUND, NOT_PERMITTED};
+use super::options::Claim;
 use super::shared::{Common, Named, Standing};
+use super::texts::ROLLBACK;
 use crate::attendants::Counted;
 
-/// `EBUSY`, `EINVAL`, `EDQUOT`, `ECANCELED`.
-const BUSY: i32 = 16;
-const INVALID: i32 = 22;
-const QUOTA: i32 = 122;
-const CANCELED: i32 = 125;
 /// How long the first attempt to open the image is waited for.
 const OPENING_MAX: Duration = Duration::from_secs(3);
 /// What the name of a snapshot that is being taken ends with; it begins with a dot.
@@ -454,23 +451,4 @@ pub(super) fn end_rollback(common: &Common, image: &Image) -> Result<(), String>
         common.resumed().note(name, ended);
     }
     reason.map_or(Ok(()), Err)
-}
-
-/// A rollback that was begun before the image was opened, and was ended here.
-#[derive(Debug, Default)]
-pub(super) struct Resumed {
-    /// The snapshot, and how it ended, as long as nobody was given that.
-    outcome: Option<(String, Result<(), NativeError>)>,
-    /// It has failed already. It is tried again every second.
-    has_failed: bool,
-}
-
-impl Resumed {
-    fn note(&mut self, name: String, ended: Result<(), NativeError>) {
-        let is_new = ended.is_ok() || !self.has_failed;
-        self.has_failed = ended.is_err();
-        if is_new {
-            self.outcome = Some((name, ended));
-        }
-    }
 }

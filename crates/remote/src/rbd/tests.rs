@@ -16,7 +16,7 @@ use store::{
 };
 
 use super::looks::Looks;
-use super::open::RbdOptions;
+use super::options::RbdOptions;
 
 /// How long a test waits for another thread.
 const PATIENCE: Duration = Duration::from_secs(20);

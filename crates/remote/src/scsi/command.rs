@@ -198,6 +198,16 @@ fn byte(bytes: &[u8], at: usize) -> u8 {
 }
 
 impl Facts {
+    /// Whether this is not more than such a device does at a time.
+    pub(crate) fn takes(&self, work: &Work) -> bool {
+        match work {
+            Work::Read { bytes } => *bytes <= self.transfer_bytes_max,
+            Work::Write { data, .. } => data.len() as u64 <= self.transfer_bytes_max.into(),
+            Work::Zeros { bytes, .. } => *bytes <= self.zeros_bytes_max,
+            Work::Compare { .. } | Work::Flush | Work::Extents { .. } | Work::Look => true,
+        }
+    }
+
     /// Asks a device what it is; `ask` gives nothing where the device refuses a command. `None`: it has no size.
     pub(crate) fn find<D: Deref<Target = [u8]>, E>(
         data_bytes_max: u32,

@@ -1,22 +1,25 @@
-//! The handle of one core: cuts requests into jobs for the attendant, and puts together what comes back as mail.
+//! The store, and its handle for one core: that cuts requests into jobs for the attendant, and puts together what comes
+//! back as mail.
 //!
 //! All cores share one session, so what one of them flushes covers the writes of all. Data is copied once on its way
 //! between the core and the attendant.
 
 use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use memory::{Buffer, Payload};
 use store::{
-    Backstore, Capabilities, Durability, Extent, IoAnswer, IoFailure, IoRequest, IoResult, IoTag,
-    Outlet, OwnFlush, Receiver, Submitted, Waker, channel, refuse,
+    Backstore, Bottom, Capabilities, Connections, Durability, Extent, IoAnswer, IoFailure,
+    IoRequest, IoResult, IoTag, Outlet, OwnFlush, Receiver, SharedStore, Submitted, Waker, channel,
+    refuse,
 };
 
 use super::command::{Facts, ZEROS_BYTES_MAX};
 use super::job::{Brought, Bytes, Job, Letter, Mail, Work};
-use super::shared::Users;
+use super::shared::{Common, Users};
 
 /// Requests that are taken at a time; more are returned.
 const REQUESTS_MAX: usize = 256;
@@ -26,6 +29,59 @@ const JOBS_MAX: usize = 4;
 const BYTES_MAX: u64 = 8 << 20;
 /// Zeros that are sent, because the device cannot write them by itself.
 const FIELD_BYTES: u64 = 64 << 10;
+
+/// A device as a store.
+#[derive(Debug)]
+pub(crate) struct ScsiDisk {
+    users: Arc<Users>,
+    handles: AtomicUsize,
+}
+
+impl ScsiDisk {
+    pub(crate) fn new(common: Common) -> Self {
+        Self {
+            users: Arc::new(Users(Arc::new(common))),
+            handles: AtomicUsize::new(0),
+        }
+    }
+}
+
+impl SharedStore for ScsiDisk {
+    fn inner(&self) -> &dyn SharedStore {
+        &Bottom
+    }
+
+    fn identity(&self) -> Option<String> {
+        let identity = self.users.0.facts.identity.as_ref();
+        identity.map(|identity| identity.best().to_owned())
+    }
+
+    fn handle(&self) -> io::Result<Box<dyn Backstore>> {
+        let number = self.handles.fetch_add(1, Ordering::SeqCst);
+        Ok(Box::new(ScsiHandle::new(Arc::clone(&self.users), number)))
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.users.0.capabilities()
+    }
+
+    fn probe_size(&self) -> io::Result<()> {
+        // The device reports a change to the attendant.
+        Ok(())
+    }
+
+    fn is_flush_latched(&self) -> bool {
+        self.users.0.writes.has_failed()
+    }
+
+    fn outage(&self) -> Option<String> {
+        self.users.0.outage()
+    }
+
+    fn connections(&self) -> Option<Connections> {
+        Some(self.users.0.connections())
+    }
+}
 
 /// What the rest of a request is cut into.
 #[derive(Debug)]

@@ -12,6 +12,19 @@ pub(crate) const LOOK_MAX: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(crate) struct GivenUp;
 
+/// Why there is no session.
+pub(crate) enum NotConnected {
+    GivenUp,
+    /// A reason, and how long to wait before the next attempt.
+    Reason(String, Duration),
+}
+
+impl From<GivenUp> for NotConnected {
+    fn from(_: GivenUp) -> Self {
+        Self::GivenUp
+    }
+}
+
 /// What is looked after while something is waited for.
 pub(crate) trait Host {
     /// Called again and again. Says when it wants to be called next at the latest, or that nobody needs the outcome.

@@ -6,8 +6,6 @@ use std::time::Duration;
 
 use store::{Extent, IoFailure};
 
-use super::command::Facts;
-
 /// Data of a write. It stays until the write is answered, because it may have to be sent again.
 #[derive(Clone, Default)]
 pub struct Bytes(Arc<[u8]>);
@@ -90,16 +88,6 @@ impl Work {
             | Self::Read { .. }
             | Self::Extents { .. }
             | Self::Look => false,
-        }
-    }
-
-    /// Whether it is not more than a device that is this now does at a time.
-    pub(crate) fn fits(&self, facts: &Facts) -> bool {
-        match self {
-            Self::Read { bytes } => *bytes <= facts.transfer_bytes_max,
-            Self::Write { data, .. } => data.len() as u64 <= facts.transfer_bytes_max.into(),
-            Self::Zeros { bytes, .. } => *bytes <= facts.zeros_bytes_max,
-            Self::Compare { .. } | Self::Flush | Self::Extents { .. } | Self::Look => true,
         }
     }
 

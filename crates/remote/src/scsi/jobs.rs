@@ -24,7 +24,7 @@ use super::command::{
 };
 use super::host::{GivenUp, Host};
 use super::job::{Arrived, Brought, Job, Letter, Mail, Work};
-use super::shared::Common;
+use super::shared::{Common, Losses};
 
 /// Between two attempts to log in. A session that was up for so long has settled: when it is lost, another attempt is
 /// made at once.
@@ -47,16 +47,6 @@ const REPORTS_MAX: u8 = 8;
 const REMOTE: i32 = 121;
 /// Tokens of jobs are below it; what else a session has under way may have those above.
 pub(crate) const TOKENS_MAX: u64 = 1 << 63;
-
-/// What shows that a device may have lost its cache.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Losses {
-    /// The end of a session: its server may have ended, and says nothing of it in the next one.
-    WithSession,
-    /// What the device says in the next session: its unit attention that its power was off or it was reset inside.
-    /// A connection that breaks takes no cache with it.
-    AsTold,
-}
 
 /// A session that carries commands.
 pub(crate) trait Carries {
@@ -331,7 +321,7 @@ impl Jobs {
                 self.end(job, None, Err(IoFailure::FlushLatched));
                 continue;
             }
-            if !job.work.fits(&facts) {
+            if !facts.takes(&job.work) {
                 // It was cut for what the device did before.
                 self.end(job, None, Err(IoFailure::NotReady));
                 continue;

@@ -1,8 +1,9 @@
 //! Disks that speak SCSI: what stores behind HyperSCSI servers and iSCSI targets have in common.
 //!
-//! [`shared`] is what all cores have in common, [`handle`] the handle of a core, which turns requests into jobs,
-//! [`jobs`] what becomes of jobs from the arrival of their letters to their end, [`command`] the commands and what is
-//! made of answers, and [`medium`] which disk it is, and which are in use: no two stores of this process have one.
+//! [`shared`] is what all cores have in common, [`handle`] the store and the handle of a core, which turns requests
+//! into jobs, [`jobs`] what becomes of jobs from the arrival of their letters to their end, [`command`] the commands
+//! and what is made of answers, and [`medium`] which disk it is, and which are in use: no two stores of this process
+//! have one.
 //! Each store has one *attendant*, a thread with the session, whatever the number of cores; the transports have theirs
 //! in modules of their own, and what they have for [`jobs`] is a [`jobs::Carries`].
 //!

@@ -3,18 +3,17 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
-use store::{Backstore, Bottom, Capabilities, Connections, Sender, SharedStore, Writes};
+use store::{Capabilities, Connections, Sender, Writes};
 
 use super::command::Facts;
-use super::handle::ScsiHandle;
 use super::job::{Letter, Mail};
-use super::jobs::Losses;
 use super::medium::{Claim, InUse};
+use crate::lock;
 
 /// What the administrator has said of a store.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +40,16 @@ pub(crate) struct Whose {
     pub(crate) store: String,
     /// How a loss of its cache shows.
     pub(crate) losses: Losses,
+}
+
+/// What shows that a device may have lost its cache.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Losses {
+    /// The end of a session: its server may have ended, and says nothing of it in the next one.
+    WithSession,
+    /// What the device says in the next session: its unit attention that its power was off or it was reset inside.
+    /// A connection that breaks takes no cache with it.
+    AsTold,
 }
 
 /// Why there is no store.
@@ -97,11 +106,43 @@ impl std::fmt::Debug for Common {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Common {
+    /// What was found, and what begins its attendant. A device that says which one it is has one store at a time.
+    pub(crate) fn new(
+        terms: Terms,
+        whose: Whose,
+        facts: Facts,
+        begin: Begin,
+    ) -> Result<Self, NoDisk> {
+        let identity = facts.identity.as_ref();
+        let claim = identity.map(|identity| Claim::new(identity, &whose.store));
+        let claim = claim.transpose().map_err(NoDisk::Twice)?;
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let event = event.map_err(|error| NoDisk::Host(error.into()))?;
+        Ok(Self {
+            terms,
+            kind: whose.kind,
+            what: whose.what,
+            server: whose.server,
+            device: whose.device,
+            losses: whose.losses,
+            size_bytes: AtomicU64::new(facts.size_bytes),
+            now: Mutex::new(Arc::new(facts.clone())),
+            facts,
+            writes: Writes::default(),
+            queue: Mutex::default(),
+            event,
+            begin: Mutex::new(Some(begin)),
+            mailboxes: Mutex::default(),
+            outage: Mutex::default(),
+            is_gone: AtomicBool::new(false),
+            is_up: AtomicBool::new(false),
+            sessions: AtomicU64::new(0),
+            held: AtomicU64::new(0),
+            _claim: claim,
+        })
+    }
+
     /// Leaves a letter for the attendant.
     pub(crate) fn post(&self, letter: Letter) {
         let was_empty = {
@@ -230,6 +271,19 @@ impl Common {
         lock(&self.mailboxes).remove(&core);
     }
 
+    pub(crate) fn outage(&self) -> Option<String> {
+        let reason = lock(&self.outage).clone()?;
+        Some(format!("{}: {reason}", self.server))
+    }
+
+    pub(crate) fn connections(&self) -> Connections {
+        Connections {
+            up: self.is_up.load(Ordering::SeqCst).into(),
+            again: self.sessions.load(Ordering::SeqCst).saturating_sub(1),
+            held: self.held.load(Ordering::SeqCst),
+        }
+    }
+
     pub(crate) fn capabilities(&self) -> Capabilities {
         let (facts, terms) = (&self.facts, &self.terms);
         let block_bytes = terms.block_bytes;
@@ -279,98 +333,5 @@ pub(crate) struct Users(pub(crate) Arc<Common>);
 impl Drop for Users {
     fn drop(&mut self) {
         self.0.post(Letter::End);
-    }
-}
-
-/// A device as a store.
-#[derive(Debug)]
-pub(crate) struct ScsiDisk {
-    users: Arc<Users>,
-    handles: AtomicUsize,
-}
-
-impl ScsiDisk {
-    /// What was found, and what begins its attendant. A device that says which one it is has one store at a time.
-    pub(crate) fn new(
-        terms: Terms,
-        whose: Whose,
-        facts: Facts,
-        begin: Begin,
-    ) -> Result<Self, NoDisk> {
-        let identity = facts.identity.as_ref();
-        let claim = identity.map(|identity| Claim::new(identity, &whose.store));
-        let claim = claim.transpose().map_err(NoDisk::Twice)?;
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let event = event.map_err(|error| NoDisk::Host(error.into()))?;
-        let common = Common {
-            terms,
-            kind: whose.kind,
-            what: whose.what,
-            server: whose.server,
-            device: whose.device,
-            losses: whose.losses,
-            size_bytes: AtomicU64::new(facts.size_bytes),
-            now: Mutex::new(Arc::new(facts.clone())),
-            facts,
-            writes: Writes::default(),
-            queue: Mutex::default(),
-            event,
-            begin: Mutex::new(Some(begin)),
-            mailboxes: Mutex::default(),
-            outage: Mutex::default(),
-            is_gone: AtomicBool::new(false),
-            is_up: AtomicBool::new(false),
-            sessions: AtomicU64::new(0),
-            held: AtomicU64::new(0),
-            _claim: claim,
-        };
-        Ok(Self {
-            users: Arc::new(Users(Arc::new(common))),
-            handles: AtomicUsize::new(0),
-        })
-    }
-}
-
-impl SharedStore for ScsiDisk {
-    fn inner(&self) -> &dyn SharedStore {
-        &Bottom
-    }
-
-    fn identity(&self) -> Option<String> {
-        let identity = self.users.0.facts.identity.as_ref();
-        identity.map(|identity| identity.best().to_owned())
-    }
-
-    fn handle(&self) -> io::Result<Box<dyn Backstore>> {
-        let number = self.handles.fetch_add(1, Ordering::SeqCst);
-        Ok(Box::new(ScsiHandle::new(Arc::clone(&self.users), number)))
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.users.0.capabilities()
-    }
-
-    fn probe_size(&self) -> io::Result<()> {
-        // The device reports a change to the attendant.
-        Ok(())
-    }
-
-    fn is_flush_latched(&self) -> bool {
-        self.users.0.writes.has_failed()
-    }
-
-    fn outage(&self) -> Option<String> {
-        let common = &self.users.0;
-        let reason = lock(&common.outage).clone()?;
-        Some(format!("{}: {reason}", common.server))
-    }
-
-    fn connections(&self) -> Option<Connections> {
-        let common = &self.users.0;
-        Some(Connections {
-            up: common.is_up.load(Ordering::SeqCst).into(),
-            again: common.sessions.load(Ordering::SeqCst).saturating_sub(1),
-            held: common.held.load(Ordering::SeqCst),
-        })
     }
 }

@@ -10,8 +10,7 @@ use memory::Pool;
 use scsi::Status;
 
 use crate::prng::Prng;
-use crate::sabotage::Saboteur;
-use crate::setup::Settings;
+use crate::sabotage::{Sabotage, Saboteur};
 
 /// The carrier of a simulated core.
 pub type Outside = outside::Outside<Chance>;
@@ -29,13 +28,19 @@ pub struct Chance {
 }
 
 impl Chance {
-    pub(super) fn new(index: usize, settings: &Settings, pool: Pool, prng: &Prng) -> Self {
+    /// Of one core, on which this goes wrong.
+    pub(crate) fn new(
+        index: usize,
+        (sabotage, fence_timeout): (Option<Sabotage>, Duration),
+        pool: Pool,
+        prng: &Prng,
+    ) -> Self {
         let stream = |name| Prng::stream(prng.clone().next_u64(), &format!("{name} {index}"));
         Self {
-            saboteur: Saboteur::new(settings.sabotage, stream("saboteur")),
+            saboteur: Saboteur::new(sabotage, stream("saboteur")),
             pool,
             prng: stream("outside"),
-            fence_timeout: settings.fence_timeout,
+            fence_timeout,
             broken: None,
         }
     }

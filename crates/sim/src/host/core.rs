@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use engine::{Engine, MediumFailure, SessionKey, TaskKey, Version};
 use front::iscsi::{Beyond, LineKey as IscsiKey, LoginRandom, Sessions};
 use front::testing::{LineKey, Mail};
-use front::{Sent, hyperscsi, nbd};
+use front::{CommandId, Sent, hyperscsi, nbd};
 use iscsi::pdu::Tsih;
 use iscsi::target::Receive;
 use memory::{Buffer, Message, Pool};
@@ -23,7 +23,7 @@ use super::line;
 use crate::letter::{Letter, Order};
 use crate::network::Arrival;
 use crate::prng::Prng;
-use crate::sabotage::{self, Sabotage};
+use crate::sabotage::Sabotage;
 use crate::setup::{self, Settings};
 
 /// One core.
@@ -60,7 +60,12 @@ impl Core {
         prng: Prng,
     ) -> Self {
         let (pool, _ballast) = settings.pool();
-        let chance = Chance::new(index, settings, pool.clone(), &prng);
+        let chance = Chance::new(
+            index,
+            (settings.sabotage, settings.fence_timeout),
+            pool.clone(),
+            &prng,
+        );
         let outside = Outside::new(chance);
         let mut engine = Engine::new(settings.of_engine(index), pool, outside);
         engine.add_unit(owner, saved, store);
@@ -95,6 +100,22 @@ impl Core {
         found.map(|(key, _)| key)
     }
 
+    /// Drops commands that wait, if that is what is to go wrong.
+    fn forget_answers(&mut self) {
+        let saboteur = &mut self.engine.carrier.hooks.saboteur;
+        if !saboteur.strikes(Sabotage::ForgetAnswers) {
+            return;
+        }
+        let sessions = self.engine.sessions();
+        let waiting = sessions
+            .filter_map(|(key, entry)| entry.port.iscsi().map(|port| (key, port.session.tasks())));
+        let waiting: Vec<_> = waiting.filter(|(_, tasks)| !tasks.is_empty()).collect();
+        for (session, tasks) in waiting {
+            let commands = tasks.into_iter().map(CommandId::from).collect();
+            self.engine.abort_commands(session, commands);
+        }
+    }
+
     // ---- the turn ----------------------------------------------------------------------------
 
     /// Something happens; then everything that can go on goes on, and what became ready is given to
@@ -104,7 +125,7 @@ impl Core {
         self.end_unwatched();
         let outcome = happen(self);
         self.settle();
-        sabotage::forget_answers(&mut self.engine);
+        self.forget_answers();
         loop {
             while self.has_own_letters()
                 && let Some(mail) = self.own_letters.pop_front()

@@ -1,8 +1,6 @@
 //! The administrator: moves the medium, ends sessions, changes the rules of access. It sends letters to
 //! cores, as the administration of the program does, and waits for its receipts.
 
-use std::cell::RefCell;
-use std::collections::BTreeSet;
 use std::mem;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -13,14 +11,13 @@ use front::iscsi::{FRONT_CORE, Grant};
 use front::{Policy as _, SessionId, SessionReport};
 use iscsi::pdu::Tsih;
 
+use super::known::{Administrator, Stage};
 use super::{Event, World};
 use crate::initiator::Breach;
 use crate::inspect::LeftBehind;
-use crate::ledger::Handle;
 use crate::letter::{Letter, Order, Receipt};
 use crate::network::Side;
-use crate::prng::Prng;
-use crate::setup::{Rules, TARGET, UNIT};
+use crate::setup::{TARGET, UNIT};
 use crate::trace::Actor;
 
 /// How long the end of a dismissed session takes at most: its peer has a second, rounded up, its requests
@@ -32,59 +29,6 @@ const SILENCE: Duration = Duration::from_secs(9);
 
 /// Of 1000 initiators whose links are cut at one moment.
 const CUT: u32 = 800;
-
-/// What an administrator has under way, and what follows from what it has done.
-#[derive(Debug)]
-pub(super) struct Administrator {
-    prng: Prng,
-    /// The medium is being moved: how, and the flush of that in the ledger.
-    moving: Option<(MediumOrder, Handle)>,
-    medium_is_out: bool,
-    /// Commands under way that would load the medium.
-    pub(super) loads: BTreeSet<Handle>,
-    /// The medium is out for certain since the disk had been asked for this much.
-    left_alone: Option<u64>,
-    /// Sessions that were dismissed.
-    dismissed: BTreeSet<Tsih>,
-    /// Those of them that are not over yet.
-    leaving: Vec<(Weak<()>, Tsih)>,
-    rules: Arc<Rules>,
-    change: Option<(Weak<()>, Stage)>,
-}
-
-/// How far a change of the rules is; each stage ends with its receipt.
-#[derive(Debug)]
-enum Stage {
-    /// The front learns the rules.
-    Access,
-    /// Every core reports its sessions here.
-    Report(Rc<RefCell<Vec<SessionReport>>>),
-    /// Sessions end or see something else.
-    Leave,
-}
-
-impl Administrator {
-    /// One that has done nothing yet.
-    pub(super) fn new(prng: Prng, rules: Rules) -> Self {
-        Self {
-            prng,
-            moving: None,
-            medium_is_out: false,
-            loads: BTreeSet::new(),
-            left_alone: None,
-            dismissed: BTreeSet::new(),
-            leaving: Vec::new(),
-            rules: Arc::new(rules),
-            change: None,
-        }
-    }
-
-    /// A command that would load the medium is about to be sent.
-    pub(super) fn note_load(&mut self, handle: Handle) {
-        self.loads.insert(handle);
-        self.left_alone = None;
-    }
-}
 
 impl World {
     /// What the administrator does beside the action of an initiator.

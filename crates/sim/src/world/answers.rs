@@ -6,7 +6,7 @@ use iscsi::limits::LOGIN_SEGMENT_MAX_BYTES;
 use iscsi::login::InitiatorLoginAction;
 use iscsi::pdu::{LogoutResponseCode, TaskManagementFunction, TaskManagementResponse};
 
-use super::past::Rights;
+use super::known::Rights;
 use super::{Event, LoggingIn, World, losses};
 use crate::initiator::{Answer, Breach, Heard, Operation, Session, Task, is_refused};
 use crate::ledger::{self, Ended, WrongData};

@@ -1,88 +1,13 @@
 //! Caches that go alone: the disk goes on, and everyone whose writes went has to learn of it.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use super::World;
+use super::known::Losses;
 use crate::initiator::{Answer, Breach, Operation, Task};
 use crate::ledger::{Handle, WriteId};
-use crate::prng::Prng;
 use crate::trace::Actor;
 
 /// Sense key, ASC and ASCQ by which an initiator learns of it.
 pub(super) const REPORT: (u8, u8, u8) = (0x04, 0x0c, 0x00);
-
-/// What one initiator has to learn.
-#[derive(Debug, Default)]
-struct Creditor {
-    /// Writes of it that have gone, and that it does not know of.
-    gone: BTreeSet<WriteId>,
-    /// It has written since a flush that covers all.
-    has_written: bool,
-    /// The last write that it sent.
-    last_write: Handle,
-    /// It may get a report.
-    may_learn: bool,
-    /// Writes of it that were under way when a cache went: each may be a report of its own.
-    late: BTreeSet<Handle>,
-    /// It got one in its session.
-    has_learned: bool,
-}
-
-/// What the world knows of lost caches.
-#[derive(Debug)]
-pub(super) struct Losses {
-    prng: Prng,
-    creditors: BTreeMap<usize, Creditor>,
-    /// Who sent each write, and since which handle it knows that it is done.
-    writes: BTreeMap<WriteId, (usize, Option<Handle>)>,
-    /// What was sent before this was sent before the last loss.
-    since: Handle,
-    /// Flushes that were sent while no write of their initiator was under way.
-    whole: BTreeSet<Handle>,
-}
-
-impl Losses {
-    pub(super) fn new(seed: u64) -> Self {
-        Self {
-            prng: Prng::stream(seed, "losses"),
-            creditors: BTreeMap::new(),
-            writes: BTreeMap::new(),
-            since: 0,
-            whole: BTreeSet::new(),
-        }
-    }
-
-    /// Whether what this command did may have gone before it was answered.
-    pub(super) const fn may_have_undone(&self, handle: Handle) -> bool {
-        handle < self.since
-    }
-
-    /// The machine of the target has crashed, which everyone knows.
-    pub(super) fn restart(&mut self) {
-        self.creditors.clear();
-        self.writes.clear();
-        self.whole.clear();
-    }
-
-    /// A command will not be answered: nobody takes it for done.
-    pub(super) fn note_unanswered(&mut self, handle: Handle) {
-        self.whole.remove(&handle);
-        for creditor in self.creditors.values_mut() {
-            creditor.late.remove(&handle);
-        }
-        if let Some((initiator, _)) = self.writes.remove(&handle)
-            && let Some(creditor) = self.creditors.get_mut(&initiator)
-        {
-            creditor.gone.remove(&handle);
-        }
-    }
-
-    /// An initiator gives up its session. Its last report may be on its way, and then the next one brings it again.
-    pub(super) fn note_lost_session(&mut self, initiator: usize) {
-        let creditor = self.creditors.entry(initiator).or_default();
-        creditor.may_learn |= std::mem::take(&mut creditor.has_learned);
-    }
-}
 
 impl World {
     /// The cache of the disk goes, if it is time for that.

@@ -6,6 +6,7 @@
 mod administrator;
 mod answers;
 mod carry;
+mod known;
 mod last;
 mod losses;
 mod past;
@@ -35,10 +36,7 @@ use crate::sabotage::Sabotage;
 use crate::scenario::Scenario;
 use crate::trace::{Actor, Trace};
 
-use self::administrator::Administrator;
-use self::losses::Losses;
-use self::past::{Past, Rights};
-use self::saving::{SaveFate, Saving};
+use self::known::{Administrator, Losses, Past, Rights, SaveFate, Saving};
 
 /// More events than any run needs: one that takes more goes round in circles.
 const EVENTS_MAX: usize = 2_000_000;

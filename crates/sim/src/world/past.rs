@@ -5,13 +5,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::time::Duration;
 
 use iscsi::pdu::{TaskManagementFunction, TaskManagementResponse, Tsih};
 
 use engine::agree::RANGES_MAX;
 
+use super::known::{Past, Pending, Rights};
 use super::{Event, World};
 use crate::disk::Begun;
 use crate::initiator::{Breach, Operation};
@@ -20,47 +21,6 @@ use crate::ledger::Handle;
 use crate::letter::Receipt;
 use crate::setup::LUN;
 use crate::trace::Actor;
-
-/// What the world knows of requests of the past.
-#[derive(Debug, Default)]
-pub(super) struct Past {
-    /// What no core waits for any longer, when the last event was over.
-    orphans: BTreeSet<(usize, u64)>,
-    /// Those of them of which somebody was told that they are over.
-    feared: BTreeSet<(usize, u64)>,
-    /// What orphans might write, and when each was seen last.
-    written: BTreeMap<(usize, u64), (Range<usize>, Duration)>,
-    /// From the first block to the last, of orphans too many to be noted one by one.
-    crowd: Option<(Range<usize>, Duration)>,
-    /// Of all that was asked of the administrator.
-    receipts: Vec<Weak<()>>,
-}
-
-/// What an administrator has done to a session.
-#[derive(Debug, Default)]
-pub(super) struct Rights {
-    /// Its LUN is taken from it.
-    is_taken: bool,
-    /// It may not write.
-    is_narrow: bool,
-    /// What is under way, until the receipt has gone.
-    pending: Vec<(Weak<()>, Pending)>,
-    /// From this command on none may have written anything, as long as `is_narrow`.
-    writes_nothing_from: Option<Handle>,
-}
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Pending {
-    Take,
-    Narrow,
-}
-
-impl Past {
-    /// An administrator waits for this.
-    pub(super) fn note_receipt(&mut self, receipt: &Receipt) {
-        self.receipts.push(Rc::downgrade(receipt));
-    }
-}
 
 /// A refusal may reach its initiator so long after the orphan that it was for has come back: letters, the network
 /// and the initiator take their time.

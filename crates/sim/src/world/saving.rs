@@ -6,50 +6,10 @@ use std::time::Duration;
 use engine::{Save, SaveError, StateAuthority as _, Version};
 
 use super::carry::Who;
+use super::known::SaveFate;
 use super::{Event, World};
 use crate::initiator::Breach;
 use crate::trace::Actor;
-
-/// What becomes of a state that is to be saved.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum SaveFate {
-    Good,
-    /// It cannot be written.
-    Fails,
-    /// It is written, and the answer is that this is not certain.
-    Uncertain,
-    /// Another target has saved before.
-    Late,
-}
-
-/// What the world knows of saves.
-#[derive(Debug)]
-pub(super) struct Saving {
-    /// The state of the unit at its first start.
-    first: Vec<u8>,
-    /// A save is under way.
-    is_open: bool,
-    /// It is of the state in force: of a change that was saved and had taken too long by then, nothing is to be left.
-    restores: bool,
-    /// Saves that failed since one was uncertain, with that one.
-    failures: u32,
-}
-
-impl Saving {
-    pub(super) const fn new(first: Vec<u8>) -> Self {
-        Self {
-            first,
-            is_open: false,
-            restores: false,
-            failures: 0,
-        }
-    }
-
-    /// The target starts again, with what is saved.
-    pub(super) const fn restart(&mut self) {
-        (self.is_open, self.failures) = (false, 0);
-    }
-}
 
 impl World {
     /// Takes what the target wants saved. Writing it and answering take their time.

@@ -1,26 +1,43 @@
 //! Finds out whether a store can be opened, and makes and changes nothing.
 //!
-//! A file that is there is opened and locked as if to be served, and closed again: a program that wants it in the same
-//! moment finds it in use. What would be made, or made larger, is tried on a file without a name in the same directory,
-//! which nobody sees and which goes with its descriptor. Where the file system has no such files, rights are asked for
-//! instead, and sizes are not known to fit.
+//! A file that is there is opened for reading; whether it could be written, and whether another program has it, is
+//! asked without a lock. What would be made, or made larger, is compared with what its file system says of itself. So
+//! some things only an opening finds: a lock that the kernel does not show (of another host, or in another PID
+//! namespace), direct I/O for a file that is not there yet, a limit of a file system that [`size_max`] does not know.
 
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileTypeExt;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{
-    Access, FallocateFlags, Mode, OFlags, access, fallocate, fstat, fstatvfs, ftruncate,
-};
+use rustix::fs::{Access, AtFlags, CWD, FileType, OFlags, StatFs, accessat, fstat, statfs};
 use rustix::io::Errno;
 
-use super::{CREATE, OpenError, OpenFailure, OpenOptions, RESERVE, StoreKind, check_size, system};
+use super::{
+    CREATE, OpenError, OpenFailure, OpenOptions, RESERVE, StoreKind, check_size, denied,
+    not_opened, system,
+};
 use crate::file::FileDisk;
+use crate::geometry::is_read_only;
 use crate::null::NullDisk;
 use crate::size::size_of_disk;
-use crate::{CacheMode, SharedStore};
+use crate::{SharedStore, backing, locks};
+
+/// What a probe has found at its path, for [`OpenOptions::seen`]: `None` if nothing. Whoever keeps a file that was probed
+/// keeps its inode from being used again.
+pub fn seen(probed: &dyn SharedStore) -> Option<(u64, u64)> {
+    identity(&probed.descriptor()?)
+}
+
+/// Device and inode of a file; of a device with any number of nodes, its number.
+pub(super) fn identity(file: &impl AsFd) -> Option<(u64, u64)> {
+    let found = fstat(file).ok()?;
+    Some(match FileType::from_raw_mode(found.st_mode) {
+        FileType::BlockDevice => (found.st_rdev, 0),
+        _ => (found.st_dev, found.st_ino),
+    })
+}
 
 impl OpenOptions {
     /// A store as [`OpenOptions::open`] would give it, to be asked and not to be used.
@@ -45,32 +62,48 @@ impl OpenOptions {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return self.probe_new(),
             Err(error) => return Err(system("look at it")(error)),
         };
-        let (file, disk) = self.open_found(&found)?;
-        if !found.file_type().is_block_device() {
+        let (file, disk) = self.open_found(&found, |is_device| self.open_to_look(is_device))?;
+        let is_block_device = found.file_type().is_block_device();
+        if is_block_device {
+            let below = backing::check(&file, self.read_only);
+            below.map_err(|path| OpenFailure::BackingInUse { path })?;
+        } else {
             let actual = size_of_disk(&file, false).map_err(system("find out its size"))?;
-            if disk.size_bytes > actual {
-                fits(&self.path, actual, disk.size_bytes, self.thin)?;
-            }
+            probe_growth(&self.path, actual, disk.size_bytes, self.thin)?;
         }
-        self.to_disk(file, disk, &found)
+        let disk = FileDisk::new(file, disk, self.cache, is_block_device, None);
+        Ok(Arc::new(disk))
     }
 
     /// The same for a file that would have to be made.
     fn probe_new(&self) -> Result<Arc<dyn SharedStore>, OpenFailure> {
         let size = self.size_to_make()?;
-        let direct = match self.cache {
-            CacheMode::Direct => OFlags::DIRECT,
-            CacheMode::WriteBack | CacheMode::WriteThrough => OFlags::empty(),
-        };
-        let Some(file) = nameless(&self.path, direct)? else {
-            let may_make = access(directory_of(&self.path), Access::WRITE_OK | Access::EXEC_OK);
-            may_make.map_err(|errno| system(CREATE)(errno.into()))?;
-            let block = self.block_bytes.unwrap_or(512);
-            return Ok(Arc::new(NullDisk::new(size, block, false)));
-        };
-        let disk = self.describe(&file, size, false)?;
-        make_so_large(&file, 0, size, self.thin)?;
-        Ok(Arc::new(FileDisk::new(file, disk, self.cache, false, None)))
+        let may = Access::WRITE_OK | Access::EXEC_OK;
+        let may = accessat(CWD, directory_of(&self.path), may, AtFlags::EACCESS);
+        may.map_err(|errno| system(CREATE)(errno.into()))?;
+        probe_growth(&self.path, 0, size, self.thin)?;
+        let block = self.block_bytes.unwrap_or(512);
+        Ok(Arc::new(NullDisk::new(size, block, false)))
+    }
+
+    /// Opens it for reading, if it could be opened for the I/O to come and locked.
+    fn open_to_look(&self, is_block_device: bool) -> Result<OwnedFd, OpenFailure> {
+        if !self.read_only {
+            accessat(CWD, &self.path, Access::WRITE_OK, AtFlags::EACCESS).map_err(not_opened)?;
+        }
+        let claim = self.claim(is_block_device);
+        if !claim.is_empty() {
+            drop(self.open_as(OFlags::RDONLY | claim)?);
+        }
+        let file = self.open_as(OFlags::RDONLY)?;
+        if is_block_device && !self.read_only && is_read_only(&file) {
+            return Err(denied(rustix::process::geteuid().is_root()));
+        }
+        match (locks::is_locked(&file, !self.read_only), self.read_only) {
+            (false, _) => Ok(file),
+            (true, true) => Err(OpenFailure::InUseByWriter),
+            (true, false) => Err(OpenFailure::InUse),
+        }
     }
 
     /// The size that a file is made with, if it may be made.
@@ -103,70 +136,68 @@ pub struct Reservation {
 }
 
 /// The space that a file without thin provisioning will take when it gets a size, whether it is there or not. `None`
-/// if it is as large, if it is no file, or if that cannot be found out: the file system may not reserve space.
+/// if it is as large, if it is no file, or if that cannot be found out.
 pub fn reservation(path: &Path, size_bytes: u64) -> Option<Reservation> {
     let actual = match std::fs::metadata(path) {
         Ok(found) if found.is_file() => found.len(),
         Ok(_) => return None,
         Err(_) => 0,
     };
-    let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let bytes = size_bytes.checked_sub(actual).filter(|bytes| *bytes > 0)?;
-    let file = nameless(&path, OFlags::empty()).ok().flatten()?;
-    let found = fstatvfs(&file).ok()?;
-    reserves(&file).then_some(())?;
+    let (directory, found) = file_system_of(path)?;
     Some(Reservation {
-        file_system: fstat(&file).ok()?.st_dev,
+        file_system: std::fs::metadata(directory).ok()?.dev(),
         bytes,
-        free_bytes: found.f_bavail.saturating_mul(found.f_frsize),
+        free_bytes: free_bytes(&found)?,
     })
 }
 
-/// Whether the file system reserves space. Where it cannot, a file is made without, as [`OpenOptions::open`] does.
-fn reserves(file: &OwnedFd) -> bool {
-    fallocate(file, FallocateFlags::KEEP_SIZE, 0, 4096) != Err(Errno::OPNOTSUPP)
-}
-
-/// Whether a file that is served can be made larger: the file system takes files of that size, and has the space where
-/// it is taken at once.
+/// Whether a store can be made so large: it is a file, and its file system takes files of that size, and has the space
+/// where it is taken at once.
 ///
 /// # Errors
 ///
 /// It cannot.
 pub fn probe_growth(path: &Path, from: u64, to: u64, is_thin: bool) -> Result<(), OpenFailure> {
-    fits(path, from, to, is_thin)
+    let Some((_, found)) = file_system_of(path).filter(|_| to > from) else {
+        return Ok(());
+    };
+    if std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device()) {
+        let (actual, wanted) = (from, to);
+        return Err(OpenFailure::CannotGrow { actual, wanted });
+    }
+    if to > size_max(&found) {
+        return Err(system("make it that large")(Errno::FBIG.into()));
+    }
+    match free_bytes(&found) {
+        Some(free) if !is_thin && free < to - from => Err(system(RESERVE)(Errno::NOSPC.into())),
+        Some(_) | None => Ok(()),
+    }
 }
 
-fn fits(path: &Path, from: u64, to: u64, is_thin: bool) -> Result<(), OpenFailure> {
-    // The space is that of the file, not that of a link to it.
+/// The directory that a file is in, or is to be in, and its file system. Not those of a link to it.
+fn file_system_of(path: &Path) -> Option<(std::path::PathBuf, StatFs)> {
     let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    match nameless(&path, OFlags::empty()) {
-        Ok(Some(file)) => make_so_large(&file, from, to, is_thin),
-        // It is there and can be written, whatever may be done with its directory.
-        Ok(None) | Err(_) => Ok(()),
-    }
+    let directory = directory_of(&path);
+    let found = statfs(directory).ok()?;
+    Some((directory.to_owned(), found))
 }
 
-/// Gives a file without a name a size. Space is not taken, even if it would be.
-fn make_so_large(file: &OwnedFd, from: u64, to: u64, is_thin: bool) -> Result<(), OpenFailure> {
-    ftruncate(file, to).map_err(|errno| system("make it that large")(errno.into()))?;
-    let free = || fstatvfs(file).map(|found| found.f_bavail.saturating_mul(found.f_frsize));
-    match free() {
-        Ok(free) if !is_thin && free < to.saturating_sub(from) && reserves(file) => {
-            Err(system(RESERVE)(Errno::NOSPC.into()))
-        }
-        Ok(_) | Err(_) => Ok(()),
-    }
+/// What is free; `None` where the file system does not say.
+fn free_bytes(found: &StatFs) -> Option<u64> {
+    let block = u64::try_from(found.f_bsize).ok()?;
+    (found.f_blocks > 0).then(|| found.f_bavail.saturating_mul(block))
 }
 
-/// A file without a name beside this one; `None` where the file system has no such files.
-fn nameless(path: &Path, more: OFlags) -> Result<Option<OwnedFd>, OpenFailure> {
-    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC | more;
-    match rustix::fs::open(directory_of(path), flags, Mode::RUSR | Mode::WUSR) {
-        Ok(file) => Ok(Some(file)),
-        Err(Errno::OPNOTSUPP | Errno::ISDIR) => Ok(None),
-        Err(Errno::INVAL) if more.contains(OFlags::DIRECT) => Err(OpenFailure::NoDirectIo),
-        Err(errno) => Err(system(CREATE)(errno.into())),
+/// The largest file of a file system, as far as its type says it.
+fn size_max(found: &StatFs) -> u64 {
+    const EXT: i128 = 0xef53;
+    const FAT: i128 = 0x4d44;
+    const BLOCKS: u64 = u32::MAX as u64;
+    match i128::from(found.f_type) & 0xffff_ffff {
+        EXT => BLOCKS.saturating_mul(u64::try_from(found.f_bsize).unwrap_or(4096)),
+        FAT => BLOCKS,
+        _ => i64::MAX.cast_unsigned(),
     }
 }
 
@@ -244,6 +275,35 @@ mod tests {
         if let Some(found) = reservation(&old, 1 << 20) {
             assert_eq!(found.bytes, (1 << 20) - 8192);
         }
+        assert_another_file_is_not_opened(&directory);
         fs::remove_dir_all(&directory).unwrap();
+    }
+
+    /// What is opened after a look is what was there.
+    fn assert_another_file_is_not_opened(directory: &Path) {
+        let path = directory.join("seen.img");
+        let new = options(&path, Some(4096));
+        let opens = |probed: &dyn SharedStore, size| {
+            let opened = OpenOptions {
+                seen: Some(seen(probed)),
+                ..options(&path, size)
+            };
+            opened.open().map(drop).map_err(|error| error.reason)
+        };
+        let missing = new.probe().unwrap();
+        opens(&*missing, Some(4096)).unwrap();
+        let came = opens(&*missing, Some(8192));
+        assert!(matches!(came, Err(OpenFailure::Replaced)), "{came:?}");
+        let found = new.probe().unwrap();
+        opens(&*found, Some(4096)).unwrap();
+        fs::remove_file(&path).unwrap();
+        let gone = opens(&*found, Some(4096));
+        assert!(matches!(gone, Err(OpenFailure::Replaced)), "{gone:?}");
+        fs::write(&path, [0; 4096]).unwrap();
+        let other = opens(&*found, Some(8192));
+        assert!(matches!(other, Err(OpenFailure::Replaced)), "{other:?}");
+        let left = fs::metadata(&path).unwrap().len();
+        assert_eq!(left, 4096, "another file was made larger");
+        fs::remove_file(&path).unwrap();
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io;
 
-use config::{Place, StoreSpec};
+use config::{ConfigError, Place, StoreSpec};
 use remote::{Carrier, HyperscsiOptions, Password, ServerFound};
 use serde_json::{Value, json};
 
@@ -25,7 +25,8 @@ pub(crate) fn discover(verb: &DiscoverVerb, environment: &Environment) -> anyhow
     if let Some(user) = &args.user {
         let spec = format!("hyperscsi://g/d?udp=h&user={}", escaped(user));
         let checked = StoreSpec::parse(&spec);
-        checked.map_err(|rule| StartError::from(rule.at(Place::argument("--user"))))?;
+        checked
+            .map_err(|rule| StartError::from(ConfigError::new(rule, Place::argument("--user"))))?;
     }
     let password = password::given(
         args.password_file.as_deref(),
@@ -131,7 +132,7 @@ fn carrier(
     };
     let place = || Place::argument(flag);
     let spec = StoreSpec::parse(&format!("hyperscsi://group/device?{option}={value}"));
-    let spec = spec.map_err(|rule| StartError::from(rule.at(place())))?;
+    let spec = spec.map_err(|rule| StartError::from(ConfigError::new(rule, place())))?;
     let device = spec.at.device().cloned().unwrap_or_default();
     let carrier = match (device.interface(), device.udp()) {
         (Some(name), _) => {

@@ -19,7 +19,7 @@ use ::bench::{Conditions, Outcome, Plan, TargetPlan};
 use signal_hook::consts::SIGINT;
 
 pub use args::{BenchArgs, CpuList};
-use config::{Place, StoreSpec};
+use config::{ConfigError, Place, StoreSpec};
 pub(crate) use error::BenchError;
 use remote::HyperscsiOptions;
 
@@ -138,7 +138,8 @@ fn device(
         interface: args.interface.as_deref(),
     };
     let store = attach::with_carrier(url, reached)?;
-    let spec = StoreSpec::parse(&store).map_err(|rule| StartError::from(rule.at(place.clone())))?;
+    let spec = StoreSpec::parse(&store)
+        .map_err(|rule| StartError::from(ConfigError::new(rule, place.clone())))?;
     let Some(device) = spec.at.device() else {
         return Err(StartError::Argument {
             place,

@@ -55,7 +55,7 @@ pub(crate) enum Failure {
     },
     /// A STORE that is none.
     #[error("the STORE is wrong: {0}")]
-    Store(config::Rule),
+    Store(config::StoreRule),
     /// A STORE that would be a fixed medium.
     #[error("STORE {store:?} does not have the option removable; add it")]
     StoreFixed {

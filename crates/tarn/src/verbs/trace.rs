@@ -151,7 +151,7 @@ fn stop(api: &ApiSession, subject: &str) -> Outcome {
 }
 
 /// What is too large for any trace is left to the daemon to refuse.
-fn keep_bytes(text: &str) -> Result<u32, config::Rule> {
+fn keep_bytes(text: &str) -> Result<u32, config::SizeRule> {
     let bytes = config::parse_size(text)?;
     Ok(u32::try_from(bytes).unwrap_or(u32::MAX))
 }

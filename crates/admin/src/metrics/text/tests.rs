@@ -6,7 +6,7 @@ use api::stats::{
 use api::view::{Certificate, Session, Status};
 
 use super::*;
-use crate::metrics::by_labels;
+use crate::metrics::table::by_labels;
 
 fn operations(count: u64) -> Operations {
     let mut latency = vec![0; LATENCY_BOUNDS_US.len() + 1];

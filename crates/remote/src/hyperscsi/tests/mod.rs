@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use rustix::net::{AddressFamily, SocketType, sockopt};
 use store::{IoFailure, IoRequest};
 
-use super::open::{HyperscsiFailure, HyperscsiOptions, Password};
+use super::open::HyperscsiFailure;
+use super::options::{HyperscsiOptions, Password};
 use super::wire::Carrier;
 use crate::iscsi::tests as other;
 use crate::scsi::command::Unfit;

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use iscsi::pdu::LoginStatus;
 use store::IoFailure;
 
-use super::open::{IscsiFailure, IscsiLogin, IscsiOptions};
+use super::open::IscsiFailure;
+use super::options::{IscsiLogin, IscsiOptions};
 use crate::hyperscsi::Password;
 use crate::nbd::OwnServers;
 use crate::scsi::command::Unfit;

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use config::{Place, StoreSpec, Unit};
 use store::Reservation;
 
-use super::{Found, Rehearsal};
+use super::Look;
 use crate::StartError;
 
-impl Rehearsal<'_> {
+impl Look<'_> {
     /// Refuses files for which the space of their file system is not enough beside those before them.
-    pub(super) fn space(&mut self, found: &mut Found) {
+    pub(super) fn space(&mut self) {
         let model = self.model;
         let mut taken: BTreeMap<u64, u64> = BTreeMap::new();
         for (position, unit) in model.units().iter().enumerate() {
@@ -18,7 +18,7 @@ impl Rehearsal<'_> {
                 continue;
             }
             for (spec, place) in self.reserving(position, unit) {
-                let Some(wanted) = self.reservation((spec, place), found) else {
+                let Some(wanted) = self.reservation((spec, place)) else {
                     continue;
                 };
                 let sum = taken.entry(wanted.file_system).or_default();
@@ -33,7 +33,7 @@ impl Rehearsal<'_> {
                         before_bytes,
                         free_bytes: wanted.free_bytes,
                     };
-                    self.wrong_unit(found, unit, error);
+                    self.wrong_unit(unit, error);
                 }
             }
         }
@@ -55,10 +55,10 @@ impl Rehearsal<'_> {
         parts.chain(log)
     }
 
-    fn reservation(&self, part: (&StoreSpec, &Place), found: &mut Found) -> Option<Reservation> {
+    fn reservation(&mut self, part: (&StoreSpec, &Place)) -> Option<Reservation> {
         let (path, _) = part.0.at.node()?;
         let (path, size_bytes) = (path.to_owned(), part.0.configured_size_bytes()?);
         let look = move |_: &StoreSpec, _: &Place| Ok(store::reservation(&path, size_bytes));
-        self.look(part, found, look)?.ok()?
+        self.ask(part, look).ok()?
     }
 }

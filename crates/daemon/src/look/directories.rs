@@ -10,12 +10,12 @@ use std::path::Path;
 use api::plan::Kind;
 use config::QuotaOf;
 
-use super::{Found, Rehearsal};
+use super::Look;
 use crate::StartError;
 
-impl Rehearsal<'_> {
+impl Look<'_> {
     /// Refuses new quotas of directories that are not there.
-    pub(super) fn directories(&mut self, found: &mut Found) {
+    pub(super) fn directories(&mut self) {
         let (old, model) = (self.old, self.model);
         let is_known = |of: &QuotaOf| old.model.quotas().iter().any(|one| one.of == *of);
         for quota in model.quotas().iter().filter(|quota| !is_known(&quota.of)) {
@@ -23,11 +23,6 @@ impl Rehearsal<'_> {
                 continue;
             };
             let (place, shown) = (quota.place.clone(), directory.display().to_string());
-            if self.means.patience.is_over() {
-                let name = format!("{place}: there was no time left to look at {shown}");
-                found.not_probed.push(name);
-                continue;
-            }
             let path = directory.clone();
             let answer = self
                 .means
@@ -42,10 +37,8 @@ impl Rehearsal<'_> {
                 },
                 Err(source) => StartError::StoreHangs { place, source },
             };
-            let name = quota.of.to_string();
-            self.wrong(found, error, |step| {
-                step.kind == Kind::Quota && step.name == name
-            });
+            self.note_time(&error);
+            self.wrong_step(Kind::Quota, &quota.of.to_string(), error);
         }
     }
 }
