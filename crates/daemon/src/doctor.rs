@@ -51,8 +51,7 @@ use stores::Troubled;
 
 use super::file::Stamp;
 use super::held::Withheld;
-use super::log_device::LogUse;
-use super::open::OpenStore;
+use super::opened::{LogUse, OpenStore};
 use super::paced::Paced;
 use super::quotas::Held;
 use crate::medium::Medium;

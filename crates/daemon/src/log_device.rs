@@ -10,19 +10,11 @@ use store::{
 
 use super::attempts::retry_while_in_use;
 use super::held::{Acceptance, Cause, Withheld};
-use super::open::{OpenStore, Opener, is_in_use, options as options_of};
+use super::open::{Opener, is_in_use, options as options_of};
+use super::opened::{LogUse, OpenStore};
 use crate::StartError;
 use crate::medium::{Medium, log_name_of};
 use crate::state::{LogNote, LogNotes, UnitIdentity};
-
-/// How an open store stands to a log.
-#[derive(Clone, Debug)]
-pub(crate) enum LogUse {
-    /// It has none, or is not served.
-    None,
-    /// It is served with it.
-    InUse(Arc<Logged>),
-}
 
 /// Puts the log before the open store of a unit. Where the log is not the one that the unit was served with last, the
 /// unit is held until an administrator decides. Where a look has `found` the device, no other one is opened.

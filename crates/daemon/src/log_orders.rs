@@ -11,8 +11,9 @@ use store::{Known, LogHead, Use};
 use super::attempts::{on_thread, retry_while_in_use};
 use super::daemon::Daemon;
 use super::held::{Acceptance, Cause, Withheld};
-use super::log_device::{LogUse, binding_of, device_options, medium_of, name_of};
+use super::log_device::{binding_of, device_options, medium_of, name_of};
 use super::open::is_in_use;
+use super::opened::LogUse;
 use crate::state::{LogNote, UnitIdentity};
 
 /// What an administrator decides about a log that a unit waits for.

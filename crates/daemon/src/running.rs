@@ -19,7 +19,7 @@ use scsi::{Identity, Profile, TargetPort};
 use store::SharedStore;
 
 use super::hyperscsi::Served;
-use super::open::OpenStore;
+use super::opened::OpenStore;
 use crate::StartError;
 use crate::access::{ModelPolicy, Rules, WITHHELD};
 use crate::locate::Location;

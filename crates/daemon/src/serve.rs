@@ -28,15 +28,18 @@ use crate::asked::Asked;
 use crate::banner::{BoundPortal, ServedUnit, banner, hyperscsi_banner, nbd_banner};
 use crate::confinement::Confinement;
 use crate::locate::OwnFiles;
+use crate::log_device::attach;
 use crate::logging::{Log, LogSwitch};
+use crate::open::open_parts;
+use crate::opened::OpenStore;
 use crate::prepare::{Prepared, prepare};
 use crate::running::settings;
+use crate::served::{Expected, open_expected};
 use crate::signal::Signals;
-use crate::state::{Trouble, check_identities};
+use crate::state::{Trouble, UnitIdentity, check_identities};
 use crate::{
     Daemon, Events, Leftovers, Opener, OwnSockets, PortNumbers, Running, RunningUnit, close_logs,
-    hyperscsi_places, nbd_places, open_first, open_hyperscsi, open_listeners, read_all_tls,
-    stand_in, withheld,
+    hyperscsi_places, nbd_places, open_hyperscsi, open_listeners, read_all_tls, stand_in, withheld,
 };
 use crate::{Environment, StartError, apply, headroom, interface, logging, say, service};
 
@@ -575,6 +578,42 @@ fn served_units(running: &Running) -> Vec<ServedUnit> {
 }
 
 /// How many connections leave descriptors for everything else: what the administration needs to be
+/// Opens the store of a unit at the start. Where it `is_held` one that cannot be opened is not served, and the others
+/// are.
+///
+/// # Errors
+///
+/// It cannot be opened, and is not held.
+fn open_first(
+    unit: &config::Unit,
+    identity: &UnitIdentity,
+    opener: &Opener,
+    is_held: bool,
+) -> Result<OpenStore, StartError> {
+    match open_store(unit, identity, opener) {
+        Err(error) if is_held => {
+            let recorded = Expected::of(unit, identity).ok();
+            withheld(unit, recorded.and_then(|it| it.size_bytes()), &error)
+        }
+        outcome => outcome,
+    }
+}
+
+/// Opens the store of a unit, with its log. May take as long as a file system or a server lets it.
+fn open_store(
+    unit: &config::Unit,
+    identity: &UnitIdentity,
+    opener: &Opener,
+) -> Result<OpenStore, StartError> {
+    let expected = Expected::of(unit, identity)?;
+    expected.check_form(unit)?;
+    expected.note_unserved(unit, identity);
+    let opened = open_parts(unit, |spec, place| {
+        open_expected((spec, place), opener, &expected, None)
+    })?;
+    attach(unit, identity, opened, (opener, None))
+}
+
 /// reached, what each core has for itself, and every store on every core.
 fn connections_max(cores: usize, units: usize) -> usize {
     const ADMINISTRATION: usize = 128;

@@ -21,7 +21,7 @@ use super::daemon::{Daemon, InForce};
 use super::doctor::{self, Hindrance, Inquirer};
 use super::effect::{Consequence, PlannedStep};
 use super::hyperscsi::{group_of, hyperscsi_places};
-use super::open::OpenStore;
+use super::opened::OpenStore;
 use super::running::Running;
 use super::{reservations, stats};
 
