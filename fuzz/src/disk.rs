@@ -23,6 +23,8 @@ pub(crate) fn profile(choice: u8) -> Profile {
         relative_id,
         group: 1,
         device_name: "device.name".to_owned(),
+        protocol_identifier: 5,
+        protocol_version: 0x0960,
         scsi_name: format!("device.name,t,{relative_id:#06x}"),
     };
     Profile {
@@ -34,8 +36,6 @@ pub(crate) fn profile(choice: u8) -> Profile {
             naa: vec![0x33, 0x33, 0x33, 0, 0, 0, 0xab, 0xcd],
             eui: (choice & 0x01 != 0).then_some(7),
             target_ports: vec![port(1), port(2)],
-            protocol_identifier: 5,
-            protocol_version: 0x0960,
             task_management: [0xd8, 0],
             removable: choice & 0x02 != 0,
         },

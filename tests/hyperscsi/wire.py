@@ -482,8 +482,8 @@ def a_trace_has_the_frames_of_a_session():
             opened = {lun["id"]: lun["level"] for one in sessions for lun in one["luns"] if "level" in lun}
             equal(opened, {"disk0": "crc", "disk1": "encrypt"}, "levels of the devices that are open")
             hardware = json.loads(subprocess.check_output(["ip", "-j", "link", "show", OWN]))[0]["address"]
-            ends = {(one["address"], link["address"], link["portal"]) for one in sessions for link in one["connection_list"]}
-            equal(ends, {(hardware, hardware, FAR)}, "where clients are, and where they came in")
+            ends = {(one["address"], one["transport"]["hyperscsi"]["place"]) for one in sessions}
+            equal(ends, {(hardware, FAR)}, "where clients are, and where they came in")
             traced = next(one for one in sessions if any(lun["id"] == "disk0" and "level" in lun for lun in one["luns"]))
             path = f"traces/{traced['id']}"
             equal(tarn.api().ask("PUT", path, {"data_bytes": 16, "keep_bytes": 16 << 20}).status, 201, "start of the trace")

@@ -160,7 +160,8 @@ class Tarn:
 
     def session_id(self, session):
         """By which administrators know a session, which its initiator knows by TSIH."""
-        return next(one["id"] for one in self.api().get("sessions") if one["tsih"] == session.tsih)
+        sessions = self.api().get("sessions")
+        return next(one["id"] for one in sessions if one["transport"].get("iscsi", {}).get("tsih") == session.tsih)
 
     def secret(self, name, text):
         """Puts a secret into the directory of the configuration, readable by its owner alone."""

@@ -509,8 +509,10 @@ def sections_come_and_go_under_clients():
         apply(lambda text: text.replace('groups = ["far"]\n', ""))
         with Raw(tarn) as client:
             equal(client.do(READ, 0, 512), 0, "READ")
-            sessions = [(one["initiator"], one["target"]) for one in api.get("sessions")]
-            equal(sessions, [("nbd:127.0.0.1", "nbd:lun0")], "sessions")
+            [session] = api.get("sessions")
+            equal((session["initiator"], session["target"]), ("nbd:127.0.0.1", "nbd:lun0"), "client and export")
+            details = {"export": "lun0", "service": f"127.0.0.1:{tarn.port2}", "names": []}
+            equal(session["transport"], {"nbd": details}, "what only a session of NBD has")
             section = nbd_section("lun0", "lun1").replace("{port2}", str(tarn.port2))
             apply(lambda text: text.replace(section, ""))
             check(client.is_closed(), "clients of a section that goes are ended")
@@ -659,7 +661,9 @@ def clients_are_known_by_their_certificates():
             equal(client.option(GO, data), 1, "reply to GO")
             equal(client.do(WRITE, 0, 4096, 0, b"x" * 4096), 0, "WRITE")
             api = tarn.api()
-            equal([one["initiator"] for one in api.get("sessions")], ["nbd:one.example"], "sessions")
+            [session] = api.get("sessions")
+            equal(session["initiator"], "nbd:one.example", "initiator")
+            equal(session["transport"]["nbd"]["names"], ["one.example"], "names of the certificate")
             text = api.get("config")["text"]
             api.put("config", {"text": text.replace("certificate:one.*", "certificate:three.*")})
             check(client.is_closed(), "its name is in no group")

@@ -259,7 +259,8 @@ def reinstatements_are_counted_port_by_port():
     themselves."""
     with serve() as tarn, login(tarn) as other:
         def counts(session):
-            sessions = {one["tsih"]: one["reinstatements"] for one in tarn.api().get("sessions")}
+            found = [one["transport"]["iscsi"] for one in tarn.api().get("sessions")]
+            sessions = {one["tsih"]: one["reinstatements"] for one in found}
             return sessions[session.tsih], sessions[other.tsih]
 
         isid = b"\x80\x01\x02\x03\x04\x05"
@@ -340,6 +341,28 @@ def connection_reinstatement_takes_the_place_of_the_old():
         new = session.add_connection(1)
         check(old.closed_within(5), "the old connection is still open")
         good(session.command(scsi.read16(0, 1), read=BLOCK, connection=new))
+        good(session.command(scsi.read16(0, 1), read=BLOCK))
+
+
+@test
+def what_a_connection_has_ends_with_it_and_what_a_session_has_does_not():
+    """Digests are shown for each connection; a violation on one that has gone stays counted for the session."""
+    with serve() as tarn, login(tarn, keys={"MaxConnections": "2"}) as session:
+        def shown():
+            (one,) = tarn.api().get("sessions")
+            iscsi_session = one["transport"]["iscsi"]
+            connections = [(it["cid"], it["header_digest"], it["data_digest"]) for it in iscsi_session["connections"]]
+            return connections, iscsi_session["violations"]
+
+        session.offered |= {"HeaderDigest": "CRC32C", "DataDigest": "CRC32C"}
+        second = session.add_connection(1)
+        equal(shown(), ([(0, False, False), (1, True, True)], 0), "two connections")
+        second.send(iscsi.Pdu(iscsi.SNACK, 0x8F, itt=iscsi.NO_TAG, ttt=iscsi.NO_TAG, exp_stat_sn=second.exp_stat_sn))
+        equal(second.recv().opcode, iscsi.REJECT, "the answer to a SNACK of no type")
+        equal(session.logout(reason=1, cid=1), 0, "response to 'close connection 1'")
+        check(second.closed_within(5), "the second connection is still open")
+        session.connections.remove(second)
+        equal(shown(), ([(0, False, False)], 1), "the first is left")
         good(session.command(scsi.read16(0, 1), read=BLOCK))
 
 

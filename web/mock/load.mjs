@@ -47,9 +47,17 @@ export class Load {
       `iqn.1993-08.org.debian:01:host${at}`, `198.18.${at >> 8}.${at & 255}:${40000 + at}`, at % Math.max(1, targets.length), undefined, 1, 0,
     ]);
     this.sessions = [...SESSIONS, ...quiet].filter((each) => targets[each[2]]).map(([initiator, address, target, user, connections, commands], at) => ({
-      id: at + 1, tsih: (0x1f00 + 97 * at) % 65536, initiator, address, target: targets[target], portal_group: 1, isid: `00023d0${String(at % 10)}0000`, user,
-      core: at % 2, connections, since_ms: Date.now() - (1 + at % 90) * 7_410_000,
-      header_digest: at === 2, data_digest: at === 2, commands, window: 128, violations: at === 3 ? 2 : 0, reinstatements: at % 3,
+      id: at + 1, initiator, address, target: targets[target], user, core: at % 2, since_ms: Date.now() - (1 + at % 90) * 7_410_000,
+      commands, window: 128,
+      transport: {
+        iscsi: {
+          tsih: (0x1f00 + 97 * at) % 65536, isid: `00023d0${String(at % 10)}0000`, portal_group: 1,
+          connections: Array.from({ length: connections }, (_, cid) => ({
+            cid, address, portal: "192.0.2.1:3260", header_digest: at === 2, data_digest: at === 2,
+          })),
+          violations: at === 3 ? 2 : 0, reinstatements: at % 3,
+        },
+      },
     }));
   }
 

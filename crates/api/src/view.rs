@@ -305,57 +305,130 @@ pub struct Target {
 pub struct Session {
     /// Names the session: counted from 1, never given again while this daemon runs.
     pub id: u64,
-    /// TSIH: what the target calls the session in iSCSI.
-    #[serde(default)]
-    pub tsih: u16,
-    /// InitiatorName.
+    /// InitiatorName, or what sessions of another transport have in its place.
     pub initiator: String,
     /// Where it comes from, `ADDRESS:PORT`; of a client on Ethernet its MAC address.
     pub address: String,
-    /// TargetName; absent for discovery.
+    /// TargetName, `nbd:EXPORT` or `hyperscsi:GROUP`; absent for discovery.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
-    /// Target portal group tag.
-    pub portal_group: u16,
-    /// ISID, 12 hexadecimal digits.
-    pub isid: String,
     /// The CHAP user it proved to be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// The core it lives on.
     pub core: u32,
-    /// Connections.
-    pub connections: u32,
-    /// Each of them.
-    #[serde(default)]
-    pub connection_list: Vec<Connection>,
     /// When it began.
     pub since_ms: u64,
     /// What it sees.
     pub luns: Vec<SessionLun>,
-    /// Negotiated: header digests are on.
-    pub header_digest: bool,
-    /// Negotiated: data digests are on.
-    pub data_digest: bool,
     /// Commands under way.
     pub commands: u32,
     /// Commands it may have under way.
     pub window: u32,
-    /// Violations of the protocol by the initiator.
+    /// What only sessions of its transport have.
+    pub transport: Transport,
+}
+
+impl Session {
+    /// What it has as a session of iSCSI; absent if it is none.
+    pub const fn iscsi(&self) -> Option<&IscsiSession> {
+        match &self.transport {
+            Transport::Iscsi(session) => Some(session),
+            Transport::Nbd(_) | Transport::Hyperscsi(_) => None,
+        }
+    }
+}
+
+/// The transport of a session, with what only its sessions have.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Transport {
+    /// iSCSI.
+    Iscsi(IscsiSession),
+    /// NBD.
+    Nbd(NbdSession),
+    /// HyperSCSI.
+    Hyperscsi(HyperscsiSession),
+}
+
+impl Transport {
+    /// `iscsi`, `nbd` or `hyperscsi`.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Iscsi(_) => "iscsi",
+            Self::Nbd(_) => "nbd",
+            Self::Hyperscsi(_) => "hyperscsi",
+        }
+    }
+
+    /// Where a client of another transport than iSCSI has reached it: the server of NBD, the place of a group.
+    pub fn server(&self) -> Option<&str> {
+        match self {
+            Self::Iscsi(_) => None,
+            Self::Nbd(session) => Some(&session.service),
+            Self::Hyperscsi(session) => Some(&session.place),
+        }
+    }
+
+    /// The names that the certificate of a client of NBD proves.
+    pub fn names(&self) -> &[String] {
+        match self {
+            Self::Nbd(session) => &session.names,
+            Self::Iscsi(_) | Self::Hyperscsi(_) => &[],
+        }
+    }
+}
+
+/// A session as iSCSI has it.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct IscsiSession {
+    /// TSIH: what the target calls the session.
+    pub tsih: u16,
+    /// ISID, 12 hexadecimal digits.
+    pub isid: String,
+    /// Target portal group tag.
+    pub portal_group: u16,
+    /// Its connections, as they are now.
+    pub connections: Vec<Connection>,
+    /// Violations of the protocol by the initiator, on all connections that the session has had.
     pub violations: u64,
     /// How often this initiator port replaced a session of its own since the daemon began.
     pub reinstatements: u64,
 }
 
-/// A connection of a session.
+/// A connection of a session of iSCSI.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 pub struct Connection {
     /// CID, the initiator's number for it.
     pub cid: u16,
-    /// Where it comes from, `ADDRESS:PORT`; of a client on Ethernet its MAC address.
+    /// Where it comes from, `ADDRESS:PORT`.
     pub address: String,
-    /// The address of this host that it reached, or the interface.
+    /// The address of this host that it reached.
     pub portal: String,
+    /// Negotiated: header digests are on.
+    pub header_digest: bool,
+    /// Negotiated: data digests are on.
+    pub data_digest: bool,
+}
+
+/// A session as NBD has it: one connection.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct NbdSession {
+    /// Name of the export.
+    pub export: String,
+    /// The server that the client reached, as it is configured: its socket or address.
+    pub service: String,
+    /// The names that the client's certificate proves; empty without one.
+    pub names: Vec<String>,
+}
+
+/// A session as HyperSCSI has it.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct HyperscsiSession {
+    /// Name of the group.
+    pub group: String,
+    /// Where the group is served: the interface, or the address of UDP with its real port.
+    pub place: String,
 }
 
 /// A unit as a session sees it.

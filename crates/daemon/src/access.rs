@@ -405,7 +405,11 @@ pub(super) fn judge(policy: &ModelPolicy, sessions: &[SessionReport]) -> Verdict
 /// connection is gone; every connection it has now must be granted as much.
 fn luns_of(policy: &ModelPolicy, session: &SessionReport) -> Option<Vec<VisibleLun>> {
     match &session.transport {
-        TransportDetails::Iscsi { .. } => luns_of_iscsi(policy, session),
+        TransportDetails::Iscsi {
+            portal_group_tag,
+            connections,
+            ..
+        } => luns_of_iscsi(policy, session, *portal_group_tag, connections),
         TransportDetails::Nbd {
             export,
             service,
@@ -426,11 +430,15 @@ fn luns_of(policy: &ModelPolicy, session: &SessionReport) -> Option<Vec<VisibleL
 }
 
 /// The same of a session of iSCSI.
-fn luns_of_iscsi(policy: &ModelPolicy, session: &SessionReport) -> Option<Vec<VisibleLun>> {
+fn luns_of_iscsi(
+    policy: &ModelPolicy,
+    session: &SessionReport,
+    tag: u16,
+    connections: &[ConnectionReport],
+) -> Option<Vec<VisibleLun>> {
     let Some(target) = session.target else {
         return policy.may_discover(&session.asker()).then(Vec::new);
     };
-    let tag = session.portal_group_tag;
     let granted = |asker: Asker<'_>| {
         policy
             .is_reached(target, asker.portal, tag)
@@ -441,5 +449,5 @@ fn luns_of_iscsi(policy: &ModelPolicy, session: &SessionReport) -> Option<Vec<Vi
     let has_all = |connection: &ConnectionReport| {
         granted(session.asker_of(connection)).is_some_and(|own| VisibleLun::cover(&own, &luns))
     };
-    session.connections.iter().all(has_all).then_some(luns)
+    connections.iter().all(has_all).then_some(luns)
 }

@@ -432,6 +432,8 @@ fn scsi_identity(
                 group: 1,
                 scsi_name: format!("{},t,0x{:04x}", target.name, port.portal_group_tag),
                 device_name: target.name.as_str().to_owned(),
+                protocol_identifier: PROTOCOL_ISCSI,
+                protocol_version: VERSION_ISCSI,
             });
         }
     }
@@ -449,8 +451,6 @@ fn scsi_identity(
         naa: identity.naa.as_bytes().to_vec(),
         eui: None,
         target_ports,
-        protocol_identifier: PROTOCOL_ISCSI,
-        protocol_version: VERSION_ISCSI,
         task_management: TASK_MANAGEMENT,
         removable: unit.is_some_and(|unit| unit.store.removable),
     }

@@ -1,7 +1,7 @@
 //! What runs, in the words of the API.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -12,7 +12,7 @@ use config::{
     Authentication, Denial, GroupIndex, HyperScsiGroup, HyperScsiPassword, Initiator, Model,
     NbdServer, StoreOption, StoreSpec,
 };
-use plane::{ConnectionReport, Handle, Place, SessionReport, TransportDetails, UnitIndex};
+use plane::{Handle, Place, SessionReport, TransportDetails, UnitIndex};
 
 use crate::locate::Location;
 
@@ -316,16 +316,51 @@ pub(super) fn hyperscsi(in_force: &InForce, sessions: &[SessionReport]) -> Vec<v
         .collect()
 }
 
-/// What of this host a client has reached.
-fn reached(transport: &TransportDetails, portal: SocketAddr) -> String {
-    match transport {
-        TransportDetails::Hyperscsi {
-            place: Place::Interface(name),
-            ..
-        } => name.to_string(),
-        TransportDetails::Iscsi { .. }
-        | TransportDetails::Nbd { .. }
-        | TransportDetails::Hyperscsi { .. } => portal.to_string(),
+/// What only sessions of its transport have.
+fn transport(details: &TransportDetails) -> view::Transport {
+    match details {
+        TransportDetails::Iscsi {
+            tsih,
+            isid,
+            portal_group_tag,
+            connections,
+            violations,
+            reinstatements,
+        } => view::Transport::Iscsi(view::IscsiSession {
+            tsih: tsih.0,
+            isid: isid.0.iter().map(|byte| format!("{byte:02x}")).collect(),
+            portal_group: *portal_group_tag,
+            connections: connections
+                .iter()
+                .map(|one| view::Connection {
+                    cid: one.cid,
+                    address: one.peer.to_string(),
+                    portal: one.portal.to_string(),
+                    header_digest: one.header_digest,
+                    data_digest: one.data_digest,
+                })
+                .collect(),
+            violations: u64::from(*violations),
+            reinstatements: u64::from(*reinstatements),
+        }),
+        TransportDetails::Nbd {
+            export,
+            service,
+            names,
+        } => view::Transport::Nbd(view::NbdSession {
+            export: export.clone(),
+            service: service.to_string(),
+            names: names.to_vec(),
+        }),
+        TransportDetails::Hyperscsi { group, place, .. } => {
+            view::Transport::Hyperscsi(view::HyperscsiSession {
+                group: group.to_string(),
+                place: match place {
+                    Place::Interface(name) => name.to_string(),
+                    Place::Udp(address) => format!("udp:{address}"),
+                },
+            })
+        }
     }
 }
 
@@ -351,44 +386,23 @@ pub(super) fn sessions(in_force: &InForce, sessions: &[SessionReport]) -> Vec<vi
                 level: level_of(lun.lun).map(|(_, level)| level.word().to_owned()),
             })
         };
-        let connection = |of_it: &ConnectionReport| view::Connection {
-            cid: of_it.cid,
-            address: of_it.peer.to_string(),
-            portal: reached(&one.transport, of_it.portal),
-        };
-        let target = target.map(|target| target.name.as_str().to_owned());
-        let (tsih, isid, target) = match &one.transport {
-            TransportDetails::Iscsi { tsih, isid } => {
-                let isid = isid.0.iter().map(|byte| format!("{byte:02x}")).collect();
-                (tsih.0, isid, target)
-            }
-            TransportDetails::Nbd { export, .. } => {
-                (0, String::new(), Some(format!("nbd:{export}")))
-            }
-            TransportDetails::Hyperscsi { group, .. } => {
-                (0, String::new(), Some(format!("hyperscsi:{group}")))
-            }
+        let target = match &one.transport {
+            TransportDetails::Iscsi { .. } => target.map(|target| target.name.as_str().to_owned()),
+            TransportDetails::Nbd { export, .. } => Some(format!("nbd:{export}")),
+            TransportDetails::Hyperscsi { group, .. } => Some(format!("hyperscsi:{group}")),
         };
         view::Session {
             id: one.id.0,
-            tsih,
             initiator: one.initiator_name.clone(),
             address: one.peer.to_string(),
             target,
-            portal_group: one.portal_group_tag,
-            isid,
             user: one.user.clone(),
             core: count(one.core),
-            connections: count(one.connections.len()),
-            connection_list: one.connections.iter().map(connection).collect(),
             since_ms: milliseconds(one.since),
             luns: one.luns.iter().filter_map(lun).collect(),
-            header_digest: one.header_digest,
-            data_digest: one.data_digest,
             commands: count(one.commands),
             window: one.window,
-            violations: u64::from(one.violations),
-            reinstatements: u64::from(one.reinstatements),
+            transport: transport(&one.transport),
         }
     };
     sessions.iter().map(session).collect()

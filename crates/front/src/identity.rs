@@ -2,12 +2,7 @@
 
 use std::fmt;
 use std::net::Ipv6Addr;
-use std::sync::Arc;
 
-use ::hyperscsi::Level;
-use iscsi::pdu::{Isid, Tsih};
-
-use crate::hyperscsi::Place;
 use crate::iscsi::initiator_name;
 
 /// Names a session for administrators. It is given when the session is placed, from 1, and never
@@ -19,36 +14,6 @@ impl fmt::Display for SessionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
-}
-
-/// What the transport of a session calls it.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum TransportDetails {
-    /// iSCSI: both are on the wire, and another session gets them later.
-    Iscsi {
-        /// The target's part of the session identifier.
-        tsih: Tsih,
-        /// The initiator's part.
-        isid: Isid,
-    },
-    /// NBD.
-    Nbd {
-        /// The name of the export.
-        export: String,
-        /// The place where the client came in, as the configuration calls it.
-        service: Arc<str>,
-        /// The names that its certificate proves.
-        names: Arc<[String]>,
-    },
-    /// HyperSCSI.
-    Hyperscsi {
-        /// The group.
-        group: Arc<str>,
-        /// The place where the client came in.
-        place: Place,
-        /// The devices that it has opened, each with its level of protection.
-        levels: Vec<(u16, Level)>,
-    },
 }
 
 /// An initiator port, from its TransportID.
@@ -93,6 +58,10 @@ impl InitiatorPort {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use ::iscsi::pdu::Isid;
+
     use super::*;
 
     #[test]

@@ -32,13 +32,13 @@ mod station;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
-pub use identity::{InitiatorPort, SessionId, TransportDetails};
+pub use identity::{InitiatorPort, SessionId};
 pub use names::{CommandId, ManagementId};
 pub use others::{NoOthers, OtherSessions, Others};
 pub use policy::{
     Asker, Authorization, ExportAsker, Policy, PortPlan, TargetPlan, VisibleExport, VisibleTarget,
 };
 pub use port::{Command, Farewell, Port};
-pub use report::{ConnectionReport, SessionReport};
+pub use report::{ConnectionReport, SessionReport, TransportDetails};
 pub use sending::{SendEnd, Sent};
 pub use station::Station;

@@ -364,8 +364,6 @@ mod tests {
             naa: Vec::new(),
             eui: None,
             target_ports: Vec::new(),
-            protocol_identifier: 5,
-            protocol_version: 0,
             task_management: [0; 2],
             removable: false,
         };

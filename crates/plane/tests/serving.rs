@@ -76,8 +76,6 @@ fn unit(name: &str, store: Arc<dyn SharedStore>) -> UnitPlan {
         naa: vec![0x30; 8],
         eui: None,
         target_ports: Vec::new(),
-        protocol_identifier: 5,
-        protocol_version: 0,
         task_management: [0; 2],
         removable: true,
     };

@@ -298,9 +298,9 @@ pub fn owner(disk: &Disk, kept: Option<&[u8]>) -> Owner {
             group: 1,
             scsi_name: format!("{TARGET_NAME},t,0x0001"),
             device_name: TARGET_NAME.to_owned(),
+            protocol_identifier: 5,
+            protocol_version: 0x0960,
         }],
-        protocol_identifier: 5,
-        protocol_version: 0x0960,
         task_management: [0xf8, 0],
         removable: true,
     };

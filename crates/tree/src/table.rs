@@ -9,7 +9,9 @@ use api::edit::{
 };
 use api::spec;
 use api::stats::{Operations, Stats};
-use api::view::{Hyperscsi, Lun, Medium, Quota, ReservationNexus, Session, Snapshot, Target};
+use api::view::{
+    Hyperscsi, IscsiSession, Lun, Medium, Quota, ReservationNexus, Session, Snapshot, Target,
+};
 
 use crate::attribute::{Attribute, Row, Thing, rows};
 use crate::call::Call;
@@ -129,21 +131,24 @@ impl Thing for Session {
     const FILES: &'static [Attribute<Self>] = &[
         Attribute::shows("initiator", "InitiatorName", |session| session.initiator.clone()),
         Attribute::shows("address", "where it comes from", |session| session.address.clone()),
-        Attribute::shows("target", "TargetName; empty for discovery", |session| optional(session.target.as_ref())),
-        Attribute::shows("portal_group", "target portal group tag", |session| session.portal_group.to_string()),
-        Attribute::shows("tsih", "TSIH: the target's part of the iSCSI session identifier", |session| session.tsih.to_string()),
-        Attribute::shows("isid", "ISID, hexadecimal", |session| session.isid.clone()),
+        Attribute::shows("target", "TargetName, `nbd:EXPORT` or `hyperscsi:GROUP`; empty for discovery", |session| optional(session.target.as_ref())),
         Attribute::shows("user", "the CHAP user it proved to be; empty without", |session| optional(session.user.as_ref())),
         Attribute::shows("core", "the core it lives on", |session| session.core.to_string()),
-        Attribute::shows("connections", "how many it has", |session| session.connections.to_string()),
         Attribute::shows("since_ms", "when it began, milliseconds since 1970", |session| session.since_ms.to_string()),
         Attribute::shows("luns", "a line for each unit it sees: LUN, id, `ro` or `rw`", session_luns),
-        Attribute::shows("header_digest", "1 if header digests are on, else 0", |session| flag(session.header_digest)),
-        Attribute::shows("data_digest", "1 if data digests are on, else 0", |session| flag(session.data_digest)),
         Attribute::shows("commands", "commands under way", |session| session.commands.to_string()),
         Attribute::shows("window", "commands it may have under way", |session| session.window.to_string()),
-        Attribute::shows("violations", "violations of the protocol by the initiator", |session| session.violations.to_string()),
-        Attribute::shows("reinstatements", "how often this initiator port replaced a session of its own", |session| session.reinstatements.to_string()),
+        Attribute::shows("transport", "`iscsi`, `nbd` or `hyperscsi`", |session| session.transport.as_str().to_owned()),
+        Attribute::shows("tsih", "iSCSI: TSIH, the target's part of the session identifier", |session| of_iscsi(session, |it| it.tsih.to_string())),
+        Attribute::shows("isid", "iSCSI: ISID, hexadecimal", |session| of_iscsi(session, |it| it.isid.clone())),
+        Attribute::shows("portal_group", "iSCSI: target portal group tag", |session| of_iscsi(session, |it| it.portal_group.to_string())),
+        Attribute::shows("connections", "iSCSI: how many it has", |session| of_iscsi(session, |it| it.connections.len().to_string())),
+        Attribute::shows("header_digest", "iSCSI: 1 if a connection has header digests, else 0", |session| of_iscsi(session, |it| flag(it.connections.iter().any(|one| one.header_digest)))),
+        Attribute::shows("data_digest", "iSCSI: 1 if a connection has data digests, else 0", |session| of_iscsi(session, |it| flag(it.connections.iter().any(|one| one.data_digest)))),
+        Attribute::shows("violations", "iSCSI: violations of the protocol by the initiator", |session| of_iscsi(session, |it| it.violations.to_string())),
+        Attribute::shows("reinstatements", "iSCSI: how often this initiator port replaced a session of its own", |session| of_iscsi(session, |it| it.reinstatements.to_string())),
+        Attribute::shows("server", "NBD: the server that the client reached; HyperSCSI: where the group is served", |session| session.transport.server().unwrap_or_default().to_owned()),
+        Attribute::shows("names", "NBD: the names that the client's certificate proves, a line each", |session| lines(session.transport.names())),
         Attribute::shows("end", "0; writing 1 ends the session, and the initiator may log in again", |_: &Self| flag(false))
             .writes(end),
     ];
@@ -337,6 +342,11 @@ fn views(target: &Target) -> String {
         let view = access(entry.readonly, &entry.groups);
         format!("{} {} {view}", entry.lun, entry.id)
     }))
+}
+
+/// What only sessions of iSCSI have; empty for others.
+fn of_iscsi(session: &Session, value: impl FnOnce(&IscsiSession) -> String) -> String {
+    session.iscsi().map(value).unwrap_or_default()
 }
 
 fn session_luns(session: &Session) -> String {

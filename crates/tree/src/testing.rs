@@ -8,8 +8,8 @@ use api::problem::{Problem, ProblemKind};
 use api::spec;
 use api::stats::{Operations, Series, Stats};
 use api::view::{
-    Hyperscsi, Lun, LunPath, LunService, Medium, Quota, Reservations, Session, SessionLun,
-    Snapshot, Status, Target,
+    Connection, Hyperscsi, IscsiSession, Lun, LunPath, LunService, Medium, Quota, Reservations,
+    Session, SessionLun, Snapshot, Status, Target, Transport,
 };
 use client::ClientError;
 
@@ -179,16 +179,11 @@ impl View for Fixed {
     fn sessions(&self) -> Result<Arc<[Session]>, Refusal> {
         self.say(vec![Session {
             id: 7,
-            tsih: 4711,
             initiator: "iqn.x:host".to_owned(),
             address: "192.0.2.1:5000".to_owned(),
             target: Some(IQN.to_owned()),
-            portal_group: 1,
-            isid: "400001370000".to_owned(),
             user: None,
             core: 0,
-            connections: 1,
-            connection_list: Vec::new(),
             since_ms: 3,
             luns: vec![SessionLun {
                 level: None,
@@ -196,12 +191,22 @@ impl View for Fixed {
                 id: "disk0".to_owned(),
                 readonly: true,
             }],
-            header_digest: true,
-            data_digest: false,
             commands: 0,
             window: 128,
-            violations: 0,
-            reinstatements: 0,
+            transport: Transport::Iscsi(IscsiSession {
+                tsih: 4711,
+                isid: "400001370000".to_owned(),
+                portal_group: 1,
+                connections: vec![Connection {
+                    cid: 0,
+                    address: "192.0.2.1:5000".to_owned(),
+                    portal: "192.0.2.2:3260".to_owned(),
+                    header_digest: true,
+                    data_digest: false,
+                }],
+                violations: 0,
+                reinstatements: 0,
+            }),
         }])
     }
 

@@ -99,13 +99,17 @@ export interface CommandPhase {
   us: number;
 }
 
-/** A connection of a session. */
+/** A connection of a session of iSCSI. */
 export interface Connection {
-  /** Where it comes from, `ADDRESS:PORT`; of a client on Ethernet its MAC address. */
+  /** Where it comes from, `ADDRESS:PORT`. */
   address: string;
   /** CID, the initiator's number for it. */
   cid: number;
-  /** The address of this host that it reached, or the interface. */
+  /** Negotiated: data digests are on. */
+  data_digest: boolean;
+  /** Negotiated: header digests are on. */
+  header_digest: boolean;
+  /** The address of this host that it reached. */
   portal: string;
 }
 
@@ -398,6 +402,14 @@ export interface HyperscsiKeys {
   user?: string;
 }
 
+/** A session as HyperSCSI has it. */
+export interface HyperscsiSession {
+  /** Name of the group. */
+  group: string;
+  /** Where the group is served: the interface, or the address of UDP with its real port. */
+  place: string;
+}
+
 /**
  * `[[hyperscsi.group]]`: units for clients of HyperSCSI. It is known as `NAME at PLACE`, where PLACE is its
  * interface or `udp:ADDRESS:PORT`.
@@ -440,6 +452,22 @@ export interface HyperscsiView {
   sessions: number[];
   /** As it is configured, defaults filled in. */
   spec: HyperscsiSpec;
+}
+
+/** A session as iSCSI has it. */
+export interface IscsiSession {
+  /** Its connections, as they are now. */
+  connections: Connection[];
+  /** ISID, 12 hexadecimal digits. */
+  isid: string;
+  /** Target portal group tag. */
+  portal_group: number;
+  /** How often this initiator port replaced a session of its own since the daemon began. */
+  reinstatements: number;
+  /** TSIH: what the target calls the session. */
+  tsih: number;
+  /** Violations of the protocol by the initiator, on all connections that the session has had. */
+  violations: number;
 }
 
 /** Keys of a thing. A key that is absent stays; an empty text or list takes the key out of the document. */
@@ -728,6 +756,16 @@ export interface NbdKeys {
   mode?: string;
   /** Which server: its socket or address. */
   nbd: string;
+}
+
+/** A session as NBD has it: one connection. */
+export interface NbdSession {
+  /** Name of the export. */
+  export: string;
+  /** The names that the client's certificate proves; empty without one. */
+  names: string[];
+  /** The server that the client reached, as it is configured: its socket or address. */
+  service: string;
 }
 
 /** `[[nbd]]`: a server of NBD. It is known by its `socket`, else by its `bind`. */
@@ -1033,38 +1071,22 @@ export interface Session {
   address: string;
   /** Commands under way. */
   commands: number;
-  /** Each of them. */
-  connection_list?: Connection[];
-  /** Connections. */
-  connections: number;
   /** The core it lives on. */
   core: number;
-  /** Negotiated: data digests are on. */
-  data_digest: boolean;
-  /** Negotiated: header digests are on. */
-  header_digest: boolean;
   /** Names the session: counted from 1, never given again while this daemon runs. */
   id: number;
-  /** InitiatorName. */
+  /** InitiatorName, or what sessions of another transport have in its place. */
   initiator: string;
-  /** ISID, 12 hexadecimal digits. */
-  isid: string;
   /** What it sees. */
   luns: SessionLun[];
-  /** Target portal group tag. */
-  portal_group: number;
-  /** How often this initiator port replaced a session of its own since the daemon began. */
-  reinstatements: number;
   /** When it began. */
   since_ms: number;
-  /** TargetName; absent for discovery. */
+  /** TargetName, `nbd:EXPORT` or `hyperscsi:GROUP`; absent for discovery. */
   target?: string;
-  /** TSIH: what the target calls the session in iSCSI. */
-  tsih?: number;
+  /** What only sessions of its transport have. */
+  transport: Transport;
   /** The CHAP user it proved to be. */
   user?: string;
-  /** Violations of the protocol by the initiator. */
-  violations: number;
   /** Commands it may have under way. */
   window: number;
 }
@@ -1409,6 +1431,18 @@ export interface Tracing {
   /** In all, as a file; 1 MiB if it is absent. The oldest PDUs go for new ones. */
   keep_bytes?: number;
 }
+
+/** The transport of a session, with what only its sessions have. */
+export type Transport = {
+  /** iSCSI. */
+  iscsi: IscsiSession;
+} | {
+  /** NBD. */
+  nbd: NbdSession;
+} | {
+  /** HyperSCSI. */
+  hyperscsi: HyperscsiSession;
+};
 
 /** `[[user]]`: a CHAP user. Secrets go in and never come out. */
 export interface User {

@@ -9,7 +9,7 @@ import { useStore } from "../lib/store";
 import { short } from "../lib/ways";
 import { bytes, count, duration, latency, moment, NONE, plural, throughput } from "../lib/units";
 import { go, href } from "../router";
-import { Badge, Button, Card, Empty, Facts, Page, ProblemBox, Shown } from "../ui/basics";
+import { Badge, Button, Card, Empty, type Fact, Facts, Page, ProblemBox, Shown } from "../ui/basics";
 import { Dialog } from "../ui/dialog";
 import { Table } from "../ui/table";
 import { say } from "../ui/toast";
@@ -62,7 +62,7 @@ function Sessions({ sessions }: { sessions: Session[] }) {
           { title: "Digests", isMinor: true, cell: digests },
           { title: "Commands", numeric: true, isMinor: true, by: ({ commands }) => commands, cell: ({ commands, window }) => `${commands} of ${window}` },
           { title: "Age", numeric: true, by: ({ since_ms }) => -since_ms, cell: ({ since_ms }) => duration(now - since_ms) },
-          { title: "Trouble", isMinor: true, by: (session) => session.violations + session.reinstatements, cell: trouble },
+          { title: "Trouble", isMinor: true, by: (session) => { const { violations, reinstatements } = counted(session); return violations + reinstatements; }, cell: trouble },
           { title: "Initiator IOPS", numeric: true, by: (session) => rate(session) ?? 0, cell: (session) => { const value = rate(session); return value === undefined ? NONE : count(value); } },
         ]}
       />
@@ -77,11 +77,19 @@ function TargetName({ target, isShort }: { target: string | undefined; isShort?:
   return <a class={isShort ? "whole" : "name"} href={href("targets", target)}>{text}</a>;
 }
 
-function digests({ header_digest, data_digest }: Session) {
-  return [header_digest && "header", data_digest && "data"].filter(Boolean).join(", ") || "off";
+/** What only a session of iSCSI has. */
+const iscsiOf = ({ transport }: Session) => ("iscsi" in transport ? transport.iscsi : undefined);
+const counted = (session: Session) => iscsiOf(session) ?? { violations: 0, reinstatements: 0 };
+
+function digests(session: Session) {
+  const connections = iscsiOf(session)?.connections;
+  if (!connections) return NONE;
+  const has = (key: "header_digest" | "data_digest") => connections.some((each) => each[key]);
+  return [has("header_digest") && "header", has("data_digest") && "data"].filter(Boolean).join(", ") || "off";
 }
 
-function trouble({ violations, reinstatements }: Session) {
+function trouble(session: Session) {
+  const { violations, reinstatements } = counted(session);
   if (violations === 0 && reinstatements === 0) return NONE;
   return (
     <span class="marks">
@@ -107,9 +115,23 @@ export function SessionPage({ parts }: PageProps) {
   );
 }
 
+/** What the transport calls the two ends of a session. */
+function ends({ transport }: Session): Fact[] {
+  if ("iscsi" in transport) {
+    const { isid, tsih, portal_group } = transport.iscsi;
+    return [["Transport", "iSCSI"], ["ISID", <code>{isid}</code>], ["TSIH", tsih], ["Portal group", portal_group]];
+  }
+  if ("nbd" in transport) {
+    const { service, names } = transport.nbd;
+    return [["Transport", "NBD"], ["Server", <code>{service}</code>], ["Certificate", names.join(", ") || "none"]];
+  }
+  return [["Transport", "HyperSCSI"], ["Place", <code>{transport.hyperscsi.place}</code>]];
+}
+
 /** What is counted is counted by initiator, which has so many sessions (`of`). */
 function Detail({ session, of }: { session: Session; of: number }) {
   const figures = useStore(latest)?.initiators.get(session.initiator);
+  const iscsi = iscsiOf(session);
   return (
     <>
       <div class="columns">
@@ -119,20 +141,20 @@ function Detail({ session, of }: { session: Session; of: number }) {
             ["Address", <code>{session.address}</code>],
             ["Target", <TargetName target={session.target} />],
             ["CHAP user", session.user ?? "none"],
-            ["ISID", <code>{session.isid}</code>],
-            ["TSIH", session.tsih],
-            ["Portal group", session.portal_group],
+            ...ends(session),
           ]} />
         </Card>
         <Card title="Session">
           <Facts facts={[
             ["Since", `${moment(session.since_ms)} (${duration(Date.now() - session.since_ms)})`],
-            ["Connections", session.connections],
             ["Core", session.core],
-            ["Digests", digests(session)],
             ["Commands", `${session.commands} of ${session.window}`],
-            ["Violations", session.violations],
-            ["Reinstatements", session.reinstatements],
+            ...(iscsi ? [
+              ["Connections", iscsi.connections.length],
+              ["Digests", digests(session)],
+              ["Violations", iscsi.violations],
+              ["Reinstatements", iscsi.reinstatements],
+            ] satisfies Fact[] : []),
           ]} />
         </Card>
       </div>
@@ -173,7 +195,7 @@ function End({ session, close }: { session: Session; close: () => void }) {
   return (
     <Dialog title={`End session ${session.id}`} close={close}>
       <p>
-        <b class="name">{session.initiator}</b> loses its {plural(session.connections, "connection")} and{" "}
+        <b class="name">{session.initiator}</b> loses its {plural(iscsiOf(session)?.connections.length ?? 1, "connection")} and{" "}
         {plural(session.commands, "command")} under way. Most initiators log in again by themselves; to keep it out, change
         its group or user first.
       </p>

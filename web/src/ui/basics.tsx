@@ -89,8 +89,11 @@ export function Shown<T>({ from, children }: { from: Loaded<T>; children: (value
   );
 }
 
+/** A name and its value. */
+export type Fact = [string, ComponentChildren];
+
 /** Names and values, side by side. */
-export function Facts({ facts }: { facts: [string, ComponentChildren][] }) {
+export function Facts({ facts }: { facts: Fact[] }) {
   return (
     <dl class="facts">
       {facts.map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{value}</dd></div>)}

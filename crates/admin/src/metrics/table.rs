@@ -171,7 +171,10 @@ fn session_labels(session: &Session) -> Vec<String> {
         session.id.to_string(),
         session.initiator.clone(),
         session.target.clone().unwrap_or_default(),
-        session.portal_group.to_string(),
+        session
+            .iscsi()
+            .map(|iscsi| iscsi.portal_group.to_string())
+            .unwrap_or_default(),
         session.core.to_string(),
     ]
 }
@@ -204,7 +207,7 @@ pub(super) static METRICS: &[Metric] = &[
         "Sessions, discovery sessions too.",
         Samples::One(|all| Value::Count(all.stats.sessions.into()))),
     Metric::new(Kind::Info, "tarn_session", "", &["session", "initiator", "target", "portal_group", "core"],
-        "A session, by its id.",
+        "A session, by its id; portal_group is empty without iSCSI.",
         Samples::OfSessions(session_labels)),
     Metric::new(Kind::Gauge, "tarn_session_commands", "", &["session"],
         "Commands that a session has under way.",
@@ -214,7 +217,7 @@ pub(super) static METRICS: &[Metric] = &[
         Samples::OfEachSession(|session| Value::Count(session.window.into()))),
     Metric::new(Kind::Counter, "tarn_session_violations", "", &["session"],
         "Violations of the protocol by the initiator of a session.",
-        Samples::OfEachSession(|session| Value::Count(session.violations))),
+        Samples::OfEachSession(|session| Value::Count(session.iscsi().map_or(0, |iscsi| iscsi.violations)))),
     Metric::new(Kind::Counter, "tarn_connections_accepted", "", &[],
         "Connections of initiators that were accepted.",
         Samples::One(|all| Value::Count(all.stats.logins.accepted))),

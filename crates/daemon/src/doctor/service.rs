@@ -304,19 +304,22 @@ pub(super) fn small_socket_buffers(facts: &Facts<'_>) -> Vec<Finding> {
 pub(super) fn broken_rules_and_digests(facts: &Facts<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for session in facts.sessions {
-        if session.violations > 0 {
+        let Some(iscsi) = session.iscsi() else {
+            continue;
+        };
+        if iscsi.violations > 0 {
             findings.push(finding(
                 Severity::Warning,
                 "violations",
                 session.initiator.clone(),
                 format!(
                     "it violated the protocol {} times in session {}",
-                    session.violations, session.id
+                    iscsi.violations, session.id
                 ),
                 "see the log, and update the initiator",
             ));
         }
-        if session.data_digest {
+        if iscsi.connections.iter().any(|one| one.data_digest) {
             findings.push(finding(
                 Severity::Info,
                 "digests",

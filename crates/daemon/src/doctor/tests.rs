@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 
+use api::view::{Connection, IscsiSession, Transport};
 use plane::{Cause, Space};
 
 use super::*;
@@ -18,27 +19,33 @@ fn model(text: &str) -> Model {
     Model::from_toml(text, "/etc/tarn/tarn.toml".as_ref()).unwrap()
 }
 
+fn connection(data_digest: bool) -> Connection {
+    Connection {
+        cid: 0,
+        address: "192.0.2.1:5000".to_owned(),
+        portal: "192.0.2.2:3260".to_owned(),
+        header_digest: false,
+        data_digest,
+    }
+}
+
 fn session(commands: u32, violations: u64, data_digest: bool) -> Session {
     Session {
         id: 1,
-        tsih: 7,
         initiator: "iqn.2026-11.example:init".to_owned(),
         address: "192.0.2.1:5000".to_owned(),
         target: None,
-        portal_group: 1,
-        isid: "000000000000".to_owned(),
         user: None,
         core: 0,
-        connections: 1,
-        connection_list: Vec::new(),
         since_ms: 0,
         luns: Vec::new(),
-        header_digest: false,
-        data_digest,
         commands,
         window: 128,
-        violations,
-        reinstatements: 0,
+        transport: Transport::Iscsi(IscsiSession {
+            violations,
+            connections: [false, data_digest].map(connection).into(),
+            ..IscsiSession::default()
+        }),
     }
 }
 

@@ -27,10 +27,10 @@ use super::plan::{Group, Place, Server};
 use super::session::{Detail, ReplyData, SessionPort, Taken, transport_id};
 use super::stock::Stock;
 use super::wire::{Granted, Letter, Notice, Wire};
-use crate::identity::{SessionId, TransportDetails};
+use crate::identity::SessionId;
 use crate::iscsi::{FRONT_CORE, GuessLimiter, origin};
 use crate::port::Port;
-use crate::report::{ConnectionReport, SessionReport};
+use crate::report::{SessionReport, TransportDetails};
 use crate::station::Station;
 
 /// The relative target port of all clients: none that SCSI initiators could name.
@@ -659,21 +659,11 @@ impl<C: Wire> Sessions<C> {
                 portal,
                 user: None,
                 target: None,
-                portal_group_tag: 0,
                 since: detail.since,
                 luns: detail.luns.clone(),
-                connections: vec![ConnectionReport {
-                    cid: 0,
-                    peer,
-                    portal,
-                }],
-                header_digest: false,
-                data_digest: false,
                 commands: entry.waiting_commands(),
                 window: port.limit().saturating_sub(port.under_way()),
-                violations: 0,
                 is_ending: entry.is_ending(),
-                reinstatements: 0,
             })
         };
         engine.sessions().filter_map(report).collect()

@@ -13,9 +13,9 @@ use super::session::{Detail, Grant};
 use super::sessions::{SessionEntry, Sessions};
 use super::unproved::SharedLists;
 use super::wire::{Line, Wire};
-use crate::identity::{SessionId, TransportDetails};
+use crate::identity::SessionId;
 use crate::policy::VisibleTarget;
-use crate::report::{ConnectionReport, SessionReport};
+use crate::report::{ConnectionReport, SessionReport, TransportDetails};
 
 /// How long the peer of a session that an administrator ends has to take the message about it.
 const DISMISSAL_PATIENCE: Duration = Duration::from_secs(1);
@@ -34,6 +34,10 @@ impl<C: Wire> Sessions<C> {
                 transport: TransportDetails::Iscsi {
                     tsih: detail.tsih,
                     isid: profile.isid,
+                    portal_group_tag: profile.portal_group_tag,
+                    connections: self.report_connections(detail),
+                    violations: detail.violations,
+                    reinstatements: detail.reinstatements,
                 },
                 core: engine.core(),
                 initiator_name: profile.initiator_name.clone(),
@@ -41,17 +45,11 @@ impl<C: Wire> Sessions<C> {
                 portal: profile.portal,
                 user: profile.user.clone(),
                 target: profile.target,
-                portal_group_tag: profile.portal_group_tag,
                 since: profile.since,
                 luns: profile.luns.clone(),
-                connections: self.report_connections(detail),
-                header_digest: detail.digests.0,
-                data_digest: detail.digests.1,
                 commands: entry.waiting_commands(),
                 window: max_cmd_sn.0.wrapping_sub(exp_cmd_sn.0).wrapping_add(1),
-                violations: detail.violations,
                 is_ending: entry.is_ending(),
-                reinstatements: detail.reinstatements,
             })
         };
         engine.sessions().filter_map(report).collect()
@@ -62,8 +60,10 @@ impl<C: Wire> Sessions<C> {
         let connections = keys.filter_map(|&key| self.connections.get(key));
         let report = connections.map(|connection| ConnectionReport {
             cid: connection.cid.0,
-            peer: connection.line.peer().into(),
+            peer: connection.line.peer(),
             portal: connection.line.portal(),
+            header_digest: connection.digests.0,
+            data_digest: connection.digests.1,
         });
         report.collect()
     }

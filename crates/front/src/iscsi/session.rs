@@ -30,8 +30,6 @@ pub struct Detail {
     pub tsih: Tsih,
     /// What is known of it.
     pub profile: SessionProfile,
-    /// Digests of headers and of data, as the first connection has them.
-    pub digests: (bool, bool),
     /// How often this pair of ports has replaced a session of its own.
     pub reinstatements: u32,
     /// Violations so far, so that the first few only are told.
@@ -59,7 +57,6 @@ impl Detail {
             id,
             tsih,
             profile,
-            digests: (false, false),
             reinstatements: 0,
             violations: 0,
             connections: Vec::new(),
@@ -133,6 +130,8 @@ pub struct Connection<L> {
     pub index: usize,
     /// The initiator's name of it.
     pub cid: Cid,
+    /// Digests of headers and of data.
+    pub(super) digests: (bool, bool),
     pub(super) is_receiving: bool,
     pub(super) is_sending: bool,
     /// The turn in which the last send began.
@@ -166,7 +165,7 @@ impl<L> Connection<L> {
     pub(super) const fn new(
         line: L,
         (session, index): (SessionKey, usize),
-        cid: Cid,
+        (cid, digests): (Cid, (bool, bool)),
         place: Option<ConnectionPlace>,
     ) -> Self {
         Self {
@@ -174,6 +173,7 @@ impl<L> Connection<L> {
             session,
             index,
             cid,
+            digests,
             is_receiving: false,
             is_sending: false,
             sending_since: Duration::ZERO,

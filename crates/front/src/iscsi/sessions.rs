@@ -418,7 +418,11 @@ impl<C: Wire> Sessions<C> {
         let index = port.session.add_connection(&config, now);
         port.session.push_login_answer(index, answer);
         let place = port.detail.shares.as_ref().map(Shares::count_connection);
-        let connection = Connection::new(line, (session, index), negotiated.cid, place);
+        let digests = (
+            config.parameters.header_digest,
+            config.parameters.data_digest,
+        );
+        let connection = Connection::new(line, (session, index), (negotiated.cid, digests), place);
         let key = self.connections.insert(connection);
         let connections = &mut port.detail.connections;
         if connections.len() <= index {
@@ -541,12 +545,10 @@ impl<C: Wire> Sessions<C> {
         };
         let (name, luns) = (profile.port.clone(), profile.luns.clone());
         let holder = Holder::new(profile.user.as_deref(), profile.peer.ip());
-        let connection = &negotiated.connection;
         let detail = Detail {
             reinstatements: placement.reinstatements,
             shares: placement.shares.clone(),
             luns_held: placement.luns_held.clone(),
-            digests: (connection.header_digest, connection.data_digest),
             ..Detail::new(placement.id, placement.tsih, profile, engine.now())
         };
         let notice = Notice::SessionBegins { session: &detail };

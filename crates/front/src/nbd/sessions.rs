@@ -19,11 +19,11 @@ use super::session::{SessionPort, transport_id};
 use super::source::Source;
 use super::tls::{Sealing, Tls};
 use super::wire::{Letter, Line, Notice, Wire};
-use crate::identity::{SessionId, TransportDetails};
+use crate::identity::SessionId;
 use crate::iscsi::{ConnectionPlace, FRONT_CORE, Front as IscsiFront, Line as IscsiLine, origin};
 use crate::others::Others;
 use crate::port::Port;
-use crate::report::{ConnectionReport, SessionReport};
+use crate::report::{SessionReport, TransportDetails};
 
 /// The relative target port of all clients: none that SCSI initiators could name.
 const NO_TARGET_PORT: u16 = 0;
@@ -308,21 +308,11 @@ impl<C: Wire> Sessions<C> {
                 portal: detail.portal,
                 user: None,
                 target: None,
-                portal_group_tag: 0,
                 since: detail.since,
                 luns: vec![detail.lun],
-                connections: vec![ConnectionReport {
-                    cid: 0,
-                    peer: detail.peer.into(),
-                    portal: detail.portal,
-                }],
-                header_digest: false,
-                data_digest: false,
                 commands: entry.waiting_commands(),
                 window: port.limit().saturating_sub(port.under_way()),
-                violations: 0,
                 is_ending: entry.is_ending(),
-                reinstatements: 0,
             })
         };
         engine.sessions().filter_map(report).collect()

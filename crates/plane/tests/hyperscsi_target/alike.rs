@@ -33,7 +33,6 @@ fn rows() -> Vec<Row> {
     };
     let inquiry = |page: u8| vec![0x12, 1, page, 0, 255, 0];
     vec![
-        ("INQUIRY", vec![0x12, 0, 0, 0, 96, 0], vec![], 96, GOOD),
         ("INQUIRY of 00h", inquiry(0), vec![], 255, GOOD),
         ("INQUIRY of B0h", inquiry(0xb0), vec![], 255, GOOD),
         ("INQUIRY of B2h", inquiry(0xb2), vec![], 255, GOOD),
@@ -61,19 +60,16 @@ fn run(session: &mut Session, (_, cdb, out, room, _): &Row) -> (u8, Vec<u8>, Vec
     (done.status(), done.reply.sense.clone(), done.data)
 }
 
-/// The designators of page 83h that are of the unit, not of a port.
-fn of_the_unit(page: &[u8]) -> Vec<Vec<u8>> {
+/// The designators of page 83h, those of the unit and those of a port or a target.
+fn designators(page: &[u8]) -> (Vec<&[u8]>, Vec<&[u8]>) {
     let mut rest = &page[4..];
     let mut found = Vec::new();
-    while let [_, association, _, length, ..] = rest {
+    while let [_, _, _, length, ..] = rest {
         let (one, others) = rest.split_at(4 + usize::from(*length));
-        if association >> 4 & 3 == 0 {
-            // Without the transport that it was asked through.
-            found.push([&[one[0] & 0xf, one[1] & 0x3f], &one[2..]].concat());
-        }
+        found.push(one);
         rest = others;
     }
-    found
+    found.into_iter().partition(|one| one[1] >> 4 & 3 == 0)
 }
 
 #[test]
@@ -99,9 +95,22 @@ fn commands_come_to_the_same_by_both_transports() {
     let page = [0x12, 1, 0x83, 0, 255, 0];
     let mine = session.run_ready(1, &page, &[], 255);
     let (_, _, theirs) = initiator.run(&page, &[], 255);
-    let designators = of_the_unit(&mine.data);
-    assert!(!designators.is_empty());
-    assert_eq!(designators, of_the_unit(&theirs), "page 83h");
+    let (of_unit, of_port) = designators(&mine.data);
+    assert!(!of_unit.is_empty() && of_port.is_empty());
+    let (theirs, of_iscsi) = designators(&theirs);
+    assert_eq!(of_unit, theirs, "page 83h");
+    let protocols: Vec<u8> = of_iscsi.iter().map(|one| one[0] >> 4).collect();
+    assert_eq!(protocols, [5; 4], "protocols of page 83h over iSCSI");
+    // The version descriptor of the transport is all that sets standard data apart.
+    let standard = [0x12, 0, 0, 0, 96, 0];
+    let mut mine = session.run_ready(1, &standard, &[], 96).data;
+    let (_, _, theirs) = initiator.run(&standard, &[], 96);
+    assert_eq!(
+        (&mine[64..66], &theirs[64..66]),
+        (&[0, 0][..], &[0x09, 0x60][..])
+    );
+    mine[64..66].copy_from_slice(&theirs[64..66]);
+    assert_eq!(mine, theirs, "INQUIRY");
     // A session has the LUNs of its devices.
     let luns = session.run_ready(1, &[0xa0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0], &[], 256);
     let list: Vec<u8> = luns.data[8..].chunks(8).map(|lun| lun[1]).collect();

@@ -16,7 +16,7 @@ use plane::{
     Version, VisibleLun, VisibleTarget,
 };
 use reactor::{Listener, Site};
-use scsi::{Identity, Limits};
+use scsi::{Identity, Limits, TargetPort};
 use store::{MemoryDisk, SharedStore};
 
 use crate::PATIENCE;
@@ -90,9 +90,14 @@ fn unit(name: &str, store: Arc<dyn SharedStore>) -> UnitPlan {
         serial: name.to_owned(),
         naa: vec![0x30; 8],
         eui: None,
-        target_ports: Vec::new(),
-        protocol_identifier: 5,
-        protocol_version: 0,
+        target_ports: vec![TargetPort {
+            relative_id: 1,
+            group: 1,
+            scsi_name: format!("{TARGET},t,0x0001"),
+            device_name: TARGET.to_owned(),
+            protocol_identifier: 5,
+            protocol_version: 0x0960,
+        }],
         task_management: [0; 2],
         removable: false,
     };

@@ -13,6 +13,10 @@ pub struct TargetPort {
     pub scsi_name: String,
     /// The name of the SCSI target device that the port belongs to, as the transport spells it.
     pub device_name: String,
+    /// PROTOCOL IDENTIFIER of its transport, as SPC lists them.
+    pub protocol_identifier: u8,
+    /// Version descriptor of its transport, as SPC lists them; zero for none.
+    pub protocol_version: u16,
 }
 
 /// Names of a unit, as INQUIRY and its pages report them.
@@ -30,12 +34,8 @@ pub struct Identity {
     pub naa: Vec<u8>,
     /// The EUI-64 designator, if there is one.
     pub eui: Option<u64>,
-    /// Every port through which the unit can be reached.
+    /// Every port through which SCSI initiators know the unit. Nexuses of NBD and HyperSCSI come through none.
     pub target_ports: Vec<TargetPort>,
-    /// PROTOCOL IDENTIFIER of the transport, as SPC lists them.
-    pub protocol_identifier: u8,
-    /// Version descriptor of the transport, as SPC lists them; zero for none.
-    pub protocol_version: u16,
     /// The first two bytes of the answer to REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS: what the
     /// transport really carries out.
     pub task_management: [u8; 2],

@@ -32,7 +32,7 @@ pub(crate) fn inquiry(
     if cdb.has(1, 0x01) {
         vital_product_data(page_code, profile, device, port).ok_or(Sense::invalid_byte_in_cdb(2))
     } else if page_code == 0 {
-        Ok(standard(profile, device))
+        Ok(standard(&profile.identity, device, port))
     } else {
         Err(Sense::invalid_byte_in_cdb(2))
     }
@@ -53,7 +53,7 @@ fn padded(text: &str, length: usize) -> impl Iterator<Item = u8> {
         .take(length)
 }
 
-fn standard(profile: &Profile, device: &impl Peripheral) -> Vec<u8> {
+fn standard(identity: &Identity, device: &impl Peripheral, port: &PortName) -> Vec<u8> {
     const RMB: u8 = 0x80;
     /// SPC-4.
     const VERSION: u8 = 0x06;
@@ -65,7 +65,6 @@ fn standard(profile: &Profile, device: &impl Peripheral) -> Vec<u8> {
     const MULTIP: u8 = 0x10;
     const CMDQUE: u8 = 0x02;
 
-    let identity = &profile.identity;
     let features = device.features();
     let removable = if features.removable { RMB } else { 0 };
     let mut data = vec![features.device_type as u8, removable, VERSION, FORMAT, 91];
@@ -75,7 +74,8 @@ fn standard(profile: &Profile, device: &impl Peripheral) -> Vec<u8> {
     data.extend(padded(&identity.revision, 4));
     data.resize(58, 0);
     let command_set = device.version_descriptor();
-    for version in [SAM_5, SPC_4, command_set, identity.protocol_version] {
+    let transport = port_of(identity, port).map_or(0, |port| port.protocol_version);
+    for version in [SAM_5, SPC_4, command_set, transport] {
         data.extend_from_slice(&version.to_be_bytes());
     }
     data.resize(LENGTH, 0);
@@ -123,9 +123,11 @@ mod designator {
     pub(crate) const PIV: u8 = 0x80;
 }
 
-/// The page in the making, with the protocol of its ports.
+/// The page in the making.
+#[derive(Default)]
 struct Descriptors {
     page: Vec<u8>,
+    /// The PROTOCOL IDENTIFIER of the port, for designators with PIV.
     protocol: u8,
 }
 
@@ -164,10 +166,7 @@ fn identification(profile: &Profile, port: &PortName) -> Vec<u8> {
         T10_VENDOR,
     };
     let identity = &profile.identity;
-    let mut descriptors = Descriptors {
-        page: Vec::new(),
-        protocol: identity.protocol_identifier,
-    };
+    let mut descriptors = Descriptors::default();
     descriptors.push(BINARY, OF_UNIT | NAA, &identity.naa);
     let vendor: Vec<u8> = padded(&identity.vendor, 8)
         .chain(padded(&identity.serial, identity.serial.len()))
@@ -181,8 +180,11 @@ fn identification(profile: &Profile, port: &PortName) -> Vec<u8> {
         group,
         scsi_name,
         device_name,
+        protocol_identifier,
+        protocol_version: _,
     }) = port_of(identity, port)
     {
+        descriptors.protocol = *protocol_identifier;
         let [high, low] = relative_id.to_be_bytes();
         descriptors.push(BINARY, PIV | OF_PORT | RELATIVE_PORT, &[0, 0, high, low]);
         let [high, low] = group.to_be_bytes();
@@ -193,6 +195,7 @@ fn identification(profile: &Profile, port: &PortName) -> Vec<u8> {
     descriptors.page
 }
 
+/// The port that a command came through; `None` for those that SCSI initiators cannot name, as of HyperSCSI.
 fn port_of<'a>(identity: &'a Identity, port: &PortName) -> Option<&'a TargetPort> {
     let mut ports = identity.target_ports.iter();
     ports.find(|candidate| candidate.relative_id == port.target_port)

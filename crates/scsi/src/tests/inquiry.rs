@@ -112,6 +112,41 @@ fn a_page_code_without_evpd_is_refused_and_every_allocation_length_is_kept() {
     }
 }
 
+/// Ports of two transports and a nexus through none, as that of a transport without SCSI target ports.
+#[test]
+fn the_transport_is_that_of_the_port_that_the_nexus_came_through() {
+    const VERSION: std::ops::Range<usize> = 64..66;
+    let mut several = profile();
+    let other = &mut several.identity.target_ports[1];
+    (other.protocol_identifier, other.protocol_version) = (6, 0x0c21);
+    let mut rig = Rig::new(several);
+    let mut found = Vec::new();
+    for target_port in [1, 2, 0] {
+        let mut nexus = nexus(u32::from(target_port) + 1);
+        nexus.port.target_port = target_port;
+        let at = (0, rig.cores[0].attach(nexus, None));
+        let standard = inquiry(&mut rig, at, None);
+        let page = inquiry(&mut rig, at, Some(0x83));
+        let mut protocols = Vec::new();
+        let mut rest = &page[4..];
+        while let [code_set, kind, _, length, ..] = *rest {
+            if kind & 0x80 != 0 {
+                protocols.push(code_set >> 4);
+            }
+            rest = &rest[4 + usize::from(length)..];
+        }
+        found.push((standard[VERSION].to_vec(), protocols));
+    }
+    assert_eq!(
+        found,
+        [
+            (vec![0x09, 0x60], vec![5; 4]),
+            (vec![0x0c, 0x21], vec![6; 4]),
+            (vec![0, 0], vec![]),
+        ]
+    );
+}
+
 #[test]
 fn a_removable_medium_shows() {
     let mut removable = profile();

@@ -1,6 +1,6 @@
 //! `tarn session`
 
-use api::view::{Connection, Session};
+use api::view::{Connection, IscsiSession, Session};
 use clap::Subcommand;
 use client::{Path, path};
 
@@ -42,30 +42,40 @@ const COLUMNS: &[Column<Session>] = &[
 const FIELDS: &[Column<Session>] = &[
     words("session", |s| s.id.to_string()),
     words("initiator", |s| s.initiator.clone()),
-    words("tsih", |s| s.tsih.to_string()),
-    words("isid", |s| s.isid.clone()),
     words("address", |s| s.address.clone()),
     words("target", target),
-    words("portal group", |s| s.portal_group.to_string()),
     words("user", |s| s.user.clone().unwrap_or_default()),
     words("since", |s| human::moment(s.since_ms)),
     words("core", |s| s.core.to_string()),
-    words("connections", |s| s.connections.to_string()),
-    words("digests", |s| {
-        let (header, data) = (mark(s.header_digest, "header"), mark(s.data_digest, "data"));
-        super::table::joined(&[header, data], ", ")
-    }),
     words("commands", |s| {
         format!("{} under way, of {}", s.commands, s.window)
     }),
-    words("violations", |s| s.violations.to_string()),
-    words("reinstated", |s| human::count(s.reinstatements, "time")),
+    words("transport", |s| s.transport.as_str().to_owned()),
+    words("tsih", |s| of_iscsi(s, |it| it.tsih.to_string())),
+    words("isid", |s| of_iscsi(s, |it| it.isid.clone())),
+    words("portal group", |s| {
+        of_iscsi(s, |it| it.portal_group.to_string())
+    }),
+    words("violations", |s| {
+        of_iscsi(s, |it| it.violations.to_string())
+    }),
+    words("reinstated", |s| {
+        of_iscsi(s, |it| human::count(it.reinstatements, "time"))
+    }),
+    words("server", |s| {
+        s.transport.server().unwrap_or_default().to_owned()
+    }),
+    words("certificate", |s| s.transport.names().join(", ")),
 ];
 
 const CONNECTIONS: &[Column<Connection>] = &[
     figures("cid", |c| c.cid.to_string()),
     words("address", |c| c.address.clone()),
     words("portal", |c| c.portal.clone()),
+    words("digests", |c| {
+        let (header, data) = (mark(c.header_digest, "header"), mark(c.data_digest, "data"));
+        super::table::joined(&[header, data], ", ")
+    }),
 ];
 
 impl Ask for SessionVerb {
@@ -87,10 +97,16 @@ fn target(session: &Session) -> String {
     target.unwrap_or_else(|| "(discovery)".to_owned())
 }
 
+/// What only sessions of iSCSI have; empty for others.
+fn of_iscsi(session: &Session, value: impl FnOnce(&IscsiSession) -> String) -> String {
+    session.iscsi().map(value).unwrap_or_default()
+}
+
 fn show(session: &Session) -> String {
     let mut text = fields(FIELDS, session);
-    if !session.connection_list.is_empty() {
-        text += &format!("\n{}", table(CONNECTIONS, &session.connection_list));
+    let connections = session.iscsi().map(|it| it.connections.as_slice());
+    if let Some(connections @ [_, ..]) = connections {
+        text += &format!("\n{}", table(CONNECTIONS, connections));
     }
     if !session.luns.is_empty() {
         text += &format!("\n{}", table(LUNS, &session.luns));

@@ -3,7 +3,7 @@ use api::stats::{
     Connections, Core, FileSystemSpace, Hyperscsi, LoginFailures, Logins, LunSpace, Space, Stats,
     StoreErrors,
 };
-use api::view::{Certificate, Session, Status};
+use api::view::{Certificate, IscsiSession, Session, Status, Transport};
 
 use super::*;
 use crate::metrics::table::by_labels;
@@ -161,24 +161,19 @@ fn findings_and_failures_are_counted_by_unit_and_space_is_given_where_it_is_know
 fn session() -> Session {
     Session {
         id: 1,
-        tsih: 7,
         initiator: "iqn.x".to_owned(),
         address: "192.0.2.1:5".to_owned(),
         target: None,
-        portal_group: 1,
-        isid: String::new(),
         user: None,
         core: 0,
-        connections: 1,
-        connection_list: Vec::new(),
         since_ms: 0,
         luns: Vec::new(),
-        header_digest: false,
-        data_digest: false,
         commands: 0,
         window: 1,
-        violations: 0,
-        reinstatements: 0,
+        transport: Transport::Iscsi(IscsiSession {
+            portal_group: 1,
+            ..IscsiSession::default()
+        }),
     }
 }
 
