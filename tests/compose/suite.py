@@ -367,7 +367,7 @@ def a_member_that_is_added_is_looked_for_as_a_new_lun_is():
             with Tarn(config=text("concat:a", "mem:1M")) as tarn:
                 missing = text("concat:a,x", f"file:{path}/none.img")
                 plan = change(tarn, missing, plan=True)
-                check("none.img: the file does not exist" in refusals(plan), f"the plan takes what is not there: {plan.json}")
+                check("none.img does not exist" in refusals(plan), f"the plan takes what is not there: {plan.json}")
                 for there, again in ((f"file:{path}/b.img", f"file:{path}/link.img"),
                                      (f"nbd+unix:///?socket={path}/socket", f"nbd+unix:///?socket={path}/socket-link")):
                     for first in (text("concat:a,x", there), text("concat:a", "mem:1M", there)):

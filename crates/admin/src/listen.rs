@@ -216,8 +216,8 @@ fn bind(path: &Path, mode: u32) -> Result<UnixListener, Errno> {
     Ok(UnixListener::from(socket))
 }
 
-/// Whether a unix socket could be made at a path, as [`unix`] makes it. Makes and locks nothing; `is_locked` says whether
-/// somebody else has the lock on the path.
+/// Whether a unix socket could be made at a path, as [`unix`] makes it. Makes and locks nothing; `is_locked` says
+/// whether somebody else has the lock on the path.
 ///
 /// # Errors
 ///

@@ -1,8 +1,8 @@
 //! Carries a change out: everything that can fail first, then what cannot.
 //!
-//! 1. [`look`](super::look) has found all that is new, and [`take`](super::take) opens it. Nobody sees any of it; dropping
-//!    it undoes it, and removes the files that were made for it. All that the ledger of identities must know of the
-//!    change is in it from here on, beside what it knew before.
+//! 1. [`look`](super::look) has found all that is new, and [`take`](super::take) opens it. Nobody sees any of it;
+//!    dropping it undoes it, and removes the files that were made for it. All that the ledger of identities must know
+//!    of the change is in it from here on, beside what it knew before.
 //! 2. The data plane takes the new units up, unseen.
 //! 3. The document and its record are put on disk.
 //! 4. Stores grow, and begin to write through or back.

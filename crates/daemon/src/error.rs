@@ -707,17 +707,6 @@ impl StartError {
         matches!(problem, InterfaceProblem::Restart { .. })
     }
 
-    /// Whether there was no time to find anything out.
-    pub(crate) const fn is_of_time(&self) -> bool {
-        matches!(
-            self,
-            Self::StoreHangs {
-                source: Unanswered::NoTime { .. },
-                ..
-            }
-        )
-    }
-
     /// Whether the configuration has to be put right, rather than the machine or the state directory: where nothing
     /// else is wrong, the same text may be applied later.
     pub(crate) const fn is_of_configuration(&self) -> bool {

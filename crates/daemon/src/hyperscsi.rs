@@ -176,8 +176,8 @@ impl Served {
         Ok(served)
     }
 
-    /// Opens places where nobody of `old` is, but for those that are `bound`. Groups of an interface that only the start
-    /// can open have none: they are served after a restart.
+    /// Opens places where nobody of `old` is, but for those that are `bound`. Groups of an interface that only the
+    /// start can open have none: they are served after a restart.
     pub(super) fn open_sites(
         &mut self,
         model: &Model,

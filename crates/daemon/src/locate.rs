@@ -108,8 +108,8 @@ pub(crate) struct Located {
     pub(crate) twice: Vec<Option<StartError>>,
 }
 
-/// Finds the location of every unit. With a configuration file a unit keeps no other from being served: what keeps it
-/// from being found is found again when it is opened.
+/// Finds the location of every unit, for a start. With a configuration file a unit keeps no other from being served;
+/// what keeps it from being found is found again when it is opened.
 ///
 /// # Errors
 ///

@@ -1,10 +1,11 @@
 //! What a change needs, looked at before anything is changed: the first half of a change. A plan is a look that is
-//! dropped; a change keeps what the look has ([`Kept`]) and goes on with [`take`](super::take). So the two say the same.
+//! dropped; a change keeps what the look has ([`Kept`]) and goes on with [`take`](super::take). So the two say the
+//! same.
 //!
 //! A look locates stores and opens what is there for reading, compares where they lead and what they are with what is
 //! wanted and with what was served, reads certificates, and binds addresses at which nobody listens yet. It makes,
-//! lengthens, writes and locks nothing, opens no log, and dropping it leaves nothing behind. All mistakes are named, not
-//! the first one only. Servers that have stores are connected to, and these connections serve the change.
+//! lengthens, writes and locks nothing, replays no log, and dropping it leaves nothing behind. All mistakes are named,
+//! not the first one only. Servers that have stores are connected to, and these connections serve the change.
 //!
 //! It shares the attempts of all changes and plans ([`super::attempts`]): a path that hangs has one thread, and a plan
 //! waits for all its calls together no longer than [`Attempts::begin_plan`](super::attempts::Attempts::begin_plan)
@@ -40,6 +41,7 @@ use super::served::{Expected, look_expected};
 use super::steps::Match;
 use super::{next_start, quotas};
 use crate::administration::{AdminListening, bind_new, check_certificate};
+use crate::error::Unanswered;
 use crate::locate::{Location, double_uses, locate_store};
 use crate::state::{LedgerChange, Rename, State, path_of};
 use crate::{StartError, headroom};
@@ -166,7 +168,7 @@ impl Look<'_> {
 
     /// Notes a mistake, and refuses the steps it is of.
     fn wrong(&mut self, error: StartError, is_its: impl Fn(&PlannedStep) -> bool) {
-        if error.is_of_time() {
+        if is_of_time(&error) {
             return;
         }
         let text = crate::error::chain(&error);
@@ -426,7 +428,7 @@ impl Look<'_> {
 
     fn note_time(&mut self, error: &StartError) {
         let (text, not_probed) = (crate::error::chain(error), &mut self.looked.not_probed);
-        if error.is_of_time() && !not_probed.contains(&text) {
+        if is_of_time(error) && !not_probed.contains(&text) {
             not_probed.push(text);
         }
     }
@@ -596,8 +598,8 @@ impl Look<'_> {
     }
 }
 
-/// Looks at a unit that is opened again, where all else stays as it is. A part that is open and still at its place is not
-/// opened a second time.
+/// Looks at a unit that is opened again, where all else stays as it is. A part that is open and still at its place is
+/// not opened a second time.
 ///
 /// # Errors
 ///
@@ -663,6 +665,14 @@ pub(super) fn look_at_reopened(
         parts,
         ..LookedUnit::default()
     })
+}
+
+/// Whether there was no time to find anything out.
+fn is_of_time(error: &StartError) -> bool {
+    let StartError::StoreHangs { source, .. } = error else {
+        return false;
+    };
+    matches!(source, Unanswered::NoTime { .. })
 }
 
 /// What a change asks of the ledger of identities.

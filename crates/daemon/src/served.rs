@@ -146,8 +146,8 @@ impl Expected {
     }
 }
 
-/// Whether a part of a unit can be opened, and is what was served. Makes, locks and changes nothing. May take as long as
-/// a file system or a server lets it.
+/// Whether a part of a unit can be opened, and is what was served. Makes, locks and changes nothing. May take as long
+/// as a file system or a server lets it.
 ///
 /// # Errors
 ///

@@ -2,19 +2,20 @@
 
 mod probe;
 
-use self::probe::identity;
 pub use probe::{Reservation, probe_growth, reservation, seen};
 
 use std::fmt;
 use std::fs::{File, Metadata};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use memory::{PIECE_BYTES, Pool};
-use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, ftruncate};
+use rustix::fs::{
+    FallocateFlags, FileType, FlockOperation, Mode, OFlags, fallocate, flock, fstat, ftruncate,
+};
 use rustix::io::Errno;
 
 use crate::backing;
@@ -511,6 +512,16 @@ pub enum OpenFailure {
         /// Why it failed.
         error: io::Error,
     },
+}
+
+/// Device and inode of a file; of a device with any number of nodes, its number.
+fn identity(file: &impl AsFd) -> Option<(u64, u64)> {
+    let found = fstat(file).ok()?;
+    let is_device = FileType::from_raw_mode(found.st_mode).is_block_device();
+    Some(match is_device {
+        true => (found.st_rdev, 0),
+        false => (found.st_dev, found.st_ino),
+    })
 }
 
 /// Owner and mode keep nobody out who is root.

@@ -785,8 +785,8 @@ const WITHOUT_REFLINKS: [i128; 8] = [
     0x3153_464a,
 ];
 
-/// Whether files can share blocks where a file is, or is to be, as far as the type of its file system says it. Of others
-/// nothing is known, and nothing is refused.
+/// Whether files can share blocks where a file is, or is to be, as far as the type of its file system says it. Of
+/// others nothing is known, and nothing is refused.
 ///
 /// # Errors
 ///

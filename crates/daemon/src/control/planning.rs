@@ -75,14 +75,10 @@ impl Daemon {
         let units = Match::of(&old.model, &model, &differences);
         let sizes_of = |at: usize| old.units[at].opened.sizes();
         let mut steps = steps::steps(&old.model, &model, &differences, sizes_of);
-        let mode = match inspection {
-            Inspection::Files => self.mode_of(file),
-            Inspection::DocumentOnly => None,
-        };
+        let looks = inspection == Inspection::Files;
+        let mode = looks.then(|| self.mode_of(file)).flatten();
         let mut warnings = model.new_warnings(&old.model, mode.map(|mode| (file, mode)));
-        if inspection == Inspection::DocumentOnly {
-            warnings.push(NOT_INSPECTED.to_owned());
-        }
+        warnings.extend((!looks).then(|| NOT_INSPECTED.to_owned()));
         self.refuse(&mut steps, old, (&model, &units), inspection);
         let looked = match inspection {
             Inspection::Files => {

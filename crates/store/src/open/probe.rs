@@ -6,16 +6,16 @@
 //! namespace), direct I/O for a file that is not there yet, a limit of a file system that [`size_max`] does not know.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{Access, AtFlags, CWD, FileType, OFlags, StatFs, accessat, fstat, statfs};
+use rustix::fs::{Access, AtFlags, CWD, OFlags, StatFs, accessat, statfs};
 use rustix::io::Errno;
 
 use super::{
-    CREATE, OpenError, OpenFailure, OpenOptions, RESERVE, StoreKind, check_size, denied,
+    CREATE, OpenError, OpenFailure, OpenOptions, RESERVE, StoreKind, check_size, denied, identity,
     not_opened, system,
 };
 use crate::file::FileDisk;
@@ -24,19 +24,10 @@ use crate::null::NullDisk;
 use crate::size::size_of_disk;
 use crate::{SharedStore, backing, locks};
 
-/// What a probe has found at its path, for [`OpenOptions::seen`]: `None` if nothing. Whoever keeps a file that was probed
-/// keeps its inode from being used again.
+/// What a probe has found at its path, for [`OpenOptions::seen`]: `None` if nothing. Whoever keeps a file that was
+/// probed keeps its inode from being used again.
 pub fn seen(probed: &dyn SharedStore) -> Option<(u64, u64)> {
     identity(&probed.descriptor()?)
-}
-
-/// Device and inode of a file; of a device with any number of nodes, its number.
-pub(super) fn identity(file: &impl AsFd) -> Option<(u64, u64)> {
-    let found = fstat(file).ok()?;
-    Some(match FileType::from_raw_mode(found.st_mode) {
-        FileType::BlockDevice => (found.st_rdev, 0),
-        _ => (found.st_dev, found.st_ino),
-    })
 }
 
 impl OpenOptions {
