@@ -10,8 +10,8 @@ use iscsi::login::{TargetAuth, TargetPolicy};
 use iscsi::negotiate::OperationalPreferences;
 use iscsi::pdu::LoginStatus;
 use plane::{
-    Asker, Authorization, ExportAsker, Policy, TargetIndex, TlsConfig, UnitIndex, VisibleExport,
-    VisibleLun, VisibleTarget,
+    Asker, Authorization, ConnectionReport, ExportAsker, Grant, Policy, SessionReport, TargetIndex,
+    TlsConfig, TransportDetails, UnitIndex, VisibleExport, VisibleLun, VisibleTarget,
 };
 
 use crate::secret::Secrets;
@@ -374,4 +374,80 @@ fn preferences(limits: &Limits) -> OperationalPreferences {
         max_outstanding_r2t: limits.outstanding_r2t_max,
         ..OperationalPreferences::default()
     }
+}
+
+/// Which session may stay, and what it sees then.
+pub(super) struct Verdict {
+    pub(super) ended: Vec<SessionReport>,
+    pub(super) granted: Vec<Grant>,
+}
+
+/// What the rules say of sessions that are there.
+pub(super) fn judge(policy: &ModelPolicy, sessions: &[SessionReport]) -> Verdict {
+    let (mut ended, mut granted) = (Vec::new(), Vec::new());
+    // The caller that ends it waits for it.
+    for session in sessions.iter().filter(|session| !session.is_ending) {
+        let asker = session.asker();
+        match luns_of(policy, session) {
+            Some(luns) => granted.push(Grant {
+                session: session.id,
+                core: session.core,
+                luns,
+                targets: policy.targets(&asker, session.target),
+            }),
+            None => ended.push(session.clone()),
+        }
+    }
+    Verdict { ended, granted }
+}
+
+/// What a session may see, if it may stay. Its first login says what that is, also when that
+/// connection is gone; every connection it has now must be granted as much.
+fn luns_of(policy: &ModelPolicy, session: &SessionReport) -> Option<Vec<VisibleLun>> {
+    match &session.transport {
+        TransportDetails::Iscsi {
+            portal_group_tag,
+            connections,
+            ..
+        } => luns_of_iscsi(policy, session, *portal_group_tag, connections),
+        TransportDetails::Nbd {
+            export,
+            service,
+            names,
+        } => {
+            let exports = policy.exports(&ExportAsker {
+                service,
+                address: session.peer.ip(),
+                names,
+            });
+            let same = exports.into_iter().find(|one| one.name == *export);
+            same.map(|one| vec![one.lun])
+                .filter(|luns| *luns == session.luns)
+        }
+        // The plane changes what they see.
+        TransportDetails::Hyperscsi { .. } => Some(session.luns.clone()),
+    }
+}
+
+/// The same of a session of iSCSI.
+fn luns_of_iscsi(
+    policy: &ModelPolicy,
+    session: &SessionReport,
+    tag: u16,
+    connections: &[ConnectionReport],
+) -> Option<Vec<VisibleLun>> {
+    let Some(target) = session.target else {
+        return policy.may_discover(&session.asker()).then(Vec::new);
+    };
+    let granted = |asker: Asker<'_>| {
+        policy
+            .is_reached(target, asker.portal, tag)
+            .then(|| policy.luns(&asker, target).ok())
+            .flatten()
+    };
+    let luns = granted(session.asker())?;
+    let has_all = |connection: &ConnectionReport| {
+        granted(session.asker_of(connection)).is_some_and(|own| VisibleLun::cover(&own, &luns))
+    };
+    connections.iter().all(has_all).then_some(luns)
 }

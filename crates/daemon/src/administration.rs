@@ -21,9 +21,6 @@ use crate::OwnSockets;
 use crate::environment::SOCKET_NAME;
 use crate::{Environment, StartError};
 
-/// What a certificate is of that is no server's.
-pub(crate) const ADMINISTRATION: &str = "administration";
-
 /// Connections that may wait to be accepted, per address.
 const BACKLOG: i32 = 128;
 

@@ -14,9 +14,7 @@ use std::sync::Arc;
 
 use admin::NextEndpoints;
 use plane::{
-    Access, Asker, Confirmation, ConnectionReport, ExportAsker, Grant, Handle, NoAnswer,
-    Policy as _, PortalIndex, SessionReport, TargetIndex, TransportDetails, UnitDescription,
-    UnitIndex, VisibleLun,
+    Access, Confirmation, Handle, NoAnswer, PortalIndex, TargetIndex, UnitDescription, UnitIndex,
 };
 use reactor::Listener;
 use store::{ComposeError, Member};
@@ -24,14 +22,13 @@ use store::{ComposeError, Member};
 use super::attempts::{Patience, on_thread};
 use super::caches::{self, CacheSwitch};
 use super::hyperscsi::Sites;
-use super::open::{Leftovers, OpenStore};
+use super::open::Leftovers;
+use super::opened::OpenStore;
 use super::quotas::Accounts;
-use super::running::{NO_PORTAL, Running, RunningUnit, profile, slow_command, unit_plan};
+use super::running::{NO_PORTAL, Running, RunningUnit, profile, settings, slow_command, unit_plan};
 use super::settling::{Leaver, Unsettled};
-use crate::access::ModelPolicy;
 use crate::administration::listen_at;
 use crate::medium::Medium;
-use crate::serve::settings;
 use crate::state::{State, Trouble};
 
 /// A new configuration with everything it needs, of which nobody has seen anything yet.
@@ -72,12 +69,6 @@ impl Growth {
             _ => String::new(),
         }
     }
-}
-
-/// Which session may stay, and what it sees then.
-pub(super) struct Verdict {
-    pub(super) ended: Vec<SessionReport>,
-    pub(super) granted: Vec<Grant>,
 }
 
 /// Makes what a store is on larger, as far as it is not.
@@ -361,74 +352,4 @@ impl Prepared {
         }
         changed
     }
-}
-
-/// What the rules say of sessions that are there.
-pub(super) fn judge(policy: &ModelPolicy, sessions: &[SessionReport]) -> Verdict {
-    let (mut ended, mut granted) = (Vec::new(), Vec::new());
-    // The caller that ends it waits for it.
-    for session in sessions.iter().filter(|session| !session.is_ending) {
-        let asker = session.asker();
-        match luns_of(policy, session) {
-            Some(luns) => granted.push(Grant {
-                session: session.id,
-                core: session.core,
-                luns,
-                targets: policy.targets(&asker, session.target),
-            }),
-            None => ended.push(session.clone()),
-        }
-    }
-    Verdict { ended, granted }
-}
-
-/// What a session may see, if it may stay. Its first login says what that is, also when that
-/// connection is gone; every connection it has now must be granted as much.
-fn luns_of(policy: &ModelPolicy, session: &SessionReport) -> Option<Vec<VisibleLun>> {
-    match &session.transport {
-        TransportDetails::Iscsi {
-            portal_group_tag,
-            connections,
-            ..
-        } => luns_of_iscsi(policy, session, *portal_group_tag, connections),
-        TransportDetails::Nbd {
-            export,
-            service,
-            names,
-        } => {
-            let exports = policy.exports(&ExportAsker {
-                service,
-                address: session.peer.ip(),
-                names,
-            });
-            let same = exports.into_iter().find(|one| one.name == *export);
-            same.map(|one| vec![one.lun])
-                .filter(|luns| *luns == session.luns)
-        }
-        // The plane changes what they see.
-        TransportDetails::Hyperscsi { .. } => Some(session.luns.clone()),
-    }
-}
-
-/// The same of a session of iSCSI.
-fn luns_of_iscsi(
-    policy: &ModelPolicy,
-    session: &SessionReport,
-    tag: u16,
-    connections: &[ConnectionReport],
-) -> Option<Vec<VisibleLun>> {
-    let Some(target) = session.target else {
-        return policy.may_discover(&session.asker()).then(Vec::new);
-    };
-    let granted = |asker: Asker<'_>| {
-        policy
-            .is_reached(target, asker.portal, tag)
-            .then(|| policy.luns(&asker, target).ok())
-            .flatten()
-    };
-    let luns = granted(session.asker())?;
-    let has_all = |connection: &ConnectionReport| {
-        granted(session.asker_of(connection)).is_some_and(|own| VisibleLun::cover(&own, &luns))
-    };
-    connections.iter().all(has_all).then_some(luns)
 }

@@ -14,9 +14,7 @@ use std::time::{Duration, Instant};
 
 use config::StoreSpec;
 
-use super::open::pause;
-use crate::StartError;
-use crate::error::Unanswered;
+use crate::error::{StartError, Unanswered};
 
 /// How long one call may take: a file system that answers at all does so earlier.
 const CALL_TIME_MAX: Duration = Duration::from_secs(10);
@@ -246,6 +244,33 @@ impl Drop for Place {
     fn drop(&mut self) {
         self.attempts.lock().remove(&self.path);
     }
+}
+
+/// Tries again for a moment when something is in use: the kernel takes a while to give back what
+/// a program that was killed, or a listener that was closed, had on its rings, and so does the
+/// guardian of a program that was killed (`reactor::process`).
+pub(crate) fn retry_while_in_use<T, E>(
+    mut attempt: impl FnMut() -> Result<T, E>,
+    is_in_use: impl Fn(&E) -> bool,
+) -> Result<T, E> {
+    const PATIENCE: Duration = Duration::from_secs(1);
+    const PAUSE: Duration = Duration::from_millis(50);
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match attempt() {
+            Err(error) if is_in_use(&error) && Instant::now() < until => pause(PAUSE),
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Waits a moment.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "no core of the data plane waits here"
+)]
+pub(super) fn pause(time: Duration) {
+    thread::sleep(time);
 }
 
 #[cfg(test)]

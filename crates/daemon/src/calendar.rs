@@ -50,3 +50,9 @@ fn date(day: u64) -> (u64, u64, u64) {
     let month = if month < 10 { month + 3 } else { month - 9 };
     (era * 400 + year + u64::from(month <= 2), month, day)
 }
+
+/// Since 1970-01-01 UTC; zero for a clock that is before that.
+pub(crate) fn milliseconds(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

@@ -17,9 +17,9 @@ use confine::roots::Roots;
 use confine::{Enforced, calls, files, privileges};
 
 use crate::StartError;
-use crate::interface::FrameUse;
+use crate::interface::{FrameUse, check_frames};
 use crate::locate::{files_of_store, secrets_of};
-use crate::{Consequence, PlannedStep, check_frames};
+use crate::{Consequence, PlannedStep};
 
 /// The first port that anybody may listen at.
 const PORT_OF_ALL_MIN: u16 = 1024;

@@ -6,6 +6,7 @@
 //! | `service` | rules about the configuration, the cores, the sessions, the machine |
 //! | `network` | rules about the way to the initiators |
 //! | `document` | the rule about the configuration file |
+//! | `examination` | what the rules are given |
 //! | `space` | the rules about files of units and the file systems they grow on, and the look at them |
 //! | `keep` | the rule about room in the state directory, and the look at it |
 //! | `stores` | the rules about stores that fail, hang or are short |
@@ -16,6 +17,7 @@
 
 mod checks;
 mod document;
+mod examination;
 mod frames;
 mod hosts;
 mod keep;
@@ -29,32 +31,29 @@ mod tcp;
 #[cfg(test)]
 mod tests;
 
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use api::event::{Finding, Severity};
-use api::stats::{FileSystemSpace, LunSpace, Stats};
+use api::stats::Stats;
 use api::view::{Session, Trace};
 use config::Model;
 use plane::Guessing;
 
 pub(super) use checks::checks;
-use document::DocumentLooks;
 use frames::{FrameCounts, FrameLooks};
 use hosts::{Host, Network};
 use keep::{KeepLooks, Kept};
 use looks::{Looks, Machine, Share};
 use reservations::Stranded;
-use space::{Room, Space, UnitFile};
+use space::{Room, Space};
 use stores::Troubled;
 
-use super::control::{Daemon, InForce};
+use super::file::Stamp;
 use super::held::Withheld;
-use super::log_device::LogUse;
-use super::open::OpenStore;
-use super::quotas::{self, Held};
-use super::{stats, traces, views};
+use super::opened::{LogUse, OpenStore};
+use super::paced::Paced;
+use super::quotas::Held;
 use crate::medium::Medium;
 use crate::{StartError, interface};
 
@@ -89,114 +88,33 @@ impl Doctor {
             started: (SystemTime::now(), began),
         }
     }
+}
 
-    /// What limits or endangers the service, now.
-    pub(super) fn findings(&self, daemon: &Daemon, inquirer: Inquirer) -> Vec<Finding> {
-        let asks_cores = inquirer == Inquirer::Administrator;
-        let in_force = daemon.in_force();
-        let running = &in_force.running;
-        let stats = stats::stats(daemon);
-        let now = Instant::now();
-        let portals: Vec<_> = running.bound().into_iter().flatten().collect();
-        // Cores that do not answer are no reason to say nothing of the rest.
-        let sessions = asks_cores.then(|| daemon.sessions_now());
-        let sessions = sessions.and_then(Result::ok).unwrap_or_default();
-        let units = running.model.units().iter().zip(&running.units);
-        let failed = units
-            .clone()
-            .filter(|(_, served)| served.store.is_flush_latched());
-        let outages = units
-            .clone()
-            .filter_map(|(unit, served)| Some((unit.to_string(), served.store.outage()?)));
-        let conflicts = units.filter_map(|(unit, served)| {
-            let what = served.identity.state.conflict()?;
-            Some((unit.to_string(), what))
-        });
-        let hindered = running.model.units().iter().zip(&running.units);
-        let hindered = hindered
-            .filter_map(|(unit, served)| Some((unit.to_string(), hindrance(&served.opened)?)));
-        let frames = || {
-            let reports = asks_cores.then(|| daemon.plane.hyperscsi().ok())??;
-            Some(FrameCounts::of(&reports))
-        };
-        let held = daemon.accounts.held();
-        let mut findings = Vec::from_iter(self.document.look(daemon));
-        findings.extend(document::pending(&daemon.pending()));
-        findings.extend(examine(&Facts {
-            model: &running.model,
-            failed: &failed.map(|(unit, _)| unit.to_string()).collect::<Vec<_>>(),
-            troubled: &stores::troubled(running, &daemon.plane.counts()),
-            now,
-            unsent: &daemon.events().unsent(),
-            outages: &outages.collect::<Vec<_>>(),
-            conflicts: &conflicts.collect::<Vec<_>>(),
-            stranded: &reservations::stranded(daemon, &in_force, now),
-            certificates: &daemon.certificates(),
-            quotas: &held,
-            exceeded: &quotas::exceeded(running),
-            hindered: &hindered.collect::<Vec<_>>(),
-            missed: &daemon.missed.all(),
-            interfaces: &super::hyperscsi::interfaces(&running.model),
-            sessions: &views::sessions(&in_force, &sessions),
-            shares: &locked(&self.looks).shares(now, &stats.cores),
-            stats: &stats,
-            machine: &self.machine,
-            memory: self.memory.as_deref(),
-            hosts: &locked(&self.network).hosts(now, &portals, inquirer),
-            frames: locked(&self.frames).look(now, frames),
-            room: &self.room(daemon, &in_force, now),
-            kept: &locked(&self.keep).room(now, daemon.state.directory()),
-            traces: &traces::list(&daemon.plane),
-            guessing: &daemon.plane.login_counts().guessing,
-            clock: self.clock(now),
-        }));
-        // The worst first.
-        findings.sort_by_key(|found| std::cmp::Reverse(found.severity));
-        findings
-    }
+/// Between two looks, however many want to know.
+const LOOKS_PAUSE: Duration = Duration::from_millis(20);
 
-    /// How far the clock of the day went since the start, and how much time passed.
-    fn clock(&self, now: Instant) -> (Duration, Duration) {
-        let (started, began) = self.started;
-        let went = SystemTime::now().duration_since(started);
-        let passed = now.saturating_duration_since(began);
-        (went.unwrap_or_default(), passed)
-    }
+/// What was said of the file when it was last read.
+#[derive(Clone, Debug)]
+struct DocumentVerdict {
+    /// `None` where another text might have the same.
+    stamp: Option<Stamp>,
+    /// The revision that ran.
+    revision: u64,
+    finding: Option<Finding>,
+}
 
-    fn room(&self, daemon: &Daemon, in_force: &InForce, now: Instant) -> Room {
-        let files = || unit_files(daemon, in_force);
-        let room = locked(&self.space).room(now, files);
-        room.with_images(&unit_images(daemon, in_force))
-    }
+/// Looks at the file: those who want to know at once share one, and a text that is known is not read again.
+#[derive(Debug)]
+struct DocumentLooks {
+    looks: Paced<Option<Finding>>,
+    last: Mutex<Option<DocumentVerdict>>,
+}
 
-    /// The space of units and file systems, from the look that findings are from.
-    pub(super) fn space(&self, daemon: &Daemon) -> api::stats::Space {
-        let in_force = daemon.in_force();
-        let files = || unit_files(daemon, &in_force);
-        let room = locked(&self.space).room(Instant::now(), files);
-        let running = &in_force.running;
-        let units = running.model.units().iter().zip(&running.units);
-        let luns = units.map(|(unit, served)| {
-            let lun = unit.to_string();
-            let files = room.files.iter().filter(|file| file.lun == lun);
-            let taken = files
-                .map(|file| file.taken_bytes)
-                .reduce(u64::saturating_add);
-            LunSpace {
-                lun,
-                size_bytes: served.store.capabilities().size_bytes,
-                allocated_bytes: taken,
-            }
-        });
-        let systems = room.systems.iter().map(|system| FileSystemSpace {
-            path: system.path.display().to_string(),
-            size_bytes: system.size_bytes,
-            free_bytes: system.free_bytes,
-            promised_bytes: system.promised_bytes,
-        });
-        api::stats::Space {
-            luns: luns.collect(),
-            file_systems: systems.collect(),
+impl Default for DocumentLooks {
+    fn default() -> Self {
+        Self {
+            looks: Paced::new(LOOKS_PAUSE),
+            last: Mutex::default(),
         }
     }
 }
@@ -213,41 +131,6 @@ pub(crate) enum Inquirer {
 /// A look that panicked has left the one before it.
 fn locked<T>(looks: &Mutex<T>) -> MutexGuard<'_, T> {
     looks.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn unit_files(daemon: &Daemon, in_force: &InForce) -> Vec<UnitFile> {
-    unit_media(daemon, in_force, |spec| Some(spec.at.node()?.0.to_owned()))
-}
-
-fn unit_images(daemon: &Daemon, in_force: &InForce) -> Vec<UnitFile> {
-    unit_media(daemon, in_force, |spec| {
-        let medium = spec.at.image().and_then(|_| spec.at.medium())?;
-        Some(PathBuf::from(medium.to_string()))
-    })
-}
-
-/// The parts of units that have such a path.
-fn unit_media(
-    daemon: &Daemon,
-    in_force: &InForce,
-    path: impl Fn(&config::StoreSpec) -> Option<PathBuf>,
-) -> Vec<UnitFile> {
-    let running = &in_force.running;
-    let units = running.model.units().iter().zip(&running.units);
-    let files = |(unit, served): (&config::Unit, &super::RunningUnit)| {
-        let is_in = daemon.plane.medium(served.index).is_in;
-        let parts = unit.parts().zip(served.opened.parts());
-        let file = |((spec, _), store): ((&config::StoreSpec, _), Arc<dyn store::SharedStore>)| {
-            Some(UnitFile {
-                lun: unit.to_string(),
-                path: path(spec)?,
-                size_bytes: store.capabilities().size_bytes,
-                open: is_in.then_some(store),
-            })
-        };
-        parts.filter_map(file).collect::<Vec<_>>()
-    };
-    units.flat_map(files).collect()
 }
 
 /// What is wrong with how a unit is served.

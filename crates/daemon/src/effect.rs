@@ -1,6 +1,9 @@
 //! The effects of the steps of a plan on users. One variant for each reason, with its words and its effect.
 
+use std::collections::BTreeSet;
+
 use api::plan::{Action, DataFate, Effect, Kind, Step, Taken};
+use plane::ReservationReport;
 
 /// What a step does to those who work meanwhile, and why. It reads as the reason that a plan gives.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -242,6 +245,33 @@ impl Consequence {
     /// Whether it is without harm.
     pub(super) const fn is_harmless(&self) -> bool {
         matches!(self.effect(), Effect::Online)
+    }
+}
+
+/// Who stands in the way of others, in words: one holder and its type, or several that are registered.
+pub(super) fn blame(report: &ReservationReport) -> String {
+    const NAMED: usize = 3;
+    let holders = report.holders();
+    let names: BTreeSet<_> = holders.iter().map(|one| &*one.initiator.name).collect();
+    let mut text = names
+        .iter()
+        .take(NAMED)
+        .copied()
+        .collect::<Vec<_>>()
+        .join(", ");
+    if names.len() > NAMED {
+        text += &format!(" and {} more", names.len() - NAMED);
+    }
+    let verb = if names.len() > 1 {
+        ("hold", "are")
+    } else {
+        ("holds", "is")
+    };
+    match (&report.reserved_by, report.kind) {
+        (Some(_), _) => format!("{text} {} it (SPC-2 RESERVE)", verb.0),
+        (None, Some(kind)) => format!("{text} {} it ({})", verb.0, kind.word()),
+        (None, None) if names.is_empty() => "nobody holds it or is registered".to_owned(),
+        (None, None) => format!("nobody holds it, and {text} {} registered", verb.1),
     }
 }
 

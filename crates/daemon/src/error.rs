@@ -1,5 +1,6 @@
 //! What can keep Tarn from starting, and how errors are put into one line.
 
+mod interface;
 mod medium;
 mod unanswered;
 
@@ -10,6 +11,7 @@ use std::path::PathBuf;
 
 use config::{ConfigError, Place};
 
+pub use self::interface::InterfaceProblem;
 pub use self::medium::MediumError;
 pub use self::unanswered::Unanswered;
 
@@ -463,7 +465,7 @@ pub enum StartError {
         /// Where it is named.
         place: Place,
         /// What is wrong with it, and the remedy.
-        problem: crate::interface::Problem,
+        problem: InterfaceProblem,
     },
     /// Frames of an interface cannot be taken; the message of the source names it and the remedy.
     #[error("{place}")]
@@ -702,7 +704,7 @@ impl StartError {
         let Self::Interface { problem, .. } = self else {
             return false;
         };
-        matches!(problem, crate::interface::Problem::Restart { .. })
+        matches!(problem, InterfaceProblem::Restart { .. })
     }
 
     /// Whether the configuration has to be put right, rather than the machine or the state directory: where nothing

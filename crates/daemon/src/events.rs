@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use api::event::{CommandPhase, Event, Finding, Severity};
 use api::request::EventQuestion;
@@ -15,9 +15,10 @@ use plane::{
 };
 use store::IoFailure;
 
+use super::calendar::milliseconds;
+use super::effect::blame;
 use super::notices::Receivers;
 use super::quotas::Held;
-use super::reservations;
 use crate::state::Trouble;
 
 /// How many are kept of what initiators and stores cause.
@@ -326,7 +327,7 @@ fn of_conflict(
     reserved: &ReservationReport,
     unreported: u64,
 ) -> Event {
-    let blame = reservations::blame(reserved);
+    let blame = blame(reserved);
     let mut message = format!("a command of {initiator} met a reservation conflict: {blame}");
     if unreported > 0 {
         message += &format!("; {unreported} more did and are not listed");
@@ -515,14 +516,10 @@ fn of_save(error: &SaveError) -> (&'static str, String) {
     }
 }
 
-/// Since 1970-01-01 UTC; zero for a clock that is before that.
-pub(crate) fn milliseconds(time: SystemTime) -> u64 {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::UNIX_EPOCH;
+
     use super::*;
 
     #[test]

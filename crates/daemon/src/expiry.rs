@@ -5,9 +5,10 @@ use std::time::{Duration, SystemTime};
 use api::event::Severity;
 use config::Model;
 
-use crate::administration::ADMINISTRATION;
-
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// What a certificate is of that is no server's.
+pub(crate) const ADMINISTRATION: &str = "administration";
 
 /// Somebody should see to it from then on.
 const WARN: Duration = Duration::from_secs(30 * DAY.as_secs());

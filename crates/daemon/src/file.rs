@@ -12,7 +12,6 @@ use rustix::fs::OFlags;
 use super::attempts::Patience;
 use super::history::{History, Record};
 use crate::StartError;
-use crate::prepare::text_of;
 
 /// Bytes of a document, unless the one that runs is longer: as much as the administration takes.
 const DOCUMENT_BYTES_MAX: usize = 1024 * 1024;
@@ -264,6 +263,30 @@ pub(super) fn unwritten(detail: String, error: &io::Error) -> Problem {
         problem = Problem::new(ProblemKind::ApplyFailed, problem.detail);
     }
     problem
+}
+
+/// The text that was read of a configuration file.
+///
+/// # Errors
+///
+/// It cannot be read, or is not UTF-8.
+pub(crate) fn text_of(path: &Path, read: io::Result<Vec<u8>>) -> Result<String, StartError> {
+    let bytes = read.map_err(|source| {
+        let path = path.to_owned();
+        if source.kind() == io::ErrorKind::IsADirectory {
+            StartError::ConfigDirectory { path }
+        } else {
+            StartError::ConfigUnreadable { path, source }
+        }
+    })?;
+    String::from_utf8(bytes).map_err(|error| {
+        let valid = error.utf8_error().valid_up_to();
+        let before = error.as_bytes().iter().take(valid);
+        StartError::ConfigNotText {
+            path: path.to_owned(),
+            line: 1 + before.filter(|byte| **byte == b'\n').count(),
+        }
+    })
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 
 use config::{Limits, Model};
 
-use crate::{StartError, serve};
+use crate::StartError;
 
 const MIB: u64 = 1 << 20;
 
@@ -233,7 +233,7 @@ pub(crate) fn size(
 /// They do not, and they take more than before.
 pub(crate) fn allow(old: &Model, new: &Model) -> Result<(), StartError> {
     let is_more = disks_bytes(new) > disks_bytes(old);
-    if is_more && let Ok(cores) = serve::cores(new) {
+    if is_more && let Ok(cores) = cores(new) {
         size(new, cores, at_start())?;
     }
     Ok(())
@@ -244,6 +244,14 @@ fn disks_bytes(model: &Model) -> u64 {
     let units = model.units().iter();
     let sizes = units.map(|unit| unit.memory_bytes());
     sizes.fold(0, u64::saturating_add)
+}
+
+/// How many cores serve.
+pub(crate) fn cores(model: &Model) -> std::io::Result<usize> {
+    match model.server().cores {
+        Some(cores) => Ok(usize::from(cores.get())),
+        None => Ok(reactor::cores::usable()?.len()),
+    }
 }
 
 #[cfg(test)]

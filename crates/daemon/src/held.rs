@@ -1,13 +1,18 @@
 //! Units that are configured and not served: the others are served all the same.
 
-use std::path::PathBuf;
-use std::sync::Arc;
-
-use store::{Held, OpenOptions};
-
-use super::open::OpenStore;
 use crate::StartError;
 use crate::error::{MediumError, chain};
+
+/// What a unit that is opened again may be.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Acceptance {
+    /// What was served.
+    AsServed,
+    /// Whatever is there: an administrator has said so. Not what its log has for another store.
+    Anything,
+    /// Whatever is there, and its log is that of it.
+    AnythingForLog,
+}
 
 /// Why a unit is not served.
 #[derive(Clone, Debug)]
@@ -38,7 +43,7 @@ pub(crate) enum Cause {
 
 impl Withheld {
     /// What keeps a store from being opened as it was served.
-    fn of(error: &StartError) -> Self {
+    pub(super) fn of(error: &StartError) -> Self {
         let is_medium = matches!(
             error,
             StartError::Medium(
@@ -93,44 +98,4 @@ impl Withheld {
     pub(crate) fn waits_for_restart(&self) -> bool {
         self.cause == Cause::Frames
     }
-}
-
-/// What stands in for the store of a unit that cannot be served now. `size_bytes` is what it had when it was served
-/// last.
-///
-/// # Errors
-///
-/// The size is none that a disk can have.
-pub(crate) fn withheld(
-    unit: &config::Unit,
-    size_bytes: Option<u64>,
-    error: &StartError,
-) -> Result<OpenStore, StartError> {
-    let reason = Withheld::of(error);
-    let (lun, why) = (unit.to_string(), &reason.why);
-    tracing::error!(lun, why, "a lun is not ready");
-    let opened = stand_in(unit, size_bytes)?;
-    let store = Held::new(opened.store.capabilities());
-    Ok(opened.held(Arc::new(store), reason))
-}
-
-/// The size of a stand-in for a store of which nothing is known.
-const SIZE_UNKNOWN: u64 = 1 << 20;
-
-/// What stands in for a store that is not touched.
-pub(crate) fn stand_in(
-    unit: &config::Unit,
-    size_bytes: Option<u64>,
-) -> Result<OpenStore, StartError> {
-    let mut options = OpenOptions::new(store::StoreKind::Null, PathBuf::new());
-    let block_bytes = unit.store.block_size.bytes();
-    let is_whole = |size: &u64| *size > 0 && size.is_multiple_of(block_bytes.into());
-    options.size_bytes = size_bytes.filter(is_whole).or(Some(SIZE_UNKNOWN));
-    options.block_bytes = Some(block_bytes);
-    options.read_only = true;
-    let opened = options.open().map_err(|source| StartError::Store {
-        place: unit.place.clone(),
-        source,
-    });
-    opened.map(OpenStore::plain)
 }

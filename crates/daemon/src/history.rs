@@ -14,8 +14,7 @@ use api::plan::Revision;
 use durable::Found;
 use serde::{Deserialize, Serialize};
 
-use super::events::milliseconds;
-use crate::state::make_private_directory;
+use super::calendar::milliseconds;
 
 /// A revision as it is kept.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -120,7 +119,7 @@ impl History {
     /// Reads what is kept for the file. A record that cannot be read is left alone and logged.
     fn open(state: &Path, file: &Path) -> io::Result<Self> {
         let directory = state.join("history").join(name_of(file)?);
-        make_private_directory(&directory)?;
+        durable::make_private_directory(&directory)?;
         let (mut records, mut highest) = (Vec::new(), 0);
         for entry in fs::read_dir(&directory)? {
             let path = entry?.path();

@@ -3,8 +3,12 @@
 //! Records of passwords are made here, of those that are new, and kept in memory alone. Devices keep their numbers as
 //! long as their group has them.
 
+mod served;
+
+pub(crate) use self::served::Served;
+use self::served::{ServedGroup, ServedSite};
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use api::plan::{Action, Kind};
@@ -17,15 +21,15 @@ use hyperscsi::{Level, Profile, Retransmit};
 use plane::{
     Group, GroupDevice, Hyperscsi, Place, Server, SessionReport, TransportDetails, UnitIndex,
 };
+use reactor::Site;
 use reactor::net::BindError;
-use reactor::{Occupant, Site};
 
+use super::attempts::retry_while_in_use;
 use super::effect::{Consequence, PlannedStep};
-use super::open::{check_frames, retry_while_in_use};
 use super::own_sockets::OwnSockets;
 use super::running::{Running, RunningUnit};
 use crate::StartError;
-use crate::interface::{self, FrameUse};
+use crate::interface::{self, FrameUse, check_frames};
 use crate::secret::Secrets;
 use crate::state::{State, entropy};
 
@@ -36,47 +40,6 @@ const NAME_BYTES_MAX: usize = 64;
 ///
 /// Spec: SPC-5, direct access block device.
 const DISK: u8 = 0;
-
-/// What is served over HyperSCSI, beside the model.
-#[derive(Clone, Default)]
-pub(crate) struct Served {
-    /// `None` until there was a group.
-    server: Option<Server>,
-    /// By the position of the group in the model.
-    groups: Vec<ServedGroup>,
-    /// Where frames come in.
-    pub(crate) sites: Vec<ServedSite>,
-}
-
-#[derive(Clone)]
-struct ServedGroup {
-    record: Arc<[u8]>,
-    /// By the position of the device.
-    handles: Vec<u16>,
-    /// The handle of the next device that comes.
-    next: u16,
-}
-
-/// A place that is open.
-#[derive(Clone, Debug)]
-pub(crate) struct ServedSite {
-    pub(crate) at: HyperScsiPlace,
-    /// As it is, where it is an address; never port 0.
-    pub(crate) bound: Option<SocketAddr>,
-    /// Its sockets, as long as they are open, where it is an address.
-    pub(crate) sockets: Vec<Occupant>,
-}
-
-impl ServedSite {
-    /// What the data plane calls it.
-    fn place(&self) -> Place {
-        match (&self.at, self.bound) {
-            (HyperScsiPlace::Interface(name), _) => Place::Interface(name.as_str().into()),
-            (HyperScsiPlace::Udp(_), Some(bound)) => Place::Udp(bound),
-            (HyperScsiPlace::Udp(wanted), None) => Place::Udp(*wanted),
-        }
-    }
-}
 
 /// What a change opens.
 pub(crate) type Sites = Vec<(Place, Site)>;
@@ -105,6 +68,18 @@ fn check_interface(group: &HyperScsiGroup) -> Result<(), StartError> {
 /// Places that a look has taken, by what the configuration calls them.
 pub(super) type BoundSites = BTreeMap<HyperScsiPlace, Site>;
 
+/// The sockets of UDP, when this model replaces what runs.
+fn own_sockets(old: &Running, model: &Model) -> OwnSockets {
+    let mut own = OwnSockets::default();
+    for site in &old.hyperscsi.sites {
+        let stays = model.hyperscsi().iter().any(|group| group.at == site.at);
+        for socket in &site.sockets {
+            own.note(socket.clone(), stays);
+        }
+    }
+    own
+}
+
 /// Takes the addresses of groups where nobody of `old` is, and names the groups whose address or interface cannot be
 /// had. The sockets of an interface are made with the change.
 pub(super) fn look_at_places<'a>(
@@ -113,7 +88,7 @@ pub(super) fn look_at_places<'a>(
     cores: usize,
 ) -> (BoundSites, Vec<(&'a HyperScsiGroup, StartError)>) {
     let is_open = |at: &HyperScsiPlace| old.hyperscsi.sites.iter().any(|site| site.at == *at);
-    let own = OwnSockets::udp(old, model);
+    let own = own_sockets(old, model);
     let (mut bound, mut wrong, mut known) = (BoundSites::new(), Vec::new(), BTreeSet::new());
     for group in model.hyperscsi().iter().filter(|one| !is_open(&one.at)) {
         if group.at.udp().is_none() {
@@ -210,7 +185,7 @@ impl Served {
         (cores, mut bound): (usize, BoundSites),
     ) -> Result<Sites, StartError> {
         let mut sites = Sites::new();
-        let own = OwnSockets::udp(old, model);
+        let own = own_sockets(old, model);
         let mut known = BTreeSet::new();
         for group in model.hyperscsi() {
             if !known.insert(&group.at) {
@@ -248,18 +223,6 @@ impl Served {
             groups: self.plans(running),
             open,
         })
-    }
-
-    /// The groups of a model that wait for a restart.
-    pub(super) fn waiting<'m>(&self, model: &'m Model) -> impl Iterator<Item = &'m HyperScsiGroup> {
-        let groups = model.hyperscsi().iter();
-        groups.filter(|group| !self.sites.iter().any(|site| site.at == group.at))
-    }
-
-    /// The real place of a group.
-    fn place_of(&self, group: &HyperScsiGroup) -> Option<Place> {
-        let site = self.sites.iter().find(|site| site.at == group.at)?;
-        Some(site.place())
     }
 
     fn plans(&self, running: &Running) -> Vec<Group> {

@@ -9,7 +9,10 @@ use hyperscsi::limits::{ETHERTYPE, FRAME_LEAST_BYTES};
 use reactor::{FrameSocket, InterfaceError, KeptSockets, Site};
 use rustix::thread::{CapabilitySet, capabilities};
 
-use crate::StartError;
+use crate::attempts::retry_while_in_use;
+use crate::error::StartError;
+
+pub use crate::error::InterfaceProblem as Problem;
 
 /// Where the kernel shows interfaces.
 const INTERFACES: &str = "/sys/class/net";
@@ -29,70 +32,6 @@ pub struct Interface {
     pub index: u32,
     /// Bytes of a frame behind its header.
     pub mtu: u32,
-}
-
-/// Why an interface cannot be used.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum Problem {
-    /// There is none of this name.
-    #[error("there is no interface {name:?}; this machine has {known}")]
-    Unknown {
-        /// The name.
-        name: String,
-        /// Those that there are.
-        known: String,
-    },
-    /// It takes no frames.
-    #[error("interface {name} is down; run ip link set {name} up")]
-    Down {
-        /// The name.
-        name: String,
-    },
-    /// It is not one of Ethernet.
-    #[error("interface {name} does not carry frames of Ethernet; name another one, or use udp")]
-    NoEthernet {
-        /// The name.
-        name: String,
-    },
-    /// Its frames are too small.
-    #[error(
-        "interface {name} has an MTU of {mtu}, HyperSCSI needs {min}; run ip link set {name} mtu {min}, or more"
-    )]
-    SmallMtu {
-        /// The name.
-        name: String,
-        /// What it has.
-        mtu: u32,
-        /// What is needed.
-        min: u16,
-    },
-    /// This process has no right to it.
-    #[error(
-        "frames of interface {name} need CAP_NET_RAW, which this process does not have; start Tarn as root or by its \
-         systemd unit with AmbientCapabilities=CAP_NET_RAW, or use udp"
-    )]
-    NoRight {
-        /// The name.
-        name: String,
-    },
-    /// This process has given up the right, and has no free socket of that interface.
-    #[error(
-        "frames of interface {name} are taken only where Tarn took them when it started; restart Tarn, or use udp"
-    )]
-    Restart {
-        /// The name.
-        name: String,
-        /// There are such sockets, which may be given up in a moment.
-        is_in_use: bool,
-    },
-    /// The system does not give it.
-    #[error("interface {name}: {error}; look at ip link")]
-    Failed {
-        /// The name.
-        name: String,
-        /// What the system says.
-        error: String,
-    },
 }
 
 /// A number that the kernel shows of an interface.
@@ -191,13 +130,20 @@ pub fn note_right() {
 }
 
 /// Whether this process can take frames of the interface of this name now, as far as can be seen without taking any.
+/// Sockets that were given up are free a moment later.
 ///
 /// # Errors
 ///
 /// It cannot be used, or this process has no right to it.
-pub fn check_for_frames(name: &str, place: &Place, of: FrameUse) -> Result<(), StartError> {
-    let found = find(name).and_then(|_| check_right(name.to_owned(), of));
-    found.map_err(|problem| StartError::Interface {
+pub fn check_frames(name: &str, place: &Place, of: FrameUse) -> Result<(), StartError> {
+    let check = || find(name).and_then(|_| check_right(name.to_owned(), of));
+    let is_in_use = |problem: &Problem| {
+        let Problem::Restart { is_in_use, .. } = problem else {
+            return false;
+        };
+        *is_in_use
+    };
+    retry_while_in_use(check, is_in_use).map_err(|problem| StartError::Interface {
         place: place.clone(),
         problem,
     })

@@ -6,7 +6,7 @@
 //!
 //! | Module | Owns |
 //! | --- | --- |
-//! | `open` | stores and addresses as they are opened |
+//! | `open`, `opened` | stores and addresses as they are opened, and stores of units that are open |
 //! | `served`, `held` | whether a store is what was served, and units that are not served |
 //! | `running` | the model in force and what it became in the data plane |
 //! | `steps` | what differs between two configurations |
@@ -16,6 +16,7 @@
 //! | `settling` | what a change in force has left to do, which may wait for a store |
 //! | `attempts` | calls that a file system may never answer |
 //! | `file`, `history` | the configuration file, and the revisions on disk |
+//! | `daemon` | what the daemon has, with its locks: below all that asks it |
 //! | `control` | the one writer, the answers to the administration |
 //! | `foresight` | what a plan sees of what would keep its change from being made |
 //! | `losses` | whom a change takes what away |
@@ -26,7 +27,7 @@
 //! | `places` | where the data of units may be |
 //! | `paced` | questions that disturb the cores, asked only so often |
 //! | `traces` | what goes over connections, for those who look for a fault |
-//! | `media`, `snapshots` | media that move, and copies of them at one moment |
+//! | `media`, `log_orders`, `snapshots` | media that move, logs that are decided about, copies of them at one moment |
 //! | `reservations` | who has reserved units |
 //! | `schedule` | copies that are made by themselves |
 //! | `views`, `stats` | what runs, in the words of the API |
@@ -34,7 +35,7 @@
 //! | `figures` | what rates and latencies were, kept over a restart |
 //! | `watch` | findings that begin and end |
 //! | `secrets`, `events` | what their names say |
-//! | `prepare`, `serve` | all that a start needs, and the start |
+//! | `asked`, `prepare`, `serve` | what a command line asks for, all that a start needs, and the start |
 //! | `state` | what survives a restart: identities, reservations, records of media |
 //! | `locate`, `medium` | where stores are, and what lies there |
 //! | `administration` | the servers of the administration |
@@ -47,12 +48,14 @@
 mod access;
 mod administration;
 mod apply;
+mod asked;
 mod attempts;
 mod banner;
 mod caches;
 pub mod calendar;
 mod confinement;
 mod control;
+mod daemon;
 mod doctor;
 mod effect;
 pub mod environment;
@@ -70,6 +73,7 @@ pub mod interface;
 mod keepers;
 mod locate;
 mod log_device;
+mod log_orders;
 pub mod logging;
 mod look;
 mod losses;
@@ -78,6 +82,7 @@ mod medium;
 mod next_start;
 mod notices;
 mod open;
+mod opened;
 mod own_sockets;
 mod paced;
 pub mod password;
@@ -107,27 +112,27 @@ mod watch;
 #[cfg(test)]
 use durable::scratch;
 
+pub use asked::{Asked, Flags};
 pub use banner::say;
 pub use environment::Environment;
 pub use error::StartError;
 pub use open::device_options;
-pub use prepare::{Asked, Prepared};
+pub use prepare::Prepared;
 
-pub(crate) use control::{Daemon, Parts};
+pub(crate) use daemon::{Daemon, Parts};
 pub(crate) use doctor::Doctor;
 pub(crate) use effect::{Consequence, PlannedStep};
 pub(crate) use events::Events;
 pub(crate) use figures::Historian;
-pub(crate) use held::{stand_in, withheld};
 pub(crate) use hyperscsi::{check_interfaces, hyperscsi_places};
-pub(crate) use log_device::{close_logs, look_at_new_log};
+pub(crate) use log_device::look_at_new_log;
+pub(crate) use log_orders::close_logs;
 pub(crate) use notices::Receivers;
-pub(crate) use open::{
-    Leftovers, Opener, check_frames, look_at_new, open_first, read_all_tls, retry_while_in_use,
-};
+pub(crate) use open::{Leftovers, Opener, look_at_new, read_all_tls};
+pub(crate) use opened::{stand_in, withheld};
 pub(crate) use own_sockets::OwnSockets;
 pub(crate) use quotas::{Accountant, Accounts, check_first as check_quotas};
-pub(crate) use running::{PortNumbers, Running, RunningUnit, nbd_places, slow_command};
+pub(crate) use running::{PortNumbers, Running, RunningUnit, nbd_places};
 pub(crate) use schedule::Scheduler;
 pub(crate) use take::{open_hyperscsi, open_listeners};
 pub(crate) use watch::Watcher;

@@ -1,43 +1,20 @@
 //! Opens the log device of a unit, and finds out whether the unit may be served.
 
 use std::sync::Arc;
-use std::sync::mpsc::channel;
-use std::thread;
-use std::time::Duration;
 
-use api::problem::{Problem, ProblemKind};
 use config::{LogDevice, StoreSpec, SyncBias};
 use store::{
-    Bias, Held, Known, LogHead, LogOptions, Logged, Misfit, NotLogged, Noted, OpenFailure,
-    OpenOptions, SharedStore, Use,
+    Bias, Held, LogHead, LogOptions, Logged, Misfit, NotLogged, Noted, OpenFailure, OpenOptions,
+    SharedStore, Use,
 };
 
-use super::attempts::on_thread;
-use super::control::Acceptance;
-use super::control::Daemon;
-use super::held::{Cause, Withheld};
-use super::open::{OpenStore, Opener, is_in_use, options as options_of, retry_while_in_use};
+use super::attempts::retry_while_in_use;
+use super::held::{Acceptance, Cause, Withheld};
+use super::open::{Opener, is_in_use, options as options_of};
+use super::opened::{LogUse, OpenStore};
 use crate::StartError;
 use crate::medium::{Medium, log_name_of};
 use crate::state::{LogNote, LogNotes, UnitIdentity};
-
-/// How an open store stands to a log.
-#[derive(Clone, Debug)]
-pub(crate) enum LogUse {
-    /// It has none, or is not served.
-    None,
-    /// It is served with it.
-    InUse(Arc<Logged>),
-}
-
-/// What an administrator decides about a log that a unit waits for.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Verdict {
-    /// The store gets what it has.
-    Replay,
-    /// The unit does without what it has.
-    Discard,
-}
 
 /// Puts the log before the open store of a unit. Where the log is not the one that the unit was served with last, the
 /// unit is held until an administrator decides. Where a look has `found` the device, no other one is opened.
@@ -253,7 +230,7 @@ fn options(
 }
 
 /// What the log has as the name of the unit.
-fn name_of(identity: &UnitIdentity) -> store::UnitName {
+pub(super) fn name_of(identity: &UnitIdentity) -> store::UnitName {
     let mut name = [0; 16];
     for (place, byte) in name.iter_mut().zip(identity.naa.as_bytes()) {
         *place = *byte;
@@ -331,7 +308,7 @@ fn withheld(unit: &config::Unit, opened: OpenStore, reason: Withheld) -> OpenSto
 }
 
 /// What the note of the log has as the name of the store.
-fn medium_of(store: &StoreSpec) -> String {
+pub(super) fn medium_of(store: &StoreSpec) -> String {
     store
         .at
         .medium()
@@ -397,168 +374,18 @@ fn open_device(
     retry_while_in_use(|| options.open(), is_in_use)
 }
 
-fn device_options(log: &LogDevice) -> OpenOptions {
-    let mut options = options_of(&log.store);
-    options.block_bytes = None;
-    // It is written all over, and has no room to spare.
-    options.thin = false;
-    options.force_raw = true;
-    options
-}
-
-/// How long the end waits for logs to be closed. The next start replays those that were not.
-const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
-
-/// Closes the logs of all units, when no core has them any more.
-pub(crate) fn close_logs(daemon: &Daemon) {
-    let in_force = daemon.in_force();
-    let (over, ended) = channel::<()>();
-    for unit in &in_force.running.units {
-        if let LogUse::InUse(logged) = &unit.opened.log {
-            let (logged, over) = (Arc::clone(logged), over.clone());
-            drop(
-                thread::Builder::new()
-                    .name("close-log".to_owned())
-                    .spawn(move || {
-                        logged.close();
-                        drop(over);
-                    }),
-            );
-        }
-    }
-    drop(over);
-    // Nobody sends: it ends when all are closed.
-    let _timed_out = ended.recv_timeout(CLOSE_PATIENCE);
-}
-
-/// Serves a unit that is held, with what its log has or without that.
-///
-/// # Errors
-///
-/// There is no such unit, it is not held for that, or it cannot be opened.
-pub(super) fn decide(daemon: &Daemon, lun: &str, verdict: Verdict) -> Result<(), Problem> {
-    let in_force = daemon.in_force();
-    let running = &in_force.running;
-    let units = running.model.units().iter().zip(&running.units);
-    let mut named = units.filter(|(unit, _)| unit.to_string() == lun);
-    let Some((unit, served)) = named.next() else {
-        let detail = format!("there is no lun {lun:?}; check the name");
-        return Err(Problem::new(ProblemKind::NotFound, detail));
-    };
-    let done = match verdict {
-        Verdict::Replay => "replayed",
-        Verdict::Discard => "discarded",
-    };
-    let is_possible = |reason: &Withheld| match (verdict, reason.cause) {
-        (Verdict::Replay, Cause::Log { may_replay, .. }) => may_replay,
-        (Verdict::Discard, Cause::Log { may_discard, .. }) => may_discard,
-        (_, Cause::Medium | Cause::Store | Cause::Frames) => false,
-    };
-    let refusal = match &served.opened.held {
-        Some(reason) if is_possible(reason) => None,
-        Some(reason) => Some(format!(
-            "lun {lun:?} has no log that could be {done}: {}",
-            reason.why
-        )),
-        None => Some(format!(
-            "lun {lun:?} does not wait for a log; nothing can be {done}"
-        )),
-    };
-    if let Some(detail) = refusal {
-        return Err(Problem::new(ProblemKind::Conflict, detail));
-    }
-    note_verdict(daemon, unit, &served.identity, verdict)?;
-    tracing::warn!(
-        lun,
-        ?verdict,
-        "an administrator has decided about what the log has"
-    );
-    let acceptance = match verdict {
-        // The store is that of the log: the administrator says so.
-        Verdict::Replay => Acceptance::AnythingForLog,
-        Verdict::Discard => Acceptance::AsServed,
-    };
-    daemon.reopen(lun, served.index, acceptance)?;
-    let in_force = daemon.in_force();
-    let now = in_force.running.unit_named(lun);
-    match now.and_then(|served| served.opened.held.as_ref()) {
-        Some(reason) => {
-            let detail = format!("lun {lun:?} is still not ready: {}", reason.why);
-            Err(Problem::new(ProblemKind::Conflict, detail))
-        }
-        None => Ok(()),
-    }
-}
-
-const NO_LOG: store::Binding = store::Binding {
-    id: [0; 16],
-    generation: 0,
-};
-
-const fn binding_of(head: &LogHead) -> store::Binding {
+pub(super) const fn binding_of(head: &LogHead) -> store::Binding {
     store::Binding {
         id: head.id,
         generation: head.generation,
     }
 }
 
-/// What the head of the log says that the configuration names, if that is a log.
-fn head_of(daemon: &Daemon, unit: &config::Unit) -> Result<Option<LogHead>, Problem> {
-    let Some(log) = &unit.log else {
-        return Ok(None);
-    };
-    let mut options = device_options(log);
-    options.size_bytes = None;
-    let patience = daemon.attempts().begin_plan();
-    let read = on_thread((&log.store, &log.place), &patience, move |_, _| {
-        let device = retry_while_in_use(|| options.open(), is_in_use)?;
-        store::read_log_head(&*device).map_err(anyhow::Error::from)
-    });
-    let cannot = |why: String| {
-        let detail = format!("the log of lun \"{unit}\" cannot be read: {why}");
-        Problem::new(ProblemKind::Unavailable, detail)
-    };
-    read.map_err(|error| cannot(crate::error::chain(&error)))?
-        .map_err(|error| cannot(format!("{error:#}")))
-}
-
-/// Saves how the unit stands by that to the log that is there now.
-///
-/// # Errors
-///
-/// There is nothing to replay, or it may not be saved.
-fn note_verdict(
-    daemon: &Daemon,
-    unit: &config::Unit,
-    identity: &UnitIdentity,
-    verdict: Verdict,
-) -> Result<(), Problem> {
-    let head = head_of(daemon, unit);
-    let is_own = |head: &LogHead| head.unit == name_of(identity);
-    let (log, how) = match verdict {
-        Verdict::Replay => {
-            let found = head?.filter(|head| is_own(head) && head.has_records);
-            let Some(head) = found else {
-                let detail = format!("the log of lun \"{unit}\" has no changes any more");
-                return Err(Problem::new(ProblemKind::Conflict, detail));
-            };
-            (binding_of(&head), Use::Serving)
-        }
-        Verdict::Discard => {
-            // A log that is gone, and a note that is damaged, are done without, too.
-            let found = head.ok().flatten().filter(is_own);
-            let noted = identity.state.log_note().ok().flatten();
-            let noted = noted.map_or(NO_LOG, |note| note.known.log);
-            (found.as_ref().map_or(noted, binding_of), Use::Discarded)
-        }
-    };
-    let note = LogNote {
-        known: Known { log, how },
-        store: medium_of(&unit.store),
-    };
-    identity.state.note_log(&note).map_err(|error| {
-        let detail =
-            format!("what becomes of the log of lun \"{unit}\" could not be saved: {error}");
-        Problem::new(ProblemKind::Failed, detail)
-    })
+pub(super) fn device_options(log: &LogDevice) -> OpenOptions {
+    let mut options = options_of(&log.store);
+    options.block_bytes = None;
+    // It is written all over, and has no room to spare.
+    options.thin = false;
+    options.force_raw = true;
+    options
 }

@@ -29,14 +29,14 @@ use reactor::net::{Bound, Families};
 use store::{Member, SharedStore};
 
 use super::attempts::{Patience, on_thread};
-use super::control::Acceptance;
 use super::effect::{Consequence, PlannedStep};
+use super::held::Acceptance;
 use super::held::Withheld;
 use super::hyperscsi::{BoundSites, look_at_places};
 use super::log_device::look_at_device;
 use super::open::{Found, Opener, look_at_socket, open_members, open_with, read_all_tls};
 use super::own_sockets::OwnSockets;
-use super::running::{Running, RunningUnit};
+use super::running::{Running, RunningListener, RunningUnit};
 use super::served::{Expected, look_expected};
 use super::steps::Match;
 use super::{next_start, quotas};
@@ -781,6 +781,31 @@ pub(super) fn refusal(
     };
     all.extend(mistakes.iter().cloned());
     Some(Problem::of_mistakes(kind, all))
+}
+
+impl OwnSockets {
+    /// Those of TCP, when this model replaces what runs.
+    pub(super) fn tcp(
+        old: &Running,
+        model: &Model,
+        administration: Option<&AdminListening>,
+    ) -> Self {
+        let mut own = Self::default();
+        let wanted = model.listeners();
+        let stays = |one: &RunningListener| {
+            let mut wanted = wanted.iter();
+            wanted.any(|it| it.bind == one.wanted && it.nbd.is_some() == one.is_nbd)
+        };
+        for one in &old.listeners {
+            own.note(one.socket.clone(), stays(one));
+        }
+        let sockets = administration.map(AdminListening::sockets);
+        for (at, socket) in sockets.into_iter().flatten() {
+            let mut listen = model.admin().listen.iter();
+            own.note(socket, listen.any(|one| one.bind == at));
+        }
+        own
+    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use api::plan::{Action, Kind, Taken};
 use plane::{CoreCounts, SessionReport, UnitIndex, VisibleLun};
 
-use super::apply::Verdict;
+use super::access::Verdict;
 use super::effect::{Consequence, PlannedStep};
 use super::running::Running;
 

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use api::problem::{Problem, ProblemKind};
 use plane::{MEDIUM_PATIENCE, MediumFailure, MediumOrder};
 
-use super::control::{Acceptance, Daemon};
+use super::daemon::Daemon;
 use super::effect::preventers;
+use super::held::Acceptance;
 
 /// Orders at a time. Each takes a thread of the administration for as long as a store hangs; reads need the others.
 const ORDERS_MAX: usize = 4;

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use config::{StoreKind, StoreSpec};
+use rustix::fs::{FileType, fstat};
 use store::SharedStore;
 
 /// A medium, as it was found or as it was recorded.
@@ -52,8 +53,13 @@ impl Medium {
             size_bytes: store.capabilities().size_bytes,
             ..Self::default()
         };
-        if let Some(open) = store.descriptor() {
-            file::describe(open, &mut medium);
+        if let Some(open) = store.descriptor()
+            && let Ok(found) = fstat(open)
+        {
+            match FileType::from_raw_mode(found.st_mode).is_block_device() {
+                true => device::describe(found.st_rdev, &mut medium),
+                false => file::describe(open, found.st_dev, &mut medium),
+            }
         }
         if let Some(identity) = store.identity() {
             medium.note("identity", identity);

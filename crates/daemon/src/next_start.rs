@@ -14,7 +14,7 @@ use rustix::fs::{Access, access};
 
 use super::effect::PlannedStep;
 use crate::confinement::{Reach, account};
-use crate::{StartError, headroom, serve};
+use crate::{StartError, headroom};
 
 /// A mistake, and the keys that it is of.
 pub(super) type OfKeys = (StartError, fn(&PlannedStep) -> bool);
@@ -43,7 +43,7 @@ pub(super) fn mistakes(steps: &[PlannedStep], model: &Model, file: &Path) -> Vec
     let has = |is_its: fn(&PlannedStep) -> bool| steps.iter().any(is_its);
     let mut wrong: Vec<OfKeys> = Vec::new();
     if has(is_of_memory)
-        && let Ok(cores) = serve::cores(model)
+        && let Ok(cores) = headroom::cores(model)
         && let Err(error) = headroom::size(model, cores, headroom::at_start())
     {
         wrong.push((error, is_of_memory));

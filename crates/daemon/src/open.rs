@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use admin::{ListenError, ServiceTls, SocketFile};
 use config::{
@@ -18,18 +18,15 @@ use remote::{
     NbdServer, OwnServers, Password, RbdFailure, RbdOpenError, RbdOptions, TlsOptions,
 };
 use store::{
-    ComposeError, Composed, Form, Held, Logged, MadeFiles, Member, OpenError, OpenFailure,
-    OpenOptions, SharedStore,
+    ComposeError, Composed, Form, Logged, MadeFiles, Member, OpenError, OpenFailure, OpenOptions,
+    SharedStore,
 };
 
-use super::control::Acceptance;
-use super::held::{Withheld, withheld};
-use super::log_device::{LogUse, attach};
-use super::served::{Expected, Part, open_expected};
-use crate::interface::{self, FrameUse, Problem};
+use super::attempts::retry_while_in_use;
+use super::held::Acceptance;
+use super::opened::{OpenStore, Part};
+use crate::interface::{FrameUse, check_frames};
 use crate::locate::{OwnFiles, snapshot_at};
-use crate::medium::{Medium, positions};
-use crate::state::UnitIdentity;
 use crate::{StartError, password};
 
 /// The most connections to a server that a store has, unless its options say how many.
@@ -208,164 +205,21 @@ fn files_of<'a>(models: impl IntoIterator<Item = &'a Model>) -> Arc<[PathBuf]> {
     paths.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// A store that is open.
-#[derive(Clone, Debug)]
-pub(crate) struct OpenStore {
-    /// What the data plane gets.
-    pub(crate) store: Arc<dyn SharedStore>,
-    /// The same, if it is a composition.
-    pub(crate) composed: Option<Arc<Composed>>,
-    /// What has the data, if it is not the same.
-    under: Option<Arc<dyn SharedStore>>,
-    /// How it stands to a log.
-    pub(crate) log: LogUse,
-    /// Why it is not served.
-    pub(crate) held: Option<Withheld>,
-    /// What its parts are, in their order; `None`: memory, or not known.
-    pub(crate) media: Vec<Option<Medium>>,
-    /// What its log is, while that is in use.
-    log_medium: Option<Medium>,
-    /// A part is another file than the one that was served last.
-    pub(crate) has_other_file: bool,
-}
-
-impl OpenStore {
-    pub(super) fn plain(store: Arc<dyn SharedStore>) -> Self {
-        Self {
-            store,
-            composed: None,
-            under: None,
-            log: LogUse::None,
-            held: None,
-            media: Vec::new(),
-            log_medium: None,
-            has_other_file: false,
-        }
-    }
-
-    /// The same, with a log before it.
-    pub(super) fn with_log(self, logged: Arc<Logged>, log_medium: Option<Medium>) -> Self {
-        Self {
-            log_medium,
-            store: Arc::clone(&logged) as Arc<dyn SharedStore>,
-            under: Some(self.store),
-            log: LogUse::InUse(logged),
-            ..self
-        }
-    }
-
-    /// The same, which is not served, for this reason.
-    pub(super) fn held(self, stand_in: Arc<Held>, reason: Withheld) -> Self {
-        Self {
-            store: stand_in,
-            under: Some(self.store),
-            log: LogUse::None,
-            held: Some(reason),
-            ..self
-        }
-    }
-
-    /// The composition that it is, if that is a concat.
-    pub(crate) fn concat(&self) -> Option<&Composed> {
-        let composed = self.composed.as_deref();
-        composed.filter(|composed| composed.form() == Form::Concat)
-    }
-
-    /// The stores that have the data, in the order of [`config::Unit::parts`].
-    pub(crate) fn parts(&self) -> Vec<Arc<dyn SharedStore>> {
-        match &self.composed {
-            Some(composed) => {
-                let members = composed.members();
-                members.iter().map(|one| Arc::clone(&one.store)).collect()
-            }
-            None => vec![Arc::clone(self.under.as_ref().unwrap_or(&self.store))],
-        }
-    }
-
-    /// What its parts and its log are, with the sizes that they have now and where each is in the unit; `None` while it
-    /// is not served, and for memory.
-    pub(crate) fn media_now(&self, unit: &config::Unit) -> Option<Vec<Medium>> {
-        let parts = self.parts().into_iter().zip(positions(&unit.store));
-        let media = self.media.iter().zip(parts);
-        let media = media.filter_map(|(medium, (part, position))| {
-            Some(medium.as_ref()?.with_size_of(&*part).at(position))
-        });
-        let media: Vec<_> = media.chain(self.log_medium.clone()).collect();
-        (self.held.is_none() && !media.is_empty()).then_some(media)
-    }
-
-    /// Their sizes in bytes.
-    pub(crate) fn sizes(&self) -> Vec<u64> {
-        let parts = self.parts();
-        parts
-            .iter()
-            .map(|one| one.capabilities().size_bytes)
-            .collect()
-    }
-
-    /// Those, and then the log device that is in use: all that quotas count.
-    pub(crate) fn counted(&self) -> Vec<Arc<dyn SharedStore>> {
-        let log = match &self.log {
-            LogUse::InUse(logged) => Some(logged.device()),
-            LogUse::None => None,
-        };
-        self.parts().into_iter().chain(log).collect()
-    }
-}
-
-/// Opens the store of a unit at the start. Where it `is_held` one that cannot be opened is not served, and the others
-/// are.
-///
-/// # Errors
-///
-/// It cannot be opened, and is not held.
-pub(crate) fn open_first(
-    unit: &config::Unit,
-    identity: &UnitIdentity,
-    opener: &Opener,
-    is_held: bool,
-) -> Result<OpenStore, StartError> {
-    match open_store(unit, identity, opener) {
-        Err(error) if is_held => {
-            let recorded = Expected::of(unit, identity).ok();
-            withheld(unit, recorded.and_then(|it| it.size_bytes()), &error)
-        }
-        outcome => outcome,
-    }
-}
-
-/// Opens the store of a unit, with its log. May take as long as a file system or a server lets it.
-fn open_store(
-    unit: &config::Unit,
-    identity: &UnitIdentity,
-    opener: &Opener,
-) -> Result<OpenStore, StartError> {
-    let expected = Expected::of(unit, identity)?;
-    expected.check_form(unit)?;
-    expected.note_unserved(unit, identity);
-    let opened = open_parts(unit, |spec, place| {
-        open_expected((spec, place), opener, &expected, None)
-    })?;
-    attach(unit, identity, opened, (opener, None))
-}
-
 /// Opens the store of a unit, of which `open` opens each part.
 pub(super) fn open_parts(
     unit: &config::Unit,
     mut open: impl FnMut(&StoreSpec, &Place) -> Result<Part, StartError>,
 ) -> Result<OpenStore, StartError> {
     let (mut media, mut has_other_file) = (Vec::new(), false);
-    let opened = open_with(unit, |spec, place| {
+    let mut opened = open_with(unit, |spec, place| {
         let part = open(spec, place)?;
         media.push(part.medium);
         has_other_file |= part.is_other_file;
         Ok(part.store)
     })?;
-    Ok(OpenStore {
-        media,
-        has_other_file,
-        ..opened
-    })
+    opened.media = media;
+    opened.has_other_file = has_other_file;
+    Ok(opened)
 }
 
 /// Opens the store of a unit, of which `open` opens each part.
@@ -401,10 +255,9 @@ pub(super) fn open_with(
     })?;
     let composed = Arc::new(composed);
     let store = Arc::clone(&composed) as Arc<dyn SharedStore>;
-    Ok(OpenStore {
-        composed: Some(composed),
-        ..OpenStore::plain(store)
-    })
+    let mut opened = OpenStore::plain(store);
+    opened.composed = Some(composed);
+    Ok(opened)
 }
 
 /// Opens members of a composition; those of a concat take the size that the configuration gives them.
@@ -839,48 +692,4 @@ pub(super) fn options(spec: &StoreSpec) -> OpenOptions {
     options.thin = spec.thin.unwrap_or(true);
     options.force_raw = spec.format_raw;
     options
-}
-
-/// Tries again for a moment when something is in use: the kernel takes a while to give back what
-/// a program that was killed, or a listener that was closed, had on its rings, and so does the
-/// guardian of a program that was killed (`reactor::process`).
-pub(crate) fn retry_while_in_use<T, E>(
-    mut attempt: impl FnMut() -> Result<T, E>,
-    is_in_use: impl Fn(&E) -> bool,
-) -> Result<T, E> {
-    const PATIENCE: Duration = Duration::from_secs(1);
-    const PAUSE: Duration = Duration::from_millis(50);
-    let until = Instant::now() + PATIENCE;
-    loop {
-        match attempt() {
-            Err(error) if is_in_use(&error) && Instant::now() < until => pause(PAUSE),
-            outcome => return outcome,
-        }
-    }
-}
-
-/// Whether this process can take frames of an interface now. Sockets that were given up are free a moment later.
-pub(crate) fn check_frames(name: &str, place: &Place, of: FrameUse) -> Result<(), StartError> {
-    let is_in_use = |error: &StartError| {
-        let StartError::Interface { problem, .. } = error else {
-            return false;
-        };
-        matches!(
-            problem,
-            Problem::Restart {
-                is_in_use: true,
-                ..
-            }
-        )
-    };
-    retry_while_in_use(|| interface::check_for_frames(name, place, of), is_in_use)
-}
-
-/// Waits a moment.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "no core of the data plane waits here"
-)]
-pub(super) fn pause(time: Duration) {
-    std::thread::sleep(time);
 }

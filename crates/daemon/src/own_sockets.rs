@@ -7,15 +7,13 @@
 
 use std::net::SocketAddr;
 
-use config::{Model, Place};
+use config::Place;
 use confine::inherited::Inherited;
 use reactor::Occupant;
 use reactor::net::{BindError, Bound, Families};
 
-use super::open::retry_while_in_use;
-use super::running::{Running, RunningListener};
+use super::attempts::retry_while_in_use;
 use crate::StartError;
-use crate::administration::AdminListening;
 
 /// Those of one protocol.
 #[derive(Debug, Default)]
@@ -25,42 +23,7 @@ pub(crate) struct OwnSockets {
 }
 
 impl OwnSockets {
-    /// Those of TCP, when this model replaces what runs.
-    pub(super) fn tcp(
-        old: &Running,
-        model: &Model,
-        administration: Option<&AdminListening>,
-    ) -> Self {
-        let mut own = Self::default();
-        let wanted = model.listeners();
-        let stays = |one: &RunningListener| {
-            let mut wanted = wanted.iter();
-            wanted.any(|it| it.bind == one.wanted && it.nbd.is_some() == one.is_nbd)
-        };
-        for one in &old.listeners {
-            own.note(one.socket.clone(), stays(one));
-        }
-        let sockets = administration.map(AdminListening::sockets);
-        for (at, socket) in sockets.into_iter().flatten() {
-            let mut listen = model.admin().listen.iter();
-            own.note(socket, listen.any(|one| one.bind == at));
-        }
-        own
-    }
-
-    /// Those of UDP.
-    pub(super) fn udp(old: &Running, model: &Model) -> Self {
-        let mut own = Self::default();
-        for site in &old.hyperscsi.sites {
-            let stays = model.hyperscsi().iter().any(|group| group.at == site.at);
-            for socket in &site.sockets {
-                own.note(socket.clone(), stays);
-            }
-        }
-        own
-    }
-
-    fn note(&mut self, socket: Occupant, stays: bool) {
+    pub(super) fn note(&mut self, socket: Occupant, stays: bool) {
         if stays {
             self.staying.push(socket);
         } else {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use api::view::{BlockDevice, Places};
 
-use super::control::Daemon;
+use super::daemon::Daemon;
 
 /// Directories in an answer; further ones are left out.
 const DIRECTORIES_MAX: usize = 200;

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::io;
-use std::num::NonZeroU16;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,13 +15,15 @@ use config::{
 use confine::privileges::opening;
 
 use crate::administration::{self, SocketPath};
+use crate::asked::{Asked, Flags};
 use crate::confinement::{self, Reach};
+use crate::file::text_of;
 use crate::locate::{Located, Location, OwnFiles, locate_each, locate_for_start};
 use crate::logging::LogFilter;
 use crate::save;
 use crate::secret::Secrets;
 use crate::state::{State, UnitIdentity};
-use crate::{Environment, StartError, expiry, headroom, serve};
+use crate::{Environment, StartError, expiry, headroom};
 
 /// All that is needed to serve. The state of every unit is locked for this process as long as
 /// this lives.
@@ -63,35 +64,6 @@ pub struct Prepared {
     pub(crate) socket: SocketPath,
     /// The name of the machine.
     pub(crate) host: String,
-}
-
-/// What is to be served, as a command line says it. Either `config` or `stores` are given.
-#[derive(Clone, Debug, Default)]
-pub struct Asked {
-    /// Disks, as LUN 0, 1, 2 and so on of one target.
-    pub stores: Vec<String>,
-    /// The configuration file.
-    pub config: Option<PathBuf>,
-    /// The file that keeps what the other fields say, or has kept it before.
-    pub save: Option<PathBuf>,
-    /// Addresses to listen on.
-    pub listen: Vec<String>,
-    /// The iSCSI name of the target.
-    pub target: Option<String>,
-    /// Where HyperSCSI is served: an interface, or an address after `udp:`.
-    pub hyperscsi: Option<String>,
-    /// The name of the group of HyperSCSI.
-    pub group: Option<String>,
-    /// The file of its password.
-    pub password_file: Option<PathBuf>,
-    /// The state directory.
-    pub state: Option<PathBuf>,
-    /// How much to log.
-    pub log: Option<config::LogLevel>,
-    /// The number of cores.
-    pub cores: Option<u16>,
-    /// How long a core polls before it sleeps, in microseconds.
-    pub busy_poll: Option<u32>,
 }
 
 /// Reads and checks everything that serving needs.
@@ -230,44 +202,6 @@ impl Prepared {
     }
 }
 
-/// The flags of the command line that win over keys of the file.
-#[derive(Clone, Debug, Default)]
-pub struct Flags {
-    state: Option<PathBuf>,
-    log: Option<config::LogLevel>,
-    cores: Option<NonZeroU16>,
-    busy_poll_us: Option<u32>,
-}
-
-impl Flags {
-    /// Only how much to log.
-    pub fn with_log(log: Option<config::LogLevel>) -> Self {
-        Self {
-            log,
-            ..Self::default()
-        }
-    }
-
-    fn of(args: &Asked) -> Self {
-        Self {
-            state: args.state.clone(),
-            log: args.log,
-            cores: args.cores.and_then(NonZeroU16::new),
-            busy_poll_us: args.busy_poll,
-        }
-    }
-
-    /// Replaces what the file says.
-    pub fn work_into(&self, model: &mut Model) {
-        let mut server = model.server().clone();
-        server.state = self.state.clone().or(server.state);
-        server.log = self.log.or(server.log);
-        server.cores = self.cores.or(server.cores);
-        server.busy_poll_us = self.busy_poll_us.unwrap_or(server.busy_poll_us);
-        model.set_server(server);
-    }
-}
-
 fn read_model(args: &Asked, environment: &Environment) -> Result<(Model, String), StartError> {
     let (mut model, text) = match &args.config {
         Some(path) => read_file(path)?,
@@ -313,30 +247,6 @@ pub fn read_text(path: &Path) -> Result<String, StartError> {
     text_of(path, fs::read(path))
 }
 
-/// The text that was read of a configuration file.
-///
-/// # Errors
-///
-/// As [`read_text`].
-pub(crate) fn text_of(path: &Path, read: io::Result<Vec<u8>>) -> Result<String, StartError> {
-    let bytes = read.map_err(|source| {
-        let path = path.to_owned();
-        if source.kind() == io::ErrorKind::IsADirectory {
-            StartError::ConfigDirectory { path }
-        } else {
-            StartError::ConfigUnreadable { path, source }
-        }
-    })?;
-    String::from_utf8(bytes).map_err(|error| {
-        let valid = error.utf8_error().valid_up_to();
-        let before = error.as_bytes().iter().take(valid);
-        StartError::ConfigNotText {
-            path: path.to_owned(),
-            line: 1 + before.filter(|byte| **byte == b'\n').count(),
-        }
-    })
-}
-
 /// Checks a configuration file with its secrets and stores, and reports what it found. Makes
 /// nothing.
 ///
@@ -371,7 +281,7 @@ pub fn check(file: &Path, environment: &Environment) -> Result<String, Vec<Start
     if mistakes.is_empty() {
         mistakes.extend(Reach::of(&model, Some(file), None).err());
     }
-    let sizing = serve::cores(&model).ok();
+    let sizing = headroom::cores(&model).ok();
     let sizing = sizing.map(|cores| headroom::size(&model, cores, headroom::at_start()));
     let note = match sizing.transpose() {
         Ok(sizing) => sizing.and_then(|sizing| sizing.in_words()),
@@ -450,6 +360,7 @@ fn report(
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU16;
     use std::os::unix::fs::PermissionsExt as _;
 
     use config::LogLevel;

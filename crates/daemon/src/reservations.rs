@@ -10,8 +10,8 @@ use plane::{
     UnitIndex,
 };
 
-use super::control::Daemon;
-use super::events::milliseconds;
+use super::calendar::milliseconds;
+use super::daemon::Daemon;
 
 /// What the reservations of a unit are, where there is one or somebody is registered.
 pub(super) fn summary(report: &ReservationReport) -> Option<view::Reservations> {
@@ -78,33 +78,6 @@ pub(super) fn initiators_of(sessions: &[SessionReport], unit: UnitIndex) -> BTre
         .collect()
 }
 
-/// Who stands in the way of others, in words: one holder and its type, or several that are registered.
-pub(super) fn blame(report: &ReservationReport) -> String {
-    const NAMED: usize = 3;
-    let holders = report.holders();
-    let names: BTreeSet<_> = holders.iter().map(|one| &*one.initiator.name).collect();
-    let mut text = names
-        .iter()
-        .take(NAMED)
-        .copied()
-        .collect::<Vec<_>>()
-        .join(", ");
-    if names.len() > NAMED {
-        text += &format!(" and {} more", names.len() - NAMED);
-    }
-    let verb = if names.len() > 1 {
-        ("hold", "are")
-    } else {
-        ("holds", "is")
-    };
-    match (&report.reserved_by, report.kind) {
-        (Some(_), _) => format!("{text} {} it (SPC-2 RESERVE)", verb.0),
-        (None, Some(kind)) => format!("{text} {} it ({})", verb.0, kind.word()),
-        (None, None) if names.is_empty() => "nobody holds it or is registered".to_owned(),
-        (None, None) => format!("nobody holds it, and {text} {} registered", verb.1),
-    }
-}
-
 /// Ends all reservations of a unit.
 pub(super) fn clear(daemon: &Daemon, lun: &str) -> Result<(), Problem> {
     let unit = index(daemon, lun)?;
@@ -153,6 +126,7 @@ fn index(daemon: &Daemon, lun: &str) -> Result<UnitIndex, Problem> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::effect::blame;
     use plane::{InitiatorPort, RegistrationReport, ReservationType};
 
     fn nexus(name: &str) -> NexusReport {

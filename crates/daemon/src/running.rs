@@ -11,15 +11,15 @@ use std::time::Duration;
 use admin::{ServiceTls, SocketFile};
 use config::{InquiryNames, Model};
 use plane::{
-    PortPlan, PortalIndex, Restored, StateAuthority, TargetIndex, TargetPlan, TlsConfig, UnitIndex,
-    UnitPlan,
+    Coalescing, Holding, PortPlan, PortalIndex, Restored, Settings, StateAuthority, TargetIndex,
+    TargetPlan, TlsConfig, UnitIndex, UnitPlan,
 };
 use reactor::Occupant;
 use scsi::{Identity, Profile, TargetPort};
 use store::SharedStore;
 
 use super::hyperscsi::Served;
-use super::open::OpenStore;
+use super::opened::OpenStore;
 use crate::StartError;
 use crate::access::{ModelPolicy, Rules, WITHHELD};
 use crate::locate::Location;
@@ -453,5 +453,41 @@ fn scsi_identity(
         target_ports,
         task_management: TASK_MANAGEMENT,
         removable: unit.is_some_and(|unit| unit.store.removable),
+    }
+}
+
+/// What the data plane of so many cores gets.
+pub(crate) fn settings(model: &Model, cores: usize) -> Settings {
+    let (limits, server) = (model.limits(), model.server());
+    let seconds = |seconds: u32| Duration::from_secs(u64::from(seconds));
+    let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+    let count = |count: u32| size(u64::from(count));
+    Settings {
+        cores,
+        pool_bytes: size(limits.pool_per_core_bytes),
+        busy_poll: Duration::from_micros(u64::from(server.busy_poll_us)),
+        coalescing: match server.coalescing {
+            config::Coalescing::Off => Coalescing::Off,
+            config::Coalescing::Adaptive => Coalescing::Adaptive,
+            config::Coalescing::Always => Coalescing::Always,
+        },
+        sessions_max: count(limits.sessions_max),
+        logins_max: count(limits.connections_in_login_max),
+        discovery_max: count(limits.discovery_sessions_max),
+        discovery_lifetime: seconds(limits.discovery_lifetime_seconds),
+        unproved_per_address_max: count(limits.unproved_per_address_max),
+        connections_max: usize::MAX,
+        holding: Holding::new(size(limits.unproved_memory_bytes)),
+        gap_timeout: seconds(limits.command_gap_seconds),
+        login_timeout: seconds(limits.login_timeout_seconds),
+        queue_depth: u32::from(limits.queue_depth),
+        nop_interval: (limits.nop_interval_seconds > 0)
+            .then(|| seconds(limits.nop_interval_seconds)),
+        nop_timeout: seconds(limits.nop_timeout_seconds),
+        abort_timeout: seconds(limits.task_deadline_seconds),
+        fence_timeout: seconds(limits.task_deadline_seconds),
+        core_stall_limit: seconds(limits.core_stall_limit_seconds),
+        stop_timeout: seconds(limits.shutdown_timeout_seconds),
+        slow_command: slow_command(model),
     }
 }

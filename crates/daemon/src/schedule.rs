@@ -8,8 +8,8 @@ mod plan;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -19,7 +19,7 @@ use store::SnapshotName;
 
 pub(super) use self::plan::Period;
 use self::plan::{Run, expired, wanted};
-use super::control::Daemon;
+use super::daemon::Daemon;
 use super::snapshots;
 
 /// Between two looks at the clock.
@@ -29,24 +29,6 @@ const PAUSE: Duration = Duration::from_secs(5);
 const AUTHOR: &str = "schedule";
 /// After a run that failed.
 const RETRY: Duration = Duration::from_secs(300);
-
-/// Runs that have no snapshot, by unit: why.
-#[derive(Debug, Default)]
-pub(super) struct Missed(Mutex<BTreeMap<String, String>>);
-
-impl Missed {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
-        // One that panicked has left older ones.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// All of them.
-    pub(super) fn all(&self) -> Vec<(String, String)> {
-        let missed = self.lock();
-        let pairs = missed.iter();
-        pairs.map(|(lun, why)| (lun.clone(), why.clone())).collect()
-    }
-}
 
 /// What is known of a unit with a schedule. It lives no longer than the two of them.
 struct Progress {
@@ -87,7 +69,7 @@ impl Looks {
             progress.look(daemon, &lun, wanted(&schedule, seconds), now);
         }
         self.0.retain(|lun, _| scheduled.contains(lun));
-        let mut missed = daemon.missed.lock();
+        let mut missed = daemon.missed();
         missed.retain(|lun, _| scheduled.contains(lun));
     }
 }
@@ -110,7 +92,7 @@ impl Progress {
             Ok(()) => {
                 self.retry = None;
                 self.noted.clear();
-                daemon.missed.lock().remove(lun);
+                daemon.missed().remove(lun);
                 self.done = runs;
             }
             Err((run, problem)) => {
@@ -121,7 +103,7 @@ impl Progress {
                     snapshots::note_missed(daemon, lun, &why);
                     self.noted = vec![run.name.clone()];
                 }
-                daemon.missed.lock().insert(lun.to_owned(), why);
+                daemon.missed().insert(lun.to_owned(), why);
             }
         }
     }

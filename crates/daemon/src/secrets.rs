@@ -24,7 +24,6 @@ use super::file::unwritten;
 use super::history::{Record, name_of};
 use super::running::Running;
 use crate::secret::{SECRET_BYTES_MAX, SECRET_BYTES_MIN, Secrets, UserSecrets};
-use crate::state::make_private_directory;
 
 /// Lengths that CHAP secrets may have, in bytes.
 const SECRET_BYTES: std::ops::RangeInclusive<usize> = SECRET_BYTES_MIN..=SECRET_BYTES_MAX;
@@ -121,7 +120,7 @@ impl SecretFiles {
             failed(format!("the path {path} cannot be written into TOML"))
         })?;
         self.pending().insert(path.clone());
-        let kept = make_private_directory(&self.directory)
+        let kept = durable::make_private_directory(&self.directory)
             .and_then(|()| durable::replace(&path, secret.as_bytes()));
         kept.map_err(|error| {
             self.pending().remove(&path);

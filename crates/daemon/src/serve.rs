@@ -18,23 +18,28 @@ use config::Model;
 use confine::inherited::Inherited;
 use confine::privileges::opening;
 use hyperscsi::limits::ETHERTYPE;
-use plane::{Coalescing, DataPlane, Holding, Settings};
+use plane::{DataPlane, Settings};
 use reactor::FrameSocket;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use rustix::thread::gettid;
 
 use crate::administration::{AdminSockets, Administration};
+use crate::asked::Asked;
 use crate::banner::{BoundPortal, ServedUnit, banner, hyperscsi_banner, nbd_banner};
 use crate::confinement::Confinement;
 use crate::locate::OwnFiles;
+use crate::log_device::attach;
 use crate::logging::{Log, LogSwitch};
-use crate::prepare::{Asked, Prepared, prepare};
+use crate::open::open_parts;
+use crate::opened::OpenStore;
+use crate::prepare::{Prepared, prepare};
+use crate::running::settings;
+use crate::served::{Expected, open_expected};
 use crate::signal::Signals;
-use crate::state::{Trouble, check_identities};
+use crate::state::{Trouble, UnitIdentity, check_identities};
 use crate::{
     Daemon, Events, Leftovers, Opener, OwnSockets, PortNumbers, Running, RunningUnit, close_logs,
-    hyperscsi_places, nbd_places, open_first, open_hyperscsi, open_listeners, read_all_tls,
-    slow_command, stand_in, withheld,
+    hyperscsi_places, nbd_places, open_hyperscsi, open_listeners, read_all_tls, stand_in, withheld,
 };
 use crate::{Environment, StartError, apply, headroom, interface, logging, say, service};
 
@@ -124,7 +129,7 @@ pub fn serve(
 
 /// What the data plane gets, and what there is to say of it.
 fn sized(model: &Model) -> anyhow::Result<(Settings, Option<String>)> {
-    let mut settings = settings(model, cores(model)?);
+    let mut settings = settings(model, headroom::cores(model)?);
     settings.connections_max = connections_max(settings.cores, model.units().len());
     let sizing = headroom::size(model, settings.cores, headroom::at_start())?;
     settings.pool_bytes = usize::try_from(sizing.pool_bytes)?;
@@ -573,6 +578,42 @@ fn served_units(running: &Running) -> Vec<ServedUnit> {
 }
 
 /// How many connections leave descriptors for everything else: what the administration needs to be
+/// Opens the store of a unit at the start. Where it `is_held` one that cannot be opened is not served, and the others
+/// are.
+///
+/// # Errors
+///
+/// It cannot be opened, and is not held.
+fn open_first(
+    unit: &config::Unit,
+    identity: &UnitIdentity,
+    opener: &Opener,
+    is_held: bool,
+) -> Result<OpenStore, StartError> {
+    match open_store(unit, identity, opener) {
+        Err(error) if is_held => {
+            let recorded = Expected::of(unit, identity).ok();
+            withheld(unit, recorded.and_then(|it| it.size_bytes()), &error)
+        }
+        outcome => outcome,
+    }
+}
+
+/// Opens the store of a unit, with its log. May take as long as a file system or a server lets it.
+fn open_store(
+    unit: &config::Unit,
+    identity: &UnitIdentity,
+    opener: &Opener,
+) -> Result<OpenStore, StartError> {
+    let expected = Expected::of(unit, identity)?;
+    expected.check_form(unit)?;
+    expected.note_unserved(unit, identity);
+    let opened = open_parts(unit, |spec, place| {
+        open_expected((spec, place), opener, &expected, None)
+    })?;
+    attach(unit, identity, opened, (opener, None))
+}
+
 /// reached, what each core has for itself, and every store on every core.
 fn connections_max(cores: usize, units: usize) -> usize {
     const ADMINISTRATION: usize = 128;
@@ -583,48 +624,4 @@ fn connections_max(cores: usize, units: usize) -> usize {
     let most = most.and_then(|most| usize::try_from(most).ok());
     // At least half: with so few, there is not enough for anything.
     most.map_or(usize::MAX, |most| most.saturating_sub(kept).max(most / 2))
-}
-
-/// How many cores serve.
-pub(crate) fn cores(model: &Model) -> io::Result<usize> {
-    match model.server().cores {
-        Some(cores) => Ok(usize::from(cores.get())),
-        None => Ok(reactor::cores::usable()?.len()),
-    }
-}
-
-/// What the data plane of so many cores gets.
-pub(crate) fn settings(model: &Model, cores: usize) -> Settings {
-    let (limits, server) = (model.limits(), model.server());
-    let seconds = |seconds: u32| Duration::from_secs(u64::from(seconds));
-    let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
-    let count = |count: u32| size(u64::from(count));
-    Settings {
-        cores,
-        pool_bytes: size(limits.pool_per_core_bytes),
-        busy_poll: Duration::from_micros(u64::from(server.busy_poll_us)),
-        coalescing: match server.coalescing {
-            config::Coalescing::Off => Coalescing::Off,
-            config::Coalescing::Adaptive => Coalescing::Adaptive,
-            config::Coalescing::Always => Coalescing::Always,
-        },
-        sessions_max: count(limits.sessions_max),
-        logins_max: count(limits.connections_in_login_max),
-        discovery_max: count(limits.discovery_sessions_max),
-        discovery_lifetime: seconds(limits.discovery_lifetime_seconds),
-        unproved_per_address_max: count(limits.unproved_per_address_max),
-        connections_max: usize::MAX,
-        holding: Holding::new(size(limits.unproved_memory_bytes)),
-        gap_timeout: seconds(limits.command_gap_seconds),
-        login_timeout: seconds(limits.login_timeout_seconds),
-        queue_depth: u32::from(limits.queue_depth),
-        nop_interval: (limits.nop_interval_seconds > 0)
-            .then(|| seconds(limits.nop_interval_seconds)),
-        nop_timeout: seconds(limits.nop_timeout_seconds),
-        abort_timeout: seconds(limits.task_deadline_seconds),
-        fence_timeout: seconds(limits.task_deadline_seconds),
-        core_stall_limit: seconds(limits.core_stall_limit_seconds),
-        stop_timeout: seconds(limits.shutdown_timeout_seconds),
-        slow_command: slow_command(model),
-    }
 }

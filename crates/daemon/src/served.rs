@@ -4,13 +4,12 @@
 //! one is not served until what was served is back, or an administrator accepts what is there (`tarn lun adopt`). A
 //! unit that is new, or was given another store, has no such record: what is there is recorded.
 
-use std::sync::Arc;
-
 use config::{Place, StoreSpec};
 use remote::{RbdFailure, RbdOpenError};
 use store::{OpenFailure, SharedStore};
 
 use super::open::{Found, Opener, look_at_part, open_part};
+use super::opened::Part;
 use crate::StartError;
 use crate::error::MediumError;
 use crate::medium::{Fit, Medium, check_positions, name_of};
@@ -27,16 +26,6 @@ pub(super) enum Expected {
     Present,
     /// Parts with these names have to be these; others may be anything.
     Recorded(Vec<Medium>),
-}
-
-/// A part of a unit, as it was opened.
-#[derive(Clone, Debug)]
-pub(super) struct Part {
-    pub(super) store: Arc<dyn SharedStore>,
-    /// What it is; `None`: memory.
-    pub(super) medium: Option<Medium>,
-    /// It is another file than the one that was served last.
-    pub(super) is_other_file: bool,
 }
 
 impl Expected {

@@ -3,18 +3,21 @@
 //! store that hangs; so it holds up no other change.
 
 use std::collections::VecDeque;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use api::view;
-use plane::{Confirmation, Grant, Handle, NoAnswer, SessionId, SessionReport, UnitIndex};
+use plane::{Closed, Confirmation, Grant, Handle, NoAnswer, SessionId, SessionReport, UnitIndex};
+use store::{Exchange, SnapshotName};
 
-use super::apply::judge;
-use super::snapshots::Begun;
-use crate::access::ModelPolicy;
+use crate::access::{ModelPolicy, judge};
 
 /// How long the change itself waits for what it has left, before the next change has its turn: as
 /// long as it takes where nothing hangs.
 pub(super) const OWN_PATIENCE: Duration = Duration::from_millis(250);
+
+/// How long the rest of a change may take before it is logged.
+pub(super) const SETTLING_PATIENCE: Duration = Duration::from_secs(15);
 
 /// What has come of changes is kept for those who ask for it, of so many at most.
 const OUTCOMES_MAX: usize = 64;
@@ -195,6 +198,21 @@ pub(super) struct Rolling {
     pub(super) words: String,
     /// `None` while somebody looks.
     pub(super) begun: Option<Begun>,
+}
+
+/// A rollback whose exchange was begun.
+#[derive(Debug)]
+pub(super) struct Begun {
+    pub(super) lun: String,
+    pub(super) index: UnitIndex,
+    /// What its calls wait for each other by.
+    pub(super) key: PathBuf,
+    pub(super) name: SnapshotName,
+    pub(super) exchange: Exchange,
+    /// The unit serves what is at the path.
+    pub(super) is_served: bool,
+    pub(super) why: String,
+    pub(super) fence: Closed,
 }
 
 /// How far a change is.

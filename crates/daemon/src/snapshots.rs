@@ -12,7 +12,7 @@ mod orders;
 mod rollback;
 
 pub(super) use images::note_resumed;
-pub(super) use rollback::{Begun, settle as settle_rollbacks};
+pub(super) use rollback::settle as settle_rollbacks;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,11 +31,11 @@ use store::{
 };
 
 use super::attempts::Patience;
-use super::control::Daemon;
-use super::events::{Events, milliseconds};
+use super::daemon::Daemon;
+use super::events::Events;
 use super::running::RunningUnit;
 use super::schedule::Period;
-use crate::calendar::Moment;
+use crate::calendar::{Moment, milliseconds};
 
 /// Units of one moment, at most: each has a thread for its copy.
 const UNITS_MAX: usize = 16;

@@ -8,8 +8,8 @@ use api::stats::{Connections, Core, Hyperscsi, Logins, Operations, Series, Stats
 use plane::{CoreCounts, KindCounts, LoginCause, SeriesCounts};
 
 use super::Running;
-use super::control::Daemon;
-use super::events::milliseconds;
+use super::calendar::milliseconds;
+use super::daemon::Daemon;
 
 /// How many sessions there are, without a question to the cores.
 pub(super) fn sessions(daemon: &Daemon) -> u32 {

@@ -18,16 +18,16 @@ use store::SharedStore;
 use super::apply::{Growth, Prepared, number_targets};
 use super::attempts::on_thread;
 use super::caches::CacheSwitch;
-use super::held::withheld;
 use super::hyperscsi::{BoundSites, Served, Sites};
 use super::log_device::attach;
 use super::look::{BoundAddresses, Kept, LookedUnit, Means, ledger_change};
-use super::open::{Found, Leftovers, OpenStore, bind_socket, open_members, open_parts};
+use super::open::{Found, Leftovers, bind_socket, open_members, open_parts};
+use super::opened::{OpenStore, Part, withheld};
 use super::own_sockets::OwnSockets;
 use super::running::{
     NO_PORTAL, PortNumbers, Running, RunningListener, RunningSocket, RunningUnit,
 };
-use super::served::{Expected, Part, open_expected};
+use super::served::{Expected, open_expected};
 use super::steps::Match;
 use crate::StartError;
 use crate::administration::{AdminListening, listens_otherwise};

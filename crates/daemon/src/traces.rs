@@ -9,8 +9,8 @@ use plane::{
     Subject, TraceLimits, TraceReport, TransportDetails,
 };
 
-use super::control::no_answer;
-use super::events::milliseconds;
+use super::calendar::milliseconds;
+use super::daemon::no_answer;
 
 /// Default for the data that a trace keeps of a PDU, in bytes: what is at the
 /// beginning of parameter data.

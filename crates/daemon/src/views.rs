@@ -16,12 +16,12 @@ use plane::{Handle, Place, SessionReport, TransportDetails, UnitIndex};
 
 use crate::locate::Location;
 
-use super::control::{Daemon, InForce};
+use super::calendar::milliseconds;
+use super::daemon::{Daemon, InForce};
 use super::doctor::{self, Hindrance, Inquirer};
 use super::effect::{Consequence, PlannedStep};
-use super::events::milliseconds;
 use super::hyperscsi::{group_of, hyperscsi_places};
-use super::open::OpenStore;
+use super::opened::OpenStore;
 use super::running::Running;
 use super::{reservations, stats};
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use api::event::{Finding, Severity};
 
-use super::control::Daemon;
+use super::daemon::Daemon;
 use super::doctor::Inquirer;
 use super::{events, snapshots};
 

@@ -13,7 +13,8 @@ mod replace;
 mod seal;
 
 pub use replace::{
-    NotReplaced, TEMPORARY, make, make_like, open_private, replace, replace_content, try_replace,
+    NotReplaced, TEMPORARY, make, make_like, make_private_directory, open_private, replace,
+    replace_content, try_replace,
 };
 pub use seal::{
     Damage, FILE_BYTES_MAX, Found, copy_of, open, read, read_bytes, seal, sum_of, write,

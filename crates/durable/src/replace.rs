@@ -1,9 +1,11 @@
 //! Files that are replaced as a whole. After a crash the old content is there or the new one,
 //! never a part.
 
-use std::fs::{File, Metadata, OpenOptions, Permissions};
+use std::fs::{DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
+use std::os::unix::fs::{
+    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown,
+};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
@@ -21,6 +23,11 @@ pub fn open_private(path: &Path) -> io::Result<File> {
         .mode(PRIVATE)
         .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
         .open(path)
+}
+
+/// Makes a directory for its owner alone, and those above it, where they are not there.
+pub fn make_private_directory(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
 /// What the name of a file that is being written ends with; nobody else's files are called so.

@@ -23,7 +23,8 @@ use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 
 use crate::verbs::terminal;
-use daemon::prepare::{Flags, prepare_model};
+use daemon::Flags;
+use daemon::prepare::prepare_model;
 use daemon::signal::Signals;
 use daemon::{Environment, StartError, logging, password, serve};
 

@@ -10,7 +10,7 @@ use api::plan::{Action, Effect, Inspection, Kind, Origin, Step};
 use api::spec;
 use config::Draft;
 
-use super::{Daemon, InForce};
+use crate::daemon::{Daemon, InForce};
 
 impl Daemon {
     /// The text that an earlier one becomes, and what stays as it is or is left out. A text that cannot be planned at

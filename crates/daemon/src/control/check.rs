@@ -3,8 +3,6 @@
 use api::plan::Origin;
 use api::problem::{Problem, ProblemKind};
 
-use plane::NoAnswer;
-
 use super::planning::Planned;
 use crate::StartError;
 use crate::file::unwritten;
@@ -46,8 +44,4 @@ pub(super) fn unprepared(error: &StartError) -> Problem {
 
 pub(super) fn failed(detail: String) -> Problem {
     Problem::new(ProblemKind::ApplyFailed, detail)
-}
-
-pub(crate) fn no_answer(error: NoAnswer) -> Problem {
-    Problem::new(ProblemKind::Unavailable, error.to_string())
 }

@@ -4,11 +4,12 @@ use std::time::SystemTime;
 
 use api::event::{Finding, Severity};
 
-use super::{Daemon, SETTLING_PATIENCE};
-use crate::administration::ADMINISTRATION;
+use crate::daemon::Daemon;
 use crate::doctor::Inquirer;
 use crate::events::of_trouble;
+use crate::expiry::ADMINISTRATION;
 use crate::held::Withheld;
+use crate::settling::SETTLING_PATIENCE;
 use crate::state::{Trouble, Troubles};
 
 impl Daemon {

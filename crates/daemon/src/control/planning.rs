@@ -9,11 +9,10 @@ use api::plan::{Inspection, Origin, Plan, Step};
 use api::problem::{Mistake, Problem, ProblemKind};
 use config::{ConfigError, Differences, Model, NewSecrets, SpokenPaths};
 
-use super::{Daemon, InForce};
 use crate::StartError;
-use crate::access::ModelPolicy;
-use crate::apply;
+use crate::access::{ModelPolicy, judge};
 use crate::attempts::Patience;
+use crate::daemon::{Daemon, InForce};
 use crate::effect::PlannedStep;
 use crate::look::{self, Kept, Look, Looked};
 use crate::losses::Users;
@@ -171,7 +170,7 @@ impl Daemon {
         (model, policy): (&Model, &ModelPolicy),
     ) -> Result<(), Problem> {
         let sessions = self.sessions_now()?;
-        let mut verdict = apply::judge(policy, &sessions);
+        let mut verdict = judge(policy, &sessions);
         verdict
             .ended
             .extend(hyperscsi::ended(old, model, &sessions));

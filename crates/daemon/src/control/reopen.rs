@@ -12,13 +12,13 @@ use config::{Model, Place, StoreSpec, Unit};
 use plane::UnitIndex;
 use store::SharedStore;
 
-use super::Daemon;
 use super::check::{failed, unprepared};
-use crate::attempts::{Patience, on_thread};
-use crate::held::Withheld;
+use crate::attempts::{Patience, on_thread, pause};
+use crate::daemon::Daemon;
+use crate::held::{Acceptance, Withheld};
 use crate::locate::OwnFiles;
 use crate::look::{Means, look_again, look_at_reopened};
-use crate::open::{Opener, pause};
+use crate::open::Opener;
 use crate::running::{Running, RunningUnit};
 use crate::snapshots::settle_rollbacks;
 use crate::state::{State, UnitState};
@@ -34,17 +34,6 @@ pub(super) fn settle(state: &State, model: &Model) {
             "the ledger of identities has two ids for a renamed lun until the next change or start"
         );
     }
-}
-
-/// What a unit that is opened again may be.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Acceptance {
-    /// What was served.
-    AsServed,
-    /// Whatever is there: an administrator has said so. Not what its log has for another store.
-    Anything,
-    /// Whatever is there, and its log is that of it.
-    AnythingForLog,
 }
 
 /// How long stores are opened again before the next look at the configuration file.

@@ -1,47 +1,16 @@
 //! The rule about the configuration file: it is what runs, and Tarn can start with it again.
 
 use std::path::Path;
-use std::sync::Mutex;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use api::event::{Finding, Severity};
 use config::Model;
 
-use super::{finding, locked};
-use crate::control::Daemon;
+use super::{DocumentLooks, DocumentVerdict as Verdict, finding, locked};
+use crate::calendar::milliseconds;
+use crate::daemon::Daemon;
 use crate::error::Unanswered;
-use crate::events::milliseconds;
-use crate::file::{self, Content, Stamp};
-use crate::paced::Paced;
-
-/// Between two looks, however many want to know.
-const LOOKS_PAUSE: Duration = Duration::from_millis(20);
-
-/// What was said of the file when it was last read.
-#[derive(Clone, Debug)]
-struct Verdict {
-    /// `None` where another text might have the same.
-    stamp: Option<Stamp>,
-    /// The revision that ran.
-    revision: u64,
-    finding: Option<Finding>,
-}
-
-/// Looks at the file: those who want to know at once share one, and a text that is known is not read again.
-#[derive(Debug)]
-pub(super) struct DocumentLooks {
-    looks: Paced<Option<Finding>>,
-    last: Mutex<Option<Verdict>>,
-}
-
-impl Default for DocumentLooks {
-    fn default() -> Self {
-        Self {
-            looks: Paced::new(LOOKS_PAUSE),
-            last: Mutex::default(),
-        }
-    }
-}
+use crate::file::{self, Content};
 
 impl DocumentLooks {
     /// What there is to say of the file. Nothing where it is not known, as the file does not answer.

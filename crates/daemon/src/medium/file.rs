@@ -3,25 +3,19 @@
 use std::fs;
 use std::os::fd::BorrowedFd;
 
-use rustix::fs::{AtFlags, FileType, StatxFlags, fstat, major, minor, statx};
+use rustix::fs::{AtFlags, StatxFlags, major, minor, statx};
 
-use super::{FILE_SYSTEM, Medium, device};
+use super::{FILE_SYSTEM, Medium};
 
 /// File systems that are known by where their data is: a server with an export, a pool with a name.
 const BY_SOURCE: [&str; 4] = ["nfs", "smb", "ceph", "zfs"];
 
-/// Notes what shows that an open file or device is the medium that it was. What the kernel does not say is left out.
-pub(super) fn describe(open: BorrowedFd<'_>, medium: &mut Medium) {
-    let Ok(found) = fstat(open) else {
-        return;
-    };
-    if FileType::from_raw_mode(found.st_mode).is_block_device() {
-        device::describe(found.st_rdev, medium);
-        return;
-    }
+/// Notes what shows that an open file is the medium that it was; `device` is that of its file system. What the kernel
+/// does not say is left out.
+pub(super) fn describe(open: BorrowedFd<'_>, device: u64, medium: &mut Medium) {
     if let Ok(file_system) = reactor::filesystem::of(open) {
         if BY_SOURCE.contains(&file_system.kind.as_str())
-            && let Some(source) = source_of(found.st_dev)
+            && let Some(source) = source_of(device)
         {
             medium.note("source", source);
         }
@@ -60,6 +54,7 @@ fn source_in(mounts: &str, device: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsFd as _;
+    use std::os::unix::fs::MetadataExt as _;
 
     use super::*;
     use crate::scratch::Scratch;
@@ -73,7 +68,7 @@ mod tests {
         let described = |name: &str| {
             let file = fs::File::open(path(name)).unwrap();
             let mut medium = Medium::default();
-            describe(file.as_fd(), &mut medium);
+            describe(file.as_fd(), file.metadata().unwrap().dev(), &mut medium);
             medium
         };
         let (a, b) = (described("a"), described("b"));

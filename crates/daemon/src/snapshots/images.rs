@@ -18,8 +18,8 @@ use store::{
 use super::rollback::end_sessions;
 use super::{STEP_MAX, Source, note_in, source as find, wrong_store};
 use crate::attempts::Patience;
-use crate::control::Daemon;
-use crate::events::milliseconds;
+use crate::calendar::milliseconds;
+use crate::daemon::Daemon;
 use crate::running::RunningUnit;
 
 /// How long a caller waits for what takes long; the call itself may take a step more.

@@ -5,41 +5,25 @@
 //! caller has gone, and what was written to the file of before would be lost. So where the file system does not answer,
 //! the fence stays, the caller learns that nothing is known yet, and the daemon finds out later what has come of it.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::event::Severity;
 use api::problem::{Problem, ProblemKind};
-use plane::{Closed, SessionReport, UnitIndex};
-use store::{Exchange, SnapshotName, Snapshots, Standing};
+use plane::{SessionReport, UnitIndex};
+use store::{SnapshotName, Snapshots, Standing};
 
 use super::{HOLD_MAX, STEP_MAX, Source, not_held, note, note_as};
-use crate::attempts::Patience;
-use crate::control::{Acceptance, Daemon};
-use crate::open::pause;
-use crate::settling::Rolling;
+use crate::attempts::{Patience, pause};
+use crate::daemon::Daemon;
+use crate::held::Acceptance;
+use crate::settling::{Begun, Rolling};
 
 /// For the unit of before to be closed.
 const CLOSE_MAX: Duration = Duration::from_secs(2);
 
 /// Between two looks for sessions that see a unit which was replaced.
 const PAUSE: Duration = Duration::from_millis(5);
-
-/// A rollback whose exchange was begun.
-#[derive(Debug)]
-pub(crate) struct Begun {
-    lun: String,
-    index: UnitIndex,
-    /// What its calls wait for each other by.
-    key: PathBuf,
-    name: SnapshotName,
-    exchange: Exchange,
-    /// The unit serves what is at the path.
-    is_served: bool,
-    why: String,
-    fence: Closed,
-}
 
 /// How far a rollback is.
 enum Step {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use durable::Found;
 
 use super::State;
-use super::identity::Record;
+use super::ledger::Record;
 use super::repair::entries;
 use super::unit::{UnitState, damaged, name_of};
 use crate::StartError;

@@ -7,14 +7,11 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use config::{Model, Naa, Serial, Unit};
 use plane::{Save, SaveError, SavedState, Version};
-use store::{Note, Notes, SharedStore};
+use store::{Note, Notes};
 
+use super::directory::State;
 use super::ports::PortName;
-use super::unit::{Own, after};
-use super::{State, UnitIdentity};
-use crate::StartError;
 
 /// The form of the text of a state: this, its version, the ports, the content in hexadecimal digits; then length and
 /// checksum of all that, all with a space between. The ports are `NUMBER=TAG=TARGET`, with commas between, or a hyphen.
@@ -37,77 +34,49 @@ pub(super) struct OnMedium {
     is_told: AtomicBool,
 }
 
-impl State {
-    /// What a unit is known by when its store is open: a medium that keeps that itself decides, or is given it.
-    pub(crate) fn settle_identity(
-        &self,
-        unit: &Unit,
-        identity: UnitIdentity,
-        store: &dyn SharedStore,
-    ) -> UnitIdentity {
-        let notes = store.notes().filter(|_| !identity.is_withheld);
-        let Some(notes) = notes else {
-            return identity;
-        };
-        let known = notes.read(Note::Identity).ok().flatten();
-        let identity = match known.as_deref().and_then(parse_identity) {
-            Some((naa, serial)) => UnitIdentity {
-                naa: unit.naa.unwrap_or(naa),
-                serial: unit.serial.clone().unwrap_or(serial),
-                ..identity
-            },
-            None => {
-                let text = format!("{} {}", identity.naa, identity.serial);
-                if let Err(error) = notes.write(Note::Identity, &text) {
-                    tracing::warn!(%unit, %error, "serial number and NAA are not kept on the medium");
-                }
-                identity
-            }
-        };
-        identity.state.keep_on(OnMedium {
-            notes,
-            ledger: self.clone(),
-            own: Mutex::default(),
-            conflict: OnceLock::new(),
-            is_told: AtomicBool::new(false),
-        });
-        identity
-    }
+/// Checksums of the files that this process knows to be its own.
+#[derive(Debug, Default)]
+pub(super) struct Own {
+    /// That which was loaded or saved last.
+    pub(super) last: Option<String>,
+    /// Those that may be there all the same, oldest first: their saves have failed since, and not before the name of
+    /// the file was to be changed.
+    pub(super) left: Vec<String>,
+}
 
-    /// The names of ports by their numbers.
-    fn port_names(&self, numbers: &BTreeSet<u16>) -> Result<BTreeMap<u16, PortName>, StartError> {
-        if numbers.is_empty() {
-            return Ok(BTreeMap::new());
+/// How many files of saves that failed are known. Beyond that the oldest is dropped: later ones were to replace it.
+pub(super) const LEFT_MAX: usize = 64;
+
+impl Own {
+    /// The save of the file of this sum has failed, and the file may be there.
+    pub(super) fn note_left(&mut self, sum: String) {
+        self.left.retain(|other| *other != sum);
+        self.left.push(sum);
+        if self.left.len() > LEFT_MAX {
+            self.left.remove(0);
         }
-        let (ledger, _) = self.read_ledger()?;
-        Ok(ledger.port.names(numbers))
     }
 }
 
-/// Refuses units of one identity: that of a medium shows only when it is open.
-pub(crate) fn check_identities<'a>(
-    model: &Model,
-    identities: impl Iterator<Item = &'a UnitIdentity>,
-) -> Result<(), StartError> {
-    let mut seen = BTreeSet::new();
-    for (unit, identity) in model.units().iter().zip(identities) {
-        if !seen.insert(identity.naa) {
-            return Err(StartError::IdentityShared {
-                place: unit.place.clone(),
-                unit: unit.to_string(),
-            });
-        }
-    }
-    Ok(())
-}
+/// The version of what was saved without one.
+pub(super) const FIRST: Version = Version(0);
 
-/// NAA and serial number, with a space between.
-fn parse_identity(text: &str) -> Option<(Naa, Serial)> {
-    let (naa, serial) = text.split_once(' ')?;
-    Some((Naa::parse(naa).ok()?, Serial::parse(serial).ok()?))
+/// The version of what is saved next.
+pub(super) fn after(last: Option<Version>) -> Version {
+    Version(last.unwrap_or(FIRST).0.saturating_add(1))
 }
 
 impl OnMedium {
+    pub(super) fn new(notes: Arc<dyn Notes>, ledger: State) -> Self {
+        Self {
+            notes,
+            ledger,
+            own: Mutex::default(),
+            conflict: OnceLock::new(),
+            is_told: AtomicBool::new(false),
+        }
+    }
+
     fn own(&self) -> MutexGuard<'_, Own> {
         // Whatever panicked, each sum in it is of a text that this process has read or written.
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
@@ -308,9 +277,13 @@ mod tests {
 
     use plane::StateAuthority as _;
 
+    use config::{Model, Naa, Serial};
+    use store::SharedStore;
+
     use super::*;
+    use crate::StartError;
     use crate::scratch::Scratch;
-    use crate::state::UnitState;
+    use crate::state::{UnitIdentity, UnitState, check_identities};
 
     /// The state of a unit without reservations.
     const NOTHING: &[u8] = b"TARNUNIT\x02";

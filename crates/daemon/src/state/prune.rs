@@ -6,23 +6,14 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::fs;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::State;
-use super::identity::{Ledger, Record};
+use super::ledger::{Ledger, Record};
 use super::unit::UnitState;
 use crate::StartError;
 
 /// Records beside those of the configuration in force that a ledger keeps.
 pub(super) const UNUSED_MAX: usize = 4096;
-
-const DAY_SECONDS: u64 = 24 * 60 * 60;
-
-/// Today, in days since 1970 (UTC).
-pub(super) fn today() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs() / DAY_SECONDS)
-}
 
 /// A record that was pruned.
 #[derive(Debug)]

@@ -8,9 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use config::Model;
-use serde::{Deserialize, Serialize};
 
-use super::identity::Ledger;
+use super::ledger::{Ledger, Renaming};
 
 /// A change of the id of one unit.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -21,14 +20,6 @@ pub(crate) struct Rename {
     pub(crate) new: String,
     /// The path of its store, which it keeps; `None` for memory.
     pub(crate) path: Option<String>,
-}
-
-/// A rename that is begun, as the ledger holds it beside the record.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub(super) struct Renaming {
-    to: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    path: Option<String>,
 }
 
 impl Ledger {

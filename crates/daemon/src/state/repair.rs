@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use durable::{Found, copy_of};
 
 use super::State;
-use super::identity::{Ledger, Record};
+use super::ledger::{Ledger, Record};
 use super::unit::{SAVED, UnitState, name_of, unframe};
 
 /// A file that is not what Tarn wrote.

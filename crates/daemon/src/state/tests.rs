@@ -1,12 +1,17 @@
 //! The directory as several starts and several processes see it.
 
+use std::collections::BTreeSet;
+use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 
-use config::IscsiName;
-use plane::Save;
+use config::{IscsiName, Model, Naa};
+use durable::copy_of;
+use plane::{Save, StateAuthority as _};
 
 use super::*;
-use crate::locate::locate_for_start;
+use crate::StartError;
+use crate::locate::{Location, locate_for_start};
 use crate::scratch::Scratch;
 
 fn locations(model: &Model) -> Result<Vec<Option<Location>>, StartError> {
@@ -622,12 +627,12 @@ fn a_served_unit_is_never_given_a_new_identity_and_comes_back_into_a_ledger_with
 /// A ledger in which `name` was used last so many days ago.
 fn age(world: &World, name: &str, days: u64) {
     let path = world.state.ledger_path();
-    let FoundFile::Whole(text) = durable::read(&path).unwrap() else {
+    let durable::Found::Whole(text) = durable::read(&path).unwrap() else {
         panic!("no ledger");
     };
-    let mut ledger = Ledger::parse(&text, &path).unwrap();
+    let mut ledger = ledger::Ledger::parse(&text, &path).unwrap();
     let name = world.at(name).display().to_string();
-    let is_it = |record: &&mut identity::Record| record.path.as_deref() == Some(&name);
+    let is_it = |record: &&mut ledger::Record| record.path.as_deref() == Some(&name);
     ledger.records.iter_mut().find(is_it).unwrap().last_used -= days;
     let text = durable::seal(&ledger.to_text().unwrap());
     durable::write_with_copy(&path, text.as_bytes()).unwrap();

@@ -9,8 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use durable::{Found, NotReplaced, copy_of};
 use plane::{Save, SaveError, SavedState, StateAuthority, Version};
 
-use super::make_private_directory;
-use super::medium::OnMedium;
+use super::medium::{FIRST, OnMedium, Own, after};
 
 /// The lock of a unit's directory.
 pub(super) const LOCK: &str = "lock";
@@ -25,9 +24,6 @@ pub(super) const SAVED: &str = "saved";
 const MAGIC: &str = "tarn-state";
 const FORM: u32 = 4;
 const FORM_WITHOUT_VERSION: u32 = 3;
-
-/// That of a file whose form has none.
-const FIRST: Version = Version(0);
 
 /// What to do after a conflict.
 pub(crate) const CONFLICT_REMEDY: &str = "see that only one Tarn uses the state directory or the image; \
@@ -64,30 +60,6 @@ struct Kept {
     own: Mutex<Own>,
     /// What was found where this process had left something else.
     conflict: OnceLock<String>,
-}
-
-/// Checksums of the files that this process knows to be its own.
-#[derive(Debug, Default)]
-pub(super) struct Own {
-    /// That which was loaded or saved last.
-    pub(super) last: Option<String>,
-    /// Those that may be there all the same, oldest first: their saves have failed since, and not before the name of
-    /// the file was to be changed.
-    pub(super) left: Vec<String>,
-}
-
-/// How many files of saves that failed are known. Beyond that the oldest is dropped: later ones were to replace it.
-const LEFT_MAX: usize = 64;
-
-impl Own {
-    /// The save of the file of this sum has failed, and the file may be there.
-    pub(super) fn note_left(&mut self, sum: String) {
-        self.left.retain(|other| *other != sum);
-        self.left.push(sum);
-        if self.left.len() > LEFT_MAX {
-            self.left.remove(0);
-        }
-    }
 }
 
 impl Drop for Kept {
@@ -130,7 +102,7 @@ impl UnitState {
 
     /// Takes the directory of a unit for this process; `None` if another one has it.
     pub(super) fn lock(directory: &Path) -> io::Result<Option<Self>> {
-        make_private_directory(directory)?;
+        durable::make_private_directory(directory)?;
         let lock = durable::open_private(&directory.join(LOCK))?;
         match lock.try_lock() {
             Ok(()) => {
@@ -310,11 +282,6 @@ impl Kept {
     }
 }
 
-/// The version of what is saved next.
-pub(super) fn after(last: Option<Version>) -> Version {
-    Version(last.unwrap_or(FIRST).0.saturating_add(1))
-}
-
 pub(super) fn damaged(path: &Path, how: &str) -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidData,
@@ -376,6 +343,7 @@ fn header(form: u32, body: &[u8], name: &str) -> String {
 mod tests {
     use std::fs;
 
+    use super::super::medium::LEFT_MAX;
     use super::*;
     use crate::scratch::Scratch;
 

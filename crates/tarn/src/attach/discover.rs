@@ -136,7 +136,7 @@ fn carrier(
     let device = spec.at.device().cloned().unwrap_or_default();
     let carrier = match (device.interface(), device.udp()) {
         (Some(name), _) => {
-            daemon::interface::check_for_frames(name, &place(), FrameUse::Store)?;
+            daemon::interface::check_frames(name, &place(), FrameUse::Store)?;
             Carrier::interface(name)
         }
         (None, Some(address)) => Carrier::udp(address.host.clone(), Some(address.port)),

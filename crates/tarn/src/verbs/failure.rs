@@ -12,6 +12,9 @@ use super::exit::Exit;
 use super::suggest::Unclosed;
 use daemon::StartError;
 
+/// How a verb ends.
+pub(crate) type Outcome = Result<Exit, Failure>;
+
 /// Why a verb was not done. One variant per rule, each with its remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -48,13 +48,10 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
-use self::exit::Exit;
-use self::failure::Failure;
 use self::remote::{Alone, Noun, Run as _};
 use daemon::{Environment, error, say};
 
-/// How a verb ends.
-type Outcome = Result<Exit, Failure>;
+pub(crate) use self::failure::Outcome;
 
 /// What to ask the daemon.
 #[derive(Debug, Subcommand)]

@@ -2,13 +2,13 @@
 
 /// A line as far as the cursor.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(in crate::verbs) struct Partial {
+pub(crate) struct Partial {
     /// The words before the one that is being written.
-    pub(in crate::verbs) words: Vec<String>,
+    pub(crate) words: Vec<String>,
     /// That one, as far as it is there.
-    pub(in crate::verbs) last: String,
+    pub(crate) last: String,
     /// Where it begins in the line.
-    pub(in crate::verbs) start: usize,
+    pub(crate) start: usize,
 }
 
 /// A quote has no end.
@@ -27,7 +27,7 @@ struct Reader {
 }
 
 /// The words of a line. What follows a `#` at the beginning of a word is a remark.
-pub(in crate::verbs) fn split(line: &str) -> Result<Vec<String>, Unclosed> {
+pub(crate) fn split(line: &str) -> Result<Vec<String>, Unclosed> {
     let Reader {
         mut words,
         word,
@@ -41,7 +41,7 @@ pub(in crate::verbs) fn split(line: &str) -> Result<Vec<String>, Unclosed> {
 }
 
 /// The words of a line that is not finished.
-pub(in crate::verbs) fn partial(line: &str) -> Partial {
+pub(crate) fn partial(line: &str) -> Partial {
     let Reader { words, word, .. } = read(line);
     let (last, start) = word.unwrap_or_else(|| (String::new(), line.len()));
     Partial { words, last, start }
@@ -81,7 +81,7 @@ fn read(line: &str) -> Reader {
 }
 
 /// A word as it is written in a line, so that a shell reads it as this one.
-pub(in crate::verbs) fn quoted(word: &str) -> String {
+pub(crate) fn quoted(word: &str) -> String {
     let mut text = String::with_capacity(word.len());
     for (at, character) in word.char_indices() {
         let is_special = character.is_whitespace()

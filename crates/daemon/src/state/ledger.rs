@@ -3,18 +3,19 @@
 
 use std::io;
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use config::{Naa, Serial, Unit};
 use serde::{Deserialize, Serialize};
 
-use super::UnitIdentity;
 use super::ports::Ports;
-use super::renames::Renaming;
 use crate::StartError;
 use crate::locate::{FileMark, Location};
 
 /// Version of the file's form.
 const VERSION: u32 = 1;
+
+const DAY_SECONDS: u64 = 24 * 60 * 60;
 
 /// All identities ever made, as `identities.toml` holds them.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -43,7 +44,7 @@ pub(super) struct Record {
     serial: String,
     pub(super) naa: String,
     /// The day on which a unit was last started or changed with it, in days since 1970 (UTC).
-    #[serde(default = "super::prune::today")]
+    #[serde(default = "today")]
     pub(super) last_used: u64,
     /// The directory below `units` in which something was saved for the unit: its NAA, the
     /// configured one if there is one. What is there is missed when it is gone.
@@ -56,6 +57,14 @@ pub(super) struct Record {
     /// until after it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) renaming: Option<Renaming>,
+}
+
+/// A rename that is begun, as the ledger holds it beside the record.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub(super) struct Renaming {
+    pub(super) to: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) path: Option<String>,
 }
 
 /// An identity of the ledger, or one made for this run only.
@@ -71,11 +80,17 @@ pub(super) struct MadeIdentity {
     pub(super) saved_in: Option<String>,
 }
 
+/// Today, in days since 1970 (UTC).
+fn today() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs() / DAY_SECONDS)
+}
+
 impl Default for Ledger {
     fn default() -> Self {
         Self {
             version: VERSION,
-            today: super::prune::today(),
+            today: today(),
             records: Vec::new(),
             port: Ports::default(),
         }
@@ -93,7 +108,7 @@ impl Ledger {
             let problem: Vec<_> = error.message().split_whitespace().collect();
             foreign(problem.join(" "))
         })?;
-        ledger.today = super::prune::today();
+        ledger.today = today();
         if ledger.version != VERSION {
             return Err(StartError::StateVersion {
                 path: path.to_owned(),
@@ -168,8 +183,8 @@ impl Ledger {
 
     /// Writes the identity of a unit that is being served into the ledger, if the ledger does not
     /// have it any more. Never makes an identity.
-    pub(super) fn remember(&mut self, unit: &Unit, served: &UnitIdentity) {
-        let Some(id) = unit.id.as_ref().filter(|_| served.state.is_kept()) else {
+    pub(super) fn remember(&mut self, unit: &Unit, serial: &Serial, naa: Naa) {
+        let Some(id) = &unit.id else {
             return;
         };
         let today = self.today;
@@ -181,8 +196,8 @@ impl Ledger {
             id: Some(id.clone()),
             path: None,
             mark: None,
-            serial: served.serial.to_string(),
-            naa: served.naa.to_string(),
+            serial: serial.to_string(),
+            naa: naa.to_string(),
             last_used: today,
             saved_in: None,
             is_displaced: false,
