@@ -34,7 +34,8 @@ IQN := iqn.2026-11.example.tarn:demo
 
 serve: build $(DISK)
 	@[ "$$(id -u)" -ne 0 ] || echo "serve: running as root; an ordinary user is enough"
-	@[ "$(origin PORT)" != "command line" ] || [ ! -e "$(DISK).toml" ] || grep -q ":$(PORT)\"" "$(DISK).toml" || { \
+	@[ "$(origin PORT)" != "command line" ] || [ ! -e "$(DISK).toml" ] || grep -q ":$(PORT)\"" "$(DISK).toml" \
+		|| { [ "$(PORT)" = 3260 ] && ! grep -q portals "$(DISK).toml"; } || { \
 		echo "serve: $(DISK).toml does not listen on port $(PORT): change it with tarn portal, or remove the file" >&2; exit 2; }
 	@exec target/release/tarn serve --listen 127.0.0.1:$(PORT) --target $(IQN) --save $(DISK).toml $(DISK)
 

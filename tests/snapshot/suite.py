@@ -353,7 +353,8 @@ def a_rollback_gives_the_data_of_the_snapshot_back():
                 tarn.run("lun", "resize", "disk", "32M")
                 session.clear_unit_attentions()
                 mode = os.stat(place / "disk.img").st_mode
-                tarn.run("snapshot", "rollback", "disk@none", code=NOT_FOUND)
+                check("--yes" in tarn.run("snapshot", "rollback", "disk@first", code=FAILED), "a rollback without a terminal")
+                tarn.run("snapshot", "rollback", "disk@none", "--yes", code=NOT_FOUND)
                 equal(read(session, 0, BLOCK), b"b" * BLOCK, "a rollback that was refused ends no session")
                 tarn.run("snapshot", "rollback", "disk@first", "--yes")
                 check(session.connection.closed_within(5), "the session has ended")

@@ -76,6 +76,12 @@ pub(crate) fn json<T: Serialize>(value: &T) -> Response {
     written(value, "application/json")
 }
 
+/// 200 with this, which is JSON.
+pub(crate) fn json_text(text: &'static str) -> Response {
+    let content_type = HeaderValue::from_static("application/json");
+    ([(header::CONTENT_TYPE, content_type)], text).into_response()
+}
+
 /// 200 with this as JSON; the revision it belongs to as ETag.
 pub(crate) fn json_at<T: Serialize>(value: &T, revision: u64) -> Response {
     let mut response = json(value);

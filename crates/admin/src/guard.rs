@@ -43,6 +43,8 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
 /// For every request, known path or not: it is meant for this server, and its answer is neither
 /// cached nor framed nor mistaken for another type.
 pub(crate) async fn site(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    // Requests of one connection that are there already would be answered one after the other, before those of others.
+    tokio::task::yield_now().await;
     let may_ask = check_target(&request)
         .and_then(|()| peer_of(&request))
         .and_then(|peer| peer::check_site(&peer, request.headers(), &app.names()));

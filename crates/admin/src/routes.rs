@@ -1,5 +1,7 @@
 //! The table of routes: the one place that says what there is, and who may.
 
+use std::sync::LazyLock;
+
 use api::access::Role::{Admin, Metrics, Operator, Viewer};
 use api::access::{NewToken, Token};
 use api::edit::Edits;
@@ -18,7 +20,7 @@ use api::view::{
 use axum::http::Method;
 use axum::routing::{delete, get, post, put};
 
-use crate::answer::{Answer, json};
+use crate::answer::{Answer, json_text};
 use crate::handle::{
     configuration, daemon, edit, live, login, media, resources, sections, snapshots, tokens, traces,
 };
@@ -289,5 +291,6 @@ pub fn document() -> serde_json::Value {
 
 /// `GET /openapi.json`
 async fn own_document() -> Answer {
-    Ok(json(&document()))
+    static WRITTEN: LazyLock<String> = LazyLock::new(|| document().to_string());
+    Ok(json_text(&WRITTEN))
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
-use serde::de::{DeserializeOwned, Error as _};
+use serde::de::{DeserializeOwned, Error as _, MapAccess, Visitor};
 use serde::ser::SerializeMap as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
@@ -172,9 +172,39 @@ impl<T: Patched> Serialize for Patch<T> {
     }
 }
 
+/// An object in which no key is twice, at its first level.
+struct Keys(Map<String, Value>);
+
+impl<'de> Deserialize<'de> for Keys {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Once;
+
+        impl<'de> Visitor<'de> for Once {
+            type Value = Keys;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Keys, A::Error> {
+                let mut keys = Map::new();
+                while let Some((key, value)) = object.next_entry::<String, Value>()? {
+                    if keys.contains_key(&key) {
+                        return Err(A::Error::custom(format!("duplicate field `{key}`")));
+                    }
+                    keys.insert(key, value);
+                }
+                Ok(Keys(keys))
+            }
+        }
+
+        deserializer.deserialize_map(Once)
+    }
+}
+
 impl<'de, T: Patched> Deserialize<'de> for Patch<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut keys = Map::deserialize(deserializer)?;
+        let Keys(mut keys) = Keys::deserialize(deserializer)?;
         let mut names = Vec::new();
         for (key, _) in T::NAMED_BY {
             match keys.remove(*key) {
@@ -232,6 +262,17 @@ impl<T: Patched> PartialSchema for Patch<T> {
 mod tests {
     use crate::edit::{LunKeys, NbdKeys, QuotaKeys, TargetKeys};
     use crate::spec;
+
+    #[test]
+    fn no_key_is_set_twice() {
+        for keys in [
+            r#"{"id": "a", "serial": "A", "serial": "B"}"#,
+            r#"{"id": "a", "id": "b", "serial": "A"}"#,
+        ] {
+            let error = serde_json::from_str::<LunKeys>(keys).unwrap_err();
+            assert!(error.to_string().contains("duplicate field"), "{error}");
+        }
+    }
 
     #[test]
     fn what_is_given_is_set_and_what_is_empty_is_removed() {

@@ -452,6 +452,38 @@ mod tests {
     }
 
     #[test]
+    fn an_exclusion_that_would_exclude_nobody_is_refused() {
+        let with = |entries: &str| {
+            let entry = format!("{{ id = \"lab\", initiators = [{entries}] }}");
+            let lab = "{ id = \"lab\", initiators = [\"iqn.2001-01.example.lab:*\"] }";
+            Model::from_toml(&FILE.replace(lab, &entry), Path::new("tarn.toml"))
+        };
+        for wrong in [
+            "!*@[2001:db8::1]",
+            "!*@10.0.0.256",
+            "!*@",
+            "!*@*",
+            "!iqn.x@1.2.3.4/+8",
+        ] {
+            assert!(with(&format!("\"*\", \"{wrong}\"")).is_err(), "{wrong}");
+        }
+        let model = with(r#""*", "!*@::ffff:192.0.2.0/120", "!::ffff:198.51.100.1""#).unwrap();
+        let target = model
+            .target_by_name("iqn.2026-11.example.tarn:mixed")
+            .unwrap();
+        for (address, is_in) in [
+            ("192.0.2.9", false),
+            ("198.51.100.1", false),
+            ("192.0.3.9", true),
+        ] {
+            let map = model
+                .login(target, &initiator(&model, STRANGER, address, ""))
+                .unwrap();
+            assert_eq!(map.find(LunNumber(1)).is_some(), is_in, "{address}");
+        }
+    }
+
+    #[test]
     fn under_one_number_each_sees_the_unit_of_its_group_and_all_others_another() {
         let mut model = model();
         let target = model

@@ -326,7 +326,7 @@ impl Cidr {
             Some(prefix_text) => prefix_text
                 .parse()
                 .ok()
-                .filter(|&prefix| prefix <= max)
+                .filter(|prefix: &u8| *prefix <= max && prefix.to_string() == prefix_text)
                 .ok_or_else(|| AddressRule::PrefixTooLong {
                     text: text.to_owned(),
                     got: prefix_text.to_owned(),
@@ -341,7 +341,17 @@ impl Cidr {
                 host: format!("{address}/{max}"),
             });
         }
-        Ok(Self { address, prefix })
+        // As an address that comes in: a mapped one counts as the IPv4 address it is.
+        let mapped = prefix
+            .checked_sub(96)
+            .filter(|_| address != address.to_canonical());
+        Ok(match mapped {
+            Some(prefix) => Self {
+                address: address.to_canonical(),
+                prefix,
+            },
+            None => Self { address, prefix },
+        })
     }
 
     /// Whether `address` lies in the network. An IPv4 address that came in over an IPv6 socket

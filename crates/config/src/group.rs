@@ -105,7 +105,7 @@ pub(crate) const CERTIFICATE: &str = "certificate:";
 /// Name and address of an entry that wants both, such as `iqn.1993-08.org.debian:*@192.0.2.0/24`.
 fn name_at(text: &str) -> Option<(&str, &str)> {
     let (name, address) = text.rsplit_once('@')?;
-    (NamePattern::looks_like(name) && Cidr::looks_like(address)).then_some((name, address))
+    NamePattern::looks_like(name).then_some((name, address))
 }
 
 /// The user that an entry of a group names, if it names one.

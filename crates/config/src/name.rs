@@ -180,7 +180,7 @@ impl NamePattern {
     ///
     /// # Errors
     ///
-    /// Empty, longer than a name, or with blanks, control characters or letters that are not ASCII.
+    /// Empty, longer than a name, or with blanks, control characters, an `@` or letters that are not ASCII.
     pub fn parse(text: &str) -> Result<Self, NameRule> {
         if text.is_empty() {
             return Err(NameRule::Text(Rule::EmptyName {
@@ -196,7 +196,7 @@ impl NamePattern {
         }
         // Initiators are known to use signs that the standard's profile leaves out, such as the
         // underscore; a pattern must be able to name them.
-        if let Some(character) = text.chars().find(|c| !c.is_ascii_graphic()) {
+        if let Some(character) = text.chars().find(|c| !c.is_ascii_graphic() || *c == '@') {
             return Err(NameRule::Pattern {
                 pattern: text.to_owned(),
                 character,

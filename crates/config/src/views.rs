@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
+use std::net::IpAddr;
 
 use crate::error::Broken as _;
 use crate::value::quoted;
 use crate::{
-    ConfigError, Group, GroupIndex, InitiatorMatch, LunNumber, NamePattern, Place, Rule, TargetLun,
-    Viewers,
+    Cidr, ConfigError, Group, GroupIndex, InitiatorMatch, LunNumber, NamePattern, Place, Rule,
+    TargetLun, Viewers,
 };
 
 /// Two units that somebody would see under one number.
@@ -196,7 +197,9 @@ enum Who {
     /// Initiators of names that both patterns match.
     Patterns(String, String),
     /// An initiator at this address.
-    Address(std::net::IpAddr),
+    Address(IpAddr),
+    /// An initiator of such a name at this address.
+    NameAt(String, IpAddr),
     /// Someone who is the same in both.
     Same(&'static str),
 }
@@ -213,6 +216,9 @@ impl fmt::Display for Who {
                 quoted(two)
             ),
             Self::Address(address) => write!(f, "an initiator at {address}"),
+            Self::NameAt(name, address) => {
+                write!(f, "initiator {} at {address}", quoted(name))
+            }
             Self::Same(what) => f.write_str(what),
         }
     }
@@ -247,11 +253,42 @@ impl Group {
             .any(|entry| matches!(entry, InitiatorMatch::Name(pattern) if pattern.matches(name)))
     }
 
-    fn excludes_address(&self, address: std::net::IpAddr) -> bool {
+    fn excludes_address(&self, address: IpAddr) -> bool {
         let mut excluded = self.excluded.iter();
-        excluded.any(
-            |entry| matches!(entry, InitiatorMatch::Address(network) if network.contains(address)),
-        )
+        excluded.any(|entry| match entry {
+            InitiatorMatch::Address(network) => network.contains(address),
+            InitiatorMatch::NameAt(pattern, network) => {
+                pattern.as_str() == "*" && network.contains(address)
+            }
+            InitiatorMatch::Name(_) | InitiatorMatch::User(_) | InitiatorMatch::Certificate(_) => {
+                false
+            }
+        })
+    }
+
+    fn excludes_name_at(&self, name: &str, address: IpAddr) -> bool {
+        let mut excluded = self.excluded.iter();
+        self.excludes_name(name)
+            || self.excludes_address(address)
+            || excluded.any(|entry| {
+                matches!(entry, InitiatorMatch::NameAt(pattern, network)
+                    if pattern.matches(name) && network.contains(address))
+            })
+    }
+
+    /// An initiator whose name matches both patterns, at an address of both networks, if neither group takes it out.
+    fn shares_name_at(
+        &self,
+        other: &Self,
+        names: (&NamePattern, &NamePattern),
+        networks: (&Cidr, &Cidr),
+    ) -> Option<Who> {
+        let name = names.0.common(names.1)?;
+        let address = networks.0.common(networks.1)?;
+        let is_out = [self, other]
+            .iter()
+            .any(|group| group.excludes_name_at(&name, address));
+        (!is_out).then_some(Who::NameAt(name, address))
     }
 
     /// Who is in both groups, where that is certain.
@@ -274,6 +311,17 @@ impl Group {
             }
             (InitiatorMatch::User(one), InitiatorMatch::User(two)) => {
                 (one == two).then_some(Who::Same("a user that both name"))
+            }
+            (InitiatorMatch::NameAt(one, at), InitiatorMatch::NameAt(two, other_at)) => {
+                self.shares_name_at(other, (one, two), (at, other_at))
+            }
+            (InitiatorMatch::NameAt(one, at), InitiatorMatch::Name(two))
+            | (InitiatorMatch::Name(two), InitiatorMatch::NameAt(one, at)) => {
+                self.shares_name_at(other, (one, two), (at, at))
+            }
+            (InitiatorMatch::NameAt(one, at), InitiatorMatch::Address(two))
+            | (InitiatorMatch::Address(two), InitiatorMatch::NameAt(one, at)) => {
+                self.shares_name_at(other, (one, one), (at, two))
             }
             // Certificates are those of clients of NBD, who see no numbers.
             (

@@ -203,7 +203,9 @@ impl Prepared {
     pub(super) fn grow(&self, patience: &Patience<'_>) -> Result<(), String> {
         let failed = |position: usize, size: &str, error: &str| {
             let unit = self.running.unit_name(position);
-            format!("lun {unit} cannot grow{size}: {error}")
+            format!(
+                "lun {unit} cannot grow{size}: {error}; what this change has lengthened before stays longer"
+            )
         };
         for (position, growth) in &self.grown {
             let unit = &self.running.model.units()[*position];

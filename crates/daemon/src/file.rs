@@ -162,6 +162,13 @@ impl<'a> Found<'a> {
     /// The record comes first: should Tarn be killed in between, the file says what runs, and a
     /// record too many does no harm.
     pub(super) fn save(&self, history: &mut History, record: Record) -> Result<(), Problem> {
+        // Whoever edits the file does not wait for a change that takes long.
+        let edited = |text: &String| fs::read(self.file).is_ok_and(|now| now != text.as_bytes());
+        if self.text.as_ref().is_some_and(edited) {
+            let file = self.file.display();
+            let detail = format!("{file} was edited while this change was made; check it, and try again");
+            return Err(Problem::new(ProblemKind::Conflict, detail));
+        }
         let text = record.text.clone();
         let added = history.add(record);
         added.map_err(|error| {

@@ -12,7 +12,7 @@ use std::time::SystemTime;
 use config::{
     ConfigError, HyperScsiArguments, IscsiName, Model, Place, Warning, default_target_name,
 };
-use confine::privileges::opening;
+use confine::privileges::{self, opening};
 
 use crate::administration::{self, SocketPath};
 use crate::asked::{Asked, Flags};
@@ -259,12 +259,17 @@ pub fn check(file: &Path, environment: &Environment) -> Result<String, Vec<Start
     let wrong = |errors: Vec<ConfigError>| errors.into_iter().map(StartError::from).collect();
     let model = Model::read(&text, file).map_err(|errors| -> Vec<_> { wrong(errors) })?;
     let mut mistakes: Vec<StartError> = confinement::account(&model).err().into_iter().collect();
-    mistakes.extend(Secrets::read_all(&model, environment.uid).1);
+    // As the start does it: what that user cannot read is found here.
+    let uid = match privileges::is_root() && mistakes.is_empty() {
+        true => confinement::become_user(&model, environment.uid).map_err(one)?,
+        false => environment.uid,
+    };
+    mistakes.extend(Secrets::read_all(&model, uid).1);
     mistakes.extend(crate::check_interfaces(&model).err());
     mistakes.extend(administration::check_certificate(&model));
     let of_nbd = crate::read_all_tls(&model).1.into_iter();
     mistakes.extend(of_nbd.map(|(_, error)| error));
-    let (locations, misplaced) = locate_each(&model);
+    let (locations, misplaced) = opening(|| locate_each(&model));
     mistakes.extend(misplaced);
     let state = model.server().state.clone();
     let state = state.or_else(|| environment.state_directory().ok());
@@ -273,13 +278,13 @@ pub fn check(file: &Path, environment: &Environment) -> Result<String, Vec<Start
     for (unit, location) in model.units().iter().zip(&locations) {
         // What is not found is not looked at again.
         for (store, place) in unit.parts().filter(|_| location.is_some()) {
-            mistakes.extend(crate::look_at_new(store, place, &opener).err());
+            mistakes.extend(opening(|| crate::look_at_new(store, place, &opener)).err());
         }
-        mistakes.extend(crate::look_at_new_log(unit, &opener).err());
+        mistakes.extend(opening(|| crate::look_at_new_log(unit, &opener)).err());
     }
     // It asks the same of stores, and ends at the first.
     if mistakes.is_empty() {
-        mistakes.extend(Reach::of(&model, Some(file), None).err());
+        mistakes.extend(opening(|| Reach::of(&model, Some(file), None)).err());
     }
     let sizing = headroom::cores(&model).ok();
     let sizing = sizing.map(|cores| headroom::size(&model, cores, headroom::at_start()));

@@ -157,7 +157,7 @@ impl Thing for Session {
 #[rustfmt::skip]
 impl Thing for spec::Group {
     const FILES: &'static [Attribute<Self>] = &[
-        Attribute::shows("initiators", "name patterns, addresses, networks, users and exclusions (`!...`), a line each; writing replaces all", |group: &Self| lines(&group.initiators))
+        Attribute::shows("initiators", "name patterns, addresses, networks, names at addresses, users and exclusions (`!...`), a line each; writing replaces all", |group: &Self| lines(&group.initiators))
             .writes_list(|group, text| Ok(Call::edit(Edit::Put(Whole::Group(Self { id: group.id.clone(), initiators: words(text) }))))),
     ];
 }

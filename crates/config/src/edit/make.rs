@@ -11,6 +11,7 @@ use super::section::Section as _;
 use super::target::shares_view;
 use crate::LunNumber;
 use crate::address::is_same_bind;
+use crate::group::initiator_form;
 
 impl Draft {
     /// Makes one edit; true when it has made a thing.
@@ -153,10 +154,12 @@ impl Draft {
         if let Some(initiators) = &keys.initiators {
             group.initiators.clone_from(initiators);
         }
-        let removed: HashSet<&String> = keys.remove.iter().collect();
-        group.initiators.retain(|entry| !removed.contains(entry));
-        let mut there: HashSet<String> = group.initiators.iter().cloned().collect();
-        let new = keys.add.iter().filter(|new| there.insert((*new).clone()));
+        let form = |entry: &String| initiator_form(entry);
+        let removed: HashSet<String> = keys.remove.iter().map(form).collect();
+        let initiators = &mut group.initiators;
+        initiators.retain(|entry| !removed.contains(&form(entry)));
+        let mut there: HashSet<String> = initiators.iter().map(form).collect();
+        let new = keys.add.iter().filter(|new| there.insert(form(new)));
         group.initiators.extend(new.cloned());
         self.put_section(&group).map(drop)
     }

@@ -239,8 +239,12 @@ fn legal_member(text: &str) -> Option<String> {
         return Some(network);
     }
     if let Some((name, at)) = text.rsplit_once('@') {
-        return Some(format!("{}@{}", legal_member(name)?, address::network(at)?));
+        return Some(format!("{}@{}", legal_name(name)?, address::network(at)?));
     }
+    legal_name(text)
+}
+
+fn legal_name(text: &str) -> Option<String> {
     let lower = text.to_ascii_lowercase();
     let is_name = ["iqn.", "eui.", "naa.", "*", "?"]
         .iter()

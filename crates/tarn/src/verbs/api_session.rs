@@ -88,6 +88,14 @@ impl ApiSession {
         }
     }
 
+    /// The same where data is lost for good: without a person it must have been said before.
+    pub(super) fn confirm_loss(&self, is_said: bool, question: &str) -> Result<(), Failure> {
+        match is_said || self.may_ask() {
+            true => self.confirm(is_said, question),
+            false => Err(Failure::NeedsYes),
+        }
+    }
+
     /// Makes edits of the configuration, all of them or none, and prints what that did. Where that takes something
     /// away, a person is asked first.
     pub(super) fn edit(

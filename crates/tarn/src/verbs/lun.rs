@@ -488,7 +488,7 @@ fn medium(lun: &Lun) -> String {
 
 /// Decides what becomes of what the log of a unit has.
 fn decide(api: &ApiSession, id: &str, verdict: &str, yes: bool, question: &str) -> Outcome {
-    api.confirm(yes, question)?;
+    api.confirm_loss(yes, question)?;
     let at = path(&["luns", id, "log", verdict]);
     let answer = terminal::busy("opening", || api.client.order::<Lun>(&at))?;
     api.output

@@ -190,7 +190,7 @@ impl Which {
         let question = format!(
             "Roll lun {lun} back to {name}? What was written since is gone, and sessions that see it end."
         );
-        api.confirm(is_said, &question)?;
+        api.confirm_loss(is_said, &question)?;
         let at = self.path(&["rollback"]);
         let answer = terminal::busy("rolling back", || api.client.order::<RolledBack>(&at))?;
         let unsettled = answer.value.unsettled;
