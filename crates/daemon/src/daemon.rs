@@ -275,11 +275,6 @@ impl Daemon {
         self.state.note_saved(identities);
     }
 
-    /// Names of removed units whose last flush failed, and no caller knows. To be called when the plane has ended.
-    pub(crate) fn unflushed_at_end(&self) -> Vec<String> {
-        self.settlings().unflushed_at_end(&self.plane)
-    }
-
     /// Does what changes have left to do, as far as it can be done now. To be called now and then.
     pub(crate) fn settle_rest(&self) {
         self.note_saved();
@@ -298,11 +293,6 @@ impl Daemon {
     pub(super) fn sessions_now(&self) -> Result<Arc<[SessionReport]>, Problem> {
         let ask = || self.plane.sessions().map(Arc::from);
         self.sessions.ask(ask).map_err(no_answer)
-    }
-
-    /// Files that are being looked at.
-    pub(super) const fn attempts(&self) -> &Attempts {
-        &self.attempts
     }
 
     pub(super) fn file(&self) -> Result<&Path, Problem> {

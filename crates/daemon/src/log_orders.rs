@@ -121,7 +121,7 @@ fn head_of(daemon: &Daemon, unit: &config::Unit) -> Result<Option<LogHead>, Prob
     };
     let mut options = device_options(log);
     options.size_bytes = None;
-    let patience = daemon.attempts().begin_plan();
+    let patience = daemon.attempts.begin_plan();
     let read = on_thread((&log.store, &log.place), &patience, move |_, _| {
         let device = retry_while_in_use(|| options.open(), is_in_use)?;
         store::read_log_head(&*device).map_err(anyhow::Error::from)

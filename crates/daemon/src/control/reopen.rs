@@ -20,7 +20,6 @@ use crate::locate::OwnFiles;
 use crate::look::{Means, look_again, look_at_reopened};
 use crate::open::Opener;
 use crate::running::{Running, RunningUnit};
-use crate::snapshots::settle_rollbacks;
 use crate::state::{State, UnitState};
 use crate::steps::Match;
 use crate::take::take;
@@ -147,11 +146,6 @@ impl Daemon {
             tracing::info!(lun, unsettled, "a store was opened again");
         }
         Ok(())
-    }
-
-    /// Finds out what has come of rollbacks that were not known to be over. To be called now and then.
-    pub(crate) fn settle_rollbacks(&self) {
-        settle_rollbacks(self);
     }
 
     /// Records the sizes of stores that grew beside Tarn: what is smaller at the next start was cut. To be called now
