@@ -57,13 +57,7 @@ pub(crate) fn close_logs(daemon: &Daemon) {
 /// There is no such unit, it is not held for that, or it cannot be opened.
 pub(super) fn decide(daemon: &Daemon, lun: &str, verdict: Verdict) -> Result<(), Problem> {
     let in_force = daemon.in_force();
-    let running = &in_force.running;
-    let units = running.model.units().iter().zip(&running.units);
-    let mut named = units.filter(|(unit, _)| unit.to_string() == lun);
-    let Some((unit, served)) = named.next() else {
-        let detail = format!("there is no lun {lun:?}; check the name");
-        return Err(Problem::new(ProblemKind::NotFound, detail));
-    };
+    let (unit, served) = in_force.lun(lun)?;
     let done = match verdict {
         Verdict::Replay => "replayed",
         Verdict::Discard => "discarded",

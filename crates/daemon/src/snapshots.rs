@@ -582,13 +582,7 @@ pub(super) fn note_missed(daemon: &Daemon, lun: &str, why: &str) {
 
 fn source(daemon: &Daemon, lun: &str) -> Result<Source, Problem> {
     let in_force = daemon.in_force();
-    let running = &in_force.running;
-    let mut units = running.model.units().iter().zip(&running.units);
-    let found = units.find(|(unit, _)| unit.to_string() == lun);
-    let (unit, served) = found.ok_or_else(|| {
-        let detail = format!("there is no lun {lun:?}; check the name");
-        Problem::new(ProblemKind::NotFound, detail)
-    })?;
+    let (unit, served) = in_force.lun(lun)?;
     Source::of(unit, served)
 }
 

@@ -244,17 +244,7 @@ impl Daemon {
     /// There is no such unit, it is no image that others could have, or the cluster does not let this user.
     pub(crate) fn take_over_medium(&self, lun: &str) -> Result<(), Problem> {
         let in_force = self.in_force();
-        let mut units = in_force
-            .running
-            .model
-            .units()
-            .iter()
-            .zip(&in_force.running.units);
-        let found = units.find(|(unit, _)| unit.to_string() == lun);
-        let (unit, served) = found.ok_or_else(|| {
-            let detail = format!("there is no lun {lun:?}; check the name");
-            Problem::new(ProblemKind::NotFound, detail)
-        })?;
+        let (unit, served) = in_force.lun(lun)?;
         let patience = self.attempts.begin();
         if !self.take_over_images(lun, (unit, served), &patience)? {
             let detail = format!(
