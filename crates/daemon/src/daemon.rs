@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use api::event::Severity;
 use api::plan::Document;
 use api::problem::{Problem, ProblemKind};
-use config::Model;
+use config::{Model, Unit};
 use confine::inherited::Inherited;
 use plane::{Handle, NoAnswer, SessionReport};
 
@@ -21,7 +21,7 @@ use super::history::{History, Past};
 use super::losses::Readings;
 use super::paced::Paced;
 use super::quotas::{Accounts, Summons};
-use super::running::Running;
+use super::running::{Running, RunningUnit};
 use super::secrets::SecretFiles;
 use super::settling::{SETTLING_PATIENCE, Settlings};
 use crate::StartError;
@@ -49,6 +49,19 @@ pub(super) struct InForce {
     pub(super) running: Running,
     pub(super) document: Document,
     pub(super) past: Past,
+}
+
+impl InForce {
+    /// The unit of this name.
+    pub(super) fn lun(&self, lun: &str) -> Result<(&Unit, &RunningUnit), Problem> {
+        let running = &self.running;
+        let mut units = running.model.units().iter().zip(&running.units);
+        let found = units.find(|(unit, _)| unit.to_string() == lun);
+        found.ok_or_else(|| {
+            let detail = format!("there is no lun {lun:?}; check the name");
+            Problem::new(ProblemKind::NotFound, detail)
+        })
+    }
 }
 
 /// The daemon.
@@ -217,7 +230,7 @@ impl Daemon {
     pub(crate) fn where_to_look(&self, names: &[Arc<str>]) -> String {
         let in_force = self.in_force();
         let units = in_force.running.model.units().iter();
-        let named = |unit: &&config::Unit| names.iter().any(|name| **name == *unit.to_string());
+        let named = |unit: &&Unit| names.iter().any(|name| **name == *unit.to_string());
         super::keepers::where_to_look(units.filter(named))
     }
 
@@ -275,11 +288,6 @@ impl Daemon {
         self.state.note_saved(identities);
     }
 
-    /// Names of removed units whose last flush failed, and no caller knows. To be called when the plane has ended.
-    pub(crate) fn unflushed_at_end(&self) -> Vec<String> {
-        self.settlings().unflushed_at_end(&self.plane)
-    }
-
     /// Does what changes have left to do, as far as it can be done now. To be called now and then.
     pub(crate) fn settle_rest(&self) {
         self.note_saved();
@@ -298,11 +306,6 @@ impl Daemon {
     pub(super) fn sessions_now(&self) -> Result<Arc<[SessionReport]>, Problem> {
         let ask = || self.plane.sessions().map(Arc::from);
         self.sessions.ask(ask).map_err(no_answer)
-    }
-
-    /// Files that are being looked at.
-    pub(super) const fn attempts(&self) -> &Attempts {
-        &self.attempts
     }
 
     pub(super) fn file(&self) -> Result<&Path, Problem> {

@@ -57,13 +57,7 @@ pub(crate) fn close_logs(daemon: &Daemon) {
 /// There is no such unit, it is not held for that, or it cannot be opened.
 pub(super) fn decide(daemon: &Daemon, lun: &str, verdict: Verdict) -> Result<(), Problem> {
     let in_force = daemon.in_force();
-    let running = &in_force.running;
-    let units = running.model.units().iter().zip(&running.units);
-    let mut named = units.filter(|(unit, _)| unit.to_string() == lun);
-    let Some((unit, served)) = named.next() else {
-        let detail = format!("there is no lun {lun:?}; check the name");
-        return Err(Problem::new(ProblemKind::NotFound, detail));
-    };
+    let (unit, served) = in_force.lun(lun)?;
     let done = match verdict {
         Verdict::Replay => "replayed",
         Verdict::Discard => "discarded",
@@ -121,7 +115,7 @@ fn head_of(daemon: &Daemon, unit: &config::Unit) -> Result<Option<LogHead>, Prob
     };
     let mut options = device_options(log);
     options.size_bytes = None;
-    let patience = daemon.attempts().begin_plan();
+    let patience = daemon.attempts.begin_plan();
     let read = on_thread((&log.store, &log.place), &patience, move |_, _| {
         let device = retry_while_in_use(|| options.open(), is_in_use)?;
         store::read_log_head(&*device).map_err(anyhow::Error::from)

@@ -40,14 +40,7 @@ impl Drop for Permit<'_> {
 /// Moves the medium of a unit.
 pub(super) fn order(daemon: &Daemon, lun: &str, order: MediumOrder) -> Result<(), Problem> {
     let in_force = daemon.in_force();
-    let running = &in_force.running;
-    let mut units = running.model.units().iter().zip(&running.units);
-    let (unit, served) = units
-        .find(|(unit, _)| unit.to_string() == lun)
-        .ok_or_else(|| {
-            let detail = format!("there is no lun {lun:?}; check the name");
-            Problem::new(ProblemKind::NotFound, detail)
-        })?;
+    let (unit, served) = in_force.lun(lun)?;
     if !unit.store.removable {
         return Err(fixed(lun));
     }
@@ -88,10 +81,7 @@ pub(super) fn take_over(daemon: &Daemon, lun: &str) -> Result<(), Problem> {
 /// Serves a unit with what is at the place of its store.
 pub(super) fn adopt(daemon: &Daemon, lun: &str) -> Result<(), Problem> {
     let in_force = daemon.in_force();
-    let Some(served) = in_force.running.unit_named(lun) else {
-        let detail = format!("there is no lun {lun:?}; check the name");
-        return Err(Problem::new(ProblemKind::NotFound, detail));
-    };
+    let (_, served) = in_force.lun(lun)?;
     let Some(_permit) = Permit::new(&ORDERS) else {
         return Err(crowded(lun));
     };

@@ -113,14 +113,7 @@ pub(super) fn clear(daemon: &Daemon, lun: &str) -> Result<(), Problem> {
 
 fn index(daemon: &Daemon, lun: &str) -> Result<UnitIndex, Problem> {
     let in_force = daemon.in_force();
-    let running = &in_force.running;
-    let mut units = running.model.units().iter().zip(&running.units);
-    let found = units.find(|(unit, _)| unit.to_string() == lun);
-    let (_, served) = found.ok_or_else(|| {
-        let detail = format!("there is no lun {lun:?}; check the name");
-        Problem::new(ProblemKind::NotFound, detail)
-    })?;
-    Ok(served.index)
+    in_force.lun(lun).map(|(_, served)| served.index)
 }
 
 #[cfg(test)]

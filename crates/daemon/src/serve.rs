@@ -36,6 +36,7 @@ use crate::prepare::{Prepared, prepare};
 use crate::running::settings;
 use crate::served::{Expected, open_expected};
 use crate::signal::Signals;
+use crate::snapshots::settle_rollbacks;
 use crate::state::{Trouble, UnitIdentity, check_identities};
 use crate::{
     Daemon, Events, Leftovers, Opener, OwnSockets, PortNumbers, Running, RunningUnit, close_logs,
@@ -102,7 +103,7 @@ pub fn serve(
     let model = Arc::clone(&first.running().model);
     let (plane, daemon) = connect(prepared, inherited, first, settings, (doctor, log.switch()))?;
     receivers.start()?;
-    daemon.events().send_to(receivers);
+    daemon.events.send_to(receivers);
     let control = Arc::clone(&daemon) as Arc<dyn Control>;
     let administration = match sockets {
         Some(sockets) => administration(sockets, control, &daemon)?,
@@ -310,7 +311,7 @@ fn end(
         anyhow::bail!("a core failed; see the log");
     }
     // Of changes whose outcome nobody has asked for; they may be named there already.
-    for name in daemon.unflushed_at_end() {
+    for name in daemon.settlings().unflushed_at_end(&daemon.plane) {
         if !stopped.unflushed.iter().any(|one| **one == *name) {
             stopped.unflushed.push(name.into());
         }
@@ -346,7 +347,7 @@ fn administration(
         Ok(administration) => {
             daemon.set_administration(administration.listening());
             for problem in administration.problems() {
-                daemon.troubles().note(trouble(problem.clone()));
+                daemon.state.troubles().note(trouble(problem.clone()));
             }
             Ok(Some(administration))
         }
@@ -355,6 +356,7 @@ fn administration(
         Err(error) => {
             let error = crate::error::chain(&error);
             daemon
+                .state
                 .troubles()
                 .note(trouble(format!("there is none: {error}")));
             Ok(None)
@@ -413,7 +415,7 @@ impl Reloads {
                     Ok(()) => reload(&daemon, &is_over),
                     Err(RecvTimeoutError::Timeout) => {
                         daemon.settle_rest();
-                        daemon.settle_rollbacks();
+                        settle_rollbacks(&daemon);
                         daemon.reopen_outdated();
                         daemon.note_growth();
                         reactor::process::look_after_guardian();

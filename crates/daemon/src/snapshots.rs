@@ -290,15 +290,15 @@ pub(super) fn take_named(
     let sources = sources(daemon, luns)?;
     let permit = orders::begin(&orders::ORDERS, author);
     let _permit = permit.map_err(|detail| Problem::new(ProblemKind::Unavailable, detail))?;
-    let step = daemon.attempts().begin_step(STEP_MAX);
+    let step = daemon.attempts.begin_step(STEP_MAX);
     let begun = at_once(sources.iter(), |source| source.begin(name, &step))?;
     let (copies, paused) = copy(daemon, &sources, begun, name)?;
-    let step = daemon.attempts().begin_step(STEP_MAX);
+    let step = daemon.attempts.begin_step(STEP_MAX);
     let kept = outcomes_of(sources.iter().zip(copies), |(source, copy)| {
         source.keep(copy, &step)
     });
     let kept = all_or_none(kept, &sources, |source| {
-        let step = daemon.attempts().begin_step(STEP_MAX);
+        let step = daemon.attempts.begin_step(STEP_MAX);
         // One that cannot be removed is listed.
         drop(source.remove(name, &step));
     })?;
@@ -327,7 +327,7 @@ fn copy(
         let source = sources.iter().find(|source| source.index == unit);
         not_held(source.map_or("", |source| &source.lun), &why)
     })?;
-    let step = daemon.attempts().begin_step(HOLD_MAX);
+    let step = daemon.attempts.begin_step(HOLD_MAX);
     let copies = at_once(sources.iter().zip(begun), |(source, new)| {
         source.take(new, name, &step)
     });
@@ -405,7 +405,7 @@ pub(super) fn remove(daemon: &Daemon, lun: &str, name: &str) -> Result<(), Probl
     let source = source(daemon, lun)?;
     let name = parse(name)?;
     refuse_configured(daemon, lun, &name)?;
-    source.remove(&name, &daemon.attempts().begin_step(STEP_MAX))?;
+    source.remove(&name, &daemon.attempts.begin_step(STEP_MAX))?;
     note(
         daemon,
         "snapshot-removed",
@@ -467,7 +467,7 @@ pub(super) fn clone(
         return Err(wrong(ProblemKind::BadRequest, detail));
     };
     let to = absolute(daemon, path);
-    let step = daemon.attempts().begin_step(STEP_MAX);
+    let step = daemon.attempts.begin_step(STEP_MAX);
     let made = source.ask_own(&step, move |own| own.clone_to(&name, &to));
     made.map(store::Finished::stays)
 }
@@ -500,7 +500,7 @@ pub(super) fn discard(daemon: &Daemon, lun: &str, store: &str) {
         return images::discard(daemon, lun, &spec);
     };
     let path = &absolute(daemon, path);
-    let step = daemon.attempts().begin_step(STEP_MAX);
+    let step = daemon.attempts.begin_step(STEP_MAX);
     let file = path.clone();
     let removed = step.ask_in_turn(path, move || store::remove_unserved(&file));
     if let Ok(Err(error)) = removed {
@@ -524,7 +524,7 @@ pub(super) fn flatten(daemon: &Daemon, lun: &str) -> Result<view::Flattened, Pro
 
 /// The snapshots of a unit, or of all that may have some.
 pub(super) fn list(daemon: &Daemon, lun: Option<&str>) -> Result<Vec<view::Snapshot>, Problem> {
-    let patience = daemon.attempts().begin_plan();
+    let patience = daemon.attempts.begin_plan();
     if let Some(lun) = lun {
         return source(daemon, lun)?.list(&patience);
     }
@@ -546,7 +546,7 @@ pub(super) fn list(daemon: &Daemon, lun: Option<&str>) -> Result<Vec<view::Snaps
 
 /// The names of the snapshots of a unit.
 pub(super) fn names(daemon: &Daemon, lun: &str) -> Result<Vec<SnapshotName>, Problem> {
-    let all = source(daemon, lun)?.list(&daemon.attempts().begin_step(STEP_MAX))?;
+    let all = source(daemon, lun)?.list(&daemon.attempts.begin_step(STEP_MAX))?;
     let names = all.iter().map(|one| SnapshotName::parse(&one.name));
     Ok(names.flatten().collect())
 }
@@ -560,7 +560,7 @@ pub(super) fn check_room(daemon: &Daemon, lun: &str) -> Result<(), Problem> {
         return Ok(());
     }
     let path = source.path.clone();
-    let room = source.ask(&daemon.attempts().begin_step(STEP_MAX), move || {
+    let room = source.ask(&daemon.attempts.begin_step(STEP_MAX), move || {
         Snapshots::of(&path)?.room()
     })?;
     if room.free_bytes >= room.size_bytes / FREE_PART {
@@ -582,13 +582,7 @@ pub(super) fn note_missed(daemon: &Daemon, lun: &str, why: &str) {
 
 fn source(daemon: &Daemon, lun: &str) -> Result<Source, Problem> {
     let in_force = daemon.in_force();
-    let running = &in_force.running;
-    let mut units = running.model.units().iter().zip(&running.units);
-    let found = units.find(|(unit, _)| unit.to_string() == lun);
-    let (unit, served) = found.ok_or_else(|| {
-        let detail = format!("there is no lun {lun:?}; check the name");
-        Problem::new(ProblemKind::NotFound, detail)
-    })?;
+    let (unit, served) = in_force.lun(lun)?;
     Source::of(unit, served)
 }
 

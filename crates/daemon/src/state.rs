@@ -45,7 +45,7 @@ pub(crate) use log::{LogNote, LogNotes};
 pub(crate) use ports::PortName;
 pub use prune::Pruned;
 pub(crate) use renames::{Rename, path_of};
-pub(crate) use troubles::{Trouble, Troubles};
+pub(crate) use troubles::Trouble;
 pub(crate) use unit::CONFLICT_REMEDY;
 pub use unit::UnitState;
 

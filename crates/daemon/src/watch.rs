@@ -74,13 +74,6 @@ impl Watch {
     }
 }
 
-impl Daemon {
-    /// What has happened.
-    pub(crate) fn events(&self) -> &events::Events {
-        &self.events
-    }
-}
-
 /// Notes what has begun and what is over.
 fn look(watch: &mut Watch, daemon: &Daemon) {
     let turns = watch.look(daemon.findings_now(Inquirer::Watch));

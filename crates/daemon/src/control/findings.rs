@@ -10,7 +10,7 @@ use crate::events::of_trouble;
 use crate::expiry::ADMINISTRATION;
 use crate::held::Withheld;
 use crate::settling::SETTLING_PATIENCE;
-use crate::state::{Trouble, Troubles};
+use crate::state::Trouble;
 
 impl Daemon {
     /// What limits or endangers the service, now.
@@ -66,11 +66,6 @@ impl Daemon {
             Some((server.at.to_string(), end))
         });
         of_admin.into_iter().chain(of_nbd).collect()
-    }
-
-    /// What is wrong with the state directory and the administration.
-    pub(crate) fn troubles(&self) -> &Troubles {
-        self.state.troubles()
     }
 
     /// Puts what was found wrong since the last time into the log and the events.

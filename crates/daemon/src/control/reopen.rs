@@ -20,7 +20,6 @@ use crate::locate::OwnFiles;
 use crate::look::{Means, look_again, look_at_reopened};
 use crate::open::Opener;
 use crate::running::{Running, RunningUnit};
-use crate::snapshots::settle_rollbacks;
 use crate::state::{State, UnitState};
 use crate::steps::Match;
 use crate::take::take;
@@ -149,11 +148,6 @@ impl Daemon {
         Ok(())
     }
 
-    /// Finds out what has come of rollbacks that were not known to be over. To be called now and then.
-    pub(crate) fn settle_rollbacks(&self) {
-        settle_rollbacks(self);
-    }
-
     /// Records the sizes of stores that grew beside Tarn: what is smaller at the next start was cut. To be called now
     /// and then.
     pub(crate) fn note_growth(&self) {
@@ -250,17 +244,7 @@ impl Daemon {
     /// There is no such unit, it is no image that others could have, or the cluster does not let this user.
     pub(crate) fn take_over_medium(&self, lun: &str) -> Result<(), Problem> {
         let in_force = self.in_force();
-        let mut units = in_force
-            .running
-            .model
-            .units()
-            .iter()
-            .zip(&in_force.running.units);
-        let found = units.find(|(unit, _)| unit.to_string() == lun);
-        let (unit, served) = found.ok_or_else(|| {
-            let detail = format!("there is no lun {lun:?}; check the name");
-            Problem::new(ProblemKind::NotFound, detail)
-        })?;
+        let (unit, served) = in_force.lun(lun)?;
         let patience = self.attempts.begin();
         if !self.take_over_images(lun, (unit, served), &patience)? {
             let detail = format!(

@@ -49,7 +49,7 @@ fn verdict(
     let last = last.filter(|verdict| verdict.revision == revision);
     let known = last.and_then(|verdict| verdict.stamp);
     let (path, most) = (file.to_owned(), file::document_bytes_max(runs));
-    let patience = daemon.attempts().begin_look();
+    let patience = daemon.attempts.begin_look();
     let content = patience.ask_in_turn(file, move || file::read(&path, most, known))?;
     let (stamp, text) = match (content, last) {
         (Ok(Content::Known), Some(last)) => return Ok(Ok(last.clone())),

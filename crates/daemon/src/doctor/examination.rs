@@ -58,7 +58,7 @@ impl Doctor {
             failed: &failed.map(|(unit, _)| unit.to_string()).collect::<Vec<_>>(),
             troubled: &stores::troubled(running, &daemon.plane.counts()),
             now,
-            unsent: &daemon.events().unsent(),
+            unsent: &daemon.events.unsent(),
             outages: &outages.collect::<Vec<_>>(),
             conflicts: &conflicts.collect::<Vec<_>>(),
             stranded: &stranded(daemon, &in_force, now),

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use api::figures::{Figures, Range};
-use api::problem::{Problem, ProblemKind};
+use api::problem::Problem;
 
 use super::series::{self, Gain, LEVELS};
 use super::{Reading, STEP_MS, totals};
@@ -103,14 +103,8 @@ pub(crate) fn figures(
 /// The designator of a unit that is served.
 fn naa_of(daemon: &Daemon, id: &str) -> Result<String, Problem> {
     let in_force = daemon.in_force();
-    let running = &in_force.running;
-    let mut units = running.model.units().iter().zip(&running.units);
-    let found = units.find(|(unit, _)| unit.to_string() == id);
-    let found = found.map(|(_, served)| served.identity.naa.to_string());
-    found.ok_or_else(|| {
-        let detail = format!("there is no lun {id:?}; check the name");
-        Problem::new(ProblemKind::NotFound, detail)
-    })
+    let found = in_force.lun(id);
+    found.map(|(_, served)| served.identity.naa.to_string())
 }
 
 /// The threads that read and write figures, until this is dropped.

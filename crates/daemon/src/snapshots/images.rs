@@ -174,7 +174,7 @@ pub(super) fn roll_back(
     image: &Arc<dyn NativeSnapshots>,
     name: &SnapshotName,
 ) -> Result<(), Problem> {
-    let step = || daemon.attempts().begin_step(STEP_MAX);
+    let step = || daemon.attempts.begin_step(STEP_MAX);
     let (closing, of) = (Arc::clone(image), name.clone());
     source.ask_image(&step(), move || closing.close_for_rollback(&of))?;
     end_sessions(daemon, source).inspect_err(|_| image.open_again())?;
@@ -191,7 +191,7 @@ pub(super) fn roll_back(
             format!("the rollback to snapshot {name} has failed"),
         ),
     );
-    let patience = daemon.attempts().begin_step(LONG_MAX + STEP_MAX);
+    let patience = daemon.attempts.begin_step(LONG_MAX + STEP_MAX);
     let progress = source
         .ask_image(&patience, move || rolling.roll_back(LONG_MAX, ended))
         .inspect_err(|_| image.open_again())?;
@@ -248,7 +248,7 @@ pub(super) fn clone(
         return Err(wrong_store(ProblemKind::Conflict, detail));
     }
     let (image, name) = (Arc::clone(image), name.clone());
-    let step = daemon.attempts().begin_step(STEP_MAX);
+    let step = daemon.attempts.begin_step(STEP_MAX);
     source.ask_image(&step, move || image.clone_to(&name, &place))
 }
 
@@ -260,7 +260,7 @@ pub(super) fn discard(daemon: &Daemon, lun: &str, spec: &StoreSpec) {
     let (Some(image), Some(place)) = (source.image.clone(), place_of(spec)) else {
         return;
     };
-    let step = daemon.attempts().begin_step(STEP_MAX);
+    let step = daemon.attempts.begin_step(STEP_MAX);
     let removed = source.ask_image(&step, move || image.remove_clone(&place));
     if let Err(problem) = removed {
         tracing::warn!(lun, %problem, "the image of a clone that is not served is left over");
@@ -274,7 +274,7 @@ pub(super) fn flatten(
     image: &Arc<dyn NativeSnapshots>,
 ) -> Result<view::Flattened, Problem> {
     let flattening = Arc::clone(image);
-    let patience = daemon.attempts().begin_step(LONG_MAX + STEP_MAX);
+    let patience = daemon.attempts.begin_step(LONG_MAX + STEP_MAX);
     let done = "it has all of its data, and needs no snapshot any more";
     let ended = at_end(
         daemon,

@@ -92,10 +92,7 @@ impl Begun {
         let until = Instant::now() + CLOSE_MAX;
         let left = loop {
             daemon.settle_rest();
-            let (exchange, step) = (
-                self.exchange.clone(),
-                daemon.attempts().begin_step(STEP_MAX),
-            );
+            let (exchange, step) = (self.exchange.clone(), daemon.attempts.begin_step(STEP_MAX));
             let why = match step.ask_in_turn(&self.key, move || exchange.finish()) {
                 Ok(Ok(())) => break None,
                 Ok(Err(error)) => error.to_string(),
@@ -129,7 +126,7 @@ pub(super) fn roll_back(
         );
         return Err(Problem::new(ProblemKind::Conflict, detail));
     }
-    let step = || daemon.attempts().begin_step(STEP_MAX);
+    let step = || daemon.attempts.begin_step(STEP_MAX);
     let (path, store, of) = (source.path.clone(), Arc::clone(&source.store), name.clone());
     let new = source.ask(&step(), move || {
         Snapshots::of(&path)?.begin_rollback(&of, |there| store.is_at(there))
@@ -193,7 +190,7 @@ pub(crate) fn settle(daemon: &Daemon) {
     };
     for mut begun in all {
         let lun = begun.lun.clone();
-        let stands = begun.advance(daemon, &daemon.attempts().begin_look());
+        let stands = begun.advance(daemon, &daemon.attempts.begin_look());
         if let Step::Unserved(Problem { detail: why, .. }) | Step::Unknown(why) = stands {
             begun.why = why;
             let mut settlings = daemon.settlings();
