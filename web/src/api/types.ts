@@ -166,7 +166,10 @@ export interface Document {
   text: string;
 }
 
-/** One change of the document. What it does not name stays as it is: comments, order, keys that are not written. */
+/**
+ * One change of the document. What it does not name stays as it is: comments, order, keys that are not written. A value
+ * that is a table is set as a whole.
+ */
 export type Edit = {
   /** Makes a thing; a conflict if there is one of its name. */
   add: Thing;
