@@ -123,12 +123,12 @@ def the_wizard_makes_a_disk_that_iscsi_inq_reads():
             pass
 
 
-@test(limit_s=840)
+@test(limit_s=1520)
 def every_task_and_every_page():
     """The tests of web/test, with an initiator at work: figures move, sessions end, plans are applied, pages fit and log
     nothing."""
     with Daemon(config=FULL) as tarn, load(tarn):
-        done = node("suite.mjs", "--url", tarn.console, "--token", tarn.token(), "--out", ROOT / "target/browser", limit_s=820)
+        done = node("suite.mjs", "--url", tarn.console, "--token", tarn.token(), "--out", ROOT / "target/browser", limit_s=1500)
         found = re.search(r"= (\d+) passed, (\d+) failed, (\d+) skipped", done.stdout)
         check(done.returncode == 0 and found, f"{done.stdout[-6000:]}\n{done.stderr[-2000:]}")
         measured(f"{found[1]} passed in the browser")
