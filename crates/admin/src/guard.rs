@@ -344,6 +344,8 @@ fn allow(path: &str) -> [(header::HeaderName, String); 1] {
 #[cfg(test)]
 mod tests {
     use std::net::SocketAddr;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
 
     use api::access::NewToken;
     use hyper::service::Service as _;
@@ -386,6 +388,17 @@ mod tests {
         let status = response.status().as_u16();
         let body = ask::collect(response.into_body(), 1 << 20).await.unwrap();
         (status, String::from_utf8_lossy(&body).into_owned())
+    }
+
+    /// Or whoever sends many at once on one connection keeps all others waiting for as long as they take.
+    #[tokio::test]
+    async fn a_request_gives_way_to_those_of_others() {
+        let scratch = Scratch::new();
+        let app = app(&Arc::default(), &scratch);
+        let mut first = pin!(ask(&app, Method::GET, "/api/v1/openapi.json", ""));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(first.as_mut().poll(&mut context).is_pending());
+        assert_eq!(first.await.0, 200);
     }
 
     /// The double of the daemon panics at every change, so none of these gets to it.

@@ -166,7 +166,8 @@ impl<'a> Found<'a> {
         let edited = |text: &String| fs::read(self.file).is_ok_and(|now| now != text.as_bytes());
         if self.text.as_ref().is_some_and(edited) {
             let file = self.file.display();
-            let detail = format!("{file} was edited while this change was made; check it, and try again");
+            let detail =
+                format!("{file} was edited while this change was made; check it, and try again");
             return Err(Problem::new(ProblemKind::Conflict, detail));
         }
         let text = record.text.clone();
