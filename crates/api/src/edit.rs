@@ -22,8 +22,8 @@ pub struct Edits {
     pub comment: Option<String>,
 }
 
-/// One change of the document. What it does not name stays as it is: comments, order, keys that are not written. A value
-/// that is a table is set as a whole.
+/// One change of the document. What it does not name stays as it is: comments, order, keys that are not written.
+/// A value that is a table is set as a whole.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Edit {

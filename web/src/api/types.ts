@@ -167,8 +167,8 @@ export interface Document {
 }
 
 /**
- * One change of the document. What it does not name stays as it is: comments, order, keys that are not written. A value
- * that is a table is set as a whole.
+ * One change of the document. What it does not name stays as it is: comments, order, keys that are not written.
+ * A value that is a table is set as a whole.
  */
 export type Edit = {
   /** Makes a thing; a conflict if there is one of its name. */
