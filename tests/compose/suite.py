@@ -296,8 +296,8 @@ def refusals(answer):
 
 @test
 def the_size_of_a_member_is_that_of_the_disk_and_of_the_next_start():
-    """A size= below what the file of a member has is refused, because no start takes it. One that the file has already, and one
-    that is left out, are taken over by the disk."""
+    """A size= below what the file of a member has is refused. One that the file has already, and one that is left out, are taken
+    over by the disk."""
     # The size of the disk without one of the second member, with one of 1M, with one of 3M, and without one at 4M.
     for disk, sizes in (("concat:a,b", (5, 5, 7, 8)), ("stripe:b,a", (2, 2, 6, 8))):
         with directory() as path:
@@ -344,6 +344,26 @@ def the_size_of_a_member_is_that_of_the_disk_and_of_the_next_start():
                 grow(4)
                 takes("", sizes[3])
                 takes("?size=4M", sizes[3])
+
+
+@test
+def a_last_member_that_is_longer_than_its_size_is_served_with_that_size():
+    """As a change that was refused leaves it: a start serves the disk as before. Of another member it would move data, and is
+    not served."""
+    with directory() as path:
+        for name in "ab":
+            (path / f"{name}.img").write_bytes(os.urandom(MIB))
+        before = b"".join((path / f"{name}.img").read_bytes() for name in "ab")
+        text = config("concat:a,b", a=f"file:{path}/a.img?size=1M", b=f"file:{path}/b.img?size=1M")
+        for longer, is_served in (("b", True), ("a", False)):
+            os.truncate(path / f"{longer}.img", 3 * MIB)
+            with Tarn(config=text) as tarn:
+                trouble = tarn.api().get("luns/disk").get("trouble")
+                equal(trouble is None, is_served, f"{longer} is longer: {trouble}")
+                if is_served:
+                    with session_with(tarn) as session:
+                        equal(scsi.capacity(session), (2 * MIB // BLOCK, BLOCK), "capacity")
+                        equal_data(session, before)
 
 
 @test

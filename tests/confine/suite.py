@@ -210,6 +210,27 @@ def root_becomes_the_user():
     check(out.returncode == 2 and "only root can become user root" in out.stderr, f"{out.returncode} {out.stderr}")
 
 
+@test
+def a_check_reads_secrets_as_the_user():
+    """`tarn check` as root finds a secret that the user of confine.user cannot read, and takes one that is the user's."""
+    if os.geteuid() != 0:
+        harness.skip("not root")
+    base = lun("a", "file:disks/a.img?size=8M") + target("a")
+    tarn = Confined(base + '[[user]]\nname = "u"\nsecret_file = "{dir}/secret"\n' + confine('user = "nobody"'))
+    try:
+        file, secret = tarn.dir / "tarn.toml", tarn.dir / "secret"
+        file.write_text(tarn.config.replace("{port}", str(tarn.port)).replace("{dir}", str(tarn.dir)))
+        secret.write_text("secret-of-twelve-bytes")
+        secret.chmod(0o600)
+        done = run("check", file)
+        check(done.returncode == 2 and "Permission denied" in done.stderr, f"of root: {done}")
+        os.chown(secret, pwd.getpwnam("nobody").pw_uid, -1)
+        done = run("check", file)
+        equal(done.returncode, 0, f"of the user: {done}")
+    finally:
+        tarn.close()
+
+
 # CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_NET_BIND_SERVICE (linux/capability.h).
 SERVING = 1 << 0 | 1 << 1 | 1 << 3 | 1 << 10
 

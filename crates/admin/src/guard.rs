@@ -43,7 +43,7 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
 /// For every request, known path or not: it is meant for this server, and its answer is neither
 /// cached nor framed nor mistaken for another type.
 pub(crate) async fn site(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    // Requests of one connection that are there already would be answered one after the other, before those of others.
+    // Otherwise pipelined requests of one connection would all be answered before any request of another connection.
     tokio::task::yield_now().await;
     let may_ask = check_target(&request)
         .and_then(|()| peer_of(&request))
@@ -390,9 +390,9 @@ mod tests {
         (status, String::from_utf8_lossy(&body).into_owned())
     }
 
-    /// Or whoever sends many at once on one connection keeps all others waiting for as long as they take.
+    /// Otherwise pipelined requests of one connection delay all other callers.
     #[tokio::test]
-    async fn a_request_gives_way_to_those_of_others() {
+    async fn a_request_yields_to_other_connections() {
         let scratch = Scratch::new();
         let app = app(&Arc::default(), &scratch);
         let mut first = pin!(ask(&app, Method::GET, "/api/v1/openapi.json", ""));

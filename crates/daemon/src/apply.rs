@@ -204,7 +204,7 @@ impl Prepared {
         let failed = |position: usize, size: &str, error: &str| {
             let unit = self.running.unit_name(position);
             format!(
-                "lun {unit} cannot grow{size}: {error}; what this change has lengthened before stays longer"
+                "lun {unit} cannot grow{size}: {error}; files that this change lengthened before keep their new size"
             )
         };
         for (position, growth) in &self.grown {

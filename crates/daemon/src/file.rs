@@ -369,6 +369,20 @@ mod tests {
     }
 
     #[test]
+    fn an_edit_during_a_change_is_not_overwritten() {
+        let scratch = Scratch::new();
+        let file = scratch.path().join("tarn.toml");
+        fs::write(&file, "old").unwrap();
+        let mut history = History::begin(scratch.path(), &file, "old", 9).unwrap();
+        let found = Found::new(&file, fs::read_to_string(&file).ok());
+        fs::write(&file, "edited").unwrap();
+        let error = found.save(&mut history, record(2, "new")).unwrap_err();
+        assert!(error.detail.contains("was edited"), "{error}");
+        assert_eq!(fs::read_to_string(&file).unwrap(), "edited");
+        assert_eq!(history.running(), 1);
+    }
+
+    #[test]
     fn a_file_that_cannot_be_written_leaves_no_record() {
         let scratch = Scratch::new();
         let file = scratch.path().join("tarn.toml");

@@ -8,7 +8,7 @@ mod served;
 pub(crate) use self::served::Served;
 use self::served::{ServedGroup, ServedSite};
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use api::plan::{Action, Kind};
@@ -65,9 +65,6 @@ fn check_interface(group: &HyperScsiGroup) -> Result<(), StartError> {
     })
 }
 
-/// Places that a look has taken, by what the configuration calls them.
-pub(super) type BoundSites = BTreeMap<HyperScsiPlace, Site>;
-
 /// The sockets of UDP, when this model replaces what runs.
 fn own_sockets(old: &Running, model: &Model) -> OwnSockets {
     let mut own = OwnSockets::default();
@@ -80,27 +77,25 @@ fn own_sockets(old: &Running, model: &Model) -> OwnSockets {
     own
 }
 
-/// Takes the addresses of groups where nobody of `old` is, and names the groups whose address or interface cannot be
-/// had. The sockets of an interface are made with the change.
+/// Names the groups whose address or interface cannot be had. An address is bound for a moment only: as long as it is,
+/// it takes the datagrams of a wider address that is served. The sockets of an interface are made with the change.
 pub(super) fn look_at_places<'a>(
     old: &Running,
     model: &'a Model,
     cores: usize,
-) -> (BoundSites, Vec<(&'a HyperScsiGroup, StartError)>) {
+) -> Vec<(&'a HyperScsiGroup, StartError)> {
     let is_open = |at: &HyperScsiPlace| old.hyperscsi.sites.iter().any(|site| site.at == *at);
     let own = own_sockets(old, model);
-    let (mut bound, mut wrong, mut known) = (BoundSites::new(), Vec::new(), BTreeSet::new());
+    let (mut wrong, mut known) = (Vec::new(), BTreeSet::new());
     for group in model.hyperscsi().iter().filter(|one| !is_open(&one.at)) {
-        if group.at.udp().is_none() {
-            wrong.extend(check_interface(group).err().map(|error| (group, error)));
-        } else if known.insert(&group.at) {
-            match open_site(group, cores, &own) {
-                Ok(site) => drop(bound.insert(group.at.clone(), site)),
-                Err(error) => wrong.push((group, error)),
-            }
-        }
+        let looked = match group.at.udp().is_none() {
+            true => check_interface(group),
+            false if known.insert(&group.at) => open_site(group, cores, &own).map(drop),
+            false => Ok(()),
+        };
+        wrong.extend(looked.err().map(|error| (group, error)));
     }
-    (bound, wrong)
+    wrong
 }
 
 /// Has the steps wait for a restart that concern groups of interfaces whose sockets only the start can make, and
@@ -176,13 +171,13 @@ impl Served {
         Ok(served)
     }
 
-    /// Opens places where nobody of `old` is, but for those that are `bound`. Groups of an interface that only the
-    /// start can open have none: they are served after a restart.
+    /// Opens places where nobody of `old` is. Groups of an interface that only the start can open have none: they are
+    /// served after a restart.
     pub(super) fn open_sites(
         &mut self,
         model: &Model,
         old: &Running,
-        (cores, mut bound): (usize, BoundSites),
+        cores: usize,
     ) -> Result<Sites, StartError> {
         let mut sites = Sites::new();
         let own = own_sockets(old, model);
@@ -194,11 +189,7 @@ impl Served {
             let site = match old.hyperscsi.sites.iter().find(|site| site.at == group.at) {
                 Some(same) => same.clone(),
                 None => {
-                    let opened = match bound.remove(&group.at) {
-                        Some(site) => Ok(site),
-                        None => open_site(group, cores, &own),
-                    };
-                    let opened = match opened {
+                    let opened = match open_site(group, cores, &own) {
                         Err(error) if error.needs_restart() => continue,
                         opened => opened?,
                     };

@@ -32,7 +32,7 @@ use super::attempts::{Patience, on_thread};
 use super::effect::{Consequence, PlannedStep};
 use super::held::Acceptance;
 use super::held::Withheld;
-use super::hyperscsi::{BoundSites, look_at_places};
+use super::hyperscsi::look_at_places;
 use super::log_device::look_at_device;
 use super::open::{Found, Opener, look_at_socket, open_members, open_with, read_all_tls};
 use super::own_sockets::OwnSockets;
@@ -81,7 +81,6 @@ pub(super) struct Kept {
     pub(super) addresses: BoundAddresses,
     /// Addresses of the administration.
     pub(super) administration: Vec<(SocketAddr, Bound)>,
-    pub(super) sites: BoundSites,
 }
 
 /// Addresses where nobody listens yet, and whether clients of NBD are to come in there.
@@ -534,9 +533,7 @@ impl Look<'_> {
             }
         }
         self.sockets();
-        let (sites, wrong) = look_at_places(old, model, self.means.opener.cores);
-        self.looked.kept.sites = sites;
-        for (group, error) in wrong {
+        for (group, error) in look_at_places(old, model, self.means.opener.cores) {
             self.wrong_step(Kind::HyperScsi, &group.to_string(), error);
         }
     }

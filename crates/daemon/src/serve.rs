@@ -511,8 +511,7 @@ fn open(
     let nothing = Running::nothing(model);
     let own = (&OwnSockets::default(), BTreeMap::new());
     let (opened, _) = open_listeners(&mut running, &nothing, own, inherited)?;
-    let places = (cores, BTreeMap::new());
-    let sites = open_hyperscsi(&mut running, &nothing, &prepared.state, places)?;
+    let sites = open_hyperscsi(&mut running, &nothing, &prepared.state, cores)?;
     Ok(apply::Prepared::first(running, opened, sites, made))
 }
 

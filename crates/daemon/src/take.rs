@@ -1,8 +1,8 @@
 //! Takes up what a look has: the second half of a change.
 //!
 //! It makes and lengthens files, takes locks, opens logs and replays them, writes identities, and listens. Each step is
-//! undone when [`Prepared`] is dropped. Nothing is located or compared a second time: what is opened is what the look
-//! had open, or the change is refused.
+//! undone when [`Prepared`] is dropped, except that a file which was there before keeps its new length. Nothing is
+//! located or compared a second time: what is opened is what the look had open, or the change is refused.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use store::SharedStore;
 use super::apply::{Growth, Prepared, number_targets};
 use super::attempts::on_thread;
 use super::caches::CacheSwitch;
-use super::hyperscsi::{BoundSites, Served, Sites};
+use super::hyperscsi::{Served, Sites};
 use super::log_device::attach;
 use super::look::{BoundAddresses, Kept, LookedUnit, Means, ledger_change};
 use super::open::{Found, Leftovers, bind_socket, open_members, open_parts};
@@ -94,8 +94,7 @@ pub(super) fn take(
     let own = OwnSockets::tcp(old, &model, means.administration);
     let bound = (&own, kept.addresses);
     let (opened, closed) = open_listeners(&mut running, old, bound, means.inherited)?;
-    let places = (means.opener.cores, kept.sites);
-    let sites = open_hyperscsi(&mut running, old, state, places)?;
+    let sites = open_hyperscsi(&mut running, old, state, means.opener.cores)?;
     let bound = kept.administration;
     let administration = open_administration(old, &model, (&own, bound), means)?;
     Ok(Prepared {
@@ -303,17 +302,16 @@ pub(crate) fn open_listeners(
     Ok((opened, closed))
 }
 
-/// Makes what HyperSCSI needs, and opens places where nobody of `old` is, for so many cores, but for those that are
-/// bound.
+/// Makes what HyperSCSI needs, and opens the places that `old` does not have, for this number of cores.
 pub(crate) fn open_hyperscsi(
     running: &mut Running,
     old: &Running,
     state: &State,
-    bound: (usize, BoundSites),
+    cores: usize,
 ) -> Result<Sites, StartError> {
     let model = Arc::clone(&running.model);
     let mut served = Served::of((&model, &running.secrets), &running.units, old, state)?;
-    let sites = served.open_sites(&model, old, bound)?;
+    let sites = served.open_sites(&model, old, cores)?;
     running.hyperscsi = served;
     Ok(sites)
 }

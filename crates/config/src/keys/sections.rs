@@ -389,7 +389,7 @@ pub(crate) const SECTION_GROUP: SectionKeys = SectionKeys {
             },
             Fallback::Required,
             "`\"iqn.1993-08.org.debian:*\"` matches names (`*` any characters, `?` one), `\"10.0.0.0/24\"` addresses, \
-             `\"iqn.1993-08.org.debian:*@10.0.0.0/24\"` initiators with such a name at such an address, \
+             `\"iqn.1993-08.org.debian:*@10.0.0.0/24\"` initiators whose name and address both match, \
              `\"alice\"` or `\"user:alice\"` the CHAP user, `\"certificate:*.example\"` names in certificates of \
              clients of NBD. An entry that begins with `!` excludes: `[\"iqn.1993-08.org.debian:*\", \
              \"!iqn.1993-08.org.debian:bad\"]` is all but one, in whatever order; a user cannot be excluded. Only \

@@ -39,6 +39,12 @@ fn an_initiator_that_is_in_two_groups_of_one_number_is_refused_with_both_names()
         (r#""10.0.0.0/8", "!10.1.0.0/16""#, r#""10.1.0.0/16""#, None),
         (r#""10.0.0.0/8""#, r#""192.0.2.1""#, None),
         (r#""alice""#, r#""user:alice""#, Some("a user that both name")),
+        (r#""iqn.a:h@10.0.0.0/8""#, r#""iqn.a:*@10.1.0.0/16""#, Some(r#"initiator "iqn.a:h" at 10.1.0.0"#)),
+        (r#""iqn.a:h@10.0.0.0/8""#, r#""iqn.a:h""#, Some(r#"initiator "iqn.a:h" at 10.0.0.0"#)),
+        (r#""iqn.a:h@10.0.0.0/8""#, r#""10.0.0.1""#, Some(r#"initiator "iqn.a:h" at 10.0.0.1"#)),
+        (r#""iqn.a:h@10.0.0.0/8""#, r#""iqn.a:h@192.0.2.1""#, None),
+        (r#""iqn.a:h@10.0.0.0/8""#, r#""*", "!iqn.a:h@10.0.0.0/8""#, None),
+        (r#""10.0.0.0/8""#, r#""10.0.0.0/8", "!*@10.0.0.0/8""#, None),
         // What comes from where, and as whom, is known at the login.
         (r#""iqn.a:h""#, r#""10.0.0.0/8""#, None),
         (r#""iqn.a:h""#, r#""alice""#, None),

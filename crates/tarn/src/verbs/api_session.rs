@@ -88,7 +88,7 @@ impl ApiSession {
         }
     }
 
-    /// The same where data is lost for good: without a person it must have been said before.
+    /// As [`Self::confirm`], for what discards data: without a terminal it needs `--yes`.
     pub(super) fn confirm_loss(&self, is_said: bool, question: &str) -> Result<(), Failure> {
         match is_said || self.may_ask() {
             true => self.confirm(is_said, question),

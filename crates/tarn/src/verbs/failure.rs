@@ -166,7 +166,7 @@ pub(crate) enum Failure {
     Mount(#[from] MountError),
     /// Sessions would lose something, and there is nobody to ask.
     #[error(
-        "sessions lose what they use by this, and there is no terminal to ask on: nothing was changed; add --yes"
+        "this takes data or a session from its users, and there is no terminal to ask on: nothing was done; add --yes"
     )]
     NeedsYes,
     /// The answer was no.

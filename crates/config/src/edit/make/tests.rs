@@ -271,6 +271,16 @@ fn comments_order_and_unwritten_defaults_outlive_edits_of_groups_and_users() {
             &["initiators = [\"iqn.x:*\"] # all of x"],
             &["initiators = [\"iqn.x:*\", \"alice\"] # all of x"],
         ),
+        // Entries are compared by what they mean.
+        (
+            vec![
+                group(&["iqn.X:*", "iqn.y@10.0.0.1"], &[]),
+                group(&["user:alice"], &["IQN.Y@10.0.0.1/32"]),
+                group(&[], &["alice"]),
+            ],
+            &[],
+            &[],
+        ),
         (
             vec![Edit::Set(Keys::User(UserKeys {
                 mutual: Some(mutual),
