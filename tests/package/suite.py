@@ -144,7 +144,7 @@ def what_the_unit_forbids_is_not_called():
         if place:
             tarn.run("snapshot", "create", "disk", "a")
             tarn.run("lun", "add", "test", f"{place}/test.img", "--clone", "disk@a")
-            tarn.run("snapshot", "rollback", "disk@a")
+            tarn.run("snapshot", "rollback", "disk@a", "--yes")
             tarn.run("snapshot", "rm", "disk@a")
         tarn.run("rollback", "1", "--yes")
         tarn.process.send_signal(signal.SIGHUP)

@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use rbd::Library;
+use rbd::{Image, Library, Lock};
 use store::{Backstore, Bottom, Capabilities, Connections, NativeSnapshots, Notes, SharedStore};
 
+use super::connections::Connection;
 use super::count;
 use super::handle::RbdHandle;
 use super::notes::ImageNotes;
-use super::options::RbdOptions;
+use super::options::{RbdFailure, RbdOptions};
 use super::shared::{Found, Named, Standing, Users, Work};
 use super::snapshots::ImageSnapshots;
 
@@ -31,6 +32,28 @@ impl RbdDisk {
         Self {
             users: Users::new(options, library, found),
             handles: AtomicUsize::new(0),
+        }
+    }
+
+    /// The image, for a moment, before its attendant begins. A client that has its exclusive lock may resize it, and
+    /// this one may not.
+    fn open_to_grow(&self) -> io::Result<Image> {
+        let common = &self.users.common;
+        let options = &common.options;
+        let failed = |error| io::Error::other(options.failed(error));
+        let connection = Connection::of(common, &self.users.work).map_err(failed)?;
+        let pool = connection.pool(options).map_err(failed)?;
+        let image = Image::open_by_id(pool, &common.found.id, &options.mode());
+        let image = image.map_err(failed)?;
+        match image.lock().map_err(failed)? {
+            Lock::Held {
+                holder,
+                is_alive: true,
+            } => {
+                let address = holder.to_string();
+                Err(io::Error::other(RbdFailure::Locked { address }))
+            }
+            Lock::Held { .. } | Lock::Own { .. } | Lock::Free => Ok(image),
         }
     }
 }
@@ -63,9 +86,14 @@ impl SharedStore for RbdDisk {
         if common.options.is_read_only() {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        let (Standing::Up(image), false) = (common.standing(), common.is_closed()) else {
-            let why = common.outage().unwrap_or_default();
-            return Err(io::Error::new(io::ErrorKind::NotConnected, why));
+        let image = match common.standing() {
+            Standing::Up(image) if !common.is_closed() => image,
+            // Nobody uses it yet.
+            Standing::Opening if !self.users.has_begun() => Arc::new(self.open_to_grow()?),
+            Standing::Up(_) | Standing::Opening | Standing::Gone => {
+                let why = common.outage().unwrap_or_default();
+                return Err(io::Error::new(io::ErrorKind::NotConnected, why));
+            }
         };
         if image.size_bytes().map_err(io::Error::other)? < size_bytes {
             image.grow(size_bytes).map_err(io::Error::other)?;

@@ -473,6 +473,11 @@ impl Users {
         drop(self.work.send(work));
     }
 
+    /// Whether some handle has begun.
+    pub(super) fn has_begun(&self) -> bool {
+        self.common.state().queue.is_none()
+    }
+
     /// A handle begins. The first one has to begin the attendant, with this queue.
     pub(super) fn join(&self, number: usize, mailbox: Sender<Mail>) -> Option<Receiver<Work>> {
         let mut state = self.common.state();
