@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::iter;
 
+use marks::sometimes;
 use scsi::{Outcome, Status};
 use store::IoRequest;
 
@@ -82,6 +83,7 @@ impl<C: Carrier> Engine<C> {
         };
         let queued: Vec<TaskKey> = keys.iter().filter(is_queued).copied().collect();
         if !queued.is_empty() {
+            sometimes!("a command is aborted in a queue");
             self.leave_queues(&queued);
         }
         for &key in keys {
@@ -98,6 +100,7 @@ impl<C: Carrier> Engine<C> {
         running.waiters.push(wait);
         match &running.stage {
             Stage::Store(errand) => {
+                sometimes!("a command is aborted that its store has");
                 let errand = *errand;
                 self.cancel_errand(errand);
                 return;
@@ -158,6 +161,7 @@ impl<C: Carrier> Engine<C> {
         waiting.deadline = deadline;
         self.wait_deadlines.set(wait, deadline);
         if std::mem::replace(&mut waiting.is_late, true) {
+            sometimes!("a core does not confirm in time that it refuses blocks");
             self.give_up_refusing(wait);
             return;
         }
@@ -190,6 +194,7 @@ impl<C: Carrier> Engine<C> {
         for (unit, (asks, awaits)) in units {
             self.name_orphans(unit, asks);
             if awaits {
+                sometimes!("the end of a wait needs the refusal of all cores");
                 self.await_refusal(unit, wait);
             }
         }
@@ -210,8 +215,10 @@ impl<C: Carrier> Engine<C> {
             })
         });
         if !may_follow {
+            sometimes!("a session or a change waits on for a refusal");
             self.carrier.notify(News::RefusalUnconfirmed);
         } else if let Some(waiting) = self.waits.remove(wait) {
+            sometimes!("an abort is answered before a refusal is confirmed");
             self.leave_refusals(wait);
             self.follow(waiting.then, false);
         }
@@ -273,6 +280,7 @@ impl<C: Carrier> Engine<C> {
             if let Some((_, status)) = deadline {
                 let stage = self.enter(key, Stage::Active);
                 self.return_data(key, stage);
+                sometimes!("a command gives up waiting in a queue");
                 self.turn_down(key, Outcome::status(status));
             }
         }
@@ -293,6 +301,7 @@ impl<C: Carrier> Engine<C> {
             && let Some(session) = running.session
             && let Some(entry) = self.sessions.get_mut(session)
         {
+            sometimes!("data of a write that gives up goes back to its transport");
             entry.port.return_data(running.id, data);
         }
     }
@@ -332,6 +341,7 @@ impl<C: Carrier> Engine<C> {
         if let Some(running) = self.tasks.get(key)
             && matches!(running.stage, Stage::Fence)
         {
+            sometimes!("a command gives up waiting for its own fence");
             self.enter(key, Stage::Active);
             self.turn_down(key, Outcome::status(Status::Busy));
         }

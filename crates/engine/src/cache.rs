@@ -12,6 +12,7 @@
 
 use std::time::Duration;
 
+use marks::sometimes;
 use scsi::{Change, ChangeKind};
 
 use crate::carrier::Carrier;
@@ -75,6 +76,7 @@ impl<C: Carrier> Engine<C> {
         self.request_deadlines.set(request_key(ticket), until);
         if self.flushes.has(unit) {
             // One hangs that was given up, or the unit goes.
+            sometimes!("a cache is to be flushed while a flush hangs");
             self.restore_cache(ticket, MediumFailure::Busy);
         } else {
             self.begin_flush(unit);
@@ -104,6 +106,7 @@ impl<C: Carrier> Engine<C> {
     /// The unit does not write through. Who gave the order learns why, and the cache is as it was.
     pub(crate) fn restore_cache(&mut self, ticket: Ticket, failure: MediumFailure) {
         if let Some(unit) = self.set_cache_step(ticket, CacheStep::Restore) {
+            sometimes!("a cache stays on because its flush has failed");
             self.report_medium(unit, Err(failure));
             let kind = ChangeKind::NotWrittenThrough;
             self.ask_change(unit, ticket, Change { from: None, kind });

@@ -4,6 +4,7 @@
 use std::mem;
 use std::sync::Arc;
 
+use marks::sometimes;
 use scsi::{Change, ChangeKind, Nexus, NexusSlot, Shared, Who};
 
 use crate::agree::{Order, ToCore, ToOwner, Update};
@@ -39,6 +40,7 @@ impl<C: Carrier> Engine<C> {
             owner.handle(message, now);
             self.carry_orders_out(unit);
         } else if let Some((core, message)) = message.answer_of_the_gone() {
+            sometimes!("a question comes to the owner of a unit that is gone");
             self.carrier.post(core, unit, Letter::ToCore(message));
         }
     }
@@ -143,6 +145,7 @@ impl<C: Carrier> Engine<C> {
         let keys = if update.abort.is_empty() {
             Vec::new()
         } else {
+            sometimes!("a change ends commands of others");
             self.tasks_to_end(unit, update)
         };
         self.abort_tasks(&keys, Then::Installed { unit });
@@ -164,6 +167,7 @@ impl<C: Carrier> Engine<C> {
             // What a session that is gone has left in the store counts as well.
             if let Some(port) = &running.orphan {
                 if update.abort.iter().any(|who| who.is_port(port)) {
+                    sometimes!("an orphan is to end with the reservation of its port");
                     keys.push(key);
                 }
                 continue;
@@ -175,6 +179,7 @@ impl<C: Carrier> Engine<C> {
             if matches!(running.stage, Stage::Owner) {
                 // It waits behind this change, so this change cannot wait for it. It ends
                 // with its answer, which goes nowhere.
+                sometimes!("a change ends a command that waits behind it");
                 running.is_aborted = true;
             } else {
                 keys.push(key);
@@ -224,6 +229,7 @@ impl<C: Carrier> Engine<C> {
         let blocks = capabilities.size_bytes / u64::from(capabilities.block_bytes);
         let before = mem::replace(&mut unit.blocks_asked, blocks);
         if blocks != before {
+            sometimes!("a store has another size");
             self.carrier.notify(News::UnitResized {
                 unit: index,
                 before,

@@ -1,6 +1,7 @@
 //! Commands on their way: from the initiator through the device server to its answer. The one
 //! interpreter of [`Step`].
 
+use marks::sometimes;
 use memory::{Need, Payload, Pool};
 use scsi::{Input, Outcome, Sense, SenseCode, SenseKey, Step, Task, TaskAttribute};
 use store::{IoRequest, Submitted};
@@ -49,6 +50,7 @@ impl<C: Carrier> Engine<C> {
             return;
         };
         if session.is_ending {
+            sometimes!("a command comes to a session that ends");
             session.port.abandon(id);
             return;
         }
@@ -59,6 +61,7 @@ impl<C: Carrier> Engine<C> {
         let answer = Owed::new(id);
         let lun = C::Port::lun_of(&command);
         let Some(mut mapped) = session.luns.find(lun) else {
+            sometimes!("a command is for a LUN that leads nowhere");
             let ready = answer_for_nobody(session, answer, &command);
             self.note_answered(key, ready);
             return;
@@ -159,6 +162,7 @@ impl<C: Carrier> Engine<C> {
             self.start(key, &command);
             return;
         }
+        sometimes!("a command waits for others of its nexus");
         self.enter(key, Stage::Dormant(Box::new(command)));
         if let Some(session) = self.sessions.get_mut(session) {
             session.port.leave_chunk(id, &session.pool);
@@ -281,6 +285,7 @@ impl<C: Carrier> Engine<C> {
         };
         let kept = room::kept(data, running.task.as_ref(), &entry.pool);
         if kept.is_err() {
+            sometimes!("data of a write has no room when it is collected");
             self.refuse(key);
         }
         kept.ok()
@@ -295,6 +300,7 @@ impl<C: Carrier> Engine<C> {
         self.note_starving(session);
         if self.sessions[session].port.has_event() {
             // What has come for it already is bad.
+            sometimes!("data that has come before it was asked for is bad");
             self.note_event(session);
         }
         self.note_ready(session, None);
@@ -311,6 +317,7 @@ impl<C: Carrier> Engine<C> {
     pub fn handle_data_out(&mut self, session: SessionKey, id: CommandId<C>, data: Payload) {
         // It may have been aborted meanwhile.
         let Some(key) = self.task_awaiting_data(session, id) else {
+            sometimes!("data comes for a command that was aborted");
             return;
         };
         let step = self.resume(key, Input::DataOut(data));
@@ -352,6 +359,7 @@ impl<C: Carrier> Engine<C> {
             match room::copied(&outcome.data, Need::Begin, &entry.pool) {
                 Ok(data) => outcome.data = data,
                 Err(why) => {
+                    sometimes!("an answer waits for memory");
                     self.await_room(key, Stage::AnswerMemory(outcome), why);
                     return;
                 }
@@ -365,6 +373,7 @@ impl<C: Carrier> Engine<C> {
     /// something by then, it is answered that it was stopped on its way.
     pub(crate) fn turn_down(&mut self, key: TaskKey, refusal: Outcome) {
         let outcome = if self.tasks[key].has_altered {
+            sometimes!("a command is stopped that has altered something");
             Outcome::check(STOPPED)
         } else {
             refusal
@@ -500,6 +509,7 @@ impl<C: Carrier> Engine<C> {
                 continue;
             };
             if waiting.is_aborted || !matches!(waiting.stage, Stage::Dormant(_)) {
+                sometimes!("a command was aborted when its turn came");
                 continue;
             }
             if let Stage::Dormant(command) = self.enter(key, Stage::Active) {
@@ -575,6 +585,7 @@ impl<C: Carrier> Attempt<C> {
                 Step::Io(request) => self.submit(request, unit, (port, pool), (stores, carrier)),
                 Step::Done(mut outcome) => {
                     if must_copy(&outcome, port, self.id) && !copy_data(&mut outcome, pool) {
+                        sometimes!("an answer at once has no memory for its copy");
                         return Err((Hindrance::Other(Step::Done(outcome)), answer));
                     }
                     carrier.note_answer(self.account, outcome.status);

@@ -19,6 +19,7 @@
 
 use std::ops::Range;
 
+use marks::sometimes;
 use scsi::{Input, WHOLE_MEDIUM};
 
 use crate::agree::{FenceNumber, ToOwner};
@@ -123,11 +124,14 @@ impl<C: Carrier> Engine<C> {
             let unit = &mut self.units[unit];
             let blocks = running.blocks().unwrap_or(WHOLE_MEDIUM);
             if unit.side.is_fenced(&blocks, key, running.fence()) {
+                sometimes!("a parked command meets a second fence");
                 unit.parked.push(key);
             } else if unit.is_leaving {
+                sometimes!("a parked command goes on where its unit leaves");
                 // Another unit may have its place by now, with another medium. The initiator asks again.
                 self.end_parked(key);
             } else {
+                sometimes!("a parked command goes on");
                 self.retry(key);
             }
         }

@@ -3,6 +3,7 @@
 //! Commands on a unit that a session no longer sees get the time to end by themselves; those that
 //! do not are aborted. Only then does the nexus leave the unit.
 
+use marks::sometimes;
 use memory::Pool;
 use scsi::{Change, ChangeKind, Nexus, NexusId, NexusSlot, PortName, UnitAttention};
 
@@ -94,6 +95,7 @@ impl<C: Carrier> Engine<C> {
                 "{task:?} is left by its session and goes on in {:?}",
                 self.tasks[task].stage
             );
+            sometimes!("a session ends and its store has a request");
             self.tasks[task].session = None;
         }
         let from = session.nexus();
@@ -155,6 +157,7 @@ impl<C: Carrier> Engine<C> {
             cost += self.change_lun(session, step, receipt);
         }
         if let Some(change) = self.view_changes.get(key) {
+            sometimes!("a change of a view takes more than one turn");
             self.pieces.put_back_view_change(change.session, key);
         }
         self.pieces.note_begun(cost);
@@ -282,6 +285,7 @@ impl<C: Carrier> Engine<C> {
         if tasks.is_empty() {
             return;
         }
+        sometimes!("a nexus loses the right to write with writes in the store");
         let narrowing = self.narrowing.insert(receipt);
         self.await_tasks(&tasks, Then::Narrowed { narrowing });
     }
@@ -329,6 +333,7 @@ impl<C: Carrier> Engine<C> {
                 && let Some(entry) = self.sessions.get_mut(session)
                 && let Some(answer) = running.answer.take()
             {
+                sometimes!("a nexus leaves a unit and its store has a request");
                 entry.set_task_key(running.id, None);
                 entry.port.abandon(answer.spend());
                 self.ready.push((session, None));
@@ -337,6 +342,7 @@ impl<C: Carrier> Engine<C> {
         self.units[unit].view.detach(slot);
         if self.units[unit].view.slot_of(nexus.id).is_some() {
             // The session sees the unit by another number.
+            sometimes!("a nexus has left a number of a unit that it sees by another");
             return;
         }
         // Its session goes on.

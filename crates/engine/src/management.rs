@@ -2,6 +2,7 @@
 
 use std::iter;
 
+use marks::sometimes;
 use scsi::{Change, ChangeKind, Input, Reply, Sense, SenseCode, SenseKey, Status};
 
 use crate::agree::ToOwner;
@@ -77,6 +78,7 @@ impl<C: Carrier> Engine<C> {
             Management::LogicalUnitReset { lun } => match entry.luns.find(lun) {
                 // It would end the commands of others.
                 Some(mapped) if self.sees_read_only(mapped) => {
+                    sometimes!("a reset is asked for by a nexus that may only read");
                     self.respond_management(session, id, ManagementOutcome::NotAllowed);
                 }
                 Some(mapped) => {
@@ -91,6 +93,7 @@ impl<C: Carrier> Engine<C> {
                     count > 0 && entry.luns.iter().all(|lun| self.sees_read_only(lun));
                 // Where the target allows it, an initiator may end all sessions of the target, whatever it sees.
                 if cold.is_none() && is_only_read {
+                    sometimes!("a target reset is asked for by one that may only read");
                     self.respond_management(session, id, ManagementOutcome::NotAllowed);
                     return;
                 }
@@ -155,6 +158,7 @@ impl<C: Carrier> Engine<C> {
         };
         let units = rest.get_or_insert_with(|| asker.as_ref().map_or_else(Vec::new, of_session));
         let Some((session, entry)) = asker else {
+            sometimes!("the session of a reset is gone");
             units.clear();
             self.end_reset(ticket);
             return;
@@ -165,6 +169,7 @@ impl<C: Carrier> Engine<C> {
         };
         *left += 1;
         if !units.is_empty() {
+            sometimes!("a reset has another unit to come");
             self.pieces.put_back_reset(session, key);
         }
         let change = Change {
@@ -193,6 +198,7 @@ impl<C: Carrier> Engine<C> {
                 }
                 Some(Request::Management { asked, .. }) => {
                     if let Some((session, id)) = asked.take() {
+                        sometimes!("a reset is answered as failed");
                         self.respond_management(session, id, ManagementOutcome::Rejected);
                     }
                 }
@@ -260,6 +266,7 @@ impl<C: Carrier> Engine<C> {
             self.respond_management(session, id, outcome);
         }
         if let Some(target) = cold {
+            sometimes!("a target was reset cold");
             self.reports.push_back(Report::TargetReset(target));
         }
     }

@@ -14,6 +14,7 @@
 
 use std::time::Duration;
 
+use marks::sometimes;
 use scsi::{Change, ChangeKind, Reply, SenseCode, Shared, Status, WHOLE_MEDIUM};
 use store::FlushFailure;
 
@@ -64,6 +65,7 @@ impl<C: Carrier> Engine<C> {
             return;
         };
         if self.is_medium_moving(unit) || self.flushes.has(unit) {
+            sometimes!("a second order for a medium comes while one is under way");
             self.report_medium(unit, Err(MediumFailure::Busy));
             return;
         }
@@ -72,12 +74,14 @@ impl<C: Carrier> Engine<C> {
         let shared = owner.shared();
         match order {
             MediumOrder::Eject { .. } | MediumOrder::Hold { .. } if may_be_written => {
+                sometimes!("an eject is refused because of a request of the past");
                 self.report_medium(unit, Err(MediumFailure::Busy));
             }
             // The owner looks at it again; so nobody is held up by the fence for nothing.
             MediumOrder::Eject { force: false }
                 if !shared.is_ejected && shared.check_removal().is_err() =>
             {
+                sometimes!("an administrator may not eject a medium");
                 self.report_medium(unit, Err(MediumFailure::Prevented));
             }
             // One that is out is fenced and flushed, too: it may be in by the time the owner looks.
@@ -273,6 +277,7 @@ impl<C: Carrier> Engine<C> {
 
     /// A step has taken too long.
     pub(crate) fn end_overdue_medium(&mut self, ticket: Ticket, step: MediumStep) {
+        sometimes!("an order for a medium takes too long");
         let failure = match step {
             MediumStep::Fence { .. } => MediumFailure::Busy,
             MediumStep::Flush { .. } => MediumFailure::Unflushed(FlushFailure::NotInTime),
@@ -322,6 +327,7 @@ impl<C: Carrier> Engine<C> {
             return;
         }
         if is_moved {
+            sometimes!("a medium is moved");
             let is_in = !new.is_ejected;
             self.carrier.notify(News::MediumMoved { unit, is_in });
         }

@@ -19,6 +19,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use marks::sometimes;
 use scsi::{Outcome, PortName, Principal, Sense, SenseCode, SenseKey};
 
 use crate::agree::{BlockSet, Round};
@@ -46,6 +47,7 @@ impl<C: Carrier> Engine<C> {
         let side = &self.units[self.tasks[key].unit].side;
         let is_refused = blocks.is_some_and(|it| side.refused().overlaps(&it));
         if is_refused {
+            sometimes!("blocks are refused that a request of the past may write");
             self.turn_down(key, Outcome::check(REFUSED));
         }
         is_refused
@@ -62,6 +64,7 @@ impl<C: Carrier> Engine<C> {
         debug_assert!(running.is_in_store(), "{key:?} could end, and is given up");
         let (unit, blocks) = (running.unit, running.blocks_to_write());
         let port = self.units[unit].view.port_of(running.nexus);
+        sometimes!("a request becomes an orphan");
         running.orphan = Some(port.unwrap_or_else(unknown_port));
         self.carrier.notify(News::StoreStuck { unit });
         self.units[unit].side.add_orphan(key, blocks);
@@ -72,6 +75,7 @@ impl<C: Carrier> Engine<C> {
     pub(crate) fn spare_fences(&mut self, key: TaskKey) {
         let running = &mut self.tasks[key];
         if running.is_idle_orphan() {
+            sometimes!("an orphan can change nothing");
             let unit = running.unit;
             if let Fencing::Own(ticket) = running.fencing {
                 running.fencing = Fencing::Free;
@@ -100,6 +104,7 @@ impl<C: Carrier> Engine<C> {
     pub(crate) fn end_orphan(&mut self, unit: UnitIndex, key: TaskKey) {
         let waits = self.units[unit].side.end_orphan(key);
         if self.units[unit].side.orphans() == 0 {
+            sometimes!("the last orphan of a core comes back");
             self.carrier.notify(News::StoreFreed { unit });
         }
         self.settle_access(unit);
@@ -115,6 +120,7 @@ impl<C: Carrier> Engine<C> {
         if self.units[unit].side.await_refusal(wait)
             && let Some(waiting) = self.waits.get_mut(wait)
         {
+            sometimes!("a wait goes on until every core refuses");
             waiting.tasks_left += 1;
         }
     }

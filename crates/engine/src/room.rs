@@ -5,6 +5,7 @@
 //! first; apart from them, sessions that have their share, or whose party has, and, one queue each, the tasks of such
 //! sessions.
 
+use marks::sometimes;
 use memory::{Need, NoRoom, Payload, Pool};
 use scsi::{Outcome, Status, Task};
 use store::IoRequest;
@@ -104,6 +105,7 @@ fn room_to_read(
     let holds = task.is_some_and(Task::holds_data);
     let need = if holds { Need::GoOn } else { Need::Begin };
     if !may_go_on(unit, pool) {
+        sometimes!("a read waits for the share of its unit");
         return Room::UnitShare(request(None));
     }
     if !holds && pool.held_bytes() > READ_BACKLOG_MAX && unsent_bytes() > READ_BACKLOG_MAX {
@@ -260,6 +262,7 @@ impl<C: Carrier> Engine<C> {
             .and_then(|session| Some((session, self.sessions.get_mut(session)?)));
         match (why, entry) {
             (NoRoom::Share, Some((session, entry))) => {
+                sometimes!("a command waits for the share of its session");
                 if entry.pool.held_bytes() == 0 {
                     // Its party has what it needs: with a larger pool it would not wait.
                     self.carrier.note_starved();
@@ -272,6 +275,7 @@ impl<C: Carrier> Engine<C> {
             (NoRoom::Share | NoRoom::Supply, _) => {
                 self.carrier.note_starved();
                 if running.task.as_ref().is_some_and(Task::holds_data) {
+                    sometimes!("a command that holds data waits for memory");
                     self.starved.push_front(key);
                 } else {
                     self.starved.push_back(key);
@@ -313,6 +317,7 @@ impl<C: Carrier> Engine<C> {
 
     /// There is no memory for a task's data, and it cannot wait for some.
     pub(crate) fn refuse(&mut self, key: TaskKey) {
+        sometimes!("a command is refused for want of memory");
         self.carrier.note_starved();
         self.turn_down(key, Outcome::status(Status::TaskSetFull));
     }
@@ -420,6 +425,7 @@ impl<C: Carrier> Engine<C> {
             self.retry(key);
             if self.starved.len() > before {
                 // Still none: it keeps its place.
+                sometimes!("a command finds no memory when its turn comes");
                 if self.starved.back() == Some(&key) {
                     self.starved.pop_back();
                     self.starved.insert(at, key);
@@ -483,6 +489,7 @@ impl<C: Carrier> Engine<C> {
                 // The pool has no room: it keeps its place.
                 Some(NoRoom::Supply) => {
                     self.starved_sessions.push_front(key);
+                    sometimes!("a session finds no memory for its data");
                     self.sessions_first = true;
                     return true;
                 }
@@ -543,6 +550,7 @@ impl<C: Carrier> Engine<C> {
             free < all / 4
         };
         if is_short != self.is_short_of_memory {
+            sometimes!("windows of sessions change because of memory");
             self.is_short_of_memory = is_short;
             self.set_queue_limits(self.queue_limit());
         }

@@ -1,5 +1,6 @@
 //! What tasks ask of stores, and what comes back.
 
+use marks::sometimes;
 use scsi::{FlushScope, Input, NexusId, Outcome, Sense, SenseCode, SenseKey, Task};
 use store::{
     HelperResult, IoFailure, IoRequest, IoResult, Mark, Party, RingOperation, SocketResult,
@@ -39,11 +40,13 @@ impl<C: Carrier> Engine<C> {
         let refusal = task.and_then(|task| unit.view.refusal_of(task, &request));
         if let Some(sense) = refusal {
             // It was let pass before, and has waited since.
+            sometimes!("a command is refused that has waited");
             self.turn_down(key, Outcome::check(sense));
             return None;
         }
         if sent.alters && unit.view.is_read_only(running.nexus) {
             // The right to write was taken from it while it waited.
+            sometimes!("a write waits and loses its right");
             let sense = Sense::new(SenseKey::DataProtect, SenseCode::WRITE_PROTECTED);
             self.turn_down(key, Outcome::check(sense));
             return None;
@@ -59,6 +62,7 @@ impl<C: Carrier> Engine<C> {
                 if !is_flush && side.is_fenced(&blocks, key, running.fence()) {
                     // See the module `fence`: else there could be a circle.
                     debug_assert!(running.fence().is_none(), "{key:?} has a fence and parks");
+                    sometimes!("a command parks before a fence");
                     self.park(key, request);
                     return None;
                 }
@@ -74,6 +78,7 @@ impl<C: Carrier> Engine<C> {
                 return None;
             }
             Room::UnitShare(request) => {
+                sometimes!("a command waits for the share of its unit");
                 self.await_store(key, request);
                 return None;
             }
@@ -180,6 +185,7 @@ impl<C: Carrier> Engine<C> {
             return Some(result);
         }
         if let Some(request) = unit.outlet.take_returned() {
+            sometimes!("a store is full");
             self.stores.note_done();
             self.carry_orders(index);
             self.await_store(key, request);
@@ -306,6 +312,7 @@ impl<C: Carrier> Engine<C> {
         // What the store had of the task is back.
         running.lien = None;
         if !running.is_aborted && running.orphan.take().is_some() {
+            sometimes!("an orphan comes back that nobody has aborted");
             // What waited for that may abort the task. It counts as in the store still, so that this only marks it.
             self.end_orphan(unit, key);
         }
@@ -335,6 +342,7 @@ impl<C: Carrier> Engine<C> {
             self.retry(next);
             if self.units[unit].full.len() > left {
                 // Still none; it keeps its place.
+                sometimes!("a store is full again");
                 self.units[unit].full.rotate_right(1);
                 break;
             }

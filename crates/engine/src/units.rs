@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use marks::sometimes;
 use scsi::{LogicalUnit, Owner, Profile};
 use store::{Backstore, Flush, FlushFailure, FlushStep, IoFailure, IoResult};
 
@@ -158,6 +159,7 @@ impl<C: Carrier> Engine<C> {
                     left,
                 } => {
                     if let Some(errand) = left {
+                        sometimes!("a flush is given up that the store has");
                         self.stores.disown(errand);
                         self.cancel_errand(errand);
                     }

@@ -22,6 +22,7 @@
 //! | [`host`] | the machines under test, bound to simulated cores |
 //! | [`inspect`] | what checkers see of them |
 //! | [`world`] | everything that happens, in order |
+//! | [`rare`] | rare states that the sources name, and which of them were reached |
 //! | [`sabotage`] | bugs on purpose, to test the checkers |
 //!
 //! The README explains the lines of the diary and the rules.
@@ -42,6 +43,7 @@ pub mod log;
 pub mod nbd;
 pub mod network;
 pub mod prng;
+pub mod rare;
 pub mod sabotage;
 pub mod scenario;
 pub mod setup;

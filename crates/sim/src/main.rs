@@ -3,7 +3,9 @@
 //! `sim --seeds 1000` runs seeds 0 to 999, each in the world and in those of flushes, of logs, of NBD and of HyperSCSI;
 //! `--from 5000` begins elsewhere; `--first` ends with the first seed that fails, as it is; `--world NAME` runs one of
 //! them: `target`, `flush`, `log`, `nbd` or `hyperscsi`. `--seed 7` runs one and prints its diary, `--actions 12` only
-//! so much of it, `--world log`, `nbd` or `hyperscsi` that of another one. The exit code is 1 if a rule was broken.
+//! so much of it, `--world log`, `nbd` or `hyperscsi` that of another one. `--marks crates` reads the sources below
+//! that directory and prints which of the rare states that they name were reached. The exit code is 1 if a rule was
+//! broken, or such a state was not reached.
 #![forbid(unsafe_code)]
 #![expect(
     clippy::print_stdout,
@@ -11,10 +13,12 @@
     reason = "the output is what it is for"
 )]
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use sim::flush::Breach;
 use sim::log::Planted;
+use sim::rare;
 use sim::shrink::{Failure, examine, run};
 
 fn main() -> ExitCode {
@@ -78,10 +82,43 @@ fn main() -> ExitCode {
             break;
         }
     }
+    if let Some(directory) = value_of(&arguments, "--marks") {
+        failures += tell_marks(Path::new(directory));
+    }
     println!(
         "{count} seeds, {events} events, {good} commands answered GOOD, {crashes} crashes of logs, {failures} failures"
     );
     ExitCode::from(u8::from(failures > 0))
+}
+
+/// What follows an option.
+fn value_of<'a>(arguments: &'a [String], name: &str) -> Option<&'a str> {
+    let at = arguments.iter().position(|argument| argument == name)?;
+    arguments.get(at + 1).map(String::as_str)
+}
+
+/// Prints which rare states were reached. Gives how many were not.
+fn tell_marks(directory: &Path) -> u64 {
+    let names = match rare::named(directory) {
+        Ok(names) => names,
+        Err(error) => {
+            println!("--marks {}: {error}", directory.display());
+            return 1;
+        }
+    };
+    let (reached, never) = rare::reached(&names);
+    println!(
+        "marks: {} of {} reached, the rarest first:",
+        reached.len(),
+        names.len()
+    );
+    for (count, name) in &reached {
+        println!("{count:>12} {name}");
+    }
+    for name in &never {
+        println!("       never {name}");
+    }
+    never.len() as u64
 }
 
 /// Which worlds a seed is lived in.

@@ -34,6 +34,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use marks::sometimes;
 use memory::{Buffer, CoreMapping, MappedRange, Payload};
 use rustix::fs::{FallocateFlags, FileType, Stat, fallocate, fstat, ftruncate, stat};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
@@ -569,6 +570,7 @@ impl FileStore {
                 if done >= buffer.len() {
                     self.handle_read_whole(tag, offset, buffer)
                 } else if count == 0 || self.is_cut_short(done) {
+                    sometimes!("a file is shorter than it was");
                     self.shared.note_short(offset + done as u64);
                     let offset = offset + self.whole_blocks(done) as u64;
                     self.fail(tag, IoFailure::Truncated { offset })
@@ -577,6 +579,7 @@ impl FileStore {
                 }
             }
             Err(errno) if is_medium_error(errno) => {
+                sometimes!("a medium error is searched for");
                 let tried = buffer.len() - done;
                 if tried <= self.block() {
                     let offset = offset + done as u64;
@@ -611,6 +614,7 @@ impl FileStore {
                     done + self.half(bad_end - done)
                 } else {
                     // What failed before went well in pieces; the rest goes as one again.
+                    sometimes!("what could not be read goes well in pieces");
                     len
                 };
                 buffer.set_len(next);
@@ -633,6 +637,7 @@ impl FileStore {
         let written = done + count;
         if written < data.len() {
             // Direct I/O must go on at a whole block.
+            sometimes!("a write comes in part");
             let whole = self.whole_blocks(written);
             return if whole > done {
                 self.write_from(offset, data, whole, durable)
@@ -675,6 +680,7 @@ impl FileStore {
             return self.fail_past_the_end(tag, offset + done as u64..end);
         }
         if durable {
+            sometimes!("a durable write fails, and its data is looked at");
             self.shared.latch.suspect();
             self.plans.insert(tag, Plan::Recheck { errno, done });
             return self.write_from(offset, data, done, false);
@@ -686,6 +692,7 @@ impl FileStore {
             && done == before
             && is_failed_write(self.shared.cache, first, errno)
         {
+            sometimes!("a failed write was no failed flush");
             self.shared.latch.lift();
         }
         self.fail(tag, failure(errno, offset + done as u64))
@@ -697,6 +704,7 @@ impl FileStore {
             Ok(_) if self.is_latched() => self.fail(tag, IoFailure::FlushLatched),
             Ok(_) => self.finish(tag, IoAnswer::Done),
             Err(errno) => {
+                sometimes!("a flush of a file fails");
                 self.shared.latch.set();
                 self.fail(tag, hardware(errno))
             }
@@ -714,6 +722,7 @@ impl FileStore {
             Ok(_) => self.write_zeros(tag, range.end..range.end, sync),
             // This file system or device cannot do it in one go.
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                sometimes!("zeros are written because they cannot be allocated");
                 self.write_zeros(tag, range, sync)
             }
             Err(PAST_THE_END) => self.fail_past_the_end(tag, range),

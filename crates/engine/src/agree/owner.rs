@@ -14,6 +14,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use marks::sometimes;
 use scsi::{
     Change, ChangeKind, Owner, PortName, Profile, Proposal, Reply, Sense, SenseCode, SenseKey,
     Shared, Status,
@@ -284,6 +285,7 @@ impl UnitOwner {
             }
             Err(SaveError::Conflict { .. }) => {
                 (self.last_save, self.restore_at) = (LastSave::Foreign, None);
+                sometimes!("somebody else has saved the state of a unit");
             }
             Err(SaveError::Failed(_) | SaveError::Uncertain(_)) => {}
         }
@@ -299,10 +301,12 @@ impl UnitOwner {
                 Err(SaveError::Conflict { .. } | SaveError::Failed(_)),
             ) => self.answer(ticket, Reply::check(NOT_KEPT), true),
             (Some(Current::Keeping { ticket, since, .. }), Err(SaveError::Uncertain(_))) => {
+                sometimes!("it is not known whether a state was saved");
                 self.restore(Some((ticket, since)), now);
             }
             // It was answered as failed, so that it must not come back with the next start.
             (Some(Current::GivenUp), Ok(_) | Err(SaveError::Uncertain(_))) => {
+                sometimes!("a state is saved after its change was answered as failed");
                 self.restore(None, now);
             }
             (Some(Current::GivenUp), Err(SaveError::Conflict { .. } | SaveError::Failed(_))) => {}
@@ -348,6 +352,7 @@ impl UnitOwner {
         let is_overdue = |since: Duration| now.saturating_sub(since) >= patience;
         match &mut self.current {
             Some(Current::Keeping { ticket, since, .. }) if is_overdue(*since) => {
+                sometimes!("a change waits too long for its state to be saved");
                 let asker = (*ticket, *since);
                 self.current = Some(Current::GivenUp);
                 self.answer_failed(Some(asker));
@@ -368,6 +373,7 @@ impl UnitOwner {
         }
         for queued in std::mem::take(&mut self.queue) {
             if queued.may_be_refused() && is_overdue(queued.since) {
+                sometimes!("a change waits too long for its turn");
                 self.answer(queued.ticket, BUSY, true);
             } else {
                 self.queue.push_back(queued);
@@ -385,6 +391,7 @@ impl UnitOwner {
     fn next_change(&mut self, now: Duration) {
         while self.current.is_none() {
             if self.restore_at.is_some_and(|at| at <= now) {
+                sometimes!("the state in force is saved again");
                 self.restore(None, now);
                 return;
             }

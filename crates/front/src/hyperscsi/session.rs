@@ -29,6 +29,7 @@ use ::hyperscsi::{
 use ::iscsi::pdu::TaskAttribute;
 use ::iscsi::target::Command;
 use engine::{Management, ManagementOutcome, Response, VisibleLun};
+use marks::sometimes;
 use memory::{Buffer, Need, NoRoom, Payload, Pool};
 use scsi::{Lun, Status};
 
@@ -396,6 +397,7 @@ impl SessionPort {
         };
         match refusal {
             Some(status) => {
+                sometimes!("a command of HyperSCSI is refused before it is given");
                 let reply = Reply::of(Outcome::Status(status as u8));
                 self.reply(waiting.id, reply, ReplyData::default());
             }
@@ -455,6 +457,7 @@ impl SessionPort {
         }
         self.handle_memory(pool);
         if self.starves.is_some() {
+            sometimes!("a command of HyperSCSI waits for memory");
             return None;
         }
         let waiting = self.waiting.pop_front()?;
@@ -510,6 +513,7 @@ impl SessionPort {
         let (gone, left): (VecDeque<_>, _) = self.waiting.drain(..).partition(is_meant);
         self.waiting = left;
         for waiting in gone {
+            sometimes!("a function of HyperSCSI ends commands that wait");
             self.waiting_bytes = self.waiting_bytes.saturating_sub(waiting.data.len());
             self.reply(
                 waiting.id,
@@ -570,11 +574,13 @@ impl SessionPort {
         let task = slot.task.as_mut().filter(|_| slot.serial == id.serial)?;
         let length = length as usize;
         if task.data.len() < length {
+            sometimes!("a command of HyperSCSI has too little data");
             self.too_short.push(id);
             return None;
         }
         let data = std::mem::replace(&mut task.data, Payload::Empty);
         if data.len() > length {
+            sometimes!("a command of HyperSCSI has too much data");
             return Some(data.into_shareable().part(0, length));
         }
         Some(data)
@@ -605,6 +611,7 @@ impl SessionPort {
             Some(data) => self.reply(task.id, reply, data),
             None => {
                 let busy = Reply::of(Outcome::Status(Status::Busy as u8));
+                sometimes!("data of a reply is too much for a client");
                 self.reply(task.id, busy, ReplyData::default());
             }
         }
@@ -648,6 +655,7 @@ impl SessionPort {
         let has_room = self.waiting_bytes == 0 && self.is_backlogged();
         let is_shut = !self.waiting.is_empty() && !has_room;
         if is_shut != std::mem::replace(&mut self.is_shut, is_shut) {
+            sometimes!("the window of a client of HyperSCSI changes");
             self.session
                 .set_window(if is_shut { 0 } else { WINDOW_DEFAULT });
         }

@@ -3,6 +3,7 @@
 use ::iscsi::pdu::{LogoutResponseCode, TaskManagementFunction, TaskManagementResponse};
 use ::iscsi::target::{Event, LogoutEvent, ManagementEvent, Violation};
 use engine::{Engine, Report, SessionKey, UnitIndex};
+use marks::sometimes;
 
 use super::front::Front;
 use super::port::{SessionPort, management_of, names_of, outcome_of};
@@ -66,10 +67,12 @@ impl<C: Wire> Sessions<C> {
                 Event::TaskManagement(event) => handle_management(engine, key, &event),
                 Event::Logout(event) => handle_logout(engine, key, event),
                 Event::PeerSilent { connection } => {
+                    sometimes!("an initiator is silent");
                     self.lose_connection_of(engine, key, connection, "no answer to a ping");
                 }
                 Event::Broken { connection } => {
                     let reason = "the initiator broke the protocol";
+                    sometimes!("an initiator breaks the protocol");
                     self.lose_connection_of(engine, key, connection, reason);
                 }
                 Event::Violation { violation, .. } => note_violation(engine, key, &violation),
@@ -170,6 +173,7 @@ impl<C: Wire> Sessions<C> {
         let code = if is_complete {
             LogoutResponseCode::Success
         } else {
+            sometimes!("a logout leaves a request behind");
             LogoutResponseCode::CleanupFailed
         };
         let Some(SessionPort {
@@ -189,6 +193,7 @@ impl<C: Wire> Sessions<C> {
             if Some(key) == answered {
                 self.close_when_sent(vec![key]);
             } else {
+                sometimes!("a logout closes another connection of its session");
                 self.close_connection(engine, key);
             }
         }

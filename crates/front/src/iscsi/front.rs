@@ -20,6 +20,7 @@ use ::iscsi::pdu::{LoginStatus, Tsih};
 use engine::TargetIndex;
 use engine::deadlines::{Deadlines, Moment};
 use engine::table::Table;
+use marks::sometimes;
 use memory::Message;
 use scsi::{PortName, Principal};
 
@@ -315,6 +316,7 @@ impl<L: Line> Front<L> {
         }
         let gone = self.unproved.begin(Peer::Login(key), address);
         if let Some((gone, crowding)) = gone {
+            sometimes!("a login gives way to another");
             self.displace(gone, crowding);
         }
         self.receive(key);
@@ -465,10 +467,12 @@ impl<L: Line> Front<L> {
         let user = user.unwrap_or_default();
         let wrong = self.guesses.note(address, user, now);
         if wrong.is_guessing {
+            sometimes!("somebody guesses a secret");
             let user = user.to_owned();
             self.actions.push_back(Action::Guessing { address, user });
         }
         if !wrong.delay.is_zero() {
+            sometimes!("a wrong proof is answered later");
             login.hold_until = Some(now + wrong.delay);
             self.login_deadlines.set(key, now + wrong.delay);
         }
@@ -600,10 +604,12 @@ impl<L: Line> Front<L> {
     fn join(&mut self, tsih: Tsih, newcomer: &Member, now: Duration) -> Result<usize, LoginStatus> {
         let address = newcomer.peer.ip();
         if !self.joins.allows(address, now) {
+            sometimes!("too many joins of an address have failed");
             return Err(LoginStatus::OutOfResources);
         }
         let found = self.directory.join(tsih, newcomer, &*self.policy);
         if found.is_err() {
+            sometimes!("a connection may not join the session");
             self.joins.note_failure(address, now);
         }
         found
@@ -677,10 +683,12 @@ impl<L: Line> Front<L> {
                 }
             }
             Decision::EndFirst { core, tsih } => {
+                sometimes!("a login ends the session that it replaces");
                 self.actions.push_back(Action::EndSession { core, tsih });
             }
             Decision::Wait(None) => {}
             Decision::Wait(Some(older)) => {
+                sometimes!("a second login waits for a session to end");
                 self.turn_away(older, LoginStatus::ServiceUnavailable);
             }
             Decision::Refuse(status, waiting) => self.turn_away(waiting, status),
@@ -727,6 +735,7 @@ impl<L: Line> Front<L> {
             return;
         };
         // The rules may be others than when it began to wait.
+        sometimes!("a login goes on after the session that it replaces");
         match self.grant(&mut login.profile) {
             Ok(Some(member)) => {
                 let (random, until) = (login.random, login.machine.poll_timeout());
@@ -753,6 +762,7 @@ impl<L: Line> Front<L> {
                 continue;
             };
             if login.machine.poll_timeout().is_some_and(|at| now >= at) {
+                sometimes!("a login takes too long");
                 self.end_login(key, LoginViolation::DeadlinePassed.into());
                 continue;
             }
@@ -771,6 +781,7 @@ impl<L: Line> Front<L> {
     fn end_overdue_waiting(&mut self, now: Duration) {
         let is_late = |login: &Waiting<L>| login.machine.poll_timeout().is_some_and(|at| now >= at);
         for login in self.directory.take_overdue(is_late) {
+            sometimes!("a login has waited too long for a session to end");
             self.turn_away(login, LoginStatus::ServiceUnavailable);
         }
         let left = self.directory.waiting();
@@ -783,6 +794,7 @@ impl<L: Line> Front<L> {
     fn lose(&mut self, key: LoginKey) {
         let login = self.logins.get(key);
         if login.is_some_and(|login| login.machine.initiator_name().is_some()) {
+            sometimes!("a login is lost on its way");
             self.end_login(key, LoginFailure::Abandoned);
         } else {
             self.close(key);

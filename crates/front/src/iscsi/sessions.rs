@@ -16,6 +16,7 @@ use ::iscsi::target::{ConnectionConfig, Receive, Session, SessionConfig};
 use engine::deadlines::Deadlines;
 use engine::table::Table;
 use engine::{Engine, SessionKey, TargetIndex};
+use marks::sometimes;
 use memory::{Message, Need};
 use scsi::UnitAttention;
 
@@ -349,6 +350,7 @@ impl<C: Wire> Sessions<C> {
         let session = match found {
             Ok(session) => session,
             Err(status) => {
+                sometimes!("a login is refused on the core of its session");
                 turn_away(&mut engine.carrier, line, machine, status);
                 return;
             }
@@ -394,6 +396,7 @@ impl<C: Wire> Sessions<C> {
         };
         engine.carrier.report(Notice::LoginSucceeded);
         if let Some(old) = old {
+            sometimes!("a connection is reinstated");
             self.reinstate_connection(engine, session, old);
         }
         self.feed_unread(engine, new, &unread);
@@ -475,6 +478,7 @@ impl<C: Wire> Sessions<C> {
             buffer.copy_from_slice(unread);
             self.handle_bytes(engine, key, &Rc::new(buffer));
         } else {
+            sometimes!("there is no memory for what came with a login");
             self.lose_connection(engine, key, "no memory for what came with the login");
         }
     }
@@ -579,6 +583,7 @@ impl<C: Wire> Sessions<C> {
         };
         let reason = detail.dismissal.map_or(reason, |(reason, _)| reason);
         if detail.end_reason.replace(reason).is_some() {
+            sometimes!("a session ends a second time");
             return;
         }
         let connections = detail.open_connections();
@@ -625,6 +630,7 @@ impl<C: Wire> Sessions<C> {
         };
         let sessions: Vec<_> = engine.sessions().filter_map(of_target).collect();
         for (session, connections) in sessions {
+            sometimes!("a session ends with its target");
             engine.close_to_commands(session);
             self.close_when_sent(connections);
             engine.note_ready(session, None);

@@ -23,6 +23,7 @@ use ::nbd::server::{
 };
 use ::nbd::{ServerError, TransmissionFlags};
 use engine::VisibleLun;
+use marks::sometimes;
 use memory::{Buffer, Message, Need, NoRoom, Payload, Pool};
 
 use super::answer::{Verdict, is_report, verdict};
@@ -377,6 +378,7 @@ impl SessionPort {
             }
             // What was held came before.
             if let Some(header) = self.postponed.take() {
+                sometimes!("a read that has one header was postponed");
                 match self.begin(&header, None, pool, now) {
                     Some(taken) => return taken,
                     None => continue,
@@ -414,6 +416,7 @@ impl SessionPort {
     #[inline(never)]
     fn take_held(&mut self, pool: &Pool, now: Duration) -> Option<Taken> {
         let held = std::mem::take(&mut self.held);
+        sometimes!("bytes of a client of NBD were held");
         let (bytes, _) = held.as_slices();
         let (used, taken) = match self.header_in(bytes) {
             Some((used, header)) => {
@@ -512,6 +515,7 @@ impl SessionPort {
         };
         if request.command == Asked::Disconnect {
             self.is_leaving = true;
+            sometimes!("a client of NBD disconnects");
             self.is_heedless = self.under_way > 0 || !self.output.is_empty();
             return Some(Taken::Nothing);
         }
@@ -519,6 +523,7 @@ impl SessionPort {
             return Some(Taken::Broken("more data than a request may have"));
         }
         if let Err(error) = self.check(&request) {
+            sometimes!("a request of NBD is refused at its header");
             self.refuse(request.cookie, error);
             self.drop_data(request.data_bytes());
             return None;
@@ -614,6 +619,7 @@ impl SessionPort {
     /// Memory came back.
     pub(crate) fn handle_memory(&mut self, pool: &Pool) {
         if let Incoming::Starved { place, .. } = self.incoming {
+            sometimes!("a write of NBD waits for memory");
             self.await_data(place, pool);
         }
     }
@@ -829,11 +835,13 @@ impl SessionPort {
         };
         let part = task.part_bytes(block_bytes);
         if task.request.command == Asked::Write && matches!(self.incoming, Incoming::Paused) {
+            sometimes!("a long write of NBD fails before its end");
             let left = task.request.length.saturating_sub(task.done);
             self.drop_data(left.saturating_sub(part));
         }
         if task.done > 0 && self.has_one_header(&task.request) {
             // The header said that all is well.
+            sometimes!("a read of NBD fails whose reply has begun");
             self.broken = Some("a read failed whose reply had begun");
             return;
         }
@@ -851,6 +859,7 @@ impl SessionPort {
     fn refuse(&mut self, cookie: u64, error: ServerError) {
         match error {
             ServerError::CACHE_LOST if self.terms.has_structured_replies => {
+                sometimes!("a client of NBD is told of a lost cache");
                 self.output.push_array(&cache_lost_chunk(cookie));
             }
             error if self.terms.has_structured_replies => {

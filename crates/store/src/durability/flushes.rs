@@ -7,6 +7,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use marks::sometimes;
+
 use crate::{IoFailure, IoResult};
 
 /// How long a store that takes no flush now is left alone.
@@ -146,6 +148,7 @@ impl<U: Copy + Eq, E> Flushes<U, E> {
         match before.state {
             State::Refused { .. } => before.flush = flush,
             State::Taken(_) => {
+                sometimes!("a last flush waits for one that is under way");
                 before.then = Some(flush);
                 // Deadlines may have been made shorter meanwhile.
                 before.flush.deadline = before.flush.deadline.min(flush.deadline);

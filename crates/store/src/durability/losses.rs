@@ -15,6 +15,8 @@ use std::hash::Hash;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use marks::sometimes;
+
 /// Initiators without a session that are remembered. What a further one is owed is reported to all that are not known.
 const ABSENT_MAX: usize = 256;
 
@@ -195,6 +197,7 @@ impl<I: Clone + Eq + Hash, S: Copy + Eq + Hash> Losses<I, S> {
         if earlier <= book.earlier {
             return;
         }
+        sometimes!("a store has lost what was written before this program began");
         book.earlier = earlier;
         let since = lost.saturating_sub(1);
         book.anyone = Some(book.anyone.map_or(since, |oldest| oldest.min(since)));
@@ -230,6 +233,7 @@ impl<I: Clone + Eq + Hash, S: Copy + Eq + Hash> Losses<I, S> {
         let epoch = initiator.epoch();
         let is_report = session.cursor < epoch;
         if is_report {
+            sometimes!("a flush reports a loss");
             if session.has_fetched(now) {
                 initiator.fetch(session.cursor);
             }
@@ -269,6 +273,7 @@ impl<I: Clone + Eq + Hash, S: Copy + Eq + Hash> Losses<I, S> {
             if departure.is_logout || session.has_fetched(now) {
                 initiator.fetch(session.cursor);
             } else {
+                sometimes!("a report of a loss may not have arrived");
                 initiator.reported = initiator.fetched;
             }
         }
@@ -280,6 +285,7 @@ impl<I: Clone + Eq + Hash, S: Copy + Eq + Hash> Losses<I, S> {
         if initiator.is_clear(now) && !is_known_only {
             book.initiators.remove(&name);
         } else {
+            sometimes!("an initiator leaves that has to learn of a loss");
             book.absent.push_back(name);
             book.limit_absent(now);
         }
@@ -295,6 +301,7 @@ impl<I: Clone + Eq + Hash, S: Copy + Eq + Hash> Losses<I, S> {
         let mut book = self.book();
         let is_owed = book.is_owed(lost);
         if is_owed {
+            sometimes!("a loss is reported to an administrator");
             book.administrator = book.administrator.max(lost);
         }
         is_owed

@@ -22,6 +22,8 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
+use marks::sometimes;
+
 use super::format::{Address, Entry, Header, encode_record, place};
 use super::ranges::Ranges;
 use super::replay::Binding;
@@ -321,6 +323,7 @@ impl Books {
         let is_logged = one.is_some_and(|one| self.logged.meet(&one.range));
         let number = self.carried_out(place);
         if self.condition == Condition::Working {
+            sometimes!("a change of a store with a log fails");
             self.lose(number);
             self.is_aged |= is_logged;
         }
@@ -419,6 +422,7 @@ impl Books {
     pub(super) fn force(&mut self, number: u64, entries: Vec<Entry>) -> Wait {
         let meets = |one: &Pending| entries.iter().any(|it| one.meets(&it.range));
         if self.loose.iter().any(meets) {
+            sometimes!("a durable write forces what was kept for the next flush");
             self.force_loose();
         }
         for entry in entries {
@@ -441,6 +445,7 @@ impl Books {
                 self.is_over(Wait::Committed(self.appended))
             }
             Condition::Working => {
+                sometimes!("a flush needs a checkpoint");
                 self.wanted.insert(self.next);
                 Wait::Synced(self.next)
             }
@@ -570,6 +575,7 @@ impl Books {
         self.news = true;
         if !is_good {
             // One of a frozen log is just not there.
+            sometimes!("a record is not written");
             if self.condition == Condition::Working {
                 self.condition = Condition::Broken;
             }
@@ -629,6 +635,7 @@ impl Books {
         self.news = true;
         if !is_good {
             self.checkpoint = None;
+            sometimes!("a store cannot be synced for a checkpoint");
             self.condition = Condition::Frozen;
             self.end_answered();
             return None;
@@ -643,6 +650,7 @@ impl Books {
             (one.position, one.sequence)
         });
         if tail == self.header.tail {
+            sometimes!("a checkpoint covers nothing new");
             self.end_checkpoint(covered);
             return None;
         }
@@ -677,6 +685,7 @@ impl Books {
                 self.end_checkpoint(covered);
             }
             Some(_) | None if self.condition == Condition::Working => {
+                sometimes!("the header of a log is not written");
                 self.condition = Condition::Broken;
             }
             Some(_) | None => {}
@@ -698,6 +707,7 @@ impl Books {
         let synced = covered.min(lowest.unwrap_or(covered));
         for one in self.forced.iter_mut().filter(|one| one.number < synced) {
             if let Some(entry) = one.entry.take() {
+                sometimes!("an entry is dropped that the store has");
                 self.logged.remove(&entry.range);
             }
         }
@@ -719,6 +729,7 @@ impl Books {
         if self.is_leaving || self.record.is_some() || self.checkpoint.is_some() {
             return None;
         }
+        sometimes!("a broken log is left");
         self.is_leaving = true;
         Some(match self.condition {
             Condition::Leaving => Work::Leave,

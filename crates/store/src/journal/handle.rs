@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use marks::sometimes;
 use memory::Payload;
 
 use super::books::{Wait, Work};
@@ -236,6 +237,7 @@ impl Backstore for Handle {
             let before = self.store.waiting.len();
             self.store.waiting.retain(|(own, _)| *own != key);
             if self.store.waiting.len() < before {
+                sometimes!("a request is cancelled that waits for room inside");
                 self.end_request(key, Err(IoFailure::Cancelled));
             } else {
                 self.store
@@ -406,6 +408,7 @@ impl Handle {
             return false;
         };
         if !job.place.is_some_and(|place| books.may_go(place)) {
+            sometimes!("a change waits for one before it with the same bytes");
             return false;
         }
         let State::Parked { request, durable } =
@@ -434,6 +437,7 @@ impl Handle {
             Wait::Stuck => self.finish(key, Err(stuck())),
             Wait::Frozen => self.finish(key, Err(IoFailure::FlushLatched)),
             Wait::Flush => {
+                sometimes!("a flush of a store whose log is gone");
                 if let Some(job) = self.jobs.get_mut(key) {
                     job.state = State::Flushes;
                 }
@@ -496,6 +500,7 @@ impl Handle {
             (Submitted::Taken, None) => {}
             (Submitted::Taken, Some(request)) => {
                 // Under another tag the next time.
+                sometimes!("a store below a log is full");
                 if let Some(purpose) = self.requests.remove(key) {
                     let key = self.requests.insert(purpose);
                     self.inner(side).waiting.push_front((key, request));
