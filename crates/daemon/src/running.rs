@@ -15,7 +15,7 @@ use plane::{
     TargetPlan, TlsConfig, UnitIndex, UnitPlan,
 };
 use reactor::Occupant;
-use scsi::{Identity, Profile, TargetPort};
+use scsi::{DeviceType, Identity, Profile, TargetPort};
 use store::SharedStore;
 
 use super::hyperscsi::Served;
@@ -398,6 +398,7 @@ pub(crate) fn profile(
     ports: &PortNumbers,
 ) -> Profile {
     Profile {
+        device_type: DeviceType::Disk,
         identity: scsi_identity(model, position, identity, ports),
         limits: scsi::Limits::default(),
         capabilities: store.capabilities(),

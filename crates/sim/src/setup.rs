@@ -17,7 +17,7 @@ use iscsi::negotiate::OperationalPreferences;
 use iscsi::pdu::LoginStatus;
 use iscsi::target::Budget;
 use memory::{Buffer, Pool};
-use scsi::{Identity, Limits, Owner, Profile, TargetPort};
+use scsi::{DeviceType, Identity, Limits, Owner, Profile, TargetPort};
 
 use crate::disk::Disk;
 use crate::host::Outside;
@@ -305,6 +305,7 @@ pub fn owner(disk: &Disk, kept: Option<&[u8]>) -> Owner {
         removable: true,
     };
     let profile = Profile {
+        device_type: DeviceType::Disk,
         identity,
         limits: Limits::default(),
         capabilities: disk.capabilities(),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memory::{Buffer, Payload, Pool};
-use scsi::{NexusId, Owner, PortName, Principal, Profile, UnitAttention};
+use scsi::{DeviceType, NexusId, Owner, PortName, Principal, Profile, UnitAttention};
 use store::{HelperAnswer, IoFailure, IoTag};
 
 use super::cdb::Cdb;
@@ -701,6 +701,7 @@ pub fn port_name(number: u32) -> PortName {
 
 pub fn profile(capabilities: store::Capabilities) -> Profile {
     Profile {
+        device_type: DeviceType::Disk,
         identity: scsi::Identity {
             vendor: "TARN".to_owned(),
             product: "TEST".to_owned(),

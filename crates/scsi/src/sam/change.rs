@@ -45,6 +45,8 @@ pub enum ChangeKind {
     },
     /// An administrator puts the medium in again.
     Load,
+    /// An administrator wants the medium, and a nexus prevents its removal.
+    EjectWish,
     /// An administrator ends all reservations and registrations.
     ClearReservations,
     /// Little is left of the space that the unit may take.
