@@ -398,7 +398,10 @@ pub(crate) fn profile(
     ports: &PortNumbers,
 ) -> Profile {
     Profile {
-        device_type: DeviceType::Disk,
+        device_type: model
+            .units()
+            .get(position)
+            .map_or(DeviceType::Disk, device_type),
         identity: scsi_identity(model, position, identity, ports),
         limits: scsi::Limits::default(),
         capabilities: store.capabilities(),
@@ -412,6 +415,14 @@ const VERSION: &str = concat!(
     ".",
     env!("CARGO_PKG_VERSION_MINOR")
 );
+
+/// What a unit is.
+pub(crate) fn device_type(unit: &config::Unit) -> DeviceType {
+    match unit.store.at.kind.row().device {
+        config::DeviceType::Disk => DeviceType::Disk,
+        config::DeviceType::Optical => DeviceType::Optical,
+    }
+}
 
 /// What a unit reports to initiators, with every target port that exports it.
 fn scsi_identity(
@@ -446,7 +457,10 @@ fn scsi_identity(
     } = unit.map(|unit| unit.inquiry.clone()).unwrap_or_default();
     Identity {
         vendor: vendor.unwrap_or_else(|| "TARN".to_owned()),
-        product: product.unwrap_or_else(|| "DISK".to_owned()),
+        product: product.unwrap_or_else(|| match unit.map(device_type) {
+            Some(DeviceType::Optical) => "DVD-ROM".to_owned(),
+            Some(DeviceType::Disk) | None => "DISK".to_owned(),
+        }),
         revision: revision.unwrap_or_else(|| VERSION.to_owned()),
         serial: identity.serial.as_str().to_owned(),
         naa: identity.naa.as_bytes().to_vec(),

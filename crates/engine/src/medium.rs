@@ -83,6 +83,9 @@ impl<C: Carrier> Engine<C> {
             {
                 sometimes!("an administrator may not eject a medium");
                 self.report_medium(unit, Err(MediumFailure::Prevented));
+                // They learn that it is wanted.
+                let kind = ChangeKind::EjectWish;
+                self.ask_change(unit, Ticket::NOBODY, Change { from: None, kind });
             }
             // One that is out is fenced and flushed, too: it may be in by the time the owner looks.
             MediumOrder::Eject { force } => {

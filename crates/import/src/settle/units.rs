@@ -176,7 +176,8 @@ fn impossible(unit: &Unit) -> Option<(String, &'static str)> {
         | StorePlace::Device(_)
         | StorePlace::Lun(_)
         | StorePlace::Snapshot(_)
-        | StorePlace::Members(_) => return None,
+        | StorePlace::Members(_)
+        | StorePlace::Empty => return None,
     };
     let is_whole = size_bytes != 0
         && size_bytes <= config::SIZE_BYTES_MAX

@@ -46,7 +46,8 @@ impl OpenOptions {
     fn try_probe(&self) -> Result<Arc<dyn SharedStore>, OpenFailure> {
         match self.kind {
             StoreKind::Memory | StoreKind::Null => return self.try_open(),
-            StoreKind::Path | StoreKind::File | StoreKind::Block => {}
+            StoreKind::Disc if self.path.as_os_str().is_empty() => return self.try_open(),
+            StoreKind::Path | StoreKind::File | StoreKind::Block | StoreKind::Disc => {}
         }
         let found = match std::fs::metadata(&self.path) {
             Ok(found) => found,
