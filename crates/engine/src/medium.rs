@@ -100,7 +100,11 @@ impl<C: Carrier> Engine<C> {
                 };
                 self.ask_medium_fence(unit, step);
             }
-            MediumOrder::Load => self.ask_to_move(unit, ChangeKind::Load),
+            MediumOrder::Load => {
+                let blocks = one.store.capabilities().size_bytes
+                    / u64::from(one.store.capabilities().block_bytes);
+                self.ask_to_move(unit, ChangeKind::Load { blocks });
+            }
             MediumOrder::WriteThrough { limit } => self.begin_write_through(unit, limit),
             MediumOrder::NotWriteThrough => self.ask_to_move(unit, ChangeKind::NotWrittenThrough),
             MediumOrder::WriteBack => self.ask_to_move(unit, ChangeKind::WriteBack),

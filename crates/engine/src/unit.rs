@@ -131,6 +131,14 @@ impl Unit {
         self.losses = Arc::clone(losses);
     }
 
+    /// Another store stands in the place of its own, which is closed.
+    pub(crate) fn exchange(&mut self, store: Box<dyn Backstore>) {
+        debug_assert_eq!(self.held_bytes.get(), 0, "the store works");
+        self.store = store;
+        self.blocks_asked = self.view.shared().blocks;
+        self.refresh_size();
+    }
+
     /// Its store is closed.
     pub(crate) fn close(&mut self) {
         debug_assert_eq!(self.held_bytes.get(), 0, "the store works");

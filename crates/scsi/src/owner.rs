@@ -306,13 +306,18 @@ impl Owner {
                     draft.shared.reservations.nexus_lost(from.id);
                 }
             }
-            ChangeKind::Eject { .. } | ChangeKind::Load if !self.device.features().removable => {
+            ChangeKind::Eject { .. } | ChangeKind::Load { .. } if !self.device.features().removable => {
                 return Err(unknown_command().into());
             }
             ChangeKind::Eject { force } => {
                 draft.shared.eject(*force, self.device.absent(true))?;
             }
-            ChangeKind::Load => draft.load(Who::All, &self.device),
+            ChangeKind::Load { blocks } => {
+                // An initiator may have loaded what was there before another one came.
+                let is_another = std::mem::replace(&mut draft.shared.blocks, *blocks) != *blocks;
+                draft.shared.is_ejected |= is_another;
+                draft.load(Who::All, &self.device);
+            }
             ChangeKind::EjectWish => self.wish(draft),
             ChangeKind::ClearReservations => self.clear_reservations(draft),
             ChangeKind::SpaceLow => draft.notify(Who::All, UnitAttention::SpaceLow),

@@ -43,8 +43,11 @@ pub enum ChangeKind {
         /// Although a nexus prevents that.
         force: bool,
     },
-    /// An administrator puts the medium in again.
-    Load,
+    /// An administrator puts a medium in.
+    Load {
+        /// Its capacity: it may be another one than was out. Nothing is said of that beside the medium.
+        blocks: u64,
+    },
     /// An administrator wants the medium, and a nexus prevents its removal.
     EjectWish,
     /// An administrator ends all reservations and registrations.
