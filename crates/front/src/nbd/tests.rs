@@ -67,6 +67,37 @@ fn no_more_requests_are_under_way_than_may_be() {
     bench.end_all();
 }
 
+/// Nothing is answered meanwhile.
+#[test]
+fn a_larger_limit_is_used_at_once() {
+    let mut bench = Bench::new();
+    let (line, mut client) = bench.ready();
+    bench.disk.take(Take::Pending);
+    for tag in 0..u64::from(DEPTH) + 3 {
+        client.submit(read(tag, 0, 512)).unwrap();
+    }
+    assert!(bench.completions(line, &mut client).is_empty());
+    let under_way = |bench: &mut Bench| {
+        let key = bench.engine.sessions().next().unwrap().0;
+        nbd_port(&mut bench.engine, key).unwrap().under_way()
+    };
+    assert_eq!(under_way(&mut bench), DEPTH);
+    bench.engine.set_limits(&engine::Limits {
+        queue_depth: DEPTH + 2,
+        abort_timeout: Duration::from_secs(3),
+        fence_timeout: Duration::from_secs(3),
+    });
+    bench.settle();
+    assert_eq!(under_way(&mut bench), DEPTH + 2);
+    bench.disk.take(Take::Now);
+    while bench.disk.has_pending() {
+        bench.finish_pending();
+    }
+    let done = bench.completions(line, &mut client);
+    assert_eq!(done.len(), usize::try_from(DEPTH + 3).unwrap());
+    bench.end_all();
+}
+
 #[test]
 fn a_unit_attention_is_nothing_to_a_client() {
     let mut bench = Bench::new();
