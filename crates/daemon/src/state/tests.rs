@@ -478,6 +478,18 @@ fn damaged_reservations_are_found_and_restored() {
 }
 
 #[test]
+fn a_unit_counts_as_served_when_it_was_and_not_when_a_start_ended_before() {
+    let world = World::new();
+    world.make("a");
+    for _ in 0..2 {
+        let identities = world.start(&["a"]).unwrap();
+        assert!(!identities[0].was_served);
+    }
+    world.state.note_served(&world.start(&["a"]).unwrap());
+    assert!(world.start(&["a"]).unwrap()[0].was_served);
+}
+
+#[test]
 fn a_damaged_record_of_a_medium_or_a_log_is_found_and_left_to_an_administrator() {
     let world = World::new();
     world.make("a");
