@@ -183,6 +183,10 @@ impl Prepared {
                 state.troubles().note(Trouble::of_medium(naa, &error));
             }
         }
+        let added = self.added.iter();
+        let added = added.filter_map(|at| self.running.units.get(*at));
+        let served = added.filter(|unit| unit.opened.held.is_none());
+        state.note_served(served.map(|unit| &unit.identity));
     }
 
     /// The positions of the units that it added.

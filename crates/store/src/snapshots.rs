@@ -420,9 +420,11 @@ impl Snapshots {
             let in_use = || SnapshotError::InUse { name: name.clone() };
             classify(ErrorKind::WouldBlock, in_use, "lock the snapshot", error)
         })?;
-        let path = self.path_of(name);
-        fs::remove_file(&path).map_err(system("remove the snapshot"))?;
-        sync_directory_of(&path).map_err(system("make the removal durable"))
+        // Open before anything is done: what fails from here on has removed it.
+        let directory = File::open(&self.directory).map_err(system("open its directory"))?;
+        fs::remove_file(self.path_of(name)).map_err(system("remove the snapshot"))?;
+        let kept = system("make sure that the snapshot, which is removed, stays so after a crash");
+        directory.sync_all().map_err(kept)
     }
 
     fn open(&self, name: &SnapshotName) -> Result<File, SnapshotError> {
@@ -455,12 +457,12 @@ impl Snapshots {
             let exists = || SnapshotError::FileExists { path };
             classify(ErrorKind::AlreadyExists, exists, "make the new file", error)
         })?;
-        // Nobody serves it before it is whole and stays.
-        lock(&copy).map_err(system("lock the new file"))?;
         let unfinished = Unfinished {
             copy,
             place: path.to_owned(),
         };
+        // Nobody serves it before it is whole and stays.
+        lock(&unfinished.copy).map_err(system("lock the new file"))?;
         reflink(&unfinished.copy, &snapshot)?;
         let mode = fs::metadata(&self.file).map_or(0o600, |found| found.mode() & 0o666);
         settle(&unfinished.copy, &snapshot, mode)?;

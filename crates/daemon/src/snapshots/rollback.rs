@@ -163,6 +163,9 @@ pub(super) fn roll_back(
     match stands {
         Step::Done => begun.end(daemon),
         Step::Undone => {
+            // At its name is the copy. One that cannot be removed goes with the next snapshot.
+            let exchange = begun.exchange.clone();
+            drop(step().ask_in_turn(&begun.key, move || exchange.finish()));
             let unsaid = || Problem::new(ProblemKind::Failed, format!("lun {lun:?} is as before"));
             return Err(exchanged.err().unwrap_or_else(unsaid));
         }
