@@ -141,8 +141,9 @@ impl Prepared {
         state: &State,
     ) -> Result<Running, String> {
         let nothing = Running::nothing(&self.running.model);
-        self.note_media(state);
+        // A start that ends before has made nothing that the next one could miss.
         self.add_units(plane)?;
+        self.note_media(state);
         accounts.admit(plane, &self.running, &self.added);
         let switched = self.switch(&nothing, plane);
         switched.map_err(|error| error.to_string())?;
