@@ -8,6 +8,7 @@
 #   make upgrade                 replace an earlier daemon by this one under load, in a VM: builds both, a quarter of an hour
 #   make upgrade OLD=COMMIT      from that commit, or from a binary
 #   make mutants                 plant bugs and see what finds them: half an hour
+#   make mutants SEED=7          the same with COUNT=200 bugs that seed 7 draws by chance: some hours
 #   make calls                   every system call that may fail during a start, a change or the end of a daemon fails, in runs of its own:
 #                                an hour
 #   make soak                    long runs: ten million inputs for each fuzz target of HyperSCSI, 10,000 seeds of the simulated
@@ -24,6 +25,8 @@
 ROUNDS ?= 5
 INPUTS ?= 10000000
 SEEDS ?= 10000
+SEED ?=
+COUNT ?= 200
 TARGETS ?= hyperscsi-pdu hyperscsi-login hyperscsi-exchange hyperscsi-session
 DISK ?= demo.img
 PORT ?= 3260
@@ -69,7 +72,7 @@ upgrade:
 
 mutants:
 	@tools/need cc=build-essential git=git python3=python3
-	@tests/mutants/run
+	@$(if $(SEED),tests/mutants/draw $(SEED) $(COUNT),tests/mutants/run)
 
 calls:
 	@tools/need cc=build-essential python3=python3 mkfs.xfs=xfsprogs /usr/include/x86_64-linux-gnu/asm/unistd_64.h=linux-libc-dev
