@@ -221,10 +221,12 @@ impl<C: Carrier> Engine<C> {
         let Some(mapped) = session.luns.remove(lun) else {
             return;
         };
+        let is_last = session.luns.iter().all(|other| other.unit != mapped.unit);
         let leaving = self.leaving.insert(Leaving {
             unit: mapped.unit,
             slot: mapped.nexus,
             nexus: session.nexus(),
+            is_last,
             receipt,
         });
         let tasks = self.tasks_of_leaving(leaving);
@@ -313,6 +315,7 @@ impl<C: Carrier> Engine<C> {
             unit,
             slot,
             nexus,
+            is_last,
             receipt,
         }) = self.leaving.remove(leaving)
         else {
@@ -335,18 +338,25 @@ impl<C: Carrier> Engine<C> {
             }
         }
         self.units[unit].view.detach(slot);
-        if self.units[unit].view.slot_of(nexus.id).is_some() {
-            // The session sees the unit by another number.
+        let stays = self.units[unit].view.slot_of(nexus.id).is_some();
+        if stays && !is_last {
+            // The session sees the unit by another number, as it did before.
             return;
         }
         // Its session goes on.
-        self.units[unit].note_departure(nexus.id, true, self.now);
+        if !stays {
+            self.units[unit].note_departure(nexus.id, true, self.now);
+        }
         let ticket = self.open_request(Request::Administrator { _receipt: receipt });
         let change = Change {
-            from: Some(nexus),
+            from: Some(nexus.clone()),
             kind: ChangeKind::NexusLost,
         };
         self.ask_change(unit, ticket, change);
+        if stays {
+            // It was given another number meanwhile: what it had is lost, whether commands had to be waited for or not.
+            self.notify_owner(unit, &nexus, ChangeKind::NexusAttached);
+        }
     }
 }
 

@@ -349,6 +349,8 @@ pub(crate) struct Leaving<C: Carrier> {
     pub(crate) unit: UnitIndex,
     pub(crate) slot: NexusSlot,
     pub(crate) nexus: Nexus,
+    /// Its session saw the unit by no other number.
+    pub(crate) is_last: bool,
     pub(crate) receipt: C::Receipt,
 }
 
