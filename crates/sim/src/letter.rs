@@ -3,11 +3,9 @@
 use std::fmt;
 use std::rc::Rc;
 
-use engine::Engine;
-use front::iscsi::Sessions;
 use front::testing::Mail;
 
-use crate::host::Outside;
+use crate::host::Core;
 
 /// What an administrator holds until what was asked for is done. The host drops it then.
 pub type Receipt = Rc<()>;
@@ -15,11 +13,11 @@ pub type Receipt = Rc<()>;
 /// What an administrator has a core do.
 pub struct Order(pub(crate) Box<Act>);
 
-type Act = dyn FnOnce(&mut Sessions<Outside>, &mut Engine<Outside>);
+type Act = dyn FnOnce(&mut Core);
 
 impl Order {
     /// The core does this.
-    pub fn new(act: impl FnOnce(&mut Sessions<Outside>, &mut Engine<Outside>) + 'static) -> Self {
+    pub(crate) fn new(act: impl FnOnce(&mut Core) + 'static) -> Self {
         Self(Box::new(act))
     }
 }

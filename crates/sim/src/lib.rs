@@ -17,6 +17,7 @@
 //! | [`mod@hyperscsi`] | sessions of iSCSI and HyperSCSI on one unit |
 //! | [`mod@log`] | the journal that ships, on media that stop after every step |
 //! | [`initiator`] | the other end of the protocol, and its judge |
+//! | [`plan`] | targets, units, and who sees what |
 //! | [`setup`] | the configuration of the machines under test |
 //! | [`mod@letter`] | mail between cores, and from the administrator |
 //! | [`host`] | the machines under test, bound to simulated cores |
@@ -42,6 +43,7 @@ pub mod letter;
 pub mod log;
 pub mod nbd;
 pub mod network;
+pub mod plan;
 pub mod prng;
 pub mod rare;
 pub mod sabotage;

@@ -7,8 +7,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use engine::{Engine, MediumFailure, SessionKey, TaskKey, Version};
-use front::iscsi::{Beyond, LineKey as IscsiKey, LoginRandom, Sessions};
+use engine::{Engine, MediumFailure, SessionKey, TaskKey, UnitIndex, Version};
+use front::iscsi::{Beyond, FrontLetter, LineKey as IscsiKey, LoginRandom, Sessions};
 use front::testing::{LineKey, Mail};
 use front::{CommandId, Sent, hyperscsi, nbd};
 use iscsi::pdu::Tsih;
@@ -30,6 +30,7 @@ use crate::setup::{self, Settings};
 #[derive(Debug)]
 pub(crate) struct Core {
     index: usize,
+    cores: usize,
     pub(crate) engine: Engine<Outside>,
     pub(crate) sessions: Sessions<Outside>,
     pub(crate) nbd: nbd::Sessions<Outside>,
@@ -45,7 +46,7 @@ pub(crate) struct Core {
     /// Where the clients of NBD came from whose sessions are over.
     pub(crate) over: Vec<SocketAddr>,
     /// What has come of orders of an administrator to move the medium.
-    pub(super) moved: Vec<Result<(), MediumFailure>>,
+    pub(super) moved: Vec<(UnitIndex, Result<(), MediumFailure>)>,
     /// It never has time to lose more than one connection in a turn.
     is_busy: bool,
     prng: Prng,
@@ -56,7 +57,7 @@ impl Core {
     pub(super) fn new(
         index: usize,
         settings: &Settings,
-        (owner, saved, store): (Owner, Option<Version>, Box<dyn Backstore>),
+        units: Vec<(Owner, Option<Version>, Box<dyn Backstore>)>,
         prng: Prng,
     ) -> Self {
         let (pool, _ballast) = settings.pool();
@@ -68,12 +69,15 @@ impl Core {
         );
         let outside = Outside::new(chance);
         let mut engine = Engine::new(settings.of_engine(index), pool, outside);
-        engine.add_unit(owner, saved, store);
+        for (owner, saved, store) in units {
+            engine.add_unit(owner, saved, store);
+        }
         let front = (index == 0).then(|| settings.front());
         let chunks = setup::smallest_pool();
         chunks.set_base();
         Self {
             index,
+            cores: settings.cores,
             engine,
             sessions: Sessions::new(settings.of_sessions(), Arc::default(), front),
             nbd: settings.nbd(index),
@@ -168,12 +172,16 @@ impl Core {
                     if let Some(lost) = outcome.as_ref().err().and_then(MediumFailure::loss) {
                         self.engine.note_loss_delivered(unit, lost);
                     }
-                    self.moved.push(outcome);
+                    self.moved.push((unit, outcome));
                 }
-                // No target is reset cold here, and nothing stops.
-                Some(beyond @ (Beyond::TargetReset(_) | Beyond::Flushed { .. })) => {
-                    debug_assert!(false, "{beyond:?}");
+                Some(Beyond::TargetReset(target)) => {
+                    for core in 0..self.cores {
+                        let mail = Mail::Iscsi(FrontLetter::EndTarget { target });
+                        self.engine.carrier.posted.push_back((core, mail));
+                    }
                 }
+                // Nothing stops here.
+                Some(beyond @ Beyond::Flushed { .. }) => debug_assert!(false, "{beyond:?}"),
                 None if self.end_shut() => {}
                 None => return,
             }
@@ -206,7 +214,7 @@ impl Core {
                 let front = self.sessions.front.as_mut();
                 self.hyperscsi.handle_letter(engine, letter, front, clock);
             }
-            Letter::Order(Order(act)) => act(&mut self.sessions, engine),
+            Letter::Order(Order(act)) => act(self),
         }
     }
 

@@ -15,8 +15,8 @@ use iscsi::pdu::{
 use super::book::Book;
 use super::target::offer;
 use crate::initiator::{Breach, Heard, Operation, Session};
+use crate::plan::{TARGET, initiator_name, target_name};
 use crate::prng::Prng;
-use crate::setup::{self, TARGET_NAME};
 
 /// Commands of one session under way.
 const COMMANDS_MAX: usize = 12;
@@ -85,9 +85,9 @@ impl Caller {
     /// Begins to log in over a new link.
     pub(super) fn log_in(&mut self, now: Duration, link: usize) {
         let config = InitiatorLoginConfig {
-            initiator_name: setup::initiator_name(self.player),
+            initiator_name: initiator_name(self.player),
             initiator_alias: None,
-            target_name: Some(TARGET_NAME.to_owned()),
+            target_name: Some(target_name(TARGET)),
             isid: Isid([0x80, 0, 0, 0, 0, u8::try_from(self.player).unwrap_or(0)]),
             tsih: Tsih::NONE,
             cid: Cid(0),

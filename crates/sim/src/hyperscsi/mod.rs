@@ -45,6 +45,7 @@ use crate::host::Host;
 use crate::initiator::Breach;
 use crate::letter::Letter;
 use crate::network::Arrival;
+use crate::plan::UNIT;
 use crate::prng::Prng;
 use crate::sabotage::Sabotage;
 use crate::setup::Settings;
@@ -181,7 +182,11 @@ impl World {
             frame_bytes_max: 9000,
         };
         let (disk_faults, crashes) = ((rate(40), rate(60)), rate(3));
-        let host = Host::new(&settings, &disk, None, &Prng::stream(seed, "host"));
+        let host = Host::new(
+            &settings,
+            &[(disk.clone(), None)],
+            &Prng::stream(seed, "host"),
+        );
         let talkers = prng.size(1, 3);
         let callers = prng.size(1, 2);
         let talker = |player| Talker::new(player, Prng::stream(seed, &format!("talker {player}")));
@@ -276,7 +281,8 @@ impl World {
         for (from, to, letter) in self.host.take_letters() {
             self.mail.entry((from, to)).or_default().push_back(letter);
         }
-        self.saves.extend(self.host.take_saves());
+        let saves = self.host.take_saves().into_iter();
+        self.saves.extend(saves.map(|(_, save)| save));
         for (station, bytes) in self.host.take_frames(self.now) {
             let is_to_target = false;
             self.wire.send(Frame {
@@ -381,7 +387,7 @@ impl World {
         let what = self.disk.describe(id);
         self.note(|| format!("{what} ends: {fate:?}"));
         if let Some(core) = self.disk.complete(id, fate) {
-            self.host.wake_for_store(core, self.now);
+            self.host.wake_for_store(core, UNIT, self.now);
         }
     }
 
@@ -394,7 +400,7 @@ impl World {
             false => self.authority.save(&save),
             true => self.authority.save_uncertainly(&save),
         };
-        self.host.handle_saved(&outcome, self.now);
+        self.host.handle_saved(UNIT, &outcome, self.now);
     }
 
     /// Time goes on, some deadlines far.
@@ -646,7 +652,7 @@ impl World {
         // The authority of this world always answers.
         let saved = self.authority.load().ok().flatten();
         let prng = Prng::stream(self.seed, &format!("host {}", self.report.crashes));
-        self.host = Host::new(&self.settings, &self.disk, saved.as_ref(), &prng);
+        self.host = Host::new(&self.settings, &[(self.disk.clone(), saved)], &prng);
         self.book.crash();
         for caller in &mut self.callers {
             caller.vanish(&mut self.book);

@@ -8,9 +8,10 @@ use hyperscsi::testing::record;
 use hyperscsi::{Entropy, Level, OpaqueTarget, Profile, Retransmit};
 use iscsi::negotiate::OperationalPreferences;
 
+use crate::plan::{Plan, UNIT};
 use crate::prng::Prng;
 use crate::sabotage::Sabotage;
-use crate::setup::{Settings, UNIT};
+use crate::setup::Settings;
 
 pub(super) const GROUP: &str = "ABC";
 pub(super) const PASSWORD: &[u8] = b"open sesame";
@@ -95,6 +96,7 @@ impl Served {
 /// How the target is set up.
 pub(super) fn settings(prng: &mut Prng, sabotage: Option<Sabotage>) -> Settings {
     Settings {
+        plan: Plan::one(),
         cores: prng.size(1, 3),
         queue_depth: u32::try_from(prng.size(1, 8)).unwrap_or(8),
         preferences: offer(),

@@ -7,8 +7,8 @@ use nbd::{Client, Handshake, Piece, Progress, ReadBuffer, Request, ServerError, 
 
 use crate::disk::BLOCK_BYTES;
 use crate::ledger::{self, WriteId};
+use crate::plan::{UNIT, export_name};
 use crate::prng::Prng;
-use crate::setup::EXPORT;
 
 /// Requests of one client under way.
 const REQUESTS_MAX: usize = 8;
@@ -62,7 +62,7 @@ pub(super) struct Talk {
 
 impl Talk {
     pub(super) fn new(link: usize) -> Result<Self, String> {
-        let handshake = Handshake::new(EXPORT).map_err(|error| error.to_string())?;
+        let handshake = Handshake::new(&export_name(UNIT)).map_err(|error| error.to_string())?;
         Ok(Self {
             link,
             stage: Stage::Greeting(handshake.with_block_status()),

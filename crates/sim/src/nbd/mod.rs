@@ -34,9 +34,10 @@ use crate::host::Host;
 use crate::ledger::{Ended as EndOfWrite, Ledger};
 use crate::letter::Letter;
 use crate::network::Arrival;
+use crate::plan::{Plan, UNIT};
 use crate::prng::Prng;
 use crate::sabotage::Sabotage;
-use crate::setup::{Settings, UNIT};
+use crate::setup::Settings;
 
 const BLOCKS: usize = 64;
 /// Things that happen in a life, before it comes to its end.
@@ -148,6 +149,7 @@ pub fn run_noted(seed: u64, planted: Option<Planted>) -> (Result<Report, Breach>
 /// How the server is set up.
 fn settings(prng: &mut Prng) -> Settings {
     Settings {
+        plan: Plan::one(),
         cores: prng.size(1, 3),
         queue_depth: u32::try_from(prng.size(1, 4)).unwrap_or(1),
         preferences: OperationalPreferences::default(),
@@ -172,7 +174,11 @@ impl World {
             disk.sabotage(sabotage);
         }
         Self {
-            host: Host::new(&settings, &disk, None, &Prng::stream(seed, "nbd host")),
+            host: Host::new(
+                &settings,
+                &[(disk.clone(), None)],
+                &Prng::stream(seed, "nbd host"),
+            ),
             cores: settings.cores,
             disk,
             volatile_cache,
@@ -292,7 +298,7 @@ impl World {
         let what = self.disk.describe(id);
         self.note(|| format!("{what} ends: {fate:?}"));
         if let Some(core) = self.disk.complete(id, fate) {
-            self.host.wake_for_store(core, self.now);
+            self.host.wake_for_store(core, UNIT, self.now);
         }
     }
 
