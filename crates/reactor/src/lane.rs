@@ -6,6 +6,7 @@
 //! no slot waits in memory of the core, where it can be taken back at any time.
 
 mod apart;
+mod call;
 mod child;
 mod closer;
 mod guardian;
@@ -28,6 +29,7 @@ use rustix::thread::futex;
 use store::{AllocateMode, Class, FileHandle, Place, RingOperation};
 
 pub(crate) use self::apart::apart;
+pub(crate) use self::call::{exchange, sync, wait_for};
 use self::child::{Child, State};
 pub(crate) use self::closer::close;
 pub(crate) use self::guardian::{

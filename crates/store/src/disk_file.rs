@@ -5,6 +5,9 @@ use std::cell::OnceCell;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Arc, OnceLock};
 
+use rustix::fs::fdatasync;
+use rustix::io::Errno;
+
 use crate::place::Place;
 
 /// Closes the files of stores, without keeping the caller waiting.
@@ -15,6 +18,26 @@ static CLOSER: OnceLock<fn(OwnedFd)> = OnceLock::new();
 pub fn set_closer(closer: fn(OwnedFd)) {
     // Set already: by the reactor of another core, which sets the same.
     let _set_before = CLOSER.set(closer);
+}
+
+/// Makes what was written to a file durable.
+pub type Syncer = fn(BorrowedFd<'_>) -> Result<(), Errno>;
+
+static SYNCER: OnceLock<Syncer> = OnceLock::new();
+
+/// Has files of stores synced by `syncer` where a thread would wait for that itself: a thread that waits for a store
+/// without end keeps its process from ending. The first syncer stays.
+pub fn set_syncer(syncer: Syncer) {
+    // Set already: by the reactor of another core, which sets the same.
+    let _set_before = SYNCER.set(syncer);
+}
+
+/// Makes what was written to a file durable, with the syncer if there is one.
+pub(crate) fn sync(file: BorrowedFd<'_>) -> Result<(), Errno> {
+    match SYNCER.get() {
+        Some(syncer) => syncer(file),
+        None => fdatasync(file),
+    }
 }
 
 /// Answers whether bytes of a file (offset, length) are all in the page cache, where the kernel knows.

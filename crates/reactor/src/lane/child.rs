@@ -3,13 +3,16 @@
 //! They are no threads: a system call that never ends does not keep this process from ending. What they run has no
 //! thread-local storage of its own, so it must not allocate, panic, log or call the C library.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr;
 
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
-use rustix::process::{Pid, WaitOptions, WaitStatus, waitpid};
+use rustix::process::{
+    Pid, Signal, WaitOptions, WaitStatus, getppid, set_parent_process_death_signal, waitpid,
+};
 
 const STACK_BYTES: usize = 128 * 1024;
 /// Below it, for nobody to touch.
@@ -81,16 +84,29 @@ impl Child {
         self.stack.free();
     }
 
+    /// Waits for its end and frees its stack.
+    pub(super) fn wait(self) {
+        while let Err(Errno::INTR) = waitpid(Some(self.pid), WaitOptions::empty()) {}
+        self.stack.free();
+    }
+
     /// Looks whether it has ended, and frees its stack then.
     pub(super) fn look(self) -> State {
         match waitpid(Some(self.pid), WaitOptions::NOHANG) {
-            Ok(None) | Err(rustix::io::Errno::INTR) => State::Runs(self),
+            Ok(None) | Err(Errno::INTR) => State::Runs(self),
             ended => {
                 self.stack.free();
                 State::Ended(ended.ok().flatten().map(|(_, status)| status))
             }
         }
     }
+}
+
+/// In a child, which gets this name: ends it with the thread that has started it. False when that process has ended.
+pub(super) fn end_with(parent: Pid, name: &CStr) -> bool {
+    let _unnamed = rustix::thread::set_name(name);
+    let _left = set_parent_process_death_signal(Some(Signal::KILL));
+    getppid() == Some(parent)
 }
 
 /// Not unmapped by itself: a child may still run on it.

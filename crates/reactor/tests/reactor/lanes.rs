@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use crate::common::{event, events, pattern, reactor};
 use memory::Payload;
 use reactor::{Event, Listener, Reactor, Wait};
+use rustix::fs::{FlockOperation, flock};
 use store::{AllocateMode, DiskFile, Extent, FileHandle, Place, RingOperation, StoreFile};
 
 /// A file without a name, 1 MiB long, of whose place nothing is known.
@@ -284,6 +285,53 @@ fn a_call_apart_is_ordinary_code_in_another_process() {
         rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL)
     });
     drop(killed.unwrap_err());
+}
+
+#[test]
+fn whatever_is_at_a_path_its_file_system_answers() {
+    for path in [
+        "/proc/self/exe",
+        "/nonexistent/file",
+        "/proc/self/exe/below",
+        "",
+        "a\0b",
+    ] {
+        reactor::process::wait_for(path.as_ref()).unwrap();
+    }
+}
+
+#[test]
+fn files_are_exchanged_or_left_alone() {
+    let directory = std::env::temp_dir().join(format!("tarn-exchange.{}", std::process::id()));
+    fs::create_dir(&directory).unwrap();
+    let [one, two, none] = ["one", "two", "none"].map(|name| directory.join(name));
+    fs::write(&one, "1").unwrap();
+    fs::write(&two, "2").unwrap();
+    reactor::process::exchange(&one, &two).unwrap();
+    let missing = reactor::process::exchange(&one, &none).unwrap_err();
+    let found = [&one, &two].map(|path| fs::read_to_string(path).unwrap());
+    fs::remove_dir_all(directory).unwrap();
+    assert_eq!(found, ["2", "1"]);
+    assert_eq!(missing.kind(), std::io::ErrorKind::NotFound);
+}
+
+#[test]
+fn a_thread_that_waits_for_a_file_system_has_its_files_closed_when_it_goes_on() {
+    let _reactor = reactor();
+    let path = std::env::temp_dir().join(format!("tarn-closed.{}", std::process::id()));
+    fs::write(&path, "").unwrap();
+    let close = || {
+        reactor::process::wait_for(&path).unwrap();
+        (0..100).all(|_| {
+            let file = OwnedFd::from(File::open(&path).unwrap());
+            let is_free = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
+            drop(DiskFile::from(file));
+            is_free
+        })
+    };
+    let are_closed = std::thread::scope(|scope| scope.spawn(close).join().unwrap());
+    fs::remove_file(&path).unwrap();
+    assert!(are_closed, "a lock that was given back");
 }
 
 /// Set for the process that ends beside its workers.
