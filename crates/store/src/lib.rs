@@ -82,8 +82,8 @@ pub use extents::find_extents;
 #[cfg(not(target_os = "linux"))]
 pub use fileless::StoreFile;
 pub use journal::{
-    Apart, Bias, Binding, Header, Held, Journal, Known, LOG_BYTES_MIN, Limits, LogHead, LogId,
-    LogOptions, MEDIUM_BYTES_MAX, Medium, Misfit, Noted, Replayed, Shape, UnitName, Use,
+    Bias, Binding, Header, Held, Journal, Known, LOG_BYTES_MIN, Limits, LogHead, LogId, LogOptions,
+    MEDIUM_BYTES_MAX, Medium, Misfit, Noted, Replayed, Shape, UnitName, Use,
 };
 #[cfg(target_os = "linux")]
 pub use journal::{Logged, NotLogged, read_log_head};
@@ -119,6 +119,6 @@ pub use size::{PAST_THE_END, ends_before, find_size};
 #[cfg(target_os = "linux")]
 pub use snapshots::{
     Exchange, Finished, NewSnapshot, Rollback, SNAPSHOTS_MAX, Snapshot, SnapshotError,
-    SnapshotName, Snapshots, Standing, file_of_snapshot, probe_reflinks, remove_unserved,
+    SnapshotName, Snapshots, Standing, Swap, file_of_snapshot, probe_reflinks, remove_unserved,
 };
 pub use wake::{Receiver, Sender, Waker, channel};
