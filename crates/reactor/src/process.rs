@@ -1,11 +1,11 @@
-//! The end of the whole process.
+//! The end of the whole process, and calls that do not keep it from ending.
 
 use std::io::Write as _;
 use std::os::fd::AsRawFd;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use crate::lane;
+pub use crate::lane::{exchange, wait_for};
 
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
 /// What [`leave`] ends with.
@@ -47,38 +47,6 @@ fn leave_at_abort() {
 extern "C" fn leave(_: libc::c_int) {
     // SAFETY: `_exit` may be called in a handler, and does not return.
     unsafe { libc::_exit(STATUS.load(Ordering::SeqCst)) }
-}
-
-/// Waits until the file system that a path is on, or would be on, has answered, whatever it says: a thread that asks it
-/// next most likely does not wait without end, which would keep the process from ending. This wait does not. From then
-/// on the thread also waits for the files of stores that it closes, and the locks on them.
-///
-/// # Errors
-///
-/// There is no process to be had that could ask, or it was killed.
-pub fn wait_for(path: &Path) -> std::io::Result<()> {
-    lane::wait_for(path)
-}
-
-/// Exchanges what is at two paths. A file system that hangs does not keep the process from ending, after which the
-/// exchange may still come.
-///
-/// # Errors
-///
-/// The system refuses, or the process that did it was killed.
-pub fn exchange(one: &Path, other: &Path) -> std::io::Result<()> {
-    lane::exchange(one, other)
-}
-
-/// Calls a function that may wait for a store without end, such as one that asks a file system, on a thread that must
-/// not keep the process from ending: its system calls are those of another process meanwhile. The calling thread
-/// waits until it is done.
-///
-/// # Errors
-///
-/// There is no process to be had, or it was killed before the function was done.
-pub fn apart<T>(function: impl FnOnce() -> T) -> std::io::Result<T> {
-    lane::apart(function)
 }
 
 /// Calls a function that changes a file which is open, but by its path. Should this process end meanwhile, the file

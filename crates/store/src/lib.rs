@@ -70,9 +70,7 @@ pub use cause::Cause;
 pub use compose::{ComposeError, Composed, Form, Member};
 pub use contract::{Backstore, Bottom, Connections, SharedStore, Submitted};
 #[cfg(target_os = "linux")]
-pub use disk_file::{
-    CacheProbe, DiskFile, StoreFile, Syncer, set_cache_probe, set_closer, set_syncer,
-};
+pub use disk_file::{CacheProbe, DiskFile, StoreFile, Syncer, set_cache_probe, set_closer};
 pub use durability::{
     Departure, Durability, Flush, FlushFailure, FlushStep, FlushTaken, Flushes, Losses, Mark,
     OwnFlush, Party, WriteCache, Writes,

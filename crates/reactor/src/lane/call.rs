@@ -19,8 +19,8 @@ use super::closer::wait_for_closers;
 
 #[derive(Clone, Copy)]
 enum Call<'a> {
-    /// The attributes of a path, past a cache, and the room around it.
-    Look(&'a CStr),
+    /// The attributes of paths, past a cache, and the room around them.
+    Look(&'a [CString]),
     Exchange(&'a CStr, &'a CStr),
     Sync(BorrowedFd<'a>),
 }
@@ -35,34 +35,29 @@ struct Asked<'a> {
     outcome: AtomicI32,
 }
 
-/// Waits until the file system that a path is on, or would be on, has answered, whatever it says. From then on this
-/// thread also waits for the files of stores that it closes.
+/// Waits until the file systems of paths have answered, whatever they say: a thread that asks one next most likely does
+/// not wait without end, which would keep the process from ending. This wait does not. From then on the thread also
+/// waits for the files of stores that it closes, and the locks on them.
 ///
 /// # Errors
 ///
-/// There is no process to be had, or it was killed.
-pub(crate) fn wait_for(path: &Path) -> io::Result<()> {
+/// There is no process to be had that could ask, or it was killed.
+pub fn wait_for<'a>(paths: impl Iterator<Item = &'a Path>) -> io::Result<()> {
     wait_for_closers();
-    for at in path.ancestors() {
-        // What is no path is on no file system.
-        let Ok(name) = CString::new(at.as_os_str().as_bytes()) else {
-            break;
-        };
-        if make(Call::Look(&name))? != Err(Errno::NOENT) {
-            break;
-        }
-    }
-    Ok(())
+    // What is no path is on no file system.
+    let names = paths.flat_map(|path| CString::new(path.as_os_str().as_bytes()));
+    make(Call::Look(&Vec::from_iter(names))).map(drop)
 }
 
-/// Exchanges what is at two paths.
+/// Exchanges what is at two paths. A file system that hangs does not keep the process from ending, after which the
+/// exchange may still come.
 ///
 /// # Errors
 ///
-/// The system refuses, or the process was killed.
-pub(crate) fn exchange(one: &Path, other: &Path) -> io::Result<()> {
+/// The system refuses, or the process that did it was killed.
+pub fn exchange(one: &Path, other: &Path) -> io::Result<()> {
     let name = |path: &Path| CString::new(path.as_os_str().as_bytes());
-    make(Call::Exchange(&name(one)?, &name(other)?))?.map_err(Into::into)
+    Ok(make(Call::Exchange(&name(one)?, &name(other)?))??)
 }
 
 /// Makes what was written to a file durable.
@@ -103,10 +98,13 @@ extern "C" fn enter(argument: *mut c_void) -> c_int {
 impl Call<'_> {
     fn make(self) -> Result<(), Errno> {
         match self {
-            Self::Look(path) => {
-                let flags = AtFlags::STATX_FORCE_SYNC;
-                let _attributes = statx(CWD, path, flags, StatxFlags::BASIC_STATS)?;
-                statfs(path).map(drop)
+            Self::Look(paths) => {
+                for path in paths {
+                    let flags = AtFlags::STATX_FORCE_SYNC;
+                    let _attributes = statx(CWD, path, flags, StatxFlags::BASIC_STATS);
+                    let _room = statfs(path);
+                }
+                Ok(())
             }
             Self::Exchange(one, other) => {
                 renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE)

@@ -49,22 +49,7 @@ impl Child {
     /// `entry` does only what the head of this file allows, and `argument` is what it expects and stays valid until
     /// the child was seen to have ended.
     pub(super) unsafe fn start(entry: Entry, argument: *mut c_void) -> io::Result<Self> {
-        // SAFETY: the caller promises what is needed.
-        unsafe { Self::start_on(STACK_BYTES, entry, argument) }
-    }
-
-    /// The same with a stack of so many bytes.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Child::start`]; `entry` may do more only if nobody else uses the thread-local storage of the calling
-    /// thread until the child has ended.
-    pub(super) unsafe fn start_on(
-        stack_bytes: usize,
-        entry: Entry,
-        argument: *mut c_void,
-    ) -> io::Result<Self> {
-        let stack = Stack::new(stack_bytes)?;
+        let stack = Stack::new()?;
         // SAFETY: the caller promises what `clone` needs; the stack is new.
         match unsafe { clone(entry, &stack, argument) } {
             Ok(pid) => Ok(Self { pid, stack }),
@@ -77,11 +62,6 @@ impl Child {
 
     pub(super) const fn pid(&self) -> Pid {
         self.pid
-    }
-
-    /// It was seen to have ended: its stack is freed.
-    pub(super) fn forget(self) {
-        self.stack.free();
     }
 
     /// Waits for its end and frees its stack.
@@ -121,12 +101,12 @@ struct Stack {
 unsafe impl Send for Stack {}
 
 impl Stack {
-    fn new(bytes: usize) -> io::Result<Self> {
+    fn new() -> io::Result<Self> {
         let (access, flags) = (
             ProtFlags::READ | ProtFlags::WRITE,
             MapFlags::PRIVATE | MapFlags::STACK | MapFlags::NORESERVE,
         );
-        let bytes = GUARD_BYTES + bytes;
+        let bytes = GUARD_BYTES + STACK_BYTES;
         // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
         let start = unsafe { mmap_anonymous(ptr::null_mut(), bytes, access, flags) }?;
         let stack = Self { start, bytes };

@@ -6,7 +6,6 @@ use std::os::fd::{AsRawFd as _, IntoRawFd as _, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::{Mutex, PoisonError};
 
-use super::apart::is_apart;
 use super::child::{Child, State};
 
 /// Closers that were started and have not been seen to have ended.
@@ -22,12 +21,8 @@ pub(super) fn wait_for_closers() {
     WAITS.set(true);
 }
 
-/// Closes a file without waiting for its store. A call apart closes it itself: its children are not this process's.
+/// Closes a file, for which a thread of [`wait_for_closers`] waits.
 pub(crate) fn close(file: OwnedFd) {
-    if is_apart() {
-        drop(file);
-        return;
-    }
     // The number itself is what the closer gets, not an address.
     let number = usize::try_from(file.as_raw_fd()).unwrap_or(usize::MAX);
     let argument = ptr::without_provenance_mut(number);
