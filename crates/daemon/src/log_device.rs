@@ -245,11 +245,6 @@ fn options(
         },
         medium: record_of(opened),
         noted,
-        apart: |call| {
-            if let Err(error) = reactor::process::apart(call) {
-                tracing::warn!(%error, "a log is not closed, and is read at the next start");
-            }
-        },
     })
 }
 

@@ -5,7 +5,7 @@
 //! when there is something to do, as many as are busy at once, and end when there is nothing for a while. What finds
 //! no slot waits in memory of the core, where it can be taken back at any time.
 
-mod apart;
+mod call;
 mod child;
 mod closer;
 mod guardian;
@@ -27,7 +27,8 @@ use rustix::process::Pid;
 use rustix::thread::futex;
 use store::{AllocateMode, Class, FileHandle, Place, RingOperation};
 
-pub(crate) use self::apart::apart;
+pub(crate) use self::call::sync;
+pub use self::call::{exchange, wait_for};
 use self::child::{Child, State};
 pub(crate) use self::closer::close;
 pub(crate) use self::guardian::{

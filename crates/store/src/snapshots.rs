@@ -588,20 +588,19 @@ impl Rollback {
         &self.exchange
     }
 
-    /// Puts the copy in the place of the file, which gets the name of the copy, in one step: after a crash one of the
-    /// two is at the path, whole.
+    /// Puts the copy in the place of the file, which gets the name of the copy, in one step of `swap`: after a crash
+    /// one of the two is at the path, whole.
     ///
     /// # Errors
     ///
     /// The system refuses. [`Exchange::stands`] says what is at the path.
-    pub fn exchange(mut self) -> Result<(), SnapshotError> {
+    pub fn exchange(mut self, swap: Swap) -> Result<(), SnapshotError> {
         // Who opens the file locks it.
         flock(&self.unfinished.copy, FlockOperation::Unlock)
             .map_err(|errno| system("unlock the copy")(errno.into()))?;
         // What has its name from here on may be the file that was there, also after an error.
         self.unfinished.stays();
-        self.exchange.exchange()?;
-        self.exchange.sync()
+        self.exchange.swap(swap)
     }
 }
 
@@ -624,6 +623,9 @@ impl Inode {
     }
 }
 
+/// Exchanges what is at two paths. It may take long.
+pub type Swap = fn(&Path, &Path) -> io::Result<()>;
+
 /// A file and the copy that is to take its place.
 #[derive(Clone, Debug)]
 pub struct Exchange {
@@ -634,9 +636,9 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    fn exchange(&self) -> Result<(), SnapshotError> {
-        renameat_with(CWD, &self.old, CWD, &self.file, RenameFlags::EXCHANGE)
-            .map_err(|errno| system("exchange the file")(errno.into()))
+    fn swap(&self, swap: Swap) -> Result<(), SnapshotError> {
+        swap(&self.old, &self.file).map_err(system("exchange the file"))?;
+        self.sync()
     }
 
     fn sync(&self) -> Result<(), SnapshotError> {
@@ -677,10 +679,9 @@ impl Exchange {
     /// # Errors
     ///
     /// As [`Rollback::exchange`]; the copy may be left over.
-    pub fn back(&self) -> Result<(), SnapshotError> {
+    pub fn back(&self, swap: Swap) -> Result<(), SnapshotError> {
         if self.stands()? == Standing::Exchanged {
-            self.exchange()?;
-            self.sync()?;
+            self.swap(swap)?;
         }
         self.finish()
     }

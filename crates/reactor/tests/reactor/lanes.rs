@@ -3,8 +3,10 @@
 use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::Read as _;
+use std::iter;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::process::Command;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,6 +16,7 @@ use std::time::{Duration, Instant};
 use crate::common::{HANG, event, events, pattern, reactor, settings};
 use memory::Payload;
 use reactor::{Event, Listener, Reactor, Settings, Wait};
+use rustix::fs::{FlockOperation, flock};
 use store::{AllocateMode, DiskFile, Extent, FileHandle, Place, RingOperation, StoreFile};
 
 /// A file without a name, 1 MiB long, of whose place nothing is known.
@@ -265,40 +268,50 @@ fn no_worker_that_is_killed_takes_an_operation_with_it() {
     assert!(seen.load(Ordering::Relaxed), "a worker was killed");
 }
 
-thread_local! {
-    static LOCAL: std::cell::Cell<u32> = const { std::cell::Cell::new(7) };
+#[test]
+fn whatever_is_at_a_path_its_file_system_answers() {
+    let paths = [
+        "/proc/self/exe",
+        "/nonexistent/file",
+        "/proc/self/exe/below",
+        "",
+        "a\0b",
+    ];
+    reactor::process::wait_for(paths.iter().map(Path::new)).unwrap();
 }
 
 #[test]
-fn a_call_apart_is_ordinary_code_in_another_process() {
-    let own = rustix::process::getpid();
-    let text = reactor::process::apart(|| {
-        LOCAL.set(LOCAL.get() + 1);
-        let error = File::open("/nonexistent").unwrap_err();
-        (
-            rustix::process::getpid(),
-            format!("{error}: {:?}", error.kind()),
-        )
-    });
-    let (other, text) = text.unwrap();
-    assert_ne!(own, other);
-    assert!(text.contains("NotFound"), "{text}");
-    assert_eq!(
-        LOCAL.get(),
-        8,
-        "it has the thread-local storage of this thread"
-    );
-    let file = reactor::process::apart(|| File::open("/proc/self/exe").unwrap()).unwrap();
-    assert!(
-        file.metadata().unwrap().is_file(),
-        "what it opens is open here"
-    );
-    let panic = std::panic::catch_unwind(|| reactor::process::apart(|| -> u32 { panic!("oh") }));
-    assert_eq!(*panic.unwrap_err().downcast::<&str>().unwrap(), "oh");
-    let killed = reactor::process::apart(|| {
-        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL)
-    });
-    drop(killed.unwrap_err());
+fn files_are_exchanged_or_left_alone() {
+    let directory = std::env::temp_dir().join(format!("tarn-exchange.{}", std::process::id()));
+    fs::create_dir(&directory).unwrap();
+    let [one, two, none] = ["one", "two", "none"].map(|name| directory.join(name));
+    fs::write(&one, "1").unwrap();
+    fs::write(&two, "2").unwrap();
+    reactor::process::exchange(&one, &two).unwrap();
+    let missing = reactor::process::exchange(&one, &none).unwrap_err();
+    let found = [&one, &two].map(|path| fs::read_to_string(path).unwrap());
+    fs::remove_dir_all(directory).unwrap();
+    assert_eq!(found, ["2", "1"]);
+    assert_eq!(missing.kind(), std::io::ErrorKind::NotFound);
+}
+
+#[test]
+fn a_thread_that_waits_for_a_file_system_has_its_files_closed_when_it_goes_on() {
+    let _reactor = reactor();
+    let path = std::env::temp_dir().join(format!("tarn-closed.{}", std::process::id()));
+    fs::write(&path, "").unwrap();
+    let close = || {
+        reactor::process::wait_for(iter::once(&*path)).unwrap();
+        (0..100).all(|_| {
+            let file = OwnedFd::from(File::open(&path).unwrap());
+            let is_free = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
+            drop(DiskFile::from(file));
+            is_free
+        })
+    };
+    let are_closed = std::thread::scope(|scope| scope.spawn(close).join().unwrap());
+    fs::remove_file(&path).unwrap();
+    assert!(are_closed, "a lock that was given back");
 }
 
 /// Set for the process that ends beside its workers.

@@ -235,7 +235,6 @@ fn logged(store: impl SharedStore + 'static) -> Logged {
         bias: Bias::Latency,
         medium: Vec::new(),
         noted: Arc::new(Unnoted),
-        apart: |call| call(),
     };
     Logged::open(Arc::new(store), Arc::new(log), &options).unwrap()
 }

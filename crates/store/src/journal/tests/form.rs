@@ -150,7 +150,6 @@ fn options(header: &Header, known: Option<Known>) -> LogOptions {
         bias: Bias::Latency,
         medium: Vec::new(),
         noted: Arc::new(Unnoted),
-        apart: |call| call(),
     }
 }
 
