@@ -141,7 +141,9 @@ class World(Tarn):
             if self.ended():
                 return False
             with contextlib.suppress(OSError):
-                if self.socket.exists() and self.api(timeout_s=ANSWER_S).ask("GET", "/readyz").status == 200:
+                # A start that cannot print what it serves goes on without.
+                is_over = self.has_said() or (self.faults.hit or "").startswith("write")
+                if is_over and self.socket.exists() and self.api(timeout_s=ANSWER_S).ask("GET", "/readyz").status == 200:
                     return True
                 if NO_ADMINISTRATION in self.log() and listens(self.port):
                     return True
