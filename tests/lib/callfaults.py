@@ -134,7 +134,7 @@ class Faults:
         self.listening.listen()
         self.names = {number: name for name, number in numbers().items()}
         self.lock = threading.Lock()
-        self.asked = ()
+        self.count, self.hit = 0, None
         self.disarm()
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -154,7 +154,7 @@ class Faults:
         """Lets all go on. Returns how many calls were counted."""
         with self.lock:
             self.is_counting = self.begins = False
-            return getattr(self, "count", 0)
+            return self.count
 
     def __enter__(self):
         return self

@@ -281,7 +281,8 @@ impl State {
     /// Has the ledger know that these units are served from now on: what was at the places of their stores is missed
     /// when it is gone. To be called before anybody writes to them.
     pub(crate) fn note_served<'a>(&self, identities: impl IntoIterator<Item = &'a UnitIdentity>) {
-        let new = identities.into_iter().filter(|it| !it.was_served);
+        let is_new = |it: &&UnitIdentity| !it.was_served && !it.is_withheld;
+        let new = identities.into_iter().filter(is_new);
         let new: Vec<Naa> = new.map(|identity| identity.record).collect();
         if new.is_empty() {
             return;
