@@ -226,6 +226,19 @@ impl Command {
         }
     }
 
+    /// The blocks it names: first one and how many, of each range.
+    pub(crate) fn ranges(&self) -> Vec<(u64, u64)> {
+        if self.kind != Kind::Unmap {
+            return vec![(self.lba, self.blocks)];
+        }
+        let list = self.data_out.get(8..).unwrap_or_default();
+        let length = number(self.data_out.get(2..4).unwrap_or_default());
+        let length = usize::try_from(length).unwrap_or(0);
+        let list = list.get(..length).unwrap_or(list);
+        let range = |entry: &[u8]| (number(&entry[..8]), number(&entry[8..12]));
+        list.chunks_exact(16).map(range).collect()
+    }
+
     fn extent(&self) -> (u64, u64) {
         if !self.means_blocks() {
             return (0, 0);

@@ -22,6 +22,7 @@ mod medium;
 mod mode;
 mod persistent;
 mod state;
+mod turn;
 mod types;
 mod unit;
 

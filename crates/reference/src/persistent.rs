@@ -5,128 +5,107 @@
 use std::collections::BTreeSet;
 
 use crate::answer::Answer;
-use crate::command::{Command, number};
-use crate::state::{Reservation, State, Step};
+use crate::command::number;
+use crate::state::{Reservation, State};
+use crate::turn::Turn;
 use crate::types::{Nexus, Port};
 
 /// What a PERSISTENT RESERVE OUT carries.
 struct Order {
     kind: u8,
-    scope: u8,
+    is_whole_unit: bool,
     key: u64,
     action_key: u64,
     persists: bool,
 }
 
-impl State {
-    pub(crate) fn persistent_in(&self, command: &Command, steps: &mut Vec<Step>) {
-        let generation = self.shared.generation;
-        let registrations = self.shared.registrations.iter();
-        let held = self.shared.reservation.as_ref();
-        let answer = match command.cdb[1] & 0x1f {
+impl Order {
+    const fn has_valid_type(&self) -> bool {
+        self.is_whole_unit && matches!(self.kind, 1 | 3 | 5..=8)
+    }
+
+    fn reservation(&self, port: &Port) -> Reservation {
+        let holder = (self.kind < 7).then(|| port.clone());
+        Reservation {
+            holder,
+            kind: self.kind,
+        }
+    }
+}
+
+impl Turn<'_> {
+    pub(crate) fn persistent_in(&mut self) {
+        let (state, shared) = (self.state, &self.state.shared);
+        let held = shared.reservation.as_ref();
+        let mut list = Vec::new();
+        for (port, &key) in &shared.registrations {
+            let held = held.filter(|_| state.holds(port));
+            list.push((key, held.map_or(0, |held| held.kind)));
+        }
+        let answer = match self.command.cdb[1] & 0x1f {
             0 => Answer::Keys(
-                generation,
-                registrations.map(|(_, &key)| (key, 0)).collect(),
+                shared.generation,
+                list.iter().map(|&(key, _)| (key, 0)).collect(),
             ),
             1 => {
-                let mut data = generation.to_be_bytes().to_vec();
-                data.extend_from_slice(&(if held.is_some() { 16_u32 } else { 0 }).to_be_bytes());
-                if let Some(held) = held {
-                    let key = held
-                        .holder
+                let mut data = shared.generation.to_be_bytes().to_vec();
+                data.extend_from_slice(&[0, 0, 0, if held.is_some() { 16 } else { 0 }]);
+                if let Some(Reservation { holder, kind }) = held {
+                    let key = holder
                         .as_ref()
-                        .and_then(|holder| self.shared.registrations.get(holder));
+                        .and_then(|holder| shared.registrations.get(holder));
                     data.extend_from_slice(&key.copied().unwrap_or(0).to_be_bytes());
-                    data.extend_from_slice(&[0, 0, 0, 0, 0, held.kind, 0, 0]);
+                    data.extend_from_slice(&[0, 0, 0, 0, 0, *kind, 0, 0]);
                 }
                 Answer::Data(data)
             }
             2 => Answer::Done,
-            3 => {
-                let kind = |port: &Port| {
-                    if self.holds(port) {
-                        held.map_or(0, |held| held.kind)
-                    } else {
-                        0
-                    }
-                };
-                Answer::FullStatus(
-                    generation,
-                    registrations
-                        .map(|(port, &key)| (key, kind(port)))
-                        .collect(),
-                )
-            }
+            3 => Answer::FullStatus(shared.generation, list),
             _ => Answer::Refused,
         };
-        steps.push((None, answer));
-        if command.is_odd {
-            steps.push((None, Answer::Refused));
-        }
+        self.plain(answer);
     }
 
-    pub(crate) fn persistent_out(
-        &self,
-        nexus: Nexus,
-        port: &Port,
-        command: &Command,
-        steps: &mut Vec<Step>,
-    ) {
-        let list = &command.data_out;
-        let action = command.cdb[1] & 0x1f;
-        if command.field(5..9) != 24 || list.len() < 24 || command.is_odd || list[20] & 0x0c != 0 {
-            // Another length, SPEC_I_PT or ALL_TG_PT.
-            steps.push((None, Answer::Refused));
-            if list.len() < 24 || list[20] & 0x0c != 0 || command.field(5..9) != 24 {
-                return;
-            }
+    pub(crate) fn persistent_out(&mut self) {
+        let (command, list) = (self.command, &self.command.data_out);
+        // SPEC_I_PT and ALL_TG_PT are not known.
+        if command.field(5..9) != 24 || list.len() < 24 || list[20] & 0x0c != 0 {
+            return self.may(Answer::Refused);
+        }
+        if command.is_odd {
+            self.may(Answer::Refused);
         }
         let order = Order {
             kind: command.cdb[2] & 0x0f,
-            scope: command.cdb[2] >> 4,
+            is_whole_unit: command.cdb[2] >> 4 == 0,
             key: number(&list[..8]),
             action_key: number(&list[8..16]),
             persists: list[20] & 1 != 0,
         };
-        let registered = self.shared.registrations.get(port).copied();
-        let key_fits = registered == Some(order.key);
-        match action {
-            0 if registered.unwrap_or(0) != order.key => steps.push((None, Answer::Conflict)),
-            0 | 6 => self.register(nexus, port, &order, steps),
-            1..=5 if !key_fits => steps.push((None, Answer::Conflict)),
-            1 => self.reserve_persistently(port, &order, steps),
-            2 => self.release(nexus, port, &order, steps),
-            3 => {
-                let others = self.shared.registrations.keys().cloned().collect();
-                let new = self.with(|state| {
-                    state.shared.registrations.clear();
-                    state.shared.reservation = None;
-                    state.count();
-                    state.owe_ports(&others, 0x2a03, Some(nexus));
-                });
-                steps.push((new, Answer::Done));
-            }
-            4 | 5 => self.preempt(nexus, port, &order, action == 5, steps),
-            // What it moves is not known.
-            7 => steps.push((None, Answer::Refused)),
-            _ => steps.push((None, Answer::Refused)),
+        let registered = self.state.shared.registrations.get(self.port).copied();
+        match command.cdb[1] & 0x1f {
+            0 if registered.unwrap_or(0) != order.key => self.may(Answer::Conflict),
+            0 | 6 => self.register(&order),
+            1..=5 if registered != Some(order.key) => self.may(Answer::Conflict),
+            1 => self.reserve_persistently(&order),
+            2 => self.release_persistently(&order),
+            3 => self.clear(),
+            4 => self.preempt(&order, false),
+            5 => self.preempt(&order, true),
+            _ => self.may(Answer::Refused),
         }
     }
 
-    fn register(&self, nexus: Nexus, port: &Port, order: &Order, steps: &mut Vec<Step>) {
-        let is_registered = self.shared.registrations.contains_key(port);
+    fn register(&mut self, order: &Order) {
+        let (nexus, port) = (self.nexus, self.port);
+        let is_registered = self.state.shared.registrations.contains_key(port);
         if order.action_key == 0 && !is_registered {
-            // The standard does not say whether what changes nothing counts.
-            let counted = self.with(|state| {
-                state.count();
-                state.shared.persists = order.persists;
-            });
-            steps.extend([(counted, Answer::Done), (None, Answer::Done)]);
-            let unsaved = self.with(|state| state.shared.persists = order.persists);
-            steps.push((unsaved.filter(|new| new != self), Answer::Done));
-            return;
+            // The standard does not say whether what changes nothing counts, nor of APTPL.
+            self.may(Answer::Done);
+            self.change(Answer::Done, State::count);
+            self.change(Answer::Done, |state| state.shared.persists = order.persists);
         }
-        let new = self.with(|state| {
+        self.change(Answer::Done, |state| {
             state.count();
             state.shared.persists = order.persists;
             if order.action_key == 0 {
@@ -138,118 +117,76 @@ impl State {
                     .insert(port.clone(), order.action_key);
             }
         });
-        steps.push((new, Answer::Done));
         if order.action_key != 0 && !is_registered {
             // INSUFFICIENT REGISTRATION RESOURCES
-            steps.push((None, Answer::Check(5, 0x5504)));
+            self.may(Answer::Check(5, 0x5504));
         }
     }
 
-    fn unregister(&mut self, nexus: Nexus, port: &Port) {
-        let held = self.holds(port);
-        self.shared.registrations.remove(port);
-        let is_for_all = self
-            .shared
-            .reservation
-            .as_ref()
-            .is_some_and(|held| held.kind >= 7);
-        if held && (!is_for_all || self.shared.registrations.is_empty()) {
-            self.end_reservation(nexus);
+    fn reserve_persistently(&mut self, order: &Order) {
+        let (state, port) = (self.state, self.port);
+        if !order.has_valid_type() {
+            self.may(Answer::Refused);
+        }
+        match &state.shared.reservation {
+            Some(held) if state.holds(port) && held.kind == order.kind => self.may(Answer::Done),
+            Some(_) => self.may(Answer::Conflict),
+            None if !order.has_valid_type() => {}
+            None => self.change(Answer::Done, |state| {
+                state.shared.reservation = Some(order.reservation(port));
+            }),
         }
     }
 
-    /// Releases, and says so to those that had access by it.
-    fn end_reservation(&mut self, nexus: Nexus) {
-        let kind = self.shared.reservation.take().map_or(0, |held| held.kind);
-        if kind >= 5 {
-            let others: BTreeSet<Port> = self.shared.registrations.keys().cloned().collect();
-            self.owe_ports(&others, 0x2a04, Some(nexus));
-        }
-    }
-
-    fn reserve_persistently(&self, port: &Port, order: &Order, steps: &mut Vec<Step>) {
-        let held = self.shared.reservation.as_ref();
-        if order.scope != 0 || !matches!(order.kind, 1 | 3 | 5..=8) {
-            steps.push((None, Answer::Refused));
-        }
-        match held {
-            Some(held) if self.holds(port) && held.kind == order.kind => {
-                steps.push((None, Answer::Done))
+    fn release_persistently(&mut self, order: &Order) {
+        let (state, nexus) = (self.state, self.nexus);
+        let held = state.shared.reservation.as_ref();
+        match held.filter(|_| state.holds(self.port)) {
+            None => self.may(Answer::Done),
+            Some(held) if held.kind != order.kind || !order.is_whole_unit => {
+                self.may(Answer::Check(5, 0x2604));
+                self.may(Answer::Check(5, 0x2400));
             }
-            Some(_) => steps.push((None, Answer::Conflict)),
-            None if order.scope != 0 || !matches!(order.kind, 1 | 3 | 5..=8) => {}
-            None => {
-                let holder = (order.kind < 7).then(|| port.clone());
-                let new = self.with(|state| {
-                    state.shared.reservation = Some(Reservation {
-                        holder,
-                        kind: order.kind,
-                    })
-                });
-                steps.push((new, Answer::Done));
-            }
+            Some(_) => self.change(Answer::Done, |state| state.end_reservation(nexus)),
         }
     }
 
-    fn release(&self, nexus: Nexus, port: &Port, order: &Order, steps: &mut Vec<Step>) {
-        let held = self
-            .shared
-            .reservation
-            .as_ref()
-            .filter(|_| self.holds(port));
-        match held {
-            None => steps.push((None, Answer::Done)),
-            Some(held) if held.kind != order.kind || order.scope != 0 => {
-                steps.extend([
-                    (None, Answer::Check(5, 0x2604)),
-                    (None, Answer::Check(5, 0x2400)),
-                ]);
-            }
-            Some(_) => steps.push((
-                self.with(|state| state.end_reservation(nexus)),
-                Answer::Done,
-            )),
-        }
+    fn clear(&mut self) {
+        let nexus = self.nexus;
+        self.change(Answer::Done, |state| {
+            let ports = state.registrants();
+            state.shared.registrations.clear();
+            state.shared.reservation = None;
+            state.count();
+            state.owe_ports(&ports, 0x2a03, Some(nexus));
+        });
     }
 
-    fn preempt(
-        &self,
-        nexus: Nexus,
-        port: &Port,
-        order: &Order,
-        aborts: bool,
-        steps: &mut Vec<Step>,
-    ) {
-        let held = self.shared.reservation.as_ref();
+    fn preempt(&mut self, order: &Order, aborts: bool) {
+        let (shared, port, nexus) = (&self.state.shared, self.port, self.nexus);
+        let held = shared.reservation.as_ref();
         let holder = held.and_then(|held| held.holder.as_ref());
         let is_for_all = held.is_some() && holder.is_none();
+        let is_all = is_for_all && order.action_key == 0;
         if order.action_key == 0 && !is_for_all {
-            steps.extend([(None, Answer::Refused), (None, Answer::Conflict)]);
-            return;
+            self.may(Answer::Refused);
+            return self.may(Answer::Conflict);
         }
-        let registrations = &self.shared.registrations;
-        let takes = if is_for_all {
-            order.action_key == 0
-        } else {
-            holder.and_then(|holder| registrations.get(holder)) == Some(&order.action_key)
-        };
-        let hit = |key: u64| key == order.action_key || is_for_all && order.action_key == 0;
-        if !registrations.values().any(|&key| hit(key)) {
-            steps.push((None, Answer::Conflict));
-            return;
+        let holders_key = holder.and_then(|holder| shared.registrations.get(holder));
+        let takes = is_all || holders_key == Some(&order.action_key);
+        let hit = |key: u64| is_all || key == order.action_key;
+        if !shared.registrations.values().any(|&key| hit(key)) {
+            return self.may(Answer::Conflict);
         }
-        let is_wrong = order.scope != 0 || !matches!(order.kind, 1 | 3 | 5..=8);
-        if is_wrong {
-            steps.push((None, Answer::Refused));
+        if !order.has_valid_type() {
+            self.may(Answer::Refused);
             if takes {
                 return;
             }
         }
-        let gone = registrations
-            .iter()
-            .filter(|&(other, &key)| hit(key) && other != port);
-        let gone: BTreeSet<Port> = gone.map(|(other, _)| other.clone()).collect();
-        let new = self.with(|state| {
+        let mut gone = self.state.registrants();
+        gone.retain(|other| other != port && hit(shared.registrations[other]));
+        self.change(Answer::Done, |state| {
             state.count();
             state
                 .shared
@@ -257,31 +194,49 @@ impl State {
                 .retain(|other, _| !gone.contains(other));
             state.owe_ports(&gone, 0x2a05, Some(nexus));
             if takes {
-                let old = state.shared.reservation.replace(Reservation {
-                    holder: (order.kind < 7).then(|| port.clone()),
-                    kind: order.kind,
-                });
-                if old.is_some_and(|old| old.kind != order.kind) {
-                    let others = state.shared.registrations.keys().cloned().collect();
-                    state.owe_ports(&others, 0x2a04, Some(nexus));
-                }
+                state.take_reservation(order.reservation(port), nexus);
             }
             if aborts {
                 state.abort(&gone);
             }
         });
-        steps.push((new, Answer::Done));
+    }
+}
+
+impl State {
+    fn unregister(&mut self, nexus: Nexus, port: &Port) {
+        let held = self.holds(port);
+        let shared = &mut self.shared;
+        shared.registrations.remove(port);
+        let is_for_all = shared
+            .reservation
+            .as_ref()
+            .is_some_and(|held| held.kind >= 7);
+        if held && (!is_for_all || shared.registrations.is_empty()) {
+            self.end_reservation(nexus);
+        }
     }
 
-    /// Ends what PREEMPT AND ABORT ends beside registrations: the prevention of removal, and tasks.
+    /// Releases, and says so to those that had access by it.
+    fn end_reservation(&mut self, nexus: Nexus) {
+        let old = self.shared.reservation.take();
+        if old.is_some_and(|old| old.kind >= 5) {
+            self.owe_ports(&self.registrants(), 0x2a04, Some(nexus));
+        }
+    }
+
+    /// Replaces a reservation, and says so if its type changes.
+    fn take_reservation(&mut self, new: Reservation, nexus: Nexus) {
+        let kind = new.kind;
+        let old = self.shared.reservation.replace(new);
+        if old.is_some_and(|old| old.kind != kind) {
+            self.owe_ports(&self.registrants(), 0x2a04, Some(nexus));
+        }
+    }
+
+    /// Ends what PREEMPT AND ABORT ends beside registrations: prevention of removal, and tasks.
     fn abort(&mut self, ports: &BTreeSet<Port>) {
-        let there = self
-            .shared
-            .nexuses
-            .iter()
-            .filter(|(_, (port, _))| ports.contains(port));
-        let there: Vec<Nexus> = there.map(|(&nexus, _)| nexus).collect();
-        for nexus in there {
+        for nexus in self.nexuses_of(ports, None) {
             self.shared.prevents.remove(&nexus);
             self.owe(nexus, 0x2f00, true);
         }

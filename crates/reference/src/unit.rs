@@ -6,7 +6,8 @@ use std::ops::Range;
 use crate::answer::{Answer, sense};
 use crate::command::{Command, Kind};
 use crate::medium::{Content, Ended, Medium};
-use crate::state::{State, Step, unmapped};
+use crate::state::{State, Step};
+use crate::turn;
 use crate::types::{Breach, Event, Nexus, Outcome, Plan, Port, Tag, View};
 
 /// More possible states than this are an error: a history with that many changes at once proves nothing.
@@ -344,13 +345,12 @@ impl Unit {
     }
 
     fn steps(&self, branch: &Branch, under_way: &UnderWay) -> Vec<Step> {
-        let steps = match &under_way.work {
-            Work::Command(nexus, command) => branch.state.steps(*nexus, command, &self.plan),
+        match &under_way.work {
+            Work::Command(nexus, command) => {
+                turn::steps(&branch.state, *nexus, command, &self.plan)
+            }
             Work::Event(event) => branch.state.happen(event),
-        };
-        let changed = |state: Option<State>| state.filter(|state| *state != branch.state);
-        let steps = steps.into_iter();
-        steps.map(|(state, answer)| (changed(state), answer)).collect()
+        }
     }
 
     /// The branches that `tag` leads to by changing this one.
@@ -531,7 +531,7 @@ impl Unit {
         } else if command.kind == Kind::WriteSame && is_whole {
             self.same(command, end)
         } else if command.kind == Kind::Unmap {
-            let ranges = unmapped(command).into_iter();
+            let ranges = command.ranges().into_iter();
             let ranges = ranges.filter_map(|(lba, blocks)| Some(lba..lba.checked_add(blocks)?));
             let zeros = whole(&vec![0; block_bytes], block_bytes, 0);
             self.medium

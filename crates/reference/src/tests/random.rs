@@ -111,7 +111,8 @@ impl Machine {
     fn apply(&mut self, random: &mut Random, nexus: Nexus, command: &Command) -> Reply {
         let is_stale =
             self.fault == Some(Fault::WrongOrder) && self.old != self.state && random.below(3) == 0;
-        let steps = if is_stale { &self.old } else { &self.state }.steps(nexus, command, &plan());
+        let before = if is_stale { &self.old } else { &self.state };
+        let steps = crate::turn::steps(before, nexus, command, &plan());
         let (state, answer) = steps[random.below(steps.len())].clone();
         let mut reply = Reply::of(&answer);
         let mut works = answer == Answer::Go;
