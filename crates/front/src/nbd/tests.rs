@@ -154,6 +154,52 @@ fn a_client_that_says_goodbye_gets_its_answers_first() {
     bench.end_all();
 }
 
+/// A READ as it is on the wire.
+fn wire_read(flags: u16, cookie: u64, length: u32) -> Vec<u8> {
+    let mut bytes = 0x2560_9513_u32.to_be_bytes().to_vec();
+    bytes.extend(flags.to_be_bytes());
+    bytes.extend(0_u16.to_be_bytes());
+    bytes.extend(cookie.to_be_bytes());
+    bytes.extend(0_u64.to_be_bytes());
+    bytes.extend(length.to_be_bytes());
+    bytes
+}
+
+fn under_way(bench: &mut Bench) -> u32 {
+    let key = bench.engine.sessions().next().unwrap().0;
+    nbd_port(&mut bench.engine, key).unwrap().under_way()
+}
+
+#[test]
+fn nothing_is_begun_after_the_goodbye() {
+    let mut bench = Bench::new();
+    let (line, mut client) = bench.ready();
+    bench.disk.take(Take::Pending);
+    client.submit(read(1, 0, 4096)).unwrap();
+    client.disconnect();
+    bench.transmit(line, &mut client);
+    bench.send(line, &wire_read(0, 2, 4096));
+    assert_eq!(under_way(&mut bench), 1);
+    bench.finish_pending();
+    bench.end_all();
+}
+
+#[test]
+fn nothing_is_begun_beside_a_long_read_in_one_piece() {
+    const DONT_FRAGMENT: u16 = 1 << 2;
+    let mut bench = Bench::new();
+    let (line, _) = bench.ready();
+    bench.disk.take(Take::Pending);
+    bench.send(line, &wire_read(DONT_FRAGMENT, 1, 5 << 20));
+    bench.send(line, &wire_read(0, 2, 4096));
+    assert_eq!(under_way(&mut bench), 1);
+    while bench.disk.has_pending() {
+        bench.finish_pending();
+    }
+    assert_eq!(under_way(&mut bench), 0);
+    bench.end_all();
+}
+
 #[test]
 fn when_the_target_stops_requests_are_refused_and_idle_sessions_end() {
     let mut bench = Bench::new();
