@@ -1,4 +1,4 @@
-//! `judge BLOCKS BLOCK_BYTES [removable] [thin] [readonly]`: has the reference judge LUN 0 of a target, command by
+//! `judge BLOCKS BLOCK_BYTES [cached] [removable] [thin] [readonly]`: has the reference judge LUN 0 of a target, command by
 //! command, from a record on standard input. Exit code 1 if there is a breach.
 //!
 //! A record is what `tests/conformance/relay.py` writes: the connection (4 bytes), what happened (1 byte: 0 bytes of
@@ -428,7 +428,9 @@ fn listed(counts: &BTreeMap<u8, u64>) -> String {
 fn main() -> Result<ExitCode, Failure> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [blocks, block_bytes, words @ ..] = &arguments[..] else {
-        return Err("usage: judge BLOCKS BLOCK_BYTES [removable] [thin] [readonly]".into());
+        return Err(
+            "usage: judge BLOCKS BLOCK_BYTES [cached] [removable] [thin] [readonly]".into(),
+        );
     };
     let has = |word: &str| words.iter().any(|given| given == word);
     let plan = Plan {
@@ -436,7 +438,7 @@ fn main() -> Result<ExitCode, Failure> {
         block_bytes: block_bytes.parse()?,
         removable: has("removable"),
         thin: has("thin"),
-        write_cache: true,
+        write_cache: has("cached"),
     };
     let view = View {
         read_only: has("readonly"),

@@ -34,6 +34,20 @@ impl Content {
             .is_none_or(|block| block != bytes)
     }
 
+    /// Whether both are known, and the same in every block.
+    fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (
+                Self::Bytes { data, base },
+                Self::Bytes {
+                    data: other,
+                    base: other_base,
+                },
+            ) => data == other && base == other_base,
+            (Self::Any, _) | (_, Self::Any) => false,
+        }
+    }
+
     /// Block `lba`; `None` if it is unknown.
     pub(crate) fn block(&self, lba: u64, block_bytes: usize) -> Option<&[u8]> {
         let Self::Bytes { data, base } = self else {
@@ -247,7 +261,12 @@ impl Medium {
                             .retain(|version| !gone.contains(&version.by));
                     }
                 }
-                Ended::Good { .. } | Ended::Uncertain => {}
+                Ended::Good { .. } => {}
+                Ended::Uncertain if extent.possible.iter().any(|version| version.is_open) => {}
+                Ended::Uncertain => {
+                    drop_twin(&mut extent.possible, tag);
+                    drop_twin(&mut extent.after_crash, tag);
+                }
                 Ended::Refused => {
                     extent.possible.retain(|version| version.by != tag);
                     extent.after_crash.retain(|version| version.by != tag);
@@ -300,8 +319,10 @@ impl Medium {
                 return Err(lba);
             }
         }
-        if read.is_steady && !read.blocks.is_empty() {
-            self.narrow(&read.blocks, data);
+        let given = u64::try_from(data.len() / self.block_bytes).unwrap_or(u64::MAX);
+        let given = read.blocks.start..read.blocks.end.min(read.blocks.start.saturating_add(given));
+        if read.is_steady && !given.is_empty() {
+            self.narrow(&given, data);
         }
         Ok(())
     }
@@ -319,14 +340,15 @@ impl Medium {
                 let mut pairs = (start..extent.end).zip(given.clone());
                 pairs.all(|(lba, bytes)| version.content.may_be(lba, bytes))
             };
-            let fits: Vec<Version> = extent
+            // Those that fit hold the same; one is enough.
+            let known = |version: &&Version| !matches!(version.content, Content::Any);
+            let mut fits = extent
                 .possible
                 .iter()
-                .filter(|version| whole(version))
-                .cloned()
-                .collect();
-            if !fits.is_empty() {
-                extent.possible = fits;
+                .filter(known)
+                .filter(|version| whole(version));
+            if let Some(fits) = fits.next().cloned() {
+                extent.possible = vec![fits];
             }
         }
     }
@@ -446,5 +468,17 @@ impl Medium {
             .rev()
             .find(|version| !version.is_open)?;
         settled.content.block(lba, self.block_bytes)
+    }
+}
+
+/// Removes the version of this write if another has the same content, as after many UNMAPs.
+fn drop_twin(versions: &mut Vec<Version>, tag: Tag) {
+    let own = versions
+        .iter()
+        .find(|version| version.by == tag)
+        .map(|own| own.content.clone());
+    let mut others = versions.iter().filter(|version| version.by != tag);
+    if own.is_some_and(|own| others.any(|other| other.content.is_same(&own))) {
+        versions.retain(|version| version.by != tag);
     }
 }

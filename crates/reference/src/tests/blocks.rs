@@ -285,3 +285,15 @@ fn at_the_end_the_medium_holds_what_was_written() {
         Err(Breach::UnderWay(tag))
     );
 }
+
+#[test]
+fn a_read_that_is_cut_short_says_nothing_of_the_rest() {
+    let mut world = World::new();
+    let lost = world.begin_with(A, (&write(0, 2, false), &[5; 2 * BLOCK]));
+    world.unit.gone(lost).unwrap();
+    let tag = world.next();
+    world.unit.begin(tag, A, &read(0, 2), &[], BLOCK);
+    world.got(tag, &[5]).unwrap();
+    assert_eq!(world.readable(), [5]);
+    world.get(B, 1, &[0]).unwrap();
+}
