@@ -428,8 +428,9 @@ def abort_is_answered(world):
     world.fault.hang = ("read",)
 
     def abort(session):
+        before = world.fault.hung()
         task = session.start(scsi.read16(0, 1), read=512, lun=2)
-        wait_for(world.fault.hung, 20, "the READ hangs")
+        wait_for(lambda: world.fault.hung() > before, 20, "the READ hangs")
         return session.request(iscsi.Pdu(iscsi.TMF_REQUEST | iscsi.IMMEDIATE, 0x80 | iscsi.ABORT_TASK, lun=2, itt=session.itt(),
                                          ref_itt=task.itt, ref_cmd_sn=task.cmd_sn))
     if "abort" not in world.earlier:
