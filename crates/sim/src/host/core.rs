@@ -1,6 +1,7 @@
 //! One simulated core: engine and sessions that ship, and its turns.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::fmt;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::rc::Rc;
@@ -20,7 +21,6 @@ use store::Backstore;
 use super::beside::Beside;
 use super::carrier::{Chance, Outside};
 use super::line;
-use crate::letter::{Letter, Order};
 use crate::network::Arrival;
 use crate::prng::Prng;
 use crate::sabotage::Sabotage;
@@ -394,6 +394,36 @@ impl Core {
         }
         true
     }
+}
+
+/// What an administrator holds until what was asked for is done. The host drops it then.
+pub type Receipt = Rc<()>;
+
+/// What an administrator has a core do.
+pub struct Order(pub(crate) Box<Act>);
+
+type Act = dyn FnOnce(&mut Core);
+
+impl Order {
+    /// The core does this.
+    pub(crate) fn new(act: impl FnOnce(&mut Core) + 'static) -> Self {
+        Self(Box::new(act))
+    }
+}
+
+impl fmt::Debug for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Order")
+    }
+}
+
+/// Mail to a core.
+#[derive(Debug)]
+pub enum Letter {
+    /// Of a core.
+    Mail(Mail),
+    /// Of the administrator.
+    Order(Order),
 }
 
 /// A buffer into which these bytes were received, and how many there are.

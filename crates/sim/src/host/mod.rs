@@ -20,13 +20,13 @@ use front::testing::{Mail, TestLine};
 use iscsi::pdu::Tsih;
 
 use crate::disk::Disk;
-use crate::letter::Letter;
 use crate::network::Arrival;
 use crate::prng::Prng;
 use crate::setup::{self, Settings};
 
 pub use self::carrier::Outside;
 pub(crate) use self::core::Core;
+pub use self::core::{Letter, Order, Receipt};
 
 /// The whole target.
 #[derive(Debug)]
