@@ -238,6 +238,40 @@ fn sealed(mut block: Vec<u8>) -> Vec<u8> {
 }
 
 #[test]
+fn a_header_with_sizes_that_cannot_be_is_damaged() {
+    let block = BLOCK_BYTES as u64;
+    let header = |record_bytes: usize, ring_bytes: u64, tail: u64| Header {
+        record_bytes,
+        ring_bytes,
+        tail,
+        ..header()
+    };
+    let (record, ring) = (RECORD_BYTES, 4 * RECORD_BYTES as u64);
+    let most = (RECORD_BYTES_MAX, 4 * RECORD_BYTES_MAX as u64);
+    for good in [
+        header(record, ring, 0),
+        header(2 * BLOCK_BYTES, ring, 0),
+        header(most.0, most.1, 0),
+        header(record, (1 << 62) - block, (1 << 62) - block),
+    ] {
+        assert_eq!(Header::decode(&good.encode()), Ok(good));
+    }
+    for bad in [
+        header(BLOCK_BYTES, ring, 0),
+        header(record - 512, ring, 0),
+        header(most.0 + BLOCK_BYTES, 2 * most.1, 0),
+        header(record, ring - block, 0),
+        header(record, ring + 512, 0),
+        header(record, 1 << 62, 0),
+        header(record, ring, 512),
+        header(record, ring, 1 << 62),
+    ] {
+        let decoded = Header::decode(&bad.encode());
+        assert_eq!(decoded, Err(NotAHeader::Damaged), "{bad:?}");
+    }
+}
+
+#[test]
 fn a_medium_of_2048_bytes_is_recorded_and_a_header_that_says_more_is_damaged() {
     let longest = Header {
         medium: vec![7; MEDIUM_BYTES_MAX],
