@@ -62,8 +62,8 @@ pub(super) struct Talker {
     /// Its open devices.
     devices: BTreeSet<u16>,
     asked: BTreeMap<u64, Asked>,
-    /// Functions that have no answer yet; of a reset, the books' name of it.
-    functions: BTreeMap<u64, Option<Handle>>,
+    /// Functions that have no answer yet, and their devices; of a reset, the books' name of it.
+    functions: BTreeMap<u64, (u16, Option<Handle>)>,
     next_token: u64,
     prng: Prng,
     buffer: Vec<u8>,
@@ -202,7 +202,7 @@ impl Talker {
         data: &[u8],
         books: &mut Books,
     ) -> Result<(), Breach> {
-        if let Some(reset) = self.functions.remove(&token) {
+        if let Some((_, reset)) = self.functions.remove(&token) {
             if let Some(reset) = reset {
                 books.end_reset(reset, reply.outcome == Outcome::FunctionComplete);
             }
@@ -327,6 +327,10 @@ impl Client for Talker {
         let token = self.next_token;
         self.next_token += 1;
         let handle = books.begin((self.player, number), operation.clone());
+        // What was sent first may come last.
+        if self.functions.values().any(|(device, _)| *device == number) {
+            books.excuse_one(handle);
+        }
         let asked = Asked {
             handle,
             operation,
@@ -367,7 +371,7 @@ impl Client for Talker {
         self.next_token += 1;
         session.manage(now, token, number, function).ok()?;
         let reset = is_reset.then(|| books.begin_reset(self.player, Some(number)));
-        self.functions.insert(token, reset);
+        self.functions.insert(token, (number, reset));
         Some(words)
     }
 
