@@ -63,6 +63,18 @@ impl Host {
         })
     }
 
+    /// How many sessions there are.
+    pub fn session_count(&self) -> usize {
+        let cores = self.cores.iter();
+        cores.map(|core| core.engine.session_count()).sum()
+    }
+
+    /// How many tasks are under way.
+    pub fn task_count(&self) -> usize {
+        let cores = self.cores.iter();
+        cores.map(|core| core.engine.task_count()).sum()
+    }
+
     /// A bug that a core has found by itself.
     pub fn broken(&self) -> Option<&'static str> {
         let mut cores = self.cores.iter();

@@ -33,6 +33,8 @@ pub struct Plan {
     pub targets: Vec<Vec<VisibleLun>>,
     /// What clients of NBD may have.
     pub exports: Vec<VisibleExport>,
+    /// What clients of HyperSCSI see.
+    pub devices: Vec<VisibleLun>,
     /// By InitiatorName: initiators that see something else at a target. `None`: they may not log in there.
     pub views: BTreeMap<(String, TargetIndex), Option<Vec<VisibleLun>>>,
 }
@@ -47,6 +49,7 @@ impl Plan {
                 name: export_name(UNIT),
                 lun: LUN,
             }],
+            devices: Vec::new(),
             views: BTreeMap::new(),
         }
     }

@@ -160,7 +160,8 @@ impl Settings {
 /// The rules of access.
 #[derive(Clone, Debug)]
 pub struct Rules {
-    preferences: OperationalPreferences,
+    /// Limits of negotiation.
+    pub preferences: OperationalPreferences,
     /// Who sees what.
     pub plan: Plan,
 }

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
-use std::net::SocketAddr;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,14 +10,13 @@ use std::time::{Duration, SystemTime};
 use engine::{Engine, MediumFailure, SessionKey, TaskKey, UnitIndex, Version};
 use front::iscsi::{Beyond, FrontLetter, LineKey as IscsiKey, LoginRandom, Sessions};
 use front::testing::{LineKey, Mail};
-use front::{CommandId, Sent, hyperscsi, nbd};
+use front::{CommandId, OtherSessions, Sent, hyperscsi, nbd};
 use iscsi::pdu::Tsih;
 use iscsi::target::Receive;
 use memory::{Buffer, Message, Pool};
 use scsi::Owner;
 use store::Backstore;
 
-use super::beside::Beside;
 use super::carrier::{Chance, Outside};
 use super::line;
 use crate::network::Arrival;
@@ -43,8 +41,6 @@ pub(crate) struct Core {
     pub(super) posted: Vec<(usize, Mail)>,
     /// Tasks that sessions have left behind, and whose they were.
     pub(crate) left: BTreeSet<(TaskKey, Tsih)>,
-    /// Where the clients of NBD came from whose sessions are over.
-    pub(crate) over: Vec<SocketAddr>,
     /// What has come of orders of an administrator to move the medium.
     pub(super) moved: Vec<(UnitIndex, Result<(), MediumFailure>)>,
     /// It never has time to lose more than one connection in a turn.
@@ -86,7 +82,6 @@ impl Core {
             own_letters: VecDeque::new(),
             posted: Vec::new(),
             left: BTreeSet::new(),
-            over: Vec::new(),
             moved: Vec::new(),
             is_busy: settings.is_busy,
             prng,
@@ -141,7 +136,10 @@ impl Core {
             self.sessions.carry_on_grants(&mut self.engine);
             self.engine.handle_memory();
             self.settle();
-            let mut beside = Beside::new(&mut self.nbd, &mut self.hyperscsi, &mut self.over);
+            let mut beside = OtherSessions {
+                nbd: &mut self.nbd,
+                hyperscsi: &mut self.hyperscsi,
+            };
             self.sessions.flush(&mut self.engine, &mut beside);
             self.settle();
             self.nbd.flush(&mut self.engine);
@@ -160,7 +158,10 @@ impl Core {
     /// Carries on what engine and sessions let go on, until there is nothing.
     fn settle(&mut self) {
         loop {
-            let mut beside = Beside::new(&mut self.nbd, &mut self.hyperscsi, &mut self.over);
+            let mut beside = OtherSessions {
+                nbd: &mut self.nbd,
+                hyperscsi: &mut self.hyperscsi,
+            };
             match self.sessions.settle(&mut self.engine, &mut beside) {
                 Some(Beyond::SessionOver { session, left }) => {
                     let left = left.into_iter().map(|task| (task, session.tsih));

@@ -3,10 +3,11 @@
 //! Crate `plane` carries engine and sessions over reactors and threads, this module over the simulated
 //! world. It decides nothing: what leaves a core is put down for the world, bytes, letters, closed links.
 
-mod beside;
 mod carrier;
 mod core;
+mod frames;
 mod line;
+mod nbd;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -147,6 +147,8 @@ pub struct Report {
     pub events: usize,
     /// Commands that ended with GOOD.
     pub good: usize,
+    /// How long it took, for those inside.
+    pub simulated: Duration,
     /// Requests for blocks that were begun while an orphan was in the disk of the same core.
     pub beside_orphans: usize,
     /// What the run was like: equal runs have equal ones.
@@ -310,6 +312,7 @@ impl World {
             actions: self.actions,
             events: self.events,
             good: self.good,
+            simulated: self.agenda.now(),
             beside_orphans: self.beside_orphans,
             fingerprint: self.fingerprint,
             breach,
