@@ -20,6 +20,7 @@ use sim::flush::Breach;
 use sim::log::Planted;
 use sim::rare;
 use sim::shrink::{Failure, examine, run};
+use sim::world::Report;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -58,24 +59,16 @@ fn main() -> ExitCode {
             failures += 1;
             println!("seed {seed}: {}: {}", breach.rule, breach.detail);
         }
-        if !matches!(world, Only::All | Only::Target) {
-            // The rest of the loop is the world of the target.
-        } else if stops {
-            let report = run(seed, actions, false);
-            if let Some(breach) = report.breach {
-                failures += 1;
-                println!("seed {seed}: {}: {}", breach.rule, breach.detail);
-            }
-        } else {
-            match examine(seed, actions) {
+        if matches!(world, Only::All | Only::Target) {
+            match in_target(seed, actions, stops) {
                 Ok(report) => {
                     events += report.events;
                     good += report.good;
                     totals.simulated += report.simulated;
                 }
-                Err(failure) => {
+                Err(text) => {
                     failures += 1;
-                    describe(&failure);
+                    println!("{text}");
                 }
             }
         }
@@ -199,21 +192,33 @@ fn print_life<R: std::fmt::Debug>((result, diary): (Result<R, Breach>, Vec<Strin
     ExitCode::from(u8::from(result.is_err()))
 }
 
+/// A life in the world of the target. The error is its failure in words; `as_it_is`, without looking for a shorter one.
+fn in_target(seed: u64, actions: usize, as_it_is: bool) -> Result<Report, String> {
+    if !as_it_is {
+        return examine(seed, actions).map_err(|failure| describe(&failure));
+    }
+    let report = run(seed, actions, false);
+    match &report.breach {
+        Some(breach) => Err(format!("seed {seed}: {}: {}", breach.rule, breach.detail)),
+        None => Ok(report),
+    }
+}
+
 /// A failure in one line.
-fn describe(failure: &Failure) {
+fn describe(failure: &Failure) -> String {
     let Failure {
         seed,
         actions,
         breach,
         trace,
     } = failure;
-    println!(
+    format!(
         "seed {seed}: {}: {} (after {actions} actions, {} lines; \
          `--seed {seed} --actions {actions}` tells them)",
         breach.rule,
         breach.detail,
         trace.len()
-    );
+    )
 }
 
 /// The diary of one run.

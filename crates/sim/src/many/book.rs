@@ -242,14 +242,7 @@ impl Book {
             Operation::Prevent { on: true } => {
                 self.preventing.insert(handle, ((player, number), false));
             }
-            Operation::Prevent { on: false } => {
-                let of_player = |one: &(&Handle, &((usize, u16), bool))| {
-                    let ((whose, _), is_answered) = *one.1;
-                    whose == player && is_answered
-                };
-                let theirs = self.preventing.iter().filter(of_player);
-                begun.allows = theirs.map(|(handle, _)| *handle).collect();
-            }
+            Operation::Prevent { on: false } => begun.allows = self.prevented_by(player),
             Operation::Register { .. }
             | Operation::PersistentReserve { .. }
             | Operation::PreemptAndAbort { .. }
@@ -273,6 +266,16 @@ impl Book {
             begun.is_kept_out = operation.writes() || reads && is_shut;
         }
         self.begun.insert(handle, begun);
+    }
+
+    /// The PREVENTs of a player that were answered.
+    fn prevented_by(&self, player: usize) -> Vec<Handle> {
+        let of_player = |one: &(&Handle, &((usize, u16), bool))| {
+            let ((whose, _), is_answered) = *one.1;
+            whose == player && is_answered
+        };
+        let theirs = self.preventing.iter().filter(of_player);
+        theirs.map(|(handle, _)| *handle).collect()
     }
 
     /// The reservation that keeps commands out may go.
@@ -443,8 +446,8 @@ impl Book {
         }
     }
 
-    /// Whether what was under way of players with this key is over: nothing of it comes to pass, as long as somebody else
-    /// has a reservation.
+    /// Whether what was under way of players with this key is over: nothing of it comes to pass, as long as somebody
+    /// else has a reservation.
     pub(super) fn keeps_out(&self, key: u64) -> bool {
         let holder = self.known.as_ref().and_then(|known| known.holder);
         holder.is_some_and(|(holder, _)| key_of(holder) != key)

@@ -1,19 +1,20 @@
 //! More than one of each thing: targets, units, numbers of a unit, initiators, sessions and transports, on several
-//! cores. The logins and state machines that ship at both ends, a wire that loses, repeats, changes, delays and replays
-//! frames, links that are cut, disks that are late, fail, hang, go away and lose what was not flushed, letters to a slow
-//! core, saves that fail, an administrator who moves numbers, changes views and moves media, a machine that stops.
+//! cores. The logins and state machines that ship at both ends, a wire that loses, repeats, changes, delays and
+//! replays frames, links that are cut, disks that are late, fail, hang, go away and lose what was not flushed, letters
+//! to a slow core, saves that fail, an administrator who moves numbers, changes views and moves media, a machine that
+//! stops.
 //!
 //! What happens next is drawn, one thing at a time; time passes up to the next deadline of the target, which is never
 //! late, and beyond those of clients. A life has several parts. After each, all is answered, the faults stop, and
 //! nothing happens for a while ([`mod@quiet`]).
 //!
-//! * `reads-give-what-was-written`: what was answered is there, on the unit that was meant and on no other, also after a
-//!   crash where it was durable. Nothing of a session is written once the next one of its client has begun, nor of a
+//! * `reads-give-what-was-written`: what was answered is there, on the unit that was meant and on no other, also after
+//!   a crash where it was durable. Nothing of a session is written once the next one of its client has begun, nor of a
 //!   client that was preempted, nor of a command that was answered.
-//! * `one-outcome`: each command of a session that stays is answered once, unless somebody has reset its unit, preempted
-//!   its session or taken its number.
-//! * `reservations-hold`, `reservations-are-as-they-were-made`: who is kept out by a reservation writes nothing, by any
-//!   transport; who has made one has it.
+//! * `one-outcome`: each command of a session that stays is answered once, unless somebody has reset its unit,
+//!   preempted its session or taken its number.
+//! * `reservations-hold`, `reservations-are-as-they-were-made`: who is kept out by a reservation writes nothing, by
+//!   any transport; who has made one has it.
 //! * `an-attention-comes-once`, `a-reset-is-reported-to-each-nexus`: not more often than there was a reason for, and
 //!   before anything is carried out.
 //! * `who-may-not-write-does-not`, `an-ejected-medium-is-left-alone`, `a-change-reaches-every-session`.
@@ -22,6 +23,7 @@
 //! * `who-is-idle-does-nothing`: no request, no letter, no timer that is due at once.
 //! * `nothing-is-left`, `cores-agree`: when all is quiet, and when all sessions are over.
 
+mod administration;
 mod administrator;
 mod book;
 mod books;
@@ -30,6 +32,7 @@ mod client;
 mod exporter;
 mod known;
 mod quiet;
+mod requests;
 mod served;
 mod stores;
 mod talker;
