@@ -1,7 +1,6 @@
 //! The administrator: changes who sees what, and moves media. It sends letters to cores, as the administration of the
 //! program does, and waits for its receipts.
 
-use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use engine::UnitIndex;
+use engine::{StateAuthority as _, UnitIndex};
 
 use super::World;
 use super::stores::Store;

@@ -90,7 +90,7 @@ impl Store {
     }
 
     /// A request that ends now, unless it hangs from now on.
-    fn next_request(
+    pub(super) fn next_request(
         &mut self,
         (now, is_young): (Duration, bool),
         prng: &mut Prng,
