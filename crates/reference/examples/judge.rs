@@ -1,5 +1,5 @@
-//! `judge BLOCKS BLOCK_BYTES [cached] [removable] [thin] [readonly]`: has the reference judge LUN 0 of a target, command by
-//! command, from a record on standard input. Exit code 1 if there is a breach.
+//! `judge BLOCKS BLOCK_BYTES [cached] [removable] [thin] [readonly]`: has the reference judge LUN 0 of a target,
+//! command by command, from a record on standard input. Exit code 1 if there is a breach.
 //!
 //! A record is what `tests/conformance/relay.py` writes: the connection (4 bytes), what happened (1 byte: 0 bytes of
 //! the initiator, 1 bytes of the target, 2 the connection closed, 3 no session is left), the number of bytes (4), and
