@@ -174,8 +174,10 @@ impl Medium {
             .within(blocks)
             .filter(|(_, extent)| extent.possible.iter().all(|old| old.by != tag))
         {
-            for version in extent.possible.iter_mut().chain(&mut extent.after_crash) {
-                if version.is_open && version.is_derived {
+            let derived = |version: &Version| version.is_open && version.is_derived;
+            if extent.possible.iter().any(derived) {
+                let versions = extent.possible.iter_mut().chain(&mut extent.after_crash);
+                for version in versions.filter(|version| derived(version)) {
                     version.content = Content::Any;
                 }
             }
@@ -241,14 +243,12 @@ impl Medium {
     fn end_range(&mut self, tag: Tag, blocks: &Range<u64>, ended: Ended, may_be_lost: bool) {
         for (_, extent) in self.within(blocks) {
             let mut gone = Vec::new();
-            for version in extent
-                .possible
-                .iter_mut()
-                .chain(&mut extent.after_crash)
-                .filter(|own| own.by == tag)
-            {
-                version.is_open = false;
-                gone.clone_from(&version.supersedes);
+            // Without flushes there are many that may come back, the newest last.
+            for versions in [&mut extent.possible, &mut extent.after_crash] {
+                if let Some(own) = versions.iter_mut().rev().find(|own| own.by == tag) {
+                    own.is_open = false;
+                    gone.clone_from(&own.supersedes);
+                }
             }
             match ended {
                 Ended::Good { durable } if !may_be_lost => {

@@ -250,6 +250,10 @@ impl Turn<'_> {
         if starts_beyond || command.ranges().iter().any(beyond) {
             self.may(Answer::Check(5, 0x2100));
         }
+        let unmaps = command.kind == Kind::WriteSame && command.cdb[1] & 0x08 != 0;
+        if unmaps && !self.plan.thin {
+            self.may(Answer::Check(5, 0x2400));
+        }
         let wanted = command.blocks_out().saturating_mul(block);
         // Whole blocks of a WRITE may be missing.
         let may_lack = command.kind == Kind::Write && out_bytes % block == 0;

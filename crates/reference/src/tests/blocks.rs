@@ -297,3 +297,16 @@ fn a_read_that_is_cut_short_says_nothing_of_the_rest() {
     assert_eq!(world.readable(), [5]);
     world.get(B, 1, &[0]).unwrap();
 }
+
+#[test]
+fn a_unit_that_is_not_thin_has_no_unmap_bit() {
+    for thin in [true, false] {
+        let same = [0x41, 8, 0, 0, 0, 0, 0, 0, 1, 0];
+        let mut world = World::with(Plan { thin, ..plan() });
+        let tag = world.begin_with(A, (&same, &[0; BLOCK]));
+        assert_eq!(world.check(tag, 5, 0x2400).is_ok(), !thin);
+        let mut world = World::with(Plan { thin, ..plan() });
+        let tag = world.begin_with(A, (&same, &[0; BLOCK]));
+        assert_eq!(world.good(tag).is_ok(), thin);
+    }
+}
