@@ -413,6 +413,12 @@ impl Books {
         open.is_none_or(|open| open.may_miss || self.shut.contains(&open.door))
     }
 
+    /// Whether its number has led elsewhere since it was sent, or just before.
+    pub(super) fn has_moved(&self, handle: Handle) -> bool {
+        let open = self.open.get(&handle);
+        open.is_some_and(|open| open.may_miss || open.units.len() > 1)
+    }
+
     /// A device is open now.
     pub(super) fn note_opened(&mut self, door: Door) {
         self.shut.remove(&door);

@@ -130,7 +130,14 @@ impl Caller {
                 ..
             } => {
                 for task in vanished {
-                    books.forget(task.handle);
+                    // It may have come to a unit that this number leads to no more.
+                    if books.has_moved(task.handle)
+                        && let Stage::In(session) = &mut self.stage
+                    {
+                        session.take_back(task);
+                    } else {
+                        books.forget(task.handle);
+                    }
                 }
                 if let Some(reset) = self.resets.remove(&tag) {
                     books.end_reset(reset, response == TaskManagementResponse::Complete.code());

@@ -130,12 +130,14 @@ impl Exporter {
                 | Work::BlockStatus { .. } => Vec::new(),
             };
             let handle = completion.tag;
-            if self.asked.remove(&handle).is_none() {
+            let Some(operation) = self.asked.remove(&handle) else {
                 return Err(Breach::new("one-outcome", format!("{handle} ends twice")));
-            }
+            };
+            // A flush may follow zeros, and be kept out alone.
+            let is_whole = !matches!(operation, Operation::Zero { .. });
             let answer: Answer = match completion.result {
                 Ok(()) => (0, None),
-                Err(ServerError::NOT_PERMITTED) => (0x18, None),
+                Err(ServerError::NOT_PERMITTED) if is_whole => (0x18, None),
                 Err(_) => (0x02, None),
             };
             books.answer(handle, answer, &data)?;
