@@ -75,14 +75,18 @@ impl Turn<'_> {
         }
     }
 
-    /// Attentions that may be reported now: of resets, or all. Whether one of them must be.
-    fn report(&mut self, of_resets: bool, answer: fn(u16) -> Answer) -> bool {
-        let owed = self
-            .state
+    /// Attentions that are pending for the nexus, in the order in which they were established.
+    fn owed(&self) -> Vec<Attention> {
+        self.state
             .owed
             .get(&self.nexus)
             .cloned()
-            .unwrap_or_default();
+            .unwrap_or_default()
+    }
+
+    /// Attentions that may be reported now: of resets, or all. Whether one of them must be.
+    fn report(&mut self, of_resets: bool, answer: fn(u16) -> Answer) -> bool {
+        let owed = self.owed();
         let is_reset = |owed: &Attention| reset_level(owed.code).is_some();
         let has_reset = owed.iter().any(|owed| !owed.is_optional && is_reset(owed));
         let mut must = false;
@@ -173,13 +177,7 @@ impl Turn<'_> {
             Kind::Inquiry | Kind::Other => self.open(Answer::Done),
             Kind::ReportLuns => {
                 self.open(Answer::Done);
-                let owed = self
-                    .state
-                    .owed
-                    .get(&self.nexus)
-                    .cloned()
-                    .unwrap_or_default();
-                for changed in owed.into_iter().filter(|owed| owed.code == 0x3f0e) {
+                for changed in self.owed().into_iter().filter(|owed| owed.code == 0x3f0e) {
                     self.take(changed, Answer::Done);
                 }
             }

@@ -239,7 +239,7 @@ impl World {
     ) -> Result<(), Breach> {
         self.note(|| format!("the medium of {unit:?}: {outcome:?}"));
         let Some(moving) = self.administrator.moving.remove(&unit) else {
-            let detail = format!("the medium of {unit:?} was moved for nobody");
+            let detail = format!("the medium of {unit:?} ended a move that was not ordered");
             return Err(Breach::new("one-outcome", detail));
         };
         self.books.end_load(unit.as_usize());

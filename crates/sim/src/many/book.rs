@@ -58,7 +58,7 @@ pub(super) struct Book {
     blocks: usize,
     has_volatile_cache: bool,
     begun: BTreeMap<Handle, Begun>,
-    /// `None` where nobody can know.
+    /// `None` where it cannot be known.
     known: Option<Reservations>,
     change: Option<ReservationChange>,
     /// Writes that a preemption has ended, by player, whose end the player does not know yet. They may not have reached

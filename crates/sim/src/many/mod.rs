@@ -19,7 +19,7 @@
 //!   before anything is carried out.
 //! * `who-may-not-write-does-not`, `an-ejected-medium-is-left-alone`, `a-change-reaches-every-session`.
 //! * `every-status-has-a-reason`, `residuals-and-data-fit`: answers are those that a device server gives.
-//! * `clients-are-served`: logins with the right password succeed or are silent; nobody is hung up on.
+//! * `clients-are-served`: logins with the right password succeed or get no answer; no client is disconnected.
 //! * `who-is-idle-does-nothing`: no request, no letter, no timer that is due at once.
 //! * `nothing-is-left`, `cores-agree`: when all is quiet, and when all sessions are over.
 
