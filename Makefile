@@ -8,6 +8,9 @@
 #   make upgrade                 replace an earlier daemon by this one under load, in a VM: builds both, a quarter of an hour
 #   make upgrade OLD=COMMIT      from that commit, or from a binary
 #   make mutants                 plant bugs and see what finds them: half an hour
+#   make mutants SEED=7          the same with COUNT=200 bugs that seed 7 draws by chance: some hours
+#   make calls                   every system call that may fail during a start, a change or the end of a daemon is made to fail:
+#                                an hour
 #   make soak                    long runs: ten million inputs for each fuzz target of HyperSCSI, 10,000 seeds of the simulated
 #                                world; hours. make soak INPUTS=100000 SEEDS=100 TARGETS="hyperscsi-pdu" for less
 #   make web                     build the web console anew: web/dist, which is committed
@@ -22,6 +25,8 @@
 ROUNDS ?= 5
 INPUTS ?= 10000000
 SEEDS ?= 10000
+SEED ?=
+COUNT ?= 200
 TARGETS ?= hyperscsi-pdu hyperscsi-login hyperscsi-exchange hyperscsi-session
 DISK ?= demo.img
 PORT ?= 3260
@@ -30,7 +35,7 @@ OLD ?= 46980bd
 DEMO_SIZE := 1G
 IQN := iqn.2026-11.example.tarn:demo
 
-.PHONY: serve test check upgrade mutants soak build web site bench advisories deb static
+.PHONY: serve test check upgrade mutants calls soak build web site bench advisories deb static
 
 serve: build $(DISK)
 	@[ "$$(id -u)" -ne 0 ] || echo "serve: running as root; an ordinary user is enough"
@@ -67,7 +72,12 @@ upgrade:
 
 mutants:
 	@tools/need cc=build-essential git=git python3=python3
-	@tests/mutants/run
+	@$(if $(SEED),tests/mutants/draw $(SEED) $(COUNT),tests/mutants/run)
+
+calls:
+	@tools/need cc=build-essential python3=python3 mkfs.xfs=xfsprogs /usr/include/x86_64-linux-gnu/asm/unistd_64.h=linux-libc-dev
+	cargo build --profile quick --package tarn
+	@TARN_BIN=target/quick/tarn tests/calls/suite.py --all
 
 soak:
 	@tools/need cc=build-essential

@@ -14,9 +14,10 @@ import threading
 import admin
 import faultfs
 import iscsi
+import nbd
 import scsi
 from harness import check, equal, test, wait_for
-from tarn import IQN, Tarn, free_port, listens, lun_section, target_section
+from tarn import BINARY, IQN, Tarn, free_port, listens, lun_section, target_section
 
 MIB = 1 << 20
 BLOCK = 512
@@ -308,6 +309,85 @@ def point_3_the_window_of_a_session_follows_queue_depth():
             if width == 2:
                 break
         equal(width, 2, "the smaller window")
+
+
+def waiting(api, lun="a"):
+    """How many commands wait at a unit, of each client."""
+    text = api.good("GET", "/metrics").body.decode()
+    found = re.findall(rf'^tarn_queue_depth{{lun="{lun}",initiator="([^"]*)"}} (\d+)', text, re.M)
+    return {client: int(count) for client, count in found if count != "0"}
+
+
+@contextlib.contextmanager
+def held(more):
+    """A Tarn with a disk that answers nothing while `hang` of its file system says so, with a window of 4."""
+    with faultfs.FaultFs(8 * MIB) as fs:
+        config = lun_section("a", f"file:{fs.path}") + target_section("a") + more + "[limits]\nqueue_depth = 4\n"
+        tarn = Tarn(config=config)
+        tarn.secret("abc.secret", "correct horse battery")
+        with tarn:
+            api = tarn.api()
+            text = api.get("config")["text"]
+
+            def set_depth(depth):
+                plan = api.post("plan", dict(text=text.replace("queue_depth = 4", f"queue_depth = {depth}")))
+                check(all(step["effect"] == "online" for step in plan["steps"]), f"the plan: {plan}")
+                api.put("config", dict(text=text.replace("queue_depth = 4", f"queue_depth = {depth}")))
+            yield tarn, api, fs, set_depth
+            fs.release()
+
+
+@test
+def point_3_requests_of_a_client_of_nbd_follow_queue_depth():
+    """No more of them are under way than that, in a session that is there: more at once, fewer when those that were have ended."""
+    with held('[[nbd]]\nbind = "127.0.0.1:{port2}"\nluns = ["a"]\n') as (tarn, api, fs, set_depth), nbd.Raw(tarn, "a") as client:
+        def ask(count):
+            fs.hang = ("read",)
+            for at in range(count):
+                client.request(nbd.READ, at * BLOCK, BLOCK)
+
+        def answered(count):
+            fs.release()
+            cookies = {client.answer(BLOCK)[:2] for _ in range(count)}
+            equal(cookies, {(number, 0) for number in range(client.cookie - count + 1, client.cookie + 1)}, "the answers")
+        under_way = lambda: sum(waiting(api).values())
+        ask(12)
+        wait_for(lambda: under_way() == 4, 20, "as many as the window")
+        set_depth(7)
+        wait_for(lambda: under_way() == 7, 20, "as many as the larger window")
+        set_depth(2)
+        equal(under_way(), 7, "those that were under way")
+        answered(12)
+        ask(6)
+        wait_for(lambda: under_way() == 2, 20, "as many as the smaller window")
+        answered(6)
+
+
+@test
+def point_3_a_client_of_hyperscsi_keeps_its_window_and_the_next_one_has_the_new_one():
+    """While one works with the window of its login, another that logs in after the change has the new one. Both end well."""
+    group = '[[hyperscsi.group]]\nname = "G"\nudp = "127.0.0.1:{port2}"\npassword_file = "{dir}/abc.secret"\n' \
+            '[[hyperscsi.group.device]]\nid = "a"\nlevel = "crc"\n'
+
+    def work(tarn):
+        return subprocess.Popen([BINARY, "bench", "--rw", "randread", "--bs", "512", "--iodepth", "16", "--runtime", "2", "--repeat", "1",
+                                 "--udp", f"127.0.0.1:{tarn.port2}", "--password-file", tarn.dir / "abc.secret", "hyperscsi://G/a?level=crc"],
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    with held(group) as (tarn, api, fs, set_depth):
+        fs.hang = ("read",)
+        with work(tarn) as first:
+            wait_for(lambda: list(waiting(api).values()) == [4], 20, "as many as the window")
+            before = waiting(api)
+            set_depth(7)
+            with work(tarn) as second:
+                wait_for(lambda: sorted(waiting(api).values()) == [4, 7], 20, f"as many as the larger window, of another beside {before}")
+                set_depth(2)
+                with work(tarn) as third:
+                    wait_for(lambda: sorted(waiting(api).values()) == [2, 4, 7], 20, "as many as the smaller window")
+                    fs.release()
+                    for one in (first, second, third):
+                        said, _ = one.communicate(timeout=40)
+                        equal(one.returncode, 0, f"exit code: {said}")
 
 
 # Where the administration listens.

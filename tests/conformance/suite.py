@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Runs libiscsi's iscsi-test-cu over every configuration of a LUN it has tests for, and keeps the score.
 
+Everything goes through a relay that records it, and the reference unit (crate `reference`) judges each command.
+
 A test counts as failed if it fails, hangs or crashes in any configuration meant for it; as passed if it passed in one of
 them and failed in none; else as skipped. Skips are allowed only where ALLOWED_SKIPS says so.
 
@@ -17,14 +19,16 @@ import sys
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
+import relay
 import score
 import harness
-from tarn import IQN, ROOT, Tarn
+from tarn import BINARY, IQN, ROOT, Tarn
 
 DOC = ROOT / "docs/internals/conformance.md"
 PEERS = pathlib.Path(__file__).with_name("peers.json")
 CHAP_USER, CHAP_SECRET = "tester", "tester-secret-0123"
 LIMIT_S = 60
+JUDGE = BINARY.parent / "examples/judge"
 
 CHAP_CONFIG = f"""
 [[lun]]
@@ -72,8 +76,8 @@ NOT_WITH_4K_BLOCKS = NOT_WRITABLE + ["iSCSITMF.AbortTaskSimpleAsync", "ProutRese
 class Configuration:
     """A LUN, how it is reached, and the tests meant for it: `tests` but not `but`, patterns of SUITE or SUITE.TEST."""
 
-    def __init__(self, name, about, *stores, config=None, paths=1, user="", tests=("*",), but=()):
-        self.name, self.about = name, about
+    def __init__(self, name, about, *stores, config=None, paths=1, user="", tests=("*",), but=(), unit="524288 512 thin cached"):
+        self.name, self.about, self.unit = name, about, unit.split()
         self.stores, self.config = stores, config
         self.paths, self.user = paths, user
         self.patterns, self.but = tests, but
@@ -90,22 +94,30 @@ class Configuration:
             tarn.secret("secret", CHAP_SECRET)
         with tarn:
             ports = [tarn.port, tarn.port2 if self.config else tarn.port][:self.paths]
-            urls = [tarn.url(port=port, user=self.user) for port in ports]
-            return score.score(self.tests(names), urls, limit_s=LIMIT_S, progress=progress)
+            with relay.Relay(ports, [JUDGE, *self.unit]) as between:
+                urls = [tarn.url(port=port, user=self.user) for port in between.ports]
+
+                def end_of_test(result):
+                    progress(result)
+                    # Then the judge knows that what ends with a session has ended.
+                    harness.wait_for(lambda: not tarn.api().get("sessions"), 20, "no session is left")
+                    between.quiet()
+                results = score.score(self.tests(names), urls, limit_s=LIMIT_S, progress=end_of_test)
+                return results, *between.judgement()
 
 
 CONFIGURATIONS = [
     Configuration("thin", "thin file, 512-byte blocks, two paths", config=one_disk("file:{dir}/disk.img?size=256M"), paths=2,
                   but=NOT_BELOW_PHYSICAL_BLOCKS),
     Configuration("thick", "file without thin provisioning", config=one_disk("file:{dir}/disk.img?size=256M&thin=false"),
-                  but=NOT_WRITABLE),
+                  but=NOT_WRITABLE, unit="524288 512 cached"),
     Configuration("mem-4k", "memory, 4096-byte blocks, two paths", config=one_disk("mem:256M?blocksize=4096"), paths=2,
-                  but=NOT_WITH_4K_BLOCKS),
+                  but=NOT_WITH_4K_BLOCKS, unit="65536 4096 thin"),
     Configuration("chap", "CHAP, two portals", config=CHAP_CONFIG, paths=2, user=f"{CHAP_USER}%{CHAP_SECRET}",
                   but=NOT_BELOW_PHYSICAL_BLOCKS),
-    Configuration("readonly", "read-only", "mem:256M?readonly", tests=READING),
+    Configuration("readonly", "read-only", "mem:256M?readonly", tests=READING, unit="524288 512 thin readonly"),
     Configuration("removable", "removable medium", config=one_disk("file:{dir}/disk.img?size=256M&removable"), tests=MEDIUM,
-                  but=NOT_WRITABLE + NOT_STOPPED),
+                  but=NOT_WRITABLE + NOT_STOPPED, unit="524288 512 thin removable cached"),
 ]
 
 # What may be skipped in every configuration, and why.
@@ -200,13 +212,17 @@ def main():
     if not chosen or not names:
         parser.error("no such configuration" if names else "iscsi-test-cu lists no tests")
     start = time.monotonic()
-    per_configuration = {}
+    per_configuration, breaches = {}, []
     for configuration in chosen:
         at = time.monotonic()
-        per_configuration[configuration.name] = results = configuration.run(names)
+        results, judgement, is_right = configuration.run(names)
+        per_configuration[configuration.name] = results
         counts = score.count(results)
         print(f"{configuration.name:9} {' '.join(f'{s.lower()} {counts[s]}' for s in score.STATES)} of {len(results)}"
               f" ({time.monotonic() - at:.1f} s): {configuration.about}", flush=True)
+        print("          reference: " + judgement.replace("\n", "; "), flush=True)
+        if not is_right:
+            breaches.append(f"the reference finds a breach in {configuration.name}")
     if arguments.json:
         pathlib.Path(arguments.json).write_text(json.dumps(per_configuration, indent=1), encoding="utf-8")
 
@@ -223,6 +239,9 @@ def main():
         if not arguments.write:
             print("FAILED   docs/internals/conformance.md does not show this score; run tests/conformance/suite.py --write")
             failed.append("the table in docs/internals/conformance.md")
+    for breach in breaches:
+        print(f"FAILED   {breach}")
+    failed += breaches
     passed = sum(state == "PASS" for state in total.values())
     skipped = sum(test not in failed for test in total) - passed
     harness.summary(passed, len(failed), skipped, time.monotonic() - start)

@@ -807,13 +807,31 @@ def mail_beyond_this_machine_needs_tls_that_is_trusted():
 
 @test
 def a_change_of_notify_needs_a_restart():
-    """Another URL is pending until a restart, and a wrong kind of event is an error with its place."""
-    with Hook() as hook, notifying(hook.section()) as tarn:
+    """Another URL is pending until a restart: events go where they went until then, and only there, and afterwards to the other one
+    alone. A wrong kind of event is an error with its place."""
+    kinds = 'events = ["session-began"]'
+    with Hook() as hook, notifying(hook.section(events=kinds)) as tarn:
         text = (tarn.dir / "tarn.toml").read_text()
         plan = tarn.api().post("plan", {"text": text.replace("/hook", "/other")})
         steps = [step for step in plan["steps"] if step["kind"] == "notify"]
         check(steps and all(step["effect"] == "pending" for step in steps), f"the plan: {plan}")
-        wrong = tarn.api().ask("POST", "plan", {"text": text + 'events = ["no-such"]\n'})
+
+        def sent():
+            """To which paths a session that begins is sent."""
+            before = len(hook.requests)
+            iscsi.Session(tarn.port, IQN).logout()
+            wait_for(lambda: len(hook.requests) > before, LOOK_S, "the event is sent")
+            return {path for _, path, _, _ in hook.requests[before:]}
+        equal(sent(), {"/hook"}, "where events go")
+        tarn.api().put("config", {"text": text.replace("/hook", "/other")})
+        check(tarn.api().get("status").get("pending"), "nothing is pending")
+        equal(sent(), {"/hook"}, "where events go until a restart")
+        equal(tarn.terminate(), 0, "exit code")
+        tarn.config = (tarn.dir / "tarn.toml").read_text()
+        tarn.start()
+        equal(tarn.api().get("status").get("pending"), None, "what is pending after the restart")
+        equal(sent(), {"/other"}, "where events go after it")
+        wrong = tarn.api().ask("POST", "plan", {"text": text.replace("session-began", "no-such")})
         check(wrong.status == 422 and "no-such" in wrong.json["detail"], f"a wrong kind: {wrong}")
 
 

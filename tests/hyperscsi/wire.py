@@ -553,12 +553,15 @@ def a_captured_session_is_worth_nothing():
     while another one of that client works nothing of them reaches its disk. What is refused is counted."""
     for level in ("crc", "encrypt"):
         with pair(1500), Target(level) as tarn, Bridge(keeps=True) as bridge:
+            sent = lambda: [data for _, data in list(bridge.kept) if data[6:12] == bridge.own]
             with Attached(tarn, bridge) as attached:
                 good(attached.bench(1, "mixed", "4k"))
+                # Where a frame is lost for want of processor time, its command waits for a second: that may be all of them.
+                while len(sent()) <= 100:
+                    good(attached.bench(1, "mixed", "4k"))
                 attached.end()
-            captured = [data for _, data in bridge.kept if data[6:12] == bridge.own]
+            captured = sent()
             bridge.kept = None
-            check(len(captured) > 100, f"{len(captured)} frames")
 
             def count(kind, name):
                 text = tarn.api().good("GET", "/metrics").body.decode()

@@ -261,15 +261,22 @@ def quotas_and_owners_change_while_disks_are_served():
 
 @test(limit_s=120)
 def a_file_that_hangs_is_the_trouble_of_its_own_disk():
-    """A file of the same owner whose size is not answered: the other disk is accounted, limited and served nevertheless."""
+    """A file of the same owner whose size is not answered: what it took last counts, and the other disk is accounted, limited and
+    served nevertheless."""
     with FaultFs(32 * MIB) as fs:
         text = (lun("hung", f"{fs.path}", "alice") + lun("a", "{dir}/a.img?size=32M", "alice")
                 + quota(ALICE, used="4M") + target_section("hung", "a"))
         with Tarn(config=text) as tarn, iscsi.Session(tarn.port, IQN) as session:
-            session.clear_unit_attentions(1)
+            for number in (0, 1):
+                session.clear_unit_attentions(number)
+            fill(session, 0, 2 * MIB)
+            session.command(scsi.synchronize_cache16())
+            usage = lambda: tarn.api().get("quotas")[0]["used_bytes"]
+            wait_for(lambda: usage() >= 2 * MIB, LOOK_S, "what the file takes")
             fs.hang = ("getattr", "read", "write")
-            time.sleep(1)
-            fill(session, 0, 4 * MIB, lun=1)
+            wait_for(fs.hung, LOOK_S, "its size is asked for")
+            # Together as much as they may, neither of them by itself.
+            fill(session, 0, 2 * MIB, lun=1)
             session.command(scsi.synchronize_cache16(), lun=1)
             wait_for(lambda: findings(tarn) == {"quota-full"}, 3 * LOOK_S, "the quota")
             session.clear_unit_attentions(1)

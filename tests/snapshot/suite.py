@@ -351,7 +351,12 @@ def a_rollback_gives_the_data_of_the_snapshot_back():
                 write(session, 0, b"b" * BLOCK)
                 before = tarn.api().get("luns/disk")
                 tarn.run("lun", "resize", "disk", "32M")
-                session.clear_unit_attentions()
+            # Larger than its snapshot and than `size=`, which alone would make the file as large again.
+            tarn.config = (tarn.dir / "tarn.toml").read_text()
+            tarn.terminate()
+            os.truncate(place / "disk.img", 48 * MIB)
+            tarn.start()
+            with session_with(tarn) as session:
                 mode = os.stat(place / "disk.img").st_mode
                 check("--yes" in tarn.run("snapshot", "rollback", "disk@first", code=FAILED), "a rollback without a terminal")
                 tarn.run("snapshot", "rollback", "disk@none", "--yes", code=NOT_FOUND)
@@ -360,12 +365,14 @@ def a_rollback_gives_the_data_of_the_snapshot_back():
                 check(session.connection.closed_within(5), "the session has ended")
             with session_with(tarn) as session:
                 equal(read(session, 0, BLOCK), b"a" * BLOCK, f"after the rollback on {kind}")
-                equal(read(session, 31 * MIB, BLOCK), bytes(BLOCK), "the part that it has grown by")
+                equal(session.command(scsi.read_capacity16(), read=32).data[:8], struct.pack(">Q", 48 * MIB // 512 - 1), "its last block")
+                equal(read(session, 47 * MIB, BLOCK), bytes(BLOCK), "the part that it has grown by")
                 write(session, BLOCK, b"d" * BLOCK)
                 session.command(scsi.synchronize_cache16())
             after = tarn.api().get("luns/disk")
-            equal((after["serial"], after["naa"], after["size_bytes"]), (before["serial"], before["naa"], 32 * MIB), "identity")
-            equal(os.stat(place / "disk.img").st_mode, mode, "the mode of the file")
+            equal((after["serial"], after["naa"], after["size_bytes"]), (before["serial"], before["naa"], 48 * MIB), "identity")
+            found = os.stat(place / "disk.img")
+            equal((found.st_mode, found.st_size), (mode, 48 * MIB), "mode and size of the file")
             equal(os.listdir(f"{place}/disk.img.snapshots"), ["first"], "the file of before is gone")
             kinds = [event["kind"] for event in tarn.api().get("events")]
             check("snapshot-restored" in kinds, kinds)

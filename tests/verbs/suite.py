@@ -21,6 +21,7 @@ import sys
 import tempfile
 import termios
 import threading
+import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
 import iscsi
@@ -619,6 +620,21 @@ def point_4_warnings_are_told_once_and_edits_have_no_lines():
         check('lun "far": store' in error and "tarn.toml:" not in error, error)
 
 
+def polled(daemon):
+    """Whether a core looks for more work after some before it sleeps: the seconds in which it is busy count that."""
+    def busy():
+        text = daemon.api().good("GET", "/metrics").body.decode()
+        return sum(float(value) for value in re.findall(r"^tarn_reactor_busy_seconds_total\S* (\S+)", text, re.MULTILINE))
+    rounds = 100
+    with daemon.login("iqn.2026-11.example:blade1") as session:
+        session.clear_unit_attentions()
+        before = busy()
+        for _ in range(rounds):
+            session.command(scsi.test_unit_ready())
+            time.sleep(0.006)
+        return busy() - before > rounds * 0.003
+
+
 @test
 def point_3_a_rollback_works_and_keys_wait_for_a_restart():
     """A disk that has grown does not keep an earlier revision from coming back, and stays as large; a disk that cannot be what it was
@@ -649,16 +665,27 @@ def point_3_a_rollback_works_and_keys_wait_for_a_restart():
 
         text = (daemon.dir / "tarn.toml").read_text()
         new = daemon.dir / "new.toml"
-        new.write_text(text + '[server]\nbusy_poll_us = 7\nlog = "debug"\n[[lun]]\nid = "live"\nstore = "mem:1M"\n')
+        new.write_text(text + '[server]\nbusy_poll_us = 5000\nlog = "warn"\n[[lun]]\nid = "live"\nstore = "mem:1M"\n')
         plan = daemon.json("plan", new)
         equal({(step["kind"], step["name"]): step["effect"] for step in plan["steps"]},
               {("lun", "live"): "online", ("server", "busy_poll_us"): "pending", ("server", "log"): "online"}, "effects")
+        equal(polled(daemon), False, "whether a core polls")
+        begins = lambda: daemon.log().count("session begins")
+        wait_for(lambda: begins() == 1, 20, "a session that begins is logged")
         daemon.run("apply", new, "--yes")
         check("live" in daemon.run("lun", "list"), "what is live is there")
-        equal(daemon.json("status")["pending"], ["[server] busy_poll_us: 0 -> 7"], "what is pending")
+        equal(daemon.json("status")["pending"], ["[server] busy_poll_us: 0 -> 5000"], "what is pending")
+        equal(polled(daemon), False, "whether a core polls before the restart")
         check("busy_poll_us" in daemon.run("status"), "status")
         check("restart-pending" in [one["code"] for one in daemon.json("status")["findings"]], "the doctor")
+        equal((daemon.terminate(), begins()), (0, 1), "exit code, and whether sessions are logged at the level of now")
+        daemon.config = (daemon.dir / "tarn.toml").read_text()
+        daemon.start()
+        equal((daemon.json("status").get("pending"), polled(daemon)), (None, True), "what is pending, and whether a core polls")
         new.write_text(text)
+        daemon.run("apply", new, "--yes")
+        equal(daemon.json("status")["pending"], ["[server] busy_poll_us: 5000 -> 0"], "what is pending on the way back")
+        new.write_text((daemon.dir / "tarn.toml").read_text() + "[server]\nbusy_poll_us = 5000\n")
         daemon.run("apply", new, "--yes")
         equal(daemon.json("status").get("pending"), None, "what is pending in the end")
 

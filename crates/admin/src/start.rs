@@ -91,16 +91,11 @@ impl Admin {
 }
 
 /// One life of the thread.
-fn life(app: &Arc<App>, unix: &[UnixListener], endpoints: &Arc<Endpoints>) {
-    let runtime = match runtime() {
-        Ok(runtime) => runtime,
-        Err(error) => panic!("no runtime: {error}"),
-    };
+fn life(app: &Arc<App>, unix: &[UnixListener], endpoints: &Arc<Endpoints>) -> Result<(), String> {
+    let runtime = runtime().map_err(|error| format!("no runtime: {error}"))?;
     let outcome = runtime.block_on(serve::serve(Arc::clone(app), unix, endpoints));
     runtime.shutdown_timeout(limits::STOP_TIME_MAX);
-    if let Err(error) = outcome {
-        panic!("listeners: {error}");
-    }
+    outcome.map_err(|error| format!("listeners: {error}"))
 }
 
 fn runtime() -> io::Result<Runtime> {

@@ -1,9 +1,9 @@
-//! Starts again what panics, after a pause that grows.
+//! Starts again what fails or panics, after a pause that grows.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-/// The pause after the first panic.
+/// The pause after the first failure.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 
 /// The longest pause.
@@ -12,19 +12,25 @@ const PAUSE_MAX: Duration = Duration::from_secs(10);
 /// Who ran so long is taken to be well again.
 const WELL_AFTER: Duration = Duration::from_secs(60);
 
-/// Runs `life` until it returns. When it panics, `pause` waits and says whether to go on; then it
-/// runs again.
-pub(crate) fn supervise(mut life: impl FnMut(), mut pause: impl FnMut(Duration) -> bool) {
+/// Runs `life` until it has ended well. When it fails or panics, `pause` waits and says whether to go on; then it runs
+/// again.
+pub(crate) fn supervise(
+    mut life: impl FnMut() -> Result<(), String>,
+    mut pause: impl FnMut(Duration) -> bool,
+) {
     let mut next = PAUSE_MIN;
     loop {
         let start = Instant::now();
         // What the life shares with the next one is behind locks that hold no half changes.
-        let Err(panic) = catch_unwind(AssertUnwindSafe(&mut life)) else {
-            return;
+        let reason = match catch_unwind(AssertUnwindSafe(&mut life)) {
+            Ok(Ok(())) => return,
+            Ok(Err(reason)) => reason,
+            Err(panic) => {
+                let text = panic.downcast_ref::<String>().map(String::as_str);
+                let text = text.or_else(|| panic.downcast_ref().copied());
+                text.unwrap_or("a panic without text").to_owned()
+            }
         };
-        let text = panic.downcast_ref::<String>().map(String::as_str);
-        let reason = text.or_else(|| panic.downcast_ref().copied());
-        let reason = reason.unwrap_or("a panic without text");
         if start.elapsed() >= WELL_AFTER {
             next = PAUSE_MIN;
         }
@@ -45,12 +51,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_panics_runs_again_after_pauses_that_grow() {
+    fn what_panics_or_fails_runs_again_after_pauses_that_grow() {
         let mut lives = 0;
         let mut pauses = Vec::new();
         let life = || {
             lives += 1;
-            assert!(lives > 3, "life {lives}");
+            assert!(lives > 2, "life {lives}");
+            if lives == 3 {
+                Err("no runtime".to_owned())
+            } else {
+                Ok(())
+            }
         };
         supervise(life, |pause| {
             pauses.push(pause);
@@ -67,6 +78,7 @@ mod tests {
         let life = || {
             lives += 1;
             assert!(lives > 20, "life {lives}");
+            Ok(())
         };
         supervise(life, |pause| {
             last = pause;

@@ -141,8 +141,9 @@ impl Prepared {
         state: &State,
     ) -> Result<Running, String> {
         let nothing = Running::nothing(&self.running.model);
-        self.note_media(state);
+        // A start that ends before has made nothing that the next one could miss.
         self.add_units(plane)?;
+        self.note_media(state);
         accounts.admit(plane, &self.running, &self.added);
         let switched = self.switch(&nothing, plane);
         switched.map_err(|error| error.to_string())?;
@@ -183,6 +184,10 @@ impl Prepared {
                 state.troubles().note(Trouble::of_medium(naa, &error));
             }
         }
+        let added = self.added.iter();
+        let added = added.filter_map(|at| self.running.units.get(*at));
+        let served = added.filter(|unit| unit.opened.held.is_none());
+        state.note_served(served.map(|unit| &unit.identity));
     }
 
     /// The positions of the units that it added.

@@ -1,6 +1,6 @@
-//! Calls that a file system may never answer: each is made on a thread of its own, which is left
-//! behind when its time is over, and as another process, so that it does not keep this one from
-//! ending.
+//! Calls that a file system may never answer: each is made on a thread of its own, which is left behind when its time
+//! is over. Before that, another process asks the file system, as a thread that asks one which hangs would keep this
+//! process from ending.
 //!
 //! A path has one such thread at most, and there are [`LEFT_BEHIND_MAX`] in all: what hangs is not asked again until it
 //! has answered.
@@ -13,6 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use config::StoreSpec;
+use reactor::process::wait_for;
 
 use crate::error::{StartError, Unanswered};
 
@@ -123,18 +124,16 @@ impl Patience<'_> {
         path: &Path,
         call: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Unanswered> {
-        self.ask_at(self.enter(path)?, path, move || {
-            reactor::process::apart(call)
-        })
+        self.ask_at(self.enter(path)?, true, call)
     }
 
-    /// As [`Patience::ask`], of a call to a library that starts threads: those are of this process, and so is the call.
-    pub(crate) fn ask_library<T: Send + 'static>(
+    /// As [`Patience::ask`], of a call to a server or a cluster.
+    pub(crate) fn ask_server<T: Send + 'static>(
         &self,
         path: &Path,
         call: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Unanswered> {
-        self.ask_at(self.enter(path)?, path, move || Ok(call()))
+        self.ask_at(self.enter(path)?, false, call)
     }
 
     /// As [`Patience::ask`], of a path that others ask, too: waits until they have their answer.
@@ -143,17 +142,16 @@ impl Patience<'_> {
         path: &Path,
         call: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Unanswered> {
-        let place = self.enter_in_turn(path)?;
-        self.ask_at(place, path, move || reactor::process::apart(call))
+        self.ask_at(self.enter_in_turn(path)?, true, call)
     }
 
-    /// As [`Patience::ask_library`], in turn.
-    pub(crate) fn ask_library_in_turn<T: Send + 'static>(
+    /// As [`Patience::ask_server`], in turn.
+    pub(crate) fn ask_server_in_turn<T: Send + 'static>(
         &self,
         path: &Path,
         call: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Unanswered> {
-        self.ask_at(self.enter_in_turn(path)?, path, move || Ok(call()))
+        self.ask_at(self.enter_in_turn(path)?, false, call)
     }
 
     fn enter(&self, path: &Path) -> Result<Place, Unanswered> {
@@ -175,38 +173,37 @@ impl Patience<'_> {
         entered
     }
 
+    /// With `is_file` the call waits until the file systems of its path and of the directory around have answered.
     fn ask_at<T: Send + 'static>(
         &self,
         place: Place,
-        path: &Path,
-        call: impl FnOnce() -> std::io::Result<T> + Send + 'static,
+        is_file: bool,
+        call: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Unanswered> {
         let (answer, answered) = sync_channel(1);
+        let path = place.path.clone();
         let run = move || {
+            if is_file && let Err(error) = wait_for(place.path.ancestors().take(2)) {
+                tracing::error!(%error, "a store is not asked");
+                return;
+            }
             let outcome = call();
             drop(place);
-            match outcome {
-                // Nobody waits any more where it took too long.
-                Ok(outcome) => drop(answer.send(outcome)),
-                Err(error) => tracing::error!(%error, "a store is not asked"),
-            }
+            // Nobody waits any more where it took too long.
+            drop(answer.send(outcome));
         };
         let thread = thread::Builder::new().name("store".to_owned()).spawn(run);
         if thread.is_err() {
-            return Err(Unanswered::NoThread {
-                path: path.to_owned(),
-            });
+            return Err(Unanswered::NoThread { path });
         }
         let left = self.until.saturating_duration_since(Instant::now());
         let limit = left.min(self.call_max);
         answered.recv_timeout(limit).map_err(|error| match error {
             std::sync::mpsc::RecvTimeoutError::Timeout => Unanswered::Late {
-                path: path.to_owned(),
+                path,
                 seconds: limit.as_secs(),
             },
-            std::sync::mpsc::RecvTimeoutError::Disconnected => Unanswered::NoThread {
-                path: path.to_owned(),
-            },
+            std::sync::mpsc::RecvTimeoutError::Disconnected => Unanswered::NoThread { path },
         })
     }
 }
@@ -222,11 +219,11 @@ pub(super) fn on_thread<T: Send + 'static>(
         None => return Ok(call(spec, place)),
     };
     let (spec, there) = (spec.clone(), place.clone());
-    let has_image = spec.at.image().is_some();
+    let is_node = spec.at.node().is_some();
     let call = move || call(&spec, &there);
-    let answer = match has_image {
-        true => patience.ask_library(&path, call),
-        false => patience.ask(&path, call),
+    let answer = match is_node {
+        true => patience.ask(&path, call),
+        false => patience.ask_server(&path, call),
     };
     answer.map_err(|source| StartError::StoreHangs {
         place: place.clone(),

@@ -1,5 +1,6 @@
 //! Opens the log device of a unit, and finds out whether the unit may be served.
 
+use std::io;
 use std::sync::Arc;
 
 use config::{LogDevice, StoreSpec, SyncBias};
@@ -13,6 +14,7 @@ use super::held::{Acceptance, Cause, Withheld};
 use super::open::{Opener, is_in_use, options as options_of};
 use super::opened::{LogUse, OpenStore};
 use crate::StartError;
+use crate::error::MediumError;
 use crate::medium::{Medium, log_name_of};
 use crate::state::{LogNote, LogNotes, UnitIdentity};
 
@@ -28,7 +30,7 @@ pub(super) fn attach(
     opened: OpenStore,
     (opener, found): (&Opener, Option<&dyn SharedStore>),
 ) -> Result<OpenStore, StartError> {
-    let note = match identity.state.log_note() {
+    let note = match note_of(unit, identity)? {
         Ok(note) => note,
         Err(error) => {
             let why =
@@ -88,6 +90,24 @@ pub(super) fn attach(
         opener.note_log(&path, logged);
     }
     Ok(opened)
+}
+
+/// How the unit stands to its log; or that this is damaged, and somebody has to decide.
+///
+/// # Errors
+///
+/// It cannot be read, which may pass.
+fn note_of(
+    unit: &config::Unit,
+    identity: &UnitIdentity,
+) -> Result<io::Result<Option<LogNote>>, StartError> {
+    match identity.state.log_note() {
+        Err(source) if source.kind() != io::ErrorKind::InvalidData => {
+            let place = unit.place.clone();
+            Err(MediumError::LogUnread { place, source }.into())
+        }
+        noted => Ok(noted),
+    }
 }
 
 /// Why changes of the log may not be those of the open store, where the log has some and nobody has decided about them.
@@ -159,6 +179,10 @@ fn behind(
                 );
             }
             let medium = Medium::of_log(&log.store, &*logged.device());
+            let medium = medium.map_err(|source| MediumError::Unseen {
+                place: log.place.clone(),
+                source,
+            })?;
             Ok(opened.with_log(Arc::new(logged), medium))
         }
         Err(NotLogged::Misfit(Misfit::Store(error))) => Ok(unsynced(unit, opened, &error)),
@@ -221,11 +245,6 @@ fn options(
         },
         medium: record_of(opened),
         noted,
-        apart: |call| {
-            if let Err(error) = reactor::process::apart(call) {
-                tracing::warn!(%error, "a log is not closed, and is read at the next start");
-            }
-        },
     })
 }
 
@@ -276,7 +295,7 @@ fn undecided(unit: &config::Unit, opened: OpenStore, why: &str) -> OpenStore {
 }
 
 /// The store is at fault. No log is to blame, and to discard it would not help.
-fn unsynced(unit: &config::Unit, opened: OpenStore, error: &std::io::Error) -> OpenStore {
+fn unsynced(unit: &config::Unit, opened: OpenStore, error: &io::Error) -> OpenStore {
     let at = medium_of(&unit.store);
     let why = format!(
         "its store {at} cannot be synced, and writes of before may not be durable: {error}; look at the store, then \

@@ -41,7 +41,7 @@ use super::served::{Expected, look_expected};
 use super::steps::Match;
 use super::{next_start, quotas};
 use crate::administration::{AdminListening, bind_new, check_certificate};
-use crate::error::Unanswered;
+use crate::error::{MediumError, Unanswered};
 use crate::locate::{Location, double_uses, locate_store};
 use crate::state::{LedgerChange, Rename, State, path_of};
 use crate::{StartError, headroom};
@@ -623,6 +623,29 @@ pub(super) fn look_again(
         .map_or(Ok(kept), |(_, error)| Err(error))
 }
 
+/// Whether an open store is what its place leads to.
+///
+/// # Errors
+///
+/// That is not known, and what is there is wanted, whatever it is. Otherwise the open one stays.
+fn is_at_place(
+    store: &dyn SharedStore,
+    (spec, place): (&StoreSpec, &Place),
+    opener: &Opener,
+) -> Result<bool, StartError> {
+    let Some((path, _)) = spec.at.node() else {
+        return Ok(!store.is_outdated());
+    };
+    match (store.is_at(path), opener.acceptance) {
+        (Ok(is_at), _) => Ok(is_at),
+        (Err(_), Acceptance::AsServed) => Ok(true),
+        (Err(source), Acceptance::Anything | Acceptance::AnythingForLog) => {
+            let place = place.clone();
+            Err(MediumError::Unseen { place, source }.into())
+        }
+    }
+}
+
 /// Looks at the stores of a unit that is opened again.
 pub(super) fn look_at_reopened(
     unit: &Unit,
@@ -643,13 +666,9 @@ pub(super) fn look_at_reopened(
     let parts = unit.parts().map(|part| {
         let (opener, expected, open) = (means.opener.clone(), expected.clone(), open.next());
         on_thread(part, &means.patience, move |spec, place| {
-            let is_at_place = |store: &Arc<dyn SharedStore>| match spec.at.node() {
-                Some((path, _)) => !matches!(store.is_at(path), Ok(false)),
-                None => !store.is_outdated(),
-            };
-            let found = match open.filter(is_at_place) {
-                Some(store) => Found::ready(store),
-                None => look_expected(spec, place, &opener, &expected)?,
+            let found = match open {
+                Some(store) if is_at_place(&*store, (spec, place), &opener)? => Found::ready(store),
+                Some(_) | None => look_expected(spec, place, &opener, &expected)?,
             };
             Ok((found, locate_store(spec, place)?))
         })?

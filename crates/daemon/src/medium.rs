@@ -10,6 +10,7 @@ mod file;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::io;
 
 use config::{StoreKind, StoreSpec};
 use rustix::fs::{FileType, fstat};
@@ -46,25 +47,31 @@ const VOLATILE: [&str; 2] = ["tmpfs", "ramfs"];
 const FILE_SYSTEM: &str = "file-system";
 
 impl Medium {
-    /// What an open store is. May block for as long as its file system does.
-    pub(crate) fn of(spec: &StoreSpec, store: &dyn SharedStore) -> Option<Self> {
+    /// What an open store is; nothing, where it is made anew each time. May block for as long as its file system does.
+    ///
+    /// # Errors
+    ///
+    /// The system does not say: a record without that would be one of another medium.
+    pub(crate) fn of(spec: &StoreSpec, store: &dyn SharedStore) -> io::Result<Option<Self>> {
+        let Some(name) = name_of(spec) else {
+            return Ok(None);
+        };
         let mut medium = Self {
-            store: name_of(spec)?,
+            store: name,
             size_bytes: store.capabilities().size_bytes,
             ..Self::default()
         };
-        if let Some(open) = store.descriptor()
-            && let Ok(found) = fstat(open)
-        {
+        if let Some(open) = store.descriptor() {
+            let found = fstat(open)?;
             match FileType::from_raw_mode(found.st_mode).is_block_device() {
                 true => device::describe(found.st_rdev, &mut medium),
-                false => file::describe(open, found.st_dev, &mut medium),
+                false => file::describe(open, found.st_dev, &mut medium)?,
             }
         }
         if let Some(identity) = store.identity() {
             medium.note("identity", identity);
         }
-        Some(medium)
+        Ok(Some(medium))
     }
 
     /// The same, with the size that the store has now.
@@ -84,12 +91,13 @@ impl Medium {
     }
 
     /// What a log device is: recorded beside the parts, under a name that none of these has.
-    pub(crate) fn of_log(spec: &StoreSpec, device: &dyn SharedStore) -> Option<Self> {
-        let medium = Self::of(spec, device)?;
-        Some(Self {
-            store: log_name_of(spec)?,
-            ..medium
-        })
+    ///
+    /// # Errors
+    ///
+    /// As [`Medium::of`].
+    pub(crate) fn of_log(spec: &StoreSpec, device: &dyn SharedStore) -> io::Result<Option<Self>> {
+        let medium = Self::of(spec, device)?.zip(log_name_of(spec));
+        Ok(medium.map(|(medium, store)| Self { store, ..medium }))
     }
 
     /// Whether it is that of a log.

@@ -298,12 +298,19 @@ fn end(
     administration: Option<Administration>,
 ) -> anyhow::Result<()> {
     // Beside each other: a change that is under way may wait for a store that hangs.
-    let ending = administration.map(|it| thread::spawn(move || it.stop()));
-    let mut stopped = plane.stop();
-    if let Some(ending) = ending {
-        // It ends in some seconds in any case; one that panicked has ended.
-        let _is_over = ending.join();
-    }
+    let mut stopped = thread::scope(|scope| {
+        let ending = administration.map(|it| {
+            let ending = thread::Builder::new().name("ending".to_owned());
+            // Without a thread it is dropped, which ends it, too.
+            ending.spawn_scoped(scope, move || it.stop())
+        });
+        let stopped = plane.stop();
+        if let Some(Ok(ending)) = ending {
+            // It ends in some seconds in any case; one that panicked has ended.
+            let _is_over = ending.join();
+        }
+        stopped
+    });
     close_logs(daemon);
     daemon.note_saved();
     daemon.end_events();

@@ -125,7 +125,11 @@ impl Expected {
         store: &dyn SharedStore,
     ) -> Result<bool, MediumError> {
         let recorded = self.part(spec).filter(|_| !self.may_make(spec));
-        let Some((recorded, found)) = recorded.zip(Medium::of(spec, store)) else {
+        let Some(recorded) = recorded else {
+            return Ok(false);
+        };
+        let found = medium_of((spec, place), store)?;
+        let Some(found) = found else {
             return Ok(false);
         };
         let fit = recorded.check(&found).map_err(|why| MediumError::Changed {
@@ -186,9 +190,20 @@ pub(super) fn open_expected(
     };
     grow(spec, place, &*store)?;
     Ok(Part {
-        medium: Medium::of(spec, &*store),
+        medium: medium_of((spec, place), &*store)?,
         store,
         is_other_file,
+    })
+}
+
+/// What an open store is.
+fn medium_of(
+    (spec, place): (&StoreSpec, &Place),
+    store: &dyn SharedStore,
+) -> Result<Option<Medium>, MediumError> {
+    Medium::of(spec, store).map_err(|source| MediumError::Unseen {
+        place: place.clone(),
+        source,
     })
 }
 

@@ -14,6 +14,7 @@ mod rollback;
 pub(super) use images::note_resumed;
 pub(super) use rollback::settle as settle_rollbacks;
 
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -30,7 +31,7 @@ use store::{
     TakenNative,
 };
 
-use super::attempts::Patience;
+use super::attempts::{Patience, retry_while_in_use};
 use super::daemon::Daemon;
 use super::events::Events;
 use super::running::RunningUnit;
@@ -373,10 +374,18 @@ fn outcomes_of<T: Send, R: Send>(
 ) -> Vec<Result<R, Problem>> {
     let call = &call;
     thread::scope(|scope| {
-        let calls: Vec<_> = all.map(|one| scope.spawn(move || call(one))).collect();
+        let begin = |one| {
+            let thread = thread::Builder::new().name("snapshot".to_owned());
+            thread.spawn_scoped(scope, move || call(one))
+        };
+        let calls: Vec<_> = all.map(begin).collect();
         let ended = calls.into_iter().map(|call| {
+            let not_begun = |error| {
+                let detail = format!("no thread could be started: {error}");
+                Problem::new(ProblemKind::Unavailable, detail)
+            };
             let panicked = |_| Problem::new(ProblemKind::Failed, "a copy panicked; see the log");
-            call.join().map_err(panicked).and_then(|outcome| outcome)
+            call.map_err(not_begun)?.join().map_err(panicked)?
         });
         ended.collect()
     })
@@ -502,9 +511,14 @@ pub(super) fn discard(daemon: &Daemon, lun: &str, store: &str) {
     };
     let path = &absolute(daemon, path);
     let step = daemon.attempts.begin_step(STEP_MAX);
-    let file = path.clone();
-    let removed = step.ask_in_turn(path, move || store::remove_unserved(&file));
-    if let Ok(Err(error)) = removed {
+    let remove = || {
+        let file = path.clone();
+        let removed = step.ask_in_turn(path, move || store::remove_unserved(&file));
+        removed.unwrap_or_else(|unanswered| Err(io::Error::other(unanswered.to_string())))
+    };
+    // The cores may be about to close it.
+    let is_in_use = |error: &io::Error| error.kind() == ErrorKind::WouldBlock;
+    if let Err(error) = retry_while_in_use(remove, is_in_use) {
         tracing::warn!(path = %path.display(), %error, "the file of a clone that is not served is left over");
     }
 }

@@ -91,6 +91,8 @@ fn replace_as(
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(TEMPORARY);
     let temporary = PathBuf::from(temporary);
+    // Open before anything is done: what fails after the rename has replaced the file.
+    let directory = directory_of(path).map_err(not(false))?;
     // One is left over when a process was killed; its rights are anybody's guess.
     match std::fs::remove_file(&temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(not(false)(error)),
@@ -100,7 +102,7 @@ fn replace_as(
     // A file system of another machine may rename although it reports an error.
     let renamed = std::fs::rename(&temporary, path).inspect_err(|_| remove(&temporary));
     renamed
-        .and_then(|()| sync_directory_of(path))
+        .and_then(|()| directory.sync_all())
         .map_err(not(true))
 }
 
@@ -146,8 +148,12 @@ fn remove(path: &Path) {
 
 /// A new name is an entry of the directory, which has a life of its own on the disk.
 fn sync_directory_of(path: &Path) -> io::Result<()> {
+    directory_of(path)?.sync_all()
+}
+
+fn directory_of(path: &Path) -> io::Result<File> {
     let directory = path.parent().filter(|path| !path.as_os_str().is_empty());
-    File::open(directory.unwrap_or_else(|| Path::new(".")))?.sync_all()
+    File::open(directory.unwrap_or_else(|| Path::new(".")))
 }
 
 #[cfg(test)]

@@ -190,6 +190,7 @@ impl<C: Carrier> Engine<C> {
     /// A number of a session leads to a unit from now on. The receipt is kept until every core knows
     /// the nexus.
     pub fn give_lun(&mut self, key: SessionKey, lun: VisibleLun, receipt: C::Receipt) {
+        self.end_what_was_held(key, lun.unit);
         let (Some(session), Some(unit)) =
             (self.sessions.get_mut(key), self.units.get_mut(lun.unit))
         else {
@@ -213,6 +214,21 @@ impl<C: Carrier> Engine<C> {
             kind: ChangeKind::NexusAttached,
         };
         self.ask_change(lun.unit, ticket, change);
+    }
+
+    /// A session that saw a unit by no number any more gets it by another one while commands of before are under way:
+    /// its reservation and its PREVENT end first, as they do where no command is.
+    fn end_what_was_held(&mut self, key: SessionKey, unit: UnitIndex) {
+        let Some(session) = self.sessions.get(key) else {
+            return;
+        };
+        let nexus = session.nexus();
+        let is_leaving = |one: &Leaving<C>| one.unit == unit && one.nexus.id == nexus.id;
+        let is_lost = self.leaving.iter().any(|(_, one)| is_leaving(one))
+            && session.luns.iter().all(|mapped| mapped.unit != unit);
+        if is_lost {
+            self.notify_owner(unit, &nexus, ChangeKind::NexusLost);
+        }
     }
 
     /// A number of a session leads nowhere from now on. The receipt is kept until every core knows

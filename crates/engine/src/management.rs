@@ -1,5 +1,6 @@
 //! Task management, and the answers of owners to what this core has asked.
 
+use std::collections::BTreeSet;
 use std::iter;
 
 use marks::sometimes;
@@ -154,7 +155,9 @@ impl<C: Carrier> Engine<C> {
         };
         let of_session = |(_, entry): &(SessionKey, &Session<C::Port>)| {
             let luns = entry.luns.iter().filter(may_reset);
-            luns.map(|mapped| mapped.unit).collect()
+            // A unit that has two numbers is reset once.
+            let units: BTreeSet<UnitIndex> = luns.map(|mapped| mapped.unit).collect();
+            units.into_iter().collect()
         };
         let units = rest.get_or_insert_with(|| asker.as_ref().map_or_else(Vec::new, of_session));
         let Some((session, entry)) = asker else {

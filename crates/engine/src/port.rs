@@ -114,7 +114,8 @@ pub trait Port: Debug {
     /// number of commands keeps that.
     fn set_queue_depth(&mut self, commands: u32);
 
-    /// How many commands may be under way from now on. True where the session has something to send because of it.
+    /// How many commands may be under way from now on. True where the session has something to send, or to take,
+    /// because of it.
     fn set_queue_limit(&mut self, commands: u32) -> bool;
 
     /// How much output its initiator has not taken yet, in bytes.

@@ -274,11 +274,10 @@ impl engine::Port for Port {
 
     fn set_queue_limit(&mut self, commands: u32) -> bool {
         match self {
-            Self::Iscsi(port) => return port.set_queue_limit(commands),
+            Self::Iscsi(port) => port.set_queue_limit(commands),
             Self::Nbd(port) => port.set_limit(commands),
             Self::Hyperscsi(port) => port.set_limit(commands),
         }
-        false
     }
 
     #[inline]

@@ -204,6 +204,11 @@ pub trait LineHooks: Hooks<Port = Port, Mail = Mail, Lines = Lines> {
     fn takes_all(&mut self) -> bool {
         false
     }
+
+    /// Whether initiators may reset targets cold.
+    fn takes_cold_reset(&self) -> bool {
+        false
+    }
 }
 
 /// A core whose test decides nothing.
@@ -252,7 +257,7 @@ impl<H: LineHooks> iscsi::Wire for Outside<H> {
     }
 
     fn takes_cold_reset(&self, _: TargetIndex) -> bool {
-        false
+        self.hooks.takes_cold_reset()
     }
 
     fn note_send(&mut self, _: &iscsi::Detail, _: Duration, _: usize) {}

@@ -1,6 +1,6 @@
 //! Names of rare states, so that it can be seen which of them a simulated world has reached.
 //!
-//! ```
+//! ```text
 //! marks::sometimes!("a write waits for an older write");
 //! ```
 //!

@@ -5,7 +5,7 @@
 //! when there is something to do, as many as are busy at once, and end when there is nothing for a while. What finds
 //! no slot waits in memory of the core, where it can be taken back at any time.
 
-mod apart;
+mod call;
 mod child;
 mod closer;
 mod guardian;
@@ -27,7 +27,8 @@ use rustix::process::Pid;
 use rustix::thread::futex;
 use store::{AllocateMode, Class, FileHandle, Place, RingOperation};
 
-pub(crate) use self::apart::apart;
+pub(crate) use self::call::sync;
+pub use self::call::{exchange, wait_for};
 use self::child::{Child, State};
 pub(crate) use self::closer::close;
 pub(crate) use self::guardian::{
@@ -39,9 +40,6 @@ use self::worker::{
 };
 use crate::in_flight::Key;
 use crate::mail::Waker;
-
-/// How often lanes are looked after.
-const TEND: Duration = Duration::from_millis(500);
 
 /// An operation that a worker has not finished after this time is overdue.
 const OVERDUE: Duration = Duration::from_secs(1);
@@ -65,6 +63,8 @@ pub(crate) struct Lanes {
     closing: Rc<RefCell<Vec<usize>>>,
     /// Lanes with something new to do.
     dirty: Vec<usize>,
+    /// How often lanes are looked after, and when they are next.
+    tend_every: Duration,
     next_tend: Duration,
     results: Vec<(usize, usize, i64)>,
     /// Results that were taken before somebody asked for them.
@@ -122,12 +122,13 @@ impl fmt::Debug for Lanes {
 
 impl Lanes {
     /// Results wake with `waker`.
-    pub(crate) fn new(waker: &Arc<Waker>) -> Self {
+    pub(crate) fn new(waker: &Arc<Waker>, tend_every: Duration) -> Self {
         Self {
             lanes: Vec::new(),
             done: Arc::new(Done::new(Arc::clone(waker))),
             closing: Rc::default(),
             dirty: Vec::new(),
+            tend_every,
             next_tend: Duration::ZERO,
             results: Vec::new(),
             early: Vec::new(),
@@ -202,7 +203,7 @@ impl Lanes {
             }
         }
         if now >= self.next_tend {
-            self.next_tend = now + TEND;
+            self.next_tend = now + self.tend_every;
             self.tend(now, &mut over);
         }
         over
@@ -588,7 +589,7 @@ mod tests {
 
     #[test]
     fn what_was_left_to_a_worker_that_is_renewed_is_done_by_another() {
-        let mut lanes = Lanes::new(&Arc::new(Waker::new().unwrap()));
+        let mut lanes = Lanes::new(&Arc::new(Waker::new().unwrap()), Duration::from_millis(500));
         // Lanes are looked after once, and then not any more, as time stands still.
         assert!(lanes.kick(Duration::ZERO).is_empty());
         let fd = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();

@@ -1,10 +1,11 @@
-//! The end of the whole process.
+//! The end of the whole process, and calls that do not keep it from ending.
 
 use std::io::Write as _;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use crate::lane;
+pub use crate::lane::{exchange, wait_for};
 
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
 /// What [`leave`] ends with.
@@ -46,17 +47,6 @@ fn leave_at_abort() {
 extern "C" fn leave(_: libc::c_int) {
     // SAFETY: `_exit` may be called in a handler, and does not return.
     unsafe { libc::_exit(STATUS.load(Ordering::SeqCst)) }
-}
-
-/// Calls a function that may wait for a store without end, such as one that asks a file system, on a thread that must
-/// not keep the process from ending: its system calls are those of another process meanwhile. The calling thread
-/// waits until it is done.
-///
-/// # Errors
-///
-/// There is no process to be had, or it was killed before the function was done.
-pub fn apart<T>(function: impl FnOnce() -> T) -> std::io::Result<T> {
-    lane::apart(function)
 }
 
 /// Calls a function that changes a file which is open, but by its path. Should this process end meanwhile, the file

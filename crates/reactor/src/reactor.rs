@@ -141,9 +141,9 @@ impl Reactor {
         let waker = Arc::new(waker);
         let helpers = Helpers::new(settings.helper_threads_max, &waker);
         let keepers = Helpers::new(1, &waker);
-        store::set_closer(crate::lane::close);
+        store::set_closer(crate::lane::close, crate::lane::sync);
         store::set_cache_probe(crate::cache::is_cached);
-        let lanes = Lanes::new(&waker);
+        let lanes = Lanes::new(&waker, settings.look_after_lanes);
         let mut reactor = Self {
             ring,
             in_flight: InFlight::with_capacity(settings.in_flight_max),

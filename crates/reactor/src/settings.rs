@@ -28,6 +28,9 @@ pub struct Settings {
     pub in_flight_max: usize,
     /// How many threads at most run helper work; they start when first needed.
     pub helper_threads_max: usize,
+    /// How often lanes are looked after while they have work: what is overdue is noticed, what a worker left that was
+    /// killed is given to another.
+    pub look_after_lanes: Duration,
 }
 
 impl Default for Settings {
@@ -42,6 +45,7 @@ impl Default for Settings {
             busy_poll: Duration::ZERO,
             in_flight_max: 4096,
             helper_threads_max: 4,
+            look_after_lanes: Duration::from_millis(500),
         }
     }
 }

@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use engine::UnitIndex;
 use front::{SessionId, SessionReport};
 use iscsi::pdu::Tsih;
 use memory::Pool;
 
 use crate::host::{Core, Host};
-use crate::setup::UNIT;
 
 /// Whose a request is that nobody waits for any longer, if it is a session's still.
 pub type LeftBehind = Option<Tsih>;
@@ -32,9 +32,9 @@ impl Host {
         all
     }
 
-    /// A core on which access to these blocks is not refused.
-    pub fn open_core(&self, blocks: &Range<u64>) -> Option<usize> {
-        let refuses = |core: &Core| core.engine.refuses(UNIT, blocks);
+    /// A core on which access to these blocks of a unit is not refused.
+    pub fn open_core(&self, unit: UnitIndex, blocks: &Range<u64>) -> Option<usize> {
+        let refuses = |core: &Core| core.engine.refuses(unit, blocks);
         self.cores.iter().position(|core| !refuses(core))
     }
 
@@ -63,6 +63,18 @@ impl Host {
         })
     }
 
+    /// How many sessions there are.
+    pub fn session_count(&self) -> usize {
+        let cores = self.cores.iter();
+        cores.map(|core| core.engine.session_count()).sum()
+    }
+
+    /// How many tasks are under way.
+    pub fn task_count(&self) -> usize {
+        let cores = self.cores.iter();
+        cores.map(|core| core.engine.task_count()).sum()
+    }
+
     /// A bug that a core has found by itself.
     pub fn broken(&self) -> Option<&'static str> {
         let mut cores = self.cores.iter();
@@ -80,21 +92,28 @@ impl Host {
 
     /// What the cores do not agree on, although nothing is under way.
     pub fn disagreement(&self) -> Option<String> {
-        let owner = self.cores.first()?.engine.owner(UNIT)?;
+        let units = self.cores.first()?.engine.next_unit().0;
+        let mut units = (0..units).map(UnitIndex);
+        units.find_map(|unit| self.disagreement_on(unit))
+    }
+
+    fn disagreement_on(&self, unit: UnitIndex) -> Option<String> {
+        let owner = unit.owner(self.cores.len());
+        let owner = self.cores[owner].engine.owner(unit)?;
         if !owner.is_idle() {
-            return Some("the owner of the unit has something under way".to_owned());
+            return Some(format!("the owner of {unit:?} has something under way"));
         }
         if !owner.allows_access() {
-            return Some("the unit refuses access".to_owned());
+            return Some(format!("{unit:?} refuses access"));
         }
         let differs = |core: &Core| {
-            let view = core.engine.view(UNIT);
-            let refuses = !core.engine.refused_blocks(UNIT).is_empty();
+            let view = core.engine.view(unit);
+            let refuses = !core.engine.refused_blocks(unit).is_empty();
             refuses || view.is_none_or(|view| view.shared() != owner.shared())
         };
         let index = self.cores.iter().position(differs)?;
         Some(format!(
-            "core {index} sees the unit otherwise than its owner"
+            "core {index} sees {unit:?} otherwise than its owner"
         ))
     }
 }

@@ -13,10 +13,10 @@
 //! | [`authority`] | what is saved of the unit, also by another target |
 //! | [`ledger`] | what each block may hold |
 //! | [`flush`] | the file store that ships, on a kernel that loses flushes |
-//! | [`mod@nbd`] | sessions of NBD on several cores, beside an initiator that reserves |
-//! | [`mod@hyperscsi`] | sessions of iSCSI and HyperSCSI on one unit |
+//! | [`many`] | several targets, units and initiators, over all transports |
 //! | [`mod@log`] | the journal that ships, on media that stop after every step |
 //! | [`initiator`] | the other end of the protocol, and its judge |
+//! | [`plan`] | targets, units, and who sees what |
 //! | [`setup`] | the configuration of the machines under test |
 //! | [`mod@letter`] | mail between cores, and from the administrator |
 //! | [`host`] | the machines under test, bound to simulated cores |
@@ -34,14 +34,14 @@ pub mod authority;
 pub mod disk;
 pub mod flush;
 pub mod host;
-pub mod hyperscsi;
 pub mod initiator;
 pub mod inspect;
 pub mod ledger;
 pub mod letter;
 pub mod log;
-pub mod nbd;
+pub mod many;
 pub mod network;
+pub mod plan;
 pub mod prng;
 pub mod rare;
 pub mod sabotage;

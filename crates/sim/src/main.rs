@@ -1,11 +1,10 @@
 //! Runs many seeds, or prints the events of one.
 //!
-//! `sim --seeds 1000` runs seeds 0 to 999, each in the world and in those of flushes, of logs, of NBD and of HyperSCSI;
-//! `--from 5000` begins elsewhere; `--first` ends with the first seed that fails, as it is; `--world NAME` runs one of
-//! them: `target`, `flush`, `log`, `nbd` or `hyperscsi`. `--seed 7` runs one and prints its diary, `--actions 12` only
-//! so much of it, `--world log`, `nbd` or `hyperscsi` that of another one. `--marks crates` reads the sources below
-//! that directory and prints which of the rare states that they name were reached. The exit code is 1 if a rule was
-//! broken, or such a state was not reached.
+//! `sim --seeds 1000` runs seeds 0 to 999, each in all worlds; `--from 5000` begins elsewhere; `--first` ends with the
+//! first seed that fails, as it is; `--world NAME` runs one of them: `target`, `flush`, `log` or `many`. `--seed 7`
+//! runs one and prints its diary, `--actions 12` only so much of it, `--world log` or `many` that of another one.
+//! `--marks crates` reads the sources below that directory and prints which of the rare states that they name were
+//! reached. The exit code is 1 if a rule was broken, or such a state was not reached.
 #![forbid(unsafe_code)]
 #![expect(
     clippy::print_stdout,
@@ -15,11 +14,13 @@
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use sim::flush::Breach;
 use sim::log::Planted;
 use sim::rare;
 use sim::shrink::{Failure, examine, run};
+use sim::world::Report;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -33,7 +34,7 @@ fn main() -> ExitCode {
         Ok(world) => world,
         Err(other) => {
             eprintln!(
-                "--world \"{other}\": there are target, flush, log, nbd and hyperscsi; without it all are run"
+                "--world \"{other}\": there are target, flush, log and many; without it all are run"
             );
             return ExitCode::from(2);
         }
@@ -41,8 +42,7 @@ fn main() -> ExitCode {
     if let Some(seed) = number("--seed") {
         return match world {
             Only::Log => print_life(sim::log::run_noted(seed, Planted::default())),
-            Only::Nbd => print_life(sim::nbd::run_noted(seed, None)),
-            Only::Hyperscsi => print_life(sim::hyperscsi::run_noted(seed, None)),
+            Only::Many => print_life(sim::many::run_noted(seed, None)),
             Only::All | Only::Target | Only::Flush => tell(seed, actions),
         };
     }
@@ -52,29 +52,23 @@ fn main() -> ExitCode {
     );
     let stops = arguments.iter().any(|argument| argument == "--first");
     let mut failures: u64 = 0;
-    let (mut events, mut good, mut crashes) = (0, 0, 0);
+    let (mut events, mut good, mut totals) = (0, 0, Totals::default());
+    let began = Instant::now();
     for seed in first..first + count {
-        for breach in aside(world, seed, &mut crashes) {
+        for breach in aside(world, seed, &mut totals) {
             failures += 1;
             println!("seed {seed}: {}: {}", breach.rule, breach.detail);
         }
-        if !matches!(world, Only::All | Only::Target) {
-            // The rest of the loop is the world of the target.
-        } else if stops {
-            let report = run(seed, actions, false);
-            if let Some(breach) = report.breach {
-                failures += 1;
-                println!("seed {seed}: {}: {}", breach.rule, breach.detail);
-            }
-        } else {
-            match examine(seed, actions) {
+        if matches!(world, Only::All | Only::Target) {
+            match in_target(seed, actions, stops) {
                 Ok(report) => {
                     events += report.events;
                     good += report.good;
+                    totals.simulated += report.simulated;
                 }
-                Err(failure) => {
+                Err(text) => {
                     failures += 1;
-                    describe(&failure);
+                    println!("{text}");
                 }
             }
         }
@@ -86,8 +80,10 @@ fn main() -> ExitCode {
         failures += tell_marks(Path::new(directory));
     }
     println!(
-        "{count} seeds, {events} events, {good} commands answered GOOD, {crashes} crashes of logs, {failures} failures"
+        "{count} seeds, {events} events, {good} commands answered GOOD, {} crashes of logs, {failures} failures",
+        totals.crashes
     );
+    println!("{}", totals.pace(began.elapsed()));
     ExitCode::from(u8::from(failures > 0))
 }
 
@@ -128,8 +124,7 @@ enum Only {
     Target,
     Flush,
     Log,
-    Nbd,
-    Hyperscsi,
+    Many,
 }
 
 impl Only {
@@ -142,30 +137,47 @@ impl Only {
             "target" => Ok(Self::Target),
             "flush" => Ok(Self::Flush),
             "log" => Ok(Self::Log),
-            "nbd" => Ok(Self::Nbd),
-            "hyperscsi" => Ok(Self::Hyperscsi),
+            "many" => Ok(Self::Many),
             other => Err(other),
         }
     }
 }
 
+/// What all seeds have seen.
+#[derive(Debug, Default)]
+struct Totals {
+    crashes: u64,
+    /// How long it took for those inside.
+    simulated: Duration,
+}
+
+impl Totals {
+    /// How much faster time goes inside.
+    fn pace(&self, took: Duration) -> String {
+        let minutes = self.simulated.as_secs() / 60;
+        let times = self.simulated.as_millis() / took.as_millis().max(1);
+        let (hours, tenths, took) = (minutes / 60, minutes % 60 / 6, took.as_secs());
+        format!("simulated {hours}.{tenths} h in {took} s: {times} to 1")
+    }
+}
+
 /// The worlds beside that of the target.
-fn aside(world: Only, seed: u64, crashes: &mut u64) -> Vec<Breach> {
+fn aside(world: Only, seed: u64, totals: &mut Totals) -> Vec<Breach> {
     let mut breaches = Vec::new();
     if matches!(world, Only::All | Only::Flush) {
         breaches.extend(sim::flush::run(seed).err());
     }
     if matches!(world, Only::All | Only::Log) {
         match sim::log::run(seed, Planted::default()) {
-            Ok(report) => *crashes += report.crashes,
+            Ok(report) => totals.crashes += report.crashes,
             Err(breach) => breaches.push(breach),
         }
     }
-    if matches!(world, Only::All | Only::Nbd) {
-        breaches.extend(sim::nbd::run(seed, None).err());
-    }
-    if matches!(world, Only::All | Only::Hyperscsi) {
-        breaches.extend(sim::hyperscsi::run(seed, None).err());
+    if matches!(world, Only::All | Only::Many) {
+        match sim::many::run(seed, None) {
+            Ok(report) => totals.simulated += report.simulated,
+            Err(breach) => breaches.push(breach),
+        }
     }
     breaches
 }
@@ -180,21 +192,33 @@ fn print_life<R: std::fmt::Debug>((result, diary): (Result<R, Breach>, Vec<Strin
     ExitCode::from(u8::from(result.is_err()))
 }
 
+/// A life in the world of the target. The error is its failure in words; `as_it_is`, without looking for a shorter one.
+fn in_target(seed: u64, actions: usize, as_it_is: bool) -> Result<Report, String> {
+    if !as_it_is {
+        return examine(seed, actions).map_err(|failure| describe(&failure));
+    }
+    let report = run(seed, actions, false);
+    match &report.breach {
+        Some(breach) => Err(format!("seed {seed}: {}: {}", breach.rule, breach.detail)),
+        None => Ok(report),
+    }
+}
+
 /// A failure in one line.
-fn describe(failure: &Failure) {
+fn describe(failure: &Failure) -> String {
     let Failure {
         seed,
         actions,
         breach,
         trace,
     } = failure;
-    println!(
+    format!(
         "seed {seed}: {}: {} (after {actions} actions, {} lines; \
          `--seed {seed} --actions {actions}` tells them)",
         breach.rule,
         breach.detail,
         trace.len()
-    );
+    )
 }
 
 /// The diary of one run.

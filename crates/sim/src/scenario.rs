@@ -6,6 +6,7 @@ use iscsi::negotiate::{DigestPolicy, OperationalPreferences};
 
 use crate::initiator::Mischief;
 use crate::network::NetworkHabits;
+use crate::plan::Plan;
 use crate::prng::Prng;
 use crate::setup::Settings;
 
@@ -320,6 +321,7 @@ impl Scenario {
 /// The target, which is short of something now and then.
 fn target(prng: &mut Prng) -> Settings {
     Settings {
+        plan: Plan::one(),
         cores: prng.size(1, 3),
         queue_depth: prng.pick(&[1, 2, 8, 32]).unwrap_or(8),
         preferences: preferences(prng),

@@ -1,53 +1,26 @@
 //! How the simulated target is set up: the configuration that Tarn would have read, and the memory that
 //! its machine would have had. Nothing here has to do with what happens afterwards.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{TargetIndex, UnitIndex, VisibleLun};
 use front::iscsi::{Coalescing, Front, FrontSettings, Holding, SessionSettings};
 use front::testing::TestLine;
-use front::{
-    Asker, Authorization, ExportAsker, Policy, PortPlan, TargetPlan, VisibleExport, VisibleTarget,
-};
+use front::{Asker, Authorization, ExportAsker, Policy, VisibleExport, VisibleTarget};
 use front::{hyperscsi, nbd};
 use iscsi::login::{TargetAuth, TargetPolicy};
 use iscsi::negotiate::OperationalPreferences;
 use iscsi::pdu::LoginStatus;
 use iscsi::target::Budget;
 use memory::{Buffer, Pool};
-use scsi::{DeviceType, Identity, Limits, Owner, Profile, TargetPort};
+use scsi::{DeviceType, Identity, Limits, Owner, Profile};
 
 use crate::disk::Disk;
 use crate::host::Outside;
+use crate::plan::{PORTAL_GROUP_TAG, Plan, target_name, target_of};
 use crate::prng::Prng;
 use crate::sabotage::Sabotage;
-
-/// The target's name.
-pub const TARGET_NAME: &str = "iqn.2026-11.example.tarn:sim";
-
-/// The one unit.
-pub const UNIT: UnitIndex = UnitIndex(0);
-
-/// The one LUN, by which sessions see the unit.
-pub const LUN: VisibleLun = VisibleLun {
-    lun: 0,
-    unit: UNIT,
-    read_only: false,
-};
-
-/// The name of the unit for clients of NBD.
-pub const EXPORT: &str = "disk";
-
-/// The one target.
-pub const TARGET: TargetIndex = TargetIndex(0);
-
-/// Its one portal group.
-const PORT: PortPlan = PortPlan {
-    portal_group_tag: 1,
-    relative_id: 1,
-};
 
 /// More connections than any world has.
 const MANY: usize = 10_000;
@@ -62,6 +35,8 @@ const TURN_BYTES: usize = 1;
 /// How the target is set up.
 #[derive(Clone, Debug)]
 pub struct Settings {
+    /// What it serves at first.
+    pub plan: Plan,
     /// How many cores it has.
     pub cores: usize,
     /// Commands a session may have under way.
@@ -165,11 +140,11 @@ impl Settings {
         hyperscsi::Sessions::new(settings, &seed, places)
     }
 
-    /// The rules at first: everybody may do everything.
+    /// The rules at first.
     pub fn rules(&self) -> Rules {
         Rules {
             preferences: self.preferences.clone(),
-            access: BTreeMap::new(),
+            plan: self.plan.clone(),
         }
     }
 
@@ -182,55 +157,20 @@ impl Settings {
     }
 }
 
-/// The InitiatorName of an initiator.
-pub fn initiator_name(initiator: usize) -> String {
-    format!("iqn.2026-11.example.sim:host{initiator}")
-}
-
-/// What an initiator may do.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Access {
-    /// See the LUN, but not write to it.
-    ReadOnly,
-    /// Log in and see nothing.
-    NoLun,
-    /// Not log in.
-    Nothing,
-}
-
 /// The rules of access.
 #[derive(Clone, Debug)]
 pub struct Rules {
-    preferences: OperationalPreferences,
-    /// By InitiatorName. All others may do everything.
-    pub access: BTreeMap<String, Access>,
+    /// Limits of negotiation.
+    pub preferences: OperationalPreferences,
+    /// Who sees what.
+    pub plan: Plan,
 }
 
 impl Rules {
-    /// Draws what an initiator may do.
-    pub fn draw(&mut self, initiator: usize, prng: &mut Prng) {
-        let access = match prng.below(10) {
-            0..5 => return,
-            5 | 6 => Access::ReadOnly,
-            7 => Access::NoLun,
-            _ => Access::Nothing,
-        };
-        self.access.insert(initiator_name(initiator), access);
-    }
-
     /// The front asks these rules from now on.
     pub fn put_in_force(self: &Arc<Self>, front: &mut Front<TestLine>) {
-        let plan = TargetPlan {
-            name: TARGET_NAME.to_owned(),
-            ports: vec![PORT],
-            cold_reset: false,
-        };
         let policy: Arc<dyn Policy> = Arc::<Self>::clone(self);
-        front.set_access(policy, [(TARGET, plan)].into_iter());
-    }
-
-    fn of(&self, asker: &Asker<'_>) -> Option<Access> {
-        self.access.get(asker.initiator_name).copied()
+        front.set_access(policy, self.plan.target_plans());
     }
 }
 
@@ -238,71 +178,59 @@ impl Policy for Rules {
     fn authorize(
         &self,
         asker: &Asker<'_>,
-        target_name: Option<&str>,
+        name: Option<&str>,
     ) -> Result<Authorization, LoginStatus> {
-        if target_name != Some(TARGET_NAME) {
-            return Err(LoginStatus::NotFound);
-        }
-        self.luns(asker, TARGET)?;
+        let known = name.and_then(target_of);
+        let target = known.ok_or(LoginStatus::NotFound)?;
+        self.luns(asker, target)?;
         Ok(Authorization {
-            target: Some(TARGET),
+            target: Some(target),
             policy: TargetPolicy {
                 auth: TargetAuth::None,
                 preferences: self.preferences.clone(),
-                portal_group_tag: PORT.portal_group_tag,
+                portal_group_tag: PORTAL_GROUP_TAG,
                 target_alias: None,
             },
         })
     }
 
-    fn luns(&self, asker: &Asker<'_>, _: TargetIndex) -> Result<Vec<VisibleLun>, LoginStatus> {
-        match self.of(asker) {
-            None => Ok(vec![LUN]),
-            Some(Access::ReadOnly) => Ok(vec![VisibleLun {
-                read_only: true,
-                ..LUN
-            }]),
-            Some(Access::NoLun) => Ok(Vec::new()),
-            Some(Access::Nothing) => Err(LoginStatus::AuthorizationFailure),
-        }
+    fn luns(&self, asker: &Asker<'_>, target: TargetIndex) -> Result<Vec<VisibleLun>, LoginStatus> {
+        let luns = self.plan.luns(asker.initiator_name, target);
+        luns.ok_or(LoginStatus::AuthorizationFailure)
     }
 
     fn may_discover(&self, _: &Asker<'_>) -> bool {
         false
     }
 
-    fn targets(&self, _: &Asker<'_>, _: Option<TargetIndex>) -> Vec<VisibleTarget> {
-        vec![VisibleTarget {
-            name: TARGET_NAME.to_owned(),
+    fn targets(&self, _: &Asker<'_>, only: Option<TargetIndex>) -> Vec<VisibleTarget> {
+        let all = self.plan.target_indices();
+        let wanted = all.filter(|target| only.is_none_or(|only| only == *target));
+        let target = |target| VisibleTarget {
+            name: target_name(target),
             addresses: Vec::new(),
-        }]
+        };
+        wanted.map(target).collect()
     }
 
     fn exports(&self, _: &ExportAsker<'_>) -> Vec<VisibleExport> {
-        let name = EXPORT.to_owned();
-        vec![VisibleExport { name, lun: LUN }]
+        self.plan.exports.clone()
     }
 }
 
-/// The unit as every core sees it first. `kept` is its state as it was kept before.
-pub fn owner(disk: &Disk, kept: Option<&[u8]>) -> Owner {
+/// A unit as every core sees it first. `kept` is its state as it was kept before.
+pub fn owner(plan: &Plan, unit: UnitIndex, disk: &Disk, kept: Option<&[u8]>) -> Owner {
+    let [.., number] = (unit.0 + 1).to_be_bytes();
     let identity = Identity {
         vendor: "TARN".to_owned(),
         product: "SIMULATED".to_owned(),
         revision: "1".to_owned(),
-        serial: "sim".to_owned(),
-        naa: vec![0x30, 0, 0, 0, 0, 0, 0, 1],
+        serial: format!("sim{number}"),
+        naa: vec![0x30, 0, 0, 0, 0, 0, 0, number],
         eui: None,
-        target_ports: vec![TargetPort {
-            relative_id: PORT.relative_id,
-            group: 1,
-            scsi_name: format!("{TARGET_NAME},t,0x0001"),
-            device_name: TARGET_NAME.to_owned(),
-            protocol_identifier: 5,
-            protocol_version: 0x0960,
-        }],
+        target_ports: plan.ports_of(unit),
         task_management: [0xf8, 0],
-        removable: true,
+        removable: plan.removable[unit.as_usize()],
     };
     let profile = Profile {
         device_type: DeviceType::Disk,

@@ -6,9 +6,10 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 
 use memory::{Payload, Pool};
-use rustix::fs::{FallocateFlags, fallocate, fdatasync};
+use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::{Errno, ReadWriteFlags, pread, pwritev2};
 
+use crate::disk_file::sync;
 use crate::{
     AllocateMode, Backstore, IoAnswer, IoFailure, IoRequest, IoResult, IoTag, Order, Outlet,
     PAST_THE_END, RingOperation, SharedStore, Submitted, ends_before, find_extents, find_size,
@@ -213,7 +214,7 @@ pub(crate) fn perform(operation: &mut RingOperation, limit: usize) -> Result<usi
             let parts = [IoSlice::new(&bytes[*done..end])];
             pwritev2(&**file, &parts, *offset + *done as u64, flags)
         }
-        RingOperation::Sync { file } => fdatasync(&**file).map(|()| 0),
+        RingOperation::Sync { file } => sync(file.as_fd()).map(|()| 0),
         RingOperation::Allocate { file, range, .. } if ends_before(file.as_fd(), range.end) => {
             Err(PAST_THE_END)
         }

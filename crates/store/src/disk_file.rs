@@ -5,16 +5,30 @@ use std::cell::OnceCell;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Arc, OnceLock};
 
+use rustix::fs::fdatasync;
+use rustix::io::Errno;
+
 use crate::place::Place;
 
-/// Closes the files of stores, without keeping the caller waiting.
-static CLOSER: OnceLock<fn(OwnedFd)> = OnceLock::new();
+/// How the files of stores are closed and synced.
+static CALLS: OnceLock<(fn(OwnedFd), Syncer)> = OnceLock::new();
+
+/// Makes what was written to a file durable.
+pub type Syncer = fn(BorrowedFd<'_>) -> Result<(), Errno>;
 
 /// Has files of stores closed by `closer`: closing a file may wait for its store (a FUSE server is asked, NFS and block
-/// devices write what they still have), and the last use of a file may end on a core. The first closer stays.
-pub fn set_closer(closer: fn(OwnedFd)) {
+/// devices write what they still have), and the last use of a file may end on a core. And has them synced by `syncer`
+/// where a thread waits for that: in the call itself it might keep the process from ending. The first ones stay.
+pub fn set_closer(closer: fn(OwnedFd), syncer: Syncer) {
     // Set already: by the reactor of another core, which sets the same.
-    let _set_before = CLOSER.set(closer);
+    let _set_before = CALLS.set((closer, syncer));
+}
+
+/// Makes what was written to a file durable.
+pub(crate) fn sync(file: BorrowedFd<'_>) -> Result<(), Errno> {
+    CALLS
+        .get()
+        .map_or_else(|| fdatasync(file), |(_, syncer)| syncer(file))
 }
 
 /// Answers whether bytes of a file (offset, length) are all in the page cache, where the kernel knows.
@@ -72,9 +86,9 @@ impl AsRawFd for DiskFile {
 
 impl Drop for DiskFile {
     fn drop(&mut self) {
-        let closer = CLOSER.get().filter(|_| !self.is_memory);
-        match (self.fd.take(), closer) {
-            (Some(fd), Some(closer)) => closer(fd),
+        let calls = CALLS.get().filter(|_| !self.is_memory);
+        match (self.fd.take(), calls) {
+            (Some(fd), Some((closer, _))) => closer(fd),
             (fd, _) => drop(fd),
         }
     }

@@ -70,7 +70,7 @@ pub use cause::Cause;
 pub use compose::{ComposeError, Composed, Form, Member};
 pub use contract::{Backstore, Bottom, Connections, SharedStore, Submitted};
 #[cfg(target_os = "linux")]
-pub use disk_file::{CacheProbe, DiskFile, StoreFile, set_cache_probe, set_closer};
+pub use disk_file::{CacheProbe, DiskFile, StoreFile, Syncer, set_cache_probe, set_closer};
 pub use durability::{
     Departure, Durability, Flush, FlushFailure, FlushStep, FlushTaken, Flushes, Losses, Mark,
     OwnFlush, Party, WriteCache, Writes,
@@ -80,8 +80,8 @@ pub use extents::find_extents;
 #[cfg(not(target_os = "linux"))]
 pub use fileless::StoreFile;
 pub use journal::{
-    Apart, Bias, Binding, Header, Held, Journal, Known, LOG_BYTES_MIN, Limits, LogHead, LogId,
-    LogOptions, MEDIUM_BYTES_MAX, Medium, Misfit, Noted, Replayed, Shape, UnitName, Use,
+    Bias, Binding, Header, Held, Journal, Known, LOG_BYTES_MIN, Limits, LogHead, LogId, LogOptions,
+    MEDIUM_BYTES_MAX, Medium, Misfit, Noted, Replayed, Shape, UnitName, Use,
 };
 #[cfg(target_os = "linux")]
 pub use journal::{Logged, NotLogged, read_log_head};
@@ -117,6 +117,6 @@ pub use size::{PAST_THE_END, ends_before, find_size};
 #[cfg(target_os = "linux")]
 pub use snapshots::{
     Exchange, Finished, NewSnapshot, Rollback, SNAPSHOTS_MAX, Snapshot, SnapshotError,
-    SnapshotName, Snapshots, Standing, file_of_snapshot, probe_reflinks, remove_unserved,
+    SnapshotName, Snapshots, Standing, Swap, file_of_snapshot, probe_reflinks, remove_unserved,
 };
 pub use wake::{Receiver, Sender, Waker, channel};

@@ -5,7 +5,7 @@
 //! removed as soon as it is noted, and its store is not opened. Only the very file that was made is removed: one that
 //! somebody has put in its place stays, and so does all that was there before.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -49,12 +49,12 @@ impl MadeFile {
 }
 
 impl MadeFiles {
-    /// Notes a file that was made just now. False if the attempt is over and was refused: then the file is removed.
-    pub(crate) fn note(&self, path: &Path, file: &File) -> io::Result<bool> {
-        let found = file.metadata()?;
+    /// Notes a file that was made just now, with its device and inode. False if the attempt is over and was refused:
+    /// then the file is removed.
+    pub(crate) fn note(&self, path: &Path, identity: (u64, u64)) -> io::Result<bool> {
         let made = MadeFile {
             path: path.to_owned(),
-            identity: (found.dev(), found.ino()),
+            identity,
         };
         let mut all = self.lock();
         match all.fate {
@@ -109,6 +109,8 @@ impl MadeFiles {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+
     use super::*;
     use crate::{OpenFailure, OpenOptions, StoreKind};
 

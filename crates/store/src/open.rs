@@ -184,8 +184,11 @@ impl OpenOptions {
             | StoreKind::Disc => {}
         }
         let file = open(is_block_device)?;
-        if self.seen.is_some_and(|seen| seen != identity(&file)) {
-            return Err(OpenFailure::Replaced);
+        if let Some(seen) = self.seen {
+            let found = identity(&file).map_err(system("look at it"))?;
+            if seen != Some(found) {
+                return Err(OpenFailure::Replaced);
+            }
         }
         if !self.force_raw
             && let Some(format) = image_format(&file).map_err(system("read its first bytes"))?
@@ -207,11 +210,17 @@ impl OpenOptions {
         let options = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
         let created = rustix::fs::open(&self.path, options, Mode::RUSR | Mode::WUSR);
         let created = created.map_err(|errno| system(CREATE)(errno.into()))?;
+        let identity = identity(&created).map_err(|error| {
+            // Nothing is in it, and nobody knows of it.
+            drop(std::fs::remove_file(&self.path));
+            system(CREATE)(error)
+        })?;
         let made = Self {
-            seen: Some(identity(&created)),
+            seen: Some(Some(identity)),
             ..self.clone()
         };
-        let noted = self.made.note(&self.path, &File::from(created));
+        let noted = self.made.note(&self.path, identity);
+        drop(created);
         if !noted.map_err(system(CREATE))? {
             return Err(OpenFailure::TooLate);
         }
@@ -539,10 +548,10 @@ pub enum OpenFailure {
 }
 
 /// Device and inode of a file; of a device with any number of nodes, its number.
-fn identity(file: &impl AsFd) -> Option<(u64, u64)> {
-    let found = fstat(file).ok()?;
+fn identity(file: &impl AsFd) -> io::Result<(u64, u64)> {
+    let found = fstat(file)?;
     let is_device = FileType::from_raw_mode(found.st_mode).is_block_device();
-    Some(match is_device {
+    Ok(match is_device {
         true => (found.st_rdev, 0),
         false => (found.st_dev, found.st_ino),
     })

@@ -139,6 +139,16 @@ fn device_of(number: Dev) -> Arc<Device> {
     device
 }
 
+/// What a file does on the file system with this magic number.
+const fn kind_of(magic: i128, is_block_device: bool) -> Kind {
+    match magic {
+        _ if is_block_device => Kind::Refusing { writes: true },
+        XFS => Kind::Refusing { writes: true },
+        BTRFS | EXT4 | F2FS | TMPFS => Kind::Refusing { writes: false },
+        _ => Kind::Waiting,
+    }
+}
+
 impl Place {
     /// The place of an open file. Reads no longer note the time of access, which would start a transaction of
     /// the file system on the thread that reads.
@@ -146,12 +156,7 @@ impl Place {
         let is_direct = cache == CacheMode::Direct;
         // Its type differs between platforms and may have a sign; every magic number has 32 bits.
         let magic = fstatfs(file).map_or(0, |found| i128::from(found.f_type) & 0xffff_ffff);
-        let kind = match magic {
-            _ if is_block_device => Kind::Refusing { writes: true },
-            XFS => Kind::Refusing { writes: true },
-            BTRFS | EXT4 | F2FS | TMPFS => Kind::Refusing { writes: false },
-            _ => Kind::Waiting,
-        };
+        let kind = kind_of(magic, is_block_device);
         if kind != Kind::Waiting
             && let Ok(flags) = fcntl_getfl(file)
         {
@@ -321,6 +326,24 @@ mod tests {
     }
 
     #[test]
+    fn writes_are_tried_on_xfs_and_block_devices_and_reads_on_more() {
+        const NFS: i128 = 0x6969;
+        let (all, reads) = (Kind::Refusing { writes: true }, EXT4_KIND);
+        for (magic, is_block_device, expected) in [
+            (XFS, false, all),
+            (BTRFS, false, reads),
+            (EXT4, false, reads),
+            (F2FS, false, reads),
+            (TMPFS, false, reads),
+            (TMPFS, true, all),
+            (NFS, false, Kind::Waiting),
+            (NFS, true, all),
+        ] {
+            assert_eq!(kind_of(magic, is_block_device), expected, "{magic:#x}");
+        }
+    }
+
+    #[test]
     fn only_what_refuses_to_wait_is_tried_on_the_ring() {
         let (ext4, xfs) = (EXT4_KIND, Kind::Refusing { writes: true });
         for (kind, is_direct, expected) in [
@@ -336,6 +359,33 @@ mod tests {
             assert_eq!(write(&place, false), expected, "{kind:?} {is_direct}");
             if kind != Kind::Memory {
                 assert_eq!(write(&place, true), Route::Lane(Class::Flush));
+            }
+        }
+    }
+
+    #[test]
+    fn every_operation_takes_the_lane_of_its_class_and_reads_past_the_cache_are_tried() {
+        let pool = memory::Pool::new(0).unwrap();
+        for (is_direct, read) in [
+            (false, Route::Lane(Class::Read)),
+            (true, Route::Try(Class::Read)),
+        ] {
+            let place = place(Kind::Refusing { writes: true }, is_direct);
+            let file = || file_at(&place);
+            let buffer = pool.allocate(512).unwrap();
+            let range = 0..512;
+            let found = Vec::new();
+            let mode = crate::AllocateMode::PunchHole;
+            #[rustfmt::skip] // One operation per line.
+            let operations = [
+                (RingOperation::Read { file: file(), offset: 0, buffer, done: 0 }, read),
+                (RingOperation::Sync { file: file() }, Route::Lane(Class::Flush)),
+                (RingOperation::Allocate { file: file(), mode, range: range.clone() }, Route::Lane(Class::Flush)),
+                (RingOperation::Extents { file: file(), range, block_bytes: 512, found }, Route::Lane(Class::Query)),
+                (RingOperation::Size { file: file(), is_block_device: false, bytes: 0 }, Route::Lane(Class::Query)),
+            ];
+            for (operation, expected) in operations {
+                assert_eq!(operation.route(), expected, "{operation:?}");
             }
         }
     }

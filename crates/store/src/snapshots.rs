@@ -420,9 +420,11 @@ impl Snapshots {
             let in_use = || SnapshotError::InUse { name: name.clone() };
             classify(ErrorKind::WouldBlock, in_use, "lock the snapshot", error)
         })?;
-        let path = self.path_of(name);
-        fs::remove_file(&path).map_err(system("remove the snapshot"))?;
-        sync_directory_of(&path).map_err(system("make the removal durable"))
+        // Open before anything is done: what fails from here on has removed it.
+        let directory = File::open(&self.directory).map_err(system("open its directory"))?;
+        fs::remove_file(self.path_of(name)).map_err(system("remove the snapshot"))?;
+        let kept = system("make sure that the snapshot, which is removed, stays so after a crash");
+        directory.sync_all().map_err(kept)
     }
 
     fn open(&self, name: &SnapshotName) -> Result<File, SnapshotError> {
@@ -455,12 +457,12 @@ impl Snapshots {
             let exists = || SnapshotError::FileExists { path };
             classify(ErrorKind::AlreadyExists, exists, "make the new file", error)
         })?;
-        // Nobody serves it before it is whole and stays.
-        lock(&copy).map_err(system("lock the new file"))?;
         let unfinished = Unfinished {
             copy,
             place: path.to_owned(),
         };
+        // Nobody serves it before it is whole and stays.
+        lock(&unfinished.copy).map_err(system("lock the new file"))?;
         reflink(&unfinished.copy, &snapshot)?;
         let mode = fs::metadata(&self.file).map_or(0o600, |found| found.mode() & 0o666);
         settle(&unfinished.copy, &snapshot, mode)?;
@@ -586,20 +588,19 @@ impl Rollback {
         &self.exchange
     }
 
-    /// Puts the copy in the place of the file, which gets the name of the copy, in one step: after a crash one of the
-    /// two is at the path, whole.
+    /// Puts the copy in the place of the file, which gets the name of the copy, in one step of `swap`: after a crash
+    /// one of the two is at the path, whole.
     ///
     /// # Errors
     ///
     /// The system refuses. [`Exchange::stands`] says what is at the path.
-    pub fn exchange(mut self) -> Result<(), SnapshotError> {
+    pub fn exchange(mut self, swap: Swap) -> Result<(), SnapshotError> {
         // Who opens the file locks it.
         flock(&self.unfinished.copy, FlockOperation::Unlock)
             .map_err(|errno| system("unlock the copy")(errno.into()))?;
         // What has its name from here on may be the file that was there, also after an error.
         self.unfinished.stays();
-        self.exchange.exchange()?;
-        self.exchange.sync()
+        self.exchange.swap(swap)
     }
 }
 
@@ -622,6 +623,9 @@ impl Inode {
     }
 }
 
+/// Exchanges what is at two paths. It may take long.
+pub type Swap = fn(&Path, &Path) -> io::Result<()>;
+
 /// A file and the copy that is to take its place.
 #[derive(Clone, Debug)]
 pub struct Exchange {
@@ -632,9 +636,9 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    fn exchange(&self) -> Result<(), SnapshotError> {
-        renameat_with(CWD, &self.old, CWD, &self.file, RenameFlags::EXCHANGE)
-            .map_err(|errno| system("exchange the file")(errno.into()))
+    fn swap(&self, swap: Swap) -> Result<(), SnapshotError> {
+        swap(&self.old, &self.file).map_err(system("exchange the file"))?;
+        self.sync()
     }
 
     fn sync(&self) -> Result<(), SnapshotError> {
@@ -675,10 +679,9 @@ impl Exchange {
     /// # Errors
     ///
     /// As [`Rollback::exchange`]; the copy may be left over.
-    pub fn back(&self) -> Result<(), SnapshotError> {
+    pub fn back(&self, swap: Swap) -> Result<(), SnapshotError> {
         if self.stands()? == Standing::Exchanged {
-            self.exchange()?;
-            self.sync()?;
+            self.swap(swap)?;
         }
         self.finish()
     }

@@ -1,12 +1,14 @@
 //! Room in the state directory. Where there is none, whatever has to be kept is refused; that is better known before.
 
 use std::io;
+use std::iter::once;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use api::event::{Finding, Severity};
+use reactor::process::wait_for;
 
 use super::{Facts, finding};
 
@@ -79,10 +81,10 @@ impl KeepLooks {
     }
 }
 
-/// Looks in a thread that can be left behind, as another process that does not keep this one from ending.
+/// Looks in a thread that can be left behind, when the file system has answered another process.
 fn begin(directory: PathBuf) -> Option<Receiver<Result<Room, String>>> {
     let (answer, answered) = channel();
-    let look = move || match reactor::process::apart(|| Room::of(&directory)) {
+    let look = move || match wait_for(once(&*directory)).map(|()| Room::of(&directory)) {
         // Nobody waits any more when the daemon has ended.
         Ok(room) => drop(answer.send(room.map_err(|error| error.to_string()))),
         Err(error) => tracing::error!(%error, "cannot check the state directory"),

@@ -169,29 +169,28 @@ impl Space {
     }
 }
 
-/// Looks in a thread that can be left behind, as another process that does not keep this one from ending.
+/// Looks in a thread that can be left behind, when the file systems have answered another process.
 fn begin(files: Vec<UnitFile>) -> Option<Receiver<Seen>> {
     if files.is_empty() {
         return None;
     }
     let (answer, answered) = channel();
     let look = move || {
-        let look = || {
-            let looked = Some(Instant::now());
-            let replaced: Vec<_> = files.iter().filter_map(replaced).collect();
-            let (systems, files) = systems(&files, &replaced);
-            Seen {
-                looked,
-                systems,
-                files,
-                replaced,
-            }
-        };
-        match reactor::process::apart(look) {
-            // Nobody waits any more when the daemon has ended.
-            Ok(seen) => drop(answer.send(seen)),
-            Err(error) => tracing::error!(%error, "cannot check the files of stores"),
+        let looked = Some(Instant::now());
+        let paths = files.iter().map(|file| &*file.path);
+        if let Err(error) = reactor::process::wait_for(paths) {
+            tracing::error!(%error, "cannot check the files of stores");
+            return;
         }
+        let replaced: Vec<_> = files.iter().filter_map(replaced).collect();
+        let (systems, files) = systems(&files, &replaced);
+        // Nobody waits any more when the daemon has ended.
+        drop(answer.send(Seen {
+            looked,
+            systems,
+            files,
+            replaced,
+        }));
     };
     let thread = thread::Builder::new().name("space".to_owned()).spawn(look);
     thread.ok().map(|_detached| answered)

@@ -42,6 +42,25 @@ pub enum MediumError {
         /// Why.
         source: io::Error,
     },
+    /// The system does not say what a store is.
+    #[error("{place}: what it is cannot be found out; it is not served before that")]
+    Unseen {
+        /// Where it is named.
+        place: Place,
+        /// Why.
+        source: io::Error,
+    },
+    /// The state directory does not say how a unit stands to its log.
+    #[error(
+        "{place}: whether its log may have what its store has not cannot be read in the state directory; it is not \
+         served before that"
+    )]
+    LogUnread {
+        /// Where the unit is configured.
+        place: Place,
+        /// Why.
+        source: io::Error,
+    },
     /// A store cannot have the size that it is to have at least.
     #[error("{place}: it has {now} bytes and cannot grow to {size}")]
     NotGrown {

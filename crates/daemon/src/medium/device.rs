@@ -70,7 +70,7 @@ fn describe_loop(disk: &Path, medium: &mut Medium) -> bool {
         }
         return !names.is_empty();
     }
-    let mark = file::mark(backing.as_fd()).unwrap_or(path);
+    let mark = file::mark(backing.as_fd()).ok().flatten().unwrap_or(path);
     medium.note("loop-file", format!("{mark} from {at}"));
     if let Ok(file_system) = reactor::filesystem::of(backing.as_fd())
         && let Some(id) = file_system.id

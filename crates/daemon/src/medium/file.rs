@@ -1,6 +1,7 @@
 //! What an open file is known by.
 
 use std::fs;
+use std::io;
 use std::os::fd::BorrowedFd;
 
 use rustix::fs::{AtFlags, StatxFlags, major, minor, statx};
@@ -10,31 +11,35 @@ use super::{FILE_SYSTEM, Medium};
 /// File systems that are known by where their data is: a server with an export, a pool with a name.
 const BY_SOURCE: [&str; 4] = ["nfs", "smb", "ceph", "zfs"];
 
-/// Notes what shows that an open file is the medium that it was; `device` is that of its file system. What the kernel
-/// does not say is left out.
-pub(super) fn describe(open: BorrowedFd<'_>, device: u64, medium: &mut Medium) {
-    if let Ok(file_system) = reactor::filesystem::of(open) {
-        if BY_SOURCE.contains(&file_system.kind.as_str())
-            && let Some(source) = source_of(device)
-        {
-            medium.note("source", source);
-        }
-        medium.note(FILE_SYSTEM, file_system.kind);
-        if let Some(id) = file_system.id {
-            medium.note("file-system-id", id);
-        }
+/// Notes what shows that an open file is the medium that it was; `device` is that of its file system. What a file
+/// system does not have is left out.
+///
+/// # Errors
+///
+/// The file system does not answer.
+pub(super) fn describe(open: BorrowedFd<'_>, device: u64, medium: &mut Medium) -> io::Result<()> {
+    let file_system = reactor::filesystem::of(open)?;
+    if BY_SOURCE.contains(&file_system.kind.as_str())
+        && let Some(source) = source_of(device)
+    {
+        medium.note("source", source);
     }
-    medium.weak = mark(open);
+    medium.note(FILE_SYSTEM, file_system.kind);
+    if let Some(id) = file_system.id {
+        medium.note("file-system-id", id);
+    }
+    medium.weak = mark(open)?;
+    Ok(())
 }
 
 /// Inode and birth time; `None` where the file system does not keep it.
-pub(super) fn mark(open: BorrowedFd<'_>) -> Option<String> {
+pub(super) fn mark(open: BorrowedFd<'_>) -> io::Result<Option<String>> {
     let wanted = StatxFlags::INO | StatxFlags::BTIME;
-    let found = statx(open, "", AtFlags::EMPTY_PATH, wanted).ok()?;
+    let found = statx(open, "", AtFlags::EMPTY_PATH, wanted)?;
     let has = StatxFlags::from_bits_retain(found.stx_mask);
     let born = found.stx_btime;
-    has.contains(wanted)
-        .then(|| format!("{}:{}.{:09}", found.stx_ino, born.tv_sec, born.tv_nsec))
+    let mark = || format!("{}:{}.{:09}", found.stx_ino, born.tv_sec, born.tv_nsec);
+    Ok(has.contains(wanted).then(mark))
 }
 
 /// What is mounted as this device: server and export, or the name of a data set.
@@ -68,7 +73,7 @@ mod tests {
         let described = |name: &str| {
             let file = fs::File::open(path(name)).unwrap();
             let mut medium = Medium::default();
-            describe(file.as_fd(), file.metadata().unwrap().dev(), &mut medium);
+            describe(file.as_fd(), file.metadata().unwrap().dev(), &mut medium).unwrap();
             medium
         };
         let (a, b) = (described("a"), described("b"));

@@ -71,7 +71,7 @@ impl Source {
     ) -> Result<T, Problem> {
         let mut key = self.path.clone().into_os_string();
         key.push(what);
-        let answer = patience.ask_library_in_turn(Path::new(&key), call);
+        let answer = patience.ask_server_in_turn(Path::new(&key), call);
         let outcome = answer.map_err(|unanswered| {
             let detail = format!("lun {:?}: {unanswered}; look at its cluster", self.lun);
             Problem::new(ProblemKind::Unavailable, detail)

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use api::event::Severity;
 use api::problem::{Problem, ProblemKind};
 use plane::{SessionReport, UnitIndex};
+use reactor::process::{exchange, keeping};
 use store::{SnapshotName, Snapshots, Standing};
 
 use super::{HOLD_MAX, STEP_MAX, Source, not_held, note, note_as};
@@ -145,16 +146,16 @@ pub(super) fn roll_back(
     };
     let before = Arc::clone(&source.store);
     let exchanged = source.ask(&step(), move || match before.descriptor() {
-        Some(file) => reactor::process::keeping(&file, || new.exchange()),
-        None => new.exchange(),
+        Some(file) => keeping(&file, || new.exchange(exchange)),
+        None => new.exchange(exchange),
     });
     // It keeps the file of before open.
     drop(source);
     let mut stands = begun.advance(daemon, &step());
     if let Step::Unserved(problem) = stands {
-        let exchange = begun.exchange.clone();
+        let begun_exchange = begun.exchange.clone();
         // What came of it is found below.
-        drop(step().ask_in_turn(&begun.key, move || exchange.back()));
+        drop(step().ask_in_turn(&begun.key, move || begun_exchange.back(exchange)));
         stands = match begun.advance(daemon, &step()) {
             Step::Undone => return Err(problem),
             found @ (Step::Done | Step::Unserved(_) | Step::Unknown(_)) => found,
@@ -163,6 +164,9 @@ pub(super) fn roll_back(
     match stands {
         Step::Done => begun.end(daemon),
         Step::Undone => {
+            // At its name is the copy. One that cannot be removed goes with the next snapshot.
+            let exchange = begun.exchange.clone();
+            drop(step().ask_in_turn(&begun.key, move || exchange.finish()));
             let unsaid = || Problem::new(ProblemKind::Failed, format!("lun {lun:?} is as before"));
             return Err(exchanged.err().unwrap_or_else(unsaid));
         }

@@ -249,7 +249,7 @@ impl State {
                 record,
                 state: Arc::new(state),
                 is_withheld: false,
-                was_served: !made.is_new,
+                was_served: made.was_served,
             });
         }
         self.note_saved(&identities);
@@ -275,6 +275,28 @@ impl State {
         if noted.is_ok() {
             news.iter()
                 .for_each(|identity| identity.state.set_known(true));
+        }
+    }
+
+    /// Has the ledger know that these units are served from now on: what was at the places of their stores is missed
+    /// when it is gone. To be called before anybody writes to them.
+    pub(crate) fn note_served<'a>(&self, identities: impl IntoIterator<Item = &'a UnitIdentity>) {
+        let is_new = |it: &&UnitIdentity| !it.was_served && !it.is_withheld;
+        let new = identities.into_iter().filter(is_new);
+        let new: Vec<Naa> = new.map(|identity| identity.record).collect();
+        if new.is_empty() {
+            return;
+        }
+        let noted = self.change_ledger(|ledger| {
+            new.iter().for_each(|naa| ledger.note_served(*naa));
+            Ok(())
+        });
+        if let Err(error) = noted {
+            let error = crate::error::chain(&error);
+            tracing::warn!(
+                error,
+                "the ledger of identities has units that are served as new ones"
+            );
         }
     }
 

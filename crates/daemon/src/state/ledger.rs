@@ -50,6 +50,9 @@ pub(super) struct Record {
     /// configured one if there is one. What is there is missed when it is gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) saved_in: Option<String>,
+    /// The identity was made for a unit that nobody has served yet: there may be nothing at the place of its store.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_unserved: bool,
     /// A unit that was renamed has its id; it is that of the id again when no other record has it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_displaced: bool,
@@ -76,6 +79,8 @@ pub(super) struct MadeIdentity {
     pub(super) is_kept: bool,
     /// Whether the ledger did not have it before.
     pub(super) is_new: bool,
+    /// Whether a unit was served with it.
+    pub(super) was_served: bool,
     /// Where something was saved for it.
     pub(super) saved_in: Option<String>,
 }
@@ -172,6 +177,7 @@ impl Ledger {
             naa: made.naa.to_string(),
             last_used: today,
             saved_in: None,
+            is_unserved: true,
             is_displaced: false,
             renaming: None,
         });
@@ -200,9 +206,18 @@ impl Ledger {
             naa: naa.to_string(),
             last_used: today,
             saved_in: None,
+            is_unserved: false,
             is_displaced: false,
             renaming: None,
         });
+    }
+
+    /// The unit with the identity `naa` is served from now on.
+    pub(super) fn note_served(&mut self, naa: Naa) {
+        let naa = naa.to_string();
+        if let Some(record) = self.records.iter_mut().find(|record| record.naa == naa) {
+            record.is_unserved = false;
+        }
     }
 
     /// Something was saved in this directory for the unit with the identity `naa`.
@@ -275,6 +290,7 @@ fn make(naa: Naa, is_kept: bool) -> MadeIdentity {
         naa,
         is_kept,
         is_new: true,
+        was_served: false,
         saved_in: None,
     }
 }
@@ -286,6 +302,7 @@ impl Record {
             naa: Naa::parse(&self.naa).ok()?,
             is_kept: true,
             is_new: false,
+            was_served: !self.is_unserved,
             saved_in: self.saved_in.clone(),
         })
     }

@@ -9,12 +9,9 @@ use durable::Found;
 use super::State;
 use super::ledger::Record;
 use super::repair::entries;
-use super::unit::{UnitState, damaged, name_of};
+use super::unit::{MEDIUM, UnitState, damaged, name_of};
 use crate::StartError;
 use crate::medium::Medium;
-
-/// The file in the directory of the unit.
-const MEDIUM: &str = "medium";
 
 const MAGIC: &str = "tarn-medium 1";
 

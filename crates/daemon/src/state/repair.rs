@@ -9,7 +9,8 @@ use durable::{Found, copy_of};
 
 use super::State;
 use super::ledger::{Ledger, Record};
-use super::unit::{SAVED, UnitState, name_of, unframe};
+use super::log::LOG;
+use super::unit::{MEDIUM, SAVED, UnitState, name_of, unframe};
 
 /// A file that is not what Tarn wrote.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -29,7 +30,28 @@ enum Kind {
     Saved,
     /// A revision of a configuration; it has no copy.
     Record,
+    /// What the store of a unit was, or how it stands to its log: an administrator decides about what is there.
+    Decided {
+        /// How.
+        remedy: &'static str,
+    },
 }
+
+/// Files of a unit without a copy.
+const DECIDED: [(&str, Kind); 2] = [
+    (
+        MEDIUM,
+        Kind::Decided {
+            remedy: "accept what is at the place of its store: tarn lun adopt",
+        },
+    ),
+    (
+        LOG,
+        Kind::Decided {
+            remedy: "do without what its log has: tarn lun log discard",
+        },
+    ),
+];
 
 impl Kind {
     /// What is wrong with a file that is there.
@@ -52,6 +74,7 @@ impl Kind {
                 let parsed = Ledger::parse(&text, path);
                 parsed.err().map(|error| crate::error::chain(&error))
             }
+            Found::Whole(_) if matches!(self, Self::Decided { .. }) => None,
             Found::Whole(text) => {
                 let parsed = text.parse::<toml::Table>();
                 parsed.err().map(|error| error.message().to_owned())
@@ -73,7 +96,7 @@ impl State {
             let is_missed = match kind {
                 Kind::Ledger => copy.exists() || self.was_used(),
                 Kind::Saved => copy.exists() || path.parent().is_some_and(|it| saved.contains(it)),
-                Kind::Table | Kind::Record => copy.exists(),
+                Kind::Table | Kind::Record | Kind::Decided { .. } => copy.exists(),
             };
             let problem = if path.exists() {
                 kind.problem(&path)?
@@ -101,6 +124,9 @@ impl State {
             .collect::<BTreeSet<_>>()
         {
             look(unit.join(SAVED), Kind::Saved)?;
+            for (name, kind) in DECIDED {
+                look(unit.join(name), kind)?;
+            }
         }
         for history in entries(&self.directory.join("history"))? {
             for record in entries(&history)? {
@@ -136,6 +162,12 @@ impl State {
                 }
                 durable::replace(&file.path, &copy)?;
                 lines.push(format!("{path}: restored from its copy"));
+            } else if let Kind::Decided { remedy } = file.kind {
+                left += 1;
+                let problem = &file.problem;
+                lines.push(format!(
+                    "{path}: {problem}: restore it from a backup, or {remedy}"
+                ));
             } else if discards {
                 self.discard(&file)?;
                 lines.push(format!(

@@ -477,6 +477,46 @@ fn damaged_reservations_are_found_and_restored() {
     assert!(world.state.damaged_files().unwrap().is_empty());
 }
 
+#[test]
+fn a_unit_counts_as_served_when_it_was_and_not_when_a_start_ended_before() {
+    let world = World::new();
+    world.make("a");
+    for _ in 0..2 {
+        let identities = world.start(&["a"]).unwrap();
+        assert!(!identities[0].was_served);
+    }
+    world.state.note_served(&world.start(&["a"]).unwrap());
+    assert!(world.start(&["a"]).unwrap()[0].was_served);
+}
+
+#[test]
+fn a_damaged_record_of_a_medium_or_a_log_is_found_and_left_to_an_administrator() {
+    let world = World::new();
+    world.make("a");
+    let identity = world.start(&["a"]).unwrap().remove(0);
+    let unit = world.state.directory().join("units");
+    let unit = unit.join(identity.naa.to_string());
+    drop(identity);
+    for (name, remedy) in [
+        ("medium", "tarn lun adopt"),
+        ("log", "tarn lun log discard"),
+    ] {
+        let path = unit.join(name);
+        durable::write(&path, "whole").unwrap();
+        assert!(world.state.damaged_files().unwrap().is_empty());
+        let text = fs::read_to_string(&path).unwrap();
+        let changed = text.replace("whole", "whale");
+        fs::write(&path, &changed).unwrap();
+        let found = world.state.damaged_files().unwrap();
+        assert_eq!(found.len(), 1, "{found:?}");
+        let (lines, left) = world.state.restore(true).unwrap();
+        assert!(lines[0].contains(remedy), "{lines:?}");
+        assert_eq!((lines.len(), left), (1, 1));
+        assert_eq!(fs::read_to_string(&path).unwrap(), changed);
+        fs::remove_file(&path).unwrap();
+    }
+}
+
 /// A unit with an id and a file.
 fn unit_text(id: &str, path: &str) -> String {
     format!("[[lun]]\nid = \"{id}\"\nstore = \"file:{path}?size=1M\"\n")

@@ -17,6 +17,9 @@ pub(super) const LOCK: &str = "lock";
 /// What the device server keeps: registrations with APTPL, saved mode pages.
 pub(super) const SAVED: &str = "saved";
 
+/// What the store of the unit was, in its directory.
+pub(super) const MEDIUM: &str = "medium";
+
 /// First word of the header of the file; the form of the frame follows, not that of the content, which is the device
 /// server's own. Then comes the name of the directory, which is the unit's NAA, so that the file of one unit is not
 /// taken for that of another. Length and checksum of all after this line come last. The second line is the version of

@@ -218,6 +218,31 @@ fn a_unit_that_is_seen_by_two_numbers_is_left_with_the_last() {
 }
 
 #[test]
+fn a_number_that_moves_loses_what_it_had_reserved_whether_a_command_waits_or_not() {
+    for waits in [false, true] {
+        let mut bench = Bench::new(1);
+        let (who, other) = (bench.log_in(0), bench.log_in(0));
+        bench.send(who, cdb::reserve());
+        assert_eq!(bench.answer(who).end(), GOOD);
+        if waits {
+            bench.disk(0).take_next([Take::Ring]);
+            bench.send(who, cdb::write(0, 1, 1));
+        }
+        let (before, now) = (vec![visible(0, 0)], vec![visible(1, 0)]);
+        let receipt = Receipt::default();
+        bench.cores[0].change_view(who.key, (before, now), Rc::clone(&receipt));
+        bench.settle();
+        assert_eq!(is_done(&receipt), !waits);
+        bench.finish_all(0);
+        assert!(is_done(&receipt));
+        bench.send(other, cdb::write(0, 1, 1));
+        assert_eq!(bench.answer(other).end(), GOOD);
+        assert!(bench.cores[0].view(UNIT).unwrap().nexuses().count() == 2);
+        bench.end();
+    }
+}
+
+#[test]
 fn what_is_not_there_is_taken_at_once() {
     let mut bench = Bench::new(1);
     let who = bench.log_in(0);

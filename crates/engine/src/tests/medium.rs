@@ -3,11 +3,11 @@
 use scsi::Status;
 use store::IoFailure;
 
-use super::bench::{ABORT, Bench, FENCE, MOMENT, UNIT, in_every_order};
+use super::bench::{ABORT, Bench, FENCE, MOMENT, UNIT, in_every_order, visible};
 use super::cdb;
 use super::disk::Take;
 use super::fence::choose_way;
-use super::outside::GOOD;
+use super::outside::{GOOD, Receipt};
 use crate::{FlushFailure, Limits, MediumFailure, MediumOrder, News, Report};
 
 pub(super) const EJECT: u8 = 0x02;
@@ -188,6 +188,46 @@ fn the_end_of_a_session_ends_what_it_prevents() {
     eject(&mut bench, false);
     assert_eq!(moved(&mut bench), [Ok(())]);
     bench.end();
+}
+
+/// How many nexuses prevent the removal.
+fn preventing(bench: &Bench) -> usize {
+    let owner = bench.cores[0].owner(UNIT).unwrap();
+    owner.medium().unwrap().prevented_by.len()
+}
+
+/// The nexus loses the unit with its number, whether a command of it waits or not.
+#[test]
+fn prevention_and_reservation_end_when_the_unit_gets_another_number() {
+    for waits in [false, true] {
+        let mut bench = Bench::new(2);
+        let (holder, other) = (bench.log_in(1), bench.log_in(0));
+        for cdb in [cdb::prevent(true), cdb::reserve()] {
+            bench.send(holder, cdb);
+            assert_eq!(bench.answer(holder).end(), GOOD);
+        }
+        if waits {
+            bench.disk(1).take(Take::Ring);
+            bench.send(holder, cdb::write(0, 1, 1));
+        }
+        bench.cores[1].take_lun(holder.key, 0, Receipt::default());
+        bench.cores[1].give_lun(holder.key, visible(3, 0), Receipt::default());
+        bench.settle();
+        assert_eq!(preventing(&bench), 0, "a command waits: {waits}");
+        bench.send(other, cdb::read(4, 1));
+        assert_eq!(bench.answer(other).end(), GOOD, "it is not reserved");
+        // What it prevents by the new number stays when the last command of before has ended.
+        bench.disk(1).take(Take::Now);
+        bench.send(holder, cdb::test_unit_ready().to(3));
+        bench.answer(holder);
+        bench.send(holder, cdb::prevent(true).to(3));
+        assert_eq!(bench.answer(holder).end(), GOOD);
+        bench.finish_all(1);
+        bench.settle();
+        assert_eq!(preventing(&bench), 1);
+        bench.answers(holder);
+        bench.end();
+    }
 }
 
 #[test]

@@ -240,6 +240,16 @@ fn a_target_reset_goes_on_from_turn_to_turn_and_is_answered_after_the_last_unit(
 }
 
 #[test]
+fn a_target_reset_resets_a_unit_with_two_numbers_once() {
+    let mut bench = Bench::with_units(1, 2);
+    let who = bench.log_in_to(0, &[(0, 0), (1, 1), (2, 0)]);
+    assert_eq!(reset(&mut bench, who, 8), 2);
+    bench.settle();
+    assert_eq!(bench.managed(who), [(8, ManagementOutcome::Complete)]);
+    bench.end();
+}
+
+#[test]
 fn the_reset_of_a_unit_with_many_nexuses_costs_more() {
     let (mut bench, who) = with_units(3);
     for _ in 0..TURN_BYTES / 512 {

@@ -303,8 +303,10 @@ impl SessionPort {
         self.limit
     }
 
-    pub(crate) const fn set_limit(&mut self, limit: u32) {
+    /// True where commands that have come may be given now.
+    pub(crate) fn set_limit(&mut self, limit: u32) -> bool {
         self.limit = limit;
+        self.may_give()
     }
 
     pub(crate) const fn starves_for(&self) -> Option<NoRoom> {

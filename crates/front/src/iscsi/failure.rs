@@ -146,6 +146,23 @@ mod tests {
                 LoginCause::TooManyConnections,
             ),
             (
+                refused(LoginStatus::AuthorizationFailure),
+                LoginCause::AuthorizationFailure,
+            ),
+            (refused(LoginStatus::TargetRemoved), LoginCause::NotFound),
+            (
+                refused(LoginStatus::CannotIncludeInSession),
+                LoginCause::SessionDoesNotExist,
+            ),
+            (
+                refused(LoginStatus::ServiceUnavailable),
+                LoginCause::TargetError,
+            ),
+            (
+                refused(LoginStatus::MissingParameter),
+                LoginCause::InitiatorError,
+            ),
+            (
                 LoginFailure::Displaced(Crowding::Logins(1)),
                 LoginCause::OutOfResources,
             ),

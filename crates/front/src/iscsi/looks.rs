@@ -166,7 +166,7 @@ impl<C: Wire> Sessions<C> {
         let is_unread = connections
             .filter_map(|key| self.connections.get(key))
             .any(|c| c.is_sending && now.saturating_sub(c.sending_since) >= DISCOVERY_READ_TIMEOUT);
-        if now.saturating_sub(detail.began) >= self.settings.discovery_lifetime {
+        if now >= detail.discovery_ends {
             Some("a discovery session lasts no longer")
         } else {
             is_unread.then_some("the initiator does not read its answers")

@@ -36,8 +36,8 @@ pub struct Detail {
     pub violations: u32,
     /// Connections in the order of the session's own indices.
     pub(super) connections: Vec<Option<ConnectionKey>>,
-    /// The turn in which it began.
-    pub(super) began: Duration,
+    /// When it ends, if it is a discovery session.
+    pub(super) discovery_ends: Duration,
     /// An administrator ends it: why, and when at the latest. The initiator is told first.
     pub(super) dismissal: Option<(&'static str, Duration)>,
     /// Why, once its end has begun.
@@ -52,7 +52,12 @@ pub struct Detail {
 
 impl Detail {
     /// A session without a connection.
-    pub const fn new(id: SessionId, tsih: Tsih, profile: SessionProfile, began: Duration) -> Self {
+    pub const fn new(
+        id: SessionId,
+        tsih: Tsih,
+        profile: SessionProfile,
+        discovery_ends: Duration,
+    ) -> Self {
         Self {
             id,
             tsih,
@@ -60,7 +65,7 @@ impl Detail {
             reinstatements: 0,
             violations: 0,
             connections: Vec::new(),
-            began,
+            discovery_ends,
             dismissal: None,
             end_reason: None,
             shares: None,

@@ -549,11 +549,13 @@ impl<C: Wire> Sessions<C> {
         };
         let (name, luns) = (profile.port.clone(), profile.luns.clone());
         let holder = Holder::new(profile.user.as_deref(), profile.peer.ip());
+        let now = engine.now();
+        let discovery_ends = now.saturating_add(self.settings.discovery_lifetime);
         let detail = Detail {
             reinstatements: placement.reinstatements,
             shares: placement.shares.clone(),
             luns_held: placement.luns_held.clone(),
-            ..Detail::new(placement.id, placement.tsih, profile, engine.now())
+            ..Detail::new(placement.id, placement.tsih, profile, discovery_ends)
         };
         let notice = Notice::SessionBegins { session: &detail };
         engine.carrier.report(notice);

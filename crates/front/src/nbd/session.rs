@@ -226,8 +226,10 @@ impl SessionPort {
         self.limit
     }
 
-    pub(crate) const fn set_limit(&mut self, limit: u32) {
+    /// True where requests that have come may be taken now.
+    pub(crate) fn set_limit(&mut self, limit: u32) -> bool {
         self.limit = limit;
+        self.may_take_held()
     }
 
     /// Why no memory is there for what comes next.

@@ -67,6 +67,37 @@ fn no_more_requests_are_under_way_than_may_be() {
     bench.end_all();
 }
 
+/// Nothing is answered meanwhile.
+#[test]
+fn a_larger_limit_is_used_at_once() {
+    let mut bench = Bench::new();
+    let (line, mut client) = bench.ready();
+    bench.disk.take(Take::Pending);
+    for tag in 0..u64::from(DEPTH) + 3 {
+        client.submit(read(tag, 0, 512)).unwrap();
+    }
+    assert!(bench.completions(line, &mut client).is_empty());
+    let under_way = |bench: &mut Bench| {
+        let key = bench.engine.sessions().next().unwrap().0;
+        nbd_port(&mut bench.engine, key).unwrap().under_way()
+    };
+    assert_eq!(under_way(&mut bench), DEPTH);
+    bench.engine.set_limits(&engine::Limits {
+        queue_depth: DEPTH + 2,
+        abort_timeout: Duration::from_secs(3),
+        fence_timeout: Duration::from_secs(3),
+    });
+    bench.settle();
+    assert_eq!(under_way(&mut bench), DEPTH + 2);
+    bench.disk.take(Take::Now);
+    while bench.disk.has_pending() {
+        bench.finish_pending();
+    }
+    let done = bench.completions(line, &mut client);
+    assert_eq!(done.len(), usize::try_from(DEPTH + 3).unwrap());
+    bench.end_all();
+}
+
 #[test]
 fn a_unit_attention_is_nothing_to_a_client() {
     let mut bench = Bench::new();
@@ -120,6 +151,52 @@ fn a_client_that_says_goodbye_gets_its_answers_first() {
     assert_eq!(client.poll_completion().unwrap().result, Ok(()));
     assert!(bench.is_shut(line));
     assert_eq!(bench.ended(), ["the client has disconnected"]);
+    bench.end_all();
+}
+
+/// A READ as it is on the wire.
+fn wire_read(flags: u16, cookie: u64, length: u32) -> Vec<u8> {
+    let mut bytes = 0x2560_9513_u32.to_be_bytes().to_vec();
+    bytes.extend(flags.to_be_bytes());
+    bytes.extend(0_u16.to_be_bytes());
+    bytes.extend(cookie.to_be_bytes());
+    bytes.extend(0_u64.to_be_bytes());
+    bytes.extend(length.to_be_bytes());
+    bytes
+}
+
+fn under_way(bench: &mut Bench) -> u32 {
+    let key = bench.engine.sessions().next().unwrap().0;
+    nbd_port(&mut bench.engine, key).unwrap().under_way()
+}
+
+#[test]
+fn nothing_is_begun_after_the_goodbye() {
+    let mut bench = Bench::new();
+    let (line, mut client) = bench.ready();
+    bench.disk.take(Take::Pending);
+    client.submit(read(1, 0, 4096)).unwrap();
+    client.disconnect();
+    bench.transmit(line, &mut client);
+    bench.send(line, &wire_read(0, 2, 4096));
+    assert_eq!(under_way(&mut bench), 1);
+    bench.finish_pending();
+    bench.end_all();
+}
+
+#[test]
+fn nothing_is_begun_beside_a_long_read_in_one_piece() {
+    const DONT_FRAGMENT: u16 = 1 << 2;
+    let mut bench = Bench::new();
+    let (line, _) = bench.ready();
+    bench.disk.take(Take::Pending);
+    bench.send(line, &wire_read(DONT_FRAGMENT, 1, 5 << 20));
+    bench.send(line, &wire_read(0, 2, 4096));
+    assert_eq!(under_way(&mut bench), 1);
+    while bench.disk.has_pending() {
+        bench.finish_pending();
+    }
+    assert_eq!(under_way(&mut bench), 0);
     bench.end_all();
 }
 

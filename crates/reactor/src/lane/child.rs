@@ -3,13 +3,16 @@
 //! They are no threads: a system call that never ends does not keep this process from ending. What they run has no
 //! thread-local storage of its own, so it must not allocate, panic, log or call the C library.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr;
 
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
-use rustix::process::{Pid, WaitOptions, WaitStatus, waitpid};
+use rustix::process::{
+    Pid, Signal, WaitOptions, WaitStatus, getppid, set_parent_process_death_signal, waitpid,
+};
 
 const STACK_BYTES: usize = 128 * 1024;
 /// Below it, for nobody to touch.
@@ -46,22 +49,7 @@ impl Child {
     /// `entry` does only what the head of this file allows, and `argument` is what it expects and stays valid until
     /// the child was seen to have ended.
     pub(super) unsafe fn start(entry: Entry, argument: *mut c_void) -> io::Result<Self> {
-        // SAFETY: the caller promises what is needed.
-        unsafe { Self::start_on(STACK_BYTES, entry, argument) }
-    }
-
-    /// The same with a stack of so many bytes.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Child::start`]; `entry` may do more only if nobody else uses the thread-local storage of the calling
-    /// thread until the child has ended.
-    pub(super) unsafe fn start_on(
-        stack_bytes: usize,
-        entry: Entry,
-        argument: *mut c_void,
-    ) -> io::Result<Self> {
-        let stack = Stack::new(stack_bytes)?;
+        let stack = Stack::new()?;
         // SAFETY: the caller promises what `clone` needs; the stack is new.
         match unsafe { clone(entry, &stack, argument) } {
             Ok(pid) => Ok(Self { pid, stack }),
@@ -76,21 +64,29 @@ impl Child {
         self.pid
     }
 
-    /// It was seen to have ended: its stack is freed.
-    pub(super) fn forget(self) {
+    /// Waits for its end and frees its stack.
+    pub(super) fn wait(self) {
+        while let Err(Errno::INTR) = waitpid(Some(self.pid), WaitOptions::empty()) {}
         self.stack.free();
     }
 
     /// Looks whether it has ended, and frees its stack then.
     pub(super) fn look(self) -> State {
         match waitpid(Some(self.pid), WaitOptions::NOHANG) {
-            Ok(None) | Err(rustix::io::Errno::INTR) => State::Runs(self),
+            Ok(None) | Err(Errno::INTR) => State::Runs(self),
             ended => {
                 self.stack.free();
                 State::Ended(ended.ok().flatten().map(|(_, status)| status))
             }
         }
     }
+}
+
+/// In a child, which gets this name: ends it with the thread that has started it. False when that process has ended.
+pub(super) fn end_with(parent: Pid, name: &CStr) -> bool {
+    let _unnamed = rustix::thread::set_name(name);
+    let _left = set_parent_process_death_signal(Some(Signal::KILL));
+    getppid() == Some(parent)
 }
 
 /// Not unmapped by itself: a child may still run on it.
@@ -105,12 +101,12 @@ struct Stack {
 unsafe impl Send for Stack {}
 
 impl Stack {
-    fn new(bytes: usize) -> io::Result<Self> {
+    fn new() -> io::Result<Self> {
         let (access, flags) = (
             ProtFlags::READ | ProtFlags::WRITE,
             MapFlags::PRIVATE | MapFlags::STACK | MapFlags::NORESERVE,
         );
-        let bytes = GUARD_BYTES + bytes;
+        let bytes = GUARD_BYTES + STACK_BYTES;
         // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
         let start = unsafe { mmap_anonymous(ptr::null_mut(), bytes, access, flags) }?;
         let stack = Self { start, bytes };

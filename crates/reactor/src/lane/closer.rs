@@ -1,35 +1,46 @@
 //! Closes the files of stores, each in a process of its own, because closing one may wait for its store.
 
+use std::cell::Cell;
 use std::ffi::{c_int, c_void};
-use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd as _, IntoRawFd as _, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::{Mutex, PoisonError};
 
-use super::apart::is_apart;
 use super::child::{Child, State};
 
 /// Closers that were started and have not been seen to have ended.
 static CLOSERS: Mutex<Vec<Child>> = Mutex::new(Vec::new());
 
-/// Closes a file without waiting for its store. A call apart closes it itself: its children are not this process's.
+thread_local! {
+    /// This thread may wait for a store.
+    static WAITS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// From now on this thread goes on when a file that it closes is closed, and with it the lock on it.
+pub(super) fn wait_for_closers() {
+    WAITS.set(true);
+}
+
+/// Closes a file, for which a thread of [`wait_for_closers`] waits.
 pub(crate) fn close(file: OwnedFd) {
-    if is_apart() {
-        drop(file);
-        return;
-    }
-    let fd = file.into_raw_fd();
     // The number itself is what the closer gets, not an address.
-    let argument = ptr::without_provenance_mut(usize::try_from(fd).unwrap_or(usize::MAX));
+    let number = usize::try_from(file.as_raw_fd()).unwrap_or(usize::MAX);
+    let argument = ptr::without_provenance_mut(number);
     // SAFETY: `enter` keeps to the rules of children and takes its argument for a number.
     match unsafe { Child::start(enter, argument) } {
         Ok(child) => {
+            // The closer has it.
+            let _number = file.into_raw_fd();
+            if WAITS.get() {
+                child.wait();
+                return;
+            }
             let mut closers = CLOSERS.lock().unwrap_or_else(PoisonError::into_inner);
             closers.push(child);
         }
         Err(error) => {
             tracing::error!(%error, "no process to close a store in");
-            // SAFETY: nobody else has the descriptor: it came from its owner, and no closer got it.
-            unsafe { rustix::io::close(fd) };
+            drop(file);
         }
     }
     tend();

@@ -15,10 +15,11 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, 
 
 use rustix::fs::{FallocateFlags, Timespec, fallocate, fdatasync};
 use rustix::io::{Errno, ReadWriteFlags, pread, pwritev2};
-use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+use rustix::process::Pid;
 use rustix::thread::{CpuSet, futex, sched_setaffinity};
 use store::{Class, Extent, PAST_THE_END, ends_before, find_extents, find_size};
 
+use super::child::end_with;
 use crate::mail::Waker;
 
 /// Classes of operations ([`Class`]). None can keep another from slots or workers.
@@ -394,9 +395,7 @@ pub(super) extern "C" fn enter(argument: *mut c_void) -> c_int {
 
 /// Ends with the process it belongs to. False when that has ended.
 fn prepare(shared: &Shared) -> bool {
-    let _unnamed = rustix::thread::set_name(c"tarn-lane");
-    let _left = set_parent_process_death_signal(Some(Signal::KILL));
-    if getppid() != Some(shared.parent) {
+    if !end_with(shared.parent, c"tarn-lane") {
         return false;
     }
     if let Some(cores) = &shared.cores {

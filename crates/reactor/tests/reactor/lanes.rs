@@ -3,17 +3,20 @@
 use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::Read as _;
+use std::iter;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::process::Command;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::common::{event, events, pattern, reactor};
+use crate::common::{HANG, event, events, pattern, reactor, settings};
 use memory::Payload;
-use reactor::{Event, Listener, Reactor, Wait};
+use reactor::{Event, Listener, Reactor, Settings, Wait};
+use rustix::fs::{FlockOperation, flock};
 use store::{AllocateMode, DiskFile, Extent, FileHandle, Place, RingOperation, StoreFile};
 
 /// A file without a name, 1 MiB long, of whose place nothing is known.
@@ -145,26 +148,41 @@ fn an_error_of_the_kernel_comes_back_as_one() {
     assert_eq!(run(&mut reactor, write).1, -libc::EBADF);
 }
 
+/// Nothing looks after the lanes, so that a wake-up that is lost is never made good.
 #[test]
 fn more_operations_than_a_lane_has_places_for_all_end() {
-    let mut reactor = reactor();
+    let mut reactor = Reactor::new(&Settings {
+        look_after_lanes: Duration::from_secs(24 * 3600),
+        ..settings()
+    })
+    .unwrap();
     let (_plain, file) = file();
-    for n in 0..200 {
-        let operation = read(&reactor, &file, n * 4096);
-        reactor.submit_store(n, operation);
-    }
-    let mut tokens = HashSet::new();
-    while tokens.len() < 200 {
-        for event in events(&mut reactor) {
-            match event {
-                Event::Store { token, result, .. } => {
-                    assert_eq!(result, 4096);
-                    assert!(tokens.insert(token));
+    let (mut turns, mut all) = (0, Vec::new());
+    // Many at once, and then each by itself.
+    for (first, count) in [(0, 200)].into_iter().chain((200..300).map(|n| (n, 1))) {
+        let mut under_way: HashSet<u64> = (first..first + count).collect();
+        for &n in &under_way {
+            let operation = read(&reactor, &file, n % 200 * 4096);
+            reactor.submit_store(n, operation);
+        }
+        let deadline = reactor.now() + HANG;
+        while !under_way.is_empty() {
+            assert!(reactor.now() < deadline, "left: {under_way:?}");
+            reactor.turn(Wait::Until(deadline), &mut all).unwrap();
+            turns += 1;
+            for event in all.drain(..) {
+                match event {
+                    Event::Store { token, result, .. } => {
+                        assert_eq!(result, 4096);
+                        assert!(under_way.remove(&token));
+                    }
+                    other => panic!("{other:?}"),
                 }
-                other => panic!("{other:?}"),
             }
         }
     }
+    // Each operation may wake once, and once more where it was taken with another one before.
+    assert!(turns <= 600, "{turns} turns");
     assert!(children().len() <= 32, "{:?}", children());
 }
 
@@ -250,40 +268,50 @@ fn no_worker_that_is_killed_takes_an_operation_with_it() {
     assert!(seen.load(Ordering::Relaxed), "a worker was killed");
 }
 
-thread_local! {
-    static LOCAL: std::cell::Cell<u32> = const { std::cell::Cell::new(7) };
+#[test]
+fn whatever_is_at_a_path_its_file_system_answers() {
+    let paths = [
+        "/proc/self/exe",
+        "/nonexistent/file",
+        "/proc/self/exe/below",
+        "",
+        "a\0b",
+    ];
+    reactor::process::wait_for(paths.iter().map(Path::new)).unwrap();
 }
 
 #[test]
-fn a_call_apart_is_ordinary_code_in_another_process() {
-    let own = rustix::process::getpid();
-    let text = reactor::process::apart(|| {
-        LOCAL.set(LOCAL.get() + 1);
-        let error = File::open("/nonexistent").unwrap_err();
-        (
-            rustix::process::getpid(),
-            format!("{error}: {:?}", error.kind()),
-        )
-    });
-    let (other, text) = text.unwrap();
-    assert_ne!(own, other);
-    assert!(text.contains("NotFound"), "{text}");
-    assert_eq!(
-        LOCAL.get(),
-        8,
-        "it has the thread-local storage of this thread"
-    );
-    let file = reactor::process::apart(|| File::open("/proc/self/exe").unwrap()).unwrap();
-    assert!(
-        file.metadata().unwrap().is_file(),
-        "what it opens is open here"
-    );
-    let panic = std::panic::catch_unwind(|| reactor::process::apart(|| -> u32 { panic!("oh") }));
-    assert_eq!(*panic.unwrap_err().downcast::<&str>().unwrap(), "oh");
-    let killed = reactor::process::apart(|| {
-        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL)
-    });
-    drop(killed.unwrap_err());
+fn files_are_exchanged_or_left_alone() {
+    let directory = std::env::temp_dir().join(format!("tarn-exchange.{}", std::process::id()));
+    fs::create_dir(&directory).unwrap();
+    let [one, two, none] = ["one", "two", "none"].map(|name| directory.join(name));
+    fs::write(&one, "1").unwrap();
+    fs::write(&two, "2").unwrap();
+    reactor::process::exchange(&one, &two).unwrap();
+    let missing = reactor::process::exchange(&one, &none).unwrap_err();
+    let found = [&one, &two].map(|path| fs::read_to_string(path).unwrap());
+    fs::remove_dir_all(directory).unwrap();
+    assert_eq!(found, ["2", "1"]);
+    assert_eq!(missing.kind(), std::io::ErrorKind::NotFound);
+}
+
+#[test]
+fn a_thread_that_waits_for_a_file_system_has_its_files_closed_when_it_goes_on() {
+    let _reactor = reactor();
+    let path = std::env::temp_dir().join(format!("tarn-closed.{}", std::process::id()));
+    fs::write(&path, "").unwrap();
+    let close = || {
+        reactor::process::wait_for(iter::once(&*path)).unwrap();
+        (0..100).all(|_| {
+            let file = OwnedFd::from(File::open(&path).unwrap());
+            let is_free = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
+            drop(DiskFile::from(file));
+            is_free
+        })
+    };
+    let are_closed = std::thread::scope(|scope| scope.spawn(close).join().unwrap());
+    fs::remove_file(&path).unwrap();
+    assert!(are_closed, "a lock that was given back");
 }
 
 /// Set for the process that ends beside its workers.

@@ -18,7 +18,7 @@ use crate::scsi::jobs::{Carries, Ending, Jobs, PAUSE, Refused, SILENCE_MIN, TOKE
 use crate::scsi::shared::Common;
 
 /// After a wrong password: a server counts attempts.
-const PAUSE_REFUSED: Duration = Duration::from_secs(15);
+const PAUSE_REFUSED: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 15 });
 /// To find the server again.
 const SEARCH_MAX: Duration = Duration::from_secs(5);
 

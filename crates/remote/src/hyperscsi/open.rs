@@ -397,7 +397,14 @@ impl HyperscsiOptions {
         });
         if many && !found.iter().any(is_named) && found.iter().any(is_wanted) {
             let until = station.now() + OTHERS_MAX;
-            found = search(station, until, &mut |_| false);
+            let others = search(station, until, &mut |_| false);
+            // One that is slow, or whose second answer is lost, has answered all the same.
+            let is_known = |one: &hyperscsi::Found| {
+                let mut others = others.iter();
+                others.any(|other| other.answer.server == one.answer.server)
+            };
+            found.retain(|one| !is_known(one));
+            found.extend(others);
         }
         if found.is_empty() {
             return Err(HyperscsiFailure::NoServer);
@@ -570,6 +577,7 @@ fn failure(server: String, error: StepError) -> HyperscsiFailure {
 mod tests {
     use hyperscsi::Level;
 
+    use super::super::options::Password;
     use super::*;
 
     #[test]
@@ -593,6 +601,42 @@ mod tests {
         for unknown in ["0", "4", "b", ""] {
             assert_eq!(handle(unknown), None, "{unknown:?}");
         }
+    }
+
+    /// What it would answer to the question for others is lost.
+    #[test]
+    fn a_server_that_answers_once_is_found() {
+        let socket = crate::hyperscsi::tests::broadcast(0);
+        socket.set_nonblocking(false).unwrap();
+        let port = socket.local_addr().unwrap().port();
+        let server = std::thread::spawn(move || {
+            let cookies = hyperscsi::Cookies::new(&mut hyperscsi::Entropy::new(&[1; 32]));
+            let group = hyperscsi::Group {
+                name: "G".to_owned(),
+                is_open: false,
+            };
+            let mut responder = hyperscsi::Responder::new([1; 16], "s1".to_owned(), vec![group]);
+            let mut frame = [0; 2048];
+            let (length, from) = socket.recv_from(&mut frame).unwrap();
+            let answer = responder.handle_frame(Duration::ZERO, &cookies, b"us", &frame[..length]);
+            socket.send_to(&answer.unwrap().1, from).unwrap();
+        });
+        let options = HyperscsiOptions {
+            carrier: Carrier::udp("127.255.255.255", Some(port)),
+            group: "G".to_owned(),
+            device: "disk".to_owned(),
+            server: None,
+            user: None,
+            password: Password::new(Vec::new()),
+            level: None,
+            retry: Duration::ZERO,
+            read_only: false,
+            thin: true,
+            block_bytes: 512,
+        };
+        let found = options.servers(&mut station(&options.carrier).unwrap());
+        assert_eq!(found.unwrap().len(), 1);
+        server.join().unwrap();
     }
 
     fn answer(name: &str, address: Vec<u8>) -> hyperscsi::Found {

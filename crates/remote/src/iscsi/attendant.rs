@@ -22,7 +22,7 @@ use crate::scsi::jobs::{Ending, Jobs, PAUSE};
 use crate::scsi::shared::Common;
 
 /// After a wrong secret: a target may count attempts.
-const PAUSE_REFUSED: Duration = Duration::from_secs(15);
+const PAUSE_REFUSED: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 15 });
 /// A target that has said nothing for so long is asked whether it is there; sooner where its store has less patience.
 const QUIET_MAX: Duration = Duration::from_secs(5);
 /// How long a target that wants the session to end is waited for.

@@ -28,11 +28,11 @@ use super::shared::{Common, Losses};
 
 /// Between two attempts to log in. A session that was up for so long has settled: when it is lost, another attempt is
 /// made at once.
-pub(crate) const PAUSE: Duration = Duration::from_secs(1);
+pub(crate) const PAUSE: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 1000 });
 /// For the first session.
 const START_MAX: Duration = Duration::from_secs(10);
 /// A server that does not answer for so long is away, whatever `retry` says: a frame may be lost.
-pub(crate) const SILENCE_MIN: Duration = Duration::from_secs(2);
+pub(crate) const SILENCE_MIN: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 2 });
 /// How often letters are looked for while there is no session.
 const TICK: Duration = Duration::from_millis(100);
 /// Until a command is tried again that the device did not take.

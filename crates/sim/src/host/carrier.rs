@@ -81,4 +81,8 @@ impl LineHooks for Chance {
     fn takes_all(&mut self) -> bool {
         self.prng.chance(700)
     }
+
+    fn takes_cold_reset(&self) -> bool {
+        true
+    }
 }

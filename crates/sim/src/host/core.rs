@@ -1,26 +1,24 @@
 //! One simulated core: engine and sessions that ship, and its turns.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::net::SocketAddr;
+use std::fmt;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use engine::{Engine, MediumFailure, SessionKey, TaskKey, Version};
-use front::iscsi::{Beyond, LineKey as IscsiKey, LoginRandom, Sessions};
+use engine::{Engine, MediumFailure, SessionKey, TaskKey, UnitIndex, Version};
+use front::iscsi::{Beyond, FrontLetter, LineKey as IscsiKey, LoginRandom, Sessions};
 use front::testing::{LineKey, Mail};
-use front::{CommandId, Sent, hyperscsi, nbd};
+use front::{CommandId, OtherSessions, Sent, hyperscsi, nbd};
 use iscsi::pdu::Tsih;
 use iscsi::target::Receive;
 use memory::{Buffer, Message, Pool};
 use scsi::Owner;
 use store::Backstore;
 
-use super::beside::Beside;
 use super::carrier::{Chance, Outside};
 use super::line;
-use crate::letter::{Letter, Order};
 use crate::network::Arrival;
 use crate::prng::Prng;
 use crate::sabotage::Sabotage;
@@ -30,6 +28,7 @@ use crate::setup::{self, Settings};
 #[derive(Debug)]
 pub(crate) struct Core {
     index: usize,
+    cores: usize,
     pub(crate) engine: Engine<Outside>,
     pub(crate) sessions: Sessions<Outside>,
     pub(crate) nbd: nbd::Sessions<Outside>,
@@ -42,10 +41,8 @@ pub(crate) struct Core {
     pub(super) posted: Vec<(usize, Mail)>,
     /// Tasks that sessions have left behind, and whose they were.
     pub(crate) left: BTreeSet<(TaskKey, Tsih)>,
-    /// Where the clients of NBD came from whose sessions are over.
-    pub(crate) over: Vec<SocketAddr>,
     /// What has come of orders of an administrator to move the medium.
-    pub(super) moved: Vec<Result<(), MediumFailure>>,
+    pub(super) moved: Vec<(UnitIndex, Result<(), MediumFailure>)>,
     /// It never has time to lose more than one connection in a turn.
     is_busy: bool,
     prng: Prng,
@@ -56,7 +53,7 @@ impl Core {
     pub(super) fn new(
         index: usize,
         settings: &Settings,
-        (owner, saved, store): (Owner, Option<Version>, Box<dyn Backstore>),
+        units: Vec<(Owner, Option<Version>, Box<dyn Backstore>)>,
         prng: Prng,
     ) -> Self {
         let (pool, _ballast) = settings.pool();
@@ -68,12 +65,15 @@ impl Core {
         );
         let outside = Outside::new(chance);
         let mut engine = Engine::new(settings.of_engine(index), pool, outside);
-        engine.add_unit(owner, saved, store);
+        for (owner, saved, store) in units {
+            engine.add_unit(owner, saved, store);
+        }
         let front = (index == 0).then(|| settings.front());
         let chunks = setup::smallest_pool();
         chunks.set_base();
         Self {
             index,
+            cores: settings.cores,
             engine,
             sessions: Sessions::new(settings.of_sessions(), Arc::default(), front),
             nbd: settings.nbd(index),
@@ -82,7 +82,6 @@ impl Core {
             own_letters: VecDeque::new(),
             posted: Vec::new(),
             left: BTreeSet::new(),
-            over: Vec::new(),
             moved: Vec::new(),
             is_busy: settings.is_busy,
             prng,
@@ -137,7 +136,10 @@ impl Core {
             self.sessions.carry_on_grants(&mut self.engine);
             self.engine.handle_memory();
             self.settle();
-            let mut beside = Beside::new(&mut self.nbd, &mut self.hyperscsi, &mut self.over);
+            let mut beside = OtherSessions {
+                nbd: &mut self.nbd,
+                hyperscsi: &mut self.hyperscsi,
+            };
             self.sessions.flush(&mut self.engine, &mut beside);
             self.settle();
             self.nbd.flush(&mut self.engine);
@@ -156,7 +158,10 @@ impl Core {
     /// Carries on what engine and sessions let go on, until there is nothing.
     fn settle(&mut self) {
         loop {
-            let mut beside = Beside::new(&mut self.nbd, &mut self.hyperscsi, &mut self.over);
+            let mut beside = OtherSessions {
+                nbd: &mut self.nbd,
+                hyperscsi: &mut self.hyperscsi,
+            };
             match self.sessions.settle(&mut self.engine, &mut beside) {
                 Some(Beyond::SessionOver { session, left }) => {
                     let left = left.into_iter().map(|task| (task, session.tsih));
@@ -168,12 +173,16 @@ impl Core {
                     if let Some(lost) = outcome.as_ref().err().and_then(MediumFailure::loss) {
                         self.engine.note_loss_delivered(unit, lost);
                     }
-                    self.moved.push(outcome);
+                    self.moved.push((unit, outcome));
                 }
-                // No target is reset cold here, and nothing stops.
-                Some(beyond @ (Beyond::TargetReset(_) | Beyond::Flushed { .. })) => {
-                    debug_assert!(false, "{beyond:?}");
+                Some(Beyond::TargetReset(target)) => {
+                    for core in 0..self.cores {
+                        let mail = Mail::Iscsi(FrontLetter::EndTarget { target });
+                        self.engine.carrier.posted.push_back((core, mail));
+                    }
                 }
+                // Nothing stops here.
+                Some(beyond @ Beyond::Flushed { .. }) => debug_assert!(false, "{beyond:?}"),
                 None if self.end_shut() => {}
                 None => return,
             }
@@ -206,7 +215,7 @@ impl Core {
                 let front = self.sessions.front.as_mut();
                 self.hyperscsi.handle_letter(engine, letter, front, clock);
             }
-            Letter::Order(Order(act)) => act(&mut self.sessions, engine),
+            Letter::Order(Order(act)) => act(self),
         }
     }
 
@@ -386,6 +395,36 @@ impl Core {
         }
         true
     }
+}
+
+/// What an administrator holds until what was asked for is done. The host drops it then.
+pub type Receipt = Rc<()>;
+
+/// What an administrator has a core do.
+pub struct Order(pub(crate) Box<Act>);
+
+type Act = dyn FnOnce(&mut Core);
+
+impl Order {
+    /// The core does this.
+    pub(crate) fn new(act: impl FnOnce(&mut Core) + 'static) -> Self {
+        Self(Box::new(act))
+    }
+}
+
+impl fmt::Debug for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Order")
+    }
+}
+
+/// Mail to a core.
+#[derive(Debug)]
+pub enum Letter {
+    /// Of a core.
+    Mail(Mail),
+    /// Of the administrator.
+    Order(Order),
 }
 
 /// A buffer into which these bytes were received, and how many there are.

@@ -3,28 +3,31 @@
 //! Crate `plane` carries engine and sessions over reactors and threads, this module over the simulated
 //! world. It decides nothing: what leaves a core is put down for the world, bytes, letters, closed links.
 
-mod beside;
 mod carrier;
 mod core;
+mod frames;
 mod line;
+mod nbd;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{Engine, MediumFailure, Save, SaveError, SavedState, SessionKey, Version};
+use engine::{
+    Engine, Losses, MediumFailure, Save, SaveError, SavedState, SessionKey, UnitIndex, Version,
+};
 use front::iscsi::FrontLetter;
 use front::testing::{Mail, TestLine};
 use iscsi::pdu::Tsih;
 
 use crate::disk::Disk;
-use crate::letter::Letter;
 use crate::network::Arrival;
 use crate::prng::Prng;
-use crate::setup::{self, Settings, UNIT};
+use crate::setup::{self, Settings};
 
 pub use self::carrier::Outside;
 pub(crate) use self::core::Core;
+pub use self::core::{Letter, Order, Receipt};
 
 /// The whole target.
 #[derive(Debug)]
@@ -35,19 +38,25 @@ pub struct Host {
 }
 
 impl Host {
-    /// A target that has just started and has loaded this.
-    pub fn new(settings: &Settings, disk: &Disk, saved: Option<&SavedState>, prng: &Prng) -> Self {
-        let state = saved.map(|saved| saved.state.as_slice());
-        let version = saved.map(|saved| saved.version);
+    /// A target that has just started. Each unit has its disk, and what was saved of it.
+    pub fn new(settings: &Settings, units: &[(Disk, Option<SavedState>)], prng: &Prng) -> Self {
         let core = |index| {
             let random = Prng::stream(prng.clone().next_u64(), &format!("core {index}"));
-            let unit = (setup::owner(disk, state), version, disk.handle(index));
-            Core::new(index, settings, unit, random)
+            let all = settings.plan.units().zip(units);
+            let units = all.map(|(unit, (disk, saved))| {
+                let state = saved.as_ref().map(|saved| saved.state.as_slice());
+                let version = saved.as_ref().map(|saved| saved.version);
+                let owner = setup::owner(&settings.plan, unit, disk, state);
+                (owner, version, disk.handle(index))
+            });
+            Core::new(index, settings, units.collect(), random)
         };
         let mut cores: Vec<Core> = (0..settings.cores).map(core).collect();
-        let losses = Arc::default();
-        for core in &mut cores {
-            core.engine.share_losses(UNIT, &losses);
+        for unit in settings.plan.units() {
+            let losses = Arc::<Losses>::default();
+            for core in &mut cores {
+                core.engine.share_losses(unit, &losses);
+            }
         }
         Self {
             cores,
@@ -162,34 +171,41 @@ impl Host {
     }
 
     /// What has come of moving the medium since the last call.
-    pub fn take_moved(&mut self) -> Vec<Result<(), MediumFailure>> {
+    pub fn take_moved(&mut self) -> Vec<(UnitIndex, Result<(), MediumFailure>)> {
         let cores = self.cores.iter_mut();
         cores.flat_map(|core| core.moved.drain(..)).collect()
     }
 
     // ---- the store, and the state that is saved ----------------------------------------------
 
-    /// The store has answers for a core.
-    pub fn wake_for_store(&mut self, core: usize, now: Duration) {
-        self.cores[core].turn(now, |core| core.engine.handle_store_wake(UNIT));
+    /// The store of a unit has answers for a core.
+    pub fn wake_for_store(&mut self, core: usize, unit: UnitIndex, now: Duration) {
+        self.cores[core].turn(now, |core| core.engine.handle_store_wake(unit));
     }
 
-    /// States of the unit that are to be saved since the last call, each before
+    /// States of units that are to be saved since the last call, each before
     /// [`Host::handle_saved`].
-    pub fn take_saves(&mut self) -> Vec<Save> {
+    pub fn take_saves(&mut self) -> Vec<(UnitIndex, Save)> {
         let cores = self.cores.iter_mut();
         let saves = cores.flat_map(|core| core.engine.carrier.to_keep.drain(..));
-        saves.map(|(_, save)| save).collect()
+        saves.collect()
     }
 
-    /// What became of a state of the unit that was to be saved.
-    pub fn handle_saved(&mut self, outcome: &Result<Version, SaveError>, now: Duration) {
-        self.cores[0].turn(now, |core| core.engine.handle_saved(UNIT, outcome));
+    /// What became of a state of a unit that was to be saved.
+    pub fn handle_saved(
+        &mut self,
+        unit: UnitIndex,
+        outcome: &Result<Version, SaveError>,
+        now: Duration,
+    ) {
+        let owner = unit.owner(self.cores.len());
+        self.cores[owner].turn(now, |core| core.engine.handle_saved(unit, outcome));
     }
 
-    /// The state in force, as it is saved.
-    pub fn state_in_force(&self) -> Option<Vec<u8>> {
-        let owner = self.cores.first()?.engine.owner(UNIT)?;
+    /// The state of a unit that is in force, as it is saved.
+    pub fn state_in_force(&self, unit: UnitIndex) -> Option<Vec<u8>> {
+        let owner = unit.owner(self.cores.len());
+        let owner = self.cores.get(owner)?.engine.owner(unit)?;
         Some(owner.kept_state())
     }
 

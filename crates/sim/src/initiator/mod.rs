@@ -72,6 +72,8 @@ pub enum Heard {
     },
     /// A task management request is over; `vanished` are the tasks that ended with it.
     Managed {
+        /// The tag of the request.
+        tag: u32,
         /// What was asked.
         function: TaskManagementFunction,
         /// The response code.
@@ -111,6 +113,7 @@ pub struct Task {
     /// The name of it in the ledger.
     pub handle: Handle,
     tag: u32,
+    lun: u16,
     /// Index of its connection.
     pub connection: usize,
     /// It may end without an answer, because of a reset by somebody.
@@ -142,6 +145,7 @@ enum Other {
     Management {
         function: TaskManagementFunction,
         referenced: Option<u32>,
+        lun: u16,
         /// It acts on commands before this.
         cmd_sn: SerialNumber,
     },
@@ -184,6 +188,8 @@ pub struct Session {
     /// Tags of tasks that wrong commands have taken. Where the task had ended at the target, it answers the command.
     taken_tags: BTreeSet<u32>,
     next_tag: u32,
+    /// The LUN of commands and task management from now on.
+    pub lun: u16,
     /// It has done something that allows the target to reject, or to hang up.
     pub is_suspect: bool,
     /// It has asked to end the session.
@@ -207,6 +213,7 @@ impl Session {
             others: BTreeMap::new(),
             taken_tags: BTreeSet::new(),
             next_tag: 1,
+            lun: 0,
             is_suspect: false,
             is_leaving: false,
         }
@@ -291,8 +298,13 @@ impl Session {
 
     /// From now on commands under way may end without an answer: somebody resets the unit.
     pub fn allow_vanishing(&mut self) {
+        self.allow_vanishing_where(|_| true);
+    }
+
+    /// The same of those that are meant.
+    pub fn allow_vanishing_where(&mut self, is_meant: impl Fn(Handle) -> bool) {
         for task in self.tasks.values_mut() {
-            task.may_vanish = true;
+            task.may_vanish |= is_meant(task.handle);
         }
     }
 

@@ -5,7 +5,7 @@ use iscsi::framing::Pdu;
 use iscsi::pdu::{
     AsyncMessageBhs, Bhs, DataInBhs, LogoutResponseBhs, LogoutResponseCode, NopInBhs, NopOutBhs,
     Opcode, R2tBhs, RESERVED_TAG, RejectBhs, RejectReason, ResponseBhs, ScsiResponseBhs,
-    TaskManagementResponse, TaskManagementResponseBhs, flags, opcode,
+    TaskManagementFunction, TaskManagementResponse, TaskManagementResponseBhs, flags, opcode,
 };
 
 use super::{Answer, Breach, Burst, Heard, Other, Session, Task, mischief};
@@ -350,6 +350,7 @@ impl Session {
         let Some(Other::Management {
             function,
             referenced,
+            lun,
             cmd_sn,
         }) = self.others.remove(&tag)
         else {
@@ -358,15 +359,21 @@ impl Session {
         };
         let response = header.response;
         let is_complete = response == TaskManagementResponse::Complete.code();
-        let vanished = if is_complete {
+        // A target reset leaves units alone that the initiator may only read.
+        let is_of_all = matches!(
+            function,
+            TaskManagementFunction::TargetWarmReset | TaskManagementFunction::TargetColdReset
+        );
+        let vanished = if is_complete && !is_of_all {
             self.take_tasks_where(|tag, task| match referenced {
                 Some(referenced) => referenced == tag,
-                None => task.cmd_sn.is_before(cmd_sn),
+                None => task.lun == lun && task.cmd_sn.is_before(cmd_sn),
             })
         } else {
             Vec::new()
         };
         Ok(Heard::Managed {
+            tag,
             function,
             response,
             vanished,

@@ -25,6 +25,7 @@ impl Session {
         let mut header = ScsiCommandBhs::new();
         header.initiator_task_tag = tag.into();
         header.cdb = operation.cdb();
+        header.lun = lun_field(self.lun).into();
         // SIMPLE mostly, now and then ORDERED or HEAD OF QUEUE.
         header.flags |= prng.pick(&[1, 1, 1, 1, 1, 1, 2, 3]).unwrap_or(1);
         let room = operation.room_bytes();
@@ -53,6 +54,7 @@ impl Session {
             operation,
             handle,
             tag,
+            lun: self.lun,
             connection,
             may_vanish: false,
             cmd_sn,
@@ -128,6 +130,7 @@ impl Session {
             };
             let mut header = DataOutBhs::new();
             header.initiator_task_tag = tag.into();
+            header.lun = lun_field(task.lun).into();
             header.target_transfer_tag = transfer.into();
             header.data_sn = data_sn.into();
             header.buffer_offset = u32::try_from(at).unwrap_or(0).into();
@@ -167,19 +170,21 @@ impl Session {
         self.transmit(connection, &Pdu::new(header.as_bhs_bytes(), Vec::new()));
     }
 
-    /// Sends a task management request. `referenced` is the tag that ABORT TASK is for.
+    /// Sends a task management request and gives its tag. `referenced` is the tag that ABORT TASK is for.
     pub fn manage(
         &mut self,
         connection: usize,
         function: TaskManagementFunction,
         referenced: Option<u32>,
-    ) {
+    ) -> u32 {
         let tag = self.new_tag();
         let mut header = TaskManagementRequestBhs::new();
         header.flags = flags::FINAL | function.code();
         header.initiator_task_tag = tag.into();
         header.referenced_task_tag = referenced.unwrap_or(RESERVED_TAG).into();
         let task = referenced.and_then(|tag| self.tasks.get(&tag));
+        let lun = task.map_or(self.lun, |task| task.lun);
+        header.lun = lun_field(lun).into();
         header.ref_cmd_sn = task.map_or(SerialNumber(0), |task| task.cmd_sn).into();
         let cmd_sn = self.number(&mut header.opcode, true);
         header.cmd_sn = cmd_sn.into();
@@ -188,9 +193,11 @@ impl Session {
         let request = Other::Management {
             function,
             referenced,
+            lun,
             cmd_sn,
         };
         self.others.insert(tag, request);
+        tag
     }
 
     /// Asks to end the session.
@@ -267,4 +274,9 @@ impl Session {
             state.outbound.extend(bytes);
         }
     }
+}
+
+/// The LUN field of a number below 256.
+fn lun_field(lun: u16) -> u64 {
+    u64::from(lun) << 48
 }

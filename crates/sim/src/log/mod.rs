@@ -336,7 +336,6 @@ impl World {
             bias: self.bias,
             medium: Vec::new(),
             noted: Arc::clone(notes) as Arc<dyn Noted>,
-            apart: |call| call(),
         };
         let (log_bytes, store_bytes) = (log.len(), store.len());
         Journal::start(log, log_bytes, store, store_bytes, &options, self.shape)

@@ -17,7 +17,7 @@ use crate::initiator::Breach;
 use crate::inspect::LeftBehind;
 use crate::letter::{Letter, Order, Receipt};
 use crate::network::Side;
-use crate::setup::{TARGET, UNIT};
+use crate::plan::{TARGET, UNIT};
 use crate::trace::Actor;
 
 /// How long the end of a dismissed session takes at most: its peer has a second, rounded up, its requests
@@ -77,7 +77,7 @@ impl World {
 
     /// What followed from the last event for the administrator.
     pub(super) fn check_administration(&mut self) -> Result<(), Breach> {
-        for outcome in self.host.take_moved() {
+        for (_, outcome) in self.host.take_moved() {
             self.take_moved(&outcome)?;
         }
         let touched = self.disk.touched();
@@ -110,7 +110,7 @@ impl World {
         };
         self.administrator.moving = Some((order, handle));
         self.note(Actor::World, format_args!("the medium: {order:?}"));
-        let act = Order::new(move |_, engine| engine.move_medium(UNIT, order));
+        let act = Order::new(move |core| core.engine.move_medium(UNIT, order));
         self.order(0, act);
     }
 
@@ -198,8 +198,9 @@ impl World {
         administrator.leaving.push((weak.clone(), tsih));
         let receipt_due = Event::ReceiptDue { receipt: weak };
         self.agenda.after(DISMISSAL_MAX, receipt_due);
-        let act = Order::new(move |sessions, engine| {
-            sessions.dismiss(engine, id, "dismissed", receipt);
+        let act = Order::new(move |core| {
+            core.sessions
+                .dismiss(&mut core.engine, id, "dismissed", receipt);
         });
         self.order(core, act);
     }
@@ -252,14 +253,19 @@ impl World {
         }
         let mut rules = self.scenario.target.rules();
         for initiator in 0..self.players.len() {
-            rules.draw(initiator, &mut self.administrator.prng);
+            rules
+                .plan
+                .draw_view(initiator, &mut self.administrator.prng);
         }
         let rules = Arc::new(rules);
-        self.note(Actor::World, format_args!("a change: {:?}", rules.access));
+        self.note(
+            Actor::World,
+            format_args!("a change: {:?}", rules.plan.views),
+        );
         self.administrator.rules = Arc::clone(&rules);
         let receipt = self.change_stage(Stage::Access);
-        let act = Order::new(move |sessions, _| {
-            if let Some(front) = &mut sessions.front {
+        let act = Order::new(move |core| {
+            if let Some(front) = &mut core.sessions.front {
                 rules.put_in_force(front);
             }
             drop(receipt);
@@ -288,8 +294,9 @@ impl World {
                 let receipt = self.change_stage(Stage::Report(Rc::clone(&reports)));
                 for core in 0..self.scenario.target.cores {
                     let (reports, receipt) = (Rc::clone(&reports), Rc::clone(&receipt));
-                    let act = Order::new(move |sessions, engine| {
-                        reports.borrow_mut().extend(sessions.report(engine));
+                    let act = Order::new(move |core| {
+                        let found = core.sessions.report(&core.engine);
+                        reports.borrow_mut().extend(found);
                         drop(receipt);
                     });
                     self.order(core, act);
@@ -322,8 +329,8 @@ impl World {
                         targets: Vec::new(),
                     };
                     let receipt = Rc::clone(&receipt);
-                    let act = Order::new(move |sessions, engine| {
-                        sessions.grant(engine, grant, &receipt);
+                    let act = Order::new(move |core| {
+                        core.sessions.grant(&mut core.engine, grant, &receipt);
                     });
                     self.order(session.core, act);
                 }

@@ -95,6 +95,7 @@ impl World {
                 self.end(initiator, task, &answer)
             }
             Heard::Managed {
+                tag: _,
                 function,
                 response,
                 vanished,

@@ -31,6 +31,7 @@ use crate::initiator::{Breach, Session, Task};
 use crate::ledger::{Handle, Ledger};
 use crate::letter::Letter;
 use crate::network::{Link, Side};
+use crate::plan::UNIT;
 use crate::prng::Prng;
 use crate::sabotage::Sabotage;
 use crate::scenario::Scenario;
@@ -146,6 +147,8 @@ pub struct Report {
     pub events: usize,
     /// Commands that ended with GOOD.
     pub good: usize,
+    /// How long it took, for those inside.
+    pub simulated: Duration,
     /// Requests for blocks that were begun while an orphan was in the disk of the same core.
     pub beside_orphans: usize,
     /// What the run was like: equal runs have equal ones.
@@ -240,7 +243,7 @@ impl World {
             disk.be_forgetful();
         }
         let host_prng = Prng::stream(seed, "host 0");
-        let host = Host::new(&scenario.target, &disk, None, &host_prng);
+        let host = Host::new(&scenario.target, &[(disk.clone(), None)], &host_prng);
         let players = (0..scenario.initiators).map(|number| Player::new(seed, number));
         let cores = scenario.target.cores;
         Self {
@@ -255,7 +258,7 @@ impl World {
             scenario,
             agenda: Agenda::default(),
             trace,
-            saving: Saving::new(host.state_in_force().unwrap_or_default()),
+            saving: Saving::new(host.state_in_force(UNIT).unwrap_or_default()),
             host,
             authority: Authority::default(),
             disk,
@@ -309,6 +312,7 @@ impl World {
             actions: self.actions,
             events: self.events,
             good: self.good,
+            simulated: self.agenda.now(),
             beside_orphans: self.beside_orphans,
             fingerprint: self.fingerprint,
             breach,
@@ -367,7 +371,7 @@ impl World {
                 if let Some(core) = self.disk.complete(request, fate) {
                     let outcome = format!("{fate:?}");
                     self.note(Actor::Disk, format_args!("{request:?} ends: {outcome}"));
-                    self.host.wake_for_store(core, now);
+                    self.host.wake_for_store(core, UNIT, now);
                 }
                 Ok(())
             }

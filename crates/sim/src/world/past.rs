@@ -19,7 +19,7 @@ use crate::initiator::{Breach, Operation};
 use crate::inspect::LeftBehind;
 use crate::ledger::Handle;
 use crate::letter::Receipt;
-use crate::setup::LUN;
+use crate::plan::{LUN, UNIT};
 use crate::trace::Actor;
 
 /// A refusal may reach its initiator so long after the orphan that it was for has come back: letters, the network
@@ -145,7 +145,7 @@ impl World {
         for ((core, tag), _) in meant {
             let written = self.disk.writing(core, tag);
             let blocks = written.map(|blocks| blocks.start as u64..blocks.end as u64);
-            if let Some(open) = blocks.and_then(|blocks| self.host.open_core(&blocks)) {
+            if let Some(open) = blocks.and_then(|blocks| self.host.open_core(UNIT, &blocks)) {
                 let detail = format!(
                     "the session of request {tag:#x} of core {core} is over, and core {open} does not refuse its blocks"
                 );

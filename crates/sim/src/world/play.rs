@@ -12,8 +12,8 @@ use super::{Event, Line, LoggingIn, World};
 use crate::host::Host;
 use crate::initiator::{Operation, Session};
 use crate::network::{Link, Side};
+use crate::plan::{TARGET, initiator_name, target_name};
 use crate::prng::Prng;
-use crate::setup::{self, TARGET_NAME};
 use crate::trace::Actor;
 
 /// Times of 1000 that an initiator waits long while a request hangs, and that it does something
@@ -328,9 +328,9 @@ impl World {
         };
         player.next_cid = player.next_cid.wrapping_add(1);
         let config = InitiatorLoginConfig {
-            initiator_name: setup::initiator_name(initiator),
+            initiator_name: initiator_name(initiator),
             initiator_alias: None,
-            target_name: Some(TARGET_NAME.to_owned()),
+            target_name: Some(target_name(TARGET)),
             isid: Isid([0x80, 0, 0, 0, 0, u8::try_from(initiator).unwrap_or(0)]),
             tsih,
             cid,
@@ -454,7 +454,7 @@ impl World {
         self.hanging.clear();
         self.boots += 1;
         let prng = Prng::stream(self.seed, &format!("host {}", self.boots));
-        self.host = Host::new(&self.scenario.target, &self.disk, saved.as_ref(), &prng);
+        self.host = Host::new(&self.scenario.target, &[(self.disk.clone(), saved)], &prng);
         self.agenda.strike(|event| {
             matches!(
                 event,

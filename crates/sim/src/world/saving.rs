@@ -9,18 +9,19 @@ use super::carry::Who;
 use super::known::SaveFate;
 use super::{Event, World};
 use crate::initiator::Breach;
+use crate::plan::UNIT;
 use crate::trace::Actor;
 
 impl World {
     /// Takes what the target wants saved. Writing it and answering take their time.
     pub(super) fn begin_saves(&mut self) {
-        for save in self.host.take_saves() {
+        for (_, save) in self.host.take_saves() {
             let delay = self.draw_delay(Who::Keeper);
             let micros = u64::try_from(delay.as_micros()).unwrap_or(u64::MAX);
             let written = Duration::from_micros(self.keeper_prng.within(0, micros));
             let (fate, answer_after) = (self.draw_save_fate(), delay - written);
             self.saving.is_open = true;
-            self.saving.restores = self.host.state_in_force().as_ref() == Some(&save.state);
+            self.saving.restores = self.host.state_in_force(UNIT).as_ref() == Some(&save.state);
             let event = Event::Save {
                 save,
                 fate,
@@ -58,7 +59,7 @@ impl World {
             SaveFate::Fails => Err(SaveError::Failed(io::Error::other("full"))),
             SaveFate::Uncertain => self.authority.save_uncertainly(save),
             SaveFate::Late => {
-                let state = self.host.state_in_force().unwrap_or_default();
+                let state = self.host.state_in_force(UNIT).unwrap_or_default();
                 self.authority.save_of_another(state);
                 self.authority.save(save)
             }
@@ -82,7 +83,7 @@ impl World {
             Err(SaveError::Failed(_)) if saving.restores => saving.failures + 2,
             Err(SaveError::Failed(_) | SaveError::Uncertain(_)) => saving.failures + 1,
         };
-        self.host.handle_saved(outcome, self.agenda.now());
+        self.host.handle_saved(UNIT, outcome, self.agenda.now());
     }
 
     /// What is saved is the state in force, whenever the machine may stop. It need not be while a change is being saved
@@ -92,7 +93,7 @@ impl World {
         if is_excused && !is_over || self.authority.is_foreign() {
             return Ok(());
         }
-        let in_force = self.host.state_in_force();
+        let in_force = self.host.state_in_force(UNIT);
         let saved = self.authority.saved().map(|saved| saved.state);
         let saved = saved.as_ref().unwrap_or(&self.saving.first);
         let Some(in_force) = in_force.filter(|in_force| in_force != saved) else {

@@ -332,6 +332,8 @@ mod tests {
         let all = 0..layout.size();
         let lists = [(0, vec![hole(0..1 << 40)]), (1, vec![hole(0..1 << 40)])];
         assert_eq!(layout.merge(&all, &lists, 10), [hole(0..1 << 41)]);
+        // What members say beyond the range is not of it.
+        assert_eq!(layout.merge(&(0..8192), &lists, 10), [hole(0..8192)]);
         let lists = [
             (0, vec![hole(0..1 << 30), data(1 << 30..1 << 40)]),
             (

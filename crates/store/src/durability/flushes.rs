@@ -267,6 +267,25 @@ mod tests {
         vec(event, 1..40)
     }
 
+    #[test]
+    fn the_last_flush_is_asked_for_before_its_deadline_only() {
+        let [first, last] = [false, true].map(|is_last| Flush {
+            unit: 0_u8,
+            is_last,
+            deadline: Duration::from_secs(5),
+        });
+        let over = |flush, failure| FlushStep::<u8, u32>::Over {
+            flush,
+            failure,
+            left: None,
+        };
+        let at = |now| steps(first, None, None, Some(last), now);
+        let before = Duration::from_nanos(4_999_999_999);
+        assert_eq!(at(before), [over(first, None), FlushStep::Ask(last)]);
+        let late = over(last, Some(FlushFailure::NotInTime));
+        assert_eq!(at(last.deadline), [over(first, None), late]);
+    }
+
     /// Two stores, and what becomes of each flush.
     #[derive(Default)]
     struct World {

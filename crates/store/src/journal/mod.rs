@@ -44,7 +44,7 @@ pub use self::replay::{Binding, LogHead, Medium, Misfit, Replayed};
 pub(crate) use self::shared::Alone;
 use self::shared::Shared;
 pub use self::shared::{Noted, Use};
-pub use self::start::{Apart, Known, LogOptions, Shape};
+pub use self::start::{Known, LogOptions, Shape};
 use crate::Backstore;
 
 /// A log in use, for all cores.

@@ -86,12 +86,9 @@ impl Logged {
                 Arc::clone(&log),
                 Arc::clone(&options.noted),
             );
-            let apart = options.apart;
             move |header| {
-                apart(&mut || {
-                    // The next start replays a log that was not closed.
-                    let _closed = close(&*store, &*log, &*noted, &header);
-                });
+                // The next start replays a log that was not closed.
+                let _closed = close(&*store, &*log, &*noted, &header);
             }
         };
         let closing = Some(OnClose(Box::new(close)));
@@ -193,6 +190,8 @@ fn close(
 ) -> io::Result<()> {
     Blocking::new(store)?.sync()?;
     let device = Blocking::new(log)?;
+    // One that hangs does so here, where that does not keep the process from ending.
+    device.sync()?;
     device.write(header.place(), &header.encode())?;
     device.sync()?;
     let binding = Binding {

@@ -40,12 +40,7 @@ pub struct LogOptions {
     pub medium: Vec<u8>,
     /// Where it is kept how the unit stands to its log.
     pub noted: Arc<dyn Noted>,
-    /// Calls a function that may wait for a device without end, so that it does not keep the process from ending.
-    pub apart: Apart,
 }
-
-/// Calls a function once, or not at all.
-pub type Apart = fn(&mut dyn FnMut());
 
 /// The sizes of a log.
 #[derive(Clone, Copy, Debug)]

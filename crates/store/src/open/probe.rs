@@ -27,7 +27,7 @@ use crate::{CacheMode, Capabilities, SharedStore, backing, locks};
 /// What a probe has found at its path, for [`OpenOptions::seen`]: `None` if nothing. Whoever keeps a file that was
 /// probed keeps its inode from being used again.
 pub fn seen(probed: &dyn SharedStore) -> Option<(u64, u64)> {
-    identity(&probed.descriptor()?)
+    identity(&probed.descriptor()?).ok()
 }
 
 impl OpenOptions {

@@ -26,6 +26,10 @@ impl Drop for Scratch {
     }
 }
 
+fn swap(one: &Path, other: &Path) -> io::Result<()> {
+    Ok(renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE)?)
+}
+
 fn name(text: &str) -> SnapshotName {
     SnapshotName::parse(text).unwrap()
 }
@@ -162,16 +166,16 @@ fn a_file_is_exchanged_for_another_and_back() {
         let rollback = disk.prepare(unfinished, &found).unwrap();
         let exchange = rollback.plan().clone();
         assert_eq!(exchange.stands().unwrap(), Standing::Before);
-        rollback.exchange().unwrap();
+        rollback.exchange(swap).unwrap();
         assert_eq!(exchange.stands().unwrap(), Standing::Exchanged);
         assert_eq!(
             (read(&disk.file), read(&place)),
             (b"new".to_vec(), vec![7; 8192])
         );
         if goes_back {
-            exchange.back().unwrap();
+            exchange.back(swap).unwrap();
             assert_eq!(read(&disk.file), vec![7; 8192]);
-            exchange.back().unwrap_err();
+            exchange.back(swap).unwrap_err();
             assert_eq!(read(&disk.file), vec![7; 8192], "once");
         } else {
             let served = File::open(&place).unwrap();
@@ -229,7 +233,7 @@ fn a_copy_has_the_data_of_its_moment_or_there_is_none() {
     fs::write(&disk.file, vec![9; 12288]).unwrap();
     let rollback = disk.begin_rollback(&name("a"), |_| Ok(true)).unwrap();
     let exchange = rollback.plan().clone();
-    rollback.exchange().unwrap();
+    rollback.exchange(swap).unwrap();
     exchange.finish().unwrap();
     let expected = [vec![7; 8192], vec![0; 4096]].concat();
     assert_eq!(fs::read(&disk.file).unwrap(), expected);

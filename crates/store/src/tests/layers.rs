@@ -3,6 +3,7 @@
 use std::io::{self, ErrorKind};
 use std::os::fd::BorrowedFd;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::testing::{Fate, Faulty};
@@ -217,16 +218,23 @@ impl Backstore for ProbeHandle {
     }
 }
 
-#[derive(Debug)]
-struct Unnoted;
+/// How often a log was noted as closed.
+#[derive(Debug, Default)]
+struct Closes(AtomicUsize);
 
-impl Noted for Unnoted {
-    fn note(&self, _: Binding, _: Use) -> io::Result<()> {
+impl Noted for Closes {
+    fn note(&self, _: Binding, how: Use) -> io::Result<()> {
+        self.0
+            .fetch_add(usize::from(matches!(how, Use::Closed)), Ordering::SeqCst);
         Ok(())
     }
 }
 
 fn logged(store: impl SharedStore + 'static) -> Logged {
+    logged_with(store, Arc::default())
+}
+
+fn logged_with(store: impl SharedStore + 'static, noted: Arc<Closes>) -> Logged {
     let log = MemoryDisk::new(LOG_BYTES_MIN, 512, false, true).unwrap();
     let options = LogOptions {
         unit: *b"unit of the test",
@@ -234,8 +242,7 @@ fn logged(store: impl SharedStore + 'static) -> Logged {
         new_id: [1; 16],
         bias: Bias::Latency,
         medium: Vec::new(),
-        noted: Arc::new(Unnoted),
-        apart: |call| call(),
+        noted,
     };
     Logged::open(Arc::new(store), Arc::new(log), &options).unwrap()
 }
@@ -375,6 +382,20 @@ fn what_a_handle_of_a_layer_is_told_reaches_the_handle_below() {
         ];
         assert_eq!(taken(asked), calls, "{layer:?}");
     }
+}
+
+#[test]
+fn a_log_is_closed_once_and_not_while_a_core_has_it() {
+    let closes = Arc::new(Closes::default());
+    let logged = logged_with(Probe::new(Durability::UNCOUNTED), Arc::clone(&closes));
+    let handle = logged.handle().unwrap();
+    logged.close();
+    assert_eq!(closes.0.load(Ordering::SeqCst), 0);
+    drop(handle);
+    logged.close();
+    assert_eq!(closes.0.load(Ordering::SeqCst), 1);
+    logged.close();
+    assert_eq!(closes.0.load(Ordering::SeqCst), 1);
 }
 
 /// A write that its log has, and what a flush then gets.

@@ -386,8 +386,17 @@ fn a_reset_of_the_target_is_told_once_to_each_port_that_returns() {
     let third = placed(directory.lead(member(1), "third"));
     assert!(third.is_return && third.was_reset);
     directory.ended(third.tsih);
-    assert!(!placed(directory.lead(member(1), "fourth")).was_reset);
+    let fourth = placed(directory.lead(member(1), "fourth"));
+    assert!(!fourth.was_reset);
     assert!(!placed(directory.lead(member(2), "new")).was_reset);
+    // Also to one that is away, and whatever targets are reset before its return, in which order.
+    directory.ended(fourth.tsih);
+    directory.note_reset(target);
+    directory.note_reset(TargetIndex(target.0 + 1));
+    let fifth = placed(directory.lead(member(1), "fifth"));
+    assert!(fifth.is_return && fifth.was_reset);
+    directory.ended(fifth.tsih);
+    assert!(!placed(directory.lead(member(1), "sixth")).was_reset);
 }
 
 /// A directory with memory for so many LUNs of sessions beyond those that each has anyway.

@@ -38,7 +38,7 @@ fn options(target: &Target, retry: u64) -> HyperscsiOptions {
 }
 
 /// A network, at the broadcast address of loopback, where several servers receive what one client asks.
-fn broadcast(port: u16) -> UdpSocket {
+pub(super) fn broadcast(port: u16) -> UdpSocket {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None).unwrap();
     sockopt::set_socket_reuseaddr(&socket, true).unwrap();
     let all = Ipv4Addr::new(127, 255, 255, 255);
@@ -50,6 +50,16 @@ fn broadcast(port: u16) -> UdpSocket {
 
 fn client(target: &Target, retry: u64) -> Client {
     Client::new(options(target, retry).open().unwrap())
+}
+
+/// Of a store that gives up soon.
+fn hasty(target: &Target) -> Client {
+    let retry = Duration::from_millis(300);
+    let options = HyperscsiOptions {
+        retry,
+        ..options(target, 0)
+    };
+    Client::new(options.open().unwrap())
 }
 
 checks::tests!();
@@ -158,7 +168,7 @@ fn a_compare_and_write_that_was_lost_is_not_repeated() {
 #[test]
 fn a_server_that_is_away_too_long_makes_requests_fail_for_a_while() {
     let target = Target::new(SIZE);
-    let mut client = client(&target, 3);
+    let mut client = hasty(&target);
     client.write_now(0, vec![7; BLOCK]);
     cut(&target, true);
     let read = client.read(0, BLOCK);

@@ -106,9 +106,9 @@ impl Target {
             .map(|broadcast| broadcast.try_clone().unwrap());
         let named = self.named;
         self.net.sessions.store(0, Ordering::SeqCst);
-        self.thread = Some(std::thread::spawn(move || {
-            Server::new(named, (socket, broadcast), medium, net).run(&stop)
-        }));
+        // Ready before anybody asks: the work for the password takes long where many tests run.
+        let server = Server::new(named, (socket, broadcast), medium, net);
+        self.thread = Some(std::thread::spawn(move || server.run(&stop)));
     }
 
     /// It drops all sessions, as a process that is killed.

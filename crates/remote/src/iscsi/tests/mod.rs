@@ -44,6 +44,16 @@ fn client(target: &Target, retry: u64) -> Client {
     Client::new(options(target, retry).open().unwrap())
 }
 
+/// Of a store that gives up soon.
+fn hasty(target: &Target) -> Client {
+    let retry = Duration::from_millis(300);
+    let options = IscsiOptions {
+        retry,
+        ..options(target, 0)
+    };
+    Client::new(options.open().unwrap())
+}
+
 checks::tests!();
 
 fn login((user, secret): (&str, &[u8])) -> Option<IscsiLogin> {
@@ -317,7 +327,7 @@ fn a_compare_and_write_that_was_lost_is_not_repeated() {
 #[test]
 fn a_target_that_is_away_too_long_makes_requests_fail_for_a_while() {
     let mut target = Target::new(SIZE);
-    let mut client = client(&target, 2);
+    let mut client = hasty(&target);
     client.write_now(0, vec![7; BLOCK]);
     target.kill();
     let read = client.read(0, BLOCK);
@@ -388,7 +398,7 @@ fn no_lie_of_a_target_becomes_data_or_an_answer() {
 #[test]
 fn a_disk_that_is_another_one_is_not_used() {
     let mut target = Target::new(SIZE);
-    let mut client = client(&target, 5);
+    let mut client = client(&target, 1);
     client.write_now(0, vec![1; BLOCK]);
     target.kill();
     target.medium().designator = [6; 16];

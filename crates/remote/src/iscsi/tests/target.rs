@@ -199,6 +199,8 @@ fn accept(
         if stop.load(Ordering::SeqCst) {
             break;
         }
+        // Without it each answer of two parts waits for an acknowledgement, 40 ms.
+        stream.set_nodelay(true).unwrap();
         let (medium, rules, stop) = (Arc::clone(medium), Arc::clone(rules), Arc::clone(stop));
         threads.push(std::thread::spawn(move || {
             // It ends as its connection does.
@@ -322,6 +324,7 @@ impl Talk {
                 initial_r2t: true,
                 max_burst_length_bytes: BURST,
                 first_burst_length_bytes: 4096,
+                default_time2wait_s: 0,
                 max_recv_data_segment_length_bytes: 16 << 10,
                 ..OperationalPreferences::default()
             },

@@ -157,8 +157,9 @@ pub(crate) fn only_a_disk_without_cache_refuses_a_flush(
     assert!(client.flush_now().is_err());
 }
 
-/// The tests of both transports. In scope are a `Target` with its `medium`, `SIZE`, and `client`, which opens a store
-/// that tries again for so many seconds; `$other` is how the store words that the disk is another one.
+/// The tests of both transports. In scope are a `Target` with its `medium`, `SIZE`, `client`, which opens a store that
+/// tries again for so many seconds, and `hasty`, which opens one that gives up soon; `$other` is how the store words
+/// that the disk is another one.
 macro_rules! tests {
     ($other:literal) => {
         fn prepared(change: impl FnOnce(&mut Medium)) -> Target {
@@ -208,7 +209,7 @@ macro_rules! tests {
         fn a_disk_that_becomes_another_one_is_not_used_any_more() {
             for attention in changes::CHANGES {
                 let target = Target::new(SIZE);
-                let mut client = client(&target, 2);
+                let mut client = hasty(&target);
                 let other = |medium: &mut Medium| medium.designator = [6; 16];
                 let why = $other;
                 changes::is_left_alone(&mut client, &target.medium, attention, other, why);
@@ -218,12 +219,12 @@ macro_rules! tests {
         #[test]
         fn a_disk_that_shrinks_or_takes_no_writes_any_more_is_not_used() {
             let target = Target::new(SIZE);
-            let mut first = client(&target, 2);
+            let mut first = hasty(&target);
             let shrink = |medium: &mut Medium| medium.bytes.truncate(SIZE / 2);
             let why = format!("had {SIZE} bytes and has {}", SIZE / 2);
             changes::is_left_alone(&mut first, &target.medium, (0x2a, 0x09), shrink, &why);
             let target = Target::new(SIZE);
-            let mut client = client(&target, 2);
+            let mut client = hasty(&target);
             let protect = |medium: &mut Medium| medium.is_read_only = true;
             let why = "is read-only now";
             changes::is_left_alone(&mut client, &target.medium, (0x2a, 0x01), protect, why);
@@ -242,7 +243,7 @@ macro_rules! tests {
         #[test]
         fn no_look_is_for_ever() {
             let target = Target::new(SIZE);
-            changes::no_look_is_for_ever(&mut client(&target, 2), &target.medium);
+            changes::no_look_is_for_ever(&mut hasty(&target), &target.medium);
         }
 
         #[test]

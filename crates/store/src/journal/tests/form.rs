@@ -150,7 +150,6 @@ fn options(header: &Header, known: Option<Known>) -> LogOptions {
         bias: Bias::Latency,
         medium: Vec::new(),
         noted: Arc::new(Unnoted),
-        apart: |call| call(),
     }
 }
 
@@ -236,6 +235,40 @@ fn sealed(mut block: Vec<u8>) -> Vec<u8> {
     let sum = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, &block[12..]);
     block[8..12].copy_from_slice(&u32::try_from(sum).unwrap().to_le_bytes());
     block
+}
+
+#[test]
+fn a_header_with_sizes_that_cannot_be_is_damaged() {
+    let block = BLOCK_BYTES as u64;
+    let header = |record_bytes: usize, ring_bytes: u64, tail: u64| Header {
+        record_bytes,
+        ring_bytes,
+        tail,
+        ..header()
+    };
+    let (record, ring) = (RECORD_BYTES, 4 * RECORD_BYTES as u64);
+    let most = (RECORD_BYTES_MAX, 4 * RECORD_BYTES_MAX as u64);
+    for good in [
+        header(record, ring, 0),
+        header(2 * BLOCK_BYTES, ring, 0),
+        header(most.0, most.1, 0),
+        header(record, (1 << 62) - block, (1 << 62) - block),
+    ] {
+        assert_eq!(Header::decode(&good.encode()), Ok(good));
+    }
+    for bad in [
+        header(BLOCK_BYTES, ring, 0),
+        header(record - 512, ring, 0),
+        header(most.0 + BLOCK_BYTES, 2 * most.1, 0),
+        header(record, ring - block, 0),
+        header(record, ring + 512, 0),
+        header(record, 1 << 62, 0),
+        header(record, ring, 512),
+        header(record, ring, 1 << 62),
+    ] {
+        let decoded = Header::decode(&bad.encode());
+        assert_eq!(decoded, Err(NotAHeader::Damaged), "{bad:?}");
+    }
 }
 
 #[test]

@@ -187,7 +187,6 @@ impl World {
             bias: self.bias,
             medium: self.medium.to_le_bytes().to_vec(),
             noted: Arc::clone(&self.notes) as Arc<dyn Noted>,
-            apart: |call| call(),
         };
         let log_bytes = RING_OFFSET + RING_BYTES;
         let size = (SECTORS * SECTOR) as u64;

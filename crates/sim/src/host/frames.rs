@@ -1,14 +1,10 @@
 //! What the host of the simulated world carries for HyperSCSI, beside what it carries for iSCSI.
 
-use std::rc::{Rc, Weak};
-use std::sync::Arc;
 use std::time::Duration;
 
 use front::Station;
-use front::hyperscsi::{FrameSizes, Group, Place, Server};
 
-use crate::host::{Core, Host};
-use crate::letter::Receipt;
+use super::{Core, Host};
 
 impl Core {
     /// A frame has come at the only place.
@@ -31,29 +27,6 @@ impl Core {
 }
 
 impl Host {
-    /// Serves these groups at one place from now on. Gives what is gone when every core has done all that it takes.
-    pub fn set_groups(
-        &mut self,
-        (server, groups): (&Server, &Arc<[Group]>),
-        (place, sizes): (&Place, FrameSizes),
-        now: Duration,
-    ) -> Weak<()> {
-        let receipt: Receipt = Rc::new(());
-        for core in &mut self.cores {
-            core.turn(now, |core| {
-                let what = (server.clone(), Arc::clone(groups));
-                let door = vec![(place.clone(), (), sizes)];
-                let changed = core
-                    .hyperscsi
-                    .set_groups(&mut core.engine, what, door, &receipt);
-                for key in changed.opened {
-                    core.hyperscsi.set_sizes(&mut core.engine, key, sizes);
-                }
-            });
-        }
-        Rc::downgrade(&receipt)
-    }
-
     /// A frame has come, at the core of its station.
     pub fn handle_frame(&mut self, from: Station, frame: &[u8], now: Duration) {
         let core = from.core(self.cores.len());

@@ -6,10 +6,10 @@ use std::time::Duration;
 use front::testing::TestLine;
 use iscsi::target::Receive;
 
-use crate::host::{Core, Host};
+use super::{Core, Host};
 
-/// Where the client of a link comes from. All of them have one address.
-pub(super) fn peer(link: usize) -> SocketAddr {
+/// Where the client of a link comes from: all have one address.
+fn peer(link: usize) -> SocketAddr {
     let port = u16::try_from(link % 60_000).unwrap_or_default();
     SocketAddr::from(([10, 0, 1, 1], port + 1))
 }
@@ -55,12 +55,6 @@ impl Host {
         if let Some(core) = self.core_of(link) {
             core.turn(now, |core| core.fail_output(link));
         }
-    }
-
-    /// Where clients of NBD came from whose sessions are over since the last call.
-    pub fn take_over(&mut self) -> Vec<SocketAddr> {
-        let cores = self.cores.iter_mut();
-        cores.flat_map(|core| core.over.drain(..)).collect()
     }
 
     /// All sessions and handshakes of NBD end.

@@ -1,0 +1,620 @@
+//! What is known of one unit, and what the answers of commands to it may be.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::known::{Change, Known};
+use crate::initiator::{Breach, Operation};
+use crate::ledger::{Ended, Handle, Ledger, WrongData};
+use crate::prng::Prng;
+
+/// WRITE EXCLUSIVE and EXCLUSIVE ACCESS.
+const KINDS: [u8; 2] = [1, EXCLUSIVE_ACCESS];
+const EXCLUSIVE_ACCESS: u8 = 3;
+/// That of RESERVE (6), which is none.
+const LEGACY: u8 = 0;
+
+/// How a command ended, as far as the unit is concerned.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum End {
+    Good,
+    /// It was not carried out, and will not be.
+    Refused,
+    /// Some of it may have been carried out.
+    Uncertain,
+}
+
+/// Who is registered and who has the reservation, of which type.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+struct Reservations {
+    registered: BTreeSet<usize>,
+    holder: Option<(usize, u8)>,
+}
+
+/// A command about reservations that has no answer yet, and what was known before it. There is one at a time.
+#[derive(Debug)]
+struct ReservationChange {
+    handle: Handle,
+    player: usize,
+    before: Option<Reservations>,
+}
+
+/// What was the case when a command was sent.
+#[derive(Debug)]
+struct Begun {
+    medium: u64,
+    cache: u64,
+    /// A reservation of somebody else was in force, and still is.
+    is_kept_out: bool,
+    medium_change: Option<Change<bool>>,
+    cache_change: Option<Change<bool>>,
+    /// PREVENTs that it ends.
+    allows: Vec<Handle>,
+}
+
+/// See above.
+#[derive(Debug)]
+pub(super) struct Book {
+    ledger: Ledger,
+    blocks: usize,
+    has_volatile_cache: bool,
+    begun: BTreeMap<Handle, Begun>,
+    /// `None` where it cannot be known.
+    known: Option<Reservations>,
+    change: Option<ReservationChange>,
+    /// Writes that a preemption has ended, by player, whose end the player does not know yet. They may not have reached
+    /// the target yet, and be carried out if the reservation that keeps them out goes: so nobody changes it meanwhile.
+    overdue: BTreeMap<Handle, usize>,
+    /// The medium is in.
+    medium: Known<bool>,
+    /// The write cache is on.
+    cache: Known<bool>,
+    /// PREVENTs that may be in force: by whom and by which number, and whether they are answered.
+    preventing: BTreeMap<Handle, ((usize, u16), bool)>,
+    /// The last command that was sent while one was.
+    prevented_until: Handle,
+    last: Handle,
+    pub(super) is_removable: bool,
+    /// Its store may fail, or be late.
+    pub(super) has_faults: bool,
+    /// Resets under way, or with an outcome that nobody knows.
+    pub(super) resets: usize,
+    /// RESERVATION CONFLICT where it had to be, and preemptions.
+    pub(super) kept_out: u64,
+    pub(super) preempted: u64,
+}
+
+/// The reservation key of a player.
+pub(super) const fn key_of(player: usize) -> u64 {
+    0x1000 + player as u64
+}
+
+impl Book {
+    pub(super) fn new(blocks: usize, has_volatile_cache: bool, is_removable: bool) -> Self {
+        Self {
+            ledger: Ledger::new(blocks),
+            blocks,
+            has_volatile_cache,
+            begun: BTreeMap::new(),
+            known: Some(Reservations::default()),
+            change: None,
+            overdue: BTreeMap::new(),
+            medium: Known::new(true),
+            cache: Known::new(has_volatile_cache),
+            preventing: BTreeMap::new(),
+            prevented_until: 0,
+            last: 0,
+            is_removable,
+            has_faults: false,
+            resets: 0,
+            kept_out: 0,
+            preempted: 0,
+        }
+    }
+
+    // ---- what to ask for ---------------------------------------------------------------------
+
+    /// A command on blocks, which would write this.
+    pub(super) fn draw(&self, id: Handle, prng: &mut Prng) -> Operation {
+        let start = prng.size(0, self.blocks - 1);
+        let longest = if prng.chance(60) { self.blocks } else { 8 };
+        let blocks = start..start + prng.size(1, (self.blocks - start).min(longest));
+        match prng.below(100) {
+            0..36 => {
+                let room = match prng.chance(60) {
+                    true => prng.size(1, blocks.len() + 2),
+                    false => blocks.len(),
+                };
+                Operation::Read { blocks, room }
+            }
+            36..76 => Operation::Write {
+                blocks,
+                id,
+                fua: prng.chance(200),
+            },
+            76..83 => Operation::Zero {
+                blocks,
+                unmap: prng.chance(500),
+            },
+            83..88 => Operation::CompareAndWrite {
+                block: start,
+                old: self.ledger.guess(start),
+                id,
+            },
+            88..93 => Operation::Flush,
+            93 | 94 => Operation::Inquiry,
+            _ => Operation::TestUnitReady,
+        }
+    }
+
+    /// A command about the medium or the cache.
+    pub(super) fn draw_mode(&self, prng: &mut Prng) -> Operation {
+        match prng.below(10) {
+            0..2 if self.is_removable => Operation::Eject,
+            2..5 if self.is_removable => Operation::Load,
+            5..8 if self.is_removable => Operation::Prevent {
+                on: prng.chance(600),
+            },
+            _ => Operation::SetWriteCache {
+                on: self.has_volatile_cache && prng.chance(500),
+            },
+        }
+    }
+
+    /// A command about reservations that this player may give now.
+    pub(super) fn draw_reservation(&self, player: usize, prng: &mut Prng) -> Option<Operation> {
+        if self.change.is_some() || !self.overdue.is_empty() {
+            return None;
+        }
+        let (key, kind) = (key_of(player), prng.pick(&KINDS).unwrap_or(1));
+        let aptpl = prng.chance(300);
+        let register = Operation::Register { key, aptpl };
+        let Some(known) = &self.known else {
+            return Some(match prng.chance(500) {
+                true => register,
+                false => Operation::Clear { key },
+            });
+        };
+        if let Some((holder, LEGACY)) = known.holder {
+            return (holder == player).then_some(Operation::Release);
+        }
+        if known.registered.is_empty() && prng.chance(200) {
+            return Some(Operation::Reserve);
+        }
+        if !known.registered.contains(&player) {
+            return Some(register);
+        }
+        match known.holder {
+            None if prng.chance(800) => Some(Operation::PersistentReserve { key, kind }),
+            Some((holder, _)) if holder != player && prng.chance(700) => {
+                let other = key_of(holder);
+                Some(Operation::PreemptAndAbort { key, other, kind })
+            }
+            Some((holder, _)) if holder == player && prng.chance(500) => None,
+            None | Some(_) => Some(match prng.chance(500) {
+                true => Operation::Clear { key },
+                false => Operation::Register { key: 0, aptpl },
+            }),
+        }
+    }
+
+    // ---- commands ----------------------------------------------------------------------------
+
+    /// A command is about to be sent, or may come here after all because its number leads here now.
+    pub(super) fn begin(
+        &mut self,
+        handle: Handle,
+        (player, number): (usize, u16),
+        operation: &Operation,
+    ) {
+        self.last = handle;
+        let ledger = &mut self.ledger;
+        let mut begun = Begun {
+            medium: self.medium.stamp(),
+            cache: self.cache.stamp(),
+            is_kept_out: false,
+            medium_change: None,
+            cache_change: None,
+            allows: Vec::new(),
+        };
+        match operation {
+            Operation::Read { blocks, room } => {
+                let seen = blocks.start..blocks.start + (*room).min(blocks.len());
+                ledger.begin_read(handle, seen);
+            }
+            Operation::Write { blocks, id, .. } => ledger.begin_write(handle, *id, blocks.clone()),
+            Operation::Zero { blocks, .. } => ledger.begin_write(handle, 0, blocks.clone()),
+            Operation::CompareAndWrite { block, id, .. } => {
+                ledger.begin_read(handle, *block..*block + 1);
+                ledger.begin_write(handle, *id, *block..*block + 1);
+            }
+            Operation::Flush => ledger.begin_flush(handle),
+            Operation::Eject => {
+                ledger.begin_flush(handle);
+                begun.medium_change = Some(self.medium.begin());
+            }
+            Operation::Load => begun.medium_change = Some(self.medium.begin()),
+            Operation::SetWriteCache { on } => {
+                if !on {
+                    ledger.begin_flush(handle);
+                }
+                begun.cache_change = Some(self.cache.begin());
+            }
+            Operation::Prevent { on: true } => {
+                self.preventing.insert(handle, ((player, number), false));
+            }
+            Operation::Prevent { on: false } => begun.allows = self.prevented_by(player),
+            Operation::Register { .. }
+            | Operation::PersistentReserve { .. }
+            | Operation::PreemptAndAbort { .. }
+            | Operation::Clear { .. }
+            | Operation::Reserve
+            | Operation::Release => {
+                let before = self.known.take();
+                self.change = Some(ReservationChange {
+                    handle,
+                    player,
+                    before,
+                });
+                self.spare_kept_out();
+            }
+            Operation::TestUnitReady | Operation::Inquiry => {}
+        }
+        let holder = self.known.as_ref().and_then(|known| known.holder);
+        if let Some((_, kind)) = holder.filter(|(holder, _)| *holder != player) {
+            let reads = matches!(operation, Operation::Read { .. });
+            let is_shut = matches!(kind, EXCLUSIVE_ACCESS | LEGACY);
+            begun.is_kept_out = operation.writes() || reads && is_shut;
+        }
+        self.begun.insert(handle, begun);
+    }
+
+    /// The PREVENTs of a player that were answered.
+    fn prevented_by(&self, player: usize) -> Vec<Handle> {
+        let of_player = |one: &(&Handle, &((usize, u16), bool))| {
+            let ((whose, _), is_answered) = *one.1;
+            whose == player && is_answered
+        };
+        let theirs = self.preventing.iter().filter(of_player);
+        theirs.map(|(handle, _)| *handle).collect()
+    }
+
+    /// The reservation that keeps commands out may go.
+    fn spare_kept_out(&mut self) {
+        for begun in self.begun.values_mut() {
+            begun.is_kept_out = false;
+        }
+    }
+
+    /// What was known of the medium while this command was under way: it was in, or out.
+    pub(super) fn medium_of(&self, handle: Handle) -> Option<bool> {
+        let begun = self.begun.get(&handle)?;
+        self.medium.since(begun.medium)
+    }
+
+    /// A number of somebody may have kept the medium in while this command was under way.
+    pub(super) fn was_prevented(&self, handle: Handle) -> bool {
+        !self.preventing.is_empty() || self.prevented_until >= handle
+    }
+
+    /// The same now.
+    pub(super) fn is_prevented(&self) -> bool {
+        !self.preventing.is_empty()
+    }
+
+    /// What a player cannot know yet may be answered at last.
+    pub(super) fn note_answer(&mut self, handle: Handle) {
+        self.overdue.remove(&handle);
+    }
+
+    /// The device server of this very unit has answered.
+    pub(super) fn answer(
+        &mut self,
+        handle: Handle,
+        door: (usize, u16),
+        operation: &Operation,
+        (status, end): (u8, End),
+        data: &[u8],
+    ) -> Result<(), Breach> {
+        let is_kept_out = self.begun.get(&handle).is_some_and(|it| it.is_kept_out);
+        if is_kept_out {
+            self.kept_out += u64::from(status == 0x18);
+            if end == End::Good {
+                let detail = format!("{operation:?} of {door:?} in spite of a reservation");
+                return Err(Breach::new("reservations-hold", detail));
+            }
+        }
+        let needs_medium = operation.writes() || matches!(operation, Operation::Read { .. });
+        if end == End::Good && needs_medium && self.medium_of(handle) == Some(false) {
+            let detail = format!("{operation:?} of {door:?} without a medium");
+            return Err(Breach::new("an-ejected-medium-is-left-alone", detail));
+        }
+        if is_change(operation) {
+            self.check_change(door.0, handle, operation, status)?;
+        }
+        if end == End::Good {
+            let checked = if let Operation::CompareAndWrite { block, old, .. } = operation {
+                let found = crate::ledger::content(*old, *block..*block + 1);
+                self.ledger.end_read(handle, Some(&found))
+            } else {
+                self.ledger.end_read(handle, Some(data))
+            };
+            checked.map_err(wrong)?;
+        }
+        self.end(handle, door, operation, end);
+        Ok(())
+    }
+
+    /// Whether what a read has given could have been read here.
+    pub(super) fn could_give(&mut self, handle: Handle, data: &[u8]) -> bool {
+        self.ledger.end_read(handle, Some(data)).is_ok()
+    }
+
+    /// A command is over, or nothing of it comes to pass from now on.
+    pub(super) fn end(
+        &mut self,
+        handle: Handle,
+        door: (usize, u16),
+        operation: &Operation,
+        end: End,
+    ) {
+        let Some(begun) = self.begun.remove(&handle) else {
+            return;
+        };
+        drop(self.ledger.end_read(handle, None));
+        let is_good = end == End::Good;
+        if operation.writes() {
+            let fua = matches!(operation, Operation::Write { fua: true, .. });
+            let is_through = self.cache.since(begun.cache) == Some(false);
+            let durable = fua || is_through || !self.has_volatile_cache;
+            self.ledger.end_write(
+                handle,
+                match end {
+                    End::Good => Ended::Good { durable },
+                    End::Refused => Ended::Refused,
+                    End::Uncertain => Ended::Uncertain,
+                },
+            );
+        }
+        self.ledger.end_flush(handle, is_good);
+        let value = |change: &Change<bool>, new: bool| match end {
+            End::Good => Some(new),
+            End::Refused => change.before,
+            End::Uncertain => None,
+        };
+        if let Some(change) = begun.medium_change {
+            let new = value(&change, matches!(operation, Operation::Load));
+            self.medium.end(change, new);
+        }
+        if let Some(change) = begun.cache_change {
+            let new = value(
+                &change,
+                matches!(operation, Operation::SetWriteCache { on: true }),
+            );
+            self.cache.end(change, new);
+        }
+        if let Some(of) = self.preventing.get_mut(&handle) {
+            of.1 = true;
+        }
+        for allowed in begun.allows.into_iter().filter(|_| is_good) {
+            self.allow_where(|handle, _| handle == allowed);
+        }
+        self.end_change(door.0, handle, operation, end);
+    }
+
+    // ---- reservations ------------------------------------------------------------------------
+
+    fn check_change(
+        &self,
+        player: usize,
+        handle: Handle,
+        operation: &Operation,
+        status: u8,
+    ) -> Result<(), Breach> {
+        let change = self.change.as_ref().filter(|one| one.handle == handle);
+        let before = change.and_then(|change| change.before.as_ref());
+        let must_be_good = before.is_some_and(|before| {
+            let is_registered = before.registered.contains(&player);
+            let is_locked = matches!(before.holder, Some((other, LEGACY)) if other != player);
+            (is_registered || matches!(operation, Operation::Register { .. })) && !is_locked
+        });
+        if must_be_good && status == 0x18 {
+            let detail = format!("{operation:?} of player {player} conflicts with {before:?}");
+            return Err(Breach::new("reservations-are-as-they-were-made", detail));
+        }
+        Ok(())
+    }
+
+    fn end_change(&mut self, player: usize, handle: Handle, operation: &Operation, end: End) {
+        let change = self.change.take_if(|change| change.handle == handle);
+        let Some(ReservationChange { before, .. }) = change else {
+            return;
+        };
+        self.known = match end {
+            End::Good => after(before, player, operation),
+            End::Refused => before,
+            // It may have come into force.
+            End::Uncertain => None,
+        };
+        // A reset may have ended it already.
+        let is_at_risk = self.resets > 0;
+        self.known
+            .take_if(|known| is_at_risk && matches!(known.holder, Some((_, LEGACY))));
+        if let Operation::PreemptAndAbort { .. } = operation
+            && end == End::Good
+        {
+            self.preempted += 1;
+        }
+    }
+
+    /// Whether what was under way of players with this key is over: nothing of it comes to pass, as long as somebody
+    /// else has a reservation.
+    pub(super) fn keeps_out(&self, key: u64) -> bool {
+        let holder = self.known.as_ref().and_then(|known| known.holder);
+        holder.is_some_and(|(holder, _)| key_of(holder) != key)
+    }
+
+    pub(super) fn note_overdue(&mut self, handle: Handle, player: usize) {
+        self.overdue.insert(handle, player);
+    }
+
+    // ---- what happens to all nexuses ---------------------------------------------------------
+
+    /// A nexus may be over: what was RESERVEd by it may not be.
+    pub(super) fn note_leaving(&mut self, player: usize) {
+        let holder = Some((player, LEGACY));
+        if let Some(change) = &mut self.change {
+            let is_own = change.player == player;
+            let before = &mut change.before;
+            before.take_if(|before| is_own || before.holder == holder);
+        }
+        if self.known.take_if(|known| known.holder == holder).is_some() {
+            self.spare_kept_out();
+        }
+    }
+
+    /// All that a session of a player had is over.
+    pub(super) fn note_left(&mut self, player: usize) {
+        self.overdue.retain(|_, whose| *whose != player);
+        self.allow_removal(player);
+    }
+
+    fn allow_removal(&mut self, player: usize) {
+        self.allow_where(|_, (whose, _)| whose == player);
+    }
+
+    /// A player does not see the unit by any number that it saw it by before this was sent.
+    pub(super) fn allow_removal_before(&mut self, player: usize, sent: Handle) {
+        self.allow_where(|handle, (whose, _)| whose == player && handle < sent);
+    }
+
+    fn allow_where(&mut self, is_meant: impl Fn(Handle, (usize, u16)) -> bool) {
+        if self.is_prevented() {
+            self.prevented_until = self.last;
+        }
+        self.preventing
+            .retain(|handle, (whose, _)| !is_meant(*handle, *whose));
+    }
+
+    /// A reset may come to pass.
+    pub(super) fn begin_reset(&mut self) -> Change<bool> {
+        self.resets += 1;
+        if let Some(change) = &mut self.change {
+            change.before = None;
+        }
+        let is_legacy = |known: &mut Reservations| matches!(known.holder, Some((_, LEGACY)));
+        if self.known.take_if(is_legacy).is_some() {
+            self.spare_kept_out();
+        }
+        self.cache.begin()
+    }
+
+    /// It has come to pass after it was sent, or is not known to have.
+    pub(super) fn end_reset(&mut self, change: Change<bool>, done: Option<Handle>) {
+        self.resets = self.resets.saturating_sub(1);
+        // It goes back to what was saved where that is on.
+        let stays = change.before == Some(true);
+        self.cache.end(change, stays.then_some(true));
+        if let Some(sent) = done {
+            self.allow_where(|handle, _| handle < sent);
+        }
+    }
+
+    /// An administrator moves the medium.
+    pub(super) fn begin_move(&mut self, handle: Handle, is_eject: bool) -> Change<bool> {
+        if is_eject {
+            self.ledger.begin_flush(handle);
+        }
+        self.medium.begin()
+    }
+
+    pub(super) fn end_move(
+        &mut self,
+        handle: Handle,
+        change: Change<bool>,
+        (is_eject, is_good): (bool, bool),
+    ) {
+        self.ledger.end_flush(handle, is_eject && is_good);
+        // What has failed has changed nothing.
+        let now = if is_good {
+            Some(!is_eject)
+        } else {
+            change.before
+        };
+        self.medium.end(change, now);
+    }
+
+    pub(super) const fn is_in(&self) -> Option<bool> {
+        self.medium.now()
+    }
+
+    /// The machine of the target has stopped.
+    pub(super) fn crash(&mut self) {
+        self.ledger.crash();
+        self.begun.clear();
+        self.overdue.clear();
+        self.preventing.clear();
+        (self.known, self.change) = (None, None);
+        self.medium.forget();
+        self.cache.forget();
+        self.resets = 0;
+    }
+
+    /// Holds the medium against the book.
+    pub(super) fn check(&mut self, content: &[u8]) -> Result<(), Breach> {
+        self.ledger.check_all(content).map_err(wrong)
+    }
+}
+
+/// It changes reservations.
+pub(super) const fn is_change(operation: &Operation) -> bool {
+    matches!(
+        operation,
+        Operation::Register { .. }
+            | Operation::PersistentReserve { .. }
+            | Operation::PreemptAndAbort { .. }
+            | Operation::Clear { .. }
+            | Operation::Reserve
+            | Operation::Release
+    )
+}
+
+/// What is known after a command that ended with GOOD.
+fn after(
+    before: Option<Reservations>,
+    player: usize,
+    operation: &Operation,
+) -> Option<Reservations> {
+    if let Operation::Clear { .. } = operation {
+        return Some(Reservations::default());
+    }
+    let mut known = before?;
+    if let Operation::Register { key: 0, .. } = operation {
+        known.registered.remove(&player);
+        known.holder.take_if(|(holder, _)| *holder == player);
+    } else if let Operation::Register { .. } = operation {
+        known.registered.insert(player);
+    }
+    if let Operation::PersistentReserve { kind, .. } = operation {
+        known.holder = Some((player, *kind));
+    }
+    if let Operation::PreemptAndAbort { other, kind, .. } = operation {
+        known.registered.retain(|one| key_of(*one) != *other);
+        let is_theirs = |(holder, _): (usize, u8)| key_of(holder) == *other;
+        if known.holder.is_some_and(is_theirs) {
+            known.holder = Some((player, *kind));
+        }
+    }
+    if let Operation::Reserve = operation {
+        known.holder = Some((player, LEGACY));
+    }
+    if let Operation::Release = operation {
+        known.holder.take_if(|holder| *holder == (player, LEGACY));
+    }
+    Some(known)
+}
+
+fn wrong(found: WrongData) -> Breach {
+    let WrongData { lba, got, possible } = found;
+    let detail = format!("block {lba} holds {got}, possible are {possible:?}");
+    Breach::new("reads-give-what-was-written", detail)
+}

@@ -1,0 +1,887 @@
+//! Which commands are under way, which units they may concern, who sees what, and what each nexus must be notified of.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use engine::{TargetIndex, VisibleLun};
+
+use super::book::{Book, End, is_change, key_of};
+use super::known::Change;
+use crate::initiator::{Breach, Operation, is_refused};
+use crate::ledger::Handle;
+use crate::plan::{Plan, initiator_name};
+use crate::prng::Prng;
+
+/// A player and one of its numbers: a LUN, the handle of a device, 0 for the unit of an export.
+pub(super) type Door = (usize, u16);
+
+/// A status and its sense key, ASC and ASCQ. An error of NBD has no sense.
+pub(super) type Answer = (u8, Option<(u8, u8, u8)>);
+
+/// How a player comes in.
+#[derive(Clone, Debug)]
+pub(super) enum Seat {
+    Iscsi { host: usize, target: TargetIndex },
+    Hyperscsi,
+    Nbd { export: String },
+}
+
+/// What came of commands.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Outcomes {
+    /// They ended with GOOD.
+    pub good: u64,
+    /// They ended otherwise.
+    pub failed: u64,
+    /// Of those, with RESERVATION CONFLICT where it had to be.
+    pub kept_out: u64,
+    /// PREEMPT AND ABORT that ended with GOOD.
+    pub preempted: u64,
+    /// They have no answer.
+    pub lost: u64,
+    /// Unit attentions.
+    pub attentions: u64,
+    /// Resets that were answered as done.
+    pub resets: u64,
+    /// Commands whose number led elsewhere while they were under way.
+    pub moved: u64,
+}
+
+/// A command that has no answer yet.
+#[derive(Debug)]
+struct Open {
+    door: Door,
+    operation: Operation,
+    /// Where its number may lead, while it is under way.
+    units: BTreeSet<usize>,
+    /// Its number may lead nowhere.
+    may_miss: bool,
+    /// It may come in by a view that lets it write, or by one that does not.
+    may_write: bool,
+    may_be_refused: bool,
+    /// It may end without an answer.
+    may_vanish: bool,
+    /// Nobody will answer it. It may come to pass until the next session of its player begins.
+    is_lost: bool,
+}
+
+/// Kinds of unit attentions.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Kind {
+    Reset,
+    Medium,
+    Mode,
+    Reservations,
+    Luns,
+}
+
+const KINDS: usize = 5;
+
+impl Kind {
+    const fn of(asc: u8, ascq: u8) -> Option<Self> {
+        match (asc, ascq) {
+            (0x29, _) => Some(Self::Reset),
+            (0x28, 0) => Some(Self::Medium),
+            (0x2a, 1) => Some(Self::Mode),
+            (0x2a, 3..=5) => Some(Self::Reservations),
+            (0x3f, 0x0e) => Some(Self::Luns),
+            _ => None,
+        }
+    }
+}
+
+/// A number of a session.
+#[derive(Debug)]
+struct Nexus {
+    since: Handle,
+    /// How many unit attentions of each kind it may still report.
+    credits: [u32; KINDS],
+    /// When it has reported a reset last.
+    reported: Handle,
+    /// Commands from this one on do not end with GOOD before it has reported a reset.
+    owes_from: Option<Handle>,
+}
+
+/// A reset that has no answer yet.
+#[derive(Debug)]
+struct Reset {
+    player: usize,
+    /// The number that it was sent by, if it is for one.
+    number: Option<u16>,
+    /// What it may reset, and whether it does for certain.
+    units: Vec<(usize, Change<bool>, bool)>,
+}
+
+/// Of which unit attentions a command is the reason, how many and of which units.
+fn notice_of(open: &Open) -> Option<(Kind, u32, BTreeSet<usize>)> {
+    let (kind, count) = if open.operation == Operation::Load {
+        (Kind::Medium, 1)
+    } else if let Operation::SetWriteCache { .. } = open.operation {
+        (Kind::Mode, 2)
+    } else if is_change(&open.operation) {
+        (Kind::Reservations, 2)
+    } else {
+        return None;
+    };
+    Some((kind, count, open.units.clone()))
+}
+
+/// See above.
+#[derive(Debug)]
+pub(super) struct Books {
+    pub(super) units: Vec<Book>,
+    pub(super) seats: Vec<Seat>,
+    pub(super) plan: Plan,
+    /// What was in force before, while a change is under way.
+    before: Option<Plan>,
+    changed: Handle,
+    /// Players that keep no number of a unit while it is, and the unit.
+    losing: Vec<(usize, usize)>,
+    /// Devices that have been away, perhaps since their client has opened them.
+    shut: BTreeSet<Door>,
+    open: BTreeMap<Handle, Open>,
+    next_handle: Handle,
+    nexuses: BTreeMap<Door, Nexus>,
+    /// Players that have a session, or are about to.
+    present: BTreeSet<usize>,
+    resets: BTreeMap<Handle, Reset>,
+    /// Units whose media an administrator loads.
+    loads: BTreeSet<usize>,
+    /// Players whose sessions the target may end.
+    may_end: BTreeSet<usize>,
+    cold: BTreeSet<TargetIndex>,
+    pub(super) outcomes: Outcomes,
+    /// For the diary, if there is one.
+    pub(super) notes: Option<Vec<String>>,
+}
+
+impl Books {
+    pub(super) fn new(units: Vec<Book>, plan: Plan, seats: Vec<Seat>) -> Self {
+        Self {
+            units,
+            seats,
+            plan,
+            before: None,
+            changed: 0,
+            losing: Vec::new(),
+            shut: BTreeSet::new(),
+            open: BTreeMap::new(),
+            next_handle: 1,
+            nexuses: BTreeMap::new(),
+            present: BTreeSet::new(),
+            resets: BTreeMap::new(),
+            loads: BTreeSet::new(),
+            may_end: BTreeSet::new(),
+            cold: BTreeSet::new(),
+            outcomes: Outcomes::default(),
+            notes: None,
+        }
+    }
+
+    pub(super) const fn new_handle(&mut self) -> Handle {
+        let handle = self.next_handle;
+        self.next_handle += 1;
+        handle
+    }
+
+    // ---- who sees what -----------------------------------------------------------------------
+
+    /// What a player sees. `None`: it has no access.
+    fn luns(&self, plan: &Plan, player: usize) -> Option<Vec<VisibleLun>> {
+        match &self.seats[player] {
+            Seat::Iscsi { host, target } => plan.luns(&initiator_name(*host), *target),
+            Seat::Hyperscsi => Some(plan.devices.clone()),
+            Seat::Nbd { export } => {
+                let mut all = plan.exports.iter();
+                let found = all.find(|one| one.name == *export)?;
+                Some(vec![VisibleLun {
+                    lun: 0,
+                    ..found.lun
+                }])
+            }
+        }
+    }
+
+    fn plans(&self) -> impl Iterator<Item = &Plan> {
+        std::iter::once(&self.plan).chain(&self.before)
+    }
+
+    /// What a number may lead to, by each plan that may be in force.
+    fn views(&self, (player, number): Door) -> Vec<Option<VisibleLun>> {
+        let view = |plan: &Plan| {
+            let luns = self.luns(plan, player)?;
+            luns.into_iter().find(|lun| lun.lun == number)
+        };
+        self.plans().map(view).collect()
+    }
+
+    /// The numbers that a player may ask by.
+    pub(super) fn numbers(&self, player: usize) -> Vec<u16> {
+        let luns = self.plans().filter_map(|plan| self.luns(plan, player));
+        let numbers: BTreeSet<u16> = luns.flatten().map(|lun| lun.lun).collect();
+        numbers.into_iter().collect()
+    }
+
+    /// The only unit that a number may lead to.
+    pub(super) fn unit_of(&self, door: Door) -> Option<usize> {
+        let views = self.views(door);
+        let mut units = views
+            .iter()
+            .map(|view| view.map(|view| view.unit.as_usize()));
+        let first = units.next()??;
+        units.all(|unit| unit == Some(first)).then_some(first)
+    }
+
+    /// All that a player may see.
+    fn units_of(&self, player: usize) -> Vec<usize> {
+        let luns = self.plans().filter_map(|plan| self.luns(plan, player));
+        let units: BTreeSet<usize> = luns.flatten().map(|lun| lun.unit.as_usize()).collect();
+        units.into_iter().collect()
+    }
+
+    /// Whether the target may end the session of a player, or its login, for no reason of its own.
+    pub(super) fn may_end(&self, player: usize) -> bool {
+        self.may_end.contains(&player) || self.luns(&self.plan, player).is_none()
+    }
+
+    // ---- sessions ----------------------------------------------------------------------------
+
+    /// A player begins to log in.
+    pub(super) fn open_session(&mut self, player: usize) {
+        self.present.insert(player);
+        self.nexuses.retain(|(whose, _), _| *whose != player);
+        self.credit(Kind::Reset, 1, |door, _| door.0 == player);
+        self.credit_under_way(|door| door.0 == player);
+        if self.before.is_some() {
+            self.credit_change(player);
+        }
+        if let Seat::Iscsi { target, .. } = &self.seats[player]
+            && self.cold.contains(target)
+        {
+            self.may_end.insert(player);
+        }
+    }
+
+    /// Of what is under way a nexus may be notified that has just begun.
+    fn credit_under_way(&mut self, is_meant: impl Fn(Door) -> bool) {
+        let resets = self.resets.values().map(|reset| {
+            let units = reset.units.iter().map(|(unit, ..)| *unit);
+            (Kind::Reset, 1, units.collect())
+        });
+        let loads = self.loads.iter();
+        let loads = loads.map(|unit| (Kind::Medium, 1, BTreeSet::from([*unit])));
+        let notices = self.open.values().filter_map(notice_of);
+        for (kind, count, units) in notices.chain(resets).chain(loads).collect::<Vec<_>>() {
+            self.credit(kind, count, |door, unit| {
+                is_meant(door) && units.contains(&unit)
+            });
+        }
+    }
+
+    /// An administrator loads the medium of a unit.
+    pub(super) fn begin_load(&mut self, unit: usize) {
+        self.loads.insert(unit);
+        self.credit(Kind::Medium, 1, |_, at| at == unit);
+    }
+
+    pub(super) fn end_load(&mut self, unit: usize) {
+        self.loads.remove(&unit);
+    }
+
+    /// A session of a player begins: all that was under way of its last one is over.
+    pub(super) fn rejoin(&mut self, player: usize) {
+        for book in &mut self.units {
+            book.note_left(player);
+        }
+        let of_player = self.open.iter().filter(|(_, open)| open.door.0 == player);
+        let over: Vec<Handle> = of_player.map(|(handle, _)| *handle).collect();
+        for handle in over {
+            self.forget(handle);
+        }
+    }
+
+    /// The session of a player may be over.
+    pub(super) fn leave(&mut self, player: usize) {
+        self.present.remove(&player);
+        self.note_leaving(player);
+    }
+
+    /// It will be over.
+    pub(super) fn note_leaving(&mut self, player: usize) {
+        for book in &mut self.units {
+            book.note_leaving(player);
+        }
+    }
+
+    // ---- commands ----------------------------------------------------------------------------
+
+    /// A command that a player may give by this number.
+    pub(super) fn draw(&mut self, door: Door, prng: &mut Prng) -> Option<Operation> {
+        let unit = self.unit_of(door)?;
+        let book = &self.units[unit];
+        let is_nbd = matches!(self.seats[door.0], Seat::Nbd { .. });
+        match prng.below(100) {
+            0..8 if !is_nbd => book.draw_reservation(door.0, prng),
+            8..13 if !is_nbd => Some(book.draw_mode(prng)),
+            _ => Some(book.draw(self.next_handle, prng)),
+        }
+    }
+
+    /// A command is about to be sent.
+    pub(super) fn begin(&mut self, door: Door, operation: Operation) -> Handle {
+        let handle = self.new_handle();
+        let views = self.views(door);
+        let mut open = Open {
+            door,
+            operation,
+            units: BTreeSet::new(),
+            may_miss: false,
+            may_write: false,
+            may_be_refused: false,
+            may_vanish: false,
+            is_lost: false,
+        };
+        // What comes while a number changes is aborted with what was there before.
+        open.may_vanish = views.iter().any(|view| *view != views[0]);
+        for view in views {
+            self.note_view(handle, &mut open, view);
+        }
+        let key = key_of(door.0);
+        let preempted = |other: &Open| {
+            let is_meant = matches!(&other.operation, Operation::PreemptAndAbort { other, .. } if *other == key);
+            is_meant && !other.units.is_disjoint(&open.units)
+        };
+        let is_preempted = self.open.values().any(preempted);
+        let is_reset = open.units.iter().any(|unit| self.units[*unit].resets > 0);
+        open.may_vanish |= is_preempted || is_reset;
+        self.note_beginning(&open);
+        self.open.insert(handle, open);
+        handle
+    }
+
+    /// Its number may lead there.
+    fn note_view(&mut self, handle: Handle, open: &mut Open, view: Option<VisibleLun>) {
+        let Some(view) = view else {
+            open.may_miss = true;
+            return;
+        };
+        open.may_write |= !view.read_only;
+        open.may_be_refused |= view.read_only;
+        let unit = view.unit.as_usize();
+        if open.units.insert(unit) {
+            self.units[unit].begin(handle, open.door, &open.operation);
+        }
+    }
+
+    /// What a command may do to others.
+    fn note_beginning(&mut self, open: &Open) {
+        if let Some((kind, count, units)) = notice_of(open) {
+            self.credit(kind, count, |_, unit| units.contains(&unit));
+        }
+        let units = &open.units;
+        if let Operation::PreemptAndAbort { other, .. } = &open.operation {
+            self.excuse(|of| key_of(of.door.0) == *other && !of.units.is_disjoint(units));
+        }
+    }
+
+    /// Commands that may end without an answer from now on.
+    fn excuse(&mut self, is_meant: impl Fn(&Open) -> bool) {
+        for open in self.open.values_mut() {
+            open.may_vanish |= is_meant(open);
+        }
+    }
+
+    /// A player has asked for the end of this command.
+    pub(super) fn excuse_one(&mut self, handle: Handle) {
+        if let Some(open) = self.open.get_mut(&handle) {
+            open.may_vanish = true;
+        }
+    }
+
+    /// A player has asked for the end of its commands by this number.
+    pub(super) fn excuse_by(&mut self, door: Door) {
+        self.excuse(|open| open.door == door);
+    }
+
+    /// Whether a command may end without an answer.
+    pub(super) fn may_vanish(&self, handle: Handle) -> bool {
+        self.open.get(&handle).is_none_or(|open| open.may_vanish)
+    }
+
+    /// Whether its number may lead nowhere.
+    pub(super) fn may_miss(&self, handle: Handle) -> bool {
+        let open = self.open.get(&handle);
+        open.is_none_or(|open| open.may_miss || self.shut.contains(&open.door))
+    }
+
+    /// Whether its number has led elsewhere since it was sent, or just before.
+    pub(super) fn has_moved(&self, handle: Handle) -> bool {
+        let open = self.open.get(&handle);
+        open.is_some_and(|open| open.may_miss || open.units.len() > 1)
+    }
+
+    /// A device is open now.
+    pub(super) fn note_opened(&mut self, door: Door) {
+        self.shut.remove(&door);
+    }
+
+    /// The device server has answered. What was given up before is not looked at.
+    pub(super) fn answer(
+        &mut self,
+        handle: Handle,
+        answer: Answer,
+        data: &[u8],
+    ) -> Result<(), Breach> {
+        for book in &mut self.units {
+            book.note_answer(handle);
+        }
+        let Some(open) = self.open.remove(&handle) else {
+            return Ok(());
+        };
+        let (status, sense) = answer;
+        if let Some(notes) = &mut self.notes {
+            let (door, operation) = (open.door, &open.operation);
+            notes.push(format!(
+                "{door:?} {handle} {operation:?} ends: {status:#04x} {sense:x?}"
+            ));
+        }
+        let (is_good, is_refused) = (status == 0, is_refused(status, sense));
+        self.outcomes.good += u64::from(is_good);
+        self.outcomes.failed += u64::from(!is_good);
+        let Open {
+            door, operation, ..
+        } = &open;
+        let found = |what: &str| {
+            format!("{what}: {status:#04x} {sense:x?} for {operation:?} of {door:?}, {open:?}")
+        };
+        if !self.is_explained(handle, &open, answer) {
+            let detail = found("unexplained");
+            return Err(Breach::new("every-status-has-a-reason", detail));
+        }
+        if let Some((6, asc, ascq)) = sense
+            && let Some(kind) = Kind::of(asc, ascq)
+        {
+            self.take_attention(*door, kind, &found)?;
+        }
+        if is_good && operation.writes() && !open.may_write {
+            let detail = found("in a view that is read-only");
+            return Err(Breach::new("who-may-not-write-does-not", detail));
+        }
+        if is_good && *operation != Operation::Inquiry {
+            self.check_owed(handle, *door, &found)?;
+        }
+        let end = match (is_good, is_refused) {
+            (true, _) => End::Good,
+            (false, true) => End::Refused,
+            (false, false) => End::Uncertain,
+        };
+        let mut units = open.units.iter();
+        if let (Some(unit), None) = (units.next(), units.next()) {
+            self.units[*unit].answer(handle, *door, operation, (status, end), data)?;
+        } else {
+            self.end_moved(handle, &open, end, data)?;
+        }
+        if let Operation::PreemptAndAbort { other, .. } = &open.operation
+            && is_good
+        {
+            self.end_preempted(&open.units, *other);
+        }
+        Ok(())
+    }
+
+    /// A command has ended whose number leads elsewhere than when it was sent.
+    fn end_moved(
+        &mut self,
+        handle: Handle,
+        open: &Open,
+        end: End,
+        data: &[u8],
+    ) -> Result<(), Breach> {
+        self.outcomes.moved += 1;
+        let is_read = matches!(open.operation, Operation::Read { .. });
+        let mut can_be = !is_read || end != End::Good;
+        for unit in &open.units {
+            let book = &mut self.units[*unit];
+            can_be |= is_read && book.could_give(handle, data);
+            let end = match end {
+                End::Refused => End::Refused,
+                End::Good | End::Uncertain => End::Uncertain,
+            };
+            book.end(handle, open.door, &open.operation, end);
+        }
+        match can_be {
+            true => Ok(()),
+            false => {
+                let detail = format!("{open:?} gives what is on none of them");
+                Err(Breach::new("reads-give-what-was-written", detail))
+            }
+        }
+    }
+
+    fn is_explained(&self, handle: Handle, open: &Open, (status, sense): Answer) -> bool {
+        let any = |is: &dyn Fn(&Book) -> bool| open.units.iter().any(|unit| is(&self.units[*unit]));
+        match (status, sense) {
+            (0x00 | 0x08 | 0x18 | 0x28, _) | (0x02, None) => true,
+            (0x02, Some((6, asc, ascq))) => Kind::of(asc, ascq).is_some(),
+            (0x02, Some((5, 0x25, _))) => open.may_miss,
+            (0x02, Some((7, 0x27, _))) => open.may_be_refused,
+            // It has come to another unit than was meant.
+            (0x02, Some((5, 0x20 | 0x24 | 0x26, _))) => open.units.len() > 1,
+            (0x02, Some((5, 0x53, 2))) => any(&|book| book.was_prevented(handle)),
+            (0x02, Some((2, 0x3a, _))) => any(&|book| book.medium_of(handle) != Some(true)),
+            (0x02, Some((0x0e, 0x1d, _))) => {
+                matches!(open.operation, Operation::CompareAndWrite { .. })
+            }
+            // What it was to save could not be saved.
+            (0x02, Some((4, 0x44, 0))) if is_change(&open.operation) => true,
+            (0x02, Some((3 | 4, ..))) => any(&|book| book.has_faults),
+            (0x02, Some((0x0b, 0x0c | 0x47, _))) => false,
+            (0x02, Some((2 | 0x0b, ..))) => true,
+            (_, _) => false,
+        }
+    }
+
+    /// What was under way of players that were preempted is over, as long as somebody else has a reservation.
+    fn end_preempted(&mut self, units: &BTreeSet<usize>, key: u64) {
+        let mut units = units.iter();
+        let (Some(&unit), None) = (units.next(), units.next()) else {
+            return;
+        };
+        if !self.units[unit].keeps_out(key) {
+            return;
+        }
+        let is_theirs = |open: &Open| {
+            let is_here = open.units.len() == 1 && open.units.contains(&unit);
+            is_here && key_of(open.door.0) == key && open.operation.writes()
+        };
+        let theirs = self.open.iter().filter(|(_, open)| is_theirs(open));
+        let theirs: Vec<_> = theirs
+            .map(|(handle, open)| (*handle, open.door.0))
+            .collect();
+        for (handle, player) in theirs {
+            self.forget(handle);
+            self.units[unit].note_overdue(handle, player);
+        }
+    }
+
+    /// A command ends without an answer, and nothing of it comes to pass from now on.
+    pub(super) fn forget(&mut self, handle: Handle) {
+        self.end_without_answer(handle, End::Uncertain);
+    }
+
+    /// A command was not carried out, and will not be.
+    pub(super) fn refuse(&mut self, handle: Handle) {
+        self.end_without_answer(handle, End::Refused);
+    }
+
+    fn end_without_answer(&mut self, handle: Handle, end: End) {
+        let Some(open) = self.open.remove(&handle) else {
+            return;
+        };
+        // It may have taken an attention along.
+        if let Some(nexus) = self.nexuses.get_mut(&open.door) {
+            nexus.owes_from = None;
+        }
+        for unit in &open.units {
+            self.units[*unit].note_answer(handle);
+            self.units[*unit].end(handle, open.door, &open.operation, end);
+        }
+    }
+
+    /// Nobody will answer a command. It may come to pass until the next session of its player begins.
+    pub(super) fn lose(&mut self, handle: Handle) {
+        if let Some(open) = self.open.get_mut(&handle) {
+            open.is_lost = true;
+            self.outcomes.lost += 1;
+        }
+    }
+
+    // ---- unit attentions ---------------------------------------------------------------------
+
+    /// Nexuses that are meant may report so many more unit attentions of a kind.
+    pub(super) fn credit(
+        &mut self,
+        kind: Kind,
+        count: u32,
+        is_meant: impl Fn(Door, usize) -> bool,
+    ) {
+        let now = self.next_handle;
+        for player in self.present.clone() {
+            for number in self.numbers(player) {
+                let door = (player, number);
+                let views = self.views(door);
+                let mut units = views.iter().flatten();
+                if units.any(|view| is_meant(door, view.unit.as_usize())) {
+                    let nexus = self.nexuses.entry(door).or_insert_with(|| Nexus {
+                        since: now,
+                        credits: [0; KINDS],
+                        reported: 0,
+                        owes_from: None,
+                    });
+                    nexus.credits[kind as usize] += count;
+                }
+            }
+        }
+    }
+
+    fn take_attention(
+        &mut self,
+        door: Door,
+        kind: Kind,
+        found: &impl Fn(&str) -> String,
+    ) -> Result<(), Breach> {
+        self.outcomes.attentions += 1;
+        let now = self.next_handle;
+        let Some(nexus) = self.nexuses.get_mut(&door) else {
+            return Ok(());
+        };
+        if kind == Kind::Reset {
+            (nexus.reported, nexus.owes_from) = (now, None);
+        }
+        let credit = &mut nexus.credits[kind as usize];
+        match credit.checked_sub(1) {
+            Some(left) => {
+                *credit = left;
+                Ok(())
+            }
+            None => Err(Breach::new("an-attention-comes-once", found("again"))),
+        }
+    }
+
+    /// A nexus that has not reported a reset does not carry out commands that were sent after it.
+    fn check_owed(
+        &self,
+        handle: Handle,
+        door: Door,
+        found: &impl Fn(&str) -> String,
+    ) -> Result<(), Breach> {
+        let owes_from = self.nexuses.get(&door).and_then(|nexus| nexus.owes_from);
+        // One that was sent before it may have got the attention, and its answer be on its way.
+        let mut before = self.open.range(..handle);
+        let is_first = !before.any(|(_, open)| open.door == door);
+        if owes_from.is_some_and(|from| handle >= from) && is_first {
+            let detail = found("before the attention");
+            return Err(Breach::new("a-reset-is-reported-to-each-nexus", detail));
+        }
+        Ok(())
+    }
+
+    // ---- resets ------------------------------------------------------------------------------
+
+    /// A player is about to reset what it sees, or the unit of one number.
+    pub(super) fn begin_reset(&mut self, player: usize, number: Option<u16>) -> Handle {
+        let units = self.units_to_reset(player, number);
+        let handle = self.new_handle();
+        let reset = Reset {
+            player,
+            number,
+            units: Vec::new(),
+        };
+        self.resets.insert(handle, reset);
+        for unit in units {
+            // Only what it may write by some number is reset for certain.
+            let mut numbers = self.numbers(player).into_iter();
+            let is_certain = numbers.any(|number| {
+                let mut views = self.views((player, number)).into_iter();
+                views.all(|view| {
+                    view.is_some_and(|view| view.unit.as_usize() == unit && !view.read_only)
+                })
+            });
+            self.extend_reset(handle, unit, is_certain);
+        }
+        handle
+    }
+
+    fn units_to_reset(&self, player: usize, number: Option<u16>) -> Vec<usize> {
+        let Some(number) = number else {
+            return self.units_of(player);
+        };
+        let views = self.views((player, number)).into_iter().flatten();
+        let units: BTreeSet<usize> = views.map(|view| view.unit.as_usize()).collect();
+        units.into_iter().collect()
+    }
+
+    /// A reset may come to a unit.
+    fn extend_reset(&mut self, handle: Handle, unit: usize, is_certain: bool) {
+        self.credit(Kind::Reset, 1, |_, at| at == unit);
+        self.excuse(|open| open.units.contains(&unit));
+        let change = self.units[unit].begin_reset();
+        if let Some(reset) = self.resets.get_mut(&handle) {
+            reset.units.push((unit, change, is_certain));
+        }
+    }
+
+    /// It was answered. One that has failed may come to pass at any time until nothing is under way.
+    pub(super) fn end_reset(&mut self, handle: Handle, is_done: bool) {
+        if is_done {
+            self.close_reset(handle, true);
+        }
+    }
+
+    fn close_reset(&mut self, handle: Handle, is_done: bool) {
+        let Some(Reset { units, .. }) = self.resets.remove(&handle) else {
+            return;
+        };
+        let now = self.new_handle();
+        self.outcomes.resets += u64::from(is_done);
+        for (unit, change, is_certain) in units {
+            let is_done = is_done && is_certain;
+            self.units[unit].end_reset(change, is_done.then_some(handle));
+            let doors: Vec<Door> = self.nexuses.keys().copied().collect();
+            for door in doors.into_iter().filter(|_| is_done) {
+                let is_nbd = matches!(self.seats[door.0], Seat::Nbd { .. });
+                let is_it = self.unit_of(door) == Some(unit) && self.changed < handle;
+                if let Some(nexus) = self.nexuses.get_mut(&door)
+                    && is_it
+                    && !is_nbd
+                    && nexus.since < handle
+                    && nexus.reported < handle
+                {
+                    nexus.owes_from = Some(now);
+                }
+            }
+        }
+    }
+
+    /// All sessions of the target of a player may end.
+    pub(super) fn note_cold(&mut self, player: usize) {
+        let Seat::Iscsi { target, .. } = self.seats[player] else {
+            return;
+        };
+        self.cold.insert(target);
+        let is_of_it =
+            |seat: &Seat| matches!(seat, Seat::Iscsi { target: its, .. } if *its == target);
+        let seats = self.seats.iter().enumerate();
+        let meant = seats.filter(|(_, seat)| is_of_it(seat));
+        self.may_end.extend(meant.map(|(player, _)| player));
+        let ending = self.may_end.clone();
+        self.excuse(|open| ending.contains(&open.door.0));
+    }
+
+    // ---- changes of the plan -----------------------------------------------------------------
+
+    /// An administrator changes who sees what.
+    pub(super) fn begin_change(&mut self, plan: Plan) {
+        self.before = Some(std::mem::replace(&mut self.plan, plan));
+        self.changed = self.new_handle();
+        for player in self.present.clone() {
+            self.credit_change(player);
+        }
+        for player in 0..self.seats.len() {
+            let mut views = self.plans().map(|plan| self.luns(plan, player));
+            let is_whole = matches!(self.seats[player], Seat::Nbd { .. });
+            let (now, before) = (views.next().flatten(), views.next().flatten());
+            let is_other = now != before;
+            drop(views);
+            if now.is_none() || before.is_none() || is_whole && is_other {
+                self.may_end.insert(player);
+            }
+            if is_other {
+                self.note_leaving(player);
+            }
+        }
+        for player in 0..self.seats.len() {
+            let units = self.units_of(player);
+            let numbers = self.numbers(player).into_iter();
+            let kept = numbers.filter_map(|number| self.unit_of((player, number)));
+            let kept: BTreeSet<usize> = kept.collect();
+            let lost = units.into_iter().filter(|unit| !kept.contains(unit));
+            self.losing.extend(lost.map(|unit| (player, unit)));
+        }
+        let mut others = BTreeSet::new();
+        for player in 0..self.seats.len() {
+            for number in self.numbers(player) {
+                let (door, views) = ((player, number), self.views((player, number)));
+                if views.contains(&None) {
+                    self.shut.insert(door);
+                }
+                if views.iter().any(|view| *view != views[0]) {
+                    others.insert(door);
+                }
+            }
+        }
+        self.credit_under_way(|door| others.contains(&door));
+        // Resets may come to what their numbers lead to now.
+        let resets = self.resets.iter().map(|(handle, reset)| {
+            let known = reset.units.iter().map(|(unit, ..)| *unit);
+            (*handle, reset.player, reset.number, known.collect())
+        });
+        let resets: Vec<(Handle, usize, Option<u16>, Vec<usize>)> = resets.collect();
+        for (handle, player, number, known) in resets {
+            let units = self.units_to_reset(player, number);
+            for unit in units.into_iter().filter(|unit| !known.contains(unit)) {
+                self.extend_reset(handle, unit, false);
+            }
+        }
+        let handles: Vec<Handle> = self.open.keys().copied().collect();
+        for handle in handles {
+            let Some(mut open) = self.open.remove(&handle) else {
+                continue;
+            };
+            let views = self.views(open.door);
+            open.may_vanish |= views.iter().any(|view| *view != views[0]);
+            open.may_vanish |= self.may_end.contains(&open.door.0);
+            self.note_view(handle, &mut open, views[0]);
+            self.open.insert(handle, open);
+        }
+    }
+
+    /// What a change may bring a player.
+    fn credit_change(&mut self, player: usize) {
+        for number in self.numbers(player) {
+            let views = self.views((player, number));
+            if views.iter().any(|view| *view != views[0]) {
+                self.credit(Kind::Mode, 1, |door, _| door == (player, number));
+                self.credit(Kind::Reset, 1, |door, _| door == (player, number));
+            }
+        }
+        self.credit(Kind::Luns, 1, |door, _| door.0 == player);
+    }
+
+    /// Everybody sees what the plan says.
+    pub(super) fn end_change(&mut self) {
+        self.before = None;
+        for (player, unit) in std::mem::take(&mut self.losing) {
+            self.units[unit].allow_removal_before(player, self.changed);
+        }
+        self.changed = self.new_handle();
+    }
+
+    // ---- the end -----------------------------------------------------------------------------
+
+    /// Nothing is under way.
+    pub(super) fn settle(&mut self) {
+        let left: Vec<Handle> = self.open.keys().copied().collect();
+        for handle in left {
+            self.forget(handle);
+        }
+        let resets: Vec<Handle> = self.resets.keys().copied().collect();
+        for handle in resets {
+            self.close_reset(handle, false);
+        }
+        for player in 0..self.seats.len() {
+            if !self.present.contains(&player) {
+                self.units
+                    .iter_mut()
+                    .for_each(|book| book.note_left(player));
+            }
+        }
+        self.may_end.clear();
+        self.cold.clear();
+    }
+
+    /// The machine of the target has stopped.
+    pub(super) fn crash(&mut self) {
+        self.units.iter_mut().for_each(Book::crash);
+        self.open.clear();
+        self.nexuses.clear();
+        // Logins of HyperSCSI go on with the new machine.
+        self.credit(Kind::Reset, 1, |_, _| true);
+        self.resets.clear();
+        self.loads.clear();
+        self.before = None;
+        self.losing.clear();
+        self.may_end.clear();
+        self.cold.clear();
+        self.changed = self.new_handle();
+    }
+}
