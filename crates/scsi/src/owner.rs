@@ -306,7 +306,9 @@ impl Owner {
                     draft.shared.reservations.nexus_lost(from.id);
                 }
             }
-            ChangeKind::Eject { .. } | ChangeKind::Load { .. } if !self.device.features().removable => {
+            ChangeKind::Eject { .. } | ChangeKind::Load { .. }
+                if !self.device.features().removable =>
+            {
                 return Err(unknown_command().into());
             }
             ChangeKind::Eject { force } => {

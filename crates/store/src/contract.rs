@@ -7,6 +7,7 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::device::DeviceFacts;
 use crate::durability::Durability;
 #[cfg(target_os = "linux")]
 use crate::native::NativeSnapshots;
@@ -268,6 +269,12 @@ pub trait SharedStore: Send + Sync + fmt::Debug {
         self.inner().outage()
     }
 
+    /// What the device is, of a store that is one: it takes [`IoRequest::Device`] and nothing else, and its
+    /// capabilities say nothing.
+    fn device(&self) -> Option<Arc<DeviceFacts>> {
+        self.inner().device()
+    }
+
     /// Its connections, if its data is behind some. Does not block: it is asked for each reading of the counters.
     fn connections(&self) -> Option<Connections> {
         self.inner().connections()
@@ -342,6 +349,10 @@ impl SharedStore for Bottom {
     }
 
     fn outage(&self) -> Option<String> {
+        None
+    }
+
+    fn device(&self) -> Option<Arc<DeviceFacts>> {
         None
     }
 

@@ -21,6 +21,7 @@ mod blocking;
 mod cause;
 mod compose;
 mod contract;
+mod device;
 #[cfg(target_os = "linux")]
 mod disk_file;
 mod durability;
@@ -69,6 +70,7 @@ mod zeros;
 pub use cause::Cause;
 pub use compose::{ComposeError, Composed, Form, Member};
 pub use contract::{Backstore, Bottom, Connections, SharedStore, Submitted};
+pub use device::{DeviceAnswer, DeviceFacts, DeviceRequest};
 #[cfg(target_os = "linux")]
 pub use disk_file::{CacheProbe, DiskFile, StoreFile, Syncer, set_cache_probe, set_closer};
 pub use durability::{

@@ -4,6 +4,8 @@ use std::ops::Range;
 
 use memory::{Buffer, Payload};
 
+use crate::device::{DeviceAnswer, DeviceRequest};
+
 /// Names a request among all of one core. No two requests get the same one. The store only carries it.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct IoTag(pub u64);
@@ -137,6 +139,9 @@ pub enum IoRequest {
         /// How many extents the caller has room for; at least one.
         count_max: usize,
     },
+    /// A command, for a store that is a device ([`SharedStore::device`](crate::SharedStore::device)) and takes nothing
+    /// else.
+    Device(Box<DeviceRequest>),
 }
 
 /// A run of bytes that are all mapped or all not.
@@ -157,6 +162,8 @@ pub enum IoAnswer {
     Data(Payload),
     /// Adjacent, in order, from the start of the range asked for.
     Extents(Vec<Extent>),
+    /// That to a [`IoRequest::Device`].
+    Device(Box<DeviceAnswer>),
 }
 
 /// Why a request failed. What the initiator is answered is decided in one table of crate `scsi`
@@ -229,6 +236,9 @@ pub fn refuse(capabilities: &Capabilities, request: &IoRequest) -> Option<IoFail
     admit(capabilities, request).err()
 }
 
+/// The answer to a command for a device, of a store that is none.
+pub(crate) const NO_DEVICE: IoFailure = IoFailure::Hardware { errno: 95 };
+
 /// The bytes that a request is about, where [`refuse`] has no answer to it.
 #[inline]
 pub(crate) fn admit(
@@ -242,6 +252,7 @@ pub(crate) fn admit(
         IoRequest::Flush => (0..0, false),
         IoRequest::Unmap { range } | IoRequest::WriteZeros { range, .. } => (range.clone(), true),
         IoRequest::Extents { range, .. } => (range.clone(), false),
+        IoRequest::Device(_) => return Err(NO_DEVICE),
     };
     if changes && capabilities.read_only {
         return Err(IoFailure::ReadOnly);
