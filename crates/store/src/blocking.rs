@@ -63,7 +63,7 @@ impl Blocking {
             };
             match self.run(request)? {
                 IoAnswer::Data(data) => data.copy_to(0, piece),
-                IoAnswer::Done | IoAnswer::Extents(_) => {
+                IoAnswer::Done | IoAnswer::Extents(_) | IoAnswer::Device(_) => {
                     return Err(io::ErrorKind::Unsupported.into());
                 }
             }

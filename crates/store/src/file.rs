@@ -441,7 +441,9 @@ impl FileStore {
                 self.zero(tag, range, AllocateMode::ZeroRange, durable)
             }
             // Only a store that offers it is asked for it.
-            IoRequest::CompareAndWrite { .. } => Next::Done(Err(hardware(Errno::OPNOTSUPP))),
+            IoRequest::CompareAndWrite { .. } | IoRequest::Device(_) => {
+                Next::Done(Err(hardware(Errno::OPNOTSUPP)))
+            }
             IoRequest::Extents { range, count_max } => self.extents(range, count_max),
         }
     }

@@ -152,7 +152,7 @@ impl Backstore for MemoryHandle {
             IoRequest::Unmap { .. } => self.zero(range, !self.capabilities.thin),
             IoRequest::WriteZeros { .. } => self.zero(range, true),
             // Only a store that offers it is asked for it.
-            IoRequest::CompareAndWrite { .. } => {
+            IoRequest::CompareAndWrite { .. } | IoRequest::Device(_) => {
                 let errno = Errno::OPNOTSUPP.raw_os_error();
                 return Submitted::Done(Err(IoFailure::Hardware { errno }));
             }

@@ -93,7 +93,7 @@ impl Backstore for NullHandle {
             | IoRequest::Unmap { .. }
             | IoRequest::WriteZeros { .. } => Ok(IoAnswer::Done),
             // Only a store that offers it is asked for it.
-            IoRequest::CompareAndWrite { .. } => Err(IoFailure::Hardware {
+            IoRequest::CompareAndWrite { .. } | IoRequest::Device(_) => Err(IoFailure::Hardware {
                 errno: rustix::io::Errno::OPNOTSUPP.raw_os_error(),
             }),
             IoRequest::Extents { range, .. } => Ok(IoAnswer::Extents(vec![Extent {

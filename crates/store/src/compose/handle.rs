@@ -360,7 +360,9 @@ impl Handle {
                 (Rest::Read(range), answer, Vec::new())
             }
             // The engine gives a buffer for what crosses the unit, and compares across it by itself.
-            IoRequest::Read { buffer: None, .. } | IoRequest::CompareAndWrite { .. } => {
+            IoRequest::Read { buffer: None, .. }
+            | IoRequest::CompareAndWrite { .. }
+            | IoRequest::Device(_) => {
                 let errno = NOT_SUPPORTED;
                 return Submitted::Done(Err(IoFailure::Hardware { errno }));
             }

@@ -73,7 +73,8 @@ impl Answer {
             | IoRequest::CompareAndWrite { .. }
             | IoRequest::Flush
             | IoRequest::Unmap { .. }
-            | IoRequest::WriteZeros { .. } => Self::Done,
+            | IoRequest::WriteZeros { .. }
+            | IoRequest::Device(_) => Self::Done,
         }
     }
 }
@@ -172,7 +173,8 @@ pub(super) fn shared(request: &IoRequest, range: Range<u64>) -> Option<IoRequest
         IoRequest::Read { .. }
         | IoRequest::Write { .. }
         | IoRequest::CompareAndWrite { .. }
-        | IoRequest::Flush => None,
+        | IoRequest::Flush
+        | IoRequest::Device(_) => None,
     }
 }
 
@@ -196,7 +198,7 @@ pub(super) fn moved(request: IoRequest, start: u64) -> IoRequest {
             data,
             durable,
         },
-        IoRequest::Flush => IoRequest::Flush,
+        request @ (IoRequest::Flush | IoRequest::Device(_)) => request,
         IoRequest::Unmap { range } => IoRequest::Unmap { range: at(range) },
         IoRequest::WriteZeros { range, durable } => IoRequest::WriteZeros {
             range: at(range),

@@ -198,7 +198,7 @@ impl Backstore for Handle {
             IoRequest::Read { .. } | IoRequest::Extents { .. } => {
                 self.order(Side::Store, Purpose::Pass(tag), request);
             }
-            IoRequest::CompareAndWrite { .. } => {
+            IoRequest::CompareAndWrite { .. } | IoRequest::Device(_) => {
                 let errno = NOT_SUPPORTED;
                 return Submitted::Done(Err(IoFailure::Hardware { errno }));
             }

@@ -66,7 +66,8 @@ impl Backstore for Handle {
                 | IoRequest::Unmap { .. }
                 | IoRequest::WriteZeros { .. }
                 | IoRequest::CompareAndWrite { .. }
-                | IoRequest::Extents { .. },
+                | IoRequest::Extents { .. }
+                | IoRequest::Device(_),
             ) => Err(IoFailure::HeldElsewhere),
         })
     }

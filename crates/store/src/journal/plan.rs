@@ -154,7 +154,8 @@ fn with_durability(request: IoRequest, durable: bool) -> IoRequest {
         | IoRequest::Read { .. }
         | IoRequest::Extents { .. }
         | IoRequest::Flush
-        | IoRequest::CompareAndWrite { .. }) => other,
+        | IoRequest::CompareAndWrite { .. }
+        | IoRequest::Device(_)) => other,
     }
 }
 
@@ -166,7 +167,8 @@ fn data_bytes(request: &IoRequest) -> usize {
         | IoRequest::Read { .. }
         | IoRequest::Extents { .. }
         | IoRequest::Flush
-        | IoRequest::CompareAndWrite { .. } => 0,
+        | IoRequest::CompareAndWrite { .. }
+        | IoRequest::Device(_) => 0,
     }
 }
 
@@ -186,7 +188,8 @@ fn entries(request: &IoRequest, bytes_max: usize) -> Vec<Entry> {
         IoRequest::Read { .. }
         | IoRequest::Extents { .. }
         | IoRequest::Flush
-        | IoRequest::CompareAndWrite { .. } => Vec::new(),
+        | IoRequest::CompareAndWrite { .. }
+        | IoRequest::Device(_) => Vec::new(),
     }
 }
 

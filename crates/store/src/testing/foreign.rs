@@ -297,7 +297,8 @@ impl Backstore for ForeignHandle {
             IoRequest::Flush
             | IoRequest::Unmap { .. }
             | IoRequest::WriteZeros { .. }
-            | IoRequest::Extents { .. } => (None, None),
+            | IoRequest::Extents { .. }
+            | IoRequest::Device(_) => (None, None),
         };
         let open = Open {
             buffer: buffer.map(Loan::new),
@@ -398,7 +399,7 @@ fn deeds(request: &IoRequest, parts: usize) -> Vec<Deed> {
             offset: start(*offset),
             bytes: data.to_vec(),
         }],
-        IoRequest::Flush | IoRequest::Extents { .. } => vec![Deed::Nothing],
+        IoRequest::Flush | IoRequest::Extents { .. } | IoRequest::Device(_) => vec![Deed::Nothing],
     }
 }
 

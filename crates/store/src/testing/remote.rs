@@ -235,7 +235,8 @@ impl Backstore for RemoteHandle {
             IoRequest::CompareAndWrite { .. }
             | IoRequest::Unmap { .. }
             | IoRequest::WriteZeros { .. }
-            | IoRequest::Extents { .. } => {
+            | IoRequest::Extents { .. }
+            | IoRequest::Device(_) => {
                 return Submitted::Done(Err(IoFailure::Hardware { errno: 0 }));
             }
         };

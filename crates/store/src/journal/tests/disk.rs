@@ -212,7 +212,9 @@ impl State {
             }
             IoRequest::Unmap { range } => fill(self, &range, false),
             IoRequest::WriteZeros { range, durable } => fill(self, &range, durable),
-            IoRequest::CompareAndWrite { .. } | IoRequest::Extents { .. } => {
+            IoRequest::CompareAndWrite { .. }
+            | IoRequest::Extents { .. }
+            | IoRequest::Device(_) => {
                 panic!("not asked for")
             }
         }

@@ -301,7 +301,8 @@ impl World {
             | IoRequest::WriteZeros { .. }
             | IoRequest::Unmap { .. }
             | IoRequest::CompareAndWrite { .. }
-            | IoRequest::Extents { .. } => {
+            | IoRequest::Extents { .. }
+            | IoRequest::Device(_) => {
                 self.changes.push(change);
                 Asked::Change(self.changes.len() - 1)
             }
