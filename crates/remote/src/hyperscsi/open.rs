@@ -19,8 +19,9 @@ use crate::scsi::command::{Facts, Unfit};
 use crate::scsi::handle::ScsiDisk;
 use crate::scsi::host::{LOOK_MAX, Until};
 use crate::scsi::job::Bytes;
+use crate::scsi::link::{NoDisk, Whose};
 use crate::scsi::medium::InUse;
-use crate::scsi::shared::{Common, Losses, NoDisk, Terms, Whose};
+use crate::scsi::shared::{Common, Losses, Terms};
 
 /// How long servers are looked for.
 const SEARCH_MAX: Duration = Duration::from_secs(3);
@@ -348,7 +349,6 @@ impl HyperscsiOptions {
             server: format!("server {:?}", look.server_name),
             device: self.device.clone(),
             store: self.to_string(),
-            losses: Losses::WithSession,
         };
         let known = Known {
             options: self,
@@ -356,7 +356,7 @@ impl HyperscsiOptions {
             device: look.device,
         };
         let begin = Box::new(move |common: &Arc<_>| attendant::begin(common, station, known));
-        Common::new(terms, whose, look.facts, begin).map(ScsiDisk::new)
+        Common::new(terms, whose, Losses::WithSession, look.facts, begin).map(ScsiDisk::new)
     }
 
     /// The devices of one server. Blocks.

@@ -92,7 +92,7 @@ impl Attendant {
                 }
                 Err(NotConnected::GivenUp) => break,
                 Err(NotConnected::Reason(reason, pause)) => {
-                    self.jobs.note_reason(reason);
+                    self.jobs.common.note_reason(reason);
                     pause
                 }
             };

@@ -12,8 +12,9 @@ use super::options::{IscsiOptions, lost, refusal, warn_moved};
 use crate::scsi::command::{Facts, Unfit};
 use crate::scsi::handle::ScsiDisk;
 use crate::scsi::host::{LOOK_MAX, Until};
+use crate::scsi::link::{NoDisk, Whose};
 use crate::scsi::medium::InUse;
-use crate::scsi::shared::{Common, Losses, NoDisk, Terms, Whose};
+use crate::scsi::shared::{Common, Losses, Terms};
 use crate::words;
 
 /// Why a disk cannot be a store: the place, the reason, the remedy.
@@ -157,7 +158,6 @@ impl IscsiOptions {
             server: format!("target {}", self.target),
             device: self.to_string(),
             store: self.to_string(),
-            losses: Losses::AsTold,
         };
         let known = Known {
             options: self,
@@ -165,7 +165,7 @@ impl IscsiOptions {
             moved,
         };
         let begin = Box::new(move |common: &Arc<_>| attendant::begin(common, clock, known));
-        Common::new(terms, whose, look, begin).map(ScsiDisk::new)
+        Common::new(terms, whose, Losses::AsTold, look, begin).map(ScsiDisk::new)
     }
 }
 

@@ -110,14 +110,14 @@ impl Open {
             }
             IoRequest::Extents { range, count_max } => extents(range, count_max, export),
             // No capability promises it.
-            IoRequest::CompareAndWrite { offset, .. } => {
+            IoRequest::CompareAndWrite { .. } | IoRequest::Device(_) => {
                 let (kind, _) = durably(false);
                 let failure = Some(IoFailure::Hardware {
                     errno: NOT_SUPPORTED,
                 });
                 return Self {
                     failure,
-                    ..Self::with(kind, offset, Rest::Nothing, flushing)
+                    ..Self::with(kind, 0, Rest::Nothing, flushing)
                 };
             }
         };

@@ -16,6 +16,7 @@ pub(super) const NO_SPACE: i32 = 28;
 pub(super) const READ_ONLY: i32 = 30;
 /// `EILSEQ`
 pub(super) const DIFFERENT: i32 = 84;
+pub(super) const NOT_SUPPORTED: i32 = 95;
 pub(super) const NOT_CONNECTED: i32 = 107;
 /// `ESHUTDOWN`: this client was blocklisted.
 pub(super) const BLOCKLISTED: i32 = 108;

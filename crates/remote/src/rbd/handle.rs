@@ -20,8 +20,8 @@ use store::{
 
 use super::attendant;
 use super::errno::{
-    AGAIN, BLOCKLISTED, DIFFERENT, INPUT_OUTPUT, NO_BUFFER, NO_SPACE, NOT_CONNECTED, QUOTA,
-    READ_ONLY, TIMED_OUT,
+    AGAIN, BLOCKLISTED, DIFFERENT, INPUT_OUTPUT, NO_BUFFER, NO_SPACE, NOT_CONNECTED, NOT_SUPPORTED,
+    QUOTA, READ_ONLY, TIMED_OUT,
 };
 use super::options::RbdOptions;
 use super::shared::{Mail, Standing, Users, Work};
@@ -134,6 +134,12 @@ impl RbdHandle {
                 return Err(CallError {
                     call: "rbd_aio_read",
                     errno: NO_BUFFER,
+                });
+            }
+            IoRequest::Device(_) => {
+                return Err(CallError {
+                    call: "aio",
+                    errno: NOT_SUPPORTED,
                 });
             }
             IoRequest::Write { offset, data, .. } => (

@@ -27,6 +27,8 @@ const REQUESTS_MAX: usize = 256;
 const JOBS_MAX: usize = 4;
 /// Data of jobs under way for all requests. One job may always begin.
 const BYTES_MAX: u64 = 8 << 20;
+/// `EOPNOTSUPP`.
+const NOT_SUPPORTED: i32 = 95;
 /// Zeros that are sent, because the device cannot write them by itself.
 const FIELD_BYTES: u64 = 64 << 10;
 
@@ -126,6 +128,7 @@ struct Open {
 impl Open {
     fn new(request: IoRequest, facts: &Facts, flushing: OwnFlush) -> Self {
         let mut buffer = None;
+        let mut failure = None;
         let mut needs_flush = false;
         let zeros = |unmap: bool| match facts.zeros_bytes_max {
             0 => Cut::Field,
@@ -163,6 +166,13 @@ impl Open {
                 (range, Cut::Compare { data, durable })
             }
             IoRequest::Extents { range, count_max } => (range, Cut::Extents { count_max }),
+            // No disk says that it is one.
+            IoRequest::Device(_) => {
+                failure = Some(IoFailure::Hardware {
+                    errno: NOT_SUPPORTED,
+                });
+                (0..0, Cut::Flush)
+            }
         };
         let mut open = Self {
             rest: range.clone(),
@@ -173,7 +183,7 @@ impl Open {
             jobs: Vec::new(),
             buffer,
             extents: None,
-            failure: None,
+            failure,
             is_cancelled: false,
         };
         if matches!(open.cut, Some(Cut::Extents { .. })) && !facts.has_status {
@@ -382,7 +392,7 @@ impl Backstore for ScsiHandle {
         if let Some(failure) = refuse(&self.capabilities, &request) {
             return Submitted::Done(Err(failure));
         }
-        if self.users.0.is_gone.load(Ordering::SeqCst) {
+        if self.users.0.is_gone() {
             return Submitted::Done(Err(IoFailure::NotReady));
         }
         if self.open.len() >= REQUESTS_MAX {

@@ -222,13 +222,13 @@ pub(crate) enum Letter {
     End,
 }
 
-/// To a handle.
+/// To a handle, whose jobs bring `B`.
 #[derive(Debug)]
-pub(crate) enum Mail {
+pub(crate) enum Mail<B = Brought> {
     /// A job is over.
     Done {
         number: u64,
-        result: Result<Brought, IoFailure>,
+        result: Result<B, IoFailure>,
     },
     /// The size may have changed.
     Size,

@@ -174,24 +174,10 @@ impl Jobs {
 
     // ---- sessions ----------------------------------------------------------------------------
 
-    pub(crate) fn note_reason(&self, reason: String) {
-        let common = &self.common;
-        // Once for each reason: what is waited for may take days.
-        if common.set_outage(Some(reason.clone())) {
-            let (server, device) = (&common.server, &common.device);
-            tracing::warn!(%server, %device, reason, "{} cannot be used, it is tried again", common.kind);
-        }
-    }
-
     pub(crate) fn begin_session(&mut self, now: Duration) {
         self.gives_up_at = None;
         self.heard_at = now;
-        let common = &self.common;
-        if common.set_outage(None) {
-            let (server, device) = (&common.server, &common.device);
-            tracing::info!(%server, %device, "a session with {} is there again", common.kind);
-        }
-        self.common.note_up(true);
+        self.common.begin_session();
         if std::mem::take(&mut self.is_lost) {
             self.common.report_reach(true);
         }
@@ -199,14 +185,12 @@ impl Jobs {
 
     /// What was under way waits for the next session.
     pub(crate) fn lose_session(&mut self, now: Duration, reason: &str) {
-        self.common.note_up(false);
         if self.is_ended {
+            self.common.end_session();
             return;
         }
         let common = Arc::clone(&self.common);
-        let (server, device) = (&common.server, &common.device);
-        tracing::warn!(%server, %device, reason, "a session with {} is lost", common.kind);
-        common.set_outage(Some(reason.to_owned()));
+        common.lose_session(reason);
         if common.losses == Losses::WithSession {
             self.note_cache_lost();
         }

@@ -16,6 +16,7 @@ pub(crate) mod handle;
 pub(crate) mod host;
 pub(crate) mod job;
 pub(crate) mod jobs;
+pub(crate) mod link;
 pub(crate) mod medium;
 pub(crate) mod shared;
 #[cfg(test)]

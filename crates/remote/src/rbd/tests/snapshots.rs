@@ -121,7 +121,9 @@ fn first_byte(rig: &mut Rig, tag: u64) -> Result<u8, IoFailure> {
     };
     match result? {
         IoAnswer::Data(data) => Ok(data.to_vec()[0]),
-        other @ (IoAnswer::Done | IoAnswer::Extents(_)) => panic!("{other:?}"),
+        other @ (IoAnswer::Done | IoAnswer::Extents(_) | IoAnswer::Device(_)) => {
+            panic!("{other:?}")
+        }
     }
 }
 
