@@ -4,7 +4,7 @@
 //! the target ends the tasks of that before it lets this one in. So what was under way can be sent again, and no write
 //! of before comes after one of now.
 
-use std::sync::Arc;
+use std::io;
 use std::time::Duration;
 
 use iscsi::initiator::{AsyncNotice, Completion, Event, Outcome, Residual};
@@ -16,10 +16,10 @@ use super::line::{self, Clock, Line, StepError, data_of};
 use super::options::{IscsiOptions, lost, refusal, warn_moved};
 use crate::attendants::spawn;
 use crate::scsi::command::{GOOD, Sense};
-use crate::scsi::host::{GivenUp, Host as _, NotConnected};
-use crate::scsi::job::Arrived;
-use crate::scsi::jobs::{Ending, Jobs, PAUSE};
-use crate::scsi::shared::Common;
+use crate::scsi::host::{GivenUp, Host, NotConnected};
+use crate::scsi::job::{Arrived, Brought};
+use crate::scsi::jobs::{Ending, Jobs, PAUSE, SILENCE_MIN};
+use crate::scsi::link::Link;
 
 /// After a wrong secret: a target may count attempts.
 const PAUSE_REFUSED: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 15 });
@@ -41,33 +41,72 @@ pub(super) struct Known {
     pub(super) moved: Option<String>,
 }
 
-/// Starts the thread.
-pub(super) fn begin(common: &Arc<Common>, clock: Clock, known: Known) {
-    let attendant = Attendant {
-        jobs: Jobs::new(common, clock.now()),
-        clock,
-        known,
-    };
-    if let Err(error) = spawn("tarn-iscsi", move || attendant.run()) {
-        common.note_gone(&error);
-    }
+/// What sessions are for: the jobs of a disk, or the commands of a device.
+pub(super) trait Errands: Host + Send + 'static {
+    /// What a job brings.
+    type Brought: Send;
+
+    fn link(&self) -> &Link<Self::Brought>;
+
+    /// The last user is gone.
+    fn is_ended(&self) -> bool;
+
+    fn take_letters(&mut self);
+
+    /// Looks at the device in a new session. The inner error: why it must not be used.
+    fn look(&mut self, clock: Clock, line: &mut Line) -> Result<Result<(), String>, StepError>;
+
+    fn begin_session(&mut self, now: Duration);
+
+    fn lose_session(&mut self, now: Duration, reason: &str);
+
+    /// Something of the target has come.
+    fn note_heard(&mut self, now: Duration);
+
+    /// The target has had something to answer, and has said nothing, for too long.
+    fn is_silent(&self, now: Duration) -> bool;
+
+    /// When something is to be done if nothing comes.
+    fn deadline(&self) -> Option<Duration>;
+
+    /// Keeps the session busy. Says why it is of no more use, if that is so.
+    fn submit_all(&mut self, now: Duration, line: &mut Line) -> Option<String>;
+
+    /// A command has ended, other than with its session.
+    fn handle_completion(&mut self, now: Duration, done: Completion);
 }
 
-struct Attendant {
+/// Starts the thread.
+pub(super) fn begin<J: Errands>(jobs: J, clock: Clock, known: Known) -> io::Result<()> {
+    let patience = known.options.retry.max(SILENCE_MIN);
+    let attendant = Attendant {
+        jobs,
+        clock,
+        known,
+        patience,
+    };
+    spawn("tarn-iscsi", move || attendant.run())
+}
+
+struct Attendant<J> {
     clock: Clock,
     known: Known,
-    jobs: Jobs,
+    jobs: J,
+    /// How long a target that was asked whether it is there may say nothing.
+    patience: Duration,
 }
 
 /// What is asked of a target that says nothing, and whether it wants the session to end.
 struct Watch {
+    /// When something of the target last came.
+    heard_at: Duration,
     /// Since when a ping is under way.
     pinged_at: Option<Duration>,
     /// A logout is under way; until then it is waited for.
     leaves_at: Option<Duration>,
 }
 
-impl Attendant {
+impl<J: Errands> Attendant<J> {
     fn run(mut self) {
         loop {
             let began = self.clock.now();
@@ -92,7 +131,7 @@ impl Attendant {
                 }
                 Err(NotConnected::GivenUp) => break,
                 Err(NotConnected::Reason(reason, pause)) => {
-                    self.jobs.common.note_reason(reason);
+                    self.jobs.link().note_reason(reason);
                     pause
                 }
             };
@@ -111,18 +150,7 @@ impl Attendant {
         let not_connected = |error| not_connected(error, options);
         let line = line::establish(clock, options, known.isid, jobs);
         let mut line = line.map_err(not_connected)?;
-        let found = match line.look(clock, jobs) {
-            Ok(found) => found,
-            Err(error) => {
-                if matches!(error, StepError::Broken(_) | StepError::Silent) {
-                    // What broke off may have been the unit attention that says so, and it comes once.
-                    jobs.note_cache_lost();
-                }
-                return Err(not_connected(error));
-            }
-        };
-        let common = Arc::clone(&jobs.common);
-        if let Err(reason) = common.renew(found) {
+        if let Err(reason) = jobs.look(clock, &mut line).map_err(not_connected)? {
             line.log_out(clock);
             return Err(NotConnected::Reason(reason, PAUSE));
         }
@@ -138,6 +166,7 @@ impl Attendant {
     /// Carries jobs out until the session is over. Says why it is.
     fn serve(&mut self, line: &mut Line) -> String {
         let mut watch = Watch {
+            heard_at: self.clock.now(),
             pinged_at: None,
             leaves_at: None,
         };
@@ -149,6 +178,7 @@ impl Attendant {
             let received = line.receive();
             let now = self.clock.now();
             if received == Ok(true) {
+                watch.heard_at = now;
                 self.jobs.note_heard(now);
             }
             while let Some(event) = line.poll_event() {
@@ -165,9 +195,9 @@ impl Attendant {
             }
             if !taken {
                 let left = self.deadline(&watch).saturating_sub(now);
-                let common = &self.jobs.common;
-                if line.wait(left, Some(&common.event)) {
-                    common.note_woken();
+                let link = self.jobs.link();
+                if line.wait(left, Some(&link.event)) {
+                    link.note_woken();
                 }
             }
         }
@@ -182,7 +212,7 @@ impl Attendant {
             if let Some(reason) = self.jobs.submit_all(now, line) {
                 return Some(reason);
             }
-            if watch.pinged_at.is_none() && now >= self.jobs.heard_at() + self.quiet() {
+            if watch.pinged_at.is_none() && now >= watch.heard_at + self.quiet() {
                 line.ping();
                 watch.pinged_at = Some(now);
             }
@@ -197,18 +227,18 @@ impl Attendant {
 
     /// How long a target may say nothing before it is asked.
     fn quiet(&self) -> Duration {
-        (self.jobs.patience() / 4).min(QUIET_MAX)
+        (self.patience / 4).min(QUIET_MAX)
     }
 
     /// When a ping has had no answer for too long.
     fn silent_at(&self, watch: &Watch) -> Option<Duration> {
-        let since = watch.pinged_at?.max(self.jobs.heard_at());
-        Some(since + self.jobs.patience())
+        let since = watch.pinged_at?.max(watch.heard_at);
+        Some(since + self.patience)
     }
 
     fn deadline(&self, watch: &Watch) -> Duration {
         let ping_at = match watch.pinged_at {
-            None => self.jobs.heard_at() + self.quiet(),
+            None => watch.heard_at + self.quiet(),
             Some(_) => Duration::MAX,
         };
         let others = [self.jobs.deadline(), self.silent_at(watch), watch.leaves_at];
@@ -225,7 +255,10 @@ impl Attendant {
     ) -> Option<String> {
         match event {
             Event::Completed(done) => {
-                self.handle_completion(now, done);
+                // A lost one is lost with its session, whose end follows.
+                if done.outcome != Outcome::ConnectionLost {
+                    self.jobs.handle_completion(now, done);
+                }
                 None
             }
             // One that the target rejects is an answer, too.
@@ -238,26 +271,6 @@ impl Attendant {
             Event::Failed { violation, .. } => Some(format!("it breaks the protocol: {violation}")),
             Event::ManagementDone { .. } | Event::Text { .. } | Event::RequestLost { .. } => None,
         }
-    }
-
-    fn handle_completion(&mut self, now: Duration, done: Completion) {
-        let is_write = done.write.is_some();
-        let ending = match done.outcome {
-            // It took less, or another amount, and calls that good.
-            Outcome::Status(GOOD) if is_write && done.residual != Residual::None => {
-                Ending::Nonsense
-            }
-            Outcome::Status(status) => Ending::Status(status, done.sense.clone()),
-            Outcome::Rejected(reason) if !REJECTIONS_THAT_PASS.contains(&reason) => {
-                Ending::Nonsense
-            }
-            Outcome::TargetFailure | Outcome::Aborted | Outcome::Rejected(_) => Ending::Aborted,
-            // The end of the session follows, and its jobs with it.
-            Outcome::ConnectionLost => return,
-        };
-        let token = done.tag;
-        let data = Arrived::Own(data_of(done));
-        self.jobs.handle_ending(now, token, ending, data);
     }
 
     /// The target has something to say by itself.
@@ -300,14 +313,84 @@ impl Attendant {
             }
             let next = self.jobs.turn(now)?;
             let until = next.map_or(until, |next| next.min(until));
-            let common = &self.jobs.common;
-            let mut event = [PollFd::new(&common.event, PollFlags::IN)];
+            let link = self.jobs.link();
+            let mut event = [PollFd::new(&link.event, PollFlags::IN)];
             line::wait(&mut event, until.saturating_sub(now));
             let [event] = event;
             if event.revents().contains(PollFlags::IN) {
-                common.note_woken();
+                link.note_woken();
             }
         }
+    }
+}
+
+impl Errands for Jobs {
+    type Brought = Brought;
+
+    fn link(&self) -> &Link<Brought> {
+        &self.common
+    }
+
+    fn is_ended(&self) -> bool {
+        Self::is_ended(self)
+    }
+
+    fn take_letters(&mut self) {
+        Self::take_letters(self);
+    }
+
+    fn look(&mut self, clock: Clock, line: &mut Line) -> Result<Result<(), String>, StepError> {
+        let found = line.look(clock, self);
+        if matches!(found, Err(StepError::Broken(_) | StepError::Silent)) {
+            // What broke off may have been the unit attention that says so, and it comes once.
+            self.note_cache_lost();
+        }
+        Ok(self.common.renew(found?))
+    }
+
+    fn begin_session(&mut self, now: Duration) {
+        Self::begin_session(self, now);
+    }
+
+    fn lose_session(&mut self, now: Duration, reason: &str) {
+        Self::lose_session(self, now, reason);
+    }
+
+    fn note_heard(&mut self, now: Duration) {
+        Self::note_heard(self, now);
+    }
+
+    fn is_silent(&self, now: Duration) -> bool {
+        Self::is_silent(self, now)
+    }
+
+    fn deadline(&self) -> Option<Duration> {
+        Self::deadline(self)
+    }
+
+    fn submit_all(&mut self, now: Duration, line: &mut Line) -> Option<String> {
+        Self::submit_all(self, now, line)
+    }
+
+    fn handle_completion(&mut self, now: Duration, done: Completion) {
+        let is_write = done.write.is_some();
+        let ending = match done.outcome {
+            // It took less, or another amount, and calls that good.
+            Outcome::Status(GOOD) if is_write && done.residual != Residual::None => {
+                Ending::Nonsense
+            }
+            Outcome::Status(status) => Ending::Status(status, done.sense.clone()),
+            Outcome::Rejected(reason) if !REJECTIONS_THAT_PASS.contains(&reason) => {
+                Ending::Nonsense
+            }
+            Outcome::TargetFailure
+            | Outcome::Aborted
+            | Outcome::Rejected(_)
+            | Outcome::ConnectionLost => Ending::Aborted,
+        };
+        let token = done.tag;
+        let data = Arrived::Own(data_of(done));
+        self.handle_ending(now, token, ending, data);
     }
 }
 

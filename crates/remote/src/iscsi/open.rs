@@ -12,6 +12,7 @@ use super::options::{IscsiOptions, lost, refusal, warn_moved};
 use crate::scsi::command::{Facts, Unfit};
 use crate::scsi::handle::ScsiDisk;
 use crate::scsi::host::{LOOK_MAX, Until};
+use crate::scsi::jobs::Jobs;
 use crate::scsi::link::{NoDisk, Whose};
 use crate::scsi::medium::InUse;
 use crate::scsi::shared::{Common, Losses, Terms};
@@ -164,7 +165,12 @@ impl IscsiOptions {
             isid,
             moved,
         };
-        let begin = Box::new(move |common: &Arc<_>| attendant::begin(common, clock, known));
+        let begin = Box::new(move |common: &Arc<_>| {
+            let jobs = Jobs::new(common, clock.now());
+            if let Err(error) = attendant::begin(jobs, clock, known) {
+                common.note_gone(&error);
+            }
+        });
         Common::new(terms, whose, Losses::AsTold, look, begin).map(ScsiDisk::new)
     }
 }
