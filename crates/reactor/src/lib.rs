@@ -38,6 +38,7 @@ mod ring;
 mod room;
 mod sent;
 mod settings;
+pub mod sg;
 mod site;
 mod socket;
 pub mod ublk;

@@ -5,6 +5,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, Timespec, poll};
+
 /// What a thread needs that calls the libraries of Ceph.
 pub(crate) const STACK_BYTES: usize = 2 << 20;
 
@@ -47,6 +49,15 @@ impl Drop for Counted {
         *attendants() -= 1;
         ATTENDANTS.1.notify_all();
     }
+}
+
+/// Waits for one of these, or so long. An interrupted wait is a short one.
+pub(crate) fn wait(places: &mut [PollFd<'_>], left: Duration) {
+    let left = Timespec {
+        tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(left.subsec_nanos()),
+    };
+    let _ready = poll(places, Some(&left));
 }
 
 /// Starts a thread that is counted until it has dropped all that it has.

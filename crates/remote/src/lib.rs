@@ -12,11 +12,13 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 mod attendants;
+mod device;
 mod hyperscsi;
 mod iscsi;
 mod nbd;
 mod rbd;
 mod scsi;
+mod sg;
 mod tcp;
 
 pub use ::hyperscsi::{Device, Level};
@@ -35,6 +37,7 @@ pub use self::rbd::{Looks, RbdFailure, RbdOpenError, RbdOptions};
 pub use self::scsi::command::Unfit;
 pub use self::scsi::job::Bytes;
 pub use self::scsi::medium::InUse;
+pub use self::sg::{ScsiFailure, ScsiOpenError, ScsiOptions};
 
 /// What it guards is whole between any two calls.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

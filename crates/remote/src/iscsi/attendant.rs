@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags};
 
 use super::line::{self, Clock, Line, StepError, data_of};
 use super::options::{IscsiOptions, lost, refusal, warn_moved};
-use crate::attendants::spawn;
+use crate::attendants::{spawn, wait};
 use crate::scsi::command::{GOOD, Sense};
 use crate::scsi::host::{GivenUp, Host, NotConnected};
 use crate::scsi::job::{Arrived, Brought};
@@ -51,7 +51,8 @@ pub(super) trait Errands: Host + Send + 'static {
     /// The last user is gone.
     fn is_ended(&self) -> bool;
 
-    fn take_letters(&mut self);
+    /// Takes what the handles have left.
+    fn take_letters(&mut self) {}
 
     /// Looks at the device in a new session. The inner error: why it must not be used.
     fn look(&mut self, clock: Clock, line: &mut Line) -> Result<Result<(), String>, StepError>;
@@ -61,13 +62,18 @@ pub(super) trait Errands: Host + Send + 'static {
     fn lose_session(&mut self, now: Duration, reason: &str);
 
     /// Something of the target has come.
-    fn note_heard(&mut self, now: Duration);
+    fn note_heard(&mut self, _now: Duration) {}
 
-    /// The target has had something to answer, and has said nothing, for too long.
-    fn is_silent(&self, now: Duration) -> bool;
+    /// The target has had something to answer, and has said nothing, for too long. One that answers pings may think
+    /// about a command as long as it wants.
+    fn is_silent(&self, _now: Duration) -> bool {
+        false
+    }
 
     /// When something is to be done if nothing comes.
-    fn deadline(&self) -> Option<Duration>;
+    fn deadline(&self) -> Option<Duration> {
+        None
+    }
 
     /// Keeps the session busy. Says why it is of no more use, if that is so.
     fn submit_all(&mut self, now: Duration, line: &mut Line) -> Option<String>;
@@ -315,7 +321,7 @@ impl<J: Errands> Attendant<J> {
             let until = next.map_or(until, |next| next.min(until));
             let link = self.jobs.link();
             let mut event = [PollFd::new(&link.event, PollFlags::IN)];
-            line::wait(&mut event, until.saturating_sub(now));
+            wait(&mut event, until.saturating_sub(now));
             let [event] = event;
             if event.revents().contains(PollFlags::IN) {
                 link.note_woken();

@@ -22,10 +22,12 @@ use iscsi::login::{
 use iscsi::pdu::{
     Cid, InitiatorTaskTag, Isid, LoginStatus, LogoutReason, TaskAttribute, TaskManagementFunction,
 };
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::fd::AsFd;
 
 use super::options::IscsiOptions;
+use crate::attendants::wait;
+use crate::device::look::{self, Found};
 use crate::scsi::command::{
     self, BUSY, CHECK_CONDITION, Cdb, Facts, GOOD, KEY_ATTENTION, Sense, TASK_SET_FULL,
 };
@@ -56,6 +58,8 @@ const RECEIVE_BYTES: usize = 256 << 10;
 const RECEIVES_MAX: usize = 16;
 /// How much is put together for one send.
 const SEND_BYTES: usize = 256 << 10;
+/// LOGICAL UNIT NOT SUPPORTED.
+const NO_LUN: u8 = 0x25;
 /// Tags of requests that are no commands.
 const PING: u64 = TOKENS_MAX;
 const LOGOUT: u64 = TOKENS_MAX + 1;
@@ -301,15 +305,6 @@ fn broke(error: &io::Error) -> String {
     format!("the connection broke: {}", crate::words(error))
 }
 
-/// Waits for one of these, or so long. An interrupted wait is a short one.
-pub(super) fn wait(places: &mut [PollFd<'_>], left: Duration) {
-    let left = Timespec {
-        tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: i64::from(left.subsec_nanos()),
-    };
-    let _ready = poll(places, Some(&left));
-}
-
 /// A session in full-feature phase with its connection.
 #[derive(Debug)]
 pub(super) struct Line {
@@ -475,13 +470,38 @@ impl Line {
         Facts::find(DATA_BYTES_MAX, |cdb| self.ask(clock, &cdb, host))
     }
 
-    /// One command, before the first job. The data that it brought; `None` where the disk refuses it.
+    /// Looks at a device of any type, which may have no medium. `None`: it does not say what it is.
+    pub(super) fn look_at_device(
+        &mut self,
+        clock: Clock,
+        host: &mut impl Host,
+    ) -> Result<Option<Found>, StepError> {
+        // What it has to say first comes now.
+        self.try_ask(clock, &command::test_unit_ready(), host)?;
+        look::find(|cdb| self.ask(clock, &cdb, host))
+    }
+
+    /// One command, before the first job. The data that it brought; `None` where the device refuses it.
     fn ask(
         &mut self,
         clock: Clock,
         cdb: &Cdb,
         host: &mut impl Host,
     ) -> Result<Option<Vec<u8>>, StepError> {
+        let is_test = cdb.bytes.first() == Some(&0);
+        match self.try_ask(clock, cdb, host)? {
+            Asked::Data(data) => Ok(Some(data)),
+            Asked::Check(sense) if is_test => Err(StepError::NotReady(sense.not_ready())),
+            Asked::Check(_) | Asked::Refused => Ok(None),
+        }
+    }
+
+    fn try_ask(
+        &mut self,
+        clock: Clock,
+        cdb: &Cdb,
+        host: &mut impl Host,
+    ) -> Result<Asked, StepError> {
         for token in 0..TRIES as u64 {
             let copy = Cdb {
                 bytes: cdb.bytes.clone(),
@@ -492,18 +512,19 @@ impl Line {
             taken.map_err(|_| StepError::Broken("the target takes no command".to_owned()))?;
             let done = self.complete(clock, token, host)?;
             match done.outcome {
-                Outcome::Status(GOOD) => return Ok(Some(data_of(done))),
+                Outcome::Status(GOOD) => return Ok(Asked::Data(data_of(done))),
                 Outcome::Status(CHECK_CONDITION) => {
                     let sense = Sense::parse(&done.sense);
-                    if sense.key != KEY_ATTENTION {
-                        return refusal(sense, cdb);
+                    match sense.key {
+                        KEY_ATTENTION => host.note_attention(sense),
+                        _ if sense.code == NO_LUN => return Err(StepError::NoLun),
+                        _ => return Ok(Asked::Check(sense)),
                     }
-                    host.note_attention(sense);
                 }
                 Outcome::Status(BUSY | TASK_SET_FULL) => {
                     self.pause(clock, host)?;
                 }
-                Outcome::Status(_) => return Ok(None),
+                Outcome::Status(_) => return Ok(Asked::Refused),
                 Outcome::TargetFailure | Outcome::Aborted | Outcome::Rejected(_) => {
                     return Err(StepError::Broken("the target fails a command".to_owned()));
                 }
@@ -574,17 +595,12 @@ impl Line {
     }
 }
 
-/// What a command that failed says: whether there is such a logical unit, and whether that passes.
-fn refusal(sense: Sense, cdb: &Cdb) -> Result<Option<Vec<u8>>, StepError> {
-    // LOGICAL UNIT NOT SUPPORTED.
-    if sense.code == 0x25 {
-        return Err(StepError::NoLun);
-    }
-    let is_test = cdb.bytes.first() == Some(&0);
-    match is_test {
-        true => Err(StepError::NotReady(sense.not_ready())),
-        false => Ok(None),
-    }
+/// What a command before the first job came to.
+enum Asked {
+    Data(Vec<u8>),
+    Check(Sense),
+    /// With another status.
+    Refused,
 }
 
 /// The data that came for a command.
@@ -607,6 +623,7 @@ impl Carries for Line {
         for (place, byte) in block.iter_mut().zip(&cdb.bytes) {
             *place = *byte;
         }
+        let extended_cdb = cdb.bytes.get(block.len()..).unwrap_or_default().to_vec();
         let read = match cdb.room {
             0 => ReadBuffer::None,
             room => ReadBuffer::Into(vec![0; usize::try_from(room).unwrap_or_default()]),
@@ -615,7 +632,7 @@ impl Carries for Line {
             tag: token,
             lun: self.lun,
             cdb: block,
-            extended_cdb: Vec::new(),
+            extended_cdb,
             attribute: TaskAttribute::Simple,
             write: (!cdb.data.is_empty()).then(|| cdb.data.shared()),
             read,

@@ -5,6 +5,7 @@
 //! `iscsi` ([`::iscsi::login`], [`::iscsi::initiator`]) say what is sent and check all that comes.
 
 mod attendant;
+mod commands;
 mod line;
 mod open;
 mod options;

@@ -7,9 +7,12 @@ use iscsi::pdu::Isid;
 use store::SharedStore;
 
 use super::attendant::{self, Known};
-use super::line::{self, Clock, StepError};
+use super::commands::Commands;
+use super::line::{self, Clock, Line, StepError};
 use super::options::{IscsiOptions, lost, refusal, warn_moved};
-use crate::scsi::command::{Facts, Unfit};
+use crate::device::handle::DeviceStore;
+use crate::device::shared::Shared;
+use crate::scsi::command::Unfit;
 use crate::scsi::handle::ScsiDisk;
 use crate::scsi::host::{LOOK_MAX, Until};
 use crate::scsi::jobs::Jobs;
@@ -60,6 +63,11 @@ pub enum IscsiFailure {
     /// It has no size.
     #[error("the disk does not say its size; such a disk cannot be a store")]
     NoSize,
+    /// It does not say what it is.
+    #[error(
+        "the device does not say what it is (INQUIRY), or it is not connected; such a device cannot be a store"
+    )]
+    NoInquiry,
     /// It cannot be a disk here.
     #[error(transparent)]
     Unfit(#[from] Unfit),
@@ -112,16 +120,63 @@ impl IscsiOptions {
     ///
     /// There is no such disk, it cannot be a store, or it cannot be reached.
     pub fn open(self) -> Result<Arc<dyn SharedStore>, IscsiOpenError> {
-        match self.clone().open_inside() {
-            Ok(disk) => Ok(Arc::new(disk)),
-            Err(reason) => Err(IscsiOpenError {
-                disk: self.to_string(),
-                reason: Box::new(reason),
-            }),
-        }
+        let name = self.to_string();
+        let disk = self.open_disk();
+        Ok(Arc::new(disk.map_err(|reason| refused(name, reason))?))
     }
 
-    fn open_inside(self) -> Result<ScsiDisk, IscsiFailure> {
+    /// The same for a SCSI device of any type, which becomes a store for commands
+    /// ([`IoRequest::Device`](store::IoRequest::Device)). `read_only`, `thin` and `block_bytes` mean nothing.
+    ///
+    /// # Errors
+    ///
+    /// There is no such device, or it cannot be reached.
+    pub fn open_device(self) -> Result<Arc<dyn SharedStore>, IscsiOpenError> {
+        let name = format!("scsi:{self}");
+        let device = self.open_any();
+        Ok(Arc::new(device.map_err(|reason| refused(name, reason))?))
+    }
+
+    fn open_disk(self) -> Result<ScsiDisk, IscsiFailure> {
+        let (clock, known, found) = self.first_look(Line::look)?;
+        let (found, options) = (found.ok_or(IscsiFailure::NoSize)?, &known.options);
+        found.check(options.block_bytes, options.read_only)?;
+        let terms = Terms {
+            retry: options.retry,
+            read_only: options.read_only,
+            thin: options.thin,
+            block_bytes: options.block_bytes,
+        };
+        let whose = whose("disk of this LUN", options, options.to_string());
+        let begin = Box::new(move |common: &Arc<Common>| {
+            let jobs = Jobs::new(common, clock.now());
+            if let Err(error) = attendant::begin(jobs, clock, known) {
+                common.note_gone(&error);
+            }
+        });
+        let common = Common::new(terms, whose, Losses::AsTold, found, begin)?;
+        Ok(ScsiDisk::new(common))
+    }
+
+    fn open_any(self) -> Result<DeviceStore, IscsiFailure> {
+        let (clock, known, found) = self.first_look(Line::look_at_device)?;
+        let (found, options) = (found.ok_or(IscsiFailure::NoInquiry)?, &known.options);
+        let retry = options.retry;
+        let whose = whose("device of this LUN", options, format!("scsi:{options}"));
+        let begin = Box::new(move |shared: &Arc<Shared>| {
+            let commands = Commands::new(shared, retry, clock.now());
+            if let Err(error) = attendant::begin(commands, clock, known) {
+                shared.link.note_gone(&error);
+            }
+        });
+        Ok(DeviceStore::new(Shared::new(whose, found, begin)?))
+    }
+
+    /// What is found in a session of its own.
+    fn first_look<F>(
+        self,
+        look: impl FnOnce(&mut Line, Clock, &mut Until) -> Result<F, StepError>,
+    ) -> Result<(Clock, Known, F), IscsiFailure> {
         let clock = Clock::new();
         let isid = random_isid()?;
         let failed = |error| IscsiFailure::of(error, &self);
@@ -129,49 +184,33 @@ impl IscsiOptions {
         let line = line::establish(clock, &self, isid, host);
         let mut line = line.map_err(failed)?;
         let moved = line.moved.take();
-        let found = line.look(clock, host);
+        let found = look(&mut line, clock, host);
         line.log_out(clock);
-        let look = found.map_err(failed)?.ok_or(IscsiFailure::NoSize)?;
-        look.check(self.block_bytes, self.read_only)?;
-        let disk = self.clone().disk(clock, isid, look, moved.clone())?;
+        let found = found.map_err(failed)?;
         if let Some(portal) = &moved {
             warn_moved(&self, portal);
         }
-        Ok(disk)
-    }
-
-    fn disk(
-        self,
-        clock: Clock,
-        isid: Isid,
-        look: Facts,
-        moved: Option<String>,
-    ) -> Result<ScsiDisk, NoDisk> {
-        let terms = Terms {
-            retry: self.retry,
-            read_only: self.read_only,
-            thin: self.thin,
-            block_bytes: self.block_bytes,
-        };
-        let whose = Whose {
-            kind: "an iSCSI target",
-            what: "disk of this LUN",
-            server: format!("target {}", self.target),
-            device: self.to_string(),
-            store: self.to_string(),
-        };
         let known = Known {
             options: self,
             isid,
             moved,
         };
-        let begin = Box::new(move |common: &Arc<_>| {
-            let jobs = Jobs::new(common, clock.now());
-            if let Err(error) = attendant::begin(jobs, clock, known) {
-                common.note_gone(&error);
-            }
-        });
-        Common::new(terms, whose, Losses::AsTold, look, begin).map(ScsiDisk::new)
+        Ok((clock, known, found))
+    }
+}
+
+fn refused(disk: String, reason: IscsiFailure) -> IscsiOpenError {
+    let reason = Box::new(reason);
+    IscsiOpenError { disk, reason }
+}
+
+fn whose(what: &'static str, options: &IscsiOptions, store: String) -> Whose {
+    Whose {
+        kind: "an iSCSI target",
+        what,
+        server: format!("target {}", options.target),
+        device: options.to_string(),
+        store,
     }
 }
 

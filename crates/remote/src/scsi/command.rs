@@ -31,7 +31,7 @@ pub(crate) struct Cdb {
 }
 
 impl Cdb {
-    fn reading(bytes: Vec<u8>, room: u32) -> Self {
+    pub(crate) fn reading(bytes: Vec<u8>, room: u32) -> Self {
         let data = Bytes::default();
         Self { bytes, data, room }
     }
@@ -65,6 +65,12 @@ pub(crate) fn inquiry(page: Option<u8>) -> Cdb {
         ],
         room.into(),
     )
+}
+
+/// INQUIRY of a page that is longer than a byte can say.
+pub(crate) fn inquiry_of(page: u8, room: u16) -> Cdb {
+    let [high, low] = room.to_be_bytes();
+    Cdb::reading(vec![0x12, 1, page, high, low, 0], room.into())
 }
 
 /// TEST UNIT READY.

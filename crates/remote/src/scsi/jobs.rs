@@ -30,11 +30,11 @@ use super::shared::{Common, Losses};
 /// made at once.
 pub(crate) const PAUSE: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 1000 });
 /// For the first session.
-const START_MAX: Duration = Duration::from_secs(10);
+pub(crate) const START_MAX: Duration = Duration::from_secs(10);
 /// A server that does not answer for so long is away, whatever `retry` says: a frame may be lost.
 pub(crate) const SILENCE_MIN: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 2 });
 /// How often letters are looked for while there is no session.
-const TICK: Duration = Duration::from_millis(100);
+pub(crate) const TICK: Duration = Duration::from_millis(100);
 /// Until a command is tried again that the device did not take.
 const BUSY_PAUSE: Duration = Duration::from_millis(100);
 /// A job that was under way in so many lost sessions is what they are lost for.
@@ -240,11 +240,6 @@ impl Jobs {
     /// Something of the server has come.
     pub(crate) const fn note_heard(&mut self, now: Duration) {
         self.heard_at = now;
-    }
-
-    /// When something of it last came.
-    pub(crate) const fn heard_at(&self) -> Duration {
-        self.heard_at
     }
 
     /// How long a server may say nothing while it has something to answer.

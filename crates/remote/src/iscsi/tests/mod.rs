@@ -2,6 +2,7 @@
 //! when.
 
 mod changes;
+mod devices;
 pub(crate) mod target;
 
 use std::sync::Arc;

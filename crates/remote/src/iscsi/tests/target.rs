@@ -1,7 +1,7 @@
 //! A target in memory: the login of the crate, and a full-feature phase by hand, which can lie, behind a TCP socket of
 //! loopback, with a disk of the test's.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io::{self, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -97,6 +97,9 @@ pub(super) struct Rules {
     pub(super) has_no_lun: AtomicBool,
     pub(super) logins: AtomicUsize,
     pub(super) logouts: AtomicUsize,
+    pings: AtomicUsize,
+    /// A tape has a command that it has not begun.
+    is_holding: AtomicBool,
     sessions: Mutex<HashMap<Isid, Arc<AtomicBool>>>,
 }
 
@@ -133,6 +136,16 @@ impl Target {
 
     pub(super) fn set(&self, which: impl Fn(&Rules) -> &AtomicBool, value: bool) {
         which(&self.rules).store(value, Ordering::SeqCst);
+    }
+
+    /// How often it was asked whether it is there.
+    pub(super) fn pings(&self) -> usize {
+        self.rules.pings.load(Ordering::SeqCst)
+    }
+
+    /// A tape has a command that it has not begun.
+    pub(super) fn is_holding(&self) -> bool {
+        self.rules.is_holding.load(Ordering::SeqCst)
     }
 
     /// Where it is, as it would say it.
@@ -231,6 +244,8 @@ struct Talk {
     is_over: Arc<AtomicBool>,
     gathered: HashMap<u32, Gathered>,
     held: Vec<u32>,
+    /// Commands that a tape has not begun, in their order.
+    on_tape: VecDeque<(u32, Gathered, usize)>,
     is_leaving: bool,
 }
 
@@ -247,6 +262,7 @@ impl Talk {
             is_over: Arc::default(),
             gathered: HashMap::new(),
             held: Vec::new(),
+            on_tape: VecDeque::new(),
             is_leaving: false,
         }
     }
@@ -265,6 +281,9 @@ impl Talk {
                 || self.rules.is_cut.load(Ordering::SeqCst)
             {
                 return Ok(None);
+            }
+            if let Some((tag, gathered, room)) = self.on_tape.pop_front() {
+                self.execute(tag, gathered, room)?;
             }
             if self.rules.asks_to_end.load(Ordering::SeqCst) && !self.is_leaving {
                 self.is_leaving = true;
@@ -433,6 +452,7 @@ impl Talk {
             Some(Opcode::DataOut) => self.take(DataOutBhs::view(&pdu.header), &pdu.data)?,
             Some(Opcode::NopOut) => {
                 if tag.get() != RESERVED_TAG {
+                    self.rules.pings.fetch_add(1, Ordering::SeqCst);
                     let mut header = NopInBhs::new();
                     header.initiator_task_tag = tag;
                     header.target_transfer_tag = RESERVED_TAG.into();
@@ -531,9 +551,16 @@ impl Talk {
             }),
             false => medium.execute(&gathered.cdb, &gathered.data),
         };
+        let is_tape = medium.tape.is_some();
         drop(medium);
         let Some(answer) = answer else {
-            self.held.push(tag);
+            match is_tape {
+                true => {
+                    self.rules.is_holding.store(true, Ordering::SeqCst);
+                    self.on_tape.push_front((tag, gathered, room));
+                }
+                false => self.held.push(tag),
+            }
             return Ok(());
         };
         if gathered.cdb[0] == 0x88 && answer.status == 0 {
@@ -565,11 +592,15 @@ impl Talk {
         header.initiator_task_tag = tag.into();
         header.status = answer.status;
         let missing = room.saturating_sub(data.len());
+        let more = answer.data.len().saturating_sub(room);
         let drops = whole > 0 && self.rules.drops_data.swap(false, Ordering::SeqCst);
-        if answer.status == 0 && (missing > 0 || drops) {
+        if missing > 0 || drops {
             header.flags |= flags::RESIDUAL_UNDERFLOW;
             let count = if drops { 512 } else { missing };
             header.residual_count = u32::try_from(count).unwrap().into();
+        } else if more > 0 {
+            header.flags |= flags::RESIDUAL_OVERFLOW;
+            header.residual_count = u32::try_from(more).unwrap().into();
         }
         let mut sense = Vec::new();
         if !answer.sense.is_empty() {

@@ -68,6 +68,10 @@ impl Client {
         tag
     }
 
+    pub(crate) fn buffer(&self, length: usize) -> memory::Buffer {
+        self.pool.allocate(length).unwrap()
+    }
+
     fn take_orders(&mut self) {
         while let Some(order) = self.outlet.next_order() {
             match order {

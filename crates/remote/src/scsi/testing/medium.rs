@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::tape::Tape;
+
 pub(crate) const BLOCK: usize = 512;
 
 /// No two disks are one.
@@ -19,6 +21,8 @@ pub(crate) struct Answer {
 /// What the disk is and does.
 #[derive(Debug)]
 pub(crate) struct Medium {
+    /// It is no disk, but this.
+    pub(crate) tape: Option<Tape>,
     pub(crate) bytes: Vec<u8>,
     pub(crate) designator: [u8; 16],
     pub(crate) is_read_only: bool,
@@ -58,14 +62,14 @@ pub(crate) struct Medium {
     pub(crate) reports_loss: u8,
 }
 
-fn good(data: Vec<u8>) -> Answer {
+pub(super) fn good(data: Vec<u8>) -> Answer {
     Answer {
         data,
         ..Answer::default()
     }
 }
 
-fn check(key: u8, code: u8, qualifier: u8, information: u32) -> Answer {
+pub(super) fn check(key: u8, code: u8, qualifier: u8, information: u32) -> Answer {
     let mut sense = vec![0xf0, 0, key];
     sense.extend(information.to_be_bytes());
     sense.extend([10, 0, 0, 0, 0, code, qualifier, 0, 0, 0, 0]);
@@ -82,6 +86,7 @@ impl Medium {
         let mut designator = [5; 16];
         designator[8..].copy_from_slice(&NEXT.fetch_add(1, Ordering::SeqCst).to_be_bytes());
         Self {
+            tape: None,
             bytes: vec![0; size],
             designator,
             is_read_only: false,
@@ -108,6 +113,16 @@ impl Medium {
 
     /// Carries a command out; `None`: it is held.
     pub(crate) fn execute(&mut self, cdb: &[u8], data: &[u8]) -> Option<Answer> {
+        if let Some(tape) = &mut self.tape {
+            let attention = match cdb[0] {
+                0x12 => None,
+                _ => self.attentions.pop_front(),
+            };
+            return match attention {
+                Some((code, qualifier)) => Some(check(6, code, qualifier, 0)),
+                None => tape.execute(cdb, data, &self.designator),
+            };
+        }
         let is_of_medium = matches!(cdb[0], 0x88 | 0x89 | 0x8a | 0x91 | 0x93);
         if is_of_medium && self.holds {
             return None;

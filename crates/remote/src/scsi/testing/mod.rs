@@ -4,6 +4,8 @@ pub(crate) mod changes;
 pub(crate) mod checks;
 mod client;
 mod medium;
+mod tape;
 
 pub(crate) use client::{Client, pattern};
 pub(crate) use medium::{Answer, BLOCK, Medium};
+pub(crate) use tape::Tape;
