@@ -41,6 +41,9 @@ pub struct Lun {
     /// What the log is for: `latency` or `throughput`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sync_bias: Option<String>,
+    /// Commands of the vendor are passed to the device, too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub vendor_commands: bool,
     /// Snapshots that are taken by themselves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshots: Option<Schedule>,

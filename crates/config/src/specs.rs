@@ -102,6 +102,7 @@ pub(crate) fn lun(unit: &Unit, said: Said) -> spec::Lun {
         revision: unit.inquiry.revision.clone(),
         log,
         sync_bias: unit.log.as_ref().map(|log| log.bias.as_str().to_owned()),
+        vendor_commands: unit.vendor_commands,
         snapshots: unit.snapshots.as_ref().map(Schedule::to_spec),
     }
 }

@@ -46,6 +46,11 @@ impl PlaceForm {
             Self::Image => StorePlace::Image(self.take(text, Image::parse(place))?),
             Self::Device => StorePlace::Device(self.take(text, GroupDevice::parse(place))?),
             Self::Lun => StorePlace::Lun(self.take(text, FarLun::parse(place))?),
+            Self::Foreign => match place.strip_prefix("iscsi:") {
+                Some(lun) => StorePlace::Lun(self.take(text, FarLun::parse(lun))?),
+                None if place.starts_with("/dev/") => StorePlace::Path(parse_path(text, place)?),
+                None => self.take(text, Err("does not say where its device is"))?,
+            },
             Self::Snapshot => StorePlace::Snapshot(self.take(text, SnapshotOf::parse(place))?),
             Self::Members { count_min } => {
                 StorePlace::Members(Members::parse(text, place, count_min)?)
@@ -57,7 +62,7 @@ impl PlaceForm {
         read.map_err(|problem| StoreRule::Server {
             text: text.to_owned(),
             problem,
-            usage: self.word(),
+            usage: self.usage(),
         })
     }
 }

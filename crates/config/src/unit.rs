@@ -10,8 +10,8 @@ use crate::keys::SECTION_LUN;
 use crate::names::{FirstUse, Names};
 use crate::reader::{Field, Section};
 use crate::{
-    ConfigError, LogDevice, Medium, Naa, NamedStore, Place, Rule, Schedule, Serial, StoreRule,
-    StoreSpec, SyncBias, log_device, schedule,
+    ConfigError, DeviceType, LogDevice, Medium, Naa, NamedStore, Place, Rule, Schedule, Serial,
+    StoreRule, StoreSpec, SyncBias, log_device, schedule,
 };
 
 /// A serial number both in the store and beside it.
@@ -22,6 +22,16 @@ pub(crate) struct SerialTwice {
     pub(crate) store: String,
     /// The one of the key.
     pub(crate) key: String,
+}
+
+/// Commands of a vendor, of what Tarn is the vendor of.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error(
+    "vendor_commands is about a device, and store {store:?} is none; remove it, or write scsi: for a device"
+)]
+pub(crate) struct NoVendorCommands {
+    /// The store as written.
+    pub(crate) store: String,
 }
 
 /// A logical unit.
@@ -41,6 +51,8 @@ pub struct Unit {
     pub owner: Option<String>,
     /// Where its log is, if it has one.
     pub log: Option<LogDevice>,
+    /// Commands that only its vendor knows are passed to a device, too.
+    pub vendor_commands: bool,
     /// How often snapshots of it are taken, if they are by themselves.
     pub snapshots: Option<Schedule>,
     /// Where the store is given, for errors that only opening it shows.
@@ -57,6 +69,7 @@ impl Unit {
             inquiry: InquiryNames::default(),
             owner: None,
             log: None,
+            vendor_commands: false,
             snapshots: None,
             store,
             place,
@@ -217,6 +230,7 @@ pub(crate) fn read_units(
             naa,
             inquiry: InquiryNames::read(&section)?,
             owner,
+            vendor_commands: read_vendor_commands(section.field("vendor_commands"), &store)?,
             snapshots: schedule::read(&section, &store)?,
             store: store.below(directory),
             place,
@@ -283,6 +297,19 @@ fn read_log(
     }))
 }
 
+/// Only a device that has commands passed through has some of its vendor.
+fn read_vendor_commands(field: Option<Field<'_>>, store: &StoreSpec) -> Result<bool, ConfigError> {
+    let Some(field) = field else {
+        return Ok(false);
+    };
+    let passes = field.flag()?;
+    if passes && store.at.kind.row().device != DeviceType::Foreign {
+        let store = store.text.clone();
+        return Err(NoVendorCommands { store }.at(field.place()));
+    }
+    Ok(passes)
+}
+
 fn read_serial(field: Option<Field<'_>>, store: &StoreSpec) -> Result<Option<Serial>, ConfigError> {
     let Some(field) = field else {
         return Ok(store.serial.clone());
@@ -333,5 +360,32 @@ mod tests {
             let error = read(key, value).unwrap_err();
             assert!(error.contains(why) && error.contains("t.toml:1"), "{error}");
         }
+    }
+
+    #[test]
+    fn only_a_device_has_commands_of_its_vendor() {
+        let read = |store: &str, value: &str| {
+            let text =
+                format!("lun = [{{ id = \"a\", store = \"{store}\", vendor_commands = {value} }}]");
+            Model::from_toml(&text, Path::new("t.toml")).map_err(|error| error.to_string())
+        };
+        let device = "scsi:iscsi://h/iqn.2026-11.example.far:t/1";
+        for (value, passes) in [("true", true), ("false", false)] {
+            let model = read(device, value).unwrap();
+            assert_eq!(
+                lun(&model.units()[0], Said::Written).vendor_commands,
+                passes
+            );
+            let again = Model::from_toml(&model.effective(), Path::new("")).unwrap();
+            assert!(crate::diff(&model, &again).is_empty());
+        }
+        assert!(read("mem:1M", "false").is_ok());
+        let error = read("mem:1M", "true").unwrap_err();
+        assert!(
+            error.contains("t.toml:1") && error.contains("store \"mem:1M\" is none"),
+            "{error}"
+        );
+        let error = read(device, "1").unwrap_err();
+        assert!(error.contains("t.toml:1"), "{error}");
     }
 }

@@ -30,17 +30,26 @@ pub enum CallsError {
     Kernel(#[from] seccompiler::Error),
 }
 
+/// Whether the process gives commands to SCSI devices.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Devices {
+    /// It has none.
+    None,
+    /// It has some now (SG_IO).
+    Some,
+}
+
 /// Restricts this process, all of its threads, to the calls of the table.
 ///
 /// # Errors
 ///
 /// The kernel refuses for another reason than not having the feature.
-pub fn restrict() -> Result<Enforced, CallsError> {
+pub fn restrict(devices: Devices) -> Result<Enforced, CallsError> {
     let Ok(arch) = TargetArch::try_from(std::env::consts::ARCH) else {
         return Ok(Enforced::Not);
     };
     trap::install().map_err(CallsError::Signal)?;
-    apply(&[without_clone3(arch)?, of_table(arch)?])
+    apply(&[without_clone3(arch)?, of_table(arch, devices)?])
 }
 
 /// Whether the process connects to others after its start.
@@ -108,8 +117,8 @@ fn without_what_starts(
     SeccompFilter::new(calls, others, these, arch)?.try_into()
 }
 
-fn of_table(arch: TargetArch) -> Result<BpfProgram, BackendError> {
-    let calls = table::rules(std::process::id())?;
+fn of_table(arch: TargetArch, devices: Devices) -> Result<BpfProgram, BackendError> {
+    let calls = table::rules(std::process::id(), devices)?;
     let (refused, allowed) = (SeccompAction::Trap, SeccompAction::Allow);
     SeccompFilter::new(calls, refused, allowed, arch)?.try_into()
 }

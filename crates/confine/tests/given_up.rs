@@ -17,7 +17,7 @@ use std::process::{Command, Output};
 use std::sync::mpsc;
 use std::{env, fs, thread};
 
-use confine::calls::Connections;
+use confine::calls::{Connections, Devices};
 use confine::files::{Right, Rule};
 use confine::{Enforced, calls, files, privileges};
 
@@ -79,7 +79,7 @@ fn only_the_calls_of_the_table_are_left() {
 #[test]
 #[ignore = "confines its process; the test above starts it"]
 fn gives_calls_up() {
-    if calls::restrict().unwrap() == Enforced::Not {
+    if calls::restrict(Devices::None).unwrap() == Enforced::Not {
         println!("no seccomp here");
         return;
     }
@@ -214,7 +214,7 @@ fn refuses_modes_and_limits() {
 #[test]
 #[ignore = "confines its process; the test above starts it"]
 fn seals_itself() {
-    if calls::restrict().unwrap() == Enforced::Not {
+    if calls::restrict(Devices::None).unwrap() == Enforced::Not {
         println!("no seccomp here");
         return;
     }
@@ -227,6 +227,7 @@ fn seals_itself() {
     let pair = UnixDatagram::pair().unwrap();
     assert!(UnixDatagram::unbound().is_ok());
     assert_ne!(set_up_a_ring(), Some(libc::EPERM));
+    assert_eq!(command_a_device(), Some(libc::EPERM));
     assert_eq!(calls::seal(Connections::Ended).unwrap(), Enforced::Fully);
     go.send(()).unwrap();
     assert_eq!(other.join().unwrap().unwrap_err(), PermissionDenied);
@@ -255,16 +256,28 @@ fn connections_that_are_kept_do_not_end_with_the_start() {
 #[test]
 #[ignore = "confines its process; the test above starts it"]
 fn seals_itself_and_connects() {
-    if calls::restrict().unwrap() == Enforced::Not {
+    if calls::restrict(Devices::Some).unwrap() == Enforced::Not {
         println!("no seccomp here");
         return;
     }
+    // The device is none, and its driver says so.
+    assert_eq!(command_a_device(), Some(libc::ENOTTY));
     assert_eq!(calls::seal(Connections::Kept).unwrap(), Enforced::Fully);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     UnixDatagram::unbound().unwrap();
     assert_eq!(set_up_a_ring(), Some(libc::EPERM));
     assert!(calls::seal(Connections::Kept).is_err());
+}
+
+/// Asks what is no SCSI device for a command. Gives why not.
+fn command_a_device() -> Option<i32> {
+    let file = fs::File::open("/dev/null").unwrap();
+    let nothing = std::ptr::null_mut::<libc::c_void>();
+    // SAFETY: /dev/null has no such control, and nothing is at address 0 where one would look.
+    let asked = unsafe { libc::ioctl(file.as_raw_fd(), 0x2285, nothing) };
+    assert_eq!(asked, -1, "a command for /dev/null");
+    std::io::Error::last_os_error().raw_os_error()
 }
 
 /// Tries it with parameters that no kernel takes. Gives why not.

@@ -10,7 +10,7 @@ use api::plan::{Action, Kind};
 use api::problem::{Problem, ProblemKind};
 use config::{FarLun, GroupDevice, Image, Model, Place, ServerAddress, StoreKind, StoreSpec, Unit};
 use confine::account::Account;
-use confine::calls::Connections;
+use confine::calls::{Connections, Devices};
 use confine::files::{Right, Rule};
 use confine::inherited::Inherited;
 use confine::roots::Roots;
@@ -105,12 +105,26 @@ pub(crate) struct Reach {
     servers: Option<Servers>,
     /// Whether no unix socket can be made any more ([`Confinement::seal`]).
     is_sealed: bool,
+    /// Whether no SCSI device of this machine can be given commands any more.
+    has_no_devices: bool,
 }
 
 #[derive(Debug)]
 struct Within {
     stores: Roots,
     readable: Roots,
+}
+
+/// Whether a unit is a SCSI device of this machine.
+fn is_device(unit: &Unit) -> bool {
+    unit.store.at.local_device().is_some()
+}
+
+fn devices_of(model: &Model) -> Devices {
+    match model.units().iter().any(is_device) {
+        true => Devices::Some,
+        false => Devices::None,
+    }
 }
 
 /// Where Ceph looks for the configuration of a cluster and for keys.
@@ -224,11 +238,13 @@ impl Reach {
         let of_units = Servers::of(model);
         let is_sealed = model.confine().seccomp && !of_units.are_any;
         let servers = is_limited.then_some(of_units);
+        let has_no_devices = model.confine().seccomp && devices_of(model) == Devices::None;
         let Some(roots) = &model.confine().roots else {
             return Ok(Self {
                 files: None,
                 servers,
                 is_sealed,
+                has_no_devices,
             });
         };
         let mut stores = Roots::default();
@@ -259,6 +275,7 @@ impl Reach {
             files,
             servers,
             is_sealed,
+            has_no_devices,
         };
         match model.units().iter().find_map(|unit| reach.outside(unit)) {
             Some(error) => Err(error),
@@ -280,7 +297,9 @@ impl Reach {
                 reason,
             });
         }
-        let (within, path) = (self.files.as_ref()?, store.at.node()?.0);
+        let path = store.at.node().map(|(path, _)| path);
+        let path = path.or_else(|| store.at.local_device())?;
+        let within = self.files.as_ref()?;
         (!within.stores.contain(path)).then(|| StartError::StoreOutside {
             place: place.clone(),
             path: path.to_owned(),
@@ -384,6 +403,8 @@ impl Reach {
             };
             if let Some(outside) = self.outside(unit) {
                 step.consequence = Consequence::OutOfReach(outside.to_string());
+            } else if self.has_no_devices && is_device(unit) {
+                step.consequence = Consequence::Restart;
             } else if step.action == Action::Add
                 && let Some(consequence) = without_frames(unit)
             {
@@ -486,7 +507,8 @@ impl Confinement<'_> {
             self.tell("files (Landlock)", enforced)?;
         }
         if self.model.confine().seccomp {
-            let enforced = calls::restrict().map_err(StartError::ConfineCalls)?;
+            let enforced =
+                calls::restrict(devices_of(self.model)).map_err(StartError::ConfineCalls)?;
             self.tell("system calls (seccomp)", enforced)?;
         }
         Ok(())

@@ -402,6 +402,15 @@ pub enum StartError {
         source: Box<remote::IscsiOpenError>,
     },
 
+    /// A SCSI device of this machine cannot be opened; the message of the source names device and remedy.
+    #[error("{place}")]
+    ScsiDevice {
+        /// Where it is named.
+        place: Place,
+        /// What is wrong with it.
+        source: Box<remote::ScsiOpenError>,
+    },
+
     /// A password cannot be had.
     #[error("{place}: password file {path} {reason}", path = .path.display())]
     Password {

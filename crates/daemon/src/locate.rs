@@ -240,7 +240,8 @@ pub(crate) fn locate_store(
     let Some((path, node)) = store.at.node() else {
         let found = at_server(store).or_else(|| in_cluster(store));
         let found = found.or_else(|| in_group(store));
-        return Ok(found.or_else(|| at_target(store)));
+        let found = found.or_else(|| at_target(store));
+        return Ok(found.or_else(|| at_device(store)));
     };
     let unreachable = |source| StartError::StoreUnreachable {
         place: place.clone(),
@@ -318,6 +319,18 @@ fn in_group(store: &StoreSpec) -> Option<Location> {
 fn at_target(store: &StoreSpec) -> Option<Location> {
     store.at.target_lun()?;
     Some(elsewhere(store.at.medium()?.to_string()))
+}
+
+/// A device of this machine keeps the name that it was given. Whether it is there, only opening shows.
+fn at_device(store: &StoreSpec) -> Option<Location> {
+    let path = store.at.local_device()?;
+    let metadata = fs::metadata(path).ok();
+    let names = metadata.as_ref().map(device::names_of_scsi);
+    Some(Location {
+        is_device: true,
+        names: names.unwrap_or_default(),
+        ..elsewhere(path.display().to_string())
+    })
 }
 
 fn elsewhere(path: String) -> Location {

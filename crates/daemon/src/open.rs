@@ -15,7 +15,7 @@ use confine::privileges::opening;
 use reactor::Listener;
 use remote::{
     Carrier, ClusterOptions, HyperscsiOptions, IscsiLogin, IscsiOptions, Level, Looks, NbdOptions,
-    NbdServer, OwnServers, Password, RbdFailure, RbdOpenError, RbdOptions, TlsOptions,
+    NbdServer, OwnServers, Password, RbdFailure, RbdOpenError, RbdOptions, ScsiOptions, TlsOptions,
 };
 use store::{
     ComposeError, Composed, Form, Logged, MadeFiles, Member, OpenError, OpenFailure, OpenOptions,
@@ -244,6 +244,7 @@ pub(super) fn open_with(
         | config::StoreKind::Snapshot
         | config::StoreKind::Hyperscsi
         | config::StoreKind::Iscsi
+        | config::StoreKind::Scsi
         | config::StoreKind::Cdrom
         | config::StoreKind::Rbd => {
             return open(spec, &unit.place).map(OpenStore::plain);
@@ -337,6 +338,9 @@ pub(super) fn look_at_part(
                 Some(_) => look_at_node(&opened, place, opener).map(Found::seen),
             }
         }
+        StorePlace::Path(_) if spec.at.local_device().is_some() => {
+            open_part(spec, place, opener, None).map(Found::ready)
+        }
         StorePlace::Path(_) => look_at_node(spec, place, opener).map(Found::seen),
         StorePlace::Size(_) | StorePlace::Members(_) | StorePlace::Empty => {
             look_at_node(spec, place, opener).map(Found::ready)
@@ -373,8 +377,22 @@ pub(super) fn open_part(
             })
         }
         StorePlace::Lun(lun) => {
-            let opened = lun_options(spec, lun, place, opener)?.open();
+            let options = lun_options(spec, lun, place, opener)?;
+            let opened = match spec.is_disk() {
+                true => options.open(),
+                false => options.open_device(),
+            };
             opened.map_err(|source| StartError::Lun {
+                place: place.clone(),
+                source: Box::new(source),
+            })
+        }
+        StorePlace::Path(path) if spec.at.local_device().is_some() => {
+            let options = ScsiOptions {
+                path: path.clone(),
+                retry: Duration::from_secs(spec.retry_seconds.into()),
+            };
+            options.open().map_err(|source| StartError::ScsiDevice {
                 place: place.clone(),
                 source: Box::new(source),
             })
@@ -671,6 +689,7 @@ pub(super) fn options(spec: &StoreSpec) -> OpenOptions {
         config::StoreKind::Rbd
         | config::StoreKind::Hyperscsi
         | config::StoreKind::Iscsi
+        | config::StoreKind::Scsi
         | config::StoreKind::Nbd
         | config::StoreKind::Nbds
         | config::StoreKind::NbdUnix

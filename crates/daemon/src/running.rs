@@ -419,7 +419,7 @@ const VERSION: &str = concat!(
 /// What a unit is.
 pub(crate) fn device_type(unit: &config::Unit) -> DeviceType {
     match unit.store.at.kind.row().device {
-        config::DeviceType::Disk => DeviceType::Disk,
+        config::DeviceType::Disk | config::DeviceType::Foreign => DeviceType::Disk,
         config::DeviceType::Optical => DeviceType::Optical,
     }
 }

@@ -163,6 +163,9 @@ pub const SECTION_LUN: SectionKeys = SectionKeys {
             "With `latency` all durable writes go to the log, with `throughput` those of 64 KiB and more to the store \
              alone.",
             "for many large durable writes, if the store is as fast as the log"),
+        key("vendor_commands", Form::Flag, Fallback::Value("false"),
+            "Passes commands of the vendor to the device, too. Only with `scsi:`.",
+            "if the tools of its vendor need it"),
         key("snapshots", Form::Table { words: "table `{ hourly, daily, weekly, at }`", keys: &SECTION_SCHEDULE },
             Fallback::Words("none are scheduled"),
             "Scheduled snapshots, of files on XFS or btrfs and of Ceph images. See [Snapshots](../guide/snapshots.md).",

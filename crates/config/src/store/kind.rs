@@ -39,6 +39,8 @@ pub enum StoreKind {
     Concat,
     /// A CD or DVD drive, with a file in it or empty.
     Cdrom,
+    /// A SCSI device of any type, whose commands are passed through.
+    Scsi,
 }
 
 /// What a unit is whose store is of a kind.
@@ -48,6 +50,8 @@ pub enum DeviceType {
     Disk,
     /// A CD or DVD drive.
     Optical,
+    /// Whatever the device is.
+    Foreign,
 }
 
 /// An option of a STORE.
@@ -185,10 +189,14 @@ const SIZE_OF_DISC: &str = "a disc keeps the size that it has";
 const BLOCKS_OF_DISC: &str = "a disc has blocks of 2048 bytes";
 const FORMAT_OF_DISC: &str = "a disc is read as it is";
 const REMOVABLE_DISC: &str = "a disc always is";
+const OWN_BLOCKS: &str = "the device has blocks of its own, if any";
+const OWN_CACHE: &str = "the device has the cache, if any";
+const OWN_MEDIUM: &str = "the device says what can be done with its medium";
+const READ_BY_TARGET: &str = "write readonly at the target";
 
 /// All kinds, in the order of the documentation.
 #[rustfmt::skip] // One kind a block, one column a line.
-pub const KINDS: [KindRow; 15] = [
+pub const KINDS: [KindRow; 16] = [
     KindRow {
         kind: StoreKind::Path, word: "", place: PlaceForm::Path,
         space: Some(""), node: Some(Node::FileOrDevice), shown: ("file", "block"), is_memory: false, device: DeviceType::Disk,
@@ -324,6 +332,17 @@ pub const KINDS: [KindRow; 15] = [
         title: "CD or DVD drive",
         meaning: "a CD or DVD drive with an ISO file in it, or an empty one (`cdrom:`)",
     },
+    KindRow {
+        kind: StoreKind::Scsi, word: "scsi", place: PlaceForm::Foreign,
+        space: Some("iscsi"), node: None, shown: ("scsi", "scsi"), is_memory: false, device: DeviceType::Foreign,
+        without: &[
+            (StoreOption::Size, SIZE_OF_DEVICE), (StoreOption::BlockSize, OWN_BLOCKS), (StoreOption::ReadOnly, READ_BY_TARGET),
+            (StoreOption::Cache, OWN_CACHE), (StoreOption::Thin, OWN_MEDIUM), (StoreOption::Format, OWN_BLOCKS),
+            (StoreOption::Removable, OWN_MEDIUM),
+        ],
+        title: "SCSI device",
+        meaning: "a SCSI device of any type, passed through: `/dev/NODE` of this machine, or `iscsi://HOST[:PORT]/TARGET/LUN`",
+    },
 ];
 
 impl StoreKind {
@@ -361,7 +380,7 @@ impl KindRow {
             PlaceForm::Server | PlaceForm::Socket => Some(Family::Servers),
             PlaceForm::Image => Some(Family::Clusters),
             PlaceForm::Device => Some(Family::Groups),
-            PlaceForm::Lun => Some(Family::Targets),
+            PlaceForm::Lun | PlaceForm::Foreign => Some(Family::Targets),
             PlaceForm::Members { .. } => Some(Family::Compositions),
             PlaceForm::Path | PlaceForm::Size | PlaceForm::Snapshot | PlaceForm::Disc => None,
         }
@@ -434,6 +453,8 @@ pub(super) enum PlaceForm {
     Snapshot,
     /// A path, or nothing.
     Disc,
+    /// A device, wherever it is.
+    Foreign,
     /// The ids of named stores.
     Members {
         /// How many there are at least.
@@ -453,7 +474,16 @@ impl PlaceForm {
             Self::Lun => "//HOST[:PORT]/TARGET/LUN",
             Self::Snapshot => "LUN@NAME",
             Self::Disc => "[PATH]",
+            Self::Foreign => "DEVICE",
             Self::Members { .. } => "ID,...",
+        }
+    }
+
+    /// How it is written, for messages.
+    pub(super) const fn usage(self) -> &'static str {
+        match matches!(self, Self::Foreign) {
+            true => "/dev/NODE or iscsi://HOST[:PORT]/TARGET/LUN",
+            false => self.word(),
         }
     }
 
@@ -469,6 +499,7 @@ impl PlaceForm {
             Self::Lun => "//[^?/]+/[^?/]+/[0-9]{1,5}",
             Self::Snapshot => "[A-Za-z0-9._-]+@[A-Za-z0-9][A-Za-z0-9._-]{0,63}",
             Self::Disc => "[^?]*",
+            Self::Foreign => "(?:/dev/[^?]+|iscsi://[^?/]+/[^?/]+/[0-9]{1,5})",
             Self::Members { .. } => "[^?]+",
         }
     }

@@ -196,6 +196,53 @@ mod tests {
     }
 
     #[test]
+    fn a_device_of_a_target_is_one_with_its_disk() {
+        let text = format!("scsi:iscsi://h:3260/{NAME}/1");
+        let spec = StoreSpec::parse(&format!("scsi:iscsi://H/{NAME}/01?retry=3")).unwrap();
+        assert_eq!(spec.at.to_string(), text);
+        assert_eq!(StoreSpec::parse(&text).unwrap().at, spec.at);
+        let disk = StoreSpec::parse(&format!("iscsi://h/{NAME}/1")).unwrap();
+        assert_eq!(spec.at.medium(), disk.at.medium());
+        assert!(disk.is_disk() && !spec.is_disk());
+        let local = StoreSpec::parse("scsi:/dev/./sg%3F?retry=0").unwrap();
+        let local = local.below(Path::new("/etc"));
+        assert_eq!(local.at.local_device(), Some(Path::new("/dev/sg?")));
+        assert_eq!(local.at.to_string(), "scsi:/dev/sg%3F");
+        assert!(local.at.node().is_none());
+        let block = StoreSpec::parse("block:/dev/sg%3F").unwrap();
+        assert_eq!(local.at.medium(), block.at.medium());
+        for (rest, part) in [
+            ("/dev/sg1?user=a".to_owned(), "there is no iSCSI target"),
+            ("dev/sg1".to_owned(), "does not say where its device is"),
+            (
+                format!("//h/{NAME}/1"),
+                "does not say where its device is; write /dev/NODE or iscsi://HOST",
+            ),
+            (format!("iscsi://h/{NAME}"), "names no LUN"),
+            (
+                format!("iscsi://h/{NAME}/1?user=a"),
+                "wants both user and password_file",
+            ),
+            (
+                format!("iscsi://h/{NAME}/1?blocksize=4096"),
+                "blocks of its own",
+            ),
+            (
+                format!("iscsi://h/{NAME}/1?readonly"),
+                "write readonly at the target",
+            ),
+            (
+                format!("iscsi://h/{NAME}/1?removable"),
+                "what can be done with its medium",
+            ),
+        ] {
+            let message = StoreSpec::parse(&format!("scsi:{rest}")).unwrap_err();
+            let message = message.to_string();
+            assert!(message.contains(part), "{rest}: {message}");
+        }
+    }
+
+    #[test]
     fn every_option_is_kept() {
         let options = "user=alice&password_file=a%26b&initiator=iqn.2026-11.example.near:me&mutual_user=t%26&\
                        mutual_password_file=/m&retry=3&readonly";

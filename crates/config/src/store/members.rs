@@ -104,7 +104,10 @@ impl StoreSpec {
     pub fn continues(&self, before: &Self) -> bool {
         let (old, new) = (before.members(), self.members());
         if old.is_empty() || new.is_empty() {
-            return old.len() == new.len() && self.at.medium() == before.at.medium();
+            // A disk is not gone on with as a device.
+            return old.len() == new.len()
+                && self.at.kind.row().device == before.at.kind.row().device
+                && self.at.medium() == before.at.medium();
         }
         let is_same = |(old, new): (&NamedStore, &NamedStore)| {
             let (old, new) = (&old.store, &new.store);
@@ -136,7 +139,9 @@ impl NamedStore {
         } = &self.store;
         match (self.store.member_ids(), read_only, serial, removable) {
             ([_, ..], ..) => Err(wrong("members of its own")),
-            _ if !self.store.is_disk() => Err(wrong("a disc")),
+            _ if !self.store.is_disk() => Err(StoreRule::NoDisk {
+                id: self.id.clone(),
+            }),
             (_, true, ..) => Err(wrong("readonly")),
             (_, _, Some(_), _) => Err(wrong("a serial number")),
             (_, _, _, true) => Err(wrong("removable")),

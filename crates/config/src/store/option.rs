@@ -709,6 +709,18 @@ pub(super) fn read_all(spec: &mut StoreSpec, text: &str) -> Result<(), StoreRule
             remedy: SIZE_OF_SNAPSHOT,
         });
     }
+    let of_target =
+        |row: &&OptionRow| row.of.contains(&Family::Targets) && row.option != StoreOption::Retry;
+    let mut rows = OPTIONS.iter().filter(|row| given.contains(&row.option));
+    if spec.at.local_device().is_some()
+        && let Some(row) = rows.find(of_target)
+    {
+        return Err(StoreRule::OptionNotForKind {
+            option: row.word,
+            kind: "scsi:/dev",
+            remedy: Family::Targets.missing(),
+        });
+    }
     // What this kind of store could only ignore is refused, in the order of the table.
     for row in OPTIONS.iter().filter(|row| given.contains(&row.option)) {
         spec.at
@@ -807,6 +819,7 @@ mod tests {
                     StoreKind::Rbd => "rbd:p/i",
                     StoreKind::Hyperscsi => "hyperscsi://g/d?udp=h",
                     StoreKind::Iscsi => "iscsi://h/iqn.2026-11.example:t/0?user=a&password_file=b",
+                    StoreKind::Scsi => "scsi:iscsi://h/iqn.2026-11.example:t/0",
                     StoreKind::Stripe => "stripe:a,b",
                     StoreKind::Concat => "concat:a",
                     StoreKind::Path
@@ -814,6 +827,7 @@ mod tests {
                     | StoreKind::Block
                     | StoreKind::Memory
                     | StoreKind::Snapshot
+                    | StoreKind::Cdrom
                     | StoreKind::Null => "a",
                 };
                 // A device has one of both.

@@ -132,6 +132,14 @@ pub enum StoreRule {
         /// What it has.
         found: &'static str,
     },
+    /// A member that is no disk.
+    #[error(
+        "store {id:?} is no disk, so it has no part in one; write it as the store of a [[lun]]"
+    )]
+    NoDisk {
+        /// The section.
+        id: String,
+    },
     /// A snapshot of what has none.
     #[error("a lun with store {store:?} has no snapshot that snap: can name; {remedy}")]
     SnapshotOfOther {

@@ -55,6 +55,9 @@ impl StoreSpec {
             remedy,
         };
         match &self.at.place {
+            StorePlace::Path(_) if self.at.local_device().is_some() => {
+                Err(none("name a lun whose store is a file".to_owned()))
+            }
             StorePlace::Path(_) if !self.is_disk() => Err(none(
                 "show the file of the disc in another drive".to_owned(),
             )),

@@ -287,7 +287,18 @@ impl StoreAt {
     /// The medium, unless the store has one of its own that ends with its unit. A composition has those of its
     /// members: [`crate::Unit::media`].
     pub fn medium(&self) -> Option<Medium<'_>> {
-        let space = self.kind.row().space?;
+        let space = match &self.place {
+            // A path is one, whatever is made of what is there.
+            StorePlace::Path(_) => "",
+            StorePlace::Size(_)
+            | StorePlace::Export(_)
+            | StorePlace::Image(_)
+            | StorePlace::Device(_)
+            | StorePlace::Lun(_)
+            | StorePlace::Snapshot(_)
+            | StorePlace::Members(_)
+            | StorePlace::Empty => self.kind.row().space?,
+        };
         let name = match &self.place {
             StorePlace::Path(path) => path.as_os_str(),
             StorePlace::Export(export) => OsStr::new(export.text()),
@@ -330,6 +341,14 @@ impl StoreAt {
             return None;
         };
         Some(lun)
+    }
+
+    /// The path of a SCSI device of this machine, whose commands are passed through.
+    pub fn local_device(&self) -> Option<&Path> {
+        let StorePlace::Path(path) = &self.place else {
+            return None;
+        };
+        (self.kind == StoreKind::Scsi).then_some(path)
     }
 
     /// The memory of the process that the data takes when all of it is written, in bytes.
@@ -391,6 +410,7 @@ impl StoreAt {
             StorePlace::Export(export) => export.before_options(),
             StorePlace::Image(image) => image.before_options(),
             StorePlace::Device(device) => device.before_options(),
+            StorePlace::Lun(lun) if self.kind == StoreKind::Scsi => format!("iscsi:{}", lun.text()),
             StorePlace::Lun(lun) => lun.text().to_owned(),
             StorePlace::Snapshot(snapshot) => snapshot.text(),
             StorePlace::Members(members) => members.text(),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Connections;
+use super::{Connections, Devices};
 use seccompiler::{BackendError, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule};
 
 /// A system call: its number and its name in the C library's headers.
@@ -390,6 +390,11 @@ const CONTROLS: &[u64] = &[
     0x8933,      // SIOCGIFINDEX
 ];
 
+/// A command for a SCSI device, which can do anything to it.
+///
+/// Spec: scsi/sg.h.
+const SG_IO: u64 = 0x2285;
+
 const fn bits(number: libc::c_int) -> u64 {
     number.unsigned_abs() as u64
 }
@@ -397,12 +402,17 @@ const fn bits(number: libc::c_int) -> u64 {
 /// The table as the filter's builder takes it: a call without rules is allowed as it is.
 pub(super) fn rules(
     own_pid: u32,
+    devices: Devices,
 ) -> Result<BTreeMap<libc::c_long, Vec<SeccompRule>>, BackendError> {
     let plain = [RINGS, FILES, NEWER, SOCKETS, MEMORY, PROCESS, OLDER];
     let plain = plain.into_iter().flatten();
     let mut rules: BTreeMap<_, _> = plain.map(|(number, _)| (*number, Vec::new())).collect();
     for ((number, _), position, argument) in WITH_CONDITIONS {
         rules.insert(*number, conditions(*position, argument, own_pid)?);
+    }
+    if devices == Devices::Some {
+        let allowed = conditions(1, &Argument::OneOf(&[SG_IO]), own_pid)?;
+        rules.entry(libc::SYS_ioctl).or_default().extend(allowed);
     }
     Ok(rules)
 }
@@ -469,7 +479,7 @@ mod tests {
 
     #[test]
     fn nothing_that_is_refused_is_allowed_somewhere_else() {
-        let rules = rules(1).unwrap();
+        let rules = rules(1, Devices::None).unwrap();
         for (number, name) in REFUSED {
             assert!(!rules.contains_key(number), "{name}");
         }
@@ -477,7 +487,7 @@ mod tests {
 
     #[test]
     fn a_call_with_conditions_is_not_allowed_without_them() {
-        let rules = rules(1).unwrap();
+        let rules = rules(1, Devices::None).unwrap();
         for ((number, name), _, _) in WITH_CONDITIONS {
             assert!(!rules[number].is_empty(), "{name}");
         }
@@ -485,7 +495,7 @@ mod tests {
 
     #[test]
     fn what_ends_with_the_start_is_allowed_until_then() {
-        let rules = rules(1).unwrap();
+        let rules = rules(1, Devices::None).unwrap();
         for ((number, name), _) in OF_THE_START.iter().chain(OF_CONNECTIONS) {
             assert!(rules.contains_key(number), "{name}");
         }

@@ -64,7 +64,8 @@ impl Daemon {
             .with("serial", lun.serial.clone().unwrap_or_default())
             .with("naa", lun.naa.clone().unwrap_or_default())
             .with("log", lun.log.clone().unwrap_or_default())
-            .with("sync_bias", lun.sync_bias.clone().unwrap_or_default());
+            .with("sync_bias", lun.sync_bias.clone().unwrap_or_default())
+            .with("vendor_commands", lun.vendor_commands);
         tried.make(&Edit::Set(Keys::Lun(keys))).ok()?;
         *draft = tried;
         Some("stays as it is")

@@ -5,7 +5,7 @@
 //! partitions) have parts of their own of these, so nothing follows from that.
 
 use std::fs::{self, Metadata};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{major, minor};
@@ -21,6 +21,24 @@ pub(super) fn inode(metadata: &Metadata) -> String {
 /// What a block device is known by: itself, and the file of a loop device, or the device that it is one of.
 pub(super) fn names(device: u64) -> Vec<String> {
     names_below(Path::new("/sys/dev/block"), device)
+}
+
+/// The same, of a SCSI device by any of its nodes: it may be a disk with a node of its own.
+pub(super) fn names_of_scsi(node: &Metadata) -> Vec<String> {
+    match node.file_type().is_block_device() {
+        true => names(node.rdev()),
+        false => names_of_disk(Path::new("/sys/dev/char"), node.rdev()),
+    }
+}
+
+fn names_of_disk(devices: &Path, device: u64) -> Vec<String> {
+    let number = format!("{}:{}", major(device), minor(device));
+    let disks = fs::read_dir(devices.join(number).join("device/block"));
+    let disks = disks.into_iter().flatten().flatten();
+    let numbers = disks.filter_map(|disk| fs::read_to_string(disk.path().join("dev")).ok());
+    numbers
+        .map(|number| format!("device {}", number.trim()))
+        .collect()
 }
 
 fn names_below(devices: &Path, device: u64) -> Vec<String> {
@@ -54,6 +72,17 @@ fn backing_file(entry: &Path) -> Option<PathBuf> {
 mod tests {
     use super::*;
     use durable::scratch::Scratch;
+
+    #[test]
+    fn a_scsi_device_is_known_by_its_disk() {
+        let scratch = Scratch::new();
+        let disk = scratch.path().join("21:3/device/block/sdb");
+        fs::create_dir_all(&disk).unwrap();
+        fs::write(disk.join("dev"), "8:16\n").unwrap();
+        let names = |minor| names_of_disk(scratch.path(), rustix::fs::makedev(21, minor));
+        assert_eq!(names(3), ["device 8:16"]);
+        assert!(names(4).is_empty());
+    }
 
     #[test]
     fn a_loop_device_is_known_by_its_file_unless_it_is_a_part_of_it() {
