@@ -321,6 +321,10 @@ impl Owner {
                 draft.load(Who::All, &self.device);
             }
             ChangeKind::EjectWish => self.wish(draft),
+            ChangeKind::Told(attention) => {
+                let others = from.map_or(Who::All, |from| Who::AllExcept(from.id));
+                draft.tell_others(others, *attention);
+            }
             ChangeKind::ClearReservations => self.clear_reservations(draft),
             ChangeKind::SpaceLow => draft.notify(Who::All, UnitAttention::SpaceLow),
             ChangeKind::CapacityChanged { blocks } => {
@@ -505,6 +509,16 @@ impl Draft {
 
     fn change_cache(&mut self, others: Who, change: impl FnOnce(&mut WriteCache)) {
         self.change_modes(others, |shared| shared.change_cache(change));
+    }
+
+    /// What a device has said. One that was reset holds no medium any more that it was to hold, and what was reserved
+    /// until a reset is free.
+    fn tell_others(&mut self, others: Who, attention: UnitAttention) {
+        if attention.is_reset() {
+            self.shared.reservations.reset();
+            self.shared.preventing.clear();
+        }
+        self.notify(others, attention);
     }
 
     fn notify(&mut self, who: Who, attention: UnitAttention) {

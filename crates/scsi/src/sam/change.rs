@@ -50,6 +50,8 @@ pub enum ChangeKind {
     },
     /// An administrator wants the medium, and a nexus prevents its removal.
     EjectWish,
+    /// The device, or what the command of `from` has done there, is news to all other nexuses.
+    Told(UnitAttention),
     /// An administrator ends all reservations and registrations.
     ClearReservations,
     /// Little is left of the space that the unit may take.

@@ -25,6 +25,8 @@ fn features(profile: &Profile) -> Features {
         device_type: profile.device_type,
         thin: profile.capabilities.thin,
         removable: profile.identity.removable,
+        is_foreign: false,
+        has_vendor_commands: false,
     }
 }
 
