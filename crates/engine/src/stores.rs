@@ -43,6 +43,10 @@ impl Sent {
             }
             IoRequest::Unmap { .. } | IoRequest::WriteZeros { .. } => (true, 0),
             IoRequest::Flush | IoRequest::Extents { .. } => (false, 0),
+            IoRequest::Device(request) => {
+                let bytes = request.data_in_bytes.saturating_add(request.data_out.len());
+                (request.alters, bytes)
+            }
         };
         Self { alters, bytes }
     }

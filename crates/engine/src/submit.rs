@@ -26,7 +26,10 @@ const fn may_stay_uncovered(request: &IoRequest) -> bool {
         | IoRequest::WriteZeros { durable, .. }
         | IoRequest::CompareAndWrite { durable, .. } => !*durable,
         IoRequest::Unmap { .. } => true,
-        IoRequest::Read { .. } | IoRequest::Flush | IoRequest::Extents { .. } => false,
+        IoRequest::Read { .. }
+        | IoRequest::Flush
+        | IoRequest::Extents { .. }
+        | IoRequest::Device(_) => false,
     }
 }
 
@@ -44,7 +47,7 @@ impl<C: Carrier> Engine<C> {
             self.turn_down(key, Outcome::check(sense));
             return None;
         }
-        if sent.alters && unit.view.is_read_only(running.nexus) {
+        if task.is_some_and(Task::needs_right_to_write) && unit.view.is_read_only(running.nexus) {
             // The right to write was taken from it while it waited.
             sometimes!("a write waits and loses its right");
             let sense = Sense::new(SenseKey::DataProtect, SenseCode::WRITE_PROTECTED);

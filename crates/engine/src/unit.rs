@@ -88,6 +88,8 @@ impl Unit {
             view.profile().capabilities.block_bytes,
             "the store has other blocks"
         );
+        let mut side = CoreSide::default();
+        side.set_in_order(view.is_in_order());
         Self {
             blocks_asked: view.shared().blocks,
             view,
@@ -97,7 +99,7 @@ impl Unit {
             store,
             outlet: Outlet::default(),
             space: Space::Free,
-            side: CoreSide::default(),
+            side,
             parked: Vec::new(),
             full: VecDeque::new(),
             held_bytes: Rc::default(),

@@ -119,6 +119,12 @@ impl Task {
             .is_some_and(|spec| spec.traits.has(Traits::WRITES))
     }
 
+    /// Whether a nexus that may only read may not have it.
+    pub fn needs_right_to_write(&self) -> bool {
+        let needs = Traits::WRITES.with(Traits::ALTERS);
+        self.spec.is_some_and(|spec| spec.traits.has_any(needs))
+    }
+
     /// The nexus it came through.
     pub const fn nexus(&self) -> NexusSlot {
         self.slot

@@ -264,6 +264,12 @@ impl LogicalUnit {
         self.profile = profile;
     }
 
+    /// Whether SIMPLE commands of a nexus are carried out one after the other: where the device is depends on those
+    /// before.
+    pub fn is_in_order(&self) -> bool {
+        self.profile.device_type.is_in_order()
+    }
+
     /// What failed in its store since the last time this was asked, where an initiator was answered so.
     pub fn take_failures(&self) -> Vec<StoreFailures> {
         self.device.take_failures()

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use memory::{Buffer, Payload, Pool};
 use scsi::{DeviceType, NexusId, Owner, PortName, Principal, Profile, UnitAttention};
-use store::{HelperAnswer, IoFailure, IoTag};
+use store::{DeviceFacts, HelperAnswer, IoFailure, IoTag};
 
 use super::cdb::Cdb;
 use super::disk::{Disk, capabilities};
@@ -143,6 +143,23 @@ impl Bench {
         bench
     }
 
+    /// One unit, which is a device of others.
+    pub fn with_device(cores: usize, device_type: DeviceType) -> Self {
+        let mut bench = Self::with_units(cores, 0);
+        let capabilities = store::Capabilities::plain(0, 512);
+        let disk = Disk::new(&capabilities);
+        let disks = (0..cores).map(|_| disk.other_handle()).collect();
+        bench.disks.push(disks);
+        let mut profile = profile(capabilities);
+        profile.device_type = device_type;
+        profile.foreign = Some(Arc::new(DeviceFacts {
+            inquiry: vec![device_type as u8; 36],
+            ..DeviceFacts::default()
+        }));
+        bench.add_handles(&profile);
+        bench
+    }
+
     /// The store has lost what it had answered so many times.
     pub fn lose_cache(&self, lost: u64) {
         for disk in self.disks.iter().flatten() {
@@ -172,9 +189,13 @@ impl Bench {
     }
 
     fn add_stores(&mut self, capabilities: &store::Capabilities) {
+        self.add_handles(&profile(capabilities.clone()));
+    }
+
+    fn add_handles(&mut self, profile: &Profile) {
         let disks = self.disks.last().expect("the disks of a unit");
         for (core, disk) in self.cores.iter_mut().zip(disks) {
-            let owner = Owner::new(profile(capabilities.clone()), None).unwrap();
+            let owner = Owner::new(profile.clone(), None).unwrap();
             core.add_unit(owner, None, disk.store());
         }
     }
@@ -702,6 +723,8 @@ pub fn port_name(number: u32) -> PortName {
 pub fn profile(capabilities: store::Capabilities) -> Profile {
     Profile {
         device_type: DeviceType::Disk,
+        foreign: None,
+        has_vendor_commands: false,
         identity: scsi::Identity {
             vendor: "TARN".to_owned(),
             product: "TEST".to_owned(),
