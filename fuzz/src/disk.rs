@@ -5,11 +5,14 @@ use std::sync::Arc;
 
 use memory::{BUFFER_BYTES_MAX, Payload};
 use scsi::{
-    Change, ChangeKind, Command, Identity, Input as Brought, Limits, LogicalUnit, Lun, Nexus,
-    NexusId, NexusSlot, Outcome, Owner, PIECE_BYTES_MAX, PortName, Principal, Profile, Reply,
-    Status, Step, TargetPort,
+    Change, ChangeKind, Command, DeviceType, Identity, Input as Brought, Limits, LogicalUnit, Lun,
+    Nexus, NexusId, NexusSlot, Outcome, Owner, PIECE_BYTES_MAX, PortName, Principal, Profile,
+    Reply, Status, Step, TargetPort,
 };
-use store::{Capabilities, Extent, IoAnswer, IoFailure, IoRequest, IoResult};
+use store::{
+    Capabilities, DeviceAnswer, DeviceFacts, DeviceRequest, Extent, IoAnswer, IoFailure, IoRequest,
+    IoResult,
+};
 
 use crate::input::Input;
 
@@ -28,6 +31,9 @@ pub(crate) fn profile(choice: u8) -> Profile {
         scsi_name: format!("device.name,t,{relative_id:#06x}"),
     };
     Profile {
+        device_type: DeviceType::Disk,
+        foreign: None,
+        has_vendor_commands: false,
         identity: Identity {
             vendor: "TARN".to_owned(),
             product: "disk".to_owned(),
@@ -73,11 +79,58 @@ struct Play {
     good_requests: Option<u8>,
 }
 
+/// A CD or DVD drive, or a device of others.
+fn other_profile(choice: u8) -> Profile {
+    let mut profile = profile(choice);
+    let block_bytes = 2048;
+    profile.capabilities = Capabilities {
+        read_only: true,
+        ..Capabilities::plain(SIZE_BYTES as u64, block_bytes)
+    };
+    let types = DeviceType::ALL;
+    profile.device_type = DeviceType::Optical;
+    if choice & 0x04 != 0 {
+        let device_type = types[usize::from(choice >> 3) % types.len()];
+        profile.device_type = device_type;
+        profile.has_vendor_commands = choice & 0x01 != 0;
+        profile.capabilities = Capabilities::plain(0, 512);
+        profile.foreign = Some(Arc::new(DeviceFacts {
+            inquiry: vec![device_type as u8; usize::from(choice)],
+            ..DeviceFacts::default()
+        }));
+    }
+    profile
+}
+
+/// What a device answers, drawn from the command: any status and sense data, at most what there is room for, and any
+/// count.
+fn answer_of(asked: &DeviceRequest) -> IoAnswer {
+    let at = |byte: usize| asked.cdb.get(byte).copied().unwrap_or(0);
+    let given = asked.data_in_bytes.min(usize::from(at(2)) * 8);
+    IoAnswer::Device(Box::new(DeviceAnswer {
+        status: at(1),
+        sense: asked.cdb.iter().copied().skip(1).take(252).collect(),
+        data: Payload::Heap(vec![0; given]),
+        transfer_bytes: u64::from(at(3)) * 1024,
+    }))
+}
+
+/// The same for units that are no disks.
+pub(crate) fn run_others(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let profile = other_profile(input.byte());
+    play(profile, &mut input);
+}
+
 /// A script of commands. Every one ends, with sense data exactly where the status says so; the
 /// store is never asked for what it does not have; kept state can be read again.
 pub(crate) fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let profile = profile(input.byte());
+    play(profile, &mut input);
+}
+
+fn play(profile: Profile, input: &mut Input<'_>) {
     let Ok(owner) = Owner::new(profile.clone(), None) else {
         panic!("a new unit")
     };
@@ -104,7 +157,7 @@ pub(crate) fn run(bytes: &[u8]) {
         });
     }
     while !input.is_over() {
-        play.act(&mut input);
+        play.act(input);
     }
 }
 
@@ -147,7 +200,9 @@ impl Play {
                 5 => ChangeKind::Eject {
                     force: input.byte() & 1 != 0,
                 },
-                6 => ChangeKind::Load,
+                6 => ChangeKind::Load {
+                    blocks: u64::from(input.u16()),
+                },
                 _ => ChangeKind::NexusLost,
             };
             self.change(&Change {
@@ -170,7 +225,7 @@ impl Play {
             outcome.status == Status::CheckCondition,
             "{cdb:02x?}"
         );
-        if let Some(sense) = outcome.sense {
+        if let Some(sense) = outcome.own_sense() {
             for descriptor in [false, true] {
                 assert!((8..=252).contains(&sense.encode(descriptor).len()));
             }
@@ -264,7 +319,7 @@ impl Play {
             IoRequest::Unmap { range }
             | IoRequest::WriteZeros { range, .. }
             | IoRequest::Extents { range, .. } => bytes(range),
-            IoRequest::Flush => 0..0,
+            IoRequest::Flush | IoRequest::Device(_) => 0..0,
         };
         match &mut self.good_requests {
             Some(0) => {
@@ -292,6 +347,7 @@ impl Play {
                 there.copy_from_slice(new);
             }
             IoRequest::Unmap { .. } | IoRequest::WriteZeros { .. } => self.medium[range].fill(0),
+            IoRequest::Device(asked) => return Ok(answer_of(&asked)),
             IoRequest::Extents { range, count_max } => {
                 assert!(count_max > 0);
                 return Ok(IoAnswer::Extents(vec![Extent {

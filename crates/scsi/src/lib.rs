@@ -62,8 +62,8 @@ pub use spc::parameters::Modes;
 pub use spc::shared::Shared;
 pub use spc::{missing, reservation};
 pub use table::access::{AccessClass, Blocked};
-pub use table::commands::{COMMANDS, kind_of};
-pub use table::describe::{Description, describe};
+pub use table::commands::COMMANDS;
+pub use table::describe::{CommandSet, Description};
 pub use table::row::{
     CommandKind, CommandSpec, DeviceTypes, Direction, Features, Requires, Traits,
 };

@@ -283,7 +283,9 @@ impl CommandSpec {
         if self.traits.has(Traits::WRITES) {
             return CommandKind::Write;
         }
+        let reads = matches!(self.opcode(), 0x08 | 0x28 | 0x88 | 0xa8 | 0xb9 | 0xbe);
         match self.operation {
+            Operation::Foreign(_) if reads => CommandKind::Read,
             Operation::Disk(DiskOperation::Read)
             | Operation::Optical(OpticalOperation::ReadCd | OpticalOperation::ReadCdMsf) => {
                 CommandKind::Read
