@@ -37,7 +37,7 @@ pub fn of(target: &str) -> Vec<Seed> {
         "chap" => chap_logins(),
         "initiator" => to_initiators(),
         "session" => [session_transfers(), session_requests()].concat(),
-        "disk" => commands_for(DeviceType::Disk, 0),
+        "disk" => disks(),
         // A drive, and a tape of others that gets commands of its vendor.
         "device" => [0, 0x0d]
             .into_iter()
@@ -472,6 +472,12 @@ fn commands_for(device_type: DeviceType, choice: u8) -> Vec<Seed> {
         );
         seeds.push(named(name, script.concat()));
     }
+    seeds
+}
+
+/// Scripts of several commands for a disk.
+fn disks() -> Vec<Seed> {
+    let mut seeds = commands_for(DeviceType::Disk, 0);
     let pr_out = |action: u8, kind: u8, key: u8, new: u8| {
         let cdb = [0x5f, action, kind, 0, 0, 0, 0, 0, 24, 0];
         let mut list = [0; 24];
