@@ -61,7 +61,7 @@ fn a_fixed_medium_is_not_ejected_and_removal_not_prevented() {
     assert_eq!(sense(&rig.run(at, &prevent(1), &[])), (5, 0x20, 0x00));
     let power_condition = rig.run(at, &start_stop(0x10), &[]);
     assert_eq!(pointer(&power_condition), (4, Some(4)));
-    for kind in [ChangeKind::Eject { force: true }, ChangeKind::Load { blocks: BLOCKS }] {
+    for kind in [ChangeKind::Eject { force: true }, ChangeKind::Load] {
         assert_eq!(administer(&mut rig, kind), Err((5, 0x20, 0x00)));
     }
     assert_eq!(rig.owner.medium(), None);
@@ -151,7 +151,7 @@ fn an_eject_that_has_not_heard_of_a_load_flushes_what_was_written_since() {
     good(&rig.run(at, &start_stop(LOEJ), &[]));
     let load = rig.owner.propose(&Change {
         from: None,
-        kind: ChangeKind::Load { blocks: BLOCKS },
+        kind: ChangeKind::Load,
     });
     let loaded = rig.owner.commit(load).shared.unwrap();
     rig.cores[other.0].install(&loaded, &[]);
@@ -367,14 +367,14 @@ fn an_administrator_ejects_against_prevention_by_force_only() {
     }
     // It is out already.
     assert_eq!(administer(&mut rig, eject(false)), Ok(()));
-    assert_eq!(administer(&mut rig, ChangeKind::Load { blocks: BLOCKS }), Ok(()));
+    assert_eq!(administer(&mut rig, ChangeKind::Load), Ok(()));
     for nexus in [at, other] {
         assert_eq!(sense(&rig.run(nexus, &TEST_UNIT_READY, &[])), NOW_READY);
     }
     // What the initiator asked for holds for this medium, too.
     assert_eq!(medium(&rig).prevented_by, [nexus(1).port]);
     assert_eq!(administer(&mut rig, eject(false)), Err(PREVENTED));
-    assert_eq!(administer(&mut rig, ChangeKind::Load { blocks: BLOCKS }), Ok(()));
+    assert_eq!(administer(&mut rig, ChangeKind::Load), Ok(()));
     good(&rig.run(other, &TEST_UNIT_READY, &[]));
 }
 
