@@ -20,7 +20,7 @@ const SIZE_BYTES: usize = 256 * 1024;
 /// More steps than any command of this disk can need.
 const STEPS_MAX: usize = 4096;
 
-/// A disk with the features that `choice` says.
+/// A disk with the features that `choice` says, or a drive.
 pub(crate) fn profile(choice: u8) -> Profile {
     let port = |relative_id| TargetPort {
         relative_id,
@@ -30,8 +30,13 @@ pub(crate) fn profile(choice: u8) -> Profile {
         protocol_version: 0x0960,
         scsi_name: format!("device.name,t,{relative_id:#06x}"),
     };
+    // Removable, read-only and with other blocks than most disks.
+    let is_drive = choice & 0x0e == 0x0e;
     Profile {
-        device_type: DeviceType::Disk,
+        device_type: match is_drive {
+            true => DeviceType::Optical,
+            false => DeviceType::Disk,
+        },
         foreign: None,
         has_vendor_commands: false,
         identity: Identity {
@@ -52,7 +57,11 @@ pub(crate) fn profile(choice: u8) -> Profile {
         },
         capabilities: Capabilities {
             size_bytes: SIZE_BYTES as u64,
-            block_bytes: if choice & 0x04 != 0 { 4096 } else { 512 },
+            block_bytes: match choice & 0x04 {
+                _ if is_drive => 2048,
+                0 => 512,
+                _ => 4096,
+            },
             physical_block_bytes: 4096,
             read_only: choice & 0x08 != 0,
             thin: choice & 0x10 == 0,
@@ -200,9 +209,7 @@ impl Play {
                 5 => ChangeKind::Eject {
                     force: input.byte() & 1 != 0,
                 },
-                6 => ChangeKind::Load {
-                    blocks: u64::from(input.u16()),
-                },
+                6 => ChangeKind::Load,
                 _ => ChangeKind::NexusLost,
             };
             self.change(&Change {

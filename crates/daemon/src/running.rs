@@ -94,6 +94,17 @@ impl RunningUnit {
         }
     }
 
+    /// Whether it can be what a served unit becomes with another medium.
+    pub(super) fn may_follow(&self, served: &Self) -> bool {
+        let (old, new) = (served.store.capabilities(), self.store.capabilities());
+        let is_same = Arc::ptr_eq(&self.identity.state, &served.identity.state);
+        is_same
+            && self.opened.held.is_none()
+            && served.opened.held.is_none()
+            && old.block_bytes == new.block_bytes
+            && old.has_cache() == new.has_cache()
+    }
+
     /// The same, with its data there.
     pub(super) fn at(self, location: Option<Location>) -> Self {
         Self { location, ..self }
