@@ -48,19 +48,19 @@ impl DeviceType {
         Self::ALL.into_iter().find(|known| *known as u8 == code)
     }
 
-    /// What it is called, for people.
-    pub const fn name(self) -> &'static str {
+    /// What it is called, in one word.
+    pub const fn word(self) -> &'static str {
         match self {
             Self::Disk => "disk",
-            Self::Tape => "tape drive",
+            Self::Tape => "tape",
             Self::Processor => "processor",
-            Self::WriteOnce => "write-once disk",
-            Self::Optical => "CD or DVD drive",
-            Self::OpticalMemory => "optical disk",
-            Self::Changer => "media changer",
+            Self::WriteOnce => "write-once",
+            Self::Optical => "cdrom",
+            Self::OpticalMemory => "optical",
+            Self::Changer => "changer",
             Self::Enclosure => "enclosure",
-            Self::ReducedDisk => "simplified disk",
-            Self::Automation => "automation interface",
+            Self::ReducedDisk => "reduced-disk",
+            Self::Automation => "automation",
         }
     }
 
