@@ -23,6 +23,7 @@ use plane::{
 };
 use reactor::Site;
 use reactor::net::BindError;
+use store::DeviceFacts;
 
 use super::attempts::retry_while_in_use;
 use super::effect::{Consequence, PlannedStep};
