@@ -5,11 +5,14 @@ use std::sync::Arc;
 
 use memory::{BUFFER_BYTES_MAX, Payload};
 use scsi::{
-    Change, ChangeKind, Command, Identity, Input as Brought, Limits, LogicalUnit, Lun, Nexus,
-    NexusId, NexusSlot, Outcome, Owner, PIECE_BYTES_MAX, PortName, Principal, Profile, Reply,
-    Status, Step, TargetPort,
+    Change, ChangeKind, Command, DeviceType, Identity, Input as Brought, Limits, LogicalUnit, Lun,
+    Nexus, NexusId, NexusSlot, Outcome, Owner, PIECE_BYTES_MAX, PortName, Principal, Profile,
+    Reply, Status, Step, TargetPort,
 };
-use store::{Capabilities, Extent, IoAnswer, IoFailure, IoRequest, IoResult};
+use store::{
+    Capabilities, DeviceAnswer, DeviceFacts, DeviceRequest, Extent, IoAnswer, IoFailure, IoRequest,
+    IoResult,
+};
 
 use crate::input::Input;
 
@@ -17,7 +20,7 @@ const SIZE_BYTES: usize = 256 * 1024;
 /// More steps than any command of this disk can need.
 const STEPS_MAX: usize = 4096;
 
-/// A disk with the features that `choice` says.
+/// A disk with the features that `choice` says, or a drive.
 pub(crate) fn profile(choice: u8) -> Profile {
     let port = |relative_id| TargetPort {
         relative_id,
@@ -27,7 +30,15 @@ pub(crate) fn profile(choice: u8) -> Profile {
         protocol_version: 0x0960,
         scsi_name: format!("device.name,t,{relative_id:#06x}"),
     };
+    // Removable, read-only and with other blocks than most disks.
+    let is_drive = choice & 0x0e == 0x0e;
     Profile {
+        device_type: match is_drive {
+            true => DeviceType::Optical,
+            false => DeviceType::Disk,
+        },
+        foreign: None,
+        has_vendor_commands: false,
         identity: Identity {
             vendor: "TARN".to_owned(),
             product: "disk".to_owned(),
@@ -46,7 +57,11 @@ pub(crate) fn profile(choice: u8) -> Profile {
         },
         capabilities: Capabilities {
             size_bytes: SIZE_BYTES as u64,
-            block_bytes: if choice & 0x04 != 0 { 4096 } else { 512 },
+            block_bytes: match choice & 0x04 {
+                _ if is_drive => 2048,
+                0 => 512,
+                _ => 4096,
+            },
             physical_block_bytes: 4096,
             read_only: choice & 0x08 != 0,
             thin: choice & 0x10 == 0,
@@ -73,11 +88,58 @@ struct Play {
     good_requests: Option<u8>,
 }
 
+/// A CD or DVD drive, or a device of others.
+fn other_profile(choice: u8) -> Profile {
+    let mut profile = profile(choice);
+    let block_bytes = 2048;
+    profile.capabilities = Capabilities {
+        read_only: true,
+        ..Capabilities::plain(SIZE_BYTES as u64, block_bytes)
+    };
+    let types = DeviceType::ALL;
+    profile.device_type = DeviceType::Optical;
+    if choice & 0x04 != 0 {
+        let device_type = types[usize::from(choice >> 3) % types.len()];
+        profile.device_type = device_type;
+        profile.has_vendor_commands = choice & 0x01 != 0;
+        profile.capabilities = Capabilities::plain(0, 512);
+        profile.foreign = Some(Arc::new(DeviceFacts {
+            inquiry: vec![device_type as u8; usize::from(choice)],
+            ..DeviceFacts::default()
+        }));
+    }
+    profile
+}
+
+/// What a device answers, drawn from the command: any status and sense data, at most what there is room for, and any
+/// count.
+fn answer_of(asked: &DeviceRequest) -> IoAnswer {
+    let at = |byte: usize| asked.cdb.get(byte).copied().unwrap_or(0);
+    let given = asked.data_in_bytes.min(usize::from(at(2)) * 8);
+    IoAnswer::Device(Box::new(DeviceAnswer {
+        status: at(1),
+        sense: asked.cdb.iter().copied().skip(1).take(252).collect(),
+        data: Payload::Heap(vec![0; given]),
+        transfer_bytes: u64::from(at(3)) * 1024,
+    }))
+}
+
+/// The same for units that are no disks.
+pub(crate) fn run_others(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let profile = other_profile(input.byte());
+    play(profile, &mut input);
+}
+
 /// A script of commands. Every one ends, with sense data exactly where the status says so; the
 /// store is never asked for what it does not have; kept state can be read again.
 pub(crate) fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let profile = profile(input.byte());
+    play(profile, &mut input);
+}
+
+fn play(profile: Profile, input: &mut Input<'_>) {
     let Ok(owner) = Owner::new(profile.clone(), None) else {
         panic!("a new unit")
     };
@@ -104,7 +166,7 @@ pub(crate) fn run(bytes: &[u8]) {
         });
     }
     while !input.is_over() {
-        play.act(&mut input);
+        play.act(input);
     }
 }
 
@@ -170,7 +232,7 @@ impl Play {
             outcome.status == Status::CheckCondition,
             "{cdb:02x?}"
         );
-        if let Some(sense) = outcome.sense {
+        if let Some(sense) = outcome.own_sense() {
             for descriptor in [false, true] {
                 assert!((8..=252).contains(&sense.encode(descriptor).len()));
             }
@@ -264,7 +326,7 @@ impl Play {
             IoRequest::Unmap { range }
             | IoRequest::WriteZeros { range, .. }
             | IoRequest::Extents { range, .. } => bytes(range),
-            IoRequest::Flush => 0..0,
+            IoRequest::Flush | IoRequest::Device(_) => 0..0,
         };
         match &mut self.good_requests {
             Some(0) => {
@@ -292,6 +354,7 @@ impl Play {
                 there.copy_from_slice(new);
             }
             IoRequest::Unmap { .. } | IoRequest::WriteZeros { .. } => self.medium[range].fill(0),
+            IoRequest::Device(asked) => return Ok(answer_of(&asked)),
             IoRequest::Extents { range, count_max } => {
                 assert!(count_max > 0);
                 return Ok(IoAnswer::Extents(vec![Extent {

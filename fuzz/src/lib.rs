@@ -53,6 +53,7 @@ pub const TARGETS: &[Target] = &[
     target("initiator", 16 * 1024, iscsi::fuzz::initiator),
     target("session", 16 * 1024, session::run),
     target("disk", 8 * 1024, disk::run),
+    target("device", 8 * 1024, disk::run_others),
     target("engine", 4 * 1024, engines::run),
     target("lun", 64, small::lun),
     target("state", 8 * 1024, small::state),

@@ -19,7 +19,7 @@ use iscsi::pdu::{
     NopOutBhs, R2tBhs, RESERVED_TAG, ScsiCommandBhs, ScsiResponseBhs, SnackBhs,
     TaskManagementRequestBhs, TextRequestBhs, Tsih, extended_cdb_ahs, flags,
 };
-use scsi::COMMANDS;
+use scsi::{COMMANDS, DeviceType};
 
 use crate::chap::{credentials, policy};
 use crate::nbd::{AS_SERVER, STRUCTURED, WITH_HANDSHAKE};
@@ -38,6 +38,11 @@ pub fn of(target: &str) -> Vec<Seed> {
         "initiator" => to_initiators(),
         "session" => [session_transfers(), session_requests()].concat(),
         "disk" => disks(),
+        // A drive, and a tape of others that gets commands of its vendor.
+        "device" => [0, 0x0d]
+            .into_iter()
+            .flat_map(|choice| commands_for(DeviceType::Optical, choice))
+            .collect(),
         "engine" => engines(),
         "lun" => luns(),
         "state" => states(),
@@ -435,9 +440,12 @@ fn line(who: u8, cdb: &[u8], room: u16, data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn disks() -> Vec<Seed> {
+fn commands_for(device_type: DeviceType, choice: u8) -> Vec<Seed> {
     let mut seeds = Vec::new();
-    for row in COMMANDS {
+    for row in COMMANDS
+        .iter()
+        .filter(|row| row.devices.contains(device_type))
+    {
         // Once with nothing set, once with a small number wherever one may be.
         let mut cdb = vec![0; row.usage.len()];
         cdb[0] = row.opcode();
@@ -448,7 +456,7 @@ fn disks() -> Vec<Seed> {
             *byte = usage & 0x08;
         }
         let script = [
-            vec![0],
+            vec![choice],
             line(0, &cdb, 4096, &[0; 24]),
             line(1, &some, 4096, &[1; 512]),
         ];
@@ -457,12 +465,19 @@ fn disks() -> Vec<Seed> {
             .to_lowercase()
             .replace(|c: char| !c.is_alphanumeric(), "-");
         let name = format!(
-            "{:02x}-{action:02x}-{}",
+            "{}{:02x}-{action:02x}-{}",
+            if choice == 0 { "" } else { "passed-" },
             row.opcode(),
             name.trim_matches('-')
         );
         seeds.push(named(name, script.concat()));
     }
+    seeds
+}
+
+/// Scripts of several commands for a disk.
+fn disks() -> Vec<Seed> {
+    let mut seeds = commands_for(DeviceType::Disk, 0);
     let pr_out = |action: u8, kind: u8, key: u8, new: u8| {
         let cdb = [0x5f, action, kind, 0, 0, 0, 0, 0, 24, 0];
         let mut list = [0; 24];

@@ -357,6 +357,8 @@ fn initiator() -> (NexusId, PortName) {
 fn profile(disk: &MemoryDisk) -> Profile {
     Profile {
         device_type: DeviceType::Disk,
+        foreign: None,
+        has_vendor_commands: false,
         identity: Identity {
             vendor: "TARN".to_owned(),
             product: "TRACE".to_owned(),

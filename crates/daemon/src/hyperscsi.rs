@@ -23,11 +23,12 @@ use plane::{
 };
 use reactor::Site;
 use reactor::net::BindError;
+use store::DeviceFacts;
 
 use super::attempts::retry_while_in_use;
 use super::effect::{Consequence, PlannedStep};
 use super::own_sockets::OwnSockets;
-use super::running::{Running, RunningUnit, device_type};
+use super::running::{Running, RunningUnit, device_type, foreign};
 use crate::StartError;
 use crate::interface::{self, FrameUse, check_frames};
 use crate::secret::Secrets;
@@ -257,14 +258,16 @@ fn device_plan(
         .zip(naa)
         .for_each(|(to, from)| *to = *from);
     let model = running.model.units().get(device.unit.position())?;
+    let foreign = foreign(Some(model), &unit.store);
+    let foreign = foreign.as_deref();
     Some(GroupDevice {
         handle,
         name: device.name.clone(),
         unit: unit.index,
         level: level(device.level),
         read_only: device.read_only,
-        is_removable: model.store.removable,
-        peripheral_type: device_type(model) as u8,
+        is_removable: foreign.map_or(model.store.removable, DeviceFacts::is_removable),
+        peripheral_type: device_type(Some(model), foreign) as u8,
         designator,
     })
 }

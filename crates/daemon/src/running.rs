@@ -16,7 +16,7 @@ use plane::{
 };
 use reactor::Occupant;
 use scsi::{DeviceType, Identity, Profile, TargetPort};
-use store::SharedStore;
+use store::{DeviceFacts, SharedStore};
 
 use super::hyperscsi::Served;
 use super::opened::OpenStore;
@@ -92,6 +92,17 @@ impl RunningUnit {
             identity,
             location,
         }
+    }
+
+    /// Whether it can be what a served unit becomes with another medium.
+    pub(super) fn may_follow(&self, served: &Self) -> bool {
+        let (old, new) = (served.store.capabilities(), self.store.capabilities());
+        let is_same = Arc::ptr_eq(&self.identity.state, &served.identity.state);
+        is_same
+            && self.opened.held.is_none()
+            && served.opened.held.is_none()
+            && old.block_bytes == new.block_bytes
+            && old.has_cache() == new.has_cache()
     }
 
     /// The same, with its data there.
@@ -397,14 +408,15 @@ pub(crate) fn profile(
     identity: &UnitIdentity,
     ports: &PortNumbers,
 ) -> Profile {
+    let unit = model.units().get(position);
+    let foreign = foreign(unit, store);
     Profile {
-        device_type: model
-            .units()
-            .get(position)
-            .map_or(DeviceType::Disk, device_type),
-        identity: scsi_identity(model, position, identity, ports),
+        device_type: device_type(unit, foreign.as_deref()),
+        identity: scsi_identity((model, position), foreign.as_deref(), identity, ports),
         limits: scsi::Limits::default(),
         capabilities: store.capabilities(),
+        has_vendor_commands: unit.is_some_and(|unit| unit.vendor_commands),
+        foreign,
         keeps_state: identity.state.is_kept(),
     }
 }
@@ -416,18 +428,35 @@ const VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION_MINOR")
 );
 
-/// What a unit is.
-pub(crate) fn device_type(unit: &config::Unit) -> DeviceType {
-    match unit.store.at.kind.row().device {
-        config::DeviceType::Disk | config::DeviceType::Foreign => DeviceType::Disk,
-        config::DeviceType::Optical => DeviceType::Optical,
+/// What a device of others has said of itself: nothing where it could not be asked yet.
+pub(crate) fn foreign(
+    unit: Option<&config::Unit>,
+    store: &Arc<dyn SharedStore>,
+) -> Option<Arc<DeviceFacts>> {
+    let kind = unit.map(|unit| unit.store.at.kind.row().device);
+    let is_foreign = kind == Some(config::DeviceType::Foreign);
+    is_foreign.then(|| store.device().unwrap_or_default())
+}
+
+/// What a unit is: what the configuration says, or what a device of others says.
+pub(crate) fn device_type(
+    unit: Option<&config::Unit>,
+    foreign: Option<&DeviceFacts>,
+) -> DeviceType {
+    match (unit.map(|unit| unit.store.at.kind.row().device), foreign) {
+        // No driver of an initiator cares for a processor, as which one counts that was not asked yet.
+        (_, Some(facts)) => DeviceType::of(facts.device_type()).unwrap_or(DeviceType::Processor),
+        (Some(config::DeviceType::Optical), None) => DeviceType::Optical,
+        (Some(config::DeviceType::Disk | config::DeviceType::Foreign) | None, None) => {
+            DeviceType::Disk
+        }
     }
 }
 
 /// What a unit reports to initiators, with every target port that exports it.
 fn scsi_identity(
-    model: &Model,
-    position: usize,
+    (model, position): (&Model, usize),
+    foreign: Option<&DeviceFacts>,
     identity: &UnitIdentity,
     ports: &PortNumbers,
 ) -> Identity {
@@ -455,19 +484,25 @@ fn scsi_identity(
         product,
         revision,
     } = unit.map(|unit| unit.inquiry.clone()).unwrap_or_default();
+    let own_product = match device_type(unit, foreign) {
+        DeviceType::Optical => "DVD-ROM",
+        _ => "DISK",
+    };
+    let own = || ["TARN", own_product, VERSION].map(str::to_owned);
+    let [its_vendor, its_product, its_revision] = foreign.map_or_else(own, DeviceFacts::names);
     Identity {
-        vendor: vendor.unwrap_or_else(|| "TARN".to_owned()),
-        product: product.unwrap_or_else(|| match unit.map(device_type) {
-            Some(DeviceType::Optical) => "DVD-ROM".to_owned(),
-            Some(DeviceType::Disk) | None => "DISK".to_owned(),
-        }),
-        revision: revision.unwrap_or_else(|| VERSION.to_owned()),
+        vendor: vendor.unwrap_or(its_vendor),
+        product: product.unwrap_or(its_product),
+        revision: revision.unwrap_or(its_revision),
         serial: identity.serial.as_str().to_owned(),
         naa: identity.naa.as_bytes().to_vec(),
         eui: None,
         target_ports,
         task_management: TASK_MANAGEMENT,
-        removable: unit.is_some_and(|unit| unit.store.removable),
+        removable: match foreign {
+            Some(facts) => facts.is_removable(),
+            None => unit.is_some_and(|unit| unit.store.removable),
+        },
     }
 }
 

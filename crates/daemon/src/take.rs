@@ -65,6 +65,7 @@ pub(super) fn take(
         ..Running::nothing(&model)
     };
     let (mut added, mut grown, mut cached) = (Vec::new(), Vec::new(), Vec::new());
+    let mut exchanged = Vec::new();
     let mut looked = kept.units.into_iter();
     for ((position, unit), identity) in model.units().iter().enumerate().zip(identities) {
         let looked = looked.next().unwrap_or_default();
@@ -81,10 +82,19 @@ pub(super) fn take(
                 cached.extend(CacheSwitch::of(served.index, before, unit));
                 served.at(location)
             }
-            Some(_) | None => {
-                added.push(position);
+            before => {
                 let is_new = !units.is_reopened(position);
-                open_unit(unit, (identity, is_new), looked, means)?
+                let mut opened = open_unit(unit, (identity, is_new), looked, means)?;
+                match before {
+                    Some((served, before))
+                        if units.exchanges(position, before, unit) && opened.may_follow(served) =>
+                    {
+                        opened.index = served.index;
+                        exchanged.push(position);
+                    }
+                    Some(_) | None => added.push(position),
+                }
+                opened
             }
         };
         running.units.push(unit);
@@ -100,6 +110,7 @@ pub(super) fn take(
     Ok(Prepared {
         administration,
         added,
+        exchanged,
         grown,
         cached,
         removed: leaving(&running, old),

@@ -9,8 +9,8 @@ use api::plan::{Document, Kind, Step};
 use api::problem::{Problem, ProblemKind};
 use api::view;
 use config::{
-    Authentication, Denial, GroupIndex, HyperScsiGroup, HyperScsiPassword, Initiator, Model,
-    NbdServer, StoreOption, StoreSpec,
+    Authentication, Denial, GroupIndex, HyperScsiGroup, HyperScsiPassword, Initiator,
+    Model, NbdServer, StoreOption, StoreSpec,
 };
 use plane::{Handle, Place, SessionReport, TransportDetails, UnitIndex};
 
@@ -22,7 +22,7 @@ use super::doctor::{self, Hindrance, Inquirer};
 use super::effect::{Consequence, PlannedStep};
 use super::hyperscsi::{group_of, hyperscsi_places};
 use super::opened::OpenStore;
-use super::running::Running;
+use super::running::{Running, device_type, foreign};
 use super::{reservations, stats};
 
 /// What answers call the protocols.
@@ -221,6 +221,9 @@ pub(super) fn luns(in_force: &InForce, plane: &Handle) -> Vec<view::Lun> {
             view::Lun {
                 spec,
                 kind: kind(&unit.store, served.location.as_ref()).to_owned(),
+                device_type: device_type(Some(unit), foreign(Some(unit), &served.store).as_deref())
+                    .word()
+                    .to_owned(),
                 size_bytes: capabilities.size_bytes,
                 block_bytes: capabilities.block_bytes,
                 readonly: capabilities.read_only,

@@ -3,7 +3,7 @@
 
 use marks::sometimes;
 use memory::{Need, Payload, Pool};
-use scsi::{Input, Outcome, Sense, SenseCode, SenseKey, Step, Task, TaskAttribute};
+use scsi::{Input, Outcome, Sense, SenseBytes, SenseCode, SenseKey, Step, Task, TaskAttribute};
 use store::{IoRequest, Submitted};
 
 use crate::agree::ToOwner;
@@ -156,6 +156,14 @@ impl<C: Carrier> Engine<C> {
         command: Command<C>,
     ) {
         let (session, id, mapped) = (begun.session, begun.id, begun.mapped);
+        let attribute = match attribute {
+            TaskAttribute::Simple if self.units[mapped.unit].view.is_in_order() => {
+                TaskAttribute::Ordered
+            }
+            other @ (TaskAttribute::Simple
+            | TaskAttribute::Ordered
+            | TaskAttribute::HeadOfQueue) => other,
+        };
         let key = self.enroll(begun, answer);
         let set = self.units[mapped.unit].view.task_set(mapped.nexus);
         if set.is_none_or(|set| set.enter(attribute, key.place())) {
@@ -655,10 +663,14 @@ fn answer_by<P: Port>(
         outcome.status == scsi::Status::CheckCondition,
         "sense data goes with CHECK CONDITION"
     );
-    let sense = outcome.sense.map(|sense| sense.encode(descriptor));
+    let own = outcome.own_sense().map(|sense| sense.encode(descriptor));
+    let sense = match &outcome.sense {
+        Some(SenseBytes::OfDevice(bytes)) => bytes,
+        Some(SenseBytes::Own(_)) | None => own.as_deref().unwrap_or(&[]),
+    };
     let response = Response {
         status: outcome.status,
-        sense: sense.as_deref().unwrap_or(&[]),
+        sense,
         data: outcome.data,
         transfer_length: outcome.transfer_length,
     };

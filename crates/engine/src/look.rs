@@ -32,7 +32,8 @@ fn takes_space(request: &IoRequest) -> Option<Range<u64>> {
         IoRequest::Read { .. }
         | IoRequest::Flush
         | IoRequest::Unmap { .. }
-        | IoRequest::Extents { .. } => None,
+        | IoRequest::Extents { .. }
+        | IoRequest::Device(_) => None,
     }
 }
 
@@ -126,7 +127,7 @@ impl<C: Carrier> Engine<C> {
         let extents = match result {
             Ok(IoAnswer::Extents(extents)) => extents,
             // A store that does not answer the question.
-            Ok(IoAnswer::Done | IoAnswer::Data(_)) => Vec::new(),
+            Ok(IoAnswer::Done | IoAnswer::Data(_) | IoAnswer::Device(_)) => Vec::new(),
             Err(failure) => return Some(Err(failure)),
         };
         match with_space(&extents, &(from..whole.end)) {

@@ -6,9 +6,9 @@
 //! sessions.
 
 use marks::sometimes;
-use memory::{Need, NoRoom, Payload, Pool};
+use memory::{Buffer, Need, NoRoom, Payload, Pool};
 use scsi::{Outcome, Status, Task};
-use store::IoRequest;
+use store::{DeviceRequest, IoRequest};
 
 use crate::carrier::Carrier;
 use crate::engine::Engine;
@@ -60,7 +60,15 @@ pub(crate) fn make_room<C: Carrier>(
             offset,
             len,
             buffer: None,
-        } => room_to_read((offset, len), (task, pool), unit, unsent_bytes),
+        } => {
+            let request = |buffer| IoRequest::Read {
+                offset,
+                len,
+                buffer,
+            };
+            room_to_read((len, request), (task, pool), unit, unsent_bytes)
+        }
+        IoRequest::Device(asked) => room_for_device(asked, (task, pool), unit, unsent_bytes),
         IoRequest::Write {
             offset,
             data,
@@ -91,17 +99,31 @@ fn may_go_on(unit: &Unit, pool: &Pool) -> bool {
     may_go_on
 }
 
-fn room_to_read(
-    (offset, len): (u64, usize),
+/// What a device of others is asked has its Data-Out in memory already.
+fn room_for_device(
+    asked: Box<DeviceRequest>,
     (task, pool): (Option<&Task>, &Pool),
     unit: &Unit,
     unsent_bytes: impl FnOnce() -> usize,
 ) -> Room {
-    let request = |buffer| IoRequest::Read {
-        offset,
-        len,
-        buffer,
+    let len = asked.data_in_bytes;
+    let request = |buffer| {
+        let asked = DeviceRequest { buffer, ..*asked };
+        IoRequest::Device(Box::new(asked))
     };
+    match (len, may_go_on(unit, pool)) {
+        (0, true) => Room::Ready(request(None)),
+        (0, false) => Room::UnitShare(request(None)),
+        (1.., _) => room_to_read((len, request), (task, pool), unit, unsent_bytes),
+    }
+}
+
+fn room_to_read(
+    (len, request): (usize, impl FnOnce(Option<Buffer>) -> IoRequest),
+    (task, pool): (Option<&Task>, &Pool),
+    unit: &Unit,
+    unsent_bytes: impl FnOnce() -> usize,
+) -> Room {
     let holds = task.is_some_and(Task::holds_data);
     let need = if holds { Need::GoOn } else { Need::Begin };
     if !may_go_on(unit, pool) {
@@ -221,7 +243,22 @@ fn settled(request: IoRequest, pool: &Pool) -> Result<IoRequest, NoRoom> {
         | IoRequest::Flush
         | IoRequest::Unmap { .. }
         | IoRequest::WriteZeros { .. }
-        | IoRequest::Extents { .. } => Ok(request),
+        | IoRequest::Extents { .. }
+        | IoRequest::Device(_) => Ok(request),
+    }
+}
+
+/// How large a buffer a request needs that has none.
+fn buffer_bytes(request: &IoRequest) -> Option<usize> {
+    match request {
+        IoRequest::Read { len, .. } => Some(*len),
+        IoRequest::Device(asked) => Some(asked.data_in_bytes),
+        IoRequest::Write { .. }
+        | IoRequest::CompareAndWrite { .. }
+        | IoRequest::Flush
+        | IoRequest::Unmap { .. }
+        | IoRequest::WriteZeros { .. }
+        | IoRequest::Extents { .. } => None,
     }
 }
 
@@ -370,7 +407,7 @@ impl<C: Carrier> Engine<C> {
         };
         let pool = self.pool_of(key);
         match &running.stage {
-            Stage::Memory(IoRequest::Read { len, .. }) => {
+            Stage::Memory(request) if let Some(len) = buffer_bytes(request) => {
                 let holds = running.task.as_ref().is_some_and(Task::holds_data);
                 let need = if holds { Need::GoOn } else { Need::Begin };
                 let session = running.session.and_then(|key| self.sessions.get(key));
@@ -380,16 +417,18 @@ impl<C: Carrier> Engine<C> {
                 {
                     return Err(NoRoom::Share);
                 }
-                pool.permit(need, *len)
+                pool.permit(need, len)
             }
             Stage::Memory(IoRequest::Write { data, .. }) => pool.permit(Need::Begin, data.len()),
             Stage::AnswerMemory(outcome) => pool.permit(Need::Begin, outcome.data.len()),
             Stage::Memory(
-                IoRequest::CompareAndWrite { .. }
+                IoRequest::Read { .. }
+                | IoRequest::CompareAndWrite { .. }
                 | IoRequest::Flush
                 | IoRequest::Unmap { .. }
                 | IoRequest::WriteZeros { .. }
-                | IoRequest::Extents { .. },
+                | IoRequest::Extents { .. }
+                | IoRequest::Device(_),
             )
             | Stage::Active
             | Stage::Dormant(_)
@@ -444,7 +483,10 @@ impl<C: Carrier> Engine<C> {
     fn is_small(&self, key: TaskKey) -> bool {
         let stage = self.tasks.get(key).map(|running| &running.stage);
         let shares = self.pool.shares();
-        matches!(stage, Some(Stage::Memory(IoRequest::Read { len, .. })) if shares.is_small(*len))
+        let Some(Stage::Memory(request)) = stage else {
+            return false;
+        };
+        buffer_bytes(request).is_some_and(|len| shares.is_small(len))
     }
 
     /// A session may wait for memory for Data-Out.

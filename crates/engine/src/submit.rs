@@ -26,7 +26,10 @@ const fn may_stay_uncovered(request: &IoRequest) -> bool {
         | IoRequest::WriteZeros { durable, .. }
         | IoRequest::CompareAndWrite { durable, .. } => !*durable,
         IoRequest::Unmap { .. } => true,
-        IoRequest::Read { .. } | IoRequest::Flush | IoRequest::Extents { .. } => false,
+        IoRequest::Read { .. }
+        | IoRequest::Flush
+        | IoRequest::Extents { .. }
+        | IoRequest::Device(_) => false,
     }
 }
 
@@ -44,7 +47,7 @@ impl<C: Carrier> Engine<C> {
             self.turn_down(key, Outcome::check(sense));
             return None;
         }
-        if sent.alters && unit.view.is_read_only(running.nexus) {
+        if task.is_some_and(Task::needs_right_to_write) && unit.view.is_read_only(running.nexus) {
             // The right to write was taken from it while it waited.
             sometimes!("a write waits and loses its right");
             let sense = Sense::new(SenseKey::DataProtect, SenseCode::WRITE_PROTECTED);
@@ -273,6 +276,7 @@ impl<C: Carrier> Engine<C> {
         }
     }
 
+    /// Ends a part, which its store gets if it is still open.
     fn end_part(&mut self, key: PartKey) -> Option<Part<C::Operation>> {
         let part = self.stores.end_part(key);
         debug_assert!(part.is_some(), "{key:?} comes back twice");
@@ -280,7 +284,7 @@ impl<C: Carrier> Engine<C> {
             let news = News::Broken("an operation of a store comes back twice");
             self.carrier.notify(news);
         }
-        part
+        part.filter(|part| !part.is_unseen)
     }
 
     /// A store was called: does what it wants.

@@ -88,6 +88,8 @@ impl Unit {
             view.profile().capabilities.block_bytes,
             "the store has other blocks"
         );
+        let mut side = CoreSide::default();
+        side.set_in_order(view.is_in_order());
         Self {
             blocks_asked: view.shared().blocks,
             view,
@@ -97,7 +99,7 @@ impl Unit {
             store,
             outlet: Outlet::default(),
             space: Space::Free,
-            side: CoreSide::default(),
+            side,
             parked: Vec::new(),
             full: VecDeque::new(),
             held_bytes: Rc::default(),
@@ -135,8 +137,10 @@ impl Unit {
     pub(crate) fn exchange(&mut self, store: Box<dyn Backstore>) {
         debug_assert_eq!(self.held_bytes.get(), 0, "the store works");
         self.store = store;
-        self.blocks_asked = self.view.shared().blocks;
         self.refresh_size();
+        // Who loads it asks for these.
+        let capabilities = self.store.capabilities();
+        self.blocks_asked = capabilities.size_bytes / u64::from(capabilities.block_bytes);
     }
 
     /// Its store is closed.

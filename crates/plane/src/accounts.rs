@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use engine::{Ending, Phase, TaskKey, UnitIndex};
-use scsi::{StoreFailures, describe};
+use scsi::StoreFailures;
 use store::Cause;
 
 use crate::core::Core;
@@ -109,7 +109,7 @@ impl Core {
             user: who.and_then(|who| who.user),
             session: report.account.session,
             task_tag: report.account.task_tag,
-            description: describe(&report.account.cdb),
+            description: self.engine.carrier.tally.description(report.account),
             bytes: report.account.bytes,
             took: report.life.age(now),
             phases,

@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 
 use engine::{FlushFailure, NoStore, Version};
-use scsi::Owner;
+use scsi::{CommandSet, Owner};
 use store::Backstore;
 
 use crate::core::Core;
@@ -56,6 +56,7 @@ impl Core {
         let is_own = index.owner(self.cores()) == self.engine.carrier.index;
         self.engine.carrier.units.push(Named {
             name: plan.name.as_str().into(),
+            commands: CommandSet::of(&plan.profile),
             authority: is_own.then(|| Arc::clone(&plan.authority)),
             saving: Arc::default(),
         });

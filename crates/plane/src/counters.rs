@@ -15,8 +15,7 @@ use engine::NO_SERIES;
 use engine::{Ending, Life, Port as _, UnitIndex};
 use front::{Command, CommandId, Port, SessionId, hyperscsi};
 use reactor::cores;
-use scsi::Status;
-use scsi::kind_of;
+use scsi::{CommandSet, Description, Status};
 use slab::Slab;
 
 use crate::slow::{SlowLimit, SlowLog};
@@ -107,6 +106,7 @@ impl KindCounters {
 #[derive(Debug)]
 pub(crate) struct SeriesCounters {
     unit: UnitIndex,
+    commands: CommandSet,
     initiator: Box<str>,
     /// Commands that wait for something.
     depth: AtomicU32,
@@ -295,7 +295,11 @@ impl Tally {
     }
 
     /// The series of an initiator and a unit, made if it is the first time.
-    pub(crate) fn series_of(&mut self, unit: UnitIndex, initiator: &str) -> u32 {
+    pub(crate) fn series_of(
+        &mut self,
+        (unit, commands): (UnitIndex, CommandSet),
+        initiator: &str,
+    ) -> u32 {
         let mut key = (unit, Box::from(initiator));
         if let Some(&series) = self.found.get(&key) {
             return series;
@@ -308,6 +312,7 @@ impl Tally {
         }
         let series = Arc::new(SeriesCounters {
             unit,
+            commands,
             initiator: key.1.clone(),
             depth: AtomicU32::new(0),
             slow: AtomicU64::new(0),
@@ -351,6 +356,13 @@ impl Tally {
     pub(crate) fn whose(&self, account: Account) -> Option<(UnitIndex, &str)> {
         let series = self.series.get(account.series as usize)?;
         Some((series.unit, &series.initiator))
+    }
+
+    /// What it was.
+    pub(crate) fn description(&self, account: Account) -> Description {
+        let series = self.series.get(account.series as usize);
+        let commands = series.map_or(CommandSet::OWN, |series| series.commands);
+        commands.describe(&account.cdb)
     }
 
     /// A command waits for something.
@@ -459,7 +471,7 @@ impl SeriesCounters {
         let Some(status) = answer else {
             return us;
         };
-        let counters = &self.kinds[kind_of(account.cdb[0]) as usize];
+        let counters = &self.kinds[self.commands.kind_of(account.cdb[0]) as usize];
         add(&counters.count, 1);
         add(&counters.latency_us, us);
         add(&counters.latency[latency_bucket(us)], 1);
@@ -538,23 +550,29 @@ mod tests {
     fn latecomers_share_a_series() {
         let mut tally = Tally::default();
         for number in 0..SERIES_MAX {
-            tally.series_of(UnitIndex(0), &number.to_string());
+            tally.series_of((UnitIndex(0), CommandSet::OWN), &number.to_string());
         }
-        let first = tally.series_of(UnitIndex(0), "late");
-        assert_eq!(tally.series_of(UnitIndex(0), "later"), first);
-        assert_ne!(tally.series_of(UnitIndex(1), "later"), first);
-        assert_eq!(tally.series_of(UnitIndex(0), "7"), 7);
+        let first = tally.series_of((UnitIndex(0), CommandSet::OWN), "late");
+        assert_eq!(
+            tally.series_of((UnitIndex(0), CommandSet::OWN), "later"),
+            first
+        );
+        assert_ne!(
+            tally.series_of((UnitIndex(1), CommandSet::OWN), "later"),
+            first
+        );
+        assert_eq!(tally.series_of((UnitIndex(0), CommandSet::OWN), "7"), 7);
     }
 
     /// More units than there are places, each with its initiator, come and go.
     #[test]
     fn a_unit_that_is_gone_leaves_its_places_to_others() {
         let mut tally = Tally::default();
-        let kept = tally.series_of(UnitIndex(0), "a");
+        let kept = tally.series_of((UnitIndex(0), CommandSet::OWN), "a");
         for unit in (1..).take(SERIES_MAX + 9) {
             let unit = UnitIndex(unit);
             for initiator in ["a", "b"] {
-                let series = tally.series_of(unit, initiator);
+                let series = tally.series_of((unit, CommandSet::OWN), initiator);
                 tally.note(account(series, READ, 512), Status::Good);
                 let counts = tally.shared.read().series;
                 let last = counts.last().unwrap();
@@ -566,18 +584,22 @@ mod tests {
         }
         assert_eq!(tally.series.capacity(), 4, "places");
         // The answers were to units that are gone.
-        let next = tally.series_of(UnitIndex(u32::MAX), "c");
+        let next = tally.series_of((UnitIndex(u32::MAX), CommandSet::OWN), "c");
         tally.count(us(105), us(110));
         let counts = tally.shared.read().series;
         assert!(counts.iter().all(|one| one.kinds[0].count == 0));
-        assert_eq!(tally.series_of(UnitIndex(0), "a"), kept);
+        assert_eq!(tally.series_of((UnitIndex(0), CommandSet::OWN), "a"), kept);
         assert_ne!(next, kept);
     }
 
     #[test]
     fn depth_is_the_number_of_commands_that_wait() {
         let mut tally = Tally::default();
-        let waits = account(tally.series_of(UnitIndex(0), "a"), READ, 512);
+        let waits = account(
+            tally.series_of((UnitIndex(0), CommandSet::OWN), "a"),
+            READ,
+            512,
+        );
         let depth = |tally: &Tally| tally.shared.read().series[0].depth;
         tally.enter(waits);
         tally.enter(waits);
@@ -591,7 +613,7 @@ mod tests {
     #[test]
     fn a_command_is_counted_once() {
         let mut tally = Tally::default();
-        let series = tally.series_of(UnitIndex(0), "a");
+        let series = tally.series_of((UnitIndex(0), CommandSet::OWN), "a");
         tally.note(account(series, READ, 4096), Status::Good);
         let life = Life::new(us(100), us(100));
         let failed = Ending::Answered(Status::CheckCondition);
@@ -615,7 +637,7 @@ mod tests {
     fn what_took_longer_than_the_limit_is_slow_and_reported_with_its_life() {
         let limit = SlowLimit::new(Some(us(50)));
         let mut tally = Tally::new(Arc::default(), 0, Arc::new(limit));
-        let series = tally.series_of(UnitIndex(0), "a");
+        let series = tally.series_of((UnitIndex(0), CommandSet::OWN), "a");
         let mut life = Life::new(us(100), us(110));
         life.leave(Some(Phase::Store), us(140));
         tally.note(account(series, READ, 512), Status::Good);

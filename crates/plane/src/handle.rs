@@ -371,6 +371,8 @@ mod tests {
             name: name.to_owned(),
             profile: Profile {
                 device_type: DeviceType::Disk,
+                foreign: None,
+                has_vendor_commands: false,
                 identity,
                 limits: Limits::default(),
                 capabilities: store.capabilities(),

@@ -15,7 +15,7 @@ use front::{Command, CommandId, Port};
 use memory::Buffer;
 use reactor::mail::Post;
 use reactor::{OperationId, Reactor, Socket};
-use scsi::Status;
+use scsi::{CommandSet, Status};
 use store::{Descriptor, HelperAnswer, HelperOperation, SocketTag, SocketWork, Waker};
 
 use crate::counters::{Account, Tally};
@@ -33,6 +33,8 @@ use crate::trace::{FrameTaps, Trace};
 pub(crate) struct Named {
     /// For logs; another one when the unit is renamed.
     pub(crate) name: Arc<str>,
+    /// What its commands are called.
+    pub(crate) commands: CommandSet,
     /// On the core that owns the unit, until it is closed.
     pub(crate) authority: Option<Arc<dyn StateAuthority>>,
     /// What became of the save under way, once its thread knows.
@@ -125,6 +127,11 @@ impl Outside {
             before,
             blocks,
         });
+    }
+
+    fn commands_of(&self, unit: UnitIndex) -> CommandSet {
+        let unit = self.units.get(unit);
+        unit.map_or(CommandSet::OWN, |unit| unit.commands)
     }
 
     fn name_of(&self, unit: UnitIndex) -> &str {
@@ -279,7 +286,9 @@ impl Carrier for Outside {
     }
 
     fn series(&mut self, unit: UnitIndex, port: &Port) -> u32 {
-        self.tally.series_of(unit, port.who().initiator)
+        let commands = self.commands_of(unit);
+        let initiator = port.who().initiator;
+        self.tally.series_of((unit, commands), initiator)
     }
 
     #[inline]

@@ -228,6 +228,8 @@ fn settings() -> Settings {
 fn profile(capabilities: store::Capabilities) -> scsi::Profile {
     scsi::Profile {
         device_type: scsi::DeviceType::Disk,
+        foreign: None,
+        has_vendor_commands: false,
         identity: scsi::Identity {
             vendor: "TARN".to_owned(),
             product: "TEST".to_owned(),

@@ -83,6 +83,8 @@ fn unit(name: &str, store: Arc<dyn SharedStore>) -> UnitPlan {
         name: name.to_owned(),
         profile: Profile {
             device_type: DeviceType::Disk,
+            foreign: None,
+            has_vendor_commands: false,
             identity,
             limits: Limits::default(),
             capabilities: store.capabilities(),

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::disk::{self, Disk};
+use crate::foreign::{Foreign, Next, Pass};
 use crate::optical::{OfUnit, Optical};
 use crate::sam::cdb::Cdb;
 use crate::sam::command::{Command, FlushScope, Input, Outcome, Step};
@@ -22,6 +23,8 @@ pub(crate) enum Device {
     Disk(Disk),
     /// MMC.
     Optical(Optical),
+    /// Whatever others have.
+    Foreign(Foreign),
 }
 
 /// A command of a device in execution.
@@ -71,9 +74,10 @@ impl Job {
 impl Device {
     /// The device server of a unit.
     pub(crate) fn new(profile: &Profile) -> Self {
-        match profile.device_type {
-            DeviceType::Disk => Self::Disk(Disk::new(profile)),
-            DeviceType::Optical => Self::Optical(Optical::new(profile)),
+        match (&profile.foreign, profile.device_type) {
+            (Some(facts), _) => Self::Foreign(Foreign::new(profile, facts)),
+            (None, DeviceType::Optical) => Self::Optical(Optical::new(profile)),
+            (None, _) => Self::Disk(Disk::new(profile)),
         }
     }
 
@@ -81,14 +85,16 @@ impl Device {
     #[inline]
     const fn disk(&self) -> &Disk {
         match self {
-            Self::Disk(disk) | Self::Optical(Optical { disk }) => disk,
+            Self::Disk(disk)
+            | Self::Optical(Optical { disk })
+            | Self::Foreign(Foreign { disk, .. }) => disk,
         }
     }
 
     /// What commands that need a medium are answered with where there is none; `is_open` where it was ejected.
     pub(crate) const fn absent(&self, is_open: bool) -> SenseCode {
         match (self, is_open) {
-            (Self::Disk(_), _) => SenseCode::MEDIUM_NOT_PRESENT,
+            (Self::Disk(_) | Self::Foreign(_), _) => SenseCode::MEDIUM_NOT_PRESENT,
             (Self::Optical(_), false) => SenseCode::MEDIUM_NOT_PRESENT_TRAY_CLOSED,
             (Self::Optical(_), true) => SenseCode::MEDIUM_NOT_PRESENT_TRAY_OPEN,
         }
@@ -97,7 +103,7 @@ impl Device {
     /// Whether a medium of so many blocks is one. A drive may be empty.
     pub(crate) const fn has_medium(&self, blocks: u64) -> bool {
         match self {
-            Self::Disk(_) => true,
+            Self::Disk(_) | Self::Foreign(_) => true,
             Self::Optical(_) => blocks > 0,
         }
     }
@@ -105,7 +111,9 @@ impl Device {
     /// Takes over what of the shared state every command needs.
     pub(crate) fn install(&mut self, shared: &Shared) {
         match self {
-            Self::Disk(disk) | Self::Optical(Optical { disk }) => disk.install(shared),
+            Self::Disk(disk)
+            | Self::Optical(Optical { disk })
+            | Self::Foreign(Foreign { disk, .. }) => disk.install(shared),
         }
     }
 
@@ -118,7 +126,7 @@ impl Device {
     #[inline]
     pub(crate) const fn job(&self) -> Job {
         match self {
-            Self::Disk(_) | Self::Optical(_) => Job::Disk(disk::Job::new()),
+            Self::Disk(_) | Self::Optical(_) | Self::Foreign(_) => Job::Disk(disk::Job::new()),
         }
     }
 
@@ -150,7 +158,7 @@ impl Device {
                 optical.start(job, operation, asked, command, of)
             }
             // No row of the table is executed by another device.
-            (Self::Disk(_), Job::Disk(_)) => Err(unknown_command()),
+            (Self::Disk(_) | Self::Foreign(_), Job::Disk(_)) => Err(unknown_command()),
         }
     }
 
@@ -159,6 +167,16 @@ impl Device {
     pub(crate) fn resume(&self, job: &mut Job, input: Input) -> Step {
         let Job::Disk(job) = job;
         self.disk().resume(job, input)
+    }
+
+    /// Whether its commands are passed to a device of others.
+    pub(crate) const fn is_foreign(&self) -> bool {
+        matches!(self, Self::Foreign(_))
+    }
+
+    /// Goes on with a command that is passed to a device of others.
+    pub(crate) fn resume_pass(&self, pass: &mut Pass, input: Input) -> Next {
+        pass.resume(input, &self.disk().failures)
     }
 
     /// What failed in its store since the last time this was asked.
@@ -185,6 +203,21 @@ impl Peripheral for Device {
         match self {
             Self::Disk(disk) => disk.features(),
             Self::Optical(drive) => drive.features(),
+            Self::Foreign(device) => device.features(),
+        }
+    }
+
+    fn standard_inquiry(&self) -> Option<&[u8]> {
+        match self {
+            Self::Disk(_) | Self::Optical(_) => None,
+            Self::Foreign(device) => device.standard_inquiry(),
+        }
+    }
+
+    fn lists(&self, row: &CommandSpec) -> bool {
+        match self {
+            Self::Disk(_) | Self::Optical(_) => true,
+            Self::Foreign(device) => device.lists(row),
         }
     }
 
@@ -192,6 +225,7 @@ impl Peripheral for Device {
         match self {
             Self::Disk(disk) => disk.version_descriptor(),
             Self::Optical(drive) => drive.version_descriptor(),
+            Self::Foreign(device) => device.version_descriptor(),
         }
     }
 
@@ -199,6 +233,7 @@ impl Peripheral for Device {
         match self {
             Self::Disk(disk) => disk.has_volatile_cache(),
             Self::Optical(drive) => drive.has_volatile_cache(),
+            Self::Foreign(device) => device.has_volatile_cache(),
         }
     }
 
@@ -207,13 +242,15 @@ impl Peripheral for Device {
         match self {
             Self::Disk(disk) => disk.is_read_only(),
             Self::Optical(drive) => drive.is_read_only(),
+            Self::Foreign(device) => device.is_read_only(),
         }
     }
 
-    fn vpd_pages(&self) -> &'static [u8] {
+    fn vpd_pages(&self) -> &[u8] {
         match self {
             Self::Disk(disk) => disk.vpd_pages(),
             Self::Optical(drive) => drive.vpd_pages(),
+            Self::Foreign(device) => device.vpd_pages(),
         }
     }
 
@@ -221,6 +258,7 @@ impl Peripheral for Device {
         match self {
             Self::Disk(disk) => disk.vpd_page(code),
             Self::Optical(drive) => drive.vpd_page(code),
+            Self::Foreign(device) => device.vpd_page(code),
         }
     }
 
@@ -228,6 +266,7 @@ impl Peripheral for Device {
         match self {
             Self::Disk(disk) => disk.mode_pages(),
             Self::Optical(drive) => drive.mode_pages(),
+            Self::Foreign(device) => device.mode_pages(),
         }
     }
 
@@ -235,6 +274,7 @@ impl Peripheral for Device {
         match self {
             Self::Disk(disk) => disk.mode_page(page, modes),
             Self::Optical(drive) => drive.mode_page(page, modes),
+            Self::Foreign(device) => device.mode_page(page, modes),
         }
     }
 
@@ -242,6 +282,7 @@ impl Peripheral for Device {
         match self {
             Self::Disk(disk) => disk.select_mode_page(page, bytes, modes),
             Self::Optical(drive) => drive.select_mode_page(page, bytes, modes),
+            Self::Foreign(device) => device.select_mode_page(page, bytes, modes),
         }
     }
 
@@ -249,6 +290,7 @@ impl Peripheral for Device {
         match self {
             Self::Disk(disk) => disk.changeable_modes(),
             Self::Optical(drive) => drive.changeable_modes(),
+            Self::Foreign(device) => device.changeable_modes(),
         }
     }
 
@@ -256,6 +298,7 @@ impl Peripheral for Device {
         match self {
             Self::Disk(disk) => disk.default_modes(),
             Self::Optical(drive) => drive.default_modes(),
+            Self::Foreign(device) => device.default_modes(),
         }
     }
 
@@ -263,6 +306,7 @@ impl Peripheral for Device {
         match self {
             Self::Disk(disk) => disk.device_specific_parameter(),
             Self::Optical(drive) => drive.device_specific_parameter(),
+            Self::Foreign(device) => device.device_specific_parameter(),
         }
     }
 
@@ -270,6 +314,7 @@ impl Peripheral for Device {
         match self {
             Self::Disk(disk) => disk.block_descriptor(is_long, blocks),
             Self::Optical(drive) => drive.block_descriptor(is_long, blocks),
+            Self::Foreign(device) => device.block_descriptor(is_long, blocks),
         }
     }
 
@@ -282,6 +327,7 @@ impl Peripheral for Device {
         match self {
             Self::Disk(disk) => disk.check_block_descriptor(descriptor, at, blocks),
             Self::Optical(drive) => drive.check_block_descriptor(descriptor, at, blocks),
+            Self::Foreign(device) => device.check_block_descriptor(descriptor, at, blocks),
         }
     }
 }

@@ -31,6 +31,7 @@
 
 mod device;
 mod disk;
+mod foreign;
 mod kept;
 mod optical;
 mod owner;
@@ -48,7 +49,7 @@ pub use owner::{Applied, Medium, Owner, Proposal};
 pub use sam::attention::{AttentionQueue, UnitAttention};
 pub use sam::cdb::Cdb;
 pub use sam::change::{Change, ChangeKind, Notice, Reply, Who};
-pub use sam::command::{Command, FlushScope, Input, Outcome, PIECE_BYTES_MAX, Step};
+pub use sam::command::{Command, FlushScope, Input, Outcome, PIECE_BYTES_MAX, SenseBytes, Step};
 pub use sam::device_type::DeviceType;
 pub use sam::failures::StoreFailures;
 pub use sam::lun::{Lun, LunInventory, UnsupportedLun};
@@ -61,8 +62,8 @@ pub use spc::parameters::Modes;
 pub use spc::shared::Shared;
 pub use spc::{missing, reservation};
 pub use table::access::{AccessClass, Blocked};
-pub use table::commands::{COMMANDS, kind_of};
-pub use table::describe::{Description, describe};
+pub use table::commands::COMMANDS;
+pub use table::describe::{CommandSet, Description};
 pub use table::row::{
     CommandKind, CommandSpec, DeviceTypes, Direction, Features, Requires, Traits,
 };

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::device::Job;
+use crate::foreign::Pass;
 use crate::sam::cdb::Cdb;
 use crate::sam::command::FlushScope;
 use crate::sam::nexus::NexusSlot;
@@ -14,7 +15,7 @@ use crate::table::row::{CommandSpec, Traits};
 pub struct Task {
     pub(crate) slot: NexusSlot,
     pub(crate) spec: Option<&'static CommandSpec>,
-    /// Of a command for the owner. All others have no use for their CDB once they have begun.
+    /// Of a command for the owner or for a device of others. All others have no use for their CDB once they have begun.
     pub(crate) owned: Option<Box<Owned>>,
     pub(crate) work: Work,
     pub(crate) job: Job,
@@ -22,7 +23,7 @@ pub struct Task {
     pub(crate) generation: u64,
 }
 
-/// What a command for the owner takes along.
+/// What a command for the owner, or for a device of others, takes along.
 #[derive(Debug)]
 pub(crate) struct Owned {
     pub(crate) cdb: Cdb,
@@ -32,6 +33,8 @@ pub(crate) struct Owned {
     pub(crate) list: Vec<u8>,
     /// The epoch of the write cache when its flush began.
     pub(crate) cache_epoch: u64,
+    /// What is passed to a device of others.
+    pub(crate) pass: Option<Pass>,
 }
 
 /// What a task waits for.
@@ -53,6 +56,8 @@ pub(crate) enum Work {
     Owner { flush: FlushAfter },
     /// The flush of what the write cache held before it was switched off.
     OffFlush,
+    /// A device of others, or those who have to learn what was done there.
+    Pass,
 }
 
 /// When a change by the owner is followed by a flush.
@@ -103,7 +108,8 @@ impl Task {
             | Work::EjectFence
             | Work::EjectFlush
             | Work::Owner { .. }
-            | Work::OffFlush => FlushScope::Earlier,
+            | Work::OffFlush
+            | Work::Pass => FlushScope::Earlier,
         }
     }
 
@@ -111,6 +117,12 @@ impl Task {
     pub fn writes(&self) -> bool {
         self.spec
             .is_some_and(|spec| spec.traits.has(Traits::WRITES))
+    }
+
+    /// Whether a nexus that may only read may not have it.
+    pub fn needs_right_to_write(&self) -> bool {
+        let needs = Traits::WRITES.with(Traits::ALTERS);
+        self.spec.is_some_and(|spec| spec.traits.has_any(needs))
     }
 
     /// The nexus it came through.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use store::IoRequest;
 
 use crate::device::Device;
+use crate::foreign::{Next, Pass};
 use crate::optical::{OfUnit, tells_of_medium};
 use crate::sam::attention::UnitAttention;
 use crate::sam::cdb::Cdb;
@@ -30,8 +31,8 @@ use crate::spc::shared::Shared;
 use crate::spc::{inquiry, report};
 use crate::table::commands;
 use crate::table::row::{
-    CommandSpec, Features, LOEJ, NO_FLUSH, Operation, OpticalOperation, OwnerOperation, START,
-    SpcOperation,
+    CommandSpec, Features, LOEJ, NO_FLUSH, Operation, OpticalOperation, OwnerOperation, Passing,
+    START, SpcOperation,
 };
 use crate::task::{FlushAfter, Owned, Task, Work};
 
@@ -169,7 +170,7 @@ impl LogicalUnit {
         match request {
             IoRequest::Flush => None,
             _ if task.generation < self.shared.ejected_at => Some(self.shared.no_medium()),
-            IoRequest::Read { .. } | IoRequest::Extents { .. } => None,
+            IoRequest::Read { .. } | IoRequest::Extents { .. } | IoRequest::Device(_) => None,
             IoRequest::Write { .. }
             | IoRequest::Unmap { .. }
             | IoRequest::WriteZeros { .. }
@@ -261,6 +262,12 @@ impl LogicalUnit {
         self.device.install(&self.shared);
         self.features = self.device.features();
         self.profile = profile;
+    }
+
+    /// Whether SIMPLE commands of a nexus are carried out one after the other: where the device is depends on those
+    /// before.
+    pub fn is_in_order(&self) -> bool {
+        self.profile.device_type.is_in_order()
     }
 
     /// What failed in its store since the last time this was asked, where an initiator was answered so.
@@ -372,6 +379,18 @@ impl LogicalUnit {
                 let epoch = task.owned.as_ref().map_or(0, |owned| owned.cache_epoch);
                 self.ask_owner(task, ChangeKind::Flushed { epoch }, FlushAfter::Never)
             }
+            (Work::Pass, input) => {
+                let pass = task.owned.as_mut().and_then(|owned| owned.pass.as_mut());
+                match pass.map(|pass| self.device.resume_pass(pass, input)) {
+                    Some(Next::Step(step)) => step,
+                    Some(Next::Tell(kind)) => {
+                        let step = self.ask_owner(task, kind, FlushAfter::Never);
+                        task.work = Work::Pass;
+                        step
+                    }
+                    None => Step::Done(Outcome::check(report::no_such_unit())),
+                }
+            }
             (work, input) => {
                 debug_assert!(false, "{work:?} does not wait for {input:?}");
                 let code = SenseCode::INTERNAL_TARGET_FAILURE;
@@ -420,7 +439,13 @@ impl LogicalUnit {
                 task.work = Work::Device;
                 self.execute_optical(task, operation, (spec, cdb), command)
             }
+            Operation::Owned(OwnerOperation::PreventAllowMediumRemoval)
+                if self.device.is_foreign() && !self.is_kept_by_another(task.slot, spec, cdb) =>
+            {
+                self.start_pass(task, Passing::Prevents, cdb, command)
+            }
             Operation::Owned(_) => self.start_owned(task, spec, cdb, command),
+            Operation::Foreign(what) => self.start_pass(task, what, cdb, command),
         };
         started.unwrap_or_else(|sense| Step::Done(task.job.refused(sense)))
     }
@@ -444,7 +469,10 @@ impl LogicalUnit {
                 }
                 Err(Refusal::Check(sense)) => return Err(sense),
             },
-            SpcOperation::RequestSense => self.request_sense(slot, cdb),
+            SpcOperation::RequestSense => match self.request_sense(slot, cdb) {
+                Some(data) => data,
+                None => return self.start_pass(task, Passing::Reads, cdb, command),
+            },
             SpcOperation::Inquiry => {
                 let attached = self.attached(slot).ok_or_else(report::no_such_unit)?;
                 inquiry::inquiry(cdb, &self.profile, device, &attached.nexus.port)?
@@ -458,7 +486,7 @@ impl LogicalUnit {
                 self.forget(slot, UnitAttention::ReportedLunsChanged);
                 data
             }
-            SpcOperation::ReportOperationCodes => report::operation_codes(cdb, &self.features)?,
+            SpcOperation::ReportOperationCodes => report::operation_codes(cdb, device)?,
             SpcOperation::ReportTaskManagement => report::task_management(cdb, &self.profile),
             SpcOperation::ReportTargetPortGroups => report::target_port_groups(cdb, &self.profile)?,
         };
@@ -488,22 +516,54 @@ impl LogicalUnit {
             .start_optical(job, operation, (spec, cdb), command, &of)
     }
 
-    /// Pending unit attentions and NOT READY come as data.
+    /// A command for a device of others.
+    fn start_pass(
+        &self,
+        task: &mut Task,
+        what: Passing,
+        cdb: &Cdb,
+        command: &Command<'_>,
+    ) -> Result<Step, Sense> {
+        let attached = self.attached(task.slot).ok_or_else(report::no_such_unit)?;
+        let by = (&*self.shared, attached.nexus.id);
+        let bytes_max = self.profile.limits.transfer_bytes_max;
+        let mut pass = Pass::new(what, cdb, command, by, bytes_max)?;
+        let step = pass.start();
+        task.owned = Some(Box::new(Owned {
+            cdb: cdb.clone(),
+            parameters: 0,
+            list: Vec::new(),
+            cache_epoch: 0,
+            pass: Some(pass),
+        }));
+        task.work = Work::Pass;
+        Ok(step)
+    }
+
+    /// Whether a command that allows the removal of the medium is none for the device: another nexus prevents it.
+    fn is_kept_by_another(&self, slot: NexusSlot, spec: &CommandSpec, cdb: &Cdb) -> bool {
+        let own = self.attached(slot).map(|attached| attached.nexus.id);
+        let mut preventing = self.shared.preventing.iter();
+        spec.allows_removal(cdb) && preventing.any(|id| Some(*id) != own)
+    }
+
+    /// Pending unit attentions and NOT READY come as data. `None`: a device of others has the answer.
     ///
     /// Spec: SPC-5, REQUEST SENSE.
-    fn request_sense(&mut self, slot: NexusSlot, cdb: &Cdb) -> Vec<u8> {
+    fn request_sense(&mut self, slot: NexusSlot, cdb: &Cdb) -> Option<Vec<u8>> {
         let shared = Arc::clone(&self.shared);
         let attention = self
             .attached_mut(slot)
             .and_then(|attached| attached.take_attention(&shared));
+        let nothing = Sense::new(
+            SenseKey::NoSense,
+            SenseCode::NO_ADDITIONAL_SENSE_INFORMATION,
+        );
         let sense = attention
             .map(UnitAttention::sense)
             .or_else(|| self.shut.not_ready(&shared))
-            .unwrap_or(Sense::new(
-                SenseKey::NoSense,
-                SenseCode::NO_ADDITIONAL_SENSE_INFORMATION,
-            ));
-        sense.encode(cdb.has(1, 0x01)).to_vec()
+            .or_else(|| (!self.device.is_foreign()).then_some(nothing))?;
+        Some(sense.encode(cdb.has(1, 0x01)).to_vec())
     }
 
     /// Another command has reported what the unit attention would report.
@@ -557,6 +617,7 @@ impl LogicalUnit {
             parameters: length,
             list: Vec::new(),
             cache_epoch: 0,
+            pass: None,
         }));
         if spec.ejects(cdb) {
             // The owner asks again, when the medium has been flushed. That is done for one that is out, too:

@@ -242,6 +242,7 @@ impl Disk {
             IoRequest::Unmap { range } => format!("unmap {:?}", blocks(range)),
             IoRequest::WriteZeros { range, .. } => format!("write zeros {:?}", blocks(range)),
             IoRequest::Extents { range, .. } => format!("extents {:?}", blocks(range)),
+            IoRequest::Device(_) => "a command for a device".to_owned(),
         }
     }
 
@@ -321,7 +322,9 @@ impl State {
                 false
             }),
             // It does not offer that.
-            IoRequest::CompareAndWrite { .. } => Err(IoFailure::Hardware { errno: 0 }),
+            IoRequest::CompareAndWrite { .. } | IoRequest::Device(_) => {
+                Err(IoFailure::Hardware { errno: 0 })
+            }
             IoRequest::Flush => self.flush(fate),
             IoRequest::Extents { range, count_max } => Ok(self.extents(&range, count_max)),
         }
@@ -512,7 +515,7 @@ fn touched(request: &IoRequest) -> Option<Range<usize>> {
         IoRequest::Write { offset, data, .. } => Some(from(*offset, data.len())),
         IoRequest::CompareAndWrite { offset, data, .. } => Some(from(*offset, data.len() / 2)),
         IoRequest::Unmap { range } | IoRequest::WriteZeros { range, .. } => Some(blocks_of(range)),
-        IoRequest::Flush | IoRequest::Extents { .. } => None,
+        IoRequest::Flush | IoRequest::Extents { .. } | IoRequest::Device(_) => None,
     }
 }
 

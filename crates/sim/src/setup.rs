@@ -234,6 +234,8 @@ pub fn owner(plan: &Plan, unit: UnitIndex, disk: &Disk, kept: Option<&[u8]>) -> 
     };
     let profile = Profile {
         device_type: DeviceType::Disk,
+        foreign: None,
+        has_vendor_commands: false,
         identity,
         limits: Limits::default(),
         capabilities: disk.capabilities(),

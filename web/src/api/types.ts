@@ -584,6 +584,8 @@ export interface LunKeys {
   sync_bias?: string;
   /** T10 vendor identification, if not `TARN`. */
   vendor?: string;
+  /** Commands of the vendor are passed to the device, too. */
+  vendor_commands?: boolean;
 }
 
 /** One way to a unit. */
@@ -647,6 +649,8 @@ export interface LunSpec {
   sync_bias?: string;
   /** T10 vendor identification, if not `TARN`. */
   vendor?: string;
+  /** Commands of the vendor are passed to the device, too. */
+  vendor_commands?: boolean;
 }
 
 /** What keeps a unit, or its log, from being used. */

@@ -208,7 +208,10 @@ impl FileLane {
                 Ok(())
             }
             (IoAnswer::Data(_), Data::Keep(_)) => Err(other("a read of another length came")),
-            (IoAnswer::Data(_) | IoAnswer::Done | IoAnswer::Extents(_), _) => Ok(()),
+            (
+                IoAnswer::Data(_) | IoAnswer::Done | IoAnswer::Extents(_) | IoAnswer::Device(_),
+                _,
+            ) => Ok(()),
         });
         self.ready.push(Finished { tag, result, data });
     }

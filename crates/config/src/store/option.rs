@@ -822,12 +822,12 @@ mod tests {
                     StoreKind::Scsi => "scsi:iscsi://h/iqn.2026-11.example:t/0",
                     StoreKind::Stripe => "stripe:a,b",
                     StoreKind::Concat => "concat:a",
+                    StoreKind::Cdrom => "cdrom:a",
                     StoreKind::Path
                     | StoreKind::File
                     | StoreKind::Block
                     | StoreKind::Memory
                     | StoreKind::Snapshot
-                    | StoreKind::Cdrom
                     | StoreKind::Null => "a",
                 };
                 // A device has one of both.

@@ -261,6 +261,18 @@ impl StoreAt {
         }
     }
 
+    /// A drive with a file in it, or without one where the path is empty.
+    pub fn disc(path: impl Into<PathBuf>) -> Self {
+        let path = path.into();
+        Self {
+            kind: StoreKind::Cdrom,
+            place: match path.as_os_str().is_empty() {
+                true => StorePlace::Empty,
+                false => StorePlace::Path(path),
+            },
+        }
+    }
+
     /// Memory, or nothing at all, of a size in bytes.
     pub const fn sized(kind: StoreKind, size_bytes: u64) -> Self {
         Self {

@@ -33,6 +33,8 @@ pub struct CoreSide<T, W> {
     is_open: bool,
     /// The unit gets no more space.
     is_full: bool,
+    /// Commands of a nexus are carried out one after the other.
+    is_in_order: bool,
     fences: Vec<Fence<T>>,
     orphans: Orphans<T, W>,
 }
@@ -61,6 +63,7 @@ impl<T, W> Default for CoreSide<T, W> {
         Self {
             is_open: true,
             is_full: false,
+            is_in_order: false,
             fences: Vec::new(),
             orphans: Orphans {
                 all: Vec::new(),
@@ -80,8 +83,7 @@ impl<T: Copy + Debug + Ord, W: Copy + Debug + Eq> CoreSide<T, W> {
     #[inline]
     pub const fn is_open(&self) -> bool {
         debug_assert!(
-            self.is_open
-                == (self.fences.is_empty() && self.orphans.refused.is_empty() && !self.is_full),
+            self.is_open == self.may_be_open(),
             "the plain path is open where it must not be, or closed for nothing"
         );
         self.is_open
@@ -89,7 +91,18 @@ impl<T: Copy + Debug + Ord, W: Copy + Debug + Eq> CoreSide<T, W> {
 
     /// Computes what the plain path looks at.
     const fn settle(&mut self) {
-        self.is_open = self.fences.is_empty() && self.orphans.refused.is_empty() && !self.is_full;
+        self.is_open = self.may_be_open();
+    }
+
+    const fn may_be_open(&self) -> bool {
+        let is_free = self.fences.is_empty() && self.orphans.refused.is_empty();
+        is_free && !self.is_full && !self.is_in_order
+    }
+
+    /// No command is carried out beside another one of its nexus.
+    pub const fn set_in_order(&mut self, is_in_order: bool) {
+        self.is_in_order = is_in_order;
+        self.settle();
     }
 
     /// Whether requests for new blocks are to be looked at.

@@ -90,6 +90,18 @@ pub fn prevent(prevents: bool) -> Cdb {
     Cdb::new(vec![0x1e, 0, 0, 0, u8::from(prevents), 0])
 }
 
+/// Any command, with room for so much.
+pub fn of_bytes(bytes: &[u8], in_bytes: u32) -> Cdb {
+    let mut command = Cdb::new(bytes.to_vec());
+    command.in_bytes = in_bytes;
+    command
+}
+
+/// The same with data.
+pub fn with_data(bytes: &[u8], data: Vec<u8>) -> Cdb {
+    Cdb::new(bytes.to_vec()).with_data(data)
+}
+
 pub fn inquiry() -> Cdb {
     let mut command = Cdb::new(vec![0x12, 0, 0, 0, 96, 0]);
     command.in_bytes = 96;

@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use memory::{CoreMapping, MappedRange, Mapping, Payload};
 use store::{
-    AllocateMode, Backstore, Capabilities, Durability, Extent, FileHandle, HelperAnswer,
-    HelperOperation, HelperResult, IoAnswer, IoFailure, IoRequest, IoResult, IoTag, Outlet,
-    PartTag, Place, RingOperation, StoreFile, Submitted,
+    AllocateMode, Backstore, Capabilities, DeviceAnswer, DeviceRequest, Durability, Extent,
+    FileHandle, HelperAnswer, HelperOperation, HelperResult, IoAnswer, IoFailure, IoRequest,
+    IoResult, IoTag, Outlet, PartTag, Place, RingOperation, StoreFile, Submitted,
 };
 
 /// The size of every store, in bytes.
@@ -250,6 +250,7 @@ impl Disk {
             IoRequest::Extents { range, count_max } => {
                 Ok(IoAnswer::Extents(self.extents(range, count_max)))
             }
+            IoRequest::Device(asked) => Ok(IoAnswer::Device(Box::new(answer_of(*asked)))),
         }
     }
 
@@ -312,7 +313,9 @@ impl Disk {
                 done: 0,
                 durable,
             },
-            IoRequest::Flush | IoRequest::CompareAndWrite { .. } => RingOperation::Sync { file },
+            IoRequest::Flush | IoRequest::CompareAndWrite { .. } | IoRequest::Device(_) => {
+                RingOperation::Sync { file }
+            }
             IoRequest::Unmap { range } => RingOperation::Allocate {
                 file,
                 mode: AllocateMode::PunchHole,
@@ -346,6 +349,29 @@ pub fn whole(operation: &RingOperation) -> i32 {
     i32::try_from(bytes).unwrap()
 }
 
+/// A device that gives half of what there is room for, and says that this is less than was asked for.
+fn answer_of(asked: DeviceRequest) -> DeviceAnswer {
+    let Some(mut buffer) = asked.buffer else {
+        return DeviceAnswer {
+            status: 0,
+            sense: Vec::new(),
+            data: Payload::Empty,
+            transfer_bytes: asked.data_out.len() as u64,
+        };
+    };
+    buffer.fill(asked.cdb[0]);
+    let given = buffer.len() / 2;
+    buffer.set_len(given);
+    let mut sense = vec![0; 252];
+    (sense[0], sense[2], sense[251]) = (0xf0, 0x20, 0x99);
+    DeviceAnswer {
+        status: 2,
+        sense,
+        data: Payload::Pool(buffer),
+        transfer_bytes: given as u64,
+    }
+}
+
 fn describe(request: &IoRequest) -> String {
     match request {
         IoRequest::Read { offset, len, .. } => format!("read {}+{}", offset / 512, len / 512),
@@ -366,6 +392,7 @@ fn describe(request: &IoRequest) -> String {
             format!("zero {}..{}", range.start / 512, range.end / 512)
         }
         IoRequest::Extents { .. } => "extents".to_owned(),
+        IoRequest::Device(asked) => format!("device {:02x}", asked.cdb[0]),
     }
 }
 

@@ -5,6 +5,7 @@ use crate::testing::{bench, cdb, disk, outside};
 mod abort;
 mod cache;
 mod change;
+mod device;
 mod execute;
 mod fence;
 mod flush;

@@ -31,6 +31,8 @@ impl Peripheral for Disk {
             device_type: DeviceType::Disk,
             thin: self.capabilities.thin,
             removable: self.removable,
+            is_foreign: false,
+            has_vendor_commands: false,
         }
     }
 
@@ -47,7 +49,7 @@ impl Peripheral for Disk {
         self.capabilities.read_only
     }
 
-    fn vpd_pages(&self) -> &'static [u8] {
+    fn vpd_pages(&self) -> &[u8] {
         &[BLOCK_LIMITS, CHARACTERISTICS, PROVISIONING]
     }
 

@@ -213,7 +213,7 @@ impl Disk {
     pub(super) fn lba_status(&self, job: &Job, answer: IoAnswer, room: Room) -> Step {
         let extents = match answer {
             IoAnswer::Extents(extents) => extents,
-            IoAnswer::Done | IoAnswer::Data(_) => Vec::new(),
+            IoAnswer::Done | IoAnswer::Data(_) | IoAnswer::Device(_) => Vec::new(),
         };
         let runs = runs_of(&extents, job.lba, self.blocks, self.block_bytes());
         let mut body = vec![0; 4];

@@ -506,7 +506,7 @@ pub(super) fn unexpected(work: &dyn Debug, input: &dyn Debug) -> Sense {
 fn data_of(answer: IoAnswer) -> Payload {
     match answer {
         IoAnswer::Data(data) => data,
-        IoAnswer::Done | IoAnswer::Extents(_) => Payload::Empty,
+        IoAnswer::Done | IoAnswer::Extents(_) | IoAnswer::Device(_) => Payload::Empty,
     }
 }
 

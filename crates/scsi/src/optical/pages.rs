@@ -30,6 +30,8 @@ impl Peripheral for Optical {
             device_type: DeviceType::Optical,
             thin: false,
             removable: true,
+            is_foreign: false,
+            has_vendor_commands: false,
         }
     }
 
@@ -46,7 +48,7 @@ impl Peripheral for Optical {
         true
     }
 
-    fn vpd_pages(&self) -> &'static [u8] {
+    fn vpd_pages(&self) -> &[u8] {
         &[]
     }
 

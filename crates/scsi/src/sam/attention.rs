@@ -39,7 +39,12 @@ pub enum UnitAttention {
     MediumRemovalRequest,
     /// 3F/0E: units came or went.
     ReportedLunsChanged,
+    /// A device of others has said so to another nexus.
+    OfDevice(SenseCode),
 }
+
+/// More conditions than wait for one nexus, unless a device has no end of them: it gets a power on instead of them all.
+const QUEUE_MAX: usize = 32;
 
 impl UnitAttention {
     /// Its sense code.
@@ -60,6 +65,7 @@ impl UnitAttention {
             Self::InquiryDataChanged => SenseCode::INQUIRY_DATA_HAS_CHANGED,
             Self::MediumRemovalRequest => SenseCode::OPERATOR_MEDIUM_REMOVAL_REQUEST,
             Self::ReportedLunsChanged => SenseCode::REPORTED_LUNS_DATA_HAS_CHANGED,
+            Self::OfDevice(code) => code,
         }
     }
 
@@ -78,7 +84,7 @@ impl UnitAttention {
     /// Spec: SAM-6, Unit attention condition precedence.
     const fn reset_rank(self) -> u8 {
         match self {
-            Self::PowerOnOrReset | Self::PowerOn => 0,
+            Self::PowerOnOrReset | Self::PowerOn | Self::OfDevice(_) => 0,
             Self::TargetReset => 1,
             Self::LogicalUnitReset => 2,
             Self::NexusLoss => 3,
@@ -112,10 +118,14 @@ impl AttentionQueue {
         if self.0.contains(&attention) && !attention.is_reset() {
             return;
         }
-        if !attention.is_reset() {
+        if !attention.is_reset() && self.0.len() < QUEUE_MAX {
             self.0.push(attention);
             return;
         }
+        let attention = match attention.is_reset() {
+            true => attention,
+            false => UnitAttention::PowerOnOrReset,
+        };
         let waiting = self.0.first().copied().filter(|first| first.is_reset());
         let strongest = match waiting {
             Some(waiting) if waiting.reset_rank() <= attention.reset_rank() => waiting,

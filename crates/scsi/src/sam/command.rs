@@ -90,13 +90,22 @@ pub enum FlushScope {
 /// The largest piece of a command that works on more of the medium than its initiator sends or gets, in bytes.
 pub const PIECE_BYTES_MAX: u32 = 1024 * 1024;
 
+/// Whose sense data.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum SenseBytes {
+    /// Of a unit of Tarn, in the format that is in force.
+    Own(Sense),
+    /// Of a device of others, as it gave them; at most 252 bytes.
+    OfDevice(Box<[u8]>),
+}
+
 /// How a command ended.
 #[derive(Debug)]
 pub struct Outcome {
     /// Status.
     pub status: Status,
     /// Sense data, exactly with CHECK CONDITION.
-    pub sense: Option<Sense>,
+    pub sense: Option<SenseBytes>,
     /// Data-In, already cut to the allocation length, not yet to the initiator's room.
     pub data: Payload,
     /// How many bytes the command as such transfers, in its direction: the residual is the
@@ -124,7 +133,7 @@ impl Outcome {
     pub const fn check(sense: Sense) -> Self {
         Self {
             status: Status::CheckCondition,
-            sense: Some(sense),
+            sense: Some(SenseBytes::Own(sense)),
             data: Payload::Empty,
             transfer_length: 0,
         }
@@ -150,6 +159,14 @@ impl Outcome {
         }
     }
 
+    /// What Tarn itself says is the matter.
+    pub fn own_sense(&self) -> Option<Sense> {
+        match self.sense {
+            Some(SenseBytes::Own(sense)) => Some(sense),
+            Some(SenseBytes::OfDevice(_)) | None => None,
+        }
+    }
+
     pub(crate) const fn transferring(mut self, bytes: u64) -> Self {
         self.transfer_length = bytes;
         self
@@ -160,7 +177,7 @@ impl From<Reply> for Outcome {
     fn from(reply: Reply) -> Self {
         Self {
             status: reply.status,
-            sense: reply.sense,
+            sense: reply.sense.map(SenseBytes::Own),
             data: Payload::Empty,
             transfer_length: reply.transfer_length,
         }

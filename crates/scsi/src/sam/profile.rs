@@ -1,6 +1,8 @@
 //! What a logical unit is, fixed for as long as it exists. All names come from the caller.
 
-use store::Capabilities;
+use std::sync::Arc;
+
+use store::{Capabilities, DeviceFacts};
 
 use super::device_type::DeviceType;
 
@@ -100,6 +102,10 @@ pub struct Profile {
     pub limits: Limits,
     /// What its store can do.
     pub capabilities: Capabilities,
+    /// It is a device of others, which says this of itself; all that initiators ask goes there.
+    pub foreign: Option<Arc<DeviceFacts>>,
+    /// Commands of its vendor go there, too.
+    pub has_vendor_commands: bool,
     /// What [`crate::Proposal::state_to_keep`] hands out is really kept over a restart. Saved mode pages
     /// and APTPL are offered only then.
     pub keeps_state: bool,

@@ -25,6 +25,23 @@ pub enum Status {
 }
 
 impl Status {
+    /// All of them.
+    const ALL: [Self; 8] = [
+        Self::Good,
+        Self::CheckCondition,
+        Self::ConditionMet,
+        Self::Busy,
+        Self::ReservationConflict,
+        Self::TaskSetFull,
+        Self::AcaActive,
+        Self::TaskAborted,
+    ];
+
+    /// The status of this code, if it is one.
+    pub(crate) fn of(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|known| *known as u8 == code)
+    }
+
     /// Its name in the standard.
     pub const fn name(self) -> &'static str {
         match self {

@@ -32,7 +32,11 @@ pub(crate) fn inquiry(
     if cdb.has(1, 0x01) {
         vital_product_data(page_code, profile, device, port).ok_or(Sense::invalid_byte_in_cdb(2))
     } else if page_code == 0 {
-        Ok(standard(&profile.identity, device, port))
+        let own = standard(&profile.identity, device, port);
+        Ok(match device.standard_inquiry() {
+            Some(data) => merged(data, &own),
+            None => own,
+        })
     } else {
         Err(Sense::invalid_byte_in_cdb(2))
     }
@@ -82,6 +86,26 @@ fn standard(identity: &Identity, device: &impl Peripheral, port: &PortName) -> V
     data
 }
 
+/// The data of a device of others, with the names that it has here and without what Tarn does not do for it.
+fn merged(of_device: &[u8], own: &[u8]) -> Vec<u8> {
+    const NORMACA: u8 = 0x20;
+    let mut data = of_device.to_vec();
+    data.resize(data.len().max(36), 0);
+    // Ports, groups of ports and queuing are Tarn's, and so are the names.
+    for at in [0].into_iter().chain(5..36) {
+        if let (Some(to), Some(from)) = (data.get_mut(at), own.get(at)) {
+            *to = *from;
+        }
+    }
+    if let Some(format) = data.get_mut(3) {
+        *format &= !NORMACA;
+    }
+    if let Some(length) = data.get(5..).map(<[u8]>::len) {
+        data.splice(4..5, [u8::try_from(length).unwrap_or(u8::MAX)]);
+    }
+    data
+}
+
 fn vital_product_data(
     code: u8,
     profile: &Profile,
@@ -89,7 +113,11 @@ fn vital_product_data(
     port: &PortName,
 ) -> Option<Vec<u8>> {
     let body = match code {
-        0x00 => [&PAGES, device.vpd_pages()].concat(),
+        0x00 => {
+            let mut codes = [&PAGES, device.vpd_pages()].concat();
+            codes.sort_unstable();
+            codes
+        }
         0x80 => padded(&profile.identity.serial, profile.identity.serial.len()).collect(),
         0x83 => identification(profile, port),
         0x86 => extended(device),

@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn everything_else_is_refused_with_25_00() {
         let outcome = run(&[0x00, 0, 0, 0, 0, 0]);
-        assert_eq!(outcome.sense, Some(report::no_such_unit()));
+        assert_eq!(outcome.own_sense(), Some(report::no_such_unit()));
         let as_data = run(&[0x03, 0, 0, 0, 18, 0]);
         assert_eq!(as_data.status, Status::Good);
         assert_eq!(as_data.data.to_vec()[12..14], [0x25, 0x00]);

@@ -2,12 +2,22 @@
 
 use super::parameters::{Modes, PageCode};
 use crate::sam::sense::Sense;
-use crate::table::row::Features;
+use crate::table::row::{CommandSpec, Features};
 
 /// A device server, as SPC code sees it.
 pub(crate) trait Peripheral {
     /// What decides which commands it has.
     fn features(&self) -> Features;
+
+    /// Standard INQUIRY data of a device of others.
+    fn standard_inquiry(&self) -> Option<&[u8]> {
+        None
+    }
+
+    /// Whether REPORT SUPPORTED OPERATION CODES lists one of its commands.
+    fn lists(&self, _row: &CommandSpec) -> bool {
+        true
+    }
 
     /// The version descriptor of its command set.
     ///
@@ -21,7 +31,7 @@ pub(crate) trait Peripheral {
     fn is_read_only(&self) -> bool;
 
     /// VPD pages of its device type, in ascending order.
-    fn vpd_pages(&self) -> &'static [u8];
+    fn vpd_pages(&self) -> &[u8];
 
     /// What stands behind the header of one of [`Peripheral::vpd_pages`].
     fn vpd_page(&self, code: u8) -> Option<Vec<u8>>;

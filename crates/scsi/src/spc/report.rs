@@ -9,8 +9,9 @@ use crate::sam::cdb::Cdb;
 use crate::sam::lun::{Lun, LunInventory};
 use crate::sam::profile::Profile;
 use crate::sam::sense::{Sense, SenseCode};
-use crate::table::commands::COMMANDS;
-use crate::table::row::{CommandSpec, Features};
+use crate::spc::peripheral::Peripheral;
+use crate::table::commands::rows_of;
+use crate::table::row::CommandSpec;
 
 /// REPORT LUNS, for units that exist and for those that do not.
 ///
@@ -129,10 +130,11 @@ const NOT_SUPPORTED: u8 = 0x01;
 const SUPPORTED: u8 = 0x03;
 
 /// Spec: SPC-5, REPORT SUPPORTED OPERATION CODES.
-pub(crate) fn operation_codes(cdb: &Cdb, unit: &Features) -> Result<Vec<u8>, Sense> {
+pub(crate) fn operation_codes(cdb: &Cdb, device: &impl Peripheral) -> Result<Vec<u8>, Sense> {
     let with_timeouts = cdb.has(2, RCTD);
     let (opcode, service_action) = (cdb.u8(3), cdb.u16(4));
-    let rows = || COMMANDS.iter().filter(|row| row.is_there(unit));
+    let unit = device.features();
+    let rows = || rows_of(&unit).filter(|row| device.lists(row));
     let of_opcode = || rows().filter(move |row| row.opcode() == opcode);
     let with_action = || of_opcode().find(|row| row.service_action() == Some(service_action));
     let has_actions = of_opcode().any(|row| row.service_action().is_some());

@@ -5,11 +5,12 @@
 
 use super::access::AccessClass::{Always, Read as Reads, Status as Asks, Write as Alters};
 use super::field::{fields_of, length_of, usage_of};
+use super::foreign::{self, FOREIGN};
 use super::row::Direction::{In, None as No, Out};
 use super::row::Requires::{Fixed, Nothing, Removable, Thick, Thin};
 use super::row::{
     CommandKind, CommandSpec, DeviceTypes, DiskOperation, Features, Operation, OpticalOperation,
-    OwnerOperation, SpcOperation, Traits, unknown_command,
+    OwnerOperation, SpcOperation, Table, Traits, operation, table,
 };
 use crate::sam::cdb::Cdb;
 use crate::sam::sense::Sense;
@@ -32,43 +33,6 @@ const ANSWERS_IF_LOST: Traits = ANSWERS.with(Traits::WHEN_LOST);
 const DESCRIBES: Traits = Traits::WHEN_HELD_ELSEWHERE;
 const CHANGES: Traits = ANSWERS.with(Traits::ALTERS);
 const CHANGES_IF_LOST: Traits = CHANGES.with(Traits::WHEN_LOST);
-
-macro_rules! operation {
-    (Spc $name:ident) => {
-        Operation::Spc(SpcOperation::$name)
-    };
-    (Disk $name:ident) => {
-        Operation::Disk(DiskOperation::$name)
-    };
-    (Mmc $name:ident) => {
-        Operation::Optical(OpticalOperation::$name)
-    };
-    (Owned $name:ident) => {
-        Operation::Owned(OwnerOperation::$name)
-    };
-}
-
-/// Rows from the columns below. The layout of the CDB is that of [`super::field`].
-macro_rules! table {
-    ($($devices:ident $cdb:literal $direction:ident $access:ident $traits:ident $requires:ident
-       $seconds:literal $executor:ident $operation:ident $name:literal;)*) => {
-        &[$({
-            const USAGE: [u8; length_of($cdb)] = usage_of($cdb);
-            CommandSpec {
-                name: $name,
-                usage: &USAGE,
-                fields: fields_of($cdb),
-                devices: $devices,
-                direction: $direction,
-                access: $access,
-                traits: $traits,
-                requires: $requires,
-                timeout_seconds: $seconds,
-                operation: operation!($executor $operation),
-            }
-        }),*]
-    };
-}
 
 /// All commands, by operation code and service action. Rows of one operation code are adjacent.
 ///
@@ -154,24 +118,8 @@ pub static COMMANDS: &[CommandSpec] = table![
     CDVD "be 1c LLLLLLLL NNNNNN 10 00 00"        In  Reads  NONE            Nothing   30  Mmc ReadCd                       "READ CD";
 ];
 
-/// No command has this operation code.
-const NO_ROW: u8 = u8::MAX;
-
-const _: () = assert!(COMMANDS_LEN < NO_ROW as usize);
-const COMMANDS_LEN: usize = COMMANDS.len();
-
-/// The first row of each operation code.
-static FIRST_ROWS: [u8; 256] = {
-    let mut first = [NO_ROW; 256];
-    let mut at = COMMANDS.len();
-    while at > 0 {
-        at -= 1;
-        #[expect(clippy::cast_possible_truncation, reason = "asserted to fit above")]
-        let row = at as u8;
-        first[COMMANDS[at].usage[0] as usize] = row;
-    }
-    first
-};
+/// The commands of Tarn's own devices.
+static OWN: Table = Table::new(COMMANDS);
 
 /// What the rows of each operation code do to the medium, all the same.
 static KINDS: [CommandKind; 256] = {
@@ -179,7 +127,7 @@ static KINDS: [CommandKind; 256] = {
     let mut at = 0;
     while at < COMMANDS.len() {
         let row = &COMMANDS[at];
-        let first = &COMMANDS[FIRST_ROWS[row.usage[0] as usize] as usize];
+        let first = &COMMANDS[OWN.first[row.usage[0] as usize] as usize];
         assert!(row.kind() as u8 == first.kind() as u8);
         kinds[row.usage[0] as usize] = row.kind();
         at += 1;
@@ -193,17 +141,16 @@ pub fn kind_of(opcode: u8) -> CommandKind {
     KINDS[usize::from(opcode)]
 }
 
-/// The rows of the operation code.
-fn rows_of(cdb: &Cdb) -> impl Iterator<Item = &'static CommandSpec> {
-    let opcode = cdb.opcode();
-    let first = FIRST_ROWS[usize::from(opcode)];
-    let rows = COMMANDS.get(usize::from(first)..).unwrap_or(&[]);
-    rows.iter().take_while(move |row| row.opcode() == opcode)
+/// The row for a CDB of whatever unit of Tarn's own.
+pub(crate) fn row_of(cdb: &Cdb) -> Option<&'static CommandSpec> {
+    OWN.rows_of(cdb).find(|row| row.is_asked_for(cdb))
 }
 
-/// The row for a CDB of whatever unit.
-pub(crate) fn row_of(cdb: &Cdb) -> Option<&'static CommandSpec> {
-    rows_of(cdb).find(|row| row.is_asked_for(cdb))
+/// The rows that a unit has.
+pub(crate) fn rows_of(unit: &Features) -> impl Iterator<Item = &'static CommandSpec> {
+    let table = if unit.is_foreign { &FOREIGN } else { &OWN };
+    let unit = *unit;
+    table.rows.iter().filter(move |row| row.is_there(&unit))
 }
 
 /// The row for a CDB, or why there is none: INVALID COMMAND OPERATION CODE, or INVALID FIELD IN
@@ -211,25 +158,20 @@ pub(crate) fn row_of(cdb: &Cdb) -> Option<&'static CommandSpec> {
 #[inline]
 pub(crate) fn find(cdb: &Cdb, unit: &Features) -> Result<&'static CommandSpec, Sense> {
     // Most operation codes have one row, and reads and writes do.
-    let first = FIRST_ROWS[usize::from(cdb.opcode())];
+    let first = OWN.first[usize::from(cdb.opcode())];
     match COMMANDS.get(usize::from(first)) {
-        Some(row) if row.is_there(unit) && row.is_asked_for(cdb) => Ok(row),
+        Some(row) if row.is_there(unit) && !unit.is_foreign && row.is_asked_for(cdb) => Ok(row),
         Some(_) | None => find_further(cdb, unit),
     }
 }
 
 #[inline(never)]
 fn find_further(cdb: &Cdb, unit: &Features) -> Result<&'static CommandSpec, Sense> {
-    let mut refusal = None;
-    for row in rows_of(cdb) {
-        if row.is_there(unit) {
-            if row.is_asked_for(cdb) {
-                return Ok(row);
-            }
-            refusal = Some(row.unknown_action());
-        }
+    if unit.is_foreign {
+        let vendor = foreign::vendor(cdb).filter(|_| unit.has_vendor_commands);
+        return vendor.map_or_else(|| FOREIGN.find(cdb, unit), Ok);
     }
-    Err(refusal.unwrap_or(unknown_command()))
+    OWN.find(cdb, unit)
 }
 
 #[cfg(test)]

@@ -1,7 +1,10 @@
 //! What a CDB asks for, in words: for reports about a command that is long over.
 
-use super::commands::row_of;
+use super::commands::{find, kind_of, row_of};
+use super::row::{CommandKind, CommandSpec, Features};
 use crate::sam::cdb::Cdb;
+use crate::sam::device_type::DeviceType;
+use crate::sam::profile::Profile;
 
 /// What a command was.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -12,16 +15,55 @@ pub struct Description {
     pub extent: Option<(u64, u32)>,
 }
 
-/// Describes a command by the first 16 bytes of its CDB. Nothing is checked: what the unit made of
-/// it is in its status.
-pub fn describe(cdb: &[u8; 16]) -> Description {
-    let cdb = Cdb::new(cdb);
-    let row = row_of(&cdb);
-    Description {
-        name: row.map_or("unknown command", |row| row.name),
-        extent: row
-            .filter(|row| row.fields.has_extent())
-            .map(|row| (row.fields.lba(&cdb), row.fields.blocks(&cdb))),
+/// Whose commands: an operation code means one thing to a disk and another to a tape.
+#[derive(Clone, Copy, Debug)]
+pub struct CommandSet(Features);
+
+impl CommandSet {
+    /// Those of Tarn's own devices, whose operation codes mean the same to all.
+    pub const OWN: Self = Self(Features {
+        device_type: DeviceType::Disk,
+        thin: true,
+        removable: true,
+        is_foreign: false,
+        has_vendor_commands: false,
+    });
+
+    /// Those of a unit.
+    pub fn of(profile: &Profile) -> Self {
+        Self(Features {
+            device_type: profile.device_type,
+            is_foreign: profile.foreign.is_some(),
+            has_vendor_commands: profile.has_vendor_commands,
+            ..Self::OWN.0
+        })
+    }
+
+    /// What a command with this operation code does to the medium.
+    #[inline]
+    pub fn kind_of(&self, opcode: u8) -> CommandKind {
+        match self.0.is_foreign {
+            false => kind_of(opcode),
+            true => {
+                find(&Cdb::new(&[opcode]), &self.0).map_or(CommandKind::Other, CommandSpec::kind)
+            }
+        }
+    }
+
+    /// Describes a command by the first 16 bytes of its CDB. Nothing is checked: what the unit made of
+    /// it is in its status.
+    pub fn describe(&self, cdb: &[u8; 16]) -> Description {
+        let cdb = Cdb::new(cdb);
+        let row = match self.0.is_foreign {
+            false => row_of(&cdb),
+            true => find(&cdb, &self.0).ok(),
+        };
+        Description {
+            name: row.map_or("unknown command", |row| row.name),
+            extent: row
+                .filter(|row| row.fields.has_extent())
+                .map(|row| (row.fields.lba(&cdb), row.fields.blocks(&cdb))),
+        }
     }
 }
 
@@ -48,10 +90,47 @@ mod tests {
             let mut padded = [0; 16];
             padded[..cdb.len()].copy_from_slice(cdb);
             assert_eq!(
-                describe(&padded),
+                CommandSet::OWN.describe(&padded),
                 Description { name, extent },
                 "{cdb:02x?}"
             );
         }
+    }
+
+    #[test]
+    fn an_operation_code_is_named_and_counted_by_the_type_of_the_device() {
+        let of = |device_type, is_foreign| {
+            CommandSet(Features {
+                device_type,
+                is_foreign,
+                ..CommandSet::OWN.0
+            })
+        };
+        let mut cdb = [0; 16];
+        for (opcode, device_type, name, kind) in [
+            (0x42, DeviceType::Disk, "UNMAP", CommandKind::Write),
+            (
+                0x42,
+                DeviceType::Optical,
+                "READ SUB-CHANNEL",
+                CommandKind::Other,
+            ),
+            (0x91, DeviceType::Tape, "SPACE (16)", CommandKind::Other),
+            (0x08, DeviceType::Tape, "READ (6)", CommandKind::Read),
+            (0x0a, DeviceType::Tape, "WRITE (6)", CommandKind::Write),
+            (
+                0x08,
+                DeviceType::Changer,
+                "unknown command",
+                CommandKind::Other,
+            ),
+        ] {
+            cdb[0] = opcode;
+            let set = of(device_type, true);
+            assert_eq!(set.describe(&cdb).name, name);
+            assert_eq!(set.kind_of(opcode), kind, "{name}");
+        }
+        let own = of(DeviceType::Optical, false);
+        assert_eq!(own.kind_of(0x28), CommandKind::Read);
     }
 }

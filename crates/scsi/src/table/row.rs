@@ -29,10 +29,16 @@ impl DeviceTypes {
     /// CD and DVD drives only.
     pub const OPTICAL: Self = Self::of(DeviceType::Optical);
     /// Both.
-    pub const BLOCKS: Self = Self(Self::DISK.0 | Self::OPTICAL.0);
+    pub const BLOCKS: Self = Self::DISK.and(Self::OPTICAL);
 
-    const fn of(device_type: DeviceType) -> Self {
+    /// This one only.
+    pub(crate) const fn of(device_type: DeviceType) -> Self {
         Self(1 << device_type as u8)
+    }
+
+    /// Both sets together.
+    pub(crate) const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
     }
 
     /// Whether the type is one of them.
@@ -72,6 +78,10 @@ pub struct Features {
     pub thin: bool,
     /// The medium can be ejected.
     pub removable: bool,
+    /// It is a device of others, to which commands are passed.
+    pub is_foreign: bool,
+    /// It gets commands of its vendor, too.
+    pub has_vendor_commands: bool,
 }
 
 /// Facts about a command, as a bit set.
@@ -121,6 +131,25 @@ pub(crate) enum Operation {
     Optical(OpticalOperation),
     /// The owner: it changes state that all cores share.
     Owned(OwnerOperation),
+    /// A device of others.
+    Foreign(Passing),
+}
+
+/// What is passed to a device of others, by what it does there.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Passing {
+    /// Nothing that outlives it.
+    Reads,
+    /// It changes the medium, its position or the device.
+    Writes,
+    /// It changes mode parameters.
+    Modes,
+    /// It changes log parameters.
+    Logs,
+    /// It loads or unloads the medium.
+    Moves,
+    /// It prevents or allows the removal of the medium.
+    Prevents,
 }
 
 /// Commands of SPC.
@@ -254,7 +283,9 @@ impl CommandSpec {
         if self.traits.has(Traits::WRITES) {
             return CommandKind::Write;
         }
+        let reads = matches!(self.opcode(), 0x08 | 0x28 | 0x88 | 0xa8 | 0xb9 | 0xbe);
         match self.operation {
+            Operation::Foreign(_) if reads => CommandKind::Read,
             Operation::Disk(DiskOperation::Read)
             | Operation::Optical(OpticalOperation::ReadCd | OpticalOperation::ReadCdMsf) => {
                 CommandKind::Read
@@ -262,7 +293,8 @@ impl CommandSpec {
             Operation::Spc(_)
             | Operation::Disk(_)
             | Operation::Optical(_)
-            | Operation::Owned(_) => CommandKind::Other,
+            | Operation::Owned(_)
+            | Operation::Foreign(_) => CommandKind::Other,
         }
     }
 
@@ -347,6 +379,99 @@ impl CommandSpec {
         self.operation == operation && !cdb.has(4, 0x01)
     }
 }
+
+/// Commands, by operation code and service action. Rows of one operation code are adjacent.
+pub(super) struct Table {
+    pub(super) rows: &'static [CommandSpec],
+    /// The first row of each operation code.
+    pub(super) first: [u8; 256],
+}
+
+/// No command has this operation code.
+const NO_ROW: u8 = u8::MAX;
+
+impl Table {
+    pub(super) const fn new(rows: &'static [CommandSpec]) -> Self {
+        assert!(rows.len() < NO_ROW as usize);
+        let mut first = [NO_ROW; 256];
+        let mut at = rows.len();
+        while at > 0 {
+            at -= 1;
+            #[expect(clippy::cast_possible_truncation, reason = "asserted to fit above")]
+            let row = at as u8;
+            first[rows[at].usage[0] as usize] = row;
+        }
+        Self { rows, first }
+    }
+
+    /// The rows of the operation code.
+    pub(super) fn rows_of(&self, cdb: &Cdb) -> impl Iterator<Item = &'static CommandSpec> {
+        let opcode = cdb.opcode();
+        let first = self
+            .first
+            .get(usize::from(opcode))
+            .copied()
+            .unwrap_or(NO_ROW);
+        let rows = self.rows.get(usize::from(first)..).unwrap_or(&[]);
+        rows.iter().take_while(move |row| row.opcode() == opcode)
+    }
+
+    /// The row for a CDB, or why there is none.
+    pub(super) fn find(&self, cdb: &Cdb, unit: &Features) -> Result<&'static CommandSpec, Sense> {
+        let mut refusal = None;
+        for row in self.rows_of(cdb) {
+            if row.is_there(unit) {
+                if row.is_asked_for(cdb) {
+                    return Ok(row);
+                }
+                refusal = Some(row.unknown_action());
+            }
+        }
+        Err(refusal.unwrap_or(unknown_command()))
+    }
+}
+
+macro_rules! operation {
+    (Spc $name:ident) => {
+        Operation::Spc(SpcOperation::$name)
+    };
+    (Disk $name:ident) => {
+        Operation::Disk(DiskOperation::$name)
+    };
+    (Mmc $name:ident) => {
+        Operation::Optical(OpticalOperation::$name)
+    };
+    (Owned $name:ident) => {
+        Operation::Owned(OwnerOperation::$name)
+    };
+    (Pass $name:ident) => {
+        Operation::Foreign(Passing::$name)
+    };
+}
+
+/// Rows from the columns below. The layout of the CDB is that of [`super::field`].
+macro_rules! table {
+    ($($devices:ident $cdb:literal $direction:ident $access:ident $traits:ident $requires:ident
+       $seconds:literal $executor:ident $operation:ident $name:literal;)*) => {
+        &[$({
+            const USAGE: [u8; length_of($cdb)] = usage_of($cdb);
+            CommandSpec {
+                name: $name,
+                usage: &USAGE,
+                fields: fields_of($cdb),
+                devices: $devices,
+                direction: $direction,
+                access: $access,
+                traits: $traits,
+                requires: $requires,
+                timeout_seconds: $seconds,
+                operation: operation!($executor $operation),
+            }
+        }),*]
+    };
+}
+
+pub(super) use {operation, table};
 
 /// A field pointer to a bit of the CDB, counted from the left. The standard counts bytes from the
 /// left and bits from the right of each byte.

@@ -34,7 +34,10 @@ fn a_miscompare_tells_the_offset_and_writes_nothing() {
         parameters[offset] = 1;
         let outcome = rig.run(at, &compare_and_write(3, 2), &parameters);
         assert_eq!(sense(&outcome), (0xe, 0x1d, 0x00));
-        assert_eq!(outcome.sense.unwrap().information, Some(offset as u64));
+        assert_eq!(
+            outcome.own_sense().unwrap().information,
+            Some(offset as u64)
+        );
         assert_eq!(rig.block(3), [0; BLOCK]);
         assert_eq!(rig.asked.len(), 1);
     }
@@ -55,7 +58,7 @@ fn a_store_that_compares_by_itself_is_asked_to_where_it_can() {
     wrong[700] = 9;
     let outcome = rig.run(at, &compare_and_write(2, 2), &wrong);
     assert_eq!(sense(&outcome), (0xe, 0x1d, 0x00));
-    assert_eq!(outcome.sense.unwrap().information, Some(700));
+    assert_eq!(outcome.own_sense().unwrap().information, Some(700));
     assert_eq!(rig.block(3), [1; BLOCK]);
     rig.asked.clear();
     good(&rig.run(at, &compare_and_write(4, 2), &swap(0, 1)));

@@ -2,6 +2,7 @@
 
 mod atomic;
 mod attention;
+mod foreign;
 mod hostile;
 mod inquiry;
 mod matrix;
@@ -70,6 +71,8 @@ fn profile() -> Profile {
             volatile_cache: true,
             ..Capabilities::plain(BLOCKS * BLOCK as u64, 512)
         },
+        foreign: None,
+        has_vendor_commands: false,
         keeps_state: true,
     }
 }
@@ -84,6 +87,7 @@ enum Asked {
     Unmap(u64, u64),
     Zero(u64, u64, bool),
     Extents,
+    Device,
 }
 
 /// Everything around the unit that a data plane would be.
@@ -100,6 +104,7 @@ struct Rig {
     failure: Option<IoFailure>,
     persisted: Option<Vec<u8>>,
     aborted: Vec<Who>,
+    device: foreign::Device,
 }
 
 /// A nexus: the core it lives on and its slot there.
@@ -143,6 +148,7 @@ impl Rig {
             failure: None,
             persisted: None,
             aborted: Vec::new(),
+            device: foreign::Device::default(),
         }
     }
 
@@ -263,6 +269,7 @@ impl Rig {
                 Asked::Zero(range.start, range.end, *durable)
             }
             IoRequest::Extents { .. } => Asked::Extents,
+            IoRequest::Device(_) => Asked::Device,
         };
         self.asked.push(asked);
         if let Some(failure) = self.failure.take() {
@@ -307,6 +314,7 @@ impl Rig {
             IoRequest::Extents { range, count_max } => {
                 return Ok(IoAnswer::Extents(self.extents(bytes(range), count_max)));
             }
+            IoRequest::Device(request) => return Ok(self.device.take(&request)),
         }
         Ok(IoAnswer::Done)
     }
@@ -337,27 +345,27 @@ impl Rig {
 /// The parameter data of a command that must end well.
 #[track_caller]
 fn data(outcome: Outcome) -> Vec<u8> {
-    assert_eq!((outcome.status, outcome.sense), (Status::Good, None));
+    good(&outcome);
     outcome.data.to_vec()
 }
 
 #[track_caller]
 fn good(outcome: &Outcome) {
-    assert_eq!((outcome.status, outcome.sense), (Status::Good, None));
+    assert_eq!((outcome.status, &outcome.sense), (Status::Good, &None));
 }
 
 /// Key, code and qualifier of a command that must end in CHECK CONDITION.
 #[track_caller]
 fn sense(outcome: &Outcome) -> Codes {
     assert_eq!(outcome.status, Status::CheckCondition);
-    let Sense { key, code, .. } = outcome.sense.unwrap();
+    let Sense { key, code, .. } = outcome.own_sense().unwrap();
     (key as u8, code.asc, code.ascq)
 }
 
 /// Byte and bit of the field pointer.
 #[track_caller]
 fn pointer(outcome: &Outcome) -> Place {
-    match outcome.sense.unwrap().specific {
+    match outcome.own_sense().unwrap().specific {
         Some(SenseKeySpecific::FieldPointer { byte, bit, .. }) => (byte, bit),
         None => panic!("no field pointer in {outcome:?}"),
     }

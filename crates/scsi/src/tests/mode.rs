@@ -143,7 +143,7 @@ fn write_cache_off_that_cannot_be_flushed_is_an_error() {
     rig.failure = Some(IoFailure::FlushLatched);
     let outcome = select(&mut rig, at, 0x10, &page);
     assert_eq!(sense(&outcome), (3, 0x0c, 0x00));
-    assert!(outcome.sense.unwrap().is_deferred);
+    assert!(outcome.own_sense().unwrap().is_deferred);
     rig.failure = Some(IoFailure::FlushLatched);
     let again = select(&mut rig, at, 0x10, &page);
     assert_eq!(sense(&again), (3, 0x0c, 0x00), "off without a flush");

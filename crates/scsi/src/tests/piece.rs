@@ -48,7 +48,8 @@ fn requests_beyond_what_is_sent_or_received_wait_for_their_turn() {
             | Asked::Flush
             | Asked::Unmap(..)
             | Asked::Zero(..)
-            | Asked::Extents => None,
+            | Asked::Extents
+            | Asked::Device => None,
         });
         // The first request of WRITE AND VERIFY writes the data that was sent.
         let moved = moved.skip(usize::from(cdb[0] == 0x2e));

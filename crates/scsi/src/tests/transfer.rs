@@ -227,7 +227,7 @@ fn failures_of_the_store_name_the_block() {
     rig.failure = Some(medium.clone());
     let outcome = rig.run(at, &ten(0x28, 0, 0, 2), &[]);
     assert_eq!(sense(&outcome), (3, 0x11, 0x00));
-    assert_eq!(outcome.sense.unwrap().information, Some(1));
+    assert_eq!(outcome.own_sense().unwrap().information, Some(1));
     rig.failure = Some(medium);
     let outcome = rig.run(at, &ten(0x2a, 0, 0, 2), &[0; 1024]);
     assert_eq!(sense(&outcome), (3, 0x0c, 0x00));
@@ -236,7 +236,7 @@ fn failures_of_the_store_name_the_block() {
     assert_eq!(sense(&outcome), (7, 0x27, 0x07));
     rig.failure = Some(IoFailure::FlushLatched);
     let outcome = rig.run(at, &ten(0x35, 0, 0, 0), &[]);
-    assert!(outcome.sense.unwrap().is_deferred);
+    assert!(outcome.own_sense().unwrap().is_deferred);
     good(&rig.run(at, &ten(0x28, 0, 0, 2), &[]));
 }
 
@@ -275,7 +275,7 @@ fn verify_compares_block_by_block_and_names_the_first_that_differs() {
         *expected.last_mut().unwrap() ^= 0x01;
         let outcome = rig.run(at, &cdb, &expected);
         assert_eq!(sense(&outcome), (0xe, 0x1d, 0x00), "{opcode:#x}");
-        assert_eq!(outcome.sense.unwrap().information, Some(4));
+        assert_eq!(outcome.own_sense().unwrap().information, Some(4));
     }
 }
 
@@ -292,7 +292,7 @@ fn verify_compares_every_piece_with_its_own_part_of_the_data() {
     expected[1500 * BLOCK] ^= 0x01;
     let outcome = rig.run(at, &cdb, &expected);
     assert_eq!(sense(&outcome), (0xe, 0x1d, 0x00));
-    assert_eq!(outcome.sense.unwrap().information, Some(1501));
+    assert_eq!(outcome.own_sense().unwrap().information, Some(1501));
 }
 
 #[test]
@@ -308,7 +308,7 @@ fn verify_with_bytchk_11_holds_one_block_against_all() {
     assert_eq!(outcome.transfer_length, 512);
     let outcome = rig.run(at, &ten(0x2f, BYTCHK, 10, 5), &block);
     assert_eq!(sense(&outcome), (0xe, 0x1d, 0x00));
-    assert_eq!(outcome.sense.unwrap().information, Some(14));
+    assert_eq!(outcome.own_sense().unwrap().information, Some(14));
     let outcome = rig.run(at, &ten(0x2f, BYTCHK, 10, 4), &block[..511]);
     assert_eq!(sense(&outcome), (5, 0x0e, 0x03));
 }

@@ -184,7 +184,8 @@ impl Medium {
             Some(
                 IoRequest::Read { .. }
                 | IoRequest::CompareAndWrite { .. }
-                | IoRequest::Extents { .. },
+                | IoRequest::Extents { .. }
+                | IoRequest::Device(_),
             )
             | None => "read".to_owned(),
         }
@@ -302,7 +303,8 @@ fn strokes_of(request: &IoRequest, number: u64) -> Vec<Stroke> {
         IoRequest::Read { .. }
         | IoRequest::Flush
         | IoRequest::CompareAndWrite { .. }
-        | IoRequest::Extents { .. } => Vec::new(),
+        | IoRequest::Extents { .. }
+        | IoRequest::Device(_) => Vec::new(),
     }
 }
 
@@ -390,7 +392,9 @@ impl State {
                 return Ok(IoAnswer::Done);
             }
             IoRequest::Write { .. } | IoRequest::WriteZeros { .. } | IoRequest::Unmap { .. } => {}
-            IoRequest::CompareAndWrite { .. } | IoRequest::Extents { .. } => return failure,
+            IoRequest::CompareAndWrite { .. }
+            | IoRequest::Extents { .. }
+            | IoRequest::Device(_) => return failure,
         }
         let durable = matches!(
             request,

@@ -174,7 +174,9 @@ impl Rig {
 fn bytes_of(result: IoResult) -> Vec<u8> {
     match result.unwrap() {
         IoAnswer::Data(data) => data.to_vec(),
-        other @ (IoAnswer::Done | IoAnswer::Extents(_) | IoAnswer::Device(_)) => panic!("{other:?}"),
+        other @ (IoAnswer::Done | IoAnswer::Extents(_) | IoAnswer::Device(_)) => {
+            panic!("{other:?}")
+        }
     }
 }
 

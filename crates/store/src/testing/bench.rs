@@ -256,7 +256,9 @@ impl Bench {
                 assert_eq!(data.len(), len);
                 Ok(data.to_vec())
             }
-            other @ (IoAnswer::Done | IoAnswer::Extents(_) | IoAnswer::Device(_)) => panic!("{other:?}"),
+            other @ (IoAnswer::Done | IoAnswer::Extents(_) | IoAnswer::Device(_)) => {
+                panic!("{other:?}")
+            }
         }
     }
 
@@ -298,7 +300,9 @@ impl Bench {
     ) -> Result<Vec<Extent>, IoFailure> {
         match self.run(IoRequest::Extents { range, count_max })? {
             IoAnswer::Extents(extents) => Ok(extents),
-            other @ (IoAnswer::Done | IoAnswer::Data(_) | IoAnswer::Device(_)) => panic!("{other:?}"),
+            other @ (IoAnswer::Done | IoAnswer::Data(_) | IoAnswer::Device(_)) => {
+                panic!("{other:?}")
+            }
         }
     }
 

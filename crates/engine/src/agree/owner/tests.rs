@@ -22,6 +22,8 @@ const RESTORED: Version = Version(4);
 fn profile() -> Profile {
     Profile {
         device_type: DeviceType::Disk,
+        foreign: None,
+        has_vendor_commands: false,
         identity: Identity {
             vendor: "TARN".to_owned(),
             product: "TEST".to_owned(),

@@ -1,0 +1,230 @@
+//! A command on its way to the device and back.
+#![warn(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::panic
+)]
+
+use memory::Payload;
+use store::{DeviceAnswer, DeviceRequest, IoAnswer, IoFailure, IoRequest, IoResult};
+
+use crate::sam::attention::UnitAttention;
+use crate::sam::cdb::Cdb;
+use crate::sam::change::ChangeKind;
+use crate::sam::command::{Command, Input, Outcome, SenseBytes, Step};
+use crate::sam::failure::{self, Purpose};
+use crate::sam::failures::Failures;
+use crate::sam::nexus::NexusId;
+use crate::sam::sense::{Sense, SenseCode, SenseKey};
+use crate::sam::status::Status;
+use crate::spc::shared::Shared;
+use crate::table::row::{Passing, START};
+
+/// PREVENT ALLOW MEDIUM REMOVAL that allows: what a nexus that is gone has left locked is unlocked before the medium is
+/// unloaded.
+const ALLOW: [u8; 6] = [0x1e, 0, 0, 0, 0, 0];
+
+/// A command that is passed.
+#[derive(Debug)]
+pub(crate) struct Pass {
+    cdb: Box<[u8]>,
+    what: Passing,
+    nexus: NexusId,
+    data_out_bytes: u32,
+    data_in_bytes: u32,
+    /// It loads a medium, or starts one.
+    loads: bool,
+    /// The device is told first that the medium may be removed.
+    unlocks: bool,
+    outcome: Option<Outcome>,
+}
+
+/// What comes next.
+#[derive(Debug)]
+pub(crate) enum Next {
+    Step(Step),
+    /// Others have to learn of it before it is answered.
+    Tell(ChangeKind),
+}
+
+impl Pass {
+    /// A command that its nexus may give. The direction is what the initiator says, which is one at most.
+    ///
+    /// Spec: SPC-4, PREVENT ALLOW MEDIUM REMOVAL.
+    pub(crate) fn new(
+        what: Passing,
+        cdb: &Cdb,
+        command: &Command<'_>,
+        (shared, nexus): (&Shared, NexusId),
+        transfer_bytes_max: u32,
+    ) -> Result<Self, Sense> {
+        let (data_out_bytes, room) = (command.data_out_length, command.data_in_length);
+        let is_both = data_out_bytes > 0 && room > 0;
+        if is_both || data_out_bytes > transfer_bytes_max {
+            let code = SenseCode::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT;
+            return Err(Sense::illegal_request(code));
+        }
+        // LOAD of LOAD UNLOAD stands where START does.
+        let loads = what == Passing::Moves && cdb.has(4, START);
+        let unloads = what == Passing::Moves && !loads;
+        if unloads && shared.preventing.iter().any(|&id| id != nexus) {
+            let code = SenseCode::MEDIUM_REMOVAL_PREVENTED;
+            return Err(Sense::illegal_request(code));
+        }
+        Ok(Self {
+            cdb: command.cdb.into(),
+            what,
+            nexus,
+            data_out_bytes,
+            data_in_bytes: room.min(transfer_bytes_max),
+            loads,
+            unlocks: unloads && shared.preventing.is_empty(),
+            outcome: None,
+        })
+    }
+
+    /// The first step.
+    pub(crate) fn start(&mut self) -> Step {
+        if self.unlocks {
+            return Step::Io(self.request(&ALLOW, Payload::Empty, 0));
+        }
+        self.go_on()
+    }
+
+    fn go_on(&self) -> Step {
+        match self.data_out_bytes {
+            0 => Step::Io(self.request(&self.cdb, Payload::Empty, self.data_in_bytes)),
+            length => Step::DataOut { length },
+        }
+    }
+
+    fn request(&self, cdb: &[u8], data_out: Payload, data_in_bytes: u32) -> IoRequest {
+        IoRequest::Device(Box::new(DeviceRequest {
+            cdb: cdb.into(),
+            data_out,
+            data_in_bytes: usize::try_from(data_in_bytes).unwrap_or(0),
+            buffer: None,
+            nexus: u64::from(self.nexus.0),
+            alters: self.what != Passing::Reads,
+        }))
+    }
+
+    /// Goes on when what the last step asked for is there.
+    pub(crate) fn resume(&mut self, input: Input, failures: &Failures) -> Next {
+        match input {
+            Input::DataOut(data) => Next::Step(Step::Io(self.request(&self.cdb, data, 0))),
+            Input::Io(result) => {
+                let was_first = std::mem::take(&mut self.unlocks);
+                match &result {
+                    // Whether the device takes it or not: what it locks by itself it says in answer to the command.
+                    Ok(IoAnswer::Device(answer))
+                        if was_first && attention(&answer.sense).is_none() =>
+                    {
+                        Next::Step(self.go_on())
+                    }
+                    Ok(_) | Err(_) => self.end(result, failures),
+                }
+            }
+            Input::Owner(_) => Next::Step(Step::Done(self.outcome.take().unwrap_or_else(lost))),
+            Input::FenceGranted | Input::Turn => Next::Step(Step::Done(lost())),
+        }
+    }
+
+    fn end(&mut self, result: IoResult, failures: &Failures) -> Next {
+        let answer = match result {
+            Ok(IoAnswer::Device(answer)) => *answer,
+            Ok(IoAnswer::Done | IoAnswer::Data(_) | IoAnswer::Extents(_)) => {
+                return Next::Step(Step::Done(lost()));
+            }
+            Err(failure) => {
+                failures.note(&failure);
+                return Next::Step(Step::Done(Outcome::check(self.sense_of(&failure))));
+            }
+        };
+        let tells = self.consequence(&answer);
+        let outcome = outcome_of(answer);
+        match tells {
+            None => Next::Step(Step::Done(outcome)),
+            Some(kind) => {
+                self.outcome = Some(outcome);
+                Next::Tell(kind)
+            }
+        }
+    }
+
+    fn sense_of(&self, failure: &IoFailure) -> Sense {
+        let purpose = match self.what {
+            Passing::Reads => Purpose::Read,
+            Passing::Writes
+            | Passing::Modes
+            | Passing::Logs
+            | Passing::Moves
+            | Passing::Prevents => Purpose::Write,
+        };
+        failure::sense_of(failure, purpose, 1)
+    }
+
+    /// What others have to learn of.
+    fn consequence(&self, answer: &DeviceAnswer) -> Option<ChangeKind> {
+        if let Some(code) = attention(&answer.sense) {
+            return Some(ChangeKind::Told(UnitAttention::OfDevice(code)));
+        }
+        if answer.status != Status::Good as u8 {
+            return None;
+        }
+        match self.what {
+            Passing::Modes => Some(ChangeKind::Told(UnitAttention::ModeParametersChanged)),
+            Passing::Logs => {
+                let code = SenseCode::LOG_PARAMETERS_CHANGED;
+                Some(ChangeKind::Told(UnitAttention::OfDevice(code)))
+            }
+            Passing::Moves if self.loads => Some(ChangeKind::Told(UnitAttention::NotReadyToReady)),
+            Passing::Prevents => Some(ChangeKind::Command {
+                cdb: Cdb::new(&self.cdb),
+                parameters: Vec::new(),
+            }),
+            Passing::Moves | Passing::Reads | Passing::Writes => None,
+        }
+    }
+}
+
+/// The unit attention that sense data report of this command.
+fn attention(sense: &[u8]) -> Option<SenseCode> {
+    const FIXED: u8 = 0x70;
+    const DESCRIPTOR: u8 = 0x72;
+    let at = |byte: usize| sense.get(byte).copied();
+    let (key, asc, ascq) = match at(0)? & 0x7f {
+        FIXED => (at(2)?, at(12)?, at(13)?),
+        DESCRIPTOR => (at(1)?, at(2)?, at(3)?),
+        _ => return None,
+    };
+    (key & 0x0f == SenseKey::UnitAttention as u8).then_some(SenseCode { asc, ascq })
+}
+
+fn outcome_of(answer: DeviceAnswer) -> Outcome {
+    let status = Status::of(answer.status);
+    let sense = match status {
+        Some(Status::CheckCondition) if answer.sense.is_empty() => Some(SenseBytes::Own(NO_SENSE)),
+        Some(Status::CheckCondition) => Some(SenseBytes::OfDevice(answer.sense.into())),
+        Some(_) => None,
+        None => return lost(),
+    };
+    Outcome {
+        status: status.unwrap_or(Status::CheckCondition),
+        sense,
+        data: answer.data,
+        transfer_length: answer.transfer_bytes,
+    }
+}
+
+/// A device that says CHECK CONDITION and not why.
+const NO_SENSE: Sense = Sense::new(
+    SenseKey::AbortedCommand,
+    SenseCode::NO_ADDITIONAL_SENSE_INFORMATION,
+);
+
+/// What came back is no answer to what was asked.
+fn lost() -> Outcome {
+    let code = SenseCode::INTERNAL_TARGET_FAILURE;
+    Outcome::check(Sense::new(SenseKey::HardwareError, code))
+}
