@@ -196,12 +196,12 @@ fn steps_in_words(steps: &[Step]) -> String {
     let mut text = String::new();
     for step in steps {
         let effect = serde_json::to_string(&step.effect).unwrap();
-        let _ = writeln!(text, "  {} {effect}", crate::views::step_line(step));
+        let _infallible = writeln!(text, "  {} {effect}", crate::views::step_line(step));
         if let Some(reason) = &step.reason {
-            let _ = writeln!(text, "    {reason}");
+            let _infallible = writeln!(text, "    {reason}");
         }
         if let Some(fate) = step.data {
-            let _ = writeln!(text, "    data: {}", serde_json::to_string(&fate).unwrap());
+            let _infallible = writeln!(text, "    data: {}", serde_json::to_string(&fate).unwrap());
         }
     }
     text
@@ -220,7 +220,7 @@ fn difference(before: &[String], after: &[String]) -> String {
     for (line, count) in counts {
         let sign = if count < 0 { '-' } else { '+' };
         for _ in 0..count.abs() {
-            let _ = writeln!(text, "  {sign} {line}");
+            let _infallible = writeln!(text, "  {sign} {line}");
         }
     }
     text
@@ -236,7 +236,7 @@ fn changed(living: &Living, old: &str, new: &str) -> String {
         Err(problem) => {
             let refused = living.apply(&wanted).unwrap_err();
             assert_eq!(refused.to_string(), problem.to_string(), "{new:?}");
-            let _ = writeln!(text, "{problem}");
+            let _infallible = writeln!(text, "{problem}");
             return text;
         }
     };
@@ -245,10 +245,10 @@ fn changed(living: &Living, old: &str, new: &str) -> String {
     let is_refused = plan.steps.iter().any(|step| step.effect == Effect::Refused);
     text += &steps_in_words(&plan.steps);
     for warning in plan.warnings.iter().chain(&plan.not_probed) {
-        let _ = writeln!(text, "  warning: {warning}");
+        let _infallible = writeln!(text, "  warning: {warning}");
     }
     for mistake in &plan.mistakes {
-        let _ = writeln!(
+        let _infallible = writeln!(
             text,
             "  mistake: {}",
             serde_json::to_string(mistake).unwrap()
@@ -271,7 +271,7 @@ fn changed(living: &Living, old: &str, new: &str) -> String {
             assert_eq!(plan.outcome, Some(problem.kind), "{new:?}");
             assert_eq!(difference(&shown, &living.shown()), "", "refused: {new:?}");
             assert_eq!(living.daemon.document().revision, revision, "{new:?}");
-            let _ = writeln!(text, "  refused: {problem}");
+            let _infallible = writeln!(text, "  refused: {problem}");
         }
     }
     text
@@ -553,23 +553,38 @@ fn a_restart_finds_what_was_in_force_and_has_the_effect_of_what_is_pending() {
     assert!(!codes(&living).contains(&"restart-pending".to_owned()));
     assert_eq!(identities(&living), before);
     assert_eq!(living.daemon.luns()[0].size_bytes, 16 << 20);
-    // The way back leaves the larger size, and has the old name.
+    living.stop();
+}
+
+#[test]
+fn the_way_back_leaves_a_larger_size() {
+    let living = Living::new(SMALL);
+    let size = living.text_with("/a.img?size=8M", "/a.img?size=16M");
+    living
+        .apply(
+            &size
+                .replace("lun = 1,", "lun = 4,")
+                .replace("cores = 2", "cores = 1"),
+        )
+        .unwrap();
     let back = Rollback {
         revision: 1,
         comment: None,
     };
-    let applied = living.daemon.roll_back(back, None, "tester").unwrap();
-    assert_eq!(applied.revision, 5);
-    let luns = living.daemon.luns();
     assert_eq!(
-        (luns[0].size_bytes, luns[1].spec.id.as_str()),
-        (16 << 20, "b")
+        living
+            .daemon
+            .roll_back(back, None, "tester")
+            .unwrap()
+            .revision,
+        3
     );
-    assert_eq!(living.daemon.status().pending.len(), 1);
-    assert_eq!(
-        living.daemon.history()[0].comment.as_deref(),
-        Some("back to revision 1")
-    );
+    let lun = living.daemon.luns().swap_remove(0);
+    assert_eq!(lun.size_bytes, 16 << 20);
+    assert!(living.text().contains("lun = 1,"));
+    assert_eq!(living.daemon.status().pending, Vec::<String>::new());
+    let comment = living.daemon.history()[0].comment.clone();
+    assert_eq!(comment.as_deref(), Some("back to revision 1"));
     living.stop();
 }
 
@@ -619,8 +634,16 @@ fn a_file_edited_by_hand_stands_in_the_way_and_is_kept_beside_by_a_rollback() {
     assert_eq!(back(1).unwrap().warnings, Vec::<String>::new());
     assert_eq!(read("tarn.toml").as_deref(), Some(running.as_str()));
     assert_eq!(back(9).unwrap_err().kind, ProblemKind::NotFound);
+    living.stop();
+}
 
-    // What is in the file by hand is applied as it is there, by a signal too.
+#[test]
+fn the_file_is_applied_as_it_is_and_a_change_only_to_the_revision_it_was_made_for() {
+    let living = Living::new(SMALL);
+    let file = living.path("tarn.toml");
+    let running = living.text();
+    let wanted = living.text_with("lun = 1, id", "lun = 4, id");
+    let read = || std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, &wanted).unwrap();
     assert_eq!(living.daemon.apply_file().unwrap().revision, 2);
     assert_eq!(living.text(), wanted);
@@ -642,7 +665,7 @@ fn a_file_edited_by_hand_stands_in_the_way_and_is_kept_beside_by_a_rollback() {
     assert_eq!(at(1).unwrap_err().kind, ProblemKind::RevisionMismatch);
     assert_eq!(at(3).unwrap_err().kind, ProblemKind::RevisionMismatch);
     assert_eq!(at(2).unwrap().revision, 3);
-    assert_eq!(read("tarn.toml").as_deref(), Some(running.as_str()));
+    assert_eq!(read(), running);
     assert_eq!(living.daemon.history()[0].comment.as_deref(), Some("why"));
     assert_eq!(
         living.daemon.document_of(2).map(|document| document.text),
