@@ -91,7 +91,7 @@ impl Daemon {
             .unwrap();
         let mut stdin = child.stdin.take().unwrap();
         // It need not read.
-        let _ = stdin.write_all(input.replace("\\n", "\n").as_bytes());
+        let _unread = stdin.write_all(input.replace("\\n", "\n").as_bytes());
         drop(stdin);
         let output = child.wait_with_output().unwrap();
         let mut text = String::from_utf8(output.stdout).unwrap();
@@ -99,7 +99,7 @@ impl Daemon {
         match output.status.code() {
             Some(0) => {}
             code => {
-                let _ = writeln!(text, "[exit {}]", code.unwrap());
+                let _infallible = writeln!(text, "[exit {}]", code.unwrap());
             }
         }
         // The directory of secrets is named after the file.
@@ -176,9 +176,9 @@ fn verbs_print_what_is_written() {
     let mut text = String::new();
     for line in written.lines() {
         if let Some(command) = line.strip_prefix("$ ") {
-            let _ = write!(text, "$ {command}\n{}", lasting(&daemon.run(command)));
+            let _infallible = write!(text, "$ {command}\n{}", lasting(&daemon.run(command)));
         } else if line.starts_with("## ") {
-            let _ = writeln!(text, "{line}");
+            let _infallible = writeln!(text, "{line}");
         }
     }
     if std::env::var_os("BLESS").is_some() {

@@ -220,7 +220,9 @@ const FORMS: [&str; 2] = [
     r#"lun = [{ id = "a", store = "mem:1M" }, { id = "b", store = "file:b.img?size=1M&thin" }]
 user = [{ name = "alice", secret_file = "alice.secret" }]
 group = [{ id = "lab", initiators = ["iqn.x:*", "192.0.2.1"] }]
-target = [{ name = "iqn.2026-11.example.tarn:t", luns = [{ lun = 1, id = "a" }, { lun = 0, id = "b", groups = ["lab"] }] }]
+target = [
+  { luns = [{ lun = 1, id = "a" }, { lun = 0, id = "b", groups = ["lab"] }], name = "iqn.2026-11.example.tarn:t" },
+]
 limits = { queue_depth = 64 }
 "#,
     r#"limits.queue_depth = 64

@@ -588,6 +588,7 @@ fn zeros_that_may_leave_no_hole_are_not_fast() {
 
 #[test]
 fn extents_end_with_the_range_that_was_asked_for() {
+    type Case<'a> = (&'a [(u32, u8)], u32, &'a [(u32, bool)]);
     let answer = |descriptors: &[(u32, u8)]| {
         let mut bytes = vec![0; 8];
         for (blocks, status) in descriptors {
@@ -598,7 +599,7 @@ fn extents_end_with_the_range_that_was_asked_for() {
         bytes
     };
     #[rustfmt::skip]
-    let cases: [(&[(u32, u8)], u32, &[(u32, bool)]); 6] = [
+    let cases: [Case<'_>; 6] = [
         (&[(2, 0), (3, 1)], 2560, &[(1024, false), (1536, true)]),
         (&[(2, 0), (3, 1)], 2559, &[(1024, false), (1535, true)]),
         (&[(2, 0), (3, 1)], 1024, &[(1024, false)]),
