@@ -135,8 +135,10 @@ impl Unit {
     pub(crate) fn exchange(&mut self, store: Box<dyn Backstore>) {
         debug_assert_eq!(self.held_bytes.get(), 0, "the store works");
         self.store = store;
-        self.blocks_asked = self.view.shared().blocks;
         self.refresh_size();
+        // Who loads it asks for these.
+        let capabilities = self.store.capabilities();
+        self.blocks_asked = capabilities.size_bytes / u64::from(capabilities.block_bytes);
     }
 
     /// Its store is closed.

@@ -59,8 +59,9 @@ impl<C: Carrier> Engine<C> {
         profile: &Arc<Profile>,
         store: Box<dyn Backstore>,
     ) -> bool {
-        let mut tasks = self.tasks.iter();
-        if tasks.any(|(_, task)| task.unit == index && task.is_in_store()) {
+        let is_at_work =
+            (self.tasks.iter()).any(|(_, task)| task.unit == index && task.is_in_store());
+        if is_at_work {
             return false;
         }
         self.flushes.remove(index);

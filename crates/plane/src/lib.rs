@@ -88,8 +88,8 @@ pub use handle::Handle;
 pub use logins::{GUESSING_KEPT, Guessing, LoginCounts};
 pub use medium::{Closed, ExchangeError, Hold, MEDIUM_PATIENCE, MediumReport, NotHeld};
 pub use plan::{
-    Access, Exchange, Group, GroupDevice, Hyperscsi, Place, PortPlan, PortalIndex, Restored, Server,
-    Settings, TargetIndex, TargetPlan, UnitDescription, UnitIndex, UnitPlan,
+    Access, Exchange, Group, GroupDevice, Hyperscsi, Place, PortPlan, PortalIndex, Restored,
+    Server, Settings, TargetIndex, TargetPlan, UnitDescription, UnitIndex, UnitPlan,
 };
 pub use plane::{DataPlane, StartError, Stopped};
 pub use receipt::{AddUnitError, Confirmation, NoAnswer};

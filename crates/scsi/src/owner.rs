@@ -7,7 +7,7 @@ use std::sync::Arc;
 use store::WriteCache;
 
 use crate::device::Device;
-use crate::kept::{self, RestoreError};
+use crate::kept::{self, Kept, RestoreError};
 use crate::sam::attention::UnitAttention;
 use crate::sam::cdb::Cdb;
 use crate::sam::change::{Change, ChangeKind, Notice, Reply, Who};
@@ -18,7 +18,6 @@ use crate::sam::sense::Sense;
 use crate::sam::status::Status;
 use crate::spc::gate;
 use crate::spc::mode::{self, ModeState};
-use crate::spc::parameters::Modes;
 use crate::spc::peripheral::Peripheral;
 use crate::spc::reservation::{BASIC_BYTES, Refusal, Reservations, Surroundings};
 use crate::spc::shared::Shared;
@@ -121,11 +120,15 @@ impl Owner {
     /// there was one.
     pub fn new(profile: Profile, restored: Option<&[u8]>) -> Result<Self, RestoreError> {
         let device = Device::new(&profile);
-        let (modes, reservations) = match restored {
+        let kept = match restored {
             Some(bytes) => kept::decode(bytes, &device)?,
-            None => (device.default_modes(), Reservations::default()),
+            None => Kept {
+                modes: device.default_modes(),
+                reservations: Reservations::default(),
+                is_out: false,
+            },
         };
-        Ok(Self::starting_with(profile, device, modes, reservations))
+        Ok(Self::starting_with(profile, device, kept))
     }
 
     /// Starts although kept state could not be read. Every command that persistent reservations
@@ -134,16 +137,22 @@ impl Owner {
     /// Spec: SPC-4, Recoverable loss of persistent reservation information.
     pub fn with_lost_reservations(profile: Profile) -> Self {
         let device = Device::new(&profile);
-        let modes = device.default_modes();
-        Self::starting_with(profile, device, modes, Reservations::lost())
+        let kept = Kept {
+            modes: device.default_modes(),
+            reservations: Reservations::lost(),
+            is_out: false,
+        };
+        Self::starting_with(profile, device, kept)
     }
 
-    fn starting_with(
-        profile: Profile,
-        device: Device,
-        modes: Modes,
-        reservations: Reservations,
-    ) -> Self {
+    fn starting_with(profile: Profile, device: Device, kept: Kept) -> Self {
+        let Kept {
+            modes,
+            reservations,
+            is_out,
+        } = kept;
+        // What cannot be loaded is in.
+        let is_out = is_out && device.features().removable;
         let capabilities = &profile.capabilities;
         let blocks = capabilities.size_bytes / u64::from(capabilities.block_bytes);
         let shared = Arc::new(Shared {
@@ -154,9 +163,9 @@ impl Owner {
             saved_modes: modes,
             reservations,
             is_stopped: false,
-            is_ejected: !device.has_medium(blocks),
+            is_ejected: is_out || !device.has_medium(blocks),
             ejected_at: 0,
-            absent: device.absent(false),
+            absent: device.absent(is_out),
             moves: 0,
             wishes: 0,
             preventing: Vec::new(),
@@ -227,6 +236,7 @@ impl Owner {
             }
             Err(Refusal::Check(sense)) => return Proposal::of_refused(Reply::check(sense)),
         }
+        draft.persist |= draft.shared.is_kept_out() != self.shared.is_kept_out();
         let has_changed = draft.shared != *self.shared;
         // What must be kept is the state even where it is the same as before.
         let shared = if has_changed {
@@ -306,16 +316,19 @@ impl Owner {
                     draft.shared.reservations.nexus_lost(from.id);
                 }
             }
-            ChangeKind::Eject { .. } | ChangeKind::Load { .. } if !self.device.features().removable => {
+            ChangeKind::Eject { .. } | ChangeKind::Load | ChangeKind::LoadAnother { .. }
+                if !self.device.features().removable =>
+            {
                 return Err(unknown_command().into());
             }
             ChangeKind::Eject { force } => {
                 draft.shared.eject(*force, self.device.absent(true))?;
             }
-            ChangeKind::Load { blocks } => {
-                // An initiator may have loaded what was there before another one came.
-                let is_another = std::mem::replace(&mut draft.shared.blocks, *blocks) != *blocks;
-                draft.shared.is_ejected |= is_another;
+            ChangeKind::Load => draft.load(Who::All, &self.device),
+            ChangeKind::LoadAnother { blocks } => {
+                draft.shared.blocks = *blocks;
+                // An initiator may have loaded it meanwhile.
+                draft.shared.take_out();
                 draft.load(Who::All, &self.device);
             }
             ChangeKind::EjectWish => self.wish(draft),
@@ -476,7 +489,8 @@ impl Owner {
 }
 
 impl Draft {
-    /// Puts the medium in, which changes nothing where it is in, and starts the unit. Of an empty drive the tray closes.
+    /// Puts the medium in, which changes nothing where it is in, and starts the unit.
+    /// The tray of an empty drive closes.
     ///
     /// Spec: SPC-5, Unit attention conditions (28h/00h).
     fn load(&mut self, others: Who, device: &Device) {

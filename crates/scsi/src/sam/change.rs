@@ -43,9 +43,11 @@ pub enum ChangeKind {
         /// Although a nexus prevents that.
         force: bool,
     },
-    /// An administrator puts a medium in.
-    Load {
-        /// Its capacity: it may be another one than was out. Nothing is said of that beside the medium.
+    /// An administrator puts the medium in again.
+    Load,
+    /// An administrator has put another medium in the place of the one that was there, which was out.
+    LoadAnother {
+        /// Its capacity. Nothing is said of that beside the medium.
         blocks: u64,
     },
     /// An administrator wants the medium, and a nexus prevents its removal.

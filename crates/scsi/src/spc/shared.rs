@@ -26,8 +26,7 @@ pub struct Shared {
     pub reservations: Reservations,
     /// START STOP UNIT stopped the unit.
     pub is_stopped: bool,
-    /// START STOP UNIT or an administrator ejected the medium. Not kept over a restart: the unit
-    /// starts with its medium in, as a drive that is switched on pulls in what lies in its tray.
+    /// START STOP UNIT or an administrator ejected the medium, or there is none. An eject is kept over a restart.
     pub is_ejected: bool,
     /// The generation since which the medium is out, or was for the last time. A command acts on the medium that was in
     /// when it began, and on no later one, which may be another.
@@ -128,15 +127,24 @@ impl Shared {
         if !force && !self.is_ejected {
             self.check_removal()?;
         }
-        if !self.is_ejected {
-            self.is_ejected = true;
-            // The snapshot that is being made.
-            self.ejected_at = self.generation + 1;
-            self.moves += 1;
-        }
+        self.take_out();
         self.absent = absent;
         self.is_stopped = false;
         Ok(())
+    }
+
+    /// The medium is out from the snapshot on that is being made.
+    pub(crate) const fn take_out(&mut self) {
+        if !self.is_ejected {
+            self.is_ejected = true;
+            self.ejected_at = self.generation + 1;
+            self.moves += 1;
+        }
+    }
+
+    /// Whether a restart finds the medium out.
+    pub(crate) const fn is_kept_out(&self) -> bool {
+        self.is_ejected && self.blocks > 0
     }
 
     /// The nexus prevents nothing any more.

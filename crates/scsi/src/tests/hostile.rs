@@ -11,7 +11,7 @@ fn action_byte(row: &CommandSpec) -> u8 {
 }
 
 /// Units that between them have every row.
-fn every_kind() -> [Profile; 4] {
+pub(super) fn every_kind() -> [Profile; 4] {
     let (mut thick, mut fixed) = (profile(), profile());
     thick.capabilities.thin = false;
     fixed.identity.removable = false;
