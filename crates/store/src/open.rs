@@ -109,9 +109,9 @@ impl OpenOptions {
     }
 
     fn try_open(&self) -> Result<Arc<dyn SharedStore>, OpenFailure> {
-        let possible: &[u32] = match self.kind {
-            StoreKind::Disc => &[DISC_BLOCK_BYTES],
-            _ => &[512, 4096],
+        let possible: &[u32] = match self.kind == StoreKind::Disc {
+            true => &[DISC_BLOCK_BYTES],
+            false => &[512, 4096],
         };
         if let Some(block_bytes) = self.block_bytes.filter(|n| !possible.contains(n)) {
             return Err(OpenFailure::BlockSize { block_bytes });
@@ -319,10 +319,14 @@ impl OpenOptions {
             .logical_block_bytes
             .filter(|n| [512, 4096].contains(n));
         let block_bytes = self.block_bytes.or(native).unwrap_or(512);
-        let size_bytes = match self.kind {
-            StoreKind::Disc => size_bytes - size_bytes % u64::from(block_bytes),
-            _ => size_bytes,
+        let rest = match self.kind == StoreKind::Disc {
+            true if size_bytes < block_bytes.into() => {
+                return Err(OpenFailure::NoDisc { size_bytes });
+            }
+            true => size_bytes % u64::from(block_bytes),
+            false => 0,
         };
+        let size_bytes = size_bytes - rest;
         check_size(size_bytes, block_bytes)?;
         let direct = self.cache == CacheMode::Direct;
         if direct {
@@ -338,7 +342,8 @@ impl OpenOptions {
             reads_in_place: false,
             in_place_unit_bytes: 0,
             needs_own_buffer: direct,
-            volatile_cache: true,
+            // What is only read and exchanged is not flushed.
+            volatile_cache: self.kind != StoreKind::Disc,
             writes_through: self.cache == CacheMode::WriteThrough,
             solid_state: geometry.solid_state,
             compare_and_write_bytes: 0,
@@ -397,6 +402,14 @@ impl fmt::Display for Place {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenFailure {
+    /// Less than a block.
+    #[error(
+        "it has {size_bytes} bytes, less than a block of a disc; name the image of a CD or DVD"
+    )]
+    NoDisc {
+        /// What it has.
+        size_bytes: u64,
+    },
     /// Neither 512 nor 4096.
     #[error("a block size of {block_bytes} bytes is not possible: use 512 or 4096")]
     BlockSize {
