@@ -155,7 +155,7 @@ fn move_views(found: &mut Found, moved: &[Option<usize>]) {
 }
 
 fn impossible(unit: &Unit) -> Option<(String, &'static str)> {
-    if !matches!(unit.block_bytes, 512 | 4096) {
+    if unit.store.is_disk() && !matches!(unit.block_bytes, 512 | 4096) {
         let message = format!(
             "blocks of {} bytes; Tarn has 512 and 4096, and another size would shift all data",
             unit.block_bytes
