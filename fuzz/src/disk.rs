@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use memory::{BUFFER_BYTES_MAX, Payload};
 use scsi::{
-    Change, ChangeKind, Command, Identity, Input as Brought, Limits, LogicalUnit, Lun, Nexus,
-    NexusId, NexusSlot, Outcome, Owner, PIECE_BYTES_MAX, PortName, Principal, Profile, Reply,
-    Status, Step, TargetPort,
+    Change, ChangeKind, Command, DeviceType, Identity, Input as Brought, Limits, LogicalUnit, Lun,
+    Nexus, NexusId, NexusSlot, Outcome, Owner, PIECE_BYTES_MAX, PortName, Principal, Profile,
+    Reply, Status, Step, TargetPort,
 };
 use store::{Capabilities, Extent, IoAnswer, IoFailure, IoRequest, IoResult};
 
@@ -17,7 +17,7 @@ const SIZE_BYTES: usize = 256 * 1024;
 /// More steps than any command of this disk can need.
 const STEPS_MAX: usize = 4096;
 
-/// A disk with the features that `choice` says.
+/// A disk with the features that `choice` says, or a drive.
 pub(crate) fn profile(choice: u8) -> Profile {
     let port = |relative_id| TargetPort {
         relative_id,
@@ -27,7 +27,13 @@ pub(crate) fn profile(choice: u8) -> Profile {
         protocol_version: 0x0960,
         scsi_name: format!("device.name,t,{relative_id:#06x}"),
     };
+    // Removable, read-only and with other blocks than most disks.
+    let is_drive = choice & 0x0e == 0x0e;
     Profile {
+        device_type: match is_drive {
+            true => DeviceType::Optical,
+            false => DeviceType::Disk,
+        },
         identity: Identity {
             vendor: "TARN".to_owned(),
             product: "disk".to_owned(),
@@ -46,7 +52,11 @@ pub(crate) fn profile(choice: u8) -> Profile {
         },
         capabilities: Capabilities {
             size_bytes: SIZE_BYTES as u64,
-            block_bytes: if choice & 0x04 != 0 { 4096 } else { 512 },
+            block_bytes: match choice & 0x04 {
+                _ if is_drive => 2048,
+                0 => 512,
+                _ => 4096,
+            },
             physical_block_bytes: 4096,
             read_only: choice & 0x08 != 0,
             thin: choice & 0x10 == 0,

@@ -44,6 +44,7 @@ export function places(model) {
   const device = (path, size_bytes) => ({ path, size_bytes, ...(used.has(path) && { lun: used.get(path) }) });
   return {
     directories: ["/srv/tarn", "/srv/tarn/fast", "/srv/tarn/slow"],
+    discs: [],
     devices: [device("/dev/sdb", 4e12), device("/dev/vg0/vm-images", 2 * 2 ** 40), device("/dev/vg0/spare", 2 ** 40)],
   };
 }

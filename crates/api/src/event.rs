@@ -128,7 +128,7 @@ pub struct Finding {
     /// `write-cache`, `descriptors`, `strangers`, `little-memory`,
     /// `socket-buffers`, `violations`, `digests`, `clock`, `trace`; of the network `mtu`,
     /// `unanswered`, `retransmissions`, `frames-lost`, `frames-corrupt`, `receive-window`, `send-buffer`; of files
-    /// `file-system`, `space`, `file-replaced`, `store-short`, `snapshot-missed`; of quotas `quota-soft`,
+    /// `file-system`, `space`, `file-replaced`, `store-short`, `disc-cut`, `snapshot-missed`; of quotas `quota-soft`,
     /// `quota-full`, `quota-exceeded`.
     pub code: String,
     /// What it is about: an id, a name, an address; empty for the whole daemon.

@@ -56,9 +56,13 @@ pub struct Certificate {
 pub struct Lun {
     /// As it is configured. A STORE of the command line has the store as its `id`.
     pub spec: spec::Lun,
-    /// `file`, `block`, `memory`, `null`, `nbd` or `rbd`.
+    /// `file`, `block`, `memory`, `null`, `nbd`, `rbd` or `cdrom`.
     pub kind: String,
-    /// Size.
+    /// What it is for initiators: `disk`, or `cdrom`, a CD or DVD drive.
+    #[serde(default, rename = "type")]
+    #[schema(required = true)]
+    pub device_type: String,
+    /// Size of its medium; 0 where there is none.
     pub size_bytes: u64,
     /// Size of a logical block.
     pub block_bytes: u32,
@@ -167,7 +171,7 @@ pub struct Registration {
 /// A medium that can be ejected.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 pub struct Medium {
-    /// It is in. A start of the daemon finds every medium in.
+    /// It is in. One that is ejected stays so over a restart.
     pub loaded: bool,
     /// InitiatorNames of the sessions that prevent its removal, one for each session.
     pub prevented_by: Vec<String>,
@@ -527,6 +531,10 @@ pub struct Places {
     pub directories: Vec<String>,
     /// Block devices.
     pub devices: Vec<BlockDevice>,
+    /// Files of discs (`.iso`) beside those that are in drives.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub discs: Vec<String>,
 }
 
 /// A block device.

@@ -21,7 +21,9 @@ use iscsi::negotiate::{
 use iscsi::pdu::{Cid, Isid, Tsih};
 use iscsi::target::{ConnectionConfig, Event, HoldLimits, Receive, Session, SessionConfig};
 use memory::{Buffer, Message, Payload, Pool};
-use scsi::{Identity, Limits, NexusId, Owner, PortName, Principal, Profile, Status, TargetPort};
+use scsi::{
+    DeviceType, Identity, Limits, NexusId, Owner, PortName, Principal, Profile, Status, TargetPort,
+};
 use store::{
     Backstore, Descriptor, IoRequest, IoTag, MemoryDisk, Order, Outlet, SharedStore, SocketTag,
     Submitted, Waker,
@@ -354,6 +356,7 @@ fn initiator() -> (NexusId, PortName) {
 
 fn profile(disk: &MemoryDisk) -> Profile {
     Profile {
+        device_type: DeviceType::Disk,
         identity: Identity {
             vendor: "TARN".to_owned(),
             product: "TRACE".to_owned(),

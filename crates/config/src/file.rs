@@ -75,7 +75,7 @@ impl Model {
         };
         let mut views = ViewCheck::new(&groups);
         let (targets, target_names) = read_targets(&top, &names, &units, &mut views)?;
-        let nbd = read_nbd(&top, &names, directory)?;
+        let nbd = read_nbd(&top, &names, &units, directory)?;
         let hyperscsi = read_hyperscsi(&top, &names, &units, directory)?;
         let model = Self {
             server: read_server(&top, directory, &user_names)?,

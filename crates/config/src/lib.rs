@@ -99,8 +99,8 @@ pub use server::{Coalescing, LogLevel, Server};
 pub use size::{SIZE_BYTES_MAX, SizeRule, parse_size};
 pub use specs::Specs;
 pub use store::{
-    BlockSize, CacheMode, Export, FarLun, GroupDevice, Image, KINDS, KindRow, Medium, Members,
-    NamedStore, Node, OPTIONS, OptionRow, ServerAddress, SnapshotOf, StoreAt, StoreKind,
+    BlockSize, CacheMode, DeviceType, Export, FarLun, GroupDevice, Image, KINDS, KindRow, Medium,
+    Members, NamedStore, Node, OPTIONS, OptionRow, ServerAddress, SnapshotOf, StoreAt, StoreKind,
     StoreOption, StorePlace, StoreRule, StoreSpec, store_help, store_reference,
     with_changed_options, with_options,
 };

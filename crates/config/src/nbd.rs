@@ -10,7 +10,9 @@ use crate::fields::read_path;
 use crate::keys::SECTION_NBD;
 use crate::names::AllNames;
 use crate::reader::Section;
-use crate::{Certificate, ConfigError, GroupIndex, NBD_PORT, Place, Rule, UnitIndex, address};
+use crate::{
+    Certificate, ConfigError, GroupIndex, NBD_PORT, Place, Rule, Unit, UnitIndex, address,
+};
 
 /// Something that is no mode of a socket.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -18,6 +20,14 @@ use crate::{Certificate, ConfigError, GroupIndex, NBD_PORT, Place, Rule, UnitInd
 pub(crate) struct SocketMode {
     /// The mode as written.
     pub(crate) text: String,
+}
+
+/// Something that is no disk.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("lun {lun} is no disk, and NBD knows nothing else; take it out of the list")]
+pub(crate) struct NoDisk {
+    /// Which.
+    pub(crate) lun: String,
 }
 
 /// Only the user that Tarn runs as, and root, may connect.
@@ -157,6 +167,7 @@ fn read_mode(text: &str) -> Result<u32, SocketMode> {
 pub(crate) fn read_nbd(
     top: &Section<'_>,
     names: &AllNames<'_>,
+    units: &[Unit],
     directory: &Path,
 ) -> Result<Vec<NbdServer>, ConfigError> {
     let mut servers = Vec::new();
@@ -174,6 +185,12 @@ pub(crate) fn read_nbd(
         if server.luns.is_empty() {
             let remedy = "name a lun, or remove the section";
             return Err(Rule::EmptyList { remedy }.at(luns.place()));
+        }
+        let of = |lun: &UnitIndex| units.get(lun.position());
+        let mut found = server.luns.iter().filter_map(of);
+        if let Some(unit) = found.find(|unit| !unit.store.is_disk()) {
+            let lun = unit.to_string();
+            return Err(NoDisk { lun }.at(luns.place()));
         }
         servers.push(server);
     }

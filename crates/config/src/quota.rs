@@ -59,6 +59,10 @@ pub(crate) const SOFT_PERCENT: u8 = 90;
 impl Quota {
     /// Whether a part of a unit counts.
     pub fn counts(&self, unit: &Unit, part: &StoreSpec) -> bool {
+        // What is only read takes nothing.
+        if !part.is_disk() {
+            return false;
+        }
         match &self.of {
             QuotaOf::Owner(owner) => unit.owner.as_ref() == Some(owner),
             QuotaOf::Directory(directory) => part

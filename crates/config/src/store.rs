@@ -23,7 +23,7 @@ pub use self::device::GroupDevice;
 use self::escape::{IN_PATH, unescape};
 pub use self::export::{Export, ServerAddress};
 pub use self::image::Image;
-pub use self::kind::{KINDS, KindRow, Node, StoreKind, StoreOption};
+pub use self::kind::{DeviceType, KINDS, KindRow, Node, StoreKind, StoreOption};
 use self::kind::{PlaceForm, usages, words};
 pub use self::lun::FarLun;
 pub use self::option::{OPTIONS, OptionRow, with_changed_options, with_options};
@@ -38,7 +38,8 @@ impl PlaceForm {
     /// Reads it; `text` is the whole STORE, for messages.
     fn read(self, text: &str, place: &str) -> Result<StorePlace, StoreRule> {
         Ok(match self {
-            Self::Path => StorePlace::Path(parse_path(text, place)?),
+            Self::Disc if place.is_empty() => StorePlace::Empty,
+            Self::Path | Self::Disc => StorePlace::Path(parse_path(text, place)?),
             Self::Size => StorePlace::Size(parse_size(place)?),
             Self::Server => StorePlace::Export(self.take(text, Export::of_server(place))?),
             Self::Socket => StorePlace::Export(self.take(text, Export::of_socket(place))?),

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::{
     ChapAlgorithm, Group, HyperScsiGroup, HyperScsiPassword, InitiatorMatch, Model, NbdServer,
-    Place, Target, UserIndex,
+    Place, Target, Unit, UserIndex,
 };
 
 /// Something legal that an administrator should know of.
@@ -125,6 +125,16 @@ pub enum Warning {
         /// The unit.
         id: String,
     },
+    /// The image of a disc that is no disc.
+    #[error(
+        "{place}: {path} is served as a disk; if it is to be a disc in a CD or DVD drive, write cdrom:{path}"
+    )]
+    IsoAsDisk {
+        /// The store of the unit.
+        place: Place,
+        /// The file.
+        path: String,
+    },
     /// A named store that no unit has.
     #[error("{place}: store {id:?} is in no lun, so it is not opened")]
     StoreUnused {
@@ -158,6 +168,7 @@ impl Warning {
             Self::OpenOffLoopback { place, .. }
             | Self::NbdOffLoopback { place, .. }
             | Self::NbdNobody { place, .. }
+            | Self::IsoAsDisk { place, .. }
             | Self::HyperScsiOpen { place, .. }
             | Self::PasswordExposed { place, .. }
             | Self::Md5Only { place, .. }
@@ -277,10 +288,23 @@ impl Model {
             .chain(of_targets)
             .chain(of_nbd)
             .chain(self.hyperscsi.iter().filter_map(HyperScsiGroup::warning))
+            .chain(self.isos_as_disks())
             .chain(self.unused_units())
             .chain(self.unused_stores())
             .chain(self.unused_users())
             .collect()
+    }
+
+    fn isos_as_disks(&self) -> impl Iterator<Item = Warning> + '_ {
+        let as_disk = |unit: &Unit| {
+            let (path, _) = unit.store.at.node().filter(|_| unit.store.is_disk())?;
+            let is_iso = path.extension()?.eq_ignore_ascii_case("iso");
+            is_iso.then(|| Warning::IsoAsDisk {
+                place: unit.place.clone(),
+                path: path.display().to_string(),
+            })
+        };
+        self.units.iter().filter_map(as_disk)
     }
 
     fn unused_units(&self) -> impl Iterator<Item = Warning> + '_ {

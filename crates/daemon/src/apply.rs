@@ -5,7 +5,7 @@
 //!    of the change is in it from here on, beside what it knew before.
 //! 2. The data plane takes the new units up, unseen.
 //! 3. The document and its record are put on disk.
-//! 4. Stores grow, and begin to write through or back.
+//! 4. Stores grow, and begin to write through or back; media of drives are exchanged.
 //! 5. The rules switch: from here on there is no way back and none is needed. Sessions end that may
 //!    no longer be there, the others are given what they see now.
 //! 6. Units that are gone are flushed and closed (`settling`).
@@ -21,6 +21,7 @@ use store::{ComposeError, Member};
 
 use super::attempts::{Patience, on_thread};
 use super::caches::{self, CacheSwitch};
+use super::exchange;
 use super::hyperscsi::Sites;
 use super::open::Leftovers;
 use super::opened::OpenStore;
@@ -36,6 +37,8 @@ pub(crate) struct Prepared {
     pub(super) running: Running,
     /// Positions of units that the data plane does not have yet.
     pub(super) added: Vec<usize>,
+    /// Positions of units that get another medium.
+    pub(super) exchanged: Vec<usize>,
     /// Units of the data plane that the new configuration does not have.
     pub(super) removed: Vec<UnitIndex>,
     pub(super) opened: Vec<Listener>,
@@ -115,6 +118,7 @@ impl Prepared {
         number_targets(&mut running, &nothing);
         Self {
             added: (0..running.units.len()).collect(),
+            exchanged: Vec::new(),
             removed: Vec::new(),
             opened,
             closed: Vec::new(),
@@ -175,7 +179,8 @@ impl Prepared {
         let grown = self.grown.iter().map(|(position, _)| position);
         let model = &self.running.model;
         let unit = |at: &usize| Some((model.units().get(*at)?, self.running.units.get(*at)?));
-        for (unit, served) in self.added.iter().chain(grown).filter_map(unit) {
+        let come = self.added.iter().chain(&self.exchanged);
+        for (unit, served) in come.clone().chain(grown).filter_map(unit) {
             let Some(media) = served.opened.media_now(unit) else {
                 continue;
             };
@@ -184,15 +189,14 @@ impl Prepared {
                 state.troubles().note(Trouble::of_medium(naa, &error));
             }
         }
-        let added = self.added.iter();
-        let added = added.filter_map(|at| self.running.units.get(*at));
+        let added = come.filter_map(|at| self.running.units.get(*at));
         let served = added.filter(|unit| unit.opened.held.is_none());
         state.note_served(served.map(|unit| &unit.identity));
     }
 
-    /// The positions of the units that it added.
-    pub(super) fn added_positions(&self) -> &[usize] {
-        &self.added
+    /// The positions of the units whose store it opened.
+    pub(super) fn opened_positions(&self) -> Vec<usize> {
+        [&*self.added, &*self.exchanged].concat()
     }
 
     /// The units that it added, to be taken out again.
@@ -231,6 +235,11 @@ impl Prepared {
     /// Has stores write through or back, all of them or none.
     pub(super) fn switch_caches(&self, plane: &Handle) -> Result<(), String> {
         caches::switch(&self.cached, plane)
+    }
+
+    /// Exchanges the media of units, all of them or none.
+    pub(super) fn exchange_media(&self, old: &Running, plane: &Handle) -> Result<(), String> {
+        exchange::media(&self.exchanged, (old, &self.running), plane)
     }
 
     /// Gives a concat the sizes and members that it gets, or looks whether it can have them.

@@ -160,12 +160,18 @@ impl Daemon {
             .add_units(&self.plane)
             .map_err(failed)
             .inspect_err(settle_back)?;
-        let added = prepared.added_positions();
-        self.accounts.admit(&self.plane, prepared.running(), added);
+        let opened = prepared.opened_positions();
+        self.accounts
+            .admit(&self.plane, prepared.running(), &opened);
         let saved = found.save(history, record);
         let grow = || prepared.grow(&means.patience).map_err(failed);
         let switch = || prepared.switch_caches(&self.plane).map_err(failed);
-        let carried_out = || grow().and_then(|()| switch());
+        let exchange = || prepared.exchange_media(old, &self.plane).map_err(failed);
+        let carried_out = || {
+            grow()?;
+            switch()?;
+            exchange()
+        };
         let done = saved.and_then(|()| carried_out().inspect_err(|_| found.put_back(history)));
         if done.is_ok() {
             prepared.note_media(state);

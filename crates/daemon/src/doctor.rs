@@ -212,6 +212,7 @@ const RULES: &[fn(&Facts<'_>) -> Vec<Finding>] = &[
     stores::stuck_stores,
     space::replaced_files,
     stores::short_stores,
+    space::cut_discs,
     service::states_of_others,
     reservations::stranded_reservations,
     keep::full_state,

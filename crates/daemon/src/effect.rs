@@ -62,6 +62,12 @@ pub(crate) enum Consequence {
         in_memory: bool,
     },
 
+    /// A drive gets another medium.
+    #[error(
+        "commands on the medium end first, or are aborted; then initiators find another one in the drive (28h/00h), \
+         and sessions, reservations and modes stay"
+    )]
+    OtherMedium,
     /// Another vendor, product or revision.
     #[error(
         "new for initiators: they get a unit attention (INQUIRY data has changed); device names that hosts build from \
@@ -183,7 +189,8 @@ impl Consequence {
             | Self::ViewEnds
             | Self::AccessEnds
             | Self::UnitGoes { .. }
-            | Self::OtherStore { .. } => Effect::Drains,
+            | Self::OtherStore { .. }
+            | Self::OtherMedium => Effect::Drains,
             Self::OtherIdentity
             | Self::OpenTwice
             | Self::MemoryLost
@@ -212,9 +219,9 @@ impl Consequence {
             Self::UnitGoes { in_memory: true } | Self::OtherStore { in_memory: true } => {
                 Some(DataFate::Lost)
             }
-            Self::UnitGoes { in_memory: false } | Self::OtherStore { in_memory: false } => {
-                Some(DataFate::Stays)
-            }
+            Self::UnitGoes { in_memory: false }
+            | Self::OtherStore { in_memory: false }
+            | Self::OtherMedium => Some(DataFate::Stays),
             Self::Nothing
             | Self::NextSessions
             | Self::WritesThrough

@@ -15,7 +15,7 @@ use crate::administration::{AdminListening, listens_otherwise};
 use crate::confinement::Reach;
 
 /// Refuses what the whereabouts of removable media forbid: another size for one that is out, and another medium in the
-/// place of one that initiators hold. `medium` gives them.
+/// place of one that initiators hold. `medium` gives them. Names the units that only get another medium.
 pub(super) fn refuse_by_media(
     steps: &mut [PlannedStep],
     old: &Running,
@@ -39,10 +39,15 @@ pub(super) fn refuse_by_media(
                 lun: lun.clone(),
                 names: report.prevented_by,
             },
+            true | false if units.exchanges(position, before, unit) => Consequence::OtherMedium,
             true | false => continue,
         };
         let is_its = |step: &&mut PlannedStep| step.kind == Kind::Lun && step.name == lun;
-        if let Some(step) = steps.iter_mut().find(is_its) {
+        let is_exchange = consequence == Consequence::OtherMedium;
+        let is_other = |it: &Consequence| matches!(it, Consequence::OtherStore { .. });
+        if let Some(step) = steps.iter_mut().find(is_its)
+            && (!is_exchange || is_other(&step.consequence))
+        {
             step.consequence = consequence;
         }
     }

@@ -28,7 +28,7 @@ use reactor::net::BindError;
 use super::attempts::retry_while_in_use;
 use super::effect::{Consequence, PlannedStep};
 use super::own_sockets::OwnSockets;
-use super::running::{Running, RunningUnit};
+use super::running::{Running, RunningUnit, device_type};
 use crate::StartError;
 use crate::interface::{self, FrameUse, check_frames};
 use crate::secret::Secrets;
@@ -36,11 +36,6 @@ use crate::state::{State, entropy};
 
 /// Longest name of a server in bytes.
 const NAME_BYTES_MAX: usize = 64;
-
-/// PERIPHERAL DEVICE TYPE of all that a store can be.
-///
-/// Spec: SPC-5, direct access block device.
-const DISK: u8 = 0;
 
 /// What a change opens.
 pub(crate) type Sites = Vec<(Place, Site)>;
@@ -270,7 +265,7 @@ fn device_plan(
         level: level(device.level),
         read_only: device.read_only,
         is_removable: model.store.removable,
-        peripheral_type: DISK,
+        peripheral_type: device_type(model) as u8,
         designator,
     })
 }

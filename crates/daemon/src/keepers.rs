@@ -31,7 +31,8 @@ const fn has_server(spec: &StoreSpec) -> bool {
         StorePlace::Path(_)
         | StorePlace::Size(_)
         | StorePlace::Members(_)
-        | StorePlace::Snapshot(_) => false,
+        | StorePlace::Snapshot(_)
+        | StorePlace::Empty => false,
     }
 }
 

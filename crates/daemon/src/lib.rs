@@ -61,6 +61,7 @@ mod effect;
 pub mod environment;
 pub mod error;
 mod events;
+mod exchange;
 mod expiry;
 mod figures;
 mod file;

@@ -160,10 +160,15 @@ impl Users<'_> {
         }
     }
 
-    /// Who sees a unit that gets another store has other data then.
+    /// Who sees a unit that gets another store or medium has other data then.
     fn name_exchanged(&self, steps: &mut [PlannedStep]) {
-        let gets_other =
-            |step: &&mut PlannedStep| matches!(step.consequence, Consequence::OtherStore { .. });
+        let gets_other = |step: &&mut PlannedStep| {
+            let consequence = &step.consequence;
+            matches!(
+                consequence,
+                Consequence::OtherStore { .. } | Consequence::OtherMedium
+            )
+        };
         for step in steps.iter_mut().filter(gets_other) {
             let Some(index) = self.old.unit_named(&step.name).map(|unit| unit.index) else {
                 continue;

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use api::problem::{Problem, ProblemKind};
+use config::StorePlace;
 use plane::{MEDIUM_PATIENCE, MediumFailure, MediumOrder};
 
 use super::daemon::Daemon;
@@ -47,12 +48,20 @@ pub(super) fn order(daemon: &Daemon, lun: &str, order: MediumOrder) -> Result<()
     let Some(_permit) = Permit::new(&ORDERS) else {
         return Err(crowded(lun));
     };
+    let is_load = matches!(order, MediumOrder::Load);
+    if is_load && unit.store.at.place == StorePlace::Empty {
+        return Err(empty(lun));
+    }
     let is_out = !daemon.plane.medium(served.index).is_in;
-    if is_out && matches!(order, MediumOrder::Load) && daemon.is_replaced(unit, served)? {
+    // A disc whose file was replaced is exchanged under use.
+    let may_differ = is_load && (is_out || !unit.store.is_disk());
+    if may_differ && daemon.is_replaced(unit, served)? {
         daemon.reopen(lun, served.index, Acceptance::Anything)?;
         daemon.note_reopened(lun);
-        return Ok(());
     }
+    // It may be another unit of the data plane now.
+    let in_force = daemon.in_force();
+    let (_, served) = in_force.lun(lun)?;
     match daemon.plane.move_medium(served.index, order) {
         Ok(Ok(())) => Ok(()),
         Ok(Err(failure)) => {
@@ -111,6 +120,11 @@ fn crowded(lun: &str) -> Problem {
         "{ORDERS_MAX} media are being moved, and lun {lun:?} was left as it is; try again in a moment"
     );
     Problem::new(ProblemKind::Unavailable, detail)
+}
+
+fn empty(lun: &str) -> Problem {
+    let detail = format!("the drive {lun:?} is empty; name a file (tarn lun load {lun} FILE)");
+    Problem::new(ProblemKind::Conflict, detail)
 }
 
 fn fixed(lun: &str) -> Problem {

@@ -308,6 +308,10 @@ pub(crate) fn log_name_of(spec: &StoreSpec) -> Option<String> {
 
 /// What a record calls the store.
 pub(crate) fn name_of(spec: &StoreSpec) -> Option<String> {
+    // Any disc may be in a drive.
+    if !spec.is_disk() {
+        return None;
+    }
     Some(in_one_line(&spec.at.medium()?.to_string()))
 }
 

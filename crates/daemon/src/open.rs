@@ -244,6 +244,7 @@ pub(super) fn open_with(
         | config::StoreKind::Snapshot
         | config::StoreKind::Hyperscsi
         | config::StoreKind::Iscsi
+        | config::StoreKind::Cdrom
         | config::StoreKind::Rbd => {
             return open(spec, &unit.place).map(OpenStore::plain);
         }
@@ -337,7 +338,7 @@ pub(super) fn look_at_part(
             }
         }
         StorePlace::Path(_) => look_at_node(spec, place, opener).map(Found::seen),
-        StorePlace::Size(_) | StorePlace::Members(_) => {
+        StorePlace::Size(_) | StorePlace::Members(_) | StorePlace::Empty => {
             look_at_node(spec, place, opener).map(Found::ready)
         }
     }
@@ -385,7 +386,7 @@ pub(super) fn open_part(
                 Some(_) => open_node(&opened, place, opener, found),
             }
         }
-        StorePlace::Path(_) | StorePlace::Size(_) | StorePlace::Members(_) => {
+        StorePlace::Path(_) | StorePlace::Size(_) | StorePlace::Members(_) | StorePlace::Empty => {
             open_node(spec, place, opener, found)
         }
     }
@@ -680,6 +681,7 @@ pub(super) fn options(spec: &StoreSpec) -> OpenOptions {
         config::StoreKind::Block => store::StoreKind::Block,
         config::StoreKind::Memory => store::StoreKind::Memory,
         config::StoreKind::Null => store::StoreKind::Null,
+        config::StoreKind::Cdrom => store::StoreKind::Disc,
     };
     let path = spec.at.node().map(|(path, _)| path.to_owned());
     let mut options = OpenOptions::new(kind, path.unwrap_or_default());

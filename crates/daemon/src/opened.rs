@@ -160,12 +160,21 @@ pub(crate) fn stand_in(
     unit: &config::Unit,
     size_bytes: Option<u64>,
 ) -> Result<OpenStore, StartError> {
+    if !unit.store.is_disk() {
+        // An empty drive.
+        let options = OpenOptions::new(store::StoreKind::Disc, PathBuf::new());
+        return opened(unit, &options);
+    }
     let mut options = OpenOptions::new(store::StoreKind::Null, PathBuf::new());
     let block_bytes = unit.store.block_size.bytes();
     let is_whole = |size: &u64| *size > 0 && size.is_multiple_of(block_bytes.into());
     options.size_bytes = size_bytes.filter(is_whole).or(Some(SIZE_UNKNOWN));
     options.block_bytes = Some(block_bytes);
     options.read_only = true;
+    opened(unit, &options)
+}
+
+fn opened(unit: &config::Unit, options: &OpenOptions) -> Result<OpenStore, StartError> {
     let opened = options.open().map_err(|source| StartError::Store {
         place: unit.place.clone(),
         source,

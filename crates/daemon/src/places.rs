@@ -10,11 +10,16 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 use api::view::{BlockDevice, Places};
+use config::Model;
 
+use super::attempts::Patience;
 use super::daemon::Daemon;
 
 /// Directories in an answer; further ones are left out.
 const DIRECTORIES_MAX: usize = 200;
+
+/// Files of discs in an answer; further ones are left out.
+const DISCS_MAX: usize = 1000;
 
 /// Devices in an answer; further ones are left out.
 const DEVICES_MAX: usize = 200;
@@ -58,6 +63,24 @@ fn look(path: &Path) -> Node {
     Node::Directory(below)
 }
 
+/// The files of discs in a directory. May never return.
+fn discs(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten();
+    let is_disc = |path: &PathBuf| {
+        let is_iso = path
+            .extension()
+            .is_some_and(|it| it.eq_ignore_ascii_case("iso"));
+        is_iso && fs::metadata(path).is_ok_and(|found| found.is_file())
+    };
+    let paths = entries
+        .take(ENTRIES_MAX)
+        .flatten()
+        .map(|entry| entry.path());
+    let mut found: Vec<_> = paths.filter(is_disc).collect();
+    found.sort();
+    found
+}
+
 /// The disks and volumes of the kernel with their sizes; those without a medium are left out.
 fn devices(block: &Path) -> Vec<(PathBuf, u64)> {
     let entries = fs::read_dir(block).into_iter().flatten().flatten();
@@ -75,6 +98,26 @@ fn devices(block: &Path) -> Vec<(PathBuf, u64)> {
     let mut all: Vec<_> = sized.take(ENTRIES_MAX).collect();
     all.sort();
     all
+}
+
+/// The files of discs beside those that are in drives.
+fn discs_beside(
+    model: &Model,
+    patience: &Patience<'_>,
+    is_within: impl Fn(&Path) -> bool,
+) -> Vec<PathBuf> {
+    let drives = model.units().iter().filter(|unit| !unit.store.is_disk());
+    let directories: BTreeSet<PathBuf> = drives
+        .filter_map(|unit| Some(unit.store.at.node()?.0.parent()?.to_owned()))
+        .filter(|directory| is_within(directory))
+        .collect();
+    let found = directories.iter().take(DIRECTORIES_MAX);
+    let found = found.flat_map(|directory| {
+        let path = directory.clone();
+        let asked = patience.ask(directory, move || discs(&path));
+        asked.unwrap_or_default()
+    });
+    found.take(DISCS_MAX).collect()
 }
 
 /// All of them.
@@ -118,11 +161,14 @@ pub(super) fn places(daemon: &Daemon) -> Places {
             Ok(Node::Directory(_) | Node::Other) | Err(_) => {}
         }
     }
+    let is_within = |path: &Path| {
+        roots.is_none_or(|roots| roots.iter().any(|root| path.starts_with(&root.path)))
+    };
+    let discs = discs_beside(model, &patience, is_within);
     let block = Path::new(BLOCK);
     let listed = patience.ask(block, || devices(Path::new(BLOCK)));
     for (path, bytes) in listed.unwrap_or_default() {
-        let is_within = |root: &config::Root| path.starts_with(&root.path);
-        if roots.is_none_or(|roots| roots.iter().any(is_within)) {
+        if is_within(&path) {
             found.insert(path, Some(bytes));
         }
     }
@@ -136,6 +182,7 @@ pub(super) fn places(daemon: &Daemon) -> Places {
     Places {
         directories: directories.map(|path| text(path)).collect(),
         devices: found.into_iter().take(DEVICES_MAX).map(device).collect(),
+        discs: discs.iter().map(|path| text(path)).collect(),
     }
 }
 
@@ -158,6 +205,18 @@ mod tests {
         assert_eq!(below, ["a", "b"].map(|name| scratch.path().join(name)));
         assert!(matches!(look(&scratch.path().join("file")), Node::Other));
         assert!(matches!(look(&scratch.path().join("absent")), Node::Other));
+    }
+
+    #[test]
+    fn only_files_of_discs_are_shown_of_a_directory() {
+        let scratch = Scratch::new();
+        for name in ["b.iso", "a.ISO", "disk.img"] {
+            fs::write(scratch.path().join(name), "").unwrap();
+        }
+        fs::create_dir(scratch.path().join("c.iso")).unwrap();
+        let wanted = ["a.ISO", "b.iso"].map(|name| scratch.path().join(name));
+        assert_eq!(discs(scratch.path()), wanted);
+        assert!(discs(&scratch.path().join("absent")).is_empty());
     }
 
     #[test]

@@ -15,7 +15,7 @@ use plane::{
     TargetPlan, TlsConfig, UnitIndex, UnitPlan,
 };
 use reactor::Occupant;
-use scsi::{Identity, Profile, TargetPort};
+use scsi::{DeviceType, Identity, Profile, TargetPort};
 use store::SharedStore;
 
 use super::hyperscsi::Served;
@@ -92,6 +92,22 @@ impl RunningUnit {
             identity,
             location,
         }
+    }
+
+    /// The same, as what a served unit becomes with another medium, if it can be that.
+    pub(super) fn in_place_of(self, served: Option<&Self>) -> Self {
+        let fits = |served: &&Self| {
+            let (old, new) = (served.store.capabilities(), self.store.capabilities());
+            Arc::ptr_eq(&self.identity.state, &served.identity.state)
+                && self.opened.held.is_none()
+                && served.opened.held.is_none()
+                && old.block_bytes == new.block_bytes
+                && old.has_cache() == new.has_cache()
+        };
+        let index = served
+            .filter(fits)
+            .map_or(self.index, |served| served.index);
+        Self { index, ..self }
     }
 
     /// The same, with its data there.
@@ -398,6 +414,10 @@ pub(crate) fn profile(
     ports: &PortNumbers,
 ) -> Profile {
     Profile {
+        device_type: model
+            .units()
+            .get(position)
+            .map_or(DeviceType::Disk, device_type),
         identity: scsi_identity(model, position, identity, ports),
         limits: scsi::Limits::default(),
         capabilities: store.capabilities(),
@@ -411,6 +431,14 @@ const VERSION: &str = concat!(
     ".",
     env!("CARGO_PKG_VERSION_MINOR")
 );
+
+/// What a unit is.
+pub(crate) fn device_type(unit: &config::Unit) -> DeviceType {
+    match unit.store.at.kind.row().device {
+        config::DeviceType::Disk => DeviceType::Disk,
+        config::DeviceType::Optical => DeviceType::Optical,
+    }
+}
 
 /// What a unit reports to initiators, with every target port that exports it.
 fn scsi_identity(
@@ -445,7 +473,10 @@ fn scsi_identity(
     } = unit.map(|unit| unit.inquiry.clone()).unwrap_or_default();
     Identity {
         vendor: vendor.unwrap_or_else(|| "TARN".to_owned()),
-        product: product.unwrap_or_else(|| "DISK".to_owned()),
+        product: product.unwrap_or_else(|| match unit.map(device_type) {
+            Some(DeviceType::Optical) => "DVD-ROM".to_owned(),
+            Some(DeviceType::Disk) | None => "DISK".to_owned(),
+        }),
         revision: revision.unwrap_or_else(|| VERSION.to_owned()),
         serial: identity.serial.as_str().to_owned(),
         naa: identity.naa.as_bytes().to_vec(),

@@ -96,6 +96,7 @@ impl Source {
             StoreKind::Rbd => return images::source(unit, served),
             StoreKind::Snapshot => Some("take them of the lun that it is a snapshot of"),
             StoreKind::Stripe | StoreKind::Concat => Some("serve one file instead of several"),
+            StoreKind::Cdrom => Some("copy the file of the disc, which is only read"),
         };
         let refused = |remedy| {
             let detail = format!(

@@ -8,7 +8,7 @@ use api::plan::{Action, Kind};
 use config::keys::{self, Effective};
 use config::{
     CacheMode, Difference, Differences, InTarget, InquiryNames, KeyChange, Model, NamedStore,
-    Renamed, StoreIndex, StoreKind, StoreSpec, TargetIndex, Unit, UnitIndex,
+    Renamed, StoreIndex, StoreKind, StorePlace, StoreSpec, TargetIndex, Unit, UnitIndex,
 };
 
 use super::effect::{Consequence, PlannedStep};
@@ -21,6 +21,8 @@ pub(super) struct Match {
     /// The position of a unit whose store is opened again though it is at the same place: what is at that place is not
     /// what is open.
     reopened: Option<usize>,
+    /// The positions of those that clients of NBD have before or after, who learn of no other medium.
+    nbd: BTreeSet<usize>,
 }
 
 impl Match {
@@ -29,6 +31,7 @@ impl Match {
         Self {
             from: (0..model.units().len()).map(Some).collect(),
             reopened: Some(reopened),
+            nbd: of_nbd(model).collect(),
         }
     }
 
@@ -36,6 +39,13 @@ impl Match {
     /// medium twice are refused.
     pub(super) fn keeps(&self, position: usize, before: &Unit, after: &Unit) -> bool {
         !self.is_reopened(position) && after.store.continues(&before.store)
+    }
+
+    /// Whether a unit stays what it is, and its store stands for another medium: sessions, reservations and modes stay.
+    pub(super) fn exchanges(&self, position: usize, before: &Unit, after: &Unit) -> bool {
+        !self.keeps(position, before, after)
+            && !self.nbd.contains(&position)
+            && may_exchange(before, after)
     }
 
     /// Whether the store of a unit is opened again.
@@ -68,11 +78,39 @@ impl Match {
             };
             renamed_at.get(&position).or_else(same).copied()
         });
+        let from: Vec<_> = from.collect();
+        let was_of_nbd: BTreeSet<usize> = of_nbd(old).collect();
+        let is_from_nbd = |at: &usize| from.get(*at).copied().flatten();
+        let is_from_nbd = |at: &usize| is_from_nbd(at).is_some_and(|at| was_of_nbd.contains(&at));
+        let nbd = (0..from.len()).filter(is_from_nbd).chain(of_nbd(new));
         Self {
-            from: from.collect(),
+            nbd: nbd.collect(),
+            from,
             reopened: None,
         }
     }
+}
+
+/// The positions of the units that clients of NBD have.
+fn of_nbd(model: &Model) -> impl Iterator<Item = usize> {
+    let servers = model.nbd().iter();
+    servers.flat_map(|server| server.luns.iter().map(|lun| lun.position()))
+}
+
+/// Whether both are one drive with different media: files or devices with nothing on them, that are used alike.
+fn may_exchange(before: &Unit, after: &Unit) -> bool {
+    let is_medium = |unit: &Unit| {
+        let is_plain = matches!(unit.store.at.place, StorePlace::Path(_) | StorePlace::Empty);
+        is_plain && unit.id.is_some() && unit.store.removable && unit.log.is_none()
+    };
+    let (old, new) = (&before.store, &after.store);
+    is_medium(before)
+        && is_medium(after)
+        && old.is_disk() == new.is_disk()
+        && old.block_size == new.block_size
+        && old.read_only == new.read_only
+        && old.cache == new.cache
+        && old.thin == new.thin
 }
 
 /// The role that a change of these differences needs.

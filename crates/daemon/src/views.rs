@@ -9,8 +9,8 @@ use api::plan::{Document, Kind, Step};
 use api::problem::{Problem, ProblemKind};
 use api::view;
 use config::{
-    Authentication, Denial, GroupIndex, HyperScsiGroup, HyperScsiPassword, Initiator, Model,
-    NbdServer, StoreOption, StoreSpec,
+    Authentication, Denial, DeviceType, GroupIndex, HyperScsiGroup, HyperScsiPassword, Initiator,
+    Model, NbdServer, StoreOption, StoreSpec,
 };
 use plane::{Handle, Place, SessionReport, TransportDetails, UnitIndex};
 
@@ -221,6 +221,7 @@ pub(super) fn luns(in_force: &InForce, plane: &Handle) -> Vec<view::Lun> {
             view::Lun {
                 spec,
                 kind: kind(&unit.store, served.location.as_ref()).to_owned(),
+                device_type: device_type(&unit.store).to_owned(),
                 size_bytes: capabilities.size_bytes,
                 block_bytes: capabilities.block_bytes,
                 readonly: capabilities.read_only,
@@ -256,6 +257,14 @@ fn kind(store: &StoreSpec, location: Option<&Location>) -> &'static str {
         shown_on_device
     } else {
         shown
+    }
+}
+
+/// What a unit is for initiators.
+fn device_type(store: &StoreSpec) -> &'static str {
+    match store.at.kind.row().device {
+        DeviceType::Disk => "disk",
+        DeviceType::Optical => "cdrom",
     }
 }
 

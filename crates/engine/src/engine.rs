@@ -379,6 +379,7 @@ impl<C: Carrier> Engine<C> {
                         | ChangeKind::NexusLost
                         | ChangeKind::CapacityChanged { .. }
                         | ChangeKind::SpaceLow
+                        | ChangeKind::EjectWish
                 ),
             "an answer goes nowhere: {change:?}"
         );

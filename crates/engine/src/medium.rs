@@ -15,7 +15,7 @@
 use std::time::Duration;
 
 use marks::sometimes;
-use scsi::{Change, ChangeKind, Reply, SenseCode, Shared, Status, WHOLE_MEDIUM};
+use scsi::{Change, ChangeKind, DeviceType, Reply, SenseCode, Shared, Status, WHOLE_MEDIUM};
 use store::FlushFailure;
 
 use crate::agree::ToOwner;
@@ -35,6 +35,8 @@ pub enum MediumOrder {
     },
     /// Put it in.
     Load,
+    /// Put in what the store stands for now, which is another one ([`Engine::exchange_store`]).
+    LoadAnother,
     /// Keep everybody from it until [`Engine::release_medium`].
     Hold {
         /// For so long at most, the wait for those at work included. It is held when that has been reported.
@@ -72,6 +74,7 @@ impl<C: Carrier> Engine<C> {
         // What is refused may still be written: the fence would be waited for up to its deadline.
         let may_be_written = !self.refused_blocks(unit).is_empty();
         let shared = owner.shared();
+        let is_drive = one.view.profile().device_type == DeviceType::Optical;
         match order {
             MediumOrder::Eject { .. } | MediumOrder::Hold { .. } if may_be_written => {
                 sometimes!("an eject is refused because of a request of the past");
@@ -83,6 +86,11 @@ impl<C: Carrier> Engine<C> {
             {
                 sometimes!("an administrator may not eject a medium");
                 self.report_medium(unit, Err(MediumFailure::Prevented));
+                if is_drive {
+                    // They learn that it is wanted.
+                    let kind = ChangeKind::EjectWish;
+                    self.ask_change(unit, Ticket::NOBODY, Change { from: None, kind });
+                }
             }
             // One that is out is fenced and flushed, too: it may be in by the time the owner looks.
             MediumOrder::Eject { force } => {
@@ -98,6 +106,11 @@ impl<C: Carrier> Engine<C> {
                 self.ask_medium_fence(unit, step);
             }
             MediumOrder::Load => self.ask_to_move(unit, ChangeKind::Load),
+            MediumOrder::LoadAnother => {
+                let store = one.store.capabilities();
+                let blocks = store.size_bytes / u64::from(store.block_bytes);
+                self.ask_to_move(unit, ChangeKind::LoadAnother { blocks });
+            }
             MediumOrder::WriteThrough { limit } => self.begin_write_through(unit, limit),
             MediumOrder::NotWriteThrough => self.ask_to_move(unit, ChangeKind::NotWrittenThrough),
             MediumOrder::WriteBack => self.ask_to_move(unit, ChangeKind::WriteBack),

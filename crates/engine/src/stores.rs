@@ -79,6 +79,8 @@ pub(crate) struct Part<O> {
     pub(crate) name: PartTag,
     /// The connection that it is on, if it is on one.
     pub(crate) socket: Option<SocketTag>,
+    /// Its store is closed, and another one may stand in its place.
+    pub(crate) is_unseen: bool,
     operation: O,
 }
 
@@ -347,6 +349,7 @@ impl<O: Copy + Debug> Stores<O> {
             unit,
             name,
             socket,
+            is_unseen: false,
             operation,
         });
         debug_assert_eq!(key, inserted, "a part is called otherwise than its work");
@@ -393,6 +396,10 @@ impl<O: Copy + Debug> Stores<O> {
         carrier: &mut C,
     ) {
         self.cancel_parts(index, |_| true, carrier);
+        let parts = self.parts.iter_mut().map(|(_, part)| part);
+        for part in parts.filter(|part| part.unit == index) {
+            part.is_unseen = true;
+        }
         let sockets = self.sockets.iter().filter(|(unit, _)| *unit == index);
         let open: Vec<SocketTag> = sockets.map(|(_, socket)| *socket).collect();
         for socket in open {

@@ -273,6 +273,7 @@ impl<C: Carrier> Engine<C> {
         }
     }
 
+    /// Ends a part, which its store gets if it is still open.
     fn end_part(&mut self, key: PartKey) -> Option<Part<C::Operation>> {
         let part = self.stores.end_part(key);
         debug_assert!(part.is_some(), "{key:?} comes back twice");
@@ -280,7 +281,7 @@ impl<C: Carrier> Engine<C> {
             let news = News::Broken("an operation of a store comes back twice");
             self.carrier.notify(news);
         }
-        part
+        part.filter(|part| !part.is_unseen)
     }
 
     /// A store was called: does what it wants.

@@ -131,6 +131,16 @@ impl Unit {
         self.losses = Arc::clone(losses);
     }
 
+    /// Another store stands in the place of its own, which is closed.
+    pub(crate) fn exchange(&mut self, store: Box<dyn Backstore>) {
+        debug_assert_eq!(self.held_bytes.get(), 0, "the store works");
+        self.store = store;
+        self.refresh_size();
+        // Who loads it asks for these.
+        let capabilities = self.store.capabilities();
+        self.blocks_asked = capabilities.size_bytes / u64::from(capabilities.block_bytes);
+    }
+
     /// Its store is closed.
     pub(crate) fn close(&mut self) {
         debug_assert_eq!(self.held_bytes.get(), 0, "the store works");

@@ -51,6 +51,31 @@ impl<C: Carrier> Engine<C> {
         self.units[unit].share_losses(losses);
     }
 
+    /// Has another store stand for the medium of a unit, which is held, so that nothing begins meanwhile. Nexuses,
+    /// reservations and modes are as before. False, and nothing has changed, where a task has something in the store.
+    pub fn exchange_store(
+        &mut self,
+        index: UnitIndex,
+        profile: &Arc<Profile>,
+        store: Box<dyn Backstore>,
+    ) -> bool {
+        let is_at_work =
+            (self.tasks.iter()).any(|(_, task)| task.unit == index && task.is_in_store());
+        if is_at_work {
+            return false;
+        }
+        self.flushes.remove(index);
+        let unit = &mut self.units[index];
+        self.stores.close((index, unit), &mut self.carrier);
+        self.set_profile(index, profile);
+        let unit = &mut self.units[index];
+        unit.exchange(store);
+        let carrier = &self.carrier;
+        unit.store.start(&|| carrier.waker(index), &mut unit.outlet);
+        self.carry_orders(index);
+        true
+    }
+
     /// How long the owners of units wait.
     pub(crate) fn owner_patience(&self) -> Patience {
         Patience {

@@ -217,7 +217,7 @@ fn empty_unit<'a>(place: Place) -> TgtUnit<'a> {
         scsi_id: None,
         scsi_sn: None,
         vendor: "IET",
-        product: "VIRTUAL-DISK",
+        product: tgt::DISK,
         backing_type: "rdwr",
         device_type: "disk",
         block_bytes: None,

@@ -274,3 +274,25 @@ fn ucl_is_named() {
         assert!(matches!(error, ReadError::Ucl { .. }), "{text:?}: {error}");
     }
 }
+
+#[test]
+fn a_drive_stays_a_drive_with_what_is_in_it() {
+    for (format, file, expected) in [
+        (
+            Format::Tgt,
+            "drives.targets.conf",
+            &["cdrom:/srv/a.iso"][..],
+        ),
+        (
+            Format::Scst,
+            "drives.scst.conf",
+            &["cdrom:/srv/b.iso", "cdrom:"],
+        ),
+    ] {
+        let imported = import(format, file);
+        let model = model(&imported);
+        let stores = model.units().iter().map(|unit| unit.store.to_string());
+        assert_eq!(stores.collect::<Vec<_>>(), expected, "{}", imported.toml);
+        assert_eq!(shown(&imported).len(), 1);
+    }
+}

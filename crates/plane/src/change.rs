@@ -2,6 +2,7 @@
 //!
 //! An index is never given twice: a late letter for a removed unit finds an empty place, never another unit.
 
+use std::io;
 use std::sync::Arc;
 
 use engine::{FlushFailure, NoStore, Version};
@@ -11,7 +12,7 @@ use store::Backstore;
 use crate::core::Core;
 use crate::letter::Letter;
 use crate::outside::Named;
-use crate::plan::{Restored, UnitDescription, UnitIndex, UnitPlan};
+use crate::plan::{Exchange, Restored, UnitDescription, UnitIndex, UnitPlan};
 use crate::receipt::{AddUnitError, Receipt};
 
 /// The first state of a unit, and the version it is of. One whose kept state is damaged starts with its reservations
@@ -71,6 +72,20 @@ impl Core {
             self.engine.set_profile(unit, &described.profile);
         }
         drop(receipt);
+    }
+
+    /// Another store stands for the medium of a unit.
+    pub(crate) fn exchange(&mut self, exchange: &Exchange) -> Result<(), AddUnitError> {
+        let failed = |source| AddUnitError::Store {
+            name: exchange.name.clone(),
+            source,
+        };
+        let store = exchange.store.handle().map_err(failed)?;
+        let (unit, profile) = (exchange.unit, &exchange.profile);
+        match self.engine.exchange_store(unit, profile, store) {
+            true => Ok(()),
+            false => Err(failed(io::ErrorKind::ResourceBusy.into())),
+        }
     }
 
     /// Keeps the receipt of each unit until nothing on this core uses it.

@@ -334,7 +334,7 @@ mod tests {
     use super::*;
     use engine::{Save, SaveError, SavedState, StateAuthority, Version};
     use reactor::mail::{self, Mailbox};
-    use scsi::{Identity, Limits, Profile};
+    use scsi::{DeviceType, Identity, Limits, Profile};
     use std::io;
     use std::thread;
     use store::{NullDisk, SharedStore as _};
@@ -370,6 +370,7 @@ mod tests {
         UnitPlan {
             name: name.to_owned(),
             profile: Profile {
+                device_type: DeviceType::Disk,
                 identity,
                 limits: Limits::default(),
                 capabilities: store.capabilities(),

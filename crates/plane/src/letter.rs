@@ -12,7 +12,7 @@ use reactor::SiteSocket;
 
 use crate::counters::HyperscsiReport;
 use crate::line::{ParkedLink, ParkedNbdLink};
-use crate::plan::{Access, Settings, UnitDescription, UnitIndex, UnitPlan};
+use crate::plan::{Access, Exchange, Settings, UnitDescription, UnitIndex, UnitPlan};
 use crate::receipt::{AddUnitError, Receipt};
 use crate::trace::Trace;
 
@@ -56,6 +56,11 @@ pub(crate) enum Letter {
     },
     /// The owner of a unit to every core: close its store, which was flushed.
     CloseStore { unit: UnitIndex, receipt: Receipt },
+    /// Administrator to every core: another store stands for the medium of a unit, which is held.
+    Exchange {
+        exchange: Arc<Exchange>,
+        report: Sender<Result<(), AddUnitError>>,
+    },
     /// Administrator to every core: new names and profiles of units.
     DescribeUnits {
         units: Arc<[UnitDescription]>,

@@ -86,10 +86,10 @@ pub use counters::{
 pub use events::{Event, EventSink, FailedLogin};
 pub use handle::Handle;
 pub use logins::{GUESSING_KEPT, Guessing, LoginCounts};
-pub use medium::{Closed, Hold, MEDIUM_PATIENCE, MediumReport, NotHeld};
+pub use medium::{Closed, ExchangeError, Hold, MEDIUM_PATIENCE, MediumReport, NotHeld};
 pub use plan::{
-    Access, Group, GroupDevice, Hyperscsi, Place, PortPlan, PortalIndex, Restored, Server,
-    Settings, TargetIndex, TargetPlan, UnitDescription, UnitIndex, UnitPlan,
+    Access, Exchange, Group, GroupDevice, Hyperscsi, Place, PortPlan, PortalIndex, Restored,
+    Server, Settings, TargetIndex, TargetPlan, UnitDescription, UnitIndex, UnitPlan,
 };
 pub use plane::{DataPlane, StartError, Stopped};
 pub use receipt::{AddUnitError, Confirmation, NoAnswer};

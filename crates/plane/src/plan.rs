@@ -46,6 +46,19 @@ pub enum Restored {
     Damaged,
 }
 
+/// Another store for the medium of a unit.
+#[derive(Clone, Debug)]
+pub struct Exchange {
+    /// The unit.
+    pub unit: UnitIndex,
+    /// For messages.
+    pub name: String,
+    /// What the unit reports to initiators then.
+    pub profile: Arc<scsi::Profile>,
+    /// Where the blocks are.
+    pub store: Arc<dyn SharedStore>,
+}
+
 /// The name and profile of a unit, where they change while it is served.
 #[derive(Clone, Debug)]
 pub struct UnitDescription {

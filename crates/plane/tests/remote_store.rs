@@ -227,6 +227,7 @@ fn settings() -> Settings {
 
 fn profile(capabilities: store::Capabilities) -> scsi::Profile {
     scsi::Profile {
+        device_type: scsi::DeviceType::Disk,
         identity: scsi::Identity {
             vendor: "TARN".to_owned(),
             product: "TEST".to_owned(),

@@ -22,7 +22,7 @@ use plane::{
     UnitPlan, Version, VisibleLun, VisibleTarget,
 };
 use reactor::Listener;
-use scsi::{Identity, Limits, Profile};
+use scsi::{DeviceType, Identity, Limits, Profile};
 use store::testing::{Fate, Faulty, Hung};
 use store::{IoFailure, IoRequest, NullDisk, SharedStore};
 
@@ -82,6 +82,7 @@ fn unit(name: &str, store: Arc<dyn SharedStore>) -> UnitPlan {
     UnitPlan {
         name: name.to_owned(),
         profile: Profile {
+            device_type: DeviceType::Disk,
             identity,
             limits: Limits::default(),
             capabilities: store.capabilities(),

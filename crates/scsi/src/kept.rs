@@ -1,4 +1,4 @@
-//! What of a unit outlives a restart: saved mode parameters and persistent reservations.
+//! What of a unit outlives a restart: saved mode parameters, persistent reservations, and that the medium is out.
 //!
 //! Layout: magic, version, then sections, each with a tag (2 bytes), a length (4) and its body. All
 //! numbers are big-endian.
@@ -62,6 +62,16 @@ const TAG_RESERVATIONS: u16 = 2;
 /// The reservations are lost.
 const TAG_LOST: u16 = 3;
 const MAY_BE_SKIPPED: u16 = 0x8000;
+/// The medium is out: an older release finds it in.
+const TAG_EJECTED: u16 = MAY_BE_SKIPPED | 1;
+
+/// What is kept.
+pub(crate) struct Kept {
+    pub(crate) modes: Modes,
+    pub(crate) reservations: Reservations,
+    /// The medium is out.
+    pub(crate) is_out: bool,
+}
 
 pub(crate) fn encode(shared: &Shared) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
@@ -70,6 +80,9 @@ pub(crate) fn encode(shared: &Shared) -> Vec<u8> {
     append_section(&mut bytes, TAG_RESERVATIONS, &shared.reservations.encode());
     if shared.reservations.lost_sense().is_some() {
         append_section(&mut bytes, TAG_LOST, &[]);
+    }
+    if shared.is_kept_out() {
+        append_section(&mut bytes, TAG_EJECTED, &[]);
     }
     bytes
 }
@@ -157,26 +170,35 @@ pub fn with_ports_of_kept_state(
     Ok(changed)
 }
 
-pub(crate) fn decode(
-    bytes: &[u8],
-    device: &impl Peripheral,
-) -> Result<(Modes, Reservations), RestoreError> {
-    let (modes, reservations) = parse(bytes)?;
+pub(crate) fn decode(bytes: &[u8], device: &impl Peripheral) -> Result<Kept, RestoreError> {
+    let (modes, reservations, is_out) = parse(bytes)?;
     let modes = match modes {
         Some(modes) => Modes::from_byte(modes, device.changeable_modes()),
         None => device.default_modes(),
     };
-    Ok((modes, reservations))
+    Ok(Kept {
+        modes,
+        reservations,
+        is_out,
+    })
 }
 
-/// The byte of the saved modes, if it is there, and the reservations.
-fn parse(bytes: &[u8]) -> Result<(Option<u8>, Reservations), RestoreError> {
+/// The byte of the saved modes, if it is there, the reservations, and whether the medium is out.
+fn parse(bytes: &[u8]) -> Result<(Option<u8>, Reservations, bool), RestoreError> {
     let body = bytes.strip_prefix(MAGIC).ok_or(RestoreError::NotAState)?;
     let (&version, body) = body.split_first().ok_or(RestoreError::NotAState)?;
-    let (modes, reservations) = match version {
+    let Sections {
+        modes,
+        reservations,
+        ejected,
+    } = match version {
         VERSION_WITHOUT_SECTIONS => {
             let (modes, reservations) = body.split_at_checked(1).ok_or(RestoreError::NotAState)?;
-            (Some(modes), Some(reservations))
+            Sections {
+                modes: Some(modes),
+                reservations: Some(reservations),
+                ejected: None,
+            }
         }
         VERSION => sections(body)?,
         got => {
@@ -193,19 +215,25 @@ fn parse(bytes: &[u8]) -> Result<(Option<u8>, Reservations), RestoreError> {
         Some(record) => Reservations::decode(record).map_err(RestoreError::Reservations)?,
         None => Reservations::default(),
     };
-    Ok((modes, reservations))
+    Ok((modes, reservations, ejected.is_some()))
 }
 
-/// The bodies of the sections for modes and reservations.
-type Sections<'a> = (Option<&'a [u8]>, Option<&'a [u8]>);
+/// The bodies of the sections.
+#[derive(Default)]
+struct Sections<'a> {
+    modes: Option<&'a [u8]>,
+    reservations: Option<&'a [u8]>,
+    ejected: Option<&'a [u8]>,
+}
 
 fn sections(mut bytes: &[u8]) -> Result<Sections<'_>, RestoreError> {
-    let (mut modes, mut reservations) = (None, None);
+    let mut found = Sections::default();
     while !bytes.is_empty() {
         let (tag, body, rest) = next_section(bytes)?;
         let before = match tag {
-            TAG_MODES => modes.replace(body),
-            TAG_RESERVATIONS => reservations.replace(body),
+            TAG_MODES => found.modes.replace(body),
+            TAG_RESERVATIONS => found.reservations.replace(body),
+            TAG_EJECTED => found.ejected.replace(body),
             TAG_LOST => return Err(RestoreError::Lost),
             tag if tag & MAY_BE_SKIPPED != 0 => None,
             tag => return Err(RestoreError::Section { tag }),
@@ -215,7 +243,7 @@ fn sections(mut bytes: &[u8]) -> Result<Sections<'_>, RestoreError> {
         }
         bytes = rest;
     }
-    Ok((modes, reservations))
+    Ok(found)
 }
 
 #[cfg(test)]

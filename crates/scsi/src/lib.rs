@@ -19,6 +19,7 @@
 //! | `table` | a row for each command: device types, fields of the CDB, reservations, what executes it |
 //! | `spc` | the gate that every command passes, INQUIRY, modes, reports, reservations; `peripheral`: a device type |
 //! | `disk` | SBC: block commands, their pages |
+//! | `optical` | MMC: a CD or DVD drive, which reads its blocks as `disk` does |
 //! | `device` | `enum Device`: a variant for each device type |
 //! | `kept` | the state that outlives a restart |
 //! | `owner`, `task`, `unit` | the shared state, a command in execution, a logical unit on one core |
@@ -31,6 +32,7 @@
 mod device;
 mod disk;
 mod kept;
+mod optical;
 mod owner;
 mod sam;
 mod spc;
@@ -47,6 +49,7 @@ pub use sam::attention::{AttentionQueue, UnitAttention};
 pub use sam::cdb::Cdb;
 pub use sam::change::{Change, ChangeKind, Notice, Reply, Who};
 pub use sam::command::{Command, FlushScope, Input, Outcome, PIECE_BYTES_MAX, Step};
+pub use sam::device_type::DeviceType;
 pub use sam::failures::StoreFailures;
 pub use sam::lun::{Lun, LunInventory, UnsupportedLun};
 pub use sam::nexus::{Nexus, NexusId, NexusSlot, PortName, Principal};
@@ -61,7 +64,7 @@ pub use table::access::{AccessClass, Blocked};
 pub use table::commands::{COMMANDS, kind_of};
 pub use table::describe::{Description, describe};
 pub use table::row::{
-    CommandKind, CommandSpec, DeviceType, DeviceTypes, Direction, Features, Requires, Traits,
+    CommandKind, CommandSpec, DeviceTypes, Direction, Features, Requires, Traits,
 };
 pub use task::Task;
 pub use unit::{LogicalUnit, WHOLE_MEDIUM};

@@ -7,17 +7,17 @@ use std::sync::Arc;
 use store::WriteCache;
 
 use crate::device::Device;
-use crate::kept::{self, RestoreError};
+use crate::kept::{self, Kept, RestoreError};
 use crate::sam::attention::UnitAttention;
 use crate::sam::cdb::Cdb;
 use crate::sam::change::{Change, ChangeKind, Notice, Reply, Who};
+use crate::sam::device_type::DeviceType;
 use crate::sam::nexus::{Nexus, NexusId, PortName};
 use crate::sam::profile::Profile;
 use crate::sam::sense::Sense;
 use crate::sam::status::Status;
 use crate::spc::gate;
 use crate::spc::mode::{self, ModeState};
-use crate::spc::parameters::Modes;
 use crate::spc::peripheral::Peripheral;
 use crate::spc::reservation::{BASIC_BYTES, Refusal, Reservations, Surroundings};
 use crate::spc::shared::Shared;
@@ -120,11 +120,15 @@ impl Owner {
     /// there was one.
     pub fn new(profile: Profile, restored: Option<&[u8]>) -> Result<Self, RestoreError> {
         let device = Device::new(&profile);
-        let (modes, reservations) = match restored {
+        let kept = match restored {
             Some(bytes) => kept::decode(bytes, &device)?,
-            None => (device.default_modes(), Reservations::default()),
+            None => Kept {
+                modes: device.default_modes(),
+                reservations: Reservations::default(),
+                is_out: false,
+            },
         };
-        Ok(Self::starting_with(profile, device, modes, reservations))
+        Ok(Self::starting_with(profile, device, kept))
     }
 
     /// Starts although kept state could not be read. Every command that persistent reservations
@@ -133,27 +137,37 @@ impl Owner {
     /// Spec: SPC-4, Recoverable loss of persistent reservation information.
     pub fn with_lost_reservations(profile: Profile) -> Self {
         let device = Device::new(&profile);
-        let modes = device.default_modes();
-        Self::starting_with(profile, device, modes, Reservations::lost())
+        let kept = Kept {
+            modes: device.default_modes(),
+            reservations: Reservations::lost(),
+            is_out: false,
+        };
+        Self::starting_with(profile, device, kept)
     }
 
-    fn starting_with(
-        profile: Profile,
-        device: Device,
-        modes: Modes,
-        reservations: Reservations,
-    ) -> Self {
+    fn starting_with(profile: Profile, device: Device, kept: Kept) -> Self {
+        let Kept {
+            modes,
+            reservations,
+            is_out,
+        } = kept;
+        // What cannot be loaded is in.
+        let is_out = is_out && device.features().removable;
         let capabilities = &profile.capabilities;
+        let blocks = capabilities.size_bytes / u64::from(capabilities.block_bytes);
         let shared = Arc::new(Shared {
             generation: 0,
-            blocks: capabilities.size_bytes / u64::from(capabilities.block_bytes),
+            blocks,
             cache: WriteCache::new(capabilities.has_cache(), modes.write_cache),
             modes,
             saved_modes: modes,
             reservations,
             is_stopped: false,
-            is_ejected: false,
+            is_ejected: is_out || !device.has_medium(blocks),
             ejected_at: 0,
+            absent: device.absent(is_out),
+            moves: 0,
+            wishes: 0,
             preventing: Vec::new(),
         });
         Self {
@@ -222,6 +236,7 @@ impl Owner {
             }
             Err(Refusal::Check(sense)) => return Proposal::of_refused(Reply::check(sense)),
         }
+        draft.persist |= draft.shared.is_kept_out() != self.shared.is_kept_out();
         let has_changed = draft.shared != *self.shared;
         // What must be kept is the state even where it is the same as before.
         let shared = if has_changed {
@@ -301,11 +316,22 @@ impl Owner {
                     draft.shared.reservations.nexus_lost(from.id);
                 }
             }
-            ChangeKind::Eject { .. } | ChangeKind::Load if !self.device.features().removable => {
+            ChangeKind::Eject { .. } | ChangeKind::Load | ChangeKind::LoadAnother { .. }
+                if !self.device.features().removable =>
+            {
                 return Err(unknown_command().into());
             }
-            ChangeKind::Eject { force } => draft.shared.eject(*force)?,
-            ChangeKind::Load => draft.load(Who::All),
+            ChangeKind::Eject { force } => {
+                draft.shared.eject(*force, self.device.absent(true))?;
+            }
+            ChangeKind::Load => draft.load(Who::All, &self.device),
+            ChangeKind::LoadAnother { blocks } => {
+                draft.shared.blocks = *blocks;
+                // An initiator may have loaded it meanwhile.
+                draft.shared.take_out();
+                draft.load(Who::All, &self.device);
+            }
+            ChangeKind::EjectWish => self.wish(draft),
             ChangeKind::ClearReservations => self.clear_reservations(draft),
             ChangeKind::SpaceLow => draft.notify(Who::All, UnitAttention::SpaceLow),
             ChangeKind::CapacityChanged { blocks } => {
@@ -332,6 +358,21 @@ impl Owner {
         let holder = holder.map(|holder| Who::Port(holder.port.clone()));
         for who in ports.chain(holder).chain(was_lost.then_some(Who::All)) {
             draft.notify(who, UnitAttention::ReservationsPreempted);
+        }
+    }
+
+    /// Those who prevent the removal of a medium that can say so learn that it is wanted.
+    ///
+    /// Spec: MMC-6, PREVENT ALLOW MEDIUM REMOVAL; SPC-5, OPERATOR MEDIUM REMOVAL REQUEST.
+    fn wish(&self, draft: &mut Draft) {
+        if self.device.features().device_type != DeviceType::Optical {
+            return;
+        }
+        draft.shared.wishes += 1;
+        let preventing = draft.shared.preventing.clone();
+        let ports = preventing.iter().filter_map(|id| self.nexuses.get(id));
+        for port in ports.map(|nexus| nexus.port.clone()) {
+            draft.notify(Who::Port(port), UnitAttention::MediumRemovalRequest);
         }
     }
 
@@ -399,7 +440,7 @@ impl Owner {
                 Ok(())
             }
             OwnerOperation::ModeSelect => Ok(self.mode_select(from, spec, cdb, parameters, draft)?),
-            OwnerOperation::StartStopUnit => Ok(start_stop(from, cdb, draft)?),
+            OwnerOperation::StartStopUnit => Ok(start_stop(from, cdb, draft, &self.device)?),
             OwnerOperation::PreventAllowMediumRemoval => {
                 shared.allow_removal(from.id);
                 if cdb.has(4, 0x01) {
@@ -449,12 +490,18 @@ impl Owner {
 
 impl Draft {
     /// Puts the medium in, which changes nothing where it is in, and starts the unit.
+    /// The tray of an empty drive closes.
     ///
     /// Spec: SPC-5, Unit attention conditions (28h/00h).
-    fn load(&mut self, others: Who) {
-        let was_ejected = std::mem::take(&mut self.shared.is_ejected);
+    fn load(&mut self, others: Who, device: &Device) {
         self.shared.is_stopped = false;
+        if !device.has_medium(self.shared.blocks) {
+            self.shared.absent = device.absent(false);
+            return;
+        }
+        let was_ejected = std::mem::take(&mut self.shared.is_ejected);
         if was_ejected {
+            self.shared.moves += 1;
             self.notify(others, UnitAttention::NotReadyToReady);
         }
     }
@@ -493,14 +540,14 @@ impl Draft {
 }
 
 /// Spec: SBC-4, START STOP UNIT.
-fn start_stop(from: &Nexus, cdb: &Cdb, draft: &mut Draft) -> Result<(), Sense> {
+fn start_stop(from: &Nexus, cdb: &Cdb, draft: &mut Draft, device: &Device) -> Result<(), Sense> {
     let (moves_medium, starts) = (cdb.has(4, LOEJ), cdb.has(4, START));
     if moves_medium {
         draft.shared.check_removal()?;
     }
     match (moves_medium, starts) {
-        (true, true) => draft.load(Who::AllExcept(from.id)),
-        (true, false) => draft.shared.eject(false)?,
+        (true, true) => draft.load(Who::AllExcept(from.id), device),
+        (true, false) => draft.shared.eject(false, device.absent(true))?,
         (false, true) => {
             draft.shared.check_medium()?;
             draft.shared.is_stopped = false;

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use store::IoRequest;
 
 use crate::device::Device;
+use crate::optical::{OfUnit, tells_of_medium};
 use crate::sam::attention::UnitAttention;
 use crate::sam::cdb::Cdb;
 use crate::sam::change::{Change, ChangeKind, Notice, Reply};
@@ -29,7 +30,8 @@ use crate::spc::shared::Shared;
 use crate::spc::{inquiry, report};
 use crate::table::commands;
 use crate::table::row::{
-    CommandSpec, Features, LOEJ, NO_FLUSH, Operation, OwnerOperation, START, SpcOperation,
+    CommandSpec, Features, LOEJ, NO_FLUSH, Operation, OpticalOperation, OwnerOperation, START,
+    SpcOperation,
 };
 use crate::task::{FlushAfter, Owned, Task, Work};
 
@@ -166,7 +168,7 @@ impl LogicalUnit {
     fn late_refusal(&self, task: &Task, request: &IoRequest) -> Option<Sense> {
         match request {
             IoRequest::Flush => None,
-            _ if task.generation < self.shared.ejected_at => Some(Shared::no_medium()),
+            _ if task.generation < self.shared.ejected_at => Some(self.shared.no_medium()),
             IoRequest::Read { .. } | IoRequest::Extents { .. } => None,
             IoRequest::Write { .. }
             | IoRequest::Unmap { .. }
@@ -338,7 +340,7 @@ impl LogicalUnit {
                     return self.hand_to_owner(task, Vec::new());
                 }
                 task.work = Work::EjectFlush;
-                self.device.start_flush(&mut task.job, 0)
+                Device::start_flush(&mut task.job, 0)
             }
             (Work::EjectFlush, input @ Input::Io(_)) => {
                 match self.device.resume(&mut task.job, input) {
@@ -414,6 +416,10 @@ impl LogicalUnit {
                 return self.device.start_disk(job, operation, spec, cdb, command);
             }
             Operation::Spc(operation) => self.execute_spc(task, operation, spec, cdb, command),
+            Operation::Optical(operation) => {
+                task.work = Work::Device;
+                self.execute_optical(task, operation, (spec, cdb), command)
+            }
             Operation::Owned(_) => self.start_owned(task, spec, cdb, command),
         };
         started.unwrap_or_else(|sense| Step::Done(task.job.refused(sense)))
@@ -458,6 +464,28 @@ impl LogicalUnit {
         };
         let allocation_length = spec.fields.allocation_length(cdb);
         Ok(Step::Done(Outcome::data(data, allocation_length)))
+    }
+
+    /// A command of a CD or DVD drive.
+    fn execute_optical(
+        &mut self,
+        task: &mut Task,
+        operation: OpticalOperation,
+        (spec, cdb): (&'static CommandSpec, &Cdb),
+        command: &Command<'_>,
+    ) -> Result<Step, Sense> {
+        let shared = Arc::clone(&self.shared);
+        let is_told = operation == OpticalOperation::GetEventStatus && tells_of_medium(cdb);
+        let attached = self
+            .attached_mut(task.slot)
+            .ok_or_else(report::no_such_unit)?;
+        let of = OfUnit {
+            event: attached.media_event(&shared, is_told),
+            shared: &shared,
+        };
+        let job = &mut task.job;
+        self.device
+            .start_optical(job, operation, (spec, cdb), command, &of)
     }
 
     /// Pending unit attentions and NOT READY come as data.
@@ -574,8 +602,7 @@ impl LogicalUnit {
         if let Some(owned) = &mut task.owned {
             owned.cache_epoch = self.shared.cache.epoch();
         }
-        self.device
-            .start_flush(&mut task.job, reply.transfer_length)
+        Device::start_flush(&mut task.job, reply.transfer_length)
     }
 
     fn ask_owner(&self, task: &mut Task, kind: ChangeKind, flush: FlushAfter) -> Step {

@@ -14,7 +14,7 @@ use iscsi::negotiate::OperationalPreferences;
 use iscsi::pdu::LoginStatus;
 use iscsi::target::Budget;
 use memory::{Buffer, Pool};
-use scsi::{Identity, Limits, Owner, Profile};
+use scsi::{DeviceType, Identity, Limits, Owner, Profile};
 
 use crate::disk::Disk;
 use crate::host::Outside;
@@ -233,6 +233,7 @@ pub fn owner(plan: &Plan, unit: UnitIndex, disk: &Disk, kept: Option<&[u8]>) -> 
         removable: plan.removable[unit.as_usize()],
     };
     let profile = Profile {
+        device_type: DeviceType::Disk,
         identity,
         limits: Limits::default(),
         capabilities: disk.capabilities(),

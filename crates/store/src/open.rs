@@ -40,7 +40,13 @@ pub enum StoreKind {
     Memory,
     /// Zeros of [`OpenOptions::size_bytes`].
     Null,
+    /// [`OpenOptions::path`] names a regular file that has the data of a disc, whose last block is left out where it is
+    /// not whole; where it is empty, there is no disc.
+    Disc,
 }
+
+/// The length of a block of a disc.
+const DISC_BLOCK_BYTES: u32 = 2048;
 
 /// What to open and how.
 #[derive(Clone, Debug)]
@@ -51,7 +57,7 @@ pub struct OpenOptions {
     pub path: PathBuf,
     /// The least size wanted. A missing file is created and a smaller one grows; a larger one stays as it is.
     pub size_bytes: Option<u64>,
-    /// Logical block length, 512 or 4096. By default that of the block device, else 512.
+    /// Logical block length, 512 or 4096, of a disc 2048. By default that of the block device, else 512.
     pub block_bytes: Option<u32>,
     /// Refuse all writes.
     pub read_only: bool,
@@ -94,18 +100,29 @@ impl OpenOptions {
 
     fn place(&self) -> Place {
         match self.kind {
-            StoreKind::Path | StoreKind::File | StoreKind::Block => Place::Path(self.path.clone()),
+            StoreKind::Path | StoreKind::File | StoreKind::Block | StoreKind::Disc => {
+                Place::Path(self.path.clone())
+            }
             StoreKind::Memory => Place::Memory,
             StoreKind::Null => Place::Null,
         }
     }
 
     fn try_open(&self) -> Result<Arc<dyn SharedStore>, OpenFailure> {
-        if let Some(block_bytes) = self.block_bytes.filter(|n| ![512, 4096].contains(n)) {
+        let possible: &[u32] = match self.kind == StoreKind::Disc {
+            true => &[DISC_BLOCK_BYTES],
+            false => &[512, 4096],
+        };
+        if let Some(block_bytes) = self.block_bytes.filter(|n| !possible.contains(n)) {
             return Err(OpenFailure::BlockSize { block_bytes });
         }
         match self.kind {
-            StoreKind::Path | StoreKind::File | StoreKind::Block => self.open_path(),
+            StoreKind::Disc if self.path.as_os_str().is_empty() => {
+                Ok(Arc::new(NullDisk::new(0, DISC_BLOCK_BYTES, true)))
+            }
+            StoreKind::Path | StoreKind::File | StoreKind::Block | StoreKind::Disc => {
+                self.open_path()
+            }
             StoreKind::Memory => {
                 let (size, block) = self.size_and_block()?;
                 let disk = MemoryDisk::new(size, block, self.read_only, self.thin)
@@ -154,14 +171,17 @@ impl OpenOptions {
     ) -> Result<(OwnedFd, Capabilities), OpenFailure> {
         let is_block_device = found.file_type().is_block_device();
         match self.kind {
-            StoreKind::File if is_block_device => return Err(OpenFailure::NotAFile),
+            StoreKind::File | StoreKind::Disc if is_block_device => {
+                return Err(OpenFailure::NotAFile);
+            }
             StoreKind::Block if !is_block_device => return Err(OpenFailure::NotABlockDevice),
             _ if !is_block_device && !found.is_file() => return Err(OpenFailure::NotADisk),
             StoreKind::Path
             | StoreKind::File
             | StoreKind::Block
             | StoreKind::Memory
-            | StoreKind::Null => {}
+            | StoreKind::Null
+            | StoreKind::Disc => {}
         }
         let file = open(is_block_device)?;
         if let Some(seen) = self.seen {
@@ -299,6 +319,14 @@ impl OpenOptions {
             .logical_block_bytes
             .filter(|n| [512, 4096].contains(n));
         let block_bytes = self.block_bytes.or(native).unwrap_or(512);
+        let rest = match self.kind == StoreKind::Disc {
+            true if size_bytes < block_bytes.into() => {
+                return Err(OpenFailure::NoDisc { size_bytes });
+            }
+            true => size_bytes % u64::from(block_bytes),
+            false => 0,
+        };
+        let size_bytes = size_bytes - rest;
         check_size(size_bytes, block_bytes)?;
         let direct = self.cache == CacheMode::Direct;
         if direct {
@@ -314,7 +342,8 @@ impl OpenOptions {
             reads_in_place: false,
             in_place_unit_bytes: 0,
             needs_own_buffer: direct,
-            volatile_cache: true,
+            // What is only read and exchanged is not flushed.
+            volatile_cache: self.kind != StoreKind::Disc,
             writes_through: self.cache == CacheMode::WriteThrough,
             solid_state: geometry.solid_state,
             compare_and_write_bytes: 0,
@@ -373,6 +402,14 @@ impl fmt::Display for Place {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenFailure {
+    /// Less than a block.
+    #[error(
+        "it has {size_bytes} bytes, less than a block of a disc; name the image of a CD or DVD"
+    )]
+    NoDisc {
+        /// What it has.
+        size_bytes: u64,
+    },
     /// Neither 512 nor 4096.
     #[error("a block size of {block_bytes} bytes is not possible: use 512 or 4096")]
     BlockSize {

@@ -39,8 +39,9 @@ impl Thing for Lun {
         Attribute::shows("id", "the id; writing another one renames the unit", |lun: &Self| lun.spec.id.clone())
             .writes(|lun, text| Ok(Call::edit(Edit::Rename { lun: lun.spec.id.clone(), id: one_line(text)? }))),
         Attribute::shows("store", "where the data lives", |lun| lun.spec.store.clone()),
-        Attribute::shows("kind", "`file`, `block`, `memory`, `null`, `nbd` or `rbd`", |lun| lun.kind.clone()),
-        Attribute::shows("size", "size in bytes; writing a larger one grows the unit, with k, M, G, T if you like", |lun: &Self| lun.size_bytes.to_string())
+        Attribute::shows("kind", "`file`, `block`, `memory`, `null`, `nbd`, `rbd` or `cdrom`", |lun| lun.kind.clone()),
+        Attribute::shows("type", "`disk`, or `cdrom`: a CD or DVD drive", |lun| lun.device_type.clone()),
+        Attribute::shows("size", "size in bytes, 0 of an empty drive; writing a larger one grows the unit, with k, M, G, T if you like", |lun: &Self| lun.size_bytes.to_string())
             .writes(|lun, text| Ok(Call::edit(Edit::Resize { lun: lun.spec.id.clone(), size_bytes: config::parse_size(text.trim())? }))),
         Attribute::shows("block_size", "bytes of a logical block", |lun| lun.block_bytes.to_string()),
         Attribute::shows("readonly", "1 if the store refuses writes, else 0", |lun| flag(lun.readonly)),

@@ -50,6 +50,7 @@ fn lun(id: &str) -> Lun {
             ..spec::Lun::default()
         },
         kind: "memory".to_owned(),
+        device_type: "disk".to_owned(),
         size_bytes: 1 << 20,
         block_bytes: 512,
         readonly: false,

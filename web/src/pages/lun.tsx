@@ -88,7 +88,8 @@ function Operations({ id }: { id: string }) {
 function About({ lun }: { lun: Lun }) {
   return (
     <Facts facts={[
-      ["Size", `${bytes(lun.size_bytes)} (${lun.size_bytes.toLocaleString("en")} bytes)`],
+      ["Type", isDrive(lun) ? "CD or DVD drive" : "disk"],
+      ["Size", lun.size_bytes > 0 ? `${bytes(lun.size_bytes)} (${lun.size_bytes.toLocaleString("en")} bytes)` : NONE],
       ["Block", bytes(lun.block_bytes)],
       ["Kind", lun.kind],
       ["Store", <code>{lun.spec.store}</code>],
@@ -99,16 +100,16 @@ function About({ lun }: { lun: Lun }) {
       ["Access", lun.readonly ? "read-only (store)" : "read and write"],
       ["Serial number", <code>{lun.serial}</code>],
       ["NAA", <code>{lun.naa}</code>],
-      ...(lun.medium ? [["Medium", <MediumFact medium={lun.medium} />] as [string, ComponentChildren]] : []),
+      ...(lun.medium ? [["Medium", <MediumFact lun={lun} medium={lun.medium} />] as [string, ComponentChildren]] : []),
     ]} />
   );
 }
 
-function MediumFact({ medium }: { medium: Medium }) {
+function MediumFact({ lun, medium }: { lun: Lun; medium: Medium }) {
   const names = medium.prevented_by;
   return (
     <>
-      {medium.loaded ? "loaded" : <Badge tone="warn">ejected</Badge>}
+      {medium.loaded ? "loaded" : lun.size_bytes === 0 ? "none" : <Badge tone="warn">ejected</Badge>}
       {names.length > 0 && <>, removal prevented by {names.map((name) => <code class="name">{name}</code>)}</>}
     </>
   );
@@ -160,7 +161,7 @@ function Actions({ lun }: { lun: Lun }) {
       {may("operator") && canGrow && <Button onClick={() => setAsked("resize")}>Resize</Button>}
       {may("operator") && <Button onClick={() => setAsked("rename")}>Rename</Button>}
       {may("operator") && lun.medium?.loaded && <Button onClick={() => setAsked("eject")}>Eject</Button>}
-      {may("operator") && lun.medium?.loaded === false && <Button onClick={() => setAsked("load")}>Load</Button>}
+      {may("operator") && canLoad(lun) && <Button onClick={() => setAsked("load")}>Load</Button>}
       {may("admin") && <Button tone="danger" onClick={() => take(removeLun(lun, () => go("luns")))}>Remove</Button>}
       {asked === "resize" && <Resize lun={lun} close={() => setAsked(undefined)} take={take} />}
       {asked === "rename" && <Rename lun={lun} close={() => setAsked(undefined)} take={take} />}
@@ -170,6 +171,9 @@ function Actions({ lun }: { lun: Lun }) {
     </>
   );
 }
+
+/** A disc is exchanged while it is in. */
+const canLoad = (lun: Lun) => lun.medium?.loaded === false || (lun.medium !== undefined && may("admin") && isDrive(lun));
 
 interface Asking {
   lun: Lun;
@@ -207,11 +211,13 @@ function Eject({ lun, close }: { lun: Lun; close: () => void }) {
 function Load({ lun, close, take }: Asking) {
   const task = useTask();
   const { id } = lun.spec;
-  const [way, setWay] = useState<"same" | "other">("same");
+  const disc = isDrive(lun);
+  const [way, setWay] = useState<"same" | "other">(lun.medium?.loaded || lun.size_bytes === 0 ? "other" : "same");
   const [store, setStore] = useState("");
-  const places = useLoad(async () => (may("admin") ? (await api.places()).directories : []));
-  const text = store.trim();
-  const error = text === "" || hasRemovable(text) ? undefined : "a medium needs the option removable, as in file:/srv/other.img?removable";
+  const places = useLoad(async () => (may("admin") ? await api.places() : undefined));
+  const typed = store.trim();
+  const text = disc && !typed.startsWith("cdrom:") && typed !== "" ? `cdrom:${typed}` : typed;
+  const error = text === "" || disc || hasRemovable(text) ? undefined : "a medium needs the option removable, as in file:/srv/other.img?removable";
   const isOther = way === "other" && text !== lun.spec.store;
   const isWrong = way === "other" && (text === "" || error !== undefined);
   const load = async () => {
@@ -235,13 +241,15 @@ function Load({ lun, close, take }: Asking) {
         {may("admin") && (
           <Choice
             label="Medium" value={way} set={setWay}
-            options={[["same", "The same medium", lun.spec.store], ["other", "Another medium", "the LUN keeps its identity; the configuration gets the other STORE"]]}
+            options={[["same", lun.medium?.loaded ? "The medium that is in" : "The same medium", lun.spec.store], ["other", "Another medium", "the LUN keeps its identity; the configuration gets the other STORE"]]}
           />
         )}
         {way === "other" && (
           <Text
-            label="STORE" value={store} set={setStore} required error={error} placeholder="file:/srv/other.img?removable&readonly"
-            options={places.value?.map((directory) => `file:${directory}/${id}.img?removable`) ?? []} hint={`With blocks of ${lun.block_bytes} bytes, as the LUN has them`}
+            label={disc ? "ISO file" : "STORE"} value={store} set={setStore} required error={error}
+            placeholder={disc ? "/srv/iso/other.iso" : "file:/srv/other.img?removable&readonly"}
+            options={(disc ? places.value?.discs : places.value?.directories.map((directory) => `file:${directory}/${id}.img?removable`)) ?? []}
+            hint={disc ? "Initiators find another disc; sessions and reservations stay" : `With blocks of ${lun.block_bytes} bytes, as the LUN has them`}
           />
         )}
         <ProblemBox problem={task.problem} />
@@ -253,6 +261,8 @@ function Load({ lun, close, take }: Asking) {
     </Dialog>
   );
 }
+
+const isDrive = (lun: Lun) => lun.type === "cdrom";
 
 const hasRemovable = (store: string) => /[?&]removable(=true)?(&|$)/.test(store);
 

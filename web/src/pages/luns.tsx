@@ -30,7 +30,7 @@ function Luns({ luns }: { luns: Lun[] }) {
       search={{ hint: "by id, store, serial number, target or owner", text: (lun) => [lun.spec.id, lun.spec.store, lun.serial, lun.naa, lun.spec.owner, ...lun.shown_by.map(({ target }) => target), ...lun.served_by.map(({ name }) => name)].join(" ") }}
       columns={[
         { title: "LUN", by: (lun) => lun.spec.id, cell: (lun) => <a class="name strong" href={href("luns", lun.spec.id)}>{lun.spec.id}</a> },
-        { title: "Size", numeric: true, by: (lun) => lun.size_bytes, cell: (lun) => bytes(lun.size_bytes) },
+        { title: "Size", numeric: true, by: (lun) => lun.size_bytes, cell: (lun) => (lun.size_bytes > 0 ? bytes(lun.size_bytes) : NONE) },
         { title: "Store", by: (lun) => lun.spec.store, cell: (lun) => <code class="name">{lun.spec.store}</code> },
         { title: "Cache", isMinor: true, by: (lun) => lun.cache ?? "", cell: (lun) => <Marks lun={lun} /> },
         { title: "Serial", isMinor: true, by: (lun) => lun.serial, cell: (lun) => <code class="nowrap">{lun.serial}</code> },

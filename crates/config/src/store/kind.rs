@@ -37,6 +37,17 @@ pub enum StoreKind {
     Stripe,
     /// Named stores, one behind the other.
     Concat,
+    /// A CD or DVD drive, with a file in it or empty.
+    Cdrom,
+}
+
+/// What a unit is whose store is of a kind.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum DeviceType {
+    /// A disk.
+    Disk,
+    /// A CD or DVD drive.
+    Optical,
 }
 
 /// An option of a STORE.
@@ -140,6 +151,8 @@ pub struct KindRow {
     pub shown: (&'static str, &'static str),
     /// Whether the data takes memory of the process.
     pub(super) is_memory: bool,
+    /// What the unit is. What only a disk can have and do asks this column.
+    pub device: DeviceType,
     /// The options that such a store could only ignore, and why.
     pub(super) without: &'static [(StoreOption, &'static str)],
     /// What people call it in a list to choose from.
@@ -167,48 +180,53 @@ const FORMAT_OF_LUN: &str = "a snapshot is read as its lun is";
 const NO_WRITES: &str = "a snapshot is only read";
 const OF_MEMBERS: &str = "write it in the [[store]] of each member";
 const NO_CHUNKS: &str = "a concat has no chunks";
+const DISC: &str = "a disc is only read";
+const SIZE_OF_DISC: &str = "a disc keeps the size that it has";
+const BLOCKS_OF_DISC: &str = "a disc has blocks of 2048 bytes";
+const FORMAT_OF_DISC: &str = "a disc is read as it is";
+const REMOVABLE_DISC: &str = "a disc always is";
 
 /// All kinds, in the order of the documentation.
 #[rustfmt::skip] // One kind a block, one column a line.
-pub const KINDS: [KindRow; 14] = [
+pub const KINDS: [KindRow; 15] = [
     KindRow {
         kind: StoreKind::Path, word: "", place: PlaceForm::Path,
-        space: Some(""), node: Some(Node::FileOrDevice), shown: ("file", "block"), is_memory: false,
+        space: Some(""), node: Some(Node::FileOrDevice), shown: ("file", "block"), is_memory: false, device: DeviceType::Disk,
         without: &[],
         title: "File or block device",
         meaning: "a file or a block device, whichever is there",
     },
     KindRow {
         kind: StoreKind::File, word: "file", place: PlaceForm::Path,
-        space: Some(""), node: Some(Node::File), shown: ("file", "file"), is_memory: false,
+        space: Some(""), node: Some(Node::File), shown: ("file", "file"), is_memory: false, device: DeviceType::Disk,
         without: &[],
         title: "File",
         meaning: "a regular file",
     },
     KindRow {
         kind: StoreKind::Block, word: "block", place: PlaceForm::Path,
-        space: Some(""), node: Some(Node::Device), shown: ("block", "block"), is_memory: false,
+        space: Some(""), node: Some(Node::Device), shown: ("block", "block"), is_memory: false, device: DeviceType::Disk,
         without: &[(StoreOption::Size, OWN_SIZE)],
         title: "Block device",
         meaning: "a block device",
     },
     KindRow {
         kind: StoreKind::Memory, word: "mem", place: PlaceForm::Size,
-        space: None, node: None, shown: ("memory", "memory"), is_memory: true,
+        space: None, node: None, shown: ("memory", "memory"), is_memory: true, device: DeviceType::Disk,
         without: &[(StoreOption::Size, SIZED), (StoreOption::Cache, NO_CACHE), (StoreOption::Format, NO_IMAGE)],
         title: "Memory",
         meaning: "memory, gone when Tarn ends",
     },
     KindRow {
         kind: StoreKind::Null, word: "null", place: PlaceForm::Size,
-        space: None, node: None, shown: ("null", "null"), is_memory: false,
+        space: None, node: None, shown: ("null", "null"), is_memory: false, device: DeviceType::Disk,
         without: &[(StoreOption::Size, SIZED), (StoreOption::Cache, NO_CACHE), (StoreOption::Format, NO_IMAGE)],
         title: "Nothing",
         meaning: "nothing: writes are dropped, reads are zeros; for measuring",
     },
     KindRow {
         kind: StoreKind::Nbd, word: "nbd", place: PlaceForm::Server,
-        space: Some("nbd"), node: None, shown: ("nbd", "nbd"), is_memory: false,
+        space: Some("nbd"), node: None, shown: ("nbd", "nbd"), is_memory: false, device: DeviceType::Disk,
         without: &[
             (StoreOption::Size, SIZE_OF_SERVER), (StoreOption::Cache, CACHE_OF_SERVER),
             (StoreOption::Format, BYTES_OF_SERVER), (StoreOption::Ca, NO_TLS), (StoreOption::Socket, NO_SOCKET),
@@ -218,7 +236,7 @@ pub const KINDS: [KindRow; 14] = [
     },
     KindRow {
         kind: StoreKind::Nbds, word: "nbds", place: PlaceForm::Server,
-        space: Some("nbd"), node: None, shown: ("nbd", "nbd"), is_memory: false,
+        space: Some("nbd"), node: None, shown: ("nbd", "nbd"), is_memory: false, device: DeviceType::Disk,
         without: &[
             (StoreOption::Size, SIZE_OF_SERVER), (StoreOption::Cache, CACHE_OF_SERVER),
             (StoreOption::Format, BYTES_OF_SERVER), (StoreOption::Socket, NO_SOCKET),
@@ -228,7 +246,7 @@ pub const KINDS: [KindRow; 14] = [
     },
     KindRow {
         kind: StoreKind::NbdUnix, word: "nbd+unix", place: PlaceForm::Socket,
-        space: Some("nbd+unix"), node: None, shown: ("nbd", "nbd"), is_memory: false,
+        space: Some("nbd+unix"), node: None, shown: ("nbd", "nbd"), is_memory: false, device: DeviceType::Disk,
         without: &[
             (StoreOption::Size, SIZE_OF_SERVER), (StoreOption::Cache, CACHE_OF_SERVER),
             (StoreOption::Format, BYTES_OF_SERVER), (StoreOption::Ca, NO_TLS),
@@ -238,7 +256,7 @@ pub const KINDS: [KindRow; 14] = [
     },
     KindRow {
         kind: StoreKind::Rbd, word: "rbd", place: PlaceForm::Image,
-        space: Some("rbd"), node: None, shown: ("rbd", "rbd"), is_memory: false,
+        space: Some("rbd"), node: None, shown: ("rbd", "rbd"), is_memory: false, device: DeviceType::Disk,
         without: &[
             (StoreOption::Cache, CACHE_OF_IMAGE), (StoreOption::Format, BYTES_OF_IMAGE),
         ],
@@ -247,7 +265,7 @@ pub const KINDS: [KindRow; 14] = [
     },
     KindRow {
         kind: StoreKind::Hyperscsi, word: "hyperscsi", place: PlaceForm::Device,
-        space: Some("hyperscsi"), node: None, shown: ("hyperscsi", "hyperscsi"), is_memory: false,
+        space: Some("hyperscsi"), node: None, shown: ("hyperscsi", "hyperscsi"), is_memory: false, device: DeviceType::Disk,
         without: &[
             (StoreOption::Size, SIZE_OF_DEVICE), (StoreOption::Cache, CACHE_OF_SERVER),
             (StoreOption::Format, BYTES_OF_SERVER),
@@ -257,7 +275,7 @@ pub const KINDS: [KindRow; 14] = [
     },
     KindRow {
         kind: StoreKind::Iscsi, word: "iscsi", place: PlaceForm::Lun,
-        space: Some("iscsi"), node: None, shown: ("iscsi", "iscsi"), is_memory: false,
+        space: Some("iscsi"), node: None, shown: ("iscsi", "iscsi"), is_memory: false, device: DeviceType::Disk,
         without: &[
             (StoreOption::Size, SIZE_OF_DISK), (StoreOption::Cache, CACHE_OF_SERVER),
             (StoreOption::Format, BYTES_OF_SERVER),
@@ -267,7 +285,7 @@ pub const KINDS: [KindRow; 14] = [
     },
     KindRow {
         kind: StoreKind::Snapshot, word: "snap", place: PlaceForm::Snapshot,
-        space: Some(""), node: Some(Node::File), shown: ("snapshot", "snapshot"), is_memory: false,
+        space: Some(""), node: Some(Node::File), shown: ("snapshot", "snapshot"), is_memory: false, device: DeviceType::Disk,
         without: &[
             (StoreOption::Size, SIZE_OF_SNAPSHOT), (StoreOption::BlockSize, BLOCKS_OF_LUN), (StoreOption::Cache, NO_WRITES),
             (StoreOption::Thin, NO_WRITES), (StoreOption::Format, FORMAT_OF_LUN), (StoreOption::Removable, NO_WRITES),
@@ -277,7 +295,7 @@ pub const KINDS: [KindRow; 14] = [
     },
     KindRow {
         kind: StoreKind::Stripe, word: "stripe", place: PlaceForm::Members { count_min: 2 },
-        space: None, node: None, shown: ("stripe", "stripe"), is_memory: false,
+        space: None, node: None, shown: ("stripe", "stripe"), is_memory: false, device: DeviceType::Disk,
         without: &[
             (StoreOption::Size, OF_MEMBERS), (StoreOption::BlockSize, OF_MEMBERS), (StoreOption::Cache, OF_MEMBERS),
             (StoreOption::Thin, OF_MEMBERS), (StoreOption::Format, OF_MEMBERS),
@@ -287,13 +305,24 @@ pub const KINDS: [KindRow; 14] = [
     },
     KindRow {
         kind: StoreKind::Concat, word: "concat", place: PlaceForm::Members { count_min: 1 },
-        space: None, node: None, shown: ("concat", "concat"), is_memory: false,
+        space: None, node: None, shown: ("concat", "concat"), is_memory: false, device: DeviceType::Disk,
         without: &[
             (StoreOption::Size, OF_MEMBERS), (StoreOption::BlockSize, OF_MEMBERS), (StoreOption::Cache, OF_MEMBERS),
             (StoreOption::Thin, OF_MEMBERS), (StoreOption::Format, OF_MEMBERS), (StoreOption::Chunk, NO_CHUNKS),
         ],
         title: "Concat",
         meaning: "1 to 16 named stores (`[[store]]`), one behind the other; more can be added at its end",
+    },
+    KindRow {
+        kind: StoreKind::Cdrom, word: "cdrom", place: PlaceForm::Disc,
+        space: Some(""), node: Some(Node::File), shown: ("cdrom", "cdrom"), is_memory: false, device: DeviceType::Optical,
+        without: &[
+            (StoreOption::Size, SIZE_OF_DISC), (StoreOption::BlockSize, BLOCKS_OF_DISC), (StoreOption::ReadOnly, DISC),
+            (StoreOption::Cache, DISC), (StoreOption::Thin, DISC), (StoreOption::Format, FORMAT_OF_DISC),
+            (StoreOption::Removable, REMOVABLE_DISC),
+        ],
+        title: "CD or DVD drive",
+        meaning: "a CD or DVD drive with an ISO file in it, or an empty one (`cdrom:`)",
     },
 ];
 
@@ -334,7 +363,7 @@ impl KindRow {
             PlaceForm::Device => Some(Family::Groups),
             PlaceForm::Lun => Some(Family::Targets),
             PlaceForm::Members { .. } => Some(Family::Compositions),
-            PlaceForm::Path | PlaceForm::Size | PlaceForm::Snapshot => None,
+            PlaceForm::Path | PlaceForm::Size | PlaceForm::Snapshot | PlaceForm::Disc => None,
         }
     }
 
@@ -403,6 +432,8 @@ pub(super) enum PlaceForm {
     Lun,
     /// A unit and a snapshot of it.
     Snapshot,
+    /// A path, or nothing.
+    Disc,
     /// The ids of named stores.
     Members {
         /// How many there are at least.
@@ -421,6 +452,7 @@ impl PlaceForm {
             Self::Device => "//GROUP/DEVICE",
             Self::Lun => "//HOST[:PORT]/TARGET/LUN",
             Self::Snapshot => "LUN@NAME",
+            Self::Disc => "[PATH]",
             Self::Members { .. } => "ID,...",
         }
     }
@@ -436,6 +468,7 @@ impl PlaceForm {
             Self::Device => "//[^?/]+/[^?/]+",
             Self::Lun => "//[^?/]+/[^?/]+/[0-9]{1,5}",
             Self::Snapshot => "[A-Za-z0-9._-]+@[A-Za-z0-9][A-Za-z0-9._-]{0,63}",
+            Self::Disc => "[^?]*",
             Self::Members { .. } => "[^?]+",
         }
     }

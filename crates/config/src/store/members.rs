@@ -136,6 +136,7 @@ impl NamedStore {
         } = &self.store;
         match (self.store.member_ids(), read_only, serial, removable) {
             ([_, ..], ..) => Err(wrong("members of its own")),
+            _ if !self.store.is_disk() => Err(wrong("a disc")),
             (_, true, ..) => Err(wrong("readonly")),
             (_, _, Some(_), _) => Err(wrong("a serial number")),
             (_, _, _, true) => Err(wrong("removable")),

@@ -809,6 +809,7 @@ mod tests {
                     StoreKind::Iscsi => "iscsi://h/iqn.2026-11.example:t/0?user=a&password_file=b",
                     StoreKind::Stripe => "stripe:a,b",
                     StoreKind::Concat => "concat:a",
+                    StoreKind::Cdrom => "cdrom:a",
                     StoreKind::Path
                     | StoreKind::File
                     | StoreKind::Block

@@ -55,6 +55,9 @@ impl StoreSpec {
             remedy,
         };
         match &self.at.place {
+            StorePlace::Path(_) if !self.is_disk() => Err(none(
+                "show the file of the disc in another drive".to_owned(),
+            )),
             StorePlace::Path(path) => match self.at.kind.row().node {
                 Some(node) if node.takes_files() => {
                     let mut directory = path.clone().into_os_string();
@@ -79,7 +82,8 @@ impl StoreSpec {
             | StorePlace::Export(_)
             | StorePlace::Device(_)
             | StorePlace::Lun(_)
-            | StorePlace::Members(_) => Err(none("name a lun whose store is a file".to_owned())),
+            | StorePlace::Members(_)
+            | StorePlace::Empty => Err(none("name a lun whose store is a file".to_owned())),
         }
     }
 

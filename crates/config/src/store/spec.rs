@@ -8,7 +8,7 @@ use super::device::GroupDevice;
 use super::escape::{IN_PATH, escape};
 use super::export::Export;
 use super::image::Image;
-use super::kind::{Node, StoreKind};
+use super::kind::{DeviceType, Node, StoreKind};
 use super::lun::FarLun;
 use crate::keys::size_text;
 use crate::{Place, Serial};
@@ -64,6 +64,8 @@ pub enum BlockSize {
     /// 512 bytes, which every initiator can boot from.
     #[default]
     B512,
+    /// 2048 bytes, those of a CD or DVD.
+    B2048,
     /// 4096 bytes.
     B4096,
 }
@@ -73,6 +75,7 @@ impl BlockSize {
     pub const fn bytes(self) -> u32 {
         match self {
             Self::B512 => 512,
+            Self::B2048 => 2048,
             Self::B4096 => 4096,
         }
     }
@@ -104,23 +107,38 @@ impl CacheMode {
 impl StoreSpec {
     /// A store with every option left out.
     pub fn new(at: StoreAt) -> Self {
+        let is_disc = at.kind.row().device == DeviceType::Optical;
         Self {
             text: at.to_string(),
             at,
             size_bytes: None,
-            block_size: BlockSize::default(),
-            read_only: false,
+            block_size: match is_disc {
+                true => BlockSize::B2048,
+                false => BlockSize::default(),
+            },
+            read_only: is_disc,
             cache: CacheMode::default(),
             thin: None,
             serial: None,
             format_raw: false,
-            removable: false,
+            removable: is_disc,
             ca: None,
             connections: None,
             retry_seconds: RETRY_SECONDS_DEFAULT,
             waits_for_lock: false,
             chunk_bytes: CHUNK_BYTES_DEFAULT,
         }
+    }
+
+    /// Whether its unit is a disk.
+    pub fn is_disk(&self) -> bool {
+        self.at.kind.row().device == DeviceType::Disk
+    }
+
+    /// Whether it takes no writes, and those who see it may change nothing else of it either. A drive may be reserved,
+    /// locked and ejected: only its disc is read-only.
+    pub fn is_read_only_disk(&self) -> bool {
+        self.read_only && self.is_disk()
     }
 
     /// The size that the configuration gives the store, in bytes.
@@ -170,6 +188,8 @@ pub enum StorePlace {
     Snapshot(SnapshotOf),
     /// Named stores.
     Members(Members),
+    /// Nothing: a drive without a disc.
+    Empty,
 }
 
 /// A `[[store]]` section.
@@ -247,6 +267,18 @@ impl StoreAt {
         }
     }
 
+    /// A drive with a file in it, or without one where the path is empty.
+    pub fn disc(path: impl Into<PathBuf>) -> Self {
+        let path = path.into();
+        Self {
+            kind: StoreKind::Cdrom,
+            place: match path.as_os_str().is_empty() {
+                true => StorePlace::Empty,
+                false => StorePlace::Path(path),
+            },
+        }
+    }
+
     /// Memory, or nothing at all, of a size in bytes.
     pub const fn sized(kind: StoreKind, size_bytes: u64) -> Self {
         Self {
@@ -265,7 +297,8 @@ impl StoreAt {
             | StorePlace::Image(_)
             | StorePlace::Device(_)
             | StorePlace::Lun(_)
-            | StorePlace::Members(_) => None,
+            | StorePlace::Members(_)
+            | StorePlace::Empty => None,
         }
     }
 
@@ -280,7 +313,7 @@ impl StoreAt {
             StorePlace::Device(device) => OsStr::new(device.text()),
             StorePlace::Lun(lun) => OsStr::new(lun.text()),
             StorePlace::Snapshot(snapshot) => return snapshot.at()?.medium(),
-            StorePlace::Size(_) | StorePlace::Members(_) => return None,
+            StorePlace::Size(_) | StorePlace::Members(_) | StorePlace::Empty => return None,
         };
         Some(Medium { space, name })
     }
@@ -341,7 +374,10 @@ impl StoreAt {
             StorePlace::Image(image) => image.below(directory),
             StorePlace::Device(device) => device.below(directory),
             StorePlace::Lun(lun) => lun.below(directory),
-            StorePlace::Size(_) | StorePlace::Snapshot(_) | StorePlace::Members(_) => {}
+            StorePlace::Size(_)
+            | StorePlace::Snapshot(_)
+            | StorePlace::Members(_)
+            | StorePlace::Empty => {}
         }
     }
 
@@ -353,7 +389,8 @@ impl StoreAt {
             | StorePlace::Image(_)
             | StorePlace::Device(_)
             | StorePlace::Lun(_)
-            | StorePlace::Members(_) => self.before_options(),
+            | StorePlace::Members(_)
+            | StorePlace::Empty => self.before_options(),
             // By whatever name the unit goes, it is the same store.
             StorePlace::Snapshot(snapshot) => match snapshot.at() {
                 Some(at) => format!("snap:{}", at.before_options()),
@@ -375,6 +412,7 @@ impl StoreAt {
             StorePlace::Lun(lun) => lun.text().to_owned(),
             StorePlace::Snapshot(snapshot) => snapshot.text(),
             StorePlace::Members(members) => members.text(),
+            StorePlace::Empty => String::new(),
         };
         let is_plain = word.is_empty();
         let reads_as_kind = place

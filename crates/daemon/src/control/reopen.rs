@@ -121,9 +121,14 @@ impl Daemon {
             .add_units(&self.plane)
             .map_err(failed)
             .inspect_err(|_| settle(&self.state, &old.model))?;
+        prepared
+            .exchange_media(old, &self.plane)
+            .map_err(failed)
+            .inspect_err(|_| settle(&self.state, &old.model))?;
         prepared.note_media(&self.state);
-        let added = prepared.added_positions();
-        self.accounts.admit(&self.plane, prepared.running(), added);
+        let opened = prepared.opened_positions();
+        self.accounts
+            .admit(&self.plane, prepared.running(), &opened);
         let mut applied = Applied {
             changes_text: false,
             revision: now.document.revision,
@@ -132,9 +137,10 @@ impl Daemon {
             unsettled: None,
         };
         let document = now.document.clone();
-        let added = prepared.added_positions().iter();
-        let mut added = added.filter_map(|at| prepared.running().units.get(*at));
-        let has_other_file = added.any(|unit| unit.opened.has_other_file);
+        let mut opened = opened
+            .iter()
+            .filter_map(|at| prepared.running().units.get(*at));
+        let has_other_file = opened.any(|unit| unit.opened.has_other_file);
         self.put_in_force(&now, prepared, &mut history, document, &mut applied);
         if has_other_file {
             self.note_other_file(lun);

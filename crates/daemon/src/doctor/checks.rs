@@ -42,6 +42,7 @@ const CHECKS: &[(&str, &str)] = &[
     ("store-stuck", "a store does not give a request back that was to end; it ends when the store does"),
     ("store-slow", "commands waited for the store for longer than slow_command_ms, within 5 minutes"),
     ("store-short", "a store has become smaller while it is served: what was behind its end is lost"),
+    ("disc-cut", "the file of a disc is no multiple of 2048 bytes: the rest is not served"),
     ("space", "a file system is nearly full, and thin files on it may still grow beyond what is left"),
     ("file-system", "a file system with stores does not answer"),
     ("snapshot-missed", "the schedule of a LUN could not take a snapshot; the message says why"),

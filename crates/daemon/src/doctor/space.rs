@@ -27,6 +27,9 @@ const SHORT: f64 = 0.2;
 /// With less than this free, of the whole, it will not be long.
 const ALMOST_FULL: f64 = 0.05;
 
+/// The length of a block of a disc.
+const DISC_BLOCK_BYTES: u64 = 2048;
+
 /// The unit of `st_blocks`, whatever the file system's blocks are.
 ///
 /// Spec: stat(2).
@@ -260,6 +263,11 @@ impl Room {
     }
 }
 
+fn is_drive(facts: &Facts<'_>, lun: &str) -> bool {
+    let mut units = facts.model.units().iter();
+    units.any(|unit| !unit.store.is_disk() && unit.to_string() == lun)
+}
+
 /// What is written to a file that has no name any more is lost when it is closed.
 pub(super) fn replaced_files(facts: &Facts<'_>) -> Vec<Finding> {
     let finding = |one: &Replaced| {
@@ -280,6 +288,15 @@ pub(super) fn replaced_files(facts: &Facts<'_>) -> Vec<Finding> {
                  add it",
             );
         }
+        if is_drive(facts, &one.lun) {
+            return of_lun(
+                Severity::Warning,
+                "file-replaced",
+                &one.lun,
+                format!("{path} is not the file that is in the drive any more"),
+                "load what is there now (tarn lun load ID), or another file (tarn lun load ID FILE)",
+            );
+        }
         let what = if one.by_another {
             format!("another file is at {path} than the one that is open")
         } else {
@@ -296,6 +313,21 @@ pub(super) fn replaced_files(facts: &Facts<'_>) -> Vec<Finding> {
         )
     };
     facts.room.replaced.iter().map(finding).collect()
+}
+
+/// The last bytes of the file of a disc that are no whole block.
+pub(super) fn cut_discs(facts: &Facts<'_>) -> Vec<Finding> {
+    let finding = |look: &FileLook| {
+        let rest = look.len_bytes.checked_sub(look.wanted_bytes?)?;
+        let is_cut = (1..DISC_BLOCK_BYTES).contains(&rest) && is_drive(facts, &look.lun);
+        let (path, len) = (look.path.display(), look.len_bytes);
+        let message = format!(
+            "{path} has {len} bytes, which are no multiple of {DISC_BLOCK_BYTES}: the last {rest} are not served"
+        );
+        let remedy = "get the image again, as this one was probably cut, and load it (tarn lun load ID FILE)";
+        is_cut.then(|| of_lun(Severity::Warning, "disc-cut", &look.lun, message, remedy))
+    };
+    facts.room.files.iter().filter_map(finding).collect()
 }
 
 /// Thin files may take more than there is. That alone is how thin files are used; it counts when

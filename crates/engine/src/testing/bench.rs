@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memory::{Buffer, Payload, Pool};
-use scsi::{NexusId, Owner, PortName, Principal, Profile, UnitAttention};
+use scsi::{DeviceType, NexusId, Owner, PortName, Principal, Profile, UnitAttention};
 use store::{HelperAnswer, IoFailure, IoTag};
 
 use super::cdb::Cdb;
@@ -74,6 +74,8 @@ pub struct Bench {
     pub reports: Vec<(usize, Report<TestPort>)>,
     /// Memory that the tests take away.
     ballast: Vec<Buffer>,
+    /// States are safe when a core is asked to save them, and the test has nothing to do with that.
+    pub saves_at_once: bool,
 }
 
 impl Bench {
@@ -113,11 +115,20 @@ impl Bench {
             over: Vec::new(),
             reports: Vec::new(),
             ballast: Vec::new(),
+            saves_at_once: false,
         };
         for _ in 0..units {
             bench.add_unit(|_| {});
         }
         bench
+    }
+
+    /// The same, whose states are safe at once.
+    pub fn saving(self) -> Self {
+        Self {
+            saves_at_once: true,
+            ..self
+        }
     }
 
     /// One unit, whose store is as `change` makes it.
@@ -345,6 +356,7 @@ impl Bench {
                     self.over.push(Over { who, session, left });
                 }
                 Some(report) => self.reports.push((core, report)),
+                None if self.saves_at_once && self.save_next(core) => {}
                 None => break,
             }
         }
@@ -535,10 +547,19 @@ impl Bench {
         self.settle();
     }
 
+    fn save_next(&mut self, core: usize) -> bool {
+        let engine = &mut self.cores[core];
+        let Some((unit, save)) = engine.carrier.to_keep.pop() else {
+            return false;
+        };
+        engine.handle_saved(unit, &Ok(next_version(&save)));
+        true
+    }
+
     /// The same; letters wait.
     pub fn keep_only(&mut self, is_safe: bool) {
         let save = |save: &Save| {
-            let version = Version(save.replaces.map_or(0, |replaced| replaced.0) + 1);
+            let version = next_version(save);
             let failed = || SaveError::Failed(io::Error::other("full"));
             is_safe.then_some(version).ok_or_else(failed)
         };
@@ -687,6 +708,11 @@ pub const fn visible(lun: u16, unit: u32) -> VisibleLun {
     }
 }
 
+/// The version that a save makes.
+fn next_version(save: &Save) -> Version {
+    Version(save.replaces.map_or(0, |replaced| replaced.0) + 1)
+}
+
 pub fn port_name(number: u32) -> PortName {
     let mut transport_id = [0; 24];
     transport_id[0] = 0x45;
@@ -701,6 +727,7 @@ pub fn port_name(number: u32) -> PortName {
 
 pub fn profile(capabilities: store::Capabilities) -> Profile {
     Profile {
+        device_type: DeviceType::Disk,
         identity: scsi::Identity {
             vendor: "TARN".to_owned(),
             product: "TEST".to_owned(),

@@ -130,7 +130,7 @@ fn a_flush_that_hangs_is_given_up_at_the_limit_and_not_before_and_commands_go_on
 
 #[test]
 fn an_eject_meanwhile_is_refused_and_one_that_is_out_is_flushed_all_the_same() {
-    let mut bench = Bench::new(1);
+    let mut bench = Bench::new(1).saving();
     bench.disk(0).take_next([Take::Ring]);
     write_through(&mut bench);
     eject(&mut bench, true);

@@ -118,7 +118,7 @@ fn a_medium_to_which_a_request_of_the_past_may_write_is_not_held() {
 
 #[test]
 fn a_medium_is_held_by_one_and_does_not_move_meanwhile() {
-    let mut bench = Bench::new(2);
+    let mut bench = Bench::new(2).saving();
     hold(&mut bench);
     assert_eq!(moved(&mut bench), [Ok(())]);
     assert!(

@@ -253,6 +253,7 @@ fn a_store_that_grows_by_a_part_that_may_lose_something_has_a_book_from_then_on(
 #[test]
 fn a_loss_that_is_met_after_an_eject_was_given_up_is_reported_by_the_next_one() {
     let (mut bench, who) = written();
+    bench.saves_at_once = true;
     bench.end_session(who);
     bench.disk(0).take_next([Take::Ring]);
     eject(&mut bench, false);

@@ -1,11 +1,13 @@
 //! A medium is ejected and loaded, by initiators and by an administrator.
 
-use scsi::Status;
-use store::IoFailure;
+use std::sync::Arc;
 
-use super::bench::{ABORT, Bench, FENCE, MOMENT, UNIT, in_every_order, visible};
+use scsi::Status;
+use store::{Capabilities, IoFailure};
+
+use super::bench::{ABORT, Bench, FENCE, MOMENT, UNIT, in_every_order, profile, visible};
 use super::cdb;
-use super::disk::Take;
+use super::disk::{Disk, Take, capabilities};
 use super::fence::choose_way;
 use super::outside::{GOOD, Receipt};
 use crate::{FlushFailure, Limits, MediumFailure, MediumOrder, News, Report};
@@ -57,7 +59,7 @@ fn is_in(bench: &Bench) -> bool {
 #[test]
 fn an_eject_waits_for_what_is_at_work_and_stops_what_comes() {
     for by_administrator in [false, true] {
-        let mut bench = Bench::new(2);
+        let mut bench = Bench::new(2).saving();
         let (ejector, writer, late) = (bench.log_in(0), bench.log_in(1), bench.log_in(1));
         bench.disk(1).take(Take::Ring);
         bench.send(writer, cdb::write(4, 2, 9));
@@ -100,7 +102,7 @@ fn a_write_whose_data_comes_after_the_eject_does_not_land() {
 }
 
 fn write_after_eject(is_loaded_before: bool) {
-    let mut bench = Bench::new(2);
+    let mut bench = Bench::new(2).saving();
     let (ejector, writer) = (bench.log_in(0), bench.log_in(1));
     let id = bench.send(
         writer,
@@ -122,7 +124,7 @@ fn write_after_eject(is_loaded_before: bool) {
 #[test]
 fn a_loaded_medium_has_its_data_and_everybody_is_told() {
     for by_administrator in [false, true] {
-        let mut bench = Bench::new(2);
+        let mut bench = Bench::new(2).saving();
         let (loader, other) = (bench.log_in(0), bench.log_in(1));
         bench.send(other, cdb::write(3, 1, 8));
         bench.send(other, cdb::start_stop(EJECT));
@@ -147,7 +149,7 @@ fn a_loaded_medium_has_its_data_and_everybody_is_told() {
 
 #[test]
 fn an_administrator_is_refused_while_somebody_prevents_and_holds_nobody_up() {
-    let mut bench = Bench::new(2);
+    let mut bench = Bench::new(2).saving();
     let (holder, other) = (bench.log_in(1), bench.log_in(0));
     bench.send(holder, cdb::prevent(true));
     assert_eq!(bench.answer(holder).end(), GOOD);
@@ -168,7 +170,7 @@ fn an_administrator_is_refused_while_somebody_prevents_and_holds_nobody_up() {
 /// The owner has the last word: PREVENT came while the medium was flushed.
 #[test]
 fn prevention_that_comes_during_an_eject_wins() {
-    let mut bench = Bench::new(2);
+    let mut bench = Bench::new(2).saving();
     let holder = bench.log_in(1);
     bench.disk(0).take_next([Take::Ring]);
     eject(&mut bench, false);
@@ -181,7 +183,7 @@ fn prevention_that_comes_during_an_eject_wins() {
 
 #[test]
 fn the_end_of_a_session_ends_what_it_prevents() {
-    let mut bench = Bench::new(2);
+    let mut bench = Bench::new(2).saving();
     let holder = bench.log_in(1);
     bench.send(holder, cdb::prevent(true));
     bench.end_session(holder);
@@ -200,7 +202,7 @@ fn preventing(bench: &Bench) -> usize {
 #[test]
 fn prevention_and_reservation_end_when_the_unit_gets_another_number() {
     for waits in [false, true] {
-        let mut bench = Bench::new(2);
+        let mut bench = Bench::new(2).saving();
         let (holder, other) = (bench.log_in(1), bench.log_in(0));
         for cdb in [cdb::prevent(true), cdb::reserve()] {
             bench.send(holder, cdb);
@@ -232,7 +234,7 @@ fn prevention_and_reservation_end_when_the_unit_gets_another_number() {
 
 #[test]
 fn an_order_that_moves_nothing_is_carried_out() {
-    let mut bench = Bench::new(1);
+    let mut bench = Bench::new(1).saving();
     order(&mut bench, MediumOrder::Load);
     eject(&mut bench, false);
     eject(&mut bench, true);
@@ -245,7 +247,7 @@ fn an_order_that_moves_nothing_is_carried_out() {
 
 #[test]
 fn commands_that_do_not_end_keep_the_medium_in_at_the_deadline_and_not_before() {
-    let mut bench = Bench::new(2);
+    let mut bench = Bench::new(2).saving();
     let (writer, late) = (bench.log_in(1), bench.log_in(1));
     bench.disk(1).take_next([Take::Ring]);
     bench.send(writer, cdb::write(0, 1, 9));
@@ -267,7 +269,7 @@ fn commands_that_do_not_end_keep_the_medium_in_at_the_deadline_and_not_before() 
 #[test]
 fn a_request_that_may_still_land_keeps_the_medium_in() {
     for is_given_up_before in [true, false] {
-        let mut bench = Bench::new(2);
+        let mut bench = Bench::new(2).saving();
         let writer = bench.log_in(1);
         bench.disk(1).take_next([Take::Ring]);
         bench.send(writer, cdb::write(0, 1, 9));
@@ -295,7 +297,7 @@ fn a_request_that_may_still_land_keeps_the_medium_in() {
 #[test]
 fn a_medium_that_cannot_be_flushed_stays_in() {
     let failure = IoFailure::Hardware { errno: 5 };
-    let mut bench = Bench::new(1);
+    let mut bench = Bench::new(1).saving();
     let other = bench.log_in(0);
     bench.disk(0).take_next([Take::Fail(failure.clone())]);
     eject(&mut bench, true);
@@ -308,7 +310,7 @@ fn a_medium_that_cannot_be_flushed_stays_in() {
 
 #[test]
 fn a_flush_that_hangs_keeps_the_medium_in_at_the_deadline_and_not_before() {
-    let mut bench = Bench::new(1);
+    let mut bench = Bench::new(1).saving();
     let other = bench.log_in(0);
     bench.disk(0).take_next([Take::Ring]);
     eject(&mut bench, false);
@@ -334,7 +336,7 @@ fn a_flush_that_hangs_keeps_the_medium_in_at_the_deadline_and_not_before() {
 #[test]
 fn the_flush_of_an_eject_is_given_up_when_it_hangs_on() {
     for take in [Take::Ring, Take::Pending] {
-        let mut bench = Bench::new(1);
+        let mut bench = Bench::new(1).saving();
         bench.disk(0).take_next([take.clone()]);
         eject(&mut bench, false);
         bench.pass(ABORT);
@@ -352,10 +354,71 @@ fn the_flush_of_an_eject_is_given_up_when_it_hangs_on() {
     }
 }
 
+#[test]
+fn an_eject_that_is_not_safe_has_not_happened() {
+    let mut bench = Bench::new(1);
+    let ejector = bench.log_in(0);
+    bench.send(ejector, cdb::start_stop(EJECT));
+    assert_eq!(bench.answers(ejector), []);
+    bench.keep(false);
+    assert_eq!(bench.answer(ejector).status, Status::CheckCondition);
+    assert!(is_in(&bench));
+    eject(&mut bench, false);
+    bench.keep(true);
+    assert_eq!(moved(&mut bench), [Ok(())]);
+    assert!(!is_in(&bench));
+    bench.end();
+}
+
+/// Puts another store, which is empty, in the place of that of each core.
+fn exchange(bench: &mut Bench, size_bytes: u64) -> Vec<bool> {
+    let capabilities = Capabilities {
+        size_bytes,
+        ..capabilities()
+    };
+    let (disk, profile) = (
+        Disk::new(&capabilities),
+        Arc::new(profile(capabilities.clone())),
+    );
+    let exchanged = bench.cores.iter_mut().map(|core| {
+        let store = disk.other_handle().store();
+        core.exchange_store(UNIT, &profile, store)
+    });
+    let exchanged = exchanged.collect();
+    bench.settle();
+    exchanged
+}
+
+#[test]
+fn an_exchanged_medium_is_reported_and_reservations_stay() {
+    let mut bench = Bench::new(2).saving();
+    let (holder, other) = (bench.log_in(0), bench.log_in(1));
+    bench.send(holder, cdb::write(3, 1, 8));
+    assert_eq!(bench.answer(holder).end(), GOOD);
+    bench.send(holder, cdb::reserve());
+    assert_eq!(bench.answer(holder).end(), GOOD);
+    assert_eq!(changes(&mut bench), 1);
+    eject(&mut bench, false);
+    assert_eq!(exchange(&mut bench, 4096 * cdb::BLOCK as u64), [true, true]);
+    assert!(!is_in(&bench));
+    order(&mut bench, MediumOrder::LoadAnother);
+    assert_eq!(moved(&mut bench), [Ok(()), Ok(())]);
+    assert_eq!(changes(&mut bench), 2);
+    assert_eq!(bench.cores[0].owner(UNIT).unwrap().shared().blocks, 4096);
+    bench.send(holder, cdb::read(3, 1));
+    assert_eq!(bench.answer(holder).end(), NOW_READY);
+    bench.send(holder, cdb::read(3, 1));
+    let read = bench.answer(holder);
+    assert_eq!((read.end(), read.data), (GOOD, vec![0; cdb::BLOCK]));
+    bench.send(other, cdb::read(3, 1));
+    assert_eq!(bench.answer(other).end().0, Status::ReservationConflict);
+    bench.end();
+}
+
 /// Although that of an eject hangs before it.
 #[test]
 fn a_last_flush_has_its_whole_time() {
-    let mut bench = Bench::new(1);
+    let mut bench = Bench::new(1).saving();
     bench.disk(0).take_next([Take::Ring, Take::Ring]);
     eject(&mut bench, false);
     bench.pass(ABORT);
@@ -372,7 +435,7 @@ fn a_last_flush_has_its_whole_time() {
 
 #[test]
 fn of_two_orders_at_once_one_is_carried_out() {
-    let mut bench = Bench::new(1);
+    let mut bench = Bench::new(1).saving();
     bench.disk(0).take_next([Take::Ring]);
     eject(&mut bench, false);
     order(&mut bench, MediumOrder::Load);
@@ -386,7 +449,7 @@ fn of_two_orders_at_once_one_is_carried_out() {
 /// It is not closed before the order has an answer.
 #[test]
 fn a_unit_whose_medium_is_being_moved_is_not_idle() {
-    let mut bench = Bench::new(1);
+    let mut bench = Bench::new(1).saving();
     bench.cores[0].move_medium(UNIT, MediumOrder::Load);
     assert!(!bench.cores[0].is_unit_idle(UNIT));
     bench.settle();
@@ -398,7 +461,7 @@ fn a_unit_whose_medium_is_being_moved_is_not_idle() {
 /// The order was given up, so commands went on, and what they wrote is not covered by its flush.
 #[test]
 fn the_last_flush_begins_when_that_of_an_eject_is_over() {
-    let mut bench = Bench::new(1);
+    let mut bench = Bench::new(1).saving();
     let writer = bench.log_in(0);
     bench.disk(0).take_next([Take::Ring]);
     eject(&mut bench, false);
@@ -424,7 +487,7 @@ fn the_last_flush_begins_when_that_of_an_eject_is_over() {
 /// As one of a store that had no room until now.
 #[test]
 fn a_flush_that_no_store_has_becomes_the_last_one() {
-    let mut bench = Bench::new(1);
+    let mut bench = Bench::new(1).saving();
     bench.disk(0).take_next([Take::Full]);
     eject(&mut bench, false);
     bench.cores[0].flush_unit(UNIT);
@@ -439,7 +502,7 @@ fn a_flush_that_no_store_has_becomes_the_last_one() {
 /// Also where deadlines were made shorter since the one before it began.
 #[test]
 fn a_last_flush_ends_at_its_own_deadline_and_not_at_that_of_the_one_before() {
-    let mut bench = Bench::new(1);
+    let mut bench = Bench::new(1).saving();
     bench.disk(0).take_next([Take::Ring]);
     eject(&mut bench, false);
     bench.cores[0].set_limits(&Limits {
@@ -460,7 +523,7 @@ fn a_last_flush_ends_at_its_own_deadline_and_not_at_that_of_the_one_before() {
 /// However late the core sees that.
 #[test]
 fn a_last_flush_that_waits_for_another_ends_at_its_deadline() {
-    let mut bench = Bench::new(1);
+    let mut bench = Bench::new(1).saving();
     bench.disk(0).take_next([Take::Ring]);
     eject(&mut bench, false);
     bench.cores[0].flush_unit(UNIT);
@@ -475,7 +538,7 @@ fn a_last_flush_that_waits_for_another_ends_at_its_deadline() {
 
 #[test]
 fn the_last_flush_of_a_unit_follows_that_of_an_eject() {
-    let mut bench = Bench::new(1);
+    let mut bench = Bench::new(1).saving();
     bench.disk(0).take_next([Take::Ring]);
     eject(&mut bench, false);
     bench.cores[0].flush_unit(UNIT);
@@ -498,7 +561,7 @@ fn the_last_flush_of_a_unit_follows_that_of_an_eject() {
 #[test]
 fn nothing_is_written_to_a_medium_that_was_ejected_whatever_the_order_of_letters() {
     let orders = in_every_order(|choose| {
-        let mut bench = Bench::new(3);
+        let mut bench = Bench::new(3).saving();
         let (ejector, writer) = (bench.log_in(1), bench.log_in(2));
         bench.send_only(ejector, cdb::start_stop(EJECT));
         bench.send_only(writer, cdb::compare_and_write(0, 1, 0, 2));

@@ -151,7 +151,7 @@ fn an_unmap_beside_orphans_is_refused_from_its_first_block_to_its_last() {
 
 #[test]
 fn a_medium_that_may_still_be_written_is_not_ejected() {
-    let mut bench = Bench::new(2);
+    let mut bench = Bench::new(2).saving();
     with_orphan(&mut bench);
     let who = bench.log_in(0);
     bench.send(who, cdb::start_stop(EJECT));
@@ -182,7 +182,7 @@ fn a_medium_that_may_still_be_written_is_not_ejected() {
 
 #[test]
 fn a_read_that_hangs_refuses_nothing_and_holds_no_fence_up() {
-    let mut bench = Bench::new(2);
+    let mut bench = Bench::new(2).saving();
     let (who, other) = (bench.log_in(1), bench.log_in(0));
     bench
         .disk(1)

@@ -17,8 +17,11 @@ use config::{StoreAt, StoreKind};
 use initiators::Groups;
 use keys::{GLOBAL, OF_DEVICE, OF_DRIVER, OF_GROUP, OF_HANDLER, OF_LUN, OF_TARGET};
 
-/// Handlers whose devices are disks on a file, a block device or nothing.
-const HANDLERS: &[&str] = &["vdisk_fileio", "vdisk_blockio", "vdisk_nullio"];
+/// Handlers whose devices are disks on a file, a block device or nothing, and drives.
+const HANDLERS: &[&str] = &["vdisk_fileio", "vdisk_blockio", "vdisk_nullio", CDROM];
+
+/// The handler of drives.
+const CDROM: &str = "vcdrom";
 
 /// What initiators go by where a device has no NAA designator.
 const EUI_64: &str = "an EUI-64 and a T10 vendor designator, made of t10_dev_id";
@@ -87,12 +90,17 @@ fn read_device(handler: &str, device: &Node, setup_id: u32, found: &mut Found) -
     let value = |key: &str| device.value_of(key);
     let is_set = |key: &str| value(key).is_some_and(is_yes);
     let store = match value("filename") {
+        path if handler == CDROM => StoreAt::disc(path.unwrap_or_default()),
         Some(path) => StoreAt::path(path.to_owned()),
         None => StoreAt::sized(StoreKind::Null, null_bytes(device)),
     };
     let mut unit = Unit::new(device.place.clone(), name, store);
-    unit.block_bytes = value("blocksize").map_or(512, |text| text.parse().unwrap_or(0));
     unit.is_guarded = is_guarded;
+    if handler == CDROM {
+        set_identity(handler, device, setup_id, &mut unit, found);
+        return Some(unit);
+    }
+    unit.block_bytes = value("blocksize").map_or(512, |text| text.parse().unwrap_or(0));
     unit.store.read_only = value("read_only").is_some_and(|text| !is_no(text));
     unit.store.removable = is_set("removable");
     unit.store.thin = value("thin_provisioned").map(is_yes);

@@ -155,7 +155,7 @@ fn move_views(found: &mut Found, moved: &[Option<usize>]) {
 }
 
 fn impossible(unit: &Unit) -> Option<(String, &'static str)> {
-    if !matches!(unit.block_bytes, 512 | 4096) {
+    if unit.store.is_disk() && !matches!(unit.block_bytes, 512 | 4096) {
         let message = format!(
             "blocks of {} bytes; Tarn has 512 and 4096, and another size would shift all data",
             unit.block_bytes
@@ -176,7 +176,8 @@ fn impossible(unit: &Unit) -> Option<(String, &'static str)> {
         | StorePlace::Device(_)
         | StorePlace::Lun(_)
         | StorePlace::Snapshot(_)
-        | StorePlace::Members(_) => return None,
+        | StorePlace::Members(_)
+        | StorePlace::Empty => return None,
     };
     let is_whole = size_bytes != 0
         && size_bytes <= config::SIZE_BYTES_MAX

@@ -454,6 +454,9 @@ pub(crate) struct TgtUnit<'a> {
     pub(crate) idle: Vec<&'a Node>,
 }
 
+/// The product of a disk for which none is set.
+pub(crate) const DISK: &str = "VIRTUAL-DISK";
+
 fn read_unit<'a>(target: &'a Node, store: &'a Node, is_direct: bool) -> TgtUnit<'a> {
     let value = |key: &str| {
         store
@@ -471,7 +474,7 @@ fn read_unit<'a>(target: &'a Node, store: &'a Node, is_direct: bool) -> TgtUnit<
         scsi_id: value("scsi_id"),
         scsi_sn: value("scsi_sn"),
         vendor: value("vendor_id").unwrap_or("IET"),
-        product: value("product_id").unwrap_or("VIRTUAL-DISK"),
+        product: value("product_id").unwrap_or(DISK),
         backing_type: value("bs-type").unwrap_or("rdwr"),
         device_type: value("device-type").unwrap_or("disk"),
         block_bytes: value("block-size").map(|text| text.parse().unwrap_or(0)),
@@ -517,15 +520,22 @@ impl TgtUnit<'_> {
             );
             unit.is_guarded = true;
         }
-        // The cache of an image of Ceph is off.
-        if self.backing_type != "rbd" {
-            unit.set_cache(self.is_through, self.is_unbuffered);
+        if unit.store.is_disk() {
+            // The cache of an image of Ceph is off.
+            if self.backing_type != "rbd" {
+                unit.set_cache(self.is_through, self.is_unbuffered);
+            }
+            unit.block_bytes = self.block_bytes.unwrap_or(512);
+            unit.store.read_only = self.read_only;
+            unit.store.removable = self.removable;
+            unit.store.thin = Some(self.thin);
         }
-        unit.block_bytes = self.block_bytes.unwrap_or(512);
-        unit.store.read_only = self.read_only;
-        unit.store.removable = self.removable;
-        unit.store.thin = Some(self.thin);
-        unit.inquiry = (self.vendor.to_owned(), self.product.to_owned());
+        let product = match (self.product, unit.store.is_disk()) {
+            // Where nothing is set, it depends on the type.
+            (DISK, false) => "VIRTUAL-CDROM",
+            (product, _) => product,
+        };
+        unit.inquiry = (self.vendor.to_owned(), product.to_owned());
         self.set_identity(tid, lun, &mut unit);
         if self.is_direct {
             let message = "a direct-store shows serial number, vendor and product of the device behind it, \
@@ -541,6 +551,13 @@ impl TgtUnit<'_> {
         match (self.device_type, self.backing_type) {
             ("disk", "rdwr" | "aio") => Some(StoreSpec::new(StoreAt::path(self.path.clone()))),
             ("disk", "rbd") => rbd::store(&self.path, self.options),
+            ("cd" | "cd/dvd", "rdwr" | "aio") => Some(StoreSpec::new(StoreAt::disc(
+                // As `tgtadm` shows a drive without a disc.
+                Some(&self.path)
+                    .filter(|path| *path != "None")
+                    .cloned()
+                    .unwrap_or_default(),
+            ))),
             _ => None,
         }
     }

@@ -10,8 +10,8 @@ use engine::{MediumFailure, MediumOrder};
 use super::{MEDIUM_PATIENCE, MediumReport};
 use crate::handle::{ANSWER_PATIENCE, Handle};
 use crate::letter::Letter;
-use crate::plan::UnitIndex;
-use crate::receipt::NoAnswer;
+use crate::plan::{Exchange, UnitIndex};
+use crate::receipt::{AddUnitError, NoAnswer};
 use crate::reserved::ReservationReport;
 
 impl Handle {
@@ -45,6 +45,32 @@ impl Handle {
             answered.recv_timeout(left).map_err(|_| NoAnswer)
         };
         answers.into_iter().map(wait).collect()
+    }
+
+    /// Has another store stand for the medium of a unit, which is held meanwhile. It is in when it is loaded; nexuses,
+    /// reservations and modes are as before.
+    ///
+    /// # Errors
+    ///
+    /// The medium cannot be held, or a core cannot exchange it: then some cores may have, and the unit has to be opened
+    /// anew.
+    pub fn exchange_store(&self, exchange: Exchange) -> Result<(), ExchangeError> {
+        let held = self.hold_media(&[exchange.unit], ANSWER_PATIENCE);
+        let held = held.map_err(|_| ExchangeError::NotHeld)?;
+        let (report, reports) = mpsc::channel();
+        let exchange = Arc::new(exchange);
+        for post in &self.posts {
+            let (exchange, report) = (Arc::clone(&exchange), report.clone());
+            post.push(Letter::Exchange { exchange, report });
+        }
+        let until = Instant::now() + ANSWER_PATIENCE;
+        for _ in &self.posts {
+            let left = until.saturating_duration_since(Instant::now());
+            let one = reports.recv_timeout(left);
+            one.unwrap_or_else(|_| Err(NoAnswer.into()))?;
+        }
+        drop(held);
+        Ok(())
     }
 
     fn order_medium(
@@ -177,6 +203,17 @@ pub enum NotHeld {
     Refused(MediumFailure),
     /// Its owner has not answered in time.
     NoAnswer,
+}
+
+/// Why no other store stands for the medium of a unit.
+#[derive(Debug, thiserror::Error)]
+pub enum ExchangeError {
+    /// Commands are at work on it, or it moves. Nothing has changed.
+    #[error("its medium cannot be held: commands are at work on it, or it is being moved")]
+    NotHeld,
+    /// A core has not exchanged it; others may have.
+    #[error(transparent)]
+    Core(#[from] AddUnitError),
 }
 
 /// Media that are held. Dropping it releases them, too.

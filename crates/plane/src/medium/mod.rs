@@ -3,7 +3,7 @@
 mod core;
 mod handle;
 
-pub use handle::{Closed, Hold, NotHeld};
+pub use handle::{Closed, ExchangeError, Hold, NotHeld};
 
 use std::collections::HashMap;
 use std::sync::mpsc::Sender;

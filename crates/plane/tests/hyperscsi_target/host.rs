@@ -16,7 +16,7 @@ use plane::{
     Version, VisibleLun, VisibleTarget,
 };
 use reactor::{Listener, Site};
-use scsi::{Identity, Limits, TargetPort};
+use scsi::{DeviceType, Identity, Limits, TargetPort};
 use store::{MemoryDisk, SharedStore};
 
 use crate::PATIENCE;
@@ -104,6 +104,7 @@ fn unit(name: &str, store: Arc<dyn SharedStore>) -> UnitPlan {
     UnitPlan {
         name: name.to_owned(),
         profile: scsi::Profile {
+            device_type: DeviceType::Disk,
             identity,
             limits: Limits::default(),
             capabilities: store.capabilities(),

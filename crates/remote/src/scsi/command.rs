@@ -129,7 +129,9 @@ pub(crate) fn command(job: &Job, facts: &Facts) -> Cdb {
 #[non_exhaustive]
 pub enum Unfit {
     /// It is no disk.
-    #[error("it is no disk")]
+    #[error(
+        "it is no disk; CD and DVD drives and other devices are used by an initiator of the system"
+    )]
     NoDisk,
     /// Blocks of the device are other ones than those of the disk.
     #[error("its blocks have {device_bytes} bytes, those of the disk {block_bytes}; {remedy}")]
@@ -219,6 +221,10 @@ impl Facts {
         };
         if let Some(data) = ask(inquiry(None))? {
             facts.take_inquiry(&data);
+        }
+        if !facts.is_disk {
+            // What else is asked for is of disks.
+            return Ok(Some(facts));
         }
         let capacity = ask(read_capacity())?;
         if capacity

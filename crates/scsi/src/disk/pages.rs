@@ -8,11 +8,12 @@
 )]
 
 use super::Disk;
+use crate::sam::device_type::DeviceType;
 use crate::sam::sense::Sense;
 use crate::spc::mode::{length_error, wrong_at};
 use crate::spc::parameters::{Modes, PageCode};
 use crate::spc::peripheral::Peripheral;
-use crate::table::row::{DeviceType, Features};
+use crate::table::row::Features;
 
 const BLOCK_LIMITS: u8 = 0xb0;
 const CHARACTERISTICS: u8 = 0xb1;

@@ -140,6 +140,32 @@ impl Disk {
         self.read_request(lba, job.blocks)
     }
 
+    /// Reads blocks that the CDB names in a form of its own.
+    pub(crate) fn start_read_at(
+        &self,
+        job: &mut Job,
+        (lba, blocks): (u64, u32),
+        data_in_length: u32,
+    ) -> Step {
+        let end = lba.saturating_add(u64::from(blocks));
+        if lba >= self.blocks || end > self.blocks {
+            let sense = Sense::illegal_request(SenseCode::LBA_OUT_OF_RANGE);
+            return Step::Done(job.refused(sense));
+        }
+        if blocks > self.transfer_blocks_max {
+            return Step::Done(job.refused(Sense::invalid_byte_in_cdb(6)));
+        }
+        let room = u64::from(data_in_length).div_ceil(self.block_bytes().max(1));
+        job.lba = lba;
+        job.blocks = u64::from(blocks).min(room);
+        job.transfer_length = u64::from(blocks).saturating_mul(self.block_bytes());
+        if job.blocks == 0 {
+            return Self::good(job);
+        }
+        job.work = Work::Read;
+        self.read_request(lba, job.blocks)
+    }
+
     /// A read of no blocks, or for which the initiator has no room.
     #[cold]
     fn read_nothing(job: &mut Job, blocks: u32, asked: &Asked<'_>) -> Step {

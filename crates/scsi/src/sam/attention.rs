@@ -35,6 +35,8 @@ pub enum UnitAttention {
     SpaceLow,
     /// 3F/03: vendor, product or revision are others.
     InquiryDataChanged,
+    /// 5A/01: an administrator wants the medium, whose removal the nexus prevents.
+    MediumRemovalRequest,
     /// 3F/0E: units came or went.
     ReportedLunsChanged,
 }
@@ -56,6 +58,7 @@ impl UnitAttention {
             Self::CapacityChanged => SenseCode::CAPACITY_DATA_HAS_CHANGED,
             Self::SpaceLow => SenseCode::THIN_PROVISIONING_SOFT_THRESHOLD_REACHED,
             Self::InquiryDataChanged => SenseCode::INQUIRY_DATA_HAS_CHANGED,
+            Self::MediumRemovalRequest => SenseCode::OPERATOR_MEDIUM_REMOVAL_REQUEST,
             Self::ReportedLunsChanged => SenseCode::REPORTED_LUNS_DATA_HAS_CHANGED,
         }
     }
@@ -87,6 +90,7 @@ impl UnitAttention {
             | Self::CapacityChanged
             | Self::SpaceLow
             | Self::InquiryDataChanged
+            | Self::MediumRemovalRequest
             | Self::ReportedLunsChanged => u8::MAX,
         }
     }

@@ -45,6 +45,13 @@ pub enum ChangeKind {
     },
     /// An administrator puts the medium in again.
     Load,
+    /// An administrator has put another medium in the place of the one that was there, which was out.
+    LoadAnother {
+        /// Its capacity. Nothing is said of that beside the medium.
+        blocks: u64,
+    },
+    /// An administrator wants the medium, and a nexus prevents its removal.
+    EjectWish,
     /// An administrator ends all reservations and registrations.
     ClearReservations,
     /// Little is left of the space that the unit may take.

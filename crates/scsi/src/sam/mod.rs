@@ -6,6 +6,7 @@ pub(crate) mod attention;
 pub(crate) mod cdb;
 pub(crate) mod change;
 pub(crate) mod command;
+pub(crate) mod device_type;
 pub(crate) mod failure;
 pub(crate) mod failures;
 pub(crate) mod lun;

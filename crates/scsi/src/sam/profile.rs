@@ -2,6 +2,8 @@
 
 use store::Capabilities;
 
+use super::device_type::DeviceType;
+
 /// A target port through which a unit can be reached.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct TargetPort {
@@ -90,6 +92,8 @@ impl Default for Limits {
 /// Everything about a unit that does not change; every core and the owner hold the same one.
 #[derive(Clone, Debug)]
 pub struct Profile {
+    /// What the unit is.
+    pub device_type: DeviceType,
     /// Names.
     pub identity: Identity,
     /// Limits.

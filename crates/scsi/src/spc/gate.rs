@@ -56,6 +56,21 @@ impl Shut {
     }
 }
 
+/// What became of the medium of a drive.
+///
+/// Spec: MMC-6, Media event.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum MediaEvent {
+    /// Nothing that the nexus has not heard of.
+    None,
+    /// An administrator wants it.
+    EjectRequest,
+    /// One came.
+    NewMedia,
+    /// It is gone.
+    Removal,
+}
+
 /// A nexus that is attached on this core.
 #[derive(Debug)]
 pub(crate) struct Gate {
@@ -63,6 +78,8 @@ pub(crate) struct Gate {
     pub(crate) tasks: TaskSet,
     attentions: AttentionQueue,
     blocked: Blocked,
+    /// What the nexus has heard of the medium: moves and wishes.
+    heard: (u64, u64),
     /// As the unit's.
     shut: Shut,
     /// Something must be looked at before a command may run. Tested once per command.
@@ -82,6 +99,7 @@ impl Gate {
             tasks: TaskSet::default(),
             attentions: AttentionQueue::default(),
             blocked: Blocked::NONE,
+            heard: (shared.moves, shared.wishes),
             shut,
             is_gated: false,
         };
@@ -106,6 +124,25 @@ impl Gate {
         let attention = self.attentions.pop();
         self.refresh(shared);
         attention
+    }
+
+    /// What the nexus has not heard of the medium; the next one when this was told.
+    pub(crate) fn media_event(&mut self, shared: &Shared, is_told: bool) -> MediaEvent {
+        let (moves, wishes) = self.heard;
+        let (event, heard) = if shared.is_ejected || wishes == shared.wishes {
+            let event = match (moves == shared.moves, shared.is_ejected) {
+                (true, _) => MediaEvent::None,
+                (false, false) => MediaEvent::NewMedia,
+                (false, true) => MediaEvent::Removal,
+            };
+            (event, (shared.moves, shared.wishes))
+        } else {
+            (MediaEvent::EjectRequest, (moves, shared.wishes))
+        };
+        if is_told {
+            self.heard = heard;
+        }
+        event
     }
 
     /// Another command has reported what the unit attention would report.

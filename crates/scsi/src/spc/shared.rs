@@ -26,12 +26,17 @@ pub struct Shared {
     pub reservations: Reservations,
     /// START STOP UNIT stopped the unit.
     pub is_stopped: bool,
-    /// START STOP UNIT or an administrator ejected the medium. Not kept over a restart: the unit
-    /// starts with its medium in, as a drive that is switched on pulls in what lies in its tray.
+    /// START STOP UNIT or an administrator ejected the medium, or there is none. An eject is kept over a restart.
     pub is_ejected: bool,
     /// The generation since which the medium is out, or was for the last time. A command acts on the medium that was in
     /// when it began, and on no later one, which may be another.
     pub ejected_at: u64,
+    /// What commands that need a medium are answered with where there is none.
+    pub absent: SenseCode,
+    /// How often the medium went or came.
+    pub moves: u64,
+    /// How often an administrator wanted it, and an initiator prevented that.
+    pub wishes: u64,
     /// Who prevents the removal of the medium.
     ///
     /// Spec: SPC-4, PREVENT ALLOW MEDIUM REMOVAL.
@@ -88,14 +93,19 @@ impl Shared {
     /// NOT READY, MEDIUM NOT PRESENT where the medium is out.
     pub(crate) const fn check_medium(&self) -> Result<(), Sense> {
         if self.is_ejected {
-            return Err(Self::no_medium());
+            return Err(self.no_medium());
         }
         Ok(())
     }
 
     /// NOT READY, MEDIUM NOT PRESENT.
-    pub(crate) const fn no_medium() -> Sense {
-        Sense::new(SenseKey::NotReady, SenseCode::MEDIUM_NOT_PRESENT)
+    pub(crate) const fn no_medium(&self) -> Sense {
+        Sense::new(SenseKey::NotReady, self.absent)
+    }
+
+    /// Whether the tray of a drive is open.
+    pub(crate) fn is_open(&self) -> bool {
+        self.is_ejected && self.absent == SenseCode::MEDIUM_NOT_PRESENT_TRAY_OPEN
     }
 
     /// Whether nobody keeps the medium where it is. Prevention locks the drive: an initiator can neither
@@ -110,19 +120,31 @@ impl Shared {
         Ok(())
     }
 
-    /// Takes the medium out, which changes nothing where it is out. A nexus that prevents that goes on
-    /// to do so for the time when the medium is in again.
-    pub(crate) fn eject(&mut self, force: bool) -> Result<(), Sense> {
+    /// Takes the medium out, which changes nothing where it is out, but that the tray of an empty drive opens. A nexus
+    /// that prevents that goes on to do so for the time when the medium is in again. `absent` is what commands are
+    /// answered with from now on.
+    pub(crate) fn eject(&mut self, force: bool, absent: SenseCode) -> Result<(), Sense> {
         if !force && !self.is_ejected {
             self.check_removal()?;
         }
-        if !self.is_ejected {
-            self.is_ejected = true;
-            // The snapshot that is being made.
-            self.ejected_at = self.generation + 1;
-        }
+        self.take_out();
+        self.absent = absent;
         self.is_stopped = false;
         Ok(())
+    }
+
+    /// The medium is out from the snapshot on that is being made.
+    pub(crate) const fn take_out(&mut self) {
+        if !self.is_ejected {
+            self.is_ejected = true;
+            self.ejected_at = self.generation + 1;
+            self.moves += 1;
+        }
+    }
+
+    /// Whether a restart finds the medium out.
+    pub(crate) const fn is_kept_out(&self) -> bool {
+        self.is_ejected && self.blocks > 0
     }
 
     /// The nexus prevents nothing any more.

@@ -8,14 +8,16 @@ use super::field::{fields_of, length_of, usage_of};
 use super::row::Direction::{In, None as No, Out};
 use super::row::Requires::{Fixed, Nothing, Removable, Thick, Thin};
 use super::row::{
-    CommandKind, CommandSpec, DeviceTypes, DiskOperation, Features, Operation, OwnerOperation,
-    SpcOperation, Traits, unknown_command,
+    CommandKind, CommandSpec, DeviceTypes, DiskOperation, Features, Operation, OpticalOperation,
+    OwnerOperation, SpcOperation, Traits, unknown_command,
 };
 use crate::sam::cdb::Cdb;
 use crate::sam::sense::Sense;
 
 const ALL: DeviceTypes = DeviceTypes::ALL;
 const DISK: DeviceTypes = DeviceTypes::DISK;
+const CDVD: DeviceTypes = DeviceTypes::OPTICAL;
+const BLKS: DeviceTypes = DeviceTypes::BLOCKS;
 
 const NONE: Traits = Traits::NONE;
 const WRITES: Traits = Traits::WRITES;
@@ -37,6 +39,9 @@ macro_rules! operation {
     };
     (Disk $name:ident) => {
         Operation::Disk(DiskOperation::$name)
+    };
+    (Mmc $name:ident) => {
+        Operation::Optical(OpticalOperation::$name)
     };
     (Owned $name:ident) => {
         Operation::Owned(OwnerOperation::$name)
@@ -83,10 +88,11 @@ pub static COMMANDS: &[CommandSpec] = table![
     ALL  "1a 08 ffff AA 00"                       In  Reads  ANSWERS         Nothing   30  Spc ModeSense                   "MODE SENSE (6)";
     DISK "1b 01 0000 05 00"                       No  Alters CHANGES_IF_LOST Fixed     120 Owned StartStopUnit             "START STOP UNIT";
     DISK "1b 01 0000 07 00"                       No  Alters CHANGES_IF_LOST Removable 120 Owned StartStopUnit             "START STOP UNIT";
+    CDVD "1b 01 0000 03 00"                      No  Alters CHANGES_IF_LOST Nothing   120 Owned StartStopUnit              "START STOP UNIT";
     ALL  "1d 14 0000 00 00"                       No  Alters NONE            Nothing   30  Spc SendDiagnostic              "SEND DIAGNOSTIC";
     ALL  "1e 000000 01 00"                        No  Alters CHANGES         Removable 30  Owned PreventAllowMediumRemoval "PREVENT ALLOW MEDIUM REMOVAL";
-    DISK "25 00 00000000 0000 00 00"              In  Always DESCRIBES       Nothing   30  Disk ReadCapacity10             "READ CAPACITY (10)";
-    DISK "28 18 LLLLLLLL 1f NNNN 00"              In  Reads  NONE            Nothing   30  Disk Read                       "READ (10)";
+    BLKS "25 00 00000000 0000 00 00"              In  Always DESCRIBES       Nothing   30  Disk ReadCapacity10             "READ CAPACITY (10)";
+    BLKS "28 18 LLLLLLLL 1f NNNN 00"              In  Reads  NONE            Nothing   30  Disk Read                       "READ (10)";
     DISK "2a 18 LLLLLLLL 1f NNNN 00"              Out Alters WRITES          Nothing   30  Disk Write                      "WRITE (10)";
     DISK "2e 12 LLLLLLLL 1f NNNN 00"              Out Alters WRITES          Nothing   30  Disk WriteAndVerify             "WRITE AND VERIFY (10)";
     DISK "2f 16 LLLLLLLL 1f NNNN 00"              Out Reads  NONE            Nothing   120 Disk Verify                     "VERIFY (10)";
@@ -96,7 +102,12 @@ pub static COMMANDS: &[CommandSpec] = table![
     DISK "41 08 LLLLLLLL 1f NNNN 00"              Out Alters WRITES          Thin      120 Disk WriteSame                  "WRITE SAME (10)";
     DISK "41 00 LLLLLLLL 1f NNNN 00"              Out Alters WRITES          Thick     120 Disk WriteSame                  "WRITE SAME (10)";
     DISK "42 00 00000000 1f PPPP 00"              Out Alters WRITES          Thin      120 Disk Unmap                      "UNMAP";
+    CDVD "43 02 0f 000000 ff AAAA 00"            In  Reads  NONE            Nothing   30  Mmc ReadToc                      "READ TOC/PMA/ATIP";
+    CDVD "46 03 ffff 000000 AAAA 00"             In  Always AT_ALL_TIMES    Nothing   30  Mmc GetConfiguration             "GET CONFIGURATION";
+    CDVD "4a 01 0000 ff 0000 AAAA 00"            In  Always AT_ALL_TIMES    Nothing   30  Mmc GetEventStatus               "GET EVENT STATUS NOTIFICATION";
     ALL  "4d 00 ffff 000000 AAAA 00"              In  Always ANSWERS_IF_LOST Nothing   30  Spc LogSense                    "LOG SENSE";
+    CDVD "51 07 0000000000 AAAA 00"              In  Reads  NONE            Nothing   30  Mmc ReadDiscInformation          "READ DISC INFORMATION";
+    CDVD "52 07 ffffffff 00 AAAA 00"             In  Reads  NONE            Nothing   30  Mmc ReadTrackInformation         "READ TRACK INFORMATION";
     ALL  "55 11 00000000 00 PPPP 00"              Out Alters CHANGES         Nothing   30  Owned ModeSelect                "MODE SELECT (10)";
     ALL  "56 00 00000000 000000 00"               No  Always CHANGES         Nothing   30  Owned Reserve                   "RESERVE (10)";
     ALL  "57 00 00000000 000000 00"               No  Always ANSWERS         Nothing   30  Owned Release                   "RELEASE (10)";
@@ -130,11 +141,17 @@ pub static COMMANDS: &[CommandSpec] = table![
     ALL  "a3:ea 00000000 AAAAAAAA 00 00"          In  Asks   ANSWERS_IF_LOST Nothing   30  Spc ReportTargetPortGroups      "REPORT TARGET PORT GROUPS";
     ALL  "a3:0c 87 ff ffff AAAAAAAA 00 00"        In  Reads  ANSWERS         Nothing   30  Spc ReportOperationCodes        "REPORT SUPPORTED OPERATION CODES";
     ALL  "a3:0d 80 000000 AAAAAAAA 00 00"         In  Reads  ANSWERS         Nothing   30  Spc ReportTaskManagement        "REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS";
-    DISK "a8 18 LLLLLLLL NNNNNNNN 1f 00"          In  Reads  NONE            Nothing   30  Disk Read                       "READ (12)";
+    CDVD "a4 00 ffffffff 00 ff AAAA ff 00"       In  Reads  ANSWERS         Nothing   30  Mmc ReportKey                    "REPORT KEY";
+    BLKS "a8 18 LLLLLLLL NNNNNNNN 1f 00"          In  Reads  NONE            Nothing   30  Disk Read                       "READ (12)";
     DISK "aa 18 LLLLLLLL NNNNNNNN 1f 00"          Out Alters WRITES          Nothing   30  Disk Write                      "WRITE (12)";
+    CDVD "ad 0f ffffffff ff ff AAAA c0 00"       In  Reads  NONE            Nothing   30  Mmc ReadDiscStructure            "READ DISC STRUCTURE";
     DISK "ae 12 LLLLLLLL NNNNNNNN 1f 00"          Out Alters WRITES          Nothing   30  Disk WriteAndVerify             "WRITE AND VERIFY (12)";
     DISK "af 16 LLLLLLLL NNNNNNNN 1f 00"          Out Reads  NONE            Nothing   120 Disk Verify                     "VERIFY (12)";
     DISK "b7 1f ffffffff AAAAAAAA 00 00"          In  Reads  NONE            Nothing   30  Disk ReadDefectData12           "READ DEFECT DATA (12)";
+    CDVD "b9 1c 00 ffffff ffffff 10 00 00"       In  Reads  NONE            Nothing   30  Mmc ReadCdMsf                    "READ CD MSF";
+    CDVD "bb 03 ffffffff 0000000000 00"          No  Reads  ANSWERS         Nothing   30  Mmc SetSpeed                     "SET CD SPEED";
+    CDVD "bd 00 000000000000 AAAA 00 00"         In  Reads  ANSWERS         Nothing   30  Mmc MechanismStatus              "MECHANISM STATUS";
+    CDVD "be 1c LLLLLLLL NNNNNN 10 00 00"        In  Reads  NONE            Nothing   30  Mmc ReadCd                       "READ CD";
 ];
 
 /// No command has this operation code.
@@ -239,7 +256,7 @@ mod tests {
             let codes = (0..=u8::MAX).filter(move |&code| kind_of(code) == kind);
             codes.collect::<Vec<u8>>()
         };
-        assert_eq!(of(CommandKind::Read), [0x08, 0x28, 0x88, 0xa8]);
+        assert_eq!(of(CommandKind::Read), [0x08, 0x28, 0x88, 0xa8, 0xb9, 0xbe]);
         assert_eq!(
             of(CommandKind::Write),
             [

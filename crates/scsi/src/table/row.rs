@@ -3,6 +3,7 @@
 use super::access::AccessClass;
 use super::field::Fields;
 use crate::sam::cdb::Cdb;
+use crate::sam::device_type::DeviceType;
 use crate::sam::sense::{Sense, SenseCode};
 
 /// Which way parameter data or blocks go.
@@ -16,16 +17,6 @@ pub enum Direction {
     Out,
 }
 
-/// PERIPHERAL DEVICE TYPE: what a logical unit is.
-///
-/// Spec: SPC-5, INQUIRY, peripheral device type.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[repr(u8)]
-pub enum DeviceType {
-    /// A direct access block device (SBC).
-    Disk = 0x00,
-}
-
 /// The device types that have a command.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct DeviceTypes(u32);
@@ -35,6 +26,10 @@ impl DeviceTypes {
     pub const ALL: Self = Self(u32::MAX);
     /// Disks only.
     pub const DISK: Self = Self::of(DeviceType::Disk);
+    /// CD and DVD drives only.
+    pub const OPTICAL: Self = Self::of(DeviceType::Optical);
+    /// Both.
+    pub const BLOCKS: Self = Self(Self::DISK.0 | Self::OPTICAL.0);
 
     const fn of(device_type: DeviceType) -> Self {
         Self(1 << device_type as u8)
@@ -122,6 +117,8 @@ pub(crate) enum Operation {
     Spc(SpcOperation),
     /// The disk.
     Disk(DiskOperation),
+    /// The CD or DVD drive.
+    Optical(OpticalOperation),
     /// The owner: it changes state that all cores share.
     Owned(OwnerOperation),
 }
@@ -160,6 +157,22 @@ pub(crate) enum DiskOperation {
     ReadCapacity16,
     ReadDefectData10,
     ReadDefectData12,
+}
+
+/// Commands of MMC.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum OpticalOperation {
+    ReadToc,
+    GetConfiguration,
+    GetEventStatus,
+    ReadDiscInformation,
+    ReadTrackInformation,
+    ReportKey,
+    ReadDiscStructure,
+    ReadCdMsf,
+    SetSpeed,
+    MechanismStatus,
+    ReadCd,
 }
 
 /// Commands that the owner core executes.
@@ -242,8 +255,14 @@ impl CommandSpec {
             return CommandKind::Write;
         }
         match self.operation {
-            Operation::Disk(DiskOperation::Read) => CommandKind::Read,
-            Operation::Spc(_) | Operation::Disk(_) | Operation::Owned(_) => CommandKind::Other,
+            Operation::Disk(DiskOperation::Read)
+            | Operation::Optical(OpticalOperation::ReadCd | OpticalOperation::ReadCdMsf) => {
+                CommandKind::Read
+            }
+            Operation::Spc(_)
+            | Operation::Disk(_)
+            | Operation::Optical(_)
+            | Operation::Owned(_) => CommandKind::Other,
         }
     }
 

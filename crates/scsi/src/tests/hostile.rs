@@ -10,9 +10,19 @@ fn action_byte(row: &CommandSpec) -> u8 {
         .map_or(0, |action| u8::try_from(action).unwrap())
 }
 
+/// Units that between them have every row.
+pub(super) fn every_kind() -> [Profile; 4] {
+    let (mut thick, mut fixed) = (profile(), profile());
+    thick.capabilities.thin = false;
+    fixed.identity.removable = false;
+    let mut removable = profile();
+    removable.identity.removable = true;
+    [thick, fixed, removable, optical::dvd_profile()]
+}
+
 fn features(profile: &Profile) -> Features {
     Features {
-        device_type: DeviceType::Disk,
+        device_type: profile.device_type,
         thin: profile.capabilities.thin,
         removable: profile.identity.removable,
     }
@@ -20,10 +30,14 @@ fn features(profile: &Profile) -> Features {
 
 #[test]
 fn every_bit_that_no_command_evaluates_is_refused_where_it_stands() {
-    for row in COMMANDS {
-        let mut profile = profile();
-        profile.capabilities.thin = row.requires != Requires::Thick;
-        profile.identity.removable = row.requires == Requires::Removable;
+    let is_had = |row: &CommandSpec| every_kind().iter().any(|it| row.is_there(&features(it)));
+    assert!(COMMANDS.iter().all(is_had));
+    let of = |profile: Profile| {
+        let rows = COMMANDS.iter();
+        let rows = rows.filter(|row| row.is_there(&features(&profile)));
+        rows.map(|row| (row, profile.clone())).collect::<Vec<_>>()
+    };
+    for (row, profile) in every_kind().into_iter().flat_map(of) {
         let (mut rig, at) = Rig::ready(profile);
         let mut base = [0; 16];
         base[0] = row.opcode();
@@ -49,14 +63,16 @@ fn every_bit_that_no_command_evaluates_is_refused_where_it_stands() {
 
 #[test]
 fn every_opcode_without_a_row_is_unknown() {
-    let (mut rig, at) = Rig::ready(profile());
-    for opcode in 0..=0xff {
-        let has_row = COMMANDS
-            .iter()
-            .any(|row| row.opcode() == opcode && row.is_there(&features(rig.owner.profile())));
-        if !has_row {
-            let outcome = rig.run(at, &[opcode; 16], &[]);
-            assert_eq!(sense(&outcome), (5, 0x20, 0x00), "{opcode:#x}");
+    for profile in every_kind() {
+        let (mut rig, at) = Rig::ready(profile);
+        for opcode in 0..=0xff {
+            let has_row = COMMANDS
+                .iter()
+                .any(|row| row.opcode() == opcode && row.is_there(&features(rig.owner.profile())));
+            if !has_row {
+                let outcome = rig.run(at, &[opcode; 16], &[]);
+                assert_eq!(sense(&outcome), (5, 0x20, 0x00), "{opcode:#x}");
+            }
         }
     }
 }

@@ -6,6 +6,8 @@
 //! Exceptions to SPC-2 RESERVE and RELEASE behavior; SBC-3, SBC-3 commands that are allowed in the
 //! presence of various reservations; SPC-2, Reservations and annex B.
 
+use super::medium::removable;
+use super::optical::dvd_profile;
 use super::*;
 
 /// A line of the standards' tables.
@@ -118,6 +120,24 @@ pub(super) const ORDINARY: &[Line] = &[
     line("WRITE AND VERIFY (12)",                      "ae 00 00 00 00 00 00 00 00 01 00 00",             Blocks(1), "C CC A CC"),
     line("VERIFY (12)",                                "af 00 00 00 00 00 00 00 00 01 00 00",             Nothing,   "C AC A AC"),
     line("READ DEFECT DATA (12)",                      "b7 18 00 00 00 00 00 00 00 ff 00 00",             Nothing,   "C AC A AC"),
+];
+
+/// The same for what only a CD or DVD drive has.
+///
+/// Spec: MMC-6, commands that are allowed in the presence of various reservations.
+#[rustfmt::skip] // A table, a line each.
+const ON_A_DRIVE: &[Line] = &[
+    line("READ TOC/PMA/ATIP",             "43 00 00 00 00 00 00 00 ff 00",       Nothing, "C AC A AC"),
+    line("GET CONFIGURATION",             "46 00 00 00 00 00 00 00 ff 00",       Nothing, "A AA A AA"),
+    line("GET EVENT STATUS NOTIFICATION", "4a 01 00 00 10 00 00 00 08 00",       Nothing, "A AA A AA"),
+    line("READ DISC INFORMATION",         "51 00 00 00 00 00 00 00 ff 00",       Nothing, "C AC A AC"),
+    line("READ TRACK INFORMATION",        "52 01 00 00 00 01 00 00 ff 00",       Nothing, "C AC A AC"),
+    line("REPORT KEY",                    "a4 00 00 00 00 00 00 00 00 08 08 00", Nothing, "C AC A AC"),
+    line("READ DISC STRUCTURE",           "ad 00 00 00 00 00 00 00 00 ff 00 00", Nothing, "C AC A AC"),
+    line("READ CD MSF",                   "b9 00 00 00 02 00 00 02 01 10 00 00", Nothing, "C AC A AC"),
+    line("SET CD SPEED",                  "bb 00 ff ff 00 00 00 00 00 00 00 00", Nothing, "C AC A AC"),
+    line("MECHANISM STATUS",              "bd 00 00 00 00 00 00 00 00 08 00 00", Nothing, "C AC A AC"),
+    line("READ CD",                       "be 00 00 00 00 00 00 00 01 10 00 00", Nothing, "C AC A AC"),
 ];
 
 /// The commands about reservations: whether a nexus gets RESERVATION CONFLICT depends on what it
@@ -253,10 +273,8 @@ fn reserve_out(action: u8, kind: u8, key: u64, action_key: u64) -> ([u8; 10], Ve
 }
 
 /// A unit that is held, and the nexus that plays the role, on another core than the holder.
-fn held_unit(held: Held, role: Role) -> (Rig, At) {
-    let mut removable = profile();
-    removable.identity.removable = true;
-    let (mut rig, holder) = Rig::ready(removable);
+fn held_unit(profile: Profile, held: Held, role: Role) -> (Rig, At) {
+    let (mut rig, holder) = Rig::ready(profile);
     let registered = rig.attach(1, 2);
     let stranger = rig.attach(1, 3);
     match held {
@@ -308,8 +326,8 @@ fn data_for(sent: Sent, held: Held, role: Role) -> Vec<u8> {
 }
 
 /// The letter that the unit's answer stands for.
-fn answer(line: &Line, held: Held, role: Role) -> char {
-    let (mut rig, at) = held_unit(held, role);
+fn answer(line: &Line, profile: Profile, held: Held, role: Role) -> char {
+    let (mut rig, at) = held_unit(profile, held, role);
     let kind = match held {
         Held::Spc2 => Type::WriteExclusive,
         Held::Persistent(kind) => kind,
@@ -333,7 +351,11 @@ fn answer(line: &Line, held: Held, role: Role) -> char {
 fn every_command_is_answered_as_the_standards_tables_say() {
     let mut wrong = Vec::new();
     let mut cells = 0;
-    for (lines, is_ordinary) in [(ORDINARY, true), (ABOUT_RESERVATIONS, false)] {
+    for (lines, is_ordinary, profile) in [
+        (ORDINARY, true, removable()),
+        (ABOUT_RESERVATIONS, false, removable()),
+        (ON_A_DRIVE, true, dvd_profile()),
+    ] {
         for line in lines {
             let columns: Vec<char> = line.columns.chars().filter(|c| *c != ' ').collect();
             assert_eq!(
@@ -349,7 +371,7 @@ fn every_command_is_answered_as_the_standards_tables_say() {
                     Some(reservation_column(held, role))
                 };
                 let wanted = column.map_or('A', |column| columns[column]);
-                let got = answer(line, held, role);
+                let got = answer(line, profile.clone(), held, role);
                 cells += 1;
                 if got != wanted {
                     wrong.push(format!(
@@ -360,7 +382,8 @@ fn every_command_is_answered_as_the_standards_tables_say() {
             }
         }
     }
-    assert_eq!(cells, (ORDINARY.len() + ABOUT_RESERVATIONS.len()) * 20);
+    let lines = ORDINARY.len() + ABOUT_RESERVATIONS.len() + ON_A_DRIVE.len();
+    assert_eq!(cells, lines * 20);
     assert!(
         wrong.is_empty(),
         "{} of {cells}:\n{}",
@@ -375,6 +398,7 @@ fn every_row_of_the_command_table_has_a_line() {
     let known: BTreeSet<(u8, Option<u16>)> = ORDINARY
         .iter()
         .chain(ABOUT_RESERVATIONS)
+        .chain(ON_A_DRIVE)
         .map(|line| {
             let cdb = hex(&line.cdb.replace("tt", "01"));
             let has_action = matches!(cdb[0], 0x5e | 0x5f | 0x9e | 0xa3);

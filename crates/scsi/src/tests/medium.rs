@@ -379,18 +379,45 @@ fn an_administrator_ejects_against_prevention_by_force_only() {
 }
 
 #[test]
-fn a_restart_finds_the_medium_in() {
+fn a_restart_finds_a_medium_out_that_was_ejected() {
     let (mut rig, [at, ..]) = three();
     let before = rig.owner.kept_state();
     good(&rig.run(at, &prevent(1), &[]));
+    assert_eq!(rig.persisted, None);
     assert_eq!(
         administer(&mut rig, ChangeKind::Eject { force: true }),
         Ok(())
     );
-    assert_eq!(rig.persisted, None);
-    assert_eq!(rig.owner.kept_state(), before);
-    let mut restarted = Rig::restored(removable(), Some(&before));
+    let kept = rig.persisted.take().unwrap();
+    assert_eq!(rig.owner.kept_state(), kept);
+    let mut restarted = Rig::restored(removable(), Some(&kept));
     let at = restarted.attach(0, 1);
-    good(&restarted.run(at, &TEST_UNIT_READY, &[]));
+    assert_eq!(sense(&restarted.run(at, &TEST_UNIT_READY, &[])), NO_MEDIUM);
     assert_eq!(medium(&restarted).prevented_by, []);
+    assert_eq!(administer(&mut restarted, ChangeKind::Load), Ok(()));
+    assert_eq!(restarted.persisted.take(), Some(before.clone()));
+    assert_eq!(sense(&restarted.run(at, &TEST_UNIT_READY, &[])), NOW_READY);
+    // A unit that is not removable any more has no way to load it.
+    let mut fixed = Rig::restored(profile(), Some(&kept));
+    let at = fixed.attach(0, 1);
+    good(&fixed.run(at, &TEST_UNIT_READY, &[]));
+}
+
+#[test]
+fn another_medium_is_reported_to_everybody_although_it_is_as_large() {
+    let (mut rig, [at, other, _]) = three();
+    good(&rig.run(at, &[0x16, 0, 0, 0, 0, 0], &[]));
+    let another = |blocks| ChangeKind::LoadAnother { blocks };
+    assert_eq!(
+        administer(&mut rig, ChangeKind::Eject { force: false }),
+        Ok(())
+    );
+    assert_eq!(administer(&mut rig, another(BLOCKS)), Ok(()));
+    assert_eq!(sense(&rig.run(at, &TEST_UNIT_READY, &[])), NOW_READY);
+    // An initiator has loaded it before.
+    assert_eq!(administer(&mut rig, another(BLOCKS / 2)), Ok(()));
+    assert_eq!(sense(&rig.run(at, &TEST_UNIT_READY, &[])), NOW_READY);
+    assert_eq!(rig.owner.shared().blocks, BLOCKS / 2);
+    let refused = rig.run(other, &TEST_UNIT_READY, &[]);
+    assert_eq!(refused.status, Status::ReservationConflict);
 }

@@ -7,6 +7,7 @@ mod inquiry;
 mod matrix;
 mod medium;
 mod mode;
+mod optical;
 mod owned;
 mod piece;
 mod provision;
@@ -28,6 +29,7 @@ const BLOCKS: u64 = 4096;
 
 fn profile() -> Profile {
     Profile {
+        device_type: DeviceType::Disk,
         identity: Identity {
             vendor: "TARN".to_owned(),
             product: "disk".to_owned(),
@@ -125,7 +127,9 @@ impl Rig {
     }
 
     fn restored(profile: Profile, kept: Option<&[u8]>) -> Self {
-        let size = usize::try_from(profile.capabilities.size_bytes).unwrap();
+        // No test reads a DVD to its end.
+        let size = profile.capabilities.size_bytes.min(64 << 20);
+        let size = usize::try_from(size).unwrap();
         let owner = Owner::new(profile, kept).unwrap();
         let core = || LogicalUnit::new(Arc::clone(owner.profile()), Arc::clone(owner.shared()));
         Self {

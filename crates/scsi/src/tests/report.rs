@@ -1,3 +1,4 @@
+use super::hostile::every_kind;
 use super::*;
 
 #[test]
@@ -160,7 +161,13 @@ fn all_commands_of_a_thin_fixed_disk() {
 
 #[test]
 fn each_listed_command_is_reported_alone_with_its_usage_and_timeout() {
-    let (mut rig, at) = Rig::ready(profile());
+    for profile in every_kind() {
+        list_and_report(profile);
+    }
+}
+
+fn list_and_report(profile: Profile) {
+    let (mut rig, at) = Rig::ready(profile);
     let list = data(rig.run(at, &operation_codes(RCTD, 0, 0), &[]));
     let entries: Vec<&[u8]> = list[4..].chunks(20).collect();
     for entry in entries {

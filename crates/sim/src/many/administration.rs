@@ -258,7 +258,9 @@ impl World {
             Err(MediumFailure::Busy) => is_eject,
             Err(MediumFailure::Unflushed(FlushFailure::NotInTime)) => is_eject,
             Err(MediumFailure::Unflushed(_)) => is_eject && book.has_faults,
-            Err(MediumFailure::Fixed | MediumFailure::Gone) => false,
+            // Its state could not be saved.
+            Err(MediumFailure::Gone) => true,
+            Err(MediumFailure::Fixed) => false,
         };
         book.end_move(handle, change, (is_eject, outcome.is_ok()));
         if outcome.is_ok() && book.is_in() == Some(false) {

@@ -565,6 +565,11 @@ impl Book {
     }
 }
 
+/// It changes what is saved.
+pub(super) const fn is_saved(operation: &Operation) -> bool {
+    is_change(operation) || matches!(operation, Operation::Eject | Operation::Load)
+}
+
 /// It changes reservations.
 pub(super) const fn is_change(operation: &Operation) -> bool {
     matches!(

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use engine::{TargetIndex, VisibleLun};
 
-use super::book::{Book, End, is_change, key_of};
+use super::book::{Book, End, is_change, is_saved, key_of};
 use super::known::Change;
 use crate::initiator::{Breach, Operation, is_refused};
 use crate::ledger::Handle;
@@ -532,7 +532,7 @@ impl Books {
                 matches!(open.operation, Operation::CompareAndWrite { .. })
             }
             // What it was to save could not be saved.
-            (0x02, Some((4, 0x44, 0))) if is_change(&open.operation) => true,
+            (0x02, Some((4, 0x44, 0))) if is_saved(&open.operation) => true,
             (0x02, Some((3 | 4, ..))) => any(&|book| book.has_faults),
             (0x02, Some((0x0b, 0x0c | 0x47, _))) => false,
             (0x02, Some((2 | 0x0b, ..))) => true,

@@ -127,14 +127,18 @@ impl World {
         let is_explained = match outcome {
             Ok(()) => true,
             Err(MediumFailure::Prevented) => order == MediumOrder::Eject { force: false },
-            Err(MediumFailure::Busy) => is_eject,
+            Err(MediumFailure::Busy) => is_eject || scenario.keeps_slowly(),
             Err(MediumFailure::Unflushed(FlushFailure::CacheLost { .. })) => {
                 is_eject && scenario.losses > 0
             }
             Err(MediumFailure::Unflushed(_)) => {
                 is_eject && (scenario.disk_errors > 0 || scenario.disk_hangs > 0)
             }
-            Err(MediumFailure::Fixed | MediumFailure::Gone) => false,
+            // Its state could not be saved, or not in time.
+            Err(MediumFailure::Gone) => {
+                scenario.keep_failures + scenario.keep_conflicts > 0 || scenario.keeps_slowly()
+            }
+            Err(MediumFailure::Fixed) => false,
         };
         if !is_explained {
             let detail = format!("{order:?}: {outcome:?}");

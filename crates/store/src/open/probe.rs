@@ -46,7 +46,8 @@ impl OpenOptions {
     fn try_probe(&self) -> Result<Arc<dyn SharedStore>, OpenFailure> {
         match self.kind {
             StoreKind::Memory | StoreKind::Null => return self.try_open(),
-            StoreKind::Path | StoreKind::File | StoreKind::Block => {}
+            StoreKind::Disc if self.path.as_os_str().is_empty() => return self.try_open(),
+            StoreKind::Path | StoreKind::File | StoreKind::Block | StoreKind::Disc => {}
         }
         let found = match std::fs::metadata(&self.path) {
             Ok(found) => found,
@@ -102,7 +103,7 @@ impl OpenOptions {
 
     /// The size that a file is made with, if it may be made.
     pub(super) fn size_to_make(&self) -> Result<u64, OpenFailure> {
-        if self.kind == StoreKind::Block {
+        if matches!(self.kind, StoreKind::Block | StoreKind::Disc) {
             return Err(OpenFailure::Missing);
         }
         let size = self.size_bytes.ok_or(OpenFailure::MissingAndNoSize)?;

@@ -285,3 +285,46 @@ fn a_block_device_is_a_disk_of_its_own_size() {
         assert!(matches!(failure(&options), OpenFailure::CannotGrow { .. }));
     }
 }
+
+#[test]
+fn a_disc_is_a_file_without_the_rest_or_nothing() {
+    let scratch = Scratch::new();
+    let disc = |path: std::path::PathBuf| {
+        let mut options = OpenOptions::new(StoreKind::Disc, path);
+        options.block_bytes = Some(2048);
+        options.read_only = true;
+        options
+    };
+    for (bytes, size_bytes) in [(2048, 2048), (2049, 2048), (3 * 2048 - 1, 2 * 2048)] {
+        let options = disc(scratch.file(bytes));
+        let capabilities = options.open().unwrap().capabilities();
+        assert_eq!(capabilities.size_bytes, size_bytes);
+        assert_eq!(capabilities.block_bytes, 2048);
+        assert!(capabilities.read_only && !capabilities.has_cache());
+        let probed = options.probe().unwrap().capabilities();
+        assert_eq!(probed.size_bytes, size_bytes);
+        fs::remove_file(&options.path).unwrap();
+    }
+    for bytes in [0, 2047] {
+        let options = disc(scratch.file(bytes));
+        assert!(
+            matches!(failure(&options), OpenFailure::NoDisc { size_bytes } if size_bytes == bytes)
+        );
+        fs::remove_file(&options.path).unwrap();
+    }
+    let missing = disc(scratch.path("none"));
+    assert!(matches!(failure(&missing), OpenFailure::Missing));
+    assert!(matches!(
+        failure(&disc("/tmp".into())),
+        OpenFailure::NotADisk
+    ));
+    let mut disk = OpenOptions::new(StoreKind::File, scratch.file(4096));
+    disk.block_bytes = Some(2048);
+    assert!(matches!(failure(&disk), OpenFailure::BlockSize { .. }));
+    let empty = disc(std::path::PathBuf::new())
+        .open()
+        .unwrap()
+        .capabilities();
+    assert_eq!((empty.size_bytes, empty.block_bytes), (0, 2048));
+    assert!(empty.read_only && !empty.has_cache());
+}

@@ -47,12 +47,6 @@ pub(crate) enum Failure {
         /// The unit.
         id: String,
     },
-    /// Another medium where one is in.
-    #[error("the medium of lun {id:?} is in; eject it first: tarn lun eject {id}")]
-    MediumIn {
-        /// The unit.
-        id: String,
-    },
     /// A STORE that is none.
     #[error("the STORE is wrong: {0}")]
     Store(config::StoreRule),
@@ -247,7 +241,7 @@ impl Failure {
             Self::Line { exit, .. } => *exit,
             Self::NoEarlier => Exit::NotFound,
             Self::Refused { outcome, .. } => Exit::of_problem(*outcome),
-            Self::MediumFixed { .. } | Self::MediumIn { .. } => Exit::Conflict,
+            Self::MediumFixed { .. } => Exit::Conflict,
             Self::StreamEnded => Exit::Unreachable,
             Self::Mount(error) => of_mount(error),
             Self::NeedsYes

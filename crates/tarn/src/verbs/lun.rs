@@ -9,7 +9,7 @@ use api::view::{
 };
 use clap::{Args, Subcommand};
 use client::{Answer, ClientError, Path, path};
-use config::StoreSpec;
+use config::{StoreKind, StoreSpec};
 
 use super::api_session::{ApiSession, Consent};
 use super::exit::Exit;
@@ -64,14 +64,18 @@ pub enum LunVerb {
         #[arg(long)]
         force: bool,
     },
-    /// Load the medium of a unit, or another STORE as its medium. The medium must have been ejected.
+    /// Load the medium of a unit, or another STORE as its medium. Sessions, reservations and modes stay.
     #[command(after_help = LOAD_HELP)]
     Load {
         /// The unit.
         id: String,
-        /// Another medium: a STORE with the option removable and the same block size. It is a change of
-        /// the configuration. [default: the one that was ejected]
+        /// Another medium: the file of a disc for a CD or DVD drive, or a STORE with the option removable and the same
+        /// block size for a disk. It is a change of the configuration. [default: the one that was ejected]
         store: Option<String>,
+        /// Exchange the medium although initiators prevent its removal. Use it when one of them is gone or does not
+        /// release it.
+        #[arg(long, requires = "store")]
+        force: bool,
         /// What else is true of STORE.
         #[command(flatten)]
         options: StoreOptions,
@@ -176,10 +180,10 @@ Examples:
 
 const LOAD_HELP: &str = "\
 Examples:
+  tarn lun load cd /srv/iso/other.iso
   tarn lun eject cd
   tarn lun load cd
-  tarn lun eject cd
-  tarn lun load cd '/srv/other.img?removable&readonly'";
+  tarn lun load stick '/srv/other.img?removable'";
 
 const TAKEOVER_HELP: &str = "\
 The unit has to be configured here, with takeover=wait in its STORE. A client that died loses
@@ -258,7 +262,7 @@ pub struct Set {
 const COLUMNS: &[Column<Lun>] = &[
     words("id", |l| l.spec.id.clone()),
     words("kind", |l| l.kind.clone()),
-    figures("size", |l| human::size(l.size_bytes)),
+    figures("size", size),
     figures("block", |l| l.block_bytes.to_string()),
     figures("ways", |l| {
         (l.shown_by.len() + l.served_by.len()).to_string()
@@ -268,7 +272,7 @@ const COLUMNS: &[Column<Lun>] = &[
         let flags = [
             mark(l.readonly, "readonly"),
             mark(l.thin, "thin"),
-            mark(is_out(l), "ejected"),
+            mark(is_out(l) && l.size_bytes > 0, "ejected"),
             mark(l.outage.is_some(), "lost"),
             mark(l.reservations.as_ref().is_some_and(is_reserved), "reserved"),
             l.trouble.as_ref().map_or("", |log| &log.code).to_owned(),
@@ -277,13 +281,20 @@ const COLUMNS: &[Column<Lun>] = &[
     }),
 ];
 
+/// How large its medium is, if there is one.
+fn size(lun: &Lun) -> String {
+    match lun.size_bytes {
+        0 => "-".to_owned(),
+        bytes => human::size(bytes),
+    }
+}
+
 const FIELDS: &[Column<Lun>] = &[
     words("id", |l| l.spec.id.clone()),
     words("store", |l| l.spec.store.clone()),
     words("kind", |l| l.kind.clone()),
-    words("size", |l| {
-        format!("{} ({} bytes)", human::size(l.size_bytes), l.size_bytes)
-    }),
+    words("type", |l| l.device_type.clone()),
+    words("size", |l| format!("{} ({} bytes)", size(l), l.size_bytes)),
     words("block", |l| format!("{} bytes", l.block_bytes)),
     words("serial", |l| l.serial.clone()),
     words("naa", |l| l.naa.clone()),
@@ -423,8 +434,12 @@ impl Ask for LunVerb {
             Self::Load {
                 id,
                 store: Some(store),
+                force,
                 options,
-            } => exchange(api, id, &options.of(store).map_err(Failure::Store)?),
+            } => {
+                let store = options.of(store).map_err(Failure::Store)?;
+                exchange(api, id, (store, *force))
+            }
             Self::Takeover { id, yes } => take_over(api, id, *yes),
             Self::Adopt {
                 ids,
@@ -482,7 +497,11 @@ fn schedule(schedule: &spec::Schedule) -> String {
 
 /// Where the medium is; empty for a fixed one.
 fn medium(lun: &Lun) -> String {
-    let word = |medium: &Medium| if medium.loaded { "loaded" } else { "ejected" };
+    let word = |medium: &Medium| match medium.loaded {
+        true => "loaded",
+        false if lun.size_bytes == 0 => "none",
+        false => "ejected",
+    };
     lun.medium.as_ref().map(word).unwrap_or_default().to_owned()
 }
 
@@ -606,26 +625,37 @@ fn moved(api: &ApiSession, order: impl FnOnce() -> Result<Answer<Lun>, ClientErr
     Ok(Exit::Done)
 }
 
-/// Gives a unit whose medium is out another one, and loads it. A unit that gets another file or device starts again
-/// with it, so it is in; where only words of the STORE differ, or nothing does, it is still out.
-fn exchange(api: &ApiSession, id: &str, store: &str) -> Outcome {
+/// Gives a unit another medium. One that gets another file or device has it in; where only words of the STORE differ,
+/// or nothing does, the one that was ejected is loaded.
+fn exchange(api: &ApiSession, id: &str, (store, force): (String, bool)) -> Outcome {
     let lun = api.get::<Lun>(&at(id))?.value;
-    check_exchange(&lun, store)?;
+    let store = medium_for(&lun, store)?;
     let keys = LunKeys::of([id]).with("store", store);
     let edits = Edits {
         edits: vec![Edit::Set(Keys::Lun(keys))],
         comment: None,
     };
+    let load = || api.client.order(&path(&["luns", id, "load"]));
+    let is_held = force && !is_out(&lun);
+    if is_held {
+        let (at, body) = (path(&["luns", id, "eject"]), Eject { force });
+        terminal::busy("ejecting", || api.client.post::<Lun>(&at, &body, None))?;
+    }
     let at_edits = path(&["config", "edits"]);
     let answer = terminal::busy("applying", || {
         api.client.post::<Applied>(&at_edits, &edits, None)
-    })?;
-    let load = || api.client.order(&path(&["luns", id, "load"]));
+    });
+    if answer.is_err() && is_held {
+        // It is in as before, and the reason is what counts.
+        drop(load());
+    }
+    let answer = answer?;
     if answer.value.steps.is_empty() {
         return moved(api, load);
     }
     api.applied(&answer)?;
-    if is_out(&api.get(&at(id))?.value) {
+    let lun = api.get::<Lun>(&at(id))?.value;
+    if is_out(&lun) && lun.size_bytes > 0 {
         terminal::busy("loading", load)?;
     }
     Ok(Exit::Done)
@@ -635,26 +665,28 @@ fn is_out(lun: &Lun) -> bool {
     lun.medium.as_ref().is_some_and(|medium| !medium.loaded)
 }
 
-/// Whether a store may be the next medium of a unit.
-fn check_exchange(lun: &Lun, store: &str) -> Result<(), Failure> {
-    let id = || lun.spec.id.clone();
-    match &lun.medium {
-        None => return Err(Failure::MediumFixed { id: id() }),
-        Some(medium) if medium.loaded => return Err(Failure::MediumIn { id: id() }),
-        Some(_) => {}
+/// The STORE that is the next medium of a unit. A drive needs no more than the file.
+fn medium_for(lun: &Lun, store: String) -> Result<String, Failure> {
+    if lun.medium.is_none() {
+        let id = lun.spec.id.clone();
+        return Err(Failure::MediumFixed { id });
     }
-    let wanted = StoreSpec::parse(store).map_err(Failure::Store)?;
+    let mut wanted = StoreSpec::parse(&store).map_err(Failure::Store)?;
+    if lun.kind == DRIVE && wanted.at.kind == StoreKind::Path {
+        wanted = StoreSpec::parse(&format!("{DRIVE}:{store}")).map_err(Failure::Store)?;
+    }
     if !wanted.removable {
-        return Err(Failure::StoreFixed {
-            store: store.to_owned(),
-        });
+        return Err(Failure::StoreFixed { store });
     }
     let (got, has) = (wanted.block_size.bytes(), lun.block_bytes);
     if got != has {
         return Err(Failure::OtherBlocks { got, has });
     }
-    Ok(())
+    Ok(wanted.to_string())
 }
+
+/// The kind of a CD or DVD drive.
+const DRIVE: &str = "cdrom";
 
 fn show(lun: &Lun) -> String {
     let mut text = fields(FIELDS, lun);
@@ -732,6 +764,7 @@ mod tests {
                 ..spec::Lun::default()
             },
             kind: "file".to_owned(),
+            device_type: "disk".to_owned(),
             size_bytes: 1 << 20,
             block_bytes: 512,
             readonly: false,
@@ -795,16 +828,32 @@ mod tests {
     }
 
     #[test]
-    fn another_medium_is_taken_where_one_is_out_and_this_one_fits() {
-        let ejected = with_medium(false);
-        let fits = |lun: &Lun, store| check_exchange(lun, store).map_err(|error| error.to_string());
-        assert_eq!(fits(&ejected, "/b.img?removable"), Ok(()));
+    fn another_medium_is_taken_where_it_fits() {
+        let removable = with_medium(true);
+        let drive = Lun {
+            kind: DRIVE.to_owned(),
+            block_bytes: 2048,
+            ..with_medium(true)
+        };
+        let fits = |lun: &Lun, store: &str| {
+            medium_for(lun, store.to_owned()).map_err(|error| error.to_string())
+        };
+        for (lun, store, expected) in [
+            (&removable, "/b.img?removable", "/b.img?removable"),
+            (&drive, "/b.iso", "cdrom:/b.iso"),
+            (&drive, "cdrom:/b.iso", "cdrom:/b.iso"),
+            (&drive, "cdrom:", "cdrom:"),
+        ] {
+            assert_eq!(fits(lun, store).as_deref(), Ok(expected));
+        }
         for (lun, store, expected) in [
             (&lun(None), "/b.img?removable", "is fixed"),
-            (&with_medium(true), "/b.img?removable", "tarn lun eject cd"),
-            (&ejected, "/b.img", "option removable"),
-            (&ejected, "/b.img?removable&blocksize=4096", "4096"),
-            (&ejected, "?", "STORE"),
+            (&removable, "/b.img", "option removable"),
+            (&removable, "/b.img?removable&blocksize=4096", "4096"),
+            (&removable, "cdrom:/b.iso", "2048"),
+            (&removable, "?", "STORE"),
+            (&drive, "/b.iso?size=1G", "STORE"),
+            (&drive, "file:/b.img?removable", "512"),
         ] {
             let error = fits(lun, store).unwrap_err();
             assert!(error.contains(expected), "{store}: {error}");
@@ -816,6 +865,11 @@ mod tests {
         let text = show(&with_medium(false));
         assert!(text.contains("ejected") && text.contains("iqn.a"), "{text}");
         assert!(show(&with_medium(true)).contains("loaded"));
+        let empty = Lun {
+            size_bytes: 0,
+            ..with_medium(false)
+        };
+        assert!(!show(&empty).contains("ejected"));
         assert!(!show(&lun(None)).contains("loaded"));
     }
 }

@@ -2,7 +2,8 @@ use std::iter;
 use std::ops::Range;
 
 use scsi::{
-    Cdb, Identity, Limits, Nexus, NexusId, Owner, PortName, Principal, Profile, TargetPort,
+    Cdb, DeviceType, Identity, Limits, Nexus, NexusId, Owner, PortName, Principal, Profile,
+    TargetPort,
 };
 use store::Capabilities;
 
@@ -20,6 +21,7 @@ const RESTORED: Version = Version(4);
 
 fn profile() -> Profile {
     Profile {
+        device_type: DeviceType::Disk,
         identity: Identity {
             vendor: "TARN".to_owned(),
             product: "TEST".to_owned(),
