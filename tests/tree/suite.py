@@ -27,7 +27,7 @@ MANY = 1000
 OPEN_MAX = 256
 VALUE_BYTES_MAX = 64 * 1024
 INITIATOR = "iqn.2026-11.example.tarn:tester"
-FILES_OF_A_LUN = {"id", "store", "kind", "size", "block_size", "readonly", "cache", "thin", "serial", "naa", "owner", "medium",
+FILES_OF_A_LUN = {"id", "store", "kind", "type", "size", "block_size", "readonly", "cache", "thin", "serial", "naa", "owner", "medium",
                   "prevented_by", "reservations", "served_by", "shown_by"}
 
 CONFIG = f"""

@@ -438,7 +438,7 @@ def a_medium_is_ejected_loaded_and_exchanged():
         check("medium-ejected" in kinds and "medium-loaded" in kinds, kinds)
 
         other = f"file:{daemon.dir}/other.img?removable"
-        check("eject" in daemon.run("lun", "load", "file", other, code=CONFLICT), "a medium is in")
+        check("--force" in daemon.run("lun", "load", "file", other, code=REFUSED), "a medium is in, and held")
         check("fixed" in daemon.run("lun", "load", "disk", other, code=CONFLICT), "another medium for a fixed one")
         check(session.command(bytes([0x1e, 0, 0, 0, 0, 0]), lun=1).good, "ALLOW")
         daemon.run("lun", "eject", "file")

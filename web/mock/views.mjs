@@ -16,7 +16,7 @@ export function lunView(model, spec, ejected) {
       .map(({ level, readonly }) => ({ protocol: "hyperscsi", name: nameOf("hyperscsi", group), device: spec.id, readonly: readonly ?? false, level: level ?? "encrypt" }))),
   ];
   return {
-    spec, kind: store.kind, size_bytes: store.size, block_bytes: store.block, readonly: store.readonly, cache: store.cache,
+    spec, kind: store.kind, type: "disk", size_bytes: store.size, block_bytes: store.block, readonly: store.readonly, cache: store.cache,
     thin: store.kind !== "block", serial: spec.serial ?? digest(spec.id).slice(0, 16).toUpperCase(),
     naa: spec.naa ?? `3${digest(spec.id).slice(0, 15)}`, shown_by, served_by,
     ...(store.removable && { medium: { loaded: !ejected.has(spec.id), prevented_by: [] } }),

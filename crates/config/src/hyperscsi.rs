@@ -395,7 +395,7 @@ fn read_devices(
                 Some(field) => HyperScsiLevel::parse(field.text()?).at(|| field.place())?,
                 None => HyperScsiLevel::default(),
             },
-            read_only: is_read_only_here || store.is_some_and(|store| store.read_only),
+            read_only: is_read_only_here || store.is_some_and(crate::StoreSpec::is_read_only_disk),
         });
     }
     match devices.len() {
@@ -433,7 +433,7 @@ impl HyperScsiArguments<'_> {
             name: format!("disk{position}"),
             unit: UnitIndex(position),
             level: HyperScsiLevel::default(),
-            read_only: unit.store.read_only,
+            read_only: unit.store.is_read_only_disk(),
         };
         if units.len() > DEVICES_MAX {
             let (got, max) = (units.len(), DEVICES_MAX);

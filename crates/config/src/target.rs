@@ -258,7 +258,9 @@ fn read_target_luns(
             unit: UnitIndex(position),
             groups: names.groups.find_all(section.field("groups"), GroupIndex)?,
             read_only: is_read_only_here
-                || units.get(position).is_some_and(|unit| unit.store.read_only),
+                || units
+                    .get(position)
+                    .is_some_and(|unit| unit.store.is_read_only_disk()),
         });
     }
     views.check(&luns, &places)?;

@@ -58,6 +58,11 @@ impl std::fmt::Debug for ModelPolicy {
 }
 
 impl ModelPolicy {
+    /// What each unit is called in the data plane, by its position.
+    pub(super) fn units(&self) -> &[UnitIndex] {
+        &self.units
+    }
+
     /// The rules of a configuration.
     pub(crate) fn new(rules: Rules<'_>) -> Self {
         let Rules {

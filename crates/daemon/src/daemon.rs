@@ -32,7 +32,7 @@ use crate::save;
 use crate::state::{State, Trouble};
 
 /// Between two times that the cores are asked for their sessions, however many want to know.
-const SESSIONS_PAUSE: Duration = Duration::from_millis(20);
+const SESSIONS_PAUSE: Duration = Duration::from_millis(if cfg!(test) { 1 } else { 20 });
 
 /// How long a change waits for the one before it: longer than that takes when stores hang.
 const WRITER_PATIENCE: Duration = Duration::from_secs(90);

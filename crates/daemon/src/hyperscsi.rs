@@ -20,6 +20,7 @@ use hyperscsi::limits::ETHERTYPE;
 use hyperscsi::{Level, Profile, Retransmit};
 use plane::{
     Group, GroupDevice, Hyperscsi, Place, Server, SessionReport, TransportDetails, UnitIndex,
+    VisibleLun,
 };
 use reactor::Site;
 use reactor::net::BindError;
@@ -434,6 +435,26 @@ pub(super) fn ended(
         after.is_none_or(|after| has_higher_level(before, after))
     };
     sessions.iter().filter(ends).cloned().collect()
+}
+
+/// What a session keeps of what it sees with a change to this model, whose `units` are these by position. `None`: it is
+/// of another transport, or its group is gone.
+pub(super) fn kept(
+    old: &Running,
+    (model, units): (&Model, &[UnitIndex]),
+    session: &SessionReport,
+) -> Option<Vec<VisibleLun>> {
+    let before = group_of(old, session)?.to_string();
+    let after = model
+        .hyperscsi()
+        .iter()
+        .find(|group| group.to_string() == before)?;
+    let devices = after.devices.iter();
+    let served: Vec<_> = devices
+        .filter_map(|one| units.get(one.unit.position()))
+        .collect();
+    let luns = session.luns.iter().copied();
+    Some(luns.filter(|lun| served.contains(&&lun.unit)).collect())
 }
 
 /// Whether a device of both needs more protection in the second.

@@ -13,6 +13,7 @@ use plane::{CoreCounts, SessionReport, UnitIndex, VisibleLun};
 
 use super::access::Verdict;
 use super::effect::{Consequence, PlannedStep};
+use super::hyperscsi::group_of;
 use super::running::Running;
 
 /// A reading that is younger says too little of how busy anybody is.
@@ -125,14 +126,16 @@ impl Users<'_> {
         self.name_exchanged(steps);
     }
 
-    /// A unit that a session sees no more: the step that takes it out of the target, and the one that removes it; else
-    /// the first about groups and users, or any.
+    /// A unit that a session sees no more: the step that takes it out of the target or the group of HyperSCSI, and the
+    /// one that removes it; else the first about groups and users, or any.
     fn name_lost(&self, steps: &mut [PlannedStep], session: &SessionReport, lun: &VisibleLun) {
         let (target, unit) = (self.target_of(session), self.unit_of(lun));
         let view = target.map(|target| format!("{target} LUN {} (", lun.lun));
+        let group = group_of(self.old, session).map(ToString::to_string);
         let is_view = |step: &PlannedStep| {
             let names = |view: &String| step.name.starts_with(view);
             step.kind == Kind::View && view.as_ref().is_some_and(names)
+                || step.kind == Kind::HyperScsi && group.as_ref() == Some(&step.name)
         };
         let removes = |step: &PlannedStep| {
             step.kind == Kind::Lun && step.action == Action::Remove && step.name == unit

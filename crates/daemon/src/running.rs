@@ -94,15 +94,20 @@ impl RunningUnit {
         }
     }
 
-    /// Whether it can be what a served unit becomes with another medium.
-    pub(super) fn may_follow(&self, served: &Self) -> bool {
-        let (old, new) = (served.store.capabilities(), self.store.capabilities());
-        let is_same = Arc::ptr_eq(&self.identity.state, &served.identity.state);
-        is_same
-            && self.opened.held.is_none()
-            && served.opened.held.is_none()
-            && old.block_bytes == new.block_bytes
-            && old.has_cache() == new.has_cache()
+    /// The same, as what a served unit becomes with another medium, if it can be that.
+    pub(super) fn in_place_of(self, served: Option<&Self>) -> Self {
+        let fits = |served: &&Self| {
+            let (old, new) = (served.store.capabilities(), self.store.capabilities());
+            Arc::ptr_eq(&self.identity.state, &served.identity.state)
+                && self.opened.held.is_none()
+                && served.opened.held.is_none()
+                && old.block_bytes == new.block_bytes
+                && old.has_cache() == new.has_cache()
+        };
+        let index = served
+            .filter(fits)
+            .map_or(self.index, |served| served.index);
+        Self { index, ..self }
     }
 
     /// The same, with its data there.

@@ -633,3 +633,8 @@ fn connections_max(cores: usize, units: usize) -> usize {
     // At least half: with so few, there is not enough for anything.
     most.map_or(usize::MAX, |most| most.saturating_sub(kept).max(most / 2))
 }
+
+#[cfg(test)]
+mod living;
+#[cfg(test)]
+mod tests;

@@ -64,8 +64,7 @@ pub(super) fn take(
         model: Arc::clone(&model),
         ..Running::nothing(&model)
     };
-    let (mut added, mut grown, mut cached) = (Vec::new(), Vec::new(), Vec::new());
-    let mut exchanged = Vec::new();
+    let (mut grown, mut cached) = (Vec::new(), Vec::new());
     let mut looked = kept.units.into_iter();
     for ((position, unit), identity) in model.units().iter().enumerate().zip(identities) {
         let looked = looked.next().unwrap_or_default();
@@ -84,17 +83,9 @@ pub(super) fn take(
             }
             before => {
                 let is_new = !units.is_reopened(position);
-                let mut opened = open_unit(unit, (identity, is_new), looked, means)?;
-                match before {
-                    Some((served, before))
-                        if units.exchanges(position, before, unit) && opened.may_follow(served) =>
-                    {
-                        opened.index = served.index;
-                        exchanged.push(position);
-                    }
-                    Some(_) | None => added.push(position),
-                }
-                opened
+                let opened = open_unit(unit, (identity, is_new), looked, means)?;
+                let served = before.filter(|(_, before)| units.exchanges(position, before, unit));
+                opened.in_place_of(served.map(|(served, _)| served))
             }
         };
         running.units.push(unit);
@@ -107,6 +98,7 @@ pub(super) fn take(
     let sites = open_hyperscsi(&mut running, old, state, means.opener.cores)?;
     let bound = kept.administration;
     let administration = open_administration(old, &model, (&own, bound), means)?;
+    let (added, exchanged) = opened_units(&running, old);
     Ok(Prepared {
         administration,
         added,
@@ -140,6 +132,22 @@ fn open_administration(
         None if !means.begun.admin().is_enabled => Ok(None),
         None => Err(StartError::NoAdministration),
     }
+}
+
+/// The positions of the units that the data plane does not have, and of those that it has with another medium.
+fn opened_units(running: &Running, old: &Running) -> (Vec<usize>, Vec<usize>) {
+    let (mut added, mut exchanged) = (Vec::new(), Vec::new());
+    for (position, unit) in running.units.iter().enumerate() {
+        let before = old
+            .unit_position(unit.index)
+            .and_then(|at| old.units.get(at));
+        match before {
+            None => added.push(position),
+            Some(before) if !Arc::ptr_eq(&before.store, &unit.store) => exchanged.push(position),
+            Some(_) => {}
+        }
+    }
+    (added, exchanged)
 }
 
 /// The units that the data plane has, and the new configuration does not.

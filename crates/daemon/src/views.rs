@@ -9,8 +9,8 @@ use api::plan::{Document, Kind, Step};
 use api::problem::{Problem, ProblemKind};
 use api::view;
 use config::{
-    Authentication, Denial, GroupIndex, HyperScsiGroup, HyperScsiPassword, Initiator,
-    Model, NbdServer, StoreOption, StoreSpec,
+    Authentication, Denial, GroupIndex, HyperScsiGroup, HyperScsiPassword, Initiator, Model,
+    NbdServer, StoreOption, StoreSpec,
 };
 use plane::{Handle, Place, SessionReport, TransportDetails, UnitIndex};
 
@@ -259,6 +259,14 @@ fn kind(store: &StoreSpec, location: Option<&Location>) -> &'static str {
         shown_on_device
     } else {
         shown
+    }
+}
+
+/// What a unit is for initiators.
+fn device_type(store: &StoreSpec) -> &'static str {
+    match store.at.kind.row().device {
+        DeviceType::Disk => "disk",
+        DeviceType::Optical => "cdrom",
     }
 }
 

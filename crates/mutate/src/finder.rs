@@ -98,6 +98,16 @@ fn is_discarded(local: &syn::Local) -> bool {
     matches!(local.pat, Pat::Wild(_)) && local.init.as_ref().is_some_and(has_end)
 }
 
+/// Whether a statement is `debug_assert!(false, ...)`.
+fn is_broken_invariant(stmt: &Stmt) -> bool {
+    match stmt {
+        Stmt::Macro(one) if one.mac.path.is_ident("debug_assert") => {
+            one.mac.tokens.to_string().starts_with("false")
+        }
+        _ => false,
+    }
+}
+
 struct Finder<'a> {
     text: &'a str,
     crate_name: &'a str,
@@ -389,6 +399,15 @@ impl<'ast> Visit<'ast> for Finder<'_> {
             _ => {}
         }
         self.held(node, |finder| visit::visit_stmt(finder, node));
+    }
+
+    fn visit_block(&mut self, node: &'ast Block) {
+        // What follows a broken invariant runs in no test: the assertion ends it.
+        let reached = node
+            .stmts
+            .iter()
+            .take_while(|stmt| !is_broken_invariant(stmt));
+        reached.for_each(|stmt| self.visit_stmt(stmt));
     }
 
     fn visit_local_init(&mut self, init: &'ast syn::LocalInit) {

@@ -238,6 +238,17 @@ fn tests_constants_patterns_and_texts_are_left_alone() {
 }
 
 #[test]
+fn what_follows_a_broken_invariant_is_left_alone() {
+    let broken = "if a { debug_assert!(false, \"no\"); g(); return; }";
+    let negated = broken.replace("if a", "if !(a)");
+    assert_eq!(of_body(broken), pairs(&[("negation", &negated)]));
+    assert_eq!(
+        of_body("debug_assert!(a, \"no\"); g();"),
+        pairs(&[("statement: none", "debug_assert!(a, \"no\"); ")]),
+    );
+}
+
+#[test]
 fn each_is_a_switch_with_the_text_as_it_was() {
     let find = |text: &str| find(text, "paint", &Enums::default()).unwrap().sites;
     let [site] = &find("impl A { fn f() { a\n  < b } }")[..] else {

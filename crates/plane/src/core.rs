@@ -429,9 +429,7 @@ impl Core {
                 // The caller may have given up waiting.
                 drop(report.send(self.add_unit(unit, &plan)));
             }
-            Letter::Exchange { exchange, report } => {
-                drop(report.send(self.exchange(&exchange)));
-            }
+            Letter::Exchange { exchange, report } => drop(report.send(self.exchange(&exchange))),
             Letter::DrainUnits { units, receipt } => self.handle_drain_units(&units, &receipt),
             Letter::CloseUnits { units, receipt } => self.handle_close_units(&units, &receipt),
             Letter::CloseStore { unit, receipt } => self.handle_close_store(unit, receipt),

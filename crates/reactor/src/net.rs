@@ -320,6 +320,57 @@ mod tests {
         SocketAddr::new(host.parse().unwrap(), 0)
     }
 
+    /// Both ends of a connection.
+    fn connection() -> (TcpStream, TcpStream) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (client, listener.accept().unwrap().0)
+    }
+
+    #[test]
+    fn a_connection_has_the_options_of_a_storage_target() {
+        let (client, _server) = connection();
+        set_options(&client, None).unwrap();
+        assert_eq!(sockopt::tcp_nodelay(&client), Ok(true));
+        assert_eq!(sockopt::socket_keepalive(&client), Ok(false));
+        let keep_alive = KeepAlive {
+            idle: Duration::from_secs(7),
+            interval: Duration::from_secs(3),
+            probes_max: 4,
+            patience: Duration::from_millis(19_500),
+        };
+        set_options(&client, Some(keep_alive)).unwrap();
+        assert_eq!(sockopt::socket_keepalive(&client), Ok(true));
+        assert_eq!(sockopt::tcp_keepidle(&client), Ok(keep_alive.idle));
+        assert_eq!(sockopt::tcp_keepintvl(&client), Ok(keep_alive.interval));
+        assert_eq!(sockopt::tcp_keepcnt(&client), Ok(keep_alive.probes_max));
+        assert_eq!(sockopt::tcp_user_timeout(&client), Ok(19_500));
+    }
+
+    #[test]
+    fn what_does_not_fit_at_once_is_an_error() {
+        let (client, mut server) = connection();
+        send_now(&client, b"few bytes").unwrap();
+        let mut received = [0; 9];
+        std::io::Read::read_exact(&mut server, &mut received).unwrap();
+        assert_eq!(&received, b"few bytes");
+        let error = send_now(&client, &vec![0; 64 << 20]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        let error = send_now(&client, b"few bytes").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn the_ends_of_a_connection_have_each_other_s_address() {
+        let (client, server) = connection();
+        let [ours, theirs] = [&client, &server].map(|one| local_address(one).unwrap());
+        assert_eq!(ours, client.local_addr().unwrap());
+        assert_eq!(peer_address(&client).unwrap(), theirs);
+        assert_eq!(peer_address(&server).unwrap(), ours);
+        let (unix, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert_eq!(peer_address(&unix).unwrap(), UNIX_ADDRESS);
+    }
+
     #[test]
     fn a_port_in_use_is_said_to_be_so_and_names_the_address() {
         let first = Listener::bind(any_port("127.0.0.1"), 1).unwrap();
@@ -393,24 +444,5 @@ mod tests {
         let error = first.listen(1, &[]).unwrap_err();
         assert!(matches!(error, BindError::InUse { .. }), "{error:?}");
         drop(second);
-    }
-
-    #[test]
-    fn options_are_set() {
-        let listener = Listener::bind(any_port("127.0.0.1"), 1).unwrap();
-        let stream = TcpStream::connect(listener.local_address()).unwrap();
-        let keep_alive = KeepAlive {
-            idle: Duration::from_secs(7),
-            interval: Duration::from_secs(3),
-            probes_max: 2,
-            patience: Duration::from_secs(40),
-        };
-        set_options(&stream, Some(keep_alive)).unwrap();
-        assert!(stream.nodelay().unwrap());
-        assert!(sockopt::socket_keepalive(&stream).unwrap());
-        assert_eq!(sockopt::tcp_keepidle(&stream).unwrap(), keep_alive.idle);
-        assert_eq!(sockopt::tcp_keepcnt(&stream).unwrap(), 2);
-        assert_eq!(sockopt::tcp_user_timeout(&stream).unwrap(), 40_000);
-        assert_eq!(peer_address(&stream).unwrap(), listener.local_address());
     }
 }

@@ -493,7 +493,8 @@ impl Owner {
 }
 
 impl Draft {
-    /// Puts the medium in, which changes nothing where it is in, and starts the unit. Of an empty drive the tray closes.
+    /// Puts the medium in, which changes nothing where it is in, and starts the unit.
+    /// The tray of an empty drive closes.
     ///
     /// Spec: SPC-5, Unit attention conditions (28h/00h).
     fn load(&mut self, others: Who, device: &Device) {

@@ -53,7 +53,7 @@ sg_inq "$drive" && sg_readcap "$drive" && sg_turs "$drive" || fail "sg3-utils"
 sg_modes -a "$drive" >/dev/null && sg_opcodes "$drive" >/dev/null && sg_logs "$drive" >/dev/null || fail "sg3-utils: pages"
 say "eject, and load by the initiator"
 eject "$drive" || fail "eject"
-[ "$("$TARN" --json lun show cd | grep -c '"loaded": *false')" = 1 ] || fail "the medium is not out"
+[ "$("$TARN" lun show cd --json | grep -c '"loaded": *false')" = 1 ] || fail "the medium is not out"
 eject -t "$drive" || fail "eject -t"
 retry 20 sg_turs "$drive" || fail "not ready after the load"
 [ "$(marker one)" = "disc one" ] || fail "mount after the load"
@@ -73,7 +73,7 @@ say "it outlives a restart of Tarn, ejected"
 kill -TERM $tarn; wait $tarn || fail "Tarn ended with $?"
 "$TARN" serve --config tarn.toml >>tarn.out 2>&1 & tarn=$!
 retry 60 listens 3263 || fail "no Tarn after the restart"
-is_out() { "$TARN" --json lun show cd | grep -q '"loaded": *false'; }
+is_out() { "$TARN" lun show cd --json | grep -q '"loaded": *false'; }
 retry 20 is_out || fail "the medium is in after a restart"
 "$TARN" lun load cd || fail "load"
 retry 60 sg_turs "$drive" || fail "not ready after the restart"

@@ -321,7 +321,7 @@ export interface Finding {
    * `write-cache`, `descriptors`, `strangers`, `little-memory`,
    * `socket-buffers`, `violations`, `digests`, `clock`, `trace`; of the network `mtu`,
    * `unanswered`, `retransmissions`, `frames-lost`, `frames-corrupt`, `receive-window`, `send-buffer`; of files
-   * `file-system`, `space`, `file-replaced`, `store-short`, `snapshot-missed`; of quotas `quota-soft`,
+   * `file-system`, `space`, `file-replaced`, `store-short`, `disc-cut`, `snapshot-missed`; of quotas `quota-soft`,
    * `quota-full`, `quota-exceeded`.
    */
   code: string;
@@ -536,7 +536,7 @@ export interface Lun {
   block_bytes: number;
   /** `writeback`, `writethrough` or `direct`; absent where there is nothing to cache. */
   cache?: string;
-  /** `file`, `block`, `memory`, `null`, `nbd` or `rbd`. */
+  /** `file`, `block`, `memory`, `null`, `nbd`, `rbd` or `cdrom`. */
   kind: string;
   medium?: Medium;
   /** The NAA designator in use, hexadecimal. */
@@ -552,13 +552,15 @@ export interface Lun {
   served_by: LunService[];
   /** The targets that export it. */
   shown_by: LunPath[];
-  /** Size. */
+  /** Size of its medium; 0 where there is none. */
   size_bytes: number;
   /** As it is configured. A STORE of the command line has the store as its `id`. */
   spec: LunSpec;
   /** Unmapped blocks give their space back. */
   thin: boolean;
   trouble?: LunTrouble;
+  /** What it is for initiators: `disk`, or `cdrom`, a CD or DVD drive. */
+  type: string;
 }
 
 /** Keys to set; all others stay. An empty value removes its key from the document. */
@@ -667,7 +669,7 @@ export interface LunTrouble {
 
 /** A medium that can be ejected. */
 export interface Medium {
-  /** It is in. A start of the daemon finds every medium in. */
+  /** It is in. One that is ejected stays so over a restart. */
   loaded: boolean;
   /** InitiatorNames of the sessions that prevent its removal, one for each session. */
   prevented_by: string[];
@@ -833,6 +835,8 @@ export interface Places {
   devices: BlockDevice[];
   /** Directories: the `roots` of `[confine]` and what is in them; without `roots`, those that have files of units. */
   directories: string[];
+  /** Files of discs (`.iso`) beside those that are in drives. */
+  discs: string[];
 }
 
 /** The way from the running configuration to another one. */
@@ -1525,4 +1529,5 @@ export const STORE_KINDS = [
   {"word":"snap","place":"LUN@NAME","shown":"snapshot","title":"Snapshot","meaning":"a snapshot of a LUN of this configuration, which is only read","options":["readonly","serial"]},
   {"word":"stripe","place":"ID,...","shown":"stripe","title":"Stripe","meaning":"2 to 16 named stores (`[[store]]`), a chunk of each in turn","options":["readonly","serial","removable","chunk"]},
   {"word":"concat","place":"ID,...","shown":"concat","title":"Concat","meaning":"1 to 16 named stores (`[[store]]`), one behind the other; more can be added at its end","options":["readonly","serial","removable"]},
+  {"word":"cdrom","place":"[PATH]","shown":"cdrom","title":"CD or DVD drive","meaning":"a CD or DVD drive with an ISO file in it, or an empty one (`cdrom:`)","options":["serial"]},
 ] as const;

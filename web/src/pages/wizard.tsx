@@ -29,7 +29,7 @@ const STEPS = ["Disk", "Target", "Initiators", "Review"] as const;
 
 export function WizardPage() {
   const known = useLoad(async (): Promise<Known> => {
-    const places = api.places().catch((): Places => ({ directories: [], devices: [] }));
+    const places = api.places().catch((): Places => ({ directories: [], devices: [], discs: [] }));
     const [luns, targets, groups, users, seen] = await Promise.all([api.luns(), api.targets(), api.groups(), api.users(), seenInitiators()]);
     return { luns, targets, groups, users, seen, places: await places };
   });

@@ -215,6 +215,66 @@ fn what_cannot_be_done_says_why_and_changes_nothing() {
     }
 }
 
+/// The same configuration with its sections as tables in brackets, and with the views of the target as sections.
+const FORMS: [&str; 2] = [
+    r#"lun = [{ id = "a", store = "mem:1M" }, { id = "b", store = "file:b.img?size=1M&thin" }]
+user = [{ name = "alice", secret_file = "alice.secret" }]
+group = [{ id = "lab", initiators = ["iqn.x:*", "192.0.2.1"] }]
+target = [
+  { luns = [{ lun = 1, id = "a" }, { lun = 0, id = "b", groups = ["lab"] }], name = "iqn.2026-11.example.tarn:t" },
+]
+limits = { queue_depth = 64 }
+"#,
+    r#"limits.queue_depth = 64
+[[lun]]
+store = "mem:1M"
+id = 'a'
+[[group]]
+id = "lab"
+initiators = ["iqn.x:*",
+  "192.0.2.1"]
+[[lun]]
+id = "b"
+store = "file:b.img?size=1M&thin"
+[[target]]
+name = "iqn.2026-11.example.tarn:t"
+[[target.luns]]
+lun = 1
+id = "a"
+[[target.luns]]
+lun = 0
+id = "b"
+groups = ["lab"]
+[[user]]
+name = "alice"
+secret_file = "alice.secret"
+"#,
+];
+
+#[test]
+fn an_edit_means_the_same_however_the_document_is_written() {
+    let meaning = |draft: &Draft| {
+        let text = draft.to_string();
+        let model = Model::from_toml(&text, Path::new("tarn.toml"));
+        let model = model.unwrap_or_else(|error| panic!("{error}\n{text}"));
+        format!("{:#?}\n{:?}", model.to_specs(), model.limits())
+    };
+    for form in FORMS {
+        assert_eq!(meaning(&draft(form)), meaning(&draft(TEXT)), "{form}");
+        for (number, &(edit, ..)) in EDITS.iter().enumerate() {
+            let (mut one, mut other) = (draft(TEXT), draft(form));
+            edit(&mut one);
+            edit(&mut other);
+            assert_eq!(meaning(&other), meaning(&one), "edit {number}\n{other}");
+        }
+        for &(edit, expected) in REFUSED {
+            let mut draft = draft(form);
+            assert_eq!(edit(&mut draft).unwrap_err().to_string(), expected);
+            assert_eq!(draft.to_string(), form, "{expected}");
+        }
+    }
+}
+
 #[test]
 fn a_named_store_is_put_and_held_by_the_lun_that_has_it() {
     let store = |id: &str, store: &str| spec::Store {

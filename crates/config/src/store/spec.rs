@@ -135,6 +135,12 @@ impl StoreSpec {
         self.at.kind.row().device == DeviceType::Disk
     }
 
+    /// Whether it takes no writes, and those who see it may change nothing else of it either. A drive may be reserved,
+    /// locked and ejected: only its disc is read-only.
+    pub fn is_read_only_disk(&self) -> bool {
+        self.read_only && self.is_disk()
+    }
+
     /// The size that the configuration gives the store, in bytes.
     pub fn configured_size_bytes(&self) -> Option<u64> {
         self.size_bytes.or_else(|| self.at.fixed_size_bytes())

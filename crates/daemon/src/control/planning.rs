@@ -174,6 +174,13 @@ impl Daemon {
         verdict
             .ended
             .extend(hyperscsi::ended(old, model, &sessions));
+        for grant in &mut verdict.granted {
+            let session = sessions.iter().find(|one| one.id == grant.session);
+            let kept = |session| hyperscsi::kept(old, (model, policy.units()), session);
+            grant.luns = session
+                .and_then(kept)
+                .unwrap_or_else(|| std::mem::take(&mut grant.luns));
+        }
         views::name_ended(steps, old, verdict.ended.clone());
         let users = Users {
             old,

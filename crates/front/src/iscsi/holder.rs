@@ -370,4 +370,25 @@ mod tests {
         parties.sweep();
         assert_eq!(parties.parties.len(), 0);
     }
+
+    #[test]
+    fn many_parties_are_swept_when_there_are_twice_as_many_as_were_in_use() {
+        let pool = Pool::new(0).unwrap();
+        let mut parties = Parties::default();
+        let here: Vec<_> = (0..40)
+            .map(|number| parties.account(user(&format!("here {number}")), &pool))
+            .collect();
+        parties.sweep();
+        assert_eq!(parties.parties.len(), here.len());
+        for number in 0..40 {
+            let _ended = parties.account(user(&format!("gone {number}")), &pool);
+            assert_eq!(
+                parties.parties.len(),
+                here.len() + number + 1,
+                "none is looked for"
+            );
+        }
+        let _ended = parties.account(user("one more"), &pool);
+        assert_eq!(parties.parties.len(), here.len() + 1);
+    }
 }

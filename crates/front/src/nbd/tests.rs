@@ -557,6 +557,63 @@ fn a_report_that_a_trim_has_had_is_one_of_the_next_flush() {
     }
 }
 
+/// Spec: NBD protocol, NBD_CMD_FLAG_FAST_ZERO: an error where zeros are not written faster than as data.
+#[test]
+fn zeros_that_may_leave_no_hole_are_not_fast() {
+    let mut bench = Bench::new();
+    let (line, mut client) = bench.ready();
+    let (tag, offset) = (1, 0);
+    client.submit(write(tag, offset, vec![7; 512])).unwrap();
+    for (no_hole, fast, expected) in [
+        (true, true, Err(ServerError::NOT_SUPPORTED)),
+        (true, false, Ok(())),
+        (false, true, Ok(())),
+    ] {
+        let (length, fua) = (512, false);
+        let work = Work::WriteZeroes {
+            length,
+            fua,
+            no_hole,
+            fast,
+        };
+        client.submit(Request { tag, offset, work }).unwrap();
+        let done = bench.completions(line, &mut client);
+        let done: Vec<_> = done.iter().map(|one| one.result).rev().take(1).collect();
+        assert_eq!(done, [expected], "no hole: {no_hole}, fast: {fast}");
+        let byte = if expected.is_ok() { 0 } else { 7 };
+        assert_eq!(bench.disk.byte(0), byte, "no hole: {no_hole}, fast: {fast}");
+    }
+    bench.end_all();
+}
+
+#[test]
+fn extents_end_with_the_range_that_was_asked_for() {
+    type Case<'a> = (&'a [(u32, u8)], u32, &'a [(u32, bool)]);
+    let answer = |descriptors: &[(u32, u8)]| {
+        let mut bytes = vec![0; 8];
+        for (blocks, status) in descriptors {
+            bytes.extend([0; 8]);
+            bytes.extend(blocks.to_be_bytes());
+            bytes.extend([*status, 0, 0, 0]);
+        }
+        bytes
+    };
+    #[rustfmt::skip]
+    let cases: [Case<'_>; 6] = [
+        (&[(2, 0), (3, 1)], 2560, &[(1024, false), (1536, true)]),
+        (&[(2, 0), (3, 1)], 2559, &[(1024, false), (1535, true)]),
+        (&[(2, 0), (3, 1)], 1024, &[(1024, false)]),
+        (&[(0, 1), (u32::MAX, 2)], 4096, &[(4096, true)]),
+        (&[(1, 0x10)], 4096, &[(512, false)]),
+        (&[], 4096, &[]),
+    ];
+    for (descriptors, length, expected) in cases {
+        let found = super::work::extents(&answer(descriptors), 512, length);
+        assert_eq!(found, expected, "{descriptors:?}, {length} bytes");
+    }
+    assert_eq!(super::work::extents(&[0; 7], 512, 4096), []);
+}
+
 #[derive(Clone, Debug)]
 enum Doing {
     Write(u64, u32),

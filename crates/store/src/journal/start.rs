@@ -167,7 +167,6 @@ fn read_back(
         if let Err(misfit) = apply(store, store_bytes, &entry) {
             refused.get_or_insert((0, misfit)).0 += 1;
         }
-        Ok(())
     })?;
     check_end(log, &header, &done)?;
     match refused {

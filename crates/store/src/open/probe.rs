@@ -103,7 +103,7 @@ impl OpenOptions {
 
     /// The size that a file is made with, if it may be made.
     pub(super) fn size_to_make(&self) -> Result<u64, OpenFailure> {
-        if self.kind == StoreKind::Block {
+        if matches!(self.kind, StoreKind::Block | StoreKind::Disc) {
             return Err(OpenFailure::Missing);
         }
         let size = self.size_bytes.ok_or(OpenFailure::MissingAndNoSize)?;

@@ -3,13 +3,13 @@
 use std::io::{self, ErrorKind};
 use std::os::fd::BorrowedFd;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::testing::{Fate, Faulty};
 use crate::{
     Backstore, Bias, Binding, Capabilities, Composed, Connections, Durability, Form, HelperResult,
-    IoRequest, IoResult, IoTag, LOG_BYTES_MIN, LogOptions, Logged, Member, MemoryDisk,
+    IoFailure, IoRequest, IoResult, IoTag, LOG_BYTES_MIN, LogOptions, Logged, Member, MemoryDisk,
     NativeSnapshots, Noted, Notes, Order, Outlet, PartTag, RingOperation, SharedStore,
     SocketResult, SocketTag, Submitted, Use, Waker,
 };
@@ -235,7 +235,18 @@ fn logged(store: impl SharedStore + 'static) -> Logged {
 }
 
 fn logged_with(store: impl SharedStore + 'static, noted: Arc<Closes>) -> Logged {
-    let log = MemoryDisk::new(LOG_BYTES_MIN, 512, false, true).unwrap();
+    logged_on(store, log_device(), noted)
+}
+
+fn log_device() -> MemoryDisk {
+    MemoryDisk::new(LOG_BYTES_MIN, 512, false, true).unwrap()
+}
+
+fn logged_on(
+    store: impl SharedStore + 'static,
+    log: impl SharedStore + 'static,
+    noted: Arc<Closes>,
+) -> Logged {
     let options = LogOptions {
         unit: *b"unit of the test",
         known: None,
@@ -398,6 +409,36 @@ fn a_log_is_closed_once_and_not_while_a_core_has_it() {
     assert_eq!(closes.0.load(Ordering::SeqCst), 1);
 }
 
+/// The next start would not replay what it has.
+#[test]
+fn a_log_is_not_noted_as_closed_where_its_store_or_its_device_fails() {
+    type Which = fn(&IoRequest) -> bool;
+    let flush: Which = |request| matches!(request, IoRequest::Flush);
+    let write: Which = |request| matches!(request, IoRequest::Write { .. });
+    let none: Which = |_| false;
+    for (of_store, of_log, closed) in [
+        (none, none, 1),
+        (flush, none, 0),
+        (none, flush, 0),
+        (none, write, 0),
+    ] {
+        let fails = Arc::new(AtomicBool::new(false));
+        let faulty = |which: Which| {
+            let fails = Arc::clone(&fails);
+            let rule = move |request: &IoRequest| match fails.load(Ordering::SeqCst) {
+                true if which(request) => Fate::Fail(IoFailure::NotReady),
+                true | false => Fate::Pass,
+            };
+            Faulty::new(log_device(), rule).0
+        };
+        let closes = Arc::new(Closes::default());
+        let logged = logged_on(faulty(of_store), faulty(of_log), Arc::clone(&closes));
+        fails.store(true, Ordering::SeqCst);
+        logged.close();
+        assert_eq!(closes.0.load(Ordering::SeqCst), closed);
+    }
+}
+
 /// A write that its log has, and what a flush then gets.
 fn flushed_after_a_loss(has_lost: bool) -> IoResult {
     let (disk, _) = Faulty::new(Probe::new(Durability::UNCOUNTED), |_| Fate::Pass);
@@ -432,7 +473,7 @@ fn flushed_after_a_loss(has_lost: bool) -> IoResult {
 fn a_log_keeps_what_its_store_has_lost_whatever_a_later_sync_says() {
     assert!(flushed_after_a_loss(false).is_ok());
     let failed = flushed_after_a_loss(true);
-    assert!(matches!(failed, Err(crate::IoFailure::FlushLatched)));
+    assert!(matches!(failed, Err(IoFailure::FlushLatched)));
 }
 
 #[test]
@@ -445,7 +486,7 @@ fn a_faulty_store_fails_hangs_is_full_and_shrinks_as_it_is_told() {
         let taken = store.submit(IoTag(tag), IoRequest::Flush, &mut outlet);
         assert!(matches!(taken, Submitted::Taken) && outlet.is_empty());
     }
-    let lost = crate::IoFailure::CacheLost;
+    let lost = IoFailure::CacheLost;
     hung.recv().unwrap().fail(lost.clone());
     hung.recv().unwrap().pass();
     store.handle_wake(&mut outlet);

@@ -625,8 +625,8 @@ fn moved(api: &ApiSession, order: impl FnOnce() -> Result<Answer<Lun>, ClientErr
     Ok(Exit::Done)
 }
 
-/// Gives a unit another medium. One that gets another file or device has it in; where only words of the STORE differ, or
-/// nothing does, the one that was ejected is loaded.
+/// Gives a unit another medium. One that gets another file or device has it in; where only words of the STORE differ,
+/// or nothing does, the one that was ejected is loaded.
 fn exchange(api: &ApiSession, id: &str, (store, force): (String, bool)) -> Outcome {
     let lun = api.get::<Lun>(&at(id))?.value;
     let store = medium_for(&lun, store)?;
