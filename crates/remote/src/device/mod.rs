@@ -6,7 +6,8 @@
 //!
 //! A command has one turn. It is handed to the device at most once, whatever becomes of its answer:
 //!
-//! * Before it is handed over it can be cancelled, and ends as not ready when the device cannot be reached for too long.
+//! * Before it is handed over it can be cancelled, and ends as not ready when the device cannot be reached for too
+//!   long.
 //! * After that it is waited for without a limit, cancelled or not: a tape may rewind for hours. Later commands wait
 //!   behind it. If its session is lost, nobody knows what it did: it ends as a failure of the hardware
 //!   ([`shared::LOST`]), which no initiator repeats by itself.

@@ -1,7 +1,7 @@
 //! A SCSI device of this machine as a store.
 //!
-//! [`node`] finds the node of the generic driver (`/dev/sgN`) of a device by whatever name it has; [`open`] looks at the
-//! device, and [`attendant`] has its node open and threads that carry commands out, each of which waits in the kernel
+//! [`node`] finds the node of the generic driver (`/dev/sgN`) of a device by whatever name it has; [`open`] looks at
+//! the device, and [`attendant`] has its node open and threads that carry commands out, each of which waits in the kernel
 //! for the end of its command. Nodes of other drivers are never opened: opening that of a tape waits for a medium, and
 //! closing it rewinds.
 

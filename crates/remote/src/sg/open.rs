@@ -36,11 +36,16 @@ pub enum ScsiFailure {
     NoDevice,
     /// It is no SCSI device.
     #[error(
-        "it is no SCSI device with a node of the generic driver; name a whole device, and load the module sg (modprobe sg)"
+        "it is no SCSI device with a node of the generic driver; name a whole device, and load the module sg \
+         (modprobe sg)"
     )]
     NoScsi,
     /// Its node cannot be opened.
-    #[error("cannot open {}: {}; let the user of Tarn read and write it (udev), or start Tarn as root", node.display(), words(source))]
+    #[error(
+        "cannot open {}: {}; let the user of Tarn read and write it (udev), or start Tarn as root",
+        node.display(),
+        words(source)
+    )]
     Open {
         /// The node of the generic driver.
         node: PathBuf,
