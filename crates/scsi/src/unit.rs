@@ -379,23 +379,26 @@ impl LogicalUnit {
                 let epoch = task.owned.as_ref().map_or(0, |owned| owned.cache_epoch);
                 self.ask_owner(task, ChangeKind::Flushed { epoch }, FlushAfter::Never)
             }
-            (Work::Pass, input) => {
-                let pass = task.owned.as_mut().and_then(|owned| owned.pass.as_mut());
-                match pass.map(|pass| self.device.resume_pass(pass, input)) {
-                    Some(Next::Step(step)) => step,
-                    Some(Next::Tell(kind)) => {
-                        let step = self.ask_owner(task, kind, FlushAfter::Never);
-                        task.work = Work::Pass;
-                        step
-                    }
-                    None => Step::Done(Outcome::check(report::no_such_unit())),
-                }
-            }
+            (Work::Pass, input) => self.resume_pass(task, input),
             (work, input) => {
                 debug_assert!(false, "{work:?} does not wait for {input:?}");
                 let code = SenseCode::INTERNAL_TARGET_FAILURE;
                 Step::Done(Outcome::check(Sense::new(SenseKey::HardwareError, code)))
             }
+        }
+    }
+
+    /// The same for a command of a device of others.
+    fn resume_pass(&self, task: &mut Task, input: Input) -> Step {
+        let pass = task.owned.as_mut().and_then(|owned| owned.pass.as_mut());
+        match pass.map(|pass| self.device.resume_pass(pass, input)) {
+            Some(Next::Step(step)) => step,
+            Some(Next::Tell(kind)) => {
+                let step = self.ask_owner(task, kind, FlushAfter::Never);
+                task.work = Work::Pass;
+                step
+            }
+            None => Step::Done(Outcome::check(report::no_such_unit())),
         }
     }
 

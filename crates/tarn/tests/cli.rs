@@ -165,7 +165,8 @@ fn a_wrong_file_is_named_with_its_line() {
         (
             format!("{unit}sise = 1\n{target}"),
             "t.toml:4: lun[0]: unknown key \"sise\"; \
-             known here: id, store, serial, naa, vendor, product, revision, owner, log, sync_bias, vendor_commands, snapshots",
+             known here: id, store, serial, naa, vendor, product, revision, owner, log, sync_bias, vendor_commands, \
+             snapshots",
         ),
         (
             target.to_owned(),

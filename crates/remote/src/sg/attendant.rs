@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 
 use super::node::Node;
-use super::open::ScsiOptions;
+use super::options::ScsiOptions;
 use crate::attendants::{spawn, wait};
 use crate::device::shared::Shared;
 

@@ -1,12 +1,13 @@
 //! A SCSI device of this machine as a store.
 //!
 //! [`node`] finds the node of the generic driver (`/dev/sgN`) of a device by whatever name it has; [`open`] looks at
-//! the device, and [`attendant`] has its node open and threads that carry commands out, each of which waits in the kernel
-//! for the end of its command. Nodes of other drivers are never opened: opening that of a tape waits for a medium, and
-//! closing it rewinds.
+//! the device, and [`attendant`] has its node open and threads that carry commands out, each of which waits in the
+//! kernel for the end of its command. Nodes of other drivers are never opened: opening that of a tape waits for a
+//! medium, and closing it rewinds.
 
 mod attendant;
 mod node;
 mod open;
+mod options;
 
-pub use open::{ScsiFailure, ScsiOpenError, ScsiOptions};
+pub use options::{ScsiFailure, ScsiOpenError, ScsiOptions};

@@ -11,7 +11,7 @@ use reactor::sg::{self, Answer, Transfer};
 use rustix::fs::{Mode, OFlags, fstat, major, minor, open};
 use store::IoFailure;
 
-use super::open::ScsiFailure;
+use super::options::ScsiFailure;
 use crate::attendants::wait;
 use crate::device::look::{self, Found};
 use crate::device::shared::{Command, Ended, LOST};

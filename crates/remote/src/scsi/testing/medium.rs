@@ -3,20 +3,13 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::answer::{Answer, check, good};
 use super::tape::Tape;
 
 pub(crate) const BLOCK: usize = 512;
 
 /// No two disks are one.
 static NEXT: AtomicU64 = AtomicU64::new(1);
-
-/// What a command came to.
-#[derive(Debug, Default)]
-pub(crate) struct Answer {
-    pub(crate) status: u8,
-    pub(crate) sense: Vec<u8>,
-    pub(crate) data: Vec<u8>,
-}
 
 /// What the disk is and does.
 #[derive(Debug)]
@@ -60,24 +53,6 @@ pub(crate) struct Medium {
     pub(crate) defers: bool,
     /// So many flushes end with what Tarn reports once of a lost cache.
     pub(crate) reports_loss: u8,
-}
-
-pub(super) fn good(data: Vec<u8>) -> Answer {
-    Answer {
-        data,
-        ..Answer::default()
-    }
-}
-
-pub(super) fn check(key: u8, code: u8, qualifier: u8, information: u32) -> Answer {
-    let mut sense = vec![0xf0, 0, key];
-    sense.extend(information.to_be_bytes());
-    sense.extend([10, 0, 0, 0, 0, code, qualifier, 0, 0, 0, 0]);
-    Answer {
-        status: 2,
-        sense,
-        data: Vec::new(),
-    }
 }
 
 impl Medium {

@@ -1,6 +1,6 @@
 //! A tape drive in memory that obeys its test.
 
-use super::medium::{Answer, check, good};
+use super::answer::{Answer, check, good};
 
 /// What it has and does.
 #[derive(Debug, Default)]
