@@ -640,4 +640,5 @@ UNSEEN = {
     "[confine] required": "it shows on a kernel alone that cannot confine",
     "[[hyperscsi.group]] retransmit": "it shows on a wire alone that loses frames: hyperscsi/wire.py has that, with the value of the start",
     "[[hyperscsi.group]] profile": "it is a set of timers",
+    "[[lun]] vendor_commands": "it needs a device with commands of its vendor: the unit tests of scsi have that (tests/foreign.rs)",
 }
