@@ -262,14 +262,6 @@ fn kind(store: &StoreSpec, location: Option<&Location>) -> &'static str {
     }
 }
 
-/// What a unit is for initiators.
-fn device_type(store: &StoreSpec) -> &'static str {
-    match store.at.kind.row().device {
-        DeviceType::Disk => "disk",
-        DeviceType::Optical => "cdrom",
-    }
-}
-
 /// All targets.
 pub(super) fn targets(in_force: &InForce, sessions: &[SessionReport]) -> Vec<view::Target> {
     let running = &in_force.running;

@@ -47,7 +47,8 @@ fn disk() -> (Arc<Faulty>, Receiver<Hung>) {
         | IoRequest::Unmap { .. }
         | IoRequest::WriteZeros { .. }
         | IoRequest::CompareAndWrite { .. }
-        | IoRequest::Extents { .. } => Fate::Pass,
+        | IoRequest::Extents { .. }
+        | IoRequest::Device(_) => Fate::Pass,
     });
     (Arc::new(disk), flushes)
 }

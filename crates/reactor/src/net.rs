@@ -312,6 +312,7 @@ pub fn local_address(socket: impl AsFd) -> io::Result<SocketAddr> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read as _;
     use std::net::TcpStream;
 
     use super::*;
@@ -322,7 +323,7 @@ mod tests {
 
     /// Both ends of a connection.
     fn connection() -> (TcpStream, TcpStream) {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         (client, listener.accept().unwrap().0)
     }
@@ -352,7 +353,7 @@ mod tests {
         let (client, mut server) = connection();
         send_now(&client, b"few bytes").unwrap();
         let mut received = [0; 9];
-        std::io::Read::read_exact(&mut server, &mut received).unwrap();
+        server.read_exact(&mut received).unwrap();
         assert_eq!(&received, b"few bytes");
         let error = send_now(&client, &vec![0; 64 << 20]).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);

@@ -137,7 +137,7 @@ static KINDS: [CommandKind; 256] = {
 
 /// What a command with this operation code does to the medium.
 #[inline]
-pub fn kind_of(opcode: u8) -> CommandKind {
+pub(crate) fn kind_of(opcode: u8) -> CommandKind {
     KINDS[usize::from(opcode)]
 }
 

@@ -1,7 +1,7 @@
 //! What the tests of the transports have in common: a disk, a core that uses a store, and what a store has to do.
 
-pub(crate) mod answer;
-mod changes;
+mod answer;
+pub(crate) mod changes;
 pub(crate) mod checks;
 mod client;
 mod medium;
