@@ -4,8 +4,12 @@
     reason = "helpers of tests, outside of #[test] functions"
 )]
 
+#[path = "../../remote/src/scsi/testing/answer.rs"]
+mod answer;
 #[path = "../../remote/src/scsi/testing/medium.rs"]
 mod medium;
+#[path = "../../remote/src/scsi/testing/tape.rs"]
+mod tape;
 #[path = "../../remote/src/hyperscsi/tests/target.rs"]
 mod target;
 
