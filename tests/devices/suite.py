@@ -22,6 +22,7 @@ TEST_UNIT_READY, REWIND, LOAD, UNLOAD = bytes(6), bytes([1, 0, 0, 0, 0, 0]), byt
 FILEMARK, READ_POSITION = bytes([0x10, 0, 0, 0, 1, 0]), bytes([0x34] + [0] * 9)
 REMOVAL_PREVENTED, TAPE, CHANGER = (0x53, 0x02), 1, 8
 LUN_RESET = 5
+FILEMARK_BIT, BLANK_CHECK = 0x80, 8
 
 
 def write(length):
@@ -53,7 +54,7 @@ def directory():
 @contextlib.contextmanager
 def gateway(daemon, more=""):
     """A Tarn that passes the device of a tgt on."""
-    config = lun_section("device", f"scsi:{daemon.store}") + more + target_section("device")
+    config = lun_section("device", f"scsi:{daemon.store}?retry=0") + more + target_section("device")
     with Tarn(config=config) as tarn:
         yield tarn
 
@@ -123,7 +124,10 @@ def script(session, lun):
     answers = []
     for cdb, options in TAPE_SCRIPT:
         outcome = session.command(cdb, lun=lun, **options)
-        answers.append((cdb.hex(), outcome.status, outcome.sense.data.hex(), outcome.data, outcome.residual, outcome.overflow))
+        sense, data = outcome.sense.data, outcome.data
+        if len(sense) > 2 and (sense[2] & FILEMARK_BIT or sense[2] & 0x0F == BLANK_CHECK):
+            data = len(data)                    # tgt sends what happens to lie in its memory
+        answers.append((cdb.hex(), outcome.status, sense.hex(), data, outcome.residual, outcome.overflow))
     return answers
 
 
@@ -175,9 +179,8 @@ def a_persistent_reservation_of_a_tape_is_of_tarn():
             for cdb, parameters in (out(0, 0, 7), out(1, 7, 0, 3)):
                 good(one, cdb, write=parameters)
             equal(two.command(write(16), write=b"y" * 16).status, scsi.RESERVATION_CONFLICT, "a write of the other")
-        with initiator(tarn) as one:
             good(one, write(16), write=b"y" * 16)
-        equal(two.command(REWIND).status, scsi.RESERVATION_CONFLICT, "and later")
+        equal(two.command(REWIND).status, scsi.RESERVATION_CONFLICT, "and when its holder is away")
 
 
 @test
@@ -211,7 +214,7 @@ def a_device_that_was_away_has_no_command_twice_and_all_are_told():
                 good(one, write(512), write=bytes([number]) * 512)
             good(one, FILEMARK)
             daemon.kill()
-            outcome = one.command(write(512), write=b"z" * 512, **{})
+            outcome = one.command(write(512), write=b"z" * 512)
             check(outcome.status == scsi.CHECK_CONDITION, f"without its device: {outcome}")
             daemon.start()
             serve_tape(daemon, image)
@@ -246,7 +249,7 @@ def what_a_device_cannot_be_is_refused_with_place_and_remedy():
     with directory() as path:
         config = path / "tarn.toml"
         config.write_text(nbd)
-        message = refusal("check", config)
+        message = refusal("--config", config)
         check("device" in message and "NBD" in message, f"the mistake: {message}")
 
 
