@@ -104,8 +104,21 @@ impl Daemon {
         }
         // The directory of secrets is named after the file.
         let named = directory[1..].replace('-', "--").replace('/', "-");
-        text.replace(&directory, "{dir}").replace(&named, "{named}")
+        squeezed(&text.replace(&directory, "{dir}").replace(&named, "{named}"))
     }
+}
+
+/// The text with two blanks between columns, however wide these are: a directory has any length.
+fn squeezed(text: &str) -> String {
+    let line = |line: &str| {
+        let indent = line.len() - line.trim_start_matches(' ').len();
+        let mut rest = line[indent..].to_owned();
+        while rest.contains("   ") {
+            rest = rest.replace("   ", "  ");
+        }
+        format!("{}{rest}", &line[..indent])
+    };
+    text.split('\n').map(line).collect::<Vec<_>>().join("\n")
 }
 
 impl Drop for Daemon {
