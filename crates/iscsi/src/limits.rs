@@ -53,6 +53,10 @@ pub const IMMEDIATE_MANAGEMENT_MAX: usize = 32;
 /// How long data that was announced or asked for may stay away. Then the connection is dropped.
 pub const DATA_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// How long a write may wait for room for its data. Then it ends with TASK SET FULL, and what has come for it goes: the
+/// room that it waits for may be held by what came for others like it.
+pub const DATA_ROOM_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// So much more time has the rest of the data of a task for each byte that has come, but never more than
 /// [`DATA_TIMEOUT`]. So data that comes in drips ends some time, and with it what it holds: 8 MiB after 2.3 hours.
 /// For bursts of 60 KB and more it is no stricter than that timeout, with however many others they share a slow line.

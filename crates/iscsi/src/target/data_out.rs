@@ -6,6 +6,8 @@
     clippy::panic
 )]
 
+use std::time::Duration;
+
 use memory::{Need, NoRoom, Payload, Pool};
 
 use super::receive::Header;
@@ -192,11 +194,36 @@ impl Session {
             }
             Progress::AskMore => {
                 if let Err(why) = self.ask_for_data(id, pool) {
-                    self.starves_for = Some(why);
-                    self.starving.push_back(id);
+                    self.note_starving(id, why);
                     self.leave_chunk(id, pool);
                 }
             }
+        }
+    }
+
+    /// A task waits for room from now on.
+    fn note_starving(&mut self, id: TaskId, why: NoRoom) {
+        let now = self.now;
+        if let Some(task) = self.task_mut(id) {
+            task.data_out.last_progress = now;
+        }
+        self.starves_for = Some(why);
+        self.starving.push_back(id);
+    }
+
+    /// When the task that waits for room longest has waited for long enough.
+    pub(super) fn starving_deadline(&self) -> Option<Duration> {
+        let first = self.tasks.get(self.starving.front()?.index as usize)?;
+        let since = first.data_out.last_progress;
+        Some(since.saturating_add(limits::DATA_ROOM_TIMEOUT))
+    }
+
+    /// Fails tasks that have waited for room for long enough.
+    pub(super) fn fail_starving(&mut self) {
+        while self.starving_deadline().is_some_and(|at| at <= self.now)
+            && let Some(id) = self.starving.pop_front()
+        {
+            self.fail_data(id, DataFault::NoMemory);
         }
     }
 

@@ -744,6 +744,7 @@ impl Session {
             });
         data.chain(self.next_ping())
             .chain(self.gap_deadline())
+            .chain(self.starving_deadline())
             .min()
     }
 
@@ -783,6 +784,7 @@ impl Session {
     pub fn handle_timeout(&mut self, now: Duration) {
         self.now = now;
         self.drop_stalled();
+        self.fail_starving();
         self.drop_at_gap();
         let Some(interval) = self.config.nop_interval else {
             return;

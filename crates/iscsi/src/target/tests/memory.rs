@@ -1,5 +1,7 @@
 //! What happens when the pool has nothing left.
 
+use std::time::Duration;
+
 use super::*;
 
 /// Others take all memory: the session itself holds nothing.
@@ -150,4 +152,47 @@ fn memory_comes_back_when_tasks_end_in_whatever_way() {
     rig.send(0, &[data_out(3, RESERVED_TAG, 9, 0, &[0; 10])]);
     rig.send(0, &[data_out(4, RESERVED_TAG, 1, 1000, &[0; 4000])]);
     assert_eq!(rig.pool.free_bytes(), free);
+}
+
+#[test]
+fn a_write_waits_for_room_up_to_its_deadline_and_not_beyond() {
+    let mut rig = rig();
+    let held = exhaust(&rig);
+    for n in [1, 2] {
+        let id = rig.start(0, write(n, n, 5000));
+        rig.session.request_data(id, 5000, &rig.pool);
+    }
+    let deadline = rig.session.poll_timeout().unwrap();
+    rig.session
+        .handle_timeout(deadline - Duration::from_nanos(1));
+    assert!(rig.session.poll_event().is_none());
+    rig.session.handle_timeout(deadline);
+    let events: Vec<_> = std::iter::from_fn(|| rig.session.poll_event()).collect();
+    let events: Vec<_> = events.iter().map(|event| rig.story(event)).collect();
+    assert_eq!(events, ["fault 1 NoMemory", "fault 2 NoMemory"]);
+    assert!(!rig.session.is_starving());
+    drop(held);
+}
+
+#[test]
+fn writes_that_hold_what_each_other_needs_do_not_wait_for_ever() {
+    let mut rig = rig();
+    // A pool of eight pieces, of which a session that holds one may have two.
+    let mut ballast = exhaust(&rig);
+    ballast.truncate(ballast.len() - 8);
+    rig.pool.set_base();
+    let mut others = exhaust(&rig);
+    others.truncate(others.len() - 5);
+    for n in [1, 2] {
+        let id = rig.start(0, write(n, n, 20_000).with_data(&[1; 100]));
+        assert!(rig.session.request_data(id, 20_000, &rig.pool).is_none());
+    }
+    drop(others);
+    rig.session.handle_memory(&rig.pool);
+    assert_eq!(rig.answers(0), [""; 0]);
+    let held = rig.pool.held_bytes();
+    assert_eq!(held, 2 * ::memory::PIECE_BYTES, "what came with them");
+    let deadline = rig.session.poll_timeout().unwrap();
+    rig.session.handle_timeout(deadline);
+    assert_eq!(rig.pool.held_bytes(), 0);
 }
