@@ -325,7 +325,7 @@ def what_a_drive_cannot_be_is_refused_with_place_and_remedy():
                 ("cache", drive + '?cache=direct"\n', ("store", "read")),
                 ("log", drive + f'"\nlog = "file:{tarn.dir}/log?size=64M"\n', ("log", "no use")),
                 ("snapshots", drive + '"\nsnapshots = { every = "1h", keep = 3 }\n', ("snapshots",)),
-                ("concat", member + '[[lun]]\nid = "x"\nstore = "concat:m"\n', ("store", "disc")),
+                ("concat", member + '[[lun]]\nid = "x"\nstore = "concat:m"\n', ("store", "no disk")),
                 ("nbd", drive + f'"\n[[nbd]]\nbind = "127.0.0.1:{tarn.port2}"\nluns = ["cd"]\n', ("luns", "disk"))):
             done = run("check", write(tarn, f"{name}.toml", text))
             said = done.stdout + done.stderr

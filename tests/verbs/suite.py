@@ -177,6 +177,7 @@ def one_thing_is_told_whole():
 id        file
 store     file:DIR/file.img?size=8M
 kind      file
+type      disk
 size      8 MiB (8388608 bytes)
 block     512 bytes
 serial    S2
