@@ -368,8 +368,9 @@ fn a_command_may_take_longer_than_a_target_may_say_nothing() {
 fn other_requests_than_commands_are_refused() {
     let target = tape();
     let mut client = client(&target, 20);
+    let flush = client.submit(IoRequest::Flush);
+    assert!(matches!(client.answer(flush), Ok(IoAnswer::Done)));
     for request in [
-        IoRequest::Flush,
         IoRequest::Unmap { range: 0..512 },
         IoRequest::Read {
             offset: 0,
