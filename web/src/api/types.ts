@@ -1530,4 +1530,5 @@ export const STORE_KINDS = [
   {"word":"stripe","place":"ID,...","shown":"stripe","title":"Stripe","meaning":"2 to 16 named stores (`[[store]]`), a chunk of each in turn","options":["readonly","serial","removable","chunk"]},
   {"word":"concat","place":"ID,...","shown":"concat","title":"Concat","meaning":"1 to 16 named stores (`[[store]]`), one behind the other; more can be added at its end","options":["readonly","serial","removable"]},
   {"word":"cdrom","place":"[PATH]","shown":"cdrom","title":"CD or DVD drive","meaning":"a CD or DVD drive with an ISO file in it, or an empty one (`cdrom:`)","options":["serial"]},
+  {"word":"scsi","place":"DEVICE","shown":"scsi","title":"SCSI device","meaning":"a SCSI device of any type, passed through: `/dev/NODE` of this machine, or `iscsi://HOST[:PORT]/TARGET/LUN`","options":["serial","retry","user","password_file","initiator","mutual_user","mutual_password_file"]},
 ] as const;
