@@ -489,10 +489,8 @@ fn scsi_identity(
         product,
         revision,
     } = unit.map(|unit| unit.inquiry.clone()).unwrap_or_default();
-    let own_product = match device_type(unit, foreign) {
-        DeviceType::Optical => "DVD-ROM",
-        _ => "DISK",
-    };
+    let is_drive = device_type(unit, foreign) == DeviceType::Optical;
+    let own_product = if is_drive { "DVD-ROM" } else { "DISK" };
     let own = || ["TARN", own_product, VERSION].map(str::to_owned);
     let [its_vendor, its_product, its_revision] = foreign.map_or_else(own, DeviceFacts::names);
     Identity {
