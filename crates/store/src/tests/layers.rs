@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex};
 
 use crate::testing::{Fate, Faulty};
 use crate::{
-    Backstore, Bias, Binding, Capabilities, Composed, Connections, Durability, Form, HelperResult,
-    IoFailure, IoRequest, IoResult, IoTag, LOG_BYTES_MIN, LogOptions, Logged, Member, MemoryDisk,
-    NativeSnapshots, Noted, Notes, Order, Outlet, PartTag, RingOperation, SharedStore,
+    Backstore, Bias, Binding, Capabilities, Composed, Connections, DeviceFacts, Durability, Form,
+    HelperResult, IoFailure, IoRequest, IoResult, IoTag, LOG_BYTES_MIN, LogOptions, Logged, Member,
+    MemoryDisk, NativeSnapshots, Noted, Notes, Order, Outlet, PartTag, RingOperation, SharedStore,
     SocketResult, SocketTag, Submitted, Use, Waker,
 };
 
@@ -119,6 +119,11 @@ impl SharedStore for Probe {
 
     fn native_snapshots(&self) -> Option<Arc<dyn NativeSnapshots>> {
         self.note("native_snapshots");
+        None
+    }
+
+    fn device(&self) -> Option<Arc<DeviceFacts>> {
+        self.note("device");
         None
     }
 
@@ -297,15 +302,17 @@ fn asked_below(layer: &dyn SharedStore, asked: &Asked) -> Vec<&'static str> {
     assert!(layer.is_at(Path::new("/")).unwrap() && layer.is_flush_latched());
     assert!(layer.is_outdated());
     drop((layer.take_over(), layer.notes(), layer.native_snapshots()));
+    assert_eq!(layer.device(), None);
     assert!(layer.outage().unwrap().contains("out of reach"));
     assert_eq!(layer.connections().unwrap().up, 3);
     taken(asked)
 }
 
-const SHARED: [&str; 14] = [
+const SHARED: [&str; 15] = [
     "capabilities",
     "connections",
     "descriptor",
+    "device",
     "grow",
     "handle",
     "identity",
@@ -339,6 +346,7 @@ fn a_layer_answers_what_it_changes_and_has_the_store_below_answer_the_rest() {
     let asked = Arc::clone(&probe.asked);
     let of_one = [
         "descriptor",
+        "device",
         "grow",
         "identity",
         "is_at",
