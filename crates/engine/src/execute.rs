@@ -663,10 +663,14 @@ fn answer_by<P: Port>(
         outcome.status == scsi::Status::CheckCondition,
         "sense data goes with CHECK CONDITION"
     );
-    let own = outcome.own_sense().map(|sense| sense.encode(descriptor));
-    let sense = match &outcome.sense {
+    let encoded;
+    let sense: &[u8] = match &outcome.sense {
+        None => &[],
+        Some(SenseBytes::Own(sense)) => {
+            encoded = sense.encode(descriptor);
+            &encoded
+        }
         Some(SenseBytes::OfDevice(bytes)) => bytes,
-        Some(SenseBytes::Own(_)) | None => own.as_deref().unwrap_or(&[]),
     };
     let response = Response {
         status: outcome.status,

@@ -24,7 +24,7 @@ pub(crate) enum Device {
     /// MMC.
     Optical(Optical),
     /// Whatever others have.
-    Foreign(Foreign),
+    Foreign(Box<Foreign>),
 }
 
 /// A command of a device in execution.
@@ -75,7 +75,7 @@ impl Device {
     /// The device server of a unit.
     pub(crate) fn new(profile: &Profile) -> Self {
         match (&profile.foreign, profile.device_type) {
-            (Some(facts), _) => Self::Foreign(Foreign::new(profile, facts)),
+            (Some(facts), _) => Self::Foreign(Box::new(Foreign::new(profile, facts))),
             (None, DeviceType::Optical) => Self::Optical(Optical::new(profile)),
             (None, _) => Self::Disk(Disk::new(profile)),
         }
@@ -85,9 +85,8 @@ impl Device {
     #[inline]
     const fn disk(&self) -> &Disk {
         match self {
-            Self::Disk(disk)
-            | Self::Optical(Optical { disk })
-            | Self::Foreign(Foreign { disk, .. }) => disk,
+            Self::Disk(disk) | Self::Optical(Optical { disk }) => disk,
+            Self::Foreign(device) => &device.disk,
         }
     }
 
@@ -111,9 +110,8 @@ impl Device {
     /// Takes over what of the shared state every command needs.
     pub(crate) fn install(&mut self, shared: &Shared) {
         match self {
-            Self::Disk(disk)
-            | Self::Optical(Optical { disk })
-            | Self::Foreign(Foreign { disk, .. }) => disk.install(shared),
+            Self::Disk(disk) | Self::Optical(Optical { disk }) => disk.install(shared),
+            Self::Foreign(device) => device.disk.install(shared),
         }
     }
 
