@@ -236,7 +236,8 @@ impl Owner {
             }
             Err(Refusal::Check(sense)) => return Proposal::of_refused(Reply::check(sense)),
         }
-        draft.persist |= draft.shared.is_kept_out() != self.shared.is_kept_out();
+        let is_moved = draft.shared.is_kept_out() != self.shared.is_kept_out();
+        draft.persist |= is_moved && self.profile.keeps_state;
         let has_changed = draft.shared != *self.shared;
         // What must be kept is the state even where it is the same as before.
         let shared = if has_changed {

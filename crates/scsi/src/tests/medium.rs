@@ -404,6 +404,19 @@ fn a_restart_finds_a_medium_out_that_was_ejected() {
 }
 
 #[test]
+fn where_nothing_is_kept_an_eject_is_not() {
+    let profile = Profile {
+        keeps_state: false,
+        ..removable()
+    };
+    let mut rig = Rig::restored(profile, None);
+    let eject = ChangeKind::Eject { force: false };
+    assert_eq!(administer(&mut rig, eject), Ok(()));
+    assert_eq!(administer(&mut rig, ChangeKind::Load), Ok(()));
+    assert_eq!(rig.persisted, None);
+}
+
+#[test]
 fn another_medium_is_reported_to_everybody_although_it_is_as_large() {
     let (mut rig, [at, other, _]) = three();
     good(&rig.run(at, &[0x16, 0, 0, 0, 0, 0], &[]));
