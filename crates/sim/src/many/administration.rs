@@ -255,7 +255,8 @@ impl World {
             Err(MediumFailure::Prevented) => {
                 order == MediumOrder::Eject { force: false } && book.was_prevented(handle)
             }
-            Err(MediumFailure::Busy) => is_eject,
+            // What was saved before it took too long.
+            Err(MediumFailure::Busy) => true,
             Err(MediumFailure::Unflushed(FlushFailure::NotInTime)) => is_eject,
             Err(MediumFailure::Unflushed(_)) => is_eject && book.has_faults,
             // Its state could not be saved.

@@ -68,8 +68,10 @@ pub(super) struct Book {
     medium: Known<bool>,
     /// The write cache is on.
     cache: Known<bool>,
-    /// PREVENTs that may be in force: by whom and by which number, and whether they are answered.
-    preventing: BTreeMap<Handle, ((usize, u16), bool)>,
+    /// PREVENTs that may be in force: by whom and by which number, and what was sent last when they were answered.
+    preventing: BTreeMap<Handle, ((usize, u16), Option<Handle>)>,
+    /// One is of a session that is over; it may wait for its turn, as does the end of that session.
+    has_late_prevents: bool,
     /// The last command that was sent while one was.
     prevented_until: Handle,
     last: Handle,
@@ -101,6 +103,7 @@ impl Book {
             medium: Known::new(true),
             cache: Known::new(has_volatile_cache),
             preventing: BTreeMap::new(),
+            has_late_prevents: false,
             prevented_until: 0,
             last: 0,
             is_removable,
@@ -240,7 +243,7 @@ impl Book {
                 begun.cache_change = Some(self.cache.begin());
             }
             Operation::Prevent { on: true } => {
-                self.preventing.insert(handle, ((player, number), false));
+                self.preventing.insert(handle, ((player, number), None));
             }
             Operation::Prevent { on: false } => begun.allows = self.prevented_by(player),
             Operation::Register { .. }
@@ -270,9 +273,9 @@ impl Book {
 
     /// The PREVENTs of a player that were answered.
     fn prevented_by(&self, player: usize) -> Vec<Handle> {
-        let of_player = |one: &(&Handle, &((usize, u16), bool))| {
-            let ((whose, _), is_answered) = *one.1;
-            whose == player && is_answered
+        let of_player = |one: &(&Handle, &((usize, u16), Option<Handle>))| {
+            let ((whose, _), answered) = *one.1;
+            whose == player && answered.is_some()
         };
         let theirs = self.preventing.iter().filter(of_player);
         theirs.map(|(handle, _)| *handle).collect()
@@ -293,12 +296,12 @@ impl Book {
 
     /// A number of somebody may have kept the medium in while this command was under way.
     pub(super) fn was_prevented(&self, handle: Handle) -> bool {
-        !self.preventing.is_empty() || self.prevented_until >= handle
+        self.is_prevented() || self.prevented_until >= handle
     }
 
     /// The same now.
     pub(super) fn is_prevented(&self) -> bool {
-        !self.preventing.is_empty()
+        !self.preventing.is_empty() || self.has_late_prevents
     }
 
     /// What a player cannot know yet may be answered at last.
@@ -393,10 +396,10 @@ impl Book {
             self.cache.end(change, new);
         }
         if let Some(of) = self.preventing.get_mut(&handle) {
-            of.1 = true;
+            of.1 = Some(self.last);
         }
         for allowed in begun.allows.into_iter().filter(|_| is_good) {
-            self.allow_where(|handle, _| handle == allowed);
+            self.allow_where(|handle, _, _| handle == allowed);
         }
         self.end_change(door.0, handle, operation, end);
     }
@@ -475,29 +478,33 @@ impl Book {
     /// All that a session of a player had is over.
     pub(super) fn note_left(&mut self, player: usize) {
         self.overdue.retain(|_, whose| *whose != player);
-        self.allow_removal(player);
+        let mut preventing = self.preventing.values();
+        self.has_late_prevents |= preventing.any(|((whose, _), _)| *whose == player);
+        self.allow_where(|_, (whose, _), _| whose == player);
     }
 
-    fn allow_removal(&mut self, player: usize) {
-        self.allow_where(|_, (whose, _)| whose == player);
+    /// Nothing is under way.
+    pub(super) fn settle(&mut self) {
+        self.has_late_prevents = false;
     }
 
     /// A player does not see the unit by any number that it saw it by before this was sent.
     pub(super) fn allow_removal_before(&mut self, player: usize, sent: Handle) {
-        self.allow_where(|handle, (whose, _)| whose == player && handle < sent);
+        self.allow_where(|handle, (whose, _), _| whose == player && handle < sent);
     }
 
-    fn allow_where(&mut self, is_meant: impl Fn(Handle, (usize, u16)) -> bool) {
+    fn allow_where(&mut self, is_meant: impl Fn(Handle, (usize, u16), Option<Handle>) -> bool) {
         if self.is_prevented() {
             self.prevented_until = self.last;
         }
         self.preventing
-            .retain(|handle, (whose, _)| !is_meant(*handle, *whose));
+            .retain(|handle, (whose, answered)| !is_meant(*handle, *whose, *answered));
     }
 
     /// A reset may come to pass.
-    pub(super) fn begin_reset(&mut self) -> Change<bool> {
+    pub(super) fn begin_reset(&mut self, handle: Handle) -> Change<bool> {
         self.resets += 1;
+        self.last = self.last.max(handle);
         if let Some(change) = &mut self.change {
             change.before = None;
         }
@@ -515,7 +522,8 @@ impl Book {
         let stays = change.before == Some(true);
         self.cache.end(change, stays.then_some(true));
         if let Some(sent) = done {
-            self.allow_where(|handle, _| handle < sent);
+            // One that was not answered yet may have come after it.
+            self.allow_where(|_, _, answered| answered.is_some_and(|last| last < sent));
         }
     }
 
@@ -553,6 +561,7 @@ impl Book {
         self.begun.clear();
         self.overdue.clear();
         self.preventing.clear();
+        self.has_late_prevents = false;
         (self.known, self.change) = (None, None);
         self.medium.forget();
         self.cache.forget();

@@ -655,9 +655,11 @@ impl Books {
         found: &impl Fn(&str) -> String,
     ) -> Result<(), Breach> {
         let owes_from = self.nexuses.get(&door).and_then(|nexus| nexus.owes_from);
-        // One that was sent before it may have got the attention, and its answer be on its way.
-        let mut before = self.open.range(..handle);
-        let is_first = !before.any(|(_, open)| open.door == door);
+        // One that was carried out before it may have got the attention, and its answer be on its way: one that was
+        // sent before it, or any where what was sent first may come last.
+        let is_reordered = matches!(self.seats[door.0], Seat::Hyperscsi);
+        let mut others = self.open.iter().filter(|(_, open)| open.door == door);
+        let is_first = !others.any(|(other, _)| *other < handle || is_reordered && *other > handle);
         if owes_from.is_some_and(|from| handle >= from) && is_first {
             let detail = found("before the attention");
             return Err(Breach::new("a-reset-is-reported-to-each-nexus", detail));
@@ -704,7 +706,7 @@ impl Books {
     fn extend_reset(&mut self, handle: Handle, unit: usize, is_certain: bool) {
         self.credit(Kind::Reset, 1, |_, at| at == unit);
         self.excuse(|open| open.units.contains(&unit));
-        let change = self.units[unit].begin_reset();
+        let change = self.units[unit].begin_reset(handle);
         if let Some(reset) = self.resets.get_mut(&handle) {
             reset.units.push((unit, change, is_certain));
         }
@@ -865,6 +867,7 @@ impl Books {
                     .for_each(|book| book.note_left(player));
             }
         }
+        self.units.iter_mut().for_each(Book::settle);
         self.may_end.clear();
         self.cold.clear();
     }
