@@ -13,6 +13,7 @@ use store::{
 };
 
 use super::shared::{BYTES_MAX, Command, Ended, NotTaken, SENSE_BYTES_MAX, Shared, Users};
+use crate::scsi::command::Sense;
 use crate::scsi::job::{Bytes, Mail};
 
 /// Requests that are taken at a time; more are returned.
@@ -89,6 +90,8 @@ impl SharedStore for DeviceStore {
 struct Open {
     buffer: Option<Buffer>,
     bytes: u64,
+    /// Nobody sees its answer.
+    is_cancelled: bool,
 }
 
 /// A device as one core sees it.
@@ -130,7 +133,12 @@ impl DeviceHandle {
         match self.users.0.add(command) {
             Ok(()) => {
                 self.bytes += bytes;
-                self.open.insert(tag, Open { buffer, bytes });
+                let open = Open {
+                    buffer,
+                    bytes,
+                    is_cancelled: false,
+                };
+                self.open.insert(tag, open);
                 Submitted::Taken
             }
             Err(NotTaken::Share) => Submitted::Done(Ok(answer(Ended::busy(), None))),
@@ -212,6 +220,8 @@ impl Backstore for DeviceHandle {
         // One that the device has is answered when it has ended.
         if self.users.0.cancel(self.number, tag.0) && self.forget(tag).is_some() {
             outlet.answer(tag, Err(IoFailure::Cancelled));
+        } else if let Some(open) = self.open.get_mut(&tag) {
+            open.is_cancelled = true;
         }
     }
 
@@ -222,6 +232,9 @@ impl Backstore for DeviceHandle {
                 Mail::Done { number, result } => {
                     let tag = IoTag(number);
                     if let Some(open) = self.forget(tag) {
+                        if let (true, Ok(ended)) = (open.is_cancelled, &result) {
+                            self.users.0.note_attention(Sense::parse(&ended.sense));
+                        }
                         let result = result.map(|ended| answer(ended, open.buffer));
                         outlet.answer(tag, result);
                     }

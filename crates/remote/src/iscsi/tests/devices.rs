@@ -271,6 +271,29 @@ fn a_session_that_is_lost_and_back_is_a_reset_once() {
 }
 
 #[test]
+fn a_unit_attention_that_answers_a_cancelled_command_is_told_to_the_next() {
+    let target = tape();
+    let mut client = client(&target, 20);
+    client.now(&TEST);
+    with_tape(&target, |tape| tape.holds = true);
+    let first = client.command(1, &REWIND, Vec::new(), 0);
+    until("the command", || target.is_holding());
+    client.handle.cancel(first, &mut client.outlet);
+    let says = Answer {
+        status: 2,
+        sense: vec![0x70, 0, 6, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x28, 0, 0, 0, 0, 0],
+        data: Vec::new(),
+    };
+    with_tape(&target, |tape| {
+        tape.says = Some(says);
+        tape.holds = false;
+    });
+    client.answer(first).unwrap();
+    assert_eq!(code(&client.now(&TEST)), [6, 0x28, 0]);
+    assert_eq!(code(&client.now(&TEST)), NO_MEDIUM);
+}
+
+#[test]
 fn a_unit_attention_of_the_device_stops_what_waits() {
     let target = tape();
     let mut client = client(&target, 20);
