@@ -47,7 +47,9 @@ impl<C: Carrier> Engine<C> {
             self.turn_down(key, Outcome::check(sense));
             return None;
         }
-        if task.is_some_and(Task::needs_right_to_write) && unit.view.is_read_only(running.nexus) {
+        // A flush alters nothing, and a tape that is read moves only.
+        let writes = sent.alters && task.is_some_and(Task::needs_right_to_write);
+        if writes && unit.view.is_read_only(running.nexus) {
             // The right to write was taken from it while it waited.
             sometimes!("a write waits and loses its right");
             let sense = Sense::new(SenseKey::DataProtect, SenseCode::WRITE_PROTECTED);

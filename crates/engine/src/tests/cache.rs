@@ -228,3 +228,23 @@ fn a_last_flush_that_hangs_beside_that_of_an_order_is_named() {
     bench.finish_pending(0);
     bench.end();
 }
+
+#[test]
+fn the_flush_of_a_mode_select_needs_no_right_to_write_any_more() {
+    let mut bench = Bench::new(2);
+    let who = bench.log_in(1);
+    bench.send(who, cdb::of_bytes(&[0x1a, 0x08, 0x08, 0, 255, 0], 255));
+    let mut modes = bench.answer(who).data;
+    // Header; page code, page length, WCE.
+    modes[..4].fill(0);
+    modes[4] &= 0x3f;
+    modes[6] &= !0x04;
+    let length = u8::try_from(modes.len()).unwrap();
+    let select = cdb::with_data(&[0x15, 0x10, 0, 0, length, 0], modes);
+    bench.send_only(who, select);
+    bench.cores[1].set_read_only(who.key, 0, true, std::rc::Rc::new(()));
+    bench.settle();
+    assert_eq!(bench.answer(who).end(), GOOD);
+    assert_eq!(bench.disk(1).log(), ["flush"]);
+    bench.end();
+}

@@ -116,6 +116,22 @@ fn data_of_a_device_waits_for_memory_like_a_read() {
     bench.end();
 }
 
+#[test]
+fn a_view_that_may_only_read_reads_a_tape() {
+    let mut bench = Bench::with_device(1, DeviceType::Tape);
+    let reader = bench.log_in(0);
+    bench.cores[0].set_read_only(reader.key, 0, true, std::rc::Rc::new(()));
+    bench.send(reader, cdb::test_unit_ready());
+    let told = (Status::CheckCondition, Some((6, 0x2a, 1)));
+    assert_eq!(bench.answer(reader).end(), told);
+    bench.send(reader, cdb::of_bytes(&READ_6, 1024));
+    assert_eq!(bench.answer(reader).data.len(), 512);
+    bench.send(reader, cdb::with_data(&WRITE_6, vec![7; 4]));
+    let protected = (Status::CheckCondition, Some((7, 0x27, 0)));
+    assert_eq!(bench.answer(reader).end(), protected);
+    bench.end();
+}
+
 /// What another nexus has to learn of comes before the answer.
 #[test]
 fn a_change_of_modes_is_known_to_all_before_it_is_answered() {
