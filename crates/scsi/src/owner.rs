@@ -396,7 +396,7 @@ impl Owner {
         draft: &mut Draft,
     ) -> Result<(), Refusal> {
         let shared = &mut draft.shared;
-        let spec = commands::find(cdb, &self.device.features())?;
+        let spec = commands::find_further(cdb, &self.device.features())?;
         // A reservation may have come after the command was admitted on its core.
         let blocked = shared.reservations.blocked(from.id, &from.port);
         if blocked.contains(spec.access_of(cdb)) {

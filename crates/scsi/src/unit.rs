@@ -389,6 +389,7 @@ impl LogicalUnit {
     }
 
     /// The same for a command of a device of others.
+    #[cold]
     fn resume_pass(&self, task: &mut Task, input: Input) -> Step {
         let pass = task.owned.as_mut().and_then(|owned| owned.pass.as_mut());
         match pass.map(|pass| self.device.resume_pass(pass, input)) {
@@ -498,6 +499,7 @@ impl LogicalUnit {
     }
 
     /// A command of a CD or DVD drive.
+    #[inline(never)]
     fn execute_optical(
         &mut self,
         task: &mut Task,
@@ -520,6 +522,7 @@ impl LogicalUnit {
     }
 
     /// A command for a device of others.
+    #[cold]
     fn start_pass(
         &self,
         task: &mut Task,

@@ -22,6 +22,7 @@ const SPC_4: u16 = 0x0460;
 
 /// Executes INQUIRY for a command that came through `port`; the caller cuts to the allocation
 /// length.
+#[inline(never)]
 pub(crate) fn inquiry(
     cdb: &Cdb,
     profile: &Profile,

@@ -130,11 +130,13 @@ const NOT_SUPPORTED: u8 = 0x01;
 const SUPPORTED: u8 = 0x03;
 
 /// Spec: SPC-5, REPORT SUPPORTED OPERATION CODES.
+#[inline(never)]
 pub(crate) fn operation_codes(cdb: &Cdb, device: &impl Peripheral) -> Result<Vec<u8>, Sense> {
     let with_timeouts = cdb.has(2, RCTD);
     let (opcode, service_action) = (cdb.u8(3), cdb.u16(4));
     let unit = device.features();
-    let rows = || rows_of(&unit).filter(|row| device.lists(row));
+    let there = rows_of(&unit);
+    let rows = || there.iter().copied().filter(|row| device.lists(row));
     let of_opcode = || rows().filter(move |row| row.opcode() == opcode);
     let with_action = || of_opcode().find(|row| row.service_action() == Some(service_action));
     let has_actions = of_opcode().any(|row| row.service_action().is_some());

@@ -10,7 +10,7 @@ use super::row::Direction::{In, None as No, Out};
 use super::row::Requires::{Fixed, Nothing, Removable, Thick, Thin};
 use super::row::{
     CommandKind, CommandSpec, DeviceTypes, DiskOperation, Features, Operation, OpticalOperation,
-    OwnerOperation, SpcOperation, Table, Traits, operation, table,
+    OwnerOperation, SpcOperation, Table, Traits, operation, table, unknown_command,
 };
 use crate::sam::cdb::Cdb;
 use crate::sam::sense::Sense;
@@ -146,11 +146,25 @@ pub(crate) fn row_of(cdb: &Cdb) -> Option<&'static CommandSpec> {
     OWN.rows_of(cdb).find(|row| row.is_asked_for(cdb))
 }
 
-/// The rows that a unit has.
-pub(crate) fn rows_of(unit: &Features) -> impl Iterator<Item = &'static CommandSpec> {
+/// The rows that a unit has, by operation code and service action.
+pub(crate) fn rows_of(unit: &Features) -> Vec<&'static CommandSpec> {
     let table = if unit.is_foreign { &FOREIGN } else { &OWN };
-    let unit = *unit;
-    table.rows.iter().filter(move |row| row.is_there(&unit))
+    let is_there = |row: &&CommandSpec| row.is_there(unit);
+    let mut rows: Vec<&'static CommandSpec> = table.rows.iter().filter(is_there).collect();
+    if unit.is_foreign {
+        let name = |row: &CommandSpec| (row.opcode(), row.service_action());
+        let answered = COMMANDS.iter().filter(|row| is_answered(row, unit));
+        rows.extend(answered);
+        // What the device gets was first.
+        rows.sort_by_key(|row| name(row));
+        rows.dedup_by_key(|row| name(row));
+    }
+    rows
+}
+
+/// Whether a command for a device of others is answered here, unless it is passed.
+fn is_answered(row: &CommandSpec, unit: &Features) -> bool {
+    row.devices == DeviceTypes::ALL && row.is_there(unit)
 }
 
 /// The row for a CDB, or why there is none: INVALID COMMAND OPERATION CODE, or INVALID FIELD IN
@@ -165,13 +179,23 @@ pub(crate) fn find(cdb: &Cdb, unit: &Features) -> Result<&'static CommandSpec, S
     }
 }
 
+/// The same, where it may take longer.
 #[inline(never)]
-fn find_further(cdb: &Cdb, unit: &Features) -> Result<&'static CommandSpec, Sense> {
-    if unit.is_foreign {
-        let vendor = foreign::vendor(cdb).filter(|_| unit.has_vendor_commands);
-        return vendor.map_or_else(|| FOREIGN.find(cdb, unit), Ok);
+pub(crate) fn find_further(cdb: &Cdb, unit: &Features) -> Result<&'static CommandSpec, Sense> {
+    if !unit.is_foreign {
+        return OWN.find(cdb, |row| row.is_there(unit));
     }
-    OWN.find(cdb, unit)
+    if let Some(vendor) = foreign::vendor(cdb).filter(|_| unit.has_vendor_commands) {
+        return Ok(vendor);
+    }
+    let passed = FOREIGN.find(cdb, |row| row.is_there(unit));
+    passed.or_else(|refusal| {
+        let own = OWN.find(cdb, |row| is_answered(row, unit));
+        own.map_err(|own| match refusal == unknown_command() {
+            true => own,
+            false => refusal,
+        })
+    })
 }
 
 #[cfg(test)]

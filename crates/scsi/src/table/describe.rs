@@ -1,6 +1,6 @@
 //! What a CDB asks for, in words: for reports about a command that is long over.
 
-use super::commands::{find, kind_of, row_of};
+use super::commands::{find_further, kind_of, row_of};
 use super::row::{CommandKind, CommandSpec, Features};
 use crate::sam::cdb::Cdb;
 use crate::sam::device_type::DeviceType;
@@ -44,9 +44,8 @@ impl CommandSet {
     pub fn kind_of(&self, opcode: u8) -> CommandKind {
         match self.0.is_foreign {
             false => kind_of(opcode),
-            true => {
-                find(&Cdb::new(&[opcode]), &self.0).map_or(CommandKind::Other, CommandSpec::kind)
-            }
+            true => find_further(&Cdb::new(&[opcode]), &self.0)
+                .map_or(CommandKind::Other, CommandSpec::kind),
         }
     }
 
@@ -56,7 +55,7 @@ impl CommandSet {
         let cdb = Cdb::new(cdb);
         let row = match self.0.is_foreign {
             false => row_of(&cdb),
-            true => find(&cdb, &self.0).ok(),
+            true => find_further(&cdb, &self.0).ok(),
         };
         Description {
             name: row.map_or("unknown command", |row| row.name),

@@ -1,19 +1,16 @@
-//! The table of commands that a device of others may get through Tarn. Its columns are those of [`super::commands`];
-//! what is executed by `Pass` goes to the device, the rest is answered here for each nexus.
+//! The table of commands that a device of others gets through Tarn. Its columns are those of [`super::commands`], whose
+//! rows for all types answer the rest for each nexus.
 //!
-//! What has no row is refused: loading of firmware (WRITE BUFFER), third-party copy, parameters of SEND DIAGNOSTIC, and
-//! what nobody knows the reservations of. Which bits of a CDB the device evaluates is its affair.
+//! What has no row in either is refused: loading of firmware (WRITE BUFFER), third-party copy, parameters of SEND
+//! DIAGNOSTIC, and what nobody knows the reservations of. Which bits of a CDB the device evaluates is its affair.
 //!
 //! Spec: SPC-4, SBC-3, SSC-4, SMC-3, MMC-6: the tables of commands allowed in the presence of reservations.
 
 use super::access::AccessClass::{Always, Read as Reads, Status as Asks, Write as Alters};
 use super::field::{fields_of, length_of, usage_of};
 use super::row::Direction::{In, None as No, Out};
-use super::row::Requires::{Nothing, Removable};
-use super::row::{
-    CommandSpec, DeviceTypes, Operation, OwnerOperation, Passing, SpcOperation, Table, Traits,
-    operation, table,
-};
+use super::row::Requires::Nothing;
+use super::row::{CommandSpec, DeviceTypes, Operation, Passing, Table, Traits, operation, table};
 use crate::sam::cdb::Cdb;
 use crate::sam::device_type::DeviceType;
 
@@ -36,7 +33,6 @@ const AT_ALL_TIMES: Traits = Traits::BYPASSES_ATTENTION
 const ANSWERS: Traits = Traits::WHEN_NOT_READY;
 const ANSWERS_IF_LOST: Traits = ANSWERS.with(Traits::WHEN_LOST);
 const CHANGES: Traits = ANSWERS.with(Traits::ALTERS);
-const CHANGES_IF_LOST: Traits = CHANGES.with(Traits::WHEN_LOST);
 
 /// An operation code of the vendor, where the administrator lets those pass.
 #[rustfmt::skip] // As below.
@@ -52,7 +48,6 @@ static ROWS: &[CommandSpec] = table![
 //  type CDB                                  data shut by traits   unit is timeout by            name
     ALL  "00 ffffffff 00"                         No  Asks   NONE            Nothing 30   Pass Reads  "TEST UNIT READY";
     TAPE "01 ffffffff 00"                         No  Reads  NONE            Nothing 7200 Pass Writes "REWIND";
-    ALL  "03 01 0000 AA 00"                       In  Always AT_ALL_TIMES    Nothing 30   Spc RequestSense "REQUEST SENSE";
     BLKS "04 ffffffff 00"                         Out Alters WRITES          Nothing 7200 Pass Writes "FORMAT UNIT";
     TAPE "04 ffffffff 00"                         Out Alters WRITES          Nothing 7200 Pass Writes "FORMAT MEDIUM";
     TAPE "05 ffffffff 00"                         In  Asks   NONE            Nothing 30   Pass Reads  "READ BLOCK LIMITS";
@@ -66,12 +61,9 @@ static ROWS: &[CommandSpec] = table![
     TAPE "0f ffffffff 00"                         In  Reads  NONE            Nothing 3600 Pass Writes "READ REVERSE (6)";
     TAPE "10 ffffffff 00"                         No  Alters WRITES          Nothing 3600 Pass Writes "WRITE FILEMARKS (6)";
     TAPE "11 ffffffff 00"                         No  Reads  NONE            Nothing 7200 Pass Writes "SPACE (6)";
-    ALL  "12 01 ff AAAA 00"                       In  Always AT_ALL_TIMES    Nothing 30   Spc Inquiry "INQUIRY";
     TAPE "13 ffffffff 00"                         Out Reads  NONE            Nothing 7200 Pass Writes "VERIFY (6)";
     TAPE "14 ffffffff 00"                         In  Reads  NONE            Nothing 3600 Pass Writes "RECOVER BUFFERED DATA";
     ALL  "15 ffffffff 00"                         Out Alters CHANGES         Nothing 30   Pass Modes  "MODE SELECT (6)";
-    ALL  "16 00000000 00"                         No  Always CHANGES         Nothing 30   Owned Reserve "RESERVE (6)";
-    ALL  "17 00000000 00"                         No  Always ANSWERS         Nothing 30   Owned Release "RELEASE (6)";
     TAPE "19 ffffffff 00"                         No  Alters WRITES          Nothing 7200 Pass Writes "ERASE (6)";
     ALL  "1a ffffffff 00"                         In  Reads  ANSWERS         Nothing 30   Pass Reads  "MODE SENSE (6)";
     BLKS "1b ffffffff 00"                         No  Alters CHANGES         Nothing 600  Pass Moves  "START STOP UNIT";
@@ -79,7 +71,6 @@ static ROWS: &[CommandSpec] = table![
     CHGR "1b ffffffff 00"                         No  Alters CHANGES         Nothing 600  Pass Writes "OPEN/CLOSE IMPORT/EXPORT ELEMENT";
     ALL  "1c ffffffff 00"                         In  Reads  ANSWERS         Nothing 30   Pass Reads  "RECEIVE DIAGNOSTIC RESULTS";
     ALL  "1d f7 ff 0000 00"                       No  Alters CHANGES         Nothing 7200 Pass Writes "SEND DIAGNOSTIC";
-    ALL  "1e 000000 01 00"                        No  Alters CHANGES         Removable 30 Owned PreventAllowMediumRemoval "PREVENT ALLOW MEDIUM REMOVAL";
     CDVD "23 ffffffffffffffff 00"                 In  Reads  ANSWERS         Nothing 30   Pass Reads  "READ FORMAT CAPACITIES";
     BLKS "25 ffffffffffffffff 00"                 In  Always NONE            Nothing 30   Pass Reads  "READ CAPACITY (10)";
     BLKS "28 ffffffffffffffff 00"                 In  Reads  NONE            Nothing 120  Pass Reads  "READ (10)";
@@ -114,25 +105,10 @@ static ROWS: &[CommandSpec] = table![
     CDVD "53 ffffffffffffffff 00"                 No  Alters WRITES          Nothing 120  Pass Writes "RESERVE TRACK";
     CDVD "54 ffffffffffffffff 00"                 Out Alters WRITES          Nothing 120  Pass Writes "SEND OPC INFORMATION";
     ALL  "55 ffffffffffffffff 00"                 Out Alters CHANGES         Nothing 30   Pass Modes  "MODE SELECT (10)";
-    ALL  "56 00 00000000 000000 00"               No  Always CHANGES         Nothing 30   Owned Reserve "RESERVE (10)";
-    ALL  "57 00 00000000 000000 00"               No  Always ANSWERS         Nothing 30   Owned Release "RELEASE (10)";
     ALL  "5a ffffffffffffffff 00"                 In  Reads  ANSWERS         Nothing 30   Pass Reads  "MODE SENSE (10)";
     CDVD "5b ffffffffffffffff 00"                 No  Alters WRITES          Nothing 7200 Pass Writes "CLOSE TRACK/SESSION";
     CDVD "5c ffffffffffffffff 00"                 In  Reads  NONE            Nothing 30   Pass Reads  "READ BUFFER CAPACITY";
     CDVD "5d ffffffffffffffff 00"                 Out Alters WRITES          Nothing 120  Pass Writes "SEND CUE SHEET";
-    ALL  "5e:00 00000000 00 AAAA 00"              In  Asks   ANSWERS         Nothing 30   Spc PersistentReserveIn "PERSISTENT RESERVE IN, READ KEYS";
-    ALL  "5e:01 00000000 00 AAAA 00"              In  Asks   ANSWERS         Nothing 30   Spc PersistentReserveIn "PERSISTENT RESERVE IN, READ RESERVATION";
-    ALL  "5e:02 00000000 00 AAAA 00"              In  Asks   ANSWERS         Nothing 30   Spc PersistentReserveIn "PERSISTENT RESERVE IN, REPORT CAPABILITIES";
-    ALL  "5e:03 00000000 00 AAAA 00"              In  Asks   ANSWERS         Nothing 30   Spc PersistentReserveIn "PERSISTENT RESERVE IN, READ FULL STATUS";
-    ALL  "5f:00 ff 0000 PPPPPPPP 00"              Out Always CHANGES_IF_LOST Nothing 30   Owned PersistentReserveOut "PERSISTENT RESERVE OUT, REGISTER";
-    ALL  "5f:01 ff 0000 PPPPPPPP 00"              Out Always CHANGES_IF_LOST Nothing 30   Owned PersistentReserveOut "PERSISTENT RESERVE OUT, RESERVE";
-    ALL  "5f:02 ff 0000 PPPPPPPP 00"              Out Always ANSWERS_IF_LOST Nothing 30   Owned PersistentReserveOut "PERSISTENT RESERVE OUT, RELEASE";
-    ALL  "5f:03 ff 0000 PPPPPPPP 00"              Out Always CHANGES_IF_LOST Nothing 30   Owned PersistentReserveOut "PERSISTENT RESERVE OUT, CLEAR";
-    ALL  "5f:04 ff 0000 PPPPPPPP 00"              Out Always CHANGES_IF_LOST Nothing 30   Owned PersistentReserveOut "PERSISTENT RESERVE OUT, PREEMPT";
-    ALL  "5f:05 ff 0000 PPPPPPPP 00"              Out Always CHANGES_IF_LOST Nothing 30   Owned PersistentReserveOut "PERSISTENT RESERVE OUT, PREEMPT AND ABORT";
-    ALL  "5f:06 ff 0000 PPPPPPPP 00"              Out Always CHANGES_IF_LOST Nothing 30   Owned PersistentReserveOut "PERSISTENT RESERVE OUT, REGISTER AND IGNORE EXISTING KEY";
-    ALL  "5f:07 ff 0000 PPPPPPPP 00"              Out Always CHANGES_IF_LOST Nothing 30   Owned PersistentReserveOut "PERSISTENT RESERVE OUT, REGISTER AND MOVE";
-    ALL  "5f:08 ff 0000 PPPPPPPP 00"              Out Always CHANGES_IF_LOST Nothing 30   Owned PersistentReserveOut "PERSISTENT RESERVE OUT, REPLACE LOST RESERVATION";
     TAPE "80 ffffffffffffffffffffffffffff 00"     No  Alters WRITES          Nothing 3600 Pass Writes "WRITE FILEMARKS (16)";
     TAPE "81 ffffffffffffffffffffffffffff 00"     In  Reads  NONE            Nothing 3600 Pass Writes "READ REVERSE (16)";
     TAPE "82 ffffffffffffffffffffffffffff 00"     No  Alters WRITES          Nothing 30   Pass Writes "ALLOW OVERWRITE";
@@ -157,13 +133,9 @@ static ROWS: &[CommandSpec] = table![
     TAPE "93 ffffffffffffffffffffffffffff 00"     No  Alters WRITES          Nothing 7200 Pass Writes "ERASE (16)";
     DISK "9e:10 ffffffffffffffffffffffffff 00"    In  Always NONE            Nothing 30   Pass Reads  "READ CAPACITY (16)";
     DISK "9e:12 ffffffffffffffffffffffffff 00"    In  Reads  NONE            Nothing 120  Pass Reads  "GET LBA STATUS";
-    ALL  "a0 00 ff 000000 AAAAAAAA 00 00"         In  Always AT_ALL_TIMES    Nothing 30   Spc ReportLuns "REPORT LUNS";
     CDVD "a1 ffffffffffffffffffff 00"             No  Alters WRITES          Nothing 7200 Pass Writes "BLANK";
     TAPE "a2 ffffffffffffffffffff 00"             In  Reads  NONE            Nothing 30   Pass Reads  "SECURITY PROTOCOL IN";
-    ALL  "a3:ea 00000000 AAAAAAAA 00 00"          In  Asks   ANSWERS_IF_LOST Nothing 30   Spc ReportTargetPortGroups "REPORT TARGET PORT GROUPS";
     ALL  "a3:05 ffffffffffffffffff 00"            In  Reads  ANSWERS         Nothing 30   Pass Reads  "REPORT IDENTIFYING INFORMATION";
-    ALL  "a3:0c 87 ff ffff AAAAAAAA 00 00"        In  Reads  ANSWERS         Nothing 30   Spc ReportOperationCodes "REPORT SUPPORTED OPERATION CODES";
-    ALL  "a3:0d 80 000000 AAAAAAAA 00 00"         In  Reads  ANSWERS         Nothing 30   Spc ReportTaskManagement "REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS";
     ALL  "a3:0f ffffffffffffffffff 00"            In  Asks   ANSWERS         Nothing 30   Pass Reads  "REPORT TIMESTAMP";
     CDVD "a4 ffffffffffffffffffff 00"             In  Reads  ANSWERS         Nothing 30   Pass Reads  "REPORT KEY";
     TAPE "a4:0f ffffffffffffffffff 00"            Out Alters CHANGES         Nothing 30   Pass Writes "SET TIMESTAMP";

@@ -417,10 +417,14 @@ impl Table {
     }
 
     /// The row for a CDB, or why there is none.
-    pub(super) fn find(&self, cdb: &Cdb, unit: &Features) -> Result<&'static CommandSpec, Sense> {
+    pub(super) fn find(
+        &self,
+        cdb: &Cdb,
+        is_there: impl Fn(&CommandSpec) -> bool,
+    ) -> Result<&'static CommandSpec, Sense> {
         let mut refusal = None;
         for row in self.rows_of(cdb) {
-            if row.is_there(unit) {
+            if is_there(row) {
                 if row.is_asked_for(cdb) {
                     return Ok(row);
                 }
