@@ -478,9 +478,13 @@ def a_trace_has_the_frames_of_a_session():
     with pair(1500), Target("crc", "encrypt") as tarn:
         (tarn.dir / "disk0.img").write_bytes(MARKER.ljust(4096, b".") * (SIZE // 4096))
         with Bridge() as bridge, Attached(tarn, bridge) as attached, Attached(tarn, bridge, "disk1"):
-            sessions = wait_for(lambda: len(now := tarn.api().get("sessions")) == 2 and now, 20, "two sessions")
-            opened = {lun["id"]: lun["level"] for one in sessions for lun in one["luns"] if "level" in lun}
-            equal(opened, {"disk0": "crc", "disk1": "encrypt"}, "levels of the devices that are open")
+            levels = {"disk0": "crc", "disk1": "encrypt"}
+
+            def both():
+                now = tarn.api().get("sessions")
+                opened = {lun["id"]: lun["level"] for one in now for lun in one["luns"] if "level" in lun}
+                return len(now) == 2 and opened == levels and now
+            sessions = wait_for(both, 20, "two sessions, each with its device open")
             hardware = json.loads(subprocess.check_output(["ip", "-j", "link", "show", OWN]))[0]["address"]
             ends = {(one["address"], one["transport"]["hyperscsi"]["place"]) for one in sessions}
             equal(ends, {(hardware, FAR)}, "where clients are, and where they came in")

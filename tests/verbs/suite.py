@@ -151,9 +151,9 @@ def status_tells_what_runs():
 def listings_have_a_line_for_each_thing():
     with Daemon() as daemon:
         daemon.golden("""
-ID    KIND      SIZE  BLOCK  WAYS  SERIAL  FLAGS
-disk  memory  16 MiB    512     1  S1      thin
-file  file     8 MiB    512     1  S2      thin
+ID    KIND    TYPE    SIZE  BLOCK  WAYS  SERIAL  FLAGS
+disk  memory  disk  16 MiB    512     1  S1      thin
+file  file    disk   8 MiB    512     1  S2      thin
 """, "lun", "list")
         daemon.golden(f"""
 NAME                           LUNS  SESSIONS  LOGIN     PORTALS
@@ -324,7 +324,7 @@ def sections_of_stores_nbd_and_quotas_come_change_and_go():
         with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
             equal(client.recv(8), b"NBDMAGIC", "greeting of the server")
         row = next(row for row in daemon.run("lun", "list").splitlines() if row.startswith("both"))
-        equal(row.split()[5], "1", f"ways to a LUN that no target has: {row}")
+        equal(row.split()[6], "1", f"ways to a LUN that no target has: {row}")
         shown = daemon.run("lun", "show", "both")
         check(place in shown and "nobody can reach it" not in shown, shown)
         daemon.run("nbd", "set", place, "--luns", "disk", "--groups", "blades")

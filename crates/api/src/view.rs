@@ -64,7 +64,7 @@ pub struct Lun {
     pub device_type: String,
     /// Size of its medium; 0 where there is none.
     pub size_bytes: u64,
-    /// Size of a logical block.
+    /// Size of a logical block; 0 of a device of others, which says that itself.
     pub block_bytes: u32,
     /// The store refuses writes.
     pub readonly: bool,

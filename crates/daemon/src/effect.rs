@@ -141,8 +141,8 @@ pub(crate) enum Consequence {
     },
     /// Another medium while initiators prevent the removal of the one that is in.
     #[error(
-        "{} the removal of its medium: release it there (unmount, eject), or eject it by force first \
-         (tarn lun eject {lun} --force)",
+        "{} the removal of its medium: release it there (unmount, eject), ask for that (tarn lun eject {lun}), \
+         or eject it by force first (tarn lun eject {lun} --force)",
         preventers(.names)
     )]
     MediumHeld {

@@ -225,7 +225,10 @@ pub(super) fn luns(in_force: &InForce, plane: &Handle) -> Vec<view::Lun> {
                     .word()
                     .to_owned(),
                 size_bytes: capabilities.size_bytes,
-                block_bytes: capabilities.block_bytes,
+                block_bytes: match served.store.device() {
+                    None => capabilities.block_bytes,
+                    Some(_) => 0,
+                },
                 readonly: capabilities.read_only,
                 cache: StoreOption::Cache.value(&unit.store),
                 thin: capabilities.thin,

@@ -299,6 +299,10 @@ fn cdb(field: &[u8]) -> Vec<u8> {
     field[..length].to_vec()
 }
 
+/// What a session held may be held for so many commands after its end.
+const LATE_COMMANDS: u32 = 8;
+const LATE_MAX: usize = 2;
+
 /// What was judged.
 #[derive(Default)]
 struct Score {
@@ -315,6 +319,8 @@ struct Judge {
     /// Commands under way, by session.
     under_way: BTreeMap<Tag, (Nexus, Vec<u8>)>,
     ending: BTreeMap<Nexus, Tag>,
+    /// Ends of sessions that not every core may know of yet, and how many more commands until then.
+    late: VecDeque<(Tag, u32)>,
     ports: BTreeMap<Nexus, Port>,
     last: u64,
 }
@@ -369,6 +375,7 @@ impl Judge {
                             data_in,
                         },
                     )?;
+                    self.pass()?;
                 }
             }
             Seen::Request { tag, event } => self.unit.event_begins(*tag, event.clone()),
@@ -409,6 +416,29 @@ impl Judge {
             self.score.unanswered += 1;
             self.unit.gone(tag)?;
         }
+        self.late.push_back((ending, LATE_COMMANDS));
+        match self.late.len() > LATE_MAX {
+            true => self.know(),
+            false => Ok(()),
+        }
+    }
+
+    /// A command was answered.
+    fn pass(&mut self) -> Result<(), Breach> {
+        for (_, left) in &mut self.late {
+            *left = left.saturating_sub(1);
+        }
+        while self.late.front().is_some_and(|(_, left)| *left == 0) {
+            self.know()?;
+        }
+        Ok(())
+    }
+
+    /// All know of the first end of a session.
+    fn know(&mut self) -> Result<(), Breach> {
+        let Some((ending, _)) = self.late.pop_front() else {
+            return Ok(());
+        };
         self.unit.event_ends(ending, true)
     }
 }

@@ -85,19 +85,30 @@ function Operations({ id }: { id: string }) {
   );
 }
 
+const TYPES: Record<string, string> = {
+  cdrom: "CD or DVD drive", tape: "tape drive", changer: "library", "write-once": "write-once device", optical: "optical memory",
+};
+
+/** A device of others has no size, blocks or cache here: its commands are passed. */
+const isPassed = (lun: Lun) => lun.block_bytes === 0;
+
 function About({ lun }: { lun: Lun }) {
+  const type = TYPES[lun.type] ?? lun.type;
+  const medium: [string, ComponentChildren][] = isPassed(lun) ? [] : [
+    ["Size", lun.size_bytes > 0 ? `${bytes(lun.size_bytes)} (${lun.size_bytes.toLocaleString("en")} bytes)` : NONE],
+    ["Block", bytes(lun.block_bytes)],
+    ["Cache", lun.cache ?? "none"],
+    ["Thin provisioning", lun.thin ? "on" : "off"],
+    ["Access", lun.readonly ? "read-only (store)" : "read and write"],
+  ];
   return (
     <Facts facts={[
-      ["Type", isDrive(lun) ? "CD or DVD drive" : "disk"],
-      ["Size", lun.size_bytes > 0 ? `${bytes(lun.size_bytes)} (${lun.size_bytes.toLocaleString("en")} bytes)` : NONE],
-      ["Block", bytes(lun.block_bytes)],
+      ["Type", isPassed(lun) ? `${type}, passed through` : type],
+      ...medium,
       ["Kind", lun.kind],
       ["Store", <code>{lun.spec.store}</code>],
       ...(lun.spec.log ? [["Log device", <code>{lun.spec.log}</code>] as [string, ComponentChildren]] : []),
       ...(lun.spec.owner ? [["Owner", lun.spec.owner] as [string, ComponentChildren]] : []),
-      ["Cache", lun.cache ?? "none"],
-      ["Thin provisioning", lun.thin ? "on" : "off"],
-      ["Access", lun.readonly ? "read-only (store)" : "read and write"],
       ["Serial number", <code>{lun.serial}</code>],
       ["NAA", <code>{lun.naa}</code>],
       ...(lun.medium ? [["Medium", <MediumFact lun={lun} medium={lun.medium} />] as [string, ComponentChildren]] : []),
@@ -186,8 +197,8 @@ function Eject({ lun, close }: { lun: Lun; close: () => void }) {
   const { id } = lun.spec;
   const names = lun.medium?.prevented_by ?? [];
   const isPrevented = names.length > 0;
-  const eject = () => task.run(async () => {
-    await api.eject(id, isPrevented);
+  const eject = (force: boolean) => task.run(async () => {
+    await api.eject(id, force);
     touch();
     say(`The medium of ${id} is ejected`);
     close();
@@ -196,12 +207,13 @@ function Eject({ lun, close }: { lun: Lun; close: () => void }) {
     <Dialog title={`Eject the medium of ${id}`} close={close}>
       <p>Commands under way end first, and what was written is flushed. Initiators find no medium until it is loaded again.</p>
       {isPrevented && (
-        <p>Removal is prevented by {names.map((name) => <code class="name">{name}</code>)}. Release it there, or eject by force.</p>
+        <p>Removal is prevented by {names.map((name) => <code class="name">{name}</code>)}. Ask for it, which drives report there, or eject by force.</p>
       )}
       <ProblemBox problem={task.problem} />
       <div class="actions end">
         <Button onClick={close}>Cancel</Button>
-        <Button tone="danger" onClick={eject} disabled={task.busy}>{isPrevented ? "Eject by force" : "Eject"}</Button>
+        {isPrevented && <Button onClick={() => eject(false)} disabled={task.busy}>Ask</Button>}
+        <Button tone="danger" onClick={() => eject(isPrevented)} disabled={task.busy}>{isPrevented ? "Eject by force" : "Eject"}</Button>
       </div>
     </Dialog>
   );
@@ -262,7 +274,7 @@ function Load({ lun, close, take }: Asking) {
   );
 }
 
-const isDrive = (lun: Lun) => lun.type === "cdrom";
+const isDrive = (lun: Lun) => lun.kind === "cdrom";
 
 const hasRemovable = (store: string) => /[?&]removable(=true)?(&|$)/.test(store);
 

@@ -262,8 +262,12 @@ pub struct Set {
 const COLUMNS: &[Column<Lun>] = &[
     words("id", |l| l.spec.id.clone()),
     words("kind", |l| l.kind.clone()),
+    words("type", |l| l.device_type.clone()),
     figures("size", size),
-    figures("block", |l| l.block_bytes.to_string()),
+    figures("block", |l| match l.block_bytes {
+        0 => "-".to_owned(),
+        bytes => bytes.to_string(),
+    }),
     figures("ways", |l| {
         (l.shown_by.len() + l.served_by.len()).to_string()
     }),
@@ -294,8 +298,14 @@ const FIELDS: &[Column<Lun>] = &[
     words("store", |l| l.spec.store.clone()),
     words("kind", |l| l.kind.clone()),
     words("type", |l| l.device_type.clone()),
-    words("size", |l| format!("{} ({} bytes)", size(l), l.size_bytes)),
-    words("block", |l| format!("{} bytes", l.block_bytes)),
+    words("size", |l| match l.size_bytes {
+        0 => String::new(),
+        bytes => format!("{} ({bytes} bytes)", human::size(bytes)),
+    }),
+    words("block", |l| match l.block_bytes {
+        0 => String::new(),
+        bytes => format!("{bytes} bytes"),
+    }),
     words("serial", |l| l.serial.clone()),
     words("naa", |l| l.naa.clone()),
     words("owner", |l| l.spec.owner.clone().unwrap_or_default()),
