@@ -48,6 +48,7 @@ pub fn of(target: &str) -> Vec<Seed> {
         "state" => states(),
         "config" => configs(),
         "import" => imports(),
+        "handler" => crate::handler::seeds(),
         "hyperscsi-pdu" => hyperscsi::fuzz::seeds("pdu"),
         "hyperscsi-login" => hyperscsi::fuzz::seeds("login"),
         "hyperscsi-exchange" => hyperscsi::fuzz::seeds("exchange"),

@@ -11,8 +11,9 @@ use store::{
     SocketResult, SocketTag, SocketWork, Submitted, Waker,
 };
 
-use super::meet::{Area, MEET_MAX};
-use super::store::{Made, Shared};
+use super::meet::Area;
+use super::options::MEET_MAX;
+use super::shared::{Made, Shared};
 use crate::device::handle::{
     DURABILITY, NOT_SUPPORTED, REQUESTS_MAX, answer, capabilities, command_of,
 };
@@ -175,6 +176,8 @@ impl HandlerHandle {
         if life > 0 {
             self.refuse_what_waits(outlet);
         }
+        // The look has left the ring awake.
+        self.collect(outlet);
     }
 
     /// What waits was sent in ignorance of a loss: one command reports it, the others come again.

@@ -11,7 +11,7 @@ use memory::Mapping;
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-use super::options::HandlerFailure;
+use super::options::{HandlerFailure, MEET_MAX};
 use crate::attendants::wait;
 use crate::device::look::{self, Found};
 use crate::nbd::connect_unix;
@@ -19,8 +19,6 @@ use crate::scsi::command::{
     BUSY, CHECK_CONDITION, Cdb, GOOD, KEY_ATTENTION, Sense, TASK_SET_FULL, test_unit_ready,
 };
 
-/// For all of it.
-pub(super) const MEET_MAX: Duration = Duration::from_secs(5);
 /// How often a command is tried where the device has something else to say first, or is busy.
 const TRIES: usize = 16;
 const BUSY_PAUSE: Duration = Duration::from_millis(100);

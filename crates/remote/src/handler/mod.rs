@@ -1,7 +1,7 @@
 //! A device that a process of somebody else emulates, as a store (docs/internals/handler.md).
 //!
-//! [`meet`] connects and looks at the device, in blocking calls; [`store`] is what the cores have in common; [`handle`]
-//! is the store as one core sees it, with a connection and a ring of its own ([`handler::Ring`]). No thread is between:
+//! [`open`] is the store; [`meet`] connects and looks at the device, in blocking calls; [`shared`] is what the cores have
+//! in common; [`handle`] is the store as one core sees it, with a connection and a ring of its own ([`handler::Ring`]). No thread is between:
 //! a core writes a command into its ring, and what the handler has written there it reads when a byte has come.
 //!
 //! The rules of a command are those of [`crate::device`], but for the end of a connection: what the handler had then
@@ -10,8 +10,9 @@
 
 mod handle;
 mod meet;
+mod open;
 mod options;
-mod store;
+mod shared;
 #[cfg(test)]
 mod tests;
 

@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use handler::{GreetingError, Violation};
 
-use super::meet::MEET_MAX;
 use crate::scsi::link::NoDisk;
 use crate::scsi::medium::InUse;
 use crate::words;
+
+/// For connecting, and for all that is asked of the device then.
+pub(super) const MEET_MAX: Duration = Duration::from_secs(5);
 
 /// Why a handler cannot be a store: the place, the reason, the remedy.
 #[derive(Debug, thiserror::Error)]

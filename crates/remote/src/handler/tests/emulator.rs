@@ -144,7 +144,10 @@ impl Taken {
         memory.write_all_at(sense, at + 32).unwrap();
         *ended += 1;
         self.line.set(128, *ended);
-        let _gone = (&*stream).write_all(&[1]);
+        if self.line.number(192) == 1 {
+            self.line.set(192, 0);
+            let _gone = (&*stream).write_all(&[1]);
+        }
     }
 }
 

@@ -1,76 +1,16 @@
-//! The store, and what the handles of all cores have in common.
+//! What the handles of all cores have in common.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
-use store::{
-    Backstore, Bottom, Capabilities, Connections, DeviceFacts, HelperAnswer, HelperResult,
-    IoFailure, SharedStore, Waker,
-};
+use store::{HelperAnswer, HelperResult, IoFailure, Waker};
 
-use super::handle::HandlerHandle;
 use super::meet::{Area, Met};
-use super::options::{HandlerFailure, HandlerOpenError, HandlerOptions};
-use crate::device::handle::capabilities;
+use super::options::{HandlerFailure, HandlerOptions};
 use crate::device::shared::Known;
 use crate::lock;
 use crate::scsi::link::{Link, Whose};
-
-impl HandlerOptions {
-    /// Connects, looks at the device and gives the store, which takes commands
-    /// ([`IoRequest::Device`](store::IoRequest::Device)). Blocks.
-    ///
-    /// # Errors
-    ///
-    /// There is no handler, or it cannot be used.
-    pub fn open(self) -> Result<Arc<dyn SharedStore>, HandlerOpenError> {
-        let path = self.path.clone();
-        match Shared::new(self) {
-            Ok(shared) => Ok(Arc::new(HandlerStore(Arc::new(shared)))),
-            Err(reason) => Err(HandlerOpenError {
-                path,
-                reason: Box::new(reason),
-            }),
-        }
-    }
-}
-
-/// A handler as a store.
-#[derive(Debug)]
-struct HandlerStore(Arc<Shared>);
-
-impl SharedStore for HandlerStore {
-    fn inner(&self) -> &dyn SharedStore {
-        &Bottom
-    }
-
-    fn identity(&self) -> Option<String> {
-        let identity = self.0.link.identity.as_ref();
-        identity.map(|identity| identity.best().to_owned())
-    }
-
-    fn handle(&self) -> io::Result<Box<dyn Backstore>> {
-        Ok(Box::new(HandlerHandle::new(Arc::clone(&self.0))))
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        capabilities()
-    }
-
-    fn outage(&self) -> Option<String> {
-        self.0.link.outage()
-    }
-
-    fn device(&self) -> Option<Arc<DeviceFacts>> {
-        Some(self.0.known.facts())
-    }
-
-    fn connections(&self) -> Option<Connections> {
-        Some(self.0.link.connections())
-    }
-}
 
 /// What a helper has made for a handle.
 #[derive(Debug)]
@@ -95,7 +35,7 @@ struct Handles {
 /// What all handles share.
 pub(super) struct Shared {
     pub(super) options: HandlerOptions,
-    link: Link<()>,
+    pub(super) link: Link<()>,
     pub(super) known: Known,
     /// Ends with the loss of any connection; all connections of it are of no use then.
     life: AtomicU64,
