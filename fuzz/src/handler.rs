@@ -7,12 +7,6 @@ use std::collections::BTreeSet;
 use handler::{Command, MEMORY_BYTES, Memory, Ring, SENSE_BYTES_MAX, SLOTS, check_answer};
 
 use crate::input::Input;
-use crate::seeds::Seed;
-
-/// Where the handler writes, as the page has it.
-const COMPLETED: usize = 128;
-const COMPLETIONS: usize = 24_576;
-const ENTRY_BYTES: usize = 320;
 
 /// Memory of which only the beginning is there: data read as zeros.
 struct Shared<'a> {
@@ -133,62 +127,6 @@ fn take(ring: &mut Ring<Shared<'_>>, under_way: &mut BTreeSet<usize>) -> bool {
     true
 }
 
-/// What a handler writes: a number at a place. Every access but the first of four is left alone.
-fn write(at: usize, value: u32) -> Vec<u8> {
-    let at = u16::try_from(at).unwrap_or(u16::MAX);
-    [&[0][..], &at.to_be_bytes(), &value.to_be_bytes()].concat()
-}
-
-pub(crate) fn seeds() -> Vec<Seed> {
-    // Three commands, of which two have data, then ends until there are none.
-    let mut steps = Vec::new();
-    for (last, room) in [(1_u8, [0, 2]), (2, [0, 0]), (3, [1, 0])] {
-        steps.extend([0, 6, 0x08, 0, 0, 0, 0, last]);
-        steps.extend(room);
-    }
-    steps.extend([1; 8]);
-    let end = |number: usize, slot: u32, status: u32, sense: u32| {
-        let at = COMPLETIONS + number * ENTRY_BYTES;
-        let fields = [(0, slot), (4, status), (8, 512), (12, sense)];
-        fields
-            .map(|(offset, value)| write(at + offset, value))
-            .concat()
-    };
-    let all = [end(0, 2, 0, 0), end(1, 0, 2, 18), end(2, 1, 0, 0)].concat();
-    let seed = |name: &str, writes: &[Vec<u8>]| {
-        let writes = writes.concat();
-        let length = u16::try_from(writes.len()).unwrap_or(0);
-        let whole = [&length.to_be_bytes()[..], &writes, &steps].concat();
-        (name.to_owned(), whole)
-    };
-    vec![
-        seed("ends-all", &[all.clone(), write(COMPLETED, 3)]),
-        seed(
-            "ends-twice",
-            &[end(0, 1, 0, 0), end(1, 1, 0, 0), write(COMPLETED, 2)],
-        ),
-        seed("ends-nothing", &[end(0, 63, 0, 0), write(COMPLETED, 1)]),
-        seed(
-            "ends-outside",
-            &[end(0, u32::MAX, 0, 0), write(COMPLETED, 1)],
-        ),
-        seed("jumps", &[all.clone(), write(COMPLETED, 4)]),
-        seed("goes-back", &[write(COMPLETED, u32::MAX)]),
-        seed("long-sense", &[end(0, 0, 2, 253), write(COMPLETED, 1)]),
-        seed("no-status", &[end(0, 0, 256, 0), write(COMPLETED, 1)]),
-        seed(
-            "changes-its-mind",
-            &[
-                write(COMPLETED, 1),
-                all,
-                write(COMPLETED, 3),
-                write(COMPLETIONS, 9),
-            ],
-        ),
-        ("greets".to_owned(), b"TARNHDLR\x01\0\0\0\0\0\0\0".to_vec()),
-    ]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -196,7 +134,7 @@ mod tests {
     /// A seed whose ends nobody takes would lead nowhere.
     #[test]
     fn the_first_seed_ends_all_its_commands() {
-        let (_, bytes) = &seeds()[0];
+        let (_, bytes) = &crate::seeds::of("handler")[0];
         let mut input = Input::new(bytes);
         let length = usize::from(input.u16());
         let shared = Shared {

@@ -34,6 +34,7 @@ WRITE_PROTECTED, TERMINATED, INTERNAL_RESET = (0x27, 0x00), (0x00, 0x06), (0x29,
 ABORTED_COMMAND, NOT_READY, DATA_PROTECT = 0x0B, 2, 7
 ABORT_TASK, FUNCTION_REJECTED, BLOCKS = 1, 255, 4096
 LIE_AT, HANDLER_LUN, DISK_LUN = 666, 0, 1
+CONFINED = '[confine]\nroots = ["{dir}"]\n'
 
 
 @contextlib.contextmanager
@@ -182,7 +183,7 @@ def a_handler_is_a_disk_with_what_it_says_of_itself():
 @test
 def a_handler_that_is_killed_carries_out_nothing_twice():
     """kill -9 with commands under way from two initiators: ABORTED COMMAND, NOT READY, 29h/04h once for each when it is back."""
-    with directory() as path, write_once_process(path) as process, gateway(path) as tarn, Beside(tarn), \
+    with directory() as path, write_once_process(path) as process, gateway(path, more=CONFINED) as tarn, Beside(tarn), \
             initiator(tarn) as one, initiator(tarn, "two") as two:
         ends = collections.Counter()
         carried_out = []

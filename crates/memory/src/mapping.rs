@@ -40,8 +40,8 @@ impl Mapping {
         })
     }
 
-    /// Memory of `len` bytes, zeros at first, for another process, too, which gets [`Mapping::file`]. The file is sealed:
-    /// its length stays, so no access here ever meets the end of it.
+    /// Memory of `len` bytes, zeros at first, for another process, too, which gets [`Mapping::file`].
+    /// The file is sealed: its length stays, so no access here ever meets the end of it.
     ///
     /// # Errors
     ///

@@ -1,6 +1,7 @@
 //! Stores that another program or machine has, reached over a connection: exports of NBD servers ([`NbdOptions`]),
-//! devices of HyperSCSI servers ([`HyperscsiOptions`]), disks of iSCSI targets ([`IscsiOptions`]), images of Ceph clusters
-//! ([`RbdOptions`]), SCSI devices ([`ScsiOptions`]), and devices that another process emulates ([`HandlerOptions`]).
+//! devices of HyperSCSI servers ([`HyperscsiOptions`]), disks of iSCSI targets ([`IscsiOptions`]), images of
+//! Ceph clusters ([`RbdOptions`]), SCSI devices ([`ScsiOptions`]), and devices that another process emulates
+//! ([`HandlerOptions`]).
 //!
 //! Each is a [`store::SharedStore`]: it never blocks a core, and what takes time goes through its outlet. An NBD
 //! connection is a state machine between the bytes of the core's ring and the requests of the engine. An image is in
