@@ -48,6 +48,8 @@ impl Arena {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::arithmetic_side_effects, reason = "an overflow fails the test")]
+
     use proptest::prelude::*;
 
     use super::*;

@@ -48,10 +48,6 @@ pub(crate) const fn as_u32(value: usize) -> u32 {
     value as u32
 }
 
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "a usize has 32 bits at least"
-)]
 const fn as_usize(value: u32) -> usize {
     value as usize
 }
@@ -183,10 +179,10 @@ impl<M: Memory> Ring<M> {
             data_in_bytes,
         } = *command;
         let out_bytes = u32::try_from(data_out.len()).ok()?;
+        if cdb.len() > CDB_BYTES_MAX {
+            return None;
+        }
         let slot = *self.free.last()?;
-        let mut bytes = [0; ENTRY_BYTES];
-        let length = CDB.checked_add(cdb.len())?;
-        bytes.get_mut(CDB..length)?.copy_from_slice(cdb);
         let place = self.arena.take(out_bytes.max(data_in_bytes))?;
         self.free.pop();
         *self.slots.get_mut(slot)? = Slot {
@@ -194,22 +190,17 @@ impl<M: Memory> Ring<M> {
             place,
             data_in_bytes,
         };
-        let fields = [
-            as_u32(slot),
-            as_u32(cdb.len()),
-            out_bytes,
-            data_in_bytes,
-            place,
-            0,
-        ];
-        let fields = fields.iter().flat_map(|field| field.to_le_bytes());
-        let fields = fields.chain(nexus.to_le_bytes());
-        for (to, byte) in bytes.iter_mut().zip(fields) {
-            *to = byte;
-        }
         self.memory.copy_in(data_at(place), data_out);
         let at = entry(SUBMISSIONS, self.submitted);
-        self.memory.copy_in(at, bytes.get(..length)?);
+        let fields = [as_u32(slot), as_u32(cdb.len()), out_bytes, data_in_bytes];
+        self.memory.copy_in(at, &bytes_of(fields));
+        let nexus = [nexus, nexus.wrapping_shr(32)];
+        #[expect(clippy::cast_possible_truncation, reason = "the halves of it")]
+        let [low, high] = nexus.map(|half| half as u32);
+        let fields = [place, 0, low, high];
+        self.memory
+            .copy_in(at.saturating_add(16), &bytes_of(fields));
+        self.memory.copy_in(at.saturating_add(CDB), cdb);
         self.submitted = self.submitted.wrapping_add(1);
         self.memory.store(SUBMITTED, self.submitted);
         Some(slot)
@@ -303,11 +294,19 @@ const fn data_at(place: u32) -> usize {
     as_usize(place).saturating_add(DATA)
 }
 
-/// The fields of the beginning of an entry.
+/// Four fields of an entry.
 fn numbers(bytes: [u8; 16]) -> [u32; 4] {
     let number = u128::from_le_bytes(bytes);
     #[expect(clippy::cast_possible_truncation, reason = "32 bits of it")]
     [0, 32, 64, 96].map(|shift: u32| number.wrapping_shr(shift) as u32)
+}
+
+/// The same, as they are written.
+fn bytes_of([a, b, c, d]: [u32; 4]) -> [u8; 16] {
+    let number = [d, c, b, a].into_iter().fold(0_u128, |sum, field| {
+        sum.wrapping_shl(32) | u128::from(field)
+    });
+    number.to_le_bytes()
 }
 
 #[cfg(test)]

@@ -163,9 +163,11 @@ fn serve(stream: UnixStream, rules: &Mutex<Rules>) {
         flags,
     )
     .unwrap();
-    let memory = control.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
-        _ => None,
+    let memory = control.drain().find_map(|message| {
+        let RecvAncillaryMessage::ScmRights(mut descriptors) = message else {
+            return None;
+        };
+        descriptors.next()
     });
     assert_eq!(&hello[..8], b"TARNHDLR");
     let line = Arc::new(Line {

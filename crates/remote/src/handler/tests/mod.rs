@@ -269,7 +269,11 @@ impl Core {
             Order::CloseSocket(socket) => drop(self.sockets.remove(&socket)),
             Order::Timer { number, after } => self.timers.push((now + after, number)),
             Order::Reach { is_reached } => self.reports.push(is_reached),
-            other => panic!("{other:?}"),
+            other @ (Order::Ring { .. }
+            | Order::CancelParts(_)
+            | Order::CancelPart(_)
+            | Order::Size
+            | Order::HeldElsewhere { .. }) => panic!("{other:?}"),
         }
     }
 }
