@@ -11,6 +11,7 @@ mod chap;
 mod disk;
 mod engines;
 mod framing;
+mod handler;
 mod import;
 mod input;
 pub mod mutate;
@@ -60,6 +61,7 @@ pub const TARGETS: &[Target] = &[
     target("config", 8 * 1024, small::config),
     target("import", 8 * 1024, import::run),
     target("nbd", 8 * 1024, nbd::run),
+    target("handler", 2048, handler::run),
     target("hyperscsi-pdu", 2048, hyperscsi::fuzz::pdu),
     target("hyperscsi-login", 1024, hyperscsi::fuzz::login),
     target("hyperscsi-exchange", 256, hyperscsi::fuzz::exchange),

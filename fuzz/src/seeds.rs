@@ -48,6 +48,7 @@ pub fn of(target: &str) -> Vec<Seed> {
         "state" => states(),
         "config" => configs(),
         "import" => imports(),
+        "handler" => handlers(),
         "hyperscsi-pdu" => hyperscsi::fuzz::seeds("pdu"),
         "hyperscsi-login" => hyperscsi::fuzz::seeds("login"),
         "hyperscsi-exchange" => hyperscsi::fuzz::seeds("exchange"),
@@ -55,6 +56,79 @@ pub fn of(target: &str) -> Vec<Seed> {
         "nbd" => [nbd_servers(), nbd_clients()].concat(),
         _ => Vec::new(),
     }
+}
+
+/// What a handler writes: a number at a place.
+fn handler_write(at: usize, value: u32) -> Vec<u8> {
+    let at = u16::try_from(at).unwrap_or(u16::MAX);
+    [&[0][..], &at.to_be_bytes(), &value.to_be_bytes()].concat()
+}
+
+fn handlers() -> Vec<Seed> {
+    // Where it writes, as the page has it.
+    const COMPLETED: usize = 128;
+    const COMPLETIONS: usize = 24_576;
+    const ENTRY_BYTES: usize = 320;
+    // Three commands, of which two have data, then ends until there are none.
+    let mut steps = Vec::new();
+    for (last, room) in [(1_u8, [0, 2]), (2, [0, 0]), (3, [1, 0])] {
+        steps.extend([0, 6, 0x08, 0, 0, 0, 0, last]);
+        steps.extend(room);
+    }
+    steps.extend([1; 8]);
+    let end = |number: usize, slot: u32, status: u32, sense: u32| {
+        let at = COMPLETIONS + number * ENTRY_BYTES;
+        let fields = [(0, slot), (4, status), (8, 512), (12, sense)];
+        fields
+            .map(|(offset, value)| handler_write(at + offset, value))
+            .concat()
+    };
+    let all = [end(0, 2, 0, 0), end(1, 0, 2, 18), end(2, 1, 0, 0)].concat();
+    let seed = |name: &str, writes: &[Vec<u8>]| {
+        let writes = writes.concat();
+        let length = u16::try_from(writes.len()).unwrap_or(0);
+        let whole = [&length.to_be_bytes()[..], &writes, &steps].concat();
+        (name.to_owned(), whole)
+    };
+    vec![
+        seed("ends-all", &[all.clone(), handler_write(COMPLETED, 3)]),
+        seed(
+            "ends-twice",
+            &[
+                end(0, 1, 0, 0),
+                end(1, 1, 0, 0),
+                handler_write(COMPLETED, 2),
+            ],
+        ),
+        seed(
+            "ends-nothing",
+            &[end(0, 63, 0, 0), handler_write(COMPLETED, 1)],
+        ),
+        seed(
+            "ends-outside",
+            &[end(0, u32::MAX, 0, 0), handler_write(COMPLETED, 1)],
+        ),
+        seed("jumps", &[all.clone(), handler_write(COMPLETED, 4)]),
+        seed("goes-back", &[handler_write(COMPLETED, u32::MAX)]),
+        seed(
+            "long-sense",
+            &[end(0, 0, 2, 253), handler_write(COMPLETED, 1)],
+        ),
+        seed(
+            "no-status",
+            &[end(0, 0, 256, 0), handler_write(COMPLETED, 1)],
+        ),
+        seed(
+            "changes-its-mind",
+            &[
+                handler_write(COMPLETED, 1),
+                all,
+                handler_write(COMPLETED, 3),
+                handler_write(COMPLETIONS, 9),
+            ],
+        ),
+        ("greets".to_owned(), b"TARNHDLR\x01\0\0\0\0\0\0\0".to_vec()),
+    ]
 }
 
 /// Walks through all that can happen, each from a number of its own.

@@ -39,7 +39,7 @@ impl PlaceForm {
     fn read(self, text: &str, place: &str) -> Result<StorePlace, StoreRule> {
         Ok(match self {
             Self::Disc if place.is_empty() => StorePlace::Empty,
-            Self::Path | Self::Disc => StorePlace::Path(parse_path(text, place)?),
+            Self::Path | Self::Disc | Self::Handler => StorePlace::Path(parse_path(text, place)?),
             Self::Size => StorePlace::Size(parse_size(place)?),
             Self::Server => StorePlace::Export(self.take(text, Export::of_server(place))?),
             Self::Socket => StorePlace::Export(self.take(text, Export::of_socket(place))?),

@@ -159,6 +159,7 @@ impl Servers {
                 servers.are_any = true;
                 servers.ports.insert(lun.portal().port);
             }
+            servers.are_any |= store.at.handler().is_some();
             let Some(export) = store.at.export() else {
                 continue;
             };
@@ -368,11 +369,12 @@ impl Reach {
         if let Some(lun) = store.at.target_lun() {
             return self.lun_beyond(lun);
         }
-        let (servers, export) = (self.servers.as_ref()?, store.at.export()?);
-        if !servers.are_any {
+        let servers = self.servers.as_ref()?;
+        let is_behind_server = store.at.export().is_some() || store.at.handler().is_some();
+        if is_behind_server && !servers.are_any {
             return Some("no store was behind a server at the start".to_owned());
         }
-        let within = self.files.as_ref()?;
+        let (within, export) = (self.files.as_ref()?, store.at.export()?);
         if let ServerAddress::Tcp(server) = export.server()
             && !servers.ports.contains(&server.port)
         {
@@ -714,6 +716,8 @@ mod tests {
             (all, "mem:1M", "nbd://h", None),
             (calls, "mem:1M", "nbd://h", Some(none)),
             (calls, "mem:1M", "nbd+unix:///?socket=/s", Some(none)),
+            (calls, "mem:1M", "handler:/s", Some(none)),
+            (files, "handler:/s", "handler:/t", None),
             (calls, "mem:1M", "mem:2M", None),
             (calls, "nbd://h", "nbds://other:1", None),
             (calls, "nbd+unix:///?socket=/s", "nbd://h", None),

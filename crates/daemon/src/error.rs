@@ -411,6 +411,15 @@ pub enum StartError {
         source: Box<remote::ScsiOpenError>,
     },
 
+    /// A handler cannot be used; the message of the source names its socket and the remedy.
+    #[error("{place}")]
+    Handler {
+        /// Where it is named.
+        place: Place,
+        /// What is wrong with it.
+        source: Box<remote::HandlerOpenError>,
+    },
+
     /// A password cannot be had.
     #[error("{place}: password file {path} {reason}", path = .path.display())]
     Password {

@@ -241,7 +241,9 @@ pub(crate) fn locate_store(
         let found = at_server(store).or_else(|| in_cluster(store));
         let found = found.or_else(|| in_group(store));
         let found = found.or_else(|| at_target(store));
-        return Ok(found.or_else(|| at_device(store)));
+        return Ok(found
+            .or_else(|| at_device(store))
+            .or_else(|| at_handler(store)));
     };
     let unreachable = |source| StartError::StoreUnreachable {
         place: place.clone(),
@@ -331,6 +333,12 @@ fn at_device(store: &StoreSpec) -> Option<Location> {
         names: names.unwrap_or_default(),
         ..elsewhere(path.display().to_string())
     })
+}
+
+/// A handler is known by its socket; which device it is, only opening shows.
+fn at_handler(store: &StoreSpec) -> Option<Location> {
+    let path = store.at.handler()?;
+    Some(elsewhere(format!("handler:{}", path.display())))
 }
 
 fn elsewhere(path: String) -> Location {

@@ -14,8 +14,9 @@ use confine::inherited::Inherited;
 use confine::privileges::opening;
 use reactor::Listener;
 use remote::{
-    Carrier, ClusterOptions, HyperscsiOptions, IscsiLogin, IscsiOptions, Level, Looks, NbdOptions,
-    NbdServer, OwnServers, Password, RbdFailure, RbdOpenError, RbdOptions, ScsiOptions, TlsOptions,
+    Carrier, ClusterOptions, HandlerOptions, HyperscsiOptions, IscsiLogin, IscsiOptions, Level,
+    Looks, NbdOptions, NbdServer, OwnServers, Password, RbdFailure, RbdOpenError, RbdOptions,
+    ScsiOptions, TlsOptions,
 };
 use store::{
     ComposeError, Composed, Form, Logged, MadeFiles, Member, OpenError, OpenFailure, OpenOptions,
@@ -245,6 +246,7 @@ pub(super) fn open_with(
         | config::StoreKind::Hyperscsi
         | config::StoreKind::Iscsi
         | config::StoreKind::Scsi
+        | config::StoreKind::Handler
         | config::StoreKind::Cdrom
         | config::StoreKind::Rbd => {
             return open(spec, &unit.place).map(OpenStore::plain);
@@ -338,7 +340,13 @@ pub(super) fn look_at_part(
                 Some(_) => look_at_node(&opened, place, opener).map(Found::seen),
             }
         }
-        StorePlace::Path(_) if spec.at.local_device().is_some() => {
+        StorePlace::Path(_)
+            if spec
+                .at
+                .local_device()
+                .or_else(|| spec.at.handler())
+                .is_some() =>
+        {
             open_part(spec, place, opener, None).map(Found::ready)
         }
         StorePlace::Path(_) => look_at_node(spec, place, opener).map(Found::seen),
@@ -393,6 +401,16 @@ pub(super) fn open_part(
                 retry: Duration::from_secs(spec.retry_seconds.into()),
             };
             options.open().map_err(|source| StartError::ScsiDevice {
+                place: place.clone(),
+                source: Box::new(source),
+            })
+        }
+        StorePlace::Path(path) if spec.at.handler().is_some() => {
+            let options = HandlerOptions {
+                path: path.clone(),
+                retry: Duration::from_secs(spec.retry_seconds.into()),
+            };
+            options.open().map_err(|source| StartError::Handler {
                 place: place.clone(),
                 source: Box::new(source),
             })
@@ -690,6 +708,7 @@ pub(super) fn options(spec: &StoreSpec) -> OpenOptions {
         | config::StoreKind::Hyperscsi
         | config::StoreKind::Iscsi
         | config::StoreKind::Scsi
+        | config::StoreKind::Handler
         | config::StoreKind::Nbd
         | config::StoreKind::Nbds
         | config::StoreKind::NbdUnix

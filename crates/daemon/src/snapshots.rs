@@ -96,7 +96,7 @@ impl Source {
             StoreKind::Rbd => return images::source(unit, served),
             StoreKind::Snapshot => Some("take them of the lun that it is a snapshot of"),
             StoreKind::Stripe | StoreKind::Concat => Some("serve one file instead of several"),
-            StoreKind::Scsi => Some("a device has none"),
+            StoreKind::Scsi | StoreKind::Handler => Some("a device has none"),
             StoreKind::Cdrom => Some("copy the file of the disc, which is only read"),
         };
         let refused = |remedy| {

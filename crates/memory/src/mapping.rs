@@ -12,8 +12,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::mm::ProtFlags;
 
 use crate::region::Region;
@@ -32,6 +33,24 @@ impl Mapping {
     pub fn sparse(len: usize) -> io::Result<Self> {
         let file = File::from(memfd_create("tarn-memory-disk", MemfdFlags::CLOEXEC)?);
         ftruncate(&file, len as u64)?;
+        let region = Region::shared(file.as_fd(), len)?;
+        Ok(Self {
+            region,
+            file: Some(file),
+        })
+    }
+
+    /// Memory of `len` bytes, zeros at first, for another process, too, which gets [`Mapping::file`].
+    /// The file is sealed: its length stays, so no access here ever meets the end of it.
+    ///
+    /// # Errors
+    ///
+    /// The kernel has no memory or descriptor for it.
+    pub fn sealed(len: usize) -> io::Result<Self> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = File::from(memfd_create("tarn-ring", flags)?);
+        ftruncate(&file, len as u64)?;
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let region = Region::shared(file.as_fd(), len)?;
         Ok(Self {
             region,
@@ -72,6 +91,47 @@ impl Mapping {
     /// When the range is outside the mapping.
     pub fn collapse(&self, range: Range<usize>) -> io::Result<()> {
         self.region.collapse(range)
+    }
+
+    /// The number at `offset`, in bytes. Others may write it at any time, so it is reached by atomic operations only.
+    ///
+    /// # Panics
+    ///
+    /// When it is outside the mapping, `offset` is no multiple of 4, or the mapping is one of zeros.
+    fn number(&self, offset: usize) -> &AtomicU32 {
+        assert!(self.file.is_some(), "zeros are not written");
+        assert!(offset.is_multiple_of(4), "a number at {offset}");
+        let at = self.region.address(offset, size_of::<AtomicU32>());
+        // SAFETY: `address` checked the range, which is mapped, readable and writable for as long as `self` lives; it
+        // is aligned, as the region begins at a page; every bit pattern is a number.
+        unsafe { at.cast::<AtomicU32>().as_ref() }
+    }
+
+    /// The number at `offset`, in bytes, as this machine has it; what is read later is read after it.
+    ///
+    /// # Panics
+    ///
+    /// When it is outside the mapping, `offset` is no multiple of 4, or the mapping is one of zeros.
+    pub fn load(&self, offset: usize) -> u32 {
+        self.number(offset).load(Ordering::Acquire)
+    }
+
+    /// Writes a number to `offset`, after all that was written before.
+    ///
+    /// # Panics
+    ///
+    /// As for [`Mapping::load`].
+    pub fn store(&self, offset: usize, value: u32) {
+        self.number(offset).store(value, Ordering::Release);
+    }
+
+    /// Writes a number to `offset` and gives the one before, as one operation.
+    ///
+    /// # Panics
+    ///
+    /// As for [`Mapping::load`].
+    pub fn swap(&self, offset: usize, value: u32) -> u32 {
+        self.number(offset).swap(value, Ordering::SeqCst)
     }
 
     /// Copies `bytes` to `offset`.
@@ -259,6 +319,30 @@ mod tests {
         let mut bytes = [0xff; 8];
         mapping.copy_out(4094, &mut bytes);
         assert_eq!(&bytes, b"\0\0tarn\0\0");
+    }
+
+    #[test]
+    fn a_sealed_mapping_keeps_its_length_and_is_shared_by_its_file() {
+        let mapping = Mapping::sealed(8192).unwrap();
+        mapping.store(64, 7);
+        let file = mapping.file().unwrap();
+        for length in [0, 4096, 16_384] {
+            assert!(ftruncate(file, length).is_err());
+        }
+        assert!(fcntl_add_seals(file, SealFlags::WRITE).is_err());
+        let other = Region::shared(file, 8192).unwrap();
+        let other = Mapping {
+            region: other,
+            file: Some(file.try_clone_to_owned().unwrap().into()),
+        };
+        assert_eq!((other.load(64), other.swap(64, 8)), (7, 7));
+        assert_eq!((mapping.load(64), mapping.load(68)), (8, 0));
+    }
+
+    #[test]
+    #[should_panic(expected = "a number at 2")]
+    fn a_number_at_an_odd_place_is_refused() {
+        Mapping::sealed(4096).unwrap().load(2);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Stores that another program or machine has, reached over a connection: exports of NBD servers ([`NbdOptions`]),
-//! devices of HyperSCSI servers ([`HyperscsiOptions`]), disks of iSCSI targets ([`IscsiOptions`]), and images of
-//! Ceph clusters ([`RbdOptions`]).
+//! devices of HyperSCSI servers ([`HyperscsiOptions`]), disks of iSCSI targets ([`IscsiOptions`]), images of
+//! Ceph clusters ([`RbdOptions`]), SCSI devices ([`ScsiOptions`]), and devices that another process emulates
+//! ([`HandlerOptions`]).
 //!
 //! Each is a [`store::SharedStore`]: it never blocks a core, and what takes time goes through its outlet. An NBD
 //! connection is a state machine between the bytes of the core's ring and the requests of the engine. An image is in
@@ -13,6 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 mod attendants;
 mod device;
+mod handler;
 mod hyperscsi;
 mod iscsi;
 mod nbd;
@@ -25,6 +27,7 @@ pub use ::hyperscsi::{Device, Level};
 pub use ::rbd::{ClusterOptions, Library, LoadError};
 
 pub use self::attendants::wait_for_images;
+pub use self::handler::{HandlerFailure, HandlerOpenError, HandlerOptions};
 pub use self::hyperscsi::{
     Carrier, HyperscsiConnection, HyperscsiFailure, HyperscsiOpenError, HyperscsiOptions, Password,
     ServerFound, discover,

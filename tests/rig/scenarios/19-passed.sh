@@ -131,9 +131,9 @@ echo 1 >"/sys/class/scsi_generic/${debug##*/}/device/delete"
 sg_turs "${disks[0]}" 2>/dev/null && fail "a device that is gone is ready"
 sg_inq "${disks[1]}" >/dev/null || fail "INQUIRY of a device that is gone"
 sg_turs "${tapes[0]}" || sg_turs "${tapes[0]}" || fail "the tape beside it is not ready"
-is_named() { "$TARN" doctor >findings; grep -q "lun disk\|\"disk\"" findings; }
+is_named() { "$TARN" doctor >findings; grep -q "store-lost" findings; }
 retry 30 is_named || { cat findings; fail "the doctor does not name it"; }
-grep -A2 "disk" findings
+cat findings
 iscsiadm -m node -T "$iqn" --logout >/dev/null && iscsiadm -m node -T "$iqn" -o delete || fail "logout"
 kill -TERM $tarn; wait $tarn || fail "Tarn ended with $?"
 trap - EXIT

@@ -1531,4 +1531,5 @@ export const STORE_KINDS = [
   {"word":"concat","place":"ID,...","shown":"concat","title":"Concat","meaning":"1 to 16 named stores (`[[store]]`), one behind the other; more can be added at its end","options":["readonly","serial","removable"]},
   {"word":"cdrom","place":"[PATH]","shown":"cdrom","title":"CD or DVD drive","meaning":"a CD or DVD drive with an ISO file in it, or an empty one (`cdrom:`)","options":["serial"]},
   {"word":"scsi","place":"DEVICE","shown":"scsi","title":"SCSI device","meaning":"a SCSI device of any type, passed through: `/dev/NODE` of this machine, or `iscsi://HOST[:PORT]/TARGET/LUN`","options":["serial","retry","user","password_file","initiator","mutual_user","mutual_password_file"]},
+  {"word":"handler","place":"SOCKET","shown":"handler","title":"Handler","meaning":"a device of any type that another process emulates, which listens on a unix socket","options":["serial","retry"]},
 ] as const;

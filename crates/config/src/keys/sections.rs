@@ -164,7 +164,7 @@ pub const SECTION_LUN: SectionKeys = SectionKeys {
              alone.",
             "for many large durable writes, if the store is as fast as the log"),
         key("vendor_commands", Form::Flag, Fallback::Value("false"),
-            "Passes commands of the vendor to the device, too. Only with `scsi:`.",
+            "Passes commands of the vendor to the device, too. Only with `scsi:` and `handler:`.",
             "if the tools of its vendor need it"),
         key("snapshots", Form::Table { words: "table `{ hourly, daily, weekly, at }`", keys: &SECTION_SCHEDULE },
             Fallback::Words("none are scheduled"),

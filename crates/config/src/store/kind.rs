@@ -41,6 +41,8 @@ pub enum StoreKind {
     Cdrom,
     /// A SCSI device of any type, whose commands are passed through.
     Scsi,
+    /// A device that a process of somebody else emulates.
+    Handler,
 }
 
 /// What a unit is whose store is of a kind.
@@ -122,6 +124,8 @@ pub(super) enum Family {
     Targets,
     /// Named stores have it.
     Compositions,
+    /// Another process carries commands out.
+    Handlers,
 }
 
 impl Family {
@@ -133,6 +137,7 @@ impl Family {
             Self::Groups => "there is no HyperSCSI group",
             Self::Targets => "there is no iSCSI target",
             Self::Compositions => "there are no members",
+            Self::Handlers => "there is no handler",
         }
     }
 }
@@ -196,7 +201,7 @@ const READ_BY_TARGET: &str = "write readonly at the target";
 
 /// All kinds, in the order of the documentation.
 #[rustfmt::skip] // One kind a block, one column a line.
-pub const KINDS: [KindRow; 16] = [
+pub const KINDS: [KindRow; 17] = [
     KindRow {
         kind: StoreKind::Path, word: "", place: PlaceForm::Path,
         space: Some(""), node: Some(Node::FileOrDevice), shown: ("file", "block"), is_memory: false, device: DeviceType::Disk,
@@ -343,6 +348,17 @@ pub const KINDS: [KindRow; 16] = [
         title: "SCSI device",
         meaning: "a SCSI device of any type, passed through: `/dev/NODE` of this machine, or `iscsi://HOST[:PORT]/TARGET/LUN`",
     },
+    KindRow {
+        kind: StoreKind::Handler, word: "handler", place: PlaceForm::Handler,
+        space: Some(""), node: None, shown: ("handler", "handler"), is_memory: false, device: DeviceType::Foreign,
+        without: &[
+            (StoreOption::Size, SIZE_OF_DEVICE), (StoreOption::BlockSize, OWN_BLOCKS), (StoreOption::ReadOnly, READ_BY_TARGET),
+            (StoreOption::Cache, OWN_CACHE), (StoreOption::Thin, OWN_MEDIUM), (StoreOption::Format, OWN_BLOCKS),
+            (StoreOption::Removable, OWN_MEDIUM),
+        ],
+        title: "Handler",
+        meaning: "a device of any type that another process emulates, which listens on a unix socket",
+    },
 ];
 
 impl StoreKind {
@@ -382,6 +398,7 @@ impl KindRow {
             PlaceForm::Device => Some(Family::Groups),
             PlaceForm::Lun | PlaceForm::Foreign => Some(Family::Targets),
             PlaceForm::Members { .. } => Some(Family::Compositions),
+            PlaceForm::Handler => Some(Family::Handlers),
             PlaceForm::Path | PlaceForm::Size | PlaceForm::Snapshot | PlaceForm::Disc => None,
         }
     }
@@ -455,6 +472,8 @@ pub(super) enum PlaceForm {
     Disc,
     /// A device, wherever it is.
     Foreign,
+    /// The path of a socket.
+    Handler,
     /// The ids of named stores.
     Members {
         /// How many there are at least.
@@ -475,6 +494,7 @@ impl PlaceForm {
             Self::Snapshot => "LUN@NAME",
             Self::Disc => "[PATH]",
             Self::Foreign => "DEVICE",
+            Self::Handler => "SOCKET",
             Self::Members { .. } => "ID,...",
         }
     }
@@ -489,7 +509,7 @@ impl PlaceForm {
 
     fn pattern(self) -> &'static str {
         match self {
-            Self::Path => "[^?]+",
+            Self::Path | Self::Handler => "[^?]+",
             // Without the anchors of the pattern that stands alone.
             Self::Size => SIZE.trim_start_matches('^').trim_end_matches('$'),
             Self::Server => r"//[^/?]+(?:/[^?]*)?",

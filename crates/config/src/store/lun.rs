@@ -209,6 +209,13 @@ mod tests {
         assert_eq!(local.at.local_device(), Some(Path::new("/dev/sg?")));
         assert_eq!(local.at.to_string(), "scsi:/dev/sg%3F");
         assert!(local.at.node().is_none());
+        let handler = StoreSpec::parse("handler:./run/x.sock?retry=0").unwrap();
+        let handler = handler.below(Path::new("/etc"));
+        assert_eq!(handler.at.handler(), Some(Path::new("/etc/run/x.sock")));
+        assert_eq!(handler.at.to_string(), "handler:/etc/run/x.sock");
+        assert!(handler.at.node().is_none() && handler.at.local_device().is_none());
+        assert!(StoreSpec::parse("handler:/a?readonly").is_err());
+        assert!(StoreSpec::parse("handler:").is_err());
         let block = StoreSpec::parse("block:/dev/sg%3F").unwrap();
         assert_eq!(local.at.medium(), block.at.medium());
         for (rest, part) in [

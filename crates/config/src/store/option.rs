@@ -178,7 +178,7 @@ pub const OPTIONS: [OptionRow; 25] = [
         get: |spec| spec.connections.map(|connections| connections.to_string()),
     },
     OptionRow {
-        option: StoreOption::Retry, word: "retry", takes: Takes::Count { min: 0, max: 3600 }, of: &[Family::Servers, Family::Clusters, Family::Groups, Family::Targets],
+        option: StoreOption::Retry, word: "retry", takes: Takes::Count { min: 0, max: 3600 }, of: &[Family::Servers, Family::Clusters, Family::Groups, Family::Targets, Family::Handlers],
         fallback: "`20`",
         help: ("retry=SECONDS", "how long commands wait for a lost server or cluster (20); 0: they fail at once"),
         meaning: "Seconds that commands wait for an unreachable server, before they end with NOT READY. With `rbd:` at \
@@ -820,6 +820,7 @@ mod tests {
                     StoreKind::Hyperscsi => "hyperscsi://g/d?udp=h",
                     StoreKind::Iscsi => "iscsi://h/iqn.2026-11.example:t/0?user=a&password_file=b",
                     StoreKind::Scsi => "scsi:iscsi://h/iqn.2026-11.example:t/0",
+                    StoreKind::Handler => "handler:a",
                     StoreKind::Stripe => "stripe:a,b",
                     StoreKind::Concat => "concat:a",
                     StoreKind::Cdrom => "cdrom:a",

@@ -55,7 +55,13 @@ impl StoreSpec {
             remedy,
         };
         match &self.at.place {
-            StorePlace::Path(_) if self.at.local_device().is_some() => {
+            StorePlace::Path(_)
+                if self
+                    .at
+                    .local_device()
+                    .or_else(|| self.at.handler())
+                    .is_some() =>
+            {
                 Err(none("name a lun whose store is a file".to_owned()))
             }
             StorePlace::Path(_) if !self.is_disk() => Err(none(

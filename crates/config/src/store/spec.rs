@@ -369,6 +369,14 @@ impl StoreAt {
         (self.kind == StoreKind::Scsi).then_some(path)
     }
 
+    /// The socket of a process that emulates a device.
+    pub fn handler(&self) -> Option<&Path> {
+        let StorePlace::Path(path) = &self.place else {
+            return None;
+        };
+        (self.kind == StoreKind::Handler).then_some(path)
+    }
+
     /// The memory of the process that the data takes when all of it is written, in bytes.
     pub fn memory_bytes(&self) -> u64 {
         self.fixed_size_bytes()

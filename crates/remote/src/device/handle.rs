@@ -17,9 +17,9 @@ use crate::scsi::command::Sense;
 use crate::scsi::job::{Bytes, Mail};
 
 /// Requests that are taken at a time; more are returned.
-const REQUESTS_MAX: usize = 256;
+pub(crate) const REQUESTS_MAX: usize = 256;
 /// `EOPNOTSUPP`.
-const NOT_SUPPORTED: i32 = 95;
+pub(crate) const NOT_SUPPORTED: IoFailure = IoFailure::Hardware { errno: 95 };
 
 /// A device as a store.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl DeviceStore {
 }
 
 /// It has no size, no blocks and no cache as far as stores know.
-fn capabilities() -> Capabilities {
+pub(crate) fn capabilities() -> Capabilities {
     Capabilities {
         // What waits for its turn must not keep a chunk from receiving.
         needs_own_buffer: true,
@@ -118,8 +118,7 @@ impl DeviceHandle {
             alters: _,
         } = request;
         let Ok(room) = u32::try_from(data_in_bytes) else {
-            let errno = NOT_SUPPORTED;
-            return Submitted::Done(Err(IoFailure::Hardware { errno }));
+            return Submitted::Done(Err(NOT_SUPPORTED));
         };
         let command = Command {
             core: self.number,
@@ -153,8 +152,29 @@ impl DeviceHandle {
     }
 }
 
+/// What it has in its cache is the affair of those who have written it.
+pub(crate) const DURABILITY: Durability = Durability {
+    may_have_unflushed: false,
+    lost: None,
+    lost_before: 0,
+};
+
+/// The command of a request, or the answer to what a device does not take.
+pub(crate) fn command_of(request: IoRequest) -> Result<Box<DeviceRequest>, Submitted> {
+    match request {
+        IoRequest::Device(request) => Ok(request),
+        IoRequest::Flush => Err(Submitted::Done(Ok(IoAnswer::Done))),
+        IoRequest::Read { .. }
+        | IoRequest::Write { .. }
+        | IoRequest::Unmap { .. }
+        | IoRequest::WriteZeros { .. }
+        | IoRequest::CompareAndWrite { .. }
+        | IoRequest::Extents { .. } => Err(Submitted::Done(Err(NOT_SUPPORTED))),
+    }
+}
+
 /// What the device said, with its data in the memory of the core.
-fn answer(ended: Ended, buffer: Option<Buffer>) -> IoAnswer {
+pub(crate) fn answer(ended: Ended, buffer: Option<Buffer>) -> IoAnswer {
     let mut data = Payload::Empty;
     if let Some(mut buffer) = buffer {
         let length = buffer.len().min(ended.data.len());
@@ -179,11 +199,7 @@ impl Backstore for DeviceHandle {
     }
 
     fn durability(&self) -> Durability {
-        Durability {
-            may_have_unflushed: false,
-            lost: None,
-            lost_before: 0,
-        }
+        DURABILITY
     }
 
     fn start(&mut self, make_waker: &dyn Fn() -> Waker, _outlet: &mut Outlet) {
@@ -193,19 +209,9 @@ impl Backstore for DeviceHandle {
     }
 
     fn submit(&mut self, tag: IoTag, request: IoRequest, outlet: &mut Outlet) -> Submitted {
-        let request = match request {
-            IoRequest::Device(request) => request,
-            // What it has in its cache is the affair of those who have written it.
-            IoRequest::Flush => return Submitted::Done(Ok(IoAnswer::Done)),
-            IoRequest::Read { .. }
-            | IoRequest::Write { .. }
-            | IoRequest::Unmap { .. }
-            | IoRequest::WriteZeros { .. }
-            | IoRequest::CompareAndWrite { .. }
-            | IoRequest::Extents { .. } => {
-                let errno = NOT_SUPPORTED;
-                return Submitted::Done(Err(IoFailure::Hardware { errno }));
-            }
+        let request = match command_of(request) {
+            Ok(request) => request,
+            Err(answer) => return answer,
         };
         let bytes = (request.data_out.len() + request.data_in_bytes) as u64;
         let is_full = self.open.len() >= REQUESTS_MAX || self.bytes + bytes > BYTES_MAX;

@@ -2,7 +2,8 @@
 //!
 //! [`shared`] has what all cores and the back end have in common, above all the commands that wait, in the order of
 //! [`turns`]; [`handle`] is the store and the handle of a core; [`look`] asks a device what it is. Back ends: a session
-//! with an iSCSI target (`iscsi/commands.rs`), and threads for a device of this machine ([`crate::sg`]).
+//! with an iSCSI target (`iscsi/commands.rs`), and threads for a device of this machine ([`crate::sg`]). Handlers of
+//! others ([`crate::handler`]) have no back end here, but the same rules.
 //!
 //! A command has one turn. It is handed to the device at most once, whatever becomes of its answer:
 //!
@@ -20,4 +21,4 @@
 pub(crate) mod handle;
 pub(crate) mod look;
 pub(crate) mod shared;
-mod turns;
+pub(crate) mod turns;

@@ -59,8 +59,54 @@ impl Command {
     }
 
     fn reports_attentions(&self) -> bool {
-        let opcode = self.cdb.first();
-        opcode.is_none_or(|opcode| !WITHOUT_ATTENTION.contains(opcode))
+        reports_attentions(&self.cdb)
+    }
+}
+
+/// Whether a command with this CDB is answered with a unit attention that is due.
+pub(crate) fn reports_attentions(cdb: &[u8]) -> bool {
+    let opcode = cdb.first();
+    opcode.is_none_or(|opcode| !WITHOUT_ATTENTION.contains(opcode))
+}
+
+/// What a device was found to be, last.
+#[derive(Debug)]
+pub(crate) struct Known {
+    /// As it was when it was opened.
+    device_type: u8,
+    facts: Mutex<Arc<DeviceFacts>>,
+}
+
+impl Known {
+    pub(crate) fn new(facts: DeviceFacts) -> Self {
+        Self {
+            device_type: facts.device_type(),
+            facts: Mutex::new(Arc::new(facts)),
+        }
+    }
+
+    pub(crate) fn facts(&self) -> Arc<DeviceFacts> {
+        Arc::clone(&lock(&self.facts))
+    }
+
+    /// It has one position, and so one command at a time.
+    pub(crate) const fn is_sequential(&self) -> bool {
+        matches!(self.device_type, TAPE | CHANGER)
+    }
+
+    /// Takes over what a look has found; `None`: it does not say what it is. An error: why it must not be used.
+    pub(crate) fn renew<B: Send>(
+        &self,
+        link: &Link<B>,
+        found: Option<Found>,
+    ) -> Result<(), String> {
+        let now = found.ok_or_else(|| link.of_device("does not say what it is any more"))?;
+        link.check_identity(now.identity.as_ref())?;
+        if now.facts.device_type() != self.device_type {
+            return Err(link.of_device("is of another type now"));
+        }
+        *lock(&self.facts) = Arc::new(now.facts);
+        Ok(())
     }
 }
 
@@ -83,8 +129,13 @@ impl Ended {
         }
     }
 
-    fn attention((code, qualifier): (u8, u8)) -> Self {
-        let mut sense = vec![0x70, 0, KEY_ATTENTION, 0, 0, 0, 0, 10, 0, 0, 0, 0];
+    pub(crate) fn attention(code: (u8, u8)) -> Self {
+        Self::check(KEY_ATTENTION, code)
+    }
+
+    /// CHECK CONDITION with fixed sense data.
+    pub(crate) fn check(key: u8, (code, qualifier): (u8, u8)) -> Self {
+        let mut sense = vec![0x70, 0, key, 0, 0, 0, 0, 10, 0, 0, 0, 0];
         sense.extend([code, qualifier, 0, 0, 0, 0]);
         Self {
             status: CHECK_CONDITION,
@@ -126,9 +177,7 @@ type Begin = Box<dyn FnOnce(&Arc<Shared>) + Send>;
 /// What all share.
 pub(crate) struct Shared {
     pub(crate) link: Link<Ended>,
-    /// As it was when it was opened.
-    device_type: u8,
-    facts: Mutex<Arc<DeviceFacts>>,
+    known: Known,
     waiting: Mutex<Waiting>,
     /// Wakes threads that carry commands out, where the back end has such.
     ready: Option<Condvar>,
@@ -147,8 +196,7 @@ impl Shared {
     pub(crate) fn new(whose: Whose, found: Found, begin: Begin) -> Result<Self, NoDisk> {
         Ok(Self {
             link: Link::new(whose, found.identity)?,
-            device_type: found.facts.device_type(),
-            facts: Mutex::new(Arc::new(found.facts)),
+            known: Known::new(found.facts),
             waiting: Mutex::default(),
             ready: None,
             begin: Mutex::new(Some(begin)),
@@ -164,27 +212,20 @@ impl Shared {
     }
 
     pub(crate) fn facts(&self) -> Arc<DeviceFacts> {
-        Arc::clone(&lock(&self.facts))
+        self.known.facts()
     }
 
     /// How many commands the device gets at a time.
     pub(crate) const fn depth(&self) -> usize {
-        match self.device_type {
-            TAPE | CHANGER => 1,
-            _ => DEPTH,
+        match self.known.is_sequential() {
+            true => 1,
+            false => DEPTH,
         }
     }
 
-    /// Takes over what a look has found; `None`: it does not say what it is. An error: why it must not be used.
+    /// Takes over what a look has found, as [`Known::renew`] does.
     pub(crate) fn renew(&self, found: Option<Found>) -> Result<(), String> {
-        let link = &self.link;
-        let now = found.ok_or_else(|| link.of_device("does not say what it is any more"))?;
-        link.check_identity(now.identity.as_ref())?;
-        if now.facts.device_type() != self.device_type {
-            return Err(link.of_device("is of another type now"));
-        }
-        *lock(&self.facts) = Arc::new(now.facts);
-        Ok(())
+        self.known.renew(&self.link, found)
     }
 
     // ---- handles -----------------------------------------------------------------------------

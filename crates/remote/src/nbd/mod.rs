@@ -15,5 +15,6 @@ mod tests;
 mod tls;
 
 pub use open::{NbdFailure, OpenError};
+pub(crate) use options::connect_unix;
 pub use options::{NbdOptions, NbdServer, OwnServers};
 pub use tls::{TlsFailure, TlsOptions};

@@ -99,7 +99,7 @@ impl NbdServer {
 }
 
 /// Where the server accepts nothing and its queue is full, this fails at once.
-fn connect_unix(path: &Path) -> io::Result<UnixStream> {
+pub(crate) fn connect_unix(path: &Path) -> io::Result<UnixStream> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;

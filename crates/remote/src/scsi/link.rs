@@ -128,7 +128,7 @@ impl<B: Send> Link<B> {
     }
 
     /// Requests wait or fail for this reason, or they do not. True where it is another reason than before.
-    fn set_outage(&self, outage: Option<String>) -> bool {
+    pub(crate) fn set_outage(&self, outage: Option<String>) -> bool {
         let mut known = lock(&self.outage);
         let differs = *known != outage;
         *known = outage;

@@ -1,0 +1,163 @@
+//! What the handles of all cores have in common.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use store::{HelperAnswer, HelperResult, IoFailure, Waker};
+
+use super::meet::{Area, Met};
+use super::options::{HandlerFailure, HandlerOptions};
+use crate::device::shared::Known;
+use crate::lock;
+use crate::scsi::link::{Link, Whose};
+
+/// What a helper has made for a handle.
+#[derive(Debug)]
+pub(super) struct Made {
+    pub(super) ring: handler::Ring<Area>,
+    /// The life in which it began.
+    pub(super) life: u64,
+}
+
+/// The handles, by number.
+#[derive(Debug, Default)]
+struct Handles {
+    wakers: BTreeMap<usize, Waker>,
+    /// Requests that wait there for a connection.
+    held: BTreeMap<usize, u64>,
+    /// Those that have had none for too long.
+    lost: BTreeSet<usize>,
+    /// A connection of this life was up.
+    begun: Option<u64>,
+}
+
+/// What all handles share.
+pub(super) struct Shared {
+    pub(super) options: HandlerOptions,
+    pub(super) link: Link<()>,
+    pub(super) known: Known,
+    /// Ends with the loss of any connection; all connections of it are of no use then.
+    life: AtomicU64,
+    /// No command has reported yet that a life is over.
+    owes_reset: AtomicBool,
+    handles: Mutex<Handles>,
+    count: AtomicUsize,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared")
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    pub(super) fn new(options: HandlerOptions) -> Result<Self, HandlerFailure> {
+        let found = Met::new(&options.path)?.look()?;
+        let found = found.ok_or(HandlerFailure::NoInquiry)?;
+        let device = options.path.display().to_string();
+        let whose = Whose {
+            kind: "a handler",
+            what: "device of this handler",
+            server: device.clone(),
+            store: format!("handler:{device}"),
+            device,
+        };
+        Ok(Self {
+            options,
+            link: Link::new(whose, found.identity)?,
+            known: Known::new(found.facts),
+            life: AtomicU64::new(0),
+            owes_reset: AtomicBool::new(false),
+            handles: Mutex::default(),
+            count: AtomicUsize::new(0),
+        })
+    }
+
+    /// The number of a new handle.
+    pub(super) fn next_number(&self) -> usize {
+        self.count.fetch_add(1, Ordering::SeqCst)
+    }
+
+    pub(super) fn life(&self) -> u64 {
+        self.life.load(Ordering::SeqCst)
+    }
+
+    /// Makes a connection, on a helper thread: its socket is the result, the rest goes into `place`.
+    pub(super) fn connect(&self, place: &Mutex<Option<Made>>) -> HelperResult {
+        let life = self.life();
+        let met = self.meet().map_err(|reason| {
+            self.link.note_reason(reason);
+            IoFailure::NotReady
+        })?;
+        let Met { stream, ring, .. } = met;
+        *lock(place) = Some(Made { ring, life });
+        Ok(HelperAnswer::Socket(stream.into()))
+    }
+
+    /// Connects, and looks whether it is the same device. An error: why it cannot be used.
+    fn meet(&self) -> Result<Met, String> {
+        let mut met = Met::new(&self.options.path).map_err(|error| error.to_string())?;
+        let found = met.look().map_err(|error| error.to_string())?;
+        self.known.renew(&self.link, found)?;
+        Ok(met)
+    }
+
+    pub(super) fn add(&self, number: usize, waker: Waker) {
+        lock(&self.handles).wakers.insert(number, waker);
+    }
+
+    pub(super) fn remove(&self, number: usize) {
+        let mut handles = lock(&self.handles);
+        handles.wakers.remove(&number);
+        handles.held.remove(&number);
+        handles.lost.remove(&number);
+    }
+
+    /// A connection of a life is up.
+    pub(super) fn begin(&self, life: u64) {
+        let mut handles = lock(&self.handles);
+        match handles.begun.replace(life) == Some(life) {
+            true => drop(self.link.set_outage(None)),
+            false => self.link.begin_session(),
+        }
+    }
+
+    /// A connection of a life is lost, and with it all others.
+    pub(super) fn end(&self, life: u64, reason: &str) {
+        let handles = lock(&self.handles);
+        if self.life() != life {
+            return;
+        }
+        self.owes_reset.store(true, Ordering::SeqCst);
+        self.life.store(life + 1, Ordering::SeqCst);
+        self.link.lose_session(reason);
+        for waker in handles.wakers.values() {
+            waker.wake();
+        }
+    }
+
+    /// Whether a command has to report that a life is over. It is asked once for each that can.
+    pub(super) fn takes_reset(&self) -> bool {
+        self.owes_reset.load(Ordering::SeqCst) && self.owes_reset.swap(false, Ordering::SeqCst)
+    }
+
+    /// How many requests wait at a handle.
+    pub(super) fn note_held(&self, number: usize, held: u64) {
+        let mut handles = lock(&self.handles);
+        handles.held.insert(number, held);
+        self.link.note_held(handles.held.values().sum());
+    }
+
+    /// A handle has had no connection for too long, or has one again. True where that is news to administrators.
+    pub(super) fn note_lost(&self, number: usize, is_lost: bool) -> bool {
+        let lost = &mut lock(&self.handles).lost;
+        let changes = match is_lost {
+            true => lost.insert(number),
+            false => lost.remove(&number),
+        };
+        changes && lost.len() == usize::from(is_lost)
+    }
+}
