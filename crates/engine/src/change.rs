@@ -40,7 +40,6 @@ impl<C: Carrier> Engine<C> {
             owner.handle(message, now);
             self.carry_orders_out(unit);
         } else if let Some((core, message)) = message.answer_of_the_gone() {
-            sometimes!("a question comes to the owner of a unit that is gone");
             self.carrier.post(core, unit, Letter::ToCore(message));
         }
     }

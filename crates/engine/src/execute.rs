@@ -367,7 +367,6 @@ impl<C: Carrier> Engine<C> {
             match room::copied(&outcome.data, Need::Begin, &entry.pool) {
                 Ok(data) => outcome.data = data,
                 Err(why) => {
-                    sometimes!("an answer waits for memory");
                     self.await_room(key, Stage::AnswerMemory(outcome), why);
                     return;
                 }
@@ -517,7 +516,6 @@ impl<C: Carrier> Engine<C> {
                 continue;
             };
             if waiting.is_aborted || !matches!(waiting.stage, Stage::Dormant(_)) {
-                sometimes!("a command was aborted when its turn came");
                 continue;
             }
             if let Stage::Dormant(command) = self.enter(key, Stage::Active) {
@@ -593,7 +591,6 @@ impl<C: Carrier> Attempt<C> {
                 Step::Io(request) => self.submit(request, unit, (port, pool), (stores, carrier)),
                 Step::Done(mut outcome) => {
                     if must_copy(&outcome, port, self.id) && !copy_data(&mut outcome, pool) {
-                        sometimes!("an answer at once has no memory for its copy");
                         return Err((Hindrance::Other(Step::Done(outcome)), answer));
                     }
                     carrier.note_answer(self.account, outcome.status);

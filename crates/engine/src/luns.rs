@@ -1,6 +1,6 @@
 //! Which logical units a session sees, and under which numbers.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use scsi::{Lun, LunInventory, NexusSlot};
 
@@ -59,7 +59,7 @@ pub struct LunMap<T = MappedLun> {
     /// The eight bytes of the first few numbers, as almost every command carries them, lead here
     /// without a search.
     low: Vec<Option<T>>,
-    all: HashMap<u32, T>,
+    all: BTreeMap<u32, T>,
 }
 
 /// Numbers below this are found by index.
@@ -69,7 +69,7 @@ impl<T> Default for LunMap<T> {
     fn default() -> Self {
         Self {
             low: Vec::new(),
-            all: HashMap::new(),
+            all: BTreeMap::new(),
         }
     }
 }

@@ -161,7 +161,6 @@ impl<C: Carrier> Engine<C> {
         };
         let units = rest.get_or_insert_with(|| asker.as_ref().map_or_else(Vec::new, of_session));
         let Some((session, entry)) = asker else {
-            sometimes!("the session of a reset is gone");
             units.clear();
             self.end_reset(ticket);
             return;

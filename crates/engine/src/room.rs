@@ -312,7 +312,6 @@ impl<C: Carrier> Engine<C> {
             (NoRoom::Share | NoRoom::Supply, _) => {
                 self.carrier.note_starved();
                 if running.task.as_ref().is_some_and(Task::holds_data) {
-                    sometimes!("a command that holds data waits for memory");
                     self.starved.push_front(key);
                 } else {
                     self.starved.push_back(key);

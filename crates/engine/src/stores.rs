@@ -9,7 +9,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Debug;
 use std::time::Duration;
 
-use marks::sometimes;
 use store::{
     FlushTaken, IoRequest, IoResult, IoTag, Order, Outlet, PartTag, SocketTag, SocketWork,
     Submitted,
@@ -386,7 +385,6 @@ impl<O: Copy + Debug> Stores<O> {
         }
         if errand.answer.is_some() {
             // The store is done with it; what is under way is not.
-            sometimes!("a request is cancelled that its store has answered");
             self.cancel_parts(index, |part| part.request == Some(tag), carrier);
         } else {
             unit.store.cancel(tag, &mut unit.outlet);

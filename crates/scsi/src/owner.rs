@@ -14,7 +14,7 @@ use crate::sam::change::{Change, ChangeKind, Notice, Reply, Who};
 use crate::sam::device_type::DeviceType;
 use crate::sam::nexus::{Nexus, NexusId, PortName};
 use crate::sam::profile::Profile;
-use crate::sam::sense::Sense;
+use crate::sam::sense::{Sense, SenseCode, SenseKey};
 use crate::sam::status::Status;
 use crate::spc::gate;
 use crate::spc::mode::{self, ModeState};
@@ -473,6 +473,12 @@ impl Owner {
         parameters: &[u8],
         draft: &mut Draft,
     ) -> Result<(), Sense> {
+        let cache = draft.shared.cache;
+        if !cache.is_there() && cache.is_unflushed() {
+            // An administrator has the unit write through. If that fails the cache is as it was, whatever is selected.
+            let code = SenseCode::LOGICAL_UNIT_BECOMING_READY;
+            return Err(Sense::new(SenseKey::NotReady, code));
+        }
         let state = ModeState {
             blocks: draft.shared.blocks,
             current: draft.shared.modes,

@@ -85,6 +85,8 @@ struct State {
     is_latched: bool,
     /// How often its cache went with something that no flush had covered. `None`: that cannot happen.
     lost: Option<u64>,
+    /// How many of those times were before the target began.
+    lost_before: u64,
     prng: Prng,
     sabotage: Option<Sabotage>,
 }
@@ -127,6 +129,7 @@ impl Disk {
             queue_max,
             is_latched: false,
             lost: None,
+            lost_before: 0,
             prng,
             sabotage: None,
         })))
@@ -140,6 +143,21 @@ impl Disk {
     /// From now on something is wrong with it.
     pub fn sabotage(&self, sabotage: Sabotage) {
         self.0.borrow_mut().sabotage = Some(sabotage);
+    }
+
+    /// How many blocks it has.
+    pub fn blocks(&self) -> usize {
+        self.0.borrow().mapped.len()
+    }
+
+    /// It has so many blocks from now on, the new ones of zeros. Handles learn it when they are asked.
+    pub fn grow(&self, blocks: usize) {
+        let mut state = self.0.borrow_mut();
+        let size = blocks * BLOCK_BYTES;
+        state.capabilities.size_bytes = size as u64;
+        state.content.resize(size, 0);
+        state.durable.resize(size, 0);
+        state.mapped.resize(blocks, false);
     }
 
     /// What it is.
@@ -177,6 +195,11 @@ impl Disk {
         let is_it = |one: &&Waiting| one.core == core && one.tag == IoTag(tag);
         let waiting = state.waiting.values().find(is_it)?;
         touched(&waiting.request).filter(|_| is_write(&waiting.request))
+    }
+
+    /// How many requests for blocks cores have begun since [`Disk::take_begun`].
+    pub fn begun_count(&self) -> usize {
+        self.0.borrow().begun.len()
     }
 
     /// How many requests there were that were no flushes: a medium that is out gets none.
@@ -263,6 +286,14 @@ impl Disk {
         state.revert();
         state.is_latched = false;
         state.lost = state.lost.map(|_| 0);
+        state.lost_before = 0;
+    }
+
+    /// After a crash of the target: the cache of a forgetful disk has gone, too, and it says so.
+    pub fn lose_cache_before(&self) {
+        let mut state = self.0.borrow_mut();
+        state.lost = state.lost.map(|_| 1);
+        state.lost_before = 1;
     }
 
     /// The cache of a forgetful disk goes: each block that was not durable may be lost. Requests that wait are done
@@ -492,17 +523,19 @@ impl Backstore for Handle {
         Durability {
             may_have_unflushed: !state.dirty.is_empty(),
             lost: state.lost,
-            lost_before: 0,
+            lost_before: state.lost_before,
         }
     }
 
     fn refresh_size(&mut self) -> Option<u64> {
-        None
+        let size = self.disk.0.borrow().capabilities.size_bytes;
+        let before = std::mem::replace(&mut self.capabilities.size_bytes, size);
+        (size != before).then_some(size)
     }
 }
 
 /// The blocks of a range of bytes.
-fn blocks_of(range: &Range<u64>) -> Range<usize> {
+pub(crate) fn blocks_of(range: &Range<u64>) -> Range<usize> {
     let block = |byte: u64| usize::try_from(byte).unwrap_or(usize::MAX) / BLOCK_BYTES;
     block(range.start)..block(range.end)
 }

@@ -9,25 +9,31 @@
 //! | `a-failed-flush-stays-known` | after the kernel has reported a lost flush, no flush or durable write ends well |
 //! | `good-is-durable` | a durable write that ends well was synced after it was written |
 //! | `nothing-is-latched-in-vain` | while no flush has failed and no request is undecided, flushes end well |
+//! | `a-medium-error-is-where-it-is` | a read fails at the first block that cannot be read, and only then |
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use memory::Payload;
+use memory::{Payload, Pool};
 use store::{
-    Backstore, IoAnswer, IoFailure, IoRequest, IoResult, IoTag, OpenOptions, Order, Outlet,
-    PartTag, RingOperation, SharedStore, StoreKind, Submitted,
+    Backstore, IoFailure, IoRequest, IoResult, IoTag, OpenOptions, Order, Outlet, PartTag,
+    RingOperation, SharedStore, StoreKind, Submitted,
 };
 
+use crate::disk::{BLOCK_BYTES, blocks_of};
 use crate::prng::Prng;
+use crate::setup::smallest_pool;
 
 const CORES: usize = 2;
 const STEPS: usize = 200;
 const BYTES: usize = 4096;
 const EIO: i32 = 5;
 const EROFS: i32 = 30;
+const EOPNOTSUPP: i32 = 95;
 const ENOSPC: i32 = 28;
 const ECANCELED: i32 = 125;
 
@@ -64,6 +70,11 @@ struct World {
     outlet: Outlet,
     open: Vec<Open>,
     next_tag: u64,
+    pool: Pool,
+    /// Blocks that cannot be read.
+    bad: BTreeSet<usize>,
+    /// Reads that are not over, by tag, and where they begin.
+    reads: BTreeMap<u64, u64>,
     /// The kernel has reported a lost flush.
     is_lost: bool,
     /// A doubt that nobody decided is left for good.
@@ -89,9 +100,14 @@ pub fn run(seed: u64) -> Result<(), Breach> {
     for _ in 0..CORES {
         stores.push(shared.handle().map_err(|error| broken(error.to_string()))?);
     }
+    let mut prng = Prng::stream(seed, "flush");
+    let bad = (0..prng.size(0, 4)).map(|_| prng.size(0, 16 * BYTES / BLOCK_BYTES - 1));
     let mut world = World {
         seed,
-        prng: Prng::stream(seed, "flush"),
+        bad: bad.collect(),
+        prng,
+        pool: smallest_pool(),
+        reads: BTreeMap::new(),
         stores,
         outlet: Outlet::default(),
         open: Vec::new(),
@@ -118,26 +134,43 @@ impl World {
     fn begin(&mut self) -> Result<(), Breach> {
         let core = self.prng.size(0, CORES - 1);
         let durable = self.prng.chance(500);
-        let is_flush = self.prng.chance(400);
-        let request = if is_flush {
-            IoRequest::Flush
-        } else {
-            IoRequest::Write {
-                offset: self.prng.below(16) * BYTES as u64,
-                data: Payload::Heap(vec![7; BYTES]),
-                durable,
-            }
-        };
+        let offset = self.prng.below(16) * BYTES as u64;
         let tag = IoTag(self.next_tag);
         self.next_tag += 1;
+        let mut is_flush = false;
+        let request = match self.prng.below(100) {
+            0..36 => {
+                is_flush = true;
+                IoRequest::Flush
+            }
+            36..44 => self.begin_read(tag, offset),
+            44..50 => IoRequest::WriteZeros {
+                range: offset..offset + BYTES as u64,
+                durable,
+            },
+            _ => IoRequest::Write {
+                offset,
+                data: Payload::Heap(vec![7; BYTES]),
+                durable,
+            },
+        };
         let submitted = self.stores[core].submit(tag, request, &mut self.outlet);
         let result = match submitted {
             Submitted::Done(result) => Some(result),
             Submitted::Taken => None,
         };
-        let is_promise = is_flush || durable;
+        let is_promise = is_flush || durable && !self.reads.contains_key(&tag.0);
         let after = (self.is_lost, false, false);
         self.carry_on(core, tag, result, is_promise, after)
+    }
+
+    fn begin_read(&mut self, tag: IoTag, offset: u64) -> IoRequest {
+        self.reads.insert(tag.0, offset);
+        IoRequest::Read {
+            offset,
+            len: BYTES,
+            buffer: self.pool.allocate(BYTES).ok(),
+        }
     }
 
     fn carry_on(
@@ -149,11 +182,11 @@ impl World {
         (is_after_loss, is_synced, is_doubtful): (bool, bool, bool),
     ) -> Result<(), Breach> {
         if let Some(result) = result {
-            return self.judge(result, is_promise, is_after_loss, is_synced);
+            return self.judge(tag, result, is_promise, is_after_loss, is_synced);
         }
         match self.outlet.next_order() {
             Some(Order::Answer { result, .. }) => {
-                self.judge(result, is_promise, is_after_loss, is_synced)
+                self.judge(tag, result, is_promise, is_after_loss, is_synced)
             }
             Some(Order::Ring { operation, .. }) => {
                 self.open.push(Open {
@@ -210,7 +243,18 @@ impl World {
         is_recheck: bool,
         is_doubtful: &mut bool,
     ) -> (i32, bool) {
-        let len = i32::try_from(BYTES).unwrap_or(i32::MAX);
+        let part = match operation {
+            RingOperation::Write { data, done, .. } if self.prng.chance(50) => {
+                (data.len() - done) / 2
+            }
+            RingOperation::Write { data, done, .. } => data.len() - done,
+            RingOperation::Read { .. }
+            | RingOperation::Sync { .. }
+            | RingOperation::Allocate { .. }
+            | RingOperation::Extents { .. }
+            | RingOperation::Size { .. } => 0,
+        };
+        let len = i32::try_from(part).unwrap_or(i32::MAX);
         match operation {
             RingOperation::Write { durable: true, .. } => match self.prng.below(10) {
                 // The flush half failed, and what others wrote is lost with it.
@@ -242,20 +286,71 @@ impl World {
                 1 => (-ECANCELED, false),
                 _ => (0, true),
             },
-            RingOperation::Read { .. }
-            | RingOperation::Allocate { .. }
-            | RingOperation::Extents { .. }
-            | RingOperation::Size { .. } => (-EIO, false),
+            RingOperation::Read {
+                offset,
+                buffer,
+                done,
+                ..
+            } => {
+                let end = offset + buffer.len() as u64;
+                (self.read(offset + *done as u64..end), false)
+            }
+            RingOperation::Allocate { .. } => match self.prng.below(4) {
+                0 => (0, false),
+                1 => (-ENOSPC, false),
+                _ => (-EOPNOTSUPP, false),
+            },
+            RingOperation::Extents { .. } | RingOperation::Size { .. } => (-EIO, false),
+        }
+    }
+
+    /// What the kernel answers to a read. Of several blocks at once it may fail although each of them can be read.
+    fn read(&mut self, range: Range<u64>) -> i32 {
+        let blocks = blocks_of(&range);
+        let bad = self.bad.range(blocks.clone()).next();
+        let good = bad.map_or(blocks.end, |bad| *bad) - blocks.start;
+        let some = match self.prng.below(10) {
+            0 if blocks.len() > 1 => return -EIO,
+            1 => self.prng.size(0, good),
+            _ if good < blocks.len() && self.prng.chance(500) => return -EIO,
+            _ => good,
+        };
+        match i32::try_from(some * BLOCK_BYTES).unwrap_or(i32::MAX) {
+            0 if good == 0 => -EIO,
+            count => count,
+        }
+    }
+
+    /// A read is over.
+    fn judge_read(&self, offset: u64, result: &IoResult) -> Result<(), Breach> {
+        let blocks = blocks_of(&(offset..offset + BYTES as u64));
+        let bad = self.bad.range(blocks).next();
+        let first = bad.map(|bad| (bad * BLOCK_BYTES) as u64);
+        let is_right = match result {
+            Ok(_) => first.is_none(),
+            Err(IoFailure::Medium { offset }) => first == Some(*offset),
+            Err(_) => true,
+        };
+        match is_right {
+            true => Ok(()),
+            false => self.breach(
+                "a-medium-error-is-where-it-is",
+                format!("{first:?}: {result:?}"),
+            ),
         }
     }
 
     fn judge(
-        &self,
-        result: Result<IoAnswer, IoFailure>,
+        &mut self,
+        tag: IoTag,
+        result: IoResult,
         is_promise: bool,
         is_after_loss: bool,
         is_synced: bool,
     ) -> Result<(), Breach> {
+        if let Some(offset) = self.reads.remove(&tag.0) {
+            return self.judge_read(offset, &result);
+        }
         if result.is_err() || !is_promise {
             return Ok(());
         }

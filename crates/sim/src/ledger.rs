@@ -86,24 +86,44 @@ pub struct Ledger {
     flushes: BTreeMap<Handle, Vec<(usize, Handle)>>,
 }
 
-impl Ledger {
-    /// A medium of zeros.
-    pub fn new(blocks: usize) -> Self {
+impl Block {
+    fn zero() -> Self {
         let zero = Version {
             id: 0,
             by: 0,
             is_open: false,
         };
-        let block = Block {
+        Self {
             possible: vec![zero],
             after_crash: vec![zero],
-        };
+        }
+    }
+}
+
+impl Ledger {
+    /// A medium of zeros.
+    pub fn new(blocks: usize) -> Self {
         Self {
-            blocks: vec![block; blocks],
+            blocks: vec![Block::zero(); blocks],
             writes: BTreeMap::new(),
             reads: BTreeMap::new(),
             flushes: BTreeMap::new(),
         }
+    }
+
+    /// How many blocks there are.
+    pub const fn len(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Whether there are none.
+    pub const fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    /// The medium has so many blocks from now on, the new ones of zeros.
+    pub fn grow(&mut self, blocks: usize) {
+        self.blocks.resize_with(blocks, Block::zero);
     }
 
     /// A write of `id` to these blocks is about to be sent. No two writes share a handle, and

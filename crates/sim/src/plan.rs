@@ -1,6 +1,6 @@
 //! Which targets and units the simulated machine has, and who sees what by which number.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use engine::{TargetIndex, UnitIndex, VisibleLun};
 use front::{PortPlan, TargetPlan, VisibleExport};
@@ -29,6 +29,8 @@ pub const PORTAL_GROUP_TAG: u16 = 1;
 pub struct Plan {
     /// For each unit, whether its medium can be removed.
     pub removable: Vec<bool>,
+    /// Units that were removed.
+    pub gone: BTreeSet<UnitIndex>,
     /// What each target shows.
     pub targets: Vec<Vec<VisibleLun>>,
     /// What clients of NBD may have.
@@ -44,6 +46,7 @@ impl Plan {
     pub fn one() -> Self {
         Self {
             removable: vec![true],
+            gone: BTreeSet::new(),
             targets: vec![vec![LUN]],
             exports: vec![VisibleExport {
                 name: export_name(UNIT),
@@ -57,6 +60,27 @@ impl Plan {
     /// All units.
     pub fn units(&self) -> impl Iterator<Item = UnitIndex> + use<> {
         (0..).map(UnitIndex).take(self.removable.len())
+    }
+
+    /// Those that were not removed.
+    pub fn present_units(&self) -> impl Iterator<Item = UnitIndex> + '_ {
+        self.units().filter(|unit| !self.gone.contains(unit))
+    }
+
+    /// The same without this unit.
+    #[must_use]
+    pub fn without(&self, unit: UnitIndex) -> Self {
+        let mut plan = self.clone();
+        plan.gone.insert(unit);
+        let views = plan.views.values_mut().flatten();
+        let lists = plan
+            .targets
+            .iter_mut()
+            .chain([&mut plan.devices])
+            .chain(views);
+        lists.for_each(|luns| luns.retain(|lun| lun.unit != unit));
+        plan.exports.retain(|export| export.lun.unit != unit);
+        plan
     }
 
     /// All targets.

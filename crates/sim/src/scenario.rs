@@ -8,7 +8,7 @@ use crate::initiator::Mischief;
 use crate::network::NetworkHabits;
 use crate::plan::Plan;
 use crate::prng::Prng;
-use crate::setup::Settings;
+use crate::setup::{MANY, Settings};
 
 /// The frame of a run.
 #[derive(Clone, Debug)]
@@ -87,7 +87,7 @@ pub struct Scenario {
 }
 
 /// Pools of a core: what is given beside the smallest is never enough for all.
-const POOL_BYTES: [usize; 3] = [512 * 1024, 1024 * 1024, 16 * 1024 * 1024];
+const POOL_BYTES: [usize; 3] = [2560 * 1024, 3072 * 1024, 16 * 1024 * 1024];
 
 impl Scenario {
     /// What the seed says.
@@ -330,8 +330,9 @@ fn target(prng: &mut Prng) -> Settings {
         login_timeout: Duration::from_secs(15),
         nop_interval: Duration::from_secs(5),
         nop_timeout: Duration::from_secs(5),
-        pool_bytes: prng.pick(&POOL_BYTES).unwrap_or(1024 * 1024),
+        pool_bytes: prng.pick(&POOL_BYTES).unwrap_or(3072 * 1024),
         is_busy: false,
+        logins_max: MANY,
         sabotage: None,
     }
 }

@@ -23,7 +23,7 @@ use crate::prng::Prng;
 use crate::sabotage::Sabotage;
 
 /// More connections than any world has.
-const MANY: usize = 10_000;
+pub const MANY: usize = 10_000;
 
 /// What a session may hold of requests before their turn, in bytes: so little that it is often
 /// reached.
@@ -57,6 +57,8 @@ pub struct Settings {
     pub pool_bytes: usize,
     /// No core has time to lose more than one connection in a turn.
     pub is_busy: bool,
+    /// Logins at a time.
+    pub logins_max: usize,
     /// Something it does wrong, to see whether that is noticed.
     pub sabotage: Option<Sabotage>,
 }
@@ -91,7 +93,7 @@ impl Settings {
         let own = FrontSettings {
             cores: self.cores,
             sessions_max: MANY,
-            logins_max: MANY,
+            logins_max: self.logins_max,
             discovery_max: MANY,
             unproved_per_address_max: MANY,
             connections_max: MANY,
@@ -257,9 +259,8 @@ pub fn smallest_pool() -> Pool {
     Pool::new(0).expect("address space for a pool")
 }
 
-/// Takes all room of a pool but so much, beside what sessions never give to Data-Out.
-fn fill(pool: &Pool, bytes: usize) -> Vec<Buffer> {
-    let left = bytes + pool.capacity_bytes() / 8;
+/// Takes all room of a pool but so much.
+fn fill(pool: &Pool, left: usize) -> Vec<Buffer> {
     let mut ballast = Vec::new();
     let mut piece = memory::BUFFER_BYTES_MAX / 2;
     while pool.free_bytes() > left && piece >= memory::PIECE_BYTES {

@@ -399,7 +399,6 @@ impl SessionPort {
         };
         match refusal {
             Some(status) => {
-                sometimes!("a command of HyperSCSI is refused before it is given");
                 let reply = Reply::of(Outcome::Status(status as u8));
                 self.reply(waiting.id, reply, ReplyData::default());
             }
@@ -576,7 +575,6 @@ impl SessionPort {
         let task = slot.task.as_mut().filter(|_| slot.serial == id.serial)?;
         let length = length as usize;
         if task.data.len() < length {
-            sometimes!("a command of HyperSCSI has too little data");
             self.too_short.push(id);
             return None;
         }
@@ -613,7 +611,6 @@ impl SessionPort {
             Some(data) => self.reply(task.id, reply, data),
             None => {
                 let busy = Reply::of(Outcome::Status(Status::Busy as u8));
-                sometimes!("data of a reply is too much for a client");
                 self.reply(task.id, busy, ReplyData::default());
             }
         }

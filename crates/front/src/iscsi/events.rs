@@ -72,7 +72,6 @@ impl<C: Wire> Sessions<C> {
                 }
                 Event::Broken { connection } => {
                     let reason = "the initiator broke the protocol";
-                    sometimes!("an initiator breaks the protocol");
                     self.lose_connection_of(engine, key, connection, reason);
                 }
                 Event::Violation { violation, .. } => note_violation(engine, key, &violation),

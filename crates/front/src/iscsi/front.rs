@@ -467,12 +467,10 @@ impl<L: Line> Front<L> {
         let user = user.unwrap_or_default();
         let wrong = self.guesses.note(address, user, now);
         if wrong.is_guessing {
-            sometimes!("somebody guesses a secret");
             let user = user.to_owned();
             self.actions.push_back(Action::Guessing { address, user });
         }
         if !wrong.delay.is_zero() {
-            sometimes!("a wrong proof is answered later");
             login.hold_until = Some(now + wrong.delay);
             self.login_deadlines.set(key, now + wrong.delay);
         }
@@ -604,7 +602,6 @@ impl<L: Line> Front<L> {
     fn join(&mut self, tsih: Tsih, newcomer: &Member, now: Duration) -> Result<usize, LoginStatus> {
         let address = newcomer.peer.ip();
         if !self.joins.allows(address, now) {
-            sometimes!("too many joins of an address have failed");
             return Err(LoginStatus::OutOfResources);
         }
         let found = self.directory.join(tsih, newcomer, &*self.policy);

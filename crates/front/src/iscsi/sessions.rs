@@ -478,7 +478,6 @@ impl<C: Wire> Sessions<C> {
             buffer.copy_from_slice(unread);
             self.handle_bytes(engine, key, &Rc::new(buffer));
         } else {
-            sometimes!("there is no memory for what came with a login");
             self.lose_connection(engine, key, "no memory for what came with the login");
         }
     }

@@ -380,7 +380,6 @@ impl SessionPort {
             }
             // What was held came before.
             if let Some(header) = self.postponed.take() {
-                sometimes!("a read that has one header was postponed");
                 match self.begin(&header, None, pool, now) {
                     Some(taken) => return taken,
                     None => continue,
@@ -843,7 +842,6 @@ impl SessionPort {
         }
         if task.done > 0 && self.has_one_header(&task.request) {
             // The header said that all is well.
-            sometimes!("a read of NBD fails whose reply has begun");
             self.broken = Some("a read failed whose reply had begun");
             return;
         }

@@ -490,6 +490,22 @@ fn write_through_that_is_taken_back_leaves_the_cache_as_it_was_and_nobody_is_tol
 }
 
 #[test]
+fn what_becomes_of_write_through_is_known_before_modes_are_selected() {
+    let (mut rig, at) = Rig::ready(profile());
+    let mut page = current(&mut rig, at, CACHING);
+    page[2] = 0;
+    rig.change(None, ChangeKind::WriteThrough);
+    let selected = select(&mut rig, at, 0x10, &page);
+    assert_eq!(sense(&selected), (2, 0x04, 0x01));
+    rig.change(None, ChangeKind::NotWrittenThrough);
+    assert_eq!(current(&mut rig, at, CACHING)[2], WCE);
+    rig.asked.clear();
+    good(&select(&mut rig, at, 0x10, &page));
+    assert_eq!(rig.asked, [Asked::Flush]);
+    assert_eq!(current(&mut rig, at, CACHING)[2], 0);
+}
+
+#[test]
 fn what_is_saved_while_there_is_no_cache_says_nothing_of_one() {
     let (mut rig, at) = Rig::ready(profile());
     rig.change(None, ChangeKind::WriteThrough);

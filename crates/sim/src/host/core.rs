@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use engine::{Engine, MediumFailure, SessionKey, TaskKey, UnitIndex, Version};
+use engine::{Engine, FlushFailure, MediumFailure, SessionKey, TaskKey, UnitIndex, Version};
 use front::iscsi::{Beyond, FrontLetter, LineKey as IscsiKey, LoginRandom, Sessions};
 use front::testing::{LineKey, Mail};
 use front::{CommandId, OtherSessions, Sent, hyperscsi, nbd};
@@ -43,6 +43,8 @@ pub(crate) struct Core {
     pub(crate) left: BTreeSet<(TaskKey, Tsih)>,
     /// What has come of orders of an administrator to move the medium.
     pub(super) moved: Vec<(UnitIndex, Result<(), MediumFailure>)>,
+    /// Units that were flushed for the last time, and what went wrong.
+    pub(super) flushed: Vec<(UnitIndex, Option<FlushFailure>)>,
     /// It never has time to lose more than one connection in a turn.
     is_busy: bool,
     prng: Prng,
@@ -83,6 +85,7 @@ impl Core {
             posted: Vec::new(),
             left: BTreeSet::new(),
             moved: Vec::new(),
+            flushed: Vec::new(),
             is_busy: settings.is_busy,
             prng,
             _ballast,
@@ -181,8 +184,7 @@ impl Core {
                         self.engine.carrier.posted.push_back((core, mail));
                     }
                 }
-                // Nothing stops here.
-                Some(beyond @ Beyond::Flushed { .. }) => debug_assert!(false, "{beyond:?}"),
+                Some(Beyond::Flushed { unit, failure }) => self.flushed.push((unit, failure)),
                 None if self.end_shut() => {}
                 None => return,
             }

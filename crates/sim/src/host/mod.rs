@@ -14,7 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{
-    Engine, Losses, MediumFailure, Save, SaveError, SavedState, SessionKey, UnitIndex, Version,
+    Engine, FlushFailure, Losses, MediumFailure, Save, SaveError, SavedState, SessionKey,
+    UnitIndex, Version,
 };
 use front::iscsi::FrontLetter;
 use front::testing::{Mail, TestLine};
@@ -174,6 +175,18 @@ impl Host {
     pub fn take_moved(&mut self) -> Vec<(UnitIndex, Result<(), MediumFailure>)> {
         let cores = self.cores.iter_mut();
         cores.flat_map(|core| core.moved.drain(..)).collect()
+    }
+
+    /// Units that were flushed for the last time since the last call, and what went wrong.
+    pub fn take_flushed(&mut self) -> Vec<(UnitIndex, Option<FlushFailure>)> {
+        let cores = self.cores.iter_mut();
+        cores.flat_map(|core| core.flushed.drain(..)).collect()
+    }
+
+    /// Whether a core has nothing to do with a unit.
+    pub fn is_unit_idle(&self, core: usize, unit: UnitIndex) -> bool {
+        let core = &self.cores[core];
+        core.engine.is_unit_idle(unit) && !core.sessions.has_grants()
     }
 
     // ---- the store, and the state that is saved ----------------------------------------------

@@ -158,7 +158,8 @@ enum Other {
 pub struct Connection {
     /// Which link it runs over.
     pub link: usize,
-    cid: Cid,
+    /// Its CID.
+    pub cid: Cid,
     /// It is logging out while the session goes on.
     is_closing: bool,
     parameters: ConnectionParameters,

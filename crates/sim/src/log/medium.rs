@@ -23,7 +23,7 @@ pub(super) const SECTOR: usize = 512;
 const LARGE: u64 = 8;
 
 /// How many requests it takes at a time.
-const QUEUE_MAX: usize = 12;
+const QUEUE_MAX: usize = 4;
 
 type Sector = [u8; SECTOR];
 

@@ -18,7 +18,10 @@ use crate::setup::Rules;
 
 impl World {
     pub(super) fn is_administered(&self) -> bool {
-        self.administrator.stage.is_some() || !self.administrator.moving.is_empty()
+        let administrator = &self.administrator;
+        administrator.stage.is_some()
+            || !administrator.moving.is_empty()
+            || !administrator.orders.is_idle()
     }
 
     pub(super) fn administer(&mut self) {
@@ -28,17 +31,24 @@ impl World {
         if self.prng.chance(self.administrator.moves) {
             self.move_medium();
         }
+        if self.prng.chance(self.administrator.others) {
+            self.order_something();
+        }
     }
 
-    fn order(&mut self, core: usize, order: Order) {
+    pub(super) fn order(&mut self, core: usize, order: Order) {
         self.post(self.settings.cores, core, Letter::Order(order));
     }
 
     /// What follows for the administrator.
     pub(super) fn check_administration(&mut self) -> Result<(), Breach> {
         for (unit, outcome) in self.host.take_moved() {
-            self.take_moved(unit, &outcome)?;
+            match self.take_ordered(unit, &outcome) {
+                Some(taken) => taken?,
+                None => self.take_moved(unit, &outcome)?,
+            }
         }
+        self.check_orders()?;
         self.check_media()?;
         self.advance_change()
     }
@@ -87,6 +97,11 @@ impl World {
         }
         let (plan, seats) = (&self.books.plan, &self.books.seats);
         let plan: Plan = draw_change(plan, seats, &mut self.prng);
+        self.put_in_force(plan);
+    }
+
+    /// Everybody is to see this.
+    pub(super) fn put_in_force(&mut self, plan: Plan) {
         self.report.changes += 1;
         self.books.begin_change(plan);
         self.note_plan();
@@ -138,6 +153,7 @@ impl World {
     fn judge(&mut self, sessions: Vec<SessionReport>) {
         let rules = self.rules();
         let receipt = self.begin_stage(Stage::Leave);
+        self.leave_unit(&receipt);
         for session in sessions.into_iter().filter(|session| !session.is_ending) {
             let (id, receipt) = (session.id, Rc::clone(&receipt));
             let luns = match (&session.transport, session.target) {
@@ -196,12 +212,13 @@ impl World {
     // ---- media -------------------------------------------------------------------------------
 
     fn move_medium(&mut self) {
-        let units: Vec<UnitIndex> = self.books.plan.units().collect();
+        let units: Vec<UnitIndex> = self.books.plan.present_units().collect();
         let Some(unit) = self.prng.pick(&units) else {
             return;
         };
         let book = &self.books.units[unit.as_usize()];
-        if !book.is_removable || self.administrator.moving.contains_key(&unit) {
+        let is_moving = self.administrator.moving.contains_key(&unit);
+        if !book.is_removable || is_moving || self.is_ordered(unit) {
             return;
         }
         let is_eject = match book.is_in() {

@@ -1,6 +1,7 @@
 //! What is known of one unit, and what the answers of commands to it may be.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use super::known::{Change, Known};
 use crate::initiator::{Breach, Operation};
@@ -12,6 +13,11 @@ const KINDS: [u8; 2] = [1, EXCLUSIVE_ACCESS];
 const EXCLUSIVE_ACCESS: u8 = 3;
 /// That of RESERVE (6), which is none.
 const LEGACY: u8 = 0;
+
+/// A unit that has more blocks is now and then read or written as a whole.
+const LARGE: usize = 1000;
+/// On one that has fewer, more commands compare, and more are long: its cores have less memory.
+const SMALL: usize = 64;
 
 /// How a command ended, as far as the unit is concerned.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -72,6 +78,8 @@ pub(super) struct Book {
     preventing: BTreeMap<Handle, ((usize, u16), Option<Handle>)>,
     /// One is of a session that is over; it may wait for its turn, as does the end of that session.
     has_late_prevents: bool,
+    /// An administrator may have the unit write through.
+    pub(super) is_cache_ordered: bool,
     /// The last command that was sent while one was.
     prevented_until: Handle,
     last: Handle,
@@ -102,6 +110,7 @@ impl Book {
             overdue: BTreeMap::new(),
             medium: Known::new(true),
             cache: Known::new(has_volatile_cache),
+            is_cache_ordered: false,
             preventing: BTreeMap::new(),
             has_late_prevents: false,
             prevented_until: 0,
@@ -119,9 +128,19 @@ impl Book {
     /// A command on blocks, which would write this.
     pub(super) fn draw(&self, id: Handle, prng: &mut Prng) -> Operation {
         let start = prng.size(0, self.blocks - 1);
-        let longest = if prng.chance(60) { self.blocks } else { 8 };
-        let blocks = start..start + prng.size(1, (self.blocks - start).min(longest));
+        let is_small = self.blocks < SMALL;
+        let is_long = prng.chance(if is_small { 150 } else { 60 });
+        let longest = if is_long { self.blocks } else { 8 };
+        let mut blocks = start..start + prng.size(1, (self.blocks - start).min(longest));
+        if self.blocks > LARGE && prng.chance(40) {
+            blocks = 0..self.blocks;
+        }
         match prng.below(100) {
+            _ if is_small && prng.chance(200) => Operation::CompareAndWrite {
+                block: start,
+                old: self.ledger.guess(start),
+                id,
+            },
             0..36 => {
                 let room = match prng.chance(60) {
                     true => prng.size(1, blocks.len() + 2),
@@ -134,11 +153,11 @@ impl Book {
                 id,
                 fua: prng.chance(200),
             },
-            76..83 => Operation::Zero {
+            76..81 => Operation::Zero {
                 blocks,
                 unmap: prng.chance(500),
             },
-            83..88 => Operation::CompareAndWrite {
+            81..88 => Operation::CompareAndWrite {
                 block: start,
                 old: self.ledger.guess(start),
                 id,
@@ -211,6 +230,8 @@ impl Book {
     ) {
         self.last = handle;
         let ledger = &mut self.ledger;
+        // It may have been meant for a unit that has more blocks.
+        let within = clip(ledger.len());
         let mut begun = Begun {
             medium: self.medium.stamp(),
             cache: self.cache.stamp(),
@@ -222,13 +243,14 @@ impl Book {
         match operation {
             Operation::Read { blocks, room } => {
                 let seen = blocks.start..blocks.start + (*room).min(blocks.len());
-                ledger.begin_read(handle, seen);
+                ledger.begin_read(handle, within(&seen));
             }
-            Operation::Write { blocks, id, .. } => ledger.begin_write(handle, *id, blocks.clone()),
-            Operation::Zero { blocks, .. } => ledger.begin_write(handle, 0, blocks.clone()),
+            Operation::Write { blocks, id, .. } => ledger.begin_write(handle, *id, within(blocks)),
+            Operation::Zero { blocks, .. } => ledger.begin_write(handle, 0, within(blocks)),
             Operation::CompareAndWrite { block, id, .. } => {
-                ledger.begin_read(handle, *block..*block + 1);
-                ledger.begin_write(handle, *id, *block..*block + 1);
+                let blocks = within(&(*block..*block + 1));
+                ledger.begin_read(handle, blocks.clone());
+                ledger.begin_write(handle, *id, blocks);
             }
             Operation::Flush => ledger.begin_flush(handle),
             Operation::Eject => {
@@ -483,6 +505,12 @@ impl Book {
         self.allow_where(|_, (whose, _), _| whose == player);
     }
 
+    /// A PREVENT may have come by what its number leads to now: it does not end with what the number led to.
+    pub(super) fn renew_prevent(&mut self, (handle, now): (Handle, Handle), door: (usize, u16)) {
+        self.preventing.remove(&handle);
+        self.preventing.insert(now, (door, Some(self.last)));
+    }
+
     /// Nothing is under way.
     pub(super) fn settle(&mut self) {
         self.has_late_prevents = false;
@@ -551,6 +579,39 @@ impl Book {
         self.medium.end(change, now);
     }
 
+    /// An administrator has the store flushed, perhaps.
+    pub(super) fn begin_flush(&mut self, handle: Handle) {
+        self.ledger.begin_flush(handle);
+    }
+
+    pub(super) fn end_flush(&mut self, handle: Handle, is_good: bool) {
+        self.ledger.end_flush(handle, is_good);
+    }
+
+    /// An administrator has the unit write through, or lets it have a cache.
+    pub(super) fn begin_cache_order(&mut self) -> Change<bool> {
+        self.is_cache_ordered = true;
+        self.cache.begin()
+    }
+
+    pub(super) fn end_cache_order(&mut self, change: Change<bool>, now: Option<bool>) {
+        self.cache.end(change, now);
+    }
+
+    /// The store becomes larger. Nobody uses what it has gained before all cores know.
+    pub(super) fn grow(&mut self, blocks: usize) {
+        self.ledger.grow(blocks);
+    }
+
+    pub(super) const fn take_growth(&mut self) {
+        self.blocks = self.ledger.len();
+    }
+
+    /// The cache of the store has gone.
+    pub(super) fn lose_cache(&mut self, before: &[u8], content: &[u8]) {
+        self.ledger.lose_cache(before, content);
+    }
+
     pub(super) const fn is_in(&self) -> Option<bool> {
         self.medium.now()
     }
@@ -558,6 +619,8 @@ impl Book {
     /// The machine of the target has stopped.
     pub(super) fn crash(&mut self) {
         self.ledger.crash();
+        self.take_growth();
+        self.is_cache_ordered = false;
         self.begun.clear();
         self.overdue.clear();
         self.preventing.clear();
@@ -625,6 +688,11 @@ fn after(
         known.holder.take_if(|holder| *holder == (player, LEGACY));
     }
     Some(known)
+}
+
+/// What is left of blocks where there are so many.
+fn clip(most: usize) -> impl Fn(&Range<usize>) -> Range<usize> {
+    move |blocks| blocks.start.min(most)..blocks.end.min(most)
 }
 
 fn wrong(found: WrongData) -> Breach {

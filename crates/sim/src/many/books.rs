@@ -6,6 +6,7 @@ use engine::{TargetIndex, VisibleLun};
 
 use super::book::{Book, End, is_change, is_saved, key_of};
 use super::known::Change;
+use super::outcomes::{KINDS, Kind, Outcomes};
 use crate::initiator::{Breach, Operation, is_refused};
 use crate::ledger::Handle;
 use crate::plan::{Plan, initiator_name};
@@ -25,27 +26,6 @@ pub(super) enum Seat {
     Nbd { export: String },
 }
 
-/// What came of commands.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Outcomes {
-    /// They ended with GOOD.
-    pub good: u64,
-    /// They ended otherwise.
-    pub failed: u64,
-    /// Of those, with RESERVATION CONFLICT where it had to be.
-    pub kept_out: u64,
-    /// PREEMPT AND ABORT that ended with GOOD.
-    pub preempted: u64,
-    /// They have no answer.
-    pub lost: u64,
-    /// Unit attentions.
-    pub attentions: u64,
-    /// Resets that were answered as done.
-    pub resets: u64,
-    /// Commands whose number led elsewhere while they were under way.
-    pub moved: u64,
-}
-
 /// A command that has no answer yet.
 #[derive(Debug)]
 struct Open {
@@ -62,31 +42,6 @@ struct Open {
     may_vanish: bool,
     /// Nobody will answer it. It may come to pass until the next session of its player begins.
     is_lost: bool,
-}
-
-/// Kinds of unit attentions.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Kind {
-    Reset,
-    Medium,
-    Mode,
-    Reservations,
-    Luns,
-}
-
-const KINDS: usize = 5;
-
-impl Kind {
-    const fn of(asc: u8, ascq: u8) -> Option<Self> {
-        match (asc, ascq) {
-            (0x29, _) => Some(Self::Reset),
-            (0x28, 0) => Some(Self::Medium),
-            (0x2a, 1) => Some(Self::Mode),
-            (0x2a, 3..=5) => Some(Self::Reservations),
-            (0x3f, 0x0e) => Some(Self::Luns),
-            _ => None,
-        }
-    }
 }
 
 /// A number of a session.
@@ -146,6 +101,8 @@ pub(super) struct Books {
     resets: BTreeMap<Handle, Reset>,
     /// Units whose media an administrator loads.
     loads: BTreeSet<usize>,
+    /// What other orders of an administrator bring: how many of which attentions, of which unit.
+    expected: Vec<(Kind, u32, usize)>,
     /// Players whose sessions the target may end.
     may_end: BTreeSet<usize>,
     cold: BTreeSet<TargetIndex>,
@@ -170,6 +127,7 @@ impl Books {
             present: BTreeSet::new(),
             resets: BTreeMap::new(),
             loads: BTreeSet::new(),
+            expected: Vec::new(),
             may_end: BTreeSet::new(),
             cold: BTreeSet::new(),
             outcomes: Outcomes::default(),
@@ -269,8 +227,11 @@ impl Books {
         });
         let loads = self.loads.iter();
         let loads = loads.map(|unit| (Kind::Medium, 1, BTreeSet::from([*unit])));
+        let expected = self.expected.iter();
+        let expected = expected.map(|(kind, count, unit)| (*kind, *count, BTreeSet::from([*unit])));
         let notices = self.open.values().filter_map(notice_of);
-        for (kind, count, units) in notices.chain(resets).chain(loads).collect::<Vec<_>>() {
+        let all = notices.chain(resets).chain(loads).chain(expected);
+        for (kind, count, units) in all.collect::<Vec<_>>() {
             self.credit(kind, count, |door, unit| {
                 is_meant(door) && units.contains(&unit)
             });
@@ -285,6 +246,22 @@ impl Books {
 
     pub(super) fn end_load(&mut self, unit: usize) {
         self.loads.remove(&unit);
+    }
+
+    /// An order begins that brings the nexuses of a unit so many attentions at most.
+    pub(super) fn expect(&mut self, kind: Kind, count: u32, unit: usize) {
+        self.expected.push((kind, count, unit));
+        self.credit(kind, count, |_, at| at == unit);
+    }
+
+    /// No order brings any more of these.
+    pub(super) fn end_expected(&mut self, kind: Kind, unit: usize) {
+        self.expected
+            .retain(|(of, _, at)| *of != kind || *at != unit);
+    }
+
+    pub(super) fn is_expected(&self, unit: usize) -> bool {
+        self.expected.iter().any(|(_, _, at)| *at == unit)
     }
 
     /// A session of a player begins: all that was under way of its last one is over.
@@ -497,6 +474,7 @@ impl Books {
         data: &[u8],
     ) -> Result<(), Breach> {
         self.outcomes.moved += 1;
+        let now = self.new_handle();
         let is_read = matches!(open.operation, Operation::Read { .. });
         let mut can_be = !is_read || end != End::Good;
         for unit in &open.units {
@@ -507,6 +485,9 @@ impl Books {
                 End::Good | End::Uncertain => End::Uncertain,
             };
             book.end(handle, open.door, &open.operation, end);
+            if open.operation == (Operation::Prevent { on: true }) && end != End::Refused {
+                book.renew_prevent((handle, now), open.door);
+            }
         }
         match can_be {
             true => Ok(()),
@@ -524,8 +505,15 @@ impl Books {
             (0x02, Some((6, asc, ascq))) => Kind::of(asc, ascq).is_some(),
             (0x02, Some((5, 0x25, _))) => open.may_miss,
             (0x02, Some((7, 0x27, _))) => open.may_be_refused,
+            // There is no cache to switch while an administrator has the unit write through.
+            (0x02, Some((5, 0x26, _)))
+                if matches!(open.operation, Operation::SetWriteCache { .. })
+                    && any(&|book| book.is_cache_ordered) =>
+            {
+                true
+            }
             // It has come to another unit than was meant.
-            (0x02, Some((5, 0x20 | 0x24 | 0x26, _))) => open.units.len() > 1,
+            (0x02, Some((5, 0x20 | 0x21 | 0x24 | 0x26, _))) => open.units.len() > 1,
             (0x02, Some((5, 0x53, 2))) => any(&|book| book.was_prevented(handle)),
             (0x02, Some((2, 0x3a, _))) => any(&|book| book.medium_of(handle) != Some(true)),
             (0x02, Some((0x0e, 0x1d, _))) => {
@@ -814,6 +802,11 @@ impl Books {
                 self.extend_reset(handle, unit, false);
             }
         }
+        self.redirect_open();
+    }
+
+    /// Commands under way may come to what their numbers lead to now.
+    fn redirect_open(&mut self) {
         let handles: Vec<Handle> = self.open.keys().copied().collect();
         for handle in handles {
             let Some(mut open) = self.open.remove(&handle) else {
@@ -822,7 +815,14 @@ impl Books {
             let views = self.views(open.door);
             open.may_vanish |= views.iter().any(|view| *view != views[0]);
             open.may_vanish |= self.may_end.contains(&open.door.0);
+            let known = open.units.clone();
             self.note_view(handle, &mut open, views[0]);
+            // What it brings the nexuses of another unit it may bring those of this one.
+            if let Some((kind, count, units)) = notice_of(&open) {
+                self.credit(kind, count, |_, unit| {
+                    units.contains(&unit) && !known.contains(&unit)
+                });
+            }
             self.open.insert(handle, open);
         }
     }
@@ -868,6 +868,7 @@ impl Books {
             }
         }
         self.units.iter_mut().for_each(Book::settle);
+        self.expected.clear();
         self.may_end.clear();
         self.cold.clear();
     }
@@ -881,6 +882,7 @@ impl Books {
         self.credit(Kind::Reset, 1, |_, _| true);
         self.resets.clear();
         self.loads.clear();
+        self.expected.clear();
         self.before = None;
         self.losing.clear();
         self.may_end.clear();

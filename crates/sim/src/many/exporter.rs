@@ -83,7 +83,7 @@ impl Exporter {
         }
         if let Operation::Zero { blocks, unmap } = operation {
             let ((offset, length), fua) = (of(blocks), self.prng.chance(300));
-            let (no_hole, fast) = (self.prng.chance(300), false);
+            let (no_hole, fast) = (self.prng.chance(300), self.prng.chance(50));
             let work = match unmap {
                 true => Work::Trim { length, fua },
                 false => Work::WriteZeroes {

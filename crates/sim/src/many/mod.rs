@@ -20,6 +20,7 @@
 //! * `who-may-not-write-does-not`, `an-ejected-medium-is-left-alone`, `a-change-reaches-every-session`.
 //! * `every-status-has-a-reason`, `residuals-and-data-fit`: answers are those that a device server gives.
 //! * `clients-are-served`: logins with the right password succeed or get no answer; no client is disconnected.
+//! * `a-held-medium-is-left-alone`: nothing reads or writes it from when the hold is reported until it is released.
 //! * `who-is-idle-does-nothing`: no request, no letter, no timer that is due at once.
 //! * `nothing-is-left`, `cores-agree`: when all is quiet, and when all sessions are over.
 
@@ -31,6 +32,8 @@ mod caller;
 mod client;
 mod exporter;
 mod known;
+mod orders;
+mod outcomes;
 mod quiet;
 mod requests;
 mod served;
@@ -47,14 +50,16 @@ use std::time::Duration;
 
 use self::administrator::Administrator;
 use self::book::Book;
-use self::books::{Books, Outcomes, Seat};
+use self::books::{Books, Seat};
 use self::caller::Caller;
 use self::client::{Client, FAIR};
 use self::exporter::Exporter;
+pub use self::outcomes::Outcomes;
 use self::served::Served;
 use self::stores::Store;
 use self::talker::Talker;
 use self::wire::{Faults, Frame, Wire};
+use crate::disk::BLOCK_BYTES;
 use crate::flush::Breach as FoundBreach;
 use crate::host::Host;
 use crate::initiator::Breach;
@@ -67,6 +72,8 @@ use crate::setup::Settings;
 /// Parts of a life, and things that happen in each before all comes to rest.
 const PARTS: usize = 3;
 const STEPS: usize = 1200;
+/// Of units on which requests of NBD have more than one part.
+const BLOCKS_OF_LARGE: usize = 5000;
 /// A connection may be ended by the target if nothing came over it for so long.
 const PATIENCE: Duration = Duration::from_secs(4);
 
@@ -189,13 +196,12 @@ impl World {
             Some(Planted::LosesBytes | Planted::NoReservations) | None => None,
         };
         let plan = served::draw_plan(&mut prng);
-        let seats = served::draw_seats(&plan, &mut prng);
-        let settings = served::settings(plan.clone(), &mut prng, sabotage);
-        let blocks = prng.pick(&[16, 32, 32, 200]).unwrap_or(32);
-        let stores = plan
-            .units()
-            .map(|unit| Store::draw(seed, (unit, blocks), sabotage));
-        let stores: Vec<Store> = stores.collect();
+        let mut seats = served::draw_seats(&plan, &mut prng);
+        let mut settings = served::settings(plan.clone(), &mut prng, sabotage);
+        let blocks = draw_blocks(&mut seats, &mut prng);
+        settings.pool_bytes = settings.pool_bytes.max(pool_bytes_min(blocks));
+        let draw = |unit| Store::draw(seed, (unit, blocks), sabotage);
+        let stores: Vec<Store> = plan.units().map(draw).collect();
         let book = |(store, is_removable): (&Store, &bool)| {
             let mut book = Book::new(store.blocks, store.has_volatile_cache, *is_removable);
             book.has_faults = store.may_fail();
@@ -671,8 +677,8 @@ impl World {
         self.note(|| "the machine stops".to_owned());
         self.report.crashes += 1;
         self.mail.clear();
-        let units = self.stores.iter_mut().map(Store::crash);
-        let units: Vec<_> = units.collect();
+        let units = self.stores.iter_mut();
+        let units: Vec<_> = units.map(|store| store.crash(&mut self.prng)).collect();
         self.settings.plan = self.books.plan.clone();
         let prng = Prng::stream(self.seed, &format!("host {}", self.report.crashes));
         self.host = Host::new(&self.settings, &units, &prng);
@@ -687,6 +693,22 @@ impl World {
         self.receipts.clear();
         self.serve();
     }
+}
+
+/// A pool that has room for the longest write, of which others hold something.
+const fn pool_bytes_min(blocks: usize) -> usize {
+    let most = blocks + orders::GROWTH_MAX + 2;
+    2 * (most * BLOCK_BYTES).next_power_of_two()
+}
+
+/// How many blocks units have.
+fn draw_blocks(seats: &mut Vec<Seat>, prng: &mut Prng) -> usize {
+    if prng.chance(20) {
+        // Frame by frame it would take for ever.
+        seats.retain(|seat| !matches!(seat, Seat::Hyperscsi));
+        return BLOCKS_OF_LARGE;
+    }
+    prng.pick(&[16, 32, 32, 200]).unwrap_or(32)
 }
 
 /// The client of a seat.

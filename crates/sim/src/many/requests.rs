@@ -15,7 +15,7 @@ impl World {
         self.stores.iter().any(Store::has_requests)
     }
 
-    fn draw_store(&mut self, is_meant: impl Fn(&Store) -> bool) -> Option<usize> {
+    pub(super) fn draw_store(&mut self, is_meant: impl Fn(&Store) -> bool) -> Option<usize> {
         let stores = self.stores.iter().enumerate();
         let meant = stores.filter(|(_, store)| is_meant(store));
         let meant: Vec<usize> = meant.map(|(at, _)| at).collect();
@@ -42,6 +42,9 @@ impl World {
 
     /// A store goes away for a while, perhaps before it has come back.
     pub(super) fn begin_outage(&mut self) {
+        if self.prng.chance(200) {
+            self.lose_cache();
+        }
         let Some(at) = self.draw_store(|store| store.outages > 0) else {
             return;
         };

@@ -14,12 +14,17 @@ use super::books::Seat;
 use crate::plan::{Plan, export_name, initiator_name, read_only};
 use crate::prng::Prng;
 use crate::sabotage::Sabotage;
-use crate::setup::Settings;
+use crate::setup::{MANY, Settings};
 
 pub(super) const GROUP: &str = "ABC";
 pub(super) const PASSWORD: &[u8] = b"open sesame";
 /// The highest LUN that targets show.
 const LUN_MAX: u16 = 5;
+/// Of those that show so many that a change of them takes more than one turn.
+const LUN_MAX_OF_MANY: u16 = 60;
+
+/// What cores have for data. The smallest is short of memory most of the time.
+const POOL_BYTES: [usize; 5] = [32 << 10, 32 << 10, 64 << 10, 2560 << 10, 6 << 20];
 
 /// Key and record are the same in all lives: they take their time to make.
 static KEYS: OnceLock<(Arc<OpaqueTarget>, Vec<u8>)> = OnceLock::new();
@@ -105,6 +110,7 @@ pub(super) fn draw_plan(prng: &mut Prng) -> Plan {
     let units = prng.size(2, 6);
     let mut plan = Plan {
         removable: (0..units).map(|_| prng.chance(600)).collect(),
+        gone: std::collections::BTreeSet::new(),
         targets: vec![Vec::new(); prng.size(2, 3)],
         exports: Vec::new(),
         devices: Vec::new(),
@@ -125,8 +131,13 @@ pub(super) fn draw_plan(prng: &mut Prng) -> Plan {
 
 /// Units under some numbers, one of them under two now and then.
 fn draw_luns(plan: &Plan, prng: &mut Prng) -> Vec<VisibleLun> {
-    let units: Vec<UnitIndex> = plan.units().collect();
-    let numbers = (0..=LUN_MAX).filter(|lun| *lun == 0 || prng.chance(500));
+    let units: Vec<UnitIndex> = plan.present_units().collect();
+    let most = if prng.chance(30) {
+        LUN_MAX_OF_MANY
+    } else {
+        LUN_MAX
+    };
+    let numbers = (0..=most).filter(|lun| *lun == 0 || prng.chance(500));
     let numbers: Vec<u16> = numbers.collect();
     let lun = |number| narrowed(prng.pick(&units).unwrap_or(UnitIndex(0)), number, prng);
     numbers.into_iter().map(lun).collect()
@@ -189,7 +200,7 @@ fn flip(luns: &mut [VisibleLun], prng: &mut Prng) {
 
 /// The same of exports and devices, or they come and go.
 fn flip_or_drop(plan: &mut Plan, prng: &mut Prng) {
-    let units: Vec<UnitIndex> = plan.units().collect();
+    let units: Vec<UnitIndex> = plan.present_units().collect();
     let unit = prng.pick(&units).unwrap_or(UnitIndex(0));
     let number = u16::try_from(unit.0 + 1).unwrap_or(1);
     let new = narrowed(unit, number, prng);
@@ -257,8 +268,9 @@ pub(super) fn settings(plan: Plan, prng: &mut Prng, sabotage: Option<Sabotage>) 
         login_timeout: Duration::from_secs(15),
         nop_interval: Duration::from_secs(5),
         nop_timeout: Duration::from_secs(5),
-        pool_bytes: prng.pick(&[512 << 10, 4 << 20]).unwrap_or(4 << 20),
+        pool_bytes: prng.pick(&POOL_BYTES).unwrap_or(6 << 20),
         is_busy: false,
+        logins_max: prng.pick(&[1, 2, MANY]).unwrap_or(MANY),
         sabotage,
     }
 }

@@ -28,6 +28,8 @@ pub(super) struct Store {
     failures: u32,
     hangs: u32,
     pub(super) outages: u32,
+    /// It is somewhere else, and its cache may go alone.
+    pub(super) is_forgetful: bool,
 }
 
 impl Store {
@@ -48,7 +50,13 @@ impl Store {
             true => u32::try_from(prng.within(1, most)).unwrap_or(0),
             false => 0,
         };
+        let (failures, hangs, outages) = (rate(40), rate(60), rate(400));
+        let is_forgetful = has_volatile_cache && prng.chance(200);
+        if is_forgetful {
+            disk.be_forgetful();
+        }
         Self {
+            is_forgetful,
             disk,
             blocks,
             has_volatile_cache,
@@ -58,15 +66,15 @@ impl Store {
             authority: Authority::default(),
             away_until: Duration::ZERO,
             hangs_while_away: false,
-            failures: rate(40),
-            hangs: rate(60),
-            outages: rate(400),
+            failures,
+            hangs,
+            outages,
         }
     }
 
     /// Its requests may end with errors.
     pub(super) const fn may_fail(&self) -> bool {
-        self.failures > 0 || self.outages > 0
+        self.failures > 0 || self.outages > 0 || self.is_forgetful
     }
 
     pub(super) fn has_requests(&self) -> bool {
@@ -79,8 +87,11 @@ impl Store {
     }
 
     /// The machine stops. Gives what its successor has.
-    pub(super) fn crash(&mut self) -> (Disk, Option<SavedState>) {
+    pub(super) fn crash(&mut self, prng: &mut Prng) -> (Disk, Option<SavedState>) {
         self.disk.crash();
+        if self.is_forgetful && prng.chance(300) {
+            self.disk.lose_cache_before();
+        }
         self.requests.clear();
         self.hanging.clear();
         self.saves.clear();

@@ -317,7 +317,18 @@ impl World {
     pub(super) fn log_in(&mut self, initiator: usize, joining: bool) {
         let now = self.agenda.now();
         let player = &mut self.players[initiator];
-        let cid = Cid(player.next_cid);
+        let mut cid = Cid(player.next_cid);
+        // One that joins now and then takes the place of another connection, which goes, and the session with it.
+        if joining
+            && player.prng.chance(50)
+            && let Some(session) = &mut player.session
+            && session.may_join()
+            && let Some(index) = player.prng.pick(&session.live_connections())
+            && let Some(connection) = session.connection(index)
+        {
+            cid = connection.cid;
+            self.lines[connection.link].is_excused = true;
+        }
         let (tsih, cmd_sn) = match &player.session {
             Some(session) if joining && session.may_join() => (player.tsih, session.next_cmd_sn()),
             Some(_) => return,
