@@ -480,6 +480,7 @@ fn main() -> Result<ExitCode, Failure> {
         score: Score::default(),
         under_way: BTreeMap::new(),
         ending: BTreeMap::new(),
+        late: VecDeque::new(),
         ports: BTreeMap::new(),
         last: 1 << 60,
     };
