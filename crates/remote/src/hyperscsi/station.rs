@@ -21,7 +21,7 @@ use crate::scsi::job::Bytes;
 use crate::scsi::medium::Identity;
 
 /// For one step: a login, a part of the table, an opening.
-const STEP_MAX: Duration = Duration::from_secs(5);
+const STEP_MAX: Duration = Duration::from_secs(10);
 /// The table of a server is read in so many parts at most: it has 1024 devices at most, and a part at least one.
 const PARTS_MAX: usize = 1024;
 /// Commands under way. What all have to write together is bounded by the handles.

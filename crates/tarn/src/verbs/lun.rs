@@ -814,7 +814,7 @@ mod tests {
         assert_eq!(
             words,
             [
-                "cd", "file", "1", "MiB", "512", "2", "S1", "thin", "log-lost"
+                "cd", "file", "disk", "1", "MiB", "512", "2", "S1", "thin", "log-lost"
             ],
             "{row}"
         );
