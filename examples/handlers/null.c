@@ -25,6 +25,7 @@ static atomic_ulong commands, calls;
 struct ring {
     int stream;
     uint8_t *memory;
+    size_t length;
     uint32_t slots, entry, submissions, completions, data, done, ended;
 };
 
@@ -55,9 +56,10 @@ static int greet(struct ring *ring) {
     if (!first || first->cmsg_type != SCM_RIGHTS || memcmp(hello, answer, 8)) return -1;
     int file;
     memcpy(&file, CMSG_DATA(first), sizeof file);
-    ring->memory = mmap(NULL, number(hello + 16), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    ring->length = number(hello + 16);
+    ring->memory = mmap(NULL, ring->length, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     close(file);
-    if (ring->memory == MAP_FAILED) return -1;
+    if (ring->memory == MAP_FAILED) return ring->memory = NULL, -1;
     ring->slots = number(hello + 12), ring->entry = number(hello + 20);
     ring->submissions = number(hello + 24), ring->completions = number(hello + 28), ring->data = number(hello + 32);
     return send(ring->stream, answer, sizeof answer, MSG_NOSIGNAL) == sizeof answer ? 0 : -1;
@@ -136,7 +138,8 @@ static void *serve(void *given) {
     }
 end:
     close(ring->stream);
-    free(ring);     /* its memory stays mapped: a connection ends with its Tarn */
+    if (ring->memory) munmap(ring->memory, ring->length);
+    free(ring);
     return NULL;
 }
 

@@ -52,13 +52,22 @@ class Ring:
     def commands(self):
         """All commands, as they come, until the connection ends."""
         while self.stream.recv(64):
-            while self.done != self.words[SUBMITTED // 4]:
+            while self.done != self.words[SUBMITTED // 4] and not self.is_over():
                 at = self.submissions + self.done % self.slots * self.entry
                 self.done = (self.done + 1) % (1 << 32)
                 yield Command(self, at)
 
+    def is_over(self):
+        """The connection has ended: what is left was not carried out, and never will be."""
+        try:
+            while self.stream.recv(64, socket.MSG_DONTWAIT):
+                pass
+        except BlockingIOError:
+            return False
+        return True
+
     def data_out(self, command):
-        return self.memory[self.data + command.place:][:command.out_length]
+        return self.memory[self.data + command.place:self.data + command.place + command.out_length]
 
     def put(self, slot, status, transferred=0, sense=b"", sense_length=None):
         """Writes the end of a command, which counts when the index is written."""
@@ -172,7 +181,8 @@ class WriteOnce:
 def serve(stream, device):
     """Carries out the commands of a connection, one after the other."""
     try:
-        ring = Ring(stream)
+        with device.lock:                       # what another connection has begun ends first
+            ring = Ring(stream)
         for command in ring.commands():
             try:
                 ring.end(command, GOOD, device.execute(command.cdb, ring.data_out(command)))

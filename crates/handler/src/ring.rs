@@ -212,7 +212,14 @@ impl<M: Memory> Ring<M> {
         fence(Ordering::SeqCst);
         match self.memory.load(HANDLER_SLEEPS) {
             AWAKE => false,
-            ASLEEP => self.memory.swap(HANDLER_SLEEPS, AWAKE) == ASLEEP,
+            ASLEEP => match self.memory.swap(HANDLER_SLEEPS, AWAKE) {
+                AWAKE => false,
+                ASLEEP => true,
+                always => {
+                    self.memory.store(HANDLER_SLEEPS, always);
+                    true
+                }
+            },
             // It wants one for all that comes, always.
             _ => true,
         }

@@ -14,7 +14,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::fs::{
+    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create,
+};
 use rustix::mm::ProtFlags;
 
 use crate::region::Region;
@@ -56,6 +58,15 @@ impl Mapping {
             region,
             file: Some(file),
         })
+    }
+
+    /// Gives the memory of all its processes back: who keeps it mapped keeps an empty file.
+    pub fn give_back(&self) {
+        if let Some(file) = &self.file {
+            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            // It goes with its last mapping otherwise.
+            let _kept = fallocate(file, flags, 0, self.len() as u64);
+        }
     }
 
     /// `len` bytes that read zero and take no memory. They cannot be written.

@@ -179,8 +179,9 @@ impl Shown {
     }
 
     fn line(&mut self, line: String) {
-        // How many files a process may open differs from machine to machine.
-        if line.starts_with("finding descriptors.") {
+        // How many files a process may open differs from machine to machine; how long a query takes, by its load.
+        let of_machine = ["finding descriptors.", "finding file-system."];
+        if of_machine.iter().any(|start| line.starts_with(start)) {
             return;
         }
         self.lines

@@ -190,7 +190,6 @@ impl Session {
         connection: usize,
         header: &DataInBhs,
     ) -> Result<Sink, TargetViolation> {
-        let max_burst = self.parameters.max_burst_length_bytes;
         let is_in_order =
             self.parameters.data_pdu_in_order && self.parameters.data_sequence_in_order;
         let itt = header.itt();
@@ -214,16 +213,6 @@ impl Session {
             });
         }
         task.received = received.saturating_add(length);
-        task.burst = task.burst.saturating_add(length);
-        if task.burst > max_burst {
-            return Err(TargetViolation::BurstTooLong {
-                got_bytes: task.burst,
-                limit_bytes: max_burst,
-            });
-        }
-        if header.is_final() {
-            task.burst = 0;
-        }
         let offset = usize::try_from(offset).unwrap_or(usize::MAX);
         Ok(Sink::Task { itt, offset })
     }

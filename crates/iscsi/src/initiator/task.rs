@@ -16,8 +16,6 @@ pub(super) struct Task {
     pub(super) data_sn: u32,
     /// Bytes of Data-In so far.
     pub(super) received: u32,
-    /// Bytes of the Data-In sequence under way.
-    pub(super) burst: u32,
     /// Bytes of write data that were handed to the connection.
     pub(super) sent: u32,
     /// First byte of write data that is neither sent unasked nor asked for.
@@ -40,7 +38,6 @@ impl Task {
             issued: None,
             data_sn: 0,
             received: 0,
-            burst: 0,
             sent: 0,
             next_solicited: 0,
             open_r2t: 0,

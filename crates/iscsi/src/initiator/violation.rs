@@ -63,14 +63,6 @@ pub enum TargetViolation {
         /// Length of the buffer.
         expected: u32,
     },
-    /// A sequence of Data-In is longer than MaxBurstLength.
-    #[error("Data-In sequence of {got_bytes} bytes, MaxBurstLength is {limit_bytes}")]
-    BurstTooLong {
-        /// Length of the sequence.
-        got_bytes: u32,
-        /// The limit.
-        limit_bytes: u32,
-    },
     /// R2T asks for data that the command does not have, or that was asked for already.
     #[error("R2T for {length} bytes at offset {offset}, next is {next} of {expected}")]
     R2tOutside {

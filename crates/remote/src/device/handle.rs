@@ -13,7 +13,6 @@ use store::{
 };
 
 use super::shared::{BYTES_MAX, Command, Ended, NotTaken, SENSE_BYTES_MAX, Shared, Users};
-use crate::scsi::command::Sense;
 use crate::scsi::job::{Bytes, Mail};
 
 /// Requests that are taken at a time; more are returned.
@@ -90,6 +89,7 @@ impl SharedStore for DeviceStore {
 struct Open {
     buffer: Option<Buffer>,
     bytes: u64,
+    opcode: u8,
     /// Nobody sees its answer.
     is_cancelled: bool,
 }
@@ -129,12 +129,14 @@ impl DeviceHandle {
             room,
         };
         let bytes = command.bytes();
+        let opcode = command.cdb.first().copied().unwrap_or_default();
         match self.users.0.add(command) {
             Ok(()) => {
                 self.bytes += bytes;
                 let open = Open {
                     buffer,
                     bytes,
+                    opcode,
                     is_cancelled: false,
                 };
                 self.open.insert(tag, open);
@@ -239,7 +241,7 @@ impl Backstore for DeviceHandle {
                     let tag = IoTag(number);
                     if let Some(open) = self.forget(tag) {
                         if let (true, Ok(ended)) = (open.is_cancelled, &result) {
-                            self.users.0.note_attention(Sense::parse(&ended.sense));
+                            self.users.0.note_unseen(open.opcode, ended);
                         }
                         let result = result.map(|ended| answer(ended, open.buffer));
                         outlet.answer(tag, result);

@@ -21,4 +21,5 @@
 pub(crate) mod handle;
 pub(crate) mod look;
 pub(crate) mod shared;
+pub(crate) mod telling;
 pub(crate) mod turns;

@@ -7,9 +7,10 @@ use std::time::Duration;
 use store::{DeviceFacts, IoFailure, Sender};
 
 use super::look::Found;
+use super::telling::Telling;
 use super::turns::Turns;
 use crate::lock;
-use crate::scsi::command::{BUSY, CHECK_CONDITION, KEY_ATTENTION, Sense};
+use crate::scsi::command::{BUSY, CHECK_CONDITION, GOOD, KEY_ATTENTION, Sense};
 use crate::scsi::job::{Bytes, Mail};
 use crate::scsi::link::{Link, NoDisk, Whose};
 
@@ -67,6 +68,17 @@ impl Command {
 pub(crate) fn reports_attentions(cdb: &[u8]) -> bool {
     let opcode = cdb.first();
     opcode.is_none_or(|opcode| !WITHOUT_ATTENTION.contains(opcode))
+}
+
+/// What others have to know of a command with this operation code, if it was carried out: MODE SELECT, LOG SELECT;
+/// what moves a medium.
+pub(crate) const fn unseen(opcode: u8) -> Option<(u8, u8)> {
+    match opcode {
+        0x15 | 0x55 => Some((0x2a, 0x01)),
+        0x4c => Some((0x2a, 0x02)),
+        0x1b | 0xa6 => Some((0x28, 0x00)),
+        _ => None,
+    }
 }
 
 /// What a device was found to be, last.
@@ -152,7 +164,7 @@ impl Ended {
 /// Why a command was not taken.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum NotTaken {
-    /// Its nexus has enough of them.
+    /// Its nexus has enough of them, or has not been told yet what another one was told.
     Share,
     /// The device cannot be reached, and that for too long.
     Away,
@@ -179,6 +191,7 @@ pub(crate) struct Shared {
     pub(crate) link: Link<Ended>,
     known: Known,
     waiting: Mutex<Waiting>,
+    telling: Telling,
     /// Wakes threads that carry commands out, where the back end has such.
     ready: Option<Condvar>,
     begin: Mutex<Option<Begin>>,
@@ -195,9 +208,10 @@ impl std::fmt::Debug for Shared {
 impl Shared {
     pub(crate) fn new(whose: Whose, found: Found, begin: Begin) -> Result<Self, NoDisk> {
         Ok(Self {
-            link: Link::new(whose, found.identity)?,
+            link: Link::at_place(whose, found.identity, true)?,
             known: Known::new(found.facts),
             waiting: Mutex::default(),
+            telling: Telling::default(),
             ready: None,
             begin: Mutex::new(Some(begin)),
         })
@@ -245,7 +259,8 @@ impl Shared {
         if waiting.is_away || self.link.is_gone() {
             return Err(NotTaken::Away);
         }
-        if waiting.turns.len_of(command.nexus) >= SHARE_MAX {
+        let is_kept_out = command.reports_attentions() && self.telling.keeps_out(command.nexus);
+        if is_kept_out || waiting.turns.len_of(command.nexus) >= SHARE_MAX {
             return Err(NotTaken::Share);
         }
         waiting.turns.push(command.nexus, command);
@@ -330,7 +345,10 @@ impl Shared {
     pub(crate) fn end(&self, command: &Command, result: Result<Ended, IoFailure>) {
         // What comes when this is answered is sent in knowledge of it.
         let others = match &result {
-            Ok(ended) if ended.is_attention() => lock(&self.waiting).turns.drain(),
+            Ok(ended) if ended.is_attention() => {
+                self.telling.begin(command.nexus);
+                lock(&self.waiting).turns.drain()
+            }
             Ok(_) | Err(_) => Vec::new(),
         };
         let answer = |command: &Command, result| {
@@ -341,6 +359,16 @@ impl Shared {
         answer(command, result);
         for other in others {
             answer(&other, Ok(Ended::busy()));
+        }
+    }
+
+    /// A command has ended whose initiator does not wait for it: what others have to know of it is told to the next.
+    pub(crate) fn note_unseen(&self, opcode: u8, ended: &Ended) {
+        self.note_attention(Sense::parse(&ended.sense));
+        if ended.status == GOOD
+            && let Some(attention) = unseen(opcode)
+        {
+            lock(&self.waiting).note(attention);
         }
     }
 

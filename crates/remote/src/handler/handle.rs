@@ -17,9 +17,10 @@ use super::shared::{Made, Shared};
 use crate::device::handle::{
     DURABILITY, NOT_SUPPORTED, REQUESTS_MAX, answer, capabilities, command_of,
 };
-use crate::device::shared::{BYTES_MAX, Ended, SHARE_MAX, reports_attentions};
+use crate::device::shared::{BYTES_MAX, Ended, SHARE_MAX, reports_attentions, unseen};
 use crate::device::turns::Turns;
 use crate::lock;
+use crate::scsi::command::{CHECK_CONDITION, GOOD, KEY_ATTENTION, Sense};
 
 /// Between two attempts to connect.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -31,8 +32,6 @@ const SEND: u64 = 1;
 /// Ends of commands that are taken in one go: a handler that writes them as fast as they are taken must not hold the
 /// core.
 const ENDS_MAX: usize = 2 * SLOTS;
-/// DEVICE INTERNAL RESET.
-const RESET: (u8, u8) = (0x29, 0x04);
 /// ABORTED COMMAND, I/O PROCESS TERMINATED: the handler is gone with the command.
 const ABORTED: (u8, (u8, u8)) = (0x0b, (0x00, 0x06));
 
@@ -49,6 +48,10 @@ struct Open {
     tag: IoTag,
     buffer: Option<Buffer>,
     bytes: u64,
+    nexus: u64,
+    opcode: u8,
+    /// Nobody sees its answer.
+    is_cancelled: bool,
 }
 
 /// A connection that takes commands.
@@ -184,11 +187,11 @@ impl HandlerHandle {
     fn refuse_what_waits(&mut self, outlet: &mut Outlet) {
         for Waiting { tag, request } in self.waiting.drain() {
             self.bytes -= bytes_of(&request);
-            let is_first = reports_attentions(&request.cdb) && self.shared.takes_reset();
-            let ended = match is_first {
-                true => Ended::attention(RESET),
-                false => Ended::busy(),
+            let owed = match reports_attentions(&request.cdb) {
+                true => self.shared.take_owed(request.nexus),
+                false => None,
             };
+            let ended = owed.map_or_else(Ended::busy, Ended::attention);
             outlet.answer(tag, Ok(answer(ended, None)));
         }
     }
@@ -297,6 +300,9 @@ impl HandlerHandle {
             tag,
             buffer: request.buffer.take(),
             bytes: bytes_of(&request),
+            nexus: request.nexus,
+            opcode: request.cdb.first().copied().unwrap_or_default(),
+            is_cancelled: false,
         });
         Ok(())
     }
@@ -307,6 +313,12 @@ impl HandlerHandle {
             && let Some(next) = self.waiting.take()
         {
             let nexus = next.request.nexus;
+            let is_asked = reports_attentions(&next.request.cdb);
+            if is_asked && self.shared.telling.keeps_out(nexus) {
+                self.bytes -= bytes_of(&next.request);
+                outlet.answer(next.tag, Ok(answer(Ended::busy(), None)));
+                continue;
+            }
             if let Err(next) = self.hand_over(next) {
                 self.waiting.put_back(nexus, next);
                 break;
@@ -372,18 +384,37 @@ impl HandlerHandle {
         self.bytes -= open.bytes;
         let memory = open.buffer.as_deref_mut();
         let length = up.ring.end(&completion, memory.unwrap_or_default());
+        let (status, sense) = (completion.status, completion.sense);
+        self.note(&open, status, &sense, outlet);
         let data = match open.buffer {
             Some(buffer) if length == buffer.len() => Payload::from(buffer),
             Some(buffer) => Payload::from(buffer).into_shareable().part(0, length),
             None => Payload::Empty,
         };
         let given = DeviceAnswer {
-            status: completion.status,
-            sense: completion.sense,
+            status,
+            sense,
             data,
             transfer_bytes: completion.transfer_bytes.into(),
         };
         outlet.answer(open.tag, Ok(IoAnswer::Device(Box::new(given))));
+    }
+
+    /// What the others have to know of the end of a command.
+    fn note(&mut self, open: &Open, status: u8, sense: &[u8], outlet: &mut Outlet) {
+        let sensed = Sense::parse(sense);
+        let is_attention = status == CHECK_CONDITION && sensed.key == KEY_ATTENTION;
+        if open.is_cancelled {
+            let done = unseen(open.opcode).filter(|_| status == GOOD);
+            let said = is_attention.then_some((sensed.code, sensed.qualifier));
+            said.or(done)
+                .into_iter()
+                .for_each(|code| self.shared.owe(code));
+        } else if is_attention {
+            self.shared.telling.begin(open.nexus);
+            // It was sent in ignorance of it.
+            self.refuse_what_waits(outlet);
+        }
     }
 
     /// What is answered to a command at once, if it does not go to the handler.
@@ -400,11 +431,16 @@ impl HandlerHandle {
         if self.waiting.len_of(request.nexus) >= SHARE_MAX {
             return Some(Submitted::Done(Ok(answer(Ended::busy(), None))));
         }
-        if is_up && reports_attentions(&request.cdb) && self.shared.takes_reset() {
-            self.refuse_what_waits(outlet);
-            return Some(Submitted::Done(Ok(answer(Ended::attention(RESET), None))));
+        if !is_up || !reports_attentions(&request.cdb) {
+            return None;
         }
-        None
+        if let Some(attention) = self.shared.take_owed(request.nexus) {
+            self.refuse_what_waits(outlet);
+            let ended = Ended::attention(attention);
+            return Some(Submitted::Done(Ok(answer(ended, None))));
+        }
+        let is_kept_out = self.shared.telling.keeps_out(request.nexus);
+        is_kept_out.then(|| Submitted::Done(Ok(answer(Ended::busy(), None))))
     }
 }
 
@@ -462,6 +498,11 @@ impl Backstore for HandlerHandle {
             self.bytes -= bytes_of(&waiting.request);
             outlet.answer(tag, Err(IoFailure::Cancelled));
             self.hand_out(outlet);
+            return;
+        }
+        let mut open = self.open.iter_mut().flatten();
+        if let Some(open) = open.find(|open| open.tag == tag) {
+            open.is_cancelled = true;
         }
     }
 

@@ -1,6 +1,6 @@
 //! Meeting a handler: the connection, the greeting, and the look at its device.
 
-use std::io::{self, ErrorKind, IoSlice, Read as _, Write as _};
+use std::io::{self, ErrorKind, IoSlice, Read as _};
 use std::mem::MaybeUninit;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use handler::{ANSWER_BYTES, Command, Completion, MEMORY_BYTES, Memory, Ring, check_answer, hello};
 use memory::Mapping;
 use rustix::event::{PollFd, PollFlags};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, send, sendmsg};
 
 use super::options::{HandlerFailure, MEET_MAX};
 use crate::attendants::wait;
@@ -26,6 +27,13 @@ const BUSY_PAUSE: Duration = Duration::from_millis(100);
 /// The memory of a ring.
 #[derive(Debug)]
 pub(super) struct Area(Mapping);
+
+impl Drop for Area {
+    fn drop(&mut self) {
+        // A handler may keep its own mapping.
+        self.0.give_back();
+    }
+}
 
 impl Memory for Area {
     fn load(&self, offset: usize) -> u32 {
@@ -54,6 +62,8 @@ impl Memory for Area {
 pub(super) struct Met {
     pub(super) stream: UnixStream,
     pub(super) ring: Ring<Area>,
+    /// It had a unit attention to report, which nobody else has seen.
+    pub(super) had_attention: bool,
     until: Instant,
 }
 
@@ -68,6 +78,7 @@ impl Met {
         let met = Self {
             stream,
             ring,
+            had_attention: false,
             until,
         };
         let mut answer = [0; ANSWER_BYTES];
@@ -98,7 +109,9 @@ impl Met {
                     data.truncate(length);
                     return Ok(Some(data));
                 }
-                CHECK_CONDITION if Sense::parse(&ended.sense).key == KEY_ATTENTION => {}
+                CHECK_CONDITION if Sense::parse(&ended.sense).key == KEY_ATTENTION => {
+                    self.had_attention = true;
+                }
                 BUSY | TASK_SET_FULL => wait(&mut [], BUSY_PAUSE),
                 _ => return Ok(None),
             }
@@ -115,10 +128,15 @@ impl Met {
         };
         self.ring.put(&command).ok_or(HandlerFailure::Busy)?;
         if self.ring.must_wake() {
-            let mut stream = &self.stream;
-            stream.write_all(&[0]).map_err(HandlerFailure::BrokenOff)?;
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            match send(&self.stream, &[0], flags) {
+                // Bytes that it has not read wake it as well.
+                Ok(_) | Err(Errno::AGAIN) => {}
+                Err(error) => return Err(HandlerFailure::BrokenOff(error.into())),
+            }
         }
         loop {
+            self.check_time()?;
             if let Some(ended) = self.ring.take()? {
                 return Ok(ended);
             }
@@ -128,13 +146,19 @@ impl Met {
         }
     }
 
+    /// How long it may still take.
+    fn check_time(&self) -> Result<Duration, HandlerFailure> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        match left.is_zero() {
+            true => Err(HandlerFailure::Silent),
+            false => Ok(left),
+        }
+    }
+
     /// Waits for bytes, of which there is at least one then.
     fn receive(&self, bytes: &mut [u8]) -> Result<usize, HandlerFailure> {
         loop {
-            let left = self.until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(HandlerFailure::Silent);
-            }
+            let left = self.check_time()?;
             let mut places = [PollFd::new(&self.stream, PollFlags::IN)];
             wait(&mut places, left);
             let [place] = places;

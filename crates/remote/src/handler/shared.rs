@@ -2,15 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64, AtomicUsize, Ordering};
 
 use store::{HelperAnswer, HelperResult, IoFailure, Waker};
 
 use super::meet::{Area, Met};
 use super::options::{HandlerFailure, HandlerOptions};
 use crate::device::shared::Known;
+use crate::device::telling::Telling;
 use crate::lock;
 use crate::scsi::link::{Link, Whose};
+
+/// DEVICE INTERNAL RESET.
+pub(super) const RESET: (u8, u8) = (0x29, 0x04);
 
 /// What a helper has made for a handle.
 #[derive(Debug)]
@@ -39,8 +43,9 @@ pub(super) struct Shared {
     pub(super) known: Known,
     /// Ends with the loss of any connection; all connections of it are of no use then.
     life: AtomicU64,
-    /// No command has reported yet that a life is over.
-    owes_reset: AtomicBool,
+    /// The code of a unit attention that no command has reported yet; 0: there is none.
+    owed: AtomicU16,
+    pub(super) telling: Telling,
     handles: Mutex<Handles>,
     count: AtomicUsize,
 }
@@ -57,7 +62,9 @@ impl Shared {
     pub(super) fn new(options: HandlerOptions) -> Result<Self, HandlerFailure> {
         let found = Met::new(&options.path)?.look()?;
         let found = found.ok_or(HandlerFailure::NoInquiry)?;
-        let device = options.path.display().to_string();
+        // By whatever link it was named.
+        let path = std::fs::canonicalize(&options.path).unwrap_or_else(|_| options.path.clone());
+        let device = path.display().to_string();
         let whose = Whose {
             kind: "a handler",
             what: "device of this handler",
@@ -67,10 +74,11 @@ impl Shared {
         };
         Ok(Self {
             options,
-            link: Link::new(whose, found.identity)?,
+            link: Link::at_place(whose, found.identity, false)?,
             known: Known::new(found.facts),
             life: AtomicU64::new(0),
-            owes_reset: AtomicBool::new(false),
+            owed: AtomicU16::new(0),
+            telling: Telling::default(),
             handles: Mutex::default(),
             count: AtomicUsize::new(0),
         })
@@ -102,6 +110,9 @@ impl Shared {
         let mut met = Met::new(&self.options.path).map_err(|error| error.to_string())?;
         let found = met.look().map_err(|error| error.to_string())?;
         self.known.renew(&self.link, found)?;
+        if met.had_attention && lock(&self.handles).begun.is_some() {
+            self.owe(RESET);
+        }
         Ok(met)
     }
 
@@ -131,17 +142,34 @@ impl Shared {
         if self.life() != life {
             return;
         }
-        self.owes_reset.store(true, Ordering::SeqCst);
         self.life.store(life + 1, Ordering::SeqCst);
+        self.owe(RESET);
         self.link.lose_session(reason);
         for waker in handles.wakers.values() {
             waker.wake();
         }
     }
 
-    /// Whether a command has to report that a life is over. It is asked once for each that can.
-    pub(super) fn takes_reset(&self) -> bool {
-        self.owes_reset.load(Ordering::SeqCst) && self.owes_reset.swap(false, Ordering::SeqCst)
+    /// The next command reports this. Of two that differ it reports that the device was reset, which says it all.
+    pub(super) fn owe(&self, (code, qualifier): (u8, u8)) {
+        let attention = u16::from_be_bytes([code, qualifier]);
+        let reset = u16::from_be_bytes(RESET.into());
+        let before = self.owed.swap(attention, Ordering::SeqCst);
+        if before != 0 && before != attention {
+            self.owed.store(reset, Ordering::SeqCst);
+        }
+    }
+
+    /// What a command of this nexus has to report. It is asked once for each that can.
+    pub(super) fn take_owed(&self, nexus: u64) -> Option<(u8, u8)> {
+        if self.owed.load(Ordering::SeqCst) == 0 {
+            return None;
+        }
+        let [code, qualifier] = self.owed.swap(0, Ordering::SeqCst).to_be_bytes();
+        (code != 0).then(|| {
+            self.telling.begin(nexus);
+            (code, qualifier)
+        })
     }
 
     /// How many requests wait at a handle.

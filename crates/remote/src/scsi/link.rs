@@ -63,7 +63,28 @@ pub(crate) struct Link<B> {
 impl<B: Send> Link<B> {
     /// A device that says which one it is has one store at a time.
     pub(crate) fn new(whose: Whose, identity: Option<Identity>) -> Result<Self, NoDisk> {
-        let claim = identity.as_ref().map(|one| Claim::new(one, &whose.store));
+        let claimed = identity.clone();
+        Self::claiming(whose, identity, claimed.as_ref())
+    }
+
+    /// The same; it has one store at a time by its place, if it does not say which one it is, or if nobody must be
+    /// kept out by what it says.
+    pub(crate) fn at_place(
+        whose: Whose,
+        identity: Option<Identity>,
+        is_believed: bool,
+    ) -> Result<Self, NoDisk> {
+        let place = Identity::of_place(&whose.server, &whose.device);
+        let claimed = identity.clone().filter(|_| is_believed).unwrap_or(place);
+        Self::claiming(whose, identity, Some(&claimed))
+    }
+
+    fn claiming(
+        whose: Whose,
+        identity: Option<Identity>,
+        claimed: Option<&Identity>,
+    ) -> Result<Self, NoDisk> {
+        let claim = claimed.map(|one| Claim::new(one, &whose.store));
         let claim = claim.transpose().map_err(NoDisk::Twice)?;
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let event = event.map_err(|error| NoDisk::Host(error.into()))?;

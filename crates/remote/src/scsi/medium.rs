@@ -38,6 +38,14 @@ impl Identity {
         Some(Self { best, others })
     }
 
+    /// Of a device that is known by where it is only.
+    pub(crate) fn of_place(server: &str, device: &str) -> Self {
+        Self {
+            best: format!("place.{server} {device}"),
+            others: BTreeSet::new(),
+        }
+    }
+
     /// The best of its names.
     pub(crate) fn best(&self) -> &str {
         &self.best

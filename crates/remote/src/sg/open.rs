@@ -33,7 +33,9 @@ impl ScsiOptions {
         let node = Node::open(&self.path)?;
         let found = node.look().map_err(ScsiFailure::Silent)?;
         let found = found.ok_or(ScsiFailure::NoInquiry)?;
-        let device = self.path.display().to_string();
+        // By whatever link it was named.
+        let device = std::fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
+        let device = device.display().to_string();
         let whose = Whose {
             kind: "this machine",
             what: "device at this path",

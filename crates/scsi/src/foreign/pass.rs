@@ -10,7 +10,7 @@ use store::{DeviceAnswer, DeviceRequest, IoAnswer, IoFailure, IoRequest, IoResul
 
 use crate::sam::attention::UnitAttention;
 use crate::sam::cdb::Cdb;
-use crate::sam::change::ChangeKind;
+use crate::sam::change::{ChangeKind, Reply};
 use crate::sam::command::{Command, Input, Outcome, SenseBytes, Step};
 use crate::sam::failure::{self, Purpose};
 use crate::sam::failures::Failures;
@@ -60,7 +60,7 @@ impl Pass {
     ) -> Result<Self, Sense> {
         let (data_out_bytes, room) = (command.data_out_length, command.data_in_length);
         let is_both = data_out_bytes > 0 && room > 0;
-        if is_both || data_out_bytes > transfer_bytes_max {
+        if is_both || data_out_bytes.max(room) > transfer_bytes_max {
             let code = SenseCode::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT;
             return Err(Sense::illegal_request(code));
         }
@@ -76,7 +76,7 @@ impl Pass {
             what,
             nexus,
             data_out_bytes,
-            data_in_bytes: room.min(transfer_bytes_max),
+            data_in_bytes: room,
             loads,
             unlocks: unloads && shared.preventing.is_empty(),
             outcome: None,
@@ -125,7 +125,7 @@ impl Pass {
                     Ok(_) | Err(_) => self.end(result, failures),
                 }
             }
-            Input::Owner(_) => Next::Step(Step::Done(self.outcome.take().unwrap_or_else(lost))),
+            Input::Owner(reply) => Next::Step(Step::Done(self.told(reply))),
             Input::FenceGranted | Input::Turn => Next::Step(Step::Done(lost())),
         }
     }
@@ -152,6 +152,18 @@ impl Pass {
         }
     }
 
+    /// The owner knows what others have to learn of, or could not take it: then the command is to come again, but what
+    /// the device has reported is reported.
+    fn told(&mut self, reply: Reply) -> Outcome {
+        let outcome = self.outcome.take().unwrap_or_else(lost);
+        let is_report = matches!(&outcome.sense, Some(SenseBytes::OfDevice(sense)) if attention(sense).is_some());
+        match reply.status {
+            Status::Good => outcome,
+            _ if is_report => outcome,
+            _ => reply.into(),
+        }
+    }
+
     fn sense_of(&self, failure: &IoFailure) -> Sense {
         let purpose = match self.what {
             Passing::Reads => Purpose::Read,
@@ -169,8 +181,13 @@ impl Pass {
         if let Some(code) = attention(&answer.sense) {
             return Some(ChangeKind::Told(UnitAttention::OfDevice(code)));
         }
-        if answer.status != Status::Good as u8 {
+        if answer.status != Status::Good as u8 && key(&answer.sense) != RECOVERED {
             return None;
+        }
+        if self.cdb.first() == Some(&REQUEST_SENSE) {
+            // It has told it one initiator only.
+            let code = attention(&answer.data.to_vec())?;
+            return Some(ChangeKind::Told(UnitAttention::OfDevice(code)));
         }
         match self.what {
             Passing::Modes => Some(ChangeKind::Told(UnitAttention::ModeParametersChanged)),
@@ -188,17 +205,34 @@ impl Pass {
     }
 }
 
-/// The unit attention that sense data report of this command.
-fn attention(sense: &[u8]) -> Option<SenseCode> {
+const REQUEST_SENSE: u8 = 0x03;
+/// RECOVERED ERROR: the command was carried out.
+const RECOVERED: Option<u8> = Some(0x01);
+/// POWER ON, RESET, OR BUS DEVICE RESET OCCURRED.
+const RESET: (u8, u8) = (0x29, 0x00);
+
+/// Sense key, additional sense code and qualifier of sense data about this command; a reset where they have no code.
+fn parts(sense: &[u8]) -> Option<(u8, u8, u8)> {
     const FIXED: u8 = 0x70;
     const DESCRIPTOR: u8 = 0x72;
     let at = |byte: usize| sense.get(byte).copied();
-    let (key, asc, ascq) = match at(0)? & 0x7f {
-        FIXED => (at(2)?, at(12)?, at(13)?),
-        DESCRIPTOR => (at(1)?, at(2)?, at(3)?),
+    let (key, code) = match at(0)? & 0x7f {
+        FIXED => (at(2)?, at(12).zip(at(13))),
+        DESCRIPTOR => (at(1)?, at(2).zip(at(3))),
         _ => return None,
     };
-    (key & 0x0f == SenseKey::UnitAttention as u8).then_some(SenseCode { asc, ascq })
+    let (asc, ascq) = code.unwrap_or(RESET);
+    Some((key & 0x0f, asc, ascq))
+}
+
+fn key(sense: &[u8]) -> Option<u8> {
+    parts(sense).map(|(key, ..)| key)
+}
+
+/// The unit attention that sense data report of this command.
+fn attention(sense: &[u8]) -> Option<SenseCode> {
+    let (key, asc, ascq) = parts(sense)?;
+    (key == SenseKey::UnitAttention as u8).then_some(SenseCode { asc, ascq })
 }
 
 fn outcome_of(answer: DeviceAnswer) -> Outcome {

@@ -2,7 +2,8 @@
 //! rows for all types answer the rest for each nexus.
 //!
 //! What has no row in either is refused: loading of firmware (WRITE BUFFER), third-party copy, parameters of SEND
-//! DIAGNOSTIC, and what nobody knows the reservations of. Which bits of a CDB the device evaluates is its affair.
+//! DIAGNOSTIC, SECURITY PROTOCOL of a tape, whose keys are those of one initiator, which is Tarn for all, and what
+//! nobody knows the reservations of. Which bits of a CDB the device evaluates is its affair.
 //!
 //! Spec: SPC-4, SBC-3, SSC-4, SMC-3, MMC-6: the tables of commands allowed in the presence of reservations.
 
@@ -24,6 +25,8 @@ const DISK: DeviceTypes = DeviceTypes::DISK
     .and(DeviceTypes::of(DeviceType::OpticalMemory))
     .and(DeviceTypes::of(DeviceType::ReducedDisk));
 const BLKS: DeviceTypes = DISK.and(CDVD);
+/// MMC has other commands where SPC has some of A3h.
+const NOCD: DeviceTypes = ALL.without(CDVD);
 
 const NONE: Traits = Traits::NONE;
 const WRITES: Traits = Traits::WRITES;
@@ -81,7 +84,8 @@ static ROWS: &[CommandSpec] = table![
     BLKS "2f ffffffffffffffff 00"                 Out Reads  NONE            Nothing 120  Pass Reads  "VERIFY (10)";
     DISK "34 ffffffffffffffff 00"                 No  Reads  NONE            Nothing 120  Pass Reads  "PRE-FETCH (10)";
     TAPE "34 ffffffffffffffff 00"                 In  Asks   NONE            Nothing 30   Pass Reads  "READ POSITION";
-    BLKS "35 ffffffffffffffff 00"                 No  Alters NONE            Nothing 600  Pass Reads  "SYNCHRONIZE CACHE (10)";
+    DISK "35 ffffffffffffffff 00"                 No  Alters NONE            Nothing 600  Pass Reads  "SYNCHRONIZE CACHE (10)";
+    CDVD "35 ffffffffffffffff 00"                 No  Alters WRITES          Nothing 600  Pass Writes "SYNCHRONIZE CACHE (10)";
     DISK "37 ffffffffffffffff 00"                 In  Reads  NONE            Nothing 120  Pass Reads  "READ DEFECT DATA (10)";
     CHGR "37 ffffffffffffffff 00"                 No  Alters CHANGES         Nothing 7200 Pass Writes "INITIALIZE ELEMENT STATUS WITH RANGE";
     ALL  "3c ffffffffffffffff 00"                 In  Reads  ANSWERS         Nothing 30   Pass Reads  "READ BUFFER (10)";
@@ -134,9 +138,8 @@ static ROWS: &[CommandSpec] = table![
     DISK "9e:10 ffffffffffffffffffffffffff 00"    In  Always NONE            Nothing 30   Pass Reads  "READ CAPACITY (16)";
     DISK "9e:12 ffffffffffffffffffffffffff 00"    In  Reads  NONE            Nothing 120  Pass Reads  "GET LBA STATUS";
     CDVD "a1 ffffffffffffffffffff 00"             No  Alters WRITES          Nothing 7200 Pass Writes "BLANK";
-    TAPE "a2 ffffffffffffffffffff 00"             In  Reads  NONE            Nothing 30   Pass Reads  "SECURITY PROTOCOL IN";
-    ALL  "a3:05 ffffffffffffffffff 00"            In  Reads  ANSWERS         Nothing 30   Pass Reads  "REPORT IDENTIFYING INFORMATION";
-    ALL  "a3:0f ffffffffffffffffff 00"            In  Asks   ANSWERS         Nothing 30   Pass Reads  "REPORT TIMESTAMP";
+    NOCD "a3:05 ffffffffffffffffff 00"            In  Reads  ANSWERS         Nothing 30   Pass Reads  "REPORT IDENTIFYING INFORMATION";
+    NOCD "a3:0f ffffffffffffffffff 00"            In  Asks   ANSWERS         Nothing 30   Pass Reads  "REPORT TIMESTAMP";
     CDVD "a4 ffffffffffffffffffff 00"             In  Reads  ANSWERS         Nothing 30   Pass Reads  "REPORT KEY";
     TAPE "a4:0f ffffffffffffffffff 00"            Out Alters CHANGES         Nothing 30   Pass Writes "SET TIMESTAMP";
     CHGR "a4:0f ffffffffffffffffff 00"            Out Alters CHANGES         Nothing 30   Pass Writes "SET TIMESTAMP";
@@ -150,7 +153,6 @@ static ROWS: &[CommandSpec] = table![
     CDVD "ad ffffffffffffffffffff 00"             In  Reads  NONE            Nothing 30   Pass Reads  "READ DISC STRUCTURE";
     DISK "ae ffffffffffffffffffff 00"             Out Alters WRITES          Nothing 120  Pass Writes "WRITE AND VERIFY (12)";
     DISK "af ffffffffffffffffffff 00"             Out Reads  NONE            Nothing 120  Pass Reads  "VERIFY (12)";
-    TAPE "b5 ffffffffffffffffffff 00"             Out Alters CHANGES         Nothing 30   Pass Writes "SECURITY PROTOCOL OUT";
     CHGR "b5 ffffffffffffffffffff 00"             In  Alters CHANGES         Nothing 600  Pass Writes "REQUEST VOLUME ELEMENT ADDRESS";
     CHGR "b6 ffffffffffffffffffff 00"             Out Alters CHANGES         Nothing 30   Pass Writes "SEND VOLUME TAG";
     CDVD "b6 ffffffffffffffffffff 00"             Out Alters CHANGES         Nothing 30   Pass Writes "SET STREAMING";

@@ -41,6 +41,11 @@ impl DeviceTypes {
         Self(self.0 | other.0)
     }
 
+    /// This set without the other.
+    pub(crate) const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
     /// Whether the type is one of them.
     pub const fn contains(self, device_type: DeviceType) -> bool {
         self.0 & Self::of(device_type).0 != 0

@@ -151,7 +151,11 @@ fn data_goes_one_way_and_not_beyond_the_limit() {
     assert_eq!(sense(&both), (5, 0x0e, 0x03));
     let long = vec![0; 512 * 1024 + 1];
     assert_eq!(sense(&send(&mut rig, at, &write, &long)), (5, 0x0e, 0x03));
-    good(&rig.run_with_room(at, &[0x08, 0, 0, 0, 4, 0], &[], u32::MAX));
+    // Less room than the initiator has would be less data than the device says.
+    let read = [0x08, 0, 0, 0, 4, 0];
+    let outcome = rig.run_with_room(at, &read, &[], 512 * 1024 + 1);
+    assert_eq!(sense(&outcome), (5, 0x0e, 0x03));
+    good(&rig.run_with_room(at, &read, &[], 512 * 1024));
     assert_eq!(rig.device.had[0].2, 512 * 1024);
 }
 
@@ -368,14 +372,42 @@ fn the_list_of_commands_has_what_both_have() {
 
 #[test]
 fn request_sense_is_answered_here_first() {
-    let (mut rig, [first, ..]) = tape();
+    let (mut rig, [first, second, _]) = tape();
     rig.notify(first, UnitAttention::ModeParametersChanged);
     let request = [0x03, 0, 0, 0, 96, 0];
-    let own = data(rig.run(first, &request, &[]));
+    let own = data(rig.run_with_room(first, &request, &[], 96));
     assert_eq!((own[2], own[12], own[13]), (6, 0x2a, 1));
     assert_eq!(rig.device.opcodes(), []);
     rig.device.answers.push_back(answer_of(0, &[], &CHANGED));
-    assert_eq!(data(rig.run(first, &request, &[])), CHANGED);
+    let outcome = rig.run_with_room(first, &request, &[], 96);
+    assert_eq!(data(outcome), CHANGED);
+    // One initiator has it as data, and the others are told.
+    assert_eq!(
+        sense(&run(&mut rig, second, &TEST_UNIT_READY)),
+        (6, 0x28, 0)
+    );
+    good(&run(&mut rig, first, &TEST_UNIT_READY));
+}
+
+#[test]
+fn a_command_with_a_recovered_error_was_carried_out() {
+    let (mut rig, [first, second, _]) = tape();
+    let rounded = [0x70, 0, 1, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x37, 0, 0, 0, 0, 0];
+    rig.device.answers.push_back(answer_of(2, &rounded, &[]));
+    let outcome = send(&mut rig, first, &MODE_SELECT, &[0; 12]);
+    assert_eq!(outcome.sense, Some(SenseBytes::OfDevice(rounded.into())));
+    assert_eq!(
+        sense(&run(&mut rig, second, &TEST_UNIT_READY)),
+        (6, 0x2a, 1)
+    );
+    // A unit attention that does not say why.
+    let short = [0x70, 0, 6, 0, 0, 0, 0, 0];
+    rig.device.answers.push_back(answer_of(2, &short, &[]));
+    run(&mut rig, first, &TEST_UNIT_READY);
+    assert_eq!(
+        sense(&run(&mut rig, second, &TEST_UNIT_READY)),
+        (6, 0x29, 0)
+    );
 }
 
 /// Every operation code and service action, for each type: passed as it is, answered here, or refused.
