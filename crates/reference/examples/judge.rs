@@ -300,8 +300,8 @@ fn cdb(field: &[u8]) -> Vec<u8> {
 }
 
 /// What a session held may be held for so many commands after its end.
-const LATE_COMMANDS: u32 = 8;
-const LATE_MAX: usize = 2;
+const LATE_COMMANDS: u32 = 4;
+const LATE_MAX: usize = 1;
 
 /// What was judged.
 #[derive(Default)]
