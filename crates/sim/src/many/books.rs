@@ -62,8 +62,8 @@ struct Reset {
     player: usize,
     /// The number that it was sent by, if it is for one.
     number: Option<u16>,
-    /// What it may reset, and whether it does for certain.
-    units: Vec<(usize, Change<bool>, bool)>,
+    /// What it may reset.
+    units: Vec<(usize, Change<bool>)>,
 }
 
 /// Of which unit attentions a command is the reason, how many and of which units.
@@ -668,15 +668,7 @@ impl Books {
         };
         self.resets.insert(handle, reset);
         for unit in units {
-            // Only what it may write by some number is reset for certain.
-            let mut numbers = self.numbers(player).into_iter();
-            let is_certain = numbers.any(|number| {
-                let mut views = self.views((player, number)).into_iter();
-                views.all(|view| {
-                    view.is_some_and(|view| view.unit.as_usize() == unit && !view.read_only)
-                })
-            });
-            self.extend_reset(handle, unit, is_certain);
+            self.extend_reset(handle, unit);
         }
         handle
     }
@@ -690,13 +682,25 @@ impl Books {
         units.into_iter().collect()
     }
 
+    /// Whether a reset by this number, or of all that the player sees, comes to the unit by each plan that may be in
+    /// force. Only what the player may write by a number is reset.
+    fn is_reset_by(&self, (player, number): (usize, Option<u16>), unit: usize) -> bool {
+        let numbers = number.map_or_else(|| self.numbers(player), |number| vec![number]);
+        numbers.into_iter().any(|number| {
+            let mut views = self.views((player, number)).into_iter();
+            views.all(|view| {
+                view.is_some_and(|view| view.unit.as_usize() == unit && !view.read_only)
+            })
+        })
+    }
+
     /// A reset may come to a unit.
-    fn extend_reset(&mut self, handle: Handle, unit: usize, is_certain: bool) {
+    fn extend_reset(&mut self, handle: Handle, unit: usize) {
         self.credit(Kind::Reset, 1, |_, at| at == unit);
         self.excuse(|open| open.units.contains(&unit));
         let change = self.units[unit].begin_reset(handle);
         if let Some(reset) = self.resets.get_mut(&handle) {
-            reset.units.push((unit, change, is_certain));
+            reset.units.push((unit, change));
         }
     }
 
@@ -708,18 +712,20 @@ impl Books {
     }
 
     fn close_reset(&mut self, handle: Handle, is_done: bool) {
-        let Some(Reset { units, .. }) = self.resets.remove(&handle) else {
+        let Some(reset) = self.resets.remove(&handle) else {
             return;
         };
+        let (player, number) = (reset.player, reset.number);
+        let is_kept = self.changed < handle;
         let now = self.new_handle();
         self.outcomes.resets += u64::from(is_done);
-        for (unit, change, is_certain) in units {
-            let is_done = is_done && is_certain;
+        for (unit, change) in reset.units {
+            let is_done = is_done && is_kept && self.is_reset_by((player, number), unit);
             self.units[unit].end_reset(change, is_done.then_some(handle));
             let doors: Vec<Door> = self.nexuses.keys().copied().collect();
             for door in doors.into_iter().filter(|_| is_done) {
                 let is_nbd = matches!(self.seats[door.0], Seat::Nbd { .. });
-                let is_it = self.unit_of(door) == Some(unit) && self.changed < handle;
+                let is_it = self.unit_of(door) == Some(unit);
                 if let Some(nexus) = self.nexuses.get_mut(&door)
                     && is_it
                     && !is_nbd
@@ -799,7 +805,7 @@ impl Books {
         for (handle, player, number, known) in resets {
             let units = self.units_to_reset(player, number);
             for unit in units.into_iter().filter(|unit| !known.contains(unit)) {
-                self.extend_reset(handle, unit, false);
+                self.extend_reset(handle, unit);
             }
         }
         self.redirect_open();

@@ -1,6 +1,12 @@
 //! The rules hold, and notice what is wrong.
 
+use engine::{TargetIndex, UnitIndex, VisibleLun};
+
+use super::book::Book;
+use super::books::{Books, Seat};
 use super::{Planted, Report, run, run_noted};
+use crate::initiator::{Breach, Operation};
+use crate::plan::Plan;
 use crate::sabotage::Sabotage;
 
 #[test]
@@ -61,4 +67,76 @@ fn equal_seeds_give_equal_lives() {
         assert_eq!(noted, run_noted(seed, None));
         assert_eq!(noted.0, run(seed, None));
     }
+}
+
+/// Two units. Player 0 sees the first one as LUN 2 and by LUN 5 what is said here; player 1 sees both, as 0 and 1.
+fn plan(by_five: u32) -> Plan {
+    let lun = |lun, unit| VisibleLun {
+        lun,
+        unit: UnitIndex(unit),
+        read_only: false,
+    };
+    Plan {
+        removable: vec![true, true],
+        targets: vec![vec![lun(2, 0), lun(5, by_five)], vec![lun(0, 0), lun(1, 1)]],
+        exports: Vec::new(),
+        ..Plan::one()
+    }
+}
+
+/// Books of two players that have sessions, where LUN 5 leads to the second unit.
+fn books() -> Books {
+    let seat = |target| Seat::Iscsi {
+        host: 0,
+        target: TargetIndex(target),
+    };
+    let units = vec![Book::new(8, true, true), Book::new(8, true, true)];
+    let mut books = Books::new(units, plan(1), vec![seat(0), seat(1)]);
+    books.open_session(0);
+    books.open_session(1);
+    books
+}
+
+/// Player 1 gives a command by a number, and it ends with GOOD.
+fn carry_out(books: &mut Books, number: u16, operation: Operation) -> Result<(), Breach> {
+    let handle = books.begin((1, number), operation);
+    books.answer(handle, (0, None), &[])
+}
+
+#[test]
+fn a_reset_is_owed_of_the_unit_that_its_number_leads_to() {
+    let mut books = books();
+    let before = carry_out(&mut books, 1, Operation::TestUnitReady);
+    assert!(before.is_ok(), "{before:?}");
+    let reset = books.begin_reset(0, Some(5));
+    books.end_reset(reset, true);
+    let other = carry_out(&mut books, 0, Operation::TestUnitReady);
+    assert!(other.is_ok(), "{other:?}");
+    let found = carry_out(&mut books, 1, Operation::TestUnitReady);
+    let rule = found.map_err(|breach| breach.rule);
+    assert_eq!(rule, Err("a-reset-is-reported-to-each-nexus"));
+}
+
+#[test]
+fn a_reset_by_a_number_that_changes_may_have_come_to_either_unit() {
+    let mut books = books();
+    for number in [0, 1] {
+        let prevented = carry_out(&mut books, number, Operation::Prevent { on: true });
+        assert!(prevented.is_ok(), "{prevented:?}");
+    }
+    let early = books.begin_reset(0, Some(5));
+    books.begin_change(plan(0));
+    books.end_reset(early, true);
+    let late = books.begin_reset(0, Some(5));
+    books.end_reset(late, true);
+    for number in [0, 1] {
+        let found = carry_out(&mut books, number, Operation::TestUnitReady);
+        assert!(found.is_ok(), "{found:?}");
+        assert!(books.units[usize::from(number)].is_prevented());
+    }
+    books.end_change();
+    let reset = books.begin_reset(0, Some(5));
+    books.end_reset(reset, true);
+    assert!(carry_out(&mut books, 0, Operation::TestUnitReady).is_err());
+    assert!(!books.units[0].is_prevented());
 }
