@@ -220,7 +220,8 @@ def a_device_that_was_away_has_no_command_twice_and_all_are_told():
             serve_tape(daemon, image)
             wait_for(lambda: one.command(TEST_UNIT_READY).sense.key == scsi.UNIT_ATTENTION, 30, "the device is back")
             equal(told(two) is not None, True, "the other is told, too")
-            good(two, REWIND)
+            # BUSY keeps out what may have been sent in ignorance of that.
+            wait_for(lambda: two.command(REWIND).good, 10, "REWIND of the other")
             for number in range(4):
                 equal(good(two, read(512), read=512).data, bytes([number]) * 512, f"block {number}")
 
