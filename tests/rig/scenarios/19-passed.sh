@@ -43,7 +43,7 @@ iqn=iqn.2026-11.example.tarn:passed
 printf '[[target]]\nname = "%s"\nportals = ["127.0.0.1:3263"]\nluns = [%s]\n' "$iqn" "$luns" >>tarn.toml
 export TARN_SOCKET=$home/tarn.sock
 "$TARN" serve --config tarn.toml >tarn.out 2>&1 & tarn=$!
-trap 'cat tarn.out; umount /mnt/t 2>/dev/null; kill $tarn $tgtd' EXIT
+trap 'cat tarn.out; umount /mnt/t 2>/dev/null; kill $tarn; kill -KILL $tgtd' EXIT
 retry 60 listens 3263 || fail "no Tarn"
 "$TARN" lun list
 
@@ -134,8 +134,9 @@ sg_turs "${tapes[0]}" || sg_turs "${tapes[0]}" || fail "the tape beside it is no
 is_named() { "$TARN" doctor >findings; grep -q "store-lost" findings; }
 retry 30 is_named || { cat findings; fail "the doctor does not name it"; }
 cat findings
-iscsiadm -m node -T "$iqn" --logout >/dev/null && iscsiadm -m node -T "$iqn" -o delete || fail "logout"
+say "the end"
+iscsiadm -m node -T "$iqn" --logout && iscsiadm -m node -T "$iqn" -o delete || fail "logout"
 kill -TERM $tarn; wait $tarn || fail "Tarn ended with $?"
 trap - EXIT
-kill $tgtd; wait $tgtd
+kill -KILL $tgtd; wait $tgtd
 rmmod scsi_debug || true

@@ -157,10 +157,9 @@ impl Pass {
     fn told(&mut self, reply: Reply) -> Outcome {
         let outcome = self.outcome.take().unwrap_or_else(lost);
         let is_report = matches!(&outcome.sense, Some(SenseBytes::OfDevice(sense)) if attention(sense).is_some());
-        match reply.status {
-            Status::Good => outcome,
-            _ if is_report => outcome,
-            _ => reply.into(),
+        match is_report || reply.status == Status::Good {
+            true => outcome,
+            false => reply.into(),
         }
     }
 
