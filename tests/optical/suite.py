@@ -37,6 +37,25 @@ def iso(fill, blocks=BLOCKS):
     return bytes(image)
 
 
+MARKER = b"booted from a disc of Tarn"
+
+
+def bootable():
+    """A disc that writes MARKER to the first serial port when it is booted. El Torito specification 1.0: a boot record that leads to
+    a catalogue, whose first entry is a program of 512 bytes, without emulation of a floppy."""
+    image = bytearray(iso(0))
+    image[17 * BLOCK:19 * BLOCK] = (b"\0CD001\1" + b"EL TORITO SPECIFICATION".ljust(64, b"\0") + struct.pack("<I", 19)).ljust(BLOCK, b"\0") \
+        + b"\xffCD001\1".ljust(BLOCK, b"\0")
+    entry = struct.pack("<HH24sHBB", 1, 0, b"", 0, 0x55, 0xAA)
+    total = sum(struct.unpack("<16H", entry))
+    image[19 * BLOCK:19 * BLOCK + 64] = struct.pack("<HH24sHBB", 1, 0, b"", -total & 0xFFFF, 0x55, 0xAA) \
+        + struct.pack("<BBHBBHI20x", 0x88, 0, 0, 0, 0, 1, 20)
+    # xor ax, ax; mov ds, ax; mov si, text; next: lodsb; test al, al; jz end; mov dx, 3f8h; out dx, al; jmp next; end: hlt; jmp end
+    code = bytes.fromhex("31c08ed8be157cac84c07406baf803eeebf5f4ebfd") + MARKER + b"\r\n\0"
+    image[20 * BLOCK:20 * BLOCK + len(code)] = code
+    return bytes(image)
+
+
 class Drive(Tarn):
     """Tarn with a drive as LUN 0, a removable disk as LUN 1, and two discs beside its configuration."""
 
@@ -98,6 +117,24 @@ def ready(*sessions, luns=2):
     for session in sessions:
         for lun in range(luns):
             session.clear_unit_attentions(lun)
+
+
+@test(limit_s=120)
+def a_machine_boots_from_the_disc():
+    """A machine of QEMU, which logs in by itself, runs the program that a disc begins with."""
+    with Drive() as tarn:
+        (tarn.dir / "a.iso").write_bytes(bootable())
+        tarn.run("lun", "load", "cd")
+        out = tarn.dir / "serial"
+        machine = subprocess.Popen(
+            ["qemu-system-x86_64", "-nodefaults", "-display", "none", "-m", "64", "-serial", f"file:{out}", "-device", "virtio-scsi-pci",
+             "-drive", f"file=iscsi://127.0.0.1:{tarn.port}/{IQN}/0,if=none,id=cd,format=raw,readonly=on", "-device", "scsi-cd,drive=cd"],
+            stdin=subprocess.DEVNULL)
+        try:
+            wait_for(lambda: out.exists() and MARKER in out.read_bytes(), 60, "what the disc says")
+        finally:
+            machine.kill()
+            machine.wait()
 
 
 @test
