@@ -358,13 +358,13 @@ def a_waiting_gateway_takes_over():
                 session.clear_unit_attentions(0)
                 before = shown(session)
                 with serve_waiting(waits) as (second, waiting):
-                    wait_for(lambda: held_elsewhere(waiting.command(scsi.test_unit_ready())), 10, "TEST UNIT READY is refused")
+                    wait_for(lambda: held_elsewhere(waiting.command(scsi.test_unit_ready())), 30, "TEST UNIT READY is refused")
                     for what, outcome in (("READ", read(waiting, 0, BLOCK)), ("WRITE", write(waiting, 0, bytes(BLOCK))),
                                           ("SYNCHRONIZE CACHE", waiting.command(bytes([0x35]) + bytes(9)))):
                         check(held_elsewhere(outcome), f"{what} of the one that waits: {outcome}")
                     for what, cdb in DESCRIBING.items():
                         good(waiting.command(cdb, read=255), f"{what} of the one that waits")
-                    wait_for(lambda: "it waits for the client at 127.0.0.1" in lost(second), 10, "the finding of the doctor")
+                    wait_for(lambda: "it waits for the client at 127.0.0.1" in lost(second), 30, "the finding of the doctor")
                     good(write(session, 0, data), "WRITE")
                     pr_out(session, 6, new_key=0xABC, aptpl=True)
                     getattr(first, end)()
