@@ -323,6 +323,40 @@ def a_handler_that_lies_is_cut_off_with_a_reason():
             wait_for(lambda: tarn.descriptors() <= before, 10, f"no descriptor is left when it {name}")
 
 
+def never_reads(stream, device):
+    """Follows the protocol by polling, answers each command with unit attentions first, and leaves all wake-ups unread."""
+    ring, seen = write_once.Ring(stream), collections.Counter()
+    while True:
+        if ring.words[0] == ring.done:
+            time.sleep(0.0002)
+            continue
+        command = write_once.Command(ring, ring.submissions + ring.done % ring.slots * ring.entry)
+        ring.done += 1
+        seen[bytes(command.cdb)] += 1
+        if seen[bytes(command.cdb)] < 16:
+            ring.end(command, scsi.CHECK_CONDITION, sense=write_once.sense_data(scsi.UNIT_ATTENTION, 0x29, 0))
+        elif bytes(command.cdb[:3]) == b"\x12\1\0":
+            ring.end(command, 0, bytes([0, 0, 0, 70, 0, *range(0xB0, 0xB0 + 69)]))
+        else:
+            try:
+                ring.end(command, 0, device.execute(command.cdb, b""))
+            except write_once.Refused as refused:
+                ring.end(command, scsi.CHECK_CONDITION, sense=write_once.sense_data(*refused.args))
+
+
+@test
+def a_handler_that_reads_no_wake_up_holds_no_start_up():
+    """Its connection is full after some hundred bytes: its unit is not served, or is, and the disk beside it is served."""
+    with directory() as path, contextlib.closing(Liar(path)) as liar:
+        def serve(stream):
+            with contextlib.suppress(OSError, ValueError), stream:
+                never_reads(stream, liar.device)
+        liar.serve = serve
+        with gateway(path, retry=0) as tarn, iscsi.Session(tarn.port, target=IQN) as session:
+            session.clear_unit_attentions(DISK_LUN)
+            good(session, scsi.read10(0, 1), "the disk beside", lun=DISK_LUN, read=512)
+
+
 @test
 def a_handler_that_is_another_one_is_not_used():
     """Garbage, another version and another serial number leave the unit NOT READY with the reason, and the right one serves again."""

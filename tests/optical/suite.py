@@ -123,8 +123,8 @@ def ready(*sessions, luns=2):
 def a_machine_boots_from_the_disc():
     """A machine of QEMU, which logs in by itself, runs the program that a disc begins with."""
     with Drive() as tarn:
-        (tarn.dir / "a.iso").write_bytes(bootable())
-        tarn.run("lun", "load", "cd")
+        (tarn.dir / "boot.iso").write_bytes(bootable())
+        tarn.run("lun", "load", "cd", "boot.iso")
         out = tarn.dir / "serial"
         machine = subprocess.Popen(
             ["qemu-system-x86_64", "-nodefaults", "-display", "none", "-m", "64", "-serial", f"file:{out}", "-device", "virtio-scsi-pci",

@@ -52,18 +52,10 @@ pub(super) fn order(daemon: &Daemon, lun: &str, order: MediumOrder) -> Result<()
     if is_load && unit.store.at.place == StorePlace::Empty {
         return Err(empty(lun));
     }
-    let medium = daemon.plane.medium(served.index);
-    let is_out = !medium.is_in;
-    // A disc is exchanged under use, whatever has become of its file; nobody else says that it is another one now.
-    let is_disc = !unit.store.is_disk();
-    if is_load && is_disc && !is_out && !medium.prevented_by.is_empty() {
-        return Err(not_moved(
-            lun,
-            &MediumFailure::Prevented,
-            &medium.prevented_by,
-        ));
-    }
-    if is_load && (is_disc || is_out && daemon.is_replaced(unit, served)?) {
+    let is_out = !daemon.plane.medium(served.index).is_in;
+    // A disc whose file was replaced is exchanged under use.
+    let may_differ = is_load && (is_out || !unit.store.is_disk());
+    if may_differ && daemon.is_replaced(unit, served)? {
         daemon.reopen(lun, served.index, Acceptance::Anything)?;
         daemon.note_reopened(lun);
     }

@@ -348,6 +348,8 @@ mod tests {
         };
         assert_eq!((other.load(64), other.swap(64, 8)), (7, 7));
         assert_eq!((mapping.load(64), mapping.load(68)), (8, 0));
+        mapping.give_back();
+        assert_eq!((mapping.load(64), other.load(64)), (0, 0));
     }
 
     #[test]
