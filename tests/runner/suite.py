@@ -343,6 +343,7 @@ def a_stage_that_was_cut_off_has_failed():
             run = Run(some, stage("other"))
         equal((run.status, run.summary()["some"]), (1, (0, 2, 0, note)), rest)
         check("failed, in some:\nFAILED   b (" in run.output and "tried again" not in run.output, run.output)
+        check(f"failed, in some: {note}; its last lines:\n         " in run.output, run.output)
 
 
 # One test program of the fake cargo, which lists its tests, and then runs them as SAID says.
