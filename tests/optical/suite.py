@@ -12,11 +12,10 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
 import iscsi
 import scsi
+from disc import BLOCK, BLOCKS, MARKER, bootable, iso
 from harness import check, equal, main, test, wait_for
 from tarn import BINARY, IQN, Tarn, lun_section, run, target_section
 
-BLOCK = 2048
-BLOCKS = 400
 DVD_BYTES = 1 << 30
 FIRST, OTHER = "iqn.2026-11.example:first", "iqn.2026-11.example:other"
 DONE, WRONG, CONFLICT, REFUSED = 0, 2, 6, 7
@@ -27,33 +26,6 @@ NO_MEDIUM = (scsi.NOT_READY, (0x3A, 0))
 NOW_READY = (scsi.UNIT_ATTENTION, (0x28, 0))
 REMOVAL_WANTED = (scsi.UNIT_ATTENTION, (0x5A, 1))
 PREVENTED = (scsi.ILLEGAL_REQUEST, (0x53, 2))
-
-
-def iso(fill, blocks=BLOCKS):
-    """The least that is a file system of a CD: a primary volume descriptor and its end. Every other block is of one byte."""
-    image = bytearray(bytes([fill]) * (BLOCK * blocks))
-    image[16 * BLOCK:17 * BLOCK] = (b"\x01CD001\x01" + b"\0" * 33 + f"DISC{fill:02X}".encode().ljust(32)).ljust(BLOCK, b"\0")
-    image[17 * BLOCK:18 * BLOCK] = b"\xffCD001\x01".ljust(BLOCK, b"\0")
-    return bytes(image)
-
-
-MARKER = b"booted from a disc of Tarn"
-
-
-def bootable():
-    """A disc that writes MARKER to the first serial port when it is booted. El Torito specification 1.0: a boot record that leads to
-    a catalogue, whose first entry is a program of 512 bytes, without emulation of a floppy."""
-    image = bytearray(iso(0))
-    image[17 * BLOCK:19 * BLOCK] = (b"\0CD001\1" + b"EL TORITO SPECIFICATION".ljust(64, b"\0") + struct.pack("<I", 19)).ljust(BLOCK, b"\0") \
-        + b"\xffCD001\1".ljust(BLOCK, b"\0")
-    entry = struct.pack("<HH24sHBB", 1, 0, b"", 0, 0x55, 0xAA)
-    total = sum(struct.unpack("<16H", entry))
-    image[19 * BLOCK:19 * BLOCK + 64] = struct.pack("<HH24sHBB", 1, 0, b"", -total & 0xFFFF, 0x55, 0xAA) \
-        + struct.pack("<BBHBBHI20x", 0x88, 0, 0, 0, 0, 1, 20)
-    # xor ax, ax; mov ds, ax; mov si, text; next: lodsb; test al, al; jz end; mov dx, 3f8h; out dx, al; jmp next; end: hlt; jmp end
-    code = bytes.fromhex("31c08ed8be157cac84c07406baf803eeebf5f4ebfd") + MARKER + b"\r\n\0"
-    image[20 * BLOCK:20 * BLOCK + len(code)] = code
-    return bytes(image)
 
 
 class Drive(Tarn):
@@ -127,7 +99,7 @@ def a_machine_boots_from_the_disc():
         tarn.run("lun", "load", "cd", "boot.iso")
         out = tarn.dir / "serial"
         machine = subprocess.Popen(
-            ["qemu-system-x86_64", "-nodefaults", "-display", "none", "-m", "64", "-serial", f"file:{out}", "-device", "virtio-scsi-pci",
+            ["qemu-system-x86_64", "-nodefaults", "-no-reboot", "-display", "none", "-m", "64", "-serial", f"file:{out}", "-device", "virtio-scsi-pci",
              "-drive", f"file=iscsi://127.0.0.1:{tarn.port}/{IQN}/0,if=none,id=cd,format=raw,readonly=on", "-device", "scsi-cd,drive=cd"],
             stdin=subprocess.DEVNULL)
         try:

@@ -12,6 +12,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "lib"))
+import disc
 import harness
 from tarn import BINARY, IQN, Tarn
 
@@ -58,6 +59,9 @@ IPXE_CONFIG = f"""
 [[lun]]
 id = "disk"
 store = "mem:64M"
+[[lun]]
+id = "disc"
+store = "cdrom:{{dir}}/boot.iso"
 [[user]]
 name = "{CHAP_USER}"
 secret_file = "{{dir}}/secret"
@@ -69,20 +73,22 @@ luns = [{{ lun = 0, id = "disk" }}]
 name = "{IQN}:chap"
 portals = ["127.0.0.1:{{port}}"]
 auth = ["{CHAP_USER}"]
-luns = [{{ lun = 0, id = "disk" }}]
+luns = [{{ lun = 0, id = "disk" }}, {{ lun = 1, id = "disc" }}]
 """
 
 
 def ipxe():
-    """The iPXE firmware logs in and opens the unit, without and with CHAP. Returns (passed, failed)."""
+    """The iPXE firmware logs in and opens the unit, without and with CHAP, and starts a disc. Returns (passed, failed)."""
     tarn = Tarn(config=IPXE_CONFIG)
     tarn.secret("secret", CHAP_SECRET)
+    (tarn.dir / "boot.iso").write_bytes(disc.bootable())
     with tarn:
-        cases = ([tarn.port, IQN, 0], [tarn.port, f"{IQN}:chap", 0, CHAP_USER, CHAP_SECRET])
+        cases = {"without CHAP": [tarn.port, IQN, 0], "with CHAP": [tarn.port, f"{IQN}:chap", 0, CHAP_USER, CHAP_SECRET],
+                 "from a disc": ["--boot", disc.MARKER.decode(), tarn.port, f"{IQN}:chap", 1, CHAP_USER, CHAP_SECRET]}
         passed = 0
-        for case in cases:
+        for name, case in cases.items():
             ok = subprocess.run([HERE / "ipxe-check", *map(str, case)], check=False).returncode == 0
-            print(f"{'ok' if ok else 'FAILED':8} ipxe {'with CHAP' if len(case) > 3 else 'without CHAP'}", flush=True)
+            print(f"{'ok' if ok else 'FAILED':8} ipxe {name}", flush=True)
             passed += ok
     return passed, len(cases) - passed
 
