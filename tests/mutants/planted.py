@@ -36,6 +36,8 @@ pub(crate) fn mutant(name: &str) -> bool {
     CHOSEN.get_or_init(|| std::env::var("TARN_MUTANT").unwrap_or_default()) == name
 }
 '''
+# Functions, by file and name, that call one which asks for a mutant, as the compiler named them.
+NOT_CONSTANT = set()
 # The head of a function on a line of its own.
 HEADS = re.compile(r"^ *(?:pub(?:\([a-z ]+\))? )?(?:const )?fn (\w+)", re.M)
 
@@ -59,22 +61,36 @@ def with_switches(crate, texts):
 
 
 def not_constant(texts):
-    """The functions of a crate that ask which mutant is switched on cannot be constant, and so those that call them. Nothing moves:
-    the places of errors count bytes."""
-    asks = r'crate::mutant\("'
-    while asks:
-        names = set()
-        for path, text in texts.items():
-            bounds = [match.start() for match in HEADS.finditer(text)] + [len(text)]
-            pieces = [text[:bounds[0]]]
-            for begin, end in zip(bounds, bounds[1:]):
-                head, piece = HEADS.match(text, begin), text[begin:end]
-                if "const fn" in head.group() and re.search(asks, text[head.end():end]):
-                    names.add(head.group(1))
-                    piece = piece.replace("const fn", "      fn", 1)
-                pieces.append(piece)
-            texts[path] = "".join(pieces)
-        asks = "|".join(rf"\b{name}\(" for name in sorted(names))
+    """The functions that ask which mutant is switched on cannot be constant, nor can those that the compiler named. Nothing moves: the
+    places of errors count bytes."""
+    for path, text in texts.items():
+        bounds = [match.start() for match in HEADS.finditer(text)] + [len(text)]
+        pieces = [text[:bounds[0]]]
+        for begin, end in zip(bounds, bounds[1:]):
+            head, piece = HEADS.match(text, begin), text[begin:end]
+            if 'crate::mutant("' in piece or (path, head.group(1)) in NOT_CONSTANT:
+                piece = head.group().replace("const fn", "      fn", 1) + piece[len(head.group()):]
+            pieces.append(piece)
+        texts[path] = "".join(pieces)
+
+
+def made_not_constant(errors):
+    """Whether errors are about constant functions that call one which is none: these are none any more, in the copy and later."""
+    named = set()
+    for error in errors:
+        if (error["message"].get("code") or {}).get("code") != "E0015":
+            continue
+        for span in [span for span in error["message"]["spans"] if span["is_primary"]]:
+            text = (TREE / span["file_name"]).read_bytes()[:span["byte_start"]].decode()
+            heads = list(HEADS.finditer(text))
+            if heads and "const fn" in heads[-1].group():
+                named.add((span["file_name"], heads[-1].group(1)))
+    NOT_CONSTANT.update(named)
+    texts = {path: (TREE / path).read_text() for path, _ in named}
+    not_constant(texts)
+    for path, text in texts.items():
+        (TREE / path).write_text(text)
+    return bool(named)
 
 
 def copy_tree(files):
@@ -97,6 +113,14 @@ def copy_tree(files):
 def build(crates, wanted):
     """Compiles the copy: the tests of crates and the wanted programs. Gives the test programs of each crate, that of its library
     first, the wanted programs by name, and the errors as the compiler reports them."""
+    while True:
+        tests, programs, errors = compiled(crates, wanted)
+        if not made_not_constant(errors):
+            return tests, programs, errors
+
+
+def compiled(crates, wanted):
+    """As build, once."""
     packages = [word for crate in sorted({*crates, *wanted}) for word in ("--package", crate)]
     place = ["--profile", PROFILE, "--target-dir", str(PLACE / "build"), "--message-format=json"]
     done = subprocess.run(["cargo", "test", "--no-run", *packages, *place], cwd=TREE, text=True, stdout=subprocess.PIPE)
