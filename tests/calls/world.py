@@ -236,11 +236,12 @@ class World(Tarn):
         def common(name):
             return re.sub(r"history/[^/]+/", "history/", re.sub(r"units/(\w+)/", unit, name))
         files = [str(path.relative_to(self.dir)) for path in self.dir.rglob("*") if not path.is_dir()]
-        # Events and figures are saved at any time. The state of a LUN that there is no more stays, for `tarn state prune`.
+        # Events and figures are saved at any time, under another name first. The state of a LUN that there is no more stays, for
+        # `tarn state prune`.
         own, any_time = ("log", "out", "changed.toml"), ("events.next", "figures")
         return {
             "file": self.plain((self.dir / "tarn.toml").read_text()),
-            "files": sorted(name for name in map(common, files) if name not in own and not name.endswith(any_time)
+            "files": sorted(name for name in map(common, files) if name not in own and not name.removesuffix(".tarn-new").endswith(any_time)
                             and not name.startswith("state/units/gone/")),
         }
 
