@@ -321,6 +321,15 @@ def a_test_that_fails_again_has_failed():
 
 
 @test
+def a_page_of_the_console_that_fails_is_named():
+    """Its tests are sentences, and say why in lines of their own; they are not tried again."""
+    said = "echo 'ok    one'; echo 'FAIL  a page fits'; echo '      it is too wide'; echo '= 1 passed, 1 failed, 0 skipped'; exit 1"
+    run = Run(stage("console", said, whole=False), stage("other"))
+    end = run.output.rpartition(" min\n\n")[2]
+    equal(end, "failed, in console:\nFAIL  a page fits\n      it is too wide\n\n2 passed, 1 failed\n", "what stands at the end")
+
+
+@test
 def many_failures_are_no_accident():
     """More than a few are not tried again; and neither is a run where something else failed, too."""
     many = {f"t{n}": 1 for n in range(runner.UNSTABLE_MOST + 1)}

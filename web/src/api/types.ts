@@ -532,7 +532,7 @@ export interface Logins {
 
 /** A logical unit. */
 export interface Lun {
-  /** Size of a logical block. */
+  /** Size of a logical block; 0 of a device of others, which says that itself. */
   block_bytes: number;
   /** `writeback`, `writethrough` or `direct`; absent where there is nothing to cache. */
   cache?: string;
