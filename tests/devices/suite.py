@@ -243,6 +243,20 @@ def a_disk_of_others_is_read_and_written_as_it_is():
 
 
 @test
+def a_read_that_the_other_sends_in_several_bursts_arrives_whole():
+    """tgt sends more than its MaxBurstLength of 256 KiB without a pause: a megabyte comes, also beside others."""
+    with directory() as path, tgt.tgt(path) as daemon:
+        image = path / "disk.img"
+        data = b"".join(number.to_bytes(4, "big") * 128 for number in range(4096))
+        image.write_bytes(data)
+        daemon.serve(image)
+        with gateway(daemon) as tarn, initiator(tarn) as session:
+            tasks = [session.start(scsi.read10(number * 512, 2048), read=1 << 20) for number in range(4)]
+            for number, task in enumerate(tasks):
+                check(session.finish(task).data == data[number << 18:][:1 << 20], f"the megabyte at {number << 18} is another")
+
+
+@test
 def what_a_device_cannot_be_is_refused_with_place_and_remedy():
     """A device of others is no disk: no NBD server, log, quota or snapshot of it."""
     store = "scsi:iscsi://127.0.0.1:1/iqn.2026-11.example:none/0"
