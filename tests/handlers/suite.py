@@ -377,6 +377,19 @@ def a_handler_that_is_another_one_is_not_used():
 
 
 @test
+def a_handler_keeps_no_other_out_by_what_it_says():
+    """Two have one serial number: nobody need believe either, and both are served, each by its own socket."""
+    with directory() as one, directory() as two, contextlib.closing(Liar(one)) as first, contextlib.closing(Liar(two)) as second:
+        second.device.serial = first.device.serial
+        luns = [lun_section(name, f"handler:{path}/socket") for name, path in (("first", one), ("second", two))]
+        with Tarn(config="".join(luns) + target_section("first", "second")) as tarn, initiator(tarn) as session:
+            for lun in (0, 1):
+                good(session, scsi.write10(0, 1), f"a write to the handler {lun}", write=block(7 + lun), lun=lun)
+            for lun in (0, 1):
+                equal(good(session, scsi.read10(0, 1), read=512, lun=lun).data, block(7 + lun), f"what the handler {lun} has")
+
+
+@test
 def what_a_handler_cannot_be_is_refused_with_place_and_remedy():
     """No socket, no handler behind it, an option of disks, and a server of NBD."""
     with directory() as path:
