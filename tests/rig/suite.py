@@ -3,6 +3,7 @@
 
     suite.py [SCENARIO...]      by the beginning of their names, such as 02 or ipxe; all without one
 """
+import collections
 import os
 import pathlib
 import re
@@ -19,6 +20,8 @@ from tarn import BINARY, IQN, Tarn
 # What needs a kernel later than that of the release: ublk. They run in a guest of their own, or without ublk where its packages
 # cannot be had.
 BACKPORTS = ("16-attach",)
+# So many lines of a scenario that failed are shown again.
+LINES = 25
 CACHE = os.environ.get("XDG_CACHE_HOME") or str(pathlib.Path.home() / ".cache")
 
 
@@ -35,23 +38,36 @@ def scenarios(names, kernel):
             print("skipped  ublk: the guest's image with a later kernel cannot be built", flush=True)
             passed, failed, skipped = scenarios(names, "stable")
             return passed, failed, skipped + 1
-        print(f"FAILED   the guest's image cannot be built, kernel: {kernel}")
+        for name in names:
+            name_failed(name, f"the guest's image cannot be built, kernel: {kernel}")
         return 0, len(names), 0
     how = ["-v", "-k", "--kernel", kernel, "-e", "WANTS_UBLK=1" if kernel == "backports" else "WANTS_UBLK="]
     process = subprocess.Popen([HERE / "check", *how, HERE / "targets/tarn.sh", *names], stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT, text=True, errors="replace",
                                env={**os.environ, "T_ALL_COMMANDS": "1", "T_OLD": BINARY, "T_NEW": BINARY})
-    words = []
+    said, ends, name = collections.defaultdict(list), [], names[0]
     for line in process.stdout:
         print(line, end="", flush=True)
-        words += re.findall(r"^(PASS|FAIL|SKIP|NOT RUN)\b.*\.sh$", line)
+        if begins := re.match(r"=== (\S+)\.sh ", line):
+            name = begins[1]
+        said[name].append(line.rstrip())
+        ends += re.findall(r"^(PASS|FAIL|SKIP|NOT RUN)\b.* (\S+)\.sh$", line)
     status = process.wait()
-    if len(names) == 1 and not words:        # with one script there is no table
-        words = ["PASS" if status == 0 else "SKIP" if status == 77 else "FAIL"]
-    if not words:
+    if len(names) == 1 and not ends:        # with one script there is no table
+        ends = [("PASS" if status == 0 else "SKIP" if status == 77 else "FAIL", name)]
+    if not ends:
         return 0, 1, 0
+    for word, name in ends:
+        if word not in ("PASS", "SKIP"):
+            name_failed(name, f"{word}, kernel: {kernel}", said[name])
+    words = [word for word, _ in ends]
     passed, skipped = words.count("PASS"), words.count("SKIP")
     return passed, len(words) - passed - skipped, skipped
+
+
+def name_failed(name, why, lines=()):
+    """Names what failed with its last lines, as tests/run reads it."""
+    print("\n         ".join([f"FAILED   {name} ({why})", *lines[-LINES:]]), flush=True)
 
 
 CHAP_USER, CHAP_SECRET = "firmware", "firmware-secret-01"
@@ -88,7 +104,10 @@ def ipxe():
         passed = 0
         for name, case in cases.items():
             ok = subprocess.run([HERE / "ipxe-check", *map(str, case)], check=False).returncode == 0
-            print(f"{'ok' if ok else 'FAILED':8} ipxe {name}", flush=True)
+            if ok:
+                print(f"ok       ipxe ({name})", flush=True)
+            else:
+                name_failed("ipxe", name)
             passed += ok
     return passed, len(cases) - passed
 
