@@ -31,6 +31,7 @@ write_once = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(write_once)
 
 WRITE_PROTECTED, TERMINATED, INTERNAL_RESET = (0x27, 0x00), (0x00, 0x06), (0x29, 0x04)
+MANUAL_INTERVENTION = (0x04, 0x03)
 ABORTED_COMMAND, NOT_READY, DATA_PROTECT = 0x0B, 2, 7
 ABORT_TASK, FUNCTION_REJECTED, BLOCKS = 1, 255, 4096
 LIE_AT, HANDLER_LUN, DISK_LUN = 666, 0, 1
@@ -387,6 +388,25 @@ def a_handler_keeps_no_other_out_by_what_it_says():
                 good(session, scsi.write10(0, 1), f"a write to the handler {lun}", write=block(7 + lun), lun=lun)
             for lun in (0, 1):
                 equal(good(session, scsi.read10(0, 1), read=512, lun=lun).data, block(7 + lun), f"what the handler {lun} has")
+
+
+@test
+def a_handler_that_is_not_there_at_the_start_is_not_ready():
+    """Its unit has no type yet: all commands but INQUIRY, REPORT LUNS and REQUEST SENSE end with NOT READY until it is found."""
+    with directory() as path, write_once_process(path) as process, gateway(path) as tarn:
+        equal(tarn.terminate(), 0, "exit code")
+        process.kill()
+        tarn.start()
+        with initiator(tarn) as session:
+            for cdb, room in ((scsi.test_unit_ready(), 0), (scsi.read10(0, 1), 512), (scsi.read_capacity16(), 32)):
+                sense = session.command(cdb, read=room).sense
+                equal((sense.key, sense.code), (NOT_READY, MANUAL_INTERVENTION), f"command {cdb[0]:02x}h")
+            good(session, scsi.inquiry(), read=255)
+            good(session, scsi.read10(0, 1), "the disk beside", lun=DISK_LUN, read=512)
+            process.start()
+            wait_for(lambda: not tarn.api().get("luns/device").get("trouble"), 30, "it is served")
+        with initiator(tarn) as session:
+            equal(scsi.capacity(session), (BLOCKS, 512), "READ CAPACITY(16)")
 
 
 @test

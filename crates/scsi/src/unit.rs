@@ -414,7 +414,8 @@ impl LogicalUnit {
     /// Decides whether a command may run: operation code, then what [`Gate::admit`] looks at.
     #[inline]
     fn admit(&mut self, slot: NexusSlot, cdb: &Cdb) -> Result<&'static CommandSpec, Outcome> {
-        let spec = commands::find(cdb, &self.features).map_err(Outcome::check)?;
+        let found = commands::find(cdb, &self.features);
+        let spec = found.map_err(|refusal| self.without_row(refusal))?;
         let attached = self
             .attached
             .get_mut(slot.0)
@@ -422,6 +423,15 @@ impl LogicalUnit {
             .ok_or_else(|| Outcome::check(report::no_such_unit()))?;
         attached.admit(spec, cdb, &self.shared, self.device.is_read_only())?;
         Ok(spec)
+    }
+
+    /// The answer to a command that has no row: a device of others that was not found yet, and has no type so far, may
+    /// have it.
+    #[cold]
+    fn without_row(&self, refusal: Sense) -> Outcome {
+        let may_come = self.device.is_foreign();
+        let not_ready = may_come.then(|| self.shut.not_ready(&self.shared));
+        Outcome::check(not_ready.flatten().unwrap_or(refusal))
     }
 
     #[inline]

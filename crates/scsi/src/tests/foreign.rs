@@ -337,6 +337,29 @@ fn what_has_no_row_is_refused_and_vendor_commands_only_pass_if_they_may() {
     assert_eq!(sense(&send(&mut rig, at, &firmware, &[0; 4])), (5, 0x20, 0));
 }
 
+/// It counts as a processor, which has no REWIND.
+#[test]
+fn a_device_that_was_not_found_yet_has_all_commands_and_is_not_ready() {
+    let mut profile = of_type(DeviceType::Processor);
+    profile.foreign = Some(Arc::default());
+    let (mut rig, at) = Rig::ready(profile);
+    rig.cores[at.0].set_held_elsewhere(true);
+    let read_capacity = [0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let long = [0x7f; 32];
+    for cdb in [&TEST_UNIT_READY[..], &REWIND, &read_capacity, &long] {
+        assert_eq!(
+            sense(&run(&mut rig, at, cdb)),
+            (2, 0x04, 0x03),
+            "{cdb:02x?}"
+        );
+    }
+    assert_eq!(data(rig.run(at, &[0x12, 0, 0, 0, 96, 0], &[])).len(), 36);
+    data(rig.run(at, &[0xa0, 0, 0, 0, 0, 0, 0, 0, 0, 64, 0, 0], &[]));
+    assert_eq!(rig.device.opcodes(), []);
+    rig.cores[at.0].set_held_elsewhere(false);
+    assert_eq!(sense(&run(&mut rig, at, &REWIND)), (5, 0x20, 0));
+}
+
 #[test]
 fn inquiry_is_of_the_device_with_what_is_of_tarn() {
     let (mut rig, [at, ..]) = tape();
