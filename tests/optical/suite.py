@@ -155,7 +155,7 @@ def a_large_file_is_a_dvd():
 @test
 def another_disc_comes_under_use():
     """28h/00h for every nexus; sessions and the RESERVE of another initiator stay; the configuration has the new disc, and a restart
-    serves it. What is already in comes in no second time."""
+    serves it. The same file once more is no change of the configuration."""
     with Drive() as tarn, tarn.login() as a, tarn.login(OTHER) as b:
         ready(a, b)
         good(b.command(scsi.reserve6()), "RESERVE")
@@ -173,11 +173,42 @@ def another_disc_comes_under_use():
         equal(tarn.lun()["spec"]["store"], "cdrom:b.iso", "the configuration")
         equal(tarn.api().get("status")["revision"], 2, "a change like others")
         tarn.run("lun", "load", "cd", "b.iso")
-        good(a.command(scsi.test_unit_ready()), "a disc that is in")
+        equal(tarn.api().get("status")["revision"], 2, "no change")
+        equal(sense(a, scsi.test_unit_ready()), NOW_READY, "the file may have changed")
+        holds(a, 0xB2)
         tarn.again()
         with tarn.login() as c:
             ready(c)
             holds(c, 0xB2)
+
+
+@test
+def a_file_that_was_changed_is_another_disc_after_a_bare_load():
+    """Written in place or replaced, in the drive or out of it, larger, smaller or as large: contents and size are the new ones, and
+    every nexus gets 28h/00h. An initiator that prevents the removal is named, and keeps its disc."""
+    with Drive() as tarn, tarn.login() as a, tarn.login(OTHER) as b:
+        ready(a, b)
+        file, revision = tarn.dir / "a.iso", tarn.api().get("status")["revision"]
+        for blocks, is_replaced, is_out in ((300, False, False), (500, False, False), (500, False, True), (400, True, False)):
+            fill, inode = 0xA2 + blocks // 100 + is_out, file.stat().st_ino
+            if is_out:
+                tarn.run("lun", "eject", "cd")
+            target = tarn.dir / "next.iso" if is_replaced else file
+            target.write_bytes(iso(fill, blocks))
+            target.rename(file)
+            equal(file.stat().st_ino != inode, is_replaced, "another inode")
+            tarn.run("lun", "load", "cd")
+            for session in (a, b):
+                equal(sense(session, scsi.test_unit_ready()), NOW_READY, f"a disc of {blocks} blocks")
+                holds(session, fill)
+                capacity = good(session.command(struct.pack(">B9x", 0x25), read=8)).data
+                equal(struct.unpack(">II", capacity), (blocks - 1, BLOCK), "its capacity")
+            equal(tarn.lun()["size_bytes"], blocks * BLOCK, "its size")
+        equal(tarn.api().get("status")["revision"], revision, "no change of the configuration")
+        good(b.command(prevent(True)), "PREVENT")
+        check(OTHER in tarn.run("lun", "load", "cd", code=CONFLICT), "who prevents it is named")
+        for session in (a, b):
+            good(session.command(scsi.test_unit_ready()), "the disc that is in")
 
 
 @test

@@ -623,16 +623,20 @@ pub(super) fn look_again(
         .map_or(Ok(kept), |(_, error)| Err(error))
 }
 
-/// Whether an open store is what its place leads to.
+/// Whether an open store is what its place leads to, and stays open. A disc that an administrator loads is opened
+/// again: the same file may have another size and other contents.
 ///
 /// # Errors
 ///
 /// That is not known, and what is there is wanted, whatever it is. Otherwise the open one stays.
-fn is_at_place(
+fn stays_open(
     store: &dyn SharedStore,
     (spec, place): (&StoreSpec, &Place),
     opener: &Opener,
 ) -> Result<bool, StartError> {
+    if !spec.is_disk() && opener.acceptance == Acceptance::Anything {
+        return Ok(false);
+    }
     let Some((path, _)) = spec.at.node() else {
         return Ok(!store.is_outdated());
     };
@@ -667,7 +671,7 @@ pub(super) fn look_at_reopened(
         let (opener, expected, open) = (means.opener.clone(), expected.clone(), open.next());
         on_thread(part, &means.patience, move |spec, place| {
             let found = match open {
-                Some(store) if is_at_place(&*store, (spec, place), &opener)? => Found::ready(store),
+                Some(store) if stays_open(&*store, (spec, place), &opener)? => Found::ready(store),
                 Some(_) | None => look_expected(spec, place, &opener, &expected)?,
             };
             Ok((found, locate_store(spec, place)?))

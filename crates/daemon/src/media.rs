@@ -52,10 +52,14 @@ pub(super) fn order(daemon: &Daemon, lun: &str, order: MediumOrder) -> Result<()
     if is_load && unit.store.at.place == StorePlace::Empty {
         return Err(empty(lun));
     }
-    let is_out = !daemon.plane.medium(served.index).is_in;
-    // A disc whose file was replaced is exchanged under use.
-    let may_differ = is_load && (is_out || !unit.store.is_disk());
-    if may_differ && daemon.is_replaced(unit, served)? {
+    let (now, is_drive) = (daemon.plane.medium(served.index), !unit.store.is_disk());
+    if is_load && is_drive && now.is_in && !now.prevented_by.is_empty() {
+        let prevented = MediumFailure::Prevented;
+        return Err(not_moved(lun, &prevented, &now.prevented_by));
+    }
+    // The file of a disc may have been written in place, which nothing shows: a load says that it was.
+    let may_differ = is_load && (!now.is_in || is_drive);
+    if may_differ && (daemon.is_replaced(unit, served)? || is_drive) {
         daemon.reopen(lun, served.index, Acceptance::Anything)?;
         daemon.note_reopened(lun);
     }
