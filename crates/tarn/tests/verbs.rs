@@ -181,6 +181,31 @@ fn lasting_word(word: &str) -> String {
     }
 }
 
+/// The machine may have findings of its own, so the text is compared with what the same daemon gives as JSON.
+#[test]
+fn doctor_says_all_is_well_only_where_nothing_is_found() {
+    let daemon = Daemon::new();
+    let check = |is_bad_for_certain: bool| {
+        let (json, text) = (daemon.run("doctor --json"), daemon.run("doctor"));
+        let found = json.matches("\"severity\"").count();
+        assert_eq!(text.starts_with("nothing found: all is well"), found == 0);
+        let remedies = text.lines().filter(|line| line.starts_with("    "));
+        assert_eq!(remedies.count(), found, "{text}");
+        let is_bad = ["warning", "error"].map(|word| format!("\"severity\": \"{word}\""));
+        let is_bad = is_bad.iter().any(|word| json.contains(word));
+        assert!(is_bad || !is_bad_for_certain, "{json}");
+        assert!(!text.contains("[exit"), "{text}");
+        let asked = daemon.run("doctor --exit-code");
+        assert_eq!(asked.ends_with("[exit 10]\n"), is_bad, "{asked}");
+    };
+    check(false);
+    // A disc with a rest behind its last block.
+    let disc = daemon.scratch.path().join("disc.iso");
+    fs::write(disc, [0; 2048 * 100 + 1]).unwrap();
+    daemon.run("lun add cd cdrom:disc.iso");
+    check(true);
+}
+
 #[test]
 fn verbs_print_what_is_written() {
     let path = format!("{}/tests/verbs.txt", env!("CARGO_MANIFEST_DIR"));
