@@ -863,6 +863,7 @@ def metrics_are_what_prometheus_reads():
         labels = f'lun="disk",initiator="{session.initiator}",operation="read"'
         for line in (f"tarn_scsi_commands_total{{{labels}}} 5", f"tarn_scsi_bytes_total{{{labels}}} 20480"):
             check(line in text, f"{line} is not in:\n{text}")
+        check('\ntarn_lun_info{lun="disk",type="disk"} 1\n' in text, f"no type of the disk in:\n{text}")
         done = subprocess.run(["promtool", "check", "metrics"], input=body, capture_output=True, timeout=30)
         equal((done.returncode, done.stdout.decode(), done.stderr.decode()), (0, "", ""), "promtool")
         accept = "application/openmetrics-text;version=1.0.0"

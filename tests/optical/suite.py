@@ -135,6 +135,9 @@ def a_file_is_a_disc_in_a_drive():
         equal((shown["type"], shown["kind"], shown["block_bytes"], shown["size_bytes"], shown["medium"]),
               ("cdrom", "cdrom", BLOCK, BLOCKS * BLOCK, {"loaded": True, "prevented_by": []}), "what administrators see")
         equal(tarn.lun("stick")["type"], "disk", "the type of a disk")
+        metrics = tarn.api().good("GET", "/metrics").body.decode()
+        for lun, kind in ((shown["spec"]["id"], "cdrom"), ("stick", "disk")):
+            check(f'\ntarn_lun_info{{lun="{lun}",type="{kind}"}} 1\n' in metrics, f"the metric has no type of {lun}")
 
 
 @test

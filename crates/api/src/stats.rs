@@ -149,6 +149,10 @@ pub struct Space {
 pub struct LunSpace {
     /// The unit.
     pub lun: String,
+    /// What it is for initiators, as `type` of `/luns`.
+    #[serde(default, rename = "type")]
+    #[schema(required = true)]
+    pub device_type: String,
     /// What initiators see.
     pub size_bytes: u64,
     /// What its files take where they are; `None` where it has none, or nothing is known yet.

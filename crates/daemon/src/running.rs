@@ -94,6 +94,11 @@ impl RunningUnit {
         }
     }
 
+    /// What it is for initiators, where the configuration has it as `unit`.
+    pub(crate) fn device_type(&self, unit: &config::Unit) -> DeviceType {
+        device_type(Some(unit), foreign(Some(unit), &self.store).as_deref())
+    }
+
     /// The same, as what a served unit becomes with another medium, if it can be that.
     pub(super) fn in_place_of(self, served: Option<&Self>) -> Self {
         let fits = |served: &&Self| {

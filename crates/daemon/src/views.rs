@@ -22,7 +22,7 @@ use super::doctor::{self, Hindrance, Inquirer};
 use super::effect::{Consequence, PlannedStep};
 use super::hyperscsi::{group_of, hyperscsi_places};
 use super::opened::OpenStore;
-use super::running::{Running, device_type, foreign};
+use super::running::Running;
 use super::{reservations, stats};
 
 /// What answers call the protocols.
@@ -221,9 +221,7 @@ pub(super) fn luns(in_force: &InForce, plane: &Handle) -> Vec<view::Lun> {
             view::Lun {
                 spec,
                 kind: kind(&unit.store, served.location.as_ref()).to_owned(),
-                device_type: device_type(Some(unit), foreign(Some(unit), &served.store).as_deref())
-                    .word()
-                    .to_owned(),
+                device_type: served.device_type(unit).word().to_owned(),
                 size_bytes: capabilities.size_bytes,
                 block_bytes: match served.store.device() {
                     None => capabilities.block_bytes,

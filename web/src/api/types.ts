@@ -626,6 +626,8 @@ export interface LunSpace {
   lun: string;
   /** What initiators see. */
   size_bytes: number;
+  /** What it is for initiators, as `type` of `/luns`. */
+  type: string;
 }
 
 /** `[[lun]]`: a logical unit. */

@@ -101,6 +101,8 @@ pub(super) enum Samples {
     OfStoreErrors(fn(&StoreErrors) -> Value),
     /// One for each kind of frame of HyperSCSI, of event, or place.
     OfHyperscsi(fn(&Hyperscsi, usize) -> Option<(&str, u64)>),
+    /// One for each unit, with text in the labels.
+    OfEachLun(fn(&LunSpace) -> Vec<String>),
     /// One for each unit, where it is known.
     OfLuns(fn(&LunSpace) -> Option<Value>),
     /// One for each file system with files of units.
@@ -239,6 +241,9 @@ pub(super) static METRICS: &[Metric] = &[
     Metric::new(Kind::Counter, "tarn_store_errors", "", &["lun", "errno"],
         "SCSI commands that failed because of the store of a unit.",
         Samples::OfStoreErrors(|errors| Value::Count(errors.count))),
+    Metric::new(Kind::Info, "tarn_lun", "", &["lun", "type"],
+        "A unit; type is what it is for initiators: disk, cdrom, tape, changer, or another word of `tarn lun list`.",
+        Samples::OfEachLun(|lun| vec![lun.lun.clone(), lun.device_type.clone()])),
     Metric::new(Kind::Gauge, "tarn_lun_size_bytes", "bytes", &["lun"],
         "The size of a unit, as initiators see it.",
         Samples::OfLuns(|lun| Some(Value::Count(lun.size_bytes)))),

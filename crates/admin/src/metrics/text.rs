@@ -157,6 +157,7 @@ fn write_sample(out: &mut String, metric: &Metric, number: usize, all: &Snapshot
         | Samples::OfStores(_)
         | Samples::OfStoreErrors(_)
         | Samples::OfHyperscsi(_)
+        | Samples::OfEachLun(_)
         | Samples::OfLuns(_)
         | Samples::OfFileSystems(_) => return write_of_stores(&mut sample, number, all),
         Samples::OfSessions(read) => {
@@ -223,6 +224,12 @@ fn write_of_stores(sample: &mut Sample<'_>, number: usize, all: &Snapshot) -> bo
                 return false;
             };
             sample.value(&[label], Value::Count(count));
+        }
+        Samples::OfEachLun(read) => {
+            let Some(lun) = all.space.luns.get(number) else {
+                return false;
+            };
+            sample.info(&read(lun));
         }
         Samples::OfLuns(read) => {
             let Some(lun) = all.space.luns.get(number) else {

@@ -115,6 +115,7 @@ impl Doctor {
                 .reduce(u64::saturating_add);
             LunSpace {
                 lun,
+                device_type: served.device_type(unit).word().to_owned(),
                 size_bytes: served.store.capabilities().size_bytes,
                 allocated_bytes: taken,
             }

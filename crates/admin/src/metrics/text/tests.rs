@@ -109,13 +109,14 @@ fn hyperscsi() -> Hyperscsi {
 
 /// A file that takes little and may take more than there is, and a disk of which nothing is known.
 fn space() -> Space {
-    let lun = |lun: &str, allocated_bytes| LunSpace {
+    let lun = |lun: &str, device_type: &str, allocated_bytes| LunSpace {
         lun: lun.to_owned(),
+        device_type: device_type.to_owned(),
         size_bytes: 1 << 30,
         allocated_bytes,
     };
     Space {
-        luns: vec![lun("raw", None), lun("thin", Some(4096))],
+        luns: vec![lun("raw", "tape", None), lun("thin", "disk", Some(4096))],
         file_systems: vec![FileSystemSpace {
             path: "/srv/a.img".to_owned(),
             size_bytes: 1000,
@@ -143,6 +144,8 @@ fn findings_and_failures_are_counted_by_unit_and_space_is_given_where_it_is_know
         "tarn_findings{rule=\"store-error\",severity=\"error\",lun=\"a\"} 2",
         "tarn_findings{rule=\"store-error\",severity=\"error\",lun=\"b\"} 1",
         "tarn_store_errors_total{lun=\"disk 0\",errno=\"ENOSPC\"} 4",
+        "tarn_lun_info{lun=\"raw\",type=\"tape\"} 1",
+        "tarn_lun_info{lun=\"thin\",type=\"disk\"} 1",
         "tarn_lun_size_bytes{lun=\"raw\"} 1073741824",
         "tarn_lun_allocated_bytes{lun=\"thin\"} 4096",
         "tarn_filesystem_promised_bytes{path=\"/srv/a.img\"} 11",
