@@ -37,6 +37,8 @@ mod places;
 mod plain;
 mod random;
 mod ready;
+#[cfg(test)]
+mod rights;
 mod route;
 mod routes;
 mod serve;
