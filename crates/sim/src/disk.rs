@@ -69,6 +69,10 @@ struct State {
     /// Blocks of which the two may differ.
     dirty: BTreeSet<usize>,
     mapped: Vec<bool>,
+    /// The blocks that may have space. `None`: all.
+    may_have: Option<Vec<bool>>,
+    /// A block that got space all the same.
+    beyond: Option<usize>,
     waiting: BTreeMap<RequestId, Waiting>,
     /// Of those that wait, the ones that nobody needs any more.
     cancelled: BTreeSet<RequestId>,
@@ -119,6 +123,8 @@ impl Disk {
             durable: vec![0; size],
             dirty: BTreeSet::new(),
             mapped: vec![false; blocks],
+            may_have: None,
+            beyond: None,
             waiting: BTreeMap::new(),
             cancelled: BTreeSet::new(),
             answers: Vec::new(),
@@ -158,6 +164,36 @@ impl Disk {
         state.content.resize(size, 0);
         state.durable.resize(size, 0);
         state.mapped.resize(blocks, false);
+        if let Some(may_have) = &mut state.may_have {
+            may_have.resize(blocks, false);
+        }
+    }
+
+    /// How many blocks have space.
+    pub fn taken(&self) -> usize {
+        let state = self.0.borrow();
+        state.mapped.iter().filter(|mapped| **mapped).count()
+    }
+
+    /// No other block is to get space from now on than those that have some, or that a request writes that waits.
+    pub fn limit(&self) {
+        let mut state = self.0.borrow_mut();
+        let mut may_have = state.mapped.clone();
+        let writes = state.waiting.values().map(|one| &one.request);
+        for blocks in writes.filter(|one| is_write(one)).filter_map(touched) {
+            may_have[blocks].fill(true);
+        }
+        state.may_have = Some(may_have);
+    }
+
+    /// All blocks may get space again.
+    pub fn end_limit(&self) {
+        self.0.borrow_mut().may_have = None;
+    }
+
+    /// A block that got space in spite of a limit.
+    pub fn beyond(&self) -> Option<usize> {
+        self.0.borrow().beyond
     }
 
     /// What it is.
@@ -412,6 +448,10 @@ impl State {
             let at = block * BLOCK_BYTES;
             let content = &mut self.content[at..at + BLOCK_BYTES];
             self.mapped[block] = new(index * BLOCK_BYTES, content);
+            let mut may_have = self.may_have.iter();
+            if self.mapped[block] && may_have.any(|may_have| !may_have[block]) {
+                self.beyond = Some(block);
+            }
             if durable || !self.capabilities.volatile_cache {
                 self.dirty.remove(&block);
                 self.persist(block);

@@ -327,6 +327,7 @@ fn target(prng: &mut Prng) -> Settings {
         preferences: preferences(prng),
         abort_timeout: Duration::from_secs(2),
         fence_timeout: Duration::from_secs(5),
+        fence_waits: 1,
         login_timeout: Duration::from_secs(15),
         nop_interval: Duration::from_secs(5),
         nop_timeout: Duration::from_secs(5),

@@ -47,6 +47,9 @@ pub struct Settings {
     pub abort_timeout: Duration,
     /// How long a command waits for its fence.
     pub fence_timeout: Duration,
+    /// How many requests of a command may wait so, one after the other: a write of a full unit first asks what has
+    /// space.
+    pub fence_waits: u32,
     /// How long a login may take.
     pub login_timeout: Duration,
     /// A connection silent for so long is pinged.

@@ -21,7 +21,7 @@ pub struct Chance {
     pub(crate) saboteur: Saboteur,
     pool: Pool,
     prng: Prng,
-    /// How long a command may wait for fences.
+    /// How long a command may wait for fences, all of its requests together.
     fence_timeout: Duration,
     /// What was found to be wrong with the engine.
     pub(crate) broken: Option<&'static str>,
@@ -67,7 +67,6 @@ impl Hooks for Chance {
 
     fn note_end(&mut self, _: Ending, life: Life) {
         self.saboteur.leak(&self.pool);
-        // No command here has more than one request that a fence can stop.
         let mut phases = life.phases().into_iter();
         let fences = phases.find(|time| time.phase == Phase::Fence);
         if fences.is_some_and(|time| time.took > self.fence_timeout) {

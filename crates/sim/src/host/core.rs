@@ -61,7 +61,10 @@ impl Core {
         let (pool, _ballast) = settings.pool();
         let chance = Chance::new(
             index,
-            (settings.sabotage, settings.fence_timeout),
+            (
+                settings.sabotage,
+                settings.fence_timeout * settings.fence_waits,
+            ),
             pool.clone(),
             &prng,
         );

@@ -172,6 +172,21 @@ impl Operation {
         )
     }
 
+    /// Whether it may be carried out block by block.
+    pub fn is_longer_than_a_block(&self) -> bool {
+        match self {
+            Self::Read { blocks, .. } | Self::Write { blocks, .. } | Self::Zero { blocks, .. } => {
+                blocks.len() > 1
+            }
+            Self::CompareAndWrite { .. } | Self::Flush | Self::TestUnitReady | Self::Inquiry => {
+                false
+            }
+            Self::Reserve | Self::Release | Self::Register { .. } | Self::Clear { .. } => false,
+            Self::PersistentReserve { .. } | Self::PreemptAndAbort { .. } => false,
+            Self::Eject | Self::Load | Self::Prevent { .. } | Self::SetWriteCache { .. } => false,
+        }
+    }
+
     /// Whether what was written before is durable when it ends with GOOD.
     pub const fn flushes(&self) -> bool {
         matches!(

@@ -10,6 +10,7 @@ use front::{Policy as _, SessionReport, TransportDetails};
 
 use super::World;
 use super::administrator::{Moving, Stage};
+use super::quota::Quota;
 use super::served::draw_change;
 use crate::initiator::Breach;
 use crate::letter::{Letter, Order, Receipt};
@@ -22,6 +23,7 @@ impl World {
         administrator.stage.is_some()
             || !administrator.moving.is_empty()
             || !administrator.orders.is_idle()
+            || self.quota.as_ref().is_some_and(Quota::is_setting)
     }
 
     pub(super) fn administer(&mut self) {
@@ -49,6 +51,7 @@ impl World {
             }
         }
         self.check_orders()?;
+        self.keep_quota()?;
         self.check_media()?;
         self.advance_change()
     }

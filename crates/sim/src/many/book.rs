@@ -49,6 +49,7 @@ struct ReservationChange {
 struct Begun {
     medium: u64,
     cache: u64,
+    full: u64,
     /// A reservation of somebody else was in force, and still is.
     is_kept_out: bool,
     medium_change: Option<Change<bool>>,
@@ -74,6 +75,8 @@ pub(super) struct Book {
     medium: Known<bool>,
     /// The write cache is on.
     cache: Known<bool>,
+    /// It gets no more space.
+    full: Known<bool>,
     /// PREVENTs that may be in force: by whom and by which number, and what was sent last when they were answered.
     preventing: BTreeMap<Handle, ((usize, u16), Option<Handle>)>,
     /// One is of a session that is over; it may wait for its turn, as does the end of that session.
@@ -110,6 +113,7 @@ impl Book {
             overdue: BTreeMap::new(),
             medium: Known::new(true),
             cache: Known::new(has_volatile_cache),
+            full: Known::new(false),
             is_cache_ordered: false,
             preventing: BTreeMap::new(),
             has_late_prevents: false,
@@ -235,6 +239,7 @@ impl Book {
         let mut begun = Begun {
             medium: self.medium.stamp(),
             cache: self.cache.stamp(),
+            full: self.full.stamp(),
             is_kept_out: false,
             medium_change: None,
             cache_change: None,
@@ -284,13 +289,18 @@ impl Book {
             }
             Operation::TestUnitReady | Operation::Inquiry => {}
         }
+        begun.is_kept_out = self.is_kept_out(player, operation);
+        self.begun.insert(handle, begun);
+    }
+
+    /// A reservation of somebody else keeps this out.
+    fn is_kept_out(&self, player: usize, operation: &Operation) -> bool {
         let holder = self.known.as_ref().and_then(|known| known.holder);
-        if let Some((_, kind)) = holder.filter(|(holder, _)| *holder != player) {
+        holder.is_some_and(|(holder, kind)| {
             let reads = matches!(operation, Operation::Read { .. });
             let is_shut = matches!(kind, EXCLUSIVE_ACCESS | LEGACY);
-            begun.is_kept_out = operation.writes() || reads && is_shut;
-        }
-        self.begun.insert(handle, begun);
+            holder != player && (operation.writes() || reads && is_shut)
+        })
     }
 
     /// The PREVENTs of a player that were answered.
@@ -314,6 +324,12 @@ impl Book {
     pub(super) fn medium_of(&self, handle: Handle) -> Option<bool> {
         let begun = self.begun.get(&handle)?;
         self.medium.since(begun.medium)
+    }
+
+    /// The unit may have got no more space while this command was under way.
+    pub(super) fn may_be_full(&self, handle: Handle) -> bool {
+        let begun = self.begun.get(&handle);
+        begun.is_none_or(|begun| self.full.since(begun.full) != Some(false))
     }
 
     /// A number of somebody may have kept the medium in while this command was under way.
@@ -598,6 +614,15 @@ impl Book {
         self.cache.end(change, now);
     }
 
+    /// The cores learn whether the unit gets more space.
+    pub(super) fn begin_space(&mut self) -> Change<bool> {
+        self.full.begin()
+    }
+
+    pub(super) fn end_space(&mut self, change: Change<bool>, is_full: bool) {
+        self.full.end(change, Some(is_full));
+    }
+
     /// The store becomes larger. Nobody uses what it has gained before all cores know.
     pub(super) fn grow(&mut self, blocks: usize) {
         self.ledger.grow(blocks);
@@ -628,6 +653,7 @@ impl Book {
         (self.known, self.change) = (None, None);
         self.medium.forget();
         self.cache.forget();
+        self.full = Known::new(false);
         self.resets = 0;
     }
 

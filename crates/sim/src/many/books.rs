@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use engine::{TargetIndex, VisibleLun};
 
-use super::book::{Book, End, is_change, is_saved, key_of};
+use super::book::{Book, End, is_change, key_of};
 use super::known::Change;
-use super::outcomes::{KINDS, Kind, Outcomes};
+use super::outcomes::{KINDS, Kind, NO_SPACE, Outcomes};
 use crate::initiator::{Breach, Operation, is_refused};
 use crate::ledger::Handle;
 use crate::plan::{Plan, initiator_name};
@@ -28,16 +28,16 @@ pub(super) enum Seat {
 
 /// A command that has no answer yet.
 #[derive(Debug)]
-struct Open {
+pub(super) struct Open {
     door: Door,
-    operation: Operation,
+    pub(super) operation: Operation,
     /// Where its number may lead, while it is under way.
-    units: BTreeSet<usize>,
+    pub(super) units: BTreeSet<usize>,
     /// Its number may lead nowhere.
-    may_miss: bool,
+    pub(super) may_miss: bool,
     /// It may come in by a view that lets it write, or by one that does not.
     may_write: bool,
-    may_be_refused: bool,
+    pub(super) may_be_refused: bool,
     /// It may end without an answer.
     may_vanish: bool,
     /// Nobody will answer it. It may come to pass until the next session of its player begins.
@@ -260,8 +260,10 @@ impl Books {
             .retain(|(of, _, at)| *of != kind || *at != unit);
     }
 
+    /// Whether an order brings a unit attentions; those of a quota are in nobody's way.
     pub(super) fn is_expected(&self, unit: usize) -> bool {
-        self.expected.iter().any(|(_, _, at)| *at == unit)
+        let mut expected = self.expected.iter();
+        expected.any(|(kind, _, at)| *at == unit && *kind != Kind::Space)
     }
 
     /// A session of a player begins: all that was under way of its last one is over.
@@ -421,7 +423,11 @@ impl Books {
                 "{door:?} {handle} {operation:?} ends: {status:#04x} {sense:x?}"
             ));
         }
-        let (is_good, is_refused) = (status == 0, is_refused(status, sense));
+        // Of a longer write, what came first may have had space.
+        let is_begun = sense == Some(NO_SPACE) && open.operation.is_longer_than_a_block();
+        let is_refused = is_refused(status, sense) && !is_begun;
+        let is_good = status == 0;
+        self.outcomes.no_space += u64::from(sense == Some(NO_SPACE));
         self.outcomes.good += u64::from(is_good);
         self.outcomes.failed += u64::from(!is_good);
         let Open {
@@ -495,36 +501,6 @@ impl Books {
                 let detail = format!("{open:?} gives what is on none of them");
                 Err(Breach::new("reads-give-what-was-written", detail))
             }
-        }
-    }
-
-    fn is_explained(&self, handle: Handle, open: &Open, (status, sense): Answer) -> bool {
-        let any = |is: &dyn Fn(&Book) -> bool| open.units.iter().any(|unit| is(&self.units[*unit]));
-        match (status, sense) {
-            (0x00 | 0x08 | 0x18 | 0x28, _) | (0x02, None) => true,
-            (0x02, Some((6, asc, ascq))) => Kind::of(asc, ascq).is_some(),
-            (0x02, Some((5, 0x25, _))) => open.may_miss,
-            (0x02, Some((7, 0x27, _))) => open.may_be_refused,
-            // There is no cache to switch while an administrator has the unit write through.
-            (0x02, Some((5, 0x26, _)))
-                if matches!(open.operation, Operation::SetWriteCache { .. })
-                    && any(&|book| book.is_cache_ordered) =>
-            {
-                true
-            }
-            // It has come to another unit than was meant.
-            (0x02, Some((5, 0x20 | 0x21 | 0x24 | 0x26, _))) => open.units.len() > 1,
-            (0x02, Some((5, 0x53, 2))) => any(&|book| book.was_prevented(handle)),
-            (0x02, Some((2, 0x3a, _))) => any(&|book| book.medium_of(handle) != Some(true)),
-            (0x02, Some((0x0e, 0x1d, _))) => {
-                matches!(open.operation, Operation::CompareAndWrite { .. })
-            }
-            // What it was to save could not be saved.
-            (0x02, Some((4, 0x44, 0))) if is_saved(&open.operation) => true,
-            (0x02, Some((3 | 4, ..))) => any(&|book| book.has_faults),
-            (0x02, Some((0x0b, 0x0c | 0x47, _))) => false,
-            (0x02, Some((2 | 0x0b, ..))) => true,
-            (_, _) => false,
         }
     }
 

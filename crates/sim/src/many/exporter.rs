@@ -7,6 +7,7 @@ use nbd::{Client as Machine, Handshake, Piece, Progress, ReadBuffer, Request, Se
 
 use super::books::{Answer, Books};
 use super::client::{Client, FAIR};
+use super::outcomes::NO_SPACE;
 use crate::disk::BLOCK_BYTES;
 use crate::initiator::{Breach, Operation};
 use crate::ledger::{Handle, content};
@@ -138,6 +139,7 @@ impl Exporter {
             let answer: Answer = match completion.result {
                 Ok(()) => (0, None),
                 Err(ServerError::NOT_PERMITTED) if is_whole => (0x18, None),
+                Err(ServerError::NO_SPACE) => (0x02, Some(NO_SPACE)),
                 Err(_) => (0x02, None),
             };
             books.answer(handle, answer, &data)?;

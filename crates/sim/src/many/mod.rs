@@ -1,8 +1,8 @@
 //! More than one of each thing: targets, units, numbers of a unit, initiators, sessions and transports, on several
 //! cores. The logins and state machines that ship at both ends, a wire that loses, repeats, changes, delays and
 //! replays frames, links that are cut, disks that are late, fail, hang, go away and lose what was not flushed, letters
-//! to a slow core, saves that fail, an administrator who moves numbers, changes views and moves media, a machine that
-//! stops.
+//! to a slow core, saves that fail, an administrator who moves numbers, changes views, media and
+//! quotas, a machine that stops.
 //!
 //! What happens next is drawn, one thing at a time; time passes up to the next deadline of the target, which is never
 //! late, and beyond those of clients. A life has several parts. After each, all is answered, the faults stop, and
@@ -20,6 +20,7 @@
 //! * `who-may-not-write-does-not`, `an-ejected-medium-is-left-alone`, `a-change-reaches-every-session`.
 //! * `every-status-has-a-reason`, `residuals-and-data-fit`: answers are those that a device server gives.
 //! * `clients-are-served`: logins with the right password succeed or get no answer; no client is disconnected.
+//! * `a-full-quota-takes-no-more`: once all cores know that a quota is used up, no block gets space that had none.
 //! * `a-held-medium-is-left-alone`: nothing reads or writes it from when the hold is reported until it is released.
 //! * `who-is-idle-does-nothing`: no request, no letter, no timer that is due at once.
 //! * `nothing-is-left`, `cores-agree`: when all is quiet, and when all sessions are over.
@@ -35,6 +36,9 @@ mod known;
 mod orders;
 mod outcomes;
 mod quiet;
+mod quota;
+mod quotas;
+mod reasons;
 mod requests;
 mod served;
 mod stores;
@@ -55,6 +59,7 @@ use self::caller::Caller;
 use self::client::{Client, FAIR};
 use self::exporter::Exporter;
 pub use self::outcomes::Outcomes;
+use self::quota::Quota;
 use self::served::Served;
 use self::stores::Store;
 use self::talker::Talker;
@@ -103,6 +108,8 @@ pub struct Report {
     pub changes: u64,
     /// Times that a store went away.
     pub outages: u64,
+    /// Times that all cores knew that a quota was used up.
+    pub full: u64,
     /// Timers that have fired while nothing was under way.
     pub idle_wakes: u64,
     /// How long it took, for those inside.
@@ -144,6 +151,7 @@ struct World {
     links: usize,
     receipts: Vec<Weak<()>>,
     administrator: Administrator,
+    quota: Option<Quota>,
     books: Books,
     /// Of 1000 steps that are crashes.
     crashes: u32,
@@ -200,6 +208,8 @@ impl World {
         let mut settings = served::settings(plan.clone(), &mut prng, sabotage);
         let blocks = draw_blocks(&mut seats, &mut prng);
         settings.pool_bytes = settings.pool_bytes.max(pool_bytes_min(blocks));
+        let quota = Quota::draw(seed, &plan, blocks);
+        settings.fence_waits += u32::from(quota.is_some());
         let draw = |unit| Store::draw(seed, (unit, blocks), sabotage);
         let stores: Vec<Store> = plan.units().map(draw).collect();
         let book = |(store, is_removable): (&Store, &bool)| {
@@ -208,19 +218,8 @@ impl World {
             book
         };
         let of_units = stores.iter().zip(&plan.removable).map(book).collect();
-        let mut rate = |most: u32| match prng.chance(500) {
-            true => u32::try_from(prng.within(1, u64::from(most))).unwrap_or(0),
-            false => 0,
-        };
-        let faults = Faults {
-            loss: rate(100),
-            twice: rate(60),
-            changed: rate(40),
-            old: rate(30),
-            disorder: rate(600),
-            frame_bytes_max: 9000,
-        };
-        let crashes = rate(3);
+        let faults = draw_faults(&mut prng);
+        let crashes = rate(&mut prng, 3);
         let units = stores.iter().map(|store| (store.disk.clone(), None));
         let units: Vec<_> = units.collect();
         let host = Host::new(&settings, &units, &Prng::stream(seed, "host"));
@@ -234,6 +233,7 @@ impl World {
             wire: Wire::new(faults, Prng::stream(seed, "wire")),
             manages_tasks: prng.chance(600),
             administrator: Administrator::draw(&mut prng),
+            quota,
             books: Books::new(of_units, plan, seats),
             prng,
             seed,
@@ -684,6 +684,7 @@ impl World {
         self.host = Host::new(&self.settings, &units, &prng);
         self.books.crash();
         self.administrator.restart();
+        self.forget_quota();
         for client in &mut self.clients {
             if client.link().is_some() {
                 client.vanish(&mut self.books);
@@ -709,6 +710,26 @@ fn draw_blocks(seats: &mut Vec<Seat>, prng: &mut Prng) -> usize {
         return BLOCKS_OF_LARGE;
     }
     prng.pick(&[16, 32, 32, 200]).unwrap_or(32)
+}
+
+/// In times of 1000.
+fn rate(prng: &mut Prng, most: u64) -> u32 {
+    match prng.chance(500) {
+        true => u32::try_from(prng.within(1, most)).unwrap_or(0),
+        false => 0,
+    }
+}
+
+/// What befalls frames.
+fn draw_faults(prng: &mut Prng) -> Faults {
+    Faults {
+        loss: rate(prng, 100),
+        twice: rate(prng, 60),
+        changed: rate(prng, 40),
+        old: rate(prng, 30),
+        disorder: rate(prng, 600),
+        frame_bytes_max: 9000,
+    }
 }
 
 /// The client of a seat.

@@ -11,6 +11,8 @@ pub struct Outcomes {
     pub kept_out: u64,
     /// PREEMPT AND ABORT that ended with GOOD.
     pub preempted: u64,
+    /// Writes that ended for want of space.
+    pub no_space: u64,
     /// They have no answer.
     pub lost: u64,
     /// Unit attentions.
@@ -21,6 +23,9 @@ pub struct Outcomes {
     pub moved: u64,
 }
 
+/// DATA PROTECT, SPACE ALLOCATION FAILED WRITE PROTECT.
+pub(super) const NO_SPACE: (u8, u8, u8) = (7, 0x27, 7);
+
 /// Kinds of unit attentions.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Kind {
@@ -30,9 +35,10 @@ pub(super) enum Kind {
     Reservations,
     Luns,
     Capacity,
+    Space,
 }
 
-pub(super) const KINDS: usize = 6;
+pub(super) const KINDS: usize = 7;
 
 impl Kind {
     pub(super) const fn of(asc: u8, ascq: u8) -> Option<Self> {
@@ -42,6 +48,7 @@ impl Kind {
             (0x2a, 1) => Some(Self::Mode),
             (0x2a, 9) => Some(Self::Capacity),
             (0x2a, 3..=5) => Some(Self::Reservations),
+            (0x38, 7) => Some(Self::Space),
             (0x3f, 0x0e) => Some(Self::Luns),
             _ => None,
         }

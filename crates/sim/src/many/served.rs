@@ -265,6 +265,7 @@ pub(super) fn settings(plan: Plan, prng: &mut Prng, sabotage: Option<Sabotage>) 
         preferences: offer(),
         abort_timeout: Duration::from_millis(prng.pick(&[50, 500, 2000]).unwrap_or(500)),
         fence_timeout: Duration::from_secs(3),
+        fence_waits: 1,
         login_timeout: Duration::from_secs(15),
         nop_interval: Duration::from_secs(5),
         nop_timeout: Duration::from_secs(5),

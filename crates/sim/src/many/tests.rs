@@ -23,6 +23,7 @@ fn more_than_one_of_each_thing_keeps_the_rules() {
         sum.failed += one.failed;
         sum.kept_out += one.kept_out;
         sum.preempted += one.preempted;
+        sum.no_space += one.no_space;
         sum.lost += one.lost;
         sum.attentions += one.attentions;
         sum.resets += one.resets;
@@ -32,6 +33,7 @@ fn more_than_one_of_each_thing_keeps_the_rules() {
         all.crashes += report.crashes;
         all.changes += report.changes;
         all.outages += report.outages;
+        all.full += report.full;
         all.idle_wakes += report.idle_wakes;
     }
     let of = all.outcomes;
@@ -44,6 +46,7 @@ fn more_than_one_of_each_thing_keeps_the_rules() {
     assert!(of.moved > 20 && all.changes > 100, "{all:?}");
     assert!(all.harmed > 1000 && all.logins > 300, "{all:?}");
     assert!(all.crashes > 5 && all.outages > 50, "{all:?}");
+    assert!(all.full > 20 && of.no_space > 50, "{all:?}");
     assert!(all.idle_wakes > 100, "{all:?}");
 }
 

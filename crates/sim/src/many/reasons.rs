@@ -1,0 +1,49 @@
+//! Which answers have a reason.
+
+use super::book::{Book, is_saved};
+use super::books::{Answer, Books, Open};
+use super::outcomes::{Kind, NO_SPACE};
+use crate::initiator::Operation;
+use crate::ledger::Handle;
+
+impl Books {
+    /// Whether a device server may answer a command so.
+    pub(super) fn is_explained(
+        &self,
+        handle: Handle,
+        open: &Open,
+        (status, sense): Answer,
+    ) -> bool {
+        let any = |is: &dyn Fn(&Book) -> bool| open.units.iter().any(|unit| is(&self.units[*unit]));
+        match (status, sense) {
+            (0x00 | 0x08 | 0x18 | 0x28, _) | (0x02, None) => true,
+            (0x02, Some((6, asc, ascq))) => Kind::of(asc, ascq).is_some(),
+            (0x02, Some((5, 0x25, _))) => open.may_miss,
+            (0x02, Some(NO_SPACE)) => {
+                let may_be = any(&|book| book.may_be_full(handle));
+                open.operation.writes() && (may_be || open.units.len() > 1)
+            }
+            (0x02, Some((7, 0x27, _))) => open.may_be_refused,
+            // There is no cache to switch while an administrator has the unit write through.
+            (0x02, Some((5, 0x26, _)))
+                if matches!(open.operation, Operation::SetWriteCache { .. })
+                    && any(&|book| book.is_cache_ordered) =>
+            {
+                true
+            }
+            // It has come to another unit than was meant.
+            (0x02, Some((5, 0x20 | 0x21 | 0x24 | 0x26, _))) => open.units.len() > 1,
+            (0x02, Some((5, 0x53, 2))) => any(&|book| book.was_prevented(handle)),
+            (0x02, Some((2, 0x3a, _))) => any(&|book| book.medium_of(handle) != Some(true)),
+            (0x02, Some((0x0e, 0x1d, _))) => {
+                matches!(open.operation, Operation::CompareAndWrite { .. })
+            }
+            // What it was to save could not be saved.
+            (0x02, Some((4, 0x44, 0))) if is_saved(&open.operation) => true,
+            (0x02, Some((3 | 4, ..))) => any(&|book| book.has_faults),
+            (0x02, Some((0x0b, 0x0c | 0x47, _))) => false,
+            (0x02, Some((2 | 0x0b, ..))) => true,
+            (_, _) => false,
+        }
+    }
+}
