@@ -11,6 +11,7 @@ them and failed in none; else as skipped. Skips are allowed only where ALLOWED_S
 --write puts the table into docs/internals/conformance.md; without it the run fails if the table there is not what was measured.
 """
 import argparse
+import difflib
 import fnmatch
 import json
 import pathlib
@@ -192,27 +193,40 @@ def table(per_configuration, total):
 
 
 def put_into_doc(text, write):
-    """Writes the table between its markers; returns whether it was current."""
+    """Writes the table between its markers; returns the lines that were others."""
     begin, end = "<!-- score: begin (tests/conformance/suite.py --write) -->", "<!-- score: end -->"
     doc = DOC.read_text(encoding="utf-8")
     new = re.sub(re.escape(begin) + ".*" + re.escape(end), lambda _: f"{begin}\n{text}\n{end}", doc, flags=re.DOTALL)
     if write:
         DOC.write_text(new, encoding="utf-8")
-    return new == doc
+    return [line for line in difflib.unified_diff(doc.splitlines(), new.splitlines(), "document", "found", lineterm="", n=0)
+            if not line.startswith("@@")]
+
+
+# All configurations, by a word that tests/run tries again.
+ALL = "all"
+
+
+def report(failed, what, why, lines=()):
+    """Notes a failure, in the form that tests/run reads."""
+    print("\n         ".join([f"FAILED   {what} ({why})", *lines]))
+    if what not in failed:
+        failed.append(what)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", help="write all results there")
     parser.add_argument("--write", action="store_true", help="put the table into docs/internals/conformance.md")
-    parser.add_argument("names", nargs="*", metavar="CONFIGURATION", help=", ".join(c.name for c in CONFIGURATIONS))
+    parser.add_argument("names", nargs="*", metavar="CONFIGURATION", help=", ".join([*(c.name for c in CONFIGURATIONS), ALL]))
     arguments = parser.parse_args()
-    chosen = [c for c in CONFIGURATIONS if not arguments.names or c.name in arguments.names]
+    wanted = arguments.names or [ALL]
+    chosen = [c for c in CONFIGURATIONS if ALL in wanted or c.name in wanted]
     names = score.listing()
     if not chosen or not names:
         parser.error("no such configuration" if names else "iscsi-test-cu lists no tests")
     start = time.monotonic()
-    per_configuration, breaches = {}, []
+    per_configuration, breaches = {}, {}
     for configuration in chosen:
         at = time.monotonic()
         results, judgement, is_right = configuration.run(names)
@@ -222,26 +236,26 @@ def main():
               f" ({time.monotonic() - at:.1f} s): {configuration.about}", flush=True)
         print("          reference: " + judgement.replace("\n", "; "), flush=True)
         if not is_right:
-            breaches.append(f"the reference finds a breach in {configuration.name}")
+            breaches[configuration.name] = judgement
     if arguments.json:
         pathlib.Path(arguments.json).write_text(json.dumps(per_configuration, indent=1), encoding="utf-8")
 
-    total = union(per_configuration)
+    total, is_whole = union(per_configuration), len(chosen) == len(CONFIGURATIONS)
     failed = [test for test, state in total.items() if state in score.BAD]
-    for test in failed:
-        print(f"FAILED   {test}")
+    for test in list(failed):
+        report(failed, test, "see above")
     for test, state in total.items():
-        if state == "SKIP" and not skip_is_allowed(test):
+        # Some configurations alone skip what is for others.
+        if is_whole and state == "SKIP" and not skip_is_allowed(test):
             reason = next(r["reason"] for rs in per_configuration.values() for r in rs if r["test"] == test)
-            print(f"FAILED   {test}: skipped, which is not allowed: {reason}")
-            failed.append(test)
-    if len(chosen) == len(CONFIGURATIONS) and not put_into_doc(table(per_configuration, total), arguments.write):
-        if not arguments.write:
-            print("FAILED   docs/internals/conformance.md does not show this score; run tests/conformance/suite.py --write")
-            failed.append("the table in docs/internals/conformance.md")
-    for breach in breaches:
-        print(f"FAILED   {breach}")
-    failed += breaches
+            report(failed, test, f"skipped, which is not allowed: {reason}")
+    others = put_into_doc(table(per_configuration, total), arguments.write) if is_whole else []
+    if others and not arguments.write:
+        for name, results in per_configuration.items():
+            others += [f"{name}: {r['test']}: {r['reason']}" for r in results if r["state"] == "SKIP" and not skip_is_allowed(r["test"])]
+        report(failed, ALL, "docs/internals/conformance.md does not show this score; run tests/conformance/suite.py --write", others)
+    for name, judgement in breaches.items():
+        report(failed, name, "the reference finds a breach", judgement.splitlines())
     passed = sum(state == "PASS" for state in total.values())
     skipped = sum(test not in failed for test in total) - passed
     harness.summary(passed, len(failed), skipped, time.monotonic() - start)
