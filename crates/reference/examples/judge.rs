@@ -471,6 +471,38 @@ fn listed(counts: &BTreeMap<u8, u64>) -> String {
     }
 }
 
+/// Says what was judged, and what not.
+fn told(score: &Score, end: Option<&End>, unseen: u64) -> ExitCode {
+    let Score {
+        judged,
+        unknown,
+        unanswered,
+        sessions,
+    } = score;
+    let count: u64 = judged.values().sum();
+    println!("{count} commands of {sessions} sessions judged, {unanswered} never answered");
+    println!("unknown to the reference: {}", listed(unknown));
+    match end {
+        None => println!("no breach"),
+        Some(End::Lost(states)) if count >= unseen => {
+            println!(
+                "no breach before {states} possible states; {unseen} commands after that are not judged"
+            );
+        }
+        Some(End::Lost(states)) => {
+            println!(
+                "FEW: {states} possible states after {count} commands; {unseen} are not judged"
+            );
+            return ExitCode::FAILURE;
+        }
+        Some(End::Breach(breach)) => {
+            println!("BREACH after {count} commands: {breach}");
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
 fn main() -> Result<ExitCode, Failure> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [blocks, block_bytes, words @ ..] = &arguments[..] else {
@@ -517,32 +549,5 @@ fn main() -> Result<ExitCode, Failure> {
             }
         }
     }
-    let Score {
-        judged,
-        unknown,
-        unanswered,
-        sessions,
-    } = &judge.score;
-    let count: u64 = judged.values().sum();
-    println!("{count} commands of {sessions} sessions judged, {unanswered} never answered");
-    println!("unknown to the reference: {}", listed(unknown));
-    match end {
-        None => println!("no breach"),
-        Some(End::Lost(states)) if count >= unseen => {
-            println!(
-                "no breach before {states} possible states; {unseen} commands after that are not judged"
-            );
-        }
-        Some(End::Lost(states)) => {
-            println!(
-                "FEW: {states} possible states after {count} commands; {unseen} are not judged"
-            );
-            return Ok(ExitCode::FAILURE);
-        }
-        Some(End::Breach(breach)) => {
-            println!("BREACH after {count} commands: {breach}");
-            return Ok(ExitCode::FAILURE);
-        }
-    }
-    Ok(ExitCode::SUCCESS)
+    Ok(told(&judge.score, end.as_ref(), unseen))
 }
