@@ -524,6 +524,22 @@ mod tests {
     }
 
     #[test]
+    fn words_of_the_configuration_are_those_of_the_protocol() {
+        use HyperScsiLevel as Word;
+        let levels = [Word::None, Word::Crc, Word::Hash, Word::Encrypt].map(level);
+        assert_eq!(
+            levels,
+            [Level::None, Level::Crc, Level::Hash, Level::Encrypt]
+        );
+        assert_eq!(profile(HyperScsiProfile::Wired), Profile::WIRED);
+        assert_eq!(profile(HyperScsiProfile::Wireless), Profile::WIRELESS);
+        assert_eq!(
+            [HyperScsiRetransmit::Selective, HyperScsiRetransmit::Window].map(retransmit),
+            [Retransmit::Selective, Retransmit::Window]
+        );
+    }
+
+    #[test]
     fn the_name_of_the_server_goes_over_the_wire() {
         let name = server_name();
         assert!((1..=NAME_BYTES_MAX).contains(&name.len()), "{name}");

@@ -192,6 +192,23 @@ pub(crate) fn gives_space_back(client: &mut Client, medium: &Mutex<Medium>) {
     }
 }
 
+/// Zeros come in pieces that the disk takes: seven blocks as three WRITE SAME of at most three.
+pub(crate) fn cuts_zeros(client: &mut Client, medium: &Mutex<Medium>) {
+    client.write_now(0, vec![1; 8192]);
+    for durable in [false, true] {
+        let zeros = client.submit(IoRequest::WriteZeros {
+            range: 512..4096,
+            durable,
+        });
+        assert!(client.answer(zeros).is_ok());
+        let many = medium.lock().unwrap().counts.remove(&0x93);
+        assert_eq!(many, Some(3), "durable: {durable}");
+    }
+    let mut expected = vec![1; 8192];
+    expected[512..4096].fill(0);
+    assert_eq!(client.read_now(0, 8192), expected);
+}
+
 /// A flush that the disk failed fails all later ones and durable writes, and nothing else.
 pub(crate) fn remembers_a_failed_flush(client: &mut Client, medium: &Mutex<Medium>) {
     medium.lock().unwrap().flush_fails = Some(3);
@@ -218,6 +235,13 @@ macro_rules! tests {
         fn a_cancelled_request_is_aborted_at_the_disk() {
             let target = Target::new(SIZE);
             checks::aborts_what_is_cancelled(&mut client(&target, 20), &target.medium);
+        }
+
+        #[test]
+        fn zeros_are_cut_to_what_the_disk_takes() {
+            let target = Target::new(SIZE);
+            target.medium().zeros_blocks_max = 3;
+            checks::cuts_zeros(&mut client(&target, 20), &target.medium);
         }
 
         #[test]

@@ -41,6 +41,8 @@ pub(crate) struct Medium {
     pub(crate) reads_zeros: bool,
     /// The blocks of a READ or WRITE, at most; 0: as many as are wanted.
     pub(crate) blocks_max: u32,
+    /// The blocks of a WRITE SAME, at most.
+    pub(crate) zeros_blocks_max: u64,
     /// So many TEST UNIT READY find it not ready.
     pub(crate) unready: usize,
     /// The next command with this opcode meets a unit attention.
@@ -77,6 +79,7 @@ impl Medium {
             has_flush: true,
             reads_zeros: true,
             blocks_max: 0,
+            zeros_blocks_max: 4096,
             unready: 0,
             interrupts: None,
             is_dirty: false,
@@ -208,6 +211,7 @@ impl Medium {
             return check(5, 0x21, 0, 0);
         };
         match cdb[0] {
+            0x93 if u64::from(count) > self.zeros_blocks_max => check(5, 0x24, 0, 0),
             0x88 => good(place.to_vec()),
             0x8a => {
                 place.copy_from_slice(data);
@@ -239,7 +243,7 @@ impl Medium {
             0xb0 => {
                 data[5] = 8;
                 data[8..12].copy_from_slice(&self.blocks_max.to_be_bytes());
-                data[36..44].copy_from_slice(&4096_u64.to_be_bytes());
+                data[36..44].copy_from_slice(&self.zeros_blocks_max.to_be_bytes());
             }
             0x83 => {
                 let mut data = vec![0, page, 0, 20, 1, 3, 0, 16];
