@@ -100,6 +100,11 @@ impl Met {
 
     /// One command, whose data it gives; `None` where the device refuses it.
     fn ask(&mut self, cdb: &Cdb) -> Result<Option<Vec<u8>>, HandlerFailure> {
+        let asked = self.try_ask(cdb);
+        asked.map_err(|reason| HandlerFailure::Unanswered(cdb.to_string(), Box::new(reason)))
+    }
+
+    fn try_ask(&mut self, cdb: &Cdb) -> Result<Option<Vec<u8>>, HandlerFailure> {
         for _ in 0..TRIES {
             let mut data = vec![0; usize::try_from(cdb.room).unwrap_or_default()];
             let ended = self.carry_out(cdb)?;

@@ -35,6 +35,9 @@ pub enum HandlerFailure {
     /// Nothing came in time.
     #[error("it accepts, but does not answer within {} s; is this a handler, and does it work?", MEET_MAX.as_secs())]
     Silent,
+    /// This command had no answer, for this reason.
+    #[error("{0}: {1}")]
+    Unanswered(String, Box<Self>),
     /// The connection broke off.
     #[error("the connection broke off: {}; is this a handler?", words(.0))]
     BrokenOff(io::Error),

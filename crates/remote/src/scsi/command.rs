@@ -1,6 +1,7 @@
 //! The commands that a disk is used with, and what is made of their answers. Whatever a server sends is read or
 //! refused; a field that is missing counts as zero.
 
+use std::fmt;
 use std::ops::{Deref, Range};
 
 use store::{Extent, IoFailure};
@@ -39,6 +40,22 @@ impl Cdb {
     fn writing(bytes: Vec<u8>, data: Bytes) -> Self {
         let room = 0;
         Self { bytes, data, room }
+    }
+}
+
+/// The name of a command that a device is looked at with.
+impl fmt::Display for Cdb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [opcode, second, page] = [0, 1, 2].map(|at| byte(&self.bytes, at));
+        match (opcode, second) {
+            (0x00, _) => f.write_str("TEST UNIT READY"),
+            (0x12, 0) => f.write_str("INQUIRY"),
+            (0x12, _) => write!(f, "INQUIRY of page {page:02x}h"),
+            (0x5a, _) => f.write_str("MODE SENSE (10)"),
+            (0x9e, _) => f.write_str("READ CAPACITY (16)"),
+            (0xa3, _) => f.write_str("REPORT SUPPORTED OPERATION CODES"),
+            _ => write!(f, "command {opcode:02x}h"),
+        }
     }
 }
 

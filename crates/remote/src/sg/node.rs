@@ -18,6 +18,7 @@ use crate::device::shared::{Command, Ended, LOST};
 use crate::scsi::command::{
     BUSY, CHECK_CONDITION, Cdb, GOOD, KEY_ATTENTION, Sense, TASK_SET_FULL, test_unit_ready,
 };
+use crate::words;
 
 /// For a command before the first one of others.
 const STEP_MAX_MS: u32 = 10_000;
@@ -99,6 +100,11 @@ impl Node {
 
     /// One command, whose data it gives; `None` where the device refuses it.
     fn ask(&self, cdb: &Cdb) -> io::Result<Option<Vec<u8>>> {
+        let asked = self.try_ask(cdb);
+        asked.map_err(|error| io::Error::other(format!("{cdb}: {}", words(&error))))
+    }
+
+    fn try_ask(&self, cdb: &Cdb) -> io::Result<Option<Vec<u8>>> {
         for _ in 0..TRIES {
             let mut data = vec![0; usize::try_from(cdb.room).unwrap_or_default()];
             let transfer = match data.is_empty() {

@@ -30,6 +30,8 @@ pub(super) struct Rules {
     pub(super) answer: [u8; 16],
     pub(super) device_type: u8,
     pub(super) serial: String,
+    /// The status of INQUIRY of page 80h.
+    pub(super) status: u32,
     /// Commands other than those of a look are kept.
     pub(super) holds: bool,
     pub(super) held: Vec<Taken>,
@@ -59,6 +61,7 @@ impl Emulator {
             answer: *b"TARNHDLR\x01\0\0\0\0\0\0\0",
             device_type: 0,
             serial: serial.to_owned(),
+            status: 0,
             holds: false,
             held: Vec::new(),
             log: Vec::new(),
@@ -222,7 +225,7 @@ fn carry_out(command: &Taken, rules: &Mutex<Rules>) {
         (0x12, 1) if cdb[2] == 0 => command.end(0, &[0, 0, 0, 2, 0, 0x80], &[]),
         (0x12, 1) if cdb[2] == 0x80 => {
             command.end(
-                0,
+                rules.status,
                 &[&[0, 0x80, 0, 4], rules.serial.as_bytes()].concat(),
                 &[],
             );

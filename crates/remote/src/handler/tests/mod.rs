@@ -510,7 +510,11 @@ fn what_is_no_handler_is_no_store() {
         open(&emulator, RETRY),
         Err(HandlerFailure::NoInquiry)
     ));
-    emulator.with(|rules| rules.device_type = 5);
+    emulator.with(|rules| (rules.device_type, rules.status) = (5, 0x102));
+    let said = open(&emulator, RETRY).unwrap_err().to_string();
+    let wanted = "INQUIRY of page 80h: the handler broke the protocol: ";
+    assert!(said.starts_with(wanted), "{said}");
+    emulator.with(|rules| rules.status = 0);
     let store = open(&emulator, RETRY).unwrap();
     assert!(matches!(
         open(&emulator, RETRY),
