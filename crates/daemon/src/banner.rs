@@ -14,10 +14,20 @@ use config::{
 pub(crate) struct ServedUnit {
     /// Size of the open store in bytes.
     pub size_bytes: u64,
+    /// What it is, if it is a device of others, which has no size here.
+    pub device: Option<&'static str>,
     /// Serial number.
     pub serial: Serial,
     /// NAA designator.
     pub naa: Naa,
+}
+
+impl ServedUnit {
+    /// Its size, or what it is, for people.
+    fn size(&self) -> String {
+        let device = self.device.map(str::to_owned);
+        device.unwrap_or_else(|| size_text(self.size_bytes))
+    }
 }
 
 /// A portal of a target as it was bound.
@@ -67,7 +77,7 @@ pub(crate) fn nbd_banner(model: &Model, units: &[ServedUnit], places: &[String])
             else {
                 continue;
             };
-            let (size, store) = (size_text(served.size_bytes), store_text(unit));
+            let (size, store) = (served.size(), store_text(unit));
             let _infallible = writeln!(text, "  export {unit}  {size}  {store}");
         }
         text.push('\n');
@@ -110,7 +120,7 @@ pub(crate) fn hyperscsi_banner(model: &Model, units: &[ServedUnit], places: &[St
                 text,
                 "  device {}  {}  {}  {}{}",
                 device.name,
-                size_text(served.size_bytes),
+                served.size(),
                 unit.store,
                 device.level.as_str(),
                 if device.read_only {
@@ -178,7 +188,7 @@ fn write_target(
             text,
             "  LUN {:<3} {:>10}  {}{}  serial {}  naa.{}",
             entry.lun.value(),
-            size_text(served.size_bytes),
+            served.size(),
             unit.store,
             if entry.read_only { " (read-only)" } else { "" },
             served.serial,
@@ -310,6 +320,7 @@ mod tests {
         let naa = Naa::parse(naa).unwrap();
         ServedUnit {
             size_bytes,
+            device: None,
             serial: Serial::of_naa(naa),
             naa,
         }
@@ -400,17 +411,22 @@ mod tests {
 
     #[test]
     fn the_first_minute_is_told_in_full() {
-        let stores = ["mem:256M".to_owned(), "disk.img?readonly".to_owned()];
+        let stores = ["mem:256M", "disk.img?readonly", "handler:/s"].map(str::to_owned);
         let model = Model::from_stores(&stores, config::default_target_name("box"), &[]).unwrap();
         let units = [
             served(256 << 20, "3000000000000001"),
             served(3 << 29, "3000000000000002"),
+            ServedUnit {
+                device: Some("tape"),
+                ..served(0, "3000000000000003")
+            },
         ];
         let expected = "\
 target iqn.2026-11.example.tarn:box
   at 127.0.0.1:3260
   LUN 0      256 MiB  mem:256M  serial 000000000000001  naa.3000000000000001
   LUN 1      1.5 GiB  disk.img?readonly (read-only)  serial 000000000000002  naa.3000000000000002
+  LUN 2         tape  handler:/s  serial 000000000000003  naa.3000000000000003
 
 Linux      iscsiadm -m discovery -t sendtargets -p 127.0.0.1:3260
            iscsiadm -m node -T iqn.2026-11.example.tarn:box -p 127.0.0.1:3260 --login

@@ -33,7 +33,7 @@ use crate::logging::{Log, LogSwitch};
 use crate::open::open_parts;
 use crate::opened::OpenStore;
 use crate::prepare::{Prepared, prepare};
-use crate::running::settings;
+use crate::running::{device_type, foreign, settings};
 use crate::served::{Expected, open_expected};
 use crate::signal::Signals;
 use crate::snapshots::settle_rollbacks;
@@ -577,12 +577,17 @@ fn bound_portals(model: &Model, bound: &[Vec<SocketAddr>]) -> Vec<BoundPortal> {
 }
 
 fn served_units(running: &Running) -> Vec<ServedUnit> {
-    let served = |unit: &RunningUnit| ServedUnit {
-        size_bytes: unit.store.capabilities().size_bytes,
-        serial: unit.identity.serial.clone(),
-        naa: unit.identity.naa,
-    };
-    running.units.iter().map(served).collect()
+    let units = running.units.iter().zip(running.model.units());
+    let served = units.map(|(served, unit)| {
+        let foreign = foreign(Some(unit), &served.store);
+        ServedUnit {
+            size_bytes: served.store.capabilities().size_bytes,
+            device: foreign.map(|facts| device_type(Some(unit), Some(&facts)).word()),
+            serial: served.identity.serial.clone(),
+            naa: served.identity.naa,
+        }
+    });
+    served.collect()
 }
 
 /// How many connections leave descriptors for everything else: what the administration needs to be

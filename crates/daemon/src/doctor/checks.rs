@@ -21,8 +21,8 @@ const CHECKS: &[(&str, &str)] = &[
     ("administration", "the tokens or the addresses of the administration cannot be used"),
     ("flush-failed", "a store could not flush: data may be lost"),
     ("store-lost",
-        "the server or the cluster that has the data of a LUN cannot be reached: commands wait, then end with \
-            NOT READY"),
+        "the server, cluster, handler or device that has the data of a LUN cannot be reached: commands wait, then end \
+            with NOT READY"),
     ("store-error",
         "commands fail because of the store of a LUN, with the cause; for no space it ends when there is space \
             again, for other causes 5 minutes after the last failure"),

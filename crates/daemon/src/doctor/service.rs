@@ -45,7 +45,8 @@ pub(super) fn failed_flushes(facts: &Facts<'_>) -> Vec<Finding> {
 pub(super) fn lost_stores(facts: &Facts<'_>) -> Vec<Finding> {
     let findings = facts.outages.iter().map(|(unit, why)| {
         let message = format!("its data cannot be reached: {why}");
-        let remedy = "check the server or the cluster, and the network; Tarn tries every second";
+        let remedy = "check the server, cluster, handler or device that has it, and the way there; Tarn tries every \
+                      second";
         of_lun(Severity::Error, "store-lost", unit, message, remedy)
     });
     findings.collect()
