@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use store::DeviceCommand;
+
 use crate::disk::{self, Disk};
 use crate::foreign::{Foreign, Next, Pass};
 use crate::optical::{OfUnit, Optical};
@@ -216,6 +218,13 @@ impl Peripheral for Device {
         match self {
             Self::Disk(_) | Self::Optical(_) => true,
             Self::Foreign(device) => device.lists(row),
+        }
+    }
+
+    fn vendor_commands(&self) -> &[DeviceCommand] {
+        match self {
+            Self::Disk(_) | Self::Optical(_) => &[],
+            Self::Foreign(device) => device.vendor_commands(),
         }
     }
 

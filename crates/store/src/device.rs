@@ -43,9 +43,21 @@ pub struct DeviceFacts {
     pub inquiry: Vec<u8>,
     /// Its VPD pages, each whole, with its header.
     pub pages: BTreeMap<u8, Vec<u8>>,
-    /// Operation codes and service actions that it lists (REPORT SUPPORTED OPERATION CODES); `None` where it lists
-    /// none.
-    pub commands: Option<Vec<(u8, Option<u16>)>>,
+    /// What it lists (REPORT SUPPORTED OPERATION CODES); `None` where it lists nothing.
+    pub commands: Option<Vec<DeviceCommand>>,
+}
+
+/// A command that a device lists.
+///
+/// Spec: SPC-5, REPORT SUPPORTED OPERATION CODES, all_commands parameter data format.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct DeviceCommand {
+    /// OPERATION CODE.
+    pub opcode: u8,
+    /// SERVICE ACTION, if it has one.
+    pub service_action: Option<u16>,
+    /// CDB LENGTH, in bytes.
+    pub cdb_bytes: u16,
 }
 
 impl DeviceFacts {
@@ -70,6 +82,8 @@ impl DeviceFacts {
     /// Whether it has this command, as far as it says.
     pub fn has_command(&self, opcode: u8, service_action: Option<u16>) -> bool {
         let listed = self.commands.as_ref();
-        listed.is_none_or(|commands| commands.contains(&(opcode, service_action)))
+        let is_it =
+            |one: &DeviceCommand| (one.opcode, one.service_action) == (opcode, service_action);
+        listed.is_none_or(|commands| commands.iter().any(is_it))
     }
 }

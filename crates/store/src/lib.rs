@@ -70,7 +70,7 @@ mod zeros;
 pub use cause::Cause;
 pub use compose::{ComposeError, Composed, Form, Member};
 pub use contract::{Backstore, Bottom, Connections, SharedStore, Submitted};
-pub use device::{DeviceAnswer, DeviceFacts, DeviceRequest};
+pub use device::{DeviceAnswer, DeviceCommand, DeviceFacts, DeviceRequest};
 #[cfg(target_os = "linux")]
 pub use disk_file::{CacheProbe, DiskFile, StoreFile, Syncer, set_cache_probe, set_closer};
 pub use durability::{

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use store::DeviceFacts;
+use store::{DeviceCommand, DeviceFacts};
 
 use crate::scsi::command::{Cdb, inquiry, inquiry_of};
 use crate::scsi::medium::Identity;
@@ -94,19 +94,23 @@ fn report_commands() -> Cdb {
     Cdb::reading(bytes, COMMANDS_BYTES_MAX)
 }
 
-/// Operation codes with their service actions; `None` where the list is not whole.
+/// The commands of a list; `None` where that is not whole.
 ///
 /// Spec: SPC-5 section 6.35.2.
-fn parse_commands(data: &[u8]) -> Option<Vec<(u8, Option<u16>)>> {
+fn parse_commands(data: &[u8]) -> Option<Vec<DeviceCommand>> {
     let (length, rest) = data.split_first_chunk()?;
     let length = usize::try_from(u32::from_be_bytes(*length)).ok()?;
     let mut rest = rest.get(..length)?;
     let mut found = Vec::new();
     while let Some((descriptor, behind)) = rest.split_first_chunk() {
-        let [opcode, _, high, low, _, flags, _, _]: &[u8; 8] = descriptor;
+        let [opcode, _, high, low, _, flags, length @ ..]: &[u8; 8] = descriptor;
         // SERVACTV, and CTDP: a descriptor of timeouts follows.
         let action = u16::from_be_bytes([*high, *low]);
-        found.push((*opcode, (flags & 0x01 != 0).then_some(action)));
+        found.push(DeviceCommand {
+            opcode: *opcode,
+            service_action: (flags & 0x01 != 0).then_some(action),
+            cdb_bytes: u16::from_be_bytes(*length),
+        });
         rest = match flags & 0x02 {
             0 => behind,
             _ => behind.get(12..)?,
@@ -148,6 +152,14 @@ mod tests {
         (found.unwrap(), asked)
     }
 
+    const fn listed(opcode: u8, service_action: Option<u16>, cdb_bytes: u16) -> DeviceCommand {
+        DeviceCommand {
+            opcode,
+            service_action,
+            cdb_bytes,
+        }
+    }
+
     fn page(number: u8, bytes: &[u8]) -> (u8, Vec<u8>) {
         let mut page = vec![1, number];
         page.extend(u16::try_from(bytes.len()).unwrap().to_be_bytes());
@@ -179,7 +191,7 @@ mod tests {
         assert_eq!(found.facts.inquiry, tape());
         assert_eq!(found.facts.pages[&0x80], serial.1);
         assert_eq!(found.facts.pages[&0xb0], long.1);
-        let known = [(0x08, None), (0xa3, Some(12))];
+        let known = [listed(0x08, None, 6), listed(0xa3, Some(12), 12)];
         assert_eq!(found.facts.commands.as_deref(), Some(&known[..]));
         let identity = found.identity.unwrap();
         assert_eq!(identity.best(), "serial.VENDOR  TAPE.S1");
@@ -231,7 +243,8 @@ mod tests {
         let mut list = vec![0, 0, 0, 28, 0x01, 0, 0, 0, 0, 2, 0, 6];
         list.extend([0; 12]);
         list.extend([0x1e, 0, 0, 0, 0, 0, 0, 6]);
-        assert_eq!(parse_commands(&list), Some(vec![(1, None), (0x1e, None)]));
+        let known = vec![listed(1, None, 6), listed(0x1e, None, 6)];
+        assert_eq!(parse_commands(&list), Some(known));
         for length in 0..list.len() {
             assert_eq!(parse_commands(&list[..length]), None, "{length}");
         }

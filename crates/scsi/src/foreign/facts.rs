@@ -5,12 +5,13 @@
     clippy::panic
 )]
 
-use store::DeviceFacts;
+use store::{DeviceCommand, DeviceFacts};
 
 use super::Foreign;
 use crate::sam::sense::Sense;
 use crate::spc::parameters::{Modes, PageCode};
 use crate::spc::peripheral::Peripheral;
+use crate::table::foreign::is_of_vendor;
 use crate::table::row::{CommandSpec, Features, Operation};
 
 /// VPD pages that are Tarn's, or that tell of ports and of initiators, which the device knows nothing of: the list,
@@ -22,6 +23,22 @@ const OWN_PAGES: [u8; 8] = [0x00, 0x80, 0x83, 0x85, 0x86, 0x87, 0x88, 0x8f];
 pub(super) fn shown_pages(facts: &DeviceFacts) -> Vec<u8> {
     let codes = facts.pages.keys().copied();
     codes.filter(|code| !OWN_PAGES.contains(code)).collect()
+}
+
+/// The longest CDB there is, in bytes.
+const CDB_BYTES_MAX: u16 = 260;
+
+/// The commands of its vendor that the device lists, in ascending order, each once.
+pub(super) fn vendor_commands(facts: &DeviceFacts) -> Vec<DeviceCommand> {
+    let is_one = |one: &DeviceCommand| {
+        is_of_vendor(one.opcode) && (1..=CDB_BYTES_MAX).contains(&one.cdb_bytes)
+    };
+    let listed = facts.commands.iter().flatten().copied();
+    let mut found: Vec<DeviceCommand> = listed.filter(is_one).collect();
+    let name = |one: &DeviceCommand| (one.opcode, one.service_action);
+    found.sort_by_key(name);
+    found.dedup_by_key(|one| name(one));
+    found
 }
 
 impl Peripheral for Foreign {
@@ -42,6 +59,10 @@ impl Peripheral for Foreign {
     fn lists(&self, row: &CommandSpec) -> bool {
         !matches!(row.operation, Operation::Foreign(_))
             || self.facts.has_command(row.opcode(), row.service_action())
+    }
+
+    fn vendor_commands(&self) -> &[DeviceCommand] {
+        &self.vendor_commands
     }
 
     fn version_descriptor(&self) -> u16 {

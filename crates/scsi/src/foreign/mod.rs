@@ -10,7 +10,7 @@ mod pass;
 
 use std::sync::Arc;
 
-use store::DeviceFacts;
+use store::{DeviceCommand, DeviceFacts};
 
 use crate::disk::Disk;
 use crate::sam::device_type::DeviceType;
@@ -27,6 +27,8 @@ pub(crate) struct Foreign {
     /// The codes of its VPD pages that are shown.
     pages: Vec<u8>,
     has_vendor_commands: bool,
+    /// Those that it lists, if they pass.
+    vendor_commands: Vec<DeviceCommand>,
     device_type: DeviceType,
 }
 
@@ -37,6 +39,10 @@ impl Foreign {
             facts: Arc::clone(facts),
             pages: facts::shown_pages(facts),
             has_vendor_commands: profile.has_vendor_commands,
+            vendor_commands: match profile.has_vendor_commands {
+                true => facts::vendor_commands(facts),
+                false => Vec::new(),
+            },
             device_type: profile.device_type,
         }
     }

@@ -1,5 +1,7 @@
 //! What SPC asks a device server of whatever type about itself.
 
+use store::DeviceCommand;
+
 use super::parameters::{Modes, PageCode};
 use crate::sam::sense::Sense;
 use crate::table::row::{CommandSpec, Features};
@@ -17,6 +19,11 @@ pub(crate) trait Peripheral {
     /// Whether REPORT SUPPORTED OPERATION CODES lists one of its commands.
     fn lists(&self, _row: &CommandSpec) -> bool {
         true
+    }
+
+    /// Commands without a row that REPORT SUPPORTED OPERATION CODES lists, in ascending order.
+    fn vendor_commands(&self) -> &[DeviceCommand] {
+        &[]
     }
 
     /// The version descriptor of its command set.

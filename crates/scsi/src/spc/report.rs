@@ -5,6 +5,8 @@
     clippy::panic
 )]
 
+use store::DeviceCommand;
+
 use crate::sam::cdb::Cdb;
 use crate::sam::lun::{Lun, LunInventory};
 use crate::sam::profile::Profile;
@@ -128,6 +130,8 @@ const SINGLE_CTDP: u8 = 0x80;
 /// SUPPORT of one command: not supported, or in conformance with a standard.
 const NOT_SUPPORTED: u8 = 0x01;
 const SUPPORTED: u8 = 0x03;
+/// SUPPORT: in a way of the vendor.
+const SUPPORTED_BY_VENDOR: u8 = 0x05;
 
 /// Spec: SPC-5, REPORT SUPPORTED OPERATION CODES.
 #[inline(never)]
@@ -136,12 +140,15 @@ pub(crate) fn operation_codes(cdb: &Cdb, device: &impl Peripheral) -> Result<Vec
     let (opcode, service_action) = (cdb.u8(3), cdb.u16(4));
     let unit = device.features();
     let there = rows_of(&unit);
-    let rows = || there.iter().copied().filter(|row| device.lists(row));
-    let of_opcode = || rows().filter(move |row| row.opcode() == opcode);
-    let with_action = || of_opcode().find(|row| row.service_action() == Some(service_action));
-    let has_actions = of_opcode().any(|row| row.service_action().is_some());
+    let rows = there.iter().filter(|row| device.lists(row));
+    let vendor = device.vendor_commands().iter();
+    let all = rows.map(|row| Listed::of_row(row));
+    let all: Vec<Listed> = all.chain(vendor.map(Listed::of_vendor)).collect();
+    let of_opcode = || all.iter().filter(|one| one.opcode == opcode);
+    let with_action = || of_opcode().find(|one| one.service_action == Some(service_action));
+    let has_actions = of_opcode().any(|one| one.service_action.is_some());
     let found = match cdb.u8(2) & 0x07 {
-        0b000 => return Ok(all_commands(rows(), with_timeouts)),
+        0b000 => return Ok(all_commands(&all, with_timeouts)),
         0b001 if has_actions => return Err(Sense::invalid_field_in_cdb(2, 2)),
         0b001 => of_opcode().next(),
         0b010 if !has_actions && of_opcode().next().is_some() => {
@@ -155,40 +162,80 @@ pub(crate) fn operation_codes(cdb: &Cdb, device: &impl Peripheral) -> Result<Vec
     Ok(one_command(found, with_timeouts))
 }
 
-fn all_commands<'a>(rows: impl Iterator<Item = &'a CommandSpec>, with_timeouts: bool) -> Vec<u8> {
+/// A command that is listed.
+struct Listed {
+    opcode: u8,
+    service_action: Option<u16>,
+    cdb_bytes: u16,
+    /// CDB usage data; `None`: the device evaluates what it wants.
+    usage: Option<&'static [u8]>,
+    /// 0: not known.
+    timeout_seconds: u32,
+}
+
+impl Listed {
+    fn of_row(row: &CommandSpec) -> Self {
+        Self {
+            opcode: row.opcode(),
+            service_action: row.service_action(),
+            cdb_bytes: u16::try_from(row.usage.len()).unwrap_or(0),
+            usage: Some(row.usage),
+            timeout_seconds: row.timeout_seconds,
+        }
+    }
+
+    const fn of_vendor(command: &DeviceCommand) -> Self {
+        Self {
+            opcode: command.opcode,
+            service_action: command.service_action,
+            cdb_bytes: command.cdb_bytes,
+            usage: None,
+            timeout_seconds: 0,
+        }
+    }
+}
+
+fn all_commands(listed: &[Listed], with_timeouts: bool) -> Vec<u8> {
     let mut body = Vec::new();
-    for row in rows {
-        let length = u16::try_from(row.usage.len()).unwrap_or(0).to_be_bytes();
+    for one in listed {
         let flags = if with_timeouts { LISTED_CTDP } else { 0 }
-            | row.service_action().map_or(0, |_| SERVACTV);
-        let [high, low] = row.service_action().unwrap_or(0).to_be_bytes();
-        body.extend_from_slice(&[row.opcode(), 0, high, low, 0, flags]);
-        body.extend_from_slice(&length);
+            | one.service_action.map_or(0, |_| SERVACTV);
+        let [high, low] = one.service_action.unwrap_or(0).to_be_bytes();
+        body.extend_from_slice(&[one.opcode, 0, high, low, 0, flags]);
+        body.extend_from_slice(&one.cdb_bytes.to_be_bytes());
         if with_timeouts {
-            body.extend_from_slice(&timeouts(row));
+            body.extend_from_slice(&timeouts(one));
         }
     }
     let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
     [length.to_be_bytes().as_slice(), &body].concat()
 }
 
-fn one_command(row: Option<&CommandSpec>, with_timeouts: bool) -> Vec<u8> {
-    let Some(row) = row else {
+fn one_command(found: Option<&Listed>, with_timeouts: bool) -> Vec<u8> {
+    let Some(found) = found else {
         return vec![0, NOT_SUPPORTED, 0, 0];
     };
+    let (support, usage) = match found.usage {
+        Some(usage) => (SUPPORTED, usage.to_vec()),
+        None => {
+            let mut usage = vec![found.opcode];
+            usage.resize(found.cdb_bytes.into(), 0xff);
+            (SUPPORTED_BY_VENDOR, usage)
+        }
+    };
     let flags = if with_timeouts { SINGLE_CTDP } else { 0 };
-    let mut data = vec![0, SUPPORTED | flags];
-    data.extend_from_slice(&u16::try_from(row.usage.len()).unwrap_or(0).to_be_bytes());
-    data.extend_from_slice(row.usage);
+    let mut data = vec![0, support | flags];
+    data.extend_from_slice(&found.cdb_bytes.to_be_bytes());
+    data.extend_from_slice(&usage);
     if with_timeouts {
-        data.extend_from_slice(&timeouts(row));
+        data.extend_from_slice(&timeouts(found));
     }
     data
 }
 
 /// Command timeouts descriptor: no nominal time, and the recommended timeout.
-fn timeouts(row: &CommandSpec) -> [u8; 12] {
-    let [t0, t1, t2, t3] = row.timeout_seconds.to_be_bytes();
+fn timeouts(one: &Listed) -> [u8; 12] {
+    let [t0, t1, t2, t3] = one.timeout_seconds.to_be_bytes();
     [0x00, 0x0a, 0, 0, 0, 0, 0, 0, t0, t1, t2, t3]
 }
 

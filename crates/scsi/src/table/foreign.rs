@@ -168,7 +168,12 @@ static ROWS: &[CommandSpec] = table![
 /// The commands of devices of others.
 pub(super) static FOREIGN: Table = Table::new(ROWS);
 
+/// Whether an operation code is one of the vendor's.
+pub(crate) const fn is_of_vendor(opcode: u8) -> bool {
+    opcode >= VENDOR_FIRST
+}
+
 /// The row for a command of the vendor.
 pub(super) fn vendor(cdb: &Cdb) -> Option<&'static CommandSpec> {
-    VENDOR.first().filter(|_| cdb.opcode() >= VENDOR_FIRST)
+    VENDOR.first().filter(|_| is_of_vendor(cdb.opcode()))
 }

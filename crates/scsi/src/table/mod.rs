@@ -6,5 +6,5 @@ pub(crate) mod access;
 pub(crate) mod commands;
 pub(crate) mod describe;
 pub(crate) mod field;
-mod foreign;
+pub(crate) mod foreign;
 pub(crate) mod row;

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use store::{DeviceAnswer, DeviceFacts, DeviceRequest};
+use store::{DeviceAnswer, DeviceCommand, DeviceFacts, DeviceRequest};
 
 use super::medium::prevent;
 use super::*;
@@ -50,6 +50,14 @@ fn answer_of(status: u8, sense: &[u8], data: &[u8]) -> DeviceAnswer {
     }
 }
 
+const fn listed(opcode: u8, service_action: Option<u16>) -> DeviceCommand {
+    DeviceCommand {
+        opcode,
+        service_action,
+        cdb_bytes: 6,
+    }
+}
+
 fn facts(device_type: DeviceType) -> DeviceFacts {
     let mut inquiry = vec![device_type as u8, 0x80, 0x06, 0x32, 31, 0x09, 0x20, 0x82];
     inquiry.extend_from_slice(b"HP      Ultrium 5-SCSI  Z57D");
@@ -62,7 +70,7 @@ fn facts(device_type: DeviceType) -> DeviceFacts {
             (0x03, vec![1, 0x03, 0, 1, 0x09]),
         ]
         .into(),
-        commands: Some(vec![(0x00, None), (0x01, None), (0x08, None)]),
+        commands: Some([0x00, 0x01, 0x08].map(|opcode| listed(opcode, None)).into()),
     }
 }
 
@@ -391,6 +399,44 @@ fn the_list_of_commands_has_what_both_have() {
             0x00, 0x01, 0x03, 0x08, 0x12, 0x16, 0x17, 0x1e, 0x56, 0x57, 0x5e, 0x5f, 0xa0, 0xa3
         ]
     );
+}
+
+#[test]
+fn vendor_commands_that_a_device_lists_are_listed_if_they_pass() {
+    let mut known = facts(DeviceType::Tape);
+    let odd = [0, 261].map(|cdb_bytes| DeviceCommand {
+        cdb_bytes,
+        ..listed(0xe0, None)
+    });
+    let vendor = [(0xd1, Some(2)), (0xc5, None), (0xd1, Some(1)), (0xc5, None)];
+    let vendor = vendor.map(|(opcode, action)| listed(opcode, action));
+    known
+        .commands
+        .as_mut()
+        .unwrap()
+        .extend(odd.into_iter().chain(vendor));
+    let asked = |passes, options: [u8; 4]| {
+        let mut profile = of_type(DeviceType::Tape);
+        (profile.foreign, profile.has_vendor_commands) = (Some(Arc::new(known.clone())), passes);
+        let (mut rig, at) = Rig::ready(profile);
+        let [how, opcode, high, low] = options;
+        let report = [0xa3, 0x0c, how, opcode, high, low, 0, 0, 1, 0, 0, 0];
+        data(rig.run(at, &report, &[]))
+    };
+    let [without, with] = [false, true].map(|passes| asked(passes, [0; 4])[4..].to_vec());
+    let (before, vendor) = with.split_at(without.len());
+    assert_eq!(before, without);
+    let wanted = [
+        [0xc5, 0, 0, 0, 0, 0, 0, 6],
+        [0xd1, 0, 0, 1, 0, 1, 0, 6],
+        [0xd1, 0, 0, 2, 0, 1, 0, 6],
+    ];
+    assert_eq!(vendor, wanted.concat());
+    let one = [0, 5, 0, 6, 0xc5, 0xff, 0xff, 0xff, 0xff, 0xff];
+    assert_eq!(asked(true, [1, 0xc5, 0, 0]), one);
+    assert_eq!(asked(true, [2, 0xd1, 0, 2])[..2], [0, 5]);
+    assert_eq!(asked(true, [2, 0xd1, 0, 3])[..2], [0, 1]);
+    assert_eq!(asked(false, [1, 0xc5, 0, 0])[..2], [0, 1]);
 }
 
 #[test]
