@@ -175,8 +175,8 @@ impl Device {
     }
 
     /// Goes on with a command that is passed to a device of others.
-    pub(crate) fn resume_pass(&self, pass: &mut Pass, input: Input) -> Next {
-        pass.resume(input, &self.disk().failures)
+    pub(crate) fn resume_pass(&self, pass: &mut Pass, input: Input, shared: &Shared) -> Next {
+        pass.resume(input, &self.disk().failures, shared)
     }
 
     /// What failed in its store since the last time this was asked.

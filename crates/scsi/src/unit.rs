@@ -392,15 +392,19 @@ impl LogicalUnit {
     #[cold]
     fn resume_pass(&self, task: &mut Task, input: Input) -> Step {
         let pass = task.owned.as_mut().and_then(|owned| owned.pass.as_mut());
-        match pass.map(|pass| self.device.resume_pass(pass, input)) {
-            Some(Next::Step(step)) => step,
-            Some(Next::Tell(kind)) => {
-                let step = self.ask_owner(task, kind, FlushAfter::Never);
-                task.work = Work::Pass;
-                step
-            }
+        match pass.map(|pass| self.device.resume_pass(pass, input, &self.shared)) {
+            Some(next) => self.go_on_with_pass(task, next),
             None => Step::Done(Outcome::check(report::no_such_unit())),
         }
+    }
+
+    fn go_on_with_pass(&self, task: &mut Task, next: Next) -> Step {
+        let step = match next {
+            Next::Step(step) => step,
+            Next::Tell(kind) => self.ask_owner(task, kind, FlushAfter::Never),
+        };
+        task.work = Work::Pass;
+        step
     }
 
     fn attached_mut(&mut self, slot: NexusSlot) -> Option<&mut Gate> {
@@ -543,8 +547,8 @@ impl LogicalUnit {
         let attached = self.attached(task.slot).ok_or_else(report::no_such_unit)?;
         let by = (&*self.shared, attached.nexus.id);
         let bytes_max = self.profile.limits.transfer_bytes_max;
-        let mut pass = Pass::new(what, cdb, command, by, bytes_max)?;
-        let step = pass.start();
+        let pass = Pass::new(what, cdb, command, by, bytes_max)?;
+        let next = pass.start();
         task.owned = Some(Box::new(Owned {
             cdb: cdb.clone(),
             parameters: 0,
@@ -552,8 +556,7 @@ impl LogicalUnit {
             cache_epoch: 0,
             pass: Some(pass),
         }));
-        task.work = Work::Pass;
-        Ok(step)
+        Ok(self.go_on_with_pass(task, next))
     }
 
     /// Whether a command that allows the removal of the medium is none for the device: another nexus prevents it.

@@ -36,7 +36,12 @@ pub(crate) struct Pass {
     loads: bool,
     /// The device is told first that the medium may be removed.
     unlocks: bool,
+    /// It prevents the removal for its nexus from before the device has it, so that nothing that removes the medium
+    /// comes to the device behind it. Taken back where the device does not carry it out.
+    claims: bool,
     outcome: Option<Outcome>,
+    /// What the owner has to know before it is answered, the next one last.
+    tells: Vec<ChangeKind>,
 }
 
 /// What comes next.
@@ -67,10 +72,10 @@ impl Pass {
         // LOAD of LOAD UNLOAD stands where START does.
         let loads = what == Passing::Moves && cdb.has(4, START);
         let unloads = what == Passing::Moves && !loads;
-        if unloads && shared.preventing.iter().any(|&id| id != nexus) {
-            let code = SenseCode::MEDIUM_REMOVAL_PREVENTED;
-            return Err(Sense::illegal_request(code));
+        if unloads {
+            check_removal(shared, nexus)?;
         }
+        let prevents = what == Passing::Prevents && cdb.has(4, PREVENT);
         Ok(Self {
             cdb: command.cdb.into(),
             what,
@@ -79,16 +84,21 @@ impl Pass {
             data_in_bytes: room,
             loads,
             unlocks: unloads && shared.preventing.is_empty(),
+            claims: prevents && !shared.preventing.contains(&nexus),
             outcome: None,
+            tells: Vec::new(),
         })
     }
 
     /// The first step.
-    pub(crate) fn start(&mut self) -> Step {
-        if self.unlocks {
-            return Step::Io(self.request(&ALLOW, Payload::Empty, 0));
+    pub(crate) fn start(&self) -> Next {
+        if self.claims {
+            return Next::Tell(removal(&self.cdb));
         }
-        self.go_on()
+        Next::Step(match self.unlocks {
+            true => Step::Io(self.request(&ALLOW, Payload::Empty, 0)),
+            false => self.go_on(),
+        })
     }
 
     fn go_on(&self) -> Step {
@@ -110,7 +120,7 @@ impl Pass {
     }
 
     /// Goes on when what the last step asked for is there.
-    pub(crate) fn resume(&mut self, input: Input, failures: &Failures) -> Next {
+    pub(crate) fn resume(&mut self, input: Input, failures: &Failures, shared: &Shared) -> Next {
         match input {
             Input::DataOut(data) => Next::Step(Step::Io(self.request(&self.cdb, data, 0))),
             Input::Io(result) => {
@@ -120,46 +130,61 @@ impl Pass {
                     Ok(IoAnswer::Device(answer))
                         if was_first && attention(&answer.sense).is_none() =>
                     {
-                        Next::Step(self.go_on())
+                        // Another one may have prevented it meanwhile.
+                        Next::Step(match check_removal(shared, self.nexus) {
+                            Ok(()) => self.go_on(),
+                            Err(sense) => Step::Done(Outcome::check(sense)),
+                        })
                     }
                     Ok(_) | Err(_) => self.end(result, failures),
                 }
             }
-            Input::Owner(reply) => Next::Step(Step::Done(self.told(reply))),
+            Input::Owner(reply) => self.told(reply),
             Input::FenceGranted | Input::Turn => Next::Step(Step::Done(lost())),
         }
     }
 
     fn end(&mut self, result: IoResult, failures: &Failures) -> Next {
-        let answer = match result {
-            Ok(IoAnswer::Device(answer)) => *answer,
-            Ok(IoAnswer::Done | IoAnswer::Data(_) | IoAnswer::Extents(_)) => {
-                return Next::Step(Step::Done(lost()));
+        let (is_done, tells, outcome) = match result {
+            Ok(IoAnswer::Device(answer)) => {
+                let tells = self.consequence(&answer);
+                (is_carried_out(&answer), tells, outcome_of(*answer))
             }
+            Ok(IoAnswer::Done | IoAnswer::Data(_) | IoAnswer::Extents(_)) => (false, None, lost()),
             Err(failure) => {
                 failures.note(&failure);
-                return Next::Step(Step::Done(Outcome::check(self.sense_of(&failure))));
+                let outcome = Outcome::check(self.sense_of(&failure));
+                (false, None, outcome)
             }
         };
-        let tells = self.consequence(&answer);
-        let outcome = outcome_of(answer);
-        match tells {
-            None => Next::Step(Step::Done(outcome)),
-            Some(kind) => {
-                self.outcome = Some(outcome);
-                Next::Tell(kind)
-            }
+        if self.claims && !is_done {
+            self.tells.push(removal(&ALLOW));
+        }
+        self.tells.extend(tells);
+        self.outcome = Some(outcome);
+        self.tell()
+    }
+
+    fn tell(&mut self) -> Next {
+        match self.tells.pop() {
+            Some(kind) => Next::Tell(kind),
+            None => Next::Step(Step::Done(self.outcome.take().unwrap_or_else(lost))),
         }
     }
 
     /// The owner knows what others have to learn of, or could not take it: then the command is to come again, but what
     /// the device has reported is reported.
-    fn told(&mut self, reply: Reply) -> Outcome {
-        let outcome = self.outcome.take().unwrap_or_else(lost);
-        let is_report = matches!(&outcome.sense, Some(SenseBytes::OfDevice(sense)) if attention(sense).is_some());
-        match is_report || reply.status == Status::Good {
-            true => outcome,
-            false => reply.into(),
+    fn told(&mut self, reply: Reply) -> Next {
+        let is_taken = reply.status == Status::Good;
+        match &self.outcome {
+            None if is_taken => Next::Step(self.go_on()),
+            None => Next::Step(Step::Done(reply.into())),
+            Some(outcome) => {
+                if !is_taken && !is_report(outcome) {
+                    self.outcome = Some(reply.into());
+                }
+                self.tell()
+            }
         }
     }
 
@@ -180,7 +205,7 @@ impl Pass {
         if let Some(code) = attention(&answer.sense) {
             return Some(ChangeKind::Told(UnitAttention::OfDevice(code)));
         }
-        if answer.status != Status::Good as u8 && key(&answer.sense) != RECOVERED {
+        if !is_carried_out(answer) {
             return None;
         }
         if self.cdb.first() == Some(&REQUEST_SENSE) {
@@ -195,15 +220,34 @@ impl Pass {
                 Some(ChangeKind::Told(UnitAttention::OfDevice(code)))
             }
             Passing::Moves if self.loads => Some(ChangeKind::Told(UnitAttention::NotReadyToReady)),
-            Passing::Prevents => Some(ChangeKind::Command {
-                cdb: Cdb::new(&self.cdb),
-                parameters: Vec::new(),
-            }),
+            Passing::Prevents => Some(removal(&self.cdb)),
             Passing::Moves | Passing::Reads | Passing::Writes => None,
         }
     }
 }
 
+/// Whether a nexus may have the medium removed: no other one prevents it.
+fn check_removal(shared: &Shared, nexus: NexusId) -> Result<(), Sense> {
+    match shared.preventing.iter().any(|&id| id != nexus) {
+        true => Err(Sense::illegal_request(SenseCode::MEDIUM_REMOVAL_PREVENTED)),
+        false => Ok(()),
+    }
+}
+
+/// PREVENT ALLOW MEDIUM REMOVAL, for the owner.
+fn removal(cdb: &[u8]) -> ChangeKind {
+    ChangeKind::Command {
+        cdb: Cdb::new(cdb),
+        parameters: Vec::new(),
+    }
+}
+
+fn is_carried_out(answer: &DeviceAnswer) -> bool {
+    answer.status == Status::Good as u8 || key(&answer.sense) == RECOVERED
+}
+
+/// The bit of byte 4 with which the removal is prevented.
+const PREVENT: u8 = 0x01;
 const REQUEST_SENSE: u8 = 0x03;
 /// RECOVERED ERROR: the command was carried out.
 const RECOVERED: Option<u8> = Some(0x01);
@@ -232,6 +276,11 @@ fn key(sense: &[u8]) -> Option<u8> {
 fn attention(sense: &[u8]) -> Option<SenseCode> {
     let (key, asc, ascq) = parts(sense)?;
     (key == SenseKey::UnitAttention as u8).then_some(SenseCode { asc, ascq })
+}
+
+/// Whether the device has reported a unit attention, which comes once.
+fn is_report(outcome: &Outcome) -> bool {
+    matches!(&outcome.sense, Some(SenseBytes::OfDevice(sense)) if attention(sense).is_some())
 }
 
 fn outcome_of(answer: DeviceAnswer) -> Outcome {

@@ -243,6 +243,64 @@ fn the_removal_of_the_medium_is_prevented_until_all_allow_it() {
     assert_eq!(rig.device.opcodes(), [0x1e, 0x1b]);
 }
 
+/// The device has the command of the first nexus for a while, or refuses it in the end.
+#[test]
+fn a_prevention_that_the_device_still_carries_out_counts_until_it_is_refused() {
+    let mut refused = CHANGED;
+    (refused[2], refused[12], refused[13]) = (5, 0x24, 0);
+    let unknown = Err(IoFailure::Hardware { errno: 5 });
+    let of_device = |answer| Ok(IoAnswer::Device(Box::new(answer)));
+    for (answer, is_held) in [
+        (of_device(answer_of(0, &[], &[])), true),
+        (of_device(answer_of(2, &refused, &[])), false),
+        (of_device(answer_of(2, &CHANGED, &[])), false),
+        (unknown, false),
+    ] {
+        let (mut rig, [first, second, _]) = tape();
+        let is_good = matches!(&answer, Ok(IoAnswer::Device(answer)) if answer.status == 0);
+        let (mut task, step) = rig.start(first, &prevent(1), &[]);
+        let Step::Owner(change) = step else {
+            panic!("{step:?}");
+        };
+        let reply = rig.apply(&change);
+        let core = &mut rig.cores[first.0];
+        let step = core.resume(&mut task, Input::Owner(reply));
+        assert!(matches!(step, Step::Io(_)), "{step:?}");
+        assert_eq!(sense(&run(&mut rig, second, &UNLOAD)), PREVENTED);
+        let mut step = rig.cores[first.0].resume(&mut task, Input::Io(answer));
+        while let Step::Owner(change) = step {
+            let reply = rig.apply(&change);
+            step = rig.cores[first.0].resume(&mut task, Input::Owner(reply));
+        }
+        let Step::Done(outcome) = step else {
+            panic!("{step:?}");
+        };
+        assert_eq!(outcome.status == Status::Good, is_good, "{outcome:?}");
+        assert_eq!(rig.cores[0].shared().preventing.is_empty(), !is_held);
+        let is_told = outcome.sense == Some(SenseBytes::OfDevice(CHANGED.into()));
+        let told = run(&mut rig, second, &TEST_UNIT_READY);
+        assert_eq!(told.status != Status::Good, is_told, "{told:?}");
+    }
+}
+
+/// Before it unloads, Tarn unlocks what a nexus that is gone has left. Another one prevents the removal meanwhile.
+#[test]
+fn a_prevention_stops_an_unload_that_has_only_unlocked_the_device() {
+    let (mut rig, [first, second, _]) = tape();
+    let (mut task, step) = rig.start(second, &UNLOAD, &[]);
+    let Step::Io(request) = step else {
+        panic!("{step:?}");
+    };
+    good(&run(&mut rig, first, &prevent(1)));
+    let unlocked = rig.submit(request);
+    assert_eq!(rig.device.opcodes(), [0x1e, 0x1e]);
+    let step = rig.cores[second.0].resume(&mut task, Input::Io(unlocked));
+    let Step::Done(outcome) = step else {
+        panic!("{step:?}");
+    };
+    assert_eq!(sense(&outcome), PREVENTED);
+}
+
 #[test]
 fn a_nexus_that_is_gone_leaves_no_medium_locked() {
     let (mut rig, [first, second, _]) = tape();
