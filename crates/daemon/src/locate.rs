@@ -537,6 +537,41 @@ mod tests {
         assert_eq!(export.path, Path::new("nbd://h:10809/a"));
     }
 
+    /// A node of the generic driver and the node of the disk have paths of their own.
+    #[test]
+    fn what_has_one_name_is_refused_with_both_places() {
+        let text = "[[lun]]\nid = \"a\"\nstore = \"block:/dev/sdz\"\n\
+                    [[lun]]\nid = \"b\"\nstore = \"scsi:/dev/sg99\"\n";
+        let model = Model::from_toml(text, Path::new("t.toml")).unwrap();
+        let named = |path: &str, name: &str| {
+            Some(Location {
+                names: vec![name.to_owned()],
+                ..elsewhere(path.to_owned())
+            })
+        };
+        for (name, is_refused) in [("device 8:16", true), ("device 8:32", false)] {
+            let locations = [named("/dev/sdz", "device 8:16"), named("/dev/sg99", name)];
+            let twice = double_uses(&model, &locations, &[]);
+            let twice: Vec<_> = twice
+                .iter()
+                .map(|(at, why)| (*at, why.to_string()))
+                .collect();
+            match is_refused {
+                true => {
+                    let [(1, why)] = &twice[..] else {
+                        panic!("{twice:?}");
+                    };
+                    let (at, first) = (
+                        "t.toml:6: lun[1].store: ",
+                        "already used at t.toml:3: lun[0].store",
+                    );
+                    assert!(why.starts_with(at) && why.contains(first), "{why}");
+                }
+                false => assert_eq!(twice, []),
+            }
+        }
+    }
+
     #[test]
     fn an_image_has_one_place_by_whatever_path_of_its_cluster() {
         let scratch = Scratch::new();

@@ -47,6 +47,11 @@ trap 'cat tarn.out; umount /mnt/t 2>/dev/null; kill $tarn; kill -KILL $tgtd' EXI
 retry 60 listens 3263 || fail "no Tarn"
 "$TARN" lun list
 
+say "one disk by two nodes"
+{ cat tarn.toml; printf '[[lun]]\nid = "twice"\nstore = "%s"\n' "$kernel_disk"; } >twice.toml
+"$TARN" check twice.toml >twice 2>&1 && { cat twice; fail "a disk is served by both of its nodes"; }
+grep -q "already used" twice || { cat twice; fail "the mistake is another one"; }
+
 say "two initiators"
 iscsi_start
 iscsiadm -m iface -I second -o new >/dev/null
