@@ -62,6 +62,7 @@ pub const TARGETS: &[Target] = &[
     target("import", 8 * 1024, import::run),
     target("nbd", 8 * 1024, nbd::run),
     target("handler", 2048, handler::run),
+    target("look", 8 * 1024, remote::fuzz::look),
     target("hyperscsi-pdu", 2048, hyperscsi::fuzz::pdu),
     target("hyperscsi-login", 1024, hyperscsi::fuzz::login),
     target("hyperscsi-exchange", 256, hyperscsi::fuzz::exchange),

@@ -49,6 +49,7 @@ pub fn of(target: &str) -> Vec<Seed> {
         "config" => configs(),
         "import" => imports(),
         "handler" => handlers(),
+        "look" => looks(),
         "hyperscsi-pdu" => hyperscsi::fuzz::seeds("pdu"),
         "hyperscsi-login" => hyperscsi::fuzz::seeds("login"),
         "hyperscsi-exchange" => hyperscsi::fuzz::seeds("exchange"),
@@ -56,6 +57,62 @@ pub fn of(target: &str) -> Vec<Seed> {
         "nbd" => [nbd_servers(), nbd_clients()].concat(),
         _ => Vec::new(),
     }
+}
+
+/// What devices answer to a first look: each answer with its length, of `None` that it is refused.
+fn looks() -> Vec<Seed> {
+    let answers = |all: &[Option<Vec<u8>>]| {
+        let answer = |one: &Option<Vec<u8>>| match one {
+            Some(data) => {
+                let length = u16::try_from(data.len()).unwrap_or(u16::MAX);
+                [&length.to_be_bytes()[..], data].concat()
+            }
+            None => vec![0x80, 0],
+        };
+        all.iter().flat_map(answer).collect()
+    };
+    let page = |code: u8, data: &[u8]| {
+        let length = u16::try_from(data.len()).unwrap_or(u16::MAX);
+        Some([&[0, code][..], &length.to_be_bytes(), data].concat())
+    };
+    let inquiry = |device_type: u8| {
+        let mut data = vec![device_type, 0x80, 0x06, 0x02, 31, 0, 0, 0];
+        data.extend_from_slice(b"VENDOR  PRODUCT         1.00");
+        Some(data)
+    };
+    let naa = [&[0x01, 0x03, 0, 8, 0x50][..], &[0x11; 7]].concat();
+    let long = page(0xb0, &[7; 300]);
+    // One command with timeouts, and one of the vendor.
+    let mut commands = vec![0, 0, 0, 28, 0x08, 0, 0, 0, 0, 2, 0, 6, 0, 10];
+    commands.extend([0; 10]);
+    commands.extend([0xc5, 0, 0, 0, 0, 0, 0, 6]);
+    let tape = [
+        inquiry(1),
+        page(0x00, &[0x00, 0x80, 0x83, 0xb0]),
+        page(0x80, b"SERIAL"),
+        page(0x83, &naa),
+        long.clone().map(|page| page[..255].to_vec()),
+        long,
+        Some(commands),
+    ];
+    let capacity = [&[0; 6][..], &[0x3f, 0xff, 0, 0, 2, 0, 0, 3, 0xc0], &[0; 17]].concat();
+    let mode = [&[0, 26, 0, 0x10, 0, 0, 0, 0, 0x08, 18, 0x04][..], &[0; 17]].concat();
+    let limits = [&[0, 8, 0, 8][..], &[0, 0, 8, 0, 0, 0, 0, 0], &[1; 48]].concat();
+    let disk = [
+        inquiry(0),
+        Some(capacity),
+        Some(mode),
+        page(0xb0, &limits),
+        page(0xb1, &[0; 60]),
+        page(0xb2, &[0, 0xe0, 0x02, 0]),
+        page(0x83, &naa),
+    ];
+    let silent = [inquiry(0x1f), None, None];
+    vec![
+        ("tape".to_owned(), answers(&tape)),
+        ("disk".to_owned(), answers(&disk)),
+        ("refuses".to_owned(), answers(&silent)),
+    ]
 }
 
 /// What a handler writes: a number at a place.

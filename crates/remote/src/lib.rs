@@ -14,6 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 mod attendants;
 mod device;
+pub mod fuzz;
 mod handler;
 mod hyperscsi;
 mod iscsi;

@@ -10,9 +10,9 @@ use crate::scsi::medium::Identity;
 /// Standard INQUIRY data, at least.
 const INQUIRY_BYTES_MIN: usize = 36;
 /// Pages of vital product data that are asked for.
-const PAGES_MAX: usize = 64;
+pub(crate) const PAGES_MAX: usize = 64;
 /// A longer page is left out.
-const PAGE_BYTES_MAX: usize = 4096;
+pub(crate) const PAGE_BYTES_MAX: usize = 4096;
 /// The answer to REPORT SUPPORTED OPERATION CODES. A longer one is left out.
 const COMMANDS_BYTES_MAX: u32 = 16 << 10;
 
