@@ -241,6 +241,7 @@ mod tests {
             ),
             ("quota = [{ owner = \"a\", used = 0 }]", "1"),
             ("quota = [{ owner = \"a\", used = 1, soft = 100 }]", "99"),
+            ("quota = [{ owner = \"a\", used = 1, soft = 0 }]", "99"),
             ("quota = [{ pool = \"\", used = 1 }]", "pool is empty"),
             ("quota = [{ pool = \"rbd:\", used = 1 }]", "pool is empty"),
             (

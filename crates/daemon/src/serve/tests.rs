@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
+use api::access::Role;
 use api::control::Control as _;
 use api::figures::Range;
 use api::plan::{Change, Effect, Origin, Step};
@@ -677,6 +678,38 @@ fn the_file_is_applied_as_it_is_and_a_change_only_to_the_revision_it_was_made_fo
         ProblemKind::InvalidConfig
     );
     assert_eq!(living.daemon.document().revision, 3);
+    living.stop();
+}
+
+/// What an edit does counts, whatever it is called.
+#[test]
+fn edits_of_a_role_do_what_it_may_and_nothing_else() {
+    let living = Living::new(SMALL);
+    let apply = |role, old: &str, new: &str| {
+        let change = Change {
+            text: living.text_with(old, new),
+            comment: None,
+        };
+        let renames = BTreeMap::new();
+        let origin = Origin::Edited { renames, role };
+        let applied = living.daemon.apply(change, origin, None, "tester");
+        applied
+            .map(|applied| applied.revision)
+            .map_err(|problem| problem.kind)
+    };
+    let may_not = Err(ProblemKind::Forbidden);
+    let owned = ("id = \"a\"\nstore", "id = \"a\"\nowner = \"carol\"\nstore");
+    assert_eq!(apply(Role::Operator, owned.0, owned.1), may_not);
+    assert_eq!(apply(Role::Operator, "lun = 1, id", "lun = 4, id"), may_not);
+    assert_eq!(
+        apply(Role::Operator, "a.img?size=8M", "a.img?size=16M"),
+        Ok(2)
+    );
+    assert_eq!(
+        apply(Role::Viewer, "a.img?size=16M", "a.img?size=24M"),
+        may_not
+    );
+    assert_eq!(apply(Role::Admin, "lun = 1, id", "lun = 4, id"), Ok(3));
     living.stop();
 }
 
