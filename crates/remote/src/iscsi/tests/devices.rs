@@ -1,5 +1,6 @@
 //! A tape drive of a target as a store.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use memory::Payload;
@@ -148,6 +149,25 @@ fn status_sense_residual_and_data_come_unchanged() {
         let answer = client.now(&REWIND);
         assert_eq!((answer.status, answer.sense), (status, expected));
     }
+}
+
+/// Both give their requests the same tags.
+#[test]
+fn each_core_is_answered_what_it_has_asked() {
+    let target = tape();
+    let mut one = client(&target, 20);
+    let mut two = Client::new(Arc::clone(&one.disk));
+    let first = one.write_record(1, &[1; 512]);
+    one.device_answer(first);
+    let second = two.write_record(2, &[2; 512]);
+    two.device_answer(second);
+    one.now(&REWIND);
+    for (core, nexus, fill) in [(&mut one, 1, 1), (&mut two, 2, 2)] {
+        let read = core.command(nexus, &sized(0x08, 512), Vec::new(), 512);
+        assert_eq!(core.device_answer(read).data.to_vec(), [fill; 512]);
+    }
+    drop(one);
+    assert_eq!(two.now(&REWIND).status, 0, "the other core has ended");
 }
 
 #[test]
