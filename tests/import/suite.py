@@ -14,6 +14,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import tomllib
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
 import harness
@@ -163,7 +164,8 @@ class Move(Tarn):
 
     def run_import(self, *arguments):
         files = [self.dir / file for file in self.sample.files]
-        return run("import", *files, "--listen", f"127.0.0.1:{self.port}", *arguments)
+        # Nothing that this machine has is found below it.
+        return run("import", *files, "--root", self.dir, "--listen", f"127.0.0.1:{self.port}", *arguments)
 
     def command(self):
         return [str(BINARY), "serve", "--config", str(self.output), "--state", str(self.dir / "state")]
@@ -360,9 +362,9 @@ def the_exit_code_tells_whether_something_was_left_out():
         '"demo_mode_write_protect": 0}, "portals": [{"ip_address": "127.0.0.1", "port": 3260}], ' \
         '"luns": [{"index": 0, "storage_object": "/backstores/fileio/d"}]}]}]}'
     part = whole.replace('"write_back"', '"node": {}, "write_back"').replace('"targets"', '"x": 0, "targets"')
-    part = part.replace('[{"plugin"', '[{"plugin": "pscsi", "name": "p"}, {"plugin"')
+    part = part.replace('[{"plugin"', '[{"plugin": "ramdisk2", "name": "p"}, {"plugin"')
     for text, arguments, code, word in [
-            (whole, [], CARRIED, "0 left out"), (part, [], LEFT_OUT, "pscsi"),
+            (whole, [], CARRIED, "0 left out"), (part, [], LEFT_OUT, "ramdisk2"),
             ("hello\n", [], WRONG, "name it"), ("{\n\"targets\": [}\n", [], WRONG, ":2: "),
             ("<target x>\n", ["tgt"], WRONG, "is not closed"), (whole, ["--listen", "here"], WRONG, "--listen")]:
         with tempfile.TemporaryDirectory() as directory:
@@ -387,8 +389,8 @@ def what_is_not_imported_has_its_reasons_in_the_list():
     for people and for programs."""
     with tempfile.TemporaryDirectory() as directory:
         file = pathlib.Path(directory) / "saveconfig.json"
-        file.write_text('{"storage_objects": [{"plugin": "pscsi", "name": "p"}], "targets": []}')
-        for path, code, word in ((file, WRONG, "pscsi"), (HERE / "cases/silent.conf", LEFT_OUT, "its auth-group lets nobody in")):
+        file.write_text('{"storage_objects": [{"plugin": "pscsi", "name": "p", "dev": "tape"}], "targets": []}')
+        for path, code, word in ((file, WRONG, "no SCSI device has the address tape"), (HERE / "cases/silent.conf", LEFT_OUT, "its auth-group lets nobody in")):
             listed = run("import", path)
             equal(listed.returncode, code, f"exit code for {path.name}\n{listed.stderr}")
             check(word in listed.stderr, f"{word!r} is not in the list: {listed.stderr}")
@@ -397,6 +399,47 @@ def what_is_not_imported_has_its_reasons_in_the_list():
             report = json.loads(told.stdout)
             check(any(word in note["message"] for note in report["notes"]), f"{word!r} is not in {report}")
             equal("error" in report, code == WRONG, "whether the report has an error")
+
+
+def add_device(root, address, kind, node, name):
+    """A SCSI device in a file system: what the kernel has of it below /sys, and a name that stays."""
+    device = root / "sys/devices/host7" / address
+    (device / "scsi_generic" / node).mkdir(parents=True)
+    for file, text in (("type", kind), ("vendor", "STK     "), ("model", "L700            ")):
+        (device / file).write_text(f"{text}\n")
+    listed = root / "sys/class/scsi_device" / address
+    listed.mkdir(parents=True)
+    (listed / "device").symlink_to(device)
+    (root / "dev/tape/by-id").mkdir(parents=True, exist_ok=True)
+    (root / "dev/tape/by-id" / name).symlink_to(f"../../{node}")
+
+
+@test
+def devices_are_passed_on_by_their_paths_and_addresses():
+    """tgt and LIO name devices by paths, SCST by addresses, which lead to names that stay; what is not there, or of another
+    type, is left out with the reason, and so is a handler that moves no data."""
+    cases = HERE / "cases"
+    wanted = {"passed.targets.conf": ["/dev/bsg/3:0:0:0", "/dev/disk/by-id/usb-HL-DT-ST_BD-RE_BU40N-0:0", "/dev/sg10", "/dev/sg2", "/dev/sg5"],
+              "passed.show.txt": ["/dev/sg4"],
+              "passed.scst.conf": ["/dev/tape/by-id/scsi-1STK_L700", "/dev/tape/by-id/scsi-350011d00018a5f03"],
+              "passed.json": ["/dev/st0", "/dev/tape/by-id/scsi-1STK_L700"]}
+    reasons = {"passed.scst.conf": ["no SCSI device has the address 7:0:3:0", "its type is 1, not 0", "dev_tape_perf answers"],
+               "passed.json": ["no SCSI device has the address 7:0:9:0"]}
+    with tempfile.TemporaryDirectory() as directory:
+        root = pathlib.Path(directory)
+        add_device(root, "7:0:0:0", 8, "sg3", "scsi-1STK_L700")
+        add_device(root, "7:0:1:0", 1, "sg4", "scsi-350011d00018a5f03")
+        add_device(root, "7:0:2:0", 1, "sg5", "scsi-350011d00018a5f04")
+        for file, devices in wanted.items():
+            output = root / f"{file}.toml"
+            done = run("import", cases / file, "--root", root, "-o", output)
+            equal(done.returncode, LEFT_OUT, f"exit code for {file}\n{done.stderr}")
+            stores = tomllib.loads(output.read_text())["lun"]
+            equal(sorted(unit["store"] for unit in stores), [f"scsi:{device}" for device in devices], f"stores of {file}")
+            for words in reasons.get(file, []):
+                check(words in done.stderr, f"{words!r} is not in the list: {done.stderr}")
+            checked = run("check", output)
+            equal(checked.returncode, 0, f"exit code of tarn check for {file}\n{checked.stderr}")
 
 
 @test

@@ -6,8 +6,9 @@ use zeroize::Zeroizing;
 
 use config::{CacheMode, StoreAt, StoreSpec};
 
+use crate::passed::Passed;
 use crate::source::ENTRIES_MAX;
-use crate::{Note, Place, ReadError, Severity};
+use crate::{Device, Note, Place, ReadError, Severity};
 
 /// A text that is not to be shown.
 pub(crate) type Secret = Zeroizing<String>;
@@ -26,6 +27,8 @@ pub(crate) struct Found {
     /// Something that was not understood stands beside all targets: none is to be shown.
     pub(crate) is_guarded: bool,
     pub(crate) notes: Vec<Note>,
+    /// The devices of this machine.
+    pub(crate) devices: Vec<Device>,
     /// Where each user has its secret first, and the secret.
     secrets: BTreeMap<String, (Place, Option<Secret>)>,
     /// How many entries of lists were multiplied out.
@@ -48,7 +51,7 @@ pub(crate) struct Unit {
     pub(crate) serial: Option<String>,
     /// NAA designator of VPD page 83h, hexadecimal.
     pub(crate) naa: Option<String>,
-    /// Vendor and product of standard INQUIRY data; no product is the name of the unit.
+    /// Vendor and product of standard INQUIRY data; no product is the name of the unit, or what its device says.
     pub(crate) inquiry: (String, String),
     /// What initiators that go by VPD page 83h have known it by, if not an NAA designator.
     pub(crate) other_designator: Option<&'static str>,
@@ -77,6 +80,21 @@ impl Unit {
             is_guarded: false,
             changes: Vec::new(),
         }
+    }
+
+    /// A device that has commands passed on. Vendor and product are the device's own, as they were.
+    pub(crate) fn passed(place: Place, name: impl Into<String>, passed: Passed) -> Self {
+        Self {
+            store: passed.store.clone(),
+            other_designator: Some("the designators of the device"),
+            changes: passed.change.into_iter().collect(),
+            ..Self::new(place, name, passed.store.at)
+        }
+    }
+
+    /// Whether its commands are passed on to a device.
+    pub(crate) fn is_passed(&self) -> bool {
+        self.store.at.local_device().is_some()
     }
 
     /// It is other than it was.
@@ -219,6 +237,14 @@ pub(crate) struct Mutual {
 }
 
 impl Found {
+    /// Nothing yet, on a machine with these devices.
+    pub(crate) fn of(devices: Vec<Device>) -> Self {
+        Self {
+            devices,
+            ..Self::default()
+        }
+    }
+
     /// Whether there is room for so many more entries of a list that is used here. If there is not,
     /// what was found so far is not to be used, see [`Found::check_room`].
     pub(crate) fn has_room(&mut self, place: &Place, entries: usize) -> bool {

@@ -12,7 +12,8 @@
 //! ```
 //!
 //! This crate is pure. It opens no file: the caller provides the files that a file includes
-//! ([`includes`]), and puts the secrets ([`SecretFile`]) where the result says.
+//! ([`includes`]) and the SCSI devices there are ([`Device`]), and puts the secrets ([`SecretFile`]) where the result
+//! says.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -28,6 +29,7 @@ mod istgt;
 mod lines;
 mod lio;
 mod note;
+mod passed;
 mod rbd;
 mod scst;
 mod settle;
@@ -42,6 +44,7 @@ use zeroize::Zeroizing;
 
 pub use format::Format;
 pub use note::{Note, Place, Severity};
+pub use passed::Device;
 pub use source::{FILE_BYTES_MAX, Include, ReadError, Source, TOTAL_BYTES_MAX};
 
 use found::Found;
@@ -53,6 +56,8 @@ pub struct Options {
     pub listen: Vec<String>,
     /// Put before the name of every secret file, as `tarn.`.
     pub secret_prefix: String,
+    /// The SCSI devices of the machine that the files are of, for files that name one by its address.
+    pub devices: Vec<Device>,
 }
 
 /// What came of the files.
@@ -108,7 +113,7 @@ pub fn import(
     options: &Options,
 ) -> Result<Imported, ReadError> {
     source::check_sizes(sources)?;
-    let mut found = Found::default();
+    let mut found = Found::of(options.devices.clone());
     match format {
         Format::Tgt => tgt::read(sources, &mut found)?,
         Format::TgtShow => tgt_show::read(sources, &mut found)?,

@@ -193,10 +193,9 @@ fn write_unit(out: &mut String, unit: &Unit) -> fmt::Result {
         writeln!(out, "naa = {}", string(naa))?;
     }
     let (vendor, product) = &unit.inquiry;
-    let product = if product.is_empty() {
-        &unit.name
-    } else {
-        product
+    let product = match product.is_empty() && !unit.is_passed() {
+        true => &unit.name,
+        false => product,
     };
     for (key, text, most) in [("vendor", vendor, 8), ("product", product, 16)] {
         if let Some(text) = inquiry_text(text, most) {

@@ -8,7 +8,24 @@ use std::fs;
 use std::path::Path;
 
 use config::Model;
-use import::{Format, Imported, Options, ReadError, Severity, Source};
+use import::{Device, Format, Imported, Options, ReadError, Severity, Source};
+
+/// A changer and two tapes, of which one has no name that stays, and one that has no node of the generic driver.
+fn devices() -> Vec<Device> {
+    let all = [
+        ("7:0:0:0", 8, Some("/dev/tape/by-id/scsi-1STK_L700")),
+        ("7:0:1:0", 1, Some("/dev/sg4")),
+        ("7:0:2:0", 1, Some("/dev/tape/by-id/scsi-350011d00018a5f03")),
+        ("7:0:3:0", 1, None),
+    ];
+    let device = |(address, device_type, path): (&str, u8, Option<&str>)| Device {
+        address: address.to_owned(),
+        device_type,
+        model: "STK L700".to_owned(),
+        path: path.map(str::to_owned),
+    };
+    all.map(device).into()
+}
 
 fn import_with(format: Format, file: &str, listen: &[&str]) -> Imported {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -17,6 +34,7 @@ fn import_with(format: Format, file: &str, listen: &[&str]) -> Imported {
     let text = fs::read_to_string(path).unwrap();
     let options = Options {
         listen: listen.iter().map(|text| (*text).to_owned()).collect(),
+        devices: devices(),
         ..Options::default()
     };
     import::import(
@@ -229,7 +247,7 @@ fn initiators_by_portal_are_at_that_portal() {
 
 #[test]
 fn a_file_without_a_disk_says_why() {
-    let text = r#"{"storage_objects": [{"plugin": "pscsi", "name": "tape", "dev": "/dev/sg0"}], "targets": []}"#;
+    let text = r#"{"storage_objects": [{"plugin": "pscsi", "name": "tape", "dev": "3:0:1:0"}], "targets": []}"#;
     let source = Source { name: "f", text };
     let error = import::import(Format::Lio, &[source], &Options::default())
         .map(|_| ())
@@ -238,7 +256,9 @@ fn a_file_without_a_disk_says_why() {
         panic!("{error}");
     };
     assert!(
-        notes.iter().any(|note| note.message.contains("pscsi")),
+        notes.iter().any(|note| note
+            .message
+            .contains("no SCSI device has the address 3:0:1:0")),
         "{notes:?}"
     );
     assert!(error.to_string().contains("the list has the reasons"));
@@ -295,4 +315,114 @@ fn a_drive_stays_a_drive_with_what_is_in_it() {
         assert_eq!(stores.collect::<Vec<_>>(), expected, "{}", imported.toml);
         assert_eq!(shown(&imported).len(), 1);
     }
+}
+
+/// Each unit that a target shows, with its store, and `!` where it is for reading only.
+fn passed(imported: &Imported) -> Vec<String> {
+    let model = model(imported);
+    let entries = model
+        .targets()
+        .iter()
+        .flat_map(|target| target.luns.entries());
+    let shown = entries.map(|entry| {
+        let store = &model.units()[entry.unit.position()].store;
+        let mark = if entry.read_only { "!" } else { "" };
+        format!("{} {store}{mark}", entry.lun.value())
+    });
+    shown.collect()
+}
+
+#[track_caller]
+fn assert_left_out(imported: &Imported, words: &[&str]) {
+    for word in words {
+        let mut notes = imported.notes.iter();
+        let is_noted =
+            notes.any(|note| note.severity == Severity::LeftOut && note.message.contains(word));
+        assert!(is_noted, "{word}\n{:#?}", imported.notes);
+    }
+}
+
+/// INQUIRY went to the device, so nothing that the file has of an identity is in the result.
+#[test]
+fn what_tgt_passes_on_is_passed_on() {
+    let imported = import(Format::Tgt, "passed.targets.conf");
+    assert_eq!(
+        passed(&imported),
+        [
+            "4 scsi:/dev/disk/by-id/usb-HL-DT-ST_BD-RE_BU40N-0:0!",
+            "5 scsi:/dev/bsg/3:0:0:0",
+            "1 scsi:/dev/sg5",
+            "1 scsi:/dev/sg10",
+            "2 scsi:/dev/sg2",
+        ]
+    );
+    for key in ["serial", "naa", "vendor", "product"] {
+        assert!(
+            !imported.toml.contains(&format!("\n{key} =")),
+            "{}",
+            imported.toml
+        );
+    }
+    assert_left_out(
+        &imported,
+        &[
+            "device type \"pt\"",
+            "no serial number",
+            "VPD page 83h had the designators of the device",
+        ],
+    );
+    let mut notes = imported.notes.iter();
+    let numbered = notes
+        .find(|note| note.message.contains("after a restart"))
+        .unwrap();
+    assert_eq!(
+        numbered.subject,
+        "disk \"3-0-0-0\", \"sg5\", \"sg10\", \"sg2\""
+    );
+    let imported = import(Format::TgtShow, "passed.show.txt");
+    assert_eq!(passed(&imported), ["1 scsi:/dev/sg4"]);
+}
+
+#[test]
+fn what_scst_passes_on_is_found_by_its_address_and_type() {
+    let imported = import(Format::Scst, "passed.scst.conf");
+    assert_eq!(
+        passed(&imported),
+        ["0 scsi:/dev/tape/by-id/scsi-1STK_L700", "1 scsi:/dev/sg4!"]
+    );
+    assert_left_out(
+        &imported,
+        &[
+            "7:0:2:0 (STK L700) is another one: its type is 1, not 0",
+            "7:0:3:0 (STK L700) has no node",
+            "handler dev_tape_perf answers reads and writes without moving data",
+            "handler dev_raid",
+            "LUN 4 7:0:4:0 has no number, or has no disk",
+        ],
+    );
+    let is_noted = |words: &str| imported.notes.iter().any(|note| note.message == words);
+    assert!(is_noted(
+        "its address 7:0:0:0 is now that of /dev/tape/by-id/scsi-1STK_L700 (STK L700)"
+    ));
+}
+
+/// The serial number in the file is that of the device.
+#[test]
+fn what_lio_passes_on_is_found_by_path_or_address() {
+    let imported = import(Format::Lio, "passed.json");
+    let expected = ["0 scsi:/dev/st0", "1 scsi:/dev/tape/by-id/scsi-1STK_L700"];
+    assert_eq!(passed(&imported), expected);
+    assert!(
+        imported.toml.contains("serial = \"HUE19490KD\""),
+        "{}",
+        imported.toml
+    );
+    for key in ["naa", "vendor", "product"] {
+        assert!(
+            !imported.toml.contains(&format!("\n{key} =")),
+            "{}",
+            imported.toml
+        );
+    }
+    assert_left_out(&imported, &["no SCSI device has the address 7:0:9:0"]);
 }

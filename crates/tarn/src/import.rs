@@ -1,5 +1,6 @@
 //! `tarn import`: reads the files, writes the configuration and its secrets, prints the list.
 
+mod devices;
 mod error;
 mod files;
 mod report;
@@ -51,6 +52,11 @@ pub struct ImportArgs {
     #[arg(long, value_name = "ADDR:PORT")]
     pub listen: Vec<String>,
 
+    /// Directory that has the file system of the other target's machine, with its /sys and /dev: there devices that a
+    /// file names by their SCSI address (scst.conf) are looked up. Use it to import on another machine.
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub root: PathBuf,
+
     /// Print the result as JSON on the standard output, with the configuration unless --output is given. Use it in
     /// programs.
     #[arg(long)]
@@ -80,6 +86,7 @@ pub(crate) fn run(args: &ImportArgs) -> anyhow::Result<()> {
     let options = Options {
         listen: listen(&args.listen)?,
         secret_prefix: args.output.as_deref().map(prefix).unwrap_or_default(),
+        devices: devices::find(&args.root),
     };
     let imported = match ::import::import(format, &sources, &options) {
         Ok(imported) => imported,

@@ -13,6 +13,7 @@ use config::{StoreAt, StoreKind, StoreSpec};
 use serde_json::Value;
 
 use crate::found::{Found, Portal, Target, Unit, User};
+use crate::passed::{NO_DEVICE, Passed};
 use crate::{Place, ReadError, Source, address, rbd};
 use json::{Places, account, is_set, is_understood, list, mutual, object, restricts, text};
 use keys::{
@@ -79,16 +80,17 @@ fn read_discovery(config: &Value, places: &Places<'_>, found: &mut Found) {
 fn read_object(object: &Value, place: Place, found: &mut Found) -> Option<Unit> {
     let name = text(object, "name");
     let subject = format!("disk {name:?}");
-    let plugin = text(object, "plugin");
     let attributes = json::object(object, "attributes");
-    let Some((store, model)) = store(object) else {
-        let message = format!(
-            "backstore {plugin:?} passes commands on; Tarn serves disks on files, block devices, images of Ceph and \
-             memory"
-        );
-        let remedy = "give Tarn the block device behind it, if it is a disk; its identity was that of the device";
-        found.left_out(&place, &subject, message, remedy);
-        return None;
+    let made = match text(object, "plugin") {
+        "pscsi" => passed_unit(object, &place, found),
+        plugin => disk(plugin, object, &place),
+    };
+    let mut unit = match made {
+        Ok(unit) => unit,
+        Err((message, remedy)) => {
+            found.left_out(&place, &subject, message, remedy);
+            return None;
+        }
     };
     let is_known = is_understood(object, OF_OBJECT, &place, &subject, found);
     let has_known = is_understood(attributes, OBJECT_ATTRIBUTES, &place, &subject, found);
@@ -96,17 +98,51 @@ fn read_object(object: &Value, place: Place, found: &mut Found) -> Option<Unit> 
     let unknown =
         groups.filter(|group| !is_understood(group, OF_PORT_GROUP, &place, &subject, found));
     let has_unknown_groups = unknown.count() != 0;
-    let mut unit = Unit::new(place, name, store.at.clone());
     unit.is_guarded = !is_known || !has_known || has_unknown_groups;
+    unit.store.read_only = restricts(object, "readonly", false);
+    note_attributes(attributes, &mut unit, found);
+    let serial = text(object, "wwn");
+    if !serial.is_empty() {
+        unit.serial = Some(serial.to_owned());
+        // The designators of a device are its own.
+        unit.naa = (!unit.is_passed()).then(|| naa(serial));
+    }
+    Some(unit)
+}
+
+/// A device that has commands passed on, by its path or address; why there is none, and what to do.
+fn passed_unit(
+    object: &Value,
+    place: &Place,
+    found: &Found,
+) -> Result<Unit, (String, &'static str)> {
+    let dev = text(object, "dev");
+    let passed = match dev.starts_with('/') {
+        true => Passed::at_path(dev),
+        false => Passed::at_address(&found.devices, dev, None),
+    };
+    let passed = passed.map_err(|problem| (problem, NO_DEVICE))?;
+    Ok(Unit::passed(place.clone(), text(object, "name"), passed))
+}
+
+/// A disk; why Tarn cannot serve it, and what to do.
+fn disk(plugin: &str, object: &Value, place: &Place) -> Result<Unit, (String, &'static str)> {
+    let attributes = json::object(object, "attributes");
+    let (store, model) = store(object).ok_or_else(|| {
+        let message = format!(
+            "backstore {plugin:?}; Tarn serves disks on files, block devices, images of Ceph and memory, and SCSI \
+             devices below /dev"
+        );
+        (message, "keep LIO for it, or copy the data into a file or a block device")
+    })?;
+    let mut unit = Unit::new(place.clone(), text(object, "name"), store.at.clone());
     unit.store = store;
     unit.block_bytes = attributes
         .get("block_size")
         .and_then(Value::as_u64)
         .unwrap_or(512);
-    unit.store.read_only = restricts(object, "readonly", false);
     unit.store.thin = Some(is_set(attributes, "emulate_tpu") || is_set(attributes, "emulate_tpws"));
     set_cache(plugin, object, &mut unit);
-    note_attributes(attributes, &mut unit, found);
     let size_bytes = object.get("size").and_then(Value::as_u64).unwrap_or(0);
     if plugin == "fileio" && size_bytes != 0 && !text(object, "dev").starts_with("/dev/") {
         unit.note_size(&format!("{size_bytes} bytes"));
@@ -115,12 +151,7 @@ fn read_object(object: &Value, place: Place, found: &mut Found) -> Option<Unit> 
     let is_named = alias.is_none() || is_set(attributes, "emulate_model_alias");
     let model = if is_named { "" } else { model };
     unit.inquiry = (VENDOR.to_owned(), model.to_owned());
-    let serial = text(object, "wwn");
-    if !serial.is_empty() {
-        unit.serial = Some(serial.to_owned());
-        unit.naa = Some(naa(serial));
-    }
-    Some(unit)
+    Ok(unit)
 }
 
 /// Initiators that found no write cache do not flush one.

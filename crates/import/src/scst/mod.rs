@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 
 use crate::found::{self, Found, Mutual, Secret, Target, Unit, User, View};
 use crate::lines::{is_no, is_yes, size_bytes};
+use crate::passed::{NO_DEVICE, Passed};
 use crate::tree::Node;
 use crate::{ReadError, Source, crc32c};
 use config::{StoreAt, StoreKind};
@@ -22,6 +23,16 @@ const HANDLERS: &[&str] = &["vdisk_fileio", "vdisk_blockio", "vdisk_nullio", CDR
 
 /// The handler of drives.
 const CDROM: &str = "vcdrom";
+
+/// Handlers that pass commands on, with the PERIPHERAL DEVICE TYPE that each takes.
+const PASSED: &[(&str, u8)] = &[
+    ("dev_disk", 0x00),
+    ("dev_tape", 0x01),
+    ("dev_processor", 0x03),
+    ("dev_cdrom", 0x05),
+    ("dev_modisk", 0x07),
+    ("dev_changer", 0x08),
+];
 
 /// What initiators go by where a device has no NAA designator.
 const EUI_64: &str = "an EUI-64 and a T10 vendor designator, made of t10_dev_id";
@@ -80,13 +91,18 @@ fn is_understood(
 fn read_device(handler: &str, device: &Node, setup_id: u32, found: &mut Found) -> Option<Unit> {
     let name = device.value();
     let subject = format!("disk {name:?}");
-    if !HANDLERS.contains(&handler) {
-        let message = format!("handler {handler}; Tarn serves disks on files and block devices");
-        let remedy = "keep SCST for it, or copy the data into a file or a block device";
+    let passed = PASSED.iter().find(|(passed, _)| *passed == handler);
+    if passed.is_none() && !HANDLERS.contains(&handler) {
+        let (message, remedy) = not_served(handler);
         found.left_out(&device.place, &subject, message, remedy);
         return None;
     }
     let is_guarded = !is_understood(device, OF_DEVICE, &subject, found);
+    if let Some((_, device_type)) = passed {
+        let mut unit = read_passed(device, *device_type, &subject, found)?;
+        unit.is_guarded = is_guarded;
+        return Some(unit);
+    }
     let value = |key: &str| device.value_of(key);
     let is_set = |key: &str| value(key).is_some_and(is_yes);
     let store = match value("filename") {
@@ -101,7 +117,7 @@ fn read_device(handler: &str, device: &Node, setup_id: u32, found: &mut Found) -
         return Some(unit);
     }
     unit.block_bytes = value("blocksize").map_or(512, |text| text.parse().unwrap_or(0));
-    unit.store.read_only = value("read_only").is_some_and(|text| !is_no(text));
+    unit.store.read_only = is_read_only(device);
     unit.store.removable = is_set("removable");
     unit.store.thin = value("thin_provisioned").map(is_yes);
     unit.set_cache(
@@ -119,6 +135,44 @@ fn read_device(handler: &str, device: &Node, setup_id: u32, found: &mut Found) -
     }
     set_identity(handler, device, setup_id, &mut unit, found);
     Some(unit)
+}
+
+/// Why there is nothing like the devices of a handler, and what to do.
+fn not_served(handler: &str) -> (String, &'static str) {
+    if handler.starts_with("dev_") && handler.ends_with("_perf") {
+        let message = format!(
+            "handler {handler} answers reads and writes without moving data, for measuring"
+        );
+        return (
+            message,
+            "give the device to the handler without _perf there and import again, if its data is wanted",
+        );
+    }
+    let message = format!("handler {handler}; Tarn serves disks on files and block devices");
+    (
+        message,
+        "keep SCST for it, or copy the data into a file or a block device",
+    )
+}
+
+/// A device that has commands passed on, by the address that is its name.
+fn read_passed(device: &Node, device_type: u8, subject: &str, found: &mut Found) -> Option<Unit> {
+    let address = device.value();
+    match Passed::at_address(&found.devices, address, Some(device_type)) {
+        Ok(passed) => {
+            let mut unit = Unit::passed(device.place.clone(), address, passed);
+            unit.store.read_only = is_read_only(device);
+            Some(unit)
+        }
+        Err(problem) => {
+            found.left_out(&device.place, subject, problem, NO_DEVICE);
+            None
+        }
+    }
+}
+
+fn is_read_only(node: &Node) -> bool {
+    node.value_of("read_only").is_some_and(|text| !is_no(text))
 }
 
 /// The size that is set.
@@ -336,7 +390,7 @@ fn add_views(
             lun: number,
             unit,
             group: group.map(str::to_owned),
-            read_only: lun.value_of("read_only").is_some_and(|text| !is_no(text)),
+            read_only: is_read_only(lun),
         });
     }
 }

@@ -15,6 +15,7 @@ const NEW_WWID: &str = "where an initiator names the disk by its WWID (multipath
 
 pub(super) fn settle(found: &mut Found) {
     merge_stores(found);
+    limit_passed(found);
     hide_guarded(found);
     drop_impossible(found);
     let mut ids = Ids::default();
@@ -84,6 +85,21 @@ fn merge(found: &mut Found, first: &mut Unit, other: &Unit) {
             "take readonly out of the store, and put readonly = true where it belongs in luns";
         found.changed(&other.place, &subject(&other.name), message, remedy);
         first.store.read_only = true;
+    }
+}
+
+/// A store of a device that has commands passed on refuses no writes; where it had to, the targets do.
+fn limit_passed(found: &mut Found) {
+    let is_limited = |unit: &Unit| unit.is_passed() && unit.store.read_only;
+    let views = found
+        .targets
+        .iter_mut()
+        .flat_map(|target| &mut target.views);
+    for view in views {
+        view.read_only |= found.units.get(view.unit).is_some_and(is_limited);
+    }
+    for unit in found.units.iter_mut().filter(|unit| unit.is_passed()) {
+        unit.store.read_only = false;
     }
 }
 

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::acl::Acl;
 use crate::found::{self, Found, Mutual, Secret, Target, Unit, User, View};
 use crate::lines::{base_name, is_no, is_yes};
+use crate::passed::{self, Passed};
 use crate::tree::Node;
 use crate::{Include, Place, ReadError, Source, acl, address, rbd, tags};
 use config::{StoreAt, StoreSpec};
@@ -495,18 +496,16 @@ impl TgtUnit<'_> {
     /// The unit in our terms; `None` if it is none that Tarn can serve, which is noted.
     pub(crate) fn finish(self, tid: u64, lun: u64, found: &mut Found) -> Option<Unit> {
         let subject = format!("disk {:?}", self.path);
-        let Some(store) = self.store() else {
+        let Some(mut unit) = self.unit() else {
             let message = format!(
                 "device type {:?} on backing store type {:?}; Tarn serves disks on files, block devices and images of \
-                 Ceph",
+                 Ceph, and SCSI devices below /dev",
                 self.device_type, self.backing_type
             );
             let remedy = "keep tgt for it, or copy the data into a file or a block device";
             found.left_out(&self.place, &subject, message, remedy);
             return None;
         };
-        let mut unit = Unit::new(self.place.clone(), base_name(&self.path), store.at.clone());
-        unit.store = store;
         for node in &self.idle {
             unit.is_guarded |= !found.idle_key(OF_UNIT, &node.place, &subject, node.key());
         }
@@ -519,6 +518,11 @@ impl TgtUnit<'_> {
                 "add it to luns if it is used",
             );
             unit.is_guarded = true;
+        }
+        if unit.is_passed() {
+            // What the file has of an identity was not shown: INQUIRY went to the device.
+            unit.store.read_only = self.read_only;
+            return Some(unit);
         }
         if unit.store.is_disk() {
             // The cache of an image of Ceph is off.
@@ -543,6 +547,25 @@ impl TgtUnit<'_> {
             let remedy = "read them with sg_inq at an initiator, and set serial";
             found.left_out(&self.place, &subject, message, remedy);
         }
+        Some(unit)
+    }
+
+    /// The unit with its store; `None` if Tarn cannot serve it.
+    fn unit(&self) -> Option<Unit> {
+        let name = base_name(&self.path);
+        // A dump has no types; files and disks are never below these names.
+        let is_passed = passed::is_generic(&self.path)
+            || matches!(
+                (self.device_type, self.backing_type),
+                ("pt" | "passthrough", "sg" | "bsg")
+            );
+        if is_passed {
+            let passed = Passed::at_path(&self.path).ok()?;
+            return Some(Unit::passed(self.place.clone(), name, passed));
+        }
+        let store = self.store()?;
+        let mut unit = Unit::new(self.place.clone(), name, store.at.clone());
+        unit.store = store;
         Some(unit)
     }
 
