@@ -451,10 +451,11 @@ enum End {
 }
 
 impl End {
-    fn of(breach: Breach) -> Self {
-        match breach {
-            Breach::TooManyStates(states) => Self::Lost(states),
-            breach => Self::Breach(breach.to_string()),
+    fn of(breach: &Breach) -> Self {
+        if let Breach::TooManyStates(states) = breach {
+            Self::Lost(*states)
+        } else {
+            Self::Breach(breach.to_string())
         }
     }
 }
@@ -545,7 +546,7 @@ fn main() -> Result<ExitCode, Failure> {
             if end.is_some() {
                 unseen += u64::from(matches!(seen, Seen::Answer { .. }));
             } else if let Err(breach) = judge.see(&seen) {
-                end = Some(End::of(breach));
+                end = Some(End::of(&breach));
             }
         }
     }

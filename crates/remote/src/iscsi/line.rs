@@ -511,9 +511,12 @@ impl Line {
             let taken = self.submit(clock.now(), token, copy);
             taken.map_err(|_| StepError::Broken("the target takes no command".to_owned()))?;
             let done = self.complete(clock, token, host);
-            let done = done.map_err(|error| match error {
-                StepError::Silent => StepError::Broken(format!("{cdb} is not answered")),
-                error => error,
+            let done = done.map_err(|error| {
+                if matches!(error, StepError::Silent) {
+                    StepError::Broken(format!("{cdb} is not answered"))
+                } else {
+                    error
+                }
             })?;
             match done.outcome {
                 Outcome::Status(GOOD) => return Ok(Asked::Data(data_of(done))),
