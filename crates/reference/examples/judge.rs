@@ -521,7 +521,7 @@ fn main() -> Result<ExitCode, Failure> {
     };
     let view = View {
         read_only: has("readonly"),
-        hides_attentions: false,
+        ..View::default()
     };
     let mut judge = Judge {
         unit: Unit::new(plan),

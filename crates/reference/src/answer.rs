@@ -101,7 +101,7 @@ const fn is_code(wanted: u16, seen: u16) -> bool {
 
 /// The first attention of a nexus may name what came before it.
 const fn is_reported_as(owed: u16, seen: u16) -> bool {
-    owed == seen || owed == 0x2900 && matches!(seen, 0x2901 | 0x2902 | 0x2907)
+    owed == seen || owed == 0x2900 && seen >> 8 == 0x29
 }
 
 /// Sense data that REQUEST SENSE gave: of an attention, or of none, perhaps cut short.

@@ -10,6 +10,10 @@
 //! None left is a [`Breach`]. What only looks at the state never makes more states. Data is judged block by block, as
 //! are crashes.
 //!
+//! **Crowds.** [`Unit::crowded`] follows many commands of many nexuses, on several cores. What a command or an event
+//! changes is known to each nexus when it is over, and to some before; a nexus with several commands under way may have
+//! reported a unit attention by any of them. So it needs few states, and lets more pass than [`Unit::new`].
+//!
 //! **Not judged**: fairness, order of task attributes, whether READ (10) of several blocks sees a WRITE as a whole,
 //! parameter data of commands that change nothing but for capacities, mode parameters and reservations, SPEC_I_PT,
 //! ALL_TG_PT and REGISTER AND MOVE. BUSY, TASK SET FULL, TASK ABORTED and ABORTED COMMAND are allowed always.

@@ -265,7 +265,10 @@ impl Medium {
                 Ended::Uncertain if extent.possible.iter().any(|version| version.is_open) => {}
                 Ended::Uncertain => {
                     drop_twin(&mut extent.possible, tag);
-                    drop_twin(&mut extent.after_crash, tag);
+                    // What is possible now may be there after a crash.
+                    if extent.possible.iter().all(|version| version.by != tag) {
+                        drop_twin(&mut extent.after_crash, tag);
+                    }
                 }
                 Ended::Refused => {
                     extent.possible.retain(|version| version.by != tag);

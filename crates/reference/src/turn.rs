@@ -16,11 +16,27 @@ pub(crate) struct Turn<'a> {
     pub(crate) command: &'a Command,
     view: View,
     plan: &'a Plan,
+    /// Attentions are not of interest.
+    only_looks: bool,
     steps: Vec<Step>,
 }
 
 /// Everything that this command of `nexus` may do in this state. Empty if the nexus has ended.
 pub(crate) fn steps(state: &State, nexus: Nexus, command: &Command, plan: &Plan) -> Vec<Step> {
+    run(state, nexus, command, (plan, false))
+}
+
+/// The same without unit attentions, which always change the state.
+pub(crate) fn looks(state: &State, nexus: Nexus, command: &Command, plan: &Plan) -> Vec<Step> {
+    run(state, nexus, command, (plan, true))
+}
+
+fn run(
+    state: &State,
+    nexus: Nexus,
+    command: &Command,
+    (plan, only_looks): (&Plan, bool),
+) -> Vec<Step> {
     let Some((port, view)) = state.shared.nexuses.get(&nexus) else {
         return Vec::new();
     };
@@ -32,6 +48,7 @@ pub(crate) fn steps(state: &State, nexus: Nexus, command: &Command, plan: &Plan)
         command,
         view,
         plan,
+        only_looks,
         steps,
     };
     turn.run();
@@ -66,8 +83,17 @@ impl Turn<'_> {
         let conflict = self.conflict();
         if conflict != Some(false) {
             self.may(Answer::Conflict);
+            // Which of the two comes first is open.
+            if self.view.read_only && kind == Kind::PersistentOut {
+                self.may(Answer::Check(7, 0x27ff));
+            }
         }
-        if conflict == Some(true) || is_reported && self.report(false, Answer::Attention) {
+        if conflict == Some(true) {
+            // Nor that of a medium that is out.
+            self.is_ready();
+            return;
+        }
+        if is_reported && self.report(false, Answer::Attention) {
             return;
         }
         if self.is_ready() {
@@ -88,11 +114,13 @@ impl Turn<'_> {
     fn report(&mut self, of_resets: bool, answer: fn(u16) -> Answer) -> bool {
         let owed = self.owed();
         let is_reset = |owed: &Attention| reset_level(owed.code).is_some();
-        let has_reset = owed.iter().any(|owed| !owed.is_optional && is_reset(owed));
+        let has_reset = owed
+            .iter()
+            .any(|owed| owed.must_be_reported() && is_reset(owed));
         let mut must = false;
         for attention in owed {
-            if is_reset(&attention) || !of_resets && !has_reset {
-                must |= !attention.is_optional;
+            if attention.is_past || is_reset(&attention) || !of_resets && !has_reset {
+                must |= attention.must_be_reported();
                 self.take(attention, answer(attention.code));
             }
         }
@@ -101,9 +129,14 @@ impl Turn<'_> {
 
     fn take(&mut self, attention: Attention, answer: Answer) {
         let nexus = self.nexus;
+        if self.only_looks {
+            return;
+        }
         self.change(answer, |state| {
             let owed = state.owed.entry(nexus).or_default();
-            owed.retain(|owed| *owed != attention);
+            if let Some(at) = owed.iter().position(|owed| *owed == attention) {
+                owed.remove(at);
+            }
         });
     }
 
@@ -128,7 +161,8 @@ impl Turn<'_> {
         if matches!(kind, Kind::PersistentIn | Kind::PersistentOut) {
             return Some(shared.reserved.is_some());
         }
-        if shared.reserved.is_some_and(|holder| holder != self.nexus) {
+        let session = self.state.session_of(self.nexus);
+        if shared.reserved.is_some_and(|holder| holder != session) {
             return match access {
                 Access::Always => Some(false),
                 Access::Ready | Access::Reads | Access::Writes => Some(true),
@@ -300,7 +334,7 @@ impl Turn<'_> {
     }
 
     fn reserve(&mut self) {
-        let (shared, nexus) = (&self.state.shared, self.nexus);
+        let (shared, nexus) = (&self.state.shared, self.state.session_of(self.nexus));
         if self.view.read_only {
             self.may(Answer::Check(7, 0x27ff));
         } else if self.command.is_odd || self.command.cdb[1] != 0 {
@@ -313,7 +347,7 @@ impl Turn<'_> {
     }
 
     fn release(&mut self) {
-        let (shared, nexus) = (&self.state.shared, self.nexus);
+        let (shared, nexus) = (&self.state.shared, self.state.session_of(self.nexus));
         if self.command.is_odd || self.command.cdb[1] != 0 {
             self.may(Answer::Refused);
         }
@@ -333,7 +367,7 @@ impl Turn<'_> {
     }
 
     fn prevent(&mut self) {
-        let (nexus, prevents) = (self.nexus, self.command.cdb[4] & 3);
+        let (nexus, prevents) = (self.state.session_of(self.nexus), self.command.cdb[4] & 3);
         if !self.plan.removable {
             self.open(Answer::Done);
         } else if prevents > 1 || self.command.is_odd {
@@ -367,9 +401,11 @@ impl Turn<'_> {
         if is_prevented {
             self.may(Answer::Check(5, 0x5302));
         }
-        if has_effect && self.view.read_only {
+        if self.view.read_only {
             self.may(Answer::Check(7, 0x27ff));
-        } else if !is_prevented || !has_effect {
+        }
+        let is_allowed = !is_prevented && !self.view.read_only;
+        if is_allowed || !has_effect {
             self.change(Answer::Done, |state| {
                 state.shared.stopped = stops;
                 state.shared.medium_in ^= moves;

@@ -37,6 +37,10 @@ pub struct View {
     pub read_only: bool,
     /// Unit attentions are never reported here, as to clients of NBD.
     pub hides_attentions: bool,
+    /// Another LUN of the same session that leads here: what the session holds is held by that one.
+    ///
+    /// Spec: SPC-2 5.5.1, SPC-4 6.13: reservations and prevention of removal are of an I_T nexus, not of a LUN.
+    pub twin_of: Option<Nexus>,
 }
 
 /// What a unit is.
@@ -88,6 +92,8 @@ pub enum Event {
         code: u16,
         /// For these; `None` for all.
         to: Option<Vec<Nexus>>,
+        /// It need not be reported.
+        is_optional: bool,
     },
 }
 

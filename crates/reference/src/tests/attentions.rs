@@ -207,10 +207,49 @@ fn a_nexus_that_hides_attentions_gets_none() {
     let mut world = World::new();
     let hides = View {
         hides_attentions: true,
-        read_only: false,
+        ..View::default()
     };
     world.unit.nexus_begins(Nexus(9), &port(Nexus(9)), hides);
     world.ready(Nexus(9)).unwrap();
     world.event(Event::LogicalUnitReset).unwrap();
     world.ready(Nexus(9)).unwrap();
+}
+
+#[test]
+fn a_nexus_that_comes_may_learn_of_what_happens_meanwhile() {
+    let come = || {
+        let mut world = World::new();
+        world
+            .unit
+            .nexus_comes(Nexus(9), &port(Nexus(9)), View::default());
+        world.event(Event::Resize(70)).unwrap();
+        world.unit.nexus_has_come(Nexus(9));
+        world.attention(Nexus(9), 0x2900).unwrap();
+        world
+    };
+    come().ready(Nexus(9)).unwrap();
+    let mut world = come();
+    world.attention(Nexus(9), 0x2a09).unwrap();
+    world.event(Event::Resize(80)).unwrap();
+    assert!(world.ready(Nexus(9)).is_err());
+}
+
+#[test]
+fn in_a_crowd_a_change_is_known_to_all_when_it_is_over() {
+    let mut world = World::new();
+    world.unit = Unit::crowded(plan());
+    for nexus in [A, B, C] {
+        world
+            .unit
+            .nexus_begins(nexus, &port(nexus), View::default());
+        world.attention(nexus, 0x2900).unwrap();
+    }
+    let (cdb, list) = cache(false);
+    let change = world.begin_with(A, (&cdb, &list));
+    world.attention(B, 0x2a01).unwrap();
+    // On another core.
+    world.ready(C).unwrap();
+    world.good(change).unwrap();
+    world.ready(B).unwrap();
+    assert!(world.ready(C).is_err());
 }

@@ -310,3 +310,26 @@ fn a_unit_that_is_not_thin_has_no_unmap_bit() {
         assert_eq!(world.good(tag).is_ok(), thin);
     }
 }
+
+#[test]
+fn a_medium_that_is_out_stays_out_when_power_goes() {
+    // Guide, Devices: an eject outlives a restart.
+    let mut world = World::new();
+    world.run(A, &EJECT, GOOD).unwrap();
+    restart(&mut world);
+    let tag = world.begin(A, &TEST_UNIT_READY);
+    world.check(tag, 2, 0x3a00).unwrap();
+}
+
+#[test]
+fn what_a_lost_write_has_put_back_is_durable_after_a_flush() {
+    // Zeros are there at first, then not, then perhaps again.
+    let mut world = World::new();
+    world.put(A, 0, 5);
+    let lost = world.begin_with(B, (&write(0, 1, false), &[0; BLOCK]));
+    world.unit.gone(lost).unwrap();
+    world.get(A, 0, &[0]).unwrap();
+    world.run(A, &FLUSH, GOOD).unwrap();
+    restart(&mut world);
+    world.get(A, 0, &[0]).unwrap();
+}

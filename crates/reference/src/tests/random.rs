@@ -4,7 +4,7 @@
 use super::*;
 use crate::answer::Answer;
 use crate::command::{Command, Kind};
-use crate::state::State;
+use crate::state::{NEW, State};
 
 /// What the unit does wrong, once.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -132,6 +132,7 @@ impl Machine {
         } else if let Some(state) = state {
             self.state = state;
         }
+        self.state.settle(NEW, true);
         let lba = usize::try_from(command.lba).unwrap();
         if works && command.kind == Kind::Read {
             let is_stale =
@@ -193,13 +194,13 @@ fn some_command(random: &mut Random, nexus: Nexus) -> (Vec<u8>, Vec<u8>) {
 }
 
 /// One history. Whether the fault was planted, and what the reference says.
-fn history(seed: u64, fault: Option<Fault>) -> (bool, Result<(), Breach>) {
+fn history(mut unit: Unit, seed: u64, fault: Option<Fault>) -> (bool, Result<(), Breach>) {
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) + 1);
-    let mut unit = Unit::new(plan());
     let mut state = State::new(&plan());
     for nexus in [A, B, C] {
         unit.nexus_begins(nexus, &port(nexus), View::default());
         state.begin_nexus(nexus, port(nexus), View::default());
+        state.settle(NEW, true);
     }
     let mut machine = Machine {
         old: state.clone(),
@@ -234,6 +235,7 @@ fn history(seed: u64, fault: Option<Fault>) -> (bool, Result<(), Breach>) {
                     .pop()
                     .unwrap();
                 machine.state = state.unwrap_or_else(|| machine.state.clone());
+                machine.state.settle(NEW, true);
                 if let Err(breach) = unit.event_ends(tag, true) {
                     return (machine.fault.is_none(), Err(breach));
                 }
@@ -273,8 +275,14 @@ fn finish(
 #[test]
 fn right_histories_are_never_refused() {
     for seed in 0..300 {
-        let (_, judged) = history(seed, None);
+        let (_, judged) = history(Unit::new(plan()), seed, None);
         assert_eq!(judged, Ok(()), "seed {seed}");
+        let (_, judged) = history(Unit::crowded(plan()), seed, None);
+        let is_followed = !matches!(judged, Err(Breach::TooManyStates(_)));
+        assert!(
+            judged.is_ok() || !is_followed,
+            "seed {seed}, crowded: {judged:?}"
+        );
     }
 }
 
@@ -289,7 +297,7 @@ fn each_kind_of_wrong_answer_is_refused_in_some_seed() {
         Fault::WrongOrder,
     ];
     for fault in faults {
-        let ends = (0..60).map(|seed| history(seed, Some(fault)));
+        let ends = (0..60).map(|seed| history(Unit::new(plan()), seed, Some(fault)));
         let planted: Vec<_> = ends.filter(|(is_planted, _)| *is_planted).collect();
         let refused = planted.iter().filter(|(_, judged)| judged.is_err()).count();
         assert!(

@@ -234,3 +234,37 @@ fn a_read_only_view_changes_nothing() {
     world.check(tag, 7, 0x2700).unwrap();
     assert!(world.out(B, persistent(1, 1, 2, 0), GOOD).is_err());
 }
+
+#[test]
+fn what_a_session_holds_it_holds_by_each_of_its_luns() {
+    // SPC-2 5.5.1, SPC-4 6.13: of an I_T nexus.
+    let mut world = World::new();
+    let twin = View {
+        twin_of: Some(A),
+        ..View::default()
+    };
+    world.unit.nexus_begins(Nexus(9), &port(A), twin);
+    world.attention(Nexus(9), 0x2900).unwrap();
+    world.run(A, &RESERVE, GOOD).unwrap();
+    world.ready(Nexus(9)).unwrap();
+    world.run(B, &TEST_UNIT_READY, CONFLICT).unwrap();
+    world.run(Nexus(9), &RELEASE, GOOD).unwrap();
+    world.run(Nexus(9), &PREVENT, GOOD).unwrap();
+    world.ready(B).unwrap();
+    assert!(world.unit.may_hold(A) && !world.unit.may_hold(Nexus(9)));
+    world.run(A, &ALLOW, GOOD).unwrap();
+    world.run(B, &EJECT, GOOD).unwrap();
+}
+
+#[test]
+fn who_is_gone_holds_what_it_held_until_its_nexus_ends() {
+    let mut world = World::new();
+    world.run(A, &PREVENT, GOOD).unwrap();
+    assert!(world.unit.nexus_leaves(A) && !world.unit.nexus_leaves(C));
+    assert!(world.run(B, &EJECT, GOOD).is_err());
+    let mut world = World::new();
+    world.run(A, &PREVENT, GOOD).unwrap();
+    assert!(world.unit.nexus_leaves(A));
+    world.event(Event::NexusEnds(A)).unwrap();
+    world.run(B, &EJECT, GOOD).unwrap();
+}
