@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use sim::flush::Breach;
 use sim::log::Planted;
+use sim::many::Score;
 use sim::rare;
 use sim::shrink::{Failure, examine, run};
 use sim::world::Report;
@@ -83,6 +84,7 @@ fn main() -> ExitCode {
         "{count} seeds, {events} events, {good} commands answered GOOD, {} crashes of logs, {failures} failures",
         totals.crashes
     );
+    println!("{}", totals.score);
     println!("{}", totals.pace(began.elapsed()));
     ExitCode::from(u8::from(failures > 0))
 }
@@ -147,6 +149,8 @@ impl Only {
 #[derive(Debug, Default)]
 struct Totals {
     crashes: u64,
+    /// What the reference has judged of `many`.
+    score: Score,
     /// How long it took for those inside.
     simulated: Duration,
 }
@@ -175,7 +179,10 @@ fn aside(world: Only, seed: u64, totals: &mut Totals) -> Vec<Breach> {
     }
     if matches!(world, Only::All | Only::Many) {
         match sim::many::run(seed, None) {
-            Ok(report) => totals.simulated += report.simulated,
+            Ok(report) => {
+                totals.simulated += report.simulated;
+                totals.score.add(report.score);
+            }
             Err(breach) => breaches.push(breach),
         }
     }

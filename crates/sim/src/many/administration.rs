@@ -238,7 +238,7 @@ impl World {
         if !is_eject {
             self.books.begin_load(unit.as_usize());
         }
-        let change = self.books.units[unit.as_usize()].begin_move(handle, is_eject);
+        let change = self.books.units[unit.as_usize()].begin_move(handle, order);
         self.administrator.left_alone.remove(&unit);
         let moving = Moving {
             order,

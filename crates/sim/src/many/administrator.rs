@@ -54,6 +54,7 @@ pub(super) struct Held {
 #[derive(Debug)]
 pub(super) struct Growing {
     pub(super) unit: UnitIndex,
+    pub(super) handle: Handle,
     pub(super) receipt: Weak<()>,
 }
 

@@ -3,6 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use engine::MediumOrder;
+use reference::Event;
+
+use super::judge::Judge;
 use super::known::{Change, Known};
 use crate::initiator::{Breach, Operation};
 use crate::ledger::{Ended, Handle, Ledger, WrongData};
@@ -89,6 +93,7 @@ pub(super) struct Book {
     pub(super) is_removable: bool,
     /// Its store may fail, or be late.
     pub(super) has_faults: bool,
+    pub(super) judge: Judge,
     /// Resets under way, or with an outcome that nobody knows.
     pub(super) resets: usize,
     /// RESERVATION CONFLICT where it had to be, and preemptions.
@@ -121,6 +126,7 @@ impl Book {
             last: 0,
             is_removable,
             has_faults: false,
+            judge: Judge::new(blocks, has_volatile_cache, is_removable),
             resets: 0,
             kept_out: 0,
             preempted: 0,
@@ -572,10 +578,11 @@ impl Book {
     }
 
     /// An administrator moves the medium.
-    pub(super) fn begin_move(&mut self, handle: Handle, is_eject: bool) -> Change<bool> {
-        if is_eject {
+    pub(super) fn begin_move(&mut self, handle: Handle, order: MediumOrder) -> Change<bool> {
+        if matches!(order, MediumOrder::Eject { .. }) {
             self.ledger.begin_flush(handle);
         }
+        self.judge.begin_move(handle, order);
         self.medium.begin()
     }
 
@@ -586,6 +593,7 @@ impl Book {
         (is_eject, is_good): (bool, bool),
     ) {
         self.ledger.end_flush(handle, is_eject && is_good);
+        self.judge.event_ends(handle, is_good);
         // What has failed has changed nothing.
         let now = if is_good {
             Some(!is_eject)
@@ -624,17 +632,21 @@ impl Book {
     }
 
     /// The store becomes larger. Nobody uses what it has gained before all cores know.
-    pub(super) fn grow(&mut self, blocks: usize) {
+    pub(super) fn grow(&mut self, handle: Handle, blocks: usize) {
         self.ledger.grow(blocks);
+        self.judge
+            .event_begins(handle, Event::Resize(blocks as u64));
     }
 
-    pub(super) const fn take_growth(&mut self) {
+    pub(super) fn take_growth(&mut self, handle: Handle) {
         self.blocks = self.ledger.len();
+        self.judge.event_ends(handle, true);
     }
 
     /// The cache of the store has gone.
     pub(super) fn lose_cache(&mut self, before: &[u8], content: &[u8]) {
         self.ledger.lose_cache(before, content);
+        self.judge.lose_cache();
     }
 
     pub(super) const fn is_in(&self) -> Option<bool> {
@@ -644,7 +656,12 @@ impl Book {
     /// The machine of the target has stopped.
     pub(super) fn crash(&mut self) {
         self.ledger.crash();
-        self.take_growth();
+        self.judge.crash();
+        if self.is_cache_ordered {
+            // What is left of it is not known.
+            self.judge.end();
+        }
+        self.blocks = self.ledger.len();
         self.is_cache_ordered = false;
         self.begun.clear();
         self.overdue.clear();
@@ -659,6 +676,7 @@ impl Book {
 
     /// Holds the medium against the book.
     pub(super) fn check(&mut self, content: &[u8]) -> Result<(), Breach> {
+        self.judge.check(content);
         self.ledger.check_all(content).map_err(wrong)
     }
 }

@@ -1,30 +1,21 @@
 //! Which commands are under way, which units they may concern, who sees what, and what each nexus must be notified of.
 
+mod changes;
+mod judging;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use engine::{TargetIndex, VisibleLun};
+use reference::Event;
 
 use super::book::{Book, End, is_change, key_of};
 use super::known::Change;
 use super::outcomes::{KINDS, Kind, NO_SPACE, Outcomes};
+use super::seat::{Answer, Door, Seat};
 use crate::initiator::{Breach, Operation, is_refused};
 use crate::ledger::Handle;
 use crate::plan::{Plan, initiator_name};
 use crate::prng::Prng;
-
-/// A player and one of its numbers: a LUN, the handle of a device, 0 for the unit of an export.
-pub(super) type Door = (usize, u16);
-
-/// A status and its sense key, ASC and ASCQ. An error of NBD has no sense.
-pub(super) type Answer = (u8, Option<(u8, u8, u8)>);
-
-/// How a player comes in.
-#[derive(Clone, Debug)]
-pub(super) enum Seat {
-    Iscsi { host: usize, target: TargetIndex },
-    Hyperscsi,
-    Nbd { export: String },
-}
 
 /// A command that has no answer yet.
 #[derive(Debug)]
@@ -98,6 +89,8 @@ pub(super) struct Books {
     nexuses: BTreeMap<Door, Nexus>,
     /// Players that have a session, or are about to.
     present: BTreeSet<usize>,
+    /// Those whose login is over.
+    joined: BTreeSet<usize>,
     resets: BTreeMap<Handle, Reset>,
     /// Units whose media an administrator loads.
     loads: BTreeSet<usize>,
@@ -125,6 +118,7 @@ impl Books {
             next_handle: 1,
             nexuses: BTreeMap::new(),
             present: BTreeSet::new(),
+            joined: BTreeSet::new(),
             resets: BTreeMap::new(),
             loads: BTreeSet::new(),
             expected: Vec::new(),
@@ -206,6 +200,8 @@ impl Books {
     /// A player begins to log in.
     pub(super) fn open_session(&mut self, player: usize) {
         self.present.insert(player);
+        self.joined.remove(&player);
+        self.seat(player);
         self.nexuses.retain(|(whose, _), _| *whose != player);
         self.credit(Kind::Reset, 1, |door, _| door.0 == player);
         self.credit_under_way(|door| door.0 == player);
@@ -276,12 +272,21 @@ impl Books {
         for handle in over {
             self.forget(handle);
         }
+        self.joined.insert(player);
+        // What a change brings it may come later.
+        if let (Seat::Iscsi { .. }, None) = (&self.seats[player], &self.before) {
+            self.note_come(|door| door.0 == player);
+        }
     }
 
     /// The session of a player may be over.
     pub(super) fn leave(&mut self, player: usize) {
         self.present.remove(&player);
+        self.joined.remove(&player);
         self.note_leaving(player);
+        self.units
+            .iter_mut()
+            .for_each(|book| book.judge.leave(player));
     }
 
     /// It will be over.
@@ -333,6 +338,7 @@ impl Books {
         let is_reset = open.units.iter().any(|unit| self.units[*unit].resets > 0);
         open.may_vanish |= is_preempted || is_reset;
         self.note_beginning(&open);
+        self.judge_beginning(handle, &open);
         self.open.insert(handle, open);
         handle
     }
@@ -401,6 +407,7 @@ impl Books {
     /// A device is open now.
     pub(super) fn note_opened(&mut self, door: Door) {
         self.shut.remove(&door);
+        self.note_come(|other| other == door);
     }
 
     /// The device server has answered. What was given up before is not looked at.
@@ -462,6 +469,9 @@ impl Books {
             self.units[*unit].answer(handle, *door, operation, (status, end), data)?;
         } else {
             self.end_moved(handle, &open, end, data)?;
+        }
+        for unit in &open.units {
+            self.units[*unit].judge.answer(handle, answer, data);
         }
         if let Operation::PreemptAndAbort { other, .. } = &open.operation
             && is_good
@@ -546,8 +556,13 @@ impl Books {
             nexus.owes_from = None;
         }
         for unit in &open.units {
-            self.units[*unit].note_answer(handle);
-            self.units[*unit].end(handle, open.door, &open.operation, end);
+            let book = &mut self.units[*unit];
+            book.note_answer(handle);
+            book.end(handle, open.door, &open.operation, end);
+            match end {
+                End::Refused => book.judge.refuse(handle),
+                End::Good | End::Uncertain => book.judge.gone(handle),
+            }
         }
     }
 
@@ -674,6 +689,17 @@ impl Books {
     fn extend_reset(&mut self, handle: Handle, unit: usize) {
         self.credit(Kind::Reset, 1, |_, at| at == unit);
         self.excuse(|open| open.units.contains(&unit));
+        let is_of_all = self
+            .resets
+            .get(&handle)
+            .is_some_and(|it| it.number.is_none());
+        self.units[unit].judge.event_begins(
+            handle,
+            match is_of_all {
+                true => Event::TargetReset,
+                false => Event::LogicalUnitReset,
+            },
+        );
         let change = self.units[unit].begin_reset(handle);
         if let Some(reset) = self.resets.get_mut(&handle) {
             reset.units.push((unit, change));
@@ -698,6 +724,10 @@ impl Books {
         for (unit, change) in reset.units {
             let is_done = is_done && is_kept && self.is_reset_by((player, number), unit);
             self.units[unit].end_reset(change, is_done.then_some(handle));
+            match is_done {
+                true => self.units[unit].judge.event_ends(handle, true),
+                false => self.units[unit].judge.gone(handle),
+            }
             let doors: Vec<Door> = self.nexuses.keys().copied().collect();
             for door in doors.into_iter().filter(|_| is_done) {
                 let is_nbd = matches!(self.seats[door.0], Seat::Nbd { .. });
@@ -727,107 +757,9 @@ impl Books {
         self.may_end.extend(meant.map(|(player, _)| player));
         let ending = self.may_end.clone();
         self.excuse(|open| ending.contains(&open.door.0));
-    }
-
-    // ---- changes of the plan -----------------------------------------------------------------
-
-    /// An administrator changes who sees what.
-    pub(super) fn begin_change(&mut self, plan: Plan) {
-        self.before = Some(std::mem::replace(&mut self.plan, plan));
-        self.changed = self.new_handle();
-        for player in self.present.clone() {
-            self.credit_change(player);
-        }
-        for player in 0..self.seats.len() {
-            let mut views = self.plans().map(|plan| self.luns(plan, player));
-            let is_whole = matches!(self.seats[player], Seat::Nbd { .. });
-            let (now, before) = (views.next().flatten(), views.next().flatten());
-            let is_other = now != before;
-            drop(views);
-            if now.is_none() || before.is_none() || is_whole && is_other {
-                self.may_end.insert(player);
-            }
-            if is_other {
-                self.note_leaving(player);
-            }
-        }
-        for player in 0..self.seats.len() {
-            let units = self.units_of(player);
-            let numbers = self.numbers(player).into_iter();
-            let kept = numbers.filter_map(|number| self.unit_of((player, number)));
-            let kept: BTreeSet<usize> = kept.collect();
-            let lost = units.into_iter().filter(|unit| !kept.contains(unit));
-            self.losing.extend(lost.map(|unit| (player, unit)));
-        }
-        let mut others = BTreeSet::new();
-        for player in 0..self.seats.len() {
-            for number in self.numbers(player) {
-                let (door, views) = ((player, number), self.views((player, number)));
-                if views.contains(&None) {
-                    self.shut.insert(door);
-                }
-                if views.iter().any(|view| *view != views[0]) {
-                    others.insert(door);
-                }
-            }
-        }
-        self.credit_under_way(|door| others.contains(&door));
-        // Resets may come to what their numbers lead to now.
-        let resets = self.resets.iter().map(|(handle, reset)| {
-            let known = reset.units.iter().map(|(unit, ..)| *unit);
-            (*handle, reset.player, reset.number, known.collect())
-        });
-        let resets: Vec<(Handle, usize, Option<u16>, Vec<usize>)> = resets.collect();
-        for (handle, player, number, known) in resets {
-            let units = self.units_to_reset(player, number);
-            for unit in units.into_iter().filter(|unit| !known.contains(unit)) {
-                self.extend_reset(handle, unit);
-            }
-        }
-        self.redirect_open();
-    }
-
-    /// Commands under way may come to what their numbers lead to now.
-    fn redirect_open(&mut self) {
-        let handles: Vec<Handle> = self.open.keys().copied().collect();
-        for handle in handles {
-            let Some(mut open) = self.open.remove(&handle) else {
-                continue;
-            };
-            let views = self.views(open.door);
-            open.may_vanish |= views.iter().any(|view| *view != views[0]);
-            open.may_vanish |= self.may_end.contains(&open.door.0);
-            let known = open.units.clone();
-            self.note_view(handle, &mut open, views[0]);
-            // What it brings the nexuses of another unit it may bring those of this one.
-            if let Some((kind, count, units)) = notice_of(&open) {
-                self.credit(kind, count, |_, unit| {
-                    units.contains(&unit) && !known.contains(&unit)
-                });
-            }
-            self.open.insert(handle, open);
-        }
-    }
-
-    /// What a change may bring a player.
-    fn credit_change(&mut self, player: usize) {
-        for number in self.numbers(player) {
-            let views = self.views((player, number));
-            if views.iter().any(|view| *view != views[0]) {
-                self.credit(Kind::Mode, 1, |door, _| door == (player, number));
-                self.credit(Kind::Reset, 1, |door, _| door == (player, number));
-            }
-        }
-        self.credit(Kind::Luns, 1, |door, _| door.0 == player);
-    }
-
-    /// Everybody sees what the plan says.
-    pub(super) fn end_change(&mut self) {
-        self.before = None;
-        for (player, unit) in std::mem::take(&mut self.losing) {
-            self.units[unit].allow_removal_before(player, self.changed);
-        }
-        self.changed = self.new_handle();
+        ending
+            .into_iter()
+            .for_each(|player| self.note_closed(player));
     }
 
     // ---- the end -----------------------------------------------------------------------------
@@ -849,7 +781,11 @@ impl Books {
                     .for_each(|book| book.note_left(player));
             }
         }
-        self.units.iter_mut().for_each(Book::settle);
+        let logs_in = |player| self.present.contains(&player) && !self.joined.contains(&player);
+        for book in &mut self.units {
+            book.settle();
+            book.judge.settle(logs_in);
+        }
         self.expected.clear();
         self.may_end.clear();
         self.cold.clear();
@@ -866,6 +802,11 @@ impl Books {
         self.loads.clear();
         self.expected.clear();
         self.before = None;
+        for player in self.present.clone() {
+            if let Seat::Hyperscsi = self.seats[player] {
+                self.seat(player);
+            }
+        }
         self.losing.clear();
         self.may_end.clear();
         self.cold.clear();

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use nbd::{Client as Machine, Handshake, Piece, Progress, ReadBuffer, Request, ServerError, Work};
 
-use super::books::{Answer, Books};
+use super::books::Books;
 use super::client::{Client, FAIR};
 use super::outcomes::NO_SPACE;
+use super::seat::Answer;
 use crate::disk::BLOCK_BYTES;
 use crate::initiator::{Breach, Operation};
 use crate::ledger::{Handle, content};

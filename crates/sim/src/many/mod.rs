@@ -22,6 +22,8 @@
 //! * `clients-are-served`: logins with the right password succeed or get no answer; no client is disconnected.
 //! * `a-full-quota-takes-no-more`: once all cores know that a quota is used up, no block gets space that had none.
 //! * `a-held-medium-is-left-alone`: nothing reads or writes it from when the hold is reported until it is released.
+//! * `the-reference-allows-it`: the crate `reference`, which is written from the standards, allows each answer of a
+//!   unit, up to where it cannot follow ([`mod@judge`]).
 //! * `who-is-idle-does-nothing`: no request, no letter, no timer that is due at once.
 //! * `nothing-is-left`, `cores-agree`: when all is quiet, and when all sessions are over.
 
@@ -32,6 +34,7 @@ mod books;
 mod caller;
 mod client;
 mod exporter;
+mod judge;
 mod known;
 mod orders;
 mod outcomes;
@@ -40,6 +43,7 @@ mod quota;
 mod quotas;
 mod reasons;
 mod requests;
+mod seat;
 mod served;
 mod stores;
 mod talker;
@@ -54,12 +58,14 @@ use std::time::Duration;
 
 use self::administrator::Administrator;
 use self::book::Book;
-use self::books::{Books, Seat};
+use self::books::Books;
 use self::caller::Caller;
 use self::client::{Client, FAIR};
 use self::exporter::Exporter;
+pub use self::judge::Score;
 pub use self::outcomes::Outcomes;
 use self::quota::Quota;
+use self::seat::Seat;
 use self::served::Served;
 use self::stores::Store;
 use self::talker::Talker;
@@ -98,6 +104,8 @@ pub enum Planted {
 pub struct Report {
     /// What came of commands.
     pub outcomes: Outcomes,
+    /// What of it the reference has judged.
+    pub score: Score,
     /// Frames that a fault befell.
     pub harmed: u64,
     /// Sessions that clients began to log in for.
@@ -285,9 +293,11 @@ impl World {
             store.disk.crash();
             book.crash();
             book.check(&store.disk.content())?;
+            self.report.score.add(book.judge.score);
             self.books.outcomes.kept_out += book.kept_out;
             self.books.outcomes.preempted += book.preempted;
         }
+        self.books.check_judges()?;
         self.report.outcomes = self.books.outcomes;
         self.report.harmed = self.wire.harmed;
         self.report.simulated = self.now;
@@ -317,6 +327,7 @@ impl World {
         }
         self.carry();
         self.check_administration()?;
+        self.books.check_judges()?;
         match self.host.broken() {
             Some(what) => Err(Breach::new("nothing-is-broken", what.to_owned())),
             None => Ok(()),
@@ -360,6 +371,10 @@ impl World {
             if let Some(pipe) = self.pipes.get_mut(&link) {
                 pipe.is_closed = true;
             }
+            let client = self.clients.iter().position(|one| one.link() == Some(link));
+            client
+                .into_iter()
+                .for_each(|player| self.books.note_closed(player));
         }
         for store in &mut self.stores {
             store.requests.extend(store.disk.take_arrivals());

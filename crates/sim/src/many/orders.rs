@@ -49,7 +49,11 @@ impl World {
 
     fn begin_order(&mut self, unit: UnitIndex, order: MediumOrder, change: Option<Change<bool>>) {
         let handle = self.books.new_handle();
-        self.books.units[unit.as_usize()].begin_flush(handle);
+        let book = &mut self.books.units[unit.as_usize()];
+        book.begin_flush(handle);
+        if change.is_some() {
+            book.judge.begin_move(handle, order);
+        }
         self.note(|| format!("{unit:?}: {order:?}"));
         let ordered = Ordered {
             order,
@@ -106,6 +110,7 @@ impl World {
         if let Some(change) = change {
             let is_off = (is_through && is_good).then_some(false);
             book.end_cache_order(change, is_off);
+            book.judge.end_cache_order(handle, order, is_good);
         }
         let has_faults = book.has_faults;
         if change.is_some() && is_good {
@@ -143,9 +148,11 @@ impl World {
             self.take_flushed(unit, failure.as_ref())?;
         }
         let is_over = |growing: &mut Growing| growing.receipt.strong_count() == 0;
-        if let Some(Growing { unit, .. }) = self.administrator.orders.growing.take_if(is_over) {
+        if let Some(Growing { unit, handle, .. }) =
+            self.administrator.orders.growing.take_if(is_over)
+        {
             let at = unit.as_usize();
-            self.books.units[at].take_growth();
+            self.books.units[at].take_growth(handle);
             self.books.end_expected(Kind::Capacity, at);
         }
         self.advance_removal();
@@ -246,12 +253,14 @@ impl World {
         let blocks = self.prng.size(before + 1, most);
         self.note(|| format!("{unit:?} grows to {blocks} blocks"));
         disk.grow(blocks);
-        self.books.units[at].grow(blocks);
+        let handle = self.books.new_handle();
+        self.books.units[at].grow(handle, blocks);
         self.books.expect(Kind::Capacity, 1, at);
         let receipt = Receipt::default();
         let weak = Rc::downgrade(&receipt);
         self.administrator.orders.growing = Some(Growing {
             unit,
+            handle,
             receipt: weak,
         });
         let act = Order::new(move |core| core.engine.handle_size_changed(unit, receipt));

@@ -112,7 +112,7 @@ impl World {
         for (store, book) in self.stores.iter().zip(&mut self.books.units) {
             book.check(&store.disk.content())?;
         }
-        Ok(())
+        self.books.check_judges()
     }
 
     // ---- idle --------------------------------------------------------------------------------

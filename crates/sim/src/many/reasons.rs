@@ -1,8 +1,9 @@
 //! Which answers have a reason.
 
 use super::book::{Book, is_saved};
-use super::books::{Answer, Books, Open};
+use super::books::{Books, Open};
 use super::outcomes::{Kind, NO_SPACE};
+use super::seat::Answer;
 use crate::initiator::Operation;
 use crate::ledger::Handle;
 

@@ -10,7 +10,7 @@ use hyperscsi::testing::record;
 use hyperscsi::{Entropy, Level, OpaqueTarget, Profile, Retransmit};
 use iscsi::negotiate::OperationalPreferences;
 
-use super::books::Seat;
+use super::seat::Seat;
 use crate::plan::{Plan, export_name, initiator_name, read_only};
 use crate::prng::Prng;
 use crate::sabotage::Sabotage;

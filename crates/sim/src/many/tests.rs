@@ -3,7 +3,8 @@
 use engine::{TargetIndex, UnitIndex, VisibleLun};
 
 use super::book::Book;
-use super::books::{Books, Seat};
+use super::books::Books;
+use super::seat::Seat;
 use super::{Planted, Report, run, run_noted};
 use crate::initiator::{Breach, Operation};
 use crate::plan::Plan;
@@ -142,4 +143,33 @@ fn a_reset_by_a_number_that_changes_may_have_come_to_either_unit() {
     books.end_reset(reset, true);
     assert!(carry_out(&mut books, 0, Operation::TestUnitReady).is_err());
     assert!(!books.units[0].is_prevented());
+}
+
+#[test]
+fn the_reference_judges_what_the_books_do_not() {
+    // The books do not ask for the attention of a nexus that has begun.
+    let mut books = books();
+    books.rejoin(1);
+    let silent = carry_out(&mut books, 0, Operation::TestUnitReady);
+    assert!(silent.is_ok(), "{silent:?}");
+    let rule = books.check_judges().map_err(|breach| breach.rule);
+    assert_eq!(rule, Err("the-reference-allows-it"));
+}
+
+#[test]
+fn what_the_reference_allows_is_no_breach() {
+    let mut books = books();
+    books.rejoin(1);
+    for number in [0, 1] {
+        let handle = books.begin((1, number), Operation::TestUnitReady);
+        let began = books.answer(handle, (2, Some((6, 0x29, 0))), &[]);
+        assert!(began.is_ok(), "{began:?}");
+        let ready = carry_out(&mut books, number, Operation::TestUnitReady);
+        assert!(ready.is_ok(), "{ready:?}");
+    }
+    assert_eq!(books.check_judges(), Ok(()));
+    // A lost medium that nobody has ejected.
+    let handle = books.begin((1, 0), Operation::Flush);
+    let lost = books.answer(handle, (2, Some((2, 0x3a, 0))), &[]);
+    assert!(lost.is_err() || books.check_judges().is_err());
 }
