@@ -61,6 +61,8 @@ impl Daemon {
             ("tarn.toml", place(CONFIG)),
             ("secret", "correct horse battery\n".to_owned()),
             ("other.secret", "another horse battery\n".to_owned()),
+            ("a.iso", "a".repeat(100 * 2048)),
+            ("b.iso", "b".repeat(200 * 2048)),
         ] {
             let path = scratch.path().join(name);
             fs::write(&path, text).unwrap();

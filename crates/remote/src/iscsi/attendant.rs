@@ -428,3 +428,28 @@ fn pause_after(error: &InitiatorLoginError) -> Duration {
         Some(_) | None => PAUSE,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guesses of a password are what a target counts.
+    #[test]
+    fn a_login_that_was_refused_for_its_user_is_tried_again_later_than_others() {
+        for (class, detail, pause) in [
+            (2, 1, PAUSE_REFUSED),
+            (2, 2, PAUSE_REFUSED),
+            (2, 3, PAUSE),
+            (3, 0, PAUSE),
+        ] {
+            let error = InitiatorLoginError::Refused {
+                class,
+                detail,
+                address: None,
+            };
+            assert_eq!(pause_after(&error), pause, "{class}/{detail}");
+        }
+        let error = InitiatorLoginError::DeadlinePassed;
+        assert_eq!(pause_after(&error), PAUSE);
+    }
+}
