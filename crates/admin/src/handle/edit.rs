@@ -208,6 +208,7 @@ pub(crate) fn problem_of(error: &EditError) -> Problem {
         | EditError::LastPortal { .. } => ProblemKind::Conflict,
         EditError::CannotShrink { .. }
         | EditError::SizeOfDevice { .. }
+        | EditError::SizeOfDrive { .. }
         | EditError::SizeOfExport { .. }
         | EditError::SizeOfSnapshot { .. }
         | EditError::SizeOfMembers { .. } => ProblemKind::Refused,

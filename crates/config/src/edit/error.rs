@@ -114,6 +114,16 @@ pub enum EditError {
         /// What was asked for.
         wanted_bytes: u64,
     },
+    /// A drive or a device of others is as large as its medium.
+    #[error(
+        "lun {id:?} is {store}, which is no disk: what is in it, or the device itself, has the size"
+    )]
+    SizeOfDrive {
+        /// The unit.
+        id: String,
+        /// Its store.
+        store: String,
+    },
     /// A block device has its size from elsewhere.
     #[error(
         "lun {id:?} is the block device {store}, which brings its own size; grow the device itself, as with lvextend"
