@@ -128,7 +128,7 @@ impl Pass {
                 match &result {
                     // Whether the device takes it or not: what it locks by itself it says in answer to the command.
                     Ok(IoAnswer::Device(answer))
-                        if was_first && attention(&answer.sense).is_none() =>
+                        if was_first && report(&answer.sense).is_none() =>
                     {
                         // Another one may have prevented it meanwhile.
                         Next::Step(match check_removal(shared, self.nexus) {
@@ -202,16 +202,15 @@ impl Pass {
 
     /// What others have to learn of.
     fn consequence(&self, answer: &DeviceAnswer) -> Option<ChangeKind> {
-        if let Some(code) = attention(&answer.sense) {
-            return Some(ChangeKind::Told(UnitAttention::OfDevice(code)));
+        if let Some(told) = report(&answer.sense) {
+            return Some(ChangeKind::Told(told));
         }
         if !is_carried_out(answer) {
             return None;
         }
         if self.cdb.first() == Some(&REQUEST_SENSE) {
             // It has told it one initiator only.
-            let code = attention(&answer.data.to_vec())?;
-            return Some(ChangeKind::Told(UnitAttention::OfDevice(code)));
+            return report(&answer.data.to_vec()).map(ChangeKind::Told);
         }
         match self.what {
             Passing::Modes => Some(ChangeKind::Told(UnitAttention::ModeParametersChanged)),
@@ -254,33 +253,67 @@ const RECOVERED: Option<u8> = Some(0x01);
 /// POWER ON, RESET, OR BUS DEVICE RESET OCCURRED.
 const RESET: (u8, u8) = (0x29, 0x00);
 
-/// Sense key, additional sense code and qualifier of sense data about this command; a reset where they have no code.
-fn parts(sense: &[u8]) -> Option<(u8, u8, u8)> {
+/// What sense data say.
+struct Parts {
+    /// They are about an earlier command.
+    is_deferred: bool,
+    key: u8,
+    /// Additional sense code and qualifier.
+    code: Option<(u8, u8)>,
+}
+
+fn parts(sense: &[u8]) -> Option<Parts> {
     const FIXED: u8 = 0x70;
     const DESCRIPTOR: u8 = 0x72;
+    /// In both formats.
+    const DEFERRED: u8 = 0x01;
     let at = |byte: usize| sense.get(byte).copied();
-    let (key, code) = match at(0)? & 0x7f {
+    let response = at(0)? & 0x7f;
+    let (key, code) = match response & !DEFERRED {
         FIXED => (at(2)?, at(12).zip(at(13))),
         DESCRIPTOR => (at(1)?, at(2).zip(at(3))),
         _ => return None,
     };
-    let (asc, ascq) = code.unwrap_or(RESET);
-    Some((key & 0x0f, asc, ascq))
+    Some(Parts {
+        is_deferred: response & DEFERRED != 0,
+        key: key & 0x0f,
+        code,
+    })
 }
 
+/// The sense key of sense data about this command.
 fn key(sense: &[u8]) -> Option<u8> {
-    parts(sense).map(|(key, ..)| key)
+    let parts = parts(sense)?;
+    (!parts.is_deferred).then_some(parts.key)
 }
 
-/// The unit attention that sense data report of this command.
-fn attention(sense: &[u8]) -> Option<SenseCode> {
-    let (key, asc, ascq) = parts(sense)?;
-    (key == SenseKey::UnitAttention as u8).then_some(SenseCode { asc, ascq })
+/// What sense data report that the other nexuses have to know: a unit attention, which is a reset where it has no code,
+/// or a deferred error that has lost something. Whose data that was the device does not say, so all are told.
+fn report(sense: &[u8]) -> Option<UnitAttention> {
+    let Parts {
+        is_deferred,
+        key,
+        code,
+    } = parts(sense)?;
+    let is_attention = key == SenseKey::UnitAttention as u8;
+    if !is_deferred {
+        let (asc, ascq) = code.unwrap_or(RESET);
+        return is_attention.then_some(UnitAttention::OfDevice(SenseCode { asc, ascq }));
+    }
+    if key <= SenseKey::RecoveredError as u8 {
+        return None;
+    }
+    let (asc, ascq) = code.unwrap_or_default();
+    let key = match key == SenseKey::MediumError as u8 {
+        true => SenseKey::MediumError,
+        false => SenseKey::HardwareError,
+    };
+    Some(UnitAttention::Deferred(key, SenseCode { asc, ascq }))
 }
 
-/// Whether the device has reported a unit attention, which comes once.
+/// Whether the device has reported something that comes once.
 fn is_report(outcome: &Outcome) -> bool {
-    matches!(&outcome.sense, Some(SenseBytes::OfDevice(sense)) if attention(sense).is_some())
+    matches!(&outcome.sense, Some(SenseBytes::OfDevice(sense)) if report(sense).is_some())
 }
 
 fn outcome_of(answer: DeviceAnswer) -> Outcome {

@@ -41,6 +41,10 @@ pub enum UnitAttention {
     ReportedLunsChanged,
     /// A device of others has said so to another nexus.
     OfDevice(SenseCode),
+    /// It has said so of an earlier command, in answer to one of another nexus. Reported as a deferred error.
+    ///
+    /// Spec: SPC-5, Deferred errors.
+    Deferred(SenseKey, SenseCode),
 }
 
 /// More conditions than wait for one nexus, unless a device has no end of them: it gets a power on instead of them all.
@@ -65,18 +69,21 @@ impl UnitAttention {
             Self::InquiryDataChanged => SenseCode::INQUIRY_DATA_HAS_CHANGED,
             Self::MediumRemovalRequest => SenseCode::OPERATOR_MEDIUM_REMOVAL_REQUEST,
             Self::ReportedLunsChanged => SenseCode::REPORTED_LUNS_DATA_HAS_CHANGED,
-            Self::OfDevice(code) => code,
+            Self::OfDevice(code) | Self::Deferred(_, code) => code,
         }
     }
 
     /// Its sense data.
     pub const fn sense(self) -> Sense {
+        if let Self::Deferred(key, code) = self {
+            return Sense::new(key, code).deferred();
+        }
         Sense::new(SenseKey::UnitAttention, self.code())
     }
 
     /// True for the 29/xx class: it makes everything older moot.
     pub const fn is_reset(self) -> bool {
-        self.code().asc == 0x29
+        self.code().asc == 0x29 && !matches!(self, Self::Deferred(..))
     }
 
     /// Among resets the smaller rank wins.
@@ -97,7 +104,8 @@ impl UnitAttention {
             | Self::SpaceLow
             | Self::InquiryDataChanged
             | Self::MediumRemovalRequest
-            | Self::ReportedLunsChanged => u8::MAX,
+            | Self::ReportedLunsChanged
+            | Self::Deferred(..) => u8::MAX,
         }
     }
 }

@@ -181,6 +181,32 @@ fn a_unit_attention_of_the_device_reaches_every_nexus_once() {
     assert_eq!(rig.device.opcodes(), [0; 4]);
 }
 
+/// It may be of any nexus, and the command that got it was not carried out.
+#[test]
+fn a_deferred_error_reaches_every_nexus_once() {
+    let mut fixed = CHANGED;
+    (fixed[0], fixed[2], fixed[12], fixed[13]) = (0xf1, 0x03, 0x0c, 0x00);
+    let described = [0x73, 0x0d, 0x00, 0x02, 0, 0, 0, 0];
+    for (told, wanted) in [(&fixed[..], (3, 0x0c, 0)), (&described, (4, 0, 2))] {
+        let (mut rig, [first, second, third]) = tape();
+        rig.device.answers.push_back(answer_of(2, told, &[]));
+        let outcome = send(&mut rig, first, &MODE_SELECT, &[0; 12]);
+        assert_eq!(outcome.sense, Some(SenseBytes::OfDevice(told.into())));
+        good(&run(&mut rig, first, &TEST_UNIT_READY));
+        for other in [second, third] {
+            let outcome = run(&mut rig, other, &TEST_UNIT_READY);
+            assert!(outcome.own_sense().unwrap().is_deferred);
+            assert_eq!(sense(&outcome), wanted);
+            good(&run(&mut rig, other, &TEST_UNIT_READY));
+        }
+    }
+    let (mut rig, [first, second, _]) = tape();
+    (fixed[0], fixed[2]) = (0x71, 0x01);
+    rig.device.answers.push_back(answer_of(2, &fixed, &[]));
+    run(&mut rig, first, &REWIND);
+    good(&run(&mut rig, second, &TEST_UNIT_READY));
+}
+
 #[test]
 fn a_device_without_end_of_attentions_gets_no_memory() {
     let (mut rig, [first, second, _]) = tape();
