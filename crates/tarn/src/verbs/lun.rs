@@ -70,7 +70,7 @@ pub enum LunVerb {
         /// The unit.
         id: String,
         /// Another medium: the file of a disc for a CD or DVD drive, or a STORE with the option removable and the same
-        /// block size for a disk. It is a change of the configuration. [default: the one that was ejected]
+        /// block size for a disk. It is a change of the configuration. [default: the same one, as it is now]
         store: Option<String>,
         /// Exchange the medium although initiators prevent its removal. Use it when one of them is gone or does not
         /// release it.
@@ -636,7 +636,7 @@ fn moved(api: &ApiSession, order: impl FnOnce() -> Result<Answer<Lun>, ClientErr
 }
 
 /// Gives a unit another medium. One that gets another file or device has it in; where only words of the STORE differ,
-/// or nothing does, the one that was ejected is loaded.
+/// or nothing does, the same one is loaded, as it is now.
 fn exchange(api: &ApiSession, id: &str, (store, force): (String, bool)) -> Outcome {
     let lun = api.get::<Lun>(&at(id))?.value;
     let store = medium_for(&lun, store)?;
