@@ -654,7 +654,7 @@ impl Unit {
             found.extend(own_changes.map(|child| child.without(tag)));
             for &other in others
                 .iter()
-                .filter(|other| !(is_over && fits_here) && !branch.done.contains_key(other))
+                .filter(|other| !(branch.done.contains_key(other) || is_over && fits_here))
             {
                 for child in self.grow(&branch, other, &|_| true) {
                     let child = (child, had_fit || fits_here);
