@@ -92,6 +92,7 @@ impl Books {
 
     /// The target ends the session of a player, or may.
     pub(in crate::many) fn note_closed(&mut self, player: usize) {
+        self.note_leaving(player);
         let books = self.units.iter_mut();
         books.for_each(|book| book.judge.may_end(player));
     }
