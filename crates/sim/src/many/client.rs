@@ -73,6 +73,14 @@ pub(super) trait Client: Debug {
         false
     }
 
+    /// The machine of the target stops. Who has no connection does not notice.
+    fn note_crash(&mut self) {}
+
+    /// Its session was one of a machine that has stopped, which it has not noticed.
+    fn is_bereft(&self) -> bool {
+        false
+    }
+
     // ---- those that send frames --------------------------------------------------------------
 
     fn station(&self) -> Option<Station> {

@@ -704,6 +704,7 @@ impl World {
             if client.link().is_some() {
                 client.vanish(&mut self.books);
             }
+            client.note_crash();
         }
         self.pipes.clear();
         self.receipts.clear();

@@ -76,10 +76,11 @@ impl World {
         Err(Breach::new("nothing-is-left", detail))
     }
 
-    /// Clients that have a session.
+    /// Clients that have a session, which the target knows.
     fn present(&self) -> usize {
         let clients = self.clients.iter();
-        clients.filter(|client| !client.is_away()).count()
+        let present = clients.filter(|client| !client.is_away() && !client.is_bereft());
+        present.count()
     }
 
     fn is_quiet(&self) -> bool {

@@ -59,6 +59,8 @@ pub(super) struct Talker {
     settings: Settings,
     slots: u16,
     stage: Stage,
+    /// See [`Client::is_bereft`].
+    is_bereft: bool,
     /// Its open devices.
     devices: BTreeSet<u16>,
     asked: BTreeMap<u64, Asked>,
@@ -92,6 +94,7 @@ impl Talker {
             settings,
             slots: prng.pick(&[3, 8, 32]).unwrap_or(8),
             stage: Stage::Away,
+            is_bereft: false,
             devices: BTreeSet::new(),
             asked: BTreeMap::new(),
             functions: BTreeMap::new(),
@@ -153,6 +156,7 @@ impl Talker {
                     session.open(now, device, self.level);
                 }
                 self.stage = Stage::In(session);
+                self.is_bereft = false;
                 Ok(())
             }
         }
@@ -387,8 +391,17 @@ impl Client for Talker {
         self.take_events(books)
     }
 
+    fn note_crash(&mut self) {
+        self.is_bereft = matches!(self.stage, Stage::In(_));
+    }
+
+    fn is_bereft(&self) -> bool {
+        self.is_bereft
+    }
+
     fn vanish(&mut self, books: &mut Books) {
         self.stage = Stage::Away;
+        self.is_bereft = false;
         self.functions.clear();
         books.leave(self.player);
         for asked in std::mem::take(&mut self.asked).into_values() {
