@@ -233,6 +233,21 @@ impl Disk {
         touched(&waiting.request).filter(|_| is_write(&waiting.request))
     }
 
+    /// Whether a request waits that writes what this write is to write.
+    pub fn is_writing(&self, id: u64) -> bool {
+        let state = self.0.borrow();
+        state.waiting.values().any(|one| match &one.request {
+            IoRequest::Write { data, .. } => data.to_vec().starts_with(&id.to_be_bytes()),
+            IoRequest::Read { .. }
+            | IoRequest::WriteZeros { .. }
+            | IoRequest::CompareAndWrite { .. }
+            | IoRequest::Unmap { .. }
+            | IoRequest::Flush
+            | IoRequest::Extents { .. }
+            | IoRequest::Device(_) => false,
+        })
+    }
+
     /// How many requests for blocks cores have begun since [`Disk::take_begun`].
     pub fn begun_count(&self) -> usize {
         self.0.borrow().begun.len()

@@ -172,18 +172,37 @@ impl Operation {
         )
     }
 
-    /// Whether it may be carried out block by block.
-    pub fn is_longer_than_a_block(&self) -> bool {
+    /// The blocks that it changes.
+    pub fn written(&self) -> Option<Range<usize>> {
         match self {
-            Self::Read { blocks, .. } | Self::Write { blocks, .. } | Self::Zero { blocks, .. } => {
-                blocks.len() > 1
-            }
-            Self::CompareAndWrite { .. } | Self::Flush | Self::TestUnitReady | Self::Inquiry => {
-                false
-            }
-            Self::Reserve | Self::Release | Self::Register { .. } | Self::Clear { .. } => false,
-            Self::PersistentReserve { .. } | Self::PreemptAndAbort { .. } => false,
-            Self::Eject | Self::Load | Self::Prevent { .. } | Self::SetWriteCache { .. } => false,
+            Self::Write { blocks, .. } | Self::Zero { blocks, .. } => Some(blocks.clone()),
+            Self::CompareAndWrite { block, .. } => Some(*block..*block + 1),
+            Self::Read { .. } | Self::Flush | Self::TestUnitReady | Self::Inquiry => None,
+            Self::Reserve | Self::Release | Self::Register { .. } | Self::Clear { .. } => None,
+            Self::PersistentReserve { .. } | Self::PreemptAndAbort { .. } => None,
+            Self::Eject | Self::Load | Self::Prevent { .. } | Self::SetWriteCache { .. } => None,
+        }
+    }
+
+    /// What it fills blocks with, unless that is zeros.
+    pub const fn write_id(&self) -> Option<WriteId> {
+        match self {
+            Self::Write { id, .. } | Self::CompareAndWrite { id, .. } => Some(*id),
+            Self::Zero { .. }
+            | Self::Read { .. }
+            | Self::Flush
+            | Self::TestUnitReady
+            | Self::Inquiry
+            | Self::Reserve
+            | Self::Release
+            | Self::Register { .. }
+            | Self::PersistentReserve { .. }
+            | Self::PreemptAndAbort { .. }
+            | Self::Clear { .. }
+            | Self::Eject
+            | Self::Load
+            | Self::Prevent { .. }
+            | Self::SetWriteCache { .. } => None,
         }
     }
 

@@ -101,6 +101,20 @@ pub(super) struct Book {
     pub(super) preempted: u64,
 }
 
+/// What leads to a preemption.
+#[derive(Debug)]
+pub(super) enum Feud {
+    /// First a player gives this command.
+    Prepare(usize, Operation),
+    /// One has the reservation, and the other one is registered.
+    Ready {
+        /// Who has it.
+        holder: usize,
+        /// Who may preempt it.
+        rival: usize,
+    },
+}
+
 /// The reservation key of a player.
 pub(super) const fn key_of(player: usize) -> u64 {
     0x1000 + player as u64
@@ -226,6 +240,62 @@ impl Book {
                 true => Operation::Clear { key },
                 false => Operation::Register { key: 0, aptpl },
             }),
+        }
+    }
+
+    /// What two players do next so that one may preempt the other; nothing while that is not known.
+    pub(super) fn towards_preemption(&self, players: [usize; 2], prng: &mut Prng) -> Option<Feud> {
+        if self.change.is_some() || !self.overdue.is_empty() {
+            return None;
+        }
+        let [one, other] = players;
+        let register = |player| Operation::Register {
+            key: key_of(player),
+            aptpl: false,
+        };
+        let Some(known) = &self.known else {
+            let key = key_of(one);
+            return Some(Feud::Prepare(
+                one,
+                match prng.chance(500) {
+                    true => register(one),
+                    false => Operation::Clear { key },
+                },
+            ));
+        };
+        if let Some((holder, LEGACY)) = known.holder {
+            let is_theirs = players.contains(&holder);
+            return is_theirs.then_some(Feud::Prepare(holder, Operation::Release));
+        }
+        let mut players = players.into_iter();
+        if let Some(player) = players.find(|player| !known.registered.contains(player)) {
+            return Some(Feud::Prepare(player, register(player)));
+        }
+        match known.holder {
+            None => {
+                let (key, kind) = (key_of(one), 1);
+                Some(Feud::Prepare(
+                    one,
+                    Operation::PersistentReserve { key, kind },
+                ))
+            }
+            Some((holder, _)) if holder == one => Some(Feud::Ready {
+                holder,
+                rival: other,
+            }),
+            Some((holder, _)) if holder == other => Some(Feud::Ready { holder, rival: one }),
+            Some(_) => None,
+        }
+    }
+
+    /// A write of few blocks.
+    pub(super) fn draw_write(&self, id: Handle, prng: &mut Prng) -> Operation {
+        let start = prng.size(0, self.blocks - 1);
+        let blocks = start..self.blocks.min(start + prng.size(1, 4));
+        Operation::Write {
+            blocks,
+            id,
+            fua: false,
         }
     }
 

@@ -8,19 +8,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use engine::{TargetIndex, VisibleLun};
 use reference::Event;
 
-use super::book::{Book, End, is_change, key_of};
+use super::book::{Book, End, key_of};
 use super::known::Change;
 use super::outcomes::{KINDS, Kind, NO_SPACE, Outcomes};
 use super::seat::{Answer, Door, Seat};
 use crate::initiator::{Breach, Operation, is_refused};
-use crate::ledger::Handle;
+use crate::ledger::{Handle, WriteId};
 use crate::plan::{Plan, initiator_name};
 use crate::prng::Prng;
 
 /// A command that has no answer yet.
 #[derive(Debug)]
 pub(super) struct Open {
-    door: Door,
+    pub(super) door: Door,
     pub(super) operation: Operation,
     /// Where its number may lead, while it is under way.
     pub(super) units: BTreeSet<usize>,
@@ -35,40 +35,50 @@ pub(super) struct Open {
     is_lost: bool,
 }
 
+impl Open {
+    /// What an answer says of it.
+    fn end(&self, (status, sense): Answer) -> End {
+        // Of a longer write, what came first may have had space.
+        let written = self.operation.written();
+        let is_long = written.is_some_and(|blocks| blocks.len() > 1);
+        let is_begun = sense == Some(NO_SPACE) && is_long;
+        match status == 0 {
+            true => End::Good,
+            false if is_refused(status, sense) && !is_begun => End::Refused,
+            false => End::Uncertain,
+        }
+    }
+
+    /// A write to this unit and no other, of players with this key.
+    fn is_write_of(&self, key: u64, unit: usize) -> bool {
+        let is_here = self.units.len() == 1 && self.units.contains(&unit);
+        is_here && key_of(self.door.0) == key && self.operation.writes()
+    }
+}
+
 /// A number of a session.
 #[derive(Debug)]
-struct Nexus {
-    since: Handle,
+pub(super) struct Nexus {
+    pub(super) since: Handle,
     /// How many unit attentions of each kind it may still report.
-    credits: [u32; KINDS],
+    pub(super) credits: [u32; KINDS],
     /// When it has reported a reset last.
-    reported: Handle,
+    pub(super) reported: Handle,
     /// Commands from this one on do not end with GOOD before it has reported a reset.
-    owes_from: Option<Handle>,
+    pub(super) owes_from: Option<Handle>,
+    /// When it has reported something about reservations last, and from which command on it owes that it was preempted.
+    pub(super) reported_reservations: Handle,
+    pub(super) owes_preempted_from: Option<Handle>,
 }
 
 /// A reset that has no answer yet.
 #[derive(Debug)]
-struct Reset {
+pub(super) struct Reset {
     player: usize,
     /// The number that it was sent by, if it is for one.
     number: Option<u16>,
     /// What it may reset.
-    units: Vec<(usize, Change<bool>)>,
-}
-
-/// Of which unit attentions a command is the reason, how many and of which units.
-fn notice_of(open: &Open) -> Option<(Kind, u32, BTreeSet<usize>)> {
-    let (kind, count) = if open.operation == Operation::Load {
-        (Kind::Medium, 1)
-    } else if let Operation::SetWriteCache { .. } = open.operation {
-        (Kind::Mode, 2)
-    } else if is_change(&open.operation) {
-        (Kind::Reservations, 2)
-    } else {
-        return None;
-    };
-    Some((kind, count, open.units.clone()))
+    pub(super) units: Vec<(usize, Change<bool>)>,
 }
 
 /// See above.
@@ -84,22 +94,24 @@ pub(super) struct Books {
     losing: Vec<(usize, usize)>,
     /// Devices that have been away, perhaps since their client has opened them.
     shut: BTreeSet<Door>,
-    open: BTreeMap<Handle, Open>,
-    next_handle: Handle,
-    nexuses: BTreeMap<Door, Nexus>,
+    pub(super) open: BTreeMap<Handle, Open>,
+    pub(super) next_handle: Handle,
+    pub(super) nexuses: BTreeMap<Door, Nexus>,
     /// Players that have a session, or are about to.
-    present: BTreeSet<usize>,
+    pub(super) present: BTreeSet<usize>,
     /// Those whose login is over.
     joined: BTreeSet<usize>,
-    resets: BTreeMap<Handle, Reset>,
+    pub(super) resets: BTreeMap<Handle, Reset>,
     /// Units whose media an administrator loads.
-    loads: BTreeSet<usize>,
+    pub(super) loads: BTreeSet<usize>,
     /// What other orders of an administrator bring: how many of which attentions, of which unit.
-    expected: Vec<(Kind, u32, usize)>,
+    pub(super) expected: Vec<(Kind, u32, usize)>,
     /// Players whose sessions the target may end.
     may_end: BTreeSet<usize>,
     cold: BTreeSet<TargetIndex>,
     pub(super) outcomes: Outcomes,
+    /// Writes that were preempted since somebody looked, and their units.
+    pub(super) preempted: Vec<(usize, WriteId)>,
     /// For the diary, if there is one.
     pub(super) notes: Option<Vec<String>>,
 }
@@ -125,6 +137,7 @@ impl Books {
             may_end: BTreeSet::new(),
             cold: BTreeSet::new(),
             outcomes: Outcomes::default(),
+            preempted: Vec::new(),
             notes: None,
         }
     }
@@ -158,7 +171,7 @@ impl Books {
     }
 
     /// What a number may lead to, by each plan that may be in force.
-    fn views(&self, (player, number): Door) -> Vec<Option<VisibleLun>> {
+    pub(super) fn views(&self, (player, number): Door) -> Vec<Option<VisibleLun>> {
         let view = |plan: &Plan| {
             let luns = self.luns(plan, player)?;
             luns.into_iter().find(|lun| lun.lun == number)
@@ -212,25 +225,6 @@ impl Books {
             && self.cold.contains(target)
         {
             self.may_end.insert(player);
-        }
-    }
-
-    /// Of what is under way a nexus may be notified that has just begun.
-    fn credit_under_way(&mut self, is_meant: impl Fn(Door) -> bool) {
-        let resets = self.resets.values().map(|reset| {
-            let units = reset.units.iter().map(|(unit, ..)| *unit);
-            (Kind::Reset, 1, units.collect())
-        });
-        let loads = self.loads.iter();
-        let loads = loads.map(|unit| (Kind::Medium, 1, BTreeSet::from([*unit])));
-        let expected = self.expected.iter();
-        let expected = expected.map(|(kind, count, unit)| (*kind, *count, BTreeSet::from([*unit])));
-        let notices = self.open.values().filter_map(notice_of);
-        let all = notices.chain(resets).chain(loads).chain(expected);
-        for (kind, count, units) in all.collect::<Vec<_>>() {
-            self.credit(kind, count, |door, unit| {
-                is_meant(door) && units.contains(&unit)
-            });
         }
     }
 
@@ -310,6 +304,27 @@ impl Books {
         }
     }
 
+    /// The first unit that two players may write, and by which numbers.
+    pub(super) fn meeting(&self, [one, other]: [usize; 2]) -> Option<(usize, [Door; 2])> {
+        let door = |player: usize, unit: usize| {
+            let doors = self.numbers(player).into_iter();
+            let mut doors = doors.map(|number| (player, number));
+            doors.find(|door| {
+                let mut views = self.views(*door).into_iter().flatten();
+                self.unit_of(*door) == Some(unit) && views.all(|view| !view.read_only)
+            })
+        };
+        let mut units = 0..self.units.len();
+        units.find_map(|unit| Some((unit, [door(one, unit)?, door(other, unit)?])))
+    }
+
+    /// Writes of players with a key that are under way to a unit and no other.
+    pub(super) fn writes_of(&self, key: u64, unit: usize) -> impl Iterator<Item = WriteId> {
+        let theirs = self.open.values();
+        let theirs = theirs.filter(move |open| open.is_write_of(key, unit));
+        theirs.filter_map(|open| open.operation.write_id())
+    }
+
     /// A command is about to be sent.
     pub(super) fn begin(&mut self, door: Door, operation: Operation) -> Handle {
         let handle = self.new_handle();
@@ -359,11 +374,14 @@ impl Books {
 
     /// What a command may do to others.
     fn note_beginning(&mut self, open: &Open) {
-        if let Some((kind, count, units)) = notice_of(open) {
+        if let Some((kind, count, units)) = open.notice() {
             self.credit(kind, count, |_, unit| units.contains(&unit));
         }
         let units = &open.units;
         if let Operation::PreemptAndAbort { other, .. } = &open.operation {
+            let mut units_of = units.iter();
+            let writes = units_of.any(|unit| self.writes_of(*other, *unit).next().is_some());
+            self.outcomes.preempted_writing += u64::from(writes);
             self.excuse(|of| key_of(of.door.0) == *other && !of.units.is_disjoint(units));
         }
     }
@@ -430,10 +448,7 @@ impl Books {
                 "{door:?} {handle} {operation:?} ends: {status:#04x} {sense:x?}"
             ));
         }
-        // Of a longer write, what came first may have had space.
-        let is_begun = sense == Some(NO_SPACE) && open.operation.is_longer_than_a_block();
-        let is_refused = is_refused(status, sense) && !is_begun;
-        let is_good = status == 0;
+        let (is_good, end) = (status == 0, open.end(answer));
         self.outcomes.no_space += u64::from(sense == Some(NO_SPACE));
         self.outcomes.good += u64::from(is_good);
         self.outcomes.failed += u64::from(!is_good);
@@ -459,11 +474,6 @@ impl Books {
         if is_good && *operation != Operation::Inquiry {
             self.check_owed(handle, *door, &found)?;
         }
-        let end = match (is_good, is_refused) {
-            (true, _) => End::Good,
-            (false, true) => End::Refused,
-            (false, false) => End::Uncertain,
-        };
         let mut units = open.units.iter();
         if let (Some(unit), None) = (units.next(), units.next()) {
             self.units[*unit].answer(handle, *door, operation, (status, end), data)?;
@@ -477,6 +487,7 @@ impl Books {
             && is_good
         {
             self.end_preempted(&open.units, *other);
+            self.owe_preempted(handle, &open);
         }
         Ok(())
     }
@@ -523,11 +534,10 @@ impl Books {
         if !self.units[unit].keeps_out(key) {
             return;
         }
-        let is_theirs = |open: &Open| {
-            let is_here = open.units.len() == 1 && open.units.contains(&unit);
-            is_here && key_of(open.door.0) == key && open.operation.writes()
-        };
-        let theirs = self.open.iter().filter(|(_, open)| is_theirs(open));
+        let ids: Vec<WriteId> = self.writes_of(key, unit).collect();
+        self.preempted.extend(ids.into_iter().map(|id| (unit, id)));
+        let theirs = self.open.iter();
+        let theirs = theirs.filter(|(_, open)| open.is_write_of(key, unit));
         let theirs: Vec<_> = theirs
             .map(|(handle, open)| (*handle, open.door.0))
             .collect();
@@ -553,7 +563,7 @@ impl Books {
         };
         // It may have taken an attention along.
         if let Some(nexus) = self.nexuses.get_mut(&open.door) {
-            nexus.owes_from = None;
+            (nexus.owes_from, nexus.owes_preempted_from) = (None, None);
         }
         for unit in &open.units {
             let book = &mut self.units[*unit];
@@ -572,78 +582,6 @@ impl Books {
             open.is_lost = true;
             self.outcomes.lost += 1;
         }
-    }
-
-    // ---- unit attentions ---------------------------------------------------------------------
-
-    /// Nexuses that are meant may report so many more unit attentions of a kind.
-    pub(super) fn credit(
-        &mut self,
-        kind: Kind,
-        count: u32,
-        is_meant: impl Fn(Door, usize) -> bool,
-    ) {
-        let now = self.next_handle;
-        for player in self.present.clone() {
-            for number in self.numbers(player) {
-                let door = (player, number);
-                let views = self.views(door);
-                let mut units = views.iter().flatten();
-                if units.any(|view| is_meant(door, view.unit.as_usize())) {
-                    let nexus = self.nexuses.entry(door).or_insert_with(|| Nexus {
-                        since: now,
-                        credits: [0; KINDS],
-                        reported: 0,
-                        owes_from: None,
-                    });
-                    nexus.credits[kind as usize] += count;
-                }
-            }
-        }
-    }
-
-    fn take_attention(
-        &mut self,
-        door: Door,
-        kind: Kind,
-        found: &impl Fn(&str) -> String,
-    ) -> Result<(), Breach> {
-        self.outcomes.attentions += 1;
-        let now = self.next_handle;
-        let Some(nexus) = self.nexuses.get_mut(&door) else {
-            return Ok(());
-        };
-        if kind == Kind::Reset {
-            (nexus.reported, nexus.owes_from) = (now, None);
-        }
-        let credit = &mut nexus.credits[kind as usize];
-        match credit.checked_sub(1) {
-            Some(left) => {
-                *credit = left;
-                Ok(())
-            }
-            None => Err(Breach::new("an-attention-comes-once", found("again"))),
-        }
-    }
-
-    /// A nexus that has not reported a reset does not carry out commands that were sent after it.
-    fn check_owed(
-        &self,
-        handle: Handle,
-        door: Door,
-        found: &impl Fn(&str) -> String,
-    ) -> Result<(), Breach> {
-        let owes_from = self.nexuses.get(&door).and_then(|nexus| nexus.owes_from);
-        // One that was carried out before it may have got the attention, and its answer be on its way: one that was
-        // sent before it, or any where what was sent first may come last.
-        let is_reordered = matches!(self.seats[door.0], Seat::Hyperscsi);
-        let mut others = self.open.iter().filter(|(_, open)| open.door == door);
-        let is_first = !others.any(|(other, _)| *other < handle || is_reordered && *other > handle);
-        if owes_from.is_some_and(|from| handle >= from) && is_first {
-            let detail = found("before the attention");
-            return Err(Breach::new("a-reset-is-reported-to-each-nexus", detail));
-        }
-        Ok(())
     }
 
     // ---- resets ------------------------------------------------------------------------------

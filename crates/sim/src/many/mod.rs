@@ -15,8 +15,9 @@
 //!   preempted its session or taken its number.
 //! * `reservations-hold`, `reservations-are-as-they-were-made`: who is kept out by a reservation writes nothing, by
 //!   any transport; who has made one has it.
-//! * `an-attention-comes-once`, `a-reset-is-reported-to-each-nexus`: not more often than there was a reason for, and
-//!   before anything is carried out.
+//! * `an-attention-comes-once`, `a-reset-is-reported-to-each-nexus`, `a-preemption-is-reported`: not more often than
+//!   there was a reason for, and before anything is carried out.
+//! * `what-is-preempted-is-over`: no write of it is in the store when PREEMPT AND ABORT ends with GOOD.
 //! * `who-may-not-write-does-not`, `an-ejected-medium-is-left-alone`, `a-change-reaches-every-session`.
 //! * `every-status-has-a-reason`, `residuals-and-data-fit`: answers are those that a device server gives.
 //! * `clients-are-served`: logins with the right password succeed or get no answer; no client is disconnected.
@@ -29,6 +30,7 @@
 
 mod administration;
 mod administrator;
+mod attentions;
 mod book;
 mod books;
 mod caller;
@@ -43,6 +45,7 @@ mod quota;
 mod quotas;
 mod reasons;
 mod requests;
+mod rivals;
 mod seat;
 mod served;
 mod stores;
@@ -57,7 +60,7 @@ use std::rc::Weak;
 use std::time::Duration;
 
 use self::administrator::Administrator;
-use self::book::Book;
+use self::book::{Book, Feud, key_of};
 use self::books::Books;
 use self::caller::Caller;
 use self::client::{Client, FAIR};
@@ -65,7 +68,8 @@ use self::exporter::Exporter;
 pub use self::judge::Score;
 pub use self::outcomes::Outcomes;
 use self::quota::Quota;
-use self::seat::Seat;
+use self::rivals::Rivals;
+use self::seat::{Door, Seat};
 use self::served::Served;
 use self::stores::Store;
 use self::talker::Talker;
@@ -73,7 +77,8 @@ use self::wire::{Faults, Frame, Wire};
 use crate::disk::BLOCK_BYTES;
 use crate::flush::Breach as FoundBreach;
 use crate::host::Host;
-use crate::initiator::Breach;
+use crate::initiator::{Breach, Operation};
+use crate::ledger::WriteId;
 use crate::letter::Letter;
 use crate::network::Arrival;
 use crate::prng::Prng;
@@ -160,6 +165,7 @@ struct World {
     receipts: Vec<Weak<()>>,
     administrator: Administrator,
     quota: Option<Quota>,
+    rivals: Option<Rivals>,
     books: Books,
     /// Of 1000 steps that are crashes.
     crashes: u32,
@@ -242,6 +248,7 @@ impl World {
             manages_tasks: prng.chance(600),
             administrator: Administrator::draw(&mut prng),
             quota,
+            rivals: Rivals::draw(seed, &seats),
             books: Books::new(of_units, plan, seats),
             prng,
             seed,
@@ -325,13 +332,25 @@ impl World {
             98 if self.prng.chance(self.crashes * 10) => self.crash(),
             _ => self.bring_bytes()?,
         }
+        self.feud();
         self.carry();
+        self.check_preempted()?;
         self.check_administration()?;
         self.books.check_judges()?;
         match self.host.broken() {
             Some(what) => Err(Breach::new("nothing-is-broken", what.to_owned())),
             None => Ok(()),
         }
+    }
+
+    /// Nothing of what was preempted is in a store when its preemption is answered.
+    fn check_preempted(&mut self) -> Result<(), Breach> {
+        let mut preempted = self.books.preempted.drain(..);
+        let is_left = |(unit, id): &(usize, WriteId)| self.stores[*unit].disk.is_writing(*id);
+        preempted.find(is_left).map_or(Ok(()), |(unit, id)| {
+            let detail = format!("write {id} is still in the store of unit {unit}");
+            Err(Breach::new("what-is-preempted-is-over", detail))
+        })
     }
 
     /// Takes what leaves the target and its clients.
@@ -389,6 +408,10 @@ impl World {
 
     fn post(&mut self, from: usize, to: usize, letter: Letter) {
         self.letters += 1;
+        self.note(|| {
+            let words = format!("core {from} to core {to}: {letter:?}");
+            words.chars().take(100).collect()
+        });
         let between = self.mail.entry((from, to)).or_default();
         between.push_back((self.letters, letter));
     }
@@ -640,10 +663,54 @@ impl World {
             let Some(operation) = self.books.draw((player, number), &mut self.prng) else {
                 return;
             };
-            let line = self.diary.is_some().then(|| format!("{operation:?}"));
-            self.clients[player].ask(self.now, &mut self.books, number, operation);
-            self.note(|| format!("player {player} by {number}: {}", line.unwrap_or_default()));
+            self.submit((player, number), operation);
         }
+    }
+
+    fn submit(&mut self, (player, number): Door, operation: Operation) {
+        let line = self.diary.is_some().then(|| format!("{operation:?}"));
+        self.clients[player].ask(self.now, &mut self.books, number, operation);
+        self.note(|| format!("player {player} by {number}: {}", line.unwrap_or_default()));
+    }
+
+    /// One of two players gets a reservation, the store hangs with a write of it, and the other one preempts it.
+    fn feud(&mut self) {
+        let Some(mut rivals) = self.rivals.take() else {
+            return;
+        };
+        if self.is_young
+            && rivals.is_time()
+            && let Some((unit, doors)) = self.books.meeting(rivals.players)
+            && let Some(step) = rivals.step(&self.books.units[unit])
+        {
+            let (player, operation) = self.next_of_feud(unit, step, &mut rivals.prng);
+            let door = doors.into_iter().find(|door| door.0 == player);
+            if let Some(door) = door.filter(|_| self.clients[player].can_ask()) {
+                self.submit(door, operation);
+            }
+        }
+        self.rivals = Some(rivals);
+    }
+
+    fn next_of_feud(&mut self, unit: usize, step: Feud, prng: &mut Prng) -> (usize, Operation) {
+        let (holder, rival) = match step {
+            Feud::Prepare(player, operation) => return (player, operation),
+            Feud::Ready { holder, rival } => (holder, rival),
+        };
+        let store = &mut self.stores[unit];
+        if !store.hangs(self.now) {
+            store.hang(self.now, prng);
+            self.report.outages += 1;
+        }
+        let mut writes = self.books.writes_of(key_of(holder), unit);
+        let is_hanging = writes.any(|id| store.disk.is_writing(id));
+        drop(writes);
+        if is_hanging {
+            let (key, other, kind) = (key_of(rival), key_of(holder), 1);
+            return (rival, Operation::PreemptAndAbort { key, other, kind });
+        }
+        let id = self.books.new_handle();
+        (holder, self.books.units[unit].draw_write(id, prng))
     }
 
     /// Task management. What it does to others is at large from then on: it may come to pass late.

@@ -11,6 +11,8 @@ pub struct Outcomes {
     pub kept_out: u64,
     /// PREEMPT AND ABORT that ended with GOOD.
     pub preempted: u64,
+    /// Preemptions of players whose writes were under way.
+    pub preempted_writing: u64,
     /// Writes that ended for want of space.
     pub no_space: u64,
     /// They have no answer.

@@ -5,10 +5,7 @@ use std::time::Duration;
 use engine::{StateAuthority as _, UnitIndex};
 
 use super::World;
-use super::stores::Store;
-
-/// The longest that a store is away.
-const OUTAGE_MAX_MS: u64 = 6000;
+use super::stores::{OUTAGE_MAX_MS, Store};
 
 impl World {
     pub(super) fn has_requests(&self) -> bool {

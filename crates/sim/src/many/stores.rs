@@ -10,6 +10,9 @@ use crate::disk::{Disk, Fate, RequestId};
 use crate::prng::Prng;
 use crate::sabotage::Sabotage;
 
+/// The longest that a store is away.
+pub(super) const OUTAGE_MAX_MS: u64 = 6000;
+
 /// One of them.
 #[derive(Debug)]
 pub(super) struct Store {
@@ -79,6 +82,17 @@ impl Store {
 
     pub(super) fn has_requests(&self) -> bool {
         !self.requests.is_empty() || !self.hanging.is_empty()
+    }
+
+    /// It goes away for a while, and keeps requests until it comes back.
+    pub(super) fn hang(&mut self, now: Duration, prng: &mut Prng) {
+        self.hangs_while_away = true;
+        self.away_until = now + Duration::from_millis(prng.within(1, OUTAGE_MAX_MS));
+    }
+
+    /// It keeps requests until it comes back.
+    pub(super) fn hangs(&self, now: Duration) -> bool {
+        self.hangs_while_away && now < self.away_until
     }
 
     /// When a request comes back.

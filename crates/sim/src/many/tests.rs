@@ -24,6 +24,7 @@ fn more_than_one_of_each_thing_keeps_the_rules() {
         sum.failed += one.failed;
         sum.kept_out += one.kept_out;
         sum.preempted += one.preempted;
+        sum.preempted_writing += one.preempted_writing;
         sum.no_space += one.no_space;
         sum.lost += one.lost;
         sum.attentions += one.attentions;
@@ -43,6 +44,7 @@ fn more_than_one_of_each_thing_keeps_the_rules() {
         "{all:?}"
     );
     assert!(of.kept_out > 20 && of.preempted > 0, "{all:?}");
+    assert!(of.preempted_writing > 2, "{all:?}");
     assert!(of.attentions > 500 && of.resets > 15, "{all:?}");
     assert!(of.moved > 20 && all.changes > 100, "{all:?}");
     assert!(all.harmed > 1000 && all.logins > 300, "{all:?}");

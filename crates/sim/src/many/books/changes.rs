@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Books, notice_of};
+use super::Books;
 use crate::ledger::Handle;
 use crate::many::outcomes::Kind;
 use crate::many::seat::Seat;
@@ -12,6 +12,8 @@ impl Books {
     /// An administrator changes who sees what.
     pub(in crate::many) fn begin_change(&mut self, plan: Plan) {
         self.before = Some(std::mem::replace(&mut self.plan, plan));
+        let nexuses = self.nexuses.values_mut();
+        nexuses.for_each(|nexus| nexus.owes_preempted_from = None);
         self.changed = self.new_handle();
         for player in self.present.clone() {
             self.credit_change(player);
@@ -82,7 +84,7 @@ impl Books {
                 self.judge_beginning(handle, &open);
             }
             // What it brings the nexuses of another unit it may bring those of this one.
-            if let Some((kind, count, units)) = notice_of(&open) {
+            if let Some((kind, count, units)) = open.notice() {
                 self.credit(kind, count, |_, unit| {
                     units.contains(&unit) && !known.contains(&unit)
                 });
