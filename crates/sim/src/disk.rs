@@ -4,16 +4,24 @@
 //! world says how it ends ([`Fate`]); only then does it take effect, so requests overtake each
 //! other. With a volatile cache, what was not flushed may be gone after a crash, block by block. A forgetful one is
 //! somewhere else: its cache goes alone, and it goes on, as a server does that was started again.
+//!
+//! A disk may lie on two parts, which the composition that ships puts together ([`Layout`]). Its blocks are counted as
+//! initiators see them; where they are on the parts is reckoned here, by nothing that ships.
+
+#[cfg(test)]
+mod tests;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::ops::Range;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use memory::Payload;
 use store::{
-    Backstore, Capabilities, Durability, Extent, IoAnswer, IoFailure, IoRequest, IoResult, IoTag,
-    Outlet, Submitted,
+    Backstore, Bottom, Capabilities, Composed, Durability, Extent, Form, IoAnswer, IoFailure,
+    IoRequest, IoResult, IoTag, Member, Outlet, SharedStore, Submitted,
 };
 
 use crate::prng::Prng;
@@ -52,9 +60,65 @@ pub struct Begun {
     pub blocks: Range<usize>,
 }
 
+/// How a disk lies on its parts.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Layout {
+    /// On one.
+    #[default]
+    Whole,
+    /// So many blocks on the first part, all others on the second.
+    Concat(usize),
+    /// On both in turn, so many blocks at a time.
+    Stripe(usize),
+}
+
+impl Layout {
+    fn parts(self) -> Range<usize> {
+        match self {
+            Self::Whole => 0..1,
+            Self::Concat(_) | Self::Stripe(_) => 0..2,
+        }
+    }
+
+    /// The part that has a block.
+    pub const fn part_of(self, block: usize) -> usize {
+        match self {
+            Self::Whole => 0,
+            Self::Concat(first) => (block >= first) as usize,
+            Self::Stripe(chunk) => block / chunk % 2,
+        }
+    }
+
+    /// The block of the disk that is this one of a part.
+    const fn block(self, part: usize, at: usize) -> usize {
+        match self {
+            Self::Whole => at,
+            Self::Concat(first) => part * first + at,
+            Self::Stripe(chunk) => (at / chunk * 2 + part) * chunk + at % chunk,
+        }
+    }
+
+    /// How many blocks a part has, of a disk of so many.
+    const fn blocks_of(self, part: usize, blocks: usize) -> usize {
+        match (self, part) {
+            (Self::Whole, _) => blocks,
+            (Self::Concat(first), 0) => first,
+            (Self::Concat(first), _) => blocks - first,
+            (Self::Stripe(_), _) => blocks / 2,
+        }
+    }
+}
+
+/// Who has given a request to the disk: a core, for one of its parts.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct Place {
+    core: usize,
+    part: usize,
+}
+
 #[derive(Debug)]
 struct Waiting {
-    core: usize,
+    place: Place,
     tag: IoTag,
     request: IoRequest,
 }
@@ -62,6 +126,7 @@ struct Waiting {
 #[derive(Debug)]
 struct State {
     capabilities: Capabilities,
+    layout: Layout,
     /// What a read gives.
     content: Vec<u8>,
     /// What is left after a crash.
@@ -77,7 +142,7 @@ struct State {
     /// Of those that wait, the ones that nobody needs any more.
     cancelled: BTreeSet<RequestId>,
     /// Answers that each core takes when it is woken.
-    answers: Vec<(usize, IoTag, IoResult)>,
+    answers: Vec<(Place, IoTag, IoResult)>,
     /// Requests that have no fate yet.
     arrivals: Vec<RequestId>,
     next_id: u64,
@@ -86,7 +151,8 @@ struct State {
     /// Requests for blocks that cores have begun.
     begun: Vec<Begun>,
     queue_max: usize,
-    is_latched: bool,
+    /// Of each part.
+    is_latched: [bool; 2],
     /// How often its cache went with something that no flush had covered. `None`: that cannot happen.
     lost: Option<u64>,
     /// How many of those times were before the target began.
@@ -99,12 +165,41 @@ struct State {
 #[derive(Clone, Debug)]
 pub struct Disk(Rc<RefCell<State>>);
 
-/// The disk, for one core.
+/// A part of the disk, for one core.
 #[derive(Debug)]
 struct Handle {
     disk: Disk,
-    core: usize,
+    place: Place,
     capabilities: Capabilities,
+}
+
+thread_local! {
+    /// The disk of which a composition asks for handles of its parts, and the core that it is for. A composition may be
+    /// known to many threads, and no disk is.
+    static ASKED: RefCell<Option<(Disk, usize)>> = const { RefCell::new(None) };
+}
+
+/// A part of a disk as compositions take it.
+#[derive(Debug)]
+struct Part {
+    number: usize,
+    capabilities: Capabilities,
+}
+
+impl SharedStore for Part {
+    fn inner(&self) -> &dyn SharedStore {
+        &Bottom
+    }
+
+    fn handle(&self) -> io::Result<Box<dyn Backstore>> {
+        let asked = ASKED.with_borrow(Option::clone);
+        let (disk, core) = asked.ok_or(io::ErrorKind::NotFound)?;
+        Ok(disk.part(core, self.number))
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities.clone()
+    }
 }
 
 impl Disk {
@@ -119,6 +214,7 @@ impl Disk {
         };
         Self(Rc::new(RefCell::new(State {
             capabilities,
+            layout: Layout::Whole,
             content: vec![0; size],
             durable: vec![0; size],
             dirty: BTreeSet::new(),
@@ -133,12 +229,28 @@ impl Disk {
             touched: 0,
             begun: Vec::new(),
             queue_max,
-            is_latched: false,
+            is_latched: [false; 2],
             lost: None,
             lost_before: 0,
             prng,
             sabotage: None,
         })))
+    }
+
+    /// It lies so on its parts. Nobody has a handle yet.
+    pub fn lay(&self, layout: Layout) {
+        self.0.borrow_mut().layout = layout;
+    }
+
+    /// How it lies on its parts.
+    pub fn layout(&self) -> Layout {
+        self.0.borrow().layout
+    }
+
+    /// The part that a request is for that waits.
+    pub fn part_of(&self, id: RequestId) -> Option<usize> {
+        let state = self.0.borrow();
+        state.waiting.get(&id).map(|one| one.place.part)
     }
 
     /// Its cache may go alone from now on.
@@ -175,13 +287,21 @@ impl Disk {
         state.mapped.iter().filter(|mapped| **mapped).count()
     }
 
-    /// No other block is to get space from now on than those that have some, or that a request writes that waits.
-    pub fn limit(&self) {
+    /// No other block is to get space from now on than those that have some, that a request writes that waits, and
+    /// these.
+    pub fn limit(&self, these: &[Range<usize>]) {
         let mut state = self.0.borrow_mut();
         let mut may_have = state.mapped.clone();
-        let writes = state.waiting.values().map(|one| &one.request);
-        for blocks in writes.filter(|one| is_write(one)).filter_map(touched) {
-            may_have[blocks].fill(true);
+        let writes = state.waiting.values().filter(|one| is_write(&one.request));
+        let blocks = writes.filter_map(|one| Some((one.place.part, touched(&one.request)?)));
+        for (part, blocks) in blocks {
+            blocks.for_each(|at| may_have[state.layout.block(part, at)] = true);
+        }
+        for block in these.iter().cloned().flatten() {
+            may_have
+                .get_mut(block)
+                .into_iter()
+                .for_each(|may| *may = true);
         }
         state.may_have = Some(may_have);
     }
@@ -198,15 +318,48 @@ impl Disk {
 
     /// What it is.
     pub fn capabilities(&self) -> Capabilities {
-        self.0.borrow().capabilities.clone()
+        self.handle(0).capabilities().clone()
     }
 
     /// A handle for a core.
     pub fn handle(&self, core: usize) -> Box<dyn Backstore> {
+        let form = match self.layout() {
+            Layout::Whole => return self.part(core, 0),
+            Layout::Concat(_) => Form::Concat,
+            Layout::Stripe(chunk) => Form::Stripe {
+                chunk_bytes: (chunk * BLOCK_BYTES) as u64,
+            },
+        };
+        ASKED.set(Some((self.clone(), core)));
+        let composed = self.compose(form);
+        ASKED.set(None);
+        composed
+    }
+
+    #[expect(
+        clippy::expect_used,
+        reason = "its parts are alike, and whole chunks long"
+    )]
+    fn compose(&self, form: Form) -> Box<dyn Backstore> {
+        let member = |number| Member {
+            name: format!("part {number}"),
+            store: Arc::new(Part {
+                number,
+                capabilities: self.0.borrow().capabilities_of(number),
+            }),
+            bytes: None,
+        };
+        let members = self.layout().parts().map(member).collect();
+        let composed = Composed::new(form, members, false).expect("parts that fit together");
+        composed.handle().expect("a disk that was named")
+    }
+
+    /// A handle of a part for a core.
+    fn part(&self, core: usize, part: usize) -> Box<dyn Backstore> {
         Box::new(Handle {
             disk: self.clone(),
-            core,
-            capabilities: self.capabilities(),
+            place: Place { core, part },
+            capabilities: self.0.borrow().capabilities_of(part),
         })
     }
 
@@ -228,7 +381,7 @@ impl Disk {
     /// The blocks that a request of a core may still write. `None` when it is over, or writes nothing.
     pub fn writing(&self, core: usize, tag: u64) -> Option<Range<usize>> {
         let state = self.0.borrow();
-        let is_it = |one: &&Waiting| one.core == core && one.tag == IoTag(tag);
+        let is_it = |one: &&Waiting| one.place.core == core && one.tag == IoTag(tag);
         let waiting = state.waiting.values().find(is_it)?;
         touched(&waiting.request).filter(|_| is_write(&waiting.request))
     }
@@ -265,31 +418,38 @@ impl Disk {
         if fate == Fate::Hangs {
             return None;
         }
-        let Waiting { core, tag, request } = state.waiting.remove(&id)?;
+        let Waiting {
+            place,
+            tag,
+            request,
+        } = state.waiting.remove(&id)?;
+        let part = place.part;
         let is_cancelled = state.cancelled.remove(&id) && state.prng.chance(500);
         let result = match fate {
             _ if is_cancelled => {
                 if is_write(&request) && state.prng.chance(300) {
-                    // A part of it has taken effect, which nobody is told.
-                    drop(state.execute(request, Fate::Torn));
+                    // Some of it has taken effect, which nobody is told.
+                    drop(state.execute(part, request, Fate::Torn));
                 }
                 Err(IoFailure::Cancelled)
             }
             Fate::Away => {
                 if is_write(&request) && state.prng.chance(500) {
-                    drop(state.execute(request, Fate::Torn));
+                    drop(state.execute(part, request, Fate::Torn));
                 }
                 Err(IoFailure::NotReady)
             }
-            Fate::Twice => state.execute(request, Fate::Good),
-            Fate::Good | Fate::Failed | Fate::Torn | Fate::Hangs => state.execute(request, fate),
+            Fate::Twice => state.execute(part, request, Fate::Good),
+            Fate::Good | Fate::Failed | Fate::Torn | Fate::Hangs => {
+                state.execute(part, request, fate)
+            }
         };
-        state.answers.push((core, tag, result));
+        state.answers.push((place, tag, result));
         if fate == Fate::Twice {
             let failure = Err(IoFailure::Medium { offset: 0 });
-            state.answers.push((core, tag, failure));
+            state.answers.push((place, tag, failure));
         }
-        Some(core)
+        Some(place.core)
     }
 
     /// In words, for the trace.
@@ -331,11 +491,11 @@ impl Disk {
             let is_write = is_write(&waiting.request);
             if is_write && state.prng.chance(500) {
                 // Whether it failed is nobody's to know any more.
-                drop(state.execute(waiting.request, Fate::Torn));
+                drop(state.execute(waiting.place.part, waiting.request, Fate::Torn));
             }
         }
         state.revert();
-        state.is_latched = false;
+        state.is_latched = [false; 2];
         state.lost = state.lost.map(|_| 0);
         state.lost_before = 0;
     }
@@ -374,13 +534,28 @@ impl State {
         self.content.clone_from(&self.durable);
     }
 
-    fn execute(&mut self, request: IoRequest, fate: Fate) -> IoResult {
+    fn capabilities_of(&self, part: usize) -> Capabilities {
+        let blocks = self.layout.blocks_of(part, self.mapped.len());
+        Capabilities {
+            size_bytes: (blocks * BLOCK_BYTES) as u64,
+            ..self.capabilities.clone()
+        }
+    }
+
+    /// Where a block of a part is in the bytes of the disk.
+    const fn bytes_of(&self, part: usize, at: usize) -> Range<usize> {
+        let start = self.layout.block(part, at) * BLOCK_BYTES;
+        start..start + BLOCK_BYTES
+    }
+
+    /// A part carries a request out. Its blocks are those of the part.
+    fn execute(&mut self, part: usize, request: IoRequest, fate: Fate) -> IoResult {
         match request {
             IoRequest::Read {
                 offset,
                 len,
                 buffer,
-            } => self.read(offset, len, buffer, fate),
+            } => self.read((part, offset, len), buffer, fate),
             IoRequest::Write {
                 offset,
                 data,
@@ -388,18 +563,18 @@ impl State {
             } => {
                 let range = offset..offset + data.len() as u64;
                 let bytes = data.to_vec();
-                self.change(&range, durable, fate, |at, block| {
+                self.change((part, &range), durable, fate, |at, block| {
                     block.copy_from_slice(&bytes[at..at + BLOCK_BYTES]);
                     true
                 })
             }
             IoRequest::WriteZeros { range, durable } => {
-                self.change(&range, durable, fate, |_, block| {
+                self.change((part, &range), durable, fate, |_, block| {
                     block.fill(0);
                     true
                 })
             }
-            IoRequest::Unmap { range } => self.change(&range, false, fate, |_, block| {
+            IoRequest::Unmap { range } => self.change((part, &range), false, fate, |_, block| {
                 block.fill(0);
                 false
             }),
@@ -407,37 +582,38 @@ impl State {
             IoRequest::CompareAndWrite { .. } | IoRequest::Device(_) => {
                 Err(IoFailure::Hardware { errno: 0 })
             }
-            IoRequest::Flush => self.flush(fate),
-            IoRequest::Extents { range, count_max } => Ok(self.extents(&range, count_max)),
+            IoRequest::Flush => self.flush(part, fate),
+            IoRequest::Extents { range, count_max } => Ok(self.extents((part, &range), count_max)),
         }
     }
 
     fn read(
         &mut self,
-        offset: u64,
-        len: usize,
+        (part, offset, len): (usize, u64, usize),
         buffer: Option<memory::Buffer>,
         fate: Fate,
     ) -> IoResult {
         if fate != Fate::Good {
             return Err(IoFailure::Medium { offset });
         }
-        let mut start = usize::try_from(offset).unwrap_or(usize::MAX);
+        let mut blocks = blocks_of(&(offset..offset + len as u64));
         if self.is_time_for(Sabotage::MisplaceReads) {
-            start = start.saturating_sub(BLOCK_BYTES);
+            let back = blocks.start.min(1);
+            blocks = blocks.start - back..blocks.end - back;
         }
-        let bytes = &self.content[start..start + len];
         let Some(mut buffer) = buffer else {
             return Err(IoFailure::Hardware { errno: 0 });
         };
-        buffer.copy_from_slice(bytes);
+        for (at, space) in blocks.zip(buffer.chunks_exact_mut(BLOCK_BYTES)) {
+            space.copy_from_slice(&self.content[self.bytes_of(part, at)]);
+        }
         Ok(IoAnswer::Data(Payload::Pool(buffer)))
     }
 
     /// Changes block after block. `new` gives a block its content and says whether it is mapped.
     fn change(
         &mut self,
-        range: &Range<u64>,
+        (part, range): (usize, &Range<u64>),
         durable: bool,
         fate: Fate,
         new: impl Fn(usize, &mut [u8]) -> bool,
@@ -448,7 +624,7 @@ impl State {
         if fate == Fate::Failed {
             return failure;
         }
-        if durable && self.is_latched {
+        if durable && self.is_latched[part] {
             return Err(IoFailure::FlushLatched);
         }
         let blocks = blocks_of(range);
@@ -459,9 +635,9 @@ impl State {
         if self.is_time_for(Sabotage::LoseWrites) {
             return Ok(IoAnswer::Done);
         }
-        for (index, block) in blocks.take(effective).enumerate() {
-            let at = block * BLOCK_BYTES;
-            let content = &mut self.content[at..at + BLOCK_BYTES];
+        for (index, at) in blocks.take(effective).enumerate() {
+            let (block, bytes) = (self.layout.block(part, at), self.bytes_of(part, at));
+            let content = &mut self.content[bytes];
             self.mapped[block] = new(index * BLOCK_BYTES, content);
             let mut may_have = self.may_have.iter();
             if self.mapped[block] && may_have.any(|may_have| !may_have[block]) {
@@ -481,20 +657,22 @@ impl State {
         }
     }
 
-    fn flush(&mut self, fate: Fate) -> IoResult {
-        if self.is_latched {
+    fn flush(&mut self, part: usize, fate: Fate) -> IoResult {
+        if self.is_latched[part] {
             return Err(IoFailure::FlushLatched);
         }
         if fate != Fate::Good {
-            self.is_latched = true;
+            self.is_latched[part] = true;
             return Err(IoFailure::Hardware { errno: 5 });
         }
         if self.sabotage == Some(Sabotage::FlushInVain) {
             return Ok(IoAnswer::Done);
         }
-        for block in std::mem::take(&mut self.dirty) {
-            self.persist(block);
-        }
+        let (layout, dirty) = (self.layout, std::mem::take(&mut self.dirty));
+        let is_here = |block: &usize| layout.part_of(*block) == part;
+        let (here, elsewhere) = dirty.into_iter().partition(is_here);
+        self.dirty = elsewhere;
+        BTreeSet::into_iter(here).for_each(|block| self.persist(block));
         Ok(IoAnswer::Done)
     }
 
@@ -508,11 +686,11 @@ impl State {
         durable.copy_from_slice(content);
     }
 
-    fn extents(&self, range: &Range<u64>, count_max: usize) -> IoAnswer {
+    fn extents(&self, (part, range): (usize, &Range<u64>), count_max: usize) -> IoAnswer {
         let mut extents: Vec<Extent> = Vec::new();
-        for block in blocks_of(range) {
-            let mapped = self.mapped[block];
-            let end = ((block + 1) * BLOCK_BYTES) as u64;
+        for at in blocks_of(range) {
+            let mapped = self.mapped[self.layout.block(part, at)];
+            let end = ((at + 1) * BLOCK_BYTES) as u64;
             if let Some(last) = extents.last_mut()
                 && last.mapped == mapped
             {
@@ -535,40 +713,46 @@ impl Backstore for Handle {
 
     fn submit(&mut self, tag: IoTag, request: IoRequest, outlet: &mut Outlet) -> Submitted {
         let mut state = self.disk.0.borrow_mut();
-        let own = |waiting: &&Waiting| waiting.core == self.core;
+        let own = |waiting: &&Waiting| waiting.place == self.place;
         if state.waiting.values().filter(own).count() >= state.queue_max {
             outlet.give_back(request);
             return Submitted::Taken;
         }
         state.touched += u64::from(!matches!(request, IoRequest::Flush));
-        let core = self.core;
+        let Place { core, part } = self.place;
         let begun = touched(&request).map(|blocks| Begun { core, blocks });
         state.begun.extend(begun);
         // As a page cache does: some requests are over before they wait.
         if !matches!(request, IoRequest::Flush) && state.prng.chance(100) {
-            return Submitted::Done(state.execute(request, Fate::Good));
+            return Submitted::Done(state.execute(part, request, Fate::Good));
         }
         let id = RequestId(state.next_id);
         state.next_id += 1;
-        state.waiting.insert(id, Waiting { core, tag, request });
+        let place = self.place;
+        let waiting = Waiting {
+            place,
+            tag,
+            request,
+        };
+        state.waiting.insert(id, waiting);
         state.arrivals.push(id);
         Submitted::Taken
     }
 
     fn cancel(&mut self, tag: IoTag, _: &mut Outlet) {
         let mut state = self.disk.0.borrow_mut();
-        let is_it = |(_, one): &(&RequestId, &Waiting)| one.core == self.core && one.tag == tag;
+        let is_it = |(_, one): &(&RequestId, &Waiting)| one.place == self.place && one.tag == tag;
         let id = state.waiting.iter().find(is_it).map(|(id, _)| *id);
         state.cancelled.extend(id);
     }
 
     fn handle_wake(&mut self, outlet: &mut Outlet) {
         let mut state = self.disk.0.borrow_mut();
-        for (core, tag, result) in std::mem::take(&mut state.answers) {
-            if core == self.core {
+        for (place, tag, result) in std::mem::take(&mut state.answers) {
+            if place == self.place {
                 outlet.answer(tag, result);
             } else {
-                state.answers.push((core, tag, result));
+                state.answers.push((place, tag, result));
             }
         }
     }
@@ -583,7 +767,12 @@ impl Backstore for Handle {
     }
 
     fn refresh_size(&mut self) -> Option<u64> {
-        let size = self.disk.0.borrow().capabilities.size_bytes;
+        let size = self
+            .disk
+            .0
+            .borrow()
+            .capabilities_of(self.place.part)
+            .size_bytes;
         let before = std::mem::replace(&mut self.capabilities.size_bytes, size);
         (size != before).then_some(size)
     }
@@ -615,174 +804,4 @@ const fn is_write(request: &IoRequest) -> bool {
             | IoRequest::WriteZeros { .. }
             | IoRequest::CompareAndWrite { .. }
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use store::Order;
-
-    use super::*;
-
-    /// Writes `byte` to one block and waits for nothing.
-    fn write(disk: &Disk, block: usize, byte: u8, durable: bool) -> RequestId {
-        let mut handle = disk.handle(0);
-        loop {
-            let request = IoRequest::Write {
-                offset: (block * BLOCK_BYTES) as u64,
-                data: Payload::Heap(vec![byte; BLOCK_BYTES]),
-                durable,
-            };
-            if let Submitted::Taken = handle.submit(IoTag(0), request, &mut Outlet::default()) {
-                return *disk.take_arrivals().last().unwrap();
-            }
-        }
-    }
-
-    fn flush(disk: &Disk) -> RequestId {
-        let outlet = &mut Outlet::default();
-        let submitted = disk.handle(0).submit(IoTag(1), IoRequest::Flush, outlet);
-        assert!(matches!(submitted, Submitted::Taken));
-        *disk.take_arrivals().last().unwrap()
-    }
-
-    /// The request ends, and these are its answers.
-    fn end(disk: &Disk, id: RequestId, fate: Fate) -> Vec<IoResult> {
-        let core = disk.complete(id, fate).unwrap();
-        let mut outlet = Outlet::default();
-        disk.handle(core).handle_wake(&mut outlet);
-        let orders = std::iter::from_fn(|| outlet.next_order());
-        let answer = |order| {
-            let Order::Answer { result, .. } = order else {
-                panic!("{order:?}")
-            };
-            result
-        };
-        orders.map(answer).collect()
-    }
-
-    fn disk(volatile_cache: bool) -> Disk {
-        Disk::new(8, volatile_cache, 64, Prng::new(5))
-    }
-
-    #[test]
-    fn a_request_takes_effect_when_it_ends_and_not_before() {
-        let disk = disk(true);
-        let first = write(&disk, 0, 1, false);
-        let second = write(&disk, 0, 2, false);
-        assert!(disk.complete(second, Fate::Hangs).is_none());
-        assert!(matches!(end(&disk, second, Fate::Good)[..], [Ok(_)]));
-        assert_eq!(disk.content()[0], 2);
-        assert!(disk.complete(first, Fate::Good).is_some());
-        assert_eq!(disk.content()[0], 1);
-        assert!(disk.complete(first, Fate::Good).is_none());
-        assert_eq!(disk.waiting(), 0);
-    }
-
-    #[test]
-    fn a_crash_spares_what_was_durable_and_nothing_else_for_certain() {
-        let mut survived = [0, 0];
-        for seed in 0..50 {
-            let disk = Disk::new(8, true, 64, Prng::new(seed));
-            for (block, durable) in [(0, true), (1, false)] {
-                let id = write(&disk, block, 7, durable);
-                disk.complete(id, Fate::Good);
-            }
-            disk.crash();
-            for (block, count) in survived.iter_mut().enumerate() {
-                *count += usize::from(disk.content()[block * BLOCK_BYTES] == 7);
-            }
-        }
-        assert_eq!(survived[0], 50);
-        assert!((1..50).contains(&survived[1]), "{survived:?}");
-    }
-
-    #[test]
-    fn a_flush_makes_durable_what_ended_before_it() {
-        let disk = disk(true);
-        let id = write(&disk, 3, 9, false);
-        assert!(matches!(end(&disk, id, Fate::Good)[..], [Ok(_)]));
-        let id = flush(&disk);
-        assert!(matches!(end(&disk, id, Fate::Good)[..], [Ok(_)]));
-        disk.crash();
-        assert_eq!(disk.content()[3 * BLOCK_BYTES], 9);
-    }
-
-    #[test]
-    fn a_forgetful_disk_counts_what_goes_with_its_cache() {
-        let mut survived = 0;
-        for seed in 0..50 {
-            let disk = Disk::new(8, true, 64, Prng::new(seed));
-            disk.be_forgetful();
-            let handle = disk.handle(0);
-            disk.lose_cache();
-            let found = || handle.durability();
-            assert_eq!(found().lost, Some(0), "there was nothing to lose");
-            let id = write(&disk, 1, 7, false);
-            disk.complete(id, Fate::Good);
-            let waits = write(&disk, 2, 8, false);
-            disk.lose_cache();
-            assert!(found().lost == Some(1) && !found().may_have_unflushed);
-            survived += usize::from(disk.content()[BLOCK_BYTES] == 7);
-            assert!(disk.complete(waits, Fate::Good).is_some());
-            assert_eq!(disk.content()[2 * BLOCK_BYTES], 8);
-        }
-        assert!((1..50).contains(&survived), "{survived}");
-    }
-
-    #[test]
-    fn a_failed_flush_is_remembered() {
-        let disk = disk(true);
-        let id = flush(&disk);
-        assert!(matches!(end(&disk, id, Fate::Failed)[..], [Err(_)]));
-        let id = flush(&disk);
-        let ended = end(&disk, id, Fate::Good);
-        assert!(matches!(ended[..], [Err(IoFailure::FlushLatched)]));
-        let id = write(&disk, 0, 1, true);
-        assert!(matches!(end(&disk, id, Fate::Good)[..], [Err(_)]));
-    }
-
-    #[test]
-    fn an_answer_that_comes_twice_says_something_else_the_second_time() {
-        let disk = disk(true);
-        let id = write(&disk, 0, 1, false);
-        assert!(matches!(end(&disk, id, Fate::Twice)[..], [Ok(_), Err(_)]));
-        let id = write(&disk, 0, 2, false);
-        let ended = end(&disk, id, Fate::Away);
-        assert!(matches!(ended[..], [Err(IoFailure::NotReady)]));
-    }
-
-    #[test]
-    fn a_cancelled_request_is_answered_either_way() {
-        let mut counts = [0, 0];
-        for seed in 0..50 {
-            let disk = Disk::new(8, true, 64, Prng::new(seed));
-            let id = write(&disk, 0, 1, false);
-            disk.handle(0).cancel(IoTag(0), &mut Outlet::default());
-            let ended = end(&disk, id, Fate::Good);
-            counts[usize::from(matches!(ended[..], [Ok(_)]))] += 1;
-        }
-        assert!(counts.iter().all(|count| *count > 5), "{counts:?}");
-    }
-
-    #[test]
-    fn without_a_cache_every_write_is_durable() {
-        let disk = disk(false);
-        let id = write(&disk, 2, 4, false);
-        disk.complete(id, Fate::Good);
-        disk.crash();
-        assert_eq!(disk.content()[2 * BLOCK_BYTES], 4);
-    }
-
-    #[test]
-    fn a_full_queue_gives_the_request_back() {
-        let disk = Disk::new(8, true, 1, Prng::new(5));
-        write(&disk, 0, 1, false);
-        for (core, is_full) in [(0, true), (1, false)] {
-            let mut outlet = Outlet::default();
-            let mut handle = disk.handle(core);
-            let submitted = handle.submit(IoTag(2), IoRequest::Flush, &mut outlet);
-            assert!(matches!(submitted, Submitted::Taken));
-            assert_eq!(outlet.take_returned().is_some(), is_full);
-        }
-    }
 }

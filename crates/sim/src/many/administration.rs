@@ -278,7 +278,7 @@ impl World {
             // What was saved before it took too long.
             Err(MediumFailure::Busy) => true,
             Err(MediumFailure::Unflushed(FlushFailure::NotInTime)) => is_eject,
-            Err(MediumFailure::Unflushed(_)) => is_eject && book.has_faults,
+            Err(MediumFailure::Unflushed(_)) => is_eject && book.faults.has_some(),
             // Its state could not be saved.
             Err(MediumFailure::Gone) => true,
             Err(MediumFailure::Fixed) => false,

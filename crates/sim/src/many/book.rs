@@ -8,6 +8,7 @@ use reference::Event;
 
 use super::judge::Judge;
 use super::known::{Change, Known};
+use super::stores::Faults;
 use crate::initiator::{Breach, Operation};
 use crate::ledger::{Ended, Handle, Ledger, WrongData};
 use crate::prng::Prng;
@@ -91,8 +92,8 @@ pub(super) struct Book {
     prevented_until: Handle,
     last: Handle,
     pub(super) is_removable: bool,
-    /// Its store may fail, or be late.
-    pub(super) has_faults: bool,
+    /// What of its store may fail.
+    pub(super) faults: Faults,
     pub(super) judge: Judge,
     /// Resets under way, or with an outcome that nobody knows.
     pub(super) resets: usize,
@@ -139,7 +140,7 @@ impl Book {
             prevented_until: 0,
             last: 0,
             is_removable,
-            has_faults: false,
+            faults: Faults::default(),
             judge: Judge::new(blocks, has_volatile_cache, is_removable),
             resets: 0,
             kept_out: 0,
@@ -406,6 +407,29 @@ impl Book {
     pub(super) fn may_be_full(&self, handle: Handle) -> bool {
         let begun = self.begun.get(&handle);
         begun.is_none_or(|begun| self.full.since(begun.full) != Some(false))
+    }
+
+    /// The store may have failed this command: a read only if it has blocks of what fails. All others may flush.
+    pub(super) fn may_fail(&self, operation: &Operation) -> bool {
+        match operation {
+            Operation::Read { blocks, .. } => self.faults.may_befall(blocks.clone()),
+            Operation::Write { .. }
+            | Operation::CompareAndWrite { .. }
+            | Operation::Zero { .. }
+            | Operation::Flush
+            | Operation::TestUnitReady
+            | Operation::Inquiry
+            | Operation::Reserve
+            | Operation::Release
+            | Operation::Register { .. }
+            | Operation::PersistentReserve { .. }
+            | Operation::PreemptAndAbort { .. }
+            | Operation::Clear { .. }
+            | Operation::Eject
+            | Operation::Load
+            | Operation::Prevent { .. }
+            | Operation::SetWriteCache { .. } => self.faults.has_some(),
+        }
     }
 
     /// A number of somebody may have kept the medium in while this command was under way.

@@ -4,6 +4,7 @@ mod changes;
 mod judging;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use engine::{TargetIndex, VisibleLun};
 use reference::Event;
@@ -523,6 +524,13 @@ impl Books {
                 Err(Breach::new("reads-give-what-was-written", detail))
             }
         }
+    }
+
+    /// Blocks that commands may change of a unit.
+    pub(super) fn written(&self, unit: usize) -> Vec<Range<usize>> {
+        let open = self.open.values();
+        let here = open.filter(|open| open.units.contains(&unit));
+        here.filter_map(|open| open.operation.written()).collect()
     }
 
     /// What was under way of players that were preempted is over, as long as somebody else has a reservation.

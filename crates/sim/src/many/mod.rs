@@ -19,7 +19,8 @@
 //!   there was a reason for, and before anything is carried out.
 //! * `what-is-preempted-is-over`: no write of it is in the store when PREEMPT AND ABORT ends with GOOD.
 //! * `who-may-not-write-does-not`, `an-ejected-medium-is-left-alone`, `a-change-reaches-every-session`.
-//! * `every-status-has-a-reason`, `residuals-and-data-fit`: answers are those that a device server gives.
+//! * `every-status-has-a-reason`, `residuals-and-data-fit`: answers are those that a device server gives. No read fails
+//!   for a part of a composition of which it has no blocks.
 //! * `clients-are-served`: logins with the right password succeed or get no answer; no client is disconnected.
 //! * `a-full-quota-takes-no-more`: once all cores know that a quota is used up, no block gets space that had none.
 //! * `a-held-medium-is-left-alone`: nothing reads or writes it from when the hold is reported until it is released.
@@ -228,7 +229,7 @@ impl World {
         let stores: Vec<Store> = plan.units().map(draw).collect();
         let book = |(store, is_removable): (&Store, &bool)| {
             let mut book = Book::new(store.blocks, store.has_volatile_cache, *is_removable);
-            book.has_faults = store.may_fail();
+            book.faults = store.faults();
             book
         };
         let of_units = stores.iter().zip(&plan.removable).map(book).collect();

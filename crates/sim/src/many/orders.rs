@@ -10,6 +10,7 @@ use super::World;
 use super::administrator::{Growing, Held, Ordered, Removal, Stood};
 use super::known::Change;
 use super::outcomes::Kind;
+use crate::disk::Layout;
 use crate::initiator::Breach;
 use crate::letter::{Order, Receipt};
 
@@ -112,7 +113,7 @@ impl World {
             book.end_cache_order(change, is_off);
             book.judge.end_cache_order(handle, order, is_good);
         }
-        let has_faults = book.has_faults;
+        let has_faults = book.faults.has_some();
         if change.is_some() && is_good {
             self.books.end_expected(Kind::Mode, unit.as_usize());
         }
@@ -233,7 +234,7 @@ impl World {
             failure,
             Some(FlushFailure::NotInTime | FlushFailure::NotTaken)
         );
-        if failure.is_none() || is_late || book.has_faults {
+        if failure.is_none() || is_late || book.faults.has_some() {
             return Ok(());
         }
         let detail = format!("the flush of {unit:?}: {failure:?}");
@@ -248,6 +249,10 @@ impl World {
         let orders = &self.administrator.orders;
         // What is on a medium that is held would be more.
         if orders.growing.is_some() || orders.held.contains_key(&unit) || before >= most {
+            return;
+        }
+        if let Layout::Stripe(_) = disk.layout() {
+            // Both parts would, by as much.
             return;
         }
         let blocks = self.prng.size(before + 1, most);

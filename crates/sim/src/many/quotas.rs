@@ -75,7 +75,13 @@ impl World {
         for (unit, change) in setting.changes {
             self.books.units[unit.as_usize()].end_space(change, is_full);
             if is_full {
-                self.stores[unit.as_usize()].disk.limit();
+                let store = &self.stores[unit.as_usize()];
+                // What a composition has no room for waits inside.
+                let inside = match store.is_plain() {
+                    true => Vec::new(),
+                    false => self.books.written(unit.as_usize()),
+                };
+                store.disk.limit(&inside);
             }
         }
     }

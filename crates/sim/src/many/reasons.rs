@@ -41,7 +41,12 @@ impl Books {
             }
             // What it was to save could not be saved.
             (0x02, Some((4, 0x44, 0))) if is_saved(&open.operation) => true,
-            (0x02, Some((3 | 4, ..))) => any(&|book| book.has_faults),
+            (0x02, Some((3 | 4, ..))) => any(&|book| book.may_fail(&open.operation)),
+            // Whatever else is becoming ready, too.
+            (0x02, Some((2, 4, 1))) => {
+                let is_of_blocks = matches!(open.operation, Operation::Read { .. });
+                !is_of_blocks || any(&|book| book.may_fail(&open.operation))
+            }
             (0x02, Some((0x0b, 0x0c | 0x47, _))) => false,
             (0x02, Some((2 | 0x0b, ..))) => true,
             (_, _) => false,

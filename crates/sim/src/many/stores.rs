@@ -1,12 +1,13 @@
 //! The disks of units, and where their states are saved.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::time::Duration;
 
 use engine::{Save, SavedState, StateAuthority as _, UnitIndex};
 
 use crate::authority::Authority;
-use crate::disk::{Disk, Fate, RequestId};
+use crate::disk::{Disk, Fate, Layout, RequestId};
 use crate::prng::Prng;
 use crate::sabotage::Sabotage;
 
@@ -31,6 +32,8 @@ pub(super) struct Store {
     failures: u32,
     hangs: u32,
     pub(super) outages: u32,
+    /// The part that all that befalls, of one that lies on two. `None`: the whole.
+    pub(super) faulty: Option<usize>,
     /// It is somewhere else, and its cache may go alone.
     pub(super) is_forgetful: bool,
 }
@@ -54,7 +57,11 @@ impl Store {
             false => 0,
         };
         let (failures, hangs, outages) = (rate(40), rate(60), rate(400));
-        let is_forgetful = has_volatile_cache && prng.chance(200);
+        let layout = draw_layout(seed, (unit, blocks));
+        disk.lay(layout);
+        // The parts of a composition lose their caches apart, which is no matter of one disk.
+        let is_whole = layout == Layout::Whole;
+        let is_forgetful = has_volatile_cache && prng.chance(200) && is_whole;
         if is_forgetful {
             disk.be_forgetful();
         }
@@ -72,7 +79,22 @@ impl Store {
             failures,
             hangs,
             outages,
+            faulty: (!is_whole).then(|| prng.size(0, 1)),
         }
+    }
+
+    /// What of it may fail.
+    pub(super) fn faults(&self) -> Faults {
+        Faults {
+            layout: self.disk.layout(),
+            part: self.faulty.unwrap_or(0),
+            has_some: self.may_fail(),
+        }
+    }
+
+    /// Its disk has all requests that it has taken.
+    pub(super) fn is_plain(&self) -> bool {
+        self.disk.layout() == Layout::Whole
     }
 
     /// Its requests may end with errors.
@@ -126,11 +148,15 @@ impl Store {
             Some(at) => self.hanging.swap_remove(at).1,
             None => {
                 let last = self.requests.len().checked_sub(1)?;
-                if is_away && self.hangs_while_away {
+                if is_away && self.hangs_while_away && self.faulty.is_none() {
                     return None;
                 }
-                let id = self.requests.swap_remove(prng.size(0, last));
-                if is_young && prng.chance(self.hangs) {
+                let at = prng.size(0, last);
+                if is_away && self.hangs_while_away && self.is_faulty(self.requests[at]) {
+                    return None;
+                }
+                let id = self.requests.swap_remove(at);
+                if is_young && prng.chance(self.hangs) && self.is_faulty(id) {
                     let until = now + Duration::from_millis(prng.within(1, 8000));
                     self.hanging.push((until, id));
                     return None;
@@ -138,7 +164,9 @@ impl Store {
                 id
             }
         };
+        let is_faulty = self.is_faulty(id);
         let fate = match is_young && prng.chance(self.failures) {
+            _ if !is_faulty => Fate::Good,
             _ if is_away => Fate::Away,
             false => Fate::Good,
             true => match prng.below(3) {
@@ -148,5 +176,42 @@ impl Store {
             },
         };
         Some((id, fate))
+    }
+
+    /// Whether what befalls the store may befall a request.
+    fn is_faulty(&self, id: RequestId) -> bool {
+        let part = self.disk.part_of(id);
+        self.faulty.is_none_or(|faulty| part == Some(faulty))
+    }
+}
+
+/// Which blocks of a store may fail.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Faults {
+    layout: Layout,
+    /// The part, of one that lies on two.
+    part: usize,
+    has_some: bool,
+}
+
+impl Faults {
+    /// Whether some request may fail.
+    pub(super) const fn has_some(&self) -> bool {
+        self.has_some
+    }
+
+    /// Whether a request for these blocks may fail.
+    pub(super) fn may_befall(&self, mut blocks: Range<usize>) -> bool {
+        self.has_some && blocks.any(|block| self.layout.part_of(block) == self.part)
+    }
+}
+
+/// How the disk of a unit lies on its parts; mostly it is one.
+fn draw_layout(seed: u64, (unit, blocks): (UnitIndex, usize)) -> Layout {
+    let mut prng = Prng::stream(seed, &format!("layout {}", unit.0));
+    match prng.below(10) {
+        0 | 1 => Layout::Concat(prng.size(1, blocks - 1)),
+        2 => Layout::Stripe(prng.pick(&[1, 2, 4]).unwrap_or(1)),
+        _ => Layout::Whole,
     }
 }
