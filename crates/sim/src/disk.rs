@@ -21,9 +21,10 @@ use std::sync::Arc;
 use memory::Payload;
 use store::{
     Backstore, Bottom, Capabilities, Composed, Durability, Extent, Form, IoAnswer, IoFailure,
-    IoRequest, IoResult, IoTag, Member, Outlet, SharedStore, Submitted,
+    IoRequest, IoResult, IoTag, Journal, Member, Outlet, SharedStore, Submitted,
 };
 
+use crate::log::medium::Medium as Log;
 use crate::prng::Prng;
 use crate::sabotage::Sabotage;
 
@@ -127,6 +128,8 @@ struct Waiting {
 struct State {
     capabilities: Capabilities,
     layout: Layout,
+    /// Its log, and the device of that.
+    log: Option<(Journal, Log)>,
     /// What a read gives.
     content: Vec<u8>,
     /// What is left after a crash.
@@ -215,6 +218,7 @@ impl Disk {
         Self(Rc::new(RefCell::new(State {
             capabilities,
             layout: Layout::Whole,
+            log: None,
             content: vec![0; size],
             durable: vec![0; size],
             dirty: BTreeSet::new(),
@@ -240,6 +244,11 @@ impl Disk {
     /// It lies so on its parts. Nobody has a handle yet.
     pub fn lay(&self, layout: Layout) {
         self.0.borrow_mut().layout = layout;
+    }
+
+    /// What has to be durable goes to this log. Nobody has a handle yet.
+    pub(crate) fn log_to(&self, journal: Journal, device: Log) {
+        self.0.borrow_mut().log = Some((journal, device));
     }
 
     /// How it lies on its parts.
@@ -323,6 +332,14 @@ impl Disk {
 
     /// A handle for a core.
     pub fn handle(&self, core: usize) -> Box<dyn Backstore> {
+        let store = self.without_log(core);
+        match &self.0.borrow().log {
+            Some((journal, device)) => journal.handle(store, device.handle(core)),
+            None => store,
+        }
+    }
+
+    fn without_log(&self, core: usize) -> Box<dyn Backstore> {
         let form = match self.layout() {
             Layout::Whole => return self.part(core, 0),
             Layout::Concat(_) => Form::Concat,
@@ -704,6 +721,45 @@ impl State {
         }
         IoAnswer::Extents(extents)
     }
+}
+
+/// As a start has it, which replays a log.
+impl store::Medium for Disk {
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        let state = self.0.borrow();
+        let found = state.content.get(at(offset)..at(offset) + bytes.len());
+        bytes.copy_from_slice(found.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let mut state = self.0.borrow_mut();
+        let blocks = blocks_of(&(offset..offset + bytes.len() as u64));
+        state.mapped[blocks.clone()].fill(true);
+        state.dirty.extend(blocks);
+        state.content[at(offset)..at(offset) + bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn clear(&self, range: Range<u64>, unmap: bool) -> io::Result<()> {
+        self.write(range.start, &vec![0; at(range.end) - at(range.start)])?;
+        if unmap {
+            self.0.borrow_mut().mapped[blocks_of(&range)].fill(false);
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut state = self.0.borrow_mut();
+        for block in std::mem::take(&mut state.dirty) {
+            state.persist(block);
+        }
+        Ok(())
+    }
+}
+
+fn at(offset: u64) -> usize {
+    usize::try_from(offset).unwrap_or(usize::MAX)
 }
 
 impl Backstore for Handle {

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use engine::{
     Engine, FlushFailure, Losses, MediumFailure, Save, SaveError, SavedState, SessionKey,
-    UnitIndex, Version,
+    StoreWork, UnitIndex, Version,
 };
 use front::iscsi::FrontLetter;
 use front::testing::{Mail, TestLine};
@@ -194,6 +194,32 @@ impl Host {
     /// The store of a unit has answers for a core.
     pub fn wake_for_store(&mut self, core: usize, unit: UnitIndex, now: Duration) {
         self.cores[core].turn(now, |core| core.engine.handle_store_wake(unit));
+    }
+
+    /// Stores that others want to be looked after since the last call, with the core of each.
+    pub fn take_wakes(&self) -> Vec<(usize, UnitIndex)> {
+        let cores = self.cores.iter().enumerate();
+        let wakes = cores.flat_map(|(index, core)| {
+            let woken = core.engine.carrier.wakes.1.try_iter();
+            woken.map(move |unit| (index, unit))
+        });
+        wakes.collect()
+    }
+
+    /// Does something that a store has a helper thread do. False where there is nothing.
+    pub fn help_store(&mut self, now: Duration) -> bool {
+        for core in &mut self.cores {
+            let mut begun = core.engine.carrier.begun.iter_mut();
+            let Some((part, work)) = begun.find_map(|it| Some((it.part, it.work.take()?))) else {
+                continue;
+            };
+            if let StoreWork::Helper(operation) = work {
+                let result = (operation.work)();
+                core.turn(now, |core| core.engine.handle_helper_result(part, result));
+            }
+            return true;
+        }
+        false
     }
 
     /// States of units that are to be saved since the last call, each before

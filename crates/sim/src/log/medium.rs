@@ -17,7 +17,7 @@ use store::{
 use crate::prng::Prng;
 
 /// What a medium keeps or loses as a whole, in bytes.
-pub(super) const SECTOR: usize = 512;
+pub(crate) const SECTOR: usize = 512;
 
 /// How many sectors some media write at once.
 const LARGE: u64 = 8;
@@ -38,7 +38,7 @@ pub enum Wrong {
 
 /// How a request ends.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Fate {
+pub(crate) enum Fate {
     /// As it should.
     Good,
     /// With an error, and with any part of its effect.
@@ -49,7 +49,7 @@ pub(super) enum Fate {
 
 /// What a cache has written out by itself when the machine stops.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Kept {
+pub(crate) enum Kept {
     /// Nothing that was not synced.
     Nothing,
     /// All that was carried out.
@@ -100,11 +100,11 @@ struct State {
 
 /// One medium, for all who use it.
 #[derive(Clone, Debug)]
-pub(super) struct Medium(Rc<RefCell<State>>);
+pub(crate) struct Medium(Rc<RefCell<State>>);
 
 impl Medium {
     /// Of these bytes, all durable.
-    pub(super) fn new(content: Vec<u8>) -> Self {
+    pub(crate) fn new(content: Vec<u8>) -> Self {
         Self(Rc::new(RefCell::new(State {
             durable: content.clone(),
             content,
@@ -112,17 +112,17 @@ impl Medium {
         })))
     }
 
-    pub(super) fn set_wrong(&self, wrong: Option<Wrong>) {
+    pub(crate) fn set_wrong(&self, wrong: Option<Wrong>) {
         self.0.borrow_mut().wrong = wrong;
     }
 
     /// From now on it carries out so many changes, then it fails.
-    pub(super) fn set_fuel(&self, fuel: Option<u64>) {
+    pub(crate) fn set_fuel(&self, fuel: Option<u64>) {
         self.0.borrow_mut().fuel = fuel;
     }
 
     /// A handle for a core.
-    pub(super) fn handle(&self, core: usize) -> Box<dyn Backstore> {
+    pub(crate) fn handle(&self, core: usize) -> Box<dyn Backstore> {
         let capabilities = Capabilities {
             thin: true,
             volatile_cache: true,
@@ -135,32 +135,32 @@ impl Medium {
         })
     }
 
-    pub(super) fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.0.borrow().content.len() as u64
     }
 
     /// How many requests wait.
-    pub(super) fn waiting(&self) -> usize {
+    pub(crate) fn waiting(&self) -> usize {
         self.0.borrow().waiting.len()
     }
 
     /// How often something happened to it.
-    pub(super) fn events(&self) -> u64 {
+    pub(crate) fn events(&self) -> u64 {
         self.0.borrow().events
     }
 
     /// What a read of a sector gives.
-    pub(super) fn sector(&self, at: u64) -> Sector {
+    pub(crate) fn sector(&self, at: u64) -> Sector {
         self.0.borrow().sector(at)
     }
 
     /// When a sector was written here, in order: the moment and the first eight bytes.
-    pub(super) fn past(&self, at: u64) -> Vec<(u64, u64)> {
+    pub(crate) fn past(&self, at: u64) -> Vec<(u64, u64)> {
         self.0.borrow().past.get(&at).cloned().unwrap_or_default()
     }
 
     /// What is known of a request that waits.
-    pub(super) fn describe(&self, at: usize) -> String {
+    pub(crate) fn describe(&self, at: usize) -> String {
         let state = self.0.borrow();
         let sectors = |range: &Range<u64>| range.start / 512..range.end.div_ceil(512);
         match state.waiting.get(at).map(|one| &one.request) {
@@ -192,7 +192,7 @@ impl Medium {
     }
 
     /// One of those that wait ends. The core to wake, if it gets the answer.
-    pub(super) fn complete(
+    pub(crate) fn complete(
         &self,
         at: usize,
         fate: Fate,
@@ -216,7 +216,7 @@ impl Medium {
     }
 
     /// Whether it ever had this mark.
-    pub(super) fn has_had(&self, mark: u64) -> bool {
+    pub(crate) fn has_had(&self, mark: u64) -> bool {
         let state = self.0.borrow();
         let mut past = state.past.values().flatten();
         past.any(|(_, own)| *own == mark)
@@ -224,7 +224,7 @@ impl Medium {
 
     /// What it is for the next process when the one that uses it is killed now, while the machine goes on: of what is
     /// asked for any part may be carried out, and nothing is lost. What is not durable is still not.
-    pub(super) fn after_kill(&self, prng: &mut Prng) -> Self {
+    pub(crate) fn after_kill(&self, prng: &mut Prng) -> Self {
         let state = self.0.borrow();
         let mut next = State {
             content: state.content.clone(),
@@ -244,7 +244,7 @@ impl Medium {
     }
 
     /// What may be on it after a crash now.
-    pub(super) fn after_crash(&self, kept: Kept, prng: &mut Prng) -> Vec<u8> {
+    pub(crate) fn after_crash(&self, kept: Kept, prng: &mut Prng) -> Vec<u8> {
         let state = self.0.borrow();
         let mut bytes = state.durable.clone();
         if kept == Kept::Nothing {

@@ -24,7 +24,7 @@
 //! a log is left could not be noted: from then on writes fail where the log has data.
 
 mod ledger;
-mod medium;
+pub(crate) mod medium;
 #[cfg(test)]
 mod tests;
 
@@ -49,9 +49,9 @@ use crate::prng::Prng;
 const CORES: usize = 3;
 /// Few, so that changes meet.
 const SECTORS: usize = 96;
-const BLOCK: usize = 4096;
+pub(crate) const BLOCK: usize = 4096;
 /// Of the log before its ring.
-const HEADERS: u64 = 2 * BLOCK as u64;
+pub(crate) const HEADERS: u64 = 2 * BLOCK as u64;
 /// How many requests are under way at a time.
 const OPEN_MAX: usize = 24;
 
@@ -94,18 +94,18 @@ pub struct Planted {
 
 /// What is kept outside of the log.
 #[derive(Debug, Default)]
-struct Notes(Mutex<Saved>);
+pub(crate) struct Notes(Mutex<Saved>);
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Saved {
-    known: Option<Known>,
+pub(crate) struct Saved {
+    pub(crate) known: Option<Known>,
     /// The next save fails; with true it is there all the same.
     fails: Option<bool>,
     count: u64,
 }
 
 impl Notes {
-    fn saved(&self) -> MutexGuard<'_, Saved> {
+    pub(crate) fn saved(&self) -> MutexGuard<'_, Saved> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

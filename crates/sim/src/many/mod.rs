@@ -1,8 +1,8 @@
 //! More than one of each thing: targets, units, numbers of a unit, initiators, sessions and transports, on several
 //! cores. The logins and state machines that ship at both ends, a wire that loses, repeats, changes, delays and
-//! replays frames, links that are cut, disks that are late, fail, hang, go away and lose what was not flushed, letters
-//! to a slow core, saves that fail, an administrator who moves numbers, changes views, media and
-//! quotas, a machine that stops.
+//! replays frames, links that are cut, disks that are late, fail, hang, go away and lose what was not flushed, some of
+//! two parts or with a log, letters to a slow core, saves that fail, an administrator who moves numbers, changes views,
+//! media and quotas, a machine that stops.
 //!
 //! What happens next is drawn, one thing at a time; time passes up to the next deadline of the target, which is never
 //! late, and beyond those of clients. A life has several parts. After each, all is answered, the faults stop, and
@@ -39,6 +39,7 @@ mod client;
 mod exporter;
 mod judge;
 mod known;
+mod logs;
 mod orders;
 mod outcomes;
 mod quiet;
@@ -67,6 +68,7 @@ use self::caller::Caller;
 use self::client::{Client, FAIR};
 use self::exporter::Exporter;
 pub use self::judge::Score;
+use self::logs::Log;
 pub use self::outcomes::Outcomes;
 use self::quota::Quota;
 use self::rivals::Rivals;
@@ -124,6 +126,8 @@ pub struct Report {
     pub outages: u64,
     /// Times that all cores knew that a quota was used up.
     pub full: u64,
+    /// Records of logs that starts have carried out again.
+    pub replayed: u64,
     /// Timers that have fired while nothing was under way.
     pub idle_wakes: u64,
     /// How long it took, for those inside.
@@ -297,8 +301,9 @@ impl World {
             self.idle()?;
         }
         self.end()?;
-        for (store, book) in self.stores.iter().zip(&mut self.books.units) {
-            store.disk.crash();
+        for (store, book) in self.stores.iter_mut().zip(&mut self.books.units) {
+            store.crash(&mut self.prng);
+            self.report.replayed += store.log.as_ref().map_or(0, Log::replayed);
             book.crash();
             book.check(&store.disk.content())?;
             self.report.score.add(book.judge.score);
@@ -356,6 +361,7 @@ impl World {
 
     /// Takes what leaves the target and its clients.
     fn carry(&mut self) {
+        self.help_stores();
         for (from, to, letter) in self.host.take_letters() {
             self.post(from, to, letter);
         }

@@ -14,6 +14,8 @@ const SPELL_MAX: u64 = 120;
 const WAKES_MAX: u64 = 4;
 /// Timers that may be due one after the other at one moment.
 const AT_ONCE_MAX: u32 = 8;
+/// Until logs are empty.
+const EMPTY_MAX: Duration = Duration::from_secs(20);
 const IDLE: &str = "who-is-idle-does-nothing";
 
 impl World {
@@ -118,6 +120,22 @@ impl World {
 
     // ---- idle --------------------------------------------------------------------------------
 
+    /// Logs empty themselves when nothing is under way.
+    fn empty_logs(&mut self) -> Result<(), Breach> {
+        let until = self.now + EMPTY_MAX;
+        while self.stores.iter().any(|store| store.log.is_some()) && self.now < until {
+            let next = self.next_deadline().unwrap_or(until);
+            self.now = next.clamp(self.now, until);
+            self.handle_time()?;
+            while self.has_requests() {
+                self.end_request();
+                self.carry();
+            }
+            self.exchange()?;
+        }
+        Ok(())
+    }
+
     /// Nobody asks for anything.
     pub(super) fn idle(&mut self) -> Result<(), Breach> {
         let faults = self.wire.faults;
@@ -125,6 +143,7 @@ impl World {
             frame_bytes_max: faults.frame_bytes_max,
             ..Faults::default()
         };
+        self.empty_logs()?;
         let seconds = self.prng.within(1, SPELL_MAX);
         self.note(|| format!("idle for {seconds} s"));
         let until = self.now + Duration::from_secs(seconds);

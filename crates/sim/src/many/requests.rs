@@ -26,6 +26,10 @@ impl World {
         };
         let when = (self.now, self.is_young);
         let store = &mut self.stores[at];
+        if store.has_log_requests() && (store.is_idle() || self.prng.chance(500)) {
+            self.end_request_of_log(at);
+            return;
+        }
         let Some((id, fate)) = store.next_request(when, &mut self.prng) else {
             return;
         };
@@ -34,6 +38,30 @@ impl World {
         if let Some(core) = self.stores[at].disk.complete(id, fate) {
             let unit = UnitIndex(u32::try_from(at).unwrap_or(0));
             self.host.wake_for_store(core, unit, self.now);
+        }
+    }
+
+    fn end_request_of_log(&mut self, at: usize) {
+        let when = (self.now, self.is_young);
+        let log = self.stores[at].log.as_ref();
+        if let Some((what, core)) = log.and_then(|log| log.end_request(when, &mut self.prng)) {
+            self.note(|| format!("log {at}: {what}"));
+            let unit = UnitIndex(u32::try_from(at).unwrap_or(0));
+            self.host.wake_for_store(core, unit, self.now);
+        }
+    }
+
+    /// What stores have ordered outside is done, and cores look after stores that other cores have woken.
+    pub(super) fn help_stores(&mut self) {
+        loop {
+            while self.host.help_store(self.now) {}
+            let wakes = self.host.take_wakes();
+            if wakes.is_empty() {
+                return;
+            }
+            for (core, unit) in wakes {
+                self.host.wake_for_store(core, unit, self.now);
+            }
         }
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use engine::{Save, SavedState, StateAuthority as _, UnitIndex};
 
+use super::logs::Log;
 use crate::authority::Authority;
 use crate::disk::{Disk, Fate, Layout, RequestId};
 use crate::prng::Prng;
@@ -34,6 +35,7 @@ pub(super) struct Store {
     pub(super) outages: u32,
     /// The part that all that befalls, of one that lies on two. `None`: the whole.
     pub(super) faulty: Option<usize>,
+    pub(super) log: Option<Log>,
     /// It is somewhere else, and its cache may go alone.
     pub(super) is_forgetful: bool,
 }
@@ -65,7 +67,12 @@ impl Store {
         if is_forgetful {
             disk.be_forgetful();
         }
+        let mut of_log = Prng::stream(seed, &format!("log {}", unit.0));
+        let may_log = has_volatile_cache && !is_forgetful && sabotage.is_none();
+        let has_log = of_log.chance(500) && may_log;
+        let log = has_log.then(|| Log::draw(unit, &disk, &mut of_log));
         Self {
+            log,
             is_forgetful,
             disk,
             blocks,
@@ -86,15 +93,19 @@ impl Store {
     /// What of it may fail.
     pub(super) fn faults(&self) -> Faults {
         Faults {
-            layout: self.disk.layout(),
-            part: self.faulty.unwrap_or(0),
+            // A log fails writes to any part when a sync has failed.
+            layout: match self.log {
+                Some(_) => Layout::Whole,
+                None => self.disk.layout(),
+            },
+            part: self.faulty.filter(|_| self.log.is_none()).unwrap_or(0),
             has_some: self.may_fail(),
         }
     }
 
     /// Its disk has all requests that it has taken.
     pub(super) fn is_plain(&self) -> bool {
-        self.disk.layout() == Layout::Whole
+        self.disk.layout() == Layout::Whole && self.log.is_none()
     }
 
     /// Its requests may end with errors.
@@ -103,7 +114,18 @@ impl Store {
     }
 
     pub(super) fn has_requests(&self) -> bool {
-        !self.requests.is_empty() || !self.hanging.is_empty()
+        !self.requests.is_empty() || !self.hanging.is_empty() || self.has_log_requests()
+    }
+
+    /// Its log device is asked for something.
+    pub(super) fn has_log_requests(&self) -> bool {
+        let mut log = self.log.iter();
+        log.any(|log| log.device.waiting() > 0)
+    }
+
+    /// Its disk is asked for nothing.
+    pub(super) const fn is_idle(&self) -> bool {
+        self.requests.is_empty() && self.hanging.is_empty()
     }
 
     /// It goes away for a while, and keeps requests until it comes back.
@@ -125,6 +147,10 @@ impl Store {
     /// The machine stops. Gives what its successor has.
     pub(super) fn crash(&mut self, prng: &mut Prng) -> (Disk, Option<SavedState>) {
         self.disk.crash();
+        if let Some(log) = &mut self.log {
+            log.crash(prng);
+            log.start(&self.disk);
+        }
         if self.is_forgetful && prng.chance(300) {
             self.disk.lose_cache_before();
         }

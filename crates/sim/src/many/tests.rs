@@ -36,6 +36,7 @@ fn more_than_one_of_each_thing_keeps_the_rules() {
         all.changes += report.changes;
         all.outages += report.outages;
         all.full += report.full;
+        all.replayed += report.replayed;
         all.idle_wakes += report.idle_wakes;
     }
     let of = all.outcomes;
@@ -50,6 +51,7 @@ fn more_than_one_of_each_thing_keeps_the_rules() {
     assert!(all.harmed > 1000 && all.logins > 300, "{all:?}");
     assert!(all.crashes > 5 && all.outages > 50, "{all:?}");
     assert!(all.full > 20 && of.no_space > 50, "{all:?}");
+    assert!(all.replayed > 0, "{all:?}");
     assert!(all.idle_wakes > 100, "{all:?}");
 }
 
