@@ -86,14 +86,13 @@ struct Initiator {
 }
 
 impl Initiator {
-    /// The store has lost something so many times: what was written before may be gone.
+    /// The store has lost something so many times, as far as a core has heard: what was written before may be gone.
     fn meet(&mut self, lost: u64, now: Duration) {
         if self.since.is_some_and(|since| since < lost) {
             self.since = Some(lost);
-            self.loss = Some(Loss {
-                epoch: lost,
-                at: now,
-            });
+            // Another core may have heard of more.
+            let epoch = lost.max(self.epoch());
+            self.loss = Some(Loss { epoch, at: now });
         }
     }
 

@@ -257,6 +257,23 @@ fn what_no_initiator_knows_is_reported_to_an_administrator_once() {
     assert!(losses.report_to_administrator(4), "it may not have come");
 }
 
+/// Each core counts the losses that it has heard of.
+#[test]
+fn a_core_that_has_heard_of_fewer_losses_takes_no_report_from_others() {
+    let losses = Losses::default();
+    let (ahead, third, behind) = (named(1, 9), named(2, 9), named(3, 9));
+    for party in [ahead, third, behind] {
+        losses.note_write(party, 0);
+    }
+    assert!(flush(&losses, ahead, 2));
+    losses.note_write(behind, 0);
+    assert!(flush(&losses, behind, 1));
+    assert!(flush(&losses, third, 2), "nobody has told it");
+    for party in [ahead, third, behind] {
+        assert!(!flush(&losses, party, 2), "each is told once");
+    }
+}
+
 /// As after a restart, beside which a server reports what it has lost.
 #[test]
 fn a_loss_of_what_nobody_here_has_written_is_reported_to_everybody() {
