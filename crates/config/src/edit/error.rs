@@ -116,7 +116,7 @@ pub enum EditError {
     },
     /// A drive or a device of others is as large as its medium.
     #[error(
-        "lun {id:?} is {store}, which is no disk: what is in it, or the device itself, has the size"
+        "lun {id:?} is {store}, which has the size of its medium: load another disc, or look at the device itself"
     )]
     SizeOfDrive {
         /// The unit.

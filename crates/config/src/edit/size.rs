@@ -108,8 +108,8 @@ mod tests {
         let cases = [
             ("mem:1G", GIB - 512, "lun \"a\" has 1073741824 bytes and cannot shrink to 1073741312; make a new lun and copy what is needed"),
             ("block:/dev/vg/a", GIB, "lun \"a\" is the block device block:/dev/vg/a, which brings its own size; grow the device itself, as with lvextend"),
-            ("cdrom:a.iso", GIB, "lun \"a\" is cdrom:a.iso, which is no disk: what is in it, or the device itself, has the size"),
-            ("scsi:/dev/sg0", GIB, "lun \"a\" is scsi:/dev/sg0, which is no disk: what is in it, or the device itself, has the size"),
+            ("cdrom:a.iso", GIB, "lun \"a\" is cdrom:a.iso, which has the size of its medium: load another disc, or look at the device itself"),
+            ("scsi:/dev/sg0", GIB, "lun \"a\" is scsi:/dev/sg0, which has the size of its medium: load another disc, or look at the device itself"),
             ("nbd://h/a", GIB, "lun \"a\" is the export nbd://h/a of a server, which gives it its size; grow it there, and the disk grows when Tarn connects again"),
             ("rbd:p/a@s", GIB, "lun \"a\" is the snapshot rbd:p/a@s, which keeps the size that it has; grow the image, and make a snapshot of that"),
             ("rbd:p/a?size=2G", GIB, "lun \"a\" has 2147483648 bytes and cannot shrink to 1073741824; make a new lun and copy what is needed"),
