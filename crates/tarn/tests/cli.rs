@@ -30,12 +30,18 @@ impl Scratch {
         fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
     }
 
-    /// Runs the program in the directory, with state and home in it.
+    /// Runs the program in the directory, with state and home in it; a planted bug that is switched on stays, as does
+    /// the place of counters of coverage.
     fn tarn(&self, arguments: &[&str]) -> Output {
         Command::new(env!("CARGO_BIN_EXE_tarn"))
             .args(arguments)
             .current_dir(&self.0)
             .env_clear()
+            .envs(
+                ["TARN_MUTANT", "LLVM_PROFILE_FILE"]
+                    .into_iter()
+                    .filter_map(|name| Some((name, std::env::var_os(name)?))),
+            )
             .env("HOME", &self.0)
             .output()
             .unwrap()

@@ -131,12 +131,17 @@ impl Drop for Daemon {
     }
 }
 
-/// The program in a directory, with all that it takes from its surroundings there.
+/// The program in a directory, with all that it takes from its surroundings there, except which planted bug is switched
+/// on and where counters of coverage go.
 fn tarn(scratch: &Scratch) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tarn"));
     command.current_dir(scratch.path()).env_clear();
     command
-        .envs(std::env::var_os("TARN_MUTANT").map(|value| ("TARN_MUTANT", value)))
+        .envs(
+            ["TARN_MUTANT", "LLVM_PROFILE_FILE"]
+                .into_iter()
+                .filter_map(|name| Some((name, std::env::var_os(name)?))),
+        )
         .env("HOME", scratch.path())
         .env("TARN_SOCKET", scratch.path().join("tarn.sock"))
         .env("COLUMNS", "120");
