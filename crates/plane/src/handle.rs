@@ -330,12 +330,13 @@ fn cores_to_add_to(unit: UnitIndex, cores: usize) -> impl Iterator<Item = usize>
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use engine::{Save, SaveError, SavedState, StateAuthority, Version};
     use reactor::mail::{self, Mailbox};
     use scsi::{DeviceType, Identity, Limits, Profile};
     use std::io;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread;
     use store::{NullDisk, SharedStore as _};
 
@@ -354,7 +355,7 @@ mod tests {
         }
     }
 
-    fn unit(name: &str) -> UnitPlan {
+    pub(crate) fn unit(name: &str) -> UnitPlan {
         let store = NullDisk::new(4096, 512, false);
         let identity = Identity {
             vendor: String::new(),
@@ -383,6 +384,49 @@ mod tests {
             authority: Arc::new(Nowhere),
             losses: Arc::default(),
         }
+    }
+
+    /// Ends the cores when it goes, also with a test that fails.
+    struct Over<'a>(&'a AtomicBool);
+
+    impl Drop for Over<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Has so many cores answer letters while something is asked of them.
+    pub(crate) fn with_cores<R>(
+        count: usize,
+        answer: impl Fn(usize, Letter) + Sync,
+        ask: impl FnOnce(&Arc<Handle>) -> R,
+    ) -> R {
+        let channels = (0..count).map(|_| mail::channel().unwrap());
+        let (posts, mailboxes): (Vec<_>, Vec<_>) = channels.unzip();
+        let handle = Arc::new(Handle::new(
+            posts,
+            Vec::new(),
+            Arc::default(),
+            Arc::default(),
+            Arc::default(),
+        ));
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let _over = Over(&is_over);
+            scope.spawn(|| {
+                let mut is_last = false;
+                while !is_last {
+                    is_last = is_over.load(Ordering::SeqCst);
+                    for (core, mailbox) in mailboxes.iter().enumerate() {
+                        for letter in mailbox.take() {
+                            answer(core, letter);
+                        }
+                    }
+                    thread::yield_now();
+                }
+            });
+            ask(&handle)
+        })
     }
 
     /// A core that cannot use the store of unit 1. Gives the units it was to add, and those that it

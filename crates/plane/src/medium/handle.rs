@@ -255,3 +255,164 @@ impl Drop for Hold<'_> {
         self.post_all().for_each(drop);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::handle::tests::{unit, with_cores};
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// What cores do about media; what they were asked is noted.
+    #[derive(Default)]
+    struct Cores {
+        /// Whose medium is not held, and why.
+        refused: Option<(UnitIndex, MediumFailure)>,
+        /// The one that cannot exchange a store.
+        failing: Option<usize>,
+        /// A hold has fallen before it is released.
+        has_fallen: bool,
+        log: Mutex<Vec<String>>,
+    }
+
+    impl Cores {
+        fn answer(&self, core: usize, letter: Letter) {
+            let note = |what: &str, unit: UnitIndex| {
+                let noted = format!("{core}: {what} {}", unit.0);
+                self.log.lock().unwrap().push(noted);
+            };
+            match letter {
+                Letter::MoveMedium {
+                    unit,
+                    order,
+                    answer,
+                } => {
+                    assert!(matches!(order, MediumOrder::Hold { .. }), "{order:?}");
+                    note("hold", unit);
+                    let refused = self.refused.as_ref().filter(|(of, _)| *of == unit);
+                    let answered = refused.map_or(Ok(()), |(_, why)| Err(why.clone()));
+                    answer.send(answered).unwrap();
+                }
+                Letter::ReleaseMedium { hold, answer } => {
+                    note("release", hold.0);
+                    // Nobody need wait for it.
+                    let _sent = answer.send(!self.has_fallen);
+                }
+                Letter::Exchange { exchange, report } => {
+                    note("exchange", exchange.unit);
+                    let source = std::io::Error::other("no descriptor");
+                    let name = exchange.name.clone();
+                    let failed = Err(AddUnitError::Store { name, source });
+                    let is_failing = self.failing == Some(core);
+                    drop(report.send(if is_failing { failed } else { Ok(()) }));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+
+        /// What two of them are asked, in the order of each.
+        fn asked<R>(&self, ask: impl FnOnce(&Arc<Handle>) -> R) -> (R, Vec<String>) {
+            let result = with_cores(2, |core, letter| self.answer(core, letter), ask);
+            let mut log = std::mem::take(&mut *self.log.lock().unwrap());
+            log.sort_by_key(|noted| noted.as_bytes()[0]);
+            (result, log)
+        }
+    }
+
+    #[test]
+    fn media_are_held_by_their_owners_until_they_are_released() {
+        let units = [UnitIndex(0), UnitIndex(1), UnitIndex(3)];
+        for has_fallen in [false, true] {
+            let cores = Cores {
+                has_fallen,
+                ..Cores::default()
+            };
+            let (stood, log) = cores.asked(|handle| {
+                let hold = handle.hold_media(&units, PATIENCE).unwrap();
+                hold.release()
+            });
+            assert_eq!(stood, !has_fallen);
+            let of_one = ["1: hold 1", "1: hold 3", "1: release 1", "1: release 3"];
+            assert_eq!(log[..2], ["0: hold 0", "0: release 0"]);
+            assert_eq!(log[2..], of_one);
+        }
+    }
+
+    #[test]
+    fn of_several_media_all_are_held_or_none() {
+        let refused = (UnitIndex(1), MediumFailure::Busy);
+        let cores = Cores {
+            refused: Some(refused.clone()),
+            ..Cores::default()
+        };
+        let units = [UnitIndex(0), UnitIndex(1)];
+        let (held, log) = cores.asked(|handle| handle.hold_media(&units, PATIENCE).map(drop));
+        assert_eq!(held, Err((refused.0, NotHeld::Refused(refused.1))));
+        assert_eq!(
+            log,
+            ["0: hold 0", "0: release 0", "1: hold 1", "1: release 1"]
+        );
+    }
+
+    #[test]
+    fn a_closed_medium_is_released_when_nobody_wants_it_closed() {
+        let cores = Cores::default();
+        let (before, log) = cores.asked(|handle| {
+            let closed = handle.close_medium(UnitIndex(1), PATIENCE).unwrap();
+            let before = cores.log.lock().unwrap().len();
+            drop(closed);
+            before
+        });
+        assert_eq!(
+            (before, log.as_slice()),
+            (1, &["1: hold 1", "1: release 1"].map(str::to_owned)[..])
+        );
+        let cores = Cores {
+            refused: Some((UnitIndex(1), MediumFailure::Gone)),
+            ..Cores::default()
+        };
+        let (closed, _) =
+            cores.asked(|handle| handle.close_medium(UnitIndex(1), PATIENCE).map(drop));
+        assert_eq!(closed, Err(NotHeld::Refused(MediumFailure::Gone)));
+    }
+
+    #[test]
+    fn a_store_is_exchanged_on_every_core_while_its_medium_is_held() {
+        let all = [
+            "0: hold 0",
+            "0: exchange 0",
+            "0: release 0",
+            "1: exchange 0",
+        ];
+        let exchanged = |cores: Cores| {
+            let plan = unit("a");
+            cores.asked(|handle| {
+                handle.exchange_store(Exchange {
+                    unit: UnitIndex(0),
+                    name: plan.name,
+                    profile: Arc::new(plan.profile),
+                    store: plan.store,
+                })
+            })
+        };
+        let (result, log) = exchanged(Cores::default());
+        assert!(result.is_ok(), "{result:?}");
+        assert_eq!(log, all);
+        for failing in [0, 1] {
+            let (result, log) = exchanged(Cores {
+                failing: Some(failing),
+                ..Cores::default()
+            });
+            assert!(matches!(result, Err(ExchangeError::Core(_))), "{result:?}");
+            assert_eq!(log, all, "it is released all the same");
+        }
+        let (result, log) = exchanged(Cores {
+            refused: Some((UnitIndex(0), MediumFailure::Busy)),
+            ..Cores::default()
+        });
+        assert!(matches!(result, Err(ExchangeError::NotHeld)), "{result:?}");
+        assert_eq!(log, ["0: hold 0", "0: release 0"], "none is exchanged");
+    }
+}

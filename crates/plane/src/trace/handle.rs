@@ -81,3 +81,67 @@ impl Handle {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use front::SessionId;
+
+    use super::*;
+    use crate::handle::tests::with_cores;
+
+    #[test]
+    fn a_trace_begins_once_and_goes_for_one_with_other_limits() {
+        let limits = |data_bytes| TraceLimits {
+            data_bytes,
+            keep_bytes: 1 << 20,
+        };
+        let subject = |number| Subject::Session(SessionId(number));
+        let log = Mutex::new(Vec::new());
+        let answer = |core, letter| {
+            let (what, trace) = match letter {
+                Letter::StartTrace { trace, .. } => ("start", trace),
+                Letter::StopTrace { trace, .. } => ("stop", trace),
+                other => panic!("{other:?}"),
+            };
+            if core == 1 {
+                log.lock().unwrap().push((what, trace.limits.data_bytes));
+            }
+        };
+        with_cores(2, answer, |handle| {
+            assert_eq!(handle.start_trace(&subject(0), limits(10)), Ok(true));
+            assert_eq!(handle.start_trace(&subject(0), limits(10)), Ok(false));
+            assert_eq!(handle.start_trace(&subject(0), limits(20)), Ok(true));
+            for number in 1..TRACES_MAX as u64 {
+                assert_eq!(handle.start_trace(&subject(number), limits(30)), Ok(true));
+            }
+            assert_eq!(
+                handle.start_trace(&subject(99), limits(40)),
+                Err(NoTrace::TooMany)
+            );
+            // The same again, and one in the place of another, are none more.
+            assert_eq!(handle.start_trace(&subject(1), limits(30)), Ok(false));
+            assert_eq!(handle.start_trace(&subject(0), limits(50)), Ok(true));
+            let subjects: Vec<_> = handle
+                .trace_reports()
+                .into_iter()
+                .map(|one| one.subject)
+                .collect();
+            let expected: Vec<_> = (1..TRACES_MAX as u64).chain([0]).map(subject).collect();
+            assert_eq!(subjects, expected);
+            assert_eq!(
+                handle.read_trace(&subject(0)).map(|file| file.len()),
+                Some(24)
+            );
+            assert_eq!(handle.read_trace(&subject(99)), None);
+            assert_eq!(handle.stop_trace(&subject(0)), Ok(true));
+            assert_eq!(handle.stop_trace(&subject(0)), Ok(false));
+            assert_eq!(handle.trace_reports().len(), TRACES_MAX - 1);
+        });
+        let begun = [("start", 10), ("stop", 10), ("start", 20)];
+        let others = [("start", 30); TRACES_MAX - 1];
+        let ended = [("stop", 20), ("start", 50), ("stop", 50)];
+        assert_eq!(*log.lock().unwrap(), [&begun[..], &others, &ended].concat());
+    }
+}

@@ -199,3 +199,181 @@ impl Tap {
         self.sent.pass(&self.trace, piece, (portal, peer), others);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use front::SessionId;
+
+    use super::*;
+    use crate::trace::{Subject, TraceLimits};
+
+    const PEER: &str = "192.0.2.1:50000";
+    const PORTAL: &str = "192.0.2.2:3260";
+    const NAME: &str = "iqn.2026-11.example:host";
+    const DATA_BYTES: usize = 64;
+    const LOGIN_REQUEST: u8 = 0x43;
+    const LOGIN_RESPONSE: u8 = 0x23;
+    const NOP_OUT: u8 = 0x00;
+    const NOP_IN: u8 = 0x20;
+
+    fn taps() -> Taps {
+        Taps::new(PEER.parse().unwrap(), PORTAL.parse().unwrap())
+    }
+
+    fn trace(subject: Subject) -> Arc<Trace> {
+        let limits = TraceLimits {
+            data_bytes: DATA_BYTES,
+            keep_bytes: 1 << 20,
+        };
+        Arc::new(Trace::new(subject, limits))
+    }
+
+    fn of_initiator(name: &str) -> Arc<Trace> {
+        trace(Subject::Initiator(name.to_owned()))
+    }
+
+    fn pdu(opcode: u8, data: &[u8]) -> Pdu {
+        let mut header = [0; 48];
+        header[0] = opcode;
+        Pdu::new(&header, data.to_vec())
+    }
+
+    fn message(pdu: &Pdu) -> Message {
+        let mut message = Message::default();
+        message.push_bytes(&pdu.to_bytes(false, false));
+        message
+    }
+
+    /// A PDU in the file of a trace: from whom, at which positions of both streams, the opcode, and how much of it is
+    /// there and was there.
+    type Noted = (bool, u32, u32, u8, usize, usize);
+
+    fn noted(trace: &Trace) -> Vec<Noted> {
+        let file = trace.file();
+        let mut rest = &file[24..];
+        let mut all = Vec::new();
+        while !rest.is_empty() {
+            let length = |at: usize| u32::from_le_bytes(rest[at..at + 4].try_into().unwrap());
+            let (kept, whole) = (length(8) as usize, length(12) as usize);
+            let packet = &rest[16..16 + kept];
+            let position =
+                |at: usize| u32::from_be_bytes(packet[at..at + 4].try_into().unwrap()) - 1;
+            let is_of_peer = packet[12..16] == [192, 0, 2, 1];
+            assert_eq!(packet[16..20], [192, 0, 2, if is_of_peer { 2 } else { 1 }]);
+            all.push((
+                is_of_peer,
+                position(24),
+                position(28),
+                packet[40],
+                kept - 40,
+                whole - 40,
+            ));
+            rest = &rest[16 + kept..];
+        }
+        all
+    }
+
+    #[test]
+    fn a_login_is_followed_from_the_request_that_names_its_initiator() {
+        let traces = [
+            of_initiator(NAME),
+            of_initiator("iqn.2026-11.example:other"),
+        ];
+        let name = IscsiName::parse(NAME).unwrap();
+        let mut taps = taps();
+        let request = pdu(LOGIN_REQUEST, &[b'x'; 200]);
+        taps.receive_login(&request, Some(&name), &[]);
+        taps.receive_login(&request, None, &traces);
+        assert!(!taps.is_open());
+        taps.receive_login(&request, Some(&name), &traces);
+        assert!(taps.is_open());
+        taps.send(&message(&pdu(LOGIN_RESPONSE, &[])));
+        taps.receive_login(&request, Some(&name), &traces);
+        let expected = [
+            (true, 0, 0, LOGIN_REQUEST, 248, 248),
+            (false, 0, 248, LOGIN_RESPONSE, 48, 48),
+            (true, 248, 48, LOGIN_REQUEST, 248, 248),
+        ];
+        assert_eq!(noted(&traces[0]), expected);
+        assert!(noted(&traces[1]).is_empty());
+        taps.stop(&traces[1]);
+        assert!(taps.is_open());
+        taps.stop(&traces[0]);
+        assert!(!taps.is_open());
+    }
+
+    #[test]
+    fn a_session_has_the_traces_that_are_its_and_cuts_by_its_digests() {
+        let (login, late) = (of_initiator(NAME), of_initiator(NAME));
+        let session = trace(Subject::Session(SessionId(7)));
+        let name = IscsiName::parse(NAME).unwrap();
+        let mut taps = taps();
+        let traces = [Arc::clone(&login), Arc::clone(&late)];
+        let request = pdu(LOGIN_REQUEST, &[]);
+        taps.receive_login(&request, Some(&name), &traces);
+        let parameters = ConnectionParameters {
+            header_digest: true,
+            data_digest: true,
+            ..ConnectionParameters::default()
+        };
+        taps.enter_session([&login, &session].into_iter(), &parameters);
+        let ping = pdu(NOP_OUT, &[7; 100]).to_bytes(true, true);
+        // One and a half, then the rest.
+        let both = [&ping[..], &ping[..]].concat();
+        let (most, rest) = both.split_at(ping.len() + 50);
+        taps.receive(most);
+        assert_eq!((noted(&login).len(), noted(&session).len()), (2, 1));
+        taps.receive(rest);
+        let mut pong = Message::default();
+        pong.push_bytes(&pdu(NOP_IN, &[7; 8]).to_bytes(true, true));
+        taps.send(&pong);
+        let (kept, whole) = (48 + 4 + DATA_BYTES, 48 + 4 + 100 + 4);
+        let of_session = [
+            (true, 0, 0, NOP_OUT, kept, whole),
+            (true, 156, 0, NOP_OUT, kept, whole),
+            (false, 0, 312, NOP_IN, 64, 64),
+        ];
+        assert_eq!(noted(&session), of_session);
+        let of_login = [
+            (true, 0, 0, LOGIN_REQUEST, 48, 48),
+            (true, 48, 0, NOP_OUT, kept, whole),
+            (true, 204, 0, NOP_OUT, kept, whole),
+            (false, 0, 360, NOP_IN, 64, 64),
+        ];
+        assert_eq!(noted(&login), of_login, "it goes on");
+        assert_eq!(noted(&late).len(), 1, "it is not the session's");
+    }
+
+    #[test]
+    fn a_connection_within_a_pdu_is_followed_from_the_next_one() {
+        let trace = trace(Subject::Session(SessionId(7)));
+        let ping = pdu(NOP_OUT, &[7; 8]).to_bytes(false, false);
+        for (standing, rest) in [
+            (
+                Standing {
+                    left_bytes: 3,
+                    ..Standing::default()
+                },
+                &[7; 3][..],
+            ),
+            (
+                Standing {
+                    begun: &ping[..20],
+                    ..Standing::default()
+                },
+                &ping[20..],
+            ),
+        ] {
+            let before = noted(&trace).len();
+            let mut taps = taps();
+            taps.start(&trace, &standing);
+            taps.receive(rest);
+            taps.receive(&ping);
+            taps.send(&message(&pdu(NOP_IN, &[])));
+            let new = &noted(&trace)[before..];
+            let whole = usize::from(standing.left_bytes == 0);
+            assert_eq!(new.len(), 2 + whole);
+            assert_eq!((new[whole].3, new[1 + whole].3), (NOP_OUT, NOP_IN));
+        }
+    }
+}
