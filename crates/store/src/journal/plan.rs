@@ -208,3 +208,57 @@ fn pieces(offset: u64, data: &Payload, bytes_max: usize) -> Vec<Entry> {
     };
     starts.map(piece).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::books::{Bias, Limits};
+    use crate::journal::format::{BLOCK_BYTES, Header};
+
+    const RING_BYTES: u64 = 32 * BLOCK_BYTES as u64;
+
+    fn books() -> Books {
+        let header = Header {
+            turn: 3,
+            id: *b"0123456789abcdef",
+            unit: *b"unit of the test",
+            generation: 5,
+            ring_bytes: RING_BYTES,
+            record_bytes: 4 * BLOCK_BYTES,
+            tail: 0,
+            sequence: 1,
+            is_clean: false,
+            medium: Vec::new(),
+        };
+        Books::new(header, Bias::Latency, Limits::default())
+    }
+
+    /// Kept, as `plan` has decided before a flush.
+    fn kept(range: &Range<u64>) -> Logging {
+        let data = vec![1; usize::try_from(range.end - range.start).unwrap()];
+        let range = range.clone();
+        let deed = Deed::Write;
+        Logging::Keep(vec![Entry { deed, range, data }])
+    }
+
+    /// What a change of a range waits for whose first bytes a flush has forced while the store carried it out.
+    fn after_a_flush_of_its_first_bytes(range: &Range<u64>) -> Wait {
+        let mut books = books();
+        let (first, place) = (books.begin(0..512), books.begin(range.clone()));
+        let wait = enter(&mut books, (first, &(0..512)), kept(&(0..512)), false);
+        assert_eq!(wait, Wait::Nothing, "it is kept");
+        books.flush();
+        enter(&mut books, (place, range), kept(range), false)
+    }
+
+    #[test]
+    fn a_change_that_was_to_be_kept_is_forced_if_it_fits_and_else_waits_for_a_checkpoint() {
+        let most = RING_BYTES / 4;
+        let wait = after_a_flush_of_its_first_bytes(&(0..most));
+        assert_eq!(wait, Wait::Committed(2));
+        let wait = after_a_flush_of_its_first_bytes(&(0..most + 1));
+        assert_eq!(wait, Wait::Synced(3));
+        let apart = after_a_flush_of_its_first_bytes(&(512..most));
+        assert_eq!(apart, Wait::Nothing, "nothing of it is in the log");
+    }
+}
