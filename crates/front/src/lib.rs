@@ -34,7 +34,7 @@ pub mod testing;
 
 pub use identity::{InitiatorPort, SessionId};
 pub use names::{CommandId, ManagementId};
-pub use others::{NoOthers, OtherSessions, Others};
+pub use others::{OtherSessions, Others};
 pub use policy::{
     Asker, Authorization, ExportAsker, Policy, PortPlan, TargetPlan, VisibleExport, VisibleTarget,
 };

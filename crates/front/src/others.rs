@@ -18,18 +18,6 @@ pub trait Others<C: engine::Carrier<Port = Port>> {
     fn handle_over(&mut self, engine: &mut Engine<C>, port: Port);
 }
 
-/// There are none.
-#[derive(Clone, Copy, Debug)]
-pub struct NoOthers;
-
-impl<C: engine::Carrier<Port = Port>> Others<C> for NoOthers {
-    fn handle_events(&mut self, _: &mut Engine<C>, _: SessionKey) {}
-
-    fn note_ready(&mut self, _: &Engine<C>, _: SessionKey) {}
-
-    fn handle_over(&mut self, _: &mut Engine<C>, _: Port) {}
-}
-
 /// Those that a core has.
 #[derive(Debug)]
 pub struct OtherSessions<'a, C: nbd::Wire + hyperscsi::Wire> {

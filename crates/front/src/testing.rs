@@ -135,6 +135,8 @@ pub struct Lines {
     pub left: (u32, usize),
     /// Why handshakes of NBD have failed.
     pub failed: Vec<String>,
+    /// The users whose passwords of iSCSI somebody guesses at.
+    pub guessed: Vec<String>,
 }
 
 impl Lines {
@@ -265,6 +267,8 @@ impl<H: LineHooks> iscsi::Wire for Outside<H> {
     fn report(&mut self, notice: iscsi::Notice<'_>) {
         if let iscsi::Notice::SessionEnds { reason, .. } = notice {
             self.lines.ended.push(reason);
+        } else if let iscsi::Notice::Guessing { user, .. } = notice {
+            self.lines.guessed.push(user.to_owned());
         }
     }
 }

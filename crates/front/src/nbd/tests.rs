@@ -1,13 +1,14 @@
 //! Sequences of clients, on one core.
 
 mod bench;
+mod tls;
 
 use std::time::Duration;
 
 use ::nbd::{Piece, Request, ServerError, Work};
-use engine::testing::disk::Take;
+use engine::testing::disk::{Take, capabilities};
 use proptest::prelude::*;
-use store::IoFailure;
+use store::{Capabilities, IoFailure};
 
 use super::sessions::nbd_port;
 use crate::{CommandId, SendEnd};
@@ -369,6 +370,49 @@ fn a_write_that_finds_its_store_full_is_begun_again_with_its_data() {
     bench.end_all();
 }
 
+/// A store that has memory of its own copies what it writes by itself.
+#[test]
+fn a_write_that_is_whole_in_its_chunk_is_taken_from_there() {
+    let in_place = Capabilities {
+        reads_in_place: true,
+        ..capabilities()
+    };
+    let mut bench = Bench::of(&in_place, 8);
+    let (line, mut client) = bench.ready();
+    bench.disk.take(Take::Pending);
+    for tag in 1..=3 {
+        let data = vec![u8::try_from(tag).unwrap(); 4096];
+        client.submit(write(tag, tag << 12, data)).unwrap();
+    }
+    let mut bytes = Vec::new();
+    client.transmit(usize::MAX, |piece| match piece {
+        Piece::Header(header) => bytes.extend_from_slice(header),
+        Piece::Data(data) => bytes.extend_from_slice(data),
+    });
+    let (most, rest) = bytes.split_at(bytes.len() - 100);
+    let copied = |bench: &Bench| {
+        let pool = bench.engine.pool();
+        pool.capacity_bytes() - pool.free_bytes()
+    };
+    let before = copied(&bench);
+    bench.send(line, most);
+    assert_eq!(under_way(&mut bench), 3);
+    let of_one = copied(&bench) - before;
+    assert!((4096..8192).contains(&of_one), "{of_one} bytes");
+    assert!(bench.chunks.free_bytes() < bench.chunks.capacity_bytes());
+    bench.send(line, rest);
+    while bench.disk.has_pending() {
+        bench.finish_pending();
+    }
+    assert_eq!(bench.completions(line, &mut client).len(), 3);
+    assert_eq!(bench.chunks.free_bytes(), bench.chunks.capacity_bytes());
+    assert_eq!(
+        [0, 8, 16, 24, 31, 32].map(|block| bench.disk.byte(block)),
+        [0, 1, 2, 3, 3, 0]
+    );
+    bench.end_all();
+}
+
 #[test]
 fn no_more_is_written_at_once_than_may_be_unsent() {
     let mut bench = Bench::new();
@@ -442,6 +486,42 @@ fn a_handshake_has_a_deadline_as_a_whole() {
         ["the handshake takes too long"]
     );
     bench.end_all();
+}
+
+/// Spec: NBD protocol, NBD_OPT_LIST and NBD_OPT_ABORT.
+#[test]
+fn a_client_may_ask_what_there_is_and_leave() {
+    let option = |number: u8| {
+        [
+            &[0, 0, 0, 3][..],
+            b"IHAVEOPT",
+            &[0, 0, 0, number, 0, 0, 0, 0],
+        ]
+        .concat()
+    };
+    for is_there in [true, false] {
+        let mut bench = Bench::new();
+        let line = bench.connect();
+        bench.heard(line);
+        bench.send(line, &option(3));
+        let heard = bench.heard(line);
+        // The name is in the first of two replies.
+        assert_eq!(heard.len(), 20 + 8 + 20);
+        assert_eq!(&heard[12..28], b"\0\0\0\x02\0\0\0\x08\0\0\0\x04disk");
+        assert!(!bench.is_shut(line));
+        bench.end(line).is_silent = true;
+        bench.send(line, &option(2)[4..]);
+        assert!(!bench.is_shut(line), "the answer comes first");
+        bench.end(line).is_silent = false;
+        bench.end(line).is_gone = !is_there;
+        bench.settle();
+        assert_eq!(bench.heard(line).len(), if is_there { 20 } else { 0 });
+        assert!(bench.is_shut(line));
+        let front = bench.nbd.front.as_mut().unwrap();
+        assert_eq!(front.handshakes(), 0);
+        assert_eq!(bench.engine.carrier.lines.failed, [""; 0]);
+        bench.end_all();
+    }
 }
 
 #[test]

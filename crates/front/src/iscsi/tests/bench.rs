@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use ::iscsi::SerialNumber;
+use ::iscsi::chap::{ChapAccount, ChapAlgorithm, Credentials, Secret};
 use ::iscsi::framing::{Pdu, PduBuffer};
 use ::iscsi::limits::LOGIN_SEGMENT_MAX_BYTES;
 use ::iscsi::login::{
@@ -23,18 +24,17 @@ use ::iscsi::target::Receive;
 use engine::testing::bench::{profile, visible};
 use engine::testing::disk::{Disk, capabilities};
 use engine::testing::outside;
-use engine::{Engine, TargetIndex, UnitIndex, VisibleLun};
+use engine::{Engine, SessionKey, TargetIndex, UnitIndex, VisibleLun};
 use memory::Pool;
 use scsi::Owner;
 
 use super::super::{
     Coalescing, Front, FrontSettings, Holding, LineKey, LoginRandom, SessionSettings, Sessions,
 };
-use crate::NoOthers;
 use crate::testing::{LineKey as AnyKey, Mail, NoHooks, TestLine, UnderWay};
 use crate::{
-    Asker, Authorization, Policy, PortPlan, SendEnd, Sent, SessionId, SessionReport, TargetPlan,
-    VisibleTarget,
+    Asker, Authorization, Others, Policy, Port, PortPlan, SendEnd, Sent, SessionId, SessionReport,
+    TargetPlan, VisibleTarget,
 };
 
 /// When every test begins: in the middle of a second.
@@ -49,6 +49,8 @@ pub(super) const ABORT: Duration = Duration::from_secs(3);
 pub(super) const PING_BYTES: usize = 8 * 1024;
 
 const TARGET: TargetIndex = TargetIndex(0);
+/// The user of initiators that prove something.
+pub(super) const USER: &str = "fox";
 const TARGET_NAME: &str = "iqn.2026-11.example.tarn:test";
 const MANY: usize = 1000;
 /// More steps than a test takes.
@@ -72,6 +74,17 @@ pub(super) const HOSTS_OF_ADDRESS: u8 = 64;
 
 type Outside = outside::Outside<NoHooks>;
 
+/// There are no sessions of other transports.
+struct NoOthers;
+
+impl Others<Outside> for NoOthers {
+    fn handle_events(&mut self, _: &mut Engine<Outside>, _: SessionKey) {}
+
+    fn note_ready(&mut self, _: &Engine<Outside>, _: SessionKey) {}
+
+    fn handle_over(&mut self, _: &mut Engine<Outside>, _: Port) {}
+}
+
 fn line(number: usize, host: u8) -> TestLine {
     let address = [10, 0, 1, host / HOSTS_OF_ADDRESS];
     TestLine {
@@ -83,13 +96,15 @@ fn line(number: usize, host: u8) -> TestLine {
 }
 
 /// The initiator at the other end of a connection.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct End {
     login: Option<LoginInitiator>,
     inbound: PduBuffer,
     outbound: VecDeque<Vec<u8>>,
     heard: Vec<Pdu>,
     tsih: Tsih,
+    /// Why its login has failed.
+    refused: Option<String>,
     cmd_sn: u32,
     next_tag: u32,
     /// It takes nothing of what is sent to it.
@@ -98,16 +113,16 @@ struct End {
     is_gone: bool,
 }
 
-/// Everybody sees LUN 0.
+/// Everybody who proves this sees LUN 0.
 #[derive(Debug)]
-struct Everybody;
+struct Everybody(TargetAuth);
 
 impl Policy for Everybody {
     fn authorize(&self, _: &Asker<'_>, _: Option<&str>) -> Result<Authorization, LoginStatus> {
         Ok(Authorization {
             target: Some(TARGET),
             policy: TargetPolicy {
-                auth: TargetAuth::None,
+                auth: self.0.clone(),
                 preferences: preferences(),
                 portal_group_tag: 1,
                 target_alias: None,
@@ -145,6 +160,8 @@ pub(super) struct Bench {
     pub(super) sessions: Sessions<Outside>,
     pub(super) disk: Disk,
     ends: Vec<End>,
+    /// How initiators prove who they are.
+    auth: InitiatorAuth,
     chunks: Pool,
     steps: u32,
 }
@@ -182,6 +199,7 @@ impl Bench {
             sessions: Sessions::new(settings, Arc::default(), Some(front(change))),
             disk,
             ends: Vec::new(),
+            auth: InitiatorAuth::None { skip_stage: true },
             chunks: Pool::new(0).unwrap(),
             steps: 0,
         }
@@ -209,6 +227,26 @@ impl Bench {
     }
 
     fn begin_login(&mut self, host: u8, tsih: Tsih, cid: u16) -> usize {
+        let number = self.prepare_login(host, tsih, cid);
+        self.accept(number, host);
+        number
+    }
+
+    /// An initiator logs in, and sends a ping behind its only request at once.
+    pub(super) fn log_in_with_ping(&mut self, host: u8) -> usize {
+        let number = self.prepare_login(host, Tsih::NONE, 1);
+        let mut header = NopOutBhs::new();
+        header.opcode |= flags::IMMEDIATE;
+        header.target_transfer_tag = RESERVED_TAG.into();
+        let mut ping = Pdu::new(header.as_bhs_bytes(), vec![7; PING_BYTES]);
+        ping.header[24..28].copy_from_slice(&1_u32.to_be_bytes());
+        let request = self.end(number).outbound.back_mut().unwrap();
+        request.extend(ping.to_bytes(false, false));
+        self.accept(number, host);
+        number
+    }
+
+    fn prepare_login(&mut self, host: u8, tsih: Tsih, cid: u16) -> usize {
         let config = InitiatorLoginConfig {
             initiator_name: format!("iqn.2026-11.example:host{host}"),
             initiator_alias: None,
@@ -218,7 +256,7 @@ impl Bench {
             cid: Cid(cid),
             cmd_sn: SerialNumber(1),
             initiator_task_tag: InitiatorTaskTag(0),
-            auth: InitiatorAuth::None { skip_stage: true },
+            auth: self.auth.clone(),
             preferences: preferences(),
         };
         let now = self.engine.now();
@@ -230,12 +268,26 @@ impl Bench {
             outbound: VecDeque::new(),
             heard: Vec::new(),
             tsih,
+            refused: None,
             cmd_sn: 1,
             next_tag: 1,
             is_silent: false,
             is_gone: false,
         });
         self.follow_login(number);
+        number
+    }
+
+    /// A host connects, and says nothing.
+    pub(super) fn connect(&mut self, host: u8) -> usize {
+        let number = self.ends.len();
+        self.ends.push(End::default());
+        self.accept(number, host);
+        number
+    }
+
+    fn accept(&mut self, number: usize, host: u8) {
+        let now = self.engine.now();
         let random = LoginRandom {
             challenges: [0; _],
             tsih: u16::try_from(number).unwrap(),
@@ -243,7 +295,6 @@ impl Bench {
         let front = self.sessions.front.as_mut().unwrap();
         front.accept(line(number, host), random, now);
         self.settle();
-        number
     }
 
     fn end(&mut self, line: usize) -> &mut End {
@@ -270,14 +321,47 @@ impl Bench {
                     end.tsih = done.tsih;
                     end.login = None;
                 }
-                InitiatorLoginAction::Failed(error) => panic!("{error}"),
+                InitiatorLoginAction::Failed(error) => {
+                    end.refused = Some(error.to_string());
+                    end.login = None;
+                }
             }
         }
     }
 
     /// Whether an initiator is in full-feature phase.
     pub(super) fn is_in(&mut self, line: usize) -> bool {
-        self.end(line).login.is_none()
+        let end = self.end(line);
+        end.login.is_none() && end.refused.is_none()
+    }
+
+    /// Why an initiator is not let in.
+    pub(super) fn refused(&mut self, line: usize) -> Option<&str> {
+        self.end(line).refused.as_deref()
+    }
+
+    /// From now on initiators have to prove that they know a secret; they try this one.
+    pub(super) fn require_chap(&mut self, secret: &[u8], tried: &[u8]) {
+        let credentials = |secret: &[u8]| Credentials {
+            name: USER.to_owned(),
+            secret: Secret::new(secret.to_vec()),
+        };
+        let auth = TargetAuth::Chap {
+            is_required: true,
+            algorithms: vec![ChapAlgorithm::Sha256],
+            accounts: Arc::new([ChapAccount {
+                initiator: credentials(secret),
+                target: None,
+            }]),
+        };
+        let front = self.sessions.front.as_mut().unwrap();
+        front.set_access(Arc::new(Everybody(auth)), [plan()].into_iter());
+        self.auth = InitiatorAuth::Chap {
+            own: credentials(tried),
+            target: None,
+            algorithms: vec![ChapAlgorithm::Sha256],
+            or_none: false,
+        };
     }
 
     /// Sends a request; its tag is given.
@@ -303,6 +387,21 @@ impl Bench {
         header.expected_data_transfer_length = 512.into();
         let data = if is_write { vec![7; 512] } else { Vec::new() };
         self.request(line, Pdu::new(header.as_bhs_bytes(), data), true)
+    }
+
+    /// An immediate task management request for LUN 0. Gives the code that it is answered with.
+    pub(super) fn manage(&mut self, line: usize, function: u8) -> u8 {
+        let mut header = [0; 48];
+        header[0] = 0x42;
+        header[1] = 0x80 | function;
+        header[20..24].copy_from_slice(&RESERVED_TAG.to_be_bytes());
+        self.request(line, Pdu::new(&header, Vec::new()), false);
+        let heard = std::mem::take(&mut self.end(line).heard);
+        let [answer] = &heard[..] else {
+            panic!("{heard:?}");
+        };
+        assert_eq!(opcode(&answer.header), Some(Opcode::TaskManagementResponse));
+        answer.header[2]
     }
 
     pub(super) fn read(&mut self, line: usize) -> u32 {
@@ -603,7 +702,13 @@ fn front(change: impl FnOnce(&mut FrontSettings)) -> Front<TestLine> {
         login_timeout: Duration::from_secs(60),
     };
     change(&mut settings);
-    let mut front = Front::new(&settings, Arc::new(Everybody), Arc::default());
+    let policy: Arc<dyn Policy> = Arc::new(Everybody(TargetAuth::None));
+    let mut front = Front::new(&settings, Arc::clone(&policy), Arc::default());
+    front.set_access(policy, [plan()].into_iter());
+    front
+}
+
+fn plan() -> (TargetIndex, TargetPlan) {
     let plan = TargetPlan {
         name: TARGET_NAME.to_owned(),
         ports: vec![PortPlan {
@@ -612,6 +717,5 @@ fn front(change: impl FnOnce(&mut FrontSettings)) -> Front<TestLine> {
         }],
         cold_reset: false,
     };
-    front.set_access(Arc::new(Everybody), [(TARGET, plan)].into_iter());
-    front
+    (TARGET, plan)
 }

@@ -159,6 +159,33 @@ fn a_connection_with_the_cid_of_another_replaces_it_and_the_session_lives_on() {
     bench.end_all();
 }
 
+/// Spec: RFC 7143 sections 11.5.1 and 11.6.1.
+#[test]
+fn a_function_that_is_not_allowed_or_unknown_is_refused_and_ends_nothing() {
+    const LOGICAL_UNIT_RESET: u8 = 5;
+    const TARGET_COLD_RESET: u8 = 7;
+    const CLEAR_ACA: u8 = 3;
+    const COMPLETE: u8 = 0;
+    const NOT_SUPPORTED: u8 = 5;
+    const AUTHORIZATION_FAILED: u8 = 6;
+    let mut bench = Bench::new();
+    let lines = [bench.ready(0), bench.ready(1)];
+    for (function, response) in [
+        (TARGET_COLD_RESET, AUTHORIZATION_FAILED),
+        (CLEAR_ACA, NOT_SUPPORTED),
+    ] {
+        assert_eq!(bench.manage(lines[0], function), response);
+        for line in lines {
+            bench.read(line);
+            assert_eq!(bench.answer(line), GOOD, "after {function}");
+        }
+    }
+    assert_eq!(bench.manage(lines[0], LOGICAL_UNIT_RESET), COMPLETE);
+    bench.read(lines[1]);
+    assert_ne!(bench.answer(lines[1]), GOOD, "a unit attention");
+    bench.end_all();
+}
+
 #[test]
 fn a_logout_is_answered_when_the_commands_of_the_session_have_ended() {
     let mut bench = Bench::new();

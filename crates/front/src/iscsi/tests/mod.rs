@@ -3,5 +3,6 @@
 mod bench;
 mod ends;
 mod grants;
+mod logins;
 mod output;
 mod shares;

@@ -19,7 +19,7 @@ use memory::Pool;
 use scsi::Owner;
 use store::Capabilities;
 
-use super::super::{Front, FrontSettings, LineKey, SessionSettings, Sessions};
+use super::super::{Front, FrontSettings, LineKey, SessionSettings, Sessions, TlsConfig};
 use crate::iscsi::{self, FrontSettings as LoginSettings, Holding};
 use crate::testing::{LineKey as AnyKey, Mail, NoHooks, TestLine, UnderWay};
 use crate::{
@@ -55,7 +55,10 @@ pub(super) struct End {
 }
 
 #[derive(Debug)]
-pub(super) struct Everybody(pub(super) UnitIndex);
+pub(super) struct Everybody {
+    unit: UnitIndex,
+    tls: Option<TlsConfig>,
+}
 
 impl Policy for Everybody {
     fn authorize(&self, _: &Asker<'_>, _: Option<&str>) -> Result<Authorization, LoginStatus> {
@@ -77,13 +80,17 @@ impl Policy for Everybody {
     fn exports(&self, _: &ExportAsker<'_>) -> Vec<VisibleExport> {
         let lun = VisibleLun {
             lun: 0,
-            unit: self.0,
+            unit: self.unit,
             read_only: false,
         };
         vec![VisibleExport {
             name: "disk".to_owned(),
             lun,
         }]
+    }
+
+    fn tls(&self, _: &str) -> Option<TlsConfig> {
+        self.tls.clone()
     }
 }
 
@@ -107,6 +114,11 @@ impl Bench {
 
     /// So many handshakes may be of one address, and so many sessions in all.
     pub(super) fn with(many: usize) -> Self {
+        Self::of(&capabilities(), many)
+    }
+
+    /// With a store that can this.
+    pub(super) fn of(capabilities: &Capabilities, many: usize) -> Self {
         let settings = engine::Settings {
             core: 0,
             cores: 1,
@@ -118,8 +130,8 @@ impl Bench {
         let pool = Pool::new(64 << 20).unwrap();
         let mut engine = Engine::new(settings, pool, Outside::default());
         engine.begin_turn(BEGIN);
-        let disk = Disk::new(&capabilities());
-        let owner = Owner::new(profile(capabilities()), None).unwrap();
+        let disk = Disk::new(capabilities);
+        let owner = Owner::new(profile(capabilities.clone()), None).unwrap();
         engine.add_unit(owner, None, disk.store());
         let holding = Holding::new(usize::MAX);
         let settings = FrontSettings {
@@ -138,7 +150,10 @@ impl Bench {
             holding,
             login_timeout: TIMEOUT,
         };
-        let policy: Arc<dyn Policy> = Arc::new(Everybody(UNIT));
+        let policy: Arc<dyn Policy> = Arc::new(Everybody {
+            unit: UNIT,
+            tls: None,
+        });
         let front = Front::new(&settings, Arc::clone(&policy));
         let settings = SessionSettings { queue_depth: DEPTH };
         Self {
@@ -161,8 +176,13 @@ impl Bench {
         };
         let owner = Owner::new(profile(other.clone()), None).unwrap();
         let unit = self.engine.add_unit(owner, None, Disk::new(&other).store());
+        self.set_policy(unit, None);
+    }
+
+    /// From now on this is the unit, and clients have to begin TLS where there is any.
+    pub(super) fn set_policy(&mut self, unit: UnitIndex, tls: Option<TlsConfig>) {
         let front = self.nbd.front.as_mut().unwrap();
-        front.set_policy(Arc::new(Everybody(unit)));
+        front.set_policy(Arc::new(Everybody { unit, tls }));
     }
 
     pub(super) fn connect(&mut self) -> usize {
