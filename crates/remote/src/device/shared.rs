@@ -434,3 +434,27 @@ impl Drop for Users {
         self.0.end_use();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Spec: SPC-5, MODE PARAMETERS CHANGED, LOG PARAMETERS CHANGED, MEDIUM MAY HAVE CHANGED.
+    #[test]
+    fn others_learn_of_commands_that_change_modes_logs_or_the_medium() {
+        const MODES: Option<(u8, u8)> = Some((0x2a, 0x01));
+        const LOGS: Option<(u8, u8)> = Some((0x2a, 0x02));
+        const MEDIUM: Option<(u8, u8)> = Some((0x28, 0x00));
+        for (name, opcode, expected) in [
+            ("MODE SELECT (6)", 0x15, MODES),
+            ("MODE SELECT (10)", 0x55, MODES),
+            ("LOG SELECT", 0x4c, LOGS),
+            ("START STOP UNIT, LOAD UNLOAD", 0x1b, MEDIUM),
+            ("EXCHANGE MEDIUM", 0xa6, MEDIUM),
+            ("MODE SENSE (6)", 0x1a, None),
+            ("WRITE (10)", 0x2a, None),
+        ] {
+            assert_eq!(unseen(opcode), expected, "{name}");
+        }
+    }
+}

@@ -15,13 +15,17 @@ use store::{
     SharedStore, SocketResult, SocketTag, SocketWork, Submitted, Waker,
 };
 
+mod data;
 mod flushes;
+mod opening;
 mod server;
+mod tls;
 
 use self::server::{Connection, Server};
+use self::tls::TlsPair;
 use super::disk::{LOSSES_MAX, NbdDisk};
 use super::options::{NbdOptions, NbdServer};
-use super::tls::read_certificates;
+use super::tls::Tls;
 
 const SIZE: usize = 1 << 20;
 /// Flush, FUA, trim, zeros.
@@ -67,6 +71,7 @@ struct Wishes {
     has_chunks: bool,
     payload_max: u32,
     retry: Duration,
+    tls: Option<TlsPair>,
 }
 
 impl Default for Wishes {
@@ -77,6 +82,7 @@ impl Default for Wishes {
             has_chunks: true,
             payload_max: 1 << 25,
             retry: RETRY,
+            tls: None,
         }
     }
 }
@@ -93,11 +99,13 @@ impl World {
             has_chunks,
             payload_max,
             retry,
+            tls,
         } = wishes;
+        let client_tls = tls.as_ref().map(|pair| Tls::new(&pair.options).unwrap());
         let options = NbdOptions {
             server: NbdServer::Unix(path.clone()),
             export: String::new(),
-            tls: None,
+            tls: tls.as_ref().map(|pair| pair.options.clone()),
             connections: 2,
             cores,
             retry,
@@ -116,7 +124,7 @@ impl World {
             allocation_context: has_chunks.then_some(1),
         };
         let mut world = Self {
-            disk: Arc::new(NbdDisk::new(options, export, None)),
+            disk: Arc::new(NbdDisk::new(options, export, client_tls)),
             cores: Vec::new(),
             server: Server::new(flags, has_chunks, payload_max),
             pool: Pool::new(16 << 20).unwrap(),
@@ -125,6 +133,7 @@ impl World {
             now: Duration::ZERO,
             tags: 0,
         };
+        world.server.tls = tls.as_ref().map(|pair| Arc::clone(&pair.server));
         world.come_up();
         for _ in 0..cores {
             let wake = Arc::new(AtomicBool::new(false));
@@ -300,7 +309,7 @@ impl Core {
                         .handle_socket(socket, number, result, &mut self.outlet);
                 }
                 (Some(connection), SocketWork::Send(message)) => {
-                    connection.received.extend(message.to_vec());
+                    connection.receive(&message.to_vec());
                     let result = SocketResult::Sent {
                         message,
                         result: Ok(()),
@@ -342,7 +351,7 @@ impl Core {
         let Some(connection) = self.connections.get_mut(&socket) else {
             return false;
         };
-        let output = &mut connection.output;
+        let output = &mut connection.line;
         let is_ready = |work: &SocketWork| match work {
             SocketWork::ReceiveExact { range, .. } => output.len() >= range.len(),
             SocketWork::Receive | SocketWork::Send(_) => !output.is_empty(),
@@ -380,32 +389,34 @@ impl Core {
 
 #[test]
 fn every_request_does_what_it_says() {
-    for has_chunks in [true, false] {
+    // The connection is that of core 0.
+    for (has_chunks, core) in [(true, 0), (false, 0), (true, 1), (false, 1)] {
         let mut world = World::new(Wishes {
+            cores: 2,
             has_chunks,
             ..Wishes::default()
         });
-        let write = world.write(0, 4096, 7, 8192, false);
-        assert!(world.is_good(0, write));
-        assert_eq!(world.read_now(0, 4096, 8192), vec![7; 8192]);
+        let write = world.write(core, 4096, 7, 8192, false);
+        assert!(world.is_good(core, write));
+        assert_eq!(world.read_now(core, 4096, 8192), vec![7; 8192]);
         let range = 8192..12288;
-        let unmap = world.submit(0, IoRequest::Unmap { range });
-        assert!(world.is_good(0, unmap));
+        let unmap = world.submit(core, IoRequest::Unmap { range });
+        assert!(world.is_good(core, unmap));
         let zeros = IoRequest::WriteZeros {
             range: 0..512,
             durable: true,
         };
-        let zeros = world.submit(0, zeros);
-        assert!(world.is_good(0, zeros));
-        assert_eq!(world.read_now(0, 8192, 512), vec![0; 512]);
-        assert_eq!(world.flush_now(0), Ok(()));
+        let zeros = world.submit(core, zeros);
+        assert!(world.is_good(core, zeros));
+        assert_eq!(world.read_now(core, 8192, 512), vec![0; 512]);
+        assert_eq!(world.flush_now(core), Ok(()));
         assert_eq!(world.server.log, "wrzz!rf");
         let request = IoRequest::Extents {
             range: 0..16384,
             count_max: 3,
         };
-        let tag = world.submit(0, request);
-        let Some(Ok(IoAnswer::Extents(extents))) = world.answer(0, tag) else {
+        let tag = world.submit(core, request);
+        let Some(Ok(IoAnswer::Extents(extents))) = world.answer(core, tag) else {
             panic!("extents were expected");
         };
         let extent = |range, mapped| Extent { range, mapped };
@@ -649,14 +660,6 @@ fn a_lost_cache_is_known_when_a_flush_comes_back_from_a_core_that_is_gone() {
     world.pass(Duration::from_secs(1));
     assert!(world.is_good(0, flush));
     assert_eq!(world.lost(), 1);
-}
-
-#[test]
-fn a_file_of_certificates_has_a_bound() {
-    for path in ["/dev/zero", "/"] {
-        let error = read_certificates(Path::new(path)).unwrap_err();
-        assert_eq!(error.to_string(), "it is no file of at most 4 MiB");
-    }
 }
 
 #[test]

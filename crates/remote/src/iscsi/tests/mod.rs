@@ -178,6 +178,22 @@ fn both_sides_prove_who_they_are() {
 }
 
 #[test]
+fn a_request_that_waits_for_the_target_is_cancelled_without_it() {
+    let target = Target::new(SIZE);
+    let mut client = client(&target, 600);
+    client.write_now(0, vec![1; BLOCK]);
+    target.set(|rules| &rules.is_cut, true);
+    client.until_outage(true);
+    let waits = client.write(0, vec![2; BLOCK], false);
+    let other = client.write(0, vec![3; BLOCK], false);
+    client.handle.cancel(waits, &mut client.outlet);
+    assert_eq!(client.answer(waits).unwrap_err(), IoFailure::Cancelled);
+    client.handle.cancel(other, &mut client.outlet);
+    assert_eq!(client.answer(other).unwrap_err(), IoFailure::Cancelled);
+    assert_eq!(target.medium().bytes[..BLOCK], [1; BLOCK]);
+}
+
+#[test]
 fn a_login_goes_where_the_target_sends_it() {
     let (first, mut last) = (Target::new(SIZE), Target::new(SIZE));
     // Two portals of one disk.

@@ -1,6 +1,10 @@
 //! A server in memory, a step at a time.
 
 use std::collections::VecDeque;
+use std::io::{Read as _, Write as _};
+use std::sync::Arc;
+
+use rustls::{ServerConfig, ServerConnection};
 
 use super::SIZE;
 
@@ -25,9 +29,58 @@ pub(super) struct Connection {
     pub(super) has_greeted: bool,
     pub(super) has_begun: bool,
     pub(super) received: Vec<u8>,
-    pub(super) output: VecDeque<u8>,
+    /// Bytes of the protocol that the server sends.
+    output: Vec<u8>,
+    /// What is on its way to the client.
+    pub(super) line: VecDeque<u8>,
     /// Its server is no more, and nobody knows.
     pub(super) is_dead: bool,
+    tls: Option<Box<ServerConnection>>,
+}
+
+impl Connection {
+    /// The client has sent this.
+    pub(super) fn receive(&mut self, mut bytes: &[u8]) {
+        let Some(tls) = &mut self.tls else {
+            self.received.extend(bytes);
+            return;
+        };
+        while !bytes.is_empty() {
+            tls.read_tls(&mut bytes).unwrap();
+            // A client that does not trust the server says so and goes.
+            let Ok(state) = tls.process_new_packets() else {
+                return;
+            };
+            let at = self.received.len();
+            self.received
+                .resize(at + state.plaintext_bytes_to_read(), 0);
+            tls.reader().read_exact(&mut self.received[at..]).unwrap();
+        }
+    }
+
+    /// The server sends no more by TLS.
+    pub(super) fn close_tls(&mut self) {
+        self.tls.as_mut().unwrap().send_close_notify();
+        self.send();
+    }
+
+    /// Puts what the server sends on its way. False: there is nothing.
+    fn send(&mut self) -> bool {
+        let before = self.line.len();
+        match &mut self.tls {
+            None => self.line.extend(self.output.drain(..)),
+            Some(tls) => {
+                tls.writer().write_all(&self.output).unwrap();
+                self.output.clear();
+                let mut sealed = Vec::new();
+                while tls.wants_write() {
+                    tls.write_tls(&mut sealed).unwrap();
+                }
+                self.line.extend(sealed);
+            }
+        }
+        self.line.len() > before
+    }
 }
 
 #[derive(Debug)]
@@ -37,6 +90,7 @@ pub(super) struct Server {
     /// What outlives a crash.
     pub(super) stable: Vec<u8>,
     pub(super) size: u64,
+    pub(super) block_min: u32,
     pub(super) flags: u16,
     pub(super) has_chunks: bool,
     pub(super) payload_max: u32,
@@ -47,6 +101,8 @@ pub(super) struct Server {
     /// Fails so many flushes with the report of a lost cache.
     pub(super) reports: u32,
     pub(super) connections: usize,
+    /// Clients have to begin TLS.
+    pub(super) tls: Option<Arc<ServerConfig>>,
     /// A letter for each request.
     pub(super) log: String,
 }
@@ -57,6 +113,7 @@ impl Server {
             disk: vec![0; SIZE],
             stable: vec![0; SIZE],
             size: SIZE as u64,
+            block_min: 512,
             flags,
             has_chunks,
             payload_max,
@@ -64,6 +121,7 @@ impl Server {
             error: 0,
             reports: 0,
             connections: 0,
+            tls: None,
             log: String::new(),
         }
     }
@@ -78,11 +136,16 @@ impl Server {
         output.extend(data);
     }
 
-    /// Takes one message; false when none is whole.
+    /// Takes one message; false when none is whole, and nothing is to be sent.
     pub(super) fn step(&mut self, connection: &mut Connection) -> bool {
         if self.is_silent || connection.is_dead {
             return false;
         }
+        let has_taken = self.take_message(connection);
+        connection.send() || has_taken
+    }
+
+    fn take_message(&mut self, connection: &mut Connection) -> bool {
         if !connection.has_greeted {
             connection.has_greeted = true;
             connection.output.extend(b"NBDMAGICIHAVEOPT\0\x03");
@@ -108,6 +171,18 @@ impl Server {
         let option = u32::try_from(number::<4>(received, 8)).unwrap();
         take(received, 16 + length);
         match option {
+            5 if self.tls.is_none() => self.reply(connection, 5, 0x8000_0001, &[]),
+            5 => {
+                self.reply(connection, 5, 1, &[]);
+                connection.send();
+                let config = self.tls.clone().unwrap();
+                let mut tls = ServerConnection::new(config).unwrap();
+                tls.set_buffer_limit(None);
+                connection.tls = Some(Box::new(tls));
+            }
+            _ if self.tls.is_some() && connection.tls.is_none() => {
+                self.reply(connection, option, 0x8000_0005, b"TLS comes first");
+            }
             8 if self.has_chunks => self.reply(connection, 8, 1, &[]),
             8 => self.reply(connection, 8, 0x8000_0001, &[]),
             10 => {
@@ -118,7 +193,9 @@ impl Server {
                 let size = self.size.to_be_bytes();
                 let export = [&[0, 0][..], &size, &self.flags.to_be_bytes()].concat();
                 self.reply(connection, 7, 3, &export);
-                let sizes = [512, 4096, self.payload_max].map(u32::to_be_bytes).concat();
+                let preferred = self.block_min.max(4096);
+                let sizes = [self.block_min, preferred, self.payload_max];
+                let sizes = sizes.map(u32::to_be_bytes).concat();
                 self.reply(connection, 7, 3, &[&[0, 3][..], &sizes].concat());
                 self.reply(connection, 7, 1, &[]);
                 connection.has_begun = true;
