@@ -119,6 +119,8 @@ mod tests {
         bench.write((1 << 40) - 512, &[0xab; 512]).unwrap();
         assert_eq!(bench.read((1 << 40) - 512, 512).unwrap(), [0; 512]);
         assert_eq!(bench.read(0, ZEROS_BYTES).unwrap().len(), ZEROS_BYTES);
+        let invalid = IoFailure::Hardware { errno: 22 };
+        assert_eq!(bench.read(0, ZEROS_BYTES + 1), Err(invalid));
         bench.unmap(0..1 << 40).unwrap();
         bench.flush().unwrap();
         assert_eq!(

@@ -210,3 +210,45 @@ pub(super) fn moved(request: IoRequest, start: u64) -> IoRequest {
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_of_several_failures_counts_and_the_first_of_those_that_are_alike() {
+        let (first, second) = (512, 4096);
+        let mildest_first = [
+            IoFailure::Cancelled,
+            IoFailure::NotReady,
+            IoFailure::HeldElsewhere,
+            IoFailure::Miscompare { offset: second },
+            IoFailure::Miscompare { offset: first },
+            IoFailure::ReadOnly,
+            IoFailure::NoSpace { offset: second },
+            IoFailure::NoSpace { offset: first },
+            IoFailure::Truncated { offset: second },
+            IoFailure::Truncated { offset: first },
+            IoFailure::Medium { offset: second },
+            IoFailure::Medium { offset: first },
+            IoFailure::Hardware { errno: 5 },
+            IoFailure::CacheLost,
+            IoFailure::FlushLatched,
+        ];
+        for (at, one) in mildest_first.iter().enumerate() {
+            for (other_at, other) in mildest_first.iter().enumerate() {
+                let mut whole = Whole {
+                    tag: IoTag(1),
+                    rest: Rest::Nothing,
+                    parts: 0,
+                    failure: None,
+                    answer: Answer::Done,
+                };
+                whole.fail(one.clone());
+                whole.fail(other.clone());
+                let worse = &mildest_first[at.max(other_at)];
+                assert_eq!(whole.failure.as_ref(), Some(worse), "{one}, then {other}");
+            }
+        }
+    }
+}
