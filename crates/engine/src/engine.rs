@@ -249,11 +249,6 @@ impl<C: Carrier> Engine<C> {
         self.sessions.iter()
     }
 
-    /// The same, to be changed.
-    pub fn sessions_mut(&mut self) -> impl Iterator<Item = (SessionKey, &mut Session<C::Port>)> {
-        self.sessions.iter_mut()
-    }
-
     /// How many sessions live here.
     pub fn session_count(&self) -> usize {
         self.sessions.len()

@@ -193,11 +193,6 @@ impl<T, K> Table<T, K> {
         self.places.is_empty()
     }
 
-    /// Removes vacant entries, because a walk of the table visits them, too. The table is empty.
-    pub fn forget_places(&mut self) {
-        self.places.clear();
-    }
-
     /// Gives back room beyond need.
     pub fn shrink_to_fit(&mut self) {
         self.places.shrink_to_fit();
@@ -328,17 +323,6 @@ mod tests {
         assert!(table.remove(old).is_none());
         assert_eq!(table[new], "two");
         assert_eq!(table.keys().collect::<Vec<_>>(), [new]);
-    }
-
-    #[test]
-    fn keys_stay_new_when_places_are_forgotten() {
-        let mut table = Table::<_, ()>::default();
-        let old = table.insert(1);
-        table.remove(old);
-        table.forget_places();
-        let new = table.insert(2);
-        assert_ne!(old, new);
-        assert!(table.get(old).is_none());
     }
 
     #[test]

@@ -359,7 +359,7 @@ fn sessions_and_units_can_be_counted_and_walked() {
     assert_eq!(core.capabilities(UNIT).unwrap().block_bytes, 512);
     assert!(core.view(crate::UnitIndex(3)).is_none() && core.owner(crate::UnitIndex(1)).is_none());
     assert_eq!(
-        core.sessions_mut().map(|(key, _)| key).collect::<Vec<_>>(),
+        core.sessions().map(|(key, _)| key).collect::<Vec<_>>(),
         [who.key]
     );
     let (port, pool) = core.session_mut(who.key).unwrap().port_and_pool();
