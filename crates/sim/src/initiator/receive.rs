@@ -20,16 +20,22 @@ fn must(holds: bool, rule: &'static str, detail: impl FnOnce() -> String) -> Res
 }
 
 impl Session {
-    /// Takes bytes from the target.
+    /// Takes bytes from the target, and gives all that they say.
     pub fn handle_bytes(&mut self, connection: usize, bytes: &[u8]) -> Result<Vec<Heard>, Breach> {
-        let mut heard = Vec::new();
-        if let Some(state) = self.connection(connection) {
-            if state.is_ruined {
-                return Ok(heard);
-            }
+        self.take_bytes(connection, bytes);
+        std::iter::from_fn(|| self.next_heard(connection).transpose()).collect()
+    }
+
+    /// Takes bytes from the target, for [`Self::next_heard`].
+    pub fn take_bytes(&mut self, connection: usize, bytes: &[u8]) {
+        if let Some(state) = self.connection(connection).filter(|it| !it.is_ruined) {
             state.inbound.push(bytes);
         }
-        while let Some(state) = self.connection(connection) {
+    }
+
+    /// What the bytes say that were taken, one after the other.
+    pub fn next_heard(&mut self, connection: usize) -> Result<Option<Heard>, Breach> {
+        while let Some(state) = self.connection(connection).filter(|it| !it.is_ruined) {
             let parameters = state.parameters;
             let cut = state.inbound.next_pdu(
                 parameters.max_recv_data_segment_length_bytes as usize,
@@ -37,12 +43,16 @@ impl Session {
                 parameters.data_digest,
             );
             match cut {
-                Ok(Some(pdu)) => heard.extend(self.handle_pdu(connection, &pdu)?),
+                Ok(Some(pdu)) => {
+                    if let Some(heard) = self.handle_pdu(connection, &pdu)? {
+                        return Ok(Some(heard));
+                    }
+                }
                 Ok(None) => break,
                 Err(error) => return Err(Breach::new("framing", error.to_string())),
             }
         }
-        Ok(heard)
+        Ok(None)
     }
 
     fn handle_pdu(&mut self, connection: usize, pdu: &Pdu) -> Result<Option<Heard>, Breach> {

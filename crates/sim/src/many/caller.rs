@@ -332,7 +332,11 @@ impl Client for Caller {
             return Ok(false);
         };
         session.allow_vanishing_where(|handle| books.may_vanish(handle));
-        for heard in session.handle_bytes(0, bytes)? {
+        session.take_bytes(0, bytes);
+        // What a reset has ended perhaps, and has not, is taken back before its answer is read.
+        while let Stage::In(session) = &mut self.stage
+            && let Some(heard) = session.next_heard(0)?
+        {
             if self.take_in(heard, books)? {
                 return Ok(true);
             }
