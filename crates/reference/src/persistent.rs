@@ -237,7 +237,8 @@ impl State {
     /// Ends what PREEMPT AND ABORT ends beside registrations: prevention of removal, and tasks.
     fn abort(&mut self, ports: &BTreeSet<Port>) {
         for nexus in self.nexuses_of(ports, None) {
-            self.shared.prevents.remove(&nexus);
+            let session = self.session_of(nexus);
+            self.shared.prevents.remove(&session);
             self.owe(nexus, 0x2f00, true);
         }
     }

@@ -260,7 +260,8 @@ impl State {
 
     /// Whether the end of this nexus is the end of something that others see.
     pub(crate) fn holds_anything(&self, nexus: Nexus) -> bool {
-        self.shared.reserved == Some(nexus) || self.shared.prevents.contains(&nexus)
+        let session = self.session_of(nexus);
+        self.shared.reserved == Some(session) || self.shared.prevents.contains(&session)
     }
 
     /// The nexuses of these ports, but `but`.
@@ -324,12 +325,17 @@ impl State {
                 self.owe_all(if is_hard { 0x2902 } else { 0x2903 }, false, None);
             }
             Event::NexusReset(nexus) => {
-                self.leave(*nexus);
+                self.leave(self.session_of(*nexus));
                 self.owe(*nexus, 0x2907, false);
             }
             Event::NexusEnds(nexus) => {
-                self.leave(self.session_of(*nexus));
+                let session = self.session_of(*nexus);
                 self.remove(*nexus);
+                let mut others = self.shared.nexuses.keys();
+                // By its other LUNs it goes on.
+                if !others.any(|&other| self.session_of(other) == session) {
+                    self.leave(session);
+                }
             }
             Event::ClearTaskSet(nexus) => self.owe_all(0x2f00, true, Some(*nexus)),
             // Who prevents it goes on to do so for the time when the medium is in again.
@@ -385,7 +391,7 @@ impl State {
         }
     }
 
-    /// What ends with a nexus.
+    /// What ends with a session.
     fn leave(&mut self, nexus: Nexus) {
         self.shared.prevents.remove(&nexus);
         self.release_of(nexus);

@@ -37,7 +37,8 @@ pub struct View {
     pub read_only: bool,
     /// Unit attentions are never reported here, as to clients of NBD.
     pub hides_attentions: bool,
-    /// Another LUN of the same session that leads here: what the session holds is held by that one.
+    /// The first LUN of the same session that has led here: what the session holds is held by that one, until the
+    /// last of its nexuses ends.
     ///
     /// Spec: SPC-2 5.5.1, SPC-4 6.13: reservations and prevention of removal are of an I_T nexus, not of a LUN.
     pub twin_of: Option<Nexus>,

@@ -197,6 +197,14 @@ impl Unit {
         self.change(|branch| branch.state.coming.retain(|coming| *coming != nexus));
     }
 
+    /// A command of another nexus may have reported what this one is owed.
+    pub fn may_have_reported(&mut self, nexus: Nexus) {
+        self.change(|branch| {
+            let owed = branch.state.owed.get_mut(&nexus).into_iter().flatten();
+            owed.for_each(|it| it.is_optional = true);
+        });
+    }
+
     /// Whether others may notice when a nexus ends, as it holds something or is about to.
     pub fn may_hold(&self, nexus: Nexus) -> bool {
         let is_its = |it: &UnderWay| match &it.work {
@@ -529,6 +537,23 @@ impl Unit {
         }
     }
 
+    /// Whether this is the end of a nexus that holds nothing: it may as well come later.
+    fn is_unnoticed(&self, branch: &Branch, tag: Tag) -> bool {
+        match self.under_way.get(&tag).map(|it| &it.work) {
+            Some(Work::Event(Event::NexusEnds(nexus))) => !branch.state.holds_anything(*nexus),
+            Some(_) | None => false,
+        }
+    }
+
+    /// Whether this changes nothing but what another nexus may do, which changes nothing itself.
+    fn is_beside(&self, it: &UnderWay, own: Option<Nexus>) -> bool {
+        let Work::Event(Event::View(nexus, _)) = &it.work else {
+            return false;
+        };
+        let mut all = self.under_way.values();
+        own != Some(*nexus) && !all.any(|it| it.work.nexus() == Some(*nexus) && it.work.may_share())
+    }
+
     /// The branches that `tag` leads to by changing this one.
     fn grow(&self, branch: &Branch, tag: Tag, fits: &Fits<'_>) -> Vec<Branch> {
         let Some(under_way) = self.under_way.get(&tag) else {
@@ -635,6 +660,7 @@ impl Unit {
         let matters = |it: &UnderWay| is_sharing(it) || self.is_exact && reports(it);
         let others = self.under_way.iter();
         let others = others.filter(|(other, it)| **other != tag && matters(it));
+        let others = others.filter(|(_, it)| !self.is_beside(it, own));
         let others: Vec<Tag> = others.map(|(&other, _)| other).collect();
         let most = if self.is_exact {
             STATES_MAX
@@ -655,6 +681,7 @@ impl Unit {
             for &other in others
                 .iter()
                 .filter(|other| !(branch.done.contains_key(other) || is_over && fits_here))
+                .filter(|other| !self.is_unnoticed(&branch, **other))
             {
                 for child in self.grow(&branch, other, &|_| true) {
                     let child = (child, had_fit || fits_here);

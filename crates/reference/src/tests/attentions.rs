@@ -253,3 +253,13 @@ fn in_a_crowd_a_change_is_known_to_all_when_it_is_over() {
     world.ready(B).unwrap();
     assert!(world.ready(C).is_err());
 }
+
+#[test]
+fn what_a_command_of_another_nexus_may_have_reported_need_not_be_reported() {
+    let mut world = World::new();
+    world.event(Event::Resize(65)).unwrap();
+    world.unit.may_have_reported(A);
+    world.clone().ready(A).unwrap();
+    world.attention(A, 0x2a09).unwrap();
+    assert!(world.ready(B).is_err());
+}

@@ -72,6 +72,7 @@ fn persistent(action: u8, kind: u8, key: u64, action_key: u64) -> ([u8; 10], Vec
 }
 
 /// A unit, three nexuses that have got their first attention, and the last tag.
+#[derive(Clone)]
 struct World {
     unit: Unit,
     tag: u64,

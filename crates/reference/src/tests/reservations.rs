@@ -251,8 +251,10 @@ fn what_a_session_holds_it_holds_by_each_of_its_luns() {
     world.run(Nexus(9), &RELEASE, GOOD).unwrap();
     world.run(Nexus(9), &PREVENT, GOOD).unwrap();
     world.ready(B).unwrap();
-    assert!(world.unit.may_hold(A) && !world.unit.may_hold(Nexus(9)));
-    world.run(A, &ALLOW, GOOD).unwrap();
+    assert!(world.unit.may_hold(A) && world.unit.may_hold(Nexus(9)));
+    world.unit.nexus_ends(A).unwrap();
+    assert!(world.clone().run(B, &EJECT, GOOD).is_err());
+    world.unit.nexus_ends(Nexus(9)).unwrap();
     world.run(B, &EJECT, GOOD).unwrap();
 }
 
@@ -267,4 +269,25 @@ fn who_is_gone_holds_what_it_held_until_its_nexus_ends() {
     assert!(world.unit.nexus_leaves(A));
     world.event(Event::NexusEnds(A)).unwrap();
     world.run(B, &EJECT, GOOD).unwrap();
+}
+
+#[test]
+fn ends_of_nexuses_that_hold_nothing_make_no_states() {
+    let mut world = World::new();
+    for number in 10..40 {
+        let (nexus, tag) = (Nexus(number), world.next());
+        world
+            .unit
+            .nexus_begins(nexus, &port(nexus), View::default());
+        world.unit.event_begins(tag, Event::NexusEnds(nexus));
+    }
+    world.run(A, &RESERVE, GOOD).unwrap();
+    world.run(B, &TEST_UNIT_READY, CONFLICT).unwrap();
+    assert_eq!(world.unit.states(), 1);
+    // One that holds something is noticed, at any time.
+    let ending = world.next();
+    world.unit.event_begins(ending, Event::NexusEnds(A));
+    world.ready(B).unwrap();
+    world.unit.event_ends(ending, true).unwrap();
+    assert!(world.run(B, &TEST_UNIT_READY, CONFLICT).is_err());
 }

@@ -687,7 +687,7 @@ impl Book {
         (is_eject, is_good): (bool, bool),
     ) {
         self.ledger.end_flush(handle, is_eject && is_good);
-        self.judge.event_ends(handle, is_good);
+        self.judge.end_move(handle, is_good);
         // What has failed has changed nothing.
         let now = if is_good {
             Some(!is_eject)
@@ -750,10 +750,10 @@ impl Book {
     /// The machine of the target has stopped.
     pub(super) fn crash(&mut self) {
         self.ledger.crash();
-        self.judge.crash();
+        self.judge.crash(self.is_removable);
         if self.is_cache_ordered {
             // What is left of it is not known.
-            self.judge.end();
+            self.judge.doubt_cache();
         }
         self.blocks = self.ledger.len();
         self.is_cache_ordered = false;

@@ -579,7 +579,7 @@ impl Books {
             book.end(handle, open.door, &open.operation, end);
             match end {
                 End::Refused => book.judge.refuse(handle),
-                End::Good | End::Uncertain => book.judge.gone(handle),
+                End::Good | End::Uncertain => book.judge.lose(handle),
             }
         }
     }

@@ -1,7 +1,6 @@
 //! The reference judges what one unit answers: it is written from the standards and knows no code of the target.
 //!
-//! It learns what the books learn. Where it cannot follow what happens, its judging of that unit ends: with RESERVE,
-//! when a session loses one of two LUNs of the unit, after an order for the write cache that has failed, or with too
+//! It learns what the books learn. Where it cannot follow what happens, its judging of that unit ends: mostly with too
 //! many possible states. Commands whose LUN leads elsewhere while they are under way may have any effect.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -71,6 +70,16 @@ struct Seated {
     is_ending: bool,
 }
 
+/// A command under way.
+#[derive(Clone, Copy, Debug)]
+struct Begun {
+    door: Door,
+    /// It can come here only.
+    is_sure: bool,
+    /// It may change more than blocks.
+    is_sharing: bool,
+}
+
 /// See above.
 #[derive(Debug)]
 pub(super) struct Judge {
@@ -85,8 +94,12 @@ pub(super) struct Judge {
     ends: Vec<(Tag, Door, Nexus)>,
     /// Players whose sessions the target may end.
     may_end: BTreeSet<usize>,
-    /// Commands under way, and whether they can come here only.
-    begun: BTreeMap<Handle, bool>,
+    /// Orders and commands that are over without an answer of which all cores know.
+    late: Vec<Handle>,
+    /// A medium was not moved, as that could not be saved; it may be after the next start.
+    has_unsaved_move: bool,
+    /// Commands under way.
+    begun: BTreeMap<Handle, Begun>,
     last_nexus: u64,
     last_tag: u64,
     pub(super) score: Score,
@@ -111,6 +124,8 @@ impl Judge {
             views: Vec::new(),
             ends: Vec::new(),
             may_end: BTreeSet::new(),
+            late: Vec::new(),
+            has_unsaved_move: false,
             begun: BTreeMap::new(),
             last_nexus: 0,
             last_tag: 1 << 60,
@@ -247,10 +262,6 @@ impl Judge {
         let Some(seated) = self.nexuses.remove(&door) else {
             return;
         };
-        if self.nexuses.keys().any(|other| other.0 == door.0) {
-            // What the session holds stays.
-            return self.end();
-        }
         self.moved.insert(door, seated);
         let nexus = seated.nexus;
         if !seated.is_ending {
@@ -301,10 +312,6 @@ impl Judge {
         if is_nbd {
             self.nexus_has_come(|other| other == door);
         }
-        if *operation == Operation::Reserve {
-            // Who learns when of the end of an SPC-2 reservation is not followed.
-            self.end();
-        }
         // What NBD has instead is none of the commands that the reference knows.
         if is_nbd && *operation == Operation::TestUnitReady {
             return;
@@ -313,7 +320,7 @@ impl Judge {
             return self.begin_perhaps(handle, door, operation);
         };
         self.begin_by(handle, nexus, operation);
-        self.begun.insert(handle, true);
+        self.note_begun(handle, door, operation, true);
         let may_hold = matches!(
             operation,
             Operation::Prevent { on: true } | Operation::Reserve
@@ -321,6 +328,15 @@ impl Judge {
         if may_hold && self.may_end.contains(&door.0) {
             self.note_end(door);
         }
+    }
+
+    fn note_begun(&mut self, handle: Handle, door: Door, operation: &Operation, is_sure: bool) {
+        let begun = Begun {
+            door,
+            is_sure,
+            is_sharing: is_sharing(operation),
+        };
+        self.begun.insert(handle, begun);
     }
 
     fn begin_by(&mut self, handle: Handle, nexus: Nexus, operation: &Operation) {
@@ -333,8 +349,8 @@ impl Judge {
 
     /// A command may come to this unit or to another, as its number may lead to either.
     pub(super) fn begin_perhaps(&mut self, handle: Handle, door: Door, operation: &Operation) {
-        if let Some(is_sure) = self.begun.get_mut(&handle) {
-            *is_sure = false;
+        if let Some(begun) = self.begun.get_mut(&handle) {
+            begun.is_sure = false;
             return;
         }
         let seated = self.moved.get(&door).or_else(|| self.nexuses.get(&door));
@@ -345,7 +361,7 @@ impl Judge {
             None => return self.end(),
         };
         self.begin_by(handle, nexus, operation);
-        self.begun.insert(handle, false);
+        self.note_begun(handle, door, operation, false);
     }
 
     /// It was answered. An error of NBD without sense data may be any.
@@ -354,13 +370,18 @@ impl Judge {
             self.score.passed_over += 1;
             return self.refuse(handle);
         }
-        let begun = self.begun.remove(&handle);
-        let is_judged = begun == Some(true) && self.unit.is_some() && (status, sense) != (2, None);
+        self.has_unsaved_move |= sense == Some((4, 0x44, 0));
+        let begun = self.begun.get(&handle);
+        let is_judged = begun.is_some_and(|begun| begun.is_sure)
+            && self.unit.is_some()
+            && (status, sense) != (2, None);
         self.score.judged += u64::from(is_judged);
         self.score.passed_over += u64::from(!is_judged);
         if !is_judged {
-            return self.gone(handle);
+            let is_attention = sense.is_some_and(|(key, ..)| key == 6);
+            return self.end_unsure(handle, is_attention);
         }
+        self.begun.remove(&handle);
         let sense = sense.map(|(key, asc, ascq)| {
             [
                 0x70, 0, key, 0, 0, 0, 0, 10, 0, 0, 0, 0, asc, ascq, 0, 0, 0, 0,
@@ -385,9 +406,30 @@ impl Judge {
         self.on(|unit| unit.end(Tag(handle), outcome));
     }
 
+    /// A command is over without an answer. It may have come to pass, which not all cores may know.
+    pub(super) fn lose(&mut self, handle: Handle) {
+        match self.begun.get(&handle).is_some_and(|it| it.is_sharing) {
+            true => self.late.push(handle),
+            false => self.gone(handle),
+        }
+    }
+
     /// A command or an event is over. It may have come to pass.
     pub(super) fn gone(&mut self, handle: Handle) {
-        self.begun.remove(&handle);
+        self.end_unsure(handle, true);
+    }
+
+    /// The same. It may have come by what its number leads to now, and have reported what that is owed.
+    fn end_unsure(&mut self, handle: Handle, may_have_reported: bool) {
+        let begun = self.begun.remove(&handle);
+        let unsure = begun.filter(|begun| !begun.is_sure);
+        let seated = unsure.and_then(|begun| self.nexuses.get(&begun.door));
+        if let Some(Seated { nexus, .. }) = seated.copied().filter(|_| may_have_reported) {
+            self.on(|unit| {
+                unit.may_have_reported(nexus);
+                Ok(())
+            });
+        }
         self.on(|unit| unit.gone(Tag(handle)));
     }
 
@@ -422,12 +464,34 @@ impl Judge {
     pub(super) fn end_cache_order(&mut self, handle: Handle, order: MediumOrder, is_good: bool) {
         if !is_good {
             // It may have been another one for a while.
-            self.end();
+            let back = self.new_tag();
+            let is_through = matches!(order, MediumOrder::WriteThrough { .. });
+            self.event_begins(back.0, Event::WriteCache(is_through));
+            self.late.extend([handle, back.0]);
         } else if matches!(order, MediumOrder::WriteThrough { .. }) {
             self.event_ends(handle, true);
         } else {
             self.gone(handle);
         }
+    }
+
+    /// The write cache may be on or off.
+    pub(super) fn doubt_cache(&mut self) {
+        self.may_have_happened([Event::WriteCache(false), Event::WriteCache(true)]);
+    }
+
+    fn may_have_happened(&mut self, events: [Event; 2]) {
+        for event in events {
+            let tag = self.new_tag();
+            self.event_begins(tag.0, event);
+            self.gone(tag.0);
+        }
+    }
+
+    /// An administrator has moved the medium, or has not.
+    pub(super) fn end_move(&mut self, handle: Handle, is_good: bool) {
+        self.has_unsaved_move |= !is_good;
+        self.event_ends(handle, is_good);
     }
 
     pub(super) fn lose_cache(&mut self) {
@@ -440,6 +504,8 @@ impl Judge {
     /// Nothing is under way but logins, which may find a session of their player still there.
     pub(super) fn settle(&mut self, logs_in: impl Fn(usize) -> bool) {
         self.may_end.clear();
+        let late = std::mem::take(&mut self.late);
+        late.into_iter().for_each(|handle| self.gone(handle));
         for (tag, door, nexus) in std::mem::take(&mut self.ends) {
             if logs_in(door.0) {
                 self.ends.push((tag, door, nexus));
@@ -458,14 +524,18 @@ impl Judge {
     }
 
     /// The machine of the target has stopped.
-    pub(super) fn crash(&mut self) {
+    pub(super) fn crash(&mut self, is_removable: bool) {
         self.nexuses.clear();
         self.moved.clear();
         self.views.clear();
         self.ends.clear();
         self.may_end.clear();
+        self.late.clear();
         self.begun.clear();
         self.on(Unit::restart);
+        if std::mem::take(&mut self.has_unsaved_move) && is_removable {
+            self.may_have_happened([Event::Eject { force: true }, Event::Load]);
+        }
     }
 
     /// Holds the medium against what it may hold.

@@ -21,19 +21,15 @@ impl Books {
                 let judge = &mut self.units[lun.unit.as_usize()].judge;
                 judge.nexus_comes(door, &self.seats[player], lun);
             }
-            self.move_door(door, (first, views[0]));
+            self.take_door(door, (first, views[0]));
+            self.give_door(door, (first, views[0]));
         }
     }
 
-    /// A number leads elsewhere from now on, or soon.
-    pub(super) fn move_door(
-        &mut self,
-        door: Door,
-        (old, new): (Option<VisibleLun>, Option<VisibleLun>),
-    ) {
+    /// A number does not lead where it did, or not as it did, from now on, or soon.
+    fn take_door(&mut self, door: Door, (old, new): (Option<VisibleLun>, Option<VisibleLun>)) {
         let seat = &self.seats[door.0];
-        let is_same = |old: VisibleLun| new.is_some_and(|new| new.unit == old.unit);
-        let is_kept = old.is_some_and(is_same);
+        let is_kept = is_kept((old, new));
         if let Some(old) = old.filter(|_| old != new) {
             let judge = &mut self.units[old.unit.as_usize()].judge;
             match seat {
@@ -43,8 +39,14 @@ impl Books {
                 Seat::Iscsi { .. } | Seat::Hyperscsi | Seat::Nbd { .. } => judge.move_away(door),
             }
         }
+    }
+
+    /// It leads there.
+    fn give_door(&mut self, door: Door, (old, new): (Option<VisibleLun>, Option<VisibleLun>)) {
+        let seat = &self.seats[door.0];
         // A session of NBD ends with what it is for.
-        if let Some(new) = new.filter(|_| !is_kept && !matches!(seat, Seat::Nbd { .. })) {
+        let is_new = !is_kept((old, new)) && !matches!(seat, Seat::Nbd { .. });
+        if let Some(new) = new.filter(|_| is_new) {
             let judge = &mut self.units[new.unit.as_usize()].judge;
             judge.nexus_comes(door, seat, new);
         }
@@ -74,10 +76,19 @@ impl Books {
     /// The reference learns what a change may bring.
     pub(super) fn judge_change(&mut self) {
         for player in self.present.clone() {
-            for number in self.numbers(player) {
+            let numbers = self.numbers(player).into_iter();
+            let moves = numbers.map(|number| {
                 let (door, views) = ((player, number), self.views((player, number)));
-                self.move_door(door, (views[1], views[0]));
-            }
+                (door, (views[1], views[0]))
+            });
+            let moves: Vec<_> = moves.collect();
+            // A session loses what it loses before it gets anything.
+            moves
+                .iter()
+                .for_each(|&(door, views)| self.take_door(door, views));
+            moves
+                .iter()
+                .for_each(|&(door, views)| self.give_door(door, views));
         }
     }
 
@@ -96,4 +107,10 @@ impl Books {
         let books = self.units.iter_mut();
         books.for_each(|book| book.judge.may_end(player));
     }
+}
+
+/// Whether a number leads to the same unit before and after.
+fn is_kept((old, new): (Option<VisibleLun>, Option<VisibleLun>)) -> bool {
+    let unit = |lun: Option<VisibleLun>| lun.map(|lun| lun.unit);
+    old.is_some() && unit(old) == unit(new)
 }
