@@ -33,6 +33,8 @@ pub(crate) enum Answer {
     Anything,
     /// An event happened, or was refused.
     Happens(bool),
+    /// It was refused because initiators prevent it.
+    Prevented,
 }
 
 /// Sense key and additional sense code of sense data in either format.
@@ -90,7 +92,7 @@ impl Answer {
             Self::Keys(generation, keys) => is_good && lists(*generation, keys, data, false),
             Self::FullStatus(generation, keys) => is_good && lists(*generation, keys, data, true),
             Self::Anything => true,
-            Self::Happens(_) => false,
+            Self::Happens(_) | Self::Prevented => false,
         }
     }
 }

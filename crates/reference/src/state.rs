@@ -304,7 +304,7 @@ impl State {
         let refused = (None, Answer::Happens(false));
         let is_prevented = !self.shared.prevents.is_empty();
         if *event == (Event::Eject { force: false }) && is_prevented && self.shared.medium_in {
-            return vec![refused];
+            return vec![refused, (None, Answer::Prevented)];
         }
         let mut new = self.clone();
         new.apply(event);

@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::answer::{Answer, sense};
 use crate::command::{Command, Kind};
 use crate::medium::{Content, Ended, Medium};
-use crate::state::{NEW, Shared, State, Step};
+use crate::state::{NEW, Shared, State, Step, reset_level};
 use crate::turn;
 use crate::types::{Breach, Event, Nexus, Outcome, Plan, Port, Tag, View};
 
@@ -199,9 +199,14 @@ impl Unit {
 
     /// A command of another nexus may have reported what this one is owed.
     pub fn may_have_reported(&mut self, nexus: Nexus) {
+        self.excuse(nexus, |_| true);
+    }
+
+    fn excuse(&mut self, nexus: Nexus, is_meant: impl Fn(u16) -> bool) {
         self.change(|branch| {
             let owed = branch.state.owed.get_mut(&nexus).into_iter().flatten();
-            owed.for_each(|it| it.is_optional = true);
+            let meant = owed.filter(|it| is_meant(it.code));
+            meant.for_each(|it| it.is_optional = true);
         });
     }
 
@@ -288,8 +293,14 @@ impl Unit {
                 matches!(key, 2..=4) && code >> 8 != 0x3a || (key, code) == (7, 0x2707)
             });
             let is_loss = sensed == Some((4, 0x0c00)) && self.losses.remove(&nexus);
-            // How often a crowd reports one attention is not followed, only that it does.
+            // A crowd may report an attention several times, and have done so before others changed anything.
             let is_attention = sensed.is_some_and(|(key, _)| key == 6);
+            if let Some((6, seen)) = sensed.filter(|_| !self.is_exact) {
+                let is_reset = |code| reset_level(code).is_some();
+                self.excuse(nexus, |code| {
+                    code == seen || is_reset(code) && is_reset(seen)
+                });
+            }
             if is_loss || is_failure && may_fail || is_attention && !self.is_exact {
                 return self.gone(tag);
             }
@@ -311,7 +322,6 @@ impl Unit {
     }
 
     /// Nobody will answer this command or event, and it takes no effect any more; it may have taken effect.
-    ///
     /// A command whose answer is lost stays under way, and may take effect, until this is called.
     ///
     /// # Errors
@@ -343,16 +353,26 @@ impl Unit {
     ///
     /// No order of what was under way allows this.
     pub fn event_ends(&mut self, tag: Tag, happened: bool) -> Result<(), Breach> {
-        let found = self.resolve(tag, &|answer| *answer == Answer::Happens(happened), true)?;
-        let Some(ended) = self.under_way.remove(&tag) else {
+        self.end_event(tag, &Answer::Happens(happened))
+    }
+
+    /// It was refused because initiators prevent it.
+    ///
+    /// # Errors
+    ///
+    /// No order of what was under way allows this.
+    pub fn event_is_prevented(&mut self, tag: Tag) -> Result<(), Breach> {
+        self.end_event(tag, &Answer::Prevented)
+    }
+
+    fn end_event(&mut self, tag: Tag, wanted: &Answer) -> Result<(), Breach> {
+        let Some(ended) = self.under_way.get(&tag) else {
             return Ok(());
         };
+        let seen = format!("{:?}: {wanted:?}", ended.work);
+        let found = self.resolve(tag, &|answer| answer == wanted, true)?;
+        self.under_way.remove(&tag);
         if found.is_empty() {
-            let seen = format!(
-                "{:?} {}",
-                ended.work,
-                if happened { "happened" } else { "was refused" }
-            );
             return Err(Breach::Answer {
                 tag,
                 seen,
@@ -539,10 +559,8 @@ impl Unit {
 
     /// Whether this is the end of a nexus that holds nothing: it may as well come later.
     fn is_unnoticed(&self, branch: &Branch, tag: Tag) -> bool {
-        match self.under_way.get(&tag).map(|it| &it.work) {
-            Some(Work::Event(Event::NexusEnds(nexus))) => !branch.state.holds_anything(*nexus),
-            Some(_) | None => false,
-        }
+        let work = self.under_way.get(&tag).map(|it| &it.work);
+        matches!(work, Some(Work::Event(Event::NexusEnds(of))) if !branch.state.holds_anything(*of))
     }
 
     /// Whether this changes nothing but what another nexus may do, which changes nothing itself.

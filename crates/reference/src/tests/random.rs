@@ -90,7 +90,8 @@ impl Reply {
             | Answer::Sense(_)
             | Answer::FullStatus(..)
             | Answer::Anything
-            | Answer::Happens(_) => Self::default(),
+            | Answer::Happens(_)
+            | Answer::Prevented => Self::default(),
         }
     }
 }

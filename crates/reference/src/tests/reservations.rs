@@ -272,6 +272,17 @@ fn who_is_gone_holds_what_it_held_until_its_nexus_ends() {
 }
 
 #[test]
+fn an_eject_is_prevented_only_while_somebody_prevents_it() {
+    let mut world = World::new();
+    for (command, is_prevented) in [(PREVENT, true), (ALLOW, false)] {
+        world.run(A, &command, GOOD).unwrap();
+        let tag = world.next();
+        world.unit.event_begins(tag, Event::Eject { force: false });
+        assert_eq!(world.unit.event_is_prevented(tag).is_ok(), is_prevented);
+    }
+}
+
+#[test]
 fn ends_of_nexuses_that_hold_nothing_make_no_states() {
     let mut world = World::new();
     for number in 10..40 {

@@ -273,7 +273,8 @@ impl World {
         let is_explained = match outcome {
             Ok(()) => true,
             Err(MediumFailure::Prevented) => {
-                order == MediumOrder::Eject { force: false } && book.was_prevented(handle)
+                book.judge.note_prevented(handle);
+                order == MediumOrder::Eject { force: false }
             }
             // What was saved before it took too long.
             Err(MediumFailure::Busy) => true,

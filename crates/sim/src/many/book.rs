@@ -52,15 +52,10 @@ struct ReservationChange {
 /// What was the case when a command was sent.
 #[derive(Debug)]
 struct Begun {
-    medium: u64,
     cache: u64,
     full: u64,
-    /// A reservation of somebody else was in force, and still is.
-    is_kept_out: bool,
     medium_change: Option<Change<bool>>,
     cache_change: Option<Change<bool>>,
-    /// PREVENTs that it ends.
-    allows: Vec<Handle>,
 }
 
 /// See above.
@@ -82,23 +77,15 @@ pub(super) struct Book {
     cache: Known<bool>,
     /// It gets no more space.
     full: Known<bool>,
-    /// PREVENTs that may be in force: by whom and by which number, and what was sent last when they were answered.
-    preventing: BTreeMap<Handle, ((usize, u16), Option<Handle>)>,
-    /// One is of a session that is over; it may wait for its turn, as does the end of that session.
-    has_late_prevents: bool,
     /// An administrator may have the unit write through.
     pub(super) is_cache_ordered: bool,
-    /// The last command that was sent while one was.
-    prevented_until: Handle,
-    last: Handle,
     pub(super) is_removable: bool,
     /// What of its store may fail.
     pub(super) faults: Faults,
     pub(super) judge: Judge,
     /// Resets under way, or with an outcome that nobody knows.
     pub(super) resets: usize,
-    /// RESERVATION CONFLICT where it had to be, and preemptions.
-    pub(super) kept_out: u64,
+    /// Preemptions.
     pub(super) preempted: u64,
 }
 
@@ -135,15 +122,10 @@ impl Book {
             cache: Known::new(has_volatile_cache),
             full: Known::new(false),
             is_cache_ordered: false,
-            preventing: BTreeMap::new(),
-            has_late_prevents: false,
-            prevented_until: 0,
-            last: 0,
             is_removable,
             faults: Faults::default(),
             judge: Judge::new(blocks, has_volatile_cache, is_removable),
             resets: 0,
-            kept_out: 0,
             preempted: 0,
         }
     }
@@ -303,24 +285,15 @@ impl Book {
     // ---- commands ----------------------------------------------------------------------------
 
     /// A command is about to be sent, or may come here after all because its number leads here now.
-    pub(super) fn begin(
-        &mut self,
-        handle: Handle,
-        (player, number): (usize, u16),
-        operation: &Operation,
-    ) {
-        self.last = handle;
+    pub(super) fn begin(&mut self, handle: Handle, player: usize, operation: &Operation) {
         let ledger = &mut self.ledger;
         // It may have been meant for a unit that has more blocks.
         let within = clip(ledger.len());
         let mut begun = Begun {
-            medium: self.medium.stamp(),
             cache: self.cache.stamp(),
             full: self.full.stamp(),
-            is_kept_out: false,
             medium_change: None,
             cache_change: None,
-            allows: Vec::new(),
         };
         match operation {
             Operation::Read { blocks, room } => {
@@ -346,10 +319,6 @@ impl Book {
                 }
                 begun.cache_change = Some(self.cache.begin());
             }
-            Operation::Prevent { on: true } => {
-                self.preventing.insert(handle, ((player, number), None));
-            }
-            Operation::Prevent { on: false } => begun.allows = self.prevented_by(player),
             Operation::Register { .. }
             | Operation::PersistentReserve { .. }
             | Operation::PreemptAndAbort { .. }
@@ -362,45 +331,10 @@ impl Book {
                     player,
                     before,
                 });
-                self.spare_kept_out();
             }
-            Operation::TestUnitReady | Operation::Inquiry => {}
+            Operation::Prevent { .. } | Operation::TestUnitReady | Operation::Inquiry => {}
         }
-        begun.is_kept_out = self.is_kept_out(player, operation);
         self.begun.insert(handle, begun);
-    }
-
-    /// A reservation of somebody else keeps this out.
-    fn is_kept_out(&self, player: usize, operation: &Operation) -> bool {
-        let holder = self.known.as_ref().and_then(|known| known.holder);
-        holder.is_some_and(|(holder, kind)| {
-            let reads = matches!(operation, Operation::Read { .. });
-            let is_shut = matches!(kind, EXCLUSIVE_ACCESS | LEGACY);
-            holder != player && (operation.writes() || reads && is_shut)
-        })
-    }
-
-    /// The PREVENTs of a player that were answered.
-    fn prevented_by(&self, player: usize) -> Vec<Handle> {
-        let of_player = |one: &(&Handle, &((usize, u16), Option<Handle>))| {
-            let ((whose, _), answered) = *one.1;
-            whose == player && answered.is_some()
-        };
-        let theirs = self.preventing.iter().filter(of_player);
-        theirs.map(|(handle, _)| *handle).collect()
-    }
-
-    /// The reservation that keeps commands out may go.
-    fn spare_kept_out(&mut self) {
-        for begun in self.begun.values_mut() {
-            begun.is_kept_out = false;
-        }
-    }
-
-    /// What was known of the medium while this command was under way: it was in, or out.
-    pub(super) fn medium_of(&self, handle: Handle) -> Option<bool> {
-        let begun = self.begun.get(&handle)?;
-        self.medium.since(begun.medium)
     }
 
     /// The unit may have got no more space while this command was under way.
@@ -432,16 +366,6 @@ impl Book {
         }
     }
 
-    /// A number of somebody may have kept the medium in while this command was under way.
-    pub(super) fn was_prevented(&self, handle: Handle) -> bool {
-        self.is_prevented() || self.prevented_until >= handle
-    }
-
-    /// The same now.
-    pub(super) fn is_prevented(&self) -> bool {
-        !self.preventing.is_empty() || self.has_late_prevents
-    }
-
     /// What a player cannot know yet may be answered at last.
     pub(super) fn note_answer(&mut self, handle: Handle) {
         self.overdue.remove(&handle);
@@ -451,27 +375,11 @@ impl Book {
     pub(super) fn answer(
         &mut self,
         handle: Handle,
-        door: (usize, u16),
+        player: usize,
         operation: &Operation,
-        (status, end): (u8, End),
+        end: End,
         data: &[u8],
     ) -> Result<(), Breach> {
-        let is_kept_out = self.begun.get(&handle).is_some_and(|it| it.is_kept_out);
-        if is_kept_out {
-            self.kept_out += u64::from(status == 0x18);
-            if end == End::Good {
-                let detail = format!("{operation:?} of {door:?} in spite of a reservation");
-                return Err(Breach::new("reservations-hold", detail));
-            }
-        }
-        let needs_medium = operation.writes() || matches!(operation, Operation::Read { .. });
-        if end == End::Good && needs_medium && self.medium_of(handle) == Some(false) {
-            let detail = format!("{operation:?} of {door:?} without a medium");
-            return Err(Breach::new("an-ejected-medium-is-left-alone", detail));
-        }
-        if is_change(operation) {
-            self.check_change(door.0, handle, operation, status)?;
-        }
         if end == End::Good {
             let checked = if let Operation::CompareAndWrite { block, old, .. } = operation {
                 let found = crate::ledger::content(*old, *block..*block + 1);
@@ -481,7 +389,7 @@ impl Book {
             };
             checked.map_err(wrong)?;
         }
-        self.end(handle, door, operation, end);
+        self.end(handle, player, operation, end);
         Ok(())
     }
 
@@ -491,13 +399,7 @@ impl Book {
     }
 
     /// A command is over, or nothing of it comes to pass from now on.
-    pub(super) fn end(
-        &mut self,
-        handle: Handle,
-        door: (usize, u16),
-        operation: &Operation,
-        end: End,
-    ) {
+    pub(super) fn end(&mut self, handle: Handle, player: usize, operation: &Operation, end: End) {
         let Some(begun) = self.begun.remove(&handle) else {
             return;
         };
@@ -533,37 +435,10 @@ impl Book {
             );
             self.cache.end(change, new);
         }
-        if let Some(of) = self.preventing.get_mut(&handle) {
-            of.1 = Some(self.last);
-        }
-        for allowed in begun.allows.into_iter().filter(|_| is_good) {
-            self.allow_where(|handle, _, _| handle == allowed);
-        }
-        self.end_change(door.0, handle, operation, end);
+        self.end_change(player, handle, operation, end);
     }
 
     // ---- reservations ------------------------------------------------------------------------
-
-    fn check_change(
-        &self,
-        player: usize,
-        handle: Handle,
-        operation: &Operation,
-        status: u8,
-    ) -> Result<(), Breach> {
-        let change = self.change.as_ref().filter(|one| one.handle == handle);
-        let before = change.and_then(|change| change.before.as_ref());
-        let must_be_good = before.is_some_and(|before| {
-            let is_registered = before.registered.contains(&player);
-            let is_locked = matches!(before.holder, Some((other, LEGACY)) if other != player);
-            (is_registered || matches!(operation, Operation::Register { .. })) && !is_locked
-        });
-        if must_be_good && status == 0x18 {
-            let detail = format!("{operation:?} of player {player} conflicts with {before:?}");
-            return Err(Breach::new("reservations-are-as-they-were-made", detail));
-        }
-        Ok(())
-    }
 
     fn end_change(&mut self, player: usize, handle: Handle, operation: &Operation, end: End) {
         let change = self.change.take_if(|change| change.handle == handle);
@@ -608,67 +483,31 @@ impl Book {
             let before = &mut change.before;
             before.take_if(|before| is_own || before.holder == holder);
         }
-        if self.known.take_if(|known| known.holder == holder).is_some() {
-            self.spare_kept_out();
-        }
+        self.known.take_if(|known| known.holder == holder);
     }
 
     /// All that a session of a player had is over.
     pub(super) fn note_left(&mut self, player: usize) {
         self.overdue.retain(|_, whose| *whose != player);
-        let mut preventing = self.preventing.values();
-        self.has_late_prevents |= preventing.any(|((whose, _), _)| *whose == player);
-        self.allow_where(|_, (whose, _), _| whose == player);
-    }
-
-    /// A PREVENT may have come by what its number leads to now: it does not end with what the number led to.
-    pub(super) fn renew_prevent(&mut self, (handle, now): (Handle, Handle), door: (usize, u16)) {
-        self.preventing.remove(&handle);
-        self.preventing.insert(now, (door, Some(self.last)));
-    }
-
-    /// Nothing is under way.
-    pub(super) fn settle(&mut self) {
-        self.has_late_prevents = false;
-    }
-
-    /// A player does not see the unit by any number that it saw it by before this was sent.
-    pub(super) fn allow_removal_before(&mut self, player: usize, sent: Handle) {
-        self.allow_where(|handle, (whose, _), _| whose == player && handle < sent);
-    }
-
-    fn allow_where(&mut self, is_meant: impl Fn(Handle, (usize, u16), Option<Handle>) -> bool) {
-        if self.is_prevented() {
-            self.prevented_until = self.last;
-        }
-        self.preventing
-            .retain(|handle, (whose, answered)| !is_meant(*handle, *whose, *answered));
     }
 
     /// A reset may come to pass.
-    pub(super) fn begin_reset(&mut self, handle: Handle) -> Change<bool> {
+    pub(super) fn begin_reset(&mut self) -> Change<bool> {
         self.resets += 1;
-        self.last = self.last.max(handle);
         if let Some(change) = &mut self.change {
             change.before = None;
         }
         let is_legacy = |known: &mut Reservations| matches!(known.holder, Some((_, LEGACY)));
-        if self.known.take_if(is_legacy).is_some() {
-            self.spare_kept_out();
-        }
+        self.known.take_if(is_legacy);
         self.cache.begin()
     }
 
-    /// It has come to pass after it was sent, or is not known to have.
-    pub(super) fn end_reset(&mut self, change: Change<bool>, done: Option<Handle>) {
+    /// It has come to pass, or is not known to have.
+    pub(super) fn end_reset(&mut self, change: Change<bool>) {
         self.resets = self.resets.saturating_sub(1);
         // It goes back to what was saved where that is on.
         let stays = change.before == Some(true);
         self.cache.end(change, stays.then_some(true));
-        if let Some(sent) = done {
-            // One that was not answered yet may have come after it.
-            self.allow_where(|_, _, answered| answered.is_some_and(|last| last < sent));
-        }
     }
 
     /// An administrator moves the medium.
@@ -759,8 +598,6 @@ impl Book {
         self.is_cache_ordered = false;
         self.begun.clear();
         self.overdue.clear();
-        self.preventing.clear();
-        self.has_late_prevents = false;
         (self.known, self.change) = (None, None);
         self.medium.forget();
         self.cache.forget();

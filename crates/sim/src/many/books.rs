@@ -27,9 +27,6 @@ pub(super) struct Open {
     pub(super) units: BTreeSet<usize>,
     /// Its number may lead nowhere.
     pub(super) may_miss: bool,
-    /// It may come in by a view that lets it write, or by one that does not.
-    may_write: bool,
-    pub(super) may_be_refused: bool,
     /// It may end without an answer.
     may_vanish: bool,
     /// Nobody will answer it. It may come to pass until the next session of its player begins.
@@ -57,21 +54,6 @@ impl Open {
     }
 }
 
-/// A number of a session.
-#[derive(Debug)]
-pub(super) struct Nexus {
-    pub(super) since: Handle,
-    /// How many unit attentions of each kind it may still report.
-    pub(super) credits: [u32; KINDS],
-    /// When it has reported a reset last.
-    pub(super) reported: Handle,
-    /// Commands from this one on do not end with GOOD before it has reported a reset.
-    pub(super) owes_from: Option<Handle>,
-    /// When it has reported something about reservations last, and from which command on it owes that it was preempted.
-    pub(super) reported_reservations: Handle,
-    pub(super) owes_preempted_from: Option<Handle>,
-}
-
 /// A reset that has no answer yet.
 #[derive(Debug)]
 pub(super) struct Reset {
@@ -91,13 +73,12 @@ pub(super) struct Books {
     /// What was in force before, while a change is under way.
     before: Option<Plan>,
     changed: Handle,
-    /// Players that keep no number of a unit while it is, and the unit.
-    losing: Vec<(usize, usize)>,
     /// Devices that have been away, perhaps since their client has opened them.
     shut: BTreeSet<Door>,
     pub(super) open: BTreeMap<Handle, Open>,
     pub(super) next_handle: Handle,
-    pub(super) nexuses: BTreeMap<Door, Nexus>,
+    /// How many unit attentions of each kind a nexus may still report.
+    pub(super) nexuses: BTreeMap<Door, [u32; KINDS]>,
     /// Players that have a session, or are about to.
     pub(super) present: BTreeSet<usize>,
     /// Those whose login is over.
@@ -125,7 +106,6 @@ impl Books {
             plan,
             before: None,
             changed: 0,
-            losing: Vec::new(),
             shut: BTreeSet::new(),
             open: BTreeMap::new(),
             next_handle: 1,
@@ -335,8 +315,6 @@ impl Books {
             operation,
             units: BTreeSet::new(),
             may_miss: false,
-            may_write: false,
-            may_be_refused: false,
             may_vanish: false,
             is_lost: false,
         };
@@ -365,11 +343,9 @@ impl Books {
             open.may_miss = true;
             return;
         };
-        open.may_write |= !view.read_only;
-        open.may_be_refused |= view.read_only;
         let unit = view.unit.as_usize();
         if open.units.insert(unit) {
-            self.units[unit].begin(handle, open.door, &open.operation);
+            self.units[unit].begin(handle, open.door.0, &open.operation);
         }
     }
 
@@ -453,6 +429,7 @@ impl Books {
         self.outcomes.no_space += u64::from(sense == Some(NO_SPACE));
         self.outcomes.good += u64::from(is_good);
         self.outcomes.failed += u64::from(!is_good);
+        self.outcomes.kept_out += u64::from(status == 0x18);
         let Open {
             door, operation, ..
         } = &open;
@@ -468,16 +445,9 @@ impl Books {
         {
             self.take_attention(*door, kind, &found)?;
         }
-        if is_good && operation.writes() && !open.may_write {
-            let detail = found("in a view that is read-only");
-            return Err(Breach::new("who-may-not-write-does-not", detail));
-        }
-        if is_good && *operation != Operation::Inquiry {
-            self.check_owed(handle, *door, &found)?;
-        }
         let mut units = open.units.iter();
         if let (Some(unit), None) = (units.next(), units.next()) {
-            self.units[*unit].answer(handle, *door, operation, (status, end), data)?;
+            self.units[*unit].answer(handle, door.0, operation, end, data)?;
         } else {
             self.end_moved(handle, &open, end, data)?;
         }
@@ -488,7 +458,6 @@ impl Books {
             && is_good
         {
             self.end_preempted(&open.units, *other);
-            self.owe_preempted(handle, &open);
         }
         Ok(())
     }
@@ -502,7 +471,6 @@ impl Books {
         data: &[u8],
     ) -> Result<(), Breach> {
         self.outcomes.moved += 1;
-        let now = self.new_handle();
         let is_read = matches!(open.operation, Operation::Read { .. });
         let mut can_be = !is_read || end != End::Good;
         for unit in &open.units {
@@ -512,10 +480,7 @@ impl Books {
                 End::Refused => End::Refused,
                 End::Good | End::Uncertain => End::Uncertain,
             };
-            book.end(handle, open.door, &open.operation, end);
-            if open.operation == (Operation::Prevent { on: true }) && end != End::Refused {
-                book.renew_prevent((handle, now), open.door);
-            }
+            book.end(handle, open.door.0, &open.operation, end);
         }
         match can_be {
             true => Ok(()),
@@ -569,14 +534,10 @@ impl Books {
         let Some(open) = self.open.remove(&handle) else {
             return;
         };
-        // It may have taken an attention along.
-        if let Some(nexus) = self.nexuses.get_mut(&open.door) {
-            (nexus.owes_from, nexus.owes_preempted_from) = (None, None);
-        }
         for unit in &open.units {
             let book = &mut self.units[*unit];
             book.note_answer(handle);
-            book.end(handle, open.door, &open.operation, end);
+            book.end(handle, open.door.0, &open.operation, end);
             match end {
                 End::Refused => book.judge.refuse(handle),
                 End::Good | End::Uncertain => book.judge.lose(handle),
@@ -646,7 +607,7 @@ impl Books {
                 false => Event::LogicalUnitReset,
             },
         );
-        let change = self.units[unit].begin_reset(handle);
+        let change = self.units[unit].begin_reset();
         if let Some(reset) = self.resets.get_mut(&handle) {
             reset.units.push((unit, change));
         }
@@ -665,27 +626,13 @@ impl Books {
         };
         let (player, number) = (reset.player, reset.number);
         let is_kept = self.changed < handle;
-        let now = self.new_handle();
         self.outcomes.resets += u64::from(is_done);
         for (unit, change) in reset.units {
             let is_done = is_done && is_kept && self.is_reset_by((player, number), unit);
-            self.units[unit].end_reset(change, is_done.then_some(handle));
+            self.units[unit].end_reset(change);
             match is_done {
                 true => self.units[unit].judge.event_ends(handle, true),
                 false => self.units[unit].judge.gone(handle),
-            }
-            let doors: Vec<Door> = self.nexuses.keys().copied().collect();
-            for door in doors.into_iter().filter(|_| is_done) {
-                let is_nbd = matches!(self.seats[door.0], Seat::Nbd { .. });
-                let is_it = self.unit_of(door) == Some(unit);
-                if let Some(nexus) = self.nexuses.get_mut(&door)
-                    && is_it
-                    && !is_nbd
-                    && nexus.since < handle
-                    && nexus.reported < handle
-                {
-                    nexus.owes_from = Some(now);
-                }
             }
         }
     }
@@ -729,7 +676,6 @@ impl Books {
         }
         let logs_in = |player| self.present.contains(&player) && !self.joined.contains(&player);
         for book in &mut self.units {
-            book.settle();
             book.judge.settle(logs_in);
         }
         self.expected.clear();
@@ -753,7 +699,6 @@ impl Books {
                 self.seat(player);
             }
         }
-        self.losing.clear();
         self.may_end.clear();
         self.cold.clear();
         self.changed = self.new_handle();

@@ -488,6 +488,11 @@ impl Judge {
         }
     }
 
+    /// An initiator keeps the medium in.
+    pub(super) fn note_prevented(&mut self, handle: Handle) {
+        self.on(|unit| unit.event_is_prevented(Tag(handle)));
+    }
+
     /// An administrator has moved the medium, or has not.
     pub(super) fn end_move(&mut self, handle: Handle, is_good: bool) {
         self.has_unsaved_move |= !is_good;

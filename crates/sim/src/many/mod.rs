@@ -13,19 +13,17 @@
 //!   client that was preempted, nor of a command that was answered.
 //! * `one-outcome`: each command of a session that stays is answered once, unless somebody has reset its unit,
 //!   preempted its session or taken its number.
-//! * `reservations-hold`, `reservations-are-as-they-were-made`: who is kept out by a reservation writes nothing, by
-//!   any transport; who has made one has it.
-//! * `an-attention-comes-once`, `a-reset-is-reported-to-each-nexus`, `a-preemption-is-reported`: not more often than
-//!   there was a reason for, and before anything is carried out.
+//! * `an-attention-comes-once`: not more often than there was a reason for.
 //! * `what-is-preempted-is-over`: no write of it is in the store when PREEMPT AND ABORT ends with GOOD.
-//! * `who-may-not-write-does-not`, `an-ejected-medium-is-left-alone`, `a-change-reaches-every-session`.
-//! * `every-status-has-a-reason`, `residuals-and-data-fit`: answers are those that a device server gives. No read fails
+//! * `an-ejected-medium-is-left-alone`, `a-change-reaches-every-session`.
+//! * `every-status-has-a-reason`, `residuals-and-data-fit`: what the reference does not judge of answers. No read fails
 //!   for a part of a composition of which it has no blocks.
 //! * `clients-are-served`: logins with the right password succeed or get no answer; no client is disconnected.
 //! * `a-full-quota-takes-no-more`: once all cores know that a quota is used up, no block gets space that had none.
 //! * `a-held-medium-is-left-alone`: nothing reads or writes it from when the hold is reported until it is released.
 //! * `the-reference-allows-it`: the crate `reference`, which is written from the standards, allows each answer of a
-//!   unit, up to where it cannot follow ([`mod@judge`]).
+//!   unit, up to where it cannot follow ([`mod@judge`]): reservations, unit attentions, media that are out or kept in,
+//!   write protection.
 //! * `who-is-idle-does-nothing`: no request, no letter, no timer that is due at once.
 //! * `nothing-is-left`, `cores-agree`: when all is quiet, and when all sessions are over.
 
@@ -307,7 +305,6 @@ impl World {
             book.crash();
             book.check(&store.disk.content())?;
             self.report.score.add(book.judge.score);
-            self.books.outcomes.kept_out += book.kept_out;
             self.books.outcomes.preempted += book.preempted;
         }
         self.books.check_judges()?;

@@ -7,7 +7,7 @@ pub struct Outcomes {
     pub good: u64,
     /// They ended otherwise.
     pub failed: u64,
-    /// Of those, with RESERVATION CONFLICT where it had to be.
+    /// Of those, with RESERVATION CONFLICT.
     pub kept_out: u64,
     /// PREEMPT AND ABORT that ended with GOOD.
     pub preempted: u64,

@@ -1,4 +1,4 @@
-//! Which answers have a reason.
+//! Which answers have a reason that the reference does not know.
 
 use super::book::{Book, is_saved};
 use super::books::{Books, Open};
@@ -24,21 +24,8 @@ impl Books {
                 let may_be = any(&|book| book.may_be_full(handle));
                 open.operation.writes() && (may_be || open.units.len() > 1)
             }
-            (0x02, Some((7, 0x27, _))) => open.may_be_refused,
-            // There is no cache to switch while an administrator has the unit write through.
-            (0x02, Some((5, 0x26, _)))
-                if matches!(open.operation, Operation::SetWriteCache { .. })
-                    && any(&|book| book.is_cache_ordered) =>
-            {
-                true
-            }
-            // It has come to another unit than was meant.
-            (0x02, Some((5, 0x20 | 0x21 | 0x24 | 0x26, _))) => open.units.len() > 1,
-            (0x02, Some((5, 0x53, 2))) => any(&|book| book.was_prevented(handle)),
-            (0x02, Some((2, 0x3a, _))) => any(&|book| book.medium_of(handle) != Some(true)),
-            (0x02, Some((0x0e, 0x1d, _))) => {
-                matches!(open.operation, Operation::CompareAndWrite { .. })
-            }
+            // The reference judges these.
+            (0x02, Some((5 | 7 | 0x0e, ..))) => true,
             // What it was to save could not be saved.
             (0x02, Some((4, 0x44, 0))) if is_saved(&open.operation) => true,
             (0x02, Some((3 | 4, ..))) => any(&|book| book.may_fail(&open.operation)),

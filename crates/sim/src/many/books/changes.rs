@@ -12,8 +12,6 @@ impl Books {
     /// An administrator changes who sees what.
     pub(in crate::many) fn begin_change(&mut self, plan: Plan) {
         self.before = Some(std::mem::replace(&mut self.plan, plan));
-        let nexuses = self.nexuses.values_mut();
-        nexuses.for_each(|nexus| nexus.owes_preempted_from = None);
         self.changed = self.new_handle();
         for player in self.present.clone() {
             self.credit_change(player);
@@ -31,14 +29,6 @@ impl Books {
             if is_other {
                 self.note_leaving(player);
             }
-        }
-        for player in 0..self.seats.len() {
-            let units = self.units_of(player);
-            let numbers = self.numbers(player).into_iter();
-            let kept = numbers.filter_map(|number| self.unit_of((player, number)));
-            let kept: BTreeSet<usize> = kept.collect();
-            let lost = units.into_iter().filter(|unit| !kept.contains(unit));
-            self.losing.extend(lost.map(|unit| (player, unit)));
         }
         let mut others = BTreeSet::new();
         for player in 0..self.seats.len() {
@@ -114,9 +104,6 @@ impl Books {
         };
         let books = self.units.iter_mut();
         books.for_each(|book| book.judge.end_change(is_joined));
-        for (player, unit) in std::mem::take(&mut self.losing) {
-            self.units[unit].allow_removal_before(player, self.changed);
-        }
         self.changed = self.new_handle();
     }
 }
