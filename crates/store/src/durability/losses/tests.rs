@@ -257,6 +257,26 @@ fn what_no_initiator_knows_is_reported_to_an_administrator_once() {
     assert!(losses.report_to_administrator(4), "it may not have come");
 }
 
+#[test]
+fn a_session_that_begins_is_told_of_a_loss_for_an_hour_and_longer_where_nobody_has_the_report() {
+    let told_after = |seconds, is_logout| {
+        let losses = Losses::default();
+        losses.note_write(named(1, 9), 0);
+        assert!(flush(&losses, named(1, 9), 1));
+        if is_logout {
+            log_out(&losses, 1, 1);
+        }
+        let now = Duration::from_secs(seconds);
+        let later = Party { now, ..named(2, 9) };
+        let mark = losses.begin_flush(later, 1);
+        losses.end_flush(later, mark, 1)
+    };
+    assert!(told_after(0, false) && told_after(0, true));
+    assert!(told_after(3599, true) && !told_after(3600, true));
+    // The first one is still there, and has the report, once two minutes are over.
+    assert!(told_after(119, false) && told_after(3599, false));
+}
+
 /// Each core counts the losses that it has heard of.
 #[test]
 fn a_core_that_has_heard_of_fewer_losses_takes_no_report_from_others() {
