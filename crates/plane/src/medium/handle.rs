@@ -283,32 +283,30 @@ mod tests {
                 let noted = format!("{core}: {what} {}", unit.0);
                 self.log.lock().unwrap().push(noted);
             };
-            match letter {
-                Letter::MoveMedium {
-                    unit,
-                    order,
-                    answer,
-                } => {
-                    assert!(matches!(order, MediumOrder::Hold { .. }), "{order:?}");
-                    note("hold", unit);
-                    let refused = self.refused.as_ref().filter(|(of, _)| *of == unit);
-                    let answered = refused.map_or(Ok(()), |(_, why)| Err(why.clone()));
-                    answer.send(answered).unwrap();
-                }
-                Letter::ReleaseMedium { hold, answer } => {
-                    note("release", hold.0);
-                    // Nobody need wait for it.
-                    let _sent = answer.send(!self.has_fallen);
-                }
-                Letter::Exchange { exchange, report } => {
-                    note("exchange", exchange.unit);
-                    let source = std::io::Error::other("no descriptor");
-                    let name = exchange.name.clone();
-                    let failed = Err(AddUnitError::Store { name, source });
-                    let is_failing = self.failing == Some(core);
-                    drop(report.send(if is_failing { failed } else { Ok(()) }));
-                }
-                other => panic!("{other:?}"),
+            if let Letter::MoveMedium {
+                unit,
+                order,
+                answer,
+            } = letter
+            {
+                assert!(matches!(order, MediumOrder::Hold { .. }), "{order:?}");
+                note("hold", unit);
+                let refused = self.refused.as_ref().filter(|(of, _)| *of == unit);
+                let answered = refused.map_or(Ok(()), |(_, why)| Err(why.clone()));
+                answer.send(answered).unwrap();
+            } else if let Letter::ReleaseMedium { hold, answer } = letter {
+                note("release", hold.0);
+                // Nobody need wait for it.
+                let _sent = answer.send(!self.has_fallen);
+            } else if let Letter::Exchange { exchange, report } = letter {
+                note("exchange", exchange.unit);
+                let source = std::io::Error::other("no descriptor");
+                let name = exchange.name.clone();
+                let failed = Err(AddUnitError::Store { name, source });
+                let is_failing = self.failing == Some(core);
+                drop(report.send(if is_failing { failed } else { Ok(()) }));
+            } else {
+                panic!("{letter:?}");
             }
         }
 

@@ -100,10 +100,12 @@ mod tests {
         let subject = |number| Subject::Session(SessionId(number));
         let log = Mutex::new(Vec::new());
         let answer = |core, letter| {
-            let (what, trace) = match letter {
-                Letter::StartTrace { trace, .. } => ("start", trace),
-                Letter::StopTrace { trace, .. } => ("stop", trace),
-                other => panic!("{other:?}"),
+            let (what, trace) = if let Letter::StartTrace { trace, .. } = letter {
+                ("start", trace)
+            } else if let Letter::StopTrace { trace, .. } = letter {
+                ("stop", trace)
+            } else {
+                panic!("{letter:?}");
             };
             if core == 1 {
                 log.lock().unwrap().push((what, trace.limits.data_bytes));

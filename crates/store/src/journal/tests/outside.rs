@@ -203,24 +203,24 @@ impl Bench {
     }
 
     fn parts(&mut self) -> Vec<(PartTag, Order)> {
-        let part = |order| match order {
-            Order::Ring { part, .. } | Order::Helper { part, .. } => (part, order),
-            other => panic!("{other:?}"),
+        let part = |order| {
+            let (Order::Ring { part, .. } | Order::Helper { part, .. }) = order else {
+                panic!("{order:?}");
+            };
+            (part, order)
         };
         self.orders().into_iter().map(part).collect()
     }
 
     fn end(&mut self, (part, order): (PartTag, Order)) {
         let outlet = &mut self.outlet;
-        match order {
-            Order::Ring { operation, .. } => {
-                self.store.handle_ring_result(part, operation, 0, outlet);
-            }
-            Order::Helper { operation, .. } => {
-                let result = (operation.work)();
-                self.store.handle_helper_result(part, result, outlet);
-            }
-            other => panic!("{other:?}"),
+        if let Order::Ring { operation, .. } = order {
+            self.store.handle_ring_result(part, operation, 0, outlet);
+        } else if let Order::Helper { operation, .. } = order {
+            let result = (operation.work)();
+            self.store.handle_helper_result(part, result, outlet);
+        } else {
+            panic!("{order:?}");
         }
     }
 }
@@ -287,13 +287,13 @@ fn a_read_is_cancelled_with_all_its_parts_and_no_others() {
     let [ring, help] = [parts[0].0, parts[1].0];
     bench.store.cancel(IoTag(1), &mut bench.outlet);
     assert_eq!(bench.told(), ["store: cancel"]);
-    let mut cancelled = Vec::new();
-    for order in bench.orders() {
-        match order {
-            Order::CancelPart(part) => cancelled.push(part),
-            other => panic!("{other:?}"),
-        }
-    }
+    let cancelled = bench.orders().into_iter().map(|order| {
+        let Order::CancelPart(part) = order else {
+            panic!("{order:?}");
+        };
+        part
+    });
+    let mut cancelled: Vec<PartTag> = cancelled.collect();
     assert_eq!(cancelled[0], help, "the one alone");
     cancelled.remove(0);
     cancelled.sort_by_key(|part| part.number != ring.number);
