@@ -666,3 +666,61 @@ fn image_format(file: &OwnedFd) -> io::Result<Option<&'static str>> {
     });
     Ok(found.map(|(_, _, name)| *name))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_system_refuses_has_a_failure_and_remedy_of_its_own() {
+        let of = |action, errno: Errno| system(action)(errno.into());
+        for errno in [Errno::MFILE, Errno::NFILE] {
+            assert!(matches!(of(CREATE, errno), OpenFailure::TooManyFiles));
+        }
+        let no_space = of(RESERVE, Errno::NOSPC);
+        assert!(matches!(no_space, OpenFailure::NoSpace), "{no_space}");
+        let no_directory = of(CREATE, Errno::NOENT);
+        assert!(matches!(no_directory, OpenFailure::NoDirectory));
+        for (action, errno) in [(CREATE, Errno::NOSPC), (RESERVE, Errno::NOENT)] {
+            assert!(matches!(of(action, errno), OpenFailure::System { .. }));
+        }
+        let too_large = of(RESERVE, Errno::FBIG);
+        assert!(matches!(too_large, OpenFailure::TooLarge), "{too_large}");
+        let read_only = [of(CREATE, Errno::ROFS), not_opened(Errno::ROFS)];
+        assert!(matches!(
+            read_only,
+            [
+                OpenFailure::ReadOnlyFileSystem,
+                OpenFailure::ReadOnlyFileSystem
+            ]
+        ));
+        assert!(matches!(
+            not_opened(Errno::BUSY),
+            OpenFailure::InUseByKernel
+        ));
+        assert!(matches!(
+            [denied(true), denied(false)],
+            [OpenFailure::DeniedToRoot, OpenFailure::Denied]
+        ));
+    }
+
+    #[test]
+    fn a_disk_has_whole_blocks_and_at_least_one() {
+        for (size, block, is_good) in [
+            (0, 512, false),
+            (511, 512, false),
+            (512, 512, true),
+            (513, 512, false),
+            (4608, 512, true),
+            (4608, 4096, false),
+            (8192, 4096, true),
+        ] {
+            assert_eq!(
+                check_size(size, block).is_ok(),
+                is_good,
+                "{size} of {block}"
+            );
+        }
+        assert!(matches!(check_size(0, 512), Err(OpenFailure::Empty)));
+    }
+}

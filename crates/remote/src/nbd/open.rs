@@ -249,3 +249,35 @@ fn broken_off(error: io::Error) -> NbdFailure {
         Err(error) => NbdFailure::BrokenOff(error),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn a_server_that_does_not_answer_in_time_is_silent() {
+        let (near, _far) = UnixStream::pair().unwrap();
+        let stream = Timed {
+            stream: Stream::Unix(near),
+            until: Instant::now(),
+        };
+        let found = shake_hands(stream, Handshake::new("").unwrap(), None);
+        assert!(matches!(found, Err(NbdFailure::Silent)), "{found:?}");
+    }
+
+    #[test]
+    fn what_ends_a_handshake_is_silence_or_tls_or_the_connection() {
+        let of_kind = |kind: io::ErrorKind| broken_off(kind.into());
+        for kind in [io::ErrorKind::WouldBlock, io::ErrorKind::TimedOut] {
+            assert!(matches!(of_kind(kind), NbdFailure::Silent), "{kind}");
+        }
+        for kind in [io::ErrorKind::UnexpectedEof, io::ErrorKind::ConnectionReset] {
+            assert!(matches!(of_kind(kind), NbdFailure::BrokenOff(_)), "{kind}");
+        }
+        let error = rustls::Error::DecryptError;
+        let of_tls = broken_off(io::Error::new(io::ErrorKind::InvalidData, error));
+        assert!(matches!(of_tls, NbdFailure::Tls(_)), "{of_tls}");
+    }
+}
