@@ -55,7 +55,7 @@ pub struct AdoptArgs {
     #[command(flatten)]
     which: StateArgs,
 
-    /// The LUNs, by id; one whose id is not known, by its NAA.
+    /// The LUNs, by id; one that has naa in the configuration, by that NAA.
     #[arg(required_unless_present = "all")]
     ids: Vec<String>,
 
@@ -203,7 +203,7 @@ fn adopt(state: &State, ids: Option<&Vec<String>>) -> anyhow::Result<()> {
     let directory = state.directory().display();
     anyhow::ensure!(
         unknown.is_empty(),
-        "lun {}: {directory} has no such lun; check the name",
+        "lun {}: {directory} has no such lun; check the name, or give the NAA if the configuration sets one",
         unknown.join(", ")
     );
     Ok(())

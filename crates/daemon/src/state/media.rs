@@ -137,10 +137,12 @@ impl State {
                 .iter()
                 .find(is_its)
                 .and_then(|record| record.id.clone());
-            let id = id.unwrap_or_else(|| name.to_owned());
-            if !wanted(&id) {
+            // A unit with an NAA in the configuration is in a directory that the ledger may not know.
+            let called = [id.as_deref(), Some(name)];
+            let Some(id) = called.into_iter().flatten().find(|word| wanted(word)) else {
                 continue;
-            }
+            };
+            let id = id.to_owned();
             match UnitState::lock(&directory).map_err(unusable)? {
                 Some(state) => {
                     state.forget_media().map_err(unusable)?;
