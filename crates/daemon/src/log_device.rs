@@ -66,7 +66,9 @@ pub(super) fn attach(
         Ok(device) => device,
         // A device that is not there, or a file that was there.
         Err(error) if is_known && is_missing(&error.reason) => {
-            return Ok(held(unit, opened, &format!("its log is lost: {error}")));
+            let at = &log.store.at;
+            let why = format!("its log {at} is lost; put it back, or mount its file system");
+            return Ok(held(unit, opened, &why));
         }
         Err(source) => {
             let place = log.place.clone();

@@ -11,6 +11,7 @@ use super::State;
 use super::ledger::{Ledger, Record};
 use super::log::LOG;
 use super::unit::{MEDIUM, SAVED, UnitState, name_of, unframe};
+use crate::StartError;
 
 /// A file that is not what Tarn wrote.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -72,7 +73,10 @@ impl Kind {
             Found::Damaged(damage) => Some(damage.to_string()),
             Found::Whole(text) if self == Self::Ledger => {
                 let parsed = Ledger::parse(&text, path);
-                parsed.err().map(|error| crate::error::chain(&error))
+                parsed.err().map(|error| match error {
+                    StartError::StateForeign { problem, .. } => problem,
+                    error => crate::error::chain(&error),
+                })
             }
             Found::Whole(_) if matches!(self, Self::Decided { .. }) => None,
             Found::Whole(text) => {
