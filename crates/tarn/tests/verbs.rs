@@ -1,10 +1,12 @@
-//! The verbs against a daemon that serves: the commands of `verbs.txt`, one after the other, and what each prints.
-//! `BLESS=1` writes the answers anew; read the difference before it is committed.
+//! The verbs against a daemon that serves: the commands of `verbs.txt`, one after the other, and what each prints;
+//! those of `pair.txt` against two, of which one serves disks of the other. `BLESS=1` writes the answers anew; read the
+//! difference before it is committed.
 #![expect(
     clippy::unwrap_used,
     reason = "helpers of tests, outside of #[test] functions"
 )]
 
+use std::cell::{LazyCell, RefCell};
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -48,17 +50,74 @@ sessions_max = 100
 socket = "tarn.sock"
 "#;
 
+/// One that serves disks of the other, whose portal is `{near}`.
+const FAR: &str = r#"[[lun]]
+id = "far"
+store = "iscsi://{near}/iqn.2026-11.example:san/0"
+serial = "F1"
+naa = "300000000000000f"
+
+[[lun]]
+id = "proved"
+store = "iscsi://{near}/iqn.2026-11.example:chap/0?user=alice&password_file={dir}/secret"
+serial = "F2"
+naa = "300000000000001f"
+
+[[target]]
+name = "iqn.2026-11.example:far"
+portals = ["127.0.0.1:0"]
+luns = [{ lun = 0, id = "proved" }]
+
+[confine]
+roots = ["{dir}"]
+
+[server]
+state = "state"
+cores = 1
+
+[limits]
+pool_per_core_bytes = "16M"
+sessions_max = 100
+
+[admin]
+socket = "tarn.sock"
+listen = ["127.0.0.1:0"]
+"#;
+
+/// What begins a line whose value is another one in each run.
+const CHANGING: [&str; 3] = ["process  ", "tsih  ", "up  "];
+
+/// Of tgt.
+const TGT: &str = "<target iqn.2026-11.example:tgt>
+    <backing-store {dir}/b.iso>
+        lun 1
+    </backing-store>
+    <backing-store /srv/tape>
+        device-type tape
+        lun 2
+    </backing-store>
+    incominguser alice correct-horse-1
+    initiator-address 192.0.2.0/24
+</target>
+";
+
 struct Daemon {
     scratch: Scratch,
-    child: Child,
+    child: RefCell<Option<Child>>,
+    /// The portal of the other daemon.
+    near: String,
 }
 
 impl Daemon {
-    fn new() -> Self {
+    fn new(config: &str, near: String) -> Self {
         let scratch = Scratch::new();
-        let place = |text: &str| text.replace("{dir}", &scratch.path().display().to_string());
+        let directory = scratch.path().display().to_string();
         for (name, text) in [
-            ("tarn.toml", place(CONFIG)),
+            (
+                "tarn.toml",
+                config.replace("{dir}", &directory).replace("{near}", &near),
+            ),
+            ("tgt.conf", TGT.replace("{dir}", &directory)),
             ("secret", "correct horse battery\n".to_owned()),
             ("other.secret", "another horse battery\n".to_owned()),
             ("a.iso", "a".repeat(100 * 2048)),
@@ -68,24 +127,61 @@ impl Daemon {
             fs::write(&path, text).unwrap();
             fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
         }
-        let mut child = tarn(&scratch)
+        let daemon = Self {
+            scratch,
+            child: RefCell::default(),
+            near,
+        };
+        daemon.start();
+        daemon
+    }
+
+    fn start(&self) {
+        let mut child = tarn(&self.scratch)
             .args(["serve", "--config", "tarn.toml", "--log", "error"])
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        // It is printed when everything answers.
+        // The addresses of a target are printed when everything answers.
         lines.next().unwrap().unwrap();
-        Self { scratch, child }
+        self.child.replace(Some(child));
     }
 
-    /// What a command line prints, and its exit code where that is not 0. What stands behind `<<<` is its input.
+    fn stop(&self) {
+        if let Some(mut child) = self.child.take() {
+            kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+            let status = child.wait().unwrap();
+            assert!(std::thread::panicking() || status.success(), "{status}");
+        }
+    }
+
+    /// What is no command of Tarn's, behind an exclamation mark: to start and to stop it, to copy and to remove files.
+    fn aside(&self, line: &str) {
+        let path = |name| self.scratch.path().join(name);
+        match line.split(' ').collect::<Vec<_>>()[..] {
+            ["start"] => self.start(),
+            ["stop"] => self.stop(),
+            ["copy", from, to] => assert!(fs::copy(path(from), path(to)).is_ok(), "{line}"),
+            ["remove", name] => fs::remove_file(path(name)).unwrap(),
+            _ => panic!("{line}"),
+        }
+    }
+
+    /// What a command line prints, and its exit code where that is not 0. What stands behind `<<<` is its input. A dot
+    /// in the middle of the line stands for a blank within a word.
     fn run(&self, line: &str) -> String {
+        if let Some(line) = line.strip_prefix('!') {
+            self.aside(line);
+            return String::new();
+        }
         let directory = self.scratch.path().display().to_string();
-        let line = line.replace("{dir}", &directory);
+        let line = line
+            .replace("{dir}", &directory)
+            .replace("{near}", &self.near);
         let (line, input) = line.split_once(" <<< ").unwrap_or((&line, ""));
         let mut child = tarn(&self.scratch)
-            .args(line.split(' '))
+            .args(line.split(' ').map(|word| word.replace('·', " ")))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -125,9 +221,7 @@ fn squeezed(text: &str) -> String {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
-        let status = self.child.wait().unwrap();
-        assert!(std::thread::panicking() || status.success(), "{status}");
+        self.stop();
     }
 }
 
@@ -152,6 +246,15 @@ fn tarn(scratch: &Scratch) -> Command {
 fn lasting(text: &str) -> String {
     let mut lasting = String::new();
     for line in text.split_inclusive('\n') {
+        if let Some(name) = CHANGING.iter().find(|name| line.starts_with(**name)) {
+            lasting += &format!("{name}CHANGES\n");
+            continue;
+        }
+        let rated = line.strip_suffix(" in the last second\n");
+        if let Some((who, _)) = rated.and_then(|line| line.rsplit_once(": ")) {
+            lasting += &format!("{who}: I/Os in the last second\n");
+            continue;
+        }
         let mut word = String::new();
         for letter in line.chars() {
             if letter.is_ascii_alphanumeric() || ":.-_+".contains(letter) {
@@ -168,6 +271,9 @@ fn lasting(text: &str) -> String {
 }
 
 fn lasting_word(word: &str) -> String {
+    if let Some(word) = word.strip_suffix(':') {
+        return lasting_word(word) + ":";
+    }
     let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let digits = word.bytes().filter(u8::is_ascii_digit).count();
     if let Some((address, port)) = word.rsplit_once(':').filter(|(_, port)| port.len() == 5)
@@ -178,7 +284,9 @@ fn lasting_word(word: &str) -> String {
     let is_date = word.len() == 10 && word.starts_with("20") && digits == 8;
     let is_time = word.len() == 9 && word.ends_with('Z') && digits == 6;
     let drawn = word.strip_suffix(".secret").unwrap_or(word);
-    let is_drawn = drawn.len() >= 15 && drawn.bytes().all(|byte| byte.is_ascii_hexdigit());
+    // The first is an ISID.
+    let is_drawn = (drawn.len() == 12 || drawn.len() >= 15)
+        && drawn.bytes().all(|byte| byte.is_ascii_hexdigit());
     match word {
         _ if is_date => "DATE".to_owned(),
         _ if is_time => "TIME".to_owned(),
@@ -191,7 +299,7 @@ fn lasting_word(word: &str) -> String {
 /// The machine may have findings of its own, so the text is compared with what the same daemon gives as JSON.
 #[test]
 fn doctor_says_all_is_well_only_where_nothing_is_found() {
-    let daemon = Daemon::new();
+    let daemon = Daemon::new(CONFIG, String::new());
     let check = |is_bad_for_certain: bool| {
         let (json, text) = (daemon.run("doctor --json"), daemon.run("doctor"));
         let found = json.matches("\"severity\"").count();
@@ -206,6 +314,34 @@ fn doctor_says_all_is_well_only_where_nothing_is_found() {
         assert_eq!(asked.ends_with("[exit 10]\n"), is_bad, "{asked}");
     };
     check(false);
+    let status = daemon.run("status");
+    let fields: Vec<_> = status
+        .lines()
+        .map_while(|line| line.split_once("  "))
+        .collect();
+    let value = |name| {
+        fields
+            .iter()
+            .find(|(one, _)| *one == name)
+            .unwrap()
+            .1
+            .trim()
+    };
+    for (name, expected) in [
+        ("revision", "1"),
+        ("cores", "1"),
+        ("luns", "2"),
+        ("targets", "1"),
+        ("sessions", "0"),
+        ("pending", "nothing"),
+    ] {
+        assert_eq!(value(name), expected, "{name}: {status}");
+    }
+    let remedies = status.lines().filter(|line| line.starts_with("    "));
+    match remedies.count() {
+        0 => assert_eq!(value("findings"), "none"),
+        count => assert_eq!(value("findings"), format!("{count}, the worst first:")),
+    }
     // A disc with a rest behind its last block.
     let disc = daemon.scratch.path().join("disc.iso");
     fs::write(disc, [0; 2048 * 100 + 1]).unwrap();
@@ -215,13 +351,30 @@ fn doctor_says_all_is_well_only_where_nothing_is_found() {
 
 #[test]
 fn verbs_print_what_is_written() {
-    let path = format!("{}/tests/verbs.txt", env!("CARGO_MANIFEST_DIR"));
+    let daemon = Daemon::new(CONFIG, String::new());
+    compare("verbs.txt", |command| daemon.run(command));
+}
+
+#[test]
+fn verbs_of_two_daemons_print_what_is_written() {
+    let near = Daemon::new(CONFIG, String::new());
+    let portals = near.run("portal list");
+    let portal = portals.split_whitespace().nth(7).unwrap().to_owned();
+    // It is started when the other one has all that it wants.
+    let far = LazyCell::new(|| Daemon::new(FAR, portal));
+    compare("pair.txt", |command| match command.strip_prefix("far ") {
+        Some(command) => far.run(command),
+        None => near.run(command),
+    });
+}
+
+fn compare(name: &str, mut answer: impl FnMut(&str) -> String) {
+    let path = format!("{}/tests/{name}", env!("CARGO_MANIFEST_DIR"));
     let written = fs::read_to_string(&path).unwrap();
-    let daemon = Daemon::new();
     let mut text = String::new();
     for line in written.lines() {
         if let Some(command) = line.strip_prefix("$ ") {
-            let _infallible = write!(text, "$ {command}\n{}", lasting(&daemon.run(command)));
+            let _infallible = write!(text, "$ {command}\n{}", lasting(&answer(command)));
         } else if line.starts_with("## ") {
             let _infallible = writeln!(text, "{line}");
         }
@@ -233,12 +386,7 @@ fn verbs_print_what_is_written() {
     let mut command = "";
     for (line, (found, expected)) in text.lines().zip(written.lines()).enumerate() {
         command = found.strip_prefix("$ ").unwrap_or(command);
-        assert_eq!(
-            found,
-            expected,
-            "line {} of verbs.txt, of {command}",
-            line + 1
-        );
+        assert_eq!(found, expected, "line {} of {name}, of {command}", line + 1);
     }
     assert_eq!(text.len(), written.len());
 }
