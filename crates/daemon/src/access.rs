@@ -456,3 +456,183 @@ fn luns_of_iscsi(
     };
     connections.iter().all(has_all).then_some(luns)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::net::IpAddr;
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::path::Path;
+
+    use iscsi::negotiate;
+
+    use super::*;
+    use crate::scratch::Scratch;
+
+    const TEXT: &str = r#"
+[server]
+discovery_auth = ["alice", "bob"]
+
+[limits]
+header_digest = "require"
+data_digest = "refuse"
+
+[[user]]
+name = "alice"
+secret_file = "{dir}/alice"
+initiators = ["iqn.2026-11.example:a*"]
+
+[[user]]
+name = "bob"
+secret_file = "{dir}/bob"
+
+[[lun]]
+id = "one"
+store = "mem:1M"
+
+[[lun]]
+id = "two"
+store = "mem:1M"
+
+[[group]]
+id = "of-bob"
+initiators = ["user:bob"]
+
+[[target]]
+name = "iqn.2026-11.example:proved"
+portals = [{ bind = "127.0.0.1:3260", group = 7 }]
+auth = ["alice", "bob"]
+chap_algorithms = ["sha1", "sha3-256", "md5", "sha256"]
+luns = [{ lun = 0, id = "one" }, { lun = 3, id = "two", groups = ["of-bob"], readonly = true }]
+
+[[target]]
+name = "iqn.2026-11.example:open"
+portals = ["127.0.0.1:3260"]
+luns = [{ lun = 0, id = "one" }, { lun = 1, id = "two" }]
+"#;
+
+    fn policy() -> ModelPolicy {
+        let scratch = Scratch::new();
+        for name in ["alice", "bob"] {
+            let path = scratch.path().join(name);
+            fs::write(&path, format!("correct horse of {name}\n")).unwrap();
+            fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+        }
+        let text = TEXT.replace("{dir}", &scratch.path().display().to_string());
+        let model = Model::from_toml(&text, Path::new("tarn.toml")).unwrap();
+        let secrets = Secrets::read(&model, rustix::process::getuid().as_raw()).unwrap();
+        let bound = vec!["127.0.0.1:3260".parse().unwrap()];
+        ModelPolicy::new(Rules {
+            model: Arc::new(model),
+            secrets: &secrets,
+            units: vec![UnitIndex(10), UnitIndex(20)],
+            targets: vec![TargetIndex(1), TargetIndex(2)],
+            bound: vec![bound, Vec::new()],
+            tls: Vec::new(),
+        })
+    }
+
+    fn asker<'a>(name: &'a str, user: Option<&'a str>) -> Asker<'a> {
+        Asker {
+            initiator_name: name,
+            address: IpAddr::from([127, 0, 0, 1]),
+            portal: "127.0.0.1:3260".parse().unwrap(),
+            user,
+        }
+    }
+
+    const A: &str = "iqn.2026-11.example:a1";
+    const B: &str = "iqn.2026-11.example:b1";
+
+    #[test]
+    fn only_the_secrets_of_users_that_may_have_the_name_are_accepted() {
+        let policy = policy();
+        let given = [
+            ChapAlgorithm::Sha1,
+            ChapAlgorithm::Sha3_256,
+            ChapAlgorithm::Md5,
+            ChapAlgorithm::Sha256,
+        ];
+        let usual = [
+            ChapAlgorithm::Sha3_256,
+            ChapAlgorithm::Sha256,
+            ChapAlgorithm::Sha1,
+            ChapAlgorithm::Md5,
+        ];
+        let target = Some("iqn.2026-11.example:proved");
+        for (name, target, expected, users) in [
+            (A, None, usual, &["alice", "bob"][..]),
+            (B, None, usual, &["bob"]),
+            (A, target, given, &["alice", "bob"]),
+            (B, target, given, &["bob"]),
+        ] {
+            let found = policy.authorize(&asker(name, None), target).ok().unwrap();
+            assert_eq!(found.target, target.map(|_| TargetIndex(1)));
+            let tag = if target.is_some() { 7 } else { 0 };
+            assert_eq!(found.policy.portal_group_tag, tag);
+            let preferences = found.policy.preferences;
+            assert_eq!(preferences.header_digest, negotiate::DigestPolicy::Required);
+            assert_eq!(preferences.data_digest, negotiate::DigestPolicy::Never);
+            let segment = preferences.max_recv_data_segment_length_bytes;
+            assert_eq!(segment <= DISCOVERY_SEGMENT_MAX_BYTES, target.is_none());
+            let TargetAuth::Chap {
+                is_required,
+                algorithms,
+                accounts,
+            } = found.policy.auth
+            else {
+                panic!("{name} at {target:?} needs no CHAP");
+            };
+            assert!(is_required);
+            assert_eq!(algorithms, expected);
+            let names = accounts.iter().map(|one| one.initiator.name.as_str());
+            assert_eq!(names.collect::<Vec<_>>(), users, "{name} at {target:?}");
+        }
+    }
+
+    #[test]
+    fn discovery_is_for_users_under_names_that_they_may_have() {
+        let policy = policy();
+        for (name, user, expected) in [
+            (A, Some("alice"), true),
+            (B, Some("alice"), false),
+            (B, Some("bob"), true),
+            (A, None, false),
+            (A, Some("carol"), false),
+        ] {
+            let found = policy.may_discover(&asker(name, user));
+            assert_eq!(found, expected, "{name} as {user:?}");
+        }
+        // One that is bound nowhere has no address to be shown.
+        let found = policy.targets(&asker(A, Some("alice")), None);
+        let found: Vec<_> = found.iter().map(|one| one.name.as_str()).collect();
+        assert_eq!(found, ["iqn.2026-11.example:proved"]);
+    }
+
+    #[test]
+    fn a_session_sees_what_is_for_its_user() {
+        let mut policy = policy();
+        let luns = |policy: &ModelPolicy, name, user| {
+            let luns = policy.luns(&asker(name, user), TargetIndex(1));
+            luns.map(|luns| {
+                let all = luns.into_iter();
+                all.map(|one| (one.lun, one.unit.0, one.read_only))
+                    .collect::<Vec<_>>()
+            })
+        };
+        let alice = luns(&policy, A, Some("alice")).ok().unwrap();
+        assert_eq!(alice, [(0, 10, false)]);
+        let bob = luns(&policy, B, Some("bob")).ok().unwrap();
+        assert_eq!(bob, [(0, 10, false), (3, 20, true)]);
+        // What names a user may have is for nobody else.
+        for user in [None, Some("bob")] {
+            let denied = luns(&policy, A, user).err();
+            assert_eq!(denied, Some(LoginStatus::AuthorizationFailure), "{user:?}");
+        }
+        let absent = policy.luns(&asker(A, None), TargetIndex(3)).err();
+        assert_eq!(absent, Some(LoginStatus::NotFound));
+        policy.units[1] = WITHHELD;
+        let bob = luns(&policy, B, Some("bob")).ok().unwrap();
+        assert_eq!(bob, [(0, 10, false)]);
+    }
+}
