@@ -288,7 +288,11 @@ pub(super) fn of_trouble(trouble: &Trouble) -> Event {
     if *is_of_unit {
         return of_unit(*severity, code, message, subject);
     }
-    event(*severity, code, format!("{subject}: {message}"))
+    let message = match subject.is_empty() {
+        true => message.clone(),
+        false => format!("{subject}: {message}"),
+    };
+    event(*severity, code, message)
 }
 
 /// A unit that has lost blocks has lost data.
@@ -515,6 +519,9 @@ fn of_save(error: &SaveError) -> (&'static str, String) {
         }
     }
 }
+
+#[cfg(test)]
+mod said;
 
 #[cfg(test)]
 mod tests {
