@@ -73,9 +73,12 @@ impl Kind {
             Found::Damaged(damage) => Some(damage.to_string()),
             Found::Whole(text) if self == Self::Ledger => {
                 let parsed = Ledger::parse(&text, path);
-                parsed.err().map(|error| match error {
-                    StartError::StateForeign { problem, .. } => problem,
-                    error => crate::error::chain(&error),
+                parsed.err().map(|error| {
+                    if let StartError::StateForeign { problem, .. } = error {
+                        problem
+                    } else {
+                        crate::error::chain(&error)
+                    }
                 })
             }
             Found::Whole(_) if matches!(self, Self::Decided { .. }) => None,
