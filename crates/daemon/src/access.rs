@@ -591,6 +591,14 @@ luns = [{ lun = 0, id = "one" }, { lun = 1, id = "two" }]
     }
 
     #[test]
+    fn a_digest_that_is_allowed_is_not_asked_for() {
+        use DigestPolicy::{Allow, Refuse, Require};
+        use negotiate::DigestPolicy::{Allowed, Never, Required};
+        let policies = [Allow, Require, Refuse].map(digest);
+        assert_eq!(policies, [Allowed, Required, Never]);
+    }
+
+    #[test]
     fn discovery_is_for_users_under_names_that_they_may_have() {
         let policy = policy();
         for (name, user, expected) in [

@@ -209,6 +209,33 @@ fn logins(counts: &plane::LoginCounts) -> Logins {
 mod tests {
     use api::stats::LATENCY_BOUNDS_US;
 
+    use super::*;
+
+    #[test]
+    fn what_cores_have_counted_is_added_and_of_nothing_there_are_no_buckets() {
+        let (mut sum, latency) = (Operations::default(), [0; plane::LATENCY_BUCKETS]);
+        let mut counts = KindCounts {
+            count: 0,
+            bytes: 4096,
+            errors: 1,
+            latency_us: 700,
+            latency,
+        };
+        add(&mut sum, &counts);
+        assert_eq!((sum.count, sum.latency.len()), (0, 0));
+        counts.count = 3;
+        (counts.latency[0], counts.latency[5]) = (1, 2);
+        add(&mut sum, &counts);
+        add(&mut sum, &counts);
+        assert_eq!(
+            (sum.count, sum.bytes, sum.errors, sum.latency_us),
+            (6, 8192, 2, 1400)
+        );
+        assert_eq!(sum.latency.len(), plane::LATENCY_BUCKETS);
+        assert_eq!((sum.latency[0], sum.latency[5]), (2, 4));
+        assert_eq!(sum.latency.iter().sum::<u64>(), 6);
+    }
+
     #[test]
     fn buckets_are_those_of_the_api() {
         assert_eq!(plane::LATENCY_BUCKETS, LATENCY_BOUNDS_US.len() + 1);

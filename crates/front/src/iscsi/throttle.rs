@@ -183,6 +183,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn only_the_first_bytes_of_a_name_are_kept() {
+        let mut limiter = GuessLimiter::default();
+        // The last of the 64 bytes would be half of a letter.
+        let name = "a".repeat(USER_BYTES_MAX - 1) + "\u{e9}";
+        for end in ["", "x", "y"] {
+            limiter.note(ip("192.0.2.1"), &format!("{name}{end}"), Duration::ZERO);
+        }
+        let kept: Vec<_> = limiter.pairs.keys().map(|(_, user)| user.len()).collect();
+        assert_eq!(kept, [USER_BYTES_MAX - 1]);
+    }
+
+    #[test]
     fn wrong_proofs_wait_longer_and_longer_each_pair_for_itself() {
         let mut limiter = GuessLimiter::default();
         let start = Duration::from_secs(1000);
