@@ -50,23 +50,17 @@ sessions_max = 100
 socket = "tarn.sock"
 "#;
 
-/// One that serves disks of the other, whose portal is `{near}`.
+/// One that serves a disk of the other, whose portal is `{near}`, and later another one: sessions have numbers.
 const FAR: &str = r#"[[lun]]
 id = "far"
 store = "iscsi://{near}/iqn.2026-11.example:san/0"
 serial = "F1"
 naa = "300000000000000f"
 
-[[lun]]
-id = "proved"
-store = "iscsi://{near}/iqn.2026-11.example:chap/0?user=alice&password_file={dir}/secret"
-serial = "F2"
-naa = "300000000000001f"
-
 [[target]]
 name = "iqn.2026-11.example:far"
 portals = ["127.0.0.1:0"]
-luns = [{ lun = 0, id = "proved" }]
+luns = []
 
 [confine]
 roots = ["{dir}"]
