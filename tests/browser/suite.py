@@ -81,13 +81,14 @@ def node(script, *arguments, limit_s):
 
 @contextlib.contextmanager
 def load(tarn):
-    """An initiator at work; when its session is ended, the next one comes. It reads a hundred times a second: enough for figures
-    that move, and the processors are left to the browser, and to compilers beside it."""
+    """An initiator at work; when its session ends, it logs in again. A hundred reads a second are enough for figures that move,
+    and leave the processors to the browser and to compilers beside it."""
     stop = threading.Event()
 
     def work():
         while not stop.is_set():
-            with contextlib.suppress(OSError, iscsi.Closed, iscsi.LoginError), iscsi.Session(tarn.port, IQN) as session:
+            with contextlib.suppress(OSError, iscsi.Closed, iscsi.Timeout, iscsi.LoginError), \
+                    iscsi.Session(tarn.port, IQN) as session:
                 session.clear_unit_attentions()
                 while not stop.wait(0.01):
                     session.command(scsi.read10(0, 8), read=4096)

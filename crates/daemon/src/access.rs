@@ -632,7 +632,7 @@ luns = [{ lun = 0, id = "one" }, { lun = 1, id = "two" }]
         assert_eq!(alice, [(0, 10, false)]);
         let bob = luns(&policy, B, Some("bob")).ok().unwrap();
         assert_eq!(bob, [(0, 10, false), (3, 20, true)]);
-        // What names a user may have is for nobody else.
+        // A name that is bound to one user is refused to others.
         for user in [None, Some("bob")] {
             let denied = luns(&policy, A, user).err();
             assert_eq!(denied, Some(LoginStatus::AuthorizationFailure), "{user:?}");

@@ -135,7 +135,7 @@ pub struct Lines {
     pub left: (u32, usize),
     /// Why handshakes of NBD have failed.
     pub failed: Vec<String>,
-    /// The users whose passwords of iSCSI somebody guesses at.
+    /// Users of iSCSI at whose secrets an initiator guesses.
     pub guessed: Vec<String>,
 }
 

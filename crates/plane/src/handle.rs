@@ -395,7 +395,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Has so many cores answer letters while something is asked of them.
+    /// Runs `ask` while `count` cores answer letters.
     pub(crate) fn with_cores<R>(
         count: usize,
         answer: impl Fn(usize, Letter) + Sync,

@@ -50,7 +50,8 @@ sessions_max = 100
 socket = "tarn.sock"
 "#;
 
-/// One that serves a disk of the other, whose portal is `{near}`, and later another one: sessions have numbers.
+/// A daemon that serves a disk of the other one, whose portal is `{near}`. `pair.txt` adds a second disk, so that the
+/// order of their sessions is known.
 const FAR: &str = r#"[[lun]]
 id = "far"
 store = "iscsi://{near}/iqn.2026-11.example:san/0"

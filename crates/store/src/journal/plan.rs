@@ -241,7 +241,7 @@ mod tests {
         Logging::Keep(vec![Entry { deed, range, data }])
     }
 
-    /// What a change of a range waits for whose first bytes a flush has forced while the store carried it out.
+    /// What a change waits for if a flush has logged its first bytes while the store carried it out.
     fn after_a_flush_of_its_first_bytes(range: &Range<u64>) -> Wait {
         let mut books = books();
         let (first, place) = (books.begin(0..512), books.begin(range.clone()));
