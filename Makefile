@@ -9,6 +9,7 @@
 #   make upgrade OLD=COMMIT      from that commit, or from a binary
 #   make mutants                 plant bugs and see what finds them: half an hour
 #   make mutants SEED=7          the same with COUNT=200 bugs that seed 7 draws by chance: some hours
+#   make kernel                  a real Linux initiator in a VM against Tarn: all scenarios, of which make test runs two thirds
 #   make calls                   every system call that may fail during a start, a change or the end of a daemon is made to fail:
 #                                an hour
 #   make soak                    long runs: ten million inputs for each fuzz target of HyperSCSI, 10,000 seeds of the simulated
@@ -35,7 +36,7 @@ OLD ?= 46980bd
 DEMO_SIZE := 1G
 IQN := iqn.2026-11.example.tarn:demo
 
-.PHONY: serve test check upgrade mutants calls soak build web site bench advisories deb static
+.PHONY: serve test check upgrade mutants kernel calls soak build web site bench advisories deb static
 
 serve: build $(DISK)
 	@[ "$$(id -u)" -ne 0 ] || echo "serve: running as root; an ordinary user is enough"
@@ -73,6 +74,11 @@ upgrade:
 mutants:
 	@tools/need cc=build-essential git=git python3=python3
 	@$(if $(SEED),tests/mutants/draw $(SEED) $(COUNT),tests/mutants/run)
+
+kernel: build
+	@tools/need python3=python3 qemu-system-x86_64=qemu-system-x86 qemu-img=qemu-utils mmdebstrap=mmdebstrap mke2fs=e2fsprogs \
+		cpio=cpio tar=tar xorriso=xorriso
+	@TARN_BIN=target/release/tarn tests/rig/suite.py --all
 
 calls:
 	@tools/need cc=build-essential python3=python3 mkfs.xfs=xfsprogs /usr/include/x86_64-linux-gnu/asm/unistd_64.h=linux-libc-dev

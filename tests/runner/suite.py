@@ -44,7 +44,7 @@ def stage(name, script="exit 0", **options):
 class Run:
     """One run of stages in a directory of its own: exit status, what was printed, and when each stage was at work."""
 
-    def __init__(self, *stages, arguments=(), limit_minutes_all=88, logs=None):
+    def __init__(self, *stages, arguments=(), limit_minutes_all=10, logs=None):
         with tempfile.TemporaryDirectory(prefix="tarn-runner.") as own:
             folder = logs or own
             self.times = pathlib.Path(own) / "times"
@@ -78,10 +78,10 @@ def timed(name, seconds=0.4, **options):
 
 
 @test
-def three_run_at_a_time_and_never_four():
-    """Of five stages three are at work together, never more; with --jobs 1 one is."""
-    names = "abcde"
-    equal(Run(*map(timed, names)).together()[1], 3, "stages together")
+def four_run_at_a_time_and_never_five():
+    """Of six stages four are at work together, never more; with --jobs 1 one is."""
+    names = "abcdef"
+    equal(Run(*map(timed, names)).together()[1], 4, "stages together")
     equal(Run(*map(timed, names), arguments=["--jobs", "1"]).together()[1], 1, "stages together with --jobs 1")
 
 
@@ -221,9 +221,12 @@ def what_takes_too_long_is_ended_with_its_children():
 
 @test
 def a_run_that_takes_too_long_fails():
-    """All stages are good, and took longer together than they may."""
-    run = Run(stage("a"), limit_minutes_all=0)
-    check(run.status == 1 and "the limit is 0" in run.output, run.output)
+    """All stages are good, and take longer together than they may: what runs is ended, what waits does not begin, both are named."""
+    run = Run(timed("a", 0.1), stage("b", "sleep 60"), stage("c", alone=True), limit_minutes_all=0.02)
+    summary = run.summary()
+    equal(summary["a"][:2], (1, 0), "what had ended")
+    check(run.status == 1 and summary["b"][1] == 1 and "with the run" in summary["b"][3], f"what ran: {summary}")
+    equal(summary["c"], (0, 1, 0, "did not begin within 0.02 minutes"), "what waited")
 
 
 @test
