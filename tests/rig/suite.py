@@ -23,7 +23,8 @@ from tarn import BINARY, IQN, Tarn
 # cannot be had.
 BACKPORTS = ("16-attach",)
 # Without KVM each takes one to two minutes of a processor, and libiscsi, QEMU, nbdcopy or another scenario show nearly the same.
-ELSEWHERE = ("01-discovery", "03-xfs", "05-scsi-commands", "07-digests", "13-nbd")
+ELSEWHERE = ("01-discovery", "03-xfs", "04-discard", "05-scsi-commands", "06-chap", "07-digests", "10-reservations", "11-flushes",
+             "13-nbd", "16-attach")
 # So many lines of a scenario that failed are shown again.
 LINES = 25
 CACHE = os.environ.get("XDG_CACHE_HOME") or str(pathlib.Path.home() / ".cache")
