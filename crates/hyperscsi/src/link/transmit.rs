@@ -10,7 +10,7 @@ use super::{Flight, Link, generation, is_sealed, low, payload_bytes};
 use crate::bytes::size;
 use crate::control::{ACK_BYTES, Ack, Entry, Probe, SHORT_ACK, TAGS_ASKED_MAX};
 use crate::frame::FragmentHeader;
-use crate::keys::{CLEAR_BYTES, SEAL_BYTES, TAG_BYTES};
+use crate::keys::{CLEAR_BYTES, SEAL_BYTES, Side, TAG_BYTES};
 use crate::limits::{CONTROL_MAX_BYTES, FRAGMENT_HEADER_BYTES, FRAME_MIN_BYTES, VERSION};
 use crate::outgoing::State;
 use crate::pdu::{HEADER_BYTES, Opcode};
@@ -302,7 +302,7 @@ impl<D: AsRef<[u8]>> Link<D> {
     /// The next fragment to send, if there is one and the window has room for it.
     fn next_piece(&mut self) -> Option<Piece> {
         if self.in_flight >= self.limit() {
-            return None;
+            return self.next_function();
         }
         while let Some(&(slot, fragment)) = self.lost.first() {
             let piece = self.piece(slot, fragment, State::Lost);
@@ -311,6 +311,27 @@ impl<D: AsRef<[u8]>> Link<D> {
             }
             self.lost.pop_first();
         }
+        let (slot, fragment) = self.next_new()?;
+        self.piece(slot, fragment, State::Waiting)
+    }
+
+    /// What a client sends although the window of its target is shut: a function, which is there to end what keeps it
+    /// shut. It has a slot of its own, and is one fragment.
+    fn next_function(&mut self) -> Option<Piece> {
+        let slot = self.terms.slots.checked_sub(1)?;
+        if self.side == Side::Target || self.in_flight >= self.path.frames() {
+            return None;
+        }
+        if let Some(piece) = self.piece(slot, 0, State::Lost) {
+            return Some(piece);
+        }
+        let pdu = self.outgoing.get(usize::from(slot))?.as_ref()?;
+        let at = self.waiting.iter().position(|one| *one == slot)?;
+        if pdu.is_begun() && pdu.fragments.first()?.state != State::Waiting {
+            return None;
+        }
+        let function = self.waiting.remove(at)?;
+        self.waiting.push_front(function);
         let (slot, fragment) = self.next_new()?;
         self.piece(slot, fragment, State::Waiting)
     }
@@ -380,7 +401,7 @@ impl<D: AsRef<[u8]>> Link<D> {
     fn write_piece(&mut self, now: Duration, piece: &Piece, draft: &mut Draft<'_>) -> Option<()> {
         let &Piece { slot, fragment, .. } = piece;
         let wants_ack = if piece.is_again {
-            self.lost.pop_first();
+            self.lost.remove(&(slot, fragment));
             self.counters.retransmitted += 1;
             true
         } else {
