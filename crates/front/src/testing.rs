@@ -133,9 +133,9 @@ pub struct Lines {
     pub ended: Vec<&'static str>,
     /// What the last one of NBD left: requests under way, and bytes that were not sent.
     pub left: (u32, usize),
-    /// Why handshakes of NBD have failed.
+    /// Why handshakes of NBD have failed; logins and groups of HyperSCSI, each with why.
     pub failed: Vec<String>,
-    /// Users of iSCSI at whose secrets an initiator guesses.
+    /// Users at whose secrets an initiator or a client guesses.
     pub guessed: Vec<String>,
 }
 
@@ -344,5 +344,21 @@ impl<H: LineHooks> hyperscsi::Wire for Outside<H> {
         self.posted.push_back((core, Mail::Hyperscsi(letter)));
     }
 
-    fn report(&mut self, _: hyperscsi::Notice<'_>) {}
+    fn report(&mut self, notice: hyperscsi::Notice<'_>) {
+        let lines = &mut self.lines;
+        match notice {
+            hyperscsi::Notice::SessionBegins { .. } => {}
+            hyperscsi::Notice::SessionEnds { reason, .. } => lines.ended.push(reason),
+            hyperscsi::Notice::LoginRefused { group, reason, .. } => {
+                lines.failed.push(format!("{group}: {reason}"));
+            }
+            hyperscsi::Notice::LoginUnproved { group, .. } => {
+                lines.failed.push(format!("{group}: unproved"));
+            }
+            hyperscsi::Notice::Guessing { user, .. } => lines.guessed.push(user.to_owned()),
+            hyperscsi::Notice::GroupAway { group, place } => {
+                lines.failed.push(format!("{group}: no {place}"));
+            }
+        }
+    }
 }

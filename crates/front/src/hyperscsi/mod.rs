@@ -25,6 +25,8 @@ mod plan;
 mod session;
 mod sessions;
 mod stock;
+#[cfg(test)]
+mod tests;
 mod wire;
 
 pub use change::ChangedPlaces;
