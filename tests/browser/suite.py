@@ -3,7 +3,7 @@
 
     suite.py [--list] [PATTERN...]
 
-The tests in the browser are those of web/test, which the stage `console` runs against its mock. Pictures go to
+The tests in the browser are those of web/test, which the stage `console` runs against its mock. Pictures of two pages go to
 target/browser.
 """
 import contextlib

@@ -5,7 +5,7 @@ import { until } from "./harness.mjs";
 
 const CHROMIUM = process.env.CHROMIUM ?? "/usr/bin/chromium";
 /** Debian's start script warns about locales and the like on its own; --no-sandbox is for tests as root. */
-const FLAGS = process.getuid?.() === 0 ? ["--no-sandbox"] : [];
+const FLAGS = ["--disable-gpu", "--disable-gpu-rasterization", ...(process.getuid?.() === 0 ? ["--no-sandbox"] : [])];
 
 export const launch = () => chromium.launch({ executablePath: CHROMIUM, args: FLAGS });
 

@@ -1,4 +1,4 @@
-// Every page, narrow and wide, light and dark: it fits, it is accessible, it logs nothing; and a picture of it is kept.
+// Every page, narrow and wide, light and dark: it fits, it is accessible, it logs nothing; with --all a picture of it is kept.
 import assert from "node:assert/strict";
 import { copyFileSync, mkdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -111,8 +111,8 @@ async function accessible(page, what) {
 const HEIGHT_MAX = 4000;
 
 /** Pages of a large server, 300 LUNs and 1,000 sessions, with their heights. */
-export function addLargeTests({ browser, large, token, out }) {
-  for (const width of [360, 768, 1440]) {
+export function addLargeTests({ browser, large, token, out, all }) {
+  for (const width of all ? [360, 768, 1440] : [360, 1440]) {
     test(`no page of a large server is higher than ${HEIGHT_MAX} px at ${width} px`, async () => {
       const page = await open(browser, large, { width });
       await login(page, token);
@@ -125,7 +125,7 @@ export function addLargeTests({ browser, large, token, out }) {
         await act?.(page);
         await loaded(page);
         heights[name] = await page.evaluate(() => Math.max(document.documentElement.scrollHeight, ...[...document.querySelectorAll("dialog")].map((each) => each.scrollHeight)));
-        await page.screenshot({ path: join(out, `large-${name}-${width}.png`), fullPage: true });
+        if (all) await page.screenshot({ path: join(out, `large-${name}-${width}.png`), fullPage: true });
       }
       console.log(`      ${Object.entries(heights).map(([name, height]) => `${name} ${height}`).join(", ")}`);
       for (const [name, height] of Object.entries(heights)) assert.ok(height <= HEIGHT_MAX, `${name}: ${height} px`);
@@ -151,15 +151,19 @@ export function addLargeTests({ browser, large, token, out }) {
 /** The pictures in the README, which this suite takes: BLESS=1 puts those of a run into docs/images. */
 const PICTURES = [["overview", "light"], ["lun", "dark"]];
 
-export function addPageTests({ browser, world, out }) {
+/** Where every page is looked at. Against a server fewer do: what differs there is its answers. */
+const SIZES = { all: [360, 390, 768, 1440], light: [360, 1440], dark: [768] };
+
+export function addPageTests({ browser, world, out, all }) {
   mkdirSync(out, { recursive: true });
   for (const scheme of ["light", "dark"]) {
-    for (const width of [360, 390, 768, 1440]) {
+    for (const width of SIZES[all ? "all" : scheme]) {
+      if (!all && !world.large && width === 768) continue;
       test(`every page fits and is accessible at ${width} px, ${scheme}`, async () => {
         const page = await open(browser, world.base, { width, scheme });
         await page.goto(world.base);
         await page.getByLabel("Token").waitFor();
-        await page.screenshot({ path: join(out, `login-${width}-${scheme}.png`) });
+        if (all) await page.screenshot({ path: join(out, `login-${width}-${scheme}.png`) });
         await login(page, world.token);
         await accessible(page, "overview");
         const there = await things(page);
@@ -169,7 +173,7 @@ export function addPageTests({ browser, world, out }) {
           await act?.(page);
           await loaded(page);
           assert.equal(await tooWide(page), null, `${name} is wider than ${width} px`);
-          await page.screenshot({ path: join(out, `${name}-${width}-${scheme}.png`), fullPage: true });
+          if (all) await page.screenshot({ path: join(out, `${name}-${width}-${scheme}.png`), fullPage: true });
           await accessible(page, `${name}, ${width} px, ${scheme}`);
         }
         await close(page);

@@ -3,6 +3,7 @@
 //     node test/suite.mjs [WORDS]                                     all, in a browser against the mock
 //     node test/suite.mjs --url URL --token TOKEN [WORDS]             those in a browser, against a server
 //     node test/suite.mjs --out DIRECTORY                             where pictures go; else out/
+//     node test/suite.mjs --all                                       every page at all widths, light and dark, with a picture
 //
 // A server must have a LUN, a group that sees one, a session that may be ended, and an admin token; tests that change
 // things make things of their own and take them away.
@@ -18,7 +19,7 @@ import { addUnitTests } from "./unit.mjs";
 
 const { values: flags, positionals: [words] } = parseArgs({
   allowPositionals: true,
-  options: { url: { type: "string" }, token: { type: "string", default: "admin-token" }, out: { type: "string" } },
+  options: { all: { type: "boolean" }, url: { type: "string" }, token: { type: "string", default: "admin-token" }, out: { type: "string" } },
 });
 const out = flags.out ?? fileURLToPath(new URL("../out", import.meta.url));
 
@@ -38,8 +39,8 @@ const world = await worldOf();
 const browser = await launch();
 try {
   addTaskTests({ browser, world });
-  addPageTests({ browser, world, out });
-  if (world.large) addLargeTests({ browser, large: world.large, token: world.token, out });
+  addPageTests({ browser, world, out, all: flags.all });
+  if (world.large) addLargeTests({ browser, large: world.large, token: world.token, out, all: flags.all });
   process.exitCode = (await runAll(words)) ? 0 : 1;
 } finally {
   await browser.close();
