@@ -9,7 +9,7 @@
 #   make upgrade OLD=COMMIT      from that commit, or from a binary
 #   make mutants                 plant bugs and see what finds them: half an hour
 #   make mutants SEED=7          the same with COUNT=200 bugs that seed 7 draws by chance: some hours
-#   make kernel                  a real Linux initiator in a VM against Tarn: all scenarios; make test runs half of them
+#   make kernel                  a real Linux initiator in a VM against Tarn: all scenarios, of which make test runs some without KVM
 #   make calls                   every system call that may fail during a start, a change or the end of a daemon is made to fail:
 #                                an hour
 #   make soak                    long runs: ten million inputs for each fuzz target of HyperSCSI, 10,000 seeds of the simulated

@@ -44,14 +44,14 @@ def stage(name, script="exit 0", **options):
 class Run:
     """One run of stages in a directory of its own: exit status, what was printed, and when each stage was at work."""
 
-    def __init__(self, *stages, arguments=(), limit_minutes_all=10, logs=None):
+    def __init__(self, *stages, arguments=(), late_minutes=10, limit_minutes_all=10, logs=None):
         with tempfile.TemporaryDirectory(prefix="tarn-runner.") as own:
             folder = logs or own
             self.times = pathlib.Path(own) / "times"
             self.times.touch()
             out = io.StringIO()
             with unittest.mock.patch.multiple(runner, STAGES=stages, LOGS=pathlib.Path(folder), PATIENCE_S=1,
-                                              LIMIT_MINUTES_ALL=limit_minutes_all), \
+                                              LATE_MINUTES=late_minutes, LIMIT_MINUTES_ALL=limit_minutes_all), \
                     unittest.mock.patch.dict(os.environ, TIMES=str(self.times)), \
                     unittest.mock.patch.object(sys, "argv", ["run", *arguments]), contextlib.redirect_stdout(out):
                 self.status = runner.main()
@@ -227,6 +227,16 @@ def a_run_that_takes_too_long_fails():
     equal(summary["a"][:2], (1, 0), "what had ended")
     check(run.status == 1 and summary["b"][1] == 1 and "with the run" in summary["b"][3], f"what ran: {summary}")
     equal(summary["c"], (0, 1, 0, "did not begin within 0.02 minutes"), "what waited")
+
+
+@test
+def what_can_be_spared_does_not_begin_in_a_run_that_is_late():
+    """It is named, and counts as skipped; what runs already goes on, and so does what cannot be spared."""
+    run = Run(timed("a", 1, spare=True), timed("b", 1), timed("c", spare=True, after=["b"]), timed("d", after=["b"]), late_minutes=0.01)
+    summary = run.summary()
+    equal([summary[name][:3] for name in "abcd"], [(1, 0, 0), (1, 0, 0), (0, 0, 1), (1, 0, 0)], "passed, failed, skipped")
+    check(summary["c"][3].startswith("left out") and run.status == 0, f"{summary}")
+    equal(Run(timed("a", spare=True)).summary()["a"][:3], (1, 0, 0), "in time")
 
 
 @test
