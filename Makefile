@@ -7,7 +7,7 @@
 #   make check                   what to run before each commit: format, lints, unit tests, 100 seeds of the simulated world
 #   make upgrade                 replace an earlier daemon by this one under load, in a VM: builds both, a quarter of an hour
 #   make upgrade OLD=COMMIT      from that commit, or from a binary
-#   make mutants                 plant bugs and see what finds them: half an hour
+#   make mutants                 plant bugs and see what finds them: an hour or more
 #   make mutants SEED=7          the same with COUNT=200 bugs that seed 7 draws by chance: some hours
 #   make kernel                  a real Linux initiator in a VM against Tarn: all scenarios, of which make test runs some without KVM
 #   make calls                   every system call that may fail during a start, a change or the end of a daemon is made to fail:

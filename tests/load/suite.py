@@ -220,7 +220,7 @@ def idle_costs_next_to_nothing():
         after = cpu_of(tarn, 5)
         measured(f"{alone:.2f} s in 5 s alone, {loaded:.2f} s in 10 s with {SESSIONS} sessions, {after:.2f} s in 5 s after a load;"
                  f" {tarn.threads()} threads, {tarn.heap_bytes() // MIB} MiB of heap")
-        # Of a busy host a second of a processor has more than one. A core that looks again and again takes all of it.
+        # A host that others use counts more than the work takes. A core that spins would take all of the time.
         check(alone <= 0.25, f"{alone:.2f} s of CPU in 5 s without a session")
         check(loaded <= 0.8, f"{loaded:.2f} s of CPU in 10 s with idle sessions")
         check(after <= 0.4, f"{after:.2f} s of CPU in 5 s after a load")

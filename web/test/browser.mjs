@@ -4,7 +4,7 @@ import { chromium } from "playwright-core";
 import { until } from "./harness.mjs";
 
 const CHROMIUM = process.env.CHROMIUM ?? "/usr/bin/chromium";
-/** Debian's start script warns about locales and the like on its own; --no-sandbox is for tests as root. */
+/** Debian's start script warns about locales and the like on its own; --no-sandbox is for tests as root. No GPU is emulated. */
 const FLAGS = ["--disable-gpu", "--disable-gpu-rasterization", ...(process.getuid?.() === 0 ? ["--no-sandbox"] : [])];
 
 export const launch = () => chromium.launch({ executablePath: CHROMIUM, args: FLAGS });

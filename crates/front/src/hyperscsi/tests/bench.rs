@@ -33,7 +33,7 @@ pub(super) const DEPTH: u32 = 4;
 pub(super) const UNIT: UnitIndex = UnitIndex(0);
 pub(super) const GROUP: &str = "ABC";
 pub(super) const DEVICE: u16 = 1;
-const PASSWORD: &[u8] = b"open sesame";
+pub(super) const PASSWORD: &[u8] = b"open sesame";
 /// More steps than a test takes.
 const STEPS_MAX: u32 = 1_000_000;
 
@@ -139,8 +139,6 @@ pub(super) struct Client {
     pub(super) session: Option<Box<ClientSession<Vec<u8>>>>,
     pub(super) failed: Option<LoginError>,
     events: VecDeque<ClientEvent>,
-    /// Nothing that is sent to it arrives.
-    pub(super) is_deaf: bool,
     next_token: u64,
 }
 
@@ -264,7 +262,7 @@ impl Bench {
 
     /// A client at a station begins its login.
     pub(super) fn log_in(&mut self, station: Station, number: u8) -> usize {
-        self.log_in_with(station, number, (GROUP, PASSWORD, 0))
+        self.log_in_with(station, number, (GROUP, PASSWORD, 64))
     }
 
     pub(super) fn log_in_with(
@@ -280,7 +278,7 @@ impl Bench {
             client: [number; 16],
             group: group.to_owned(),
             user: None,
-            slots: if slots == 0 { 64 } else { slots },
+            slots,
             window: settings.window,
             begun_bytes: settings.begun_bytes,
             frame_bytes_max: settings.frame_bytes_max,
@@ -296,7 +294,6 @@ impl Bench {
             session: None,
             failed: None,
             events: VecDeque::new(),
-            is_deaf: false,
             next_token: 1,
         });
         self.settle();
@@ -505,7 +502,7 @@ impl Bench {
         let now = self.now;
         let tag = FragmentHeader::decode(*frame.first_chunk().unwrap()).tag;
         for client in &mut self.clients {
-            if client.station != to || client.is_deaf {
+            if client.station != to {
                 continue;
             }
             if let Some(login) = client.login.as_mut().filter(|_| tag == 0) {

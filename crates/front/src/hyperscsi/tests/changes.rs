@@ -30,7 +30,6 @@ fn sessions_of_a_group_that_is_gone_end_and_its_place_is_closed() {
     bench.end_all();
 }
 
-/// The last word goes out before the place closes, while the session is known to be over there.
 #[test]
 fn clients_of_another_group_at_the_same_place_go_on() {
     let mut bench = Bench::new();

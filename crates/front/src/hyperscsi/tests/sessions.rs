@@ -85,7 +85,7 @@ fn what_sessions_have_counted_stays_when_they_are_over() {
 fn a_wrong_password_is_reported_and_many_are_a_guess() {
     let mut bench = Bench::new();
     for number in 1..=12 {
-        let client = bench.log_in_with(station(1), number, (GROUP, b"sesame", 0));
+        let client = bench.log_in_with(station(1), number, (GROUP, b"sesame", 64));
         bench.pass(3 * SECOND);
         assert_eq!(bench.clients[client].failed, Some(LoginError::Password));
         bench.hyperscsi.look(&mut bench.engine);
@@ -315,7 +315,6 @@ fn a_client_that_says_nothing_is_gone() {
     let mut bench = Bench::new();
     let client = bench.ready(1);
     bench.rest();
-    bench.clients[client].is_deaf = true;
     bench.clients[client].session = None;
     bench.pass(59 * SECOND);
     assert_eq!(bench.lines().ended, [""; 0]);
@@ -433,7 +432,7 @@ fn no_more_frames_are_with_the_system_than_may_be() {
 }
 
 #[test]
-fn a_new_depth_is_that_of_new_sessions_and_of_old_ones_by_the_engine() {
+fn a_new_depth_is_that_of_sessions_that_begin_after_it() {
     let mut bench = Bench::new();
     let old = bench.ready(1);
     bench.hyperscsi.set_queue_depth(2);
@@ -464,7 +463,7 @@ fn a_client_gets_as_many_slots_as_it_asks_for_and_there_are() {
     let mut bench = Bench::new();
     bench.hyperscsi.set_queue_depth(1000);
     for (number, asked, had) in [(1, 8, 8), (2, 256, 256), (3, 128, 128), (4, 128, 64)] {
-        let client = bench.log_in_with(station(1), number, (GROUP, b"open sesame", asked));
+        let client = bench.log_in_with(station(1), number, (GROUP, PASSWORD, asked));
         assert!(bench.clients[client].session.is_some());
         let id = bench
             .hyperscsi
@@ -483,9 +482,8 @@ fn a_client_gets_as_many_slots_as_it_asks_for_and_there_are() {
     bench.end_all();
 }
 
-/// A nexus that knows the password of a group is somebody else than one in an open group.
 #[test]
-fn what_a_session_is_called_and_shares_is_that_of_its_client() {
+fn a_session_tells_who_is_behind_it() {
     let mut bench = Bench::new();
     bench.ready(1);
     let key = bench.engine.sessions().next().unwrap().0;
