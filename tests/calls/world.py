@@ -24,6 +24,9 @@ OTHER = IQN + ":other"
 ANSWER_S = 45
 # More than a daemon waits for anything at its start or end.
 LIMIT_S = 45
+# What a file is called while it is written, and how long that may take.
+SAVES = ".tarn-new"
+SAVED_S = 10
 # It serves all the same, and says so.
 NO_ADMINISTRATION = 'code="administration"'
 LISTENS = "0A"      # of /proc/net/tcp
@@ -241,7 +244,7 @@ class World(Tarn):
         own, any_time = ("log", "out", "changed.toml"), ("events.next", "figures")
         return {
             "file": self.plain((self.dir / "tarn.toml").read_text()),
-            "files": sorted(name for name in map(common, files) if name not in own and not name.removesuffix(".tarn-new").endswith(any_time)
+            "files": sorted(name for name in map(common, files) if name not in own and not name.removesuffix(SAVES).endswith(any_time)
                             and not name.startswith("state/units/gone/")),
         }
 
@@ -299,10 +302,15 @@ def exit_findings(tarn, may_fail=True):
 
 
 def compare(run, tarn, when, *wanted):
-    """It is as one of these says."""
-    remove_named(tarn)
-    seen = tarn.seen()
-    lines = min(([*differences(seen, want)] for want in wanted), key=len)
+    """It is as one of these says. What a daemon saves in the background has another name for a moment."""
+    lines = []
+    def is_settled():
+        remove_named(tarn)
+        seen = tarn.seen()
+        lines[:] = min(([*differences(seen, want)] for want in wanted), key=len)
+        return not any(line.endswith(SAVES) for line in lines)
+    with contextlib.suppress(Failure):
+        wait_for(is_settled, SAVED_S, "what is being saved has its name")
     def is_excused(line):
         known = f"{run.hit}\n{tarn.log()}"
         return any(re.search(said, known) and re.search(what, line) for said, what in EXCUSED)

@@ -279,8 +279,7 @@ def a_portal_off_loopback_without_chap_warns():
     port = free_port()
     with Tarn("mem:16M", arguments=["--listen", f"0.0.0.0:{port}"]) as tarn:
         harness.wait_for(lambda: listens(port), 5, "the second portal answers")
-        log = tarn.log().lower()
-        check("warn" in log and "chap" in log, f"no warning in\n{tarn.log()}")
+        tarn.await_log("WARN", "CHAP")
 
 
 @test

@@ -415,7 +415,7 @@ def a_server_of_nbd_takes_over_its_unix_socket():
             with socket.socket(socket.AF_UNIX) as client:
                 client.connect(str(used))
                 equal(client.recv(8), b"NBDMAGIC", "greeting")
-            check(f"{unused}" in tarn.log() and "no [[nbd]] has this socket" in tarn.log(), tarn.log())
+            tarn.await_log(str(unused), "no [[nbd]] has this socket")
         check(used.exists(), "the socket of the service manager stays")
         for one in made:
             one.close()
@@ -457,7 +457,7 @@ def a_portal_takes_over_the_socket_of_its_address():
         with Activated(lun("a", "mem:8M") + both + confine(), [taken, unused]) as tarn:
             write_and_read(port, 1)
             write_and_read(tarn.port, 1)
-            check(f"127.0.0.1:{idle}" in tarn.log() and "no portal has this socket" in tarn.log(), tarn.log())
+            tarn.await_log(f"127.0.0.1:{idle}", "no portal has this socket")
             check(f"127.0.0.1:{port}" not in tarn.log(), "the socket that is used was warned of")
             for text in (alone, both):
                 line = tarn.reload(lun("a", "mem:8M") + text + confine())

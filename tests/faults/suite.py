@@ -465,7 +465,8 @@ class Told:
         return [one for one in self.events(kind) if one["message"].startswith(f"finding {code} of faulty")]
 
     def lines(self, *words):
-        """Lines of the log with all these words."""
+        """Lines of the log with all these words, of which there is one at least."""
+        self.tarn.await_log(*words)
         return [line for line in self.tarn.log().splitlines() if all(word in line for word in words)]
 
     def errors(self):

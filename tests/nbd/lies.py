@@ -256,7 +256,7 @@ def an_eject_reports_a_lost_cache_once_and_the_log_has_it():
         answer = tarn.api().ask("POST", "luns/lun0/eject", {})
         equal(answer.status, 500, f"an eject that reports a loss: {answer}")
         check("cannot be flushed" in answer.json["detail"], answer)
-        check("the flush of an order for its medium failed" in tarn.log(), tarn.log_tail(5))
+        tarn.await_log("the flush of an order for its medium failed")
         # Its exit code is checked at the end.
         tarn.api().post("luns/lun0/eject", {})
 

@@ -764,6 +764,7 @@ def every_failed_login_is_counted_and_told_with_its_cause():
         events = told_failures(tarn)
         equal([event["message"].rpartition("(")[2] for event in events], [f"{cause})" for cause in ends], "causes of events")
         equal(events[2]["target"], IQN + "-none", "the target of an event")
+        wait_for(lambda: tarn.log().count("login failed") >= len(ends), 10, "lines of the log")
         equal(tarn.log().count("login failed"), len(ends), "lines of the log")
         equal(tarn.api().get("stats")["logins"]["succeeded"], first, "logins that succeeded")
         with login(tarn):
@@ -779,6 +780,7 @@ def a_flood_of_failed_logins_is_counted_and_not_told():
         equal(login_failures(tarn), {"not-found": 300}, "failed logins")
         told = len(told_failures(tarn))
         check(16 <= told < 150, f"{told} events")
+        wait_for(lambda: tarn.log().count("login failed") >= told, 10, "lines of the log")
         equal(tarn.log().count("login failed"), told, "lines of the log")
         measured(f"{told} events of 300 failed logins")
 
